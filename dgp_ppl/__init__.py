@@ -1,0 +1,23 @@
+"""Deep Gaussian processes as probabilistic programs, on NumPyro."""
+
+from dgp_ppl import initialize as initialize
+from dgp_ppl import kernels as kernels
+from dgp_ppl import means as means
+from dgp_ppl import models as models
+from dgp_ppl._errors import DataError as DataError
+from dgp_ppl._errors import NonFiniteLossError as NonFiniteLossError
+from dgp_ppl.gp import Marginals as Marginals
+from dgp_ppl.gp import RandomFunction as RandomFunction
+from dgp_ppl.gp import function_draws as function_draws
+from dgp_ppl.gp import gp as gp
+from dgp_ppl.inference.fit import FitResult as FitResult
+from dgp_ppl.inference.fit import fit as fit
+from dgp_ppl.inference.mean_field import MeanField as MeanField
+from dgp_ppl.initialize import Standardizer as Standardizer
+from dgp_ppl.minibatch import minibatch as minibatch
+from dgp_ppl.observe import BernoulliProbit as BernoulliProbit
+from dgp_ppl.observe import observe as observe
+from dgp_ppl.predict import Prediction as Prediction
+from dgp_ppl.predict import predict as predict
+
+__version__ = "0.1.0"

@@ -1,0 +1,24 @@
+"""The letters of the library, and the array types that carry them.
+
+===== ==========================================================
+N     data points (B: those of a minibatch)
+D     inputs of a layer
+P     outputs of a layer
+M     inducing inputs of a layer
+L     layers
+S     Monte Carlo draws
+===== ==========================================================
+"""
+
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+from jaxtyping import Array, Float, Key
+
+Inputs: TypeAlias = Float[Array, "N D"]
+Outputs: TypeAlias = Float[Array, "N P"]
+InducingInputs: TypeAlias = Float[Array, "M D"] | Float[Array, "P M D"]
+InducingValues: TypeAlias = Float[Array, "M P"]
+PRNGKey: TypeAlias = Key[Array, ""] | Array
+Params: TypeAlias = dict[str, Any]
+Model: TypeAlias = Callable[..., Any]

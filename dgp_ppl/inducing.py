@@ -1,0 +1,207 @@
+"""Gaussian laws of a layer's whitened inducing values v, [M, P].
+
+A guide hands one of these to a layer, which then integrates v out: all it asks for are the moments
+of A'v, where A [M, N] (or [P, M, N], a matrix per output) maps inducing values to function values.
+"""
+
+import abc
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpyro.distributions as dist
+from jax import lax, random
+from jaxtyping import Array, Float
+from numpyro.distributions import constraints
+from numpyro.distributions.kl import kl_divergence
+from numpyro.distributions.transforms import ParameterFreeTransform, biject_to
+
+from dgp_ppl._typing import PRNGKey
+from dgp_ppl.linalg import matmul, weighted_squares
+
+__all__ = ["AbstractInducing", "DiagonalInducing", "FullInducing", "cholesky_factor", "project"]
+
+
+def project(A: Array, v: Float[Array, "M P"]) -> Float[Array, "N P"]:
+    """A'v for every output."""
+    if A.ndim == 2:
+        return matmul(A.T, v)
+    return jnp.einsum("pmn,mp->np", A, v, precision=lax.Precision.HIGHEST)
+
+
+class AbstractInducing(dist.Distribution):
+    """A Gaussian q(v) over whitened inducing values [M, P], independent over outputs.
+
+    Attributes:
+        loc: mean, [M, P].
+    """
+
+    support = constraints.real_matrix
+    reparametrized_params = ["loc"]  # noqa: RUF012 - NumPyro's declaration
+    loc: Any
+
+    @abc.abstractmethod
+    def variance_of(self, A: Array) -> Float[Array, "P N"]:
+        """Variance of A'v for every output."""
+
+    @abc.abstractmethod
+    def root_of(self, A: Array) -> Float[Array, "P M N"]:
+        """R'A for every output, with R R' its covariance: Cov(A'v) = (R'A)'(R'A)."""
+
+    @abc.abstractmethod
+    def standard_kl(self) -> Float[Array, ""]:
+        """KL[q(v) || N(0, I)] in nats, summed over outputs."""
+
+    @property
+    def mean(self) -> Float[Array, "M P"]:
+        return self.loc
+
+
+class FullInducing(AbstractInducing):
+    """q(v) = prod_p N(loc_p, R_p R_p'), a full covariance for each output.
+
+    Args:
+        loc: means, [M, P].
+        scale_tril: lower-triangular R, [P, M, M].
+    """
+
+    arg_constraints = {  # noqa: RUF012 - NumPyro's declaration
+        "loc": constraints.real_matrix,
+        "scale_tril": constraints.independent(constraints.lower_cholesky, 1),
+    }
+    reparametrized_params = ["loc", "scale_tril"]  # noqa: RUF012
+
+    def __init__(self, loc: Array, scale_tril: Array, *, validate_args: bool | None = None) -> None:
+        self.loc, self.scale_tril = loc, scale_tril
+        super().__init__((), jnp.shape(loc), validate_args=validate_args)
+
+    def variance_of(self, A: Array) -> Array:
+        return weighted_squares(A, self.scale_tril)
+
+    def root_of(self, A: Array) -> Array:
+        return matmul(jnp.swapaxes(self.scale_tril, -1, -2), A)
+
+    def standard_kl(self) -> Array:
+        diagonal = jnp.diagonal(self.scale_tril, axis1=-2, axis2=-1)
+        squares = jnp.sum(jnp.square(self.scale_tril)) + jnp.sum(jnp.square(self.loc))
+        return 0.5 * (squares - self.loc.size) - jnp.sum(jnp.log(diagonal))
+
+    @property
+    def variance(self) -> Array:
+        return jnp.sum(jnp.square(self.scale_tril), axis=-1).T
+
+    def sample(self, key: PRNGKey, sample_shape: tuple[int, ...] = ()) -> Array:
+        return _draw(self.loc, self.scale_tril, key, sample_shape)
+
+    def log_prob(self, value: Array) -> Array:
+        centred = jnp.moveaxis(value - self.loc, -1, -2)[..., None]
+        tril = jnp.broadcast_to(self.scale_tril, centred.shape[:-2] + self.scale_tril.shape[-2:])
+        white = lax.linalg.triangular_solve(tril, centred, left_side=True, lower=True)
+        diagonal = jnp.diagonal(self.scale_tril, axis1=-2, axis2=-1)
+        norm = 0.5 * self.loc.size * jnp.log(2 * jnp.pi) + jnp.sum(jnp.log(diagonal))
+        return -0.5 * jnp.sum(jnp.square(white), axis=(-3, -2, -1)) - norm
+
+
+@partial(jax.jit, static_argnums=3)
+def _draw(loc: Array, scale_tril: Array, key: PRNGKey, sample_shape: tuple[int, ...]) -> Array:
+    eps = random.normal(key, sample_shape + loc.shape, loc.dtype)
+    return loc + jnp.einsum("pij,...jp->...ip", scale_tril, eps)
+
+
+class DiagonalInducing(AbstractInducing):
+    """q(v) with independent entries.
+
+    Args:
+        loc: means, [M, P].
+        scale: standard deviations, [M, P].
+    """
+
+    arg_constraints = {  # noqa: RUF012 - NumPyro's declaration
+        "loc": constraints.real_matrix,
+        "scale": constraints.independent(constraints.positive, 2),
+    }
+    reparametrized_params = ["loc", "scale"]  # noqa: RUF012
+
+    def __init__(self, loc: Array, scale: Array, *, validate_args: bool | None = None) -> None:
+        self.loc, self.scale = loc, scale
+        super().__init__((), jnp.shape(loc), validate_args=validate_args)
+
+    def variance_of(self, A: Array) -> Array:
+        if A.ndim == 2:
+            return matmul(jnp.square(self.scale).T, jnp.square(A))
+        return jnp.sum(jnp.square(self.scale.T[:, :, None] * A), axis=-2)
+
+    def root_of(self, A: Array) -> Array:
+        return self.scale.T[:, :, None] * A
+
+    def standard_kl(self) -> Array:
+        squares = jnp.sum(jnp.square(self.scale)) + jnp.sum(jnp.square(self.loc))
+        return 0.5 * (squares - self.loc.size) - jnp.sum(jnp.log(self.scale))
+
+    @property
+    def variance(self) -> Array:
+        return jnp.square(self.scale)
+
+    def sample(self, key: PRNGKey, sample_shape: tuple[int, ...] = ()) -> Array:
+        eps = random.normal(key, sample_shape + self.loc.shape, self.loc.dtype)
+        return self.loc + self.scale * eps
+
+    def log_prob(self, value: Array) -> Array:
+        return dist.Normal(self.loc, self.scale).to_event(2).log_prob(value)
+
+
+@kl_divergence.register(AbstractInducing, dist.Independent)
+def _kl_to_prior(q: AbstractInducing, p: Any) -> Array:
+    """Closed form against the layer's prior, ``Normal(0, 1).expand([M, P]).to_event(2)``."""
+    base = p.base_dist
+    while isinstance(base, dist.ExpandedDistribution):
+        base = base.base_dist
+    standard = type(base) is dist.Normal and _is_number(base.loc, 0) and _is_number(base.scale, 1)
+    if not standard or p.event_shape != q.event_shape or p.batch_shape:
+        raise NotImplementedError  # NumPyro then takes the Monte Carlo difference of densities
+    return q.standard_kl()
+
+
+def _is_number(value: Any, number: float) -> bool:
+    """Whether a distribution's argument is this constant, known without running the program."""
+    return isinstance(value, int | float) and value == number
+
+
+class _CholeskyFactor(type(constraints.lower_cholesky)):
+    """Lower-triangular matrices with a positive diagonal, unconstrained as full matrices."""
+
+
+cholesky_factor = _CholeskyFactor()
+"""As NumPyro's `lower_cholesky`, but without the scatter from a packed triangle.
+
+The unconstrained value is a full matrix, of which the upper triangle is not used; the diagonal is
+kept positive by its exponential.
+"""
+
+
+@partial(jax.jit, static_argnums=1)
+def _map_diagonal(x: Array, function: Callable[[Array], Array]) -> Array:
+    """The lower triangle of x, with a function applied to its diagonal."""
+    diagonal = function(jnp.diagonal(x, axis1=-2, axis2=-1))
+    return jnp.tril(x, -1) + diagonal[..., None] * jnp.eye(x.shape[-1], dtype=x.dtype)
+
+
+class _FactorTransform(ParameterFreeTransform):
+    domain = constraints.real_matrix
+    codomain = cholesky_factor
+
+    def __call__(self, x: Array) -> Array:
+        return _map_diagonal(x, jnp.exp)
+
+    def _inverse(self, y: Array) -> Array:
+        return _map_diagonal(y, jnp.log)
+
+    def log_abs_det_jacobian(self, x: Array, y: Array, intermediates: Any = None) -> Array:
+        return jnp.sum(jnp.diagonal(x, axis1=-2, axis2=-1), axis=-1)
+
+
+@biject_to.register(_CholeskyFactor)
+def _biject_to_factor(constraint: _CholeskyFactor) -> _FactorTransform:
+    return _FactorTransform()

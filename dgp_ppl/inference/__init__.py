@@ -1,0 +1,1 @@
+"""Guides, objectives, samplers and the training loop."""

@@ -1,0 +1,269 @@
+"""Likelihoods with a Gaussian latent: any NumPyro distribution over y, given f.
+
+``numpyro.sample("y", observe(f, lambda f: dist.Poisson(jnp.exp(f))), obs=y)``: under a guide its
+log density is the expected log-likelihood E_{N(f)}[log p(y | f)], the data term of the variational
+bound; without a guide it is log E_{N(f)}[p(y | f)], the log density of y itself.
+"""
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro
+import numpyro.distributions as dist
+from jax import random
+from jax.scipy.special import log_ndtr, logsumexp, ndtr
+from jax.typing import ArrayLike
+from jaxtyping import Array, Float
+from numpyro.distributions import constraints
+
+from dgp_ppl._typing import PRNGKey
+from dgp_ppl.gp import Marginals
+
+__all__ = ["BernoulliProbit", "Mixture", "Observed", "observe"]
+
+Likelihood = Callable[[Array], dist.Distribution]
+
+
+class BernoulliProbit(dist.Distribution):
+    """y in {0, 1} with p(y = 1 | f) = Phi(f), stable in both tails.
+
+    Args:
+        latent: f, any shape.
+    """
+
+    arg_constraints = {"latent": constraints.real}  # noqa: RUF012 - NumPyro's declaration
+    support = constraints.boolean
+
+    def __init__(self, latent: ArrayLike, *, validate_args: bool | None = None) -> None:
+        self.latent = jnp.asarray(latent)
+        super().__init__(self.latent.shape, validate_args=validate_args)
+
+    @property
+    def probs(self) -> Array:
+        return ndtr(self.latent)
+
+    @property
+    def mean(self) -> Array:
+        return self.probs
+
+    @property
+    def variance(self) -> Array:
+        return self.probs * ndtr(-self.latent)
+
+    def log_prob(self, value: Array) -> Array:
+        return log_ndtr(jnp.where(value > 0, self.latent, -self.latent))
+
+    def sample(self, key: PRNGKey, sample_shape: tuple[int, ...] = ()) -> Array:
+        shape = sample_shape + self.batch_shape
+        return random.bernoulli(key, self.probs, shape).astype(jnp.int32)
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class Mixture:
+    """A finite mixture of NumPyro distributions along their leading axis: the law of y.
+
+    Attributes:
+        log_weights: [Q], normalised.
+        components: batch shape [Q, ...].
+    """
+
+    log_weights: Float[Array, " Q"]
+    components: dist.Distribution
+
+    def _average(self, values: Array) -> Array:
+        return jnp.tensordot(jnp.exp(self.log_weights), values, axes=1)
+
+    @property
+    def mean(self) -> Array:
+        """E[y]."""
+        return self._average(self.components.mean)
+
+    @property
+    def variance(self) -> Array:
+        """Var[y], by the law of total variance."""
+        spread = self._average(jnp.square(self.components.mean - self.mean))
+        return self._average(self.components.variance) + spread
+
+    def log_prob(self, y: Array) -> Array:
+        """log p(y), by logsumexp over the components."""
+        values = self.components.log_prob(y)
+        weights = self.log_weights.reshape((-1,) + (1,) * (values.ndim - 1))
+        return logsumexp(weights + values, axis=0)
+
+    def cdf(self, y: Array) -> Array:
+        """P(Y <= y), where the likelihood has a distribution function."""
+        leading = jnp.ndim(y) - len(self.components.batch_shape) + 1
+        grid = jnp.expand_dims(y, leading)  # the components' axis goes before their batch
+        return jnp.sum(jnp.exp(self.log_weights)[:, None] * self.components.cdf(grid), axis=leading)
+
+    def sample(self, key: PRNGKey) -> Array:
+        """One draw of y, each row from a component of its own."""
+        key_q, key_y = random.split(key)
+        draws = self.components.sample(key_y)
+        if len(self.log_weights) == 1:
+            return draws[0]
+        row = random.categorical(key_q, self.log_weights, shape=draws.shape[1:2])
+        return draws[row, jnp.arange(draws.shape[1])]
+
+
+class Observed(dist.Distribution):
+    """The distribution of y whose latent f has Gaussian marginals. Made by `observe`."""
+
+    pytree_data_fields = ("marginals", "key", "latent_mean", "latent_var", "at_mean", "noise")
+    pytree_aux_fields = ("likelihood", "num_nodes", "num_draws", "scalar", "probit")
+
+    def __init__(
+        self,
+        marginals: Marginals,
+        likelihood: Likelihood,
+        num_nodes: int,
+        num_draws: int,
+        key: PRNGKey | None,
+    ) -> None:
+        N, P = marginals.mean.shape
+        self.marginals, self.likelihood = marginals, likelihood
+        self.num_nodes, self.num_draws, self.key = num_nodes, num_draws, key
+        self.scalar = P == 1
+        self.latent_mean = marginals.mean[:, 0] if self.scalar else marginals.mean
+        self.latent_var = marginals.var[:, 0] if self.scalar else marginals.var
+        self.at_mean = likelihood(self.latent_mean)
+        if self.at_mean.batch_shape != (N,):
+            hint = (
+                "one distribution per row; for several outputs add .to_event(1)"
+                if self.at_mean.batch_shape == (N, P)
+                else "arrays that the likelihood closes over must be scalars or have one row per "
+                "row of x: take them inside the same minibatch"
+            )
+            raise ValueError(
+                f"observe: the likelihood has batch shape {self.at_mean.batch_shape} for a latent "
+                f"of shape {self.latent_mean.shape}, wanted ({N},): {hint}"
+            )
+        self.noise = self._normal_scale()
+        self.probit = (
+            type(self.at_mean) is BernoulliProbit and self.at_mean.latent is self.latent_mean
+        )
+        super().__init__((N,), self.at_mean.event_shape)
+
+    @property
+    def support(self) -> Any:
+        return self.at_mean.support
+
+    def log_prob(self, value: ArrayLike) -> Float[Array, " N"]:
+        """The expected log-likelihood under a guide, else the log expected likelihood, [N]."""
+        value = jnp.asarray(value)
+        if value.shape != self.batch_shape + self.event_shape:
+            hint = "; pass y[:, 0]" if value.shape == (*self.batch_shape, 1) else ""
+            raise ValueError(
+                f"observe: y has shape {value.shape}, wanted {self.batch_shape + self.event_shape} "
+                f"for these marginals and this likelihood{hint}"
+            )
+        if not self.marginals.guided:
+            return self.predictive().log_prob(value)
+        if self.noise is not None:
+            # E log N(y; f, s²) = log N(y; mu, s²) - v / (2 s²)
+            terms = dist.Normal(self.latent_mean, self.noise).log_prob(value)
+            terms = terms - 0.5 * self.latent_var / jnp.square(self.noise)
+            return terms if self.scalar else jnp.sum(terms, axis=-1)
+        log_weights, f = self._nodes()
+        return jnp.tensordot(jnp.exp(log_weights), self.likelihood(f).log_prob(value), axes=1)
+
+    def predictive(self) -> Mixture:
+        """The law of y with f integrated out: closed form, or a mixture over the nodes of f."""
+        one = jnp.zeros((1,), self.latent_mean.dtype)
+        if self.noise is not None:
+            sd = jnp.sqrt(self.latent_var + jnp.square(self.noise))
+            law = dist.Normal(self.latent_mean[None], sd[None])
+            return Mixture(one, law if self.scalar else law.to_event(1))
+        if self.probit:
+            # E Phi(f) = Phi(mu / sqrt(1 + v))
+            f = self.latent_mean / jnp.sqrt(1 + self.latent_var)
+            return Mixture(one, BernoulliProbit(f[None]))
+        log_weights, f = self._nodes()
+        return Mixture(log_weights, self.likelihood(f))
+
+    def sample(self, key: PRNGKey, sample_shape: tuple[int, ...] = ()) -> Array:
+        """Draws of y: f from its marginals, then y given f."""
+
+        def draw(key: PRNGKey) -> Array:
+            key_f, key_y = random.split(key)
+            noise = random.normal(key_f, self.latent_mean.shape, self.latent_mean.dtype)
+            f = self.latent_mean + jnp.sqrt(self.latent_var) * noise
+            return self.likelihood(f).sample(key_y)
+
+        if not sample_shape:
+            return draw(key)
+        draws = jax.vmap(draw)(random.split(key, int(np.prod(sample_shape))))
+        return draws.reshape(sample_shape + draws.shape[1:])
+
+    @property
+    def mean(self) -> Array:
+        return self.predictive().mean
+
+    @property
+    def variance(self) -> Array:
+        return self.predictive().variance
+
+    def _normal_scale(self) -> Array | None:
+        """The noise of a ``Normal(f, scale)`` likelihood of f itself; None for any other."""
+        base: Any = self.at_mean
+        if not self.scalar and type(base) is dist.Independent:
+            base = base.base_dist
+        if type(base) is dist.Normal and base.loc is self.latent_mean:
+            return base.scale
+        return None
+
+    def _nodes(self) -> tuple[Float[Array, " Q"], Array]:
+        """Log weights [Q] and nodes of f [Q, N] or [Q, N, P] for expectations over N(f)."""
+        sd = jnp.sqrt(self.latent_var)
+        if self.scalar:
+            x, w = np.polynomial.hermite_e.hermegauss(self.num_nodes)
+            x = jnp.asarray(x, sd.dtype)
+            log_weights = jnp.asarray(np.log(w / w.sum()), sd.dtype)
+            return log_weights, self.latent_mean + sd * x[:, None]
+        if self.key is None:
+            raise ValueError(
+                "observe: a latent of several outputs is integrated by Monte Carlo and needs a "
+                "random key: run the model under numpyro.handlers.seed, or through SVI or MCMC"
+            )
+        eps = random.normal(self.key, (self.num_draws, *sd.shape), sd.dtype)
+        return jnp.full((self.num_draws,), -jnp.log(self.num_draws)), self.latent_mean + sd * eps
+
+
+def observe(
+    marginals: Marginals,
+    likelihood: Likelihood,
+    *,
+    num_nodes: int = 20,
+    num_draws: int = 10,
+) -> Observed:
+    """A distribution over y whose latent f is Gaussian.
+
+    Args:
+        marginals: of the last layer, ``f(x)``: mean and variance [N, P].
+        likelihood: from f to any NumPyro distribution with batch shape [N]. f is [N] if P = 1 and
+            [N, P] otherwise; write for broadcasting, since it is also called with [Q, N] or
+            [Q, N, P].
+        num_nodes: Gauss-Hermite nodes where P = 1.
+        num_draws: Monte Carlo draws where P > 1; fresh ones from `numpyro.prng_key`.
+
+    Returns:
+        A distribution with batch shape [N] and the likelihood's event shape. ``Normal(f, noise)``
+        (several outputs: with ``.to_event(1)``) and `BernoulliProbit` have closed forms; other
+        scalar latents use quadrature, vector latents Monte Carlo.
+
+    Raises:
+        ValueError: if the likelihood's batch shape is not [N].
+        TypeError: if `marginals` is an array: pass ``f(x)``, not ``f.sample(x)``.
+    """
+    if not isinstance(marginals, Marginals):
+        raise TypeError(
+            f"observe: marginals is a {type(marginals).__name__}, wanted Marginals: pass f(x) of "
+            "the last layer, not f.sample(x)"
+        )
+    key = numpyro.prng_key() if marginals.mean.shape[-1] > 1 else None
+    return Observed(marginals, likelihood, num_nodes, num_draws, key)

@@ -1,0 +1,312 @@
+"""Predictions: the mixture over S passes through the model, in the units of the data."""
+
+import dataclasses
+from collections.abc import Callable, Iterator
+from typing import Any, Literal
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import random
+from jax.scipy.special import logsumexp
+from jax.typing import ArrayLike
+from jaxtyping import Array
+from numpyro import handlers
+
+from dgp_ppl._typing import Model, Params, PRNGKey
+from dgp_ppl.gp import function_draws
+from dgp_ppl.initialize import Standardizer
+from dgp_ppl.observe import Mixture, Observed
+
+__all__ = ["Prediction", "predict"]
+
+_ROWS = 100_000  # rows times passes that are in memory at once
+_KEPT = 20_000_000  # numbers of the mixture's params that are kept between calls
+
+
+def predict(
+    key: PRNGKey,
+    model: Model,
+    guide: Model | None,
+    params: Params,
+    x: ArrayLike,
+    *args: Any,
+    num_samples: int = 100,
+    standardizer: Standardizer | None = None,
+    posterior_samples: dict[str, Array] | None = None,
+    site: str = "y",
+    chunk_size: int | None = None,
+    **kwargs: Any,
+) -> "Prediction":
+    """The posterior predictive distribution of a model at new inputs.
+
+    Every pass draws the hidden layers afresh; the last layer's Gaussian is kept in closed form, so
+    the prediction is a mixture of `num_samples` distributions of y (Salimbeni & Deisenroth 2017,
+    section 3.3). Nothing is computed until it is asked for; any number of rows is taken in chunks.
+
+    Args:
+        key: random key; the same key gives the same prediction, whatever is asked first.
+        model: the model; ``model(x, *args, **kwargs)`` must be a call without y.
+        guide: its fitted guide, or None.
+        params: the fit's params.
+        x: test inputs, [N, D], in the data's units if there is a `standardizer`.
+        *args: further arguments of the model.
+        num_samples: number of passes S (with `posterior_samples`: taken from them, evenly spaced).
+        standardizer: the training data's; inputs go in, and answers come out, in its units.
+        posterior_samples: draws of latent sites in place of a guide's, as from ``MCMC.get_samples``.
+        site: the observed site, whose distribution is an `observe`.
+        chunk_size: rows in memory at once; by default 100,000 / S.
+        **kwargs: keyword arguments of the model.
+
+    Raises:
+        ValueError: if x is not [N, D], a number is not positive, or the site is not an `observe`.
+    """
+    if num_samples < 1:
+        raise ValueError(f"predict: num_samples is {num_samples}, wanted at least 1")
+    if chunk_size is not None and chunk_size < 1:
+        raise ValueError(f"predict: chunk_size is {chunk_size}, wanted at least 1")
+    inputs = jnp.asarray(x, float) if standardizer is None else standardizer.inputs(x)
+    if inputs.ndim != 2 or not len(inputs):
+        raise ValueError(f"predict: x has shape {inputs.shape}, wanted [N, D] with N >= 1")
+    latents: dict[str, Array] = {}
+    if posterior_samples is not None:
+        (total,) = {len(a) for a in posterior_samples.values()}
+        num_samples = min(num_samples, total)
+        kept = np.linspace(0, total - 1, num_samples).round().astype(int)
+        latents = {n: jnp.asarray(a)[kept] for n, a in posterior_samples.items()}
+
+    def run(
+        key: PRNGKey, latent: dict[str, Array], x: Array, row: ArrayLike = 0, mode: Any = None
+    ) -> Observed:
+        # All rows of a pass see one draw from the guide; unit noise is each row's own.
+        key_guide, key_model = random.split(key)
+        program = handlers.seed(model, random.fold_in(key_model, row))
+        if mode is not None:
+            program = function_draws(program, mode)
+        if guide is not None:
+            seeded = handlers.substitute(handlers.seed(guide, key_guide), data=params)
+            drawn = handlers.trace(seeded).get_trace(x, *args, **kwargs)
+            program = handlers.replay(program, drawn)
+        program = handlers.substitute(program, data={**params, **latent})
+        trace = handlers.trace(program).get_trace(x, *args, **kwargs)
+        law = trace[site]["fn"] if site in trace else None
+        if not isinstance(law, Observed):
+            sites = [n for n, s in trace.items() if s["type"] == "sample"]
+            raise ValueError(
+                f"predict: site {site!r} is not an observe(...) of this model, whose sample sites "
+                f"are {sites}"
+            )
+        return law
+
+    return Prediction(
+        key=key,
+        run=run,
+        x=inputs,
+        latents=latents,
+        num_samples=num_samples,
+        chunk_size=min(len(inputs), chunk_size or max(1, _ROWS // num_samples)),
+        standardizer=standardizer,
+    )
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Prediction:
+    """A mixture of `num_samples` distributions of y at each of N inputs, in the data's units.
+
+    Made by `predict`. Means, quantiles and densities are those of y; `function_draws` gives f.
+    """
+
+    key: PRNGKey = dataclasses.field(repr=False)
+    run: Callable[..., Observed] = dataclasses.field(repr=False)
+    x: Array = dataclasses.field(repr=False)
+    latents: dict[str, Array] = dataclasses.field(repr=False)
+    num_samples: int
+    chunk_size: int
+    standardizer: Standardizer | None = None
+    _cache: dict[str, Any] = dataclasses.field(default_factory=dict, repr=False)
+
+    @property
+    def mean(self) -> np.ndarray:
+        """E[y], [N]."""
+        return self._moments()[0]
+
+    @property
+    def var(self) -> np.ndarray:
+        """Var[y], [N], by the law of total variance."""
+        return self._moments()[1]
+
+    def log_prob(self, y: ArrayLike) -> np.ndarray:
+        """log p(y_n) in nats, [N]: the density in the units of y, by logsumexp over passes.
+
+        Raises:
+            ValueError: if y does not have one row per input.
+        """
+        y = np.asarray(y)
+        if y.shape[:1] != (len(self.x),) or y.shape == (len(self.x), 1):
+            hint = "; pass y[:, 0]" if y.shape == (len(self.x), 1) else ""
+            raise ValueError(
+                f"log_prob: y has shape {y.shape}, wanted one row for each of {len(self.x)} inputs"
+                + hint
+            )
+        if self.standardizer is not None:
+            y = (y.astype(np.float64) - self.standardizer.y_loc) / self.standardizer.y_scale
+
+        return self._map(_log_prob, y) - np.log(self._y_scale)
+
+    def sample(self, key: PRNGKey, num: int = 1) -> np.ndarray:
+        """`num` draws of y at each input, [num, N]: a random pass for each, then y from it.
+
+        Draws are independent over inputs given the pass; for draws of whole functions see
+        `function_draws`.
+        """
+        key_pass, key_y = random.split(key)
+        picked = random.randint(key_pass, (num,), 0, self.num_samples)
+        draws = self._map(
+            lambda laws, row: _draw(laws, picked, random.fold_in(key_y, row)), rows_given=True
+        )
+        return self._original(np.moveaxis(draws, 1, 0))
+
+    def quantile(self, q: ArrayLike, num: int = 1000) -> np.ndarray:
+        """Quantiles of y, of the shape of `q` + [N].
+
+        By bisection of the mixture's distribution function; where NumPyro has none for the
+        likelihood, from `num` draws.
+
+        Raises:
+            ValueError: if a level is outside (0, 1).
+        """
+        levels = np.asarray(q, np.float64)
+        if not ((levels > 0) & (levels < 1)).all():
+            raise ValueError(f"quantile: q is {q}, wanted levels strictly between 0 and 1")
+        flat = jnp.asarray(levels.ravel(), float)
+        try:
+            values = self._original(self._map(lambda laws: _bisect(laws, flat)))
+        except NotImplementedError:
+            draws = self.sample(random.fold_in(self.key, 1), num)
+            values = np.quantile(draws, levels.ravel(), axis=0).T
+        return np.moveaxis(values, -1, 0).reshape(levels.shape + (len(self.x),))
+
+    def interval(self, level: float = 0.9) -> tuple[np.ndarray, np.ndarray]:
+        """The central interval that holds y with probability `level`: lower and upper ends, [N]."""
+        lower, upper = self.quantile([0.5 - level / 2, 0.5 + level / 2])
+        return lower, upper
+
+    def components(self) -> Iterator[tuple[slice, Mixture]]:
+        """The laws of y chunk by chunk, on the scale of the model: rows, and their S mixtures.
+
+        Every leaf of the mixtures leads with S, as from `jax.vmap`: apply functions of one mixture
+        to them by `jax.vmap`. The last chunk is padded to full length with its last row.
+        """
+        size, total = self.chunk_size, len(self.x)
+        keys = random.split(self.key, self.num_samples)
+        if "law" not in self._cache:
+            one = lambda k, l, x, row: self.run(k, l, x, row).predictive()  # noqa: E731
+            self._cache["law"] = jax.jit(jax.vmap(one, (0, 0, None, None)))
+        for start in range(0, total, size):
+            laws = self._cache.get(start)
+            if laws is None:
+                stop = min(start + size, total)
+                x = _pad(self.x[start:stop], size)
+                laws = self._cache["law"](keys, self.latents, x, start)
+                numbers = sum(a.size for a in jax.tree.leaves(laws))
+                if numbers * -(-total // size) <= _KEPT:
+                    self._cache[start] = laws
+            yield slice(start, min(start + size, total)), laws
+
+    def function_draws(
+        self, key: PRNGKey, num: int = 10, mode: Literal["joint", "path"] = "joint"
+    ) -> np.ndarray:
+        """Coherent draws of the latent function f at all inputs, [num, N] or [num, N, P].
+
+        Every layer is one draw of a function: ``"joint"`` exactly, at a cost cubic in N;
+        ``"path"`` by the pathwise rule, linear in N and evaluated in one piece. In the data's units
+        where there is a standardizer.
+        """
+
+        def draw(key: PRNGKey, latent: dict[str, Array]) -> Array:
+            return self.run(key, latent, self.x, mode=mode).latent_mean
+
+        keys = random.split(key, num)
+        picked = random.randint(random.fold_in(key, 1), (num,), 0, self.num_samples)
+        latents = {n: a[picked] for n, a in self.latents.items()}
+        draws = jax.jit(lambda k, l: jax.lax.map(lambda a: draw(*a), (k, l)))(keys, latents)
+        return self._original(draws)
+
+    def _map(
+        self, function: Callable[..., Array], *arrays: np.ndarray, rows_given: bool = False
+    ) -> np.ndarray:
+        """A function of the S mixtures and the rows of arrays, chunk by chunk, on the host."""
+        values = []
+        for rows, laws in self.components():
+            own = [_pad(jnp.asarray(a[rows]), self.chunk_size) for a in arrays]
+            if rows_given:
+                own.append(jnp.asarray(rows.start))
+            values.append(np.asarray(function(laws, *own), np.float64)[: rows.stop - rows.start])
+        return np.concatenate(values)
+
+    def _moments(self) -> tuple[np.ndarray, np.ndarray]:
+        if "moments" not in self._cache:
+            mean, var = np.moveaxis(self._map(_moments), 1, 0)
+            self._cache["moments"] = self._original(mean), var * self._y_scale**2
+        return self._cache["moments"]
+
+    @property
+    def _y_scale(self) -> float:
+        return 1.0 if self.standardizer is None else self.standardizer.y_scale
+
+    def _original(self, y: ArrayLike) -> np.ndarray:
+        return np.asarray(y) if self.standardizer is None else self.standardizer.original(y)
+
+
+def _pad(a: Array, size: int) -> Array:
+    """Rows up to `size`, by repeating the last one."""
+    return jnp.pad(a, [(0, size - len(a))] + [(0, 0)] * (a.ndim - 1), mode="edge")
+
+
+@jax.jit
+def _moments(laws: Mixture) -> Array:
+    """Mean and variance of y over all passes, [B, 2, ...]."""
+    mean, var = jax.vmap(lambda law: (law.mean, law.variance))(laws)
+    return jnp.stack([mean.mean(axis=0), var.mean(axis=0) + mean.var(axis=0)], axis=1)
+
+
+@jax.jit
+def _log_prob(laws: Mixture, y: Array) -> Array:
+    values = jax.vmap(lambda law: law.log_prob(y))(laws)
+    return logsumexp(values, axis=0) - jnp.log(len(values))
+
+
+@jax.jit
+def _draw(laws: Mixture, picked: Array, key: PRNGKey) -> Array:
+    """A draw of y from each picked pass, [B, num, ...]."""
+
+    def draw(index: Array, key: PRNGKey) -> Array:
+        return jax.tree.map(lambda a: a[index], laws).sample(key)
+
+    return jnp.moveaxis(jax.vmap(draw)(picked, random.split(key, len(picked))), 0, 1)
+
+
+@jax.jit
+def _bisect(laws: Mixture, levels: Array) -> Array:
+    """Quantiles of y over all passes, [B, len(levels)]."""
+    moments = _moments(laws)
+    reach = 12 * jnp.sqrt(moments[:, 1])
+
+    def cdf(y: Array) -> Array:  # [levels, B] -> the same
+        return jax.vmap(lambda law: law.cdf(y))(laws).mean(axis=0)
+
+    def halve(_: int, ends: tuple[Array, Array]) -> tuple[Array, Array]:
+        lower, upper = ends
+        middle = 0.5 * (lower + upper)
+        below = cdf(middle) < levels[:, None]
+        return jnp.where(below, middle, lower), jnp.where(below, upper, middle)
+
+    # By Cantelli's inequality 12 standard deviations hold all levels within 0.7 % of 0 and 1; the
+    # ends move out geometrically for the rare levels beyond.
+    ends = moments[:, 0] - reach, moments[:, 0] + reach
+    lower, upper = (jnp.broadcast_to(e, (len(levels), len(reach))) for e in ends)
+    for _ in range(4):
+        lower = jnp.where(cdf(lower) > levels[:, None], lower - 4 * (upper - lower), lower)
+        upper = jnp.where(cdf(upper) < levels[:, None], upper + 4 * (upper - lower), upper)
+    lower, upper = jax.lax.fori_loop(0, 50, halve, (lower, upper))
+    return (0.5 * (lower + upper)).T
