@@ -1,11 +1,16 @@
 """Deep Gaussian processes as probabilistic programs, on NumPyro."""
 
+from dgp_ppl import datasets as datasets
 from dgp_ppl import initialize as initialize
 from dgp_ppl import kernels as kernels
 from dgp_ppl import means as means
+from dgp_ppl import metrics as metrics
 from dgp_ppl import models as models
 from dgp_ppl._errors import DataError as DataError
 from dgp_ppl._errors import NonFiniteLossError as NonFiniteLossError
+from dgp_ppl.compare import Comparison as Comparison
+from dgp_ppl.compare import compare as compare
+from dgp_ppl.diagnostics import to_inferencedata as to_inferencedata
 from dgp_ppl.gp import Marginals as Marginals
 from dgp_ppl.gp import RandomFunction as RandomFunction
 from dgp_ppl.gp import function_draws as function_draws

@@ -100,9 +100,9 @@ def load(
 ) -> Dataset:
     """Loads a data set.
 
-    What ends in .csv, .parquet or .npz is a file. Any other string is, in this order, a bundled
-    name, a name in the folder DGP_PPL_DATA, or a name at OpenML: `openml:NAME`,
-    `openml:NAME:VERSION` or `openml:ID`.
+    What ends in .csv, .parquet or .npz, and every `Path`, is a file. Any other string is, in this
+    order, a bundled name, one at OpenML (`openml:NAME`, `openml:NAME:VERSION` or `openml:ID`), or
+    one in the folder DGP_PPL_DATA.
 
     - .csv (UTF-8, commas, a header) and .parquet: `target` is the column to predict, all others
       are inputs. A .parquet file's pandas index is no input.

@@ -7,6 +7,7 @@ from typing import Any, Literal
 import jax
 import jax.numpy as jnp
 import numpy as np
+import numpyro.distributions as dist
 from jax import random
 from jax.scipy.special import logsumexp
 from jax.typing import ArrayLike
@@ -16,6 +17,7 @@ from numpyro import handlers
 from dgp_ppl._typing import Model, Params, PRNGKey
 from dgp_ppl.gp import function_draws
 from dgp_ppl.initialize import Standardizer
+from dgp_ppl.metrics import crps_gaussian_mixture, crps_samples
 from dgp_ppl.observe import Mixture, Observed
 
 __all__ = ["Prediction", "predict"]
@@ -75,6 +77,14 @@ def predict(
         kept = np.linspace(0, total - 1, num_samples).round().astype(int)
         latents = {n: jnp.asarray(a)[kept] for n, a in posterior_samples.items()}
 
+    def guide_trace(key: PRNGKey, x: Array) -> dict[str, Any]:
+        seeded = handlers.substitute(handlers.seed(guide, key), data=params)
+        return handlers.trace(seeded).get_trace(x, *args, **kwargs)
+
+    def draw_latents(key: PRNGKey) -> dict[str, Array]:
+        sites = guide_trace(random.split(key)[0], inputs[:1])
+        return {n: s["value"] for n, s in sites.items() if s["type"] == "sample"}
+
     def run(
         key: PRNGKey, latent: dict[str, Array], x: Array, row: ArrayLike = 0, mode: Any = None
     ) -> Observed:
@@ -84,9 +94,7 @@ def predict(
         if mode is not None:
             program = function_draws(program, mode)
         if guide is not None:
-            seeded = handlers.substitute(handlers.seed(guide, key_guide), data=params)
-            drawn = handlers.trace(seeded).get_trace(x, *args, **kwargs)
-            program = handlers.replay(program, drawn)
+            program = handlers.replay(program, guide_trace(key_guide, x))
         program = handlers.substitute(program, data={**params, **latent})
         trace = handlers.trace(program).get_trace(x, *args, **kwargs)
         law = trace[site]["fn"] if site in trace else None
@@ -105,6 +113,7 @@ def predict(
         latents=latents,
         num_samples=num_samples,
         chunk_size=min(len(inputs), chunk_size or max(1, _ROWS // num_samples)),
+        draw_latents=None if guide is None else draw_latents,
         standardizer=standardizer,
     )
 
@@ -122,6 +131,9 @@ class Prediction:
     latents: dict[str, Array] = dataclasses.field(repr=False)
     num_samples: int
     chunk_size: int
+    draw_latents: Callable[[PRNGKey], dict[str, Array]] | None = dataclasses.field(
+        default=None, repr=False
+    )
     standardizer: Standardizer | None = None
     _cache: dict[str, Any] = dataclasses.field(default_factory=dict, repr=False)
 
@@ -141,17 +153,40 @@ class Prediction:
         Raises:
             ValueError: if y does not have one row per input.
         """
-        y = np.asarray(y)
-        if y.shape[:1] != (len(self.x),) or y.shape == (len(self.x), 1):
-            hint = "; pass y[:, 0]" if y.shape == (len(self.x), 1) else ""
-            raise ValueError(
-                f"log_prob: y has shape {y.shape}, wanted one row for each of {len(self.x)} inputs"
-                + hint
-            )
-        if self.standardizer is not None:
-            y = (y.astype(np.float64) - self.standardizer.y_loc) / self.standardizer.y_scale
+        return self._map(_log_prob, self._unit_scale(y)) - np.log(self._y_scale)
 
-        return self._map(_log_prob, y) - np.log(self._y_scale)
+    def log_prob_by_pass(self, y: ArrayLike) -> np.ndarray:
+        """log p(y_n | pass s) in nats, [S, N]: `log_prob` is the log of its mean over passes."""
+        return self._map(_log_prob_by_pass, self._unit_scale(y)).T - np.log(self._y_scale)
+
+    def sample_by_pass(self, key: PRNGKey) -> np.ndarray:
+        """One draw of y at each input from every pass, [S, N]."""
+        return self._sample(key, jnp.arange(self.num_samples))
+
+    def latent_draws(self) -> dict[str, np.ndarray]:
+        """The latent sites of every pass, each [S, ...]: the guide's draws or the given ones."""
+        if self.draw_latents is None:
+            return {n: np.asarray(a) for n, a in self.latents.items()}
+        keys = random.split(self.key, self.num_samples)
+        draws = jax.jit(lambda k: jax.lax.map(self.draw_latents, k))(keys)
+        return {n: np.asarray(a) for n, a in draws.items()}
+
+    def crps(self, y: ArrayLike, num: int = 200) -> np.ndarray:
+        """Continuous ranked probability score in the units of y, [N]; less is better.
+
+        In closed form for Gaussian components (Grimit et al. 2006); else from `num` draws.
+        """
+        y = np.asarray(y, np.float64)
+        scores = []
+        for rows, laws in self.components():
+            normal = laws.components
+            if type(normal) is not dist.Normal or normal.batch_shape[:1] != (1,):
+                return crps_samples(y, self.sample(random.fold_in(self.key, 2), num))
+            count = rows.stop - rows.start
+            loc, scale = (np.asarray(a)[:, 0, :count] for a in (normal.loc, normal.scale))
+            means, sds = self._original(loc), np.broadcast_to(scale, loc.shape) * self._y_scale
+            scores.append(crps_gaussian_mixture(y[rows], means, sds))
+        return np.concatenate(scores)
 
     def sample(self, key: PRNGKey, num: int = 1) -> np.ndarray:
         """`num` draws of y at each input, [num, N]: a random pass for each, then y from it.
@@ -161,8 +196,11 @@ class Prediction:
         """
         key_pass, key_y = random.split(key)
         picked = random.randint(key_pass, (num,), 0, self.num_samples)
+        return self._sample(key_y, picked)
+
+    def _sample(self, key: PRNGKey, picked: Array) -> np.ndarray:
         draws = self._map(
-            lambda laws, row: _draw(laws, picked, random.fold_in(key_y, row)), rows_given=True
+            lambda laws, row: _draw(laws, picked, random.fold_in(key, row)), rows_given=True
         )
         return self._original(np.moveaxis(draws, 1, 0))
 
@@ -250,6 +288,18 @@ class Prediction:
             self._cache["moments"] = self._original(mean), var * self._y_scale**2
         return self._cache["moments"]
 
+    def _unit_scale(self, y: ArrayLike) -> np.ndarray:
+        y = np.asarray(y)
+        if y.shape[:1] != (len(self.x),) or y.shape == (len(self.x), 1):
+            hint = "; pass y[:, 0]" if y.shape == (len(self.x), 1) else ""
+            raise ValueError(
+                f"log_prob: y has shape {y.shape}, wanted one row for each of {len(self.x)} inputs"
+                + hint
+            )
+        if self.standardizer is None:
+            return y
+        return (y.astype(np.float64) - self.standardizer.y_loc) / self.standardizer.y_scale
+
     @property
     def _y_scale(self) -> float:
         return 1.0 if self.standardizer is None else self.standardizer.y_scale
@@ -272,8 +322,13 @@ def _moments(laws: Mixture) -> Array:
 
 @jax.jit
 def _log_prob(laws: Mixture, y: Array) -> Array:
-    values = jax.vmap(lambda law: law.log_prob(y))(laws)
-    return logsumexp(values, axis=0) - jnp.log(len(values))
+    values = _log_prob_by_pass(laws, y)
+    return logsumexp(values, axis=1) - jnp.log(values.shape[1])
+
+
+@jax.jit
+def _log_prob_by_pass(laws: Mixture, y: Array) -> Array:
+    return jax.vmap(lambda law: law.log_prob(y), out_axes=1)(laws)
 
 
 @jax.jit

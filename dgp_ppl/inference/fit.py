@@ -14,14 +14,16 @@ from jax import lax, random
 from numpyro import handlers
 from numpyro.distributions.kl import kl_divergence
 from numpyro.infer import SVI, TraceMeanField_ELBO
+from numpyro.infer.autoguide import AutoGuide
 from numpyro.infer.elbo import ELBO
 from numpyro.infer.svi import SVIState
 from tqdm.auto import tqdm
 
 from dgp_ppl._errors import NonFiniteLossError
 from dgp_ppl._typing import Model, Params, PRNGKey
+from dgp_ppl.inference.mean_field import MeanField
 
-__all__ = ["FitResult", "cosine_schedule", "fit"]
+__all__ = ["FitResult", "cosine_schedule", "evaluate", "fit"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -31,7 +33,7 @@ class FitResult:
     Attributes:
         params: constrained values of all params, a dict of arrays.
         losses: the loss (minus the ELBO, in nats) before every step of this call, [steps].
-        num_data: N of the data plate, 1 if the model has none.
+        num_data: N of the data plate; of the observed site if the model has no plate.
         state: NumPyro's SVI state after the last step: optimiser state and random key.
         seconds: wall-clock time of the steps, compilation included.
         optimizer: the optax optimiser that made the state.
@@ -67,7 +69,7 @@ def fit(
     optimizer: Any = None,
     loss: ELBO | None = None,
     start: FitResult | Params | None = None,
-    progress: bool = True,
+    progress: bool | str = True,
     **kwargs: Any,
 ) -> FitResult:
     """Fit a guide to a model by SVI: chunks of steps are scanned on the device.
@@ -87,7 +89,8 @@ def fit(
             `optimizer` the fit goes on exactly where it stopped (`key` is then not used): two calls
             of n steps equal one of 2n. With another optimiser, or the default's new schedule, it
             starts afresh from the result's params.
-        progress: show a progress bar with the ELBO per datum and steps per second.
+        progress: show a progress bar with the ELBO per datum and steps per second; a string is
+            its label.
         **kwargs: the model's keyword arguments.
 
     Returns:
@@ -131,8 +134,33 @@ def fit(
     )
 
 
+def evaluate(
+    key: PRNGKey,
+    model: Model,
+    guide: Model,
+    params: Params,
+    *args: Any,
+    loss: ELBO | None = None,
+    num_draws: int = 20,
+    **kwargs: Any,
+) -> tuple[float, float]:
+    """The ELBO at fixed params, in nats: mean and standard error of `num_draws` estimates.
+
+    The arguments after `params` are the model's. One draw is in memory at a time.
+    """
+    objective = loss or TraceMeanField_ELBO()
+    arguments = _Arguments(args, kwargs)
+
+    def losses(keys: jax.Array, params: Params, data: list[Any]) -> jax.Array:
+        args, kwargs = arguments.join(data)
+        return lax.map(lambda k: objective.loss(k, params, model, guide, *args, **kwargs), keys)
+
+    values = -np.asarray(jax.jit(losses)(random.split(key, num_draws), params, arguments.data))
+    return float(values.mean()), float(values.std(ddof=1) / math.sqrt(num_draws))
+
+
 def _run(
-    loop: "_Loop", state: SVIState, *, steps: int, num_data: int, progress: bool
+    loop: "_Loop", state: SVIState, *, steps: int, num_data: int, progress: bool | str
 ) -> tuple[SVIState, np.ndarray, SVIState | None]:
     """All steps, or those up to the first loss that is not finite.
 
@@ -141,7 +169,8 @@ def _run(
     chunk = min(steps, max(10, min(200, steps // 20)))
     losses = np.zeros(0)
     before: tuple[SVIState, int] | None = None  # the chunk before, and its number of steps
-    bar = tqdm(total=steps, disable=not progress, leave=False, unit="step", desc="fit")
+    bar = tqdm(total=steps, disable=not progress, leave=False, unit=" steps")
+    bar.set_description("fit" if progress is True else str(progress), refresh=False)
     with bar:
         while len(losses) < steps:
             num = min(chunk, steps - len(losses))
@@ -164,46 +193,66 @@ def _run(
     return state, losses, None
 
 
+class _Arguments:
+    """A model's arguments, with arrays to be traced by `jax.jit` apart from all else."""
+
+    def __init__(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        leaves, self._treedef = jax.tree.flatten((args, kwargs))
+        dynamic = [isinstance(leaf, jax.Array | np.ndarray) for leaf in leaves]
+        self._static = [None if d else leaf for d, leaf in zip(dynamic, leaves, strict=True)]
+        self.data = [jnp.asarray(a) if d else None for d, a in zip(dynamic, leaves, strict=True)]
+
+    def join(self, data: list[Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """The model's args and kwargs, with these arrays."""
+        leaves = [s if d is None else d for s, d in zip(self._static, data, strict=True)]
+        return jax.tree.unflatten(self._treedef, leaves)
+
+
 class _Loop:
-    """The compiled pieces of a fit: arrays among the model's arguments are traced, not baked in."""
+    """The compiled pieces of a fit."""
 
     def __init__(self, svi: SVI, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        leaves, self.treedef = jax.tree.flatten((args, kwargs))
-        dynamic = [isinstance(leaf, jax.Array | np.ndarray) for leaf in leaves]
-        self.static = [None if d else leaf for d, leaf in zip(dynamic, leaves, strict=True)]
-        self.data = [jnp.asarray(a) if d else None for d, a in zip(dynamic, leaves, strict=True)]
-        self.svi = svi
+        self.svi, self.arguments = svi, _Arguments(args, kwargs)
         self._advance = jax.jit(self._scan, static_argnums=3)
-
-    def arguments(self, data: list[Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        leaves = [s if d is None else d for s, d in zip(self.static, data, strict=True)]
-        return jax.tree.unflatten(self.treedef, leaves)
 
     def init(self, key: PRNGKey, params: Params | None) -> tuple[SVIState, int]:
         """The first state, and N; `params` replace the initial values of the same names."""
         sizes: dict[str, int] = {}
+        observed = 1
+
+        # Automatic guides keep what their first call finds: that must not be a tracer.
+        args, kwargs = self.arguments.join(self.arguments.data)
+        guide = self.svi.guide
+        with handlers.block(), handlers.seed(rng_seed=key):
+            if isinstance(guide, MeanField):
+                guide.setup(*args, **kwargs)
+            elif isinstance(guide, AutoGuide):
+                guide(*args, **kwargs)
 
         def start(key: PRNGKey, data: list[Any], params: Params | None) -> SVIState:
-            args, kwargs = self.arguments(data)
+            args, kwargs = self.arguments.join(data)
             state = self.svi.init(key, *args, init_params=params, **kwargs)
             plain = handlers.seed(self.svi.model, key)
             for name, site in handlers.trace(plain).get_trace(*args, **kwargs).items():
                 if site["type"] == "plate":
                     sizes[name] = site["args"][0]
+                elif site["type"] == "sample" and site["is_observed"]:
+                    nonlocal observed
+                    observed = (*jnp.shape(site["value"]), 1)[0]
             return state
 
-        state = jax.jit(start)(key, self.data, params)
-        return state, sizes.get("data", max(sizes.values(), default=1))
+        state = jax.jit(start)(key, self.arguments.data, params)
+        return state, sizes.get("data", max(sizes.values(), default=observed))
 
     def advance(self, state: SVIState, num: int, chunk: int) -> tuple[SVIState, np.ndarray]:
         """`num` <= `chunk` steps in one compiled loop, and their losses."""
-        state, losses = self._advance(state, num, self.data, chunk)
+        state, losses = self._advance(state, num, self.arguments.data, chunk)
         return state, np.asarray(losses, np.float64)[:num]
 
     def _scan(
         self, state: SVIState, num: Any, data: list[Any], chunk: int
     ) -> tuple[SVIState, jax.Array]:
-        args, kwargs = self.arguments(data)
+        args, kwargs = self.arguments.join(data)
 
         def step(i: Any, carry: tuple[SVIState, jax.Array]) -> tuple[SVIState, jax.Array]:
             state, losses = carry
@@ -221,7 +270,7 @@ class _Loop:
         for name, value in params.items():
             if not np.isfinite(np.asarray(value)).all():
                 return f"param {name}"
-        args, kwargs = self.arguments(self.data)
+        args, kwargs = self.arguments.join(self.arguments.data)
         key_model, key_guide = random.split(random.split(state.rng_key)[1])
         guide = handlers.substitute(handlers.seed(self.svi.guide, key_guide), data=params)
         drawn = handlers.trace(guide).get_trace(*args, **kwargs)

@@ -16,6 +16,7 @@ from numpyro.infer.autoguide import AutoGuide, AutoNormal
 from dgp_ppl._typing import Model, Params, PRNGKey
 from dgp_ppl.inducing import AbstractInducing, DiagonalInducing, FullInducing, cholesky_factor
 from dgp_ppl.minibatch import stratified
+from dgp_ppl.observe import Observed
 
 __all__ = ["MeanField"]
 
@@ -63,6 +64,14 @@ class MeanField(AutoGuide):
         self._layers: dict[str, tuple[tuple[int, int], float]] | None = None
         self._rest: AutoGuide | None = None
 
+    def setup(self, *args: Any, **kwargs: Any) -> None:
+        """Find the model's latent sites; takes the model's arguments. The first call does it too.
+
+        To be called outside of `jax.jit` where the model has latent sites besides its layers.
+        """
+        if self._layers is None:
+            self._setup_prototype(*args, **kwargs)
+
     def _setup_prototype(self, *args: Any, **kwargs: Any) -> None:
         """Find the layers by running the model once on shapes alone."""
         trace: dict[str, Any] = {}
@@ -85,12 +94,19 @@ class MeanField(AutoGuide):
             n: (s["fn"].event_shape, self.hidden_scale if n.removesuffix(".v") in noisy else 1.0)
             for n, s in layers.items()
         }
+        # What `observe` describes is data, also in a call without it.
         others = [
-            n for n, s in sites.items() if n not in layers and not s["infer"].get("is_auxiliary")
+            n
+            for n, s in sites.items()
+            if n not in layers
+            and not s["infer"].get("is_auxiliary")
+            and not isinstance(s["fn"], Observed)
         ]
         if others:
             hidden = [n for n in sites if n not in others]
             self._rest = self._rest_factory(handlers.block(self.model, hide=hidden))
+            with handlers.block(), handlers.seed(rng_seed=0):
+                self._rest(*args, **kwargs)
         self.prototype_trace = {
             n: {"type": s["type"], "name": n, "shape": s["fn"].shape()} for n, s in sites.items()
         }
@@ -111,8 +127,7 @@ class MeanField(AutoGuide):
 
     def __call__(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
         """Draw all latent sites; takes the model's arguments."""
-        if self._layers is None:
-            self._setup_prototype(*args, **kwargs)
+        self.setup(*args, **kwargs)
         assert self._layers is not None
         draws = {}
         if self._rest is not None:

@@ -1,0 +1,186 @@
+"""The command ``dgp-ppl``."""
+
+import datetime
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+import dgp_ppl
+from dgp_ppl import datasets
+from dgp_ppl._errors import DataError
+from dgp_ppl.compare import METRICS, Comparison, compare
+
+__all__ = ["app", "main"]
+
+app = typer.Typer(
+    add_completion=False,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    help="Deep Gaussian processes as probabilistic programs.",
+)
+
+_HEADINGS = {
+    "rmse": "RMSE",
+    "log_density": "log density",
+    "crps": "CRPS",
+    "coverage90": "90 % coverage",
+    "elbo_per_datum": "ELBO / datum",
+    "seconds": "seconds",
+}
+
+
+def main() -> None:
+    """Run the command; bad input ends with exit code 2 and one line."""
+    try:
+        app()
+    except (DataError, ValueError) as error:
+        if not isinstance(error, DataError) and not str(error).startswith("compare:"):
+            raise
+        print(f"dgp-ppl: {error}", file=sys.stderr)
+        sys.exit(2)
+
+
+def _version(value: bool) -> None:
+    if value:
+        print(f"dgp_ppl {dgp_ppl.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")
+    ] = False,
+) -> None:
+    pass
+
+
+@app.command("compare")
+def _compare(
+    data: Annotated[str, typer.Argument(help="A name (see `dgp-ppl datasets`) or a file.")],
+    methods: Annotated[str, typer.Option(help="Comma-separated.")] = "sgpr,svgp,dsvi",
+    depth: Annotated[int, typer.Option(help="GP layers of the deep methods.")] = 2,
+    inducing: Annotated[int, typer.Option(help="Inducing inputs of every layer.")] = 100,
+    width: Annotated[
+        int | None, typer.Option(help="Outputs of hidden layers.", show_default="min(30, inputs)")
+    ] = None,
+    steps: Annotated[int, typer.Option(help="Optimiser steps.")] = 6000,
+    batch: Annotated[int, typer.Option(help="Rows of a minibatch.")] = 1000,
+    learning_rate: Annotated[float, typer.Option(help="Adam's, before cosine decay.")] = 3e-2,
+    splits: Annotated[int, typer.Option(help="The file's first ones, or random 90/10.")] = 3,
+    seed: Annotated[int, typer.Option(help="Of random splits and fits.")] = 0,
+    samples: Annotated[int, typer.Option(help="Passes of a prediction.")] = 100,
+    target: Annotated[
+        str | None, typer.Option(help="Column to predict, for .csv and .parquet.")
+    ] = None,
+    split_key: Annotated[
+        str, typer.Option(help="Array of an .npz file with the splits.")
+    ] = datasets.DEFAULT_SPLITS,
+    out: Annotated[
+        Path | None, typer.Option(help="Folder to write to.", show_default="results/DATA-TIME")
+    ] = None,
+    overwrite: Annotated[bool, typer.Option(help="Replace an earlier results.json.")] = False,
+    x64: Annotated[bool, typer.Option("--x64", help="Compute in float64.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", help="No progress bars.")] = False,
+) -> None:
+    """Fit the methods to each split of a regression data set; print and write a table."""
+    from rich.console import Console
+
+    if x64:
+        import jax
+
+        jax.config.update("jax_enable_x64", True)
+    if out is None:
+        stamp = datetime.datetime.now().strftime("%Y%m%d-%H%M%S")
+        stem = Path(data).stem if data.lower().endswith((".csv", ".npz", ".parquet")) else data
+        out = Path("results") / f"{stem.replace('/', '-').replace(':', '-')}-{stamp}"
+    notes = Console(stderr=True)
+    outcome = compare(
+        data,
+        [m.strip() for m in methods.split(",")],
+        depth=depth,
+        inducing=inducing,
+        width=width,
+        steps=steps,
+        batch=batch,
+        learning_rate=learning_rate,
+        splits=splits,
+        seed=seed,
+        samples=samples,
+        target=target,
+        split_key=split_key,
+        out=out,
+        overwrite=overwrite,
+        progress=not quiet,
+        on_row=None if quiet else lambda row: notes.print(_line(row), highlight=False),
+    )
+    console = Console()
+    console.print(_table(outcome))
+    console.print(f"Written to {out}", soft_wrap=True)
+    failed = [r for r in outcome.splits if "error" in r]
+    for row in failed:
+        notes.print(f"{row['method']}, split {row['split']}: {row['error']}", highlight=False)
+    if failed:
+        raise typer.Exit(1)
+
+
+@app.command("datasets")
+def _datasets() -> None:
+    """List the data sets that need no network."""
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False)
+    for heading in ("name", "rows", "columns", "task", "source"):
+        table.add_column(heading, justify="right" if heading in ("rows", "columns") else "left")
+    for info in datasets.names():
+        table.add_row(info.name, str(info.rows), str(info.columns), info.task, info.source)
+    console = Console()
+    console.print(table)
+    console.print("More: set DGP_PPL_DATA to a folder of .npz files, or openml:NAME.")
+
+
+def _line(row: dict[str, Any]) -> str:
+    """One fit in a line."""
+    start = f"split {row['split']}  {row['method']:<8}"
+    if "error" in row:
+        return f"{start} failed: {row['error']}"
+    numbers = "  ".join(f"{_HEADINGS[m]} {_number(row[m])}" for m in METRICS if m in _HEADINGS)
+    return f"{start} {numbers}"
+
+
+def _number(value: float) -> str:
+    return f"{value:.4g}"
+
+
+def _table(outcome: Comparison) -> Any:
+    from rich.table import Table
+
+    data, config = outcome.record["data"], outcome.record["config"]
+    table = Table(
+        title=(
+            f"{data['name']}: {data['rows']} rows, {data['columns']} inputs, "
+            f"{config['splits']} splits; mean ± standard error"
+        ),
+        title_justify="left",
+    )
+    table.add_column("method")
+    for metric, heading in _HEADINGS.items():
+        table.add_column(heading, justify="right", no_wrap=metric != "seconds")
+    for row in outcome.summary:
+        cells = [_cell(metric, row[metric]) for metric in _HEADINGS]
+        table.add_row(row["method"], *cells)
+    return table
+
+
+def _cell(metric: str, value: dict[str, float]) -> str:
+    mean, se = value["mean"], value["se"]
+    if metric == "seconds":
+        return f"{mean:.0f}"
+    digits = 3 if metric != "coverage90" else 2
+    text = f"{mean:.{digits}f}" if abs(mean) >= 0.1 else f"{mean:.3g}"
+    if se != se:  # one split has no standard error
+        return text
+    return f"{text} ± {se:.{digits}f}" if abs(mean) >= 0.1 else f"{text} ± {se:.1g}"

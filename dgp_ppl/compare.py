@@ -1,0 +1,346 @@
+"""The main job: fit the named methods to the splits of a data set, and write down how they did."""
+
+import dataclasses
+import datetime
+import json
+import os
+import platform
+import time
+from collections.abc import Callable, Sequence
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+from jax import random
+
+from dgp_ppl import datasets, metrics, plots
+from dgp_ppl._errors import DataError, NonFiniteLossError
+from dgp_ppl.datasets import Dataset
+from dgp_ppl.diagnostics import to_inferencedata
+from dgp_ppl.initialize import Standardizer
+from dgp_ppl.methods import METHODS, Fitted, Setting
+from dgp_ppl.predict import Prediction, predict
+
+__all__ = ["Comparison", "compare"]
+
+METRICS = ("rmse", "log_density", "crps", "coverage90", "elbo_per_datum", "seconds", "steps")
+_PACKAGES = ("jax", "jaxlib", "numpyro", "optax", "numpy", "scikit-learn", "arviz-base")
+_DRAWS_IN_PLOTS = 8
+
+
+@dataclasses.dataclass
+class Comparison:
+    """The outcome of `compare`; `record` is what results.json holds.
+
+    Attributes:
+        record: ``data``, ``config``, ``versions``, ``splits`` and ``summary``.
+        fits: by method, the first split's `_Run`: what the plots and ArviZ files are made of.
+    """
+
+    record: dict[str, Any]
+    fits: dict[str, "_Run"] = dataclasses.field(default_factory=dict, repr=False)
+
+    @property
+    def splits(self) -> list[dict[str, Any]]:
+        """One row for every split and method."""
+        return self.record["splits"]
+
+    @property
+    def summary(self) -> list[dict[str, Any]]:
+        """One row for every method: the mean and standard error of each metric over splits."""
+        return self.record["summary"]
+
+
+@dataclasses.dataclass(frozen=True)
+class _Run:
+    """One method on one split, with what it saw, in the data's units."""
+
+    fitted: Fitted
+    standardizer: Standardizer
+    train: Prediction
+    test: Prediction
+    x: np.ndarray
+    y: np.ndarray
+    x_test: np.ndarray
+    y_test: np.ndarray
+
+
+def compare(
+    data: str | os.PathLike[str] | Dataset,
+    methods: Sequence[str] = ("sgpr", "svgp", "dsvi"),
+    *,
+    depth: int = 2,
+    inducing: int = 100,
+    width: int | None = None,
+    steps: int = 6000,
+    batch: int = 1000,
+    learning_rate: float = 3e-2,
+    splits: int = 3,
+    seed: int = 0,
+    samples: int = 100,
+    target: str | None = None,
+    split_key: str = datasets.DEFAULT_SPLITS,
+    out: str | os.PathLike[str] | None = None,
+    overwrite: bool = False,
+    progress: bool = True,
+    on_row: Callable[[dict[str, Any]], None] | None = None,
+) -> Comparison:
+    """Fit each method on each split of a regression data set and score it on the rest.
+
+    Inputs and target are standardised with each split's training rows; RMSE, log density and CRPS
+    are in the data's units, the ELBO is that of the standardised target.
+
+    Args:
+        data: a `Dataset`, or what `datasets.load` takes: a name or a file.
+        methods: names of the registry, `dgp_ppl.methods.METHODS`.
+        depth: GP layers of the deep methods.
+        inducing: inducing inputs of every layer.
+        width: outputs of hidden layers; by default min(30, number of inputs).
+        steps: optimiser steps.
+        batch: rows of a minibatch; methods without minibatches (sgpr) take all.
+        learning_rate: where Adam's cosine schedule starts.
+        splits: how many splits: the data set's own first ones, or random 90/10.
+        seed: of random splits and of all fits.
+        samples: passes of a prediction.
+        target: the column to predict, for files with columns.
+        split_key: the array of splits in an .npz file.
+        out: folder for results.json, METHOD.nc and the plots; None writes nothing. It is rewritten
+            after every fit, so an interrupted run keeps what it had.
+        overwrite: let `out` replace an earlier results.json.
+        progress: show a progress bar for each fit.
+        on_row: called with each row of ``splits`` as it is done.
+
+    Returns:
+        The results; a method that did not fit has nulls and an ``error`` in its row.
+
+    Raises:
+        DataError: if the data or `out` cannot be used; nothing has been written then.
+        ValueError: for an unknown method or a number out of range.
+    """
+    setting = Setting(depth, inducing, width, steps, batch, learning_rate)
+    _check(methods, setting, splits, seed, samples)
+    dataset = data if isinstance(data, Dataset) else datasets.load(
+        data, target=target, split_key=split_key
+    )  # fmt: skip
+    if dataset.task != "regression":
+        raise DataError(
+            f"{dataset.name}: the target is classes ({dataset.task}), and compare fits regression; "
+            "take a numeric target, or build the model with dgp_ppl.models.deep_gp(likelihood=...)"
+        )
+    parts = datasets.splits(dataset, splits, seed)
+    folder = None if out is None else _prepare(Path(out), overwrite)
+    config = dataclasses.asdict(setting) | {
+        "methods": list(methods), "splits": splits, "seed": seed, "samples": samples,
+        "target": target, "split_key": split_key, "x64": bool(jax.config.jax_enable_x64),
+    }  # fmt: skip
+    outcome = Comparison(
+        {
+            "data": _describe(dataset),
+            "config": config,
+            "versions": _versions(),
+            "splits": [],
+            "summary": [],
+        }
+    )
+    for split, (train, test) in enumerate(parts):
+        for method in methods:
+            label = f"{method} {split + 1}/{splits}" if progress else False
+            row, run = _fit(dataset, train, test, split, method, setting, seed, samples, label)
+            outcome.splits.append(row)
+            outcome.record["summary"] = _summarise(outcome.splits, methods)
+            if split == 0 and run is not None:
+                outcome.fits[method] = run
+                if folder is not None:
+                    _write_arviz(folder / f"{method}.nc", run, config, seed)
+            if folder is not None:
+                _write_json(folder / "results.json", outcome.record)
+            if on_row is not None:
+                on_row(row)
+    if folder is not None and outcome.fits:
+        for name, figure in figures(dataset, outcome.fits, seed).items():
+            figure.savefig(folder / f"{name}.png", dpi=150)
+    return outcome
+
+
+def _fit(
+    data: Dataset,
+    train: np.ndarray,
+    test: np.ndarray,
+    split: int,
+    method: str,
+    setting: Setting,
+    seed: int,
+    samples: int,
+    label: str | bool,
+) -> tuple[dict[str, Any], _Run | None]:
+    """One row of results, and the run behind it, or None if the fit failed."""
+    x, y, x_test, y_test = data.x[train], data.y[train], data.x[test], data.y[test]
+    standardizer = Standardizer.fit(x, y)
+    key_fit, key_train, key_test = random.split(random.fold_in(random.key(seed), split), 3)
+    row: dict[str, Any] = {"split": split, "method": method, "steps": setting.steps}
+    begun = time.perf_counter()
+    try:
+        fitted = METHODS[method](
+            key_fit, standardizer.inputs(x), standardizer.outputs(y), setting, label
+        )
+    except NonFiniteLossError as error:
+        return {**row, **dict.fromkeys(METRICS[:-1]), "error": str(error)}, None
+    seconds = time.perf_counter() - begun
+
+    def forecast(key: jax.Array, x: np.ndarray) -> Prediction:
+        options: dict[str, Any] = {"num_samples": samples, "standardizer": standardizer}
+        return predict(key, fitted.model, fitted.guide, fitted.result.params, x, **options)
+
+    held = forecast(key_test, x_test)
+    row |= _score(held, y_test)
+    row |= {"elbo_per_datum": fitted.elbo_per_datum, "seconds": seconds}
+    row["steps"] = len(fitted.result.losses)
+    run = _Run(fitted, standardizer, forecast(key_train, x), held, x, y, x_test, y_test)
+    return {"split": split, "method": method} | {m: row[m] for m in METRICS}, run
+
+
+def _score(prediction: Prediction, y: np.ndarray) -> dict[str, float]:
+    """Metrics of a prediction, in the units of y."""
+    return {
+        "rmse": metrics.rmse(y, prediction.mean),
+        "log_density": metrics.mean_log_density(prediction.log_prob(y)),
+        "crps": float(prediction.crps(y).mean()),
+        "coverage90": metrics.interval_coverage(y, *prediction.interval(0.9)),
+    }
+
+
+def _summarise(rows: list[dict[str, Any]], methods: Sequence[str]) -> list[dict[str, Any]]:
+    """Mean and standard error of every metric over the splits that were fitted."""
+    summary = []
+    for method in methods:
+        own = [r for r in rows if r["method"] == method and "error" not in r]
+        if own:
+            pairs = {m: metrics.mean_and_standard_error([r[m] for r in own]) for m in METRICS}
+            summary.append(
+                {"method": method} | {m: {"mean": a, "se": b} for m, (a, b) in pairs.items()}
+            )
+    return summary
+
+
+def figures(data: Dataset, fits: dict[str, _Run], seed: int) -> dict[str, Any]:
+    """The plots of a comparison's first split, by file name."""
+    level = 0.9
+    curves = {m: r.fitted.result.elbo_per_datum for m, r in fits.items()}
+    y_test = next(iter(fits.values())).y_test
+    bands = {m: (r.test.mean, *r.test.interval(level)) for m, r in fits.items()}
+    made = {
+        "training": plots.training_curves(curves, f"{data.name}: training, split 0"),
+        "predictions": plots.predicted_against_observed(
+            y_test, bands, data.y_name, f"{data.name}: held-out rows, split 0", level
+        ),
+    }
+    if data.x.shape[1] == 1:
+        low, high = data.x.min(), data.x.max()
+        margin = 0.1 * (high - low)
+        grid = np.linspace(low - margin, high + margin, 300)
+        functions = {m: _function(r, grid, seed, level) for m, r in fits.items()}
+        made["function"] = plots.function_bands(
+            data.x[:, 0], data.y, grid, functions, (data.x_names[0], data.y_name), data.name
+        )
+    return made
+
+
+def _function(run: _Run, grid: np.ndarray, seed: int, level: float) -> dict[str, np.ndarray]:
+    key_band, key_draw = random.split(random.key(seed))
+    fitted = run.fitted
+    forecast = predict(
+        key_band, fitted.model, fitted.guide, fitted.result.params, grid[:, None],
+        num_samples=run.test.num_samples, standardizer=run.standardizer,
+    )  # fmt: skip
+    lower, upper = forecast.interval(level)
+    draws = forecast.function_draws(key_draw, _DRAWS_IN_PLOTS)
+    return {"mean": forecast.mean, "lower": lower, "upper": upper, "draws": draws}
+
+
+def _check(methods: Sequence[str], setting: Setting, splits: int, seed: int, samples: int) -> None:
+    unknown = [m for m in methods if m not in METHODS]
+    if unknown or not methods or len(set(methods)) < len(methods):
+        got = unknown[0] if unknown else ",".join(methods)
+        raise ValueError(
+            f"compare: methods has {got!r}, wanted different ones of {', '.join(METHODS)}"
+        )
+    numbers = {
+        "depth": setting.depth, "inducing": setting.inducing, "steps": setting.steps,
+        "batch": setting.batch, "splits": splits, "samples": samples,
+        "width": 1 if setting.width is None else setting.width,
+    }  # fmt: skip
+    for name, value in numbers.items():
+        if value < 1:
+            raise ValueError(f"compare: {name} is {value}, wanted at least 1")
+    if seed < 0:
+        raise ValueError(f"compare: seed is {seed}, wanted at least 0")
+    if not 0 < setting.learning_rate < float("inf"):
+        raise ValueError(
+            f"compare: learning_rate is {setting.learning_rate}, wanted a positive number"
+        )
+
+
+def _prepare(folder: Path, overwrite: bool) -> Path:
+    """The output folder, made if need be, before anything is fitted."""
+    if (folder / "results.json").exists() and not overwrite:
+        raise DataError(
+            f"{folder} already holds results.json; choose another --out, or pass --overwrite"
+        )
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise DataError(
+            f"{folder} cannot be made: {error.strerror}; choose another --out"
+        ) from error
+    if not os.access(folder, os.W_OK):
+        raise DataError(f"{folder} cannot be written to; choose another --out")
+    return folder
+
+
+def _describe(data: Dataset) -> dict[str, Any]:
+    return {
+        "name": data.name, "rows": len(data.y), "columns": data.x.shape[1], "task": data.task,
+        "target": data.y_name, "source": data.source,
+        "own_splits": None if data.test_index is None else len(data.test_index),
+    }  # fmt: skip
+
+
+def _versions() -> dict[str, str]:
+    device = jax.devices()[0]
+    return {
+        "dgp_ppl": version("dgp_ppl"),
+        "python": platform.python_version(),
+        **{name: version(name) for name in _PACKAGES},
+        "device": f"{device.platform} {device.device_kind}",
+        "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+    }
+
+
+def _write_json(path: Path, record: dict[str, Any]) -> None:
+    """Whole or not at all; what is not a finite number is null."""
+    draft = path.with_suffix(".json.part")
+    draft.write_text(json.dumps(_plain(record), indent=1, allow_nan=False) + "\n")
+    draft.replace(path)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {k: _plain(v) for k, v in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(v) for v in value]
+    if isinstance(value, float) and not np.isfinite(value):
+        return None
+    return value
+
+
+def _write_arviz(path: Path, run: _Run, config: dict[str, Any], seed: int) -> None:
+    tree = to_inferencedata(
+        random.key(seed), run.train, run.y, result=run.fitted.result,
+        test=run.test, y_test=run.y_test, x=run.x, x_test=run.x_test,
+        attrs={"config": json.dumps(config)},
+    )  # fmt: skip
+    draft = path.with_suffix(".nc.part")
+    tree.to_netcdf(draft, engine="h5netcdf")
+    draft.replace(path)
