@@ -1,6 +1,7 @@
 """The command ``dgp-ppl``."""
 
 import datetime
+import math
 import sys
 from pathlib import Path
 from typing import Annotated, Any
@@ -23,11 +24,11 @@ app = typer.Typer(
 
 _HEADINGS = {
     "rmse": "RMSE",
-    "log_density": "log density",
+    "log_density": "log dens.",
     "crps": "CRPS",
-    "coverage90": "90 % coverage",
-    "elbo_per_datum": "ELBO / datum",
-    "seconds": "seconds",
+    "coverage90": "90 % cov.",
+    "elbo_per_datum": "ELBO/datum",
+    "seconds": "s",
 }
 
 
@@ -156,31 +157,34 @@ def _number(value: float) -> str:
 
 
 def _table(outcome: Comparison) -> Any:
+    from rich import box
     from rich.table import Table
 
     data, config = outcome.record["data"], outcome.record["config"]
+    several = f"{config['splits']} splits; mean ± standard error"
     table = Table(
-        title=(
-            f"{data['name']}: {data['rows']} rows, {data['columns']} inputs, "
-            f"{config['splits']} splits; mean ± standard error"
-        ),
+        title=f"{data['name']}: {data['rows']} rows, {data['columns']} inputs, "
+        + (several if config["splits"] > 1 else "1 split"),
         title_justify="left",
+        title_style="bold",
+        box=box.SIMPLE_HEAD,
+        padding=(0, 1, 0, 0),
+        pad_edge=False,
     )
     table.add_column("method")
-    for metric, heading in _HEADINGS.items():
-        table.add_column(heading, justify="right", no_wrap=metric != "seconds")
+    for heading in _HEADINGS.values():
+        table.add_column(heading, justify="right")
     for row in outcome.summary:
-        cells = [_cell(metric, row[metric]) for metric in _HEADINGS]
-        table.add_row(row["method"], *cells)
+        table.add_row(row["method"], *(_cell(metric, row[metric]) for metric in _HEADINGS))
     return table
 
 
 def _cell(metric: str, value: dict[str, float]) -> str:
+    """Mean ± standard error, to two digits of the latter; the mean to four where there is none."""
     mean, se = value["mean"], value["se"]
     if metric == "seconds":
         return f"{mean:.0f}"
-    digits = 3 if metric != "coverage90" else 2
-    text = f"{mean:.{digits}f}" if abs(mean) >= 0.1 else f"{mean:.3g}"
-    if se != se:  # one split has no standard error
-        return text
-    return f"{text} ± {se:.{digits}f}" if abs(mean) >= 0.1 else f"{text} ± {se:.1g}"
+    if not se > 0:  # one split (NaN), or the same value in all
+        return f"{mean:.4g}"
+    digits = max(0, 1 - math.floor(math.log10(se)))
+    return f"{mean:.{digits}f} ±{se:.{digits}f}" if digits <= 4 else f"{mean:.4g} ±{se:.1g}"

@@ -191,6 +191,7 @@ def _fit(
 
     def forecast(key: jax.Array, x: np.ndarray) -> Prediction:
         options: dict[str, Any] = {"num_samples": samples, "standardizer": standardizer}
+        options |= fitted.kwargs
         return predict(key, fitted.model, fitted.guide, fitted.result.params, x, **options)
 
     held = forecast(key_test, x_test)
@@ -252,7 +253,7 @@ def _function(run: _Run, grid: np.ndarray, seed: int, level: float) -> dict[str,
     fitted = run.fitted
     forecast = predict(
         key_band, fitted.model, fitted.guide, fitted.result.params, grid[:, None],
-        num_samples=run.test.num_samples, standardizer=run.standardizer,
+        num_samples=run.test.num_samples, standardizer=run.standardizer, **fitted.kwargs,
     )  # fmt: skip
     lower, upper = forecast.interval(level)
     draws = forecast.function_draws(key_draw, _DRAWS_IN_PLOTS)

@@ -29,7 +29,7 @@ Law = AbstractInducing | Array
 
 
 @jax.tree_util.register_dataclass
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, eq=False)
 class Sparse:
     """A zero-mean sparse GP: kernel, inducing inputs and the factor of their Gram matrix.
 

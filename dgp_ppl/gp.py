@@ -34,7 +34,7 @@ DrawMode = Literal["joint", "path"]
 
 
 @jax.tree_util.register_dataclass
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, eq=False)
 class Marginals:
     """Gaussian marginals of a function at N inputs, independent over points and outputs.
 

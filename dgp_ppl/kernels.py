@@ -54,7 +54,7 @@ class Covariance(Protocol):
 
 def _kernel(cls: K) -> K:
     """Make a kernel class a frozen dataclass and a pytree."""
-    return jax.tree_util.register_dataclass(dataclasses.dataclass(frozen=True)(cls))
+    return jax.tree_util.register_dataclass(dataclasses.dataclass(frozen=True, eq=False)(cls))
 
 
 class Kernel(abc.ABC):

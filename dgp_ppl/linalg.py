@@ -32,7 +32,7 @@ def default_jitter(dtype: DTypeLike) -> float:
 
 
 @jax.tree_util.register_dataclass
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, eq=False)
 class Factor:
     """The Cholesky factor of K + jitter I, its inverse, and the jitter it took.
 
@@ -83,11 +83,12 @@ def _factor(K: Array) -> tuple[Array, Array, Array]:
         return ~sound & (extra < 10 * M)
 
     def escalate(state: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
-        extra = jnp.maximum(10 * state[0], 10 * base)
+        # -1 (not tried yet), 0, 10 base, 100 base, ...: one factorisation in the program's text.
+        extra = jnp.where(state[0] < 0, 0.0, jnp.maximum(10 * state[0], 10 * base))
         return (extra, *attempt(extra))
 
-    zero = jnp.zeros((), K.dtype)
-    extra, L, _ = lax.while_loop(unsound, escalate, (zero, *attempt(zero)))
+    start = (jnp.full((), -1, K.dtype), K, jnp.zeros((), bool))
+    extra, L, _ = lax.while_loop(unsound, escalate, start)
     inverse = lax.linalg.triangular_solve(L, eye, left_side=True, lower=True)
     return L, inverse, extra * scale
 
@@ -110,25 +111,23 @@ def weighted_squares(A: Float[Array, "M N"], R: Float[Array, "P M M"]) -> Float[
     output; backwards U gives the gradient in A at no cost, and one more product, A diag(g) A',
     that in R. On a CPU the outputs are taken one after another, which keeps U in the cache.
     """
+    if A.ndim == 3:
+        return jax.vmap(_squares)(A, R)
     if jax.default_backend() == "cpu" and R.shape[0] > 1:
         return lax.scan(lambda _, r: (None, _squares(A, r)), None, R)[1]
     return jax.vmap(_squares, (None, 0))(A, R)
 
 
-def _squares(A: Array, R: Array) -> Array:
-    return _quadratic(matmul(R, R.T), A)
-
-
 @jax.custom_jvp
-def _quadratic(S: Array, A: Array) -> Array:
-    """diag(A' S A) for a symmetric S, [N]."""
-    return jnp.sum(matmul(S, A) * A, axis=0)
+def _squares(A: Array, R: Array) -> Array:
+    """diag(A' R R' A), [N]."""
+    return jnp.sum(matmul(matmul(R, R.T), A) * A, axis=0)
 
 
-@_quadratic.defjvp
-def _quadratic_jvp(primals: tuple[Any, Any], tangents: tuple[Any, Any]) -> tuple[Any, Any]:
-    # S is symmetric: d(a'Sa) = 2 da'(Sa) + a' dS a, with S a shared by value and gradient.
-    (S, A), (dS, dA) = primals, tangents
-    U = matmul(S, A)
-    tangent = 2 * jnp.sum(dA * U, axis=0) + jnp.sum(matmul(dS, A) * A, axis=0)
-    return jnp.sum(U * A, axis=0), tangent
+@_squares.defjvp
+def _squares_jvp(primals: tuple[Any, Any], tangents: tuple[Any, Any]) -> tuple[Any, Any]:
+    # With S = R R' symmetric, d(a'Sa) = 2 da'(Sa) + 2 a'(dR R')a.
+    (A, R), (dA, dR) = primals, tangents
+    U = matmul(matmul(R, R.T), A)
+    tangent = jnp.sum(dA * U, axis=0) + jnp.sum(matmul(matmul(dR, R.T), A) * A, axis=0)
+    return jnp.sum(U * A, axis=0), 2 * tangent

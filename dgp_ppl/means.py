@@ -29,7 +29,7 @@ def identity(x: Inputs) -> Inputs:
 
 
 @jax.tree_util.register_dataclass
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, eq=False)
 class Linear:
     """The mean x W, with W [D, P] fixed."""
 

@@ -2,7 +2,6 @@
 
 import dataclasses
 from collections.abc import Callable
-from functools import partial
 from typing import Any, Protocol
 
 from jax import random
@@ -44,6 +43,7 @@ class Fitted:
     Attributes:
         model: the model to predict with.
         guide: its guide, or None.
+        kwargs: the model's keyword arguments.
         result: the fit; its params are those to predict with.
         elbo_per_datum: the bound on the log evidence of the standardised target, in nats per
             datum, averaged over many draws at the final params.
@@ -51,6 +51,7 @@ class Fitted:
 
     model: Model
     guide: Model | None
+    kwargs: dict[str, Any]
     result: FitResult
     elbo_per_datum: float
 
@@ -86,9 +87,8 @@ def _sgpr(
     options: dict[str, Any] = {"steps": setting.steps, "learning_rate": setting.learning_rate}
     result = fit(key, models.sgpr, _no_latents, x, y, z=z, progress=label, **options)
     elbo, _ = evaluate(key, models.sgpr, _no_latents, result.params, x, y, z=z, num_draws=2)
-    best = models.optimal_inducing(result.params, x, y)
-    model = partial(models.svgp, z=z)
-    return Fitted(model, MeanField(model), dataclasses.replace(result, params=best), elbo / len(y))
+    best = dataclasses.replace(result, params=models.optimal_inducing(result.params, x, y))
+    return Fitted(models.svgp, MeanField(models.svgp), {"z": z}, best, elbo / len(y))
 
 
 @register("svgp")
@@ -105,11 +105,10 @@ def _doubly_stochastic(
 ) -> Fitted:
     """Deep GP by doubly stochastic variational inference, Salimbeni & Deisenroth (2017)."""
     key_z, key_fit, key_elbo = random.split(key, 3)
-    start = initialize.deep_gp(
+    kwargs = initialize.deep_gp(
         key_z, x, num_inducing=setting.inducing, depth=setting.depth, width=setting.width
     )
-    model = partial(models.deep_gp, **start)
-    guide = MeanField(model)
+    model, guide = models.deep_gp, MeanField(models.deep_gp)
     result = fit(
         key_fit,
         model,
@@ -120,9 +119,11 @@ def _doubly_stochastic(
         steps=setting.steps,
         learning_rate=setting.learning_rate,
         progress=label,
+        **kwargs,
     )
-    elbo, _ = evaluate(key_elbo, model, guide, result.params, x, y, batch_size=_EVALUATED_ROWS)
-    return Fitted(model, guide, result, elbo / len(y))
+    rows = {"batch_size": _EVALUATED_ROWS}
+    elbo, _ = evaluate(key_elbo, model, guide, result.params, x, y, **kwargs, **rows)
+    return Fitted(model, guide, kwargs, result, elbo / len(y))
 
 
 def _no_latents(*args: Any, **kwargs: Any) -> None:

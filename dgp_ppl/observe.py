@@ -63,7 +63,7 @@ class BernoulliProbit(dist.Distribution):
 
 
 @jax.tree_util.register_dataclass
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, eq=False)
 class Mixture:
     """A finite mixture of NumPyro distributions along their leading axis: the law of y.
 
@@ -95,11 +95,18 @@ class Mixture:
         weights = self.log_weights.reshape((-1,) + (1,) * (values.ndim - 1))
         return logsumexp(weights + values, axis=0)
 
+    @property
+    def support(self) -> Any:
+        """Where y can be; of each entry, if it has several that are independent."""
+        return self._entries().support
+
     def cdf(self, y: Array) -> Array:
-        """P(Y <= y), where the likelihood has a distribution function."""
-        leading = jnp.ndim(y) - len(self.components.batch_shape) + 1
-        grid = jnp.expand_dims(y, leading)  # the components' axis goes before their batch
-        return jnp.sum(jnp.exp(self.log_weights)[:, None] * self.components.cdf(grid), axis=leading)
+        """P(Y <= y), entry by entry, where the likelihood has a distribution function."""
+        return self._average(self._entries().cdf(y))
+
+    def _entries(self) -> Any:
+        law: Any = self.components
+        return law.base_dist if type(law) is dist.Independent else law
 
     def sample(self, key: PRNGKey) -> Array:
         """One draw of y, each row from a component of its own."""
@@ -210,12 +217,11 @@ class Observed(dist.Distribution):
 
     def _normal_scale(self) -> Array | None:
         """The noise of a ``Normal(f, scale)`` likelihood of f itself; None for any other."""
-        base: Any = self.at_mean
-        if not self.scalar and type(base) is dist.Independent:
-            base = base.base_dist
-        if type(base) is dist.Normal and base.loc is self.latent_mean:
-            return base.scale
-        return None
+        base = _elementwise(self.at_mean, self.scalar)
+        if type(base) is not dist.Normal or base.loc is not self.latent_mean:
+            return None
+        scale = lambda f: _elementwise(self.likelihood(f), self.scalar).scale  # noqa: E731
+        return None if _depends(scale, self.latent_mean) else base.scale
 
     def _nodes(self) -> tuple[Float[Array, " Q"], Array]:
         """Log weights [Q] and nodes of f [Q, N] or [Q, N, P] for expectations over N(f)."""
@@ -232,6 +238,21 @@ class Observed(dist.Distribution):
             )
         eps = random.normal(self.key, (self.num_draws, *sd.shape), sd.dtype)
         return jnp.full((self.num_draws,), -jnp.log(self.num_draws)), self.latent_mean + sd * eps
+
+
+def _elementwise(law: Any, scalar: bool) -> Any:
+    """Without the ``.to_event(1)`` of a law of several outputs."""
+    return law.base_dist if not scalar and type(law) is dist.Independent else law
+
+
+def _depends(function: Callable[[Array], Array], f: Array) -> bool:
+    """Whether a function's value can depend on its argument, from its program alone."""
+    program = jax.make_jaxpr(function)(f).jaxpr
+    reached = {id(v) for v in program.invars}
+    for equation in program.eqns:
+        if any(id(v) in reached for v in equation.invars):
+            reached |= {id(v) for v in equation.outvars}
+    return any(id(v) in reached for v in program.outvars)
 
 
 def observe(

@@ -2,6 +2,7 @@
 
 import dataclasses
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any, Literal
 
 import jax
@@ -13,7 +14,9 @@ from jax.scipy.special import logsumexp
 from jax.typing import ArrayLike
 from jaxtyping import Array
 from numpyro import handlers
+from numpyro.distributions import constraints
 
+from dgp_ppl._arguments import Skeleton
 from dgp_ppl._typing import Model, Params, PRNGKey
 from dgp_ppl.gp import function_draws
 from dgp_ppl.initialize import Standardizer
@@ -77,45 +80,107 @@ def predict(
         kept = np.linspace(0, total - 1, num_samples).round().astype(int)
         latents = {n: jnp.asarray(a)[kept] for n, a in posterior_samples.items()}
 
-    def guide_trace(key: PRNGKey, x: Array) -> dict[str, Any]:
-        seeded = handlers.substitute(handlers.seed(guide, key), data=params)
-        return handlers.trace(seeded).get_trace(x, *args, **kwargs)
-
-    def draw_latents(key: PRNGKey) -> dict[str, Array]:
-        sites = guide_trace(random.split(key)[0], inputs[:1])
-        return {n: s["value"] for n, s in sites.items() if s["type"] == "sample"}
-
-    def run(
-        key: PRNGKey, latent: dict[str, Array], x: Array, row: ArrayLike = 0, mode: Any = None
-    ) -> Observed:
-        # All rows of a pass see one draw from the guide; unit noise is each row's own.
-        key_guide, key_model = random.split(key)
-        program = handlers.seed(model, random.fold_in(key_model, row))
-        if mode is not None:
-            program = function_draws(program, mode)
-        if guide is not None:
-            program = handlers.replay(program, guide_trace(key_guide, x))
-        program = handlers.substitute(program, data={**params, **latent})
-        trace = handlers.trace(program).get_trace(x, *args, **kwargs)
-        law = trace[site]["fn"] if site in trace else None
-        if not isinstance(law, Observed):
-            sites = [n for n, s in trace.items() if s["type"] == "sample"]
-            raise ValueError(
-                f"predict: site {site!r} is not an observe(...) of this model, whose sample sites "
-                f"are {sites}"
-            )
-        return law
-
+    skeleton, data = Skeleton.split(args, kwargs)
     return Prediction(
         key=key,
-        run=run,
+        program=_Program(model, guide, site, skeleton),
+        params=params,
+        data=data,
         x=inputs,
         latents=latents,
         num_samples=num_samples,
         chunk_size=min(len(inputs), chunk_size or max(1, _ROWS // num_samples)),
-        draw_latents=None if guide is None else draw_latents,
         standardizer=standardizer,
     )
+
+
+@dataclasses.dataclass(frozen=True)
+class _Program:
+    """One pass through a model: all that is compiled in."""
+
+    model: Model
+    guide: Model | None
+    site: str
+    skeleton: Skeleton
+
+    def draw(self, key: PRNGKey, params: Params, data: list[Any], x: Array) -> dict[str, Any]:
+        """The guide's sample sites in the pass of this key."""
+        args, kwargs = self.skeleton.join(data)
+        seeded = handlers.seed(self.guide, random.split(key)[0])
+        trace = handlers.trace(handlers.substitute(seeded, data=params))
+        sites = trace.get_trace(x, *args, **kwargs)
+        return {n: s for n, s in sites.items() if s["type"] == "sample"}
+
+    def law(
+        self,
+        key: PRNGKey,
+        latent: dict[str, Array],
+        params: Params,
+        data: list[Any],
+        x: Array,
+        row: ArrayLike = 0,
+        mode: Any = None,
+    ) -> Observed:
+        """The law of y at x in the pass of this key."""
+        args, kwargs = self.skeleton.join(data)
+        # All rows of a pass see one draw from the guide; unit noise is each row's own.
+        program = handlers.seed(self.model, random.fold_in(random.split(key)[1], row))
+        if mode is not None:
+            program = function_draws(program, mode)
+        if self.guide is not None:
+            program = handlers.replay(program, self.draw(key, params, data, x))
+        program = handlers.substitute(program, data=params)
+
+        def given(site: Any) -> Array | None:  # hidden layers' unit noise belongs to other rows
+            auxiliary = site["type"] == "sample" and site["infer"].get("is_auxiliary")
+            return None if auxiliary else latent.get(site["name"])
+
+        program = handlers.substitute(program, substitute_fn=given)
+        trace = handlers.trace(program).get_trace(x, *args, **kwargs)
+        law = trace[self.site]["fn"] if self.site in trace else None
+        if not isinstance(law, Observed):
+            sites = [n for n, s in trace.items() if s["type"] == "sample"]
+            raise ValueError(
+                f"predict: site {self.site!r} is not an observe(...) of this model, whose sample "
+                f"sites are {sites}"
+            )
+        return law
+
+
+@partial(jax.jit, static_argnums=0)
+def _laws(
+    program: _Program,
+    keys: Array,
+    latents: dict[str, Array],
+    params: Params,
+    data: list[Any],
+    x: Array,
+    row: ArrayLike,
+) -> Mixture:
+    one = lambda k, l: program.law(k, l, params, data, x, row).predictive()  # noqa: E731
+    return jax.vmap(one)(keys, latents)
+
+
+@partial(jax.jit, static_argnums=0)
+def _latents(
+    program: _Program, keys: Array, params: Params, data: list[Any], x: Array
+) -> dict[str, Array]:
+    sites = lambda k: program.draw(k, params, data, x)  # noqa: E731
+    return jax.lax.map(lambda k: {n: s["value"] for n, s in sites(k).items()}, keys)
+
+
+@partial(jax.jit, static_argnums=(0, 1))
+def _functions(
+    program: _Program,
+    mode: str,
+    keys: Array,
+    latents: dict[str, Array],
+    params: Params,
+    data: list[Any],
+    x: Array,
+) -> Array:
+    one = lambda k, l: program.law(k, l, params, data, x, mode=mode).latent_mean  # noqa: E731
+    return jax.lax.map(lambda a: one(*a), (keys, latents))
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -126,14 +191,13 @@ class Prediction:
     """
 
     key: PRNGKey = dataclasses.field(repr=False)
-    run: Callable[..., Observed] = dataclasses.field(repr=False)
+    program: _Program = dataclasses.field(repr=False)
+    params: Params = dataclasses.field(repr=False)
+    data: list[Any] = dataclasses.field(repr=False)
     x: Array = dataclasses.field(repr=False)
     latents: dict[str, Array] = dataclasses.field(repr=False)
     num_samples: int
     chunk_size: int
-    draw_latents: Callable[[PRNGKey], dict[str, Array]] | None = dataclasses.field(
-        default=None, repr=False
-    )
     standardizer: Standardizer | None = None
     _cache: dict[str, Any] = dataclasses.field(default_factory=dict, repr=False)
 
@@ -165,10 +229,10 @@ class Prediction:
 
     def latent_draws(self) -> dict[str, np.ndarray]:
         """The latent sites of every pass, each [S, ...]: the guide's draws or the given ones."""
-        if self.draw_latents is None:
-            return {n: np.asarray(a) for n, a in self.latents.items()}
-        keys = random.split(self.key, self.num_samples)
-        draws = jax.jit(lambda k: jax.lax.map(self.draw_latents, k))(keys)
+        draws = self.latents
+        if self.program.guide is not None:
+            keys = random.split(self.key, self.num_samples)
+            draws = _latents(self.program, keys, self.params, self.data, self.x[:1]) | draws
         return {n: np.asarray(a) for n, a in draws.items()}
 
     def crps(self, y: ArrayLike, num: int = 200) -> np.ndarray:
@@ -218,11 +282,11 @@ class Prediction:
             raise ValueError(f"quantile: q is {q}, wanted levels strictly between 0 and 1")
         flat = jnp.asarray(levels.ravel(), float)
         try:
-            values = self._original(self._map(lambda laws: _bisect(laws, flat)))
+            values = self._original(np.moveaxis(self._map(lambda laws: _bisect(laws, flat)), 1, 0))
         except NotImplementedError:
             draws = self.sample(random.fold_in(self.key, 1), num)
-            values = np.quantile(draws, levels.ravel(), axis=0).T
-        return np.moveaxis(values, -1, 0).reshape(levels.shape + (len(self.x),))
+            values = np.quantile(draws, levels.ravel(), axis=0)
+        return values.reshape(levels.shape + values.shape[1:])
 
     def interval(self, level: float = 0.9) -> tuple[np.ndarray, np.ndarray]:
         """The central interval that holds y with probability `level`: lower and upper ends, [N]."""
@@ -237,15 +301,12 @@ class Prediction:
         """
         size, total = self.chunk_size, len(self.x)
         keys = random.split(self.key, self.num_samples)
-        if "law" not in self._cache:
-            one = lambda k, l, x, row: self.run(k, l, x, row).predictive()  # noqa: E731
-            self._cache["law"] = jax.jit(jax.vmap(one, (0, 0, None, None)))
         for start in range(0, total, size):
             laws = self._cache.get(start)
             if laws is None:
                 stop = min(start + size, total)
                 x = _pad(self.x[start:stop], size)
-                laws = self._cache["law"](keys, self.latents, x, start)
+                laws = _laws(self.program, keys, self.latents, self.params, self.data, x, start)
                 numbers = sum(a.size for a in jax.tree.leaves(laws))
                 if numbers * -(-total // size) <= _KEPT:
                     self._cache[start] = laws
@@ -261,13 +322,10 @@ class Prediction:
         where there is a standardizer.
         """
 
-        def draw(key: PRNGKey, latent: dict[str, Array]) -> Array:
-            return self.run(key, latent, self.x, mode=mode).latent_mean
-
         keys = random.split(key, num)
         picked = random.randint(random.fold_in(key, 1), (num,), 0, self.num_samples)
         latents = {n: a[picked] for n, a in self.latents.items()}
-        draws = jax.jit(lambda k, l: jax.lax.map(lambda a: draw(*a), (k, l)))(keys, latents)
+        draws = _functions(self.program, mode, keys, latents, self.params, self.data, self.x)
         return self._original(draws)
 
     def _map(
@@ -343,25 +401,45 @@ def _draw(laws: Mixture, picked: Array, key: PRNGKey) -> Array:
 
 @jax.jit
 def _bisect(laws: Mixture, levels: Array) -> Array:
-    """Quantiles of y over all passes, [B, len(levels)]."""
-    moments = _moments(laws)
-    reach = 12 * jnp.sqrt(moments[:, 1])
+    """Quantiles of y over all passes, [B, len(levels), ...]: the least y with cdf(y) >= level.
 
-    def cdf(y: Array) -> Array:  # [levels, B] -> the same
-        return jax.vmap(lambda law: law.cdf(y))(laws).mean(axis=0)
+    Raises:
+        NotImplementedError: if there is no distribution function, or no ends to start between.
+    """
+    support, moments = laws.support, _moments(laws)
+    centre, sd = moments[:, 0], jnp.sqrt(moments[:, 1])
+    centre = jnp.where(jnp.isfinite(centre), centre, 0.0)
+    reach = jnp.where(jnp.isfinite(sd), 12 * sd, 1 + jnp.abs(centre))
+    if support in (constraints.positive, constraints.nonnegative, constraints.nonnegative_integer):
+        ends = jnp.zeros_like(centre), centre + reach + 1
+    elif support in (constraints.unit_interval, constraints.boolean):
+        ends = jnp.zeros_like(centre), jnp.ones_like(centre)
+    elif support is constraints.real:
+        ends = centre - reach, centre + reach
+    else:
+        raise NotImplementedError(support)
+    whole = bool(support.is_discrete)
+    level = levels.reshape((-1,) + (1,) * centre.ndim)
+
+    def cdf(y: Array) -> Array:  # [levels, B, ...] -> the same
+        y = jnp.floor(y) if whole else y
+        return jax.vmap(lambda y: jax.vmap(lambda law: law.cdf(y))(laws).mean(axis=0))(y)
 
     def halve(_: int, ends: tuple[Array, Array]) -> tuple[Array, Array]:
         lower, upper = ends
         middle = 0.5 * (lower + upper)
-        below = cdf(middle) < levels[:, None]
+        below = cdf(middle) < level
         return jnp.where(below, middle, lower), jnp.where(below, upper, middle)
 
-    # By Cantelli's inequality 12 standard deviations hold all levels within 0.7 % of 0 and 1; the
-    # ends move out geometrically for the rare levels beyond.
-    ends = moments[:, 0] - reach, moments[:, 0] + reach
-    lower, upper = (jnp.broadcast_to(e, (len(levels), len(reach))) for e in ends)
-    for _ in range(4):
-        lower = jnp.where(cdf(lower) > levels[:, None], lower - 4 * (upper - lower), lower)
-        upper = jnp.where(cdf(upper) < levels[:, None], upper + 4 * (upper - lower), upper)
-    lower, upper = jax.lax.fori_loop(0, 50, halve, (lower, upper))
-    return (0.5 * (lower + upper)).T
+    def widen(_: int, ends: tuple[Array, Array]) -> tuple[Array, Array]:
+        # Twelve standard deviations hold all but the rarest levels, where there are any.
+        lower, upper = ends
+        if support is constraints.real:
+            lower = jnp.where(cdf(lower) > level, lower - 2 * (upper - lower), lower)
+        return lower, jnp.where(cdf(upper) < level, upper + 2 * (upper - lower), upper)
+
+    lower, upper = (jnp.broadcast_to(e, (len(levels), *e.shape)) for e in ends)
+    if support not in (constraints.unit_interval, constraints.boolean):
+        lower, upper = jax.lax.fori_loop(0, 12, widen, (lower, upper))
+    lower, upper = jax.lax.fori_loop(0, 60, halve, (lower, upper))
+    return jnp.moveaxis(jnp.floor(upper) if whole else 0.5 * (lower + upper), 0, 1)

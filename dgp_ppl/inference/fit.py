@@ -4,12 +4,13 @@ import dataclasses
 import math
 import time
 from collections.abc import Callable
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+import numpyro
 from jax import lax, random
 from numpyro import handlers
 from numpyro.distributions.kl import kl_divergence
@@ -19,9 +20,12 @@ from numpyro.infer.elbo import ELBO
 from numpyro.infer.svi import SVIState
 from tqdm.auto import tqdm
 
+from dgp_ppl._arguments import Skeleton
 from dgp_ppl._errors import NonFiniteLossError
 from dgp_ppl._typing import Model, Params, PRNGKey
 from dgp_ppl.inference.mean_field import MeanField
+
+_DEFAULT_LOSS = TraceMeanField_ELBO()
 
 __all__ = ["FitResult", "cosine_schedule", "evaluate", "fit"]
 
@@ -101,28 +105,30 @@ def fit(
             last finite state as its `result`.
         ValueError: if `steps` or `learning_rate` is not positive.
     """
-    import optax
-
     if steps < 1:
         raise ValueError(f"fit: steps is {steps}, wanted at least 1")
     if not (math.isfinite(learning_rate) and learning_rate > 0):
         raise ValueError(f"fit: learning_rate is {learning_rate}, wanted a positive number")
+    go_on = isinstance(start, FitResult) and optimizer is start.optimizer
     if optimizer is None:
-        optimizer = optax.adam(cosine_schedule(learning_rate, steps))
-    loop = _Loop(SVI(model, guide, optimizer, loss or TraceMeanField_ELBO()), args, kwargs)
+        optimizer = _default_optimizer(learning_rate, steps)
     begun = time.perf_counter()
-    state, num_data = loop.init(key, start.params if isinstance(start, FitResult) else start)
-    if isinstance(start, FitResult) and optimizer is start.optimizer:
+    _set_up(key, guide, args, kwargs)
+    skeleton, data = Skeleton.split(args, kwargs)
+    loop = _Loop.of(model, guide, optimizer, loss or _DEFAULT_LOSS, skeleton)
+    state, num_data = loop.init(key, data, start.params if isinstance(start, FitResult) else start)
+    if go_on and isinstance(start, FitResult):
         state = start.state
-    run = partial(_run, loop, steps=steps, num_data=num_data, progress=progress)
-    state, losses, failed = run(state)
+    state, losses, failed = _run(
+        loop, state, data, steps=steps, num_data=num_data, progress=progress
+    )
     result = FitResult(
         loop.params(state), losses, num_data, state, time.perf_counter() - begun, optimizer
     )
     if failed is None:
         return result
     step, bad = len(losses), failed
-    site = loop.culprit(bad)
+    site = loop.culprit(bad, data)
     kept = f"the state before it, after {step - 1} steps, is the error's result" if step else ""
     raise NonFiniteLossError(
         f"the loss is not finite at step {step} (of {steps}); first not finite: {site}. Try a "
@@ -132,6 +138,22 @@ def fit(
         site=site,
         result=result if step else None,
     )
+
+
+@lru_cache(maxsize=64)
+def _default_optimizer(learning_rate: float, steps: int) -> Any:
+    import optax
+
+    return optax.adam(cosine_schedule(learning_rate, steps))
+
+
+def _set_up(key: PRNGKey, guide: Model, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """Let an automatic guide look at the model: what it keeps of that must not be a tracer."""
+    with handlers.block(), handlers.seed(rng_seed=key):
+        if isinstance(guide, MeanField):
+            guide.setup(*args, **kwargs)
+        elif isinstance(guide, AutoGuide):
+            guide(*args, **kwargs)
 
 
 def evaluate(
@@ -148,19 +170,28 @@ def evaluate(
 
     The arguments after `params` are the model's. One draw is in memory at a time.
     """
-    objective = loss or TraceMeanField_ELBO()
-    arguments = _Arguments(args, kwargs)
-
-    def losses(keys: jax.Array, params: Params, data: list[Any]) -> jax.Array:
-        args, kwargs = arguments.join(data)
-        return lax.map(lambda k: objective.loss(k, params, model, guide, *args, **kwargs), keys)
-
-    values = -np.asarray(jax.jit(losses)(random.split(key, num_draws), params, arguments.data))
+    _set_up(key, guide, args, kwargs)
+    skeleton, data = Skeleton.split(args, kwargs)
+    program = (model, guide, loss or _DEFAULT_LOSS, skeleton)
+    values = -np.asarray(_losses(program, random.split(key, num_draws), params, data))
     return float(values.mean()), float(values.std(ddof=1) / math.sqrt(num_draws))
 
 
+@partial(jax.jit, static_argnums=0)
+def _losses(program: Any, keys: jax.Array, params: Params, data: list[Any]) -> jax.Array:
+    model, guide, loss, skeleton = program
+    args, kwargs = skeleton.join(data)
+    return lax.map(lambda k: loss.loss(k, params, model, guide, *args, **kwargs), keys)
+
+
 def _run(
-    loop: "_Loop", state: SVIState, *, steps: int, num_data: int, progress: bool | str
+    loop: "_Loop",
+    state: SVIState,
+    data: list[Any],
+    *,
+    steps: int,
+    num_data: int,
+    progress: bool | str,
 ) -> tuple[SVIState, np.ndarray, SVIState | None]:
     """All steps, or those up to the first loss that is not finite.
 
@@ -174,17 +205,17 @@ def _run(
     with bar:
         while len(losses) < steps:
             num = min(chunk, steps - len(losses))
-            after, new = loop.advance(state, num, chunk)
+            after, new = loop.advance(state, data, num, chunk)
             finite = np.isfinite(new)
             if not finite.all():
                 first = int(np.argmin(finite))
-                failed = loop.advance(state, first, chunk)[0]
+                failed = loop.advance(state, data, first, chunk)[0]
                 losses = np.concatenate([losses, new[:first]])
                 # Replay to the state whose own loss was the last finite one.
                 if first:
-                    state = loop.advance(state, first - 1, chunk)[0]
+                    state = loop.advance(state, data, first - 1, chunk)[0]
                 elif before is not None:
-                    state = loop.advance(before[0], before[1] - 1, chunk)[0]
+                    state = loop.advance(before[0], data, before[1] - 1, chunk)[0]
                 return state, losses, failed
             losses = np.concatenate([losses, new])
             before, state = (state, num), after
@@ -193,66 +224,61 @@ def _run(
     return state, losses, None
 
 
-class _Arguments:
-    """A model's arguments, with arrays to be traced by `jax.jit` apart from all else."""
-
-    def __init__(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        leaves, self._treedef = jax.tree.flatten((args, kwargs))
-        dynamic = [isinstance(leaf, jax.Array | np.ndarray) for leaf in leaves]
-        self._static = [None if d else leaf for d, leaf in zip(dynamic, leaves, strict=True)]
-        self.data = [jnp.asarray(a) if d else None for d, a in zip(dynamic, leaves, strict=True)]
-
-    def join(self, data: list[Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """The model's args and kwargs, with these arrays."""
-        leaves = [s if d is None else d for s, d in zip(self._static, data, strict=True)]
-        return jax.tree.unflatten(self._treedef, leaves)
-
-
 class _Loop:
-    """The compiled pieces of a fit."""
+    """The compiled pieces of a fit, which serve all data of the same shapes."""
 
-    def __init__(self, svi: SVI, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        self.svi, self.arguments = svi, _Arguments(args, kwargs)
+    def __init__(self, svi: SVI, skeleton: Skeleton) -> None:
+        self.svi, self.skeleton = svi, skeleton
         self._advance = jax.jit(self._scan, static_argnums=3)
+        self._start = jax.jit(self._first_state)
 
-    def init(self, key: PRNGKey, params: Params | None) -> tuple[SVIState, int]:
+    @staticmethod
+    def of(model: Model, guide: Model, optimizer: Any, loss: ELBO, skeleton: Skeleton) -> "_Loop":
+        """The loop of these; one that was compiled before where everything compares equal."""
+        key = (model, guide, optimizer, loss, skeleton)
+        try:
+            hash(key)
+        except TypeError:
+            return _Loop(SVI(model, guide, optimizer, loss), skeleton)
+        return _cached_loop(*key)
+
+    def init(self, key: PRNGKey, data: list[Any], params: Params | None) -> tuple[SVIState, int]:
         """The first state, and N; `params` replace the initial values of the same names."""
+        return self._start(key, data, params), self._num_data(key, data)
+
+    def _first_state(self, key: PRNGKey, data: list[Any], params: Params | None) -> SVIState:
+        args, kwargs = self.skeleton.join(data)
+        return self.svi.init(key, *args, init_params=params, **kwargs)
+
+    def _num_data(self, key: PRNGKey, data: list[Any]) -> int:
+        """N: of the plate ``data``, else of the largest plate, else of an observed site."""
         sizes: dict[str, int] = {}
         observed = 1
 
-        # Automatic guides keep what their first call finds: that must not be a tracer.
-        args, kwargs = self.arguments.join(self.arguments.data)
-        guide = self.svi.guide
-        with handlers.block(), handlers.seed(rng_seed=key):
-            if isinstance(guide, MeanField):
-                guide.setup(*args, **kwargs)
-            elif isinstance(guide, AutoGuide):
-                guide(*args, **kwargs)
-
-        def start(key: PRNGKey, data: list[Any], params: Params | None) -> SVIState:
-            args, kwargs = self.arguments.join(data)
-            state = self.svi.init(key, *args, init_params=params, **kwargs)
-            plain = handlers.seed(self.svi.model, key)
-            for name, site in handlers.trace(plain).get_trace(*args, **kwargs).items():
+        def run(data: list[Any]) -> None:
+            nonlocal observed
+            args, kwargs = self.skeleton.join(data)
+            program = handlers.trace(handlers.seed(self.svi.model, key))
+            for name, site in program.get_trace(*args, **kwargs).items():
                 if site["type"] == "plate":
                     sizes[name] = site["args"][0]
                 elif site["type"] == "sample" and site["is_observed"]:
-                    nonlocal observed
                     observed = (*jnp.shape(site["value"]), 1)[0]
-            return state
 
-        state = jax.jit(start)(key, self.arguments.data, params)
-        return state, sizes.get("data", max(sizes.values(), default=observed))
+        jax.eval_shape(run, data)
+        return sizes.get("data", max(sizes.values(), default=observed))
 
-    def advance(self, state: SVIState, num: int, chunk: int) -> tuple[SVIState, np.ndarray]:
+    def advance(
+        self, state: SVIState, data: list[Any], num: int, chunk: int
+    ) -> tuple[SVIState, np.ndarray]:
         """`num` <= `chunk` steps in one compiled loop, and their losses."""
-        state, losses = self._advance(state, num, self.arguments.data, chunk)
+        state, losses = self._advance(state, num, data, chunk)
         return state, np.asarray(losses, np.float64)[:num]
 
     def _scan(
         self, state: SVIState, num: Any, data: list[Any], chunk: int
     ) -> tuple[SVIState, jax.Array]:
-        args, kwargs = self.arguments.join(data)
+        args, kwargs = self.skeleton.join(data)
 
         def step(i: Any, carry: tuple[SVIState, jax.Array]) -> tuple[SVIState, jax.Array]:
             state, losses = carry
@@ -264,20 +290,24 @@ class _Loop:
     def params(self, state: SVIState) -> Params:
         return self.svi.get_params(state)
 
-    def culprit(self, state: SVIState) -> str:
+    def culprit(self, state: SVIState, data: list[Any]) -> str:
         """The first param or site that is not finite in the loss of this state."""
         params = self.params(state)
         for name, value in params.items():
             if not np.isfinite(np.asarray(value)).all():
                 return f"param {name}"
-        args, kwargs = self.arguments.join(self.arguments.data)
+        args, kwargs = self.skeleton.join(data)
         key_model, key_guide = random.split(random.split(state.rng_key)[1])
         guide = handlers.substitute(handlers.seed(self.svi.guide, key_guide), data=params)
-        drawn = handlers.trace(guide).get_trace(*args, **kwargs)
+        with numpyro.validation_enabled(False):
+            drawn = handlers.trace(guide).get_trace(*args, **kwargs)
         model = handlers.substitute(
             handlers.replay(handlers.seed(self.svi.model, key_model), drawn), data=params
         )
-        for name, site in handlers.trace(model).get_trace(*args, **kwargs).items():
+        # Not to be told of values out of support as well: that is what is being looked for.
+        with numpyro.validation_enabled(False):
+            sites = handlers.trace(model).get_trace(*args, **kwargs)
+        for name, site in sites.items():
             if site["type"] != "sample":
                 continue
             terms = [site["fn"].log_prob(site["value"])]
@@ -289,3 +319,10 @@ class _Loop:
             if not all(np.isfinite(np.asarray(t)).all() for t in terms):
                 return f"site {name}"
         return "the loss itself (every site is finite)"
+
+
+@lru_cache(maxsize=32)
+def _cached_loop(
+    model: Model, guide: Model, optimizer: Any, loss: ELBO, skeleton: Skeleton
+) -> _Loop:
+    return _Loop(SVI(model, guide, optimizer, loss), skeleton)

@@ -64,6 +64,18 @@ class MeanField(AutoGuide):
         self._layers: dict[str, tuple[tuple[int, int], float]] | None = None
         self._rest: AutoGuide | None = None
 
+    def __eq__(self, other: object) -> bool:
+        """Whether two guides are the same program: what was compiled for one serves the other."""
+        if self is other or not isinstance(other, MeanField):
+            return self is other
+        return self._program() == other._program() and self._layers is not None and not self._rest
+
+    def __hash__(self) -> int:
+        return hash((MeanField, self.model, self.covariance, self.hidden_scale))
+
+    def _program(self) -> tuple[Any, ...]:
+        return (self.model, self.covariance, self.hidden_scale, self._layers, self._rest)
+
     def setup(self, *args: Any, **kwargs: Any) -> None:
         """Find the model's latent sites; takes the model's arguments. The first call does it too.
 

@@ -1,0 +1,171 @@
+"""Time of one DSVI gradient step, as a fraction of a plain matmul's rate in the same run.
+
+A step draws a minibatch, takes the gradient of the bound and updates with Adam, through the public
+API: ``SVI.update`` under `jax.jit`, and `dgp_ppl.fit`. Its work, in floating-point operations, is
+counted as 3 sum_l [2 M B D + 2 M² D + M³/3 + M² B + P (2 M² B + 2 M B)], and its rate is compared
+with that of a 2048³ float32 matmul, measured before and after each shape.
+
+    python benchmarks/step_time.py [--shapes a2,b2] [--steps 60] [--json FILE]
+"""
+
+import argparse
+import json
+import platform
+import time
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro.distributions as dist
+import optax
+from jax import random
+from numpyro.infer import SVI, TraceMeanField_ELBO
+
+import dgp_ppl as dgp
+from dgp_ppl import models
+
+# name: (M, B, D, width, depth, likelihood, rows)
+SHAPES: dict[str, tuple[int, int, int, int, int, str, int]] = {
+    **{f"a{L}": (100, 1000, 8, 8, L, "normal", 8192) for L in (1, 2, 3, 4, 5)},
+    **{f"b{L}": (128, 1024, 28, 28, L, "bernoulli", 50_000) for L in (2, 3)},
+    **{f"c{L}": (100, 1000, 784, 30, L, "classes", 10_000) for L in (2, 3)},
+    "d2": (500, 4096, 8, 8, 2, "normal", 50_000),
+}
+CLASSES = 10
+OUT = {"normal": 1, "bernoulli": 1, "classes": CLASSES}
+LIKELIHOOD: dict[str, Any] = {
+    "normal": None,
+    "bernoulli": dgp.BernoulliProbit,
+    "classes": lambda f: dist.Categorical(logits=f),
+}
+
+
+def work(M: int, B: int, layers: list[tuple[int, int]]) -> float:
+    """Floating-point operations of a step; `layers` are (inputs, outputs)."""
+    return 3 * sum(
+        2 * M * B * D + 2 * M**2 * D + M**3 / 3 + M**2 * B + P * (2 * M**2 * B + 2 * M * B)
+        for D, P in layers
+    )
+
+
+def matmul_rate(size: int = 2048, repeats: int = 5) -> float:
+    """Floating-point operations per second of a float32 matmul, the median of a few."""
+    a = jnp.ones((size, size), jnp.float32)
+    product = jax.jit(partial(jnp.matmul, precision=jax.lax.Precision.HIGHEST))
+    product(a, a).block_until_ready()
+    return 2 * size**3 / float(np.median([timed(lambda: product(a, a)) for _ in range(repeats)]))
+
+
+def timed(call: Any) -> float:
+    begun = time.perf_counter()
+    jax.block_until_ready(call())
+    return time.perf_counter() - begun
+
+
+def problem(name: str, key: jax.Array) -> tuple[Any, jax.Array, jax.Array, dict[str, Any]]:
+    """Model, data and keyword arguments of a shape."""
+    M, B, D, width, depth, kind, rows = SHAPES[name]
+    x = random.normal(key, (rows, D))
+    f = jnp.sin(x.sum(axis=1) / jnp.sqrt(D))
+    y = {"normal": f, "bernoulli": (f > 0).astype(jnp.int32)}.get(
+        kind, ((f + 1) / 2 * CLASSES).astype(jnp.int32) % CLASSES
+    )
+    z: list[Any] = [x[:M]]
+    means: list[Any] = []
+    for _ in range(depth - 1):
+        same = z[-1].shape[1] == width
+        means.append(dgp.means.identity if same else dgp.means.pca(x[:1000], width))
+        z.append(means[-1](z[-1]))
+    kwargs = {
+        "z": tuple(z),
+        "mean": (*means, dgp.means.zero),
+        "out": OUT[kind],
+        "likelihood": LIKELIHOOD[kind],
+        "batch_size": B,
+    }
+    return models.deep_gp, x, y, kwargs
+
+
+def measure(name: str, steps: int) -> dict[str, Any]:
+    M, B, D, width, depth, kind, _ = SHAPES[name]
+    layers = [(D if l == 0 else width, width if l < depth - 1 else OUT[kind]) for l in range(depth)]
+    flops = work(M, B, layers)
+    function, x, y, kwargs = problem(name, random.key(0))
+    model = partial(function, **kwargs)
+    guide = dgp.MeanField(model)
+    svi = SVI(model, guide, optax.adam(1e-2), TraceMeanField_ELBO())
+    state = svi.init(random.key(1), x, y)
+    update = jax.jit(lambda state, x, y: svi.update(state, x, y))
+    first = timed(lambda: update(state, x, y))
+    before = matmul_rate()
+    times = []
+    for _ in range(steps):
+        begun = time.perf_counter()
+        state, loss = jax.block_until_ready(update(state, x, y))
+        times.append(time.perf_counter() - begun)
+    fit = partial(dgp.fit, random.key(2), models.deep_gp, dgp.MeanField(models.deep_gp), x, y)
+    optimizer = optax.adam(1e-2)
+    begun = time.perf_counter()
+    result = fit(steps=1, optimizer=optimizer, progress=False, **kwargs)
+    fit_first = time.perf_counter() - begun
+    # The difference of a long and a short fit leaves out what does not grow with the steps.
+    short, long = (
+        timed_fit(partial(fit, steps=n, optimizer=optimizer, progress=False, **kwargs))
+        for n in (20, 20 + steps)
+    )
+    after = matmul_rate()
+    rate = (before + after) / 2
+    assert np.isfinite(loss)
+    assert np.isfinite(result.losses).all()
+    update_s, fit_s = float(np.median(times)), (long - short) / steps
+    return {
+        "shape": name,
+        "update_ms": 1e3 * update_s,
+        "update_min_ms": 1e3 * min(times),
+        "fit_ms": 1e3 * fit_s,
+        "first_call_s": first,
+        "fit_first_s": fit_first,
+        "mflop": flops / 1e6,
+        "matmul_gflops": rate / 1e9,
+        "update_fraction": flops / update_s / rate,
+        "fit_fraction": flops / fit_s / rate,
+    }
+
+
+def timed_fit(call: Any) -> float:
+    begun = time.perf_counter()
+    call()
+    return time.perf_counter() - begun
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--shapes", default=",".join(SHAPES), help="comma-separated")
+    parser.add_argument("--steps", type=int, default=60)
+    parser.add_argument("--json", help="write the rows to this file")
+    args = parser.parse_args()
+    head = ("shape", "update ms", "fit ms", "first s", "fit first s", "MFLOP", "matmul GF/s")
+    print("".join(f"{h:>13}" for h in (*head, "update frac", "fit frac")))
+    rows = []
+    for name in args.shapes.split(","):
+        row = measure(name, args.steps)
+        rows.append(row)
+        keys = ("update_ms", "fit_ms", "first_call_s", "fit_first_s", "mflop", "matmul_gflops")
+        cells = [f"{row[k]:13.2f}" for k in (*keys, "update_fraction", "fit_fraction")]
+        print(f"{name:>13}" + "".join(cells), flush=True)
+    if args.json:
+        device = jax.devices()[0]
+        record = {
+            "device": f"{device.platform} {device.device_kind}",
+            "machine": platform.machine(),
+            "versions": {"python": platform.python_version(), "jax": jax.__version__},
+            "rows": rows,
+        }
+        with open(args.json, "w") as file:
+            json.dump(record, file, indent=1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,128 @@
+"""What several test files share: small data, small models, and comparisons with stated errors."""
+
+import jax
+import jax.flatten_util
+import numpy as np
+import numpyro
+import numpyro.distributions as dist
+from jax import random
+from numpyro.infer import TraceMeanField_ELBO
+from scipy import stats
+
+import dgp_ppl as dgp
+from dgp_ppl import kernels, means
+
+KEY = random.key(0)
+
+
+def regression(seed=0, rows=20, dim=1):
+    """Inputs [N, D] on [-2, 2] and a noisy sine of their sum, [N]; float32, or float64 under x64."""
+    rng = np.random.default_rng(seed)
+    x = rng.uniform(-2, 2, (rows, dim))
+    y = np.sin(2 * x.sum(axis=1)) + 0.2 * rng.standard_normal(rows)
+    return jax.numpy.asarray(x, float), jax.numpy.asarray(y, float)
+
+
+def two_layers(x, y=None, *, z, batch_size=None):
+    """The ten-line model of the README."""
+    d = x.shape[-1]
+    noise = numpyro.param("noise", 0.1, constraint=dist.constraints.positive)
+    z1, z2 = numpyro.param("l1.z", z), numpyro.param("l2.z", z)
+    k1 = kernels.SquaredExponential.learned("l1", d)
+    f1 = dgp.gp("l1", k1, z1, out=d, mean=means.identity)
+    f2 = dgp.gp("l2", kernels.Matern52.learned("l2", d), z2)
+    with dgp.minibatch(x, y, batch_size=batch_size) as (x, y):
+        f = f2(f1.sample(x))
+        numpyro.sample("y", dgp.observe(f, lambda f: dist.Normal(f, noise)), obs=y)
+
+
+def one_layer(x, y=None, *, z, likelihood=lambda f: dist.Normal(f, 0.3), batch_size=None):
+    """A GP with known hyperparameters: the one whose posterior is known when z = x."""
+    f = dgp.gp("l1", kernels.SquaredExponential(1.5, 0.8), z)
+    with dgp.minibatch(x, y, batch_size=batch_size) as (x, y):
+        numpyro.sample("y", dgp.observe(f(x), likelihood), obs=y)
+
+
+def squared_exponential(a, b, variance=1.5, lengthscale=0.8):
+    """The kernel of `one_layer` in NumPy, [N, M]."""
+    a, b = np.asarray(a, np.float64), np.asarray(b, np.float64)
+    square = (((a[:, None, :] - b[None, :, :]) / lengthscale) ** 2).sum(axis=-1)
+    return variance * np.exp(-0.5 * square)
+
+
+def exact_posterior(x, y, x_test, noise=0.3):
+    """Mean and covariance of f(x_test) given y, for the GP of `one_layer`."""
+    K = squared_exponential(x, x) + noise**2 * np.eye(len(x))
+    cross = squared_exponential(x, x_test)
+    mean = cross.T @ np.linalg.solve(K, np.asarray(y, np.float64))
+    return mean, squared_exponential(x_test, x_test) - cross.T @ np.linalg.solve(K, cross)
+
+
+def exact_evidence(x, y, noise=0.3, **kernel):
+    """log p(y) of the GP of `one_layer`, by a dense Cholesky."""
+    K = squared_exponential(x, x, **kernel) + noise**2 * np.eye(len(x))
+    return stats.multivariate_normal(np.zeros(len(x)), K).logpdf(np.asarray(y, np.float64))
+
+
+def bound(model, guide, params, *args, keys=KEY, **kwargs):
+    """The TraceMeanField bound, compiled; [S] for keys [S]."""
+
+    def one(key, params):
+        return -TraceMeanField_ELBO().loss(key, params, model, guide, *args, **kwargs)
+
+    return jax.jit(one if keys.ndim == 0 else jax.vmap(one, (0, None)))(keys, params)
+
+
+def no_guide(*args, **kwargs):
+    """The guide of a model without latent sites."""
+
+
+def start(model, guide, *args, **kwargs):
+    """The initial params of a model and its guide."""
+    from numpyro.infer import SVI
+
+    svi = SVI(model, guide, numpyro.optim.Adam(0.01), TraceMeanField_ELBO())
+    return svi.get_params(jax.jit(lambda key: svi.init(key, *args, **kwargs))(KEY))
+
+
+def assert_mean(draws, truth, errors=4.5):
+    """The mean of draws [S, ...] is the truth, within so many of its standard errors."""
+    draws = np.asarray(draws, np.float64)
+    error = draws.std(axis=0, ddof=1) / np.sqrt(len(draws))
+    assert np.isfinite(draws).all()
+    gap = np.abs(draws.mean(axis=0) - np.asarray(truth, np.float64))
+    assert (gap <= errors * error + 1e-6).all(), f"{(gap / error).max():.1f} standard errors"
+
+
+def assert_covariance(draws, truth, errors=4.5):
+    """The covariance of draws [S, N] is the truth [N, N], within its standard errors."""
+    centred = np.asarray(draws, np.float64) - np.mean(draws, axis=0)
+    assert_mean(centred[:, :, None] * centred[:, None, :], truth, errors)
+
+
+def assert_derivatives(function, *args, second=False, rtol=1e-6):
+    """Derivatives of a scalar function, both modes, against central differences (under x64).
+
+    Along a random direction u: the gradient, and with `second` the Hessian's product with u.
+    """
+    x, unravel = jax.flatten_util.ravel_pytree(args)
+    assert x.dtype == jax.numpy.float64
+    u = jax.numpy.asarray(np.random.default_rng(1).standard_normal(x.size))
+    h = 1e-5
+
+    @jax.jit
+    def compare(x):
+        f = lambda x: function(*unravel(x))  # noqa: E731
+        gradient = jax.grad(f)
+        pairs = [
+            (jax.jvp(f, (x,), (u,))[1], (f(x + h * u) - f(x - h * u)) / (2 * h)),
+            (gradient(x) @ u, (f(x + h * u) - f(x - h * u)) / (2 * h)),
+        ]
+        if second:
+            along = jax.jvp(gradient, (x,), (u,))[1]
+            pairs.append((along, (gradient(x + h * u) - gradient(x - h * u)) / (2 * h)))
+        return pairs
+
+    for value, difference in compare(x):
+        scale = np.abs(difference).max()
+        np.testing.assert_allclose(value, difference, rtol=rtol, atol=rtol * scale)

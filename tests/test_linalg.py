@@ -1,0 +1,152 @@
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from helpers import assert_derivatives
+
+from dgp_ppl import linalg
+from dgp_ppl.linalg import default_jitter, factorise, weighted_squares
+
+
+def positive(seed, size=6):
+    root = np.random.default_rng(seed).standard_normal((size, size))
+    return jnp.asarray(root @ root.T / size + np.eye(size), float)
+
+
+def log_det(K):
+    return jnp.sum(jnp.log(jnp.diagonal(factorise(K).lower)))
+
+
+compiled = jax.jit(factorise)
+log_det_gradient = jax.jit(jax.grad(log_det))
+SINGULAR = {
+    "all alike": np.ones((40, 40)),
+    "duplicates": np.kron(np.eye(20), np.ones((2, 2))),
+    "rank one": np.outer(np.arange(1, 41), np.arange(1, 41)),
+    "large units": 1e12 * np.ones((40, 40)),
+    "small units": 1e-12 * np.ones((40, 40)),
+}
+INDEFINITE = {
+    "by 1e-3": np.ones((40, 40)) - 1e-3 * np.eye(40),
+    "by 1e-2": np.ones((40, 40)) - 1e-2 * np.eye(40),
+    "one negative pivot": np.diag([1.0] * 39 + [-0.05]),
+}
+ALL = SINGULAR | INDEFINITE
+
+
+def test_default_jitter_of_each_dtype():
+    assert default_jitter(jnp.float32) == pytest.approx(2.42e-5, rel=1e-2)
+    assert default_jitter(jnp.float64) == pytest.approx(3.67e-11, rel=1e-2)
+
+
+@pytest.mark.usefixtures("x64")
+def test_factor_is_numpys_on_a_well_conditioned_matrix():
+    K = positive(0)
+    factor = compiled(K)
+    jitter = np.finfo(np.float64).eps ** (2 / 3) * np.trace(K) / 6
+    np.testing.assert_allclose(factor.jitter, jitter, rtol=1e-10)
+    lower = np.linalg.cholesky(np.asarray(K) + jitter * np.eye(6))
+    np.testing.assert_allclose(factor.lower, lower, rtol=1e-10, atol=1e-12)
+    np.testing.assert_allclose(factor.inverse, np.linalg.inv(lower), rtol=1e-9, atol=1e-11)
+
+
+def test_factor_in_float32():
+    K = positive(1)
+    factor = compiled(K)
+    assert factor.lower.dtype == jnp.float32
+    np.testing.assert_allclose(factor.lower, np.linalg.cholesky(K), rtol=1e-3, atol=1e-4)
+    np.testing.assert_allclose(factor.inverse @ factor.lower, np.eye(6), atol=1e-5)
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_a_singular_matrix_gets_the_jitter_that_is_reported(name):
+    K = jnp.asarray(ALL[name], jnp.float32)
+    factor, gradient = compiled(K), log_det_gradient(K)
+    lower = np.asarray(factor.lower, np.float64)
+    scale = np.trace(ALL[name]) / 40
+    np.testing.assert_allclose(
+        lower @ lower.T / scale, (ALL[name] + factor.jitter * np.eye(40)) / scale, atol=1e-4
+    )
+    assert np.isfinite(factor.inverse).all()
+    assert np.isfinite(gradient).all()
+
+
+@pytest.mark.parametrize("name", INDEFINITE)
+def test_jitter_escalates_no_further_than_it_must(name):
+    K = jnp.asarray(INDEFINITE[name], jnp.float32)
+    needed = -np.linalg.eigvalsh(INDEFINITE[name]).min()
+    jitter = compiled(K).jitter
+    # Tenfold steps, and a pivot may not fall below a quarter of the jitter.
+    assert needed < jitter < 10 * needed * 4 / 3
+
+
+@pytest.mark.parametrize("name", SINGULAR)
+def test_jitter_of_a_singular_matrix_is_the_default(name):
+    jitter = compiled(jnp.asarray(SINGULAR[name], jnp.float32)).jitter
+    scale = np.trace(SINGULAR[name]) / 40
+    assert jitter == pytest.approx(default_jitter(jnp.float32) * scale, rel=1e-4)
+
+
+@pytest.mark.usefixtures("x64")
+def test_derivatives_of_the_factor_are_finite_differences():
+    """First and second, forwards and backwards, of the factor and of its inverse."""
+    weight = np.random.default_rng(2).standard_normal((2, 4, 4))
+
+    def scalar(root):
+        factor = factorise(root @ root.T + jnp.eye(4))
+        return jnp.sum(weight[0] * factor.lower) + jnp.sum(weight[1] * factor.inverse)
+
+    assert_derivatives(scalar, positive(3, 4), second=True)
+
+
+@pytest.mark.usefixtures("x64")
+def test_hessian_of_the_log_determinant():
+    t = jnp.array([0.5, 1.0, 2.0, 4.0])
+    hessian = jax.jit(jax.hessian(lambda t: log_det(jnp.diag(t))))(t)
+    np.testing.assert_allclose(hessian, np.diag(-0.5 / np.square(t)), atol=1e-8)
+
+
+def test_vmap_leaves_the_sound_matrices_of_a_batch_alone():
+    stack = jnp.stack([positive(4), jnp.ones((6, 6)) - 1e-2 * jnp.eye(6), positive(5)])
+    batched = jax.jit(jax.vmap(factorise))(stack)
+    for i, K in enumerate(stack):
+        alone = compiled(K)
+        np.testing.assert_allclose(batched.jitter[i], alone.jitter, rtol=1e-5)
+        np.testing.assert_allclose(batched.lower[i], alone.lower, rtol=1e-3, atol=1e-4)
+
+
+def test_nan_gives_a_factor_that_is_not_finite():
+    K = positive(6).at[2, 3].set(jnp.nan).at[3, 2].set(jnp.nan)
+    assert not np.isfinite(compiled(K).lower).all()
+
+
+@pytest.mark.usefixtures("x64")
+@pytest.mark.parametrize(
+    ("A_shape", "outputs", "backend"),
+    [((4, 5), 1, "cpu"), ((4, 5), 3, "cpu"), ((4, 5), 3, "gpu"), ((3, 4, 5), 3, "cpu")],
+)
+def test_weighted_squares_and_their_derivatives(monkeypatch, A_shape, outputs, backend):
+    """a' R R' a as written: one output and several, each backend's branch, A of each output."""
+    monkeypatch.setattr(linalg.jax, "default_backend", lambda: backend)
+    rng = np.random.default_rng(7)
+    A, R = jnp.asarray(rng.standard_normal(A_shape)), rng.standard_normal((outputs, 4, 4))
+    R, weight = jnp.asarray(np.tril(R)), rng.standard_normal((outputs, 5))
+
+    def plain(A, R):
+        A = jnp.broadcast_to(A, (outputs, 4, 5))
+        return jnp.einsum("pmn,pmk,pjk,pjn->pn", A, R, R, A)
+
+    @partial(jax.jit, static_argnums=0)
+    def everything(function, A, R):
+        weighed = lambda A, R: jnp.sum(weight * function(A, R))  # noqa: E731
+        tangent = jax.jvp(function, (A, R), (2 * A, R))[1]
+        return function(A, R), jax.grad(weighed, (0, 1))(A, R), tangent
+
+    for got, wanted in zip(
+        jax.tree.leaves(everything(weighted_squares, A, R)),
+        jax.tree.leaves(everything(plain, A, R)),
+        strict=True,
+    ):
+        np.testing.assert_allclose(got, wanted, rtol=1e-11, atol=1e-12)
