@@ -100,7 +100,7 @@ def measure(name: str, steps: int) -> dict[str, Any]:
     update = jax.jit(lambda state, x, y: svi.update(state, x, y))
     first = timed(lambda: update(state, x, y))
     before = matmul_rate()
-    times = []
+    times, loss = [], jnp.inf
     for _ in range(steps):
         begun = time.perf_counter()
         state, loss = jax.block_until_ready(update(state, x, y))

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax import random
 
@@ -133,7 +134,7 @@ def compare(
     folder = None if out is None else _prepare(Path(out), overwrite)
     config = dataclasses.asdict(setting) | {
         "methods": list(methods), "splits": splits, "seed": seed, "samples": samples,
-        "target": target, "split_key": split_key, "x64": bool(jax.config.jax_enable_x64),
+        "target": target, "split_key": split_key, "x64": jnp.zeros(()).dtype == jnp.float64,
     }  # fmt: skip
     outcome = Comparison(
         {

@@ -6,7 +6,7 @@ import jax
 import numpy as np
 import numpyro
 from jax import random
-from numpy.typing import ArrayLike
+from jax.typing import ArrayLike
 
 from dgp_ppl._typing import PRNGKey
 from dgp_ppl.inference.fit import FitResult
@@ -69,10 +69,10 @@ def to_inferencedata(
         groups["predictions_constant_data"] = {
             n: np.asarray(a) for n, a in held.items() if a is not None
         }
-    dims = {n: _dims(n, a.ndim - 2) for n, a in latents.items()}
+    dims: dict[str, list[str]] = {n: _dims(n, a.ndim - 2) for n, a in latents.items()}
     dims |= {"y": ["data"], "x": ["data", "input"]}
     pred_dims = {"y": ["test"], "x": ["test", "input"]}
-    tree = arviz_base.from_dict(groups, dims=dims, pred_dims=pred_dims)
+    tree: Any = arviz_base.from_dict(groups, dims=dims, pred_dims=pred_dims)
     if result is not None:
         variables: dict[str, Any] = {"loss": (("step",), result.losses)}
         for name, value in result.params.items():
@@ -82,7 +82,7 @@ def to_inferencedata(
         tree["fit"] = xarray.DataTree(xarray.Dataset(variables))
         tree["fit"].attrs["num_data"] = result.num_data
     versions = {"numpyro_version": numpyro.__version__, "jax_version": jax.__version__}
-    tree.attrs.update({"inference_library": "dgp_ppl", **versions, **(attrs or {})})
+    tree.attrs.update({"inference_library": "dgp_ppl", **versions, **dict(attrs or {})})
     return tree
 
 

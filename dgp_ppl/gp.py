@@ -120,7 +120,7 @@ def gp(
         )
     listener = _Listener()
     with listener:
-        v = numpyro.sample(
+        v: Any = numpyro.sample(
             f"{name}.v",
             dist.Normal(0, 1).expand([M, out]).to_event(2),
             infer={"inducing": {"inputs": z.shape, "outputs": out}},
@@ -228,7 +228,7 @@ class RandomFunction:
                 "use joint(x), or a kernel of dgp_ppl.kernels"
             )
         key_f, key_w, key_v, key_j = random.split(key, 4)
-        v = self.v if self.q is None else self.q.sample(key_v)
+        v: Any = self.v if self.q is None else self.q.sample(key_v)
         weights = random.normal(key_w, (num_features, self.out)) / jnp.sqrt(num_features)
         keys = random.split(key_f, self.out) if own else key_f
 
@@ -257,12 +257,14 @@ class RandomFunction:
         if self.guided:
             return random.normal(_key(name), shape, x.dtype)
         normal = dist.Normal(0, 1).expand(shape).to_event(1)
-        return numpyro.sample(name, normal, infer={"is_auxiliary": True})
+        noise: Any = numpyro.sample(name, normal, infer={"is_auxiliary": True})
+        return noise
 
     def _check(self, x: Inputs) -> None:
-        if jnp.ndim(x) != 2 or x.shape[-1] != self.sparse.z.shape[-1]:
+        dim = self.sparse.z.shape[-1]
+        if jnp.ndim(x) != 2 or x.shape[-1] != dim:
             raise ValueError(
-                f"gp({self.name!r}): x has shape {jnp.shape(x)}, wanted [N, {self.sparse.z.shape[-1]}] "
+                f"gp({self.name!r}): x has shape {jnp.shape(x)}, wanted [N, {dim}] "
                 "to match z; for one input dimension pass x[:, None]"
             )
 

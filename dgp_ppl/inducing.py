@@ -38,7 +38,7 @@ class AbstractInducing(dist.Distribution):
         loc: mean, [M, P].
     """
 
-    support = constraints.real_matrix
+    support: Any = constraints.real_matrix
     reparametrized_params = ["loc"]  # noqa: RUF012 - NumPyro's declaration
     loc: Any
 
@@ -152,7 +152,10 @@ class DiagonalInducing(AbstractInducing):
         return dist.Normal(self.loc, self.scale).to_event(2).log_prob(value)
 
 
-@kl_divergence.register(AbstractInducing, dist.Independent)
+_register_kl: Any = kl_divergence  # a multipledispatch Dispatcher, typed as a function
+
+
+@_register_kl.register(AbstractInducing, dist.Independent)
 def _kl_to_prior(q: AbstractInducing, p: Any) -> Array:
     """Closed form against the layer's prior, ``Normal(0, 1).expand([M, P]).to_event(2)``."""
     base = p.base_dist
@@ -169,7 +172,10 @@ def _is_number(value: Any, number: float) -> bool:
     return isinstance(value, int | float) and value == number
 
 
-class _CholeskyFactor(type(constraints.lower_cholesky)):
+_LowerCholesky: Any = type(constraints.lower_cholesky)
+
+
+class _CholeskyFactor(_LowerCholesky):
     """Lower-triangular matrices with a positive diagonal, unconstrained as full matrices."""
 
 
@@ -189,8 +195,8 @@ def _map_diagonal(x: Array, function: Callable[[Array], Array]) -> Array:
 
 
 class _FactorTransform(ParameterFreeTransform):
-    domain = constraints.real_matrix
-    codomain = cholesky_factor
+    domain: Any = constraints.real_matrix
+    codomain: Any = cholesky_factor
 
     def __call__(self, x: Array) -> Array:
         return _map_diagonal(x, jnp.exp)
@@ -202,6 +208,9 @@ class _FactorTransform(ParameterFreeTransform):
         return jnp.sum(jnp.diagonal(x, axis1=-2, axis2=-1), axis=-1)
 
 
-@biject_to.register(_CholeskyFactor)
+_register_bijection: Any = biject_to
+
+
+@_register_bijection.register(_CholeskyFactor)
 def _biject_to_factor(constraint: _CholeskyFactor) -> _FactorTransform:
     return _FactorTransform()

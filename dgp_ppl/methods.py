@@ -121,8 +121,8 @@ def _doubly_stochastic(
         progress=label,
         **kwargs,
     )
-    rows = {"batch_size": _EVALUATED_ROWS}
-    elbo, _ = evaluate(key_elbo, model, guide, result.params, x, y, **kwargs, **rows)
+    rows: dict[str, Any] = {**kwargs, "batch_size": _EVALUATED_ROWS}
+    elbo, _ = evaluate(key_elbo, model, guide, result.params, x, y, **rows)
     return Fitted(model, guide, kwargs, result, elbo / len(y))
 
 

@@ -19,7 +19,7 @@ __all__ = ["minibatch", "stratified", "stratified_rows"]
 
 
 @partial(jax.jit, static_argnums=(1, 2))
-def stratified_rows(key: PRNGKey, size: int, subsample_size: int) -> Int[Array, "B"]:
+def stratified_rows(key: PRNGKey, size: int, subsample_size: int) -> Int[Array, " B"]:
     """`subsample_size` distinct rows of `size`, each row equally likely.
 
     One row from each of B strata of consecutive rows, after a random rotation of all rows: the

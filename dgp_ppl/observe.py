@@ -36,7 +36,7 @@ class BernoulliProbit(dist.Distribution):
     """
 
     arg_constraints = {"latent": constraints.real}  # noqa: RUF012 - NumPyro's declaration
-    support = constraints.boolean
+    support: Any = constraints.boolean
 
     def __init__(self, latent: ArrayLike, *, validate_args: bool | None = None) -> None:
         self.latent = jnp.asarray(latent)
@@ -91,7 +91,7 @@ class Mixture:
 
     def log_prob(self, y: Array) -> Array:
         """log p(y), by logsumexp over the components."""
-        values = self.components.log_prob(y)
+        values: Any = self.components.log_prob(y)
         weights = self.log_weights.reshape((-1,) + (1,) * (values.ndim - 1))
         return logsumexp(weights + values, axis=0)
 
@@ -111,7 +111,7 @@ class Mixture:
     def sample(self, key: PRNGKey) -> Array:
         """One draw of y, each row from a component of its own."""
         key_q, key_y = random.split(key)
-        draws = self.components.sample(key_y)
+        draws: Any = self.components.sample(key_y)
         if len(self.log_weights) == 1:
             return draws[0]
         row = random.categorical(key_q, self.log_weights, shape=draws.shape[1:2])
@@ -200,7 +200,8 @@ class Observed(dist.Distribution):
             key_f, key_y = random.split(key)
             noise = random.normal(key_f, self.latent_mean.shape, self.latent_mean.dtype)
             f = self.latent_mean + jnp.sqrt(self.latent_var) * noise
-            return self.likelihood(f).sample(key_y)
+            value: Any = self.likelihood(f).sample(key_y)
+            return value
 
         if not sample_shape:
             return draw(key)
@@ -221,7 +222,8 @@ class Observed(dist.Distribution):
         if type(base) is not dist.Normal or base.loc is not self.latent_mean:
             return None
         scale = lambda f: _elementwise(self.likelihood(f), self.scalar).scale  # noqa: E731
-        return None if _depends(scale, self.latent_mean) else base.scale
+        noise: Any = base.scale
+        return None if _depends(scale, self.latent_mean) else noise
 
     def _nodes(self) -> tuple[Float[Array, " Q"], Array]:
         """Log weights [Q] and nodes of f [Q, N] or [Q, N, P] for expectations over N(f)."""

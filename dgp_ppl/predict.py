@@ -58,7 +58,7 @@ def predict(
         *args: further arguments of the model.
         num_samples: number of passes S (with `posterior_samples`: taken from them, evenly spaced).
         standardizer: the training data's; inputs go in, and answers come out, in its units.
-        posterior_samples: draws of latent sites in place of a guide's, as from ``MCMC.get_samples``.
+        posterior_samples: draws of latent sites in place of a guide's: MCMC's ``get_samples()``.
         site: the observed site, whose distribution is an `observe`.
         chunk_size: rows in memory at once; by default 100,000 / S.
         **kwargs: keyword arguments of the model.
@@ -128,7 +128,8 @@ class _Program:
         if mode is not None:
             program = function_draws(program, mode)
         if self.guide is not None:
-            program = handlers.replay(program, self.draw(key, params, data, x))
+            drawn: Any = self.draw(key, params, data, x)
+            program = handlers.replay(program, drawn)
         program = handlers.substitute(program, data=params)
 
         def given(site: Any) -> Array | None:  # hidden layers' unit noise belongs to other rows
@@ -199,7 +200,7 @@ class Prediction:
     num_samples: int
     chunk_size: int
     standardizer: Standardizer | None = None
-    _cache: dict[str, Any] = dataclasses.field(default_factory=dict, repr=False)
+    _cache: dict[Any, Any] = dataclasses.field(default_factory=dict, repr=False)
 
     @property
     def mean(self) -> np.ndarray:
@@ -290,7 +291,7 @@ class Prediction:
 
     def interval(self, level: float = 0.9) -> tuple[np.ndarray, np.ndarray]:
         """The central interval that holds y with probability `level`: lower and upper ends, [N]."""
-        lower, upper = self.quantile([0.5 - level / 2, 0.5 + level / 2])
+        lower, upper = self.quantile(np.array([0.5 - level / 2, 0.5 + level / 2]))
         return lower, upper
 
     def components(self) -> Iterator[tuple[slice, Mixture]]:
@@ -321,7 +322,6 @@ class Prediction:
         ``"path"`` by the pathwise rule, linear in N and evaluated in one piece. In the data's units
         where there is a standardizer.
         """
-
         keys = random.split(key, num)
         picked = random.randint(random.fold_in(key, 1), (num,), 0, self.num_samples)
         latents = {n: a[picked] for n, a in self.latents.items()}

@@ -16,7 +16,7 @@ KEY = random.key(0)
 
 
 def regression(seed=0, rows=20, dim=1):
-    """Inputs [N, D] on [-2, 2] and a noisy sine of their sum, [N]; float32, or float64 under x64."""
+    """Inputs [N, D] on [-2, 2] and a noisy sine of their sum, [N], in JAX's default dtype."""
     rng = np.random.default_rng(seed)
     x = rng.uniform(-2, 2, (rows, dim))
     y = np.sin(2 * x.sum(axis=1)) + 0.2 * rng.standard_normal(rows)

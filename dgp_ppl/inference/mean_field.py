@@ -183,7 +183,7 @@ class MeanField(AutoGuide):
         """Marginal quantiles of each latent site, with the quantiles' shape in front."""
         z = ndtri(jnp.asarray(quantiles, float))
         own = {
-            n: q.loc + jnp.sqrt(q.variance) * z.reshape(z.shape + (1, 1))
+            n: q.loc + jnp.sqrt(q.variance) * z.reshape((*z.shape, 1, 1))
             for n, q in self._laws(params).items()
         }
         return own | ({} if self._rest is None else self._rest.quantiles(params, quantiles))

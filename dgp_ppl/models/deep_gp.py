@@ -1,6 +1,7 @@
 """Deep GPs of any depth and width, with any likelihood; with one layer, the SVGP."""
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpyro
 import numpyro.distributions as dist
@@ -68,11 +69,11 @@ def deep_gp(
         )
     layers = []
     for l, (z_l, width, mean_l, maker) in enumerate(zip(z, widths, mean, makers, strict=True), 1):
-        inducing = numpyro.param(f"l{l}.z", z_l)
+        inducing: Any = numpyro.param(f"l{l}.z", z_l)
         covariance = maker(f"l{l}", z_l.shape[-1])
         layers.append(gp(f"l{l}", covariance, inducing, out=width, mean=mean_l))
     if likelihood is None:
-        scale = numpyro.param("noise", noise, constraint=dist.constraints.positive)
+        scale: Any = numpyro.param("noise", noise, constraint=dist.constraints.positive)
         likelihood = lambda f: _gaussian(f, scale, out)  # noqa: E731
     with minibatch(x, y, batch_size=batch_size) as (x, y):
         for layer in layers[:-1]:

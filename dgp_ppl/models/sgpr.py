@@ -33,7 +33,7 @@ class CollapsedNormal(dist.Distribution):
         "residual": constraints.real_vector,
         "noise": constraints.positive,
     }
-    support = constraints.real_vector
+    support: Any = constraints.real_vector
 
     def __init__(
         self, A: Array, residual: Array, noise: Array, *, validate_args: bool | None = None
@@ -108,7 +108,7 @@ def optimal_inducing(
 
 
 def _layer(z: InducingInputs, kernel: KernelMaker, noise: float) -> tuple[Sparse, Any]:
-    inducing = numpyro.param("l1.z", z)
+    inducing: Any = numpyro.param("l1.z", z)
     sparse = Sparse.build(kernel("l1", z.shape[-1]), inducing, 1)
     return sparse, numpyro.param("noise", noise, constraint=constraints.positive)
 
