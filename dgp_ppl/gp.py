@@ -19,7 +19,7 @@ import numpyro.distributions as dist
 from jax import random
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float
-from numpyro.primitives import Messenger
+from numpyro.primitives import Messenger, apply_stack
 
 from dgp_ppl import means
 from dgp_ppl._typing import Inputs, Outputs, PRNGKey
@@ -75,8 +75,8 @@ class function_draws(Messenger):  # noqa: N801 - a handler, named as NumPyro's a
         super().__init__(fn)
 
     def process_message(self, msg: Any) -> None:
-        if msg["type"] == "sample" and "inducing" in msg["infer"]:
-            msg["infer"]["draw"] = self.mode
+        if msg["type"] == "function_draws":
+            msg["value"] = self.mode
 
 
 def gp(
@@ -133,7 +133,7 @@ def gp(
             "Create it before entering the plate, and call it inside"
         )
     infer = message["infer"]
-    return RandomFunction(name, kernel, z, out, mean, v, "q" in infer, infer.get("q"), infer)
+    return RandomFunction(name, kernel, z, out, mean, v, "q" in infer, infer.get("q"), _draw_mode())
 
 
 class RandomFunction:
@@ -158,14 +158,14 @@ class RandomFunction:
         v: Array,
         guided: bool,
         q: AbstractInducing | None,
-        infer: dict[str, Any],
+        draw: DrawMode | None,
     ) -> None:
         self.name, self.out, self.mean, self.v = name, out, mean, v
         self.guided, self.q = guided, q
         self.law = v if q is None else q
         self.sparse = Sparse.build(kernel, z, out)
         self._calls = 0
-        self._draw = infer.get("draw")
+        self._draw = draw
         self._path = self.path(_key(f"{name}.v")) if self._draw == "path" else None
 
     @property
@@ -178,7 +178,7 @@ class RandomFunction:
 
         q(f(x)) with v integrated out where the guide handed over q(v), and p(f(x) | v) otherwise.
         """
-        self._check(x)
+        x = self._check(x)
         if self._draw is not None:
             draw = self._joint_draw(x) if self._path is None else self._path(x)
             return Marginals(draw, jnp.zeros_like(draw), self.guided)
@@ -195,6 +195,7 @@ class RandomFunction:
         Under a guide the unit noise comes from `numpyro.prng_key`; without one it is the auxiliary
         sample site ``NAME.eps``.
         """
+        x = self._check(x)
         if self._draw is not None:
             return self(x).mean
         if joint:
@@ -205,7 +206,7 @@ class RandomFunction:
 
     def joint(self, x: Inputs) -> tuple[Outputs, Float[Array, "P N N"]]:
         """Mean [N, P] and covariance [P, N, N] of the function at x."""
-        self._check(x)
+        x = self._check(x)
         mean, cov = self.sparse.joint(self.law, x)
         return self.mean(x) + mean, cov
 
@@ -260,13 +261,14 @@ class RandomFunction:
         noise: Any = numpyro.sample(name, normal, infer={"is_auxiliary": True})
         return noise
 
-    def _check(self, x: Inputs) -> None:
+    def _check(self, x: Inputs) -> Inputs:
         dim = self.sparse.z.shape[-1]
         if jnp.ndim(x) != 2 or x.shape[-1] != dim:
             raise ValueError(
                 f"gp({self.name!r}): x has shape {jnp.shape(x)}, wanted [N, {dim}] "
                 "to match z; for one input dimension pass x[:, None]"
             )
+        return jnp.asarray(x)
 
 
 @jax.jit
@@ -274,6 +276,19 @@ def _correlate(cov: Float[Array, "P N N"], noise: Outputs) -> Outputs:
     """Turn unit noise into a draw with this covariance for each output."""
     root = jax.vmap(factorise)(cov).lower
     return jax.vmap(matmul, (0, 1), 1)(root, noise)
+
+
+def _draw_mode() -> DrawMode | None:
+    """What the innermost `function_draws` handler around says; None if there is none."""
+    ask: dict[str, Any] = {
+        "type": "function_draws",
+        "fn": lambda: None,
+        "args": (),
+        "kwargs": {},
+        "value": None,
+    }
+    message: Any = ask  # a message without a name: other handlers let it pass
+    return apply_stack(message)["value"]
 
 
 def _key(site: str) -> PRNGKey:

@@ -25,6 +25,8 @@ from dgp_ppl.gp import Marginals
 
 __all__ = ["BernoulliProbit", "Mixture", "Observed", "observe"]
 
+_DENSE_NODES = 161
+
 Likelihood = Callable[[Array], dist.Distribution]
 
 
@@ -190,7 +192,7 @@ class Observed(dist.Distribution):
             # E Phi(f) = Phi(mu / sqrt(1 + v))
             f = self.latent_mean / jnp.sqrt(1 + self.latent_var)
             return Mixture(one, BernoulliProbit(f[None]))
-        log_weights, f = self._nodes()
+        log_weights, f = self._nodes(dense=True)
         return Mixture(log_weights, self.likelihood(f))
 
     def sample(self, key: PRNGKey, sample_shape: tuple[int, ...] = ()) -> Array:
@@ -225,11 +227,19 @@ class Observed(dist.Distribution):
         noise: Any = base.scale
         return None if _depends(scale, self.latent_mean) else noise
 
-    def _nodes(self) -> tuple[Float[Array, " Q"], Array]:
-        """Log weights [Q] and nodes of f [Q, N] or [Q, N, P] for expectations over N(f)."""
+    def _nodes(self, dense: bool = False) -> tuple[Float[Array, " Q"], Array]:
+        """Log weights [Q] and nodes of f [Q, N] or [Q, N, P] for expectations over N(f).
+
+        A log-likelihood is close to a polynomial in f, which is what Gauss-Hermite nodes are for; a
+        likelihood can be a narrow peak between them. `dense` nodes lie a tenth of a standard
+        deviation apart: exact to rounding for likelihoods down to about that width.
+        """
         sd = jnp.sqrt(self.latent_var)
         if self.scalar:
             x, w = np.polynomial.hermite_e.hermegauss(self.num_nodes)
+            if dense:
+                x = np.linspace(-8, 8, _DENSE_NODES)
+                w = np.exp(-0.5 * x**2)
             x = jnp.asarray(x, sd.dtype)
             log_weights = jnp.asarray(np.log(w / w.sum()), sd.dtype)
             return log_weights, self.latent_mean + sd * x[:, None]
@@ -271,7 +281,7 @@ def observe(
         likelihood: from f to any NumPyro distribution with batch shape [N]. f is [N] if P = 1 and
             [N, P] otherwise; write for broadcasting, since it is also called with [Q, N] or
             [Q, N, P].
-        num_nodes: Gauss-Hermite nodes where P = 1.
+        num_nodes: Gauss-Hermite nodes of the expected log-likelihood where P = 1.
         num_draws: Monte Carlo draws where P > 1; fresh ones from `numpyro.prng_key`.
 
     Returns:

@@ -80,7 +80,7 @@ def predict(
         kept = np.linspace(0, total - 1, num_samples).round().astype(int)
         latents = {n: jnp.asarray(a)[kept] for n, a in posterior_samples.items()}
 
-    skeleton, data = Skeleton.split(args, kwargs)
+    skeleton, data = Skeleton.split(model, args, kwargs)
     return Prediction(
         key=key,
         program=_Program(model, guide, site, skeleton),

@@ -114,7 +114,7 @@ def fit(
         optimizer = _default_optimizer(learning_rate, steps)
     begun = time.perf_counter()
     _set_up(key, guide, args, kwargs)
-    skeleton, data = Skeleton.split(args, kwargs)
+    skeleton, data = Skeleton.split(model, args, kwargs)
     loop = _Loop.of(model, guide, optimizer, loss or _DEFAULT_LOSS, skeleton)
     state, num_data = loop.init(key, data, start.params if isinstance(start, FitResult) else start)
     if go_on and isinstance(start, FitResult):
@@ -171,7 +171,7 @@ def evaluate(
     The arguments after `params` are the model's. One draw is in memory at a time.
     """
     _set_up(key, guide, args, kwargs)
-    skeleton, data = Skeleton.split(args, kwargs)
+    skeleton, data = Skeleton.split(model, args, kwargs)
     program = (model, guide, loss or _DEFAULT_LOSS, skeleton)
     values = -np.asarray(_losses(program, random.split(key, num_draws), params, data))
     return float(values.mean()), float(values.std(ddof=1) / math.sqrt(num_draws))

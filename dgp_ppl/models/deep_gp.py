@@ -57,15 +57,17 @@ def deep_gp(
     Raises:
         ValueError: if `z`, `mean` and `kernel` disagree about the depth.
     """
+    if not len(z):
+        raise ValueError("deep_gp: z is empty, wanted the inducing inputs of at least one layer")
     makers = [kernel] * len(z) if callable(kernel) else list(kernel)
     widths = [z_next.shape[-1] for z_next in z[1:]] + [out]
     if mean is None:
         maps = [_keep(a.shape[-1], w) for a, w in zip(z, widths, strict=True)]
         mean = [*maps[:-1], means.zero]
-    if not len(z) == len(mean) == len(makers) or not len(z):
+    if not len(z) == len(mean) == len(makers):
         raise ValueError(
             f"deep_gp: z has {len(z)} layers, mean {len(mean)} and kernel {len(makers)}; "
-            "wanted as many, and at least one"
+            "wanted as many of each"
         )
     layers = []
     for l, (z_l, width, mean_l, maker) in enumerate(zip(z, widths, mean, makers, strict=True), 1):
