@@ -15,6 +15,7 @@ from numpyro import handlers
 import dgp_ppl as dgp
 from dgp_ppl import kernels, means
 from dgp_ppl.inducing import DiagonalInducing, FullInducing
+from dgp_ppl.linalg import default_jitter
 
 M, P, N = 4, 2, 5
 Z = np.linspace(-1.5, 1.5, M)[:, None]
@@ -80,7 +81,7 @@ def dense(kernel, z, x, p, law):
     """Mean and covariance of f(x), by inverses of the unwhitened covariance, in NumPy."""
     kernel, z = single(kernel, z, p)
     Kzz, Kzx, Kxx = (np.asarray(kernel(a, b)) for a, b in ((z, z), (z, x), (x, x)))
-    L = np.linalg.cholesky(Kzz + np.finfo(Kzz.dtype).eps ** (2 / 3) * np.trace(Kzz) / M * np.eye(M))
+    L = np.linalg.cholesky(Kzz + default_jitter(Kzz.dtype) * np.trace(Kzz) / M * np.eye(M))
     u = L @ V[:, p]
     R = {"draw": np.zeros((M, M)), "full": TRIL[p], "diagonal": np.diag(SCALE[:, p])}[law]
     alpha = np.linalg.inv(L @ L.T) @ Kzx  # K⁻¹ k(Z, x)
@@ -253,7 +254,7 @@ def test_a_layer_factorises_once_however_often_it_is_called():
 
 
 def test_jitter_is_reported():
-    np.testing.assert_allclose(layer().jitter, 1.3 * np.finfo(np.float32).eps ** (2 / 3), rtol=1e-4)
+    np.testing.assert_allclose(layer().jitter, 1.3 * default_jitter(np.float32), rtol=1e-4)
     assert layer("both").jitter.shape == (P,)
 
 

@@ -36,16 +36,17 @@ INDEFINITE = {
 ALL = SINGULAR | INDEFINITE
 
 
-def test_default_jitter_of_each_dtype():
-    assert default_jitter(jnp.float32) == pytest.approx(2.42e-5, rel=1e-2)
-    assert default_jitter(jnp.float64) == pytest.approx(3.67e-11, rel=1e-2)
+@pytest.mark.parametrize("dtype", [jnp.float32, jnp.float64])
+def test_default_jitter_lies_between_rounding_and_its_square_root(dtype):
+    eps = np.finfo(dtype).eps
+    assert 4 * eps < default_jitter(dtype) < np.sqrt(eps)
 
 
 @pytest.mark.usefixtures("x64")
 def test_factor_is_numpys_on_a_well_conditioned_matrix():
     K = positive(0)
     factor = compiled(K)
-    jitter = np.finfo(np.float64).eps ** (2 / 3) * np.trace(K) / 6
+    jitter = default_jitter(np.float64) * np.trace(K) / 6
     np.testing.assert_allclose(factor.jitter, jitter, rtol=1e-10)
     lower = np.linalg.cholesky(np.asarray(K) + jitter * np.eye(6))
     np.testing.assert_allclose(factor.lower, lower, rtol=1e-10, atol=1e-12)
@@ -83,10 +84,10 @@ def test_jitter_escalates_no_further_than_it_must(name):
 
 
 @pytest.mark.parametrize("name", SINGULAR)
-def test_jitter_of_a_singular_matrix_is_the_default(name):
+def test_jitter_of_a_singular_matrix_stays_small(name):
     jitter = compiled(jnp.asarray(SINGULAR[name], jnp.float32)).jitter
-    scale = np.trace(SINGULAR[name]) / 40
-    assert jitter == pytest.approx(default_jitter(jnp.float32) * scale, rel=1e-4)
+    relative = float(jitter) / (np.trace(SINGULAR[name]) / 40)
+    assert default_jitter(jnp.float32) * (1 - 1e-4) < relative < 1e-3
 
 
 @pytest.mark.usefixtures("x64")

@@ -3,7 +3,7 @@
 import dataclasses
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import lru_cache, partial
 from typing import Any
 
@@ -266,7 +266,7 @@ class _Loop:
                     observed = (*jnp.shape(site["value"]), 1)[0]
 
         jax.eval_shape(run, data)
-        return sizes.get("data", max(sizes.values(), default=observed))
+        return max(1, sizes.get("data", max(sizes.values(), default=observed)))
 
     def advance(
         self, state: SVIState, data: list[Any], num: int, chunk: int
@@ -296,29 +296,32 @@ class _Loop:
         for name, value in params.items():
             if not np.isfinite(np.asarray(value)).all():
                 return f"param {name}"
+        # Not to be warned of values out of support as well: that is what is being looked for.
+        with numpyro.validation_enabled(False):
+            for name, terms in self._terms(state, params, data):
+                if not np.isfinite(np.asarray(terms)).all():
+                    return f"site {name}"
+        return "the loss itself (every site is finite)"
+
+    def _terms(
+        self, state: SVIState, params: Params, data: list[Any]
+    ) -> Iterator[tuple[str, jax.Array]]:
+        """Every site of the model, with its log density or KL in the loss of this state."""
         args, kwargs = self.skeleton.join(data)
         key_model, key_guide = random.split(random.split(state.rng_key)[1])
         guide = handlers.substitute(handlers.seed(self.svi.guide, key_guide), data=params)
-        with numpyro.validation_enabled(False):
-            drawn = handlers.trace(guide).get_trace(*args, **kwargs)
-        model = handlers.substitute(
-            handlers.replay(handlers.seed(self.svi.model, key_model), drawn), data=params
-        )
-        # Not to be told of values out of support as well: that is what is being looked for.
-        with numpyro.validation_enabled(False):
-            sites = handlers.trace(model).get_trace(*args, **kwargs)
-        for name, site in sites.items():
+        drawn = handlers.trace(guide).get_trace(*args, **kwargs)
+        seeded = handlers.replay(handlers.seed(self.svi.model, key_model), drawn)
+        trace = handlers.trace(handlers.substitute(seeded, data=params))
+        for name, site in trace.get_trace(*args, **kwargs).items():
             if site["type"] != "sample":
                 continue
-            terms = [site["fn"].log_prob(site["value"])]
+            yield name, site["fn"].log_prob(site["value"])
             if name in drawn:
                 try:
-                    terms.append(kl_divergence(drawn[name]["fn"], site["fn"]))
+                    yield name, kl_divergence(drawn[name]["fn"], site["fn"])
                 except NotImplementedError:
-                    terms.append(drawn[name]["fn"].log_prob(site["value"]))
-            if not all(np.isfinite(np.asarray(t)).all() for t in terms):
-                return f"site {name}"
-        return "the loss itself (every site is finite)"
+                    yield name, drawn[name]["fn"].log_prob(site["value"])
 
 
 @lru_cache(maxsize=32)

@@ -62,7 +62,8 @@ class MeanField(AutoGuide):
         self.covariance, self.hidden_scale = covariance, hidden_scale
         self._rest_factory = rest
         self._layers: dict[str, tuple[tuple[int, int], float]] | None = None
-        self._rest: AutoGuide | None = None
+        self._rest: dict[str, AutoGuide] = {}
+        self._order: list[str] = []
 
     def __eq__(self, other: object) -> bool:
         """Whether two guides are the same program: what was compiled for one serves the other."""
@@ -107,18 +108,28 @@ class MeanField(AutoGuide):
             for n, s in layers.items()
         }
         # What `observe` describes is data, also in a call without it.
-        others = [
-            n
+        others = {
+            n: bool(s["cond_indep_stack"])
             for n, s in sites.items()
             if n not in layers
             and not s["infer"].get("is_auxiliary")
             and not isinstance(s["fn"], Observed)
-        ]
-        if others:
-            hidden = [n for n in sites if n not in others]
-            self._rest = self._rest_factory(handlers.block(self.model, hide=hidden))
+        }
+        # TraceMeanField_ELBO wants the guide's sites in the model's order. Normals are independent,
+        # so each global site can have a guide of its own; local ones share their plates' rows.
+        if self._rest_factory is AutoNormal:
+            groups = [[n] for n, local in others.items() if not local]
+            groups += [[n for n, local in others.items() if local]]
+        else:
+            groups = [list(others)]
+        self._rest = {}
+        for group in filter(None, groups):
+            hidden = [n for n in sites if n not in group]
+            part = self._rest_factory(handlers.block(self.model, hide=hidden))
             with handlers.block(), handlers.seed(rng_seed=0):
-                self._rest(*args, **kwargs)
+                part(*args, **kwargs)
+            self._rest[group[0]] = part
+        self._order = [n for n in sites if n in layers or n in self._rest]
         self.prototype_trace = {
             n: {"type": s["type"], "name": n, "shape": s["fn"].shape()} for n, s in sites.items()
         }
@@ -142,12 +153,13 @@ class MeanField(AutoGuide):
         self.setup(*args, **kwargs)
         assert self._layers is not None
         draws = {}
-        if self._rest is not None:
-            with stratified():
-                draws.update(self._rest(*args, **kwargs))
-        for name, (shape, scale) in self._layers.items():
-            q = self._law(name, shape, scale)
-            draws[name] = numpyro.sample(name, q, infer={"q": q})
+        for name in self._order:
+            if name in self._layers:
+                q = self._law(name, *self._layers[name])
+                draws[name] = numpyro.sample(name, q, infer={"q": q})
+            else:
+                with stratified():
+                    draws.update(self._rest[name](*args, **kwargs))
         return draws
 
     def sample_posterior(
@@ -175,9 +187,8 @@ class MeanField(AutoGuide):
 
     def median(self, params: Params) -> dict[str, Any]:
         """The median of each latent site."""
-        return {n: q.loc for n, q in self._laws(params).items()} | (
-            {} if self._rest is None else self._rest.median(params)
-        )
+        own = {n: q.loc for n, q in self._laws(params).items()}
+        return own | self._merged(lambda guide: guide.median(params))
 
     def quantiles(self, params: Params, quantiles: Any) -> dict[str, Any]:
         """Marginal quantiles of each latent site, with the quantiles' shape in front."""
@@ -186,10 +197,13 @@ class MeanField(AutoGuide):
             n: q.loc + jnp.sqrt(q.variance) * z.reshape((*z.shape, 1, 1))
             for n, q in self._laws(params).items()
         }
-        return own | ({} if self._rest is None else self._rest.quantiles(params, quantiles))
+        return own | self._merged(lambda guide: guide.quantiles(params, quantiles))
+
+    def _merged(self, ask: Callable[[AutoGuide], Any]) -> dict[str, Any]:
+        return {n: value for part in self._rest.values() for n, value in ask(part).items()}
 
     def _laws(self, params: Params) -> dict[str, AbstractInducing]:
         if self._layers is None:
             raise ValueError("MeanField: call the guide once (SVI.init does) before asking of it")
-        with handlers.substitute(data=params), handlers.block():
+        with handlers.block(), handlers.substitute(data=params):
             return {n: self._law(n, *layer) for n, layer in self._layers.items()}
