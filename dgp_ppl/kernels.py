@@ -13,7 +13,7 @@ import abc
 import dataclasses
 import math
 from collections.abc import Callable
-from typing import Any, ClassVar, Protocol, TypeVar
+from typing import Any, ClassVar, Protocol, TypeVar, dataclass_transform
 
 import jax
 import jax.numpy as jnp
@@ -52,6 +52,7 @@ class Covariance(Protocol):
     def __call__(self, x: Any, z: Any = None, /) -> Any: ...
 
 
+@dataclass_transform(frozen_default=True, eq_default=False)
 def _kernel(cls: K) -> K:
     """Make a kernel class a frozen dataclass and a pytree."""
     return jax.tree_util.register_dataclass(dataclasses.dataclass(frozen=True, eq=False)(cls))
@@ -112,20 +113,14 @@ class Kernel(abc.ABC):
             values[field] = numpyro.param(
                 f"{name}.{field}", start, constraint=dist.constraints.positive
             )
-        make: Any = cls
-        kernel = make(**values)
+        kernel = cls(**values)
         return kernel if out is None else PerOutput(kernel)
 
     def __add__(self, other: "Kernel") -> "Sum":
-        return _compose(Sum, self, other)
+        return Sum(self, other)
 
     def __mul__(self, other: "Kernel") -> "Product":
-        return _compose(Product, self, other)
-
-
-def _compose(kind: Any, first: Any, second: Any) -> Any:
-    """A kernel made of two; `_kernel` hides its constructor from type checkers."""
-    return kind(first, second)
+        return Product(self, other)
 
 
 def _squared_distance(x: Array, z: Array, lengthscale: Array) -> Array:
@@ -274,8 +269,7 @@ class Periodic(Kernel):
 
     def _warped(self, dim: int) -> SquaredExponential:
         lengthscale = jnp.broadcast_to(self.lengthscale, (dim,))
-        make: Any = SquaredExponential
-        return make(self.variance, jnp.concatenate([lengthscale, lengthscale]))
+        return SquaredExponential(self.variance, jnp.concatenate([lengthscale, lengthscale]))
 
     def __call__(self, x: Inputs, z: Inputs | None = None) -> Array:
         z = None if z is None else self._warp(z)

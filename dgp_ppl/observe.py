@@ -5,7 +5,6 @@ log density is the expected log-likelihood E_{N(f)}[log p(y | f)], the data term
 bound; without a guide it is log E_{N(f)}[p(y | f)], the log density of y itself.
 """
 
-import dataclasses
 from collections.abc import Callable
 from typing import Any
 
@@ -15,15 +14,16 @@ import numpy as np
 import numpyro
 import numpyro.distributions as dist
 from jax import random
-from jax.scipy.special import log_ndtr, logsumexp, ndtr
+from jax.scipy.special import log_ndtr, ndtr
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 from numpyro.distributions import constraints
 
 from dgp_ppl._typing import PRNGKey
 from dgp_ppl.gp import Marginals
+from dgp_ppl.mixture import Mixture
 
-__all__ = ["BernoulliProbit", "Mixture", "Observed", "observe"]
+__all__ = ["BernoulliProbit", "Observed", "observe"]
 
 _DENSE_NODES = 161
 
@@ -62,62 +62,6 @@ class BernoulliProbit(dist.Distribution):
     def sample(self, key: PRNGKey, sample_shape: tuple[int, ...] = ()) -> Array:
         shape = sample_shape + self.batch_shape
         return random.bernoulli(key, self.probs, shape).astype(jnp.int32)
-
-
-@jax.tree_util.register_dataclass
-@dataclasses.dataclass(frozen=True, eq=False)
-class Mixture:
-    """A finite mixture of NumPyro distributions along their leading axis: the law of y.
-
-    Attributes:
-        log_weights: [Q], normalised.
-        components: batch shape [Q, ...].
-    """
-
-    log_weights: Float[Array, " Q"]
-    components: dist.Distribution
-
-    def _average(self, values: Array) -> Array:
-        return jnp.tensordot(jnp.exp(self.log_weights), values, axes=1)
-
-    @property
-    def mean(self) -> Array:
-        """E[y]."""
-        return self._average(self.components.mean)
-
-    @property
-    def variance(self) -> Array:
-        """Var[y], by the law of total variance."""
-        spread = self._average(jnp.square(self.components.mean - self.mean))
-        return self._average(self.components.variance) + spread
-
-    def log_prob(self, y: Array) -> Array:
-        """log p(y), by logsumexp over the components."""
-        values: Any = self.components.log_prob(y)
-        weights = self.log_weights.reshape((-1,) + (1,) * (values.ndim - 1))
-        return logsumexp(weights + values, axis=0)
-
-    @property
-    def support(self) -> Any:
-        """Where y can be; of each entry, if it has several that are independent."""
-        return self._entries().support
-
-    def cdf(self, y: Array) -> Array:
-        """P(Y <= y), entry by entry, where the likelihood has a distribution function."""
-        return self._average(self._entries().cdf(y))
-
-    def _entries(self) -> Any:
-        law: Any = self.components
-        return law.base_dist if type(law) is dist.Independent else law
-
-    def sample(self, key: PRNGKey) -> Array:
-        """One draw of y, each row from a component of its own."""
-        key_q, key_y = random.split(key)
-        draws: Any = self.components.sample(key_y)
-        if len(self.log_weights) == 1:
-            return draws[0]
-        row = random.categorical(key_q, self.log_weights, shape=draws.shape[1:2])
-        return draws[row, jnp.arange(draws.shape[1])]
 
 
 class Observed(dist.Distribution):

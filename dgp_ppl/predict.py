@@ -10,18 +10,18 @@ import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
 from jax import random
-from jax.scipy.special import logsumexp
 from jax.typing import ArrayLike
 from jaxtyping import Array
 from numpyro import handlers
-from numpyro.distributions import constraints
 
+from dgp_ppl import mixture
 from dgp_ppl._arguments import Skeleton
 from dgp_ppl._typing import Model, Params, PRNGKey
 from dgp_ppl.gp import function_draws
 from dgp_ppl.initialize import Standardizer
 from dgp_ppl.metrics import crps_gaussian_mixture, crps_samples
-from dgp_ppl.observe import Mixture, Observed
+from dgp_ppl.mixture import Mixture
+from dgp_ppl.observe import Observed
 
 __all__ = ["Prediction", "predict"]
 
@@ -218,11 +218,11 @@ class Prediction:
         Raises:
             ValueError: if y does not have one row per input.
         """
-        return self._map(_log_prob, self._unit_scale(y)) - np.log(self._y_scale)
+        return self._map(mixture.log_density, self._unit_scale(y)) - np.log(self._y_scale)
 
     def log_prob_by_pass(self, y: ArrayLike) -> np.ndarray:
         """log p(y_n | pass s) in nats, [S, N]: `log_prob` is the log of its mean over passes."""
-        return self._map(_log_prob_by_pass, self._unit_scale(y)).T - np.log(self._y_scale)
+        return self._map(mixture.log_density_by_pass, self._unit_scale(y)).T - np.log(self._y_scale)
 
     def sample_by_pass(self, key: PRNGKey) -> np.ndarray:
         """One draw of y at each input from every pass, [S, N]."""
@@ -265,7 +265,7 @@ class Prediction:
 
     def _sample(self, key: PRNGKey, picked: Array) -> np.ndarray:
         draws = self._map(
-            lambda laws, row: _draw(laws, picked, random.fold_in(key, row)), rows_given=True
+            lambda laws, row: mixture.draws(laws, picked, random.fold_in(key, row)), rows_given=True
         )
         return self._original(np.moveaxis(draws, 1, 0))
 
@@ -283,7 +283,8 @@ class Prediction:
             raise ValueError(f"quantile: q is {q}, wanted levels strictly between 0 and 1")
         flat = jnp.asarray(levels.ravel(), float)
         try:
-            values = self._original(np.moveaxis(self._map(lambda laws: _bisect(laws, flat)), 1, 0))
+            values = self._map(lambda laws: mixture.quantiles(laws, flat))
+            values = self._original(np.moveaxis(values, 1, 0))
         except NotImplementedError:
             draws = self.sample(random.fold_in(self.key, 1), num)
             values = np.quantile(draws, levels.ravel(), axis=0)
@@ -342,7 +343,7 @@ class Prediction:
 
     def _moments(self) -> tuple[np.ndarray, np.ndarray]:
         if "moments" not in self._cache:
-            mean, var = np.moveaxis(self._map(_moments), 1, 0)
+            mean, var = np.moveaxis(self._map(mixture.moments), 1, 0)
             self._cache["moments"] = self._original(mean), var * self._y_scale**2
         return self._cache["moments"]
 
@@ -369,77 +370,3 @@ class Prediction:
 def _pad(a: Array, size: int) -> Array:
     """Rows up to `size`, by repeating the last one."""
     return jnp.pad(a, [(0, size - len(a))] + [(0, 0)] * (a.ndim - 1), mode="edge")
-
-
-@jax.jit
-def _moments(laws: Mixture) -> Array:
-    """Mean and variance of y over all passes, [B, 2, ...]."""
-    mean, var = jax.vmap(lambda law: (law.mean, law.variance))(laws)
-    return jnp.stack([mean.mean(axis=0), var.mean(axis=0) + mean.var(axis=0)], axis=1)
-
-
-@jax.jit
-def _log_prob(laws: Mixture, y: Array) -> Array:
-    values = _log_prob_by_pass(laws, y)
-    return logsumexp(values, axis=1) - jnp.log(values.shape[1])
-
-
-@jax.jit
-def _log_prob_by_pass(laws: Mixture, y: Array) -> Array:
-    return jax.vmap(lambda law: law.log_prob(y), out_axes=1)(laws)
-
-
-@jax.jit
-def _draw(laws: Mixture, picked: Array, key: PRNGKey) -> Array:
-    """A draw of y from each picked pass, [B, num, ...]."""
-
-    def draw(index: Array, key: PRNGKey) -> Array:
-        return jax.tree.map(lambda a: a[index], laws).sample(key)
-
-    return jnp.moveaxis(jax.vmap(draw)(picked, random.split(key, len(picked))), 0, 1)
-
-
-@jax.jit
-def _bisect(laws: Mixture, levels: Array) -> Array:
-    """Quantiles of y over all passes, [B, len(levels), ...]: the least y with cdf(y) >= level.
-
-    Raises:
-        NotImplementedError: if there is no distribution function, or no ends to start between.
-    """
-    support, moments = laws.support, _moments(laws)
-    centre, sd = moments[:, 0], jnp.sqrt(moments[:, 1])
-    centre = jnp.where(jnp.isfinite(centre), centre, 0.0)
-    reach = jnp.where(jnp.isfinite(sd), 12 * sd, 1 + jnp.abs(centre))
-    if support in (constraints.positive, constraints.nonnegative, constraints.nonnegative_integer):
-        ends = jnp.zeros_like(centre), centre + reach + 1
-    elif support in (constraints.unit_interval, constraints.boolean):
-        ends = jnp.zeros_like(centre), jnp.ones_like(centre)
-    elif support is constraints.real:
-        ends = centre - reach, centre + reach
-    else:
-        raise NotImplementedError(support)
-    whole = bool(support.is_discrete)
-    level = levels.reshape((-1,) + (1,) * centre.ndim)
-
-    def cdf(y: Array) -> Array:  # [levels, B, ...] -> the same
-        y = jnp.floor(y) if whole else y
-        return jax.vmap(lambda y: jax.vmap(lambda law: law.cdf(y))(laws).mean(axis=0))(y)
-
-    def halve(_: int, ends: tuple[Array, Array]) -> tuple[Array, Array]:
-        lower, upper = ends
-        middle = 0.5 * (lower + upper)
-        below = cdf(middle) < level
-        return jnp.where(below, middle, lower), jnp.where(below, upper, middle)
-
-    def widen(_: int, ends: tuple[Array, Array]) -> tuple[Array, Array]:
-        # Twelve standard deviations hold all but the rarest levels, where there are any.
-        lower, upper = ends
-        if support is constraints.real:
-            lower = jnp.where(cdf(lower) > level, lower - 2 * (upper - lower), lower)
-        return lower, jnp.where(cdf(upper) < level, upper + 2 * (upper - lower), upper)
-
-    lower, upper = (jnp.broadcast_to(e, (len(levels), *e.shape)) for e in ends)
-    if support not in (constraints.unit_interval, constraints.boolean):
-        lower, upper = jax.lax.fori_loop(0, 12, widen, (lower, upper))
-    lower, upper = jax.lax.fori_loop(0, 60, halve, (lower, upper))
-    return jnp.moveaxis(jnp.floor(upper) if whole else 0.5 * (lower + upper), 0, 1)

@@ -11,6 +11,7 @@ from scipy import stats
 
 import dgp_ppl as dgp
 from dgp_ppl import kernels, means
+from dgp_ppl.linalg import default_jitter
 
 KEY = random.key(0)
 
@@ -83,6 +84,41 @@ def start(model, guide, *args, **kwargs):
 
     svi = SVI(model, guide, numpyro.optim.Adam(0.01), TraceMeanField_ELBO())
     return svi.get_params(jax.jit(lambda key: svi.init(key, *args, **kwargs))(KEY))
+
+
+def spread(M):
+    return jax.numpy.linspace(-2, 2, M)[:, None]
+
+
+def two_layer_params(variance=0.5):
+    """Params of `models.deep_gp` at z = 2 * (spread(5),), away from all starting values."""
+    rng = np.random.default_rng(1)
+    params = {"noise": 0.3}
+    for l in (1, 2):
+        R = 0.3 * np.tril(rng.standard_normal((5, 5)), -1) + 0.6 * np.eye(5)
+        params |= {f"l{l}.z": spread(5), f"l{l}.lengthscale": np.array([0.8])}
+        params |= {f"l{l}.variance": 1.5, f"l{l}.v.loc": rng.standard_normal((5, 1))}
+        params |= {f"l{l}.v.scale_tril": R[None]}
+    return {n: jax.numpy.asarray(a, float) for n, a in (params | {"l1.variance": variance}).items()}
+
+
+def layer_moments(params, l, x):
+    """Mean and variance of a layer's residual at x [N, 1], in NumPy."""
+    p = {n[3:]: np.asarray(a, float) for n, a in params.items() if n.startswith(f"l{l}.")}
+    variance = float(p["variance"])
+    jitter = default_jitter(params["noise"].dtype) * variance * np.eye(5)
+    L = np.linalg.cholesky(squared_exponential(p["z"], p["z"], variance) + jitter)
+    A = np.linalg.solve(L, squared_exponential(p["z"], x, variance))
+    extra = (A.T @ p["v.scale_tril"][0]) ** 2
+    return A.T @ p["v.loc"][:, 0], variance - (A**2).sum(axis=0) + extra.sum(axis=1)
+
+
+def hidden_nodes(params, x, num=100):
+    """Gauss-Hermite weights, and the hidden values of each row [N] that they belong to."""
+    nodes, weights = np.polynomial.hermite_e.hermegauss(num)
+    mean, var = layer_moments(params, 1, np.asarray(x))
+    for node, weight in zip(nodes, weights / weights.sum(), strict=True):
+        yield weight, np.asarray(x)[:, 0] + mean + np.sqrt(var) * node  # about the identity
 
 
 def assert_mean(draws, truth, errors=4.5):

@@ -9,9 +9,13 @@ from helpers import (
     assert_mean,
     bound,
     exact_evidence,
+    hidden_nodes,
+    layer_moments,
     no_guide,
     regression,
+    spread,
     squared_exponential,
+    two_layer_params,
 )
 from jax import random
 from numpyro import handlers
@@ -42,10 +46,6 @@ def bounds(z, x, y):
         bound(svgp, GUIDE, params, x, y, z=z),
         params,
     )
-
-
-def spread(M):
-    return jnp.linspace(-2, 2, M)[:, None]
 
 
 def test_with_all_inputs_inducing_the_bounds_are_the_evidence():
@@ -153,29 +153,6 @@ def test_float32_agrees_with_float64():
 # --- two layers ----------------------------------------------------------------------------------
 
 
-def two_layer_params(variance):
-    """Two layers, one output each, away from all starting values."""
-    rng = np.random.default_rng(1)
-    params = {"noise": NOISE}
-    for l in (1, 2):
-        R = 0.3 * np.tril(rng.standard_normal((5, 5)), -1) + 0.6 * np.eye(5)
-        params |= {f"l{l}.z": spread(5), f"l{l}.lengthscale": jnp.array([0.8])}
-        params |= {f"l{l}.variance": 1.5, f"l{l}.v.loc": rng.standard_normal((5, 1))}
-        params |= {f"l{l}.v.scale_tril": R[None]}
-    return jax.tree.map(jnp.asarray, params | {"l1.variance": variance})
-
-
-def layer_moments(params, l, x):
-    """Mean and variance of a layer's residual at x [N, 1], in NumPy."""
-    p = {n[3:]: np.asarray(a) for n, a in params.items() if n.startswith(f"l{l}.")}
-    variance = float(p["variance"])
-    jitter = default_jitter(np.float64) * variance * np.eye(5)
-    L = np.linalg.cholesky(squared_exponential(p["z"], p["z"], variance) + jitter)
-    A = np.linalg.solve(L, squared_exponential(p["z"], x, variance))
-    extra = (A.T @ p["v.scale_tril"][0]) ** 2
-    return A.T @ p["v.loc"][:, 0], variance - (A**2).sum(axis=0) + extra.sum(axis=1)
-
-
 def kl(params, l):
     m, R = np.asarray(params[f"l{l}.v.loc"]), np.asarray(params[f"l{l}.v.scale_tril"][0])
     return 0.5 * ((R**2).sum() + (m**2).sum() - 5) - np.log(np.diag(R)).sum()
@@ -195,11 +172,8 @@ def test_the_mean_of_deep_bounds_is_the_doubly_stochastic_bound():
     """Against Gauss-Hermite quadrature over each row's hidden value, in NumPy."""
     x, y = regression(rows=8)
     params = two_layer_params(variance=0.5)
-    nodes, weights = np.polynomial.hermite_e.hermegauss(100)
-    mean, var = layer_moments(params, 1, np.asarray(x))
     total = -kl(params, 1) - kl(params, 2)
-    for node, weight in zip(nodes, weights / weights.sum(), strict=True):
-        h = np.asarray(x)[:, 0] + mean + np.sqrt(var) * node  # about the identity
+    for weight, h in hidden_nodes(params, x):
         total += weight * expected_log_likelihood(params, h, np.asarray(y)).sum()
     assert_mean(deep_bound(params, x, y, random.split(KEY, 4000)), total)
 

@@ -7,7 +7,6 @@ import optax
 import pytest
 from helpers import KEY, bound, no_guide, regression, two_layers
 from jax import random
-from numpyro import handlers
 from numpyro.infer import TraceGraph_ELBO
 
 import dgp_ppl as dgp
@@ -19,6 +18,7 @@ X, Y = regression()
 Z = X[:6]
 DEEP, SHALLOW = dgp.MeanField(deep_gp), dgp.MeanField(svgp)
 OPTIMIZER = optax.adam(0.03)
+CLIPPED = optax.chain(optax.clip_by_global_norm(1.0), optax.adam(0.03))
 
 
 def deep(steps=40, key=KEY, **options):
@@ -69,7 +69,7 @@ def test_starting_from_params():
     result = shallow(10)
     value = bound(svgp, SHALLOW, result.params, X, Y, z=Z)
     for start in (result.params, result):
-        again = shallow(10, start=start, optimizer=optax.adam(0.03))
+        again = shallow(10, start=start, optimizer=CLIPPED)
         assert again.losses[0] == pytest.approx(-float(value), rel=1e-5)
 
 
@@ -89,9 +89,8 @@ def test_the_default_optimizer_starts_afresh_from_a_result():
 
 
 def test_any_optax_optimizer():
-    clipped = optax.chain(optax.clip_by_global_norm(1.0), optax.adam(0.03))
-    result = shallow(20, optimizer=clipped)
-    assert result.optimizer is clipped
+    result = shallow(10, optimizer=CLIPPED)
+    assert result.optimizer is CLIPPED
     assert result.losses[-1] < result.losses[0]
 
 
@@ -121,13 +120,6 @@ def test_numpy_inputs_and_a_static_batch_size():
     assert result.num_data == 20
     assert result.losses.shape == (10,)
     assert all(a.dtype == jnp.float32 for a in jax.tree.leaves(result.params))
-
-
-def test_positional_and_keyword_arguments_are_the_same():
-    by_keyword = dgp.fit(
-        KEY, svgp, SHALLOW, x=X, y=Y, z=Z, steps=10, optimizer=OPTIMIZER, progress=False
-    )
-    np.testing.assert_allclose(by_keyword.losses, shallow(10).losses, rtol=1e-5)
 
 
 def test_a_model_without_a_plate():
@@ -200,7 +192,7 @@ def test_data_that_is_not_finite():
 
 def test_an_enormous_learning_rate():
     with pytest.raises(dgp.NonFiniteLossError) as caught:
-        deep(20, optimizer=optax.sgd(1e8))
+        shallow(10, optimizer=optax.sgd(1e8))
     assert caught.value.site.startswith(("param l", "param noise"))
     result = caught.value.result
     assert all(np.isfinite(a).all() for a in jax.tree.leaves(result.params))
@@ -243,11 +235,3 @@ def test_evaluate_is_the_mean_of_bounds_and_its_error():
     values = np.asarray(bound(deep_gp, DEEP, params, X, Y, keys=keys, z=(Z, Z)))
     assert error == pytest.approx(values.std() / np.sqrt(400), rel=0.2)
     assert mean == pytest.approx(values.mean(), abs=4.5 * np.sqrt(2) * error)
-
-
-def test_a_lifted_model_is_fitted():
-    lifted = handlers.lift(svgp, {"noise": dist.LogNormal(-1, 1)})
-    result = dgp.fit(KEY, lifted, dgp.MeanField(lifted), X, Y, z=Z, steps=40, progress=False)
-    assert "noise_auto_loc" in result.params
-    assert np.isfinite(result.losses).all()
-    assert result.losses[-10:].mean() < result.losses[:10].mean()

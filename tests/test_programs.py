@@ -101,32 +101,38 @@ def test_predictive_draws_from_the_guide():
 
 
 def learned(x, y=None, *, z):
+    """A param on either side of the layer."""
     k = dgp.kernels.SquaredExponential.learned("l1", 1)
     f = dgp.gp("l1", k, z)
+    noise = numpyro.param("noise", 0.3, constraint=dist.constraints.positive)
     with dgp.minibatch(x, y) as (x, y):
-        numpyro.sample("y", dgp.observe(f(x), lambda f: dist.Normal(f, 0.3)), obs=y)
+        numpyro.sample("y", dgp.observe(f(x), lambda f: dist.Normal(f, noise)), obs=y)
 
 
 def test_lift_puts_priors_on_hyperparameters_and_mean_field_covers_them():
-    """The bound of the lifted model is the plain one less the KL of the hyperparameter.
+    """The bound of the lifted model is the plain one less the hyperparameters' KL.
 
-    Its guide is concentrated, q(log l) = N(log 0.8, 1e-3²), against the prior N(0, 1).
+    Their guide is concentrated: q(log l) = N(log 0.8, 1e-3²) against the prior N(0, 1).
     """
     x, y = regression()
     plain_guide, z = dgp.MeanField(learned), x[:5]
-    plain = start(learned, plain_guide, x, y, z=z) | {"l1.lengthscale": jnp.array([0.8])}
-    lifted = handlers.lift(learned, {"l1.lengthscale": dist.LogNormal(0, 1).expand([1])})
+    plain = start(learned, plain_guide, x, y, z=z)
+    priors = {
+        "l1.lengthscale": dist.LogNormal(0, 1).expand([1]).to_event(1),
+        "noise": dist.LogNormal(0, 1),
+    }
+    values = {"l1.lengthscale": jnp.array([0.8]), "noise": jnp.array(0.5)}
+    lifted = handlers.lift(learned, priors)
     guide = dgp.MeanField(lifted)
     params = start(lifted, guide, x, y, z=z)
-    assert set(params) == (set(plain) - {"l1.lengthscale"}) | {
-        "l1.lengthscale_auto_loc",
-        "l1.lengthscale_auto_scale",
-    }
-    params["l1.lengthscale_auto_loc"] = jnp.log(jnp.array([0.8]))
-    params["l1.lengthscale_auto_scale"] = jnp.array([1e-3])
-    kl = -np.log(1e-3) - 0.5 + 0.5 * (1e-3**2 + np.log(0.8) ** 2)
-    values = bound(lifted, guide, params, x, y, keys=random.split(KEY, 400), z=z)
-    assert_mean(values, bound(learned, plain_guide, plain, x, y, z=z) - kl)
+    ends = ("_auto_loc", "_auto_scale")
+    assert set(params) == (set(plain) - set(values)) | {n + end for n in values for end in ends}
+    kl = 0.0
+    for name, value in values.items():
+        params |= {f"{name}_auto_loc": jnp.log(value), f"{name}_auto_scale": 1e-3 + 0 * value}
+        kl += -np.log(1e-3) - 0.5 + 0.5 * (1e-3**2 + np.log(value.item()) ** 2)
+    bounds = bound(lifted, guide, params, x, y, keys=random.split(KEY, 400), z=z)
+    assert_mean(bounds, bound(learned, plain_guide, plain | values, x, y, z=z) - kl)
 
 
 def test_trace_and_substitute():
