@@ -69,7 +69,7 @@ def _compare(
     ] = None,
     steps: Annotated[int, typer.Option(help="Optimiser steps.")] = 6000,
     batch: Annotated[int, typer.Option(help="Rows of a minibatch.")] = 1000,
-    learning_rate: Annotated[float, typer.Option(help="Adam's, before cosine decay.")] = 3e-2,
+    learning_rate: Annotated[float, typer.Option(help="Adam's, before cosine decay.")] = 0.1,
     splits: Annotated[int, typer.Option(help="The file's first ones, or random 90/10.")] = 3,
     seed: Annotated[int, typer.Option(help="Of random splits and fits.")] = 0,
     samples: Annotated[int, typer.Option(help="Passes of a prediction.")] = 100,

@@ -77,7 +77,7 @@ def compare(
     width: int | None = None,
     steps: int = 6000,
     batch: int = 1000,
-    learning_rate: float = 3e-2,
+    learning_rate: float = 0.1,
     splits: int = 3,
     seed: int = 0,
     samples: int = 100,

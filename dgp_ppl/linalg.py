@@ -105,30 +105,57 @@ def _factor_jvp(primals: tuple[Any], tangents: tuple[Any]) -> tuple[Any, Any]:
     return (L, inverse, jitter), (matmul(L, phi), -matmul(phi, inverse), jnp.zeros_like(jitter))
 
 
+_GROUP = 2**19  # numbers of a group's U: 2 MB in float32
+
+
 def weighted_squares(A: Float[Array, "M N"], R: Float[Array, "P M M"]) -> Float[Array, "P N"]:
     """a' (R R') a for every column a of A and every factor R: the variance that q(v) adds.
 
     This is where a deep GP's floating-point work goes. Forwards it is one product U = (R R') A per
     output; backwards U gives the gradient in A at no cost, and one more product, A diag(g) A',
-    that in R. On a CPU the outputs are taken one after another, which keeps U in the cache.
+    that in R. On a CPU the outputs are taken a few at a time: enough for the products to run at
+    full speed, few enough for U to stay in the cache. A may also be [P, M, N], one per output.
     """
+    P, M = R.shape[:2]
     if A.ndim == 3:
-        return jax.vmap(_squares)(A, R)
-    if jax.default_backend() == "cpu" and R.shape[0] > 1:
-        return lax.scan(lambda _, r: (None, _squares(A, r)), None, R)[1]
-    return jax.vmap(_squares, (None, 0))(A, R)
+        return jax.vmap(lambda a, r: _squares(a, r[None])[0])(A, R)
+    groups = 1
+    if jax.default_backend() == "cpu":
+        size = min(P, max(1, _GROUP // (M * A.shape[1])))
+        groups = -(-P // size)
+    if groups == 1:
+        return _squares(A, R)
+    size = -(-P // groups)
+    padded = jnp.pad(R, ((0, groups * size - P), (0, 0), (0, 0)))
+    grouped = padded.reshape(groups, size, M, M)
+    values = lax.scan(lambda _, r: (None, _squares(A, r)), None, grouped)[1]
+    return values.reshape(groups * size, -1)[:P]
 
 
 @jax.custom_jvp
-def _squares(A: Array, R: Array) -> Array:
-    """diag(A' R R' A), [N]."""
-    return jnp.sum(matmul(matmul(R, R.T), A) * A, axis=0)
+def _squares(A: Float[Array, "M N"], R: Float[Array, "P M M"]) -> Float[Array, "P N"]:
+    return _column_sums(_stacked_product(R, R, A), A, len(R))
 
 
 @_squares.defjvp
 def _squares_jvp(primals: tuple[Any, Any], tangents: tuple[Any, Any]) -> tuple[Any, Any]:
     # With S = R R' symmetric, d(a'Sa) = 2 da'(Sa) + 2 a'(dR R')a.
     (A, R), (dA, dR) = primals, tangents
-    U = matmul(matmul(R, R.T), A)
-    tangent = jnp.sum(dA * U, axis=0) + jnp.sum(matmul(matmul(dR, R.T), A) * A, axis=0)
-    return jnp.sum(U * A, axis=0), 2 * tangent
+    P, M = R.shape[:2]
+    U = _stacked_product(R, R, A)
+    # Slice by slice: transposed, it is a plain sum over outputs.
+    by_inputs = jnp.stack([jnp.sum(dA * U[p * M : (p + 1) * M], axis=0) for p in range(P)])
+    by_factors = _column_sums(_stacked_product(dR, R, A), A, P)
+    return _column_sums(U, A, P), 2 * (by_inputs + by_factors)
+
+
+def _stacked_product(
+    left: Float[Array, "P M M"], right: Float[Array, "P M M"], A: Float[Array, "M N"]
+) -> Float[Array, "PM N"]:
+    """left right' A for every output, one below the other: a single large product with A."""
+    return matmul(matmul(left, jnp.swapaxes(right, -1, -2)).reshape(-1, len(A)), A)
+
+
+def _column_sums(U: Float[Array, "PM N"], A: Float[Array, "M N"], P: int) -> Float[Array, "P N"]:
+    """sum_m U[p, m, n] A[m, n]."""
+    return (U * jnp.tile(A, (P, 1))).reshape(P, *A.shape).sum(axis=1)

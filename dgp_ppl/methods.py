@@ -33,7 +33,7 @@ class Setting:
     width: int | None = None
     steps: int = 6000
     batch: int = 1000
-    learning_rate: float = 3e-2
+    learning_rate: float = 0.1
 
 
 @dataclasses.dataclass(frozen=True)

@@ -25,6 +25,7 @@ from dgp_ppl._errors import NonFiniteLossError
 from dgp_ppl._typing import Model, Params, PRNGKey
 from dgp_ppl.inference.mean_field import MeanField
 
+_CHUNK = 200  # steps in one call of the device, at most
 _DEFAULT_LOSS = TraceMeanField_ELBO()
 
 __all__ = ["FitResult", "cosine_schedule", "evaluate", "fit"]
@@ -197,7 +198,7 @@ def _run(
 
     Returns the last sound state, the losses up to there, and the state whose loss failed, if any.
     """
-    chunk = min(steps, max(10, min(200, steps // 20)))
+    chunk = max(10, min(_CHUNK, steps // 20))  # a progress bar that moves, at little cost
     losses = np.zeros(0)
     before: tuple[SVIState, int] | None = None  # the chunk before, and its number of steps
     bar = tqdm(total=steps, disable=not progress, leave=False, unit=" steps")
@@ -205,17 +206,17 @@ def _run(
     with bar:
         while len(losses) < steps:
             num = min(chunk, steps - len(losses))
-            after, new = loop.advance(state, data, num, chunk)
+            after, new = loop.advance(state, data, num)
             finite = np.isfinite(new)
             if not finite.all():
                 first = int(np.argmin(finite))
-                failed = loop.advance(state, data, first, chunk)[0]
+                failed = loop.advance(state, data, first)[0]
                 losses = np.concatenate([losses, new[:first]])
                 # Replay to the state whose own loss was the last finite one.
                 if first:
-                    state = loop.advance(state, data, first - 1, chunk)[0]
+                    state = loop.advance(state, data, first - 1)[0]
                 elif before is not None:
-                    state = loop.advance(before[0], data, before[1] - 1, chunk)[0]
+                    state = loop.advance(before[0], data, before[1] - 1)[0]
                 return state, losses, failed
             losses = np.concatenate([losses, new])
             before, state = (state, num), after
@@ -229,7 +230,7 @@ class _Loop:
 
     def __init__(self, svi: SVI, skeleton: Skeleton) -> None:
         self.svi, self.skeleton = svi, skeleton
-        self._advance = jax.jit(self._scan, static_argnums=3)
+        self._advance = jax.jit(self._scan)
         self._start = jax.jit(self._first_state)
 
     @staticmethod
@@ -268,16 +269,12 @@ class _Loop:
         jax.eval_shape(run, data)
         return max(1, sizes.get("data", max(sizes.values(), default=observed)))
 
-    def advance(
-        self, state: SVIState, data: list[Any], num: int, chunk: int
-    ) -> tuple[SVIState, np.ndarray]:
-        """`num` <= `chunk` steps in one compiled loop, and their losses."""
-        state, losses = self._advance(state, num, data, chunk)
+    def advance(self, state: SVIState, data: list[Any], num: int) -> tuple[SVIState, np.ndarray]:
+        """`num` <= _CHUNK steps in one compiled loop, and their losses."""
+        state, losses = self._advance(state, num, data)
         return state, np.asarray(losses, np.float64)[:num]
 
-    def _scan(
-        self, state: SVIState, num: Any, data: list[Any], chunk: int
-    ) -> tuple[SVIState, jax.Array]:
+    def _scan(self, state: SVIState, num: Any, data: list[Any]) -> tuple[SVIState, jax.Array]:
         args, kwargs = self.skeleton.join(data)
 
         def step(i: Any, carry: tuple[SVIState, jax.Array]) -> tuple[SVIState, jax.Array]:
@@ -285,7 +282,7 @@ class _Loop:
             state, value = self.svi.update(state, *args, **kwargs)
             return state, losses.at[i].set(value)
 
-        return lax.fori_loop(0, num, step, (state, jnp.zeros(chunk)))
+        return lax.fori_loop(0, num, step, (state, jnp.zeros(_CHUNK)))
 
     def params(self, state: SVIState) -> Params:
         return self.svi.get_params(state)

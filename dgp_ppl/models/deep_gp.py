@@ -29,7 +29,7 @@ def deep_gp(
     out: int = 1,
     kernel: KernelMaker | Sequence[KernelMaker] = SquaredExponential.learned,
     likelihood: Likelihood | None = None,
-    noise: float = 0.1,
+    noise: float = 0.3,
     batch_size: int | None = None,
 ) -> None:
     """A deep Gaussian process: sparse GP layers ``l1`` ... ``lL``, then a likelihood.
@@ -92,7 +92,7 @@ def svgp(
     out: int = 1,
     kernel: KernelMaker = SquaredExponential.learned,
     likelihood: Likelihood | None = None,
-    noise: float = 0.1,
+    noise: float = 0.3,
     batch_size: int | None = None,
 ) -> None:
     """A sparse variational GP (Hensman et al. 2013, 2015): the `deep_gp` of one layer, ``l1``."""

@@ -67,7 +67,7 @@ def sgpr(
     *,
     z: InducingInputs,
     kernel: KernelMaker = SquaredExponential.learned,
-    noise: float = 0.1,
+    noise: float = 0.3,
 ) -> None:
     """Sparse GP regression; its ``y`` site scores the data with the collapsed bound.
 
@@ -96,7 +96,7 @@ def optimal_inducing(
         `params` with ``l1.v.loc`` [M, 1] and ``l1.v.scale_tril`` [1, M, M] added.
     """
     with numpyro.handlers.substitute(data=params):
-        sparse, noise = _layer(params["l1.z"], kernel, 0.1)
+        sparse, noise = _layer(params["l1.z"], kernel, 1.0)
     A = _projection(sparse, x)[0] / noise
     M = len(A)
     B = jnp.eye(M, dtype=A.dtype) + matmul(A, A.T)

@@ -1,0 +1,188 @@
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from helpers import KEY
+from jax import random
+from scipy.spatial.distance import pdist
+
+from dgp_ppl import initialize, means
+from dgp_ppl.initialize import Standardizer, inducing_inputs, median_lengthscale
+
+X = np.random.default_rng(0).normal(size=(60, 3))
+
+
+# --- inducing inputs -----------------------------------------------------------------------------
+
+
+def test_centroids_of_separate_clusters():
+    centres = np.array([[0.0, 0.0], [10.0, 0.0], [0.0, 10.0], [10.0, 10.0]])
+    x = np.repeat(centres, 15, axis=0) + 0.01 * np.random.default_rng(1).normal(size=(60, 2))
+    z = np.asarray(inducing_inputs(KEY, x, 4))
+    order = np.lexsort(np.round(z).T[::-1])
+    expected = centres[np.lexsort(centres.T[::-1])]
+    np.testing.assert_allclose(z[order], expected, atol=0.02)
+
+
+def test_inducing_inputs_come_from_their_key():
+    first, second = (inducing_inputs(KEY, X, 8) for _ in range(2))
+    np.testing.assert_array_equal(first, second)
+    assert (np.asarray(inducing_inputs(random.key(5), X, 8)) != first).any()
+    assert first.shape == (8, 3)
+    assert first.dtype == jnp.float32
+
+
+@pytest.mark.parametrize("num", [60, 75])
+def test_all_rows_are_taken_where_there_are_no_more(num):
+    z = np.asarray(inducing_inputs(KEY, X, num))
+    assert z.shape == (num, 3)
+    for row in np.float32(X):
+        assert (np.abs(z - row).max(axis=1) < 1e-6).any()
+    assert len(np.unique(z, axis=0)) == num
+    assert np.isfinite(z).all()
+
+
+def test_duplicates_count_once():
+    x = np.repeat(X[:4], 20, axis=0)
+    z = np.asarray(inducing_inputs(KEY, x, 6))
+    assert len(np.unique(z, axis=0)) == 6
+    for row in np.float32(X[:4]):
+        assert (np.abs(z - row).max(axis=1) < 1e-6).any()
+
+
+def test_a_single_row_and_a_constant_column():
+    assert np.isfinite(inducing_inputs(KEY, X[:1], 5)).all()
+    x = X.copy()
+    x[:, 1] = 7.0
+    np.testing.assert_allclose(inducing_inputs(KEY, x, 9)[:, 1], 7.0, rtol=1e-6)
+
+
+def test_large_sets_are_thinned():
+    x = np.random.default_rng(2).normal(size=(25_000, 1))
+    z = np.asarray(inducing_inputs(KEY, x, 3))[:, 0]
+    # The best three points for a standard normal: 0 and ±1.22 (Max 1960).
+    np.testing.assert_allclose(np.sort(z), [-1.22, 0.0, 1.22], atol=0.1)
+
+
+@pytest.mark.parametrize("x", [X[:, 0], X[:0]])
+def test_rows_of_the_wrong_shape(x):
+    with pytest.raises(ValueError, match=r"inducing_inputs: x has shape .*wanted \[N, D\]"):
+        inducing_inputs(KEY, x, 3)
+
+
+def test_no_inducing_inputs():
+    with pytest.raises(ValueError, match="num is 0, wanted at least 1"):
+        inducing_inputs(KEY, X, 0)
+
+
+# --- lengthscale ---------------------------------------------------------------------------------
+
+
+def test_median_lengthscale_is_the_median_distance():
+    assert median_lengthscale(KEY, X) == pytest.approx(np.median(pdist(X)), rel=1e-6)
+    assert median_lengthscale(KEY, X + 1e6) == pytest.approx(np.median(pdist(X)), rel=1e-2)
+
+
+def test_median_lengthscale_of_a_sample_of_rows():
+    x = np.random.default_rng(3).normal(size=(5000, 3))
+    some = median_lengthscale(KEY, x, 300)
+    assert some == median_lengthscale(KEY, x, 300)
+    assert some != median_lengthscale(random.key(1), x, 300)
+    assert some == pytest.approx(np.median(pdist(x[:2000])), rel=0.1)
+
+
+def test_median_lengthscale_where_rows_coincide():
+    assert median_lengthscale(KEY, np.ones((10, 4))) == 2.0
+    assert median_lengthscale(KEY, X[:1]) == np.sqrt(3)
+
+
+# --- deep_gp -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("width", "expected"),
+    [(2, means.Linear), (5, means.Linear), (3, None), (None, None)],
+)
+def test_deep_gp_pushes_the_inducing_inputs_through_the_means(width, expected):
+    x = jnp.asarray(X, float)
+    start = initialize.deep_gp(KEY, x, num_inducing=8, depth=3, width=width)
+    hidden = width or 3
+    assert [z.shape for z in start["z"]] == [(8, 3), (8, hidden), (8, hidden)]
+    first, second, last = start["mean"]
+    assert last is means.zero
+    assert second is means.identity
+    assert first is means.identity if expected is None else type(first) is expected
+    np.testing.assert_array_equal(start["z"][0], inducing_inputs(KEY, x, 8))
+    np.testing.assert_allclose(start["z"][1], first(start["z"][0]), rtol=1e-6)
+    np.testing.assert_array_equal(start["z"][1], start["z"][2])
+
+
+def test_the_mean_of_a_narrow_layer_is_pca_and_of_a_wide_one_padding():
+    x = jnp.asarray(X * [3.0, 2.0, 1.0], float)
+    narrow = initialize.deep_gp(KEY, x, num_inducing=4, width=2)["mean"][0]
+    np.testing.assert_allclose(narrow(x), means.pca(x, 2)(x), rtol=1e-5)
+    wide = initialize.deep_gp(KEY, x, num_inducing=4, width=5)["mean"][0]
+    np.testing.assert_array_equal(wide(x), np.pad(x, [(0, 0), (0, 2)]))
+
+
+def test_fewer_rows_than_directions():
+    x = jnp.asarray(np.random.default_rng(0).normal(size=(3, 6)), float)
+    start = initialize.deep_gp(KEY, x, num_inducing=4, width=5)
+    assert start["z"][1].shape == (4, 5)
+
+
+def test_default_width_is_at_most_thirty():
+    x = jnp.asarray(np.random.default_rng(0).normal(size=(50, 40)), float)
+    assert initialize.deep_gp(KEY, x, num_inducing=4)["z"][1].shape == (4, 30)
+
+
+def test_depth_and_width_are_positive():
+    x = jnp.asarray(X, float)
+    assert initialize.deep_gp(KEY, x, num_inducing=4, depth=1)["mean"] == (means.zero,)
+    with pytest.raises(ValueError, match="depth is 0"):
+        initialize.deep_gp(KEY, x, depth=0)
+    with pytest.raises(ValueError, match="width is 0"):
+        initialize.deep_gp(KEY, x, width=0)
+
+
+# --- Standardizer --------------------------------------------------------------------------------
+
+
+def test_standardizer_uses_training_statistics_alone():
+    y = X[:, 0] * 7 + 3
+    scaler = Standardizer.fit(X[:40], y[:40])
+    expected = (X[40:] - X[:40].mean(axis=0)) / X[:40].std(axis=0)
+    np.testing.assert_allclose(scaler.inputs(X[40:]), expected, rtol=1e-5, atol=1e-6)
+    expected = (y[40:] - y[:40].mean()) / y[:40].std()
+    np.testing.assert_allclose(scaler.outputs(y[40:]), expected, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(scaler.original(scaler.outputs(y)), y, rtol=1e-5)
+    assert scaler.inputs(X).dtype == scaler.outputs(y).dtype == jnp.float32
+
+
+def test_constant_columns_become_zero():
+    x = np.column_stack([X[:, 0], np.full(60, 3.0), np.full(60, 1e6 + 0.1), np.zeros(60)])
+    scaler = Standardizer.fit(x, np.full(60, 5.0))
+    np.testing.assert_array_equal(scaler.x_scale[1:], 1.0)
+    assert scaler.y_scale == 1.0
+    np.testing.assert_allclose(np.asarray(scaler.inputs(x))[:, 1:], 0.0, atol=1e-6)
+
+
+def test_a_large_shift_costs_no_digits():
+    """Float64 until the data are on unit scale."""
+    shifted = Standardizer.fit(X + 1e6, X[:, 0] - 1e6)
+    plain = Standardizer.fit(X, X[:, 0])
+    np.testing.assert_allclose(shifted.inputs(X + 1e6), plain.inputs(X), atol=1e-6)
+    np.testing.assert_allclose(shifted.outputs(X[:, 0] - 1e6), plain.outputs(X[:, 0]), atol=1e-6)
+
+
+def test_without_targets_outputs_stay():
+    scaler = Standardizer.fit(X)
+    assert (scaler.y_loc, scaler.y_scale) == (0.0, 1.0)
+
+
+def test_shapes_for_the_standardizer():
+    with pytest.raises(ValueError, match=r"fit: x has shape \(60,\), wanted \[N, D\]"):
+        Standardizer.fit(X[:, 0])
+    with pytest.raises(ValueError, match=r"fit: y has shape \(60, 1\).*pass y\[:, 0\]"):
+        Standardizer.fit(X, X[:, :1])
+    with pytest.raises(ValueError, match=r"inputs: x has shape \(60, 2\), wanted \[N, 3\]"):
+        Standardizer.fit(X).inputs(X[:, :2])

@@ -1,0 +1,104 @@
+"""Float32 in adverse settings: bounds and their gradients stay finite."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from helpers import KEY
+from numpyro import handlers
+from numpyro.infer import TraceMeanField_ELBO
+
+import dgp_ppl as dgp
+from dgp_ppl import kernels
+from dgp_ppl.models import deep_gp, svgp
+
+N, M, D = 60, 200, 2
+RNG = np.random.default_rng(0)
+X = RNG.normal(size=(N, D)).astype(np.float32)
+Y = np.sin(3 * X[:, 0]).astype(np.float32)
+Z = np.concatenate([X, X, X, X])[:M]  # exact duplicates
+OUTLIER = np.where(np.arange(N) == 3, 1e6, 1.0).astype(np.float32)[:, None]
+
+# Inputs and inducing inputs, and a factor on all lengthscales.
+SETTINGS = {
+    "duplicates": (X, Z, 1.0),
+    "all inducing inputs alike": (X, np.zeros_like(Z), 1.0),
+    "lengthscale 1e-3": (X, Z, 1e-3),
+    "lengthscale 1e3": (X, Z, 1e3),
+    "constant columns": (X * [1, 0], Z * [1, 0], 1.0),
+    "all columns constant": (0 * X + 3, 0 * Z + 3, 1.0),
+    "shift by 1e6": (X + 1e6, Z + 1e6, 1.0),
+    "an outlier": (X * OUTLIER, Z, 1.0),
+    "an outlier among the inducing inputs": (X * OUTLIER, np.tile(X * OUTLIER, (4, 1))[:M], 1.0),
+    "an outlying target": (X, Z, 1.0),
+}
+KERNELS = [
+    kernels.SquaredExponential,
+    kernels.Matern12,
+    kernels.Matern32,
+    kernels.Matern52,
+    kernels.RationalQuadratic,
+    kernels.Periodic,
+    kernels.Linear,
+    kernels.ArcCosine,
+]
+
+
+def with_gradient(model, guide, **options):
+    """The loss and its gradient as a function of params and data, compiled once."""
+
+    def loss(params, x, y, z):
+        return TraceMeanField_ELBO().loss(KEY, params, model, guide, x, y, z=z, **options)
+
+    return jax.jit(jax.value_and_grad(loss))
+
+
+def initial(name, z, kernel=kernels.SquaredExponential, out=1):
+    """All params of a layer, away from zero gradients."""
+    fields = {"lengthscale": jnp.ones(D), "variance": 1.0, "alpha": 1.0, "period": 1.0, "bias": 1.0}
+    params = {n: jnp.asarray(fields[n]) for n in kernel.__dataclass_fields__ if n in fields}
+    params["z"] = jnp.asarray(z, jnp.float32)
+    params["v.loc"] = jnp.asarray(np.random.default_rng(1).normal(size=(len(z), out)), jnp.float32)
+    params["v.scale_tril"] = jnp.asarray(np.tile(0.5 * np.eye(len(z)), (out, 1, 1)), jnp.float32)
+    return {f"{name}.{n}": a for n, a in params.items()}
+
+
+def assert_finite(values, setting):
+    for leaf in jax.tree.leaves(values):
+        assert np.isfinite(leaf).all(), setting
+
+
+@pytest.mark.parametrize("kernel", KERNELS, ids=lambda k: k.__name__)
+def test_bound_and_gradient_of_every_kernel(kernel):
+    program = with_gradient(svgp, dgp.MeanField(svgp), kernel=kernel.learned)
+    for setting, (x, z, factor) in SETTINGS.items():
+        params = initial("l1", z, kernel) | {"noise": 0.05}
+        params["l1.lengthscale"] *= factor
+        y = Y + 1e6 * (np.arange(N) == 3) * (setting == "an outlying target")
+        assert_finite(program(params, jnp.float32(x), jnp.float32(y), params["l1.z"]), setting)
+
+
+def test_two_layers():
+    guide = dgp.MeanField(deep_gp, hidden_scale=0.1)
+    program = with_gradient(deep_gp, guide)
+    for setting, (x, z, factor) in SETTINGS.items():
+        z = jnp.asarray(z, jnp.float32)
+        params = initial("l1", z, out=D) | initial("l2", z) | {"noise": 0.05}
+        params |= {f"l{l}.lengthscale": factor * jnp.ones(D) for l in (1, 2)}
+        assert_finite(program(params, jnp.float32(x), jnp.float32(Y), (z, z)), setting)
+
+
+def test_a_thousand_inducing_inputs_with_duplicates():
+    z = jnp.asarray(np.repeat(RNG.normal(size=(250, D)), 4, axis=0), jnp.float32)
+    program = with_gradient(svgp, dgp.MeanField(svgp))
+    params = initial("l1", z) | {"l1.lengthscale": 5 * jnp.ones(D), "noise": 0.05}
+    assert_finite(program(params, jnp.asarray(X), jnp.asarray(Y), z), "M = 1000")
+
+
+def test_variances_stay_positive_where_the_function_is_known():
+    """At the inducing inputs k - A'A is all rounding."""
+    z = jnp.asarray(X)
+    with handlers.seed(rng_seed=0):
+        f = dgp.gp("f", kernels.SquaredExponential(1.0, 3.0), z)
+    assert (f(z).var > 0).all()
+    assert (f(z).var < 1e-2).all()
