@@ -26,6 +26,7 @@ from dgp_ppl.mixture import Mixture
 __all__ = ["BernoulliProbit", "Observed", "observe"]
 
 _DENSE_NODES = 161
+_DENSE_DRAWS = 4  # times as many: the log of a mean is biased where the mean of a log is not
 
 Likelihood = Callable[[Array], dist.Distribution]
 
@@ -192,8 +193,9 @@ class Observed(dist.Distribution):
                 "observe: a latent of several outputs is integrated by Monte Carlo and needs a "
                 "random key: run the model under numpyro.handlers.seed, or through SVI or MCMC"
             )
-        eps = random.normal(self.key, (self.num_draws, *sd.shape), sd.dtype)
-        return jnp.full((self.num_draws,), -jnp.log(self.num_draws)), self.latent_mean + sd * eps
+        num = _DENSE_DRAWS * self.num_draws if dense else self.num_draws
+        eps = random.normal(self.key, (num, *sd.shape), sd.dtype)
+        return jnp.full((num,), -jnp.log(num)), self.latent_mean + sd * eps
 
 
 def _elementwise(law: Any, scalar: bool) -> Any:
@@ -216,7 +218,7 @@ def observe(
     likelihood: Likelihood,
     *,
     num_nodes: int = 20,
-    num_draws: int = 10,
+    num_draws: int = 5,
 ) -> Observed:
     """A distribution over y whose latent f is Gaussian.
 
@@ -226,7 +228,8 @@ def observe(
             [N, P] otherwise; write for broadcasting, since it is also called with [Q, N] or
             [Q, N, P].
         num_nodes: Gauss-Hermite nodes of the expected log-likelihood where P = 1.
-        num_draws: Monte Carlo draws where P > 1; fresh ones from `numpyro.prng_key`.
+        num_draws: Monte Carlo draws of the expected log-likelihood where P > 1, fresh ones from
+            `numpyro.prng_key`; four times as many for the log of an expectation.
 
     Returns:
         A distribution with batch shape [N] and the likelihood's event shape. ``Normal(f, noise)``
