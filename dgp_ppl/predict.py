@@ -55,7 +55,8 @@ def predict(
         guide: its fitted guide, or None.
         params: the fit's params.
         x: test inputs, [N, D], in the data's units if there is a `standardizer`.
-        *args: further arguments of the model.
+        *args: further arguments of the model; arrays with one row per row of x (an exposure, say)
+            are taken in the same chunks.
         num_samples: number of passes S (with `posterior_samples`: taken from them, evenly spaced).
         standardizer: the training data's; inputs go in, and answers come out, in its units.
         posterior_samples: draws of latent sites in place of a guide's: MCMC's ``get_samples()``.
@@ -81,11 +82,15 @@ def predict(
         latents = {n: jnp.asarray(a)[kept] for n, a in posterior_samples.items()}
 
     skeleton, data = Skeleton.split(model, args, kwargs)
+    # The arrays of args come first: those of x's length go with its rows.
+    positional = len(Skeleton.split(model, args, {})[1])
+    by_row = tuple(i < positional and a.shape[:1] == (len(inputs),) for i, a in enumerate(data))
     return Prediction(
         key=key,
         program=_Program(model, guide, site, skeleton),
         params=params,
         data=data,
+        by_row=by_row,
         x=inputs,
         latents=latents,
         num_samples=num_samples,
@@ -195,6 +200,7 @@ class Prediction:
     program: _Program = dataclasses.field(repr=False)
     params: Params = dataclasses.field(repr=False)
     data: list[Any] = dataclasses.field(repr=False)
+    by_row: tuple[bool, ...] = dataclasses.field(repr=False)
     x: Array = dataclasses.field(repr=False)
     latents: dict[str, Array] = dataclasses.field(repr=False)
     num_samples: int
@@ -233,7 +239,7 @@ class Prediction:
         draws = self.latents
         if self.program.guide is not None:
             keys = random.split(self.key, self.num_samples)
-            draws = _latents(self.program, keys, self.params, self.data, self.x[:1]) | draws
+            draws = _latents(self.program, keys, self.params, self.data, self.x) | draws
         return {n: np.asarray(a) for n, a in draws.items()}
 
     def crps(self, y: ArrayLike, num: int = 200) -> np.ndarray:
@@ -308,7 +314,11 @@ class Prediction:
             if laws is None:
                 stop = min(start + size, total)
                 x = _pad(self.x[start:stop], size)
-                laws = _laws(self.program, keys, self.latents, self.params, self.data, x, start)
+                data = [
+                    _pad(a[start:stop], size) if by_row else a
+                    for a, by_row in zip(self.data, self.by_row, strict=True)
+                ]
+                laws = _laws(self.program, keys, self.latents, self.params, data, x, start)
                 numbers = sum(a.size for a in jax.tree.leaves(laws))
                 if numbers * -(-total // size) <= _KEPT:
                     self._cache[start] = laws

@@ -125,12 +125,13 @@ def test_nan_gives_a_factor_that_is_not_finite():
 
 @pytest.mark.usefixtures("x64")
 @pytest.mark.parametrize(
-    ("A_shape", "outputs", "backend"),
-    [((4, 5), 1, "cpu"), ((4, 5), 3, "cpu"), ((4, 5), 3, "gpu"), ((3, 4, 5), 3, "cpu")],
+    ("A_shape", "outputs", "at_once"),
+    [((4, 5), 1, 9), ((4, 5), 3, 9), ((4, 5), 3, 2), ((4, 5), 3, 1), ((3, 4, 5), 3, 9)],
 )
-def test_weighted_squares_and_their_derivatives(monkeypatch, A_shape, outputs, backend):
-    """a' R R' a as written: one output and several, each backend's branch, A of each output."""
-    monkeypatch.setattr(linalg.jax, "default_backend", lambda: backend)
+def test_weighted_squares_and_their_derivatives(monkeypatch, A_shape, outputs, at_once):
+    """a' R R' a as written: outputs together, in groups (the last one padded), with A of each."""
+    monkeypatch.setattr(linalg.jax, "default_backend", lambda: "cpu")
+    monkeypatch.setattr(linalg, "_GROUP", at_once * 4 * 5)
     rng = np.random.default_rng(7)
     A, R = jnp.asarray(rng.standard_normal(A_shape)), rng.standard_normal((outputs, 4, 4))
     R, weight = jnp.asarray(np.tril(R)), rng.standard_normal((outputs, 5))

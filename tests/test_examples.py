@@ -1,0 +1,42 @@
+"""Every example runs, and stays short; so does the README's first block of Python."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
+
+
+def run(*args, cwd):
+    environment = {k: v for k, v in os.environ.items() if k != "DGP_PPL_DATA"}
+    done = subprocess.run(
+        [sys.executable, *map(str, args)], cwd=cwd, env=environment, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    return done.stdout
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda p: p.stem)
+def test_example_runs(path, tmp_path):
+    assert run(path, "--smoke", cwd=tmp_path).strip()
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda p: p.stem)
+def test_example_is_short(path):
+    assert len(path.read_text().splitlines()) <= 120
+
+
+def test_there_are_examples():
+    assert {"step_function", "regression", "counts_and_priors"} <= {p.stem for p in EXAMPLES}
+
+
+def test_readme_program_runs(tmp_path):
+    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    program = tmp_path / "readme.py"
+    program.write_text(blocks[0].replace("2_000", "3"))
+    run(program, cwd=tmp_path)
