@@ -1,0 +1,112 @@
+"""The command: exit codes, one line for bad input, and nothing written then."""
+
+import numpy as np
+import pytest
+
+from dgp_ppl import __version__, cli
+
+TINY = ["--steps", "3", "--inducing", "4", "--samples", "4", "--splits", "1", "--quiet"]
+
+
+def command(monkeypatch, capsys, *args):
+    """Run `dgp-ppl` in this process: exit code, standard output, standard error."""
+    monkeypatch.setattr("sys.argv", ["dgp-ppl", *map(str, args)])
+    monkeypatch.delenv("DGP_PPL_DATA", raising=False)
+    code = 0
+    try:
+        cli.main()
+    except SystemExit as stop:
+        code = stop.code or 0
+    out, err = capsys.readouterr()
+    return code, out, err
+
+
+def csv(path, rows, header="a,b,y"):
+    path.write_text("\n".join([header, *(",".join(map(str, r)) for r in rows)]) + "\n")
+    return path
+
+
+GOOD = [(i, i % 3, i * 0.5) for i in range(20)]
+BAD_FILES = {
+    "NaN": (("a,b,y"), [*GOOD, (1, "nan", 2)], "b"),
+    "non-numeric": (("a,b,y"), [*GOOD, (1, "red", 2)], "red"),
+    "constant target": (("a,b,y"), [(i, i, 1.0) for i in range(9)], "y"),
+    "one row": (("a,b,y"), GOOD[:1], "row"),
+    "header only": (("a,b,y"), [], "row"),
+    "duplicate header": (("a,a,y"), GOOD, "a"),
+    "overflow": (("a,b,y"), [*GOOD, (10**400, 1, 2)], "a"),
+}
+
+
+@pytest.mark.parametrize("name", BAD_FILES)
+def test_bad_file(name, tmp_path, monkeypatch, capsys):
+    header, rows, word = BAD_FILES[name]
+    path = csv(tmp_path / "data.csv", rows, header)
+    out = tmp_path / "out"
+    code, _, err = command(
+        monkeypatch, capsys, "compare", path, "--target", "y", "--out", out, *TINY
+    )
+    assert code == 2
+    assert len(err.strip().splitlines()) == 1
+    assert word in err
+    assert not out.exists()
+
+
+@pytest.mark.parametrize(
+    ("args", "word"),
+    [
+        (["no-such-file.csv", "--target", "y"], "no-such-file.csv"),
+        (["diabetez"], "diabetes"),
+        (["diabetes", "--target", "nothing"], "nothing"),
+        (["diabetes", "--methods", "svgp,magic"], "magic"),
+        (["diabetes", "--steps", "0"], "steps"),
+        (["diabetes", "--learning-rate", "-1"], "learning_rate"),
+        (["diabetes", "--split-key", "mine"], "mine"),
+        (["breast_cancer"], "regression"),
+    ],
+)
+def test_bad_argument(args, word, tmp_path, monkeypatch, capsys):
+    out = tmp_path / "out"
+    code, _, err = command(monkeypatch, capsys, "compare", *TINY, *args, "--out", out)
+    assert code == 2
+    assert len(err.strip().splitlines()) == 1
+    assert word in err
+    assert not out.exists()
+
+
+def test_no_such_column_lists_the_columns(tmp_path, monkeypatch, capsys):
+    path = csv(tmp_path / "data.csv", GOOD)
+    code, _, err = command(monkeypatch, capsys, "compare", path, "--target", "z", *TINY)
+    assert code == 2
+    assert all(repr(c) in err or c in err for c in "aby")
+
+
+def test_results_are_not_overwritten_unasked(tmp_path, monkeypatch, capsys):
+    (tmp_path / "results.json").write_text("{}")
+    code, _, err = command(monkeypatch, capsys, "compare", "diabetes", "--out", tmp_path, *TINY)
+    assert code == 2
+    assert "--overwrite" in err
+    assert (tmp_path / "results.json").read_text() == "{}"
+
+
+def test_a_good_file_is_compared(tmp_path, monkeypatch, capsys):
+    rng = np.random.default_rng(0)
+    path = csv(tmp_path / "data.csv", [(a, a * a, a + 1) for a in rng.normal(size=30)])
+    out = tmp_path / "out"
+    args = ["compare", path, "--target", "y", "--methods", "svgp", "--out", out, *TINY]
+    code, text, _ = command(monkeypatch, capsys, *args)
+    assert code == 0
+    assert "svgp" in text
+    assert {p.name for p in out.iterdir()} == {
+        "results.json", "svgp.nc", "training.png", "predictions.png",
+    }  # fmt: skip
+
+
+def test_version(monkeypatch, capsys):
+    assert command(monkeypatch, capsys, "--version")[1] == f"dgp_ppl {__version__}\n"
+
+
+def test_datasets(monkeypatch, capsys):
+    code, out, _ = command(monkeypatch, capsys, "datasets")
+    assert code == 0
+    assert all(name in out for name in ("diabetes", "breast_cancer", "digits", "step"))

@@ -1,0 +1,112 @@
+"""The main job: what is fitted, scored and written."""
+
+import dataclasses
+import json
+
+import numpy as np
+import pytest
+import xarray
+
+import dgp_ppl
+from dgp_ppl import datasets
+from dgp_ppl.compare import METRICS
+
+TINY = {"steps": 4, "inducing": 4, "samples": 4, "progress": False}
+
+
+@pytest.fixture(scope="module")
+def outcome(tmp_path_factory):
+    """All methods on two splits of a one-dimensional set, and the folder they were written to."""
+    out = tmp_path_factory.mktemp("compare") / "deep" / "er"
+    return dgp_ppl.compare("step", splits=2, seed=3, out=out, **TINY), out
+
+
+def test_results_json_has_the_documented_form(outcome):
+    comparison, out = outcome
+    record = json.loads((out / "results.json").read_text())
+    assert set(record) == {"data", "config", "versions", "splits", "summary"}
+    assert [(r["split"], r["method"]) for r in record["splits"]] == [
+        (s, m) for s in (0, 1) for m in ("sgpr", "svgp", "dsvi")
+    ]
+    assert all(set(r) == {"split", "method", *METRICS} for r in record["splits"])
+    assert all(set(r) == {"method", *METRICS} for r in record["summary"])
+    assert record["config"]["inducing"] == 4
+    assert {"dgp_ppl", "jax", "numpyro", "python"} <= set(record["versions"])
+    assert record["splits"] == comparison.splits
+
+
+def test_summary_is_the_mean_and_its_standard_error(outcome):
+    comparison, _ = outcome
+    for row in comparison.summary:
+        own = [r["rmse"] for r in comparison.splits if r["method"] == row["method"]]
+        assert row["rmse"]["mean"] == pytest.approx(np.mean(own))
+        assert row["rmse"]["se"] == pytest.approx(np.std(own, ddof=1) / np.sqrt(2))
+
+
+def test_metrics_are_those_of_the_prediction(outcome):
+    comparison, _ = outcome
+    run, row = comparison.fits["svgp"], comparison.splits[1]
+    assert row["rmse"] == pytest.approx(np.sqrt(np.mean((run.test.mean - run.y_test) ** 2)))
+    assert row["log_density"] == pytest.approx(run.test.log_prob(run.y_test).mean())
+
+
+def test_standardizer_has_seen_training_rows_only(outcome):
+    run = outcome[0].fits["dsvi"]
+    np.testing.assert_allclose(run.standardizer.y_loc, run.y.mean())
+    assert len(run.y) == 90
+    assert len(run.y_test) == 10
+
+
+def test_plots_are_written(outcome):
+    for name in ("training", "predictions", "function"):
+        data = (outcome[1] / f"{name}.png").read_bytes()
+        assert data.startswith(b"\x89PNG")
+        assert len(data) > 10_000
+
+
+@pytest.mark.parametrize("method", ["sgpr", "svgp", "dsvi"])
+def test_arviz_file_opens(outcome, method):
+    with xarray.open_datatree(outcome[1] / f"{method}.nc", engine="h5netcdf") as tree:
+        groups = {"posterior", "posterior_predictive", "log_likelihood", "observed_data"}
+        assert groups <= set(tree.children)
+        assert tree["log_likelihood"]["y"].sizes == {"chain": 1, "draw": 4, "data": 90}
+        assert tree["predictions"]["y"].sizes["test"] == 10
+        assert tree["fit"]["loss"].size == 4
+        assert np.isfinite(tree["log_likelihood"]["y"]).all()
+        assert json.loads(tree.attrs["config"])["steps"] == 4
+
+
+def test_nothing_is_left_half_written(outcome):
+    assert not list(outcome[1].glob("*.part"))
+
+
+def test_one_split_has_null_standard_errors(tmp_path):
+    dgp_ppl.compare("step", ["svgp"], splits=1, out=tmp_path, **TINY)
+    record = json.loads((tmp_path / "results.json").read_text())
+    assert record["summary"][0]["rmse"]["se"] is None
+
+
+def test_own_splits_are_used_and_python_writes_nothing(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    step = datasets.load("step")
+    mine = dataclasses.replace(step, test_index=(np.arange(7), np.arange(50, 60)))
+    comparison = dgp_ppl.compare(mine, ["svgp"], splits=1, **TINY)
+    np.testing.assert_array_equal(comparison.fits["svgp"].y_test, step.y[:7])
+    assert not list(tmp_path.iterdir())
+
+
+def test_random_splits_follow_the_seed():
+    one, same, other = (
+        dgp_ppl.compare("step", ["svgp"], splits=1, seed=s, **TINY) for s in (1, 1, 2)
+    )
+    numbers = [c.splits[0]["rmse"] for c in (one, same, other)]
+    assert numbers[0] == numbers[1] != numbers[2]
+
+
+def test_a_failed_fit_is_a_row_of_nulls(tmp_path):
+    settings = TINY | {"learning_rate": 1e30}
+    comparison = dgp_ppl.compare("step", ["svgp"], splits=1, out=tmp_path, **settings)
+    row = json.loads((tmp_path / "results.json").read_text())["splits"][0]
+    assert row["rmse"] is None
+    assert "not finite at step" in row["error"]
+    assert comparison.summary == []
