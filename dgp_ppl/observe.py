@@ -25,7 +25,7 @@ from dgp_ppl.mixture import Mixture
 
 __all__ = ["BernoulliProbit", "Observed", "observe"]
 
-_DENSE_NODES = 161
+_DENSE_NODES = 160  # even: none at the mean itself, where NumPyro's logits have a wrong gradient
 _DENSE_DRAWS = 4  # times as many: the log of a mean is biased where the mean of a log is not
 
 Likelihood = Callable[[Array], dist.Distribution]
