@@ -1,6 +1,6 @@
-"""The picture of the README: a step by one layer and by two. Writes docs/step.png.
+"""The picture of the README, a step by one layer and by two: `python docs/picture.py`.
 
-    python docs/picture.py
+Writes docs/step.png.
 """
 
 from pathlib import Path
