@@ -6,14 +6,13 @@ import jax.numpy as jnp
 import numpyro
 import numpyro.distributions as dist
 from jax import random
-from jax.scipy.linalg import solve_triangular
 from jaxtyping import Array, Float
 from numpyro.distributions import constraints
 
 from dgp_ppl._typing import InducingInputs, Inputs, Params, PRNGKey
 from dgp_ppl.conditional import Sparse
 from dgp_ppl.kernels import SquaredExponential
-from dgp_ppl.linalg import matmul
+from dgp_ppl.linalg import factorise, matmul
 from dgp_ppl.models.deep_gp import KernelMaker
 
 __all__ = ["CollapsedNormal", "optimal_inducing", "sgpr"]
@@ -46,9 +45,10 @@ class CollapsedNormal(dist.Distribution):
         if value.shape != self.event_shape:
             raise ValueError(f"sgpr: y has shape {value.shape}, wanted {self.event_shape}")
         A, y = self.A / self.noise, value / self.noise
-        LB = jnp.linalg.cholesky(jnp.eye(len(A), dtype=A.dtype) + matmul(A, A.T))
-        c = solve_triangular(LB, matmul(A, y), lower=True)
-        log_det = jnp.sum(jnp.log(jnp.diagonal(LB))) + len(y) * jnp.log(self.noise)
+        # B = I + A A' = LB LB', c = LB⁻¹ A y. Jitter on B, where it is needed, lowers the bound.
+        B = factorise(jnp.eye(len(A), dtype=A.dtype) + matmul(A, A.T))
+        c = matmul(B.inverse, matmul(A, y))
+        log_det = jnp.sum(jnp.log(jnp.diagonal(B.lower))) + len(y) * jnp.log(self.noise)
         fit = 0.5 * (jnp.sum(jnp.square(y)) - jnp.sum(jnp.square(c)))
         trace = 0.5 * jnp.sum(self.residual) / jnp.square(self.noise)
         return -0.5 * len(y) * jnp.log(2 * jnp.pi) - log_det - fit - trace
@@ -101,8 +101,7 @@ def optimal_inducing(
     M = len(A)
     B = jnp.eye(M, dtype=A.dtype) + matmul(A, A.T)
     # Cholesky from the last row up: B = U U' with U upper triangular, so B⁻¹ = U⁻ᵀ U⁻¹, U⁻ᵀ lower.
-    upper = jnp.linalg.cholesky(B[::-1, ::-1])[::-1, ::-1]
-    scale_tril = solve_triangular(upper, jnp.eye(M, dtype=A.dtype), lower=False).T
+    scale_tril = factorise(B[::-1, ::-1]).inverse[::-1, ::-1].T
     loc = matmul(scale_tril, matmul(scale_tril.T, matmul(A, y / noise)))
     return {**params, "l1.v.loc": loc[:, None], "l1.v.scale_tril": scale_tril[None]}
 
