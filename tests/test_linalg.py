@@ -83,6 +83,15 @@ def test_jitter_escalates_no_further_than_it_must(name):
     assert needed < jitter < 10 * needed * 4 / 3
 
 
+def test_jitter_escalates_where_rounding_has_eaten_it():
+    """A finite factor is not enough: its least pivot has to keep a fair part of the jitter."""
+    eaten = 0.9 * default_jitter(jnp.float32)
+    K = jnp.eye(10).at[3, 3].set(-eaten)
+    factor = compiled(K)
+    assert 5 * eaten < factor.jitter < 20 * eaten
+    assert compiled(K.at[3, 3].set(0.0)).jitter < 2 * eaten
+
+
 @pytest.mark.parametrize("name", SINGULAR)
 def test_jitter_of_a_singular_matrix_stays_small(name):
     jitter = compiled(jnp.asarray(SINGULAR[name], jnp.float32)).jitter
