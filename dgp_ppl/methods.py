@@ -25,7 +25,7 @@ class Setting:
         width: outputs of hidden layers; None for min(30, D).
         steps: optimiser steps.
         batch: rows of a minibatch, for the methods that take one.
-        learning_rate: where the cosine schedule starts.
+        learning_rate: where the cosine schedule starts; see `fit`.
     """
 
     depth: int = 2

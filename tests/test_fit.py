@@ -10,7 +10,8 @@ from jax import random
 from numpyro.infer import TraceGraph_ELBO
 
 import dgp_ppl as dgp
-from dgp_ppl.inference.fit import cosine_schedule, evaluate
+from dgp_ppl.inference.fit import evaluate
+from dgp_ppl.inference.optimizer import cosine_schedule
 from dgp_ppl.models import deep_gp, svgp
 
 # The library's own models: a second fit of the same shapes compiles nothing.

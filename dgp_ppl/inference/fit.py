@@ -3,7 +3,7 @@
 import dataclasses
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import lru_cache, partial
 from typing import Any
 
@@ -24,11 +24,12 @@ from dgp_ppl._arguments import Skeleton
 from dgp_ppl._errors import NonFiniteLossError
 from dgp_ppl._typing import Model, Params, PRNGKey
 from dgp_ppl.inference.mean_field import MeanField
+from dgp_ppl.inference.optimizer import default_optimizer
 
 _CHUNK = 200  # steps in one call of the device, at most
 _DEFAULT_LOSS = TraceMeanField_ELBO()
 
-__all__ = ["FitResult", "cosine_schedule", "evaluate", "fit"]
+__all__ = ["FitResult", "evaluate", "fit"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -57,20 +58,13 @@ class FitResult:
         return -self.losses / self.num_data
 
 
-def cosine_schedule(learning_rate: float, steps: int) -> Callable[[Any], Any]:
-    """Cosine decay from `learning_rate` to 3 % of it over `steps`: an optax schedule."""
-    import optax
-
-    return optax.cosine_decay_schedule(learning_rate, max(steps, 1), alpha=0.03)
-
-
 def fit(
     key: PRNGKey,
     model: Model,
     guide: Model,
     *args: Any,
     steps: int = 6000,
-    learning_rate: float = 3e-2,
+    learning_rate: float = 0.1,
     optimizer: Any = None,
     loss: ELBO | None = None,
     start: FitResult | Params | None = None,
@@ -87,7 +81,9 @@ def fit(
         guide: its guide, such as `MeanField(model)`.
         *args: the model's positional arguments.
         steps: number of optimiser steps.
-        learning_rate: where the default optimiser starts: Adam with one cosine decay to 3 % of it.
+        learning_rate: where the default optimiser starts: Adam (b1 = 0.95, b2 = 0.99) with one
+            cosine decay to 3 % of it. The model's own params (hyperparameters, inducing inputs)
+            are moved at half the guide's rate.
         optimizer: any optax optimiser, in place of the default.
         loss: the objective; by default `TraceMeanField_ELBO()`.
         start: params to start from, or an earlier `FitResult`. With the earlier result and its own
@@ -111,13 +107,14 @@ def fit(
     if not (math.isfinite(learning_rate) and learning_rate > 0):
         raise ValueError(f"fit: learning_rate is {learning_rate}, wanted a positive number")
     go_on = isinstance(start, FitResult) and optimizer is start.optimizer
-    if optimizer is None:
-        optimizer = _default_optimizer(learning_rate, steps)
     begun = time.perf_counter()
     _set_up(key, guide, args, kwargs)
     skeleton, data = Skeleton.split(model, args, kwargs)
+    num_data, own = _survey(key, model, skeleton, data)
+    if optimizer is None:
+        optimizer = default_optimizer(learning_rate, steps, own)
     loop = _Loop.of(model, guide, optimizer, loss or _DEFAULT_LOSS, skeleton)
-    state, num_data = loop.init(key, data, start.params if isinstance(start, FitResult) else start)
+    state = loop.init(key, data, start.params if isinstance(start, FitResult) else start)
     if go_on and isinstance(start, FitResult):
         state = start.state
     state, losses, failed = _run(
@@ -141,11 +138,30 @@ def fit(
     )
 
 
-@lru_cache(maxsize=64)
-def _default_optimizer(learning_rate: float, steps: int) -> Any:
-    import optax
+def _survey(
+    key: PRNGKey, model: Model, skeleton: Skeleton, data: list[Any]
+) -> tuple[int, frozenset[str]]:
+    """N (of the plate ``data``, else the largest plate, else an observed site); param names."""
+    sizes: dict[str, int] = {}
+    params: set[str] = set()
+    observed = 1
 
-    return optax.adam(cosine_schedule(learning_rate, steps))
+    def run(data: list[Any]) -> None:
+        nonlocal observed
+        args, kwargs = skeleton.join(data)
+        program = handlers.trace(handlers.seed(model, key))
+        for name, site in program.get_trace(*args, **kwargs).items():
+            if site["type"] == "param":
+                params.add(name)
+            elif site["type"] == "plate":
+                sizes[name] = site["args"][0]
+            elif site["type"] == "sample" and site["is_observed"]:
+                observed = (*jnp.shape(site["value"]), 1)[0]
+
+    with handlers.block():
+        jax.eval_shape(run, data)
+    num_data = sizes.get("data", max(sizes.values(), default=observed))
+    return max(1, num_data), frozenset(params)
 
 
 def _set_up(key: PRNGKey, guide: Model, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
@@ -243,31 +259,13 @@ class _Loop:
             return _Loop(SVI(model, guide, optimizer, loss), skeleton)
         return _cached_loop(*key)
 
-    def init(self, key: PRNGKey, data: list[Any], params: Params | None) -> tuple[SVIState, int]:
-        """The first state, and N; `params` replace the initial values of the same names."""
-        return self._start(key, data, params), self._num_data(key, data)
+    def init(self, key: PRNGKey, data: list[Any], params: Params | None) -> SVIState:
+        """The first state; `params` replace the initial values of the same names."""
+        return self._start(key, data, params)
 
     def _first_state(self, key: PRNGKey, data: list[Any], params: Params | None) -> SVIState:
         args, kwargs = self.skeleton.join(data)
         return self.svi.init(key, *args, init_params=params, **kwargs)
-
-    def _num_data(self, key: PRNGKey, data: list[Any]) -> int:
-        """N: of the plate ``data``, else of the largest plate, else of an observed site."""
-        sizes: dict[str, int] = {}
-        observed = 1
-
-        def run(data: list[Any]) -> None:
-            nonlocal observed
-            args, kwargs = self.skeleton.join(data)
-            program = handlers.trace(handlers.seed(self.svi.model, key))
-            for name, site in program.get_trace(*args, **kwargs).items():
-                if site["type"] == "plate":
-                    sizes[name] = site["args"][0]
-                elif site["type"] == "sample" and site["is_observed"]:
-                    observed = (*jnp.shape(site["value"]), 1)[0]
-
-        jax.eval_shape(run, data)
-        return max(1, sizes.get("data", max(sizes.values(), default=observed)))
 
     def advance(self, state: SVIState, data: list[Any], num: int) -> tuple[SVIState, np.ndarray]:
         """`num` <= _CHUNK steps in one compiled loop, and their losses."""
