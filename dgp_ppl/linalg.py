@@ -67,7 +67,7 @@ def factorise(K: Float[Array, "M M"]) -> Factor:
 @jax.custom_jvp
 def _factor(K: Array) -> tuple[Array, Array, Array]:
     """L, L⁻¹ and the jitter that was added on top of what K already carries."""
-    M = K.shape[-1]
+    M = len(K)
     eye = jnp.eye(M, dtype=K.dtype)
     scale = jnp.maximum(jnp.trace(K) / M, jnp.finfo(K.dtype).tiny)
     base = default_jitter(K.dtype)
@@ -90,8 +90,40 @@ def _factor(K: Array) -> tuple[Array, Array, Array]:
 
     start = (jnp.full((), -1, K.dtype), K, jnp.zeros((), bool))
     extra, L, _ = lax.while_loop(unsound, escalate, start)
-    inverse = lax.linalg.triangular_solve(L, eye, left_side=True, lower=True)
-    return L, inverse, extra * scale
+    return L, _inverse(L), extra * scale
+
+
+_BLOCK = 16  # the largest triangular system that OpenBLAS solves in one thread
+
+
+def _inverse(L: Float[Array, "M M"]) -> Float[Array, "M M"]:
+    """L⁻¹ of a lower-triangular matrix.
+
+    On a CPU by forward substitution, a block of rows at a time: X_i = L_ii⁻¹ (I_i - L_i X). JAX's
+    triangular solve is OpenBLAS's there, whose second thread goes on spinning for some 15 ms after
+    a call and takes a core from XLA: more than the rest of a step with M = 100.
+    """
+    if jax.default_backend() != "cpu":
+        return _solve(L, jnp.eye(len(L), dtype=L.dtype))
+    M, b = len(L), _BLOCK
+    blocks = -(-M // b)
+    size = blocks * b
+    padding = jnp.diag((jnp.arange(size) >= M).astype(L.dtype))
+    padded = jnp.pad(L, (0, size - M)) + padding
+    eye = jnp.eye(b, dtype=L.dtype)
+
+    def solve_rows(i: Array, X: Array) -> Array:
+        rows = lax.dynamic_slice(padded, (i * b, 0), (b, size))
+        inverse = _solve(lax.dynamic_slice(rows, (0, i * b), (b, b)), eye)
+        # Rows of X from the i-th on are still zero, so what stands at the block itself is too.
+        rest = lax.dynamic_update_slice(-matmul(rows, X), eye, (0, i * b))
+        return lax.dynamic_update_slice(X, matmul(inverse, rest), (i * b, 0))
+
+    return lax.fori_loop(0, blocks, solve_rows, jnp.zeros((size, size), L.dtype))[:M, :M]
+
+
+def _solve(L: Array, B: Array) -> Array:
+    return lax.linalg.triangular_solve(L, B, left_side=True, lower=True)
 
 
 @_factor.defjvp
@@ -106,6 +138,7 @@ def _factor_jvp(primals: tuple[Any], tangents: tuple[Any]) -> tuple[Any, Any]:
 
 
 _GROUP = 2**19  # numbers of a group's U: 2 MB in float32
+_MAX_GROUPS = 16  # each is a piece of the compiled program
 
 
 def weighted_squares(A: Float[Array, "M N"], R: Float[Array, "P M M"]) -> Float[Array, "P N"]:
@@ -114,22 +147,18 @@ def weighted_squares(A: Float[Array, "M N"], R: Float[Array, "P M M"]) -> Float[
     This is where a deep GP's floating-point work goes. Forwards it is one product U = (R R') A per
     output; backwards U gives the gradient in A at no cost, and one more product, A diag(g) A',
     that in R. On a CPU the outputs are taken a few at a time: enough for the products to run at
-    full speed, few enough for U to stay in the cache. A may also be [P, M, N], one per output.
+    full speed, few enough for U to stay in the cache. (A `lax.scan` over them costs half as much
+    again as the same pieces written out.) A may also be [P, M, N], one per output.
     """
     P, M = R.shape[:2]
     if A.ndim == 3:
         return jax.vmap(lambda a, r: _squares(a, r[None])[0])(A, R)
-    groups = 1
-    if jax.default_backend() == "cpu":
-        size = min(P, max(1, _GROUP // (M * A.shape[1])))
-        groups = -(-P // size)
-    if groups == 1:
+    if jax.default_backend() != "cpu":
         return _squares(A, R)
+    most = max(1, _GROUP // (M * A.shape[1]))
+    groups = min(-(-P // most), _MAX_GROUPS)
     size = -(-P // groups)
-    padded = jnp.pad(R, ((0, groups * size - P), (0, 0), (0, 0)))
-    grouped = padded.reshape(groups, size, M, M)
-    values = lax.scan(lambda _, r: (None, _squares(A, r)), None, grouped)[1]
-    return values.reshape(groups * size, -1)[:P]
+    return jnp.concatenate([_squares(A, R[i : i + size]) for i in range(0, P, size)])
 
 
 @jax.custom_jvp
@@ -158,4 +187,4 @@ def _stacked_product(
 
 def _column_sums(U: Float[Array, "PM N"], A: Float[Array, "M N"], P: int) -> Float[Array, "P N"]:
     """sum_m U[p, m, n] A[m, n]."""
-    return (U * jnp.tile(A, (P, 1))).reshape(P, *A.shape).sum(axis=1)
+    return jnp.sum(U.reshape(P, *A.shape) * A, axis=1)
