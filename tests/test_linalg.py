@@ -61,6 +61,15 @@ def test_factor_in_float32():
     np.testing.assert_allclose(factor.inverse @ factor.lower, np.eye(6), atol=1e-5)
 
 
+@pytest.mark.parametrize("M", [1, 15, 16, 17, 33, 100])
+def test_the_inverse_of_the_factor_on_and_off_the_edges_of_its_blocks(x64, M):
+    x = np.random.default_rng(M).standard_normal((M, 2))
+    K = np.exp(-0.5 * np.square(x[:, None] - x).sum(axis=-1)) + 1e-3 * np.eye(M)
+    factor = jax.jit(factorise)(jnp.asarray(K))
+    np.testing.assert_allclose(factor.inverse, np.linalg.inv(factor.lower), rtol=1e-9, atol=1e-11)
+    assert (np.triu(factor.inverse, 1) == 0).all()
+
+
 @pytest.mark.parametrize("name", ALL)
 def test_a_singular_matrix_gets_the_jitter_that_is_reported(name):
     K = jnp.asarray(ALL[name], jnp.float32)
@@ -135,10 +144,10 @@ def test_nan_gives_a_factor_that_is_not_finite():
 @pytest.mark.usefixtures("x64")
 @pytest.mark.parametrize(
     ("A_shape", "outputs", "at_once"),
-    [((4, 5), 1, 9), ((4, 5), 3, 9), ((4, 5), 3, 2), ((4, 5), 3, 1), ((3, 4, 5), 3, 9)],
+    [((4, 5), 1, 9), ((4, 5), 3, 9), ((4, 5), 3, 2), ((4, 5), 3, 1), ((4, 5), 20, 1), ((3, 4, 5), 3, 9)],
 )
 def test_weighted_squares_and_their_derivatives(monkeypatch, A_shape, outputs, at_once):
-    """a' R R' a as written: outputs together, in groups (the last one padded), with A of each."""
+    """a' R R' a as written: outputs together, in groups (the last one smaller), with A of each."""
     monkeypatch.setattr(linalg.jax, "default_backend", lambda: "cpu")
     monkeypatch.setattr(linalg, "_GROUP", at_once * 4 * 5)
     rng = np.random.default_rng(7)
