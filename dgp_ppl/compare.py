@@ -276,8 +276,8 @@ def _check(methods: Sequence[str], setting: Setting, splits: int, seed: int, sam
     for name, value in numbers.items():
         if value < 1:
             raise ValueError(f"compare: {name} is {value}, wanted at least 1")
-    if seed < 0:
-        raise ValueError(f"compare: seed is {seed}, wanted at least 0")
+    if not 0 <= seed < 2**32:
+        raise ValueError(f"compare: seed is {seed}, wanted at least 0 and below 2^32")
     if not 0 < setting.learning_rate < float("inf"):
         raise ValueError(
             f"compare: learning_rate is {setting.learning_rate}, wanted a positive number"

@@ -9,10 +9,10 @@ code that runs a model eagerly (`SVI.init`, `Predictive`) compiles a few program
 hundreds of single operations.
 """
 
-import dataclasses
 from functools import partial
 from typing import Any
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jax.tree_util import Partial
@@ -28,9 +28,7 @@ __all__ = ["Sparse"]
 Law = AbstractInducing | Array
 
 
-@jax.tree_util.register_dataclass
-@dataclasses.dataclass(frozen=True, eq=False)
-class Sparse:
+class Sparse(eqx.Module):
     """A zero-mean sparse GP: kernel, inducing inputs and the factor of their Gram matrix.
 
     A `law` is a draw of the whitened inducing values, [M, P], or a Gaussian over them.
@@ -46,7 +44,7 @@ class Sparse:
     kernel: Any
     z: Array
     factor: Factor
-    out: int = dataclasses.field(metadata={"static": True})
+    out: int = eqx.field(static=True)
 
     @staticmethod
     def build(kernel: Covariance, z: Array, out: int) -> "Sparse":
@@ -64,6 +62,15 @@ class Sparse:
     def project(self, x: Inputs) -> Array:
         """A(x) = L⁻¹ k(Z, x), [M, N], or [P, M, N] for outputs that differ."""
         return _cross(self, x)
+
+    def residual(self, A: Array, x: Inputs) -> Array:
+        """k(x, x) - diag(A'A) for A = A(x): the variance that v leaves open, [N] or [P, N].
+
+        Exactly, it is at least about the jitter's share of k: smaller values are rounding.
+        """
+        prior = jnp.asarray(self.kernel(x))
+        explained = jnp.sum(jnp.square(A), axis=-2)
+        return jnp.maximum(prior - explained, default_jitter(A.dtype) * prior)
 
     def marginals(self, law: Law, x: Inputs) -> tuple[Outputs, Outputs]:
         """Mean and variance of f(x), [N, P] each, about the layer's mean function."""
@@ -104,9 +111,7 @@ def _cross(sparse: Sparse, x: Inputs) -> Array:
 @jax.jit
 def _marginals(sparse: Sparse, law: Law, x: Inputs) -> tuple[Outputs, Outputs]:
     A = _cross(sparse, x)
-    prior = jnp.asarray(sparse.kernel(x))
-    # Exactly, k - A'A is at least about the jitter's share of k: smaller values are rounding.
-    var = jnp.maximum(prior - jnp.sum(jnp.square(A), axis=-2), default_jitter(A.dtype) * prior)
+    var = sparse.residual(A, x)
     if isinstance(law, AbstractInducing):
         mean, var = project(A, law.loc), var + law.variance_of(A)
     else:

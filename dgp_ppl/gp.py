@@ -8,10 +8,10 @@ The guide's q(v) reaches the layer through NumPyro's own hand-over: `handlers.re
 guide site's ``infer`` dict into the model's message, and the layer reads ``infer["q"]`` there.
 """
 
-import dataclasses
 from collections.abc import Callable
 from typing import Any, Literal
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpyro
@@ -26,16 +26,14 @@ from dgp_ppl._typing import Inputs, Outputs, PRNGKey
 from dgp_ppl.conditional import Sparse
 from dgp_ppl.inducing import AbstractInducing
 from dgp_ppl.kernels import Covariance, PerOutput
-from dgp_ppl.linalg import factorise, matmul
+from dgp_ppl.linalg import as_float, factorise, matmul
 
 __all__ = ["Marginals", "RandomFunction", "function_draws", "gp"]
 
 DrawMode = Literal["joint", "path"]
 
 
-@jax.tree_util.register_dataclass
-@dataclasses.dataclass(frozen=True, eq=False)
-class Marginals:
+class Marginals(eqx.Module):
     """Gaussian marginals of a function at N inputs, independent over points and outputs.
 
     Attributes:
@@ -47,7 +45,7 @@ class Marginals:
 
     mean: Float[Array, "N P"]
     var: Float[Array, "N P"]
-    guided: bool = dataclasses.field(default=False, metadata={"static": True})
+    guided: bool = eqx.field(default=False, static=True)
 
 
 class _Listener(Messenger):
@@ -103,9 +101,7 @@ def gp(
     Raises:
         ValueError: if shapes do not fit, or if called inside a plate.
     """
-    z = jnp.asarray(z)
-    if not jnp.issubdtype(z.dtype, jnp.floating):
-        z = z.astype(float)
+    z = as_float(z)
     if z.ndim not in (2, 3) or (z.ndim == 3 and z.shape[0] != out):
         raise ValueError(
             f"gp({name!r}): z has shape {z.shape}, wanted [M, D] or [out, M, D] with out={out}; "
@@ -268,7 +264,7 @@ class RandomFunction:
                 f"gp({self.name!r}): x has shape {jnp.shape(x)}, wanted [N, {dim}] "
                 "to match z; for one input dimension pass x[:, None]"
             )
-        return jnp.asarray(x)
+        return as_float(x)
 
 
 @jax.jit

@@ -107,7 +107,7 @@ class FullInducing(AbstractInducing):
 @partial(jax.jit, static_argnums=3)
 def _draw(loc: Array, scale_tril: Array, key: PRNGKey, sample_shape: tuple[int, ...]) -> Array:
     eps = random.normal(key, sample_shape + loc.shape, loc.dtype)
-    return loc + jnp.einsum("pij,...jp->...ip", scale_tril, eps)
+    return loc + jnp.einsum("pij,...jp->...ip", scale_tril, eps, precision=lax.Precision.HIGHEST)
 
 
 class DiagonalInducing(AbstractInducing):

@@ -1,9 +1,9 @@
 """Covariance functions.
 
 A kernel is called as tinygp's are: ``k(x, z)`` is the matrix [N, M], ``k(x)`` the diagonal [N]. Any
-callable that does so can stand in place of these. Every kernel here is a pytree, and
-``Kernel.learned(name, dim)`` registers its hyperparameters as NumPyro params ``name.variance``,
-``name.lengthscale``, ..., so that `handlers.lift` can put priors on them.
+callable that does so can stand in place of these. Every kernel here is an equinox module, and so a
+pytree, and ``Kernel.learned(name, dim)`` registers its hyperparameters as NumPyro params
+``name.variance``, ``name.lengthscale``, ..., so that `handlers.lift` can put priors on them.
 
 `features` gives random features phi with E[phi_i(x) phi_i(z)] = k(x, z) for every i: what draws of
 whole functions are made of (`RandomFunction.path`).
@@ -13,8 +13,9 @@ import abc
 import dataclasses
 import math
 from collections.abc import Callable
-from typing import Any, ClassVar, Protocol, TypeVar, dataclass_transform
+from typing import Any, ClassVar, Protocol
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpyro
@@ -43,7 +44,6 @@ __all__ = [
 ]
 
 Features = Callable[[Inputs], Float[Array, "N F"]]
-K = TypeVar("K", bound=type)
 
 
 class Covariance(Protocol):
@@ -52,13 +52,7 @@ class Covariance(Protocol):
     def __call__(self, x: Any, z: Any = None, /) -> Any: ...
 
 
-@dataclass_transform(frozen_default=True, eq_default=False)
-def _kernel(cls: K) -> K:
-    """Make a kernel class a frozen dataclass and a pytree."""
-    return jax.tree_util.register_dataclass(dataclasses.dataclass(frozen=True, eq=False)(cls))
-
-
-class Kernel(abc.ABC):
+class Kernel(eqx.Module):
     """A covariance function k. Kernels add and multiply: ``a + b``, ``a * b``."""
 
     initial: ClassVar[dict[str, float]] = {"variance": 1.0}
@@ -177,7 +171,6 @@ def _student_frequencies(key: PRNGKey, num: int, dim: int, dof: float) -> Array:
     return random.normal(key_n, (num, dim)) * scale
 
 
-@_kernel
 class SquaredExponential(_Stationary):
     """variance · exp(-r²/2)."""
 
@@ -191,7 +184,6 @@ class SquaredExponential(_Stationary):
         return random.normal(key, (num, dim))
 
 
-@_kernel
 class Matern12(_Stationary):
     """variance · exp(-r)."""
 
@@ -205,7 +197,6 @@ class Matern12(_Stationary):
         return _student_frequencies(key, num, dim, 1.0)
 
 
-@_kernel
 class Matern32(_Stationary):
     """variance · (1 + √3 r) exp(-√3 r)."""
 
@@ -220,7 +211,6 @@ class Matern32(_Stationary):
         return _student_frequencies(key, num, dim, 3.0)
 
 
-@_kernel
 class Matern52(_Stationary):
     """variance · (1 + √5 r + 5r²/3) exp(-√5 r)."""
 
@@ -235,7 +225,6 @@ class Matern52(_Stationary):
         return _student_frequencies(key, num, dim, 5.0)
 
 
-@_kernel
 class RationalQuadratic(_Stationary):
     """variance · (1 + r² / (2 alpha))^(-alpha)."""
 
@@ -253,7 +242,6 @@ class RationalQuadratic(_Stationary):
         return random.normal(key_n, (num, dim)) * jnp.sqrt(precision)
 
 
-@_kernel
 class Periodic(Kernel):
     """variance · exp(-½ sum_d sin²(π (x_d - z_d) / period) / l_d²), MacKay (1998)."""
 
@@ -280,7 +268,6 @@ class Periodic(Kernel):
         return lambda x: phi(self._warp(x))
 
 
-@_kernel
 class Linear(Kernel):
     """sum_d variance · x_d z_d / l_d²: Bayesian linear regression through the origin."""
 
@@ -297,7 +284,6 @@ class Linear(Kernel):
         return lambda x: jnp.sqrt(self.variance) * matmul(x, slope.T)
 
 
-@_kernel
 class ArcCosine(Kernel):
     """The kernel of an infinitely wide ReLU layer, order 1 (Cho & Saul 2009, eq. 1 and 7).
 
@@ -332,7 +318,6 @@ class ArcCosine(Kernel):
         return lambda x: scale * jax.nn.relu(matmul(x, slope.T) + offset)
 
 
-@_kernel
 class Sum(Kernel):
     """k1 + k2."""
 
@@ -350,7 +335,6 @@ class Sum(Kernel):
         return lambda x: a(x) + sign * b(x)
 
 
-@_kernel
 class Product(Kernel):
     """k1 · k2."""
 
@@ -366,8 +350,7 @@ class Product(Kernel):
         return lambda x: a(x) * b(x)
 
 
-@_kernel
-class PerOutput:
+class PerOutput(eqx.Module):
     """A kernel of its own for each output of a layer: every leaf of `kernel` leads with [P].
 
     Made by ``Kernel.learned(name, dim, out=P)``, or by stacking the leaves of P kernels.

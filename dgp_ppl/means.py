@@ -5,8 +5,7 @@ Deisenroth (2017), section 3: the inner layers of a deep GP need one, or its dra
 with depth; the last layer has the zero mean.
 """
 
-import dataclasses
-
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jax.typing import ArrayLike
@@ -28,9 +27,7 @@ def identity(x: Inputs) -> Inputs:
     return x
 
 
-@jax.tree_util.register_dataclass
-@dataclasses.dataclass(frozen=True, eq=False)
-class Linear:
+class Linear(eqx.Module):
     """The mean x W, with W [D, P] fixed."""
 
     weight: Float[Array, "D P"]

@@ -83,10 +83,11 @@ def _sgpr(
     key: PRNGKey, x: Inputs, y: Float[Array, " N"], setting: Setting, label: str | bool
 ) -> Fitted:
     """Sparse GP regression, Titsias (2009): all rows at every step."""
-    z = initialize.inducing_inputs(key, x, setting.inducing)
+    key_z, key_fit, key_elbo = random.split(key, 3)
+    z = initialize.inducing_inputs(key_z, x, setting.inducing)
     options: dict[str, Any] = {"steps": setting.steps, "learning_rate": setting.learning_rate}
-    result = fit(key, models.sgpr, _no_latents, x, y, z=z, progress=label, **options)
-    elbo, _ = evaluate(key, models.sgpr, _no_latents, result.params, x, y, z=z, num_draws=2)
+    result = fit(key_fit, models.sgpr, _no_latents, x, y, z=z, progress=label, **options)
+    elbo, _ = evaluate(key_elbo, models.sgpr, _no_latents, result.params, x, y, z=z, num_draws=2)
     best = dataclasses.replace(result, params=models.optimal_inducing(result.params, x, y))
     return Fitted(models.svgp, MeanField(models.svgp), {"z": z}, best, elbo / len(y))
 

@@ -4,13 +4,13 @@ The functions take the S mixtures of S passes stacked by `jax.vmap`: every leaf 
 the law of y gives each pass the weight 1/S. B: rows.
 """
 
-import dataclasses
 from typing import Any
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpyro.distributions as dist
-from jax import random
+from jax import lax, random
 from jax.scipy.special import logsumexp
 from jaxtyping import Array, Float
 from numpyro.distributions import constraints
@@ -20,9 +20,7 @@ from dgp_ppl._typing import PRNGKey
 __all__ = ["Mixture", "draws", "log_density", "log_density_by_pass", "moments", "quantiles"]
 
 
-@jax.tree_util.register_dataclass
-@dataclasses.dataclass(frozen=True, eq=False)
-class Mixture:
+class Mixture(eqx.Module):
     """A finite mixture of NumPyro distributions along their leading axis: the law of y.
 
     Attributes:
@@ -34,7 +32,9 @@ class Mixture:
     components: dist.Distribution
 
     def _average(self, values: Array) -> Array:
-        return jnp.tensordot(jnp.exp(self.log_weights), values, axes=1)
+        return jnp.tensordot(
+            jnp.exp(self.log_weights), values, axes=1, precision=lax.Precision.HIGHEST
+        )
 
     @property
     def mean(self) -> Array:

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 import numpyro
 import numpyro.distributions as dist
-from jax import random
+from jax import lax, random
 from jax.scipy.special import log_ndtr, ndtr
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float
@@ -124,7 +124,8 @@ class Observed(dist.Distribution):
             terms = terms - 0.5 * self.latent_var / jnp.square(self.noise)
             return terms if self.scalar else jnp.sum(terms, axis=-1)
         log_weights, f = self._nodes()
-        return jnp.tensordot(jnp.exp(log_weights), self.likelihood(f).log_prob(value), axes=1)
+        terms = self.likelihood(f).log_prob(value)
+        return jnp.tensordot(jnp.exp(log_weights), terms, axes=1, precision=lax.Precision.HIGHEST)
 
     def predictive(self) -> Mixture:
         """The law of y with f integrated out: closed form, or a mixture over the nodes of f."""

@@ -1,6 +1,7 @@
 """Predictions: the mixture over S passes through the model, in the units of the data."""
 
 import dataclasses
+import zlib
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any, Literal
@@ -65,7 +66,8 @@ def predict(
         **kwargs: keyword arguments of the model.
 
     Raises:
-        ValueError: if x is not [N, D], a number is not positive, or the site is not an `observe`.
+        ValueError: if x is not [N, D], a number is not positive, the site is not an `observe`, or
+            the model answers for other rows than those of x (a `batch_size`, say).
     """
     if num_samples < 1:
         raise ValueError(f"predict: num_samples is {num_samples}, wanted at least 1")
@@ -76,7 +78,13 @@ def predict(
         raise ValueError(f"predict: x has shape {inputs.shape}, wanted [N, D] with N >= 1")
     latents: dict[str, Array] = {}
     if posterior_samples is not None:
-        (total,) = {len(a) for a in posterior_samples.values()}
+        totals = sorted({len(a) for a in posterior_samples.values()})
+        if len(totals) != 1:
+            raise ValueError(
+                f"predict: posterior_samples has {totals or 'no'} draws, wanted the same number of "
+                "every site; pass MCMC's get_samples()"
+            )
+        total = totals[0]
         num_samples = min(num_samples, total)
         kept = np.linspace(0, total - 1, num_samples).round().astype(int)
         latents = {n: jnp.asarray(a)[kept] for n, a in posterior_samples.items()}
@@ -128,7 +136,8 @@ class _Program:
     ) -> Observed:
         """The law of y at x in the pass of this key."""
         args, kwargs = self.skeleton.join(data)
-        # All rows of a pass see one draw from the guide; unit noise is each row's own.
+        # All rows of a pass see one draw of the global sites; unit noise is each row's own.
+        globals_key = random.split(key)[0]
         program = handlers.seed(self.model, random.fold_in(random.split(key)[1], row))
         if mode is not None:
             program = function_draws(program, mode)
@@ -138,8 +147,13 @@ class _Program:
         program = handlers.substitute(program, data=params)
 
         def given(site: Any) -> Array | None:  # hidden layers' unit noise belongs to other rows
-            auxiliary = site["type"] == "sample" and site["infer"].get("is_auxiliary")
-            return None if auxiliary else latent.get(site["name"])
+            if site["type"] != "sample" or site["infer"].get("is_auxiliary"):
+                return None
+            value = latent.get(site["name"])
+            if value is None and self.guide is None and not site["cond_indep_stack"]:
+                name = zlib.crc32(site["name"].encode())
+                value = site["fn"].sample(random.fold_in(globals_key, name))
+            return value
 
         program = handlers.substitute(program, substitute_fn=given)
         trace = handlers.trace(program).get_trace(x, *args, **kwargs)
@@ -149,6 +163,11 @@ class _Program:
             raise ValueError(
                 f"predict: site {self.site!r} is not an observe(...) of this model, whose sample "
                 f"sites are {sites}"
+            )
+        if law.batch_shape != (len(x),):
+            raise ValueError(
+                f"predict: site {self.site!r} has batch shape {law.batch_shape} for {len(x)} rows "
+                "of x; leave batch_size out of predict's arguments"
             )
         return law
 
@@ -365,9 +384,17 @@ class Prediction:
                 f"log_prob: y has shape {y.shape}, wanted one row for each of {len(self.x)} inputs"
                 + hint
             )
+        if self._same_units and not np.issubdtype(y.dtype, np.floating):
+            return y
         if self.standardizer is None:
             return y
         return (y.astype(np.float64) - self.standardizer.y_loc) / self.standardizer.y_scale
+
+    @property
+    def _same_units(self) -> bool:
+        """Whether y is the model's own: classes and counts, which are not standardised."""
+        scale = self.standardizer
+        return scale is None or (scale.y_loc, scale.y_scale) == (0.0, 1.0)
 
     @property
     def _y_scale(self) -> float:

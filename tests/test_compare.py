@@ -52,7 +52,10 @@ def test_metrics_are_those_of_the_prediction(outcome):
 
 def test_standardizer_has_seen_training_rows_only(outcome):
     run = outcome[0].fits["dsvi"]
-    np.testing.assert_allclose(run.standardizer.y_loc, run.y.mean())
+    scale = run.standardizer
+    np.testing.assert_allclose([scale.y_loc, scale.y_scale], [run.y.mean(), run.y.std()])
+    np.testing.assert_allclose(scale.x_loc, run.x.mean(axis=0))
+    np.testing.assert_allclose(scale.x_scale, run.x.std(axis=0))
     assert len(run.y) == 90
     assert len(run.y_test) == 10
 

@@ -304,3 +304,15 @@ def test_integer_and_double_inputs_are_taken():
         f = dgp.gp("f", KERNEL, np.arange(M)[:, None], out=P)
         assert f(X.astype(np.float64)).mean.dtype == jnp.float32
         assert f.sample(X.astype(np.float64)).dtype == jnp.float32
+
+
+def test_integers_everywhere():
+    x, z = np.arange(8)[:, None], np.arange(3)[:, None]
+    y = np.arange(8) % 3
+    for model in (dgp.models.sgpr, dgp.models.svgp):
+        guide = dgp.MeanField(model) if model is dgp.models.svgp else (lambda *args, **kwargs: None)
+        losses = dgp.fit(KEY, model, guide, x, y, z=z, steps=2, progress=False).losses
+        assert np.isfinite(losses).all()
+    guide = dgp.MeanField(dgp.models.deep_gp)
+    result = dgp.fit(KEY, dgp.models.deep_gp, guide, x, y, z=(z, z), steps=2, progress=False)
+    assert np.isfinite(result.losses).all()

@@ -144,7 +144,14 @@ def test_nan_gives_a_factor_that_is_not_finite():
 @pytest.mark.usefixtures("x64")
 @pytest.mark.parametrize(
     ("A_shape", "outputs", "at_once"),
-    [((4, 5), 1, 9), ((4, 5), 3, 9), ((4, 5), 3, 2), ((4, 5), 3, 1), ((4, 5), 20, 1), ((3, 4, 5), 3, 9)],
+    [
+        ((4, 5), 1, 9),
+        ((4, 5), 3, 9),
+        ((4, 5), 3, 2),
+        ((4, 5), 3, 1),
+        ((4, 5), 20, 1),
+        ((3, 4, 5), 3, 9),
+    ],
 )
 def test_weighted_squares_and_their_derivatives(monkeypatch, A_shape, outputs, at_once):
     """a' R R' a as written: outputs together, in groups (the last one smaller), with A of each."""

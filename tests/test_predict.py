@@ -1,5 +1,7 @@
 """Predictions: exact ones of a conjugate model, and mixtures against brute force."""
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -313,6 +315,24 @@ def test_the_prior_predictive():
     np.testing.assert_allclose(p.var, 1.5 + 0.3**2, rtol=0.15)
 
 
+def test_all_chunks_of_a_prior_pass_see_one_function():
+    options = {"z": spread(5), "num_samples": 3}
+    whole, parts = (
+        dgp.predict(KEY, svgp, None, {"noise": 0.3} | KERNEL, X_TEST, chunk_size=n, **options)
+        for n in (7, 2)
+    )
+    np.testing.assert_allclose(components(whole)[0], components(parts)[0], atol=1e-5)
+
+
+def test_classes_are_not_standardised():
+    x = np.arange(3.0)[:, None]
+    scale = dgp.Standardizer.fit(x)
+    p = with_likelihood(lambda f: dist.Categorical(logits=jnp.stack([f, -f, 0 * f], axis=-1)))
+    units = dataclasses.replace(p, standardizer=scale)
+    classes = np.array([0, 2, 1])
+    np.testing.assert_array_equal(units.log_prob(classes), p.log_prob(classes))
+
+
 # --- errors --------------------------------------------------------------------------------------
 
 
@@ -327,6 +347,17 @@ def test_numbers_that_are_not_positive():
         deep(num_samples=0)
     with pytest.raises(ValueError, match="chunk_size is 0, wanted at least 1"):
         deep(chunk_size=0)
+
+
+def test_a_minibatch_is_no_prediction():
+    with pytest.raises(ValueError, match=r"batch shape \(4,\) for 7 rows.*leave batch_size out"):
+        _ = deep(batch_size=4).mean
+
+
+@pytest.mark.parametrize("draws", [{}, {"l1.v": np.zeros((2, 5, 1)), "l2.v": np.zeros((3, 5, 1))}])
+def test_posterior_samples_of_no_common_number(draws):
+    with pytest.raises(ValueError, match="wanted the same number of every site"):
+        dgp.predict(KEY, deep_gp, None, {}, X_TEST, posterior_samples=draws, z=(spread(5),) * 2)
 
 
 def test_a_site_that_is_not_observed():

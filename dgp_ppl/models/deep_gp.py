@@ -11,6 +11,7 @@ from dgp_ppl import means
 from dgp_ppl._typing import InducingInputs, Inputs
 from dgp_ppl.gp import gp
 from dgp_ppl.kernels import Covariance, SquaredExponential
+from dgp_ppl.linalg import as_float
 from dgp_ppl.minibatch import minibatch
 from dgp_ppl.observe import Likelihood, observe
 
@@ -71,7 +72,7 @@ def deep_gp(
         )
     layers = []
     for l, (z_l, width, mean_l, maker) in enumerate(zip(z, widths, mean, makers, strict=True), 1):
-        inducing: Any = numpyro.param(f"l{l}.z", z_l)
+        inducing: Any = numpyro.param(f"l{l}.z", as_float(z_l))
         covariance = maker(f"l{l}", z_l.shape[-1])
         layers.append(gp(f"l{l}", covariance, inducing, out=width, mean=mean_l))
     if likelihood is None:

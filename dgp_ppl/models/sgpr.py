@@ -12,7 +12,7 @@ from numpyro.distributions import constraints
 from dgp_ppl._typing import InducingInputs, Inputs, Params, PRNGKey
 from dgp_ppl.conditional import Sparse
 from dgp_ppl.kernels import SquaredExponential
-from dgp_ppl.linalg import factorise, matmul
+from dgp_ppl.linalg import as_float, factorise, matmul
 from dgp_ppl.models.deep_gp import KernelMaker
 
 __all__ = ["CollapsedNormal", "optimal_inducing", "sgpr"]
@@ -45,8 +45,8 @@ class CollapsedNormal(dist.Distribution):
         if value.shape != self.event_shape:
             raise ValueError(f"sgpr: y has shape {value.shape}, wanted {self.event_shape}")
         A, y = self.A / self.noise, value / self.noise
-        # B = I + A A' = LB LB', c = LB⁻¹ A y. Jitter on B, where it is needed, lowers the bound.
-        B = factorise(jnp.eye(len(A), dtype=A.dtype) + matmul(A, A.T))
+        # B = I + A A' = LB LB', c = LB⁻¹ A y. Jitter, only where B needs it, lowers the bound.
+        B = factorise(jnp.eye(len(A), dtype=A.dtype) + matmul(A, A.T), jitter=0.0)
         c = matmul(B.inverse, matmul(A, y))
         log_det = jnp.sum(jnp.log(jnp.diagonal(B.lower))) + len(y) * jnp.log(self.noise)
         fit = 0.5 * (jnp.sum(jnp.square(y)) - jnp.sum(jnp.square(c)))
@@ -101,17 +101,17 @@ def optimal_inducing(
     M = len(A)
     B = jnp.eye(M, dtype=A.dtype) + matmul(A, A.T)
     # Cholesky from the last row up: B = U U' with U upper triangular, so B⁻¹ = U⁻ᵀ U⁻¹, U⁻ᵀ lower.
-    scale_tril = factorise(B[::-1, ::-1]).inverse[::-1, ::-1].T
+    scale_tril = factorise(B[::-1, ::-1], jitter=0.0).inverse[::-1, ::-1].T
     loc = matmul(scale_tril, matmul(scale_tril.T, matmul(A, y / noise)))
     return {**params, "l1.v.loc": loc[:, None], "l1.v.scale_tril": scale_tril[None]}
 
 
 def _layer(z: InducingInputs, kernel: KernelMaker, noise: float) -> tuple[Sparse, Any]:
-    inducing: Any = numpyro.param("l1.z", z)
+    inducing: Any = numpyro.param("l1.z", as_float(z))
     sparse = Sparse.build(kernel("l1", z.shape[-1]), inducing, 1)
     return sparse, numpyro.param("noise", noise, constraint=constraints.positive)
 
 
 def _projection(sparse: Sparse, x: Inputs) -> tuple[Array, Array]:
     A = sparse.project(x)
-    return A, sparse.kernel(x) - jnp.sum(jnp.square(A), axis=0)
+    return A, sparse.residual(A, x)
