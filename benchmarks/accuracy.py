@@ -44,6 +44,7 @@ def main() -> None:
         outcome = dgp.compare(
             data, methods, splits=splits, depth=depth, split_key="dsdgp_test_index"
         )
+        outcome.record["data"]["source"] = f"{data} under DGP_PPL_DATA"  # no paths of this machine
         path = args.out / f"accuracy-{name}.json"
         path.write_text(json.dumps(clean(outcome.record), indent=1) + "\n")
         report(name, outcome.summary)

@@ -3,14 +3,18 @@
 A step draws a minibatch, takes the gradient of the bound and updates with Adam, through the public
 API: ``SVI.update`` under `jax.jit`, and `dgp_ppl.fit`. Its work, in floating-point operations, is
 counted as 3 sum_l [2 M B D + 2 M² D + M³/3 + M² B + P (2 M² B + 2 M B)], and its rate is compared
-with that of a 2048³ float32 matmul, measured before and after each shape.
+with that of a 2048³ float32 matmul, measured before and after each shape. The time of
+``import dgp_ppl`` comes first.
 
     python benchmarks/step_time.py [--shapes a2,b2] [--steps 60] [--json FILE]
 """
 
 import argparse
+import datetime
 import json
 import platform
+import subprocess
+import sys
 import time
 from functools import partial
 from typing import Any
@@ -134,6 +138,13 @@ def measure(name: str, steps: int) -> dict[str, Any]:
     }
 
 
+def import_time(repeats: int = 5) -> float:
+    """Seconds that ``import dgp_ppl`` takes in a fresh process, the median of a few."""
+    code = "from time import perf_counter as t; a = t(); import dgp_ppl; print(t() - a)"
+    runs = [subprocess.check_output([sys.executable, "-c", code]) for _ in range(repeats)]
+    return float(np.median([float(r) for r in runs]))
+
+
 def timed_fit(call: Any) -> float:
     begun = time.perf_counter()
     call()
@@ -147,6 +158,8 @@ def main() -> None:
     parser.add_argument("--json", help="write the rows to this file")
     args = parser.parse_args()
     head = ("shape", "update ms", "fit ms", "first s", "fit first s", "MFLOP", "matmul GF/s")
+    seconds = import_time()
+    print(f"import dgp_ppl: {seconds:.2f} s")
     print("".join(f"{h:>13}" for h in (*head, "update frac", "fit frac")))
     rows = []
     for name in args.shapes.split(","):
@@ -161,6 +174,8 @@ def main() -> None:
             "device": f"{device.platform} {device.device_kind}",
             "machine": platform.machine(),
             "versions": {"python": platform.python_version(), "jax": jax.__version__},
+            "date": datetime.date.today().isoformat(),
+            "import_s": seconds,
             "rows": rows,
         }
         with open(args.json, "w") as file:

@@ -1,9 +1,7 @@
 """Predictions: the mixture over S passes through the model, in the units of the data."""
 
 import dataclasses
-import zlib
 from collections.abc import Callable, Iterator
-from functools import partial
 from typing import Any, Literal
 
 import jax
@@ -13,16 +11,14 @@ import numpyro.distributions as dist
 from jax import random
 from jax.typing import ArrayLike
 from jaxtyping import Array
-from numpyro import handlers
 
 from dgp_ppl import mixture
 from dgp_ppl._arguments import Skeleton
 from dgp_ppl._typing import Model, Params, PRNGKey
-from dgp_ppl.gp import function_draws
 from dgp_ppl.initialize import Standardizer
 from dgp_ppl.metrics import crps_gaussian_mixture, crps_samples
 from dgp_ppl.mixture import Mixture
-from dgp_ppl.observe import Observed
+from dgp_ppl.passes import Program, functions_of_passes, latents_of_passes, laws_of_passes
 
 __all__ = ["Prediction", "predict"]
 
@@ -95,7 +91,7 @@ def predict(
     by_row = tuple(i < positional and a.shape[:1] == (len(inputs),) for i, a in enumerate(data))
     return Prediction(
         key=key,
-        program=_Program(model, guide, site, skeleton),
+        program=Program(model, guide, site, skeleton),
         params=params,
         data=data,
         by_row=by_row,
@@ -107,107 +103,6 @@ def predict(
     )
 
 
-@dataclasses.dataclass(frozen=True)
-class _Program:
-    """One pass through a model: all that is compiled in."""
-
-    model: Model
-    guide: Model | None
-    site: str
-    skeleton: Skeleton
-
-    def draw(self, key: PRNGKey, params: Params, data: list[Any], x: Array) -> dict[str, Any]:
-        """The guide's sample sites in the pass of this key."""
-        args, kwargs = self.skeleton.join(data)
-        seeded = handlers.seed(self.guide, random.split(key)[0])
-        trace = handlers.trace(handlers.substitute(seeded, data=params))
-        sites = trace.get_trace(x, *args, **kwargs)
-        return {n: s for n, s in sites.items() if s["type"] == "sample"}
-
-    def law(
-        self,
-        key: PRNGKey,
-        latent: dict[str, Array],
-        params: Params,
-        data: list[Any],
-        x: Array,
-        row: ArrayLike = 0,
-        mode: Any = None,
-    ) -> Observed:
-        """The law of y at x in the pass of this key."""
-        args, kwargs = self.skeleton.join(data)
-        # All rows of a pass see one draw of the global sites; unit noise is each row's own.
-        globals_key = random.split(key)[0]
-        program = handlers.seed(self.model, random.fold_in(random.split(key)[1], row))
-        if mode is not None:
-            program = function_draws(program, mode)
-        if self.guide is not None:
-            drawn: Any = self.draw(key, params, data, x)
-            program = handlers.replay(program, drawn)
-        program = handlers.substitute(program, data=params)
-
-        def given(site: Any) -> Array | None:  # hidden layers' unit noise belongs to other rows
-            if site["type"] != "sample" or site["infer"].get("is_auxiliary"):
-                return None
-            value = latent.get(site["name"])
-            if value is None and self.guide is None and not site["cond_indep_stack"]:
-                name = zlib.crc32(site["name"].encode())
-                value = site["fn"].sample(random.fold_in(globals_key, name))
-            return value
-
-        program = handlers.substitute(program, substitute_fn=given)
-        trace = handlers.trace(program).get_trace(x, *args, **kwargs)
-        law = trace[self.site]["fn"] if self.site in trace else None
-        if not isinstance(law, Observed):
-            sites = [n for n, s in trace.items() if s["type"] == "sample"]
-            raise ValueError(
-                f"predict: site {self.site!r} is not an observe(...) of this model, whose sample "
-                f"sites are {sites}"
-            )
-        if law.batch_shape != (len(x),):
-            raise ValueError(
-                f"predict: site {self.site!r} has batch shape {law.batch_shape} for {len(x)} rows "
-                "of x; leave batch_size out of predict's arguments"
-            )
-        return law
-
-
-@partial(jax.jit, static_argnums=0)
-def _laws(
-    program: _Program,
-    keys: Array,
-    latents: dict[str, Array],
-    params: Params,
-    data: list[Any],
-    x: Array,
-    row: ArrayLike,
-) -> Mixture:
-    one = lambda k, l: program.law(k, l, params, data, x, row).predictive()  # noqa: E731
-    return jax.vmap(one)(keys, latents)
-
-
-@partial(jax.jit, static_argnums=0)
-def _latents(
-    program: _Program, keys: Array, params: Params, data: list[Any], x: Array
-) -> dict[str, Array]:
-    sites = lambda k: program.draw(k, params, data, x)  # noqa: E731
-    return jax.lax.map(lambda k: {n: s["value"] for n, s in sites(k).items()}, keys)
-
-
-@partial(jax.jit, static_argnums=(0, 1))
-def _functions(
-    program: _Program,
-    mode: str,
-    keys: Array,
-    latents: dict[str, Array],
-    params: Params,
-    data: list[Any],
-    x: Array,
-) -> Array:
-    one = lambda k, l: program.law(k, l, params, data, x, mode=mode).latent_mean  # noqa: E731
-    return jax.lax.map(lambda a: one(*a), (keys, latents))
-
-
 @dataclasses.dataclass(frozen=True, eq=False)
 class Prediction:
     """A mixture of `num_samples` distributions of y at each of N inputs, in the data's units.
@@ -216,7 +111,7 @@ class Prediction:
     """
 
     key: PRNGKey = dataclasses.field(repr=False)
-    program: _Program = dataclasses.field(repr=False)
+    program: Program = dataclasses.field(repr=False)
     params: Params = dataclasses.field(repr=False)
     data: list[Any] = dataclasses.field(repr=False)
     by_row: tuple[bool, ...] = dataclasses.field(repr=False)
@@ -258,7 +153,7 @@ class Prediction:
         draws = self.latents
         if self.program.guide is not None:
             keys = random.split(self.key, self.num_samples)
-            draws = _latents(self.program, keys, self.params, self.data, self.x) | draws
+            draws = latents_of_passes(self.program, keys, self.params, self.data, self.x) | draws
         return {n: np.asarray(a) for n, a in draws.items()}
 
     def crps(self, y: ArrayLike, num: int = 200) -> np.ndarray:
@@ -337,7 +232,7 @@ class Prediction:
                     _pad(a[start:stop], size) if by_row else a
                     for a, by_row in zip(self.data, self.by_row, strict=True)
                 ]
-                laws = _laws(self.program, keys, self.latents, self.params, data, x, start)
+                laws = laws_of_passes(self.program, keys, self.latents, self.params, data, x, start)
                 numbers = sum(a.size for a in jax.tree.leaves(laws))
                 if numbers * -(-total // size) <= _KEPT:
                     self._cache[start] = laws
@@ -355,7 +250,9 @@ class Prediction:
         keys = random.split(key, num)
         picked = random.randint(random.fold_in(key, 1), (num,), 0, self.num_samples)
         latents = {n: a[picked] for n, a in self.latents.items()}
-        draws = _functions(self.program, mode, keys, latents, self.params, self.data, self.x)
+        draws = functions_of_passes(
+            self.program, mode, keys, latents, self.params, self.data, self.x
+        )
         return self._original(draws)
 
     def _map(

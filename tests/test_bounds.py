@@ -69,7 +69,7 @@ def test_svgp_at_its_optimum_is_sgpr_and_below_the_evidence(M):
 
 
 def test_more_inducing_inputs_tighten_the_bound():
-    """The pattern of methods.md 13 (iv): M = 15 nearly exact, 8 lower, 4 lower by far."""
+    """M = 15 is nearly exact, 8 lower, 4 lower by far."""
     x, y = regression(rows=30)
     gaps = [exact_evidence(x, y) - float(bounds(spread(M), x, y)[0]) for M in (15, 8, 4)]
     assert 0 < gaps[0] < 1e-3

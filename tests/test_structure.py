@@ -25,7 +25,7 @@ FLOORS = [
     {"observe", "minibatch"},
     {"initialize"},
     {"models", "inference"},
-    {"metrics", "datasets"},
+    {"metrics", "datasets", "passes"},
     {"predict"},
     {"diagnostics"},
 ]

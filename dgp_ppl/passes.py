@@ -1,0 +1,121 @@
+"""Passes through a model: what a prediction compiles and runs, chunk by chunk."""
+
+import dataclasses
+import zlib
+from functools import partial
+from typing import Any
+
+import jax
+from jax import random
+from jax.typing import ArrayLike
+from jaxtyping import Array
+from numpyro import handlers
+
+from dgp_ppl._arguments import Skeleton
+from dgp_ppl._typing import Model, Params, PRNGKey
+from dgp_ppl.gp import function_draws
+from dgp_ppl.mixture import Mixture
+from dgp_ppl.observe import Observed
+
+__all__ = ["Program", "functions_of_passes", "latents_of_passes", "laws_of_passes"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Program:
+    """One pass through a model: all that is compiled in."""
+
+    model: Model
+    guide: Model | None
+    site: str
+    skeleton: Skeleton
+
+    def draw(self, key: PRNGKey, params: Params, data: list[Any], x: Array) -> dict[str, Any]:
+        """The guide's sample sites in the pass of this key."""
+        args, kwargs = self.skeleton.join(data)
+        seeded = handlers.seed(self.guide, random.split(key)[0])
+        trace = handlers.trace(handlers.substitute(seeded, data=params))
+        sites = trace.get_trace(x, *args, **kwargs)
+        return {n: s for n, s in sites.items() if s["type"] == "sample"}
+
+    def law(
+        self,
+        key: PRNGKey,
+        latent: dict[str, Array],
+        params: Params,
+        data: list[Any],
+        x: Array,
+        row: ArrayLike = 0,
+        mode: Any = None,
+    ) -> Observed:
+        """The law of y at x in the pass of this key."""
+        args, kwargs = self.skeleton.join(data)
+        # All rows of a pass see one draw of the global sites; unit noise is each row's own.
+        globals_key = random.split(key)[0]
+        program = handlers.seed(self.model, random.fold_in(random.split(key)[1], row))
+        if mode is not None:
+            program = function_draws(program, mode)
+        if self.guide is not None:
+            drawn: Any = self.draw(key, params, data, x)
+            program = handlers.replay(program, drawn)
+        program = handlers.substitute(program, data=params)
+
+        def given(site: Any) -> Array | None:  # hidden layers' unit noise belongs to other rows
+            if site["type"] != "sample" or site["infer"].get("is_auxiliary"):
+                return None
+            value = latent.get(site["name"])
+            if value is None and self.guide is None and not site["cond_indep_stack"]:
+                name = zlib.crc32(site["name"].encode())
+                value = site["fn"].sample(random.fold_in(globals_key, name))
+            return value
+
+        program = handlers.substitute(program, substitute_fn=given)
+        trace = handlers.trace(program).get_trace(x, *args, **kwargs)
+        law = trace[self.site]["fn"] if self.site in trace else None
+        if not isinstance(law, Observed):
+            sites = [n for n, s in trace.items() if s["type"] == "sample"]
+            raise ValueError(
+                f"predict: site {self.site!r} is not an observe(...) of this model, whose sample "
+                f"sites are {sites}"
+            )
+        if law.batch_shape != (len(x),):
+            raise ValueError(
+                f"predict: site {self.site!r} has batch shape {law.batch_shape} for {len(x)} rows "
+                "of x; leave batch_size out of predict's arguments"
+            )
+        return law
+
+
+@partial(jax.jit, static_argnums=0)
+def laws_of_passes(
+    program: Program,
+    keys: Array,
+    latents: dict[str, Array],
+    params: Params,
+    data: list[Any],
+    x: Array,
+    row: ArrayLike,
+) -> Mixture:
+    one = lambda k, l: program.law(k, l, params, data, x, row).predictive()  # noqa: E731
+    return jax.vmap(one)(keys, latents)
+
+
+@partial(jax.jit, static_argnums=0)
+def latents_of_passes(
+    program: Program, keys: Array, params: Params, data: list[Any], x: Array
+) -> dict[str, Array]:
+    sites = lambda k: program.draw(k, params, data, x)  # noqa: E731
+    return jax.lax.map(lambda k: {n: s["value"] for n, s in sites(k).items()}, keys)
+
+
+@partial(jax.jit, static_argnums=(0, 1))
+def functions_of_passes(
+    program: Program,
+    mode: str,
+    keys: Array,
+    latents: dict[str, Array],
+    params: Params,
+    data: list[Any],
+    x: Array,
+) -> Array:
+    one = lambda k, l: program.law(k, l, params, data, x, mode=mode).latent_mean  # noqa: E731
+    return jax.lax.map(lambda a: one(*a), (keys, latents))
