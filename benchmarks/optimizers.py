@@ -22,11 +22,11 @@ from dgp_ppl.inference.optimizer import default_optimizer
 # Adam's b1 and b2, and the model's share of the learning rate: optax's own, then the library's.
 SETTINGS = (
     (0.9, 0.999, 1.0),
+    (0.95, 0.99, 0.3),
     (0.95, 0.99, 0.5),
     (0.95, 0.99, 1.0),
-    (0.9, 0.999, 0.5),
-    (0.9, 0.99, 0.5),
-    (0.95, 0.99, 0.2),
+    (0.9, 0.999, 0.3),
+    (0.9, 0.99, 0.3),
 )
 
 

@@ -95,6 +95,7 @@ def laws_of_passes(
     x: Array,
     row: ArrayLike,
 ) -> Mixture:
+    """The laws of y at rows x in the passes of these keys: mixtures whose leaves lead with [S]."""
     one = lambda k, l: program.law(k, l, params, data, x, row).predictive()  # noqa: E731
     return jax.vmap(one)(keys, latents)
 
@@ -103,6 +104,7 @@ def laws_of_passes(
 def latents_of_passes(
     program: Program, keys: Array, params: Params, data: list[Any], x: Array
 ) -> dict[str, Array]:
+    """The guide's draws in the passes of these keys, each [S, ...]."""
     sites = lambda k: program.draw(k, params, data, x)  # noqa: E731
     return jax.lax.map(lambda k: {n: s["value"] for n, s in sites(k).items()}, keys)
 
@@ -117,5 +119,6 @@ def functions_of_passes(
     data: list[Any],
     x: Array,
 ) -> Array:
+    """The latent means at x of passes in which every layer is one draw of its function."""
     one = lambda k, l: program.law(k, l, params, data, x, mode=mode).latent_mean  # noqa: E731
     return jax.lax.map(lambda a: one(*a), (keys, latents))

@@ -83,7 +83,7 @@ def fit(
         steps: number of optimiser steps.
         learning_rate: where the default optimiser starts: Adam (b1 = 0.95, b2 = 0.99) with one
             cosine decay to 3 % of it. The model's own params (hyperparameters, inducing inputs)
-            are moved at half the guide's rate.
+            are moved at 0.3 of the guide's rate.
         optimizer: any optax optimiser, in place of the default.
         loss: the objective; by default `TraceMeanField_ELBO()`.
         start: params to start from, or an earlier `FitResult`. With the earlier result and its own

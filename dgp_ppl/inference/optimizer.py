@@ -24,9 +24,9 @@ def default_optimizer(
     *,
     b1: float = 0.95,
     b2: float = 0.99,
-    share: float = 0.5,
+    share: float = 0.3,
 ) -> Any:
-    """Adam with `cosine_schedule`; the params named in `slow` are moved at half the rate.
+    """Adam with `cosine_schedule`; the params named in `slow` are moved at a share of the rate.
 
     What it does is measured by benchmarks/optimizers.py. A bound's gradient is all but noiseless,
     and its scale falls by orders of magnitude on the way: a shorter memory of squares than Adam's
