@@ -128,7 +128,10 @@ def _squared_distance(x: Array, z: Array, lengthscale: Array) -> Array:
     centre = jax.lax.stop_gradient(z.mean(axis=0))
     x, z = x - centre, z - centre
     square = matmul(jnp.square(x), w)[:, None] + matmul(jnp.square(z), w)[None, :]
-    return jnp.maximum(square - 2 * matmul(x, (z * w).T), 0.0)
+    distance = square - 2 * matmul(x, (z * w).T)
+    # Clamped in value only. A mask in the gradient may be computed anew, with another rounding, in
+    # each of the compiler's fusions; the terms that cancel where x = z then do not.
+    return distance + jax.lax.stop_gradient(jnp.maximum(distance, 0.0) - distance)
 
 
 class _Stationary(Kernel):
