@@ -21,7 +21,7 @@ from jaxtyping import Array, Float
 from dgp_ppl._typing import Inputs, Outputs
 from dgp_ppl.inducing import AbstractInducing, project
 from dgp_ppl.kernels import Covariance, PerOutput
-from dgp_ppl.linalg import Factor, default_jitter, factorise, matmul
+from dgp_ppl.linalg import Factor, computed_once, default_jitter, factorise, matmul
 
 __all__ = ["Sparse"]
 
@@ -70,7 +70,7 @@ class Sparse(eqx.Module):
         """
         prior = jnp.asarray(self.kernel(x))
         explained = jnp.sum(jnp.square(A), axis=-2)
-        return jnp.maximum(prior - explained, default_jitter(A.dtype) * prior)
+        return jnp.maximum(computed_once(prior - explained), default_jitter(A.dtype) * prior)
 
     def marginals(self, law: Law, x: Inputs) -> tuple[Outputs, Outputs]:
         """Mean and variance of f(x), [N, P] each, about the layer's mean function."""

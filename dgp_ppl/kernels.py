@@ -25,7 +25,7 @@ from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
 from dgp_ppl._typing import Inputs, PRNGKey
-from dgp_ppl.linalg import matmul
+from dgp_ppl.linalg import computed_once, matmul
 
 __all__ = [
     "ArcCosine",
@@ -129,9 +129,7 @@ def _squared_distance(x: Array, z: Array, lengthscale: Array) -> Array:
     x, z = x - centre, z - centre
     square = matmul(jnp.square(x), w)[:, None] + matmul(jnp.square(z), w)[None, :]
     distance = square - 2 * matmul(x, (z * w).T)
-    # Clamped in value only. A mask in the gradient may be computed anew, with another rounding, in
-    # each of the compiler's fusions; the terms that cancel where x = z then do not.
-    return distance + jax.lax.stop_gradient(jnp.maximum(distance, 0.0) - distance)
+    return jnp.maximum(computed_once(distance), 0.0)
 
 
 class _Stationary(Kernel):
@@ -308,7 +306,7 @@ class ArcCosine(Kernel):
         inner = matmul(x / self.lengthscale, (z / self.lengthscale).T) + bias
         # arccos has an infinite slope at ±1, where the product has none: stay off it by rounding.
         bound = 1 - jnp.finfo(norms.dtype).eps
-        cosine = jnp.clip(inner / norms, -bound, bound)
+        cosine = jnp.clip(computed_once(inner / norms), -bound, bound)
         angle = jnp.arccos(cosine)
         sine = jnp.sqrt(1 - jnp.square(cosine))
         return self.variance / jnp.pi * norms * (sine + (jnp.pi - angle) * cosine)

@@ -13,7 +13,15 @@ from jax import lax
 from jax.typing import ArrayLike, DTypeLike
 from jaxtyping import Array, Float
 
-__all__ = ["Factor", "as_float", "default_jitter", "factorise", "matmul", "weighted_squares"]
+__all__ = [
+    "Factor",
+    "as_float",
+    "computed_once",
+    "default_jitter",
+    "factorise",
+    "matmul",
+    "weighted_squares",
+]
 
 
 def matmul(a: Array, b: Array) -> Array:
@@ -25,6 +33,16 @@ def as_float(a: ArrayLike) -> Array:
     """`a` as an array of floats: its own float dtype, or JAX's default for integers."""
     a = jnp.asarray(a)
     return a if jnp.issubdtype(a.dtype, jnp.floating) else a.astype(float)
+
+
+def computed_once(value: Array) -> Array:
+    """`value`, to be clamped: one array, however many of the compiler's fusions use it.
+
+    XLA may compute a small difference anew in each fusion that needs it, each time with another
+    rounding. A clamp's gradient is then on in one term and off in another, and terms that cancel
+    do not: a multiple of the true gradient, seen on the diagonal of k(Z, Z).
+    """
+    return lax.optimization_barrier(value)
 
 
 def default_jitter(dtype: DTypeLike) -> float:
