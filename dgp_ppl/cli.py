@@ -82,7 +82,7 @@ def _compare(
     out: Annotated[
         Path | None, typer.Option(help="Folder to write to.", show_default="results/DATA-TIME")
     ] = None,
-    overwrite: Annotated[bool, typer.Option(help="Replace an earlier results.json.")] = False,
+    overwrite: Annotated[bool, typer.Option(help="Replace an earlier comparison's files.")] = False,
     x64: Annotated[bool, typer.Option("--x64", help="Compute in float64.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="No progress bars.")] = False,
 ) -> None:

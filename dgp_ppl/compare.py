@@ -27,6 +27,7 @@ from dgp_ppl.predict import Prediction, predict
 __all__ = ["Comparison", "compare"]
 
 METRICS = ("rmse", "log_density", "crps", "coverage90", "elbo_per_datum", "seconds", "steps")
+FIGURES = ("training", "predictions", "function")
 _PACKAGES = ("jax", "jaxlib", "numpyro", "optax", "numpy", "scikit-learn", "arviz-base")
 _DRAWS_IN_PLOTS = 8
 
@@ -109,7 +110,7 @@ def compare(
         split_key: the array of splits in an .npz file.
         out: folder for results.json, METHOD.nc and the plots; None writes nothing. It is rewritten
             after every fit, so an interrupted run keeps what it had.
-        overwrite: let `out` replace an earlier results.json.
+        overwrite: let `out` replace what an earlier comparison wrote there.
         progress: show a progress bar for each fit.
         on_row: called with each row of ``splits`` as it is done.
 
@@ -149,6 +150,8 @@ def compare(
         for method in methods:
             label = f"{method} {split + 1}/{splits}" if progress else False
             row, run = _fit(dataset, train, test, split, method, setting, seed, samples, label)
+            if folder is not None and not outcome.splits:
+                _clear(folder)
             outcome.splits.append(row)
             outcome.record["summary"] = _summarise(outcome.splits, methods)
             if split == 0 and run is not None:
@@ -299,6 +302,12 @@ def _prepare(folder: Path, overwrite: bool) -> Path:
     if not os.access(folder, os.W_OK):
         raise DataError(f"{folder} cannot be written to; choose another --out")
     return folder
+
+
+def _clear(folder: Path) -> None:
+    """Remove what an earlier comparison left, now that there is something to put in its place."""
+    for name in (*(f"{m}.nc" for m in METHODS), *(f"{f}.png" for f in FIGURES)):
+        (folder / name).unlink(missing_ok=True)
 
 
 def _describe(data: Dataset) -> dict[str, Any]:

@@ -281,17 +281,10 @@ class Prediction:
                 f"log_prob: y has shape {y.shape}, wanted one row for each of {len(self.x)} inputs"
                 + hint
             )
-        if self._same_units and not np.issubdtype(y.dtype, np.floating):
-            return y
-        if self.standardizer is None:
-            return y
-        return (y.astype(np.float64) - self.standardizer.y_loc) / self.standardizer.y_scale
-
-    @property
-    def _same_units(self) -> bool:
-        """Whether y is the model's own: classes and counts, which are not standardised."""
         scale = self.standardizer
-        return scale is None or (scale.y_loc, scale.y_scale) == (0.0, 1.0)
+        if scale is None or (scale.y_loc, scale.y_scale) == (0.0, 1.0):
+            return y  # the model's own units: classes and counts stay integers
+        return (y.astype(np.float64) - scale.y_loc) / scale.y_scale
 
     @property
     def _y_scale(self) -> float:

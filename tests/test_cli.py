@@ -61,6 +61,8 @@ def test_bad_file(name, tmp_path, monkeypatch, capsys):
         (["diabetes", "--methods", "svgp,magic"], "magic"),
         (["diabetes", "--steps", "0"], "steps"),
         (["diabetes", "--learning-rate", "-1"], "learning_rate"),
+        (["diabetes", "--seed", "-1"], "seed"),
+        (["diabetes", "--seed", "99999999999999999999"], "seed"),
         (["diabetes", "--split-key", "mine"], "mine"),
         (["breast_cancer"], "regression"),
     ],
@@ -90,15 +92,20 @@ def test_results_are_not_overwritten_unasked(tmp_path, monkeypatch, capsys):
 
 
 def test_a_good_file_is_compared(tmp_path, monkeypatch, capsys):
+    """Into a folder with an earlier comparison: what was its goes, what is the user's stays."""
     rng = np.random.default_rng(0)
     path = csv(tmp_path / "data.csv", [(a, a * a, a + 1) for a in rng.normal(size=30)])
     out = tmp_path / "out"
+    out.mkdir()
+    for name in ("results.json", "sgpr.nc", "function.png", "notes.txt"):
+        (out / name).write_text("{}")
     args = ["compare", path, "--target", "y", "--methods", "svgp", "--out", out, *TINY]
+    args.append("--overwrite")
     code, text, _ = command(monkeypatch, capsys, *args)
     assert code == 0
     assert "svgp" in text
     assert {p.name for p in out.iterdir()} == {
-        "results.json", "svgp.nc", "training.png", "predictions.png",
+        "results.json", "svgp.nc", "training.png", "predictions.png", "notes.txt",
     }  # fmt: skip
 
 
