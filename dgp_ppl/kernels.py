@@ -120,16 +120,18 @@ class Kernel(eqx.Module):
 def _squared_distance(x: Array, z: Array, lengthscale: Array) -> Array:
     """sum_d (x_d - z_d)² / l_d², [N, M].
 
-    Expanded, so that it is one product; about the mean of z, so that a common shift of the inputs
-    costs no digits. Only z is scaled: then the gradients in z and in the lengthscale share one
-    product with x, and where x is data its own is never formed.
+    Expanded, so that it is one product; about the mean of the smaller set, so that a common shift
+    of the inputs costs no digits. Only the smaller set is scaled: its gradient and that of the
+    lengthscale then share one product with the larger, whose own, where it is data, is never formed.
     """
     w = jnp.broadcast_to(1 / jnp.square(lengthscale), x.shape[-1:])
-    centre = jax.lax.stop_gradient(z.mean(axis=0))
+    few = x if len(x) < len(z) else z
+    centre = jax.lax.stop_gradient(few.mean(axis=0))
+    scaled_x, scaled_z = (w, 1.0) if few is x else (1.0, w)
     x, z = x - centre, z - centre
     square = matmul(jnp.square(x), w)[:, None] + matmul(jnp.square(z), w)[None, :]
-    distance = square - 2 * matmul(x, (z * w).T)
-    return jnp.maximum(computed_once(distance), 0.0)
+    cross = matmul(x * scaled_x, (z * scaled_z).T)
+    return jnp.maximum(computed_once(square - 2 * cross), 0.0)
 
 
 class _Stationary(Kernel):
