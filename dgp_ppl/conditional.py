@@ -81,10 +81,13 @@ class Sparse(eqx.Module):
         return _joint(self, law, x)
 
     def correction(
-        self, target: Float[Array, "M P"], at_z: Float[Array, "M P"], x: Inputs
+        self, law: Law, v: Float[Array, "M P"], at_z: Float[Array, "M P"], x: Inputs
     ) -> Array:
-        """A(x)'(v - L⁻¹ f(Z)), [N, P]: what takes a prior draw f to one with inducing values v."""
-        return _correction(self, target, at_z, x)
+        """What takes a prior draw f to one of `law` with inducing values v, [N, P].
+
+        A(x)'(v - L⁻¹ f(Z)), and the law's own shift.
+        """
+        return _correction(self, law, v, at_z, x)
 
 
 def _covariance(kernel: Any, a: Array, b: Array) -> Array:
@@ -108,14 +111,19 @@ def _cross(sparse: Sparse, x: Inputs) -> Array:
     return matmul(sparse.factor.inverse, _covariance(sparse.kernel, sparse.z, x))
 
 
+def _mean(law: Law, A: Array, x: Inputs) -> Outputs:
+    if not isinstance(law, AbstractInducing):
+        return project(A, law)
+    return project(A, law.loc) + law.shift(A, x)
+
+
 @jax.jit
 def _marginals(sparse: Sparse, law: Law, x: Inputs) -> tuple[Outputs, Outputs]:
     A = _cross(sparse, x)
     var = sparse.residual(A, x)
     if isinstance(law, AbstractInducing):
-        mean, var = project(A, law.loc), var + law.variance_of(A)
-    else:
-        mean = project(A, law)
+        var = var + law.variance_of(A)
+    mean = _mean(law, A, x)
     return mean, jnp.broadcast_to(var, (sparse.out, x.shape[0])).T
 
 
@@ -126,13 +134,15 @@ def _joint(sparse: Sparse, law: Law, x: Inputs) -> tuple[Outputs, Array]:
     cov = jnp.broadcast_to(cov, (sparse.out, x.shape[0], x.shape[0]))
     if isinstance(law, AbstractInducing):
         root = law.root_of(A)
-        return project(A, law.loc), cov + matmul(jnp.swapaxes(root, -1, -2), root)
-    return project(A, law), cov
+        cov = cov + matmul(jnp.swapaxes(root, -1, -2), root)
+    return _mean(law, A, x), cov
 
 
 @jax.jit
-def _correction(sparse: Sparse, target: Array, at_z: Array, x: Inputs) -> Outputs:
+def _correction(sparse: Sparse, law: Law, v: Array, at_z: Array, x: Inputs) -> Outputs:
     # L⁻¹ f(Z), [M, P]: L⁻¹ is one matrix, or one for each output.
     axes = (0 if sparse.separate else None, 1)
     white = jax.vmap(matmul, axes, 1)(sparse.factor.inverse, at_z)
-    return project(_cross(sparse, x), target - white)
+    A = _cross(sparse, x)
+    shift = law.shift(A, x) if isinstance(law, AbstractInducing) else 0.0
+    return project(A, v - white) + shift

@@ -5,7 +5,10 @@ from v, or from a guide's q(v), and inputs x to the marginals of the function th
 v it gives p(f(x) | v); given the guide's Gaussian q(v) it gives q(f(x)) with v integrated out.
 
 The guide's q(v) reaches the layer through NumPyro's own hand-over: `handlers.replay` copies the
-guide site's ``infer`` dict into the model's message, and the layer reads ``infer["q"]`` there.
+guide site's ``infer`` dict into the model's message, where the layer reads ``infer["q"]`` (a law to
+be integrated over; None for "use the draw"). Guides that run the model themselves also use
+``infer["sparse"]`` (the layer's factor, so that it is made once) and ``infer["at_first_call"]``
+(draw v when the layer's inputs are known).
 """
 
 from collections.abc import Callable
@@ -30,7 +33,7 @@ from dgp_ppl.linalg import as_float, factorise, matmul
 
 __all__ = ["Marginals", "RandomFunction", "function_draws", "gp"]
 
-DrawMode = Literal["joint", "path"]
+DrawMode = Literal["joint", "path", "mean"]
 
 
 class Marginals(eqx.Module):
@@ -63,12 +66,13 @@ class function_draws(Messenger):  # noqa: N801 - a handler, named as NumPyro's a
 
     ``"joint"`` draws exactly at the inputs of each call, through the Cholesky factor of their
     covariance (N up to a few thousand); ``"path"`` draws a whole function by the pathwise rule, at
-    a cost linear in N. The layer's marginals then have that draw as mean, and no variance.
+    a cost linear in N; ``"mean"`` takes the conditional mean given v. The layer's marginals then
+    have that function as mean, and no variance.
     """
 
     def __init__(self, fn: Callable[..., Any] | None = None, mode: DrawMode = "joint") -> None:
-        if mode not in ("joint", "path"):
-            raise ValueError(f"function_draws: mode is {mode!r}, wanted 'joint' or 'path'")
+        if mode not in ("joint", "path", "mean"):
+            raise ValueError(f"function_draws: mode is {mode!r}, wanted 'joint', 'path' or 'mean'")
         self.mode = mode
         super().__init__(fn)
 
@@ -128,8 +132,7 @@ def gp(
             f"gp({name!r}) was called inside the plate {plate!r}: a layer is shared by all data. "
             "Create it before entering the plate, and call it inside"
         )
-    infer = message["infer"]
-    return RandomFunction(name, kernel, z, out, mean, v, "q" in infer, infer.get("q"), _draw_mode())
+    return RandomFunction(name, kernel, z, out, mean, v, message["infer"], _draw_mode())
 
 
 class RandomFunction:
@@ -141,6 +144,7 @@ class RandomFunction:
         v: the draw of the whitened inducing values, [M, P].
         q: the guide's law of v, which takes the draw's place; None if there is none.
         guided: whether a guide drew v or handed over q.
+        law: q, or v where there is none: what the function is conditioned on.
         sparse: kernel, inducing inputs, and the Cholesky factor of their Gram matrix.
     """
 
@@ -152,17 +156,22 @@ class RandomFunction:
         out: int,
         mean: Callable[[Inputs], Array],
         v: Array,
-        guided: bool,
-        q: AbstractInducing | None,
+        infer: dict[str, Any],
         draw: DrawMode | None,
     ) -> None:
         self.name, self.out, self.mean, self.v = name, out, mean, v
-        self.guided, self.q = guided, q
-        self.law = v if q is None else q
-        self.sparse = Sparse.build(kernel, z, out)
+        self.guided, self.q = "q" in infer, infer.get("q")
+        sparse = infer.get("sparse")
+        self.sparse: Sparse = Sparse.build(kernel, z, out) if sparse is None else sparse
+        self._at_first_call: Callable[[RandomFunction, Inputs], Array] | None
+        self._at_first_call = infer.get("at_first_call")
         self._calls = 0
         self._draw = draw
         self._path = self.path(_key(f"{name}.v")) if self._draw == "path" else None
+
+    @property
+    def law(self) -> AbstractInducing | Array:
+        return self.v if self.q is None else self.q
 
     @property
     def jitter(self) -> Array:
@@ -176,7 +185,7 @@ class RandomFunction:
         """
         x = self._check(x)
         if self._draw is not None:
-            draw = self._joint_draw(x) if self._path is None else self._path(x)
+            draw = self._function_draw(x)
             return Marginals(draw, jnp.zeros_like(draw), self.guided)
         mean, var = self.sparse.marginals(self.law, x)
         return Marginals(self.mean(x) + mean, var, self.guided)
@@ -241,9 +250,13 @@ class RandomFunction:
         # The jitter is white noise that the inducing values carry and the function does not.
         noise = random.normal(key_j, v.shape, v.dtype)
         at_z = prior(z) + jnp.sqrt(self.jitter) * noise
-        return lambda x: self.mean(x) + prior(x) + self.sparse.correction(v, at_z, x)
+        return lambda x: self.mean(x) + prior(x) + self.sparse.correction(self.law, v, at_z, x)
 
-    def _joint_draw(self, x: Inputs) -> Outputs:
+    def _function_draw(self, x: Inputs) -> Outputs:
+        if self._path is not None:
+            return self._path(x)
+        if self._draw == "mean":
+            return self.mean(x) + self.sparse.marginals(self.law, x)[0]
         mean, cov = self.joint(x)
         return mean + _correlate(cov, random.normal(_key(f"{self.name}.eps"), mean.shape))
 
@@ -264,7 +277,11 @@ class RandomFunction:
                 f"gp({self.name!r}): x has shape {jnp.shape(x)}, wanted [N, {dim}] "
                 "to match z; for one input dimension pass x[:, None]"
             )
-        return as_float(x)
+        x = as_float(x)
+        if self._at_first_call is not None:
+            answer, self._at_first_call = self._at_first_call, None
+            self.v = answer(self, x)
+        return x
 
 
 @jax.jit

@@ -1,7 +1,8 @@
 """Gaussian laws of a layer's whitened inducing values v, [M, P].
 
 A guide hands one of these to a layer, which then integrates v out: all it asks for are the moments
-of A'v, where A [M, N] (or [P, M, N], a matrix per output) maps inducing values to function values.
+of A'v, where A [M, N] (or [P, M, N], a matrix per output) maps inducing values to function values,
+and a shift of the function that v does not carry.
 """
 
 import abc
@@ -18,7 +19,7 @@ from numpyro.distributions import constraints
 from numpyro.distributions.kl import kl_divergence
 from numpyro.distributions.transforms import ParameterFreeTransform, biject_to
 
-from dgp_ppl._typing import PRNGKey
+from dgp_ppl._typing import Inputs, PRNGKey
 from dgp_ppl.linalg import matmul, weighted_squares
 
 __all__ = ["AbstractInducing", "DiagonalInducing", "FullInducing", "cholesky_factor", "project"]
@@ -52,7 +53,18 @@ class AbstractInducing(dist.Distribution):
 
     @abc.abstractmethod
     def standard_kl(self) -> Float[Array, ""]:
-        """KL[q(v) || N(0, I)] in nats, summed over outputs."""
+        """KL of the function's law to the prior's in nats, summed over outputs.
+
+        KL[q(v) || N(0, I)] where there is no shift.
+        """
+
+    @abc.abstractmethod
+    def scaled(self, loc: Float[Array, "M P"], scale: Float[Array, "M P"]) -> "AbstractInducing":
+        """The law of m + R (loc + scale * e), e ~ N(0, I), where this one is that of m + R e."""
+
+    def shift(self, A: Array, x: Inputs) -> Array | float:
+        """What the mean of f(x) is beyond A'loc, [N, P]: 0 unless it has a basis of its own."""
+        return 0.0
 
     @property
     def mean(self) -> Float[Array, "M P"]:
@@ -64,7 +76,8 @@ class FullInducing(AbstractInducing):
 
     Args:
         loc: means, [M, P].
-        scale_tril: lower-triangular R, [P, M, M].
+        scale_tril: triangular R with a positive diagonal, [P, M, M].
+        upper: whether R is upper-triangular; it is lower-triangular by default.
     """
 
     arg_constraints = {  # noqa: RUF012 - NumPyro's declaration
@@ -73,8 +86,17 @@ class FullInducing(AbstractInducing):
     }
     reparametrized_params = ["loc", "scale_tril"]  # noqa: RUF012
 
-    def __init__(self, loc: Array, scale_tril: Array, *, validate_args: bool | None = None) -> None:
-        self.loc, self.scale_tril = loc, scale_tril
+    pytree_aux_fields = ("upper",)
+
+    def __init__(
+        self,
+        loc: Array,
+        scale_tril: Array,
+        *,
+        upper: bool = False,
+        validate_args: bool | None = None,
+    ) -> None:
+        self.loc, self.scale_tril, self.upper = loc, scale_tril, upper
         super().__init__((), jnp.shape(loc), validate_args=validate_args)
 
     def variance_of(self, A: Array) -> Array:
@@ -88,6 +110,11 @@ class FullInducing(AbstractInducing):
         squares = jnp.sum(jnp.square(self.scale_tril)) + jnp.sum(jnp.square(self.loc))
         return 0.5 * (squares - self.loc.size) - jnp.sum(jnp.log(diagonal))
 
+    def scaled(self, loc: Array, scale: Array) -> "FullInducing":
+        moved = self.loc + project(jnp.swapaxes(self.scale_tril, -1, -2), loc)
+        root = self.scale_tril * scale.T[:, None, :]
+        return FullInducing(moved, root, upper=self.upper, validate_args=False)
+
     @property
     def variance(self) -> Array:
         return jnp.sum(jnp.square(self.scale_tril), axis=-1).T
@@ -98,7 +125,7 @@ class FullInducing(AbstractInducing):
     def log_prob(self, value: Array) -> Array:
         centred = jnp.moveaxis(value - self.loc, -1, -2)[..., None]
         tril = jnp.broadcast_to(self.scale_tril, centred.shape[:-2] + self.scale_tril.shape[-2:])
-        white = lax.linalg.triangular_solve(tril, centred, left_side=True, lower=True)
+        white = lax.linalg.triangular_solve(tril, centred, left_side=True, lower=not self.upper)
         diagonal = jnp.diagonal(self.scale_tril, axis1=-2, axis2=-1)
         norm = 0.5 * self.loc.size * jnp.log(2 * jnp.pi) + jnp.sum(jnp.log(diagonal))
         return -0.5 * jnp.sum(jnp.square(white), axis=(-3, -2, -1)) - norm
@@ -139,6 +166,11 @@ class DiagonalInducing(AbstractInducing):
     def standard_kl(self) -> Array:
         squares = jnp.sum(jnp.square(self.scale)) + jnp.sum(jnp.square(self.loc))
         return 0.5 * (squares - self.loc.size) - jnp.sum(jnp.log(self.scale))
+
+    def scaled(self, loc: Array, scale: Array) -> "DiagonalInducing":
+        return DiagonalInducing(
+            self.loc + self.scale * loc, self.scale * scale, validate_args=False
+        )
 
     @property
     def variance(self) -> Array:

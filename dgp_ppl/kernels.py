@@ -122,7 +122,8 @@ def _squared_distance(x: Array, z: Array, lengthscale: Array) -> Array:
 
     Expanded, so that it is one product; about the mean of the smaller set, so that a common shift
     of the inputs costs no digits. Only the smaller set is scaled: its gradient and that of the
-    lengthscale then share one product with the larger, whose own, where it is data, is never formed.
+    lengthscale then share one product with the larger set, whose own gradient is never formed where
+    it is data.
     """
     w = jnp.broadcast_to(1 / jnp.square(lengthscale), x.shape[-1:])
     few = x if len(x) < len(z) else z

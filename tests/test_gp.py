@@ -221,7 +221,7 @@ def test_function_draws_leave_other_sites_alone():
 
 
 def test_unknown_mode():
-    with pytest.raises(ValueError, match=r"mode is 'exact', wanted 'joint' or 'path'"):
+    with pytest.raises(ValueError, match=r"mode is 'exact', wanted 'joint', 'path' or 'mean'"):
         dgp.function_draws(mode="exact")
 
 

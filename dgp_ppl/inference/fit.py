@@ -23,7 +23,7 @@ from tqdm.auto import tqdm
 from dgp_ppl._arguments import Skeleton
 from dgp_ppl._errors import NonFiniteLossError
 from dgp_ppl._typing import Model, Params, PRNGKey
-from dgp_ppl.inference.mean_field import MeanField
+from dgp_ppl.inference.layer_guide import LayerGuide
 from dgp_ppl.inference.optimizer import default_optimizer
 
 _CHUNK = 200  # steps in one call of the device, at most
@@ -167,7 +167,7 @@ def _survey(
 def _set_up(key: PRNGKey, guide: Model, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     """Let an automatic guide look at the model: what it keeps of that must not be a tracer."""
     with handlers.block(), handlers.seed(rng_seed=key):
-        if isinstance(guide, MeanField):
+        if isinstance(guide, LayerGuide):
             guide.setup(*args, **kwargs)
         elif isinstance(guide, AutoGuide):
             guide(*args, **kwargs)

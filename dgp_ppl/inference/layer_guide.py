@@ -1,0 +1,246 @@
+"""What all guides of `dgp_ppl.gp` layers share."""
+
+import abc
+import math
+from collections.abc import Callable
+from typing import Any, ClassVar, NamedTuple
+
+import jax
+import numpyro
+from jax import random
+from jaxtyping import Array
+from numpyro import handlers
+from numpyro.infer.autoguide import AutoGuide, AutoNormal
+
+from dgp_ppl._typing import Model, Params, PRNGKey
+from dgp_ppl.inducing import AbstractInducing
+from dgp_ppl.minibatch import stratified
+from dgp_ppl.observe import Observed
+
+__all__ = ["Handed", "Layer", "LayerGuide", "Reshape"]
+
+Reshape = Callable[[str, AbstractInducing], AbstractInducing]
+
+
+class Layer(NamedTuple):
+    """A layer's site as the guide found it.
+
+    Attributes:
+        shape: of the inducing values, (M, P).
+        inputs: number of inputs D.
+        hidden: whether the model samples from it, and so feeds it to other layers.
+    """
+
+    shape: tuple[int, int]
+    inputs: int
+    hidden: bool
+
+
+class Handed(NamedTuple):
+    """What a guide hands to a layer.
+
+    Attributes:
+        law: the guide's distribution of the inducing values.
+        infer: for the site: ``q`` is a law to integrate over, or None to use the draw.
+        value: a draw that was made already; None lets the site draw.
+    """
+
+    law: AbstractInducing
+    infer: dict[str, Any]
+    value: Array | None = None
+
+
+class LayerGuide(AutoGuide):
+    """A guide of a model made of `dgp_ppl.gp` layers and of whatever other latent sites it has.
+
+    A subclass says what it hands to the layers (`_posterior`). Other latent sites (hyperparameters
+    under `handlers.lift`, latent inputs) get the guide `rest`; global ones are drawn first, so that
+    a subclass can run the model with them.
+
+    Args:
+        model: a model made of `dgp_ppl.gp` layers.
+        rest: from a model without inducing values to a guide of its other latent sites.
+    """
+
+    rates: ClassVar[dict[str, float]] = {}
+    """Shares of `fit`'s learning rate, by the start of a param's name."""
+
+    def __init__(self, model: Model, *, rest: Callable[[Model], AutoGuide] = AutoNormal) -> None:
+        super().__init__(model)
+        self._rest_factory = rest
+        self._layers: dict[str, Layer] | None = None
+        self._global: dict[str, AutoGuide] = {}
+        self._local: dict[str, AutoGuide] = {}
+        self._order: list[str] = []
+
+    @abc.abstractmethod
+    def _posterior(
+        self,
+        given: dict[str, Any],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        reshape: Reshape | None = None,
+    ) -> dict[str, Handed]:
+        """What each layer gets; `given` are the draws of the other global sites.
+
+        `reshape` replaces the law of a layer before anything is drawn from it.
+        """
+
+    @abc.abstractmethod
+    def _options(self) -> tuple[Any, ...]:
+        """What the program depends on besides the model and its layers; hashable."""
+
+    def __eq__(self, other: object) -> bool:
+        """Whether two guides are the same program: what was compiled for one serves the other."""
+        if self is other or not isinstance(other, LayerGuide):
+            return self is other
+        found = self._layers is not None and not (self._global or self._local)
+        return found and self._program() == other._program()
+
+    def __hash__(self) -> int:
+        return hash((type(self), self.model, self._options()))
+
+    def _program(self) -> tuple[Any, ...]:
+        rest = {**self._global, **self._local}
+        return (type(self), self.model, self._options(), self._layers, rest)
+
+    @property
+    def layers(self) -> dict[str, Layer]:
+        """The layers by site name, in the model's order; once the guide has run."""
+        if self._layers is None:
+            name = type(self).__name__
+            raise ValueError(f"{name}: call the guide once (SVI.init does) before asking of it")
+        return self._layers
+
+    def setup(self, *args: Any, **kwargs: Any) -> None:
+        """Find the model's latent sites; takes the model's arguments. The first call does it too.
+
+        To be called outside of `jax.jit` where the model has latent sites besides its layers.
+        """
+        if self._layers is None:
+            self._setup_prototype(*args, **kwargs)
+
+    def _setup_prototype(self, *args: Any, **kwargs: Any) -> None:
+        """Find the layers by running the model once on shapes alone."""
+        trace: dict[str, Any] = {}
+
+        def run(key: PRNGKey) -> None:
+            seeded = handlers.seed(self.model, key)
+            trace.update(handlers.trace(seeded).get_trace(*args, **kwargs))
+
+        with handlers.block():
+            jax.eval_shape(run, random.PRNGKey(0))
+        sites = {n: s for n, s in trace.items() if s["type"] == "sample" and not s["is_observed"]}
+        layers = {n: s for n, s in sites.items() if "inducing" in s["infer"]}
+        if not layers:
+            raise ValueError(
+                f"{type(self).__name__}: the model has no dgp_ppl.gp layer; its latent sites are "
+                f"{list(sites)}"
+            )
+        # A layer that is sampled from (and so has unit noise) is a hidden one.
+        noisy = {n.rsplit(".eps", 1)[0] for n in sites if ".eps" in n}
+        self._layers = {
+            n: Layer(
+                s["fn"].event_shape,
+                s["infer"]["inducing"]["inputs"][-1],
+                n.removesuffix(".v") in noisy,
+            )
+            for n, s in layers.items()
+        }
+        # What `observe` describes is data, also in a call without it.
+        others = {
+            n: bool(s["cond_indep_stack"])
+            for n, s in sites.items()
+            if n not in layers
+            and not s["infer"].get("is_auxiliary")
+            and not isinstance(s["fn"], Observed)
+        }
+        # Normals are independent, so each global site can have a guide of its own; local ones share
+        # their plates' rows.
+        globals_ = [n for n, local in others.items() if not local]
+        separate = self._rest_factory is AutoNormal
+        for group in [[n] for n in globals_] if separate else [globals_]:
+            self._global |= self._part(group, sites, args, kwargs)
+        local = [n for n, local in others.items() if local]
+        self._local = self._part(local, sites, args, kwargs)
+        self._order = [n for n in sites if n in layers or n in globals_ or n in self._local]
+        self.prototype_trace = {
+            n: {"type": s["type"], "name": n, "shape": s["fn"].shape()} for n, s in sites.items()
+        }
+
+    def _part(
+        self, group: list[str], sites: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> dict[str, AutoGuide]:
+        """A guide of some of the model's sites, by the first one's name."""
+        if not group:
+            return {}
+        hidden = [n for n in sites if n not in group]
+        part = self._rest_factory(handlers.block(self.model, hide=hidden))
+        with handlers.block(), handlers.seed(rng_seed=0):
+            part(*args, **kwargs)
+        return {group[0]: part}
+
+    def __call__(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
+        """Draw all latent sites; takes the model's arguments."""
+        self.setup(*args, **kwargs)
+        drawn = self._draw_globals(args, kwargs)
+        given = {n: s["value"] for n, s in drawn.items()}
+        handed = self._posterior(given, args, kwargs)
+        draws = {}
+        # TraceMeanField_ELBO wants the guide's sites in the model's order.
+        for name in self._order:
+            if name in handed:
+                draws[name] = _emit(name, *handed[name])
+            elif name in drawn:
+                site = drawn[name]
+                draws[name] = _emit(name, site["fn"], site["infer"], site["value"])
+            else:
+                with stratified():
+                    draws.update(self._local[name](*args, **kwargs))
+        return draws
+
+    def _draw_globals(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+        """The sites of the model's other global latents, drawn but not shown yet."""
+        if not self._global:
+            return {}
+        key = numpyro.prng_key()
+        with hidden_samples(), handlers.seed(rng_seed=key), handlers.trace() as trace:
+            for part in self._global.values():
+                part(*args, **kwargs)
+        return {n: s for n, s in trace.items() if s["type"] == "sample"}
+
+    def sample_posterior(
+        self,
+        rng_key: PRNGKey,
+        params: Params,
+        *args: Any,
+        sample_shape: tuple[int, ...] = (),
+        **kwargs: Any,
+    ) -> dict[str, Any]:
+        """Draws of all latent sites from q, each of shape `sample_shape` + the site's shape.
+
+        The arguments after `params` are the model's.
+        """
+        guide = handlers.substitute(self, data=params)
+
+        def draw(key: PRNGKey) -> dict[str, Any]:
+            trace = handlers.trace(handlers.seed(guide, key)).get_trace(*args, **kwargs)
+            wanted = {n: s for n, s in trace.items() if s["type"] == "sample"}
+            return {n: s["value"] for n, s in wanted.items() if not s["is_observed"]}
+
+        if not sample_shape:
+            return draw(rng_key)
+        draws = jax.vmap(draw)(random.split(rng_key, math.prod(sample_shape)))
+        return jax.tree.map(lambda a: a.reshape(sample_shape + a.shape[1:]), draws)
+
+
+def hidden_samples() -> Any:
+    """Handler under which nothing but params can be seen from outside."""
+    return handlers.block(hide_fn=lambda site: site["type"] != "param")
+
+
+def _emit(name: str, law: Any, infer: dict[str, Any], value: Array | None) -> Any:
+    if value is None:
+        return numpyro.sample(name, law, infer=infer)
+    with handlers.substitute(data={name: value}):
+        return numpyro.sample(name, law, infer=infer)

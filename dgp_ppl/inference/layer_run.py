@@ -1,0 +1,100 @@
+"""A guide's own run of the model, on rows of its choice, to learn its layers.
+
+The layers' kernels and inducing inputs are known only inside the model; a guide whose laws depend
+on them runs the model itself. Layers are answered at their first evaluation, when their inputs are
+known, and pass on their conditional means.
+"""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpyro
+from jaxtyping import Array
+from numpyro import handlers
+from numpyro.primitives import Messenger
+
+from dgp_ppl._typing import Inputs, Model
+from dgp_ppl.gp import RandomFunction, function_draws
+from dgp_ppl.inference.layer_guide import Layer, hidden_samples
+
+__all__ = ["run_layers"]
+
+Answer = Callable[[str, RandomFunction, Inputs], Array]
+
+
+class _Answers(Messenger):
+    """Has `answer` draw each layer's inducing values at its first evaluation."""
+
+    def __init__(self, answer: Answer) -> None:
+        super().__init__(None)
+        self.answer = answer
+
+    def process_message(self, msg: Any) -> None:
+        if msg["type"] == "sample" and "inducing" in msg["infer"]:
+            msg["value"] = jnp.zeros(msg["fn"].event_shape)
+            msg["infer"]["at_first_call"] = partial(self.answer, msg["name"])
+        elif msg["type"] == "plate":
+            size, rows = msg["args"]
+            if rows is not None and rows < size:
+                raise ValueError(
+                    f"the guide runs the model on {size} rows of its own, and plate {msg['name']!r}"
+                    f" takes {rows} of them; name the model's argument batch_size, or take as many"
+                    " rows as a minibatch has"
+                )
+
+
+def run_layers(
+    model: Model,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    x: Inputs,
+    given: dict[str, Any],
+    layers: dict[str, Layer],
+    answer: Answer,
+) -> None:
+    """Run the model at inputs x; `answer(site, function, inputs)` returns each layer's draw of v.
+
+    Args:
+        model: the model; its first argument (or ``x=``) is the inputs.
+        args: its positional arguments; arrays with a row per input (y, say) are cut to x's rows.
+        kwargs: its keyword arguments; a ``batch_size`` is taken away.
+        x: inputs in place of its own, [R, D].
+        given: values of its other latent sites.
+        layers: the layers that must be evaluated.
+        answer: called once for each layer, in the order of evaluation.
+
+    Raises:
+        ValueError: if the model has no such first argument, or does not evaluate a layer.
+    """
+    own = args[0] if args else kwargs.get("x")
+    if own is None or jnp.ndim(own) != 2 or jnp.shape(own)[1] != x.shape[1]:
+        raise ValueError(
+            f"the guide runs the model on inputs of shape {x.shape} in place of its first argument,"
+            f" which has shape {None if own is None else jnp.shape(own)}; wanted [N, {x.shape[1]}]"
+        )
+    size = jnp.shape(own)[0]
+
+    def cut(value: Any) -> Any:
+        whole = isinstance(value, jax.Array) and value.shape[:1] == (size,)
+        return jnp.resize(value, (len(x), *value.shape[1:])) if whole else value
+
+    kwargs = {n: cut(a) if n == "y" else a for n, a in kwargs.items() if n != "batch_size"}
+    if args:
+        args = (x, *(cut(jnp.asarray(a)) if hasattr(a, "shape") else a for a in args[1:]))
+    else:
+        kwargs["x"] = x
+    met: set[str] = set()
+
+    def keep(site: str, function: RandomFunction, h: Inputs) -> Array:
+        met.add(site)
+        return answer(site, function, h)
+
+    key = numpyro.prng_key()
+    outside = handlers.seed(rng_seed=key), handlers.substitute(data=given)
+    with hidden_samples(), outside[0], outside[1], _Answers(keep), function_draws(mode="mean"):
+        model(*args, **kwargs)
+    if missing := [n for n in layers if n not in met]:
+        raise ValueError(f"the model draws the layers {missing} and does not evaluate them")
