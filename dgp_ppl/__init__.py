@@ -17,6 +17,7 @@ from dgp_ppl.gp import function_draws as function_draws
 from dgp_ppl.gp import gp as gp
 from dgp_ppl.inference.fit import FitResult as FitResult
 from dgp_ppl.inference.fit import fit as fit
+from dgp_ppl.inference.global_inducing import GlobalInducing as GlobalInducing
 from dgp_ppl.inference.mean_field import MeanField as MeanField
 from dgp_ppl.initialize import Standardizer as Standardizer
 from dgp_ppl.minibatch import minibatch as minibatch

@@ -82,7 +82,7 @@ class FullInducing(AbstractInducing):
 
     arg_constraints = {  # noqa: RUF012 - NumPyro's declaration
         "loc": constraints.real_matrix,
-        "scale_tril": constraints.independent(constraints.lower_cholesky, 1),
+        "scale_tril": constraints.dependent(is_discrete=False, event_dim=3),
     }
     reparametrized_params = ["loc", "scale_tril"]  # noqa: RUF012
 

@@ -20,6 +20,7 @@ __all__ = [
     "default_jitter",
     "factorise",
     "matmul",
+    "precision_factor",
     "weighted_squares",
 ]
 
@@ -118,6 +119,16 @@ def _factor(K: Array) -> tuple[Array, Array, Array]:
     inverse = _inverse(L)
     refined = jnp.tril(inverse + matmul(eye - matmul(inverse, L), inverse))
     return L, refined, extra * scale
+
+
+def precision_factor(A: Array, precision: Float[Array, "P N"]) -> Float[Array, "P M M"]:
+    """C⁻¹ with C C' = I + A diag(precision) A', lower-triangular, for every output.
+
+    A is [M, N], or [P, M, N] for outputs that differ. No jitter: the matrix is I and more.
+    """
+    M = A.shape[-2]
+    gram = matmul(A * precision[:, None, :], jnp.swapaxes(A, -1, -2))
+    return jax.vmap(lambda K: _factor(K)[1])(gram + jnp.eye(M, dtype=A.dtype))
 
 
 _BLOCK = 16  # the largest triangular system that OpenBLAS solves in one thread

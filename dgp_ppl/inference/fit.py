@@ -112,7 +112,8 @@ def fit(
     skeleton, data = Skeleton.split(model, args, kwargs)
     num_data, own = _survey(key, model, skeleton, data)
     if optimizer is None:
-        optimizer = default_optimizer(learning_rate, steps, own)
+        rates = tuple(guide.rates.items()) if isinstance(guide, LayerGuide) else ()
+        optimizer = default_optimizer(learning_rate, steps, own, rates)
     loop = _Loop.of(model, guide, optimizer, loss or _DEFAULT_LOSS, skeleton)
     state = loop.init(key, data, start.params if isinstance(start, FitResult) else start)
     if go_on and isinstance(start, FitResult):
