@@ -23,7 +23,7 @@ from dgp_ppl.inducing import AbstractInducing, project
 from dgp_ppl.kernels import Covariance, PerOutput
 from dgp_ppl.linalg import Factor, computed_once, default_jitter, factorise, matmul
 
-__all__ = ["Sparse"]
+__all__ = ["Sparse", "covariance"]
 
 Law = AbstractInducing | Array
 
@@ -90,7 +90,7 @@ class Sparse(eqx.Module):
         return _correction(self, law, v, at_z, x)
 
 
-def _covariance(kernel: Any, a: Array, b: Array) -> Array:
+def covariance(kernel: Any, a: Array, b: Array) -> Array:
     """k(a, b), [N, M]; [P, N, M] if the kernel or either set of inputs is per output."""
     own = isinstance(kernel, PerOutput)
     axes = (0 if own else None, *(0 if u.ndim == 3 else None for u in (a, b)))
@@ -101,14 +101,14 @@ def _covariance(kernel: Any, a: Array, b: Array) -> Array:
 
 @partial(jax.jit, static_argnums=2)
 def _build(kernel: Any, z: Array, out: int) -> Sparse:
-    gram = _covariance(kernel, z, z)
+    gram = covariance(kernel, z, z)
     return Sparse(kernel, z, factorise(gram) if gram.ndim == 2 else jax.vmap(factorise)(gram), out)
 
 
 @jax.jit
 def _cross(sparse: Sparse, x: Inputs) -> Array:
     """A = L⁻¹ k(Z, x), [M, N] or [P, M, N]."""
-    return matmul(sparse.factor.inverse, _covariance(sparse.kernel, sparse.z, x))
+    return matmul(sparse.factor.inverse, covariance(sparse.kernel, sparse.z, x))
 
 
 def _mean(law: Law, A: Array, x: Inputs) -> Outputs:
@@ -130,7 +130,7 @@ def _marginals(sparse: Sparse, law: Law, x: Inputs) -> tuple[Outputs, Outputs]:
 @jax.jit
 def _joint(sparse: Sparse, law: Law, x: Inputs) -> tuple[Outputs, Array]:
     A = _cross(sparse, x)
-    cov = _covariance(sparse.kernel, x, x) - matmul(jnp.swapaxes(A, -1, -2), A)
+    cov = covariance(sparse.kernel, x, x) - matmul(jnp.swapaxes(A, -1, -2), A)
     cov = jnp.broadcast_to(cov, (sparse.out, x.shape[0], x.shape[0]))
     if isinstance(law, AbstractInducing):
         root = law.root_of(A)
