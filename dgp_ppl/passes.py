@@ -35,7 +35,8 @@ class Program:
         seeded = handlers.seed(self.guide, random.split(key)[0])
         trace = handlers.trace(handlers.substitute(seeded, data=params))
         sites = trace.get_trace(x, *args, **kwargs)
-        return {n: s for n, s in sites.items() if s["type"] == "sample"}
+        # A guide's own factors are observed; they are no latent sites.
+        return {n: s for n, s in sites.items() if s["type"] == "sample" and not s["is_observed"]}
 
     def law(
         self,

@@ -1,0 +1,269 @@
+"""A posterior that no Gaussian can match: how near each guide comes to it.
+
+A deep GP of two layers on 40 points of a step, everything but the 2 x 8 inducing values fixed. What
+their posterior is, several modes and curved ridges, is known by annealed importance sampling (Neal
+2001). Printed for each guide and seed: the evidence less the ELBO in nats, which is KL[q || p], and
+the energy distance 2 E|a - b| - E|a - a'| - E|b - b'| of its draws to the annealed ones.
+
+    python benchmarks/step_problem.py [--guides mean-field,diffusion-8,...] [--seeds 1] \
+        [--steps 5000] [--json FILE]
+"""
+
+import argparse
+import json
+import platform
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro
+import numpyro.distributions as dist
+import optax
+from jax import lax, random
+from jax.scipy.special import logsumexp
+from numpyro import handlers
+from numpyro.infer.util import log_density
+
+import dgp_ppl as dgp
+from dgp_ppl import kernels, means
+from dgp_ppl.inference.chain import VariancePreserving
+from dgp_ppl.inference.diffusion import Diffusion
+from dgp_ppl.inference.diffusion_elbo import DiffusionELBO, evidence
+from dgp_ppl.inference.fit import evaluate
+from dgp_ppl.inference.global_inducing import GlobalInducing
+
+NODES, WEIGHTS = np.polynomial.hermite_e.hermegauss(8)
+Z = (np.linspace(-1.7, 1.7, 8)[:, None], np.linspace(-2.5, 2.5, 8)[:, None])
+
+
+def step_data() -> tuple[Any, Any]:
+    rng = np.random.default_rng(0)
+    x = np.sort(rng.uniform(-1.7, 1.7, 40))
+    y = np.sign(x - 0.2) + 0.1 * rng.standard_normal(40)
+    return jnp.asarray(x[:, None], float), jnp.asarray(y, float)
+
+
+def model(x: Any, y: Any = None) -> None:
+    """Two layers, the hidden one's unit noise by quadrature: the bound has no other noise."""
+    kernel = kernels.SquaredExponential(1.0, 0.8)
+    f1 = dgp.gp("l1", kernel, Z[0], mean=means.identity)
+    f2 = dgp.gp("l2", kernel, Z[1])
+    f1.sample(x[:1])  # of no consequence: it tells the guides that the layer is hidden
+    h = f1(x)
+    hidden = h.mean + jnp.sqrt(h.var) * jnp.asarray(NODES, x.dtype)  # [N, 8]
+    weights = jnp.tile(jnp.asarray(WEIGHTS / WEIGHTS.sum(), x.dtype), len(x))
+    targets = None if y is None else jnp.repeat(y, len(NODES))
+    with numpyro.plate("data", hidden.size), handlers.scale(scale=weights):
+        f = f2(hidden.reshape(-1, 1))
+        numpyro.sample("y", dgp.observe(f, lambda f: dist.Normal(f, 0.1)), obs=targets)
+
+
+def log_likelihood(v: Any, x: Any, y: Any) -> Any:
+    """The bound's data term at inducing values v, [16]."""
+    values = {"l1.v": v[:8, None], "l2.v": v[8:, None]}
+    drawn: Any = {
+        n: {"type": "sample", "is_observed": False, "value": a, "infer": {"q": None}}
+        for n, a in values.items()
+    }
+    program = handlers.replay(handlers.seed(model, random.key(0)), drawn)
+    joint: Any = log_density(program, (x, y), {}, {})[0]
+    return joint - jnp.sum(dist.Normal().log_prob(v))
+
+
+def anneal(
+    key: Any, log_p: Callable[[Any], Any], *, chains: int, temperatures: int, leapfrogs: int = 5
+) -> tuple[Any, Any]:
+    """Draws [S, 16] of N(0, I) exp(log_p), from the prior by HMC, and their log weights [S]."""
+    betas = jnp.linspace(0, 1, temperatures + 1) ** 4
+
+    def one(key: Any) -> tuple[Any, Any]:
+        key, start = random.split(key)
+        v = random.normal(start, (16,))
+
+        def rung(state: Any, beta: Any) -> Any:
+            v, energy, w, size, key, last = state
+            w = w + (beta - last) * energy
+            key, k1, k2, k3 = random.split(key, 4)
+            potential = lambda v: 0.5 * jnp.sum(v**2) - beta * log_p(v)  # noqa: E731
+            slope = jax.grad(potential)
+            eps = size * random.uniform(k3, minval=0.7, maxval=1.3)
+            p = random.normal(k1, (16,))
+
+            def leap(_: Any, state: Any) -> Any:
+                v, p, g = state
+                p = p - 0.5 * eps * g
+                v = v + eps * p
+                g = slope(v)
+                return v, p - 0.5 * eps * g, g
+
+            new, q, _ = lax.fori_loop(0, leapfrogs, leap, (v, p, slope(v)))
+            e_new = log_p(new)
+            h = lambda v, e, p: 0.5 * jnp.sum(v**2) - beta * e + 0.5 * jnp.sum(p**2)  # noqa: E731
+            rate = jnp.exp(jnp.minimum(0.0, h(v, energy, p) - h(new, e_new, q)))
+            rate = jnp.where(jnp.isfinite(rate), rate, 0.0)
+            accept = random.uniform(k2) < rate
+            v, energy = jnp.where(accept, new, v), jnp.where(accept, e_new, energy)
+            # A size for the temperature: adapting it on the way biases nothing that matters here.
+            size = size * jnp.exp(0.05 * (rate - 0.75))
+            return (v, energy, w, size, key, beta), None
+
+        zero = jnp.zeros(())
+        state = (v, log_p(v), zero, jnp.full((), 0.3), key, zero)
+        (v, _, w, _, _, _), _ = lax.scan(rung, state, betas[1:])
+        return v, w
+
+    return jax.jit(jax.vmap(one))(random.split(key, chains))
+
+
+def energy_distance(a: np.ndarray, b: np.ndarray, weights: np.ndarray) -> float:
+    """Between draws a [S, D] and weighted draws b [T, D]."""
+
+    def mean_distance(a: np.ndarray, b: np.ndarray, u: np.ndarray, w: np.ndarray) -> float:
+        squares = (a**2).sum(1)[:, None] + (b**2).sum(1) - 2 * a @ b.T
+        return float(u @ np.sqrt(np.maximum(squares, 0)) @ w)
+
+    u = np.full(len(a), 1 / len(a))
+    same_a = mean_distance(a, a, u, u) * len(a) / (len(a) - 1)
+    same_b = mean_distance(b, b, weights, weights) / (1 - np.sum(weights**2))
+    return 2 * mean_distance(a, b, u, weights) - same_a - same_b
+
+
+def optimizer(rate: float, steps: int) -> Any:
+    schedule = optax.cosine_decay_schedule(rate, steps, alpha=0.03)
+    return optax.chain(optax.clip_by_global_norm(5.0), optax.adam(schedule))
+
+
+class Study:
+    """Fits of one seed, each started from the one that it builds on."""
+
+    def __init__(self, seed: int, steps: int, chains: int, rate: float) -> None:
+        self.key, self.x, self.y = random.key(seed), *step_data()
+        self.steps, self.rate, self.loss = steps, rate, DiffusionELBO(chains)
+        self.fits: dict[str, tuple[Any, Any]] = {}
+
+    def fitted(self, name: str) -> tuple[Any, Any]:
+        """The guide of a name, and its params."""
+        if name not in self.fits:
+            self.fits[name] = self._fit(name)
+        return self.fits[name]
+
+    def _fit(self, name: str) -> tuple[Any, Any]:
+        kind, *options = name.split(":")
+        start, rate, loss = None, self.rate, self.loss
+        if kind == "mean-field":
+            guide: Any = dgp.MeanField(model, hidden_scale=0.1)
+            rate, loss = 0.03, None
+        elif kind == "gi":
+            guide = GlobalInducing(model, np.linspace(-1.7, 1.7, 16)[:, None])
+            first, params = self.fitted("mean-field")
+            start = guide.start_from(self.key, first, params, self.x, self.y)
+        else:
+            choices = dict(option.split("=") for option in options)
+            base = choices.get("base", "mean-field")
+            found, start = (base, None) if base == "prior" else self.fitted(base)
+            low, high = map(float, choices.get("b", "0.1,20").split(","))
+            guide = Diffusion(
+                model,
+                steps=int(choices.get("K", 8)),
+                base=found,
+                schedule=VariancePreserving(low, high),
+                informed=(self.x, self.y) if choices.get("informed") else None,
+                stick_the_landing=bool(choices.get("stl")),
+            )
+        result = dgp.fit(
+            self.key,
+            model,
+            guide,
+            self.x,
+            self.y,
+            steps=self.steps,
+            optimizer=optimizer(rate, self.steps),
+            loss=loss,
+            start=start,
+            progress=False,
+        )
+        return guide, result.params
+
+    def measured(self, name: str, truth: tuple[Any, Any]) -> dict[str, Any]:
+        draws, log_weights = truth
+        weights = np.asarray(jnp.exp(log_weights - logsumexp(log_weights)), np.float64)
+        log_evidence = float(logsumexp(log_weights)) - float(np.log(len(log_weights)))
+        begun = time.perf_counter()
+        guide, params = self.fitted(name)
+        seconds = time.perf_counter() - begun
+        args = self.x, self.y
+        elbo, error = evaluate(self.key, model, guide, params, *args, num_draws=2000)
+        sites = guide.sample_posterior(self.key, params, *args, sample_shape=(2000,))
+        own = np.concatenate([np.asarray(sites[f"l{l}.v"])[..., 0] for l in (1, 2)], axis=1)
+        row = {"guide": name, "gap": log_evidence - elbo, "se": error, "seconds": seconds}
+        row["energy_distance"] = energy_distance(own, np.asarray(draws), weights)
+        if isinstance(guide, Diffusion):
+            weighted = evidence(self.key, model, guide, params, *args, num_chains=2000)
+            row["weighted_evidence"] = weighted.log_evidence
+            row["effective_chains"] = weighted.effective_chains
+        return row
+
+
+GUIDES = (
+    "mean-field",
+    "diffusion:base=prior:K=16",
+    "diffusion:K=8",
+    "diffusion:K=32",
+    "diffusion:K=8:informed=1",
+    "gi",
+    "diffusion:base=gi:K=8",
+    "diffusion:base=gi:K=32",
+    "diffusion:base=gi:K=16:informed=1",
+)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0] if __doc__ else None)
+    parser.add_argument("--guides", nargs="*", default=GUIDES)
+    parser.add_argument("--seeds", type=int, default=1)
+    parser.add_argument("--steps", type=int, default=5000)
+    parser.add_argument("--chains", type=int, default=64)
+    parser.add_argument("--rate", type=float, default=3e-3)
+    parser.add_argument("--temperatures", type=int, default=1500)
+    parser.add_argument("--annealed", help="file that keeps the annealed draws (.npz)")
+    parser.add_argument("--json", help="write the rows to this file")
+    args = parser.parse_args()
+    x, y = step_data()
+    if args.annealed and Path(args.annealed).exists():
+        kept = np.load(args.annealed)
+        truth = kept["v"], kept["w"]
+    else:
+        log_p = lambda v: log_likelihood(v, x, y)  # noqa: E731
+        truth = anneal(random.key(0), log_p, chains=200, temperatures=args.temperatures)
+        if args.annealed:
+            np.savez(args.annealed, v=truth[0], w=truth[1])
+    log_evidence = float(logsumexp(truth[1])) - float(np.log(len(truth[1])))
+    print(f"log evidence {log_evidence:.3f}")
+    rows = []
+    for seed in range(args.seeds):
+        study = Study(seed, args.steps, args.chains, args.rate)
+        for name in args.guides:
+            rows.append({"seed": seed} | study.measured(name, truth))
+            shown = (
+                f"{k} {v:.4g}" if isinstance(v, float) else f"{v}" for k, v in rows[-1].items()
+            )
+            print("  ".join(shown), flush=True)
+    if args.json:
+        about = {
+            "log_evidence": log_evidence,
+            "steps": args.steps,
+            "chains": args.chains,
+            "rate": args.rate,
+            "jax": jax.__version__,
+            "python": platform.python_version(),
+        }
+        with open(args.json, "w") as file:
+            json.dump({**about, "rows": rows}, file, indent=1)
+
+
+if __name__ == "__main__":
+    main()

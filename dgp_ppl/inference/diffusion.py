@@ -1,0 +1,340 @@
+"""The denoising-diffusion guide: a chain over all layers' inducing values, with a learned score."""
+
+import copy
+import math
+from collections.abc import Callable
+from functools import partial
+from typing import Any, ClassVar, Literal
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpyro
+from jax import lax, random
+from jax.flatten_util import ravel_pytree
+from jaxtyping import Array
+from numpyro import handlers
+from numpyro.distributions import constraints
+from numpyro.infer.util import log_density
+
+from dgp_ppl._typing import Model, PRNGKey
+from dgp_ppl.inducing import AbstractInducing, DiagonalInducing
+from dgp_ppl.inference.chain import (
+    Chain,
+    Control,
+    Estimator,
+    Schedule,
+    VariancePreserving,
+    last_step_cost,
+    run_chain,
+)
+from dgp_ppl.inference.layer_guide import Handed, Layer, LayerGuide, Reshape, hidden_samples
+from dgp_ppl.inference.mean_field import MeanField
+from dgp_ppl.inference.score import Score, default_score
+
+__all__ = ["Diffusion"]
+
+ScoreMaker = Callable[[dict[str, Layer], PRNGKey], Score]
+
+PREFIX = "diffusion."  # of the params that are the chain's own
+_CAP = 30.0  # of the gradient's norm: what is larger says where to go, not how far
+_TINY = 1e-12
+
+
+class Diffusion(LayerGuide):
+    """A denoising-diffusion posterior over all layers' inducing values jointly.
+
+    After Xu & Zeng's DDVI and with the exact transitions of `chain`, so that the bound holds at any
+    number of steps. The chain lives in the base's white space: the base is a bijection v = T(z) of
+    z ~ N(0, I), and the chain with zero control, where it starts, is the base itself. It contains
+    the base, and can be started from the base's fit::
+
+        first = dgp.fit(key, model, MeanField(model), x, y, z=z)
+        result = dgp.fit(key, model, Diffusion(model), x, y, z=z, start=first.params)
+
+    The chain is drawn down to its last step; what is then left is the base's Gaussian, moved and
+    rescaled, and the layers integrate it out as they do the base's. The rest of the bound is one
+    factor, ``diffusion.path``: stock `SVI` with `TraceMeanField_ELBO` is the bound, with one chain;
+    `DiffusionELBO` takes several, and other gradients.
+
+    Params: the base's; ``diffusion.variance`` [K, H], the variances of the steps (the first row is
+    the last step's; H numbers, in the order of the sites' names); ``diffusion.score.*``, one for
+    each array of the score.
+
+    Args:
+        model: a model made of `dgp_ppl.gp` layers.
+        steps: number of steps K.
+        base: the guide that zero control is: a `LayerGuide` (`MeanField(model)` by default;
+            `GlobalInducing` for layers that follow each other), or ``"prior"``. The guides of other
+            latent sites are the base's.
+        score: an `equinox` module that is called as ``score(t, z)`` (see `dgp_ppl.inference.score`)
+            and whose arrays are learned; or a function that makes a score, module or not, from the
+            layers (site: `Layer`) and a random key. By default `score.default_score`.
+        schedule: how the reference noises; variance-preserving by default.
+        discretization: ``"exact"``; ``"euler"`` is the form printed by others, with the right
+            kappa. It is no bound: it can exceed the evidence. For comparison only.
+        informed: the model's positional arguments (x, y, ...) as a tuple: each step's score then
+            has a learned multiple, e⁻⁵ at first, of the gradient of log p(y, T(z)) |T'| / N(z; 0,
+            I), its norm at most 30 and held constant. It costs a pass through the model a step, on
+            a minibatch of its own where the call has a ``batch_size`` (one draw for a chain; the
+            bound holds for any rows).
+        stick_the_landing: hold the densities' params constant in the cost of all steps but the
+            last, which leaves its expectation as it is and lowers its noise near the optimum.
+        last: ``"integrated"``, or ``"drawn"``: the layers then use the draw. For checks and
+            importance weights.
+
+    Raises:
+        ValueError: for other options than these, or if `steps` is not positive.
+    """
+
+    rates: ClassVar[dict[str, float]] = {PREFIX: 0.1}
+
+    def __init__(
+        self,
+        model: Model,
+        *,
+        steps: int = 8,
+        base: LayerGuide | Literal["prior"] | None = None,
+        score: eqx.Module | ScoreMaker | None = None,
+        schedule: Schedule | None = None,
+        discretization: Literal["exact", "euler"] = "exact",
+        informed: tuple[Any, ...] | None = None,
+        stick_the_landing: bool = False,
+        last: Literal["integrated", "drawn"] = "integrated",
+    ) -> None:
+        if steps < 1:
+            raise ValueError(f"Diffusion: steps is {steps}, wanted at least 1")
+        for name, value, wanted in (
+            ("discretization", discretization, ("exact", "euler")),
+            ("last", last, ("integrated", "drawn")),
+        ):
+            if value not in wanted:
+                raise ValueError(f"Diffusion: {name} is {value!r}, wanted {' or '.join(wanted)}")
+        if base is None or base == "prior":
+            base = _Prior(model) if base == "prior" else MeanField(model)
+        if not isinstance(base, LayerGuide) or isinstance(base, Diffusion):
+            raise ValueError(
+                f"Diffusion: base is {base!r}, wanted MeanField(model), GlobalInducing(model, ...) "
+                "or 'prior'"
+            )
+        super().__init__(model, rest=base._rest_factory)
+        self.base, self.steps, self.discretization = base, steps, discretization
+        self.score = default_score if score is None else score
+        self.schedule = VariancePreserving() if schedule is None else schedule
+        self.informed, self.last = informed, last
+        self.estimator: Estimator = "landing" if stick_the_landing else "expected"
+        build = Chain.exact if discretization == "exact" else Chain.euler
+        self.chain = build(self.schedule, steps)
+
+    def drawn(self, *, detached: bool = False) -> "Diffusion":
+        """The same guide with the last step drawn, and its cost that of the states drawn.
+
+        A trace's log density, less that of the guide's, is then the chain's log importance weight.
+        `detached` holds the states constant in gradients.
+        """
+        other = copy.copy(self)
+        other.last, other.estimator = "drawn", "detached" if detached else "drawn"
+        return other
+
+    def _options(self) -> tuple[Any, ...]:
+        own = (self.steps, self.discretization, self.last, self.estimator, self.schedule)
+        return (*own, self.base, id(self.score), id(self.informed) if self.informed else None)
+
+    def _setup_prototype(self, *args: Any, **kwargs: Any) -> None:
+        super()._setup_prototype(*args, **kwargs)
+        self.base.setup(*args, **kwargs)
+
+    def _posterior(
+        self,
+        given: dict[str, Any],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        reshape: Reshape | None = None,
+    ) -> dict[str, Handed]:
+        assert reshape is None  # a chain is no bijection of white noise: no base of another
+        key, key_last = random.split(_key())
+        zeros = {n: jnp.zeros(layer.shape) for n, layer in self.layers.items()}
+        flat, unravel = ravel_pytree(zeros)
+        start = jnp.broadcast_to(jnp.asarray(self.chain.variance)[:, None], (self.steps, flat.size))
+        eta: Any = numpyro.param(
+            f"{PREFIX}variance", start.astype(flat.dtype), constraint=constraints.positive
+        )
+        controls = self._controls(unravel, given, args, kwargs)
+        x, mean, cost = run_chain(
+            key, self.chain, controls[0], eta, held=controls[1], estimator=self.estimator
+        )
+        scale = jnp.sqrt(eta[0])
+        loc, sd = unravel(mean), unravel(scale)
+        if self.last == "integrated":
+            cost = cost + last_step_cost(self.chain, x, mean, eta[0])
+            handed = self.base._posterior(
+                given, args, kwargs, lambda n, law: law.scaled(loc[n], sd[n])
+            )
+        else:
+            end = mean + scale * random.normal(key_last, mean.shape, mean.dtype)
+            if self.estimator == "detached":
+                end = lax.stop_gradient(end)
+            cost = cost + last_step_cost(self.chain, x, end, 0.0)
+            handed = self._drawn_at(unravel(end), loc, sd, given, args, kwargs)
+        numpyro.factor(f"{PREFIX}path", cost)
+        return handed
+
+    def _drawn_at(
+        self,
+        z: dict[str, Array],
+        loc: dict[str, Array],
+        sd: dict[str, Array],
+        given: dict[str, Any],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+    ) -> dict[str, Handed]:
+        """v = T(z), for z drawn from N(loc, sd²)."""
+        laws: dict[str, AbstractInducing] = {}
+
+        def at_z(site: str, law: AbstractInducing) -> AbstractInducing:
+            laws[site] = law.scaled(loc[site], sd[site])
+            return _point(law, z[site])
+
+        handed = self.base._posterior(given, args, kwargs, at_z)
+        return {n: Handed(laws[n], h.infer | {"q": None}, h.law.loc) for n, h in handed.items()}
+
+    def _controls(
+        self, unravel: Any, given: dict[str, Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[Control, Control]:
+        """The control of flat states, and the same with its params held constant."""
+        learned, static = self._learned_score()
+        multiples: Any = None
+        gradient: Callable[[Array], Array] | None = None
+        if self.informed is not None:
+            start = jnp.full((self.steps,), math.exp(-5.0))
+            name = f"{PREFIX}informed"
+            multiples = numpyro.param(name, start, constraint=constraints.positive)
+            gradient = self._target_gradient(unravel, given, args, kwargs)
+        when = jnp.asarray(self.chain.times[1:] / self.schedule.horizon)
+
+        def control_of(arrays: Any, multiples: Any) -> Control:
+            score: Any = eqx.combine(arrays, static)
+
+            def control(k: Array, x: Array) -> Array:
+                u = ravel_pytree(score(when[k].astype(x.dtype), unravel(x)))[0]
+                return u if gradient is None else u + multiples[k] * gradient(x)
+
+            return control
+
+        held = lax.stop_gradient((learned, multiples))
+        return control_of(learned, multiples), control_of(*held)
+
+    def _learned_score(self) -> tuple[Any, Any]:
+        """The score's arrays, each a param, and the rest of it."""
+        if isinstance(self.score, eqx.Module):
+            arrays, static = eqx.partition(self.score, eqx.is_array)
+            shapes, make = arrays, lambda _: arrays
+        else:
+            maker: Any = self.score
+            shapes, static = eqx.partition(
+                eqx.filter_eval_shape(maker, self.layers, random.key(0)), _is_shape
+            )
+            make = lambda key: eqx.filter(maker(self.layers, key), eqx.is_array)  # noqa: E731
+        made: list[list[Array]] = []
+
+        def start(i: int, key: PRNGKey) -> Array:
+            if not made:  # all arrays at once, and only where no values are given
+                made.append(jax.tree.leaves(make(key)))
+            return made[0][i]
+
+        paths, treedef = jax.tree_util.tree_flatten_with_path(shapes)
+        names = [jax.tree_util.keystr(path, simple=True, separator=".") for path, _ in paths]
+        values = [
+            numpyro.param(f"{PREFIX}score.{n}" if n else f"{PREFIX}score", partial(start, i))
+            for i, n in enumerate(names)
+        ]
+        return jax.tree.unflatten(treedef, values), static
+
+    def _target_gradient(
+        self, unravel: Any, given: dict[str, Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Callable[[Array], Array]:
+        """The gradient of log p(y, T(z)) |T'| / N(z; 0, I) at flat z, capped and held constant."""
+        data = self.informed or ()
+        options = {n: a for n, a in kwargs.items() if n not in ("x", "y")}
+        key = _key()
+        # Inside the chain's loop no message may reach the handlers outside: it gets the params.
+        with hidden_samples(), handlers.trace() as sites, handlers.seed(rng_seed=key):
+            self.base._posterior(given, args, kwargs)
+            self.model(*data, **options)
+        params = {n: s["value"] for n, s in sites.items() if s["type"] == "param"}
+
+        def log_ratio(x: Array) -> Array:
+            z, log_base = unravel(x), []
+
+            def at_z(site: str, law: AbstractInducing) -> AbstractInducing:
+                point = _point(law, z[site])
+                log_base.append(law.log_prob(point.loc))
+                return point
+
+            with handlers.block(), handlers.seed(rng_seed=key), handlers.substitute(data=params):
+                handed = self.base._posterior(given, args, kwargs, at_z)
+                program = handlers.substitute(self.model, data=given)
+                program = handlers.replay(program, _as_drawn(handed))
+                log_joint: Any = log_density(program, data, options, {})[0]
+            return log_joint - sum(log_base)
+
+        def gradient(x: Array) -> Array:
+            g = lax.stop_gradient(jax.grad(log_ratio)(lax.stop_gradient(x)))
+            return g * jnp.minimum(1.0, _CAP / jnp.sqrt(jnp.sum(jnp.square(g)) + _TINY))
+
+        return gradient
+
+
+class _Prior(LayerGuide):
+    """The prior of every layer, without params."""
+
+    def _options(self) -> tuple[Any, ...]:
+        return ()
+
+    def _posterior(
+        self,
+        given: dict[str, Any],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        reshape: Reshape | None = None,
+    ) -> dict[str, Handed]:
+        handed = {}
+        for n, layer in self.layers.items():
+            law: AbstractInducing = DiagonalInducing(
+                jnp.zeros(layer.shape), jnp.ones(layer.shape), validate_args=False
+            )
+            law = law if reshape is None else reshape(n, law)
+            handed[n] = Handed(law, {"q": law})
+        return handed
+
+
+def _is_shape(leaf: Any) -> bool:
+    return isinstance(leaf, jax.ShapeDtypeStruct)
+
+
+def _as_drawn(handed: dict[str, Handed]) -> Any:
+    """The trace of a guide that hands each layer its law's mean as a draw."""
+    return {
+        n: {
+            "type": "sample",
+            "name": n,
+            "is_observed": False,
+            "value": h.law.loc,
+            "infer": h.infer | {"q": None},
+        }
+        for n, h in handed.items()
+    }
+
+
+def _point(law: AbstractInducing, z: Array) -> AbstractInducing:
+    """The law of T(z) alone."""
+    return law.scaled(z, jnp.zeros_like(z))
+
+
+def _key() -> PRNGKey:
+    key = numpyro.prng_key()
+    if key is None:
+        raise ValueError(
+            "Diffusion needs a random key: run it under numpyro.handlers.seed, or through SVI"
+        )
+    return key

@@ -1,0 +1,383 @@
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro
+import numpyro.distributions as dist
+import pytest
+from helpers import (
+    KEY,
+    assert_mean,
+    bound,
+    exact_evidence,
+    no_guide,
+    one_layer,
+    regression,
+    spread,
+    start,
+    two_layers,
+)
+from jax import random
+from numpyro import handlers
+from numpyro.infer import TraceMeanField_ELBO
+from numpyro.infer.util import log_density
+
+import dgp_ppl as dgp
+from dgp_ppl.inducing import DiagonalInducing
+from dgp_ppl.inference import diffusion
+from dgp_ppl.inference.diffusion import Diffusion
+from dgp_ppl.inference.diffusion_elbo import DiffusionELBO, evidence
+from dgp_ppl.inference.fit import evaluate
+from dgp_ppl.inference.global_inducing import GlobalInducing
+from dgp_ppl.inference.score import DenseScore, MixerScore
+
+Z = spread(5)
+
+
+def bases(model):
+    return {
+        "mean-field": dgp.MeanField(model, hidden_scale=0.3),
+        "diagonal": dgp.MeanField(model, covariance="diagonal", hidden_scale=0.3),
+        "global": GlobalInducing(model, Z, hidden_scale=0.3, precision=1.0),
+    }
+
+
+def shaken(params, scale=0.3, seed=0):
+    """Params moved away from where they start, by numbers that keep them valid."""
+    rng = np.random.default_rng(seed)
+    moved = {}
+    for n, a in params.items():
+        noise = jnp.asarray(rng.standard_normal(jnp.shape(a)), a.dtype)
+        positive = n.endswith(
+            ("variance", "scale", "precision", "lengthscale", "noise", "informed")
+        )
+        if n.endswith("scale_tril"):
+            moved[n] = a + scale * jnp.tril(noise, -1) * a[..., :1, :1]
+        else:
+            moved[n] = a * jnp.exp(scale * noise) if positive else a + scale * noise
+    return moved
+
+
+def wavy(layers, key):
+    """A score of two lines, without arrays to learn."""
+    return lambda t, z: {n: jnp.sin(2 * a + t) for n, a in z.items()}
+
+
+@pytest.mark.parametrize("base", ["mean-field", "diagonal", "global"])
+def test_without_control_the_guide_is_its_base_draw_by_draw(base, x64):
+    """The log weight of every chain is the base's own at the same inducing values."""
+    x, y = regression(rows=6)
+    own = bases(two_layers)[base]
+    guide = Diffusion(two_layers, steps=4, base=own).drawn()
+    params = start(two_layers, guide, x, y, z=Z)
+    params = shaken({n: a for n, a in params.items() if "diffusion" not in n}) | {
+        n: a for n, a in params.items() if "diffusion" in n
+    }
+
+    def both(key):
+        log_q, trace = log_density(handlers.seed(guide, key), (x, y), {"z": Z}, params)
+        drawn = {n: trace[n]["value"] for n in ("l1.v", "l2.v")}
+        laws = {}
+
+        def keep(site, law):
+            laws[site] = law
+            return DiagonalInducing(drawn[site], jnp.zeros((5, 1)))
+
+        with handlers.seed(rng_seed=key), handlers.block(), handlers.substitute(data=params):
+            own._posterior({}, (x, y), {"z": Z}, keep)
+        return log_q, sum(laws[n].log_prob(v) for n, v in drawn.items())
+
+    chains, alone = jax.jit(jax.vmap(both))(random.split(KEY, 20))
+    np.testing.assert_allclose(chains, alone, rtol=1e-9)
+
+
+@pytest.mark.parametrize("covariance", ["full", "diagonal"])
+def test_without_control_the_bound_is_the_anchors(covariance, x64, monkeypatch):
+    """Exactly: given x_1 the bound of a Gaussian likelihood is quadratic in x_1, and cubature of
+    degree two gives its mean over N(0, I)."""
+    x, y = regression(rows=6)
+    base = dgp.MeanField(one_layer, covariance=covariance)
+    guide = Diffusion(one_layer, steps=3, base=base)
+    params = start(one_layer, guide, x, y, z=Z)
+    own = {n: a for n, a in params.items() if "diffusion" not in n}
+    params |= shaken(own)
+    points = np.sqrt(5) * np.concatenate([np.eye(5), -np.eye(5)])
+    values = []
+    for point in points:
+        at = lambda key, chain, control, eta, **_: (  # noqa: E731
+            jnp.asarray(point), chain.carry[0] * jnp.asarray(point), jnp.zeros(())  # noqa: B023
+        )  # fmt: skip
+        monkeypatch.setattr(diffusion, "run_chain", at)
+        values.append(bound(one_layer, guide, params, x, y, z=Z))
+    anchor = bound(one_layer, base, params, x, y, z=Z)
+    assert np.std(values) > 1
+    np.testing.assert_allclose(np.mean(values), anchor, rtol=1e-10)
+
+
+@pytest.mark.parametrize(("base", "discretization"), [("global", "exact"), ("prior", "euler")])
+def test_the_last_step_may_be_integrated_or_drawn(base, discretization):
+    """One expectation, with the cost in closed form or of the states drawn."""
+    x, y = regression(rows=6)
+    own = base if base == "prior" else bases(two_layers)[base]
+    guide = Diffusion(
+        two_layers, steps=3, base=own, discretization=discretization, score=wavy
+    )  # fmt: skip
+    params = shaken(start(two_layers, guide, x, y, z=Z), 0.2) | {"noise": 1.0}
+    values = [
+        bound(two_layers, g, params, x, y, z=Z, keys=random.split(random.key(i), 2000))
+        for i, g in enumerate((guide, guide.drawn()))
+    ]
+    assert_mean(values[0] - values[1], 0.0)
+
+
+def test_trained_it_comes_near_the_evidence_and_not_above():
+    """One conjugate layer whose posterior no independent numbers can match."""
+    x, y = regression(rows=8)
+    truth = exact_evidence(x, y)
+    diagonal = dgp.MeanField(one_layer, covariance="diagonal")
+    options = {"z": x, "progress": False}
+    first = dgp.fit(KEY, one_layer, diagonal, x, y, steps=1000, learning_rate=0.03, **options)
+    gap = truth - evaluate(KEY, one_layer, diagonal, first.params, x, y, z=x)[0]
+    guide = Diffusion(one_layer, base=diagonal, steps=8)
+    result = dgp.fit(
+        KEY, one_layer, guide, x, y, steps=1500, learning_rate=5e-3,
+        loss=DiffusionELBO(16), start=first.params, **options,
+    )  # fmt: skip
+    elbo, error = evaluate(KEY, one_layer, guide, result.params, x, y, z=x, num_draws=4000)
+    assert elbo < truth + 4.5 * error
+    assert truth - elbo < 0.35 * gap
+    found = evidence(KEY, one_layer, guide, result.params, x, y, z=x, num_chains=2000)
+    assert abs(found.log_evidence - truth) < 4.5 * found.standard_error + 1e-3
+    assert found.standard_error < 0.1
+    assert found.elbo < found.log_evidence
+    assert 20 < found.effective_chains < 2000
+
+
+def test_the_network_learns_in_minibatches():
+    """All of its params move, and the loss falls."""
+    x, y = regression(rows=12)
+    guide = Diffusion(two_layers, steps=3, base=bases(two_layers)["global"], score=MixerScore)
+    first = start(two_layers, guide, x, y, z=Z)
+    result = dgp.fit(
+        KEY, two_layers, guide, x, y, z=Z, batch_size=6, steps=200, learning_rate=0.01,
+        loss=DiffusionELBO(4), start=first, progress=False,
+    )  # fmt: skip
+    assert np.isfinite(result.losses).all()
+    assert result.losses[-50:].mean() < result.losses[:50].mean() - 1
+    assert all((result.params[n] != a).any() for n, a in first.items() if "diffusion" in n)
+
+
+def test_scores_share_weights_over_many_inducing_values():
+    """30 outputs x 100 points x 3 layers: no array grows with the square of the state."""
+    layers = {f"l{l}.v": diffusion.Layer((100, 30), 30, True) for l in (1, 2, 3)}
+    shapes = eqx.filter_eval_shape(diffusion.default_score, layers, KEY)
+    arrays = [a for a in jax.tree.leaves(shapes) if isinstance(a, jax.ShapeDtypeStruct)]
+    assert isinstance(shapes, MixerScore)
+    assert sum(a.size for a in arrays) < 150_000
+    small = {"l1.v": diffusion.Layer((5, 2), 1, False)}
+    assert isinstance(diffusion.default_score(small, KEY), DenseScore)
+
+
+@pytest.mark.parametrize("make", [DenseScore, MixerScore])
+def test_scores_start_at_zero_and_know_time_layers_and_points(make):
+    layers = {"a.v": diffusion.Layer((4, 2), 1, True), "b.v": diffusion.Layer((3, 1), 2, False)}
+    score = make(layers, KEY)
+    z = {n: random.normal(KEY, layer.shape) for n, layer in layers.items()}
+    assert all((a == 0).all() for a in score(jnp.array(0.3), z).values())
+    leaves, treedef = jax.tree.flatten(eqx.filter(score, eqx.is_array))
+    noise = [0.3 * random.normal(random.fold_in(KEY, i), a.shape) for i, a in enumerate(leaves)]
+    score = eqx.combine(jax.tree.unflatten(treedef, noise), score)
+    call = jax.jit(lambda t, z: score(t, z))
+    one = call(jnp.array(0.3), z)
+    assert {n: a.shape for n, a in one.items()} == {"a.v": (4, 2), "b.v": (3, 1)}
+    assert not np.allclose(one["a.v"], call(jnp.array(0.8), z)["a.v"])
+    # Every number moves every other one, of its own layer and of the other.
+    for jacobian in jax.tree.leaves(jax.jit(jax.jacobian(lambda z: score(0.3, z)))(z)):
+        assert (jacobian != 0).all()
+
+
+class Line(eqx.Module):
+    slope: jax.Array
+
+    def __call__(self, t, z):
+        return {n: -self.slope * a for n, a in z.items()}
+
+
+def test_a_module_of_ones_own():
+    x, y = regression(rows=6)
+    guide = Diffusion(one_layer, steps=2, score=Line(jnp.array(0.2)))
+    params = start(one_layer, guide, x, y, z=Z)
+    np.testing.assert_allclose(params["diffusion.score.slope"], 0.2)
+    assert params["diffusion.variance"].shape == (2, 5)
+    result = dgp.fit(KEY, one_layer, guide, x, y, z=Z, steps=5, progress=False)
+    assert result.params["diffusion.score.slope"] != 0.2
+
+
+def test_predictions_and_draws():
+    x, y = regression(rows=12)
+    guide = Diffusion(two_layers, steps=3)
+    result = dgp.fit(KEY, two_layers, guide, x, y, z=Z, steps=200, progress=False)
+    p = dgp.predict(KEY, two_layers, guide, result.params, x[:7], z=Z, num_samples=20)
+    assert p.mean.shape == (7,)
+    assert np.isfinite(p.log_prob(y[:7])).all()
+    assert np.mean((p.mean - y[:7]) ** 2) < np.var(y)
+    assert set(p.latent_draws()) == {"l1.v", "l2.v"}
+    draws = guide.sample_posterior(KEY, result.params, x, z=Z, sample_shape=(3, 2))
+    assert {n: a.shape for n, a in draws.items()} == {"l1.v": (3, 2, 5, 1), "l2.v": (3, 2, 5, 1)}
+    assert np.std(draws["l2.v"], axis=(0, 1)).min() > 0
+
+
+def test_seeds_side_by_side():
+    x, y = regression(rows=6)
+    guide = Diffusion(one_layer, steps=2, base="prior")
+    svi = numpyro.infer.SVI(one_layer, guide, numpyro.optim.Adam(1e-3), TraceMeanField_ELBO())
+    init = lambda key: svi.get_params(svi.init(key, x, y, z=Z))  # noqa: E731
+    many = jax.jit(jax.vmap(init))(random.split(KEY, 3))
+    first = many["diffusion.score.net.layers.0.weight"]
+    assert first.shape[0] == 3
+    assert np.std(first, axis=0).min() > 0  # a network of its own for each key
+    losses = jax.vmap(lambda p: bound(one_layer, guide, p, x, y, z=Z))(many)
+    assert np.isfinite(losses).all()
+
+
+def test_float64(x64):
+    x, y = regression(rows=6)
+    z = spread(5)
+    guide = Diffusion(two_layers, steps=2)
+    params = start(two_layers, guide, x, y, z=z)
+    assert {a.dtype for a in params.values()} == {np.dtype("float64")}
+    assert bound(two_layers, guide, params, x, y, z=z).dtype == np.float64
+
+
+def test_hyperparameters_with_a_prior_go_with_it():
+    def lifted(x, y=None):
+        scale = numpyro.sample("scale", dist.LogNormal(0, 0.3))
+        one_layer(x * scale, y, z=Z)
+
+    x, y = regression(rows=6)
+    guide = Diffusion(lifted, steps=2)
+    params = start(lifted, guide, x, y)
+    assert {"scale_auto_loc", "scale_auto_scale", "diffusion.variance"} <= set(params)
+    draws = guide.sample_posterior(KEY, params, x, sample_shape=(4,))
+    assert set(draws) == {"scale", "l1.v"}
+
+
+def test_informed_steps_know_the_gradient(x64):
+    """On a conjugate layer the gradient of log p(y, T(z)) |T'| / N(z) is known."""
+    x, y = regression(rows=6)
+    base = dgp.MeanField(one_layer, covariance="diagonal")
+    guide = Diffusion(one_layer, steps=2, base=base, informed=(x, y))
+    params = shaken(start(one_layer, guide, x, y, z=Z))
+    m, s = params["l1.v.loc"], params["l1.v.scale"]
+    assert params["diffusion.informed"].shape == (2,)
+
+    def ask(z):
+        with handlers.block(), handlers.seed(rng_seed=KEY), handlers.substitute(data=params):
+            guide.setup(x, y, z=Z)
+            return guide._target_gradient(lambda a: {"l1.v": a[:, None]}, {}, (x, y), {"z": Z})(z)
+
+    def log_ratio(z):
+        v = m + s * z[:, None]
+        drawn = {"l1.v": {"type": "sample", "is_observed": False, "value": v, "infer": {"q": None}}}
+        program = handlers.replay(one_layer, drawn)
+        return log_density(program, (x, y), {"z": Z}, {})[0] + 0.5 * jnp.sum(z**2)
+
+    near = random.normal(KEY, (5,))
+    for z, capped in ((near, False), (5 * near, True)):
+        truth = jax.grad(log_ratio)(z)
+        norm = jnp.linalg.norm(truth)
+        assert (norm > 30) == capped
+        np.testing.assert_allclose(ask(z), truth * jnp.minimum(1, 30 / norm), rtol=1e-9)
+    assert (jax.jacobian(ask)(near) == 0).all()
+
+
+def test_informed_chains_fit_in_minibatches_and_predict():
+    x, y = regression(rows=12)
+    guide = Diffusion(two_layers, steps=2, base=bases(two_layers)["global"], informed=(x, y))
+    options = {"z": Z, "batch_size": 6, "steps": 10, "learning_rate": 0.01, "progress": False}
+    result = dgp.fit(KEY, two_layers, guide, x, y, **options)
+    assert (result.params["diffusion.informed"] != np.float32(np.exp(-5))).all()
+    p = dgp.predict(KEY, two_layers, guide, result.params, x[:4], z=Z, num_samples=5)
+    assert np.isfinite(p.mean).all()
+
+
+def test_chains_share_a_minibatch():
+    def sums(y, *, batch_size):
+        with dgp.minibatch(y, batch_size=batch_size) as y:
+            numpyro.sample("y", dist.Delta(jnp.zeros(len(y)), log_density=y), obs=jnp.zeros(len(y)))
+
+    y = 2.0 ** jnp.arange(12)
+    loss = lambda key: -DiffusionELBO(3).loss(key, {}, sums, no_guide, y, batch_size=1)  # noqa: E731
+    values = jax.jit(jax.vmap(loss))(random.split(KEY, 40))
+    assert np.isin(np.round(values), 12 * np.asarray(y)).all()
+    assert len(set(np.round(values).tolist())) > 5
+
+
+def test_chains_average():
+    x, y = regression(rows=6)
+    guide = Diffusion(two_layers, steps=2, score=wavy)
+    params = shaken(start(two_layers, guide, x, y, z=Z), 0.2) | {"noise": 1.0}
+
+    def many(key):
+        return -DiffusionELBO(8).loss(key, params, two_layers, guide, x, y, z=Z, batch_size=3)
+
+    values = jax.jit(jax.vmap(many))(random.split(KEY, 200))
+    single = bound(two_layers, guide, params, x, y, z=Z, keys=random.split(random.key(1), 3000))
+    assert_mean(values, single.mean(), errors=5)
+    assert DiffusionELBO(2) == DiffusionELBO(2) != DiffusionELBO(3)
+    assert hash(DiffusionELBO(2)) == hash(DiffusionELBO(2))
+
+
+def test_log_variance_gradients_are_the_bounds(x64):
+    """In expectation, for all params of the chain; and exactly its own for the others."""
+    x, y = regression(rows=6)
+    guide = Diffusion(one_layer, steps=3, score=Line(jnp.array(0.2)))
+    params = shaken(start(one_layer, guide, x, y, z=Z), 0.2)
+
+    def gradient(loss):
+        value = lambda p, key: loss.loss(key, p, one_layer, guide, x, y, z=Z)  # noqa: E731
+        return jax.jit(jax.vmap(jax.grad(value), (None, 0)))(params, random.split(KEY, 1000))
+
+    plain = gradient(DiffusionELBO(8))
+    other = gradient(DiffusionELBO(8, objective="log_variance"))
+    for n, a in other.items():
+        if n.startswith("diffusion."):
+            assert_mean(a - np.mean(plain[n], axis=0), 0.0, errors=5)
+        else:
+            np.testing.assert_allclose(a, plain[n], rtol=1e-8)
+
+
+def test_evidence_takes_all_rows():
+    x, y = regression(rows=6)
+    guide = Diffusion(one_layer, steps=2)
+    params = start(one_layer, guide, x, y, z=Z)
+    with pytest.raises(ValueError, match=r"plate 'data' takes 3 of 6 rows.*leave out batch_size"):
+        evidence(KEY, one_layer, guide, params, x, y, z=Z, batch_size=3)
+    with pytest.raises(ValueError, match="num_chains is 1, wanted at least 2"):
+        evidence(KEY, one_layer, guide, params, x, y, z=Z, num_chains=1)
+    with pytest.raises(TypeError, match="guide is a MeanField, wanted a Diffusion"):
+        evidence(KEY, one_layer, dgp.MeanField(one_layer), params, x, y, z=Z)
+
+
+def test_unknown_options():
+    base = dgp.MeanField(one_layer)
+    for options, message in (
+        ({"steps": 0}, "steps is 0, wanted at least 1"),
+        ({"discretization": "heun"}, "discretization is 'heun', wanted exact or euler"),
+        ({"last": "kept"}, "last is 'kept', wanted integrated or drawn"),
+        ({"base": "none"}, "base is 'none', wanted MeanField"),
+        ({"base": Diffusion(one_layer, base=base)}, "wanted MeanField"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            Diffusion(one_layer, **options)
+    with pytest.raises(ValueError, match="objective is 'kl', wanted 'elbo' or 'log_variance'"):
+        DiffusionELBO(objective="kl")
+    with pytest.raises(ValueError, match="num_chains is 1, wanted at least 2"):
+        DiffusionELBO(objective="log_variance")
+    x, y = regression(rows=6)
+    loss = DiffusionELBO(2, objective="log_variance")
+    params = start(one_layer, base, x, y, z=Z)
+    with pytest.raises(TypeError, match="guide is a MeanField, and objective='log_variance'"):
+        loss.loss(KEY, params, one_layer, base, x, y, z=Z)
+    with pytest.raises(ValueError, match="Diffusion needs a random key"):
+        Diffusion(one_layer)(x, y, z=Z)
