@@ -1,0 +1,255 @@
+"""The adversarial game of implicit posteriors: objective, optimiser, and a diagnostic.
+
+The density of an implicit posterior q(v) is unknown; a discriminator T(v), trained to tell draws of
+q from draws of another law, learns log q(v)/p(v) (Yu et al. 2019, "Implicit posterior variational
+inference for deep Gaussian processes", section 3; Mescheder et al. 2017, "Adversarial variational
+Bayes", sections 2 and 3.3).
+"""
+
+import abc
+import dataclasses
+import math
+from functools import lru_cache, partial
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from jax import lax, random
+from jaxtyping import Array
+from numpyro import handlers
+from numpyro.infer import TraceMeanField_ELBO
+from numpyro.infer.elbo import ELBO
+
+from dgp_ppl._typing import Model, Params, PRNGKey
+from dgp_ppl.inference.layer_guide import LayerGuide
+from dgp_ppl.inference.optimizer import cosine_schedule
+from dgp_ppl.inference.players import Draws, Players
+
+__all__ = [
+    "AdversarialELBO",
+    "AdversarialGuide",
+    "DiscriminatorGap",
+    "adversarial_optimizer",
+    "discriminator_gap",
+]
+
+
+class AdversarialGuide(LayerGuide):
+    """A guide whose q(v) has no density and comes with a discriminator."""
+
+    @abc.abstractmethod
+    def players(self, params: Params) -> Players:
+        """Generator and discriminator at these params; once the guide has run."""
+
+
+class AdversarialELBO(ELBO):
+    """The objective of a guide without density, such as `Implicit`: one loss for all players.
+
+    Its value is minus the bound, with the discriminator's estimate in place of the KL:
+
+        -E_q[log p(y | f)] + E_q[T(v)]  (+ the KL of other latent sites),
+
+    with T weighing 1 against a data term that the plate scales by N / B. Its gradient is the
+    simultaneous step of the game (Yu et al. 2019, eq. 4 and 5): generator and model get that of
+    this value with T's own params held; the discriminator gets that of its cross-entropy with the
+    draws held, -E_q log sigma(t) - E_reference log(1 - sigma(t)). Nobody gets any other.
+
+    The value is a bound only as far as T is right: see `discriminator_gap`.
+
+    Args:
+        num_draws: draws of v in the data term, each shared by the whole minibatch, which is one for
+            all draws; in antithetic pairs.
+        game_draws: draws of v in E_q[T], and of q and the reference in the cross-entropy.
+    """
+
+    def __init__(self, num_draws: int = 2, game_draws: int = 64) -> None:
+        for name, value in (("num_draws", num_draws), ("game_draws", game_draws)):
+            if value < 1:
+                raise ValueError(f"AdversarialELBO: {name} is {value}, wanted at least 1")
+        if game_draws < num_draws:
+            raise ValueError(
+                f"AdversarialELBO: game_draws is {game_draws}, wanted at least num_draws, "
+                f"{num_draws}: the draws of the data term are some of the game's"
+            )
+        super().__init__()
+        self.num_draws, self.game_draws = num_draws, game_draws
+
+    def __eq__(self, other: object) -> bool:
+        return type(other) is AdversarialELBO and hash(self) == hash(other)
+
+    def __hash__(self) -> int:
+        return hash((AdversarialELBO, self.num_draws, self.game_draws))
+
+    def loss_with_mutable_state(
+        self,
+        rng_key: PRNGKey,
+        param_map: Params,
+        model: Model,
+        guide: Model,
+        *args: Any,
+        **kwargs: Any,
+    ) -> Any:
+        if not isinstance(guide, AdversarialGuide):
+            raise TypeError(
+                f"AdversarialELBO: guide is {getattr(guide, '__name__', type(guide).__name__)}, "
+                "wanted one with a discriminator, such as dgp_ppl.Implicit(model); a guide with a "
+                "density goes with numpyro.infer.TraceMeanField_ELBO()"
+            )
+        key_q, key_p, key_data = random.split(rng_key, 3)
+        players = guide.players(param_map)
+        draws = players.draw(key_q, self.game_draws)
+        judged = eqx.tree_at(lambda p: p.discriminator, players, _held(players.discriminator))
+        penalty = jnp.mean(judged.log_ratio(draws))
+
+        def rest(draw: Draws) -> Array:
+            """The stock loss given the layers' values; the same key, hence the same minibatch."""
+            laws = players.handed(draw.residual)
+            drawn: Any = {
+                n: {"type": "sample", "value": v, "infer": {"q": laws[n]}, "is_observed": False}
+                for n, v in draw.values.items()
+            }
+            given = handlers.block(handlers.replay(model, drawn), hide=list(laws))
+            others = handlers.block(guide, hide=list(laws))
+            stock: Any = TraceMeanField_ELBO()
+            return stock.loss(key_data, param_map, given, others, *args, **kwargs)
+
+        data = jnp.mean(jax.vmap(rest)(jax.tree.map(lambda a: a[: self.num_draws], draws)))
+        lesson = players.cross_entropy(_held(draws), players.noise(key_p, self.game_draws))
+        return {"loss": data + penalty + lesson - lax.stop_gradient(lesson), "mutable_state": None}
+
+
+def _held(tree: Any) -> Any:
+    return jax.tree.map(lambda a: lax.stop_gradient(a) if eqx.is_array(a) else a, tree)
+
+
+@lru_cache(maxsize=64)
+def adversarial_optimizer(
+    learning_rate: float,
+    steps: int,
+    slow: frozenset[str] = frozenset(),
+    *,
+    discriminator: float = 0.1,
+    generator: float = 0.01,
+    share: float = 0.3,
+    discriminator_steps: int = 1,
+) -> Any:
+    """Adam for the players of `AdversarialELBO`, each with a learning rate of its own.
+
+    All with one cosine decay to 3 %. Both networks have little momentum (b1 = 0.5): the target of
+    each moves with the other. The discriminator's rate is ten times the generator's, so that it
+    keeps up: at equal rates the generator runs into what the discriminator has not seen yet, and
+    the loss falls below any bound.
+
+    Args:
+        learning_rate: of the generator's affine part, and of guides of other sites, at the start.
+        steps: of the fit.
+        slow: names of the model's params.
+        discriminator: share of the rate for the discriminator.
+        generator: share of the rate for the generator's network.
+        share: share of the rate for the model's params.
+        discriminator_steps: n_D. Generator and model move once in as many steps of the
+            discriminator, by the mean of their gradients in these.
+    """
+    if discriminator_steps < 1:
+        raise ValueError(
+            f"adversarial_optimizer: discriminator_steps is {discriminator_steps}, wanted 1 or more"
+        )
+
+    def adam(rate: float, *, b1: float, every: int) -> Any:
+        own = optax.adam(cosine_schedule(rate * learning_rate, -(-steps // every)), b1=b1, b2=0.99)
+        return own if every == 1 else optax.MultiSteps(own, every).gradient_transformation()
+
+    def label(params: Params) -> dict[str, str]:
+        return {n: _player(n, slow) for n in params}
+
+    parts: Any = {
+        "discriminator": adam(discriminator, b1=0.5, every=1),
+        "generator": adam(generator, b1=0.5, every=discriminator_steps),
+        "guide": adam(1.0, b1=0.95, every=discriminator_steps),
+        "model": adam(share, b1=0.95, every=discriminator_steps),
+    }
+    return optax.partition(parts, label)
+
+
+def _player(name: str, slow: frozenset[str]) -> str:
+    for part in ("discriminator", "generator"):
+        if name.startswith(f"implicit.{part}."):
+            return part
+    return "model" if name in slow else "guide"
+
+
+@dataclasses.dataclass(frozen=True)
+class DiscriminatorGap:
+    """The discriminator's KL against bounds on the true one, in nats.
+
+    Attributes:
+        estimate: E_q T, what the loss has for KL[q || p].
+        estimate_se: its standard error.
+        lower: a lower bound on KL[q || p] in expectation; the KL itself for a Gaussian generator.
+        lower_se: its standard error.
+        upper: an upper bound on it, as good.
+        upper_se: its standard error.
+    """
+
+    estimate: float
+    estimate_se: float
+    lower: float
+    lower_se: float
+    upper: float
+    upper_se: float
+
+    @property
+    def gap(self) -> float:
+        """Nats that the estimate is below the lower bound, or (negative) above the upper one.
+
+        The bound that a fit reports is too high by at least as much, or too low; 0 in between.
+        """
+        return max(self.lower - self.estimate, 0.0) + min(self.upper - self.estimate, 0.0)
+
+    @property
+    def lags(self) -> bool:
+        """Whether the gap is above three standard errors, 5 % of the KL, and half a nat."""
+        error = math.hypot(self.estimate_se, max(self.lower_se, self.upper_se))
+        return abs(self.gap) > max(3 * error, 0.05 * abs(self.lower), 0.5)
+
+
+def discriminator_gap(
+    key: PRNGKey,
+    guide: AdversarialGuide,
+    params: Params,
+    *,
+    num_draws: int = 2000,
+    num_others: int = 2000,
+) -> DiscriminatorGap:
+    """Whether the discriminator keeps up with the generator: E_q T against the KL's own bounds.
+
+    For a Gaussian generator (``Implicit(model, generator=None)``) the KL is in closed form. For any
+    other, q is a mixture of Gaussians over the shared noise, and a finite mixture gives a bound
+    from either side; see `Players.kl_bounds`.
+
+    Args:
+        key: random key.
+        guide: an `Implicit` guide that has run.
+        params: of a fit.
+        num_draws: draws of v.
+        num_others: draws of the shared noise in the mixture: the more, the tighter.
+    """
+    terms = _terms(guide.players(params), key, 2 * -(-num_draws // 2), num_others)
+    estimate, lower, upper = (_summary(a) for a in terms)
+    return DiscriminatorGap(*estimate, *lower, *upper)
+
+
+@partial(jax.jit, static_argnums=(2, 3))
+def _terms(players: Players, key: PRNGKey, num: int, others: int) -> tuple[Array, Array, Array]:
+    key_draws, key_others = random.split(key)
+    draws = players.draw(key_draws, num)
+    return players.log_ratio(draws), *players.kl_bounds(draws, players.draw(key_others, others))
+
+
+def _summary(terms: Array) -> tuple[float, float]:
+    """Mean and standard error; antithetic pairs count as one."""
+    pairs = np.asarray(terms, np.float64).reshape(-1, 2).mean(axis=1)
+    return float(pairs.mean()), float(pairs.std(ddof=1) / math.sqrt(len(pairs)))
