@@ -4,12 +4,18 @@ import dataclasses
 from collections.abc import Callable
 from typing import Any, Protocol
 
+import numpy as np
 from jax import random
 from jaxtyping import Array, Float
 
 from dgp_ppl import initialize, models
-from dgp_ppl._typing import Inputs, Model, PRNGKey
+from dgp_ppl._typing import Inputs, Model, Params, PRNGKey
+from dgp_ppl.inference.decoupled import Decoupled
+from dgp_ppl.inference.diffusion import Diffusion
 from dgp_ppl.inference.fit import FitResult, evaluate, fit
+from dgp_ppl.inference.global_inducing import GlobalInducing
+from dgp_ppl.inference.implicit import Implicit
+from dgp_ppl.inference.layer_guide import LayerGuide
 from dgp_ppl.inference.mean_field import MeanField
 
 __all__ = ["METHODS", "Fitted", "Method", "Setting", "register"]
@@ -66,6 +72,7 @@ class Method(Protocol):
 
 METHODS: dict[str, Method] = {}
 _EVALUATED_ROWS = 10_000
+_DRAWS = 100  # of bounds that are noisy because hidden layers are drawn
 
 
 def register(name: str) -> Callable[[Method], Method]:
@@ -105,26 +112,110 @@ def _doubly_stochastic(
     key: PRNGKey, x: Inputs, y: Float[Array, " N"], setting: Setting, label: str | bool
 ) -> Fitted:
     """Deep GP by doubly stochastic variational inference, Salimbeni & Deisenroth (2017)."""
-    key_z, key_fit, key_elbo = random.split(key, 3)
-    kwargs = initialize.deep_gp(
-        key_z, x, num_inducing=setting.inducing, depth=setting.depth, width=setting.width
+    key_z, key_fit = random.split(key)
+    return _fit_deep(
+        key_fit, x, y, setting, label, MeanField(models.deep_gp), _layout(key_z, x, setting)
     )
-    model, guide = models.deep_gp, MeanField(models.deep_gp)
-    result = fit(
-        key_fit,
-        model,
-        guide,
-        x,
-        y,
-        batch_size=setting.batch,
-        steps=setting.steps,
-        learning_rate=setting.learning_rate,
-        progress=label,
-        **kwargs,
+
+
+@register("global_inducing")
+def _global_inducing(
+    key: PRNGKey, x: Inputs, y: Float[Array, " N"], setting: Setting, label: str | bool
+) -> Fitted:
+    """Deep GP with coupled layers, from a mean-field fit that takes half of the steps."""
+    key_first, key_z, key_start, key_fit = random.split(key, 4)
+    half = dataclasses.replace(setting, steps=-(-setting.steps // 2))
+    first = _doubly_stochastic(key_first, x, y, half, label)
+    guide = GlobalInducing(models.deep_gp, initialize.inducing_inputs(key_z, x, setting.inducing))
+    assert isinstance(first.guide, MeanField)
+    start = guide.start_from(key_start, first.guide, first.result.params, x, **first.kwargs)
+    return _go_on(key_fit, x, y, setting, label, guide, first, start)
+
+
+@register("decoupled")
+def _decoupled(
+    key: PRNGKey, x: Inputs, y: Float[Array, " N"], setting: Setting, label: str | bool
+) -> Fitted:
+    """Deep GP with decoupled inducing inputs (Havasi et al. 2018): twice as many for the mean."""
+    key_z, key_mean, key_fit = random.split(key, 3)
+    more = _layout(key_mean, x, dataclasses.replace(setting, inducing=2 * setting.inducing))
+    guide = Decoupled(models.deep_gp, z_mean=more["z"])
+    return _fit_deep(key_fit, x, y, setting, label, guide, _layout(key_z, x, setting))
+
+
+@register("diffusion")
+def _diffusion(
+    key: PRNGKey, x: Inputs, y: Float[Array, " N"], setting: Setting, label: str | bool
+) -> Fitted:
+    """Deep GP with a denoising chain on the coupled guide, which takes two thirds of the steps."""
+    key_first, key_fit = random.split(key)
+    most = dataclasses.replace(setting, steps=-(-2 * setting.steps // 3))
+    first = _global_inducing(key_first, x, y, most, label)
+    assert isinstance(first.guide, LayerGuide)
+    guide = Diffusion(models.deep_gp, base=first.guide)
+    return _go_on(key_fit, x, y, setting, label, guide, first, first.result.params)
+
+
+@register("implicit")
+def _implicit(
+    key: PRNGKey, x: Inputs, y: Float[Array, " N"], setting: Setting, label: str | bool
+) -> Fitted:
+    """Deep GP with an implicit posterior (Yu et al. 2019); its ELBO is the discriminator's."""
+    key_z, key_fit = random.split(key)
+    guide = Implicit(models.deep_gp)
+    kwargs = _layout(key_z, x, setting)
+    return _fit_deep(key_fit, x, y, setting, label, guide, kwargs, num_draws=_DRAWS)
+
+
+def _layout(key: PRNGKey, x: Inputs, setting: Setting) -> dict[str, Any]:
+    """Inducing inputs and mean functions of a deep GP's layers."""
+    return initialize.deep_gp(
+        key, x, num_inducing=setting.inducing, depth=setting.depth, width=setting.width
     )
-    rows: dict[str, Any] = {**kwargs, "batch_size": _EVALUATED_ROWS}
-    elbo, _ = evaluate(key_elbo, model, guide, result.params, x, y, **rows)
-    return Fitted(model, guide, kwargs, result, elbo / len(y))
+
+
+def _fit_deep(
+    key: PRNGKey,
+    x: Inputs,
+    y: Float[Array, " N"],
+    setting: Setting,
+    label: str | bool,
+    guide: LayerGuide,
+    kwargs: dict[str, Any],
+    num_draws: int = 20,
+    **options: Any,
+) -> Fitted:
+    """A guide of the deep GP, fitted in minibatches."""
+    key_fit, key_elbo = random.split(key)
+    rates = {"steps": setting.steps, "learning_rate": setting.learning_rate}
+    options = {"batch_size": setting.batch, "progress": label, **rates, **options, **kwargs}
+    result = fit(key_fit, models.deep_gp, guide, x, y, **options)
+    rows: dict[str, Any] = {**kwargs, "batch_size": _EVALUATED_ROWS, "num_draws": num_draws}
+    elbo, _ = evaluate(key_elbo, models.deep_gp, guide, result.params, x, y, **rows)
+    return Fitted(models.deep_gp, guide, kwargs, result, elbo / len(y))
+
+
+def _go_on(
+    key: PRNGKey,
+    x: Inputs,
+    y: Float[Array, " N"],
+    setting: Setting,
+    label: str | bool,
+    guide: LayerGuide,
+    first: Fitted,
+    start: Params,
+) -> Fitted:
+    """The rest of the steps with another guide, at a tenth of the rate: its bound is noisy."""
+    rest = dataclasses.replace(
+        setting,
+        steps=max(1, setting.steps - len(first.result.losses)),
+        learning_rate=0.1 * setting.learning_rate,
+    )
+    second = _fit_deep(key, x, y, rest, label, guide, first.kwargs, num_draws=_DRAWS, start=start)
+    losses = np.concatenate([first.result.losses, second.result.losses])
+    seconds = first.result.seconds + second.result.seconds
+    result = dataclasses.replace(second.result, losses=losses, seconds=seconds)
+    return dataclasses.replace(second, result=result)
 
 
 def _no_latents(*args: Any, **kwargs: Any) -> None:

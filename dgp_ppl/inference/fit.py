@@ -84,8 +84,9 @@ def fit(
         learning_rate: where the default optimiser starts: Adam (b1 = 0.95, b2 = 0.99) with one
             cosine decay to 3 % of it. The model's own params (hyperparameters, inducing inputs)
             are moved at 0.3 of the guide's rate.
-        optimizer: any optax optimiser, in place of the default.
-        loss: the objective; by default `TraceMeanField_ELBO()`.
+        optimizer: any optax optimiser, in place of the default. (Some guides have a default of
+            their own: see `LayerGuide.optimizer`.)
+        loss: the objective; by default the guide's, which is `TraceMeanField_ELBO()` for most.
         start: params to start from, or an earlier `FitResult`. With the earlier result and its own
             `optimizer` the fit goes on exactly where it stopped (`key` is then not used): two calls
             of n steps equal one of 2n. With another optimiser, or the default's new schedule, it
@@ -112,9 +113,9 @@ def fit(
     skeleton, data = Skeleton.split(model, args, kwargs)
     num_data, own = _survey(key, model, skeleton, data)
     if optimizer is None:
-        rates = tuple(guide.rates.items()) if isinstance(guide, LayerGuide) else ()
-        optimizer = default_optimizer(learning_rate, steps, own, rates)
-    loop = _Loop.of(model, guide, optimizer, loss or _DEFAULT_LOSS, skeleton)
+        choose = guide.optimizer if isinstance(guide, LayerGuide) else default_optimizer
+        optimizer = choose(learning_rate, steps, own)
+    loop = _Loop.of(model, guide, optimizer, loss or _default_loss(guide), skeleton)
     state = loop.init(key, data, start.params if isinstance(start, FitResult) else start)
     if go_on and isinstance(start, FitResult):
         state = start.state
@@ -137,6 +138,10 @@ def fit(
         site=site,
         result=result if step else None,
     )
+
+
+def _default_loss(guide: Model) -> ELBO:
+    return guide.default_loss if isinstance(guide, LayerGuide) else _DEFAULT_LOSS
 
 
 def _survey(
@@ -190,7 +195,7 @@ def evaluate(
     """
     _set_up(key, guide, args, kwargs)
     skeleton, data = Skeleton.split(model, args, kwargs)
-    program = (model, guide, loss or _DEFAULT_LOSS, skeleton)
+    program = (model, guide, loss or _default_loss(guide), skeleton)
     values = -np.asarray(_losses(program, random.split(key, num_draws), params, data))
     return float(values.mean()), float(values.std(ddof=1) / math.sqrt(num_draws))
 

@@ -10,10 +10,13 @@ import numpyro
 from jax import random
 from jaxtyping import Array
 from numpyro import handlers
+from numpyro.infer import TraceMeanField_ELBO
 from numpyro.infer.autoguide import AutoGuide, AutoNormal
+from numpyro.infer.elbo import ELBO
 
 from dgp_ppl._typing import Model, Params, PRNGKey
 from dgp_ppl.inducing import AbstractInducing
+from dgp_ppl.inference.optimizer import default_optimizer
 from dgp_ppl.minibatch import stratified
 from dgp_ppl.observe import Observed
 
@@ -64,6 +67,16 @@ class LayerGuide(AutoGuide):
 
     rates: ClassVar[dict[str, float]] = {}
     """Shares of `fit`'s learning rate, by the start of a param's name."""
+
+    default_loss: ELBO = TraceMeanField_ELBO()
+    """The objective that `fit` and `evaluate` take for this guide unless told another."""
+
+    def optimizer(self, learning_rate: float, steps: int, slow: frozenset[str]) -> Any:
+        """The optimiser that `fit` takes for this guide unless told another.
+
+        `slow` names the model's own params.
+        """
+        return default_optimizer(learning_rate, steps, slow, tuple(self.rates.items()))
 
     def __init__(self, model: Model, *, rest: Callable[[Model], AutoGuide] = AutoNormal) -> None:
         super().__init__(model)

@@ -1,0 +1,172 @@
+"""The contract of every guide: one set of tests for all of them."""
+
+import functools
+import subprocess
+import sys
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro.distributions as dist
+import pytest
+from helpers import KEY, assert_mean, regression, two_layers
+from jax import random
+from numpyro import handlers
+from numpyro.infer import Predictive
+
+import dgp_ppl as dgp
+from dgp_ppl.models import deep_gp
+
+PSEUDO = np.linspace(-1.5, 1.5, 4)[:, None]
+Z = (np.linspace(-2, 2, 5)[:, None],) * 2
+GUIDES = {
+    "mean_field": dgp.MeanField,
+    "diagonal": functools.partial(dgp.MeanField, covariance="diagonal"),
+    "global_inducing": functools.partial(dgp.GlobalInducing, pseudo_inputs=PSEUDO),
+    "decoupled": functools.partial(dgp.Decoupled, z_mean=PSEUDO),
+    "diffusion": functools.partial(dgp.Diffusion, steps=3),
+    "coupled_diffusion": lambda model: dgp.Diffusion(
+        model, steps=3, base=dgp.GlobalInducing(model, PSEUDO)
+    ),
+    "implicit": dgp.Implicit,
+}
+SHAPES = {"l1.v": (5, 1), "l2.v": (5, 1)}
+X, Y = (np.asarray(a) for a in regression(rows=24))
+DRAWS = 1000
+X_TEST = np.linspace(-2, 2, 7)[:, None]
+
+every_guide = pytest.mark.parametrize("name", GUIDES)
+
+
+@functools.cache
+def fitted(name):
+    """A guide and a short fit of it."""
+    guide = GUIDES[name](deep_gp)
+    options = {"steps": 150, "learning_rate": 0.03, "progress": False}
+    return guide, dgp.fit(KEY, deep_gp, guide, X, Y, z=Z, batch_size=8, **options)
+
+
+@functools.cache
+def losses(name, dtype="float32", **kwargs):
+    """Many estimates of the loss at the fit's params, by as many keys."""
+    guide, result = fitted(name)
+    keys = random.split(random.key(len(kwargs)), DRAWS)
+    with jax.enable_x64(dtype == "float64"):
+        data = [jnp.asarray(a, dtype) for a in (X, Y)]
+        params = {n: jnp.asarray(a, dtype) for n, a in result.params.items()}
+
+        def one(key):
+            return guide.default_loss.loss(key, params, deep_gp, guide, *data, z=Z, **kwargs)
+
+        return np.asarray(jax.jit(jax.vmap(one))(keys))
+
+
+def predicted(name, **options):
+    guide, result = fitted(name)
+    return dgp.predict(KEY, deep_gp, guide, result.params, X_TEST, num_samples=10, z=Z, **options)
+
+
+@every_guide
+def test_it_fits_with_the_one_call(name):
+    _, result = fitted(name)
+    assert np.isfinite(result.losses).all()
+    assert result.losses[-30:].mean() < result.losses[:30].mean()
+    assert all(isinstance(a, jax.Array) for a in result.params.values())
+
+
+@every_guide
+def test_minibatches_are_unbiased(name):
+    full, batches = losses(name), losses(name, batch_size=6)
+    assert_mean(batches - full, 0.0)
+
+
+@every_guide
+def test_float64(name):
+    """The same key draws other numbers in another dtype: the bounds agree in the mean."""
+    single, double = losses(name), losses(name, dtype="float64")
+    assert (single.dtype, double.dtype) == (np.float32, np.float64)
+    assert_mean(double - single, 0.0)
+
+
+@every_guide
+def test_draws(name):
+    guide, result = fitted(name)
+    sample = functools.partial(guide.sample_posterior, z=Z)
+    draw = jax.jit(lambda key: sample(key, result.params, X))
+    one, again, other = draw(KEY), draw(KEY), draw(random.key(1))
+    assert {n: a.shape for n, a in one.items()} == SHAPES
+    for n in SHAPES:
+        np.testing.assert_array_equal(one[n], again[n])
+        assert (one[n] != other[n]).any()
+    many = jax.eval_shape(lambda: sample(KEY, result.params, X, sample_shape=(3, 2)))
+    assert {n: a.shape for n, a in many.items()} == {n: (3, 2, *s) for n, s in SHAPES.items()}
+
+
+@every_guide
+def test_predictions(name):
+    whole = predicted(name)
+    assert np.isfinite(whole.mean).all()
+    assert (whole.var > 0).all()
+    draws = whole.function_draws(KEY, 4, mode="joint")
+    assert draws.shape == (4, 7)
+    assert np.isfinite(draws).all()
+
+
+@every_guide
+def test_arviz(name):
+    prediction = predicted(name)
+    tree = dgp.to_inferencedata(KEY, prediction, np.zeros(7), result=fitted(name)[1])
+    shapes = {n: tree["posterior"][n].shape for n in SHAPES}
+    assert shapes == {n: (1, 10, *s) for n, s in SHAPES.items()}
+    assert np.isfinite(tree["log_likelihood"]["y"]).all()
+    assert set(tree["fit"].data_vars) == {"loss", *fitted(name)[1].params}
+
+
+@every_guide
+def test_stock_predictive(name):
+    guide, result = fitted(name)
+    predictive = Predictive(deep_gp, guide=guide, params=result.params, num_samples=5)
+    draws = predictive(KEY, X_TEST, z=Z)
+    assert draws["y"].shape == (5, 7)
+    assert np.isfinite(draws["y"]).all()
+
+
+lifted = handlers.lift(two_layers, {"noise": dist.LogNormal(-1, 1)})
+
+
+@every_guide
+def test_hyperpriors(name):
+    """Another latent site is drawn along, with the guide's own params for it."""
+    guide = GUIDES[name](lifted)
+    result = dgp.fit(KEY, lifted, guide, X, Y, z=Z[0], steps=5, progress=False)
+    assert np.isfinite(result.losses).all()
+    assert {"noise_auto_loc", "noise_auto_scale"} <= set(result.params)
+    draw = jax.jit(lambda k: guide.sample_posterior(k, result.params, X, z=Z[0], sample_shape=(4,)))
+    noise = draw(KEY)["noise"]
+    assert noise.shape == (4,)
+    assert np.ptp(noise) > 0
+
+
+LOADED = """
+import sys
+import jax, numpy as np
+sys.path.insert(0, sys.argv[1])
+import dgp_ppl as dgp
+from dgp_ppl.models import deep_gp
+from test_guides import GUIDES, KEY, X_TEST, Z
+for name, build in GUIDES.items():
+    params = dict(np.load(f"{sys.argv[2]}/{name}.npz"))
+    held = dgp.predict(KEY, deep_gp, build(deep_gp), params, X_TEST, num_samples=10, z=Z)
+    np.save(f"{sys.argv[2]}/{name}.npy", held.mean)
+"""
+
+
+def test_saved_and_loaded_in_a_new_process(tmp_path, request):
+    for name in GUIDES:
+        np.savez(tmp_path / f"{name}.npz", **fitted(name)[1].params)
+    command = [sys.executable, "-c", LOADED, str(request.path.parent), str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    for name in GUIDES:
+        mean = predicted(name).mean
+        np.testing.assert_allclose(np.load(tmp_path / f"{name}.npy"), mean, rtol=1e-4, atol=1e-5)
