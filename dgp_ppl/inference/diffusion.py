@@ -152,14 +152,14 @@ class Diffusion(LayerGuide):
         reshape: Reshape | None = None,
     ) -> dict[str, Handed]:
         assert reshape is None  # a chain is no bijection of white noise: no base of another
-        key, key_last = random.split(_key())
+        key, key_last, key_model = random.split(_key(), 3)
         zeros = {n: jnp.zeros(layer.shape) for n, layer in self.layers.items()}
         flat, unravel = ravel_pytree(zeros)
         start = jnp.broadcast_to(jnp.asarray(self.chain.variance)[:, None], (self.steps, flat.size))
         eta: Any = numpyro.param(
             f"{PREFIX}variance", start.astype(flat.dtype), constraint=constraints.positive
         )
-        controls = self._controls(unravel, given, args, kwargs)
+        controls = self._controls(key_model, unravel, given, args, kwargs)
         x, mean, cost = run_chain(
             key, self.chain, controls[0], eta, held=controls[1], estimator=self.estimator
         )
@@ -199,7 +199,12 @@ class Diffusion(LayerGuide):
         return {n: Handed(laws[n], h.infer | {"q": None}, h.law.loc) for n, h in handed.items()}
 
     def _controls(
-        self, unravel: Any, given: dict[str, Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+        self,
+        key: PRNGKey,
+        unravel: Any,
+        given: dict[str, Any],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
     ) -> tuple[Control, Control]:
         """The control of flat states, and the same with its params held constant."""
         learned, static = self._learned_score()
@@ -209,7 +214,7 @@ class Diffusion(LayerGuide):
             start = jnp.full((self.steps,), math.exp(-5.0))
             name = f"{PREFIX}informed"
             multiples = numpyro.param(name, start, constraint=constraints.positive)
-            gradient = self._target_gradient(unravel, given, args, kwargs)
+            gradient = self._target_gradient(key, unravel, given, args, kwargs)
         when = jnp.asarray(self.chain.times[1:] / self.schedule.horizon)
 
         def control_of(arrays: Any, multiples: Any) -> Control:
@@ -234,7 +239,7 @@ class Diffusion(LayerGuide):
             shapes, static = eqx.partition(
                 eqx.filter_eval_shape(maker, self.layers, random.key(0)), _is_shape
             )
-            make = lambda key: eqx.filter(maker(self.layers, key), eqx.is_array)  # noqa: E731
+            make = jax.jit(lambda key: eqx.filter(maker(self.layers, key), eqx.is_array))
         made: list[list[Array]] = []
 
         def start(i: int, key: PRNGKey) -> Array:
@@ -251,12 +256,16 @@ class Diffusion(LayerGuide):
         return jax.tree.unflatten(treedef, values), static
 
     def _target_gradient(
-        self, unravel: Any, given: dict[str, Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+        self,
+        key: PRNGKey,
+        unravel: Any,
+        given: dict[str, Any],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
     ) -> Callable[[Array], Array]:
         """The gradient of log p(y, T(z)) |T'| / N(z; 0, I) at flat z, capped and held constant."""
         data = self.informed or ()
         options = {n: a for n, a in kwargs.items() if n not in ("x", "y")}
-        key = _key()
         # Inside the chain's loop no message may reach the handlers outside: it gets the params.
         with hidden_samples(), handlers.trace() as sites, handlers.seed(rng_seed=key):
             self.base._posterior(given, args, kwargs)
