@@ -124,13 +124,10 @@ def test_kl_and_law_are_those_of_the_restricted_processes(mean, covariance, x64)
     guide = Decoupled(model, params["l1.v.z_mean"], mean=mean, covariance=covariance)
     x = jnp.asarray(points(7, 3))
 
-    @jax.jit
-    def ours(params):
-        infer = handed(guide, params, x, z=z_b)["l1.v"]
-        law, sparse = infer["q"], infer["sparse"]
-        return law.standard_kl(), sparse.joint(law, x), sparse.marginals(law, x)
-
-    kl, (joint_mean, joint_cov), (f_mean, f_var) = ours(params)
+    infer = handed(guide, params, x, z=z_b)["l1.v"]
+    law, sparse = infer["q"], infer["sparse"]
+    kl = law.standard_kl()
+    (joint_mean, joint_cov), (f_mean, f_var) = sparse.joint(law, x), sparse.marginals(law, x)
     brute = Brute(mean, covariance, params)
     assert kl == pytest.approx(brute.kl(points(0, 0)), rel=1e-8)
     assert kl == pytest.approx(brute.kl(points(20, 4)), rel=1e-8)
@@ -209,7 +206,7 @@ def test_order_of_the_bounds_at_their_optima(x64):
     evidence = exact_evidence(x, y)
 
     def decoupled(z_a, z_b):
-        guide = Decoupled(svgp, z_a)
+        guide = Decoupled(svgp, z_a, mean="gp_centred")
         return float(bound(svgp, guide, best_params(x, y, z_a, z_b), x, y, z=z_b))
 
     # The coupled optimum is SGPR's bound: log N(y; 0, Q + s² I) - tr(K - Q) / (2 s²).
@@ -221,7 +218,6 @@ def test_order_of_the_bounds_at_their_optima(x64):
     assert decoupled(x, x) == pytest.approx(evidence, abs=1e-6)
     assert decoupled(z, z) == pytest.approx(coupled, abs=1e-6)
     assert coupled + 0.1 < decoupled(x, z) < evidence - 1
-    assert decoupled(spread(15), z) == pytest.approx(decoupled(x, z), abs=0.01)
 
 
 def test_the_optimum_is_one(x64):
@@ -230,7 +226,7 @@ def test_the_optimum_is_one(x64):
     z_a, z_b = spread(7), spread(4)
     best = best_params(x, y, z_a, z_b)
     names = ("l1.v.weights", "l1.v.scale_tril")
-    guide = Decoupled(svgp, z_a)
+    guide = Decoupled(svgp, z_a, mean="gp_centred")
     gradient = jax.jit(
         jax.grad(lambda q: bound(svgp, guide, best | q, x, y, z=z_b)),
     )({n: best[n] for n in names})
@@ -240,20 +236,24 @@ def test_the_optimum_is_one(x64):
 
 @pytest.mark.parametrize("mean", MEANS)
 def test_the_prior_has_no_kl(mean, x64):
-    z_b, z_a = jnp.asarray(points(M_B, 2)), jnp.asarray(points(M_A, 1))
-    for covariance in COVARIANCES:
-        guide = Decoupled(model, z_a, mean=mean, covariance=covariance)
-        x = jnp.asarray(points(4, 3))
-        tiny = 1e-9 * jnp.tile(jnp.eye(M_B), (P, 1, 1))  # cb starts near the prior
-        law = handed(guide, {"l1.v.precision_tril": tiny}, x, z=z_b)["l1.v"]["q"]
-        assert law.standard_kl() == pytest.approx(0.0, abs=1e-10)
+    z_b, x = jnp.asarray(points(M_B, 2)), jnp.asarray(points(4, 3))
+    tiny = 1e-9 * jnp.tile(jnp.eye(M_B), (P, 1, 1))  # "cb" starts near the prior
+
+    @jax.jit
+    def kls():
+        guides = [Decoupled(model, points(M_A, 1), mean=mean, covariance=c) for c in COVARIANCES]
+        laws = [handed(g, {"l1.v.precision_tril": tiny}, x, z=z_b)["l1.v"]["q"] for g in guides]
+        return jnp.stack([law.standard_kl() for law in laws])
+
+    np.testing.assert_allclose(kls(), 0, atol=1e-10)
 
 
 @pytest.mark.parametrize("covariance", COVARIANCES)
 def test_params_and_where_they_start(covariance):
     """The hidden layer nearly deterministic, the last one at its prior, the mean at zero."""
     x, y = regression(rows=6)
-    guide = Decoupled(deep_gp, [spread(7), spread(6)], covariance=covariance, hidden_scale=1e-3)
+    options = {"mean": "gp_centred", "covariance": covariance, "hidden_scale": 1e-3}
+    guide = Decoupled(deep_gp, [spread(7), spread(6)], **options)
     z = (spread(4), spread(4))
     params = start(deep_gp, guide, x, y, z=z)
     name = COVARIANCES[covariance]
@@ -275,7 +275,7 @@ def test_params_and_where_they_start(covariance):
 def test_draws_of_the_inducing_values_have_the_law():
     params = random_params("gp_centred", "cb")
     z_b, x = jnp.float32(points(M_B, 2)), jnp.float32(points(4, 3))
-    guide = Decoupled(model, params["l1.v.z_mean"], covariance="cb")
+    guide = Decoupled(model, params["l1.v.z_mean"], mean="gp_centred", covariance="cb")
     law = jax.jit(lambda p: handed(guide, p, x, z=z_b)["l1.v"]["q"])(params)
 
     @jax.jit
@@ -314,7 +314,7 @@ def test_draws_of_functions_through_predict():
     x, y = regression(rows=40)
     z_a, z_b = spread(12), spread(4)
     params = best_params(x, y, z_a, z_b)
-    guide = Decoupled(svgp, z_a)
+    guide = Decoupled(svgp, z_a, mean="gp_centred")
     law = jax.jit(lambda p: handed(guide, p, x, z=z_b)["l1.v"])(params)
     mean = law["sparse"].marginals(law["q"], x[:6])[0][:, 0]
     p = dgp.predict(KEY, svgp, guide, params, x[:6], z=z_b)
@@ -331,7 +331,7 @@ def test_it_trains_on_minibatches_and_predicts():
     x, y = regression(rows=120)
     guide = Decoupled(two_layers, {"l1": spread(12), "l2": spread(15)})
     options = {"batch_size": 40, "progress": False}
-    result = dgp.fit(KEY, two_layers, guide, x, y, steps=400, learning_rate=0.05, **options)
+    result = dgp.fit(KEY, two_layers, guide, x, y, steps=300, learning_rate=0.05, **options)
     assert result.elbo_per_datum[-50:].mean() > result.elbo_per_datum[:50].mean() + 1
     assert result.params["l1.v.z_mean"].shape == (12, 1)
     p = dgp.predict(KEY, two_layers, guide, result.params, x, num_samples=20)
@@ -365,15 +365,20 @@ def with_latents(y, *, batch_size=None):
 def test_other_latent_sites_are_covered():
     y = jnp.stack([regression(rows=12)[1]] * 2, axis=1)
     guide = Decoupled(with_latents, spread(7))
-    options = {"steps": 30, "progress": False}
-    result = dgp.fit(KEY, with_latents, guide, y, batch_size=5, **options)
-    assert np.isfinite(result.losses).all()
-    assert {"scale_auto_loc", "h_auto_loc", "l1.v.weights"} <= set(result.params)
-    assert set(guide.sample_posterior(KEY, result.params, y)) >= {"l1.v", "scale", "h"}
+    params = start(with_latents, guide, y)
+    assert {"scale_auto_loc", "h_auto_loc", "l1.v.weights"} <= set(params)
+    gradient = jax.jit(jax.grad(lambda p: bound(with_latents, guide, p, y)))(params)
+    for name, value in gradient.items():
+        assert np.isfinite(value).all(), name
+        if name not in ("l1.v.z_mean", "l1.v.scale_tril"):
+            assert (value != 0).any(), name
+    draws = jax.jit(lambda p: guide.sample_posterior(KEY, p, y))(params)
+    assert {n: a.shape for n, a in draws.items()} == {"l1.v": (4, 2), "scale": (), "h": (12,)}
 
 
-@pytest.mark.parametrize("mean", MEANS)
-@pytest.mark.parametrize("own_inputs", [False, True])
+@pytest.mark.parametrize(
+    ("mean", "own_inputs"), list(zip(MEANS, (True, False, False, True), strict=True))
+)
 def test_outputs_with_kernels_and_inducing_inputs_of_their_own(mean, own_inputs, x64):
     """Each output is as in a model of its own."""
     params = random_params(mean, "whitened")
@@ -383,12 +388,8 @@ def test_outputs_with_kernels_and_inducing_inputs_of_their_own(mean, own_inputs,
     x = jnp.asarray(points(7, 3))
     guide = Decoupled(model, params["l1.v.z_mean"], mean=mean)
 
-    @jax.jit
-    def ours(params):
-        infer = handed(guide, params, x, z=z, kernel=kernel)["l1.v"]
-        return infer["q"].standard_kl(), *infer["sparse"].marginals(infer["q"], x)
-
-    kl, f_mean, f_var = ours(params)
+    infer = handed(guide, params, x, z=z, kernel=kernel)["l1.v"]
+    kl, (f_mean, f_var) = infer["q"].standard_kl(), infer["sparse"].marginals(infer["q"], x)
     expected = 0.0
     for output, (variance, lengthscale) in enumerate(((1.5, 0.8), (0.7, 1.1))):
         brute = Brute(
@@ -410,7 +411,7 @@ def test_a_law_rescaled_keeps_its_shift(x64):
     """The law of m + R (t + s e): mean and covariance move, and the KL is that of the new law."""
     params = random_params("gp_centred", "whitened")
     z_b, x = jnp.asarray(points(M_B, 2)), jnp.asarray(points(7, 3))
-    guide = Decoupled(model, params["l1.v.z_mean"])
+    guide = Decoupled(model, params["l1.v.z_mean"], mean="gp_centred")
     infer = handed(guide, params, x, z=z_b)["l1.v"]
     law, rng = infer["q"], np.random.default_rng(5)
     t, s = jnp.asarray(rng.standard_normal((M_B, P))), jnp.asarray(rng.uniform(0.5, 1, (M_B, P)))

@@ -126,7 +126,8 @@ class Decoupled(LayerGuide):
         model: a model made of `dgp_ppl.gp` layers; its first argument is [N, D].
         z_mean: initial Z_a, [M_a, D]: for all layers; or a sequence of them in the layers' order,
             or a dict by layer name. The outputs of a layer share them.
-        mean: form of the mean.
+        mean: form of the mean. The default has no O(M_a³) term and contains `MeanField`; Havasi et
+            al.'s own experiments have ``"gp_centred"``.
         covariance: form of the covariance.
         hidden_scale: initial scale of q in hidden layers, a multiple of the prior's square root;
             the others start at the prior (``"cb"``: nearly, where its gradient does not vanish).
@@ -142,7 +143,7 @@ class Decoupled(LayerGuide):
         model: Model,
         z_mean: ArrayLike | Sequence[ArrayLike] | Mapping[str, ArrayLike],
         *,
-        mean: MeanForm = "gp_centred",
+        mean: MeanForm = "orthogonal",
         covariance: CovarianceForm = "whitened",
         hidden_scale: float = 1e-5,
         rest: Callable[[Model], AutoGuide] = AutoNormal,
