@@ -80,7 +80,7 @@ class Bench:
 
         model = partial(models.deep_gp, **kwargs)
         svi = SVI(model, guide(model), optax.adam(1e-2), TraceMeanField_ELBO())
-        self.state = svi.init(random.key(1), *data)
+        self.state = jax.jit(lambda key: svi.init(key, *data))(random.key(1))
         self._update = jax.jit(lambda state: svi.update(state, *data))
         options = {"optimizer": optax.adam(1e-2), "progress": False, **kwargs}
         whole = guide(models.deep_gp)
