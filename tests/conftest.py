@@ -1,6 +1,18 @@
 import jax
 import pytest
 
+# Most of the suite's time is XLA's: its costlier passes are left out, but for the tests that are
+# about rounding (`optimised`), and for programs in processes of their own (examples, the command).
+jax.config.update("jax_disable_most_optimizations", True)
+
+
+@pytest.fixture
+def optimised():
+    """Compiled as users' programs are."""
+    jax.config.update("jax_disable_most_optimizations", False)
+    yield
+    jax.config.update("jax_disable_most_optimizations", True)
+
 
 @pytest.fixture
 def x64():

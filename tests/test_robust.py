@@ -13,6 +13,8 @@ import dgp_ppl as dgp
 from dgp_ppl import kernels
 from dgp_ppl.models import deep_gp, sgpr, svgp
 
+pytestmark = pytest.mark.usefixtures("optimised")
+
 N, M, D = 60, 200, 2
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(N, D)).astype(np.float32)
