@@ -26,7 +26,7 @@ from numpyro.infer.elbo import ELBO
 from dgp_ppl._typing import Model, Params, PRNGKey
 from dgp_ppl.inference.layer_guide import LayerGuide
 from dgp_ppl.inference.optimizer import cosine_schedule
-from dgp_ppl.inference.players import Draws, Players
+from dgp_ppl.inference.players import Players
 
 __all__ = [
     "AdversarialELBO",
@@ -65,7 +65,7 @@ class AdversarialELBO(ELBO):
         game_draws: draws of v in E_q[T], and of q and the reference in the cross-entropy.
     """
 
-    def __init__(self, num_draws: int = 2, game_draws: int = 64) -> None:
+    def __init__(self, num_draws: int = 1, game_draws: int = 64) -> None:
         for name, value in (("num_draws", num_draws), ("game_draws", game_draws)):
             if value < 1:
                 raise ValueError(f"AdversarialELBO: {name} is {value}, wanted at least 1")
@@ -104,19 +104,22 @@ class AdversarialELBO(ELBO):
         judged = eqx.tree_at(lambda p: p.discriminator, players, _held(players.discriminator))
         penalty = jnp.mean(judged.log_ratio(draws))
 
-        def rest(draw: Draws) -> Array:
-            """The stock loss given the layers' values; the same key, hence the same minibatch."""
-            laws = players.handed(draw.residual)
+        values = players.values(jax.tree.map(lambda a: a[: self.num_draws], draws))
+
+        def rest(i: int) -> Any:
+            """The stock loss given a draw; the same key, hence the same minibatch."""
+            laws = players.handed(draws, i)
             drawn: Any = {
-                n: {"type": "sample", "value": v, "infer": {"q": laws[n]}, "is_observed": False}
-                for n, v in draw.values.items()
+                n: {"type": "sample", "value": v[i], "infer": {"q": laws[n]}, "is_observed": False}
+                for n, v in values.items()
             }
             given = handlers.block(handlers.replay(model, drawn), hide=list(laws))
             others = handlers.block(guide, hide=list(laws))
             stock: Any = TraceMeanField_ELBO()
             return stock.loss(key_data, param_map, given, others, *args, **kwargs)
 
-        data = jnp.mean(jax.vmap(rest)(jax.tree.map(lambda a: a[: self.num_draws], draws)))
+        # Written out: a vmap would make the layers' large products batched ones, which are slower.
+        data = sum(rest(i) for i in range(self.num_draws)) / self.num_draws
         lesson = players.cross_entropy(_held(draws), players.noise(key_p, self.game_draws))
         return {"loss": data + penalty + lesson - lax.stop_gradient(lesson), "mutable_state": None}
 

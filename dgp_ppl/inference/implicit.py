@@ -107,7 +107,7 @@ class DiscriminatorNet(eqx.Module):
     joint: eqx.nn.Linear
     last: eqx.nn.Linear
 
-    def __init__(self, layers: Layers, *, width: int = 64, rank: int = 16, key: PRNGKey) -> None:
+    def __init__(self, layers: Layers, *, width: int = 32, rank: int = 16, key: PRNGKey) -> None:
         keys = {n: random.split(k, 4) for n, k in _split(key, layers)}
         shapes = {n: layer.shape for n, layer in layers.items()}
         size = sum(M * P for M, P in shapes.values())
@@ -273,10 +273,10 @@ class Implicit(AdversarialGuide):
             raise ValueError(
                 "Implicit needs a random key: run it under numpyro.handlers.seed, or through SVI"
             )
-        draw = jax.tree.map(lambda a: a[0], players.draw(key, 1))
-        laws = players.handed(draw.residual)
+        draw = players.draw(key, 1)
+        laws, values = players.handed(draw), players.values(draw)
         return {
-            n: Handed(NoDensity(layer.shape), {"q": laws[n]}, draw.values[n])
+            n: Handed(NoDensity(layer.shape), {"q": laws[n]}, values[n][0])
             for n, layer in self.layers.items()
         }
 

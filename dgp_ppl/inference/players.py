@@ -5,11 +5,11 @@ from typing import Any, NamedTuple
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jax import random
+from jax import lax, random
 from jaxtyping import Array, Float
 
 from dgp_ppl._typing import PRNGKey
-from dgp_ppl.inducing import FullInducing, project
+from dgp_ppl.inducing import FullInducing
 from dgp_ppl.linalg import matmul
 
 __all__ = ["Draws", "Players", "Values"]
@@ -23,12 +23,10 @@ class Draws(NamedTuple):
     Attributes:
         noise: the layer's own unit noise e.
         residual: d(s), of the noise that layers share; 0 for a Gaussian generator.
-        values: v = m + R (d(s) + e).
     """
 
     noise: Values
     residual: Values
-    values: Values
 
 
 class Players(eqx.Module):
@@ -77,20 +75,25 @@ class Players(eqx.Module):
             shape = -(-num // 2), self.noise_dim
             shared = random.normal(key_shared, shape, next(iter(noise.values())).dtype)
             residual = jax.vmap(self.generator)(_mirrored(shared, num))
-        return Draws(noise, residual, self._affine(noise, residual))
+        return Draws(noise, residual)
 
-    def _affine(self, noise: Values, residual: Values) -> Values:
+    def values(self, draws: Draws) -> Values:
+        """v of these draws, [S, M, P] each."""
         return {
-            n: jax.vmap(lambda w, law=law: law.loc + _times(law, w))(noise[n] + residual[n])
+            n: law.loc + _times(law, draws.noise[n] + draws.residual[n])
             for n, law in self.affine.items()
         }
 
-    def handed(self, residual: Values) -> dict[str, FullInducing | None]:
-        """What layers get of one draw: the Gaussian given s, or None for v itself."""
+    def handed(self, draws: Draws, index: int = 0) -> dict[str, FullInducing | None]:
+        """What layers get of a draw: the Gaussian given s, or None for v itself."""
         if not self.integrated:
-            return dict.fromkeys(residual)
+            return dict.fromkeys(self.affine)
+        means = {
+            n: law.loc + _times(law, draws.residual[n][index : index + 1])[0]
+            for n, law in self.affine.items()
+        }
         return {
-            n: FullInducing(law.loc + _times(law, residual[n]), law.scale_tril, validate_args=False)
+            n: FullInducing(means[n], law.scale_tril, validate_args=False)
             for n, law in self.affine.items()
         }
 
@@ -100,19 +103,21 @@ class Players(eqx.Module):
         Anchored: E_q log r/p is the affine part's KL, in closed form, and what d adds to it.
         """
         if not self.anchored:
-            return jax.vmap(self.discriminator)(draws.values)
+            return jax.vmap(self.discriminator)(self.values(draws))
         _, scale = self._moments(draws)
         logs = sum(jnp.sum(jnp.log(a)) for a in scale.values())
         return self._affine_kl(draws) - logs + jax.vmap(self.discriminator)(self._seen(draws))
 
     def _affine_kl(self, draws: Draws) -> Float[Array, " S"]:
-        """Terms of mean E_q[log N(e; 0, I) - log |R| - log p(v)]: exact where d = 0."""
-        at_zero = self._affine(draws.noise, jax.tree.map(jnp.zeros_like, draws.noise))
-        exact = jnp.sum(jnp.stack([law.standard_kl() for law in self.affine.values()]))
-        # (|v|² - |v at d = 0|²) / 2
-        for n, v in draws.values.items():
-            exact = exact + 0.5 * jnp.sum((v - at_zero[n]) * (v + at_zero[n]), axis=(1, 2))
-        return exact
+        """Terms of mean E_q[log N(e; 0, I) - log |R| - log p(v)]: their means given s.
+
+        The affine part's own KL, and E[|v|² - |v at d = 0|²]/2 = m'R d + |R d|²/2.
+        """
+        terms = jnp.sum(jnp.stack([law.standard_kl() for law in self.affine.values()]))
+        for n, law in self.affine.items():
+            moved = _times(law, draws.residual[n])
+            terms = terms + jnp.sum((law.loc + 0.5 * moved) * moved, axis=(1, 2))
+        return terms
 
     def _moments(self, draws: Draws) -> tuple[Values, Values]:
         """Mean and standard deviation of d(s) + e: e's are known, d's are those of the draws."""
@@ -122,7 +127,7 @@ class Players(eqx.Module):
     def _seen(self, draws: Draws) -> Values:
         """What the discriminator is shown of q."""
         if not self.anchored:
-            return draws.values
+            return self.values(draws)
         mean, scale = self._moments(draws)
         return {n: (e + draws.residual[n] - mean[n]) / scale[n] for n, e in draws.noise.items()}
 
@@ -160,6 +165,6 @@ def _mirrored(e: Array, num: int) -> Array:
     return jnp.stack([e, -e], axis=1).reshape(-1, *e.shape[1:])[:num]
 
 
-def _times(law: FullInducing, w: Float[Array, "M P"]) -> Float[Array, "M P"]:
+def _times(law: FullInducing, w: Float[Array, "S M P"]) -> Float[Array, "S M P"]:
     """R w for every output."""
-    return project(jnp.swapaxes(law.scale_tril, -1, -2), w)
+    return jnp.einsum("pij,sjp->sip", law.scale_tril, w, precision=lax.Precision.HIGHEST)
