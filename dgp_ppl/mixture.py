@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpyro.distributions as dist
 from jax import lax, random
-from jax.scipy.special import logsumexp
+from jax.scipy.special import logsumexp, ndtri
 from jaxtyping import Array, Float
 from numpyro.distributions import constraints
 
@@ -116,37 +116,86 @@ def quantiles(laws: Mixture, levels: Array) -> Array:
     support, centre_var = laws.support, moments(laws)
     centre, sd = centre_var[:, 0], jnp.sqrt(centre_var[:, 1])
     centre = jnp.where(jnp.isfinite(centre), centre, 0.0)
-    reach = jnp.where(jnp.isfinite(sd), 12 * sd, 1 + jnp.abs(centre))
+    sd = jnp.where(jnp.isfinite(sd), sd, 1 + jnp.abs(centre))
+    level = levels.reshape((-1,) + (1,) * centre.ndim)
+    guess = centre + sd * ndtri(level)  # what it is for a Gaussian
+    whole = bool(support.is_discrete)
+    low = jnp.full_like(guess, -1.0 if whole else 0.0)
     if support in (constraints.positive, constraints.nonnegative, constraints.nonnegative_integer):
-        ends = jnp.zeros_like(centre), centre + reach + 1
+        ends = low, jnp.maximum(guess, 0) + sd + 1
     elif support in (constraints.unit_interval, constraints.boolean):
-        ends = jnp.zeros_like(centre), jnp.ones_like(centre)
+        ends = low, jnp.ones_like(guess)
     elif support is constraints.real:
-        ends = centre - reach, centre + reach
+        ends = guess - sd, guess + sd
     else:
         raise NotImplementedError(support)
-    whole = bool(support.is_discrete)
-    level = levels.reshape((-1,) + (1,) * centre.ndim)
+    tolerance = 1.0 if whole else 1e-6 * sd + 2 * jnp.finfo(sd.dtype).eps * jnp.abs(guess)
 
     def cdf(y: Array) -> Array:  # [levels, B, ...] -> the same
-        y = jnp.floor(y) if whole else y
-        return jax.vmap(lambda y: jax.vmap(lambda law: law.cdf(y))(laws).mean(axis=0))(y)
+        inside = jnp.maximum(y, 0.0) if whole else y
+        values = jax.vmap(lambda y: jax.vmap(lambda law: law.cdf(y))(laws).mean(axis=0))(inside)
+        return jnp.where(y < 0, 0.0, values) if whole else values
 
-    def halve(_: int, ends: tuple[Array, Array]) -> tuple[Array, Array]:
-        lower, upper = ends
-        middle = 0.5 * (lower + upper)
-        below = cdf(middle) < level
-        return jnp.where(below, middle, lower), jnp.where(below, upper, middle)
+    if whole:
+        ends = ends[0], jnp.ceil(ends[1])
+    lower, upper = _inverse(cdf, level, ends, tolerance, whole, support is constraints.real)
+    return jnp.moveaxis(upper if whole else 0.5 * (lower + upper), 0, 1)
 
-    def widen(_: int, ends: tuple[Array, Array]) -> tuple[Array, Array]:
-        # Twelve standard deviations hold all but the rarest levels, where there are any.
-        lower, upper = ends
-        if support is constraints.real:
-            lower = jnp.where(cdf(lower) > level, lower - 2 * (upper - lower), lower)
-        return lower, jnp.where(cdf(upper) < level, upper + 2 * (upper - lower), upper)
 
-    lower, upper = (jnp.broadcast_to(e, (len(levels), *e.shape)) for e in ends)
-    if support not in (constraints.unit_interval, constraints.boolean):
-        lower, upper = jax.lax.fori_loop(0, 12, widen, (lower, upper))
-    lower, upper = jax.lax.fori_loop(0, 60, halve, (lower, upper))
-    return jnp.moveaxis(jnp.floor(upper) if whole else 0.5 * (lower + upper), 0, 1)
+def _inverse(
+    cdf: Any, level: Array, ends: tuple[Array, Array], tolerance: Any, whole: bool, real: bool
+) -> tuple[Array, Array]:
+    """Ends with cdf(lower) < level <= cdf(upper), no further apart than the tolerance.
+
+    By the Illinois form of false position, on the scale on which a Gaussian's distribution function
+    is a straight line; every fourth step halves, so that no shape takes long. As many steps as the
+    slowest entry needs: an evaluation can cost thousands of special functions a row.
+    """
+    goal = ndtri(level)
+    tiny, most = jnp.finfo(level.dtype).tiny, 1 - jnp.finfo(level.dtype).epsneg
+
+    def excess(y: Array) -> Array:
+        return ndtri(jnp.clip(cdf(y), tiny, most)) - goal
+
+    def open_(state: Any) -> Array:
+        lower, upper, at_lower, at_upper, steps = state
+        return jnp.any(((at_lower >= 0) & real) | (at_upper < 0)) & (steps < 40)
+
+    def widen(state: Any) -> Any:
+        # What is too high for a lower end will do as an upper one, and the other way round.
+        lower, upper, at_lower, at_upper, steps = state
+        high, short, width = (at_lower >= 0) & real, at_upper < 0, 2 * (upper - lower)
+        new = jnp.where(high, lower - width, upper + width * short)
+        at_new = excess(new)
+        return (
+            jnp.where(high, new, jnp.where(short, upper, lower)),
+            jnp.where(high, lower, new),
+            jnp.where(high, at_new, jnp.where(short, at_upper, at_lower)),
+            jnp.where(high, at_lower, at_new),
+            steps + 1,
+        )
+
+    def apart(state: Any) -> Array:
+        lower, upper, *_, steps = state
+        return jnp.any(upper - lower > tolerance) & (steps < 200)
+
+    def narrow(state: Any) -> Any:
+        lower, upper, at_lower, at_upper, steps = state
+        share = jnp.where(steps % 4 == 3, 0.5, at_lower / (at_lower - at_upper))
+        middle = lower + jnp.clip(share, 0.0, 1.0) * (upper - lower)
+        if whole:
+            middle = jnp.clip(jnp.floor(middle), lower + 1, upper - 1)
+        at_middle = excess(middle)
+        below, going = at_middle < 0, upper - lower > tolerance
+        # The end that stays twice counts half: else it might stay for good.
+        return (
+            jnp.where(going & below, middle, lower),
+            jnp.where(going & ~below, middle, upper),
+            jnp.where(below, at_middle, 0.5 * at_lower),
+            jnp.where(below, 0.5 * at_upper, at_middle),
+            steps + 1,
+        )
+
+    state = lax.while_loop(open_, widen, (*ends, *lax.map(excess, jnp.stack(ends)), 0))
+    lower, upper, *_ = lax.while_loop(apart, narrow, (*state[:4], 0))
+    return lower, upper

@@ -171,15 +171,38 @@ class LayerGuide(AutoGuide):
         # Normals are independent, so each global site can have a guide of its own; local ones share
         # their plates' rows.
         globals_ = [n for n, local in others.items() if not local]
-        separate = self._rest_factory is AutoNormal
-        for group in [[n] for n in globals_] if separate else [globals_]:
-            self._global |= self._part(group, sites, args, kwargs)
+        if self._rest_factory is AutoNormal:
+            self._global = self._normals(globals_, args, kwargs)
+        else:
+            self._global = self._part(globals_, sites, args, kwargs)
         local = [n for n, local in others.items() if local]
         self._local = self._part(local, sites, args, kwargs)
         self._order = [n for n in sites if n in layers or n in globals_ or n in self._local]
         self.prototype_trace = {
             n: {"type": s["type"], "name": n, "shape": s["fn"].shape()} for n, s in sites.items()
         }
+
+    def _normals(
+        self, names: list[str], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> dict[str, AutoGuide]:
+        """A guide of each site by itself, which need know no more than the site's prior.
+
+        Given the whole model NumPyro would run it, uncompiled, and its gradient, for every site.
+        """
+        if not names:
+            return {}
+
+        def priors(key: PRNGKey) -> dict[str, Any]:
+            trace = handlers.trace(handlers.seed(self.model, key)).get_trace(*args, **kwargs)
+            return {n: trace[n]["fn"] for n in names}
+
+        with handlers.block():
+            laws = jax.jit(priors)(random.PRNGKey(0))
+        parts = {n: AutoNormal(_only(n, law)) for n, law in laws.items()}
+        for part in parts.values():
+            with handlers.block(), handlers.seed(rng_seed=0):
+                part(*args, **kwargs)
+        return parts
 
     def _part(
         self, group: list[str], sites: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -245,6 +268,15 @@ class LayerGuide(AutoGuide):
             return draw(rng_key)
         draws = jax.vmap(draw)(random.split(rng_key, math.prod(sample_shape)))
         return jax.tree.map(lambda a: a.reshape(sample_shape + a.shape[1:]), draws)
+
+
+def _only(name: str, law: Any) -> Model:
+    """A model of one site."""
+
+    def model(*args: Any, **kwargs: Any) -> None:
+        numpyro.sample(name, law)
+
+    return model
 
 
 def hidden_samples() -> Any:
