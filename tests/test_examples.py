@@ -14,6 +14,8 @@ EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 
 def run(*args, cwd):
     environment = {k: v for k, v in os.environ.items() if k != "DGP_PPL_DATA"}
+    # Nearly all of a smoke run is XLA's time; see conftest.py.
+    environment["JAX_DISABLE_MOST_OPTIMIZATIONS"] = "1"
     done = subprocess.run(
         [sys.executable, *map(str, args)], cwd=cwd, env=environment, capture_output=True, text=True
     )

@@ -106,7 +106,7 @@ class AdversarialELBO(ELBO):
 
         values = players.values(jax.tree.map(lambda a: a[: self.num_draws], draws))
 
-        def rest(i: int) -> Any:
+        def rest(i: Any) -> Array:
             """The stock loss given a draw; the same key, hence the same minibatch."""
             laws = players.handed(draws, i)
             drawn: Any = {
@@ -118,8 +118,9 @@ class AdversarialELBO(ELBO):
             stock: Any = TraceMeanField_ELBO()
             return stock.loss(key_data, param_map, given, others, *args, **kwargs)
 
-        # Written out: a vmap would make the layers' large products batched ones, which are slower.
-        data = sum(rest(i) for i in range(self.num_draws)) / self.num_draws
+        # Not a vmap: it would make the layers' large products batched ones, which are slower.
+        num = self.num_draws
+        data = rest(0) if num == 1 else jnp.mean(lax.map(rest, jnp.arange(num)))
         lesson = players.cross_entropy(_held(draws), players.noise(key_p, self.game_draws))
         return {"loss": data + penalty + lesson - lax.stop_gradient(lesson), "mutable_state": None}
 

@@ -84,12 +84,12 @@ class Players(eqx.Module):
             for n, law in self.affine.items()
         }
 
-    def handed(self, draws: Draws, index: int = 0) -> dict[str, FullInducing | None]:
+    def handed(self, draws: Draws, index: Any = 0) -> dict[str, FullInducing | None]:
         """What layers get of a draw: the Gaussian given s, or None for v itself."""
         if not self.integrated:
             return dict.fromkeys(self.affine)
         means = {
-            n: law.loc + _times(law, draws.residual[n][index : index + 1])[0]
+            n: law.loc + _times(law, draws.residual[n][index][None])[0]
             for n, law in self.affine.items()
         }
         return {
