@@ -3,13 +3,16 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 
-.PHONY: compare test lint picture clean
+.PHONY: compare test test-slow lint picture clean
 
 compare: $(VENV)/.installed
 	$(BIN)/dgp-ppl compare diabetes --steps 1500 --splits 2 --out results/diabetes --overwrite
 
 test: $(VENV)/.installed
-	$(BIN)/python -m pytest -n 2
+	$(BIN)/python -m pytest -n 2 --dist loadfile
+
+test-slow: $(VENV)/.installed
+	$(BIN)/python -m pytest -n 2 -m slow
 
 lint: $(VENV)/.installed
 	$(BIN)/ruff check .

@@ -158,7 +158,7 @@ def _inverse(
         return ndtri(jnp.clip(cdf(y), tiny, most)) - goal
 
     def open_(state: Any) -> Array:
-        lower, upper, at_lower, at_upper, steps = state
+        _, _, at_lower, at_upper, steps = state
         return jnp.any(((at_lower >= 0) & real) | (at_upper < 0)) & (steps < 40)
 
     def widen(state: Any) -> Any:

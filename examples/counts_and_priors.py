@@ -76,7 +76,10 @@ def main() -> None:
         print(f"{name:17s} {middle:6.3f}  90 % interval [{low:.3f}, {high:.3f}]")
 
     # What a place would count in one unit of time.
-    p = dgp.predict(key_predict, lifted, guide, result.params, x, np.ones(rows), z=z)
+    passes = 10 if args.smoke else 100
+    p = dgp.predict(
+        key_predict, lifted, guide, result.params, x, np.ones(rows), z=z, num_samples=passes
+    )
     lower, upper = p.interval(0.9)
     print(f"mean absolute error of the rate {np.abs(p.mean - rate).mean():.3f}")
     print(

@@ -327,19 +327,6 @@ def two_layers(x, y=None, **kwargs):
     deep_gp(x, y, z=(spread(6), spread(6)), noise=0.2, **kwargs)
 
 
-def test_it_trains_on_minibatches_and_predicts():
-    x, y = regression(rows=120)
-    guide = Decoupled(two_layers, {"l1": spread(12), "l2": spread(15)})
-    options = {"batch_size": 40, "progress": False}
-    result = dgp.fit(KEY, two_layers, guide, x, y, steps=300, learning_rate=0.05, **options)
-    assert result.elbo_per_datum[-50:].mean() > result.elbo_per_datum[:50].mean() + 1
-    assert result.params["l1.v.z_mean"].shape == (12, 1)
-    p = dgp.predict(KEY, two_layers, guide, result.params, x, num_samples=20)
-    assert float(jnp.sqrt(jnp.mean((p.mean - y) ** 2))) < 0.3
-    draws = guide.sample_posterior(KEY, result.params, x, sample_shape=(3, 2))
-    assert {n: a.shape for n, a in draws.items()} == {"l1.v": (3, 2, 6, 1), "l2.v": (3, 2, 6, 1)}
-
-
 def test_a_mean_field_fit_is_a_start_of_the_orthogonal_form():
     """With zero weights it is `MeanField`: same params, same bound at the same key."""
     x, y = regression(rows=20)

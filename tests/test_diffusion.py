@@ -132,6 +132,7 @@ def test_the_last_step_may_be_integrated_or_drawn(base, discretization):
     assert_mean(values[0] - values[1], 0.0)
 
 
+@pytest.mark.slow
 def test_trained_it_comes_near_the_evidence_and_not_above():
     """One conjugate layer whose posterior no independent numbers can match."""
     x, y = regression(rows=8)
@@ -159,10 +160,10 @@ def test_the_network_learns_in_minibatches():
     """All of its params move, and the loss falls."""
     x, y = regression(rows=12)
     score = partial(MixerScore, blocks=1)
-    guide = Diffusion(two_layers, steps=2, score=score)
-    first = start(two_layers, guide, x, y, z=Z)
+    guide = Diffusion(one_layer, steps=2, score=score)
+    first = start(one_layer, guide, x, y, z=Z)
     result = dgp.fit(
-        KEY, two_layers, guide, x, y, z=Z, batch_size=6, steps=200, learning_rate=0.01,
+        KEY, one_layer, guide, x, y, z=Z, batch_size=6, steps=200, learning_rate=0.01,
         loss=DiffusionELBO(4), start=first, progress=False,
     )  # fmt: skip
     assert np.isfinite(result.losses).all()
@@ -187,20 +188,6 @@ def test_a_module_of_ones_own():
     assert result.params["diffusion.score.slope"] != 0.2
 
 
-def test_predictions_and_draws():
-    x, y = regression(rows=12)
-    guide = Diffusion(two_layers, steps=3)
-    result = dgp.fit(KEY, two_layers, guide, x, y, z=Z, steps=200, progress=False)
-    p = dgp.predict(KEY, two_layers, guide, result.params, x[:7], z=Z, num_samples=20)
-    assert p.mean.shape == (7,)
-    assert np.isfinite(p.log_prob(y[:7])).all()
-    assert np.mean((p.mean - y[:7]) ** 2) < np.var(y)
-    assert set(p.latent_draws()) == {"l1.v", "l2.v"}
-    draws = guide.sample_posterior(KEY, result.params, x, z=Z, sample_shape=(3, 2))
-    assert {n: a.shape for n, a in draws.items()} == {"l1.v": (3, 2, 5, 1), "l2.v": (3, 2, 5, 1)}
-    assert np.std(draws["l2.v"], axis=(0, 1)).min() > 0
-
-
 def test_seeds_side_by_side():
     x, y = regression(rows=6)
     guide = Diffusion(one_layer, steps=2, base="prior")
@@ -221,19 +208,6 @@ def test_float64(x64):
     params = start(two_layers, guide, x, y, z=z)
     assert {a.dtype for a in params.values()} == {np.dtype("float64")}
     assert bound(two_layers, guide, params, x, y, z=z).dtype == np.float64
-
-
-def test_hyperparameters_with_a_prior_go_with_it():
-    def lifted(x, y=None):
-        scale = numpyro.sample("scale", dist.LogNormal(0, 0.3))
-        one_layer(x * scale, y, z=Z)
-
-    x, y = regression(rows=6)
-    guide = Diffusion(lifted, steps=2)
-    params = start(lifted, guide, x, y)
-    assert {"scale_auto_loc", "scale_auto_scale", "diffusion.variance"} <= set(params)
-    draws = guide.sample_posterior(KEY, params, x, sample_shape=(4,))
-    assert set(draws) == {"scale", "l1.v"}
 
 
 def test_informed_steps_know_the_gradient(x64):
@@ -257,9 +231,10 @@ def test_informed_steps_know_the_gradient(x64):
         program = handlers.replay(one_layer, drawn)
         return log_density(program, (x, y), {"z": Z}, {})[0] + 0.5 * jnp.sum(z**2)
 
+    ask, gradient = jax.jit(ask), jax.jit(jax.grad(log_ratio))
     near = random.normal(KEY, (5,))
     for z, capped in ((near, False), (5 * near, True)):
-        truth = jax.grad(log_ratio)(z)
+        truth = gradient(z)
         norm = jnp.linalg.norm(truth)
         assert (norm > 30) == capped
         np.testing.assert_allclose(ask(z), truth * jnp.minimum(1, 30 / norm), rtol=1e-9)

@@ -198,7 +198,7 @@ class LayerGuide(AutoGuide):
 
         with handlers.block():
             laws = jax.jit(priors)(random.PRNGKey(0))
-        parts = {n: AutoNormal(_only(n, law)) for n, law in laws.items()}
+        parts: dict[str, AutoGuide] = {n: AutoNormal(_only(n, law)) for n, law in laws.items()}
         for part in parts.values():
             with handlers.block(), handlers.seed(rng_seed=0):
                 part(*args, **kwargs)
