@@ -156,6 +156,7 @@ def test_trained_it_comes_near_the_evidence_and_not_above():
     assert 20 < found.effective_chains < 2000
 
 
+@pytest.mark.slow
 def test_the_network_learns_in_minibatches():
     """All of its params move, and the loss falls."""
     x, y = regression(rows=12)
@@ -251,6 +252,7 @@ def test_informed_chains_fit_in_minibatches_and_predict():
     assert np.isfinite(p.mean).all()
 
 
+@pytest.mark.slow
 def test_informed_chains_know_layers_that_follow_each_other():
     x, y = regression(rows=6)
     options = {"steps": 2, "base": bases(two_layers)["global"]}

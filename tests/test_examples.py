@@ -23,7 +23,13 @@ def run(*args, cwd):
     return done.stdout
 
 
-@pytest.mark.parametrize("path", EXAMPLES, ids=lambda p: p.stem)
+LONG = {"every_posterior"}  # compiles five guides
+
+
+@pytest.mark.parametrize(
+    "path",
+    [pytest.param(p, id=p.stem, marks=[pytest.mark.slow] * (p.stem in LONG)) for p in EXAMPLES],
+)
 def test_example_runs(path, tmp_path):
     assert run(path, "--smoke", cwd=tmp_path).strip()
 

@@ -126,6 +126,7 @@ def test_minibatches_are_unbiased():
     assert_mean(batches - full, 0.0)
 
 
+@pytest.mark.slow
 def test_starting_from_a_mean_field_fit():
     """The nearest coupled law: next to nothing is lost on the way."""
     x, y = regression(rows=60)

@@ -150,6 +150,7 @@ def test_local_minibatches_are_unbiased():
     assert_mean(batches - full, 0.0)
 
 
+@pytest.mark.slow
 def test_with_one_particle_it_is_the_elbo():
     """Of two layers, drawn or integrated: the same in expectation, path terms included."""
     x, y = regression(rows=8)
@@ -176,6 +177,7 @@ def with_latent(x, y=None):
         numpyro.sample("y", law, obs=y)
 
 
+@pytest.mark.slow
 def test_latent_inputs_have_weights(x64):
     """K = 2 by quadrature over the latents, with q(w) another law than p(w)."""
     rng = np.random.default_rng(0)

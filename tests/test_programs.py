@@ -65,6 +65,7 @@ def deep_draws():
     return mcmc.get_samples()
 
 
+@pytest.mark.slow
 def test_nuts_samples_hyperparameters_and_the_unit_noise_of_hidden_layers(deep_draws):
     shapes = {n: a.shape for n, a in deep_draws.items()}
     assert shapes == {"noise": (6,), "l1.v": (6, 4, 1), "l2.v": (6, 4, 1), "l1.eps": (6, 6, 1)}

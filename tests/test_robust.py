@@ -112,7 +112,11 @@ def test_variances_stay_positive_where_the_function_is_known():
 SMOOTH = [k for k in KERNELS if k not in (kernels.Matern12, kernels.Periodic, kernels.Linear)]
 
 
-@pytest.mark.parametrize("kernel", [*SMOOTH, kernels.Matern12])
+FIRST = (kernels.SquaredExponential, kernels.Matern12)
+OTHERS = [pytest.param(k, marks=pytest.mark.slow) for k in SMOOTH if k not in FIRST]
+
+
+@pytest.mark.parametrize("kernel", [*FIRST, *OTHERS])
 def test_gradients_are_those_of_float64(kernel):
     """On a way up the collapsed bound: the terms of k(Z, Z)'s diagonal must go on cancelling.
 
