@@ -51,8 +51,9 @@ def main() -> None:
 
 def compare(name: str, seed: int, args: argparse.Namespace) -> Any:
     """Rows of the table for one data set and seed."""
-    split_key = "dsdgp_test_index" if name.startswith("uci/") else None
-    data = dgp.datasets.load(name, split_key=split_key)
+    data = dgp.datasets.load(
+        name, split_key="dsdgp_test_index" if name.startswith("uci/") else "test_index"
+    )
     train, test = dgp.datasets.splits(data, 1, 0)[0]
     scale = dgp.Standardizer.fit(data.x[train], data.y[train])
     x, y = scale.inputs(data.x[train]), scale.outputs(data.y[train])

@@ -122,6 +122,10 @@ class Decoupled(LayerGuide):
     zero weights it is `MeanField`. The guide learns the layers' kernels by running the model on two
     rows of its inputs.
 
+    Draws of v are values at Z_b, with q's law there. `dgp_ppl.predict` has the whole q; NumPyro's
+    `Predictive`, which hands the model those draws alone, has the prior's interpolation of them,
+    without what the mean says beyond Z_b.
+
     Args:
         model: a model made of `dgp_ppl.gp` layers; its first argument is [N, D].
         z_mean: initial Z_a, [M_a, D]: for all layers; or a sequence of them in the layers' order,
