@@ -124,7 +124,8 @@ def _factor(K: Array) -> tuple[Array, Array, Array]:
 def precision_factor(A: Array, precision: Float[Array, "P N"]) -> Float[Array, "P M M"]:
     """C⁻¹ with C C' = I + A diag(precision) A', lower-triangular, for every output.
 
-    A is [M, N], or [P, M, N] for outputs that differ. No jitter: the matrix is I and more.
+    A is [M, N], or [P, M, N] for outputs that differ. The matrix is I and more: it gets a jitter
+    only where its trace is so large that rounding has eaten the I.
     """
     M = A.shape[-2]
     gram = matmul(A * precision[:, None, :], jnp.swapaxes(A, -1, -2))

@@ -117,6 +117,9 @@ def quantiles(laws: Mixture, levels: Array) -> Array:
     centre, sd = centre_var[:, 0], jnp.sqrt(centre_var[:, 1])
     centre = jnp.where(jnp.isfinite(centre), centre, 0.0)
     sd = jnp.where(jnp.isfinite(sd), sd, 1 + jnp.abs(centre))
+    # What a distribution function can be told from 0 and 1 in this dtype.
+    eps = jnp.finfo(levels.dtype).eps
+    levels = jnp.clip(levels, jnp.finfo(levels.dtype).tiny, 1 - 4 * eps)
     level = levels.reshape((-1,) + (1,) * centre.ndim)
     guess = centre + sd * ndtri(level)  # what it is for a Gaussian
     whole = bool(support.is_discrete)
@@ -129,7 +132,7 @@ def quantiles(laws: Mixture, levels: Array) -> Array:
         ends = guess - sd, guess + sd
     else:
         raise NotImplementedError(support)
-    tolerance = 1.0 if whole else 1e-6 * sd + 2 * jnp.finfo(sd.dtype).eps * jnp.abs(guess)
+    tolerance = jnp.ones_like(sd) if whole else 1e-6 * sd
 
     def cdf(y: Array) -> Array:  # [levels, B, ...] -> the same
         inside = jnp.maximum(y, 0.0) if whole else y
@@ -138,28 +141,31 @@ def quantiles(laws: Mixture, levels: Array) -> Array:
 
     if whole:
         ends = ends[0], jnp.ceil(ends[1])
-    lower, upper = _inverse(cdf, level, ends, tolerance, whole, support is constraints.real)
+    lower, upper, _ = _inverse(cdf, level, ends, tolerance, whole, support is constraints.real)
     return jnp.moveaxis(upper if whole else 0.5 * (lower + upper), 0, 1)
 
 
 def _inverse(
-    cdf: Any, level: Array, ends: tuple[Array, Array], tolerance: Any, whole: bool, real: bool
-) -> tuple[Array, Array]:
-    """Ends with cdf(lower) < level <= cdf(upper), no further apart than the tolerance.
+    cdf: Any, level: Array, ends: tuple[Array, Array], tolerance: Array, whole: bool, real: bool
+) -> tuple[Array, Array, Array]:
+    """Ends with cdf(lower) < level <= cdf(upper), no further apart than the tolerance, and steps.
+
+    Where `whole` or `real` numbers are searched: else they are positive. Up to rounding.
 
     By the Illinois form of false position, on the scale on which a Gaussian's distribution function
     is a straight line; every fourth step halves, so that no shape takes long. As many steps as the
     slowest entry needs: an evaluation can cost thousands of special functions a row.
     """
-    goal = ndtri(level)
-    tiny, most = jnp.finfo(level.dtype).tiny, 1 - jnp.finfo(level.dtype).epsneg
+    goal, info = ndtri(level), jnp.finfo(level.dtype)
+    # What rounding leaves of the level, on that scale: within it all places are the same.
+    rounding = info.eps * level * jnp.sqrt(2 * jnp.pi) * jnp.exp(0.5 * jnp.square(goal))
 
     def excess(y: Array) -> Array:
-        return ndtri(jnp.clip(cdf(y), tiny, most)) - goal
+        return ndtri(jnp.clip(cdf(y), info.tiny, 1 - info.epsneg)) - goal
 
     def open_(state: Any) -> Array:
         _, _, at_lower, at_upper, steps = state
-        return jnp.any(((at_lower >= 0) & real) | (at_upper < 0)) & (steps < 40)
+        return jnp.any(((at_lower >= 0) & real) | (at_upper < 0)) & (steps < 16)
 
     def widen(state: Any) -> Any:
         # What is too high for a lower end will do as an upper one, and the other way round.
@@ -175,27 +181,40 @@ def _inverse(
             steps + 1,
         )
 
+    def wanted(lower: Array, upper: Array) -> Array:
+        return jnp.maximum(tolerance, 4 * info.eps * jnp.maximum(jnp.abs(lower), jnp.abs(upper)))
+
     def apart(state: Any) -> Array:
         lower, upper, *_, steps = state
-        return jnp.any(upper - lower > tolerance) & (steps < 200)
+        return jnp.any(upper - lower > wanted(lower, upper)) & (steps < 120)
 
     def narrow(state: Any) -> Any:
-        lower, upper, at_lower, at_upper, steps = state
-        share = jnp.where(steps % 4 == 3, 0.5, at_lower / (at_lower - at_upper))
-        middle = lower + jnp.clip(share, 0.0, 1.0) * (upper - lower)
+        lower, upper, at_lower, at_upper, kept, steps = state
+        least = wanted(lower, upper)
+        going = upper - lower > least
+        rise = at_upper - at_lower
+        share = jnp.where((steps % 4 == 3) | ~(rise > 0), 0.5, -at_lower / rise)
+        middle = lower + share * (upper - lower)
         if whole:
             middle = jnp.clip(jnp.floor(middle), lower + 1, upper - 1)
+        else:  # not so near to an end that nothing is gained
+            middle = jnp.clip(middle, lower + 0.5 * least, upper - 0.5 * least)
         at_middle = excess(middle)
-        below, going = at_middle < 0, upper - lower > tolerance
-        # The end that stays twice counts half: else it might stay for good.
+        below, above = at_middle < 0, at_middle >= 0
+        if not whole:
+            below, above = at_middle <= rounding, at_middle >= -rounding  # both: that is it
+        # An end that stays twice counts half: else it might stay for good.
+        slack = jnp.where(kept == jnp.where(below, 1, -1), 0.5, 1.0)
         return (
             jnp.where(going & below, middle, lower),
-            jnp.where(going & ~below, middle, upper),
-            jnp.where(below, at_middle, 0.5 * at_lower),
-            jnp.where(below, 0.5 * at_upper, at_middle),
+            jnp.where(going & above, middle, upper),
+            jnp.where(below, at_middle, slack * at_lower),
+            jnp.where(below, slack * at_upper, at_middle),
+            jnp.where(below, 1, -1),
             steps + 1,
         )
 
     state = lax.while_loop(open_, widen, (*ends, *lax.map(excess, jnp.stack(ends)), 0))
-    lower, upper, *_ = lax.while_loop(apart, narrow, (*state[:4], 0))
-    return lower, upper
+    kept = jnp.zeros(jnp.shape(ends[0]), int)
+    lower, upper, *_, steps = lax.while_loop(apart, narrow, (*state[:4], kept, 0))
+    return lower, upper, steps

@@ -192,7 +192,7 @@ class Prediction:
     def quantile(self, q: ArrayLike, num: int = 1000) -> np.ndarray:
         """Quantiles of y, of the shape of `q` + [N].
 
-        By bisection of the mixture's distribution function; where NumPyro has none for the
+        By inverting the mixture's distribution function; where NumPyro has none for the
         likelihood, from `num` draws.
 
         Raises:

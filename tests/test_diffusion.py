@@ -1,3 +1,4 @@
+import dataclasses
 from functools import partial
 
 import equinox as eqx
@@ -345,3 +346,50 @@ def test_unknown_options():
         loss.loss(KEY, params, one_layer, base, x, y, z=Z)
     with handlers.block(), pytest.raises(ValueError, match="Diffusion needs a random key"):
         Diffusion(one_layer)(x, y, z=Z)
+
+
+def test_sticking_the_landing_leaves_the_mean_gradient(x64):
+    x, y = regression(rows=6)
+    options = {"steps": 3, "base": dgp.MeanField(one_layer, covariance="diagonal"), "score": tilted}
+    guides = [Diffusion(one_layer, **options, stick_the_landing=b) for b in (False, True)]
+    params = shaken(start(one_layer, guides[0], x, y, z=Z), 0.3)
+    for guide in guides:
+        start(one_layer, guide, x, y, z=Z)
+
+    def difference(key):
+        gradients = [
+            jax.grad(lambda p, g=g: bound(one_layer, g, p, x, y, z=Z, keys=key))(params)
+            for g in guides
+        ]
+        return jax.tree.map(lambda a, b: a - b, *gradients)
+
+    found = jax.jit(jax.vmap(difference))(random.split(KEY, 4000))
+    for name in ("diffusion.variance", "diffusion.score.slope"):
+        assert np.abs(found[name]).max() > 0  # draw by draw they are others
+        assert_mean(found[name], 0.0)
+
+
+def tilted(layers, key):
+    return Line(jnp.array(0.3))
+
+
+@dataclasses.dataclass
+class Unhashable:
+    horizon: float = 1.0
+
+
+def test_options_that_do_not_go_together():
+    with pytest.raises(ValueError, match="stick_the_landing goes with last='integrated'"):
+        Diffusion(one_layer, stick_the_landing=True, last="drawn")
+    with pytest.raises(ValueError, match="schedule is a Unhashable, which has no hash"):
+        Diffusion(one_layer, schedule=Unhashable())
+    x, y = regression(rows=6)
+    decoupled = Diffusion(one_layer, base=dgp.Decoupled(one_layer, spread(7)), steps=2)
+    params = start(one_layer, decoupled, x, y, z=Z)
+    assert np.isfinite(bound(one_layer, decoupled, params, x, y, z=Z))
+    with pytest.raises(TypeError, match="a basis of its own"):
+        bound(one_layer, decoupled.drawn(), params, x, y, z=Z)
+    counting = Diffusion(one_layer, steps=2, score=Line(jnp.array(3)))
+    with pytest.raises(TypeError, match=r"arrays of \['int32'\], which cannot be learned"):
+        start(one_layer, counting, x, y, z=Z)
+    assert Diffusion(one_layer, last="drawn").estimator == "drawn"

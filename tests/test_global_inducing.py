@@ -3,13 +3,18 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
+import numpyro
+import numpyro.distributions as dist
+import optax
 import pytest
 from helpers import KEY, assert_mean, bound, regression, spread, start, two_layer_params
 from jax import random
 from numpyro import handlers
+from numpyro.infer import SVI, TraceMeanField_ELBO
 from scipy import stats
 
 import dgp_ppl as dgp
+from dgp_ppl import kernels
 from dgp_ppl.inducing import FullInducing
 from dgp_ppl.inference.global_inducing import gaussian_kl
 from dgp_ppl.linalg import default_jitter
@@ -200,3 +205,20 @@ def test_vmap_over_seeds():
     )
     one = bound(deep_gp, guide_of(), coupled_params(), x, y, keys=keys[1], z=Z)
     np.testing.assert_allclose(values[1], one, rtol=1e-4)
+
+
+def test_its_own_run_leaves_the_models_start_alone():
+    """Params that the model makes of its data start at those of all rows; y may be NumPy's."""
+
+    def model(x, y=None):
+        level = numpyro.param("level", jnp.mean(x))
+        z = numpyro.param("z", x[:5])
+        f = dgp.gp("l1", kernels.SquaredExponential(1.0, 1.0), z)
+        with dgp.minibatch(x, y) as (x, y):
+            numpyro.sample("y", dgp.observe(f(x), lambda f: dist.Normal(f + level, 0.3)), obs=y)
+
+    x, y = regression(rows=30)
+    svi = SVI(model, dgp.GlobalInducing(model, spread(4)), optax.adam(0.1), TraceMeanField_ELBO())
+    params = svi.get_params(svi.init(KEY, x, y=np.asarray(y)))
+    np.testing.assert_allclose(params["level"], x.mean(), rtol=1e-6)
+    np.testing.assert_array_equal(params["z"], x[:5])

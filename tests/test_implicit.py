@@ -206,10 +206,11 @@ def test_the_discriminator_tracks_the_kl_of_a_gaussian_generator(make, contrast)
     assert not gap.lags
 
 
-def test_gradients_of_the_players(x64):
+@pytest.mark.parametrize("contrast", ["anchor", "prior"])
+def test_gradients_of_the_players(contrast, x64):
     """Each gets the gradient of its own term, and none of the other's."""
     x, y = regression(rows=5)
-    guide, loss = Implicit(single, **small), AdversarialELBO(2, 8)
+    guide, loss = Implicit(single, contrast=contrast, **small), AdversarialELBO(2, 8)
     params = random_params(guide, x, y)
     judge = {n: a for n, a in params.items() if n.startswith("implicit.discriminator.")}
     player = {n: a for n, a in params.items() if n not in judge and "scale_tril" not in n}
@@ -408,3 +409,10 @@ def test_errors():
         handlers.substitute(guide, data=random_params(guide, x, y))(x, y)
     with pytest.raises(ValueError, match="no Gaussian of v that another guide could start from"):
         guide._posterior({}, (x, y), {}, reshape=lambda name, law: law)
+
+
+def test_a_gap_of_too_few_draws():
+    with pytest.raises(ValueError, match="num_draws is 2, wanted at least 4"):
+        discriminator_gap(KEY, Implicit(single), {}, num_draws=2)
+    with pytest.raises(ValueError, match="num_others is 0"):
+        discriminator_gap(KEY, Implicit(single), {}, num_others=0)

@@ -4,7 +4,16 @@ import numpy as np
 import numpyro
 import numpyro.distributions as dist
 import pytest
-from helpers import KEY, assert_covariance, assert_mean, bound, regression, start
+from helpers import (
+    KEY,
+    assert_covariance,
+    assert_mean,
+    bound,
+    regression,
+    spread,
+    start,
+    two_layers,
+)
 from jax import random
 from numpyro import handlers
 from scipy import stats
@@ -197,3 +206,17 @@ def test_a_layer_of_several_calls_without_noise_starts_at_the_prior():
 
     params = start(direct, dgp.MeanField(direct), jnp.zeros((4, 1)))
     np.testing.assert_array_equal(params["f.v.scale_tril"], np.eye(3)[None])
+
+
+def test_a_prior_on_an_interval_in_a_new_guide():
+    """Its set-up may happen inside a compiled program, and serves the next ones too."""
+    lifted = handlers.lift(two_layers, {"noise": dist.Uniform(0.01, 1.0)})
+    x, y = regression(rows=6)
+    z = spread(4)
+    params = start(lifted, dgp.MeanField(lifted), x, y, z=z)
+    guide = dgp.MeanField(lifted)
+    p = dgp.predict(KEY, lifted, guide, params, x, z=z, num_samples=4)
+    assert np.isfinite(p.mean).all()
+    assert ((p.latent_draws()["noise"] > 0.01) & (p.latent_draws()["noise"] < 1)).all()
+    again = dgp.predict(KEY, lifted, guide, params, x[:4], z=z, num_samples=4)
+    assert again.mean.shape == (4,)

@@ -238,9 +238,12 @@ def discriminator_gap(
         key: random key.
         guide: an `Implicit` guide that has run.
         params: of a fit.
-        num_draws: draws of v.
+        num_draws: draws of v, at least 4.
         num_others: draws of the shared noise in the mixture: the more, the tighter.
     """
+    for name, value, least in (("num_draws", num_draws, 4), ("num_others", num_others, 1)):
+        if value < least:
+            raise ValueError(f"discriminator_gap: {name} is {value}, wanted at least {least}")
     terms = _terms(guide.players(params), key, 2 * -(-num_draws // 2), num_others)
     estimate, lower, upper = (_summary(a) for a in terms)
     return DiscriminatorGap(*estimate, *lower, *upper)

@@ -2,8 +2,7 @@
 
 import copy
 import math
-from collections.abc import Callable
-from functools import partial
+from collections.abc import Callable, Hashable
 from typing import Any, ClassVar, Literal
 
 import equinox as eqx
@@ -30,7 +29,7 @@ from dgp_ppl.inference.chain import (
 )
 from dgp_ppl.inference.layer_guide import Handed, Layer, LayerGuide, Reshape, hidden_samples
 from dgp_ppl.inference.mean_field import MeanField
-from dgp_ppl.inference.score import Score, default_score
+from dgp_ppl.inference.score import Score, default_score, params_of_score
 
 __all__ = ["Diffusion"]
 
@@ -68,10 +67,12 @@ class Diffusion(LayerGuide):
             `GlobalInducing` for layers that follow each other), or ``"prior"``. The guides of other
             latent sites are the base's.
         score: an `equinox` module that is called as ``score(t, z)`` (see `dgp_ppl.inference.score`)
-            and whose arrays are learned; or a function that makes a score, module or not, from the
-            layers (site: `Layer`) and a random key. By default `score.default_score`.
+            and whose arrays are learned; or a function that makes one (or a function without arrays
+            of its own) from the layers (site: `Layer`) and a random key. By default
+            `score.default_score`.
         schedule: how the reference noises; variance-preserving by default.
-        discretization: ``"exact"``; ``"euler"`` is the form printed by others, with the right
+        discretization: ``"exact"``; ``"euler"`` is Euler's discretisation with each step's cost
+            where the step starts (which the printed algorithm has where it ends) and the right
             kappa. It is no bound: it can exceed the evidence. For comparison only.
         informed: the model's positional arguments (x, y, ...) as a tuple: each step's score then
             has a learned multiple, e⁻⁵ at first, of the gradient of log p(y, T(z)) |T'| / N(z; 0,
@@ -80,8 +81,8 @@ class Diffusion(LayerGuide):
             bound holds for any rows).
         stick_the_landing: hold the densities' params constant in the cost of all steps but the
             last, which leaves its expectation as it is and lowers its noise near the optimum.
-        last: ``"integrated"``, or ``"drawn"``: the layers then use the draw. For checks and
-            importance weights.
+        last: ``"integrated"``, or ``"drawn"``: the layers then use the draw, and the chain's cost
+            is that of the states drawn, as importance weights need it.
 
     Raises:
         ValueError: for other options than these, or if `steps` is not positive.
@@ -110,6 +111,11 @@ class Diffusion(LayerGuide):
         ):
             if value not in wanted:
                 raise ValueError(f"Diffusion: {name} is {value!r}, wanted {' or '.join(wanted)}")
+        if stick_the_landing and last == "drawn":
+            raise ValueError(
+                "Diffusion: stick_the_landing goes with last='integrated': chains drawn to "
+                "their end make importance weights, which hold nothing constant"
+            )
         if base is None or base == "prior":
             base = _Prior(model) if base == "prior" else MeanField(model)
         if not isinstance(base, LayerGuide) or isinstance(base, Diffusion):
@@ -117,12 +123,19 @@ class Diffusion(LayerGuide):
                 f"Diffusion: base is {base!r}, wanted MeanField(model), GlobalInducing(model, ...) "
                 "or 'prior'"
             )
+        if not isinstance(schedule, Hashable):
+            raise ValueError(
+                f"Diffusion: schedule is a {type(schedule).__name__}, which has no hash; "
+                "wanted one that has: make it a dataclass with frozen=True"
+            )
         super().__init__(model, rest=base._rest_factory)
         self.base, self.steps, self.discretization = base, steps, discretization
         self.score = default_score if score is None else score
         self.schedule = VariancePreserving() if schedule is None else schedule
         self.informed, self.last = informed, last
-        self.estimator: Estimator = "landing" if stick_the_landing else "expected"
+        self.estimator: Estimator = "drawn" if last == "drawn" else "expected"
+        if stick_the_landing:
+            self.estimator = "landing"
         build = Chain.exact if discretization == "exact" else Chain.euler
         self.chain = build(self.schedule, steps)
 
@@ -193,7 +206,7 @@ class Diffusion(LayerGuide):
 
         def at_z(site: str, law: AbstractInducing) -> AbstractInducing:
             laws[site] = law.scaled(loc[site], sd[site])
-            return _point(law, z[site])
+            return _point(site, law, z[site])
 
         handed = self.base._posterior(given, args, kwargs, at_z)
         return {n: Handed(laws[n], h.infer | {"q": None}, h.law.loc) for n, h in handed.items()}
@@ -207,7 +220,7 @@ class Diffusion(LayerGuide):
         kwargs: dict[str, Any],
     ) -> tuple[Control, Control]:
         """The control of flat states, and the same with its params held constant."""
-        learned, static = self._learned_score()
+        learned, static = params_of_score(self.score, self.layers, f"{PREFIX}score")
         multiples: Any = None
         gradient: Callable[[Array], Array] | None = None
         if self.informed is not None:
@@ -228,32 +241,6 @@ class Diffusion(LayerGuide):
 
         held = lax.stop_gradient((learned, multiples))
         return control_of(learned, multiples), control_of(*held)
-
-    def _learned_score(self) -> tuple[Any, Any]:
-        """The score's arrays, each a param, and the rest of it."""
-        if isinstance(self.score, eqx.Module):
-            arrays, static = eqx.partition(self.score, eqx.is_array)
-            shapes, make = arrays, lambda _: arrays
-        else:
-            maker: Any = self.score
-            shapes, static = eqx.partition(
-                eqx.filter_eval_shape(maker, self.layers, random.key(0)), _is_shape
-            )
-            make = jax.jit(lambda key: eqx.filter(maker(self.layers, key), eqx.is_array))
-        made: list[list[Array]] = []
-
-        def start(i: int, key: PRNGKey) -> Array:
-            if not made:  # all arrays at once, and only where no values are given
-                made.append(jax.tree.leaves(make(key)))
-            return made[0][i]
-
-        paths, treedef = jax.tree_util.tree_flatten_with_path(shapes)
-        names = [jax.tree_util.keystr(path, simple=True, separator=".") for path, _ in paths]
-        values = [
-            numpyro.param(f"{PREFIX}score.{n}" if n else f"{PREFIX}score", partial(start, i))
-            for i, n in enumerate(names)
-        ]
-        return jax.tree.unflatten(treedef, values), static
 
     def _target_gradient(
         self,
@@ -276,7 +263,7 @@ class Diffusion(LayerGuide):
             z, log_base = unravel(x), []
 
             def at_z(site: str, law: AbstractInducing) -> AbstractInducing:
-                point = _point(law, z[site])
+                point = _point(site, law, z[site])
                 log_base.append(law.log_prob(point.loc))
                 return point
 
@@ -317,10 +304,6 @@ class _Prior(LayerGuide):
         return handed
 
 
-def _is_shape(leaf: Any) -> bool:
-    return isinstance(leaf, jax.ShapeDtypeStruct)
-
-
 def _as_drawn(handed: dict[str, Handed]) -> Any:
     """The trace of a guide that hands each layer its law's mean as a draw."""
     return {
@@ -335,8 +318,14 @@ def _as_drawn(handed: dict[str, Handed]) -> Any:
     }
 
 
-def _point(law: AbstractInducing, z: Array) -> AbstractInducing:
+def _point(site: str, law: AbstractInducing, z: Array) -> AbstractInducing:
     """The law of T(z) alone."""
+    if type(law).shift is not AbstractInducing.shift:
+        raise TypeError(
+            f"Diffusion: the base's law of {site!r} has a mean with a basis of its own, which "
+            "draws of v do not carry; wanted MeanField or GlobalInducing as a base of chains that "
+            "are drawn (log-variance, evidence, importance weights) or informed"
+        )
     return law.scaled(z, jnp.zeros_like(z))
 
 

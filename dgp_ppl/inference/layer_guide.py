@@ -8,6 +8,7 @@ from typing import Any, ClassVar, NamedTuple
 import jax
 import numpyro
 from jax import random
+from jax.core import Tracer
 from jaxtyping import Array
 from numpyro import handlers
 from numpyro.infer import TraceMeanField_ELBO
@@ -172,7 +173,7 @@ class LayerGuide(AutoGuide):
         # their plates' rows.
         globals_ = [n for n, local in others.items() if not local]
         if self._rest_factory is AutoNormal:
-            self._global = self._normals(globals_, args, kwargs)
+            self._global = self._normals({n: sites[n]["fn"] for n in globals_}, args, kwargs)
         else:
             self._global = self._part(globals_, sites, args, kwargs)
         local = [n for n, local in others.items() if local]
@@ -183,21 +184,22 @@ class LayerGuide(AutoGuide):
         }
 
     def _normals(
-        self, names: list[str], args: tuple[Any, ...], kwargs: dict[str, Any]
+        self, laws: dict[str, Any], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> dict[str, AutoGuide]:
         """A guide of each site by itself, which need know no more than the site's prior.
 
         Given the whole model NumPyro would run it, uncompiled, and its gradient, for every site.
         """
-        if not names:
-            return {}
+        # Priors that were computed inside the model are known on shapes alone so far.
+        unknown = [n for n, law in laws.items() if any(map(_is_traced, jax.tree.leaves(law)))]
 
         def priors(key: PRNGKey) -> dict[str, Any]:
             trace = handlers.trace(handlers.seed(self.model, key)).get_trace(*args, **kwargs)
-            return {n: trace[n]["fn"] for n in names}
+            return {n: trace[n]["fn"] for n in unknown}
 
-        with handlers.block():
-            laws = jax.jit(priors)(random.PRNGKey(0))
+        if unknown:
+            with handlers.block():
+                laws = laws | jax.jit(priors)(random.PRNGKey(0))
         parts: dict[str, AutoGuide] = {n: AutoNormal(_only(n, law)) for n, law in laws.items()}
         for part in parts.values():
             with handlers.block(), handlers.seed(rng_seed=0):
@@ -268,6 +270,10 @@ class LayerGuide(AutoGuide):
             return draw(rng_key)
         draws = jax.vmap(draw)(random.split(rng_key, math.prod(sample_shape)))
         return jax.tree.map(lambda a: a.reshape(sample_shape + a.shape[1:]), draws)
+
+
+def _is_traced(leaf: Any) -> bool:
+    return isinstance(leaf, Tracer)
 
 
 def _only(name: str, law: Any) -> Model:

@@ -6,7 +6,7 @@ known, and pass on their conditional means.
 """
 
 from collections.abc import Callable
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 import jax
@@ -26,16 +26,26 @@ Answer = Callable[[str, RandomFunction, Inputs], Array]
 
 
 class _Answers(Messenger):
-    """Has `answer` draw each layer's inducing values at its first evaluation."""
+    """Has `answer` draw each layer's inducing values at its first evaluation.
 
-    def __init__(self, answer: Answer) -> None:
+    Params that have no value yet start where `params` says: on its own rows, not on the guide's.
+    """
+
+    def __init__(self, answer: Answer, params: Callable[[], dict[str, Any]]) -> None:
         super().__init__(None)
-        self.answer = answer
+        self.answer, self.params = answer, params
+
+    def _start(self, name: str, start: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """Asked only where no handler outside knows a value; the guide's own start as they do."""
+        own = self.params()
+        return own[name] if name in own else start(*args, **kwargs)
 
     def process_message(self, msg: Any) -> None:
         if msg["type"] == "sample" and "inducing" in msg["infer"]:
             msg["value"] = jnp.zeros(msg["fn"].event_shape)
             msg["infer"]["at_first_call"] = partial(self.answer, msg["name"])
+        elif msg["type"] == "param":
+            msg["fn"] = partial(self._start, msg["name"], msg["fn"])
         elif msg["type"] == "plate":
             size, rows = msg["args"]
             if rows is not None and rows < size:
@@ -60,7 +70,7 @@ def run_layers(
     Args:
         model: the model; its first argument (or ``x=``) is the inputs.
         args: its positional arguments; arrays with a row per input (y, say) are cut to x's rows.
-        kwargs: its keyword arguments; a ``batch_size`` is taken away.
+        kwargs: its keyword arguments; ``y`` is cut to x's rows, a ``batch_size`` is taken away.
         x: inputs in place of its own, [R, D].
         given: values of its other latent sites.
         layers: the layers that must be evaluated.
@@ -81,7 +91,18 @@ def run_layers(
         whole = isinstance(value, jax.Array) and value.shape[:1] == (size,)
         return jnp.resize(value, (len(x), *value.shape[1:])) if whole else value
 
-    kwargs = {n: cut(a) if n == "y" else a for n, a in kwargs.items() if n != "batch_size"}
+    key = numpyro.prng_key()
+
+    @cache
+    def own_params() -> dict[str, Any]:
+        with handlers.block(), handlers.seed(rng_seed=key), handlers.substitute(data=given):
+            sites = handlers.trace(model).get_trace(*whole_args, **whole_kwargs)
+        return {n: s["value"] for n, s in sites.items() if s["type"] == "param"}
+
+    whole_args, whole_kwargs = args, kwargs
+    kwargs = {n: a for n, a in kwargs.items() if n != "batch_size"}
+    if kwargs.get("y") is not None:
+        kwargs["y"] = cut(jnp.asarray(kwargs["y"]))
     if args:
         args = (x, *(cut(jnp.asarray(a)) if hasattr(a, "shape") else a for a in args[1:]))
     else:
@@ -92,9 +113,14 @@ def run_layers(
         met.add(site)
         return answer(site, function, h)
 
-    key = numpyro.prng_key()
     outside = handlers.seed(rng_seed=key), handlers.substitute(data=given)
-    with hidden_samples(), outside[0], outside[1], _Answers(keep), function_draws(mode="mean"):
+    with (
+        hidden_samples(),
+        outside[0],
+        outside[1],
+        _Answers(keep, own_params),
+        function_draws(mode="mean"),
+    ):
         model(*args, **kwargs)
     if missing := [n for n in layers if n not in met]:
         raise ValueError(f"the model draws the layers {missing} and does not evaluate them")

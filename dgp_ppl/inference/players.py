@@ -134,7 +134,7 @@ class Players(eqx.Module):
     def cross_entropy(self, draws: Draws, reference: Values) -> Float[Array, ""]:
         """-E_q log sigma(t) - E_reference log(1 - sigma(t)): Yu et al. (2019), eq. 4, negated."""
         t = jax.vmap(self.discriminator)
-        at_q, at_reference = t(self._seen(draws)), t(reference)
+        at_q, at_reference = t(lax.stop_gradient(self._seen(draws))), t(reference)
         return jnp.mean(jax.nn.softplus(-at_q)) + jnp.mean(jax.nn.softplus(at_reference))
 
     def kl_bounds(self, draws: Draws, others: Draws) -> tuple[Array, Array]:

@@ -6,11 +6,13 @@ the difference from the reference's own score -z / kappa: zero leaves the base a
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpyro
 from jax import random
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float
@@ -18,7 +20,7 @@ from jaxtyping import Array, Float
 from dgp_ppl._typing import PRNGKey
 from dgp_ppl.inference.layer_guide import Layer
 
-__all__ = ["DenseScore", "MixerScore", "Score", "default_score"]
+__all__ = ["DenseScore", "MixerScore", "Score", "default_score", "params_of_score"]
 
 Values = dict[str, Float[Array, "M P"]]
 Score = Callable[[Array, Values], Values]
@@ -142,3 +144,50 @@ def _waves(t: Array, like: Array) -> Float[Array, " W"]:
     t = jnp.asarray(t, like.dtype)
     order = jnp.arange(1, 1 + _WAVES, dtype=like.dtype)
     return jnp.concatenate([t[None], jnp.cos(jnp.pi * order * t)])
+
+
+def params_of_score(score: Any, layers: dict[str, Layer], name: str) -> tuple[Any, Any]:
+    """A score's arrays, each a param of its own, and the rest of it.
+
+    Args:
+        score: an `equinox` module, or a function that makes one from the layers and a random key.
+        layers: by site.
+        name: of the params: ``NAME.PATH``.
+
+    Raises:
+        TypeError: if an array of it is not of floating-point numbers.
+    """
+    if isinstance(score, eqx.Module):
+        arrays, static = eqx.partition(score, eqx.is_array)
+        shapes, make = arrays, lambda _: arrays
+    else:
+        shapes, static = eqx.partition(
+            eqx.filter_eval_shape(score, layers, random.key(0)), _is_shape
+        )
+        make = jax.jit(lambda key: eqx.filter(score(layers, key), eqx.is_array))
+    if odd := {str(a.dtype) for a in jax.tree.leaves(shapes) if not _is_real(a)}:
+        raise TypeError(
+            f"Diffusion: the score has arrays of {sorted(odd)}, which cannot be learned; wanted "
+            "floating-point ones, others as NumPy arrays or static fields"
+        )
+    made: list[list[Array]] = []
+
+    def start(i: int, key: PRNGKey) -> Array:
+        if not made:  # all arrays at once, and only where no values are given
+            made.append(jax.tree.leaves(make(key)))
+        return made[0][i]
+
+    paths, treedef = jax.tree_util.tree_flatten_with_path(shapes)
+    names = [jax.tree_util.keystr(path, simple=True, separator=".") for path, _ in paths]
+    values = [
+        numpyro.param(f"{name}.{n}" if n else name, partial(start, i)) for i, n in enumerate(names)
+    ]
+    return jax.tree.unflatten(treedef, values), static
+
+
+def _is_shape(leaf: Any) -> bool:
+    return isinstance(leaf, jax.ShapeDtypeStruct)
+
+
+def _is_real(leaf: Any) -> bool:
+    return jnp.issubdtype(leaf.dtype, jnp.floating)
