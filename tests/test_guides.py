@@ -7,14 +7,17 @@ import sys
 import jax
 import jax.numpy as jnp
 import numpy as np
+import numpyro
 import numpyro.distributions as dist
 import pytest
-from helpers import KEY, assert_mean, regression
+from helpers import KEY, assert_mean, regression, start
 from jax import random
 from numpyro import handlers
 from numpyro.infer import Predictive
+from scipy import stats
 
 import dgp_ppl as dgp
+from dgp_ppl import kernels
 from dgp_ppl.models import deep_gp
 
 # With another latent site than the layers': a prior on a hyperparameter.
@@ -73,6 +76,33 @@ def test_it_fits_with_the_one_call(name):
     assert np.isfinite(result.losses).all()
     assert result.losses[-30:].mean() < result.losses[:30].mean()
     assert all(isinstance(a, jax.Array) for a in result.params.values())
+
+
+AT_THE_PRIOR = {
+    "mean_field": functools.partial(dgp.MeanField, hidden_scale=1.0),
+    "diagonal": functools.partial(dgp.MeanField, covariance="diagonal", hidden_scale=1.0),
+    "global_inducing": functools.partial(dgp.GlobalInducing, pseudo_inputs=PSEUDO),
+    "decoupled": functools.partial(dgp.Decoupled, z_mean=PSEUDO, hidden_scale=1.0),
+    "diffusion": functools.partial(dgp.Diffusion, steps=3, base="prior"),
+    "implicit": functools.partial(dgp.Implicit, generator=None, hidden_scale=1.0),
+}
+
+
+@pytest.mark.parametrize("name", AT_THE_PRIOR)
+def test_the_bound_at_the_prior(name):
+    """Where q is the prior its KL is zero: of data that no layer explains the bound is exact."""
+
+    def idle(x, y=None):
+        f1, f2 = (dgp.gp(n, kernels.SquaredExponential(1.0, 1.0), Z[0]) for n in ("l1", "l2"))
+        with dgp.minibatch(x, y) as (x, y):
+            f2(f1.sample(x))
+            numpyro.sample("y", dist.Normal(jnp.zeros(len(x)), 1.0), obs=y)
+
+    guide = AT_THE_PRIOR[name](idle)
+    params = start(idle, guide, X, Y)
+    params |= {n: 1e-9 * a for n, a in params.items() if n.endswith(".precision")}
+    loss = jax.jit(lambda p: guide.default_loss.loss(KEY, p, idle, guide, X, Y))(params)
+    assert -loss == pytest.approx(stats.norm.logpdf(Y).sum(), abs=1e-3)
 
 
 @every_guide
