@@ -81,7 +81,9 @@ def test_it_fits_with_the_one_call(name):
 AT_THE_PRIOR = {
     "mean_field": functools.partial(dgp.MeanField, hidden_scale=1.0),
     "diagonal": functools.partial(dgp.MeanField, covariance="diagonal", hidden_scale=1.0),
-    "global_inducing": functools.partial(dgp.GlobalInducing, pseudo_inputs=PSEUDO),
+    "global_inducing": functools.partial(
+        dgp.GlobalInducing, pseudo_inputs=PSEUDO, hidden_scale=1.0
+    ),
     "decoupled": functools.partial(dgp.Decoupled, z_mean=PSEUDO, hidden_scale=1.0),
     "diffusion": functools.partial(dgp.Diffusion, steps=3, base="prior"),
     "implicit": functools.partial(dgp.Implicit, generator=None, hidden_scale=1.0),
@@ -100,7 +102,7 @@ def test_the_bound_at_the_prior(name):
 
     guide = AT_THE_PRIOR[name](idle)
     params = start(idle, guide, X, Y)
-    params |= {n: 1e-9 * a for n, a in params.items() if n.endswith(".precision")}
+    params |= {n: jnp.full_like(a, 1e-9) for n, a in params.items() if n.endswith(".precision")}
     loss = jax.jit(lambda p: guide.default_loss.loss(KEY, p, idle, guide, X, Y))(params)
     assert -loss == pytest.approx(stats.norm.logpdf(Y).sum(), abs=1e-3)
 
