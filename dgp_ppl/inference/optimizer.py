@@ -33,9 +33,9 @@ def default_optimizer(
 
     What it does is measured by benchmarks/optimizers.py. A bound's gradient is all but noiseless,
     and its scale falls by orders of magnitude on the way: a shorter memory of squares than Adam's
-    usual 1,000 steps, with more momentum, gets as far in a third of the steps. And q(v) can be
-    moved faster than the hyperparameters, which at the rate that suits q(v) run into regions that
-    the fit does not leave again.
+    usual 1,000 steps, with more momentum, gets further in as many. And q(v) can be moved faster
+    than the hyperparameters, which at the rate that suits q(v) can run into regions that the fit
+    does not leave again.
     """
 
     def adam(rate: float) -> optax.GradientTransformation:
