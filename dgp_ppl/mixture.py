@@ -148,9 +148,10 @@ def quantiles(laws: Mixture, levels: Array) -> Array:
 def _inverse(
     cdf: Any, level: Array, ends: tuple[Array, Array], tolerance: Array, whole: bool, real: bool
 ) -> tuple[Array, Array, Array]:
-    """Ends with cdf(lower) < level <= cdf(upper), no further apart than the tolerance, and steps.
+    """Ends with cdf(lower) < level <= cdf(upper) up to rounding, and the number of steps.
 
-    Where `whole` or `real` numbers are searched: else they are positive. Up to rounding.
+    The ends are no further apart than the tolerance. `whole`: only integers are tried; `real`: the
+    first ends may lie anywhere, else the lower one stays, below all there is.
 
     By the Illinois form of false position, on the scale on which a Gaussian's distribution function
     is a straight line; every fourth step halves, so that no shape takes long. As many steps as the

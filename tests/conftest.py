@@ -2,7 +2,7 @@ import jax
 import pytest
 
 # Most of the suite's time is XLA's: its costlier passes are left out, but for the tests that are
-# about rounding (`optimised`), and for programs in processes of their own (examples, the command).
+# about rounding (`optimised`). Examples' smoke runs do the same by their environment.
 jax.config.update("jax_disable_most_optimizations", True)
 
 

@@ -133,9 +133,9 @@ class Diffusion(LayerGuide):
         self.score = default_score if score is None else score
         self.schedule = VariancePreserving() if schedule is None else schedule
         self.informed, self.last = informed, last
-        self.estimator: Estimator = "drawn" if last == "drawn" else "expected"
-        if stick_the_landing:
-            self.estimator = "landing"
+        self.estimator: Estimator = (
+            "drawn" if last == "drawn" else "landing" if stick_the_landing else "expected"
+        )
         build = Chain.exact if discretization == "exact" else Chain.euler
         self.chain = build(self.schedule, steps)
 
