@@ -13,6 +13,7 @@ from helpers import (
     assert_derivatives,
     assert_mean,
     bound,
+    exact_evidence,
     one_layer,
     regression,
     spread,
@@ -31,6 +32,7 @@ from dgp_ppl.inference.adversarial import (
     adversarial_optimizer,
     discriminator_gap,
 )
+from dgp_ppl.inference.fit import evaluate
 from dgp_ppl.inference.implicit import DiscriminatorNet, GeneratorNet, Implicit
 from dgp_ppl.inference.layer_guide import Layer
 
@@ -416,3 +418,21 @@ def test_a_gap_of_too_few_draws():
         discriminator_gap(KEY, Implicit(single), {}, num_draws=2)
     with pytest.raises(ValueError, match="num_others is 0"):
         discriminator_gap(KEY, Implicit(single), {}, num_others=0)
+
+
+def test_what_evaluate_reports_is_a_bound_whatever_the_discriminator_says():
+    """One that says 0 everywhere leaves the KL out: the loss's value is then above the evidence."""
+    x, y = regression(rows=5)
+    z = x
+    guide = Implicit(one_layer, contrast="prior", generator=None)
+    params = start(one_layer, guide, x, y, z=z)
+    params |= {n: jnp.zeros_like(a) for n, a in params.items() if n.startswith("implicit.discri")}
+    best = dgp.fit(KEY, one_layer, dgp.MeanField(one_layer), x, y, z=z, steps=300, progress=False)
+    params |= {f"implicit.affine.{n}": a for n, a in best.params.items() if n.startswith("l1.v.")}
+    evidence = exact_evidence(x, y)
+    said, error = evaluate(
+        KEY, one_layer, guide, params, x, y, z=z, loss=AdversarialELBO(), num_draws=200
+    )
+    assert said > evidence + 4.5 * error
+    found, error = evaluate(KEY, one_layer, guide, params, x, y, z=z, num_draws=200)
+    assert evidence - 0.5 < found < evidence + 4.5 * error

@@ -57,15 +57,21 @@ class AdversarialELBO(ELBO):
     this value with T's own params held; the discriminator gets that of its cross-entropy with the
     draws held, -E_q log sigma(t) - E_reference log(1 - sigma(t)). Nobody gets any other.
 
-    The value is a bound only as far as T is right: see `discriminator_gap`.
+    The value is a bound only as far as T is right (see `discriminator_gap`), and can be far above
+    the evidence. `certified`, it has an upper bound on the KL in place of E_q[T]: a bound whatever
+    T says, to judge a fit by and not to train with. It asks no discriminator and teaches none.
 
     Args:
         num_draws: draws of v in the data term, each shared by the whole minibatch, which is one for
             all draws; in antithetic pairs.
-        game_draws: draws of v in E_q[T], and of q and the reference in the cross-entropy.
+        game_draws: draws of v in E_q[T], and of q and the reference in the cross-entropy; if
+            certified, those in the KL's bound, the tighter the more.
+        certified: whether the value is to be a bound.
     """
 
-    def __init__(self, num_draws: int = 1, game_draws: int = 64) -> None:
+    def __init__(
+        self, num_draws: int = 1, game_draws: int = 64, *, certified: bool = False
+    ) -> None:
         for name, value in (("num_draws", num_draws), ("game_draws", game_draws)):
             if value < 1:
                 raise ValueError(f"AdversarialELBO: {name} is {value}, wanted at least 1")
@@ -75,13 +81,13 @@ class AdversarialELBO(ELBO):
                 f"{num_draws}: the draws of the data term are some of the game's"
             )
         super().__init__()
-        self.num_draws, self.game_draws = num_draws, game_draws
+        self.num_draws, self.game_draws, self.certified = num_draws, game_draws, certified
 
     def __eq__(self, other: object) -> bool:
         return type(other) is AdversarialELBO and hash(self) == hash(other)
 
     def __hash__(self) -> int:
-        return hash((AdversarialELBO, self.num_draws, self.game_draws))
+        return hash((AdversarialELBO, self.num_draws, self.game_draws, self.certified))
 
     def loss_with_mutable_state(
         self,
@@ -101,9 +107,11 @@ class AdversarialELBO(ELBO):
         key_q, key_p, key_data = random.split(rng_key, 3)
         players = guide.players(param_map)
         draws = players.draw(key_q, self.game_draws)
-        judged = eqx.tree_at(lambda p: p.discriminator, players, _held(players.discriminator))
-        penalty = jnp.mean(judged.log_ratio(draws))
-
+        if self.certified:
+            penalty = jnp.mean(players.kl_bounds(draws, players.draw(key_p, self.game_draws))[1])
+        else:
+            judged = eqx.tree_at(lambda p: p.discriminator, players, _held(players.discriminator))
+            penalty = jnp.mean(judged.log_ratio(draws))
         values = players.values(jax.tree.map(lambda a: a[: self.num_draws], draws))
 
         def rest(i: Any) -> Array:
@@ -121,6 +129,8 @@ class AdversarialELBO(ELBO):
         # Not a vmap: it would make the layers' large products batched ones, which are slower.
         num = self.num_draws
         data = rest(0) if num == 1 else jnp.mean(lax.map(rest, jnp.arange(num)))
+        if self.certified:
+            return {"loss": data + penalty, "mutable_state": None}
         lesson = players.cross_entropy(_held(draws), players.noise(key_p, self.game_draws))
         return {"loss": data + penalty + lesson - lax.stop_gradient(lesson), "mutable_state": None}
 

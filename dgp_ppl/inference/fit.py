@@ -191,11 +191,15 @@ def evaluate(
 ) -> tuple[float, float]:
     """The ELBO at fixed params, in nats: mean and standard error of `num_draws` estimates.
 
-    The arguments after `params` are the model's. One draw is in memory at a time.
+    By the guide's `LayerGuide.bound_loss` unless told another: of an `Implicit` guide that is not
+    the loss of its fit, which is no bound. The arguments after `params` are the model's. One draw
+    is in memory at a time.
     """
     _set_up(key, guide, args, kwargs)
     skeleton, data = Skeleton.split(model, args, kwargs)
-    program = (model, guide, loss or _default_loss(guide), skeleton)
+    if loss is None:
+        loss = guide.bound_loss if isinstance(guide, LayerGuide) else _DEFAULT_LOSS
+    program = (model, guide, loss, skeleton)
     values = -np.asarray(_losses(program, random.split(key, num_draws), params, data))
     return float(values.mean()), float(values.std(ddof=1) / math.sqrt(num_draws))
 

@@ -14,6 +14,7 @@ from jaxtyping import Array
 from numpyro import handlers
 from numpyro.distributions import constraints
 from numpyro.infer.autoguide import AutoGuide, AutoNormal
+from numpyro.infer.elbo import ELBO
 
 from dgp_ppl._typing import Model, Params, PRNGKey
 from dgp_ppl.inference.adversarial import (
@@ -226,6 +227,10 @@ class Implicit(AdversarialGuide):
         self.generator, self.discriminator = generator, discriminator
         self.contrast: Literal["anchor", "prior"] = contrast
         self.integrate, self.noise_dim, self.hidden_scale = integrate, noise_dim, hidden_scale
+
+    @property
+    def bound_loss(self) -> ELBO:
+        return AdversarialELBO(game_draws=256, certified=True)
 
     def optimizer(self, learning_rate: float, steps: int, slow: frozenset[str]) -> Any:
         return adversarial_optimizer(learning_rate, steps, slow)

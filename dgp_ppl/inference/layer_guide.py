@@ -70,7 +70,12 @@ class LayerGuide(AutoGuide):
     """Shares of `fit`'s learning rate, by the start of a param's name."""
 
     default_loss: ELBO = TraceMeanField_ELBO()
-    """The objective that `fit` and `evaluate` take for this guide unless told another."""
+    """The objective that `fit` takes for this guide unless told another."""
+
+    @property
+    def bound_loss(self) -> ELBO:
+        """The objective that `evaluate` takes: minus a lower bound on the log evidence."""
+        return self.default_loss
 
     def optimizer(self, learning_rate: float, steps: int, slow: frozenset[str]) -> Any:
         """The optimiser that `fit` takes for this guide unless told another.
