@@ -1,17 +1,28 @@
 """Decoupled inducing inputs: exact KLs and laws, the coupled case, orderings, and training."""
 
-import itertools
-
 import jax
 import jax.numpy as jnp
 import numpy as np
 import numpyro
 import numpyro.distributions as dist
 import pytest
+from decoupled_forms import (
+    COVARIANCES,
+    FORMS,
+    M_A,
+    M_B,
+    MEANS,
+    NOISE,
+    Brute,
+    P,
+    best_params,
+    handed,
+    model,
+    points,
+    random_params,
+)
 from helpers import (
     KEY,
-    assert_covariance,
-    assert_mean,
     bound,
     exact_evidence,
     regression,
@@ -20,101 +31,14 @@ from helpers import (
     start,
     two_layer_params,
 )
-from jax import random
 from numpyro import handlers
 from scipy import stats
 
 import dgp_ppl as dgp
 from dgp_ppl import kernels
-from dgp_ppl.gp import RandomFunction
-from dgp_ppl.inference.decoupled import Decoupled, DecoupledInducing
+from dgp_ppl.inference.decoupled import Decoupled
 from dgp_ppl.linalg import default_jitter
 from dgp_ppl.models import deep_gp, svgp
-
-MEANS = ("gp_centred", "gp", "cb", "orthogonal")
-COVARIANCES = {"whitened": "scale_tril", "gp": "value_tril", "cb": "precision_tril"}
-FORMS = list(itertools.product(MEANS, COVARIANCES))
-NOISE = 0.3
-M_A, M_B, P = 9, 5, 2
-
-
-def points(num, seed):
-    return np.random.default_rng(seed).uniform(-2, 2, (num, 2))
-
-
-KERNEL = kernels.SquaredExponential(1.5, 0.8)
-
-
-def model(x, y=None, *, z, kernel=KERNEL):
-    """One layer of two outputs and two inputs."""
-    f = dgp.gp("l1", kernel, z, out=P)
-    with dgp.minibatch(x, y) as (x, y):
-        law = dgp.observe(f(x), lambda f: dist.Normal(f, NOISE).to_event(1))
-        numpyro.sample("y", law, obs=y)
-
-
-def random_params(mean, covariance, seed=0):
-    rng = np.random.default_rng(seed)
-    tril = np.tril(0.4 * rng.standard_normal((P, M_B, M_B)), -1) + 0.7 * np.eye(M_B)
-    params = {"l1.v.z_mean": points(M_A, 1), "l1.v.weights": rng.standard_normal((M_A, P))}
-    params[f"l1.v.{COVARIANCES[covariance]}"] = tril
-    if mean == "orthogonal":
-        params["l1.v.loc"] = rng.standard_normal((M_B, P))
-    return {n: jnp.asarray(a, float) for n, a in params.items()}
-
-
-def handed(guide, params, *args, **kwargs):
-    """What the guide hands to its layers, by site."""
-    program = handlers.substitute(handlers.seed(guide, KEY), data=params)
-    sites = handlers.trace(program).get_trace(*args, **kwargs)
-    return {n: s["infer"] for n, s in sites.items() if s["type"] == "sample"}
-
-
-class Brute:
-    """The same law in NumPy, at any points: of the values at W, one output at a time.
-
-    The points' values carry independent noise of the jitter's variance, as the library has it.
-    """
-
-    def __init__(self, mean, covariance, params, kernel=squared_exponential):
-        self.p = {n[5:]: np.asarray(a, np.float64) for n, a in params.items()}
-        self.mean_form, self.covariance, self.kernel = mean, covariance, kernel
-        self.z_b = points(M_B, 2)
-
-    def at(self, extra, output):
-        """Prior covariance, mean and covariance of q at Z_a, Z_b and the extra points."""
-        a, b = slice(0, M_A), slice(M_A, M_A + M_B)
-        W = np.concatenate([self.p["z_mean"], self.z_b, extra])
-        K = self.kernel(W, W)
-        K = K + default_jitter(np.float64) * K[0, 0] * np.eye(len(W))
-        L_b = np.linalg.cholesky(K[b, b])
-        m, R = self.p["weights"][:, output], self.p[COVARIANCES[self.covariance]][output]
-        if self.mean_form == "gp_centred":
-            mean = K[:, a] @ np.linalg.solve(np.linalg.cholesky(K[a, a]).T, m)
-        elif self.mean_form == "gp":
-            mean = K[:, a] @ np.linalg.solve(K[a, a], m)
-        elif self.mean_form == "cb":
-            mean = K[:, a] @ m
-        else:
-            orthogonal = K[:, a] - K[:, b] @ np.linalg.solve(K[b, b], K[b, a])
-            mean = orthogonal @ m + K[:, b] @ np.linalg.solve(L_b.T, self.p["loc"][:, output])
-        if self.covariance == "whitened":
-            S = L_b @ R @ R.T @ L_b.T
-        elif self.covariance == "gp":
-            S = R @ R.T
-        else:
-            S = np.linalg.inv(np.linalg.inv(K[b, b]) + R.T @ R)
-        half = np.linalg.solve(K[b, b], K[b, :])
-        return K, mean, K - half.T @ (K[b, b] - S) @ half
-
-    def kl(self, extra):
-        total = 0.0
-        for output in range(P):
-            K, mean, cov = self.at(extra, output)
-            quadratic = mean @ np.linalg.solve(K, mean)
-            logs = np.linalg.slogdet(K)[1] - np.linalg.slogdet(cov)[1]
-            total += 0.5 * (np.trace(np.linalg.solve(K, cov)) - len(K) + quadratic + logs)
-        return total
 
 
 @pytest.mark.parametrize(("mean", "covariance"), FORMS)
@@ -176,28 +100,6 @@ def test_with_one_set_for_both_it_is_the_coupled_posterior(mean, covariance, x64
     guide = Decoupled(deep_gp, spread(5), mean=mean, covariance=covariance)
     expected = bound(deep_gp, dgp.MeanField(deep_gp), params, x, y, z=z)
     assert bound(deep_gp, guide, ours, x, y, z=z) == pytest.approx(float(expected), rel=1e-7)
-
-
-def best_params(x, y, z_a, z_b):
-    """The optimal "gp_centred" mean and "whitened" covariance, in closed form (NumPy)."""
-    jitter = default_jitter(np.float64) * 1.5
-    K_a = squared_exponential(z_a, z_a) + jitter * np.eye(len(z_a))
-    K_b = squared_exponential(z_b, z_b) + jitter * np.eye(len(z_b))
-    L_a, L_b = np.linalg.cholesky(K_a), np.linalg.cholesky(K_b)
-    A_a = np.linalg.solve(L_a, squared_exponential(z_a, x))
-    A_b = np.linalg.solve(L_b, squared_exponential(z_b, x))
-    m = np.linalg.solve(NOISE**2 * np.eye(len(z_a)) + A_a @ A_a.T, A_a @ np.asarray(y))
-    S = np.linalg.inv(np.eye(len(z_b)) + A_b @ A_b.T / NOISE**2)
-    params = {
-        "l1.v.z_mean": z_a,
-        "l1.v.weights": m[:, None],
-        "l1.v.scale_tril": np.linalg.cholesky(S)[None],
-        "l1.z": z_b,
-        "l1.variance": 1.5,
-        "l1.lengthscale": np.array([0.8]),
-        "noise": NOISE,
-    }
-    return {n: jnp.asarray(a, float) for n, a in params.items()}
 
 
 def test_order_of_the_bounds_at_their_optima(x64):
@@ -272,57 +174,6 @@ def test_params_and_where_they_start(covariance):
         np.testing.assert_allclose(cov[0], scale**2 * np.eye(4), atol=2e-3 * scale**2)
 
 
-def test_draws_of_the_inducing_values_have_the_law():
-    params = random_params("gp_centred", "cb")
-    z_b, x = jnp.float32(points(M_B, 2)), jnp.float32(points(4, 3))
-    guide = Decoupled(model, params["l1.v.z_mean"], mean="gp_centred", covariance="cb")
-    law = jax.jit(lambda p: handed(guide, p, x, z=z_b)["l1.v"]["q"])(params)
-
-    @jax.jit
-    def draw(p):
-        return guide.sample_posterior(KEY, p, x, z=z_b, sample_shape=(4000,))["l1.v"]
-
-    draws = draw(params)
-    assert draws.shape == (4000, M_B, P)
-    assert_mean(draws, law.loc)
-    for output in range(P):
-        R = np.asarray(law.scale_tril[output], float)
-        assert_covariance(draws[..., output], R @ R.T)
-    brute = Brute("gp_centred", "cb", params)
-    L = np.linalg.cholesky(squared_exponential(brute.z_b, brute.z_b))
-    mean_at_z = brute.at(points(0, 0), 0)[1][M_A:]
-    np.testing.assert_allclose(L @ law.loc[:, 0], mean_at_z, atol=1e-4)
-
-
-@pytest.mark.parametrize("mean", ["gp_centred", "orthogonal"])
-def test_paths_have_the_mean_and_the_variance_of_the_law(mean):
-    params = random_params(mean, "whitened")
-    z_b, x = jnp.float32(points(M_B, 2)), jnp.float32(points(6, 3))
-    guide = Decoupled(model, params["l1.v.z_mean"], mean=mean)
-    infer = jax.jit(lambda p: handed(guide, p, x, z=z_b)["l1.v"])(params)
-    f = RandomFunction(
-        "l1", infer["sparse"].kernel, z_b, P, dgp.means.zero, jnp.zeros((M_B, P)), infer, None
-    )
-    draws = jax.jit(jax.vmap(lambda key: f.path(key, 500)(x)))(random.split(KEY, 3000))
-    _, at_w, cov = Brute(mean, "whitened", params).at(np.asarray(x), 1)
-    assert_mean(draws[..., 1], at_w[-6:])
-    assert_covariance(draws[..., 1], cov[-6:, -6:])
-
-
-def test_draws_of_functions_through_predict():
-    """Whole draws of a one-layer model: their mean is the decoupled one, in both modes."""
-    x, y = regression(rows=40)
-    z_a, z_b = spread(12), spread(4)
-    params = best_params(x, y, z_a, z_b)
-    guide = Decoupled(svgp, z_a, mean="gp_centred")
-    law = jax.jit(lambda p: handed(guide, p, x, z=z_b)["l1.v"])(params)
-    mean = law["sparse"].marginals(law["q"], x[:6])[0][:, 0]
-    p = dgp.predict(KEY, svgp, guide, params, x[:6], z=z_b)
-    for kind in ("joint", "path"):
-        draws = p.function_draws(random.key(1), 600, mode=kind)
-        assert_mean(np.asarray(draws).reshape(600, 6), mean)
-
-
 def two_layers(x, y=None, **kwargs):
     deep_gp(x, y, z=(spread(6), spread(6)), noise=0.2, **kwargs)
 
@@ -361,68 +212,6 @@ def test_other_latent_sites_are_covered():
             assert (value != 0).any(), name
     draws = jax.jit(lambda p: guide.sample_posterior(KEY, p, y))(params)
     assert {n: a.shape for n, a in draws.items()} == {"l1.v": (4, 2), "scale": (), "h": (12,)}
-
-
-@pytest.mark.parametrize(
-    ("mean", "own_inputs"), list(zip(MEANS, (True, False, False, True), strict=True))
-)
-def test_outputs_with_kernels_and_inducing_inputs_of_their_own(mean, own_inputs, x64):
-    """Each output is as in a model of its own."""
-    params = random_params(mean, "whitened")
-    variances, z_b = jnp.array([1.5, 0.7]), jnp.asarray(points(M_B, 2))
-    kernel = kernels.PerOutput(kernels.SquaredExponential(variances, jnp.array([0.8, 1.1])))
-    z = jnp.stack([z_b, z_b]) if own_inputs else z_b
-    x = jnp.asarray(points(7, 3))
-    guide = Decoupled(model, params["l1.v.z_mean"], mean=mean)
-
-    infer = handed(guide, params, x, z=z, kernel=kernel)["l1.v"]
-    kl, (f_mean, f_var) = infer["q"].standard_kl(), infer["sparse"].marginals(infer["q"], x)
-    expected = 0.0
-    for output, (variance, lengthscale) in enumerate(((1.5, 0.8), (0.7, 1.1))):
-        brute = Brute(
-            mean,
-            "whitened",
-            params,
-            lambda a, b, v=variance, s=lengthscale: squared_exponential(a, b, v, s),
-        )
-        K, at_w, cov = brute.at(x, output)
-        np.testing.assert_allclose(f_mean[:, output], at_w[-7:], atol=1e-7)
-        np.testing.assert_allclose(f_var[:, output], np.diag(cov)[-7:], atol=1e-7)
-        logs = np.linalg.slogdet(K)[1] - np.linalg.slogdet(cov)[1]
-        quadratic = at_w @ np.linalg.solve(K, at_w)
-        expected += 0.5 * (np.trace(np.linalg.solve(K, cov)) - len(K) + quadratic + logs)
-    assert kl == pytest.approx(expected, rel=1e-7)
-
-
-def test_a_law_rescaled_keeps_its_shift(x64):
-    """The law of m + R (t + s e): mean and covariance move, and the KL is that of the new law."""
-    params = random_params("gp_centred", "whitened")
-    z_b, x = jnp.asarray(points(M_B, 2)), jnp.asarray(points(7, 3))
-    guide = Decoupled(model, params["l1.v.z_mean"], mean="gp_centred")
-    infer = handed(guide, params, x, z=z_b)["l1.v"]
-    law, rng = infer["q"], np.random.default_rng(5)
-    t, s = jnp.asarray(rng.standard_normal((M_B, P))), jnp.asarray(rng.uniform(0.5, 1, (M_B, P)))
-    new = law.scaled(t, s)
-    assert isinstance(new, DecoupledInducing)
-    R = np.asarray(law.scale_tril)
-    loc = np.asarray(law.loc) + np.einsum("pij,jp->ip", R, t)
-    # In the orthogonal form the same law has these params.
-    orthogonal = Decoupled(model, params["l1.v.z_mean"], mean="orthogonal")
-    L_a = np.linalg.cholesky(
-        squared_exponential(points(M_A, 1), points(M_A, 1))
-        + default_jitter(np.float64) * 1.5 * np.eye(M_A)
-    )
-    same = params | {
-        "l1.v.weights": jnp.asarray(np.linalg.solve(L_a.T, params["l1.v.weights"])),
-        "l1.v.loc": jnp.asarray(loc),
-        "l1.v.scale_tril": jnp.asarray(R * np.asarray(s).T[:, None, :]),
-    }
-    truth = handed(orthogonal, same, x, z=z_b)["l1.v"]["q"]
-    assert new.standard_kl() == pytest.approx(float(truth.standard_kl()), rel=1e-8)
-    for ours, theirs in zip(
-        infer["sparse"].marginals(new, x), infer["sparse"].marginals(truth, x), strict=True
-    ):
-        np.testing.assert_allclose(ours, theirs, atol=1e-8)
 
 
 def test_errors():

@@ -1,19 +1,14 @@
-from functools import partial
-
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 import numpyro
 import numpyro.distributions as dist
-import optax
 import pytest
 from helpers import (
     KEY,
-    assert_derivatives,
     assert_mean,
     bound,
-    exact_evidence,
     one_layer,
     regression,
     spread,
@@ -23,102 +18,28 @@ from helpers import (
 from jax import random
 from numpyro import handlers
 from numpyro.infer import SVI, Trace_ELBO, TraceMeanField_ELBO
+from players import (
+    Line,
+    Z,
+    columns,
+    dense,
+    idle,
+    line_kl,
+    model,
+    random_params,
+    single,
+    small,
+)
 from scipy import stats
 
 import dgp_ppl as dgp
-from dgp_ppl import kernels
 from dgp_ppl.inference.adversarial import (
     AdversarialELBO,
     adversarial_optimizer,
     discriminator_gap,
 )
-from dgp_ppl.inference.fit import evaluate
 from dgp_ppl.inference.implicit import DiscriminatorNet, GeneratorNet, Implicit
 from dgp_ppl.inference.layer_guide import Layer
-
-Z = np.float32([[-1.0], [0.0], [1.0]])
-
-
-def model(x, y=None, *, batch_size=None):
-    """Two layers, of two outputs and of one."""
-    f1 = dgp.gp("l1", kernels.SquaredExponential(1.0, 1.0), Z, out=2)
-    f2 = dgp.gp("l2", kernels.SquaredExponential(1.0, 1.0), np.tile(Z, 2))
-    with dgp.minibatch(x, y, batch_size=batch_size) as (x, y):
-        f = f2(f1.sample(x))
-        numpyro.sample("y", dgp.observe(f, lambda f: dist.Normal(f, 0.3)), obs=y)
-
-
-def idle(x, y=None):
-    """The same layers, which the data do not depend on: for what concerns q(v) alone."""
-    dgp.gp("l1", kernels.SquaredExponential(1.0, 1.0), Z, out=2)
-    dgp.gp("l2", kernels.SquaredExponential(1.0, 1.0), np.tile(Z, 2))
-    numpyro.sample("y", dist.Normal(jnp.zeros(len(x)), 1.0), obs=y)
-
-
-class Line(eqx.Module):
-    """d(s) = s c, which makes q a Gaussian that correlates the layers."""
-
-    slope: dict
-
-    def __init__(self, layers, noise_dim, *, key):
-        assert noise_dim == 1
-        keys = random.split(key, len(layers))
-        shapes = [layer.shape for layer in layers.values()]
-        slopes = [0.6 * random.normal(k, s) for k, s in zip(keys, shapes, strict=True)]
-        self.slope = dict(zip(layers, slopes, strict=True))
-
-    def __call__(self, shared):
-        return {n: shared[0] * c for n, c in self.slope.items()}
-
-
-single = partial(one_layer, z=Z)
-
-small = {
-    "generator": partial(GeneratorNet, width=8),
-    "discriminator": partial(DiscriminatorNet, width=8, rank=9),
-}
-
-
-def random_params(guide, *args, **kwargs):
-    """Params of a guide away from where they start; of the shapes they have there."""
-    svi = SVI(guide.model, guide, optax.adam(0.01), TraceMeanField_ELBO())
-    shapes = jax.eval_shape(lambda key: svi.get_params(svi.init(key, *args, **kwargs)), KEY)
-    rng = np.random.default_rng(3)
-
-    def drawn(name, shape):
-        a = (1.2 if ".slope." in name else 0.3) * rng.standard_normal(shape)
-        if name.endswith("scale_tril"):
-            return np.tril(a, -1) + 0.5 * np.eye(shape[-1])
-        return a
-
-    return {n: jnp.asarray(drawn(n, a.shape), a.dtype) for n, a in shapes.items()}
-
-
-def dense(guide, params):
-    """Mean and root [P M, P M] of each layer's affine part, whose blocks are the outputs'."""
-    from scipy.linalg import block_diag
-
-    affine = guide.players(params).affine
-    means = np.concatenate([np.asarray(q.loc, float).T.ravel() for q in affine.values()])
-    return means, block_diag(*[np.asarray(R, float) for q in affine.values() for R in q.scale_tril])
-
-
-def columns(values):
-    """[S, number of values], outputs of a layer one after the other."""
-    flat = [np.swapaxes(np.asarray(v, float), 1, 2).reshape(len(v), -1) for v in values.values()]
-    return np.concatenate(flat, axis=1)
-
-
-def gaussian_kl(mean, cov):
-    return 0.5 * (np.trace(cov) - len(mean) + mean @ mean - np.linalg.slogdet(cov)[1])
-
-
-def line_kl(guide, params):
-    """The moments of a `Line` guide's q(v), and its KL to the prior."""
-    mean, R = dense(guide, params)
-    c = columns({n: a[None] for n, a in guide.players(params).generator.slope.items()})[0]
-    cov = R @ (np.eye(len(c)) + np.outer(c, c)) @ R.T
-    return mean, cov, gaussian_kl(mean, cov)
 
 
 def test_params_one_per_array():
@@ -162,76 +83,6 @@ def test_draws_have_the_law_of_the_generator(make):
     assert_mean(flat, mean)
     centred = flat - flat.mean(axis=0)
     assert_mean(centred[:, :, None] * centred[:, None, :], cov)
-
-
-def test_bounds_of_the_kl_are_tight_around_it():
-    guide = Implicit(idle, generator=Line, noise_dim=1)
-    params = random_params(guide, *regression(rows=5))
-    truth = line_kl(guide, params)[2]
-    for others, slack in ((30, 0.5), (3000, 0.01)):
-        gap = discriminator_gap(KEY, guide, params, num_draws=20_000, num_others=others)
-        assert gap.lower - 4 * gap.lower_se < truth < gap.upper + 4 * gap.upper_se
-        assert truth - gap.lower < slack + 4 * gap.lower_se
-        assert gap.upper - truth < slack + 4 * gap.upper_se
-
-
-def held(steps, learning_rate):
-    """Trains the discriminator only."""
-
-    def label(params):
-        return {n: "free" if n.startswith("implicit.discriminator.") else "held" for n in params}
-
-    rate = optax.cosine_decay_schedule(learning_rate, steps, 0.03)
-    return optax.partition({"free": optax.adam(rate, b1=0.5), "held": optax.set_to_zero()}, label)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("make", "contrast"), [(None, "prior"), (Line, "anchor")])
-def test_the_discriminator_tracks_the_kl_of_a_gaussian_generator(make, contrast):
-    """It starts without a clue, and comes within 6 % of the closed form (about 4 nats)."""
-    x, y = regression(rows=5)
-    options = {"noise_dim": 1, "contrast": contrast, "discriminator": small["discriminator"]}
-    guide = Implicit(idle, generator=make, **options)
-    params = random_params(guide, x, y)
-    mean, R = dense(guide, params)
-    truth = gaussian_kl(mean, R @ R.T) if make is None else line_kl(guide, params)[2]
-    blank = {n: jnp.zeros_like(a) for n, a in params.items() if n.startswith("implicit.discri")}
-    before = discriminator_gap(KEY, guide, params | blank)
-    assert before.lags
-    steps = 1000
-    loss = AdversarialELBO(1, 256)
-    options = {"steps": steps, "optimizer": held(steps, 0.02), "loss": loss, "progress": False}
-    untrained = {n: a for n, a in params.items() if n not in blank}  # fit starts the others
-    fitted = dgp.fit(KEY, idle, guide, x, y, start=untrained, **options)
-    gap = discriminator_gap(random.key(5), guide, fitted.params, num_draws=20_000)
-    assert abs(gap.estimate - truth) < 0.06 * truth + 4 * gap.estimate_se
-    assert not gap.lags
-
-
-@pytest.mark.parametrize("contrast", ["anchor", "prior"])
-def test_gradients_of_the_players(contrast, x64):
-    """Each gets the gradient of its own term, and none of the other's."""
-    x, y = regression(rows=5)
-    guide, loss = Implicit(single, contrast=contrast, **small), AdversarialELBO(2, 8)
-    params = random_params(guide, x, y)
-    judge = {n: a for n, a in params.items() if n.startswith("implicit.discriminator.")}
-    player = {n: a for n, a in params.items() if n not in judge and "scale_tril" not in n}
-
-    def value(player, judge):
-        return loss.loss(KEY, params | player | judge, single, guide, x, y)
-
-    # The value is data term and penalty alone, so its differences are the generator's gradient.
-    assert_derivatives(lambda player: value(player, judge), player)
-
-    def lesson(judge):
-        key_q, key_p, _ = random.split(KEY, 3)
-        players = guide.players(params | judge)
-        return players.cross_entropy(players.draw(key_q, 8), players.noise(key_p, 8))
-
-    found, wanted = jax.jit(jax.grad(value, 1))(player, judge), jax.jit(jax.grad(lesson))(judge)
-    for n in judge:
-        np.testing.assert_allclose(found[n], wanted[n], rtol=1e-8, atol=1e-12)
-    assert max(np.abs(g).max() for g in found.values()) > 0.01
 
 
 @pytest.mark.parametrize("integrate", [True, False])
@@ -278,47 +129,6 @@ def test_one_layer_with_gaussian_noise_converges_to_the_svgp_optimum():
     assert not gap.lags
 
 
-@pytest.mark.slow
-def test_a_posterior_of_two_modes():
-    """y = f² + noise leaves the sign of f open: mean field has one mode, and log 2 nats to go."""
-
-    def squared(x, y=None):
-        f = dgp.gp("l1", kernels.SquaredExponential(1.0, 1.0), np.zeros((1, 1), np.float32))
-        with dgp.minibatch(x, y) as (x, y):
-            likelihood = lambda f: dist.Normal(jnp.square(f), 0.3)  # noqa: E731
-            numpyro.sample("y", dgp.observe(f(x), likelihood), obs=y)
-
-    x, y = jnp.zeros((1, 1)), jnp.array([1.5])
-    v = np.linspace(-6, 6, 4001)
-    evidence = np.log(np.sum(stats.norm.pdf(v) * stats.norm.pdf(1.5, v**2, 0.3)) * (v[1] - v[0]))
-    generator = partial(GeneratorNet, scale=3.0)
-    judge = partial(DiscriminatorNet, width=16, rank=4)
-    guide = Implicit(squared, generator=generator, discriminator=judge, noise_dim=1)
-    guide.setup(x, y)
-    optimizer = adversarial_optimizer(0.03, 1000, generator=0.3, discriminator=1.0)
-    svi = SVI(squared, guide, optimizer, AdversarialELBO(16, 128))
-
-    @jax.jit
-    @jax.vmap
-    def certified(key):
-        """The bound with the KL's upper bound in it, and the share of draws above 0."""
-        state = svi.init(key, x, y)
-        state = jax.lax.fori_loop(0, 1000, lambda i, s: svi.update(s, x, y)[0], state)
-        params = svi.get_params(state)
-        loss = AdversarialELBO(1000, 1000).loss(key, params, squared, guide, x, y)
-        players = guide.players(params)
-        draws = players.draw(key, 2000)
-        upper = players.kl_bounds(draws, players.draw(random.key(9), 1000))[1]
-        value = -loss + jnp.mean(players.log_ratio(draws) - upper)
-        return value, jnp.mean(players.values(draws)["l1.v"] > 0)
-
-    values, above = certified(random.split(KEY, 6))
-    assert (values < evidence + 0.1).all()
-    found = (above > 0.2) & (above < 0.8)
-    assert found.sum() >= 4  # the others are where mean field is
-    assert (values[found] > evidence - np.log(2) + 0.3).all()
-
-
 def test_other_latent_sites_pay_their_own_kl():
     """The loss moves by exactly that KL where the data do not depend on the site."""
 
@@ -360,21 +170,6 @@ def test_seeds_in_parallel(x64):
     assert len(set(np.asarray(losses))) == 3
 
 
-def test_discriminator_steps():
-    """The others move once in three steps of the discriminator; each has its rate."""
-    params = {"implicit.discriminator.a": 0.0, "implicit.generator.a": 0.0, "b": 0.0, "noise": 0.0}
-    params = {n: jnp.asarray(a) for n, a in params.items()}
-    optimizer = adversarial_optimizer(0.1, 300, frozenset({"noise"}), discriminator_steps=3)
-    state, moves = optimizer.init(params), []
-    for _ in range(6):
-        change, state = optimizer.update({n: jnp.ones(()) for n in params}, state, params)
-        moves.append({n: -float(a) for n, a in change.items()})
-    np.testing.assert_allclose([m["implicit.discriminator.a"] for m in moves], 0.01, rtol=0.01)
-    for name, rate in (("implicit.generator.a", 0.001), ("b", 0.1), ("noise", 0.03)):
-        expected = [0, 0, rate, 0, 0, rate]
-        np.testing.assert_allclose([m[name] for m in moves], expected, rtol=0.02)
-
-
 @pytest.mark.parametrize("loss", [TraceMeanField_ELBO(), Trace_ELBO()])
 def test_objectives_that_need_a_density(loss):
     x, y = regression(rows=5)
@@ -411,28 +206,3 @@ def test_errors():
         handlers.substitute(guide, data=random_params(guide, x, y))(x, y)
     with pytest.raises(ValueError, match="no Gaussian of v that another guide could start from"):
         guide._posterior({}, (x, y), {}, reshape=lambda name, law: law)
-
-
-def test_a_gap_of_too_few_draws():
-    with pytest.raises(ValueError, match="num_draws is 2, wanted at least 4"):
-        discriminator_gap(KEY, Implicit(single), {}, num_draws=2)
-    with pytest.raises(ValueError, match="num_others is 0"):
-        discriminator_gap(KEY, Implicit(single), {}, num_others=0)
-
-
-def test_what_evaluate_reports_is_a_bound_whatever_the_discriminator_says():
-    """One that says 0 everywhere leaves the KL out: the loss's value is then above the evidence."""
-    x, y = regression(rows=5)
-    z = x
-    guide = Implicit(one_layer, contrast="prior", generator=None)
-    params = start(one_layer, guide, x, y, z=z)
-    params |= {n: jnp.zeros_like(a) for n, a in params.items() if n.startswith("implicit.discri")}
-    best = dgp.fit(KEY, one_layer, dgp.MeanField(one_layer), x, y, z=z, steps=300, progress=False)
-    params |= {f"implicit.affine.{n}": a for n, a in best.params.items() if n.startswith("l1.v.")}
-    evidence = exact_evidence(x, y)
-    said, error = evaluate(
-        KEY, one_layer, guide, params, x, y, z=z, loss=AdversarialELBO(), num_draws=200
-    )
-    assert said > evidence + 4.5 * error
-    found, error = evaluate(KEY, one_layer, guide, params, x, y, z=z, num_draws=200)
-    assert evidence - 0.5 < found < evidence + 4.5 * error
