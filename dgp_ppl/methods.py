@@ -147,12 +147,12 @@ def _decoupled(
 def _diffusion(
     key: PRNGKey, x: Inputs, y: Float[Array, " N"], setting: Setting, label: str | bool
 ) -> Fitted:
-    """Deep GP with a denoising chain on the coupled guide, which takes two thirds of the steps."""
+    """Deep GP with a denoising chain on the coupled guide, for the last quarter of the steps."""
     key_first, key_fit = random.split(key)
-    most = dataclasses.replace(setting, steps=-(-2 * setting.steps // 3))
+    most = dataclasses.replace(setting, steps=-(-3 * setting.steps // 4))
     first = _global_inducing(key_first, x, y, most, label)
     assert isinstance(first.guide, LayerGuide)
-    guide = Diffusion(models.deep_gp, base=first.guide)
+    guide = Diffusion(models.deep_gp, steps=4, base=first.guide, informed=(x, y))
     return _go_on(key_fit, x, y, setting, label, guide, first, first.result.params)
 
 
@@ -205,12 +205,8 @@ def _go_on(
     first: Fitted,
     start: Params,
 ) -> Fitted:
-    """The rest of the steps with another guide, at a tenth of the rate: its bound is noisy."""
-    rest = dataclasses.replace(
-        setting,
-        steps=max(1, setting.steps - len(first.result.losses)),
-        learning_rate=0.1 * setting.learning_rate,
-    )
+    """The rest of the steps with another guide."""
+    rest = dataclasses.replace(setting, steps=max(1, setting.steps - len(first.result.losses)))
     second = _fit_deep(key, x, y, rest, label, guide, first.kwargs, num_draws=_DRAWS, start=start)
     losses = np.concatenate([first.result.losses, second.result.losses])
     seconds = first.result.seconds + second.result.seconds

@@ -56,10 +56,10 @@ def posteriors(z: Any, x: Any, y: Any, steps: int) -> Iterator[tuple[str, Any, A
     yield "decoupled", decoupled, fit(decoupled)
     coupled = dgp.GlobalInducing(model, pseudo_inputs=x[::4])
     start = coupled.start_from(key_start, mean_field, first.params, x, y, z=z)
-    second = fit(coupled, start=start, learning_rate=0.01)
+    second = fit(coupled, start=start)
     yield "global inducing", coupled, second
     diffusion = dgp.Diffusion(model, steps=8, base=coupled)
-    yield "diffusion", diffusion, fit(diffusion, start=second.params, learning_rate=0.01)
+    yield "diffusion", diffusion, fit(diffusion, start=second.params)
     implicit = dgp.Implicit(model)
     yield "implicit", implicit, fit(implicit)
 

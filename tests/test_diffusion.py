@@ -144,7 +144,7 @@ def test_trained_it_comes_near_the_evidence_and_not_above():
     gap = truth - evaluate(KEY, one_layer, diagonal, first.params, x, y, z=x)[0]
     guide = Diffusion(one_layer, base=diagonal, steps=8)
     result = dgp.fit(
-        KEY, one_layer, guide, x, y, steps=1500, learning_rate=5e-3,
+        KEY, one_layer, guide, x, y, steps=1500,
         loss=DiffusionELBO(16), start=first.params, **options,
     )  # fmt: skip
     elbo, error = evaluate(KEY, one_layer, guide, result.params, x, y, z=x, num_draws=4000)
@@ -165,7 +165,7 @@ def test_the_network_learns_in_minibatches():
     guide = Diffusion(one_layer, steps=2, score=score)
     first = start(one_layer, guide, x, y, z=Z)
     result = dgp.fit(
-        KEY, one_layer, guide, x, y, z=Z, batch_size=6, steps=200, learning_rate=0.01,
+        KEY, one_layer, guide, x, y, z=Z, batch_size=6, steps=200,
         loss=DiffusionELBO(4), start=first, progress=False,
     )  # fmt: skip
     assert np.isfinite(result.losses).all()
@@ -246,7 +246,7 @@ def test_informed_steps_know_the_gradient(x64):
 def test_informed_chains_fit_in_minibatches_and_predict():
     x, y = regression(rows=12)
     guide = Diffusion(one_layer, steps=2, informed=(x, y))
-    options = {"z": Z, "batch_size": 6, "steps": 10, "learning_rate": 0.01, "progress": False}
+    options = {"z": Z, "batch_size": 6, "steps": 10, "progress": False}
     result = dgp.fit(KEY, one_layer, guide, x, y, **options)
     assert (result.params["diffusion.informed"] != np.float32(np.exp(-5))).all()
     p = dgp.predict(KEY, one_layer, guide, result.params, x[:4], z=Z, num_samples=5)

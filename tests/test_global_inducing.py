@@ -147,9 +147,7 @@ def test_starting_from_a_mean_field_fit():
     cold = start(deep_gp, guide, x, y, z=z)
     assert set(begin) == set(cold)
     assert after.mean() > bound(deep_gp, guide, cold, x, y, z=z) + 20
-    result = dgp.fit(
-        key, deep_gp, guide, x, y, z=z, start=begin, steps=50, learning_rate=0.01, progress=False
-    )
+    result = dgp.fit(key, deep_gp, guide, x, y, z=z, start=begin, steps=50, progress=False)
     assert np.isfinite(result.losses).all()
 
 

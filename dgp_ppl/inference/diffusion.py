@@ -46,7 +46,8 @@ class Diffusion(LayerGuide):
     After Xu & Zeng's DDVI and with the exact transitions of `chain`, so that the bound holds at any
     number of steps. The chain lives in the base's white space: the base is a bijection v = T(z) of
     z ~ N(0, I), and the chain with zero control, where it starts, is the base itself. It contains
-    the base, and can be started from the base's fit::
+    the base, and is started from the base's fit, since `fit` moves the chain at a tenth of the
+    learning rate and all else at a hundredth (one draw of a chain is a noisy bound)::
 
         first = dgp.fit(key, model, MeanField(model), x, y, z=z)
         result = dgp.fit(key, model, Diffusion(model), x, y, z=z, start=first.params)
@@ -70,7 +71,8 @@ class Diffusion(LayerGuide):
             and whose arrays are learned; or a function that makes one (or a function without arrays
             of its own) from the layers (site: `Layer`) and a random key. By default
             `score.default_score`.
-        schedule: how the reference noises; variance-preserving by default.
+        schedule: how the reference noises; `VariancePreserving` by default, with b = 3 throughout
+            or, for ``base="prior"``, which is far from any posterior, from 0.1 to 20.
         discretization: ``"exact"``; ``"euler"`` is Euler's discretisation with each step's cost
             where the step starts (which the printed algorithm has where it ends) and the right
             kappa. It is no bound: it can exceed the evidence. For comparison only.
@@ -88,7 +90,9 @@ class Diffusion(LayerGuide):
         ValueError: for other options than these, or if `steps` is not positive.
     """
 
-    rates: ClassVar[dict[str, float]] = {PREFIX: 0.1}
+    # One draw of the chain is a noisy bound: at a base's own rate the noise undoes its fit.
+    rate: ClassVar[float] = 0.01
+    rates: ClassVar[dict[str, float]] = {PREFIX: 10.0}
 
     def __init__(
         self,
@@ -131,7 +135,10 @@ class Diffusion(LayerGuide):
         super().__init__(model, rest=base._rest_factory)
         self.base, self.steps, self.discretization = base, steps, discretization
         self.score = default_score if score is None else score
-        self.schedule = VariancePreserving() if schedule is None else schedule
+        far = VariancePreserving()
+        near = VariancePreserving(low=3.0, high=3.0)
+        default = far if isinstance(base, _Prior) else near
+        self.schedule = default if schedule is None else schedule
         self.informed, self.last = informed, last
         self.estimator: Estimator = (
             "drawn" if last == "drawn" else "landing" if stick_the_landing else "expected"

@@ -83,7 +83,8 @@ def fit(
         steps: number of optimiser steps.
         learning_rate: where the default optimiser starts: Adam (b1 = 0.95, b2 = 0.99) with one
             cosine decay to 3 % of it. The model's own params (hyperparameters, inducing inputs)
-            are moved at 0.3 of the guide's rate.
+            are moved at 0.3 of the guide's rate. `GlobalInducing` and `Diffusion`, which go on
+            from another guide's fit, move at 0.1 and 0.01 of this: see `LayerGuide.rate`.
         optimizer: any optax optimiser, in place of the default. (Some guides have a default of
             their own: see `LayerGuide.optimizer`.)
         loss: the objective; by default the guide's, which is `TraceMeanField_ELBO()` for most.

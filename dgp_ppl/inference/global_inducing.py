@@ -1,7 +1,7 @@
 """A posterior that couples the layers: pseudo-observations at inputs that travel through them."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -44,13 +44,13 @@ class GlobalInducing(LayerGuide):
     is the expectation of stock `TraceMeanField_ELBO`: each layer's KL in closed form, given the
     draws below it. With one layer it is `MeanField`.
 
-    From a cold start it is worse than a mean-field fit of as many steps: start from one, and take a
-    smaller learning rate, since the bound is noisier::
+    From a cold start it is worse than a mean-field fit of as many steps: start from one. (Its bound
+    is noisier, and `fit` moves it at a tenth of the learning rate.) ::
 
         first = dgp.fit(key, model, mean_field, x, y, z=z)
         guide = dgp.GlobalInducing(model, pseudo_inputs=z[0])
         start = guide.start_from(key, mean_field, first.params, x, z=z)
-        result = dgp.fit(key, model, guide, x, y, z=z, start=start, learning_rate=0.01)
+        result = dgp.fit(key, model, guide, x, y, z=z, start=start)
 
     Params: ``pseudo_inputs`` [R, D]; for the first layer those of `MeanField`; for a later layer
     ``l2`` the targets ``l2.v.target`` [R, P] (of the function about its mean) and their
@@ -68,6 +68,8 @@ class GlobalInducing(LayerGuide):
         ValueError: if `pseudo_inputs` is not [R, D] or a number is not positive; at the first call
             if the model's first argument is not [N, D].
     """
+
+    rate: ClassVar[float] = 0.1  # its hidden layers' draws make the bound noisier
 
     def __init__(
         self,

@@ -66,8 +66,11 @@ class LayerGuide(AutoGuide):
         rest: from a model without inducing values to a guide of its other latent sites.
     """
 
+    rate: ClassVar[float] = 1.0
+    """Share of `fit`'s learning rate at which a fit with this guide moves."""
+
     rates: ClassVar[dict[str, float]] = {}
-    """Shares of `fit`'s learning rate, by the start of a param's name."""
+    """Multiples of that for params of the guide's own, by the start of their names."""
 
     default_loss: ELBO = TraceMeanField_ELBO()
     """The objective that `fit` takes for this guide unless told another."""
@@ -82,7 +85,7 @@ class LayerGuide(AutoGuide):
 
         `slow` names the model's own params.
         """
-        return default_optimizer(learning_rate, steps, slow, tuple(self.rates.items()))
+        return default_optimizer(self.rate * learning_rate, steps, slow, tuple(self.rates.items()))
 
     def __init__(self, model: Model, *, rest: Callable[[Model], AutoGuide] = AutoNormal) -> None:
         super().__init__(model)

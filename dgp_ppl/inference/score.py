@@ -88,9 +88,9 @@ class MixerScore(eqx.Module):
         layers: dict[str, Layer],
         key: PRNGKey,
         *,
-        channels: int = 32,
-        hidden: int = 64,
-        blocks: int = 2,
+        channels: int = 16,
+        hidden: int = 32,
+        blocks: int = 1,
     ) -> None:
         keys = random.split(key, 3 + blocks)
         own = dict(zip(layers, random.split(keys[0], len(layers)), strict=True))
