@@ -52,6 +52,10 @@ class AbstractInducing(dist.Distribution):
         """R'A for every output, with R R' its covariance: Cov(A'v) = (R'A)'(R'A)."""
 
     @abc.abstractmethod
+    def log_det(self) -> Float[Array, ""]:
+        """log |R|, with R R' the covariance of all of v."""
+
+    @abc.abstractmethod
     def standard_kl(self) -> Float[Array, ""]:
         """KL of the function's law to the prior's in nats, summed over outputs.
 
@@ -105,10 +109,12 @@ class FullInducing(AbstractInducing):
     def root_of(self, A: Array) -> Array:
         return matmul(jnp.swapaxes(self.scale_tril, -1, -2), A)
 
+    def log_det(self) -> Array:
+        return jnp.sum(jnp.log(jnp.diagonal(self.scale_tril, axis1=-2, axis2=-1)))
+
     def standard_kl(self) -> Array:
-        diagonal = jnp.diagonal(self.scale_tril, axis1=-2, axis2=-1)
         squares = jnp.sum(jnp.square(self.scale_tril)) + jnp.sum(jnp.square(self.loc))
-        return 0.5 * (squares - self.loc.size) - jnp.sum(jnp.log(diagonal))
+        return 0.5 * (squares - self.loc.size) - self.log_det()
 
     def scaled(self, loc: Array, scale: Array) -> "FullInducing":
         moved = self.loc + project(jnp.swapaxes(self.scale_tril, -1, -2), loc)
@@ -126,8 +132,7 @@ class FullInducing(AbstractInducing):
         centred = jnp.moveaxis(value - self.loc, -1, -2)[..., None]
         tril = jnp.broadcast_to(self.scale_tril, centred.shape[:-2] + self.scale_tril.shape[-2:])
         white = lax.linalg.triangular_solve(tril, centred, left_side=True, lower=not self.upper)
-        diagonal = jnp.diagonal(self.scale_tril, axis1=-2, axis2=-1)
-        norm = 0.5 * self.loc.size * jnp.log(2 * jnp.pi) + jnp.sum(jnp.log(diagonal))
+        norm = 0.5 * self.loc.size * jnp.log(2 * jnp.pi) + self.log_det()
         return -0.5 * jnp.sum(jnp.square(white), axis=(-3, -2, -1)) - norm
 
 
@@ -163,9 +168,12 @@ class DiagonalInducing(AbstractInducing):
     def root_of(self, A: Array) -> Array:
         return self.scale.T[:, :, None] * A
 
+    def log_det(self) -> Array:
+        return jnp.sum(jnp.log(self.scale))
+
     def standard_kl(self) -> Array:
         squares = jnp.sum(jnp.square(self.scale)) + jnp.sum(jnp.square(self.loc))
-        return 0.5 * (squares - self.loc.size) - jnp.sum(jnp.log(self.scale))
+        return 0.5 * (squares - self.loc.size) - self.log_det()
 
     def scaled(self, loc: Array, scale: Array) -> "DiagonalInducing":
         return DiagonalInducing(

@@ -207,7 +207,9 @@ def _go_on(
 ) -> Fitted:
     """The rest of the steps with another guide."""
     rest = dataclasses.replace(setting, steps=max(1, setting.steps - len(first.result.losses)))
-    second = _fit_deep(key, x, y, rest, label, guide, first.kwargs, num_draws=_DRAWS, start=start)
+    second = _fit_deep(
+        key, x, y, rest, label, guide, first.kwargs, num_draws=_DRAWS, start=start, keep_better=True
+    )
     losses = np.concatenate([first.result.losses, second.result.losses])
     seconds = first.result.seconds + second.result.seconds
     result = dataclasses.replace(second.result, losses=losses, seconds=seconds)

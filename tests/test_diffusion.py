@@ -243,6 +243,16 @@ def test_informed_steps_know_the_gradient(x64):
     assert (jax.jacobian(ask)(near) == 0).all()
 
 
+def test_informed_steps_from_an_ill_conditioned_base():
+    """As a hidden layer has after a few steps: solving for z would overflow."""
+    x, y, z = *regression(rows=40), spread(40)
+    guide = Diffusion(one_layer, steps=2, informed=(x, y))
+    params = start(one_layer, guide, x, y, z=z)
+    below = np.tril(np.random.default_rng(0).uniform(-0.2, 0.2, (1, 40, 40)), -1)
+    params["l1.v.scale_tril"] = jnp.float32(below + 1e-5 * np.eye(40))
+    assert np.isfinite(bound(one_layer, guide, params, x, y, z=z))
+
+
 def test_informed_chains_fit_in_minibatches_and_predict():
     x, y = regression(rows=12)
     guide = Diffusion(one_layer, steps=2, informed=(x, y))

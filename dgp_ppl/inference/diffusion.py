@@ -267,19 +267,19 @@ class Diffusion(LayerGuide):
         params = {n: s["value"] for n, s in sites.items() if s["type"] == "param"}
 
         def log_ratio(x: Array) -> Array:
-            z, log_base = unravel(x), []
+            z, log_dets = unravel(x), []
 
             def at_z(site: str, law: AbstractInducing) -> AbstractInducing:
-                point = _point(site, law, z[site])
-                log_base.append(law.log_prob(point.loc))
-                return point
+                # Not the law's density at T(z), which would solve for the z that is known here.
+                log_dets.append(law.log_det())
+                return _point(site, law, z[site])
 
             with handlers.block(), handlers.seed(rng_seed=key), handlers.substitute(data=params):
                 handed = self.base._posterior(given, args, kwargs, at_z)
                 program = handlers.substitute(self.model, data=given)
                 program = handlers.replay(program, _as_drawn(handed))
                 log_joint: Any = log_density(program, data, options, {})[0]
-            return log_joint - sum(log_base)
+            return log_joint + sum(log_dets) + 0.5 * jnp.sum(jnp.square(x))
 
         def gradient(x: Array) -> Array:
             g = lax.stop_gradient(jax.grad(log_ratio)(lax.stop_gradient(x)))

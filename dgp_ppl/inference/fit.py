@@ -27,6 +27,7 @@ from dgp_ppl.inference.layer_guide import LayerGuide
 from dgp_ppl.inference.optimizer import default_optimizer
 
 _CHUNK = 200  # steps in one call of the device, at most
+_DRAWS = 100  # of a bound, to tell which params are better
 _DEFAULT_LOSS = TraceMeanField_ELBO()
 
 __all__ = ["FitResult", "evaluate", "fit"]
@@ -68,6 +69,7 @@ def fit(
     optimizer: Any = None,
     loss: ELBO | None = None,
     start: FitResult | Params | None = None,
+    keep_better: bool = False,
     progress: bool | str = True,
     **kwargs: Any,
 ) -> FitResult:
@@ -92,6 +94,9 @@ def fit(
             `optimizer` the fit goes on exactly where it stopped (`key` is then not used): two calls
             of n steps equal one of 2n. With another optimiser, or the default's new schedule, it
             starts afresh from the result's params.
+        keep_better: return the state that the fit began with if the bound is lower at its end, by
+            100 draws of `evaluate`'s objective with the same keys for both. A noisy bound, such as
+            that of a `Diffusion` on a base which is nearly exact, can lose more than it gains.
         progress: show a progress bar with the ELBO per datum and steps per second; a string is
             its label.
         **kwargs: the model's keyword arguments.
@@ -120,9 +125,16 @@ def fit(
     state = loop.init(key, data, start.params if isinstance(start, FitResult) else start)
     if go_on and isinstance(start, FitResult):
         state = start.state
+    first = state
     state, losses, failed = _run(
         loop, state, data, steps=steps, num_data=num_data, progress=progress
     )
+    if keep_better and failed is None:
+        program, keys = (model, guide, _bound_loss(guide), skeleton), random.split(key, _DRAWS)
+        before, after = (
+            _losses(program, keys, loop.params(s), data).mean() for s in (first, state)
+        )
+        state = state if after <= before else first
     result = FitResult(
         loop.params(state), losses, num_data, state, time.perf_counter() - begun, optimizer
     )
@@ -143,6 +155,10 @@ def fit(
 
 def _default_loss(guide: Model) -> ELBO:
     return guide.default_loss if isinstance(guide, LayerGuide) else _DEFAULT_LOSS
+
+
+def _bound_loss(guide: Model) -> ELBO:
+    return guide.bound_loss if isinstance(guide, LayerGuide) else _DEFAULT_LOSS
 
 
 def _survey(
@@ -198,9 +214,7 @@ def evaluate(
     """
     _set_up(key, guide, args, kwargs)
     skeleton, data = Skeleton.split(model, args, kwargs)
-    if loss is None:
-        loss = guide.bound_loss if isinstance(guide, LayerGuide) else _DEFAULT_LOSS
-    program = (model, guide, loss, skeleton)
+    program = (model, guide, loss or _bound_loss(guide), skeleton)
     values = -np.asarray(_losses(program, random.split(key, num_draws), params, data))
     return float(values.mean()), float(values.std(ddof=1) / math.sqrt(num_draws))
 
