@@ -13,8 +13,8 @@ from helpers import (
     KEY,
     one_layer,
 )
-from jax import random
 from numpyro.infer import SVI, TraceMeanField_ELBO
+from scipy import stats
 
 import dgp_ppl as dgp
 from dgp_ppl import kernels
@@ -40,19 +40,23 @@ def idle(x, y=None):
 
 
 class Line(eqx.Module):
-    """d(s) = s c, which makes q a Gaussian that correlates the layers."""
+    """h(s) = s, which makes q a Gaussian that correlates the layers."""
 
-    slope: dict
-
-    def __init__(self, layers, noise_dim, *, key):
-        assert noise_dim == 1
-        keys = random.split(key, len(layers))
-        shapes = [layer.shape for layer in layers.values()]
-        slopes = [0.6 * random.normal(k, s) for k, s in zip(keys, shapes, strict=True)]
-        self.slope = dict(zip(layers, slopes, strict=True))
+    def __init__(self, noise_dim, *, key):
+        pass
 
     def __call__(self, shared):
-        return {n: shared[0] * c for n, c in self.slope.items()}
+        return shared
+
+
+class Fork(eqx.Module):
+    """h(s) = 2 tanh(5 s): two modes."""
+
+    def __init__(self, noise_dim, *, key):
+        assert noise_dim == 1
+
+    def __call__(self, shared):
+        return 2 * jnp.tanh(5 * shared)
 
 
 single = partial(one_layer, z=Z)
@@ -70,7 +74,7 @@ def random_params(guide, *args, **kwargs):
     rng = np.random.default_rng(3)
 
     def drawn(name, shape):
-        a = (1.2 if ".slope." in name else 0.3) * rng.standard_normal(shape)
+        a = (0.9 if name.endswith("directions") else 0.3) * rng.standard_normal(shape)
         if name.endswith("scale_tril"):
             return np.tril(a, -1) + 0.5 * np.eye(shape[-1])
         return a
@@ -100,6 +104,20 @@ def gaussian_kl(mean, cov):
 def line_kl(guide, params):
     """The moments of a `Line` guide's q(v), and its KL to the prior."""
     mean, R = dense(guide, params)
-    c = columns({n: a[None] for n, a in guide.players(params).generator.slope.items()})[0]
-    cov = R @ (np.eye(len(c)) + np.outer(c, c)) @ R.T
+    U = columns(guide.players(params).directions)
+    cov = R @ (np.eye(len(mean)) + U.T @ U) @ R.T
     return mean, cov, gaussian_kl(mean, cov)
+
+
+def fork_kl(guide, params):
+    """KL of a `Fork` guide's q(v) to the prior, by quadrature over s and over the statistic."""
+    mean, R = dense(guide, params)
+    U = columns(guide.players(params).directions)
+    s = np.linspace(-8, 8, 2001)
+    weights, h = stats.norm.pdf(s) * (s[1] - s[0]), 2 * np.tanh(5 * s)
+    cov = R @ (np.eye(len(mean)) + (weights @ h**2) * U.T @ U) @ R.T
+    length = np.linalg.norm(U)
+    a = np.linspace(-1, 1, 2001) * (2 * length + 8)
+    density = stats.norm.pdf(a[:, None], length * h) @ weights
+    normal = stats.norm.logpdf(a, 0, np.sqrt(1 + length**2 * weights @ h**2))
+    return gaussian_kl(mean, cov) + np.sum(density * (np.log(density) - normal)) * (a[1] - a[0])

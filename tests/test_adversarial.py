@@ -12,6 +12,7 @@ import pytest
 from helpers import (
     KEY,
     assert_derivatives,
+    assert_mean,
     exact_evidence,
     one_layer,
     regression,
@@ -20,8 +21,11 @@ from helpers import (
 from jax import random
 from numpyro.infer import SVI
 from players import (
+    Fork,
     Line,
+    columns,
     dense,
+    fork_kl,
     gaussian_kl,
     idle,
     line_kl,
@@ -29,7 +33,7 @@ from players import (
     single,
     small,
 )
-from scipy import stats
+from scipy import special, stats
 
 import dgp_ppl as dgp
 from dgp_ppl import kernels
@@ -42,15 +46,39 @@ from dgp_ppl.inference.fit import evaluate
 from dgp_ppl.inference.implicit import DiscriminatorNet, GeneratorNet, Implicit
 
 
-def test_bounds_of_the_kl_are_tight_around_it():
-    guide = Implicit(idle, generator=Line, noise_dim=1)
+@pytest.mark.parametrize("make", [Line, Fork])
+def test_bounds_of_the_kl_are_tight_around_it(make):
+    guide = Implicit(idle, generator=make, noise_dim=1)
     params = random_params(guide, *regression(rows=5))
-    truth = line_kl(guide, params)[2]
+    truth = line_kl(guide, params)[2] if make is Line else fork_kl(guide, params)
     for others, slack in ((30, 0.5), (3000, 0.01)):
         gap = discriminator_gap(KEY, guide, params, num_draws=20_000, num_others=others)
         assert gap.lower - 4 * gap.lower_se < truth < gap.upper + 4 * gap.upper_se
         assert truth - gap.lower < slack + 4 * gap.lower_se
         assert gap.upper - truth < slack + 4 * gap.upper_se
+
+
+def test_a_game_of_few_numbers_loses_nothing():
+    """The KL by the statistic of K numbers is that of all inducing values, by brute force."""
+    guide = Implicit(idle, **small, noise_dim=2)
+    params = random_params(guide, *regression(rows=5))
+    params = {n: 2 * a if ".generator." in n else a for n, a in params.items()}
+    mean, R = dense(guide, params)
+    players = guide.players(params)
+    h, others = (
+        players.features(k, n) for k, n in zip(random.split(KEY), (8000, 300), strict=True)
+    )
+    v = columns(players.values(KEY, h))
+    centres = np.asarray(others) @ columns(players.directions)
+    e = np.linalg.solve(R, (v - mean).T).T
+    squares = ((e[:, None, :] - centres) ** 2).sum(axis=-1)
+    log_q = special.logsumexp(-0.5 * squares, axis=1) - np.log(300) - np.linalg.slogdet(R)[1]
+    brute = log_q + 0.5 * (v**2).sum(axis=1)
+    found = np.asarray(players.kl_bounds(random.key(7), h, others)[0], float)
+    pairs = (brute - found).reshape(-1, 2).mean(axis=1)  # antithetic
+    assert_mean(pairs, 0)
+    assert pairs.std() / np.sqrt(len(pairs)) < 0.1
+    assert np.mean(found) - np.mean(np.asarray(players.gaussian_kl(h))) > 0.05  # q is no Gaussian
 
 
 def held(steps, learning_rate):
@@ -64,15 +92,18 @@ def held(steps, learning_rate):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("make", "contrast"), [(None, "prior"), (Line, "anchor")])
-def test_the_discriminator_tracks_the_kl_of_a_gaussian_generator(make, contrast):
-    """It starts without a clue, and comes within 6 % of the closed form (about 4 nats)."""
+@pytest.mark.parametrize(("make", "contrast"), [(None, "prior"), (Fork, "anchor")])
+def test_the_discriminator_tracks_the_kl(make, contrast):
+    """It starts without a clue, and comes within 6 % of the truth (4 to 8 nats).
+
+    With the anchor there is nothing to learn of a Gaussian generator: this one has two modes.
+    """
     x, y = regression(rows=5)
     options = {"noise_dim": 1, "contrast": contrast, "discriminator": small["discriminator"]}
     guide = Implicit(idle, generator=make, **options)
     params = random_params(guide, x, y)
     mean, R = dense(guide, params)
-    truth = gaussian_kl(mean, R @ R.T) if make is None else line_kl(guide, params)[2]
+    truth = gaussian_kl(mean, R @ R.T) if make is None else fork_kl(guide, params)
     blank = {n: jnp.zeros_like(a) for n, a in params.items() if n.startswith("implicit.discri")}
     before = discriminator_gap(KEY, guide, params | blank)
     assert before.lags
@@ -102,9 +133,10 @@ def test_gradients_of_the_players(contrast, x64):
     assert_derivatives(lambda player: value(player, judge), player)
 
     def lesson(judge):
-        key_q, key_p, _ = random.split(KEY, 3)
+        key_s, _, key_z, key_p, _ = random.split(KEY, 5)
         players = guide.players(params | judge)
-        return players.cross_entropy(players.draw(key_q, 8), players.noise(key_p, 8))
+        seen = players.seen(key_z, players.features(key_s, 8))
+        return players.cross_entropy(seen, players.reference(key_p, 8))
 
     found, wanted = jax.jit(jax.grad(value, 1))(player, judge), jax.jit(jax.grad(lesson))(judge)
     for n in judge:
@@ -127,7 +159,8 @@ def test_a_posterior_of_two_modes():
     evidence = np.log(np.sum(stats.norm.pdf(v) * stats.norm.pdf(1.5, v**2, 0.3)) * (v[1] - v[0]))
     generator = partial(GeneratorNet, scale=3.0)
     judge = partial(DiscriminatorNet, width=16, rank=4)
-    guide = Implicit(squared, generator=generator, discriminator=judge, noise_dim=1)
+    options = {"generator": generator, "discriminator": judge, "direction_scale": 1.0}
+    guide = Implicit(squared, **options, noise_dim=2)
     guide.setup(x, y)
     optimizer = adversarial_optimizer(0.03, 1000, generator=0.3, discriminator=1.0)
     svi = SVI(squared, guide, optimizer, AdversarialELBO(16, 128))
@@ -135,16 +168,14 @@ def test_a_posterior_of_two_modes():
     @jax.jit
     @jax.vmap
     def certified(key):
-        """The bound with the KL's upper bound in it, and the share of draws above 0."""
+        """The certified bound, and the share of draws above 0."""
         state = svi.init(key, x, y)
         state = jax.lax.fori_loop(0, 1000, lambda i, s: svi.update(s, x, y)[0], state)
         params = svi.get_params(state)
-        loss = AdversarialELBO(1000, 1000).loss(key, params, squared, guide, x, y)
+        loss = AdversarialELBO(1000, 1000, certified=True)
         players = guide.players(params)
-        draws = players.draw(key, 2000)
-        upper = players.kl_bounds(draws, players.draw(random.key(9), 1000))[1]
-        value = -loss + jnp.mean(players.log_ratio(draws) - upper)
-        return value, jnp.mean(players.values(draws)["l1.v"] > 0)
+        values = players.values(key, players.features(key, 2000))
+        return -loss.loss(key, params, squared, guide, x, y), jnp.mean(values["l1.v"] > 0)
 
     values, above = certified(random.split(KEY, 6))
     assert (values < evidence + 0.1).all()

@@ -39,18 +39,19 @@ from dgp_ppl.inference.adversarial import (
     discriminator_gap,
 )
 from dgp_ppl.inference.implicit import DiscriminatorNet, GeneratorNet, Implicit
-from dgp_ppl.inference.layer_guide import Layer
 
 
 def test_params_one_per_array():
-    params = start(model, Implicit(model, **small), *regression(rows=5))
+    params = start(model, Implicit(model, **small, noise_dim=4), *regression(rows=5))
     affine = {n for n in params if n.startswith("implicit.affine.")}
     assert affine == {
-        f"implicit.affine.{l}.v.{p}" for l in ("l1", "l2") for p in ("loc", "scale_tril")
+        f"implicit.affine.{l}.v.{p}"
+        for l in ("l1", "l2")
+        for p in ("loc", "scale_tril", "directions")
     }
-    assert params["implicit.generator.last.l1.v.weight"].shape == (3, 8)
-    assert params["implicit.generator.outputs.l1.v"].shape == (2, 8)
-    assert params["implicit.discriminator.project.l2.v"].shape == (9, 3, 1)
+    assert params["implicit.affine.l1.v.directions"].shape == (4, 3, 2)
+    assert params["implicit.generator.mlp.layers.0.weight"].shape == (8, 4)
+    assert params["implicit.discriminator.project.shared"].shape == (9, 4, 1)
     assert all(isinstance(a, jax.Array) for a in params.values())
     np.testing.assert_allclose(
         params["implicit.affine.l1.v.scale_tril"], 1e-5 * np.eye(3)[None].repeat(2, 0), rtol=1e-5
@@ -59,19 +60,20 @@ def test_params_one_per_array():
 
 def test_the_number_of_params_is_that_of_mean_field_and_little_more():
     """At widths 30, 30, 10 and M = 100, where a dense map of all values would have 10^8."""
-    layers = {f"l{l}.v": Layer((100, P), 30, l < 3) for l, P in ((1, 30), (2, 30), (3, 10))}
-    generator = eqx.filter_eval_shape(lambda k: GeneratorNet(layers, 8, key=k), KEY)
-    judge = eqx.filter_eval_shape(lambda k: DiscriminatorNet(layers, key=k), KEY)
-    count = lambda tree: sum(a.size for a in jax.tree.leaves(tree))  # noqa: E731
-    assert count(generator) < 50_000
-    assert count(judge) < 250_000
+    layers = {f"l{l}.v": (100, P) for l, P in ((1, 30), (2, 30), (3, 10))}
+    generator = eqx.filter_eval_shape(lambda k: GeneratorNet(8, key=k), KEY)
+    count = lambda tree: sum(a.size for a in jax.tree.leaves(tree) if hasattr(a, "size"))  # noqa: E731
+    assert count(generator) < 10_000
+    for shapes, most in (({"shared": (8, 1)}, 10_000), (layers, 250_000)):
+        judge = eqx.filter_eval_shape(lambda k, s=shapes: DiscriminatorNet(s, key=k), KEY)
+        assert count(judge) < most
 
 
 @pytest.mark.parametrize("make", [Line, None])
 def test_draws_have_the_law_of_the_generator(make):
-    """With one shared noise over both layers: outputs and layers are correlated by it."""
+    """With noise that both layers share: outputs and layers are correlated by it."""
     x, y = regression(rows=5)
-    guide = Implicit(idle, generator=make, noise_dim=1)
+    guide = Implicit(idle, generator=make, noise_dim=2)
     params = random_params(guide, x, y)
     mean, R = dense(guide, params)
     cov = R @ R.T
@@ -194,6 +196,8 @@ def test_errors():
         Implicit(idle, noise_dim=0)
     with pytest.raises(ValueError, match=r"hidden_scale is -1, wanted a positive number"):
         Implicit(idle, hidden_scale=-1)
+    with pytest.raises(ValueError, match=r"direction_scale is 0, wanted a positive number"):
+        Implicit(idle, direction_scale=0)
     with pytest.raises(ValueError, match="discriminator_steps is 0, wanted 1 or more"):
         adversarial_optimizer(0.1, 10, discriminator_steps=0)
     guide = Implicit(idle, **small)
@@ -202,6 +206,9 @@ def test_errors():
     guide.setup(x, y)
     with pytest.raises(ValueError, match=r"params lack some of implicit\.generator\.\*"):
         guide.players({})
+    some = {n: a for n, a in random_params(guide, x, y).items() if "directions" not in n}
+    with pytest.raises(ValueError, match=r"params lack some of implicit\.affine\..*directions"):
+        guide.players(some)
     with pytest.raises(ValueError, match="Implicit needs a random key"):
         handlers.substitute(guide, data=random_params(guide, x, y))(x, y)
     with pytest.raises(ValueError, match="no Gaussian of v that another guide could start from"):

@@ -9,7 +9,7 @@ Bayes", sections 2 and 3.3).
 import abc
 import dataclasses
 import math
-from functools import lru_cache, partial
+from functools import lru_cache
 from typing import Any
 
 import equinox as eqx
@@ -64,13 +64,13 @@ class AdversarialELBO(ELBO):
     Args:
         num_draws: draws of v in the data term, each shared by the whole minibatch, which is one for
             all draws; in antithetic pairs.
-        game_draws: draws of v in E_q[T], and of q and the reference in the cross-entropy; if
-            certified, those in the KL's bound, the tighter the more.
+        game_draws: draws in E_q[T], and of q and its reference in the cross-entropy; if certified,
+            those in the KL's bound, the tighter the more.
         certified: whether the value is to be a bound.
     """
 
     def __init__(
-        self, num_draws: int = 1, game_draws: int = 64, *, certified: bool = False
+        self, num_draws: int = 1, game_draws: int = 256, *, certified: bool = False
     ) -> None:
         for name, value in (("num_draws", num_draws), ("game_draws", game_draws)):
             if value < 1:
@@ -104,19 +104,14 @@ class AdversarialELBO(ELBO):
                 "wanted one with a discriminator, such as dgp_ppl.Implicit(model); a guide with a "
                 "density goes with numpyro.infer.TraceMeanField_ELBO()"
             )
-        key_q, key_p, key_data = random.split(rng_key, 3)
+        key_s, key_e, key_z, key_p, key_data = random.split(rng_key, 5)
         players = guide.players(param_map)
-        draws = players.draw(key_q, self.game_draws)
-        if self.certified:
-            penalty = jnp.mean(players.kl_bounds(draws, players.draw(key_p, self.game_draws))[1])
-        else:
-            judged = eqx.tree_at(lambda p: p.discriminator, players, _held(players.discriminator))
-            penalty = jnp.mean(judged.log_ratio(draws))
-        values = players.values(jax.tree.map(lambda a: a[: self.num_draws], draws))
+        h = players.features(key_s, self.game_draws)
+        values = players.values(key_e, h[: self.num_draws])
 
         def rest(i: Any) -> Array:
             """The stock loss given a draw; the same key, hence the same minibatch."""
-            laws = players.handed(draws, i)
+            laws = players.handed(h[i])
             drawn: Any = {
                 n: {"type": "sample", "value": v[i], "infer": {"q": laws[n]}, "is_observed": False}
                 for n, v in values.items()
@@ -130,8 +125,13 @@ class AdversarialELBO(ELBO):
         num = self.num_draws
         data = rest(0) if num == 1 else jnp.mean(lax.map(rest, jnp.arange(num)))
         if self.certified:
+            others = players.features(key_p, self.game_draws)
+            penalty = jnp.mean(players.kl_bounds(key_z, h, others)[1])
             return {"loss": data + penalty, "mutable_state": None}
-        lesson = players.cross_entropy(_held(draws), players.noise(key_p, self.game_draws))
+        seen = players.seen(key_z, h)
+        judged = eqx.tree_at(lambda p: p.discriminator, players, _held(players.discriminator))
+        penalty = jnp.mean(judged.log_ratio(h, seen))
+        lesson = players.cross_entropy(_held(seen), players.reference(key_p, self.game_draws))
         return {"loss": data + penalty + lesson - lax.stop_gradient(lesson), "mutable_state": None}
 
 
@@ -241,8 +241,8 @@ def discriminator_gap(
     """Whether the discriminator keeps up with the generator: E_q T against the KL's own bounds.
 
     For a Gaussian generator (``Implicit(model, generator=None)``) the KL is in closed form. For any
-    other, q is a mixture of Gaussians over the shared noise, and a finite mixture gives a bound
-    from either side; see `Players.kl_bounds`.
+    other, q is a mixture of Gaussians over the shared noise, and finite mixtures give a bound from
+    either side; see `Players.kl_bounds`.
 
     Args:
         key: random key.
@@ -259,11 +259,12 @@ def discriminator_gap(
     return DiscriminatorGap(*estimate, *lower, *upper)
 
 
-@partial(jax.jit, static_argnums=(2, 3))
+@eqx.filter_jit
 def _terms(players: Players, key: PRNGKey, num: int, others: int) -> tuple[Array, Array, Array]:
-    key_draws, key_others = random.split(key)
-    draws = players.draw(key_draws, num)
-    return players.log_ratio(draws), *players.kl_bounds(draws, players.draw(key_others, others))
+    key_s, key_e, key_others = random.split(key, 3)
+    h = players.features(key_s, num)
+    estimate = players.log_ratio(h, players.seen(key_e, h))
+    return estimate, *players.kl_bounds(key_e, h, players.features(key_others, others))
 
 
 def _summary(terms: Array) -> tuple[float, float]:

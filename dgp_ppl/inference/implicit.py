@@ -1,5 +1,6 @@
 """The implicit guide: a posterior that is known by its draws alone."""
 
+import math
 from collections.abc import Callable
 from functools import cache
 from typing import Any, Literal
@@ -22,77 +23,50 @@ from dgp_ppl.inference.adversarial import (
     AdversarialGuide,
     adversarial_optimizer,
 )
-from dgp_ppl.inference.layer_guide import Handed, Layer, Reshape
+from dgp_ppl.inference.layer_guide import Handed, Reshape
 from dgp_ppl.inference.mean_field import gaussian_of_params
 from dgp_ppl.inference.players import Players, Values
 
 __all__ = ["DiscriminatorNet", "GeneratorNet", "Implicit"]
 
-Layers = dict[str, Layer]
+Shapes = dict[str, tuple[int, int]]
 
 
 class GeneratorNet(eqx.Module):
-    """d(s) of the generator: an MLP from the noise s that all layers share to each whole layer.
+    """Features of the noise that all layers share: h(s) = s + MLP(s).
 
-    Its first map is shared by the layers, its second by a layer's outputs, which have an embedding
-    each, and its last goes from an output's hidden units to its column of M values: a layer costs
-    M x width numbers, and not M x P x width.
-
-    Inducing points are known by their place: a learned row of the last map stands for z_m. The
-    whitened v_m is what the m-th pivot of the Cholesky factor adds to those before it, and so no
-    function of z_m alone that points could share.
+    At first close to s, so that q starts as a Gaussian that couples the layers.
 
     Args:
-        layers: by site.
-        noise_dim: K, of s.
+        noise_dim: K, of s and h.
         width: hidden units.
-        scale: of the last map at the start. At exactly 0 the gradient would be the same for all s.
+        scale: of the MLP's last map at the start, a multiple of the usual one.
         key: of the initial weights.
     """
 
-    first: eqx.nn.Linear
-    hidden: dict[str, eqx.nn.Linear]
-    outputs: dict[str, Array]
-    last: dict[str, eqx.nn.Linear]
+    mlp: eqx.nn.MLP
 
     def __init__(
-        self,
-        layers: Layers,
-        noise_dim: int,
-        *,
-        width: int = 64,
-        scale: float = 0.3,
-        key: PRNGKey,
+        self, noise_dim: int, *, width: int = 64, scale: float = 0.3, key: PRNGKey
     ) -> None:
-        keys = {n: random.split(k, 3) for n, k in _split(key, layers)}
-        shapes = {n: layer.shape for n, layer in layers.items()}
-        self.first = eqx.nn.Linear(noise_dim, width, key=key)
-        self.hidden = {n: eqx.nn.Linear(width, width, key=keys[n][0]) for n in shapes}
-        self.outputs = {n: random.normal(keys[n][1], (P, width)) for n, (_, P) in shapes.items()}
-        self.last = {
-            n: _scaled(eqx.nn.Linear(width, M, key=keys[n][2]), scale)
-            for n, (M, _) in shapes.items()
-        }
+        mlp = eqx.nn.MLP(noise_dim, noise_dim, width, 2, jnp.tanh, key=key)
+        self.mlp = eqx.tree_at(lambda m: m.layers[-1], mlp, _scaled(mlp.layers[-1], scale))
 
-    def __call__(self, shared: Array) -> Values:
-        h = jnp.tanh(self.first(shared))
-        return {
-            n: jax.vmap(self.last[n], 0, 1)(jnp.tanh(self.hidden[n](h) + self.outputs[n]))
-            for n in self.hidden
-        }
+    def __call__(self, shared: Array) -> Array:
+        return shared + self.mlp(shared)
 
 
 class DiscriminatorNet(eqx.Module):
-    """T(v), jointly of all layers, starting at zero.
+    """t, jointly of all values that it is shown, starting at zero.
 
-    A sum of (i) a weight for every v and v², (ii) `rank` squares of projections of all layers'
-    values together, so that T can be the log ratio of two Gaussians (of any covariance once the
-    rank is the number of values), and (iii) an MLP of those projections, their squares, and a
-    summary of each layer: features of an output's column and its squares, with weights that the
+    A sum of (i) a weight for every value and its square, (ii) `rank` squares of projections of all
+    sites' values together, so that t can be the log ratio of two Gaussians (of any covariance once
+    the rank is the number of values), and (iii) an MLP of those projections, their squares, and a
+    summary of each site: features of an output's column and its squares, with weights that the
     outputs share and an embedding for each, summed over outputs.
 
     Args:
-        layers: by site.
+        shapes: (M, P) of what it is shown, by site; see `Players`.
         width: features of a layer, and hidden units.
         rank: number of projections.
         key: of the initial weights.
@@ -108,9 +82,9 @@ class DiscriminatorNet(eqx.Module):
     joint: eqx.nn.Linear
     last: eqx.nn.Linear
 
-    def __init__(self, layers: Layers, *, width: int = 32, rank: int = 16, key: PRNGKey) -> None:
-        keys = {n: random.split(k, 4) for n, k in _split(key, layers)}
-        shapes = {n: layer.shape for n, layer in layers.items()}
+    def __init__(self, shapes: Shapes, *, width: int = 32, rank: int = 16, key: PRNGKey) -> None:
+        split = random.split(key, len(shapes))
+        keys = {n: random.split(k, 4) for n, k in zip(shapes, split, strict=True)}
         size = sum(M * P for M, P in shapes.values())
         self.linear = {n: jnp.zeros(s) for n, s in shapes.items()}
         self.square = {n: jnp.zeros(s) for n, s in shapes.items()}
@@ -142,10 +116,6 @@ class DiscriminatorNet(eqx.Module):
         return direct + jnp.sum(self.curvature * curved) + self.last(hidden)[0]
 
 
-def _split(key: PRNGKey, layers: Layers) -> Any:
-    return zip(layers, random.split(key, len(layers)), strict=True)
-
-
 def _scaled(linear: eqx.nn.Linear, scale: float) -> eqx.nn.Linear:
     return jax.tree.map(lambda a: scale * a, linear)
 
@@ -175,23 +145,29 @@ class Implicit(AdversarialGuide):
     log q(v)/p(v) from draws. Fit it with `AdversarialELBO`. `Players` says what form the generator
     has and what the discriminator contrasts, `discriminator_gap` whether it keeps up.
 
-    Params: of a layer ``l1``, ``implicit.affine.l1.v.loc`` [M, P] and ``.scale_tril`` [P, M, M];
-    and the arrays of the networks, ``implicit.generator.PATH`` and ``implicit.discriminator.PATH``.
+    Params: of a layer ``l1``, ``implicit.affine.l1.v.loc`` [M, P], ``.scale_tril`` [P, M, M] and
+    ``.directions`` [K, M, P]; and the networks' arrays, ``implicit.generator.PATH`` and
+    ``implicit.discriminator.PATH``.
+
+    The directions are K numbers for every inducing value, learned. They, and no network of z_m, say
+    what a point is: the whitened v_m is what the m-th pivot of the Cholesky factor adds to those
+    before it, and so no function of z_m alone that points could share.
 
     Args:
         model: a model made of `dgp_ppl.gp` layers.
-        generator: makes d, ``generator(layers, noise_dim, key=key)``, an equinox module from shared
-            noise [K] to {site: [M, P]}; None for d = 0, which leaves a Gaussian, factorised over
-            layers and outputs.
-        discriminator: makes t, ``discriminator(layers, key=key)``, an equinox module from
+        generator: makes the features h of the shared noise, ``generator(noise_dim, key=key)``, an
+            equinox module from [K] to [K]; None for a Gaussian q, factorised over layers.
+        discriminator: makes t, ``discriminator(shapes, key=key)``, an equinox module from
             {site: [M, P]} to [].
-        contrast: what the discriminator tells q from: ``"anchor"``, the Gaussian of the generator's
-            moments, or ``"prior"``, as in IPVI. Both have the same optimum. But a posterior is tens
-            or hundreds of nats from its prior: such laws overlap in no number of draws, every
-            classifier tells them apart, and the estimate falls far short of the KL.
+        contrast: what the discriminator tells q from: ``"anchor"``, the Gaussian of q's moments, or
+            ``"prior"``, as in IPVI. Both have the same optimum. But a posterior is tens or hundreds
+            of nats from its prior: such laws overlap in no number of draws, every classifier tells
+            them apart, and the estimate falls far short of the KL.
         integrate: whether layers integrate the own noise of v out (given the shared noise v is
             Gaussian, so this is exact); else they use the draw of v, one for all rows of a pass.
         noise_dim: dimension K of the noise that all layers share.
+        direction_scale: of the directions at the start: the length of each, in the units of the
+            layers' own noise. At 0 their gradient would be the same for all s.
         hidden_scale: initial scale of hidden layers; by default 1e-5 as in `MeanField`, and 1 with
             the prior's contrast, which could not see further.
         rest: from a model without inducing values to a guide of its other latent sites.
@@ -212,6 +188,7 @@ class Implicit(AdversarialGuide):
         contrast: Literal["anchor", "prior"] = "anchor",
         integrate: bool = True,
         noise_dim: int = 8,
+        direction_scale: float = 0.3,
         hidden_scale: float | None = None,
         rest: Callable[[Model], AutoGuide] = AutoNormal,
     ) -> None:
@@ -221,12 +198,15 @@ class Implicit(AdversarialGuide):
             raise ValueError(f"Implicit: noise_dim is {noise_dim}, wanted at least 1")
         if hidden_scale is None:
             hidden_scale = 1e-5 if contrast == "anchor" else 1.0
-        if not hidden_scale > 0:
-            raise ValueError(f"Implicit: hidden_scale is {hidden_scale}, wanted a positive number")
+        scales = ("hidden_scale", hidden_scale), ("direction_scale", direction_scale)
+        for name, value in scales:
+            if not value > 0:
+                raise ValueError(f"Implicit: {name} is {value}, wanted a positive number")
         super().__init__(model, rest=rest)
         self.generator, self.discriminator = generator, discriminator
         self.contrast: Literal["anchor", "prior"] = contrast
-        self.integrate, self.noise_dim, self.hidden_scale = integrate, noise_dim, hidden_scale
+        self.integrate, self.noise_dim = integrate, noise_dim
+        self.direction_scale, self.hidden_scale = direction_scale, hidden_scale
 
     @property
     def bound_loss(self) -> ELBO:
@@ -236,7 +216,7 @@ class Implicit(AdversarialGuide):
         return adversarial_optimizer(learning_rate, steps, slow)
 
     def _options(self) -> tuple[Any, ...]:
-        numbers = self.integrate, self.noise_dim, self.hidden_scale
+        numbers = self.integrate, self.noise_dim, self.direction_scale, self.hidden_scale
         return (self.generator, self.discriminator, self.contrast, *numbers)
 
     def players(self, params: Params) -> Players:
@@ -253,13 +233,27 @@ class Implicit(AdversarialGuide):
             )
             for n, layer in self.layers.items()
         }
-        generator = None
-        if (make := self.generator) is not None:
-            size = self.noise_dim
-            generator = _learned("generator", lambda key: make(self.layers, size, key=key))
-        judge = _learned("discriminator", lambda key: self.discriminator(self.layers, key=key))
+        shapes = {n: layer.shape for n, layer in self.layers.items()}
+        K, make = self.noise_dim, self.generator
+        if make is None:
+            generator, directions = None, {n: jnp.zeros((K, *s)) for n, s in shapes.items()}
+        else:
+            generator = _learned("generator", lambda key: make(K, key=key))
+            length = self.direction_scale / math.sqrt(sum(M * P for M, P in shapes.values()))
+            directions = {n: self._directions(n, length) for n in shapes}
         anchored = self.contrast == "anchor"
-        return Players(affine, generator, judge, self.noise_dim, anchored, self.integrate)
+        seen = {"shared": (K, 1)} if anchored else shapes
+        judge = _learned("discriminator", lambda key: self.discriminator(seen, key=key))
+        return Players(affine, directions, generator, judge, anchored, self.integrate)
+
+    def _directions(self, site: str, length: float) -> Any:
+        shape = self.noise_dim, *self.layers[site].shape
+        key = numpyro.prng_key()
+
+        def start(_: Any) -> Array:
+            return length * random.normal(_given(key, f"affine.{site}.directions"), shape)
+
+        return numpyro.param(f"implicit.affine.{site}.directions", start)
 
     def _posterior(
         self,
@@ -278,8 +272,9 @@ class Implicit(AdversarialGuide):
             raise ValueError(
                 "Implicit needs a random key: run it under numpyro.handlers.seed, or through SVI"
             )
-        draw = players.draw(key, 1)
-        laws, values = players.handed(draw), players.values(draw)
+        key_s, key_e = random.split(key)
+        h = players.features(key_s, 1)
+        laws, values = players.handed(h[0]), players.values(key_e, h)
         return {
             n: Handed(NoDensity(layer.shape), {"q": laws[n]}, values[n][0])
             for n, layer in self.layers.items()
@@ -294,12 +289,7 @@ def _learned(prefix: str, make: Callable[[PRNGKey], Any]) -> Any:
 
     @cache
     def made() -> list[Any]:
-        if key is None:
-            raise ValueError(
-                f"Implicit: the params lack some of implicit.{prefix}.*, which this guide has; "
-                "they are those of another guide"
-            )
-        return jax.tree.leaves(make(key))
+        return jax.tree.leaves(make(_given(key, f"{prefix}.*")))
 
     def array(i: int, path: Any, leaf: Any) -> Any:
         if not isinstance(leaf, jax.ShapeDtypeStruct):
@@ -308,3 +298,13 @@ def _learned(prefix: str, make: Callable[[PRNGKey], Any]) -> Any:
         return numpyro.param(f"implicit.{prefix}.{name}", lambda _: made()[i])
 
     return jax.tree.unflatten(tree, [array(i, p, a) for i, (p, a) in enumerate(leaves)])
+
+
+def _given(key: PRNGKey | None, name: str) -> PRNGKey:
+    """The key to start params from; there is none where all of them should have been given."""
+    if key is None:
+        raise ValueError(
+            f"Implicit: the params lack some of implicit.{name}, which this guide has; they are "
+            "those of another guide"
+        )
+    return key

@@ -1,6 +1,6 @@
 """The players of an adversarial game: a generator of draws of v, and its discriminator."""
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -12,159 +12,166 @@ from dgp_ppl._typing import PRNGKey
 from dgp_ppl.inducing import FullInducing
 from dgp_ppl.linalg import matmul
 
-__all__ = ["Draws", "Players", "Values"]
+__all__ = ["Players", "Values"]
 
 Values = dict[str, Array]
-
-
-class Draws(NamedTuple):
-    """S draws of a generator, by site, [S, M, P] each.
-
-    Attributes:
-        noise: the layer's own unit noise e.
-        residual: d(s), of the noise that layers share; 0 for a Gaussian generator.
-    """
-
-    noise: Values
-    residual: Values
+Features = Float[Array, "S K"]
 
 
 class Players(eqx.Module):
     """The generator and the discriminator at given params.
 
-    The generator is v = m + R (d(s) + e) in every layer: an affine map (m, R), unit noise s that
-    all layers share, and the layer's own unit noise e. Without e, q would lie on a surface of the
-    dimension of s, where log q/p is infinite and every discriminator wins; given s, v is Gaussian,
-    so that layers can integrate it out, exactly.
+    The generator is v = m + R (U h(s) + e) in every layer: K features h of noise s that all layers
+    share, directions U, the layer's own unit noise e, and an affine map (m, R). Without e, q would
+    lie on a surface of dimension K, where log q/p is infinite and every discriminator wins. Given
+    s, v is Gaussian, so that layers can integrate it out, exactly.
 
-    The discriminator t tells v from the prior, T = t(v), as in IPVI. Or, `anchored`, it tells w,
-    which is d(s) + e with its moments made 0 and 1, from N(0, I): T(v) = t(w) + log r(v)/p(v) with
-    r the Gaussian of those moments (adaptive contrast: Mescheder et al. 2017, section 3.3). There
-    is then nothing to learn but how q differs from r. Both have the same optimum, log q/p.
+    The discriminator t tells v from the prior, T = t(v), as in IPVI. Or, `anchored`, it tells q
+    from r, the Gaussian with q's own mean and covariance (adaptive contrast: Mescheder et al. 2017,
+    section 3.3): T(v) = t(z) + log r(v)/p(v), where E_q log r/p is known. q and r differ in the law
+    of U'(U h + e) alone, a statistic of K numbers that is sufficient for h, and z is that, made
+    N(0, I) under r. However many inducing values there are, the game is in K dimensions.
 
     Attributes:
         affine: N(m, R R') by site.
-        generator: d, from shared noise [K] to {site: [M, P]}; None for 0: q is Gaussian.
-        discriminator: t, from {site: [M, P]} to [].
-        noise_dim: K.
+        directions: U by site, [K, M, P].
+        generator: h, from [K] to [K]; None for a Gaussian q with U = 0.
+        discriminator: t, from {site: [M, P]} or, anchored, {"shared": [K, 1]} to [].
         anchored: what t contrasts.
         integrated: whether the layers integrate e out.
     """
 
     affine: dict[str, FullInducing]
+    directions: Values
     generator: Any
     discriminator: Any
-    noise_dim: int = eqx.field(static=True)
     anchored: bool = eqx.field(static=True)
     integrated: bool = eqx.field(static=True)
 
-    def noise(self, key: PRNGKey, num: int) -> Values:
-        """Unit noise of the layers' shapes: draws from the prior, and from t's reference."""
+    def features(self, key: PRNGKey, num: int) -> Features:
+        """h(s) in antithetic draws: the noise of an odd one is minus that of the one before."""
+        U = next(iter(self.directions.values()))
+        shared = _mirrored(random.normal(key, (-(-num // 2), len(U)), U.dtype), num)
+        return shared if self.generator is None else jax.vmap(self.generator)(shared)
+
+    def values(self, key: PRNGKey, h: Features) -> Values:
+        """Draws of v given the features, [S, M, P] by site; antithetic in e."""
         keys = random.split(key, len(self.affine))
-        return {
-            n: random.normal(k, (num, *law.loc.shape), law.loc.dtype)
-            for k, (n, law) in zip(keys, self.affine.items(), strict=True)
-        }
+        draws = {}
+        for k, (n, law) in zip(keys, self.affine.items(), strict=True):
+            e = random.normal(k, (-(-len(h) // 2), *law.loc.shape), law.loc.dtype)
+            draws[n] = law.loc + _times(law, self._along(n, h) + _mirrored(e, len(h)))
+        return draws
 
-    def draw(self, key: PRNGKey, num: int) -> Draws:
-        """Antithetic draws: the noise of an odd one is minus that of the one before."""
-        key_own, key_shared = random.split(key)
-        noise = {n: _mirrored(e, num) for n, e in self.noise(key_own, -(-num // 2)).items()}
-        residual = jax.tree.map(jnp.zeros_like, noise)
-        if self.generator is not None:
-            shape = -(-num // 2), self.noise_dim
-            shared = random.normal(key_shared, shape, next(iter(noise.values())).dtype)
-            residual = jax.vmap(self.generator)(_mirrored(shared, num))
-        return Draws(noise, residual)
-
-    def values(self, draws: Draws) -> Values:
-        """v of these draws, [S, M, P] each."""
-        return {
-            n: law.loc + _times(law, draws.noise[n] + draws.residual[n])
-            for n, law in self.affine.items()
-        }
-
-    def handed(self, draws: Draws, index: Any = 0) -> dict[str, FullInducing | None]:
-        """What layers get of a draw: the Gaussian given s, or None for v itself."""
+    def handed(self, h: Float[Array, " K"]) -> dict[str, FullInducing | None]:
+        """What layers get of a draw with these features: the Gaussian of v, or None for v."""
         if not self.integrated:
             return dict.fromkeys(self.affine)
-        means = {
-            n: law.loc + _times(law, draws.residual[n][index][None])[0]
-            for n, law in self.affine.items()
-        }
-        return {
-            n: FullInducing(means[n], law.scale_tril, validate_args=False)
-            for n, law in self.affine.items()
-        }
+        return {n: _moved(law, self._along(n, h[None])[0]) for n, law in self.affine.items()}
 
-    def log_ratio(self, draws: Draws) -> Float[Array, " S"]:
-        """Terms whose mean is E_q T, the discriminator's estimate of KL[q || p], in nats.
+    def _along(self, site: str, h: Features) -> Float[Array, "S M P"]:
+        """U h."""
+        return jnp.einsum("sk,kmp->smp", h, self.directions[site], precision=_HIGHEST)
 
-        Anchored: E_q log r/p is the affine part's KL, in closed form, and what d adds to it.
+    def _moments(self, h: Features) -> tuple[Array, Array, Array]:
+        """Mean of h [K]; L with L L' = U'U; and the factor of C = I + L' Cov(h) L [K, K].
+
+        The statistic is a = L⁻¹ U'(U (h - E h) + e) = L'(h - E h) + N(0, I), with covariance C.
         """
-        if not self.anchored:
-            return jax.vmap(self.discriminator)(self.values(draws))
-        _, scale = self._moments(draws)
-        logs = sum(jnp.sum(jnp.log(a)) for a in scale.values())
-        return self._affine_kl(draws) - logs + jax.vmap(self.discriminator)(self._seen(draws))
+        mean = jnp.mean(h, axis=0)
+        flat = jnp.concatenate([U.reshape(len(U), -1) for U in self.directions.values()], axis=1)
+        eye = jnp.eye(len(mean), dtype=h.dtype)
+        gram = matmul(flat, flat.T)
+        # The jitter stands for one more value along each feature, which says next to nothing.
+        jitter = 100 * jnp.finfo(h.dtype).eps * (1 + jnp.trace(gram))
+        L = jnp.linalg.cholesky(gram + jitter * eye)
+        a = matmul(h - mean, L)
+        return mean, L, jnp.linalg.cholesky(eye + matmul(a.T, a) / len(h))
 
-    def _affine_kl(self, draws: Draws) -> Float[Array, " S"]:
-        """Terms of mean E_q[log N(e; 0, I) - log |R| - log p(v)]: their means given s.
+    def _affine_kl(self, h: Features) -> Float[Array, " S"]:
+        """Terms of mean E_q[log N(e; 0, I) - log |R| - log p(v)], given the features.
 
-        The affine part's own KL, and E[|v|² - |v at d = 0|²]/2 = m'R d + |R d|²/2.
+        The affine part's own KL, and E[|v|² - |v at U = 0|²] / 2 = m'R U h + |R U h|² / 2.
         """
         terms = jnp.sum(jnp.stack([law.standard_kl() for law in self.affine.values()]))
         for n, law in self.affine.items():
-            moved = _times(law, draws.residual[n])
-            terms = terms + jnp.sum((law.loc + 0.5 * moved) * moved, axis=(1, 2))
+            U = _times(law, self.directions[n]).reshape(h.shape[1], -1)
+            quadratic = jnp.sum(matmul(h, matmul(U, U.T)) * h, axis=1)
+            terms = terms + matmul(h, (U @ law.loc.reshape(-1))[:, None])[:, 0] + 0.5 * quadratic
         return terms
 
-    def _moments(self, draws: Draws) -> tuple[Values, Values]:
-        """Mean and standard deviation of d(s) + e: e's are known, d's are those of the draws."""
-        mean = {n: jnp.mean(d, axis=0) for n, d in draws.residual.items()}
-        return mean, {n: jnp.sqrt(1 + jnp.var(d, axis=0)) for n, d in draws.residual.items()}
+    def gaussian_kl(self, h: Features) -> Float[Array, " S"]:
+        """Terms of mean E_q log r(v)/p(v) = KL[r || p]; |I + U Cov(h) U'| is |C|."""
+        return self._affine_kl(h) - jnp.sum(jnp.log(jnp.diagonal(self._moments(h)[2])))
 
-    def _seen(self, draws: Draws) -> Values:
-        """What the discriminator is shown of q."""
+    def log_ratio(self, h: Features, seen: Values) -> Float[Array, " S"]:
+        """Terms whose mean is E_q T, the discriminator's estimate of KL[q || p], in nats."""
+        t = jax.vmap(self.discriminator)(seen)
+        return self.gaussian_kl(h) + t if self.anchored else t
+
+    def seen(self, key: PRNGKey, h: Features) -> Values:
+        """What the discriminator is shown of q: z, or v."""
         if not self.anchored:
-            return self.values(draws)
-        mean, scale = self._moments(draws)
-        return {n: (e + draws.residual[n] - mean[n]) / scale[n] for n, e in draws.noise.items()}
+            return self.values(key, h)
+        mean, L, root = self._moments(h)
+        a = matmul(h - mean, L) + _noise(key, h)
+        z = lax.linalg.triangular_solve(root, a.T, left_side=True, lower=True).T
+        return {"shared": z[..., None]}
 
-    def cross_entropy(self, draws: Draws, reference: Values) -> Float[Array, ""]:
+    def reference(self, key: PRNGKey, num: int) -> Values:
+        """Draws of what q is told from, in the shapes of `seen`: unit noise."""
+        shapes = {n: law.loc.shape for n, law in self.affine.items()}
+        U = next(iter(self.directions.values()))
+        if self.anchored:
+            shapes = {"shared": (len(U), 1)}
+        keys = random.split(key, len(shapes))
+        return {
+            n: random.normal(k, (num, *shape), U.dtype)
+            for k, (n, shape) in zip(keys, shapes.items(), strict=True)
+        }
+
+    def cross_entropy(self, seen: Values, reference: Values) -> Float[Array, ""]:
         """-E_q log sigma(t) - E_reference log(1 - sigma(t)): Yu et al. (2019), eq. 4, negated."""
         t = jax.vmap(self.discriminator)
-        at_q, at_reference = t(lax.stop_gradient(self._seen(draws))), t(reference)
-        return jnp.mean(jax.nn.softplus(-at_q)) + jnp.mean(jax.nn.softplus(at_reference))
+        return jnp.mean(jax.nn.softplus(-t(seen))) + jnp.mean(jax.nn.softplus(t(reference)))
 
-    def kl_bounds(self, draws: Draws, others: Draws) -> tuple[Array, Array]:
-        """Terms whose means are below and above KL[q || p], [S] each.
+    def kl_bounds(self, key: PRNGKey, h: Features, others: Features) -> tuple[Array, Array]:
+        """Terms whose means are below and above KL[q || p], [S] each; no discriminator is asked.
 
-        q(v) is the mean over s of the Gaussian given s. A mean over the S' `others` gives a density
-        whose expected log is too low, and with the draw's own s among them one that is too high
-        (Molchanov et al. 2019, "Doubly semi-implicit variational inference", section 3).
+        q's law of a = L'h + N(0, I) is the mean over s of N(L'h(s), I). The mean over S' other
+        draws is a density whose expected log is too low, and with the draw's own s among them too
+        high (Molchanov et al. 2019, "Doubly semi-implicit variational inference", section 3).
         """
-        base = self._affine_kl(draws)
+        base = self._affine_kl(h)
         if self.generator is None:
             return base, base
-        logits = jnp.zeros(())
-        for n, e in draws.noise.items():
-            e, d = e.reshape(len(e), -1), draws.residual[n].reshape(len(e), -1)
-            o = others.residual[n].reshape(-1, d.shape[1])
-            # log N(w; o, I) - log N(e; 0, I) for w = d + e: -(|w - o|² - |e|²) / 2
-            w = d + e
-            squares = jnp.sum(w * w - e * e, axis=1)[:, None] + jnp.sum(o * o, axis=1)
-            logits = logits - 0.5 * squares + matmul(w, o.T)
-        low = jax.nn.logsumexp(logits, axis=1)
-        num = logits.shape[1]
-        high = jnp.logaddexp(low, 0.0) - jnp.log1p(num)
-        return base + low - jnp.log(num), base + high
+        _, L, _ = self._moments(h)
+        noise, centres = _noise(key, h), matmul(others, L)
+        a = matmul(h, L) + noise
+        # log N(a; centre, I) - log N(noise; 0, I), which for the draw's own s is 0.
+        squares = jnp.sum(a * a - noise * noise, axis=1)[:, None] + jnp.sum(centres**2, axis=1)
+        low = jax.nn.logsumexp(matmul(a, centres.T) - 0.5 * squares, axis=1)
+        high = jnp.logaddexp(low, 0.0) - jnp.log1p(len(others))
+        return base + low - jnp.log(len(others)), base + high
+
+
+_HIGHEST = lax.Precision.HIGHEST
 
 
 def _mirrored(e: Array, num: int) -> Array:
     return jnp.stack([e, -e], axis=1).reshape(-1, *e.shape[1:])[:num]
 
 
+def _noise(key: PRNGKey, h: Features) -> Features:
+    """Antithetic unit noise of the features' shape."""
+    return _mirrored(random.normal(key, (-(-len(h) // 2), h.shape[1]), h.dtype), len(h))
+
+
 def _times(law: FullInducing, w: Float[Array, "S M P"]) -> Float[Array, "S M P"]:
     """R w for every output."""
-    return jnp.einsum("pij,sjp->sip", law.scale_tril, w, precision=lax.Precision.HIGHEST)
+    return jnp.einsum("pij,sjp->sip", law.scale_tril, w, precision=_HIGHEST)
+
+
+def _moved(law: FullInducing, w: Float[Array, "M P"]) -> FullInducing:
+    """N(m + R w, R R')."""
+    return FullInducing(law.loc + _times(law, w[None])[0], law.scale_tril, validate_args=False)
