@@ -2,7 +2,12 @@
 
 Through `dgp_ppl.fit` and ``SVI.update`` under `jax.jit`, minibatch and Adam included, at two
 of step_time.py's shapes: a (D = width = 8) and c (MNIST's: 784 inputs, widths 30, 10 classes), both
-with M = 100 and B = 1000.
+with M = 100 and B = 1000. Guides take turns, so that a machine whose speed changes is fair to all.
+
+On Linux a call whose temporary memory (in the rows) is above 32 MiB gets fresh pages from the C
+library each time, which costs more than what the guides differ by; without that:
+
+    MALLOC_MMAP_THRESHOLD_=1000000000 MALLOC_TRIM_THRESHOLD_=2000000000 python benchmarks/...
 
     python benchmarks/guide_time.py [--shapes a2,c2] [--guides diffusion] [--json FILE]
 """
@@ -10,6 +15,7 @@ with M = 100 and B = 1000.
 import argparse
 import datetime
 import json
+import os
 import platform
 import time
 from functools import partial
@@ -50,50 +56,64 @@ def guides(model: Any, x: Any, kwargs: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def measure(model: Any, guide: Any, x: Any, y: Any, kwargs: dict[str, Any], steps: int) -> Any:
-    """Median seconds of `SVI.update`, and of a step of `fit`."""
-    svi = SVI(model, guide, optax.adam(1e-2), guide.default_loss)
-    state = svi.init(random.key(1), x, y, **kwargs)
-    update = jax.jit(lambda state, x, y: svi.update(state, x, y, **kwargs))
-    first = timed(lambda: update(state, x, y))
-    times = []
-    for _ in range(steps):
-        begun = time.perf_counter()
-        state, _ = jax.block_until_ready(update(state, x, y))
-        times.append(time.perf_counter() - begun)
-    run = partial(dgp.fit, random.key(2), model, guide, x, y, progress=False, **kwargs)
-    run(steps=1)
-    short, long = (timed_fit(partial(run, steps=n)) for n in (20, 20 + steps))
-    return float(np.median(times)), (long - short) / steps, first
+class Timed:
+    """Steps of one guide, compiled: by `SVI.update`, and by `fit`."""
+
+    def __init__(self, model: Any, guide: Any, x: Any, y: Any, kwargs: dict[str, Any]) -> None:
+        svi = SVI(model, guide, optax.adam(1e-2), guide.default_loss)
+        self.state, self.data = svi.init(random.key(1), x, y, **kwargs), (x, y)
+        self.update = jax.jit(lambda state, x, y: svi.update(state, x, y, **kwargs))
+        compiled = self.update.lower(self.state, x, y).compile().memory_analysis()
+        self.memory = compiled.temp_size_in_bytes / 2**20 if compiled else float("nan")
+        self.first = timed(lambda: self.update(self.state, x, y))
+        self.fit = partial(dgp.fit, random.key(2), model, guide, x, y, progress=False, **kwargs)
+        self.fit(steps=1)
+        self.update_times: list[float] = []
+        self.fit_times: list[float] = []
+
+    def go_on(self, steps: int) -> None:
+        """As many steps more of either kind."""
+        for _ in range(steps):
+            begun = time.perf_counter()
+            self.state, _ = jax.block_until_ready(self.update(self.state, *self.data))
+            self.update_times.append(time.perf_counter() - begun)
+        short, long = (timed_fit(partial(self.fit, steps=n)) for n in (10, 10 + steps))
+        self.fit_times.append((long - short) / steps)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--shapes", default="a2,c2,c3", help="comma-separated")
     parser.add_argument("--guides", help="comma-separated; all by default")
-    parser.add_argument("--steps", type=int, default=40)
+    parser.add_argument("--steps", type=int, default=20, help="of a round")
+    parser.add_argument("--rounds", type=int, default=5, help="each goes through all guides")
     parser.add_argument("--json", type=Path, help="write the rows to this file")
     args = parser.parse_args()
     rows = []
     for shape in args.shapes.split(","):
         model, x, y, kwargs = problem(shape, random.key(0))
-        baseline = None
-        for name, (guide, options) in guides(model, x, kwargs).items():
-            if args.guides and name not in ("mean_field", *args.guides.split(",")):
-                continue
-            update, fit, first = measure(model, guide, x, y, options, args.steps)
-            baseline = baseline or (update, fit)
-            rows.append(
-                {"shape": shape, "guide": name, "update_ms": 1e3 * update, "fit_ms": 1e3 * fit,
-                 "first_call_s": first, "update_ratio": update / baseline[0],
-                 "fit_ratio": fit / baseline[1]}
-            )  # fmt: skip
-            print({k: round(v, 2) if isinstance(v, float) else v for k, v in rows[-1].items()})
+        every = guides(model, x, kwargs)
+        wanted = args.guides.split(",") if args.guides else list(every)
+        chosen = {n: every[n] for n in every if n == "mean_field" or n in wanted}
+        runs = {n: Timed(model, guide, x, y, own) for n, (guide, own) in chosen.items()}
+        for _ in range(args.rounds):
+            for run in runs.values():
+                run.go_on(args.steps)
+        base = runs["mean_field"]
+        for name, run in runs.items():
+            row = {"shape": shape, "guide": name, "first_call_s": run.first}
+            row |= {"update_memory_mib": run.memory}
+            for kind in ("update", "fit"):
+                own, baseline = (float(np.median(getattr(r, f"{kind}_times"))) for r in (run, base))
+                row |= {f"{kind}_ms": 1e3 * own, f"{kind}_ratio": own / baseline}
+            rows.append(row)
+            print({k: round(v, 2) if isinstance(v, float) else v for k, v in row.items()})
     if args.json:
         device = jax.devices()[0]
         record = {
             "device": f"{device.platform} {device.device_kind}",
             "versions": {"python": platform.python_version(), "jax": jax.__version__},
+            "malloc": {n: v for n, v in os.environ.items() if n.startswith("MALLOC_")},
             "date": datetime.date.today().isoformat(),
             "rows": rows,
         }

@@ -18,6 +18,7 @@ from scipy import stats
 
 import dgp_ppl as dgp
 from dgp_ppl import kernels
+from dgp_ppl.inference.fit import evaluate
 from dgp_ppl.models import deep_gp
 
 # With another latent site than the layers': a prior on a hyperparameter.
@@ -174,6 +175,33 @@ def test_hyperpriors(name):
     noise = draw(KEY)["noise"]
     assert noise.shape == (4,)
     assert np.ptp(noise) > 0
+
+
+def noisy_inputs(x, y=None, *, batch_size=None):
+    """Inputs with noise of their own: a latent site for every row."""
+    f1 = dgp.gp("l1", kernels.SquaredExponential(1.0, 1.0), Z[0])
+    f2 = dgp.gp("l2", kernels.SquaredExponential(1.0, 1.0), Z[1])
+    with dgp.minibatch(x, y, batch_size=batch_size) as (x, y):
+        w = numpyro.sample("w", dist.Normal(0, 0.3).expand([1]).to_event(1))
+        f = f2(f1.sample(x + w))
+        numpyro.sample("y", dgp.observe(f, lambda f: dist.Normal(f, 0.3)), obs=y)
+
+
+@pytest.mark.slow
+@every_guide
+def test_latent_inputs(name):
+    """A site for every row is drawn for the rows of a minibatch, and the bound is unbiased."""
+    guide, whole = (GUIDES[name](noisy_inputs) for _ in range(2))
+    options = {"batch_size": 8, "steps": 100, "progress": False}
+    params = dgp.fit(KEY, noisy_inputs, guide, X, Y, **options).params
+    assert params["w_auto_loc"].shape == (24, 1)
+    many = {"num_draws": DRAWS}
+    full, error = evaluate(KEY, noisy_inputs, whole, params, X, Y, **many)
+    part, noise = evaluate(KEY, noisy_inputs, guide, params, X, Y, batch_size=8, **many)
+    assert abs(full - part) < 4.5 * np.hypot(error, noise)
+    assert noise > error
+    draws = whole.sample_posterior(KEY, params, X, sample_shape=(3,))
+    assert (draws["w"].shape, draws["l1.v"].shape) == ((3, 24, 1), (3, 5, 1))
 
 
 LOADED = """
