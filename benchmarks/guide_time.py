@@ -63,9 +63,9 @@ class Timed:
         svi = SVI(model, guide, optax.adam(1e-2), guide.default_loss)
         self.state, self.data = svi.init(random.key(1), x, y, **kwargs), (x, y)
         self.update = jax.jit(lambda state, x, y: svi.update(state, x, y, **kwargs))
+        self.first = timed(lambda: self.update(self.state, x, y))
         compiled = self.update.lower(self.state, x, y).compile().memory_analysis()
         self.memory = compiled.temp_size_in_bytes / 2**20 if compiled else float("nan")
-        self.first = timed(lambda: self.update(self.state, x, y))
         self.fit = partial(dgp.fit, random.key(2), model, guide, x, y, progress=False, **kwargs)
         self.fit(steps=1)
         self.update_times: list[float] = []

@@ -152,7 +152,9 @@ def _diffusion(
     most = dataclasses.replace(setting, steps=-(-3 * setting.steps // 4))
     first = _global_inducing(key_first, x, y, most, label)
     assert isinstance(first.guide, LayerGuide)
-    guide = Diffusion(models.deep_gp, steps=4, base=first.guide, informed=(x, y))
+    # Predictions have no minibatch, and would take every step's gradient on all rows.
+    informed = (x, y) if len(y) <= setting.batch else None
+    guide = Diffusion(models.deep_gp, steps=4, base=first.guide, informed=informed)
     return _go_on(key_fit, x, y, setting, label, guide, first, first.result.params)
 
 

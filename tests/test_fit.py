@@ -90,18 +90,21 @@ def test_the_default_optimizer_starts_afresh_from_a_result():
 
 
 def test_the_better_of_start_and_end_is_kept():
-    """With a state to go on from that belongs to the params."""
+    """With a state to go on from that belongs to the params, and a key that has moved on."""
     first, uphill = shallow(20), optax.sgd(-1e-4)
     lost = shallow(10, start=first.params, optimizer=uphill)
     assert lost.losses[-1] > lost.losses[0]
     kept = shallow(10, start=first.params, optimizer=uphill, keep_better=True)
     np.testing.assert_array_equal(kept.losses, lost.losses)
+    assert kept.went_back
+    assert (random.key_data(kept.state.rng_key) == random.key_data(lost.state.rng_key)).all()
     np.testing.assert_allclose(kept.params["l1.v.loc"], first.params["l1.v.loc"], rtol=1e-6)
     again = shallow(10, start=kept, optimizer=uphill)
     np.testing.assert_allclose(again.losses, lost.losses, rtol=1e-5)
     gained, plain = (shallow(10, start=first.params, keep_better=k) for k in (True, False))
     assert gained.losses[-1] < gained.losses[0]
     assert_same(gained.params, plain.params)
+    assert not gained.went_back
 
 
 def test_any_optax_optimizer():

@@ -165,6 +165,25 @@ def test_stock_predictive(name):
     assert np.isfinite(draws["y"]).all()
 
 
+@pytest.mark.parametrize(
+    ("name", "cold", "warm"),
+    [
+        ("mean_field", (0.1, 0.03, 0.1), (0.1, 0.03, 0.1)),
+        ("global_inducing", (0.1, 0.03, 0.1), (0.01, 0.003, 0.01)),
+        ("diffusion", (0.1, 0.03, 0.01), (0.001, 0.0003, 0.01)),
+    ],
+)
+def test_rates_of_a_fit_from_scratch_and_of_one_that_goes_on(name, cold, warm):
+    """Of the guide's params, of the model's, and of a chain's."""
+    params = {n: jnp.zeros(()) for n in ("l1.v.loc", "noise", "diffusion.a")}
+    for goes_on, wanted in ((False, cold), (True, warm)):
+        optimizer = GUIDES[name](model).optimizer(0.1, 300, frozenset({"noise"}), goes_on=goes_on)
+        change, _ = optimizer.update(
+            {n: jnp.ones(()) for n in params}, optimizer.init(params), params
+        )
+        np.testing.assert_allclose([-change[n] for n in params], wanted, rtol=0.01)
+
+
 @every_guide
 def test_hyperpriors(name):
     """Another latent site is drawn along, with the guide's own params for it."""

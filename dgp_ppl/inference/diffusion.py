@@ -46,8 +46,8 @@ class Diffusion(LayerGuide):
     After Xu & Zeng's DDVI and with the exact transitions of `chain`, so that the bound holds at any
     number of steps. The chain lives in the base's white space: the base is a bijection v = T(z) of
     z ~ N(0, I), and the chain with zero control, where it starts, is the base itself. It contains
-    the base, and is started from the base's fit, since `fit` moves the chain at a tenth of the
-    learning rate and all else at a hundredth (one draw of a chain is a noisy bound)::
+    the base, and is started from the base's fit (`fit` then moves all but the chain at a
+    hundredth of its learning rate: one draw of a chain is a noisy bound)::
 
         first = dgp.fit(key, model, MeanField(model), x, y, z=z)
         result = dgp.fit(key, model, Diffusion(model), x, y, z=z, start=first.params)
@@ -80,7 +80,8 @@ class Diffusion(LayerGuide):
             has a learned multiple, e⁻⁵ at first, of the gradient of log p(y, T(z)) |T'| / N(z; 0,
             I), its norm at most 30 and held constant. It costs a pass through the model a step, on
             a minibatch of its own where the call has a ``batch_size`` (one draw for a chain; the
-            bound holds for any rows).
+            bound holds for any rows). Draws and predictions have none and take all these rows: of
+            large data give a part.
         stick_the_landing: hold the densities' params constant in the cost of all steps but the
             last, which leaves its expectation as it is and lowers its noise near the optimum.
         last: ``"integrated"``, or ``"drawn"``: the layers then use the draw, and the chain's cost
@@ -92,7 +93,7 @@ class Diffusion(LayerGuide):
 
     # One draw of the chain is a noisy bound: at a base's own rate the noise undoes its fit.
     rate: ClassVar[float] = 0.01
-    rates: ClassVar[dict[str, float]] = {PREFIX: 10.0}
+    rates: ClassVar[dict[str, float]] = {PREFIX: 0.1}
 
     def __init__(
         self,

@@ -41,9 +41,10 @@ class FitResult:
         params: constrained values of all params, a dict of arrays.
         losses: the loss (minus the ELBO, in nats) before every step of this call, [steps].
         num_data: N of the data plate; of the observed site if the model has no plate.
-        state: NumPyro's SVI state after the last step: optimiser state and random key.
+        state: NumPyro's SVI state of these params, to go on from: optimiser state and random key.
         seconds: wall-clock time of the steps, compilation included.
         optimizer: the optax optimiser that made the state.
+        went_back: whether `keep_better` returned to where the fit began.
     """
 
     params: Params
@@ -52,6 +53,7 @@ class FitResult:
     state: SVIState
     seconds: float
     optimizer: Any = dataclasses.field(repr=False)
+    went_back: bool = False
 
     @property
     def elbo_per_datum(self) -> np.ndarray:
@@ -85,8 +87,9 @@ def fit(
         steps: number of optimiser steps.
         learning_rate: where the default optimiser starts: Adam (b1 = 0.95, b2 = 0.99) with one
             cosine decay to 3 % of it. The model's own params (hyperparameters, inducing inputs)
-            are moved at 0.3 of the guide's rate. `GlobalInducing` and `Diffusion`, which go on
-            from another guide's fit, move at 0.1 and 0.01 of this: see `LayerGuide.rate`.
+            are moved at 0.3 of the guide's rate. A fit that goes on from
+            `start` moves at 0.1 of this with `GlobalInducing` and at 0.01 with `Diffusion` (the
+            chain itself at 0.1 in any fit): see `LayerGuide.rate`.
         optimizer: any optax optimiser, in place of the default. (Some guides have a default of
             their own: see `LayerGuide.optimizer`.)
         loss: the objective; by default the guide's, which is `TraceMeanField_ELBO()` for most.
@@ -94,9 +97,10 @@ def fit(
             `optimizer` the fit goes on exactly where it stopped (`key` is then not used): two calls
             of n steps equal one of 2n. With another optimiser, or the default's new schedule, it
             starts afresh from the result's params.
-        keep_better: return the state that the fit began with if the bound is lower at its end, by
-            100 draws of `evaluate`'s objective with the same keys for both. A noisy bound, such as
-            that of a `Diffusion` on a base which is nearly exact, can lose more than it gains.
+        keep_better: return the params that the fit began with if the objective is better there
+            than at its end, by 100 draws with the same keys for both: of `loss` if it is given,
+            else of the guide's `LayerGuide.bound_loss`. A noisy fit, such as that of a `Diffusion`
+            on a base which is nearly exact, can lose more than it gains.
         progress: show a progress bar with the ELBO per datum and steps per second; a string is
             its label.
         **kwargs: the model's keyword arguments.
@@ -119,8 +123,10 @@ def fit(
     skeleton, data = Skeleton.split(model, args, kwargs)
     num_data, own = _survey(key, model, skeleton, data)
     if optimizer is None:
-        choose = guide.optimizer if isinstance(guide, LayerGuide) else default_optimizer
-        optimizer = choose(learning_rate, steps, own)
+        if isinstance(guide, LayerGuide):
+            optimizer = guide.optimizer(learning_rate, steps, own, goes_on=start is not None)
+        else:
+            optimizer = default_optimizer(learning_rate, steps, own)
     loop = _Loop.of(model, guide, optimizer, loss or _default_loss(guide), skeleton)
     state = loop.init(key, data, start.params if isinstance(start, FitResult) else start)
     if go_on and isinstance(start, FitResult):
@@ -129,15 +135,14 @@ def fit(
     state, losses, failed = _run(
         loop, state, data, steps=steps, num_data=num_data, progress=progress
     )
+    went_back = False
     if keep_better and failed is None:
-        program, keys = (model, guide, _bound_loss(guide), skeleton), random.split(key, _DRAWS)
-        before, after = (
-            _losses(program, keys, loop.params(s), data).mean() for s in (first, state)
-        )
-        state = state if after <= before else first
-    result = FitResult(
-        loop.params(state), losses, num_data, state, time.perf_counter() - begun, optimizer
-    )
+        values = loop.objective(loss or _bound_loss(guide), random.split(key, _DRAWS))
+        before, after = (float(values(loop.params(s), data)) for s in (first, state))
+        if went_back := before < after or not math.isfinite(after):
+            state = first._replace(rng_key=state.rng_key)
+    seconds = time.perf_counter() - begun
+    result = FitResult(loop.params(state), losses, num_data, state, seconds, optimizer, went_back)
     if failed is None:
         return result
     step, bad = len(losses), failed
@@ -309,6 +314,18 @@ class _Loop:
 
     def params(self, state: SVIState) -> Params:
         return self.svi.get_params(state)
+
+    def objective(self, loss: ELBO, keys: jax.Array) -> Any:
+        """The mean loss over keys, as a function of params and data."""
+        model, guide = self.svi.model, self.svi.guide
+
+        @jax.jit
+        def mean(params: Params, data: list[Any]) -> jax.Array:
+            args, kwargs = self.skeleton.join(data)
+            one = lambda k: loss.loss(k, params, model, guide, *args, **kwargs)  # noqa: E731
+            return lax.map(one, keys).mean()
+
+        return mean
 
     def culprit(self, state: SVIState, data: list[Any]) -> str:
         """The first param or site that is not finite in the loss of this state."""

@@ -157,8 +157,8 @@ class Implicit(AdversarialGuide):
         model: a model made of `dgp_ppl.gp` layers.
         generator: makes the features h of the shared noise, ``generator(noise_dim, key=key)``, an
             equinox module from [K] to [K]; None for a Gaussian q, factorised over layers.
-        discriminator: makes t, ``discriminator(shapes, key=key)``, an equinox module from
-            {site: [M, P]} to [].
+        discriminator: makes t, ``discriminator(shapes, key=key)``, an equinox module to [] from
+            values of these shapes: {"shared": [K, 1]}, or {site: [M, P]} with the prior's contrast.
         contrast: what the discriminator tells q from: ``"anchor"``, the Gaussian of q's moments, or
             ``"prior"``, as in IPVI. Both have the same optimum. But a posterior is tens or hundreds
             of nats from its prior: such laws overlap in no number of draws, every classifier tells
@@ -167,7 +167,7 @@ class Implicit(AdversarialGuide):
             Gaussian, so this is exact); else they use the draw of v, one for all rows of a pass.
         noise_dim: dimension K of the noise that all layers share.
         direction_scale: of the directions at the start: the length of each, in the units of the
-            layers' own noise. At 0 their gradient would be the same for all s.
+            layers' own noise. 0 would be a saddle: h has mean 0.
         hidden_scale: initial scale of hidden layers; by default 1e-5 as in `MeanField`, and 1 with
             the prior's contrast, which could not see further.
         rest: from a model without inducing values to a guide of its other latent sites.
@@ -210,9 +210,11 @@ class Implicit(AdversarialGuide):
 
     @property
     def bound_loss(self) -> ELBO:
-        return AdversarialELBO(game_draws=256, certified=True)
+        return AdversarialELBO(game_draws=1024, certified=True)
 
-    def optimizer(self, learning_rate: float, steps: int, slow: frozenset[str]) -> Any:
+    def optimizer(
+        self, learning_rate: float, steps: int, slow: frozenset[str], *, goes_on: bool = False
+    ) -> Any:
         return adversarial_optimizer(learning_rate, steps, slow)
 
     def _options(self) -> tuple[Any, ...]:

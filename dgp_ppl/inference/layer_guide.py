@@ -67,10 +67,10 @@ class LayerGuide(AutoGuide):
     """
 
     rate: ClassVar[float] = 1.0
-    """Share of `fit`'s learning rate at which a fit with this guide moves."""
+    """Share of `fit`'s learning rate at which a fit goes on from params that it is given."""
 
     rates: ClassVar[dict[str, float]] = {}
-    """Multiples of that for params of the guide's own, by the start of their names."""
+    """Shares for some params of the guide's own, by the start of their names, in any fit."""
 
     default_loss: ELBO = TraceMeanField_ELBO()
     """The objective that `fit` takes for this guide unless told another."""
@@ -80,12 +80,16 @@ class LayerGuide(AutoGuide):
         """The objective that `evaluate` takes: minus a lower bound on the log evidence."""
         return self.default_loss
 
-    def optimizer(self, learning_rate: float, steps: int, slow: frozenset[str]) -> Any:
+    def optimizer(
+        self, learning_rate: float, steps: int, slow: frozenset[str], *, goes_on: bool = False
+    ) -> Any:
         """The optimiser that `fit` takes for this guide unless told another.
 
-        `slow` names the model's own params.
+        `slow` names the model's own params; `goes_on` is whether the fit starts from given params.
         """
-        return default_optimizer(self.rate * learning_rate, steps, slow, tuple(self.rates.items()))
+        share = self.rate if goes_on else 1.0
+        rates = tuple((start, own / share) for start, own in self.rates.items())
+        return default_optimizer(share * learning_rate, steps, slow, rates)
 
     def __init__(self, model: Model, *, rest: Callable[[Model], AutoGuide] = AutoNormal) -> None:
         super().__init__(model)

@@ -82,9 +82,11 @@ class Players(eqx.Module):
         flat = jnp.concatenate([U.reshape(len(U), -1) for U in self.directions.values()], axis=1)
         eye = jnp.eye(len(mean), dtype=h.dtype)
         gram = matmul(flat, flat.T)
-        # The jitter stands for one more value along each feature, which says next to nothing.
-        jitter = 100 * jnp.finfo(h.dtype).eps * (1 + jnp.trace(gram))
-        L = jnp.linalg.cholesky(gram + jitter * eye)
+        # The jitter is a value along each feature that v does not have; in that feature's own
+        # units, so that it says next to nothing of any.
+        length = jnp.sqrt(jnp.diagonal(gram) + jnp.finfo(h.dtype).eps ** 2)
+        jitter = 100 * jnp.finfo(h.dtype).eps
+        L = length[:, None] * jnp.linalg.cholesky(gram / jnp.outer(length, length) + jitter * eye)
         a = matmul(h - mean, L)
         return mean, L, jnp.linalg.cholesky(eye + matmul(a.T, a) / len(h))
 
