@@ -179,9 +179,10 @@ def test_a_posterior_of_two_modes():
 
     values, above = certified(random.split(KEY, 6))
     assert (values < evidence + 0.1).all()
-    found = (above > 0.2) & (above < 0.8)
-    assert found.sum() >= 4  # the others are where mean field is
-    assert (values[found] > evidence - np.log(2) + 0.3).all()
+    assert ((above > 0.2) & (above < 0.8)).all()
+    gains = values - (evidence - np.log(2))
+    assert (gains > 0.2).all()
+    assert jnp.median(gains) > 0.35
 
 
 def test_discriminator_steps():
