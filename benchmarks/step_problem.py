@@ -216,8 +216,8 @@ GUIDES = (
     "diffusion:K=8:informed=1",
     "gi",
     "diffusion:base=gi:K=8",
-    "diffusion:base=gi:K=32",
-    "diffusion:base=gi:K=16:informed=1",
+    "diffusion:base=gi:K=16:b=3,3",
+    "diffusion:base=gi:K=16:b=3,3:informed=1",
 )
 
 
@@ -243,6 +243,14 @@ def main() -> None:
             np.savez(args.annealed, v=truth[0], w=truth[1])
     log_evidence = float(logsumexp(truth[1])) - float(np.log(len(truth[1])))
     print(f"log evidence {log_evidence:.3f}")
+    about = {
+        "log_evidence": log_evidence,
+        "steps": args.steps,
+        "chains": args.chains,
+        "rate": args.rate,
+        "jax": jax.__version__,
+        "python": platform.python_version(),
+    }
     rows = []
     for seed in range(args.seeds):
         study = Study(seed, args.steps, args.chains, args.rate)
@@ -252,17 +260,9 @@ def main() -> None:
                 f"{k} {v:.4g}" if isinstance(v, float) else f"{v}" for k, v in rows[-1].items()
             )
             print("  ".join(shown), flush=True)
-    if args.json:
-        about = {
-            "log_evidence": log_evidence,
-            "steps": args.steps,
-            "chains": args.chains,
-            "rate": args.rate,
-            "jax": jax.__version__,
-            "python": platform.python_version(),
-        }
-        with open(args.json, "w") as file:
-            json.dump({**about, "rows": rows}, file, indent=1)
+            if args.json:
+                Path(args.json).write_text(json.dumps({**about, "rows": rows}, indent=1) + "\n")
+        jax.clear_caches()  # a process can hold only so many compiled programs
 
 
 if __name__ == "__main__":
