@@ -161,7 +161,7 @@ def test_trained_it_comes_near_the_evidence_and_not_above():
 def test_the_network_learns_in_minibatches():
     """All of its params move, and the loss falls."""
     x, y = regression(rows=12)
-    score = partial(MixerScore, blocks=1)
+    score = partial(MixerScore, blocks=2)
     guide = Diffusion(one_layer, steps=2, score=score)
     first = start(one_layer, guide, x, y, z=Z)
     result = dgp.fit(

@@ -65,6 +65,11 @@ def test_kl_and_density_are_those_of_numpyros_normals(case):
     np.testing.assert_allclose(q.log_prob(v[0]), log_prob[0], rtol=1e-12)
 
 
+def test_log_determinant_of_the_root(case):
+    q, _, dense = case
+    np.testing.assert_allclose(q.log_det(), 0.5 * np.linalg.slogdet(dense)[1].sum(), rtol=1e-10)
+
+
 def test_kl_is_the_mean_log_ratio(case):
     q = case[0]
     v = q.sample(KEY, (20_000,))

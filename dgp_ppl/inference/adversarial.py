@@ -127,7 +127,7 @@ class AdversarialELBO(ELBO):
         num = self.num_draws
         data = rest(0) if num == 1 else jnp.mean(lax.map(rest, jnp.arange(num)))
         if self.certified:
-            others = players.features(key_p, self.game_draws)
+            others = players.features(key_p, 2 * self.game_draws)[::2]
             penalty = jnp.mean(players.kl_bounds(key_z, h, others)[1])
             return {"loss": data + penalty, "mutable_state": None}
         seen = players.seen(key_z, h)
@@ -267,7 +267,7 @@ def _terms(players: Players, key: PRNGKey, num: int, others: int) -> tuple[Array
     key_s, key_e, key_others = random.split(key, 3)
     h = players.features(key_s, num)
     estimate = players.log_ratio(h, players.seen(key_e, h))
-    return estimate, *players.kl_bounds(key_e, h, players.features(key_others, others))
+    return estimate, *players.kl_bounds(key_e, h, players.features(key_others, 2 * others)[::2])
 
 
 def _summary(terms: Array) -> tuple[float, float]:

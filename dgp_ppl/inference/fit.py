@@ -4,7 +4,7 @@ import dataclasses
 import math
 import time
 from collections.abc import Iterator
-from functools import lru_cache, partial
+from functools import lru_cache
 from typing import Any
 
 import jax
@@ -87,9 +87,9 @@ def fit(
         steps: number of optimiser steps.
         learning_rate: where the default optimiser starts: Adam (b1 = 0.95, b2 = 0.99) with one
             cosine decay to 3 % of it. The model's own params (hyperparameters, inducing inputs)
-            are moved at 0.3 of the guide's rate. A fit that goes on from
-            `start` moves at 0.1 of this with `GlobalInducing` and at 0.01 with `Diffusion` (the
-            chain itself at 0.1 in any fit): see `LayerGuide.rate`.
+            are moved at 0.3 of the guide's rate. A fit that goes on from `start` moves at 0.1 of this
+            with `GlobalInducing` and at 0.01 with `Diffusion` (whose chain moves at 0.1 in any fit):
+            see `LayerGuide.rate`.
         optimizer: any optax optimiser, in place of the default. (Some guides have a default of
             their own: see `LayerGuide.optimizer`.)
         loss: the objective; by default the guide's, which is `TraceMeanField_ELBO()` for most.
@@ -220,15 +220,17 @@ def evaluate(
     _set_up(key, guide, args, kwargs)
     skeleton, data = Skeleton.split(model, args, kwargs)
     program = (model, guide, loss or _bound_loss(guide), skeleton)
-    values = -np.asarray(_losses(program, random.split(key, num_draws), params, data))
+    values = -np.asarray(_compiled_losses(program, random.split(key, num_draws), params, data))
     return float(values.mean()), float(values.std(ddof=1) / math.sqrt(num_draws))
 
 
-@partial(jax.jit, static_argnums=0)
 def _losses(program: Any, keys: jax.Array, params: Params, data: list[Any]) -> jax.Array:
     model, guide, loss, skeleton = program
     args, kwargs = skeleton.join(data)
     return lax.map(lambda k: loss.loss(k, params, model, guide, *args, **kwargs), keys)
+
+
+_compiled_losses = jax.jit(_losses, static_argnums=0)
 
 
 def _run(
@@ -317,15 +319,8 @@ class _Loop:
 
     def objective(self, loss: ELBO, keys: jax.Array) -> Any:
         """The mean loss over keys, as a function of params and data."""
-        model, guide = self.svi.model, self.svi.guide
-
-        @jax.jit
-        def mean(params: Params, data: list[Any]) -> jax.Array:
-            args, kwargs = self.skeleton.join(data)
-            one = lambda k: loss.loss(k, params, model, guide, *args, **kwargs)  # noqa: E731
-            return lax.map(one, keys).mean()
-
-        return mean
+        program = (self.svi.model, self.svi.guide, loss, self.skeleton)
+        return jax.jit(lambda params, data: _losses(program, keys, params, data).mean())
 
     def culprit(self, state: SVIState, data: list[Any]) -> str:
         """The first param or site that is not finite in the loss of this state."""

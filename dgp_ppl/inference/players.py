@@ -142,7 +142,8 @@ class Players(eqx.Module):
 
         q's law of a = L'h + N(0, I) is the mean over s of N(L'h(s), I). The mean over S' other
         draws is a density whose expected log is too low, and with the draw's own s among them too
-        high (Molchanov et al. 2019, "Doubly semi-implicit variational inference", section 3).
+        high (Molchanov et al. 2019, "Doubly semi-implicit variational inference", section 3). The
+        `others` have to be independent: of antithetic draws, every second one.
         """
         base = self._affine_kl(h)
         if self.generator is None:
