@@ -87,9 +87,9 @@ def fit(
         steps: number of optimiser steps.
         learning_rate: where the default optimiser starts: Adam (b1 = 0.95, b2 = 0.99) with one
             cosine decay to 3 % of it. The model's own params (hyperparameters, inducing inputs)
-            are moved at 0.3 of the guide's rate. A fit that goes on from `start` moves at 0.1 of this
-            with `GlobalInducing` and at 0.01 with `Diffusion` (whose chain moves at 0.1 in any fit):
-            see `LayerGuide.rate`.
+            are moved at 0.3 of the guide's rate. A fit that goes on from `start` moves at 0.1 of
+            this with `GlobalInducing` and at 0.01 with `Diffusion` (whose chain moves at 0.1 in any
+            fit): see `LayerGuide.rate`.
         optimizer: any optax optimiser, in place of the default. (Some guides have a default of
             their own: see `LayerGuide.optimizer`.)
         loss: the objective; by default the guide's, which is `TraceMeanField_ELBO()` for most.
