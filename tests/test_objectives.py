@@ -9,8 +9,6 @@ import pytest
 from helpers import (
     KEY,
     assert_mean,
-    hidden_nodes,
-    layer_moments,
     no_guide,
     one_layer,
     regression,
@@ -21,6 +19,7 @@ from helpers import (
 )
 from jax import random
 from numpyro.infer import SVI, TraceMeanField_ELBO
+from objectives import LOG_WEIGHTS, NODES, NOISE, Z, kl, log_mean_exp_of_pairs, values
 from scipy import stats
 from scipy.special import logsumexp
 
@@ -31,37 +30,6 @@ from dgp_ppl.inference.diffusion import Diffusion
 from dgp_ppl.inference.implicit import Implicit
 from dgp_ppl.inference.objectives import ImportanceWeighted, PredictiveELBO
 from dgp_ppl.models import deep_gp, optimal_inducing, svgp
-
-NOISE = 0.3
-Z = (spread(5), spread(5))
-NODES, WEIGHTS = np.polynomial.hermite_e.hermegauss(40)
-LOG_WEIGHTS = np.log(WEIGHTS / WEIGHTS.sum())
-
-
-def values(objective, model, guide, params, *args, num=None, key=KEY, **kwargs):
-    """The objective at as many keys, [num]; at one, []."""
-    one = lambda k, p: -objective.loss(k, p, model, guide, *args, **kwargs)  # noqa: E731
-    if num is None:
-        return jax.jit(one)(key, params)
-    return jax.jit(jax.vmap(one, (0, None)))(random.split(key, num), params)
-
-
-def kl(m, R):
-    return 0.5 * ((R**2).sum() + (m**2).sum() - m.size) - np.log(np.diag(R)).sum()
-
-
-def kls(params):
-    return sum(
-        kl(np.asarray(params[f"l{l}.v.loc"]), np.asarray(params[f"l{l}.v.scale_tril"][0]))
-        for l in (1, 2)
-    )
-
-
-def log_mean_exp_of_pairs(log_terms, log_weights):
-    """E[log 1/2 (exp a + exp b)] for independent a, b among terms [S, N] of such weights, [N]."""
-    pairs = np.logaddexp(log_terms[:, None], log_terms[None, :]) - np.log(2)
-    return np.einsum("s,t,stn->n", np.exp(log_weights), np.exp(log_weights), pairs)
-
 
 # --- two tiny layers, whose evidence is known -----------------------------------------------------
 
@@ -270,47 +238,6 @@ def test_global_weights_want_all_rows():
     options = {"z": spread(3), "batch_size": 2}
     with pytest.raises(ValueError, match=r"takes 2 of 6 rows.*noisy weights is no bound"):
         values(ImportanceWeighted(4, "global"), svgp, guide, {}, x, y, **options)
-
-
-# --- the predictive objective ---------------------------------------------------------------------
-
-
-def test_predictive_of_one_layer_is_its_closed_form(x64):
-    """sum log N(y; mu, s² + v) - beta KL, for any number of particles; unbiased in minibatches."""
-    x, y = regression(rows=9)
-    params = two_layer_params()
-    q = {n: a for n, a in params.items() if not n.startswith("l2")}
-    mean, var = layer_moments(params, 1, np.asarray(x))
-    log_p = stats.norm(mean, np.sqrt(var + NOISE**2)).logpdf(y)
-    penalty = kl(np.asarray(q["l1.v.loc"]), np.asarray(q["l1.v.scale_tril"][0]))
-    guide = dgp.MeanField(svgp)
-    for beta, K in ((1.0, 1), (0.3, 4)):
-        value = values(PredictiveELBO(beta, K), svgp, guide, q, x, y, z=Z[0])
-        assert value == pytest.approx(log_p.sum() - beta * penalty, rel=1e-9)
-    batches = values(PredictiveELBO(0.3, 2), svgp, guide, q, x, y, z=Z[0], batch_size=2, num=3000)
-    assert_mean(batches, log_p.sum() - 0.3 * penalty)
-
-
-def test_predictive_of_two_layers_is_a_mixture():
-    """Two particles by quadrature: hidden layers integrated, each row's density a mean of two."""
-    x, y = regression(rows=4)
-    params = two_layer_params(variance=0.5)
-    weights, terms = [], []
-    for weight, h in hidden_nodes(params, x, num=40):
-        mean, var = layer_moments(params, 2, h[:, None])
-        weights.append(weight)
-        terms.append(stats.norm(mean, np.sqrt(var + NOISE**2)).logpdf(y))
-    mixed = log_mean_exp_of_pairs(np.array(terms), np.log(weights)).sum()
-    guide, objective = dgp.MeanField(deep_gp), PredictiveELBO(0.5, 2)
-    draws = values(objective, deep_gp, guide, params, x, y, z=Z, num=6000)
-    assert_mean(draws, mixed - 0.5 * kls(params))
-
-
-def test_predictive_serves_every_guide_with_a_kl():
-    x, y = regression(rows=6)
-    for guide in (Decoupled(deep_gp, spread(7)), Diffusion(deep_gp, steps=2)):
-        guide.setup(x, y, z=Z)
-        assert np.isfinite(values(PredictiveELBO(), deep_gp, guide, {}, x, y, z=Z))
 
 
 # --- use and errors ------------------------------------------------------------------------------

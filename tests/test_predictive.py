@@ -1,0 +1,61 @@
+"""The predictive objective: closed forms, and guides that it serves."""
+
+import numpy as np
+import pytest
+from helpers import (
+    assert_mean,
+    hidden_nodes,
+    layer_moments,
+    regression,
+    spread,
+    two_layer_params,
+)
+from objectives import NOISE, Z, kl, kls, log_mean_exp_of_pairs, values
+from scipy import stats
+
+import dgp_ppl as dgp
+from dgp_ppl.inference.decoupled import Decoupled
+from dgp_ppl.inference.diffusion import Diffusion
+from dgp_ppl.inference.objectives import PredictiveELBO
+from dgp_ppl.models import deep_gp, svgp
+
+
+def test_predictive_of_one_layer_is_its_closed_form(x64):
+    """sum log N(y; mu, s² + v) - beta KL, for any number of particles; unbiased in minibatches."""
+    x, y = regression(rows=9)
+    params = two_layer_params()
+    q = {n: a for n, a in params.items() if not n.startswith("l2")}
+    mean, var = layer_moments(params, 1, np.asarray(x))
+    log_p = stats.norm(mean, np.sqrt(var + NOISE**2)).logpdf(y)
+    penalty = kl(np.asarray(q["l1.v.loc"]), np.asarray(q["l1.v.scale_tril"][0]))
+    guide = dgp.MeanField(svgp)
+    for beta, K in ((1.0, 1), (0.3, 4)):
+        value = values(PredictiveELBO(beta, K), svgp, guide, q, x, y, z=Z[0])
+        assert value == pytest.approx(log_p.sum() - beta * penalty, rel=1e-9)
+    batches = values(PredictiveELBO(0.3, 2), svgp, guide, q, x, y, z=Z[0], batch_size=2, num=3000)
+    assert_mean(batches, log_p.sum() - 0.3 * penalty)
+
+
+def test_predictive_of_two_layers_is_a_mixture():
+    """Two particles by quadrature: hidden layers integrated, each row's density a mean of two."""
+    x, y = regression(rows=4)
+    params = two_layer_params(variance=0.5)
+    weights, terms = [], []
+    for weight, h in hidden_nodes(params, x, num=40):
+        mean, var = layer_moments(params, 2, h[:, None])
+        weights.append(weight)
+        terms.append(stats.norm(mean, np.sqrt(var + NOISE**2)).logpdf(y))
+    mixed = log_mean_exp_of_pairs(np.array(terms), np.log(weights)).sum()
+    guide, objective = dgp.MeanField(deep_gp), PredictiveELBO(0.5, 2)
+    draws = values(objective, deep_gp, guide, params, x, y, z=Z, num=6000)
+    assert_mean(draws, mixed - 0.5 * kls(params))
+
+
+def test_predictive_serves_every_guide_with_a_kl():
+    x, y = regression(rows=6)
+    for guide in (Decoupled(deep_gp, spread(7)), Diffusion(deep_gp, steps=2)):
+        guide.setup(x, y, z=Z)
+        assert np.isfinite(values(PredictiveELBO(), deep_gp, guide, {}, x, y, z=Z))
+
+
+# --- use and errors ------------------------------------------------------------------------------
