@@ -1,8 +1,9 @@
 """Time of one gradient step of every guide, as a multiple of MeanField's in the same run.
 
-Through `dgp_ppl.fit` and ``SVI.update`` under `jax.jit`, minibatch and Adam included, at two
-of step_time.py's shapes: a (D = width = 8) and c (MNIST's: 784 inputs, widths 30, 10 classes), both
-with M = 100 and B = 1000. Guides take turns, so that a machine whose speed changes is fair to all.
+Steps of ``SVI.update`` under `jax.jit`, one a call (``update``) and many in a compiled loop, as
+`dgp_ppl.fit` runs them (``loop``); minibatch and Adam included, at two of step_time.py's shapes: a
+(D = width = 8) and c (MNIST's: 784 inputs, widths 30, 10 classes), both with M = 100 and B = 1000.
+Guides take turns, so that a machine whose speed changes is fair to all.
 
 On Linux a call whose temporary memory (in the rows) is above 32 MiB gets fresh pages from the C
 library each time, which costs more than what the guides differ by; without that:
@@ -18,16 +19,15 @@ import json
 import os
 import platform
 import time
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import jax
 import numpy as np
 import optax
-from jax import random
+from jax import lax, random
 from numpyro.infer import SVI
-from step_time import problem, timed, timed_fit
+from step_time import problem, timed
 
 import dgp_ppl as dgp
 from dgp_ppl import initialize
@@ -57,7 +57,7 @@ def guides(model: Any, x: Any, kwargs: dict[str, Any]) -> dict[str, Any]:
 
 
 class Timed:
-    """Steps of one guide, compiled: by `SVI.update`, and by `fit`."""
+    """Steps of one guide, compiled: one a call, and in a loop."""
 
     def __init__(self, model: Any, guide: Any, x: Any, y: Any, kwargs: dict[str, Any]) -> None:
         svi = SVI(model, guide, optax.adam(1e-2), guide.default_loss)
@@ -66,10 +66,14 @@ class Timed:
         self.first = timed(lambda: self.update(self.state, x, y))
         compiled = self.update.lower(self.state, x, y).compile().memory_analysis()
         self.memory = compiled.temp_size_in_bytes / 2**20 if compiled else float("nan")
-        self.fit = partial(dgp.fit, random.key(2), model, guide, x, y, progress=False, **kwargs)
-        self.fit(steps=1)
+
+        def steps(state: Any, num: int, x: Any, y: Any) -> Any:
+            return lax.fori_loop(0, num, lambda _, s: svi.update(s, x, y, **kwargs)[0], state)
+
+        self.loop = jax.jit(steps)
+        jax.block_until_ready(self.loop(self.state, 1, x, y))
         self.update_times: list[float] = []
-        self.fit_times: list[float] = []
+        self.loop_times: list[float] = []
 
     def go_on(self, steps: int) -> None:
         """As many steps more of either kind."""
@@ -77,8 +81,7 @@ class Timed:
             begun = time.perf_counter()
             self.state, _ = jax.block_until_ready(self.update(self.state, *self.data))
             self.update_times.append(time.perf_counter() - begun)
-        short, long = (timed_fit(partial(self.fit, steps=n)) for n in (10, 10 + steps))
-        self.fit_times.append((long - short) / steps)
+        self.loop_times.append(timed(lambda: self.loop(self.state, steps, *self.data)) / steps)
 
 
 def main() -> None:
@@ -103,7 +106,7 @@ def main() -> None:
         for name, run in runs.items():
             row = {"shape": shape, "guide": name, "first_call_s": run.first}
             row |= {"update_memory_mib": run.memory}
-            for kind in ("update", "fit"):
+            for kind in ("update", "loop"):
                 own, baseline = (float(np.median(getattr(r, f"{kind}_times"))) for r in (run, base))
                 row |= {f"{kind}_ms": 1e3 * own, f"{kind}_ratio": own / baseline}
             rows.append(row)

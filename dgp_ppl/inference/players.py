@@ -10,7 +10,7 @@ from jaxtyping import Array, Float
 
 from dgp_ppl._typing import PRNGKey
 from dgp_ppl.inducing import FullInducing
-from dgp_ppl.linalg import matmul
+from dgp_ppl.linalg import factorise, matmul, precision_factor
 
 __all__ = ["Players", "Values"]
 
@@ -74,21 +74,21 @@ class Players(eqx.Module):
         return jnp.einsum("sk,kmp->smp", h, self.directions[site], precision=_HIGHEST)
 
     def _moments(self, h: Features) -> tuple[Array, Array, Array]:
-        """Mean of h [K]; L with L L' = U'U; and the factor of C = I + L' Cov(h) L [K, K].
+        """Mean of h [K]; L with L L' = U'U; and A with A C A' = I, C = I + L' Cov(h) L [K, K].
 
         The statistic is a = L⁻¹ U'(U (h - E h) + e) = L'(h - E h) + N(0, I), with covariance C.
         """
         mean = jnp.mean(h, axis=0)
         flat = jnp.concatenate([U.reshape(len(U), -1) for U in self.directions.values()], axis=1)
-        eye = jnp.eye(len(mean), dtype=h.dtype)
         gram = matmul(flat, flat.T)
         # The jitter is a value along each feature that v does not have; in that feature's own
         # units, so that it says next to nothing of any.
         length = jnp.sqrt(jnp.diagonal(gram) + jnp.finfo(h.dtype).eps ** 2)
-        jitter = 100 * jnp.finfo(h.dtype).eps
-        L = length[:, None] * jnp.linalg.cholesky(gram / jnp.outer(length, length) + jitter * eye)
+        jitter = 100 * jnp.finfo(h.dtype).eps * jnp.eye(len(mean), dtype=h.dtype)
+        L = length[:, None] * factorise(gram / jnp.outer(length, length) + jitter, 0.0).lower
         a = matmul(h - mean, L)
-        return mean, L, jnp.linalg.cholesky(eye + matmul(a.T, a) / len(h))
+        share = jnp.full((1, len(h)), 1 / len(h), h.dtype)
+        return mean, L, precision_factor(a.T, share)[0]
 
     def _affine_kl(self, h: Features) -> Float[Array, " S"]:
         """Terms of mean E_q[log N(e; 0, I) - log |R| - log p(v)], given the features.
@@ -104,7 +104,7 @@ class Players(eqx.Module):
 
     def gaussian_kl(self, h: Features) -> Float[Array, " S"]:
         """Terms of mean E_q log r(v)/p(v) = KL[r || p]; |I + U Cov(h) U'| is |C|."""
-        return self._affine_kl(h) - jnp.sum(jnp.log(jnp.diagonal(self._moments(h)[2])))
+        return self._affine_kl(h) + jnp.sum(jnp.log(jnp.diagonal(self._moments(h)[2])))
 
     def log_ratio(self, h: Features, seen: Values) -> Float[Array, " S"]:
         """Terms whose mean is E_q T, the discriminator's estimate of KL[q || p], in nats."""
@@ -115,9 +115,8 @@ class Players(eqx.Module):
         """What the discriminator is shown of q: z, or v."""
         if not self.anchored:
             return self.values(key, h)
-        mean, L, root = self._moments(h)
-        a = matmul(h - mean, L) + _noise(key, h)
-        z = lax.linalg.triangular_solve(root, a.T, left_side=True, lower=True).T
+        mean, L, whiten = self._moments(h)
+        z = matmul(matmul(h - mean, L) + _noise(key, h), whiten.T)
         return {"shared": z[..., None]}
 
     def reference(self, key: PRNGKey, num: int) -> Values:
