@@ -32,7 +32,8 @@ class Program:
     def draw(self, key: PRNGKey, params: Params, data: list[Any], x: Array) -> dict[str, Any]:
         """The guide's sample sites in the pass of this key."""
         args, kwargs = self.skeleton.join(data)
-        seeded = handlers.seed(self.guide, random.split(key)[0])
+        guide = self.skeleton.guide(self.guide, data)
+        seeded = handlers.seed(guide, random.split(key)[0])
         trace = handlers.trace(handlers.substitute(seeded, data=params))
         sites = trace.get_trace(x, *args, **kwargs)
         # A guide's own factors are observed; they are no latent sites.

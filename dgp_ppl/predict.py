@@ -85,7 +85,7 @@ def predict(
         kept = np.linspace(0, total - 1, num_samples).round().astype(int)
         latents = {n: jnp.asarray(a)[kept] for n, a in posterior_samples.items()}
 
-    skeleton, data = Skeleton.split(model, args, kwargs)
+    skeleton, data = Skeleton.split(model, args, kwargs, guide)
     # The arrays of args come first: those of x's length go with its rows.
     positional = len(Skeleton.split(model, args, {})[1])
     by_row = tuple(i < positional and a.shape[:1] == (len(inputs),) for i, a in enumerate(data))

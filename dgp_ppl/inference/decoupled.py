@@ -11,6 +11,7 @@ from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 from numpyro.infer.autoguide import AutoGuide, AutoNormal
 
+from dgp_ppl._arguments import signature
 from dgp_ppl._typing import Inputs, Model, Outputs
 from dgp_ppl.conditional import Sparse, covariance
 from dgp_ppl.gp import RandomFunction
@@ -169,7 +170,11 @@ class Decoupled(LayerGuide):
         self._bases: dict[str, np.ndarray] = {}
 
     def _options(self) -> tuple[Any, ...]:
-        return (self.mean, self.covariance, self.hidden_scale, id(self.z_mean))
+        return (self.mean, self.covariance, self.hidden_scale, signature(self._bases))
+
+    @property
+    def arrays(self) -> dict[str, Any]:
+        return {"_bases": self._bases}
 
     def _setup_prototype(self, *args: Any, **kwargs: Any) -> None:
         super()._setup_prototype(*args, **kwargs)

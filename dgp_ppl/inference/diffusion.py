@@ -16,6 +16,7 @@ from numpyro import handlers
 from numpyro.distributions import constraints
 from numpyro.infer.util import log_density
 
+from dgp_ppl._arguments import signature
 from dgp_ppl._typing import Model, PRNGKey
 from dgp_ppl.inducing import AbstractInducing, DiagonalInducing
 from dgp_ppl.inference.chain import (
@@ -159,7 +160,16 @@ class Diffusion(LayerGuide):
 
     def _options(self) -> tuple[Any, ...]:
         own = (self.steps, self.discretization, self.last, self.estimator, self.schedule)
-        return (*own, self.base, id(self.score), id(self.informed) if self.informed else None)
+        return (*own, self.base, id(self.score), signature(self.informed))
+
+    @property
+    def arrays(self) -> dict[str, Any]:
+        return {"informed": self.informed, "base": self.base.arrays}
+
+    def holding(self, arrays: dict[str, Any]) -> "Diffusion":
+        other = copy.copy(self)
+        other.informed, other.base = arrays["informed"], self.base.holding(arrays["base"])
+        return other
 
     def _setup_prototype(self, *args: Any, **kwargs: Any) -> None:
         super()._setup_prototype(*args, **kwargs)

@@ -1,5 +1,6 @@
 """A training loop for NumPyro's SVI that stays on the device."""
 
+import copy
 import dataclasses
 import math
 import time
@@ -120,7 +121,7 @@ def fit(
     go_on = isinstance(start, FitResult) and optimizer is start.optimizer
     begun = time.perf_counter()
     _set_up(key, guide, args, kwargs)
-    skeleton, data = Skeleton.split(model, args, kwargs)
+    skeleton, data = Skeleton.split(model, args, kwargs, guide)
     num_data, own = _survey(key, model, skeleton, data)
     if optimizer is None:
         if isinstance(guide, LayerGuide):
@@ -218,7 +219,7 @@ def evaluate(
     is in memory at a time.
     """
     _set_up(key, guide, args, kwargs)
-    skeleton, data = Skeleton.split(model, args, kwargs)
+    skeleton, data = Skeleton.split(model, args, kwargs, guide)
     program = (model, guide, loss or _bound_loss(guide), skeleton)
     values = -np.asarray(_compiled_losses(program, random.split(key, num_draws), params, data))
     return float(values.mean()), float(values.std(ddof=1) / math.sqrt(num_draws))
@@ -227,6 +228,7 @@ def evaluate(
 def _losses(program: Any, keys: jax.Array, params: Params, data: list[Any]) -> jax.Array:
     model, guide, loss, skeleton = program
     args, kwargs = skeleton.join(data)
+    guide = skeleton.guide(guide, data)
     return lax.map(lambda k: loss.loss(k, params, model, guide, *args, **kwargs), keys)
 
 
@@ -297,7 +299,16 @@ class _Loop:
 
     def _first_state(self, key: PRNGKey, data: list[Any], params: Params | None) -> SVIState:
         args, kwargs = self.skeleton.join(data)
-        return self.svi.init(key, *args, init_params=params, **kwargs)
+        svi = self._holding(data)
+        state = svi.init(key, *args, init_params=params, **kwargs)
+        self.svi.constrain_fn = svi.constrain_fn
+        return state
+
+    def _holding(self, data: list[Any]) -> SVI:
+        """The SVI of the guide with its arrays."""
+        svi = copy.copy(self.svi)
+        svi.guide = self.skeleton.guide(svi.guide, data)
+        return svi
 
     def advance(self, state: SVIState, data: list[Any], num: int) -> tuple[SVIState, np.ndarray]:
         """`num` <= _CHUNK steps in one compiled loop, and their losses."""
@@ -306,10 +317,11 @@ class _Loop:
 
     def _scan(self, state: SVIState, num: Any, data: list[Any]) -> tuple[SVIState, jax.Array]:
         args, kwargs = self.skeleton.join(data)
+        svi = self._holding(data)
 
         def step(i: Any, carry: tuple[SVIState, jax.Array]) -> tuple[SVIState, jax.Array]:
             state, losses = carry
-            state, value = self.svi.update(state, *args, **kwargs)
+            state, value = svi.update(state, *args, **kwargs)
             return state, losses.at[i].set(value)
 
         return lax.fori_loop(0, num, step, (state, jnp.zeros(_CHUNK)))
@@ -341,7 +353,8 @@ class _Loop:
         """Every site of the model, with its log density or KL in the loss of this state."""
         args, kwargs = self.skeleton.join(data)
         key_model, key_guide = random.split(random.split(state.rng_key)[1])
-        guide = handlers.substitute(handlers.seed(self.svi.guide, key_guide), data=params)
+        own = self._holding(data).guide
+        guide = handlers.substitute(handlers.seed(own, key_guide), data=params)
         drawn = handlers.trace(guide).get_trace(*args, **kwargs)
         seeded = handlers.replay(handlers.seed(self.svi.model, key_model), drawn)
         trace = handlers.trace(handlers.substitute(seeded, data=params))

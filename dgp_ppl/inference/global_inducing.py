@@ -93,7 +93,11 @@ class GlobalInducing(LayerGuide):
         self.hidden_scale, self.precision = hidden_scale, precision
 
     def _options(self) -> tuple[Any, ...]:
-        return (self.pseudo_inputs.shape, self.hidden_scale, self.precision, id(self.pseudo_inputs))
+        return (self.pseudo_inputs.shape, self.hidden_scale, self.precision)
+
+    @property
+    def arrays(self) -> dict[str, Any]:
+        return {"pseudo_inputs": self.pseudo_inputs}
 
     def _posterior(
         self,

@@ -15,6 +15,7 @@ from numpyro.infer import TraceMeanField_ELBO
 from numpyro.infer.autoguide import AutoGuide, AutoNormal
 from numpyro.infer.elbo import ELBO
 
+from dgp_ppl._arguments import Holder
 from dgp_ppl._typing import Model, Params, PRNGKey
 from dgp_ppl.inducing import AbstractInducing
 from dgp_ppl.inference.optimizer import default_optimizer
@@ -54,7 +55,7 @@ class Handed(NamedTuple):
     value: Array | None = None
 
 
-class LayerGuide(AutoGuide):
+class LayerGuide(AutoGuide, Holder):
     """A guide of a model made of `dgp_ppl.gp` layers and of whatever other latent sites it has.
 
     A subclass says what it hands to the layers (`_posterior`). Other latent sites (hyperparameters
