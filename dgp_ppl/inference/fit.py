@@ -138,8 +138,8 @@ def fit(
     )
     went_back = False
     if keep_better and failed is None:
-        values = loop.objective(loss or _bound_loss(guide), random.split(key, _DRAWS))
-        before, after = (float(values(loop.params(s), data)) for s in (first, state))
+        keys, wanted = random.split(key, _DRAWS), loss or _bound_loss(guide)
+        before, after = (loop.objective(wanted, keys, s, data) for s in (first, state))
         if went_back := before < after or not math.isfinite(after):
             state = first._replace(rng_key=state.rng_key)
     seconds = time.perf_counter() - begun
@@ -329,10 +329,10 @@ class _Loop:
     def params(self, state: SVIState) -> Params:
         return self.svi.get_params(state)
 
-    def objective(self, loss: ELBO, keys: jax.Array) -> Any:
-        """The mean loss over keys, as a function of params and data."""
+    def objective(self, loss: ELBO, keys: jax.Array, state: SVIState, data: list[Any]) -> float:
+        """The mean over keys of a loss at a state's params."""
         program = (self.svi.model, self.svi.guide, loss, self.skeleton)
-        return jax.jit(lambda params, data: _losses(program, keys, params, data).mean())
+        return float(_compiled_losses(program, keys, self.params(state), data).mean())
 
     def culprit(self, state: SVIState, data: list[Any]) -> str:
         """The first param or site that is not finite in the loss of this state."""
