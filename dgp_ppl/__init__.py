@@ -25,9 +25,14 @@ from dgp_ppl.inference.fit import FitResult as FitResult
 from dgp_ppl.inference.fit import fit as fit
 from dgp_ppl.inference.global_inducing import GlobalInducing as GlobalInducing
 from dgp_ppl.inference.implicit import Implicit as Implicit
+from dgp_ppl.inference.mcem import MCEMResult as MCEMResult
+from dgp_ppl.inference.mcem import fit_mcem as fit_mcem
+from dgp_ppl.inference.mcmc import Chains as Chains
+from dgp_ppl.inference.mcmc import run_mcmc as run_mcmc
 from dgp_ppl.inference.mean_field import MeanField as MeanField
 from dgp_ppl.inference.objectives import ImportanceWeighted as ImportanceWeighted
 from dgp_ppl.inference.objectives import PredictiveELBO as PredictiveELBO
+from dgp_ppl.inference.sghmc import SGHMC as SGHMC
 from dgp_ppl.initialize import Standardizer as Standardizer
 from dgp_ppl.minibatch import minibatch as minibatch
 from dgp_ppl.observe import BernoulliProbit as BernoulliProbit

@@ -1,0 +1,217 @@
+"""Hyperparameters by Monte Carlo EM over a moving window of a sampler's states."""
+
+import dataclasses
+import time
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from jax import lax, random
+from jax.flatten_util import ravel_pytree
+from jaxtyping import Array
+from numpyro import handlers
+from numpyro.distributions import biject_to, constraints
+from tqdm.auto import tqdm
+
+from dgp_ppl._arguments import Skeleton
+from dgp_ppl._typing import Model, Params, PRNGKey
+from dgp_ppl.inference.mcmc import Chains, run_mcmc
+from dgp_ppl.inference.optimizer import default_optimizer
+from dgp_ppl.inference.sghmc import SGHMC
+
+__all__ = ["MCEMResult", "fit_mcem"]
+
+_CHUNK = 200  # iterations in one call of the device
+
+
+@dataclasses.dataclass(frozen=True)
+class MCEMResult:
+    """What `fit_mcem` returns.
+
+    Attributes:
+        params: constrained values of the model's params, a dict of arrays.
+        chains: draws of the latent sites at these params.
+        losses: the sampler's potential energy at every iteration, a minibatch's estimate in nats,
+            [steps].
+        seconds: wall-clock time, compilation included.
+    """
+
+    params: Params
+    chains: Chains
+    losses: np.ndarray
+    seconds: float
+
+
+def fit_mcem(
+    key: PRNGKey,
+    model: Model,
+    *args: Any,
+    steps: int = 6000,
+    learning_rate: float = 0.03,
+    optimizer: Any = None,
+    window: int = 100,
+    num_samples: int = 100,
+    thinning: int = 50,
+    num_chains: int = 1,
+    start: Params | None = None,
+    progress: bool | str = True,
+    kernel: Any = SGHMC,
+    **kwargs: Any,
+) -> MCEMResult:
+    """Params and posterior draws by moving-window MCEM (Havasi et al. 2018, section 4).
+
+    Every iteration makes a step of the sampler, and a step of the optimiser in all params of the
+    model at one state drawn from the last `window` ones. Then params and the sampler's scales stay
+    as they are, and draws are kept.
+
+    Args:
+        key: random key; the same key gives the same result.
+        model: a NumPyro model with params.
+        *args: its positional arguments.
+        steps: iterations, of two gradients each.
+        learning_rate: where the default optimiser starts: `fit`'s, Adam with a cosine decay.
+        optimizer: any optax optimiser, in place of the default.
+        window: states to draw from.
+        num_samples: draws of every chain.
+        thinning: steps of the sampler between draws.
+        num_chains: chains; all but one start from the draws' first state.
+        start: params to start from, those of a fit, say; the model's own otherwise.
+        progress: show a progress bar; a string is its label.
+        kernel: from a model to a sampler like `SGHMC`.
+        **kwargs: the model's keyword arguments.
+
+    Raises:
+        ValueError: if the model has no params, or a number is not positive.
+    """
+    for name, value in {"steps": steps, "window": window, "num_samples": num_samples}.items():
+        if value < 1:
+            raise ValueError(f"fit_mcem: {name} is {value}, wanted at least 1")
+    begun = time.perf_counter()
+    key_params, key_init, key_em, key_run = random.split(key, 4)
+    # The params come first, so that one compiled program serves all their values.
+    sampler = kernel(partial(_given, model))
+    free, bijections = _params(key_params, model, start or {}, args, kwargs)
+    optimizer = default_optimizer(learning_rate, steps) if optimizer is None else optimizer
+    em = _EM(sampler, optimizer, bijections, Skeleton.split(model, args, kwargs))
+    keys = random.split(key_init, num_chains)
+    first = sampler.init(keys, steps, None, (em.params(free), *args), kwargs)
+    states = jnp.zeros((window, *_flat(first.unconstrained).shape))
+    state = _State(jnp.zeros((), int), key_em, first, states, free, optimizer.init(free))
+    losses = np.zeros(0)
+    bar = tqdm(total=steps, disable=not progress, leave=False, unit=" steps")
+    bar.set_description("fit" if progress is True else str(progress), refresh=False)
+    with bar:
+        while len(losses) < steps:
+            num = min(_CHUNK, steps - len(losses))
+            state, new = em.advance(state, num)
+            losses = np.concatenate([losses, np.asarray(new, np.float64)[:num]])
+            bar.update(num)
+            bar.set_postfix_str(f"potential energy {new[:num].mean():.5g} nats", refresh=False)
+    params = em.params(state.free)
+    chains = run_mcmc(
+        key_run, sampler, params, *args, num_warmup=0, num_samples=num_samples,
+        thinning=thinning, num_chains=num_chains, start=state.sampler,
+        extra_fields=("potential_energy", "temperature"), progress=progress, **kwargs,
+    )  # fmt: skip
+    return MCEMResult(params, chains, losses, time.perf_counter() - begun)
+
+
+class _State(NamedTuple):
+    """After an iteration: the sampler's states, the last ones of the window [W, C, d], params."""
+
+    i: Array
+    key: PRNGKey
+    sampler: Any
+    window: Array
+    free: Params
+    optimizer: Any
+
+
+class _EM:
+    """The compiled iterations."""
+
+    def __init__(
+        self,
+        sampler: Any,
+        optimizer: Any,
+        bijections: dict[str, Any],
+        arguments: tuple[Skeleton, list[Any]],
+    ) -> None:
+        self.sampler, self.optimizer, self.bijections = sampler, optimizer, bijections
+        self.skeleton, self.data = arguments
+        self._advance = jax.jit(self._steps)
+
+    def params(self, free: Params) -> Params:
+        """Constrained values."""
+        return {n: self.bijections[n](a) for n, a in free.items()}
+
+    def advance(self, state: _State, num: int) -> tuple[_State, np.ndarray]:
+        """`num` iterations, and their potential energies."""
+        state, energies = self._advance(state, num, self.data)
+        return state, np.asarray(energies)
+
+    def _steps(self, state: _State, num: Any, data: list[Any]) -> tuple[_State, Array]:
+        args, kwargs = self.skeleton.join(data)
+
+        def step(i: Any, carry: tuple[_State, Array]) -> tuple[_State, Array]:
+            state, energies = carry
+            state = self._step(state, args, kwargs)
+            return state, energies.at[i].set(jnp.mean(state.sampler.potential_energy))
+
+        return lax.fori_loop(0, num, step, (state, jnp.zeros(_CHUNK)))
+
+    def _step(self, state: _State, args: tuple[Any, ...], kwargs: dict[str, Any]) -> _State:
+        key, key_state, key_chain, key_energy = random.split(state.key, 4)
+        given = (self.params(state.free), *args)
+        sampler = self.sampler.sample(state.sampler, given, kwargs)
+        size, chains = state.window.shape[:2]
+        window = state.window.at[state.i % size].set(_flat(sampler.unconstrained))
+        past = random.randint(key_state, (), 0, jnp.minimum(state.i + 1, size))
+        chain = random.randint(key_chain, (), 0, chains)
+        one = jax.tree.map(lambda a: a[0], sampler.unconstrained)
+        latents = ravel_pytree(one)[1](window[past, chain])
+
+        def energy(free: Params) -> Array:
+            given = (self.params(free), *args)
+            return self.sampler.potential(key_energy, latents, given, kwargs).value
+
+        gradient = jax.grad(energy)(state.free)
+        updates, optimizer = self.optimizer.update(gradient, state.optimizer, state.free)
+        free: Any = optax.apply_updates(state.free, updates)
+        return _State(state.i + 1, key, sampler, window, free, optimizer)
+
+
+def _flat(chains: Any) -> Array:
+    """States of chains, each as a vector, [C, d]."""
+    return jax.vmap(lambda u: ravel_pytree(u)[0])(chains)
+
+
+def _given(model: Model, params: Params, *args: Any, **kwargs: Any) -> Any:
+    """The model at params that come before its own arguments."""
+    return handlers.substitute(model, data=params)(*args, **kwargs)
+
+
+def _params(
+    key: PRNGKey, model: Model, start: Params, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[Params, dict[str, Any]]:
+    """The model's params without bounds, and the bijections to their own spaces."""
+    bijections: dict[str, Any] = {}
+
+    def run() -> Params:
+        program = handlers.substitute(handlers.seed(model, key), data=start)
+        sites = handlers.trace(program).get_trace(*args, **kwargs)
+        found = {n: s for n, s in sites.items() if s["type"] == "param"}
+        for n, s in found.items():
+            bijections[n] = biject_to(s["kwargs"].get("constraint", constraints.real))
+        return {n: bijections[n].inv(jnp.asarray(s["value"], float)) for n, s in found.items()}
+
+    with handlers.block():
+        free = jax.jit(run)()
+    if not free:
+        raise ValueError(
+            "fit_mcem: the model has no params to learn; sample it by MCMC(dgp_ppl.SGHMC(model))"
+        )
+    return free, bijections

@@ -1,0 +1,310 @@
+"""Runs of a NumPyro MCMC kernel that can be killed and gone on with."""
+
+import dataclasses
+import hashlib
+import json
+import os
+import time
+from operator import attrgetter
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax, random
+from jaxtyping import Array
+from numpyro.infer.mcmc import MCMCKernel
+from tqdm.auto import tqdm
+
+from dgp_ppl._arguments import Skeleton
+from dgp_ppl._errors import DataError
+from dgp_ppl._typing import PRNGKey
+
+__all__ = ["Chains", "run_mcmc"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Chains:
+    """Draws of a Markov chain Monte Carlo run.
+
+    Attributes:
+        samples: draws of the latent sites, [C, S, ...] each.
+        fields: other fields of the kernel's state at each draw, [C, S].
+        state: the kernel's state after the last step, of all chains.
+        steps: steps of each chain, warm-up included.
+        seconds: wall-clock time, of this call alone.
+    """
+
+    samples: dict[str, np.ndarray]
+    fields: dict[str, np.ndarray]
+    state: Any = dataclasses.field(repr=False)
+    steps: int
+    seconds: float
+
+    def get_samples(self, group_by_chain: bool = False) -> dict[str, np.ndarray]:
+        """As NumPyro's MCMC has them: [S, ...], chain after chain, or [C, S, ...]."""
+        if group_by_chain:
+            return self.samples
+        return {n: a.reshape(-1, *a.shape[2:]) for n, a in self.samples.items()}
+
+    def get_extra_fields(self, group_by_chain: bool = False) -> dict[str, np.ndarray]:
+        """As NumPyro's MCMC has them."""
+        if group_by_chain:
+            return self.fields
+        return {n: a.reshape(-1, *a.shape[2:]) for n, a in self.fields.items()}
+
+
+def run_mcmc(
+    key: PRNGKey,
+    kernel: MCMCKernel,
+    *args: Any,
+    num_warmup: int,
+    num_samples: int,
+    thinning: int = 1,
+    num_chains: int = 1,
+    init_params: Any = None,
+    start: Any = None,
+    extra_fields: tuple[str, ...] = (),
+    checkpoint: str | os.PathLike[str] | None = None,
+    every: int = 1000,
+    progress: bool | str = True,
+    **kwargs: Any,
+) -> Chains:
+    """Run a kernel's chains side by side, keeping what is done.
+
+    What NumPyro's ``MCMC(kernel, chain_method="vectorized")`` does, with a folder that lets a run
+    that was killed go on: called again with the same arguments, it ends with the same draws as if
+    it had never been. Draws are moved to the host as they come, and values of latent sites are
+    constrained, and thinned steps dropped, before anything else is done with them.
+
+    Args:
+        key: random key; the same key gives the same draws.
+        kernel: a NumPyro `MCMCKernel`: `SGHMC`, or NumPyro's `NUTS`.
+        *args: the model's positional arguments.
+        num_warmup: steps of warm-up, of which nothing is kept.
+        num_samples: draws of every chain.
+        thinning: steps from draw to draw.
+        num_chains: chains C.
+        init_params: unconstrained values to start from, with a leading axis for the chains if
+            there are several.
+        start: a kernel's state of all chains to start from, an earlier run's `Chains.state`: goes
+            on as if the two were one (`key` is then not used). Give num_warmup=0.
+        extra_fields: fields of the kernel's state to keep besides its default ones.
+        checkpoint: a folder for this run alone; None keeps nothing on disk.
+        every: steps between checkpoints, at least.
+        progress: show a progress bar; a string is its label.
+        **kwargs: the model's keyword arguments.
+
+    Raises:
+        DataError: if `checkpoint` holds another run, or files that are not a run's.
+        ValueError: if a number is not positive.
+    """
+    for name, value in {
+        "num_samples": num_samples,
+        "thinning": thinning,
+        "num_chains": num_chains,
+        "every": every,
+    }.items():
+        if value < 1:
+            raise ValueError(f"run_mcmc: {name} is {value}, wanted at least 1")
+    if num_warmup < 0:
+        raise ValueError(f"run_mcmc: num_warmup is {num_warmup}, wanted at least 0")
+    begun = time.perf_counter()
+    if init_params is not None and num_chains == 1:
+        init_params = jax.tree.map(lambda a: jnp.asarray(a)[None], init_params)
+    keys = random.split(key, num_chains)
+    state = kernel.init(keys, num_warmup, init_params, model_args=args, model_kwargs=kwargs)
+    state = state if start is None else start
+    fields = (kernel.sample_field, *dict.fromkeys((*kernel.default_fields[1:], *extra_fields)))
+    folder = None
+    if checkpoint is not None:
+        about = {
+            "kernel": type(kernel).__name__,
+            "options": {n: v for n, v in vars(kernel).items() if isinstance(v, _PLAIN)},
+            "num_warmup": num_warmup,
+            "thinning": thinning,
+            "num_chains": num_chains,
+            "fields": list(fields),
+            "arguments": _digest((keys, init_params, start, args, kwargs)),
+        }
+        folder = _Folder(Path(checkpoint), about)
+    steps, kept, state = (0, [], state) if folder is None else folder.read(state)
+    most = max(1, _STEPS // thinning)
+    run = _Run(kernel, args, kwargs, fields, state, most)
+    total = num_warmup + num_samples * thinning
+    unsaved: list[Any] = []
+    saved = steps
+    bar = tqdm(total=total, initial=steps, disable=not progress, leave=False, unit=" steps")
+    bar.set_description("sample" if progress is True else str(progress), refresh=False)
+    with bar:
+        while steps < total:
+            if steps < num_warmup:
+                done = min(num_warmup - steps, _STEPS)
+                state, _ = run.advance(state, 1, done)
+            else:
+                num = min((total - steps) // thinning, most)
+                state, values = run.advance(state, num, thinning)
+                unsaved.append([np.asarray(a)[:num] for a in values])
+                done = num * thinning
+            steps += done
+            bar.update(done)
+            bar.set_postfix_str(run.diagnostics(state), refresh=False)
+            if folder is not None and (steps - saved >= every or steps >= total):
+                folder.write(steps, state, unsaved)
+                kept, unsaved, saved = kept + unsaved, [], steps
+    whole = [np.concatenate(c)[:num_samples] for c in zip(*kept, *unsaved, strict=True)]
+    samples, others = run.named([np.moveaxis(a, 0, 1) for a in whole])
+    return Chains(samples, others, state, steps, time.perf_counter() - begun)
+
+
+_PLAIN = (bool, int, float, str, type(None))
+_STEPS = 200  # in one call of the device, where a draw does not take more
+_LATEST = "latest.json"
+
+
+class _Run:
+    """The compiled steps of a kernel on some data."""
+
+    def __init__(
+        self,
+        kernel: MCMCKernel,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        fields: tuple[str, ...],
+        state: Any,
+        most: int,
+    ) -> None:
+        self.kernel, self.fields, self.most = kernel, fields, most
+        self.skeleton, self.data = Skeleton.split(getattr(kernel, "model", None), args, kwargs)
+        self._advance = jax.jit(self._steps)
+        shapes = jax.eval_shape(self._drawn, jax.eval_shape(self._empty, state), self.data)
+        self._structure = jax.tree.structure(shapes)
+
+    def advance(self, state: Any, num: int, thinning: int) -> tuple[Any, list[Array]]:
+        """`num` draws, `thinning` steps apart: the state after them, and arrays that begin so."""
+        return self._advance(state, num, thinning, self.data)
+
+    def named(self, columns: list[np.ndarray]) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Latent sites, and other fields by name, of `advance`'s arrays."""
+        samples, *others = jax.tree.unflatten(self._structure, columns)
+        return samples, dict(zip(self.fields[1:], others, strict=True))
+
+    def diagnostics(self, state: Any) -> str:
+        """The kernel's, of the first chain."""
+        return self.kernel.get_diagnostics_str(jax.tree.map(lambda a: a[0], state))
+
+    def _steps(
+        self, state: Any, num: Any, thinning: Any, data: list[Any]
+    ) -> tuple[Any, list[Array]]:
+        args, kwargs = self.skeleton.join(data)
+
+        def step(_: Any, state: Any) -> Any:
+            return self.kernel.sample(state, args, kwargs)
+
+        def draw(i: Any, carry: Any) -> Any:
+            state, kept = carry
+            state = lax.fori_loop(0, thinning, step, state)
+            return state, jax.tree.map(lambda k, a: k.at[i].set(a), kept, self._of(state))
+
+        state, kept = lax.fori_loop(0, num, draw, (state, self._empty(state)))
+        return state, jax.tree.leaves(self._drawn(kept, data))
+
+    def _of(self, state: Any) -> list[Any]:
+        return [attrgetter(name)(state) for name in self.fields]
+
+    def _empty(self, state: Any) -> list[Any]:
+        return jax.tree.map(lambda a: jnp.zeros((self.most, *a.shape), a.dtype), self._of(state))
+
+    def _drawn(self, kept: list[Any], data: list[Any]) -> list[Any]:
+        """Latent sites in their own spaces, and the other fields."""
+        args, kwargs = self.skeleton.join(data)
+        constrain = jax.vmap(jax.vmap(self.kernel.postprocess_fn(args, kwargs)))
+        return [constrain(kept[0]), *kept[1:]]
+
+
+class _Folder:
+    """A run's files: draws in parts, and the state after the last part.
+
+    ``latest.json`` names them and is replaced last, whole: whatever else a killed run wrote is not
+    looked at.
+    """
+
+    def __init__(self, path: Path, about: dict[str, Any]) -> None:
+        self.path, self.about, self.parts = path, about, 0
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise DataError(f"{path} cannot be made: {error.strerror}") from error
+
+    def read(self, state: Any) -> tuple[int, list[list[np.ndarray]], Any]:
+        """Steps done, draws so far, and the state to go on from; those of a new run if empty."""
+        latest = self.path / _LATEST
+        if not latest.exists():
+            if any(self.path.iterdir()) and not (self.path / "draws-0.npz").exists():
+                raise DataError(f"{self.path} is not empty and holds no run; take another folder")
+            return 0, [], state
+        found = json.loads(latest.read_text())
+        if differing := [n for n in self.about if found["about"].get(n) != self.about[n]]:
+            raise DataError(
+                f"{self.path} holds another run: its {', '.join(differing)} differ; take another "
+                "folder, or remove this one"
+            )
+        self.parts = found["parts"]
+        kept = [_load(self.path / f"draws-{i}.npz") for i in range(self.parts)]
+        leaves, treedef = jax.tree.flatten(state)
+        saved = _load(self.path / f"state-{self.parts}.npz")
+        state = treedef.unflatten([_like(a, b) for a, b in zip(saved, leaves, strict=True)])
+        return found["steps"], [k for k in kept if k], state
+
+    def write(self, steps: int, state: Any, draws: list[list[np.ndarray]]) -> None:
+        """A part more."""
+        columns = [np.concatenate(c) for c in zip(*draws, strict=True)]
+        _save(self.path / f"draws-{self.parts}.npz", columns)
+        leaves = [
+            random.key_data(a) if jnp.issubdtype(a.dtype, jax.dtypes.prng_key) else a
+            for a in jax.tree.leaves(state)
+        ]
+        _save(self.path / f"state-{self.parts + 1}.npz", [np.asarray(a) for a in leaves])
+        self.parts += 1
+        record = {"about": self.about, "parts": self.parts, "steps": steps}
+        draft = self.path / f"{_LATEST}.part"
+        draft.write_text(json.dumps(record, indent=1) + "\n")
+        draft.replace(self.path / _LATEST)
+        (self.path / f"state-{self.parts - 1}.npz").unlink(missing_ok=True)
+
+
+def _save(path: Path, arrays: list[np.ndarray]) -> None:
+    np.savez(path, *arrays)
+
+
+def _load(path: Path) -> list[np.ndarray]:
+    try:
+        with np.load(path) as file:
+            return [file[f"arr_{i}"] for i in range(len(file.files))]
+    except (OSError, ValueError) as error:
+        raise DataError(
+            f"{path} cannot be read ({error}); the run's folder is damaged: remove it"
+        ) from error
+
+
+def _like(saved: np.ndarray, leaf: Any) -> Array:
+    if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
+        return random.wrap_key_data(jnp.asarray(saved), impl=random.key_impl(leaf))
+    return jnp.asarray(saved, leaf.dtype)
+
+
+def _digest(arguments: Any) -> str:
+    """A hash of arguments, arrays by value; functions by name."""
+    digest = hashlib.sha256()
+    leaves, treedef = jax.tree.flatten(arguments)
+    digest.update(str(treedef).encode())
+    for leaf in leaves:
+        if hasattr(leaf, "dtype"):
+            raw = random.key_data(leaf) if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key) else leaf
+            array = np.asarray(raw)
+            digest.update(f"{array.dtype}{array.shape}".encode() + array.tobytes())
+        else:
+            name = getattr(leaf, "__qualname__", None)
+            digest.update((name or repr(leaf)).encode())
+    return digest.hexdigest()

@@ -1,0 +1,139 @@
+"""A NumPyro model's potential energy at unconstrained latent values, estimated on minibatches."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array
+from numpyro import handlers
+from numpyro.distributions import biject_to
+from numpyro.infer.util import compute_log_probs
+from numpyro.primitives import Messenger
+
+from dgp_ppl._typing import Model, PRNGKey
+from dgp_ppl.minibatch import stratified
+
+__all__ = ["Energy", "Potential", "Values"]
+
+Values = dict[str, Array]
+
+
+class Energy(NamedTuple):
+    """An estimate of the potential energy.
+
+    Attributes:
+        value: -log p(y, latents) - log |d latents / d unconstrained|, in nats, [].
+        latents: the latent sites in their own space.
+    """
+
+    value: Array
+    latents: Values
+
+
+class _Latents(Messenger):
+    """Sets latent sites from unconstrained values, and keeps the logs of the Jacobians.
+
+    Supports may depend on other sites. A site in a subsampled plate has a value for every row of
+    the plate, and takes those of the minibatch.
+    """
+
+    def __init__(self, fn: Any, unconstrained: Values, all_rows: bool) -> None:
+        super().__init__(fn)
+        self.unconstrained, self.all_rows = unconstrained, all_rows
+        self.rows: dict[str, Array] = {}
+        self.latents: Values = {}
+        self.log_jacobian: Any = 0.0
+
+    def process_message(self, msg: Any) -> None:
+        if msg["type"] == "plate" and self.all_rows:
+            size = msg["args"][0]
+            msg["args"], msg["value"] = (size, None), jnp.arange(size)
+        if msg["type"] != "sample" or msg["name"] not in self.unconstrained:
+            return
+        u, transform = self.unconstrained[msg["name"]], biject_to(msg["fn"].support)
+        self.latents[msg["name"]] = transform(u)
+        for frame in msg["cond_indep_stack"]:
+            if frame.name in self.rows:
+                axis = frame.dim - transform.domain.event_dim
+                u = jnp.take(u, self.rows[frame.name], axis=axis)
+        msg["value"] = transform(u)
+        jacobian = transform.log_abs_det_jacobian(u, msg["value"])
+        scale = 1.0 if msg["scale"] is None else msg["scale"]
+        self.log_jacobian = self.log_jacobian + scale * jnp.sum(jacobian)
+
+    def postprocess_message(self, msg: Any) -> None:
+        if msg["type"] == "plate" and len(msg["value"]) < msg["args"][0]:
+            self.rows[msg["name"]] = msg["value"]
+
+
+class Potential:
+    """The potential energy -log p(y, v) of a model, a function of its latents without bounds.
+
+    Plates with a subsample size draw their rows with the key, and auxiliary sites (hidden layers'
+    unit noise) are drawn from their priors with it: every key is an estimate, and so is its
+    gradient. What a sampler of it draws from is the density whose log is the estimates' mean.
+
+    Args:
+        model: a NumPyro model. Its params have their initial values; give them others by
+            ``handlers.substitute(model, data=params)``.
+    """
+
+    def __init__(self, model: Model) -> None:
+        self.model = model
+
+    def __call__(
+        self,
+        key: PRNGKey,
+        unconstrained: Values,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        *,
+        all_rows: bool = False,
+    ) -> Energy:
+        """The energy at these values; `all_rows` takes plates whole."""
+        latents = _Latents(handlers.seed(self.model, key), unconstrained, all_rows)
+        with stratified():
+            log_probs, sites = compute_log_probs(latents, args, kwargs, {})
+        # Factors are marked auxiliary too, but observed.
+        terms = [p for n, p in log_probs.items() if sites[n]["is_observed"] or _is_latent(sites[n])]
+        return Energy(-(sum(terms) + latents.log_jacobian), latents.latents)
+
+    def start(
+        self,
+        key: PRNGKey,
+        strategy: Callable[[Any], Any],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+    ) -> Values:
+        """Unconstrained values of all latent sites, where a strategy of NumPyro's puts them.
+
+        Raises:
+            ValueError: if the model has no latent site, or one that has no density (a class).
+        """
+        program = handlers.substitute(handlers.seed(self.model, key), substitute_fn=strategy)
+        found: dict[str, Any] = {}
+
+        def run() -> Values:
+            sites = handlers.trace(_Latents(program, {}, True)).get_trace(*args, **kwargs)
+            found.update({n: s for n, s in sites.items() if _is_latent(s)})
+            if discrete := [n for n, s in found.items() if s["fn"].is_discrete]:
+                raise ValueError(
+                    f"SGHMC: the latent sites {discrete} are discrete, and have no gradient; sum "
+                    "them out in the model, or sample them by numpyro's DiscreteHMCGibbs"
+                )
+            return {n: biject_to(s["fn"].support).inv(s["value"]) for n, s in found.items()}
+
+        with handlers.block():
+            values = jax.jit(run)()
+        if not values:
+            raise ValueError("SGHMC: the model has no latent sites to sample")
+        return values
+
+
+def _is_latent(site: Any) -> bool:
+    return (
+        site["type"] == "sample"
+        and not site["is_observed"]
+        and not site["infer"].get("is_auxiliary")
+    )

@@ -1,0 +1,91 @@
+"""Moving-window MCEM: params where the evidence is largest, and draws of the posterior there."""
+
+import jax.numpy as jnp
+import numpy as np
+import numpyro
+import numpyro.distributions as dist
+import pytest
+from helpers import KEY, assert_mean, regression
+from jax import random
+from scipy import optimize, stats
+
+import dgp_ppl as dgp
+from dgp_ppl import initialize
+from dgp_ppl.inference.mcem import fit_mcem
+from dgp_ppl.models import deep_gp
+
+X = jnp.linspace(-1, 1, 40)
+Y = 1.3 * X + 0.4 * random.normal(KEY, X.shape)
+
+
+def slope(x, y=None, batch_size=None):
+    """w ~ N(0, scale²), y ~ N(w x, noise²): the evidence of (scale, noise) is a Gaussian's."""
+    scale = numpyro.param("scale", 1.0, constraint=dist.constraints.positive)
+    noise = numpyro.param("noise", 1.0, constraint=dist.constraints.positive)
+    w = scale * numpyro.sample("w", dist.Normal(0, 1))
+    with dgp.minibatch(x, y, batch_size=batch_size) as (x, y):
+        numpyro.sample("y", dist.Normal(w * x, noise), obs=y)
+
+
+def evidence(scale, noise):
+    x, y = np.asarray(X, np.float64), np.asarray(Y, np.float64)
+    cov = scale**2 * np.outer(x, x) + noise**2 * np.eye(len(x))
+    return stats.multivariate_normal(np.zeros(len(x)), cov).logpdf(y)
+
+
+@pytest.mark.parametrize("batch_size", [None, 10])
+def test_it_finds_the_largest_evidence(batch_size):
+    """Within 0.1 nats, from more than 10 below."""
+    options = {"steps": 6000, "num_chains": 4, "batch_size": batch_size, "progress": False}
+    result = fit_mcem(KEY, slope, X, Y, num_samples=200, thinning=20, **options)
+    scale, noise = (float(result.params[n]) for n in ("scale", "noise"))
+    best = -optimize.minimize(lambda logs: -evidence(*np.exp(logs)), [0.0, 0.0]).fun
+    assert evidence(1.0, 1.0) < best - 10
+    assert evidence(scale, noise) > best - 0.1
+    precision = 1 + (scale / noise) ** 2 * float(X @ X)
+    mean = scale / noise**2 * float(X @ Y) / precision
+    w = result.chains.samples["w"].astype(np.float64)
+    assert w.shape == (4, 200)
+    assert_mean(w.mean(axis=1), mean, errors=6)  # of four chains: Student's t
+    assert w.std() == pytest.approx(precision**-0.5, rel=0.15)
+    assert len(result.losses) == 6000
+
+
+def test_a_deep_gp_in_one_call():
+    """Draws go where predictions want them; the fit explains the data."""
+    x, y = regression(rows=40)
+    kwargs = initialize.deep_gp(KEY, x, num_inducing=8, depth=2)
+    result = fit_mcem(
+        KEY, deep_gp, x, y, steps=1500, num_samples=20, thinning=10, progress=False, **kwargs
+    )
+    forecast = dgp.predict(
+        KEY,
+        deep_gp,
+        None,
+        result.params,
+        x,
+        posterior_samples=result.chains.get_samples(),
+        **kwargs,
+    )
+    residual = np.asarray(y) - forecast.mean
+    assert residual.std() < 0.5 * np.asarray(y).std()
+    assert forecast.log_prob(y).mean() > stats.norm(0, y.std()).logpdf(np.asarray(y)).mean() + 0.5
+
+
+def test_it_goes_on_from_a_fit():
+    """Params that are given are where it starts; the same key gives the same result."""
+    options = {"steps": 1, "num_samples": 2, "thinning": 1, "progress": False}
+    first, again = (fit_mcem(KEY, slope, X, Y, start={"noise": 0.4}, **options) for _ in range(2))
+    assert first.params["noise"] == pytest.approx(0.4, rel=0.1)
+    assert first.params["scale"] == pytest.approx(1.0, rel=0.1)
+    np.testing.assert_array_equal(first.chains.samples["w"], again.chains.samples["w"])
+
+
+def test_wrong_use():
+    def fixed(x, y):
+        numpyro.sample("y", dist.Normal(numpyro.sample("w", dist.Normal(0, 1)) * x, 1), obs=y)
+
+    with pytest.raises(ValueError, match="no params to learn"):
+        fit_mcem(KEY, fixed, X, Y, progress=False)
+    with pytest.raises(ValueError, match="fit_mcem: window is 0, wanted at least 1"):
+        fit_mcem(KEY, slope, X, Y, window=0, progress=False)

@@ -1,0 +1,148 @@
+"""Runs of MCMC kernels: killed ones go on, and end as if they had never been."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import jax.numpy as jnp
+import numpy as np
+import numpyro
+import numpyro.distributions as dist
+import pytest
+from helpers import KEY
+from jax import random
+from numpyro.infer import MCMC, NUTS
+
+import dgp_ppl as dgp
+from dgp_ppl.inference.mcmc import run_mcmc
+from dgp_ppl.inference.sghmc import SGHMC
+
+
+def slope(x, y, batch_size=None):
+    w = numpyro.sample("w", dist.Normal(0, 1).expand([3]).to_event(1))
+    s = numpyro.sample("s", dist.HalfNormal(1))
+    with dgp.minibatch(x, y, batch_size=batch_size) as (x, y):
+        numpyro.sample("y", dist.Normal(x @ w, s), obs=y)
+
+
+X = random.normal(KEY, (60, 3))
+Y = X @ jnp.array([1.0, -0.5, 0.2]) + 0.3 * random.normal(random.key(1), (60,))
+RUN = {"num_warmup": 300, "num_samples": 100, "thinning": 4, "num_chains": 2, "progress": False}
+
+
+def sampled(kernel=None, **options):
+    kernel = SGHMC(slope) if kernel is None else kernel
+    return run_mcmc(KEY, kernel, X, Y, **({"batch_size": 20} | RUN | options))
+
+
+def assert_same(a, b):
+    for name in a.samples:
+        np.testing.assert_array_equal(a.samples[name], b.samples[name])
+    keys = [random.key_data(run.state.rng_key) for run in (a, b)]
+    np.testing.assert_array_equal(*keys)
+
+
+def test_it_is_numpyros_mcmc():
+    """The same draws as `MCMC(..., chain_method="vectorized")` from the same keys, by NUTS."""
+    mcmc = MCMC(
+        NUTS(slope), num_warmup=100, num_samples=80, thinning=2, num_chains=2,
+        chain_method="vectorized", progress_bar=False,
+    )  # fmt: skip
+    mcmc.run(KEY, X, Y, extra_fields=("num_steps",))
+    options = {"num_warmup": 100, "num_samples": 40, "thinning": 2, "batch_size": None}
+    own = sampled(NUTS(slope), extra_fields=("num_steps",), **options)
+    for ours, theirs in ((own.get_samples(), mcmc.get_samples()),
+                         (own.get_extra_fields(), mcmc.get_extra_fields())):  # fmt: skip
+        assert set(ours) == set(theirs)
+        for name, a in theirs.items():
+            np.testing.assert_allclose(ours[name], a, rtol=2e-4, atol=2e-5)
+    assert own.get_samples(group_by_chain=True)["w"].shape == (2, 40, 3)
+    assert (own.get_samples()["s"] > 0).all()
+
+
+def test_thinning_takes_every_so_many_draws():
+    whole, part = sampled(num_samples=400, thinning=1), sampled()
+    np.testing.assert_array_equal(whole.samples["w"][:, 3::4], part.samples["w"])
+
+
+def test_two_runs_make_one():
+    """From the state of an earlier run, without warm-up."""
+    whole, first = sampled(), sampled(num_samples=40)
+    second = sampled(num_samples=60, num_warmup=0, start=first.state)
+    both = np.concatenate([first.samples["w"], second.samples["w"]], axis=1)
+    np.testing.assert_array_equal(whole.samples["w"], both)
+
+
+def test_a_finished_run_is_read_and_made_longer(tmp_path):
+    first = sampled(num_samples=40, checkpoint=tmp_path / "run", every=50)
+    again = sampled(num_samples=40, checkpoint=tmp_path / "run", every=50)
+    assert_same(first, again)
+    longer = sampled(checkpoint=tmp_path / "run", every=50)
+    assert_same(longer, sampled())
+
+
+KILLED = """
+import sys
+sys.path.insert(0, {tests!r})
+from test_mcmc import SGHMC, sampled, slope
+sampled(checkpoint={folder!r}, every=20, num_samples=100_000)
+"""
+
+
+def test_a_killed_run_goes_on(tmp_path):
+    """Killed twice by SIGKILL, wherever it was; the draws are those of a run in one piece."""
+    folder = tmp_path / "run"
+    program = KILLED.format(tests=str(Path(__file__).parent), folder=str(folder))
+    environment = os.environ | {"JAX_DISABLE_MOST_OPTIMIZATIONS": "1"}
+    steps = [0]
+    for extra in (0.0, 0.03):
+        process = subprocess.Popen([sys.executable, "-c", program], env=environment)
+        while latest(folder) <= steps[-1] + 100:
+            assert process.poll() is None
+            time.sleep(0.01)
+        time.sleep(extra)
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        steps.append(latest(folder))
+    assert steps == sorted(set(steps))
+    done = (steps[-1] - RUN["num_warmup"]) // RUN["thinning"]
+    assert done >= 1
+    resumed = sampled(checkpoint=folder, num_samples=done + 30)
+    assert_same(resumed, sampled(num_samples=done + 30))
+
+
+def latest(folder):
+    try:
+        return json.loads((folder / "latest.json").read_text())["steps"]
+    except FileNotFoundError:
+        return 0
+
+
+def test_another_run_in_the_folder(tmp_path):
+    """What differs is named, and nothing is lost."""
+    first = sampled(num_samples=5, checkpoint=tmp_path / "run")
+    for differing, options in (
+        ("thinning", {"thinning": 2}),
+        ("options", {"kernel": SGHMC(slope, friction=0.2)}),
+        ("arguments", {"batch_size": 10}),
+    ):
+        with pytest.raises(dgp.DataError, match=f"holds another run: its {differing} differ"):
+            sampled(**({"num_samples": 5, "checkpoint": tmp_path / "run"} | options))
+    assert_same(first, sampled(num_samples=5, checkpoint=tmp_path / "run"))
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "thesis.tex").write_text("")
+    with pytest.raises(dgp.DataError, match="not empty and holds no run"):
+        sampled(checkpoint=tmp_path / "other")
+    (tmp_path / "run" / "draws-0.npz").write_bytes(b"PK")
+    with pytest.raises(dgp.DataError, match="is damaged"):
+        sampled(num_samples=5, checkpoint=tmp_path / "run")
+
+
+@pytest.mark.parametrize("name", ["num_samples", "thinning", "num_chains", "every"])
+def test_wrong_numbers(name):
+    with pytest.raises(ValueError, match=f"run_mcmc: {name} is 0, wanted at least 1"):
+        sampled(**{name: 0})
