@@ -225,6 +225,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0] if __doc__ else None)
     parser.add_argument("--guides", nargs="*", default=GUIDES)
     parser.add_argument("--seeds", type=int, default=1)
+    parser.add_argument("--first-seed", type=int, default=0)
     parser.add_argument("--steps", type=int, default=5000)
     parser.add_argument("--chains", type=int, default=64)
     parser.add_argument("--rate", type=float, default=3e-3)
@@ -252,7 +253,7 @@ def main() -> None:
         "python": platform.python_version(),
     }
     rows = []
-    for seed in range(args.seeds):
+    for seed in range(args.first_seed, args.first_seed + args.seeds):
         study = Study(seed, args.steps, args.chains, args.rate)
         for name in args.guides:
             rows.append({"seed": seed} | study.measured(name, truth))
