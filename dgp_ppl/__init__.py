@@ -17,6 +17,8 @@ from dgp_ppl.gp import function_draws as function_draws
 from dgp_ppl.gp import gp as gp
 from dgp_ppl.inference.adversarial import AdversarialELBO as AdversarialELBO
 from dgp_ppl.inference.adversarial import discriminator_gap as discriminator_gap
+from dgp_ppl.inference.annealing import AnnealedEvidence as AnnealedEvidence
+from dgp_ppl.inference.annealing import annealed_evidence as annealed_evidence
 from dgp_ppl.inference.decoupled import Decoupled as Decoupled
 from dgp_ppl.inference.diffusion import Diffusion as Diffusion
 from dgp_ppl.inference.diffusion_elbo import DiffusionELBO as DiffusionELBO

@@ -14,7 +14,6 @@ from jax.flatten_util import ravel_pytree
 from jaxtyping import Array
 from numpyro import handlers
 from numpyro.distributions import constraints
-from numpyro.infer.util import log_density
 
 from dgp_ppl._arguments import signature
 from dgp_ppl._typing import Model, PRNGKey
@@ -31,6 +30,7 @@ from dgp_ppl.inference.chain import (
 from dgp_ppl.inference.layer_guide import Handed, Layer, LayerGuide, Reshape, hidden_samples
 from dgp_ppl.inference.mean_field import MeanField
 from dgp_ppl.inference.score import Score, default_score, params_of_score
+from dgp_ppl.inference.white import point_law, white_log_joint
 
 __all__ = ["Diffusion"]
 
@@ -224,7 +224,7 @@ class Diffusion(LayerGuide):
 
         def at_z(site: str, law: AbstractInducing) -> AbstractInducing:
             laws[site] = law.scaled(loc[site], sd[site])
-            return _point(site, law, z[site])
+            return point_law(site, law, z[site])
 
         handed = self.base._posterior(given, args, kwargs, at_z)
         return {n: Handed(laws[n], h.infer | {"q": None}, h.law.loc) for n, h in handed.items()}
@@ -278,19 +278,11 @@ class Diffusion(LayerGuide):
         params = {n: s["value"] for n, s in sites.items() if s["type"] == "param"}
 
         def log_ratio(x: Array) -> Array:
-            z, log_dets = unravel(x), []
-
-            def at_z(site: str, law: AbstractInducing) -> AbstractInducing:
-                # Not the law's density at T(z), which would solve for the z that is known here.
-                log_dets.append(law.log_det())
-                return _point(site, law, z[site])
-
-            with handlers.block(), handlers.seed(rng_seed=key), handlers.substitute(data=params):
-                handed = self.base._posterior(given, args, kwargs, at_z)
-                program = handlers.substitute(self.model, data=given)
-                program = handlers.replay(program, _as_drawn(handed))
-                log_joint: Any = log_density(program, data, options, {})[0]
-            return log_joint + sum(log_dets) + 0.5 * jnp.sum(jnp.square(x))
+            z = unravel(x)
+            log_joint, _ = white_log_joint(
+                self.base, z, key, params, given, (args, kwargs), (data, options)
+            )
+            return log_joint + 0.5 * jnp.sum(jnp.square(x))
 
         def gradient(x: Array) -> Array:
             g = lax.stop_gradient(jax.grad(log_ratio)(lax.stop_gradient(x)))
@@ -320,31 +312,6 @@ class _Prior(LayerGuide):
             law = law if reshape is None else reshape(n, law)
             handed[n] = Handed(law, {"q": law})
         return handed
-
-
-def _as_drawn(handed: dict[str, Handed]) -> Any:
-    """The trace of a guide that hands each layer its law's mean as a draw."""
-    return {
-        n: {
-            "type": "sample",
-            "name": n,
-            "is_observed": False,
-            "value": h.law.loc,
-            "infer": h.infer | {"q": None},
-        }
-        for n, h in handed.items()
-    }
-
-
-def _point(site: str, law: AbstractInducing, z: Array) -> AbstractInducing:
-    """The law of T(z) alone."""
-    if type(law).shift is not AbstractInducing.shift:
-        raise TypeError(
-            f"Diffusion: the base's law of {site!r} has a mean with a basis of its own, which "
-            "draws of v do not carry; wanted MeanField or GlobalInducing as a base of chains that "
-            "are drawn (log-variance, evidence, importance weights) or informed"
-        )
-    return law.scaled(z, jnp.zeros_like(z))
 
 
 def _key() -> PRNGKey:

@@ -1,0 +1,264 @@
+"""The evidence, measured: annealed importance sampling from a fitted guide to the posterior."""
+
+import dataclasses
+import math
+from functools import partial
+from typing import Any, Literal, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax, random
+from jax.flatten_util import ravel_pytree
+from jax.scipy.special import logsumexp
+from jaxtyping import Array
+from numpyro import handlers
+
+from dgp_ppl._arguments import Skeleton
+from dgp_ppl._typing import Model, Params, PRNGKey
+from dgp_ppl.inference.layer_guide import LayerGuide
+from dgp_ppl.inference.white import white_log_joint
+
+__all__ = ["AnnealedEvidence", "annealed_evidence"]
+
+_WANTED_RATE = 0.8  # of acceptance
+_GAIN = 0.3  # of the log step size for what the acceptance rate is off
+
+
+@dataclasses.dataclass(frozen=True)
+class AnnealedEvidence:
+    """What `annealed_evidence` returns; in nats.
+
+    Attributes:
+        log_evidence: log of the mean weight; in expectation not above the truth.
+        standard_error: of it, by the spread of the weights. (Of few chains it is rough.)
+        log_weights: of the chains, [C].
+        effective_chains: how many equal weights would be worth as much.
+        draws: where the chains end, latent sites [C, ...]: weighted, draws of the posterior.
+        acceptance: mean acceptance rate at every temperature, [K].
+    """
+
+    log_evidence: float
+    standard_error: float
+    log_weights: np.ndarray
+    effective_chains: float
+    draws: dict[str, np.ndarray]
+    acceptance: np.ndarray
+
+
+def annealed_evidence(
+    key: PRNGKey,
+    model: Model,
+    guide: LayerGuide,
+    params: Params,
+    *args: Any,
+    target: Literal["bound", "model"] = "bound",
+    temperatures: int = 500,
+    leapfrogs: int = 5,
+    num_chains: int = 8,
+    num_noise: int = 8,
+    **kwargs: Any,
+) -> AnnealedEvidence:
+    """log p(y) at a fit's hyperparameters, hence how far below it the fit's bound is.
+
+    Annealed importance sampling (Neal 2001) in the guide's white space, where its q(v) is N(0, I):
+    from q, by Hamiltonian Monte Carlo, through q^(1 - beta) p(y, v)^beta, beta from 0 to 1. A first
+    run finds a step size for every temperature, with which the second, whose weights count, is an
+    unbiased estimate of the evidence.
+
+    Args:
+        key: random key.
+        model: a model made of `dgp_ppl.gp` layers, without other latent sites.
+        guide: its fitted guide, `MeanField` or `GlobalInducing`; of a `Diffusion` its base.
+        params: the fit's params.
+        *args: the model's arguments.
+        target: ``"bound"``: the evidence of what a bound is a bound of, exp(E log p(y | f)) given
+            v, with hidden layers' unit noise averaged in the expectation: what a better q(v) could
+            still gain. ``"model"``: that of the model that MCMC samples, the unit noise being
+            latent variables; the whole gap.
+        temperatures: steps K from q to the posterior.
+        leapfrogs: leapfrog steps of each transition.
+        num_chains: chains C, side by side.
+        num_noise: with "bound", draws of the unit noise that stand for its average, the same at all
+            v. The evidence is then too high by about half the average's variance at a v of the
+            posterior, which falls as 1 / num_noise; a model of one layer has none.
+        **kwargs: the model's keyword arguments, without a ``batch_size``.
+
+    Raises:
+        TypeError: if the guide has no white space.
+        ValueError: if the model has other latent sites or takes a minibatch, or a number is not
+            positive.
+    """
+    for name, value, least in (
+        ("temperatures", temperatures, 1),
+        ("leapfrogs", leapfrogs, 1),
+        ("num_chains", num_chains, 2),
+        ("num_noise", num_noise, 1),
+    ):
+        if value < least:
+            raise ValueError(f"annealed_evidence: {name} is {value}, wanted at least {least}")
+    if target not in ("bound", "model"):
+        raise ValueError(f"annealed_evidence: target is {target!r}, wanted 'bound' or 'model'")
+    base = _white(guide)
+    with handlers.block(), handlers.seed(rng_seed=key):
+        base.setup(*args, **kwargs)
+    skeleton, data = Skeleton.split(model, args, kwargs, base)
+    key_noise, key_pilot, key_run = random.split(key, 3)
+    noise = _noise_sites(base, params, args, kwargs)
+    start = {n: jnp.zeros(layer.shape) for n, layer in base.layers.items()}
+    if target == "model":
+        start |= {n: jnp.zeros(shape) for n, shape in noise.items()}
+    keys = random.split(key_noise, num_noise if noise else 1)
+    problem = _Problem(base, skeleton, target, leapfrogs, start)
+    betas = jnp.linspace(0.0, 1.0, temperatures + 1)[1:]
+    inputs = params, data, keys, betas
+    sizes = problem.run(random.split(key_pilot, num_chains), inputs, None).size
+    end = problem.run(random.split(key_run, num_chains), inputs, sizes)
+    w = np.asarray(end.log_weight, np.float64)
+    total = float(logsumexp(w))
+    effective = float(1 / np.sum(np.exp(w - total) ** 2))
+    error = math.sqrt(max((num_chains / effective - 1) / (num_chains - 1), 0.0))
+    draws = {n: np.asarray(a) for n, a in problem.draws(end.z, inputs).items()}
+    return AnnealedEvidence(
+        total - math.log(num_chains), error, w, effective, draws, np.asarray(end.accepted)
+    )
+
+
+class _End(NamedTuple):
+    """After all temperatures: the chains [C, d], their log weights [C]; by temperature [K]."""
+
+    z: Array
+    log_weight: Array
+    size: Array
+    accepted: Array
+
+
+class _Problem:
+    """The compiled annealing from N(0, I) to the posterior in a guide's white space."""
+
+    def __init__(
+        self, base: LayerGuide, skeleton: Skeleton, target: str, leapfrogs: int, start: Any
+    ) -> None:
+        self.base, self.skeleton, self.guided = base, skeleton, target == "bound"
+        self.leapfrogs, self.dim = leapfrogs, ravel_pytree(start)[0].size
+        self.unravel = ravel_pytree(start)[1]
+        self._compiled = jax.jit(self._run)
+
+    def run(self, keys: Array, inputs: Any, sizes: Array | None) -> _End:
+        """All temperatures; without `sizes` they are found on the way."""
+        given = jnp.ones(len(inputs[3])) if sizes is None else sizes
+        return self._compiled(keys, inputs, given, sizes is None)
+
+    @partial(jax.jit, static_argnums=0)
+    def draws(self, z: Array, inputs: Any) -> dict[str, Array]:
+        """Latent sites at white values [C, d]."""
+
+        def one(z: Array) -> dict[str, Array]:
+            _, v = self._log_ratio(z, inputs)
+            whole = self.unravel(z)
+            return v | {n: a for n, a in whole.items() if n not in v}
+
+        return jax.vmap(one)(z)
+
+    def _log_ratio(self, z: Array, inputs: Any) -> tuple[Array, dict[str, Array]]:
+        """log p(y, T(z)) |T'| - log N(z; 0, I), of the layers' and the noise's z, and v."""
+        params, data, keys, _ = inputs
+        call = self.skeleton.join(data)
+        base = self.skeleton.guide(self.base, data)
+        values = self.unravel(z)
+        layers = {n: values[n] for n in self.base.layers}
+        given = {n: a for n, a in values.items() if n not in layers}
+
+        def joint(key: PRNGKey) -> tuple[Array, dict[str, Array]]:
+            return white_log_joint(base, layers, key, params, given, call, call, guided=self.guided)
+
+        if len(keys) == 1 or not self.guided:
+            log_joint, v = joint(keys[0])
+        else:
+            log_joint, v = jax.tree.map(partial(jnp.mean, axis=0), lax.map(joint, keys))
+        log_start = -0.5 * (jnp.sum(jnp.square(z)) + self.dim * jnp.log(2 * jnp.pi))
+        return log_joint - log_start, v
+
+    def _run(self, keys: Array, inputs: Any, sizes: Array, adapts: Any) -> _End:
+        value_and_slope = jax.vmap(
+            jax.value_and_grad(lambda z: self._log_ratio(z, inputs)[0])
+        )  # [C], [C, d]
+
+        def leap(eps: Array, beta: Array, state: Any) -> Any:
+            z, p, ratio, slope = state
+            p = p + 0.5 * eps * (beta * slope - z)
+            z = z + eps * p
+            ratio, slope = value_and_slope(z)
+            return z, p + 0.5 * eps * (beta * slope - z), ratio, slope
+
+        def rung(state: Any, at: Any) -> Any:
+            (z, ratio, slope), log_weight, log_size, keys = state
+            beta, before, own = at
+            log_weight = log_weight + (beta - before) * ratio
+            split = jax.vmap(lambda k: random.split(k, 4))(keys)
+            size = jnp.where(adapts, jnp.exp(log_size), own)
+            # Not all of a length, which could be that of an orbit.
+            eps = size * jax.vmap(lambda k: random.uniform(k, minval=0.7, maxval=1.3))(split[:, 1])
+            p = jax.vmap(lambda k: random.normal(k, (self.dim,)))(split[:, 2])
+            first = z, p, ratio, slope
+            step = partial(leap, eps[:, None], beta)
+            new = lax.fori_loop(0, self.leapfrogs, lambda _, s: step(s), first)
+            energy = lambda z, p, ratio: (  # noqa: E731
+                0.5 * jnp.sum(jnp.square(z) + jnp.square(p), axis=1) - beta * ratio
+            )
+            rate = jnp.exp(jnp.minimum(0.0, energy(z, p, ratio) - energy(new[0], new[1], new[2])))
+            rate = jnp.where(jnp.isfinite(rate), rate, 0.0)
+            accept = jax.vmap(random.uniform)(split[:, 3]) < rate
+            pick = lambda a, b: jnp.where(accept.reshape(-1, *[1] * (a.ndim - 1)), a, b)  # noqa: E731
+            kept = pick(new[0], z), pick(new[2], ratio), pick(new[3], slope)
+            mean = jnp.mean(rate)
+            log_size = log_size + _GAIN * (mean - _WANTED_RATE)
+            return (kept, log_weight, log_size, split[:, 0]), (size, mean)
+
+        pairs = jax.vmap(random.split)(keys)
+        z = jax.vmap(lambda k: random.normal(k, (self.dim,)))(pairs[:, 0])
+        size = jnp.log(0.5 * self.dim**-0.25)
+        start = (z, *value_and_slope(z)), jnp.zeros(len(z)), size, pairs[:, 1]
+        betas = inputs[3]
+        before = jnp.concatenate([jnp.zeros(1), betas[:-1]])
+        (last, log_weight, *_), (sizes, accepted) = lax.scan(rung, start, (betas, before, sizes))
+        return _End(last[0], log_weight, sizes, accepted)
+
+
+def _white(guide: Any) -> LayerGuide:
+    """The guide itself, or the base of a chain."""
+    base = getattr(guide, "base", guide)
+    if not isinstance(base, LayerGuide):
+        raise TypeError(
+            f"annealed_evidence: guide is {getattr(guide, '__name__', type(guide).__name__)}, "
+            "wanted MeanField, GlobalInducing, or a Diffusion on one"
+        )
+    return base
+
+
+def _noise_sites(
+    base: LayerGuide, params: Params, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> dict[str, tuple[int, ...]]:
+    """Shapes of the sites of hidden layers' unit noise."""
+    sites: dict[str, Any] = {}
+
+    def run() -> None:
+        program = handlers.substitute(handlers.seed(base.model, random.PRNGKey(0)), data=params)
+        sites.update(handlers.trace(program).get_trace(*args, **kwargs))
+
+    with handlers.block():
+        jax.eval_shape(run)
+    for name, site in sites.items():
+        if site["type"] == "plate" and len(site["value"]) < site["args"][0]:
+            raise ValueError(
+                f"annealed_evidence: plate {name!r} is subsampled; leave out batch_size: the "
+                "evidence is that of all rows"
+            )
+    latent = {n: s for n, s in sites.items() if s["type"] == "sample" and not s["is_observed"]}
+    noise = {n: s["fn"].shape() for n, s in latent.items() if n not in base.layers}
+    if others := [n for n in noise if not latent[n]["infer"].get("is_auxiliary")]:
+        raise ValueError(
+            f"annealed_evidence: the model has other latent sites, {others}; fix them "
+            "and hide their priors: handlers.block(handlers.substitute(model, data=...), hide=[...])"
+        )
+    return noise
