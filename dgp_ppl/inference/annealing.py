@@ -259,6 +259,6 @@ def _noise_sites(
     if others := [n for n in noise if not latent[n]["infer"].get("is_auxiliary")]:
         raise ValueError(
             f"annealed_evidence: the model has other latent sites, {others}; fix them "
-            "and hide their priors: handlers.block(handlers.substitute(model, data=...), hide=[...])"
+            "and hide their priors: handlers.block(handlers.substitute(model, ...), hide=[...])"
         )
     return noise
