@@ -70,6 +70,7 @@ def tiny_bound_evidence():
     return logsumexp(total)
 
 
+@pytest.mark.slow
 def test_either_target_of_two_layers():
     """By quadrature; between them is what the noise inside the bound's expectation costs."""
     guide, x, y = dgp.MeanField(tiny), jnp.asarray(X, float), jnp.asarray(Y, float)

@@ -51,6 +51,7 @@ def test_it_finds_the_largest_evidence(batch_size):
     assert len(result.losses) == 6000
 
 
+@pytest.mark.slow
 def test_a_deep_gp_in_one_call():
     """Draws go where predictions want them; the fit explains the data."""
     x, y = regression(rows=40)
