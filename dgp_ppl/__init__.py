@@ -35,6 +35,7 @@ from dgp_ppl.inference.mean_field import MeanField as MeanField
 from dgp_ppl.inference.objectives import ImportanceWeighted as ImportanceWeighted
 from dgp_ppl.inference.objectives import PredictiveELBO as PredictiveELBO
 from dgp_ppl.inference.sghmc import SGHMC as SGHMC
+from dgp_ppl.inference.white import transported as transported
 from dgp_ppl.initialize import Standardizer as Standardizer
 from dgp_ppl.minibatch import minibatch as minibatch
 from dgp_ppl.observe import BernoulliProbit as BernoulliProbit

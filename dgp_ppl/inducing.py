@@ -56,6 +56,10 @@ class AbstractInducing(dist.Distribution):
         """log |R|, with R R' the covariance of all of v."""
 
     @abc.abstractmethod
+    def white(self, value: Float[Array, "*s M P"]) -> Float[Array, "*s M P"]:
+        """The e of which a value is m + R e, where this is the law of that for e ~ N(0, I)."""
+
+    @abc.abstractmethod
     def standard_kl(self) -> Float[Array, ""]:
         """KL of the function's law to the prior's in nats, summed over outputs.
 
@@ -129,11 +133,14 @@ class FullInducing(AbstractInducing):
         return _draw(self.loc, self.scale_tril, key, sample_shape)
 
     def log_prob(self, value: Array) -> Array:
+        norm = 0.5 * self.loc.size * jnp.log(2 * jnp.pi) + self.log_det()
+        return -0.5 * jnp.sum(jnp.square(self.white(value)), axis=(-2, -1)) - norm
+
+    def white(self, value: Array) -> Array:
         centred = jnp.moveaxis(value - self.loc, -1, -2)[..., None]
         tril = jnp.broadcast_to(self.scale_tril, centred.shape[:-2] + self.scale_tril.shape[-2:])
         white = lax.linalg.triangular_solve(tril, centred, left_side=True, lower=not self.upper)
-        norm = 0.5 * self.loc.size * jnp.log(2 * jnp.pi) + self.log_det()
-        return -0.5 * jnp.sum(jnp.square(white), axis=(-3, -2, -1)) - norm
+        return jnp.moveaxis(white[..., 0], -1, -2)
 
 
 @partial(jax.jit, static_argnums=3)
@@ -190,6 +197,9 @@ class DiagonalInducing(AbstractInducing):
 
     def log_prob(self, value: Array) -> Array:
         return dist.Normal(self.loc, self.scale).to_event(2).log_prob(value)
+
+    def white(self, value: Array) -> Array:
+        return (value - self.loc) / self.scale
 
 
 _register_kl: Any = kl_divergence  # a multipledispatch Dispatcher, typed as a function

@@ -7,16 +7,16 @@ import numpy as np
 import numpyro
 import numpyro.distributions as dist
 import pytest
-from helpers import KEY, exact_evidence, one_layer, regression
+from helpers import KEY, exact_evidence, one_layer, regression, squared_exponential
 from numpyro import handlers
-from objectives import LOG_WEIGHTS, NODES, NOISE
-from scipy import stats
-from scipy.special import logsumexp
-from tiny import TINY, X, Y, given, hidden, tiny, tiny_evidence
+from numpyro.infer import NUTS
+from tiny import TINY, X, Y, tiny, tiny_evidence
 
 import dgp_ppl as dgp
 from dgp_ppl.inference.annealing import annealed_evidence
 from dgp_ppl.inference.fit import evaluate
+from dgp_ppl.inference.mcmc import run_mcmc
+from dgp_ppl.inference.white import transported, white_log_joint, white_values
 
 ROWS = regression(rows=20)
 
@@ -34,7 +34,7 @@ def assert_evidence(found, truth, errors=4.0):
 
 
 def annealed(model, guide, params, *args, **options):
-    return annealed_evidence(KEY, model, guide, params, *args, num_chains=16, **options)
+    return annealed_evidence(KEY, model, guide, params, *args, **({"num_chains": 16} | options))
 
 
 @pytest.mark.parametrize("temperatures", [100, 200])
@@ -51,23 +51,39 @@ def test_exact_for_a_conjugate_model(temperatures):
     assert 0.6 < found.acceptance.mean() < 0.98
 
 
+def exact_draws(num):
+    """Draws of v of `one_layer` with Z = X from its posterior, [num, N, 1]."""
+    x, y = ROWS[0], np.asarray(ROWS[1], np.float64)
+    L = np.linalg.cholesky(squared_exponential(x, x) + 1e-6 * 1.5 * np.eye(20))
+    covariance = np.linalg.inv(np.eye(20) + L.T @ L / 0.09)
+    mean = covariance @ L.T @ y / 0.09
+    return np.random.default_rng(0).multivariate_normal(mean, covariance, num)[..., None]
+
+
+def test_in_reverse_from_exact_draws():
+    """The other end of the sandwich; exact on a conjugate model."""
+    guide, result = fitted(50)
+    truth = exact_evidence(*ROWS)
+    found = annealed(
+        one_layer, guide, result.params, *ROWS, z=ROWS[0], temperatures=100,
+        posterior_samples={"l1.v": exact_draws(16)},
+    )  # fmt: skip
+    assert_evidence(found, truth)
+    assert abs(found.upper - truth) < 4 * found.upper_error + 2e-3
+    assert 0 < found.upper_error < 0.3
+    few = annealed(
+        one_layer, guide, result.params, *ROWS, z=ROWS[0], temperatures=1, num_chains=200,
+        posterior_samples={"l1.v": exact_draws(200)},
+    )  # fmt: skip
+    assert few.log_weights.mean() < truth - 1  # with one temperature, far on either side
+    assert few.upper > truth - 4 * few.upper_error
+
+
 def test_from_the_posterior_all_weights_are_equal():
     guide, result = fitted(1500)
     found = annealed(one_layer, guide, result.params, *ROWS, z=ROWS[0], temperatures=5)
     assert found.log_evidence == pytest.approx(exact_evidence(*ROWS), abs=2e-3)
     assert found.effective_chains == pytest.approx(16, rel=1e-3)
-
-
-def tiny_bound_evidence():
-    """log of the integral over v of p(v) exp(E log p(y | f)), the noise averaged inside."""
-    total = []
-    for v1, w1 in zip(NODES, LOG_WEIGHTS, strict=True):
-        h = hidden(v1, NODES)
-        for v2, w2 in zip(NODES, LOG_WEIGHTS, strict=True):
-            mean, var = given(v2, h)
-            terms = stats.norm(mean, NOISE).logpdf(Y) - var / (2 * NOISE**2)
-            total.append(w1 + w2 + (np.exp(LOG_WEIGHTS) @ terms).sum())
-    return logsumexp(total)
 
 
 @pytest.mark.slow
@@ -77,9 +93,39 @@ def test_either_target_of_two_layers():
     model = annealed(tiny, guide, TINY, x, y, target="model", temperatures=200)
     assert_evidence(model, tiny_evidence())
     bound = annealed(tiny, guide, TINY, x, y, temperatures=100, num_noise=400)
-    assert tiny_bound_evidence() < tiny_evidence() - 1
-    assert_evidence(bound, tiny_bound_evidence(), errors=6)  # of the noise's average too
+    assert tiny_evidence(bound=True) < tiny_evidence() - 1
+    assert_evidence(bound, tiny_evidence(bound=True), errors=6)  # of the noise's average too
     assert set(model.draws) == {"l1.v", "l2.v", "l1.eps"}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("white", [False, True])
+def test_a_sandwich_by_nuts(white):
+    """Both ends agree with quadrature, from NUTS on the model, as it is and transported."""
+    guide, x, y = dgp.MeanField(tiny), jnp.asarray(X, float), jnp.asarray(Y, float)
+    program = transported(tiny, guide, TINY) if white else tiny
+    options = {"num_warmup": 500, "num_samples": 1000, "num_chains": 4, "progress": False}
+    exact = run_mcmc(KEY, NUTS(program), x, y, **options).get_samples()
+    found = annealed(
+        tiny, guide, TINY, x, y, target="model", temperatures=200, num_chains=100,
+        posterior_samples=exact,
+    )  # fmt: skip
+    assert_evidence(found, tiny_evidence())
+    assert abs(found.upper - tiny_evidence()) < 4 * found.upper_error + 2e-3
+
+
+@pytest.mark.parametrize("kind", [dgp.MeanField, lambda m: dgp.GlobalInducing(m, X)])
+def test_white_values_and_back(kind):
+    """T and its inverse, whatever the params."""
+    guide, x, y = kind(tiny), jnp.asarray(X, float), jnp.asarray(Y, float)
+    params = {**TINY, "l2.v.target": jnp.ones((3, 1)), "l2.v.precision": jnp.full((3, 1), 2.0)}
+    z = {"l1.v": jnp.full((1, 1), 0.7), "l2.v": jnp.full((1, 1), -1.2)}
+    guide.setup(x, y)
+    v = white_log_joint(guide, z, KEY, params, {}, ((x, y), {}), ((x, y), {}))[1]
+    assert abs(v["l2.v"] - z["l2.v"]) > 0.1
+    back = white_values(guide, v, params, {}, ((x, y), {}))
+    for site, value in z.items():
+        np.testing.assert_allclose(back[site], value, rtol=1e-5)
 
 
 def test_wrong_use():
@@ -89,6 +135,8 @@ def test_wrong_use():
         annealed(tiny, guide, TINY, x, y, batch_size=2)
     with pytest.raises(ValueError, match="target is 'prior', wanted 'bound' or 'model'"):
         annealed(tiny, guide, TINY, x, y, target="prior")
+    with pytest.raises(ValueError, match=r"posterior_samples has .*'l2.v'.* wanted at least"):
+        annealed(tiny, guide, TINY, x, y, posterior_samples={"l2.v": np.zeros((99, 1, 1))})
     with pytest.raises(ValueError, match="temperatures is 0, wanted at least 1"):
         annealed(tiny, guide, TINY, x, y, temperatures=0)
     with pytest.raises(TypeError, match="guide is <lambda>, wanted MeanField"):

@@ -11,6 +11,7 @@ from scipy import optimize, stats
 
 import dgp_ppl as dgp
 from dgp_ppl import initialize
+from dgp_ppl.inference.checkpoint import Folder
 from dgp_ppl.inference.mcem import fit_mcem
 from dgp_ppl.models import deep_gp
 
@@ -80,6 +81,31 @@ def test_it_goes_on_from_a_fit():
     assert first.params["noise"] == pytest.approx(0.4, rel=0.1)
     assert first.params["scale"] == pytest.approx(1.0, rel=0.1)
     np.testing.assert_array_equal(first.chains.samples["w"], again.chains.samples["w"])
+
+
+@pytest.mark.parametrize("writes", [1, 3, 5])
+def test_an_interrupted_run_goes_on(tmp_path, monkeypatch, writes):
+    """Stopped in the fit or among the draws, it ends as one that was not."""
+    options = {"steps": 600, "num_samples": 60, "thinning": 10, "every": 200, "progress": False}
+    whole = fit_mcem(KEY, slope, X, Y, **options)
+    left = iter(range(writes))
+    write = Folder.write
+
+    def stops(self, *args):
+        if next(left, None) is None:
+            raise KeyboardInterrupt
+        write(self, *args)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Folder, "write", stops)
+        with pytest.raises(KeyboardInterrupt):
+            fit_mcem(KEY, slope, X, Y, checkpoint=tmp_path, **options)
+    resumed = fit_mcem(KEY, slope, X, Y, checkpoint=tmp_path, **options)
+    np.testing.assert_array_equal(whole.losses, resumed.losses)
+    np.testing.assert_array_equal(whole.chains.samples["w"], resumed.chains.samples["w"])
+    assert whole.params == resumed.params
+    with pytest.raises(dgp.DataError, match="holds another run: its window differ"):
+        fit_mcem(KEY, slope, X, Y, checkpoint=tmp_path, window=7, **options)
 
 
 def test_wrong_use():

@@ -17,7 +17,7 @@ from numpyro import handlers
 from dgp_ppl._arguments import Skeleton
 from dgp_ppl._typing import Model, Params, PRNGKey
 from dgp_ppl.inference.layer_guide import LayerGuide
-from dgp_ppl.inference.white import white_log_joint
+from dgp_ppl.inference.white import white_base, white_log_joint, white_values
 
 __all__ = ["AnnealedEvidence", "annealed_evidence"]
 
@@ -36,6 +36,9 @@ class AnnealedEvidence:
         effective_chains: how many equal weights would be worth as much.
         draws: where the chains end, latent sites [C, ...]: weighted, draws of the posterior.
         acceptance: mean acceptance rate at every temperature, [K].
+        upper: by the chains in reverse, from exact draws: in expectation not below the truth. None
+            without them.
+        upper_error: its standard error, as if the exact draws were independent.
     """
 
     log_evidence: float
@@ -44,6 +47,8 @@ class AnnealedEvidence:
     effective_chains: float
     draws: dict[str, np.ndarray]
     acceptance: np.ndarray
+    upper: float | None = None
+    upper_error: float | None = None
 
 
 def annealed_evidence(
@@ -57,6 +62,7 @@ def annealed_evidence(
     leapfrogs: int = 5,
     num_chains: int = 8,
     num_noise: int = 8,
+    posterior_samples: dict[str, Any] | None = None,
     **kwargs: Any,
 ) -> AnnealedEvidence:
     """log p(y) at a fit's hyperparameters, hence how far below it the fit's bound is.
@@ -64,7 +70,8 @@ def annealed_evidence(
     Annealed importance sampling (Neal 2001) in the guide's white space, where its q(v) is N(0, I):
     from q, by Hamiltonian Monte Carlo, through q^(1 - beta) p(y, v)^beta, beta from 0 to 1. A first
     run finds a step size for every temperature, with which the second, whose weights count, is an
-    unbiased estimate of the evidence.
+    unbiased estimate of the evidence. From exact draws of the posterior the same temperatures are
+    also gone through in reverse, which gives an upper end (Grosse et al. 2015).
 
     Args:
         key: random key.
@@ -82,12 +89,14 @@ def annealed_evidence(
         num_noise: with "bound", draws of the unit noise that stand for its average, the same at all
             v. The evidence is then too high by about half the average's variance at a v of the
             posterior, which falls as 1 / num_noise; a model of one layer has none.
+        posterior_samples: draws of the target's posterior, every latent site [S, ...], unit noise
+            included with "model": NUTS's ``get_samples()``; C of them are taken, evenly spaced.
         **kwargs: the model's keyword arguments, without a ``batch_size``.
 
     Raises:
         TypeError: if the guide has no white space.
-        ValueError: if the model has other latent sites or takes a minibatch, or a number is not
-            positive.
+        ValueError: if the model has other latent sites or takes a minibatch, a number is not
+            positive, or `posterior_samples` lacks a site or has too few draws.
     """
     for name, value, least in (
         ("temperatures", temperatures, 1),
@@ -99,29 +108,58 @@ def annealed_evidence(
             raise ValueError(f"annealed_evidence: {name} is {value}, wanted at least {least}")
     if target not in ("bound", "model"):
         raise ValueError(f"annealed_evidence: target is {target!r}, wanted 'bound' or 'model'")
-    base = _white(guide)
+    base = white_base("annealed_evidence", guide)
     with handlers.block(), handlers.seed(rng_seed=key):
         base.setup(*args, **kwargs)
     skeleton, data = Skeleton.split(model, args, kwargs, base)
-    key_noise, key_pilot, key_run = random.split(key, 3)
+    key_noise, key_start, key_pilot, key_run, key_back = random.split(key, 5)
     noise = _noise_sites(base, params, args, kwargs)
     start = {n: jnp.zeros(layer.shape) for n, layer in base.layers.items()}
     if target == "model":
         start |= {n: jnp.zeros(shape) for n, shape in noise.items()}
     keys = random.split(key_noise, num_noise if noise else 1)
     problem = _Problem(base, skeleton, target, leapfrogs, start)
-    betas = jnp.linspace(0.0, 1.0, temperatures + 1)[1:]
-    inputs = params, data, keys, betas
-    sizes = problem.run(random.split(key_pilot, num_chains), inputs, None).size
-    end = problem.run(random.split(key_run, num_chains), inputs, sizes)
-    w = np.asarray(end.log_weight, np.float64)
+    inputs = params, data, keys
+    betas = jnp.linspace(0.0, 1.0, temperatures + 1)
+    z = random.normal(key_start, (num_chains, problem.dim))
+    adapted = problem.run(random.split(key_pilot, num_chains), z, inputs, betas, None)
+    end = problem.run(random.split(key_run, num_chains), z, inputs, betas, adapted.size)
+    value, error, effective = _log_mean(end.log_weight)
+    upper: tuple[Any, Any] = None, None
+    if posterior_samples is not None:
+        z = problem.white(_spaced(posterior_samples, start, num_chains), inputs)
+        sizes = adapted.size[::-1]
+        back = problem.run(random.split(key_back, num_chains), z, inputs, betas[::-1], sizes)
+        minus, upper_error, _ = _log_mean(back.log_weight)
+        upper = -minus, upper_error
+    draws = {n: np.asarray(a) for n, a in problem.draws(end.z, inputs).items()}
+    weights, accepted = np.asarray(end.log_weight, np.float64), np.asarray(end.accepted)
+    return AnnealedEvidence(value, error, weights, effective, draws, accepted, *upper)
+
+
+def _log_mean(log_weights: Array) -> tuple[float, float, float]:
+    """The log of the mean weight, its standard error, and how many equal weights it is worth."""
+    w = np.asarray(log_weights, np.float64)
     total = float(logsumexp(w))
     effective = float(1 / np.sum(np.exp(w - total) ** 2))
-    error = math.sqrt(max((num_chains / effective - 1) / (num_chains - 1), 0.0))
-    draws = {n: np.asarray(a) for n, a in problem.draws(end.z, inputs).items()}
-    return AnnealedEvidence(
-        total - math.log(num_chains), error, w, effective, draws, np.asarray(end.accepted)
-    )
+    error = math.sqrt(max((len(w) / effective - 1) / (len(w) - 1), 0.0))
+    return total - math.log(len(w)), error, effective
+
+
+def _spaced(samples: dict[str, Any], sites: dict[str, Array], num: int) -> dict[str, Array]:
+    """`num` draws of every site, evenly spaced."""
+    shapes = {n: (num, *a.shape) for n, a in sites.items()}
+    got = {n: np.shape(samples[n]) for n in shapes if n in samples}
+    if set(got) != set(shapes) or any(
+        got[n][1:] != s[1:] or got[n][0] < num for n, s in shapes.items()
+    ):
+        raise ValueError(
+            f"annealed_evidence: posterior_samples has {got} of the latent sites, wanted at least "
+            f"{shapes}; for unit noise (.eps) sample the model itself by NUTS, or take "
+            "target='bound'"
+        )
+    rows = {n: np.linspace(0, s[0] - 1, num).round().astype(int) for n, s in got.items()}
+    return {n: jnp.asarray(np.asarray(samples[n])[rows[n]], float) for n in shapes}
 
 
 class _End(NamedTuple):
@@ -144,10 +182,24 @@ class _Problem:
         self.unravel = ravel_pytree(start)[1]
         self._compiled = jax.jit(self._run)
 
-    def run(self, keys: Array, inputs: Any, sizes: Array | None) -> _End:
-        """All temperatures; without `sizes` they are found on the way."""
-        given = jnp.ones(len(inputs[3])) if sizes is None else sizes
-        return self._compiled(keys, inputs, given, sizes is None)
+    def run(self, keys: Array, z: Array, inputs: Any, betas: Array, sizes: Array | None) -> _End:
+        """From z [C, d] through all temperatures; without `sizes` they are found on the way."""
+        given = jnp.ones(len(betas) - 1) if sizes is None else sizes
+        return self._compiled(keys, z, inputs, betas, given, sizes is None)
+
+    @partial(jax.jit, static_argnums=0)
+    def white(self, latents: dict[str, Array], inputs: Any) -> Array:
+        """White values [C, d] of latent sites."""
+        params, data, _ = inputs
+        call = self.skeleton.join(data)
+        base = self.skeleton.guide(self.base, data)
+
+        def one(latents: dict[str, Array]) -> Array:
+            v = {n: latents[n] for n in base.layers}
+            z = white_values(base, v, params, {}, call)
+            return ravel_pytree(latents | z)[0]
+
+        return jax.vmap(one)(latents)
 
     @partial(jax.jit, static_argnums=0)
     def draws(self, z: Array, inputs: Any) -> dict[str, Array]:
@@ -162,7 +214,7 @@ class _Problem:
 
     def _log_ratio(self, z: Array, inputs: Any) -> tuple[Array, dict[str, Array]]:
         """log p(y, T(z)) |T'| - log N(z; 0, I), of the layers' and the noise's z, and v."""
-        params, data, keys, _ = inputs
+        params, data, keys = inputs
         call = self.skeleton.join(data)
         base = self.skeleton.guide(self.base, data)
         values = self.unravel(z)
@@ -179,7 +231,9 @@ class _Problem:
         log_start = -0.5 * (jnp.sum(jnp.square(z)) + self.dim * jnp.log(2 * jnp.pi))
         return log_joint - log_start, v
 
-    def _run(self, keys: Array, inputs: Any, sizes: Array, adapts: Any) -> _End:
+    def _run(
+        self, keys: Array, z: Array, inputs: Any, betas: Array, sizes: Array, adapts: Any
+    ) -> _End:
         value_and_slope = jax.vmap(
             jax.value_and_grad(lambda z: self._log_ratio(z, inputs)[0])
         )  # [C], [C, d]
@@ -215,25 +269,11 @@ class _Problem:
             log_size = log_size + _GAIN * (mean - _WANTED_RATE)
             return (kept, log_weight, log_size, split[:, 0]), (size, mean)
 
-        pairs = jax.vmap(random.split)(keys)
-        z = jax.vmap(lambda k: random.normal(k, (self.dim,)))(pairs[:, 0])
         size = jnp.log(0.5 * self.dim**-0.25)
-        start = (z, *value_and_slope(z)), jnp.zeros(len(z)), size, pairs[:, 1]
-        betas = inputs[3]
-        before = jnp.concatenate([jnp.zeros(1), betas[:-1]])
-        (last, log_weight, *_), (sizes, accepted) = lax.scan(rung, start, (betas, before, sizes))
+        start = (z, *value_and_slope(z)), jnp.zeros(len(z)), size, keys
+        steps = betas[1:], betas[:-1], sizes
+        (last, log_weight, *_), (sizes, accepted) = lax.scan(rung, start, steps)
         return _End(last[0], log_weight, sizes, accepted)
-
-
-def _white(guide: Any) -> LayerGuide:
-    """The guide itself, or the base of a chain."""
-    base = getattr(guide, "base", guide)
-    if not isinstance(base, LayerGuide):
-        raise TypeError(
-            f"annealed_evidence: guide is {getattr(guide, '__name__', type(guide).__name__)}, "
-            "wanted MeanField, GlobalInducing, or a Diffusion on one"
-        )
-    return base
 
 
 def _noise_sites(

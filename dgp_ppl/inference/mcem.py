@@ -1,8 +1,10 @@
 """Hyperparameters by Monte Carlo EM over a moving window of a sampler's states."""
 
 import dataclasses
+import os
 import time
 from functools import partial
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
@@ -18,6 +20,7 @@ from tqdm.auto import tqdm
 
 from dgp_ppl._arguments import Skeleton
 from dgp_ppl._typing import Model, Params, PRNGKey
+from dgp_ppl.inference.checkpoint import Folder, digest, plain_options
 from dgp_ppl.inference.mcmc import Chains, run_mcmc
 from dgp_ppl.inference.optimizer import default_optimizer
 from dgp_ppl.inference.sghmc import SGHMC
@@ -59,6 +62,8 @@ def fit_mcem(
     start: Params | None = None,
     progress: bool | str = True,
     kernel: Any = SGHMC,
+    checkpoint: str | os.PathLike[str] | None = None,
+    every: int = 1000,
     **kwargs: Any,
 ) -> MCEMResult:
     """Params and posterior draws by moving-window MCEM (Havasi et al. 2018, section 4).
@@ -81,12 +86,17 @@ def fit_mcem(
         start: params to start from, those of a fit, say; the model's own otherwise.
         progress: show a progress bar; a string is its label.
         kernel: from a model to a sampler like `SGHMC`.
+        checkpoint: a folder for this run alone: called again with the same arguments, a run that
+            was killed goes on, and ends as if it had never been. None keeps nothing on disk.
+        every: steps between checkpoints, at least.
         **kwargs: the model's keyword arguments.
 
     Raises:
+        DataError: if `checkpoint` holds another run, or files that are not a run's.
         ValueError: if the model has no params, or a number is not positive.
     """
-    for name, value in {"steps": steps, "window": window, "num_samples": num_samples}.items():
+    numbers = {"steps": steps, "window": window, "num_samples": num_samples, "every": every}
+    for name, value in numbers.items():
         if value < 1:
             raise ValueError(f"fit_mcem: {name} is {value}, wanted at least 1")
     begun = time.perf_counter()
@@ -100,8 +110,21 @@ def fit_mcem(
     first = sampler.init(keys, steps, None, (em.params(free), *args), kwargs)
     states = jnp.zeros((window, *_flat(first.unconstrained).shape))
     state = _State(jnp.zeros((), int), key_em, first, states, free, optimizer.init(free))
-    losses = np.zeros(0)
-    bar = tqdm(total=steps, disable=not progress, leave=False, unit=" steps")
+    folder, done, parts, draws = None, 0, [], None
+    if checkpoint is not None:
+        about = {
+            "kernel": type(sampler).__name__,
+            "options": plain_options(sampler),
+            "steps": steps,
+            "window": window,
+            "num_chains": num_chains,
+            "learning_rate": learning_rate,
+            "arguments": digest((key, start, args, kwargs)),
+        }
+        folder, draws = Folder(Path(checkpoint) / "fit", about), Path(checkpoint) / "draws"
+        done, parts, state = folder.read(state)
+    losses = np.concatenate([np.zeros(0), *(losses for (losses,) in parts)])
+    bar = tqdm(total=steps, initial=done, disable=not progress, leave=False, unit=" steps")
     bar.set_description("fit" if progress is True else str(progress), refresh=False)
     with bar:
         while len(losses) < steps:
@@ -110,11 +133,15 @@ def fit_mcem(
             losses = np.concatenate([losses, np.asarray(new, np.float64)[:num]])
             bar.update(num)
             bar.set_postfix_str(f"potential energy {new[:num].mean():.5g} nats", refresh=False)
+            if folder is not None and (len(losses) - done >= every or len(losses) == steps):
+                folder.write(len(losses), state, [[losses[done:]]])
+                done = len(losses)
     params = em.params(state.free)
     chains = run_mcmc(
         key_run, sampler, params, *args, num_warmup=0, num_samples=num_samples,
         thinning=thinning, num_chains=num_chains, start=state.sampler,
-        extra_fields=("potential_energy", "temperature"), progress=progress, **kwargs,
+        extra_fields=("potential_energy", "temperature"), progress=progress,
+        checkpoint=draws, every=every, **kwargs,
     )  # fmt: skip
     return MCEMResult(params, chains, losses, time.perf_counter() - begun)
 

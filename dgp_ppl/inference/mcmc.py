@@ -1,12 +1,9 @@
 """Runs of a NumPyro MCMC kernel that can be killed and gone on with."""
 
 import dataclasses
-import hashlib
-import json
 import os
 import time
 from operator import attrgetter
-from pathlib import Path
 from typing import Any
 
 import jax
@@ -14,12 +11,12 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax, random
 from jaxtyping import Array
-from numpyro.infer.mcmc import MCMCKernel
+from numpyro.infer.mcmc import MCMC, MCMCKernel
 from tqdm.auto import tqdm
 
 from dgp_ppl._arguments import Skeleton
-from dgp_ppl._errors import DataError
 from dgp_ppl._typing import PRNGKey
+from dgp_ppl.inference.checkpoint import Folder, digest, plain_options
 
 __all__ = ["Chains", "run_mcmc"]
 
@@ -41,6 +38,32 @@ class Chains:
     state: Any = dataclasses.field(repr=False)
     steps: int
     seconds: float
+
+    @staticmethod
+    def of(mcmc: MCMC) -> "Chains":
+        """What a run of NumPyro's `MCMC` holds."""
+        last = mcmc.last_state
+        if last is None:
+            raise ValueError("Chains.of: this MCMC has not run yet; call its run(...) first")
+        samples, fields = (
+            {n: np.asarray(a) for n, a in get(group_by_chain=True).items()}
+            for get in (mcmc.get_samples, mcmc.get_extra_fields)
+        )
+        steps = mcmc.num_warmup + mcmc.num_samples
+        return Chains(samples, fields, last, steps, 0.0)
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Chains C, and draws S of each."""
+        chains, draws = next(iter(self.samples.values())).shape[:2]
+        return chains, draws
+
+    def spaced(self, num: int) -> "Chains":
+        """`num` draws of every chain, evenly spaced; all of them if there are no more."""
+        total = self.shape[1]
+        kept = np.linspace(0, total - 1, min(num, total)).round().astype(int)
+        part = lambda draws: {n: a[:, kept] for n, a in draws.items()}  # noqa: E731
+        return dataclasses.replace(self, samples=part(self.samples), fields=part(self.fields))
 
     def get_samples(self, group_by_chain: bool = False) -> dict[str, np.ndarray]:
         """As NumPyro's MCMC has them: [S, ...], chain after chain, or [C, S, ...]."""
@@ -121,14 +144,14 @@ def run_mcmc(
     if checkpoint is not None:
         about = {
             "kernel": type(kernel).__name__,
-            "options": {n: v for n, v in vars(kernel).items() if isinstance(v, _PLAIN)},
+            "options": plain_options(kernel),
             "num_warmup": num_warmup,
             "thinning": thinning,
             "num_chains": num_chains,
             "fields": list(fields),
-            "arguments": _digest((keys, init_params, start, args, kwargs)),
+            "arguments": digest((keys, init_params, start, args, kwargs)),
         }
-        folder = _Folder(Path(checkpoint), about)
+        folder = Folder(checkpoint, about)
     steps, kept, state = (0, [], state) if folder is None else folder.read(state)
     most = max(1, _STEPS // thinning)
     run = _Run(kernel, args, kwargs, fields, state, most)
@@ -158,9 +181,7 @@ def run_mcmc(
     return Chains(samples, others, state, steps, time.perf_counter() - begun)
 
 
-_PLAIN = (bool, int, float, str, type(None))
 _STEPS = 200  # in one call of the device, where a draw does not take more
-_LATEST = "latest.json"
 
 
 class _Run:
@@ -221,90 +242,3 @@ class _Run:
         args, kwargs = self.skeleton.join(data)
         constrain = jax.vmap(jax.vmap(self.kernel.postprocess_fn(args, kwargs)))
         return [constrain(kept[0]), *kept[1:]]
-
-
-class _Folder:
-    """A run's files: draws in parts, and the state after the last part.
-
-    ``latest.json`` names them and is replaced last, whole: whatever else a killed run wrote is not
-    looked at.
-    """
-
-    def __init__(self, path: Path, about: dict[str, Any]) -> None:
-        self.path, self.about, self.parts = path, about, 0
-        try:
-            path.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise DataError(f"{path} cannot be made: {error.strerror}") from error
-
-    def read(self, state: Any) -> tuple[int, list[list[np.ndarray]], Any]:
-        """Steps done, draws so far, and the state to go on from; those of a new run if empty."""
-        latest = self.path / _LATEST
-        if not latest.exists():
-            if any(self.path.iterdir()) and not (self.path / "draws-0.npz").exists():
-                raise DataError(f"{self.path} is not empty and holds no run; take another folder")
-            return 0, [], state
-        found = json.loads(latest.read_text())
-        if differing := [n for n in self.about if found["about"].get(n) != self.about[n]]:
-            raise DataError(
-                f"{self.path} holds another run: its {', '.join(differing)} differ; take another "
-                "folder, or remove this one"
-            )
-        self.parts = found["parts"]
-        kept = [_load(self.path / f"draws-{i}.npz") for i in range(self.parts)]
-        leaves, treedef = jax.tree.flatten(state)
-        saved = _load(self.path / f"state-{self.parts}.npz")
-        state = treedef.unflatten([_like(a, b) for a, b in zip(saved, leaves, strict=True)])
-        return found["steps"], [k for k in kept if k], state
-
-    def write(self, steps: int, state: Any, draws: list[list[np.ndarray]]) -> None:
-        """A part more."""
-        columns = [np.concatenate(c) for c in zip(*draws, strict=True)]
-        _save(self.path / f"draws-{self.parts}.npz", columns)
-        leaves = [
-            random.key_data(a) if jnp.issubdtype(a.dtype, jax.dtypes.prng_key) else a
-            for a in jax.tree.leaves(state)
-        ]
-        _save(self.path / f"state-{self.parts + 1}.npz", [np.asarray(a) for a in leaves])
-        self.parts += 1
-        record = {"about": self.about, "parts": self.parts, "steps": steps}
-        draft = self.path / f"{_LATEST}.part"
-        draft.write_text(json.dumps(record, indent=1) + "\n")
-        draft.replace(self.path / _LATEST)
-        (self.path / f"state-{self.parts - 1}.npz").unlink(missing_ok=True)
-
-
-def _save(path: Path, arrays: list[np.ndarray]) -> None:
-    np.savez(path, *arrays)
-
-
-def _load(path: Path) -> list[np.ndarray]:
-    try:
-        with np.load(path) as file:
-            return [file[f"arr_{i}"] for i in range(len(file.files))]
-    except (OSError, ValueError) as error:
-        raise DataError(
-            f"{path} cannot be read ({error}); the run's folder is damaged: remove it"
-        ) from error
-
-
-def _like(saved: np.ndarray, leaf: Any) -> Array:
-    if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
-        return random.wrap_key_data(jnp.asarray(saved), impl=random.key_impl(leaf))
-    return jnp.asarray(saved, leaf.dtype)
-
-
-def _digest(arguments: Any) -> str:
-    """A hash of arguments, arrays by value; functions by name."""
-    digest = hashlib.sha256()
-    leaves, treedef = jax.tree.flatten(arguments)
-    digest.update(str(treedef).encode())
-    for leaf in leaves:
-        if hasattr(leaf, "dtype"):
-            raw = random.key_data(leaf) if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key) else leaf
-            array = np.asarray(raw)
-            digest.update(f"{array.dtype}{array.shape}".encode() + array.tobytes())
-        else:
-            name = getattr(leaf, "__qualname__", None)
-            digest.update((name or repr(leaf)).encode())
-    return digest.hexdigest()
