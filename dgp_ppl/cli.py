@@ -30,6 +30,14 @@ _HEADINGS = {
     "elbo_per_datum": "ELBO/datum",
     "seconds": "s",
 }
+_INFERENCE = {
+    "elbo_per_datum": "ELBO/datum",
+    "evidence_per_datum": "log evidence/datum",
+    "gap": "gap",
+    "rhat": "R-hat",
+    "ess": "ESS",
+    "divergences": "divergences",
+}
 
 
 def main() -> None:
@@ -73,6 +81,11 @@ def _compare(
     splits: Annotated[int, typer.Option(help="The file's first ones, or random 90/10.")] = 3,
     seed: Annotated[int, typer.Option(help="Of random splits and fits.")] = 0,
     samples: Annotated[int, typer.Option(help="Passes of a prediction.")] = 100,
+    draws: Annotated[int, typer.Option(help="Draws of each chain, of sghmc and nuts.")] = 250,
+    chains: Annotated[int, typer.Option(help="Their chains.")] = 2,
+    evidence: Annotated[
+        bool, typer.Option("--evidence", help="Measure how far each bound is below log p(y).")
+    ] = False,
     target: Annotated[
         str | None, typer.Option(help="Column to predict, for .csv and .parquet.")
     ] = None,
@@ -110,6 +123,9 @@ def _compare(
         splits=splits,
         seed=seed,
         samples=samples,
+        draws=draws,
+        chains=chains,
+        evidence=evidence,
         target=target,
         split_key=split_key,
         out=out,
@@ -118,7 +134,15 @@ def _compare(
         on_row=None if quiet else lambda row: notes.print(_line(row), highlight=False),
     )
     console = Console()
-    console.print(_table(outcome))
+    data_, config = outcome.record["data"], outcome.record["config"]
+    several = f"{config['splits']} splits; mean ± standard error"
+    title = f"{data_['name']}: {data_['rows']} rows, {data_['columns']} inputs, "
+    title += several if config["splits"] > 1 else "1 split"
+    console.print(_table(outcome, _HEADINGS, title))
+    known = {m for m in _INFERENCE for r in outcome.summary if r[m]["mean"] is not None}
+    if known - {"elbo_per_datum"}:
+        headings = {m: h for m, h in _INFERENCE.items() if m in known}
+        console.print(_table(outcome, headings, "How near to the posterior"))
     console.print(f"Written to {out}", soft_wrap=True)
     failed = [r for r in outcome.splits if "error" in r]
     for row in failed:
@@ -148,7 +172,9 @@ def _line(row: dict[str, Any]) -> str:
     start = f"split {row['split']}  {row['method']:<8}"
     if "error" in row:
         return f"{start} failed: {row['error']}"
-    numbers = "  ".join(f"{_HEADINGS[m]} {_number(row[m])}" for m in METRICS if m in _HEADINGS)
+    headings = _HEADINGS | _INFERENCE
+    shown = [m for m in METRICS if m in headings and row[m] is not None]
+    numbers = "  ".join(f"{headings[m]} {_number(row[m])}" for m in shown)
     return f"{start} {numbers}"
 
 
@@ -156,15 +182,12 @@ def _number(value: float) -> str:
     return f"{value:.4g}"
 
 
-def _table(outcome: Comparison) -> Any:
+def _table(outcome: Comparison, headings: dict[str, str], title: str) -> Any:
     from rich import box
     from rich.table import Table
 
-    data, config = outcome.record["data"], outcome.record["config"]
-    several = f"{config['splits']} splits; mean ± standard error"
     table = Table(
-        title=f"{data['name']}: {data['rows']} rows, {data['columns']} inputs, "
-        + (several if config["splits"] > 1 else "1 split"),
+        title=title,
         title_justify="left",
         title_style="bold",
         box=box.SIMPLE_HEAD,
@@ -172,16 +195,19 @@ def _table(outcome: Comparison) -> Any:
         pad_edge=False,
     )
     table.add_column("method")
-    for heading in _HEADINGS.values():
+    for heading in headings.values():
         table.add_column(heading, justify="right")
     for row in outcome.summary:
-        table.add_row(row["method"], *(_cell(metric, row[metric]) for metric in _HEADINGS))
+        if any(row[metric]["mean"] is not None for metric in headings):
+            table.add_row(row["method"], *(_cell(metric, row[metric]) for metric in headings))
     return table
 
 
-def _cell(metric: str, value: dict[str, float]) -> str:
+def _cell(metric: str, value: dict[str, float | None]) -> str:
     """Mean ± standard error, to two digits of the latter; the mean to four where there is none."""
     mean, se = value["mean"], value["se"]
+    if mean is None or se is None:  # the method has none
+        return ""
     if metric == "seconds":
         return f"{mean:.0f}"
     if not se > 0:  # one split (NaN), or the same value in all

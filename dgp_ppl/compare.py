@@ -1,13 +1,10 @@
 """The main job: fit the named methods to the splits of a data set, and write down how they did."""
 
 import dataclasses
-import datetime
 import json
 import os
-import platform
 import time
 from collections.abc import Callable, Sequence
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -18,18 +15,25 @@ from jax import random
 
 from dgp_ppl import datasets, metrics, plots
 from dgp_ppl._errors import DataError, NonFiniteLossError
+from dgp_ppl._results import prepare, versions, write_json
 from dgp_ppl.datasets import Dataset
-from dgp_ppl.diagnostics import to_inferencedata
+from dgp_ppl.diagnostics import chain_diagnostics, to_inferencedata
+from dgp_ppl.inference.annealing import annealed_evidence
+from dgp_ppl.inference.fit import FitResult
+from dgp_ppl.inference.white import has_white_space
 from dgp_ppl.initialize import Standardizer
 from dgp_ppl.methods import METHODS, Fitted, Setting
-from dgp_ppl.predict import Prediction, predict
+from dgp_ppl.predict import Prediction
 
 __all__ = ["Comparison", "compare"]
 
-METRICS = ("rmse", "log_density", "crps", "coverage90", "elbo_per_datum", "seconds", "steps")
+METRICS = (
+    "rmse", "log_density", "crps", "coverage90", "elbo_per_datum", "evidence_per_datum", "gap",
+    "rhat", "ess", "divergences", "seconds", "steps",
+)  # fmt: skip
 FIGURES = ("training", "predictions", "function")
-_PACKAGES = ("jax", "jaxlib", "numpyro", "optax", "numpy", "scikit-learn", "arviz-base")
 _DRAWS_IN_PLOTS = 8
+_ANNEALING: dict[str, Any] = {"temperatures": 300, "num_chains": 4, "num_noise": 2}
 
 
 @dataclasses.dataclass
@@ -82,6 +86,9 @@ def compare(
     splits: int = 3,
     seed: int = 0,
     samples: int = 100,
+    draws: int = 250,
+    chains: int = 2,
+    evidence: bool = False,
     target: str | None = None,
     split_key: str = datasets.DEFAULT_SPLITS,
     out: str | os.PathLike[str] | None = None,
@@ -106,6 +113,11 @@ def compare(
         splits: how many splits: the data set's own first ones, or random 90/10.
         seed: of random splits and of all fits.
         samples: passes of a prediction.
+        draws: draws of each chain that samplers (sghmc, nuts) keep; NUTS has as many of warm-up.
+        chains: their chains; with two or more there is an R-hat.
+        evidence: measure the log evidence at each fit's hyperparameters by `annealed_evidence`,
+            and so how far below it the bound is (``gap``, nats per datum), for guides that have a
+            white space; costs some minutes a fit.
         target: the column to predict, for files with columns.
         split_key: the array of splits in an .npz file.
         out: folder for results.json, METHOD.nc and the plots; None writes nothing. It is rewritten
@@ -121,7 +133,7 @@ def compare(
         DataError: if the data or `out` cannot be used; nothing has been written then.
         ValueError: for an unknown method or a number out of range.
     """
-    setting = Setting(depth, inducing, width, steps, batch, learning_rate)
+    setting = Setting(depth, inducing, width, steps, batch, learning_rate, draws, chains)
     _check(methods, setting, splits, seed, samples)
     dataset = data if isinstance(data, Dataset) else datasets.load(
         data, target=target, split_key=split_key
@@ -132,16 +144,17 @@ def compare(
             "take a numeric target, or build the model with dgp_ppl.models.deep_gp(likelihood=...)"
         )
     parts = datasets.splits(dataset, splits, seed)
-    folder = None if out is None else _prepare(Path(out), overwrite)
+    folder = None if out is None else prepare(Path(out), overwrite)
     config = dataclasses.asdict(setting) | {
         "methods": list(methods), "splits": splits, "seed": seed, "samples": samples,
-        "target": target, "split_key": split_key, "x64": jnp.zeros(()).dtype == jnp.float64,
+        "evidence": evidence, "target": target, "split_key": split_key,
+        "x64": jnp.zeros(()).dtype == jnp.float64,
     }  # fmt: skip
     outcome = Comparison(
         {
             "data": _describe(dataset),
             "config": config,
-            "versions": _versions(),
+            "versions": versions(),
             "splits": [],
             "summary": [],
         }
@@ -149,7 +162,9 @@ def compare(
     for split, (train, test) in enumerate(parts):
         for method in methods:
             label = f"{method} {split + 1}/{splits}" if progress else False
-            row, run = _fit(dataset, train, test, split, method, setting, seed, samples, label)
+            row, run = _fit(
+                dataset, train, test, split, method, setting, seed, samples, label, evidence
+            )
             if folder is not None and not outcome.splits:
                 _clear(folder)
             outcome.splits.append(row)
@@ -159,7 +174,7 @@ def compare(
                 if folder is not None:
                     _write_arviz(folder / f"{method}.nc", run, config, seed)
             if folder is not None:
-                _write_json(folder / "results.json", outcome.record)
+                write_json(folder / "results.json", outcome.record)
             if on_row is not None:
                 on_row(row)
     if folder is not None and outcome.fits:
@@ -178,32 +193,49 @@ def _fit(
     seed: int,
     samples: int,
     label: str | bool,
+    evidence: bool,
 ) -> tuple[dict[str, Any], _Run | None]:
     """One row of results, and the run behind it, or None if the fit failed."""
     x, y, x_test, y_test = data.x[train], data.y[train], data.x[test], data.y[test]
     standardizer = Standardizer.fit(x, y)
-    key_fit, key_train, key_test = random.split(random.fold_in(random.key(seed), split), 3)
+    key = random.fold_in(random.key(seed), split)
+    key_fit, key_train, key_test = random.split(key, 3)
+    own_x, own_y = standardizer.inputs(x), standardizer.outputs(y)
     row: dict[str, Any] = {"split": split, "method": method, "steps": setting.steps}
     begun = time.perf_counter()
     try:
-        fitted = METHODS[method](
-            key_fit, standardizer.inputs(x), standardizer.outputs(y), setting, label
-        )
+        fitted = METHODS[method](key_fit, own_x, own_y, setting, label)
     except NonFiniteLossError as error:
         return {**row, **dict.fromkeys(METRICS[:-1]), "error": str(error)}, None
     seconds = time.perf_counter() - begun
 
     def forecast(key: jax.Array, x: np.ndarray) -> Prediction:
-        options: dict[str, Any] = {"num_samples": samples, "standardizer": standardizer}
-        options |= fitted.kwargs
-        return predict(key, fitted.model, fitted.guide, fitted.result.params, x, **options)
+        return fitted.predict(key, x, num_samples=samples, standardizer=standardizer)
 
     held = forecast(key_test, x_test)
-    row |= _score(held, y_test)
+    row |= dict.fromkeys(METRICS[4:-2]) | _score(held, y_test)
     row |= {"elbo_per_datum": fitted.elbo_per_datum, "seconds": seconds}
     row["steps"] = len(fitted.result.losses)
+    if fitted.chains is not None:
+        row |= chain_diagnostics(fitted.chains)
+    if evidence and fitted.elbo_per_datum is not None and has_white_space(fitted.guide):
+        row |= _evidence(random.fold_in(key, 1), fitted, own_x, own_y, label)
     run = _Run(fitted, standardizer, forecast(key_train, x), held, x, y, x_test, y_test)
     return {"split": split, "method": method} | {m: row[m] for m in METRICS}, run
+
+
+def _evidence(
+    key: jax.Array, fitted: Fitted, x: jax.Array, y: jax.Array, label: str | bool
+) -> dict[str, float]:
+    """What the bound is a bound of, and how far below it the bound is, in nats per datum."""
+    guide: Any = fitted.guide
+    assert fitted.elbo_per_datum is not None
+    found = annealed_evidence(
+        key, fitted.model, guide, fitted.result.params, x, y, progress=label,
+        **_ANNEALING, **fitted.kwargs,
+    )  # fmt: skip
+    value = found.log_evidence / len(y)
+    return {"evidence_per_datum": value, "gap": value - fitted.elbo_per_datum}
 
 
 def _score(prediction: Prediction, y: np.ndarray) -> dict[str, float]:
@@ -222,25 +254,34 @@ def _summarise(rows: list[dict[str, Any]], methods: Sequence[str]) -> list[dict[
     for method in methods:
         own = [r for r in rows if r["method"] == method and "error" not in r]
         if own:
-            pairs = {m: metrics.mean_and_standard_error([r[m] for r in own]) for m in METRICS}
-            summary.append(
-                {"method": method} | {m: {"mean": a, "se": b} for m, (a, b) in pairs.items()}
-            )
+            summary.append({"method": method} | {m: _mean_of([r[m] for r in own]) for m in METRICS})
     return summary
+
+
+def _mean_of(values: list[float | None]) -> dict[str, float | None]:
+    known = [v for v in values if v is not None]
+    if not known:
+        return {"mean": None, "se": None}
+    return dict(zip(("mean", "se"), metrics.mean_and_standard_error(known), strict=True))
 
 
 def figures(data: Dataset, fits: dict[str, _Run], seed: int) -> dict[str, Any]:
     """The plots of a comparison's first split, by file name."""
     level = 0.9
-    curves = {m: r.fitted.result.elbo_per_datum for m, r in fits.items()}
+    curves = {
+        m: r.fitted.result.elbo_per_datum
+        for m, r in fits.items()
+        if r.fitted.chains is None and isinstance(r.fitted.result, FitResult)
+    }
     y_test = next(iter(fits.values())).y_test
     bands = {m: (r.test.mean, *r.test.interval(level)) for m, r in fits.items()}
     made = {
-        "training": plots.training_curves(curves, f"{data.name}: training, split 0"),
         "predictions": plots.predicted_against_observed(
             y_test, bands, data.y_name, f"{data.name}: held-out rows, split 0", level
         ),
     }
+    if curves:  # samplers have no bound
+        made["training"] = plots.training_curves(curves, f"{data.name}: training, split 0")
     if data.x.shape[1] == 1:
         low, high = data.x.min(), data.x.max()
         margin = 0.1 * (high - low)
@@ -254,11 +295,8 @@ def figures(data: Dataset, fits: dict[str, _Run], seed: int) -> dict[str, Any]:
 
 def _function(run: _Run, grid: np.ndarray, seed: int, level: float) -> dict[str, np.ndarray]:
     key_band, key_draw = random.split(random.key(seed))
-    fitted = run.fitted
-    forecast = predict(
-        key_band, fitted.model, fitted.guide, fitted.result.params, grid[:, None],
-        num_samples=run.test.num_samples, standardizer=run.standardizer, **fitted.kwargs,
-    )  # fmt: skip
+    options: Any = {"num_samples": run.test.num_samples, "standardizer": run.standardizer}
+    forecast = run.fitted.predict(key_band, grid[:, None], **options)
     lower, upper = forecast.interval(level)
     draws = forecast.function_draws(key_draw, _DRAWS_IN_PLOTS)
     return {"mean": forecast.mean, "lower": lower, "upper": upper, "draws": draws}
@@ -274,6 +312,7 @@ def _check(methods: Sequence[str], setting: Setting, splits: int, seed: int, sam
     numbers = {
         "depth": setting.depth, "inducing": setting.inducing, "steps": setting.steps,
         "batch": setting.batch, "splits": splits, "samples": samples,
+        "draws": setting.draws, "chains": setting.chains,
         "width": 1 if setting.width is None else setting.width,
     }  # fmt: skip
     for name, value in numbers.items():
@@ -285,23 +324,6 @@ def _check(methods: Sequence[str], setting: Setting, splits: int, seed: int, sam
         raise ValueError(
             f"compare: learning_rate is {setting.learning_rate}, wanted a positive number"
         )
-
-
-def _prepare(folder: Path, overwrite: bool) -> Path:
-    """The output folder, made if need be, before anything is fitted."""
-    if (folder / "results.json").exists() and not overwrite:
-        raise DataError(
-            f"{folder} already holds results.json; choose another --out, or pass --overwrite"
-        )
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise DataError(
-            f"{folder} cannot be made: {error.strerror}; choose another --out"
-        ) from error
-    if not os.access(folder, os.W_OK):
-        raise DataError(f"{folder} cannot be written to; choose another --out")
-    return folder
 
 
 def _clear(folder: Path) -> None:
@@ -316,34 +338,6 @@ def _describe(data: Dataset) -> dict[str, Any]:
         "target": data.y_name, "source": data.source,
         "own_splits": None if data.test_index is None else len(data.test_index),
     }  # fmt: skip
-
-
-def _versions() -> dict[str, str]:
-    device = jax.devices()[0]
-    return {
-        "dgp_ppl": version("dgp_ppl"),
-        "python": platform.python_version(),
-        **{name: version(name) for name in _PACKAGES},
-        "device": f"{device.platform} {device.device_kind}",
-        "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-    }
-
-
-def _write_json(path: Path, record: dict[str, Any]) -> None:
-    """Whole or not at all; what is not a finite number is null."""
-    draft = path.with_suffix(".json.part")
-    draft.write_text(json.dumps(_plain(record), indent=1, allow_nan=False) + "\n")
-    draft.replace(path)
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {k: _plain(v) for k, v in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(v) for v in value]
-    if isinstance(value, float) and not np.isfinite(value):
-        return None
-    return value
 
 
 def _write_arviz(path: Path, run: _Run, config: dict[str, Any], seed: int) -> None:

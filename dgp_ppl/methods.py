@@ -4,9 +4,14 @@ import dataclasses
 from collections.abc import Callable
 from typing import Any, Protocol
 
+import jax.numpy as jnp
 import numpy as np
+import numpyro.distributions as dist
 from jax import random
+from jax.typing import ArrayLike
 from jaxtyping import Array, Float
+from numpyro import handlers
+from numpyro.infer import NUTS, init_to_sample
 
 from dgp_ppl import initialize, models
 from dgp_ppl._typing import Inputs, Model, Params, PRNGKey
@@ -16,7 +21,11 @@ from dgp_ppl.inference.fit import FitResult, evaluate, fit
 from dgp_ppl.inference.global_inducing import GlobalInducing
 from dgp_ppl.inference.implicit import Implicit
 from dgp_ppl.inference.layer_guide import LayerGuide
+from dgp_ppl.inference.mcem import MCEMResult, fit_mcem
+from dgp_ppl.inference.mcmc import Chains, run_mcmc
 from dgp_ppl.inference.mean_field import MeanField
+from dgp_ppl.inference.white import transported
+from dgp_ppl.predict import Prediction, predict
 
 __all__ = ["METHODS", "Fitted", "Method", "Setting", "register"]
 
@@ -32,6 +41,8 @@ class Setting:
         steps: optimiser steps.
         batch: rows of a minibatch, for the methods that take one.
         learning_rate: where the cosine schedule starts; see `fit`.
+        draws: draws of each chain that samplers keep.
+        chains: their chains.
     """
 
     depth: int = 2
@@ -40,6 +51,8 @@ class Setting:
     steps: int = 6000
     batch: int = 1000
     learning_rate: float = 0.1
+    draws: int = 250
+    chains: int = 2
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,14 +65,21 @@ class Fitted:
         kwargs: the model's keyword arguments.
         result: the fit; its params are those to predict with.
         elbo_per_datum: the bound on the log evidence of the standardised target, in nats per
-            datum, averaged over many draws at the final params.
+            datum, averaged over many draws at the final params. None for samplers.
+        chains: a sampler's draws of the posterior, in place of a guide's.
     """
 
     model: Model
     guide: Model | None
     kwargs: dict[str, Any]
-    result: FitResult
-    elbo_per_datum: float
+    result: FitResult | MCEMResult
+    elbo_per_datum: float | None = None
+    chains: Chains | None = None
+
+    def predict(self, key: PRNGKey, x: ArrayLike, **options: Any) -> Prediction:
+        """The predictive distribution at inputs x; `options` are those of `predict`."""
+        options |= {"posterior_samples": self.chains, **self.kwargs}
+        return predict(key, self.model, self.guide, self.result.params, x, **options)
 
 
 class Method(Protocol):
@@ -72,6 +92,10 @@ class Method(Protocol):
 
 METHODS: dict[str, Method] = {}
 _EVALUATED_ROWS = 10_000
+_MODEL_RATE = 0.3  # of the learning rate, for the model's own params, as in `fit`
+_THINNING = 20  # steps of the sampler between draws
+_NUTS_FIELDS = ("potential_energy", "accept_prob", "num_steps")
+_POSITIVE = dist.constraints.positive
 _DRAWS = 100  # of bounds that are noisy because hidden layers are drawn
 
 
@@ -167,6 +191,79 @@ def _implicit(
     guide = Implicit(models.deep_gp)
     kwargs = _layout(key_z, x, setting)
     return _fit_deep(key_fit, x, y, setting, label, guide, kwargs, num_draws=_DRAWS)
+
+
+@register("sghmc")
+def _sghmc(
+    key: PRNGKey, x: Inputs, y: Float[Array, " N"], setting: Setting, label: str | bool
+) -> Fitted:
+    """Deep GP by stochastic-gradient HMC with moving-window MCEM (Havasi et al. 2018)."""
+    key_z, key_fit = random.split(key)
+    kwargs = _layout(key_z, x, setting)
+    # A step of the sampler is cheap, a draw that is kept costs a pass of every prediction.
+    result = fit_mcem(
+        key_fit, models.deep_gp, x, y, steps=setting.steps,
+        learning_rate=_MODEL_RATE * setting.learning_rate, num_samples=setting.draws,
+        num_chains=setting.chains, thinning=_THINNING, batch_size=setting.batch,
+        progress=label, **kwargs,
+    )  # fmt: skip
+    return Fitted(models.deep_gp, None, kwargs, result, chains=result.chains)
+
+
+@register("nuts")
+def _nuts(
+    key: PRNGKey, x: Inputs, y: Float[Array, " N"], setting: Setting, label: str | bool
+) -> Fitted:
+    """Deep GP by NUTS in the white space of a mean-field fit, at that fit's hyperparameters."""
+    return _no_u_turns(key, x, y, setting, label, priors=False)
+
+
+@register("nuts_priors")
+def _nuts_priors(
+    key: PRNGKey, x: Inputs, y: Float[Array, " N"], setting: Setting, label: str | bool
+) -> Fitted:
+    """The same with hyperparameters sampled too, under log-normal priors about their starts."""
+    return _no_u_turns(key, x, y, setting, label, priors=True)
+
+
+def _no_u_turns(
+    key: PRNGKey,
+    x: Inputs,
+    y: Float[Array, " N"],
+    setting: Setting,
+    label: str | bool,
+    *,
+    priors: bool,
+) -> Fitted:
+    """As many draws of warm-up as are kept, with all rows in every gradient."""
+    key_fit, key_run = random.split(key)
+    first = _doubly_stochastic(key_fit, x, y, setting, label)
+    model, params = first.model, first.result.params
+    assert isinstance(first.guide, MeanField)
+    if priors:
+        model = handlers.lift(model, _log_normals(model, x, first.kwargs))
+    program = transported(model, first.guide, params)
+    chains = run_mcmc(
+        key_run, NUTS(program, init_strategy=init_to_sample), x, y, num_warmup=setting.draws,
+        num_samples=setting.draws, num_chains=setting.chains, extra_fields=_NUTS_FIELDS,
+        progress=label, **first.kwargs,
+    )  # fmt: skip
+    # Unit noise belongs to the training rows, and white values to the sampler.
+    kept = {n: a for n, a in chains.samples.items() if not n.endswith((".white", ".eps"))}
+    chains = dataclasses.replace(chains, samples=kept)
+    return Fitted(model, None, first.kwargs, first.result, chains=chains)
+
+
+def _log_normals(model: Model, x: Inputs, kwargs: dict[str, Any]) -> dict[str, Any]:
+    """Priors of a model's positive params: log-normal about where they start, of scale 1."""
+    sites = handlers.trace(handlers.seed(model, 0)).get_trace(x, **kwargs)
+    found = {n: s for n, s in sites.items() if s["type"] == "param"}
+    positive = {n for n, s in found.items() if s["kwargs"].get("constraint") is _POSITIVE}
+    return {
+        n: dist.LogNormal(jnp.log(s["value"]), 1.0).to_event(jnp.ndim(s["value"]))
+        for n, s in found.items()
+        if n in positive
+    }
 
 
 def _layout(key: PRNGKey, x: Inputs, setting: Setting) -> dict[str, Any]:

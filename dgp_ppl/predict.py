@@ -15,6 +15,7 @@ from jaxtyping import Array
 from dgp_ppl import mixture
 from dgp_ppl._arguments import Skeleton
 from dgp_ppl._typing import Model, Params, PRNGKey
+from dgp_ppl.inference.mcmc import Chains
 from dgp_ppl.initialize import Standardizer
 from dgp_ppl.metrics import crps_gaussian_mixture, crps_samples
 from dgp_ppl.mixture import Mixture
@@ -35,7 +36,7 @@ def predict(
     *args: Any,
     num_samples: int = 100,
     standardizer: Standardizer | None = None,
-    posterior_samples: dict[str, Array] | None = None,
+    posterior_samples: dict[str, Array] | Chains | None = None,
     site: str = "y",
     chunk_size: int | None = None,
     **kwargs: Any,
@@ -56,7 +57,8 @@ def predict(
             are taken in the same chunks.
         num_samples: number of passes S (with `posterior_samples`: taken from them, evenly spaced).
         standardizer: the training data's; inputs go in, and answers come out, in its units.
-        posterior_samples: draws of latent sites in place of a guide's: MCMC's ``get_samples()``.
+        posterior_samples: draws of latent sites in place of a guide's: MCMC's ``get_samples()``, or
+            `Chains`, of each of which as many are taken.
         site: the observed site, whose distribution is an `observe`.
         chunk_size: rows in memory at once; by default 100,000 / S.
         **kwargs: keyword arguments of the model.
@@ -73,6 +75,11 @@ def predict(
     if inputs.ndim != 2 or not len(inputs):
         raise ValueError(f"predict: x has shape {inputs.shape}, wanted [N, D] with N >= 1")
     latents: dict[str, Array] = {}
+    chains = None
+    if isinstance(posterior_samples, Chains):
+        chains = posterior_samples.spaced(max(1, num_samples // posterior_samples.shape[0]))
+        posterior_samples = {n: jnp.asarray(a) for n, a in chains.get_samples().items()}
+        num_samples = chains.shape[0] * chains.shape[1]
     if posterior_samples is not None:
         totals = sorted({len(a) for a in posterior_samples.values()})
         if len(totals) != 1:
@@ -100,6 +107,7 @@ def predict(
         num_samples=num_samples,
         chunk_size=min(len(inputs), chunk_size or max(1, _ROWS // num_samples)),
         standardizer=standardizer,
+        chains=chains,
     )
 
 
@@ -120,6 +128,7 @@ class Prediction:
     num_samples: int
     chunk_size: int
     standardizer: Standardizer | None = None
+    chains: Chains | None = dataclasses.field(default=None, repr=False)
     _cache: dict[Any, Any] = dataclasses.field(default_factory=dict, repr=False)
 
     @property

@@ -34,7 +34,9 @@ def assert_evidence(found, truth, errors=4.0):
 
 
 def annealed(model, guide, params, *args, **options):
-    return annealed_evidence(KEY, model, guide, params, *args, **({"num_chains": 16} | options))
+    return annealed_evidence(
+        KEY, model, guide, params, *args, **({"num_chains": 16, "progress": False} | options)
+    )
 
 
 @pytest.mark.parametrize("temperatures", [100, 200])

@@ -113,3 +113,58 @@ def test_a_failed_fit_is_a_row_of_nulls(tmp_path):
     assert row["rmse"] is None
     assert "not finite at step" in row["error"]
     assert comparison.summary == []
+
+
+@pytest.fixture(scope="module")
+def sampled(tmp_path_factory):
+    """A sampler and NUTS beside a guide, with the evidence; and the folder."""
+    out = tmp_path_factory.mktemp("sampled")
+    methods = ("dsvi", "sghmc", "nuts")
+    options = TINY | {"draws": 6, "chains": 2, "splits": 1, "evidence": True}
+    return dgp_ppl.compare("step", methods, out=out / "run", **options), out / "run"
+
+
+def test_samplers_report_how_their_chains_mix(sampled):
+    guided, *samplers = sampled[0].splits
+    for row in samplers:
+        assert row["elbo_per_datum"] is row["evidence_per_datum"] is row["gap"] is None
+        assert row["rhat"] > 0.9
+        assert 0 < row["ess"] < 50
+        assert row["divergences"] in range(13)
+        assert np.isfinite([row["rmse"], row["log_density"]]).all()
+    assert guided["rhat"] is guided["ess"] is guided["divergences"] is None
+    assert sampled[0].summary[0]["rhat"] == {"mean": None, "se": None}
+
+
+def test_the_evidence_is_above_the_bound(sampled):
+    """After four steps by a lot; the gap is what lies between."""
+    row = sampled[0].splits[0]
+    assert row["gap"] == pytest.approx(row["evidence_per_datum"] - row["elbo_per_datum"])
+    assert row["gap"] > 0.1
+
+
+@pytest.mark.parametrize("method", ["sghmc", "nuts"])
+def test_chains_in_arviz(sampled, method):
+    """Chains are chains; likelihoods are of all data; the sampler's statistics are there."""
+    with xarray.open_datatree(sampled[1] / f"{method}.nc", engine="h5netcdf") as tree:
+        assert tree["log_likelihood"]["y"].sizes == {"chain": 2, "draw": 2, "data": 90}
+        assert tree["posterior"]["l1.v"].sizes == {
+            "chain": 2, "draw": 2, "l1.inducing": 4, "l1.output": 1,
+        }  # fmt: skip
+        assert {"lp", "diverging"} <= set(tree["sample_stats"])
+        assert not any(n.endswith((".white", ".eps")) for n in tree["posterior"])
+        assert {n.split(".")[0] for n in tree["fit"] if n != "loss"} >= {"noise", "l1", "l2"}
+
+
+@pytest.mark.slow
+def test_hyperparameters_under_priors(tmp_path):
+    """They are sampled along, and every draw predicts with its own."""
+    options = TINY | {"draws": 40, "chains": 2, "splits": 1, "steps": 200, "samples": 20}
+    outcome = dgp_ppl.compare("step", ("nuts_priors",), **options)
+    chains = outcome.fits["nuts_priors"].fitted.chains
+    assert set(chains.samples) == {"l1.v", "l2.v", "noise"} | {
+        f"l{l}.{n}" for l in (1, 2) for n in ("variance", "lengthscale")
+    }
+    assert all(np.std(a, axis=(0, 1)).min() > 0 for a in chains.samples.values())
+    (row,) = outcome.splits
+    assert row["rmse"] < 0.6 * np.std(outcome.fits["nuts_priors"].y_test)

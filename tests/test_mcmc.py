@@ -69,10 +69,12 @@ def test_thinning_takes_every_so_many_draws():
     np.testing.assert_array_equal(whole.samples["w"][:, 3::4], part.samples["w"])
 
 
-def test_two_runs_make_one():
-    """From the state of an earlier run, without warm-up."""
-    whole, first = sampled(), sampled(num_samples=40)
-    second = sampled(num_samples=60, num_warmup=0, start=first.state)
+@pytest.mark.parametrize("kind", [SGHMC, NUTS])
+def test_two_runs_make_one(kind):
+    """From the state of an earlier run, without warm-up, by a kernel that did not run it."""
+    own = {"batch_size": 20 if kind is SGHMC else None}
+    whole, first = sampled(kind(slope), **own), sampled(kind(slope), num_samples=40, **own)
+    second = sampled(kind(slope), num_samples=60, num_warmup=0, start=first.state, **own)
     both = np.concatenate([first.samples["w"], second.samples["w"]], axis=1)
     np.testing.assert_array_equal(whole.samples["w"], both)
 

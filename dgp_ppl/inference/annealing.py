@@ -13,6 +13,7 @@ from jax.flatten_util import ravel_pytree
 from jax.scipy.special import logsumexp
 from jaxtyping import Array
 from numpyro import handlers
+from tqdm.auto import tqdm
 
 from dgp_ppl._arguments import Skeleton
 from dgp_ppl._typing import Model, Params, PRNGKey
@@ -22,6 +23,8 @@ from dgp_ppl.inference.white import white_base, white_log_joint, white_values
 __all__ = ["AnnealedEvidence", "annealed_evidence"]
 
 _WANTED_RATE = 0.8  # of acceptance
+_PILOT = 40  # temperatures of the first run, at least
+_CHUNK = 20  # in one call of the device
 _GAIN = 0.3  # of the log step size for what the acceptance rate is off
 
 
@@ -59,17 +62,18 @@ def annealed_evidence(
     *args: Any,
     target: Literal["bound", "model"] = "bound",
     temperatures: int = 500,
-    leapfrogs: int = 5,
+    leapfrogs: int = 15,
     num_chains: int = 8,
     num_noise: int = 8,
     posterior_samples: dict[str, Any] | None = None,
+    progress: bool | str = True,
     **kwargs: Any,
 ) -> AnnealedEvidence:
     """log p(y) at a fit's hyperparameters, hence how far below it the fit's bound is.
 
     Annealed importance sampling (Neal 2001) in the guide's white space, where its q(v) is N(0, I):
     from q, by Hamiltonian Monte Carlo, through q^(1 - beta) p(y, v)^beta, beta from 0 to 1. A first
-    run finds a step size for every temperature, with which the second, whose weights count, is an
+    run finds step sizes for all temperatures, with which the second, whose weights count, is an
     unbiased estimate of the evidence. From exact draws of the posterior the same temperatures are
     also gone through in reverse, which gives an upper end (Grosse et al. 2015).
 
@@ -91,6 +95,7 @@ def annealed_evidence(
             posterior, which falls as 1 / num_noise; a model of one layer has none.
         posterior_samples: draws of the target's posterior, every latent site [S, ...], unit noise
             included with "model": NUTS's ``get_samples()``; C of them are taken, evenly spaced.
+        progress: show a progress bar; a string is its label.
         **kwargs: the model's keyword arguments, without a ``batch_size``.
 
     Raises:
@@ -120,26 +125,32 @@ def annealed_evidence(
     keys = random.split(key_noise, num_noise if noise else 1)
     problem = _Problem(base, skeleton, target, leapfrogs, start)
     inputs = params, data, keys
-    betas = jnp.linspace(0.0, 1.0, temperatures + 1)
+    betas = np.linspace(0.0, 1.0, temperatures + 1)
     z = random.normal(key_start, (num_chains, problem.dim))
-    adapted = problem.run(random.split(key_pilot, num_chains), z, inputs, betas, None)
-    end = problem.run(random.split(key_run, num_chains), z, inputs, betas, adapted.size)
-    value, error, effective = _log_mean(end.log_weight)
-    upper: tuple[Any, Any] = None, None
+    exact = None
     if posterior_samples is not None:
-        z = problem.white(_spaced(posterior_samples, start, num_chains), inputs)
-        sizes = adapted.size[::-1]
-        back = problem.run(random.split(key_back, num_chains), z, inputs, betas[::-1], sizes)
-        minus, upper_error, _ = _log_mean(back.log_weight)
-        upper = -minus, upper_error
+        exact = problem.white(_spaced(posterior_samples, start, num_chains), inputs)
+    pilot = betas if temperatures < 4 * _PILOT else np.linspace(0.0, 1.0, temperatures // 4 + 1)
+    total = len(pilot) - 1 + temperatures * (1 if exact is None else 2)
+    bar = tqdm(total=total, disable=not progress, leave=False, unit=" temperatures")
+    bar.set_description("anneal" if progress is True else str(progress), refresh=False)
+    with bar:
+        run = partial(problem.run, inputs, bar)
+        adapted = run(random.split(key_pilot, num_chains), z, pilot, None)
+        sizes = np.interp(betas[1:], pilot[1:], adapted.size)
+        end = run(random.split(key_run, num_chains), z, betas, sizes)
+        value, error, effective = _log_mean(end.log_weight)
+        upper: tuple[Any, Any] = None, None
+        if exact is not None:
+            back = run(random.split(key_back, num_chains), exact, betas[::-1], sizes[::-1])
+            minus, upper_error, _ = _log_mean(back.log_weight)
+            upper = -minus, upper_error
     draws = {n: np.asarray(a) for n, a in problem.draws(end.z, inputs).items()}
-    weights, accepted = np.asarray(end.log_weight, np.float64), np.asarray(end.accepted)
-    return AnnealedEvidence(value, error, weights, effective, draws, accepted, *upper)
+    return AnnealedEvidence(value, error, end.log_weight, effective, draws, end.acceptance, *upper)
 
 
-def _log_mean(log_weights: Array) -> tuple[float, float, float]:
+def _log_mean(w: np.ndarray) -> tuple[float, float, float]:
     """The log of the mean weight, its standard error, and how many equal weights it is worth."""
-    w = np.asarray(log_weights, np.float64)
     total = float(logsumexp(w))
     effective = float(1 / np.sum(np.exp(w - total) ** 2))
     error = math.sqrt(max((len(w) / effective - 1) / (len(w) - 1), 0.0))
@@ -162,13 +173,24 @@ def _spaced(samples: dict[str, Any], sites: dict[str, Array], num: int) -> dict[
     return {n: jnp.asarray(np.asarray(samples[n])[rows[n]], float) for n in shapes}
 
 
+class _State(NamedTuple):
+    """Chains at a temperature: white values [C, d], the log ratio there and its slope."""
+
+    z: Array
+    ratio: Array
+    slope: Array
+    log_weight: Array
+    log_size: Array
+    keys: Array
+
+
 class _End(NamedTuple):
     """After all temperatures: the chains [C, d], their log weights [C]; by temperature [K]."""
 
     z: Array
-    log_weight: Array
-    size: Array
-    accepted: Array
+    log_weight: np.ndarray
+    size: np.ndarray
+    acceptance: np.ndarray
 
 
 class _Problem:
@@ -180,12 +202,21 @@ class _Problem:
         self.base, self.skeleton, self.guided = base, skeleton, target == "bound"
         self.leapfrogs, self.dim = leapfrogs, ravel_pytree(start)[0].size
         self.unravel = ravel_pytree(start)[1]
-        self._compiled = jax.jit(self._run)
+        self._first, self._advance = jax.jit(self._start), jax.jit(self._rungs)
 
-    def run(self, keys: Array, z: Array, inputs: Any, betas: Array, sizes: Array | None) -> _End:
+    def run(self, inputs: Any, bar: Any, keys: Array, z: Array, betas: Any, sizes: Any) -> _End:
         """From z [C, d] through all temperatures; without `sizes` they are found on the way."""
-        given = jnp.ones(len(betas) - 1) if sizes is None else sizes
-        return self._compiled(keys, z, inputs, betas, given, sizes is None)
+        state, found = self._first(keys, z, inputs), []
+        given = np.ones(len(betas) - 1) if sizes is None else sizes
+        plan = np.stack([betas[1:], betas[:-1], given], axis=1)
+        for start in range(0, len(plan), _CHUNK):
+            part = plan[start : start + _CHUNK]
+            padded = jnp.zeros((_CHUNK, 3)).at[: len(part)].set(part)
+            state, rungs = self._advance(state, inputs, padded, len(part), sizes is None)
+            found.append(np.asarray(rungs)[: len(part)])
+            bar.update(len(part))
+        size, acceptance = np.concatenate(found).T
+        return _End(state.z, np.asarray(state.log_weight, np.float64), size, acceptance)
 
     @partial(jax.jit, static_argnums=0)
     def white(self, latents: dict[str, Array], inputs: Any) -> Array:
@@ -227,53 +258,63 @@ class _Problem:
         if len(keys) == 1 or not self.guided:
             log_joint, v = joint(keys[0])
         else:
-            log_joint, v = jax.tree.map(partial(jnp.mean, axis=0), lax.map(joint, keys))
+            log_joint, v = jax.tree.map(partial(jnp.mean, axis=0), jax.vmap(joint)(keys))
         log_start = -0.5 * (jnp.sum(jnp.square(z)) + self.dim * jnp.log(2 * jnp.pi))
         return log_joint - log_start, v
 
-    def _run(
-        self, keys: Array, z: Array, inputs: Any, betas: Array, sizes: Array, adapts: Any
-    ) -> _End:
-        value_and_slope = jax.vmap(
-            jax.value_and_grad(lambda z: self._log_ratio(z, inputs)[0])
-        )  # [C], [C, d]
+    def _value_and_slope(self, z: Array, inputs: Any) -> tuple[Array, Array]:
+        """The log ratio of every chain [C], and its slope [C, d]."""
+        return jax.vmap(jax.value_and_grad(lambda z: self._log_ratio(z, inputs)[0]))(z)
 
-        def leap(eps: Array, beta: Array, state: Any) -> Any:
-            z, p, ratio, slope = state
+    def _start(self, keys: Array, z: Array, inputs: Any) -> _State:
+        size = jnp.log(jnp.asarray(0.5 * self.dim**-0.25, z.dtype))
+        return _State(z, *self._value_and_slope(z, inputs), jnp.zeros(len(z)), size, keys)
+
+    def _rungs(
+        self, state: _State, inputs: Any, plan: Array, num: Any, adapts: Any
+    ) -> tuple[_State, Array]:
+        """`num` temperatures of a plan [K, 3]: each one, the one before, and the step size."""
+
+        def rung(i: Any, carry: tuple[_State, Array]) -> tuple[_State, Array]:
+            state, found = carry
+            beta, before, own = plan[i]
+            size = jnp.where(adapts, jnp.exp(state.log_size), own)
+            weighed = state._replace(log_weight=state.log_weight + (beta - before) * state.ratio)
+            moved, rate = self._move(weighed, inputs, beta, size)
+            log_size = state.log_size + _GAIN * (rate - _WANTED_RATE)
+            return moved._replace(log_size=log_size), found.at[i].set(jnp.stack([size, rate]))
+
+        return lax.fori_loop(0, num, rung, (state, jnp.zeros((len(plan), 2))))
+
+    def _move(self, state: _State, inputs: Any, beta: Array, size: Array) -> tuple[_State, Array]:
+        """A transition of Hamiltonian Monte Carlo at a temperature, and its acceptance rate."""
+        keys, key_size, key_momentum, key_accept = jnp.moveaxis(
+            jax.vmap(lambda k: random.split(k, 4))(state.keys), 1, 0
+        )
+        # Not all of a length, which could be that of an orbit.
+        eps = (
+            size * jax.vmap(lambda k: random.uniform(k, minval=0.7, maxval=1.3))(key_size)[:, None]
+        )
+
+        def leap(_: Any, at: Any) -> Any:
+            z, p, ratio, slope = at
             p = p + 0.5 * eps * (beta * slope - z)
             z = z + eps * p
-            ratio, slope = value_and_slope(z)
+            ratio, slope = self._value_and_slope(z, inputs)
             return z, p + 0.5 * eps * (beta * slope - z), ratio, slope
 
-        def rung(state: Any, at: Any) -> Any:
-            (z, ratio, slope), log_weight, log_size, keys = state
-            beta, before, own = at
-            log_weight = log_weight + (beta - before) * ratio
-            split = jax.vmap(lambda k: random.split(k, 4))(keys)
-            size = jnp.where(adapts, jnp.exp(log_size), own)
-            # Not all of a length, which could be that of an orbit.
-            eps = size * jax.vmap(lambda k: random.uniform(k, minval=0.7, maxval=1.3))(split[:, 1])
-            p = jax.vmap(lambda k: random.normal(k, (self.dim,)))(split[:, 2])
-            first = z, p, ratio, slope
-            step = partial(leap, eps[:, None], beta)
-            new = lax.fori_loop(0, self.leapfrogs, lambda _, s: step(s), first)
-            energy = lambda z, p, ratio: (  # noqa: E731
-                0.5 * jnp.sum(jnp.square(z) + jnp.square(p), axis=1) - beta * ratio
-            )
-            rate = jnp.exp(jnp.minimum(0.0, energy(z, p, ratio) - energy(new[0], new[1], new[2])))
-            rate = jnp.where(jnp.isfinite(rate), rate, 0.0)
-            accept = jax.vmap(random.uniform)(split[:, 3]) < rate
-            pick = lambda a, b: jnp.where(accept.reshape(-1, *[1] * (a.ndim - 1)), a, b)  # noqa: E731
-            kept = pick(new[0], z), pick(new[2], ratio), pick(new[3], slope)
-            mean = jnp.mean(rate)
-            log_size = log_size + _GAIN * (mean - _WANTED_RATE)
-            return (kept, log_weight, log_size, split[:, 0]), (size, mean)
+        def energy(z: Array, p: Array, ratio: Array, _: Array) -> Array:
+            return 0.5 * jnp.sum(jnp.square(z) + jnp.square(p), axis=1) - beta * ratio
 
-        size = jnp.log(0.5 * self.dim**-0.25)
-        start = (z, *value_and_slope(z)), jnp.zeros(len(z)), size, keys
-        steps = betas[1:], betas[:-1], sizes
-        (last, log_weight, *_), (sizes, accepted) = lax.scan(rung, start, steps)
-        return _End(last[0], log_weight, sizes, accepted)
+        momentum = jax.vmap(lambda k: random.normal(k, (self.dim,)))(key_momentum)
+        old = state.z, momentum, state.ratio, state.slope
+        new = lax.fori_loop(0, self.leapfrogs, leap, old)
+        rate = jnp.exp(jnp.minimum(0.0, energy(*old) - energy(*new)))
+        rate = jnp.where(jnp.isfinite(rate), rate, 0.0)
+        accept = jax.vmap(random.uniform)(key_accept) < rate
+        pick = lambda a, b: jnp.where(accept.reshape(-1, *[1] * (a.ndim - 1)), a, b)  # noqa: E731
+        z, _, ratio, slope = map(pick, new, old)
+        return state._replace(z=z, ratio=ratio, slope=slope, keys=keys), jnp.mean(rate)
 
 
 def _noise_sites(

@@ -69,6 +69,7 @@ class GlobalInducing(LayerGuide):
             if the model's first argument is not [N, D].
     """
 
+    white: ClassVar[bool] = True
     rate: ClassVar[float] = 0.1  # its hidden layers' draws make the bound noisier
 
     def __init__(

@@ -73,6 +73,9 @@ class LayerGuide(AutoGuide, Holder):
     rates: ClassVar[dict[str, float]] = {}
     """Shares for some params of the guide's own, by the start of their names, in any fit."""
 
+    white: ClassVar[bool] = False
+    """Whether q(v) is the law of a bijection of white noise: see `dgp_ppl.inference.white`."""
+
     default_loss: ELBO = TraceMeanField_ELBO()
     """The objective that `fit` takes for this guide unless told another."""
 

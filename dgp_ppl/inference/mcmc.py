@@ -137,8 +137,10 @@ def run_mcmc(
     if init_params is not None and num_chains == 1:
         init_params = jax.tree.map(lambda a: jnp.asarray(a)[None], init_params)
     keys = random.split(key, num_chains)
-    state = kernel.init(keys, num_warmup, init_params, model_args=args, model_kwargs=kwargs)
-    state = state if start is None else start
+    state = start
+    if state is None or getattr(kernel, "needs_init", True):
+        state = kernel.init(keys, num_warmup, init_params, model_args=args, model_kwargs=kwargs)
+        state = state if start is None else start
     fields = (kernel.sample_field, *dict.fromkeys((*kernel.default_fields[1:], *extra_fields)))
     folder = None
     if checkpoint is not None:

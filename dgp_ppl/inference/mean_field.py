@@ -1,7 +1,7 @@
 """The mean-field Gaussian guide: doubly stochastic variational inference."""
 
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import jax.numpy as jnp
 import numpyro
@@ -39,6 +39,8 @@ class MeanField(LayerGuide):
     Raises:
         ValueError: for another `covariance`, and at the first call if the model has no layer.
     """
+
+    white: ClassVar[bool] = True
 
     def __init__(
         self,

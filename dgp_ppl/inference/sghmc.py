@@ -112,7 +112,7 @@ class SGHMC(MCMCKernel):
         model: a NumPyro model.
         step_size: e.
         friction: share a of the momentum that is lost in a step, in (0, 1]. Movement is fastest
-            where a is about twice e, slower with noisier gradients.
+            where a is about e to twice e, slower with noisier gradients.
         preconditioner: "variance", "rms", or None for e² alone.
         integrator: "baoab", or "euler" as published.
         correct_noise: whether the gradient's noise is corrected for (with "baoab"); coordinates
@@ -130,13 +130,14 @@ class SGHMC(MCMCKernel):
     """
 
     _sample_fn = None
+    needs_init = False  # all that it knows is in its state
 
     def __init__(
         self,
         model: Model,
         *,
-        step_size: float = 0.1,
-        friction: float = 0.1,
+        step_size: float = 0.2,
+        friction: float = 0.2,
         preconditioner: Preconditioner = "variance",
         integrator: Literal["baoab", "euler"] = "baoab",
         correct_noise: bool = True,
@@ -217,12 +218,17 @@ class SGHMC(MCMCKernel):
         key, key_start, key_gradient, key_all, key_momentum = random.split(key, 5)
         unconstrained = self._start(key_start, given, args, kwargs)
         flat = ravel_pytree(unconstrained)[0]
-        anchor = jnp.zeros((2, 0), flat.dtype)
-        if self.control_variates:
-            whole = lambda k: self._gradient(k, unconstrained, args, kwargs, all_rows=True)[1]  # noqa: E731
-            keys = random.split(key_all, _ANCHOR_DRAWS)
-            anchor = jnp.stack([flat, jnp.mean(lax.map(whole, keys), axis=0)])
-        energy, gradient = self._estimate(key_gradient, unconstrained, anchor, args, kwargs)
+
+        @jax.jit  # NumPyro's MCMC calls `init` uncompiled
+        def look(unconstrained: Values) -> tuple[Array, Energy, Flat]:
+            anchor = jnp.zeros((2, 0), flat.dtype)
+            if self.control_variates:
+                whole = lambda k: self._gradient(k, unconstrained, args, kwargs, all_rows=True)[1]  # noqa: E731
+                keys = random.split(key_all, _ANCHOR_DRAWS)
+                anchor = jnp.stack([flat, jnp.mean(lax.map(whole, keys), axis=0)])
+            return anchor, *self._estimate(key_gradient, unconstrained, anchor, args, kwargs)
+
+        anchor, energy, gradient = look(unconstrained)
         adaptation = Adaptation(
             window=jnp.ones_like(flat),
             mean=gradient,

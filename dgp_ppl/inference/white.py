@@ -15,7 +15,14 @@ from dgp_ppl._typing import Model, Params, PRNGKey
 from dgp_ppl.inducing import AbstractInducing
 from dgp_ppl.inference.layer_guide import Handed, LayerGuide, Reshape
 
-__all__ = ["point_law", "transported", "white_base", "white_log_joint", "white_values"]
+__all__ = [
+    "has_white_space",
+    "point_law",
+    "transported",
+    "white_base",
+    "white_log_joint",
+    "white_values",
+]
 
 Values = dict[str, Array]
 Call = tuple[tuple[Any, ...], dict[str, Any]]
@@ -68,19 +75,24 @@ def transported(model: Model, guide: LayerGuide, params: Params) -> Model:
     return program
 
 
+def has_white_space(guide: Any) -> bool:
+    """Whether `white_base` finds one."""
+    base = getattr(guide, "base", guide)
+    return isinstance(base, LayerGuide) and base.white
+
+
 def white_base(caller: str, guide: Any) -> LayerGuide:
     """The guide itself, or the base of a chain.
 
     Raises:
         TypeError: if the guide has no white space.
     """
-    base = getattr(guide, "base", guide)
-    if not isinstance(base, LayerGuide):
+    if not has_white_space(guide):
         raise TypeError(
             f"{caller}: guide is {getattr(guide, '__name__', type(guide).__name__)}, wanted "
-            "MeanField, GlobalInducing, or a Diffusion on one"
+            "MeanField or GlobalInducing, or a Diffusion on one"
         )
-    return base
+    return getattr(guide, "base", guide)
 
 
 def white_log_joint(
