@@ -246,3 +246,28 @@ def test_saved_and_loaded_in_a_new_process(tmp_path, request):
     for name in GUIDES:
         mean = predicted(name).mean
         np.testing.assert_allclose(np.load(tmp_path / f"{name}.npy"), mean, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["global_inducing", "decoupled", "diffusion"])
+def test_a_model_that_holds_and_hides_params(name):
+    """What it does to its own is not done to the guide's, even where they have the same names."""
+    taken = {"noise": 0.3, "pseudo_inputs": jnp.zeros((4, 1)), "l1.v.loc": jnp.ones((5, 1))}
+
+    def held(x, y=None):
+        with handlers.block(hide_fn=lambda s: s["type"] == "param"):
+            handlers.substitute(deep_gp, data=taken)(x, y, z=Z)
+
+    guide = GUIDES[name](held)
+    params = start(held, guide, X, Y)
+    names = {
+        "global_inducing": {"pseudo_inputs", "l1.v.loc", "l2.v.target"},
+        "decoupled": {"l2.v.weights"},
+        "diffusion": {"l1.v.loc", "l2.v.loc"},
+    }[name]
+    assert names <= set(params)
+    assert not {n for n in params if n.endswith((".lengthscale", "noise"))}
+    gradient = jax.grad(
+        lambda p: guide.default_loss.loss(KEY, p, held, guide, jnp.asarray(X), jnp.asarray(Y))
+    )(params)
+    assert all(jnp.abs(gradient[n]).max() > 0 for n in names)
+    np.testing.assert_array_equal(params.get("pseudo_inputs", PSEUDO), PSEUDO)

@@ -5,7 +5,8 @@ on them runs the model itself. Layers are answered at their first evaluation, wh
 known, and pass on their conditional means.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import cache, partial
 from typing import Any
 
@@ -14,7 +15,7 @@ import jax.numpy as jnp
 import numpyro
 from jaxtyping import Array
 from numpyro import handlers
-from numpyro.primitives import Messenger
+from numpyro.primitives import _PYRO_STACK, Messenger
 
 from dgp_ppl._typing import Inputs, Model
 from dgp_ppl.gp import RandomFunction, function_draws
@@ -54,6 +55,21 @@ class _Answers(Messenger):
                     f" takes {rows} of them; name the model's argument batch_size, or take as many"
                     " rows as a minibatch has"
                 )
+
+
+@contextmanager
+def _only(stack: list[Any]) -> Iterator[None]:
+    """Handlers of the guide alone: those that the model has entered are none of its params' own.
+
+    A model that hides its params, renames its sites or holds some values would do so with the
+    guide's as well. NumPyro has no public way to step out of handlers.
+    """
+    inside = _PYRO_STACK[:]
+    _PYRO_STACK[:] = stack
+    try:
+        yield
+    finally:
+        _PYRO_STACK[:] = inside
 
 
 def run_layers(
@@ -108,10 +124,12 @@ def run_layers(
     else:
         kwargs["x"] = x
     met: set[str] = set()
+    around = _PYRO_STACK[:]
 
     def keep(site: str, function: RandomFunction, h: Inputs) -> Array:
         met.add(site)
-        return answer(site, function, h)
+        with _only(around):
+            return answer(site, function, h)
 
     outside = handlers.seed(rng_seed=key), handlers.substitute(data=given)
     with (
