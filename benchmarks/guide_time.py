@@ -1,4 +1,4 @@
-"""Time of one gradient step of every guide, as a multiple of MeanField's in the same run.
+"""Time of one gradient step of every guide and of SGHMC, as a multiple of MeanField's.
 
 Steps of ``SVI.update`` under `jax.jit`, one a call (``update``) and many in a compiled loop, as
 `dgp_ppl.fit` runs them (``loop``); minibatch and Adam included, at two of step_time.py's shapes: a
@@ -52,23 +52,30 @@ def guides(model: Any, x: Any, kwargs: dict[str, Any]) -> dict[str, Any]:
         "diffusion": (dgp.Diffusion(model, steps=8), kwargs),
         "implicit": (dgp.Implicit(model), kwargs),
         "decoupled_500_100": (dgp.Decoupled(model, layers), kwargs),
+        "sghmc": (dgp.SGHMC(model), kwargs),
         "mean_field_200": (dgp.MeanField(model), kwargs | {"z": tuple(more)}),
     }
 
 
 class Timed:
-    """Steps of one guide, compiled: one a call, and in a loop."""
+    """Steps of one guide or sampler, compiled: one a call, and in a loop."""
 
     def __init__(self, model: Any, guide: Any, x: Any, y: Any, kwargs: dict[str, Any]) -> None:
-        svi = SVI(model, guide, optax.adam(1e-2), guide.default_loss)
-        self.state, self.data = svi.init(random.key(1), x, y, **kwargs), (x, y)
-        self.update = jax.jit(lambda state, x, y: svi.update(state, x, y, **kwargs))
+        self.data = x, y
+        if isinstance(guide, dgp.SGHMC):
+            self.state = guide.init(random.key(1), 10, None, self.data, kwargs)
+            step = lambda state, x, y: guide.sample(state, (x, y), kwargs)  # noqa: E731
+        else:
+            svi = SVI(model, guide, optax.adam(1e-2), guide.default_loss)
+            self.state = svi.init(random.key(1), x, y, **kwargs)
+            step = lambda state, x, y: svi.update(state, x, y, **kwargs)[0]  # noqa: E731
+        self.update = jax.jit(step)
         self.first = timed(lambda: self.update(self.state, x, y))
         compiled = self.update.lower(self.state, x, y).compile().memory_analysis()
         self.memory = compiled.temp_size_in_bytes / 2**20 if compiled else float("nan")
 
         def steps(state: Any, num: int, x: Any, y: Any) -> Any:
-            return lax.fori_loop(0, num, lambda _, s: svi.update(s, x, y, **kwargs)[0], state)
+            return lax.fori_loop(0, num, lambda _, s: step(s, x, y), state)
 
         self.loop = jax.jit(steps)
         jax.block_until_ready(self.loop(self.state, 1, x, y))
@@ -79,7 +86,7 @@ class Timed:
         """As many steps more of either kind."""
         for _ in range(steps):
             begun = time.perf_counter()
-            self.state, _ = jax.block_until_ready(self.update(self.state, *self.data))
+            self.state = jax.block_until_ready(self.update(self.state, *self.data))
             self.update_times.append(time.perf_counter() - begun)
         self.loop_times.append(timed(lambda: self.loop(self.state, steps, *self.data)) / steps)
 

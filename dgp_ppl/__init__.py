@@ -37,6 +37,9 @@ from dgp_ppl.inference.objectives import PredictiveELBO as PredictiveELBO
 from dgp_ppl.inference.sghmc import SGHMC as SGHMC
 from dgp_ppl.inference.white import transported as transported
 from dgp_ppl.initialize import Standardizer as Standardizer
+from dgp_ppl.judge import Judgement as Judgement
+from dgp_ppl.judge import energy_distance as energy_distance
+from dgp_ppl.judge import judge as judge
 from dgp_ppl.minibatch import minibatch as minibatch
 from dgp_ppl.observe import BernoulliProbit as BernoulliProbit
 from dgp_ppl.observe import observe as observe

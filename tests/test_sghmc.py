@@ -1,6 +1,9 @@
 """SGHMC: stationary laws, exact posteriors, and NumPyro's seams."""
 
 import functools
+import subprocess
+import sys
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -12,6 +15,7 @@ from helpers import KEY, assert_mean, exact_posterior, one_layer, regression, tw
 from jax import random
 from numpyro import handlers
 from numpyro.infer import MCMC, NUTS
+from scipy import stats
 from scipy.linalg import solve_discrete_lyapunov
 
 import dgp_ppl as dgp
@@ -286,6 +290,35 @@ def test_warm_start_and_fields():
     assert "temperature" in SGHMC(one_layer).get_diagnostics_str(first)
 
 
+PARALLEL = """
+import numpyro
+numpyro.set_host_device_count(2)
+import sys
+sys.path.insert(0, {tests!r})
+import jax, numpy as np
+from numpyro.infer import MCMC
+from test_sghmc import KEY, SGHMC, X, Y, one_layer
+assert jax.local_device_count() == 2
+draws = []
+for method in ("parallel", "vectorized", "sequential"):
+    mcmc = MCMC(SGHMC(one_layer), num_warmup=50, num_samples=20, num_chains=2,
+                chain_method=method, progress_bar=False)
+    mcmc.run(KEY, X, Y, z=X[::3])
+    draws.append(np.asarray(mcmc.get_samples()["l1.v"]))
+    assert draws[-1].shape == (40, 4, 1)
+for other in draws[1:]:
+    np.testing.assert_allclose(draws[0], other, rtol=1e-2, atol=1e-3)
+"""
+
+
+@pytest.mark.slow
+def test_every_way_to_run_chains():
+    """On two devices, side by side on one, one after the other: the same draws."""
+    program = PARALLEL.format(tests=str(Path(__file__).parent))
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
 def test_to_arviz():
     """NumPyro's converter takes it: R-hat, effective sample size, statistics of the sampler."""
     import arviz_base
@@ -294,11 +327,27 @@ def test_to_arviz():
         SGHMC(one_layer), num_warmup=500, num_samples=1000, thinning=10, num_chains=4,
         chain_method="vectorized", progress_bar=False,
     )  # fmt: skip
-    mcmc.run(KEY, X, Y, z=X[::3], extra_fields=("potential_energy", "temperature"))
+    mcmc.run(KEY, X, Y, z=X[::3], batch_size=4, extra_fields=("potential_energy", "temperature"))
+    chains = dgp.Chains.of(mcmc)
+    forecast = dgp.predict(
+        KEY, one_layer, None, {}, X, posterior_samples=chains, num_samples=400, z=X[::3]
+    )
+    whole = dgp.to_inferencedata(KEY, forecast, Y)
+    assert whole["posterior"]["l1.v"].dims == ("chain", "draw", "l1.inducing", "l1.output")
+    assert whole["log_likelihood"]["y"].shape == (4, 100, 12)  # all rows, not a minibatch's
+    f = dgp.kernels.SquaredExponential(1.5, 0.8)
+    L = np.linalg.cholesky(f(X[::3], X[::3]) + 1e-6 * 1.5 * np.eye(4))
+    A = np.linalg.solve(L, f(X[::3], X))
+    mean = np.einsum("mn,csm->csn", A, chains.samples["l1.v"][..., 0])
+    sd = np.sqrt(1.5 - (A**2).sum(axis=0) + 0.3**2)
+    np.testing.assert_allclose(
+        whole["log_likelihood"]["y"], stats.norm(mean, sd).logpdf(Y), rtol=1e-3, atol=1e-3
+    )
+    np.testing.assert_array_equal(whole["sample_stats"]["lp"], -chains.fields["potential_energy"])
     tree = arviz_base.from_numpyro(mcmc)
     assert tree["posterior"]["l1.v"].shape == (4, 100, 4, 1)
     assert {"lp", "temperature", "diverging"} <= set(tree["sample_stats"])
-    assert tree["observed_data"]["y"].shape == (12,)
+    assert tree["posterior"]["l1.v"].dims[:2] == ("chain", "draw")
 
 
 def test_a_gradient_that_is_not_finite_moves_nothing():

@@ -1,0 +1,133 @@
+"""Distances from exact posteriors, where they are known."""
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from helpers import KEY, one_layer, regression, squared_exponential
+from numpyro.infer import NUTS
+from scipy import stats
+from tiny import TINY, X, Y, tiny
+
+import dgp_ppl as dgp
+from dgp_ppl.inference.mcmc import Chains, run_mcmc
+from dgp_ppl.judge import energy_distance, judge
+
+RNG = np.random.default_rng
+
+
+def normal_distance(shift):
+    """Of N(0, 1) and N(shift, 1): 2 E|N(shift, 2)| - 2 E|N(0, 2)|."""
+    folded = lambda m: stats.foldnorm(abs(m) / np.sqrt(2), scale=np.sqrt(2)).mean()  # noqa: E731
+    return 2 * folded(shift) - 2 * folded(0)
+
+
+@pytest.mark.parametrize("shift", [0.0, 0.3, 2.0])
+def test_energy_distance_of_normals(shift):
+    found = energy_distance(
+        RNG(0).standard_normal((8, 500, 1)), shift + RNG(1).standard_normal((8, 400, 1))
+    )
+    assert abs(found.value - normal_distance(shift)) < 4 * found.error
+    assert found.error < 0.06
+
+
+@pytest.mark.parametrize(("shift", "low", "high"), [(0.5, 0.85, 1.3), (0.0, 1.0, 2.0)])
+def test_its_error_is_that_of_repetitions(shift, low, high):
+    """Where laws are equal the jackknife errs on the safe side (the statistic is degenerate)."""
+    pairs = (np.split(RNG(i).standard_normal((16, 50, 1)), 2) for i in range(200))
+    values, errors = np.array([energy_distance(a, b + shift) for a, b in pairs]).T
+    bias = values.mean() - normal_distance(shift)
+    assert abs(bias) < 4 * values.std() / np.sqrt(200)
+    assert low < np.sqrt((errors**2).mean()) / values.std() < high
+
+
+def test_draws_of_a_chain_that_moves_slowly():
+    """Dependence within groups neither biases the distance nor hides its error."""
+    noise = RNG(0).standard_normal((8, 2000, 1))
+    slow = np.zeros_like(noise)
+    slow[:, 0] = noise[:, 0]
+    for i in range(1, 2000):
+        slow[:, i] = 0.99 * slow[:, i - 1] + np.sqrt(1 - 0.99**2) * noise[:, i]
+    free = RNG(1).standard_normal((8, 2000, 1))
+    found, plain = (
+        energy_distance(a, free + 1) for a in (slow, RNG(2).standard_normal((8, 2000, 1)))
+    )
+    assert abs(found.value - normal_distance(1.0)) < 4 * found.error
+    assert found.error > 3 * plain.error
+
+
+ROWS = regression(rows=12)
+
+
+def exact_chains():
+    """Independent draws of v of `one_layer` with Z = X from its posterior, as four chains."""
+    x, y = ROWS[0], np.asarray(ROWS[1], np.float64)
+    L = np.linalg.cholesky(squared_exponential(x, x) + 1e-6 * 1.5 * np.eye(12))
+    covariance = np.linalg.inv(np.eye(12) + L.T @ L / 0.09)
+    v = RNG(0).multivariate_normal(covariance @ L.T @ y / 0.09, covariance, (4, 500))
+    return Chains({"l1.v": v[..., None].astype(np.float32)}, {}, None, 500, 0.0)
+
+
+def judged(steps):
+    guide = dgp.MeanField(one_layer)
+    fit = dgp.fit(KEY, one_layer, guide, *ROWS, z=ROWS[0], steps=steps, progress=False)
+    test = regression(seed=1, rows=30)
+    return judge(
+        KEY, exact_chains(), guide, one_layer, fit.params, *ROWS, z=ROWS[0], test=test
+    )  # fmt: skip
+
+
+def test_the_exact_posterior_is_at_no_distance():
+    found = judged(2000)
+    assert abs(found.joint.value) < 4 * found.joint.error
+    assert found.joint.error < 0.02
+    assert found.joint == pytest.approx(found.sites["l1.v"])
+    assert abs(found.log_density.value) < 4 * found.log_density.error
+    assert found.khat < 0.5
+
+
+def test_a_poor_fit_is():
+    found = judged(20)
+    assert found.joint.value > 20 * found.joint.error
+    assert found.log_density.value < -4 * found.log_density.error
+    assert found.khat > 0.7
+
+
+@pytest.mark.slow
+def test_what_factors_miss():
+    """Sites alone fit, together they do not: draws of one layer shuffled against the other's."""
+    x, y = jnp.asarray(X, float), jnp.asarray(Y, float)
+    options = {"num_warmup": 1000, "num_samples": 1000, "num_chains": 8, "progress": False}
+    exact = run_mcmc(KEY, NUTS(tiny), x, y, **options)
+    e, d = RNG(0).standard_normal((2, 2, 8, 1000, 1, 1))
+    truth = Chains({"l1.v": e[0], "l2.v": e[0] + 0.1 * d[0]}, {}, None, 1000, 0.0)
+    second = np.roll(e[1], 1, axis=0) + 0.1 * d[1]  # of the same law, with other draws of the first
+    apart = Chains({"l1.v": e[1], "l2.v": second}, {}, None, 1000, 0.0)
+    found = judge(KEY, truth, apart, tiny, {}, x, y)
+    assert found.khat is None
+    assert found.log_density is None
+    for site in found.sites.values():
+        assert abs(site.value) < 4 * site.error
+    assert found.joint.value > 10 * found.joint.error
+    fitted = judge(KEY, exact, dgp.MeanField(tiny), tiny, TINY, x, y)
+    assert fitted.joint.value > 10 * fitted.joint.error
+    assert set(fitted.sites) == {"l1.v", "l2.v"}  # unit noise is no site of the guide's
+
+
+def test_wrong_use():
+    x, y = jnp.asarray(X, float), jnp.asarray(Y, float)
+    guide = dgp.MeanField(tiny)
+    with pytest.raises(ValueError, match=r"no site 'l2.v', wanted draws of shape \(1, 1\)"):
+        judge(
+            KEY,
+            Chains({"l1.v": np.zeros((2, 99, 1, 1))}, {}, None, 1, 0.0),
+            guide,
+            tiny,
+            TINY,
+            x,
+            y,
+        )
+    few = {n: np.zeros((2, 3, 1, 1)) for n in ("l1.v", "l2.v")}
+    with pytest.raises(ValueError, match="there are 6 draws, wanted at least 16"):
+        judge(KEY, Chains(few, {}, None, 1, 0.0), guide, tiny, TINY, x, y)
+    with pytest.raises(ValueError, match=r"wanted \[G, S, D\] and \[G, T, D\] with G >= 3"):
+        energy_distance(np.zeros((2, 9, 1)), np.zeros((2, 9, 1)))
