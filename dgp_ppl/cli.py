@@ -12,6 +12,7 @@ import dgp_ppl
 from dgp_ppl import datasets
 from dgp_ppl._errors import DataError
 from dgp_ppl.compare import METRICS, Comparison, compare
+from dgp_ppl.methods import METHODS
 
 __all__ = ["app", "main"]
 
@@ -31,12 +32,11 @@ _HEADINGS = {
     "seconds": "s",
 }
 _INFERENCE = {
-    "elbo_per_datum": "ELBO/datum",
-    "evidence_per_datum": "log evidence/datum",
+    "evidence_per_datum": "evidence",
     "gap": "gap",
     "rhat": "R-hat",
     "ess": "ESS",
-    "divergences": "divergences",
+    "divergences": "div.",
 }
 
 
@@ -140,7 +140,7 @@ def _compare(
     title += several if config["splits"] > 1 else "1 split"
     console.print(_table(outcome, _HEADINGS, title))
     known = {m for m in _INFERENCE for r in outcome.summary if r[m]["mean"] is not None}
-    if known - {"elbo_per_datum"}:
+    if known:
         headings = {m: h for m, h in _INFERENCE.items() if m in known}
         console.print(_table(outcome, headings, "How near to the posterior"))
     console.print(f"Written to {out}", soft_wrap=True)
@@ -194,9 +194,9 @@ def _table(outcome: Comparison, headings: dict[str, str], title: str) -> Any:
         padding=(0, 1, 0, 0),
         pad_edge=False,
     )
-    table.add_column("method")
+    table.add_column("method", no_wrap=True, min_width=max(len(m) for m in METHODS))
     for heading in headings.values():
-        table.add_column(heading, justify="right")
+        table.add_column(heading, justify="right", min_width=len(heading))
     for row in outcome.summary:
         if any(row[metric]["mean"] is not None for metric in headings):
             table.add_row(row["method"], *(_cell(metric, row[metric]) for metric in headings))
