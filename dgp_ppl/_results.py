@@ -21,7 +21,11 @@ _PACKAGES = (
 
 
 def prepare(folder: Path, overwrite: bool) -> Path:
-    """The output folder, made if need be, before anything is fitted."""
+    """The output folder, made if need be, before anything is fitted.
+
+    Raises:
+        DataError: if it holds results already and may not be overwritten, or cannot be made.
+    """
     if (folder / "results.json").exists() and not overwrite:
         raise DataError(
             f"{folder} already holds results.json; choose another --out, or pass --overwrite"
@@ -38,6 +42,7 @@ def prepare(folder: Path, overwrite: bool) -> Path:
 
 
 def versions() -> dict[str, str]:
+    """What a result was made with, and when."""
     device = jax.devices()[0]
     return {
         "dgp_ppl": version("dgp_ppl"),

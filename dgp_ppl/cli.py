@@ -33,6 +33,7 @@ _HEADINGS = {
 }
 _INFERENCE = {
     "evidence_per_datum": "evidence",
+    "evidence_error": "its error",
     "gap": "gap",
     "rhat": "R-hat",
     "ess": "ESS",

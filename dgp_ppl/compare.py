@@ -28,8 +28,8 @@ from dgp_ppl.predict import Prediction
 __all__ = ["Comparison", "compare"]
 
 METRICS = (
-    "rmse", "log_density", "crps", "coverage90", "elbo_per_datum", "evidence_per_datum", "gap",
-    "rhat", "ess", "divergences", "seconds", "steps",
+    "rmse", "log_density", "crps", "coverage90", "elbo_per_datum", "evidence_per_datum",
+    "evidence_error", "gap", "rhat", "ess", "divergences", "seconds", "steps",
 )  # fmt: skip
 FIGURES = ("training", "predictions", "function")
 _DRAWS_IN_PLOTS = 8
@@ -117,7 +117,8 @@ def compare(
         chains: their chains; with two or more there is an R-hat.
         evidence: measure the log evidence at each fit's hyperparameters by `annealed_evidence`,
             and so how far below it the bound is (``gap``, nats per datum), for guides that have a
-            white space; costs some minutes a fit.
+            white space; costs some minutes a fit. ``evidence_error`` is its Monte Carlo error,
+            which is to be trusted where it is much smaller than the gap.
         target: the column to predict, for files with columns.
         split_key: the array of splits in an .npz file.
         out: folder for results.json, METHOD.nc and the plots; None writes nothing. It is rewritten
@@ -235,7 +236,11 @@ def _evidence(
         **_ANNEALING, **fitted.kwargs,
     )  # fmt: skip
     value = found.log_evidence / len(y)
-    return {"evidence_per_datum": value, "gap": value - fitted.elbo_per_datum}
+    return {
+        "evidence_per_datum": value,
+        "evidence_error": found.standard_error / len(y),
+        "gap": value - fitted.elbo_per_datum,
+    }
 
 
 def _score(prediction: Prediction, y: np.ndarray) -> dict[str, float]:

@@ -39,9 +39,11 @@ def chain_diagnostics(chains: Chains) -> dict[str, float | int | None]:
     rhats, sizes = [], []
     for draws in chains.samples.values():
         flat = draws.reshape(*chains.shape, -1).astype(np.float64)
-        rhats.append(np.max(statistics.rhat(flat, **axes)))
-        sizes.append(np.min(statistics.ess(flat, **axes)))
-    found = {"rhat": float(np.max(rhats)), "ess": float(np.min(sizes))}
+        flat = flat[..., np.ptp(flat, axis=(0, 1)) > 0]  # a triangle's zeros, say, never move
+        if flat.size:
+            rhats.append(np.max(statistics.rhat(flat, **axes)))
+            sizes.append(np.min(statistics.ess(flat, **axes)))
+    found = {"rhat": float(np.max(rhats or [np.nan])), "ess": float(np.min(sizes or [np.nan]))}
     known: dict[str, float | int | None] = {
         n: a if np.isfinite(a) else None for n, a in found.items()
     }

@@ -46,8 +46,9 @@ class Judgement:
             the exact draws, in nats per datum; None without test data.
         khat: shape of the tail of the importance weights p(y, v) / q(v) (Yao et al. 2018; NumPyro's
             `psis_diagnostic`): below 0.7 the approximation is near enough to be corrected by
-            weighing its draws. None where q(v) has no density (`Implicit`, a sampler's draws, means
-            with a basis of their own).
+            weighing its draws. Each weight has its own draw of hidden layers' unit noise, which
+            no q(v) can answer for and which makes it larger. None where q(v) has no density
+            (`Implicit`, a sampler's draws, means with a basis of their own).
     """
 
     sites: dict[str, Estimate]
@@ -82,15 +83,18 @@ def judge(
         approximation: a fitted guide, or a sampler's draws.
         model: the model.
         params: the fit's params, the model's own among them.
-        *args: the model's arguments.
+        *args: the model's arguments, x and y by position.
         test: test inputs [N*, D] and targets [N*], in the units of the model.
         num_draws: draws of a guide; at most so many of chains.
         num_weights: importance weights for `Judgement.khat`.
         **kwargs: the model's keyword arguments, without a ``batch_size``.
 
     Raises:
-        ValueError: if `exact` lacks a site of the approximation's, or has other shapes.
+        ValueError: if `exact` lacks a site of the approximation's, or has other shapes; if x or y
+            is not given by position.
     """
+    if len(args) < 2:
+        raise ValueError(f"judge: got {len(args)} of the model's x and y by position, wanted both")
     key_draw, key_khat, key_predict = random.split(key, 3)
     draws = (
         approximation

@@ -66,6 +66,12 @@ class Program:
                 return None
             value = latent.get(site["name"])
             if value is None and self.guide is None and not site["cond_indep_stack"]:
+                if latent and not isinstance(site["fn"], Observed):
+                    raise ValueError(  # else they would be mixed with draws of the prior
+                        f"predict: posterior_samples has no draws of {site['name']!r}, a latent "
+                        f"site of the model; it has {list(latent)}, wanted all of them (without "
+                        "posterior_samples the prediction is the prior's)"
+                    )
                 name = zlib.crc32(site["name"].encode())
                 value = site["fn"].sample(random.fold_in(globals_key, name))
             return value

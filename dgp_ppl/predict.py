@@ -64,8 +64,9 @@ def predict(
         **kwargs: keyword arguments of the model.
 
     Raises:
-        ValueError: if x is not [N, D], a number is not positive, the site is not an `observe`, or
-            the model answers for other rows than those of x (a `batch_size`, say).
+        ValueError: if x is not [N, D], a number is not positive, the site is not an `observe`,
+            `posterior_samples` lacks a latent site that no plate holds, or the model answers for
+            other rows than those of x (a `batch_size`, say).
     """
     if num_samples < 1:
         raise ValueError(f"predict: num_samples is {num_samples}, wanted at least 1")

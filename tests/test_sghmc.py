@@ -263,12 +263,36 @@ def test_control_variates_take_the_noise_away():
 
 
 def test_control_variates_at_the_anchor():
-    """A minibatch's gradient is that of all rows there."""
+    """A minibatch's gradient is that of all rows there, which is known."""
     kernel, options = SGHMC(one_layer, control_variates=True), {"z": X[::3], "batch_size": 4}
     first = kernel.init(KEY, 10, None, (X, Y), options)
     estimate = lambda k: kernel._estimate(k, first.unconstrained, first.anchor, (X, Y), options)[1]  # noqa: E731
     gradients = np.asarray(jax.vmap(estimate)(random.split(KEY, 20)))
-    np.testing.assert_allclose(gradients, np.broadcast_to(first.anchor[1], gradients.shape), 1e-3)
+    whole = lambda u: Potential(one_layer)(KEY, u, (X, Y), {"z": X[::3]}).value  # noqa: E731
+    truth = np.asarray(jax.grad(whole)(first.unconstrained)["l1.v"]).ravel()
+    np.testing.assert_allclose(gradients, np.broadcast_to(truth, gradients.shape), 1e-3)
+
+
+@pytest.mark.parametrize("dim", [120, 300])
+def test_many_coordinates_that_depend_on_each_other(dim):
+    """Combinations far stiffer than any coordinate: warm-up takes steps that are stable there."""
+    rng = np.random.default_rng(0)
+    A = rng.uniform(size=(1000, dim))
+    y = A @ rng.standard_normal(dim) + rng.standard_normal(1000)
+    cov = np.linalg.inv(A.T @ A + np.eye(dim))
+    assert np.linalg.eigvalsh(cov / np.sqrt(np.outer(*[np.diag(cov)] * 2)))[0] < 1 / 50
+    chains = run_mcmc(
+        KEY, SGHMC(linear), jnp.asarray(A, float), jnp.asarray(y, float), num_warmup=4000,
+        num_samples=300, thinning=20, num_chains=4, progress=False,
+    )  # fmt: skip
+    w = chains.samples["w"].astype(np.float64) - cov @ A.T @ y
+    assert not chains.fields["diverging"].any()
+    assert np.mean(w**2 / np.diag(cov)) == pytest.approx(1.0, abs=0.12)
+
+
+def linear(A, y):
+    w = numpyro.sample("w", dist.Normal(0, 1).expand([A.shape[1]]).to_event(1))
+    numpyro.sample("y", dist.Normal(A @ w, 1), obs=y)
 
 
 # --- seams and errors ----------------------------------------------------------------------------
@@ -350,6 +374,48 @@ def test_to_arviz():
     assert tree["posterior"]["l1.v"].dims[:2] == ("chain", "draw")
 
 
+def test_deterministic_sites_come_along():
+    """Those of draws that are kept, of all rows; so that a transported model's layers are there."""
+
+    def model(x, y, batch_size=None):
+        w = numpyro.sample("w", dist.Normal(0, 1))
+        numpyro.deterministic("double", 2 * w)
+        with dgp.minibatch(x, y, batch_size=batch_size) as (x, y):
+            mean = numpyro.deterministic("mean", w * x)
+            numpyro.sample("y", dist.Normal(mean, 1), obs=y)
+
+    options = {"num_warmup": 20, "num_samples": 5, "progress": False}
+    for chains in (
+        run_mcmc(KEY, SGHMC(model), X[:, 0], Y, batch_size=4, **options),
+        dgp.Chains.of(stock(SGHMC(model), X[:, 0], Y, batch_size=4)),
+    ):
+        w = chains.samples["w"]
+        np.testing.assert_allclose(chains.samples["double"], 2 * w)
+        np.testing.assert_allclose(
+            chains.samples["mean"], w[..., None] * np.asarray(X[:, 0]), rtol=1e-5
+        )
+    guide = dgp.MeanField(one_layer)
+    fit = dgp.fit(KEY, one_layer, guide, X, Y, z=X[::3], steps=20, progress=False)
+    program = dgp.transported(one_layer, guide, fit.params)
+    chains = run_mcmc(KEY, SGHMC(program), X, Y, z=X[::3], **options)
+    assert chains.samples["l1.v"].shape == (1, 5, 4, 1)
+
+
+def stock(kernel, *args, **kwargs):
+    mcmc = MCMC(kernel, num_warmup=20, num_samples=5, progress_bar=False)
+    mcmc.run(KEY, *args, **kwargs)
+    return mcmc
+
+
+def test_params_with_a_random_start_stay_as_they_are():
+    def model():
+        b = numpyro.param("b", lambda key: 3 * random.normal(key))
+        numpyro.factor("p", b * numpyro.sample("w", dist.Normal(0, 1)))
+
+    energy = lambda k: Potential(model)(k, {"w": jnp.ones(())}, (), {}).value  # noqa: E731
+    assert len({float(energy(k)) for k in random.split(KEY, 5)}) == 1
+
+
 def test_a_gradient_that_is_not_finite_moves_nothing():
     def model():
         x = numpyro.sample("x", dist.Normal(0, 1))
@@ -376,6 +442,14 @@ def test_a_gradient_that_is_not_finite_moves_nothing():
 def test_wrong_options(options, words):
     with pytest.raises(ValueError, match=words):
         SGHMC(one_layer, **options)
+
+
+def test_starts_of_several_chains():
+    with pytest.raises(ValueError, match=r"init_params has \['l1.v'\] of leading sizes \[\(3,\)\]"):
+        run_mcmc(
+            KEY, SGHMC(one_layer), X, Y, z=X[::3], init_params={"l1.v": jnp.zeros((3, 4, 1))},
+            num_warmup=5, num_samples=5, num_chains=2, progress=False,
+        )  # fmt: skip
 
 
 def test_wrong_models_and_starts():

@@ -136,7 +136,9 @@ def annealed_evidence(
     bar.set_description("anneal" if progress is True else str(progress), refresh=False)
     with bar:
         run = partial(problem.run, inputs, bar)
-        adapted = run(random.split(key_pilot, num_chains), z, pilot, None)
+        # Sizes that have seen the chains' own starts would make their weights biased.
+        other = random.normal(random.fold_in(key_start, 1), z.shape)
+        adapted = run(random.split(key_pilot, num_chains), other, pilot, None)
         sizes = np.interp(betas[1:], pilot[1:], adapted.size)
         end = run(random.split(key_run, num_chains), z, betas, sizes)
         value, error, effective = _log_mean(end.log_weight)

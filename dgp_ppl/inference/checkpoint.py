@@ -5,6 +5,7 @@ import json
 import os
 from pathlib import Path
 from typing import Any
+from zipfile import BadZipFile
 
 import jax
 import jax.numpy as jnp
@@ -52,18 +53,21 @@ class Folder:
             if any(self.path.iterdir()) and not (self.path / "draws-0.npz").exists():
                 raise DataError(f"{self.path} is not empty and holds no run; take another folder")
             return 0, [], state
-        found = json.loads(latest.read_text())
-        if differing := [n for n in self.about if found["about"].get(n) != self.about[n]]:
+        try:
+            found = json.loads(latest.read_text())
+            about, steps, self.parts = found["about"], int(found["steps"]), int(found["parts"])
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise _damaged(latest, error) from error
+        if differing := [n for n in self.about if not _alike(about.get(n), self.about[n])]:
             raise DataError(
                 f"{self.path} holds another run: its {', '.join(differing)} differ; take another "
                 "folder, or remove this one"
             )
-        self.parts = found["parts"]
         kept = [_load(self.path / f"draws-{i}.npz") for i in range(self.parts)]
         leaves, treedef = jax.tree.flatten(state)
         saved = _load(self.path / f"state-{self.parts}.npz")
         state = treedef.unflatten([_like(a, b) for a, b in zip(saved, leaves, strict=True)])
-        return found["steps"], [k for k in kept if k], state
+        return steps, [k for k in kept if k], state
 
     def write(self, steps: int, state: Any, draws: list[list[np.ndarray]]) -> None:
         """A part more."""
@@ -88,12 +92,21 @@ def _save(path: Path, arrays: list[np.ndarray]) -> None:
 
 def _load(path: Path) -> list[np.ndarray]:
     try:
-        with np.load(path) as file:
+        with path.open("rb") as opened, np.load(opened) as file:
             return [file[f"arr_{i}"] for i in range(len(file.files))]
-    except (OSError, ValueError) as error:
-        raise DataError(
-            f"{path} cannot be read ({error}); the run's folder is damaged: remove it"
-        ) from error
+    except (OSError, ValueError, KeyError, EOFError, BadZipFile) as error:
+        raise _damaged(path, error) from error
+
+
+def _damaged(path: Path, error: Exception) -> DataError:
+    return DataError(f"{path} cannot be read ({error}); the run's folder is damaged: remove it")
+
+
+def _alike(a: Any, b: Any) -> bool:
+    """Equal; numbers but for how another processor may round."""
+    if isinstance(b, list) and b and isinstance(b[0], float):
+        return isinstance(a, list) and len(a) == len(b) and np.allclose(a, b, rtol=1e-3)
+    return a == b
 
 
 def _like(saved: np.ndarray, leaf: Any) -> Array:

@@ -19,6 +19,7 @@ from numpyro.distributions import biject_to, constraints
 from tqdm.auto import tqdm
 
 from dgp_ppl._arguments import Skeleton
+from dgp_ppl._errors import NonFiniteLossError
 from dgp_ppl._typing import Model, Params, PRNGKey
 from dgp_ppl.inference.checkpoint import Folder, digest, plain_options
 from dgp_ppl.inference.mcmc import Chains, run_mcmc
@@ -76,13 +77,14 @@ def fit_mcem(
         key: random key; the same key gives the same result.
         model: a NumPyro model with params.
         *args: its positional arguments.
-        steps: iterations, of two gradients each.
+        steps: iterations, of a gradient for each chain and one for the params.
         learning_rate: where the default optimiser starts: `fit`'s, Adam with a cosine decay.
         optimizer: any optax optimiser, in place of the default.
         window: states to draw from.
         num_samples: draws of every chain.
         thinning: steps of the sampler between draws.
-        num_chains: chains; all but one start from the draws' first state.
+        num_chains: chains, side by side all along; states are drawn from the windows of all. They
+            share the params' path, and where they start, so that R-hat cannot tell all.
         start: params to start from, those of a fit, say; the model's own otherwise.
         progress: show a progress bar; a string is its label.
         kernel: from a model to a sampler like `SGHMC`.
@@ -93,9 +95,14 @@ def fit_mcem(
 
     Raises:
         DataError: if `checkpoint` holds another run, or files that are not a run's.
-        ValueError: if the model has no params, or a number is not positive.
+        NonFiniteLossError: if the energy or a param is not finite.
+        ValueError: if the model has no params, `start` has none of them, a number is not positive,
+            or the kernel has control variates.
     """
-    numbers = {"steps": steps, "window": window, "num_samples": num_samples, "every": every}
+    numbers = {
+        "steps": steps, "window": window, "num_samples": num_samples, "thinning": thinning,
+        "num_chains": num_chains, "every": every,
+    }  # fmt: skip
     for name, value in numbers.items():
         if value < 1:
             raise ValueError(f"fit_mcem: {name} is {value}, wanted at least 1")
@@ -103,6 +110,11 @@ def fit_mcem(
     key_params, key_init, key_em, key_run = random.split(key, 4)
     # The params come first, so that one compiled program serves all their values.
     sampler = kernel(partial(_given, model))
+    if getattr(sampler, "control_variates", False):
+        raise ValueError(
+            "fit_mcem: the kernel has control variates, whose gradient of all rows belongs to one "
+            "value of the params; use them in a run at fixed params"
+        )
     free, bijections = _params(key_params, model, start or {}, args, kwargs)
     optimizer = default_optimizer(learning_rate, steps) if optimizer is None else optimizer
     em = _EM(sampler, optimizer, bijections, Skeleton.split(model, args, kwargs))
@@ -131,6 +143,7 @@ def fit_mcem(
             num = min(_CHUNK, steps - len(losses))
             state, new = em.advance(state, num)
             losses = np.concatenate([losses, np.asarray(new, np.float64)[:num]])
+            _check(losses, em.params(state.free))
             bar.update(num)
             bar.set_postfix_str(f"potential energy {new[:num].mean():.5g} nats", refresh=False)
             if folder is not None and (len(losses) - done >= every or len(losses) == steps):
@@ -144,6 +157,22 @@ def fit_mcem(
         checkpoint=draws, every=every, **kwargs,
     )  # fmt: skip
     return MCEMResult(params, chains, losses, time.perf_counter() - begun)
+
+
+def _check(losses: np.ndarray, params: Params) -> None:
+    bad = [n for n, a in params.items() if not np.isfinite(np.asarray(a)).all()]
+    finite = np.isfinite(losses)
+    if finite.all() and not bad:
+        return
+    step = int(np.argmin(finite)) if not finite.all() else len(losses)
+    site = f"param {bad[0]}" if bad else "the potential energy"
+    raise NonFiniteLossError(
+        f"fit_mcem: not finite at step {step}: {site}. Try a smaller learning_rate or step_size of "
+        "the kernel, or standardised data (dgp_ppl.initialize.Standardizer)",
+        step=step,
+        site=site,
+        result=None,
+    )
 
 
 class _State(NamedTuple):
@@ -240,5 +269,9 @@ def _params(
     if not free:
         raise ValueError(
             "fit_mcem: the model has no params to learn; sample it by MCMC(dgp_ppl.SGHMC(model))"
+        )
+    if start and not set(start) & set(free):
+        raise ValueError(
+            f"fit_mcem: start has {list(start)}, none of them a param of the model: {list(free)}"
         )
     return free, bijections

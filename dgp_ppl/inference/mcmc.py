@@ -42,7 +42,7 @@ class Chains:
     @staticmethod
     def of(mcmc: MCMC) -> "Chains":
         """What a run of NumPyro's `MCMC` holds."""
-        last = mcmc.last_state
+        last: Any = mcmc.last_state
         if last is None:
             raise ValueError("Chains.of: this MCMC has not run yet; call its run(...) first")
         samples, fields = (
@@ -133,6 +133,8 @@ def run_mcmc(
             raise ValueError(f"run_mcmc: {name} is {value}, wanted at least 1")
     if num_warmup < 0:
         raise ValueError(f"run_mcmc: num_warmup is {num_warmup}, wanted at least 0")
+    if start is not None and num_warmup:
+        raise ValueError(f"run_mcmc: num_warmup is {num_warmup}, wanted 0 where start is given")
     begun = time.perf_counter()
     if init_params is not None and num_chains == 1:
         init_params = jax.tree.map(lambda a: jnp.asarray(a)[None], init_params)
@@ -152,6 +154,8 @@ def run_mcmc(
             "num_chains": num_chains,
             "fields": list(fields),
             "arguments": digest((keys, init_params, start, args, kwargs)),
+            # Functions have no digest: another model has another energy where the run starts.
+            "energy": _energies(state),
         }
         folder = Folder(checkpoint, about)
     steps, kept, state = (0, [], state) if folder is None else folder.read(state)
@@ -184,6 +188,11 @@ def run_mcmc(
 
 
 _STEPS = 200  # in one call of the device, where a draw does not take more
+
+
+def _energies(state: Any) -> list[float]:
+    energy = getattr(state, "potential_energy", None)
+    return [] if energy is None else np.asarray(energy, np.float64).ravel().tolist()
 
 
 class _Run:

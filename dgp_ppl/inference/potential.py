@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jax import random
 from jaxtyping import Array
 from numpyro import handlers
 from numpyro.distributions import biject_to
@@ -49,6 +50,10 @@ class _Latents(Messenger):
         if msg["type"] == "plate" and self.all_rows:
             size = msg["args"][0]
             msg["args"], msg["value"] = (size, None), jnp.arange(size)
+        if msg["type"] == "param" and msg["value"] is None:
+            # One start for all keys, where it is a random one.
+            with handlers.seed(rng_seed=random.PRNGKey(0)):
+                msg["value"] = msg["fn"](*msg["args"], **msg["kwargs"])
         if msg["type"] != "sample" or msg["name"] not in self.unconstrained:
             return
         u, transform = self.unconstrained[msg["name"]], biject_to(msg["fn"].support)
@@ -98,6 +103,20 @@ class Potential:
         # Factors are marked auxiliary too, but observed.
         terms = [p for n, p in log_probs.items() if sites[n]["is_observed"] or _is_latent(sites[n])]
         return Energy(-(sum(terms) + latents.log_jacobian), latents.latents)
+
+    def deterministic(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Callable[[Values], Values]:
+        """A function from latents to the model's deterministic sites, of all rows."""
+
+        def found(latents: Values) -> Values:
+            program = handlers.substitute(self.model, data=latents)
+            whole = _Latents(handlers.seed(program, random.PRNGKey(0)), {}, True)
+            with handlers.block():
+                sites = handlers.trace(whole).get_trace(*args, **kwargs)
+            return {n: s["value"] for n, s in sites.items() if s["type"] == "deterministic"}
+
+        return found
 
     def start(
         self,

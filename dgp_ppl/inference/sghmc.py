@@ -2,78 +2,29 @@
 
 import math
 from collections.abc import Callable
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
 from jax import lax, random
 from jax.flatten_util import ravel_pytree
-from jaxtyping import Array, Float
+from jaxtyping import Array
 from numpyro.infer.initialization import init_to_median
 from numpyro.infer.mcmc import MCMCKernel
 from numpyro.util import is_prng_key
 
 from dgp_ppl._typing import Model, PRNGKey
 from dgp_ppl.inference.potential import Energy, Potential, Values
+from dgp_ppl.inference.sghmc_state import Adaptation, Flat, SGHMCState
 
 __all__ = ["SGHMC", "SGHMCState"]
-
-Flat = Float[Array, " d"]
-
-
-class Adaptation(NamedTuple):
-    """What warm-up learns of each coordinate; all [d].
-
-    Attributes:
-        window: steps that the averages of burn-in reach back.
-        mean: average of the gradient.
-        square: average of its square.
-        noise: variance of its noise.
-        last: the gradients of the last two steps, [2, d].
-    """
-
-    window: Flat
-    mean: Flat
-    square: Flat
-    noise: Flat
-    last: Float[Array, "2 d"]
-
-
-class SGHMCState(NamedTuple):
-    """A chain's state.
-
-    Attributes:
-        i: steps done.
-        z: the latent sites.
-        unconstrained: the same without bounds: what moves.
-        momentum: in units of its stationary standard deviation, [d].
-        adaptation: what warm-up has learnt.
-        anchor: with control variates, where the gradient of all rows is known, and it; [2, d].
-        potential_energy: the step's estimate, in nats.
-        temperature: kinetic: mean square of the momentum in mid-step, 1 on average.
-        step_size: of this step; less than the kernel's within a cycle.
-        diverging: whether the gradient was not finite: the chain then stayed where it was.
-        num_warmup: steps of warm-up.
-        rng_key: random key.
-    """
-
-    i: Array
-    z: Values
-    unconstrained: Values
-    momentum: Flat
-    adaptation: Adaptation
-    anchor: Array
-    potential_energy: Array
-    temperature: Array
-    step_size: Array
-    diverging: Array
-    num_warmup: Array
-    rng_key: PRNGKey
 
 
 Preconditioner = Literal["variance", "rms"] | None
 
 _BURN_IN_STEP = 0.02  # of the first half of warm-up, whose moves are an optimiser's
+_TRIAL = 50  # steps after which a trial's temperature is judged
+_TOLERANCE = 0.05  # of it, besides chance
 _TINY = 1e-30
 _ANCHOR_DRAWS = 32  # of the gradient of all rows, where hidden layers are drawn
 
@@ -90,10 +41,11 @@ class SGHMC(MCMCKernel):
         mcmc.run(key, x, y, z=z, batch_size=1000)
 
     A step of size e moves by half a drift, friction and noise, half a drift, and a kick (BAOAB:
-    Leimkuhler & Matthews 2013): exact for Gaussians at any e, where the published Euler steps are
-    not. What the minibatch's noise adds to the momentum is taken out of the noise that is put in,
-    evenly about the drift: exact for Gaussians too if that noise is as it was in warm-up. Its
-    variance is known from the gradient's second differences, without a second gradient.
+    Leimkuhler & Matthews 2013): exact for Gaussians at any e that is stable, where the published
+    Euler steps are not. What the minibatch's noise adds to the momentum is taken out of the noise
+    that is put in, evenly about the drift: exact for Gaussians too if that noise is as it was in
+    warm-up. Its variance is known from the gradient's second differences, without a second
+    gradient; beyond e = 0.5 they see the chain's own bends too, and the chain comes out too narrow.
 
     Each coordinate's e² is multiplied by 1 / E[g²] of its gradient g ("variance": the inverse of
     the Fisher information's diagonal, so that narrow and wide directions move alike). Published
@@ -104,7 +56,9 @@ class SGHMC(MCMCKernel):
     e².
 
     Warm-up: with "variance" the first half goes by "rms" in steps of 0.02, which find the typical
-    set from anywhere; then the averages are taken anew. Nothing is adapted after warm-up. Extra
+    set from anywhere; then the averages are taken anew. In its last quarter they are as they will
+    be, and steps that the momentum's temperature shows to be unstable (where very many coordinates
+    depend on each other) are made shorter. Nothing is adapted after warm-up. Extra
     fields: ``potential_energy``, ``temperature`` (the momentum's; far from 1 means steps too
     large), ``step_size``, ``diverging``.
 
@@ -180,6 +134,13 @@ class SGHMC(MCMCKernel):
     def get_diagnostics_str(self, state: SGHMCState) -> str:
         return f"step size {state.step_size:.2g}, temperature {state.temperature:.2f}"
 
+    def postprocess_fn(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Callable[[Values], Values]:
+        """Adds the model's deterministic sites to draws that are kept."""
+        found = self.potential.deterministic(args, kwargs)
+        return lambda latents: latents | found(latents)
+
     def init(
         self,
         rng_key: PRNGKey,
@@ -195,6 +156,12 @@ class SGHMC(MCMCKernel):
 
         if is_prng_key(rng_key):
             return one(rng_key, init_params)
+        chains = {n: jnp.shape(a)[:1] for n, a in (init_params or {}).items()}
+        if wrong := [n for n, a in chains.items() if a != (len(rng_key),)]:
+            raise ValueError(
+                f"SGHMC: init_params has {wrong} of leading sizes {[chains[n] for n in wrong]}, "
+                f"wanted {len(rng_key)}: a value for each chain"
+            )
         return jax.vmap(one)(rng_key, init_params)
 
     def sample(
@@ -235,6 +202,9 @@ class SGHMC(MCMCKernel):
             # No huge first step where the first gradient is small: latents are of order 1.
             square=1 + jnp.square(gradient) + jnp.mean(jnp.square(gradient)),
             noise=jnp.zeros_like(flat),
+            share=jnp.ones((), flat.dtype),
+            trial=jnp.zeros((), jnp.int32),
+            heat=jnp.zeros((), flat.dtype),
             last=jnp.stack([gradient, gradient]),
         )
         return SGHMCState(
@@ -287,16 +257,20 @@ class SGHMC(MCMCKernel):
             if self.integrator == "baoab"
             else (c * r - kick + math.sqrt(2 * self.friction) * noise)
         )
-        sound = jnp.isfinite(energy.value) & jnp.all(jnp.isfinite(gradient))
+        temperature = jnp.mean(jnp.square(middle))
+        hot = temperature > max(3.0, 1 + 30 * math.sqrt(2 / len(middle)))
+        finite = jnp.isfinite(energy.value) & jnp.all(jnp.isfinite(gradient))
+        sound = finite & ~(hot & ~self._burning_in(state))
         moved = state._replace(
             z=energy.latents,
             unconstrained=unconstrained,
             momentum=r,
-            adaptation=self._adapted(state, gradient),
+            adaptation=self._tried(state, self._adapted(state, gradient), temperature),
             potential_energy=energy.value,
-            temperature=jnp.mean(jnp.square(middle)),
+            temperature=temperature,
         )
-        stayed = state._replace(momentum=noise)
+        cooled = self._tried(state, state.adaptation, jnp.full_like(temperature, jnp.inf))
+        stayed = state._replace(momentum=noise, adaptation=cooled)
         kept = jax.tree.map(lambda a, b: jnp.where(sound, a, b), moved, stayed)
         return kept._replace(i=state.i + 1, step_size=size, diverging=~sound, rng_key=key)
 
@@ -325,7 +299,7 @@ class SGHMC(MCMCKernel):
             burn_in = _BURN_IN_STEP * adaptation.square**-0.25
             exact = size * adaptation.square**-0.5
             scale = exact if self.preconditioner == "variance" else rms
-            scale = jnp.where(self._burning_in(state), burn_in, scale)
+            scale = jnp.where(self._burning_in(state), burn_in, adaptation.share * scale)
         if not self.correct_noise:
             return scale, jnp.zeros_like(scale)
         share = 0.5 * (1 + c**2) * adaptation.noise
@@ -351,10 +325,45 @@ class SGHMC(MCMCKernel):
             mean=old.mean + rate * (gradient - old.mean),
             square=old.square + rate * (jnp.square(gradient) - old.square),
             noise=old.noise + rate * jnp.where(state.i < 2, 0, jnp.square(bend) / 6 - old.noise),
+            share=old.share,
+            trial=old.trial,
+            heat=old.heat,
             last=jnp.stack([gradient, old.last[0]]),
         )
-        learning = state.i < state.num_warmup
+        learning = state.i < (self._rehearsal(state) if self._rehearses else state.num_warmup)
         return jax.tree.map(lambda a, b: jnp.where(learning, a, b), new, old)
+
+    @property
+    def _rehearses(self) -> bool:
+        return self.preconditioner == "variance" and self.integrator == "baoab"
+
+    def _rehearsal(self, state: SGHMCState) -> Array:
+        """The step from which warm-up tries out the steps that sampling will make."""
+        return 3 * state.num_warmup // 4
+
+    def _tried(self, state: SGHMCState, new: Adaptation, temperature: Array) -> Adaptation:
+        """Shorter steps where a trial's temperature is off: the law of the chain then is too.
+
+        Stiff combinations of coordinates make the chain unstable; before that their bends pass for
+        noise of the gradient, and too little noise is put in.
+        """
+        if not self._rehearses:
+            return new
+        trial = new.trial + 1
+        heat = new.heat + (temperature - new.heat) / trial
+        c = 1 - self.friction
+        spread = math.sqrt(2 * (1 + c**2) / ((1 - c**2) * len(state.momentum) * _TRIAL))
+        slack = _TOLERANCE + 5 * spread
+        off = ((trial >= _TRIAL) & (jnp.abs(heat - 1) > slack)) | jnp.isinf(heat)
+        # A chain that was thrown far out needs some steps to come back, however short they are.
+        off, done = off & (trial >= _TRIAL // 5), trial >= _TRIAL
+        running = (state.i >= self._rehearsal(state)) & (state.i < state.num_warmup)
+        found = new._replace(
+            share=jnp.where(off, 0.8, 1.0) * new.share,
+            trial=jnp.where(off | done, 0, trial),
+            heat=jnp.where(off | done | jnp.isinf(heat), 0.0, heat),
+        )
+        return jax.tree.map(lambda a, b: jnp.where(running, a, b), found, new)
 
     def _estimate(
         self,
