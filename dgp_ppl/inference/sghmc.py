@@ -23,7 +23,7 @@ __all__ = ["SGHMC", "SGHMCState"]
 Preconditioner = Literal["variance", "rms"] | None
 
 _BURN_IN_STEP = 0.02  # of the first half of warm-up, whose moves are an optimiser's
-_TRIAL = 50  # steps after which a trial's temperature is judged
+_TRIAL = 100  # steps after which a trial's temperature is judged
 _TOLERANCE = 0.05  # of it, besides chance
 _TINY = 1e-30
 _ANCHOR_DRAWS = 32  # of the gradient of all rows, where hidden layers are drawn
@@ -353,7 +353,7 @@ class SGHMC(MCMCKernel):
         heat = new.heat + (temperature - new.heat) / trial
         c = 1 - self.friction
         spread = math.sqrt(2 * (1 + c**2) / ((1 - c**2) * len(state.momentum) * _TRIAL))
-        slack = _TOLERANCE + 5 * spread
+        slack = _TOLERANCE + 3 * spread
         off = ((trial >= _TRIAL) & (jnp.abs(heat - 1) > slack)) | jnp.isinf(heat)
         # A chain that was thrown far out needs some steps to come back, however short they are.
         off, done = off & (trial >= _TRIAL // 5), trial >= _TRIAL
