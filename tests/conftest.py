@@ -1,9 +1,26 @@
+import os
+import shutil
+import tempfile
+
 import jax
 import pytest
 
 # Most of the suite's time is XLA's: its costlier passes are left out, but for the tests that are
 # about rounding (`optimised`). Examples' smoke runs do the same by their environment.
 jax.config.update("jax_disable_most_optimizations", True)
+
+
+def pytest_configure(config):
+    """What one test compiled, the others of this run take from disk: workers, and programs run."""
+    if "PYTEST_XDIST_WORKER" not in os.environ:
+        folder = tempfile.mkdtemp(prefix="dgp_ppl-compiled-")
+        config.add_cleanup(lambda: shutil.rmtree(folder, ignore_errors=True))
+        os.environ |= {
+            "JAX_COMPILATION_CACHE_DIR": folder,
+            "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0.1",
+        }
+    jax.config.update("jax_compilation_cache_dir", os.environ["JAX_COMPILATION_CACHE_DIR"])
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
 
 
 @pytest.fixture

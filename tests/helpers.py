@@ -5,6 +5,7 @@ import jax.flatten_util
 import numpy as np
 import numpyro
 import numpyro.distributions as dist
+import pytest
 from jax import random
 from numpyro.infer import TraceMeanField_ELBO
 from scipy import stats
@@ -12,6 +13,12 @@ from scipy import stats
 import dgp_ppl as dgp
 from dgp_ppl import kernels, means
 from dgp_ppl.linalg import default_jitter
+
+
+def slow(*values):
+    """A case of a test that is left to CI and `make test-slow`."""
+    return pytest.param(*values, marks=pytest.mark.slow)
+
 
 KEY = random.key(0)
 
