@@ -3,6 +3,7 @@
 from dgp_ppl import datasets as datasets
 from dgp_ppl import initialize as initialize
 from dgp_ppl import kernels as kernels
+from dgp_ppl import likelihoods as likelihoods
 from dgp_ppl import means as means
 from dgp_ppl import metrics as metrics
 from dgp_ppl import models as models
@@ -40,8 +41,8 @@ from dgp_ppl.initialize import Standardizer as Standardizer
 from dgp_ppl.judge import Judgement as Judgement
 from dgp_ppl.judge import energy_distance as energy_distance
 from dgp_ppl.judge import judge as judge
+from dgp_ppl.likelihoods import BernoulliProbit as BernoulliProbit
 from dgp_ppl.minibatch import minibatch as minibatch
-from dgp_ppl.observe import BernoulliProbit as BernoulliProbit
 from dgp_ppl.observe import observe as observe
 from dgp_ppl.predict import Prediction as Prediction
 from dgp_ppl.predict import predict as predict

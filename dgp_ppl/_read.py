@@ -38,6 +38,7 @@ class Table:
         y_name: name of the target.
         task: "regression", "binary" or "multiclass".
         test_index: row numbers of each split's test rows; None if the file has none.
+        shared_unit: whether all inputs are in one unit, as pixels are.
     """
 
     x: np.ndarray
@@ -46,6 +47,7 @@ class Table:
     y_name: str
     task: str
     test_index: tuple[np.ndarray, ...] | None = None
+    shared_unit: bool = False
 
 
 def quoted(names: Iterable[object], limit: int = 12) -> str:

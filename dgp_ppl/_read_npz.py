@@ -29,6 +29,9 @@ from dgp_ppl._read import (
 
 DEFAULT_SPLITS = "test_index"
 
+# The arrays of a file of images, whose test rows are its one split.
+_IMAGES = ("x_train", "y_train", "x_test", "y_test")
+
 # All that NumPy and the standard library are known to raise on damaged archives.
 _FAULTS = (
     OSError,
@@ -51,6 +54,7 @@ _FAULTS = (
 def read_npz(path: Path, split_key: str) -> Table:
     """Reads `X`, `y` and the splits of an .npz file.
 
+    A file of images has `x_train` [N, ...], `y_train` [N], `x_test` and `y_test` in their place.
     The inputs are named by the file's array `columns` where it holds D strings, else x0, x1, ...
 
     Args:
@@ -63,14 +67,21 @@ def read_npz(path: Path, split_key: str) -> Table:
     """
     where = named(path)
     with _opened(path) as archive:
-        arrays = archive.files
-        if "X" not in arrays or "y" not in arrays:
+        arrays, images = archive.files, None
+        if set(_IMAGES) <= set(arrays):
+            if split_key != DEFAULT_SPLITS:
+                raise DataError(
+                    f"{where}: no splits {shown(split_key)}: a file of images has one split, its "
+                    "x_test and y_test; leave split_key out"
+                )
+            x, y, images = _read_images(archive, where)
+        elif "X" in arrays and "y" in arrays:
+            x, y = _array(archive, "X", where), _array(archive, "y", where)
+        else:
             raise DataError(
                 f"{where}: wanted the arrays 'X' [N, D] and 'y' [N], and the file has "
                 f"{quoted(arrays) or 'no arrays'}; save it with np.savez(path, X=..., y=...)"
             )
-        x = _array(archive, "X", where)
-        y = _array(archive, "y", where)
         if x.ndim != 2:
             todo = "reshape it with X[:, None]" if x.ndim == 1 else "reshape it with one row each"
             raise DataError(f"{where}: 'X' has shape {x.shape}, wanted [N, D]; {todo}")
@@ -91,16 +102,44 @@ def read_npz(path: Path, split_key: str) -> Table:
         x_names = _x_names(archive, x.shape[1])
         check_values(where, x, x_names)
         check_values(where, y[:, None], ("y",))
-        task = file_task(y, whole=y.dtype.kind != "f")
+        task = file_task(y, whole=y.dtype.kind != "f") if images is None else _image_task(y)
         table = Table(
             x=x.astype(np.float64),
             y=as_targets(y, task),
             x_names=x_names,
             y_name="y",
             task=task,
-            test_index=_read_splits(archive, split_key, len(y), where),
+            test_index=images or _read_splits(archive, split_key, len(y), where),
+            shared_unit=images is not None,
         )
     return check_table(where, table)
+
+
+def _read_images(archive: Any, where: str) -> tuple[np.ndarray, np.ndarray, tuple[np.ndarray, ...]]:
+    """Training, then test rows, a column for each pixel; targets; and the rows of the test."""
+    x_train, y_train, x_test, y_test = (_array(archive, name, where) for name in _IMAGES)
+    if x_train.ndim < 2 or x_train.shape[1:] != x_test.shape[1:]:
+        raise DataError(
+            f"{where}: 'x_train' has shape {x_train.shape} and 'x_test' {x_test.shape}, wanted "
+            "rows of one shape in both; save images of one size"
+        )
+    x = np.concatenate([a.reshape(len(a), -1) for a in (x_train, x_test)])
+    try:
+        y = np.concatenate([y_train, y_test])
+    except ValueError as error:
+        raise DataError(
+            f"{where}: 'y_train' has shape {y_train.shape} and 'y_test' {y_test.shape}, wanted one "
+            "class for each image in both"
+        ) from error
+    return x, y, (np.arange(len(x_train), len(x)),)
+
+
+def _image_task(y: np.ndarray) -> str:
+    """Whole numbers 0 ... C-1 are an image's class; in a table they might be a count."""
+    found = np.unique(y)
+    if y.dtype.kind not in "iub" or not np.array_equal(found, np.arange(len(found))):
+        return "regression"
+    return "binary" if len(found) == 2 else "multiclass"
 
 
 def peek_npz(path: Path) -> tuple[int, int, str] | None:
@@ -111,6 +150,11 @@ def peek_npz(path: Path) -> tuple[int, int, str] | None:
     """
     try:
         with zipfile.ZipFile(path) as archive:
+            if {f"{name}.npy" for name in _IMAGES} <= set(archive.namelist()):
+                shapes = [_npy_header(archive, f"x_{part}.npy")[0] for part in ("train", "test")]
+                with np.load(path, allow_pickle=False) as arrays:
+                    task = _image_task(arrays["y_train"])
+                return shapes[0][0] + shapes[1][0], int(np.prod(shapes[0][1:])), task
             x_shape, x_type = _npy_header(archive, "X.npy")
             y_shape, y_type = _npy_header(archive, "y.npy")
         if x_type.kind not in "fiub" or len(x_shape) != 2 or x_shape[1] == 0:

@@ -11,8 +11,8 @@ import typer
 import dgp_ppl
 from dgp_ppl import datasets
 from dgp_ppl._errors import DataError
-from dgp_ppl.compare import METRICS, Comparison, compare
-from dgp_ppl.methods import METHODS
+from dgp_ppl.choices import MODELS
+from dgp_ppl.compare import Comparison, compare
 
 __all__ = ["app", "main"]
 
@@ -24,6 +24,11 @@ app = typer.Typer(
 )
 
 _HEADINGS = {
+    "accuracy": "accuracy",
+    "log_loss": "log loss",
+    "ece": "ECE",
+    "brier": "Brier",
+    "auc": "AUC",
     "rmse": "RMSE",
     "log_density": "log dens.",
     "crps": "CRPS",
@@ -70,7 +75,18 @@ def _root(
 @app.command("compare")
 def _compare(
     data: Annotated[str, typer.Argument(help="A name (see `dgp-ppl datasets`) or a file.")],
-    methods: Annotated[str, typer.Option(help="Comma-separated.")] = "sgpr,svgp,dsvi",
+    methods: Annotated[
+        str | None,
+        typer.Option(help="Comma-separated.", show_default="sgpr,svgp,dsvi; of classes svgp,dsvi"),
+    ] = None,
+    model: Annotated[str, typer.Option(help=f"One of {', '.join(MODELS)}.")] = "deep_gp",
+    likelihood: Annotated[
+        str | None,
+        typer.Option(
+            help="Of classes: probit or logit for two, softmax or robust_max.",
+            show_default="gaussian, probit, softmax",
+        ),
+    ] = None,
     depth: Annotated[int, typer.Option(help="GP layers of the deep methods.")] = 2,
     inducing: Annotated[int, typer.Option(help="Inducing inputs of every layer.")] = 100,
     width: Annotated[
@@ -79,7 +95,10 @@ def _compare(
     steps: Annotated[int, typer.Option(help="Optimiser steps.")] = 6000,
     batch: Annotated[int, typer.Option(help="Rows of a minibatch.")] = 1000,
     learning_rate: Annotated[float, typer.Option(help="Adam's, before cosine decay.")] = 0.1,
-    splits: Annotated[int, typer.Option(help="The file's first ones, or random 90/10.")] = 3,
+    splits: Annotated[
+        int | None,
+        typer.Option(help="The file's first ones, or random 90/10.", show_default="3, or all"),
+    ] = None,
     seed: Annotated[int, typer.Option(help="Of random splits and fits.")] = 0,
     samples: Annotated[int, typer.Option(help="Passes of a prediction.")] = 100,
     draws: Annotated[int, typer.Option(help="Draws of each chain, of sghmc and nuts.")] = 250,
@@ -100,7 +119,7 @@ def _compare(
     x64: Annotated[bool, typer.Option("--x64", help="Compute in float64.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="No progress bars.")] = False,
 ) -> None:
-    """Fit the methods to each split of a regression data set; print and write a table."""
+    """Fit the methods to each split of a data set; print and write a table."""
     from rich.console import Console
 
     if x64:
@@ -114,7 +133,9 @@ def _compare(
     notes = Console(stderr=True)
     outcome = compare(
         data,
-        [m.strip() for m in methods.split(",")],
+        None if methods is None else [m.strip() for m in methods.split(",")],
+        model=model,
+        likelihood=likelihood,
         depth=depth,
         inducing=inducing,
         width=width,
@@ -139,7 +160,8 @@ def _compare(
     several = f"{config['splits']} splits; mean ± standard error"
     title = f"{data_['name']}: {data_['rows']} rows, {data_['columns']} inputs, "
     title += several if config["splits"] > 1 else "1 split"
-    console.print(_table(outcome, _HEADINGS, title))
+    scored = {m: h for m, h in _HEADINGS.items() if any(m in r for r in outcome.summary)}
+    console.print(_table(outcome, scored or _HEADINGS, title))
     known = {m for m in _INFERENCE for r in outcome.summary if r[m]["mean"] is not None}
     if known:
         headings = {m: h for m, h in _INFERENCE.items() if m in known}
@@ -174,7 +196,7 @@ def _line(row: dict[str, Any]) -> str:
     if "error" in row:
         return f"{start} failed: {row['error']}"
     headings = _HEADINGS | _INFERENCE
-    shown = [m for m in METRICS if m in headings and row[m] is not None]
+    shown = [m for m in row if m in headings and row[m] is not None]
     numbers = "  ".join(f"{headings[m]} {_number(row[m])}" for m in shown)
     return f"{start} {numbers}"
 
@@ -195,7 +217,8 @@ def _table(outcome: Comparison, headings: dict[str, str], title: str) -> Any:
         padding=(0, 1, 0, 0),
         pad_edge=False,
     )
-    table.add_column("method", no_wrap=True, min_width=max(len(m) for m in METHODS))
+    longest = max((len(row["method"]) for row in outcome.summary), default=0)
+    table.add_column("method", no_wrap=True, min_width=longest)
     for heading in headings.values():
         table.add_column(heading, justify="right", min_width=len(heading))
     for row in outcome.summary:

@@ -14,25 +14,30 @@ import numpy as np
 from jax import random
 
 from dgp_ppl import datasets, metrics, plots
-from dgp_ppl._errors import DataError, NonFiniteLossError
+from dgp_ppl._errors import NonFiniteLossError
 from dgp_ppl._results import prepare, versions, write_json
+from dgp_ppl.choices import LIKELIHOODS, MODELS, Setting
 from dgp_ppl.datasets import Dataset
 from dgp_ppl.diagnostics import chain_diagnostics, to_inferencedata
 from dgp_ppl.inference.annealing import annealed_evidence
 from dgp_ppl.inference.fit import FitResult
 from dgp_ppl.inference.white import has_white_space
 from dgp_ppl.initialize import Standardizer
-from dgp_ppl.methods import METHODS, Fitted, Setting
+from dgp_ppl.methods import METHODS, Fitted, of_task
 from dgp_ppl.predict import Prediction
+from dgp_ppl.scores import SCORES, score
 
 __all__ = ["Comparison", "compare"]
 
-METRICS = (
-    "rmse", "log_density", "crps", "coverage90", "elbo_per_datum", "evidence_per_datum",
-    "evidence_error", "gap", "rhat", "ess", "divergences", "seconds", "steps",
+_OF_FITS = (
+    "elbo_per_datum", "evidence_per_datum", "evidence_error", "gap", "rhat", "ess", "divergences",
+    "seconds", "steps",
 )  # fmt: skip
-FIGURES = ("training", "predictions", "function")
+METRICS = {task: (*scores, *_OF_FITS) for task, scores in SCORES.items()}
+FIGURES = ("training", "predictions", "reliability", "function")
+_DEFAULT_METHODS = ("sgpr", "svgp", "dsvi")
 _DRAWS_IN_PLOTS = 8
+_SPLITS = 3
 _ANNEALING: dict[str, Any] = {"temperatures": 300, "num_chains": 4, "num_noise": 2}
 
 
@@ -75,15 +80,17 @@ class _Run:
 
 def compare(
     data: str | os.PathLike[str] | Dataset,
-    methods: Sequence[str] = ("sgpr", "svgp", "dsvi"),
+    methods: Sequence[str] | None = None,
     *,
+    model: str = "deep_gp",
+    likelihood: str | None = None,
     depth: int = 2,
     inducing: int = 100,
     width: int | None = None,
     steps: int = 6000,
     batch: int = 1000,
     learning_rate: float = 0.1,
-    splits: int = 3,
+    splits: int | None = None,
     seed: int = 0,
     samples: int = 100,
     draws: int = 250,
@@ -96,21 +103,29 @@ def compare(
     progress: bool = True,
     on_row: Callable[[dict[str, Any]], None] | None = None,
 ) -> Comparison:
-    """Fit each method on each split of a regression data set and score it on the rest.
+    """Fit each method on each split of a data set and score it on the rest.
 
-    Inputs and target are standardised with each split's training rows; RMSE, log density and CRPS
-    are in the data's units, the ELBO is that of the standardised target.
+    Inputs, and the target of a regression, are standardised with each split's training rows; RMSE,
+    log density and CRPS are in the data's units, the ELBO is that of the standardised target.
+    Classes are scored by the accuracy of the most probable one, log loss (nats), expected
+    calibration error, Brier's score, and two classes by the AUC.
 
     Args:
         data: a `Dataset`, or what `datasets.load` takes: a name or a file.
-        methods: names of the registry, `dgp_ppl.methods.METHODS`.
+        methods: names of the registry, `dgp_ppl.methods.METHODS`; by default sgpr, svgp and dsvi,
+            and for classes the last two.
+        model: what is fitted: a name of `dgp_ppl.choices.MODELS`; sgpr and svgp are models of
+            their own.
+        likelihood: of the target given f: "gaussian" for a regression, "probit" (the default) or
+            "logit" for two classes, "softmax" (the default) or "robust_max" for several.
         depth: GP layers of the deep methods.
         inducing: inducing inputs of every layer.
         width: outputs of hidden layers; by default min(30, number of inputs).
         steps: optimiser steps.
         batch: rows of a minibatch; methods without minibatches (sgpr) take all.
         learning_rate: where Adam's cosine schedule starts.
-        splits: how many splits: the data set's own first ones, or random 90/10.
+        splits: how many splits: the data set's own first ones, or random 90/10; by default three,
+            or as many as the data set has if those are fewer.
         seed: of random splits and of all fits.
         samples: passes of a prediction.
         draws: draws of each chain that samplers (sghmc, nuts) keep; NUTS has as many of warm-up.
@@ -134,16 +149,21 @@ def compare(
         DataError: if the data or `out` cannot be used; nothing has been written then.
         ValueError: for an unknown method or a number out of range.
     """
-    setting = Setting(depth, inducing, width, steps, batch, learning_rate, draws, chains)
-    _check(methods, setting, splits, seed, samples)
+    setting = Setting(model, depth, inducing, width, steps, batch, learning_rate, draws, chains)
+    wanted = _DEFAULT_METHODS if methods is None else tuple(methods)
+    _check(wanted, setting, 1 if splits is None else splits, seed, samples)
     dataset = data if isinstance(data, Dataset) else datasets.load(
         data, target=target, split_key=split_key
     )  # fmt: skip
-    if dataset.task != "regression":
-        raise DataError(
-            f"{dataset.name}: the target is classes ({dataset.task}), and compare fits regression; "
-            "take a numeric target, or build the model with dgp_ppl.models.deep_gp(likelihood=...)"
+    methods = of_task(wanted, dataset.task)
+    if wanted is not _DEFAULT_METHODS and methods != wanted:
+        raise ValueError(
+            f"compare: methods has {sorted(set(wanted) - set(methods))}, which fit Gaussian noise "
+            f"alone, and the target of {dataset.name} is classes ({dataset.task}); leave them out"
         )
+    setting = _for_task(setting, dataset, likelihood)
+    if splits is None:
+        splits = min(_SPLITS, _SPLITS if dataset.test_index is None else len(dataset.test_index))
     parts = datasets.splits(dataset, splits, seed)
     folder = None if out is None else prepare(Path(out), overwrite)
     config = dataclasses.asdict(setting) | {
@@ -169,7 +189,7 @@ def compare(
             if folder is not None and not outcome.splits:
                 _clear(folder)
             outcome.splits.append(row)
-            outcome.record["summary"] = _summarise(outcome.splits, methods)
+            outcome.record["summary"] = _summarise(outcome.splits, methods, dataset.task)
             if split == 0 and run is not None:
                 outcome.fits[method] = run
                 if folder is not None:
@@ -198,23 +218,26 @@ def _fit(
 ) -> tuple[dict[str, Any], _Run | None]:
     """One row of results, and the run behind it, or None if the fit failed."""
     x, y, x_test, y_test = data.x[train], data.y[train], data.x[test], data.y[test]
-    standardizer = Standardizer.fit(x, y)
+    scaled = y if data.task == "regression" else None
+    standardizer = Standardizer.fit(x, scaled, shared=data.shared_unit)
     key = random.fold_in(random.key(seed), split)
     key_fit, key_train, key_test = random.split(key, 3)
-    own_x, own_y = standardizer.inputs(x), standardizer.outputs(y)
-    row: dict[str, Any] = {"split": split, "method": method, "steps": setting.steps}
+    own_x = standardizer.inputs(x)
+    own_y = jnp.asarray(y) if scaled is None else standardizer.outputs(y)
+    row: dict[str, Any] = {"split": split, "method": method, **dict.fromkeys(METRICS[data.task])}
+    row["steps"] = setting.steps
     begun = time.perf_counter()
     try:
         fitted = METHODS[method](key_fit, own_x, own_y, setting, label)
     except NonFiniteLossError as error:
-        return {**row, **dict.fromkeys(METRICS[:-1]), "error": str(error)}, None
+        return {**row, "error": str(error)}, None
     seconds = time.perf_counter() - begun
 
     def forecast(key: jax.Array, x: np.ndarray) -> Prediction:
         return fitted.predict(key, x, num_samples=samples, standardizer=standardizer)
 
     held = forecast(key_test, x_test)
-    row |= dict.fromkeys(METRICS[4:-2]) | _score(held, y_test)
+    row |= score(data.task, held, y_test)
     row |= {"elbo_per_datum": fitted.elbo_per_datum, "seconds": seconds}
     row["steps"] = len(fitted.result.losses)
     if fitted.chains is not None:
@@ -222,7 +245,7 @@ def _fit(
     if evidence and fitted.elbo_per_datum is not None and has_white_space(fitted.guide):
         row |= _evidence(random.fold_in(key, 1), fitted, own_x, own_y, label)
     run = _Run(fitted, standardizer, forecast(key_train, x), held, x, y, x_test, y_test)
-    return {"split": split, "method": method} | {m: row[m] for m in METRICS}, run
+    return row, run
 
 
 def _evidence(
@@ -243,23 +266,17 @@ def _evidence(
     }
 
 
-def _score(prediction: Prediction, y: np.ndarray) -> dict[str, float]:
-    """Metrics of a prediction, in the units of y."""
-    return {
-        "rmse": metrics.rmse(y, prediction.mean),
-        "log_density": metrics.mean_log_density(prediction.log_prob(y)),
-        "crps": float(prediction.crps(y).mean()),
-        "coverage90": metrics.interval_coverage(y, *prediction.interval(0.9)),
-    }
-
-
-def _summarise(rows: list[dict[str, Any]], methods: Sequence[str]) -> list[dict[str, Any]]:
+def _summarise(
+    rows: list[dict[str, Any]], methods: Sequence[str], task: str
+) -> list[dict[str, Any]]:
     """Mean and standard error of every metric over the splits that were fitted."""
     summary = []
     for method in methods:
         own = [r for r in rows if r["method"] == method and "error" not in r]
         if own:
-            summary.append({"method": method} | {m: _mean_of([r[m] for r in own]) for m in METRICS})
+            summary.append(
+                {"method": method} | {m: _mean_of([r[m] for r in own]) for m in METRICS[task]}
+            )
     return summary
 
 
@@ -279,14 +296,16 @@ def figures(data: Dataset, fits: dict[str, _Run], seed: int) -> dict[str, Any]:
         if r.fitted.chains is None and isinstance(r.fitted.result, FitResult)
     }
     y_test = next(iter(fits.values())).y_test
-    bands = {m: (r.test.mean, *r.test.interval(level)) for m, r in fits.items()}
-    made = {
-        "predictions": plots.predicted_against_observed(
-            y_test, bands, data.y_name, f"{data.name}: held-out rows, split 0", level
-        ),
-    }
+    title = f"{data.name}: held-out rows, split 0"
+    made = {}
     if curves:  # samplers have no bound
-        made["training"] = plots.training_curves(curves, f"{data.name}: training, split 0")
+        units = "nats, standardised target" if data.task == "regression" else "nats"
+        made["training"] = plots.training_curves(curves, f"{data.name}: training, split 0", units)
+    if data.task != "regression":
+        classes = {m: r.test.probabilities for m, r in fits.items()}
+        return made | {"reliability": plots.reliability(y_test, classes, title)}
+    bands = {m: (r.test.mean, *r.test.interval(level)) for m, r in fits.items()}
+    made["predictions"] = plots.predicted_against_observed(y_test, bands, data.y_name, title, level)
     if data.x.shape[1] == 1:
         low, high = data.x.min(), data.x.max()
         margin = 0.1 * (high - low)
@@ -314,6 +333,8 @@ def _check(methods: Sequence[str], setting: Setting, splits: int, seed: int, sam
         raise ValueError(
             f"compare: methods has {got!r}, wanted different ones of {', '.join(METHODS)}"
         )
+    if setting.model not in MODELS:
+        raise ValueError(f"compare: model is {setting.model!r}, wanted one of {', '.join(MODELS)}")
     numbers = {
         "depth": setting.depth, "inducing": setting.inducing, "steps": setting.steps,
         "batch": setting.batch, "splits": splits, "samples": samples,
@@ -329,6 +350,19 @@ def _check(methods: Sequence[str], setting: Setting, splits: int, seed: int, sam
         raise ValueError(
             f"compare: learning_rate is {setting.learning_rate}, wanted a positive number"
         )
+
+
+def _for_task(setting: Setting, data: Dataset, likelihood: str | None) -> Setting:
+    """With the likelihood of the data's task."""
+    known = LIKELIHOODS[data.task]
+    name = next(iter(known)) if likelihood is None else likelihood
+    if name not in known:
+        raise ValueError(
+            f"compare: likelihood is {name!r}, wanted one for the target of {data.name} "
+            f"({data.task}): {', '.join(known)}"
+        )
+    outputs = int(data.y.max()) + 1 if data.task == "multiclass" else 1
+    return dataclasses.replace(setting, task=data.task, likelihood=name, outputs=outputs)
 
 
 def _clear(folder: Path) -> None:

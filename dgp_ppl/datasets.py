@@ -38,6 +38,8 @@ class Dataset:
         x_names: names of the D inputs.
         y_name: name of the target.
         source: where it comes from, one line.
+        shared_unit: whether all inputs are in one unit, as pixels are: `compare` gives them one
+            location and scale.
     """
 
     name: str
@@ -48,6 +50,7 @@ class Dataset:
     x_names: tuple[str, ...]
     y_name: str
     source: str
+    shared_unit: bool = False
 
 
 @dataclass(frozen=True)
@@ -294,6 +297,7 @@ def _dataset(name: str, table: Table, source: str) -> Dataset:
         x_names=table.x_names,
         y_name=table.y_name,
         source=source,
+        shared_unit=table.shared_unit,
     )
 
 
@@ -319,6 +323,7 @@ def _toy(name: str) -> Dataset:
         x_names=tuple(map(str, bunch.feature_names)),
         y_name=_Y_NAMES[name],
         source=info.source,
+        shared_unit=name == "digits",
     )
 
 

@@ -11,6 +11,7 @@ be integrated over; None for "use the draw"). Guides that run the model themselv
 (draw v when the layer's inputs are known).
 """
 
+import copy
 from collections.abc import Callable
 from typing import Any, Literal
 
@@ -205,9 +206,41 @@ class RandomFunction:
             return self(x).mean
         if joint:
             mean, cov = self.joint(x)
-            return mean + _correlate(cov, self._unit_noise(x))
+            return mean + _correlate(cov, self.unit_noise(x))
         f = self(x)
-        return f.mean + jnp.sqrt(f.var) * self._unit_noise(x)
+        return f.mean + jnp.sqrt(f.var) * self.unit_noise(x)
+
+    def given(self) -> "RandomFunction":
+        """The function given the draw of v, where a guide would have it integrated out."""
+        other = copy.copy(self)
+        other.q = None
+        return other
+
+    def repeatable(self) -> "RandomFunction":
+        """The function, to be evaluated again and again inside a loop.
+
+        Under `function_draws` a joint draw is of a new function at every call; here it is one path.
+        """
+        if self._draw != "joint":
+            return self
+        other = copy.copy(self)
+        other._draw, other._path = "path", self.path(_key(f"{self.name}.v"))
+        return other
+
+    def unit_noise(self, x: Inputs, steps: int | None = None) -> Array:
+        """Unit noise for draws at x: [N, P], or [N, steps, P] for as many of them.
+
+        Under a guide it comes from `numpyro.prng_key`; without one it is the auxiliary sample site
+        ``NAME.eps``.
+        """
+        shape = (x.shape[0], self.out) if steps is None else (x.shape[0], steps, self.out)
+        name = f"{self.name}.eps" + (f"_{self._calls}" if self._calls else "")
+        self._calls += 1
+        if self.guided:
+            return random.normal(_key(name), shape, x.dtype)
+        normal = dist.Normal(0, 1).expand(shape).to_event(len(shape) - 1)
+        noise: Any = numpyro.sample(name, normal, infer={"is_auxiliary": True})
+        return noise
 
     def joint(self, x: Inputs) -> tuple[Outputs, Float[Array, "P N N"]]:
         """Mean [N, P] and covariance [P, N, N] of the function at x."""
@@ -259,16 +292,6 @@ class RandomFunction:
             return self.mean(x) + self.sparse.marginals(self.law, x)[0]
         mean, cov = self.joint(x)
         return mean + _correlate(cov, random.normal(_key(f"{self.name}.eps"), mean.shape))
-
-    def _unit_noise(self, x: Inputs) -> Outputs:
-        shape = (x.shape[0], self.out)
-        name = f"{self.name}.eps" + (f"_{self._calls}" if self._calls else "")
-        self._calls += 1
-        if self.guided:
-            return random.normal(_key(name), shape, x.dtype)
-        normal = dist.Normal(0, 1).expand(shape).to_event(1)
-        noise: Any = numpyro.sample(name, normal, infer={"is_auxiliary": True})
-        return noise
 
     def _check(self, x: Inputs) -> Inputs:
         dim = self.sparse.z.shape[-1]

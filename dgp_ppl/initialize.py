@@ -140,8 +140,16 @@ class Standardizer:
     y_scale: float = 1.0
 
     @classmethod
-    def fit(cls, x: ArrayLike, y: ArrayLike | None = None) -> "Standardizer":
+    def fit(
+        cls, x: ArrayLike, y: ArrayLike | None = None, *, shared: bool = False
+    ) -> "Standardizer":
         """From training inputs [N, D] and, for regression, the training target [N].
+
+        Args:
+            x: training inputs.
+            y: training target, or None for classes and counts, which have no scale.
+            shared: whether one location and scale serve all columns, as for pixels, whose
+                differences in spread say something.
 
         Raises:
             ValueError: if x is not [N, D], or y not [N].
@@ -149,7 +157,8 @@ class Standardizer:
         x = np.asarray(x, np.float64)
         if x.ndim != 2 or not len(x):
             raise ValueError(f"Standardizer.fit: x has shape {x.shape}, wanted [N, D] with N >= 1")
-        loc, scale = _moments(x)
+        loc, scale = _moments(x.reshape(-1, 1) if shared else x)
+        loc, scale = (np.broadcast_to(a, x.shape[1:]) for a in (loc, scale))
         if y is None:
             return cls(loc, scale)
         y = np.asarray(y, np.float64)

@@ -35,6 +35,7 @@ __all__ = [
     "Matern12",
     "Matern32",
     "Matern52",
+    "OnColumns",
     "PerOutput",
     "Periodic",
     "Product",
@@ -352,6 +353,28 @@ class Product(Kernel):
         key_a, key_b = random.split(key)
         a, b = self.first.features(key_a, num, dim), self.second.features(key_b, num, dim)
         return lambda x: a(x) * b(x)
+
+
+class OnColumns(Kernel):
+    """A kernel of some of the inputs: ``k(x[:, start:stop], z[:, start:stop])``.
+
+    With it a product is separable, k_x(x, x') k_t(t, t').
+    """
+
+    kernel: Any
+    start: int | None = eqx.field(static=True, default=None)
+    stop: int | None = eqx.field(static=True, default=None)
+
+    def _own(self, x: Array) -> Array:
+        return x[..., self.start : self.stop]
+
+    def __call__(self, x: Inputs, z: Inputs | None = None) -> Array:
+        return self.kernel(self._own(x), None if z is None else self._own(z))
+
+    def features(self, key: PRNGKey, num: int, dim: int) -> Features:
+        own = len(range(dim)[self.start : self.stop])
+        features = self.kernel.features(key, num, own)
+        return lambda x: features(self._own(x))
 
 
 class PerOutput(eqx.Module):

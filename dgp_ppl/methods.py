@@ -1,7 +1,7 @@
-"""The registry of `compare`: how each named method is fitted to a standardised training set."""
+"""The methods of `compare`: how each is fitted to a standardised training set."""
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 import jax.numpy as jnp
@@ -9,12 +9,13 @@ import numpy as np
 import numpyro.distributions as dist
 from jax import random
 from jax.typing import ArrayLike
-from jaxtyping import Array, Float
+from jaxtyping import Array, Shaped
 from numpyro import handlers
 from numpyro.infer import NUTS, init_to_sample
 
 from dgp_ppl import initialize, models
 from dgp_ppl._typing import Inputs, Model, Params, PRNGKey
+from dgp_ppl.choices import Built, Setting, build, deep_gp
 from dgp_ppl.inference.decoupled import Decoupled
 from dgp_ppl.inference.diffusion import Diffusion
 from dgp_ppl.inference.fit import FitResult, evaluate, fit
@@ -27,32 +28,7 @@ from dgp_ppl.inference.mean_field import MeanField
 from dgp_ppl.inference.white import transported
 from dgp_ppl.predict import Prediction, predict
 
-__all__ = ["METHODS", "Fitted", "Method", "Setting", "register"]
-
-
-@dataclasses.dataclass(frozen=True)
-class Setting:
-    """What all methods of a comparison share.
-
-    Attributes:
-        depth: GP layers L of the deep methods.
-        inducing: inducing inputs M of every layer.
-        width: outputs of hidden layers; None for min(30, D).
-        steps: optimiser steps.
-        batch: rows of a minibatch, for the methods that take one.
-        learning_rate: where the cosine schedule starts; see `fit`.
-        draws: draws of each chain that samplers keep.
-        chains: their chains.
-    """
-
-    depth: int = 2
-    inducing: int = 100
-    width: int | None = None
-    steps: int = 6000
-    batch: int = 1000
-    learning_rate: float = 0.1
-    draws: int = 250
-    chains: int = 2
+__all__ = ["METHODS", "Fitted", "Method", "of_task", "register"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -83,14 +59,15 @@ class Fitted:
 
 
 class Method(Protocol):
-    """Fits to standardised inputs and target."""
+    """Fits to standardised inputs and target, or classes 0 ... C-1."""
 
     def __call__(
-        self, key: PRNGKey, x: Inputs, y: Float[Array, " N"], setting: Setting, label: str | bool
+        self, key: PRNGKey, x: Inputs, y: Shaped[Array, " N"], setting: Setting, label: str | bool
     ) -> Fitted: ...
 
 
 METHODS: dict[str, Method] = {}
+_REGRESSION = {"sgpr"}  # methods of nothing but Gaussian noise
 _EVALUATED_ROWS = 10_000
 _MODEL_RATE = 0.3  # of the learning rate, for the model's own params, as in `fit`
 _THINNING = 20  # steps of the sampler between draws
@@ -109,9 +86,14 @@ def register(name: str) -> Callable[[Method], Method]:
     return add
 
 
+def of_task(methods: Sequence[str], task: str) -> tuple[str, ...]:
+    """Those of the methods that can do a task."""
+    return tuple(m for m in methods if task == "regression" or m not in _REGRESSION)
+
+
 @register("sgpr")
 def _sgpr(
-    key: PRNGKey, x: Inputs, y: Float[Array, " N"], setting: Setting, label: str | bool
+    key: PRNGKey, x: Inputs, y: Shaped[Array, " N"], setting: Setting, label: str | bool
 ) -> Fitted:
     """Sparse GP regression, Titsias (2009): all rows at every step."""
     key_z, key_fit, key_elbo = random.split(key, 3)
@@ -125,32 +107,33 @@ def _sgpr(
 
 @register("svgp")
 def _svgp(
-    key: PRNGKey, x: Inputs, y: Float[Array, " N"], setting: Setting, label: str | bool
+    key: PRNGKey, x: Inputs, y: Shaped[Array, " N"], setting: Setting, label: str | bool
 ) -> Fitted:
     """Sparse variational GP in minibatches, Hensman et al. (2013)."""
-    return _doubly_stochastic(key, x, y, dataclasses.replace(setting, depth=1), label)
+    key_z, key_fit = random.split(key)
+    built = deep_gp(key_z, x, dataclasses.replace(setting, depth=1))
+    return _fit_guide(key_fit, x, y, setting, label, MeanField(built.model), built)
 
 
 @register("dsvi")
 def _doubly_stochastic(
-    key: PRNGKey, x: Inputs, y: Float[Array, " N"], setting: Setting, label: str | bool
+    key: PRNGKey, x: Inputs, y: Shaped[Array, " N"], setting: Setting, label: str | bool
 ) -> Fitted:
     """Deep GP by doubly stochastic variational inference, Salimbeni & Deisenroth (2017)."""
     key_z, key_fit = random.split(key)
-    return _fit_deep(
-        key_fit, x, y, setting, label, MeanField(models.deep_gp), _layout(key_z, x, setting)
-    )
+    built = build(key_z, x, setting)
+    return _fit_guide(key_fit, x, y, setting, label, MeanField(built.model), built)
 
 
 @register("global_inducing")
 def _global_inducing(
-    key: PRNGKey, x: Inputs, y: Float[Array, " N"], setting: Setting, label: str | bool
+    key: PRNGKey, x: Inputs, y: Shaped[Array, " N"], setting: Setting, label: str | bool
 ) -> Fitted:
     """Deep GP with coupled layers, from a mean-field fit that takes half of the steps."""
     key_first, key_z, key_start, key_fit = random.split(key, 4)
     half = dataclasses.replace(setting, steps=-(-setting.steps // 2))
     first = _doubly_stochastic(key_first, x, y, half, label)
-    guide = GlobalInducing(models.deep_gp, initialize.inducing_inputs(key_z, x, setting.inducing))
+    guide = GlobalInducing(first.model, initialize.inducing_inputs(key_z, x, setting.inducing))
     assert isinstance(first.guide, MeanField)
     start = guide.start_from(key_start, first.guide, first.result.params, x, **first.kwargs)
     return _go_on(key_fit, x, y, setting, label, guide, first, start)
@@ -158,18 +141,19 @@ def _global_inducing(
 
 @register("decoupled")
 def _decoupled(
-    key: PRNGKey, x: Inputs, y: Float[Array, " N"], setting: Setting, label: str | bool
+    key: PRNGKey, x: Inputs, y: Shaped[Array, " N"], setting: Setting, label: str | bool
 ) -> Fitted:
     """Deep GP with decoupled inducing inputs (Havasi et al. 2018): twice as many for the mean."""
     key_z, key_mean, key_fit = random.split(key, 3)
-    more = _layout(key_mean, x, dataclasses.replace(setting, inducing=2 * setting.inducing))
-    guide = Decoupled(models.deep_gp, z_mean=more["z"])
-    return _fit_deep(key_fit, x, y, setting, label, guide, _layout(key_z, x, setting))
+    built = build(key_z, x, setting)
+    more = build(key_mean, x, dataclasses.replace(setting, inducing=2 * setting.inducing))
+    guide = Decoupled(built.model, z_mean=more.inducing)
+    return _fit_guide(key_fit, x, y, setting, label, guide, built)
 
 
 @register("diffusion")
 def _diffusion(
-    key: PRNGKey, x: Inputs, y: Float[Array, " N"], setting: Setting, label: str | bool
+    key: PRNGKey, x: Inputs, y: Shaped[Array, " N"], setting: Setting, label: str | bool
 ) -> Fitted:
     """Deep GP with a denoising chain on the coupled guide, for the last quarter of the steps."""
     key_first, key_fit = random.split(key)
@@ -178,41 +162,41 @@ def _diffusion(
     assert isinstance(first.guide, LayerGuide)
     # Predictions have no minibatch, and would take every step's gradient on all rows.
     informed = (x, y) if len(y) <= setting.batch else None
-    guide = Diffusion(models.deep_gp, steps=4, base=first.guide, informed=informed)
+    guide = Diffusion(first.model, steps=4, base=first.guide, informed=informed)
     return _go_on(key_fit, x, y, setting, label, guide, first, first.result.params)
 
 
 @register("implicit")
 def _implicit(
-    key: PRNGKey, x: Inputs, y: Float[Array, " N"], setting: Setting, label: str | bool
+    key: PRNGKey, x: Inputs, y: Shaped[Array, " N"], setting: Setting, label: str | bool
 ) -> Fitted:
     """Deep GP with an implicit posterior (Yu et al. 2019)."""
     key_z, key_fit = random.split(key)
-    guide = Implicit(models.deep_gp)
-    kwargs = _layout(key_z, x, setting)
-    return _fit_deep(key_fit, x, y, setting, label, guide, kwargs, num_draws=_DRAWS)
+    built = build(key_z, x, setting)
+    guide = Implicit(built.model)
+    return _fit_guide(key_fit, x, y, setting, label, guide, built, num_draws=_DRAWS)
 
 
 @register("sghmc")
 def _sghmc(
-    key: PRNGKey, x: Inputs, y: Float[Array, " N"], setting: Setting, label: str | bool
+    key: PRNGKey, x: Inputs, y: Shaped[Array, " N"], setting: Setting, label: str | bool
 ) -> Fitted:
     """Deep GP by stochastic-gradient HMC with moving-window MCEM (Havasi et al. 2018)."""
     key_z, key_fit = random.split(key)
-    kwargs = _layout(key_z, x, setting)
+    built = build(key_z, x, setting)
     # A step of the sampler is cheap, a draw that is kept costs a pass of every prediction.
     result = fit_mcem(
-        key_fit, models.deep_gp, x, y, steps=setting.steps,
+        key_fit, built.model, x, y, steps=setting.steps,
         learning_rate=_MODEL_RATE * setting.learning_rate, num_samples=setting.draws,
         num_chains=setting.chains, thinning=_THINNING, batch_size=setting.batch,
-        progress=label, **kwargs,
+        progress=label, **built.kwargs,
     )  # fmt: skip
-    return Fitted(models.deep_gp, None, kwargs, result, chains=result.chains)
+    return Fitted(built.model, None, built.kwargs, result, chains=result.chains)
 
 
 @register("nuts")
 def _nuts(
-    key: PRNGKey, x: Inputs, y: Float[Array, " N"], setting: Setting, label: str | bool
+    key: PRNGKey, x: Inputs, y: Shaped[Array, " N"], setting: Setting, label: str | bool
 ) -> Fitted:
     """Deep GP by NUTS in the white space of a mean-field fit, at that fit's hyperparameters."""
     return _no_u_turns(key, x, y, setting, label, priors=False)
@@ -220,7 +204,7 @@ def _nuts(
 
 @register("nuts_priors")
 def _nuts_priors(
-    key: PRNGKey, x: Inputs, y: Float[Array, " N"], setting: Setting, label: str | bool
+    key: PRNGKey, x: Inputs, y: Shaped[Array, " N"], setting: Setting, label: str | bool
 ) -> Fitted:
     """The same with hyperparameters sampled too, under log-normal priors about their starts."""
     return _no_u_turns(key, x, y, setting, label, priors=True)
@@ -229,7 +213,7 @@ def _nuts_priors(
 def _no_u_turns(
     key: PRNGKey,
     x: Inputs,
-    y: Float[Array, " N"],
+    y: Shaped[Array, " N"],
     setting: Setting,
     label: str | bool,
     *,
@@ -266,38 +250,31 @@ def _log_normals(model: Model, x: Inputs, kwargs: dict[str, Any]) -> dict[str, A
     }
 
 
-def _layout(key: PRNGKey, x: Inputs, setting: Setting) -> dict[str, Any]:
-    """Inducing inputs and mean functions of a deep GP's layers."""
-    return initialize.deep_gp(
-        key, x, num_inducing=setting.inducing, depth=setting.depth, width=setting.width
-    )
-
-
-def _fit_deep(
+def _fit_guide(
     key: PRNGKey,
     x: Inputs,
-    y: Float[Array, " N"],
+    y: Shaped[Array, " N"],
     setting: Setting,
     label: str | bool,
     guide: LayerGuide,
-    kwargs: dict[str, Any],
+    built: Built,
     num_draws: int = 20,
     **options: Any,
 ) -> Fitted:
-    """A guide of the deep GP, fitted in minibatches."""
+    """A guide of a model, fitted in minibatches."""
     key_fit, key_elbo = random.split(key)
     rates = {"steps": setting.steps, "learning_rate": setting.learning_rate}
-    options = {"batch_size": setting.batch, "progress": label, **rates, **options, **kwargs}
-    result = fit(key_fit, models.deep_gp, guide, x, y, **options)
-    rows: dict[str, Any] = {**kwargs, "batch_size": _EVALUATED_ROWS, "num_draws": num_draws}
-    elbo, _ = evaluate(key_elbo, models.deep_gp, guide, result.params, x, y, **rows)
-    return Fitted(models.deep_gp, guide, kwargs, result, elbo / len(y))
+    options = {"batch_size": setting.batch, "progress": label, **rates, **options, **built.kwargs}
+    result = fit(key_fit, built.model, guide, x, y, **options)
+    rows: dict[str, Any] = {**built.kwargs, "batch_size": _EVALUATED_ROWS, "num_draws": num_draws}
+    elbo, _ = evaluate(key_elbo, built.model, guide, result.params, x, y, **rows)
+    return Fitted(built.model, guide, built.kwargs, result, elbo / len(y))
 
 
 def _go_on(
     key: PRNGKey,
     x: Inputs,
-    y: Float[Array, " N"],
+    y: Shaped[Array, " N"],
     setting: Setting,
     label: str | bool,
     guide: LayerGuide,
@@ -306,8 +283,9 @@ def _go_on(
 ) -> Fitted:
     """The rest of the steps with another guide."""
     rest = dataclasses.replace(setting, steps=max(1, setting.steps - len(first.result.losses)))
-    second = _fit_deep(
-        key, x, y, rest, label, guide, first.kwargs, num_draws=_DRAWS, start=start, keep_better=True
+    built = Built(first.model, first.kwargs, ())
+    second = _fit_guide(
+        key, x, y, rest, label, guide, built, num_draws=_DRAWS, start=start, keep_better=True
     )
     losses = np.concatenate([first.result.losses, second.result.losses])
     seconds = first.result.seconds + second.result.seconds

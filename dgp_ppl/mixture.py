@@ -4,6 +4,7 @@ The functions take the S mixtures of S passes stacked by `jax.vmap`: every leaf 
 the law of y gives each pass the weight 1/S. B: rows.
 """
 
+from functools import partial
 from typing import Any
 
 import equinox as eqx
@@ -17,7 +18,10 @@ from numpyro.distributions import constraints
 
 from dgp_ppl._typing import PRNGKey
 
-__all__ = ["Mixture", "draws", "log_density", "log_density_by_pass", "moments", "quantiles"]
+__all__ = [
+    "Mixture", "draws", "log_density", "log_density_by_pass", "moments", "num_classes",
+    "probabilities", "quantiles",
+]  # fmt: skip
 
 
 class Mixture(eqx.Module):
@@ -94,6 +98,25 @@ def log_density(laws: Mixture, y: Array) -> Array:
 def log_density_by_pass(laws: Mixture, y: Array) -> Array:
     """log p(y | pass) in nats, [B, S]."""
     return jax.vmap(lambda law: law.log_prob(y), out_axes=1)(laws)
+
+
+def num_classes(laws: Mixture) -> int | None:
+    """The number of classes 0 ... C-1 of the law of y, or None if it is not of classes."""
+    support = laws.support
+    if support is constraints.boolean:
+        return 2
+    ends = [getattr(support, name, None) for name in ("lower_bound", "upper_bound")]
+    if support.event_dim or ends[0] != 0 or not isinstance(ends[1], int):
+        return None
+    return ends[1] + 1
+
+
+@partial(jax.jit, static_argnums=1)
+def probabilities(laws: Mixture, num: int) -> Array:
+    """p(y = c) over all passes, [B, num]."""
+    rows = laws.components.batch_shape[-1]
+    values = jax.vmap(lambda c: log_density(laws, jnp.full(rows, c)))(jnp.arange(num))
+    return jnp.exp(values).T
 
 
 @jax.jit

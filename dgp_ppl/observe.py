@@ -14,16 +14,15 @@ import numpy as np
 import numpyro
 import numpyro.distributions as dist
 from jax import lax, random
-from jax.scipy.special import log_ndtr, ndtr
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float
-from numpyro.distributions import constraints
 
 from dgp_ppl._typing import PRNGKey
 from dgp_ppl.gp import Marginals
+from dgp_ppl.likelihoods import Latent
 from dgp_ppl.mixture import Mixture
 
-__all__ = ["BernoulliProbit", "Observed", "observe"]
+__all__ = ["Observed", "observe"]
 
 _DENSE_NODES = 160  # even: none at the mean itself, where NumPyro's logits have a wrong gradient
 _DENSE_DRAWS = 4  # times as many: the log of a mean is biased where the mean of a log is not
@@ -31,45 +30,19 @@ _DENSE_DRAWS = 4  # times as many: the log of a mean is biased where the mean of
 Likelihood = Callable[[Array], dist.Distribution]
 
 
-class BernoulliProbit(dist.Distribution):
-    """y in {0, 1} with p(y = 1 | f) = Phi(f), stable in both tails.
-
-    Args:
-        latent: f, any shape.
-    """
-
-    arg_constraints = {"latent": constraints.real}  # noqa: RUF012 - NumPyro's declaration
-    support: Any = constraints.boolean
-
-    def __init__(self, latent: ArrayLike, *, validate_args: bool | None = None) -> None:
-        self.latent = jnp.asarray(latent)
-        super().__init__(self.latent.shape, validate_args=validate_args)
-
-    @property
-    def probs(self) -> Array:
-        return ndtr(self.latent)
-
-    @property
-    def mean(self) -> Array:
-        return self.probs
-
-    @property
-    def variance(self) -> Array:
-        return self.probs * ndtr(-self.latent)
-
-    def log_prob(self, value: Array) -> Array:
-        return log_ndtr(jnp.where(value > 0, self.latent, -self.latent))
-
-    def sample(self, key: PRNGKey, sample_shape: tuple[int, ...] = ()) -> Array:
-        shape = sample_shape + self.batch_shape
-        return random.bernoulli(key, self.probs, shape).astype(jnp.int32)
-
-
 class Observed(dist.Distribution):
     """The distribution of y whose latent f has Gaussian marginals. Made by `observe`."""
 
-    pytree_data_fields = ("marginals", "key", "latent_mean", "latent_var", "at_mean", "noise")
-    pytree_aux_fields = ("likelihood", "num_nodes", "num_draws", "scalar", "probit")
+    pytree_data_fields = (
+        "marginals",
+        "key",
+        "latent_mean",
+        "latent_var",
+        "at_mean",
+        "noise",
+        "mask",
+    )
+    pytree_aux_fields = ("likelihood", "num_nodes", "num_draws", "scalar", "knows")
 
     def __init__(
         self,
@@ -78,6 +51,7 @@ class Observed(dist.Distribution):
         num_nodes: int,
         num_draws: int,
         key: PRNGKey | None,
+        mask: Array | None = None,
     ) -> None:
         N, P = marginals.mean.shape
         self.marginals, self.likelihood = marginals, likelihood
@@ -98,9 +72,9 @@ class Observed(dist.Distribution):
                 f"of shape {self.latent_mean.shape}, wanted ({N},): {hint}"
             )
         self.noise = self._normal_scale()
-        self.probit = (
-            type(self.at_mean) is BernoulliProbit and self.at_mean.latent is self.latent_mean
-        )
+        law = self.at_mean
+        self.knows = isinstance(law, Latent) and law.latent is self.latent_mean
+        self.seen = self._checked(mask)
         super().__init__((N,), self.at_mean.event_shape)
 
     @property
@@ -116,16 +90,56 @@ class Observed(dist.Distribution):
                 f"observe: y has shape {value.shape}, wanted {self.batch_shape + self.event_shape} "
                 f"for these marginals and this likelihood{hint}"
             )
+        if self.seen is None:
+            return self._log_prob(value)
+        rows = self.seen.ndim == 1
+        seen = self.seen.reshape(self.seen.shape + (1,) * (value.ndim - self.seen.ndim))
+        # What is missing may be NaN, or out of the support: its gradient must not be seen either.
+        terms = self._log_prob(jnp.where(seen, value, self.support.feasible_like(value)))
+        return jnp.where(self.seen, terms, 0.0) if rows else terms
+
+    def _log_prob(self, value: Array) -> Array:
         if not self.marginals.guided:
-            return self.predictive().log_prob(value)
+            law = self.predictive()
+            return Mixture(law.log_weights, self._of_seen(law.components)).log_prob(value)
         if self.noise is not None:
             # E log N(y; f, s²) = log N(y; mu, s²) - v / (2 s²)
             terms = dist.Normal(self.latent_mean, self.noise).log_prob(value)
             terms = terms - 0.5 * self.latent_var / jnp.square(self.noise)
-            return terms if self.scalar else jnp.sum(terms, axis=-1)
+            if self.scalar:
+                return terms
+            if self.seen is not None and self.seen.ndim == 2:
+                terms = jnp.where(self.seen, terms, 0.0)
+            return jnp.sum(terms, axis=-1)
+        if self.knows:
+            law: Any = self.at_mean
+            terms = law.expected_log_prob(self.latent_var, value, self.num_nodes)
+            if terms is not None:
+                return terms
         log_weights, f = self._nodes()
-        terms = self.likelihood(f).log_prob(value)
+        terms = self._of_seen(self.likelihood(f)).log_prob(value)
         return jnp.tensordot(jnp.exp(log_weights), terms, axes=1, precision=lax.Precision.HIGHEST)
+
+    def _of_seen(self, law: Any) -> Any:
+        """A law of several entries without those that a mask leaves out."""
+        if self.seen is None or self.seen.ndim == 1:
+            return law
+        return law.base_dist.mask(self.seen).to_event(1)
+
+    def _checked(self, mask: Array | None) -> Array | None:
+        """A mask of the rows, or of the entries of laws whose entries are independent."""
+        if mask is None:
+            return None
+        mask, law = jnp.asarray(mask, bool), self.at_mean
+        wanted = [law.batch_shape]
+        if type(law) is dist.Independent and len(law.event_shape) == 1:
+            wanted.append(law.batch_shape + law.event_shape)
+        if mask.shape not in wanted:
+            raise ValueError(
+                f"observe: mask has shape {mask.shape}, wanted {' or '.join(map(str, wanted))} for "
+                "this likelihood: True where y was observed; take it inside the same minibatch"
+            )
+        return mask
 
     def predictive(self) -> Mixture:
         """The law of y with f integrated out: closed form, or a mixture over the nodes of f."""
@@ -134,10 +148,9 @@ class Observed(dist.Distribution):
             sd = jnp.sqrt(self.latent_var + jnp.square(self.noise))
             law = dist.Normal(self.latent_mean[None], sd[None])
             return Mixture(one, law if self.scalar else law.to_event(1))
-        if self.probit:
-            # E Phi(f) = Phi(mu / sqrt(1 + v))
-            f = self.latent_mean / jnp.sqrt(1 + self.latent_var)
-            return Mixture(one, BernoulliProbit(f[None]))
+        if self.knows:
+            own: Any = self.likelihood(self.latent_mean[None])
+            return Mixture(one, own.predictive(self.latent_var[None]))
         log_weights, f = self._nodes(dense=True)
         return Mixture(log_weights, self.likelihood(f))
 
@@ -220,6 +233,7 @@ def observe(
     *,
     num_nodes: int = 20,
     num_draws: int = 5,
+    mask: ArrayLike | None = None,
 ) -> Observed:
     """A distribution over y whose latent f is Gaussian.
 
@@ -228,17 +242,22 @@ def observe(
         likelihood: from f to any NumPyro distribution with batch shape [N]. f is [N] if P = 1 and
             [N, P] otherwise; write for broadcasting, since it is also called with [Q, N] or
             [Q, N, P].
-        num_nodes: Gauss-Hermite nodes of the expected log-likelihood where P = 1.
+        num_nodes: Gauss-Hermite nodes of the expected log-likelihood where P = 1, or of
+            `RobustMax`.
         num_draws: Monte Carlo draws of the expected log-likelihood where P > 1, fresh ones from
             `numpyro.prng_key`; four times as many for the log of an expectation.
+        mask: True where y was observed: [N], or [N, P] for a law of several entries that are
+            independent (one with ``.to_event(1)``). What is missing adds nothing to the log
+            density, whatever y is there (NaN, say); draws and predictions are of all of y.
 
     Returns:
         A distribution with batch shape [N] and the likelihood's event shape. ``Normal(f, noise)``
-        (several outputs: with ``.to_event(1)``) and `BernoulliProbit` have closed forms; other
-        scalar latents use quadrature, vector latents Monte Carlo.
+        (several outputs: with ``.to_event(1)``), `BernoulliProbit` and `RobustMax` know their
+        averages (see `likelihoods`); other scalar latents use quadrature, vector latents Monte
+        Carlo.
 
     Raises:
-        ValueError: if the likelihood's batch shape is not [N].
+        ValueError: if the likelihood's batch shape is not [N], or the mask's not one of the above.
         TypeError: if `marginals` is an array: pass ``f(x)``, not ``f.sample(x)``.
     """
     if not isinstance(marginals, Marginals):
@@ -247,4 +266,5 @@ def observe(
             "the last layer, not f.sample(x)"
         )
     key = numpyro.prng_key() if marginals.mean.shape[-1] > 1 else None
-    return Observed(marginals, likelihood, num_nodes, num_draws, key)
+    given = None if mask is None else jnp.asarray(mask)
+    return Observed(marginals, likelihood, num_nodes, num_draws, key, given)

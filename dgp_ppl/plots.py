@@ -6,7 +6,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-__all__ = ["COLORS", "function_bands", "predicted_against_observed", "training_curves"]
+__all__ = [
+    "COLORS", "function_bands", "predicted_against_observed", "reliability", "training_curves",
+]  # fmt: skip
 
 # Okabe & Ito (2008): distinct to colour-blind readers.
 COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
@@ -23,7 +25,9 @@ def _figure(width: float, height: float, columns: int = 1) -> tuple[Any, Any]:
     return figure, axes
 
 
-def training_curves(elbo_per_datum: Mapping[str, ArrayLike], title: str = "") -> Any:
+def training_curves(
+    elbo_per_datum: Mapping[str, ArrayLike], title: str = "", units: str = "nats"
+) -> Any:
     """ELBO per datum against step, one line a method: a running mean over 1 % of the steps.
 
     The vertical axis leaves out the climb from the start: it shows the last nine tenths of steps.
@@ -41,7 +45,7 @@ def training_curves(elbo_per_datum: Mapping[str, ArrayLike], title: str = "") ->
     margin = 0.05 * (high - low) or 0.1
     axis.set_ylim(low - margin, high + margin)
     axis.set_xlabel("step")
-    axis.set_ylabel("ELBO per datum (nats, standardised target)")
+    axis.set_ylabel(f"ELBO per datum ({units})")
     axis.set_title(title)
     axis.legend(frameon=False)
     return figure
@@ -78,6 +82,48 @@ def predicted_against_observed(
         axis.set_xlabel(f"observed {target}")
         axis.set_aspect("equal", adjustable="datalim")
     axes[0].set_ylabel(f"predicted {target}")
+    figure.suptitle(title)
+    return figure
+
+
+def reliability(
+    y: ArrayLike, probabilities: Mapping[str, ArrayLike], title: str = "", bins: int = 10
+) -> Any:
+    """How often the most probable class is right against its probability, a panel for each method.
+
+    A point for each of the bins of equal width that is not empty, at its mean confidence, with two
+    binomial standard errors; its area is in proportion to the rows in it.
+
+    Args:
+        y: observed classes 0 ... C-1, [N].
+        probabilities: by method: of each class, [N, C].
+        title: of the figure.
+        bins: number of bins.
+    """
+    y = np.asarray(y)
+    figure, axes = _figure(3.6 * len(probabilities) + 0.5, 3.9, len(probabilities))
+    for axis, color, (name, values) in zip(axes, COLORS, probabilities.items(), strict=False):
+        array = np.asarray(values, float)
+        confidence, right = array.max(axis=1), array.argmax(axis=1) == y
+        found = np.minimum((confidence * bins).astype(int), bins - 1)
+        count = np.bincount(found, minlength=bins)
+        kept = count > 0
+        middle, share = (
+            np.bincount(found, weights=a, minlength=bins)[kept] / count[kept]
+            for a in (confidence, right)
+        )
+        # Of the Beta posterior, as a share of 0 or 1 has no error of its own.
+        wilson = (share * count[kept] + 1) / (count[kept] + 2)
+        error = 2 * np.sqrt(wilson * (1 - wilson) / (count[kept] + 3))
+        lower, upper = np.minimum(error, share), np.minimum(error, 1 - share)
+        axis.plot([0, 1], [0, 1], color="0.4", linewidth=0.8, zorder=1)
+        axis.errorbar(middle, share, (lower, upper), fmt="none", color=color, alpha=0.6, zorder=2)
+        axis.scatter(middle, share, 15 + 250 * count[kept] / len(y), color=color, zorder=3)
+        axis.set_title(f"{name}: {right.mean():.1%} right", fontsize=10)
+        axis.set_xlabel("probability of the predicted class")
+        axis.set_xlim(1 / array.shape[1] - 0.05, 1.05)
+        axis.set_ylim(-0.05, 1.05)
+    axes[0].set_ylabel("share that is right")
     figure.suptitle(title)
     return figure
 

@@ -117,6 +117,7 @@ class Prediction:
     """A mixture of `num_samples` distributions of y at each of N inputs, in the data's units.
 
     Made by `predict`. Means, quantiles and densities are those of y; `function_draws` gives f.
+    Several classes have `probabilities`, and no mean.
     """
 
     key: PRNGKey = dataclasses.field(repr=False)
@@ -141,6 +142,23 @@ class Prediction:
     def var(self) -> np.ndarray:
         """Var[y], [N], by the law of total variance."""
         return self._moments()[1]
+
+    @property
+    def probabilities(self) -> np.ndarray:
+        """p(y = c) of the classes 0 ... C-1, [N, C]; every row adds to one.
+
+        Raises:
+            ValueError: if y is not a class.
+        """
+        first = next(self.components())[1]
+        num = mixture.num_classes(first)
+        if num is None:
+            raise ValueError(
+                "probabilities: y is not a class 0 ... C-1 but has the law "
+                f"{type(first.components).__name__}; see mean, quantile and log_prob"
+            )
+        values = self._map(lambda laws: mixture.probabilities(laws, num))
+        return values / values.sum(axis=1, keepdims=True)  # but for rounding, one
 
     def log_prob(self, y: ArrayLike) -> np.ndarray:
         """log p(y_n) in nats, [N]: the density in the units of y, by logsumexp over passes.

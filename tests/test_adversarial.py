@@ -16,6 +16,7 @@ from helpers import (
     exact_evidence,
     one_layer,
     regression,
+    slow,
     start,
 )
 from jax import random
@@ -46,7 +47,7 @@ from dgp_ppl.inference.fit import evaluate
 from dgp_ppl.inference.implicit import DiscriminatorNet, GeneratorNet, Implicit
 
 
-@pytest.mark.parametrize("make", [Line, Fork])
+@pytest.mark.parametrize("make", [slow(Line), Fork])
 def test_bounds_of_the_kl_are_tight_around_it(make):
     guide = Implicit(idle, generator=make, noise_dim=1)
     params = random_params(guide, *regression(rows=5))
@@ -58,6 +59,7 @@ def test_bounds_of_the_kl_are_tight_around_it(make):
         assert gap.upper - truth < slack + 4 * gap.upper_se
 
 
+@pytest.mark.slow
 def test_a_game_of_few_numbers_loses_nothing():
     """The KL by the statistic of K numbers is that of all inducing values, by brute force."""
     guide = Implicit(idle, **small, noise_dim=2)
@@ -117,6 +119,7 @@ def test_the_discriminator_tracks_the_kl(make, contrast):
     assert not gap.lags
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("contrast", ["anchor", "prior"])
 def test_gradients_of_the_players(contrast, x64):
     """Each gets the gradient of its own term, and none of the other's."""
@@ -207,6 +210,7 @@ def test_a_gap_of_too_few_draws():
         discriminator_gap(KEY, Implicit(single), {}, num_others=0)
 
 
+@pytest.mark.slow
 def test_what_evaluate_reports_is_a_bound_whatever_the_discriminator_says():
     """One that says 0 everywhere leaves the KL out: the loss's value is then above the evidence."""
     x, y = regression(rows=5)

@@ -15,6 +15,7 @@ from helpers import (
     layer_moments,
     no_guide,
     regression,
+    slow,
     spread,
     squared_exponential,
     two_layer_params,
@@ -153,7 +154,7 @@ def test_float32_agrees_with_float64():
     np.testing.assert_allclose(single[:2], [double, double], atol=0.1)
 
 
-@pytest.mark.parametrize(("lengthscale", "noise"), [(0.5, 0.1), (1.0, 0.01), (1.0, 1e-3)])
+@pytest.mark.parametrize(("lengthscale", "noise"), [slow(0.5, 0.1), slow(1.0, 0.01), (1.0, 1e-3)])
 def test_float32_gives_no_higher_collapsed_bound(lengthscale, noise):
     """50 inducing points on a line: their Gram matrix is singular to rounding.
 

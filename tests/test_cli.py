@@ -64,7 +64,9 @@ def test_bad_file(name, tmp_path, monkeypatch, capsys):
         (["diabetes", "--seed", "-1"], "seed"),
         (["diabetes", "--seed", "99999999999999999999"], "seed"),
         (["diabetes", "--split-key", "mine"], "mine"),
-        (["breast_cancer"], "regression"),
+        (["breast_cancer", "--methods", "sgpr,dsvi"], "sgpr"),
+        (["diabetes", "--likelihood", "softmax"], "softmax"),
+        (["diabetes", "--model", "deep"], "deep_gp"),
     ],
 )
 def test_bad_argument(args, word, tmp_path, monkeypatch, capsys):

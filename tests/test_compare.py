@@ -6,6 +6,7 @@ import json
 import numpy as np
 import pytest
 import xarray
+from helpers import slow
 
 import dgp_ppl
 from dgp_ppl import datasets
@@ -29,8 +30,8 @@ def test_results_json_has_the_documented_form(outcome):
     assert [(r["split"], r["method"]) for r in record["splits"]] == [
         (s, m) for s in (0, 1) for m in ("sgpr", "svgp", "dsvi")
     ]
-    assert all(set(r) == {"split", "method", *METRICS} for r in record["splits"])
-    assert all(set(r) == {"method", *METRICS} for r in record["summary"])
+    assert all(set(r) == {"split", "method", *METRICS["regression"]} for r in record["splits"])
+    assert all(set(r) == {"method", *METRICS["regression"]} for r in record["summary"])
     assert record["config"]["inducing"] == 4
     assert {"dgp_ppl", "jax", "numpyro", "python"} <= set(record["versions"])
     assert record["splits"] == comparison.splits
@@ -80,6 +81,62 @@ def test_arviz_file_opens(outcome, method):
         assert json.loads(tree.attrs["config"])["steps"] == 4
 
 
+@pytest.mark.parametrize(
+    ("data", "likelihood"), [("breast_cancer", "logit"), slow("breast_cancer", None),
+                             ("iris", None), slow("iris", "robust_max")],
+)  # fmt: skip
+def test_classes(data, likelihood, tmp_path):
+    """Scored as classes, from rows to files."""
+    found = dgp_ppl.compare(data, splits=1, likelihood=likelihood, out=tmp_path, **TINY)
+    assert [row["method"] for row in found.splits] == ["svgp", "dsvi"]
+    task = found.record["data"]["task"]
+    assert all(set(r) == {"split", "method", *METRICS[task]} for r in found.splits)
+    assert found.record["config"]["likelihood"] == likelihood or likelihood is None
+    for row in found.splits:
+        run = found.fits[row["method"]]
+        held = run.test.probabilities
+        np.testing.assert_allclose(held.sum(axis=1), 1.0, rtol=1e-12)
+        assert row["accuracy"] == (held.argmax(axis=1) == run.y_test).mean()
+        assert row["log_loss"] == pytest.approx(-run.test.log_prob(run.y_test).mean(), rel=1e-3)
+        assert ("auc" in row) == (task == "binary")
+        assert (run.standardizer.y_loc, run.standardizer.y_scale) == (0.0, 1.0)
+    assert {p.name for p in tmp_path.iterdir()} == {
+        "results.json", "training.png", "reliability.png", "svgp.nc", "dsvi.nc",
+    }  # fmt: skip
+    with xarray.open_datatree(tmp_path / "dsvi.nc", engine="h5netcdf") as tree:
+        drawn = np.unique(tree["posterior_predictive"]["y"])
+        assert set(drawn) <= set(range(held.shape[1]))
+        assert np.isfinite(tree["log_likelihood"]["y"]).all()
+
+
+def test_pixels_are_scaled_together():
+    """Where one hardly varies, what little it does is no news."""
+    digits = datasets.load("digits")
+    few = dataclasses.replace(digits, x=digits.x[:200], y=digits.y[:200])
+    run = dgp_ppl.compare(few, ["svgp"], splits=1, **TINY).fits["svgp"]
+    assert run.standardizer.x_loc == pytest.approx(np.full(64, run.x.mean()))
+    assert run.standardizer.x_scale == pytest.approx(np.full(64, run.x.std()))
+
+
+def test_another_model(tmp_path):
+    """In the guide's place as deep_gp is, to the picture of its function."""
+    options = TINY | {"model": "diff_gp", "splits": 1, "out": tmp_path}
+    found = dgp_ppl.compare("step", ["dsvi"], **options)
+    assert "flow.v.loc" in found.fits["dsvi"].fitted.result.params
+    assert np.isfinite(found.splits[0]["log_density"])
+    assert (tmp_path / "function.png").stat().st_size > 10_000
+
+
+def test_what_does_not_fit_the_task():
+    for options, text in (
+        ({"methods": ["svgp", "sgpr"]}, r"methods has \['sgpr'\], which fit Gaussian noise alone"),
+        ({"likelihood": "softmax"}, r"likelihood is 'softmax', wanted .*\(binary\): probit, logit"),
+        ({"model": "deepgp"}, "model is 'deepgp', wanted one of deep_gp"),
+    ):
+        with pytest.raises(ValueError, match=text):
+            dgp_ppl.compare("breast_cancer", **(TINY | options))
+
+
 def test_nothing_is_left_half_written(outcome):
     assert not list(outcome[1].glob("*.part"))
 
@@ -125,6 +182,7 @@ def sampled(tmp_path_factory):
     return dgp_ppl.compare("step", methods, out=out / "run", **options), out / "run"
 
 
+@pytest.mark.slow
 def test_samplers_report_how_their_chains_mix(sampled):
     guided, row = sampled[0].splits
     chains = sampled[0].fits["sghmc"].fitted.chains
@@ -136,6 +194,7 @@ def test_samplers_report_how_their_chains_mix(sampled):
     assert sampled[0].summary[0]["rhat"] == {"mean": None, "se": None}
 
 
+@pytest.mark.slow
 def test_the_evidence_is_above_the_bound(sampled):
     """After four steps by a lot; the gap is what lies between."""
     row = sampled[0].splits[0]
@@ -143,6 +202,7 @@ def test_the_evidence_is_above_the_bound(sampled):
     assert row["gap"] > 0.1
 
 
+@pytest.mark.slow
 def test_chains_in_arviz(sampled):
     """Chains are chains; likelihoods are of all data; the sampler's statistics are there."""
     with xarray.open_datatree(sampled[1] / "sghmc.nc", engine="h5netcdf") as tree:
@@ -154,6 +214,7 @@ def test_chains_in_arviz(sampled):
         assert {n.split(".")[0] for n in tree["fit"] if n != "loss"} >= {"noise", "l1", "l2"}
 
 
+@pytest.mark.slow
 def test_a_sampler_that_fails_is_a_row_of_nulls():
     outcome = dgp_ppl.compare("step", ("sghmc",), splits=1, **(TINY | {"learning_rate": 1e30}))
     (row,) = outcome.splits

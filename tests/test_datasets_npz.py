@@ -213,3 +213,43 @@ class TestSplits:
             datasets.splits(load("step"), 0, seed=0)
         with pytest.raises(ValueError, match="seed: got -1, wanted at least 0"):
             datasets.splits(load("step"), 1, seed=-1)
+
+
+class TestImages:
+    PARTS = {  # noqa: RUF012 - never changed
+        "x_train": np.arange(48, dtype=np.uint8).reshape(4, 3, 4),
+        "y_train": np.array([0, 1, 2, 1], np.uint8),
+        "x_test": np.zeros((2, 3, 4), np.uint8),
+        "y_test": np.array([2, 0], np.uint8),
+    }
+
+    def test_train_and_test_are_one_split(self, tmp_path, monkeypatch):
+        np.savez(tmp_path / "images.npz", **self.PARTS)
+        monkeypatch.setenv("DGP_PPL_DATA", str(tmp_path))
+        data = load("images")
+        assert (data.x.shape, data.task, data.shared_unit) == ((6, 12), "multiclass", True)
+        np.testing.assert_array_equal(data.x[0], np.arange(12))
+        np.testing.assert_array_equal(data.y, [0, 1, 2, 1, 2, 0])
+        ((train, test),) = datasets.splits(data, 1, 0)
+        np.testing.assert_array_equal(train, np.arange(4))
+        np.testing.assert_array_equal(test, [4, 5])
+        (info,) = (i for i in datasets.names() if i.name == "images")
+        assert (info.rows, info.columns, info.task) == (6, 12, "multiclass")
+
+    def test_their_split_has_no_other_name(self, tmp_path):
+        np.savez(tmp_path / "images.npz", **self.PARTS)
+        with pytest.raises(DataError, match="no splits 'mine': a file of images has one split"):
+            load(tmp_path / "images.npz", split_key="mine")
+
+    @pytest.mark.parametrize(
+        ("part", "wanted"),
+        [
+            ({"x_test": np.zeros((2, 4, 4))}, "images of one size"),
+            ({"y_test": np.zeros((2, 1))}, "one class for each image"),
+            ({"y_test": np.zeros(3, int)}, "as many of both"),
+        ],
+    )
+    def test_parts_that_do_not_go_together(self, part, wanted, tmp_path):
+        np.savez(tmp_path / "images.npz", **(self.PARTS | part))
+        with pytest.raises(DataError, match=wanted):
+            load(tmp_path / "images.npz")

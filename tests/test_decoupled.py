@@ -200,6 +200,7 @@ def with_latents(y, *, batch_size=None):
         numpyro.sample("y", law, obs=y)
 
 
+@pytest.mark.slow
 def test_other_latent_sites_are_covered():
     y = jnp.stack([regression(rows=12)[1]] * 2, axis=1)
     guide = Decoupled(with_latents, spread(7))

@@ -71,6 +71,7 @@ def test_paths_have_the_mean_and_the_variance_of_the_law(mean):
     assert_covariance(draws[..., 1], cov[-6:, -6:])
 
 
+@pytest.mark.slow
 def test_draws_of_functions_through_predict():
     """Whole draws of a one-layer model: their mean is the decoupled one, in both modes."""
     x, y = regression(rows=40)

@@ -17,6 +17,7 @@ from helpers import (
     no_guide,
     one_layer,
     regression,
+    slow,
     spread,
     start,
     two_layers,
@@ -63,7 +64,7 @@ def test_without_control_the_guide_is_its_base_draw_by_draw(base, x64):
     np.testing.assert_allclose(chains, alone, rtol=1e-9)
 
 
-@pytest.mark.parametrize("covariance", ["full", "diagonal"])
+@pytest.mark.parametrize("covariance", [slow("full"), "diagonal"])
 def test_without_control_the_bound_is_the_anchors(covariance, x64, monkeypatch):
     """Exactly: given x_1 the bound of a Gaussian likelihood is quadratic in x_1, and cubature of
     degree two gives its mean over N(0, I)."""
@@ -86,7 +87,7 @@ def test_without_control_the_bound_is_the_anchors(covariance, x64, monkeypatch):
     np.testing.assert_allclose(np.mean(values), anchor, rtol=1e-10)
 
 
-@pytest.mark.parametrize(("base", "discretization"), [("global", "exact"), ("prior", "euler")])
+@pytest.mark.parametrize(("base", "discretization"), [slow("global", "exact"), ("prior", "euler")])
 def test_the_last_step_may_be_integrated_or_drawn(base, discretization):
     """One expectation, with the cost in closed form or of the states drawn."""
     x, y = regression(rows=6)
@@ -208,6 +209,7 @@ def test_chains_average():
     assert hash(DiffusionELBO(2)) == hash(DiffusionELBO(2))
 
 
+@pytest.mark.slow
 def test_log_variance_gradients_are_the_bounds(x64):
     """In expectation, for all params of the chain; and exactly its own for the others."""
     x, y = regression(rows=6)

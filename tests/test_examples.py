@@ -23,13 +23,8 @@ def run(*args, cwd):
     return done.stdout
 
 
-LONG = {"every_posterior"}  # compiles five guides
-
-
-@pytest.mark.parametrize(
-    "path",
-    [pytest.param(p, id=p.stem, marks=[pytest.mark.slow] * (p.stem in LONG)) for p in EXAMPLES],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda p: p.stem)
 def test_example_runs(path, tmp_path):
     assert run(path, "--smoke", cwd=tmp_path).strip()
 

@@ -306,6 +306,7 @@ def test_integer_and_double_inputs_are_taken():
         assert f.sample(X.astype(np.float64)).dtype == jnp.float32
 
 
+@pytest.mark.slow
 def test_integers_everywhere():
     x, z = np.arange(8)[:, None], np.arange(3)[:, None]
     y = np.arange(8) % 3

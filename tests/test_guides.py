@@ -10,7 +10,7 @@ import numpy as np
 import numpyro
 import numpyro.distributions as dist
 import pytest
-from helpers import KEY, assert_mean, regression, start
+from helpers import KEY, assert_mean, regression, slow, start
 from jax import random
 from numpyro import handlers
 from numpyro.infer import Predictive
@@ -40,7 +40,9 @@ X, Y = (np.asarray(a) for a in regression(rows=24))
 DRAWS = 1000
 X_TEST = np.linspace(-2, 2, 7)[:, None]
 
-every_guide = pytest.mark.parametrize("name", GUIDES)
+# They take the longest to compile, and have tests of their own.
+LEFT_TO_CI = ("decoupled", "diffusion", "coupled_diffusion", "implicit")
+every_guide = pytest.mark.parametrize("name", [slow(n) if n in LEFT_TO_CI else n for n in GUIDES])
 
 
 @functools.cache
@@ -91,7 +93,7 @@ AT_THE_PRIOR = {
 }
 
 
-@pytest.mark.parametrize("name", AT_THE_PRIOR)
+@pytest.mark.parametrize("name", [slow(n) if n == "implicit" else n for n in AT_THE_PRIOR])
 def test_the_bound_at_the_prior(name):
     """Where q is the prior its KL is zero: of data that no layer explains the bound is exact."""
 
@@ -237,6 +239,7 @@ for name, build in GUIDES.items():
 """
 
 
+@pytest.mark.slow
 def test_saved_and_loaded_in_a_new_process(tmp_path, request):
     for name in GUIDES:
         np.savez(tmp_path / f"{name}.npz", **fitted(name)[1].params)
@@ -248,7 +251,7 @@ def test_saved_and_loaded_in_a_new_process(tmp_path, request):
         np.testing.assert_allclose(np.load(tmp_path / f"{name}.npy"), mean, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("name", ["global_inducing", "decoupled", "diffusion"])
+@pytest.mark.parametrize("name", ["global_inducing", "decoupled", slow("diffusion")])
 def test_a_model_that_holds_and_hides_params(name):
     """What it does to its own is not done to the guide's, even where they have the same names."""
     taken = {"noise": 0.3, "pseudo_inputs": jnp.zeros((4, 1)), "l1.v.loc": jnp.ones((5, 1))}

@@ -154,6 +154,7 @@ def test_other_latent_sites_pay_their_own_kl():
     assert_mean(draws["w"], 1.5)
 
 
+@pytest.mark.slow
 def test_seeds_in_parallel(x64):
     """A fit for each key of a vmap; float64 in, float64 out."""
     x, y = regression(rows=5)

@@ -22,6 +22,7 @@ import dgp_ppl as dgp
 from dgp_ppl.inference.diffusion import Diffusion
 
 
+@pytest.mark.slow
 def test_informed_steps_know_the_gradient(x64):
     """On a conjugate layer the gradient of log p(y, T(z)) |T'| / N(z) is known."""
     x, y = regression(rows=6)
@@ -63,6 +64,7 @@ def test_informed_steps_from_an_ill_conditioned_base():
     assert np.isfinite(bound(one_layer, guide, params, x, y, z=z))
 
 
+@pytest.mark.slow
 def test_informed_chains_fit_in_minibatches_and_predict():
     x, y = regression(rows=12)
     guide = Diffusion(one_layer, steps=2, informed=(x, y))

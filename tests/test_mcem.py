@@ -7,7 +7,7 @@ import numpy as np
 import numpyro
 import numpyro.distributions as dist
 import pytest
-from helpers import KEY, assert_mean, regression
+from helpers import KEY, assert_mean, regression, slow
 from jax import random
 from scipy import optimize, stats
 
@@ -36,7 +36,7 @@ def evidence(scale, noise):
     return stats.multivariate_normal(np.zeros(len(x)), cov).logpdf(y)
 
 
-@pytest.mark.parametrize("batch_size", [None, 10])
+@pytest.mark.parametrize("batch_size", [slow(None), 10])
 def test_it_finds_the_largest_evidence(batch_size):
     """Within 0.25 nats, from more than 10 below, along a ridge: of four keys 0.01 to 0.15."""
     options = {"steps": 6000, "num_chains": 4, "batch_size": batch_size, "progress": False}
@@ -85,9 +85,7 @@ def test_it_goes_on_from_a_fit():
     np.testing.assert_array_equal(first.chains.samples["w"], again.chains.samples["w"])
 
 
-@pytest.mark.parametrize(
-    "writes", [pytest.param(1, marks=pytest.mark.slow), 3, pytest.param(5, marks=pytest.mark.slow)]
-)
+@pytest.mark.parametrize("writes", [slow(1), 3, slow(5)])
 def test_an_interrupted_run_goes_on(tmp_path, monkeypatch, writes):
     """Stopped in the fit or among the draws, it ends as one that was not."""
     options = {"steps": 600, "num_samples": 60, "thinning": 10, "every": 200, "progress": False}

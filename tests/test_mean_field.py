@@ -160,6 +160,7 @@ def latent_inputs(y, *, batch_size=None):
         numpyro.sample("y", dgp.observe(f(x[:, None]), lambda f: dist.Normal(f, 0.3)), obs=y)
 
 
+@pytest.mark.slow
 def test_local_latents_share_the_minibatch():
     """A row's own latent is drawn for the rows of the batch; its bound is unbiased too."""
     y = regression(rows=6)[1]

@@ -121,6 +121,7 @@ def test_bounds_of_minibatches_are_unbiased():
     assert_mean(batches, bound(one_layer, guide, params, x, y, z=z))
 
 
+@pytest.mark.slow
 def test_bounds_of_minibatches_are_unbiased_in_deep_models():
     x, y = regression(rows=13)
     guide, z = dgp.MeanField(two_layers, hidden_scale=0.5), x[:5]

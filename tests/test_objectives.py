@@ -12,6 +12,7 @@ from helpers import (
     no_guide,
     one_layer,
     regression,
+    slow,
     spread,
     squared_exponential,
     start,
@@ -49,6 +50,7 @@ def tiny_bounds():
     return bounds - sum(kl(np.array([m]), np.array([[r]])) for m, r in Q.values())
 
 
+@pytest.mark.slow
 def test_local_particles_share_v_and_not_the_noise():
     """K = 1 and 2 by quadrature; more particles go up, to below the evidence."""
     guide = dgp.MeanField(tiny)
@@ -164,6 +166,7 @@ def test_particles_share_one_minibatch():
 # --- global weights ------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_global_weights_at_the_posterior_are_all_the_collapsed_bound(x64):
     """At the best q(v) every weight is the same, and the bound that of SGPR; elsewhere below it."""
     x, y = regression(rows=12)
@@ -199,7 +202,7 @@ def test_global_weights_want_all_rows():
 # --- use and errors ------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("objective", [ImportanceWeighted(4), PredictiveELBO(0.1, 4)])
+@pytest.mark.parametrize("objective", [ImportanceWeighted(4), slow(PredictiveELBO(0.1, 4))])
 def test_they_train(objective):
     x, y = regression(rows=60)
     guide = dgp.MeanField(deep_gp)

@@ -14,7 +14,8 @@ from scipy.special import logsumexp
 
 import dgp_ppl as dgp
 from dgp_ppl.gp import Marginals
-from dgp_ppl.observe import BernoulliProbit, observe
+from dgp_ppl.likelihoods import BernoulliProbit
+from dgp_ppl.observe import observe
 
 MEAN, VAR = np.float32([-0.5, 0.3, 1.2, 0.0]), np.float32([0.2, 0.5, 1.0, 0.05])
 DRAWS = 100_000

@@ -34,6 +34,7 @@ def test_stock_svi():
     assert losses[-30:].mean() < 0.8 * losses[:30].mean()
 
 
+@pytest.mark.slow
 def test_nuts_finds_the_exact_posterior():
     """One layer, Z = X: mean and covariance of f at the training inputs are known."""
     x, y = regression(rows=6)
@@ -74,6 +75,7 @@ def test_nuts_samples_hyperparameters_and_the_unit_noise_of_hidden_layers(deep_d
     assert (deep_draws["noise"] > 0).all()
 
 
+@pytest.mark.slow
 def test_predictive_with_posterior_samples(deep_draws):
     x, _ = regression(rows=6)
     y = Predictive(lifted_noise, deep_draws)(KEY, x, z=x[:4])["y"]
@@ -165,6 +167,7 @@ def fits():
     return batch, lambda *arrays: [single(*a) for a in zip(*arrays, strict=True)]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("x64")
 def test_vmap_over_data_splits(fits):
     keys = random.split(KEY, 2)
@@ -173,6 +176,7 @@ def test_vmap_over_data_splits(fits):
     np.testing.assert_allclose(batch, loop, rtol=1e-8)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("x64")
 def test_vmap_over_seeds(fits):
     keys = random.split(KEY, 2)

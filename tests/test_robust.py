@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from helpers import KEY, regression
+from helpers import KEY, regression, slow
 from numpyro import handlers
 from numpyro.infer import TraceMeanField_ELBO
 from numpyro.infer.util import log_density
@@ -81,6 +81,7 @@ def test_bound_and_gradient_of_every_kernel(kernel):
         assert_finite(program(params, jnp.float32(x), jnp.float32(y), params["l1.z"]), setting)
 
 
+@pytest.mark.slow
 def test_two_layers():
     guide = dgp.MeanField(deep_gp, hidden_scale=0.1)
     program = with_gradient(deep_gp, guide)
@@ -91,6 +92,7 @@ def test_two_layers():
         assert_finite(program(params, jnp.float32(x), jnp.float32(Y), (z, z)), setting)
 
 
+@pytest.mark.slow
 def test_a_thousand_inducing_inputs():
     program = with_gradient(svgp, dgp.MeanField(svgp))
     for setting, (x, z, factor) in SETTINGS.items():
@@ -113,7 +115,7 @@ SMOOTH = [k for k in KERNELS if k not in (kernels.Matern12, kernels.Periodic, ke
 
 
 FIRST = (kernels.SquaredExponential, kernels.Matern12)
-OTHERS = [pytest.param(k, marks=pytest.mark.slow) for k in SMOOTH if k not in FIRST]
+OTHERS = [slow(k) for k in SMOOTH if k not in FIRST]
 
 
 @pytest.mark.parametrize("kernel", [*FIRST, *OTHERS])

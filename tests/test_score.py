@@ -3,7 +3,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from helpers import KEY
+from helpers import KEY, slow
 from jax import random
 
 from dgp_ppl.inference.layer_guide import Layer
@@ -21,7 +21,7 @@ def test_scores_share_weights_over_many_inducing_values():
     assert isinstance(default_score(small, KEY), DenseScore)
 
 
-@pytest.mark.parametrize("make", [DenseScore, MixerScore])
+@pytest.mark.parametrize("make", [DenseScore, slow(MixerScore)])
 def test_scores_start_at_zero_and_know_time_layers_and_points(make):
     layers = {"a.v": Layer((4, 2), 1, True), "b.v": Layer((3, 1), 2, False)}
     score = eqx.filter_jit(make)(layers, KEY)

@@ -23,9 +23,8 @@ ARRAYS = {  # guides of the library's own model that hold arrays, from inputs an
 }
 
 
-@pytest.mark.parametrize(
-    "name", ["global_inducing", "decoupled", pytest.param("informed", marks=pytest.mark.slow)]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["global_inducing", "decoupled", "informed"])
 def test_guides_with_other_arrays_share_a_program(name):
     """What was compiled for one split's guide serves the next, with that one's own arrays."""
 

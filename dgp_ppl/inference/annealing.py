@@ -204,7 +204,9 @@ class _Problem:
         self.base, self.skeleton, self.guided = base, skeleton, target == "bound"
         self.leapfrogs, self.dim = leapfrogs, ravel_pytree(start)[0].size
         self.unravel = ravel_pytree(start)[1]
+        # Of this instance, so that what they compiled goes when it goes.
         self._first, self._advance = jax.jit(self._start), jax.jit(self._rungs)
+        self.white, self.draws = jax.jit(self._white), jax.jit(self._draws)
 
     def run(self, inputs: Any, bar: Any, keys: Array, z: Array, betas: Any, sizes: Any) -> _End:
         """From z [C, d] through all temperatures; without `sizes` they are found on the way."""
@@ -220,8 +222,7 @@ class _Problem:
         size, acceptance = np.concatenate(found).T
         return _End(state.z, np.asarray(state.log_weight, np.float64), size, acceptance)
 
-    @partial(jax.jit, static_argnums=0)
-    def white(self, latents: dict[str, Array], inputs: Any) -> Array:
+    def _white(self, latents: dict[str, Array], inputs: Any) -> Array:
         """White values [C, d] of latent sites."""
         params, data, _ = inputs
         call = self.skeleton.join(data)
@@ -234,8 +235,7 @@ class _Problem:
 
         return jax.vmap(one)(latents)
 
-    @partial(jax.jit, static_argnums=0)
-    def draws(self, z: Array, inputs: Any) -> dict[str, Array]:
+    def _draws(self, z: Array, inputs: Any) -> dict[str, Array]:
         """Latent sites at white values [C, d]."""
 
         def one(z: Array) -> dict[str, Array]:

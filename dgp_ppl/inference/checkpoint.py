@@ -15,7 +15,7 @@ from jaxtyping import Array
 
 from dgp_ppl._errors import DataError
 
-__all__ = ["Folder", "digest", "plain_options"]
+__all__ = ["Folder", "identity"]
 
 _LATEST = "latest.json"
 _PLAIN = (bool, int, float, str, type(None))
@@ -115,7 +115,23 @@ def _like(saved: np.ndarray, leaf: Any) -> Array:
     return jnp.asarray(saved, leaf.dtype)
 
 
-def digest(arguments: Any) -> str:
+def identity(kernel: Any, state: Any, arguments: Any, **others: Any) -> dict[str, Any]:
+    """What tells a sampler's run from others: its kernel, its arguments, and plain values.
+
+    Functions have no value that could be compared; another model has another energy where the run
+    starts.
+    """
+    energy = getattr(state, "potential_energy", None)
+    return {
+        "kernel": type(kernel).__name__,
+        "options": {n: v for n, v in vars(kernel).items() if isinstance(v, _PLAIN)},
+        **others,
+        "arguments": _digest(arguments),
+        "energy": [] if energy is None else np.asarray(energy, np.float64).ravel().tolist(),
+    }
+
+
+def _digest(arguments: Any) -> str:
     """A hash of arguments, arrays by value; functions by name."""
     digest = hashlib.sha256()
     leaves, treedef = jax.tree.flatten(arguments)
@@ -129,8 +145,3 @@ def digest(arguments: Any) -> str:
             name = getattr(leaf, "__qualname__", None)
             digest.update((name or repr(leaf)).encode())
     return digest.hexdigest()
-
-
-def plain_options(thing: Any) -> dict[str, Any]:
-    """An object's attributes that are numbers, words or None."""
-    return {n: v for n, v in vars(thing).items() if isinstance(v, _PLAIN)}

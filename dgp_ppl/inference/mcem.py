@@ -21,7 +21,7 @@ from tqdm.auto import tqdm
 from dgp_ppl._arguments import Skeleton
 from dgp_ppl._errors import NonFiniteLossError
 from dgp_ppl._typing import Model, Params, PRNGKey
-from dgp_ppl.inference.checkpoint import Folder, digest, plain_options
+from dgp_ppl.inference.checkpoint import Folder, identity
 from dgp_ppl.inference.mcmc import Chains, run_mcmc
 from dgp_ppl.inference.optimizer import default_optimizer
 from dgp_ppl.inference.sghmc import SGHMC
@@ -124,15 +124,10 @@ def fit_mcem(
     state = _State(jnp.zeros((), int), key_em, first, states, free, optimizer.init(free))
     folder, done, parts, draws = None, 0, [], None
     if checkpoint is not None:
-        about = {
-            "kernel": type(sampler).__name__,
-            "options": plain_options(sampler),
-            "steps": steps,
-            "window": window,
-            "num_chains": num_chains,
-            "learning_rate": learning_rate,
-            "arguments": digest((key, start, args, kwargs)),
-        }
+        about = identity(
+            sampler, first, (key, start, args, kwargs), steps=steps, window=window,
+            num_chains=num_chains, learning_rate=learning_rate,
+        )  # fmt: skip
         folder, draws = Folder(Path(checkpoint) / "fit", about), Path(checkpoint) / "draws"
         done, parts, state = folder.read(state)
     losses = np.concatenate([np.zeros(0), *(losses for (losses,) in parts)])

@@ -16,7 +16,7 @@ from tqdm.auto import tqdm
 
 from dgp_ppl._arguments import Skeleton
 from dgp_ppl._typing import PRNGKey
-from dgp_ppl.inference.checkpoint import Folder, digest, plain_options
+from dgp_ppl.inference.checkpoint import Folder, identity
 
 __all__ = ["Chains", "run_mcmc"]
 
@@ -49,6 +49,8 @@ class Chains:
             {n: np.asarray(a) for n, a in get(group_by_chain=True).items()}
             for get in (mcmc.get_samples, mcmc.get_extra_fields)
         )
+        if mcmc.num_chains == 1:  # whose state NumPyro keeps without an axis for the chains
+            last = jax.tree.map(lambda a: a[None], last)
         steps = mcmc.num_warmup + mcmc.num_samples
         return Chains(samples, fields, last, steps, 0.0)
 
@@ -146,20 +148,14 @@ def run_mcmc(
     fields = (kernel.sample_field, *dict.fromkeys((*kernel.default_fields[1:], *extra_fields)))
     folder = None
     if checkpoint is not None:
-        about = {
-            "kernel": type(kernel).__name__,
-            "options": plain_options(kernel),
-            "num_warmup": num_warmup,
-            "thinning": thinning,
-            "num_chains": num_chains,
-            "fields": list(fields),
-            "arguments": digest((keys, init_params, start, args, kwargs)),
-            # Functions have no digest: another model has another energy where the run starts.
-            "energy": _energies(state),
-        }
+        about = identity(
+            kernel, state, (keys, init_params, start, args, kwargs), num_warmup=num_warmup,
+            thinning=thinning, num_chains=num_chains, fields=list(fields),
+        )  # fmt: skip
         folder = Folder(checkpoint, about)
     steps, kept, state = (0, [], state) if folder is None else folder.read(state)
-    most = max(1, _STEPS // thinning)
+    chunk = _STEPS if folder is None else min(_STEPS, every)
+    most = max(1, chunk // thinning)
     run = _Run(kernel, args, kwargs, fields, state, most)
     total = num_warmup + num_samples * thinning
     unsaved: list[Any] = []
@@ -169,7 +165,7 @@ def run_mcmc(
     with bar:
         while steps < total:
             if steps < num_warmup:
-                done = min(num_warmup - steps, _STEPS)
+                done = min(num_warmup - steps, chunk)
                 state, _ = run.advance(state, 1, done)
             else:
                 num = min((total - steps) // thinning, most)
@@ -187,12 +183,7 @@ def run_mcmc(
     return Chains(samples, others, state, steps, time.perf_counter() - begun)
 
 
-_STEPS = 200  # in one call of the device, where a draw does not take more
-
-
-def _energies(state: Any) -> list[float]:
-    energy = getattr(state, "potential_energy", None)
-    return [] if energy is None else np.asarray(energy, np.float64).ravel().tolist()
+_STEPS = 200  # at most, in one call of the device, where a draw does not take more
 
 
 class _Run:

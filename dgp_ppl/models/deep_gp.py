@@ -77,7 +77,7 @@ def deep_gp(
         layers.append(gp(f"l{l}", covariance, inducing, out=width, mean=mean_l))
     if likelihood is None:
         scale: Any = numpyro.param("noise", noise, constraint=dist.constraints.positive)
-        likelihood = lambda f: _gaussian(f, scale, out)  # noqa: E731
+        likelihood = lambda f: gaussian(f, scale, out)  # noqa: E731
     with minibatch(x, y, batch_size=batch_size) as (x, y):
         for layer in layers[:-1]:
             x = layer.sample(x)
@@ -114,6 +114,7 @@ def _keep(dim: int, width: int) -> Mean:
     return means.identity if dim == width else means.pad(dim, width)
 
 
-def _gaussian(f: Array, scale: Array, out: int) -> dist.Distribution:
+def gaussian(f: Array, scale: Array, out: int) -> dist.Distribution:
+    """Gaussian noise, the same on all outputs."""
     law = dist.Normal(f, scale)
     return law if out == 1 else law.to_event(1)

@@ -1,0 +1,221 @@
+"""Likelihoods of classes against brute-force Monte Carlo, and the Bayes error."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro
+import numpyro.distributions as dist
+import pytest
+from helpers import KEY, assert_mean, slow
+from jax import random
+from scipy import stats
+
+import dgp_ppl as dgp
+from dgp_ppl import initialize, likelihoods, models
+from dgp_ppl.gp import Marginals
+from dgp_ppl.likelihoods import RobustMax
+
+RNG = np.random.default_rng(0)
+MEAN = jnp.asarray(1.5 * RNG.standard_normal((6, 4)), jnp.float32)
+VAR = jnp.asarray(RNG.uniform(0.05, 2.0, (6, 4)), jnp.float32)
+Y = jnp.asarray([0, 1, 2, 3, 0, 1])
+CLASSES = ("robust_max", "softmax")
+
+
+def latent_draws(num):
+    return MEAN + jnp.sqrt(VAR) * random.normal(random.key(1), (num, *MEAN.shape))
+
+
+def observed(name, guided, **options):
+    with numpyro.handlers.seed(rng_seed=0):
+        marginals = Marginals(MEAN, VAR, guided)
+        return dgp.observe(marginals, getattr(likelihoods, name), **options)
+
+
+def test_robust_max_given_f():
+    law = RobustMax(jnp.array([[0.0, 2.0, 1.0], [3.0, -1.0, 0.0]]), 0.1)
+    probabilities = [[0.05, 0.9, 0.05], [0.9, 0.05, 0.05]]
+    np.testing.assert_allclose(law.probs, probabilities, rtol=1e-6)
+    for c in range(3):
+        found = law.log_prob(jnp.full(2, c))
+        np.testing.assert_allclose(found, np.log(probabilities)[:, c], rtol=1e-5)
+    draws = law.sample(KEY, (20_000,))
+    assert_mean(jax.nn.one_hot(draws, 3), np.array(probabilities))
+
+
+@pytest.mark.parametrize("name", CLASSES)
+def test_expected_log_likelihood_is_that_of_draws_of_f(name):
+    options = {"num_draws": 200_000} if name == "softmax" else {}
+    found = observed(name, True, **options).log_prob(Y)
+    brute = getattr(likelihoods, name)(latent_draws(200_000)).log_prob(Y)
+    error = np.asarray(brute).std(axis=0) / np.sqrt(len(brute))
+    twice = np.sqrt(2) if name == "softmax" else 1.0  # Monte Carlo too
+    assert (np.abs(found - brute.mean(axis=0)) < 4.5 * twice * error + 5e-3).all()
+
+
+@pytest.mark.parametrize("name", CLASSES)
+def test_predictive_probabilities_are_those_of_draws_of_f(name):
+    options = {"num_draws": 50_000} if name == "softmax" else {}
+    law = observed(name, False, **options)
+    found = np.exp([law.log_prob(jnp.full(6, c)) for c in range(4)]).T
+    np.testing.assert_allclose(found.sum(axis=1), 1.0, rtol=1e-5)
+    f = latent_draws(200_000)
+    probabilities = getattr(likelihoods, name)(f).probs
+    brute, error = probabilities.mean(axis=0), probabilities.std(axis=0) / np.sqrt(len(f))
+    assert (np.abs(found - brute) < 6 * error + 5e-4).all()
+
+
+@pytest.mark.parametrize("known", [1e-9, 0.0])
+def test_robust_max_of_functions_that_are_known(known):
+    """All but one: the probability is a step of that one's f, and its gradient a number."""
+    mean, var = jnp.array([[0.0, -0.3, 0.2]]), jnp.array([[1.0, known, known]])
+    law = RobustMax(mean)
+    exact = stats.norm.sf(0.2)
+    assert law.predictive(var).probs[0, 0] == pytest.approx(exact, abs=0.02)
+    gradient = jax.grad(
+        lambda m, v: RobustMax(m).expected_log_prob(v, jnp.array([0]), 20).sum(), argnums=(0, 1)
+    )(mean, var)
+    assert all(np.isfinite(a).all() for a in gradient)
+
+
+def test_wrong_use():
+    with pytest.raises(ValueError, match=r"latent has shape \(3, 1\), wanted \[\.\.\., C\].*out=C"):
+        RobustMax(jnp.zeros((3, 1)))
+
+
+def blobs(rows, seed):
+    """Three overlapping Gaussians in the plane: inputs, classes and the classes' probabilities."""
+    rng = np.random.default_rng(seed)
+    centres = np.array([[0.0, 1.2], [-1.0, -0.6], [1.0, -0.6]])
+    y = rng.integers(0, 3, rows)
+    x = centres[y] + 0.8 * rng.standard_normal((rows, 2))
+    density = np.exp(-0.5 * np.square((x[:, None] - centres) / 0.8).sum(axis=-1))
+    return x, y, density / density.sum(axis=1, keepdims=True)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("depth", [1, 2])
+@pytest.mark.parametrize("name", CLASSES)
+def test_a_toy_is_fitted_to_the_bayes_error(name, depth):
+    """Of held-out rows; and softmax's probabilities are as good as they can be.
+
+    Those of robust-max are not: it explains what is wrong by errors that are rare and anywhere.
+    """
+    (x, y, _), (x_test, y_test, truth) = blobs(600, 0), blobs(4000, 1)
+    options = initialize.deep_gp(KEY, x, num_inducing=20, depth=depth)
+    options |= {"likelihood": getattr(likelihoods, name), "out": 3}
+    guide = dgp.MeanField(models.deep_gp)
+    fit = {"steps": 1500, "learning_rate": 0.05, "batch_size": 200, "progress": False}
+    result = dgp.fit(KEY, models.deep_gp, guide, x, y, **fit, **options)
+    held = dgp.predict(KEY, models.deep_gp, guide, result.params, x_test, num_samples=20, **options)
+    found = held.probabilities
+    np.testing.assert_allclose(found.sum(axis=1), 1.0, rtol=1e-9)
+    wrong, least = (p.argmax(axis=1) != y_test for p in (found, truth))
+    excess = wrong.astype(float) - least
+    assert excess.mean() < 0.005 + 2 * excess.std() / np.sqrt(len(excess))
+    if name == "softmax":
+        assert dgp.metrics.log_loss(y_test, found) < dgp.metrics.log_loss(y_test, truth) + 0.05
+
+
+def test_probabilities_are_of_classes():
+    def model(x, y=None):
+        f = dgp.gp("f", dgp.kernels.SquaredExponential(1.0, 1.0), x)
+        with dgp.minibatch(x, y) as (x, y):
+            numpyro.sample("y", dgp.observe(f(x), lambda f: dist.Poisson(jnp.exp(f))), obs=y)
+
+    counts = dgp.predict(KEY, model, None, {}, np.zeros((2, 1)), num_samples=3)
+    with pytest.raises(ValueError, match=r"y is not a class 0 \.\.\. C-1 but has the law Poisson"):
+        _ = counts.probabilities
+
+
+# --- Censored and missing targets ----------------------------------------------------------------
+
+LOC, LOW, HIGH = jnp.array([-2.0, 0.1, 0.6, 3.0]), -0.5, 1.0
+
+
+@pytest.mark.parametrize("ends", [(LOW, HIGH), (LOW, jnp.inf), (-jnp.inf, HIGH)])
+def test_censored_readings(ends):
+    law = likelihoods.CensoredNormal(LOC, 0.7, *ends)
+    draws = np.asarray(law.sample(KEY, (100_000,)), np.float64)
+    assert draws.min() >= ends[0]
+    assert draws.max() <= ends[1]
+    assert_mean(draws, law.mean)
+    assert_mean(np.square(draws - np.asarray(law.mean)), law.variance)
+    for value in (-0.5, 0.2, 1.0):
+        assert_mean(draws <= value, law.cdf(jnp.full(4, value)))
+    normal = stats.norm(np.asarray(LOC), 0.7)
+    inside = law.log_prob(jnp.full(4, 0.3))
+    np.testing.assert_allclose(inside, normal.logpdf(0.3), rtol=1e-4)
+    for end, mass in ((ends[0], normal.logcdf), (ends[1], normal.logsf)):
+        if np.isfinite(end):
+            np.testing.assert_allclose(law.log_prob(jnp.full(4, end)), mass(end), rtol=1e-3)
+
+
+def test_censored_readings_far_beyond():
+    def total(loc, scale, y):
+        return likelihoods.CensoredNormal(loc, scale, high=1.0).log_prob(y).sum()
+
+    for loc, y in ((-60.0, 1.0), (60.0, 1.0), (60.0, 0.5)):
+        value, slopes = jax.value_and_grad(total, (0, 1))(jnp.full(2, loc), jnp.ones(2), y)
+        assert np.isfinite([value, *jnp.concatenate(slopes)]).all()
+
+
+@pytest.mark.parametrize("guided", [True, slow(False)])
+@pytest.mark.parametrize(
+    "name", ["normal", slow("student"), "poisson", slow("probit"), "robust_max"]
+)
+def test_missing_rows_add_nothing(name, guided):
+    """Whatever is in their place, to values and gradients; the others are as they were."""
+    laws = {
+        "normal": lambda f: dist.Normal(f, 0.3), "student": lambda f: dist.StudentT(3.0, f, 0.3),
+        "poisson": lambda f: dist.Poisson(jnp.exp(f)), "probit": likelihoods.bernoulli_probit,
+        "robust_max": likelihoods.robust_max,
+    }  # fmt: skip
+    wide = name == "robust_max"
+    mean = MEAN if wide else MEAN[:, :1]
+    y = jnp.array([0, 1, 1, 9, 0, -7]) if wide else jnp.array([0.0, 1, 1, jnp.nan, 0, -7])
+    mask = jnp.arange(6) < 3
+
+    def terms(mean, y, **options):
+        with numpyro.handlers.seed(rng_seed=0):
+            marginals = Marginals(mean, VAR[:, : mean.shape[1]], guided)
+            return dgp.observe(marginals, laws[name], **options).log_prob(y)
+
+    found = terms(mean, y, mask=mask)
+    np.testing.assert_allclose(found[:3], terms(mean, jnp.where(mask, y, 0))[:3], rtol=1e-6)
+    np.testing.assert_array_equal(found[3:], 0.0)
+    gradient = jax.grad(lambda m: terms(m, y, mask=mask).sum())(mean)
+    assert np.isfinite(gradient).all()
+    np.testing.assert_array_equal(gradient[3:], 0.0)
+
+
+@pytest.mark.parametrize("guided", [True, slow(False)])
+@pytest.mark.parametrize("closed", [True, slow(False)])
+def test_missing_entries_add_nothing(closed, guided):
+    """Those that are there have the density that they have alone."""
+    y = jnp.asarray(RNG.standard_normal((6, 4)), jnp.float32)
+    mask = jnp.asarray(RNG.uniform(size=(6, 4)) < 0.5).at[0].set(False)
+    scale = (lambda f: 0.3) if closed else lambda f: 1 + 0 * f  # the latter is integrated by draws
+
+    def terms(columns, y, **options):
+        def law(f):
+            return dist.Normal(f, scale(f)).to_event(1)
+
+        marginals = Marginals(MEAN[:, columns], VAR[:, columns], guided)
+        with numpyro.handlers.seed(rng_seed=0):
+            return dgp.observe(marginals, law, num_draws=100_000, **options).log_prob(y)
+
+    found = terms(slice(None), jnp.where(mask, y, jnp.nan), mask=mask)
+    assert found[0] == 0.0
+    for row in range(1, 6):
+        kept = np.flatnonzero(mask[row])
+        alone = terms(kept, y[:, kept])[row] if len(kept) > 1 else None
+        if alone is not None:
+            np.testing.assert_allclose(found[row], alone, rtol=1e-5 if closed else 0.05)
+
+
+def test_a_mask_of_the_wrong_shape():
+    with pytest.raises(ValueError, match=r"mask has shape \(5,\), wanted \(6,\) for this"):
+        observed("robust_max", True, mask=jnp.ones(5, bool))
+    with pytest.raises(ValueError, match=r"mask has shape \(6, 4\), wanted \(6,\) for this"):
+        observed("softmax", True, mask=jnp.ones((6, 4), bool))
