@@ -41,6 +41,9 @@ from dgp_ppl.initialize import Standardizer as Standardizer
 from dgp_ppl.judge import Judgement as Judgement
 from dgp_ppl.judge import energy_distance as energy_distance
 from dgp_ppl.judge import judge as judge
+from dgp_ppl.latent import LatentInputs as LatentInputs
+from dgp_ppl.latent import infer_latent as infer_latent
+from dgp_ppl.latent import latent_inputs as latent_inputs
 from dgp_ppl.likelihoods import BernoulliProbit as BernoulliProbit
 from dgp_ppl.minibatch import minibatch as minibatch
 from dgp_ppl.observe import observe as observe

@@ -22,7 +22,10 @@ from numpyro.distributions.transforms import ParameterFreeTransform, biject_to
 from dgp_ppl._typing import Inputs, PRNGKey
 from dgp_ppl.linalg import matmul, weighted_squares
 
-__all__ = ["AbstractInducing", "DiagonalInducing", "FullInducing", "cholesky_factor", "project"]
+__all__ = [
+    "AbstractInducing", "DiagonalInducing", "FullInducing", "SharedInducing", "cholesky_factor",
+    "project",
+]  # fmt: skip
 
 
 def project(A: Array, v: Float[Array, "M P"]) -> Float[Array, "N P"]:
@@ -141,6 +144,45 @@ class FullInducing(AbstractInducing):
         tril = jnp.broadcast_to(self.scale_tril, centred.shape[:-2] + self.scale_tril.shape[-2:])
         white = lax.linalg.triangular_solve(tril, centred, left_side=True, lower=not self.upper)
         return jnp.moveaxis(white[..., 0], -1, -2)
+
+
+class SharedInducing(FullInducing):
+    """q(v) = prod_p N(loc_p, R R'), one covariance for all outputs.
+
+    With one kernel and Gaussian noise of one variance on all outputs, the best covariances are the
+    same; and the variance of P outputs costs that of one.
+
+    Args:
+        loc: means, [M, P].
+        root: lower-triangular R with a positive diagonal, [M, M].
+    """
+
+    arg_constraints = {  # noqa: RUF012 - NumPyro's declaration
+        "loc": constraints.real_matrix,
+        "root": constraints.lower_cholesky,
+    }
+    reparametrized_params = ["loc", "root"]  # noqa: RUF012
+
+    pytree_aux_fields = ("upper",)
+
+    def __init__(self, loc: Array, root: Array, *, validate_args: bool | None = None) -> None:
+        self.root = root
+        every = jnp.broadcast_to(root, (jnp.shape(loc)[-1], *jnp.shape(root)[-2:]))
+        super().__init__(loc, every, validate_args=validate_args)
+
+    def variance_of(self, A: Array) -> Array:
+        if A.ndim == 3:
+            return super().variance_of(A)
+        one = weighted_squares(A, self.root[None])
+        return jnp.broadcast_to(one, (self.loc.shape[-1], A.shape[-1]))
+
+    def log_det(self) -> Array:
+        return self.loc.shape[-1] * jnp.sum(jnp.log(jnp.diagonal(self.root)))
+
+    def standard_kl(self) -> Array:
+        squares = self.loc.shape[-1] * jnp.sum(jnp.square(self.root))
+        squares = squares + jnp.sum(jnp.square(self.loc))
+        return 0.5 * (squares - self.loc.size) - self.log_det()
 
 
 @partial(jax.jit, static_argnums=3)

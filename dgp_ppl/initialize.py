@@ -16,7 +16,9 @@ from dgp_ppl import means
 from dgp_ppl._typing import Inputs, PRNGKey
 from dgp_ppl.means import Linear
 
-__all__ = ["Standardizer", "deep_gp", "inducing_inputs", "median_lengthscale"]
+__all__ = [
+    "Standardizer", "deep_gp", "gplvm", "inducing_inputs", "median_lengthscale", "nearest_rows",
+]  # fmt: skip
 
 _KMEANS_ROWS = 20_000
 
@@ -74,6 +76,7 @@ def deep_gp(
     num_inducing: int = 100,
     depth: int = 2,
     width: int | None = None,
+    skip: bool = False,
 ) -> dict[str, Any]:
     """Inducing inputs and mean functions for `models.deep_gp`, from standardised inputs.
 
@@ -88,10 +91,12 @@ def deep_gp(
         num_inducing: M of every layer.
         depth: number of GP layers L.
         width: outputs of the hidden layers; the default is min(30, D).
+        skip: whether layers after the first see the input too. A hidden layer's mean is then a map
+            of the layer before it alone, as without.
 
     Returns:
         ``{"z": (z_1, ..., z_L), "mean": (mean_1, ..., mean_L)}``: keyword arguments of
-        `models.deep_gp`.
+        `models.deep_gp`, and ``"skip": True`` if that was asked for.
 
     Raises:
         ValueError: if `depth` or `width` is not positive.
@@ -103,12 +108,98 @@ def deep_gp(
     width = min(30, x.shape[1]) if width is None else width
     h, z = x, [inducing_inputs(key, x, num_inducing)]
     maps = []
-    for _ in range(depth - 1):
-        step = _mean_map(h, width)
+    for layer in range(depth - 1):
+        if skip and layer:
+            step: Any = means.pad(width + x.shape[1], width)
+        else:
+            step = _mean_map(h, width)
         maps.append(step)
-        h = step(h)
-        z.append(step(z[-1]))
-    return {"z": tuple(z), "mean": (*maps, means.zero)}
+        h, own = step(h), step(z[-1])
+        if skip:
+            h, own = jnp.concatenate([h, x], axis=1), jnp.concatenate([own, z[0]], axis=1)
+        z.append(own)
+    return {"z": tuple(z), "mean": (*maps, means.zero)} | ({"skip": True} if skip else {})
+
+
+def gplvm(
+    key: PRNGKey,
+    y: ArrayLike,
+    dim: int,
+    *,
+    x: Inputs | None = None,
+    num_inducing: int = 100,
+    depth: int = 1,
+) -> tuple[dict[str, Any], dict[str, Array]]:
+    """Where a `models.gplvm` starts: latent inputs at the principal components of y.
+
+    ``kwargs, start = initialize.gplvm(...)``, then ``fit(key, models.gplvm, guide, x, y,
+    start=start, out=P, **kwargs)``.
+
+    Args:
+        key: random key of the k-means.
+        y: targets, [N, P] or [N], centred; what is missing filled with 0.
+        dim: number of latent inputs, Q.
+        x: known inputs, [N, D]; the principal components are then those of what a linear
+            regression on them leaves of y.
+        num_inducing: M of every layer.
+        depth: number of GP layers; hidden ones are as wide as the first one's inputs.
+
+    Returns:
+        Keyword arguments of `models.gplvm`, and params of the guide for `fit`'s `start`:
+        ``latent_auto_loc``, [N, Q], with unit variance, as the prior has.
+
+    Raises:
+        ValueError: if y is not [N, P], or has fewer rows or columns than Q.
+    """
+    y = np.asarray(y, np.float64)
+    if dim < 1:
+        raise ValueError(f"initialize.gplvm: dim is {dim}, wanted at least 1")
+    if y.ndim not in (1, 2):
+        raise ValueError(f"initialize.gplvm: y has shape {y.shape}, wanted [N, P] or [N]")
+    y = y.reshape(len(y), -1)
+    known = np.zeros((len(y), 0)) if x is None else np.asarray(x, np.float64)
+    if dim > min(y.shape):
+        raise ValueError(
+            f"initialize.gplvm: y of shape {y.shape} has no {dim} principal components; wanted dim "
+            f"at most {min(y.shape)}"
+        )
+    from sklearn.decomposition import PCA
+
+    design = np.c_[known, np.ones(len(y))]
+    left = y - design @ np.linalg.lstsq(design, y, rcond=None)[0]
+    scores = PCA(dim, whiten=True, svd_solver="full").fit_transform(left)
+    scores, inputs = (jnp.asarray(a, float) for a in (scores, np.c_[known, scores]))
+    width = inputs.shape[1]
+    layout = deep_gp(key, inputs, num_inducing=num_inducing, depth=depth, width=width)
+    return layout, {"latent_auto_loc": scores}
+
+
+def nearest_rows(y_new: ArrayLike, seen: ArrayLike, y: ArrayLike) -> np.ndarray:
+    """For each row of y_new [N*, P], the row of y [N, P] that is nearest in its observed entries.
+
+    A start for the latent inputs of new rows: those of their nearest training rows.
+
+    Args:
+        y_new: new rows; what stands in missing entries is of no account.
+        seen: True where y_new was observed, [N*, P].
+        y: complete rows.
+
+    Returns:
+        Row numbers, [N*].
+
+    Raises:
+        ValueError: if the shapes do not fit.
+    """
+    seen, y = np.asarray(seen, bool), np.asarray(y, np.float64)
+    if y.ndim != 2 or seen.shape != np.shape(y_new) or seen.shape[1:] != y.shape[1:]:
+        raise ValueError(
+            f"nearest_rows: y_new, seen and y have shapes {np.shape(y_new)}, {seen.shape} and "
+            f"{y.shape}, wanted [N*, P], [N*, P] and [N, P]"
+        )
+    own = np.where(seen, np.asarray(y_new, np.float64), 0.0)
+    # |y_new - y|² over the observed entries, but for a term that is the same for all rows of y.
+    distance = seen @ np.square(y).T - 2 * own @ y.T
+    return np.argmin(distance, axis=1)
 
 
 def _mean_map(h: Inputs, width: int) -> Any:

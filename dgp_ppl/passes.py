@@ -14,6 +14,7 @@ from numpyro import handlers
 from dgp_ppl._arguments import Skeleton
 from dgp_ppl._typing import Model, Params, PRNGKey
 from dgp_ppl.gp import function_draws
+from dgp_ppl.inference.layer_guide import LayerGuide
 from dgp_ppl.mixture import Mixture
 from dgp_ppl.observe import Observed
 
@@ -33,6 +34,9 @@ class Program:
         """The guide's sample sites in the pass of this key."""
         args, kwargs = self.skeleton.join(data)
         guide = self.skeleton.guide(self.guide, data)
+        if isinstance(guide, LayerGuide):  # latent sites of the data plate have the prior again
+            guide.setup(x, *args, **kwargs)
+            guide = guide.of_new_rows()
         seeded = handlers.seed(guide, random.split(key)[0])
         trace = handlers.trace(handlers.substitute(seeded, data=params))
         sites = trace.get_trace(x, *args, **kwargs)

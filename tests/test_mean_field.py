@@ -193,7 +193,7 @@ def test_questions_before_the_first_call():
 
 
 def test_unknown_options():
-    with pytest.raises(ValueError, match="covariance is 'low rank', wanted 'full' or 'diagonal'"):
+    with pytest.raises(ValueError, match="covariance is 'low rank', wanted 'full', 'diagonal' or"):
         dgp.MeanField(model, covariance="low rank")
     with pytest.raises(ValueError, match=r"hidden_scale is 0\.0, wanted a positive number"):
         dgp.MeanField(model, hidden_scale=0.0)

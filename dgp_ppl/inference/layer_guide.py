@@ -1,9 +1,10 @@
 """What all guides of `dgp_ppl.gp` layers share."""
 
 import abc
+import copy
 import math
 from collections.abc import Callable
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, Self
 
 import jax
 import numpyro
@@ -18,6 +19,7 @@ from numpyro.infer.elbo import ELBO
 from dgp_ppl._arguments import Holder
 from dgp_ppl._typing import Model, Params, PRNGKey
 from dgp_ppl.inducing import AbstractInducing
+from dgp_ppl.inference.local_normal import LocalNormal
 from dgp_ppl.inference.optimizer import default_optimizer
 from dgp_ppl.minibatch import stratified
 from dgp_ppl.observe import Observed
@@ -93,14 +95,35 @@ class LayerGuide(AutoGuide, Holder):
         """
         share = self.rate if goes_on else 1.0
         rates = tuple((start, own / share) for start, own in self.rates.items())
-        return default_optimizer(share * learning_rate, steps, slow, rates)
+        return default_optimizer(share * learning_rate, steps, slow, rates, self.row_params)
+
+    @property
+    def row_params(self) -> frozenset[str]:
+        """Names of params that lead with the rows of a plate; once the guide has run."""
+        parts = [p.params for p in self._local.values() if isinstance(p, LocalNormal)]
+        return frozenset().union(*parts)
+
+    def of(self, model: Model) -> Self:
+        """The same guide of another model, or of other data, with layers of the same names."""
+        other = copy.copy(self)
+        vars(other).update(model=model, _layers=None, _global={}, _local={}, _order=[])
+        return other
+
+    def of_new_rows(self) -> Self:
+        """The same guide without the latent sites of plates, whose rows new data have not."""
+        if not self._local:
+            return self
+        other = copy.copy(self)
+        rows = {n for n, s in self.prototype_trace.items() if s["local"]}
+        other._local, other._order = {}, [n for n in self._order if n not in rows]
+        return other
 
     def __init__(self, model: Model, *, rest: Callable[[Model], AutoGuide] = AutoNormal) -> None:
         super().__init__(model)
         self._rest_factory = rest
         self._layers: dict[str, Layer] | None = None
-        self._global: dict[str, AutoGuide] = {}
-        self._local: dict[str, AutoGuide] = {}
+        self._global: dict[str, Any] = {}
+        self._local: dict[str, Any] = {}
         self._order: list[str] = []
 
     @abc.abstractmethod
@@ -193,10 +216,14 @@ class LayerGuide(AutoGuide, Holder):
         else:
             self._global = self._part(globals_, sites, args, kwargs)
         local = [n for n, local in others.items() if local]
-        self._local = self._part(local, sites, args, kwargs)
+        if self._rest_factory is AutoNormal:
+            self._local = {local[0]: LocalNormal(self.model, local, trace)} if local else {}
+        else:
+            self._local = self._part(local, sites, args, kwargs)
         self._order = [n for n in sites if n in layers or n in globals_ or n in self._local]
         self.prototype_trace = {
-            n: {"type": s["type"], "name": n, "shape": s["fn"].shape()} for n, s in sites.items()
+            n: {"type": s["type"], "name": n, "shape": s["fn"].shape(), "local": n in local}
+            for n, s in sites.items()
         }
 
     def _normals(

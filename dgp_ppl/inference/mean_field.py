@@ -1,7 +1,7 @@
 """The mean-field Gaussian guide: doubly stochastic variational inference."""
 
 from collections.abc import Callable
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, get_args
 
 import jax.numpy as jnp
 import numpyro
@@ -11,10 +11,18 @@ from numpyro.distributions import constraints
 from numpyro.infer.autoguide import AutoGuide, AutoNormal
 
 from dgp_ppl._typing import Model, Params
-from dgp_ppl.inducing import AbstractInducing, DiagonalInducing, FullInducing, cholesky_factor
+from dgp_ppl.inducing import (
+    AbstractInducing,
+    DiagonalInducing,
+    FullInducing,
+    SharedInducing,
+    cholesky_factor,
+)
 from dgp_ppl.inference.layer_guide import Handed, LayerGuide, Reshape
 
 __all__ = ["MeanField", "gaussian_of_params"]
+
+Covariance = Literal["full", "diagonal", "shared"]
 
 
 class MeanField(LayerGuide):
@@ -25,12 +33,15 @@ class MeanField(LayerGuide):
     layer SVGP (Hensman et al. 2013). Latent sites that are not inducing values (hyperparameters
     under `handlers.lift`, latent inputs) get the guide `rest`.
 
-    Params of a layer ``l1``: ``l1.v.loc`` [M, P], and ``l1.v.scale_tril`` [P, M, M] or, with a
-    diagonal covariance, ``l1.v.scale`` [M, P].
+    Params of a layer ``l1``: ``l1.v.loc`` [M, P], and ``l1.v.scale_tril`` [P, M, M] (shared: one
+    [M, M]) or, with a diagonal covariance, ``l1.v.scale`` [M, P].
 
     Args:
         model: a model made of `dgp_ppl.gp` layers.
-        covariance: ``"full"`` (per output) or ``"diagonal"``.
+        covariance: ``"full"`` (per output), ``"diagonal"``, or ``"shared"``: full, and the same
+            for all outputs of a layer. That costs a layer of hundreds of outputs what one of one
+            output costs, and loses nothing where all of them have one kernel and Gaussian noise of
+            one variance.
         hidden_scale: initial scale of q in hidden layers, a multiple of the prior's square root.
             Small, so that a fit starts with nearly deterministic hidden layers; the layers that are
             observed start at the prior.
@@ -46,18 +57,18 @@ class MeanField(LayerGuide):
         self,
         model: Model,
         *,
-        covariance: Literal["full", "diagonal"] = "full",
+        covariance: Covariance = "full",
         hidden_scale: float = 1e-5,
         rest: Callable[[Model], AutoGuide] = AutoNormal,
     ) -> None:
-        if covariance not in ("full", "diagonal"):
+        if covariance not in get_args(Covariance):
             raise ValueError(
-                f"MeanField: covariance is {covariance!r}, wanted 'full' or 'diagonal'"
+                f"MeanField: covariance is {covariance!r}, wanted 'full', 'diagonal' or 'shared'"
             )
         if not hidden_scale > 0:
             raise ValueError(f"MeanField: hidden_scale is {hidden_scale}, wanted a positive number")
         super().__init__(model, rest=rest)
-        self.covariance: Literal["full", "diagonal"] = covariance
+        self.covariance: Covariance = covariance
         self.hidden_scale = hidden_scale
 
     def _options(self) -> tuple[Any, ...]:
@@ -108,7 +119,7 @@ class MeanField(LayerGuide):
 
 
 def gaussian_of_params(
-    name: str, shape: tuple[int, int], scale: float, covariance: Literal["full", "diagonal"]
+    name: str, shape: tuple[int, int], scale: float, covariance: Covariance
 ) -> AbstractInducing:
     """A Gaussian over inducing values [M, P] with params of its own, at first N(0, scale² I)."""
     M, P = shape
@@ -118,6 +129,10 @@ def gaussian_of_params(
         start = jnp.full(shape, scale)
         sd: Any = numpyro.param(f"{name}.scale", start, constraint=constraints.positive)
         return DiagonalInducing(loc, sd, validate_args=False)
+    if covariance == "shared":
+        one = scale * jnp.eye(M)
+        root: Any = numpyro.param(f"{name}.scale_tril", one, constraint=cholesky_factor)
+        return SharedInducing(loc, root, validate_args=False)
     start = jnp.tile(scale * jnp.eye(M), (P, 1, 1))
     tril: Any = numpyro.param(f"{name}.scale_tril", start, constraint=cholesky_factor)
     return FullInducing(loc, tril, validate_args=False)

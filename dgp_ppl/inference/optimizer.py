@@ -1,14 +1,17 @@
 """The optimiser that `fit` uses by default."""
 
 from collections.abc import Callable, Hashable
-from functools import lru_cache
-from typing import Any
+from functools import lru_cache, partial
+from typing import Any, NamedTuple
 
+import jax
+import jax.numpy as jnp
 import optax
+from jaxtyping import Array
 
 from dgp_ppl._typing import Params
 
-__all__ = ["cosine_schedule", "default_optimizer"]
+__all__ = ["cosine_schedule", "default_optimizer", "scale_by_row_adam"]
 
 
 def cosine_schedule(learning_rate: float, steps: int) -> Callable[[Any], Any]:
@@ -22,6 +25,7 @@ def default_optimizer(
     steps: int,
     slow: frozenset[str] = frozenset(),
     rates: tuple[tuple[str, float], ...] = (),
+    rows: frozenset[str] = frozenset(),
     *,
     b1: float = 0.95,
     b2: float = 0.99,
@@ -30,6 +34,8 @@ def default_optimizer(
     """Adam with `cosine_schedule`; the params named in `slow` are moved at a share of the rate.
 
     So are those whose names start as in `rates`, which has a share for each: a guide's own wishes.
+    Params in `rows` lead with the rows of the data, and move by `scale_by_row_adam` at a share of
+    the rate: faster, latent inputs give up dimensions before the layers have found a use for them.
 
     What it does is measured by benchmarks/optimizers.py. A bound's gradient is all but noiseless,
     and its scale falls by orders of magnitude on the way: a shorter memory of squares than Adam's
@@ -42,6 +48,8 @@ def default_optimizer(
         return optax.adam(cosine_schedule(rate, steps), b1=b1, b2=b2)
 
     def group(name: str) -> str:
+        if name in rows:
+            return "rows"
         if name in slow:
             return "model"
         return next((start for start, _ in rates if name.startswith(start)), "guide")
@@ -52,6 +60,54 @@ def default_optimizer(
     parts: dict[Hashable, Any] = {
         "guide": adam(learning_rate),
         "model": adam(share * learning_rate),
+        "rows": optax.chain(
+            scale_by_row_adam(b1, b2),
+            optax.scale_by_learning_rate(cosine_schedule(share * learning_rate, steps)),
+        ),
         **{start: adam(part * learning_rate) for start, part in rates},
     }
     return optax.partition(parts, label)
+
+
+class _RowAdamState(NamedTuple):
+    """By param: how often each row was seen, and its means of gradients and of their squares."""
+
+    count: Any
+    mu: Any
+    nu: Any
+
+
+def scale_by_row_adam(
+    b1: float = 0.9, b2: float = 0.999, eps: float = 1e-8
+) -> optax.GradientTransformation:
+    """Adam for params of which a minibatch sees some rows: the others stay exactly where they are.
+
+    Adam itself goes on moving a row by its momentum in all the steps between two visits. Here a row
+    whose gradient is zero in all entries has not been seen; rows count their own steps.
+    """
+
+    def init(params: Any) -> _RowAdamState:
+        counts = jax.tree.map(lambda a: jnp.zeros(a.shape[:1]), params)
+        zeros = jax.tree.map(jnp.zeros_like, params)
+        return _RowAdamState(counts, zeros, zeros)
+
+    def one(g: Array, count: Array, mu: Array, nu: Array) -> tuple[Array, ...]:
+        def like(a: Array) -> Array:
+            return a.reshape(a.shape + (1,) * (g.ndim - 1))
+
+        seen = jnp.any(g.reshape(len(g), -1) != 0, axis=1)
+        count = count + seen
+        mu = jnp.where(like(seen), b1 * mu + (1 - b1) * g, mu)
+        nu = jnp.where(like(seen), b2 * nu + (1 - b2) * jnp.square(g), nu)
+        steps = like(jnp.maximum(count, 1.0))
+        move = mu / (1 - b1**steps) / (jnp.sqrt(nu / (1 - b2**steps)) + eps)
+        return jnp.where(like(seen), move, 0.0), count, mu, nu
+
+    def update(updates: Any, state: Any, params: Any = None) -> tuple[Any, _RowAdamState]:
+        trees = (updates, state.count, state.mu, state.nu)
+        leaves = [one(*leaf) for leaf in zip(*map(jax.tree.leaves, trees), strict=True)]
+        parts = [[leaf[i] for leaf in leaves] for i in range(len(trees))]
+        moves, *new = map(partial(jax.tree.unflatten, jax.tree.structure(updates)), parts)
+        return moves, _RowAdamState(*new)
+
+    return optax.GradientTransformation(init, update)

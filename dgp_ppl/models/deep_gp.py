@@ -1,24 +1,21 @@
 """Deep GPs of any depth and width, with any likelihood; with one layer, the SVGP."""
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import numpyro
-import numpyro.distributions as dist
 from jaxtyping import Array
 
 from dgp_ppl import means
 from dgp_ppl._typing import InducingInputs, Inputs
-from dgp_ppl.gp import gp
-from dgp_ppl.kernels import Covariance, SquaredExponential
+from dgp_ppl.kernels import SquaredExponential
 from dgp_ppl.linalg import as_float
 from dgp_ppl.minibatch import minibatch
+from dgp_ppl.models.stack import KernelMaker, Mean, likelihood_or_gaussian, stack
 from dgp_ppl.observe import Likelihood, observe
 
-__all__ = ["deep_gp", "svgp"]
+__all__ = ["FeatureMaker", "deep_gp", "svgp"]
 
-KernelMaker = Callable[[str, int], Covariance]
-Mean = Callable[[Inputs], Array]
+FeatureMaker = Callable[[str], Callable[[Inputs], Array]]
 
 
 def deep_gp(
@@ -31,6 +28,8 @@ def deep_gp(
     kernel: KernelMaker | Sequence[KernelMaker] = SquaredExponential.learned,
     likelihood: Likelihood | None = None,
     noise: float = 0.3,
+    skip: bool = False,
+    features: FeatureMaker | None = None,
     batch_size: int | None = None,
 ) -> None:
     """A deep Gaussian process: sparse GP layers ``l1`` ... ``lL``, then a likelihood.
@@ -51,37 +50,26 @@ def deep_gp(
         likelihood: from the last layer's f to a distribution of y (see `observe`); Gaussian noise
             with a learned standard deviation by default.
         noise: initial standard deviation of the Gaussian noise.
+        skip: whether every layer after the first takes the input along, after the layer before it
+            (Duvenaud et al. 2014, section 5): its `z` has D_1 columns more at the end.
+        features: makes a map of the inputs, from its name "features", that the layers see in place
+            of them, [N, D] -> [N, D_1] (deep kernel learning, Wilson et al. 2016). It may have
+            params: ``lambda name: jax.vmap(numpyro.contrib.module.eqx_module(name, net))`` trains
+            an equinox network with the rest.
         batch_size: rows of a minibatch; None takes all.
 
     Source: Salimbeni & Deisenroth (2017), section 3.
 
     Raises:
-        ValueError: if `z`, `mean` and `kernel` disagree about the depth.
+        ValueError: if `z`, `mean` and `kernel` disagree about the depth, or widths do not fit.
     """
-    if not len(z):
-        raise ValueError("deep_gp: z is empty, wanted the inducing inputs of at least one layer")
-    makers = [kernel] * len(z) if callable(kernel) else list(kernel)
-    widths = [z_next.shape[-1] for z_next in z[1:]] + [out]
-    if mean is None:
-        maps = [_keep(a.shape[-1], w) for a, w in zip(z, widths, strict=True)]
-        mean = [*maps[:-1], means.zero]
-    if not len(z) == len(mean) == len(makers):
-        raise ValueError(
-            f"deep_gp: z has {len(z)} layers, mean {len(mean)} and kernel {len(makers)}; "
-            "wanted as many of each"
-        )
-    layers = []
-    for l, (z_l, width, mean_l, maker) in enumerate(zip(z, widths, mean, makers, strict=True), 1):
-        inducing: Any = numpyro.param(f"l{l}.z", as_float(z_l))
-        covariance = maker(f"l{l}", z_l.shape[-1])
-        layers.append(gp(f"l{l}", covariance, inducing, out=width, mean=mean_l))
-    if likelihood is None:
-        scale: Any = numpyro.param("noise", noise, constraint=dist.constraints.positive)
-        likelihood = lambda f: gaussian(f, scale, out)  # noqa: E731
+    layers = stack("deep_gp", z, mean, out, kernel, skip)
+    likelihood = likelihood_or_gaussian(likelihood, noise, out)
+    # Made out here: a param inside of the plate would be one for each row.
+    feature_map = None if features is None else features("features")
     with minibatch(x, y, batch_size=batch_size) as (x, y):
-        for layer in layers[:-1]:
-            x = layer.sample(x)
-        numpyro.sample("y", observe(layers[-1](x), likelihood), obs=y)
+        x = x if feature_map is None else feature_map(as_float(x))
+        numpyro.sample("y", observe(layers(x), likelihood), obs=y)
 
 
 def svgp(
@@ -108,13 +96,3 @@ def svgp(
         noise=noise,
         batch_size=batch_size,
     )
-
-
-def _keep(dim: int, width: int) -> Mean:
-    return means.identity if dim == width else means.pad(dim, width)
-
-
-def gaussian(f: Array, scale: Array, out: int) -> dist.Distribution:
-    """Gaussian noise, the same on all outputs."""
-    law = dist.Normal(f, scale)
-    return law if out == 1 else law.to_event(1)

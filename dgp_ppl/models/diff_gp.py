@@ -14,7 +14,7 @@ from dgp_ppl.gp import RandomFunction, gp
 from dgp_ppl.kernels import OnColumns, SquaredExponential
 from dgp_ppl.linalg import as_float
 from dgp_ppl.minibatch import minibatch
-from dgp_ppl.models.deep_gp import KernelMaker, Mean, gaussian
+from dgp_ppl.models.stack import KernelMaker, Mean, likelihood_or_gaussian
 from dgp_ppl.observe import Likelihood, observe
 from dgp_ppl.sde import Scheme, integrate
 
@@ -85,9 +85,7 @@ def diff_gp(
     field = _field(x.shape[-1], z_flow, z_time, horizon, flow_kernel)
     inducing: Any = numpyro.param("out.z", as_float(z))
     predictor = gp("out", kernel("out", x.shape[-1]), inducing, out=out, mean=mean)
-    if likelihood is None:
-        scale: Any = numpyro.param("noise", noise, constraint=dist.constraints.positive)
-        likelihood = lambda f: gaussian(f, scale, out)  # noqa: E731
+    likelihood = likelihood_or_gaussian(likelihood, noise, out)
     with minibatch(x, y, batch_size=batch_size) as (x, y):
         x = as_float(x)
         field(_timed(x, 0.0, z_time))  # a guide may answer for the layer at its first call

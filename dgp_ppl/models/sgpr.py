@@ -13,7 +13,7 @@ from dgp_ppl._typing import InducingInputs, Inputs, Params, PRNGKey
 from dgp_ppl.conditional import Sparse
 from dgp_ppl.kernels import SquaredExponential
 from dgp_ppl.linalg import as_float, factorise, matmul
-from dgp_ppl.models.deep_gp import KernelMaker
+from dgp_ppl.models.stack import KernelMaker
 
 __all__ = ["CollapsedNormal", "optimal_inducing", "sgpr"]
 

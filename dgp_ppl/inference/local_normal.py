@@ -1,0 +1,119 @@
+"""Normals for the latent sites of a data plate: a location and a scale for every row."""
+
+from collections.abc import Sequence
+from contextlib import ExitStack
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpyro
+import numpyro.distributions as dist
+from jax import random
+from jax.scipy.special import ndtri
+from jax.typing import ArrayLike
+from jaxtyping import Array
+from numpyro import handlers
+from numpyro.distributions import biject_to, constraints
+
+from dgp_ppl._typing import Model, Params
+from dgp_ppl.minibatch import stratified
+
+__all__ = ["LocalNormal"]
+
+_SCALE = 0.1  # as in NumPyro's AutoNormal
+
+
+class LocalNormal:
+    """q of sites inside plates: independent normals, a row of params for each row of the plate.
+
+    In minibatches a call draws the rows of the batch alone, and moves no other row's params. As
+    NumPyro's `AutoNormal`, whose names its params have, but the batch may be of another size at
+    every call. Locations start at draws of a standard normal, in the site's unbounded space.
+
+    Args:
+        model: the model.
+        names: its sites.
+        sites: a trace of the model that has them.
+    """
+
+    def __init__(self, model: Model, names: Sequence[str], sites: dict[str, Any]) -> None:
+        self.model, self.names = model, tuple(names)
+        full = {n: s["args"][0] for n, s in sites.items() if s["type"] == "plate"}
+        self._bijections: dict[str, Any] = {}
+        self._starts: dict[str, Array] = {}
+        self._event_dims: dict[str, int] = {}
+        for i, name in enumerate(self.names):
+            law = sites[name]["fn"]
+            self._bijections[name] = biject_to(law.support)
+            shape = list(law.batch_shape)
+            for frame in sites[name]["cond_indep_stack"]:
+                shape[frame.dim] = full[frame.name]
+            whole = (*shape, *law.event_shape)
+            free = self._bijections[name].inverse_shape(whole)
+            self._event_dims[name] = len(free) - len(shape)
+            with jax.ensure_compile_time_eval():
+                self._starts[name] = random.normal(random.key(i), free)
+
+    @property
+    def params(self) -> frozenset[str]:
+        """Names of its params, which lead with the plate's rows."""
+        return frozenset(f"{n}_auto_{part}" for n in self.names for part in ("loc", "scale"))
+
+    def __call__(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
+        """Draw the sites; takes the model's arguments."""
+        frames, sizes = self._plates(args, kwargs)
+        with stratified():
+            plates = {
+                n: numpyro.plate(n, sizes[n], dim=f.dim, subsample_size=f.size)
+                for n, f in frames.items()
+            }
+        draws = {}
+        for name in self.names:
+            with ExitStack() as stack:
+                for own in self._frames[name]:
+                    stack.enter_context(plates[own])
+                draws[name] = numpyro.sample(name, self._law(name))
+        return draws
+
+    def _law(self, name: str) -> Any:
+        start, event_dim = self._starts[name], self._event_dims[name]
+        loc: Any = numpyro.param(f"{name}_auto_loc", start, event_dim=event_dim)
+        scale: Any = numpyro.param(
+            f"{name}_auto_scale", jnp.full_like(start, _SCALE), event_dim=event_dim,
+            constraint=constraints.softplus_positive,
+        )  # fmt: skip
+        law = dist.Normal(loc, scale).to_event(event_dim)
+        bijection = self._bijections[name]
+        real = bijection.codomain is constraints.real or isinstance(
+            bijection, dist.transforms.IdentityTransform
+        )
+        return law if real else dist.TransformedDistribution(law, bijection)
+
+    def _plates(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """The plates of these arguments, whose batch may be of any size, and their rows in all."""
+        trace: dict[str, Any] = {}
+
+        def run(key: Any) -> None:
+            seeded = handlers.seed(self.model, key)
+            trace.update(handlers.trace(seeded).get_trace(*args, **kwargs))
+
+        with handlers.block():
+            jax.eval_shape(run, random.PRNGKey(0))
+        stacks = {n: trace[n]["cond_indep_stack"] for n in self.names}
+        self._frames = {n: [f.name for f in stack] for n, stack in stacks.items()}
+        frames = {f.name: f for stack in stacks.values() for f in stack}
+        return frames, {n: trace[n]["args"][0] for n in frames}
+
+    def median(self, params: Params) -> dict[str, Array]:
+        """The median of each site."""
+        return self.quantiles(params, jnp.asarray(0.5))
+
+    def quantiles(self, params: Params, quantiles: ArrayLike) -> dict[str, Array]:
+        """Marginal quantiles of each site, with the quantiles' shape in front."""
+        found = {}
+        for name in self.names:
+            loc, scale = params[f"{name}_auto_loc"], params[f"{name}_auto_scale"]
+            z = ndtri(jnp.asarray(quantiles, float))
+            free = loc + scale * z.reshape(z.shape + (1,) * loc.ndim)
+            found[name] = self._bijections[name](free)
+        return found
