@@ -5,6 +5,10 @@ class DataError(ValueError):
     """A data set that cannot be used. Its message is one line and says what to do about it."""
 
 
+class UnsuitableError(ValueError):
+    """A method of a comparison cannot do this data set; the others go on."""
+
+
 class NonFiniteLossError(FloatingPointError):
     """A fit stopped because its loss was not finite.
 

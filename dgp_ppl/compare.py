@@ -13,8 +13,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax import random
 
+from dgp_ppl import baselines as _baselines  # noqa: F401 - registers its methods
 from dgp_ppl import datasets, metrics, plots
-from dgp_ppl._errors import NonFiniteLossError
+from dgp_ppl._errors import NonFiniteLossError, UnsuitableError
 from dgp_ppl._results import prepare, versions, write_json
 from dgp_ppl.choices import LIKELIHOODS, MODELS, Setting
 from dgp_ppl.datasets import Dataset
@@ -229,7 +230,7 @@ def _fit(
     begun = time.perf_counter()
     try:
         fitted = METHODS[method](key_fit, own_x, own_y, setting, label)
-    except NonFiniteLossError as error:
+    except (NonFiniteLossError, UnsuitableError) as error:
         return {**row, "error": str(error)}, None
     seconds = time.perf_counter() - begun
 
@@ -293,7 +294,7 @@ def figures(data: Dataset, fits: dict[str, _Run], seed: int) -> dict[str, Any]:
     curves = {
         m: r.fitted.result.elbo_per_datum
         for m, r in fits.items()
-        if r.fitted.chains is None and isinstance(r.fitted.result, FitResult)
+        if r.fitted.elbo_per_datum is not None and isinstance(r.fitted.result, FitResult)
     }
     y_test = next(iter(fits.values())).y_test
     title = f"{data.name}: held-out rows, split 0"

@@ -116,8 +116,7 @@ def to_inferencedata(
     tree: Any = arviz_base.from_dict(groups, dims=dims, pred_dims=pred_dims)
     if result is not None:
         variables: dict[str, Any] = {"loss": (("step",), result.losses)}
-        for name, value in result.params.items():
-            array = np.asarray(value)
+        for name, array in _flat(result.params).items():
             axes = tuple(f"{name}.dim_{i}" for i in range(array.ndim))
             variables[name] = (axes, array)
         tree["fit"] = xarray.DataTree(xarray.Dataset(variables))
@@ -126,6 +125,13 @@ def to_inferencedata(
     versions = {"numpyro_version": numpyro.__version__, "jax_version": jax.__version__}
     tree.attrs.update({"inference_library": "dgp_ppl", **versions, **dict(attrs or {})})
     return tree
+
+
+def _flat(params: dict[str, Any]) -> dict[str, np.ndarray]:
+    """Params by name; the leaves of one that is a tree, such as a network, by their paths."""
+    leaves = jax.tree_util.tree_leaves_with_path(params)
+    named = {(path[0].key, *path[1:]): leaf for path, leaf in leaves}
+    return {n + jax.tree_util.keystr(tuple(p)): np.asarray(a) for (n, *p), a in named.items()}
 
 
 def _num_chains(prediction: Prediction) -> int:

@@ -12,6 +12,7 @@ from numpyro import handlers
 
 from dgp_ppl._typing import Model, Params, PRNGKey
 from dgp_ppl.inference.fit import FitResult, fit
+from dgp_ppl.inference.frozen import frozen
 from dgp_ppl.inference.layer_guide import LayerGuide
 from dgp_ppl.inference.optimizer import default_optimizer
 from dgp_ppl.predict import Prediction, predict
@@ -149,17 +150,12 @@ def infer_latent(
     first = {f"{site}_auto_loc": loc, f"{site}_auto_scale": jnp.full(loc.shape, 0.1)}
     optimizer = default_optimizer(learning_rate, steps, rows=own.row_params, share=1.0)
     result: FitResult = fit(
-        key, _frozen(model, fixed), _frozen(own, fixed), x, y, *args, start=first, steps=steps,
+        key, frozen(model, fixed), frozen(own, fixed), x, y, *args, start=first, steps=steps,
         optimizer=optimizer, loss=guide.bound_loss, progress=progress, **kwargs,
     )  # fmt: skip
     mean, sd = _moments(result.params, site)
     known = jnp.zeros((rows, 0)) if x is None else jnp.asarray(x, float)
     return LatentInputs(mean, sd, known, result.losses, model, guide, params, site)
-
-
-def _frozen(program: Any, params: Params) -> Any:
-    """A model or guide at params that an optimiser does not see."""
-    return handlers.block(handlers.substitute(program, data=params), hide=list(params))
 
 
 def _moments(params: Params, site: str) -> tuple[Array, Array]:

@@ -19,6 +19,7 @@ from dgp_ppl.choices import Built, Setting, build, deep_gp
 from dgp_ppl.inference.decoupled import Decoupled
 from dgp_ppl.inference.diffusion import Diffusion
 from dgp_ppl.inference.fit import FitResult, evaluate, fit
+from dgp_ppl.inference.frozen import frozen
 from dgp_ppl.inference.global_inducing import GlobalInducing
 from dgp_ppl.inference.implicit import Implicit
 from dgp_ppl.inference.layer_guide import LayerGuide
@@ -26,6 +27,8 @@ from dgp_ppl.inference.mcem import MCEMResult, fit_mcem
 from dgp_ppl.inference.mcmc import Chains, run_mcmc
 from dgp_ppl.inference.mean_field import MeanField
 from dgp_ppl.inference.white import transported
+from dgp_ppl.kernels import SquaredExponential
+from dgp_ppl.models.stack import KernelMaker
 from dgp_ppl.predict import Prediction, predict
 
 __all__ = ["METHODS", "Fitted", "Method", "of_task", "register"]
@@ -43,6 +46,7 @@ class Fitted:
         elbo_per_datum: the bound on the log evidence of the standardised target, in nats per
             datum, averaged over many draws at the final params. None for samplers.
         chains: a sampler's draws of the posterior, in place of a guide's.
+        draws: draws, or members of an ensemble, that are no chains'.
     """
 
     model: Model
@@ -51,10 +55,11 @@ class Fitted:
     result: FitResult | MCEMResult
     elbo_per_datum: float | None = None
     chains: Chains | None = None
+    draws: dict[str, Array] | None = None
 
     def predict(self, key: PRNGKey, x: ArrayLike, **options: Any) -> Prediction:
         """The predictive distribution at inputs x; `options` are those of `predict`."""
-        options |= {"posterior_samples": self.chains, **self.kwargs}
+        options |= {"posterior_samples": self.chains or self.draws, **self.kwargs}
         return predict(key, self.model, self.guide, self.result.params, x, **options)
 
 
@@ -67,20 +72,22 @@ class Method(Protocol):
 
 
 METHODS: dict[str, Method] = {}
-_REGRESSION = {"sgpr"}  # methods of nothing but Gaussian noise
+NUTS_FIELDS = ("potential_energy", "accept_prob", "num_steps")
+_REGRESSION: set[str] = set()
 _EVALUATED_ROWS = 10_000
 _MODEL_RATE = 0.3  # of the learning rate, for the model's own params, as in `fit`
 _THINNING = 20  # steps of the sampler between draws
-_NUTS_FIELDS = ("potential_energy", "accept_prob", "num_steps")
 _POSITIVE = dist.constraints.positive
 _DRAWS = 100  # of bounds that are noisy because hidden layers are drawn
 
 
-def register(name: str) -> Callable[[Method], Method]:
-    """Make a method known to `compare` under a name."""
+def register(name: str, *, regression_only: bool = False) -> Callable[[Method], Method]:
+    """Make a method known to `compare` under a name; it may know Gaussian noise alone."""
 
     def add(method: Method) -> Method:
         METHODS[name] = method
+        if regression_only:
+            _REGRESSION.add(name)
         return method
 
     return add
@@ -91,18 +98,38 @@ def of_task(methods: Sequence[str], task: str) -> tuple[str, ...]:
     return tuple(m for m in methods if task == "regression" or m not in _REGRESSION)
 
 
-@register("sgpr")
+@register("sgpr", regression_only=True)
 def _sgpr(
     key: PRNGKey, x: Inputs, y: Shaped[Array, " N"], setting: Setting, label: str | bool
 ) -> Fitted:
     """Sparse GP regression, Titsias (2009): all rows at every step."""
-    key_z, key_fit, key_elbo = random.split(key, 3)
+    key_z, key_fit = random.split(key)
     z = initialize.inducing_inputs(key_z, x, setting.inducing)
+    return collapsed(key_fit, x, y, setting, label, z)
+
+
+def collapsed(
+    key: PRNGKey,
+    x: Inputs,
+    y: Shaped[Array, " N"],
+    setting: Setting,
+    label: str | bool,
+    z: Array,
+    kernel: KernelMaker = SquaredExponential.learned,
+    fixed: bool = False,
+) -> Fitted:
+    """`models.sgpr` with inducing inputs that start at z, or stay there."""
+    key_fit, key_elbo = random.split(key)
+    held = {"l1.z": z} if fixed else {}
+    model = frozen(models.sgpr, held) if fixed else models.sgpr
+    own: dict[str, Any] = {"z": z, "kernel": kernel}
     options: dict[str, Any] = {"steps": setting.steps, "learning_rate": setting.learning_rate}
-    result = fit(key_fit, models.sgpr, _no_latents, x, y, z=z, progress=label, **options)
-    elbo, _ = evaluate(key_elbo, models.sgpr, _no_latents, result.params, x, y, z=z, num_draws=2)
-    best = dataclasses.replace(result, params=models.optimal_inducing(result.params, x, y))
-    return Fitted(models.svgp, MeanField(models.svgp), {"z": z}, best, elbo / len(y))
+    result = fit(key_fit, model, _no_latents, x, y, progress=label, **options, **own)
+    params = {**result.params, **held}
+    elbo, _ = evaluate(key_elbo, models.sgpr, _no_latents, params, x, y, num_draws=2, **own)
+    best = models.optimal_inducing(params, x, y, kernel=kernel)
+    result = dataclasses.replace(result, params=best)
+    return Fitted(models.svgp, MeanField(models.svgp), own, result, elbo / len(y))
 
 
 @register("svgp")
@@ -111,7 +138,7 @@ def _svgp(
 ) -> Fitted:
     """Sparse variational GP in minibatches, Hensman et al. (2013)."""
     key_z, key_fit = random.split(key)
-    built = deep_gp(key_z, x, dataclasses.replace(setting, depth=1))
+    built = deep_gp(key_z, x, y, dataclasses.replace(setting, depth=1))
     return _fit_guide(key_fit, x, y, setting, label, MeanField(built.model), built)
 
 
@@ -121,7 +148,7 @@ def _doubly_stochastic(
 ) -> Fitted:
     """Deep GP by doubly stochastic variational inference, Salimbeni & Deisenroth (2017)."""
     key_z, key_fit = random.split(key)
-    built = build(key_z, x, setting)
+    built = build(key_z, x, y, setting)
     return _fit_guide(key_fit, x, y, setting, label, MeanField(built.model), built)
 
 
@@ -145,8 +172,8 @@ def _decoupled(
 ) -> Fitted:
     """Deep GP with decoupled inducing inputs (Havasi et al. 2018): twice as many for the mean."""
     key_z, key_mean, key_fit = random.split(key, 3)
-    built = build(key_z, x, setting)
-    more = build(key_mean, x, dataclasses.replace(setting, inducing=2 * setting.inducing))
+    built = build(key_z, x, y, setting)
+    more = build(key_mean, x, y, dataclasses.replace(setting, inducing=2 * setting.inducing))
     guide = Decoupled(built.model, z_mean=more.inducing)
     return _fit_guide(key_fit, x, y, setting, label, guide, built)
 
@@ -172,7 +199,7 @@ def _implicit(
 ) -> Fitted:
     """Deep GP with an implicit posterior (Yu et al. 2019)."""
     key_z, key_fit = random.split(key)
-    built = build(key_z, x, setting)
+    built = build(key_z, x, y, setting)
     guide = Implicit(built.model)
     return _fit_guide(key_fit, x, y, setting, label, guide, built, num_draws=_DRAWS)
 
@@ -183,7 +210,7 @@ def _sghmc(
 ) -> Fitted:
     """Deep GP by stochastic-gradient HMC with moving-window MCEM (Havasi et al. 2018)."""
     key_z, key_fit = random.split(key)
-    built = build(key_z, x, setting)
+    built = build(key_z, x, y, setting)
     # A step of the sampler is cheap, a draw that is kept costs a pass of every prediction.
     result = fit_mcem(
         key_fit, built.model, x, y, steps=setting.steps,
@@ -229,7 +256,7 @@ def _no_u_turns(
     program = transported(model, first.guide, params)
     chains = run_mcmc(
         key_run, NUTS(program, init_strategy=init_to_sample), x, y, num_warmup=setting.draws,
-        num_samples=setting.draws, num_chains=setting.chains, extra_fields=_NUTS_FIELDS,
+        num_samples=setting.draws, num_chains=setting.chains, extra_fields=NUTS_FIELDS,
         progress=label, **first.kwargs,
     )  # fmt: skip
     # Unit noise belongs to the training rows, and white values to the sampler.
@@ -264,7 +291,9 @@ def _fit_guide(
     """A guide of a model, fitted in minibatches."""
     key_fit, key_elbo = random.split(key)
     rates = {"steps": setting.steps, "learning_rate": setting.learning_rate}
-    options = {"batch_size": setting.batch, "progress": label, **rates, **options, **built.kwargs}
+    start = {"start": built.start} if built.start else {}
+    options = {"batch_size": setting.batch, "progress": label, **rates, **start, **options}
+    options |= built.kwargs
     result = fit(key_fit, built.model, guide, x, y, **options)
     rows: dict[str, Any] = {**built.kwargs, "batch_size": _EVALUATED_ROWS, "num_draws": num_draws}
     elbo, _ = evaluate(key_elbo, built.model, guide, result.params, x, y, **rows)
@@ -283,7 +312,7 @@ def _go_on(
 ) -> Fitted:
     """The rest of the steps with another guide."""
     rest = dataclasses.replace(setting, steps=max(1, setting.steps - len(first.result.losses)))
-    built = Built(first.model, first.kwargs, ())
+    built = Built(first.model, first.kwargs)
     second = _fit_guide(
         key, x, y, rest, label, guide, built, num_draws=_DRAWS, start=start, keep_better=True
     )

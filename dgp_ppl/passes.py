@@ -68,8 +68,10 @@ class Program:
         def given(site: Any) -> Array | None:  # hidden layers' unit noise belongs to other rows
             if site["type"] != "sample" or site["infer"].get("is_auxiliary"):
                 return None
+            if site["cond_indep_stack"]:  # a latent site of other rows
+                return None
             value = latent.get(site["name"])
-            if value is None and self.guide is None and not site["cond_indep_stack"]:
+            if value is None and self.guide is None:
                 if latent and not isinstance(site["fn"], Observed):
                     raise ValueError(  # else they would be mixed with draws of the prior
                         f"predict: posterior_samples has no draws of {site['name']!r}, a latent "

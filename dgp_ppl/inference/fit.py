@@ -338,7 +338,7 @@ class _Loop:
         """The first param or site that is not finite in the loss of this state."""
         params = self.params(state)
         for name, value in params.items():
-            if not np.isfinite(np.asarray(value)).all():
+            if not all(np.isfinite(np.asarray(a)).all() for a in jax.tree.leaves(value)):
                 return f"param {name}"
         # Not to be warned of values out of support as well: that is what is being looked for.
         with numpyro.validation_enabled(False):

@@ -155,7 +155,8 @@ def fit_mcem(
 
 
 def _check(losses: np.ndarray, params: Params) -> None:
-    bad = [n for n, a in params.items() if not np.isfinite(np.asarray(a)).all()]
+    sound = lambda tree: all(np.isfinite(np.asarray(a)).all() for a in jax.tree.leaves(tree))  # noqa: E731
+    bad = [n for n, value in params.items() if not sound(value)]
     finite = np.isfinite(losses)
     if finite.all() and not bad:
         return
@@ -197,7 +198,7 @@ class _EM:
 
     def params(self, free: Params) -> Params:
         """Constrained values."""
-        return {n: self.bijections[n](a) for n, a in free.items()}
+        return {n: jax.tree.map(self.bijections[n], a) for n, a in free.items()}
 
     def advance(self, state: _State, num: int) -> tuple[_State, np.ndarray]:
         """`num` iterations, and their potential energies."""
@@ -257,7 +258,8 @@ def _params(
         found = {n: s for n, s in sites.items() if s["type"] == "param"}
         for n, s in found.items():
             bijections[n] = biject_to(s["kwargs"].get("constraint", constraints.real))
-        return {n: bijections[n].inv(jnp.asarray(s["value"], float)) for n, s in found.items()}
+        unbounded = lambda n: lambda a: bijections[n].inv(jnp.asarray(a, float))  # noqa: E731
+        return {n: jax.tree.map(unbounded(n), s["value"]) for n, s in found.items()}
 
     with handlers.block():
         free = jax.jit(run)()
