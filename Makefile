@@ -21,6 +21,7 @@ lint: $(VENV)/.installed
 
 picture: $(VENV)/.installed
 	$(BIN)/python docs/picture.py
+	$(BIN)/python docs/flow.py
 
 $(VENV)/.installed: pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)

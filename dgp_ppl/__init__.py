@@ -11,6 +11,7 @@ from dgp_ppl._errors import DataError as DataError
 from dgp_ppl._errors import NonFiniteLossError as NonFiniteLossError
 from dgp_ppl.compare import Comparison as Comparison
 from dgp_ppl.compare import compare as compare
+from dgp_ppl.conditional import Grid as Grid
 from dgp_ppl.diagnostics import to_inferencedata as to_inferencedata
 from dgp_ppl.gp import Marginals as Marginals
 from dgp_ppl.gp import RandomFunction as RandomFunction

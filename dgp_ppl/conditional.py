@@ -20,12 +20,33 @@ from jaxtyping import Array, Float
 
 from dgp_ppl._typing import Inputs, Outputs
 from dgp_ppl.inducing import AbstractInducing, project
-from dgp_ppl.kernels import Covariance, PerOutput
+from dgp_ppl.kernels import Covariance, PerOutput, Separable
 from dgp_ppl.linalg import Factor, computed_once, default_jitter, factorise, matmul
 
-__all__ = ["Sparse", "covariance"]
+__all__ = ["Grid", "Sparse", "covariance"]
 
 Law = AbstractInducing | Array
+
+
+class Grid(eqx.Module):
+    """Inducing inputs (z_m, t_j): every place at every time, M_t M in all.
+
+    With a `kernels.Separable` kernel a layer factorises k(z, z) and k(t, t) apart, and the cost of
+    its projections is that of M places and M_t times rather than of all M_t M pairs.
+
+    Attributes:
+        z: places, [M, D].
+        times: [M_t].
+    """
+
+    z: Array
+    times: Array
+
+    @property
+    def points(self) -> Array:
+        """All of them, time by time, [M_t M, D + 1]."""
+        column = jnp.repeat(self.times, len(self.z))[:, None]
+        return jnp.concatenate([jnp.tile(self.z, (len(self.times), 1)), column], axis=1)
 
 
 class Sparse(eqx.Module):
@@ -39,16 +60,29 @@ class Sparse(eqx.Module):
         factor: Cholesky factor of k(z, z), its inverse and its jitter; stacked over outputs if they
             have kernels or inducing inputs of their own.
         out: number of outputs P.
+        parts: of a `Grid`, the sparse GPs in space and in time whose product this one is.
     """
 
     kernel: Any
     z: Array
     factor: Factor
     out: int = eqx.field(static=True)
+    parts: "tuple[Sparse, Sparse] | None" = None
 
     @staticmethod
-    def build(kernel: Covariance, z: Array, out: int) -> "Sparse":
-        """Factorise k(z, z) once."""
+    def build(kernel: Covariance, z: Array | Grid, out: int) -> "Sparse":
+        """Factorise k(z, z) once.
+
+        Raises:
+            TypeError: for a `Grid` with a kernel that is not `kernels.Separable`.
+        """
+        if isinstance(z, Grid):
+            if not isinstance(kernel, Separable):
+                raise TypeError(
+                    f"a Grid of inducing inputs with a kernel {type(kernel).__name__}, wanted "
+                    "kernels.Separable; pass Grid.points for any other"
+                )
+            return _build_grid(kernel, z, out)
         leaves = jax.tree.leaves(kernel)
         if any(callable(leaf) for leaf in leaves) or not leaves:
             kernel = Partial(kernel)  # a plain function: no pytree of arrays
@@ -105,9 +139,28 @@ def _build(kernel: Any, z: Array, out: int) -> Sparse:
     return Sparse(kernel, z, factorise(gram) if gram.ndim == 2 else jax.vmap(factorise)(gram), out)
 
 
+@partial(jax.jit, static_argnums=2)
+def _build_grid(kernel: Separable, grid: Grid, out: int) -> Sparse:
+    space = _build(kernel.space, grid.z, out)
+    time = _build(kernel.time, grid.times[:, None], out)
+    # What both jitters add to the diagonal together; K and this are the factor's own to rounding.
+    own = [jnp.mean(jnp.asarray(k(z))) for k, z in ((kernel.space, grid.z), (kernel.time, time.z))]
+    jitters = [own[0] + space.factor.jitter, own[1] + time.factor.jitter]
+    factor = Factor(
+        jnp.kron(time.factor.lower, space.factor.lower),
+        jnp.kron(time.factor.inverse, space.factor.inverse),
+        jitters[0] * jitters[1] - own[0] * own[1],
+    )
+    return Sparse(kernel, grid.points, factor, out, (space, time))
+
+
 @jax.jit
 def _cross(sparse: Sparse, x: Inputs) -> Array:
     """A = L⁻¹ k(Z, x), [M, N] or [P, M, N]."""
+    if sparse.parts is not None:
+        space, time = sparse.parts
+        in_space, in_time = _cross(space, x[:, :-1]), _cross(time, x[:, -1:])
+        return (in_time[:, None, :] * in_space[None]).reshape(-1, x.shape[0])
     return matmul(sparse.factor.inverse, covariance(sparse.kernel, sparse.z, x))
 
 

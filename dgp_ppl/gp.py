@@ -27,7 +27,7 @@ from numpyro.primitives import Messenger, apply_stack
 
 from dgp_ppl import means
 from dgp_ppl._typing import Inputs, Outputs, PRNGKey
-from dgp_ppl.conditional import Sparse
+from dgp_ppl.conditional import Grid, Sparse
 from dgp_ppl.inducing import AbstractInducing
 from dgp_ppl.kernels import Covariance, PerOutput
 from dgp_ppl.linalg import as_float, factorise, matmul
@@ -85,7 +85,7 @@ class function_draws(Messenger):  # noqa: N801 - a handler, named as NumPyro's a
 def gp(
     name: str,
     kernel: Covariance,
-    z: ArrayLike,
+    z: ArrayLike | Grid,
     out: int = 1,
     mean: Callable[[Inputs], Array] = means.zero,
 ) -> "RandomFunction":
@@ -95,7 +95,8 @@ def gp(
         name: prefix of the layer's sites.
         kernel: covariance function, of this library or tinygp; a `kernels.PerOutput` gives each
             output its own.
-        z: inducing inputs [M, D], shared by the outputs, or [out, M, D], a set for each.
+        z: inducing inputs [M, D], shared by the outputs, or [out, M, D], a set for each; or a
+            `Grid` of places and times, for a separable kernel.
         out: number of outputs P.
         mean: fixed mean function, [N, D] -> [N, out] or [N, 1]; see `means`.
 
@@ -106,7 +107,8 @@ def gp(
     Raises:
         ValueError: if shapes do not fit, or if called inside a plate.
     """
-    z = as_float(z)
+    grid = z if isinstance(z, Grid) else None
+    z = as_float(z.points if isinstance(z, Grid) else z)
     if z.ndim not in (2, 3) or (z.ndim == 3 and z.shape[0] != out):
         raise ValueError(
             f"gp({name!r}): z has shape {z.shape}, wanted [M, D] or [out, M, D] with out={out}; "
@@ -133,7 +135,8 @@ def gp(
             f"gp({name!r}) was called inside the plate {plate!r}: a layer is shared by all data. "
             "Create it before entering the plate, and call it inside"
         )
-    return RandomFunction(name, kernel, z, out, mean, v, message["infer"], _draw_mode())
+    inducing = z if grid is None else grid
+    return RandomFunction(name, kernel, inducing, out, mean, v, message["infer"], _draw_mode())
 
 
 class RandomFunction:
@@ -153,7 +156,7 @@ class RandomFunction:
         self,
         name: str,
         kernel: Covariance,
-        z: Array,
+        z: Array | Grid,
         out: int,
         mean: Callable[[Inputs], Array],
         v: Array,

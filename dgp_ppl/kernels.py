@@ -35,11 +35,11 @@ __all__ = [
     "Matern12",
     "Matern32",
     "Matern52",
-    "OnColumns",
     "PerOutput",
     "Periodic",
     "Product",
     "RationalQuadratic",
+    "Separable",
     "SquaredExponential",
     "Sum",
 ]
@@ -355,26 +355,24 @@ class Product(Kernel):
         return lambda x: a(x) * b(x)
 
 
-class OnColumns(Kernel):
-    """A kernel of some of the inputs: ``k(x[:, start:stop], z[:, start:stop])``.
+class Separable(Kernel):
+    """k_x(x, x') k_t(t, t'), of inputs (x, t) whose last column is t.
 
-    With it a product is separable, k_x(x, x') k_t(t, t').
+    On a grid of inducing inputs (`dgp_ppl.Grid`) its Gram matrix is a Kronecker product.
     """
 
-    kernel: Any
-    start: int | None = eqx.field(static=True, default=None)
-    stop: int | None = eqx.field(static=True, default=None)
-
-    def _own(self, x: Array) -> Array:
-        return x[..., self.start : self.stop]
+    space: Any
+    time: Any
 
     def __call__(self, x: Inputs, z: Inputs | None = None) -> Array:
-        return self.kernel(self._own(x), None if z is None else self._own(z))
+        if z is None:
+            return self.space(x[..., :-1]) * self.time(x[..., -1:])
+        return self.space(x[..., :-1], z[..., :-1]) * self.time(x[..., -1:], z[..., -1:])
 
     def features(self, key: PRNGKey, num: int, dim: int) -> Features:
-        own = len(range(dim)[self.start : self.stop])
-        features = self.kernel.features(key, num, own)
-        return lambda x: features(self._own(x))
+        key_x, key_t = random.split(key)
+        a, b = self.space.features(key_x, num, dim - 1), self.time.features(key_t, num, 1)
+        return lambda x: a(x[..., :-1]) * b(x[..., -1:])
 
 
 class PerOutput(eqx.Module):

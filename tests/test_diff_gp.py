@@ -40,7 +40,7 @@ def flowed(flow, horizon, num=4000, **options):
     def model(x):
         # A predictor that is all but the identity: what comes out is x(T).
         diff_gp(
-            x, **Z, flow=flow, horizon=horizon, mean=lambda x: x, steps=25, **options,
+            x, **Z, flow=flow, horizon=horizon, mean=lambda x: x, flow_steps=25, **options,
             flow_kernel=lambda n, d, variance: kernels.SquaredExponential(0.09, 2.0),
             kernel=lambda n, d: kernels.SquaredExponential(1e-8, 1.0),
         )  # fmt: skip
@@ -67,7 +67,7 @@ TINY = {"z": jnp.array([[-0.6], [0.6]]), "z_flow": jnp.array([[-0.5], [0.5]])}
 def tiny(x, y=None, *, flow="sampled", scheme="euler"):
     """Everything fixed but the inducing values."""
     program = functools.partial(
-        diff_gp, **TINY, flow=flow, scheme=scheme, horizon=1.0, steps=3,
+        diff_gp, **TINY, flow=flow, scheme=scheme, horizon=1.0, flow_steps=3,
         flow_kernel=lambda n, d, variance: kernels.SquaredExponential(0.1, 0.7),
         kernel=lambda n, d: kernels.SquaredExponential(1.0, 0.7),
     )  # fmt: skip
@@ -118,7 +118,7 @@ def test_the_bound_of_the_sampled_flow_is_one(scheme):
 @pytest.mark.parametrize("flow", [slow("marginal"), "sampled"])
 def test_every_guide(kind, flow):
     """It fits in minibatches, and predicts; whole functions too."""
-    options = {**Z, "flow": flow, "steps": 4, "horizon": 1.0}
+    options = {**Z, "flow": flow, "flow_steps": 4, "horizon": 1.0}
     fit = {"steps": 40, "learning_rate": 0.02, "progress": False, "batch_size": 8}
 
     def model(x, y=None, **others):
@@ -139,7 +139,7 @@ def test_a_drawn_function_is_one():
     """Equal inputs end at the same place, in the same draw."""
 
     def model(x, y=None):
-        diff_gp(x, y, **Z, steps=6, horizon=2.0)
+        diff_gp(x, y, **Z, flow_steps=6, horizon=2.0)
 
     twice = jnp.concatenate([X, X])
     guide = dgp.MeanField(model, hidden_scale=1.0)
@@ -166,7 +166,7 @@ def test_without_a_guide_by_nuts():
 
 def test_a_field_that_changes_with_time():
     """Its inducing inputs are a grid; with one time and an endless time scale it is at rest."""
-    guide, options = dgp.MeanField(diff_gp), {**Z, "horizon": 2.0, "steps": 4}
+    guide, options = dgp.MeanField(diff_gp), {**Z, "horizon": 2.0, "flow_steps": 4}
     params = start(diff_gp, guide, X, Y, **options, z_time=jnp.array([0.0, 1.0, 2.0]))
     assert params["flow.v.loc"].shape == (15, 1)
     np.testing.assert_allclose(params["flow.timescale"], 2.0, rtol=1e-5)
@@ -179,12 +179,34 @@ def test_a_field_that_changes_with_time():
     np.testing.assert_allclose(found, wanted, rtol=1e-3)
 
 
+def test_the_path_can_be_kept():
+    """It ends where the predictor takes over; along the mean field it knows no noise."""
+    guide = dgp.MeanField(diff_gp, hidden_scale=1.0)
+    options = {**Z, "horizon": 2.0, "flow_steps": 4, "keep_path": True, "flow": "sampled"}
+    params = start(diff_gp, guide, X, Y, **options)
+    drawn = handlers.trace(handlers.seed(handlers.substitute(guide, params), 0))
+    sites = drawn.get_trace(X, **options)
+
+    def path(key, mode):
+        model = handlers.substitute(handlers.seed(diff_gp, key), params)
+        model = handlers.replay(model, sites)
+        model = model if mode is None else dgp.function_draws(model, mode)
+        return handlers.trace(model).get_trace(X, **options)["flow.path"]["value"]
+
+    one, two = path(1, None), path(2, None)
+    assert one.shape == (len(X), 4, 1)
+    assert (one != two).all()
+    np.testing.assert_array_equal(path(1, "mean"), path(2, "mean"))
+    with handlers.seed(rng_seed=0):
+        assert "flow.path" not in handlers.trace(diff_gp).get_trace(X, **Z)
+
+
 @pytest.mark.parametrize(
     ("options", "text"),
     [
         ({"flow": "ode"}, "diff_gp: flow is 'ode', wanted 'marginal' or 'sampled'"),
         ({"z_time": jnp.zeros((2, 1))}, r"diff_gp: z_time has shape \(2, 1\), wanted \[M_t\]"),
-        ({"steps": 0}, "steps is 0, wanted at least 1"),
+        ({"flow_steps": 0}, "steps is 0, wanted at least 1"),
     ],
 )
 def test_wrong_use(options, text):

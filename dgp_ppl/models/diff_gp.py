@@ -10,8 +10,9 @@ from jaxtyping import Array
 
 from dgp_ppl import means
 from dgp_ppl._typing import InducingInputs, Inputs
+from dgp_ppl.conditional import Grid
 from dgp_ppl.gp import RandomFunction, gp
-from dgp_ppl.kernels import OnColumns, SquaredExponential
+from dgp_ppl.kernels import Separable, SquaredExponential
 from dgp_ppl.linalg import as_float
 from dgp_ppl.minibatch import minibatch
 from dgp_ppl.models.stack import KernelMaker, Mean, likelihood_or_gaussian
@@ -31,7 +32,7 @@ def diff_gp(
     z_flow: InducingInputs,
     z_time: Array | None = None,
     horizon: float = 5.0,
-    steps: int = 19,
+    flow_steps: int = 19,
     flow: Literal["marginal", "sampled"] = "marginal",
     scheme: Scheme = "euler",
     mean: Mean = means.zero,
@@ -40,6 +41,7 @@ def diff_gp(
     flow_kernel: Callable[..., Any] = SquaredExponential.learned,
     likelihood: Likelihood | None = None,
     noise: float = 0.3,
+    keep_path: bool = False,
     batch_size: int | None = None,
 ) -> None:
     """A GP on inputs that have flowed along a random field for a time T (Hegde et al. 2019).
@@ -56,10 +58,10 @@ def diff_gp(
         z: initial inducing inputs of the predictor, [M, D].
         z_flow: those of the field, [M, D].
         z_time: for a field that changes with time: times of inducing inputs in [0, T], [M_t]. The
-            field's inducing inputs are then the grid of `z_flow` and these, M M_t in all, and its
-            kernel is separable, that of x times a squared exponential of t.
+            field's inducing inputs are then the `Grid` of `z_flow` and these, M M_t in all, and its
+            kernel is separable, that of x times a squared exponential of t: K = K_t (x) K_x.
         horizon: T; 0 leaves the inputs where they are.
-        steps: of the integrator; the paper's code takes 19.
+        flow_steps: of the integrator; the paper's code takes 19.
         flow: what a guide's q(v) of the field means. ``"marginal"``: coefficients have it
             integrated out anew at every step, as in the paper; the objective is then a bound for
             the model whose coefficients those are. ``"sampled"``: one draw of it drives the whole
@@ -72,6 +74,9 @@ def diff_gp(
         flow_kernel: makes the field's from its name, input dimension and initial `variance`.
         likelihood: from f to a distribution of y; Gaussian noise that is learned by default.
         noise: initial standard deviation of the Gaussian noise.
+        keep_path: whether to record where the inputs have been, after every step, as NumPyro's
+            deterministic site ``flow.path``, [N, flow_steps, D]. Under
+            `function_draws` it is the path along one field.
         batch_size: rows of a minibatch; None takes all.
 
     Source: Hegde, Heinonen, Lähdesmäki, Kaski (2019), "Deep learning with differential Gaussian
@@ -95,7 +100,10 @@ def diff_gp(
             f = field(_timed(x, t, z_time))
             return f.mean, f.var
 
-        flowed, _ = integrate(coefficients, x, field.unit_noise(x, steps), horizon, scheme)
+        noise_of_steps = field.unit_noise(x, flow_steps)
+        flowed, path = integrate(coefficients, x, noise_of_steps, horizon, scheme)
+        if keep_path:
+            numpyro.deterministic("flow.path", jnp.moveaxis(path, 0, 1))
         numpyro.sample("y", observe(predictor(flowed), likelihood), obs=y)
 
 
@@ -112,10 +120,8 @@ def _field(
         scale: Any = numpyro.param(
             "flow.timescale", max(horizon, 1e-3), constraint=dist.constraints.positive
         )
-        in_time = OnColumns(SquaredExponential(1.0, scale), -1, None)
-        covariance = OnColumns(covariance, None, -1) * in_time
-        grid = jnp.repeat(times, len(inducing))[:, None]
-        inducing = jnp.concatenate([jnp.tile(inducing, (len(times), 1)), grid], axis=1)
+        covariance = Separable(covariance, SquaredExponential(1.0, scale))
+        inducing = Grid(inducing, times)
     return gp("flow", covariance, inducing, out=dim)
 
 
