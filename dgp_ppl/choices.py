@@ -15,12 +15,15 @@ from numpyro.contrib.module import eqx_module
 
 from dgp_ppl import initialize, likelihoods, models
 from dgp_ppl._typing import InducingInputs, Inputs, Model, Params, PRNGKey
+from dgp_ppl.conditional import Grid
 
 __all__ = ["LIKELIHOODS", "MODELS", "Built", "Features", "Setting", "build", "deep_gp", "observed"]
 
 Targets = Shaped[Array, " N"]
 _UNITS = 64  # of the two hidden layers of a deep kernel's network
 _FEATURES = 10
+_HORIZON = 5.0  # of flows, and its inducing times
+_TIMES = 3
 
 # By task, the default first; None is Gaussian noise whose standard deviation is learned.
 LIKELIHOODS: dict[str, dict[str, Callable[[Array], dist.Distribution] | None]] = {
@@ -148,7 +151,17 @@ def _latent(key: PRNGKey, x: Inputs, y: Targets, setting: Setting) -> Built:
 def _diff_gp(key: PRNGKey, x: Inputs, y: Targets, setting: Setting) -> Built:
     """`models.diff_gp`, both GPs with the same k-means inducing inputs; it has no depth."""
     z = initialize.inducing_inputs(key, x, setting.inducing)
-    return Built(models.diff_gp, {"z": z, "z_flow": z} | observed(setting), (z, z))
+    kwargs = {"z": z, "z_flow": z, "horizon": _HORIZON}
+    return Built(models.diff_gp, kwargs | observed(setting), (z, z))
+
+
+def _temporal(key: PRNGKey, x: Inputs, y: Targets, setting: Setting) -> Built:
+    """The same with a field that changes with time, at three times of inducing inputs."""
+    still = _diff_gp(key, x, y, setting)
+    places = still.inducing[0]
+    times = jnp.linspace(0.0, _HORIZON, _TIMES)
+    grid = Grid(places, times).points
+    return Built(still.model, still.kwargs | {"z_time": times}, (grid, places))
 
 
 MODELS: dict[str, Builder] = {
@@ -157,6 +170,7 @@ MODELS: dict[str, Builder] = {
     "deep_kernel": _deep_kernel,
     "latent": _latent,
     "diff_gp": _diff_gp,
+    "temporal_diff_gp": _temporal,
 }
 
 

@@ -54,6 +54,27 @@ def test_it_finds_the_largest_evidence(batch_size):
     assert len(result.losses) == 6000
 
 
+def test_what_v_leaves_open_is_not_a_residual_explained():
+    """At the M-step's maximum noise² is the mean of (y - mean)² + variance of f given v.
+
+    Four inducing inputs are too few for this function; if log E p(y | f) were what params go up,
+    noise² would be a three-hundredth of that.
+    """
+    x, y = regression(rows=60)
+    z = initialize.inducing_inputs(KEY, x, 4)
+    options = {"z": (z,), "noise": 0.3}
+    result = fit_mcem(KEY, deep_gp, x, y, steps=4000, num_samples=200, progress=False, **options)
+    params = result.params
+    p = dgp.predict(KEY, deep_gp, None, params, x, posterior_samples=result.chains, **options)
+    squares = []
+    for rows, laws in p.components():
+        loc, sd = (np.asarray(a) for a in (laws.components.loc, laws.components.scale))
+        variance = sd**2 - float(params["noise"]) ** 2
+        assert variance.mean() > 0.2 * float(params["noise"]) ** 2  # there is something to explain
+        squares.append(np.square(np.asarray(y)[rows] - loc) + variance)
+    assert float(params["noise"]) ** 2 == pytest.approx(np.mean(squares), rel=0.08)
+
+
 @pytest.mark.slow
 def test_a_deep_gp_in_one_call():
     """Draws go where predictions want them; the fit explains the data."""
