@@ -78,6 +78,7 @@ def exact_draws(num):
     return np.random.default_rng(0).multivariate_normal(mean, covariance, num)[..., None]
 
 
+@pytest.mark.slow
 def test_in_reverse_from_exact_draws():
     """The other end of the sandwich; exact on a conjugate model."""
     params, _ = fitted(50)

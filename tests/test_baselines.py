@@ -24,7 +24,7 @@ def few(name, rows):
 
 
 @pytest.mark.parametrize(
-    "method", ["linear", slow("gp"), slow("bnn"), slow("bnn_nuts"), "ensemble"]
+    "method", ["linear", slow("gp"), slow("bnn"), slow("bnn_nuts"), slow("ensemble")]
 )
 def test_from_rows_to_files(method, tmp_path):
     found = dgp_ppl.compare(few("diabetes", 40), [method], splits=1, out=tmp_path, **TINY)

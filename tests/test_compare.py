@@ -82,7 +82,7 @@ def test_arviz_file_opens(outcome, method):
 
 
 @pytest.mark.parametrize(
-    ("data", "likelihood"), [("breast_cancer", "logit"), slow("breast_cancer", None),
+    ("data", "likelihood"), [slow("breast_cancer", "logit"), slow("breast_cancer", None),
                              ("iris", None), slow("iris", "robust_max")],
 )  # fmt: skip
 def test_classes(data, likelihood, tmp_path):
@@ -118,6 +118,7 @@ def test_pixels_are_scaled_together():
     assert run.standardizer.x_scale == pytest.approx(np.full(64, run.x.std()))
 
 
+@pytest.mark.slow
 def test_another_model(tmp_path):
     """In the guide's place as deep_gp is, to the picture of its function."""
     options = TINY | {"model": "diff_gp", "splits": 1, "out": tmp_path}

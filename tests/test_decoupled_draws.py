@@ -34,6 +34,7 @@ from dgp_ppl.linalg import default_jitter
 from dgp_ppl.models import svgp
 
 
+@pytest.mark.slow
 def test_draws_of_the_inducing_values_have_the_law():
     params = random_params("gp_centred", "cb")
     z_b, x = jnp.float32(points(M_B, 2)), jnp.float32(points(4, 3))

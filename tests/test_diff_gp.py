@@ -135,6 +135,7 @@ def test_every_guide(kind, flow):
         assert np.isfinite(draws).all()
 
 
+@pytest.mark.slow
 def test_a_drawn_function_is_one():
     """Equal inputs end at the same place, in the same draw."""
 
@@ -164,6 +165,7 @@ def test_without_a_guide_by_nuts():
     assert np.isfinite(samples["out.v"]).all()
 
 
+@pytest.mark.slow
 def test_a_field_that_changes_with_time():
     """Its inducing inputs are a grid; with one time and an endless time scale it is at rest."""
     guide, options = dgp.MeanField(diff_gp), {**Z, "horizon": 2.0, "flow_steps": 4}

@@ -64,7 +64,8 @@ def test_without_control_the_guide_is_its_base_draw_by_draw(base, x64):
     np.testing.assert_allclose(chains, alone, rtol=1e-9)
 
 
-@pytest.mark.parametrize("covariance", [slow("full"), "diagonal"])
+@pytest.mark.slow
+@pytest.mark.parametrize("covariance", ["full", "diagonal"])
 def test_without_control_the_bound_is_the_anchors(covariance, x64, monkeypatch):
     """Exactly: given x_1 the bound of a Gaussian likelihood is quadratic in x_1, and cubature of
     degree two gives its mean over N(0, I)."""
@@ -150,6 +151,7 @@ class Line(eqx.Module):
         return {n: -self.slope * a for n, a in z.items()}
 
 
+@pytest.mark.slow
 def test_a_module_of_ones_own():
     x, y = regression(rows=6)
     guide = Diffusion(one_layer, steps=2, score=Line(jnp.array(0.2)))
@@ -173,6 +175,7 @@ def test_seeds_side_by_side():
     assert np.isfinite(losses).all()
 
 
+@pytest.mark.slow
 def test_float64(x64):
     x, y = regression(rows=6)
     z = spread(5)
@@ -194,6 +197,7 @@ def test_chains_share_a_minibatch():
     assert len(set(np.round(values).tolist())) > 5
 
 
+@pytest.mark.slow
 def test_chains_average():
     x, y = regression(rows=6)
     guide = Diffusion(two_layers, steps=2, score=wavy)
@@ -265,6 +269,7 @@ def test_unknown_options():
         Diffusion(one_layer)(x, y, z=Z)
 
 
+@pytest.mark.slow
 def test_sticking_the_landing_leaves_the_mean_gradient(x64):
     x, y = regression(rows=6)
     options = {"steps": 3, "base": dgp.MeanField(one_layer, covariance="diagonal"), "score": tilted}

@@ -39,6 +39,7 @@ def assert_same(a, b):
         np.testing.assert_array_equal(left, right)
 
 
+@pytest.mark.slow
 def test_losses_decrease():
     result = deep(120)
     assert result.losses.shape == (120,)
@@ -65,6 +66,7 @@ def test_two_fits_in_a_row_are_one():
     assert_same(rest.state, whole.state)
 
 
+@pytest.mark.slow
 def test_starting_from_params():
     """One layer has no noise: the first loss is the bound at those params."""
     result = shallow(10)
@@ -131,6 +133,7 @@ def test_a_fit_reaches_the_collapsed_bound():
     assert result.losses[-1] > collapsed.losses[-1] - 0.1
 
 
+@pytest.mark.slow
 def test_numpy_inputs_and_a_static_batch_size():
     guide = dgp.MeanField(two_layers)
     x, y, z = (np.asarray(a, np.float64) for a in (X, Y, Z))

@@ -48,6 +48,7 @@ def kernel(params, l, a, b):
     return p["variance"] * np.exp(-0.5 * square.sum(axis=-1))
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("x64")
 def test_the_second_layer_follows_the_first():
     """Its law, by dense algebra, at pseudo-inputs that have travelled through the first's draw."""
@@ -195,6 +196,7 @@ def test_starting_from_diagonal_covariances():
         guide.start_from(KEY, diagonal, {}, regression()[0], z=Z)
 
 
+@pytest.mark.slow
 def test_vmap_over_seeds():
     x, y = regression()
     keys = random.split(KEY, 3)

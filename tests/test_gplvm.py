@@ -159,6 +159,7 @@ def test_minibatched_and_full_fits_agree(fitted):
     assert abs(full - batched) < 0.1 * len(y)
 
 
+@pytest.mark.slow
 def test_known_inputs_beside_latent_ones():
     """Noise of two modes, which no Gaussian has: the latent input finds out which one it was."""
     rng = np.random.default_rng(0)
@@ -176,6 +177,7 @@ def test_known_inputs_beside_latent_ones():
     assert 0.3 < np.mean(draws > 0) < 0.7
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("depth", [1, 2])
 def test_nuts(depth):
     y = curve(rows=6)[0]

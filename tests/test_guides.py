@@ -251,7 +251,7 @@ def test_saved_and_loaded_in_a_new_process(tmp_path, request):
         np.testing.assert_allclose(np.load(tmp_path / f"{name}.npy"), mean, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("name", ["global_inducing", "decoupled", slow("diffusion")])
+@pytest.mark.parametrize("name", [slow("global_inducing"), "decoupled", slow("diffusion")])
 def test_a_model_that_holds_and_hides_params(name):
     """What it does to its own is not done to the guide's, even where they have the same names."""
     taken = {"noise": 0.3, "pseudo_inputs": jnp.zeros((4, 1)), "l1.v.loc": jnp.ones((5, 1))}

@@ -173,6 +173,7 @@ def test_seeds_in_parallel(x64):
     assert len(set(np.asarray(losses))) == 3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("loss", [TraceMeanField_ELBO(), Trace_ELBO()])
 def test_objectives_that_need_a_density(loss):
     x, y = regression(rows=5)

@@ -54,6 +54,7 @@ def test_informed_steps_know_the_gradient(x64):
     assert (jax.jacobian(ask)(near) == 0).all()
 
 
+@pytest.mark.slow
 def test_informed_steps_from_an_ill_conditioned_base():
     """As a hidden layer has after a few steps: solving for z would overflow."""
     x, y, z = *regression(rows=40), spread(40)

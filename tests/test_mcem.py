@@ -57,13 +57,16 @@ def test_it_finds_the_largest_evidence(batch_size):
 def test_what_v_leaves_open_is_not_a_residual_explained():
     """At the M-step's maximum noise² is the mean of (y - mean)² + variance of f given v.
 
-    Four inducing inputs are too few for this function; if log E p(y | f) were what params go up,
-    noise² would be a three-hundredth of that.
+    Four inducing inputs are too few for this function; where params go up log E p(y | f), noise²
+    is a three-hundredth of that.
     """
     x, y = regression(rows=60)
     z = initialize.inducing_inputs(KEY, x, 4)
     options = {"z": (z,), "noise": 0.3}
-    result = fit_mcem(KEY, deep_gp, x, y, steps=4000, num_samples=200, progress=False, **options)
+    result = fit_mcem(
+        KEY, deep_gp, x, y, steps=4000, num_samples=200, expected=1.0, progress=False,
+        **options,
+    )  # fmt: skip
     params = result.params
     p = dgp.predict(KEY, deep_gp, None, params, x, posterior_samples=result.chains, **options)
     squares = []
@@ -97,6 +100,7 @@ def test_a_deep_gp_in_one_call():
     assert forecast.log_prob(y).mean() > stats.norm(0, y.std()).logpdf(np.asarray(y)).mean() + 0.5
 
 
+@pytest.mark.slow
 def test_it_goes_on_from_a_fit():
     """Params that are given are where it starts; the same key gives the same result."""
     options = {"steps": 1, "num_samples": 2, "thinning": 1, "progress": False}
@@ -147,5 +151,7 @@ def test_wrong_use():
 
     with pytest.raises(ValueError, match="no params to learn"):
         fit_mcem(KEY, fixed, X, Y, progress=False)
+    with pytest.raises(ValueError, match=r"expected is 1\.5, wanted a share between 0 and 1"):
+        fit_mcem(KEY, slope, X, Y, expected=1.5)
     with pytest.raises(ValueError, match="fit_mcem: window is 0, wanted at least 1"):
         fit_mcem(KEY, slope, X, Y, window=0, progress=False)

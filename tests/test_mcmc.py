@@ -65,6 +65,7 @@ def test_it_is_numpyros_mcmc():
     assert (own.get_samples()["s"] > 0).all()
 
 
+@pytest.mark.slow
 def test_it_goes_on_from_numpyros_mcmc():
     """Of one chain too, whose state NumPyro keeps without an axis for it."""
     mcmc = MCMC(SGHMC(slope), num_warmup=50, num_samples=10, progress_bar=False)
@@ -139,6 +140,7 @@ def latest(folder):
         return 0
 
 
+@pytest.mark.slow
 def test_another_run_in_the_folder(tmp_path):
     """What differs is named, and nothing is lost."""
     first = sampled(num_samples=5, checkpoint=tmp_path / "run")

@@ -129,6 +129,7 @@ def test_median_and_quantiles_are_those_of_the_marginals(covariance):
     assert guide.quantiles(params, 0.5)["l1.v"].shape == (3, 2)
 
 
+@pytest.mark.slow
 def test_other_latent_sites_are_covered():
     x, y = regression(rows=5)
     guide = dgp.MeanField(with_noise)

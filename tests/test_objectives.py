@@ -202,6 +202,7 @@ def test_global_weights_want_all_rows():
 # --- use and errors ------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("objective", [ImportanceWeighted(4), slow(PredictiveELBO(0.1, 4))])
 def test_they_train(objective):
     x, y = regression(rows=60)
@@ -211,12 +212,14 @@ def test_they_train(objective):
     assert result.elbo_per_datum[-30:].mean() > result.elbo_per_datum[:30].mean() + 0.5
 
 
+@pytest.mark.slow
 def test_stock_svi():
     x, y = regression(rows=6)
     svi = SVI(deep_gp, dgp.MeanField(deep_gp), numpyro.optim.Adam(0.01), ImportanceWeighted(2))
     assert np.isfinite(svi.run(KEY, 3, x, y, z=Z, progress_bar=False).losses).all()
 
 
+@pytest.mark.slow
 def test_one_after_the_other_is_side_by_side():
     x, y = regression(rows=6)
     guide = dgp.MeanField(deep_gp)

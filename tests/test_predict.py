@@ -218,6 +218,7 @@ def latent_draws(num=100_000):
     return MEAN + SD * np.random.default_rng(0).standard_normal((num, 3))
 
 
+@pytest.mark.slow
 def test_counts():
     """Poisson: quantiles are the least counts that reach their level."""
     p = with_likelihood(lambda f: dist.Poisson(jnp.exp(f)), num_samples=2)

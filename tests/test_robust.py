@@ -118,6 +118,7 @@ FIRST = (kernels.SquaredExponential, kernels.Matern12)
 OTHERS = [slow(k) for k in SMOOTH if k not in FIRST]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kernel", [*FIRST, *OTHERS])
 def test_gradients_are_those_of_float64(kernel):
     """On a way up the collapsed bound: the terms of k(Z, Z)'s diagonal must go on cancelling.

@@ -21,6 +21,7 @@ def test_scores_share_weights_over_many_inducing_values():
     assert isinstance(default_score(small, KEY), DenseScore)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("make", [DenseScore, slow(MixerScore)])
 def test_scores_start_at_zero_and_know_time_layers_and_points(make):
     layers = {"a.v": Layer((4, 2), 1, True), "b.v": Layer((3, 1), 2, False)}

@@ -88,6 +88,7 @@ def recursion(A, noise):
     return solve_discrete_lyapunov(np.array(A), np.outer(noise, noise))[0, 0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("friction", [slow(0.2), 1.0])
 def test_euler_steps_have_their_own_law(friction):
     """Chen et al.'s SGHMC and (friction 1) Welling & Teh's SGLD: too wide, by as much as known."""

@@ -127,6 +127,7 @@ def test_every_way_to_run_chains():
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.slow
 def test_to_arviz():
     """NumPyro's converter takes it: R-hat, effective sample size, statistics of the sampler."""
     import arviz_base
@@ -201,6 +202,7 @@ def test_params_with_a_random_start_stay_as_they_are():
     assert len({float(energy(k)) for k in random.split(KEY, 5)}) == 1
 
 
+@pytest.mark.slow
 def test_a_gradient_that_is_not_finite_moves_nothing():
     def model():
         x = numpyro.sample("x", dist.Normal(0, 1))
