@@ -21,6 +21,7 @@ from dgp_ppl._typing import Model, Params, PRNGKey
 from dgp_ppl.inducing import AbstractInducing
 from dgp_ppl.inference.local_normal import LocalNormal
 from dgp_ppl.inference.optimizer import default_optimizer
+from dgp_ppl.inference.survey import survey
 from dgp_ppl.minibatch import stratified
 from dgp_ppl.observe import Observed
 
@@ -175,14 +176,7 @@ class LayerGuide(AutoGuide, Holder):
 
     def _setup_prototype(self, *args: Any, **kwargs: Any) -> None:
         """Find the layers by running the model once on shapes alone."""
-        trace: dict[str, Any] = {}
-
-        def run(key: PRNGKey) -> None:
-            seeded = handlers.seed(self.model, key)
-            trace.update(handlers.trace(seeded).get_trace(*args, **kwargs))
-
-        with handlers.block():
-            jax.eval_shape(run, random.PRNGKey(0))
+        trace = survey(self.model, args, kwargs)
         sites = {n: s for n, s in trace.items() if s["type"] == "sample" and not s["is_observed"]}
         layers = {n: s for n, s in sites.items() if "inducing" in s["infer"]}
         if not layers:

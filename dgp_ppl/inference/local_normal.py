@@ -12,10 +12,10 @@ from jax import random
 from jax.scipy.special import ndtri
 from jax.typing import ArrayLike
 from jaxtyping import Array
-from numpyro import handlers
 from numpyro.distributions import biject_to, constraints
 
 from dgp_ppl._typing import Model, Params
+from dgp_ppl.inference.survey import survey
 from dgp_ppl.minibatch import stratified
 
 __all__ = ["LocalNormal"]
@@ -91,14 +91,7 @@ class LocalNormal:
 
     def _plates(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """The plates of these arguments, whose batch may be of any size, and their rows in all."""
-        trace: dict[str, Any] = {}
-
-        def run(key: Any) -> None:
-            seeded = handlers.seed(self.model, key)
-            trace.update(handlers.trace(seeded).get_trace(*args, **kwargs))
-
-        with handlers.block():
-            jax.eval_shape(run, random.PRNGKey(0))
+        trace = survey(self.model, args, kwargs)
         stacks = {n: trace[n]["cond_indep_stack"] for n in self.names}
         self._frames = {n: [f.name for f in stack] for n, stack in stacks.items()}
         frames = {f.name: f for stack in stacks.values() for f in stack}
