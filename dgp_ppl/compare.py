@@ -133,8 +133,8 @@ def compare(
         chains: their chains; with two or more there is an R-hat.
         evidence: measure the log evidence at each fit's hyperparameters by `annealed_evidence`,
             and so how far below it the bound is (``gap``, nats per datum), for guides that have a
-            white space; costs some minutes a fit. ``evidence_error`` is its Monte Carlo error,
-            which is to be trusted where it is much smaller than the gap.
+            white space and no latent inputs; costs some minutes a fit. ``evidence_error`` is its
+            Monte Carlo error, which is to be trusted where it is much smaller than the gap.
         target: the column to predict, for files with columns.
         split_key: the array of splits in an .npz file.
         out: folder for results.json, METHOD.nc and the plots; None writes nothing. It is rewritten
@@ -243,7 +243,8 @@ def _fit(
     row["steps"] = len(fitted.result.losses)
     if fitted.chains is not None:
         row |= chain_diagnostics(fitted.chains)
-    if evidence and fitted.elbo_per_datum is not None and has_white_space(fitted.guide):
+    measurable = fitted.elbo_per_datum is not None and has_white_space(fitted.guide)
+    if evidence and measurable and not getattr(fitted.guide, "row_params", ()):
         row |= _evidence(random.fold_in(key, 1), fitted, own_x, own_y, label)
     run = _Run(fitted, standardizer, forecast(key_train, x), held, x, y, x_test, y_test)
     return row, run

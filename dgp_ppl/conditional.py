@@ -39,8 +39,15 @@ class Grid(eqx.Module):
         times: [M_t].
     """
 
-    z: Array
-    times: Array
+    z: Array = eqx.field(converter=jnp.asarray)
+    times: Array = eqx.field(converter=jnp.asarray)
+
+    def __check_init__(self) -> None:
+        if jnp.ndim(self.z) != 2 or jnp.ndim(self.times) != 1:
+            raise ValueError(
+                f"Grid: z and times have shapes {self.z.shape} and {self.times.shape}, wanted "
+                "[M, D] and [M_t]"
+            )
 
     @property
     def points(self) -> Array:
@@ -74,13 +81,20 @@ class Sparse(eqx.Module):
         """Factorise k(z, z) once.
 
         Raises:
-            TypeError: for a `Grid` with a kernel that is not `kernels.Separable`.
+            TypeError: for a `Grid` with a kernel that is not `kernels.Separable`, or whose parts
+                are not one kernel of arrays each.
         """
         if isinstance(z, Grid):
             if not isinstance(kernel, Separable):
                 raise TypeError(
                     f"a Grid of inducing inputs with a kernel {type(kernel).__name__}, wanted "
                     "kernels.Separable; pass Grid.points for any other"
+                )
+            parts = [kernel.space, kernel.time]
+            if any(isinstance(part, PerOutput) or not jax.tree.leaves(part) for part in parts):
+                raise TypeError(
+                    "a Grid of inducing inputs wants one kernel for all outputs in space and in "
+                    f"time, got {' and '.join(type(part).__name__ for part in parts)}"
                 )
             return _build_grid(kernel, z, out)
         leaves = jax.tree.leaves(kernel)

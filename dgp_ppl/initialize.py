@@ -156,6 +156,10 @@ def gplvm(
         raise ValueError(f"initialize.gplvm: dim is {dim}, wanted at least 1")
     if y.ndim not in (1, 2):
         raise ValueError(f"initialize.gplvm: y has shape {y.shape}, wanted [N, P] or [N]")
+    if not np.isfinite(y).all():
+        raise ValueError(
+            "initialize.gplvm: y is not finite everywhere; fill what is missing with 0"
+        )
     y = y.reshape(len(y), -1)
     known = np.zeros((len(y), 0)) if x is None else np.asarray(x, np.float64)
     if dim > min(y.shape):

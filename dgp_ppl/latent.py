@@ -9,10 +9,12 @@ from jax import random
 from jax.typing import ArrayLike
 from jaxtyping import Array
 from numpyro import handlers
+from numpyro.distributions import biject_to
 
 from dgp_ppl._typing import Model, Params, PRNGKey
 from dgp_ppl.inference.fit import FitResult, fit
 from dgp_ppl.inference.frozen import frozen
+from dgp_ppl.inference.implicit import Implicit
 from dgp_ppl.inference.layer_guide import LayerGuide
 from dgp_ppl.inference.optimizer import default_optimizer
 from dgp_ppl.predict import Prediction, predict
@@ -24,7 +26,8 @@ __all__ = ["LatentInputs", "infer_latent", "latent_inputs"]
 class LatentInputs:
     """q of the latent inputs of N rows, each normal with independent entries.
 
-    Made by `latent_inputs` for the rows of a fit, by `infer_latent` for new ones.
+    Made by `latent_inputs` for the rows of a fit, by `infer_latent` for new ones. Where the site's
+    support is not all of R^Q, the normal is the one that NumPyro's bijection takes there.
 
     Attributes:
         mean: [N, Q].
@@ -49,29 +52,34 @@ class LatentInputs:
             key: random key.
             num_samples: passes S, each with a draw of the latent inputs.
             **kwargs: the model's keyword arguments (without those that have a value for each row),
-                and further options of `predict`.
+                and further options of `predict`, but for a `standardizer`: known inputs and y are
+                on the model's scale.
         """
-        known, dim = self.x.shape[1], self.mean.shape[1]
-        decoder = _Decoder(self._model, self._site, known, dim)
-        rows = jnp.concatenate([self.x, self.mean, self.sd], axis=1)
-        guide = self._guide.of(decoder)
-        return predict(key, decoder, guide, self._params, rows, num_samples=num_samples, **kwargs)
+        decoder = _Decoder(self._model, self._site)
+        guide, moments = self._guide.of(decoder), (self.mean, self.sd)
+        options = {"num_samples": num_samples, **kwargs}
+        return predict(key, decoder, guide, self._params, self.x, *moments, **options)
 
 
 @dataclasses.dataclass(frozen=True)
 class _Decoder:
-    """The model at rows of known inputs, and means and sds of latent ones, [N, D + 2Q]."""
+    """The model at known inputs [N, D], and at draws of latent ones, mean and sd [N, Q]."""
 
     model: Model
     site: str
-    known: int
-    dim: int
 
-    def __call__(self, rows: Array, *args: Any, **kwargs: Any) -> Any:
-        x, mean, sd = jnp.split(rows, [self.known, self.known + self.dim], axis=1)
+    def __post_init__(self) -> None:
+        # Compiled programs are shared for this library's own models: it is whose the model is.
+        object.__setattr__(self, "__module__", getattr(self.model, "__module__", ""))
+
+    def __call__(self, x: Array, mean: Array, sd: Array, /, **kwargs: Any) -> Any:
         key: Any = numpyro.prng_key()
         w = mean + sd * random.normal(key, mean.shape, mean.dtype)
-        return handlers.condition(self.model, data={self.site: w})(x, *args, **kwargs)
+
+        def drawn(site: Any) -> Array | None:
+            return biject_to(site["fn"].support)(w) if site["name"] == self.site else None
+
+        return handlers.condition(self.model, condition_fn=drawn)(x, **kwargs)
 
 
 def latent_inputs(
@@ -136,6 +144,7 @@ def infer_latent(
         Means and standard deviations of the latent inputs, and `LatentInputs.reconstruct`.
 
     Raises:
+        TypeError: for a guide without a density (`Implicit`), or with a `rest` of its own.
         ValueError: if params has no such site, or `start` another shape.
     """
     dim = _moments(params, site)[0].shape[1]
@@ -146,6 +155,12 @@ def infer_latent(
     own = guide.of(model)
     with handlers.block(), handlers.seed(rng_seed=key):
         own.setup(x, y, *args, **kwargs)
+    if f"{site}_auto_loc" not in own.row_params or isinstance(guide, Implicit):
+        raise TypeError(
+            f"infer_latent: guide is {type(guide).__name__} with latent rows "
+            f"{sorted(own.row_params)}, wanted one with a density and the library's own guide of "
+            f"{site!r}: MeanField, Decoupled, GlobalInducing or Diffusion, without `rest`"
+        )
     fixed = {n: a for n, a in params.items() if n not in own.row_params}
     first = {f"{site}_auto_loc": loc, f"{site}_auto_scale": jnp.full(loc.shape, 0.1)}
     optimizer = default_optimizer(learning_rate, steps, rows=own.row_params, share=1.0)
@@ -167,4 +182,9 @@ def _moments(params: Params, site: str) -> tuple[Array, Array]:
             f"of a guide of a model with the latent site {site!r} in its data plate"
         )
     mean, sd = (jnp.asarray(params[n]) for n in names)
+    if mean.ndim != 2:
+        raise ValueError(
+            f"latent inputs: {site!r} has params of shape {mean.shape}, wanted [N, Q]: a site with "
+            ".to_event(1) in the data plate"
+        )
     return mean, sd

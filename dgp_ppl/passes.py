@@ -15,6 +15,7 @@ from dgp_ppl._arguments import Skeleton
 from dgp_ppl._typing import Model, Params, PRNGKey
 from dgp_ppl.gp import function_draws
 from dgp_ppl.inference.layer_guide import LayerGuide
+from dgp_ppl.inference.survey import data_plates, survey
 from dgp_ppl.mixture import Mixture
 from dgp_ppl.observe import Observed
 
@@ -68,10 +69,11 @@ class Program:
         def given(site: Any) -> Array | None:  # hidden layers' unit noise belongs to other rows
             if site["type"] != "sample" or site["infer"].get("is_auxiliary"):
                 return None
-            if site["cond_indep_stack"]:  # a latent site of other rows
-                return None
+            own = {frame.name for frame in site["cond_indep_stack"]}
+            if own and own & data_plates(survey(self.model, (x, *args), kwargs)):
+                return None  # a latent site of other rows
             value = latent.get(site["name"])
-            if value is None and self.guide is None:
+            if value is None and self.guide is None and not own:
                 if latent and not isinstance(site["fn"], Observed):
                     raise ValueError(  # else they would be mixed with draws of the prior
                         f"predict: posterior_samples has no draws of {site['name']!r}, a latent "

@@ -47,6 +47,10 @@ def predict(
     the prediction is a mixture of `num_samples` distributions of y (Salimbeni & Deisenroth 2017,
     section 3.3). Nothing is computed until it is asked for; any number of rows is taken in chunks.
 
+    Latent sites of the data's rows (latent inputs, say) belong to the rows of the fit: here they
+    are drawn from their priors, whatever the guide or `posterior_samples` say of them. For a fit's
+    own rows see `latent_inputs`.
+
     Args:
         key: random key; the same key gives the same prediction, whatever is asked first.
         model: the model; ``model(x, *args, **kwargs)`` must be a call without y.

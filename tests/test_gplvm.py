@@ -1,16 +1,18 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
+import numpyro
 import numpyro.distributions as dist
 import optax
 import pytest
-from helpers import KEY, assert_mean, bound, regression, spread, start
+from helpers import KEY, assert_mean, bound, regression, slow, spread, start
 from jax import random
 from numpyro import handlers
-from numpyro.infer import MCMC, NUTS, SVI, TraceMeanField_ELBO
+from numpyro.infer import MCMC, NUTS, SVI
+from numpyro.infer.autoguide import AutoNormal
 
 import dgp_ppl as dgp
-from dgp_ppl import initialize, models
+from dgp_ppl import initialize, kernels, models
 from dgp_ppl.inference.fit import evaluate
 from dgp_ppl.inference.optimizer import scale_by_row_adam
 
@@ -109,15 +111,16 @@ def test_minibatches_are_unbiased(dim):
     assert_mean(batches - full, 0.0)
 
 
-def test_a_minibatch_moves_its_own_rows_alone():
+@pytest.mark.parametrize("kind", [dgp.MeanField, slow(dgp.Implicit), slow(dgp.Diffusion)])
+def test_a_minibatch_moves_its_own_rows_alone(kind):
     """Not by momentum either; with `fit`'s optimiser the rows of other batches stay as they are."""
     y = curve(rows=30)[0]
     layout, first = initialize.gplvm(KEY, y, 2, num_inducing=8)
     options = dict(layout, out=4, batch_size=5)
-    guide = dgp.MeanField(gplvm)
+    guide = kind(gplvm)
     guide.setup(None, y, **options)
     optimizer = guide.optimizer(0.1, 100, frozenset())
-    svi = SVI(gplvm, guide, optimizer, TraceMeanField_ELBO())
+    svi = SVI(gplvm, guide, optimizer, guide.default_loss)
     state = svi.init(KEY, None, y, init_params=first, **options)
     update = jax.jit(lambda s: svi.update(s, None, y, **options)[0])
     moved = []
@@ -177,6 +180,74 @@ def test_known_inputs_beside_latent_ones():
     assert 0.3 < np.mean(draws > 0) < 0.7
 
 
+def test_hyperparameters_in_a_plate_of_their_own_are_no_rows():
+    """Predictions take them from q, and from given draws, as they do any other."""
+
+    def model(x, y=None):
+        with numpyro.plate("dims", 2):
+            scale = numpyro.sample("scale", dist.LogNormal(0, 1))
+        f = dgp.gp("l1", kernels.SquaredExponential(1.0, scale), jnp.zeros((3, 2)))
+        with dgp.minibatch(x, y) as (x, y):
+            numpyro.sample("y", dgp.observe(f(x), lambda f: dist.Normal(f, 0.1)), obs=y)
+
+    x, y = regression(rows=5, dim=2)
+    guide = dgp.MeanField(model)
+    params = start(model, guide, x, y) | {"scale_auto_loc": jnp.array([-1.0, 1.0])}
+    params["scale_auto_scale"] = jnp.full(2, 1e-3)
+    assert not guide.row_params
+    p = dgp.predict(KEY, model, guide, params, x[:4], num_samples=3)
+    np.testing.assert_allclose(p.latent_draws()["scale"], np.exp([[-1.0, 1.0]] * 3), rtol=1e-2)
+    given = {"scale": jnp.array([[0.1, 0.1], [9.0, 9.0]]), "l1.v": jnp.ones((2, 3, 1))}
+    one, other = (
+        dgp.predict(KEY, model, None, {}, x, posterior_samples=given | {"scale": s}).mean
+        for s in (given["scale"], 3 * given["scale"])
+    )
+    assert (one != other).any()
+    again = dgp.predict(KEY, model, None, {}, x, posterior_samples=given, chunk_size=2).mean
+    np.testing.assert_allclose(again, one, rtol=1e-5)
+
+
+def test_latent_sites_of_another_support():
+    """Locations are in unbounded space; what is reconstructed has gone through the bijection."""
+
+    def model(x, y=None):
+        f = dgp.gp("l1", kernels.Linear(1.0, 1.0), jnp.array([[1.0]]))
+        with dgp.minibatch(x, y) as (x, y):
+            w = numpyro.sample("latent", dist.LogNormal(0, 1).expand([1]).to_event(1))
+            numpyro.sample("y", dgp.observe(f(w), lambda f: dist.Normal(f, 0.1)), obs=y)
+
+    x, y = jnp.zeros((4, 0)), jnp.arange(4.0)
+    guide = dgp.MeanField(model)
+    loc = jnp.array([[-1.0], [0.0], [1.0], [2.0]])
+    params = start(model, guide, x, y) | {"latent_auto_loc": loc, "l1.v.loc": jnp.ones((1, 1))}
+    params |= {"latent_auto_scale": jnp.full((4, 1), 1e-4)}
+    params |= {"l1.v.scale_tril": jnp.full((1, 1, 1), 1e-4)}
+    np.testing.assert_allclose(guide.median(params)["latent"], np.exp(loc), rtol=1e-5)
+    back = dgp.latent_inputs(model, guide, params).reconstruct(KEY, num_samples=5)
+    np.testing.assert_allclose(back.mean, np.exp(loc)[:, 0], rtol=1e-2)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "kind",
+    [
+        lambda m: dgp.GlobalInducing(m, spread(6)),
+        lambda m: dgp.Decoupled(m, z_mean=jnp.tile(spread(6), (1, 2))),
+        lambda m: dgp.Diffusion(m, steps=2, base=dgp.GlobalInducing(m, spread(6))),
+    ],
+)
+def test_every_guide_with_known_inputs(kind):
+    """From a fit to new rows and back."""
+    x, y = regression(rows=20)
+    layout, first = initialize.gplvm(KEY, y, 1, x=x, num_inducing=6)
+    guide = kind(gplvm)
+    quick = {"steps": 20, "progress": False}
+    fit = dgp.fit(KEY, gplvm, guide, x, y, start=first, batch_size=8, **quick, **layout)
+    new = dgp.infer_latent(KEY, gplvm, guide, fit.params, x[:6], y[:6], **quick, **layout)
+    p = new.reconstruct(KEY, num_samples=5, **layout)
+    assert np.isfinite(p.log_prob(y[:6])).all()
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("depth", [1, 2])
 def test_nuts(depth):
@@ -224,5 +295,12 @@ def test_wrong_use(fitted):
         initialize.gplvm(KEY, y, 0)
     with pytest.raises(ValueError, match=r"has no 5 principal components"):
         initialize.gplvm(KEY, y, 5)
+    with pytest.raises(ValueError, match="y is not finite everywhere; fill what is missing"):
+        initialize.gplvm(KEY, np.full((4, 2), np.nan), 1)
+    with pytest.raises(ValueError, match="was set up for 60 rows, and the model has 50; make"):
+        dgp.fit(KEY, gplvm, guide, None, y[:50], steps=1, progress=False, **options)
+    custom = dgp.MeanField(gplvm, rest=lambda m: AutoNormal(m, init_scale=0.2))
+    with pytest.raises(TypeError, match="guide is MeanField with latent rows"):
+        dgp.infer_latent(KEY, gplvm, custom, params, None, y, **options)
     with pytest.raises(ValueError, match="nearest_rows: y_new, seen and y have shapes"):
         initialize.nearest_rows(y, np.ones(4, bool), y)

@@ -59,6 +59,15 @@ def test_paths_have_its_law():
     np.testing.assert_allclose(draws.mean(axis=0), mean[:, 0], atol=0.1)
 
 
+def test_wrong_shapes_and_parts():
+    with pytest.raises(ValueError, match=r"Grid: z and times have shapes \(2, 2\) and \(3, 1\)"):
+        dgp.Grid(np.zeros((2, 2)), np.zeros((3, 1)))
+    own = kernels.PerOutput(kernels.Matern32(jnp.ones(2), jnp.ones((2, 1))))
+    each = kernels.Separable(own, kernels.Matern32(1.0, 1.0))
+    with handlers.seed(rng_seed=0), pytest.raises(TypeError, match="one kernel for all outputs"):
+        dgp.gp("f", each, dgp.Grid([[0.0, 1.0]], [0.0, 1.0]), out=2)
+
+
 def test_another_kernel():
     with handlers.seed(rng_seed=0), pytest.raises(TypeError, match=r"wanted kernels\.Separable"):
         dgp.gp("f", kernels.Matern32(1.0, 1.0), dgp.Grid(jnp.zeros((2, 2)), jnp.arange(3.0)))

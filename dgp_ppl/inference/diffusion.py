@@ -3,7 +3,7 @@
 import copy
 import math
 from collections.abc import Callable, Hashable
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, Self
 
 import equinox as eqx
 import jax
@@ -156,6 +156,11 @@ class Diffusion(LayerGuide):
         """
         other = copy.copy(self)
         other.last, other.estimator = "drawn", "detached" if detached else "drawn"
+        return other
+
+    def of(self, model: Model) -> Self:
+        other = super().of(model)
+        other.base = self.base.of(model)
         return other
 
     def _options(self) -> tuple[Any, ...]:

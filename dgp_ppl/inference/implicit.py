@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpyro
 import numpyro.distributions as dist
+import optax
 from jax import random
 from jaxtyping import Array
 from numpyro import handlers
@@ -25,6 +26,7 @@ from dgp_ppl.inference.adversarial import (
 )
 from dgp_ppl.inference.layer_guide import Handed, Reshape
 from dgp_ppl.inference.mean_field import gaussian_of_params
+from dgp_ppl.inference.optimizer import default_optimizer
 from dgp_ppl.inference.players import Players, Values
 
 __all__ = ["DiscriminatorNet", "GeneratorNet", "Implicit"]
@@ -215,7 +217,13 @@ class Implicit(AdversarialGuide):
     def optimizer(
         self, learning_rate: float, steps: int, slow: frozenset[str], *, goes_on: bool = False
     ) -> Any:
-        return adversarial_optimizer(learning_rate, steps, slow)
+        players = adversarial_optimizer(learning_rate, steps, slow)
+        if not self.row_params:
+            return players
+        own = default_optimizer(learning_rate, steps, rows=self.row_params)
+        parts: Any = {"rows": own, "players": players}
+        label = lambda params: {n: "rows" if n in self.row_params else "players" for n in params}  # noqa: E731
+        return optax.partition(parts, label)
 
     def _options(self) -> tuple[Any, ...]:
         numbers = self.integrate, self.noise_dim, self.direction_scale, self.hidden_scale

@@ -21,7 +21,7 @@ from dgp_ppl._typing import Model, Params, PRNGKey
 from dgp_ppl.inducing import AbstractInducing
 from dgp_ppl.inference.local_normal import LocalNormal
 from dgp_ppl.inference.optimizer import default_optimizer
-from dgp_ppl.inference.survey import survey
+from dgp_ppl.inference.survey import data_plates, survey
 from dgp_ppl.minibatch import stratified
 from dgp_ppl.observe import Observed
 
@@ -100,9 +100,10 @@ class LayerGuide(AutoGuide, Holder):
 
     @property
     def row_params(self) -> frozenset[str]:
-        """Names of params that lead with the rows of a plate; once the guide has run."""
-        parts = [p.params for p in self._local.values() if isinstance(p, LocalNormal)]
-        return frozenset().union(*parts)
+        """Names of params that lead with the rows of the data; once the guide has run."""
+        own = {n for n, s in self.prototype_trace.items() if s["local"]} if self._local else set()
+        parts = [p for n, p in self._local.items() if n in own and isinstance(p, LocalNormal)]
+        return frozenset().union(*(p.params for p in parts))
 
     def of(self, model: Model) -> Self:
         """The same guide of another model, or of other data, with layers of the same names."""
@@ -111,12 +112,13 @@ class LayerGuide(AutoGuide, Holder):
         return other
 
     def of_new_rows(self) -> Self:
-        """The same guide without the latent sites of plates, whose rows new data have not."""
-        if not self._local:
+        """The same guide without the latent sites of the data's rows, which new rows have not."""
+        rows = {n for n, s in self.prototype_trace.items() if s["local"]} if self._local else set()
+        if not rows:
             return self
         other = copy.copy(self)
-        rows = {n for n, s in self.prototype_trace.items() if s["local"]}
-        other._local, other._order = {}, [n for n in self._order if n not in rows]
+        other._local = {n: part for n, part in self._local.items() if n not in rows}
+        other._order = [n for n in self._order if n not in rows]
         return other
 
     def __init__(self, model: Model, *, rest: Callable[[Model], AutoGuide] = AutoNormal) -> None:
@@ -196,24 +198,28 @@ class LayerGuide(AutoGuide, Holder):
         }
         # What `observe` describes is data, also in a call without it.
         others = {
-            n: bool(s["cond_indep_stack"])
+            n: {frame.name for frame in s["cond_indep_stack"]}
             for n, s in sites.items()
             if n not in layers
             and not s["infer"].get("is_auxiliary")
             and not isinstance(s["fn"], Observed)
         }
-        # Normals are independent, so each global site can have a guide of its own; local ones share
-        # their plates' rows.
-        globals_ = [n for n, local in others.items() if not local]
+        # Normals are independent, so each global site can have a guide of its own; those of plates
+        # share their plates' rows, and those of the data's plates are at home in these rows alone.
+        rows = data_plates(trace)
+        globals_ = [n for n, plates in others.items() if not plates]
+        local = [n for n, plates in others.items() if plates & rows]
+        plated = [n for n, plates in others.items() if plates and not plates & rows]
         if self._rest_factory is AutoNormal:
             self._global = self._normals({n: sites[n]["fn"] for n in globals_}, args, kwargs)
         else:
             self._global = self._part(globals_, sites, args, kwargs)
-        local = [n for n, local in others.items() if local]
-        if self._rest_factory is AutoNormal:
-            self._local = {local[0]: LocalNormal(self.model, local, trace)} if local else {}
-        else:
-            self._local = self._part(local, sites, args, kwargs)
+        self._local = {}
+        for group in filter(None, (local, plated)):
+            if self._rest_factory is AutoNormal:
+                self._local[group[0]] = LocalNormal(self.model, group, trace)
+            else:
+                self._local |= self._part(group, sites, args, kwargs)
         self._order = [n for n in sites if n in layers or n in globals_ or n in self._local]
         self.prototype_trace = {
             n: {"type": s["type"], "name": n, "shape": s["fn"].shape(), "local": n in local}

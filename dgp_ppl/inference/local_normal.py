@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpyro
 import numpyro.distributions as dist
 from jax import random
+from jax.core import Tracer
 from jax.scipy.special import ndtri
 from jax.typing import ArrayLike
 from jaxtyping import Array
@@ -44,7 +45,7 @@ class LocalNormal:
         self._event_dims: dict[str, int] = {}
         for i, name in enumerate(self.names):
             law = sites[name]["fn"]
-            self._bijections[name] = biject_to(law.support)
+            self._bijections[name] = _bijection(name, law)
             shape = list(law.batch_shape)
             for frame in sites[name]["cond_indep_stack"]:
                 shape[frame.dim] = full[frame.name]
@@ -62,6 +63,9 @@ class LocalNormal:
     def __call__(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
         """Draw the sites; takes the model's arguments."""
         frames, sizes = self._plates(args, kwargs)
+        for name in self.names:
+            for plate in self._frames[name]:
+                self._check_rows(name, sizes[plate], frames[plate].dim)
         with stratified():
             plates = {
                 n: numpyro.plate(n, sizes[n], dim=f.dim, subsample_size=f.size)
@@ -74,6 +78,14 @@ class LocalNormal:
                     stack.enter_context(plates[own])
                 draws[name] = numpyro.sample(name, self._law(name))
         return draws
+
+    def _check_rows(self, name: str, rows: int, dim: int) -> None:
+        own = self._starts[name].shape[dim - self._event_dims[name]]
+        if rows != own:
+            raise ValueError(
+                f"the guide of {name!r} was set up for {own} rows, and the model has {rows}; make "
+                "a new guide, or use infer_latent for new rows of a fitted model"
+            )
 
     def _law(self, name: str) -> Any:
         start, event_dim = self._starts[name], self._event_dims[name]
@@ -110,3 +122,22 @@ class LocalNormal:
             free = loc + scale * z.reshape(z.shape + (1,) * loc.ndim)
             found[name] = self._bijections[name](free)
         return found
+
+
+def _bijection(name: str, law: Any) -> Any:
+    """From the reals to a site's support.
+
+    Raises:
+        ValueError: if it has no density, or its support is computed in the model.
+    """
+    if law.is_discrete:
+        raise ValueError(
+            f"the latent site {name!r} of the data's rows is discrete; sum it out in the model"
+        )
+    bijection = biject_to(law.support)
+    if any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(bijection)):
+        raise ValueError(
+            f"the latent site {name!r} of the data's rows has a support of arrays; give it one of "
+            "numbers, such as dist.Uniform(0.0, 1.0), or none: a normal that the model transforms"
+        )
+    return bijection

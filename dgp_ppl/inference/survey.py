@@ -7,8 +7,9 @@ from jax import random
 from numpyro import handlers
 
 from dgp_ppl._typing import Model, PRNGKey
+from dgp_ppl.observe import Observed
 
-__all__ = ["survey"]
+__all__ = ["data_plates", "survey"]
 
 
 def survey(model: Model, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
@@ -22,3 +23,16 @@ def survey(model: Model, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[
     with handlers.block():
         jax.eval_shape(run, random.PRNGKey(0))
     return trace
+
+
+def data_plates(trace: dict[str, Any]) -> set[str]:
+    """The plates of what is observed, or would be in a call with data: their rows are the data's.
+
+    A latent site in one of these belongs to a row of the data; one in any other plate does not.
+    """
+    seen = [
+        s
+        for s in trace.values()
+        if s["type"] == "sample" and (s["is_observed"] or isinstance(s["fn"], Observed))
+    ]
+    return {frame.name for s in seen for frame in s["cond_indep_stack"]}
