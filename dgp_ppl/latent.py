@@ -163,7 +163,7 @@ def infer_latent(
         )
     fixed = {n: a for n, a in params.items() if n not in own.row_params}
     first = {f"{site}_auto_loc": loc, f"{site}_auto_scale": jnp.full(loc.shape, 0.1)}
-    optimizer = default_optimizer(learning_rate, steps, rows=own.row_params, share=1.0)
+    optimizer = default_optimizer(learning_rate, steps, rows=own.row_params, row_share=1.0)
     result: FitResult = fit(
         key, frozen(model, fixed), frozen(own, fixed), x, y, *args, start=first, steps=steps,
         optimizer=optimizer, loss=guide.bound_loss, progress=progress, **kwargs,

@@ -150,7 +150,7 @@ def test_minibatched_and_full_fits_agree(fitted):
     y, guide, params, options = fitted
     first = initialize.gplvm(KEY, y, 3, num_inducing=20)[1]
     half = dgp.fit(
-        KEY, gplvm, guide, None, y, start=first, steps=3000, batch_size=30, progress=False,
+        KEY, gplvm, guide, None, y, start=first, steps=8000, batch_size=30, progress=False,
         **options,
     )  # fmt: skip
     found = [
