@@ -171,9 +171,10 @@ def _decoupled(
     key: PRNGKey, x: Inputs, y: Shaped[Array, " N"], setting: Setting, label: str | bool
 ) -> Fitted:
     """Deep GP with decoupled inducing inputs (Havasi et al. 2018): twice as many for the mean."""
-    key_z, key_mean, key_fit = random.split(key, 3)
+    key_z, key_fit = random.split(key)
     built = build(key_z, x, y, setting)
-    more = build(key_mean, x, y, dataclasses.replace(setting, inducing=2 * setting.inducing))
+    # By the same key: of a deep kernel the network is the same too.
+    more = build(key_z, x, y, dataclasses.replace(setting, inducing=2 * setting.inducing))
     guide = Decoupled(built.model, z_mean=more.inducing)
     return _fit_guide(key_fit, x, y, setting, label, guide, built)
 

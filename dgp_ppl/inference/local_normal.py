@@ -62,20 +62,23 @@ class LocalNormal:
 
     def __call__(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
         """Draw the sites; takes the model's arguments."""
-        frames, sizes = self._plates(args, kwargs)
-        for name in self.names:
-            for plate in self._frames[name]:
-                self._check_rows(name, sizes[plate], frames[plate].dim)
+        # The plates of these arguments, whose batch may be of any size, and their rows in all.
+        trace = survey(self.model, args, kwargs)
+        stacks = {n: trace[n]["cond_indep_stack"] for n in self.names}
+        rows = {f.name: trace[f.name]["args"][0] for own in stacks.values() for f in own}
+        for name, own in stacks.items():
+            for frame in own:
+                self._check_rows(name, rows[frame.name], frame.dim)
         with stratified():
             plates = {
-                n: numpyro.plate(n, sizes[n], dim=f.dim, subsample_size=f.size)
-                for n, f in frames.items()
+                f.name: numpyro.plate(f.name, rows[f.name], dim=f.dim, subsample_size=f.size)
+                for f in {f.name: f for own in stacks.values() for f in own}.values()
             }
         draws = {}
         for name in self.names:
             with ExitStack() as stack:
-                for own in self._frames[name]:
-                    stack.enter_context(plates[own])
+                for frame in stacks[name]:
+                    stack.enter_context(plates[frame.name])
                 draws[name] = numpyro.sample(name, self._law(name))
         return draws
 
@@ -100,14 +103,6 @@ class LocalNormal:
             bijection, dist.transforms.IdentityTransform
         )
         return law if real else dist.TransformedDistribution(law, bijection)
-
-    def _plates(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """The plates of these arguments, whose batch may be of any size, and their rows in all."""
-        trace = survey(self.model, args, kwargs)
-        stacks = {n: trace[n]["cond_indep_stack"] for n in self.names}
-        self._frames = {n: [f.name for f in stack] for n, stack in stacks.items()}
-        frames = {f.name: f for stack in stacks.values() for f in stack}
-        return frames, {n: trace[n]["args"][0] for n in frames}
 
     def median(self, params: Params) -> dict[str, Array]:
         """The median of each site."""
