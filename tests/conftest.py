@@ -1,6 +1,8 @@
+import gc
 import os
 import shutil
 import tempfile
+from pathlib import Path
 
 import jax
 import pytest
@@ -8,6 +10,8 @@ import pytest
 # Most of the suite's time is XLA's: its costlier passes are left out, but for the tests that are
 # about rounding (`optimised`). Examples' smoke runs do the same by their environment.
 jax.config.update("jax_disable_most_optimizations", True)
+
+_MAPPINGS = 20_000
 
 
 def pytest_configure(config):
@@ -21,6 +25,20 @@ def pytest_configure(config):
         }
     jax.config.update("jax_compilation_cache_dir", os.environ["JAX_COMPILATION_CACHE_DIR"])
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
+
+
+@pytest.fixture(autouse=True)
+def _few_mappings():
+    """Forget compiled programs before the kernel refuses to map more memory.
+
+    Every program that XLA compiles on a CPU is some ten mappings, Linux allows a process 65,530,
+    and a worker that asks for more dies without a word.
+    """
+    yield
+    maps = Path("/proc/self/maps")
+    if maps.exists() and maps.read_bytes().count(b"\n") > _MAPPINGS:
+        jax.clear_caches()
+        gc.collect()
 
 
 @pytest.fixture
