@@ -12,7 +12,6 @@ from dgp_ppl._errors import NonFiniteLossError as NonFiniteLossError
 from dgp_ppl.compare import Comparison as Comparison
 from dgp_ppl.compare import compare as compare
 from dgp_ppl.conditional import Grid as Grid
-from dgp_ppl.diagnostics import to_inferencedata as to_inferencedata
 from dgp_ppl.gp import Marginals as Marginals
 from dgp_ppl.gp import RandomFunction as RandomFunction
 from dgp_ppl.gp import function_draws as function_draws
@@ -38,6 +37,7 @@ from dgp_ppl.inference.objectives import ImportanceWeighted as ImportanceWeighte
 from dgp_ppl.inference.objectives import PredictiveELBO as PredictiveELBO
 from dgp_ppl.inference.sghmc import SGHMC as SGHMC
 from dgp_ppl.inference.white import transported as transported
+from dgp_ppl.inferencedata import to_inferencedata as to_inferencedata
 from dgp_ppl.initialize import Standardizer as Standardizer
 from dgp_ppl.judge import Judgement as Judgement
 from dgp_ppl.judge import energy_distance as energy_distance

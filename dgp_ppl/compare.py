@@ -19,10 +19,11 @@ from dgp_ppl._errors import NonFiniteLossError, UnsuitableError
 from dgp_ppl._results import prepare, versions, write_json
 from dgp_ppl.choices import LIKELIHOODS, MODELS, Setting
 from dgp_ppl.datasets import Dataset
-from dgp_ppl.diagnostics import chain_diagnostics, to_inferencedata
+from dgp_ppl.diagnostics import chain_diagnostics
 from dgp_ppl.inference.annealing import annealed_evidence
 from dgp_ppl.inference.fit import FitResult
 from dgp_ppl.inference.white import has_white_space
+from dgp_ppl.inferencedata import to_inferencedata
 from dgp_ppl.initialize import Standardizer
 from dgp_ppl.methods import METHODS, Fitted, of_task
 from dgp_ppl.predict import Prediction
@@ -39,6 +40,8 @@ FIGURES = ("training", "predictions", "reliability", "function")
 _DEFAULT_METHODS = ("sgpr", "svgp", "dsvi")
 _DRAWS_IN_PLOTS = 8
 _SPLITS = 3
+_MOST_DRAWS = 1000  # of an ArviZ file
+_NUMBERS = 2_000_000  # draws times rows, of each of its large variables
 _ANNEALING: dict[str, Any] = {"temperatures": 300, "num_chains": 4, "num_noise": 2}
 
 
@@ -71,7 +74,6 @@ class _Run:
 
     fitted: Fitted
     standardizer: Standardizer
-    train: Prediction
     test: Prediction
     x: np.ndarray
     y: np.ndarray
@@ -194,7 +196,7 @@ def compare(
             if split == 0 and run is not None:
                 outcome.fits[method] = run
                 if folder is not None:
-                    _write_arviz(folder / f"{method}.nc", run, config, seed)
+                    _write_arviz(folder / f"{method}.nc", run, dataset, config)
             if folder is not None:
                 write_json(folder / "results.json", outcome.record)
             if on_row is not None:
@@ -222,7 +224,7 @@ def _fit(
     scaled = y if data.task == "regression" else None
     standardizer = Standardizer.fit(x, scaled, shared=data.shared_unit)
     key = random.fold_in(random.key(seed), split)
-    key_fit, key_train, key_test = random.split(key, 3)
+    key_fit, _, key_test = random.split(key, 3)
     own_x = standardizer.inputs(x)
     own_y = jnp.asarray(y) if scaled is None else standardizer.outputs(y)
     row: dict[str, Any] = {"split": split, "method": method, **dict.fromkeys(METRICS[data.task])}
@@ -234,10 +236,7 @@ def _fit(
         return {**row, "error": str(error)}, None
     seconds = time.perf_counter() - begun
 
-    def forecast(key: jax.Array, x: np.ndarray) -> Prediction:
-        return fitted.predict(key, x, num_samples=samples, standardizer=standardizer)
-
-    held = forecast(key_test, x_test)
+    held = fitted.predict(key_test, x_test, num_samples=samples, standardizer=standardizer)
     row |= score(data.task, held, y_test)
     row |= {"elbo_per_datum": fitted.elbo_per_datum, "seconds": seconds}
     row["steps"] = len(fitted.result.losses)
@@ -246,7 +245,7 @@ def _fit(
     measurable = fitted.elbo_per_datum is not None and has_white_space(fitted.guide)
     if evidence and measurable and not getattr(fitted.guide, "row_params", ()):
         row |= _evidence(random.fold_in(key, 1), fitted, own_x, own_y, label)
-    run = _Run(fitted, standardizer, forecast(key_train, x), held, x, y, x_test, y_test)
+    run = _Run(fitted, standardizer, held, x, y, x_test, y_test)
     return row, run
 
 
@@ -381,11 +380,16 @@ def _describe(data: Dataset) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _write_arviz(path: Path, run: _Run, config: dict[str, Any], seed: int) -> None:
+def _write_arviz(path: Path, run: _Run, data: Dataset, config: dict[str, Any]) -> None:
+    """The method's ArviZ file: more draws where there are few rows."""
+    fitted = run.fitted
     tree = to_inferencedata(
-        random.key(seed), run.train, run.y, result=run.fitted.result,
-        test=run.test, y_test=run.y_test, x=run.x, x_test=run.x_test,
-        attrs={"config": json.dumps(config)},
+        random.key(config["seed"]), fitted.model, fitted.guide, fitted.result.params, run.x, run.y,
+        posterior_samples=fitted.chains or fitted.draws, standardizer=run.standardizer,
+        num_samples=min(_MOST_DRAWS, max(config["samples"], _NUMBERS // len(run.y))),
+        test=(run.x_test, run.y_test), result=fitted.result,
+        coords={"input": np.array(data.x_names)}, attrs={"config": json.dumps(config)},
+        **fitted.kwargs,
     )  # fmt: skip
     draft = path.with_suffix(".nc.part")
     tree.to_netcdf(draft, engine="h5netcdf")

@@ -13,8 +13,6 @@ from scipy.special import logsumexp
 
 from dgp_ppl._typing import Model, Params, PRNGKey
 from dgp_ppl.inducing import AbstractInducing
-from dgp_ppl.inference.diffusion import Diffusion
-from dgp_ppl.inference.implicit import Implicit
 from dgp_ppl.inference.layer_guide import LayerGuide
 from dgp_ppl.inference.mcmc import Chains
 from dgp_ppl.predict import Prediction, predict
@@ -202,9 +200,9 @@ def _khat(
     key: PRNGKey, guide: Any, model: Model, params: Params, args: Any, kwargs: Any, num: int
 ) -> float | None:
     """NumPyro's, with v drawn where a guide would have the model integrate over its law."""
-    if isinstance(guide, Chains | Implicit):
+    if isinstance(guide, Chains) or not guide.has_density:
         return None
-    drawn = guide.drawn() if isinstance(guide, Diffusion) else guide
+    drawn = guide.drawn()
     laws: list[Any] = []
 
     def as_drawn(site: Any) -> dict[str, Any]:

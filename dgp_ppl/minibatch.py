@@ -15,7 +15,7 @@ from numpyro.primitives import Messenger
 
 from dgp_ppl._typing import PRNGKey
 
-__all__ = ["minibatch", "stratified", "stratified_rows"]
+__all__ = ["minibatch", "stratified", "stratified_rows", "whole_plates"]
 
 
 @partial(jax.jit, static_argnums=(1, 2))
@@ -46,6 +46,15 @@ class stratified(Messenger):  # noqa: N801 - a handler, named as NumPyro's are
     def process_message(self, msg: Any) -> None:
         if msg["type"] == "plate":
             msg["fn"] = _draw_rows
+
+
+class whole_plates(Messenger):  # noqa: N801 - a handler, named as NumPyro's are
+    """Handler under which every plate takes all of its rows, in their order."""
+
+    def process_message(self, msg: Any) -> None:
+        if msg["type"] == "plate":
+            size = msg["args"][0]
+            msg["args"], msg["value"] = (size, None), jnp.arange(size)
 
 
 def _draw_rows(size: int, subsample_size: int, rng_key: PRNGKey | None = None) -> Array:

@@ -83,6 +83,16 @@ class Observed(dist.Distribution):
 
     def log_prob(self, value: ArrayLike) -> Float[Array, " N"]:
         """The expected log-likelihood under a guide, else the log expected likelihood, [N]."""
+        terms = self._expected if self.marginals.guided else self._density
+        return self._seen_log_prob(value, terms)
+
+    def log_density(self, value: ArrayLike) -> Float[Array, " N"]:
+        """The log expected likelihood, under a guide too: log p(y) of these marginals, [N]."""
+        return self._seen_log_prob(value, self._density)
+
+    def _seen_log_prob(
+        self, value: ArrayLike, log_prob: Callable[[Array], Array]
+    ) -> Float[Array, " N"]:
         value = jnp.asarray(value)
         if value.shape != self.batch_shape + self.event_shape:
             hint = "; pass y[:, 0]" if value.shape == (*self.batch_shape, 1) else ""
@@ -91,17 +101,18 @@ class Observed(dist.Distribution):
                 f"for these marginals and this likelihood{hint}"
             )
         if self.seen is None:
-            return self._log_prob(value)
+            return log_prob(value)
         rows = self.seen.ndim == 1
         seen = self.seen.reshape(self.seen.shape + (1,) * (value.ndim - self.seen.ndim))
         # What is missing may be NaN, or out of the support: its gradient must not be seen either.
-        terms = self._log_prob(jnp.where(seen, value, self.support.feasible_like(value)))
+        terms = log_prob(jnp.where(seen, value, self.support.feasible_like(value)))
         return jnp.where(self.seen, terms, 0.0) if rows else terms
 
-    def _log_prob(self, value: Array) -> Array:
-        if not self.marginals.guided:
-            law = self.predictive()
-            return Mixture(law.log_weights, self._of_seen(law.components)).log_prob(value)
+    def _density(self, value: Array) -> Array:
+        law = self.predictive()
+        return Mixture(law.log_weights, self._of_seen(law.components)).log_prob(value)
+
+    def _expected(self, value: Array) -> Array:
         if self.noise is not None:
             # E log N(y; f, s²) = log N(y; mu, s²) - v / (2 s²)
             terms = dist.Normal(self.latent_mean, self.noise).log_prob(value)

@@ -24,7 +24,7 @@ def main() -> None:
     parser.add_argument("--smoke", action="store_true", help="a few steps only")
     args = parser.parse_args()
     steps, inducing = (5, 5) if args.smoke else (args.steps, 100)
-    key_init, key_fit, key_train, key_test, key_draw = random.split(random.key(args.seed), 5)
+    key_init, key_fit, key_test, key_draw = random.split(random.key(args.seed), 4)
 
     data = datasets.load(args.data, target=args.target)
     train, test = datasets.splits(data, 1, args.seed)[0]
@@ -45,10 +45,10 @@ def main() -> None:
     print(f"CRPS             {p.crps(data.y[test]).mean():.4g}")
     print(f"90 % coverage    {metrics.interval_coverage(data.y[test], lower, upper):.2f}")
 
-    fitted = dgp.predict(key_train, model, guide, result.params, data.x[train], **options)
     tree = dgp.to_inferencedata(
-        key_draw, fitted, data.y[train], result=result, test=p, y_test=data.y[test]
-    )
+        key_draw, model, guide, result.params, data.x[train], data.y[train],
+        test=(data.x[test], data.y[test]), result=result, **options,
+    )  # fmt: skip
     tree.to_netcdf(args.out, engine="h5netcdf")
     print(f"wrote {args.out}: groups {', '.join(tree.children)}")
 

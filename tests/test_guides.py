@@ -150,12 +150,15 @@ def test_predictions(name):
 
 @every_guide
 def test_arviz(name):
-    prediction = predicted(name)
-    tree = dgp.to_inferencedata(KEY, prediction, np.zeros(7), result=fitted(name)[1])
+    guide, result = fitted(name)
+    y = jnp.zeros(7)
+    tree = dgp.to_inferencedata(
+        KEY, model, guide, result.params, X_TEST, y, z=Z, num_samples=10, passes=2, result=result
+    )
     shapes = {n: tree["posterior"][n].shape for n in SHAPES}
     assert shapes == {n: (1, 10, *s) for n, s in SHAPES.items()}
     assert np.isfinite(tree["log_likelihood"]["y"]).all()
-    assert set(tree["fit"].data_vars) == {"loss", *fitted(name)[1].params}
+    assert set(tree["fit"].data_vars) == set(result.params)
 
 
 @every_guide

@@ -138,10 +138,10 @@ def test_to_arviz():
     )  # fmt: skip
     mcmc.run(KEY, X, Y, z=X[::3], batch_size=4, extra_fields=("potential_energy", "temperature"))
     chains = dgp.Chains.of(mcmc)
-    forecast = dgp.predict(
-        KEY, one_layer, None, {}, X, posterior_samples=chains, num_samples=400, z=X[::3]
-    )
-    whole = dgp.to_inferencedata(KEY, forecast, Y)
+    whole = dgp.to_inferencedata(
+        KEY, one_layer, None, {}, X, Y, posterior_samples=chains, num_samples=400, z=X[::3],
+        batch_size=4,
+    )  # fmt: skip
     assert whole["posterior"]["l1.v"].dims == ("chain", "draw", "l1.inducing", "l1.output")
     assert whole["log_likelihood"]["y"].shape == (4, 100, 12)  # all rows, not a minibatch's
     f = dgp.kernels.SquaredExponential(1.5, 0.8)

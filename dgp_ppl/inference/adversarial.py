@@ -10,7 +10,7 @@ import abc
 import dataclasses
 import math
 from functools import lru_cache
-from typing import Any
+from typing import Any, ClassVar
 
 import equinox as eqx
 import jax
@@ -39,6 +39,8 @@ __all__ = [
 
 class AdversarialGuide(LayerGuide):
     """A guide whose q(v) has no density and comes with a discriminator."""
+
+    has_density: ClassVar[bool] = False
 
     @abc.abstractmethod
     def players(self, params: Params) -> Players:

@@ -148,7 +148,7 @@ class Diffusion(LayerGuide):
         build = Chain.exact if discretization == "exact" else Chain.euler
         self.chain = build(self.schedule, steps)
 
-    def drawn(self, *, detached: bool = False) -> "Diffusion":
+    def drawn(self, *, detached: bool = False) -> Self:
         """The same guide with the last step drawn, and its cost that of the states drawn.
 
         A trace's log density, less that of the guide's, is then the chain's log importance weight.

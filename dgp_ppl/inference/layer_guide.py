@@ -79,6 +79,9 @@ class LayerGuide(AutoGuide, Holder):
     white: ClassVar[bool] = False
     """Whether q(v) is the law of a bijection of white noise: see `dgp_ppl.inference.white`."""
 
+    has_density: ClassVar[bool] = True
+    """Whether the log density of a draw can be told."""
+
     default_loss: ELBO = TraceMeanField_ELBO()
     """The objective that `fit` takes for this guide unless told another."""
 
@@ -104,6 +107,10 @@ class LayerGuide(AutoGuide, Holder):
         own = {n for n, s in self.prototype_trace.items() if s["local"]} if self._local else set()
         parts = [p for n, p in self._local.items() if n in own and isinstance(p, LocalNormal)]
         return frozenset().union(*(p.params for p in parts))
+
+    def drawn(self) -> Self:
+        """The same guide, whose trace's log density is that of its draws alone."""
+        return self
 
     def of(self, model: Model) -> Self:
         """The same guide of another model, or of other data, with layers of the same names."""

@@ -13,7 +13,7 @@ from numpyro.infer.util import compute_log_probs
 from numpyro.primitives import Messenger
 
 from dgp_ppl._typing import Model, PRNGKey
-from dgp_ppl.minibatch import stratified
+from dgp_ppl.minibatch import stratified, whole_plates
 
 __all__ = ["Energy", "Potential", "Values"]
 
@@ -39,17 +39,14 @@ class _Latents(Messenger):
     the plate, and takes those of the minibatch.
     """
 
-    def __init__(self, fn: Any, unconstrained: Values, all_rows: bool) -> None:
+    def __init__(self, fn: Any, unconstrained: Values) -> None:
         super().__init__(fn)
-        self.unconstrained, self.all_rows = unconstrained, all_rows
+        self.unconstrained = unconstrained
         self.rows: dict[str, Array] = {}
         self.latents: Values = {}
         self.log_jacobian: Any = 0.0
 
     def process_message(self, msg: Any) -> None:
-        if msg["type"] == "plate" and self.all_rows:
-            size = msg["args"][0]
-            msg["args"], msg["value"] = (size, None), jnp.arange(size)
         if msg["type"] == "param" and msg["value"] is None:
             # One start for all keys, where it is a random one.
             with handlers.seed(rng_seed=random.PRNGKey(0)):
@@ -97,7 +94,8 @@ class Potential:
         all_rows: bool = False,
     ) -> Energy:
         """The energy at these values; `all_rows` takes plates whole."""
-        latents = _Latents(handlers.seed(self.model, key), unconstrained, all_rows)
+        program = whole_plates(self.model) if all_rows else self.model
+        latents = _Latents(handlers.seed(program, key), unconstrained)
         with stratified():
             log_probs, sites = compute_log_probs(latents, args, kwargs, {})
         # Factors are marked auxiliary too, but observed.
@@ -110,8 +108,8 @@ class Potential:
         """A function from latents to the model's deterministic sites, of all rows."""
 
         def found(latents: Values) -> Values:
-            program = handlers.substitute(self.model, data=latents)
-            whole = _Latents(handlers.seed(program, random.PRNGKey(0)), {}, True)
+            program = handlers.substitute(whole_plates(self.model), data=latents)
+            whole = _Latents(handlers.seed(program, random.PRNGKey(0)), {})
             with handlers.block():
                 sites = handlers.trace(whole).get_trace(*args, **kwargs)
             return {n: s["value"] for n, s in sites.items() if s["type"] == "deterministic"}
@@ -130,11 +128,12 @@ class Potential:
         Raises:
             ValueError: if the model has no latent site, or one that has no density (a class).
         """
-        program = handlers.substitute(handlers.seed(self.model, key), substitute_fn=strategy)
+        seeded = handlers.seed(whole_plates(self.model), key)
+        program = handlers.substitute(seeded, substitute_fn=strategy)
         found: dict[str, Any] = {}
 
         def run() -> Values:
-            sites = handlers.trace(_Latents(program, {}, True)).get_trace(*args, **kwargs)
+            sites = handlers.trace(_Latents(program, {})).get_trace(*args, **kwargs)
             found.update({n: s for n, s in sites.items() if _is_latent(s)})
             if discrete := [n for n, s in found.items() if s["fn"].is_discrete]:
                 raise ValueError(

@@ -1,0 +1,208 @@
+"""Draws of a model's latent sites: of its posterior, by a guide or a sampler, and of its prior."""
+
+import dataclasses
+import math
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax, random
+from jaxtyping import Array
+from numpyro import handlers
+from numpyro.infer.autoguide import AutoGuide
+from numpyro.primitives import Messenger
+
+from dgp_ppl._arguments import Skeleton
+from dgp_ppl._typing import Model, Params, PRNGKey
+from dgp_ppl.inducing import AbstractInducing
+from dgp_ppl.inference.layer_guide import LayerGuide
+from dgp_ppl.inference.mcmc import Chains
+from dgp_ppl.minibatch import whole_plates
+from dgp_ppl.sites import Sites
+
+__all__ = ["NUMBERS", "Draws", "Given", "Program", "of_chains", "of_guide", "of_prior"]
+
+NUMBERS = 20_000_000
+"""Of an answer, that are on the device at once."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Draws:
+    """Draws of a model's latent sites, on the host.
+
+    Attributes:
+        values: by site, [C, S, ...]: S draws in each of C chains.
+        laws: of layers whose function has a part that the inducing values do not carry (a mean
+            with a basis of its own): the law given each draw; leaves lead with [C S].
+        log_prior: log density of each draw under the model, in nats, [C, S].
+        log_q: log density of each draw under the guide, in nats, [C, S]. None, as `log_prior` is,
+            where there is no such density.
+    """
+
+    values: dict[str, np.ndarray]
+    laws: dict[str, Any] = dataclasses.field(default_factory=dict)
+    log_prior: np.ndarray | None = None
+    log_q: np.ndarray | None = None
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Chains C, and draws S of each."""
+        chains, num = next(iter(self.values.values())).shape[:2]
+        return chains, num
+
+
+class Given(Messenger):
+    """Handler that sets latent sites to draws, and lets layers have a law given their draw."""
+
+    def __init__(self, fn: Any, values: dict[str, Array], laws: dict[str, Any]) -> None:
+        super().__init__(fn)
+        self.values, self.laws = values, laws
+
+    def process_message(self, msg: Any) -> None:
+        if msg["type"] != "sample" or msg["is_observed"] or msg["name"] not in self.values:
+            return
+        msg["value"] = self.values[msg["name"]]
+        if msg["name"] in self.laws:
+            msg["infer"] = {**msg["infer"], "q": self.laws[msg["name"]]}
+
+
+@dataclasses.dataclass(frozen=True)
+class Program:
+    """A model, and its guide, at some arguments: all that is compiled in."""
+
+    model: Model
+    guide: Model | None
+    skeleton: Skeleton
+    latent: tuple[str, ...]
+    data: tuple[str, ...] = ()
+
+    def call(self, data: list[Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        return self.skeleton.join(data)
+
+
+def of_chains(chains: Chains, sites: Sites, num: int | None) -> Draws:
+    """A sampler's draws, as many as `num` in all, evenly spaced, or all of them.
+
+    Raises:
+        ValueError: if the chains lack a latent site of the model that is no row's.
+    """
+    if num is not None:
+        chains = chains.spaced(max(1, num // chains.shape[0]))
+    missing = [n for n in sites.latent if n not in chains.samples and n not in sites.rows]
+    if missing:
+        raise ValueError(
+            f"to_inferencedata: posterior_samples has no draws of {missing[0]!r}, a latent site of "
+            f"the model; it has {list(chains.samples)}, wanted all of {list(sites.latent)}"
+        )
+    return Draws({n: a for n, a in chains.samples.items() if n in sites.latent})
+
+
+def of_guide(
+    key: PRNGKey,
+    model: Model,
+    guide: Model,
+    params: Params,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    sites: Sites,
+    num: int,
+) -> Draws:
+    """A guide's draws, as one chain, and their log densities."""
+    if isinstance(guide, LayerGuide):
+        guide.setup(*args, **kwargs)
+        guide = guide.drawn()
+    elif isinstance(guide, AutoGuide) and guide.prototype_trace is None:
+        with handlers.block(), handlers.seed(rng_seed=0):
+            guide(*args, **kwargs)
+    skeleton, data = Skeleton.split(model, args, kwargs, guide)
+    program = Program(model, guide, skeleton, tuple(sites.latent))
+    values, laws, log_prior, log_q = _in_parts(_from_guide, program, key, num, params, data)
+    missing = [n for n in sites.latent if n not in values and n not in sites.rows]
+    if missing:
+        raise ValueError(
+            f"to_inferencedata: the guide draws no {missing[0]!r}, a latent site of the model; it "
+            f"draws {list(values)}, wanted all of {list(sites.latent)}"
+        )
+    if laws or not getattr(guide, "has_density", True):
+        return Draws(values, laws)
+    return Draws(values, laws, log_prior, log_q)
+
+
+def of_prior(
+    key: PRNGKey,
+    model: Model,
+    params: Params,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    sites: Sites,
+    num: int,
+) -> Draws:
+    """Draws of the prior, as one chain."""
+    skeleton, data = Skeleton.split(model, args, kwargs)
+    program = Program(model, None, skeleton, tuple(sites.latent))
+    return Draws(_in_parts(_from_prior, program, key, num, params, data))
+
+
+def _in_parts(
+    draw: Any, program: Program, key: PRNGKey, num: int, params: Params, data: list[Any]
+) -> Any:
+    """Draws part by part, moved to the host as they come, with a leading axis of one chain."""
+    keys = random.split(key, num)
+    one = jax.eval_shape(partial(draw, program), keys[:1], params, data)
+    size = sum(math.prod(a.shape) for a in jax.tree.leaves(one))
+    at_once = max(1, min(num, NUMBERS // max(size, 1)))
+    parts = []
+    for start in range(0, num, at_once):
+        part = draw(program, keys[start : start + at_once], params, data)
+        parts.append(jax.tree.map(np.asarray, part))
+    whole = jax.tree.map(lambda *a: np.concatenate(a), *parts)
+    # Laws keep one leading axis: they go back to the device as they are.
+    chain = lambda tree: jax.tree.map(lambda a: a[None], tree)  # noqa: E731
+    return (chain(whole[0]), whole[1], *chain(whole[2:])) if len(whole) == 4 else chain(whole[0])
+
+
+@partial(jax.jit, static_argnums=0)
+def _from_prior(program: Program, keys: Array, params: Params, data: list[Any]) -> Any:
+    args, kwargs = program.call(data)
+
+    def draw(key: PRNGKey) -> Any:
+        model = handlers.substitute(handlers.seed(whole_plates(program.model), key), data=params)
+        trace = handlers.trace(model).get_trace(*args, **kwargs)
+        return {n: trace[n]["value"] for n in program.latent}
+
+    return (lax.map(draw, keys),)
+
+
+@partial(jax.jit, static_argnums=0)
+def _from_guide(program: Program, keys: Array, params: Params, data: list[Any]) -> Any:
+    args, kwargs = program.call(data)
+    guide: Any = program.skeleton.guide(program.guide, data)
+    known = getattr(guide, "has_density", True)
+
+    def draw(key: PRNGKey) -> Any:
+        key, key_model = random.split(key)
+        seeded = handlers.substitute(handlers.seed(whole_plates(guide), key), data=params)
+        trace = handlers.trace(seeded).get_trace(*args, **kwargs)
+        drawn = {n: s for n, s in trace.items() if s["type"] == "sample"}
+        terms = drawn.values() if known else ()
+        log_q = sum(jnp.sum(s["fn"].log_prob(s["value"])) for s in terms)
+        found = {n: s for n, s in drawn.items() if n in program.latent}
+        values = {n: s["value"] for n, s in found.items()}
+        model = handlers.seed(Given(whole_plates(program.model), values, {}), key_model)
+        model = handlers.substitute(model, data=params)
+        prior = handlers.trace(model).get_trace(*args, **kwargs)
+        log_prior = sum(jnp.sum(prior[n]["fn"].log_prob(a)) for n, a in values.items())
+        laws = {n: _given_draw(s["infer"].get("q"), s["value"]) for n, s in found.items()}
+        laws = {n: q for n, q in laws.items() if q is not None}
+        return values, laws, jnp.asarray(log_prior), jnp.asarray(log_q)
+
+    return lax.map(draw, keys)
+
+
+def _given_draw(q: Any, v: Array) -> AbstractInducing | None:
+    """The law of a layer given a draw of v, where that is more than the draw itself."""
+    if not isinstance(q, AbstractInducing) or type(q).shift is AbstractInducing.shift:
+        return None
+    return q.scaled(q.white(v), jnp.zeros_like(v))

@@ -1,0 +1,223 @@
+"""What a model says of every row of its data given each of many draws of its latent sites."""
+
+import dataclasses
+import math
+from collections.abc import Iterator
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax, random
+from jax.scipy.special import logsumexp
+from jaxtyping import Array
+from numpyro import handlers
+
+from dgp_ppl._arguments import Skeleton
+from dgp_ppl._typing import Model, Params, PRNGKey
+from dgp_ppl.draws import NUMBERS, Draws, Given, Program
+from dgp_ppl.minibatch import whole_plates
+from dgp_ppl.observe import Observed
+from dgp_ppl.sites import Sites
+
+__all__ = ["Said", "said_of_data"]
+
+_ROWS = 100_000  # rows times passes that are worked on at once
+_FEW = 10  # draws at once, of data whose rows are not known
+
+
+@dataclasses.dataclass(frozen=True)
+class Said:
+    """What a model says of a site of its data given each of C S draws, on the host.
+
+    Attributes:
+        log_likelihood: log p(y_n | draw) in nats, the noise of hidden layers integrated out by
+            `passes` of them, [C, S, N].
+        draws: a draw of y given each, [C, S, N, ...].
+        error: root mean square over draws of the log-likelihood's Monte Carlo error, which the
+            passes leave, in nats, [N]; zero where there is a single one.
+        value: y itself, [N, ...]; None where the model was called without it.
+        seen: where y was observed, of the shape of `log_likelihood`'s rows or of y.
+    """
+
+    log_likelihood: np.ndarray | None
+    draws: np.ndarray
+    error: np.ndarray
+    value: np.ndarray | None
+    seen: np.ndarray
+
+
+def said_of_data(
+    key: PRNGKey,
+    model: Model,
+    params: Params,
+    draws: Draws,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    sites: Sites,
+    passes: int,
+    *,
+    own_rows: bool = True,
+    chunk_size: int | None = None,
+) -> dict[str, Said]:
+    """Evaluate the model at all rows of its data given each draw, chunk by chunk.
+
+    `own_rows`: draws of latent sites of the data's rows are these rows'; else they are drawn from
+    their priors in each pass, as those of new rows are.
+    """
+    num = math.prod(draws.shape)
+    flat = {n: a.reshape(num, *a.shape[2:]) for n, a in draws.values.items()}
+    of_rows = {n: flat.pop(n) for n in sites.rows if n in flat}
+    shared = jax.tree.map(jnp.asarray, (flat, draws.laws))
+    parts: list[dict[str, Any]] = []
+    for rows, padding, part in _chunks(args, sites, num, passes, chunk_size):
+        skeleton, data = Skeleton.split(model, part, kwargs)
+        program = Program(model, None, skeleton, tuple(flat), tuple(sites.data))
+        own = {}
+        if own_rows:
+            own = {n: _pad(jnp.asarray(a[:, rows]), padding, 1) for n, a in of_rows.items()}
+        whole = rows.stop is None
+        count = None if whole else rows.stop - rows.start
+        at_once = _FEW if count is None else _ROWS // max(1, passes * (count + padding))
+        at_once = max(1, min(num, at_once))
+        key_rows = random.fold_in(key, rows.start)
+        found = _evaluate(program, passes, at_once, key_rows, *shared, own, params, data)
+        of_draws, of_data = jax.tree.map(np.asarray, found)
+        cut = partial(_cut, count=count)
+        pairs = {n: (*of_draws[n], *of_data[n]) for n in sites.data}
+        parts.append({n: tuple(map(cut, arrays, (1, 1, 0, 0, 0))) for n, arrays in pairs.items()})
+    answers = {}
+    for name in sites.data:
+        columns = [[p[name][i] for p in parts] for i in range(5)]
+        log_likelihood, y, error, value, seen = (
+            _joined(c, axis=1 if i < 2 else 0) for i, c in enumerate(columns)
+        )
+        assert y is not None
+        assert error is not None
+        assert seen is not None
+        by_chain = lambda a: a.reshape(*draws.shape, *a.shape[1:])  # noqa: E731
+        likely = None if log_likelihood is None else by_chain(log_likelihood)
+        answers[name] = Said(likely, by_chain(y), error, value, seen)
+    return answers
+
+
+def _chunks(
+    args: tuple[Any, ...], sites: Sites, num: int, passes: int, chunk_size: int | None
+) -> Iterator[tuple[slice, int, tuple[Any, ...]]]:
+    """Rows, how many are added to them, and the arguments at these; all of one length."""
+    total = sites.num_rows
+    if total is None:
+        yield slice(0, None), 0, args  # which are not divided
+        return
+    size = min(total, chunk_size or max(1, min(NUMBERS // num, _ROWS // min(passes, 10))))
+    for start in range(0, total, size):
+        rows = slice(start, min(start + size, total))
+        padding = size - (rows.stop - start)
+
+        def part(a: Any, rows: slice = rows, padding: int = padding) -> Any:
+            is_rows = isinstance(a, jax.Array | np.ndarray) and a.shape[:1] == (total,)
+            return _pad(jnp.asarray(a[rows]), padding, 0) if is_rows else a
+
+        yield rows, padding, tuple(map(part, args))
+
+
+def _pad(a: Array, count: int, axis: int) -> Array:
+    """More rows, by repeating the last one."""
+    width = [(0, count if i == axis else 0) for i in range(a.ndim)]
+    return jnp.pad(a, width, mode="edge")
+
+
+def _cut(a: Any, axis: int, count: int | None) -> Any:
+    if a is None or a.ndim <= axis:
+        return a
+    return a[(slice(None),) * axis + (slice(count),)]
+
+
+@partial(jax.jit, static_argnums=(0, 1, 2))
+def _evaluate(
+    program: Program,
+    passes: int,
+    at_once: int,
+    key: PRNGKey,
+    values: dict[str, Array],
+    laws: dict[str, Any],
+    of_rows: dict[str, Array],
+    params: Params,
+    data: list[Any],
+) -> Any:
+    args, kwargs = program.call(data)
+
+    def trace(key: PRNGKey, values: dict[str, Array], laws: dict[str, Any]) -> Any:
+        model = handlers.seed(Given(whole_plates(program.model), values, laws), key)
+        model = handlers.substitute(model, data=params)
+        return handlers.trace(model).get_trace(*args, **kwargs)
+
+    def given(inputs: Any) -> Any:
+        key, values, laws = inputs
+
+        def once(key: PRNGKey) -> Any:
+            key_model, key_draw = random.split(key)
+            sites = trace(key_model, values, laws)
+            keys = random.split(key_draw, len(program.data))
+            return {n: _told(sites[n], k) for n, k in zip(program.data, keys, strict=True)}
+
+        told = jax.vmap(once)(random.split(key, passes))
+        return {n: (*_log_mean(likely), y[0]) for n, (likely, y) in told.items()}
+
+    num = len(jax.tree.leaves(values | of_rows)[0])
+    inputs = (random.split(key, num), values | of_rows, laws)
+    of_draws = _map_in_parts(given, inputs, num, at_once)
+    sites = trace(key, *jax.tree.map(lambda a: a[0], inputs[1:]))
+    found = {n: (likely, y) for n, (likely, _, y) in of_draws.items()}
+    errors = {n: jnp.sqrt(jnp.mean(squares, axis=0)) for n, (_, squares, _) in of_draws.items()}
+    return found, {n: (errors[n], *_as_given(sites[n])) for n in program.data}
+
+
+def _log_mean(terms: Array | None) -> tuple[Array | None, Array]:
+    """The log of the mean of p over passes, and its squared Monte Carlo error."""
+    if terms is None:
+        return None, jnp.zeros(())
+    mean = logsumexp(terms, axis=0) - math.log(len(terms))
+    if len(terms) == 1:
+        return mean, jnp.zeros_like(mean)
+    return mean, jnp.var(jnp.exp(terms - mean), axis=0, ddof=1) / len(terms)
+
+
+def _joined(parts: list[Any], axis: int) -> Any:
+    """Chunks as one array; what has no rows is the same in each."""
+    first = parts[0]
+    if first is None or first.ndim <= axis or len(parts) == 1:
+        return first
+    return np.concatenate(parts, axis=axis)
+
+
+def _map_in_parts(function: Any, inputs: Any, num: int, at_once: int) -> Any:
+    """As `lax.map` with a batch size, whose remainder would be compiled as a program of its own."""
+    if at_once >= num:
+        return jax.vmap(function)(inputs)
+    size = -(-num // (-(-num // at_once)))  # parts as equal as they can be
+    extra = -num % size
+    rows = jnp.concatenate([jnp.arange(num), jnp.full(extra, num - 1)]).reshape(-1, size)
+    part = lambda rows: jax.vmap(function)(jax.tree.map(lambda a: a[rows], inputs))  # noqa: E731
+    return jax.tree.map(lambda a: a.reshape(-1, *a.shape[2:])[:num], lax.map(part, rows))
+
+
+def _told(site: Any, key: PRNGKey) -> tuple[Array | None, Array]:
+    """The log-likelihood of a site's value, and another draw."""
+    law = site["fn"]
+    drawn = law.sample(key)
+    if not site["is_observed"]:
+        return None, drawn
+    likely = law.log_density if isinstance(law, Observed) else law.log_prob
+    return likely(site["value"]), drawn
+
+
+def _as_given(site: Any) -> tuple[Array | None, Array]:
+    """A site's value, and where it was observed."""
+    law = site["fn"]
+    mask = law.seen if isinstance(law, Observed) else getattr(law, "_mask", None)
+    seen = jnp.asarray(True if mask is None else mask)
+    # An `observe`'s mask can be one of entries; all others are of rows.
+    shape = seen.shape if seen.ndim > len(law.batch_shape) else law.batch_shape
+    return (site["value"] if site["is_observed"] else None), jnp.broadcast_to(seen, shape)
