@@ -1,5 +1,6 @@
 """Deep Gaussian processes as probabilistic programs, on NumPyro."""
 
+from dgp_ppl import criticism as criticism
 from dgp_ppl import datasets as datasets
 from dgp_ppl import initialize as initialize
 from dgp_ppl import kernels as kernels
@@ -16,6 +17,8 @@ from dgp_ppl.gp import Marginals as Marginals
 from dgp_ppl.gp import RandomFunction as RandomFunction
 from dgp_ppl.gp import function_draws as function_draws
 from dgp_ppl.gp import gp as gp
+from dgp_ppl.guide_check import GuideCheck as GuideCheck
+from dgp_ppl.guide_check import check_guide as check_guide
 from dgp_ppl.inference.adversarial import AdversarialELBO as AdversarialELBO
 from dgp_ppl.inference.adversarial import discriminator_gap as discriminator_gap
 from dgp_ppl.inference.annealing import AnnealedEvidence as AnnealedEvidence

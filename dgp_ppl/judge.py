@@ -7,12 +7,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from jax import random
 from jax.typing import ArrayLike
-from numpyro import handlers
-from numpyro.infer import psis_diagnostic
 from scipy.special import logsumexp
 
 from dgp_ppl._typing import Model, Params, PRNGKey
-from dgp_ppl.inducing import AbstractInducing
+from dgp_ppl.guide_check import khat
 from dgp_ppl.inference.layer_guide import LayerGuide
 from dgp_ppl.inference.mcmc import Chains
 from dgp_ppl.predict import Prediction, predict
@@ -118,8 +116,10 @@ def judge(
 
         own, best = map(score, random.split(key_predict), (draws, exact))
         log_density = Estimate(own.value - best.value, math.hypot(own.error, best.error))
-    khat = _khat(key_khat, approximation, model, params, args, kwargs, num_weights)
-    return Judgement(sites, joint, log_density, khat)
+    tail = None
+    if not isinstance(approximation, Chains):
+        tail = khat(key_khat, approximation, model, params, args, kwargs, num_weights)
+    return Judgement(sites, joint, log_density, tail)
 
 
 def energy_distance(a: ArrayLike, b: ArrayLike) -> Estimate:
@@ -194,28 +194,3 @@ def _score(prediction: Prediction, y: ArrayLike) -> Estimate:
     mixed = lambda terms: float(np.mean(logsumexp(terms, axis=0) - np.log(len(terms))))  # noqa: E731
     left_out = np.array([mixed(np.delete(by_pass, rows, axis=0)) for rows in groups])
     return Estimate(mixed(by_pass), math.sqrt((_GROUPS - 1) * left_out.var()))
-
-
-def _khat(
-    key: PRNGKey, guide: Any, model: Model, params: Params, args: Any, kwargs: Any, num: int
-) -> float | None:
-    """NumPyro's, with v drawn where a guide would have the model integrate over its law."""
-    if isinstance(guide, Chains) or not guide.has_density:
-        return None
-    drawn = guide.drawn()
-    laws: list[Any] = []
-
-    def as_drawn(site: Any) -> dict[str, Any]:
-        laws.append(site["infer"].get("q"))
-        return {"q": None} if "q" in site["infer"] else {}
-
-    program = handlers.infer_config(drawn, config_fn=as_drawn)
-    with handlers.block(), handlers.seed(rng_seed=key), handlers.substitute(data=params):
-        program(*args, **kwargs)
-    if any(q is not None and type(q).shift is not AbstractInducing.shift for q in laws):
-        return None
-    return float(
-        psis_diagnostic(
-            key, params, model, program, *args, num_particles=num, chunk_size=100, **kwargs
-        )
-    )
