@@ -23,6 +23,7 @@ from dgp_ppl.inference.adversarial import AdversarialELBO as AdversarialELBO
 from dgp_ppl.inference.adversarial import discriminator_gap as discriminator_gap
 from dgp_ppl.inference.annealing import AnnealedEvidence as AnnealedEvidence
 from dgp_ppl.inference.annealing import annealed_evidence as annealed_evidence
+from dgp_ppl.inference.chain_states import chain_states as chain_states
 from dgp_ppl.inference.decoupled import Decoupled as Decoupled
 from dgp_ppl.inference.diffusion import Diffusion as Diffusion
 from dgp_ppl.inference.diffusion_elbo import DiffusionELBO as DiffusionELBO
@@ -48,6 +49,8 @@ from dgp_ppl.judge import judge as judge
 from dgp_ppl.latent import LatentInputs as LatentInputs
 from dgp_ppl.latent import infer_latent as infer_latent
 from dgp_ppl.latent import latent_inputs as latent_inputs
+from dgp_ppl.layers import LayerFunction as LayerFunction
+from dgp_ppl.layers import layer_functions as layer_functions
 from dgp_ppl.likelihoods import BernoulliProbit as BernoulliProbit
 from dgp_ppl.minibatch import minibatch as minibatch
 from dgp_ppl.observe import observe as observe

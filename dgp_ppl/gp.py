@@ -189,7 +189,7 @@ class RandomFunction:
         """
         x = self._check(x)
         if self._draw is not None:
-            draw = self._function_draw(x)
+            draw = _ask("function_draw", RandomFunction._function_draw, self, x)
             return Marginals(draw, jnp.zeros_like(draw), self.guided)
         mean, var = self.sparse.marginals(self.law, x)
         return Marginals(self.mean(x) + mean, var, self.guided)
@@ -319,15 +319,17 @@ def _correlate(cov: Float[Array, "P N N"], noise: Outputs) -> Outputs:
 
 def _draw_mode() -> DrawMode | None:
     """What the innermost `function_draws` handler around says; None if there is none."""
-    ask: dict[str, Any] = {
-        "type": "function_draws",
-        "fn": lambda: None,
-        "args": (),
-        "kwargs": {},
-        "value": None,
-    }
-    message: Any = ask  # a message without a name: other handlers let it pass
-    return apply_stack(message)["value"]
+    return _ask("function_draws", lambda: None)
+
+
+def _ask(kind: str, answer: Callable[..., Any], *args: Any) -> Any:
+    """What a handler around says to a message of this type, or ``answer(*args)`` if none does.
+
+    ``"function_draw"`` messages, with a layer and its inputs, are how `layers` sees what a layer is
+    called at, under `function_draws`.
+    """
+    message: Any = {"type": kind, "fn": answer, "args": args, "kwargs": {}, "value": None}
+    return apply_stack(message)["value"]  # it has no name: other handlers let it pass
 
 
 def _key(site: str) -> PRNGKey:

@@ -39,6 +39,7 @@ __all__ = [
     "Schedule",
     "VariancePreserving",
     "last_step_cost",
+    "path_of_chain",
     "run_chain",
 ]
 
@@ -201,19 +202,15 @@ def run_chain(
     Returns:
         The state x_1 that the last step starts from, its mean, and the cost of the steps before.
     """
-    steps, H = eta.shape
     dtype = eta.dtype
     carry, gain, v = (jnp.asarray(a, dtype) for a in chain[2:])
-    key, start = random.split(key)
-    x = jnp.asarray(np.sqrt(chain.kappa[-1]), dtype) * random.normal(start, (H,), dtype)
+    x, mean_of, noise_of = _begin(key, chain, control, eta)
 
     @jax.checkpoint
     def step(state: tuple[State, Array], k: Array) -> tuple[tuple[State, Array], None]:
         x, cost = state
-        mean = carry[k] * x + gain[k] * control(k, x)
-        scale = jnp.sqrt(eta[k])
-        noise = random.normal(random.fold_in(key, k), (H,), dtype)
-        new = mean + scale * noise
+        mean, scale = mean_of(k, x), jnp.sqrt(eta[k])
+        new = mean + noise_of(k)
         if estimator == "expected":
             gap = jnp.square(mean - carry[k] * x)
             terms = (eta[k] + gap) / v[k] - 1 - jnp.log(eta[k] / v[k])
@@ -231,8 +228,40 @@ def run_chain(
         return (new, cost + 0.5 * jnp.sum(terms)), None
 
     zero = jnp.zeros((), dtype)
-    (x, cost), _ = lax.scan(step, (x, zero), jnp.arange(1, steps), reverse=True)
-    return x, carry[0] * x + gain[0] * control(jnp.zeros((), int), x), cost
+    (x, cost), _ = lax.scan(step, (x, zero), jnp.arange(1, len(eta)), reverse=True)
+    return x, mean_of(jnp.zeros((), int), x), cost
+
+
+def path_of_chain(
+    key: PRNGKey, chain: Chain, control: Control, eta: Float[Array, "K H"]
+) -> Float[Array, "K H"]:
+    """The states x_K ... x_1 of the chain that `run_chain` draws with this key."""
+    x, mean_of, noise_of = _begin(key, chain, control, eta)
+
+    def step(x: State, k: Array) -> tuple[State, State]:
+        new = mean_of(k, x) + noise_of(k)
+        return new, new
+
+    _, states = lax.scan(step, x, jnp.arange(1, len(eta)), reverse=True)
+    return jnp.concatenate([x[None], states[::-1]])
+
+
+def _begin(
+    key: PRNGKey, chain: Chain, control: Control, eta: Float[Array, "K H"]
+) -> tuple[State, Control, Callable[[Array], State]]:
+    """The state x_K, and what makes up x_k: its mean given x_{k+1}, and its noise."""
+    H, dtype = eta.shape[1], eta.dtype
+    carry, gain = (jnp.asarray(a, dtype) for a in (chain.carry, chain.gain))
+    key, start = random.split(key)
+    x = jnp.asarray(np.sqrt(chain.kappa[-1]), dtype) * random.normal(start, (H,), dtype)
+
+    def mean_of(k: Array, x: State) -> State:
+        return carry[k] * x + gain[k] * control(k, x)
+
+    def noise_of(k: Array) -> State:
+        return jnp.sqrt(eta[k]) * random.normal(random.fold_in(key, k), (H,), dtype)
+
+    return x, mean_of, noise_of
 
 
 def last_step_cost(

@@ -25,6 +25,7 @@ from dgp_ppl.inference.chain import (
     Schedule,
     VariancePreserving,
     last_step_cost,
+    path_of_chain,
     run_chain,
 )
 from dgp_ppl.inference.layer_guide import Handed, Layer, LayerGuide, Reshape, hidden_samples
@@ -147,6 +148,7 @@ class Diffusion(LayerGuide):
         )
         build = Chain.exact if discretization == "exact" else Chain.euler
         self.chain = build(self.schedule, steps)
+        self.keeps_states = False
 
     def drawn(self, *, detached: bool = False) -> Self:
         """The same guide with the last step drawn, and its cost that of the states drawn.
@@ -158,6 +160,12 @@ class Diffusion(LayerGuide):
         other.last, other.estimator = "drawn", "detached" if detached else "drawn"
         return other
 
+    def keeping_states(self) -> "Diffusion":
+        """The same guide with the site ``diffusion.states``, x_K ... x_1 [K, H]."""
+        other = copy.copy(self)
+        other.keeps_states = True
+        return other
+
     def of(self, model: Model) -> Self:
         other = super().of(model)
         other.base = self.base.of(model)
@@ -165,6 +173,7 @@ class Diffusion(LayerGuide):
 
     def _options(self) -> tuple[Any, ...]:
         own = (self.steps, self.discretization, self.last, self.estimator, self.schedule)
+        own = (*own, self.keeps_states)
         return (*own, self.base, id(self.score), signature(self.informed))
 
     @property
@@ -199,6 +208,9 @@ class Diffusion(LayerGuide):
         x, mean, cost = run_chain(
             key, self.chain, controls[0], eta, held=controls[1], estimator=self.estimator
         )
+        if self.keeps_states:
+            path = path_of_chain(key, self.chain, controls[0], eta)
+            numpyro.deterministic(f"{PREFIX}states", path)
         scale = jnp.sqrt(eta[0])
         loc, sd = unravel(mean), unravel(scale)
         if self.last == "integrated":

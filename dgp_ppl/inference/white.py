@@ -19,6 +19,7 @@ __all__ = [
     "has_white_space",
     "point_law",
     "transported",
+    "values_of_white",
     "white_base",
     "white_log_joint",
     "white_values",
@@ -143,6 +144,15 @@ def white_values(base: LayerGuide, v: Values, params: Params, given: Values, cal
     with handlers.block(), handlers.seed(rng_seed=random.PRNGKey(0)):
         _reshaped(base, at_v, params, given, call)
     return z
+
+
+def values_of_white(
+    base: LayerGuide, z: Values, params: Params, given: Values, call: Call
+) -> Values:
+    """v = T(z), the inverse of `white_values`."""
+    with handlers.block(), handlers.seed(rng_seed=random.PRNGKey(0)):
+        handed, _ = _handed(base, z, params, given, call)
+    return {n: h.law.loc for n, h in handed.items()}
 
 
 def _handed(

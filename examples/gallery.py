@@ -1,0 +1,120 @@
+"""A picture of every kind that `dgp_ppl.plots` makes, as PNG files.
+
+python examples/gallery.py [--out gallery] [--smoke]
+"""
+
+import argparse
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+from jax import random
+from numpyro.infer import NUTS
+from sklearn.datasets import make_moons
+
+import dgp_ppl as dgp
+from dgp_ppl import datasets, initialize, likelihoods, models, plots
+from dgp_ppl.inference.frozen import frozen
+
+
+def one_input(steps: int, draws: int) -> Iterator[tuple[str, Any]]:
+    """A step: the layers of a deep GP, and its posterior by three guides and by NUTS."""
+    data, keys = datasets.load("step"), random.split(random.key(0), 6)
+    scale = dgp.Standardizer.fit(data.x, data.y)
+    x, y = scale.inputs(data.x[::2]), scale.outputs(data.y[::2])
+    z = jnp.linspace(-1.8, 1.8, 8)[:, None]
+    options: dict[str, Any] = {"z": (z, z)}
+    model, guide = models.deep_gp, dgp.MeanField(models.deep_gp)
+    first = dgp.fit(keys[0], model, guide, x, y, steps=steps, progress=False, **options)
+    grid, names = jnp.linspace(-2.2, 2.2, 100)[:, None], ["x, standardised"]
+    functions = dgp.layer_functions(keys[1], model, guide, first.params, grid, **options)
+    yield "layers_1d", plots.layers(functions, names, "A step: the function of each layer")
+    yield "hidden_1d", plots.hidden_maps(functions, names, "A step: each layer as a function of x")
+
+    # Posteriors of one model: the hyperparameters of the first fit are held.
+    fixed = frozen(model, {n: a for n, a in first.params.items() if ".v." not in n})
+    guides = {
+        "mean field": dgp.MeanField(fixed),
+        "diagonal": dgp.MeanField(fixed, covariance="diagonal"),
+        "diffusion": dgp.Diffusion(fixed, steps=12, base="prior", informed=(x, y)),
+    }
+    fits = {
+        n: dgp.fit(keys[2], fixed, guide, x, y, steps=steps, progress=False, **options)
+        for n, guide in guides.items()
+    }
+    curves = {n: fit.elbo_per_datum for n, fit in fits.items()}
+    yield "training", plots.training_curves(curves, "A step: the bound of three posteriors")
+    params = {n: fit.params for n, fit in fits.items()}
+    white = NUTS(dgp.transported(fixed, guides["mean field"], params["mean field"]))
+    sizes = {"num_warmup": draws, "num_samples": draws, "num_chains": 2, "progress": False}
+    exact: Any = dgp.run_mcmc(keys[3], white, x, y, **sizes, **options).samples
+    posteriors = {"NUTS": exact}
+    for n in ("mean field", "diagonal"):
+        sample = guides[n].sample_posterior
+        posteriors[n] = sample(keys[4], params[n], x, y, sample_shape=(1, 2 * draws), **options)
+    chain, options["num_chains"] = guides["diffusion"], 2 * draws
+    states = dgp.chain_states(keys[5], chain, params["diffusion"], x, y, **options)
+    posteriors["diffusion"] = {n: a[None, :, -1] for n, a in states.items()}
+    yield "forest", plots.posterior_forest(posteriors, title="Inducing values of both layers")
+    yield "pair", plots.posterior_pair(posteriors, title="Inducing values against each other")
+    yield "rank", plots.posterior_rank(posteriors, title="Ranks among the draws of all methods")
+    yield "chains", plots.diffusion_chains(states, exact=exact, title="A diffusion guide's chains")
+
+
+def two_inputs(steps: int, size: int) -> Iterator[tuple[str, Any]]:
+    """Two classes in the plane: reliability on other points, layers, and hidden maps."""
+    points, classes = (np.asarray(a) for a in make_moons(700, noise=0.25, random_state=0))
+    x, keys = dgp.Standardizer.fit(points).inputs(points), random.split(random.key(1), 4)
+    model, data = models.deep_gp, (x[:200], jnp.asarray(classes[:200]))
+    found, fitted = {}, {}
+    for name, depth in {"one layer": 1, "two layers": 2}.items():
+        own: dict[str, Any] = initialize.deep_gp(keys[0], data[0], num_inducing=20, depth=depth)
+        own |= {"likelihood": likelihoods.bernoulli_probit}
+        guide = dgp.MeanField(model)
+        fit = dgp.fit(keys[1], model, guide, *data, steps=steps, progress=False, **own)
+        found[name] = dgp.predict(keys[2], model, guide, fit.params, x[200:], **own).probabilities
+        fitted[name] = guide, fit.params, own
+    yield "reliability", plots.reliability(classes[200:], found, "Two moons: held-out points")
+    side, names = np.linspace(-2.2, 2.2, size), ["first input", "second input"]
+    lattice = np.stack(np.meshgrid(side, side, indexing="ij"), axis=-1).reshape(-1, 2)
+    *deep, own = fitted["two layers"]
+    functions = dgp.layer_functions(keys[3], model, *deep, lattice, **own)
+    yield "layers_2d", plots.layers(functions, names, "Two moons: the function of each layer")
+    yield "hidden_2d", plots.hidden_maps(functions, names, "Two moons: layers over the inputs")
+    yield "lattice", plots.hidden_lattice(functions, (size, size), names, "Two moons: a lattice")
+
+
+def comparisons(steps: int, splits: int) -> Iterator[tuple[str, Any]]:
+    """Small comparisons: scores over data sets, and predictions of one of them."""
+    small: dict[str, Any] = {"steps": steps, "inducing": 20, "splits": splits, "progress": False}
+    names, methods = ("step", "heteroscedastic", "diabetes"), ("linear", "svgp", "dsvi")
+    found = {n: dgp.compare(n, methods[: splits + 1], **small) for n in names[-splits:]}
+    yield "scores", plots.score_dots([c.record for c in found.values()], title="Small data sets")
+    runs, title = found["diabetes"].fits, "diabetes: held-out patients"
+    y, levels = runs["svgp"].y_test, np.linspace(0.05, 0.95, 19)
+    tests = {plots.method_words(n): run.test for n, run in runs.items()}
+    ends = {n: p.quantile(0.5 + np.array([[-0.5], [0.5]]) * levels) for n, p in tests.items()}
+    yield "coverage", plots.coverage_curves(y, levels, ends, title)
+    pit = {n: (p.sample(random.key(2), 400) <= y).mean(axis=0) for n, p in tests.items()}
+    yield "pit", plots.pit_histograms(pit, title, bins=5)
+    bands = {n: (p.mean, *p.interval(0.9)) for n, p in tests.items()}
+    yield "predictions", plots.predicted_against_observed(y, bands, "progression", title)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--out", type=Path, default=Path("gallery"), help="folder of the PNGs")
+    parser.add_argument("--smoke", action="store_true", help="a few steps only")
+    args = parser.parse_args()
+    args.out.mkdir(parents=True, exist_ok=True)
+    steps, draws, size, splits = (3, 5, 4, 1) if args.smoke else (1500, 400, 21, 3)
+    for pictures in (one_input(steps, draws), two_inputs(steps, size), comparisons(steps, splits)):
+        for name, figure in pictures:
+            figure.savefig(args.out / f"{name}.png", dpi=110)
+            print(f"wrote {args.out / name}.png", flush=True)
+
+
+if __name__ == "__main__":
+    main()
