@@ -1,7 +1,6 @@
 """The command ``dgp-ppl``."""
 
 import datetime
-import math
 import sys
 from pathlib import Path
 from typing import Annotated, Any
@@ -13,6 +12,7 @@ from dgp_ppl import datasets
 from dgp_ppl._errors import DataError
 from dgp_ppl.choices import MODELS
 from dgp_ppl.compare import Comparison, compare
+from dgp_ppl.wording import INFERENCE, SCORES, cell, number
 
 __all__ = ["app", "main"]
 
@@ -22,28 +22,6 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     help="Deep Gaussian processes as probabilistic programs.",
 )
-
-_HEADINGS = {
-    "accuracy": "accuracy",
-    "log_loss": "log loss",
-    "ece": "ECE",
-    "brier": "Brier",
-    "auc": "AUC",
-    "rmse": "RMSE",
-    "log_density": "log dens.",
-    "crps": "CRPS",
-    "coverage90": "90 % cov.",
-    "elbo_per_datum": "ELBO/datum",
-    "seconds": "s",
-}
-_INFERENCE = {
-    "evidence_per_datum": "evidence",
-    "evidence_error": "its error",
-    "gap": "gap",
-    "rhat": "R-hat",
-    "ess": "ESS",
-    "divergences": "div.",
-}
 
 
 def main() -> None:
@@ -116,6 +94,9 @@ def _compare(
         Path | None, typer.Option(help="Folder to write to.", show_default="results/DATA-TIME")
     ] = None,
     overwrite: Annotated[bool, typer.Option(help="Replace an earlier comparison's files.")] = False,
+    report: Annotated[
+        bool, typer.Option("--report", help="Write report.html, one page of all of it.")
+    ] = False,
     x64: Annotated[bool, typer.Option("--x64", help="Compute in float64.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="No progress bars.")] = False,
 ) -> None:
@@ -152,6 +133,7 @@ def _compare(
         split_key=split_key,
         out=out,
         overwrite=overwrite,
+        report=report,
         progress=not quiet,
         on_row=None if quiet else lambda row: notes.print(_line(row), highlight=False),
     )
@@ -160,13 +142,15 @@ def _compare(
     several = f"{config['splits']} splits; mean ± standard error"
     title = f"{data_['name']}: {data_['rows']} rows, {data_['columns']} inputs, "
     title += several if config["splits"] > 1 else "1 split"
-    scored = {m: h for m, h in _HEADINGS.items() if any(m in r for r in outcome.summary)}
-    console.print(_table(outcome, scored or _HEADINGS, title))
-    known = {m for m in _INFERENCE for r in outcome.summary if r[m]["mean"] is not None}
+    scored = {m: h for m, h in SCORES.items() if any(m in r for r in outcome.summary)}
+    console.print(_table(outcome, scored or SCORES, title))
+    known = {m for m in INFERENCE for r in outcome.summary if r[m]["mean"] is not None}
     if known:
-        headings = {m: h for m, h in _INFERENCE.items() if m in known}
+        headings = {m: h for m, h in INFERENCE.items() if m in known}
         console.print(_table(outcome, headings, "How near to the posterior"))
     console.print(f"Written to {out}", soft_wrap=True)
+    if report and outcome.fits:
+        console.print(f"Report: {out / 'report.html'}", soft_wrap=True)
     failed = [r for r in outcome.splits if "error" in r]
     for row in failed:
         notes.print(f"{row['method']}, split {row['split']}: {row['error']}", highlight=False)
@@ -195,14 +179,10 @@ def _line(row: dict[str, Any]) -> str:
     start = f"split {row['split']}  {row['method']:<8}"
     if "error" in row:
         return f"{start} failed: {row['error']}"
-    headings = _HEADINGS | _INFERENCE
+    headings = SCORES | INFERENCE
     shown = [m for m in row if m in headings and row[m] is not None]
-    numbers = "  ".join(f"{headings[m]} {_number(row[m])}" for m in shown)
+    numbers = "  ".join(f"{headings[m]} {number(row[m])}" for m in shown)
     return f"{start} {numbers}"
-
-
-def _number(value: float) -> str:
-    return f"{value:.4g}"
 
 
 def _table(outcome: Comparison, headings: dict[str, str], title: str) -> Any:
@@ -223,18 +203,5 @@ def _table(outcome: Comparison, headings: dict[str, str], title: str) -> Any:
         table.add_column(heading, justify="right", min_width=len(heading))
     for row in outcome.summary:
         if any(row[metric]["mean"] is not None for metric in headings):
-            table.add_row(row["method"], *(_cell(metric, row[metric]) for metric in headings))
+            table.add_row(row["method"], *(cell(metric, row[metric]) for metric in headings))
     return table
-
-
-def _cell(metric: str, value: dict[str, float | None]) -> str:
-    """Mean ± standard error, to two digits of the latter; the mean to four where there is none."""
-    mean, se = value["mean"], value["se"]
-    if mean is None or se is None:  # the method has none
-        return ""
-    if metric == "seconds":
-        return f"{mean:.0f}"
-    if not se > 0:  # one split (NaN), or the same value in all
-        return f"{mean:.4g}"
-    digits = max(0, 1 - math.floor(math.log10(se)))
-    return f"{mean:.{digits}f} ±{se:.{digits}f}" if digits <= 4 else f"{mean:.4g} ±{se:.1g}"

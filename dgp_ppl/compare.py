@@ -1,7 +1,6 @@
 """The main job: fit the named methods to the splits of a data set, and write down how they did."""
 
 import dataclasses
-import json
 import os
 import time
 from collections.abc import Callable, Sequence
@@ -14,19 +13,18 @@ import numpy as np
 from jax import random
 
 from dgp_ppl import baselines as _baselines  # noqa: F401 - registers its methods
-from dgp_ppl import datasets, metrics, plots
+from dgp_ppl import datasets, metrics
 from dgp_ppl._errors import NonFiniteLossError, UnsuitableError
 from dgp_ppl._results import prepare, versions, write_json
 from dgp_ppl.choices import LIKELIHOODS, MODELS, Setting
 from dgp_ppl.datasets import Dataset
 from dgp_ppl.diagnostics import chain_diagnostics
 from dgp_ppl.inference.annealing import annealed_evidence
-from dgp_ppl.inference.fit import FitResult
 from dgp_ppl.inference.white import has_white_space
-from dgp_ppl.inferencedata import to_inferencedata
 from dgp_ppl.initialize import Standardizer
 from dgp_ppl.methods import METHODS, Fitted, of_task
-from dgp_ppl.predict import Prediction
+from dgp_ppl.report import write_report
+from dgp_ppl.runs import FIGURES, Run, figures
 from dgp_ppl.scores import SCORES, score
 
 __all__ = ["Comparison", "compare"]
@@ -36,12 +34,8 @@ _OF_FITS = (
     "seconds", "steps",
 )  # fmt: skip
 METRICS = {task: (*scores, *_OF_FITS) for task, scores in SCORES.items()}
-FIGURES = ("training", "predictions", "reliability", "function")
 _DEFAULT_METHODS = ("sgpr", "svgp", "dsvi")
-_DRAWS_IN_PLOTS = 8
 _SPLITS = 3
-_MOST_DRAWS = 1000  # of an ArviZ file
-_NUMBERS = 2_000_000  # draws times rows, of each of its large variables
 _ANNEALING: dict[str, Any] = {"temperatures": 300, "num_chains": 4, "num_noise": 2}
 
 
@@ -51,11 +45,12 @@ class Comparison:
 
     Attributes:
         record: ``data``, ``config``, ``versions``, ``splits`` and ``summary``.
-        fits: by method, the first split's `_Run`: what the plots and ArviZ files are made of.
+        fits: by method, the first split's `Run`: what plots and reports are made of; its ``tree``
+            is the ArviZ one.
     """
 
     record: dict[str, Any]
-    fits: dict[str, "_Run"] = dataclasses.field(default_factory=dict, repr=False)
+    fits: dict[str, Run] = dataclasses.field(default_factory=dict, repr=False)
 
     @property
     def splits(self) -> list[dict[str, Any]]:
@@ -66,19 +61,6 @@ class Comparison:
     def summary(self) -> list[dict[str, Any]]:
         """One row for every method: the mean and standard error of each metric over splits."""
         return self.record["summary"]
-
-
-@dataclasses.dataclass(frozen=True)
-class _Run:
-    """One method on one split, with what it saw, in the data's units."""
-
-    fitted: Fitted
-    standardizer: Standardizer
-    test: Prediction
-    x: np.ndarray
-    y: np.ndarray
-    x_test: np.ndarray
-    y_test: np.ndarray
 
 
 def compare(
@@ -103,6 +85,7 @@ def compare(
     split_key: str = datasets.DEFAULT_SPLITS,
     out: str | os.PathLike[str] | None = None,
     overwrite: bool = False,
+    report: bool = False,
     progress: bool = True,
     on_row: Callable[[dict[str, Any]], None] | None = None,
 ) -> Comparison:
@@ -142,6 +125,8 @@ def compare(
         out: folder for results.json, METHOD.nc and the plots; None writes nothing. It is rewritten
             after every fit, so an interrupted run keeps what it had.
         overwrite: let `out` replace what an earlier comparison wrote there.
+        report: write report.html to `out` too: one page with the tables, the pictures, criticism
+            of the first split's fits, the configuration and the versions.
         progress: show a progress bar for each fit.
         on_row: called with each row of ``splits`` as it is done.
 
@@ -155,6 +140,8 @@ def compare(
     setting = Setting(model, depth, inducing, width, steps, batch, learning_rate, draws, chains)
     wanted = _DEFAULT_METHODS if methods is None else tuple(methods)
     _check(wanted, setting, 1 if splits is None else splits, seed, samples)
+    if report and out is None:
+        raise ValueError("compare: report is True and out is None, wanted a folder to write it to")
     dataset = data if isinstance(data, Dataset) else datasets.load(
         data, target=target, split_key=split_key
     )  # fmt: skip
@@ -186,9 +173,7 @@ def compare(
     for split, (train, test) in enumerate(parts):
         for method in methods:
             label = f"{method} {split + 1}/{splits}" if progress else False
-            row, run = _fit(
-                dataset, train, test, split, method, setting, seed, samples, label, evidence
-            )
+            row, run = _fit(dataset, train, test, split, method, setting, config, label)
             if folder is not None and not outcome.splits:
                 _clear(folder)
             outcome.splits.append(row)
@@ -196,14 +181,17 @@ def compare(
             if split == 0 and run is not None:
                 outcome.fits[method] = run
                 if folder is not None:
-                    _write_arviz(folder / f"{method}.nc", run, dataset, config)
+                    _write_arviz(folder / f"{method}.nc", run.tree)
             if folder is not None:
                 write_json(folder / "results.json", outcome.record)
             if on_row is not None:
                 on_row(row)
     if folder is not None and outcome.fits:
-        for name, figure in figures(dataset, outcome.fits, seed).items():
+        drawn = figures(outcome.fits)
+        for name, figure in drawn.items():
             figure.savefig(folder / f"{name}.png", dpi=150)
+        if report:
+            write_report(folder / "report.html", outcome.record, outcome.fits, drawn)
     return outcome
 
 
@@ -214,16 +202,14 @@ def _fit(
     split: int,
     method: str,
     setting: Setting,
-    seed: int,
-    samples: int,
+    config: dict[str, Any],
     label: str | bool,
-    evidence: bool,
-) -> tuple[dict[str, Any], _Run | None]:
+) -> tuple[dict[str, Any], Run | None]:
     """One row of results, and the run behind it, or None if the fit failed."""
     x, y, x_test, y_test = data.x[train], data.y[train], data.x[test], data.y[test]
     scaled = y if data.task == "regression" else None
     standardizer = Standardizer.fit(x, scaled, shared=data.shared_unit)
-    key = random.fold_in(random.key(seed), split)
+    key = random.fold_in(random.key(config["seed"]), split)
     key_fit, _, key_test = random.split(key, 3)
     own_x = standardizer.inputs(x)
     own_y = jnp.asarray(y) if scaled is None else standardizer.outputs(y)
@@ -236,16 +222,18 @@ def _fit(
         return {**row, "error": str(error)}, None
     seconds = time.perf_counter() - begun
 
-    held = fitted.predict(key_test, x_test, num_samples=samples, standardizer=standardizer)
+    held = fitted.predict(
+        key_test, x_test, num_samples=config["samples"], standardizer=standardizer
+    )
     row |= score(data.task, held, y_test)
     row |= {"elbo_per_datum": fitted.elbo_per_datum, "seconds": seconds}
     row["steps"] = len(fitted.result.losses)
     if fitted.chains is not None:
         row |= chain_diagnostics(fitted.chains)
     measurable = fitted.elbo_per_datum is not None and has_white_space(fitted.guide)
-    if evidence and measurable and not getattr(fitted.guide, "row_params", ()):
+    if config["evidence"] and measurable and not getattr(fitted.guide, "row_params", ()):
         row |= _evidence(random.fold_in(key, 1), fitted, own_x, own_y, label)
-    run = _Run(fitted, standardizer, held, x, y, x_test, y_test)
+    run = Run(fitted, standardizer, held, x, y, x_test, y_test, data, config)
     return row, run
 
 
@@ -286,45 +274,6 @@ def _mean_of(values: list[float | None]) -> dict[str, float | None]:
     if not known:
         return {"mean": None, "se": None}
     return dict(zip(("mean", "se"), metrics.mean_and_standard_error(known), strict=True))
-
-
-def figures(data: Dataset, fits: dict[str, _Run], seed: int) -> dict[str, Any]:
-    """The plots of a comparison's first split, by file name."""
-    level = 0.9
-    curves = {
-        m: r.fitted.result.elbo_per_datum
-        for m, r in fits.items()
-        if r.fitted.elbo_per_datum is not None and isinstance(r.fitted.result, FitResult)
-    }
-    y_test = next(iter(fits.values())).y_test
-    title = f"{data.name}: held-out rows, split 0"
-    made = {}
-    if curves:  # samplers have no bound
-        units = "nats, standardised target" if data.task == "regression" else "nats"
-        made["training"] = plots.training_curves(curves, f"{data.name}: training, split 0", units)
-    if data.task != "regression":
-        classes = {m: r.test.probabilities for m, r in fits.items()}
-        return made | {"reliability": plots.reliability(y_test, classes, title)}
-    bands = {m: (r.test.mean, *r.test.interval(level)) for m, r in fits.items()}
-    made["predictions"] = plots.predicted_against_observed(y_test, bands, data.y_name, title, level)
-    if data.x.shape[1] == 1:
-        low, high = data.x.min(), data.x.max()
-        margin = 0.1 * (high - low)
-        grid = np.linspace(low - margin, high + margin, 300)
-        functions = {m: _function(r, grid, seed, level) for m, r in fits.items()}
-        made["function"] = plots.function_bands(
-            data.x[:, 0], data.y, grid, functions, (data.x_names[0], data.y_name), data.name
-        )
-    return made
-
-
-def _function(run: _Run, grid: np.ndarray, seed: int, level: float) -> dict[str, np.ndarray]:
-    key_band, key_draw = random.split(random.key(seed))
-    options: Any = {"num_samples": run.test.num_samples, "standardizer": run.standardizer}
-    forecast = run.fitted.predict(key_band, grid[:, None], **options)
-    lower, upper = forecast.interval(level)
-    draws = forecast.function_draws(key_draw, _DRAWS_IN_PLOTS)
-    return {"mean": forecast.mean, "lower": lower, "upper": upper, "draws": draws}
 
 
 def _check(methods: Sequence[str], setting: Setting, splits: int, seed: int, samples: int) -> None:
@@ -368,7 +317,7 @@ def _for_task(setting: Setting, data: Dataset, likelihood: str | None) -> Settin
 
 def _clear(folder: Path) -> None:
     """Remove what an earlier comparison left, now that there is something to put in its place."""
-    for name in (*(f"{m}.nc" for m in METHODS), *(f"{f}.png" for f in FIGURES)):
+    for name in (*(f"{m}.nc" for m in METHODS), *(f"{f}.png" for f in FIGURES), "report.html"):
         (folder / name).unlink(missing_ok=True)
 
 
@@ -380,17 +329,7 @@ def _describe(data: Dataset) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _write_arviz(path: Path, run: _Run, data: Dataset, config: dict[str, Any]) -> None:
-    """The method's ArviZ file: more draws where there are few rows."""
-    fitted = run.fitted
-    tree = to_inferencedata(
-        random.key(config["seed"]), fitted.model, fitted.guide, fitted.result.params, run.x, run.y,
-        posterior_samples=fitted.chains or fitted.draws, standardizer=run.standardizer,
-        num_samples=min(_MOST_DRAWS, max(config["samples"], _NUMBERS // len(run.y))),
-        test=(run.x_test, run.y_test), result=fitted.result,
-        coords={"input": np.array(data.x_names)}, attrs={"config": json.dumps(config)},
-        **fitted.kwargs,
-    )  # fmt: skip
+def _write_arviz(path: Path, tree: Any) -> None:
     draft = path.with_suffix(".nc.part")
     tree.to_netcdf(draft, engine="h5netcdf")
     draft.replace(path)

@@ -10,9 +10,9 @@ import numpyro
 from jax import random
 from jax.typing import ArrayLike
 
-from dgp_ppl._groups import Names
 from dgp_ppl._typing import Model, Params, PRNGKey
 from dgp_ppl.draws import Draws, of_chains, of_guide, of_prior
+from dgp_ppl.groups import Names
 from dgp_ppl.inference.fit import FitResult
 from dgp_ppl.inference.mcem import MCEMResult
 from dgp_ppl.inference.mcmc import Chains

@@ -25,9 +25,11 @@ FLOORS = [
     {"observe", "minibatch"},
     {"initialize"},
     {"models", "inference"},
-    {"metrics", "datasets", "passes"},
-    {"predict"},
-    {"diagnostics"},
+    {"metrics", "datasets", "passes", "sites"},
+    {"predict", "draws"},
+    {"diagnostics", "pointwise"},
+    {"groups"},
+    {"inferencedata"},
 ]
 FLOOR = {name: floor for floor, names in enumerate(FLOORS) for name in names}
 TOP = len(FLOORS)

@@ -18,6 +18,9 @@ _LINES = ("-", "--", ":", "-.")
 _MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 
 
+_COLUMNS = 3
+
+
 def style(i: int) -> dict[str, Any]:
     """Colour, line and marker of the i-th method: lines differ where colours come again."""
     n = len(COLORS)
@@ -39,6 +42,21 @@ def figure_of(
     for axis in axes.flat:
         plain(axis)
     return figure, axes
+
+
+def panels(num: int, width: float, height: float, words: str, **options: Any) -> tuple[Any, Any]:
+    """A figure of `num` panels of this size in inches, at most three in a row, and their axes.
+
+    `words` label the vertical axes at the left.
+    """
+    columns = min(num, _COLUMNS)
+    rows = -(-num // columns)
+    figure, axes = figure_of(width * columns + 0.5, height * rows, columns, rows, **options)
+    for axis in axes.flat[num:]:
+        axis.remove()
+    for axis in axes[:, 0]:
+        axis.set_ylabel(words)
+    return figure, axes.flat[:num]
 
 
 def plain(axis: Any) -> None:

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy import stats
 
-from dgp_ppl.plots._figure import array, figure_of, finish, methods, percent, style
+from dgp_ppl.plots._figure import array, figure_of, finish, methods, panels, percent, style
 
 __all__ = ["coverage_curves", "pit_histograms", "predicted_against_observed", "reliability"]
 
@@ -36,7 +36,7 @@ def predicted_against_observed(
     caller = "predicted_against_observed"
     y = array(caller, "y", y, [None])
     entries = methods(caller, "predictions", predictions)
-    figure, axes = figure_of(4 * len(entries) + 0.5, 4.6, len(entries))
+    figure, axes = panels(len(entries), 4, 4.4, f"predicted {target}")
     bands = {
         name: [array(caller, f"predictions[{name!r}]", a, y.shape) for a in band]
         for _, name, band in entries
@@ -44,7 +44,7 @@ def predicted_against_observed(
     ends = [y, *(a for band in bands.values() for a in band)]
     low, high = min(a.min() for a in ends), max(a.max() for a in ends)
     for i, name, _ in entries:
-        axis, color, (mean, lower, upper) = axes[0, i], style(i)["color"], bands[name]
+        axis, color, (mean, lower, upper) = axes[i], style(i)["color"], bands[name]
         inside = (lower <= y) & (y <= upper)
         axis.plot([low, high], [low, high], color="0.4", linewidth=0.8, zorder=1)
         axis.vlines(
@@ -58,8 +58,7 @@ def predicted_against_observed(
         axis.set_title(f"{name}: {percent(inside.mean())} inside", fontsize=10)
         axis.set_xlabel(f"observed {target}")
         axis.set_aspect("equal", adjustable="datalim")
-    axes[0, 0].set_ylabel(f"predicted {target}")
-    return finish(figure, title, axes[:, :1])
+    return finish(figure, title, axes[:1])
 
 
 def coverage_curves(
@@ -121,10 +120,10 @@ def pit_histograms(pit: Mapping[str, ArrayLike], title: str = "", bins: int = 10
     """
     caller = "pit_histograms"
     entries = methods(caller, "pit", pit)
-    figure, axes = figure_of(3 * len(entries) + 0.5, 3.4, len(entries), sharey=True)
+    figure, axes = panels(len(entries), 3, 3.2, "share of targets", sharey=True)
     highest = 0.0
     for i, name, values in entries:
-        axis, values = axes[0, i], array(caller, f"pit[{name!r}]", values, [None])
+        axis, values = axes[i], array(caller, f"pit[{name!r}]", values, [None])
         if not len(values) or not ((values >= 0) & (values <= 1)).all():
             raise ValueError(f"{caller}: pit[{name!r}] wanted values between 0 and 1")
         share = np.histogram(values, bins, (0, 1))[0] / len(values)
@@ -142,8 +141,7 @@ def pit_histograms(pit: Mapping[str, ArrayLike], title: str = "", bins: int = 10
         axis.set_title(name, fontsize=10)
         axis.set_xlabel("P(Y ≤ observed y)")
         axis.set(xlim=(0, 1), ylim=(0, 1.1 * highest))
-    axes[0, 0].set_ylabel("share of targets")
-    return finish(figure, title, axes[:, :1])
+    return finish(figure, title, axes[:1])
 
 
 def reliability(
@@ -165,9 +163,9 @@ def reliability(
     """
     y = np.asarray(y)
     entries = methods("reliability", "probabilities", probabilities)
-    figure, axes = figure_of(3.6 * len(entries) + 0.5, 4.1, len(entries))
+    figure, axes = panels(len(entries), 3.6, 3.9, "share that is right")
     for i, name, values in entries:
-        axis, color = axes[0, i], style(i)["color"]
+        axis, color = axes[i], style(i)["color"]
         found = array("reliability", f"probabilities[{name!r}]", values, [len(y), None])
         confidence, right = found.max(axis=1), found.argmax(axis=1) == y
         bin_of = np.minimum((confidence * bins).astype(int), bins - 1)
@@ -194,8 +192,7 @@ def reliability(
         axis.set_xlabel("probability of the predicted class")
         axis.set_xlim(1 / found.shape[1] - 0.05, 1.05)
         axis.set_ylim(-0.05, 1.05)
-    axes[0, 0].set_ylabel("share that is right")
-    return finish(figure, title, axes[:, :1])
+    return finish(figure, title, axes[:1])
 
 
 def _tails() -> tuple[float, float]:

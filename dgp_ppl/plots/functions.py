@@ -16,6 +16,7 @@ from dgp_ppl.plots._figure import (
     layer_words,
     methods,
     not_empty,
+    panels,
     percent,
     style,
     words_of_input,
@@ -52,9 +53,9 @@ def function_bands(
     caller = "function_bands"
     grid = array(caller, "grid", grid, [None])
     entries = methods(caller, "bands", bands)
-    figure, axes = figure_of(4 * len(entries) + 0.5, 4.1, len(entries), sharey=True)
+    figure, axes = panels(len(entries), 4, 3.9, names[1], sharey=True)
     for i, name, band in entries:
-        axis, color = axes[0, i], style(i)["color"]
+        axis, color = axes[i], style(i)["color"]
         lower, upper, mean = (
             array(caller, f"bands[{name!r}][{n!r}]", band[n], grid.shape)
             for n in ("lower", "upper", "mean")
@@ -64,8 +65,7 @@ def function_bands(
         axis.plot(np.asarray(x), np.asarray(y), ".", color="black", markersize=4, label="data")
         axis.set_title(name, fontsize=10)
         axis.set_xlabel(names[0])
-    axes[0, 0].set_ylabel(names[1])
-    return finish(figure, title, axes[:, :1])
+    return finish(figure, title, axes[:1])
 
 
 def layers(
