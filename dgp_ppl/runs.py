@@ -74,6 +74,7 @@ def figures(runs: Mapping[str, Run]) -> dict[str, Any]:
     first = next(iter(runs.values()))
     data = first.data
     runs = {plots.method_words(m): r for m, r in runs.items()}
+    target = data.y_name.replace("_", " ")
     curves = {
         m: r.fitted.result.elbo_per_datum
         for m, r in runs.items()
@@ -89,7 +90,7 @@ def figures(runs: Mapping[str, Run]) -> dict[str, Any]:
         classes = {m: r.test.probabilities for m, r in runs.items()}
         return made | {"reliability": plots.reliability(y_test, classes, title)}
     bands = {m: (r.test.mean, *r.test.interval(level)) for m, r in runs.items()}
-    made["predictions"] = plots.predicted_against_observed(y_test, bands, data.y_name, title, level)
+    made["predictions"] = plots.predicted_against_observed(y_test, bands, target, title, level)
     ends = {
         m: r.test.quantile(np.stack([0.5 - _LEVELS / 2, 0.5 + _LEVELS / 2]))
         for m, r in runs.items()
@@ -101,7 +102,7 @@ def figures(runs: Mapping[str, Run]) -> dict[str, Any]:
         grid = np.linspace(low - margin, high + margin, 300)
         functions = {m: _function(r, grid, level) for m, r in runs.items()}
         made["function"] = plots.function_bands(
-            data.x[:, 0], data.y, grid, functions, (data.x_names[0], data.y_name), data.name
+            data.x[:, 0], data.y, grid, functions, (data.x_names[0], target), data.name
         )
     return made
 

@@ -49,7 +49,7 @@ def panels(num: int, width: float, height: float, words: str, **options: Any) ->
 
     `words` label the vertical axes at the left.
     """
-    columns = min(num, _COLUMNS)
+    columns = 2 if num == 4 else min(num, _COLUMNS)
     rows = -(-num // columns)
     figure, axes = figure_of(width * columns + 0.5, height * rows, columns, rows, **options)
     for axis in axes.flat[num:]:
