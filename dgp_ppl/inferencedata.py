@@ -1,5 +1,6 @@
 """From a fit, chains or the prior to one ArviZ data tree."""
 
+import json
 from collections.abc import Mapping
 from importlib.metadata import version
 from typing import Any, Literal
@@ -17,7 +18,7 @@ from dgp_ppl.inference.fit import FitResult
 from dgp_ppl.inference.mcem import MCEMResult
 from dgp_ppl.inference.mcmc import Chains
 from dgp_ppl.initialize import Standardizer
-from dgp_ppl.pointwise import Said, said_of_data
+from dgp_ppl.pointwise import Pointwise, Said
 from dgp_ppl.sites import Sites
 
 __all__ = ["to_inferencedata"]
@@ -93,7 +94,8 @@ def to_inferencedata(
         result: the fit, for its losses and params.
         coords: labels of dimensions: ``data``, ``input``, ``output``, ``l1.output``, say.
         units: of variables: ``{"y": "MPa"}``, say.
-        attrs: further attributes of the tree.
+        attrs: further attributes of the tree, beside versions, the names of model and guide and the
+            ``configuration``.
         chunk_size: rows in memory at once; by default as many as are quick.
         **kwargs: the model's keyword arguments.
 
@@ -133,8 +135,7 @@ def to_inferencedata(
     passes = passes if sites.noisy or integrated else 1
     names = Names(sites, dict(coords or {}), dict(units or {}), scale, site)
     key_draw, key_said, key_prior, key_test = random.split(key, 4)
-    options: Any = {"chunk_size": chunk_size}
-
+    told_of = Pointwise(model, params, kwargs, chunk_size)
     groups: dict[str, Any] = {}
     told: dict[str, Any] = {}
     draws: Draws | None = None
@@ -145,10 +146,7 @@ def to_inferencedata(
         chains = chains.spaced(max(1, num_samples // chains.shape[0]))
         draws = of_chains(chains, sites, None)
     if draws is not None:
-        said = said_of_data(
-            key_said, model, params, draws, own, kwargs, sites, passes,
-            own_rows=not integrated, **options,
-        )  # fmt: skip
+        said = told_of(key_said, draws, own, sites, passes, own_rows=not integrated)
         told = names.data_groups(said)
         about = {
             "passes": passes,
@@ -163,7 +161,7 @@ def to_inferencedata(
     if num_prior_samples:
         key_prior, key_values = random.split(key_prior)
         prior = of_prior(key_values, model, params, own, kwargs, sites, num_prior_samples)
-        said = said_of_data(key_prior, model, params, prior, own, kwargs, sites, 1, **options)
+        said = told_of(key_prior, prior, own, sites, passes)
         told = names.data_groups(said)
         groups["prior"] = names.dataset(prior.values, names.latent)
         groups["prior_predictive"] = told["predictive"]
@@ -177,21 +175,20 @@ def to_inferencedata(
     if test is not None and draws is not None:
         rest = _standardized(test, standardizer)
         held = Sites.of(model, rest, kwargs)
-        said = said_of_data(
-            key_test, model, params, draws, rest, kwargs, held, 1, own_rows=False, **options
-        )
+        said = told_of(key_test, draws, rest, held, passes, own_rows=False)
         groups["predictions"] = names.predictions(said)
         groups["predictions_constant_data"] = names.inputs(test, "test", with_y=True)
     if result is not None:
         groups.setdefault("sample_stats", names.dataset({}, {}))
         groups["sample_stats"]["loss"] = ("step", np.asarray(result.losses), {"units": "nats"})
         groups["fit"] = _of_fit(result)
-    return _tree(groups, model, guide, attrs)
+    settings = {"passes": passes, "latent_rows": latent_rows, "standardized": scale is standardizer}
+    simple = {n: a for n, a in kwargs.items() if isinstance(a, bool | int | float | str)}
+    configuration = json.dumps({**settings, "model_arguments": simple})
+    return _tree(groups, model, guide, {"configuration": configuration, **dict(attrs or {})})
 
 
-def _tree(
-    groups: dict[str, Any], model: Model, guide: Model | None, attrs: Mapping[str, Any] | None
-) -> Any:
+def _tree(groups: dict[str, Any], model: Model, guide: Model | None, attrs: dict[str, Any]) -> Any:
     import xarray
 
     tree: Any = xarray.DataTree.from_dict({n: d for n, d in groups.items() if len(d.variables)})
@@ -203,7 +200,7 @@ def _tree(
         "model": getattr(model, "__name__", type(model).__name__),
         "guide": "none" if guide is None else getattr(guide, "__name__", type(guide).__name__),
     }
-    tree.attrs.update({**about, **dict(attrs or {})})
+    tree.attrs.update({**about, **attrs})
     return tree
 
 
@@ -257,7 +254,9 @@ def _of_fit(result: FitResult | MCEMResult) -> Any:
     for name, array in _flat(result.params).items():
         name = name.replace("/", ".")
         variables[name] = (tuple(f"{name}.dim_{i}" for i in range(array.ndim)), array)
-    attrs = {"num_data": result.num_data} if isinstance(result, FitResult) else {}
+    attrs: dict[str, Any] = {"steps": len(result.losses), "seconds": result.seconds}
+    if isinstance(result, FitResult):
+        attrs["num_data"] = result.num_data
     return xarray.Dataset(variables, attrs=attrs)
 
 

@@ -21,7 +21,7 @@ from dgp_ppl.minibatch import whole_plates
 from dgp_ppl.observe import Observed
 from dgp_ppl.sites import Sites
 
-__all__ = ["Said", "said_of_data"]
+__all__ = ["Pointwise", "Said"]
 
 _ROWS = 100_000  # rows times passes that are worked on at once
 _FEW = 10  # draws at once, of data whose rows are not known
@@ -48,78 +48,106 @@ class Said:
     seen: np.ndarray
 
 
-def said_of_data(
-    key: PRNGKey,
-    model: Model,
-    params: Params,
-    draws: Draws,
-    args: tuple[Any, ...],
-    kwargs: dict[str, Any],
-    sites: Sites,
-    passes: int,
-    *,
-    own_rows: bool = True,
-    chunk_size: int | None = None,
-) -> dict[str, Said]:
-    """Evaluate the model at all rows of its data given each draw, chunk by chunk.
+class Pointwise:
+    """A model to be evaluated at all rows of its data given each of many draws, chunk by chunk.
 
-    `own_rows`: draws of latent sites of the data's rows are these rows'; else they are drawn from
-    their priors in each pass, as those of new rows are.
+    Calls whose chunks can be of one length compile once together.
+
+    Args:
+        model: the model.
+        params: the fit's params.
+        kwargs: the model's keyword arguments.
+        chunk_size: rows at once; None for as many as are quick.
     """
-    num = math.prod(draws.shape)
-    flat = {n: a.reshape(num, *a.shape[2:]) for n, a in draws.values.items()}
-    of_rows = {n: flat.pop(n) for n in sites.rows if n in flat}
-    shared = jax.tree.map(jnp.asarray, (flat, draws.laws))
-    parts: list[dict[str, Any]] = []
-    for rows, padding, part in _chunks(args, sites, num, passes, chunk_size):
-        skeleton, data = Skeleton.split(model, part, kwargs)
-        program = Program(model, None, skeleton, tuple(flat), tuple(sites.data))
-        own = {}
-        if own_rows:
-            own = {n: _pad(jnp.asarray(a[:, rows]), padding, 1) for n, a in of_rows.items()}
-        whole = rows.stop is None
-        count = None if whole else rows.stop - rows.start
-        at_once = _FEW if count is None else _ROWS // max(1, passes * (count + padding))
-        at_once = max(1, min(num, at_once))
-        key_rows = random.fold_in(key, rows.start)
-        found = _evaluate(program, passes, at_once, key_rows, *shared, own, params, data)
-        of_draws, of_data = jax.tree.map(np.asarray, found)
-        cut = partial(_cut, count=count)
-        pairs = {n: (*of_draws[n], *of_data[n]) for n in sites.data}
-        parts.append({n: tuple(map(cut, arrays, (1, 1, 0, 0, 0))) for n, arrays in pairs.items()})
-    answers = {}
-    for name in sites.data:
-        columns = [[p[name][i] for p in parts] for i in range(5)]
-        log_likelihood, y, error, value, seen = (
-            _joined(c, axis=1 if i < 2 else 0) for i, c in enumerate(columns)
-        )
-        assert y is not None
-        assert error is not None
-        assert seen is not None
-        by_chain = lambda a: a.reshape(*draws.shape, *a.shape[1:])  # noqa: E731
-        likely = None if log_likelihood is None else by_chain(log_likelihood)
-        answers[name] = Said(likely, by_chain(y), error, value, seen)
-    return answers
 
+    def __init__(
+        self, model: Model, params: Params, kwargs: dict[str, Any], chunk_size: int | None
+    ) -> None:
+        self.model, self.params, self.kwargs = model, params, kwargs
+        self._most, self._size = chunk_size, 0
+        self._programs: dict[Any, Program] = {}
 
-def _chunks(
-    args: tuple[Any, ...], sites: Sites, num: int, passes: int, chunk_size: int | None
-) -> Iterator[tuple[slice, int, tuple[Any, ...]]]:
-    """Rows, how many are added to them, and the arguments at these; all of one length."""
-    total = sites.num_rows
-    if total is None:
-        yield slice(0, None), 0, args  # which are not divided
-        return
-    size = min(total, chunk_size or max(1, min(NUMBERS // num, _ROWS // min(passes, 10))))
-    for start in range(0, total, size):
-        rows = slice(start, min(start + size, total))
-        padding = size - (rows.stop - start)
+    def __call__(
+        self,
+        key: PRNGKey,
+        draws: Draws,
+        args: tuple[Any, ...],
+        sites: Sites,
+        passes: int,
+        *,
+        own_rows: bool = True,
+    ) -> dict[str, Said]:
+        """What the model says at these positional arguments of each site of data.
 
-        def part(a: Any, rows: slice = rows, padding: int = padding) -> Any:
-            is_rows = isinstance(a, jax.Array | np.ndarray) and a.shape[:1] == (total,)
-            return _pad(jnp.asarray(a[rows]), padding, 0) if is_rows else a
+        `own_rows`: draws of latent sites of the data's rows are these rows'; else they are drawn
+        from their priors in each pass, as those of new rows are.
+        """
+        num = math.prod(draws.shape)
+        flat = {n: a.reshape(num, *a.shape[2:]) for n, a in draws.values.items()}
+        of_rows = {n: flat.pop(n) for n in sites.rows if n in flat}
+        shared = jax.tree.map(jnp.asarray, (flat, draws.laws))
+        parts: list[dict[str, Any]] = []
+        for rows, padding, part in self._chunks(args, sites, num, passes):
+            program, data = self._program(part, tuple(flat), tuple(sites.data))
+            own = {}
+            if own_rows:
+                own = {n: _pad(jnp.asarray(a[:, rows]), padding, 1) for n, a in of_rows.items()}
+            whole = rows.stop is None
+            count = None if whole else rows.stop - rows.start
+            at_once = _FEW if count is None else _ROWS // max(1, passes * (count + padding))
+            at_once = max(1, min(num, at_once))
+            key_rows = random.fold_in(key, rows.start)
+            found = _evaluate(program, passes, at_once, key_rows, *shared, own, self.params, data)
+            of_draws, of_data = jax.tree.map(np.asarray, found)
+            cut = partial(_cut, count=count)
+            pairs = {n: (*of_draws[n], *of_data[n]) for n in sites.data}
+            parts.append(
+                {n: tuple(map(cut, arrays, (1, 1, 0, 0, 0))) for n, arrays in pairs.items()}
+            )
+        answers = {}
+        for name in sites.data:
+            columns = [[p[name][i] for p in parts] for i in range(5)]
+            log_likelihood, y, error, value, seen = (
+                _joined(c, axis=1 if i < 2 else 0) for i, c in enumerate(columns)
+            )
+            assert y is not None
+            assert error is not None
+            assert seen is not None
+            by_chain = lambda a: a.reshape(*draws.shape, *a.shape[1:])  # noqa: E731
+            likely = None if log_likelihood is None else by_chain(log_likelihood)
+            answers[name] = Said(likely, by_chain(y), error, value, seen)
+        return answers
 
-        yield rows, padding, tuple(map(part, args))
+    def _chunks(
+        self, args: tuple[Any, ...], sites: Sites, num: int, passes: int
+    ) -> Iterator[tuple[slice, int, tuple[Any, ...]]]:
+        """Rows, how many are added to them, and the arguments at these; all of one length."""
+        total = sites.num_rows
+        if total is None:
+            yield slice(0, None), 0, args  # which are not divided
+            return
+        if not self._size:  # later calls get as many rows, by padding
+            quick = max(1, min(NUMBERS // num, _ROWS // min(passes, 10)))
+            self._size = min(total, self._most or quick)
+        size = self._size
+        for start in range(0, total, size):
+            rows = slice(start, min(start + size, total))
+            padding = size - (rows.stop - start)
+
+            def part(a: Any, rows: slice = rows, padding: int = padding) -> Any:
+                is_rows = isinstance(a, jax.Array | np.ndarray) and a.shape[:1] == (total,)
+                return _pad(jnp.asarray(a[rows]), padding, 0) if is_rows else a
+
+            yield rows, padding, tuple(map(part, args))
+
+    def _program(
+        self, args: tuple[Any, ...], latent: tuple[str, ...], data: tuple[str, ...]
+    ) -> tuple[Program, list[Any]]:
+        """What was compiled for such arguments before, and their arrays."""
+        skeleton, arrays = Skeleton.split(self.model, args, self.kwargs)
+        own = Program(self.model, None, skeleton, latent, data)
+        which = (skeleton.treedef, skeleton.static, latent, data)
+        return self._programs.setdefault(which, own), arrays
 
 
 def _pad(a: Array, count: int, axis: int) -> Array:

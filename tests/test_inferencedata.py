@@ -1,5 +1,6 @@
 """The tree of every route: what is in it, what it equals, and that it survives a file."""
 
+import json
 import subprocess
 import sys
 import warnings
@@ -97,6 +98,8 @@ def test_every_group_has_named_dimensions_labels_and_units():
     assert "whitened" in tree["posterior"]["l1.v"].attrs["units"]
     assert tree["log_likelihood"].attrs["passes"] == 3
     assert tree.attrs["config"] == "{}"
+    assert json.loads(tree.attrs["configuration"])["passes"] == 3
+    assert tree["fit"].attrs["steps"] == 7
     assert (tree.attrs["model"], tree.attrs["guide"]) == ("deep", "MeanField")
     assert tree.attrs["numpyro_version"] == numpyro.__version__
     assert tree.attrs["inference_library_version"] == dgp.__version__
@@ -155,6 +158,27 @@ def test_chunks_of_rows_say_the_same_but_for_the_noise():
         )
         xarray.testing.assert_equal(tree["posterior"], trees[0]["posterior"])
         xarray.testing.assert_equal(tree["observed_data"], trees[0]["observed_data"])
+
+
+def test_chunks_compile_once():
+    """Also of a user's own model, whose programs are not shared between calls."""
+    calls = []
+
+    def counted(x, y=None):
+        calls.append(len(x))
+        w = numpyro.sample("w", dist.Normal(0, 1))
+        with numpyro.plate("data", len(x)):
+            numpyro.sample("y", dist.Normal(w * x[:, 0], 0.3), obs=y)
+
+    def traces(size):
+        calls.clear()
+        dgp.to_inferencedata(
+            KEY, counted, None, {}, jnp.asarray(X), jnp.asarray(Y), chunk_size=size,
+            posterior_samples={"w": np.zeros(4)}, num_prior_samples=0,
+        )  # fmt: skip
+        return len(calls)
+
+    assert traces(2) == traces(8)
 
 
 def test_hidden_noise_is_integrated_out_by_the_mean_of_p():
