@@ -249,6 +249,58 @@ def test_every_guide_with_known_inputs(kind):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(
+    "kind",
+    [
+        lambda m, z: dgp.GlobalInducing(m, z[0]),
+        lambda m, z: dgp.Decoupled(m, z_mean=tuple(jnp.concatenate([a, a + 0.1]) for a in z)),
+        lambda m, z: dgp.Diffusion(m, steps=2, base=dgp.GlobalInducing(m, z[0])),
+        lambda m, z: dgp.Implicit(m),
+    ],
+)
+def test_every_guide_without_known_inputs(kind):
+    """Two layers on latent inputs alone: a better bound than at the start, and back to the rows."""
+    y = curve(rows=20)[0]
+    layout, first = initialize.gplvm(KEY, y, 2, num_inducing=6, depth=2)
+    options = dict(layout, out=4)
+    guide = kind(gplvm, layout["z"])
+    quick = {"steps": 150, "progress": False}
+    if isinstance(guide, dgp.GlobalInducing):  # whose cold start is a bad one
+        simple = dgp.MeanField(gplvm)
+        fit = dgp.fit(KEY, gplvm, simple, None, y, start=first, **quick, **options)
+        first = guide.start_from(KEY, simple, fit.params, None, y, **options)
+    fit = dgp.fit(KEY, gplvm, guide, None, y, start=first, batch_size=8, **quick, **options)
+    assert np.isfinite(fit.losses).all()
+    found = dgp.latent_inputs(gplvm, guide, fit.params)
+    p = found.reconstruct(KEY, num_samples=20, **options)
+    if guide.has_density:
+        assert np.sqrt(np.mean((p.mean - y) ** 2)) < 0.8 * np.std(y)
+        new = dgp.infer_latent(KEY, gplvm, guide, fit.params, None, y[:6], **quick, **options)
+        assert np.isfinite(new.reconstruct(KEY, num_samples=5, **options).log_prob(y[:6])).all()
+
+
+def test_pseudo_inputs_go_where_latent_inputs_do():
+    """A guide's run of the model: columns after the known ones stand in for the latent site."""
+    y = curve(rows=10)[0]
+    layout, _ = initialize.gplvm(KEY, y, 2, num_inducing=6, depth=2)
+    options = dict(layout, out=4)
+    z = layout["z"][0]
+    coupled = dgp.GlobalInducing(gplvm, z)
+    seen = []
+
+    def record(site, f, h):
+        seen.append(h)
+        return jnp.zeros(coupled.layers[site].shape)
+
+    coupled.setup(None, y, **options)
+    with handlers.block(), handlers.seed(rng_seed=0):
+        coupled._run({}, (None, y), options, record)
+    np.testing.assert_array_equal(seen[0], z)
+    with pytest.raises(ValueError, match=r"wanted \[R, 2\]"):
+        start(gplvm, dgp.GlobalInducing(gplvm, z[:, :1]), None, y, **options)
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("depth", [1, 2])
 def test_nuts(depth):
     y = curve(rows=6)[0]

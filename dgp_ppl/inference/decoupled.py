@@ -226,13 +226,17 @@ class Decoupled(LayerGuide):
             return law.loc
 
         own = args[0] if args else kwargs.get("x")
+        latent = self.row_sites
+        if own is None and latent:
+            own = jnp.zeros((2, sum(latent.values())))
         if own is None or jnp.ndim(own) != 2:
             shape = None if own is None else jnp.shape(own)
             raise ValueError(
                 f"Decoupled: the model's first argument has shape {shape}, wanted [N, D]: two of "
                 "its rows are what the guide runs the model on, to learn the layers' kernels"
             )
-        run_layers(self.model, args, kwargs, jnp.asarray(own[:2]), given, self.layers, answer)
+        two = jnp.asarray(own[:2])
+        run_layers(self.model, args, kwargs, two, given, self.layers, answer, latent)
         return handed
 
     def _law(self, site: str, sparse: Sparse) -> DecoupledInducing:

@@ -58,7 +58,9 @@ class GlobalInducing(LayerGuide):
 
     Args:
         model: a model made of `dgp_ppl.gp` layers; its first argument is the inputs x.
-        pseudo_inputs: initial pseudo-inputs, [R, D]; the first layer's inducing inputs, say.
+        pseudo_inputs: initial pseudo-inputs, [R, D]; the first layer's inducing inputs, say. In a
+            model with Q latent inputs, columns after x's D are theirs, [R, D + Q]; with D columns
+            they are drawn from their priors.
         hidden_scale: initial scale of the first layer's q where it is hidden; see `MeanField`.
         precision: initial precision of the pseudo-observations; 0 is not a positive number, but
             nearly: later layers then start at the prior.
@@ -131,7 +133,7 @@ class GlobalInducing(LayerGuide):
         answer: Callable[[str, RandomFunction, Inputs], Array],
     ) -> None:
         inputs: Any = numpyro.param("pseudo_inputs", self.pseudo_inputs)
-        run_layers(self.model, args, kwargs, inputs, given, self.layers, answer)
+        run_layers(self.model, args, kwargs, inputs, given, self.layers, answer, self.row_sites)
 
     def _law(self, site: str, f: RandomFunction, h: Inputs, first: bool) -> AbstractInducing:
         """q(v) of a layer whose pseudo-inputs have arrived at h, [R, D_l]."""

@@ -68,6 +68,9 @@ class LayerGuide(AutoGuide, Holder):
     Args:
         model: a model made of `dgp_ppl.gp` layers.
         rest: from a model without inducing values to a guide of its other latent sites.
+
+    Attributes:
+        row_sites: latent inputs, sites [N, Q] of the data's rows, and their Q; once it has run.
     """
 
     rate: ClassVar[float] = 1.0
@@ -135,6 +138,7 @@ class LayerGuide(AutoGuide, Holder):
         self._global: dict[str, Any] = {}
         self._local: dict[str, Any] = {}
         self._order: list[str] = []
+        self.row_sites: dict[str, int] = {}
 
     @abc.abstractmethod
     def _posterior(
@@ -228,6 +232,10 @@ class LayerGuide(AutoGuide, Holder):
             else:
                 self._local |= self._part(group, sites, args, kwargs)
         self._order = [n for n in sites if n in layers or n in globals_ or n in self._local]
+        shapes = {n: sites[n]["fn"].shape() for n in local}
+        # Another model of the same latent inputs can have them given (`of`).
+        widths = {n: shape[1] for n, shape in shapes.items() if len(shape) == 2}
+        self.row_sites = widths or self.row_sites
         self.prototype_trace = {
             n: {"type": s["type"], "name": n, "shape": s["fn"].shape(), "local": n in local}
             for n, s in sites.items()

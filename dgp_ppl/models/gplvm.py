@@ -36,10 +36,9 @@ def gplvm(
     Every row has a latent input w_n ~ N(0, I_Q). Without known inputs and with one layer this is
     the Bayesian GPLVM (Titsias & Lawrence 2010), with more the deep one (Damianou & Lawrence 2013);
     with known inputs it is a deep GP whose noise can have any shape (Salimbeni et al. 2019). Guides
-    cover ``latent`` row by row, also in minibatches (`GlobalInducing` and `Decoupled`, whose
-    inducing inputs stand in for x, want known inputs); `initialize.gplvm` starts it at the
-    principal components, and `infer_latent` finds it for new rows. Predictions at inputs take it
-    from its prior.
+    cover ``latent`` row by row, also in minibatches; `initialize.gplvm` starts it at the principal
+    components, and `infer_latent` finds it for new rows. Predictions at inputs take it from its
+    prior.
 
     Params: those of `models.deep_gp`. Sites: ``lK.v``, and in the plate ``data`` ``latent``, [N, Q]
     in all, and ``y``.
