@@ -151,6 +151,8 @@ def _compare(
     console.print(f"Written to {out}", soft_wrap=True)
     if report and outcome.fits:
         console.print(f"Report: {out / 'report.html'}", soft_wrap=True)
+    elif report:
+        notes.print("No report and no pictures: no method could be fitted to the first split.")
     failed = [r for r in outcome.splits if "error" in r]
     for row in failed:
         notes.print(f"{row['method']}, split {row['split']}: {row['error']}", highlight=False)

@@ -49,6 +49,20 @@ def loo(tree: Any, var_name: str | None = None, *, correct: bool = False) -> Any
     arviz_stats = _arviz_stats()
     name = _variable(tree, var_name, "loo")
     _warn_of_rows(tree, name)
+    values = tree["log_likelihood"][name].values
+    num, rows = values.shape[:2], values.size // math.prod(values.shape[:2])
+    if not rows or math.prod(num) < 2 or not np.ptp(values, axis=(0, 1)).any():
+        raise ValueError(
+            f"loo: the log-likelihood has {rows} rows, and {math.prod(num)} draws that do not "
+            "differ, wanted rows and draws of a posterior that is no point"
+        )
+    if rows == 1:
+        warnings.warn(
+            f"the data are one observation to LOO: {name!r} has all of them in one event; put its "
+            "rows in a plate",
+            UserWarning,
+            stacklevel=2,
+        )
     if not correct:
         return arviz_stats.loo(tree, var_name=name, pointwise=True)
     found = tree.children.get("sample_stats")
@@ -73,7 +87,8 @@ def weights_khat(tree: Any) -> float | None:
     if found is None or "log_weight" not in found.data_vars:
         return None
     _arviz_stats()
-    weights = found["log_weight"].astype(np.float64)
+    # ArviZ takes log-likelihoods, of which the log ratios are the negatives.
+    weights = -found["log_weight"].astype(np.float64)
     return float(weights.azstats.psislw(dim=["chain", "draw"])[1])
 
 
@@ -197,7 +212,7 @@ def stacking(
     targets = {n: t["observed_data"][names[n]].values for n, t in trees.items()}
     first, y = next(iter(targets.items()))
     for other, own in targets.items():
-        if own.shape != y.shape or not np.allclose(own, y, rtol=1e-4, atol=1e-5, equal_nan=True):
+        if own.shape != y.shape or not _same(own, y):
             raise ValueError(
                 f"stacking: {first!r} and {other!r} are of different data, with targets of shapes "
                 f"{y.shape} and {own.shape}; wanted the same rows in the same order"
@@ -209,6 +224,12 @@ def stacking(
     with warnings.catch_warnings():  # of pandas, to ArviZ
         warnings.simplefilter("ignore", DeprecationWarning)
         return compare(found, method=method, **options)
+
+
+def _same(a: np.ndarray, b: np.ndarray) -> bool:
+    """Whether two targets are the same but for float32's rounding."""
+    room = 1e-5 * np.nanmax(np.abs(b)) + 1e-4 * np.nanstd(b)
+    return bool((np.isnan(a) == np.isnan(b)).all() and (np.nan_to_num(np.abs(a - b)) <= room).all())
 
 
 def pit(
@@ -257,7 +278,7 @@ def loo_pit(tree: Any, var_name: str | None = None, *, seed: int = 0) -> np.ndar
         )
     _warn_of_rows(tree, name)
     found = _arviz_stats().loo_pit(tree, var_names=name, random_state=seed)
-    return found[name].values
+    return np.clip(found[name].values, 0.0, 1.0)  # sums of weights can be over 1 by rounding
 
 
 def _observed_and_drawn(

@@ -2,16 +2,19 @@
 
 import dataclasses
 import math
+import warnings
+from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+import numpyro.distributions as dist
 from jax import lax, random
 from jaxtyping import Array
 from numpyro import handlers
-from numpyro.infer.autoguide import AutoGuide
+from numpyro.infer.autoguide import AutoDelta, AutoGuide, AutoLaplaceApproximation
 from numpyro.primitives import Messenger
 
 from dgp_ppl._arguments import Skeleton
@@ -82,21 +85,32 @@ class Program:
         return self.skeleton.join(data)
 
 
-def of_chains(chains: Chains, sites: Sites, num: int | None) -> Draws:
-    """A sampler's draws, as many as `num` in all, evenly spaced, or all of them.
+def of_chains(chains: Chains, sites: Sites) -> Draws:
+    """A sampler's draws, of what is not the model's noise.
 
     Raises:
-        ValueError: if the chains lack a latent site of the model that is no row's.
+        ValueError: if the chains lack a latent site of the model that is no row's, or have another
+            shape of it.
     """
-    if num is not None:
-        chains = chains.spaced(max(1, num // chains.shape[0]))
-    missing = [n for n in sites.latent if n not in chains.samples and n not in sites.rows]
+    _check(chains.samples, sites, "posterior_samples")
+    return Draws({n: a for n, a in chains.samples.items() if n not in sites.hidden})
+
+
+def _check(values: Mapping[str, Any], sites: Sites, whose: str) -> None:
+    """Whether draws, [C, S, ...], are of the model's latent sites."""
+    missing = [n for n in sites.latent if n not in values and n not in sites.rows]
     if missing:
         raise ValueError(
-            f"to_inferencedata: posterior_samples has no draws of {missing[0]!r}, a latent site of "
-            f"the model; it has {list(chains.samples)}, wanted all of {list(sites.latent)}"
+            f"to_inferencedata: {whose} has no draws of {missing[0]!r}, a latent site of the "
+            f"model; it has {list(values)}, wanted all of {list(sites.latent)}"
         )
-    return Draws({n: a for n, a in chains.samples.items() if n in sites.latent})
+    for name in sites.latent:
+        shape, wanted = np.shape(values[name])[2:] if name in values else None, sites.shapes[name]
+        if shape is not None and shape != wanted:
+            raise ValueError(
+                f"to_inferencedata: {whose} has draws of {name!r} of shape {shape}, wanted "
+                f"{wanted}; pass MCMC's get_samples() of the same model and data"
+            )
 
 
 def of_guide(
@@ -109,25 +123,51 @@ def of_guide(
     sites: Sites,
     num: int,
 ) -> Draws:
-    """A guide's draws, as one chain, and their log densities."""
+    """A guide's draws, as one chain, and their log densities where they have any.
+
+    Raises:
+        ValueError: if the guide, or the model, has a param that `params` lacks, or the guide does
+            not draw a latent site.
+    """
     if isinstance(guide, LayerGuide):
         guide.setup(*args, **kwargs)
         guide = guide.drawn()
     elif isinstance(guide, AutoGuide) and guide.prototype_trace is None:
         with handlers.block(), handlers.seed(rng_seed=0):
             guide(*args, **kwargs)
+    unset = Sites.of(guide, args, kwargs).params | sites.params
+    if missing := sorted(unset - set(params)):
+        raise ValueError(
+            f"to_inferencedata: params has no {missing[0]!r} ({len(missing)} are missing); it has "
+            f"{sorted(params)}, wanted those of the fit, result.params"
+        )
+    if isinstance(guide, AutoLaplaceApproximation):  # whose trace is its mode
+        found = guide.sample_posterior(key, params, *args, sample_shape=(num,), **kwargs)
+        return Draws({n: np.asarray(found[n])[None] for n in sites.latent})
     skeleton, data = Skeleton.split(model, args, kwargs, guide)
     program = Program(model, guide, skeleton, tuple(sites.latent))
     values, laws, log_prior, log_q = _in_parts(_from_guide, program, key, num, params, data)
-    missing = [n for n in sites.latent if n not in values and n not in sites.rows]
-    if missing:
-        raise ValueError(
-            f"to_inferencedata: the guide draws no {missing[0]!r}, a latent site of the model; it "
-            f"draws {list(values)}, wanted all of {list(sites.latent)}"
-        )
-    if laws or not getattr(guide, "has_density", True):
+    _check(values, sites, "the guide")
+    known = getattr(guide, "has_density", True) and not isinstance(guide, AutoDelta)
+    if laws or not known or not _plausible(log_q, values):
         return Draws(values, laws)
     return Draws(values, laws, log_prior, log_q)
+
+
+def _plausible(log_q: np.ndarray, values: dict[str, np.ndarray]) -> bool:
+    """Whether log densities of draws spread as those of a law do, and not as rounding would."""
+    size = sum(a[0, 0].size for a in values.values())
+    spread = np.ptp(log_q) if np.isfinite(log_q).all() else np.inf
+    if spread <= 100 + 2 * size:  # a Gaussian's: some sqrt(2 size)
+        return True
+    warnings.warn(
+        f"the guide's log densities of its draws spread by {spread:.3g} nats, which {size} latent "
+        "values do not: q is too narrow for this precision. There are no lp, log_q and log_weight; "
+        "train longer, or compute in float64",
+        UserWarning,
+        stacklevel=4,
+    )
+    return False
 
 
 def of_prior(
@@ -184,21 +224,42 @@ def _from_guide(program: Program, keys: Array, params: Params, data: list[Any]) 
     def draw(key: PRNGKey) -> Any:
         key, key_model = random.split(key)
         seeded = handlers.substitute(handlers.seed(whole_plates(guide), key), data=params)
-        trace = handlers.trace(seeded).get_trace(*args, **kwargs)
+        trace = handlers.trace(_Drawing(seeded)).get_trace(*args, **kwargs)
         drawn = {n: s for n, s in trace.items() if s["type"] == "sample"}
-        terms = drawn.values() if known else ()
-        log_q = sum(jnp.sum(s["fn"].log_prob(s["value"])) for s in terms)
+        log_q = sum(_log_density(s) for s in (drawn.values() if known else ()))
         found = {n: s for n, s in drawn.items() if n in program.latent}
         values = {n: s["value"] for n, s in found.items()}
         model = handlers.seed(Given(whole_plates(program.model), values, {}), key_model)
         model = handlers.substitute(model, data=params)
         prior = handlers.trace(model).get_trace(*args, **kwargs)
-        log_prior = sum(jnp.sum(prior[n]["fn"].log_prob(a)) for n, a in values.items())
+        factors = {n: s["value"] for n, s in prior.items() if _is_factor(s)}
+        log_prior = sum(jnp.sum(prior[n]["fn"].log_prob(a)) for n, a in (values | factors).items())
         laws = {n: _given_draw(s["infer"].get("q"), s["value"]) for n, s in found.items()}
         laws = {n: q for n, q in laws.items() if q is not None}
         return values, laws, jnp.asarray(log_prior), jnp.asarray(log_q)
 
     return lax.map(draw, keys)
+
+
+class _Drawing(Messenger):
+    """Keeps the noise that inducing values are drawn from, as their density is known of it."""
+
+    def process_message(self, msg: Any) -> None:
+        open_ = msg["type"] == "sample" and msg["value"] is None
+        if open_ and isinstance(msg["fn"], AbstractInducing):
+            msg["value"], white = msg["fn"].draw(msg["kwargs"]["rng_key"])
+            msg["infer"] = {**msg["infer"], "white": white}
+
+
+def _log_density(site: Any) -> Array:
+    """Of a guide's draw, in nats."""
+    if "white" in site["infer"]:
+        return site["fn"].log_prob_of_white(site["infer"]["white"])
+    return jnp.sum(site["fn"].log_prob(site["value"]))
+
+
+def _is_factor(site: Any) -> bool:
+    return site["type"] == "sample" and isinstance(site["fn"], dist.Unit)
 
 
 def _given_draw(q: Any, v: Array) -> AbstractInducing | None:

@@ -46,7 +46,13 @@ class Names:
         along = {n.replace("/", "."): [d.replace("/", ".") for d in own] for n, own in dims.items()}
         along = {n: own for n, own in along.items() if n in named}
         used = {d for own in along.values() for d in own}
+        if len(named) < len(values):
+            raise ValueError(
+                f"to_inferencedata: sites {sorted(values)} have the same name when '/' is '.', as "
+                "files need it; rename one of them"
+            )
         labels = {d: c for d, c in {**self.coords, **(coords or {})}.items() if d in used}
+        self._check_labels(labels, named, along, 2 if sampled else 0)
         skipped = ["chain", "draw"] if sampled else []
         build: Any = dict_to_dataset
         dataset: Any = build(named, dims=along, coords=labels, sample_dims=skipped)
@@ -58,16 +64,39 @@ class Names:
                 variable.attrs["units"] = unit
         return dataset
 
+    def _check_labels(
+        self,
+        labels: Mapping[str, Any],
+        values: Mapping[str, np.ndarray],
+        along: Mapping[str, list[str]],
+        before: int,
+    ) -> None:
+        for name, dims in along.items():
+            sizes = dict(zip(dims, values[name].shape[before:], strict=False))
+            for dim, size in sizes.items():
+                if dim in labels and len(labels[dim]) != size:
+                    raise ValueError(
+                        f"to_inferencedata: coords has {len(labels[dim])} labels of {dim!r}, "
+                        f"wanted {size}, as {name!r} has along it"
+                    )
+
     def original(self, name: str, y: np.ndarray) -> np.ndarray:
-        """In the data's units; float32 stays so."""
+        """In the data's units; float32 stays so where it can tell them apart."""
         if name != self.site or (self.scale.y_loc, self.scale.y_scale) == (0.0, 1.0):
             return y
-        y = y * y.dtype.type(self.scale.y_scale)
-        y += y.dtype.type(self.scale.y_loc)
+        far = abs(self.scale.y_loc) > 1e3 * self.scale.y_scale
+        dtype = np.dtype(np.float64) if far else y.dtype
+        y = y.astype(dtype) * dtype.type(self.scale.y_scale)
+        y += dtype.type(self.scale.y_loc)
         return y
 
-    def data_groups(self, said: dict[str, Said]) -> dict[str, Any]:
-        """The groups ``predictive``, ``log_likelihood`` and ``observed``."""
+    def data_groups(
+        self, said: dict[str, Said], given: Any = None, *, checked: bool = True
+    ) -> dict[str, Any]:
+        """The groups ``predictive``, ``log_likelihood`` and ``observed``.
+
+        `given` is the standardised site's value in the data's units, to the last digit.
+        """
         predictive, likely, observed, coords = {}, {}, {}, {}
         dims: dict[str, tuple[str, ...]] = {}
         for name, own in said.items():
@@ -76,23 +105,29 @@ class Names:
             rows = len(along) - events
             y = self.original(name, own.draws)
             value = None if own.value is None else self.original(name, np.asarray(own.value))
+            if value is not None and name == self.site and given is not None:
+                value = np.asarray(given)
             likelihood = own.log_likelihood
             if value is not None and likelihood is not None:
-                self._check(name, value, likelihood, seen)
-                if name == self.site:
-                    each = max(1, math.prod(value.shape[rows:]))
-                    likelihood = likelihood - np.float32(each * math.log(self.scale.y_scale))
-            if seen.ndim > rows and value is not None:  # entries of rows of several
-                value = np.where(seen, value, np.nan)
+                if checked:
+                    self._check(name, value, likelihood, seen)
+                if name == self.site and self.scale.y_scale != 1.0:
+                    each = np.broadcast_to(
+                        seen.reshape(seen.shape + (1,) * (value.ndim - seen.ndim)), value.shape
+                    ).sum(axis=tuple(range(rows, value.ndim)))
+                    moved = each * math.log(self.scale.y_scale)
+                    likelihood = likelihood - moved.astype(likelihood.dtype)
+            kept = seen
+            if seen.ndim > rows:  # entries of rows of several
+                if value is not None and not seen.all():
+                    value = np.where(seen, value, np.nan)
                 kept = seen.any(axis=-1)
-            else:
-                kept = seen
-            if not kept.all() and kept.ndim == 1:
-                labels = np.asarray(self.coords.get(along[0], np.arange(len(kept))))
+            if not kept.all():
+                labels = self._labels(along[:rows], kept.shape)
                 coords |= {f"{name}.seen": labels[kept], f"{name}.missing": labels[~kept]}
                 predictive[f"{name}_missing"] = y[:, :, ~kept]
-                dims[f"{name}_missing"] = (f"{name}.missing", *along[1:])
-                y, along = y[:, :, kept], (f"{name}.seen", *along[1:])
+                dims[f"{name}_missing"] = (f"{name}.missing", *along[rows:])
+                y, along = y[:, :, kept], (f"{name}.seen", *along[rows:])
                 value = None if value is None else value[kept]
                 likelihood = None if likelihood is None else likelihood[:, :, kept]
             dims[name] = along
@@ -111,6 +146,12 @@ class Names:
             error = float(np.sqrt(np.mean(np.square(said[name].error))))
             variable.attrs.update({"units": "nats", "noise_error": error})
         return found
+
+    def _labels(self, along: tuple[str, ...], shape: tuple[int, ...]) -> np.ndarray:
+        """Of rows; of the cells of several dimensions their places in order."""
+        if len(shape) == 1 and along[0] in self.coords:
+            return np.asarray(self.coords[along[0]])
+        return np.arange(math.prod(shape)).reshape(shape)
 
     def _check(
         self, name: str, value: np.ndarray, likelihood: np.ndarray, seen: np.ndarray

@@ -109,22 +109,24 @@ def check_guide(
     ):
         if value < least or (name == "num_simulations" and value == 1):
             raise ValueError(f"check_guide: {name} is {value}, wanted at least {least} (not 1)")
+    if kwargs.get("batch_size") is not None:
+        raise ValueError("check_guide: got a batch_size, wanted all rows; leave it out")
+    sites = Sites.of(model, args, kwargs)
+    if num_simulations and len(sites.data) != 1:
+        raise ValueError(
+            f"check_guide: the model observes {list(sites.data)}, wanted one site for VSBC; pass "
+            "num_simulations=0 for k-hat alone"
+        )
     key_tail, key_simulate = random.split(key)
     tail = khat(key_tail, guide, model, params, args, kwargs, num_weights)
     if not num_simulations:
         return GuideCheck(tail)
-    sites = Sites.of(model, args, kwargs)
     own = handlers.trace(handlers.seed(model, key)).get_trace(*args, **kwargs)
     held = {n: params[n] for n, s in own.items() if s["type"] == "param" and n in params}
     program = _noise_inside(frozen(model, held))
     free = guide.of(frozen(model, held)) if isinstance(guide, LayerGuide) else guide
     loss = free.bound_loss if isinstance(free, LayerGuide) else numpyro.infer.Trace_ELBO()
     names = list(sites.data)
-    if len(names) > 1:
-        raise ValueError(
-            f"check_guide: the model observes {names}, wanted one site for VSBC; pass "
-            "num_simulations=0 for k-hat alone"
-        )
     if jnp.issubdtype(key_simulate.dtype, jax.dtypes.prng_key):
         key_simulate = random.key_data(key_simulate)  # NumPyro's reshapes it, as old keys can be
     found = vsbc_diagnostic(

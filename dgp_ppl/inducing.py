@@ -63,6 +63,26 @@ class AbstractInducing(dist.Distribution):
         """The e of which a value is m + R e, where this is the law of that for e ~ N(0, I)."""
 
     @abc.abstractmethod
+    def of_white(self, white: Float[Array, "*s M P"]) -> Float[Array, "*s M P"]:
+        """m + R e, of which e is `white`."""
+
+    def draw(self, key: PRNGKey, shape: tuple[int, ...] = ()) -> tuple[Array, Array]:
+        """A draw, and the noise e that it is made of, each of this shape + [M, P]."""
+        white = random.normal(key, shape + self.loc.shape, self.loc.dtype)
+        return self.of_white(white), white
+
+    def sample(self, key: PRNGKey, sample_shape: tuple[int, ...] = ()) -> Array:
+        return self.draw(key, sample_shape)[0]
+
+    def log_prob(self, value: Array) -> Array:
+        return self.log_prob_of_white(self.white(value))
+
+    def log_prob_of_white(self, white: Float[Array, "*s M P"]) -> Float[Array, "*s"]:
+        """The log density at m + R e in nats, of which e is `white`: exact where R is tiny."""
+        norm = 0.5 * self.loc.size * jnp.log(2 * jnp.pi) + self.log_det()
+        return -0.5 * jnp.sum(jnp.square(white), axis=(-2, -1)) - norm
+
+    @abc.abstractmethod
     def standard_kl(self) -> Float[Array, ""]:
         """KL of the function's law to the prior's in nats, summed over outputs.
 
@@ -132,12 +152,8 @@ class FullInducing(AbstractInducing):
     def variance(self) -> Array:
         return jnp.sum(jnp.square(self.scale_tril), axis=-1).T
 
-    def sample(self, key: PRNGKey, sample_shape: tuple[int, ...] = ()) -> Array:
-        return _draw(self.loc, self.scale_tril, key, sample_shape)
-
-    def log_prob(self, value: Array) -> Array:
-        norm = 0.5 * self.loc.size * jnp.log(2 * jnp.pi) + self.log_det()
-        return -0.5 * jnp.sum(jnp.square(self.white(value)), axis=(-2, -1)) - norm
+    def of_white(self, white: Array) -> Array:
+        return _at(self.loc, self.scale_tril, white)
 
     def white(self, value: Array) -> Array:
         centred = jnp.moveaxis(value - self.loc, -1, -2)[..., None]
@@ -185,10 +201,9 @@ class SharedInducing(FullInducing):
         return 0.5 * (squares - self.loc.size) - self.log_det()
 
 
-@partial(jax.jit, static_argnums=3)
-def _draw(loc: Array, scale_tril: Array, key: PRNGKey, sample_shape: tuple[int, ...]) -> Array:
-    eps = random.normal(key, sample_shape + loc.shape, loc.dtype)
-    return loc + jnp.einsum("pij,...jp->...ip", scale_tril, eps, precision=lax.Precision.HIGHEST)
+@jax.jit
+def _at(loc: Array, scale_tril: Array, white: Array) -> Array:
+    return loc + jnp.einsum("pij,...jp->...ip", scale_tril, white, precision=lax.Precision.HIGHEST)
 
 
 class DiagonalInducing(AbstractInducing):
@@ -233,12 +248,8 @@ class DiagonalInducing(AbstractInducing):
     def variance(self) -> Array:
         return jnp.square(self.scale)
 
-    def sample(self, key: PRNGKey, sample_shape: tuple[int, ...] = ()) -> Array:
-        eps = random.normal(key, sample_shape + self.loc.shape, self.loc.dtype)
-        return self.loc + self.scale * eps
-
-    def log_prob(self, value: Array) -> Array:
-        return dist.Normal(self.loc, self.scale).to_event(2).log_prob(value)
+    def of_white(self, white: Array) -> Array:
+        return self.loc + self.scale * white
 
     def white(self, value: Array) -> Array:
         return (value - self.loc) / self.scale

@@ -10,6 +10,7 @@ import numpy as np
 import numpyro
 from jax import random
 from jax.typing import ArrayLike
+from numpyro.infer import MCMC
 
 from dgp_ppl._typing import Model, Params, PRNGKey
 from dgp_ppl.draws import Draws, of_chains, of_guide, of_prior
@@ -112,8 +113,10 @@ def to_inferencedata(
         ("passes", passes, 1),
         ("chunk_size", 1 if chunk_size is None else chunk_size, 1),
     ):
-        if value < least:
-            raise ValueError(f"to_inferencedata: {name} is {value}, wanted at least {least}")
+        if not isinstance(value, int | np.integer) or value < least:
+            raise ValueError(
+                f"to_inferencedata: {name} is {value}, wanted an integer of at least {least}"
+            )
     if latent_rows not in ("given", "integrated"):
         raise ValueError(
             f"to_inferencedata: latent_rows is {latent_rows!r}, wanted 'given' or 'integrated'"
@@ -123,6 +126,11 @@ def to_inferencedata(
             "to_inferencedata: got a guide and posterior_samples, wanted draws from one of them; "
             "pass guide=None"
         )
+    if test is not None and not isinstance(test, tuple):
+        raise ValueError(
+            f"to_inferencedata: test is a {type(test).__name__}, wanted a tuple of the model's "
+            "positional arguments at held-out rows: (x_test, y_test)"
+        )
     scale = Standardizer(np.zeros(0), np.zeros(0)) if standardizer is None else standardizer
     own = _standardized(args, standardizer)
     sites = Sites.of(model, own, kwargs)
@@ -131,6 +139,7 @@ def to_inferencedata(
             "to_inferencedata: the model observes nothing at these arguments; its latent sites are "
             f"{list(sites.latent)}. Pass its data by position, as in training"
         )
+    site = _site_of(site, sites, standardizer is not None)
     integrated = latent_rows == "integrated" and bool(sites.rows)
     passes = passes if sites.noisy or integrated else 1
     names = Names(sites, dict(coords or {}), dict(units or {}), scale, site)
@@ -143,11 +152,17 @@ def to_inferencedata(
     if guide is not None:
         draws = of_guide(key_draw, model, guide, params, own, kwargs, sites, num_samples)
     elif chains is not None:
+        if missing := sorted(sites.params - set(params)):
+            raise ValueError(
+                f"to_inferencedata: params has no {missing[0]!r}, a param of the model; it has "
+                f"{sorted(params)}, wanted those that the samples were drawn at"
+            )
         chains = chains.spaced(max(1, num_samples // chains.shape[0]))
-        draws = of_chains(chains, sites, None)
+        draws = of_chains(chains, sites)
     if draws is not None:
         said = told_of(key_said, draws, own, sites, passes, own_rows=not integrated)
-        told = names.data_groups(said)
+        given = _given(args, own, said[site].value) if scale is standardizer else None
+        told = names.data_groups(said, given)
         about = {
             "passes": passes,
             "hidden_noise": "integrated" if sites.noisy else "none",
@@ -156,13 +171,17 @@ def to_inferencedata(
         groups["posterior"] = names.dataset(draws.values, names.latent)
         groups["posterior_predictive"] = told["predictive"]
         groups["log_likelihood"] = told["log_likelihood"].assign_attrs(about)
-        stats = _of_chains(chains) if chains is not None else _of_draws(draws, said)
+        weighed = not integrated  # else weights would be of rows that likelihoods leave out
+        stats = _of_chains(chains) if chains is not None else {}
+        if chains is None and weighed:
+            stats = _of_draws(draws, said)
         groups["sample_stats"] = names.dataset(stats, {})
     if num_prior_samples:
         key_prior, key_values = random.split(key_prior)
         prior = of_prior(key_values, model, params, own, kwargs, sites, num_prior_samples)
         said = told_of(key_prior, prior, own, sites, passes)
-        told = names.data_groups(said)
+        given = _given(args, own, said[site].value) if scale is standardizer else None
+        told = names.data_groups(said, given, checked=False)
         groups["prior"] = names.dataset(prior.values, names.latent)
         groups["prior_predictive"] = told["predictive"]
     elif draws is None:
@@ -174,7 +193,7 @@ def to_inferencedata(
     groups["constant_data"] = names.inputs(args, "data")
     if test is not None and draws is not None:
         rest = _standardized(test, standardizer)
-        held = Sites.of(model, rest, kwargs)
+        held = Sites.of(model, rest, kwargs, sites.data)
         said = told_of(key_test, draws, rest, held, passes, own_rows=False)
         groups["predictions"] = names.predictions(said)
         groups["predictions_constant_data"] = names.inputs(test, "test", with_y=True)
@@ -204,9 +223,39 @@ def _tree(groups: dict[str, Any], model: Model, guide: Model | None, attrs: dict
     return tree
 
 
+def _site_of(site: str, sites: Sites, standardized: bool) -> str:
+    """The observed site that the second argument is."""
+    if site in sites.data:
+        return site
+    if site == "y" and len(sites.data) == 1:
+        return next(iter(sites.data))
+    if site == "y" and not standardized:
+        return site  # which nothing is to be done with
+    raise ValueError(
+        f"to_inferencedata: site is {site!r}, wanted the observed site whose values the second "
+        f"argument has: one of {list(sites.data)}"
+    )
+
+
+def _given(args: tuple[Any, ...], own: tuple[Any, ...], value: np.ndarray | None) -> Any:
+    """The site's value in the data's units, which is the second argument."""
+    if len(args) < 2 or value is None:
+        return None
+    y = np.asarray(own[1]) if own[1] is not None else np.zeros(())
+    if y.shape != value.shape or not np.array_equal(y, value, equal_nan=y.dtype.kind == "f"):
+        raise ValueError(
+            "to_inferencedata: a standardizer wants y as the model's second argument, and that is "
+            f"not what the model observes (shapes {y.shape} and {value.shape}); put y second, "
+            "or standardise before"
+        )
+    return args[1]
+
+
 def _chains(samples: Mapping[str, ArrayLike] | Chains | None) -> Chains | None:
     if samples is None or isinstance(samples, Chains):
         return samples
+    if isinstance(samples, MCMC):
+        return Chains.of(samples)
     arrays = {n: np.asarray(a)[None] for n, a in samples.items()}
     sizes = {a.shape[1:2] for a in arrays.values()}
     if len(sizes) != 1 or sizes == {()}:

@@ -81,6 +81,11 @@ class Observed(dist.Distribution):
     def support(self) -> Any:
         return self.at_mean.support
 
+    @property
+    def estimated(self) -> bool:
+        """Whether log densities are Monte Carlo estimates, drawn with the key."""
+        return not self.scalar and self.noise is None and not self.knows
+
     def log_prob(self, value: ArrayLike) -> Float[Array, " N"]:
         """The expected log-likelihood under a guide, else the log expected likelihood, [N]."""
         terms = self._expected if self.marginals.guided else self._density

@@ -9,6 +9,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+import numpyro.distributions as dist
 from jax import lax, random
 from jax.scipy.special import logsumexp
 from jaxtyping import Array
@@ -87,8 +88,8 @@ class Pointwise:
         of_rows = {n: flat.pop(n) for n in sites.rows if n in flat}
         shared = jax.tree.map(jnp.asarray, (flat, draws.laws))
         parts: list[dict[str, Any]] = []
-        for rows, padding, part in self._chunks(args, sites, num, passes):
-            program, data = self._program(part, tuple(flat), tuple(sites.data))
+        for rows, padding, own_args, kwargs in self._chunks(args, sites, num, passes):
+            program, data = self._program(own_args, kwargs, tuple(flat), tuple(sites.data))
             own = {}
             if own_rows:
                 own = {n: _pad(jnp.asarray(a[:, rows]), padding, 1) for n, a in of_rows.items()}
@@ -97,7 +98,8 @@ class Pointwise:
             at_once = _FEW if count is None else _ROWS // max(1, passes * (count + padding))
             at_once = max(1, min(num, at_once))
             key_rows = random.fold_in(key, rows.start)
-            found = _evaluate(program, passes, at_once, key_rows, *shared, own, self.params, data)
+            keys = random.split(key_rows, num)
+            found = _evaluate(program, passes, at_once, keys, *shared, own, self.params, data)
             of_draws, of_data = jax.tree.map(np.asarray, found)
             cut = partial(_cut, count=count)
             pairs = {n: (*of_draws[n], *of_data[n]) for n in sites.data}
@@ -120,31 +122,62 @@ class Pointwise:
 
     def _chunks(
         self, args: tuple[Any, ...], sites: Sites, num: int, passes: int
-    ) -> Iterator[tuple[slice, int, tuple[Any, ...]]]:
+    ) -> Iterator[tuple[slice, int, tuple[Any, ...], dict[str, Any]]]:
         """Rows, how many are added to them, and the arguments at these; all of one length."""
         total = sites.num_rows
-        if total is None:
-            yield slice(0, None), 0, args  # which are not divided
-            return
-        if not self._size:  # later calls get as many rows, by padding
+        if total is not None and not self._size:  # later calls get as many rows, by padding
             quick = max(1, min(NUMBERS // num, _ROWS // min(passes, 10)))
             self._size = min(total, self._most or quick)
         size = self._size
+        named = None if total is None else self._divided(args, sites, total, size)
+        if total is None or named is None:
+            yield slice(0, None), 0, args, self.kwargs
+            return
         for start in range(0, total, size):
-            rows = slice(start, min(start + size, total))
-            padding = size - (rows.stop - start)
+            stop = min(start + size, total)
+            own, kwargs = self._part(args, total, start, size, named)
+            yield slice(start, stop), size - (stop - start), own, kwargs
 
-            def part(a: Any, rows: slice = rows, padding: int = padding) -> Any:
-                is_rows = isinstance(a, jax.Array | np.ndarray) and a.shape[:1] == (total,)
-                return _pad(jnp.asarray(a[rows]), padding, 0) if is_rows else a
+    def _part(
+        self, args: tuple[Any, ...], total: int, start: int, size: int, named: bool
+    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """The arguments at some rows; `named` takes keyword arguments for rows too."""
 
-            yield rows, padding, tuple(map(part, args))
+        def rows(a: Any) -> Any:
+            if not isinstance(a, jax.Array | np.ndarray) or a.shape[:1] != (total,):
+                return a
+            part = a[start : start + size]
+            return _pad(jnp.asarray(part), size - len(part), 0)
+
+        kwargs = {n: rows(a) for n, a in self.kwargs.items()} if named else self.kwargs
+        return tuple(map(rows, args)), kwargs
+
+    def _divided(self, args: tuple[Any, ...], sites: Sites, total: int, size: int) -> bool | None:
+        """Whether rows are in keyword arguments too; None if the model is not to be divided.
+
+        A model may have its data in neither, or make arrays for all of its rows: it is asked, on
+        shapes alone, whether it takes `size` rows.
+        """
+        if size == total:
+            return False
+        for named in (False, True):
+            try:
+                found = Sites.of(self.model, *self._part(args, total, 0, size, named), sites.data)
+            except Exception:  # whatever such a model raises
+                continue
+            if found.num_rows == size:
+                return named
+        return None
 
     def _program(
-        self, args: tuple[Any, ...], latent: tuple[str, ...], data: tuple[str, ...]
+        self,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        latent: tuple[str, ...],
+        data: tuple[str, ...],
     ) -> tuple[Program, list[Any]]:
         """What was compiled for such arguments before, and their arrays."""
-        skeleton, arrays = Skeleton.split(self.model, args, self.kwargs)
+        skeleton, arrays = Skeleton.split(self.model, args, kwargs)
         own = Program(self.model, None, skeleton, latent, data)
         which = (skeleton.treedef, skeleton.static, latent, data)
         return self._programs.setdefault(which, own), arrays
@@ -167,7 +200,7 @@ def _evaluate(
     program: Program,
     passes: int,
     at_once: int,
-    key: PRNGKey,
+    keys: Array,
     values: dict[str, Array],
     laws: dict[str, Any],
     of_rows: dict[str, Array],
@@ -193,10 +226,9 @@ def _evaluate(
         told = jax.vmap(once)(random.split(key, passes))
         return {n: (*_log_mean(likely), y[0]) for n, (likely, y) in told.items()}
 
-    num = len(jax.tree.leaves(values | of_rows)[0])
-    inputs = (random.split(key, num), values | of_rows, laws)
-    of_draws = _map_in_parts(given, inputs, num, at_once)
-    sites = trace(key, *jax.tree.map(lambda a: a[0], inputs[1:]))
+    inputs = (keys, values | of_rows, laws)
+    of_draws = _map_in_parts(given, inputs, len(keys), at_once)
+    sites = trace(*jax.tree.map(lambda a: a[0], inputs))
     found = {n: (likely, y) for n, (likely, _, y) in of_draws.items()}
     errors = {n: jnp.sqrt(jnp.mean(squares, axis=0)) for n, (_, squares, _) in of_draws.items()}
     return found, {n: (errors[n], *_as_given(sites[n])) for n in program.data}
@@ -242,10 +274,14 @@ def _told(site: Any, key: PRNGKey) -> tuple[Array | None, Array]:
 
 
 def _as_given(site: Any) -> tuple[Array | None, Array]:
-    """A site's value, and where it was observed."""
+    """A site's value, and where it was observed: [N], or of each of a row's entries."""
     law = site["fn"]
+    inner = law.base_dist if isinstance(law, dist.Independent) else law
     mask = law.seen if isinstance(law, Observed) else getattr(law, "_mask", None)
+    entries = getattr(inner, "_mask", None) if mask is None else None
     seen = jnp.asarray(True if mask is None else mask)
-    # An `observe`'s mask can be one of entries; all others are of rows.
+    if entries is not None and len(law.event_shape):
+        seen = jnp.broadcast_to(entries, law.shape())
+    # A mask of an `observe`, or inside of `.to_event`, can be one of entries; others are of rows.
     shape = seen.shape if seen.ndim > len(law.batch_shape) else law.batch_shape
     return (site["value"] if site["is_observed"] else None), jnp.broadcast_to(seen, shape)

@@ -18,8 +18,9 @@ from dgp_ppl.wording import INFERENCE, SCORES, cell, number
 __all__ = ["write_report"]
 
 _DPI = 130
+_MIXED = 1.05  # R-hat, from which on a note is made
 _LOWER = {"log_loss", "ece", "brier", "rmse", "crps"}  # scores of which less is better
-_HIGHER = {"accuracy", "auc", "log_density", "elbo_per_datum"}
+_HIGHER = {"accuracy", "auc", "log_density"}
 
 _READ = {
     "training": (
@@ -90,7 +91,10 @@ def write_report(
     source = files("dgp_ppl").joinpath("report.html.jinja").read_text(encoding="utf-8")
     environment = jinja2.Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
     draft = path.with_suffix(".html.part")
-    draft.write_text(environment.from_string(source).render(_contents(record, runs, figures)))
+    draft.write_text(
+        environment.from_string(source).render(_contents(record, runs, figures)),
+        encoding="utf-8",
+    )
     draft.replace(path)
 
 
@@ -106,11 +110,18 @@ def _contents(
             drawn["scores"] = plots.score_dots([record])
     order = [n for n in _READ if n in drawn]
     loo, notes = _left_out(runs)
+    notes += [
+        f"{plots.method_words(r['method'])}: its chains have not mixed (R-hat {r['rhat']:.2f}), so "
+        "that its draws are no posterior's, and its row above says little."
+        for r in record["splits"]
+        if r["split"] == 0 and (r.get("rhat") or 1.0) > _MIXED
+    ]
     return {
         "data": record["data"],
         "config": {n: json.dumps(v) for n, v in record["config"].items()},
         "versions": record["versions"],
         "splits": record["config"]["splits"],
+        "regression": regression,
         "scores": _table(record["summary"], SCORES),
         "inference": _table(record["summary"], INFERENCE),
         "failed": [r for r in record["splits"] if "error" in r],
@@ -175,8 +186,8 @@ def _left_out(runs: Mapping[str, Run]) -> tuple[dict[str, Any], list[str]]:
                 "waic": f"{criticism.waic(tree).elpd:.1f}",
                 "khat": "" if tail is None else f"{tail:.2f}",
             }
-            ours = [str(w.message) for w in told if "hidden" in str(w.message)]
-            ours += [str(w.message) for w in told if "latent" in str(w.message)]
+            # ArviZ's own warnings are the table's column of high k.
+            ours = [t for t in (str(w.message) for w in told) if "hidden" in t or "latent" in t]
             notes += [f"{plots.method_words(method)}: {text}." for text in dict.fromkeys(ours)]
         if len(trees) > 1:
             table = criticism.stacking(trees)

@@ -23,6 +23,7 @@ FIGURES = ("training", "predictions", "coverage", "reliability", "function")
 _DRAWS_IN_PLOTS = 8
 _LEVELS = np.linspace(0.1, 0.9, 9)
 _MOST_DRAWS = 10  # of an ArviZ tree, for each pass of a prediction
+_PASSES = {"latent": 50}
 _NUMBERS = 2_000_000  # draws times rows, of each of its large variables
 
 
@@ -63,6 +64,8 @@ class Run:
             self.x, self.y, posterior_samples=fitted.chains or fitted.draws,
             standardizer=self.standardizer, num_samples=draws, num_prior_samples=0,
             test=(self.x_test, self.y_test), result=fitted.result,
+            # Rows are left out whole; what a row's latent inputs are is averaged by more passes.
+            latent_rows="integrated", passes=_PASSES.get(self.config["model"], 10),
             coords={"input": np.array(self.data.x_names)},
             attrs={"config": json.dumps(self.config)}, **fitted.kwargs,
         )  # fmt: skip

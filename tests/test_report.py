@@ -3,11 +3,13 @@
 import base64
 import dataclasses
 import html.parser
+import io
+import json
 
 import pytest
 
 import dgp_ppl
-from dgp_ppl import datasets
+from dgp_ppl import datasets, plots, report
 from dgp_ppl.compare import compare
 from dgp_ppl.wording import cell
 
@@ -131,3 +133,21 @@ def test_an_earlier_report_does_not_outlive_its_comparison(tmp_path):
     compare("step", ["linear"], report=True, **options)
     compare("step", ["linear"], overwrite=True, **options)
     assert not (tmp_path / "report.html").exists()
+
+
+def test_names_that_look_like_mathematics_and_runs_that_diverged():
+    """A picture has them as they are; of a run that diverged it has what there was."""
+    curves = {"a $x_{$ b": [1.0, 2.0, float("nan")], "lost": [float("nan")] * 4}
+    figure = plots.training_curves(curves, title="price_$_2020_minus_price_$_2019")
+    figure.savefig(io.BytesIO(), format="png")
+    assert figure.axes[0].get_ylim()[1] > 2
+    labels = [t.get_text() for t in figure.legends[0].get_texts()]
+    assert labels[0] == "a $x_{$ b"
+
+
+def test_chains_that_have_not_mixed_are_told(regression):
+    found, _ = regression
+    record = json.loads(json.dumps(found.record))
+    record["splits"][0]["rhat"] = 3.6
+    contents = report._contents(record, found.fits, {})
+    assert any("have not mixed (R-hat 3.60)" in note for note in contents["notes"])

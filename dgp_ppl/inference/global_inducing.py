@@ -117,9 +117,9 @@ class GlobalInducing(LayerGuide):
                 law = reshape(site, law)
             key = numpyro.prng_key()
             assert key is not None
-            draw: Any = law.sample(key)
+            draw, white = law.draw(key)
             q = None if self.layers[site].hidden else law
-            handed[site] = Handed(law, {"q": q, "sparse": f.sparse}, draw)
+            handed[site] = Handed(law, {"q": q, "sparse": f.sparse, "white": white}, draw)
             return draw
 
         self._run(given, args, kwargs, answer)

@@ -77,7 +77,19 @@ def finish(figure: Any, title: str = "", legend_of: Any = None, columns: int = 4
                 entries.setdefault(label, handle)
         if entries:
             legend_below(figure, entries, columns)
+    _take_literally(figure)
     return figure
+
+
+def _take_literally(figure: Any) -> None:
+    """Names are no mathematics: a ``$`` in one is that."""
+    texts = [figure._suptitle, *(t for own in figure.legends for t in own.get_texts())]
+    for axis in figure.axes:
+        texts += [axis.title, axis.xaxis.label, axis.yaxis.label, *axis.texts]
+        texts += axis.get_legend().get_texts() if axis.get_legend() is not None else []
+    for text in texts:
+        if text is not None:
+            text.set_parse_math(False)
 
 
 def legend_below(figure: Any, entries: Mapping[str, Any], columns: int = 4) -> None:

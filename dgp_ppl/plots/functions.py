@@ -287,6 +287,11 @@ def _contours(
 ) -> None:
     from matplotlib.ticker import MaxNLocator
 
+    if np.linalg.matrix_rank(x - x.mean(axis=0), tol=1e-6 * np.ptp(x)) < 2:
+        raise ValueError(
+            "plots: the inputs of a map lie on a line, wanted points that span a plane; take a "
+            "lattice of inputs"
+        )
     # A spread is seen from zero on: one that is the same everywhere has one colour.
     levels = np.linspace(0, 1.02 * values.max(), _CONTOURS) if colors == _SPREAD else _CONTOURS
     shown = axis.tricontourf(*x.T, values, levels, cmap=colors)

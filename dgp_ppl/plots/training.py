@@ -39,9 +39,12 @@ def training_curves(
         own = {n: a for n, a in style(i).items() if n != "marker"}
         axis.plot(np.arange(len(smooth)) + window, smooth, label=name, linewidth=1.5, **own)
         late = smooth[len(smooth) // 2 :]
-        low, high = min(low, late.min()), max(high, late.max())
-    margin = 0.05 * (high - low) or 0.1
-    axis.set_ylim(low - margin, high + margin)
+        late = late[np.isfinite(late)]  # a run that diverged shows what it had
+        if late.size:
+            low, high = min(low, late.min()), max(high, late.max())
+    if np.isfinite(high):
+        margin = 0.05 * (high - low) or 0.1
+        axis.set_ylim(low - margin, high + margin)
     axis.set_xlabel("step")
     axis.set_ylabel(f"ELBO per datum ({units})")
     return finish(figure, title, axes)
