@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 
-.PHONY: compare test test-slow lint picture clean
+.PHONY: compare test test-slow lint picture docs clean
 
 compare: $(VENV)/.installed
 	$(BIN)/dgp-ppl compare diabetes --steps 1500 --splits 2 --out results/diabetes --overwrite
@@ -22,6 +22,9 @@ lint: $(VENV)/.installed
 picture: $(VENV)/.installed
 	$(BIN)/python docs/picture.py
 	$(BIN)/python docs/flow.py
+
+docs: $(VENV)/.installed
+	$(BIN)/python docs/render.py
 
 $(VENV)/.installed: pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)

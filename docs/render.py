@@ -1,0 +1,77 @@
+"""Render docs/tutorial.py, its output and its pictures: `python docs/render.py`.
+
+Writes docs/tutorial.md and docs/tutorial/*.png. A cell with a picture has a name, which is that of
+its file, and an alternative text: `# %% name="..." alt="..."`.
+"""
+
+import base64
+import re
+from pathlib import Path
+from typing import Any
+
+import jupytext
+from nbclient import NotebookClient
+from nbformat.v4 import new_code_cell
+
+PAGE = Path(__file__).with_name("tutorial.py")
+# Not on the page: pictures as PNG, and no word on progress bars, of which the page has none.
+_SETUP = """\
+%matplotlib inline
+import warnings
+warnings.filterwarnings("ignore", "IProgress not found")
+"""
+_ANSI = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
+
+
+def executed(page: Path) -> list[Any]:
+    """The page's cells with their outputs.
+
+    Raises:
+        CellExecutionError: if a cell raises an error.
+    """
+    notebook = jupytext.read(page)
+    notebook.cells.insert(0, new_code_cell(_SETUP))
+    NotebookClient(notebook, timeout=600, kernel_name="python3").execute()
+    return notebook.cells[1:]
+
+
+def written(cell: Any, folder: Path) -> str:
+    """A cell as markdown; its picture goes to the folder.
+
+    Raises:
+        ValueError: if a cell warns, or has a picture without a name.
+    """
+    if cell.cell_type == "markdown":
+        return cell.source
+    parts, printed = [f"```python\n{cell.source}\n```"], ""
+    for output in cell.outputs:
+        data = output.get("data", {})
+        if output.get("name") == "stderr":
+            raise ValueError(f"a cell of the page warns:\n{output.text}\nIt is\n{cell.source}")
+        if "image/png" in data:
+            if not {"name", "alt"} <= set(cell.metadata):
+                raise ValueError(f"a cell with a picture wants a name and alt:\n{cell.source}")
+            path = folder / f"{cell.metadata['name']}.png"
+            path.write_bytes(base64.b64decode(data["image/png"]))
+            parts.append(f"![{cell.metadata['alt']}]({folder.name}/{path.name})")
+        else:
+            # What is printed comes in pieces, cut by chance.
+            printed += output.get("text") or data.get("text/plain", "") + "\n"
+    if printed:
+        lines = [line.rstrip() for line in _ANSI.sub("", printed).strip("\n").splitlines()]
+        parts.insert(1, "```text\n" + "\n".join(lines) + "\n```")
+    return "\n\n".join(parts)
+
+
+def main() -> None:
+    cells, folder = executed(PAGE), PAGE.with_suffix("")
+    folder.mkdir(exist_ok=True)
+    for old in folder.glob("*.png"):
+        old.unlink()
+    text = "\n\n".join(written(cell, folder) for cell in cells)
+    note = f"<!-- Made from {PAGE.name} by `make docs`; change that file. -->"
+    PAGE.with_suffix(".md").write_text(f"{note}\n\n{text}\n")
+
+
+if __name__ == "__main__":
+    main()

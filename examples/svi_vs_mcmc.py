@@ -1,0 +1,120 @@
+"""One deep GP by DSVI, diffusion, SGHMC and NUTS: what each makes of the same posterior.
+
+DSVI fits two layers to a steep slope. At its hyperparameters the others have the posterior of the
+inducing values v. Each becomes an ArviZ tree, a .nc file, of which all tables and plots are made.
+
+    python examples/svi_vs_mcmc.py [--out svi_vs_mcmc] [--seed 0] [--smoke]
+"""
+
+import argparse
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+import pandas
+from jax import random
+from numpyro.infer import NUTS
+
+import dgp_ppl as dgp
+from dgp_ppl import criticism, models, plots
+from dgp_ppl.diagnostics import chain_diagnostics
+from dgp_ppl.inference.frozen import frozen
+
+MODEL, Z = models.deep_gp, jnp.linspace(-2, 2, 8)[:, None]
+LAYERS: dict[str, Any] = {"z": (Z, Z)}
+
+
+def slope(key: Any, rows: int) -> tuple[Any, Any]:
+    """Two plains and a steep slope between them: one lengthscale is wrong on either."""
+    x = jnp.sort(random.uniform(key, (rows, 1), minval=-2, maxval=2), axis=0)
+    noise = 0.15 * random.normal(random.fold_in(key, 1), (rows,))
+    return x, jnp.tanh(6 * (x[:, 0] - 0.2)) + noise
+
+
+def posteriors(key: Any, x: Any, y: Any, steps: int, draws: int) -> Iterator[tuple[Any, ...]]:
+    """Name, guide, params and result of each. DSVI comes first: its params are all others' too."""
+    keys = random.split(key, 4)
+    quiet: dict[str, Any] = {"progress": False, **LAYERS}
+    dsvi = dgp.MeanField(MODEL)
+    first = dgp.fit(keys[0], MODEL, dsvi, x, y, steps=steps, **quiet)
+    yield "DSVI", dsvi, first.params, first
+    fixed = frozen(MODEL, {n: a for n, a in first.params.items() if ".v." not in n})
+    chain = dgp.Diffusion(fixed, base=dgp.MeanField(fixed), informed=(x, y))
+    second = dgp.fit(keys[1], fixed, chain, x, y, steps=steps, start=first, **quiet)
+    yield "diffusion", chain, {**first.params, **second.params}, second
+    white = dgp.transported(MODEL, dsvi, first.params)  # easier to sample, and the same posterior
+    quiet |= {"num_samples": draws, "num_chains": 4}
+    own = {"num_warmup": 8 * draws, "thinning": 50}
+    yield "SGHMC", None, first.params, dgp.run_mcmc(keys[2], dgp.SGHMC(white), x, y, **own, **quiet)
+    kernel, own = NUTS(white, target_accept_prob=0.95), {"num_warmup": draws}
+    yield "NUTS", None, first.params, dgp.run_mcmc(keys[3], kernel, x, y, **own, **quiet)
+
+
+def draws_of(tree: Any, part: slice = slice(None)) -> dgp.Chains:
+    """A tree's draws of v, which the comparison is about, and what a sampler told of them."""
+    v = {n: tree["posterior"][n].values[part] for n in ("l1.v", "l2.v")}
+    return dgp.Chains(v, {n: a.values[part] for n, a in tree["sample_stats"].items()}, None, 0, 0.0)
+
+
+def report(key: Any, trees: dict[str, Any], params: Any, data: Any, test: Any) -> dict[str, Any]:
+    """Print what the trees tell; return predictions by name."""
+    rows, predictions, exact = {}, {}, draws_of(trees["NUTS"], slice(2))
+    for name, tree in trees.items():
+        # Two chains of NUTS are the judge; the other two say what chance alone makes.
+        part = slice(2, 4) if name == "NUTS" else slice(4)
+        own, loo = draws_of(tree, part), criticism.loo(tree)
+        given = {"posterior_samples": draws_of(tree), "num_samples": 200, **LAYERS}
+        p = predictions[name] = dgp.predict(key, MODEL, None, params, test[0], **given)
+        found = chain_diagnostics(draws_of(tree)) | {
+            "to NUTS": str(dgp.judge(key, exact, own, MODEL, params, *data, **LAYERS).joint),
+            "log density": p.log_prob(test[1]).mean(), "CRPS": p.crps(test[1]).mean(),
+            "bad k": int((loo.pareto_k > loo.good_k).sum()), "seconds": tree.attrs["seconds"],
+            "k-hat": criticism.weights_khat(tree),
+        }  # fmt: skip
+        rows[name] = {n: f"{a:.4g}" if isinstance(a, float) else a for n, a in found.items()}
+    print(pandas.DataFrame(rows).T.fillna("-").to_string())
+    print("\nLOO and stacking:\n" + criticism.stacking(trees).round(3).to_string())
+    return predictions
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--out", type=Path, default=Path("svi_vs_mcmc"), help="a folder")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--smoke", action="store_true", help="a few steps only")
+    args = parser.parse_args()
+    args.out.mkdir(parents=True, exist_ok=True)
+    warnings.filterwarnings("ignore", "Estimated shape parameter")  # "bad k" counts these
+    steps, draws, passes, rows = (4, 20, 2, 20) if args.smoke else (2000, 600, 10, 60)
+    keys = random.split(random.key(args.seed), 6)
+    data, (x_test, y_test) = slope(keys[0], rows), slope(keys[1], 200)
+    trees, params = {}, {}
+    for name, guide, found, result in posteriors(keys[2], *data, steps, draws):
+        params, chains = params or found, None if guide else result
+        tree = trees[name] = dgp.to_inferencedata(
+            keys[3], MODEL, guide, found, *data, posterior_samples=chains, num_samples=4 * draws,
+            num_prior_samples=0, passes=passes, attrs={"seconds": result.seconds}, **LAYERS,
+        )  # fmt: skip
+        tree.to_netcdf(args.out / f"{name}.nc")
+    predictions = report(keys[4], trees, params, data, (x_test, y_test))
+    levels, bands = np.linspace(0.05, 0.95, 19), {}
+    ends = {n: p.quantile(0.5 + np.outer([-0.5, 0.5], levels)) for n, p in predictions.items()}
+    for name, p in predictions.items():
+        curves = p.mean, *p.interval(0.9), p.function_draws(keys[5], 8)
+        bands[name] = dict(zip(("mean", "lower", "upper", "draws"), curves, strict=True))
+    pictures = {
+        "functions": plots.function_bands(data[0][:, 0], data[1], x_test[:, 0], bands),
+        "coverage": plots.coverage_curves(y_test, levels, ends, "Held-out points"),
+        "forest": plots.posterior_forest(trees, 4, "Inducing values of both layers"),
+        "rank": plots.posterior_rank(trees, title="Ranks among the draws of all four"),
+    }
+    for name, figure in pictures.items():
+        figure.savefig(args.out / f"{name}.png", dpi=110)
+    print(f"\nwrote {', '.join(trees)} (.nc) and {', '.join(pictures)} (.png) in {args.out}")
+
+
+if __name__ == "__main__":
+    main()

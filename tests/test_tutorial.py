@@ -1,0 +1,54 @@
+"""The tutorial's page is the rendering of its source, and the source runs."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+DOCS = Path(__file__).parent.parent / "docs"
+SOURCE, PAGE = DOCS / "tutorial.py", DOCS / "tutorial.md"
+MOST = 1_500_000  # bytes of all pictures
+
+
+def cells():
+    """Whether a cell is code, and its text, of all cells of the percent format."""
+    _, *parts = re.split(r"^# %%(.*)\n", SOURCE.read_text(), flags=re.MULTILINE)
+    for options, text in zip(parts[::2], parts[1::2], strict=True):
+        if "[markdown]" in options:
+            yield False, re.sub(r"^# ?", "", text, flags=re.MULTILINE).strip()
+        else:
+            yield True, text.strip()
+
+
+def test_page_is_of_this_source():
+    page = PAGE.read_text()
+    code = re.findall(r"```python\n(.*?)\n```", page, re.DOTALL)
+    assert code == [text for is_code, text in cells() if is_code], "run `make docs`"
+    for text in (text for is_code, text in cells() if not is_code):
+        assert text in page, "run `make docs`"
+
+
+def test_pictures_are_there_and_small():
+    linked = re.findall(r"!\[[^\]]+\]\(([^)]+)\)", PAGE.read_text())
+    assert sorted(linked) == sorted(f"tutorial/{p.name}" for p in (DOCS / "tutorial").iterdir())
+    sizes = [(DOCS / name).stat().st_size for name in linked]
+    assert min(sizes) > 1000
+    assert sum(sizes) < MOST
+
+
+def test_page_says_nothing_of_the_machine_that_made_it():
+    page = PAGE.read_text()
+    for bad in ("\x1b", str(Path.home()), str(DOCS.parent), "site-packages", "Warning", " at 0x"):
+        assert bad not in page, repr(bad)
+
+
+@pytest.mark.slow
+def test_source_runs(tmp_path):
+    environment = os.environ | {"DGP_PPL_QUICK": "1", "JAX_DISABLE_MOST_OPTIMIZATIONS": "1"}
+    done = subprocess.run(
+        [sys.executable, SOURCE], cwd=tmp_path, env=environment, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
