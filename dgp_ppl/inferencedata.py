@@ -264,7 +264,7 @@ def _chains(samples: Mapping[str, ArrayLike] | Chains | None) -> Chains | None:
             f"to_inferencedata: posterior_samples has arrays of shapes {shapes}, wanted the same "
             "number of draws of every site; pass Chains, or MCMC's get_samples()"
         )
-    return Chains(arrays, {}, None, next(iter(arrays.values())).shape[1], 0.0)
+    return Chains(arrays)
 
 
 def _standardized(args: tuple[Any, ...], standardizer: Standardizer | None) -> tuple[Any, ...]:

@@ -184,7 +184,7 @@ def _drawn(
     """A guide's draws of its sites, as one chain."""
     found = guide.sample_posterior(key, params, *args, sample_shape=(num,), **kwargs)
     samples = {n: np.asarray(a)[None] for n, a in found.items()}
-    return Chains(samples, {}, None, num, 0.0)
+    return Chains(samples)
 
 
 def _score(prediction: Prediction, y: ArrayLike) -> Estimate:

@@ -225,7 +225,7 @@ exact = dgp.to_inferencedata(
     keys[8], model, None, fit.params, volume, ph, posterior_samples=chains,
     num_prior_samples=0, **common,
 )  # fmt: skip
-v = dgp.Chains({n: chains.samples[n] for n in ("l1.v", "l2.v")}, chains.fields, None, 0, 0.0)
+v = dgp.Chains({n: chains.samples[n] for n in ("l1.v", "l2.v")}, chains.fields)
 mixed = chain_diagnostics(v)
 print(f"R-hat {mixed['rhat']:.3f}, least effective sample size {mixed['ess']:.0f}")
 print(f"{mixed['divergences']} divergences")
@@ -239,7 +239,7 @@ chain_tree = dgp.to_inferencedata(
 )
 trees = {"DSVI": tree, "diffusion": chain_tree, "NUTS": exact}
 for name in ("DSVI", "diffusion"):
-    own = dgp.Chains({n: trees[name]["posterior"][n].values for n in v.samples}, {}, None, 0, 0.0)
+    own = dgp.Chains({n: trees[name]["posterior"][n].values for n in v.samples})
     judged = dgp.judge(keys[10], v, own, model, fit.params, x, y, z=z)
     print(f"{name:10s} {judged.joint}")
 

@@ -56,7 +56,7 @@ def posteriors(key: Any, x: Any, y: Any, steps: int, draws: int) -> Iterator[tup
 def draws_of(tree: Any, part: slice = slice(None)) -> dgp.Chains:
     """A tree's draws of v, which the comparison is about, and what a sampler told of them."""
     v = {n: tree["posterior"][n].values[part] for n in ("l1.v", "l2.v")}
-    return dgp.Chains(v, {n: a.values[part] for n, a in tree["sample_stats"].items()}, None, 0, 0.0)
+    return dgp.Chains(v, {n: a.values[part] for n, a in tree["sample_stats"].items()})
 
 
 def report(key: Any, trees: dict[str, Any], params: Any, data: Any, test: Any) -> dict[str, Any]:

@@ -34,10 +34,10 @@ class Chains:
     """
 
     samples: dict[str, np.ndarray]
-    fields: dict[str, np.ndarray]
-    state: Any = dataclasses.field(repr=False)
-    steps: int
-    seconds: float
+    fields: dict[str, np.ndarray] = dataclasses.field(default_factory=dict)
+    state: Any = dataclasses.field(default=None, repr=False)
+    steps: int = 0
+    seconds: float = 0.0
 
     @staticmethod
     def of(mcmc: MCMC) -> "Chains":
