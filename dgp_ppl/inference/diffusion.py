@@ -244,7 +244,11 @@ class Diffusion(LayerGuide):
             return point_law(site, law, z[site])
 
         handed = self.base._posterior(given, args, kwargs, at_z)
-        return {n: Handed(laws[n], h.infer | {"q": None}, h.law.loc) for n, h in handed.items()}
+        white = {n: (z[n] - loc[n]) / sd[n] for n in handed}  # by T alone, v need not be inverted
+        return {
+            n: Handed(laws[n], h.infer | {"q": None, "white": white[n]}, h.law.loc)
+            for n, h in handed.items()
+        }
 
     def _controls(
         self,
