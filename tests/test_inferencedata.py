@@ -1,9 +1,6 @@
 """The tree of every route: what is in it, what it equals, and that it survives a file."""
 
 import json
-import subprocess
-import sys
-import warnings
 
 import jax.numpy as jnp
 import numpy as np
@@ -13,41 +10,12 @@ import pytest
 import xarray
 from jax import random
 from numpyro import handlers
-from numpyro.infer import MCMC, NUTS, SVI, Trace_ELBO
+from numpyro.infer import MCMC, NUTS
 from numpyro.infer.autoguide import AutoNormal
-from numpyro.optim import Adam
+from trees import KEY, X, Y, Z, converted, deep, fitted
 
 import dgp_ppl as dgp
 from dgp_ppl import initialize, kernels, models
-
-KEY = random.key(0)
-X = np.asarray(random.normal(KEY, (23, 2)), np.float64)
-Y = np.sin(X[:, 0]) + 0.1 * X[:, 1]
-Z = X[:5]
-
-
-def deep(x, y=None, *, batch_size=None, mask=None, priors=True):
-    """Two layers, a hyperparameter with a prior, and a mask."""
-    noise = 0.2
-    if priors:
-        noise = numpyro.sample("noise", dist.LogNormal(-1.0, 0.3))
-    f1 = dgp.gp("l1", kernels.SquaredExponential(1.0, 1.0), jnp.asarray(Z, float), out=2)
-    f2 = dgp.gp("l2", kernels.SquaredExponential(1.0, 1.0), jnp.asarray(Z, float))
-    with dgp.minibatch(x, y, mask, batch_size=batch_size) as (x, y, mask):
-        law = dgp.observe(f2(f1.sample(x)), lambda f: dist.Normal(f, noise), mask=mask)
-        numpyro.sample("y", law, obs=y)
-
-
-def fitted(model, *args, guide=None, **kwargs):
-    guide = dgp.MeanField(model) if guide is None else guide
-    svi = SVI(model, guide, Adam(0.01), Trace_ELBO())
-    return guide, svi.run(KEY, 3, *args, progress_bar=False, **kwargs).params
-
-
-def converted(model, *args, guide=None, options=None, **kwargs):
-    guide, params = fitted(model, *args, guide=guide, **kwargs)
-    options = {"num_samples": 6, "num_prior_samples": 4, "passes": 3, **(options or {})}
-    return dgp.to_inferencedata(KEY, model, guide, params, *args, **options, **kwargs)
 
 
 def test_every_group_has_named_dimensions_labels_and_units():
@@ -397,60 +365,3 @@ def test_bad_arguments_are_named():
 
     with pytest.raises(ValueError, match="observes nothing"):
         dgp.to_inferencedata(KEY, nothing, None, {}, X)
-
-
-@pytest.fixture(scope="module")
-def stored():
-    scale = dgp.Standardizer.fit(X, Y)
-    guide, params = fitted(deep, scale.inputs(X), scale.outputs(Y))
-    return dgp.to_inferencedata(
-        KEY, deep, guide, params, X, Y, num_samples=60, num_prior_samples=4, passes=2,
-        standardizer=scale, test=(X[:4], Y[:4]), attrs={"config": '{"a": 1}'},
-    )  # fmt: skip
-
-
-@pytest.mark.parametrize("kind", ["netcdf", "zarr"])
-def test_files_load_back_equal(stored, kind, tmp_path):
-    path = tmp_path / f"tree.{kind}"
-    if kind == "netcdf":
-        stored.to_netcdf(path, engine="h5netcdf")
-        back = xarray.open_datatree(path, engine="h5netcdf")
-    else:
-        with warnings.catch_warnings():  # zarr's format 3 has no standard for strings yet
-            warnings.simplefilter("ignore")
-            stored.to_zarr(path)
-            back = xarray.open_datatree(path, engine="zarr")
-    xarray.testing.assert_equal(stored, back)
-    for group in stored.children:
-        for name in stored[group].data_vars:
-            assert stored[group][name].attrs == back[group][name].attrs
-    assert back.attrs == stored.attrs
-
-
-_ALONE = """
-import importlib.util, sys
-
-GONE = ("dgp_ppl", "jax", "jaxlib", "numpyro", "equinox", "optax")
-find = importlib.util.find_spec
-importlib.util.find_spec = lambda n, p=None: None if n.split(".")[0] in GONE else find(n, p)
-
-class Refuse:
-    def find_spec(self, name, path=None, target=None):
-        if name.split(".")[0] in GONE:
-            raise ImportError(name + " is not here")
-
-sys.meta_path.insert(0, Refuse())
-import arviz_stats, xarray
-tree = xarray.open_datatree(sys.argv[1], engine="h5netcdf")
-found = arviz_stats.loo(tree)
-print(sorted(tree.children), found.elpd, float(tree["posterior"]["l1.v"].mean()))
-"""
-
-
-def test_files_open_without_this_library(stored, tmp_path):
-    stored.to_netcdf(tmp_path / "tree.nc", engine="h5netcdf")
-    run = subprocess.run(
-        [sys.executable, "-c", _ALONE, str(tmp_path / "tree.nc")], capture_output=True, text=True
-    )
-    assert run.returncode == 0, run.stderr
-    assert "log_likelihood" in run.stdout

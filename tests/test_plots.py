@@ -1,142 +1,28 @@
 """Plots: what they show is what they were given, in words that can be read."""
 
-import itertools
 import subprocess
 import sys
 
 import numpy as np
 import pytest
-import xarray
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.colors import to_hex, to_rgb
 from matplotlib.figure import Figure
+from pictures import (
+    NAMES,
+    RECORDS,
+    RNG,
+    Y,
+    assert_readable,
+    assert_safe_colours,
+    bands,
+    coverage,
+    layer,
+    legend_words,
+    posteriors,
+    record,
+    states,
+)
 
 from dgp_ppl import plots
-from dgp_ppl.layers import LayerFunction
-
-RNG = np.random.default_rng(0)
-SAFE = {c.lower() for c in plots.COLORS}
-
-
-def texts(figure):
-    """What is written and where, in pixels: titles, labels, ticks that are drawn, legends."""
-    canvas = FigureCanvasAgg(figure)
-    canvas.draw()
-    renderer = canvas.get_renderer()
-    parts = [*figure.subfigs, figure]
-    found = [p._suptitle for p in parts if getattr(p, "_suptitle", None)]
-    found += [t for p in parts for legend in p.legends for t in legend.get_texts()]
-    for axes in figure.axes:
-        found += axes.texts
-        if axes.get_legend():
-            found += axes.get_legend().get_texts()
-        found.append(axes.title)
-        if not axes.axison:
-            continue
-        for axis in (axes.xaxis, axes.yaxis):
-            low, high = sorted(axis.get_view_interval())
-            slack = 1e-6 * (high - low)
-            found.append(axis.label)
-            found += [
-                t.label1
-                for t in axis.get_major_ticks()
-                if low - slack <= t.get_loc() <= high + slack and t.label1.get_visible()
-            ]
-    shown = [t for t in found if t.get_visible() and t.get_text().strip()]
-    return [(t.get_text(), t.get_window_extent(renderer)) for t in shown]
-
-
-def assert_readable(figure):
-    """No two texts overlap, and none leaves the figure."""
-    found = texts(figure)
-    assert found
-    width, height = figure.get_size_inches() * figure.dpi
-    for text, box in found:
-        assert min(box.x0, box.y0) > -1, f"{text!r} leaves the figure"
-        assert max(box.x1 - width, box.y1 - height) < 1, f"{text!r} leaves the figure"
-    for (a, box), (b, other) in itertools.combinations(found, 2):
-        across = min(box.x1, other.x1) - max(box.x0, other.x0)
-        up = min(box.y1, other.y1) - max(box.y0, other.y0)
-        assert across < 1 or up < 1, f"{a!r} and {b!r} overlap"
-
-
-def assert_safe_colours(figure):
-    """Lines and markers are in Okabe and Ito's colours, or grey."""
-    for axes in figure.axes:
-        for line in axes.lines:
-            colour = to_hex(line.get_color())
-            assert colour in SAFE or np.ptp(to_rgb(colour)) < 1e-9, colour
-
-
-def legend_words(figure):
-    return [t.get_text() for legend in figure.legends for t in legend.get_texts()]
-
-
-def layer(inputs, outputs, dim=1, passes=3, rows=9):
-    """A layer with numbers of these shapes."""
-    n = RNG.standard_normal
-    side = np.linspace(-1, 1, rows)
-    grid = np.stack(np.meshgrid(*[side] * dim, indexing="ij"), axis=-1).reshape(-1, dim)
-    start = np.broadcast_to(grid, (passes, *grid.shape)) if inputs == "x" else n((passes, 81, dim))
-    return LayerFunction(
-        inputs=grid, mean=n((len(grid), outputs)), var=n((len(grid), outputs)) ** 2 + 0.1,
-        draws=n((passes, len(grid), outputs)), z=n((4, dim)), z_mean=n((4, outputs)),
-        z_sd=n((4, outputs)) ** 2, reached=start, passed=n((*start.shape[:2], outputs)),
-    )  # fmt: skip
-
-
-def posteriors(methods=("NUTS", "mean field", "diffusion"), draws=80):
-    """By method, an ArviZ data tree of two layers; the second method is too narrow."""
-    trees = {}
-    for i, method in enumerate(methods):
-        scale = 0.3 if i == 1 else 1.0
-        sites = {"l1.v": scale * RNG.standard_normal((2, draws, 5, 2))}
-        sites["l2.v"] = 3 + scale * RNG.standard_normal((2, draws, 5, 1))
-        dims = {n: ("chain", "draw", f"{n}.m", f"{n}.p") for n in sites}
-        data = xarray.Dataset({n: (dims[n], a) for n, a in sites.items()})
-        trees[method] = xarray.DataTree.from_dict({"posterior": data})
-    return trees
-
-
-def record(name, rows, depth=2, **config):
-    summary = [
-        {"method": m, "rmse": {"mean": a, "se": b}, "log_density": {"mean": c, "se": d}}
-        for m, a, b, c, d in rows
-    ]
-    data = {"name": name, "rows": 1000, "columns": 8, "target": "y"}
-    return {"data": data, "config": {"depth": depth} | config, "summary": summary}
-
-
-RECORDS = [
-    record("uci/energy", [("linear", 3.0, 0.1, -2.5, 0.05), ("dsvi", 0.5, 0.02, -0.7, 0.1)]),
-    record("uci/energy", [("dsvi", 0.45, None, -0.6, None)], depth=3),
-    record("step", [("linear", 0.3, 0.01, -0.2, 0.1), ("sghmc", 0.1, 0.02, 0.9, 0.2)]),
-]
-
-
-def bands(methods, points=30):
-    grid = np.linspace(0, 1, points)
-    band = {"mean": grid, "lower": grid - 1, "upper": grid + 1, "draws": np.stack([grid, -grid])}
-    return grid, dict.fromkeys(methods, band)
-
-
-LEVELS = np.array([0.2, 0.5, 0.9])
-Y = RNG.standard_normal(50)
-NAMES = ["mean field", "global inducing", "diffusion"]
-
-
-def _coverage():
-    half = np.array([0.25, 0.67, 1.64])[:, None]
-    ends = (np.broadcast_to(-half, (3, 50)), np.broadcast_to(half, (3, 50)))
-    return plots.coverage_curves(Y, LEVELS, dict.fromkeys(NAMES, ends), "Coverage")
-
-
-def _states():
-    steps = RNG.standard_normal((40, 7, 3, 2))
-    steps[:, -1, 1, 0] += 9  # these two move most
-    steps[:, -1, 2, 1] += 8
-    return {"l1.v": steps, "l2.v": RNG.standard_normal((40, 7, 3, 1))}
-
 
 FIGURES = {
     "training_curves": lambda: plots.training_curves(
@@ -145,7 +31,7 @@ FIGURES = {
     "predicted_against_observed": lambda: plots.predicted_against_observed(
         Y, {n: (Y, Y - 1, Y + 1) for n in NAMES}, "strength (MPa)", "A title"
     ),
-    "coverage_curves": _coverage,
+    "coverage_curves": coverage,
     "pit_histograms": lambda: plots.pit_histograms(dict.fromkeys(NAMES, RNG.uniform(size=90))),
     "reliability": lambda: plots.reliability(
         RNG.integers(0, 3, 60), dict.fromkeys(NAMES[:2], RNG.dirichlet([1, 1, 1], 60)), "Classes"
@@ -170,7 +56,7 @@ FIGURES = {
     "posterior_pair": lambda: plots.posterior_pair(posteriors(), values=2, title="Pairs"),
     "posterior_rank": lambda: plots.posterior_rank(posteriors(), values=3, title="Ranks"),
     "diffusion_chains": lambda: plots.diffusion_chains(
-        _states(), exact={n: a[:, -1] for n, a in _states().items()}, title="Chains"
+        states(), exact={n: a[:, -1] for n, a in states().items()}, title="Chains"
     ),
     "score_dots": lambda: plots.score_dots(RECORDS, title="Scores"),
 }  # fmt: skip
@@ -241,7 +127,7 @@ def test_coverage_is_the_share_inside_by_hand():
 
 def test_the_grey_band_of_coverage_has_calibrated_methods():
     """In 95 % of repetitions at a level, within five standard errors; it cannot be narrower."""
-    (axis,) = _coverage().axes
+    (axis,) = coverage().axes
     outline = axis.collections[0].get_paths()[0].vertices
     at = outline[np.isclose(outline[:, 0], 0.5)][:, 1]
     shares = np.random.default_rng(1).binomial(50, 0.5, 4000) / 50
@@ -357,21 +243,21 @@ def test_draws_by_site_do_for_a_tree():
 
 def test_chains_are_shown_at_first_and_last():
     """In the plane of the two values that move most, with the exact draws."""
-    states = _states()
-    exact = {n: RNG.standard_normal((2, 30, *a.shape[2:])) for n, a in states.items()}
-    figure = plots.diffusion_chains(states, exact=exact, snapshots=3)
+    moves = states()
+    exact = {n: RNG.standard_normal((2, 30, *a.shape[2:])) for n, a in moves.items()}
+    figure = plots.diffusion_chains(moves, exact=exact, snapshots=3)
     panels = figure.axes[:3]
     assert [a.get_title() for a in panels] == [
         "step 0 of 6 (noise)", "step 3 of 6", "step 6 of 6 (posterior)",
     ]  # fmt: skip
     assert panels[0].get_xlabel() == "layer 1: v[1, 0]"
     assert panels[0].get_ylabel() == "layer 1: v[2, 1]"
-    last = states["l1.v"][:, -1]
+    last = moves["l1.v"][:, -1]
     np.testing.assert_allclose(panels[2].lines[1].get_data(), [last[:, 1, 0], last[:, 2, 1]])
     both = exact["l1.v"].reshape(60, 3, 2)
     np.testing.assert_allclose(panels[0].lines[0].get_data(), [both[:, 1, 0], both[:, 2, 1]])
     median = figure.axes[3].lines[12].get_ydata()
-    np.testing.assert_allclose(median, np.median(states["l1.v"][:, :, 1, 0], axis=0))
+    np.testing.assert_allclose(median, np.median(moves["l1.v"][:, :, 1, 0], axis=0))
 
 
 def test_dots_are_at_means_with_standard_errors():
@@ -448,9 +334,9 @@ WRONG = {
         plots.diffusion_chains({"l1.v": np.ones(3)})
     ),
     r"exact\['l1.v'\] has shape \(2, 2\), wanted \[S, 3, 2\]": lambda: plots.diffusion_chains(
-        _states(), exact={"l1.v": np.ones((2, 2))}
+        states(), exact={"l1.v": np.ones((2, 2))}
     ),
-    r"snapshots is 1, wanted at least 2": lambda: plots.diffusion_chains(_states(), snapshots=1),
+    r"snapshots is 1, wanted at least 2": lambda: plots.diffusion_chains(states(), snapshots=1),
     r"metrics has 'auc', wanted one of log_density, rmse": lambda: plots.score_dots(
         RECORDS, ["auc"]
     ),
