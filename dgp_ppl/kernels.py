@@ -131,9 +131,14 @@ def _squared_distance(x: Array, z: Array, lengthscale: Array) -> Array:
     centre = jax.lax.stop_gradient(few.mean(axis=0))
     scaled_x, scaled_z = (w, 1.0) if few is x else (1.0, w)
     x, z = x - centre, z - centre
-    square = matmul(jnp.square(x), w)[:, None] + matmul(jnp.square(z), w)[None, :]
+    square = _square_norm(x, w)[:, None] + _square_norm(z, w)[None, :]
     cross = matmul(x * scaled_x, (z * scaled_z).T)
     return jnp.maximum(computed_once(square - 2 * cross), 0.0)
+
+
+def _square_norm(x: Array, w: Array) -> Array:
+    """sum_d w_d x_d², [N]: multiplied so that w's gradient needs x alone, and keeps no squares."""
+    return matmul(x * (x * w), jnp.ones_like(w))
 
 
 class _Stationary(Kernel):
