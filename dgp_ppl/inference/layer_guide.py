@@ -221,11 +221,11 @@ class LayerGuide(AutoGuide, Holder):
         globals_ = [n for n, plates in others.items() if not plates]
         local = [n for n, plates in others.items() if plates & rows]
         plated = [n for n, plates in others.items() if plates and not plates & rows]
+        self._global, self._local = {}, {}
         if self._rest_factory is AutoNormal:
             self._global = self._normals({n: sites[n]["fn"] for n in globals_}, args, kwargs)
         else:
             self._global = self._part(globals_, sites, args, kwargs)
-        self._local = {}
         for group in filter(None, (local, plated)):
             if self._rest_factory is AutoNormal:
                 self._local[group[0]] = LocalNormal(self.model, group, trace)
@@ -272,6 +272,8 @@ class LayerGuide(AutoGuide, Holder):
             return {}
         hidden = [n for n in sites if n not in group]
         part = self._rest_factory(handlers.block(self.model, hide=hidden))
+        if self._global or self._local:
+            part.prefix = f"{part.prefix}_{group[0]}"  # two joint guides' sites need two names
         with handlers.block(), handlers.seed(rng_seed=0):
             part(*args, **kwargs)
         return {group[0]: part}
@@ -283,8 +285,10 @@ class LayerGuide(AutoGuide, Holder):
         given = {n: s["value"] for n, s in drawn.items()}
         handed = self._posterior(given, args, kwargs)
         draws = {}
+        # A joint guide's own noise, whose density is that of all its sites.
+        own = [n for n in drawn if n not in self._order]
         # TraceMeanField_ELBO wants the guide's sites in the model's order.
-        for name in self._order:
+        for name in (*own, *self._order):
             if name in handed:
                 draws[name] = _emit(name, *handed[name])
             elif name in drawn:
@@ -322,7 +326,9 @@ class LayerGuide(AutoGuide, Holder):
         def draw(key: PRNGKey) -> dict[str, Any]:
             trace = handlers.trace(handlers.seed(guide, key)).get_trace(*args, **kwargs)
             wanted = {n: s for n, s in trace.items() if s["type"] == "sample"}
-            return {n: s["value"] for n, s in wanted.items() if not s["is_observed"]}
+            own = {n for n, s in wanted.items() if s["infer"].get("is_auxiliary")}
+            latent = {n: s for n, s in wanted.items() if n not in own and not s["is_observed"]}
+            return {n: s["value"] for n, s in latent.items()}
 
         if not sample_shape:
             return draw(rng_key)
