@@ -19,6 +19,7 @@ from dgp_ppl.gp import function_draws as function_draws
 from dgp_ppl.gp import gp as gp
 from dgp_ppl.guide_check import GuideCheck as GuideCheck
 from dgp_ppl.guide_check import check_guide as check_guide
+from dgp_ppl.guided import guided as guided
 from dgp_ppl.inference.adversarial import AdversarialELBO as AdversarialELBO
 from dgp_ppl.inference.adversarial import discriminator_gap as discriminator_gap
 from dgp_ppl.inference.annealing import AnnealedEvidence as AnnealedEvidence

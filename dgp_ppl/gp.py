@@ -126,7 +126,7 @@ def gp(
         v: Any = numpyro.sample(
             f"{name}.v",
             dist.Normal(0, 1).expand([M, out]).to_event(2),
-            infer={"inducing": {"inputs": z.shape, "outputs": out}},
+            infer={"inducing": {"inputs": z.shape, "outputs": out, "made_of": (kernel, z)}},
         )
     message = listener.message
     if message["cond_indep_stack"]:

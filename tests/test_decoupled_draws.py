@@ -3,6 +3,8 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
+import numpyro
+import numpyro.distributions as dist
 import pytest
 from decoupled_forms import (
     M_A,
@@ -25,6 +27,7 @@ from helpers import (
     squared_exponential,
 )
 from jax import random
+from numpyro.infer import Predictive
 
 import dgp_ppl as dgp
 from dgp_ppl import kernels
@@ -85,6 +88,24 @@ def test_draws_of_functions_through_predict():
     for kind in ("joint", "path"):
         draws = p.function_draws(random.key(1), 600, mode=kind)
         assert_mean(np.asarray(draws).reshape(600, 6), mean)
+
+
+def test_predictive_has_the_means_own_inducing_inputs_under_the_guide():
+    """Of a function that four inducing inputs cannot follow, and the mean's thirty can."""
+    x = np.linspace(-2, 2, 60)[:, None]
+
+    def waves(x, y=None):
+        f = dgp.gp("l1", kernels.SquaredExponential(1.0, 0.4), np.linspace(-2, 2, 4)[:, None])
+        with dgp.minibatch(x, y) as (x, y):
+            numpyro.sample("y", dgp.observe(f(x), lambda f: dist.Normal(f, 0.1)), obs=y)
+
+    guide = Decoupled(waves, x[::2])
+    y = np.sin(4 * x[:, 0])
+    result = dgp.fit(KEY, waves, guide, x, y, steps=300, learning_rate=0.1, progress=False)
+    whole = Predictive(dgp.guided(waves, guide, result.params), num_samples=300)(KEY, x)
+    at_z_b = Predictive(waves, guide=guide, params=result.params, num_samples=300)(KEY, x)
+    off = [np.sqrt(np.mean((d["y"].mean(axis=0) - y) ** 2)) for d in (whole, at_z_b)]
+    assert off[0] < 0.2 < 0.6 < off[1]
 
 
 @pytest.mark.parametrize(

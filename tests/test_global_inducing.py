@@ -189,13 +189,6 @@ def test_pseudo_inputs_of_another_width():
         start(deep_gp, guide, x, y, z=Z)
 
 
-def test_starting_from_diagonal_covariances():
-    guide = guide_of()
-    diagonal = dgp.MeanField(deep_gp, covariance="diagonal")
-    with pytest.raises(ValueError, match="mean_field has no full covariances"):
-        guide.start_from(KEY, diagonal, {}, regression()[0], z=Z)
-
-
 @pytest.mark.slow
 def test_vmap_over_seeds():
     x, y = regression()

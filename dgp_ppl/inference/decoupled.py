@@ -16,8 +16,8 @@ from dgp_ppl._typing import Inputs, Model, Outputs
 from dgp_ppl.conditional import Sparse, covariance
 from dgp_ppl.gp import RandomFunction
 from dgp_ppl.inducing import FullInducing, cholesky_factor, project
-from dgp_ppl.inference.layer_guide import Handed, LayerGuide, Reshape
-from dgp_ppl.inference.layer_run import run_layers
+from dgp_ppl.inference.layer_guide import Handed, Reshape
+from dgp_ppl.inference.layer_run import RunsLayers, as_rows
 from dgp_ppl.linalg import as_float, default_jitter, matmul, precision_factor
 
 __all__ = ["Decoupled", "DecoupledInducing"]
@@ -87,7 +87,7 @@ class DecoupledInducing(FullInducing):
         )
 
 
-class Decoupled(LayerGuide):
+class Decoupled(RunsLayers):
     """Gaussian processes with inducing inputs Z_a for the mean, Z_b for the covariance.
 
     Every layer's ``q(f) = GP(k(x, Z_a) a, k - k(x, Z_b) (K_bb⁻¹ - K_bb⁻¹ S K_bb⁻¹) k(Z_b, x))``.
@@ -123,8 +123,9 @@ class Decoupled(LayerGuide):
     zero weights it is `MeanField`. The guide learns the layers' kernels by running the model on two
     rows of its inputs.
 
-    Draws of v are values at Z_b, with q's law there. `dgp_ppl.predict` has the whole q; NumPyro's
-    `Predictive`, which hands the model those draws alone, has the prior's interpolation of them,
+    Draws of v are values at Z_b, with q's law there. `dgp_ppl.predict` has the whole q, and so has
+    NumPyro's ``Predictive(dgp.guided(model, guide, params), ...)``; ``Predictive(model,
+    guide=guide)``, which hands the model those draws alone, has the prior's interpolation of them,
     without what the mean says beyond Z_b.
 
     Args:
@@ -192,22 +193,22 @@ class Decoupled(LayerGuide):
                 )
             bases = {site: given[name] for site, name in names.items()}
         else:
-            each = [given] * len(names) if hasattr(given, "shape") else list(given)
+            if not isinstance(given, Sequence) or isinstance(given, str):
+                given = [given] * len(names)
+            each = list(given)
             if len(each) != len(names):
                 raise ValueError(
                     f"Decoupled: z_mean has {len(each)} entries, wanted one [M_a, D] for each of "
                     f"the layers {list(names.values())}, or one array for all of them"
                 )
             bases = dict(zip(names, each, strict=True))
-        for site, z in bases.items():
-            dim = self.layers[site].inputs
-            if jnp.ndim(z) != 2 or jnp.shape(z)[1] != dim or not len(z):
-                raise ValueError(
-                    f"Decoupled: z_mean of layer {names[site]!r} has shape {jnp.shape(z)}, wanted "
-                    f"[M_a, {dim}], shared by its outputs; for one input dimension pass z[:, None]"
-                )
         # Not as JAX arrays: those made while a program is traced must not be kept.
-        return {site: np.asarray(z) for site, z in bases.items()}
+        what = "Decoupled: z_mean of layer {!r}"
+        widths = {site: layer.inputs for site, layer in self.layers.items()}
+        return {
+            site: as_rows(what.format(names[site]), z, "M_a", widths[site])
+            for site, z in bases.items()
+        }
 
     def _posterior(
         self,
@@ -235,8 +236,7 @@ class Decoupled(LayerGuide):
                 f"Decoupled: the model's first argument has shape {shape}, wanted [N, D]: two of "
                 "its rows are what the guide runs the model on, to learn the layers' kernels"
             )
-        two = jnp.asarray(own[:2])
-        run_layers(self.model, args, kwargs, two, given, self.layers, answer, latent)
+        self._run_layers(args, kwargs, jnp.asarray(own[:2]), given, answer)
         return handed
 
     def _law(self, site: str, sparse: Sparse) -> DecoupledInducing:

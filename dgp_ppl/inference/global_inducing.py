@@ -18,8 +18,8 @@ from numpyro.infer.autoguide import AutoGuide, AutoNormal
 from dgp_ppl._typing import Inputs, Model, Params, PRNGKey
 from dgp_ppl.gp import RandomFunction
 from dgp_ppl.inducing import AbstractInducing, FullInducing
-from dgp_ppl.inference.layer_guide import Handed, LayerGuide, Reshape
-from dgp_ppl.inference.layer_run import run_layers
+from dgp_ppl.inference.layer_guide import Handed, Reshape
+from dgp_ppl.inference.layer_run import RunsLayers, as_rows
 from dgp_ppl.inference.mean_field import MeanField, gaussian_of_params
 from dgp_ppl.linalg import as_float, matmul, precision_factor
 
@@ -28,7 +28,7 @@ __all__ = ["GlobalInducing"]
 _MATCHING_STEPS = 300
 
 
-class GlobalInducing(LayerGuide):
+class GlobalInducing(RunsLayers):
     """q(v) that couples the layers, after Ober & Aitchison (2021).
 
     ("Global inducing point variational posteriors for Bayesian neural networks and deep Gaussian
@@ -84,12 +84,8 @@ class GlobalInducing(LayerGuide):
         rest: Callable[[Model], AutoGuide] = AutoNormal,
     ) -> None:
         super().__init__(model, rest=rest)
-        self.pseudo_inputs = as_float(pseudo_inputs)
-        if self.pseudo_inputs.ndim != 2:
-            raise ValueError(
-                f"GlobalInducing: pseudo_inputs has shape {self.pseudo_inputs.shape}, wanted "
-                "[R, D]; for one input dimension pass x[:, None]"
-            )
+        rows = as_rows("GlobalInducing: pseudo_inputs", pseudo_inputs, "R")
+        self.pseudo_inputs = as_float(rows)
         for name, value in (("hidden_scale", hidden_scale), ("precision", precision)):
             if not value > 0:
                 raise ValueError(f"GlobalInducing: {name} is {value}, wanted a positive number")
@@ -133,7 +129,7 @@ class GlobalInducing(LayerGuide):
         answer: Callable[[str, RandomFunction, Inputs], Array],
     ) -> None:
         inputs: Any = numpyro.param("pseudo_inputs", self.pseudo_inputs)
-        run_layers(self.model, args, kwargs, inputs, given, self.layers, answer, self.row_sites)
+        self._run_layers(args, kwargs, inputs, given, answer)
 
     def _law(self, site: str, f: RandomFunction, h: Inputs, first: bool) -> AbstractInducing:
         """q(v) of a layer whose pseudo-inputs have arrived at h, [R, D_l]."""
@@ -160,7 +156,10 @@ class GlobalInducing(LayerGuide):
 
         The model's params and the first layer's q(v) are taken over; the pseudo-observations of
         each later layer are fitted to its q(v): `steps` of Adam on the KL of the one to the other,
-        with pseudo-inputs that travel through the mean of the layers below. It takes seconds.
+        with pseudo-inputs that travel through the mean of the layers below. It takes seconds. Where
+        the layers below are uncertain the bound is lower at first (uci/energy: 0.74 after 1.41 nats
+        per datum) and above the fit's within some hundred steps; a match on average over draws
+        starts nearer (1.31), and is behind after these steps.
 
         Args:
             key: random key.
@@ -173,13 +172,27 @@ class GlobalInducing(LayerGuide):
         Returns:
             All params, to be given to ``fit(..., start=...)``.
         """
-        if getattr(mean_field, "covariance", None) != "full":
+        if not isinstance(mean_field, MeanField) or mean_field.covariance != "full":
+            kind = type(mean_field).__name__
+            form = getattr(mean_field, "covariance", None)
             raise ValueError(
-                "GlobalInducing.start_from: mean_field has no full covariances; fit "
-                "MeanField(model), with its default covariance"
+                f"GlobalInducing.start_from: mean_field is a {kind}"
+                f"{f' with covariance={form!r}' if form else ''}, wanted MeanField(model) with its "
+                "default covariance, 'full'"
             )
         for guide in (self, mean_field):
             guide.setup(*args, **kwargs)
+        if list(mean_field.layers.items()) != list(self.layers.items()):
+            raise ValueError(
+                f"GlobalInducing.start_from: mean_field has the layers {mean_field.layers}, wanted "
+                f"those of this guide's model: {self.layers}"
+            )
+        wanted = [f"{site}.{n}" for site in self.layers for n in ("loc", "scale_tril")]
+        if missing := [n for n in wanted if n not in (params or {})]:
+            raise ValueError(
+                f"GlobalInducing.start_from: params has no {', '.join(missing)}; pass those of the "
+                "fit of mean_field: dgp.fit(...).params, or SVI's result.params"
+            )
         laws = mean_field._laws_at(params)
         arrived: dict[str, tuple[Array, AbstractInducing]] = {}
 

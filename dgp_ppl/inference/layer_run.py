@@ -10,19 +10,22 @@ from contextlib import contextmanager
 from functools import cache, partial
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 import numpyro
+from jax.core import Tracer
 from jaxtyping import Array
 from numpyro import handlers
+from numpyro.infer.autoguide import AutoGuide, AutoNormal
 from numpyro.primitives import _PYRO_STACK, Messenger
 
 from dgp_ppl._typing import Inputs, Model
 from dgp_ppl.gp import RandomFunction, function_draws
-from dgp_ppl.inference.layer_guide import Layer, hidden_samples
+from dgp_ppl.inference.layer_guide import LayerGuide, hidden_samples
+from dgp_ppl.inference.sources import Place, sources
+from dgp_ppl.inference.survey import survey
 
-__all__ = ["run_layers"]
+__all__ = ["RunsLayers", "as_rows"]
 
 Answer = Callable[[str, RandomFunction, Inputs], Array]
 
@@ -78,87 +81,142 @@ def _only(stack: list[Any]) -> Iterator[None]:
         _PYRO_STACK[:] = inside
 
 
-def run_layers(
-    model: Model,
-    args: tuple[Any, ...],
-    kwargs: dict[str, Any],
-    x: Inputs,
-    given: dict[str, Any],
-    layers: dict[str, Layer],
-    answer: Answer,
-    latent: dict[str, int] | None = None,
-) -> None:
-    """Run the model at inputs x; `answer(site, function, inputs)` returns each layer's draw of v.
+class RunsLayers(LayerGuide):
+    """A guide that runs the model on rows of its choice, to learn its layers."""
 
-    Args:
-        model: the model; its first argument (or ``x=``) is the inputs, or None.
-        args: its positional arguments; arrays with a row per input (y, say) are cut to x's rows.
-        kwargs: its keyword arguments; ``y`` is cut to x's rows, a ``batch_size`` is taken away.
-        x: inputs in place of its own, [R, D]; with more columns, those after D are latent inputs.
-        given: values of its other latent sites.
-        layers: the layers that must be evaluated.
-        answer: called once for each layer, in the order of evaluation.
-        latent: the model's latent inputs, sites [N, Q] with their Q.
+    def __init__(self, model: Model, *, rest: Callable[[Model], AutoGuide] = AutoNormal) -> None:
+        super().__init__(model, rest=rest)
+        self._fixed: frozenset[Place] = frozenset()
+
+    def _setup_prototype(self, *args: Any, **kwargs: Any) -> None:
+        super()._setup_prototype(*args, **kwargs)
+        trace = survey(self.model, args, kwargs)
+        by_layer, observed = sources(self.model, args, kwargs, trace)
+        data = {0 if args else "x", *observed}
+        for site, found in by_layer.items():
+            if taken := [repr(p) for p in found if p in data]:
+                self._layers = None
+                raise ValueError(
+                    f"{type(self).__name__}: the kernel or the inducing inputs of layer "
+                    f"{site.removesuffix('.v')!r} are computed from the data (argument "
+                    f"{' and '.join(taken)} of the model), and this guide runs the model on other "
+                    "rows, where they would be others; compute them outside of the model, and pass "
+                    "them as an argument or make them params (numpyro.param)"
+                )
+        self._fixed = frozenset().union(*by_layer.values())
+
+    def _run_layers(
+        self,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        x: Inputs,
+        given: dict[str, Any],
+        answer: Answer,
+    ) -> None:
+        """Run the model at inputs x; `answer(site, function, inputs)` returns each layer's draw.
+
+        Args:
+            args: its positional arguments; the first of all (or ``x=``) is the inputs, or None.
+                Arrays with a row per input (y, say) are cut to x's rows, unless layers' kernels or
+                inducing inputs are computed from them.
+            kwargs: its keyword arguments, likewise; a ``batch_size`` is taken away.
+            x: inputs in place of its own, [R, D]; with more columns, those after D are latent
+                inputs, in the order of `row_sites`.
+            given: values of its other latent sites.
+            answer: called once for each layer, in the order of evaluation.
+
+        Raises:
+            ValueError: if the model's inputs have other widths, or it does not evaluate a layer.
+        """
+        own = args[0] if args else kwargs.get("x")
+        name = type(self).__name__
+        if own is None and not self.row_sites:
+            raise ValueError(
+                f"{name}: the model has no inputs that the guide could run it on: neither a first "
+                f"argument nor x=, but {len(args)} positional arguments and {list(kwargs)}; make "
+                "its inputs its first argument, or name them x"
+            )
+        known = 0 if own is None else jnp.shape(own)[-1] if jnp.ndim(own) else 0
+        beside = sum(self.row_sites.values())
+        wanted = [known + beside, *([] if own is None else [known])]
+        if (own is not None and jnp.ndim(own) != 2) or x.shape[1] not in wanted:
+            latent = f", and latent inputs of widths {self.row_sites}" if beside else ""
+            raise ValueError(
+                f"{name}: the rows that the guide runs the model on have shape {x.shape}, and the "
+                "model's first argument, its inputs, has shape "
+                f"{None if own is None else jnp.shape(own)}{latent}; wanted "
+                f"{' or '.join(f'[R, {w}] and [N, {known}]' for w in dict.fromkeys(wanted))}"
+            )
+        columns = _columns(x[:, known:], self.row_sites) if x.shape[1] > known else {}
+        x = x[:, :known]
+        key = numpyro.prng_key()
+
+        @cache
+        def own_params() -> dict[str, Any]:
+            with handlers.block(), handlers.seed(rng_seed=key), handlers.substitute(data=given):
+                sites = handlers.trace(self.model).get_trace(*args, **kwargs)
+            return {n: s["value"] for n, s in sites.items() if s["type"] == "param"}
+
+        met: set[str] = set()
+        around = _PYRO_STACK[:]
+
+        def keep(site: str, function: RandomFunction, h: Inputs) -> Array:
+            met.add(site)
+            with _only(around):
+                return answer(site, function, h)
+
+        outside = handlers.seed(rng_seed=key), handlers.substitute(data=given)
+        other_args, other_kwargs = self._cut(args, kwargs, own, x)
+        with (
+            hidden_samples(),
+            outside[0],
+            outside[1],
+            _Answers(keep, own_params, columns),
+            function_draws(mode="mean"),
+        ):
+            self.model(*other_args, **other_kwargs)
+        if missing := [n for n in self.layers if n not in met]:
+            raise ValueError(
+                f"{name}: the model draws the layers {missing} and does not evaluate them"
+            )
+
+    def _cut(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any], own: Any, x: Inputs
+    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """The model's arguments at other inputs."""
+        values: dict[Place, Any] = {**dict(enumerate(args)), **kwargs}
+        values.pop("batch_size", None)
+        arrays = {p: a for p, a in values.items() if hasattr(a, "shape") and a.ndim > 0}
+        size = next((len(a) for p, a in arrays.items() if p not in self._fixed), None)
+        for place, array in arrays.items():
+            if place not in self._fixed and len(array) == size:
+                whole = jnp.asarray(array)
+                values[place] = jnp.resize(whole, (len(x), *whole.shape[1:]))
+        values[0 if args else "x"] = None if own is None else x
+        first = tuple(values.pop(i) for i in range(len(args)))
+        return first, {str(name): value for name, value in values.items()}
+
+
+def as_rows(what: str, value: Any, rows: str, width: int | None = None) -> Any:
+    """Inputs [`rows`, `width`] that a guide is given; NumPy's, unless they are traced.
 
     Raises:
-        ValueError: if the model's inputs have other widths, or it does not evaluate a layer.
+        ValueError: if they are not, by the words in `what`.
     """
-    own = args[0] if args else kwargs.get("x")
-    known = 0 if own is None else jnp.shape(own)[-1]
-    widths = latent or {}
-    wanted = [known + sum(widths.values()), *([] if own is None else [known])]
-    if (own is not None and jnp.ndim(own) != 2) or x.shape[1] not in wanted:
-        beside = f" beside latent inputs of widths {widths}" if widths else ""
+    wanted = f"wanted [{rows}, {'D' if width is None else width}] of finite numbers"
+    traced = isinstance(value, Tracer)
+    try:
+        array = value if traced else np.asarray(value) + 0.0
+    except (TypeError, ValueError):
+        raise ValueError(f"{what} is {value!r}, {wanted}; take rows of x, say") from None
+    if array.ndim != 2 or not len(array) or width not in (None, array.shape[1]):
         raise ValueError(
-            f"the guide runs the model on inputs of shape {x.shape} in place of its first argument,"
-            f" which has shape {None if own is None else jnp.shape(own)}{beside}; wanted "
-            f"{' or '.join(f'[R, {w}]' for w in dict.fromkeys(wanted))}"
+            f"{what} has shape {array.shape}, {wanted}, one row or more; for one input "
+            "dimension pass x[:, None]"
         )
-    columns = _columns(x[:, known:], widths) if x.shape[1] > known else {}
-    data = [a for a in (own, *args[1:], kwargs.get("y")) if a is not None and jnp.ndim(a) > 0]
-    size = jnp.shape(data[0])[0] if data else None
-    x = x[:, :known]
-
-    def cut(value: Any) -> Any:
-        whole = isinstance(value, jax.Array) and value.shape[:1] == (size,)
-        return jnp.resize(value, (len(x), *value.shape[1:])) if whole else value
-
-    key = numpyro.prng_key()
-
-    @cache
-    def own_params() -> dict[str, Any]:
-        with handlers.block(), handlers.seed(rng_seed=key), handlers.substitute(data=given):
-            sites = handlers.trace(model).get_trace(*whole_args, **whole_kwargs)
-        return {n: s["value"] for n, s in sites.items() if s["type"] == "param"}
-
-    whole_args, whole_kwargs = args, kwargs
-    kwargs = {n: a for n, a in kwargs.items() if n != "batch_size"}
-    if kwargs.get("y") is not None:
-        kwargs["y"] = cut(jnp.asarray(kwargs["y"]))
-    place = None if own is None else x
-    if args:
-        args = (place, *(cut(jnp.asarray(a)) if hasattr(a, "shape") else a for a in args[1:]))
-    else:
-        kwargs["x"] = place
-    met: set[str] = set()
-    around = _PYRO_STACK[:]
-
-    def keep(site: str, function: RandomFunction, h: Inputs) -> Array:
-        met.add(site)
-        with _only(around):
-            return answer(site, function, h)
-
-    outside = handlers.seed(rng_seed=key), handlers.substitute(data=given)
-    with (
-        hidden_samples(),
-        outside[0],
-        outside[1],
-        _Answers(keep, own_params, columns),
-        function_draws(mode="mean"),
-    ):
-        model(*args, **kwargs)
-    if missing := [n for n in layers if n not in met]:
-        raise ValueError(f"the model draws the layers {missing} and does not evaluate them")
+    if not traced and not np.isfinite(array).all():
+        raise ValueError(f"{what} has values that are NaN or infinite, {wanted}")
+    return array
 
 
 def _columns(x: Array, widths: dict[str, int]) -> dict[str, Array]:
