@@ -78,6 +78,23 @@ def test_more_inducing_inputs_tighten_the_bound():
     assert gaps[2] > gaps[1] + 10
 
 
+@pytest.mark.parametrize(("M", "value"), [(15, -8.620734), (8, -8.739186), (4, -101.278919)])
+def test_bounds_as_another_implementation_has_them(M, value):
+    """Of data whose evidence is -8.620731; but for that one's larger jitter, 1e-7."""
+    rng = np.random.default_rng(1)
+    x = np.sort(rng.uniform(-2, 2, 30))
+    y = jnp.asarray(np.sin(3 * x) + 0.2 * rng.standard_normal(30))
+    z = jnp.asarray(x[np.linspace(0, 29, M).astype(int)])[:, None]
+    given = {"l1.z": z, "l1.variance": 1.2, "l1.lengthscale": jnp.array([0.7]), "noise": 0.2}
+    x = jnp.asarray(x)[:, None]
+    assert exact_evidence(x, y, 0.2, variance=1.2, lengthscale=0.7) == pytest.approx(
+        -8.620731, abs=5e-7
+    )
+    params = jax.jit(optimal_inducing)(given, x, y)
+    for program, guide in ((sgpr, no_guide), (svgp, GUIDE)):
+        assert float(bound(program, guide, params, x, y, z=z)) == pytest.approx(value, abs=3e-6)
+
+
 def test_svgp_at_any_other_q_is_below_its_optimum():
     x, y = regression()
     z = spread(8)

@@ -89,6 +89,12 @@ AT_THE_PRIOR = {
     ),
     "decoupled": functools.partial(dgp.Decoupled, z_mean=PSEUDO, hidden_scale=1.0),
     "diffusion": functools.partial(dgp.Diffusion, steps=3, base="prior"),
+    "anchored_diffusion": lambda model: dgp.Diffusion(
+        model, steps=3, base=dgp.MeanField(model, hidden_scale=1.0)
+    ),
+    "coupled_diffusion": lambda model: dgp.Diffusion(
+        model, steps=3, base=dgp.GlobalInducing(model, PSEUDO, hidden_scale=1.0)
+    ),
     "implicit": functools.partial(dgp.Implicit, generator=None, hidden_scale=1.0),
 }
 
@@ -168,6 +174,17 @@ def test_stock_predictive(name):
     draws = predictive(KEY, X_TEST, z=Z)
     assert draws["y"].shape == (5, 7)
     assert np.isfinite(draws["y"]).all()
+
+
+@every_guide
+def test_predictive_of_the_model_under_its_guide(name):
+    """It draws from what `predict` describes."""
+    guide, result = fitted(name)
+    program = dgp.guided(model, guide, result.params)
+    draws = Predictive(program, num_samples=2000)(KEY, X_TEST, z=Z)["y"]
+    held = dgp.predict(KEY, model, guide, result.params, X_TEST, num_samples=2000, z=Z)
+    error = np.sqrt(2 * held.var / 2000)
+    assert (abs(draws.mean(axis=0) - held.mean) < 4.5 * error).all()
 
 
 @pytest.mark.parametrize(

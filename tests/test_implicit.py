@@ -183,6 +183,34 @@ def test_objectives_that_need_a_density(loss):
         loss.loss(KEY, params, idle, guide, x, y)
 
 
+def test_networks_of_other_shapes():
+    x, y = regression(rows=5)
+
+    def play(**nets):
+        guide = Implicit(idle, noise_dim=4, **nets)
+        guide.setup(x, y)
+
+        def estimate():
+            with handlers.seed(rng_seed=0):
+                players = guide._players()
+            h = players.features(KEY, 2)
+            return players.log_ratio(h, players.seen(KEY, h))
+
+        jax.eval_shape(estimate)
+
+    def wide(noise_dim, *, key):
+        return eqx.nn.Linear(noise_dim, noise_dim + 1, key=key)
+
+    class Twice(DiscriminatorNet):
+        def __call__(self, values):
+            return jnp.tile(super().__call__(values), 2)
+
+    with pytest.raises(ValueError, match=r"generator has an output of shape \(5,\), wanted \(4,\)"):
+        play(generator=wide)
+    with pytest.raises(ValueError, match=r"discriminator has .* shape \(2,\), wanted \(\): one"):
+        play(discriminator=Twice)
+
+
 def test_errors():
     x, y = regression(rows=5)
     mean_field = dgp.MeanField(idle)
@@ -196,11 +224,17 @@ def test_errors():
         Implicit(idle, contrast="both")
     with pytest.raises(ValueError, match="noise_dim is 0, wanted at least 1"):
         Implicit(idle, noise_dim=0)
+    with pytest.raises(TypeError, match=r"noise_dim is 2\.5, wanted an integer of at least 1"):
+        Implicit(idle, noise_dim=2.5)
+    with pytest.raises(TypeError, match=r"generator is 'net', wanted a callable that makes an"):
+        Implicit(idle, generator="net")
+    with pytest.raises(TypeError, match=r"discriminator is None, wanted a callable that makes"):
+        Implicit(idle, discriminator=None)
     with pytest.raises(ValueError, match=r"hidden_scale is -1, wanted a positive number"):
         Implicit(idle, hidden_scale=-1)
     with pytest.raises(ValueError, match=r"direction_scale is 0, wanted a positive number"):
         Implicit(idle, direction_scale=0)
-    with pytest.raises(ValueError, match="discriminator_steps is 0, wanted 1 or more"):
+    with pytest.raises(ValueError, match="discriminator_steps is 0, wanted at least 1"):
         adversarial_optimizer(0.1, 10, discriminator_steps=0)
     guide = Implicit(idle, **small)
     with pytest.raises(ValueError, match="call the guide once"):

@@ -266,7 +266,7 @@ def test_errors():
 
     with pytest.raises(ValueError, match="over is 'rows', wanted 'local' or 'global'"):
         ImportanceWeighted(2, "rows")
-    with pytest.raises(ValueError, match="num_particles is 0, wanted 1 or more"):
+    with pytest.raises(ValueError, match="num_particles is 0, wanted at least 1"):
         ImportanceWeighted(0)
     with pytest.raises(ValueError, match=r"beta is -1, wanted"):
         PredictiveELBO(-1)

@@ -23,6 +23,7 @@ from numpyro import handlers
 from numpyro.infer import TraceMeanField_ELBO
 from numpyro.infer.elbo import ELBO
 
+from dgp_ppl._counts import check_count
 from dgp_ppl._typing import Model, Params, PRNGKey
 from dgp_ppl.inference.layer_guide import LayerGuide
 from dgp_ppl.inference.optimizer import cosine_schedule
@@ -77,8 +78,7 @@ class AdversarialELBO(ELBO):
         self, num_draws: int = 1, game_draws: int = 256, *, certified: bool = False
     ) -> None:
         for name, value in (("num_draws", num_draws), ("game_draws", game_draws)):
-            if value < 1:
-                raise ValueError(f"AdversarialELBO: {name} is {value}, wanted at least 1")
+            check_count("AdversarialELBO", name, value)
         if game_draws < num_draws:
             raise ValueError(
                 f"AdversarialELBO: game_draws is {game_draws}, wanted at least num_draws, "
@@ -171,10 +171,7 @@ def adversarial_optimizer(
         discriminator_steps: n_D. Generator and model move once in as many steps of the
             discriminator, by the mean of their gradients in these.
     """
-    if discriminator_steps < 1:
-        raise ValueError(
-            f"adversarial_optimizer: discriminator_steps is {discriminator_steps}, wanted 1 or more"
-        )
+    check_count("adversarial_optimizer", "discriminator_steps", discriminator_steps)
 
     def adam(rate: float, *, b1: float, every: int) -> Any:
         own = optax.adam(cosine_schedule(rate * learning_rate, -(-steps // every)), b1=b1, b2=0.99)
@@ -257,8 +254,7 @@ def discriminator_gap(
         num_others: draws of the shared noise in the mixture: the more, the tighter.
     """
     for name, value, least in (("num_draws", num_draws, 4), ("num_others", num_others, 1)):
-        if value < least:
-            raise ValueError(f"discriminator_gap: {name} is {value}, wanted at least {least}")
+        check_count("discriminator_gap", name, value, least)
     terms = _terms(guide.players(params), key, 2 * -(-num_draws // 2), num_others)
     estimate, lower, upper = (_summary(a) for a in terms)
     return DiscriminatorGap(*estimate, *lower, *upper)

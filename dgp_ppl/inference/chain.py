@@ -21,7 +21,7 @@ the reference, the means are the target's own (Tweedie).
 import dataclasses
 import itertools
 from collections.abc import Callable
-from typing import Literal, NamedTuple, Protocol, TypeAlias
+from typing import Literal, NamedTuple, Protocol, TypeAlias, runtime_checkable
 
 import jax
 import jax.numpy as jnp
@@ -48,6 +48,7 @@ Control = Callable[[Array, State], State]
 Estimator = Literal["expected", "landing", "detached", "drawn"]
 
 
+@runtime_checkable
 class Schedule(Protocol):
     """How the reference noises: rates over 0 <= t <= horizon, from N(0, variance I)."""
 
@@ -122,14 +123,36 @@ def _integral(function: Callable[[np.ndarray], np.ndarray], a: np.ndarray, b: fl
     return half * (values @ _WEIGHTS)
 
 
-def _transition(schedule: Schedule, start: float, stop: float) -> tuple[float, float]:
-    """a and q of x_stop | x_start ~ N(a x_start, q I)."""
+def _transition(
+    schedule: Schedule, start: float, stop: float, power: int = 2
+) -> tuple[float, float]:
+    """a and q of x_stop | x_start ~ N(a x_start, q I); q with a to this power for its square."""
 
     def new_variance(t: np.ndarray) -> np.ndarray:
-        return schedule.diffusion(t) * np.exp(-2 * _integral(schedule.rate, t, stop))
+        return schedule.diffusion(t) * np.exp(-power * _integral(schedule.rate, t, stop))
 
     decay = _integral(schedule.rate, np.array(start), stop)
     return float(np.exp(-decay)), float(_integral(new_variance, np.array(start), stop))
+
+
+def _reference(
+    schedule: Schedule, steps: int, power: int = 2
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Times of an even grid, a and q of its transitions, and kappa; `power` as of `_transition`."""
+    times = np.linspace(0, schedule.horizon, steps + 1)
+    pairs = list(itertools.pairwise(times))
+    a, q = np.array([_transition(schedule, *pair, power) for pair in pairs]).T
+    kappa = np.array([schedule.variance, *np.zeros(steps)])
+    for k, (start, stop) in enumerate(pairs):
+        kappa[k + 1] = a[k] ** power * kappa[k] + q[k]
+        if not (kappa[0] > 0 and q[k] > 0 and a[k] > 0 and np.isfinite(a[k])):
+            raise ValueError(
+                f"schedule is {schedule}, wanted rates that keep some of the state and add noise: "
+                f"from t = {start:.3g} to {stop:.3g} it keeps the share {a[k]:.3g} and adds the "
+                f"variance {q[k]:.3g} to {kappa[k]:.3g}; take positive numbers, such as those of "
+                f"{VariancePreserving()}"
+            )
+    return times, a, q, kappa
 
 
 class Chain(NamedTuple):
@@ -141,6 +164,8 @@ class Chain(NamedTuple):
         carry: r, what the reference's reversal keeps of the state, [K].
         gain: c, what a unit of control adds, [K].
         variance: v, of the reference's reversal, [K].
+        start: variance of x_K; what differs from kappa_K costs a KL.
+        first_free: whether the first step's control costs nothing, as printed: see `printed`.
     """
 
     times: np.ndarray
@@ -148,30 +173,32 @@ class Chain(NamedTuple):
     carry: np.ndarray
     gain: np.ndarray
     variance: np.ndarray
+    start: float
+    first_free: bool = False
 
     @staticmethod
     def exact(schedule: Schedule, steps: int) -> "Chain":
         """Exact transitions on an even grid: the bound holds at any number of steps."""
-        times = np.linspace(0, schedule.horizon, steps + 1)
-        a, q = np.array([_transition(schedule, *pair) for pair in itertools.pairwise(times)]).T
-        kappa = np.array([schedule.variance, *np.zeros(steps)])
-        for k in range(steps):
-            kappa[k + 1] = a[k] ** 2 * kappa[k] + q[k]
+        times, a, q, kappa = _reference(schedule, steps)
         ratio = kappa[:-1] / kappa[1:]
-        return Chain(times, kappa, a * ratio, q / a, q * ratio)
+        return Chain(times, kappa, a * ratio, q / a, q * ratio, kappa[-1])
 
     @staticmethod
-    def euler(schedule: Schedule, steps: int) -> "Chain":
-        """Euler steps of the reversal, with rates and penalty at the time a step is taken from.
+    def printed(schedule: Schedule, steps: int) -> "Chain":
+        """The algorithm printed by Xu & Zeng (DDVI). No bound: it can exceed the evidence.
 
-        No bound: the reversal so discretised does not end in N(0, s² I), but in something wider;
-        the objective can exceed the evidence, by a lot where the posterior is in the tails.
+        Euler steps from N(0, s² I), of rates at the time they are taken from, and with
+        ``kappa_t = exp(-Λ_t) (s² + int_0^t g² exp(Λ))``, Λ the integral of λ, which drops the
+        factor 2 of both exponents. (Its unit steps have λ and g multiplied by dt and its root.) A
+        control u is charged g² dt |u|² / 2 at the state and time where a step *ends*. So that of
+        the first step is free, and one at time 0, where no step is taken, is charged: that one is
+        left at its best, zero.
         """
-        times, kappa, *_ = Chain.exact(schedule, steps)
-        start = times[1:]
-        gain = schedule.diffusion(start) * np.diff(times)
-        carry = 1 + schedule.rate(start) * np.diff(times) - gain / kappa[1:]
-        return Chain(times, kappa, carry, gain, gain)
+        times, *_, kappa = _reference(schedule, steps, power=1)
+        begin, dt = times[1:], np.diff(times)
+        gain = schedule.diffusion(begin) * dt
+        carry = 1 + schedule.rate(begin) * dt - gain / kappa[1:]
+        return Chain(times, kappa, carry, gain, gain, schedule.variance, first_free=True)
 
 
 def run_chain(
@@ -203,7 +230,7 @@ def run_chain(
         The state x_1 that the last step starts from, its mean, and the cost of the steps before.
     """
     dtype = eta.dtype
-    carry, gain, v = (jnp.asarray(a, dtype) for a in chain[2:])
+    carry, gain, v = (jnp.asarray(a, dtype) for a in (chain.carry, chain.gain, chain.variance))
     x, mean_of, noise_of = _begin(key, chain, control, eta)
 
     @jax.checkpoint
@@ -227,8 +254,12 @@ def run_chain(
             terms = to_reference - to_own - 2 * jnp.log(own) + jnp.log(v[k])
         return (new, cost + 0.5 * jnp.sum(terms)), None
 
-    zero = jnp.zeros((), dtype)
-    (x, cost), _ = lax.scan(step, (x, zero), jnp.arange(1, len(eta)), reverse=True)
+    ratio = chain.start / chain.kappa[-1]
+    cost = jnp.asarray(0.5 * x.size * (ratio - 1 - np.log(ratio)), dtype)
+    if chain.first_free:
+        first = jnp.asarray(len(eta) - 1)
+        cost = cost - 0.5 * jnp.sum(jnp.square(mean_of(first, x) - carry[first] * x)) / v[first]
+    (x, cost), _ = lax.scan(step, (x, cost), jnp.arange(1, len(eta)), reverse=True)
     return x, mean_of(jnp.zeros((), int), x), cost
 
 
@@ -253,7 +284,7 @@ def _begin(
     H, dtype = eta.shape[1], eta.dtype
     carry, gain = (jnp.asarray(a, dtype) for a in (chain.carry, chain.gain))
     key, start = random.split(key)
-    x = jnp.asarray(np.sqrt(chain.kappa[-1]), dtype) * random.normal(start, (H,), dtype)
+    x = jnp.asarray(np.sqrt(chain.start), dtype) * random.normal(start, (H,), dtype)
 
     def mean_of(k: Array, x: State) -> State:
         return carry[k] * x + gain[k] * control(k, x)

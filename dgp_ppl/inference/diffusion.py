@@ -16,6 +16,7 @@ from numpyro import handlers
 from numpyro.distributions import constraints
 
 from dgp_ppl._arguments import signature
+from dgp_ppl._counts import check_count
 from dgp_ppl._typing import Model, PRNGKey
 from dgp_ppl.inducing import AbstractInducing, DiagonalInducing
 from dgp_ppl.inference.chain import (
@@ -28,14 +29,18 @@ from dgp_ppl.inference.chain import (
     path_of_chain,
     run_chain,
 )
-from dgp_ppl.inference.layer_guide import Handed, Layer, LayerGuide, Reshape, hidden_samples
+from dgp_ppl.inference.layer_guide import Handed, LayerGuide, Reshape, hidden_samples
 from dgp_ppl.inference.mean_field import MeanField
-from dgp_ppl.inference.score import Score, default_score, params_of_score
+from dgp_ppl.inference.score import (
+    Score,
+    ScoreMaker,
+    default_score,
+    params_of_score,
+    values_of_score,
+)
 from dgp_ppl.inference.white import point_law, white_log_joint
 
 __all__ = ["Diffusion"]
-
-ScoreMaker = Callable[[dict[str, Layer], PRNGKey], Score]
 
 PREFIX = "diffusion."  # of the params that are the chain's own
 _CAP = 30.0  # of the gradient's norm: what is larger says where to go, not how far
@@ -69,15 +74,15 @@ class Diffusion(LayerGuide):
         base: the guide that zero control is: a `LayerGuide` (`MeanField(model)` by default;
             `GlobalInducing` for layers that follow each other), or ``"prior"``. The guides of other
             latent sites are the base's.
-        score: an `equinox` module that is called as ``score(t, z)`` (see `dgp_ppl.inference.score`)
-            and whose arrays are learned; or a function that makes one (or a function without arrays
-            of its own) from the layers (site: `Layer`) and a random key. By default
-            `score.default_score`.
+        score: any callable ``score(t, z)`` (see `dgp_ppl.inference.score`), such as an `equinox`
+            module, whose arrays are learned, or a function, which has none. One that requires a
+            parameter named ``key`` is called as ``score(layers, key=key)`` to make it (layers:
+            `Layer` by site), as is `score.default_score`, the default.
         schedule: how the reference noises; `VariancePreserving` by default, with b = 3 throughout
             or, for ``base="prior"``, which is far from any posterior, from 0.1 to 20.
-        discretization: ``"exact"``; ``"euler"`` is Euler's discretisation with each step's cost
-            where the step starts (which the printed algorithm has where it ends) and the right
-            kappa. It is no bound: it can exceed the evidence. For comparison only.
+        discretization: ``"exact"``; or ``"euler"``, the algorithm as Xu & Zeng print it, for
+            comparison only: it is no bound, and can exceed the evidence (`Chain.printed` says what
+            it has). The variances of its steps are not learned.
         informed: the model's positional arguments (x, y, ...) as a tuple: each step's score then
             has a learned multiple, e⁻⁵ at first, of the gradient of log p(y, T(z)) |T'| / N(z; 0,
             I), its norm at most 30 and held constant. It costs a pass through the model a step, on
@@ -90,7 +95,11 @@ class Diffusion(LayerGuide):
             is that of the states drawn, as importance weights need it.
 
     Raises:
-        ValueError: for other options than these, or if `steps` is not positive.
+        ValueError: for other options than these, if `steps` is not positive, for a schedule that
+            adds no noise, and at the first call if `base` is of a model with other layers, a score
+            has other shapes than its state, or the model observes nothing of `informed`.
+        TypeError: for a `steps` that is no integer, a `schedule` that is none, a `score` that is no
+            callable or has integer arrays, an `informed` that is no tuple.
     """
 
     # One draw of the chain is a noisy bound: at a base's own rate the noise undoes its fit.
@@ -103,15 +112,15 @@ class Diffusion(LayerGuide):
         *,
         steps: int = 8,
         base: LayerGuide | Literal["prior"] | None = None,
-        score: eqx.Module | ScoreMaker | None = None,
+        score: eqx.Module | Score | ScoreMaker | None = None,
         schedule: Schedule | None = None,
         discretization: Literal["exact", "euler"] = "exact",
         informed: tuple[Any, ...] | None = None,
         stick_the_landing: bool = False,
         last: Literal["integrated", "drawn"] = "integrated",
     ) -> None:
-        if steps < 1:
-            raise ValueError(f"Diffusion: steps is {steps}, wanted at least 1")
+        check_count("Diffusion", "steps", steps)
+        _check_types(score, schedule, informed)
         for name, value, wanted in (
             ("discretization", discretization, ("exact", "euler")),
             ("last", last, ("integrated", "drawn")),
@@ -130,11 +139,6 @@ class Diffusion(LayerGuide):
                 f"Diffusion: base is {base!r}, wanted MeanField(model), GlobalInducing(model, ...) "
                 "or 'prior'"
             )
-        if not isinstance(schedule, Hashable):
-            raise ValueError(
-                f"Diffusion: schedule is a {type(schedule).__name__}, which has no hash; "
-                "wanted one that has: make it a dataclass with frozen=True"
-            )
         super().__init__(model, rest=base._rest_factory)
         self.base, self.steps, self.discretization = base, steps, discretization
         self.score = default_score if score is None else score
@@ -146,7 +150,7 @@ class Diffusion(LayerGuide):
         self.estimator: Estimator = (
             "drawn" if last == "drawn" else "landing" if stick_the_landing else "expected"
         )
-        build = Chain.exact if discretization == "exact" else Chain.euler
+        build = Chain.exact if discretization == "exact" else Chain.printed
         self.chain = build(self.schedule, steps)
         self.keeps_states = False
 
@@ -188,6 +192,11 @@ class Diffusion(LayerGuide):
     def _setup_prototype(self, *args: Any, **kwargs: Any) -> None:
         super()._setup_prototype(*args, **kwargs)
         self.base.setup(*args, **kwargs)
+        if self.base.layers != self.layers:
+            raise ValueError(
+                f"Diffusion: base is of a model with the layers {self.base.layers}, wanted those "
+                f"of this model, {self.layers}; make both of one model"
+            )
 
     def _posterior(
         self,
@@ -200,10 +209,9 @@ class Diffusion(LayerGuide):
         key, key_last, key_model = random.split(_key(), 3)
         zeros = {n: jnp.zeros(layer.shape) for n, layer in self.layers.items()}
         flat, unravel = ravel_pytree(zeros)
-        start = jnp.broadcast_to(jnp.asarray(self.chain.variance)[:, None], (self.steps, flat.size))
-        eta: Any = numpyro.param(
-            f"{PREFIX}variance", start.astype(flat.dtype), constraint=constraints.positive
-        )
+        eta: Any = jnp.tile(jnp.asarray(self.chain.variance, flat.dtype)[:, None], flat.size)
+        if self.discretization == "exact":
+            eta = numpyro.param(f"{PREFIX}variance", eta, constraint=constraints.positive)
         controls = self._controls(key_model, unravel, given, args, kwargs)
         x, mean, cost = run_chain(
             key, self.chain, controls[0], eta, held=controls[1], estimator=self.estimator
@@ -273,7 +281,8 @@ class Diffusion(LayerGuide):
             score: Any = eqx.combine(arrays, static)
 
             def control(k: Array, x: Array) -> Array:
-                u = ravel_pytree(score(when[k].astype(x.dtype), unravel(x)))[0]
+                u = values_of_score(score, when[k].astype(x.dtype), unravel(x))
+                u = ravel_pytree(u)[0].astype(x.dtype)
                 return u if gradient is None else u + multiples[k] * gradient(x)
 
             return control
@@ -296,6 +305,11 @@ class Diffusion(LayerGuide):
         with hidden_samples(), handlers.trace() as sites, handlers.seed(rng_seed=key):
             self.base._posterior(given, args, kwargs)
             self.model(*data, **options)
+        if not any(s.get("is_observed") for s in sites.values()):
+            raise ValueError(
+                f"Diffusion: informed has {len(data)} of the model's arguments, with which the "
+                "model observes nothing; wanted the data too, as in informed=(x, y)"
+            )
         params = {n: s["value"] for n, s in sites.items() if s["type"] == "param"}
 
         def log_ratio(x: Array) -> Array:
@@ -333,6 +347,30 @@ class _Prior(LayerGuide):
             law = law if reshape is None else reshape(n, law)
             handed[n] = Handed(law, {"q": law})
         return handed
+
+
+def _check_types(score: Any, schedule: Any, informed: Any) -> None:
+    if not (score is None or callable(score)):
+        raise TypeError(
+            f"Diffusion: score is {score!r}, wanted a callable (t, z), or one (layers, key) that "
+            "makes it; leave it out for the default"
+        )
+    if not (schedule is None or isinstance(schedule, Schedule)):
+        raise TypeError(
+            f"Diffusion: schedule is {schedule!r}, wanted an object with horizon, variance, "
+            f"rate(t) and diffusion(t), such as {VariancePreserving()}"
+        )
+    if not isinstance(schedule, Hashable):
+        raise ValueError(
+            f"Diffusion: schedule is a {type(schedule).__name__}, which has no hash; wanted one "
+            "that has: make it a dataclass with frozen=True"
+        )
+    if not (informed is None or (isinstance(informed, tuple) and informed)):
+        got = "()" if isinstance(informed, tuple) else f"a {type(informed).__name__}"
+        raise TypeError(
+            f"Diffusion: informed is {got}, wanted a tuple of the model's positional arguments; "
+            "pass informed=(x, y)"
+        )
 
 
 def _key() -> PRNGKey:

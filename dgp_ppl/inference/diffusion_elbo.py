@@ -14,6 +14,7 @@ from numpyro.infer.elbo import ELBO
 from numpyro.infer.util import log_density
 
 from dgp_ppl._arguments import Skeleton
+from dgp_ppl._counts import check_count
 from dgp_ppl._typing import Model, Params, PRNGKey
 from dgp_ppl.inference.diffusion import PREFIX, Diffusion
 
@@ -39,7 +40,9 @@ class DiffusionELBO(ELBO):
         vectorize: whether chains are computed side by side, or one after the other.
 
     Raises:
-        ValueError: for another `objective`, or fewer chains than it takes.
+        ValueError: for another `objective`, or fewer chains than it takes (2 for
+            ``"log_variance"``).
+        TypeError: for a number of chains that is no integer.
     """
 
     def __init__(
@@ -53,11 +56,9 @@ class DiffusionELBO(ELBO):
             raise ValueError(
                 f"DiffusionELBO: objective is {objective!r}, wanted 'elbo' or 'log_variance'"
             )
-        if num_chains < (least := 1 if objective == "elbo" else 2):
-            raise ValueError(
-                f"DiffusionELBO: num_chains is {num_chains}, wanted at least {least} for "
-                f"objective={objective!r}"
-            )
+        # A variance is over two chains at least.
+        caller = f"DiffusionELBO(objective={objective!r})"
+        check_count(caller, "num_chains", num_chains, 1 if objective == "elbo" else 2)
         super().__init__(num_chains, vectorize)
         self.num_chains, self.objective = num_chains, objective
 
@@ -75,7 +76,7 @@ class DiffusionELBO(ELBO):
         rng_key: PRNGKey,
         param_map: Params,
         model: Model,
-        guide: Model,
+        guide: Any,
         *args: Any,
         **kwargs: Any,
     ) -> Array:
@@ -84,6 +85,8 @@ class DiffusionELBO(ELBO):
         rows = {"rng_seed": key_rows, "hide_types": ["sample", "prng_key", "control_flow"]}
         keys = random.split(key_chains, self.num_chains)
         log_variance = self.objective == "log_variance"
+        if log_variance:
+            _check_weighs("DiffusionELBO(objective='log_variance')", guide)
         own = {n: n.startswith(PREFIX) for n in param_map}
         shared = handlers.seed(model, **rows)
 
@@ -96,11 +99,6 @@ class DiffusionELBO(ELBO):
         value = jnp.mean(self.vectorize_particles_fn(loss, keys))
         if not log_variance:
             return value
-        if not isinstance(guide, Diffusion):
-            raise TypeError(
-                f"DiffusionELBO: guide is a {type(guide).__name__}, and objective='log_variance' "
-                "is for a Diffusion; take objective='elbo'"
-            )
         detached = handlers.seed(guide.drawn(detached=True), **rows)
         others = {n: not chain for n, chain in own.items()}
 
@@ -161,13 +159,12 @@ def evidence(
         **kwargs: the model's keyword arguments, without a ``batch_size``.
 
     Raises:
-        ValueError: if the model takes a minibatch, or `num_chains` is less than 2.
-        TypeError: if the guide is not a `Diffusion`.
+        ValueError: if the model takes a minibatch, `num_chains` is less than 2, or the guide is of
+            ``discretization="euler"``, whose chains have no weights.
+        TypeError: if the guide is not a `Diffusion`, or `num_chains` is no integer.
     """
-    if not isinstance(guide, Diffusion):
-        raise TypeError(f"evidence: guide is a {type(guide).__name__}, wanted a Diffusion")
-    if num_chains < 2:
-        raise ValueError(f"evidence: num_chains is {num_chains}, wanted at least 2")
+    _check_weighs("evidence", guide)
+    check_count("evidence", "num_chains", num_chains, 2)
     skeleton, data = Skeleton.split(model, args, kwargs)
     with handlers.block(), handlers.seed(rng_seed=key):
         guide.setup(*args, **kwargs)
@@ -190,6 +187,20 @@ def evidence(
     # Var(mean w) / mean(w)² = (S / effective - 1) / S
     error = math.sqrt(max(float(1 / effective - 1 / num_chains), 0.0))
     return Evidence(float(total) - math.log(num_chains), error, float(effective), float(w.mean()))
+
+
+def _check_weighs(caller: str, guide: Any) -> None:
+    """Whether the guide's chains have importance weights."""
+    if not isinstance(guide, Diffusion):
+        raise TypeError(
+            f"{caller}: guide is a {type(guide).__name__}, wanted a Diffusion: importance weights "
+            "are asked of its chains"
+        )
+    if guide.discretization != "exact":
+        raise ValueError(
+            f"{caller}: guide has discretization={guide.discretization!r}, whose chains have no "
+            "importance weights; wanted discretization='exact'"
+        )
 
 
 def _held(params: Params, which: dict[str, bool]) -> Params:

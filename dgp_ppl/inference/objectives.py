@@ -6,6 +6,7 @@ They stand in place of `TraceMeanField_ELBO` in `SVI`, `fit` and `evaluate`.
 import abc
 import dataclasses
 import zlib
+from numbers import Real
 from typing import Any, Literal, NamedTuple
 
 import jax.numpy as jnp
@@ -18,6 +19,7 @@ from numpyro.distributions.util import scale_and_mask
 from numpyro.infer.elbo import ELBO
 from numpyro.primitives import Messenger
 
+from dgp_ppl._counts import check_count
 from dgp_ppl._typing import Model, Params, PRNGKey
 from dgp_ppl.inducing import AbstractInducing
 from dgp_ppl.inference.layer_guide import LayerGuide
@@ -52,8 +54,7 @@ class _Objective(ELBO):
     """An objective of several particles: passes through guide and model on one minibatch."""
 
     def __init__(self, num_particles: int, plate: str, vectorize_particles: bool) -> None:
-        if num_particles < 1:
-            raise ValueError(f"{self._name}: num_particles is {num_particles}, wanted 1 or more")
+        check_count(self._name, "num_particles", num_particles)
         super().__init__(num_particles, vectorize_particles)
         self.plate = plate
 
@@ -265,8 +266,10 @@ class PredictiveELBO(_Objective):
         plate: str = "data",
         vectorize_particles: bool = True,
     ) -> None:
-        if not beta >= 0:
-            raise ValueError(f"{self._name}: beta is {beta}, wanted a number that is not negative")
+        if not (isinstance(beta, Real) and beta >= 0):
+            raise ValueError(
+                f"{self._name}: beta is {beta!r}, wanted a number that is not negative"
+            )
         super().__init__(num_particles, plate, vectorize_particles)
         self.beta = beta
 

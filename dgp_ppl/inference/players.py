@@ -52,7 +52,10 @@ class Players(eqx.Module):
         """h(s) in antithetic draws: the noise of an odd one is minus that of the one before."""
         U = next(iter(self.directions.values()))
         shared = _mirrored(random.normal(key, (-(-num // 2), len(U)), U.dtype), num)
-        return shared if self.generator is None else jax.vmap(self.generator)(shared)
+        if self.generator is None:
+            return shared
+        h = jax.vmap(self.generator)(shared)
+        return _shaped("generator", h, shared.shape, "as many features as noise_dim")
 
     def values(self, key: PRNGKey, h: Features) -> Values:
         """Draws of v given the features, [S, M, P] by site; antithetic in e."""
@@ -108,7 +111,7 @@ class Players(eqx.Module):
 
     def log_ratio(self, h: Features, seen: Values) -> Float[Array, " S"]:
         """Terms whose mean is E_q T, the discriminator's estimate of KL[q || p], in nats."""
-        t = jax.vmap(self.discriminator)(seen)
+        t = self._judge(seen)
         return self.gaussian_kl(h) + t if self.anchored else t
 
     def seen(self, key: PRNGKey, h: Features) -> Values:
@@ -133,8 +136,13 @@ class Players(eqx.Module):
 
     def cross_entropy(self, seen: Values, reference: Values) -> Float[Array, ""]:
         """-E_q log sigma(t) - E_reference log(1 - sigma(t)): Yu et al. (2019), eq. 4, negated."""
-        t = jax.vmap(self.discriminator)
+        t = self._judge
         return jnp.mean(jax.nn.softplus(-t(seen))) + jnp.mean(jax.nn.softplus(t(reference)))
+
+    def _judge(self, seen: Values) -> Float[Array, " S"]:
+        t = jax.vmap(self.discriminator)(seen)
+        num = len(next(iter(seen.values())))
+        return _shaped("discriminator", t, (num,), "one number for all values that it is shown")
 
     def kl_bounds(self, key: PRNGKey, h: Features, others: Features) -> tuple[Array, Array]:
         """Terms whose means are below and above KL[q || p], [S] each; no discriminator is asked.
@@ -158,6 +166,16 @@ class Players(eqx.Module):
 
 
 _HIGHEST = lax.Precision.HIGHEST
+
+
+def _shaped(player: str, out: Any, wanted: tuple[int, ...], why: str) -> Array:
+    """What a network gives for each of S draws, if it has the shape that it should."""
+    if jnp.shape(out) != wanted:
+        raise ValueError(
+            f"Implicit: the {player} has an output of shape {jnp.shape(out)[1:]}, wanted "
+            f"{wanted[1:]}: {why}"
+        )
+    return out
 
 
 def _mirrored(e: Array, num: int) -> Array:

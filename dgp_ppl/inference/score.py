@@ -1,10 +1,15 @@
-"""Networks for the score of a denoising chain over all layers' inducing values.
+"""The score of a denoising chain over all layers' inducing values, and networks for it.
 
 A score is called as ``score(t, z)``, with t in [0, 1] (1 where the chain starts) and z the state:
 the whitened inducing values of each layer by site, [M, P]. It returns arrays of the same shapes,
 the difference from the reference's own score -z / kappa: zero leaves the base as it is.
+
+A callable that requires a parameter named ``key`` is a maker: called as ``maker(layers, key=key)``
+it returns a score. Any other callable is a score; of an `equinox` module, as of any PyTree, the
+arrays are learned.
 """
 
+import inspect
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -12,6 +17,7 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 import numpyro
 from jax import random
 from jax.flatten_util import ravel_pytree
@@ -20,10 +26,19 @@ from jaxtyping import Array, Float
 from dgp_ppl._typing import PRNGKey
 from dgp_ppl.inference.layer_guide import Layer
 
-__all__ = ["DenseScore", "MixerScore", "Score", "default_score", "params_of_score"]
+__all__ = [
+    "DenseScore",
+    "MixerScore",
+    "Score",
+    "ScoreMaker",
+    "default_score",
+    "params_of_score",
+    "values_of_score",
+]
 
 Values = dict[str, Float[Array, "M P"]]
 Score = Callable[[Array, Values], Values]
+ScoreMaker = Callable[..., Score]  # (layers: dict[str, Layer], *, key: PRNGKey)
 
 _WAVES = 8  # of the time: as many as a chain of 16 steps can tell apart
 _SMALL = 256  # numbers of a state, up to which one dense layer over all of them is best
@@ -150,21 +165,20 @@ def params_of_score(score: Any, layers: dict[str, Layer], name: str) -> tuple[An
     """A score's arrays, each a param of its own, and the rest of it.
 
     Args:
-        score: an `equinox` module, or a function that makes one from the layers and a random key.
+        score: a score, or a maker of one.
         layers: by site.
         name: of the params: ``NAME.PATH``.
 
     Raises:
         TypeError: if an array of it is not of floating-point numbers.
     """
-    if isinstance(score, eqx.Module):
+    if _is_maker(score):
+        made_of = lambda key: score(layers, key=key)  # noqa: E731
+        shapes, static = eqx.partition(eqx.filter_eval_shape(made_of, random.key(0)), _is_shape)
+        make = jax.jit(lambda key: eqx.filter(made_of(key), eqx.is_array))
+    else:
         arrays, static = eqx.partition(score, eqx.is_array)
         shapes, make = arrays, lambda _: arrays
-    else:
-        shapes, static = eqx.partition(
-            eqx.filter_eval_shape(score, layers, random.key(0)), _is_shape
-        )
-        make = jax.jit(lambda key: eqx.filter(score(layers, key), eqx.is_array))
     if odd := {str(a.dtype) for a in jax.tree.leaves(shapes) if not _is_real(a)}:
         raise TypeError(
             f"Diffusion: the score has arrays of {sorted(odd)}, which cannot be learned; wanted "
@@ -183,6 +197,28 @@ def params_of_score(score: Any, layers: dict[str, Layer], name: str) -> tuple[An
         numpyro.param(f"{name}.{n}" if n else name, partial(start, i)) for i, n in enumerate(names)
     ]
     return jax.tree.unflatten(treedef, values), static
+
+
+def values_of_score(score: Any, t: Array, z: Values) -> Values:
+    """``score(t, z)``.
+
+    Raises:
+        ValueError: if its values are not arrays of the state's shapes, by site.
+    """
+    values = score(t, z)
+    got, wanted = (jax.tree.map(np.shape, a) for a in (values, z))
+    if got != wanted:
+        raise ValueError(
+            f"Diffusion: score(t, z) has the shapes {got}, wanted those of z, {wanted}; if it is "
+            "to make a score from the layers, give it a parameter named key"
+        )
+    return values
+
+
+def _is_maker(score: Any) -> bool:
+    # Required: many modules take key=None when called.
+    key = inspect.signature(score).parameters.get("key")
+    return key is not None and key.default is key.empty
 
 
 def _is_shape(leaf: Any) -> bool:
