@@ -5,7 +5,8 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jax import random
+from jax import lax, random
+from jax.flatten_util import ravel_pytree
 from jaxtyping import Array
 from numpyro import handlers
 from numpyro.distributions import biject_to
@@ -36,7 +37,7 @@ class _Latents(Messenger):
     """Sets latent sites from unconstrained values, and keeps the logs of the Jacobians.
 
     Supports may depend on other sites. A site in a subsampled plate has a value for every row of
-    the plate, and takes those of the minibatch.
+    the plate, and takes those of the minibatch. A site within `scan` has a value for every step.
     """
 
     def __init__(self, fn: Any, unconstrained: Values) -> None:
@@ -51,6 +52,9 @@ class _Latents(Messenger):
             # One start for all keys, where it is a random one.
             with handlers.seed(rng_seed=random.PRNGKey(0)):
                 msg["value"] = msg["fn"](*msg["args"], **msg["kwargs"])
+        if msg["type"] == "control_flow":
+            # Its sites show up here only when it is done, stacked.
+            msg["kwargs"]["substitute_stack"].append(("substitute", self._within))
         if msg["type"] != "sample" or msg["name"] not in self.unconstrained:
             return
         u, transform = self.unconstrained[msg["name"]], biject_to(msg["fn"].support)
@@ -63,6 +67,13 @@ class _Latents(Messenger):
         jacobian = transform.log_abs_det_jacobian(u, msg["value"])
         scale = 1.0 if msg["scale"] is None else msg["scale"]
         self.log_jacobian = self.log_jacobian + scale * jnp.sum(jacobian)
+
+    def _within(self, site: Any) -> Array | None:
+        """The value of a site within NumPyro's `scan`, at its step, or `cond`."""
+        if site["type"] != "sample" or site["name"] not in self.unconstrained:
+            return None
+        u, step = self.unconstrained[site["name"]], site["infer"].get("_scan_current_index")
+        return biject_to(site["fn"].support)(u if step is None else u[step])
 
     def postprocess_message(self, msg: Any) -> None:
         if msg["type"] == "plate" and len(msg["value"]) < msg["args"][0]:
@@ -94,22 +105,44 @@ class Potential:
         all_rows: bool = False,
     ) -> Energy:
         """The energy at these values; `all_rows` takes plates whole."""
+        terms, latents = self._terms(key, unconstrained, args, kwargs, all_rows)
+        return Energy(-(sum(terms.values()) + latents.log_jacobian), latents.latents)
+
+    def not_finite(
+        self, key: PRNGKey, unconstrained: Values, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> dict[str, float]:
+        """The sites whose log density is not finite at these values, and it."""
+        terms = jax.jit(lambda u: self._terms(key, u, args, kwargs, False)[0])(unconstrained)
+        return {n: float(p) for n, p in terms.items() if not jnp.isfinite(p)}
+
+    def _terms(
+        self,
+        key: PRNGKey,
+        unconstrained: Values,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        all_rows: bool,
+    ) -> tuple[Values, _Latents]:
+        """The log densities of all sites, whose sum with the Jacobian's is minus the energy."""
         program = whole_plates(self.model) if all_rows else self.model
         latents = _Latents(handlers.seed(program, key), unconstrained)
         with stratified():
             log_probs, sites = compute_log_probs(latents, args, kwargs, {})
         # Factors are marked auxiliary too, but observed.
-        terms = [p for n, p in log_probs.items() if sites[n]["is_observed"] or _is_latent(sites[n])]
-        return Energy(-(sum(terms) + latents.log_jacobian), latents.latents)
+        counts = lambda site: site["is_observed"] or _is_latent(site)  # noqa: E731
+        return {n: p for n, p in log_probs.items() if counts(sites[n])}, latents
 
     def deterministic(
         self, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Callable[[Values], Values]:
-        """A function from latents to the model's deterministic sites, of all rows."""
+        """A function from latents to the model's deterministic sites, of all rows.
+
+        What is drawn on the way (hidden layers' unit noise) has a random key of the latents' own.
+        """
 
         def found(latents: Values) -> Values:
             program = handlers.substitute(whole_plates(self.model), data=latents)
-            whole = _Latents(handlers.seed(program, random.PRNGKey(0)), {})
+            whole = _Latents(handlers.seed(program, _key_of(latents)), {})
             with handlers.block():
                 sites = handlers.trace(whole).get_trace(*args, **kwargs)
             return {n: s["value"] for n, s in sites.items() if s["type"] == "deterministic"}
@@ -126,7 +159,8 @@ class Potential:
         """Unconstrained values of all latent sites, where a strategy of NumPyro's puts them.
 
         Raises:
-            ValueError: if the model has no latent site, or one that has no density (a class).
+            ValueError: if the model has no latent site, or one that has no density (a class), or
+                whose rows are a minibatch's of every step of a `scan`.
         """
         seeded = handlers.seed(whole_plates(self.model), key)
         program = handlers.substitute(seeded, substitute_fn=strategy)
@@ -139,6 +173,12 @@ class Potential:
                 raise ValueError(
                     f"SGHMC: the latent sites {discrete} are discrete, and have no gradient; sum "
                     "them out in the model, or sample them by numpyro's DiscreteHMCGibbs"
+                )
+            if parts := [n for n, s in found.items() if _is_subsampled_in_scan(s)]:
+                raise ValueError(
+                    f"SGHMC: the latent sites {parts} are in a plate with a subsample_size within "
+                    "numpyro's scan, which does not tell the rows; leave out that plate's "
+                    "subsample_size"
                 )
             return {n: biject_to(s["fn"].support).inv(s["value"]) for n, s in found.items()}
 
@@ -155,3 +195,16 @@ def _is_latent(site: Any) -> bool:
         and not site["is_observed"]
         and not site["infer"].get("is_auxiliary")
     )
+
+
+def _is_subsampled_in_scan(site: Any) -> bool:
+    by_handlers = site.get("plate_to_scale", {}).get(None)
+    return "_scan_current_index" in site["infer"] and site["scale"] is not by_handlers
+
+
+def _key_of(values: Values) -> PRNGKey:
+    """A random key for each set of values: from a sum of their bits with odd random weights."""
+    flat = ravel_pytree(values)[0].astype(jnp.float32)
+    words = lax.bitcast_convert_type(flat, jnp.uint32)
+    weights = random.bits(random.PRNGKey(1), words.shape, jnp.uint32) | 1
+    return random.fold_in(random.PRNGKey(0), jnp.sum(words * weights, dtype=jnp.uint32))

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -11,21 +11,15 @@ from jax.flatten_util import ravel_pytree
 from jaxtyping import Array
 from numpyro.infer.initialization import init_to_median
 from numpyro.infer.mcmc import MCMCKernel
-from numpyro.util import is_prng_key
+from numpyro.util import is_prng_key, not_jax_tracer
 
 from dgp_ppl._typing import Model, PRNGKey
 from dgp_ppl.inference.potential import Energy, Potential, Values
-from dgp_ppl.inference.sghmc_state import Adaptation, Flat, SGHMCState
+from dgp_ppl.inference.sghmc_state import Flat, SGHMCState
+from dgp_ppl.inference.sghmc_warmup import Integrator, Preconditioner, Warmup
 
 __all__ = ["SGHMC", "SGHMCState"]
 
-
-Preconditioner = Literal["variance", "rms"] | None
-
-_BURN_IN_STEP = 0.02  # of the first half of warm-up, whose moves are an optimiser's
-_TRIAL = 100  # steps after which a trial's temperature is judged
-_TOLERANCE = 0.05  # of it, besides chance
-_TINY = 1e-30
 _ANCHOR_DRAWS = 32  # of the gradient of all rows, where hidden layers are drawn
 
 
@@ -55,12 +49,22 @@ class SGHMC(MCMCKernel):
     ``preconditioner=None`` and ``integrator="euler"`` it is SGLD (Welling & Teh 2011) with steps of
     e².
 
-    Warm-up: with "variance" the first half goes by "rms" in steps of 0.02, which find the typical
-    set from anywhere; then the averages are taken anew. In its last quarter they are as they will
-    be, and steps that the momentum's temperature shows to be unstable (where very many coordinates
-    depend on each other) are made shorter. Nothing is adapted after warm-up. Extra
-    fields: ``potential_energy``, ``temperature`` (the momentum's; far from 1 means steps too
-    large), ``step_size``, ``diverging``.
+    Warm-up: with "variance" its first half searches for the typical set, in steps that grow while
+    gradients agree, from thousands of posterior standard deviations away; then the averages of
+    gradients are taken anew. In its last quarter they are as they will be, and steps that the
+    momentum's temperature shows to be unstable (where very many coordinates depend on each other)
+    are made shorter. Nothing is adapted after warm-up. It needs 500 steps, 2,000 with small
+    minibatches, and more where most of the gradient is their noise. Draws after one that was cut
+    short are on their way still, and far too wide; R-hat tells, and the ``temperature``, whose mean
+    over draws is 1 if all is well. `run_mcmc` warns where it is far from that; of stock `MCMC` ask
+    for ``extra_fields=("temperature",)``. Extra fields: ``potential_energy``, ``temperature`` (the
+    momentum's), ``step_size``, ``diverging``.
+
+    Deterministic sites are computed at every step by stock `MCMC`, thinned ones too, and take a
+    pass of all rows each time. Give it ``SGHMC(model, num_steps=50)`` in place of ``thinning=50``
+    (num_warmup and num_samples then count fifties), or leave a site out:
+    ``extra_fields=("~z.f",)``. `run_mcmc` drops steps before it computes anything of them. Noise in
+    these sites (hidden layers' units) is each draw's own, by a random key from its latents.
 
     Args:
         model: a NumPyro model.
@@ -74,13 +78,15 @@ class SGHMC(MCMCKernel):
         control_variates: gradients are those of all rows at the start of the chain, plus the
             minibatch's difference to there (Baker et al. 2019); twice the cost. Start at a fit
             (``init_params``).
+        num_steps: steps, each with its gradient, that are one step of `MCMC`.
         cycle: steps of a cycle within which e falls to a tenth along a cosine and then jumps back
             (after Zhang et al. 2020, with noise all along: every draw is one); None keeps e.
         init_strategy: NumPyro's, for sites that ``init_params`` leaves out.
 
     Raises:
         ValueError: for other options than these; in `init`, if the model has discrete latent sites
-            or none, or ``init_params`` do not fit.
+            or none, ``init_params`` do not fit, or the energy or its gradient is not finite there
+            (under JAX's transformations that cannot be seen).
     """
 
     _sample_fn = None
@@ -93,9 +99,10 @@ class SGHMC(MCMCKernel):
         step_size: float = 0.2,
         friction: float = 0.2,
         preconditioner: Preconditioner = "variance",
-        integrator: Literal["baoab", "euler"] = "baoab",
+        integrator: Integrator = "baoab",
         correct_noise: bool = True,
         control_variates: bool = False,
+        num_steps: int = 1,
         cycle: int | None = None,
         init_strategy: Callable[[Any], Any] = init_to_median,
     ) -> None:
@@ -111,13 +118,16 @@ class SGHMC(MCMCKernel):
                 raise ValueError(
                     f"SGHMC: {name} is {value!r}, wanted {' or '.join(map(repr, wanted))}"
                 )
+        if num_steps < 1:
+            raise ValueError(f"SGHMC: num_steps is {num_steps}, wanted at least 1")
         if cycle is not None and cycle < 2:
             raise ValueError(f"SGHMC: cycle is {cycle}, wanted at least 2 steps, or None")
         self._model, self.potential = model, Potential(model)
         self.step_size, self.friction, self.preconditioner = step_size, friction, preconditioner
         self.integrator, self.cycle, self.init_strategy = integrator, cycle, init_strategy
         self.correct_noise = correct_noise and integrator == "baoab"
-        self.control_variates = control_variates
+        self.control_variates, self.num_steps = control_variates, num_steps
+        self._warmup = Warmup(friction, preconditioner, integrator, self.correct_noise)
 
     @property
     def model(self) -> Model:
@@ -155,22 +165,31 @@ class SGHMC(MCMCKernel):
             return self._first(key, num_warmup, given or {}, model_args, model_kwargs)
 
         if is_prng_key(rng_key):
-            return one(rng_key, init_params)
-        chains = {n: jnp.shape(a)[:1] for n, a in (init_params or {}).items()}
-        if wrong := [n for n, a in chains.items() if a != (len(rng_key),)]:
-            raise ValueError(
-                f"SGHMC: init_params has {wrong} of leading sizes {[chains[n] for n in wrong]}, "
-                f"wanted {len(rng_key)}: a value for each chain"
-            )
-        return jax.vmap(one)(rng_key, init_params)
+            state = one(rng_key, init_params)
+        else:
+            chains = {n: jnp.shape(a)[:1] for n, a in (init_params or {}).items()}
+            if wrong := [n for n, a in chains.items() if a != (len(rng_key),)]:
+                raise ValueError(
+                    f"SGHMC: init_params has {wrong} of leading sizes "
+                    f"{[chains[n] for n in wrong]}, wanted {len(rng_key)}: a value for each chain"
+                )
+            state = jax.vmap(one)(rng_key, init_params)
+        if not_jax_tracer(state.potential_energy):
+            self._check_start(rng_key, state, model_args, model_kwargs)
+        return state
 
     def sample(
         self, state: SGHMCState, model_args: tuple[Any, ...], model_kwargs: dict[str, Any]
     ) -> SGHMCState:
-        """One step."""
+        """`num_steps` steps, which diverge if one of them does."""
+
+        def step(_: Any, state: SGHMCState) -> SGHMCState:
+            new = self._step(state, model_args, model_kwargs)
+            return new._replace(diverging=state.diverging | new.diverging)
 
         def one(state: SGHMCState) -> SGHMCState:
-            return self._step(state, model_args, model_kwargs)
+            fresh = state._replace(diverging=jnp.zeros_like(state.diverging))
+            return lax.fori_loop(0, self.num_steps, step, fresh)
 
         return one(state) if is_prng_key(state.rng_key) else jax.vmap(one)(state)
 
@@ -182,7 +201,7 @@ class SGHMC(MCMCKernel):
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
     ) -> SGHMCState:
-        key, key_start, key_gradient, key_all, key_momentum = random.split(key, 5)
+        key, key_start, key_gradient, key_all, key_momentum = _start_keys(key)
         unconstrained = self._start(key_start, given, args, kwargs)
         flat = ravel_pytree(unconstrained)[0]
 
@@ -196,29 +215,18 @@ class SGHMC(MCMCKernel):
             return anchor, *self._estimate(key_gradient, unconstrained, anchor, args, kwargs)
 
         anchor, energy, gradient = look(unconstrained)
-        adaptation = Adaptation(
-            window=jnp.ones_like(flat),
-            mean=gradient,
-            # No huge first step where the first gradient is small: latents are of order 1.
-            square=1 + jnp.square(gradient) + jnp.mean(jnp.square(gradient)),
-            noise=jnp.zeros_like(flat),
-            share=jnp.ones((), flat.dtype),
-            trial=jnp.zeros((), jnp.int32),
-            heat=jnp.zeros((), flat.dtype),
-            last=jnp.stack([gradient, gradient]),
-        )
         return SGHMCState(
             i=jnp.zeros((), jnp.int32),
             z=energy.latents,
             unconstrained=unconstrained,
             momentum=random.normal(key_momentum, flat.shape, flat.dtype),
-            adaptation=adaptation,
+            adaptation=self._warmup.first(gradient),
             anchor=anchor,
             potential_energy=energy.value,
             temperature=jnp.ones((), flat.dtype),
             step_size=jnp.asarray(self.step_size, flat.dtype),
             diverging=jnp.zeros((), bool),
-            num_warmup=jnp.asarray(num_warmup, jnp.int32),
+            num_warmup=jnp.asarray(num_warmup * self.num_steps, jnp.int32),
             rng_key=key,
         )
 
@@ -235,11 +243,32 @@ class SGHMC(MCMCKernel):
             )
         return values | {n: jnp.asarray(a, values[n].dtype) for n, a in given.items()}
 
+    def _check_start(
+        self, key: PRNGKey, state: SGHMCState, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> None:
+        gradient, where = state.adaptation.mean, state.unconstrained
+        sound = jnp.isfinite(state.potential_energy) & jnp.isfinite(gradient).all(axis=-1)
+        if sound.all():
+            return
+        which = ""
+        if jnp.ndim(sound):
+            chains = jnp.flatnonzero(~sound).tolist()
+            which = f" of chains {chains}"
+            key, gradient, where = jax.tree.map(lambda a: a[chains[0]], (key, gradient, where))
+        sites = self.potential.not_finite(_start_keys(key)[2], where, args, kwargs)
+        slopes = ravel_pytree(where)[1](gradient)
+        steep = [n for n, a in slopes.items() if not jnp.isfinite(a).all()]
+        raise ValueError(
+            f"SGHMC: the potential energy or its gradient is not finite at the start{which}: the "
+            f"log densities {sites}; the gradients of {steep}. Look for NaN in the data, or start "
+            "elsewhere: init_params (unconstrained values), or another init_strategy"
+        )
+
     def _step(self, state: SGHMCState, args: tuple[Any, ...], kwargs: dict[str, Any]) -> SGHMCState:
         key, key_noise, key_gradient = random.split(state.rng_key, 3)
         x, unravel = ravel_pytree(state.unconstrained)
         size = self._size(state)
-        scale, removed = self._scales(state, size)
+        scale, removed = self._warmup.scales(state, size)
         r, c = state.momentum, 1 - self.friction
         noise = random.normal(key_noise, r.shape, r.dtype)
         if self.integrator == "baoab":
@@ -250,6 +279,7 @@ class SGHMC(MCMCKernel):
             x = x + scale * r
         unconstrained = unravel(x)
         energy, gradient = self._estimate(key_gradient, unconstrained, state.anchor, args, kwargs)
+        gradient = self._warmup.felt(state, gradient)
         kick = scale * gradient
         middle = r - 0.5 * kick
         r = (
@@ -260,17 +290,18 @@ class SGHMC(MCMCKernel):
         temperature = jnp.mean(jnp.square(middle))
         hot = temperature > max(3.0, 1 + 30 * math.sqrt(2 / len(middle)))
         finite = jnp.isfinite(energy.value) & jnp.all(jnp.isfinite(gradient))
-        sound = finite & ~(hot & ~self._burning_in(state))
+        sound = finite & ~(hot & ~self._warmup.searching(state))
         moved = state._replace(
             z=energy.latents,
             unconstrained=unconstrained,
             momentum=r,
-            adaptation=self._tried(state, self._adapted(state, gradient), temperature),
+            adaptation=self._warmup.tried(
+                state, self._warmup.adapted(state, gradient), temperature
+            ),
             potential_energy=energy.value,
             temperature=temperature,
         )
-        cooled = self._tried(state, state.adaptation, jnp.full_like(temperature, jnp.inf))
-        stayed = state._replace(momentum=noise, adaptation=cooled)
+        stayed = state._replace(momentum=noise, adaptation=self._warmup.stopped(state))
         kept = jax.tree.map(lambda a, b: jnp.where(sound, a, b), moved, stayed)
         return kept._replace(i=state.i + 1, step_size=size, diverging=~sound, rng_key=key)
 
@@ -281,89 +312,6 @@ class SGHMC(MCMCKernel):
             return size
         done = (jnp.maximum(state.i - state.num_warmup, 0) % self.cycle) / self.cycle
         return size * (0.1 + 0.9 * 0.5 * (1 + jnp.cos(jnp.pi * done)))
-
-    def _burning_in(self, state: SGHMCState) -> Array:
-        return (self.preconditioner == "variance") & (2 * state.i < state.num_warmup)
-
-    def _scales(self, state: SGHMCState, size: Array) -> tuple[Flat, Flat]:
-        """Of each coordinate: sqrt(h), h its step squared; what is left out of the noise put in.
-
-        Gradient noise of variance V adds h V to the unit variance of the momentum in each kick. For
-        it to be 1 on average over the two half drifts it has to be 1 + h V / 2 before the friction
-        and 1 - h V / 2 after the noise.
-        """
-        adaptation, c = state.adaptation, 1 - self.friction
-        scale = jnp.full_like(state.momentum, size)
-        if self.preconditioner is not None:
-            rms = size * adaptation.square**-0.25
-            burn_in = _BURN_IN_STEP * adaptation.square**-0.25
-            exact = size * adaptation.square**-0.5
-            scale = exact if self.preconditioner == "variance" else rms
-            scale = jnp.where(self._burning_in(state), burn_in, adaptation.share * scale)
-        if not self.correct_noise:
-            return scale, jnp.zeros_like(scale)
-        share = 0.5 * (1 + c**2) * adaptation.noise
-        # No more than half of the noise may come from the gradient.
-        scale = jnp.minimum(scale, jnp.sqrt(0.5 * (1 - c**2) / (share + _TINY)))
-        return scale, share * jnp.square(scale)
-
-    def _adapted(self, state: SGHMCState, gradient: Flat) -> Adaptation:
-        """The averages with a new gradient; as they are after warm-up."""
-        old, k = state.adaptation, state.i - state.num_warmup // 2
-        # Burn-in forgets by what the gradient says (Springenberg et al. 2016, eq. 9); what comes
-        # after it weighs the gradients in proportion to their number.
-        adaptive = 1 / (old.window + 1)
-        if self.preconditioner == "rms":
-            rate = adaptive
-        elif self.preconditioner == "variance":
-            rate = jnp.where(k < 0, adaptive, 2 / (k + 10))
-        else:
-            rate = jnp.full_like(gradient, 2 / (state.i + 10))
-        bend = gradient - 2 * old.last[0] + old.last[1]
-        new = Adaptation(
-            window=1 + old.window * (1 - jnp.square(old.mean) / old.square),
-            mean=old.mean + rate * (gradient - old.mean),
-            square=old.square + rate * (jnp.square(gradient) - old.square),
-            noise=old.noise + rate * jnp.where(state.i < 2, 0, jnp.square(bend) / 6 - old.noise),
-            share=old.share,
-            trial=old.trial,
-            heat=old.heat,
-            last=jnp.stack([gradient, old.last[0]]),
-        )
-        learning = state.i < (self._rehearsal(state) if self._rehearses else state.num_warmup)
-        return jax.tree.map(lambda a, b: jnp.where(learning, a, b), new, old)
-
-    @property
-    def _rehearses(self) -> bool:
-        return self.preconditioner == "variance" and self.integrator == "baoab"
-
-    def _rehearsal(self, state: SGHMCState) -> Array:
-        """The step from which warm-up tries out the steps that sampling will make."""
-        return 3 * state.num_warmup // 4
-
-    def _tried(self, state: SGHMCState, new: Adaptation, temperature: Array) -> Adaptation:
-        """Shorter steps where a trial's temperature is off: the law of the chain then is too.
-
-        Stiff combinations of coordinates make the chain unstable; before that their bends pass for
-        noise of the gradient, and too little noise is put in.
-        """
-        if not self._rehearses:
-            return new
-        trial = new.trial + 1
-        heat = new.heat + (temperature - new.heat) / trial
-        c = 1 - self.friction
-        spread = math.sqrt(2 * (1 + c**2) / ((1 - c**2) * len(state.momentum) * _TRIAL))
-        slack = _TOLERANCE + 3 * spread
-        off = ((trial >= _TRIAL) & (jnp.abs(heat - 1) > slack)) | jnp.isinf(heat)
-        # A chain that was thrown far out needs some steps to come back, however short they are.
-        off, done = off & (trial >= _TRIAL // 5), trial >= _TRIAL
-        running = (state.i >= self._rehearsal(state)) & (state.i < state.num_warmup)
-        found = new._replace(
-            share=jnp.where(off, 0.8, 1.0) * new.share,
-            trial=jnp.where(off | done, 0, trial),
-            heat=jnp.where(off | done | jnp.isinf(heat), 0.0, heat),
-        )
-        return jax.tree.map(lambda a, b: jnp.where(running, a, b), found, new)
 
     def _estimate(
         self,
@@ -396,3 +344,8 @@ class SGHMC(MCMCKernel):
 
         (_, found), gradient = jax.value_and_grad(energy, has_aux=True)(unconstrained)
         return found, ravel_pytree(gradient)[0]
+
+
+def _start_keys(key: PRNGKey) -> Array:
+    """For the steps, and of the start: its values, its gradient, all rows' gradient, momentum."""
+    return random.split(key, 5)

@@ -16,10 +16,11 @@ class Adaptation(NamedTuple):
     """What warm-up learns of each coordinate; all [d].
 
     Attributes:
-        window: steps that the averages of burn-in reach back.
+        window: steps that the averages of "rms" reach back.
         mean: average of the gradient.
         square: average of its square.
         noise: variance of its noise.
+        reach: of the search's steps, in units of the first one's.
         share: of the step size that is taken: less where warm-up has found it too large, [].
         trial: steps with this share so far, [].
         heat: average temperature in them, [].
@@ -30,6 +31,7 @@ class Adaptation(NamedTuple):
     mean: Flat
     square: Flat
     noise: Flat
+    reach: Flat
     share: Array
     trial: Array
     heat: Array
