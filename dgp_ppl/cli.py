@@ -148,6 +148,9 @@ def _compare(
     if known:
         headings = {m: h for m, h in INFERENCE.items() if m in known}
         console.print(_table(outcome, headings, "How near to the posterior"))
+    told = {(r["method"], r["evidence_note"]) for r in outcome.splits if "evidence_note" in r}
+    for method, note in sorted(told):
+        console.print(f"Evidence of {method}: {note}", highlight=False)
     console.print(f"Written to {out}", soft_wrap=True)
     if report and outcome.fits:
         console.print(f"Report: {out / 'report.html'}", soft_wrap=True)

@@ -3,6 +3,7 @@
 import dataclasses
 import os
 import time
+import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -19,8 +20,7 @@ from dgp_ppl._results import prepare, versions, write_json
 from dgp_ppl.choices import LIKELIHOODS, MODELS, Setting
 from dgp_ppl.datasets import Dataset
 from dgp_ppl.diagnostics import chain_diagnostics
-from dgp_ppl.inference.annealing import annealed_evidence
-from dgp_ppl.inference.white import has_white_space
+from dgp_ppl.inference.annealing import annealed_evidence, why_no_evidence
 from dgp_ppl.initialize import Standardizer
 from dgp_ppl.methods import METHODS, Fitted, of_task
 from dgp_ppl.report import write_report
@@ -36,7 +36,7 @@ _OF_FITS = (
 METRICS = {task: (*scores, *_OF_FITS) for task, scores in SCORES.items()}
 _DEFAULT_METHODS = ("sgpr", "svgp", "dsvi")
 _SPLITS = 3
-_ANNEALING: dict[str, Any] = {"temperatures": 300, "num_chains": 4, "num_noise": 2}
+_ANNEALING: dict[str, Any] = {"temperatures": 500, "num_chains": 8, "num_noise": 4}
 
 
 @dataclasses.dataclass
@@ -117,9 +117,10 @@ def compare(
         draws: draws of each chain that samplers (sghmc, nuts) keep; NUTS has as many of warm-up.
         chains: their chains; with two or more there is an R-hat.
         evidence: measure the log evidence at each fit's hyperparameters by `annealed_evidence`,
-            and so how far below it the bound is (``gap``, nats per datum), for guides that have a
-            white space and no latent inputs; costs some minutes a fit. ``evidence_error`` is its
-            Monte Carlo error, which is to be trusted where it is much smaller than the gap.
+            and so how far below it the bound is (``gap``, nats per datum), for the guides that it
+            takes, without latent inputs; costs some minutes a fit. ``evidence_error`` is its
+            standard error. A row's ``evidence_note`` says why there is no evidence, or why its
+            error is not to be trusted.
         target: the column to predict, for files with columns.
         split_key: the array of splits in an .npz file.
         out: folder for results.json, METHOD.nc and the plots; None writes nothing. It is rewritten
@@ -230,8 +231,7 @@ def _fit(
     row["steps"] = len(fitted.result.losses)
     if fitted.chains is not None:
         row |= chain_diagnostics(fitted.chains)
-    measurable = fitted.elbo_per_datum is not None and has_white_space(fitted.guide)
-    if config["evidence"] and measurable and not getattr(fitted.guide, "row_params", ()):
+    if config["evidence"]:
         row |= _evidence(random.fold_in(key, 1), fitted, own_x, own_y, label)
     run = Run(fitted, standardizer, held, x, y, x_test, y_test, data, config)
     return row, run
@@ -239,16 +239,27 @@ def _fit(
 
 def _evidence(
     key: jax.Array, fitted: Fitted, x: jax.Array, y: jax.Array, label: str | bool
-) -> dict[str, float]:
-    """What the bound is a bound of, and how far below it the bound is, in nats per datum."""
+) -> dict[str, Any]:
+    """What the bound is a bound of, and how far below it the bound is, in nats per datum.
+
+    With a note of what there is to say of them, or in their place.
+    """
     guide: Any = fitted.guide
-    assert fitted.elbo_per_datum is not None
-    found = annealed_evidence(
-        key, fitted.model, guide, fitted.result.params, x, y, progress=label,
-        **_ANNEALING, **fitted.kwargs,
-    )  # fmt: skip
+    if fitted.elbo_per_datum is None:
+        return {"evidence_note": "no bound, of which the evidence would be one"}
+    if (why := why_no_evidence(guide)) is not None:
+        return {"evidence_note": why}
+    if getattr(guide, "row_params", ()):
+        return {"evidence_note": "latent inputs, which annealing does not sample"}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # the note has them
+        found = annealed_evidence(
+            key, fitted.model, guide, fitted.result.params, x, y, progress=label,
+            **_ANNEALING, **fitted.kwargs,
+        )  # fmt: skip
     value = found.log_evidence / len(y)
-    return {
+    note = {"evidence_note": "; ".join(found.doubts)} if found.doubts else {}
+    return note | {
         "evidence_per_datum": value,
         "evidence_error": found.standard_error / len(y),
         "gap": value - fitted.elbo_per_datum,

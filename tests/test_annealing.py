@@ -90,10 +90,11 @@ def test_in_reverse_from_exact_draws():
     assert_evidence(found, truth)
     assert abs(found.upper - truth) < 4 * found.upper_error + 2e-3
     assert 0 < found.upper_error < 0.3
-    few = annealed(
-        one_layer, GUIDE, params, *ROWS, z=ROWS[0], temperatures=1, num_chains=200,
-        posterior_samples={"l1.v": exact_draws(200)},
-    )  # fmt: skip
+    with pytest.warns(UserWarning, match="chains are worth"):
+        few = annealed(
+            one_layer, GUIDE, params, *ROWS, z=ROWS[0], temperatures=1, num_chains=200,
+            posterior_samples={"l1.v": exact_draws(200)},
+        )  # fmt: skip
     assert few.log_weights.mean() < truth - 1  # with one temperature, far on either side
     assert few.upper > truth - 4 * few.upper_error
 
@@ -110,9 +111,9 @@ def test_either_target_of_two_layers():
     guide, x, y = dgp.MeanField(tiny), jnp.asarray(X, float), jnp.asarray(Y, float)
     model = annealed(tiny, guide, TINY, x, y, target="model", temperatures=200)
     assert_evidence(model, tiny_evidence())
-    bound = annealed(tiny, guide, TINY, x, y, temperatures=100, num_noise=400)
+    bound = annealed(tiny, guide, TINY, x, y, temperatures=100, num_noise=100)
     assert tiny_evidence(bound=True) < tiny_evidence() - 1
-    assert_evidence(bound, tiny_evidence(bound=True), errors=6)  # of the noise's average too
+    assert_evidence(bound, tiny_evidence(bound=True))
     assert set(model.draws) == {"l1.v", "l2.v", "l1.eps"}
 
 
@@ -153,14 +154,15 @@ def test_wrong_use():
         annealed(tiny, guide, TINY, x, y, batch_size=2)
     with pytest.raises(ValueError, match="target is 'prior', wanted 'bound' or 'model'"):
         annealed(tiny, guide, TINY, x, y, target="prior")
+    few = {"l2.v": np.zeros((99, 1, 1))}
     with pytest.raises(ValueError, match=r"posterior_samples has .*'l2.v'.* wanted at least"):
-        annealed(tiny, guide, TINY, x, y, posterior_samples={"l2.v": np.zeros((99, 1, 1))})
+        annealed(tiny, guide, TINY, x, y, target="model", posterior_samples=few)
     with pytest.raises(ValueError, match="temperatures is 0, wanted at least 1"):
         annealed(tiny, guide, TINY, x, y, temperatures=0)
     with pytest.raises(TypeError, match="guide is <lambda>, wanted MeanField"):
         annealed(tiny, lambda *args: None, TINY, x, y)
     decoupled = dgp.Decoupled(one_layer, ROWS[0][:5], mean="gp_centred")
-    with pytest.raises(TypeError, match="wanted MeanField or GlobalInducing"):
+    with pytest.raises(TypeError, match="Decoupled, whose mean has inducing inputs of its own"):
         annealed(one_layer, decoupled, {}, *ROWS, z=ROWS[0])
 
     def scaled(x, y):
@@ -171,4 +173,5 @@ def test_wrong_use():
         annealed(scaled, dgp.MeanField(scaled), TINY, x, y)
     fixed = handlers.substitute(scaled, data={"level": jnp.zeros(())})
     fixed = handlers.block(fixed, hide=["level"])
-    annealed(fixed, dgp.MeanField(fixed), TINY, x, y, temperatures=2)
+    with pytest.warns(UserWarning, match="annealed_evidence: 16 chains are worth"):
+        annealed(fixed, dgp.MeanField(fixed), TINY, x, y, temperatures=2)

@@ -1,0 +1,31 @@
+"""What `compare --evidence` says of methods whose evidence it does not measure."""
+
+import json
+
+import pytest
+from typer.testing import CliRunner
+
+import dgp_ppl
+from dgp_ppl.cli import app
+
+WHY = "guide is Decoupled, whose mean has inducing inputs of its own"
+FEW = "--inducing 4 --steps 4 --splits 1 --samples 3 --quiet --evidence"
+
+
+def test_a_method_that_is_not_measured_says_why():
+    few = {"inducing": 4, "steps": 4, "splits": 1, "samples": 3, "progress": False}
+    outcome = dgp_ppl.compare("step", ["decoupled"], evidence=True, **few)
+    row = outcome.splits[0]
+    assert row["evidence_note"].startswith(WHY)
+    assert row["evidence_per_datum"] is row["gap"] is None
+    assert "evidence_note" not in dgp_ppl.compare("step", ["decoupled"], **few).splits[0]
+
+
+@pytest.mark.slow
+def test_the_command_names_it(tmp_path):
+    args = ["compare", "step", "--methods", "decoupled", "--out", str(tmp_path), *FEW.split()]
+    found = CliRunner().invoke(app, args)
+    assert found.exit_code == 0, found.output
+    assert f"Evidence of decoupled: {WHY}" in " ".join(found.output.split())
+    row = json.loads((tmp_path / "results.json").read_text())["splits"][0]
+    assert row["evidence_note"].startswith(WHY)
