@@ -2,6 +2,8 @@
 
 import jax.numpy as jnp
 import numpy as np
+import numpyro
+import numpyro.distributions as dist
 import pytest
 from helpers import KEY, one_layer, regression, squared_exponential
 from numpyro.infer import NUTS
@@ -53,6 +55,81 @@ def test_draws_of_a_chain_that_moves_slowly():
     )
     assert abs(found.value - normal_distance(1.0)) < 4 * found.error
     assert found.error > 3 * plain.error
+
+
+def unmixed(rng, chains, dim, steps=60, rho=0.9):
+    """AR(1) chains about a place of each one's own, that half of their variance is between."""
+    x = rng.standard_normal((chains, steps, dim))
+    for i in range(1, steps):
+        x[:, i] = rho * x[:, i - 1] + np.sqrt(1 - rho**2) * x[:, i]
+    return np.sqrt(0.5) * (x + rng.standard_normal((chains, 1, dim)))
+
+
+@pytest.mark.parametrize(("shift", "high"), [(0.3, 1.2), (0.0, 1.7)])
+def test_chains_that_have_not_mixed(shift, high):
+    """Chains as groups: no bias, errors of repetitions, and none that is far below zero."""
+    rng = RNG(0)
+    truth = energy_distance(
+        rng.standard_normal((8, 500, 8)), rng.standard_normal((8, 500, 8)) + shift
+    )
+    pairs = [(rng.standard_normal((8, 60, 8)), unmixed(rng, 8, 8) + shift) for _ in range(300)]
+    values, errors = np.array([energy_distance(a, b) for a, b in pairs]).T
+    bias = values.mean() - truth.value
+    assert abs(bias) < 4 * np.hypot(values.std() / np.sqrt(300), truth.error)
+    assert 0.85 < np.sqrt((errors**2).mean()) / values.std() < high
+    if not shift:
+        assert values.min() < -0.1
+        assert (values > -2.5 * errors).all()
+
+
+def test_chains_that_happen_to_be_balanced():
+    """As many in one mode as in the other: no slope is left, and the error is not zero."""
+    rng, modes = RNG(0), np.where(np.arange(8) % 2, 1.0, -1.0)[:, None, None]
+    stuck = modes + 0.1 * rng.standard_normal((8, 50, 1))
+    free = rng.permuted(modes * np.ones((8, 50, 1)), axis=0) + 0.1 * rng.standard_normal((8, 50, 1))
+    found = energy_distance(free, stuck)
+    assert -2 * found.error < found.value < -0.1
+
+
+def test_fewer_chains_than_groups():
+    """Halves of a chain that has not mixed are no groups: the distance would be 0.07 too large."""
+    rng = RNG(0)
+    chains = lambda draws: Chains({"w": draws})  # noqa: E731
+    values = [
+        judge(
+            KEY, chains(rng.standard_normal((8, 60, 2))), chains(unmixed(rng, 4, 2)), tiny, {}, 0, 0
+        ).joint.value
+        for _ in range(200)
+    ]
+    assert abs(np.mean(values)) < 4 * np.std(values) / np.sqrt(200)
+    assert np.std(values) / np.sqrt(200) < 0.015
+
+
+def line(x, y):
+    """A model without layers, that cannot be called without y."""
+    w = numpyro.sample("w", dist.Normal(0, 1))
+    with numpyro.plate("data", len(x)):
+        numpyro.sample("y", dist.Normal(w * x, 0.5), obs=y)
+
+
+def test_a_model_without_layers():
+    """The log density of test data is that of two normals, in closed form."""
+    x, (x_test, y_test) = (
+        jnp.linspace(-1, 1, 10),
+        (jnp.linspace(-2, 2, 30), jnp.linspace(-3, 4, 30)),
+    )
+    laws = {"exact": (1.0, 0.2), "off": (1.4, 0.3)}
+    chains, truths = {}, {}
+    for i, (name, (loc, scale)) in enumerate(laws.items()):
+        chains[name] = Chains({"w": loc + scale * RNG(i).standard_normal((4, 500))})
+        sd = np.sqrt(np.square(scale * x_test) + 0.25)
+        truths[name] = stats.norm(loc * x_test, sd).logpdf(y_test).mean()
+    found = judge(
+        KEY, chains["exact"], chains["off"], line, {}, x, x, test=(x_test, y_test)
+    ).log_density
+    assert found.error < 0.05
+    assert abs(found.value - (truths["off"] - truths["exact"])) < 4 * found.error
+    assert abs(found.value) > 10 * found.error
 
 
 ROWS = regression(rows=12)
@@ -129,5 +206,14 @@ def test_wrong_use():
     few = {n: np.zeros((2, 3, 1, 1)) for n in ("l1.v", "l2.v")}
     with pytest.raises(ValueError, match="there are 6 draws, wanted at least 16"):
         judge(KEY, Chains(few, {}, None, 1, 0.0), guide, tiny, TINY, x, y)
-    with pytest.raises(ValueError, match=r"wanted \[G, S, D\] and \[G, T, D\] with G >= 3"):
+    draws = Chains({n: np.zeros((4, 9, 1, 1)) for n in ("l1.v",)})
+    with pytest.raises(ValueError, match=r"judge: .* latent sites \['l1.v', 'l2.v'\] .*Leave out"):
+        judge(KEY, draws, draws, tiny, {}, x, y, test=(x, y))
+    with pytest.raises(
+        ValueError, match=r"test has inputs of shape \(3, 1\) and targets of .*\(2,\)"
+    ):
+        judge(KEY, draws, draws, tiny, {}, x, y, test=(x, y[:2]))
+    with pytest.raises(TypeError, match="judge: key is 0, wanted one random key"):
+        judge(0, draws, draws, tiny, {}, x, y)
+    with pytest.raises(ValueError, match=r"wanted \[G, S, D\] and \[H, T, D\] with G and H >= 4"):
         energy_distance(np.zeros((2, 9, 1)), np.zeros((2, 9, 1)))

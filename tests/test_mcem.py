@@ -1,14 +1,17 @@
 """Moving-window MCEM: params where the evidence is largest, and draws of the posterior there."""
 
+import json
 from functools import partial
 
 import jax.numpy as jnp
 import numpy as np
 import numpyro
 import numpyro.distributions as dist
+import optax
 import pytest
 from helpers import KEY, assert_mean, regression, slow
 from jax import random
+from numpyro.infer import NUTS
 from scipy import optimize, stats
 
 import dgp_ppl as dgp
@@ -57,11 +60,11 @@ def test_it_finds_the_largest_evidence(batch_size):
 def test_what_v_leaves_open_is_not_a_residual_explained():
     """At the M-step's maximum noise² is the mean of (y - mean)² + variance of f given v.
 
-    Four inducing inputs are too few for this function; where params go up log E p(y | f), noise²
-    is a three-hundredth of that.
+    Three inducing inputs are too few for this function; where params go up log E p(y | f), noise²
+    is a two-thousandth of that.
     """
     x, y = regression(rows=60)
-    z = initialize.inducing_inputs(KEY, x, 4)
+    z = initialize.inducing_inputs(KEY, x, 3)
     options = {"z": (z,), "noise": 0.3}
     result = fit_mcem(
         KEY, deep_gp, x, y, steps=4000, num_samples=200, expected=1.0, progress=False,
@@ -135,6 +138,63 @@ def test_an_interrupted_run_goes_on(tmp_path, monkeypatch, writes):
         fit_mcem(KEY, slope, X, Y, checkpoint=tmp_path, window=7, **options)
 
 
+@pytest.mark.parametrize(
+    ("start", "wanted"),
+    [
+        ({"nois": 0.1}, r"start has \['nois'\], wanted params of the model: \['noise', 'scale'\]"),
+        ({"scale": 1.0, "nois": 0.1}, r"start has \['nois'\]"),
+        ({"noise": -0.1}, r"start\['noise'\] is -0.1.*, wanted finite values within"),
+        ({"noise": 0.0}, r"start\['noise'\] is 0.0, wanted finite .* not at its edge"),
+        ({"noise": float("nan")}, r"start\['noise'\] is nan, wanted finite"),
+        ({"noise": np.ones(3)}, r"start\['noise'\] has shapes \[\(3,\)\], wanted \[\(\)\]"),
+    ],
+)
+def test_wrong_starts(start, wanted):
+    with pytest.raises(ValueError, match=wanted):
+        fit_mcem(KEY, slope, X, Y, start=start, progress=False)
+
+
+SHORT = {"steps": 20, "num_samples": 2, "thinning": 1, "progress": False}
+
+
+def test_another_optimizer_in_the_folder(tmp_path):
+    """Optax's are functions: what they do is compared."""
+    run = partial(fit_mcem, KEY, slope, X, Y, checkpoint=tmp_path, **SHORT)
+    first = run(optimizer=optax.adam(1e-2))
+    assert run(optimizer=optax.adam(1e-2)).params == first.params
+    for other in (
+        optax.adam(1e-4),
+        optax.adam(1e-2, b2=0.99),
+        optax.adam(1e-2, eps=1e-5),
+        optax.adam(optax.piecewise_constant_schedule(1e-2, {15: 0.1})),
+        optax.adamw(1e-2, weight_decay=0.1),
+        optax.sgd(1e-2),
+        None,
+    ):
+        with pytest.raises(dgp.DataError, match="holds another run: its optimizer differ"):
+            run(optimizer=other)
+
+
+def test_a_damaged_folder(tmp_path):
+    run = partial(fit_mcem, KEY, slope, X, Y, checkpoint=tmp_path, **SHORT)
+    run()
+    latest, state = (tmp_path / "fit" / n for n in ("latest.json", "state-1.npz"))
+    record, whole = json.loads(latest.read_text()), state.read_bytes()
+    for name, value in (("steps", -5), ("steps", 2.5), ("steps", 0), ("parts", -1), ("parts", "1")):
+        latest.write_text(json.dumps(record | {name: value}))
+        with pytest.raises(dgp.DataError, match=rf"{name} is .*the run's folder is damaged"):
+            run()
+    latest.write_text(json.dumps(record))
+    with np.load(state) as file:
+        arrays = list(file.values())
+    for broken in (arrays[:-1], [a[None] for a in arrays]):
+        np.savez(state, *broken)
+        with pytest.raises(dgp.DataError, match=rf"{len(broken)} arrays, wanted {len(arrays)} of"):
+            run()
+    state.write_bytes(whole)
+    run()
+
+
 def test_what_is_not_finite_is_said():
     with pytest.raises(dgp.NonFiniteLossError, match=r"not finite at step \d+: (param|the pot)"):
         fit_mcem(KEY, slope, X, Y, learning_rate=1e30, steps=300, progress=False)
@@ -143,8 +203,12 @@ def test_what_is_not_finite_is_said():
 def test_wrong_use():
     with pytest.raises(ValueError, match="kernel has control variates"):
         fit_mcem(KEY, slope, X, Y, kernel=partial(dgp.SGHMC, control_variates=True))
-    with pytest.raises(ValueError, match=r"start has \['nois'\], none of them a param"):
-        fit_mcem(KEY, slope, X, Y, start={"nois": 0.1})
+    with pytest.raises(ValueError, match="kernel makes NUTS, wanted SGHMC"):
+        fit_mcem(KEY, slope, X, Y, kernel=NUTS)
+    with pytest.raises(TypeError, match=r"fit_mcem: num_samples is 2\.5, wanted an integer"):
+        fit_mcem(KEY, slope, X, Y, num_samples=2.5)
+    with pytest.raises(TypeError, match="fit_mcem: key is 0, wanted one random key"):
+        fit_mcem(0, slope, X, Y)
 
     def fixed(x, y):
         numpyro.sample("y", dist.Normal(numpyro.sample("w", dist.Normal(0, 1)) * x, 1), obs=y)

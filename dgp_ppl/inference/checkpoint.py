@@ -3,6 +3,7 @@
 import hashlib
 import json
 import os
+from functools import partial
 from pathlib import Path
 from typing import Any
 from zipfile import BadZipFile
@@ -10,12 +11,15 @@ from zipfile import BadZipFile
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import random
+from jax import lax, random
 from jaxtyping import Array
+from numpyro.infer.mcmc import MCMCKernel
 
+from dgp_ppl._counts import check_count
 from dgp_ppl._errors import DataError
+from dgp_ppl._typing import Params
 
-__all__ = ["Folder", "identity"]
+__all__ = ["Folder", "effect", "identity"]
 
 _LATEST = "latest.json"
 _PLAIN = (bool, int, float, str, type(None))
@@ -55,7 +59,9 @@ class Folder:
             return 0, [], state
         try:
             found = json.loads(latest.read_text())
-            about, steps, self.parts = found["about"], int(found["steps"]), int(found["parts"])
+            about, steps, self.parts = (found[n] for n in ("about", "steps", "parts"))
+            check_count(_LATEST, "steps", steps)
+            check_count(_LATEST, "parts", self.parts)
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise _damaged(latest, error) from error
         if differing := [n for n in self.about if not _alike(about.get(n), self.about[n])]:
@@ -64,20 +70,23 @@ class Folder:
                 "folder, or remove this one"
             )
         kept = [_load(self.path / f"draws-{i}.npz") for i in range(self.parts)]
+        kept = [k for k in kept if k]
+        if len({len(k) for k in kept}) > 1:
+            raise _damaged(self.path, "its parts have different numbers of columns")
         leaves, treedef = jax.tree.flatten(state)
-        saved = _load(self.path / f"state-{self.parts}.npz")
+        path = self.path / f"state-{self.parts}.npz"
+        saved, wanted = _load(path), [_raw(a) for a in leaves]
+        if (shapes := [a.shape for a in saved]) != [a.shape for a in wanted]:
+            raise _damaged(path, f"{len(shapes)} arrays, wanted {len(wanted)} of this run's shapes")
         state = treedef.unflatten([_like(a, b) for a, b in zip(saved, leaves, strict=True)])
-        return steps, [k for k in kept if k], state
+        return steps, kept, state
 
     def write(self, steps: int, state: Any, draws: list[list[np.ndarray]]) -> None:
         """A part more."""
         columns = [np.concatenate(c) for c in zip(*draws, strict=True)]
         _save(self.path / f"draws-{self.parts}.npz", columns)
-        leaves = [
-            random.key_data(a) if jnp.issubdtype(a.dtype, jax.dtypes.prng_key) else a
-            for a in jax.tree.leaves(state)
-        ]
-        _save(self.path / f"state-{self.parts + 1}.npz", [np.asarray(a) for a in leaves])
+        leaves = [np.asarray(_raw(a)) for a in jax.tree.leaves(state)]
+        _save(self.path / f"state-{self.parts + 1}.npz", leaves)
         self.parts += 1
         record = {"about": self.about, "parts": self.parts, "steps": steps}
         draft = self.path / f"{_LATEST}.part"
@@ -98,15 +107,20 @@ def _load(path: Path) -> list[np.ndarray]:
         raise _damaged(path, error) from error
 
 
-def _damaged(path: Path, error: Exception) -> DataError:
+def _damaged(path: Path, error: object) -> DataError:
     return DataError(f"{path} cannot be read ({error}); the run's folder is damaged: remove it")
 
 
 def _alike(a: Any, b: Any) -> bool:
     """Equal; numbers but for how another processor may round."""
     if isinstance(b, list) and b and isinstance(b[0], float):
-        return isinstance(a, list) and len(a) == len(b) and np.allclose(a, b, rtol=1e-3)
+        return isinstance(a, list) and len(a) == len(b) and np.allclose(a, b, 1e-3, equal_nan=True)
     return a == b
+
+
+def _raw(leaf: Any) -> Any:
+    """A random key's numbers, where it is one."""
+    return random.key_data(leaf) if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key) else leaf
 
 
 def _like(saved: np.ndarray, leaf: Any) -> Array:
@@ -124,11 +138,63 @@ def identity(kernel: Any, state: Any, arguments: Any, **others: Any) -> dict[str
     energy = getattr(state, "potential_energy", None)
     return {
         "kernel": type(kernel).__name__,
-        "options": {n: v for n, v in vars(kernel).items() if isinstance(v, _PLAIN)},
+        "options": _options(kernel),
         **others,
         "arguments": _digest(arguments),
         "energy": [] if energy is None else np.asarray(energy, np.float64).ravel().tolist(),
     }
+
+
+def _options(value: Any) -> Any:
+    """A kernel's settings as plain values, those of the kernels that it is made of among them."""
+    if isinstance(value, _PLAIN):
+        return value
+    if isinstance(value, list | tuple):
+        return [_options(v) for v in value]
+    if isinstance(value, np.ndarray | jax.Array):
+        return _digest(value)
+    if isinstance(value, dict):
+        return {str(n): _options(v) for n, v in value.items()}
+    if not isinstance(value, MCMCKernel):
+        return None
+    own = {n: _options(v) for n, v in vars(value).items()}
+    return {n: v for n, v in own.items() if v is not None}
+
+
+def effect(optimizer: Any, params: Params, steps: int) -> list[float]:
+    """What an optimiser does with certain gradients: numbers that tell its settings from others'.
+
+    Optax's optimisers are functions, which cannot be compared. How far each param moves in each of
+    ten steps from the start, and from a third, two thirds, and the whole of `steps`, as schedules
+    count them, while gradients grow from 1e-6 to 1e3; at params that are not zero.
+    """
+    leaves, treedef = jax.tree.flatten(params)
+    rng = np.random.default_rng(0)
+
+    def normal(*sizes: float) -> Any:
+        """Of the params' shapes, so many times as large."""
+        draws = [[size * rng.standard_normal(a.shape) for size in sizes] for a in leaves]
+        return treedef.unflatten(
+            [jnp.asarray(d, a.dtype) for d, a in zip(draws, leaves, strict=True)]
+        )
+
+    gradients = normal(*np.logspace(-6, 3, 10))
+    params = jax.tree.map(lambda a: a[0], normal(1.0))
+
+    def counting(leaf: Any, at: Array) -> Any:
+        counts = jnp.ndim(leaf) == 0 and jnp.issubdtype(jnp.result_type(leaf), jnp.signedinteger)
+        return at.astype(jnp.result_type(leaf)) if counts else leaf
+
+    def step(state: Any, gradient: Any) -> Any:
+        moves, state = optimizer.update(gradient, state, params)
+        return state, [jnp.linalg.norm(jnp.ravel(a)) for a in jax.tree.leaves(moves)]
+
+    def moved(at: Array) -> Any:
+        state = jax.tree.map(partial(counting, at=at), optimizer.init(params))
+        return lax.scan(step, state, gradients)[1]
+
+    found = jax.jit(jax.vmap(moved))(jnp.arange(4) * steps // 3)
+    return np.stack([np.asarray(a, np.float64) for a in found]).ravel().tolist()
 
 
 def _digest(arguments: Any) -> str:
@@ -138,8 +204,7 @@ def _digest(arguments: Any) -> str:
     digest.update(str(treedef).encode())
     for leaf in leaves:
         if hasattr(leaf, "dtype"):
-            raw = random.key_data(leaf) if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key) else leaf
-            array = np.asarray(raw)
+            array = np.asarray(_raw(leaf))
             digest.update(f"{array.dtype}{array.shape}".encode() + array.tobytes())
         else:
             name = getattr(leaf, "__qualname__", None)

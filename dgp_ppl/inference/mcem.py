@@ -19,10 +19,12 @@ from numpyro.distributions import biject_to, constraints
 from numpyro.primitives import Messenger
 from tqdm.auto import tqdm
 
-from dgp_ppl._arguments import Skeleton
+from dgp_ppl._arguments import Skeleton, signature
+from dgp_ppl._counts import check_count
 from dgp_ppl._errors import NonFiniteLossError
+from dgp_ppl._keys import check_key
 from dgp_ppl._typing import Model, Params, PRNGKey
-from dgp_ppl.inference.checkpoint import Folder, identity
+from dgp_ppl.inference.checkpoint import Folder, effect, identity
 from dgp_ppl.inference.mcmc import Chains, run_mcmc
 from dgp_ppl.inference.optimizer import default_optimizer
 from dgp_ppl.inference.potential import Potential
@@ -93,9 +95,9 @@ def fit_mcem(
             paper; any share is a bound on the latter. At 0, what v leaves open of f explains
             residuals at no cost, and the noise can vanish: densities may come out better then, and
             means worse.
-        start: params to start from, those of a fit, say; the model's own otherwise.
+        start: values of some params of the model, or all, to start from; the model's own otherwise.
         progress: show a progress bar; a string is its label.
-        kernel: from a model to a sampler like `SGHMC`.
+        kernel: from a model to its `SGHMC`; ``functools.partial(SGHMC, friction=0.1)``, say.
         checkpoint: a folder for this run alone: called again with the same arguments, a run that
             was killed goes on, and ends as if it had never been. None keeps nothing on disk.
         every: steps between checkpoints, at least.
@@ -104,9 +106,12 @@ def fit_mcem(
     Raises:
         DataError: if `checkpoint` holds another run, or files that are not a run's.
         NonFiniteLossError: if the energy or a param is not finite.
-        ValueError: if the model has no params, `start` has none of them, a number is not positive,
-            `expected` is no share, or the kernel has control variates.
+        TypeError: if `key` is no random key, or a number is no integer.
+        ValueError: if the model has no params, `start` has others, or values that they cannot have,
+            a number is not positive, `expected` is no share, or the kernel makes no `SGHMC`, or one
+            with control variates.
     """
+    check_key("fit_mcem", key)
     if not 0 <= expected <= 1:
         raise ValueError(f"fit_mcem: expected is {expected}, wanted a share between 0 and 1")
     numbers = {
@@ -114,13 +119,18 @@ def fit_mcem(
         "num_chains": num_chains, "every": every,
     }  # fmt: skip
     for name, value in numbers.items():
-        if value < 1:
-            raise ValueError(f"fit_mcem: {name} is {value}, wanted at least 1")
+        check_count("fit_mcem", name, value)
     begun = time.perf_counter()
     key_params, key_init, key_em, key_run = random.split(key, 4)
     # The params come first, so that one compiled program serves all their values.
     sampler = kernel(partial(_given, model))
-    if getattr(sampler, "control_variates", False):
+    if not isinstance(sampler, SGHMC):
+        raise ValueError(
+            f"fit_mcem: kernel makes {type(sampler).__name__}, wanted SGHMC, such as "
+            "functools.partial(SGHMC, friction=0.1); for draws by another kernel give the params "
+            "of this fit to run_mcmc"
+        )
+    if sampler.control_variates:
         raise ValueError(
             "fit_mcem: the kernel has control variates, whose gradient of all rows belongs to one "
             "value of the params; use them in a run at fixed params"
@@ -138,6 +148,7 @@ def fit_mcem(
         about = identity(
             sampler, first, (key, start, args, kwargs), steps=steps, window=window,
             num_chains=num_chains, learning_rate=learning_rate, expected=expected,
+            optimizer=effect(optimizer, free, steps),
         )  # fmt: skip
         folder, draws = Folder(Path(checkpoint) / "fit", about), Path(checkpoint) / "draws"
         done, parts, state = folder.read(state)
@@ -282,25 +293,46 @@ def _params(
     key: PRNGKey, model: Model, start: Params, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[Params, dict[str, Any]]:
     """The model's params without bounds, and the bijections to their own spaces."""
-    bijections: dict[str, Any] = {}
+    laws: dict[str, Any] = {}
 
     def run() -> Params:
-        program = handlers.substitute(handlers.seed(model, key), data=start)
-        sites = handlers.trace(program).get_trace(*args, **kwargs)
+        sites = handlers.trace(handlers.seed(model, key)).get_trace(*args, **kwargs)
         found = {n: s for n, s in sites.items() if s["type"] == "param"}
-        for n, s in found.items():
-            bijections[n] = biject_to(s["kwargs"].get("constraint", constraints.real))
-        unbounded = lambda n: lambda a: bijections[n].inv(jnp.asarray(a, float))  # noqa: E731
-        return {n: jax.tree.map(unbounded(n), s["value"]) for n, s in found.items()}
+        laws.update({n: s["kwargs"].get("constraint", constraints.real) for n, s in found.items()})
+        return {n: s["value"] for n, s in found.items()}
 
     with handlers.block():
-        free = jax.jit(run)()
-    if not free:
+        own = jax.jit(run)()
+    if not own:
         raise ValueError(
             "fit_mcem: the model has no params to learn; sample it by MCMC(dgp_ppl.SGHMC(model))"
         )
-    if start and not set(start) & set(free):
+    if unknown := [n for n in start if n not in own]:
         raise ValueError(
-            f"fit_mcem: start has {list(start)}, none of them a param of the model: {list(free)}"
+            f"fit_mcem: start has {unknown}, wanted params of the model: {list(own)}; of a fit's "
+            "params leave out the guide's"
         )
+    bijections = {n: biject_to(law) for n, law in laws.items()}
+    free = {}
+    for name, value in (own | start).items():
+        value = jax.tree.map(lambda a: jnp.asarray(a, float), value)
+        (tree, kinds), (own_tree, own_kinds) = signature(value), signature(own[name])
+        shapes, wanted = ([shape for shape, _ in k] for k in (kinds, own_kinds))
+        if (tree, shapes) != (own_tree, wanted):
+            raise ValueError(
+                f"fit_mcem: start[{name!r}] has shapes {shapes}, wanted {wanted}, as the model's "
+                "own at these arguments"
+            )
+        free[name] = jax.tree.map(bijections[name].inv, value)
+        if name in start and not _within(laws[name], value, free[name]):
+            raise ValueError(
+                f"fit_mcem: start[{name!r}] is {value}, wanted finite values within the param's "
+                f"constraint, {laws[name]}, and not at its edge"
+            )
     return free, bijections
+
+
+def _within(law: Any, value: Any, free: Any) -> bool:
+    """Whether a param's value meets its constraint, and has a finite one without bounds."""
+    met = [np.all(np.asarray(law(a))) for a in jax.tree.leaves(value)]
+    return all(met) and all(np.isfinite(np.asarray(a)).all() for a in jax.tree.leaves(free))

@@ -1,22 +1,27 @@
 """Runs of a NumPyro MCMC kernel that can be killed and gone on with."""
 
 import dataclasses
+import math
 import os
 import time
-from operator import attrgetter
+import warnings
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import lax, random
+from jax import lax
 from jaxtyping import Array
 from numpyro.infer.mcmc import MCMC, MCMCKernel
 from tqdm.auto import tqdm
 
 from dgp_ppl._arguments import Skeleton
+from dgp_ppl._counts import check_count
+from dgp_ppl._keys import check_key
 from dgp_ppl._typing import PRNGKey
 from dgp_ppl.inference.checkpoint import Folder, identity
+from dgp_ppl.inference.sghmc import SGHMC
+from dgp_ppl.inference.side_by_side import SideBySide
 
 __all__ = ["Chains", "run_mcmc"]
 
@@ -105,7 +110,9 @@ def run_mcmc(
 
     Args:
         key: random key; the same key gives the same draws.
-        kernel: a NumPyro `MCMCKernel`: `SGHMC`, or NumPyro's `NUTS`.
+        kernel: a NumPyro `MCMCKernel`: `SGHMC`, or NumPyro's `NUTS`, `HMC`, `DiscreteHMCGibbs`,
+            `MixedHMC`, `HMCECS`, `BarkerMH`, `SA`, or of an even number of chains `AIES` and `ESS`.
+            Of other kernels' chains each is begun alone, and a step of one is mapped over all.
         *args: the model's positional arguments.
         num_warmup: steps of warm-up, of which nothing is kept.
         num_samples: draws of every chain.
@@ -115,7 +122,9 @@ def run_mcmc(
             there are several.
         start: a kernel's state of all chains to start from, an earlier run's `Chains.state`: goes
             on as if the two were one (`key` is then not used). Give num_warmup=0.
-        extra_fields: fields of the kernel's state to keep besides its default ones.
+        extra_fields: fields of the kernel's state to keep besides its default ones, and
+            ``temperature`` of `SGHMC`; parts of them are named with dots. What an ensemble sampler
+            has of all chains together is repeated for each.
         checkpoint: a folder for this run alone; None keeps nothing on disk.
         every: steps between checkpoints, at least.
         progress: show a progress bar; a string is its label.
@@ -123,40 +132,46 @@ def run_mcmc(
 
     Raises:
         DataError: if `checkpoint` holds another run, or files that are not a run's.
-        ValueError: if a number is not positive.
+        TypeError: if `key` is no random key, or a number is no integer.
+        ValueError: if a number is not positive, `start` is of another kernel, model or number of
+            chains, the kernel's state has none of `extra_fields`, or an ensemble sampler's number
+            of chains is odd.
+
+    Warns:
+        UserWarning: if more than 1 % of the draws of `SGHMC` diverge, or their mean temperature is
+            outside 0.8 to 1.25 by more than chance.
     """
-    for name, value in {
-        "num_samples": num_samples,
-        "thinning": thinning,
-        "num_chains": num_chains,
-        "every": every,
-    }.items():
-        if value < 1:
-            raise ValueError(f"run_mcmc: {name} is {value}, wanted at least 1")
-    if num_warmup < 0:
-        raise ValueError(f"run_mcmc: num_warmup is {num_warmup}, wanted at least 0")
+    check_key("run_mcmc", key)
+    check_count("run_mcmc", "num_warmup", num_warmup, 0)
+    for name, value in (
+        ("num_samples", num_samples),
+        ("thinning", thinning),
+        ("num_chains", num_chains),
+        ("every", every),
+    ):
+        check_count("run_mcmc", name, value)
     if start is not None and num_warmup:
         raise ValueError(f"run_mcmc: num_warmup is {num_warmup}, wanted 0 where start is given")
     begun = time.perf_counter()
     if init_params is not None and num_chains == 1:
         init_params = jax.tree.map(lambda a: jnp.asarray(a)[None], init_params)
-    keys = random.split(key, num_chains)
-    state = start
-    if state is None or getattr(kernel, "needs_init", True):
-        state = kernel.init(keys, num_warmup, init_params, model_args=args, model_kwargs=kwargs)
-        state = state if start is None else start
-    fields = (kernel.sample_field, *dict.fromkeys((*kernel.default_fields[1:], *extra_fields)))
+    several = SideBySide(kernel, num_chains)
+    state = several.init(key, num_warmup, init_params, args, kwargs, start)
+    watched = ("temperature",) if isinstance(kernel, SGHMC) else ()
+    extra = dict.fromkeys((*kernel.default_fields[1:], *watched, *extra_fields))
+    fields = (kernel.sample_field, *extra)
+    several.fields(state, fields)  # an unknown one is said before anything is run
     folder = None
     if checkpoint is not None:
         about = identity(
-            kernel, state, (keys, init_params, start, args, kwargs), num_warmup=num_warmup,
+            several.kernel, state, (key, init_params, start, args, kwargs), num_warmup=num_warmup,
             thinning=thinning, num_chains=num_chains, fields=list(fields),
         )  # fmt: skip
         folder = Folder(checkpoint, about)
     steps, kept, state = (0, [], state) if folder is None else folder.read(state)
     chunk = _STEPS if folder is None else min(_STEPS, every)
     most = max(1, chunk // thinning)
-    run = _Run(kernel, args, kwargs, fields, state, most)
+    run = _Run(several, args, kwargs, fields, state, most)
     total = num_warmup + num_samples * thinning
     unsaved: list[Any] = []
     saved = steps
@@ -174,32 +189,37 @@ def run_mcmc(
                 done = num * thinning
             steps += done
             bar.update(done)
-            bar.set_postfix_str(run.diagnostics(state), refresh=False)
+            bar.set_postfix_str(several.diagnostics(state), refresh=False)
             if folder is not None and (steps - saved >= every or steps >= total):
                 folder.write(steps, state, unsaved)
                 kept, unsaved, saved = kept + unsaved, [], steps
     whole = [np.concatenate(c)[:num_samples] for c in zip(*kept, *unsaved, strict=True)]
     samples, others = run.named([np.moveaxis(a, 0, 1) for a in whole])
+    if isinstance(kernel, SGHMC):
+        _warn_of_trouble(kernel, others, state, thinning)
     return Chains(samples, others, state, steps, time.perf_counter() - begun)
 
 
 _STEPS = 200  # at most, in one call of the device, where a draw does not take more
+_DIVERGING = 0.01  # of draws, at most
+_TEMPERATURES = (0.8, 1.25)
 
 
 class _Run:
-    """The compiled steps of a kernel on some data."""
+    """The compiled steps of a kernel's chains on some data."""
 
     def __init__(
         self,
-        kernel: MCMCKernel,
+        several: SideBySide,
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
         fields: tuple[str, ...],
         state: Any,
         most: int,
     ) -> None:
-        self.kernel, self.fields, self.most = kernel, fields, most
-        self.skeleton, self.data = Skeleton.split(getattr(kernel, "model", None), args, kwargs)
+        self.several, self.fields, self.most = several, fields, most
+        model = getattr(several.kernel, "model", None)
+        self.skeleton, self.data = Skeleton.split(model, args, kwargs)
         self._advance = jax.jit(self._steps)
         shapes = jax.eval_shape(self._drawn, jax.eval_shape(self._empty, state), self.data)
         self._structure = jax.tree.structure(shapes)
@@ -213,17 +233,13 @@ class _Run:
         samples, *others = jax.tree.unflatten(self._structure, columns)
         return samples, dict(zip(self.fields[1:], others, strict=True))
 
-    def diagnostics(self, state: Any) -> str:
-        """The kernel's, of the first chain."""
-        return self.kernel.get_diagnostics_str(jax.tree.map(lambda a: a[0], state))
-
     def _steps(
         self, state: Any, num: Any, thinning: Any, data: list[Any]
     ) -> tuple[Any, list[Array]]:
         args, kwargs = self.skeleton.join(data)
 
         def step(_: Any, state: Any) -> Any:
-            return self.kernel.sample(state, args, kwargs)
+            return self.several.sample(state, args, kwargs)
 
         def draw(i: Any, carry: Any) -> Any:
             state, kept = carry
@@ -234,7 +250,7 @@ class _Run:
         return state, jax.tree.leaves(self._drawn(kept, data))
 
     def _of(self, state: Any) -> list[Any]:
-        return [attrgetter(name)(state) for name in self.fields]
+        return self.several.fields(state, self.fields)
 
     def _empty(self, state: Any) -> list[Any]:
         return jax.tree.map(lambda a: jnp.zeros((self.most, *a.shape), a.dtype), self._of(state))
@@ -242,5 +258,28 @@ class _Run:
     def _drawn(self, kept: list[Any], data: list[Any]) -> list[Any]:
         """Latent sites in their own spaces, and the other fields."""
         args, kwargs = self.skeleton.join(data)
-        constrain = jax.vmap(jax.vmap(self.kernel.postprocess_fn(args, kwargs)))
+        constrain = jax.vmap(jax.vmap(self.several.kernel.postprocess_fn(args, kwargs)))
         return [constrain(kept[0]), *kept[1:]]
+
+
+def _warn_of_trouble(
+    kernel: SGHMC, fields: dict[str, np.ndarray], state: Any, thinning: int
+) -> None:
+    """Say, once, if draws are those of a chain that is unstable, or not there yet."""
+    diverging, heat = (float(np.mean(fields[n])) for n in ("diverging", "temperature"))
+    # A draw's is a mean of d squares of normals, of which friction leaves so much to the next one.
+    left = (1 - kernel.friction) ** (2 * thinning * kernel.num_steps)
+    values = state.momentum.shape[-1] * fields["temperature"].size
+    error = math.sqrt(2 / values * (1 + left) / (1 - left))
+    low, high = _TEMPERATURES
+    signs = [f"{diverging:.2g} of the draws diverge"] if diverging > _DIVERGING else []
+    if not low - 4 * error < heat < high + 4 * error:
+        signs.append(f"their mean kinetic temperature is {heat:.2f}, wanted about 1")
+    if signs:
+        warnings.warn(
+            f"run_mcmc: these draws are not the posterior's: {' and '.join(signs)}. Try a longer "
+            "num_warmup (of fit_mcem more steps), or SGHMC with a smaller step_size than "
+            f"{kernel.step_size:g}",
+            UserWarning,
+            stacklevel=3,
+        )
