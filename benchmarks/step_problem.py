@@ -2,8 +2,9 @@
 
 A deep GP of two layers on 40 points of a step, everything but the 2 x 8 inducing values fixed. What
 their posterior is, several modes and curved ridges, is known by annealed importance sampling (Neal
-2001). Printed for each guide and seed: the evidence less the ELBO in nats, which is KL[q || p], and
-the energy distance 2 E|a - b| - E|a - a'| - E|b - b'| of its draws to the annealed ones.
+2001), its standard error by batches of chains. Printed for each guide and seed: the evidence less
+the ELBO in nats, which is KL[q || p], and the energy distance 2 E|a - b| - E|a - a'| - E|b - b'| of
+its draws to the annealed ones.
 
     python benchmarks/step_problem.py [--guides mean-field,diffusion-8,...] [--seeds 1] \
         [--steps 5000] [--json FILE]
@@ -14,8 +15,9 @@ import json
 import platform
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -24,12 +26,13 @@ import numpyro
 import numpyro.distributions as dist
 import optax
 from jax import lax, random
-from jax.scipy.special import logsumexp
 from numpyro import handlers
 from numpyro.infer.util import log_density
+from scipy.special import logsumexp
 
 import dgp_ppl as dgp
 from dgp_ppl import kernels, means
+from dgp_ppl.inference.annealing import log_mean
 from dgp_ppl.inference.chain import VariancePreserving
 from dgp_ppl.inference.diffusion import Diffusion
 from dgp_ppl.inference.diffusion_elbo import DiffusionELBO, evidence
@@ -38,6 +41,7 @@ from dgp_ppl.inference.global_inducing import GlobalInducing
 
 NODES, WEIGHTS = np.polynomial.hermite_e.hermegauss(8)
 Z = (np.linspace(-1.7, 1.7, 8)[:, None], np.linspace(-2.5, 2.5, 8)[:, None])
+BATCH, LEAPFROGS = 250, 5  # of annealing: chains side by side, steps of a transition
 
 
 def step_data() -> tuple[Any, Any]:
@@ -74,18 +78,48 @@ def log_likelihood(v: Any, x: Any, y: Any) -> Any:
     return joint - jnp.sum(dist.Normal().log_prob(v))
 
 
-def anneal(
-    key: Any, log_p: Callable[[Any], Any], *, chains: int, temperatures: int, leapfrogs: int = 5
-) -> tuple[Any, Any]:
-    """Draws [S, 16] of N(0, I) exp(log_p), from the prior by HMC, and their log weights [S]."""
-    betas = jnp.linspace(0, 1, temperatures + 1) ** 4
+class Annealed(NamedTuple):
+    """Draws [S, 16], their log weights [S], and the log evidence with its standard error."""
 
-    def one(key: Any) -> tuple[Any, Any]:
+    draws: Any
+    log_weights: Any
+    log_evidence: float
+    standard_error: float
+
+
+def annealed(key: Any, log_p: Callable[[Any], Any], *, batches: int, temperatures: int) -> Annealed:
+    """Independent batches of chains; the error is by the jackknife over them."""
+    key_pilot, *keys = random.split(key, batches + 1)
+    # Sizes that chains adapt to their own past would make their weights biased.
+    _, _, found = anneal(key_pilot, log_p, jnp.full(temperatures, jnp.nan))
+    sizes = jnp.exp(jnp.mean(jnp.log(found), axis=0))
+    parts = [anneal(k, log_p, sizes)[:2] for k in keys]
+    draws, log_weights = (np.concatenate([np.asarray(p[i]) for p in parts]) for i in (0, 1))
+    return estimated(draws, log_weights, batches)
+
+
+def estimated(draws: Any, log_weights: Any, batches: int) -> Annealed:
+    log_sums = np.asarray(logsumexp(log_weights.reshape(batches, -1), axis=1), np.float64)
+    value, error, _ = log_mean(log_sums - np.log(BATCH))
+    return Annealed(draws, log_weights, value, error)
+
+
+@partial(jax.jit, static_argnums=1)
+def anneal(key: Any, log_p: Callable[[Any], Any], sizes: Any) -> tuple[Any, Any, Any]:
+    """A batch of draws of N(0, I) exp(log_p), from the prior by HMC; log weights; step sizes.
+
+    Step sizes [K], one for each temperature; each chain adapts its own where they are NaN.
+    """
+    betas = jnp.linspace(0, 1, len(sizes) + 1) ** 4
+
+    def one(key: Any) -> tuple[Any, Any, Any]:
         key, start = random.split(key)
         v = random.normal(start, (16,))
 
-        def rung(state: Any, beta: Any) -> Any:
-            v, energy, w, size, key, last = state
+        def rung(state: Any, plan: Any) -> Any:
+            v, energy, w, own, key, last = state
+            beta, given = plan
+            size = jnp.where(jnp.isnan(given), own, given)
             w = w + (beta - last) * energy
             key, k1, k2, k3 = random.split(key, 4)
             potential = lambda v: 0.5 * jnp.sum(v**2) - beta * log_p(v)  # noqa: E731
@@ -100,23 +134,22 @@ def anneal(
                 g = slope(v)
                 return v, p - 0.5 * eps * g, g
 
-            new, q, _ = lax.fori_loop(0, leapfrogs, leap, (v, p, slope(v)))
+            new, q, _ = lax.fori_loop(0, LEAPFROGS, leap, (v, p, slope(v)))
             e_new = log_p(new)
             h = lambda v, e, p: 0.5 * jnp.sum(v**2) - beta * e + 0.5 * jnp.sum(p**2)  # noqa: E731
             rate = jnp.exp(jnp.minimum(0.0, h(v, energy, p) - h(new, e_new, q)))
             rate = jnp.where(jnp.isfinite(rate), rate, 0.0)
             accept = random.uniform(k2) < rate
             v, energy = jnp.where(accept, new, v), jnp.where(accept, e_new, energy)
-            # A size for the temperature: adapting it on the way biases nothing that matters here.
-            size = size * jnp.exp(0.05 * (rate - 0.75))
-            return (v, energy, w, size, key, beta), None
+            adapted = size * jnp.exp(0.05 * (rate - 0.75))
+            return (v, energy, w, adapted, key, beta), size
 
         zero = jnp.zeros(())
         state = (v, log_p(v), zero, jnp.full((), 0.3), key, zero)
-        (v, _, w, _, _, _), _ = lax.scan(rung, state, betas[1:])
-        return v, w
+        (v, _, w, _, _, _), used = lax.scan(rung, state, (betas[1:], sizes))
+        return v, w, used
 
-    return jax.jit(jax.vmap(one))(random.split(key, chains))
+    return jax.vmap(one)(random.split(key, BATCH))
 
 
 def energy_distance(a: np.ndarray, b: np.ndarray, weights: np.ndarray) -> float:
@@ -188,10 +221,9 @@ class Study:
         )
         return guide, result.params
 
-    def measured(self, name: str, truth: tuple[Any, Any]) -> dict[str, Any]:
-        draws, log_weights = truth
-        weights = np.asarray(jnp.exp(log_weights - logsumexp(log_weights)), np.float64)
-        log_evidence = float(logsumexp(log_weights)) - float(np.log(len(log_weights)))
+    def measured(self, name: str, truth: Annealed) -> dict[str, Any]:
+        log_weights = np.asarray(truth.log_weights, np.float64)
+        weights = np.exp(log_weights - float(logsumexp(log_weights)))
         begun = time.perf_counter()
         guide, params = self.fitted(name)
         seconds = time.perf_counter() - begun
@@ -199,8 +231,8 @@ class Study:
         elbo, error = evaluate(self.key, model, guide, params, *args, num_draws=2000)
         sites = guide.sample_posterior(self.key, params, *args, sample_shape=(2000,))
         own = np.concatenate([np.asarray(sites[f"l{l}.v"])[..., 0] for l in (1, 2)], axis=1)
-        row = {"guide": name, "gap": log_evidence - elbo, "se": error, "seconds": seconds}
-        row["energy_distance"] = energy_distance(own, np.asarray(draws), weights)
+        row = {"guide": name, "gap": truth.log_evidence - elbo, "se": error, "seconds": seconds}
+        row["energy_distance"] = energy_distance(own, np.asarray(truth.draws), weights)
         if isinstance(guide, Diffusion):
             weighted = evidence(self.key, model, guide, params, *args, num_chains=2000)
             row["weighted_evidence"] = weighted.log_evidence
@@ -229,6 +261,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=5000)
     parser.add_argument("--chains", type=int, default=64)
     parser.add_argument("--rate", type=float, default=3e-3)
+    parser.add_argument("--batches", type=int, default=16, help=f"annealed, of {BATCH} chains")
     parser.add_argument("--temperatures", type=int, default=1500)
     parser.add_argument("--annealed", help="file that keeps the annealed draws (.npz)")
     parser.add_argument("--json", help="write the rows to this file")
@@ -236,16 +269,19 @@ def main() -> None:
     x, y = step_data()
     if args.annealed and Path(args.annealed).exists():
         kept = np.load(args.annealed)
-        truth = kept["v"], kept["w"]
+        truth = estimated(kept["v"], kept["w"], args.batches)
     else:
         log_p = lambda v: log_likelihood(v, x, y)  # noqa: E731
-        truth = anneal(random.key(0), log_p, chains=200, temperatures=args.temperatures)
+        options = {"batches": args.batches, "temperatures": args.temperatures}
+        truth = annealed(random.key(0), log_p, **options)
         if args.annealed:
-            np.savez(args.annealed, v=truth[0], w=truth[1])
-    log_evidence = float(logsumexp(truth[1])) - float(np.log(len(truth[1])))
-    print(f"log evidence {log_evidence:.3f}")
+            np.savez(args.annealed, v=truth.draws, w=truth.log_weights)
+    print(f"log evidence {truth.log_evidence:.4f} ({truth.standard_error:.4f})", flush=True)
     about = {
-        "log_evidence": log_evidence,
+        "log_evidence": truth.log_evidence,
+        "log_evidence_error": truth.standard_error,
+        "annealed_chains": len(truth.log_weights),
+        "temperatures": args.temperatures,
         "steps": args.steps,
         "chains": args.chains,
         "rate": args.rate,
