@@ -15,6 +15,7 @@ from jax import random
 
 from dgp_ppl import baselines as _baselines  # noqa: F401 - registers its methods
 from dgp_ppl import datasets, metrics
+from dgp_ppl._checks import check_count
 from dgp_ppl._errors import NonFiniteLossError, UnsuitableError
 from dgp_ppl._results import prepare, versions, write_json
 from dgp_ppl.choices import LIKELIHOODS, MODELS, Setting
@@ -252,7 +253,7 @@ def _evidence(
     if getattr(guide, "row_params", ()):
         return {"evidence_note": "latent inputs, which annealing does not sample"}
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # the note has them
+        warnings.filterwarnings("ignore", "annealed_evidence: ")  # the note has them
         found = annealed_evidence(
             key, fitted.model, guide, fitted.result.params, x, y, progress=label,
             **_ANNEALING, **fitted.kwargs,
@@ -303,8 +304,7 @@ def _check(methods: Sequence[str], setting: Setting, splits: int, seed: int, sam
         "width": 1 if setting.width is None else setting.width,
     }  # fmt: skip
     for name, value in numbers.items():
-        if value < 1:
-            raise ValueError(f"compare: {name} is {value}, wanted at least 1")
+        check_count("compare", name, value)
     if not 0 <= seed < 2**32:
         raise ValueError(f"compare: seed is {seed}, wanted at least 0 and below 2^32")
     if not 0 < setting.learning_rate < float("inf"):

@@ -13,6 +13,7 @@ from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
 from dgp_ppl import means
+from dgp_ppl._checks import check_count
 from dgp_ppl._typing import Inputs, PRNGKey
 from dgp_ppl.means import Linear
 
@@ -37,8 +38,7 @@ def inducing_inputs(key: PRNGKey, x: ArrayLike, num: int) -> Float[Array, "M D"]
     x = np.asarray(x, float)
     if x.ndim != 2 or not len(x):
         raise ValueError(f"inducing_inputs: x has shape {x.shape}, wanted [N, D] with N >= 1")
-    if num < 1:
-        raise ValueError(f"inducing_inputs: num is {num}, wanted at least 1")
+    check_count("inducing_inputs", "num", num)
     seed = int(random.randint(key, (), 0, np.iinfo(np.int32).max))
     rng = np.random.default_rng(seed)
     if len(x) > _KMEANS_ROWS:
@@ -101,10 +101,9 @@ def deep_gp(
     Raises:
         ValueError: if `depth` or `width` is not positive.
     """
-    if depth < 1:
-        raise ValueError(f"initialize.deep_gp: depth is {depth}, wanted at least 1")
-    if width is not None and width < 1:
-        raise ValueError(f"initialize.deep_gp: width is {width}, wanted at least 1")
+    check_count("initialize.deep_gp", "depth", depth)
+    if width is not None:
+        check_count("initialize.deep_gp", "width", width)
     width = min(30, x.shape[1]) if width is None else width
     h, z = x, [inducing_inputs(key, x, num_inducing)]
     maps = []
@@ -152,8 +151,7 @@ def gplvm(
         ValueError: if y is not [N, P], or has fewer rows or columns than Q.
     """
     y = np.asarray(y, np.float64)
-    if dim < 1:
-        raise ValueError(f"initialize.gplvm: dim is {dim}, wanted at least 1")
+    check_count("initialize.gplvm", "dim", dim)
     if y.ndim not in (1, 2):
         raise ValueError(f"initialize.gplvm: y has shape {y.shape}, wanted [N, P] or [N]")
     if not np.isfinite(y).all():

@@ -10,8 +10,7 @@ from jax import random
 from jax.typing import ArrayLike
 from scipy.special import logsumexp
 
-from dgp_ppl._counts import check_count
-from dgp_ppl._keys import check_key
+from dgp_ppl._checks import check_count, check_key
 from dgp_ppl._typing import Model, Params, PRNGKey
 from dgp_ppl.draws import Draws
 from dgp_ppl.guide_check import khat

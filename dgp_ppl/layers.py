@@ -13,6 +13,7 @@ from jax.typing import ArrayLike
 from jaxtyping import Array
 from numpyro.primitives import Messenger
 
+from dgp_ppl._checks import check_count
 from dgp_ppl._typing import Model, Params, PRNGKey
 from dgp_ppl.gp import DrawMode, RandomFunction, function_draws
 from dgp_ppl.inference.mcmc import Chains
@@ -96,8 +97,7 @@ def layer_functions(
     Raises:
         ValueError: as `predict`; if the model calls no GP layer, or `at` names or shapes none.
     """
-    if num_draws < 1:
-        raise ValueError(f"layer_functions: num_draws is {num_draws}, wanted at least 1")
+    check_count("layer_functions", "num_draws", num_draws)
     p = predict(
         key, model, guide, params, x, *args, num_samples=num_draws,
         posterior_samples=posterior_samples, site=site, **kwargs,

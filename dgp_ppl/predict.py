@@ -14,6 +14,7 @@ from jaxtyping import Array
 
 from dgp_ppl import mixture
 from dgp_ppl._arguments import Skeleton
+from dgp_ppl._checks import check_count
 from dgp_ppl._typing import Model, Params, PRNGKey
 from dgp_ppl.inference.mcmc import Chains
 from dgp_ppl.initialize import Standardizer
@@ -72,10 +73,9 @@ def predict(
             `posterior_samples` lacks a latent site that no plate holds, or the model answers for
             other rows than those of x (a `batch_size`, say).
     """
-    if num_samples < 1:
-        raise ValueError(f"predict: num_samples is {num_samples}, wanted at least 1")
-    if chunk_size is not None and chunk_size < 1:
-        raise ValueError(f"predict: chunk_size is {chunk_size}, wanted at least 1")
+    check_count("predict", "num_samples", num_samples)
+    if chunk_size is not None:
+        check_count("predict", "chunk_size", chunk_size)
     inputs = jnp.asarray(x, float) if standardizer is None else standardizer.inputs(x)
     if inputs.ndim != 2 or not len(inputs):
         raise ValueError(f"predict: x has shape {inputs.shape}, wanted [N, D] with N >= 1")

@@ -23,7 +23,7 @@ from numpyro import handlers
 from numpyro.infer import TraceMeanField_ELBO
 from numpyro.infer.elbo import ELBO
 
-from dgp_ppl._counts import check_count
+from dgp_ppl._checks import check_count
 from dgp_ppl._typing import Model, Params, PRNGKey
 from dgp_ppl.inference.layer_guide import LayerGuide
 from dgp_ppl.inference.optimizer import cosine_schedule

@@ -16,6 +16,7 @@ from scipy.special import logsumexp
 from tqdm.auto import tqdm
 
 from dgp_ppl._arguments import Skeleton
+from dgp_ppl._checks import check_count
 from dgp_ppl._typing import Model, Params, PRNGKey
 from dgp_ppl.inference.annealing_chains import WANTED_RATE, Annealing
 from dgp_ppl.inference.decoupled import Decoupled
@@ -127,8 +128,7 @@ def annealed_evidence(
         ("num_chains", num_chains, 2),
         ("num_noise", num_noise, 1),
     ):
-        if value < least:
-            raise ValueError(f"annealed_evidence: {name} is {value}, wanted at least {least}")
+        check_count("annealed_evidence", name, value, least)
     if target not in ("bound", "model"):
         raise ValueError(f"annealed_evidence: target is {target!r}, wanted 'bound' or 'model'")
     if (why := why_no_evidence(guide)) is not None:

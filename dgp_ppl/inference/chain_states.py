@@ -9,6 +9,7 @@ from jax.flatten_util import ravel_pytree
 from jaxtyping import Array
 from numpyro import handlers
 
+from dgp_ppl._checks import check_count
 from dgp_ppl._typing import Params, PRNGKey
 from dgp_ppl.inference.diffusion import PREFIX, Diffusion
 from dgp_ppl.inference.white import values_of_white
@@ -52,8 +53,7 @@ def chain_states(
             f"chain_states: guide is {getattr(guide, '__name__', type(guide).__name__)}, wanted a "
             "Diffusion"
         )
-    if num_chains < 1:
-        raise ValueError(f"chain_states: num_chains is {num_chains}, wanted at least 1")
+    check_count("chain_states", "num_chains", num_chains)
     guide.setup(*args, **kwargs)
     program = handlers.substitute(guide.keeping_states(), data=params)
     layers, call = guide.layers, (args, kwargs)

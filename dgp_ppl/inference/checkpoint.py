@@ -15,7 +15,7 @@ from jax import lax, random
 from jaxtyping import Array
 from numpyro.infer.mcmc import MCMCKernel
 
-from dgp_ppl._counts import check_count
+from dgp_ppl._checks import check_count
 from dgp_ppl._errors import DataError
 from dgp_ppl._typing import Params
 

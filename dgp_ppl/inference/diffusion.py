@@ -16,7 +16,7 @@ from numpyro import handlers
 from numpyro.distributions import constraints
 
 from dgp_ppl._arguments import signature
-from dgp_ppl._counts import check_count
+from dgp_ppl._checks import check_count
 from dgp_ppl._typing import Model, PRNGKey
 from dgp_ppl.inducing import AbstractInducing, DiagonalInducing
 from dgp_ppl.inference.chain import (

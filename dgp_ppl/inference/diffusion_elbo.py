@@ -14,7 +14,7 @@ from numpyro.infer.elbo import ELBO
 from numpyro.infer.util import log_density
 
 from dgp_ppl._arguments import Skeleton
-from dgp_ppl._counts import check_count
+from dgp_ppl._checks import check_count
 from dgp_ppl._typing import Model, Params, PRNGKey
 from dgp_ppl.inference.diffusion import PREFIX, Diffusion
 

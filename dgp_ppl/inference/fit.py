@@ -22,6 +22,7 @@ from numpyro.infer.svi import SVIState
 from tqdm.auto import tqdm
 
 from dgp_ppl._arguments import Skeleton
+from dgp_ppl._checks import check_count
 from dgp_ppl._errors import NonFiniteLossError
 from dgp_ppl._typing import Model, Params, PRNGKey
 from dgp_ppl.inference.layer_guide import LayerGuide
@@ -112,10 +113,10 @@ def fit(
     Raises:
         NonFiniteLossError: at the first loss that is not finite, with the step, the site, and the
             last finite state as its `result`.
+        TypeError: if `steps` is no integer.
         ValueError: if `steps` or `learning_rate` is not positive.
     """
-    if steps < 1:
-        raise ValueError(f"fit: steps is {steps}, wanted at least 1")
+    check_count("fit", "steps", steps)
     if not (math.isfinite(learning_rate) and learning_rate > 0):
         raise ValueError(f"fit: learning_rate is {learning_rate}, wanted a positive number")
     go_on = isinstance(start, FitResult) and optimizer is start.optimizer

@@ -18,7 +18,7 @@ from numpyro.distributions import constraints
 from numpyro.infer.autoguide import AutoGuide, AutoNormal
 from numpyro.infer.elbo import ELBO
 
-from dgp_ppl._counts import check_count
+from dgp_ppl._checks import check_count
 from dgp_ppl._typing import Model, Params, PRNGKey
 from dgp_ppl.inference.adversarial import (
     AdversarialELBO,

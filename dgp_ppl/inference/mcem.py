@@ -20,9 +20,8 @@ from numpyro.primitives import Messenger
 from tqdm.auto import tqdm
 
 from dgp_ppl._arguments import Skeleton, signature
-from dgp_ppl._counts import check_count
+from dgp_ppl._checks import check_count, check_key
 from dgp_ppl._errors import NonFiniteLossError
-from dgp_ppl._keys import check_key
 from dgp_ppl._typing import Model, Params, PRNGKey
 from dgp_ppl.inference.checkpoint import Folder, effect, identity
 from dgp_ppl.inference.mcmc import Chains, run_mcmc

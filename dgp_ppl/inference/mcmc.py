@@ -16,8 +16,7 @@ from numpyro.infer.mcmc import MCMC, MCMCKernel
 from tqdm.auto import tqdm
 
 from dgp_ppl._arguments import Skeleton
-from dgp_ppl._counts import check_count
-from dgp_ppl._keys import check_key
+from dgp_ppl._checks import check_count, check_key
 from dgp_ppl._typing import PRNGKey
 from dgp_ppl.inference.checkpoint import Folder, identity
 from dgp_ppl.inference.sghmc import SGHMC

@@ -19,7 +19,7 @@ from numpyro.distributions.util import scale_and_mask
 from numpyro.infer.elbo import ELBO
 from numpyro.primitives import Messenger
 
-from dgp_ppl._counts import check_count
+from dgp_ppl._checks import check_count
 from dgp_ppl._typing import Model, Params, PRNGKey
 from dgp_ppl.inducing import AbstractInducing
 from dgp_ppl.inference.layer_guide import LayerGuide

@@ -13,6 +13,7 @@ from numpyro.infer.initialization import init_to_median
 from numpyro.infer.mcmc import MCMCKernel
 from numpyro.util import is_prng_key, not_jax_tracer
 
+from dgp_ppl._checks import check_count
 from dgp_ppl._typing import Model, PRNGKey
 from dgp_ppl.inference.potential import Energy, Potential, Values
 from dgp_ppl.inference.sghmc_state import Flat, SGHMCState
@@ -118,10 +119,9 @@ class SGHMC(MCMCKernel):
                 raise ValueError(
                     f"SGHMC: {name} is {value!r}, wanted {' or '.join(map(repr, wanted))}"
                 )
-        if num_steps < 1:
-            raise ValueError(f"SGHMC: num_steps is {num_steps}, wanted at least 1")
-        if cycle is not None and cycle < 2:
-            raise ValueError(f"SGHMC: cycle is {cycle}, wanted at least 2 steps, or None")
+        check_count("SGHMC", "num_steps", num_steps)
+        if cycle is not None:
+            check_count("SGHMC", "cycle", cycle, 2)
         self._model, self.potential = model, Potential(model)
         self.step_size, self.friction, self.preconditioner = step_size, friction, preconditioner
         self.integrator, self.cycle, self.init_strategy = integrator, cycle, init_strategy

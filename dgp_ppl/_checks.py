@@ -1,8 +1,11 @@
-"""Checks of arguments that count something."""
+"""Checks of arguments that many functions take."""
+
+from typing import Any
 
 import numpy as np
+from numpyro.util import is_prng_key
 
-__all__ = ["check_count"]
+__all__ = ["check_count", "check_key"]
 
 
 def check_count(caller: str, name: str, value: object, least: int = 1) -> None:
@@ -25,3 +28,16 @@ def check_count(caller: str, name: str, value: object, least: int = 1) -> None:
         )
     if value < least:
         raise ValueError(f"{caller}: {name} is {value}, wanted at least {least}")
+
+
+def check_key(caller: str, key: Any) -> None:
+    """Raise unless this is one random key: seeds, and arrays of keys, are none.
+
+    Raises:
+        TypeError: if it is no key.
+    """
+    if not is_prng_key(key):
+        what = f"an array of shape {key.shape}" if hasattr(key, "shape") else repr(key)
+        raise TypeError(
+            f"{caller}: key is {what}, wanted one random key, such as jax.random.key(0)"
+        )
