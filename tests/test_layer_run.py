@@ -1,11 +1,14 @@
 """Guides that run the model on rows of their own: what of its arguments goes with these rows."""
 
+import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
 import numpyro
 import numpyro.distributions as dist
 import pytest
 from helpers import KEY, regression, start
+from numpyro.contrib.module import eqx_module
 
 import dgp_ppl as dgp
 from dgp_ppl import kernels
@@ -67,7 +70,16 @@ def in_pieces(x, y=None, *, weights, mask=None, batch_size=None):
         numpyro.sample("y", law, obs=y)
 
 
+def warped(x, y=None):
+    network = eqx_module("network", eqx.nn.MLP(1, 1, 3, 1, key=KEY))  # not all of it is arrays
+    f = dgp.gp("l1", kernels.SquaredExponential(1.0, 1.0), jax.vmap(network)(Z))
+    with dgp.minibatch(x, y) as (x, y):
+        law = dgp.observe(f(jax.vmap(network)(x)), lambda f: dist.Normal(f, 0.3))
+        numpyro.sample("y", law, obs=y)
+
+
 CALLS = {
+    "a network's params": (warped, (X, Y), {}),
     "as many inducing inputs as rows": (given_inputs, (X, Y, X), {}),
     "params that start at the data": (started_from_data, (X, Y), {}),
     "rows by keyword": (in_pieces, (X, Y), {"weights": np.ones(12), "mask": np.ones(12, bool)}),

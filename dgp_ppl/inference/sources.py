@@ -53,7 +53,7 @@ def sources(
     ]
     arrays = [i for i, leaf in enumerate(leaves) if hasattr(leaf, "dtype")]
     params = {n: s["value"] for n, s in trace.items() if s["type"] == "param"}
-    params = {n: jnp.ones(jnp.shape(a), jnp.result_type(a)) for n, a in params.items()}
+    params = jax.tree.map(_some_value, params)
     found: dict[str, int] = {}  # how many outputs each layer has
 
     def run(data: list[Any]) -> list[Any]:
@@ -83,6 +83,11 @@ def sources(
         by_layer[site] = used(range(start, start + count))
         start += count
     return by_layer, used(range(start, len(program.outvars)))
+
+
+def _some_value(leaf: Any) -> Any:
+    """An array for one of which the shape is known; a network's param has other leaves too."""
+    return jnp.ones(leaf.shape, leaf.dtype) if hasattr(leaf, "dtype") else leaf
 
 
 def _arrays(tree: Any) -> list[Any]:
