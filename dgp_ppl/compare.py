@@ -137,6 +137,7 @@ def compare(
 
     Raises:
         DataError: if the data or `out` cannot be used; nothing has been written then.
+        TypeError: for a number that is no integer where one is wanted.
         ValueError: for an unknown method or a number out of range.
     """
     setting = Setting(model, depth, inducing, width, steps, batch, learning_rate, draws, chains)

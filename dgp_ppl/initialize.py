@@ -31,6 +31,7 @@ def inducing_inputs(key: PRNGKey, x: ArrayLike, num: int) -> Float[Array, "M D"]
     taken, and the rest are drawn from a normal with the inputs' mean and standard deviation.
 
     Raises:
+        TypeError: if `num` is no integer.
         ValueError: if `num` is not positive, or x is not [N, D] with N >= 1.
     """
     from sklearn.cluster import KMeans
@@ -99,7 +100,8 @@ def deep_gp(
         `models.deep_gp`, and ``"skip": True`` if that was asked for.
 
     Raises:
-        ValueError: if `depth` or `width` is not positive.
+        TypeError: if `depth` or `width` is no integer.
+        ValueError: if one of them is not positive.
     """
     check_count("initialize.deep_gp", "depth", depth)
     if width is not None:
@@ -148,7 +150,8 @@ def gplvm(
         ``latent_auto_loc``, [N, Q], with unit variance, as the prior has.
 
     Raises:
-        ValueError: if y is not [N, P], or has fewer rows or columns than Q.
+        TypeError: if `dim` is no integer.
+        ValueError: if it is not positive, y is not [N, P], or has fewer rows or columns than Q.
     """
     y = np.asarray(y, np.float64)
     check_count("initialize.gplvm", "dim", dim)

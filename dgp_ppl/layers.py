@@ -95,6 +95,7 @@ def layer_functions(
         By layer, in the order of the calls: ``"l1"`` for the site ``l1.v``.
 
     Raises:
+        TypeError: if `num_draws` is no integer.
         ValueError: as `predict`; if the model calls no GP layer, or `at` names or shapes none.
     """
     check_count("layer_functions", "num_draws", num_draws)

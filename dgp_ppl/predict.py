@@ -69,6 +69,7 @@ def predict(
         **kwargs: keyword arguments of the model.
 
     Raises:
+        TypeError: if a number is no integer.
         ValueError: if x is not [N, D], a number is not positive, the site is not an `observe`,
             `posterior_samples` lacks a latent site that no plate holds, or the model answers for
             other rows than those of x (a `batch_size`, say).

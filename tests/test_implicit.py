@@ -216,6 +216,8 @@ def test_errors():
     mean_field = dgp.MeanField(idle)
     with pytest.raises(TypeError, match=r"guide is MeanField, wanted one with a discriminator"):
         AdversarialELBO().loss(KEY, random_params(mean_field, x, y), idle, mean_field, x, y)
+    with pytest.raises(TypeError, match=r"discriminator_gap: guide is MeanField, wanted one with"):
+        dgp.discriminator_gap(KEY, mean_field, {})
     with pytest.raises(ValueError, match="num_draws is 0, wanted at least 1"):
         AdversarialELBO(0)
     with pytest.raises(ValueError, match="game_draws is 2, wanted at least num_draws, 4"):

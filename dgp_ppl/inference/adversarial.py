@@ -72,6 +72,10 @@ class AdversarialELBO(ELBO):
             that more are tighter. (Moments of r are taken from these draws: with K features the
             estimate is too high by up to about K² / (2 S) nats.)
         certified: whether the value is to be a bound.
+
+    Raises:
+        TypeError: if a number is no integer; in `loss`, for guides without a discriminator.
+        ValueError: if one of them is not positive, or `game_draws` is below `num_draws`.
     """
 
     def __init__(
@@ -102,14 +106,8 @@ class AdversarialELBO(ELBO):
         *args: Any,
         **kwargs: Any,
     ) -> Any:
-        if not isinstance(guide, AdversarialGuide):
-            raise TypeError(
-                f"AdversarialELBO: guide is {getattr(guide, '__name__', type(guide).__name__)}, "
-                "wanted one with a discriminator, such as dgp_ppl.Implicit(model); a guide with a "
-                "density goes with numpyro.infer.TraceMeanField_ELBO()"
-            )
         key_s, key_e, key_z, key_p, key_data = random.split(rng_key, 5)
-        players = guide.players(param_map)
+        players = _adversarial("AdversarialELBO", guide).players(param_map)
         h = players.features(key_s, self.game_draws)
         values = players.values(key_e, h[: self.num_draws])
 
@@ -170,6 +168,10 @@ def adversarial_optimizer(
         share: share of the rate for the model's params.
         discriminator_steps: n_D. Generator and model move once in as many steps of the
             discriminator, by the mean of their gradients in these.
+
+    Raises:
+        TypeError: if `discriminator_steps` is no integer.
+        ValueError: if it is not positive.
     """
     check_count("adversarial_optimizer", "discriminator_steps", discriminator_steps)
 
@@ -252,12 +254,27 @@ def discriminator_gap(
         params: of a fit.
         num_draws: draws of the features, at least 4; hundreds, to be of use.
         num_others: draws of the shared noise in the mixture: the more, the tighter.
+
+    Raises:
+        TypeError: for guides without a discriminator, and numbers that are no integers.
+        ValueError: for too few draws; if the guide has not run.
     """
     for name, value, least in (("num_draws", num_draws, 4), ("num_others", num_others, 1)):
         check_count("discriminator_gap", name, value, least)
-    terms = _terms(guide.players(params), key, 2 * -(-num_draws // 2), num_others)
+    players = _adversarial("discriminator_gap", guide).players(params)
+    terms = _terms(players, key, 2 * -(-num_draws // 2), num_others)
     estimate, lower, upper = (_summary(a) for a in terms)
     return DiscriminatorGap(*estimate, *lower, *upper)
+
+
+def _adversarial(caller: str, guide: object) -> AdversarialGuide:
+    if not isinstance(guide, AdversarialGuide):
+        raise TypeError(
+            f"{caller}: guide is {getattr(guide, '__name__', type(guide).__name__)}, wanted one "
+            "with a discriminator, such as dgp_ppl.Implicit(model); a guide with a density goes "
+            "with numpyro.infer.TraceMeanField_ELBO()"
+        )
+    return guide
 
 
 @eqx.filter_jit

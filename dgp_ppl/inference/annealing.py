@@ -117,7 +117,7 @@ def annealed_evidence(
         **kwargs: the model's keyword arguments, without a ``batch_size``.
 
     Raises:
-        TypeError: if the guide is none of these.
+        TypeError: if the guide is none of these, or a number is no integer.
         ValueError: if the model has other latent sites or takes a minibatch, a number is not
             positive, or `posterior_samples` lacks a site, has too few draws or cannot be of the
             target.

@@ -45,7 +45,8 @@ def chain_states(
         chains of K steps, [S, K + 1, M, P].
 
     Raises:
-        TypeError: if the guide is no `Diffusion`, or its base's law has a basis of its own.
+        TypeError: if the guide is no `Diffusion`, its base's law has a basis of its own, or
+            `num_chains` is no integer.
         ValueError: if `num_chains` is not positive.
     """
     if not isinstance(guide, Diffusion):

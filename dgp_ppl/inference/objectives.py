@@ -174,10 +174,12 @@ class ImportanceWeighted(_Objective):
         vectorize_particles: particles side by side, or one after the other.
 
     Raises:
-        ValueError: for another `over`; without that plate; with latent sites that the guide lacks;
-            ``"global"`` on minibatches: the log of an average of noisy weights is no bound.
+        ValueError: for less than one particle; for another `over`; without that plate; with latent
+            sites that the guide lacks; ``"global"`` on minibatches: the log of an average of noisy
+            weights is no bound.
         TypeError: for guides whose draws do not carry their weights: `Decoupled` with hidden
-            layers, or ``"global"`` with a `Diffusion` that is not ``drawn()``.
+            layers, or ``"global"`` with a `Diffusion` that is not ``drawn()``; if `num_particles`
+            is no integer.
         NotImplementedError: for guides without a density (`Implicit`).
     """
 

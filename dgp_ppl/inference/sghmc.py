@@ -85,6 +85,7 @@ class SGHMC(MCMCKernel):
         init_strategy: NumPyro's, for sites that ``init_params`` leaves out.
 
     Raises:
+        TypeError: if `num_steps` or `cycle` is no integer.
         ValueError: for other options than these; in `init`, if the model has discrete latent sites
             or none, ``init_params`` do not fit, or the energy or its gradient is not finite there
             (under JAX's transformations that cannot be seen).
