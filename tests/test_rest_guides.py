@@ -8,6 +8,7 @@ import numpyro.distributions as dist
 import pytest
 from helpers import KEY, assert_mean, start
 from jax import random
+from numpyro.infer import SVI, TraceMeanField_ELBO
 from numpyro.infer.autoguide import AutoLowRankMultivariateNormal, AutoMultivariateNormal
 
 import dgp_ppl as dgp
@@ -81,3 +82,32 @@ def test_a_joint_guide_does_not_collapse():
     params = dgp.fit(KEY, idle, guide, X, Y, steps=600, learning_rate=0.05, progress=False).params
     draws = guide.sample_posterior(KEY, params, X, sample_shape=(2000,))
     assert 0.7 < np.std(np.log(draws["a"])) < 1.3
+
+
+def related(x, y=None):
+    """With laws known within the model alone: of another site, of the data, within bounds."""
+    a = numpyro.sample("a", dist.LogNormal(0, 1))
+    numpyro.sample("b", dist.LogNormal(jnp.mean(x), a))
+    numpyro.sample("c", dist.Uniform(jnp.zeros(2), jnp.asarray([1.0, 2.0])).to_event(1))
+    plain(x, y)
+
+
+@pytest.mark.parametrize("how", ["arguments", "closure", "joint guide"])
+def test_a_guide_outlives_the_transformation_it_was_first_run_in(how):
+    """What it keeps of its other sites is no tracer."""
+    rest = {"rest": AutoMultivariateNormal} if how == "joint guide" else {}
+    guide, usual = dgp.MeanField(related, **rest), dgp.MeanField(related, **rest)
+    svi = SVI(related, guide, numpyro.optim.Adam(0.01), TraceMeanField_ELBO())
+    keys = random.split(KEY, 3)
+    if how == "arguments":
+        jax.jit(jax.vmap(svi.init, (0, None, None)))(keys, X, Y)
+    else:
+        jax.jit(jax.vmap(lambda key: svi.init(key, X, Y)))(keys)
+    usual.setup(X, Y)
+    params, wanted = (start(related, g, X, Y) for g in (guide, usual))
+    assert jax.tree.all(jax.tree.map(jnp.array_equal, params, wanted))
+    draws = guide.sample_posterior(KEY, params, X, Y, sample_shape=(5,))
+    assert {n: a.shape for n, a in draws.items()} == {
+        "a": (5,), "b": (5,), "c": (5, 2), "l1.v": (5, 3, 1),
+    }  # fmt: skip
+    assert ((draws["c"] > 0) & (draws["c"] < jnp.asarray([1, 2]))).all()

@@ -8,6 +8,7 @@ from typing import Any, ClassVar, NamedTuple, Self
 
 import jax
 import numpyro
+import numpyro.distributions as dist
 from jax import random
 from jax.core import Tracer
 from jaxtyping import Array
@@ -248,20 +249,24 @@ class LayerGuide(AutoGuide, Holder):
 
         Given the whole model NumPyro would run it, uncompiled, and its gradient, for every site.
         """
-        # Priors that were computed inside the model are known on shapes alone so far.
-        unknown = [n for n, law in laws.items() if any(map(_is_traced, jax.tree.leaves(law)))]
+        # A prior that was computed inside the model is known on shapes alone so far, and has to be
+        # known no better, unless its support was computed there too.
+        known = {n: _stand_in(law) for n, law in laws.items()}
+        unknown = [n for n, law in known.items() if _is_traced(law)]
 
         def priors(key: PRNGKey) -> dict[str, Any]:
             trace = handlers.trace(handlers.seed(self.model, key)).get_trace(*args, **kwargs)
             return {n: trace[n]["fn"] for n in unknown}
 
-        if unknown:
-            with handlers.block():
-                laws = laws | jax.jit(priors)(random.PRNGKey(0))
-        parts: dict[str, AutoGuide] = {n: AutoNormal(_only(n, law)) for n, law in laws.items()}
-        for part in parts.values():
-            with handlers.block(), handlers.seed(rng_seed=0):
-                part(*args, **kwargs)
+        # First run within a transformation, a guide outlives it: it must keep none of its tracers.
+        with handlers.block(), jax.ensure_compile_time_eval():
+            if unknown:
+                within = _is_traced((args, kwargs))  # one program would have all of them traced
+                known |= (priors if within else jax.jit(priors))(random.PRNGKey(0))
+            parts: dict[str, AutoGuide] = {n: AutoNormal(_only(n, w)) for n, w in known.items()}
+            for part in parts.values():
+                with handlers.seed(rng_seed=0):
+                    part(*args, **kwargs)
         return parts
 
     def _part(
@@ -274,7 +279,7 @@ class LayerGuide(AutoGuide, Holder):
         part = self._rest_factory(handlers.block(self.model, hide=hidden))
         if self._global or self._local:
             part.prefix = f"{part.prefix}_{group[0]}"  # two joint guides' sites need two names
-        with handlers.block(), handlers.seed(rng_seed=0):
+        with jax.ensure_compile_time_eval(), handlers.block(), handlers.seed(rng_seed=0):
             part(*args, **kwargs)
         return {group[0]: part}
 
@@ -336,8 +341,15 @@ class LayerGuide(AutoGuide, Holder):
         return jax.tree.map(lambda a: a.reshape(sample_shape + a.shape[1:]), draws)
 
 
-def _is_traced(leaf: Any) -> bool:
-    return isinstance(leaf, Tracer)
+def _is_traced(tree: Any) -> bool:
+    return any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(tree))
+
+
+def _stand_in(law: Any) -> Any:
+    """A law of the same support and shape, of which no more is known; the law, if they are not."""
+    if not _is_traced(law) or _is_traced(law.support):
+        return law
+    return dist.ImproperUniform(law.support, law.batch_shape, law.event_shape)
 
 
 def _only(name: str, law: Any) -> Model:
