@@ -139,6 +139,7 @@ def test_draws_of_another_target_are_refused():
         annealed_evidence(KEY, tiny, dgp.MeanField(tiny), TINY, *DATA, **options)
 
 
+@pytest.mark.slow
 def test_from_an_implicit_fit():
     """By way of the moments of its draws."""
     x, y = regression(rows=20)

@@ -108,6 +108,7 @@ def test_network_is_what_it_says():
     np.testing.assert_allclose(trace["y"]["fn"].log_prob(y), expected, rtol=1e-4)
 
 
+@pytest.mark.slow
 def test_members_of_an_ensemble_differ():
     found = dgp_ppl.compare(few("diabetes", 40), ["ensemble"], splits=1, **TINY)
     draws = found.fits["ensemble"].fitted.draws

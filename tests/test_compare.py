@@ -6,7 +6,6 @@ import json
 import numpy as np
 import pytest
 import xarray
-from helpers import slow
 
 import dgp_ppl
 from dgp_ppl import datasets
@@ -81,9 +80,10 @@ def test_arviz_file_opens(outcome, method):
         assert json.loads(tree.attrs["config"])["steps"] == 4
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
-    ("data", "likelihood"), [slow("breast_cancer", "logit"), slow("breast_cancer", None),
-                             ("iris", None), slow("iris", "robust_max")],
+    ("data", "likelihood"), [("breast_cancer", "logit"), ("breast_cancer", None),
+                             ("iris", None), ("iris", "robust_max")],
 )  # fmt: skip
 def test_classes(data, likelihood, tmp_path):
     """Scored as classes, from rows to files."""

@@ -49,6 +49,7 @@ def test_it_is_the_dense_layer(pair):
         np.testing.assert_allclose(a, b, atol=1e-3)
 
 
+@pytest.mark.slow
 def test_paths_have_its_law():
     """Draws of whole functions, at points on the grid and off it."""
     f = layer(dgp.Grid(jnp.asarray(PLACES, float), jnp.asarray(TIMES, float)))

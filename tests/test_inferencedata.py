@@ -8,6 +8,7 @@ import numpyro
 import numpyro.distributions as dist
 import pytest
 import xarray
+from helpers import slow
 from jax import random
 from numpyro import handlers
 from numpyro.infer import MCMC, NUTS
@@ -225,7 +226,7 @@ def latent(x, y, seen=None):
     return models.gplvm(x, y, seen, z=(jnp.zeros((4, 2)) + jnp.arange(4.0)[:, None],), out=3)
 
 
-@pytest.mark.parametrize("rows", ["given", "integrated"])
+@pytest.mark.parametrize("rows", [slow("given"), "integrated"])
 def test_latent_inputs_and_missing_entries(rows):
     y = np.stack([np.sin(X[:, 0]), X[:, 1], X[:, 0]], axis=1)
     seen = np.ones(y.shape, bool)
@@ -255,7 +256,7 @@ def test_latent_inputs_and_missing_entries(rows):
         assert np.abs(means[0] - means[1]).max() < 0.2 * means[0].std()
 
 
-@pytest.mark.parametrize("name", ["MeanField", "Decoupled", "Diffusion", "Implicit"])
+@pytest.mark.parametrize("name", ["MeanField", "Decoupled", slow("Diffusion"), slow("Implicit")])
 def test_draws_of_every_guide_give_back_its_predictions(name):
     """The mean over draws of what is drawn given each is what the guide predicts."""
     build = {

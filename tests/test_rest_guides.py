@@ -76,6 +76,7 @@ def test_draws_are_the_joint_guides():
     assert_mean(products, float((ROOT @ ROOT.T)[0, 1]))
 
 
+@pytest.mark.slow
 def test_a_joint_guide_does_not_collapse():
     """Fitted, it finds the priors of what the data say nothing of."""
     guide = dgp.MeanField(idle, rest=AutoLowRankMultivariateNormal)
