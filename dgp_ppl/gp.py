@@ -243,6 +243,12 @@ class RandomFunction:
             return random.normal(_key(name), shape, x.dtype)
         normal = dist.Normal(0, 1).expand(shape).to_event(len(shape) - 1)
         noise: Any = numpyro.sample(name, normal, infer={"is_auxiliary": True})
+        if jnp.shape(noise)[-len(shape) :] != shape:
+            raise ValueError(
+                f"gp({self.name!r}): the site {name!r} has values of shape {jnp.shape(noise)}, "
+                f"wanted {shape}: it is noise of the rows that a sampler saw; leave it out for "
+                "others (Predictive draws it anew then), or use dgp_ppl.predict, which does"
+            )
         return noise
 
     def joint(self, x: Inputs) -> tuple[Outputs, Float[Array, "P N N"]]:

@@ -22,7 +22,7 @@ from dgp_ppl.gp import Marginals
 from dgp_ppl.likelihoods import Latent
 from dgp_ppl.mixture import Mixture
 
-__all__ = ["Observed", "observe"]
+__all__ = ["Observed", "as_observed", "log_density", "observe"]
 
 _DENSE_NODES = 160  # even: none at the mean itself, where NumPyro's logits have a wrong gradient
 _DENSE_DRAWS = 4  # times as many: the log of a mean is biased where the mean of a log is not
@@ -40,7 +40,7 @@ class Observed(dist.Distribution):
         "latent_var",
         "at_mean",
         "noise",
-        "mask",
+        "seen",
     )
     pytree_aux_fields = ("likelihood", "num_nodes", "num_draws", "scalar", "knows")
 
@@ -88,22 +88,30 @@ class Observed(dist.Distribution):
 
     def log_prob(self, value: ArrayLike) -> Float[Array, " N"]:
         """The expected log-likelihood under a guide, else the log expected likelihood, [N]."""
-        terms = self._expected if self.marginals.guided else self._density
-        return self._seen_log_prob(value, terms)
+        expected = self.marginals.guided
+        return self._each(value, lambda law: law._expected if expected else law._density)
 
     def log_density(self, value: ArrayLike) -> Float[Array, " N"]:
         """The log expected likelihood, under a guide too: log p(y) of these marginals, [N]."""
-        return self._seen_log_prob(value, self._density)
+        return self._each(value, lambda law: law._density)
+
+    def _each(
+        self, value: ArrayLike, terms: Callable[["Observed"], Callable[[Array], Array]]
+    ) -> Array:
+        """The terms of the rows; if this is the stack that NumPyro's `scan` makes, every step's."""
+        if self.marginals.mean.ndim > 2:
+            return jax.vmap(lambda law, y: law._each(y, terms))(self, jnp.asarray(value))
+        return self._seen_log_prob(jnp.asarray(value), terms(self))
 
     def _seen_log_prob(
-        self, value: ArrayLike, log_prob: Callable[[Array], Array]
+        self, value: Array, log_prob: Callable[[Array], Array]
     ) -> Float[Array, " N"]:
-        value = jnp.asarray(value)
-        if value.shape != self.batch_shape + self.event_shape:
+        wanted = self.batch_shape + self.event_shape
+        if value.shape != wanted:
             hint = "; pass y[:, 0]" if value.shape == (*self.batch_shape, 1) else ""
             raise ValueError(
-                f"observe: y has shape {value.shape}, wanted {self.batch_shape + self.event_shape} "
-                f"for these marginals and this likelihood{hint}"
+                f"observe: y has shape {value.shape}, wanted {wanted} for these marginals and this "
+                f"likelihood{hint}"
             )
         if self.seen is None:
             return log_prob(value)
@@ -226,6 +234,21 @@ class Observed(dist.Distribution):
         num = _DENSE_DRAWS * self.num_draws if dense else self.num_draws
         eps = random.normal(self.key, (num, *sd.shape), sd.dtype)
         return jnp.full((num,), -jnp.log(num)), self.latent_mean + sd * eps
+
+
+def as_observed(law: Any) -> Observed | None:
+    """What `observe` made of a site, under `handlers.mask` too; None if it made nothing."""
+    inner = law.base_dist if isinstance(law, dist.MaskedDistribution) else law
+    return inner if isinstance(inner, Observed) else None
+
+
+def log_density(law: Any, value: ArrayLike) -> Array:
+    """log p(y) of a site: with the latent integrated out, where its density is an expectation."""
+    own = as_observed(law)
+    if own is None:
+        return law.log_prob(value)
+    terms = own.log_density(value)
+    return terms if own is law else jnp.where(law._mask, terms, 0.0)
 
 
 def _elementwise(law: Any, scalar: bool) -> Any:

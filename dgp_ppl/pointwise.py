@@ -19,7 +19,7 @@ from dgp_ppl._arguments import Skeleton
 from dgp_ppl._typing import Model, Params, PRNGKey
 from dgp_ppl.draws import NUMBERS, Draws, Given, Program
 from dgp_ppl.minibatch import whole_plates
-from dgp_ppl.observe import Observed
+from dgp_ppl.observe import Observed, log_density
 from dgp_ppl.sites import Sites
 
 __all__ = ["Pointwise", "Said"]
@@ -269,8 +269,7 @@ def _told(site: Any, key: PRNGKey) -> tuple[Array | None, Array]:
     drawn = law.sample(key)
     if not site["is_observed"]:
         return None, drawn
-    likely = law.log_density if isinstance(law, Observed) else law.log_prob
-    return likely(site["value"]), drawn
+    return log_density(law, site["value"]), drawn
 
 
 def _as_given(site: Any) -> tuple[Array | None, Array]:

@@ -12,7 +12,7 @@ from numpyro.primitives import Messenger
 from dgp_ppl._typing import Model
 from dgp_ppl.inference.survey import survey
 from dgp_ppl.minibatch import whole_plates
-from dgp_ppl.observe import Observed
+from dgp_ppl.observe import Observed, as_observed
 
 __all__ = ["Sites"]
 
@@ -103,8 +103,8 @@ def _is_data(site: Any) -> bool:
 
 def _draws_noise(site: Any) -> bool:
     """Whether a site's density is itself an estimate by draws."""
-    law = site["fn"]
-    return isinstance(law, Observed) and law.estimated
+    law = as_observed(site["fn"])
+    return law is not None and law.estimated
 
 
 def _plates_of_rows(

@@ -7,7 +7,7 @@ import numpy as np
 import numpyro
 import numpyro.distributions as dist
 import pytest
-from helpers import KEY, exact_evidence, one_layer, regression, squared_exponential
+from helpers import KEY, exact_evidence, one_layer, regression, slow, squared_exponential
 from numpyro import handlers
 from numpyro.infer import NUTS
 from tiny import TINY, X, Y, tiny, tiny_evidence
@@ -99,6 +99,17 @@ def test_in_reverse_from_exact_draws():
     assert few.upper > truth - 4 * few.upper_error
 
 
+@pytest.mark.parametrize("target", [slow("bound"), "model"])
+def test_from_the_prior(target):
+    """However poor the guide, whose q(v) is not asked."""
+    far = TINY | {"l1.v.loc": jnp.full((1, 1), 30.0), "l2.v.loc": jnp.full((1, 1), np.nan)}
+    found = annealed(
+        tiny, dgp.MeanField(tiny), far, X, Y, target=target, start="prior", temperatures=100,
+        num_chains=64,
+    )  # fmt: skip
+    assert_evidence(found, tiny_evidence(bound=target == "bound"))
+
+
 def test_from_the_posterior_all_weights_are_equal():
     found = annealed(one_layer, GUIDE, fitted(1500)[0], *ROWS, z=ROWS[0], temperatures=5)
     assert found.log_evidence == pytest.approx(exact_evidence(*ROWS), abs=2e-3)
@@ -152,6 +163,8 @@ def test_wrong_use():
     guide = dgp.MeanField(tiny)
     with pytest.raises(ValueError, match="plate 'data' is subsampled; leave out batch_size"):
         annealed(tiny, guide, TINY, x, y, batch_size=2)
+    with pytest.raises(ValueError, match="start is 'q', wanted 'guide' or 'prior'"):
+        annealed(tiny, guide, TINY, x, y, start="q")
     with pytest.raises(ValueError, match="target is 'prior', wanted 'bound' or 'model'"):
         annealed(tiny, guide, TINY, x, y, target="prior")
     few = {"l2.v": np.zeros((99, 1, 1))}

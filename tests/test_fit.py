@@ -7,7 +7,7 @@ import optax
 import pytest
 from helpers import KEY, bound, no_guide, regression, two_layers
 from jax import random
-from numpyro.infer import TraceGraph_ELBO
+from numpyro.infer import RenyiELBO, TraceGraph_ELBO
 
 import dgp_ppl as dgp
 from dgp_ppl.inference.fit import evaluate
@@ -119,6 +119,14 @@ def test_any_objective():
     exact, other = shallow(10), shallow(10, loss=TraceGraph_ELBO())
     assert (other.losses[1:] != exact.losses[1:]).all()  # the KL by a draw
     assert np.isfinite(other.losses).all()
+
+
+def test_weights_of_draws_that_are_integrated_over():
+    """They would be above the evidence."""
+    with pytest.raises(TypeError, match=r"fit: loss is a RenyiELBO.*wanted dgp_ppl.Importance"):
+        shallow(2, loss=RenyiELBO())
+    with pytest.raises(TypeError, match=r"evaluate: loss is a RenyiELBO"):
+        evaluate(KEY, svgp, SHALLOW, {}, X, Y, z=Z, loss=RenyiELBO())
 
 
 def test_a_fit_reaches_the_collapsed_bound():

@@ -222,6 +222,23 @@ def test_numpyros_masks_count_too():
     assert tree["log_likelihood"]["y.seen"].values.tolist() == np.flatnonzero(keep).tolist()
 
 
+def test_numpyros_masks_are_observes():
+    """Under a guide too, whose `observe` averages logs: the tree has logs of averages."""
+    keep = np.arange(23) % 5 > 0
+
+    def masked(x, y=None, inner=None, outer=True):
+        f = dgp.gp("l1", kernels.SquaredExponential(1.0, 1.0), X[::5])
+        with dgp.minibatch(x, y) as (x, y), handlers.mask(mask=outer):
+            law = dgp.observe(f(x), lambda f: dist.StudentT(4.0, f, 0.3), mask=inner)
+            numpyro.sample("y", law, obs=y)
+
+    guide = dgp.Decoupled(masked, X[::3])  # whose mean draws do not carry: it goes along
+    how = {"inner": keep}, {"outer": keep}
+    one, other = (converted(masked, X, Y, guide=guide, **options) for options in how)
+    for group in ("log_likelihood", "posterior_predictive"):
+        np.testing.assert_allclose(one[group]["y"], other[group]["y"], rtol=1e-5)
+
+
 def latent(x, y, seen=None):
     return models.gplvm(x, y, seen, z=(jnp.zeros((4, 2)) + jnp.arange(4.0)[:, None],), out=3)
 

@@ -8,6 +8,7 @@ import numpyro
 import numpyro.distributions as dist
 import pytest
 from helpers import KEY, regression, start
+from numpyro.contrib.control_flow import scan
 from numpyro.contrib.module import eqx_module
 
 import dgp_ppl as dgp
@@ -99,6 +100,43 @@ def test_the_bound_is_mean_fields_at_its_params(guide, call):
         float(g.default_loss.loss(KEY, params, model, g, *args, **kwargs)) for g in (own, other)
     ]
     assert losses[0] == pytest.approx(losses[1], rel=1e-4)
+
+
+def correlated(x, y=None):
+    """A latent value of every row in no plate: only likelihoods of as many rows take them."""
+
+    def step(before, _):
+        now = numpyro.sample("a", dist.Normal(0.5 * before, 0.2))
+        return now, now
+
+    _, a = scan(step, jnp.zeros(()), None, length=12)
+    f = dgp.gp("l1", kernels.SquaredExponential(1.0, 1.0), Z)
+    with dgp.minibatch(x, y) as (x, y):
+        numpyro.sample("y", dgp.observe(f(x), lambda f: dist.Normal(f + a, 0.3)), obs=y)
+
+
+@every_guide
+def test_likelihoods_are_not_run_on_other_rows(guide):
+    own, other = guide(correlated), dgp.MeanField(correlated)
+    params = start(correlated, own, X, Y)
+    losses = [float(g.default_loss.loss(KEY, params, correlated, g, X, Y)) for g in (own, other)]
+    assert losses[0] == pytest.approx(losses[1], rel=1e-4)
+
+
+@every_guide
+def test_a_layer_that_is_first_met_within_scan(guide):
+    def stepwise(x, y):
+        f = dgp.gp("l1", kernels.SquaredExponential(1.0, 1.0), Z)
+
+        def step(carry, row):
+            law = dgp.observe(f(row[0]), lambda f: dist.Normal(f, 0.3))
+            numpyro.sample("y", law, obs=row[1])
+            return carry, None
+
+        scan(step, None, (x[:, None], y[:, None]))
+
+    with pytest.raises(ValueError, match=r"first evaluates layer 'l1' within .*scan"):
+        start(stepwise, guide(stepwise), X, Y)
 
 
 def test_sources():

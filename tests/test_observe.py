@@ -3,12 +3,15 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
+import numpyro
 import numpyro.distributions as dist
 import pytest
-from helpers import KEY, assert_derivatives, assert_mean
+from helpers import KEY, assert_derivatives, assert_mean, start
 from jax import random
 from jax.scipy.special import ndtr
 from numpyro import handlers
+from numpyro.contrib.control_flow import scan
+from numpyro.infer import TraceMeanField_ELBO
 from scipy import integrate, stats
 from scipy.special import logsumexp
 
@@ -278,3 +281,36 @@ def test_a_vector_latent_without_a_key():
 def test_support_is_the_likelihoods():
     assert observe(marginals(False), SCALAR["Poisson"][0]).support is dist.Poisson(1.0).support
     assert dgp.observe is observe
+
+
+def test_it_is_a_pytree():
+    """With what it knows of missing rows."""
+    marginals = Marginals(jnp.zeros((3, 1)), jnp.ones((3, 1)), True)
+    law = observe(marginals, lambda f: dist.Normal(f, 0.5), mask=[True, True, False])
+    again = jax.tree.map(lambda a: a, law)
+    y = jnp.array([0.3, -0.2, jnp.nan])
+    np.testing.assert_array_equal(again.log_prob(y), law.log_prob(y))
+    assert isinstance(again.mask(jnp.zeros(3, bool)), dist.MaskedDistribution)
+
+
+@pytest.mark.parametrize("likelihood", ["Normal", "Poisson"])
+def test_within_numpyros_scan(likelihood):
+    """Row by row it is what it is of all rows at once."""
+    law = {"Normal": lambda f: dist.Normal(f, 0.5), "Poisson": lambda f: dist.Poisson(jnp.exp(f))}
+    x, y = jnp.linspace(-1, 1, 5)[:, None], jnp.array([0, 2, 1, 0, 3])
+
+    def model(rows):
+        f = dgp.gp("f", dgp.kernels.SquaredExponential(1.0, 0.5), x[::2])
+
+        def step(carry, row):
+            inputs, targets = row
+            numpyro.sample("y", observe(f(inputs), law[likelihood]), obs=targets)
+            return carry, None
+
+        scan(step, None, rows)
+
+    guide, values = dgp.MeanField(model), []
+    for rows in ((x[:, None], y[:, None]), (x[None], y[None])):  # five steps, or one
+        params = start(model, guide, rows)
+        values.append(float(TraceMeanField_ELBO().loss(KEY, params, model, guide, rows)))
+    assert values[0] == pytest.approx(values[1], rel=1e-6)

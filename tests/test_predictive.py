@@ -1,6 +1,8 @@
 """The predictive objective: closed forms, and guides that it serves."""
 
 import numpy as np
+import numpyro
+import numpyro.distributions as dist
 import pytest
 from helpers import (
     assert_mean,
@@ -10,10 +12,12 @@ from helpers import (
     spread,
     two_layer_params,
 )
+from numpyro import handlers
 from objectives import NOISE, Z, kl, kls, log_mean_exp_of_pairs, values
 from scipy import stats
 
 import dgp_ppl as dgp
+from dgp_ppl import kernels
 from dgp_ppl.inference.decoupled import Decoupled
 from dgp_ppl.inference.diffusion import Diffusion
 from dgp_ppl.inference.objectives import PredictiveELBO
@@ -59,3 +63,44 @@ def test_predictive_serves_every_guide_with_a_kl():
 
 
 # --- use and errors ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("way", ["mask", "handlers.mask"])
+def test_predictive_does_not_see_what_a_mask_hides(x64, way):
+    """Rows that are hidden count nothing, whatever they hold; `handlers.mask` hides rows too."""
+    x, y = regression(rows=9)
+    seen = np.arange(9) < 6
+
+    def model(x, y, seen):
+        inner, outer = (seen, True) if way == "mask" else (None, seen)
+        f = dgp.gp("l1", kernels.SquaredExponential(1.5, 0.8), spread(4))
+        with dgp.minibatch(x, y) as (x, y), handlers.mask(mask=outer):
+            law = dgp.observe(f(x), lambda f: dist.Normal(f, NOISE), mask=inner)
+            numpyro.sample("y", law, obs=y)
+
+    params = {"l1.v.loc": np.ones((4, 1)), "l1.v.scale_tril": 0.5 * np.eye(4)[None]}
+    guide = dgp.MeanField(model)
+    hidden = np.where(seen, y, 50.0)
+    found = values(PredictiveELBO(0.3, 2), model, guide, params, x, hidden, seen)
+    whole = np.ones(6, bool)
+    wanted = values(PredictiveELBO(0.3, 2), model, guide, params, x[:6], y[:6], whole)
+    assert found == pytest.approx(float(wanted), rel=1e-9)
+
+
+def test_predictive_does_not_see_missing_entries():
+    x, y = regression(rows=6)
+    y = np.stack([y, -y], axis=1)
+    seen = np.arange(12).reshape(6, 2) % 3 > 0
+
+    def model(x, y):
+        f = dgp.gp("l1", kernels.SquaredExponential(1.5, 0.8), spread(4), out=2)
+        with dgp.minibatch(x, y, seen) as (x, y, mask):
+            law = dgp.observe(f(x), lambda f: dist.Normal(f, NOISE).to_event(1), mask=mask)
+            numpyro.sample("y", law, obs=y)
+
+    found = [
+        values(PredictiveELBO(), model, dgp.MeanField(model), {}, x, np.where(seen, y, hidden))
+        for hidden in (0.0, np.nan)
+    ]
+    assert np.isfinite(found[0])
+    assert found[0] == found[1]

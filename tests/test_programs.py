@@ -83,6 +83,16 @@ def test_predictive_with_posterior_samples(deep_draws):
     assert np.isfinite(y).all()
 
 
+def test_predictive_at_other_rows_than_a_sampler_saw():
+    """Hidden layers' noise is of the rows; without it there are draws at any."""
+    x, _ = regression(rows=6)
+    draws = {n: jnp.ones((3, 4, 1)) for n in ("l1.v", "l2.v")}
+    kept = draws | {"l1.eps": jnp.ones((3, 6, 1))}
+    with pytest.raises(ValueError, match=r"site 'l1\.eps' has values of shape \(6, 1\).*predict"):
+        Predictive(two_layers, kept)(KEY, x[:2], z=x[:4])
+    assert Predictive(two_layers, draws)(KEY, x[:2], z=x[:4])["y"].shape == (3, 2)
+
+
 def test_predictive_draws_from_the_prior():
     x, _ = regression(rows=5)
     y = Predictive(one_layer, num_samples=4000)(KEY, x, z=x)["y"]

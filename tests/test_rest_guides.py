@@ -9,7 +9,11 @@ import pytest
 from helpers import KEY, assert_mean, start
 from jax import random
 from numpyro.infer import SVI, TraceMeanField_ELBO
-from numpyro.infer.autoguide import AutoLowRankMultivariateNormal, AutoMultivariateNormal
+from numpyro.infer.autoguide import (
+    AutoLaplaceApproximation,
+    AutoLowRankMultivariateNormal,
+    AutoMultivariateNormal,
+)
 
 import dgp_ppl as dgp
 from dgp_ppl import kernels
@@ -83,6 +87,12 @@ def test_a_joint_guide_does_not_collapse():
     params = dgp.fit(KEY, idle, guide, X, Y, steps=600, learning_rate=0.05, progress=False).params
     draws = guide.sample_posterior(KEY, params, X, sample_shape=(2000,))
     assert 0.7 < np.std(np.log(draws["a"])) < 1.3
+
+
+def test_a_guide_that_is_a_point_until_it_is_fitted():
+    guide = dgp.MeanField(idle, rest=AutoLaplaceApproximation)
+    with pytest.raises(TypeError, match=r"rest makes an AutoLaplaceApproximation.*wanted AutoMul"):
+        guide.setup(X, Y)
 
 
 def related(x, y=None):

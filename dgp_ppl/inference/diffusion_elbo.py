@@ -147,7 +147,8 @@ def evidence(
     Titsias' collapsed bound, which is log p(y) where the inducing points are the data; with hidden
     layers it is at most the evidence of the model that MCMC samples, and the unit noise of N
     points adds to the weights' spread, so that more chains are needed. In expectation the estimate
-    is never above its target (Burda et al. 2016).
+    is never above its target (Burda et al. 2016). (Expectations that `observe` estimates by Monte
+    Carlo raise the target, towards the evidence of the model that MCMC samples: never above it.)
 
     Args:
         key: random key.

@@ -17,7 +17,7 @@ from numpyro import handlers
 from numpyro.distributions.kl import kl_divergence
 from numpyro.infer import SVI, TraceMeanField_ELBO
 from numpyro.infer.autoguide import AutoGuide
-from numpyro.infer.elbo import ELBO
+from numpyro.infer.elbo import ELBO, RenyiELBO
 from numpyro.infer.svi import SVIState
 from tqdm.auto import tqdm
 
@@ -113,7 +113,7 @@ def fit(
     Raises:
         NonFiniteLossError: at the first loss that is not finite, with the step, the site, and the
             last finite state as its `result`.
-        TypeError: if `steps` is no integer.
+        TypeError: if `steps` is no integer; for a `RenyiELBO` with a guide of layers.
         ValueError: if `steps` or `learning_rate` is not positive.
     """
     check_count("fit", "steps", steps)
@@ -129,7 +129,8 @@ def fit(
             optimizer = guide.optimizer(learning_rate, steps, own, goes_on=start is not None)
         else:
             optimizer = default_optimizer(learning_rate, steps, own)
-    loop = _Loop.of(model, guide, optimizer, loss or _default_loss(guide), skeleton)
+    objective = _checked("fit", guide, loss) or _default_loss(guide)
+    loop = _Loop.of(model, guide, optimizer, objective, skeleton)
     state = loop.init(key, data, start.params if isinstance(start, FitResult) else start)
     if go_on and isinstance(start, FitResult):
         state = start.state
@@ -166,6 +167,17 @@ def _default_loss(guide: Model) -> ELBO:
 
 def _bound_loss(guide: Model) -> ELBO:
     return guide.bound_loss if isinstance(guide, LayerGuide) else _DEFAULT_LOSS
+
+
+def _checked(caller: str, guide: Model, loss: ELBO | None) -> ELBO | None:
+    """The loss, unless it makes weights of the draws of a guide that integrates over them."""
+    if isinstance(loss, RenyiELBO) and isinstance(guide, LayerGuide):
+        raise TypeError(
+            f"{caller}: loss is a RenyiELBO, which takes log p(v) - log q(v) for the weight of a "
+            f"draw of v, and {type(guide).__name__} has v integrated out of p(y | v): the value "
+            "would be no bound, and above the evidence; wanted dgp_ppl.ImportanceWeighted(K)"
+        )
+    return loss
 
 
 def _survey(
@@ -218,10 +230,14 @@ def evaluate(
     By the guide's `LayerGuide.bound_loss` unless told another: of an `Implicit` guide that is not
     the loss of its fit, which is no bound. The arguments after `params` are the model's. One draw
     is in memory at a time.
+
+    Raises:
+        TypeError: for a `RenyiELBO` with a guide of layers.
     """
     _set_up(key, guide, args, kwargs)
     skeleton, data = Skeleton.split(model, args, kwargs, guide)
-    program = (model, guide, loss or _bound_loss(guide), skeleton)
+    objective = _checked("evaluate", guide, loss) or _bound_loss(guide)
+    program = (model, guide, objective, skeleton)
     values = -np.asarray(_compiled_losses(program, random.split(key, num_draws), params, data))
     return float(values.mean()), float(values.std(ddof=1) / math.sqrt(num_draws))
 

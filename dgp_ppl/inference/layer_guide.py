@@ -14,7 +14,7 @@ from jax.core import Tracer
 from jaxtyping import Array
 from numpyro import handlers
 from numpyro.infer import TraceMeanField_ELBO
-from numpyro.infer.autoguide import AutoGuide, AutoNormal
+from numpyro.infer.autoguide import AutoGuide, AutoLaplaceApproximation, AutoNormal
 from numpyro.infer.elbo import ELBO
 
 from dgp_ppl._arguments import Holder
@@ -68,7 +68,8 @@ class LayerGuide(AutoGuide, Holder):
 
     Args:
         model: a model made of `dgp_ppl.gp` layers.
-        rest: from a model without inducing values to a guide of its other latent sites.
+        rest: from a model without inducing values to a guide of its other latent sites (not
+            `AutoLaplaceApproximation`, which is a point until it is fitted).
 
     Attributes:
         row_sites: latent inputs, sites [N, Q] of the data's rows, and their Q; once it has run.
@@ -277,6 +278,12 @@ class LayerGuide(AutoGuide, Holder):
             return {}
         hidden = [n for n in sites if n not in group]
         part = self._rest_factory(handlers.block(self.model, hide=hidden))
+        if isinstance(part, AutoLaplaceApproximation):
+            raise TypeError(
+                f"{type(self).__name__}: rest makes an AutoLaplaceApproximation, whose q is its "
+                "mode until a fit is over, and would be the mode in all predictions; wanted "
+                "AutoMultivariateNormal, say, or AutoDelta for the mode alone"
+            )
         if self._global or self._local:
             part.prefix = f"{part.prefix}_{group[0]}"  # two joint guides' sites need two names
         with jax.ensure_compile_time_eval(), handlers.block(), handlers.seed(rng_seed=0):

@@ -6,7 +6,7 @@ known, and pass on their conditional means.
 """
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cache, partial
 from typing import Any
 
@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 import numpyro
 from jax.core import Tracer
+from jax.extend.core import get_opaque_trace_state
 from jaxtyping import Array
 from numpyro import handlers
 from numpyro.infer.autoguide import AutoGuide, AutoNormal
@@ -28,6 +29,10 @@ from dgp_ppl.inference.survey import survey
 __all__ = ["RunsLayers", "as_rows"]
 
 Answer = Callable[[str, RandomFunction, Inputs], Array]
+
+
+class _AllMet(BaseException):
+    """Ends a run of the model: all of its layers have been answered. No error of the model's."""
 
 
 class _Answers(Messenger):
@@ -158,12 +163,21 @@ class RunsLayers(LayerGuide):
             return {n: s["value"] for n, s in sites.items() if s["type"] == "param"}
 
         met: set[str] = set()
-        around = _PYRO_STACK[:]
+        around, program = _PYRO_STACK[:], get_opaque_trace_state(convention="flax")
 
         def keep(site: str, function: RandomFunction, h: Inputs) -> Array:
+            if get_opaque_trace_state(convention="flax") != program:
+                raise ValueError(
+                    f"{name}: the model first evaluates layer {site.removesuffix('.v')!r} within a "
+                    "JAX transformation or NumPyro's scan, and what this guide has to learn of it "
+                    "could not leave that; evaluate it outside before, or use MeanField"
+                )
             met.add(site)
             with _only(around):
-                return answer(site, function, h)
+                v = answer(site, function, h)
+            if met >= set(self.layers):
+                raise _AllMet  # likelihoods need not be made for other rows than the data's
+            return v
 
         outside = handlers.seed(rng_seed=key), handlers.substitute(data=given)
         other_args, other_kwargs = self._cut(args, kwargs, own, x)
@@ -173,6 +187,7 @@ class RunsLayers(LayerGuide):
             outside[1],
             _Answers(keep, own_params, columns),
             function_draws(mode="mean"),
+            suppress(_AllMet),
         ):
             self.model(*other_args, **other_kwargs)
         if missing := [n for n in self.layers if n not in met]:

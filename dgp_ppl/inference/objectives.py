@@ -4,8 +4,8 @@ They stand in place of `TraceMeanField_ELBO` in `SVI`, `fit` and `evaluate`.
 """
 
 import abc
-import dataclasses
 import zlib
+from collections.abc import Callable
 from numbers import Real
 from typing import Any, Literal, NamedTuple
 
@@ -23,7 +23,7 @@ from dgp_ppl._checks import check_count
 from dgp_ppl._typing import Model, Params, PRNGKey
 from dgp_ppl.inducing import AbstractInducing
 from dgp_ppl.inference.layer_guide import LayerGuide
-from dgp_ppl.observe import Observed
+from dgp_ppl.observe import as_observed, log_density
 
 __all__ = ["ImportanceWeighted", "PredictiveELBO"]
 
@@ -62,9 +62,9 @@ class _Objective(ELBO):
     def _terms(self, guide: Sites, model: Sites) -> _Terms:
         """One particle's terms, inside and outside a logarithm, from the sites of its pass."""
 
-    def _hand(self, guide: Model, sites: Sites) -> Any:
-        """The guide's sites as the model gets them."""
-        return sites
+    def _met(self, guide: Model, drawn: Sites, run: Callable[[Any], Sites]) -> Sites:
+        """The model's sites; `run` runs it with the guide's as they are handed to it."""
+        return run(drawn)
 
     def _guide_of(self, guide: Model, shared: PRNGKey, own: PRNGKey) -> Model:
         """The guide with its keys: what particles share, and what is this one's own."""
@@ -101,7 +101,7 @@ class _Objective(ELBO):
             key_guide, key_model = random.split(key)
             drawn = sites(self._guide_of(handlers.seed(guide, **rows), key_shared, key_guide))
             program = handlers.seed(handlers.seed(model, **rows), key_model)
-            met = sites(handlers.replay(program, self._hand(guide, drawn)))
+            met = self._met(guide, drawn, lambda handed: sites(handlers.replay(program, handed)))
             self._check(drawn, met)
             return self._terms(drawn, met)
 
@@ -157,8 +157,10 @@ class ImportanceWeighted(_Objective):
     ``log 1/K sum_k p(y_n | k) p(k) / q(k)``. What rows share (inducing values, hyperparameters) is
     drawn once and pays its KL, as in the ELBO: v of hidden layers is not integrated, for a row's
     mean over draws of what all rows share would be no bound. (That of the observed layer is: the
-    log of a mean of exponentials is convex in the expected log-likelihoods.) The bound grows with
-    K, from the ELBO at K = 1; minibatches are unbiased.
+    log of a mean of exponentials is convex in the expected log-likelihoods. Where these are Monte
+    Carlo estimates, of likelihoods with vector latents that do not know their averages, their noise
+    would be averaged in that exponential: there v of the observed layer is drawn too.) The bound
+    grows with K, from the ELBO at K = 1; minibatches are unbiased.
 
     With hidden layers it bounds the evidence of the model as a program, in which points are
     independent given v, as for MCMC: the deep GP's own where inducing inputs are dense.
@@ -201,13 +203,24 @@ class ImportanceWeighted(_Objective):
             return super()._guide_of(guide, shared, own)
         return handlers.seed(_RowKeys(guide, own, self.plate), shared)
 
-    def _hand(self, guide: Model, sites: Sites) -> Any:
+    def _met(self, guide: Model, drawn: Sites, run: Callable[[Any], Sites]) -> Sites:
         """With the draws of the layers that must not be integrated."""
-        handed = {n: s for n, s in sites.items() if s.get("infer", {}).get("q") is not None}
+        laws = [n for n, s in drawn.items() if s.get("infer", {}).get("q") is not None]
+        if self.over == "global":
+            return run(self._hand(drawn, laws))
+        met = run(self._hand(drawn, [n for n in laws if _is_hidden(guide, n)]))
+        data = [s["fn"] for s in met.values() if s["type"] == "sample" and s["is_observed"]]
+        if not any(law is not None and law.estimated for law in map(as_observed, data)):
+            return met
+        # With v integrated, a mean of exp of noisy estimates is too large; given v, exp of a mean
+        # of log p(y | f) is on average at most p(y | v).
+        return run(self._hand(drawn, laws))
+
+    def _hand(self, sites: Sites, layers: list[str]) -> Any:
+        """The guide's sites, draws in place of the laws of some layers."""
+        handed = {n: sites[n] for n in layers}
         factors = [n for n, s in sites.items() if s["type"] == "sample" and s["is_observed"]]
-        if self.over == "local":
-            handed = {n: s for n, s in handed.items() if _is_hidden(guide, n)}
-        elif handed and factors:
+        if self.over == "global" and handed and factors:
             raise TypeError(
                 f"{self._name}: the guide's terms {factors} are means over what the layers "
                 f"{list(handed)} integrate, and make no importance weights; wanted a guide that "
@@ -279,12 +292,12 @@ class PredictiveELBO(_Objective):
         local, shared = self._split(model)
         scale = self._scale(model, local)
         data = {n: s for n, s in local.items() if s["is_observed"]}
-        if not any(isinstance(s["fn"], Observed) for s in data.values()):
+        if not any(as_observed(s["fn"]) for s in data.values()):
             raise ValueError(
                 f"{self._name}: the sites {list(data)} of plate {self.plate!r} are none of them "
                 "observe(...), wanted numpyro.sample('y', dgp.observe(f(x), ...), obs=y)"
             )
-        rows = [self._rows(_predictive_log_prob(s), s) for s in data.values()]
+        rows = [self._rows(log_density(s["fn"], s["value"]), s) for s in data.values()]
         outside = [self.beta * term for term in _negative_kls(guide, model)]
         return _Terms(_sum(outside + _scaled_log_probs(shared, observed=True)), _sum(rows), scale)
 
@@ -319,15 +332,6 @@ def _sum(terms: list[Array]) -> Array:
 def _log_prob(site: Any) -> Array:
     more = [site["intermediates"]] if site["intermediates"] else []
     return site["fn"].log_prob(site["value"], *more)
-
-
-def _predictive_log_prob(site: Any) -> Array:
-    """The log of the expected likelihood, where `observe` gives the expected log-likelihood."""
-    law = site["fn"]
-    if isinstance(law, Observed):
-        marginals = dataclasses.replace(law.marginals, guided=False)
-        law = Observed(marginals, law.likelihood, law.num_nodes, law.num_draws, law.key)
-    return _log_prob(site | {"fn": law})
 
 
 def _scaled_log_probs(sites: Sites, observed: bool = False) -> list[Array]:
