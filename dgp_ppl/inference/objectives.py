@@ -179,9 +179,9 @@ class ImportanceWeighted(_Objective):
         ValueError: for less than one particle; for another `over`; without that plate; with latent
             sites that the guide lacks; ``"global"`` on minibatches: the log of an average of noisy
             weights is no bound.
-        TypeError: for guides whose draws do not carry their weights: `Decoupled` with hidden
-            layers, or ``"global"`` with a `Diffusion` that is not ``drawn()``; if `num_particles`
-            is no integer.
+        TypeError: for guides whose draws do not carry their weights: `Decoupled` with hidden layers
+            or an estimated likelihood, or ``"global"`` with a `Diffusion` that is not ``drawn()``;
+            if `num_particles` is no integer.
         NotImplementedError: for guides without a density (`Implicit`).
     """
 
