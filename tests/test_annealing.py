@@ -105,7 +105,7 @@ def test_from_the_prior(target):
     far = TINY | {"l1.v.loc": jnp.full((1, 1), 30.0), "l2.v.loc": jnp.full((1, 1), np.nan)}
     found = annealed(
         tiny, dgp.MeanField(tiny), far, X, Y, target=target, start="prior", temperatures=100,
-        num_chains=64,
+        num_chains=64, num_noise=32,
     )  # fmt: skip
     assert_evidence(found, tiny_evidence(bound=target == "bound"))
 

@@ -208,6 +208,7 @@ def test_posterior_checks_tell_what_is_not_reproduced():
         criticism.posterior_check(tree, group="predictions")
 
 
+@pytest.mark.slow
 def test_rows_that_are_not_left_out_whole_are_told():
     def noisy(x, y=None):
         f1 = dgp.gp("l1", KERNEL, jnp.asarray(X[::5], float))

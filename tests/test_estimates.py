@@ -9,7 +9,7 @@ import numpy as np
 import numpyro
 import numpyro.distributions as dist
 import pytest
-from helpers import KEY, assert_mean, regression, spread, squared_exponential
+from helpers import KEY, assert_mean, regression, slow, spread, squared_exponential
 from numpyro import handlers
 from objectives import NOISE, values
 from scipy import stats
@@ -45,7 +45,7 @@ def at_the_best(z):
     return params, law.logpdf(Y) - (1.5 * 12 - np.trace(C)) / (2 * NOISE**2)
 
 
-@pytest.mark.parametrize("masked", [False, True])
+@pytest.mark.parametrize("masked", [False, slow(True)])
 def test_importance_weights_do_not_feed_on_noise(x64, masked):
     """The noise of what is integrated would be averaged in exponentials, to above the evidence."""
     z = np.asarray(X)

@@ -77,6 +77,7 @@ def test_every_group_has_named_dimensions_labels_and_units():
     np.testing.assert_array_equal(tree["sample_stats"]["loss"], result.losses)
 
 
+@pytest.mark.slow
 def test_a_minibatch_of_the_model_changes_nothing():
     whole = converted(deep, X, Y)
     guide, params = fitted(deep, X, Y)

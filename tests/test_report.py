@@ -128,6 +128,7 @@ def test_a_report_needs_a_folder():
         compare("step", ["svgp"], report=True, **TINY)
 
 
+@pytest.mark.slow
 def test_an_earlier_report_does_not_outlive_its_comparison(tmp_path):
     options = {"splits": 1, "out": tmp_path, **TINY}
     compare("step", ["linear"], report=True, **options)

@@ -6,7 +6,7 @@ import numpy as np
 import numpyro
 import numpyro.distributions as dist
 import pytest
-from helpers import KEY, assert_mean, start
+from helpers import KEY, assert_mean, slow, start
 from jax import random
 from numpyro.infer import SVI, TraceMeanField_ELBO
 from numpyro.infer.autoguide import (
@@ -48,7 +48,7 @@ LOC = jnp.asarray([0.4, -0.3])
 ROOT = jnp.asarray([[0.8, 0.0], [0.5, 0.4]])
 
 
-@pytest.mark.parametrize("base", ["mean_field", "diffusion"])
+@pytest.mark.parametrize("base", ["mean_field", slow("diffusion")])
 def test_a_joint_guide_pays_its_kl(base):
     guide = dgp.MeanField(idle, rest=AutoMultivariateNormal)
     without = dgp.MeanField(plain)
@@ -103,7 +103,7 @@ def related(x, y=None):
     plain(x, y)
 
 
-@pytest.mark.parametrize("how", ["arguments", "closure", "joint guide"])
+@pytest.mark.parametrize("how", ["arguments", slow("closure"), slow("joint guide")])
 def test_a_guide_outlives_the_transformation_it_was_first_run_in(how):
     """What it keeps of its other sites is no tracer."""
     rest = {"rest": AutoMultivariateNormal} if how == "joint guide" else {}
