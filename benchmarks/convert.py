@@ -15,7 +15,7 @@ from jax import random
 
 import dgp_ppl as dgp
 from dgp_ppl import initialize, models
-from dgp_ppl._results import versions
+from dgp_ppl.comparison import versions
 
 
 def main() -> None:

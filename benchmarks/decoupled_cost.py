@@ -26,7 +26,7 @@ from step_time import SHAPES, problem, timed, timed_fit
 
 import dgp_ppl as dgp
 from dgp_ppl import models
-from dgp_ppl.inference.decoupled import Decoupled, MeanForm
+from dgp_ppl.inference import Decoupled, MeanForm
 
 ROUNDS = 5
 M_B = 50

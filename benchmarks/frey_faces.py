@@ -24,7 +24,7 @@ from scipy.stats import norm
 
 import dgp_ppl as dgp
 from dgp_ppl import initialize, models
-from dgp_ppl._results import versions, write_json
+from dgp_ppl.comparison import versions, write_json
 
 SHAPE = (28, 20)
 TRAINING = 1000

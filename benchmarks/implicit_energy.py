@@ -20,13 +20,13 @@ from numpyro import handlers
 
 import dgp_ppl as dgp
 from dgp_ppl import models
-from dgp_ppl.inference.adversarial import (
+from dgp_ppl.inference import (
     AdversarialELBO,
+    Implicit,
     adversarial_optimizer,
     discriminator_gap,
+    evaluate,
 )
-from dgp_ppl.inference.fit import evaluate
-from dgp_ppl.inference.implicit import Implicit
 
 SETTINGS: dict[str, dict[str, Any]] = {
     "default": {},

@@ -29,8 +29,8 @@ from numpyro.infer.calibration import vsbc_diagnostic
 
 import dgp_ppl as dgp
 from dgp_ppl import initialize, kernels, means
-from dgp_ppl.diagnostics import chain_diagnostics
-from dgp_ppl.inference.fit import evaluate
+from dgp_ppl.criticism import chain_diagnostics
+from dgp_ppl.inference import evaluate
 
 PROBLEMS = ("sine", "step")
 
@@ -82,14 +82,16 @@ def study(name: str, steps: int) -> Any:
     guides["diffusion"] = chain
     fits["diffusion"] = dgp.fit(
         keys[9], model, chain, x, y, start=fits["global_inducing"].params,
-        loss=dgp.DiffusionELBO(16), keep_better=True, **options,
+        loss=dgp.DiffusionELBO(16), keep_best=True, **options,
     )  # fmt: skip
     guides["implicit"] = dgp.Implicit(model)
     fits["implicit"] = dgp.fit(keys[10], model, guides["implicit"], x, y, **options)
     for kind, guide in guides.items():
         params = fits[kind].params
         bound, error = evaluate(keys[11], model, guide, params, x, y, num_draws=1000)
-        found = dgp.judge(keys[11], layers(exact), guide, model, params, x, y, test=test)
+        found = dgp.compare_posteriors(
+            keys[11], layers(exact), guide, model, params, x, y, test=test
+        )
         yield {"posterior": kind, "elbo": round(bound, 3), "elbo_error": round(error, 3)} | row(
             found
         )
@@ -97,7 +99,9 @@ def study(name: str, steps: int) -> Any:
         keys[11], dgp.SGHMC(model), x, y, num_warmup=4000, num_samples=1000, thinning=50,
         num_chains=8, progress=False,
     )  # fmt: skip
-    found = dgp.judge(keys[11], layers(exact), layers(chains), model, {}, x, y, test=test)
+    found = dgp.compare_posteriors(
+        keys[11], layers(exact), layers(chains), model, {}, x, y, test=test
+    )
     yield {"posterior": "sghmc"} | chain_diagnostics(layers(chains)) | row(found)
     yield {"posterior": "mean_field"} | calibration(random.PRNGKey(0), x)  # no typed key
 
@@ -108,7 +112,7 @@ def layers(chains: dgp.Chains) -> dgp.Chains:
     return dgp.Chains(kept, chains.fields, chains.state, chains.steps, chains.seconds)
 
 
-def row(found: dgp.Judgement) -> dict[str, Any]:
+def row(found: dgp.PosteriorComparison) -> dict[str, Any]:
     estimates = {**found.sites, "joint": found.joint, "log_density": found.log_density}
     numbers = {n: [round(e.value, 4), round(e.error, 4)] for n, e in estimates.items() if e}
     return numbers | {"khat": None if found.khat is None else round(found.khat, 2)}

@@ -20,8 +20,8 @@ from sklearn.neighbors import KNeighborsClassifier
 
 import dgp_ppl as dgp
 from dgp_ppl import initialize, models
-from dgp_ppl._results import versions, write_json
-from dgp_ppl.inference.fit import evaluate
+from dgp_ppl.comparison import versions, write_json
+from dgp_ppl.inference import evaluate
 
 RUNS = {"all rows": (None, 3000), "minibatches of 50": (50, 6000)}  # as many visits of every row
 

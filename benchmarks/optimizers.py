@@ -16,8 +16,7 @@ import numpyro
 
 import dgp_ppl as dgp
 from dgp_ppl import models
-from dgp_ppl.inference.fit import evaluate
-from dgp_ppl.inference.optimizer import default_optimizer
+from dgp_ppl.inference import default_optimizer, evaluate
 
 # Adam's b1 and b2, and the model's share of the learning rate: optax's own, then the library's.
 SETTINGS = (

@@ -22,8 +22,7 @@ from jax import random
 
 import dgp_ppl as dgp
 from dgp_ppl import initialize
-from dgp_ppl.inference.diffusion_elbo import DiffusionELBO
-from dgp_ppl.inference.fit import evaluate
+from dgp_ppl.inference import DiffusionELBO, evaluate
 from dgp_ppl.metrics import mean_log_density, rmse
 from dgp_ppl.models import deep_gp
 
@@ -90,7 +89,7 @@ def compare(name: str, seed: int, args: argparse.Namespace) -> Any:
         informed = None if args.uninformed else (x, y)
         guide = dgp.Diffusion(deep_gp, steps=args.chain, base=base, informed=informed)
         loss = DiffusionELBO(args.chains)
-        return fit(key, guide, args.steps // 4, start=start.params, loss=loss, keep_better=True)[1]
+        return fit(key, guide, args.steps // 4, start=start.params, loss=loss, keep_best=True)[1]
 
     half, most = args.steps // 2, 3 * args.steps // 4
     wanted = args.guides.split(",")

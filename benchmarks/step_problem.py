@@ -32,12 +32,15 @@ from scipy.special import logsumexp
 
 import dgp_ppl as dgp
 from dgp_ppl import kernels, means
-from dgp_ppl.inference.annealing import log_mean
-from dgp_ppl.inference.chain import VariancePreserving
-from dgp_ppl.inference.diffusion import Diffusion
-from dgp_ppl.inference.diffusion_elbo import DiffusionELBO, evidence
-from dgp_ppl.inference.fit import evaluate
-from dgp_ppl.inference.global_inducing import GlobalInducing
+from dgp_ppl.inference import (
+    Diffusion,
+    DiffusionELBO,
+    GlobalInducing,
+    VariancePreserving,
+    evaluate,
+    importance_evidence,
+    log_mean,
+)
 
 NODES, WEIGHTS = np.polynomial.hermite_e.hermegauss(8)
 Z = (np.linspace(-1.7, 1.7, 8)[:, None], np.linspace(-2.5, 2.5, 8)[:, None])
@@ -223,7 +226,8 @@ class Study:
 
     def measured(self, name: str, truth: Annealed) -> dict[str, Any]:
         log_weights = np.asarray(truth.log_weights, np.float64)
-        weights = np.exp(log_weights - float(logsumexp(log_weights)))
+        log_sum: Any = logsumexp(log_weights)
+        weights = np.exp(log_weights - float(log_sum))
         begun = time.perf_counter()
         guide, params = self.fitted(name)
         seconds = time.perf_counter() - begun
@@ -234,7 +238,7 @@ class Study:
         row = {"guide": name, "gap": truth.log_evidence - elbo, "se": error, "seconds": seconds}
         row["energy_distance"] = energy_distance(own, np.asarray(truth.draws), weights)
         if isinstance(guide, Diffusion):
-            weighted = evidence(self.key, model, guide, params, *args, num_chains=2000)
+            weighted = importance_evidence(self.key, model, guide, params, *args, num_chains=2000)
             row["weighted_evidence"] = weighted.log_evidence
             row["effective_chains"] = weighted.effective_chains
         return row

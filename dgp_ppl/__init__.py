@@ -1,61 +1,139 @@
 """Deep Gaussian processes as probabilistic programs, on NumPyro."""
 
-from dgp_ppl import criticism as criticism
-from dgp_ppl import datasets as datasets
-from dgp_ppl import initialize as initialize
-from dgp_ppl import kernels as kernels
-from dgp_ppl import likelihoods as likelihoods
-from dgp_ppl import means as means
-from dgp_ppl import metrics as metrics
-from dgp_ppl import models as models
-from dgp_ppl._errors import DataError as DataError
-from dgp_ppl._errors import NonFiniteLossError as NonFiniteLossError
-from dgp_ppl.compare import Comparison as Comparison
-from dgp_ppl.compare import compare as compare
-from dgp_ppl.conditional import Grid as Grid
-from dgp_ppl.gp import Marginals as Marginals
-from dgp_ppl.gp import RandomFunction as RandomFunction
-from dgp_ppl.gp import function_draws as function_draws
-from dgp_ppl.gp import gp as gp
-from dgp_ppl.guide_check import GuideCheck as GuideCheck
-from dgp_ppl.guide_check import check_guide as check_guide
-from dgp_ppl.guided import guided as guided
-from dgp_ppl.inference.adversarial import AdversarialELBO as AdversarialELBO
-from dgp_ppl.inference.adversarial import discriminator_gap as discriminator_gap
-from dgp_ppl.inference.annealing import AnnealedEvidence as AnnealedEvidence
-from dgp_ppl.inference.annealing import annealed_evidence as annealed_evidence
-from dgp_ppl.inference.chain_states import chain_states as chain_states
-from dgp_ppl.inference.decoupled import Decoupled as Decoupled
-from dgp_ppl.inference.diffusion import Diffusion as Diffusion
-from dgp_ppl.inference.diffusion_elbo import DiffusionELBO as DiffusionELBO
-from dgp_ppl.inference.diffusion_elbo import evidence as evidence
-from dgp_ppl.inference.fit import FitResult as FitResult
-from dgp_ppl.inference.fit import fit as fit
-from dgp_ppl.inference.global_inducing import GlobalInducing as GlobalInducing
-from dgp_ppl.inference.implicit import Implicit as Implicit
-from dgp_ppl.inference.mcem import MCEMResult as MCEMResult
-from dgp_ppl.inference.mcem import fit_mcem as fit_mcem
-from dgp_ppl.inference.mcmc import Chains as Chains
-from dgp_ppl.inference.mcmc import run_mcmc as run_mcmc
-from dgp_ppl.inference.mean_field import MeanField as MeanField
-from dgp_ppl.inference.objectives import ImportanceWeighted as ImportanceWeighted
-from dgp_ppl.inference.objectives import PredictiveELBO as PredictiveELBO
-from dgp_ppl.inference.sghmc import SGHMC as SGHMC
-from dgp_ppl.inference.white import transported as transported
-from dgp_ppl.inferencedata import to_inferencedata as to_inferencedata
-from dgp_ppl.initialize import Standardizer as Standardizer
-from dgp_ppl.judge import Judgement as Judgement
-from dgp_ppl.judge import energy_distance as energy_distance
-from dgp_ppl.judge import judge as judge
-from dgp_ppl.latent import LatentInputs as LatentInputs
-from dgp_ppl.latent import infer_latent as infer_latent
-from dgp_ppl.latent import latent_inputs as latent_inputs
-from dgp_ppl.layers import LayerFunction as LayerFunction
-from dgp_ppl.layers import layer_functions as layer_functions
-from dgp_ppl.likelihoods import BernoulliProbit as BernoulliProbit
-from dgp_ppl.minibatch import minibatch as minibatch
-from dgp_ppl.observe import observe as observe
-from dgp_ppl.predict import Prediction as Prediction
-from dgp_ppl.predict import predict as predict
+from dgp_ppl import (
+    comparison,
+    core,
+    criticism,
+    datasets,
+    inference,
+    inferencedata,
+    initialize,
+    kernels,
+    likelihoods,
+    means,
+    metrics,
+    models,
+    prediction,
+)  # fmt: skip
+from dgp_ppl._errors import DataError, NonFiniteLossError
+from dgp_ppl.comparison import Comparison, compare
+from dgp_ppl.core import Grid, Marginals, RandomFunction, function_draws, gp, minibatch, observe
+from dgp_ppl.criticism import (
+    GuideCheck,
+    PosteriorComparison,
+    check_guide,
+    compare_posteriors,
+    energy_distance,
+)  # fmt: skip
+from dgp_ppl.inference import (
+    SGHMC,
+    AdversarialELBO,
+    AnnealedEvidence,
+    Chains,
+    Decoupled,
+    Diffusion,
+    DiffusionELBO,
+    FitResult,
+    GlobalInducing,
+    Implicit,
+    ImportanceEvidence,
+    ImportanceWeighted,
+    LayerGuide,
+    MCEMResult,
+    MeanField,
+    PredictiveELBO,
+    annealed_evidence,
+    diffusion_paths,
+    discriminator_gap,
+    evaluate,
+    fit,
+    fit_mcem,
+    freeze,
+    importance_evidence,
+    run_mcmc,
+    transported,
+)  # fmt: skip
+from dgp_ppl.inferencedata import to_inferencedata
+from dgp_ppl.likelihoods import BernoulliProbit
+from dgp_ppl.prediction import (
+    LatentInputs,
+    LayerFunction,
+    Prediction,
+    guided,
+    infer_latent,
+    latent_inputs,
+    layer_functions,
+    predict,
+)  # fmt: skip
+from dgp_ppl.standardize import Standardizer
 
-__version__ = "0.1.0"
+__all__ = [
+    "SGHMC",
+    "AdversarialELBO",
+    "AnnealedEvidence",
+    "BernoulliProbit",
+    "Chains",
+    "Comparison",
+    "DataError",
+    "Decoupled",
+    "Diffusion",
+    "DiffusionELBO",
+    "FitResult",
+    "GlobalInducing",
+    "Grid",
+    "GuideCheck",
+    "Implicit",
+    "ImportanceEvidence",
+    "ImportanceWeighted",
+    "LatentInputs",
+    "LayerFunction",
+    "LayerGuide",
+    "MCEMResult",
+    "Marginals",
+    "MeanField",
+    "NonFiniteLossError",
+    "PosteriorComparison",
+    "Prediction",
+    "PredictiveELBO",
+    "RandomFunction",
+    "Standardizer",
+    "annealed_evidence",
+    "check_guide",
+    "compare",
+    "compare_posteriors",
+    "comparison",
+    "core",
+    "criticism",
+    "datasets",
+    "diffusion_paths",
+    "discriminator_gap",
+    "energy_distance",
+    "evaluate",
+    "fit",
+    "fit_mcem",
+    "freeze",
+    "function_draws",
+    "gp",
+    "guided",
+    "importance_evidence",
+    "infer_latent",
+    "inference",
+    "inferencedata",
+    "initialize",
+    "kernels",
+    "latent_inputs",
+    "layer_functions",
+    "likelihoods",
+    "means",
+    "metrics",
+    "minibatch",
+    "models",
+    "observe",
+    "predict",
+    "prediction",
+    "run_mcmc",
+    "to_inferencedata",
+    "transported",
+]
+
+__version__ = "0.2.0"

@@ -10,9 +10,7 @@ import typer
 import dgp_ppl
 from dgp_ppl import datasets
 from dgp_ppl._errors import DataError
-from dgp_ppl.choices import MODELS
-from dgp_ppl.compare import Comparison, compare
-from dgp_ppl.wording import INFERENCE, SCORES, cell, number
+from dgp_ppl.comparison import INFERENCE, MODELS, SCORES, Comparison, cell, compare, number
 
 __all__ = ["app", "main"]
 

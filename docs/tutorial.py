@@ -23,8 +23,8 @@ from numpyro.infer import NUTS
 
 import dgp_ppl as dgp
 from dgp_ppl import criticism, kernels, means, models, plots
-from dgp_ppl.diagnostics import chain_diagnostics
-from dgp_ppl.inference.frozen import frozen
+from dgp_ppl.criticism import chain_diagnostics
+from dgp_ppl.inference import freeze
 
 quick = "DGP_PPL_QUICK" in os.environ  # the tests run this page with few steps
 steps, draws = (3, 20) if quick else (3000, 400)
@@ -205,7 +205,7 @@ print(dgp.check_guide(keys[6], model, guide, fit.params, x, y, z=z, num_simulati
 # held at those of DSVI, so that all methods have the same posterior to find.
 
 # %% name="diffusion" alt="The ELBO per datum of DSVI, and of the diffusion that starts from it"
-fixed = frozen(model, {n: a for n, a in fit.params.items() if ".v." not in n})
+fixed = freeze(model, {n: a for n, a in fit.params.items() if ".v." not in n})
 chain = dgp.Diffusion(fixed, base=dgp.MeanField(fixed), informed=(x, y))
 quiet: dict[str, Any] = {"z": z, "progress": False}
 better = dgp.fit(keys[7], fixed, chain, x, y, steps=steps, start=fit, **quiet)
@@ -240,7 +240,7 @@ chain_tree = dgp.to_inferencedata(
 trees = {"DSVI": tree, "diffusion": chain_tree, "NUTS": exact}
 for name in ("DSVI", "diffusion"):
     own = dgp.Chains({n: trees[name]["posterior"][n].values for n in v.samples})
-    judged = dgp.judge(keys[10], v, own, model, fit.params, x, y, z=z)
+    judged = dgp.compare_posteriors(keys[10], v, own, model, fit.params, x, y, z=z)
     print(f"{name:10s} {judged.joint}")
 
 # %% name="forest" alt="Intervals of inducing values by DSVI, diffusion and NUTS"

@@ -17,7 +17,7 @@ from jax import random
 
 import dgp_ppl as dgp
 from dgp_ppl import kernels, means
-from dgp_ppl.inference.fit import evaluate
+from dgp_ppl.inference import evaluate
 from dgp_ppl.metrics import mean_log_density, rmse
 
 

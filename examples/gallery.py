@@ -16,7 +16,7 @@ from sklearn.datasets import make_moons
 
 import dgp_ppl as dgp
 from dgp_ppl import datasets, initialize, likelihoods, models, plots
-from dgp_ppl.inference.frozen import frozen
+from dgp_ppl.inference import freeze
 
 
 def one_input(steps: int, draws: int) -> Iterator[tuple[str, Any]]:
@@ -34,7 +34,7 @@ def one_input(steps: int, draws: int) -> Iterator[tuple[str, Any]]:
     yield "hidden_1d", plots.hidden_maps(functions, names, "A step: each layer as a function of x")
 
     # Posteriors of one model: the hyperparameters of the first fit are held.
-    fixed = frozen(model, {n: a for n, a in first.params.items() if ".v." not in n})
+    fixed = freeze(model, {n: a for n, a in first.params.items() if ".v." not in n})
     guides = {
         "mean field": dgp.MeanField(fixed),
         "diagonal": dgp.MeanField(fixed, covariance="diagonal"),
@@ -55,12 +55,12 @@ def one_input(steps: int, draws: int) -> Iterator[tuple[str, Any]]:
         sample = guides[n].sample_posterior
         posteriors[n] = sample(keys[4], params[n], x, y, sample_shape=(1, 2 * draws), **options)
     chain, options["num_chains"] = guides["diffusion"], 2 * draws
-    states = dgp.chain_states(keys[5], chain, params["diffusion"], x, y, **options)
+    states = dgp.diffusion_paths(keys[5], chain, params["diffusion"], x, y, **options)
     posteriors["diffusion"] = {n: a[None, :, -1] for n, a in states.items()}
     yield "forest", plots.posterior_forest(posteriors, title="Inducing values of both layers")
     yield "pair", plots.posterior_pair(posteriors, title="Inducing values against each other")
     yield "rank", plots.posterior_rank(posteriors, title="Ranks among the draws of all methods")
-    yield "chains", plots.diffusion_chains(states, exact=exact, title="A diffusion guide's chains")
+    yield "chains", plots.diffusion_paths(states, exact=exact, title="A diffusion guide's chains")
 
 
 def two_inputs(steps: int, size: int) -> Iterator[tuple[str, Any]]:

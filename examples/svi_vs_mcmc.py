@@ -20,8 +20,8 @@ from numpyro.infer import NUTS
 
 import dgp_ppl as dgp
 from dgp_ppl import criticism, models, plots
-from dgp_ppl.diagnostics import chain_diagnostics
-from dgp_ppl.inference.frozen import frozen
+from dgp_ppl.criticism import chain_diagnostics
+from dgp_ppl.inference import freeze
 
 MODEL, Z = models.deep_gp, jnp.linspace(-2, 2, 8)[:, None]
 LAYERS: dict[str, Any] = {"z": (Z, Z)}
@@ -41,7 +41,7 @@ def posteriors(key: Any, x: Any, y: Any, steps: int, draws: int) -> Iterator[tup
     dsvi = dgp.MeanField(MODEL)
     first = dgp.fit(keys[0], MODEL, dsvi, x, y, steps=steps, **quiet)
     yield "DSVI", dsvi, first.params, first
-    fixed = frozen(MODEL, {n: a for n, a in first.params.items() if ".v." not in n})
+    fixed = freeze(MODEL, {n: a for n, a in first.params.items() if ".v." not in n})
     chain = dgp.Diffusion(fixed, base=dgp.MeanField(fixed), informed=(x, y))
     second = dgp.fit(keys[1], fixed, chain, x, y, steps=steps, start=first, **quiet)
     yield "diffusion", chain, {**first.params, **second.params}, second
@@ -68,8 +68,9 @@ def report(key: Any, trees: dict[str, Any], params: Any, data: Any, test: Any) -
         own, loo = draws_of(tree, part), criticism.loo(tree)
         given = {"posterior_samples": draws_of(tree), "num_samples": 200, **LAYERS}
         p = predictions[name] = dgp.predict(key, MODEL, None, params, test[0], **given)
+        apart = dgp.compare_posteriors(key, exact, own, MODEL, params, *data, **LAYERS)
         found = chain_diagnostics(draws_of(tree)) | {
-            "to NUTS": str(dgp.judge(key, exact, own, MODEL, params, *data, **LAYERS).joint),
+            "to NUTS": str(apart.joint),
             "log density": p.log_prob(test[1]).mean(), "CRPS": p.crps(test[1]).mean(),
             "bad k": int((loo.pareto_k > loo.good_k).sum()), "seconds": tree.attrs["seconds"],
             "k-hat": criticism.weights_khat(tree),

@@ -17,12 +17,14 @@ _MAPPINGS = 20_000
 def pytest_configure(config):
     """What one test compiled, the others of this run take from disk: workers, and programs run."""
     if "PYTEST_XDIST_WORKER" not in os.environ:
-        folder = tempfile.mkdtemp(prefix="dgp_ppl-compiled-")
-        config.add_cleanup(lambda: shutil.rmtree(folder, ignore_errors=True))
-        os.environ |= {
-            "JAX_COMPILATION_CACHE_DIR": folder,
-            "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0.1",
-        }
+        if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
+            folder = tempfile.mkdtemp(prefix="dgp_ppl-compiled-")
+            config.add_cleanup(lambda: shutil.rmtree(folder, ignore_errors=True))
+            os.environ["JAX_COMPILATION_CACHE_DIR"] = folder
+        os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0.1"
+    # Programs that tests start import tests/support too.
+    paths = (str(Path(__file__).parent), os.environ.get("PYTHONPATH"))
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
     jax.config.update("jax_compilation_cache_dir", os.environ["JAX_COMPILATION_CACHE_DIR"])
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
 

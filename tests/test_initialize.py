@@ -1,12 +1,13 @@
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from helpers import KEY
 from jax import random
 from scipy.spatial.distance import pdist
+from support.helpers import KEY
 
 from dgp_ppl import initialize, means
-from dgp_ppl.initialize import Standardizer, inducing_inputs, median_lengthscale
+from dgp_ppl.initialize import inducing_inputs, median_lengthscale
+from dgp_ppl.standardize import Standardizer
 
 X = np.random.default_rng(0).normal(size=(60, 3))
 

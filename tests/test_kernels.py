@@ -5,10 +5,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import tinygp
-from helpers import KEY, assert_mean
 from jax import random
 from numpyro import handlers
 from numpyro.distributions import constraints
+from support.helpers import KEY, assert_mean
 
 from dgp_ppl import kernels
 

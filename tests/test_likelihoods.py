@@ -6,13 +6,13 @@ import numpy as np
 import numpyro
 import numpyro.distributions as dist
 import pytest
-from helpers import KEY, assert_mean, slow
 from jax import random
 from scipy import stats
+from support.helpers import KEY, assert_mean, slow
 
 import dgp_ppl as dgp
 from dgp_ppl import initialize, likelihoods, models
-from dgp_ppl.gp import Marginals
+from dgp_ppl.core._gp import Marginals
 from dgp_ppl.likelihoods import RobustMax
 
 RNG = np.random.default_rng(0)

@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from helpers import assert_derivatives
+from support.helpers import assert_derivatives
 
 from dgp_ppl import linalg
 from dgp_ppl.linalg import default_jitter, factorise, weighted_squares

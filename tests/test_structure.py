@@ -1,8 +1,13 @@
-"""What holds of the code itself."""
+"""Rules that the code itself follows.
+
+A *room* is a package of `dgp_ppl`, or a file that lies beside the packages. Files of a room are
+private (``_fit.py``); what other rooms may use is in the room's face, its ``__init__``.
+"""
 
 import ast
 import importlib
 import inspect
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -12,27 +17,15 @@ import pytest
 import dgp_ppl
 
 ROOT = Path(dgp_ppl.__file__).parent
+TESTS = Path(__file__).parent
+PROJECT = TESTS.parent
 FILES = sorted(ROOT.rglob("*.py"))
-
-# Imports run from later floors to earlier ones. Private files are the ground floor; a file of none
-# of these floors is on the top one.
-FLOORS = [
-    set(),
-    {"linalg", "sde"},
-    {"kernels", "means", "inducing", "mixture", "likelihoods"},
-    {"conditional"},
-    {"gp"},
-    {"observe", "minibatch"},
-    {"initialize"},
-    {"models", "inference"},
-    {"metrics", "datasets", "passes", "sites"},
-    {"predict", "draws"},
-    {"diagnostics", "pointwise"},
-    {"groups"},
-    {"inferencedata"},
-]
-FLOOR = {name: floor for floor, names in enumerate(FLOORS) for name in names}
-TOP = len(FLOORS)
+FOLDERS = sorted({p.parent for p in FILES})
+OUTSIDE = sorted(
+    p for folder in ("examples", "benchmarks", "docs") for p in (PROJECT / folder).rglob("*.py")
+)
+PAGES = sorted([PROJECT / "README.md", *(PROJECT / "docs").rglob("*.md")])
+MOST_LINES, MOST_FILES, MOST_ROOT_FILES = 400, 12, 14
 
 
 def module(path):
@@ -41,69 +34,174 @@ def module(path):
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
-def imported(path):
-    """The modules of the package that a file imports, by their parts below it."""
-    for node in ast.walk(ast.parse(path.read_text())):
+MODULES = {module(p): p for p in FILES}
+FACES = {name for name, path in MODULES.items() if path.name == "__init__.py"}
+
+
+def imported(source, name="a program"):
+    """The modules of the package that a program imports."""
+    for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.ImportFrom):
-            assert node.level == 0, f"{path}: relative import"
-            names = [f"{node.module}.{a.name}" for a in node.names]
-            names = [n if _is_module(n) else node.module for n in names]
+            assert node.level == 0, f"{name}: relative import"
+            if node.module.split(".")[0] == "dgp_ppl":
+                for alias in node.names:
+                    inner = f"{node.module}.{alias.name}"
+                    yield inner if inner in MODULES else node.module
         elif isinstance(node, ast.Import):
-            names = [a.name for a in node.names]
-        else:
-            continue
-        yield from (n.split(".")[1:] for n in names if n.split(".")[0] == "dgp_ppl")
+            yield from (a.name for a in node.names if a.name.split(".")[0] == "dgp_ppl")
 
 
-def _is_module(name):
-    path = ROOT.parent.joinpath(*name.split("."))
-    return path.is_dir() or path.with_suffix(".py").is_file()
+GRAPH = {name: set(imported(path.read_text(), name)) for name, path in MODULES.items()}
 
 
-def floor(parts):
-    """The floor of a module, by its parts below the package."""
-    if parts and parts[0].startswith("_"):
-        return 0
-    return FLOOR.get(parts[0], TOP) if parts else TOP
+def package(name):
+    """The package that a module lies in."""
+    return name if name in FACES else name.rpartition(".")[0]
 
 
-@pytest.mark.parametrize("path", FILES, ids=module)
-def test_imports_run_downwards(path):
-    own = module(path).split(".")[1:]
-    if not own:  # the package itself: public names
-        return
-    for other in imported(path):
-        level = floor(other) == floor(own) and (floor(own) in (0, TOP) or other[0] == own[0])
-        assert floor(other) < floor(own) or level, f"{module(path)} imports {'.'.join(other)}"
+def door(importer, name):
+    """Where a module's names are to be had by another: the outermost room that is not both's."""
+    own, parts = package(importer).split("."), name.split(".")
+    shared = next((i for i, (a, b) in enumerate(zip(own, parts, strict=False)) if a != b), None)
+    shared = min(len(own), len(parts)) if shared is None else shared
+    return ".".join(parts[: shared + 1])
 
 
-def test_models_and_inference_never_import_each_other():
-    for path in FILES:
-        own = module(path).split(".")[1:2]
-        for other in imported(path):
-            assert {*own, *other[:1]} != {"models", "inference"}, module(path)
+def circle(graph):
+    """The nodes of a graph that lie on circles, or depend on one."""
+    graph = {n: set(others) & set(graph) - {n} for n, others in graph.items()}
+    while graph:
+        free = {n for n, others in graph.items() if not others}
+        if not free:
+            return graph
+        graph = {n: others - free for n, others in graph.items() if n not in free}
+    return {}
+
+
+@pytest.mark.parametrize("name", sorted(MODULES.keys() - FACES))
+def test_other_rooms_are_entered_by_their_faces(name):
+    for other in GRAPH[name]:
+        wanted = door(name, other)
+        assert other == wanted, f"{name} imports {other}, wanted from {wanted} import ..."
 
 
 def test_imports_make_no_circle():
-    graph = {module(p): {".".join(["dgp_ppl", *o]) for o in imported(p)} for p in FILES}
-    graph = {n: o & set(graph) - {n} for n, o in graph.items()}
-    while graph:
-        free = {n for n, others in graph.items() if not others}
-        assert free, f"imports in a circle among {sorted(graph)}"
-        graph = {n: others - free for n, others in graph.items() if n not in free}
+    files = {n: others - FACES for n, others in GRAPH.items() if n not in FACES}
+    assert not circle(files)
+
+
+@pytest.mark.parametrize("face", sorted(FACES))
+def test_imports_between_rooms_run_downwards(face):
+    """Seen from a package, its files and inner packages depend on each other in one direction."""
+    inside = {n for n in MODULES if n.startswith(f"{face}.")}
+
+    def room(name):
+        return ".".join(name.split(".")[: face.count(".") + 2])
+
+    rooms = {room(n): set() for n in inside}
+    for name in inside - FACES:
+        rooms[room(name)] |= {room(o) for o in GRAPH[name] if o in inside}
+    assert not circle(rooms)
+
+
+def test_models_and_inference_never_import_each_other():
+    for name, others in GRAPH.items():
+        rooms = {tuple(n.split(".")[1:2]) for n in (name, *others)}
+        assert (
+            not rooms >= {("models",), ("inference",)}
+            or name == "dgp_ppl"
+            or (name.split(".")[1] not in ("models", "inference"))
+        ), name
+
+
+def test_the_core_knows_no_inference():
+    for name in (n for n in GRAPH if n.startswith("dgp_ppl.core")):
+        rooms = {o.split(".")[1] for o in GRAPH[name]}
+        assert not rooms & {"models", "inference", "prediction", "inferencedata"}, name
+
+
+@pytest.mark.parametrize("face", sorted(FACES))
+def test_a_face_exports_what_exists_and_shadows_nothing(face):
+    found = importlib.import_module(face)
+    assert len(set(found.__all__)) == len(found.__all__)
+    for name in found.__all__:
+        assert hasattr(found, name), f"{face}.__all__ has {name!r}"
+        inner = f"{face}.{name}"
+        assert (inner in MODULES) == inspect.ismodule(getattr(found, name)), (
+            f"{inner} is a module, and something else of that name stands before it"
+        )
 
 
 @pytest.mark.parametrize("path", FILES, ids=module)
-def test_no_file_is_over_400_lines(path):
-    assert len(path.read_text().splitlines()) <= 400
+def test_files_of_rooms_are_private(path):
+    inner = path.parent != ROOT and path.name != "__init__.py"
+    assert path.name.startswith("_") or not inner
+
+
+@pytest.mark.parametrize("folder", FOLDERS, ids=lambda p: module(p / "__init__.py"))
+def test_folders_are_small(folder):
+    most = MOST_ROOT_FILES if folder == ROOT else MOST_FILES
+    assert len([p for p in FILES if p.parent == folder]) <= most
+
+
+@pytest.mark.parametrize("path", FILES, ids=module)
+def test_no_file_is_too_long(path):
+    assert len(path.read_text().splitlines()) <= MOST_LINES
+
+
+@pytest.mark.parametrize("path", FILES, ids=module)
+def test_private_names_stay_in_their_file(path):
+    """No ``other._name`` of something that another file defines; NumPyro's are in no list here."""
+    tree = ast.parse(path.read_text())
+    names = {n.name for n in ast.walk(tree) if isinstance(n, ast.FunctionDef | ast.ClassDef)}
+    names |= {n.attr for n in ast.walk(tree) if isinstance(n, ast.Attribute) and _is_own(n)}
+    names |= {n.id for n in ast.walk(tree) if isinstance(n, ast.Name)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("dgp_ppl"):
+            private = [a.name for a in node.names if a.name.startswith("_")]
+            private = [n for n in private if f"{node.module}.{n}" not in MODULES]
+            assert not private, f"{module(path)} imports {private} from {node.module}"
+        if isinstance(node, ast.Attribute) and not _is_own(node) and _is_private(node.attr):
+            assert node.attr in names | FOREIGN, f"{module(path)}: {ast.unparse(node)}"
+
+
+FOREIGN = {"_replace", "_fields", "_asdict", "_mask"}  # NamedTuple's; NumPyro's MaskedDistribution
+
+
+def _is_private(name):
+    return name.startswith("_") and not name.startswith("__")
+
+
+def _is_own(node):
+    value = node.value
+    own = isinstance(value, ast.Name) and value.id in ("self", "cls", "other")
+    return own or (isinstance(value, ast.Call) and ast.unparse(value) == "super()")
+
+
+def public(name):
+    """Whether a module may be imported by users: the package, and its rooms."""
+    parts = name.split(".")
+    return len(parts) <= 2 and not any(p.startswith("_") for p in parts)
+
+
+@pytest.mark.parametrize("path", OUTSIDE, ids=lambda p: p.relative_to(PROJECT).as_posix())
+def test_programs_import_public_modules_alone(path):
+    for name in imported(path.read_text(), path.name):
+        assert public(name), f"{path.name} imports {name}"
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda p: p.relative_to(PROJECT).as_posix())
+def test_pages_import_public_modules_alone(path):
+    for name in re.findall(r"(?:from|import) (dgp_ppl[\w.]*)", path.read_text()):
+        assert public(name), f"{path.name} imports {name}"
 
 
 @pytest.mark.parametrize("path", FILES, ids=module)
 def test_names_of_a_module_exist_and_are_documented(path):
     found = importlib.import_module(module(path))
     assert found.__doc__, f"{module(path)} has no docstring"
-    public = [n for n in getattr(found, "__all__", vars(found)) if not n.startswith("_")]
-    for name in public:
+    names = getattr(found, "__all__", vars(found))
+    for name in [n for n in names if not n.startswith("_")]:
         value = getattr(found, name)
         if getattr(value, "__module__", None) != found.__name__:
             continue
@@ -112,17 +210,20 @@ def test_names_of_a_module_exist_and_are_documented(path):
         assert inspect.getdoc(value), f"{module(path)}.{name} has no docstring"
 
 
-def test_public_names_are_re_exports():
-    """Written ``import x as x``, which type checkers take for public."""
-    for node in ast.walk(ast.parse((ROOT / "__init__.py").read_text())):
-        if isinstance(node, ast.ImportFrom):
-            for name in node.names:
-                assert name.asname == name.name
-                assert getattr(dgp_ppl, name.name) is not None
+def test_tests_lie_where_their_files_do():
+    """``tests/ROOM/test_FILE.py``, or ``test_FILE_ASPECT.py``, tests ``dgp_ppl/ROOM/_FILE.py``."""
+    for path in sorted(TESTS.rglob("test_*.py")):
+        folder, stem = path.relative_to(TESTS).parent, path.stem.removeprefix("test_")
+        if folder.parts[:1] == ("contracts",) or stem in ("structure", "examples", "tutorial"):
+            continue
+        files = {p.stem.removeprefix("_") for p in (ROOT / folder).glob("*.py")}
+        parts = stem.split("_")
+        starts = {"_".join(parts[: i + 1]) for i in range(len(parts))}
+        assert starts & files, f"{path.relative_to(TESTS)}: no such file in dgp_ppl/{folder}"
 
 
 def test_importing_switches_nothing():
-    """Nothing global, nothing at import (style.md, rule 9)."""
+    """Nothing global, nothing at import."""
     code = """
 import jax, numpyro, warnings
 def state():

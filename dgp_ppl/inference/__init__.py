@@ -1,1 +1,78 @@
-"""Guides, objectives, samplers and the training loop."""
+"""Guides, objectives, samplers, the evidence, and the training loop."""
+
+from dgp_ppl.inference._fit import FitResult, evaluate, fit
+from dgp_ppl.inference._handlers import data_plates, freeze, survey
+from dgp_ppl.inference._objectives import ImportanceWeighted, PredictiveELBO
+from dgp_ppl.inference._optimizer import default_optimizer
+from dgp_ppl.inference.evidence import (
+    AnnealedEvidence,
+    ImportanceEvidence,
+    annealed_evidence,
+    importance_evidence,
+    log_mean,
+    why_no_evidence,
+)
+from dgp_ppl.inference.guides import (
+    AdversarialELBO,
+    Decoupled,
+    DenseScore,
+    Diffusion,
+    DiffusionELBO,
+    DiscriminatorNet,
+    GeneratorNet,
+    GlobalInducing,
+    Implicit,
+    LayerGuide,
+    MeanField,
+    MeanForm,
+    MixerScore,
+    OrnsteinUhlenbeck,
+    VariancePreserving,
+    adversarial_optimizer,
+    diffusion_paths,
+    discriminator_gap,
+    transported,
+)
+from dgp_ppl.inference.samplers import SGHMC, Chains, MCEMResult, fit_mcem, run_mcmc
+
+__all__ = [
+    "SGHMC",
+    "AdversarialELBO",
+    "AnnealedEvidence",
+    "Chains",
+    "Decoupled",
+    "DenseScore",
+    "Diffusion",
+    "DiffusionELBO",
+    "DiscriminatorNet",
+    "FitResult",
+    "GeneratorNet",
+    "GlobalInducing",
+    "Implicit",
+    "ImportanceEvidence",
+    "ImportanceWeighted",
+    "LayerGuide",
+    "MCEMResult",
+    "MeanField",
+    "MeanForm",
+    "MixerScore",
+    "OrnsteinUhlenbeck",
+    "PredictiveELBO",
+    "VariancePreserving",
+    "adversarial_optimizer",
+    "annealed_evidence",
+    "data_plates",
+    "default_optimizer",
+    "diffusion_paths",
+    "discriminator_gap",
+    "evaluate",
+    "fit",
+    "fit_mcem",
+    "freeze",
+    "importance_evidence",
+    "log_mean",
+    "run_mcmc",
+    "survey",
+    "transported",
+    "why_no_evidence",
+]

@@ -1,9 +1,10 @@
 """Ready-made NumPyro model functions."""
 
-from dgp_ppl.models.bnn import bnn as bnn
-from dgp_ppl.models.deep_gp import deep_gp as deep_gp
-from dgp_ppl.models.deep_gp import svgp as svgp
-from dgp_ppl.models.diff_gp import diff_gp as diff_gp
-from dgp_ppl.models.gplvm import gplvm as gplvm
-from dgp_ppl.models.sgpr import optimal_inducing as optimal_inducing
-from dgp_ppl.models.sgpr import sgpr as sgpr
+from dgp_ppl.models._bnn import bnn
+from dgp_ppl.models._deep_gp import deep_gp, svgp
+from dgp_ppl.models._diff_gp import diff_gp
+from dgp_ppl.models._gplvm import gplvm
+from dgp_ppl.models._sgpr import optimal_inducing, sgpr
+from dgp_ppl.models._stack import KernelMaker
+
+__all__ = ["KernelMaker", "bnn", "deep_gp", "diff_gp", "gplvm", "optimal_inducing", "sgpr", "svgp"]

@@ -83,7 +83,7 @@ def finish(figure: Any, title: str = "", legend_of: Any = None, columns: int = 4
 
 def _take_literally(figure: Any) -> None:
     """Names are no mathematics: a ``$`` in one is that."""
-    texts = [figure._suptitle, *(t for own in figure.legends for t in own.get_texts())]
+    texts = [*figure.texts, *(t for own in figure.legends for t in own.get_texts())]
     for axis in figure.axes:
         texts += [axis.title, axis.xaxis.label, axis.yaxis.label, *axis.texts]
         texts += axis.get_legend().get_texts() if axis.get_legend() is not None else []

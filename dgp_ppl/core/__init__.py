@@ -1,0 +1,41 @@
+"""Sparse Gaussian processes as random functions at one sample site."""
+
+from dgp_ppl.core._conditional import Grid, Sparse, covariance
+from dgp_ppl.core._gp import DrawMode, Marginals, RandomFunction, function_draws, gp
+from dgp_ppl.core._inducing import (
+    AbstractInducing,
+    DiagonalInducing,
+    FullInducing,
+    SharedInducing,
+    cholesky_factor,
+    project,
+)
+from dgp_ppl.core._minibatch import minibatch, stratified, whole_plates
+from dgp_ppl.core._mixture import Mixture
+from dgp_ppl.core._observe import Likelihood, Observed, as_observed, log_density, observe
+
+__all__ = [
+    "AbstractInducing",
+    "DiagonalInducing",
+    "DrawMode",
+    "FullInducing",
+    "Grid",
+    "Likelihood",
+    "Marginals",
+    "Mixture",
+    "Observed",
+    "RandomFunction",
+    "SharedInducing",
+    "Sparse",
+    "as_observed",
+    "cholesky_factor",
+    "covariance",
+    "function_draws",
+    "gp",
+    "log_density",
+    "minibatch",
+    "observe",
+    "project",
+    "stratified",
+    "whole_plates",
+]

@@ -1,0 +1,348 @@
+"""The core abstraction: a sparse Gaussian process at one sample site.
+
+A sparse GP is a prior v ~ N(0, I) over whitened inducing values at the site ``NAME.v``, and a map
+from v, or from a guide's q(v), and inputs x to the marginals of the function there. Given a draw of
+v it gives p(f(x) | v); given the guide's Gaussian q(v) it gives q(f(x)) with v integrated out.
+
+The guide's q(v) reaches the layer through NumPyro's own hand-over: `handlers.replay` copies the
+guide site's ``infer`` dict into the model's message, where the layer reads ``infer["q"]`` (a law to
+be integrated over; None for "use the draw"). Guides that run the model themselves also use
+``infer["sparse"]`` (the layer's factor, so that it is made once) and ``infer["at_first_call"]``
+(draw v when the layer's inputs are known).
+"""
+
+import copy
+from collections.abc import Callable
+from typing import Any, Literal
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpyro
+import numpyro.distributions as dist
+from jax import random
+from jax.typing import ArrayLike
+from jaxtyping import Array, Float
+from numpyro.primitives import Messenger, apply_stack
+
+from dgp_ppl import means
+from dgp_ppl._typing import Inputs, Outputs, PRNGKey
+from dgp_ppl.core._conditional import Grid, Sparse
+from dgp_ppl.core._inducing import AbstractInducing
+from dgp_ppl.kernels import Covariance, PerOutput
+from dgp_ppl.linalg import as_float, factorise, matmul
+
+__all__ = ["Marginals", "RandomFunction", "function_draws", "gp"]
+
+DrawMode = Literal["joint", "path", "mean"]
+
+
+class Marginals(eqx.Module):
+    """Gaussian marginals of a function at N inputs, independent over points and outputs.
+
+    Attributes:
+        mean: [N, P].
+        var: [N, P].
+        guided: whether they come from a guide's q(v). `observe` then gives the expected
+            log-likelihood of the bound; otherwise the log of the expected likelihood.
+    """
+
+    mean: Float[Array, "N P"]
+    var: Float[Array, "N P"]
+    guided: bool = eqx.field(default=False, static=True)
+
+
+class _Listener(Messenger):
+    """Keeps the message of the one sample site drawn inside it."""
+
+    message: dict[str, Any]
+
+    def postprocess_message(self, msg: Any) -> None:
+        if msg["type"] == "sample":
+            self.message = msg
+
+
+class function_draws(Messenger):  # noqa: N801 - a handler, named as NumPyro's are
+    """Handler under which every layer is one coherent draw of its function.
+
+    ``"joint"`` draws exactly at the inputs of each call, through the Cholesky factor of their
+    covariance (N up to a few thousand); ``"path"`` draws a whole function by the pathwise rule, at
+    a cost linear in N; ``"mean"`` takes the conditional mean given v. The layer's marginals then
+    have that function as mean, and no variance.
+    """
+
+    def __init__(self, fn: Callable[..., Any] | None = None, mode: DrawMode = "joint") -> None:
+        if mode not in ("joint", "path", "mean"):
+            raise ValueError(f"function_draws: mode is {mode!r}, wanted 'joint', 'path' or 'mean'")
+        self.mode = mode
+        super().__init__(fn)
+
+    def process_message(self, msg: Any) -> None:
+        if msg["type"] == "function_draws":
+            msg["value"] = self.mode
+
+
+def gp(
+    name: str,
+    kernel: Covariance,
+    z: ArrayLike | Grid,
+    out: int = 1,
+    mean: Callable[[Inputs], Array] = means.zero,
+) -> "RandomFunction":
+    """Draw a layer: `out` sparse GPs at the sample site ``name.v``.
+
+    Args:
+        name: prefix of the layer's sites.
+        kernel: covariance function, of this library or tinygp; a `kernels.PerOutput` gives each
+            output its own.
+        z: inducing inputs [M, D], shared by the outputs, or [out, M, D], a set for each; or a
+            `Grid` of places and times, for a separable kernel.
+        out: number of outputs P.
+        mean: fixed mean function, [N, D] -> [N, out] or [N, 1]; see `means`.
+
+    Returns:
+        A random function, to be called again and again at different inputs with one Cholesky
+        factorisation.
+
+    Raises:
+        ValueError: if shapes do not fit, or if called inside a plate.
+    """
+    grid = z if isinstance(z, Grid) else None
+    z = as_float(z.points if isinstance(z, Grid) else z)
+    if z.ndim not in (2, 3) or (z.ndim == 3 and z.shape[0] != out):
+        raise ValueError(
+            f"gp({name!r}): z has shape {z.shape}, wanted [M, D] or [out, M, D] with out={out}; "
+            "for one input dimension pass z[:, None]"
+        )
+    M, D = z.shape[-2:]
+    width = jax.eval_shape(mean, jax.ShapeDtypeStruct((M, D), z.dtype)).shape[-1]
+    if width not in (1, out):
+        raise ValueError(
+            f"gp({name!r}): mean maps {D} inputs to {width} outputs, wanted out={out}; "
+            f"try means.pad({D}, {out}), or means.pca(x, {out}) to narrow"
+        )
+    listener = _Listener()
+    with listener:
+        v: Any = numpyro.sample(
+            f"{name}.v",
+            dist.Normal(0, 1).expand([M, out]).to_event(2),
+            infer={"inducing": {"inputs": z.shape, "outputs": out, "made_of": (kernel, z)}},
+        )
+    message = listener.message
+    if message["cond_indep_stack"]:
+        plate = message["cond_indep_stack"][0].name
+        raise ValueError(
+            f"gp({name!r}) was called inside the plate {plate!r}: a layer is shared by all data. "
+            "Create it before entering the plate, and call it inside"
+        )
+    inducing = z if grid is None else grid
+    return RandomFunction(name, kernel, inducing, out, mean, v, message["infer"], _draw_mode())
+
+
+class RandomFunction:
+    """A layer, given a draw of v or a guide's q(v). Made by `gp`.
+
+    Attributes:
+        name: prefix of its sites.
+        out: number of outputs P.
+        v: the draw of the whitened inducing values, [M, P].
+        q: the guide's law of v, which takes the draw's place; None if there is none.
+        guided: whether a guide drew v or handed over q.
+        law: q, or v where there is none: what the function is conditioned on.
+        sparse: kernel, inducing inputs, and the Cholesky factor of their Gram matrix.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        kernel: Covariance,
+        z: Array | Grid,
+        out: int,
+        mean: Callable[[Inputs], Array],
+        v: Array,
+        infer: dict[str, Any],
+        draw: DrawMode | None,
+    ) -> None:
+        self.name, self.out, self.mean, self.v = name, out, mean, v
+        self.guided, self.q = "q" in infer, infer.get("q")
+        sparse = infer.get("sparse")
+        self.sparse: Sparse = Sparse.build(kernel, z, out) if sparse is None else sparse
+        self._at_first_call: Callable[[RandomFunction, Inputs], Array] | None
+        self._at_first_call = infer.get("at_first_call")
+        self._calls = 0
+        self._draw = draw
+        self._path = self.path(_key(f"{name}.v")) if self._draw == "path" else None
+
+    @property
+    def law(self) -> AbstractInducing | Array:
+        return self.v if self.q is None else self.q
+
+    @property
+    def jitter(self) -> Array:
+        """What was added to the diagonal of k(z, z), in its units; [], or [P]."""
+        return self.sparse.factor.jitter
+
+    def __call__(self, x: Inputs) -> Marginals:
+        """Marginals of the function at x, [N, D] -> mean and variance [N, P].
+
+        q(f(x)) with v integrated out where the guide handed over q(v), and p(f(x) | v) otherwise.
+        """
+        x = self._check(x)
+        if self._draw is not None:
+            draw = _ask("function_draw", RandomFunction._function_draw, self, x)
+            return Marginals(draw, jnp.zeros_like(draw), self.guided)
+        mean, var = self.sparse.marginals(self.law, x)
+        return Marginals(self.mean(x) + mean, var, self.guided)
+
+    def sample(self, x: Inputs, *, joint: bool = False) -> Outputs:
+        """A draw of the function at x, [N, P], reparameterised.
+
+        Points are independent given v, as in doubly stochastic VI: a bound needs the marginals
+        only. Under MCMC that makes p(y | v) factorise over points, which is exact as M -> N and an
+        approximation of the FITC kind otherwise; ``joint=True`` draws small layers jointly instead.
+
+        Under a guide the unit noise comes from `numpyro.prng_key`; without one it is the auxiliary
+        sample site ``NAME.eps``.
+        """
+        x = self._check(x)
+        if self._draw is not None:
+            return self(x).mean
+        if joint:
+            mean, cov = self.joint(x)
+            return mean + _correlate(cov, self.unit_noise(x))
+        f = self(x)
+        return f.mean + jnp.sqrt(f.var) * self.unit_noise(x)
+
+    def given(self) -> "RandomFunction":
+        """The function given the draw of v, where a guide would have it integrated out."""
+        other = copy.copy(self)
+        other.q = None
+        return other
+
+    def repeatable(self) -> "RandomFunction":
+        """The function, to be evaluated again and again inside a loop.
+
+        Under `function_draws` a joint draw is of a new function at every call; here it is one path.
+        """
+        if self._draw != "joint":
+            return self
+        other = copy.copy(self)
+        other._draw, other._path = "path", self.path(_key(f"{self.name}.v"))
+        return other
+
+    def unit_noise(self, x: Inputs, steps: int | None = None) -> Array:
+        """Unit noise for draws at x: [N, P], or [N, steps, P] for as many of them.
+
+        Under a guide it comes from `numpyro.prng_key`; without one it is the auxiliary sample site
+        ``NAME.eps``.
+        """
+        shape = (x.shape[0], self.out) if steps is None else (x.shape[0], steps, self.out)
+        name = f"{self.name}.eps" + (f"_{self._calls}" if self._calls else "")
+        self._calls += 1
+        if self.guided:
+            return random.normal(_key(name), shape, x.dtype)
+        normal = dist.Normal(0, 1).expand(shape).to_event(len(shape) - 1)
+        noise: Any = numpyro.sample(name, normal, infer={"is_auxiliary": True})
+        if jnp.shape(noise)[-len(shape) :] != shape:
+            raise ValueError(
+                f"gp({self.name!r}): the site {name!r} has values of shape {jnp.shape(noise)}, "
+                f"wanted {shape}: it is noise of the rows that a sampler saw; leave it out for "
+                "others (Predictive draws it anew then), or use dgp_ppl.predict, which does"
+            )
+        return noise
+
+    def joint(self, x: Inputs) -> tuple[Outputs, Float[Array, "P N N"]]:
+        """Mean [N, P] and covariance [P, N, N] of the function at x."""
+        x = self._check(x)
+        mean, cov = self.sparse.joint(self.law, x)
+        return self.mean(x) + mean, cov
+
+    def path(self, key: PRNGKey, num_features: int = 2000) -> Callable[[Inputs], Outputs]:
+        """One coherent draw of the whole function: a deterministic function [N, D] -> [N, P].
+
+        Pathwise conditioning: a prior draw from random features, corrected at the inducing inputs
+        (Wilson et al. 2020, "Efficiently sampling functions from Gaussian process posteriors",
+        eq. 9). The prior part is approximate with error O(1 / sqrt(num_features)).
+
+        Raises:
+            TypeError: if the kernel has no random features (a tinygp kernel, say).
+        """
+        kernel, z = self.sparse.kernel, self.sparse.z
+        own = isinstance(kernel, PerOutput)
+        single: Any = kernel.kernel if own else kernel
+        if not hasattr(single, "features"):
+            raise TypeError(
+                f"gp({self.name!r}).path: {type(single).__name__} has no random features; "
+                "use joint(x), or a kernel of dgp_ppl.kernels"
+            )
+        key_f, key_w, key_v, key_j = random.split(key, 4)
+        v: Any = self.v if self.q is None else self.q.sample(key_v)
+        weights = random.normal(key_w, (num_features, self.out)) / jnp.sqrt(num_features)
+        keys = random.split(key_f, self.out) if own else key_f
+
+        def output(kernel: Any, key: PRNGKey, x: Inputs, w: Array) -> Array:
+            return matmul(kernel.features(key, num_features, x.shape[-1])(x), w)
+
+        def prior(x: Array) -> Outputs:  # [N, D], or [P, N, D] for inputs of each output's own
+            axes = (0 if own else None, 0 if own else None, 0 if x.ndim == 3 else None, 1)
+            if axes == (None, None, None, 1):
+                return output(single, keys, x, weights)
+            return jax.vmap(output, axes, 1)(single, keys, x, weights)
+
+        # The jitter is white noise that the inducing values carry and the function does not.
+        noise = random.normal(key_j, v.shape, v.dtype)
+        at_z = prior(z) + jnp.sqrt(self.jitter) * noise
+        return lambda x: self.mean(x) + prior(x) + self.sparse.correction(self.law, v, at_z, x)
+
+    def _function_draw(self, x: Inputs) -> Outputs:
+        if self._path is not None:
+            return self._path(x)
+        if self._draw == "mean":
+            return self.mean(x) + self.sparse.marginals(self.law, x)[0]
+        mean, cov = self.joint(x)
+        return mean + _correlate(cov, random.normal(_key(f"{self.name}.eps"), mean.shape))
+
+    def _check(self, x: Inputs) -> Inputs:
+        dim = self.sparse.z.shape[-1]
+        if jnp.ndim(x) != 2 or x.shape[-1] != dim:
+            raise ValueError(
+                f"gp({self.name!r}): x has shape {jnp.shape(x)}, wanted [N, {dim}] "
+                "to match z; for one input dimension pass x[:, None]"
+            )
+        x = as_float(x)
+        if self._at_first_call is not None:
+            answer, self._at_first_call = self._at_first_call, None
+            self.v = answer(self, x)
+        return x
+
+
+@jax.jit
+def _correlate(cov: Float[Array, "P N N"], noise: Outputs) -> Outputs:
+    """Turn unit noise into a draw with this covariance for each output."""
+    root = jax.vmap(factorise)(cov).lower
+    return jax.vmap(matmul, (0, 1), 1)(root, noise)
+
+
+def _draw_mode() -> DrawMode | None:
+    """What the innermost `function_draws` handler around says; None if there is none."""
+    return _ask("function_draws", lambda: None)
+
+
+def _ask(kind: str, answer: Callable[..., Any], *args: Any) -> Any:
+    """What a handler around says to a message of this type, or ``answer(*args)`` if none does.
+
+    ``"function_draw"`` messages, with a layer and its inputs, are how `layers` sees what a layer is
+    called at, under `function_draws`.
+    """
+    message: Any = {"type": kind, "fn": answer, "args": args, "kwargs": {}, "value": None}
+    return apply_stack(message)["value"]  # it has no name: other handlers let it pass
+
+
+def _key(site: str) -> PRNGKey:
+    key = numpyro.prng_key()
+    if key is None:
+        raise ValueError(
+            f"{site} needs a random key: run the model under numpyro.handlers.seed, or through "
+            "SVI, MCMC or Predictive"
+        )
+    return key

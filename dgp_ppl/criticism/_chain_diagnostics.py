@@ -1,0 +1,36 @@
+"""How well chains have mixed."""
+
+from typing import Any
+
+import numpy as np
+
+from dgp_ppl.inference import Chains
+
+__all__ = ["chain_diagnostics"]
+
+
+def chain_diagnostics(chains: Chains) -> dict[str, float | int | None]:
+    """How well chains have mixed: the worst number of any latent value.
+
+    Returns:
+        ``rhat``, the largest rank-normalised split R-hat (Vehtari et al. 2021; None for a single
+        chain); ``ess``, the smallest bulk effective sample size of all chains together; and
+        ``divergences``, draws at which the sampler diverged.
+    """
+    import arviz_stats
+
+    statistics: Any = arviz_stats  # typed lazily
+    axes = {"chain_axis": 0, "draw_axis": 1}
+    rhats, sizes = [], []
+    for draws in chains.samples.values():
+        flat = draws.reshape(*chains.shape, -1).astype(np.float64)
+        flat = flat[..., np.ptp(flat, axis=(0, 1)) > 0]  # a triangle's zeros, say, never move
+        if flat.size:
+            rhats.append(np.max(statistics.rhat(flat, **axes)))
+            sizes.append(np.min(statistics.ess(flat, **axes)))
+    found = {"rhat": float(np.max(rhats or [np.nan])), "ess": float(np.min(sizes or [np.nan]))}
+    known: dict[str, float | int | None] = {
+        n: a if np.isfinite(a) else None for n, a in found.items()
+    }
+    diverging = chains.fields.get("diverging")
+    return known | {"divergences": None if diverging is None else int(diverging.sum())}

@@ -1,0 +1,254 @@
+"""Reader of .csv files: a fast way for clean files, and a careful one that can say what is wrong.
+
+The fast way is Arrow's parser. Whatever it does not take as plain numbers goes the careful way,
+Python's own csv module, which knows the line of every cell.
+"""
+
+import csv
+from array import array
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from itertools import islice
+from pathlib import Path
+
+import numpy as np
+
+from dgp_ppl._errors import DataError
+from dgp_ppl.datasets._table import (
+    FLOAT32_MAX,
+    TOO_LARGE,
+    TOO_LONG,
+    WHOLE_MAX,
+    Table,
+    as_targets,
+    check_names,
+    check_table,
+    file_task,
+    find_target,
+    named,
+    one_line,
+    quoted,
+    shown,
+)
+
+_MISSING = frozenset(
+    ("", "na", "n/a", "#n/a", "<na>", "nan", "+nan", "-nan", "null", "none", "nil", "?", ".", "-")
+)
+
+# Faults of cells, the first to be reported first: what they are, and what to do.
+_FAULTS = {
+    "text": ("not a number", "encode the column as numbers or leave it out of the file"),
+    "missing": ("missing (empty or NaN)", "drop these rows or fill the cells in"),
+    "infinite": ("infinite", "drop these rows or correct the cells"),
+    "large": TOO_LARGE,
+    "digits": TOO_LONG,
+}
+
+
+@dataclass
+class _Fault:
+    """Cells with one kind of fault: the first one, how many, and in which columns."""
+
+    line: int
+    column: int
+    text: str
+    count: int = 0
+    columns: set[int] = field(default_factory=set)
+
+
+def read_csv(path: Path, target: str | None) -> Table:
+    """Reads a .csv file: the column `target`, and all others as inputs.
+
+    The file is UTF-8, with or without a byte order mark, separated by commas; its first line that
+    is not blank is the header. Blank lines are skipped; lines are counted from 1, as editors do.
+
+    Raises:
+        DataError: the file cannot be used.
+    """
+    where = named(path)
+    line, header = _header(path)
+    names = tuple(name.strip() for name in header)
+    if len(names) == 1:
+        for separator in (";", "\t", "|"):
+            if separator in header[0]:
+                raise DataError(
+                    f"{where}: the header {shown(header[0])} has no commas, and seems to be "
+                    f"separated by {separator!r}; save the file with commas"
+                )
+    check_names(where, names)
+    y_at = find_target(where, names, target)
+    values = _read_fast(path, line, len(names))
+    if values is None:
+        values, whole = _read_careful(path, names, y_at)
+    else:
+        both = file_task(values[:, y_at], whole=True) == "binary"
+        whole = both and all(_whole(row[y_at]) for _, row in islice(_rows(path), 1, None))
+    task = file_task(values[:, y_at], whole)
+    return check_table(
+        where,
+        Table(
+            x=np.delete(values, y_at, axis=1),
+            y=as_targets(values[:, y_at], task),
+            x_names=names[:y_at] + names[y_at + 1 :],
+            y_name=names[y_at],
+            task=task,
+        ),
+    )
+
+
+def _rows(path: Path) -> Iterator[tuple[int, list[str]]]:
+    """The rows that are not blank, each with the number of its last line."""
+    where = named(path)
+    line = 0
+    try:
+        with path.open(encoding="utf-8-sig", newline="") as stream:
+            reader = csv.reader(stream, strict=True)
+            for row in reader:
+                line = reader.line_num
+                if row:
+                    yield line, row
+    except UnicodeDecodeError as error:
+        raise DataError(
+            f"{where}: line {_bad_line(path)} is not UTF-8 text; save the file as CSV UTF-8"
+        ) from error
+    except csv.Error as error:
+        raise DataError(
+            f"{where}: line {line + 1} is not valid CSV ({one_line(error)}); check its quotes"
+        ) from error
+    except OSError as error:
+        raise DataError(
+            f"{where}: cannot be read ({error.strerror or one_line(error)}); check the file"
+        ) from error
+
+
+def _bad_line(path: Path) -> int:
+    """The first line, from 1, that is not UTF-8."""
+    number = 0
+    with path.open("rb") as stream:
+        for number, line in enumerate(stream, start=1):  # noqa: B007
+            try:
+                line.decode("utf-8")
+            except UnicodeDecodeError:
+                break
+    return number
+
+
+def _header(path: Path) -> tuple[int, list[str]]:
+    """The header, and the number of its last line."""
+    rows = _rows(path)
+    first = next(rows, None)
+    if first is None:
+        raise DataError(
+            f"{named(path)}: the file is empty, wanted a header line and rows of numbers; "
+            "check that it was written to its end"
+        )
+    if next(rows, None) is None:
+        raise DataError(
+            f"{named(path)}: there is a header and no rows of data; "
+            "check that the file was written to its end"
+        )
+    return first
+
+
+def _read_fast(path: Path, line: int, columns: int) -> np.ndarray | None:
+    """All columns, float64 [N, K], of a file with its header up to `line`.
+
+    None if anything is amiss, or might be: quotes too, with which Arrow is not strict.
+    """
+    import pyarrow as pa
+    import pyarrow.csv
+
+    names = [str(position) for position in range(columns)]
+    try:
+        with path.open("rb") as stream:
+            data = pyarrow.csv.read_csv(
+                stream,
+                read_options=pyarrow.csv.ReadOptions(skip_rows=line, column_names=names),
+                parse_options=pyarrow.csv.ParseOptions(quote_char=False),
+                convert_options=pyarrow.csv.ConvertOptions(
+                    column_types=dict.fromkeys(names, pa.float64())
+                ),
+            )
+    except (pa.ArrowException, OSError, ValueError):
+        return None
+    if data.num_rows == 0:
+        return None
+    values = np.empty((data.num_rows, columns))
+    for position, column in enumerate(data.columns):
+        values[:, position] = column.to_numpy()
+    clean = np.abs(values).max() < WHOLE_MAX  # 2^53 + 1 is read as 2^53; false where one is NaN
+    return values if clean else None
+
+
+def _read_careful(path: Path, names: tuple[str, ...], y_at: int) -> tuple[np.ndarray, bool]:
+    """All columns, float64 [N, K], and whether the target is written in whole numbers."""
+    where = named(path)
+    values = array("d")
+    faults: dict[str, _Fault] = {}
+    whole = True
+    rows = _rows(path)
+    next(rows)
+    for line, row in rows:
+        if len(row) != len(names):
+            raise DataError(
+                f"{where}: line {line} has {len(row)} field{'' if len(row) == 1 else 's'}, wanted "
+                f"{len(names)} as in the header; add or take out fields, and put quotes around "
+                "text with commas"
+            )
+        plain = _plain(row)
+        if plain is not None:
+            values.extend(plain)
+        else:
+            for column, text in enumerate(row):
+                number, kind = _cell(text)
+                values.append(number)
+                if kind:
+                    fault = faults.setdefault(kind, _Fault(line, column, text))
+                    fault.count += 1
+                    fault.columns.add(column)
+        whole = whole and _whole(row[y_at])
+    for kind, (what, todo) in _FAULTS.items():
+        if kind in faults:
+            raise DataError(_fault_message(where, names, faults[kind], what, todo))
+    return np.array(values).reshape(-1, len(names)), whole
+
+
+def _plain(row: list[str]) -> list[float] | None:
+    """The numbers of a row in which no cell needs a closer look."""
+    try:
+        numbers = [float(text) for text in row]
+    except ValueError:
+        return None
+    small = all(-WHOLE_MAX < number < WHOLE_MAX for number in numbers)
+    return numbers if small and "_" not in "".join(row) else None
+
+
+def _cell(text: str) -> tuple[float, str]:
+    """The number in a cell, and its fault: a key of `_FAULTS`, or nothing."""
+    try:
+        number = float(text)
+    except ValueError:
+        return np.nan, "missing" if text.strip().lower() in _MISSING else "text"
+    if abs(number) < WHOLE_MAX:
+        return number, "text" if "_" in text else ""
+    if np.isnan(number):
+        return number, "missing"
+    if np.isinf(number):
+        return number, "infinite" if "inf" in text.lower() else "large"
+    if abs(number) > FLOAT32_MAX:
+        return number, "large"
+    return number, "digits" if _whole(text) and abs(int(text)) > WHOLE_MAX else ""
+
+
+def _whole(text: str) -> bool:
+    return text.strip().lstrip("+-").isdecimal()
+
+
+def _fault_message(where: str, names: tuple[str, ...], fault: _Fault, what: str, todo: str) -> str:
+    others = [names[column] for column in sorted(fault.columns - {fault.column})]
+    also = f" (and in {quoted(others, 5)})" if others else ""
+    return (
+        f"{where}: {fault.count} cell{'' if fault.count == 1 else 's'} {what}, first "
+        f"{shown(fault.text)} in column {shown(names[fault.column])}, line {fault.line}{also}, "
+        f"wanted finite numbers; {todo}"
+    )

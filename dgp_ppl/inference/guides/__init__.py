@@ -1,0 +1,60 @@
+"""Guides: approximate posteriors of models made of `dgp_ppl.gp` layers."""
+
+from dgp_ppl.inference.guides._base import LayerGuide
+from dgp_ppl.inference.guides._decoupled import Decoupled, MeanForm
+from dgp_ppl.inference.guides._global_inducing import GlobalInducing
+from dgp_ppl.inference.guides._mean_field import MeanField
+from dgp_ppl.inference.guides._transport import (
+    has_reference_space,
+    reference_log_joint,
+    to_reference,
+    transport_base,
+    transported,
+)
+from dgp_ppl.inference.guides.diffusion import (
+    DenseScore,
+    Diffusion,
+    DiffusionELBO,
+    MixerScore,
+    OrnsteinUhlenbeck,
+    VariancePreserving,
+    check_weights,
+    diffusion_paths,
+    log_weight,
+)
+from dgp_ppl.inference.guides.implicit import (
+    AdversarialELBO,
+    DiscriminatorNet,
+    GeneratorNet,
+    Implicit,
+    adversarial_optimizer,
+    discriminator_gap,
+)
+
+__all__ = [
+    "AdversarialELBO",
+    "Decoupled",
+    "DenseScore",
+    "Diffusion",
+    "DiffusionELBO",
+    "DiscriminatorNet",
+    "GeneratorNet",
+    "GlobalInducing",
+    "Implicit",
+    "LayerGuide",
+    "MeanField",
+    "MeanForm",
+    "MixerScore",
+    "OrnsteinUhlenbeck",
+    "VariancePreserving",
+    "adversarial_optimizer",
+    "check_weights",
+    "diffusion_paths",
+    "discriminator_gap",
+    "has_reference_space",
+    "log_weight",
+    "reference_log_joint",
+    "to_reference",
+    "transport_base",
+    "transported",
+]

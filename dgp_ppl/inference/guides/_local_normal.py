@@ -1,0 +1,138 @@
+"""Normals for the latent sites of a data plate: a location and a scale for every row."""
+
+from collections.abc import Sequence
+from contextlib import ExitStack
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpyro
+import numpyro.distributions as dist
+from jax import random
+from jax.core import Tracer
+from jax.scipy.special import ndtri
+from jax.typing import ArrayLike
+from jaxtyping import Array
+from numpyro.distributions import biject_to, constraints
+
+from dgp_ppl._typing import Model, Params
+from dgp_ppl.core import stratified
+from dgp_ppl.inference._handlers import survey
+
+__all__ = ["LocalNormal"]
+
+_SCALE = 0.1  # as in NumPyro's AutoNormal
+
+
+class LocalNormal:
+    """q of sites inside plates: independent normals, a row of params for each row of the plate.
+
+    In minibatches a call draws the rows of the batch alone, and moves no other row's params. As
+    NumPyro's `AutoNormal`, whose names its params have, but the batch may be of another size at
+    every call. Locations start at draws of a standard normal, in the site's unbounded space.
+
+    Args:
+        model: the model.
+        names: its sites.
+        sites: a trace of the model that has them.
+    """
+
+    def __init__(self, model: Model, names: Sequence[str], sites: dict[str, Any]) -> None:
+        self.model, self.names = model, tuple(names)
+        full = {n: s["args"][0] for n, s in sites.items() if s["type"] == "plate"}
+        self._bijections: dict[str, Any] = {}
+        self._starts: dict[str, Array] = {}
+        self._event_dims: dict[str, int] = {}
+        for i, name in enumerate(self.names):
+            law = sites[name]["fn"]
+            self._bijections[name] = _bijection(name, law)
+            shape = list(law.batch_shape)
+            for frame in sites[name]["cond_indep_stack"]:
+                shape[frame.dim] = full[frame.name]
+            whole = (*shape, *law.event_shape)
+            free = self._bijections[name].inverse_shape(whole)
+            self._event_dims[name] = len(free) - len(shape)
+            with jax.ensure_compile_time_eval():
+                self._starts[name] = random.normal(random.key(i), free)
+
+    @property
+    def params(self) -> frozenset[str]:
+        """Names of its params, which lead with the plate's rows."""
+        return frozenset(f"{n}_auto_{part}" for n in self.names for part in ("loc", "scale"))
+
+    def __call__(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
+        """Draw the sites; takes the model's arguments."""
+        # The plates of these arguments, whose batch may be of any size, and their rows in all.
+        trace = survey(self.model, args, kwargs)
+        stacks = {n: trace[n]["cond_indep_stack"] for n in self.names}
+        rows = {f.name: trace[f.name]["args"][0] for own in stacks.values() for f in own}
+        for name, own in stacks.items():
+            for frame in own:
+                self._check_rows(name, rows[frame.name], frame.dim)
+        with stratified():
+            plates = {
+                f.name: numpyro.plate(f.name, rows[f.name], dim=f.dim, subsample_size=f.size)
+                for f in {f.name: f for own in stacks.values() for f in own}.values()
+            }
+        draws = {}
+        for name in self.names:
+            with ExitStack() as stack:
+                for frame in stacks[name]:
+                    stack.enter_context(plates[frame.name])
+                draws[name] = numpyro.sample(name, self._law(name))
+        return draws
+
+    def _check_rows(self, name: str, rows: int, dim: int) -> None:
+        own = self._starts[name].shape[dim - self._event_dims[name]]
+        if rows != own:
+            raise ValueError(
+                f"the guide of {name!r} was set up for {own} rows, and the model has {rows}; make "
+                "a new guide, or use infer_latent for new rows of a fitted model"
+            )
+
+    def _law(self, name: str) -> Any:
+        start, event_dim = self._starts[name], self._event_dims[name]
+        loc: Any = numpyro.param(f"{name}_auto_loc", start, event_dim=event_dim)
+        scale: Any = numpyro.param(
+            f"{name}_auto_scale", jnp.full_like(start, _SCALE), event_dim=event_dim,
+            constraint=constraints.softplus_positive,
+        )  # fmt: skip
+        law = dist.Normal(loc, scale).to_event(event_dim)
+        bijection = self._bijections[name]
+        real = bijection.codomain is constraints.real or isinstance(
+            bijection, dist.transforms.IdentityTransform
+        )
+        return law if real else dist.TransformedDistribution(law, bijection)
+
+    def median(self, params: Params) -> dict[str, Array]:
+        """The median of each site."""
+        return self.quantiles(params, jnp.asarray(0.5))
+
+    def quantiles(self, params: Params, quantiles: ArrayLike) -> dict[str, Array]:
+        """Marginal quantiles of each site, with the quantiles' shape in front."""
+        found = {}
+        for name in self.names:
+            loc, scale = params[f"{name}_auto_loc"], params[f"{name}_auto_scale"]
+            z = ndtri(jnp.asarray(quantiles, float))
+            free = loc + scale * z.reshape(z.shape + (1,) * loc.ndim)
+            found[name] = self._bijections[name](free)
+        return found
+
+
+def _bijection(name: str, law: Any) -> Any:
+    """From the reals to a site's support.
+
+    Raises:
+        ValueError: if it has no density, or its support is computed in the model.
+    """
+    if law.is_discrete:
+        raise ValueError(
+            f"the latent site {name!r} of the data's rows is discrete; sum it out in the model"
+        )
+    bijection = biject_to(law.support)
+    if any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(bijection)):
+        raise ValueError(
+            f"the latent site {name!r} of the data's rows has a support of arrays; give it one of "
+            "numbers, such as dist.Uniform(0.0, 1.0), or none: a normal that the model transforms"
+        )
+    return bijection

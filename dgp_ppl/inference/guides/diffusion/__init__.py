@@ -1,0 +1,19 @@
+"""The denoising-diffusion guide, its process, networks and objective."""
+
+from dgp_ppl.inference.guides.diffusion._elbo import DiffusionELBO, check_weights, log_weight
+from dgp_ppl.inference.guides.diffusion._guide import Diffusion
+from dgp_ppl.inference.guides.diffusion._networks import DenseScore, MixerScore
+from dgp_ppl.inference.guides.diffusion._paths import diffusion_paths
+from dgp_ppl.inference.guides.diffusion._process import OrnsteinUhlenbeck, VariancePreserving
+
+__all__ = [
+    "DenseScore",
+    "Diffusion",
+    "DiffusionELBO",
+    "MixerScore",
+    "OrnsteinUhlenbeck",
+    "VariancePreserving",
+    "check_weights",
+    "diffusion_paths",
+    "log_weight",
+]

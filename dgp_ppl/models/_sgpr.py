@@ -1,0 +1,117 @@
+"""Sparse GP regression with q(u) at its optimum: the collapsed bound (Titsias 2009)."""
+
+from typing import Any
+
+import jax.numpy as jnp
+import numpyro
+import numpyro.distributions as dist
+from jax import random
+from jaxtyping import Array, Float
+from numpyro.distributions import constraints
+
+from dgp_ppl._typing import InducingInputs, Inputs, Params, PRNGKey
+from dgp_ppl.core import Sparse
+from dgp_ppl.kernels import SquaredExponential
+from dgp_ppl.linalg import as_float, factorise, matmul
+from dgp_ppl.models._stack import KernelMaker
+
+__all__ = ["CollapsedNormal", "optimal_inducing", "sgpr"]
+
+
+class CollapsedNormal(dist.Distribution):
+    """N(y; 0, A'A + s² I), whose `log_prob` is lowered by Titsias's trace term.
+
+    Args:
+        A: L⁻¹ k(Z, x), [M, N].
+        residual: k(x, x) - diag(A'A), [N].
+        noise: s, [].
+    """
+
+    arg_constraints = {  # noqa: RUF012 - NumPyro's declaration
+        "A": constraints.real_matrix,
+        "residual": constraints.real_vector,
+        "noise": constraints.positive,
+    }
+    support: Any = constraints.real_vector
+
+    def __init__(
+        self, A: Array, residual: Array, noise: Array, *, validate_args: bool | None = None
+    ) -> None:
+        self.A, self.residual, self.noise = A, residual, jnp.asarray(noise)
+        super().__init__((), residual.shape, validate_args=validate_args)
+
+    def log_prob(self, value: Float[Array, " N"]) -> Float[Array, ""]:
+        """The collapsed bound on log p(y), in nats."""
+        if value.shape != self.event_shape:
+            raise ValueError(f"sgpr: y has shape {value.shape}, wanted {self.event_shape}")
+        A, y = self.A / self.noise, value / self.noise
+        # B = I + A A' = LB LB', c = LB⁻¹ A y. Jitter, only where B needs it, lowers the bound.
+        B = factorise(jnp.eye(len(A), dtype=A.dtype) + matmul(A, A.T), jitter=0.0)
+        c = matmul(B.inverse, matmul(A, y))
+        log_det = jnp.sum(jnp.log(jnp.diagonal(B.lower))) + len(y) * jnp.log(self.noise)
+        fit = 0.5 * (jnp.sum(jnp.square(y)) - jnp.sum(jnp.square(c)))
+        trace = 0.5 * jnp.sum(self.residual) / jnp.square(self.noise)
+        return -0.5 * len(y) * jnp.log(2 * jnp.pi) - log_det - fit - trace
+
+    def sample(self, key: PRNGKey, sample_shape: tuple[int, ...] = ()) -> Array:
+        """Draws of y from N(0, A'A + s² I)."""
+        key_v, key_e = random.split(key)
+        M, N = self.A.shape
+        f = matmul(random.normal(key_v, (*sample_shape, M)), self.A)
+        return f + self.noise * random.normal(key_e, (*sample_shape, N))
+
+
+def sgpr(
+    x: Inputs,
+    y: Array | None = None,
+    *,
+    z: InducingInputs,
+    kernel: KernelMaker = SquaredExponential.learned,
+    noise: float = 0.3,
+) -> None:
+    """Sparse GP regression; its ``y`` site scores the data with the collapsed bound.
+
+    It has no latent site: fit it with an empty guide. Its params are those of `models.svgp`, and
+    `optimal_inducing` gives the q(v) to predict with there. Source: Titsias (2009), eq. 9.
+
+    Args:
+        x: inputs, [N, D].
+        y: targets, [N]; None to draw them.
+        z: initial inducing inputs, [M, D].
+        kernel: makes the kernel from its name and input dimension.
+        noise: initial standard deviation of the Gaussian noise.
+    """
+    sparse, scale = _layer(z, kernel, noise)
+    numpyro.sample("y", CollapsedNormal(*_projection(sparse, x), scale), obs=y)
+
+
+def optimal_inducing(
+    params: Params, x: Inputs, y: Array, *, kernel: KernelMaker = SquaredExponential.learned
+) -> Params:
+    """The optimal q(v) of `sgpr` at its params, as params of `MeanField` on `models.svgp`.
+
+    q(v) = N(B⁻¹ A y / s², B⁻¹) with B = I + A A' / s² (Titsias 2009, eq. 10, whitened).
+
+    Returns:
+        `params` with ``l1.v.loc`` [M, 1] and ``l1.v.scale_tril`` [1, M, M] added.
+    """
+    with numpyro.handlers.substitute(data=params):
+        sparse, noise = _layer(params["l1.z"], kernel, 1.0)
+    A = _projection(sparse, x)[0] / noise
+    M = len(A)
+    B = jnp.eye(M, dtype=A.dtype) + matmul(A, A.T)
+    # Cholesky from the last row up: B = U U' with U upper triangular, so B⁻¹ = U⁻ᵀ U⁻¹, U⁻ᵀ lower.
+    scale_tril = factorise(B[::-1, ::-1], jitter=0.0).inverse[::-1, ::-1].T
+    loc = matmul(scale_tril, matmul(scale_tril.T, matmul(A, y / noise)))
+    return {**params, "l1.v.loc": loc[:, None], "l1.v.scale_tril": scale_tril[None]}
+
+
+def _layer(z: InducingInputs, kernel: KernelMaker, noise: float) -> tuple[Sparse, Any]:
+    inducing: Any = numpyro.param("l1.z", as_float(z))
+    sparse = Sparse.build(kernel("l1", z.shape[-1]), inducing, 1)
+    return sparse, numpyro.param("noise", noise, constraint=constraints.positive)
+
+
+def _projection(sparse: Sparse, x: Inputs) -> tuple[Array, Array]:
+    A = sparse.project(x)
+    return A, sparse.residual(A, x)

@@ -1,0 +1,302 @@
+"""Functions with their bands, of a whole model and layer by layer."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy import stats
+
+from dgp_ppl.plots._figure import (
+    COLORS,
+    array,
+    figure_of,
+    finish,
+    layer_words,
+    methods,
+    not_empty,
+    panels,
+    percent,
+    style,
+    words_of_input,
+)  # fmt: skip
+from dgp_ppl.prediction import LayerFunction
+
+__all__ = ["function_bands", "hidden_lattice", "hidden_maps", "layers"]
+
+_MEAN, _SPREAD = "viridis", "cividis"  # both in order of lightness, for colour-blind readers too
+_CONTOURS = 12
+
+
+def function_bands(
+    x: ArrayLike,
+    y: ArrayLike,
+    grid: ArrayLike,
+    bands: Mapping[str, Mapping[str, ArrayLike]],
+    names: tuple[str, str] = ("x", "y"),
+    title: str = "",
+) -> Any:
+    """A function of one input with predictive bands, a panel for each method.
+
+    Args:
+        x: observed inputs, [N].
+        y: observed targets, [N].
+        grid: inputs of the curves, [G].
+        bands: by method: ``mean`` [G], ``lower`` and ``upper`` (90 % of y) [G], and ``draws`` of
+            the function [S, G].
+        names: of the input and the target.
+        title: of the figure.
+
+    Raises:
+        ValueError: if there is no method, or an array is not of the grid's length.
+    """
+    caller = "function_bands"
+    grid = array(caller, "grid", grid, [None])
+    entries = methods(caller, "bands", bands)
+    figure, axes = panels(len(entries), 4, 3.9, names[1], sharey=True)
+    for i, name, band in entries:
+        axis, color = axes[i], style(i)["color"]
+        lower, upper, mean = (
+            array(caller, f"bands[{name!r}][{n!r}]", band[n], grid.shape)
+            for n in ("lower", "upper", "mean")
+        )
+        draws = array(caller, f"bands[{name!r}]['draws']", band["draws"], [None, *grid.shape])
+        _band(axis, grid, lower, upper, mean, draws, color, "90 % of y")
+        axis.plot(np.asarray(x), np.asarray(y), ".", color="black", markersize=4, label="data")
+        axis.set_title(name, fontsize=10)
+        axis.set_xlabel(names[0])
+    return finish(figure, title, axes[:1])
+
+
+def layers(
+    functions: Mapping[str, LayerFunction],
+    names: Sequence[str] | None = None,
+    title: str = "",
+    level: float = 0.9,
+) -> Any:
+    """Every layer's function of its own inputs, with its inducing inputs, layer below layer.
+
+    Of one input: mean, band and draws of each output, and the inducing inputs with the function
+    there and its interval; ticks at the bottom are where the layer is called. Of two inputs: mean
+    and standard deviation of each output over the plane of the inputs, with the inducing inputs.
+
+    Args:
+        functions: by layer, from `dgp_ppl.layer_functions`.
+        names: of the model's inputs, with their units.
+        title: of the figure.
+        level: probability of bands and intervals.
+
+    Raises:
+        ValueError: if there is no layer, or one of more than two inputs.
+    """
+    not_empty("layers", "functions", functions)
+    dims = {n: f.inputs.shape[1] for n, f in functions.items()}
+    if max(dims.values()) > 2:
+        wide = next(n for n in dims if dims[n] > 2)
+        raise ValueError(
+            f"layers: functions[{wide!r}] has {dims[wide]} inputs, wanted one or two; leave it out"
+        )
+    widths = {n: f.mean.shape[1] for n, f in functions.items()}
+    outputs = [(n, p) for n, width in widths.items() for p in range(width)]
+    planar = max(dims.values()) == 2  # then a row for each output: its mean and its spread
+    columns, rows = (2, len(outputs)) if planar else (max(widths.values()), len(functions))
+    figure, axes = figure_of(max(5.5, 4.1 * columns), 3.1 * rows + 0.5, columns, rows)
+    for axis in axes.flat:
+        axis.set_axis_off()
+    order = list(functions)
+    for k, (name, p) in enumerate(outputs):
+        place, dim = order.index(name), dims[name]
+        before = layer_words(order[place - 1]) if place else None
+        own = axes[k, :dim] if planar else axes[place, p : p + 1]
+        words = _output_words(name, p, widths[name])
+        if dim == 1:
+            _line_panel(own[0], functions[name], p, level)
+            own[0].set_ylabel(words)
+        else:
+            _surface_panels(figure, own, functions[name], p, words)
+        for axis in own:
+            axis.set_axis_on()
+            axis.set_xlabel(words_of_input(names, before, 0, dim))
+            if dim == 2:
+                axis.set_ylabel(words_of_input(names, before, 1, 2))
+    return finish(figure, title, axes, columns=3)
+
+
+def hidden_maps(
+    functions: Mapping[str, LayerFunction],
+    names: Sequence[str] | None = None,
+    title: str = "",
+) -> Any:
+    """What every output of every layer is as a function of the model's inputs.
+
+    Of one input the passes and their mean; of two the contours of the mean over the passes. All of
+    them are functions through all the layers before.
+
+    Args:
+        functions: by layer, from `dgp_ppl.layer_functions` at inputs that cover a line or a plane.
+        names: of the model's inputs, with their units.
+        title: of the figure.
+
+    Raises:
+        ValueError: if there is no layer, or the model has more than two inputs.
+    """
+    x = _model_inputs("hidden_maps", functions)
+    if x.shape[1] > 2:
+        raise ValueError(f"hidden_maps: the model has {x.shape[1]} inputs, wanted one or two")
+    panels = [(n, p) for n, f in functions.items() for p in range(f.passed.shape[2])]
+    columns = min(3, len(panels))
+    rows = -(-len(panels) // columns)
+    figure, axes = figure_of(max(5.5, 4.2 * columns), 3.3 * rows + 0.4, columns, rows)
+    for axis in axes.flat[len(panels) :]:
+        axis.set_axis_off()
+    order = np.argsort(x[:, 0])
+    for axis, (name, p) in zip(axes.flat, panels, strict=False):
+        f = functions[name]
+        output = _output_words(name, p, f.passed.shape[2])
+        mean = f.passed[:, :, p].mean(axis=0)
+        if x.shape[1] == 1:
+            draws = f.passed[:, order, p]
+            _draws(axis, x[order, 0], draws, COLORS[0])
+            axis.plot(x[order, 0], mean[order], color=COLORS[0], lw=2, label="mean of the draws")
+            axis.set_ylabel(output)
+        else:
+            _contours(figure, axis, x, mean, output, _MEAN)
+            axis.set_ylabel(words_of_input(names, None, 1, 2))
+        axis.set_xlabel(words_of_input(names, None, 0, x.shape[1]))
+    return finish(figure, title, axes)
+
+
+def hidden_lattice(
+    functions: Mapping[str, LayerFunction],
+    shape: tuple[int, int],
+    names: Sequence[str] | None = None,
+    title: str = "",
+) -> Any:
+    """How the layers of two outputs carry a lattice of the model's two inputs along.
+
+    Where its lines lie dense, the layers after see little difference; where they fold, none. Each
+    crossing is at the mean over the passes.
+
+    Args:
+        functions: by layer, from `dgp_ppl.layer_functions` at a lattice of inputs,
+            ``np.stack(np.meshgrid(a, b, indexing="ij"), -1).reshape(-1, 2)``.
+        shape: of the lattice, (len(a), len(b)).
+        names: of the model's inputs, with their units.
+        title: of the figure.
+
+    Raises:
+        ValueError: if the model's inputs are no lattice of this shape, or no layer has two outputs.
+    """
+    x = _model_inputs("hidden_lattice", functions)
+    if x.shape != (shape[0] * shape[1], 2):
+        raise ValueError(
+            f"hidden_lattice: shape is {shape}, and the layers were called at inputs of shape "
+            f"{x.shape}; wanted a lattice of two inputs, [{shape[0] * shape[1]}, 2]"
+        )
+    carried = {n: f.passed.mean(axis=0) for n, f in functions.items() if f.passed.shape[2] == 2}
+    if not carried:
+        widths = {n: f.passed.shape[2] for n, f in functions.items()}
+        raise ValueError(f"hidden_lattice: outputs of the layers are {widths}, wanted two of one")
+    panels = {"inputs": x, **{f"after {layer_words(n)}": a for n, a in carried.items()}}
+    figure, axes = figure_of(3.9 * len(panels), 4.1, len(panels))
+    for axis, (name, points) in zip(axes[0], panels.items(), strict=True):
+        lattice = points.reshape(*shape, 2)
+        first, second = names or ("input 1", "input 2")
+        for lines, color, label in (
+            (lattice, COLORS[0], f"{first} is constant"),
+            (lattice.swapaxes(0, 1), COLORS[1], f"{second} is constant"),
+        ):
+            for i, line in enumerate(lines):
+                axis.plot(
+                    *line.T, color=color, linewidth=0.9, alpha=0.8, label=None if i else label
+                )
+        axis.set_title(name, fontsize=10)
+        before = None if name == "inputs" else name.removeprefix("after ")
+        axis.set_xlabel(words_of_input(names, before, 0, 2))
+        axis.set_ylabel(words_of_input(names, before, 1, 2))
+        axis.set_aspect("equal", adjustable="datalim")
+    return finish(figure, title, axes[:, :1])
+
+
+def _output_words(name: str, p: int, outputs: int) -> str:
+    """A layer's output in words: the layer alone if it has no other."""
+    return f"output {p + 1} of {layer_words(name)}" if outputs > 1 else layer_words(name)
+
+
+def _model_inputs(caller: str, functions: Mapping[str, LayerFunction]) -> np.ndarray:
+    """What the first layer was called at, [N, D]."""
+    not_empty(caller, "functions", functions)
+    return next(iter(functions.values())).reached[0]
+
+
+def _band(
+    axis: Any, x: Any, lower: Any, upper: Any, mean: Any, draws: Any, color: str, label: str
+) -> None:
+    axis.fill_between(x, lower, upper, color=color, alpha=0.18, linewidth=0, label=label)
+    _draws(axis, x, draws, color)
+    axis.plot(x, mean, color=color, linewidth=2, label="mean")
+
+
+def _draws(axis: Any, x: Any, draws: Any, color: str) -> None:
+    for i, draw in enumerate(draws):
+        axis.plot(x, draw, color=color, alpha=0.5, linewidth=0.7, label=None if i else "draws of f")
+
+
+def _line_panel(axis: Any, f: LayerFunction, p: int, level: float) -> None:
+    order = np.argsort(f.inputs[:, 0])
+    x, mean, sd = f.inputs[order, 0], f.mean[order, p], np.sqrt(f.var[order, p])
+    half = stats.norm.ppf(0.5 + level / 2)
+    draws = f.draws[:8, order, p]
+    _band(
+        axis,
+        x,
+        mean - half * sd,
+        mean + half * sd,
+        mean,
+        draws,
+        COLORS[0],
+        f"{percent(level)} of f",
+    )
+    z = f.z[:, 0] if f.z.ndim == 2 else f.z[p, :, 0]
+    axis.errorbar(
+        z, f.z_mean[:, p], half * f.z_sd[:, p], fmt="o", color=COLORS[1], markersize=4,
+        markerfacecolor="white", linewidth=1, label=f"inducing inputs, {percent(level)} of f there",
+    )  # fmt: skip
+    reached = np.unique(f.reached[:8].ravel())[:: max(1, f.reached[:8].size // 500)]
+    axis.plot(
+        reached, np.full(len(reached), 0.015), "|", transform=axis.get_xaxis_transform(),
+        color="black", alpha=0.4, markersize=6, markeredgewidth=0.6, label="called at",
+    )  # fmt: skip
+
+
+def _surface_panels(figure: Any, axes: Any, f: LayerFunction, p: int, output: str) -> None:
+    z = f.z if f.z.ndim == 2 else f.z[p]
+    for axis, values, colors, words in (
+        (axes[0], f.mean[:, p], _MEAN, f"{output}: mean"),
+        (axes[1], np.sqrt(f.var[:, p]), _SPREAD, f"{output}: standard deviation"),
+    ):
+        _contours(figure, axis, f.inputs, values, words, colors)
+        axis.plot(
+            *z.T, "o", color="white", markeredgecolor="black", markersize=4, linewidth=0,
+            label="inducing inputs",
+        )  # fmt: skip
+
+
+def _contours(
+    figure: Any, axis: Any, x: np.ndarray, values: np.ndarray, words: str, colors: str
+) -> None:
+    from matplotlib.ticker import MaxNLocator
+
+    if np.linalg.matrix_rank(x - x.mean(axis=0), tol=1e-6 * np.ptp(x)) < 2:
+        raise ValueError(
+            "plots: the inputs of a map lie on a line, wanted points that span a plane; take a "
+            "lattice of inputs"
+        )
+    # A spread is seen from zero on: one that is the same everywhere has one colour.
+    levels = np.linspace(0, 1.02 * values.max(), _CONTOURS) if colors == _SPREAD else _CONTOURS
+    shown = axis.tricontourf(*x.T, values, levels, cmap=colors)
+    bar = figure.colorbar(shown, ax=axis)
+    bar.locator = MaxNLocator(5)
+    bar.update_ticks()
+    axis.set_title(words, fontsize=10)
+    axis.grid(False)

@@ -1,0 +1,147 @@
+"""A diffusion guide's chains, from noise to posterior."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from dgp_ppl.plots._figure import COLORS, figure_of, finish, index_label, not_empty, plain
+
+__all__ = ["diffusion_paths"]
+
+_SHOWN = 12  # single chains
+_EXACT = "0.55"
+
+
+def diffusion_paths(
+    states: Mapping[str, ArrayLike],
+    values: Sequence[tuple[str, int, int]] | None = None,
+    exact: Mapping[str, ArrayLike] | None = None,
+    snapshots: int = 4,
+    title: str = "",
+    reference: str = "NUTS",
+) -> Any:
+    """Where the chains are at some steps, in the plane of two inducing values, and at all steps.
+
+    Above: the chains from noise (left) to the posterior (right), on top of exact draws in grey.
+    Below: median, 50 % and 90 % bands of the chains against the step, with single chains, and at
+    the right end the same of exact draws in grey.
+
+    Args:
+        states: by site, [S, K + 1, M, P], from `dgp_ppl.diffusion_paths`.
+        values: the two inducing values, (site, m, p) each; by default those whose law changes most
+            from the first state to the last.
+        exact: by site, draws of the exact posterior, [S', M, P]; chains of them may lead.
+        snapshots: number of panels above, at least two.
+        title: of the figure.
+        reference: what the exact draws are called.
+
+    Raises:
+        ValueError: if there are no states, shapes do not fit, or there are not two values.
+    """
+    caller = "diffusion_paths"
+    not_empty(caller, "states", states)
+    arrays = {n: np.asarray(a, np.float64) for n, a in states.items()}
+    for n, a in arrays.items():
+        if a.ndim != 4 or a.shape[1] < 2:
+            raise ValueError(
+                f"{caller}: states[{n!r}] has shape {a.shape}, wanted [S, K + 1, M, P]"
+            )
+    if snapshots < 2:
+        raise ValueError(f"{caller}: snapshots is {snapshots}, wanted at least 2")
+    chosen = _most_moved(arrays) if values is None else list(values)
+    if len(chosen) != 2:
+        raise ValueError(f"{caller}: values are {chosen}, wanted two of them")
+    labels, paths, truths = [], [], []
+    for site, m, p in chosen:
+        M, P = arrays[site].shape[2:] if site in arrays else (0, 0)
+        if not (0 <= m < M and 0 <= p < P):
+            raise ValueError(
+                f"{caller}: values names {site}[{m}, {p}], wanted one of "
+                f"{ {n: a.shape[2:] for n, a in arrays.items()} }"
+            )
+        labels.append(index_label(site, (m, p), P))
+        paths.append(arrays[site][:, :, m, p])
+        truths.append(_exact_of(caller, exact, site, (M, P))[:, m, p] if exact else None)
+    return _drawn(labels, paths, truths, snapshots, title, reference)
+
+
+def _drawn(
+    labels: list[str], paths: list[np.ndarray], truths: list[Any], snapshots: int, title: str,
+    reference: str,
+) -> Any:  # fmt: skip
+    steps = paths[0].shape[1] - 1
+    figure, _ = figure_of(2.6 * snapshots + 0.4, 6.2)
+    figure.clear()
+    above, below = figure.subfigures(2, 1, height_ratios=[1, 1.05])
+    panels = above.subplots(1, snapshots, sharex=True, sharey=True)
+    for axis, k in zip(panels, np.linspace(0, steps, snapshots).round().astype(int), strict=True):
+        plain(axis)
+        if truths[0] is not None:
+            axis.plot(
+                *truths, ".", color=_EXACT, markersize=3, alpha=0.5, label=f"exact ({reference})"
+            )
+        axis.plot(
+            paths[0][:, k], paths[1][:, k], "o", color=COLORS[0], markersize=2.5, alpha=0.6,
+            label="chains",
+        )  # fmt: skip
+        words = {0: " (noise)", steps: " (posterior)"}.get(int(k), "")
+        axis.set_title(f"step {k} of {steps}{words}", fontsize=10)
+        axis.set_xlabel(labels[0])
+    panels[0].set_ylabel(labels[1])
+    lower = below.subplots(1, 2)
+    for axis, label, path, truth in zip(lower, labels, paths, truths, strict=True):
+        plain(axis)
+        _trajectories(axis, path, truth, reference)
+        axis.set_ylabel(label)
+    return finish(figure, title, [panels[0], lower[0]], columns=5)
+
+
+def _trajectories(axis: Any, path: np.ndarray, truth: np.ndarray | None, reference: str) -> None:
+    steps = np.arange(path.shape[1])
+    levels = np.array([5, 25, 50, 75, 95])
+    q = np.percentile(path, levels, axis=0)
+    axis.fill_between(steps, q[0], q[4], color=COLORS[0], alpha=0.15, lw=0, label="90 % of chains")
+    axis.fill_between(steps, q[1], q[3], color=COLORS[0], alpha=0.25, lw=0, label="50 % of chains")
+    for i, own in enumerate(path[:_SHOWN]):
+        label = None if i else "single chains"
+        axis.plot(steps, own, color=COLORS[1], linewidth=0.6, alpha=0.7, label=label)
+    axis.plot(steps, q[2], color=COLORS[0], linewidth=2, label="median")
+    if truth is not None:
+        low, first, middle, third, high = np.percentile(truth, levels)
+        at = steps[-1] + 0.06 * steps[-1]
+        label = f"exact ({reference}): median, 50 % and 90 %"
+        axis.plot([at, at], [low, high], color=_EXACT, linewidth=1.5, label=label)
+        axis.plot([at, at], [first, third], color=_EXACT, linewidth=5, solid_capstyle="butt")
+        axis.plot([at], [middle], "_", color="black", markersize=11)
+    stride = max(1, steps[-1] // 8)
+    axis.set_xticks(steps[::stride])
+    axis.set_xlabel(f"step (0: noise, {steps[-1]}: posterior)")
+
+
+def _most_moved(states: Mapping[str, np.ndarray]) -> list[tuple[str, int, int]]:
+    """The two values whose mean or spread changes most, in standard deviations and their log."""
+    moved = []
+    for site, a in states.items():
+        first, last = a[:, 0], a[:, -1]
+        spread = np.maximum(first.std(axis=0), 1e-12)
+        shift = np.abs(last.mean(axis=0) - first.mean(axis=0)) / spread
+        change = shift + np.abs(np.log(np.maximum(last.std(axis=0), 1e-12) / spread))
+        moved += [(change[m, p], site, m, p) for m, p in np.ndindex(*change.shape)]
+    if len(moved) < 2:
+        raise ValueError("diffusion_paths: states have one inducing value, wanted two or more")
+    # In the order of the sites, as elsewhere.
+    best = sorted(moved, key=lambda a: -a[0])[:2]
+    return sorted((site, m, p) for _, site, m, p in best)
+
+
+def _exact_of(
+    caller: str, exact: Mapping[str, ArrayLike], site: str, shape: tuple[int, int]
+) -> np.ndarray:
+    draws = np.asarray(exact.get(site, np.zeros(0)), np.float64)
+    if draws.ndim < 3 or draws.shape[-2:] != shape:
+        raise ValueError(
+            f"{caller}: exact[{site!r}] has shape {draws.shape}, wanted [S, {shape[0]}, {shape[1]}]"
+        )
+    return draws.reshape(-1, *shape)

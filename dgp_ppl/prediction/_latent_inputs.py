@@ -1,0 +1,186 @@
+"""Latent inputs of new rows, and what rows look like with the missing entries filled in."""
+
+import dataclasses
+from typing import Any
+
+import jax.numpy as jnp
+import numpyro
+from jax import random
+from jax.typing import ArrayLike
+from jaxtyping import Array
+from numpyro import handlers
+from numpyro.distributions import biject_to
+
+from dgp_ppl._typing import Model, Params, PRNGKey
+from dgp_ppl.inference import FitResult, Implicit, LayerGuide, default_optimizer, fit, freeze
+from dgp_ppl.prediction._predict import Prediction, predict
+
+__all__ = ["LatentInputs", "infer_latent", "latent_inputs"]
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class LatentInputs:
+    """q of the latent inputs of N rows, each normal with independent entries.
+
+    Made by `latent_inputs` for the rows of a fit, by `infer_latent` for new ones. Where the site's
+    support is not all of R^Q, the normal is the one that NumPyro's bijection takes there.
+
+    Attributes:
+        mean: [N, Q].
+        sd: [N, Q].
+        x: the rows' known inputs, [N, D]; D may be 0.
+        losses: of `infer_latent`'s fit, [steps]; None for the rows of a fit.
+    """
+
+    mean: Array
+    sd: Array
+    x: Array
+    losses: Any = dataclasses.field(repr=False)
+    _model: Model = dataclasses.field(repr=False)
+    _guide: LayerGuide = dataclasses.field(repr=False)
+    _params: Params = dataclasses.field(repr=False)
+    _site: str = dataclasses.field(repr=False)
+
+    def reconstruct(self, key: PRNGKey, *, num_samples: int = 100, **kwargs: Any) -> Prediction:
+        """The posterior predictive distribution of these rows' y, all entries of it.
+
+        Args:
+            key: random key.
+            num_samples: passes S, each with a draw of the latent inputs.
+            **kwargs: the model's keyword arguments (without those that have a value for each row),
+                and further options of `predict`, but for a `standardizer`: known inputs and y are
+                on the model's scale.
+        """
+        decoder = _Decoder(self._model, self._site)
+        guide, moments = self._guide.with_model(decoder), (self.mean, self.sd)
+        options = {"num_samples": num_samples, **kwargs}
+        return predict(key, decoder, guide, self._params, self.x, *moments, **options)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Decoder:
+    """The model at known inputs [N, D], and at draws of latent ones, mean and sd [N, Q]."""
+
+    model: Model
+    site: str
+
+    def __post_init__(self) -> None:
+        # Compiled programs are shared for this library's own models: it is whose the model is.
+        object.__setattr__(self, "__module__", getattr(self.model, "__module__", ""))
+
+    def __call__(self, x: Array, mean: Array, sd: Array, /, **kwargs: Any) -> Any:
+        key: Any = numpyro.prng_key()
+        w = mean + sd * random.normal(key, mean.shape, mean.dtype)
+
+        def drawn(site: Any) -> Array | None:
+            return biject_to(site["fn"].support)(w) if site["name"] == self.site else None
+
+        return handlers.condition(self.model, condition_fn=drawn)(x, **kwargs)
+
+
+def latent_inputs(
+    model: Model, guide: LayerGuide, params: Params, *, x: ArrayLike | None = None,
+    site: str = "latent",
+) -> LatentInputs:  # fmt: skip
+    """The latent inputs of the rows that a guide was fitted to.
+
+    Args:
+        model: the model, `models.gplvm` or one of your own with a latent site in its data plate.
+        guide: its guide, with NumPyro's params ``SITE_auto_loc`` and ``SITE_auto_scale``.
+        params: the fit's params.
+        x: the rows' known inputs, if there are some.
+        site: the latent site, [Q] for each row.
+
+    Raises:
+        ValueError: if params has no such site.
+    """
+    mean, sd = _moments(params, site)
+    known = jnp.zeros((len(mean), 0)) if x is None else jnp.asarray(x, float)
+    return LatentInputs(mean, sd, known, None, model, guide, params, site)
+
+
+def infer_latent(
+    key: PRNGKey,
+    model: Model,
+    guide: LayerGuide,
+    params: Params,
+    x: ArrayLike | None,
+    y: ArrayLike,
+    *args: Any,
+    start: ArrayLike | None = None,
+    steps: int = 500,
+    learning_rate: float = 0.05,
+    site: str = "latent",
+    progress: bool | str = True,
+    **kwargs: Any,
+) -> LatentInputs:
+    """q of the latent inputs of new rows, with everything else as it was fitted.
+
+    Maximises the bound of the new rows in their own locations and scales; entries of y that are
+    missing say nothing (`models.gplvm` takes a mask as its third argument).
+
+    Args:
+        key: random key.
+        model: the model.
+        guide: its fitted guide.
+        params: the fit's params.
+        x: the new rows' known inputs, [N*, D], or None.
+        y: the new rows, [N*, P].
+        *args: further arguments of the model, for the new rows.
+        start: where the latent inputs start, [N*, Q]; by default at 0, the prior's mean. Bounds
+            have several maxima: those of the nearest training rows are a better start (see
+            `initialize.nearest_rows`).
+        steps: optimiser steps.
+        learning_rate: where Adam's cosine schedule starts.
+        site: the latent site, [Q] for each row.
+        progress: show a progress bar.
+        **kwargs: the model's keyword arguments, such as `batch_size`.
+
+    Returns:
+        Means and standard deviations of the latent inputs, and `LatentInputs.reconstruct`.
+
+    Raises:
+        TypeError: for a guide without a density (`Implicit`), or with a `rest` of its own.
+        ValueError: if params has no such site, or `start` another shape.
+    """
+    dim = _moments(params, site)[0].shape[1]
+    rows = len(jnp.asarray(y))
+    loc = jnp.zeros((rows, dim)) if start is None else jnp.asarray(start, float)
+    if loc.shape != (rows, dim):
+        raise ValueError(f"infer_latent: start has shape {loc.shape}, wanted {(rows, dim)}")
+    own = guide.with_model(model)
+    with handlers.block(), handlers.seed(rng_seed=key):
+        own.setup(x, y, *args, **kwargs)
+    if f"{site}_auto_loc" not in own.row_params or isinstance(guide, Implicit):
+        raise TypeError(
+            f"infer_latent: guide is {type(guide).__name__} with latent rows "
+            f"{sorted(own.row_params)}, wanted one with a density and the library's own guide of "
+            f"{site!r}: MeanField, Decoupled, GlobalInducing or Diffusion, without `rest`"
+        )
+    fixed = {n: a for n, a in params.items() if n not in own.row_params}
+    first = {f"{site}_auto_loc": loc, f"{site}_auto_scale": jnp.full(loc.shape, 0.1)}
+    optimizer = default_optimizer(learning_rate, steps, rows=own.row_params, row_share=1.0)
+    result: FitResult = fit(
+        key, freeze(model, fixed), freeze(own, fixed), x, y, *args, start=first, steps=steps,
+        optimizer=optimizer, loss=guide.bound_loss, progress=progress, **kwargs,
+    )  # fmt: skip
+    mean, sd = _moments(result.params, site)
+    known = jnp.zeros((rows, 0)) if x is None else jnp.asarray(x, float)
+    return LatentInputs(mean, sd, known, result.losses, model, guide, params, site)
+
+
+def _moments(params: Params, site: str) -> tuple[Array, Array]:
+    names = [f"{site}_auto_loc", f"{site}_auto_scale"]
+    missing = [n for n in names if n not in params]
+    if missing:
+        raise ValueError(
+            f"latent inputs: params has no {missing[0]!r}; it has {sorted(params)}, wanted those "
+            f"of a guide of a model with the latent site {site!r} in its data plate"
+        )
+    mean, sd = (jnp.asarray(params[n]) for n in names)
+    if mean.ndim != 2:
+        raise ValueError(
+            f"latent inputs: {site!r} has params of shape {mean.shape}, wanted [N, Q]: a site with "
+            ".to_event(1) in the data plate"
+        )
+    return mean, sd

@@ -1,0 +1,119 @@
+"""What deep GPs are compared with."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import random
+from sklearn.linear_model import BayesianRidge
+from support.helpers import KEY, regression, slow
+
+import dgp_ppl
+from dgp_ppl import datasets, models
+from dgp_ppl.comparison._compare import METRICS
+
+TINY = {"steps": 4, "inducing": 4, "samples": 4, "draws": 4, "progress": False}
+
+
+def few(name, rows):
+    data = datasets.load(name)
+    kept = np.random.default_rng(0).permutation(len(data.y))[:rows]
+    return dataclasses.replace(data, x=data.x[kept], y=data.y[kept])
+
+
+@pytest.mark.parametrize(
+    "method", ["linear", slow("gp"), slow("bnn"), slow("bnn_nuts"), slow("ensemble")]
+)
+def test_from_rows_to_files(method, tmp_path):
+    found = dgp_ppl.compare(few("diabetes", 40), [method], splits=1, out=tmp_path, **TINY)
+    (row,) = found.splits
+    assert set(row) == {"split", "method", *METRICS["regression"]}
+    assert np.isfinite([row["rmse"], row["log_density"], row["crps"]]).all()
+    assert (tmp_path / f"{method}.nc").stat().st_size > 10_000
+    assert (row["elbo_per_datum"] is None) == (method in ("bnn_nuts", "ensemble"))
+    assert (row["rhat"] is None) == (method != "bnn_nuts")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("method", ["bnn", "ensemble"])
+def test_classes(method):
+    found = dgp_ppl.compare(few("iris", 60), [method], splits=1, **(TINY | {"steps": 300}))
+    assert found.splits[0]["accuracy"] > 0.6
+
+
+def test_linear_is_bayesian_linear_regression():
+    """At the largest evidence, as scikit-learn's, which has nearly flat priors on the scales."""
+    data = few("diabetes", 200)
+    found = dgp_ppl.compare(data, ["linear"], splits=1, **(TINY | {"steps": 1500}))
+    run = found.fits["linear"]
+    scale = run.standardizer
+    ridge = BayesianRidge(fit_intercept=False).fit(
+        np.asarray(scale.inputs(run.x)), np.asarray(scale.outputs(run.y))
+    )
+    _, sd = ridge.predict(np.asarray(scale.inputs(run.x_test)), return_std=True)
+    rmse = {
+        "ours": np.sqrt(np.mean((run.test.mean - run.y_test) ** 2)),
+        "ridge": np.sqrt(
+            np.mean((scale.original(ridge.predict(scale.inputs(run.x_test))) - run.y_test) ** 2)
+        ),
+    }
+    assert rmse["ours"] == pytest.approx(rmse["ridge"], rel=0.01)
+    np.testing.assert_allclose(np.sqrt(run.test.var), sd * scale.y_scale, rtol=0.03)
+
+
+def test_gp_is_exact():
+    """Its bound is log p(y) of the GP with its hyperparameters, and so are its forecasts."""
+    found = dgp_ppl.compare(few("diabetes", 60), ["gp"], splits=1, **(TINY | {"steps": 100}))
+    run = found.fits["gp"]
+    params = {n: np.asarray(a, np.float64) for n, a in run.fitted.result.params.items()}
+    x, y, x_test = (
+        np.asarray(a, np.float64)
+        for a in (
+            run.standardizer.inputs(run.x), run.standardizer.outputs(run.y),
+            run.standardizer.inputs(run.x_test),
+        )
+    )  # fmt: skip
+
+    def kernel(a, b):
+        square = (((a[:, None] - b) / params["l1.lengthscale"]) ** 2).sum(axis=-1)
+        return params["l1.variance"] * np.exp(-0.5 * square)
+
+    K = kernel(x, x) + params["noise"] ** 2 * np.eye(len(x))
+    evidence = -0.5 * (y @ np.linalg.solve(K, y) + np.linalg.slogdet(2 * np.pi * K)[1])
+    assert run.fitted.elbo_per_datum == pytest.approx(evidence / len(y), abs=1e-3)
+    mean = kernel(x_test, x) @ np.linalg.solve(K, y)
+    np.testing.assert_allclose(run.test.mean, run.standardizer.original(mean), rtol=1e-2)
+
+
+def test_too_many_rows_are_one_row_of_the_table(monkeypatch):
+    monkeypatch.setattr("dgp_ppl.comparison._baselines._EXACT_ROWS", 20)
+    found = dgp_ppl.compare(few("diabetes", 40), ["gp", "linear"], splits=1, **TINY)
+    assert "36 training rows, wanted at most 20" in found.splits[0]["error"]
+    assert "error" not in found.splits[1]
+
+
+def test_network_is_what_it_says():
+    """The density of the model at a draw, by NumPy."""
+    from numpyro import handlers
+
+    x, y = regression(rows=5, dim=2)
+    with handlers.seed(rng_seed=0):
+        trace = handlers.trace(models.bnn).get_trace(x, y, hidden=(3,))
+    s = {n: np.asarray(site["value"], np.float64) for n, site in trace.items() if n != "data"}
+    h = np.maximum(np.asarray(x) @ s["w1"] / np.sqrt(2) + s["b1"], 0)
+    f = (h @ s["w2"] / np.sqrt(3) + s["b2"])[:, 0]
+    expected = -0.5 * ((s["y"] - f) / s["noise"]) ** 2 - np.log(s["noise"] * np.sqrt(2 * np.pi))
+    np.testing.assert_allclose(trace["y"]["fn"].log_prob(y), expected, rtol=1e-4)
+
+
+@pytest.mark.slow
+def test_members_of_an_ensemble_differ():
+    found = dgp_ppl.compare(few("diabetes", 40), ["ensemble"], splits=1, **TINY)
+    draws = found.fits["ensemble"].fitted.draws
+    assert {a.shape[0] for a in jax.tree.leaves(draws)} == {5}
+    assert jnp.ptp(draws["w1"], axis=0).min() > 0
+    p = found.fits["ensemble"].test
+    assert p.num_samples == 4  # as asked for
+    assert p.sample(random.fold_in(KEY, 1), 3).shape == (3, 4)

@@ -1,0 +1,255 @@
+"""The main job: what is fitted, scored and written."""
+
+import dataclasses
+import json
+
+import numpy as np
+import pytest
+import xarray
+
+import dgp_ppl
+from dgp_ppl import datasets
+from dgp_ppl.comparison._compare import METRICS
+from dgp_ppl.criticism._chain_diagnostics import chain_diagnostics
+
+TINY = {"steps": 4, "inducing": 4, "samples": 4, "progress": False}
+
+
+@pytest.fixture(scope="module")
+def outcome(tmp_path_factory):
+    """All methods on two splits of a one-dimensional set, and the folder they were written to."""
+    out = tmp_path_factory.mktemp("compare") / "deep" / "er"
+    return dgp_ppl.compare("step", splits=2, seed=3, out=out, **TINY), out
+
+
+def test_results_json_has_the_documented_form(outcome):
+    comparison, out = outcome
+    record = json.loads((out / "results.json").read_text())
+    assert set(record) == {"data", "config", "versions", "splits", "summary"}
+    assert [(r["split"], r["method"]) for r in record["splits"]] == [
+        (s, m) for s in (0, 1) for m in ("sgpr", "svgp", "dsvi")
+    ]
+    assert all(set(r) == {"split", "method", *METRICS["regression"]} for r in record["splits"])
+    assert all(set(r) == {"method", *METRICS["regression"]} for r in record["summary"])
+    assert record["config"]["inducing"] == 4
+    assert {"dgp_ppl", "jax", "numpyro", "python"} <= set(record["versions"])
+    assert record["splits"] == comparison.splits
+
+
+def test_summary_is_the_mean_and_its_standard_error(outcome):
+    comparison, _ = outcome
+    for row in comparison.summary:
+        own = [r["rmse"] for r in comparison.splits if r["method"] == row["method"]]
+        assert row["rmse"]["mean"] == pytest.approx(np.mean(own))
+        assert row["rmse"]["se"] == pytest.approx(np.std(own, ddof=1) / np.sqrt(2))
+
+
+def test_metrics_are_those_of_the_prediction(outcome):
+    comparison, _ = outcome
+    run, row = comparison.fits["svgp"], comparison.splits[1]
+    assert row["rmse"] == pytest.approx(np.sqrt(np.mean((run.test.mean - run.y_test) ** 2)))
+    assert row["log_density"] == pytest.approx(run.test.log_prob(run.y_test).mean())
+
+
+def test_standardizer_has_seen_training_rows_only(outcome):
+    run = outcome[0].fits["dsvi"]
+    scale = run.standardizer
+    np.testing.assert_allclose([scale.y_loc, scale.y_scale], [run.y.mean(), run.y.std()])
+    np.testing.assert_allclose(scale.x_loc, run.x.mean(axis=0))
+    np.testing.assert_allclose(scale.x_scale, run.x.std(axis=0))
+    assert len(run.y) == 90
+    assert len(run.y_test) == 10
+
+
+def test_plots_are_written(outcome):
+    for name in ("training", "predictions", "coverage", "function"):
+        data = (outcome[1] / f"{name}.png").read_bytes()
+        assert data.startswith(b"\x89PNG")
+        assert len(data) > 10_000
+
+
+@pytest.mark.parametrize("method", ["sgpr", "svgp", "dsvi"])
+def test_arviz_file_opens(outcome, method):
+    with xarray.open_datatree(outcome[1] / f"{method}.nc", engine="h5netcdf") as tree:
+        groups = {"posterior", "posterior_predictive", "log_likelihood", "observed_data"}
+        assert groups <= set(tree.children)
+        assert tree["log_likelihood"]["y"].sizes == {"chain": 1, "draw": 40, "data": 90}
+        assert tree["predictions"]["y"].sizes["test"] == 10
+        assert tree["sample_stats"]["loss"].size == 4
+        assert np.isfinite(tree["log_likelihood"]["y"]).all()
+        assert json.loads(tree.attrs["config"])["steps"] == 4
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("data", "likelihood"), [("breast_cancer", "logit"), ("breast_cancer", None),
+                             ("iris", None), ("iris", "robust_max")],
+)  # fmt: skip
+def test_classes(data, likelihood, tmp_path):
+    """Scored as classes, from rows to files."""
+    found = dgp_ppl.compare(data, splits=1, likelihood=likelihood, out=tmp_path, **TINY)
+    assert [row["method"] for row in found.splits] == ["svgp", "dsvi"]
+    task = found.record["data"]["task"]
+    assert all(set(r) == {"split", "method", *METRICS[task]} for r in found.splits)
+    assert found.record["config"]["likelihood"] == likelihood or likelihood is None
+    for row in found.splits:
+        run = found.fits[row["method"]]
+        held = run.test.probabilities
+        np.testing.assert_allclose(held.sum(axis=1), 1.0, rtol=1e-12)
+        assert row["accuracy"] == (held.argmax(axis=1) == run.y_test).mean()
+        assert row["log_loss"] == pytest.approx(-run.test.log_prob(run.y_test).mean(), rel=1e-3)
+        assert ("auc" in row) == (task == "binary")
+        assert (run.standardizer.y_loc, run.standardizer.y_scale) == (0.0, 1.0)
+    assert {p.name for p in tmp_path.iterdir()} == {
+        "results.json", "training.png", "reliability.png", "svgp.nc", "dsvi.nc",
+    }  # fmt: skip
+    with xarray.open_datatree(tmp_path / "dsvi.nc", engine="h5netcdf") as tree:
+        drawn = np.unique(tree["posterior_predictive"]["y"])
+        assert set(drawn) <= set(range(held.shape[1]))
+        assert np.isfinite(tree["log_likelihood"]["y"]).all()
+
+
+def test_pixels_are_scaled_together():
+    """Where one hardly varies, what little it does is no news."""
+    digits = datasets.load("digits")
+    few = dataclasses.replace(digits, x=digits.x[:200], y=digits.y[:200])
+    run = dgp_ppl.compare(few, ["svgp"], splits=1, **TINY).fits["svgp"]
+    assert run.standardizer.x_loc == pytest.approx(np.full(64, run.x.mean()))
+    assert run.standardizer.x_scale == pytest.approx(np.full(64, run.x.std()))
+
+
+@pytest.mark.slow
+def test_another_model(tmp_path):
+    """In the guide's place as deep_gp is, to the picture of its function."""
+    options = TINY | {"model": "diff_gp", "splits": 1, "out": tmp_path}
+    found = dgp_ppl.compare("step", ["dsvi"], **options)
+    assert "flow.v.loc" in found.fits["dsvi"].fitted.result.params
+    assert np.isfinite(found.splits[0]["log_density"])
+    assert (tmp_path / "function.png").stat().st_size > 10_000
+
+
+def test_what_does_not_fit_the_task():
+    for options, text in (
+        ({"methods": ["svgp", "sgpr"]}, r"methods has \['sgpr'\], which fit Gaussian noise alone"),
+        ({"likelihood": "softmax"}, r"likelihood is 'softmax', wanted .*\(binary\): probit, logit"),
+        ({"model": "deepgp"}, "model is 'deepgp', wanted one of deep_gp"),
+    ):
+        with pytest.raises(ValueError, match=text):
+            dgp_ppl.compare("breast_cancer", **(TINY | options))
+
+
+def test_nothing_is_left_half_written(outcome):
+    assert not list(outcome[1].glob("*.part"))
+
+
+def test_one_split_has_null_standard_errors(tmp_path):
+    dgp_ppl.compare("step", ["svgp"], splits=1, out=tmp_path, **TINY)
+    record = json.loads((tmp_path / "results.json").read_text())
+    assert record["summary"][0]["rmse"]["se"] is None
+
+
+def test_own_splits_are_used_and_python_writes_nothing(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    step = datasets.load("step")
+    mine = dataclasses.replace(step, test_index=(np.arange(7), np.arange(50, 60)))
+    comparison = dgp_ppl.compare(mine, ["svgp"], splits=1, **TINY)
+    np.testing.assert_array_equal(comparison.fits["svgp"].y_test, step.y[:7])
+    assert not list(tmp_path.iterdir())
+
+
+def test_random_splits_follow_the_seed():
+    one, same, other = (
+        dgp_ppl.compare("step", ["svgp"], splits=1, seed=s, **TINY) for s in (1, 1, 2)
+    )
+    numbers = [c.splits[0]["rmse"] for c in (one, same, other)]
+    assert numbers[0] == numbers[1] != numbers[2]
+
+
+def test_a_failed_fit_is_a_row_of_nulls(tmp_path):
+    settings = TINY | {"learning_rate": 1e30}
+    comparison = dgp_ppl.compare("step", ["svgp"], splits=1, out=tmp_path, **settings)
+    row = json.loads((tmp_path / "results.json").read_text())["splits"][0]
+    assert row["rmse"] is None
+    assert "not finite at step" in row["error"]
+    assert comparison.summary == []
+
+
+@pytest.fixture(scope="module")
+def sampled(tmp_path_factory):
+    """A sampler and NUTS beside a guide, with the evidence; and the folder."""
+    out = tmp_path_factory.mktemp("sampled")
+    methods = ("dsvi", "sghmc")
+    options = TINY | {"draws": 6, "chains": 2, "splits": 1, "evidence": True}
+    return dgp_ppl.compare("step", methods, out=out / "run", **options), out / "run"
+
+
+@pytest.mark.slow
+def test_samplers_report_how_their_chains_mix(sampled):
+    guided, row = sampled[0].splits
+    chains = sampled[0].fits["sghmc"].fitted.chains
+    assert chains.shape == (2, 6)
+    assert {n: row[n] for n in ("rhat", "ess", "divergences")} == chain_diagnostics(chains)
+    assert row["elbo_per_datum"] is row["evidence_per_datum"] is row["gap"] is None
+    assert np.isfinite([row["rmse"], row["log_density"]]).all()
+    assert guided["rhat"] is guided["ess"] is guided["divergences"] is None
+    assert sampled[0].summary[0]["rhat"] == {"mean": None, "se": None}
+
+
+@pytest.mark.slow
+def test_the_evidence_is_above_the_bound(sampled):
+    """After four steps by a lot; the gap is what lies between."""
+    row = sampled[0].splits[0]
+    assert row["gap"] == pytest.approx(row["evidence_per_datum"] - row["elbo_per_datum"])
+    assert row["gap"] > 0.1
+
+
+@pytest.mark.slow
+def test_chains_in_arviz(sampled):
+    """Chains are chains; likelihoods are of all data; the sampler's statistics are there."""
+    with xarray.open_datatree(sampled[1] / "sghmc.nc", engine="h5netcdf") as tree:
+        assert tree["log_likelihood"]["y"].sizes == {"chain": 2, "draw": 6, "data": 90}
+        assert tree["posterior"]["l1.v"].sizes == {
+            "chain": 2, "draw": 6, "l1.inducing": 4, "l1.output": 1,
+        }  # fmt: skip
+        assert {"lp", "diverging"} <= set(tree["sample_stats"])
+        assert {n.split(".")[0] for n in tree["fit"]} >= {"noise", "l1", "l2"}
+
+
+@pytest.mark.slow
+def test_a_sampler_that_fails_is_a_row_of_nulls():
+    outcome = dgp_ppl.compare("step", ("sghmc",), splits=1, **(TINY | {"learning_rate": 1e30}))
+    (row,) = outcome.splits
+    assert "not finite" in row["error"]
+    assert row["rmse"] is None
+
+
+def test_chains_that_do_not_mix():
+    """Seen in spite of values that never move, as a triangle's zeros."""
+    draws = np.random.default_rng(0).standard_normal((2, 200, 3)) + 5 * np.arange(2)[:, None, None]
+    fields = {"diverging": np.eye(2, 200, dtype=bool)}
+    chains = dgp_ppl.Chains({"a": draws, "b": np.ones((2, 200, 2))}, fields, None, 200, 0.0)
+    found = chain_diagnostics(chains)
+    assert found["rhat"] > 1.5
+    assert found["ess"] < 10
+    assert found["divergences"] == 2
+    single = dgp_ppl.Chains({"a": draws[:1]}, {}, None, 200, 0.0)
+    assert chain_diagnostics(single)["rhat"] is None
+
+
+@pytest.mark.slow
+def test_no_u_turns_and_hyperparameters_under_priors():
+    """They are sampled along, and every draw predicts with its own."""
+    options = TINY | {"draws": 40, "chains": 2, "splits": 1, "steps": 200, "samples": 20}
+    outcome = dgp_ppl.compare("step", ("nuts", "nuts_priors"), **options)
+    fixed = outcome.fits["nuts"].fitted.chains
+    assert set(fixed.samples) == {"l1.v", "l2.v"}  # no white values, no unit noise
+    assert {"accept_prob", "num_steps", "diverging"} <= set(fixed.fields)
+    chains = outcome.fits["nuts_priors"].fitted.chains
+    assert set(chains.samples) == {"l1.v", "l2.v", "noise"} | {
+        f"l{l}.{n}" for l in (1, 2) for n in ("variance", "lengthscale")
+    }
+    assert all(np.std(a, axis=(0, 1)).min() > 0 for a in chains.samples.values())
+    laws = [m for _, m in outcome.fits["nuts_priors"].test.components()]
+    assert np.ptp(np.asarray(laws[0].components.scale).min(axis=-1)) > 0
+    row = outcome.splits[1]
+    assert row["rmse"] < 0.6 * np.std(outcome.fits["nuts_priors"].y_test)

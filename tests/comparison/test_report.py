@@ -1,0 +1,155 @@
+"""The page of a comparison: whole, alone, and saying what the records say."""
+
+import base64
+import dataclasses
+import html.parser
+import io
+import json
+
+import pytest
+
+import dgp_ppl
+from dgp_ppl import datasets, plots
+from dgp_ppl.comparison import _report as report
+from dgp_ppl.comparison._compare import compare
+from dgp_ppl.comparison._tables import cell
+
+TINY = {"inducing": 4, "steps": 30, "samples": 20, "progress": False, "batch": 50}
+
+
+class Page(html.parser.HTMLParser):
+    """What a reader of a page sees, and what it would fetch."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.tags, self.open, self.texts, self.rows = [], [], [], []
+        self.feed(text)
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append((tag, dict(attrs)))
+        if tag not in ("meta", "img"):
+            self.open.append(tag)
+        if tag == "tr":
+            self.rows.append([])
+        if tag in ("td", "th") and self.rows:
+            self.rows[-1].append("")
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag  # every element is closed where it should be
+
+    def handle_data(self, data):
+        if self.open[-1:] in (["td"], ["th"]):
+            self.rows[-1][-1] += data
+        if self.open[-1:] != ["style"]:
+            self.texts.append(data.strip())
+
+
+@pytest.fixture(scope="module")
+def regression(tmp_path_factory):
+    out = tmp_path_factory.mktemp("regression")
+    data = datasets.load("step")
+    data = dataclasses.replace(data, name="<script>alert(1)</script>", y_name="a & b")
+    found = compare(data, ["linear", "svgp"], splits=2, out=out, report=True, **TINY)
+    return found, Page((out / "report.html").read_text())
+
+
+def test_the_page_needs_nothing_else(regression):
+    _, page = regression
+    assert not page.open
+    for tag, attrs in page.tags:
+        assert tag not in ("script", "link", "iframe")
+        for name in ("src", "href"):
+            assert attrs.get(name, "#").startswith(("#", "data:image/png;base64,"))
+    ids = [a["id"] for _, a in page.tags if "id" in a]
+    assert len(ids) == len(set(ids))
+    assert {a["href"][1:] for t, a in page.tags if t == "a"} <= set(ids)
+    names = [a.get("name") for t, a in page.tags if t == "meta"]
+    assert "viewport" in names
+
+
+def test_every_picture_is_one_and_is_told(regression):
+    _, page = regression
+    images = [a for t, a in page.tags if t == "img"]
+    assert len(images) == 6  # training, predictions, coverage, pit, function, scores
+    for image in images:
+        data = base64.b64decode(image["src"].split(",")[1])
+        assert data.startswith(b"\x89PNG")
+        assert len(data) > 5000
+        assert len(image["alt"]) > 40
+    captions = [t for t, _ in page.tags if t == "figcaption"]
+    assert len(captions) == len(images)
+
+
+def test_tables_hold_the_records_numbers(regression):
+    found, page = regression
+    cells = {c.strip() for row in page.rows for c in row}
+    for row in found.summary:
+        for metric in ("rmse", "log_density", "crps"):
+            assert cell(metric, row[metric]) in cells
+    methods = {row[0].strip() for row in page.rows}
+    assert {"linear", "SVGP"} <= methods
+    best = min(found.summary, key=lambda r: r["rmse"]["mean"])
+    marked = [a for t, a in page.tags if t == "td" and a.get("class") == "best"]
+    assert marked
+    assert cell("rmse", best["rmse"]) in cells
+
+
+def test_criticism_is_that_of_the_trees(regression):
+    found, page = regression
+    loo = dgp_ppl.criticism.loo(found.fits["linear"].tree)
+    rows = [r for r in page.rows if r[0] == "linear" and len(r) >= 7]
+    assert any(f"{loo.elpd:.1f}" in r and f"{loo.se:.1f}" in r for r in rows)
+    checks = [r for r in page.rows if len(r) == 5 and r[0] == "linear"]
+    assert [r[1] for r in checks] == ["mean", "sd", "min", "max"]
+    assert checks[0][2] == f"{found.fits['linear'].y.mean():.4g}"
+
+
+def test_names_are_escaped(regression):
+    _, page = regression
+    assert "<script>alert(1)</script>" in page.texts
+    assert any("a & b" in text for text in page.texts)
+
+
+def test_configuration_and_versions_are_there(regression):
+    found, page = regression
+    assert {"inducing", "seed", "steps", "numpyro", "jax", "python"} <= set(page.texts)
+    assert found.record["versions"]["numpyro"] in page.texts
+
+
+def test_classes_have_a_page_too(tmp_path):
+    compare("iris", ["svgp"], splits=1, out=tmp_path, report=True, **TINY)
+    page = Page((tmp_path / "report.html").read_text())
+    titles = [a["alt"].split(".")[0] for t, a in page.tags if t == "img"]
+    assert titles == ["Training", "Reliability"]
+    assert any("accuracy" in row for row in page.rows)
+
+
+def test_a_report_needs_a_folder():
+    with pytest.raises(ValueError, match="report is True and out is None"):
+        compare("step", ["svgp"], report=True, **TINY)
+
+
+@pytest.mark.slow
+def test_an_earlier_report_does_not_outlive_its_comparison(tmp_path):
+    options = {"splits": 1, "out": tmp_path, **TINY}
+    compare("step", ["linear"], report=True, **options)
+    compare("step", ["linear"], overwrite=True, **options)
+    assert not (tmp_path / "report.html").exists()
+
+
+def test_names_that_look_like_mathematics_and_runs_that_diverged():
+    """A picture has them as they are; of a run that diverged it has what there was."""
+    curves = {"a $x_{$ b": [1.0, 2.0, float("nan")], "lost": [float("nan")] * 4}
+    figure = plots.training_curves(curves, title="price_$_2020_minus_price_$_2019")
+    figure.savefig(io.BytesIO(), format="png")
+    assert figure.axes[0].get_ylim()[1] > 2
+    labels = [t.get_text() for t in figure.legends[0].get_texts()]
+    assert labels[0] == "a $x_{$ b"
+
+
+def test_chains_that_have_not_mixed_are_told(regression):
+    found, _ = regression
+    record = json.loads(json.dumps(found.record))
+    record["splits"][0]["rhat"] = 3.6
+    contents = report._contents(record, found.fits, {})
+    assert any("have not mixed (R-hat 3.60)" in note for note in contents["notes"])

@@ -1,0 +1,292 @@
+"""Equivalences: one-layer bounds, exact evidence, SGPR; and a deep bound by quadrature."""
+
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import random
+from numpyro import handlers
+from numpyro.infer import Predictive
+from numpyro.infer.util import log_density
+from scipy import stats
+from support.helpers import (
+    KEY,
+    assert_mean,
+    bound,
+    exact_evidence,
+    hidden_nodes,
+    layer_moments,
+    no_guide,
+    regression,
+    slow,
+    spread,
+    squared_exponential,
+    two_layer_params,
+)
+
+import dgp_ppl as dgp
+from dgp_ppl.linalg import default_jitter
+from dgp_ppl.models import deep_gp, optimal_inducing, sgpr, svgp
+
+pytestmark = pytest.mark.usefixtures("x64")
+
+NOISE = 0.3
+GUIDE = dgp.MeanField(svgp)
+
+
+def hyperparameters(z):
+    """The params of `sgpr` and of `svgp` without q: the kernel of `exact_evidence`."""
+    return {"l1.z": z, "l1.variance": 1.5, "l1.lengthscale": jnp.array([0.8]), "noise": NOISE}
+
+
+@jax.jit
+def bounds(z, x, y):
+    """SGPR's bound, and SVGP's at the q(v) that is optimal for it."""
+    params = optimal_inducing(hyperparameters(z), x, y)
+    return (
+        bound(sgpr, no_guide, hyperparameters(z), x, y, z=z),
+        bound(svgp, GUIDE, params, x, y, z=z),
+        params,
+    )
+
+
+def test_with_all_inputs_inducing_the_bounds_are_the_evidence():
+    """Z = X: exact up to the jitter, which is below 1e-10 of the variance (over 2 s², 20 rows)."""
+    x, y = regression()
+    evidence = exact_evidence(x, y)
+    for value in bounds(x, x, y)[:2]:
+        assert value == pytest.approx(evidence, abs=1e-6)
+        assert value < evidence + 1e-9
+
+
+@pytest.mark.parametrize("M", [4, 8])
+def test_svgp_at_its_optimum_is_sgpr_and_below_the_evidence(M):
+    x, y = regression()
+    collapsed, optimal, _ = bounds(spread(M), x, y)
+    assert optimal == pytest.approx(float(collapsed), rel=1e-9)
+    assert collapsed < exact_evidence(x, y)
+
+
+def test_more_inducing_inputs_tighten_the_bound():
+    """M = 15 is nearly exact, 8 lower, 4 lower by far."""
+    x, y = regression(rows=30)
+    gaps = [exact_evidence(x, y) - float(bounds(spread(M), x, y)[0]) for M in (15, 8, 4)]
+    assert 0 < gaps[0] < 1e-3
+    assert 10 * gaps[0] < gaps[1] < 5
+    assert gaps[2] > gaps[1] + 10
+
+
+@pytest.mark.parametrize(("M", "value"), [(15, -8.620734), (8, -8.739186), (4, -101.278919)])
+def test_bounds_as_another_implementation_has_them(M, value):
+    """Of data whose evidence is -8.620731; but for that one's larger jitter, 1e-7."""
+    rng = np.random.default_rng(1)
+    x = np.sort(rng.uniform(-2, 2, 30))
+    y = jnp.asarray(np.sin(3 * x) + 0.2 * rng.standard_normal(30))
+    z = jnp.asarray(x[np.linspace(0, 29, M).astype(int)])[:, None]
+    given = {"l1.z": z, "l1.variance": 1.2, "l1.lengthscale": jnp.array([0.7]), "noise": 0.2}
+    x = jnp.asarray(x)[:, None]
+    assert exact_evidence(x, y, 0.2, variance=1.2, lengthscale=0.7) == pytest.approx(
+        -8.620731, abs=5e-7
+    )
+    params = jax.jit(optimal_inducing)(given, x, y)
+    for program, guide in ((sgpr, no_guide), (svgp, GUIDE)):
+        assert float(bound(program, guide, params, x, y, z=z)) == pytest.approx(value, abs=3e-6)
+
+
+def test_svgp_at_any_other_q_is_below_its_optimum():
+    x, y = regression()
+    z = spread(8)
+    collapsed, _, optimal = bounds(z, x, y)
+    at = jax.jit(lambda params: bound(svgp, GUIDE, params, x, y, z=z))
+    for seed in range(5):
+        rng = np.random.default_rng(seed)
+        other = dict(optimal)
+        other["l1.v.loc"] += 0.1 * rng.standard_normal((8, 1))
+        assert at(other) < collapsed - 1e-4
+        other = dict(optimal)
+        other["l1.v.scale_tril"] += 0.1 * np.tril(rng.standard_normal((1, 8, 8)), -1)
+        assert at(other) < collapsed - 1e-4
+
+
+def test_sgpr_and_svgp_share_their_gradient_at_the_optimum():
+    """The envelope theorem: d/dtheta max_q SVGP = d/dtheta SVGP at the best q."""
+    x, y = regression()
+    z = spread(6)
+    start = hyperparameters(z)
+    q = {n: a for n, a in bounds(z, x, y)[2].items() if n not in start}
+
+    @jax.jit
+    def gradients(params):
+        return (
+            jax.grad(lambda p: bound(sgpr, no_guide, p, x, y, z=z))(params),
+            jax.grad(lambda p: bound(svgp, GUIDE, p | q, x, y, z=z))(params),
+        )
+
+    collapsed, uncollapsed = gradients(start)
+    for name in start:
+        np.testing.assert_allclose(uncollapsed[name], collapsed[name], rtol=1e-5, atol=1e-5)
+
+
+def test_one_layer_of_a_deep_gp_is_svgp():
+    x, y = regression()
+    z = spread(8)
+    _, optimal, params = bounds(z, x, y)
+    deep = bound(deep_gp, dgp.MeanField(deep_gp), params, x, y, z=(z,))
+    assert deep == pytest.approx(float(optimal), rel=1e-12)
+
+
+def test_whitened_is_unwhitened():
+    """The bound as written for u = L v: q(u) = N(L m, L S L'), prior N(0, K), in NumPy."""
+    x, y = regression()
+    z = spread(6)
+    rng = np.random.default_rng(0)
+    m, R = rng.standard_normal(6), np.tril(rng.standard_normal((6, 6)), -1) + 0.7 * np.eye(6)
+    params = hyperparameters(z) | {"l1.v.loc": m[:, None], "l1.v.scale_tril": R[None]}
+    whitened = bound(svgp, GUIDE, jax.tree.map(jnp.asarray, params), x, y, z=z)
+
+    jitter = default_jitter(np.float64) * 1.5
+    K, Kzx = squared_exponential(z, z) + jitter * np.eye(6), squared_exponential(z, x)
+    L, alpha = np.linalg.cholesky(K), np.linalg.solve(K, Kzx)
+    mean, S = L @ m, L @ R @ R.T @ L.T
+    f_mean, f_var = alpha.T @ mean, 1.5 - np.sum(alpha * ((K - S) @ alpha), axis=0)
+    expected = stats.norm(f_mean, NOISE).logpdf(y) - f_var / (2 * NOISE**2)
+    kl = 0.5 * (
+        np.trace(np.linalg.solve(K, S))
+        + mean @ np.linalg.solve(K, mean)
+        - 6
+        + np.linalg.slogdet(K)[1]
+        - np.linalg.slogdet(S)[1]
+    )
+    assert whitened == pytest.approx(expected.sum() - kl, rel=1e-7)
+
+
+def test_float32_agrees_with_float64():
+    x, y = regression()
+    double = bounds(spread(8), x, y)[0]
+    with jax.enable_x64(False):
+        single = bounds(jnp.float32(spread(8)), jnp.float32(x), jnp.float32(y))
+    assert single[0].dtype == jnp.float32
+    np.testing.assert_allclose(single[:2], [double, double], atol=0.1)
+
+
+@pytest.mark.parametrize(("lengthscale", "noise"), [slow(0.5, 0.1), slow(1.0, 0.01), (1.0, 1e-3)])
+def test_float32_gives_no_higher_collapsed_bound(lengthscale, noise):
+    """50 inducing points on a line: their Gram matrix is singular to rounding.
+
+    What rounding may add is measured at a hundredth of a nat per datum.
+    """
+    x = np.linspace(-2, 2, 400)[:, None]
+    y = np.sin(3 * x[:, 0]) + noise * np.random.default_rng(0).normal(size=400)
+    z = np.linspace(-2, 2, 50)[:, None]
+    params = {"l1.variance": 1.0, "l1.lengthscale": np.array([lengthscale]), "noise": noise}
+
+    def bound(dtype):
+        a, b, c = (jnp.asarray(v, dtype) for v in (x, y, z))
+        model = handlers.substitute(partial(sgpr, a, b, z=c), data={**params, "l1.z": c})
+        return float(log_density(model, (), {}, {})[0]) / 400
+
+    double = bound(jnp.float64)
+    with jax.enable_x64(False):
+        single = bound(jnp.float32)
+    assert single < double + 0.01
+
+
+# --- two layers ----------------------------------------------------------------------------------
+
+
+def kl(params, l):
+    m, R = np.asarray(params[f"l{l}.v.loc"]), np.asarray(params[f"l{l}.v.scale_tril"][0])
+    return 0.5 * ((R**2).sum() + (m**2).sum() - 5) - np.log(np.diag(R)).sum()
+
+
+def expected_log_likelihood(params, h, y):
+    mean, var = layer_moments(params, 2, h[:, None])
+    return stats.norm(mean, NOISE).logpdf(y) - var / (2 * NOISE**2)
+
+
+def deep_bound(params, x, y, keys):
+    z = (spread(5), spread(5))
+    return bound(deep_gp, dgp.MeanField(deep_gp), params, x, y, keys=keys, z=z)
+
+
+def test_the_mean_of_deep_bounds_is_the_doubly_stochastic_bound():
+    """Against Gauss-Hermite quadrature over each row's hidden value, in NumPy."""
+    x, y = regression(rows=8)
+    params = two_layer_params(variance=0.5)
+    total = -kl(params, 1) - kl(params, 2)
+    for weight, h in hidden_nodes(params, x):
+        total += weight * expected_log_likelihood(params, h, np.asarray(y)).sum()
+    assert_mean(deep_bound(params, x, y, random.split(KEY, 4000)), total)
+
+
+def test_a_hidden_layer_without_variance_is_the_identity():
+    x, y = regression(rows=8)
+    params = two_layer_params(variance=1e-14)
+    value = deep_bound(params, x, y, KEY)
+    one = expected_log_likelihood(params, np.asarray(x)[:, 0], np.asarray(y)).sum()
+    assert value == pytest.approx(one - kl(params, 1) - kl(params, 2), rel=1e-5)
+
+
+# --- sgpr as a model -----------------------------------------------------------------------------
+
+
+def test_sgpr_draws_from_its_low_rank_normal():
+    x, _ = regression(rows=6)
+    z = spread(4)
+    draw = Predictive(sgpr, params=hyperparameters(z), num_samples=6000)
+    y = draw(KEY, x, z=z)["y"]
+    Kzx = squared_exponential(z, x)
+    cov = Kzx.T @ np.linalg.solve(squared_exponential(z, z), Kzx) + NOISE**2 * np.eye(6)
+    assert_mean(y, np.zeros(6))
+    assert_mean(y[:, :, None] * y[:, None, :], cov)
+
+
+def test_sgpr_wants_a_vector():
+    x, y = regression()
+    with (
+        handlers.seed(rng_seed=0),
+        pytest.raises(ValueError, match=r"sgpr: y has shape \(20, 1\), wanted \(20,\)"),
+    ):
+        handlers.trace(sgpr).get_trace(x, y[:, None], z=spread(4))["y"]["fn"].log_prob(y[:, None])
+
+
+def test_deep_gp_wants_one_depth():
+    x, y = regression()
+    z = (spread(4), spread(4))
+    with (
+        handlers.seed(rng_seed=0),
+        pytest.raises(ValueError, match=r"z has 2 layers, mean 1 and kernel 2"),
+    ):
+        deep_gp(x, y, z=z, mean=(dgp.means.zero,))
+    with handlers.seed(rng_seed=0), pytest.raises(ValueError, match="at least one"):
+        deep_gp(x, y, z=())
+
+
+def test_sites_and_params_of_a_deep_gp():
+    """Widths from the next layer's inducing inputs, padded means, several outputs."""
+    x = jnp.zeros((7, 2))
+    z = (jnp.zeros((4, 2)), jnp.zeros((5, 3)), jnp.zeros((6, 1)))
+
+    def values(kind):
+        sites = handlers.trace(handlers.seed(deep_gp, KEY)).get_trace(x, z=z, out=2)
+        return {n: s["value"] for n, s in sites.items() if s["type"] == kind}
+
+    def shapes(kind):
+        return jax.tree.map(jnp.shape, jax.eval_shape(lambda: values(kind)))
+
+    assert shapes("sample") == {
+        "l1.v": (4, 3),
+        "l2.v": (5, 1),
+        "l3.v": (6, 2),
+        "l1.eps": (7, 3),
+        "l2.eps": (7, 1),
+        "y": (7, 2),
+    }
+    assert shapes("param") == {
+        **{"l1.z": (4, 2), "l1.variance": (), "l1.lengthscale": (2,)},
+        **{"l2.z": (5, 3), "l2.variance": (), "l2.lengthscale": (3,)},
+        **{"l3.z": (6, 1), "l3.variance": (), "l3.lengthscale": (1,)},
+        "noise": (),
+    }

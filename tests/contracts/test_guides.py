@@ -1,0 +1,296 @@
+"""The contract of every guide: one set of tests for all of them."""
+
+import functools
+import subprocess
+import sys
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro
+import numpyro.distributions as dist
+import pytest
+from jax import random
+from numpyro import handlers
+from numpyro.infer import Predictive
+from scipy import stats
+from support.helpers import KEY, assert_mean, regression, slow, start
+
+import dgp_ppl as dgp
+from dgp_ppl import kernels
+from dgp_ppl.inference._fit import evaluate
+from dgp_ppl.models import deep_gp
+
+# With another latent site than the layers': a prior on a hyperparameter.
+model = handlers.lift(deep_gp, {"noise": dist.LogNormal(-1, 1)})
+PSEUDO = np.linspace(-1.5, 1.5, 4)[:, None]
+Z = (np.linspace(-2, 2, 5)[:, None],) * 2
+GUIDES = {
+    "mean_field": dgp.MeanField,
+    "global_inducing": functools.partial(dgp.GlobalInducing, pseudo_inputs=PSEUDO),
+    "decoupled": functools.partial(dgp.Decoupled, z_mean=PSEUDO),
+    "diffusion": functools.partial(dgp.Diffusion, steps=3),
+    "coupled_diffusion": lambda model: dgp.Diffusion(
+        model, steps=3, base=dgp.GlobalInducing(model, PSEUDO)
+    ),
+    "implicit": dgp.Implicit,
+}
+SHAPES = {"l1.v": (5, 1), "l2.v": (5, 1), "noise": ()}
+X, Y = (np.asarray(a) for a in regression(rows=24))
+DRAWS = 1000
+X_TEST = np.linspace(-2, 2, 7)[:, None]
+
+# They take the longest to compile, and have tests of their own.
+LEFT_TO_CI = ("decoupled", "diffusion", "coupled_diffusion", "implicit")
+every_guide = pytest.mark.parametrize("name", [slow(n) if n in LEFT_TO_CI else n for n in GUIDES])
+
+
+@functools.cache
+def fitted(name):
+    """A guide and a short fit of it."""
+    guide = GUIDES[name](model)
+    options = {"steps": 150, "learning_rate": 0.03, "progress": False}
+    return guide, dgp.fit(KEY, model, guide, X, Y, z=Z, batch_size=8, **options)
+
+
+@functools.cache
+def losses(name, dtype="float32", **kwargs):
+    """Many estimates of the loss at the fit's params, by as many keys."""
+    guide, result = fitted(name)
+    keys = random.split(random.key(len(kwargs)), DRAWS)
+    with jax.enable_x64(dtype == "float64"):
+        data = [jnp.asarray(a, dtype) for a in (X, Y)]
+        params = {n: jnp.asarray(a, dtype) for n, a in result.params.items()}
+
+        def one(key):
+            return guide.default_loss.loss(key, params, model, guide, *data, z=Z, **kwargs)
+
+        return np.asarray(jax.jit(jax.vmap(one))(keys))
+
+
+def predicted(name, **options):
+    guide, result = fitted(name)
+    return dgp.predict(KEY, model, guide, result.params, X_TEST, num_samples=10, z=Z, **options)
+
+
+@every_guide
+def test_it_fits_with_the_one_call(name):
+    _, result = fitted(name)
+    assert np.isfinite(result.losses).all()
+    assert result.losses[-30:].mean() < result.losses[:30].mean()
+    assert all(isinstance(a, jax.Array) for a in result.params.values())
+
+
+AT_THE_PRIOR = {
+    "mean_field": functools.partial(dgp.MeanField, hidden_scale=1.0),
+    "diagonal": functools.partial(dgp.MeanField, covariance="diagonal", hidden_scale=1.0),
+    "global_inducing": functools.partial(
+        dgp.GlobalInducing, pseudo_inputs=PSEUDO, hidden_scale=1.0
+    ),
+    "decoupled": functools.partial(dgp.Decoupled, z_mean=PSEUDO, hidden_scale=1.0),
+    "diffusion": functools.partial(dgp.Diffusion, steps=3, base="prior"),
+    "anchored_diffusion": lambda model: dgp.Diffusion(
+        model, steps=3, base=dgp.MeanField(model, hidden_scale=1.0)
+    ),
+    "coupled_diffusion": lambda model: dgp.Diffusion(
+        model, steps=3, base=dgp.GlobalInducing(model, PSEUDO, hidden_scale=1.0)
+    ),
+    "implicit": functools.partial(dgp.Implicit, generator=None, hidden_scale=1.0),
+}
+
+
+@pytest.mark.parametrize("name", [slow(n) if n == "implicit" else n for n in AT_THE_PRIOR])
+def test_the_bound_at_the_prior(name):
+    """Where q is the prior its KL is zero: of data that no layer explains the bound is exact."""
+
+    def idle(x, y=None):
+        f1, f2 = (dgp.gp(n, kernels.SquaredExponential(1.0, 1.0), Z[0]) for n in ("l1", "l2"))
+        with dgp.minibatch(x, y) as (x, y):
+            f2(f1.sample(x))
+            numpyro.sample("y", dist.Normal(jnp.zeros(len(x)), 1.0), obs=y)
+
+    guide = AT_THE_PRIOR[name](idle)
+    params = start(idle, guide, X, Y)
+    params |= {n: jnp.full_like(a, 1e-9) for n, a in params.items() if n.endswith(".precision")}
+    loss = jax.jit(lambda p: guide.default_loss.loss(KEY, p, idle, guide, X, Y))(params)
+    assert -loss == pytest.approx(stats.norm.logpdf(Y).sum(), abs=1e-3)
+
+
+@every_guide
+def test_minibatches_are_unbiased(name):
+    full, batches = losses(name), losses(name, batch_size=6)
+    assert_mean(batches - full, 0.0)
+
+
+@every_guide
+def test_float64(name):
+    """The same key draws other numbers in another dtype: the bounds agree in the mean."""
+    single, double = losses(name), losses(name, dtype="float64")
+    assert (single.dtype, double.dtype) == (np.float32, np.float64)
+    assert_mean(double - single, 0.0)
+
+
+@every_guide
+def test_draws(name):
+    guide, result = fitted(name)
+    sample = functools.partial(guide.sample_posterior, z=Z)
+    draw = jax.jit(lambda key: sample(key, result.params, X))
+    one, again, other = draw(KEY), draw(KEY), draw(random.key(1))
+    assert {n: a.shape for n, a in one.items()} == SHAPES
+    for n in SHAPES:
+        np.testing.assert_array_equal(one[n], again[n])
+        assert (one[n] != other[n]).any()
+    many = jax.eval_shape(lambda: sample(KEY, result.params, X, sample_shape=(3, 2)))
+    assert {n: a.shape for n, a in many.items()} == {n: (3, 2, *s) for n, s in SHAPES.items()}
+
+
+@every_guide
+def test_predictions(name):
+    whole = predicted(name)
+    assert np.isfinite(whole.mean).all()
+    assert (whole.var > 0).all()
+    draws = whole.function_draws(KEY, 4, mode="joint")
+    assert draws.shape == (4, 7)
+    assert np.isfinite(draws).all()
+
+
+@every_guide
+def test_arviz(name):
+    guide, result = fitted(name)
+    y = jnp.zeros(7)
+    tree = dgp.to_inferencedata(
+        KEY, model, guide, result.params, X_TEST, y, z=Z, num_samples=10, passes=2, result=result
+    )
+    shapes = {n: tree["posterior"][n].shape for n in SHAPES}
+    assert shapes == {n: (1, 10, *s) for n, s in SHAPES.items()}
+    assert np.isfinite(tree["log_likelihood"]["y"]).all()
+    assert set(tree["fit"].data_vars) == set(result.params)
+
+
+@every_guide
+def test_stock_predictive(name):
+    guide, result = fitted(name)
+    predictive = Predictive(model, guide=guide, params=result.params, num_samples=5)
+    draws = predictive(KEY, X_TEST, z=Z)
+    assert draws["y"].shape == (5, 7)
+    assert np.isfinite(draws["y"]).all()
+
+
+@every_guide
+def test_predictive_of_the_model_under_its_guide(name):
+    """It draws from what `predict` describes."""
+    guide, result = fitted(name)
+    program = dgp.guided(model, guide, result.params)
+    draws = Predictive(program, num_samples=2000)(KEY, X_TEST, z=Z)["y"]
+    held = dgp.predict(KEY, model, guide, result.params, X_TEST, num_samples=2000, z=Z)
+    error = np.sqrt(2 * held.var / 2000)
+    assert (abs(draws.mean(axis=0) - held.mean) < 4.5 * error).all()
+
+
+@pytest.mark.parametrize(
+    ("name", "cold", "warm"),
+    [
+        ("mean_field", (0.1, 0.03, 0.1), (0.1, 0.03, 0.1)),
+        ("global_inducing", (0.1, 0.03, 0.1), (0.01, 0.003, 0.01)),
+        ("diffusion", (0.1, 0.03, 0.01), (0.001, 0.0003, 0.01)),
+    ],
+)
+def test_rates_of_a_fit_from_scratch_and_of_one_that_goes_on(name, cold, warm):
+    """Of the guide's params, of the model's, and of a chain's."""
+    params = {n: jnp.zeros(()) for n in ("l1.v.loc", "noise", "diffusion.a")}
+    for goes_on, wanted in ((False, cold), (True, warm)):
+        optimizer = GUIDES[name](model).optimizer(0.1, 300, frozenset({"noise"}), goes_on=goes_on)
+        change, _ = optimizer.update(
+            {n: jnp.ones(()) for n in params}, optimizer.init(params), params
+        )
+        np.testing.assert_allclose([-change[n] for n in params], wanted, rtol=0.01)
+
+
+@every_guide
+def test_hyperpriors(name):
+    """Another latent site is drawn along, with the guide's own params for it."""
+    guide, result = fitted(name)
+    assert {"noise_auto_loc", "noise_auto_scale"} <= set(result.params)
+    assert "noise" not in result.params
+    draw = jax.jit(lambda k: guide.sample_posterior(k, result.params, X, z=Z, sample_shape=(4,)))
+    noise = draw(KEY)["noise"]
+    assert noise.shape == (4,)
+    assert np.ptp(noise) > 0
+
+
+def noisy_inputs(x, y=None, *, batch_size=None):
+    """Inputs with noise of their own: a latent site for every row."""
+    f1 = dgp.gp("l1", kernels.SquaredExponential(1.0, 1.0), Z[0])
+    f2 = dgp.gp("l2", kernels.SquaredExponential(1.0, 1.0), Z[1])
+    with dgp.minibatch(x, y, batch_size=batch_size) as (x, y):
+        w = numpyro.sample("w", dist.Normal(0, 0.3).expand([1]).to_event(1))
+        f = f2(f1.sample(x + w))
+        numpyro.sample("y", dgp.observe(f, lambda f: dist.Normal(f, 0.3)), obs=y)
+
+
+@pytest.mark.slow
+@every_guide
+def test_latent_inputs(name):
+    """A site for every row is drawn for the rows of a minibatch, and the bound is unbiased."""
+    guide, whole = (GUIDES[name](noisy_inputs) for _ in range(2))
+    options = {"batch_size": 8, "steps": 100, "progress": False}
+    params = dgp.fit(KEY, noisy_inputs, guide, X, Y, **options).params
+    assert params["w_auto_loc"].shape == (24, 1)
+    many = {"num_draws": DRAWS}
+    full, error = evaluate(KEY, noisy_inputs, whole, params, X, Y, **many)
+    part, noise = evaluate(KEY, noisy_inputs, guide, params, X, Y, batch_size=8, **many)
+    assert abs(full - part) < 4.5 * np.hypot(error, noise)
+    assert noise > error
+    draws = whole.sample_posterior(KEY, params, X, sample_shape=(3,))
+    assert (draws["w"].shape, draws["l1.v"].shape) == ((3, 24, 1), (3, 5, 1))
+
+
+LOADED = """
+import sys
+import jax, numpy as np
+jax.config.update("jax_disable_most_optimizations", True)
+sys.path.insert(0, sys.argv[1])
+import dgp_ppl as dgp
+from test_guides import GUIDES, KEY, X_TEST, Z, model
+for name, build in GUIDES.items():
+    params = dict(np.load(f"{sys.argv[2]}/{name}.npz"))
+    held = dgp.predict(KEY, model, build(model), params, X_TEST, num_samples=10, z=Z)
+    np.save(f"{sys.argv[2]}/{name}.npy", held.mean)
+"""
+
+
+@pytest.mark.slow
+def test_saved_and_loaded_in_a_new_process(tmp_path, request):
+    for name in GUIDES:
+        np.savez(tmp_path / f"{name}.npz", **fitted(name)[1].params)
+    command = [sys.executable, "-c", LOADED, str(request.path.parent), str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    for name in GUIDES:
+        mean = predicted(name).mean
+        np.testing.assert_allclose(np.load(tmp_path / f"{name}.npy"), mean, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", [slow("global_inducing"), "decoupled", slow("diffusion")])
+def test_a_model_that_holds_and_hides_params(name):
+    """What it does to its own is not done to the guide's, even where they have the same names."""
+    taken = {"noise": 0.3, "pseudo_inputs": jnp.zeros((4, 1)), "l1.v.loc": jnp.ones((5, 1))}
+
+    def held(x, y=None):
+        with handlers.block(hide_fn=lambda s: s["type"] == "param"):
+            handlers.substitute(deep_gp, data=taken)(x, y, z=Z)
+
+    guide = GUIDES[name](held)
+    params = start(held, guide, X, Y)
+    names = {
+        "global_inducing": {"pseudo_inputs", "l1.v.loc", "l2.v.target"},
+        "decoupled": {"l2.v.weights"},
+        "diffusion": {"l1.v.loc", "l2.v.loc"},
+    }[name]
+    assert names <= set(params)
+    assert not {n for n in params if n.endswith((".lengthscale", "noise"))}
+    gradient = jax.grad(
+        lambda p: guide.default_loss.loss(KEY, p, held, guide, jnp.asarray(X), jnp.asarray(Y))
+    )(params)
+    assert all(jnp.abs(gradient[n]).max() > 0 for n in names)
+    np.testing.assert_array_equal(params.get("pseudo_inputs", PSEUDO), PSEUDO)

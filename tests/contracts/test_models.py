@@ -1,0 +1,98 @@
+"""Every ready-made model under SVI and NUTS, in float32 and float64."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import random
+from numpyro import handlers
+from numpyro.infer import MCMC, NUTS
+from numpyro.infer.autoguide import AutoNormal
+from support.helpers import regression, slow
+
+import dgp_ppl as dgp
+from dgp_ppl import initialize, likelihoods, models
+from dgp_ppl.comparison._settings import MODELS, Setting, build
+
+SETTING = Setting(inducing=4, depth=2)
+
+
+def no_guide(*args, **kwargs):
+    """The guide of a model without latent sites."""
+
+
+def built(name, x, y):
+    """A model of `dgp_ppl.models`, its arguments, params to start from, and its guide."""
+    key = random.key(0)
+    z = initialize.inducing_inputs(key, x, 4)
+    if name in MODELS:
+        made = build(key, x, y, Setting(**{**vars(SETTING), "model": name}))
+        return made.model, made.kwargs, made.start, dgp.MeanField(made.model)
+    model, kwargs = {
+        "svgp": (models.svgp, {"z": z}),
+        "sgpr": (models.sgpr, {"z": z}),
+        "gplvm": (models.gplvm, {"z": (z[:, :1],)}),
+        "bnn": (models.bnn, {"hidden": (3,)}),
+        "classes": (models.deep_gp, {"z": (z, z), "likelihood": likelihoods.bernoulli_probit}),
+    }[name]
+    guides = {"sgpr": lambda m: no_guide, "bnn": AutoNormal}
+    return model, kwargs, {}, guides.get(name, dgp.MeanField)(model)
+
+
+NAMES = (*MODELS, "svgp", "sgpr", "gplvm", "bnn", "classes")
+QUICK = {("gplvm", True)}  # the others are left to CI
+CASES = [
+    (name, x64) if (name, x64) in QUICK else slow(name, x64)
+    for name in NAMES
+    for x64 in (False, True)
+]
+
+
+def data(name):
+    x, y = regression(rows=12, dim=2)
+    return (None if name == "gplvm" else x), (jnp.sign(y) > 0) * 1 if name == "classes" else y
+
+
+@pytest.mark.parametrize(("name", "x64"), CASES)
+def test_under_svi_and_nuts(name, x64):
+    with jax.enable_x64(x64):
+        dtype = jnp.float64 if x64 else jnp.float32
+        x, y = data(name)
+        model, kwargs, start, guide = built(name, regression(rows=12, dim=2)[0], y)
+        key = random.key(1)
+        options = {"steps": 3, "progress": False, **({"start": start} if start else {})}
+        if name != "sgpr":  # which takes all rows
+            options["batch_size"] = 5
+        result = dgp.fit(key, model, guide, x, y, **options, **kwargs)
+        assert np.isfinite(result.losses).all()
+        for value in jax.tree.leaves(result.params):
+            assert value.dtype == dtype
+            assert np.isfinite(value).all()
+        fixed = handlers.substitute(model, data=result.params)
+        if name == "sgpr":  # it has no latent site: a prior on its noise gives it one
+            prior = {"noise": noise_prior()}
+            given = {n: a for n, a in result.params.items() if n != "noise"}
+            fixed = handlers.lift(handlers.substitute(model, data=given), prior=prior)
+        mcmc = MCMC(NUTS(fixed), num_warmup=4, num_samples=3, progress_bar=False)
+        mcmc.run(key, x, y, **kwargs)
+        for site, draws in mcmc.get_samples().items():
+            assert draws.dtype == dtype, site
+            assert np.isfinite(draws).all(), site
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("method", ["global_inducing", "sghmc", "nuts_priors"])
+@pytest.mark.parametrize("name", ["latent", "deep_kernel", "temporal_diff_gp"])
+def test_methods_of_compare(name, method):
+    """Other posteriors than the mean field's, and samplers, from rows to scores."""
+    tiny = {"steps": 8, "inducing": 4, "samples": 4, "draws": 4, "progress": False}
+    (row,) = dgp.compare("step", [method], model=name, splits=1, **tiny).splits
+    assert "error" not in row
+    assert np.isfinite([row["rmse"], row["log_density"]]).all()
+
+
+def noise_prior():
+    """Of a standard deviation."""
+    import numpyro.distributions as dist
+
+    return dist.LogNormal(-1.0, 0.5)

@@ -1,0 +1,74 @@
+"""Inducing inputs on a grid of places and times: the same layer, factorised in parts."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import random
+from numpyro import handlers
+from support.helpers import KEY, assert_covariance
+
+import dgp_ppl as dgp
+from dgp_ppl import kernels
+from dgp_ppl.core._inducing import FullInducing
+
+PLACES, TIMES = np.random.default_rng(0).uniform(-2, 2, (4, 2)), np.array([0.0, 1.0, 2.5])
+KERNEL = kernels.Separable(
+    kernels.Matern32(1.3, jnp.array([0.9, 1.4])), kernels.SquaredExponential(1.0, 1.2)
+)
+X = np.random.default_rng(1).uniform(-2, 2, (6, 3))
+V = np.random.default_rng(2).standard_normal((12, 2))
+
+
+def layer(z, v=V):
+    with handlers.seed(rng_seed=0), handlers.substitute(data={"f.v": jnp.asarray(v, float)}):
+        return dgp.gp("f", KERNEL, z, out=2)
+
+
+@pytest.fixture
+def pair():
+    """The layer on a grid, and on the same points without their order."""
+    grid = dgp.Grid(jnp.asarray(PLACES), jnp.asarray(TIMES))
+    return layer(grid), layer(grid.points)
+
+
+@pytest.mark.usefixtures("x64")
+def test_it_is_the_dense_layer(pair):
+    """Up to the jitter, of which each part has its own; so is every law of v."""
+    grid, dense = pair
+    L = np.asarray(grid.sparse.factor.lower)
+    gram = np.asarray(KERNEL(grid.sparse.z, grid.sparse.z))
+    np.testing.assert_allclose(L @ L.T, gram, atol=1e-5)
+    np.testing.assert_allclose(grid.sparse.factor.inverse @ L, np.eye(12), atol=1e-8)
+    np.testing.assert_allclose(np.diag(L @ L.T - gram), grid.jitter, rtol=1e-3)
+    for a, b in zip(grid.joint(X), dense.joint(X), strict=True):
+        np.testing.assert_allclose(a, b, atol=2e-4)
+    tril = np.tril(np.random.default_rng(3).standard_normal((2, 12, 12)))
+    q = FullInducing(jnp.asarray(V), jnp.asarray(tril), validate_args=False)
+    for a, b in zip(*(f.sparse.marginals(q, jnp.asarray(X)) for f in pair), strict=True):
+        np.testing.assert_allclose(a, b, atol=1e-3)
+
+
+@pytest.mark.slow
+def test_paths_have_its_law():
+    """Draws of whole functions, at points on the grid and off it."""
+    f = layer(dgp.Grid(jnp.asarray(PLACES, float), jnp.asarray(TIMES, float)))
+    x = jnp.asarray(X[:3], float)
+    draws = jax.vmap(lambda k: f.path(k, 300)(x)[:, 0])(random.split(KEY, 3000))
+    mean, cov = f.joint(x)
+    assert_covariance(draws, cov[0])
+    np.testing.assert_allclose(draws.mean(axis=0), mean[:, 0], atol=0.1)
+
+
+def test_wrong_shapes_and_parts():
+    with pytest.raises(ValueError, match=r"Grid: z and times have shapes \(2, 2\) and \(3, 1\)"):
+        dgp.Grid(np.zeros((2, 2)), np.zeros((3, 1)))
+    own = kernels.PerOutput(kernels.Matern32(jnp.ones(2), jnp.ones((2, 1))))
+    each = kernels.Separable(own, kernels.Matern32(1.0, 1.0))
+    with handlers.seed(rng_seed=0), pytest.raises(TypeError, match="one kernel for all outputs"):
+        dgp.gp("f", each, dgp.Grid([[0.0, 1.0]], [0.0, 1.0]), out=2)
+
+
+def test_another_kernel():
+    with handlers.seed(rng_seed=0), pytest.raises(TypeError, match=r"wanted kernels\.Separable"):
+        dgp.gp("f", kernels.Matern32(1.0, 1.0), dgp.Grid(jnp.zeros((2, 2)), jnp.arange(3.0)))

@@ -1,0 +1,319 @@
+"""A layer: its conditional against dense formulas, the law of its draws, and its errors."""
+
+import contextlib
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro
+import pytest
+import tinygp
+from jax import random
+from numpyro import handlers
+from support.helpers import KEY, assert_covariance, assert_mean
+
+import dgp_ppl as dgp
+from dgp_ppl import kernels, means
+from dgp_ppl.core._inducing import DiagonalInducing, FullInducing
+from dgp_ppl.linalg import default_jitter
+
+M, P, N = 4, 2, 5
+Z = np.linspace(-1.5, 1.5, M)[:, None]
+X = np.float32([-2.0, -0.7, 0.1, 0.2, 1.3])[:, None]
+V = np.random.default_rng(0).standard_normal((M, P))
+TRIL = np.tril(np.random.default_rng(1).standard_normal((P, M, M)), -1) + 0.8 * np.eye(M)
+SCALE = np.random.default_rng(2).uniform(0.2, 1.0, (M, P))
+
+KERNEL = kernels.SquaredExponential(1.3, 0.9)
+PER_OUTPUT = kernels.PerOutput(
+    kernels.SquaredExponential(np.float32([0.7, 1.4]), np.float32([[0.8], [1.3]]))
+)
+# Shared by the outputs, or a kernel, inducing inputs, or both for each.
+LAYERS = {
+    "shared": (KERNEL, Z),
+    "kernels": (PER_OUTPUT, Z),
+    "inputs": (KERNEL, np.stack([Z, Z + 0.2])),
+    "both": (PER_OUTPUT, np.stack([Z, Z + 0.2])),
+}
+LAWS = ["draw", "full", "diagonal"]
+
+
+def single(kernel, z, p):
+    """Kernel and inducing inputs of one output."""
+    if isinstance(kernel, kernels.PerOutput):
+        kernel = jax.tree.map(lambda a: a[p], kernel.kernel)
+    return kernel, np.asarray(z[p] if np.ndim(z) == 3 else z)
+
+
+def inducing(law):
+    """A guide's q(v), or none: the layer then has a draw."""
+    if law == "full":
+        return FullInducing(jnp.asarray(V, float), jnp.asarray(TRIL, float))
+    if law == "diagonal":
+        return DiagonalInducing(jnp.asarray(V, float), jnp.asarray(SCALE, float))
+    return None
+
+
+def handed_over(q):
+    """The trace of a guide that hands over q, and drew its mean."""
+    site = {"type": "sample", "name": "f.v", "fn": q, "value": q.loc, "is_observed": False}
+    return {"f.v": site | {"infer": {"q": q}}}
+
+
+@contextlib.contextmanager
+def given(law="draw", key=KEY):
+    """The layer's v is V, or has a guide's law."""
+    q = inducing(law)
+    if q is None:
+        with handlers.seed(rng_seed=key), handlers.substitute(data={"f.v": jnp.asarray(V, float)}):
+            yield
+        return
+    with handlers.seed(rng_seed=key), handlers.replay(trace=handed_over(q)):
+        yield
+
+
+def layer(name="shared", law="draw", key=KEY, kernel=None, mean=means.zero):
+    with given(law, key):
+        return dgp.gp("f", kernel or LAYERS[name][0], LAYERS[name][1], out=P, mean=mean)
+
+
+def dense(kernel, z, x, p, law):
+    """Mean and covariance of f(x), by inverses of the unwhitened covariance, in NumPy."""
+    kernel, z = single(kernel, z, p)
+    Kzz, Kzx, Kxx = (np.asarray(kernel(a, b)) for a, b in ((z, z), (z, x), (x, x)))
+    L = np.linalg.cholesky(Kzz + default_jitter(Kzz.dtype) * np.trace(Kzz) / M * np.eye(M))
+    u = L @ V[:, p]
+    R = {"draw": np.zeros((M, M)), "full": TRIL[p], "diagonal": np.diag(SCALE[:, p])}[law]
+    alpha = np.linalg.inv(L @ L.T) @ Kzx  # K⁻¹ k(Z, x)
+    return alpha.T @ u, Kxx - alpha.T @ (L @ L.T - L @ R @ R.T @ L.T) @ alpha
+
+
+@pytest.mark.usefixtures("x64")
+@pytest.mark.parametrize("law", LAWS)
+@pytest.mark.parametrize("name", LAYERS)
+def test_moments_are_the_dense_ones_of_each_output(name, law):
+    """Marginals and joint; outputs of their own kernel or inputs are single-output layers."""
+    kernel = jax.tree.map(np.float64, LAYERS[name][0])
+
+    @jax.jit
+    def moments(x):
+        f = layer(name, law, kernel=kernel, mean=means.pad(1, P))
+        return f(x), f.joint(x)
+
+    marginals, (mean, cov) = moments(X.astype(np.float64))
+    for p in range(P):
+        expected_mean, expected_cov = dense(kernel, LAYERS[name][1], X, p, law)
+        expected_mean = expected_mean + (X[:, 0] if p == 0 else 0)
+        np.testing.assert_allclose(mean[:, p], expected_mean, atol=1e-6)
+        np.testing.assert_allclose(cov[p], expected_cov, atol=1e-6)
+        np.testing.assert_allclose(marginals.mean[:, p], mean[:, p], atol=1e-12)
+        np.testing.assert_allclose(marginals.var[:, p], np.diag(cov[p]), rtol=1e-9)
+
+
+def test_a_diagonal_law_is_a_full_one_with_a_diagonal_factor():
+    full = FullInducing(V, np.stack([np.diag(s) for s in SCALE.T]))
+    for name in ("shared", "both"):
+        f = layer(name)
+        a, b = (f.sparse.marginals(q, X) for q in (inducing("diagonal"), full))
+        np.testing.assert_allclose(a, b, rtol=2e-5, atol=1e-6)
+
+
+def test_tinygp_kernels_fit():
+    kernel = 1.3 * tinygp.kernels.ExpSquared(jnp.float32(0.9))
+    ours, theirs = layer(), layer(kernel=kernel)
+    for a, b in zip(ours.joint(X), theirs.joint(X), strict=True):
+        np.testing.assert_allclose(a, b, atol=2e-4)
+
+
+def test_plain_functions_fit():
+    def kernel(x, z=None):
+        return KERNEL(x, z)
+
+    a, b = layer()(X), layer(kernel=kernel)(X)
+    np.testing.assert_allclose(a.var, b.var, rtol=1e-5)
+
+
+# --- draws ---------------------------------------------------------------------------------------
+
+
+def check_law(draws, moments):
+    """Draws [S, N, P] have the mean [N, P] and the covariances [P, N, N], outputs independent."""
+    mean, cov = moments
+    assert_mean(draws, mean)
+    joined = np.zeros((N * P, N * P))
+    for p in range(P):
+        joined[np.ix_(np.arange(N) * P + p, np.arange(N) * P + p)] = cov[p]
+    assert_covariance(np.asarray(draws).reshape(len(draws), N * P), joined)
+
+
+def drawn(function, count=6000):
+    return jax.jit(jax.vmap(function))(random.split(KEY, count))
+
+
+@pytest.mark.parametrize("law", ["draw", "full"])
+def test_samples_are_independent_draws_of_the_marginals(law):
+    def draw(key):
+        with handlers.seed(rng_seed=key):
+            return layer(law=law, key=key).sample(X)
+
+    f = layer(law=law)(X)
+    check_law(drawn(draw), (f.mean, np.stack([np.diag(v) for v in f.var.T])))
+
+
+@pytest.mark.parametrize("law", ["draw", "full"])
+def test_joint_samples_have_the_joint_law(law):
+    def draw(key):
+        with handlers.seed(rng_seed=key):
+            return layer(law=law, key=key).sample(X, joint=True)
+
+    check_law(drawn(draw), layer(law=law).joint(X))
+
+
+@pytest.mark.parametrize(
+    ("name", "law"), [("shared", "draw"), ("shared", "full"), ("both", "full")]
+)
+def test_paths_have_the_joint_law(name, law):
+    f = layer(name, law, mean=means.pad(1, P))
+    draws = drawn(lambda key: f.path(key, 200)(X))
+    check_law(draws, f.joint(X))
+
+
+def test_a_path_is_one_function():
+    path = layer("both", "full").path(KEY, 50)
+    together = path(X)
+    apart = jnp.concatenate([path(X[:2]), path(X[2:])])
+    np.testing.assert_array_equal(path(X), together)
+    np.testing.assert_allclose(apart, together, atol=1e-5)
+    assert np.abs(layer("both", "full").path(random.key(1), 50)(X) - together).max() > 0.01
+
+
+def test_a_path_of_a_kernel_without_features():
+    f = layer(kernel=tinygp.kernels.ExpSquared(1.0))
+    with pytest.raises(TypeError, match=r"gp\('f'\)\.path: ExpSquared has no random features"):
+        f.path(KEY)
+
+
+@pytest.mark.parametrize("mode", ["joint", "path"])
+def test_function_draws_have_the_joint_law(mode):
+    def draw(key):
+        with dgp.function_draws(mode=mode), given("full", key):
+            f = dgp.gp("f", KERNEL, Z, out=P)
+            f_x = f(X)
+        return f_x.mean, f_x.var
+
+    draws, var = drawn(draw, 2000)
+    assert (var == 0).all()
+    check_law(draws, layer(law="full").joint(X))
+
+
+def test_a_path_draw_is_one_function_through_all_calls():
+    with dgp.function_draws(mode="path"), given("full"):
+        f = dgp.gp("f", KERNEL, Z, out=P)
+        whole, part, sampled = f(X).mean, f(X[:2]).mean, f.sample(X)
+    np.testing.assert_allclose(part, whole[:2], atol=1e-5)
+    np.testing.assert_array_equal(sampled, whole)
+
+
+def test_function_draws_leave_other_sites_alone():
+    with dgp.function_draws(), handlers.seed(rng_seed=0), handlers.trace() as trace:
+        numpyro.sample("a", numpyro.distributions.Normal())
+    assert trace["a"]["infer"] == {}
+
+
+def test_unknown_mode():
+    with pytest.raises(ValueError, match=r"mode is 'exact', wanted 'joint', 'path' or 'mean'"):
+        dgp.function_draws(mode="exact")
+
+
+# --- sites and errors ----------------------------------------------------------------------------
+
+
+def test_noise_is_an_auxiliary_site_without_a_guide_and_none_with_one():
+    with handlers.trace() as trace, given():
+        f = dgp.gp("f", KERNEL, Z, out=P)
+        f.sample(X)
+        f.sample(X[:2], joint=True)
+    assert list(trace) == ["f.v", "f.eps", "f.eps_1"]
+    assert trace["f.eps"]["infer"]["is_auxiliary"]
+    assert trace["f.eps"]["value"].shape == (N, P)
+    assert trace["f.v"]["fn"].event_shape == (M, P)
+    with handlers.trace() as trace, given("full"):
+        dgp.gp("f", KERNEL, Z, out=P).sample(X)
+    assert [n for n, s in trace.items() if s["type"] == "sample"] == ["f.v"]
+
+
+def test_a_layer_factorises_once_however_often_it_is_called():
+    def count(calls):
+        def total(x):
+            f = layer(law="full")
+            return sum(jnp.sum(f(x + i).var) + jnp.sum(f.joint(x - i)[1]) for i in range(calls))
+
+        return str(jax.make_jaxpr(jax.grad(total))(X)).count("cholesky")
+
+    assert count(1) == count(3) > 0
+
+
+def test_jitter_is_reported():
+    np.testing.assert_allclose(layer().jitter, 1.3 * default_jitter(np.float32), rtol=1e-4)
+    assert layer("both").jitter.shape == (P,)
+
+
+def test_inside_a_plate():
+    with (
+        handlers.seed(rng_seed=0),
+        numpyro.plate("data", N),
+        pytest.raises(ValueError, match=r"gp\('f'\) was called inside the plate 'data'.*before"),
+    ):
+        dgp.gp("f", KERNEL, Z)
+
+
+@pytest.mark.parametrize("z", [Z[:, 0], np.zeros((3, M, 1)), np.zeros((1, 1, M, 1))])
+def test_inducing_inputs_of_the_wrong_shape(z):
+    with (
+        handlers.seed(rng_seed=0),
+        pytest.raises(ValueError, match=r"z has shape .*wanted \[M, D\].*z\[:, None\]"),
+    ):
+        dgp.gp("f", KERNEL, z, out=P)
+
+
+def test_a_mean_of_the_wrong_width():
+    with (
+        handlers.seed(rng_seed=0),
+        pytest.raises(ValueError, match=r"maps 3 inputs to 3 outputs, wanted out=2.*pad\(3, 2\)"),
+    ):
+        dgp.gp("f", KERNEL, np.zeros((M, 3)), out=2, mean=means.identity)
+
+
+@pytest.mark.parametrize("call", ["__call__", "sample", "joint"])
+@pytest.mark.parametrize("x", [X[:, 0], np.zeros((N, 2))])
+def test_inputs_of_the_wrong_shape(call, x):
+    with pytest.raises(ValueError, match=r"x has shape .*wanted \[N, 1\].*x\[:, None\]"):
+        getattr(layer(), call)(x)
+
+
+def test_noise_without_a_key():
+    with handlers.replay(trace=handed_over(inducing("full"))):
+        f = dgp.gp("f", KERNEL, Z, out=P)
+        assert f.guided
+        with pytest.raises(ValueError, match=r"f\.eps needs a random key.*seed"):
+            f.sample(X)
+
+
+def test_integer_and_double_inputs_are_taken():
+    with given():
+        f = dgp.gp("f", KERNEL, np.arange(M)[:, None], out=P)
+        assert f(X.astype(np.float64)).mean.dtype == jnp.float32
+        assert f.sample(X.astype(np.float64)).dtype == jnp.float32
+
+
+@pytest.mark.slow
+def test_integers_everywhere():
+    x, z = np.arange(8)[:, None], np.arange(3)[:, None]
+    y = np.arange(8) % 3
+    for model in (dgp.models.sgpr, dgp.models.svgp):
+        guide = dgp.MeanField(model) if model is dgp.models.svgp else (lambda *args, **kwargs: None)
+        losses = dgp.fit(KEY, model, guide, x, y, z=z, steps=2, progress=False).losses
+        assert np.isfinite(losses).all()
+    guide = dgp.MeanField(dgp.models.deep_gp)
+    result = dgp.fit(KEY, dgp.models.deep_gp, guide, x, y, z=(z, z), steps=2, progress=False)
+    assert np.isfinite(result.losses).all()

@@ -1,0 +1,139 @@
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro.distributions as dist
+import pytest
+from numpyro.distributions import biject_to
+from numpyro.distributions.kl import kl_divergence
+from scipy import stats
+from support.helpers import KEY, assert_covariance, assert_mean
+
+from dgp_ppl.core._inducing import DiagonalInducing, FullInducing, cholesky_factor, project
+
+M, P = 4, 2
+pytestmark = pytest.mark.usefixtures("x64")
+
+
+def law(covariance):
+    """A Gaussian over [M, P], and its covariance [P, M, M] in NumPy."""
+    rng = np.random.default_rng(0)
+    loc, scale = rng.standard_normal((M, P)), rng.uniform(0.2, 1.5, (M, P))
+    if covariance == "diagonal":
+        dense = np.stack([np.diag(s**2) for s in scale.T])
+        return DiagonalInducing(jnp.asarray(loc), jnp.asarray(scale)), loc, dense
+    tril = np.tril(rng.standard_normal((P, M, M)), -1) + np.stack([np.diag(s) for s in scale.T])
+    dense = tril @ tril.transpose(0, 2, 1)
+    return FullInducing(jnp.asarray(loc), jnp.asarray(tril)), loc, dense
+
+
+@pytest.fixture(params=["full", "diagonal"])
+def case(request, x64):
+    return law(request.param)
+
+
+def prior(shape=(M, P)):
+    return dist.Normal(0, 1).expand(shape).to_event(2)
+
+
+@jax.jit
+def kl_to_prior(q):
+    return kl_divergence(q, prior())
+
+
+@jax.jit
+def numpyros(loc, dense, v):
+    """KL to the prior and log density by NumPyro's own multivariate normals."""
+    normals = dist.MultivariateNormal(loc.T, dense)
+    standard = dist.MultivariateNormal(jnp.zeros((P, M)), jnp.eye(M))
+    log_prob = normals.log_prob(v.swapaxes(-1, -2)).sum(axis=-1)
+    return kl_divergence(normals, standard).sum(), log_prob
+
+
+def test_kl_is_zero_at_the_prior():
+    full = FullInducing(jnp.zeros((M, P)), jnp.asarray(np.tile(np.eye(M), (P, 1, 1))))
+    diagonal = DiagonalInducing(jnp.zeros((M, P)), jnp.ones((M, P)))
+    assert kl_to_prior(full) == 0
+    assert kl_to_prior(diagonal) == 0
+
+
+def test_kl_and_density_are_those_of_numpyros_normals(case):
+    q, loc, dense = case
+    v = jnp.asarray(np.random.default_rng(1).standard_normal((3, M, P)))
+    kl, log_prob = numpyros(loc, dense, v)
+    np.testing.assert_allclose(kl_to_prior(q), kl, rtol=1e-12)
+    np.testing.assert_allclose(q.log_prob(v), log_prob, rtol=1e-12)
+    np.testing.assert_allclose(q.log_prob(v[0]), log_prob[0], rtol=1e-12)
+
+
+def test_log_determinant_of_the_root(case):
+    q, _, dense = case
+    np.testing.assert_allclose(q.log_det(), 0.5 * np.linalg.slogdet(dense)[1].sum(), rtol=1e-10)
+
+
+def test_kl_is_the_mean_log_ratio(case):
+    q = case[0]
+    v = q.sample(KEY, (20_000,))
+    prior_log_prob = stats.norm.logpdf(np.asarray(v)).sum(axis=(-1, -2))
+    assert_mean(q.log_prob(v) - prior_log_prob, kl_to_prior(q))
+
+
+def test_no_closed_kl_to_another_prior(case):
+    """NumPyro then takes the Monte Carlo difference of log densities."""
+    for other in (dist.Normal(0, 2), dist.Normal(1, 1), dist.Laplace(0, 1)):
+        with pytest.raises(NotImplementedError):
+            kl_divergence(case[0], other.expand((M, P)).to_event(2))
+
+
+def test_law_of_draws(case):
+    q, loc, dense = case
+    v = q.sample(KEY, (20_000,))
+    assert v.shape == (20_000, M, P)
+    assert_mean(v, loc)
+    block = np.zeros((M * P, M * P))
+    for p in range(P):
+        rows = np.arange(M) * P + p
+        block[np.ix_(rows, rows)] = dense[p]
+    assert_covariance(v.reshape(-1, M * P), block)
+    np.testing.assert_allclose(q.mean, loc)
+    np.testing.assert_allclose(q.variance, np.diagonal(dense, axis1=1, axis2=2).T, rtol=1e-12)
+
+
+@pytest.mark.parametrize("shared", [True, False])
+def test_moments_of_a_projection(case, shared):
+    """Mean and covariance of A'v, for one A [M, N] or one per output [P, M, N]."""
+    q, loc, dense = case
+    A = np.random.default_rng(2).standard_normal((M, 3) if shared else (P, M, 3))
+    each = np.broadcast_to(A, (P, M, 3))
+    mean = np.stack([each[p].T @ loc[:, p] for p in range(P)], axis=1)
+    cov = np.stack([each[p].T @ dense[p] @ each[p] for p in range(P)])
+    np.testing.assert_allclose(project(jnp.asarray(A), q.loc), mean, rtol=1e-10)
+    root = np.asarray(q.root_of(jnp.asarray(A)))
+    np.testing.assert_allclose(root.swapaxes(-1, -2) @ root, cov, rtol=1e-10)
+    np.testing.assert_allclose(
+        q.variance_of(jnp.asarray(A)), np.diagonal(cov, axis1=1, axis2=2), rtol=1e-10
+    )
+
+
+def test_cholesky_factor_is_a_bijection():
+    transform = biject_to(cholesky_factor)
+    x = jnp.asarray(np.random.default_rng(3).standard_normal((P, M, M)))
+    y = transform(x)
+    assert cholesky_factor(y).all()
+    assert (np.triu(y, 1) == 0).all()
+    np.testing.assert_allclose(np.diagonal(y, 0, 1, 2), np.exp(np.diagonal(x, 0, 1, 2)))
+    np.testing.assert_allclose(transform(transform.inv(y)), y, rtol=1e-12)
+    np.testing.assert_allclose(transform.inv(y), np.tril(x), rtol=1e-12, atol=1e-15)
+
+
+def test_log_determinant_of_the_bijection():
+    """Against the Jacobian of the lower triangle by autodiff."""
+    transform, rows = biject_to(cholesky_factor), np.tril_indices(M)
+    x = jnp.asarray(np.random.default_rng(4).standard_normal((M, M)))
+
+    def packed(lower):
+        return transform(jnp.zeros((M, M)).at[rows].set(lower))[rows]
+
+    jacobian = jax.jit(jax.jacfwd(packed))(x[rows])
+    np.testing.assert_allclose(
+        transform.log_abs_det_jacobian(x, transform(x)), np.linalg.slogdet(jacobian)[1], rtol=1e-12
+    )

@@ -1,0 +1,132 @@
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro
+import numpyro.distributions as dist
+import pytest
+from jax import random
+from numpyro import handlers
+from support.helpers import KEY, assert_mean, bound, one_layer, regression, start, two_layers
+
+import dgp_ppl as dgp
+from dgp_ppl.core._minibatch import stratified_rows
+
+ROWS = jnp.arange(12.0)
+
+
+@pytest.mark.parametrize(
+    ("size", "batch"),
+    [(7, 3), (5, 1), (101, 100), (8, 4), (6, 6), (2**31 - 1, 1000), (10**9 + 7, 3)],
+)
+def test_rows_are_distinct_and_in_range(size, batch):
+    rows = np.asarray(
+        jax.vmap(lambda k: stratified_rows(k, size, batch))(random.split(KEY, 300)), np.int64
+    )
+    assert rows.shape == (300, batch)
+    assert rows.min() >= 0
+    assert rows.max() < size
+    assert (np.diff(np.sort(rows, axis=1), axis=1) > 0).all()
+
+
+@pytest.mark.parametrize(("size", "batch"), [(7, 3), (11, 1), (5, 4)])
+def test_every_row_is_equally_likely(size, batch):
+    draw = jax.jit(jax.vmap(lambda k: jnp.zeros(size).at[stratified_rows(k, size, batch)].set(1)))
+    assert_mean(draw(random.split(KEY, 100_000)), batch / size)
+
+
+def test_the_whole_range_of_a_large_set_is_reached():
+    size, batch = 2**31 - 1, 4
+    rows = jax.vmap(lambda k: stratified_rows(k, size, batch))(random.split(KEY, 20_000))
+    uniform = np.asarray(rows, np.float64) / size
+    for power in (1, 2):
+        assert_mean(uniform**power, np.full(batch, 1 / (power + 1)))
+
+
+def run(program, **kwargs):
+    return handlers.trace(handlers.seed(program, KEY)).get_trace(**kwargs)
+
+
+def observed(x, batch_size):
+    """A model of independent normals, whose log density is known."""
+    with dgp.minibatch(x, batch_size=batch_size) as x:
+        numpyro.sample("y", dist.Normal(0, 1), obs=x)
+
+
+def test_the_plate_scales_by_rows_over_batch_and_nothing_else_does():
+    assert run(observed, x=ROWS, batch_size=4)["y"]["scale"] == 3
+    assert run(observed, x=ROWS, batch_size=None)["y"]["scale"] in (None, 1)
+    halved = handlers.scale(observed, scale=0.5)
+    assert run(halved, x=ROWS, batch_size=4)["y"]["scale"] == 1.5
+
+
+def test_rows_of_all_arrays_go_together():
+    with (
+        handlers.seed(rng_seed=3),
+        dgp.minibatch(ROWS, 2 * ROWS[:, None], None, batch_size=5) as (a, b, none),
+    ):
+        assert none is None
+        assert (a.shape, b.shape) == ((5,), (5, 1))
+        np.testing.assert_array_equal(2 * a, b[:, 0])
+        assert len(np.unique(a)) == 5
+
+
+@pytest.mark.parametrize("batch_size", [None, 12, 50])
+def test_all_rows_come_in_their_order(batch_size):
+    with dgp.minibatch(ROWS, batch_size=batch_size) as x:  # no key is needed
+        np.testing.assert_array_equal(x, ROWS)
+
+
+def test_the_plate_is_named():
+    sites = run(observed, x=ROWS, batch_size=4)
+    assert sites["data"]["type"] == "plate"
+    with handlers.trace() as trace, dgp.minibatch(ROWS, name="rows"):
+        pass
+    assert list(trace) == ["rows"]
+
+
+def test_a_minibatch_without_a_key():
+    with pytest.raises(ValueError, match=r"minibatch of 4 of 12 rows needs a random key.*seed"):
+        observed(ROWS, 4)
+
+
+@pytest.mark.parametrize("size", [0, -3])
+def test_an_empty_batch(size):
+    with pytest.raises(ValueError, match=rf"batch_size is {size}, wanted at least 1, or None"):
+        observed(ROWS, size)
+
+
+@pytest.mark.parametrize("arrays", [(ROWS, ROWS[:5]), (None,), (jnp.ones(()),)])
+def test_arrays_without_a_common_length(arrays):
+    with (
+        pytest.raises(ValueError, match=r"arrays have shapes .*one common length N in front"),
+        dgp.minibatch(*arrays),
+    ):
+        pass
+
+
+def test_no_rows():
+    with pytest.raises(ValueError, match="no rows"), dgp.minibatch(ROWS[:0]):
+        pass
+
+
+def test_bounds_of_minibatches_are_unbiased():
+    """One layer: the bound is a sum over rows less the KL, so the full one is exactly known."""
+    x, y = regression(rows=13)
+    guide, z = dgp.MeanField(one_layer), x[:5]
+    params = start(one_layer, guide, x, y, z=z)
+    params["l1.v.loc"] = jnp.array([[1.0], [-0.5], [0.3], [0.0], [-1.0]])  # so that the KL counts
+    keys = random.split(KEY, 4000)
+    batches = bound(one_layer, guide, params, x, y, keys=keys, z=z, batch_size=4)
+    assert np.std(batches) > 0.1
+    assert_mean(batches, bound(one_layer, guide, params, x, y, z=z))
+
+
+@pytest.mark.slow
+def test_bounds_of_minibatches_are_unbiased_in_deep_models():
+    x, y = regression(rows=13)
+    guide, z = dgp.MeanField(two_layers, hidden_scale=0.5), x[:5]
+    params = start(two_layers, guide, x, y, z=z) | {"noise": 0.5}
+    full = bound(two_layers, guide, params, x, y, keys=random.split(KEY, 4000), z=z)
+    keys = random.split(random.key(1), 4000)
+    batches = bound(two_layers, guide, params, x, y, keys=keys, z=z, batch_size=4)
+    assert_mean(batches - full, 0.0)

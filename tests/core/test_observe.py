@@ -1,0 +1,316 @@
+"""`observe` against brute force: draws of f from its Gaussian, then the likelihood itself."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro
+import numpyro.distributions as dist
+import pytest
+from jax import random
+from jax.scipy.special import ndtr
+from numpyro import handlers
+from numpyro.contrib.control_flow import scan
+from numpyro.infer import TraceMeanField_ELBO
+from scipy import integrate, stats
+from scipy.special import logsumexp
+from support.helpers import KEY, assert_derivatives, assert_mean, start
+
+import dgp_ppl as dgp
+from dgp_ppl.core._gp import Marginals
+from dgp_ppl.core._observe import observe
+from dgp_ppl.likelihoods import BernoulliProbit
+
+MEAN, VAR = np.float32([-0.5, 0.3, 1.2, 0.0]), np.float32([0.2, 0.5, 1.0, 0.05])
+DRAWS = 100_000
+REAL, BINARY, COUNTS = [0.1, -0.4, 1.0, 0.2], [0, 1, 1, 0], [0, 2, 3, 1]
+ROWS = np.float32([0.3, 0.5, 1.0, 0.2])
+
+# Likelihoods of a scalar f: ours, SciPy's of the same law, and a y for each of the four f.
+SCALAR = {
+    "Normal": (lambda f: dist.Normal(f, 0.3), lambda f: stats.norm(f, 0.3), REAL),
+    "noise of rows": (lambda f: dist.Normal(f, ROWS), lambda f: stats.norm(f, ROWS), REAL),
+    "noise of f": (
+        lambda f: dist.Normal(f, jnp.exp(0.5 * f)),
+        lambda f: stats.norm(f, np.exp(0.5 * f)),
+        REAL,
+    ),
+    "affine in f": (
+        lambda f: dist.Normal(0.5 * f + 1, 0.5),
+        lambda f: stats.norm(0.5 * f + 1, 0.5),
+        REAL,
+    ),
+    "StudentT": (
+        lambda f: dist.StudentT(5.0, f, 0.5),
+        lambda f: stats.t(5.0, f, 0.5),
+        [0.1, -1.4, 3.0, 0.2],
+    ),
+    "BernoulliProbit": (
+        BernoulliProbit,
+        lambda f: stats.bernoulli(stats.norm.cdf(f)),
+        BINARY,
+    ),
+    "Bernoulli of probs": (
+        lambda f: dist.Bernoulli(probs=ndtr(f)),
+        lambda f: stats.bernoulli(stats.norm.cdf(f)),
+        BINARY,
+    ),
+    "Bernoulli of logits": (
+        lambda f: dist.Bernoulli(logits=f),
+        lambda f: stats.bernoulli(1 / (1 + np.exp(-f))),
+        BINARY,
+    ),
+    "Poisson": (
+        lambda f: dist.Poisson(jnp.exp(f)),
+        lambda f: stats.poisson(np.exp(f)),
+        COUNTS,
+    ),
+    "NegativeBinomial2": (
+        lambda f: dist.NegativeBinomial2(jnp.exp(f), 3.0),
+        lambda f: stats.nbinom(3.0, 3.0 / (3.0 + np.exp(f))),
+        COUNTS,
+    ),
+    "Beta": (
+        lambda f: dist.Beta(5 * ndtr(f) + 1, 6 - 5 * ndtr(f)),
+        lambda f: stats.beta(5 * stats.norm.cdf(f) + 1, 6 - 5 * stats.norm.cdf(f)),
+        [0.2, 0.5, 0.9, 0.4],
+    ),
+    "Gamma": (
+        lambda f: dist.Gamma(2.0, 2 * jnp.exp(-f)),
+        lambda f: stats.gamma(2.0, scale=np.exp(f) / 2),
+        [0.5, 1.0, 3.0, 0.7],
+    ),
+}
+
+
+def marginals(guided, mean=MEAN, var=VAR):
+    mean, var = (jnp.asarray(a).reshape(len(mean), -1) for a in (mean, var))
+    return Marginals(mean, var, guided)
+
+
+@pytest.mark.parametrize("name", SCALAR)
+def test_scalar_latent(name):
+    """Guided E log p(y|f), unguided log E p(y|f), and the mean and variance of y."""
+    likelihood, scipys, y = SCALAR[name]
+    rng = np.random.default_rng(0)
+    law = scipys(MEAN + np.sqrt(VAR) * rng.standard_normal((DRAWS, 4)))
+    draws = law.rvs(random_state=rng)
+    log_probs = law.logpmf(y) if isinstance(law.dist, stats.rv_discrete) else law.logpdf(y)
+
+    @jax.jit
+    def ours(y):
+        guided, unguided = (observe(marginals(g), likelihood) for g in (True, False))
+        law = guided.predictive()
+        terms = guided.log_prob(y), unguided.log_prob(y), law.log_prob(y)
+        return *terms, law.mean, law.variance
+
+    expected, log_expected, log_density, mean, variance = ours(jnp.asarray(y))
+    assert_mean(log_probs, expected)
+    assert_mean(np.exp(log_probs), np.exp(log_expected))
+    np.testing.assert_array_equal(log_density, log_expected)
+    assert_mean(draws, mean)
+    assert_mean((draws - np.asarray(mean)) ** 2, variance)
+
+
+@pytest.mark.parametrize("name", ["Normal", "Bernoulli of logits"])
+def test_draws_have_the_predictive_moments(name):
+    observed = observe(marginals(False), SCALAR[name][0])
+    law = observed.predictive()
+
+    @jax.jit
+    def draw(key):
+        return observed.sample(key, (2, 3000)), jax.vmap(law.sample)(random.split(key, 6000))
+
+    for draws in draw(KEY):
+        assert draws.shape[-1] == 4
+        draws = draws.reshape(6000, 4)
+        assert_mean(draws, law.mean)
+        assert_mean((draws - np.asarray(law.mean)) ** 2, law.variance)
+    assert observed.sample(KEY).shape == (4,)
+
+
+@pytest.mark.usefixtures("x64")
+@pytest.mark.parametrize("name", [n for n in SCALAR if n != "noise of rows"])
+def test_derivatives(name):
+    likelihood, _, y = SCALAR[name]
+
+    def total(mean, var):
+        return sum(
+            jnp.sum(observe(marginals(g, mean, var), likelihood).log_prob(jnp.asarray(y)))
+            for g in (True, False)
+        )
+
+    assert_derivatives(total, jnp.asarray(MEAN, float), jnp.asarray(VAR, float), rtol=1e-5)
+
+
+@pytest.mark.usefixtures("x64")
+def test_closed_forms_to_all_digits():
+    """Normal and probit, against adaptive quadrature."""
+    mean, var = MEAN.astype(float), VAR.astype(float)
+
+    def expectation(function, n):
+        weight = stats.norm(mean[n], np.sqrt(var[n])).pdf
+        return integrate.quad(lambda f: weight(f) * function(f), -12, 12, epsabs=1e-12)[0]
+
+    y, f = np.array([0.1, -0.4, 1.0, 0.2]), marginals(True, mean, var)
+    ours = observe(f, lambda f: dist.Normal(f, 0.3)).log_prob(jnp.asarray(y))
+    exact = [expectation(lambda f, n=n: stats.norm(f, 0.3).logpdf(y[n]), n) for n in range(4)]
+    np.testing.assert_allclose(ours, exact, rtol=1e-9)
+    law = observe(f, BernoulliProbit).predictive()
+    assert law.log_weights.shape == (1,)  # no nodes
+    exact = [expectation(stats.norm.cdf, n) for n in range(4)]
+    np.testing.assert_allclose(law.mean, exact, rtol=1e-9)
+
+
+# --- several outputs -----------------------------------------------------------------------------
+
+WIDE_MEAN, WIDE_VAR = np.float32([[0.3, -0.2, 0.9], [-1.0, 0.4, 0.0]]), np.float32(0.3)
+VECTOR = {
+    "Categorical": (lambda f: dist.Categorical(logits=f), [2, 0]),
+    "Normal, noise of its own latent": (
+        lambda f: dist.Normal(f[..., 0], jnp.exp(f[..., 1])),
+        [0.5, -1.5],
+    ),
+    "Normals": (lambda f: dist.Normal(f, 0.4).to_event(1), [[0.1, 0.2, 0.5], [-0.7, 0.3, 0.2]]),
+    "Normals, noise of f": (
+        lambda f: dist.Normal(f, jnp.exp(0.5 * f)).to_event(1),
+        [[0.1, 0.2, 0.5], [-0.7, 0.3, 0.2]],
+    ),
+}
+
+
+def wide(guided):
+    return marginals(guided, WIDE_MEAN, np.broadcast_to(WIDE_VAR, (2, 3)))
+
+
+@pytest.mark.parametrize("name", VECTOR)
+def test_vector_latent(name):
+    likelihood, y = VECTOR[name]
+    y = jnp.asarray(y)
+
+    @jax.jit
+    def everything(key):
+        def ours(guided):
+            with handlers.seed(rng_seed=random.fold_in(key, 1)):
+                law = observe(wide(guided), likelihood, num_draws=20_000)
+            return law.log_prob(y), law.predictive().log_prob(y)
+
+        f = WIDE_MEAN + jnp.sqrt(WIDE_VAR) * random.normal(key, (DRAWS, 2, 3))
+        return ours(True), ours(False), likelihood(f).log_prob(y)
+
+    guided, unguided, brute = everything(KEY)
+    np.testing.assert_array_equal(unguided[0], unguided[1])
+    for ours, draws in ((guided[0], brute), (np.exp(unguided[0]), np.exp(brute))):
+        error = np.std(draws, axis=0) * np.sqrt(1 / 20_000 + 1 / DRAWS)  # of ours and of theirs
+        assert (np.abs(ours - np.mean(draws, axis=0)) < 4.5 * error).all()
+
+
+def test_few_draws_are_unbiased():
+    """Guided: the mean over keys of 10-draw estimates is the expectation."""
+    likelihood, y = VECTOR["Categorical"][0], np.array([2, 0])
+
+    @jax.jit
+    @jax.vmap
+    def estimate(key):
+        with handlers.seed(rng_seed=key):
+            return observe(wide(True), likelihood, num_draws=10).log_prob(jnp.asarray(y))
+
+    few = np.asarray(estimate(random.split(KEY, 4000)))
+    f = WIDE_MEAN + np.sqrt(WIDE_VAR) * np.random.default_rng(0).standard_normal((400_000, 2, 3))
+    brute = f[:, [0, 1], y] - logsumexp(f, axis=-1)
+    assert_mean(few - brute.mean(axis=0), 0.0)  # brute force has a tenth of the draws' variance
+    assert np.std(few[:, 0]) == pytest.approx(np.std(brute[:, 0]) / np.sqrt(10), rel=0.1)
+
+
+def test_closed_form_of_several_normals_is_a_sum_over_outputs():
+    likelihood, y = VECTOR["Normals"]
+    with handlers.seed(rng_seed=0):
+        total = observe(wide(True), likelihood).log_prob(jnp.asarray(y))
+    each = stats.norm(WIDE_MEAN, 0.4).logpdf(y) - WIDE_VAR / (2 * 0.4**2)
+    np.testing.assert_allclose(total, each.sum(axis=1), rtol=1e-5)
+
+
+# --- BernoulliProbit, and errors -----------------------------------------------------------------
+
+
+def test_probit_is_stable_in_both_tails():
+    f = jnp.array([-30.0, -1.0, 0.0, 5.0])
+    law = BernoulliProbit(f)
+    for y, exact in ((jnp.ones(4), stats.norm.logcdf(f)), (jnp.zeros(4), stats.norm.logsf(f))):
+        np.testing.assert_allclose(law.log_prob(y), exact, rtol=1e-4, atol=1e-7)
+    variance = stats.norm.cdf(f) * stats.norm.sf(f)
+    np.testing.assert_allclose(law.variance, variance, rtol=1e-4, atol=1e-30)
+    gradient = jax.grad(lambda f: BernoulliProbit(f).log_prob(jnp.ones(4)).sum())(f)
+    assert np.isfinite(gradient).all()
+    assert_mean(law.sample(KEY, (20_000,)), stats.norm.cdf(f))
+
+
+def test_targets_of_the_wrong_shape():
+    law = observe(marginals(True), SCALAR["Normal"][0])
+    with pytest.raises(ValueError, match=r"y has shape \(4, 1\), wanted \(4,\).*pass y\[:, 0\]"):
+        law.log_prob(jnp.zeros((4, 1)))
+    with pytest.raises(ValueError, match=r"y has shape \(3,\), wanted \(4,\)"):
+        law.log_prob(jnp.zeros(3))
+
+
+def test_several_outputs_without_an_event():
+    with (
+        handlers.seed(rng_seed=0),
+        pytest.raises(ValueError, match=r"batch shape \(2, 3\).*add \.to_event\(1\)"),
+    ):
+        observe(wide(True), lambda f: dist.Normal(f, 0.1))
+
+
+def test_a_likelihood_that_closes_over_other_rows():
+    # One row of f and four of noise: broadcasting would give four rows of y.
+    with pytest.raises(ValueError, match=r"batch shape \(4,\).*inside the same minibatch"):
+        observe(marginals(True, MEAN[:1], VAR[:1]), lambda f: dist.Normal(f, jnp.ones(4)))
+
+
+def test_draws_in_place_of_marginals():
+    with pytest.raises(TypeError, match=r"wanted Marginals: pass f\(x\).*not f\.sample\(x\)"):
+        observe(jnp.zeros((4, 1)), SCALAR["Normal"][0])
+
+
+def test_a_vector_latent_without_a_key():
+    with handlers.trace():
+        law = observe(wide(True), VECTOR["Categorical"][0])
+    with pytest.raises(ValueError, match=r"Monte Carlo and needs a random key.*seed"):
+        law.log_prob(jnp.array([0, 1]))
+
+
+def test_support_is_the_likelihoods():
+    assert observe(marginals(False), SCALAR["Poisson"][0]).support is dist.Poisson(1.0).support
+    assert dgp.observe is observe
+
+
+def test_it_is_a_pytree():
+    """With what it knows of missing rows."""
+    marginals = Marginals(jnp.zeros((3, 1)), jnp.ones((3, 1)), True)
+    law = observe(marginals, lambda f: dist.Normal(f, 0.5), mask=[True, True, False])
+    again = jax.tree.map(lambda a: a, law)
+    y = jnp.array([0.3, -0.2, jnp.nan])
+    np.testing.assert_array_equal(again.log_prob(y), law.log_prob(y))
+    assert isinstance(again.mask(jnp.zeros(3, bool)), dist.MaskedDistribution)
+
+
+@pytest.mark.parametrize("likelihood", ["Normal", "Poisson"])
+def test_within_numpyros_scan(likelihood):
+    """Row by row it is what it is of all rows at once."""
+    law = {"Normal": lambda f: dist.Normal(f, 0.5), "Poisson": lambda f: dist.Poisson(jnp.exp(f))}
+    x, y = jnp.linspace(-1, 1, 5)[:, None], jnp.array([0, 2, 1, 0, 3])
+
+    def model(rows):
+        f = dgp.gp("f", dgp.kernels.SquaredExponential(1.0, 0.5), x[::2])
+
+        def step(carry, row):
+            inputs, targets = row
+            numpyro.sample("y", observe(f(inputs), law[likelihood]), obs=targets)
+            return carry, None
+
+        scan(step, None, rows)
+
+    guide, values = dgp.MeanField(model), []
+    for rows in ((x[:, None], y[:, None]), (x[None], y[None])):  # five steps, or one
+        params = start(model, guide, rows)
+        values.append(float(TraceMeanField_ELBO().loss(KEY, params, model, guide, rows)))
+    assert values[0] == pytest.approx(values[1], rel=1e-6)

@@ -1,0 +1,221 @@
+"""Distances from exact posteriors, where they are known."""
+
+import jax.numpy as jnp
+import numpy as np
+import numpyro
+import numpyro.distributions as dist
+import pytest
+from numpyro.infer import NUTS
+from scipy import stats
+from support.helpers import KEY, one_layer, regression, squared_exponential
+from support.tiny import TINY, X, Y, tiny
+
+import dgp_ppl as dgp
+from dgp_ppl.criticism._compare_posteriors import compare_posteriors, energy_distance
+from dgp_ppl.inference.samplers._mcmc import Chains, run_mcmc
+
+RNG = np.random.default_rng
+
+
+def normal_distance(shift):
+    """Of N(0, 1) and N(shift, 1): 2 E|N(shift, 2)| - 2 E|N(0, 2)|."""
+    folded = lambda m: stats.foldnorm(abs(m) / np.sqrt(2), scale=np.sqrt(2)).mean()  # noqa: E731
+    return 2 * folded(shift) - 2 * folded(0)
+
+
+@pytest.mark.parametrize("shift", [0.0, 0.3, 2.0])
+def test_energy_distance_of_normals(shift):
+    found = energy_distance(
+        RNG(0).standard_normal((8, 500, 1)), shift + RNG(1).standard_normal((8, 400, 1))
+    )
+    assert abs(found.value - normal_distance(shift)) < 4 * found.error
+    assert found.error < 0.06
+
+
+@pytest.mark.parametrize(("shift", "low", "high"), [(0.5, 0.85, 1.3), (0.0, 1.0, 2.0)])
+def test_its_error_is_that_of_repetitions(shift, low, high):
+    """Where laws are equal the jackknife errs on the safe side (the statistic is degenerate)."""
+    pairs = (np.split(RNG(i).standard_normal((16, 50, 1)), 2) for i in range(200))
+    values, errors = np.array([energy_distance(a, b + shift) for a, b in pairs]).T
+    bias = values.mean() - normal_distance(shift)
+    assert abs(bias) < 4 * values.std() / np.sqrt(200)
+    assert low < np.sqrt((errors**2).mean()) / values.std() < high
+
+
+def test_draws_of_a_chain_that_moves_slowly():
+    """Dependence within groups neither biases the distance nor hides its error."""
+    noise = RNG(0).standard_normal((8, 600, 1))
+    slow = np.zeros_like(noise)
+    slow[:, 0] = noise[:, 0]
+    for i in range(1, 600):
+        slow[:, i] = 0.99 * slow[:, i - 1] + np.sqrt(1 - 0.99**2) * noise[:, i]
+    free = RNG(1).standard_normal((8, 600, 1))
+    found, plain = (
+        energy_distance(a, free + 1) for a in (slow, RNG(2).standard_normal((8, 600, 1)))
+    )
+    assert abs(found.value - normal_distance(1.0)) < 4 * found.error
+    assert found.error > 3 * plain.error
+
+
+def unmixed(rng, chains, dim, steps=60, rho=0.9):
+    """AR(1) chains about a place of each one's own, that half of their variance is between."""
+    x = rng.standard_normal((chains, steps, dim))
+    for i in range(1, steps):
+        x[:, i] = rho * x[:, i - 1] + np.sqrt(1 - rho**2) * x[:, i]
+    return np.sqrt(0.5) * (x + rng.standard_normal((chains, 1, dim)))
+
+
+@pytest.mark.parametrize(("shift", "high"), [(0.3, 1.2), (0.0, 1.7)])
+def test_chains_that_have_not_mixed(shift, high):
+    """Chains as groups: no bias, errors of repetitions, and none that is far below zero."""
+    rng = RNG(0)
+    truth = energy_distance(
+        rng.standard_normal((8, 500, 8)), rng.standard_normal((8, 500, 8)) + shift
+    )
+    pairs = [(rng.standard_normal((8, 60, 8)), unmixed(rng, 8, 8) + shift) for _ in range(300)]
+    values, errors = np.array([energy_distance(a, b) for a, b in pairs]).T
+    bias = values.mean() - truth.value
+    assert abs(bias) < 4 * np.hypot(values.std() / np.sqrt(300), truth.error)
+    assert 0.85 < np.sqrt((errors**2).mean()) / values.std() < high
+    if not shift:
+        assert values.min() < -0.1
+        assert (values > -2.5 * errors).all()
+
+
+def test_chains_that_happen_to_be_balanced():
+    """As many in one mode as in the other: no slope is left, and the error is not zero."""
+    rng, modes = RNG(0), np.where(np.arange(8) % 2, 1.0, -1.0)[:, None, None]
+    stuck = modes + 0.1 * rng.standard_normal((8, 50, 1))
+    free = rng.permuted(modes * np.ones((8, 50, 1)), axis=0) + 0.1 * rng.standard_normal((8, 50, 1))
+    found = energy_distance(free, stuck)
+    assert -2 * found.error < found.value < -0.1
+
+
+def test_fewer_chains_than_groups():
+    """Halves of a chain that has not mixed are no groups: the distance would be 0.07 too large."""
+    rng = RNG(0)
+    chains = lambda draws: Chains({"w": draws})  # noqa: E731
+    values = [
+        compare_posteriors(
+            KEY, chains(rng.standard_normal((8, 60, 2))), chains(unmixed(rng, 4, 2)), tiny, {}, 0, 0
+        ).joint.value
+        for _ in range(200)
+    ]
+    assert abs(np.mean(values)) < 4 * np.std(values) / np.sqrt(200)
+    assert np.std(values) / np.sqrt(200) < 0.015
+
+
+def line(x, y):
+    """A model without layers, that cannot be called without y."""
+    w = numpyro.sample("w", dist.Normal(0, 1))
+    with numpyro.plate("data", len(x)):
+        numpyro.sample("y", dist.Normal(w * x, 0.5), obs=y)
+
+
+def test_a_model_without_layers():
+    """The log density of test data is that of two normals, in closed form."""
+    x, (x_test, y_test) = (
+        jnp.linspace(-1, 1, 10),
+        (jnp.linspace(-2, 2, 30), jnp.linspace(-3, 4, 30)),
+    )
+    laws = {"exact": (1.0, 0.2), "off": (1.4, 0.3)}
+    chains, truths = {}, {}
+    for i, (name, (loc, scale)) in enumerate(laws.items()):
+        chains[name] = Chains({"w": loc + scale * RNG(i).standard_normal((4, 500))})
+        sd = np.sqrt(np.square(scale * x_test) + 0.25)
+        truths[name] = stats.norm(loc * x_test, sd).logpdf(y_test).mean()
+    found = compare_posteriors(
+        KEY, chains["exact"], chains["off"], line, {}, x, x, test=(x_test, y_test)
+    ).log_density
+    assert found.error < 0.05
+    assert abs(found.value - (truths["off"] - truths["exact"])) < 4 * found.error
+    assert abs(found.value) > 10 * found.error
+
+
+ROWS = regression(rows=12)
+
+
+def exact_chains():
+    """Independent draws of v of `one_layer` with Z = X from its posterior, as four chains."""
+    x, y = ROWS[0], np.asarray(ROWS[1], np.float64)
+    L = np.linalg.cholesky(squared_exponential(x, x) + 1e-6 * 1.5 * np.eye(12))
+    covariance = np.linalg.inv(np.eye(12) + L.T @ L / 0.09)
+    v = RNG(0).multivariate_normal(covariance @ L.T @ y / 0.09, covariance, (4, 500))
+    return Chains({"l1.v": v[..., None].astype(np.float32)}, {}, None, 500, 0.0)
+
+
+def judged(steps):
+    guide = dgp.MeanField(one_layer)
+    fit = dgp.fit(KEY, one_layer, guide, *ROWS, z=ROWS[0], steps=steps, progress=False)
+    test = regression(seed=1, rows=30)
+    return compare_posteriors(
+        KEY, exact_chains(), guide, one_layer, fit.params, *ROWS, z=ROWS[0], test=test
+    )  # fmt: skip
+
+
+def test_the_exact_posterior_is_at_no_distance():
+    found = judged(2000)
+    assert abs(found.joint.value) < 4 * found.joint.error
+    assert found.joint.error < 0.02
+    assert found.joint == pytest.approx(found.sites["l1.v"])
+    assert abs(found.log_density.value) < 4 * found.log_density.error
+    assert found.khat < 0.5
+
+
+def test_a_poor_fit_is():
+    found = judged(20)
+    assert found.joint.value > 20 * found.joint.error
+    assert found.log_density.value < -4 * found.log_density.error
+    assert found.khat > 0.7
+
+
+@pytest.mark.slow
+def test_what_factors_miss():
+    """Sites alone fit, together they do not: draws of one layer shuffled against the other's."""
+    x, y = jnp.asarray(X, float), jnp.asarray(Y, float)
+    options = {"num_warmup": 1000, "num_samples": 1000, "num_chains": 8, "progress": False}
+    exact = run_mcmc(KEY, NUTS(tiny), x, y, **options)
+    e, d = RNG(0).standard_normal((2, 2, 8, 1000, 1, 1))
+    truth = Chains({"l1.v": e[0], "l2.v": e[0] + 0.1 * d[0]}, {}, None, 1000, 0.0)
+    second = np.roll(e[1], 1, axis=0) + 0.1 * d[1]  # of the same law, with other draws of the first
+    apart = Chains({"l1.v": e[1], "l2.v": second}, {}, None, 1000, 0.0)
+    found = compare_posteriors(KEY, truth, apart, tiny, {}, x, y)
+    assert found.khat is None
+    assert found.log_density is None
+    for site in found.sites.values():
+        assert abs(site.value) < 4 * site.error
+    assert found.joint.value > 10 * found.joint.error
+    fitted = compare_posteriors(KEY, exact, dgp.MeanField(tiny), tiny, TINY, x, y)
+    assert fitted.joint.value > 10 * fitted.joint.error
+    assert set(fitted.sites) == {"l1.v", "l2.v"}  # unit noise is no site of the guide's
+
+
+def test_wrong_use():
+    x, y = jnp.asarray(X, float), jnp.asarray(Y, float)
+    guide = dgp.MeanField(tiny)
+    with pytest.raises(ValueError, match=r"no site 'l2.v', wanted draws of shape \(1, 1\)"):
+        compare_posteriors(
+            KEY,
+            Chains({"l1.v": np.zeros((2, 99, 1, 1))}, {}, None, 1, 0.0),
+            guide,
+            tiny,
+            TINY,
+            x,
+            y,
+        )
+    few = {n: np.zeros((2, 3, 1, 1)) for n in ("l1.v", "l2.v")}
+    with pytest.raises(ValueError, match="there are 6 draws, wanted at least 16"):
+        compare_posteriors(KEY, Chains(few, {}, None, 1, 0.0), guide, tiny, TINY, x, y)
+    draws = Chains({n: np.zeros((4, 9, 1, 1)) for n in ("l1.v",)})
+    with pytest.raises(
+        ValueError, match=r"compare_posteriors: .* latent sites \['l1.v', 'l2.v'\] .*Leave out"
+    ):
+        compare_posteriors(KEY, draws, draws, tiny, {}, x, y, test=(x, y))
+    with pytest.raises(
+        ValueError, match=r"test has inputs of shape \(3, 1\) and targets of .*\(2,\)"
+    ):
+        compare_posteriors(KEY, draws, draws, tiny, {}, x, y, test=(x, y[:2]))
+    with pytest.raises(TypeError, match="compare_posteriors: key is 0, wanted one random key"):
+        compare_posteriors(0, draws, draws, tiny, {}, x, y)
+    with pytest.raises(ValueError, match=r"wanted \[G, S, D\] and \[H, T, D\] with G and H >= 4"):
+        energy_distance(np.zeros((2, 9, 1)), np.zeros((2, 9, 1)))

@@ -1,0 +1,190 @@
+"""The evidence by annealed importance sampling, where it is known."""
+
+import functools
+
+import jax.numpy as jnp
+import numpy as np
+import numpyro
+import numpyro.distributions as dist
+import pytest
+from numpyro import handlers
+from numpyro.infer import NUTS
+from support.helpers import KEY, exact_evidence, one_layer, regression, slow, squared_exponential
+from support.tiny import TINY, X, Y, tiny, tiny_evidence
+
+import dgp_ppl as dgp
+from dgp_ppl.inference._fit import evaluate
+from dgp_ppl.inference.evidence._annealing import annealed_evidence
+from dgp_ppl.inference.guides._transport import reference_log_joint, to_reference, transported
+from dgp_ppl.inference.samplers._mcmc import run_mcmc
+
+ROWS = regression(rows=20)
+
+
+GUIDE = dgp.MeanField(one_layer)
+
+
+@functools.cache
+def fitted(steps):
+    """Params of a guide of `one_layer` with Z = X, and their bound: far below after few steps."""
+    result = dgp.fit(KEY, one_layer, GUIDE, *ROWS, z=ROWS[0], steps=steps, progress=False)
+    return result.params, evaluate(KEY, one_layer, GUIDE, result.params, *ROWS, z=ROWS[0])[0]
+
+
+def assert_evidence(found, truth, errors=4.0):
+    assert abs(found.log_evidence - truth) < errors * found.standard_error + 2e-3
+    assert found.standard_error < 0.3
+
+
+def annealed(model, guide, params, *args, **options):
+    return annealed_evidence(
+        KEY, model, guide, params, *args, **({"num_chains": 16, "progress": False} | options)
+    )
+
+
+def test_exact_for_a_conjugate_model():
+    """From a guide three nats below; as good with twice the temperatures."""
+    params, bound = fitted(50)
+    truth = exact_evidence(*ROWS)
+    assert bound < truth - 2
+    once, twice = (
+        annealed(one_layer, GUIDE, params, *ROWS, z=ROWS[0], temperatures=number)
+        for number in (100, 200)
+    )
+    for found in (once, twice):
+        assert_evidence(found, truth)
+        assert found.log_evidence > bound
+        assert found.draws["l1.v"].shape == (16, 20, 1)
+        assert 0.6 < found.acceptance.mean() < 0.98
+    apart = once.log_evidence - twice.log_evidence
+    assert abs(apart) < 4 * np.hypot(once.standard_error, twice.standard_error)
+
+
+@pytest.mark.parametrize("steps", [150, 400, 1500])
+def test_never_below_the_bound(steps):
+    """By more than the estimate's standard error, however near to the evidence the bound is."""
+    params, bound = fitted(steps)
+    found = annealed(one_layer, GUIDE, params, *ROWS, z=ROWS[0], temperatures=50)
+    assert found.log_evidence > bound - found.standard_error - 2e-3  # rounding in float32
+    assert_evidence(found, exact_evidence(*ROWS))
+
+
+def exact_draws(num):
+    """Draws of v of `one_layer` with Z = X from its posterior, [num, N, 1]."""
+    x, y = ROWS[0], np.asarray(ROWS[1], np.float64)
+    L = np.linalg.cholesky(squared_exponential(x, x) + 1e-6 * 1.5 * np.eye(20))
+    covariance = np.linalg.inv(np.eye(20) + L.T @ L / 0.09)
+    mean = covariance @ L.T @ y / 0.09
+    return np.random.default_rng(0).multivariate_normal(mean, covariance, num)[..., None]
+
+
+@pytest.mark.slow
+def test_in_reverse_from_exact_draws():
+    """The other end of the sandwich; exact on a conjugate model."""
+    params, _ = fitted(50)
+    truth = exact_evidence(*ROWS)
+    found = annealed(
+        one_layer, GUIDE, params, *ROWS, z=ROWS[0], temperatures=100,
+        posterior_samples={"l1.v": exact_draws(16)},
+    )  # fmt: skip
+    assert_evidence(found, truth)
+    assert abs(found.upper - truth) < 4 * found.upper_error + 2e-3
+    assert 0 < found.upper_error < 0.3
+    with pytest.warns(UserWarning, match="chains are worth"):
+        few = annealed(
+            one_layer, GUIDE, params, *ROWS, z=ROWS[0], temperatures=1, num_chains=200,
+            posterior_samples={"l1.v": exact_draws(200)},
+        )  # fmt: skip
+    assert few.log_weights.mean() < truth - 1  # with one temperature, far on either side
+    assert few.upper > truth - 4 * few.upper_error
+
+
+@pytest.mark.parametrize("target", [slow("bound"), "model"])
+def test_from_the_prior(target):
+    """However poor the guide, whose q(v) is not asked."""
+    far = TINY | {"l1.v.loc": jnp.full((1, 1), 30.0), "l2.v.loc": jnp.full((1, 1), np.nan)}
+    found = annealed(
+        tiny, dgp.MeanField(tiny), far, X, Y, target=target, start="prior", temperatures=100,
+        num_chains=64, num_noise=32,
+    )  # fmt: skip
+    assert_evidence(found, tiny_evidence(bound=target == "bound"))
+
+
+def test_from_the_posterior_all_weights_are_equal():
+    found = annealed(one_layer, GUIDE, fitted(1500)[0], *ROWS, z=ROWS[0], temperatures=5)
+    assert found.log_evidence == pytest.approx(exact_evidence(*ROWS), abs=2e-3)
+    assert found.effective_chains == pytest.approx(16, rel=1e-3)
+
+
+@pytest.mark.slow
+def test_either_target_of_two_layers():
+    """By quadrature; between them is what the noise inside the bound's expectation costs."""
+    guide, x, y = dgp.MeanField(tiny), jnp.asarray(X, float), jnp.asarray(Y, float)
+    model = annealed(tiny, guide, TINY, x, y, target="model", temperatures=200)
+    assert_evidence(model, tiny_evidence())
+    bound = annealed(tiny, guide, TINY, x, y, temperatures=100, num_noise=100)
+    assert tiny_evidence(bound=True) < tiny_evidence() - 1
+    assert_evidence(bound, tiny_evidence(bound=True))
+    assert set(model.draws) == {"l1.v", "l2.v", "l1.eps"}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("white", [False, True])
+def test_a_sandwich_by_nuts(white):
+    """Both ends agree with quadrature, from NUTS on the model, as it is and transported."""
+    guide, x, y = dgp.MeanField(tiny), jnp.asarray(X, float), jnp.asarray(Y, float)
+    program = transported(tiny, guide, TINY) if white else tiny
+    options = {"num_warmup": 500, "num_samples": 1000, "num_chains": 4, "progress": False}
+    exact = run_mcmc(KEY, NUTS(program), x, y, **options).get_samples()
+    found = annealed(
+        tiny, guide, TINY, x, y, target="model", temperatures=200, num_chains=100,
+        posterior_samples=exact,
+    )  # fmt: skip
+    assert_evidence(found, tiny_evidence())
+    assert abs(found.upper - tiny_evidence()) < 4 * found.upper_error + 2e-3
+
+
+@pytest.mark.parametrize("kind", [dgp.MeanField, lambda m: dgp.GlobalInducing(m, X)])
+def test_white_values_and_back(kind):
+    """T and its inverse, whatever the params."""
+    guide, x, y = kind(tiny), jnp.asarray(X, float), jnp.asarray(Y, float)
+    params = {**TINY, "l2.v.target": jnp.ones((3, 1)), "l2.v.precision": jnp.full((3, 1), 2.0)}
+    z = {"l1.v": jnp.full((1, 1), 0.7), "l2.v": jnp.full((1, 1), -1.2)}
+    guide.setup(x, y)
+    v = reference_log_joint(guide, z, KEY, params, {}, ((x, y), {}), ((x, y), {}))[1]
+    assert abs(v["l2.v"] - z["l2.v"]) > 0.1
+    back = to_reference(guide, v, params, {}, ((x, y), {}))
+    for site, value in z.items():
+        np.testing.assert_allclose(back[site], value, rtol=1e-5)
+
+
+def test_wrong_use():
+    x, y = jnp.asarray(X, float), jnp.asarray(Y, float)
+    guide = dgp.MeanField(tiny)
+    with pytest.raises(ValueError, match="plate 'data' is subsampled; leave out batch_size"):
+        annealed(tiny, guide, TINY, x, y, batch_size=2)
+    with pytest.raises(ValueError, match="start is 'q', wanted 'guide' or 'prior'"):
+        annealed(tiny, guide, TINY, x, y, start="q")
+    with pytest.raises(ValueError, match="target is 'prior', wanted 'bound' or 'model'"):
+        annealed(tiny, guide, TINY, x, y, target="prior")
+    few = {"l2.v": np.zeros((99, 1, 1))}
+    with pytest.raises(ValueError, match=r"posterior_samples has .*'l2.v'.* wanted at least"):
+        annealed(tiny, guide, TINY, x, y, target="model", posterior_samples=few)
+    with pytest.raises(ValueError, match="temperatures is 0, wanted at least 1"):
+        annealed(tiny, guide, TINY, x, y, temperatures=0)
+    with pytest.raises(TypeError, match="guide is <lambda>, wanted MeanField"):
+        annealed(tiny, lambda *args: None, TINY, x, y)
+    decoupled = dgp.Decoupled(one_layer, ROWS[0][:5], mean="gp_centred")
+    with pytest.raises(TypeError, match="Decoupled, whose mean has inducing inputs of its own"):
+        annealed(one_layer, decoupled, {}, *ROWS, z=ROWS[0])
+
+    def scaled(x, y):
+        numpyro.sample("level", dist.Normal(0, 1))
+        tiny(x, y)
+
+    with pytest.raises(ValueError, match=r"other latent sites, \['level'\]"):
+        annealed(scaled, dgp.MeanField(scaled), TINY, x, y)
+    fixed = handlers.substitute(scaled, data={"level": jnp.zeros(())})
+    fixed = handlers.block(fixed, hide=["level"])
+    with pytest.warns(UserWarning, match="annealed_evidence: 16 chains are worth"):
+        annealed(fixed, dgp.MeanField(fixed), TINY, x, y, temperatures=2)

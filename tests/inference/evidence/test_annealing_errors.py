@@ -1,0 +1,152 @@
+"""The evidence's standard error, by repetition; what is refused, and what is warned of."""
+
+import functools
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+import numpyro
+import numpyro.distributions as dist
+import pytest
+from jax import random
+from support.helpers import KEY, exact_evidence, one_layer, regression
+from support.tiny import TINY, X, Y, tiny, tiny_evidence
+
+import dgp_ppl as dgp
+from dgp_ppl import kernels, means
+from dgp_ppl.inference._fit import evaluate
+from dgp_ppl.inference.evidence._annealing import annealed_evidence, log_mean
+
+DATA = jnp.asarray(X, float), jnp.asarray(Y, float)
+QUIET: dict[str, Any] = {"progress": False}
+
+
+@functools.cache
+def fitted_tiny():
+    guide = dgp.MeanField(tiny)
+    fit = dgp.fit(KEY, tiny, guide, *DATA, steps=600, learning_rate=0.03, **QUIET)
+    return guide, fit.params
+
+
+@pytest.mark.filterwarnings("ignore:annealed_evidence")
+def test_the_error_knows_of_the_noise():
+    """Two layers: every group of eight chains is an estimate, and its truth is known."""
+    guide, params = fitted_tiny()
+    found = annealed_evidence(
+        KEY, tiny, guide, params, *DATA, temperatures=100, num_chains=96, num_noise=16, **QUIET
+    )
+    truth = tiny_evidence(bound=True)
+    assert abs(found.log_evidence - truth) < 4 * found.standard_error
+    assert found.standard_error < 0.2
+    groups = [log_mean(w)[:2] for w in found.log_weights.reshape(12, 8)]
+    z = np.array([(value - truth) / error for value, error in groups])
+    assert np.mean(z**2) < 3.5  # of Student's t with 7 degrees: 1.4, with a standard error of 0.8
+
+
+def test_the_error_of_few_unequal_weights():
+    """Log-normal ones of scale 2: by their variance the error would be 1.77 times too small."""
+    w = 2 * np.random.default_rng(0).standard_normal((2, 2000, 8))
+    (a, b), errors = np.moveaxis([[log_mean(row)[:2] for row in half] for half in w], 2, 0)
+    z = (a - b) / np.hypot(*errors)
+    assert 1.1 < np.sqrt(np.mean(z**2)) < 1.5
+    equal = log_mean(np.full(8, 3.0))
+    assert equal == pytest.approx((3.0, 0.0, 8.0), abs=1e-6)
+
+
+def sine(x, y=None):
+    """Two layers of eight inducing values."""
+    kernel = kernels.SquaredExponential(1.0, 0.8)
+    f1 = dgp.gp("l1", kernel, np.linspace(-2.2, 2.2, 8)[:, None], mean=means.identity)
+    f2 = dgp.gp("l2", kernel, np.linspace(-2.5, 2.5, 8)[:, None])
+    with dgp.minibatch(x, y) as (x, y):
+        numpyro.sample("y", dgp.observe(f2(f1.sample(x)), lambda f: dist.Normal(f, 0.1)), obs=y)
+
+
+@functools.cache
+def fitted():
+    """Data, a guide and its params."""
+    x, y = regression(rows=40)
+    guide = dgp.MeanField(sine)
+    params = dgp.fit(KEY, sine, guide, x, y, steps=1500, learning_rate=0.03, **QUIET).params
+    return (x, y), guide, params
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:annealed_evidence")
+def test_the_error_by_repetition():
+    """Between keys, and between few and many temperatures; and never below the bound."""
+    data, guide, params = fitted()
+    bound, noise = evaluate(KEY, sine, guide, params, *data, num_draws=1000)
+    runs = [(s, 300) for s in range(5)] + [(5, 600)]
+    found = [
+        annealed_evidence(
+            random.key(s), sine, guide, params, *data, temperatures=number, num_chains=16,
+            num_noise=4, **QUIET,
+        )
+        for s, number in runs
+    ]  # fmt: skip
+    value = np.array([f.log_evidence for f in found])
+    error = np.array([f.standard_error for f in found])
+    z = (value[:, None] - value) / np.hypot(error[:, None], error)
+    assert np.mean(z[np.triu_indices(6, 1)] ** 2) < 3.5
+    assert np.all(value > bound - np.hypot(error, noise))
+    assert np.median(error) < 0.6
+
+
+@pytest.mark.filterwarnings("ignore:annealed_evidence")
+def test_two_layers_never_below_the_bound_and_stable():
+    """However many temperatures; from a fit near to its evidence."""
+    guide, params = fitted_tiny()
+    bound, noise = evaluate(KEY, tiny, guide, params, *DATA, num_draws=1000)
+    once, twice = (
+        annealed_evidence(
+            KEY, tiny, guide, params, *DATA, temperatures=number, num_chains=16, **QUIET
+        )
+        for number in (50, 100)
+    )
+    for found in (once, twice):
+        assert found.log_evidence > bound - np.hypot(found.standard_error, noise)
+        assert abs(found.log_evidence - tiny_evidence(bound=True)) < 4 * found.standard_error
+    apart = once.log_evidence - twice.log_evidence
+    assert abs(apart) < 4 * np.hypot(once.standard_error, twice.standard_error)
+
+
+def test_few_temperatures_are_warned_of():
+    x, y = regression(rows=20)
+    guide = dgp.MeanField(one_layer)
+    params = dgp.fit(KEY, one_layer, guide, x, y, z=x, steps=1, **QUIET).params
+    options = {"z": x, "temperatures": 2, **QUIET}
+    with pytest.warns(UserWarning, match="annealed_evidence: ") as told:
+        found = annealed_evidence(KEY, one_layer, guide, params, x, y, **options)
+    assert [str(w.message).split(": ", 1)[1] for w in told] == list(found.doubts)
+    assert "8 chains are worth" in found.doubts[0]
+    assert found.effective_chains < 4
+    assert "acceptance falls to" in found.doubts[1]
+
+
+def test_draws_of_another_target_are_refused():
+    """The bound's own target has the model's posterior in one layer that v determines alone."""
+    x, y = regression(rows=20)
+    guide, few = dgp.MeanField(one_layer), x[::4]
+    params = dgp.fit(KEY, one_layer, guide, x, y, z=few, steps=1, **QUIET).params
+    samples = {"l1.v": np.random.default_rng(0).standard_normal((20, 5, 1))}
+    options = {"temperatures": 2, "posterior_samples": samples, **QUIET}
+    with pytest.raises(ValueError, match="nats apart; wanted target='model' and draws"):
+        annealed_evidence(KEY, one_layer, guide, params, x, y, z=few, **options)
+    samples = {n: np.zeros((8, *s)) for n, s in (("l1.v", (1, 1)), ("l2.v", (1, 1)))}
+    options = options | {"posterior_samples": samples}
+    with pytest.raises(ValueError, match="which has unit noise; wanted target='model'"):
+        annealed_evidence(KEY, tiny, dgp.MeanField(tiny), TINY, *DATA, **options)
+
+
+@pytest.mark.slow
+def test_from_an_implicit_fit():
+    """By way of the moments of its draws."""
+    x, y = regression(rows=20)
+    guide = dgp.Implicit(one_layer, noise_dim=2)
+    params = dgp.fit(KEY, one_layer, guide, x, y, z=x, steps=60, **QUIET).params
+    found = annealed_evidence(
+        KEY, one_layer, guide, params, x, y, z=x, temperatures=100, num_chains=16, **QUIET
+    )
+    assert abs(found.log_evidence - exact_evidence(x, y)) < 4 * found.standard_error + 2e-3
+    assert found.standard_error < 0.3

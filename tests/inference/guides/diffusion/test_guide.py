@@ -1,0 +1,317 @@
+from functools import partial
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro
+import numpyro.distributions as dist
+import pytest
+from jax import random
+from numpyro import handlers
+from numpyro.infer import TraceMeanField_ELBO
+from numpyro.infer.util import log_density
+from support.chains import Z, bases, shaken, wavy
+from support.helpers import (
+    KEY,
+    assert_mean,
+    bound,
+    exact_evidence,
+    no_guide,
+    one_layer,
+    regression,
+    slow,
+    spread,
+    start,
+    two_layers,
+)
+
+import dgp_ppl as dgp
+from dgp_ppl.core._inducing import DiagonalInducing
+from dgp_ppl.inference._fit import evaluate
+from dgp_ppl.inference.evidence._importance import importance_evidence
+from dgp_ppl.inference.guides.diffusion import _guide as diffusion
+from dgp_ppl.inference.guides.diffusion._elbo import DiffusionELBO
+from dgp_ppl.inference.guides.diffusion._guide import Diffusion
+from dgp_ppl.inference.guides.diffusion._networks import MixerScore
+from dgp_ppl.inference.guides.diffusion._process import VariancePreserving
+
+
+@pytest.mark.parametrize("base", ["mean-field", "diagonal", "global"])
+def test_without_control_the_guide_is_its_base_draw_by_draw(base, x64):
+    """The log weight of every chain is the base's own at the same inducing values."""
+    x, y = regression(rows=6)
+    own = bases(two_layers)[base]
+    guide = Diffusion(two_layers, steps=4, base=own).drawn()
+    params = start(two_layers, guide, x, y, z=Z)
+    params = shaken({n: a for n, a in params.items() if "diffusion" not in n}) | {
+        n: a for n, a in params.items() if "diffusion" in n
+    }
+
+    def both(key):
+        log_q, trace = log_density(handlers.seed(guide, key), (x, y), {"z": Z}, params)
+        drawn = {n: trace[n]["value"] for n in ("l1.v", "l2.v")}
+        laws = {}
+
+        def keep(site, law):
+            laws[site] = law
+            return DiagonalInducing(drawn[site], jnp.zeros((5, 1)))
+
+        with handlers.seed(rng_seed=key), handlers.block(), handlers.substitute(data=params):
+            own._posterior({}, (x, y), {"z": Z}, keep)
+        return log_q, sum(laws[n].log_prob(v) for n, v in drawn.items())
+
+    chains, alone = jax.jit(jax.vmap(both))(random.split(KEY, 20))
+    np.testing.assert_allclose(chains, alone, rtol=1e-9)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("covariance", ["full", "diagonal"])
+def test_without_control_the_bound_is_the_anchors(covariance, x64, monkeypatch):
+    """Exactly: given x_1 the bound of a Gaussian likelihood is quadratic in x_1, and cubature of
+    degree two gives its mean over N(0, I)."""
+    x, y = regression(rows=6)
+    base = dgp.MeanField(one_layer, covariance=covariance)
+    guide = Diffusion(one_layer, steps=3, base=base)
+    params = start(one_layer, guide, x, y, z=Z)
+    own = {n: a for n, a in params.items() if "diffusion" not in n}
+    params |= shaken(own)
+    points = np.sqrt(5) * np.concatenate([np.eye(5), -np.eye(5)])
+    values = []
+    for point in points:
+        at = lambda key, chain, control, eta, **_: (  # noqa: E731
+            jnp.asarray(point), chain.carry[0] * jnp.asarray(point), jnp.zeros(())  # noqa: B023
+        )  # fmt: skip
+        monkeypatch.setattr(diffusion, "simulate_process", at)
+        values.append(bound(one_layer, guide, params, x, y, z=Z))
+    anchor = bound(one_layer, base, params, x, y, z=Z)
+    assert np.std(values) > 1
+    np.testing.assert_allclose(np.mean(values), anchor, rtol=1e-10)
+
+
+@pytest.mark.parametrize(("base", "discretization"), [slow("global", "exact"), ("prior", "euler")])
+def test_the_last_step_may_be_integrated_or_drawn(base, discretization):
+    """One expectation, with the cost in closed form or of the states drawn."""
+    x, y = regression(rows=6)
+    own = base if base == "prior" else bases(two_layers)[base]
+    guide = Diffusion(
+        two_layers, steps=3, base=own, discretization=discretization, score=wavy
+    )  # fmt: skip
+    params = shaken(start(two_layers, guide, x, y, z=Z), 0.2) | {"noise": 1.0}
+    values = [
+        bound(two_layers, g, params, x, y, z=Z, keys=random.split(random.key(i), 2000))
+        for i, g in enumerate((guide, guide.drawn()))
+    ]
+    assert_mean(values[0] - values[1], 0.0)
+
+
+@pytest.mark.slow
+def test_trained_it_comes_near_the_evidence_and_not_above():
+    """One conjugate layer whose posterior no independent numbers can match."""
+    x, y = regression(rows=8)
+    truth = exact_evidence(x, y)
+    diagonal = dgp.MeanField(one_layer, covariance="diagonal")
+    options = {"z": x, "progress": False}
+    first = dgp.fit(KEY, one_layer, diagonal, x, y, steps=1000, learning_rate=0.03, **options)
+    gap = truth - evaluate(KEY, one_layer, diagonal, first.params, x, y, z=x)[0]
+    guide = Diffusion(one_layer, base=diagonal, steps=8)
+    result = dgp.fit(
+        KEY, one_layer, guide, x, y, steps=1500,
+        loss=DiffusionELBO(16), start=first.params, **options,
+    )  # fmt: skip
+    elbo, error = evaluate(KEY, one_layer, guide, result.params, x, y, z=x, num_draws=4000)
+    assert elbo < truth + 4.5 * error
+    assert truth - elbo < 0.35 * gap
+    found = importance_evidence(KEY, one_layer, guide, result.params, x, y, z=x, num_chains=2000)
+    assert abs(found.log_evidence - truth) < 4.5 * found.standard_error + 1e-3
+    assert found.standard_error < 0.1
+    assert found.elbo < found.log_evidence
+    assert 20 < found.effective_chains < 2000
+
+
+@pytest.mark.slow
+def test_the_network_learns_in_minibatches():
+    """All of its params move, and the loss falls."""
+    x, y = regression(rows=12)
+    score = partial(MixerScore, blocks=2)
+    guide = Diffusion(one_layer, steps=2, score=score)
+    first = start(one_layer, guide, x, y, z=Z)
+    result = dgp.fit(
+        KEY, one_layer, guide, x, y, z=Z, batch_size=6, steps=200,
+        loss=DiffusionELBO(4), start=first, progress=False,
+    )  # fmt: skip
+    assert np.isfinite(result.losses).all()
+    assert result.losses[-50:].mean() < result.losses[:50].mean() - 1
+    assert all((result.params[n] != a).any() for n, a in first.items() if "diffusion" in n)
+
+
+class Line(eqx.Module):
+    slope: jax.Array
+
+    def __call__(self, t, z):
+        return {n: -self.slope * a for n, a in z.items()}
+
+
+@pytest.mark.slow
+def test_a_module_of_ones_own():
+    x, y = regression(rows=6)
+    guide = Diffusion(one_layer, steps=2, score=Line(jnp.array(0.2)))
+    params = start(one_layer, guide, x, y, z=Z)
+    np.testing.assert_allclose(params["diffusion.score.slope"], 0.2)
+    assert params["diffusion.variance"].shape == (2, 5)
+    result = dgp.fit(KEY, one_layer, guide, x, y, z=Z, steps=5, progress=False)
+    assert result.params["diffusion.score.slope"] != 0.2
+
+
+def test_seeds_side_by_side():
+    x, y = regression(rows=6)
+    guide = Diffusion(one_layer, steps=2, base="prior")
+    svi = numpyro.infer.SVI(one_layer, guide, numpyro.optim.Adam(1e-3), TraceMeanField_ELBO())
+    init = lambda key: svi.get_params(svi.init(key, x, y, z=Z))  # noqa: E731
+    many = jax.jit(jax.vmap(init))(random.split(KEY, 3))
+    first = many["diffusion.score.net.layers.0.weight"]
+    assert first.shape[0] == 3
+    assert np.std(first, axis=0).min() > 0  # a network of its own for each key
+    losses = jax.vmap(lambda p: bound(one_layer, guide, p, x, y, z=Z))(many)
+    assert np.isfinite(losses).all()
+
+
+@pytest.mark.slow
+def test_float64(x64):
+    x, y = regression(rows=6)
+    z = spread(5)
+    guide = Diffusion(two_layers, steps=2)
+    params = start(two_layers, guide, x, y, z=z)
+    assert {a.dtype for a in params.values()} == {np.dtype("float64")}
+    assert bound(two_layers, guide, params, x, y, z=z).dtype == np.float64
+
+
+def test_chains_share_a_minibatch():
+    def sums(y, *, batch_size):
+        with dgp.minibatch(y, batch_size=batch_size) as y:
+            numpyro.sample("y", dist.Delta(jnp.zeros(len(y)), log_density=y), obs=jnp.zeros(len(y)))
+
+    y = 2.0 ** jnp.arange(12)
+    loss = lambda key: -DiffusionELBO(3).loss(key, {}, sums, no_guide, y, batch_size=1)  # noqa: E731
+    values = jax.jit(jax.vmap(loss))(random.split(KEY, 40))
+    assert np.isin(np.round(values), 12 * np.asarray(y)).all()
+    assert len(set(np.round(values).tolist())) > 5
+
+
+@pytest.mark.slow
+def test_chains_average():
+    x, y = regression(rows=6)
+    guide = Diffusion(two_layers, steps=2, score=wavy)
+    params = shaken(start(two_layers, guide, x, y, z=Z), 0.2) | {"noise": 1.0}
+
+    def many(key):
+        return -DiffusionELBO(8).loss(key, params, two_layers, guide, x, y, z=Z, batch_size=3)
+
+    values = jax.jit(jax.vmap(many))(random.split(KEY, 200))
+    single = bound(two_layers, guide, params, x, y, z=Z, keys=random.split(random.key(1), 3000))
+    assert_mean(values, single.mean(), errors=5)
+    assert DiffusionELBO(2) == DiffusionELBO(2) != DiffusionELBO(3)
+    assert hash(DiffusionELBO(2)) == hash(DiffusionELBO(2))
+
+
+@pytest.mark.slow
+def test_log_variance_gradients_are_the_bounds(x64):
+    """In expectation, for all params of the chain; and exactly its own for the others."""
+    x, y = regression(rows=6)
+    guide = Diffusion(one_layer, steps=3, score=Line(jnp.array(0.2)))
+    params = shaken(start(one_layer, guide, x, y, z=Z), 0.2)
+
+    def gradient(loss):
+        value = lambda p, key: loss.loss(key, p, one_layer, guide, x, y, z=Z)  # noqa: E731
+        return jax.jit(jax.vmap(jax.grad(value), (None, 0)))(params, random.split(KEY, 1000))
+
+    plain = gradient(DiffusionELBO(8))
+    other = gradient(DiffusionELBO(8, objective="log_variance"))
+    for n, a in other.items():
+        if n.startswith("diffusion."):
+            assert_mean(a - np.mean(plain[n], axis=0), 0.0, errors=5)
+        else:
+            np.testing.assert_allclose(a, plain[n], rtol=1e-8)
+
+
+def test_evidence_takes_all_rows():
+    x, y = regression(rows=6)
+    guide = Diffusion(one_layer, steps=2)
+    params = start(one_layer, guide, x, y, z=Z)
+    with pytest.raises(ValueError, match=r"plate 'data' takes 3 of 6 rows.*leave out batch_size"):
+        importance_evidence(KEY, one_layer, guide, params, x, y, z=Z, batch_size=3)
+    with pytest.raises(ValueError, match="num_chains is 1, wanted at least 2"):
+        importance_evidence(KEY, one_layer, guide, params, x, y, z=Z, num_chains=1)
+    with pytest.raises(TypeError, match="guide is a MeanField, wanted a Diffusion"):
+        importance_evidence(KEY, one_layer, dgp.MeanField(one_layer), params, x, y, z=Z)
+
+
+def test_unknown_options():
+    base = dgp.MeanField(one_layer)
+    for options, message in (
+        ({"steps": 0}, "steps is 0, wanted at least 1"),
+        ({"discretization": "heun"}, "discretization is 'heun', wanted exact or euler"),
+        ({"last": "kept"}, "last is 'kept', wanted integrated or drawn"),
+        ({"base": "none"}, "base is 'none', wanted MeanField"),
+        ({"base": Diffusion(one_layer, base=base)}, "wanted MeanField"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            Diffusion(one_layer, **options)
+    with pytest.raises(ValueError, match="objective is 'kl', wanted 'elbo' or 'log_variance'"):
+        DiffusionELBO(objective="kl")
+    with pytest.raises(ValueError, match="num_chains is 1, wanted at least 2"):
+        DiffusionELBO(objective="log_variance")
+    x, y = regression(rows=6)
+    loss = DiffusionELBO(2, objective="log_variance")
+    params = start(one_layer, base, x, y, z=Z)
+    with pytest.raises(TypeError, match=r"log_variance'\): guide is a MeanField, wanted"):
+        loss.loss(KEY, params, one_layer, base, x, y, z=Z)
+    with handlers.block(), pytest.raises(ValueError, match="Diffusion needs a random key"):
+        Diffusion(one_layer)(x, y, z=Z)
+
+
+@pytest.mark.slow
+def test_sticking_the_landing_leaves_the_mean_gradient(x64):
+    x, y = regression(rows=6)
+    options = {"steps": 3, "base": dgp.MeanField(one_layer, covariance="diagonal"), "score": tilted}
+    guides = [Diffusion(one_layer, **options, stick_the_landing=b) for b in (False, True)]
+    params = shaken(start(one_layer, guides[0], x, y, z=Z), 0.3)
+    for guide in guides:
+        start(one_layer, guide, x, y, z=Z)
+
+    def difference(key):
+        gradients = [
+            jax.grad(lambda p, g=g: bound(one_layer, g, p, x, y, z=Z, keys=key))(params)
+            for g in guides
+        ]
+        return jax.tree.map(lambda a, b: a - b, *gradients)
+
+    found = jax.jit(jax.vmap(difference))(random.split(KEY, 4000))
+    for name in ("diffusion.variance", "diffusion.score.slope"):
+        assert np.abs(found[name]).max() > 0  # draw by draw they are others
+        assert_mean(found[name], 0.0)
+
+
+def tilted(layers, key):
+    return Line(jnp.array(0.3))
+
+
+class Unhashable(VariancePreserving):
+    __hash__ = None
+
+
+def test_options_that_do_not_go_together():
+    with pytest.raises(ValueError, match="stick_the_landing goes with last='integrated'"):
+        Diffusion(one_layer, stick_the_landing=True, last="drawn")
+    with pytest.raises(ValueError, match="schedule is a Unhashable, which has no hash"):
+        Diffusion(one_layer, schedule=Unhashable())
+    x, y = regression(rows=6)
+    decoupled = Diffusion(one_layer, base=dgp.Decoupled(one_layer, spread(7)), steps=2)
+    params = start(one_layer, decoupled, x, y, z=Z)
+    assert np.isfinite(bound(one_layer, decoupled, params, x, y, z=Z))
+    with pytest.raises(TypeError, match="a basis of its own"):
+        bound(one_layer, decoupled.drawn(), params, x, y, z=Z)
+    counting = Diffusion(one_layer, steps=2, score=Line(jnp.array(3)))
+    with pytest.raises(TypeError, match=r"arrays of \['int32'\], which cannot be learned"):
+        start(one_layer, counting, x, y, z=Z)
+    assert Diffusion(one_layer, last="drawn").estimator == "drawn"

@@ -1,0 +1,89 @@
+"""Chains whose score knows the gradient of the target."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import random
+from numpyro import handlers
+from numpyro.infer.util import log_density
+from support.chains import Z, bases, shaken
+from support.helpers import (
+    KEY,
+    bound,
+    one_layer,
+    regression,
+    spread,
+    start,
+    two_layers,
+)
+
+import dgp_ppl as dgp
+from dgp_ppl.inference.guides.diffusion._guide import Diffusion
+
+
+@pytest.mark.slow
+def test_informed_steps_know_the_gradient(x64):
+    """On a conjugate layer the gradient of log p(y, T(z)) |T'| / N(z) is known."""
+    x, y = regression(rows=6)
+    base = dgp.MeanField(one_layer, covariance="diagonal")
+    guide = Diffusion(one_layer, steps=2, base=base, informed=(x, y))
+    params = shaken(start(one_layer, guide, x, y, z=Z))
+    m, s = params["l1.v.loc"], params["l1.v.scale"]
+    assert params["diffusion.informed"].shape == (2,)
+
+    def ask(z):
+        with handlers.block(), handlers.seed(rng_seed=KEY), handlers.substitute(data=params):
+            guide.setup(x, y, z=Z)
+            unravel = lambda a: {"l1.v": a[:, None]}  # noqa: E731
+            return guide._target_gradient(KEY, unravel, {}, (x, y), {"z": Z})(z)
+
+    def log_ratio(z):
+        v = m + s * z[:, None]
+        drawn = {"l1.v": {"type": "sample", "is_observed": False, "value": v, "infer": {"q": None}}}
+        program = handlers.replay(one_layer, drawn)
+        return log_density(program, (x, y), {"z": Z}, {})[0] + 0.5 * jnp.sum(z**2)
+
+    ask, gradient = jax.jit(ask), jax.jit(jax.grad(log_ratio))
+    near = random.normal(KEY, (5,))
+    for z, capped in ((near, False), (5 * near, True)):
+        truth = gradient(z)
+        norm = jnp.linalg.norm(truth)
+        assert (norm > 30) == capped
+        np.testing.assert_allclose(ask(z), truth * jnp.minimum(1, 30 / norm), rtol=1e-9)
+    assert (jax.jacobian(ask)(near) == 0).all()
+
+
+@pytest.mark.slow
+def test_informed_steps_from_an_ill_conditioned_base():
+    """As a hidden layer has after a few steps: solving for z would overflow."""
+    x, y, z = *regression(rows=40), spread(40)
+    guide = Diffusion(one_layer, steps=2, informed=(x, y))
+    params = start(one_layer, guide, x, y, z=z)
+    below = np.tril(np.random.default_rng(0).uniform(-0.2, 0.2, (1, 40, 40)), -1)
+    params["l1.v.scale_tril"] = jnp.float32(below + 1e-5 * np.eye(40))
+    assert np.isfinite(bound(one_layer, guide, params, x, y, z=z))
+
+
+@pytest.mark.slow
+def test_informed_chains_fit_in_minibatches_and_predict():
+    x, y = regression(rows=12)
+    guide = Diffusion(one_layer, steps=2, informed=(x, y))
+    options = {"z": Z, "batch_size": 6, "steps": 10, "progress": False}
+    result = dgp.fit(KEY, one_layer, guide, x, y, **options)
+    assert (result.params["diffusion.informed"] != np.float32(np.exp(-5))).all()
+    p = dgp.predict(KEY, one_layer, guide, result.params, x[:4], z=Z, num_samples=5)
+    assert np.isfinite(p.mean).all()
+
+
+@pytest.mark.slow
+def test_informed_chains_know_layers_that_follow_each_other():
+    x, y = regression(rows=6)
+    options = {"steps": 2, "base": bases(two_layers)["global"]}
+    plain, guide = (Diffusion(two_layers, **options, informed=i) for i in (None, (x, y)))
+    params = start(two_layers, guide, x, y, z=Z)
+    near, far = (bound(two_layers, g, params, x, y, z=Z) for g in (plain, guide))
+    assert np.isfinite(far)
+    assert far != near
+    silent = params | {"diffusion.informed": jnp.zeros(2)}
+    np.testing.assert_allclose(bound(two_layers, guide, silent, x, y, z=Z), near, rtol=1e-5)

@@ -1,0 +1,253 @@
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro
+import numpyro.distributions as dist
+import pytest
+from jax import random
+from numpyro import handlers
+from numpyro.infer import SVI, Trace_ELBO, TraceMeanField_ELBO
+from scipy import stats
+from support.helpers import (
+    KEY,
+    assert_mean,
+    bound,
+    one_layer,
+    regression,
+    spread,
+    squared_exponential,
+    start,
+)
+from support.players import (
+    Line,
+    Z,
+    columns,
+    dense,
+    idle,
+    line_kl,
+    model,
+    random_params,
+    single,
+    small,
+)
+
+import dgp_ppl as dgp
+from dgp_ppl.inference.guides.implicit._game import (
+    AdversarialELBO,
+    adversarial_optimizer,
+    discriminator_gap,
+)
+from dgp_ppl.inference.guides.implicit._guide import DiscriminatorNet, GeneratorNet, Implicit
+
+
+def test_params_one_per_array():
+    params = start(model, Implicit(model, **small, noise_dim=4), *regression(rows=5))
+    affine = {n for n in params if n.startswith("implicit.affine.")}
+    assert affine == {
+        f"implicit.affine.{l}.v.{p}"
+        for l in ("l1", "l2")
+        for p in ("loc", "scale_tril", "directions")
+    }
+    assert params["implicit.affine.l1.v.directions"].shape == (4, 3, 2)
+    assert params["implicit.generator.mlp.layers.0.weight"].shape == (8, 4)
+    assert params["implicit.discriminator.project.shared"].shape == (9, 4, 1)
+    assert all(isinstance(a, jax.Array) for a in params.values())
+    np.testing.assert_allclose(
+        params["implicit.affine.l1.v.scale_tril"], 1e-5 * np.eye(3)[None].repeat(2, 0), rtol=1e-5
+    )
+
+
+def test_the_number_of_params_is_that_of_mean_field_and_little_more():
+    """At widths 30, 30, 10 and M = 100, where a dense map of all values would have 10^8."""
+    layers = {f"l{l}.v": (100, P) for l, P in ((1, 30), (2, 30), (3, 10))}
+    generator = eqx.filter_eval_shape(lambda k: GeneratorNet(8, key=k), KEY)
+    count = lambda tree: sum(a.size for a in jax.tree.leaves(tree) if hasattr(a, "size"))  # noqa: E731
+    assert count(generator) < 10_000
+    for shapes, most in (({"shared": (8, 1)}, 10_000), (layers, 250_000)):
+        judge = eqx.filter_eval_shape(lambda k, s=shapes: DiscriminatorNet(s, key=k), KEY)
+        assert count(judge) < most
+
+
+@pytest.mark.parametrize("make", [Line, None])
+def test_draws_have_the_law_of_the_generator(make):
+    """With noise that both layers share: outputs and layers are correlated by it."""
+    x, y = regression(rows=5)
+    guide = Implicit(idle, generator=make, noise_dim=2)
+    params = random_params(guide, x, y)
+    mean, R = dense(guide, params)
+    cov = R @ R.T
+    if make is Line:
+        mean, cov, _ = line_kl(guide, params)
+        assert np.abs(cov[:6, 6:]).max() > 0.1
+    draws = jax.jit(lambda p: guide.sample_posterior(KEY, p, x, sample_shape=(6000,)))(params)
+    flat = columns({n: draws[n] for n in ("l1.v", "l2.v")})
+    assert_mean(flat, mean)
+    centred = flat - flat.mean(axis=0)
+    assert_mean(centred[:, :, None] * centred[:, None, :], cov)
+
+
+@pytest.mark.parametrize("integrate", [True, False])
+def test_a_gaussian_generator_has_the_mean_field_bound(integrate):
+    """With t = 0, by its anchor: exactly if v is integrated out, else on average."""
+    x, y = regression(rows=8)
+    guide = Implicit(one_layer, generator=None, integrate=integrate)
+    params = random_params(guide, x, y, z=spread(4))
+    params = {n: jnp.zeros_like(a) if "discr" in n else a for n, a in params.items()}
+    q = guide.players(params).affine["l1.v"]
+    given = {"l1.v.loc": q.loc, "l1.v.scale_tril": q.scale_tril}
+    truth = bound(one_layer, dgp.MeanField(one_layer), given, x, y, z=spread(4))
+    one = lambda k: -AdversarialELBO(2, 2).loss(k, params, one_layer, guide, x, y, z=spread(4))  # noqa: E731
+    values = jax.jit(jax.vmap(one))(random.split(KEY, 4000))
+    if integrate:
+        np.testing.assert_allclose(values, truth, rtol=1e-5)
+    else:
+        assert np.std(values) > 0.1
+        assert_mean(values, truth)
+
+
+def collapsed_bound(x, y, z, noise=0.3, variance=1.5):
+    """Titsias's bound of `one_layer`, in NumPy: what the best q(v) has."""
+    cross, eye = squared_exponential(z, x), np.eye(len(z))
+    Q = cross.T @ np.linalg.solve(squared_exponential(z, z) + 1e-6 * eye, cross)
+    law = stats.multivariate_normal(np.zeros(len(x)), Q + noise**2 * np.eye(len(x)))
+    trace = variance * len(x) - np.trace(Q)
+    return law.logpdf(np.asarray(y, float)) - 0.5 * trace / noise**2
+
+
+@pytest.mark.slow
+def test_one_layer_with_gaussian_noise_converges_to_the_svgp_optimum():
+    """Within 0.05 nats per datum, as reported, and with the KL's upper bound."""
+    x, y = regression(rows=40)
+    z = spread(6)
+    guide = Implicit(one_layer, **small)
+    fitted = dgp.fit(KEY, one_layer, guide, x, y, z=z, steps=800, progress=False)
+    best = collapsed_bound(x, y, z) / len(y)
+    reported = fitted.elbo_per_datum[-100:].mean()
+    gap = discriminator_gap(KEY, guide, fitted.params)
+    certified = reported + (gap.estimate - gap.upper) / len(y)
+    assert best - 0.05 < reported < best + 0.05
+    assert best - 0.05 < certified < best + 0.01
+    assert not gap.lags
+
+
+def test_other_latent_sites_pay_their_own_kl():
+    """The loss moves by exactly that KL where the data do not depend on the site."""
+
+    def apart(x, y=None):
+        numpyro.sample("w", dist.Normal(0, 1))
+        one_layer(x, y, z=Z)
+
+    x, y = regression(rows=5)
+    guide = Implicit(apart, generator=None)
+    params = random_params(guide, x, y) | {
+        "w_auto_loc": jnp.array(0.0),
+        "w_auto_scale": jnp.array(1.0),
+    }
+    moved = params | {"w_auto_loc": jnp.array(1.5), "w_auto_scale": jnp.array(0.5)}
+    loss = jax.jit(lambda p: AdversarialELBO(2, 2).loss(KEY, p, apart, guide, x, y))
+    losses = [loss(p) for p in (params, moved)]
+    kl = 0.5 * (0.25 + 1.5**2 - 1 - np.log(0.25))
+    np.testing.assert_allclose(losses[1] - losses[0], kl, rtol=1e-4)
+    draws = jax.jit(lambda p: guide.sample_posterior(KEY, p, x, sample_shape=(3000,)))(moved)
+    assert draws["l1.v"].shape == (3000, 3, 1)
+    assert_mean(draws["w"], 1.5)
+
+
+@pytest.mark.slow
+def test_seeds_in_parallel(x64):
+    """A fit for each key of a vmap; float64 in, float64 out."""
+    x, y = regression(rows=5)
+    svi = SVI(
+        single, Implicit(single, **small), adversarial_optimizer(0.01, 5), AdversarialELBO(2, 4)
+    )
+
+    def fitted(key):
+        state, loss = svi.update(svi.init(key, x, y), x, y)
+        return svi.get_params(state), loss
+
+    keys = random.split(KEY, 3)
+    params, losses = jax.jit(jax.vmap(fitted))(keys)
+    assert losses.dtype == jnp.float64
+    assert all(a.dtype == jnp.float64 for a in params.values())
+    assert len(set(np.asarray(losses))) == 3
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("loss", [TraceMeanField_ELBO(), Trace_ELBO()])
+def test_objectives_that_need_a_density(loss):
+    x, y = regression(rows=5)
+    guide = Implicit(idle, **small)
+    params = random_params(guide, x, y)
+    with pytest.raises(NotImplementedError, match=r"no density.*AdversarialELBO"):
+        loss.loss(KEY, params, idle, guide, x, y)
+
+
+def test_networks_of_other_shapes():
+    x, y = regression(rows=5)
+
+    def play(**nets):
+        guide = Implicit(idle, noise_dim=4, **nets)
+        guide.setup(x, y)
+
+        def estimate():
+            with handlers.seed(rng_seed=0):
+                players = guide._players()
+            h = players.features(KEY, 2)
+            return players.log_ratio(h, players.seen(KEY, h))
+
+        jax.eval_shape(estimate)
+
+    def wide(noise_dim, *, key):
+        return eqx.nn.Linear(noise_dim, noise_dim + 1, key=key)
+
+    class Twice(DiscriminatorNet):
+        def __call__(self, values):
+            return jnp.tile(super().__call__(values), 2)
+
+    with pytest.raises(ValueError, match=r"generator has an output of shape \(5,\), wanted \(4,\)"):
+        play(generator=wide)
+    with pytest.raises(ValueError, match=r"discriminator has .* shape \(2,\), wanted \(\): one"):
+        play(discriminator=Twice)
+
+
+def test_errors():
+    x, y = regression(rows=5)
+    mean_field = dgp.MeanField(idle)
+    with pytest.raises(TypeError, match=r"guide is MeanField, wanted one with a discriminator"):
+        AdversarialELBO().loss(KEY, random_params(mean_field, x, y), idle, mean_field, x, y)
+    with pytest.raises(TypeError, match=r"discriminator_gap: guide is MeanField, wanted one with"):
+        dgp.discriminator_gap(KEY, mean_field, {})
+    with pytest.raises(ValueError, match="num_draws is 0, wanted at least 1"):
+        AdversarialELBO(0)
+    with pytest.raises(ValueError, match="game_draws is 2, wanted at least num_draws, 4"):
+        AdversarialELBO(4, 2)
+    with pytest.raises(ValueError, match="contrast is 'both', wanted 'anchor' or 'prior'"):
+        Implicit(idle, contrast="both")
+    with pytest.raises(ValueError, match="noise_dim is 0, wanted at least 1"):
+        Implicit(idle, noise_dim=0)
+    with pytest.raises(TypeError, match=r"noise_dim is 2\.5, wanted an integer of at least 1"):
+        Implicit(idle, noise_dim=2.5)
+    with pytest.raises(TypeError, match=r"generator is 'net', wanted a callable that makes an"):
+        Implicit(idle, generator="net")
+    with pytest.raises(TypeError, match=r"discriminator is None, wanted a callable that makes"):
+        Implicit(idle, discriminator=None)
+    with pytest.raises(ValueError, match=r"hidden_scale is -1, wanted a positive number"):
+        Implicit(idle, hidden_scale=-1)
+    with pytest.raises(ValueError, match=r"direction_scale is 0, wanted a positive number"):
+        Implicit(idle, direction_scale=0)
+    with pytest.raises(ValueError, match="discriminator_steps is 0, wanted at least 1"):
+        adversarial_optimizer(0.1, 10, discriminator_steps=0)
+    guide = Implicit(idle, **small)
+    with pytest.raises(ValueError, match="call the guide once"):
+        guide.players({})
+    guide.setup(x, y)
+    with pytest.raises(ValueError, match=r"params lack some of implicit\.generator\.\*"):
+        guide.players({})
+    some = {n: a for n, a in random_params(guide, x, y).items() if "directions" not in n}
+    with pytest.raises(ValueError, match=r"params lack some of implicit\.affine\..*directions"):
+        guide.players(some)
+    with pytest.raises(ValueError, match="Implicit needs a random key"):
+        handlers.substitute(guide, data=random_params(guide, x, y))(x, y)
+    with pytest.raises(ValueError, match="no Gaussian of v that another guide could start from"):
+        guide._posterior({}, (x, y), {}, reshape=lambda name, law: law)

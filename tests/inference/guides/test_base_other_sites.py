@@ -1,0 +1,124 @@
+"""Guides of NumPyro's for the latent sites that are no layers, joint ones among them."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro
+import numpyro.distributions as dist
+import pytest
+from jax import random
+from numpyro.infer import SVI, TraceMeanField_ELBO
+from numpyro.infer.autoguide import (
+    AutoLaplaceApproximation,
+    AutoLowRankMultivariateNormal,
+    AutoMultivariateNormal,
+)
+from support.helpers import KEY, assert_mean, slow, start
+
+import dgp_ppl as dgp
+from dgp_ppl import kernels
+
+X = np.linspace(-1, 1, 6)[:, None]
+Y = np.sin(3 * X[:, 0])
+DRAWS = 8000
+
+
+def plain(x, y=None):
+    f = dgp.gp("l1", kernels.SquaredExponential(1.0, 1.0), X[::2])
+    with dgp.minibatch(x, y) as (x, y):
+        numpyro.sample("y", dgp.observe(f(x), lambda f: dist.Normal(f, 1.0)), obs=y)
+
+
+def idle(x, y=None):
+    """The same with sites that say nothing of the data: a bound loses their KL, and no more."""
+    numpyro.sample("a", dist.LogNormal(0, 1))
+    numpyro.sample("b", dist.LogNormal(0, 1))
+    f = dgp.gp("l1", kernels.SquaredExponential(1.0, 1.0), X[::2])
+    with dgp.minibatch(x, y) as (x, y):
+        numpyro.sample("w", dist.Normal(0, 1))
+        numpyro.sample("y", dgp.observe(f(x), lambda f: dist.Normal(f, 1.0)), obs=y)
+
+
+def losses(model, guide, params):
+    one = lambda key: guide.default_loss.loss(key, params, model, guide, X, Y)  # noqa: E731
+    return np.asarray(jax.jit(jax.vmap(one))(random.split(KEY, DRAWS)))
+
+
+LOC = jnp.asarray([0.4, -0.3])
+ROOT = jnp.asarray([[0.8, 0.0], [0.5, 0.4]])
+
+
+@pytest.mark.parametrize("base", ["mean_field", slow("diffusion")])
+def test_a_joint_guide_pays_its_kl(base):
+    guide = dgp.MeanField(idle, rest=AutoMultivariateNormal)
+    without = dgp.MeanField(plain)
+    if base == "diffusion":
+        guide, without = (dgp.Diffusion(g.model, steps=2, base=g) for g in (guide, without))
+    params = start(idle, guide, X, Y)
+    assert {n for n in params if "auto" in n} == {
+        "auto_loc", "auto_scale_tril", "auto_w_loc", "auto_w_scale_tril",
+    }  # fmt: skip
+    params |= {"auto_loc": LOC, "auto_scale_tril": ROOT}
+    params |= {"auto_w_loc": jnp.zeros(6), "auto_w_scale_tril": jnp.eye(6)}  # w's prior: no KL
+    normal = dist.MultivariateNormal(LOC, scale_tril=ROOT)
+    kl = dist.kl_divergence(normal, dist.MultivariateNormal(jnp.zeros(2), jnp.eye(2)))
+    exact = {n: a for n, a in params.items() if "auto" not in n}
+    found = losses(idle, guide, params), losses(plain, without, exact)
+    error = np.hypot(*(np.std(a) / np.sqrt(DRAWS) for a in found))
+    assert abs(found[0].mean() - found[1].mean() - kl) < 5 * error
+    assert kl > 10 * error
+
+
+def test_draws_are_the_joint_guides():
+    guide = dgp.MeanField(idle, rest=AutoMultivariateNormal)
+    params = start(idle, guide, X, Y) | {"auto_loc": LOC, "auto_scale_tril": ROOT}
+    draws = guide.sample_posterior(KEY, params, X, sample_shape=(4000,))
+    assert set(draws) == {"a", "b", "l1.v", "w"}
+    both = np.log(np.stack([draws["a"], draws["b"]], axis=1))
+    assert_mean(both - np.asarray(LOC), 0.0)
+    products = np.prod(both - np.asarray(LOC), axis=1)
+    assert_mean(products, float((ROOT @ ROOT.T)[0, 1]))
+
+
+@pytest.mark.slow
+def test_a_joint_guide_does_not_collapse():
+    """Fitted, it finds the priors of what the data say nothing of."""
+    guide = dgp.MeanField(idle, rest=AutoLowRankMultivariateNormal)
+    params = dgp.fit(KEY, idle, guide, X, Y, steps=600, learning_rate=0.05, progress=False).params
+    draws = guide.sample_posterior(KEY, params, X, sample_shape=(2000,))
+    assert 0.7 < np.std(np.log(draws["a"])) < 1.3
+
+
+def test_a_guide_that_is_a_point_until_it_is_fitted():
+    guide = dgp.MeanField(idle, rest=AutoLaplaceApproximation)
+    with pytest.raises(TypeError, match=r"rest makes an AutoLaplaceApproximation.*wanted AutoMul"):
+        guide.setup(X, Y)
+
+
+def related(x, y=None):
+    """With laws known within the model alone: of another site, of the data, within bounds."""
+    a = numpyro.sample("a", dist.LogNormal(0, 1))
+    numpyro.sample("b", dist.LogNormal(jnp.mean(x), a))
+    numpyro.sample("c", dist.Uniform(jnp.zeros(2), jnp.asarray([1.0, 2.0])).to_event(1))
+    plain(x, y)
+
+
+@pytest.mark.parametrize("how", ["arguments", slow("closure"), slow("joint guide")])
+def test_a_guide_outlives_the_transformation_it_was_first_run_in(how):
+    """What it keeps of its other sites is no tracer."""
+    rest = {"rest": AutoMultivariateNormal} if how == "joint guide" else {}
+    guide, usual = dgp.MeanField(related, **rest), dgp.MeanField(related, **rest)
+    svi = SVI(related, guide, numpyro.optim.Adam(0.01), TraceMeanField_ELBO())
+    keys = random.split(KEY, 3)
+    if how == "arguments":
+        jax.jit(jax.vmap(svi.init, (0, None, None)))(keys, X, Y)
+    else:
+        jax.jit(jax.vmap(lambda key: svi.init(key, X, Y)))(keys)
+    usual.setup(X, Y)
+    params, wanted = (start(related, g, X, Y) for g in (guide, usual))
+    assert jax.tree.all(jax.tree.map(jnp.array_equal, params, wanted))
+    draws = guide.sample_posterior(KEY, params, X, Y, sample_shape=(5,))
+    assert {n: a.shape for n, a in draws.items()} == {
+        "a": (5,), "b": (5,), "c": (5, 2), "l1.v": (5, 3, 1),
+    }  # fmt: skip
+    assert ((draws["c"] > 0) & (draws["c"] < jnp.asarray([1, 2]))).all()

@@ -1,0 +1,238 @@
+"""Decoupled inducing inputs: exact KLs and laws, the coupled case, orderings, and training."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro
+import numpyro.distributions as dist
+import pytest
+from numpyro import handlers
+from scipy import stats
+from support.decoupled_forms import (
+    COVARIANCES,
+    FORMS,
+    M_A,
+    M_B,
+    MEANS,
+    NOISE,
+    Brute,
+    P,
+    best_params,
+    handed,
+    model,
+    points,
+    random_params,
+)
+from support.helpers import (
+    KEY,
+    bound,
+    exact_evidence,
+    regression,
+    spread,
+    squared_exponential,
+    start,
+    two_layer_params,
+)
+
+import dgp_ppl as dgp
+from dgp_ppl import kernels
+from dgp_ppl.inference.guides._decoupled import Decoupled
+from dgp_ppl.linalg import default_jitter
+from dgp_ppl.models import deep_gp, svgp
+
+
+@pytest.mark.parametrize(("mean", "covariance"), FORMS)
+def test_kl_and_law_are_those_of_the_restricted_processes(mean, covariance, x64):
+    """At Z_a and Z_b alone, with 20 points more; and the law of the function at new points."""
+    params, z_b = random_params(mean, covariance), jnp.asarray(points(M_B, 2))
+    guide = Decoupled(model, params["l1.v.z_mean"], mean=mean, covariance=covariance)
+    x = jnp.asarray(points(7, 3))
+
+    infer = handed(guide, params, x, z=z_b)["l1.v"]
+    law, sparse = infer["q"], infer["sparse"]
+    kl = law.standard_kl()
+    (joint_mean, joint_cov), (f_mean, f_var) = sparse.joint(law, x), sparse.marginals(law, x)
+    brute = Brute(mean, covariance, params)
+    assert kl == pytest.approx(brute.kl(points(0, 0)), rel=1e-8)
+    assert kl == pytest.approx(brute.kl(points(20, 4)), rel=1e-8)
+    for output in range(P):
+        _, at_w, cov = brute.at(x, output)
+        np.testing.assert_allclose(joint_mean[:, output], at_w[-7:], atol=1e-8)
+        np.testing.assert_allclose(joint_cov[output], cov[-7:, -7:], atol=1e-8)
+        np.testing.assert_allclose(f_mean[:, output], at_w[-7:], atol=1e-8)
+        np.testing.assert_allclose(f_var[:, output], np.diag(cov)[-7:], atol=1e-8)
+
+
+def coupled_params(mean, covariance, params, site="l1.v"):
+    """Params of `Decoupled` with Z_a = Z_b that make the law of `MeanField`'s params."""
+    p = {n: np.asarray(params[f"{site[:-2]}.{n}"]) for n in ("z", "v.loc", "v.scale_tril")}
+    variance = float(params[f"{site[:-2]}.variance"])
+    K = squared_exponential(p["z"], p["z"], variance)
+    L = np.linalg.cholesky(K + default_jitter(np.float64) * variance * np.eye(len(K)))
+    m, R = p["v.loc"], p["v.scale_tril"][0]
+    weights = {"gp_centred": m, "gp": L @ m, "cb": np.linalg.solve(L.T, m)}
+    S = L @ R @ R.T @ L.T
+    precision = np.linalg.inv(S) - np.linalg.inv(L @ L.T)
+    # B = T'T with T lower-triangular: a Cholesky factorisation from the other end.
+    flip = np.eye(len(K))[::-1]
+    T = {"whitened": lambda: R, "gp": lambda: np.linalg.cholesky(S)}.get(
+        covariance, lambda: flip @ np.linalg.cholesky(flip @ precision @ flip).T @ flip
+    )()
+    new = {f"{site}.z_mean": p["z"], f"{site}.{COVARIANCES[covariance]}": T[None]}
+    if mean == "orthogonal":
+        new |= {f"{site}.loc": m, f"{site}.weights": np.ones_like(m)}
+    else:
+        new[f"{site}.weights"] = weights[mean]
+    return {n: jnp.asarray(a) for n, a in new.items()}
+
+
+@pytest.mark.parametrize(("mean", "covariance"), [FORMS[i] for i in (0, 4, 8, 9)])
+def test_with_one_set_for_both_it_is_the_coupled_posterior(mean, covariance, x64):
+    """Two layers at one key: the draws of the hidden layer are the same, and so are the bounds."""
+    x, y = regression(rows=8)
+    params = two_layer_params(variance=0.5)
+    for l in (1, 2):  # below the prior's covariance, which "cb" cannot exceed
+        params[f"l{l}.v.scale_tril"] = 0.5 * params[f"l{l}.v.scale_tril"]
+    z = (spread(5), spread(5))
+    ours = {n: a for n, a in params.items() if ".v." not in n}
+    for site in ("l1.v", "l2.v"):
+        ours |= coupled_params(mean, covariance, params, site)
+    guide = Decoupled(deep_gp, spread(5), mean=mean, covariance=covariance)
+    expected = bound(deep_gp, dgp.MeanField(deep_gp), params, x, y, z=z)
+    assert bound(deep_gp, guide, ours, x, y, z=z) == pytest.approx(float(expected), rel=1e-7)
+
+
+def test_order_of_the_bounds_at_their_optima(x64):
+    """More points for the mean alone: above the coupled bound and below the evidence."""
+    x, y = regression(rows=40)
+    evidence = exact_evidence(x, y)
+
+    def decoupled(z_a, z_b):
+        guide = Decoupled(svgp, z_a, mean="gp_centred")
+        return float(bound(svgp, guide, best_params(x, y, z_a, z_b), x, y, z=z_b))
+
+    # The coupled optimum is SGPR's bound: log N(y; 0, Q + s² I) - tr(K - Q) / (2 s²).
+    z = spread(5)
+    Kzx = squared_exponential(z, x)
+    Q = Kzx.T @ np.linalg.solve(squared_exponential(z, z), Kzx)
+    law = stats.multivariate_normal(np.zeros(40), Q + NOISE**2 * np.eye(40))
+    coupled = law.logpdf(y) - (1.5 * 40 - np.trace(Q)) / (2 * NOISE**2)
+    assert decoupled(x, x) == pytest.approx(evidence, abs=1e-6)
+    assert decoupled(z, z) == pytest.approx(coupled, abs=1e-6)
+    assert coupled + 0.1 < decoupled(x, z) < evidence - 1
+
+
+def test_the_optimum_is_one(x64):
+    """The bound falls in any direction from the closed form's params."""
+    x, y = regression(rows=20)
+    z_a, z_b = spread(7), spread(4)
+    best = best_params(x, y, z_a, z_b)
+    names = ("l1.v.weights", "l1.v.scale_tril")
+    guide = Decoupled(svgp, z_a, mean="gp_centred")
+    gradient = jax.jit(
+        jax.grad(lambda q: bound(svgp, guide, best | q, x, y, z=z_b)),
+    )({n: best[n] for n in names})
+    np.testing.assert_allclose(gradient["l1.v.weights"], 0, atol=1e-6)
+    np.testing.assert_allclose(np.tril(gradient["l1.v.scale_tril"]), 0, atol=1e-6)
+
+
+@pytest.mark.parametrize("mean", MEANS)
+def test_the_prior_has_no_kl(mean, x64):
+    z_b, x = jnp.asarray(points(M_B, 2)), jnp.asarray(points(4, 3))
+    tiny = 1e-9 * jnp.tile(jnp.eye(M_B), (P, 1, 1))  # "cb" starts near the prior
+
+    @jax.jit
+    def kls():
+        guides = [Decoupled(model, points(M_A, 1), mean=mean, covariance=c) for c in COVARIANCES]
+        laws = [handed(g, {"l1.v.precision_tril": tiny}, x, z=z_b)["l1.v"]["q"] for g in guides]
+        return jnp.stack([law.standard_kl() for law in laws])
+
+    np.testing.assert_allclose(kls(), 0, atol=1e-10)
+
+
+@pytest.mark.parametrize("covariance", COVARIANCES)
+def test_params_and_where_they_start(covariance):
+    """The hidden layer nearly deterministic, the last one at its prior, the mean at zero."""
+    x, y = regression(rows=6)
+    options = {"mean": "gp_centred", "covariance": covariance, "hidden_scale": 1e-3}
+    guide = Decoupled(deep_gp, [spread(7), spread(6)], **options)
+    z = (spread(4), spread(4))
+    params = start(deep_gp, guide, x, y, z=z)
+    name = COVARIANCES[covariance]
+    own = {n: a.shape for n, a in params.items() if ".v." in n}
+    assert own == {
+        **{"l1.v.z_mean": (7, 1), "l1.v.weights": (7, 1), f"l1.v.{name}": (1, 4, 4)},
+        **{"l2.v.z_mean": (6, 1), "l2.v.weights": (6, 1), f"l2.v.{name}": (1, 4, 4)},
+    }
+    np.testing.assert_array_equal(params["l1.v.z_mean"], spread(7))
+    laws = handed(guide, params, x, y, z=z)
+    nearly = 0.995 if covariance == "cb" else 1.0
+    for site, scale in (("l1.v", 1e-3), ("l2.v", nearly)):
+        law = laws[site]["q"]
+        assert (law.loc == 0).all()
+        cov = law.scale_tril @ law.scale_tril.swapaxes(-1, -2)
+        np.testing.assert_allclose(cov[0], scale**2 * np.eye(4), atol=2e-3 * scale**2)
+
+
+def two_layers(x, y=None, **kwargs):
+    deep_gp(x, y, z=(spread(6), spread(6)), noise=0.2, **kwargs)
+
+
+def test_a_mean_field_fit_is_a_start_of_the_orthogonal_form():
+    """With zero weights it is `MeanField`: same params, same bound at the same key."""
+    x, y = regression(rows=20)
+    q = two_layer_params()
+    params = {"noise": 0.2} | {n: a for n, a in q.items() if n != "noise"}
+    z = (spread(5), spread(5))
+    guide = Decoupled(deep_gp, spread(9), mean="orthogonal")
+    ours = start(deep_gp, guide, x, y, z=z) | params
+    expected = bound(deep_gp, dgp.MeanField(deep_gp), params, x, y, z=z)
+    assert bound(deep_gp, guide, ours, x, y, z=z) == pytest.approx(float(expected), rel=1e-5)
+
+
+def with_latents(y, *, batch_size=None):
+    """A GPLVM with a hyperprior: a global and a local latent site besides the layer."""
+    scale = numpyro.sample("scale", dist.LogNormal(0, 0.1))
+    f = dgp.gp("l1", kernels.SquaredExponential(scale, 1.0), spread(4), out=2)
+    with dgp.minibatch(y, batch_size=batch_size) as y:
+        h = numpyro.sample("h", dist.Normal(0, 1))
+        law = dgp.observe(f(h[:, None]), lambda f: dist.Normal(f, 0.3).to_event(1))
+        numpyro.sample("y", law, obs=y)
+
+
+@pytest.mark.slow
+def test_other_latent_sites_are_covered():
+    y = jnp.stack([regression(rows=12)[1]] * 2, axis=1)
+    guide = Decoupled(with_latents, spread(7))
+    params = start(with_latents, guide, y)
+    assert {"scale_auto_loc", "h_auto_loc", "l1.v.weights"} <= set(params)
+    gradient = jax.jit(jax.grad(lambda p: bound(with_latents, guide, p, y)))(params)
+    for name, value in gradient.items():
+        assert np.isfinite(value).all(), name
+        if name not in ("l1.v.z_mean", "l1.v.scale_tril"):
+            assert (value != 0).any(), name
+    draws = jax.jit(lambda p: guide.sample_posterior(KEY, p, y))(params)
+    assert {n: a.shape for n, a in draws.items()} == {"l1.v": (4, 2), "scale": (), "h": (12,)}
+
+
+def test_errors():
+    x, y = regression(rows=5)
+
+    def run(z_mean, model=two_layers, args=(x, y)):
+        with handlers.seed(rng_seed=0):
+            Decoupled(model, z_mean)(*args)
+
+    with pytest.raises(ValueError, match="mean is 'GP', wanted one of 'gp_centred', 'gp'"):
+        Decoupled(two_layers, spread(4), mean="GP")
+    with pytest.raises(ValueError, match="covariance is 'full', wanted one of 'whitened'"):
+        Decoupled(two_layers, spread(4), covariance="full")
+    with pytest.raises(ValueError, match=r"hidden_scale is 0, wanted one in \(0, 1\]"):
+        Decoupled(two_layers, spread(4), hidden_scale=0)
+    with pytest.raises(ValueError, match=r"layer 'l1' has shape \(4, 2\), wanted \[M_a, 1\]"):
+        run(jnp.zeros((4, 2)))
+    with pytest.raises(ValueError, match=r"z_mean has 1 entries.*\['l1', 'l2'\]"):
+        run([spread(4)])
+    with pytest.raises(ValueError, match=r"for the layers \['l1'\], wanted.*\['l1', 'l2'\]"):
+        run({"l1": spread(4)})
+    with pytest.raises(ValueError, match=r"first argument has shape \(5,\), wanted \[N, D\]"):
+        run(spread(4), lambda y: two_layers(x, y), (y,))

@@ -1,0 +1,170 @@
+"""Draws of a decoupled posterior and its laws at other inputs, outputs and scales."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro
+import numpyro.distributions as dist
+import pytest
+from jax import random
+from numpyro.infer import Predictive
+from support.decoupled_forms import (
+    M_A,
+    M_B,
+    MEANS,
+    Brute,
+    P,
+    best_params,
+    handed,
+    model,
+    points,
+    random_params,
+)
+from support.helpers import (
+    KEY,
+    assert_covariance,
+    assert_mean,
+    regression,
+    spread,
+    squared_exponential,
+)
+
+import dgp_ppl as dgp
+from dgp_ppl import kernels
+from dgp_ppl.core._gp import RandomFunction
+from dgp_ppl.inference.guides._decoupled import Decoupled, DecoupledInducing
+from dgp_ppl.linalg import default_jitter
+from dgp_ppl.models import svgp
+
+
+@pytest.mark.slow
+def test_draws_of_the_inducing_values_have_the_law():
+    params = random_params("gp_centred", "cb")
+    z_b, x = jnp.float32(points(M_B, 2)), jnp.float32(points(4, 3))
+    guide = Decoupled(model, params["l1.v.z_mean"], mean="gp_centred", covariance="cb")
+    law = jax.jit(lambda p: handed(guide, p, x, z=z_b)["l1.v"]["q"])(params)
+
+    @jax.jit
+    def draw(p):
+        return guide.sample_posterior(KEY, p, x, z=z_b, sample_shape=(4000,))["l1.v"]
+
+    draws = draw(params)
+    assert draws.shape == (4000, M_B, P)
+    assert_mean(draws, law.loc)
+    for output in range(P):
+        R = np.asarray(law.scale_tril[output], float)
+        assert_covariance(draws[..., output], R @ R.T)
+    brute = Brute("gp_centred", "cb", params)
+    L = np.linalg.cholesky(squared_exponential(brute.z_b, brute.z_b))
+    mean_at_z = brute.at(points(0, 0), 0)[1][M_A:]
+    np.testing.assert_allclose(L @ law.loc[:, 0], mean_at_z, atol=1e-4)
+
+
+@pytest.mark.parametrize("mean", ["gp_centred", "orthogonal"])
+def test_paths_have_the_mean_and_the_variance_of_the_law(mean):
+    params = random_params(mean, "whitened")
+    z_b, x = jnp.float32(points(M_B, 2)), jnp.float32(points(6, 3))
+    guide = Decoupled(model, params["l1.v.z_mean"], mean=mean)
+    infer = jax.jit(lambda p: handed(guide, p, x, z=z_b)["l1.v"])(params)
+    f = RandomFunction(
+        "l1", infer["sparse"].kernel, z_b, P, dgp.means.zero, jnp.zeros((M_B, P)), infer, None
+    )
+    draws = jax.jit(jax.vmap(lambda key: f.path(key, 500)(x)))(random.split(KEY, 3000))
+    _, at_w, cov = Brute(mean, "whitened", params).at(np.asarray(x), 1)
+    assert_mean(draws[..., 1], at_w[-6:])
+    assert_covariance(draws[..., 1], cov[-6:, -6:])
+
+
+@pytest.mark.slow
+def test_draws_of_functions_through_predict():
+    """Whole draws of a one-layer model: their mean is the decoupled one, in both modes."""
+    x, y = regression(rows=40)
+    z_a, z_b = spread(12), spread(4)
+    params = best_params(x, y, z_a, z_b)
+    guide = Decoupled(svgp, z_a, mean="gp_centred")
+    law = jax.jit(lambda p: handed(guide, p, x, z=z_b)["l1.v"])(params)
+    mean = law["sparse"].marginals(law["q"], x[:6])[0][:, 0]
+    p = dgp.predict(KEY, svgp, guide, params, x[:6], z=z_b)
+    for kind in ("joint", "path"):
+        draws = p.function_draws(random.key(1), 600, mode=kind)
+        assert_mean(np.asarray(draws).reshape(600, 6), mean)
+
+
+def test_predictive_has_the_means_own_inducing_inputs_under_the_guide():
+    """Of a function that four inducing inputs cannot follow, and the mean's thirty can."""
+    x = np.linspace(-2, 2, 60)[:, None]
+
+    def waves(x, y=None):
+        f = dgp.gp("l1", kernels.SquaredExponential(1.0, 0.4), np.linspace(-2, 2, 4)[:, None])
+        with dgp.minibatch(x, y) as (x, y):
+            numpyro.sample("y", dgp.observe(f(x), lambda f: dist.Normal(f, 0.1)), obs=y)
+
+    guide = Decoupled(waves, x[::2])
+    y = np.sin(4 * x[:, 0])
+    result = dgp.fit(KEY, waves, guide, x, y, steps=300, learning_rate=0.1, progress=False)
+    whole = Predictive(dgp.guided(waves, guide, result.params), num_samples=300)(KEY, x)
+    at_z_b = Predictive(waves, guide=guide, params=result.params, num_samples=300)(KEY, x)
+    off = [np.sqrt(np.mean((d["y"].mean(axis=0) - y) ** 2)) for d in (whole, at_z_b)]
+    assert off[0] < 0.2 < 0.6 < off[1]
+
+
+@pytest.mark.parametrize(
+    ("mean", "own_inputs"), list(zip(MEANS, (True, False, False, True), strict=True))
+)
+def test_outputs_with_kernels_and_inducing_inputs_of_their_own(mean, own_inputs, x64):
+    """Each output is as in a model of its own."""
+    params = random_params(mean, "whitened")
+    variances, z_b = jnp.array([1.5, 0.7]), jnp.asarray(points(M_B, 2))
+    kernel = kernels.PerOutput(kernels.SquaredExponential(variances, jnp.array([0.8, 1.1])))
+    z = jnp.stack([z_b, z_b]) if own_inputs else z_b
+    x = jnp.asarray(points(7, 3))
+    guide = Decoupled(model, params["l1.v.z_mean"], mean=mean)
+
+    infer = handed(guide, params, x, z=z, kernel=kernel)["l1.v"]
+    kl, (f_mean, f_var) = infer["q"].standard_kl(), infer["sparse"].marginals(infer["q"], x)
+    expected = 0.0
+    for output, (variance, lengthscale) in enumerate(((1.5, 0.8), (0.7, 1.1))):
+        brute = Brute(
+            mean,
+            "whitened",
+            params,
+            lambda a, b, v=variance, s=lengthscale: squared_exponential(a, b, v, s),
+        )
+        K, at_w, cov = brute.at(x, output)
+        np.testing.assert_allclose(f_mean[:, output], at_w[-7:], atol=1e-7)
+        np.testing.assert_allclose(f_var[:, output], np.diag(cov)[-7:], atol=1e-7)
+        logs = np.linalg.slogdet(K)[1] - np.linalg.slogdet(cov)[1]
+        quadratic = at_w @ np.linalg.solve(K, at_w)
+        expected += 0.5 * (np.trace(np.linalg.solve(K, cov)) - len(K) + quadratic + logs)
+    assert kl == pytest.approx(expected, rel=1e-7)
+
+
+def test_a_law_rescaled_keeps_its_shift(x64):
+    """The law of m + R (t + s e): mean and covariance move, and the KL is that of the new law."""
+    params = random_params("gp_centred", "whitened")
+    z_b, x = jnp.asarray(points(M_B, 2)), jnp.asarray(points(7, 3))
+    guide = Decoupled(model, params["l1.v.z_mean"], mean="gp_centred")
+    infer = handed(guide, params, x, z=z_b)["l1.v"]
+    law, rng = infer["q"], np.random.default_rng(5)
+    t, s = jnp.asarray(rng.standard_normal((M_B, P))), jnp.asarray(rng.uniform(0.5, 1, (M_B, P)))
+    new = law.scaled(t, s)
+    assert isinstance(new, DecoupledInducing)
+    R = np.asarray(law.scale_tril)
+    loc = np.asarray(law.loc) + np.einsum("pij,jp->ip", R, t)
+    # In the orthogonal form the same law has these params.
+    orthogonal = Decoupled(model, params["l1.v.z_mean"], mean="orthogonal")
+    L_a = np.linalg.cholesky(
+        squared_exponential(points(M_A, 1), points(M_A, 1))
+        + default_jitter(np.float64) * 1.5 * np.eye(M_A)
+    )
+    same = params | {
+        "l1.v.weights": jnp.asarray(np.linalg.solve(L_a.T, params["l1.v.weights"])),
+        "l1.v.loc": jnp.asarray(loc),
+        "l1.v.scale_tril": jnp.asarray(R * np.asarray(s).T[:, None, :]),
+    }
+    truth = handed(orthogonal, same, x, z=z_b)["l1.v"]["q"]
+    assert new.standard_kl() == pytest.approx(float(truth.standard_kl()), rel=1e-8)
+    for ours, theirs in zip(
+        infer["sparse"].marginals(new, x), infer["sparse"].marginals(truth, x), strict=True
+    ):
+        np.testing.assert_allclose(ours, theirs, atol=1e-8)

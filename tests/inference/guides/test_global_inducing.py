@@ -1,0 +1,217 @@
+"""The guide that couples the layers."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro
+import numpyro.distributions as dist
+import optax
+import pytest
+from jax import random
+from numpyro import handlers
+from numpyro.infer import SVI, TraceMeanField_ELBO
+from scipy import stats
+from support.helpers import KEY, assert_mean, bound, regression, spread, start, two_layer_params
+
+import dgp_ppl as dgp
+from dgp_ppl import kernels
+from dgp_ppl.core._inducing import FullInducing
+from dgp_ppl.inference.guides._global_inducing import gaussian_kl
+from dgp_ppl.linalg import default_jitter
+from dgp_ppl.models import deep_gp, svgp
+
+PSEUDO = np.linspace(-1.5, 1.5, 4)[:, None]
+Z = 2 * (spread(5),)
+
+
+def coupled_params(precision=(0.5, 2.0, 1.0, 4.0)):
+    """Params of two layers and of the guide, away from all starting values."""
+    params = {n: a for n, a in two_layer_params().items() if not n.startswith("l2.v.")}
+    target = np.random.default_rng(2).standard_normal((4, 1))
+    own = {"pseudo_inputs": PSEUDO, "l2.v.target": target}
+    own["l2.v.precision"] = np.broadcast_to(np.reshape(precision, (-1, 1)), (4, 1))
+    return params | {n: jnp.asarray(a, float) for n, a in own.items()}
+
+
+def guide_of(model=deep_gp):
+    return dgp.GlobalInducing(model, PSEUDO)
+
+
+def sites(params, key=KEY):
+    guide = handlers.substitute(handlers.seed(guide_of(), key), data=params)
+    return handlers.trace(guide).get_trace(regression()[0], z=Z)
+
+
+def kernel(params, l, a, b):
+    p = {n[3:]: np.asarray(v, float) for n, v in params.items() if n.startswith(f"l{l}.")}
+    square = ((a[:, None] - b[None]) / p["lengthscale"]) ** 2
+    return p["variance"] * np.exp(-0.5 * square.sum(axis=-1))
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("x64")
+def test_the_second_layer_follows_the_first():
+    """Its law, by dense algebra, at pseudo-inputs that have travelled through the first's draw."""
+    params = coupled_params()
+    trace = sites(params)
+    v1, law = np.asarray(trace["l1.v"]["value"]), trace["l2.v"]["fn"]
+    z = np.asarray(spread(5))
+
+    def project(l, h):
+        K = kernel(params, l, z, z)
+        L = np.linalg.cholesky(K + default_jitter(np.float64) * K[0, 0] * np.eye(5))
+        return np.linalg.solve(L, kernel(params, l, z, h))
+
+    h = PSEUDO + project(1, PSEUDO).T @ v1  # about the identity, without unit noise
+    A, lam = project(2, h), np.asarray(params["l2.v.precision"])[:, 0]
+    cov = np.linalg.inv(np.eye(5) + (A * lam) @ A.T)
+    mean = cov @ (A * lam) @ np.asarray(params["l2.v.target"])
+    np.testing.assert_allclose(law.loc, mean, rtol=1e-6, atol=1e-9)
+    root = np.asarray(law.scale_tril[0])
+    np.testing.assert_allclose(root @ root.T, cov, rtol=1e-6, atol=1e-9)
+    kl = 0.5 * (np.trace(cov) + (mean**2).sum() - 5 - np.linalg.slogdet(cov)[1])
+    np.testing.assert_allclose(law.standard_kl(), kl, rtol=1e-8)
+    value = np.random.default_rng(3).standard_normal((5, 1))
+    density = stats.multivariate_normal(mean[:, 0], cov).logpdf(value[:, 0])
+    np.testing.assert_allclose(law.log_prob(jnp.asarray(value)), density, rtol=1e-8)
+
+
+def test_hidden_layers_are_drawn_and_the_last_is_integrated():
+    trace = sites(coupled_params())
+    assert trace["l1.v"]["infer"]["q"] is None
+    assert trace["l2.v"]["infer"]["q"] is trace["l2.v"]["fn"]
+    np.testing.assert_array_equal(  # the layer's factor is handed over with it
+        trace["l2.v"]["infer"]["sparse"].z, trace["l2.z"]["value"]
+    )
+
+
+def test_no_pseudo_precision_is_the_prior():
+    law = sites(coupled_params(precision=4 * (1e-30,)))["l2.v"]["fn"]
+    np.testing.assert_allclose(law.loc, 0, atol=1e-12)
+    np.testing.assert_allclose(law.scale_tril, np.eye(5)[None], atol=1e-12)
+    assert abs(law.standard_kl()) < 1e-6
+
+
+def test_one_layer_is_mean_field():
+    x, y = regression()
+    guide, z = dgp.GlobalInducing(svgp, PSEUDO), spread(5)
+    layer = {n: a for n, a in two_layer_params().items() if not n.startswith("l2")}
+    params = layer | {"pseudo_inputs": jnp.asarray(PSEUDO, float)}
+    coupled = bound(svgp, guide, params, x, y, z=z)
+    np.testing.assert_allclose(coupled, bound(svgp, dgp.MeanField(svgp), layer, x, y, z=z))
+
+
+@pytest.mark.usefixtures("x64")
+def test_the_mean_of_bounds_is_below_the_evidence_where_that_is_known():
+    """A first layer that is pinned to the identity: then the model is one GP, Z = X for it.
+
+    With the second layer's pseudo-likelihood the data's own, q is the exact posterior.
+    """
+    x, y = regression(rows=5)
+    params = coupled_params() | {
+        "l1.variance": 1e-16, "noise": 0.3, "l2.variance": 1.5, "l2.lengthscale": jnp.full(1, 0.8),
+        "l1.v.loc": jnp.zeros((5, 1)), "l1.v.scale_tril": jnp.eye(5)[None],
+        "pseudo_inputs": x, "l2.z": x, "l2.v.target": y[:, None],
+        "l2.v.precision": jnp.full((5, 1), 0.3**-2),
+    }  # fmt: skip
+    from support.helpers import exact_evidence
+
+    guide = dgp.GlobalInducing(deep_gp, x)
+    value = bound(deep_gp, guide, params, x, y, z=(spread(5), x))
+    assert value == pytest.approx(exact_evidence(x, y), abs=1e-5)
+    worse = params | {"l2.v.precision": jnp.full((5, 1), 2.0)}
+    assert bound(deep_gp, guide, worse, x, y, z=(spread(5), x)) < value - 0.1
+
+
+def test_minibatches_are_unbiased():
+    x, y = regression()
+    params, keys = coupled_params(), random.split(KEY, 3000)
+    full = bound(deep_gp, guide_of(), params, x, y, keys=keys, z=Z)
+    keys = random.split(random.key(1), 3000)
+    batches = bound(deep_gp, guide_of(), params, x, y, keys=keys, z=Z, batch_size=3)
+    assert_mean(batches - full, 0.0)
+
+
+@pytest.mark.slow
+def test_starting_from_a_mean_field_fit():
+    """The nearest coupled law: next to nothing is lost on the way."""
+    x, y = regression(rows=60)
+    z, mean_field = (x[:8], x[:8]), dgp.MeanField(deep_gp)
+    key = random.key(3)
+    first = dgp.fit(key, deep_gp, mean_field, x, y, z=z, steps=400, progress=False)
+    guide = dgp.GlobalInducing(deep_gp, x[:8])
+    begin = guide.start_from(key, mean_field, first.params, x, z=z)
+    keys = random.split(KEY, 200)
+    before = bound(deep_gp, mean_field, first.params, x, y, keys=keys, z=z)
+    after = bound(deep_gp, guide, begin, x, y, keys=keys, z=z)
+    assert after.mean() > before.mean() - 6  # 0.1 a row
+    cold = start(deep_gp, guide, x, y, z=z)
+    assert set(begin) == set(cold)
+    assert after.mean() > bound(deep_gp, guide, cold, x, y, z=z) + 20
+    result = dgp.fit(key, deep_gp, guide, x, y, z=z, start=begin, steps=50, progress=False)
+    assert np.isfinite(result.losses).all()
+
+
+@pytest.mark.usefixtures("x64")
+def test_kl_between_gaussians():
+    rng = np.random.default_rng(0)
+    laws, truth = [], []
+    for upper in (False, True):
+        R = np.tril(rng.standard_normal((3, 3)), -1) * 0.3 + np.diag(rng.uniform(0.5, 2, 3))
+        R = R.T if upper else R
+        loc = rng.standard_normal((3, 1))
+        laws.append(FullInducing(jnp.asarray(loc), jnp.asarray(R)[None], upper=upper))
+        truth.append((loc[:, 0], R @ R.T))
+    (m, S), (n, T) = truth
+    P = np.linalg.inv(T)
+    kl = np.trace(P @ S) + (m - n) @ P @ (m - n) - 3
+    kl = 0.5 * (kl + np.linalg.slogdet(T)[1] - np.linalg.slogdet(S)[1])
+    np.testing.assert_allclose(gaussian_kl(*laws), kl, rtol=1e-10)
+
+
+@pytest.mark.parametrize(
+    ("pseudo_inputs", "options", "message"),
+    [
+        (np.zeros(3), {}, r"pseudo_inputs has shape \(3,\), wanted \[R, D\]"),
+        (PSEUDO, {"precision": 0.0}, r"precision is 0\.0, wanted a positive number"),
+        (PSEUDO, {"hidden_scale": -1.0}, r"hidden_scale is -1\.0"),
+    ],
+)
+def test_bad_arguments(pseudo_inputs, options, message):
+    with pytest.raises(ValueError, match=message):
+        dgp.GlobalInducing(deep_gp, pseudo_inputs, **options)
+
+
+def test_pseudo_inputs_of_another_width():
+    x, y = regression()
+    guide = dgp.GlobalInducing(deep_gp, np.zeros((4, 2)))
+    with pytest.raises(ValueError, match=r"shape \(4, 2\).*first argument.*shape \(20, 1\)"):
+        start(deep_gp, guide, x, y, z=Z)
+
+
+@pytest.mark.slow
+def test_vmap_over_seeds():
+    x, y = regression()
+    keys = random.split(KEY, 3)
+    values = jax.vmap(lambda k: bound(deep_gp, guide_of(), coupled_params(), x, y, keys=k, z=Z))(
+        keys
+    )
+    one = bound(deep_gp, guide_of(), coupled_params(), x, y, keys=keys[1], z=Z)
+    np.testing.assert_allclose(values[1], one, rtol=1e-4)
+
+
+def test_its_own_run_leaves_the_models_start_alone():
+    """Params that the model makes of its data start at those of all rows; y may be NumPy's."""
+
+    def model(x, y=None):
+        level = numpyro.param("level", jnp.mean(x))
+        z = numpyro.param("z", x[:5])
+        f = dgp.gp("l1", kernels.SquaredExponential(1.0, 1.0), z)
+        with dgp.minibatch(x, y) as (x, y):
+            numpyro.sample("y", dgp.observe(f(x), lambda f: dist.Normal(f + level, 0.3)), obs=y)
+
+    x, y = regression(rows=30)
+    svi = SVI(model, dgp.GlobalInducing(model, spread(4)), optax.adam(0.1), TraceMeanField_ELBO())
+    params = svi.get_params(svi.init(KEY, x, y=np.asarray(y)))
+    np.testing.assert_allclose(params["level"], x.mean(), rtol=1e-6)
+    np.testing.assert_array_equal(params["z"], x[:5])

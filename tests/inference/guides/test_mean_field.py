@@ -1,0 +1,224 @@
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro
+import numpyro.distributions as dist
+import pytest
+from jax import random
+from numpyro import handlers
+from scipy import stats
+from support.helpers import (
+    KEY,
+    assert_covariance,
+    assert_mean,
+    bound,
+    regression,
+    spread,
+    start,
+    two_layers,
+)
+
+import dgp_ppl as dgp
+from dgp_ppl import kernels, means
+from dgp_ppl.core._inducing import DiagonalInducing, FullInducing
+
+Z = np.float32([[-1.0], [0.0], [1.0]])
+
+
+def model(x, y=None):
+    """Two layers, of two outputs and of one."""
+    f1 = dgp.gp("l1", kernels.SquaredExponential(1.0, 1.0), Z, out=2)
+    f2 = dgp.gp("l2", kernels.SquaredExponential(1.0, 1.0), np.tile(Z, 2))
+    with dgp.minibatch(x, y) as (x, y):
+        f = f2(f1.sample(x))
+        numpyro.sample("y", dgp.observe(f, lambda f: dist.Normal(f, 0.3)), obs=y)
+
+
+def with_noise(x, y=None):
+    """The same with a latent hyperparameter."""
+    scale = numpyro.sample("scale", dist.LogNormal(0, 1))
+    model(x * scale, y)
+
+
+def set_up(model, x=None, **options):
+    guide = dgp.MeanField(model, **options)
+    guide.setup(jnp.zeros((4, 1)) if x is None else x)
+    return guide
+
+
+def random_params(covariance="full"):
+    """q(v) of both layers, away from the prior, and their covariances."""
+    rng = np.random.default_rng(0)
+    params, truth = {}, {}
+    for layer, P in (("l1", 2), ("l2", 1)):
+        loc = rng.standard_normal((3, P))
+        if covariance == "full":
+            R = 0.4 * np.tril(rng.standard_normal((P, 3, 3)), -1) + 0.6 * np.eye(3)
+            params[f"{layer}.v.scale_tril"] = R
+        else:
+            scale = rng.uniform(0.2, 0.9, (3, P))
+            params[f"{layer}.v.scale"] = scale
+            R = np.stack([np.diag(s) for s in scale.T])
+        params[f"{layer}.v.loc"] = loc
+        truth[f"{layer}.v"] = loc, R @ R.transpose(0, 2, 1)
+    return {n: jnp.asarray(a, float) for n, a in params.items()}, truth
+
+
+@pytest.mark.parametrize(
+    ("covariance", "scales"),
+    [
+        ("full", {"l1.v.scale_tril": (2, 3, 3), "l2.v.scale_tril": (1, 3, 3)}),
+        ("diagonal", {"l1.v.scale": (3, 2), "l2.v.scale": (3, 1)}),
+    ],
+)
+def test_params_and_where_they_start(covariance, scales):
+    """The hidden layer nearly deterministic, the last one at its prior."""
+    x, y = regression(rows=5)
+    guide = dgp.MeanField(model, covariance=covariance, hidden_scale=1e-3)
+    params = start(model, guide, x, y)
+    shapes = {n: a.shape for n, a in params.items()}
+    assert shapes == {"l1.v.loc": (3, 2), "l2.v.loc": (3, 1)} | scales
+    assert (params["l1.v.loc"] == 0).all()
+    assert (params["l2.v.loc"] == 0).all()
+    for layer, sd in (("l1", 1e-3), ("l2", 1.0)):
+        scale = next(a for n, a in params.items() if n.startswith(f"{layer}.v.scale"))
+        unit = np.ones_like(scale) if covariance == "diagonal" else np.eye(3)
+        np.testing.assert_allclose(scale, sd * np.broadcast_to(unit, scale.shape), rtol=1e-5)
+
+
+def test_the_guide_hands_its_law_to_the_layer():
+    for covariance, law in (("full", FullInducing), ("diagonal", DiagonalInducing)):
+        guide = set_up(model, covariance=covariance)
+        sites = handlers.trace(handlers.seed(guide, KEY)).get_trace(jnp.zeros((4, 1)))
+        assert type(sites["l1.v"]["infer"]["q"]) is law
+        assert sites["l1.v"]["fn"] is sites["l1.v"]["infer"]["q"]
+
+
+def test_draws_have_the_law_of_their_params_and_sites_are_independent():
+    params, truth = random_params()
+    guide = set_up(model)
+    draws = jax.jit(lambda p: guide.sample_posterior(KEY, p, sample_shape=(4000,)))(params)
+    (m1, S1), (m2, S2) = truth["l1.v"], truth["l2.v"]
+    joined = np.concatenate([np.swapaxes(draws[n], 1, 2).reshape(4000, -1) for n in truth], axis=1)
+    cov = np.zeros((9, 9))
+    for i, block in enumerate([*S1, *S2]):
+        cov[3 * i : 3 * i + 3, 3 * i : 3 * i + 3] = block
+    assert_mean(joined, np.concatenate([m1.T.ravel(), m2.ravel()]))
+    assert_covariance(joined, cov)
+
+
+def test_shapes_of_draws():
+    guide, params = set_up(model), random_params()[0]
+    one = guide.sample_posterior(KEY, params)
+    assert {n: a.shape for n, a in one.items()} == {"l1.v": (3, 2), "l2.v": (3, 1)}
+    many = guide.sample_posterior(KEY, params, sample_shape=(5, 2))
+    assert {n: a.shape for n, a in many.items()} == {"l1.v": (5, 2, 3, 2), "l2.v": (5, 2, 3, 1)}
+
+
+@pytest.mark.parametrize("covariance", ["full", "diagonal"])
+def test_median_and_quantiles_are_those_of_the_marginals(covariance):
+    params, truth = random_params(covariance)
+    guide = set_up(model, covariance=covariance)
+    levels = [0.05, 0.5, 0.9]
+    quantiles = guide.quantiles(params, levels)
+    for name, (loc, cov) in truth.items():
+        np.testing.assert_allclose(guide.median(params)[name], loc, rtol=1e-6)
+        sd = np.sqrt(np.diagonal(cov, axis1=1, axis2=2).T)
+        expected = stats.norm(loc, sd).ppf(np.reshape(levels, (3, 1, 1)))
+        np.testing.assert_allclose(quantiles[name], expected, rtol=1e-4, atol=1e-5)
+    assert guide.quantiles(params, 0.5)["l1.v"].shape == (3, 2)
+
+
+@pytest.mark.slow
+def test_other_latent_sites_are_covered():
+    x, y = regression(rows=5)
+    guide = dgp.MeanField(with_noise)
+    params = start(with_noise, guide, x, y)
+    assert {n for n in params if not n.startswith("l")} == {"scale_auto_loc", "scale_auto_scale"}
+    params |= random_params()[0] | {"scale_auto_loc": 0.3, "scale_auto_scale": 0.1}
+    draws = guide.sample_posterior(KEY, params, x, sample_shape=(2000,))
+    assert set(draws) >= {"l1.v", "l2.v", "scale"}
+    assert_mean(np.log(draws["scale"]), 0.3)
+    np.testing.assert_allclose(guide.median(params)["scale"], np.exp(0.3), rtol=1e-5)
+    quantiles = guide.quantiles(params, [0.1, 0.9])
+    expected = np.exp(0.3 + 0.1 * stats.norm.ppf([0.1, 0.9]))
+    np.testing.assert_allclose(quantiles["scale"], expected, rtol=1e-4)
+    assert quantiles["l1.v"].shape == (2, 3, 2)
+
+
+def test_the_guide_of_other_sites_can_be_chosen():
+    from numpyro.infer.autoguide import AutoDelta
+
+    params = start(with_noise, dgp.MeanField(with_noise, rest=AutoDelta), *regression(rows=5))
+    assert {n for n in params if not n.startswith("l")} == {"scale_auto_loc"}
+
+
+def latent_inputs(y, *, batch_size=None):
+    """A GPLVM: each row's input is a latent site in the data plate."""
+    f = dgp.gp("l1", kernels.SquaredExponential(1.0, 1.0), Z)
+    with dgp.minibatch(y, batch_size=batch_size) as y:
+        x = numpyro.sample("x", dist.Normal(0, 1))
+        numpyro.sample("y", dgp.observe(f(x[:, None]), lambda f: dist.Normal(f, 0.3)), obs=y)
+
+
+@pytest.mark.slow
+def test_local_latents_share_the_minibatch():
+    """A row's own latent is drawn for the rows of the batch; its bound is unbiased too."""
+    y = regression(rows=6)[1]
+    guide = dgp.MeanField(latent_inputs)
+    params = start(latent_inputs, guide, y) | {"x_auto_loc": jnp.linspace(-1, 1, 6)}
+    assert params["x_auto_scale"].shape == (6,)
+    full = bound(latent_inputs, guide, params, y, keys=random.split(KEY, 3000))
+    guide = dgp.MeanField(latent_inputs)
+    guide.setup(y, batch_size=2)
+    keys = random.split(random.key(1), 3000)
+    batches = bound(latent_inputs, guide, params, y, keys=keys, batch_size=2)
+    assert_mean(batches - full, 0.0)
+
+
+def test_a_model_without_layers():
+    def plain(x):
+        numpyro.sample("w", dist.Normal())
+
+    with pytest.raises(ValueError, match=r"no dgp_ppl\.gp layer.*\['w'\]"):
+        dgp.MeanField(plain).setup(jnp.zeros(3))
+
+
+def test_questions_before_the_first_call():
+    for ask in (
+        lambda g: g.median({}),
+        lambda g: g.quantiles({}, 0.5),
+    ):
+        with pytest.raises(ValueError, match="call the guide once"):
+            ask(dgp.MeanField(model))
+
+
+def test_unknown_options():
+    with pytest.raises(ValueError, match="covariance is 'low rank', wanted 'full', 'diagonal' or"):
+        dgp.MeanField(model, covariance="low rank")
+    with pytest.raises(ValueError, match=r"hidden_scale is 0\.0, wanted a positive number"):
+        dgp.MeanField(model, hidden_scale=0.0)
+
+
+def test_a_layer_of_several_calls_without_noise_starts_at_the_prior():
+    def direct(x):
+        f = dgp.gp("f", kernels.SquaredExponential(1.0, 1.0), Z, mean=means.zero)
+        with numpyro.plate("data", 4):
+            numpyro.sample("y", dgp.observe(f(x), lambda f: dist.Normal(f, 0.3)), obs=x[:, 0])
+
+    params = start(direct, dgp.MeanField(direct), jnp.zeros((4, 1)))
+    np.testing.assert_array_equal(params["f.v.scale_tril"], np.eye(3)[None])
+
+
+def test_a_prior_on_an_interval_in_a_new_guide():
+    """Its set-up may happen inside a compiled program, and serves the next ones too."""
+    lifted = handlers.lift(two_layers, {"noise": dist.Uniform(0.01, 1.0)})
+    x, y = regression(rows=6)
+    z = spread(4)
+    params = start(lifted, dgp.MeanField(lifted), x, y, z=z)
+    guide = dgp.MeanField(lifted)
+    p = dgp.predict(KEY, lifted, guide, params, x, z=z, num_samples=4)
+    assert np.isfinite(p.mean).all()
+    assert ((p.latent_draws()["noise"] > 0.01) & (p.latent_draws()["noise"] < 1)).all()
+    again = dgp.predict(KEY, lifted, guide, params, x[:4], z=z, num_samples=4)
+    assert again.mean.shape == (4,)

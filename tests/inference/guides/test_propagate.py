@@ -1,0 +1,189 @@
+"""Guides that run the model on rows of their own: what of its arguments goes with these rows."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro
+import numpyro.distributions as dist
+import pytest
+from numpyro.contrib.control_flow import scan
+from numpyro.contrib.module import eqx_module
+from support.helpers import KEY, regression, start
+
+import dgp_ppl as dgp
+from dgp_ppl import kernels
+from dgp_ppl.inference._handlers import survey
+from dgp_ppl.inference.guides._sources import sources
+
+X, Y = (np.asarray(a) for a in regression(rows=12))
+Z = np.linspace(-1, 1, 5)[:, None]
+GUIDES = {
+    "global_inducing": lambda m, z=Z: dgp.GlobalInducing(m, z),
+    "decoupled": lambda m, z=Z: dgp.Decoupled(m, z),
+}
+every_guide = pytest.mark.parametrize("guide", GUIDES.values(), ids=list(GUIDES))
+
+
+def layer(x, y, z=Z, kernel=None, **others):
+    f = dgp.gp("l1", kernel or kernels.SquaredExponential(1.0, 1.0), z)
+    with dgp.minibatch(x, y, *others.values()) as rows:
+        law = dgp.observe(f(rows[0]), lambda f: dist.Normal(f, 0.3))
+        numpyro.sample("y", law, obs=rows[1])
+
+
+def scaled(x, y=None):
+    layer(x, y, kernel=kernels.SquaredExponential(1.0, 0.3 * jnp.std(x, axis=0)))
+
+
+def some_rows(x, y=None):
+    layer(x, y, z=x[::3])
+
+
+def of_targets(x, y):
+    layer(x, y, kernel=kernels.SquaredExponential(jnp.var(y), 1.0))
+
+
+@every_guide
+@pytest.mark.parametrize("model", [scaled, some_rows, of_targets])
+def test_layers_made_of_the_data_are_refused(guide, model):
+    """On other rows they would be other layers, and the bound that of another model."""
+    place = 1 if model is of_targets else 0
+    with pytest.raises(ValueError, match=rf"layer 'l1'.*argument {place} of the model"):
+        start(model, guide(model), X, Y)
+
+
+def given_inputs(x, y, z):
+    layer(x, y, z=z)
+
+
+def started_from_data(x, y=None):
+    z = numpyro.param("z", jnp.asarray(x[::3]))
+    scale = numpyro.param("scale", jnp.std(jnp.asarray(x), axis=0))
+    layer(x, y, z=z, kernel=kernels.SquaredExponential(1.0, scale))
+
+
+def in_pieces(x, y=None, *, weights, mask=None, batch_size=None):
+    f = dgp.gp("l1", kernels.SquaredExponential(1.0, 1.0), Z)
+    data = dgp.minibatch(x, y, weights, mask, batch_size=batch_size)
+    with data as (x, y, weights, mask):
+        law = dgp.observe(f(x), lambda f: dist.Normal(f, 0.3 / weights), mask=mask)
+        numpyro.sample("y", law, obs=y)
+
+
+def warped(x, y=None):
+    network = eqx_module("network", eqx.nn.MLP(1, 1, 3, 1, key=KEY))  # not all of it is arrays
+    f = dgp.gp("l1", kernels.SquaredExponential(1.0, 1.0), jax.vmap(network)(Z))
+    with dgp.minibatch(x, y) as (x, y):
+        law = dgp.observe(f(jax.vmap(network)(x)), lambda f: dist.Normal(f, 0.3))
+        numpyro.sample("y", law, obs=y)
+
+
+CALLS = {
+    "a network's params": (warped, (X, Y), {}),
+    "as many inducing inputs as rows": (given_inputs, (X, Y, X), {}),
+    "params that start at the data": (started_from_data, (X, Y), {}),
+    "rows by keyword": (in_pieces, (X, Y), {"weights": np.ones(12), "mask": np.ones(12, bool)}),
+    "all by keyword": (in_pieces, (), {"x": X, "y": Y, "weights": np.ones(12), "batch_size": 4}),
+}
+
+
+@every_guide
+@pytest.mark.parametrize("call", CALLS)
+def test_the_bound_is_mean_fields_at_its_params(guide, call):
+    """With a single layer, a minibatch's noise aside, whatever the arguments."""
+    model, args, kwargs = CALLS[call]
+    own, other = guide(model), dgp.MeanField(model)
+    params = start(model, own, *args, **kwargs)
+    params["l1.v.loc"] = jnp.linspace(-1, 1, params["l1.v.loc"].size)[:, None]
+    losses = [
+        float(g.default_loss.loss(KEY, params, model, g, *args, **kwargs)) for g in (own, other)
+    ]
+    assert losses[0] == pytest.approx(losses[1], rel=1e-4)
+
+
+def correlated(x, y=None):
+    """A latent value of every row in no plate: only likelihoods of as many rows take them."""
+
+    def step(before, _):
+        now = numpyro.sample("a", dist.Normal(0.5 * before, 0.2))
+        return now, now
+
+    _, a = scan(step, jnp.zeros(()), None, length=12)
+    f = dgp.gp("l1", kernels.SquaredExponential(1.0, 1.0), Z)
+    with dgp.minibatch(x, y) as (x, y):
+        numpyro.sample("y", dgp.observe(f(x), lambda f: dist.Normal(f + a, 0.3)), obs=y)
+
+
+@every_guide
+def test_likelihoods_are_not_run_on_other_rows(guide):
+    own, other = guide(correlated), dgp.MeanField(correlated)
+    params = start(correlated, own, X, Y)
+    losses = [float(g.default_loss.loss(KEY, params, correlated, g, X, Y)) for g in (own, other)]
+    assert losses[0] == pytest.approx(losses[1], rel=1e-4)
+
+
+@every_guide
+def test_a_layer_that_is_first_met_within_scan(guide):
+    def stepwise(x, y):
+        f = dgp.gp("l1", kernels.SquaredExponential(1.0, 1.0), Z)
+
+        def step(carry, row):
+            law = dgp.observe(f(row[0]), lambda f: dist.Normal(f, 0.3))
+            numpyro.sample("y", law, obs=row[1])
+            return carry, None
+
+        scan(step, None, (x[:, None], y[:, None]))
+
+    with pytest.raises(ValueError, match=r"first evaluates layer 'l1' within .*scan"):
+        start(stepwise, guide(stepwise), X, Y)
+
+
+def test_sources():
+    def model(x, y, z, scale):
+        layer(x, y, z=z[1:], kernel=kernels.SquaredExponential(1.0, scale * len(x)))
+
+    args = X, Y, Z
+    kwargs = {"scale": jnp.ones(())}
+    found = sources(model, args, kwargs, survey(model, args, kwargs))
+    assert found == ({"l1.v": {2, "scale"}}, {1})
+
+
+@pytest.mark.parametrize("value", [None, "x", X[:0], X[:, 0], X * np.nan, np.zeros((3, 2))])
+@every_guide
+def test_rows_that_are_none(guide, value):
+    with pytest.raises(
+        ValueError, match=r"(pseudo_inputs|z_mean|guide's? ro?ws?|the rows).*wanted"
+    ):
+        start(given_inputs, guide(given_inputs, value), X, Y, Z)
+
+
+@every_guide
+def test_a_model_without_inputs(guide):
+    def other(*, inputs, y=None):
+        layer(inputs, y)
+
+    with pytest.raises(ValueError, match="first argument"):
+        start(other, guide(other), inputs=X, y=Y)
+
+
+def test_what_a_start_is_from():
+    guide = dgp.GlobalInducing(given_inputs, Z)
+
+    def begin(mean_field, params):
+        guide.start_from(KEY, mean_field, params, X, Y, Z)
+
+    def deeper(x, y, z):
+        dgp.gp("other", kernels.SquaredExponential(1.0, 1.0), z)
+        layer(x, y, z=z)
+
+    diagonal = dgp.MeanField(given_inputs, covariance="diagonal")
+    for mean_field, params, words in (
+        (diagonal, {}, "covariance='diagonal', wanted"),
+        (dgp.Decoupled(given_inputs, Z), {}, "is a Decoupled"),
+        (dgp.MeanField(deeper), {}, "has the layers .*other"),
+        (dgp.MeanField(given_inputs), {}, "params has no l1.v.loc, l1.v.scale_tril"),
+        (dgp.MeanField(given_inputs), None, "params has no l1.v.loc"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            begin(mean_field, params)

@@ -1,0 +1,221 @@
+"""Moving-window MCEM: params where the evidence is largest, and draws of the posterior there."""
+
+import json
+from functools import partial
+
+import jax.numpy as jnp
+import numpy as np
+import numpyro
+import numpyro.distributions as dist
+import optax
+import pytest
+from jax import random
+from numpyro.infer import NUTS
+from scipy import optimize, stats
+from support.helpers import KEY, assert_mean, regression, slow
+
+import dgp_ppl as dgp
+from dgp_ppl import initialize
+from dgp_ppl.inference._checkpoint import Folder
+from dgp_ppl.inference.samplers._mcem import fit_mcem
+from dgp_ppl.models import deep_gp
+
+X = jnp.linspace(-1, 1, 40)
+Y = 1.3 * X + 0.4 * random.normal(KEY, X.shape)
+
+
+def slope(x, y=None, batch_size=None):
+    """w ~ N(0, scale²), y ~ N(w x, noise²): the evidence of (scale, noise) is a Gaussian's."""
+    scale = numpyro.param("scale", 1.0, constraint=dist.constraints.positive)
+    noise = numpyro.param("noise", 1.0, constraint=dist.constraints.positive)
+    w = scale * numpyro.sample("w", dist.Normal(0, 1))
+    with dgp.minibatch(x, y, batch_size=batch_size) as (x, y):
+        numpyro.sample("y", dist.Normal(w * x, noise), obs=y)
+
+
+def evidence(scale, noise):
+    x, y = np.asarray(X, np.float64), np.asarray(Y, np.float64)
+    cov = scale**2 * np.outer(x, x) + noise**2 * np.eye(len(x))
+    return stats.multivariate_normal(np.zeros(len(x)), cov).logpdf(y)
+
+
+@pytest.mark.parametrize("batch_size", [slow(None), 10])
+def test_it_finds_the_largest_evidence(batch_size):
+    """Within 0.25 nats, from more than 10 below, along a ridge: of four keys 0.01 to 0.15."""
+    options = {"steps": 6000, "num_chains": 4, "batch_size": batch_size, "progress": False}
+    result = fit_mcem(KEY, slope, X, Y, num_samples=200, thinning=20, **options)
+    scale, noise = (float(result.params[n]) for n in ("scale", "noise"))
+    best = -optimize.minimize(lambda logs: -evidence(*np.exp(logs)), [0.0, 0.0]).fun
+    assert evidence(1.0, 1.0) < best - 10
+    assert evidence(scale, noise) > best - 0.25
+    precision = 1 + (scale / noise) ** 2 * float(X @ X)
+    mean = scale / noise**2 * float(X @ Y) / precision
+    w = result.chains.samples["w"].astype(np.float64)
+    assert w.shape == (4, 200)
+    assert_mean(w.mean(axis=1), mean, errors=6)  # of four chains: Student's t
+    assert w.std() == pytest.approx(precision**-0.5, rel=0.15)
+    assert len(result.losses) == 6000
+
+
+def test_what_v_leaves_open_is_not_a_residual_explained():
+    """At the M-step's maximum noise² is the mean of (y - mean)² + variance of f given v.
+
+    Three inducing inputs are too few for this function; where params go up log E p(y | f), noise²
+    is a two-thousandth of that.
+    """
+    x, y = regression(rows=60)
+    z = initialize.inducing_inputs(KEY, x, 3)
+    options = {"z": (z,), "noise": 0.3}
+    result = fit_mcem(
+        KEY, deep_gp, x, y, steps=4000, num_samples=200, expected=1.0, progress=False,
+        **options,
+    )  # fmt: skip
+    params = result.params
+    p = dgp.predict(KEY, deep_gp, None, params, x, posterior_samples=result.chains, **options)
+    squares = []
+    for rows, laws in p.components():
+        loc, sd = (np.asarray(a) for a in (laws.components.loc, laws.components.scale))
+        variance = sd**2 - float(params["noise"]) ** 2
+        assert variance.mean() > 0.2 * float(params["noise"]) ** 2  # there is something to explain
+        squares.append(np.square(np.asarray(y)[rows] - loc) + variance)
+    assert float(params["noise"]) ** 2 == pytest.approx(np.mean(squares), rel=0.08)
+
+
+@pytest.mark.slow
+def test_a_deep_gp_in_one_call():
+    """Draws go where predictions want them; the fit explains the data."""
+    x, y = regression(rows=40)
+    kwargs = initialize.deep_gp(KEY, x, num_inducing=8, depth=2)
+    result = fit_mcem(
+        KEY, deep_gp, x, y, steps=1500, num_samples=20, thinning=10, progress=False, **kwargs
+    )
+    forecast = dgp.predict(
+        KEY,
+        deep_gp,
+        None,
+        result.params,
+        x,
+        posterior_samples=result.chains.get_samples(),
+        **kwargs,
+    )
+    residual = np.asarray(y) - forecast.mean
+    assert residual.std() < 0.5 * np.asarray(y).std()
+    assert forecast.log_prob(y).mean() > stats.norm(0, y.std()).logpdf(np.asarray(y)).mean() + 0.5
+
+
+@pytest.mark.slow
+def test_it_goes_on_from_a_fit():
+    """Params that are given are where it starts; the same key gives the same result."""
+    options = {"steps": 1, "num_samples": 2, "thinning": 1, "progress": False}
+    first, again = (fit_mcem(KEY, slope, X, Y, start={"noise": 0.4}, **options) for _ in range(2))
+    assert first.params["noise"] == pytest.approx(0.4, rel=0.1)
+    assert first.params["scale"] == pytest.approx(1.0, rel=0.1)
+    np.testing.assert_array_equal(first.chains.samples["w"], again.chains.samples["w"])
+
+
+@pytest.mark.parametrize("writes", [slow(1), 3, slow(5)])
+def test_an_interrupted_run_goes_on(tmp_path, monkeypatch, writes):
+    """Stopped in the fit or among the draws, it ends as one that was not."""
+    options = {"steps": 600, "num_samples": 60, "thinning": 10, "every": 200, "progress": False}
+    whole = fit_mcem(KEY, slope, X, Y, **options)
+    left = iter(range(writes))
+    write = Folder.write
+
+    def stops(self, *args):
+        if next(left, None) is None:
+            raise KeyboardInterrupt
+        write(self, *args)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Folder, "write", stops)
+        with pytest.raises(KeyboardInterrupt):
+            fit_mcem(KEY, slope, X, Y, checkpoint=tmp_path, **options)
+    resumed = fit_mcem(KEY, slope, X, Y, checkpoint=tmp_path, **options)
+    np.testing.assert_array_equal(whole.losses, resumed.losses)
+    np.testing.assert_array_equal(whole.chains.samples["w"], resumed.chains.samples["w"])
+    assert whole.params == resumed.params
+    with pytest.raises(dgp.DataError, match="holds another run: its window differ"):
+        fit_mcem(KEY, slope, X, Y, checkpoint=tmp_path, window=7, **options)
+
+
+@pytest.mark.parametrize(
+    ("start", "wanted"),
+    [
+        ({"nois": 0.1}, r"start has \['nois'\], wanted params of the model: \['noise', 'scale'\]"),
+        ({"scale": 1.0, "nois": 0.1}, r"start has \['nois'\]"),
+        ({"noise": -0.1}, r"start\['noise'\] is -0.1.*, wanted finite values within"),
+        ({"noise": 0.0}, r"start\['noise'\] is 0.0, wanted finite .* not at its edge"),
+        ({"noise": float("nan")}, r"start\['noise'\] is nan, wanted finite"),
+        ({"noise": np.ones(3)}, r"start\['noise'\] has shapes \[\(3,\)\], wanted \[\(\)\]"),
+    ],
+)
+def test_wrong_starts(start, wanted):
+    with pytest.raises(ValueError, match=wanted):
+        fit_mcem(KEY, slope, X, Y, start=start, progress=False)
+
+
+SHORT = {"steps": 20, "num_samples": 2, "thinning": 1, "progress": False}
+
+
+def test_another_optimizer_in_the_folder(tmp_path):
+    """Optax's are functions: what they do is compared."""
+    run = partial(fit_mcem, KEY, slope, X, Y, checkpoint=tmp_path, **SHORT)
+    first = run(optimizer=optax.adam(1e-2))
+    assert run(optimizer=optax.adam(1e-2)).params == first.params
+    for other in (
+        optax.adam(1e-4),
+        optax.adam(1e-2, b2=0.99),
+        optax.adam(1e-2, eps=1e-5),
+        optax.adam(optax.piecewise_constant_schedule(1e-2, {15: 0.1})),
+        optax.adamw(1e-2, weight_decay=0.1),
+        optax.sgd(1e-2),
+        None,
+    ):
+        with pytest.raises(dgp.DataError, match="holds another run: its optimizer differ"):
+            run(optimizer=other)
+
+
+def test_a_damaged_folder(tmp_path):
+    run = partial(fit_mcem, KEY, slope, X, Y, checkpoint=tmp_path, **SHORT)
+    run()
+    latest, state = (tmp_path / "fit" / n for n in ("latest.json", "state-1.npz"))
+    record, whole = json.loads(latest.read_text()), state.read_bytes()
+    for name, value in (("steps", -5), ("steps", 2.5), ("steps", 0), ("parts", -1), ("parts", "1")):
+        latest.write_text(json.dumps(record | {name: value}))
+        with pytest.raises(dgp.DataError, match=rf"{name} is .*the run's folder is damaged"):
+            run()
+    latest.write_text(json.dumps(record))
+    with np.load(state) as file:
+        arrays = list(file.values())
+    for broken in (arrays[:-1], [a[None] for a in arrays]):
+        np.savez(state, *broken)
+        with pytest.raises(dgp.DataError, match=rf"{len(broken)} arrays, wanted {len(arrays)} of"):
+            run()
+    state.write_bytes(whole)
+    run()
+
+
+def test_what_is_not_finite_is_said():
+    with pytest.raises(dgp.NonFiniteLossError, match=r"not finite at step \d+: (param|the pot)"):
+        fit_mcem(KEY, slope, X, Y, learning_rate=1e30, steps=300, progress=False)
+
+
+def test_wrong_use():
+    with pytest.raises(ValueError, match="kernel has control variates"):
+        fit_mcem(KEY, slope, X, Y, kernel=partial(dgp.SGHMC, control_variates=True))
+    with pytest.raises(ValueError, match="kernel makes NUTS, wanted SGHMC"):
+        fit_mcem(KEY, slope, X, Y, kernel=NUTS)
+    with pytest.raises(TypeError, match=r"fit_mcem: num_samples is 2\.5, wanted an integer"):
+        fit_mcem(KEY, slope, X, Y, num_samples=2.5)
+    with pytest.raises(TypeError, match="fit_mcem: key is 0, wanted one random key"):
+        fit_mcem(0, slope, X, Y)
+
+    def fixed(x, y):
+        numpyro.sample("y", dist.Normal(numpyro.sample("w", dist.Normal(0, 1)) * x, 1), obs=y)
+
+    with pytest.raises(ValueError, match="no params to learn"):
+        fit_mcem(KEY, fixed, X, Y, progress=False)
+    with pytest.raises(ValueError, match=r"expected is 1\.5, wanted a share between 0 and 1"):
+        fit_mcem(KEY, slope, X, Y, expected=1.5)
+    with pytest.raises(ValueError, match="fit_mcem: window is 0, wanted at least 1"):
+        fit_mcem(KEY, slope, X, Y, window=0, progress=False)

@@ -1,0 +1,209 @@
+"""Any of NumPyro's kernels by `run_mcmc`; what it says of wrong arguments, and of wrong draws."""
+
+import warnings
+from functools import partial
+
+import jax.numpy as jnp
+import numpy as np
+import numpyro
+import numpyro.distributions as dist
+import pytest
+from jax import random
+from numpyro.infer import (
+    AIES,
+    ESS,
+    HMCECS,
+    MCMC,
+    NUTS,
+    SA,
+    BarkerMH,
+    DiscreteHMCGibbs,
+    MixedHMC,
+    init_to_value,
+)
+from numpyro.infer.hmc import HMC
+from support.helpers import KEY, slow
+
+import dgp_ppl as dgp
+from dgp_ppl.inference.samplers._mcmc import run_mcmc
+from dgp_ppl.inference.samplers._sghmc import SGHMC
+
+X = random.normal(KEY, (40, 2))
+Y = X @ jnp.array([1.0, -0.5]) + 0.3 * random.normal(random.key(1), (40,))
+
+
+def slope(x, y):
+    w = numpyro.sample("w", dist.Normal(0, 1).expand([2]).to_event(1))
+    s = numpyro.sample("s", dist.HalfNormal(1))
+    numpyro.sample("y", dist.Normal(x @ w, s), obs=y)
+
+
+def switched(x, y):
+    """A slope that an unknown switch may double."""
+    w = numpyro.sample("w", dist.Normal(0, 1).expand([2]).to_event(1))
+    b = numpyro.sample("b", dist.Bernoulli(0.5))
+    numpyro.sample("y", dist.Normal((1 + b) * x @ w, 2.0), obs=y)
+
+
+def subsampled(x, y):
+    w = numpyro.sample("w", dist.Normal(0, 1).expand([2]).to_event(1))
+    with numpyro.plate("data", len(y), subsample_size=10) as rows:
+        numpyro.sample("y", dist.Normal(x[rows] @ w, 0.3), obs=y[rows])
+
+
+KERNELS = {
+    "discrete": lambda: DiscreteHMCGibbs(HMC(switched, num_steps=3, trajectory_length=None)),
+    "mixed": lambda: MixedHMC(HMC(switched, trajectory_length=1.2), num_discrete_updates=2),
+    "subsampling": lambda: HMCECS(NUTS(subsampled), num_blocks=2),
+    "barker": lambda: BarkerMH(slope),
+    "sample adaptive": lambda: SA(slope),
+    "stretch": lambda: AIES(slope, moves={AIES.StretchMove(): 1.0}),
+    "slice": lambda: ESS(slope),
+}
+
+
+@pytest.mark.parametrize(
+    "name", ["discrete", "stretch", *(slow(n) for n in KERNELS if n not in ("discrete", "stretch"))]
+)
+def test_any_kernel(name, x64):
+    """The draws of NumPyro's `MCMC` from the same key; from a folder too."""
+    kernel, x, y = KERNELS[name], X.astype(float), Y.astype(float)
+    ensemble = kernel().is_ensemble_kernel
+    sizes = {"num_warmup": 30, "num_samples": 20, "num_chains": 6 if ensemble else 2}
+    mcmc = MCMC(
+        kernel(), chain_method="vectorized" if ensemble else "sequential", progress_bar=False,
+        **sizes,
+    )  # fmt: skip
+    mcmc.run(KEY, x, y)
+    chains = run_mcmc(KEY, kernel(), x, y, progress=False, **sizes)
+    wanted = mcmc.get_samples(group_by_chain=True)
+    assert set(chains.samples) == set(wanted)
+    for site, draws in wanted.items():
+        np.testing.assert_allclose(chains.samples[site], draws, rtol=1e-5, atol=1e-7)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["discrete", "stretch"])
+def test_any_kernel_goes_on(name, tmp_path):
+    """From a folder, and from a state; fields of an ensemble are those of each of its chains."""
+    field = "inner_state.accept_prob" if name == "stretch" else "block_states.1.accept_prob"
+    sizes = {"num_warmup": 20, "num_chains": 6, "extra_fields": (field,), "progress": False}
+    run = lambda **more: run_mcmc(KEY, KERNELS[name](), X, Y, **(sizes | more))  # noqa: E731
+    whole = run(num_samples=30)
+    assert whole.fields[field].shape == (6, 30)
+    for samples in (10, 30):
+        found = run(num_samples=samples, checkpoint=tmp_path, every=10)
+    second = run(num_samples=20, num_warmup=0, start=run(num_samples=10).state)
+    np.testing.assert_array_equal(whole.samples["w"], found.samples["w"])
+    np.testing.assert_array_equal(whole.samples["w"][:, 10:], second.samples["w"])
+
+
+def test_settings_of_an_inner_kernel_are_another_run(tmp_path):
+    sizes = {"num_warmup": 2, "num_samples": 1, "progress": False, "checkpoint": tmp_path}
+    for rate in (0.8, 0.8):
+        run_mcmc(KEY, DiscreteHMCGibbs(HMC(switched, target_accept_prob=rate)), X, Y, **sizes)
+    with pytest.raises(dgp.DataError, match="its options differ"):
+        run_mcmc(KEY, DiscreteHMCGibbs(HMC(switched, target_accept_prob=0.9)), X, Y, **sizes)
+
+
+def test_a_kernel_runs_twice():
+    """What a run compiles is not the kernel's: another number of chains is no matter."""
+    kernel = HMC(slope)
+    sizes = {"num_warmup": 5, "num_samples": 3, "progress": False}
+    first, second = (run_mcmc(KEY, kernel, X, Y, num_chains=c, **sizes) for c in (2, 1))
+    assert (first.shape, second.shape) == ((2, 3), (1, 3))
+
+
+QUICK = {"num_warmup": 0, "num_samples": 2, "progress": False}
+
+
+def short(kernel=None, key=KEY, **options):
+    return run_mcmc(key, kernel or SGHMC(slope), X, Y, **(QUICK | options))
+
+
+def test_wrong_starts():
+    """PointwiseResult before anything is run: how many chains, which model, which kernel."""
+    state = short(num_chains=2).state
+    with pytest.raises(ValueError, match=r"start\.i is int32 of shape \(2,\), wanted .* \(3,\)"):
+        short(num_chains=3, start=state)
+
+    def wider(x, y):
+        numpyro.sample("b", dist.Normal(0, 1))
+        slope(x, y)
+
+    with pytest.raises(ValueError, match=r"start has no \.z\['b'\], wanted a state of this kernel"):
+        short(SGHMC(wider), num_chains=2, start=state)
+    with pytest.raises(ValueError, match=r"start has no .*, wanted a state of this kernel"):
+        short(HMC(slope), num_chains=2, start=state)
+    with pytest.raises(ValueError, match=r"start has no \.i.*the `Chains.state` of an earlier"):
+        short(num_chains=2, start=dgp.Chains({}, state=state))
+    old = state._replace(rng_key=random.key_data(state.rng_key))
+    short(key=random.PRNGKey(0), num_chains=2, start=old)  # another sort of key is none
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "wanted"),
+    [
+        ({"num_samples": 2.5}, TypeError, r"run_mcmc: num_samples is 2\.5, wanted an integer"),
+        ({"num_warmup": 1.0}, TypeError, r"run_mcmc: num_warmup is 1\.0, wanted an integer"),
+        ({"key": 0}, TypeError, r"run_mcmc: key is 0, wanted one random key, such as jax.random"),
+        ({"key": random.split(KEY)}, TypeError, r"key is an array of shape \(2,\), wanted one"),
+        ({"extra_fields": ("enrgy",)}, ValueError, r"extra_fields has 'enrgy'.*'potential_energy'"),
+        ({"extra_fields": ("z.v",)}, ValueError, r"extra_fields has 'z.v', wanted a tuple of"),
+        ({"kernel": AIES(slope), "num_chains": 3}, ValueError, "num_chains is 3, wanted an even"),
+        (
+            {"kernel": HMC(slope), "num_chains": 2, "init_params": {"w": jnp.zeros((3, 2))}},
+            ValueError,
+            r"init_params has \['w'\] of leading sizes \[\(3,\)\], wanted 2: a value for each",
+        ),
+    ],
+)
+def test_wrong_arguments(options, error, wanted):
+    with pytest.raises(error, match=wanted):
+        short(**options)
+
+
+def test_parts_of_fields():
+    """Named with dots, as NumPyro's `MCMC` takes them."""
+    found = short(HMC(slope), num_chains=2, extra_fields=("adapt_state.step_size", "z.w"))
+    assert found.fields["adapt_state.step_size"].shape == (2, 2)
+    assert found.fields["z.w"].shape == (2, 2, 2)
+
+
+def hills(x, y):
+    """Ten normal values."""
+    numpyro.sample("w", dist.Normal(0, 1).expand([10]).to_event(1))
+
+
+def test_draws_that_are_too_hot_are_said():
+    """Of Euler's steps that are too large, whose momentum is not at its temperature: once."""
+    hot = SGHMC(hills, step_size=1.0, preconditioner=None, integrator="euler", friction=0.5)
+    options = {"num_warmup": 200, "num_samples": 200, "num_chains": 4}
+    with pytest.warns(UserWarning, match="mean kinetic temperature is .*longer num_warmup") as said:
+        chains = short(hot, **options)
+    assert len(said) == 1
+    assert chains.fields["temperature"].mean() > 1.25
+    sound = short(SGHMC(hills, step_size=0.2, preconditioner=None), **options)
+    assert sound.fields["temperature"].mean() == pytest.approx(1, abs=0.1)
+
+
+def test_divergences_are_said():
+    """From far out, with steps as long as those that hold, and no warm-up."""
+    start = init_to_value(values={"w": 100 * jnp.ones(10)})
+    far = SGHMC(hills, step_size=1.0, preconditioner=None, init_strategy=start)
+    with pytest.warns(UserWarning, match="1 of the draws diverge"):
+        chains = short(far, num_samples=20)
+    assert chains.fields["diverging"].all()
+
+
+def test_few_draws_are_not_said_to_be_hot_by_chance():
+    """A temperature of one value, at two draws, is off by more than 1.25 most of the time."""
+
+    def one(x, y):
+        numpyro.sample("w", dist.Normal(0, 1))
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        run = partial(short, SGHMC(one), num_warmup=100)
+        heat = [run(key=k).fields["temperature"].mean() for k in random.split(KEY, 8)]
+    assert max(heat) > 1.25

@@ -1,0 +1,242 @@
+"""SGHMC: stationary laws and exact posteriors."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro
+import numpyro.distributions as dist
+import pytest
+from jax import random
+from numpyro import handlers
+from numpyro.infer import MCMC, NUTS
+from scipy.linalg import solve_discrete_lyapunov
+from support.helpers import KEY, assert_mean, exact_posterior, one_layer, regression, slow
+
+import dgp_ppl as dgp
+from dgp_ppl.inference.samplers._mcmc import run_mcmc
+from dgp_ppl.inference.samplers._sghmc import SGHMC
+
+SDS = np.array([1.0, 0.3, 0.1, 0.03])
+CHAINS = 64
+PUBLISHED = {  # Havasi et al. (2018)
+    "step_size": 0.01,
+    "friction": 0.05,
+    "preconditioner": "rms",
+    "integrator": "euler",
+    "correct_noise": False,
+}
+
+
+def gaussian(noise=0.0):
+    """N(0, SDS²), whose gradient has noise of standard deviation `noise` / SDS."""
+    x = numpyro.sample("x", dist.ImproperUniform(dist.constraints.real_vector, (), (4,)))
+    unit = dist.Normal(0, 1).expand([4]).to_event(1)
+    e: object = numpyro.sample("e", unit, infer={"is_auxiliary": True})
+    numpyro.factor("p", jnp.sum(-0.5 * (x / SDS) ** 2 + noise * e * x / SDS))
+
+
+@functools.cache
+def draws(noise=0.0, steps=20_000, thinning=40, warmup=4000, **options):
+    """Draws of x from chains that start at its mean, [C, S, 4], in units of the true sds."""
+    mcmc = MCMC(
+        SGHMC(gaussian, **options),
+        num_warmup=warmup,
+        num_samples=steps,
+        thinning=thinning,
+        num_chains=CHAINS,
+        chain_method="vectorized",
+        progress_bar=False,
+    )
+    mcmc.run(KEY, noise, init_params={"x": jnp.zeros((CHAINS, 4))}, extra_fields=("temperature",))
+    return np.asarray(mcmc.get_samples(group_by_chain=True)["x"], np.float64) / SDS
+
+
+def assert_variance(x, truth=1.0):
+    """Of each coordinate, within the error that chains' differences tell, and 5 %."""
+    assert_mean((x**2).mean(axis=1), truth)
+    assert np.abs((x**2).mean(axis=(0, 1)) / truth - 1).max() < 0.05
+
+
+@pytest.mark.parametrize("noise", [slow(0.0), 1.0, slow(3.0)])
+def test_stationary_law_of_gaussians(noise):
+    """Variances are right whatever the scale and the gradient's noise, and cover the target."""
+    assert_variance(draws(noise))
+
+
+@pytest.mark.slow
+def test_large_steps_are_exact_for_gaussians():
+    assert_variance(draws(1.0, step_size=0.3, friction=0.3))
+
+
+@pytest.mark.slow
+def test_cycles_keep_the_law():
+    assert_variance(draws(0.0, cycle=50, step_size=0.3))
+
+
+@pytest.mark.slow
+def test_moves_faster_than_published():
+    """Autocorrelation of the widest direction at 40 steps: next to none, where theirs is 0.9."""
+    correlation = lambda x: (x[:, 1:] * x[:, :-1]).mean(axis=(0, 1)) / (x**2).mean(axis=(0, 1))  # noqa: E731
+    assert correlation(draws())[0] < 0.3
+    assert correlation(draws(steps=4000, **PUBLISHED))[0] > 0.8
+
+
+def recursion(A, noise):
+    """Stationary variance of the first coordinate of s = A s + N(0, noise noise')."""
+    return solve_discrete_lyapunov(np.array(A), np.outer(noise, noise))[0, 0]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("friction", [slow(0.2), 1.0])
+def test_euler_steps_have_their_own_law(friction):
+    """Chen et al.'s SGHMC and (friction 1) Welling & Teh's SGLD: too wide, by as much as known."""
+    step = 0.03  # the narrowest direction's own sd
+    c = 1 - friction
+    kick = (step / SDS) ** 2
+    truth = [
+        recursion([[1, step], [-step / s**2, c - k]], [0, np.sqrt(2 * friction)]) / s**2
+        for s, k in zip(SDS[2:], kick[2:], strict=True)
+    ]
+    assert truth[-1] > 1.05
+    x = draws(step_size=step, friction=friction, preconditioner=None, integrator="euler")
+    assert_mean((x**2).mean(axis=1)[:, 2:], truth)
+
+
+@pytest.mark.parametrize("friction", [slow(0.2), 1.0])
+def test_euler_steps_are_those_of_blackjax(friction):
+    """The same recursion, hence the same law, from another library's SGHMC and SGLD."""
+    import blackjax
+
+    step, sd = 0.03, 0.03
+    hamiltonian = blackjax.sgmcmc.diffusions.sghmc(alpha=friction / step)
+    langevin = blackjax.sgmcmc.diffusions.overdamped_langevin()
+
+    def move(state, key):
+        x, p = state
+        if friction == 1.0:
+            x = langevin(key, x, -x / sd**2, step**2)
+        else:  # the gradient is at the old position there, in Chen et al. (2014) at the new one
+            x, p = hamiltonian(key, x, p, -(x + step * p) / sd**2, step)
+        return (x, p), x
+
+    def chain(key):
+        return jax.lax.scan(move, (jnp.zeros(()), jnp.zeros(())), random.split(key, 24_000))[1]
+
+    theirs = jax.vmap(chain)(random.split(KEY, CHAINS))[:, 4000::40] / sd
+    ours = draws(step_size=step, friction=friction, preconditioner=None, integrator="euler")
+    difference = np.asarray((theirs**2).mean(axis=1)) - (ours[:, :, 3] ** 2).mean(axis=1)
+    assert_mean(difference, 0.0)
+
+
+# --- posteriors that are known -------------------------------------------------------------------
+
+X, Y = regression(rows=12)
+
+
+def functions(kernel, **options):
+    """Draws of f at the inputs of `one_layer` with Z = X, [C, S, N]."""
+    chains = run_mcmc(KEY, kernel, X, Y, z=X, num_chains=8, progress=False, **options)
+    L = np.linalg.cholesky(dgp.kernels.SquaredExponential(1.5, 0.8)(X, X) + 1e-6 * np.eye(12))
+    return np.einsum("nm,csm->csn", L, chains.samples["l1.v"][..., 0].astype(np.float64))
+
+
+def assert_exact(f, slack=0.0):
+    """Mean and standard deviation of f are the GP's, within chains' own errors and `slack`."""
+    mean, cov = exact_posterior(X, Y, X)
+    sd = np.sqrt(np.diag(cov))
+    for moment, truth, unit in ((f.mean(axis=1), mean, sd), (f.std(axis=1), sd, sd)):
+        error = moment.std(axis=0, ddof=1) / np.sqrt(len(f))
+        assert (np.abs(moment.mean(axis=0) - truth) < 4.5 * error + (0.01 + slack) * unit).all()
+
+
+def test_conjugate_posterior_by_sghmc():
+    assert_exact(functions(SGHMC(one_layer), num_warmup=2000, num_samples=500, thinning=20))
+
+
+@pytest.mark.slow
+def test_conjugate_posterior_by_minibatches():
+    """A quarter of the rows at a time: the noise varies with f, which is not corrected for."""
+    options = {"num_warmup": 4000, "num_samples": 500, "thinning": 40, "batch_size": 3}
+    assert_exact(functions(SGHMC(one_layer), **options), slack=0.1)
+
+
+@pytest.mark.slow
+def test_conjugate_posterior_by_nuts():
+    assert_exact(functions(NUTS(one_layer), num_warmup=300, num_samples=300))
+
+
+@pytest.mark.slow
+def test_stock_mcmc_with_hyperpriors():
+    """Sampled along with the layers; as NUTS has them, the unit noise integrated by both."""
+    model = handlers.lift(one_layer_with_noise, {"noise": dist.LogNormal(-1, 1)})
+    found = []
+    for kernel, warmup, num, thinning in (
+        (SGHMC(model), 2000, 8000, 20),
+        (NUTS(model), 300, 300, 1),
+    ):
+        mcmc = MCMC(
+            kernel, num_warmup=warmup, num_samples=num, thinning=thinning, num_chains=4,
+            chain_method="vectorized", progress_bar=False,
+        )  # fmt: skip
+        mcmc.run(KEY, X, Y, z=X[::2])
+        found.append(np.log(mcmc.get_samples(group_by_chain=True)["noise"]).astype(np.float64))
+    for moment in (np.mean, np.std):
+        a, b = (moment(f, axis=1) for f in found)
+        error = np.hypot(a.std(ddof=1), b.std(ddof=1)) / 2
+        assert abs(a.mean() - b.mean()) < 4.5 * error + 0.02
+
+
+def one_layer_with_noise(x, y=None, *, z):
+    noise = numpyro.param("noise", 0.3, constraint=dist.constraints.positive)
+    one_layer(x, y, z=z, likelihood=lambda f: dist.Normal(f, noise))
+
+
+def hierarchy(y, batch_size=None):
+    """A latent of every row, inside the plate that is subsampled, and bounded global ones."""
+    mean = numpyro.sample("mean", dist.Normal(0, 1))
+    with numpyro.plate("data", len(y), subsample_size=batch_size) as rows:
+        own = numpyro.sample("own", dist.Normal(mean, 1))
+        numpyro.sample("y", dist.Normal(own, 0.5), obs=y[rows])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("batch_size", [None, 4])
+def test_latents_of_rows(batch_size):
+    """Each has a value of its own, whichever rows a step takes; means and sds in closed form."""
+    y = jnp.array([1.0, -0.5, 2.0, 0.3, 0.8, 1.5])
+    chains = run_mcmc(
+        KEY, SGHMC(hierarchy), y, batch_size=batch_size, num_warmup=4000, num_samples=1000,
+        thinning=40, num_chains=8, progress=False,
+    )  # fmt: skip
+    precision = len(y) / 1.25 + 1
+    mean = float(y.sum()) / 1.25 / precision
+    own = (mean + 4 * np.asarray(y)) / 5
+    own_sd = np.sqrt(1 / 5 + 1 / precision / 25)
+    for site, truth, sd in (("mean", mean, precision**-0.5), ("own", own, own_sd)):
+        draws = chains.samples[site].astype(np.float64)
+        assert_mean(draws.mean(axis=1), truth)
+        assert np.abs(draws.std(axis=1).mean(axis=0) / sd - 1).max() < 0.1
+
+
+@pytest.mark.parametrize("dim", [120, slow(300)])
+def test_many_coordinates_that_depend_on_each_other(dim):
+    """Combinations far stiffer than any coordinate: warm-up takes steps that are stable there."""
+    rng = np.random.default_rng(0)
+    A = rng.uniform(size=(1000, dim))
+    y = A @ rng.standard_normal(dim) + rng.standard_normal(1000)
+    cov = np.linalg.inv(A.T @ A + np.eye(dim))
+    assert np.linalg.eigvalsh(cov / np.sqrt(np.outer(*[np.diag(cov)] * 2)))[0] < 1 / 50
+    chains = run_mcmc(
+        KEY, SGHMC(linear), jnp.asarray(A, float), jnp.asarray(y, float), num_warmup=4000,
+        num_samples=300, thinning=20, num_chains=4, progress=False,
+    )  # fmt: skip
+    w = chains.samples["w"].astype(np.float64) - cov @ A.T @ y
+    assert not chains.fields["diverging"].any()
+    assert np.mean(w**2 / np.diag(cov)) == pytest.approx(1.0, abs=0.12)
+
+
+def linear(A, y):
+    w = numpyro.sample("w", dist.Normal(0, 1).expand([A.shape[1]]).to_event(1))
+    numpyro.sample("y", dist.Normal(A @ w, 1), obs=y)

@@ -1,0 +1,253 @@
+"""SGHMC as a kernel: the energy's gradients, NumPyro's seams, and errors."""
+
+import functools
+import subprocess
+import sys
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro
+import numpyro.distributions as dist
+import pytest
+from jax import random
+from numpyro.infer import MCMC
+from scipy import stats
+from support.helpers import KEY, assert_mean, one_layer, regression, two_layers
+
+import dgp_ppl as dgp
+from dgp_ppl.inference.samplers._mcmc import run_mcmc
+from dgp_ppl.inference.samplers._potential import Potential
+from dgp_ppl.inference.samplers._sghmc import SGHMC
+
+X, Y = regression(rows=12)
+
+
+# --- the potential energy ------------------------------------------------------------------------
+
+
+def test_minibatches_and_unit_noise_are_unbiased():
+    """The mean over keys of the gradient is that of all rows, and of much noise."""
+    potential, z = Potential(two_layers), jnp.linspace(-1.5, 1.5, 4)[:, None]
+    x, y = regression(rows=12)
+    at = potential.start(KEY, numpyro.infer.init_to_median, (x, y), {"z": z})
+    gradient = jax.grad(lambda u, k, **b: potential(k, u, (x, y), {"z": z, **b}).value)
+    many = lambda n, **b: jax.vmap(lambda k: gradient(at, k, **b))(random.split(KEY, n))  # noqa: E731
+    part, whole = jax.jit(lambda: (many(8000, batch_size=3), many(4000)))()
+    for site in at:
+        assert_mean(np.asarray(part[site][:4000]) - np.asarray(whole[site]), 0.0)
+        assert np.asarray(part[site]).std(axis=0).min() > 0
+
+
+def slope(x, y, batch_size=None):
+    w = numpyro.sample("w", dist.Normal(0, 1))
+    with dgp.minibatch(x, y, batch_size=batch_size) as (x, y):
+        numpyro.sample("y", dist.Normal(w * x, 0.5), obs=y)
+
+
+@pytest.mark.slow
+def test_control_variates_take_the_noise_away():
+    """Started at a fit to many rows: less noise, and the same law, which is known."""
+    x = jnp.linspace(-1, 1, 400)
+    y = 0.7 * x + 0.5 * random.normal(KEY, x.shape)
+    precision = 1 + float(x @ x) / 0.25
+    mean, noise = float(x @ y) / 0.25 / precision, {}
+    for control in (False, True):
+        chains = run_mcmc(
+            KEY, SGHMC(slope, control_variates=control), x, y, batch_size=20, num_warmup=2000,
+            num_samples=500, thinning=20, num_chains=8, init_params={"w": jnp.full(8, mean)},
+            extra_fields=("adaptation.noise",), progress=False,
+        )  # fmt: skip
+        noise[control] = chains.fields["adaptation.noise"].mean()
+        w = chains.samples["w"].astype(np.float64)
+        assert_mean(w.mean(axis=1), mean)
+        assert_mean(((w - mean) ** 2).mean(axis=1) * precision, 1.0)
+    assert noise[True] < 0.2 * noise[False]
+
+
+@pytest.mark.slow
+def test_control_variates_at_the_anchor():
+    """A minibatch's gradient is that of all rows there, which is known."""
+    kernel, options = SGHMC(one_layer, control_variates=True), {"z": X[::3], "batch_size": 4}
+    first = kernel.init(KEY, 10, None, (X, Y), options)
+    estimate = lambda k: kernel._estimate(k, first.unconstrained, first.anchor, (X, Y), options)[1]  # noqa: E731
+    gradients = np.asarray(jax.vmap(estimate)(random.split(KEY, 20)))
+    whole = lambda u: Potential(one_layer)(KEY, u, (X, Y), {"z": X[::3]}).value  # noqa: E731
+    truth = np.asarray(jax.grad(whole)(first.unconstrained)["l1.v"]).ravel()
+    np.testing.assert_allclose(gradients, np.broadcast_to(truth, gradients.shape), 1e-3)
+
+
+# --- seams and errors ----------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_warm_start_and_fields():
+    """An MCMC goes on from its last state; diagnostics and extra fields are there."""
+    mcmc = MCMC(SGHMC(one_layer), num_warmup=50, num_samples=20, thinning=2, progress_bar=False)
+    mcmc.run(KEY, X, Y, z=X[::3], extra_fields=("temperature", "potential_energy", "step_size"))
+    first = mcmc.last_state
+    assert int(first.i) == 70
+    assert set(mcmc.get_extra_fields()) == {
+        "diverging", "temperature", "potential_energy", "step_size",
+    }  # fmt: skip
+    assert mcmc.get_samples()["l1.v"].shape == (10, 4, 1)
+    mcmc.post_warmup_state = first
+    mcmc.run(first.rng_key, X, Y, z=X[::3])
+    assert int(mcmc.last_state.i) == 90
+    assert "temperature" in SGHMC(one_layer).get_diagnostics_str(first)
+
+
+PARALLEL = """
+import numpyro
+numpyro.set_host_device_count(2)
+import sys
+sys.path.insert(0, {tests!r})
+import jax, numpy as np
+from numpyro.infer import MCMC
+from test_sghmc_kernel import KEY, SGHMC, X, Y, one_layer
+assert jax.local_device_count() == 2
+draws = []
+for method in ("parallel", "vectorized", "sequential"):
+    mcmc = MCMC(SGHMC(one_layer), num_warmup=50, num_samples=20, num_chains=2,
+                chain_method=method, progress_bar=False)
+    mcmc.run(KEY, X, Y, z=X[::3])
+    draws.append(np.asarray(mcmc.get_samples()["l1.v"]))
+    assert draws[-1].shape == (40, 4, 1)
+for other in draws[1:]:
+    np.testing.assert_allclose(draws[0], other, rtol=1e-2, atol=1e-3)
+"""
+
+
+@pytest.mark.slow
+def test_every_way_to_run_chains():
+    """On two devices, side by side on one, one after the other: the same draws."""
+    program = PARALLEL.format(tests=str(Path(__file__).parent))
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.slow
+def test_to_arviz():
+    """NumPyro's converter takes it: R-hat, effective sample size, statistics of the sampler."""
+    import arviz_base
+
+    mcmc = MCMC(
+        SGHMC(one_layer), num_warmup=500, num_samples=1000, thinning=10, num_chains=4,
+        chain_method="vectorized", progress_bar=False,
+    )  # fmt: skip
+    mcmc.run(KEY, X, Y, z=X[::3], batch_size=4, extra_fields=("potential_energy", "temperature"))
+    chains = dgp.Chains.from_mcmc(mcmc)
+    whole = dgp.to_inferencedata(
+        KEY, one_layer, None, {}, X, Y, posterior_samples=chains, num_samples=400, z=X[::3],
+        batch_size=4,
+    )  # fmt: skip
+    assert whole["posterior"]["l1.v"].dims == ("chain", "draw", "l1.inducing", "l1.output")
+    assert whole["log_likelihood"]["y"].shape == (4, 100, 12)  # all rows, not a minibatch's
+    f = dgp.kernels.SquaredExponential(1.5, 0.8)
+    L = np.linalg.cholesky(f(X[::3], X[::3]) + 1e-6 * 1.5 * np.eye(4))
+    A = np.linalg.solve(L, f(X[::3], X))
+    mean = np.einsum("mn,csm->csn", A, chains.samples["l1.v"][..., 0])
+    sd = np.sqrt(1.5 - (A**2).sum(axis=0) + 0.3**2)
+    np.testing.assert_allclose(
+        whole["log_likelihood"]["y"], stats.norm(mean, sd).logpdf(Y), rtol=1e-3, atol=1e-3
+    )
+    np.testing.assert_array_equal(whole["sample_stats"]["lp"], -chains.fields["potential_energy"])
+    tree = arviz_base.from_numpyro(mcmc)
+    assert tree["posterior"]["l1.v"].shape == (4, 100, 4, 1)
+    assert {"lp", "temperature", "diverging"} <= set(tree["sample_stats"])
+    assert tree["posterior"]["l1.v"].dims[:2] == ("chain", "draw")
+
+
+@pytest.mark.slow
+def test_deterministic_sites_come_along():
+    """Those of draws that are kept, of all rows; so that a transported model's layers are there."""
+
+    def model(x, y, batch_size=None):
+        w = numpyro.sample("w", dist.Normal(0, 1))
+        numpyro.deterministic("double", 2 * w)
+        with dgp.minibatch(x, y, batch_size=batch_size) as (x, y):
+            mean = numpyro.deterministic("mean", w * x)
+            numpyro.sample("y", dist.Normal(mean, 1), obs=y)
+
+    options = {"num_warmup": 20, "num_samples": 5, "progress": False}
+    for chains in (
+        run_mcmc(KEY, SGHMC(model), X[:, 0], Y, batch_size=4, **options),
+        dgp.Chains.from_mcmc(stock(SGHMC(model), X[:, 0], Y, batch_size=4)),
+    ):
+        w = chains.samples["w"]
+        np.testing.assert_allclose(chains.samples["double"], 2 * w)
+        np.testing.assert_allclose(
+            chains.samples["mean"], w[..., None] * np.asarray(X[:, 0]), rtol=1e-5
+        )
+    guide = dgp.MeanField(one_layer)
+    fit = dgp.fit(KEY, one_layer, guide, X, Y, z=X[::3], steps=20, progress=False)
+    program = dgp.transported(one_layer, guide, fit.params)
+    chains = run_mcmc(KEY, SGHMC(program), X, Y, z=X[::3], **options)
+    assert chains.samples["l1.v"].shape == (1, 5, 4, 1)
+
+
+def stock(kernel, *args, **kwargs):
+    mcmc = MCMC(kernel, num_warmup=20, num_samples=5, progress_bar=False)
+    mcmc.run(KEY, *args, **kwargs)
+    return mcmc
+
+
+def test_params_with_a_random_start_stay_as_they_are():
+    def model():
+        b = numpyro.param("b", lambda key: 3 * random.normal(key))
+        numpyro.factor("p", b * numpyro.sample("w", dist.Normal(0, 1)))
+
+    energy = lambda k: Potential(model)(k, {"w": jnp.ones(())}, (), {}).value  # noqa: E731
+    assert len({float(energy(k)) for k in random.split(KEY, 5)}) == 1
+
+
+@pytest.mark.slow
+def test_a_gradient_that_is_not_finite_moves_nothing():
+    def model():
+        x = numpyro.sample("x", dist.Normal(0, 1))
+        numpyro.factor("cliff", jnp.where(x > 0.5, jnp.nan, 0.0) * x)
+
+    with pytest.warns(UserWarning, match="of the draws diverge"):
+        chains = run_mcmc(
+            KEY, SGHMC(model, step_size=0.5), num_warmup=200, num_samples=500, progress=False
+        )
+    assert chains.fields["diverging"].any()
+    assert not chains.fields["diverging"].all()
+    assert (chains.samples["x"] < 0.6).all()
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"step_size": 0.0}, "step_size is 0.0, wanted a positive"),
+        ({"friction": 1.5}, "friction is 1.5, wanted in"),
+        ({"preconditioner": "full"}, "preconditioner is 'full', wanted 'variance'"),
+        ({"integrator": "leapfrog"}, "integrator is 'leapfrog', wanted 'baoab'"),
+        ({"cycle": 1}, "cycle is 1, wanted at least 2"),
+    ],
+)
+def test_wrong_options(options, words):
+    with pytest.raises(ValueError, match=words):
+        SGHMC(one_layer, **options)
+
+
+def test_starts_of_several_chains():
+    with pytest.raises(ValueError, match=r"init_params has \['l1.v'\] of leading sizes \[\(3,\)\]"):
+        run_mcmc(
+            KEY, SGHMC(one_layer), X, Y, z=X[::3], init_params={"l1.v": jnp.zeros((3, 4, 1))},
+            num_warmup=5, num_samples=5, num_chains=2, progress=False,
+        )  # fmt: skip
+
+
+def test_wrong_models_and_starts():
+    def coin():
+        numpyro.sample("side", dist.Bernoulli(0.5))
+
+    run = functools.partial(run_mcmc, KEY, num_warmup=5, num_samples=5, progress=False)
+    with pytest.raises(ValueError, match=r"\['side'\] are discrete"):
+        run(SGHMC(coin))
+    with pytest.raises(ValueError, match="no latent sites"):
+        run(SGHMC(lambda: None))
+    with pytest.raises(ValueError, match=r"init_params has {'l1.w': \(4, 1\)}, wanted .*'l1.v'"):
+        run(SGHMC(one_layer), X, Y, z=X[::3], init_params={"l1.w": jnp.zeros((4, 1))})

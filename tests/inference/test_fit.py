@@ -1,0 +1,267 @@
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro
+import numpyro.distributions as dist
+import optax
+import pytest
+from jax import random
+from numpyro.infer import RenyiELBO, TraceGraph_ELBO
+from support.helpers import KEY, bound, no_guide, regression, two_layers
+
+import dgp_ppl as dgp
+from dgp_ppl.inference._fit import evaluate
+from dgp_ppl.inference._optimizer import cosine_schedule
+from dgp_ppl.models import deep_gp, svgp
+
+# The library's own models: a second fit of the same shapes compiles nothing.
+X, Y = regression()
+Z = X[:6]
+DEEP, SHALLOW = dgp.MeanField(deep_gp), dgp.MeanField(svgp)
+OPTIMIZER = optax.adam(0.03)
+CLIPPED = optax.chain(optax.clip_by_global_norm(1.0), optax.adam(0.03))
+
+
+def deep(steps=40, key=KEY, **options):
+    options = {"optimizer": OPTIMIZER} | options
+    return dgp.fit(key, deep_gp, DEEP, X, Y, z=(Z, Z), steps=steps, progress=False, **options)
+
+
+def shallow(steps=10, key=KEY, **options):
+    options = {"optimizer": OPTIMIZER} | options
+    return dgp.fit(key, svgp, SHALLOW, X, Y, z=Z, steps=steps, progress=False, **options)
+
+
+def assert_same(a, b):
+    for left, right in zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True):
+        if jnp.issubdtype(left.dtype, jax.dtypes.prng_key):
+            left, right = random.key_data(left), random.key_data(right)
+        np.testing.assert_array_equal(left, right)
+
+
+@pytest.mark.slow
+def test_losses_decrease():
+    result = deep(120)
+    assert result.losses.shape == (120,)
+    assert result.losses[-10:].mean() < 0.7 * result.losses[:10].mean()
+    assert result.num_data == 20
+    np.testing.assert_array_equal(result.elbo_per_datum, -result.losses / 20)
+    assert result.seconds > 0
+
+
+def test_the_same_key_gives_the_same_fit():
+    first, second, other = deep(), deep(), deep(key=random.key(1))
+    assert_same(first.params, second.params)
+    np.testing.assert_array_equal(first.losses, second.losses)
+    assert (first.losses[5:] != other.losses[5:]).all()
+
+
+def test_two_fits_in_a_row_are_one():
+    """With the earlier result and its optimiser: optimiser state and random key go on."""
+    whole = deep(40)
+    half = deep(20)
+    rest = deep(20, start=half, key=random.key(7))
+    np.testing.assert_array_equal(np.concatenate([half.losses, rest.losses]), whole.losses)
+    assert_same(rest.params, whole.params)
+    assert_same(rest.state, whole.state)
+
+
+@pytest.mark.slow
+def test_starting_from_params():
+    """One layer has no noise: the first loss is the bound at those params."""
+    result = shallow(10)
+    value = bound(svgp, SHALLOW, result.params, X, Y, z=Z)
+    for start in (result.params, result):
+        again = shallow(10, start=start, optimizer=CLIPPED)
+        assert again.losses[0] == pytest.approx(-float(value), rel=1e-5)
+
+
+def test_starting_from_some_params():
+    given = shallow(10, start={"noise": jnp.float32(0.7)})
+    params = {"l1.z": Z, "l1.variance": 1.0, "l1.lengthscale": 1.0, "noise": 0.7}
+    params |= {"l1.v.loc": jnp.zeros((6, 1)), "l1.v.scale_tril": jnp.eye(6)[None]}
+    value = bound(svgp, SHALLOW, jax.tree.map(jnp.asarray, params), X, Y, z=Z)
+    assert given.losses[0] == pytest.approx(-float(value), rel=1e-5)
+
+
+def test_the_default_optimizer_starts_afresh_from_a_result():
+    first = shallow(10, optimizer=None)
+    second = shallow(10, optimizer=None, start=first)
+    assert second.losses[0] < first.losses[0]
+    assert second.losses[-1] < second.losses[0]
+
+
+def test_the_better_of_start_and_end_is_kept():
+    """With a state to go on from that belongs to the params, and a key that has moved on."""
+    first, uphill = shallow(20), optax.sgd(-1e-4)
+    lost = shallow(10, start=first.params, optimizer=uphill)
+    assert lost.losses[-1] > lost.losses[0]
+    kept = shallow(10, start=first.params, optimizer=uphill, keep_best=True)
+    np.testing.assert_array_equal(kept.losses, lost.losses)
+    assert kept.reverted
+    assert (random.key_data(kept.state.rng_key) == random.key_data(lost.state.rng_key)).all()
+    np.testing.assert_allclose(kept.params["l1.v.loc"], first.params["l1.v.loc"], rtol=1e-6)
+    again = shallow(10, start=kept, optimizer=uphill)
+    np.testing.assert_allclose(again.losses, lost.losses, rtol=1e-5)
+    gained, plain = (shallow(10, start=first.params, keep_best=k) for k in (True, False))
+    assert gained.losses[-1] < gained.losses[0]
+    assert_same(gained.params, plain.params)
+    assert not gained.reverted
+
+
+def test_any_optax_optimizer():
+    result = shallow(10, optimizer=CLIPPED)
+    assert result.optimizer is CLIPPED
+    assert result.losses[-1] < result.losses[0]
+
+
+def test_any_objective():
+    exact, other = shallow(10), shallow(10, loss=TraceGraph_ELBO())
+    assert (other.losses[1:] != exact.losses[1:]).all()  # the KL by a draw
+    assert np.isfinite(other.losses).all()
+
+
+def test_weights_of_draws_that_are_integrated_over():
+    """They would be above the evidence."""
+    with pytest.raises(TypeError, match=r"fit: loss is a RenyiELBO.*wanted dgp_ppl.Importance"):
+        shallow(2, loss=RenyiELBO())
+    with pytest.raises(TypeError, match=r"evaluate: loss is a RenyiELBO"):
+        evaluate(KEY, svgp, SHALLOW, {}, X, Y, z=Z, loss=RenyiELBO())
+
+
+def test_a_fit_reaches_the_collapsed_bound():
+    """Inducing values, hyperparameters and all: SVGP as good as SGPR by the same steps."""
+    from dgp_ppl.models import sgpr
+
+    options = {"steps": 1500, "progress": False, "learning_rate": 0.1}
+    collapsed = dgp.fit(KEY, sgpr, no_guide, X, Y, z=Z, **options)
+    result = dgp.fit(KEY, svgp, SHALLOW, X, Y, z=Z, **options)
+    assert collapsed.losses[-1] < 0.5 * collapsed.losses[0]
+    assert result.losses[-1] == pytest.approx(collapsed.losses[-1], abs=0.5)
+    assert result.losses[-1] > collapsed.losses[-1] - 0.1
+
+
+@pytest.mark.slow
+def test_numpy_inputs_and_a_static_batch_size():
+    guide = dgp.MeanField(two_layers)
+    x, y, z = (np.asarray(a, np.float64) for a in (X, Y, Z))
+    options = {"steps": 10, "progress": False, "z": z, "batch_size": 7}
+    result = dgp.fit(KEY, two_layers, guide, x, y, **options)
+    assert result.num_data == 20
+    assert result.losses.shape == (10,)
+    assert all(a.dtype == jnp.float32 for a in jax.tree.leaves(result.params))
+
+
+def test_a_model_without_a_plate():
+    def model(x, y):
+        f = dgp.gp("f", dgp.kernels.SquaredExponential(1.0, 1.0), Z)
+        law = dgp.observe(f(x), lambda f: dist.Normal(f, 0.3)).to_event(1)
+        numpyro.sample("y", law, obs=y)
+
+    result = dgp.fit(KEY, model, dgp.MeanField(model), X, Y, steps=10, progress=False)
+    assert result.losses[-1] < result.losses[0]
+
+
+def test_a_changed_global_is_seen():
+    """A user's model is compiled anew: it may read what changed since."""
+    noise = 0.3
+
+    def model(x, y):
+        f = dgp.gp("f", dgp.kernels.SquaredExponential(1.0, 1.0), Z)
+        with numpyro.plate("data", len(x)):
+            numpyro.sample("y", dgp.observe(f(x), lambda f: dist.Normal(f, noise)), obs=y)
+
+    guide = dgp.MeanField(model)
+    first = dgp.fit(KEY, model, guide, X, Y, steps=1, optimizer=OPTIMIZER, progress=False)
+    noise = 3.0
+    second = dgp.fit(KEY, model, guide, X, Y, steps=1, optimizer=OPTIMIZER, progress=False)
+    assert second.losses[0] < 0.5 * first.losses[0]
+
+
+# --- losses that are not finite ------------------------------------------------------------------
+
+
+def descending(w):
+    """A loss that falls by 0.1 a step under gradient descent, and is not a number below -0.05."""
+    w = numpyro.param("w", w)
+    numpyro.factor("f", -w + 1e-6 * jnp.log(w + 0.05))
+
+
+@pytest.mark.parametrize(("first", "step"), [(1.0, 11), (0.9, 10), (0.5, 6), (0.0, 1)])
+def test_the_step_and_the_site_of_a_loss_that_is_not_finite(first, step):
+    """Within a chunk of ten steps, and at the first of one."""
+    with pytest.raises(dgp.NonFiniteLossError) as caught:
+        dgp.fit(
+            KEY, descending, no_guide, first, steps=30, optimizer=optax.sgd(0.1), progress=False
+        )
+    error = caught.value
+    assert (error.step, error.site) == (step, "site f")
+    assert f"not finite at step {step} (of 30); first not finite: site f" in str(error)
+    assert "smaller learning_rate" in str(error)
+    assert error.result.losses.shape == (step,)
+    assert np.isfinite(error.result.losses).all()
+    # The last state whose own loss is finite.
+    assert error.result.params["w"] == pytest.approx(first - 0.1 * (step - 1), abs=1e-4)
+
+
+def test_nothing_is_kept_where_the_first_loss_is_not_finite():
+    with pytest.raises(dgp.NonFiniteLossError, match="at step 0") as caught:
+        shallow(10, key=KEY, start={"noise": jnp.float32(jnp.nan)})
+    assert caught.value.site == "param noise"
+    assert caught.value.result is None
+
+
+def test_data_that_is_not_finite():
+    y = np.asarray(Y).copy()
+    y[3] = np.nan
+    with pytest.raises(dgp.NonFiniteLossError) as caught:
+        dgp.fit(KEY, svgp, SHALLOW, X, y, z=Z, steps=10, optimizer=OPTIMIZER, progress=False)
+    assert (caught.value.step, caught.value.site) == (0, "site y")
+    assert caught.value.result is None
+
+
+def test_an_enormous_learning_rate():
+    with pytest.raises(dgp.NonFiniteLossError) as caught:
+        shallow(10, optimizer=optax.sgd(1e8))
+    assert caught.value.site.startswith(("param l", "param noise"))
+    result = caught.value.result
+    assert all(np.isfinite(a).all() for a in jax.tree.leaves(result.params))
+    assert isinstance(caught.value, FloatingPointError)
+
+
+@pytest.mark.parametrize("steps", [0, -1])
+def test_no_steps(steps):
+    with pytest.raises(ValueError, match=f"steps is {steps}, wanted at least 1"):
+        shallow(steps)
+
+
+@pytest.mark.parametrize("rate", [0.0, -1.0, float("nan"), float("inf")])
+def test_a_learning_rate_that_is_none(rate):
+    with pytest.raises(ValueError, match=r"learning_rate is .*wanted a positive number"):
+        shallow(1, learning_rate=rate)
+
+
+# --- schedule, progress and evaluation -----------------------------------------------------------
+
+
+def test_cosine_schedule():
+    schedule = cosine_schedule(0.1, 1000)
+    values = [float(schedule(t)) for t in (0, 500, 1000, 2000)]
+    np.testing.assert_allclose(values, [0.1, 0.0515, 0.003, 0.003], rtol=1e-5)
+
+
+def test_progress_is_shown_when_asked_for(capsys):
+    options = {"steps": 10, "optimizer": OPTIMIZER, "z": Z}
+    dgp.fit(KEY, svgp, SHALLOW, X, Y, progress=False, **options)
+    assert capsys.readouterr().err == ""
+    dgp.fit(KEY, svgp, SHALLOW, X, Y, **options)
+    assert "10 [00:" in capsys.readouterr().err
+
+
+def test_evaluate_is_the_mean_of_bounds_and_its_error():
+    params = deep(10).params | {"l1.v.scale_tril": 0.5 * jnp.eye(6)[None]}
+    mean, error = evaluate(KEY, deep_gp, DEEP, params, X, Y, z=(Z, Z), num_draws=400)
+    keys = random.split(random.key(3), 400)
+    values = np.asarray(bound(deep_gp, DEEP, params, X, Y, keys=keys, z=(Z, Z)))
+    assert error == pytest.approx(values.std() / np.sqrt(400), rel=0.2)
+    assert mean == pytest.approx(values.mean(), abs=4.5 * np.sqrt(2) * error)

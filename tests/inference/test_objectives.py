@@ -1,0 +1,291 @@
+"""Importance-weighted bounds and the predictive objective, against quadrature."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro
+import numpyro.distributions as dist
+import pytest
+from jax import random
+from numpyro.infer import SVI, TraceMeanField_ELBO
+from scipy import stats
+from scipy.special import logsumexp
+from support.helpers import (
+    KEY,
+    assert_mean,
+    no_guide,
+    one_layer,
+    regression,
+    slow,
+    spread,
+    squared_exponential,
+    start,
+    two_layer_params,
+)
+from support.objectives import LOG_WEIGHTS, NODES, NOISE, Z, kl, log_mean_exp_of_pairs, values
+from support.tiny import TINY, Q, X, Y, given, hidden, tiny, tiny_evidence
+
+import dgp_ppl as dgp
+from dgp_ppl import kernels
+from dgp_ppl.inference._objectives import ImportanceWeighted, PredictiveELBO
+from dgp_ppl.inference.guides._decoupled import Decoupled
+from dgp_ppl.inference.guides.diffusion._guide import Diffusion
+from dgp_ppl.inference.guides.implicit._guide import Implicit
+from dgp_ppl.models import deep_gp, optimal_inducing, svgp
+
+
+def tiny_bounds():
+    """The local bound of `tiny` for K = 1, 2 and infinity, by quadrature over v1 and the noise."""
+    m2, r2 = Q[2]
+    bounds = np.zeros(3)
+    for node, weight in zip(NODES, np.exp(LOG_WEIGHTS), strict=True):
+        h = hidden(Q[1][0] + Q[1][1] * node, NODES)
+        mean, var = given(m2, h)
+        var = var + given(r2, h)[0] ** 2
+        terms = stats.norm(mean, NOISE).logpdf(Y) - var / (2 * NOISE**2)
+        one = np.exp(LOG_WEIGHTS) @ terms
+        two = log_mean_exp_of_pairs(terms, LOG_WEIGHTS)
+        limit = logsumexp(terms + LOG_WEIGHTS[:, None], axis=0)
+        bounds += weight * np.array([one.sum(), two.sum(), limit.sum()])
+    return bounds - sum(kl(np.array([m]), np.array([[r]])) for m, r in Q.values())
+
+
+@pytest.mark.slow
+def test_local_particles_share_v_and_not_the_noise():
+    """K = 1 and 2 by quadrature; more particles go up, to below the evidence."""
+    guide = dgp.MeanField(tiny)
+    one, two, limit = tiny_bounds()
+    evidence = tiny_evidence()
+    assert one < two < limit < evidence
+    x, y = jnp.float32(X), jnp.float32(Y)
+    run = lambda K: values(ImportanceWeighted(K), tiny, guide, TINY, x, y, num=8000)  # noqa: E731
+    assert_mean(run(1), one)
+    assert_mean(run(2), two)
+    many = np.asarray(run(64), float)
+    assert two + 0.5 < many.mean() < limit
+    assert many.mean() < evidence
+
+
+def test_local_minibatches_are_unbiased():
+    guide = dgp.MeanField(tiny)
+    x, y = jnp.float32(X), jnp.float32(Y)
+    objective = ImportanceWeighted(3)
+    full = values(objective, tiny, guide, TINY, x, y, num=8000)
+    key = random.key(1)
+    batches = values(objective, tiny, guide, TINY, x, y, num=8000, key=key, batch_size=1)
+    assert_mean(batches - full, 0.0)
+
+
+@pytest.mark.slow
+def test_with_one_particle_it_is_the_elbo():
+    """Of two layers, drawn or integrated: the same in expectation, path terms included."""
+    x, y = regression(rows=8)
+    params = two_layer_params()
+    for guide in (dgp.MeanField(deep_gp), Diffusion(deep_gp, steps=2)):
+        guide.setup(x, y, z=Z)
+        elbo = values(TraceMeanField_ELBO(), deep_gp, guide, params, x, y, z=Z, num=4000)
+        ours = values(ImportanceWeighted(1), deep_gp, guide, params, x, y, z=Z, num=4000)
+        assert_mean(np.asarray(ours) - np.asarray(elbo), 0.0)
+
+
+# --- latent inputs -------------------------------------------------------------------------------
+
+X2, Y2 = np.array([[-0.5], [0.6]]), np.array([0.8, -0.7])
+Z2 = np.array([[a, b] for a in (-1.0, 0.0, 1.0) for b in (-1.2, 0.0, 1.2)])
+
+
+def with_latent(x, y=None):
+    """One layer of the input and a latent of each row's own."""
+    f = dgp.gp("l1", kernels.SquaredExponential(1.5, 0.8), jnp.asarray(Z2))
+    with dgp.minibatch(x, y) as (x, y):
+        w = numpyro.sample("w", dist.Normal(0, 1))
+        law = dgp.observe(f(jnp.column_stack([x, w])), lambda f: dist.Normal(f, NOISE))
+        numpyro.sample("y", law, obs=y)
+
+
+@pytest.mark.slow
+def test_latent_inputs_have_weights(x64):
+    """K = 2 by quadrature over the latents, with q(w) another law than p(w)."""
+    rng = np.random.default_rng(0)
+    m, R = 0.3 * rng.standard_normal((9, 1)), 0.5 * np.eye(9)
+    loc, sd = np.array([0.3, -0.4]), np.array([0.7, 0.8])
+    q = {"l1.v.loc": m, "l1.v.scale_tril": R[None], "w_auto_loc": loc, "w_auto_scale": sd}
+    params = jax.tree.map(jnp.asarray, q)
+    guide = dgp.MeanField(with_latent)
+    start(with_latent, guide, jnp.asarray(X2), jnp.asarray(Y2))
+
+    L = np.linalg.cholesky(squared_exponential(Z2, Z2))
+    w = loc + sd * NODES[:, None]  # [S, N]
+    rows = np.stack([np.broadcast_to(X2[:, 0], w.shape), w], axis=-1).reshape(-1, 2)
+    A = np.linalg.solve(L, squared_exponential(Z2, rows))
+    var = 1.5 - (A**2).sum(axis=0) + ((R.T @ A) ** 2).sum(axis=0)
+    mean, var = ((a).reshape(w.shape) for a in (A.T @ m[:, 0], var))
+    terms = stats.norm(mean, NOISE).logpdf(Y2) - var / (2 * NOISE**2)
+    terms = terms + stats.norm(0, 1).logpdf(w) - stats.norm(loc, sd).logpdf(w)
+    expected = log_mean_exp_of_pairs(terms, LOG_WEIGHTS).sum() - kl(m, R)
+
+    def run(K):
+        data = jnp.asarray(X2), jnp.asarray(Y2)
+        return values(ImportanceWeighted(K), with_latent, guide, params, *data, num=6000)
+
+    assert_mean(run(2), expected)
+    # The evidence of the GP itself: quadrature over both rows' latents.
+    evidence = []
+    for a, p in zip(NODES, LOG_WEIGHTS, strict=True):
+        for b, r in zip(NODES, LOG_WEIGHTS, strict=True):
+            at = np.column_stack([X2, [a, b]])
+            K = squared_exponential(at, at) + NOISE**2 * np.eye(2)
+            evidence.append(p + r + stats.multivariate_normal([0, 0], K).logpdf(Y2))
+    few, many = run(1).mean(), run(50).mean()
+    assert few < expected < many < logsumexp(evidence)
+
+
+def test_particles_share_one_minibatch():
+    """Without own latents of rows all particles agree: the value is that of one batch's rows."""
+    x, y = regression(rows=3)
+    z = spread(4)
+
+    def model(x, y):
+        one_layer(x, y, z=z, batch_size=1)
+
+    def whole(x, y):
+        one_layer(x, y, z=z)
+
+    guide = dgp.MeanField(model)
+    params = {"l1.v.loc": jnp.ones((4, 1)), "l1.v.scale_tril": 0.5 * jnp.eye(4)[None]}
+    draws = values(ImportanceWeighted(4), model, guide, params, x, y, num=40)
+    elbo = TraceMeanField_ELBO()
+    penalty = kl(np.ones(4), 0.5 * np.eye(4))
+    alone = jax.jit(lambda x, y: -elbo.loss(KEY, params, whole, dgp.MeanField(whole), x, y))
+    rows = [3 * float(alone(x[n : n + 1], y[n : n + 1])) + 2 * penalty for n in range(3)]
+    nearest = np.abs(np.asarray(draws)[:, None] - np.array(rows)).min(axis=1)
+    np.testing.assert_allclose(nearest, 0, atol=1e-3)
+    assert len(set(np.round(np.asarray(draws), 2))) == 3
+
+
+# --- global weights ------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_global_weights_at_the_posterior_are_all_the_collapsed_bound(x64):
+    """At the best q(v) every weight is the same, and the bound that of SGPR; elsewhere below it."""
+    x, y = regression(rows=12)
+    z = spread(4)
+    given = {"l1.z": z, "l1.variance": 1.5, "l1.lengthscale": jnp.array([0.8]), "noise": NOISE}
+    best = jax.jit(lambda: optimal_inducing(given, x, y))()
+    Kzx = squared_exponential(z, x)
+    C = Kzx.T @ np.linalg.solve(squared_exponential(z, z), Kzx)
+    law = stats.multivariate_normal(np.zeros(12), C + NOISE**2 * np.eye(12))
+    collapsed = law.logpdf(y) - (1.5 * 12 - np.trace(C)) / (2 * NOISE**2)
+    guide = dgp.MeanField(svgp)
+
+    def run(K, params, num):
+        objective = ImportanceWeighted(K, "global")
+        return np.asarray(values(objective, svgp, guide, params, x, y, z=z, num=num))
+
+    np.testing.assert_allclose(run(3, best, 5), collapsed, rtol=1e-7)
+    other = best | {"l1.v.scale_tril": 2 * best["l1.v.scale_tril"]}
+    elbo = float(values(TraceMeanField_ELBO(), svgp, guide, other, x, y, z=z))
+    assert_mean(run(1, other, 4000), elbo)
+    means = [run(K, other, 4000).mean() for K in (2, 16)]
+    assert elbo + 0.1 < means[0] < means[1] < collapsed
+
+
+def test_global_weights_want_all_rows():
+    x, y = regression(rows=6)
+    guide = dgp.MeanField(svgp)
+    options = {"z": spread(3), "batch_size": 2}
+    with pytest.raises(ValueError, match=r"takes 2 of 6 rows.*noisy weights is no bound"):
+        values(ImportanceWeighted(4, "global"), svgp, guide, {}, x, y, **options)
+
+
+# --- use and errors ------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("objective", [ImportanceWeighted(4), slow(PredictiveELBO(0.1, 4))])
+def test_they_train(objective):
+    x, y = regression(rows=60)
+    guide = dgp.MeanField(deep_gp)
+    options = {"z": Z, "batch_size": 20, "loss": objective, "progress": False}
+    result = dgp.fit(KEY, deep_gp, guide, x, y, steps=200, **options)
+    assert result.elbo_per_datum[-30:].mean() > result.elbo_per_datum[:30].mean() + 0.5
+
+
+@pytest.mark.slow
+def test_stock_svi():
+    x, y = regression(rows=6)
+    svi = SVI(deep_gp, dgp.MeanField(deep_gp), numpyro.optim.Adam(0.01), ImportanceWeighted(2))
+    assert np.isfinite(svi.run(KEY, 3, x, y, z=Z, progress_bar=False).losses).all()
+
+
+@pytest.mark.slow
+def test_one_after_the_other_is_side_by_side():
+    x, y = regression(rows=6)
+    guide = dgp.MeanField(deep_gp)
+    params = two_layer_params()
+    side, other = (
+        values(ImportanceWeighted(3, vectorize_particles=v), deep_gp, guide, params, x, y, z=Z)
+        for v in (True, False)
+    )
+    assert side == pytest.approx(float(other), rel=1e-5)
+
+
+def test_equal_objectives_are_one_program():
+    assert ImportanceWeighted(3) == ImportanceWeighted(3)
+    assert hash(PredictiveELBO(0.5)) == hash(PredictiveELBO(0.5))
+    assert ImportanceWeighted(3) != ImportanceWeighted(3, "global")
+    assert PredictiveELBO(0.5) != PredictiveELBO(0.6)
+
+
+def test_guides_that_make_no_weights():
+    x, y = regression(rows=6)
+
+    def trace(objective, guide):
+        guide.setup(x, y, z=Z)
+        one = lambda key: objective.loss(key, {}, deep_gp, guide, x, y, z=Z)  # noqa: E731
+        return jax.eval_shape(one, KEY)
+
+    with pytest.raises(TypeError, match=r"law of 'l1\.v' has a mean with a basis of its own"):
+        trace(ImportanceWeighted(2), Decoupled(deep_gp, spread(7)))
+    diffusion = Diffusion(deep_gp, steps=2)
+    with pytest.raises(TypeError, match=r"make no importance weights.*guide\.drawn\(\)"):
+        trace(ImportanceWeighted(2, "global"), diffusion)
+    assert trace(ImportanceWeighted(2, "global"), diffusion.drawn()).shape == ()
+    for objective in (ImportanceWeighted(2), PredictiveELBO()):
+        with pytest.raises(NotImplementedError, match="no density"):
+            trace(objective, Implicit(deep_gp))
+
+
+def test_errors():
+    x, y = regression(rows=6)
+    guide, params = dgp.MeanField(deep_gp), two_layer_params()
+
+    def run(objective, model=deep_gp, guide=guide, **kwargs):
+        values(objective, model, guide, params, x, y, z=Z, **kwargs)
+
+    with pytest.raises(ValueError, match="over is 'rows', wanted 'local' or 'global'"):
+        ImportanceWeighted(2, "rows")
+    with pytest.raises(ValueError, match="num_particles is 0, wanted at least 1"):
+        ImportanceWeighted(0)
+    with pytest.raises(ValueError, match=r"beta is -1, wanted"):
+        PredictiveELBO(-1)
+    with pytest.raises(ValueError, match=r"in a plate 'rows'; its plates are \['data'\]"):
+        run(ImportanceWeighted(2, plate="rows"))
+    with pytest.raises(ValueError, match=r"lacks the model's latent sites \['l1\.v', 'l2\.v'"):
+        run(ImportanceWeighted(2), guide=no_guide)
+
+    def plain(x, y, *, z):
+        f = dgp.gp("l1", kernels.SquaredExponential(1.5, 0.8), z[0])
+        with dgp.minibatch(x, y) as (x, y):
+            numpyro.sample("y", dist.Normal(f.sample(x)[:, 0], NOISE), obs=y)
+
+    with pytest.raises(ValueError, match=r"sites \['y'\].*none of them observe"):
+        run(PredictiveELBO(), plain, dgp.MeanField(plain))
+
+    def scaled(x, y, *, z):
+        with numpyro.handlers.scale(scale=0.5):
+            deep_gp(x, y, z=z)
+
+    with pytest.raises(ValueError, match=r"site 'y' is scaled by 0\.5, wanted N/B = 1\.0 alone"):
+        run(ImportanceWeighted(2), scaled, dgp.MeanField(scaled))

@@ -1,0 +1,106 @@
+"""The predictive objective: closed forms, and guides that it serves."""
+
+import numpy as np
+import numpyro
+import numpyro.distributions as dist
+import pytest
+from numpyro import handlers
+from scipy import stats
+from support.helpers import (
+    assert_mean,
+    hidden_nodes,
+    layer_moments,
+    regression,
+    spread,
+    two_layer_params,
+)
+from support.objectives import NOISE, Z, kl, kls, log_mean_exp_of_pairs, values
+
+import dgp_ppl as dgp
+from dgp_ppl import kernels
+from dgp_ppl.inference._objectives import PredictiveELBO
+from dgp_ppl.inference.guides._decoupled import Decoupled
+from dgp_ppl.inference.guides.diffusion._guide import Diffusion
+from dgp_ppl.models import deep_gp, svgp
+
+
+def test_predictive_of_one_layer_is_its_closed_form(x64):
+    """sum log N(y; mu, s² + v) - beta KL, for any number of particles; unbiased in minibatches."""
+    x, y = regression(rows=9)
+    params = two_layer_params()
+    q = {n: a for n, a in params.items() if not n.startswith("l2")}
+    mean, var = layer_moments(params, 1, np.asarray(x))
+    log_p = stats.norm(mean, np.sqrt(var + NOISE**2)).logpdf(y)
+    penalty = kl(np.asarray(q["l1.v.loc"]), np.asarray(q["l1.v.scale_tril"][0]))
+    guide = dgp.MeanField(svgp)
+    for beta, K in ((1.0, 1), (0.3, 4)):
+        value = values(PredictiveELBO(beta, K), svgp, guide, q, x, y, z=Z[0])
+        assert value == pytest.approx(log_p.sum() - beta * penalty, rel=1e-9)
+    batches = values(PredictiveELBO(0.3, 2), svgp, guide, q, x, y, z=Z[0], batch_size=2, num=3000)
+    assert_mean(batches, log_p.sum() - 0.3 * penalty)
+
+
+def test_predictive_of_two_layers_is_a_mixture():
+    """Two particles by quadrature: hidden layers integrated, each row's density a mean of two."""
+    x, y = regression(rows=4)
+    params = two_layer_params(variance=0.5)
+    weights, terms = [], []
+    for weight, h in hidden_nodes(params, x, num=40):
+        mean, var = layer_moments(params, 2, h[:, None])
+        weights.append(weight)
+        terms.append(stats.norm(mean, np.sqrt(var + NOISE**2)).logpdf(y))
+    mixed = log_mean_exp_of_pairs(np.array(terms), np.log(weights)).sum()
+    guide, objective = dgp.MeanField(deep_gp), PredictiveELBO(0.5, 2)
+    draws = values(objective, deep_gp, guide, params, x, y, z=Z, num=6000)
+    assert_mean(draws, mixed - 0.5 * kls(params))
+
+
+def test_predictive_serves_every_guide_with_a_kl():
+    x, y = regression(rows=6)
+    for guide in (Decoupled(deep_gp, spread(7)), Diffusion(deep_gp, steps=2)):
+        guide.setup(x, y, z=Z)
+        assert np.isfinite(values(PredictiveELBO(), deep_gp, guide, {}, x, y, z=Z))
+
+
+# --- use and errors ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("way", ["mask", "handlers.mask"])
+def test_predictive_does_not_see_what_a_mask_hides(x64, way):
+    """Rows that are hidden count nothing, whatever they hold; `handlers.mask` hides rows too."""
+    x, y = regression(rows=9)
+    seen = np.arange(9) < 6
+
+    def model(x, y, seen):
+        inner, outer = (seen, True) if way == "mask" else (None, seen)
+        f = dgp.gp("l1", kernels.SquaredExponential(1.5, 0.8), spread(4))
+        with dgp.minibatch(x, y) as (x, y), handlers.mask(mask=outer):
+            law = dgp.observe(f(x), lambda f: dist.Normal(f, NOISE), mask=inner)
+            numpyro.sample("y", law, obs=y)
+
+    params = {"l1.v.loc": np.ones((4, 1)), "l1.v.scale_tril": 0.5 * np.eye(4)[None]}
+    guide = dgp.MeanField(model)
+    hidden = np.where(seen, y, 50.0)
+    found = values(PredictiveELBO(0.3, 2), model, guide, params, x, hidden, seen)
+    whole = np.ones(6, bool)
+    wanted = values(PredictiveELBO(0.3, 2), model, guide, params, x[:6], y[:6], whole)
+    assert found == pytest.approx(float(wanted), rel=1e-9)
+
+
+def test_predictive_does_not_see_missing_entries():
+    x, y = regression(rows=6)
+    y = np.stack([y, -y], axis=1)
+    seen = np.arange(12).reshape(6, 2) % 3 > 0
+
+    def model(x, y):
+        f = dgp.gp("l1", kernels.SquaredExponential(1.5, 0.8), spread(4), out=2)
+        with dgp.minibatch(x, y, seen) as (x, y, mask):
+            law = dgp.observe(f(x), lambda f: dist.Normal(f, NOISE).to_event(1), mask=mask)
+            numpyro.sample("y", law, obs=y)
+
+    found = [
+        values(PredictiveELBO(), model, dgp.MeanField(model), {}, x, np.where(seen, y, hidden))
+        for hidden in (0.0, np.nan)
+    ]
+    assert np.isfinite(found[0])
+    assert found[0] == found[1]

@@ -1,0 +1,393 @@
+"""The tree of every route: what is in it, what it equals, and that it survives a file."""
+
+import json
+
+import jax.numpy as jnp
+import numpy as np
+import numpyro
+import numpyro.distributions as dist
+import pytest
+import xarray
+from jax import random
+from numpyro import handlers
+from numpyro.infer import MCMC, NUTS
+from numpyro.infer.autoguide import AutoNormal
+from support.helpers import slow
+from support.trees import KEY, X, Y, Z, converted, deep, fitted
+
+import dgp_ppl as dgp
+from dgp_ppl import initialize, kernels, models
+
+
+def test_every_group_has_named_dimensions_labels_and_units():
+    scale = dgp.Standardizer.fit(X, Y)
+    x, y = scale.inputs(X), scale.outputs(Y)
+    guide = dgp.MeanField(deep)
+    result = dgp.fit(KEY, deep, guide, x, y, steps=7, progress=False)
+    tree = dgp.to_inferencedata(
+        KEY, deep, guide, result.params, X, Y, num_samples=6, num_prior_samples=4, passes=3,
+        standardizer=scale, test=(X[:4], Y[:4]), result=result, units={"y": "m"},
+        coords={"data": np.arange(23) + 100, "input": ["east", "north"]}, attrs={"config": "{}"},
+    )  # fmt: skip
+    dims = {
+        f"{group}/{name}": array.dims
+        for group in tree.children
+        for name, array in tree[group].data_vars.items()
+        if group != "fit"
+    }
+    own = ("chain", "draw")
+    latent = {
+        "l1.v": (*own, "l1.inducing", "l1.output"),
+        "l2.v": (*own, "l2.inducing", "l2.output"),
+        "noise": own,
+    }
+    assert dims == {
+        **{f"{group}/{n}": d for group in ("posterior", "prior") for n, d in latent.items()},
+        "posterior_predictive/y": (*own, "data"),
+        "prior_predictive/y": (*own, "data"),
+        "log_likelihood/y": (*own, "data"),
+        "observed_data/y": ("data",),
+        "constant_data/x": ("data", "input"),
+        "predictions/y": (*own, "test"),
+        "predictions_constant_data/x": ("test", "input"),
+        "predictions_constant_data/y": ("test",),
+        "sample_stats/lp": own,
+        "sample_stats/log_q": own,
+        "sample_stats/log_weight": own,
+        "sample_stats/loss": ("step",),
+    }
+    assert dict(tree["posterior"].sizes) | {"chain": 1, "draw": 6} == tree["posterior"].sizes
+    assert tree["prior"].sizes["draw"] == 4
+    assert tree["log_likelihood"]["data"].values.tolist() == list(range(100, 123))
+    assert tree["constant_data"]["input"].values.tolist() == ["east", "north"]
+    assert tree["observed_data"]["y"].attrs["units"] == "m"
+    assert tree["predictions"]["y"].attrs["units"] == "m"
+    assert tree["log_likelihood"]["y"].attrs["units"] == "nats"
+    assert tree["sample_stats"]["loss"].attrs["units"] == "nats"
+    assert "whitened" in tree["posterior"]["l1.v"].attrs["units"]
+    assert tree["log_likelihood"].attrs["passes"] == 3
+    assert tree.attrs["config"] == "{}"
+    assert json.loads(tree.attrs["configuration"])["passes"] == 3
+    assert tree["fit"].attrs["steps"] == 7
+    assert (tree.attrs["model"], tree.attrs["guide"]) == ("deep", "MeanField")
+    assert tree.attrs["numpyro_version"] == numpyro.__version__
+    assert tree.attrs["inference_library_version"] == dgp.__version__
+    np.testing.assert_allclose(tree["observed_data"]["y"], Y, rtol=1e-5, atol=1e-6)
+    np.testing.assert_array_equal(tree["constant_data"]["x"], X)
+    np.testing.assert_array_equal(tree["sample_stats"]["loss"], result.losses)
+
+
+@pytest.mark.slow
+def test_a_minibatch_of_the_model_changes_nothing():
+    whole = converted(deep, X, Y)
+    guide, params = fitted(deep, X, Y)
+    for size in (5, 23):
+        tree = dgp.to_inferencedata(
+            KEY, deep, guide, params, X, Y, num_samples=6, num_prior_samples=4, passes=3,
+            batch_size=size,
+        )  # fmt: skip
+        xarray.testing.assert_equal(tree["log_likelihood"], whole["log_likelihood"])
+        xarray.testing.assert_equal(tree["observed_data"], whole["observed_data"])
+
+
+def stock(x, y=None):
+    """A model as NumPyro's users write it, with a plate that takes minibatches."""
+    w = numpyro.sample("w", dist.Normal(0, 1).expand([2]).to_event(1))
+    with numpyro.plate("rows", len(x), subsample_size=5):
+        batch = numpyro.subsample(x, event_dim=1)
+        own = None if y is None else numpyro.subsample(y, event_dim=0)
+        numpyro.sample("y", dist.Normal(batch @ w, 0.3), obs=own)
+
+
+def test_a_subsampled_model_without_layers_and_with_a_guide_of_numpyros():
+    tree = converted(stock, jnp.asarray(X), jnp.asarray(Y), guide=AutoNormal(stock))
+    assert tree["log_likelihood"]["y"].dims == ("chain", "draw", "rows")
+    w = tree["posterior"]["w"].values
+    law = dist.Normal(np.einsum("nd,csd->csn", X, w), 0.3)
+    np.testing.assert_allclose(tree["log_likelihood"]["y"], law.log_prob(Y), rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(tree["observed_data"]["y"], Y, rtol=1e-6)
+    prior = dist.Normal(0, 1).log_prob(w).sum(-1)
+    total = prior + tree["log_likelihood"]["y"].sum("rows")
+    np.testing.assert_allclose(tree["sample_stats"]["lp"], total, rtol=1e-5)
+
+
+def test_chunks_of_rows_say_the_same_but_for_the_noise():
+    def one(x, y=None, *, passes=None):
+        f = dgp.gp("l1", kernels.SquaredExponential(1.0, 1.0), jnp.asarray(Z, float))
+        with dgp.minibatch(x, y) as (x, y):
+            numpyro.sample("y", dgp.observe(f(x), lambda f: dist.Normal(f, 0.3)), obs=y)
+
+    guide, params = fitted(one, X, Y)
+    trees = [
+        dgp.to_inferencedata(KEY, one, guide, params, X, Y, num_samples=6, chunk_size=size)
+        for size in (None, 7, 23)
+    ]
+    for tree in trees[1:]:
+        np.testing.assert_allclose(
+            tree["log_likelihood"]["y"], trees[0]["log_likelihood"]["y"], rtol=2e-4, atol=1e-5
+        )
+        xarray.testing.assert_equal(tree["posterior"], trees[0]["posterior"])
+        xarray.testing.assert_equal(tree["observed_data"], trees[0]["observed_data"])
+
+
+def test_chunks_compile_once():
+    """Also of a user's own model, whose programs are not shared between calls."""
+    calls = []
+
+    def counted(x, y=None):
+        calls.append(len(x))
+        w = numpyro.sample("w", dist.Normal(0, 1))
+        with numpyro.plate("data", len(x)):
+            numpyro.sample("y", dist.Normal(w * x[:, 0], 0.3), obs=y)
+
+    def traces(size):
+        calls.clear()
+        dgp.to_inferencedata(
+            KEY, counted, None, {}, jnp.asarray(X), jnp.asarray(Y), chunk_size=size,
+            posterior_samples={"w": np.zeros(4)}, num_prior_samples=0,
+        )  # fmt: skip
+        return len(calls)
+
+    assert traces(2) == traces(8)
+
+
+def test_hidden_noise_is_integrated_out_by_the_mean_of_p():
+    """More passes: the log-likelihood rises to its limit, as Jensen says, and spreads less."""
+    guide, params = fitted(deep, X, Y, priors=False)
+
+    def likelihood(passes, seed):
+        tree = dgp.to_inferencedata(
+            random.key(seed), deep, None, params, X, Y, num_prior_samples=0, passes=passes,
+            posterior_samples=samples, priors=False,
+        )  # fmt: skip
+        return tree["log_likelihood"]["y"].values[0]
+
+    samples = guide.sample_posterior(KEY, params, X, Y, sample_shape=(40,), priors=False)
+    few, many, again = likelihood(2, 1), likelihood(64, 2), likelihood(64, 3)
+    assert (many - again).std() < 0.5 * (few - again).std()
+    gain = (many - few).mean(axis=1)
+    assert gain.mean() > 3 * gain.std(ddof=1) / np.sqrt(len(gain))
+
+
+def several(x, y=None, counts=None):
+    f = dgp.gp("l1", kernels.SquaredExponential(1.0, 1.0), jnp.asarray(Z, float), out=2)
+    with dgp.minibatch(x, y, counts) as (x, y, counts):
+        law = f(x)
+        level, rate = (dgp.Marginals(law.mean[:, [i]], law.var[:, [i]], law.guided) for i in (0, 1))
+        numpyro.sample("y", dgp.observe(level, lambda f: dist.Normal(f, 0.3)), obs=y)
+        numpyro.sample("counts", dgp.observe(rate, lambda f: dist.Poisson(jnp.exp(f))), obs=counts)
+
+
+def test_several_observed_sites():
+    counts = np.arange(23) % 4
+    tree = converted(several, X, Y, counts, options={"test": (X[:3], None, None)})
+    for group in ("posterior_predictive", "prior_predictive", "log_likelihood"):
+        assert set(tree[group].data_vars) == {"y", "counts"}
+    np.testing.assert_array_equal(tree["observed_data"]["counts"], counts)
+    assert tree["posterior_predictive"]["counts"].dtype.kind == "i"
+    assert tree["predictions"]["counts"].dims == ("chain", "draw", "test")
+    assert "y" not in tree["predictions_constant_data"]
+    total = sum(tree["log_likelihood"][n].sum("data") for n in ("y", "counts"))
+    prior = dist.Normal(0, 1).log_prob(tree["posterior"]["l1.v"].values).sum((-1, -2))
+    np.testing.assert_allclose(tree["sample_stats"]["lp"], total + prior, rtol=1e-5)
+
+
+def test_missing_rows_are_told_apart():
+    mask = np.ones(23, bool)
+    mask[[2, 20]] = False
+    y = np.where(mask, Y, np.nan)
+    tree = converted(deep, X, y, mask=mask)
+    assert tree["log_likelihood"]["y"].dims == ("chain", "draw", "y.seen")
+    assert tree["log_likelihood"]["y.seen"].values.tolist() == np.flatnonzero(mask).tolist()
+    assert np.isfinite(tree["log_likelihood"]["y"]).all()
+    np.testing.assert_allclose(tree["observed_data"]["y"], Y[mask], rtol=1e-6)
+    missing = tree["posterior_predictive"]["y_missing"]
+    assert missing.dims == ("chain", "draw", "y.missing")
+    assert missing["y.missing"].values.tolist() == [2, 20]
+    assert np.isfinite(missing).all()
+    assert tree["constant_data"]["x"].shape == (23, 2)
+    guide, params = fitted(deep, X, Y)
+    with pytest.raises(ValueError, match=r"not a number in 2 of 23 rows, the first.*2.*mask"):
+        dgp.to_inferencedata(KEY, deep, guide, params, X, y, num_samples=3)
+
+
+def test_numpyros_masks_count_too():
+    keep = np.arange(23) % 5 > 0
+
+    def masked(x, y=None):
+        w = numpyro.sample("w", dist.Normal(0, 1))
+        with numpyro.plate("data", len(x)), handlers.mask(mask=jnp.asarray(keep)):
+            numpyro.sample("y", dist.Normal(w * x[:, 0], 0.3), obs=y)
+
+    tree = converted(masked, jnp.asarray(X), jnp.asarray(Y), guide=AutoNormal(masked))
+    assert tree["log_likelihood"]["y.seen"].values.tolist() == np.flatnonzero(keep).tolist()
+
+
+def test_numpyros_masks_are_observes():
+    """Under a guide too, whose `observe` averages logs: the tree has logs of averages."""
+    keep = np.arange(23) % 5 > 0
+
+    def masked(x, y=None, inner=None, outer=True):
+        f = dgp.gp("l1", kernels.SquaredExponential(1.0, 1.0), X[::5])
+        with dgp.minibatch(x, y) as (x, y), handlers.mask(mask=outer):
+            law = dgp.observe(f(x), lambda f: dist.StudentT(4.0, f, 0.3), mask=inner)
+            numpyro.sample("y", law, obs=y)
+
+    guide = dgp.Decoupled(masked, X[::3])  # whose mean draws do not carry: it goes along
+    how = {"inner": keep}, {"outer": keep}
+    one, other = (converted(masked, X, Y, guide=guide, **options) for options in how)
+    for group in ("log_likelihood", "posterior_predictive"):
+        np.testing.assert_allclose(one[group]["y"], other[group]["y"], rtol=1e-5)
+
+
+def latent(x, y, seen=None):
+    return models.gplvm(x, y, seen, z=(jnp.zeros((4, 2)) + jnp.arange(4.0)[:, None],), out=3)
+
+
+@pytest.mark.parametrize("rows", [slow("given"), "integrated"])
+def test_latent_inputs_and_missing_entries(rows):
+    y = np.stack([np.sin(X[:, 0]), X[:, 1], X[:, 0]], axis=1)
+    seen = np.ones(y.shape, bool)
+    seen[3, 1] = seen[7] = False
+    y = np.where(seen, y, np.nan)
+    tree = converted(latent, None, y, seen, options={"latent_rows": rows})
+    assert tree["posterior"]["latent"].dims == ("chain", "draw", "data", "latent.dim_1")
+    assert tree["posterior_predictive"]["y"].dims == ("chain", "draw", "y.seen", "output")
+    assert tree["log_likelihood"]["y"].dims == ("chain", "draw", "y.seen")
+    assert tree["log_likelihood"]["y"].shape == (1, 6, 22)  # row 7 says nothing
+    assert tree["log_likelihood"].attrs["latent_rows"] == rows
+    observed = tree["observed_data"]["y"].values
+    np.testing.assert_allclose(observed, np.delete(y, 7, axis=0), rtol=1e-6)
+    assert "constant_data" not in tree.children
+    # In chunks every row has its own latent inputs.
+    guide, params = fitted(latent, None, y, seen)
+    wide = {n: a for n, a in params.items() if n != "latent_auto_scale"}
+    wide["latent_auto_scale"] = 1e-3 * params["latent_auto_scale"]
+    means = []
+    for size in (None, 8):
+        tree = dgp.to_inferencedata(
+            KEY, latent, guide, wide, None, y, seen, num_samples=50, num_prior_samples=0,
+            chunk_size=size, passes=4, latent_rows=rows,
+        )  # fmt: skip
+        means.append(tree["log_likelihood"]["y"].mean(("chain", "draw")).values)
+    if rows == "given":  # what is left between the two is the noise of 50 x 4 draws
+        assert np.abs(means[0] - means[1]).max() < 0.2 * means[0].std()
+
+
+@pytest.mark.parametrize("name", ["MeanField", "Decoupled", slow("Diffusion"), slow("Implicit")])
+def test_draws_of_every_guide_give_back_its_predictions(name):
+    """The mean over draws of what is drawn given each is what the guide predicts."""
+    build = {
+        "MeanField": dgp.MeanField,
+        "Decoupled": lambda m: dgp.Decoupled(m, z_mean=X[::2]),
+        "Diffusion": lambda m: dgp.Diffusion(m, steps=2),
+        "Implicit": dgp.Implicit,
+    }[name]
+    model, kwargs = models.deep_gp, initialize.deep_gp(KEY, X, num_inducing=5, depth=1)
+    guide = build(model)
+    params = dgp.fit(KEY, model, guide, X, Y, steps=50, progress=False, **kwargs).params
+    tree = dgp.to_inferencedata(
+        KEY, model, guide, params, X, Y, num_samples=400, num_prior_samples=0, **kwargs
+    )
+    draws = tree["posterior_predictive"]["y"].values[0]
+    p = dgp.predict(KEY, model, guide, params, X, num_samples=400, **kwargs)
+    error = np.sqrt(p.var / len(draws))
+    assert (np.abs(draws.mean(axis=0) - p.mean) < 5 * error).all()
+    spread = draws.var(axis=0, ddof=1) / p.var
+    assert (np.abs(spread - 1) < 5 * np.sqrt(2 / len(draws)) * 1.5).all()
+    assert ("sample_stats" in tree.children) == (name in ("MeanField", "Diffusion"))
+
+
+def test_log_weights_average_to_the_bound():
+    model, kwargs = models.deep_gp, initialize.deep_gp(KEY, X, num_inducing=5, depth=1)
+    guide = dgp.MeanField(model)
+    result = dgp.fit(KEY, model, guide, X, Y, steps=300, progress=False, **kwargs)
+    tree = dgp.to_inferencedata(KEY, model, guide, result.params, X, Y, num_samples=400, **kwargs)
+    weights = tree["sample_stats"]["log_weight"].values[0]
+    value = -guide.bound_loss.loss(KEY, result.params, model, guide, X, Y, **kwargs)
+    # The bound of one layer has E log p(y | f) inside, the weights log E p(y | f): never less.
+    assert weights.mean() > float(value) - 4 * weights.std() / 20
+
+
+def test_chains_keep_their_axes_and_what_the_sampler_told():
+    mcmc = MCMC(NUTS(stock), num_warmup=20, num_samples=8, num_chains=2, chain_method="vectorized",
+                progress_bar=False)  # fmt: skip
+
+    def whole(x, y=None):
+        w = numpyro.sample("w", dist.Normal(0, 1).expand([2]).to_event(1))
+        with numpyro.plate("data", len(x)):
+            numpyro.sample("y", dist.Normal(x @ w, 0.3), obs=y)
+
+    fields = ("potential_energy", "accept_prob", "num_steps", "diverging")
+    mcmc = MCMC(NUTS(whole), num_warmup=20, num_samples=8, num_chains=2, progress_bar=False,
+                chain_method="vectorized")  # fmt: skip
+    x, y = jnp.asarray(X), jnp.asarray(Y)
+    mcmc.run(KEY, x, y, extra_fields=fields)
+    tree = dgp.to_inferencedata(
+        KEY,
+        whole,
+        None,
+        {},
+        x,
+        y,
+        posterior_samples=dgp.Chains.from_mcmc(mcmc),
+        num_prior_samples=0,
+    )
+    w = np.asarray(mcmc.get_samples(group_by_chain=True)["w"])
+    np.testing.assert_array_equal(tree["posterior"]["w"], w)
+    law = dist.Normal(np.einsum("nd,csd->csn", X, w), 0.3)
+    np.testing.assert_allclose(tree["log_likelihood"]["y"], law.log_prob(Y), rtol=1e-4, atol=1e-4)
+    stats = set(tree["sample_stats"].data_vars)
+    assert stats >= {"lp", "acceptance_rate", "n_steps", "diverging"}
+    np.testing.assert_allclose(
+        tree["sample_stats"]["lp"], -np.asarray(mcmc.get_extra_fields(True)["potential_energy"])
+    )
+    flat = dgp.to_inferencedata(
+        KEY, whole, None, {}, x, y, posterior_samples=mcmc.get_samples(), num_prior_samples=0
+    )
+    assert flat["posterior"]["w"].shape == (1, 16, 2)
+
+
+def test_the_prior_alone():
+    tree = dgp.to_inferencedata(KEY, deep, None, {}, X, Y, num_prior_samples=2000)
+    assert set(tree.children) == {"prior", "prior_predictive", "observed_data", "constant_data"}
+    v = tree["prior"]["l1.v"].values
+    assert abs(v.var() - 1) < 5 * np.sqrt(2 / v.size)
+    assert abs(v.mean()) < 5 / np.sqrt(v.size)
+
+
+def test_names_with_a_slash_can_be_stored(tmp_path):
+    def scoped(x, y=None):
+        with handlers.scope(prefix="part"):
+            w = numpyro.sample("w", dist.Normal(0, 1))
+        with numpyro.plate("data", len(x)):
+            numpyro.sample("y", dist.Normal(w * x[:, 0], 0.3), obs=y)
+
+    tree = converted(scoped, jnp.asarray(X), jnp.asarray(Y), guide=AutoNormal(scoped))
+    assert "part.w" in tree["posterior"]
+    tree.to_netcdf(tmp_path / "a.nc", engine="h5netcdf")
+
+
+def test_bad_arguments_are_named():
+    guide, params = fitted(deep, X, Y)
+    wrong = [
+        ({"num_samples": 0}, "num_samples is 0"),
+        ({"passes": 0}, "passes is 0"),
+        ({"latent_rows": "all"}, "latent_rows is 'all'"),
+        ({"posterior_samples": {"l1.v": np.zeros((3, 5, 2))}}, "wanted draws from one of them"),
+    ]
+    for options, words in wrong:
+        with pytest.raises(ValueError, match=words):
+            dgp.to_inferencedata(KEY, deep, guide, params, X, Y, **options)
+    with pytest.raises(ValueError, match=r"no draws of 'noise'.*wanted all of"):
+        dgp.to_inferencedata(
+            KEY, deep, None, params, X, Y, posterior_samples={"l1.v": np.zeros((3, 5, 2))}
+        )
+    with pytest.raises(ValueError, match="wanted one of them"):
+        dgp.to_inferencedata(KEY, deep, None, params, X, Y, num_prior_samples=0)
+
+    def nothing(x):
+        numpyro.sample("w", dist.Normal(0, 1))
+
+    with pytest.raises(ValueError, match="observes nothing"):
+        dgp.to_inferencedata(KEY, nothing, None, {}, X)

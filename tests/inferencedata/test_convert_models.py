@@ -1,0 +1,310 @@
+"""Trees of models as NumPyro's users write them: plates, masks, factors, guides and arguments."""
+
+import types
+
+import jax.numpy as jnp
+import numpy as np
+import numpyro
+import numpyro.distributions as dist
+import pytest
+import xarray
+from jax import random
+from numpyro import handlers
+from numpyro.infer import SVI, Trace_ELBO, psis_diagnostic
+from numpyro.infer.autoguide import AutoDelta, AutoLaplaceApproximation, AutoNormal
+from numpyro.optim import Adam
+
+import dgp_ppl as dgp
+from dgp_ppl import criticism
+from dgp_ppl.criticism import _trees
+
+KEY = random.key(0)
+N = 40
+X = np.random.default_rng(0).normal(size=N)
+Y = 0.7 * X + 0.3 * np.random.default_rng(1).normal(size=N)
+
+
+def line(x, y=None):
+    w = numpyro.sample("w", dist.Normal(0, 1))
+    with numpyro.plate("data", len(x)):
+        numpyro.sample("y", dist.Normal(w * x, 0.3), obs=y)
+
+
+PRECISION = 1 + np.sum(X**2) / 0.09
+MEAN = np.sum(X * Y) / 0.09 / PRECISION
+GUIDE = AutoNormal(line)
+
+
+def q(scale):
+    """Params of a guide whose mean is the posterior's, and whose spread is a multiple of it."""
+    spread = scale / np.sqrt(PRECISION)
+    return {"w_auto_loc": jnp.asarray(MEAN), "w_auto_scale": jnp.asarray(spread)}
+
+
+def tree_of(model, *args, samples=None, guide=None, params=None, **options):
+    options = {"num_samples": 50, "num_prior_samples": 0, **options}
+    return dgp.to_inferencedata(
+        KEY, model, guide, params or {}, *args, posterior_samples=samples, **options
+    )
+
+
+@pytest.mark.parametrize("scale", [0.4, 2.0])
+def test_khat_is_high_where_q_is_too_narrow(scale):
+    tree = tree_of(line, X, Y, guide=GUIDE, params=q(scale), num_samples=4000)
+    found = criticism.weights_khat(tree)
+    other = psis_diagnostic(KEY, q(scale), line, GUIDE, X, Y, num_particles=4000)
+    assert found is not None
+    assert abs(found - other) < 0.25
+    assert (found > 0.4) == (scale < 1)
+
+
+def grouped(x, y=None):
+    """An intercept for each output, in a plate that the data are in too."""
+    w = numpyro.sample("w", dist.Normal(0, 1))
+    with numpyro.plate("output", 3, dim=-1):
+        b = numpyro.sample("b", dist.Normal(0, 100))
+    with numpyro.plate("data", len(x), dim=-2), numpyro.plate("output", 3, dim=-1):
+        numpyro.sample("y", dist.Normal(w * x[:, None] + b, 0.1), obs=y)
+
+
+def test_effects_of_outputs_are_no_rows():
+    """Held-out rows have the intercepts that were drawn, and all of them must have been."""
+    y = 0.7 * X[:, None] + jnp.zeros(3)
+    samples = {"w": np.full(50, 0.7), "b": np.zeros((50, 3))}
+    tree = tree_of(grouped, X, y, samples=samples, test=(X[:5], y[:5]))
+    assert tree["predictions"]["y"].std("draw").max() < 0.2
+    assert tree["log_likelihood"].attrs["latent_rows"] == "none"
+    assert tree["posterior"]["b"].dims == ("chain", "draw", "output")
+    whole, parts = (
+        tree["log_likelihood"]["y"],
+        tree_of(grouped, X, y, samples=samples, chunk_size=7),
+    )
+    np.testing.assert_allclose(parts["log_likelihood"]["y"], whole, rtol=1e-5)
+    with pytest.raises(ValueError, match="has no draws of 'b'"):
+        tree_of(grouped, X, y, samples={"w": samples["w"]})
+
+
+def test_rows_whose_only_latent_is_their_own():
+    def effects(x, y=None):
+        with numpyro.plate("data", len(x)):
+            h = numpyro.sample("h", dist.Normal(0, 1))
+            numpyro.sample("y", dist.Normal(h * x, 0.3), obs=y)
+
+    samples = {"h": np.zeros((9, N))}
+    tree = tree_of(effects, X, Y, samples=samples, test=(X[:3], Y[:3]), chunk_size=7)
+    np.testing.assert_allclose(
+        tree["log_likelihood"]["y"][0, 0], dist.Normal(0, 0.3).log_prob(Y), rtol=1e-5
+    )
+    assert tree["predictions"]["y"].shape == (1, 9, 3)
+
+
+def test_data_that_cannot_be_divided_are_not():
+    """In the model itself, by keyword, or of a plate of another size."""
+
+    def closed():
+        w = numpyro.sample("w", dist.Normal(0, 1))
+        with numpyro.plate("data", N):
+            numpyro.sample("y", dist.Normal(w * X, 0.3), obs=jnp.asarray(Y))
+
+    samples = {"w": np.linspace(0, 1, 8)}
+    whole = tree_of(line, X, Y, samples=samples)["log_likelihood"]["y"]
+    for tree in (
+        tree_of(closed, samples=samples, chunk_size=7),
+        tree_of(line, X, samples=samples, chunk_size=7, y=jnp.asarray(Y)),
+        tree_of(line, samples=samples, chunk_size=7, x=X, y=jnp.asarray(Y)),
+    ):
+        np.testing.assert_allclose(tree["log_likelihood"]["y"], whole, rtol=1e-4, atol=1e-5)
+        np.testing.assert_allclose(tree["observed_data"]["y"], Y, rtol=1e-6)
+
+
+SCALE = dgp.Standardizer(np.zeros(1), np.ones(1), y_loc=1e6, y_scale=20.0)
+
+
+def columns(x, y=None, name="y"):
+    return line_named(x[:, 0], y, name)
+
+
+def line_named(x, y, name):
+    w = numpyro.sample("w", dist.Normal(0, 1))
+    with numpyro.plate("data", len(x)):
+        numpyro.sample(name, dist.Normal(w * x, 0.3), obs=y)
+
+
+@pytest.mark.parametrize("name", ["y", "target"])
+def test_the_target_that_is_given_is_the_one_that_is_stored(name):
+    y = 1e6 + 20 * Y
+    samples = {"w": np.full(200, 0.7)}
+    tree = dgp.to_inferencedata(
+        KEY, columns, None, {}, X[:, None], y, posterior_samples=samples, num_prior_samples=0,
+        standardizer=SCALE, name=name, test=(X[:4, None], y[:4]),
+    )  # fmt: skip
+    np.testing.assert_array_equal(tree["observed_data"][name], y)
+    drawn = tree["posterior_predictive"][name].values[0]
+    error = 6.0 / np.sqrt(200)  # of a mean of draws with noise 0.3 * 20
+    assert np.abs(drawn.mean(axis=0) - (1e6 + 14 * X)).max() < 5 * error
+    law = dist.Normal(0.7 * X, 0.3).log_prob(Y) - np.log(20)
+    np.testing.assert_allclose(tree["log_likelihood"][name][0, 0], law, rtol=1e-3, atol=1e-3)
+    assert tree["predictions_constant_data"][name].shape == (4,)
+
+
+def test_a_standardizer_wants_its_target_second():
+    def third(x, c=None, y=None):
+        return line_named(x[:, 0], y, "y")
+
+    samples = {"w": np.full(5, 0.7)}
+    options = {"samples": samples, "standardizer": SCALE}
+    with pytest.raises(ValueError, match="wants y as the model's second argument"):
+        tree_of(third, X[:, None], np.ones(N), Y, **options)
+    with pytest.raises(ValueError, match="site is 'zz'"):
+        tree_of(columns, X[:, None], Y, site="zz", **options)
+
+
+def test_the_density_of_entries_is_of_those_that_were_seen():
+    seen = np.ones((N, 3), bool)
+    seen[0, 1:] = False
+    y = 1e6 + 20 * np.where(seen, np.stack([Y, Y, Y], axis=1), np.nan)
+
+    def rows(x, y=None):
+        w = numpyro.sample("w", dist.Normal(0, 1))
+        with numpyro.plate("data", len(x)):
+            mean = w * x * jnp.ones(3)
+            safe = None if y is None else jnp.where(seen, y, 0.0)
+            law = dist.Normal(mean, 0.3).mask(seen).to_event(1)
+            numpyro.sample("y", law, obs=safe)
+
+    filled = np.where(seen, y, 1e6)
+    tree = tree_of(rows, X[:, None], filled, samples={"w": np.full(5, 0.7)}, standardizer=SCALE)
+    each = dist.Normal(0.7 * X, 0.3).log_prob(Y) - np.log(20)
+    wanted = each * seen.sum(axis=1)
+    np.testing.assert_allclose(tree["log_likelihood"]["y"][0, 0], wanted, rtol=1e-3, atol=1e-3)
+    assert np.isnan(tree["observed_data"]["y"].values).sum() == 2
+
+
+def test_masks_of_cells():
+    """Of data in two plates those that were seen, one after another."""
+    keep = np.arange(N)[:, None] % 5 > np.arange(3) - 1
+    y = 0.7 * X[:, None] + jnp.zeros(3)
+    samples = {"w": np.linspace(0.6, 0.8, 60), "b": np.zeros((60, 3))}
+    masked = handlers.mask(grouped, mask=jnp.asarray(True))
+
+    def cells(x, y=None):
+        w, b = numpyro.sample("w", dist.Normal(0, 1)), jnp.zeros(3)
+        outputs, seen = numpyro.plate("output", 3, dim=-1), handlers.mask(mask=jnp.asarray(keep))
+        with numpyro.plate("data", len(x), dim=-2), outputs, seen:
+            numpyro.sample("y", dist.Normal(w * x[:, None] + b, 0.1), obs=y)
+
+    assert tree_of(masked, X, y, samples=samples)["log_likelihood"]["y"].shape == (1, 50, N, 3)
+    tree = tree_of(cells, X, y, samples={"w": samples["w"]}, num_samples=60)
+    assert tree["log_likelihood"]["y"].dims == ("chain", "draw", "y.seen")
+    assert tree["log_likelihood"]["y.seen"].values.tolist() == np.flatnonzero(keep).tolist()
+    np.testing.assert_allclose(tree["observed_data"]["y"], np.asarray(y)[keep], rtol=1e-6)
+    assert np.isfinite(criticism.loo(tree).elpd)
+
+
+def test_factors_are_part_of_the_density():
+    """Of a model with a factor the exact q has weights that are all the same."""
+
+    def tilted(x, y=None):
+        line(x, y)
+        numpyro.factor("tilt", tilt)
+
+    tilt = 0.0
+    tree = tree_of(line, X, Y, guide=GUIDE, params=q(1.0))
+    weights = tree["sample_stats"]["log_weight"].values
+    assert weights.std() < 1e-3
+    tilt = 5.0
+    more = tree_of(tilted, X, Y, guide=GUIDE, params=q(1.0))["sample_stats"]["log_weight"].values
+    np.testing.assert_allclose(more - weights, 5.0, rtol=1e-3)
+
+
+@pytest.mark.parametrize("kind", [AutoDelta, AutoLaplaceApproximation])
+def test_guides_at_a_mode(kind):
+    guide = kind(line)
+    x, y = jnp.asarray(X), jnp.asarray(Y)
+    params = SVI(line, guide, Adam(0.05), Trace_ELBO()).run(KEY, 400, x, y, progress_bar=False)
+    tree = tree_of(line, x, y, guide=guide, params=params.params, num_samples=2000)
+    assert "sample_stats" not in tree.children
+    spread = float(tree["posterior"]["w"].std())
+    if kind is AutoDelta:
+        assert spread < 1e-6
+        with pytest.raises(ValueError, match="posterior that is no point"):
+            criticism.loo(tree)
+    else:
+        assert spread == pytest.approx(1 / np.sqrt(PRECISION), rel=0.1)
+
+
+def test_densities_of_a_narrow_q_are_no_rounding():
+    """Inverted from v they would be: what is stored is that of the noise behind each draw."""
+
+    def one(x, y=None):
+        f = dgp.gp("l1", dgp.kernels.SquaredExponential(1.0, 1.0), jnp.asarray(X[:5, None], float))
+        with dgp.minibatch(x, y) as (x, y):
+            numpyro.sample("y", dgp.observe(f(x), lambda f: dist.Normal(f, 0.3)), obs=y)
+
+    params = {"l1.v.loc": jnp.ones((5, 1)), "l1.v.scale_tril": 1e-9 * jnp.eye(5)[None]}
+    tree = tree_of(one, X[:, None], Y, guide=dgp.MeanField(one), params=params)
+    found = tree["sample_stats"]["log_q"].values
+    assert np.ptp(found) < 40  # of half of a chi-squared with five degrees of freedom
+    peak = -5 * np.log(1e-9) - 2.5 * np.log(2 * np.pi)
+    assert found.mean() == pytest.approx(peak - 2.5, abs=5 * np.sqrt(2.5 / 50))
+
+
+def test_sums_of_weights_that_are_over_one_have_a_pit(monkeypatch):
+    """ArviZ's can be, by rounding: of an outlier, say."""
+    tree = tree_of(line, X, Y, guide=GUIDE, params=q(1.0), num_samples=500)
+    over = {"y": xarray.DataArray(np.full(N, 1 + 2e-16 * 2))}
+    assert over["y"].max() > 1
+    own = types.SimpleNamespace(loo_pit=lambda *_, **__: over)
+    monkeypatch.setattr(_trees, "_arviz_stats", lambda: own)
+    values = criticism.loo_pit(tree)
+    assert values.max() <= 1
+    criticism.calibration(values)
+
+
+def test_a_wild_prior_is_no_error():
+    def growth(x, y=None):
+        w = numpyro.sample("w", dist.Normal(0, 1e6))
+        with numpyro.plate("data", len(x)):
+            size = jnp.exp(w * x)  # overflows, so that (y - inf) / inf is no number
+            numpyro.sample("y", dist.Normal(size, size), obs=y)
+
+    tree = tree_of(growth, X, Y, samples={"w": np.linspace(0, 0.1, 20)}, num_prior_samples=50)
+    assert np.isfinite(tree["log_likelihood"]["y"]).all()
+    assert tree["prior"]["w"].shape == (1, 50)
+
+
+def test_held_out_rows_without_a_target():
+    tree = tree_of(line, X, Y, samples={"w": np.full(5, 0.7)}, test=(X[:4], None))
+    assert tree["predictions"]["y"].shape == (1, 5, 4)
+    assert "y" not in tree["predictions_constant_data"]
+
+
+def test_chains_keep_what_the_model_does_not_sample():
+    samples = {"w": np.full(5, 0.7), "w_squared": np.full(5, 0.49)}
+    assert "w_squared" in tree_of(line, X, Y, samples=samples)["posterior"]
+
+
+def test_what_is_wrong_is_named():
+    good = {"w": np.zeros(5)}
+    wrong = [
+        ((Y,), {"guide": GUIDE, "params": {}}, r"params has no 'w_auto_loc' \(2 are missing"),
+        ((Y,), {"samples": {"w": np.zeros((5, 2))}}, r"shape \(2,\), wanted \(\)"),
+        ((Y[:, None],), {"samples": good}, r"pass y\[:, 0\]|wanted the same"),
+        ((Y,), {"samples": good, "num_samples": 10.5}, "wanted an integer"),
+        ((Y,), {"samples": good, "test": X}, "test is a ndarray, wanted a tuple"),
+        ((Y,), {"samples": good, "coords": {"data": [1]}}, f"1 labels of 'data', wanted {N}"),
+    ]
+    for args, options, words in wrong:
+        with pytest.raises(ValueError, match=words):
+            tree_of(line, X, *args, **options)
+
+
+def test_names_that_files_cannot_tell_apart():
+    def both(x, y=None):
+        numpyro.sample("a/w", dist.Normal(0, 1))
+        numpyro.sample("a.w", dist.Normal(0, 1))
+        line(x, y)
+
+    samples = {n: np.zeros(5) for n in ("a/w", "a.w", "w")}
+    with pytest.raises(ValueError, match="rename one of them"):
+        tree_of(both, X, Y, samples=samples)

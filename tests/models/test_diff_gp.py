@@ -1,0 +1,217 @@
+"""Differential GPs: where they are SVGPs, what the flows' laws are, and whose bound is one."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import random
+from jax.scipy.special import logsumexp
+from numpyro import handlers
+from numpyro.infer import MCMC, NUTS
+from numpyro.infer.util import log_density
+from support.helpers import KEY, assert_mean, bound, regression, slow, spread, start
+
+import dgp_ppl as dgp
+from dgp_ppl import kernels
+from dgp_ppl.models import diff_gp, svgp
+
+X, Y = regression(rows=15)
+Z = {"z": spread(4), "z_flow": spread(5)}
+
+
+def test_without_time_it_is_an_svgp():
+    """Bound and predictions; the field's KL is none at its prior."""
+    guide = dgp.MeanField(diff_gp, hidden_scale=1.0)
+    params = start(diff_gp, guide, X, Y, **Z, horizon=0.0)
+    params["out.v.loc"] = random.normal(KEY, (4, 1))
+    same = {n.replace("out.", "l1."): a for n, a in params.items() if not n.startswith("flow.")}
+    found = bound(diff_gp, guide, params, X, Y, **Z, horizon=0.0)
+    wanted = bound(svgp, dgp.MeanField(svgp), same, X, Y, z=Z["z"])
+    np.testing.assert_allclose(found, wanted, rtol=1e-5)
+    short = bound(diff_gp, guide, params, X, Y, **Z, horizon=1e-8)
+    np.testing.assert_allclose(short, wanted, rtol=1e-3)
+
+
+def flowed(flow, horizon, num=4000, **options):
+    """Where a point at 0.3 is after the flow of a field of standard deviation 0.3 at its prior."""
+
+    def model(x):
+        # A predictor that is all but the identity: what comes out is x(T).
+        diff_gp(
+            x, **Z, flow=flow, horizon=horizon, mean=lambda x: x, flow_steps=25, **options,
+            flow_kernel=lambda n, d, variance: kernels.SquaredExponential(0.09, 2.0),
+            kernel=lambda n, d: kernels.SquaredExponential(1e-8, 1.0),
+        )  # fmt: skip
+
+    guide = dgp.MeanField(model, hidden_scale=1.0)
+    x = jnp.full((1, 1), 0.3)
+    params = start(model, guide, x) | {"noise": 1e-4}
+    held = dgp.predict(KEY, model, guide, params, x, num_samples=num)
+    return np.concatenate([np.asarray(l.components.loc) for _, l in held.components()]).ravel()
+
+
+def test_the_laws_of_both_flows():
+    """At the prior marginal coefficients are white noise's; one field's drift goes on and on."""
+    for horizon, least, most in ((1.0, 0.9, 1.05), (5.0, 1.8, np.sqrt(5))):
+        marginal, sampled = (flowed(f, horizon) for f in ("marginal", "sampled"))
+        assert_mean(np.square(marginal - 0.3), 0.09 * horizon)
+        assert least < sampled.std() / marginal.std() < most
+
+
+TINY_X, TINY_Y = jnp.array([[-0.5], [0.1], [0.8]]), jnp.array([0.7, -0.4, 0.5])
+TINY = {"z": jnp.array([[-0.6], [0.6]]), "z_flow": jnp.array([[-0.5], [0.5]])}
+
+
+def tiny(x, y=None, *, flow="sampled", scheme="euler"):
+    """Everything fixed but the inducing values."""
+    program = functools.partial(
+        diff_gp, **TINY, flow=flow, scheme=scheme, horizon=1.0, flow_steps=3,
+        flow_kernel=lambda n, d, variance: kernels.SquaredExponential(0.1, 0.7),
+        kernel=lambda n, d: kernels.SquaredExponential(1.0, 0.7),
+    )  # fmt: skip
+    fixed = handlers.substitute(program, data={"noise": 0.5, "flow.z": TINY["z_flow"]})
+    fixed = handlers.substitute(fixed, data={"out.z": TINY["z"]})
+    handlers.block(fixed, hide_fn=lambda s: s["type"] == "param")(x, y)
+
+
+def evidence(scheme, num=400_000):
+    """log p(y) of `tiny` by draws from the prior, and its standard error."""
+
+    def one(key):
+        keys = dict(zip(("flow.v", "out.v", "flow.eps"), random.split(key, 3), strict=True))
+        shapes = {"flow.v": (2, 1), "out.v": (2, 1), "flow.eps": (3, 3, 1)}
+        latents = {n: random.normal(keys[n], s) for n, s in shapes.items()}
+        _, trace = log_density(tiny, (TINY_X, TINY_Y), {"scheme": scheme}, latents)
+        return trace["y"]["fn"].log_prob(TINY_Y).sum()
+
+    terms = jax.lax.map(lambda k: jax.vmap(one)(k), random.split(KEY, num).reshape(40, -1))
+    total = logsumexp(terms) - jnp.log(num)
+    weights = np.exp(np.asarray(terms, np.float64).ravel() - float(total))
+    return float(total), float(weights.std() / np.sqrt(num))
+
+
+@pytest.mark.parametrize("scheme", ["euler", slow("heun")])
+def test_the_bound_of_the_sampled_flow_is_one(scheme):
+    value, error = evidence(scheme)
+    assert error < 0.05
+    guide = dgp.MeanField(tiny)
+    options = {"steps": 1500, "learning_rate": 0.02, "progress": False, "scheme": scheme}
+    params = dgp.fit(KEY, tiny, guide, TINY_X, TINY_Y, **options).params
+    draws = bound(tiny, guide, params, TINY_X, TINY_Y, keys=random.split(KEY, 4000), scheme=scheme)
+    mean, noise = draws.mean(), draws.std() / np.sqrt(len(draws))
+    assert mean < value + 3 * np.hypot(error, noise)
+    assert mean > value - 3  # and it is not idle
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "kind",
+    [
+        dgp.MeanField,
+        lambda m: dgp.Decoupled(m, z_mean=[spread(6), spread(7)]),
+        lambda m: dgp.GlobalInducing(m, spread(6)),
+        dgp.Implicit,
+        functools.partial(dgp.Diffusion, steps=3),
+    ],
+)
+@pytest.mark.parametrize("flow", ["marginal", "sampled"])
+def test_every_guide(kind, flow):
+    """It fits in minibatches, and predicts; whole functions too."""
+    options = {**Z, "flow": flow, "flow_steps": 4, "horizon": 1.0}
+    fit = {"steps": 40, "learning_rate": 0.02, "progress": False, "batch_size": 8}
+
+    def model(x, y=None, **others):
+        diff_gp(x, y, **options, **others)
+
+    guide = kind(model)
+    result = dgp.fit(KEY, model, guide, X, Y, **fit)
+    assert np.isfinite(result.losses).all()
+    held = dgp.predict(KEY, model, guide, result.params, X, num_samples=5)
+    assert (held.var > 0).all()
+    for mode in ("joint", "path"):
+        draws = held.function_draws(KEY, 3, mode=mode)
+        assert draws.shape == (3, 15)
+        assert np.isfinite(draws).all()
+
+
+@pytest.mark.slow
+def test_a_drawn_function_is_one():
+    """Equal inputs end at the same place, in the same draw."""
+
+    def model(x, y=None):
+        diff_gp(x, y, **Z, flow_steps=6, horizon=2.0)
+
+    twice = jnp.concatenate([X, X])
+    guide = dgp.MeanField(model, hidden_scale=1.0)
+    params = start(model, guide, X, Y)
+    held = dgp.predict(KEY, model, guide, params, twice, num_samples=3)
+    draws = held.function_draws(KEY, 4, mode="path")
+    np.testing.assert_allclose(draws[:, :15], draws[:, 15:], rtol=1e-4, atol=1e-5)
+    assert np.ptp(draws, axis=0).max() > 0.01
+
+
+@pytest.mark.slow
+def test_without_a_guide_by_nuts():
+    """The flow's unit noise is a site."""
+
+    def model(x, y=None):
+        tiny(x, y)
+
+    mcmc = MCMC(NUTS(model), num_warmup=100, num_samples=100, progress_bar=False)
+    mcmc.run(KEY, TINY_X, TINY_Y)
+    samples = mcmc.get_samples()
+    assert samples["flow.eps"].shape == (100, 3, 3, 1)
+    assert np.isfinite(samples["out.v"]).all()
+
+
+@pytest.mark.slow
+def test_a_field_that_changes_with_time():
+    """Its inducing inputs are a grid; with one time and an endless time scale it is at rest."""
+    guide, options = dgp.MeanField(diff_gp), {**Z, "horizon": 2.0, "flow_steps": 4}
+    params = start(diff_gp, guide, X, Y, **options, z_time=jnp.array([0.0, 1.0, 2.0]))
+    assert params["flow.v.loc"].shape == (15, 1)
+    np.testing.assert_allclose(params["flow.timescale"], 2.0, rtol=1e-5)
+    guide = dgp.MeanField(diff_gp)
+    still = start(diff_gp, guide, X, Y, **options)
+    wanted = bound(diff_gp, guide, still, X, Y, **options)
+    timed = {**still, "flow.timescale": 1e4}
+    one_time = dgp.MeanField(diff_gp)
+    found = bound(diff_gp, one_time, timed, X, Y, **options, z_time=jnp.array([0.0]))
+    np.testing.assert_allclose(found, wanted, rtol=1e-3)
+
+
+def test_the_path_can_be_kept():
+    """It ends where the predictor takes over; along the mean field it knows no noise."""
+    guide = dgp.MeanField(diff_gp, hidden_scale=1.0)
+    options = {**Z, "horizon": 2.0, "flow_steps": 4, "keep_path": True, "flow": "sampled"}
+    params = start(diff_gp, guide, X, Y, **options)
+    drawn = handlers.trace(handlers.seed(handlers.substitute(guide, params), 0))
+    sites = drawn.get_trace(X, **options)
+
+    def path(key, mode):
+        model = handlers.substitute(handlers.seed(diff_gp, key), params)
+        model = handlers.replay(model, sites)
+        model = model if mode is None else dgp.function_draws(model, mode)
+        return handlers.trace(model).get_trace(X, **options)["flow.path"]["value"]
+
+    one, two = path(1, None), path(2, None)
+    assert one.shape == (len(X), 4, 1)
+    assert (one != two).all()
+    np.testing.assert_array_equal(path(1, "mean"), path(2, "mean"))
+    with handlers.seed(rng_seed=0):
+        assert "flow.path" not in handlers.trace(diff_gp).get_trace(X, **Z)
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"flow": "ode"}, "diff_gp: flow is 'ode', wanted 'marginal' or 'sampled'"),
+        ({"z_time": jnp.zeros((2, 1))}, r"diff_gp: z_time has shape \(2, 1\), wanted \[M_t\]"),
+        ({"flow_steps": 0}, "steps is 0, wanted at least 1"),
+    ],
+)
+def test_wrong_use(options, text):
+    with handlers.seed(rng_seed=0), handlers.trace(), pytest.raises(ValueError, match=text):
+        diff_gp(X, Y, **(Z | options))

@@ -1,0 +1,358 @@
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro
+import numpyro.distributions as dist
+import optax
+import pytest
+from jax import random
+from numpyro import handlers
+from numpyro.infer import MCMC, NUTS, SVI
+from numpyro.infer.autoguide import AutoNormal
+from support.helpers import KEY, assert_mean, bound, regression, slow, spread, start
+
+import dgp_ppl as dgp
+from dgp_ppl import initialize, kernels, models
+from dgp_ppl.inference._fit import evaluate
+from dgp_ppl.inference._optimizer import scale_by_row_adam
+
+gplvm = models.gplvm
+
+
+def curve(rows=60, noise=0.1):
+    """A curve in four dimensions, and where on it each row is; two curves far from each other."""
+    rng = np.random.default_rng(0)
+    t = rng.uniform(-1.5, 1.5, rows)
+    side = np.arange(rows) % 2
+    y = np.stack([t, t**2 - 1, np.sin(3 * t), 3.0 * side - 1.5], axis=1)
+    y = y + noise * rng.standard_normal(y.shape)
+    return jnp.asarray(y, float), t, side
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    y = curve()[0]
+    layout, first = initialize.gplvm(KEY, y, 3, num_inducing=20)
+    guide = dgp.MeanField(gplvm, covariance="shared")
+    options = dict(layout, out=4)
+    result = dgp.fit(KEY, gplvm, guide, None, y, start=first, steps=4000, progress=False, **options)
+    return y, guide, result.params, options
+
+
+def test_it_finds_what_the_rows_differ_in(fitted):
+    """Two relevant dimensions of three: the place on the curve, and which of the two it is."""
+    _, _, params, _ = fitted
+    _, t, side = curve()
+    mean = np.asarray(params["latent_auto_loc"])
+    relevance = np.std(mean, axis=0) / np.asarray(params["l1.lengthscale"])
+    assert np.sort(relevance)[0] < 0.1 * np.sort(relevance)[1]
+    kept = np.argsort(-relevance)[:2]
+    first = (mean / np.asarray(params["l1.lengthscale"]))[:, kept]
+    distance = np.square(first[:, None] - first).sum(axis=-1) + np.diag(np.full(len(t), np.inf))
+    nearest = np.argmin(distance, axis=1)
+    assert (side[nearest] == side).all()
+    assert np.median(np.abs(t[nearest] - t)) < 0.15  # rows are 0.1 apart on average
+
+
+def test_missing_entries_are_recovered(fitted):
+    """Of new rows; the error is near the noise, and the stated sd of y near the error."""
+    y, guide, params, options = fitted
+    rng = np.random.default_rng(5)
+    t, side = rng.uniform(-1.4, 1.4, 40), rng.integers(0, 2, 40)
+    new = np.stack([t, t**2 - 1, np.sin(3 * t), 3.0 * side - 1.5], axis=1)
+    seen = np.ones(new.shape, bool)
+    seen[:, 2] = False
+    first = params["latent_auto_loc"][initialize.nearest_rows(new, seen, y)]
+    hidden = np.where(seen, new, np.nan)
+    found = dgp.infer_latent(
+        KEY, gplvm, guide, params, None, hidden, seen, start=first, progress=False, **options
+    )
+    recovered = found.reconstruct(KEY, num_samples=50, **options)
+    error = recovered.mean[:, 2] - new[:, 2]
+    assert np.sqrt(np.mean(error**2)) < 0.15
+    assert np.std(error) < 2.5 * np.sqrt(recovered.var[:, 2]).mean()
+    np.testing.assert_allclose(recovered.mean[:, 0], new[:, 0], atol=0.25)
+    assert found.losses[-50:].mean() < found.losses[:50].mean()
+
+
+def test_rows_of_the_fit_are_reconstructed(fitted):
+    y, guide, params, options = fitted
+    own = dgp.latent_inputs(gplvm, guide, params)
+    back = own.reconstruct(KEY, chunk_size=25, **options)  # in chunks, the last one not full
+    assert back.mean.shape == y.shape
+    assert np.sqrt(np.mean((back.mean - y) ** 2)) < 0.1
+
+
+def test_new_rows_have_the_prior(fitted):
+    """Of which nothing is known: latent inputs are draws of N(0, I), of any number of rows."""
+    _, guide, params, options = fitted
+    p = dgp.predict(KEY, gplvm, guide, params, jnp.zeros((7, 0)), num_samples=2000, **options)
+    assert p.mean.shape == (7, 4)
+    spread_of_rows = np.ptp(p.mean[:, 3])
+    assert spread_of_rows < 0.3  # rows are alike, and y as spread out as in the data
+    assert np.sqrt(p.var[:, 3]).min() > 0.8
+
+
+@pytest.mark.parametrize("dim", [0, 2])
+def test_minibatches_are_unbiased(dim):
+    """With and without known inputs; a bound of each row's own terms, scaled to all rows."""
+    y = jnp.stack([regression(rows=6)[1]] * 2, axis=1)
+    x = regression(rows=6, dim=2)[0] if dim else None
+    z = jnp.tile(spread(4), (1, dim + 1))
+    guide = dgp.MeanField(gplvm)
+    params = start(gplvm, guide, x, y, z=(z,), out=2)
+    assert params["latent_auto_loc"].shape == params["latent_auto_scale"].shape == (6, 1)
+    keys = random.split(KEY, 3000)
+    full = bound(gplvm, guide, params, x, y, keys=keys, z=(z,), out=2)
+    batches = bound(
+        gplvm, guide, params, x, y, keys=random.split(random.key(1), 3000), z=(z,), out=2,
+        batch_size=2,
+    )  # fmt: skip
+    assert_mean(batches - full, 0.0)
+
+
+@pytest.mark.parametrize("kind", [dgp.MeanField, slow(dgp.Implicit), slow(dgp.Diffusion)])
+def test_a_minibatch_moves_its_own_rows_alone(kind):
+    """Not by momentum either; with `fit`'s optimiser the rows of other batches stay as they are."""
+    y = curve(rows=30)[0]
+    layout, first = initialize.gplvm(KEY, y, 2, num_inducing=8)
+    options = dict(layout, out=4, batch_size=5)
+    guide = kind(gplvm)
+    guide.setup(None, y, **options)
+    optimizer = guide.optimizer(0.1, 100, frozenset())
+    svi = SVI(gplvm, guide, optimizer, guide.default_loss)
+    state = svi.init(KEY, None, y, init_params=first, **options)
+    update = jax.jit(lambda s: svi.update(s, None, y, **options)[0])
+    moved = []
+    for _ in range(8):
+        before = svi.get_params(state)["latent_auto_loc"]
+        state = update(state)
+        after = svi.get_params(state)["latent_auto_loc"]
+        moved.append(int((np.asarray(before) != np.asarray(after)).any(axis=1).sum()))
+    assert moved == [5] * 8
+
+
+def test_row_adam_is_adam_where_all_rows_are_seen():
+    rng = np.random.default_rng(0)
+    params = {"a": jnp.asarray(rng.standard_normal((4, 2)))}
+    ours, adam = scale_by_row_adam(0.9, 0.99), optax.scale_by_adam(0.9, 0.99)
+    states = ours.init(params), adam.init(params)
+    for _ in range(5):
+        g = {"a": jnp.asarray(rng.standard_normal((4, 2)))}
+        (one, s1), (two, s2) = ours.update(g, states[0]), adam.update(g, states[1])
+        np.testing.assert_allclose(one["a"], two["a"], rtol=1e-5)
+        states = s1, s2
+
+
+@pytest.mark.slow
+def test_minibatched_and_full_fits_agree(fitted):
+    """As many visits of every row give bounds within 0.1 nats per datum of each other."""
+    y, guide, params, options = fitted
+    first = initialize.gplvm(KEY, y, 3, num_inducing=20)[1]
+    half = dgp.fit(
+        KEY, gplvm, guide, None, y, start=first, steps=8000, batch_size=30, progress=False,
+        **options,
+    )  # fmt: skip
+    found = [
+        evaluate(KEY, gplvm, guide, p, None, y, num_draws=200, **options)
+        for p in (params, half.params)
+    ]
+    (full, e1), (batched, e2) = found
+    assert max(e1, e2) < 0.02 * len(y)
+    assert abs(full - batched) < 0.1 * len(y)
+
+
+@pytest.mark.slow
+def test_known_inputs_beside_latent_ones():
+    """Noise of two modes, which no Gaussian has: the latent input finds out which one it was."""
+    rng = np.random.default_rng(0)
+    x = np.linspace(-2, 2, 120)[:, None]
+    y = jnp.asarray(np.where(rng.random(120) < 0.5, 1.0, -1.0) + 0.1 * rng.standard_normal(120))
+    layout, first = initialize.gplvm(KEY, y, 1, x=jnp.asarray(x), num_inducing=20)
+    guide = dgp.MeanField(gplvm)
+    fit = dgp.fit(
+        KEY, gplvm, guide, jnp.asarray(x, float), y, start=first, steps=1500, progress=False,
+        **layout,
+    )  # fmt: skip
+    p = dgp.predict(KEY, gplvm, guide, fit.params, jnp.zeros((1, 1)), num_samples=400, **layout)
+    draws = p.sample(KEY, 2000)[:, 0]
+    assert np.mean(np.abs(np.abs(draws) - 1) < 0.5) > 0.8  # next to one of the modes
+    assert 0.3 < np.mean(draws > 0) < 0.7
+
+
+def test_hyperparameters_in_a_plate_of_their_own_are_no_rows():
+    """Predictions take them from q, and from given draws, as they do any other."""
+
+    def model(x, y=None):
+        with numpyro.plate("dims", 2):
+            scale = numpyro.sample("scale", dist.LogNormal(0, 1))
+        f = dgp.gp("l1", kernels.SquaredExponential(1.0, scale), jnp.zeros((3, 2)))
+        with dgp.minibatch(x, y) as (x, y):
+            numpyro.sample("y", dgp.observe(f(x), lambda f: dist.Normal(f, 0.1)), obs=y)
+
+    x, y = regression(rows=5, dim=2)
+    guide = dgp.MeanField(model)
+    params = start(model, guide, x, y) | {"scale_auto_loc": jnp.array([-1.0, 1.0])}
+    params["scale_auto_scale"] = jnp.full(2, 1e-3)
+    assert not guide.row_params
+    p = dgp.predict(KEY, model, guide, params, x[:4], num_samples=3)
+    np.testing.assert_allclose(p.latent_draws()["scale"], np.exp([[-1.0, 1.0]] * 3), rtol=1e-2)
+    given = {"scale": jnp.array([[0.1, 0.1], [9.0, 9.0]]), "l1.v": jnp.ones((2, 3, 1))}
+    one, other = (
+        dgp.predict(KEY, model, None, {}, x, posterior_samples=given | {"scale": s}).mean
+        for s in (given["scale"], 3 * given["scale"])
+    )
+    assert (one != other).any()
+    again = dgp.predict(KEY, model, None, {}, x, posterior_samples=given, chunk_size=2).mean
+    np.testing.assert_allclose(again, one, rtol=1e-5)
+
+
+def test_latent_sites_of_another_support():
+    """Locations are in unbounded space; what is reconstructed has gone through the bijection."""
+
+    def model(x, y=None):
+        f = dgp.gp("l1", kernels.Linear(1.0, 1.0), jnp.array([[1.0]]))
+        with dgp.minibatch(x, y) as (x, y):
+            w = numpyro.sample("latent", dist.LogNormal(0, 1).expand([1]).to_event(1))
+            numpyro.sample("y", dgp.observe(f(w), lambda f: dist.Normal(f, 0.1)), obs=y)
+
+    x, y = jnp.zeros((4, 0)), jnp.arange(4.0)
+    guide = dgp.MeanField(model)
+    loc = jnp.array([[-1.0], [0.0], [1.0], [2.0]])
+    params = start(model, guide, x, y) | {"latent_auto_loc": loc, "l1.v.loc": jnp.ones((1, 1))}
+    params |= {"latent_auto_scale": jnp.full((4, 1), 1e-4)}
+    params |= {"l1.v.scale_tril": jnp.full((1, 1, 1), 1e-4)}
+    np.testing.assert_allclose(guide.median(params)["latent"], np.exp(loc), rtol=1e-5)
+    back = dgp.latent_inputs(model, guide, params).reconstruct(KEY, num_samples=5)
+    np.testing.assert_allclose(back.mean, np.exp(loc)[:, 0], rtol=1e-2)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "kind",
+    [
+        lambda m: dgp.GlobalInducing(m, spread(6)),
+        lambda m: dgp.Decoupled(m, z_mean=jnp.tile(spread(6), (1, 2))),
+        lambda m: dgp.Diffusion(m, steps=2, base=dgp.GlobalInducing(m, spread(6))),
+    ],
+)
+def test_every_guide_with_known_inputs(kind):
+    """From a fit to new rows and back."""
+    x, y = regression(rows=20)
+    layout, first = initialize.gplvm(KEY, y, 1, x=x, num_inducing=6)
+    guide = kind(gplvm)
+    quick = {"steps": 20, "progress": False}
+    fit = dgp.fit(KEY, gplvm, guide, x, y, start=first, batch_size=8, **quick, **layout)
+    new = dgp.infer_latent(KEY, gplvm, guide, fit.params, x[:6], y[:6], **quick, **layout)
+    p = new.reconstruct(KEY, num_samples=5, **layout)
+    assert np.isfinite(p.log_prob(y[:6])).all()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "kind",
+    [
+        lambda m, z: dgp.GlobalInducing(m, z[0]),
+        lambda m, z: dgp.Decoupled(m, z_mean=tuple(jnp.concatenate([a, a + 0.1]) for a in z)),
+        lambda m, z: dgp.Diffusion(m, steps=2, base=dgp.GlobalInducing(m, z[0])),
+        lambda m, z: dgp.Implicit(m),
+    ],
+)
+def test_every_guide_without_known_inputs(kind):
+    """Two layers on latent inputs alone: a better bound than at the start, and back to the rows."""
+    y = curve(rows=20)[0]
+    layout, first = initialize.gplvm(KEY, y, 2, num_inducing=6, depth=2)
+    options = dict(layout, out=4)
+    guide = kind(gplvm, layout["z"])
+    quick = {"steps": 150, "progress": False}
+    if isinstance(guide, dgp.GlobalInducing):  # whose cold start is a bad one
+        simple = dgp.MeanField(gplvm)
+        fit = dgp.fit(KEY, gplvm, simple, None, y, start=first, **quick, **options)
+        first = guide.start_from(KEY, simple, fit.params, None, y, **options)
+    fit = dgp.fit(KEY, gplvm, guide, None, y, start=first, batch_size=8, **quick, **options)
+    assert np.isfinite(fit.losses).all()
+    found = dgp.latent_inputs(gplvm, guide, fit.params)
+    p = found.reconstruct(KEY, num_samples=20, **options)
+    if guide.has_density:
+        assert np.sqrt(np.mean((p.mean - y) ** 2)) < 0.8 * np.std(y)
+        new = dgp.infer_latent(KEY, gplvm, guide, fit.params, None, y[:6], **quick, **options)
+        assert np.isfinite(new.reconstruct(KEY, num_samples=5, **options).log_prob(y[:6])).all()
+
+
+def test_pseudo_inputs_go_where_latent_inputs_do():
+    """A guide's run of the model: columns after the known ones stand in for the latent site."""
+    y = curve(rows=10)[0]
+    layout, _ = initialize.gplvm(KEY, y, 2, num_inducing=6, depth=2)
+    options = dict(layout, out=4)
+    z = layout["z"][0]
+    coupled = dgp.GlobalInducing(gplvm, z)
+    seen = []
+
+    def record(site, f, h):
+        seen.append(h)
+        return jnp.zeros(coupled.layers[site].shape)
+
+    coupled.setup(None, y, **options)
+    with handlers.block(), handlers.seed(rng_seed=0):
+        coupled._run({}, (None, y), options, record)
+    np.testing.assert_array_equal(seen[0], z)
+    with pytest.raises(ValueError, match=r"wanted \[R, 2\]"):
+        start(gplvm, dgp.GlobalInducing(gplvm, z[:, :1]), None, y, **options)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("depth", [1, 2])
+def test_nuts(depth):
+    y = curve(rows=6)[0]
+    layout, _ = initialize.gplvm(KEY, y, 2, num_inducing=4, depth=depth)
+    options = dict(layout, out=4)
+    with handlers.seed(rng_seed=0):
+        trace = handlers.trace(gplvm).get_trace(None, y, **options)
+    params = {n: s["value"] for n, s in trace.items() if s["type"] == "param"}
+    fixed = handlers.substitute(gplvm, data=params)
+    mcmc = MCMC(NUTS(fixed), num_warmup=20, num_samples=10, progress_bar=False)
+    mcmc.run(KEY, None, y, **options)
+    draws = mcmc.get_samples()
+    assert draws["latent"].shape == (10, 6, 2)
+    assert all(np.isfinite(a).all() for a in draws.values())
+
+
+def test_a_custom_likelihood_and_a_mask():
+    """Counts, some of them missing: the bound does not see what is there."""
+    y = jnp.asarray(np.random.default_rng(0).poisson(3.0, (8, 2)))
+    seen = jnp.asarray(np.arange(16).reshape(8, 2) % 3 > 0)
+    options = {
+        "z": (spread(4),), "out": 2,
+        "likelihood": lambda f: dist.Poisson(jnp.exp(f)).to_event(1),
+    }  # fmt: skip
+    guide = dgp.MeanField(gplvm)
+    params = start(gplvm, guide, None, y, seen, **options)
+    one = bound(gplvm, guide, params, None, y, seen, **options)
+    other = bound(gplvm, guide, params, None, jnp.where(seen, y, 77), seen, **options)
+    assert float(one) == float(other)
+    assert np.isfinite(float(one))
+
+
+def test_wrong_use(fitted):
+    y, guide, params, options = fitted
+    with handlers.seed(rng_seed=0), pytest.raises(ValueError, match=r"x = jnp\.zeros\(\(N, 0\)\)"):
+        gplvm(None, z=(spread(4),))
+    with handlers.seed(rng_seed=0), pytest.raises(ValueError, match="for 1 known inputs"):
+        gplvm(jnp.zeros((3, 1)), z=(spread(4),))
+    with pytest.raises(ValueError, match=r"start has shape \(2,\), wanted \(60, 3\)"):
+        dgp.infer_latent(KEY, gplvm, guide, params, None, y, start=jnp.zeros(2), **options)
+    with pytest.raises(ValueError, match="params has no 'x_auto_loc'"):
+        dgp.latent_inputs(gplvm, guide, params, site="x")
+    with pytest.raises(ValueError, match=r"dim is 0, wanted at least 1"):
+        initialize.gplvm(KEY, y, 0)
+    with pytest.raises(ValueError, match=r"has no 5 principal components"):
+        initialize.gplvm(KEY, y, 5)
+    with pytest.raises(ValueError, match="y is not finite everywhere; fill what is missing"):
+        initialize.gplvm(KEY, np.full((4, 2), np.nan), 1)
+    with pytest.raises(ValueError, match="was set up for 60 rows, and the model has 50; make"):
+        dgp.fit(KEY, gplvm, guide, None, y[:50], steps=1, progress=False, **options)
+    custom = dgp.MeanField(gplvm, rest=lambda m: AutoNormal(m, init_scale=0.2))
+    with pytest.raises(TypeError, match="guide is MeanField with latent rows"):
+        dgp.infer_latent(KEY, gplvm, custom, params, None, y, **options)
+    with pytest.raises(ValueError, match="nearest_rows: y_new, seen and y have shapes"):
+        initialize.nearest_rows(y, np.ones(4, bool), y)

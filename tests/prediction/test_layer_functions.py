@@ -1,0 +1,179 @@
+"""What layers do, and where the chains of a diffusion guide are."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import random
+from support.chains import Z, bases, shaken, wavy
+from support.helpers import (
+    KEY,
+    assert_covariance,
+    assert_mean,
+    layer_moments,
+    regression,
+    slow,
+    spread,
+    start,
+    two_layer_params,
+    two_layers,
+)
+
+import dgp_ppl as dgp
+from dgp_ppl.inference.guides.diffusion._process import (
+    Chain,
+    VariancePreserving,
+    simulate_path,
+    simulate_process,
+)
+from dgp_ppl.models import deep_gp, diff_gp
+
+GUIDE = dgp.MeanField(deep_gp)
+BOTH = (spread(5), spread(5))
+X = np.linspace(-1.5, 1.5, 7)[:, None]
+
+
+def functions(key=KEY, **options):
+    return dgp.layer_functions(key, deep_gp, GUIDE, two_layer_params(), X, z=BOTH, **options)
+
+
+def test_layers_agree_with_a_composition_by_hand():
+    """Each layer at its own grid, at its inducing inputs, and along the mean of those before."""
+    params, grid = two_layer_params(), np.linspace(-3, 3, 11)[:, None]
+    found = functions(mode="mean", at={"l2": grid}, num_draws=2)
+    assert list(found) == ["l1", "l2"]
+    first, second = found["l1"], found["l2"]
+    mean, var = layer_moments(params, 1, X)
+    np.testing.assert_allclose(first.inputs, X)
+    np.testing.assert_allclose(first.reached, np.stack([X, X]), rtol=1e-6)
+    np.testing.assert_allclose(first.mean[:, 0], X[:, 0] + mean, atol=1e-4)
+    np.testing.assert_allclose(first.var[:, 0], var, atol=1e-4)
+    np.testing.assert_allclose(second.reached[1], first.passed[1])
+    np.testing.assert_allclose(first.passed[1][:, 0], X[:, 0] + mean, atol=1e-4)
+    mean, var = layer_moments(params, 2, grid)
+    np.testing.assert_allclose(second.mean[:, 0], mean, atol=1e-4)
+    np.testing.assert_allclose(second.var[:, 0], var, atol=1e-4)
+    np.testing.assert_allclose(second.draws[0], second.mean, atol=1e-4)
+    mean, _ = layer_moments(params, 2, second.reached[0].astype(float))
+    np.testing.assert_allclose(second.passed[0][:, 0], mean, atol=1e-4)
+    mean, var = layer_moments(params, 2, np.asarray(params["l2.z"], float))
+    np.testing.assert_allclose(second.z, params["l2.z"])
+    np.testing.assert_allclose(second.z_mean[:, 0], mean, atol=1e-4)
+    np.testing.assert_allclose(second.z_sd[:, 0], np.sqrt(var), atol=1e-4)
+
+
+def test_draws_have_the_moments_that_are_given():
+    first = functions(num_draws=500)["l1"]
+    assert_mean(first.draws[..., 0], first.mean[:, 0])
+    squares = np.square(first.draws - first.mean)[..., 0]
+    assert_mean(squares, first.var[:, 0])
+
+
+def test_a_draw_is_one_function_on_the_grid_and_on_the_way(x64):
+    """Asked at the same points it says the same, but for what keeps its covariance regular."""
+    found = functions(at={"l1": X}, num_draws=3)
+    first, second = found["l1"], found["l2"]
+    np.testing.assert_allclose(first.draws, first.passed, atol=1e-3)
+    np.testing.assert_allclose(second.reached, first.passed)
+    assert second.inputs.shape == (100, 1)
+    ends = second.inputs[[0, -1], 0]
+    np.testing.assert_allclose(ends, [ends.min(), ends.max()])
+    assert np.ptp(ends) > 0.5 * np.ptp(second.reached)
+
+
+@pytest.mark.slow
+def test_inducing_inputs_of_each_output_have_their_own_values():
+    z = jnp.stack([spread(4), spread(4) + 0.3])
+    guide = dgp.MeanField(deep_gp)
+    kwargs = {"z": (z,), "mean": (dgp.means.zero,), "out": 2}
+    params = shaken(start(deep_gp, guide, jnp.asarray(X), jnp.zeros((7, 2)), **kwargs))
+    options = {"mode": "mean", "num_draws": 1, **kwargs}
+    for p in (0, 1):
+        at = np.asarray(params["l1.z"][p])
+        f = dgp.layer_functions(KEY, deep_gp, guide, params, X, at={"l1": at}, **options)["l1"]
+        np.testing.assert_allclose(f.z_mean[:, p], f.mean[:, p], atol=1e-5)
+        np.testing.assert_allclose(f.z_sd[:, p] ** 2, f.var[:, p], atol=1e-5)
+
+
+@pytest.mark.slow
+def test_a_flow_and_draws_of_a_sampler():
+    """A layer that a loop calls again is reported at its first call."""
+    x, y = regression(rows=6)
+    guide = dgp.MeanField(diff_gp)
+    kwargs = {"z": spread(4), "z_flow": spread(4), "flow_steps": 3}
+    params = start(diff_gp, guide, x, y, **kwargs)
+    found = dgp.layer_functions(KEY, diff_gp, guide, params, x, num_draws=4, **kwargs)
+    assert list(found) == ["flow", "out"]
+    np.testing.assert_allclose(found["flow"].reached, np.broadcast_to(x, (4, 6, 1)))
+    draws = {"l1.v": jnp.zeros((5, 5, 1)), "l2.v": jnp.ones((5, 5, 1))}
+    options = {"posterior_samples": draws, "z": BOTH, "mode": "mean"}
+    found = dgp.layer_functions(KEY, deep_gp, None, two_layer_params(), X, **options)
+    assert found["l1"].reached.shape == (5, 7, 1)
+    np.testing.assert_allclose(found["l1"].mean, X, atol=1e-5)  # v is 0, the mean the identity
+
+
+@pytest.mark.parametrize(
+    ("options", "wanted"),
+    [
+        ({"num_draws": 0}, "num_draws is 0, wanted at least 1"),
+        ({"mode": "all"}, "mode is 'all', wanted 'joint', 'path' or 'mean'"),
+        ({"at": {"l3": X}}, "at names the layer 'l3', wanted one of l1, l2"),
+        ({"at": {"l2": X[:, 0]}}, r"at\['l2'\] has shape \(7,\), wanted \[G, 1\]"),
+    ],
+)
+def test_what_layers_cannot_do_is_said(options, wanted):
+    with pytest.raises(ValueError, match=wanted):
+        functions(**options)
+
+
+def test_the_path_of_a_chain_is_that_of_its_run():
+    chain = Chain.exact(VariancePreserving(), 4)
+    eta = jnp.asarray(np.random.default_rng(0).uniform(0.2, 1, (4, 3)))
+    control = lambda k, x: jnp.sin(x + k)  # noqa: E731
+    states = simulate_path(KEY, chain, control, eta)
+    x, _, _ = simulate_process(KEY, chain, control, eta)
+    assert states.shape == (4, 3)
+    np.testing.assert_allclose(states[-1], x, rtol=1e-6)
+    # From one state to the next by the means and variances of the chain's definition.
+    many = jax.vmap(lambda k: simulate_path(k, chain, control, eta))(random.split(KEY, 4000))
+    for i, k in enumerate((3, 2, 1)):
+        before, after = np.asarray(many[:, i]), np.asarray(many[:, i + 1])
+        residual = after - chain.carry[k] * before - chain.gain[k] * np.sin(before + k)
+        assert_mean(residual, 0.0)
+        assert_mean(np.square(residual), eta[k])
+
+
+@pytest.mark.parametrize("base", ["prior", "mean-field", slow("global")])
+def test_chains_start_as_noise_and_end_as_the_guides_draws(base):
+    """Noise is the base's law: N(0, I) for the prior. Tolerances are 4.5 standard errors."""
+    x, y = regression(rows=6)
+    own = base if base == "prior" else bases(two_layers)[base]
+    guide = dgp.Diffusion(two_layers, steps=3, base=own, score=wavy)
+    params = shaken(start(two_layers, guide, x, y, z=Z), 0.2)
+    num = 600
+    states = dgp.diffusion_paths(KEY, guide, params, x, y, num_chains=num, z=Z)
+    assert {n: a.shape for n, a in states.items()} == dict.fromkeys(
+        ("l1.v", "l2.v"), (num, 4, 5, 1)
+    )
+    ends = guide.sample_posterior(KEY, params, x, y, sample_shape=(num,), z=Z)
+    for site, a in states.items():
+        np.testing.assert_allclose(a[:, -1], ends[site], atol=5e-4)  # rounded elsewhere
+    first = np.concatenate([np.asarray(a)[:, 0, :, 0] for a in states.values()], axis=1)
+    if base == "prior":
+        assert_mean(first, np.zeros(10))
+        assert_covariance(first, np.eye(10))
+    elif base == "mean-field":
+        for l, site in enumerate(states):
+            R = np.asarray(params[f"{site}.scale_tril"], np.float64)[0]
+            noise = first[:, 5 * l : 5 * l + 5]
+            assert_mean(noise, np.asarray(params[f"{site}.loc"])[:, 0])
+            assert_covariance(noise, R @ R.T)
+
+
+def test_chain_states_want_a_diffusion():
+    x, y = regression(rows=6)
+    with pytest.raises(TypeError, match="guide is MeanField, wanted a Diffusion"):
+        dgp.diffusion_paths(KEY, dgp.MeanField(two_layers), {}, x, y, z=Z)
+    guide = dgp.Diffusion(two_layers, steps=3, base="prior", score=wavy)
+    with pytest.raises(ValueError, match="num_chains is 0, wanted at least 1"):
+        dgp.diffusion_paths(KEY, guide, {}, x, y, num_chains=0, z=Z)

@@ -1,0 +1,391 @@
+"""Predictions: exact ones of a conjugate model, and mixtures against brute force."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro
+import numpyro.distributions as dist
+import pytest
+from jax import random
+from scipy import stats
+from support.helpers import (
+    KEY,
+    assert_covariance,
+    assert_mean,
+    exact_posterior,
+    hidden_nodes,
+    layer_moments,
+    regression,
+    spread,
+    start,
+    two_layer_params,
+)
+
+import dgp_ppl as dgp
+from dgp_ppl import kernels, metrics
+from dgp_ppl.models import deep_gp, optimal_inducing, svgp
+
+X, Y = regression()
+X_TEST = np.linspace(-2.5, 2.5, 7)[:, None]
+Y_TEST = np.sin(2 * X_TEST[:, 0])
+SHALLOW, DEEP = dgp.MeanField(svgp), dgp.MeanField(deep_gp)
+KERNEL = {"l1.variance": 1.5, "l1.lengthscale": jnp.array([0.8])}
+LEVELS = np.array([0.001, 0.1, 0.5, 0.95])
+
+
+def deep(key=KEY, x=X_TEST, **options):
+    z = (spread(5), spread(5))
+    options = {"num_samples": 50} | options
+    return dgp.predict(key, deep_gp, DEEP, two_layer_params(), x, z=z, **options)
+
+
+@pytest.fixture(scope="module")
+def exact():
+    """The conjugate model at z = X, and its exact predictive mean and standard deviation."""
+    with jax.enable_x64(True):
+        x, y = regression()
+        params = {"l1.z": x, "noise": 0.3} | KERNEL
+        params = optimal_inducing(params, x, y)
+    mean, cov = exact_posterior(X, Y, X_TEST)
+    return params, mean, cov
+
+
+def shallow(params, **options):
+    options = {"num_samples": 3} | options
+    return dgp.predict(KEY, svgp, SHALLOW, params, X_TEST, z=params["l1.z"], **options)
+
+
+@pytest.mark.usefixtures("x64")
+def test_a_conjugate_model_predicts_the_exact_posterior(exact):
+    params, mean, cov = exact
+    p, law = shallow(params), stats.norm(mean, np.sqrt(np.diag(cov) + 0.3**2))
+    np.testing.assert_allclose(p.mean, law.mean(), atol=1e-6)
+    np.testing.assert_allclose(p.var, law.var(), atol=1e-6)
+    np.testing.assert_allclose(p.log_prob(Y_TEST), law.logpdf(Y_TEST), atol=1e-5)
+    np.testing.assert_allclose(p.quantile(LEVELS), law.ppf(LEVELS[:, None]), atol=1e-5)
+    np.testing.assert_allclose(p.interval(0.8), law.interval(0.8), atol=1e-5)
+    assert all(a.dtype == np.float64 for a in (p.mean, p.var, p.quantile(0.5)))
+
+
+@pytest.mark.usefixtures("x64")
+@pytest.mark.parametrize(("mode", "num"), [("joint", 2000), ("path", 300)])
+def test_function_draws_are_draws_of_the_posterior_process(exact, mode, num):
+    params, mean, cov = exact
+    draws = shallow(params).function_draws(KEY, num, mode)
+    assert draws.shape == (num, 7)
+    assert_mean(draws, mean)
+    assert_covariance(draws, cov)
+
+
+def components(p):
+    """Means and standard deviations of all passes, [S, N]."""
+    parts = [
+        (laws.components.loc[:, 0, : rows.stop - rows.start], laws.components.scale[:, 0])
+        for rows, laws in p.components()
+    ]
+    loc = np.concatenate([a for a, _ in parts], axis=1, dtype=np.float64)
+    scale = np.concatenate([b for _, b in parts], axis=1, dtype=np.float64)[:, : loc.shape[1]]
+    return loc, scale
+
+
+def test_a_prediction_is_the_mixture_of_its_passes():
+    """Mean, variance, density, distribution function and score, from the passes' Gaussians."""
+    p = deep()
+    loc, scale = components(p)
+    assert loc.shape == (50, 7)
+    np.testing.assert_allclose(p.mean, loc.mean(axis=0), rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(p.var, (scale**2).mean(axis=0) + loc.var(axis=0), rtol=1e-4)
+    density = stats.norm(loc, scale).pdf(Y_TEST).mean(axis=0)
+    np.testing.assert_allclose(p.log_prob(Y_TEST), np.log(density), rtol=1e-4, atol=1e-4)
+    by_pass = p.log_prob_by_pass(Y_TEST)
+    np.testing.assert_allclose(by_pass, stats.norm(loc, scale).logpdf(Y_TEST), rtol=1e-3, atol=1e-4)
+    quantiles = p.quantile(LEVELS)
+    for level, value in zip(LEVELS, quantiles, strict=True):
+        np.testing.assert_allclose(stats.norm(loc, scale).cdf(value).mean(axis=0), level, atol=1e-4)
+    assert (np.diff(quantiles, axis=0) > 0).all()
+    np.testing.assert_allclose(p.interval(0.9)[1], p.quantile(0.95), rtol=1e-6)
+    np.testing.assert_allclose(
+        p.crps(Y_TEST), metrics.crps_gaussian_mixture(Y_TEST, loc, scale), rtol=1e-3, atol=1e-5
+    )
+
+
+def test_the_passes_average_to_the_doubly_stochastic_prediction():
+    """Against quadrature over the hidden layer, in NumPy."""
+    loc, scale = components(deep(num_samples=4000))
+    mean, density = np.zeros(7), np.zeros(7)
+    for weight, h in hidden_nodes(two_layer_params(), X_TEST):
+        f_mean, f_var = layer_moments(two_layer_params(), 2, h[:, None])
+        mean += weight * f_mean
+        density += weight * stats.norm(f_mean, np.sqrt(f_var + 0.3**2)).pdf(Y_TEST)
+    assert_mean(loc, mean)
+    assert_mean(stats.norm(loc, scale).pdf(Y_TEST), density)
+
+
+def test_shape_of_quantiles_and_their_levels():
+    p = deep()
+    assert p.quantile(0.5).shape == (7,)
+    assert p.quantile([[0.1, 0.5, 0.9]]).shape == (1, 3, 7)
+    for level in (0.0, 1.0, -0.1, [0.5, 2.0]):
+        with pytest.raises(ValueError, match="levels strictly between 0 and 1"):
+            p.quantile(level)
+
+
+def test_draws_have_the_mixtures_moments():
+    p = deep()
+    draws = p.sample(KEY, 6000)
+    assert draws.shape == (6000, 7)
+    assert_mean(draws, p.mean)
+    assert_mean((draws - p.mean) ** 2, p.var)
+    assert p.sample_by_pass(KEY).shape == (50, 7)
+
+
+def test_the_key_alone_decides():
+    first, second = deep(), deep()
+    density = second.log_prob(Y_TEST)  # asked in another order
+    np.testing.assert_array_equal(first.mean, second.mean)
+    np.testing.assert_array_equal(first.log_prob(Y_TEST), density)
+    assert (deep(key=random.key(1)).mean != first.mean).all()
+
+
+def test_a_standardizer_changes_units():
+    x, y = 100 + 20 * np.asarray(X), 5e4 + 3e3 * np.asarray(Y)
+    scaler = dgp.Standardizer.fit(x, y)
+    ours = deep(x=100 + 20 * X_TEST, standardizer=scaler)
+    plain = deep(x=scaler.inputs(100 + 20 * X_TEST))
+    loc, scale = scaler.y_loc, scaler.y_scale
+    np.testing.assert_allclose(ours.mean, loc + scale * plain.mean, rtol=1e-6)
+    np.testing.assert_allclose(ours.var, scale**2 * plain.var, rtol=1e-5)
+    np.testing.assert_allclose(ours.quantile(0.3), loc + scale * plain.quantile(0.3), rtol=1e-6)
+    np.testing.assert_allclose(
+        ours.log_prob(loc + scale * Y_TEST), plain.log_prob(Y_TEST) - np.log(scale), rtol=1e-4
+    )
+    np.testing.assert_allclose(ours.sample(KEY, 5), loc + scale * plain.sample(KEY, 5), rtol=1e-5)
+    np.testing.assert_allclose(ours.crps(ours.mean), scale * plain.crps(plain.mean), rtol=1e-4)
+    np.testing.assert_allclose(
+        ours.function_draws(KEY, 2), loc + scale * plain.function_draws(KEY, 2), rtol=1e-5
+    )
+
+
+@pytest.mark.usefixtures("x64")  # with as many inducing inputs as data single precision is lost
+@pytest.mark.parametrize("chunk_size", [1, 3, 7, 100])
+def test_chunks_do_not_change_a_prediction_without_hidden_noise(exact, chunk_size):
+    whole, chunked = shallow(exact[0]), shallow(exact[0], chunk_size=chunk_size)
+    np.testing.assert_allclose(chunked.mean, whole.mean, atol=1e-9)
+    np.testing.assert_allclose(chunked.var, whole.var, atol=1e-9)
+    np.testing.assert_allclose(chunked.quantile(0.9), whole.quantile(0.9), atol=1e-9)
+    np.testing.assert_allclose(chunked.log_prob(Y_TEST), whole.log_prob(Y_TEST), atol=1e-8)
+
+
+def test_rows_of_different_chunks_have_noise_of_their_own():
+    x = np.zeros((4, 1))  # four times the same input
+    loc, _ = components(deep(x=x, chunk_size=2))
+    assert (np.std(loc, axis=1) > 0).all()
+    assert (loc[:, :2] != loc[:, 2:]).all()
+
+
+def test_latent_draws_are_those_of_the_guide():
+    params, draws = two_layer_params(), deep(num_samples=2000).latent_draws()
+    assert {n: a.shape for n, a in draws.items()} == {
+        "l1.v": (2000, 5, 1),
+        "l2.v": (2000, 5, 1),
+    }
+    for name in draws:
+        assert_mean(draws[name], params[f"{name}.loc"])
+
+
+# --- other likelihoods ---------------------------------------------------------------------------
+
+MEAN, SD = np.array([-0.5, 0.3, 1.0]), np.array([0.3, 0.5, 0.2])
+
+
+def known_latent(x, *, likelihood):
+    """Three inputs, each its own inducing point: f there is N(MEAN, SD²)."""
+    f = dgp.gp("f", kernels.SquaredExponential(1.0, 1e-2), x)
+    numpyro.sample("y", dgp.observe(f(x), likelihood))
+
+
+def with_likelihood(likelihood, **options):
+    guide = dgp.MeanField(known_latent, covariance="diagonal")
+    params = {"f.v.loc": jnp.asarray(MEAN[:, None], float)}
+    params["f.v.scale"] = jnp.asarray(SD[:, None], float)
+    x = np.arange(3.0)[:, None]
+    return dgp.predict(KEY, known_latent, guide, params, x, likelihood=likelihood, **options)
+
+
+def latent_draws(num=100_000):
+    return MEAN + SD * np.random.default_rng(0).standard_normal((num, 3))
+
+
+@pytest.mark.slow
+def test_counts():
+    """Poisson: quantiles are the least counts that reach their level."""
+    p = with_likelihood(lambda f: dist.Poisson(jnp.exp(f)), num_samples=2)
+    rate = np.exp(latent_draws())
+    assert_mean(rate, p.mean)
+    y = np.array([0, 1, 4])
+    assert_mean(stats.poisson(rate).pmf(y), np.exp(p.log_prob(y)))
+    quantiles = p.quantile(LEVELS)
+    np.testing.assert_array_equal(quantiles, np.round(quantiles))
+    for level, value in zip(LEVELS, quantiles, strict=True):
+        assert (stats.poisson(rate).cdf(value).mean(axis=0) >= level - 2e-3).all()
+        assert (stats.poisson(rate).cdf(value - 1).mean(axis=0) < level + 2e-3).all()
+
+
+@pytest.mark.parametrize(
+    ("likelihood", "law"),
+    [
+        (lambda f: dist.Gamma(2.0, 2 * jnp.exp(-f)), lambda f: stats.gamma(2, scale=np.exp(f) / 2)),
+        (lambda f: dist.Cauchy(f, 0.5), lambda f: stats.cauchy(f, 0.5)),
+        (lambda f: dist.Beta(2 + 0 * f, jnp.exp(f)), lambda f: stats.beta(2, np.exp(f))),
+    ],
+    ids=["positive", "heavy tails", "unit interval"],
+)
+def test_quantiles_of_any_support(likelihood, law):
+    quantiles = with_likelihood(likelihood, num_samples=2).quantile(LEVELS)
+    f = latent_draws(20_000)
+    for level, value in zip(LEVELS, quantiles, strict=True):
+        assert_mean(law(f).cdf(value), np.full(3, level))
+
+
+def test_classes():
+    p = with_likelihood(dgp.BernoulliProbit, num_samples=2)
+    probability = stats.norm.cdf(MEAN / np.sqrt(1 + SD**2))
+    np.testing.assert_allclose(p.mean, probability, rtol=1e-4)
+    np.testing.assert_allclose(p.var, probability * (1 - probability), rtol=1e-4)
+    np.testing.assert_allclose(np.exp(p.log_prob(np.ones(3))), probability, rtol=1e-4)
+    draws = p.sample(KEY, 4000)
+    assert set(np.unique(draws)) == {0.0, 1.0}
+    assert_mean(draws, p.mean)
+    # BernoulliProbit has no distribution function: quantiles are of draws.
+    assert set(np.unique(p.quantile([0.01, 0.99]))) <= {0.0, 1.0}
+
+
+def test_several_outputs():
+    def model(x):
+        f = dgp.gp("f", kernels.SquaredExponential(1.0, 1.0), spread(4), out=2)
+        with numpyro.plate("data", len(x)):
+            law = dgp.observe(f(x), lambda f: dist.Normal(f, 0.3).to_event(1))
+            numpyro.sample("y", law)
+
+    guide = dgp.MeanField(model)
+    params = start(model, guide, X)
+    params["f.v.loc"] = jnp.asarray(np.random.default_rng(0).standard_normal((4, 2)), float)
+    p = dgp.predict(KEY, model, guide, params, X_TEST, num_samples=2)
+    assert p.mean.shape == p.var.shape == (7, 2)
+    assert p.sample(KEY, 3).shape == (3, 7, 2)
+    assert p.log_prob(np.zeros((7, 2))).shape == (7,)
+    law = stats.norm(p.mean, np.sqrt(p.var))
+    expected = law.logpdf(0.0).sum(axis=1)
+    np.testing.assert_allclose(p.log_prob(np.zeros((7, 2))), expected, rtol=1e-4)
+    np.testing.assert_allclose(p.quantile([0.1, 0.5])[0], law.ppf(0.1), rtol=1e-3, atol=1e-4)
+    assert p.function_draws(KEY, 3).shape == (3, 7, 2)
+
+
+# --- draws in place of a guide -------------------------------------------------------------------
+
+
+def test_posterior_samples_take_the_place_of_a_guide():
+    """Means of f given each v; those of a hidden layer's training noise are not used."""
+    rng = np.random.default_rng(0)
+    draws = {
+        "l1.v": rng.standard_normal((10, 5, 1)),
+        "l2.v": rng.standard_normal((10, 5, 1)),
+        "l1.eps": np.full((10, 20, 1), np.nan),
+    }
+    z = (spread(5), spread(5))
+    params = {n: a for n, a in two_layer_params(variance=1e-12).items() if ".v." not in n}
+    p = dgp.predict(KEY, deep_gp, None, params, X_TEST, posterior_samples=draws, z=z)
+    assert p.num_samples == 10
+    loc, _ = components(p)
+    for s in range(10):  # the hidden layer is the identity
+        v = {"l2.v.loc": draws["l2.v"][s], "l2.v.scale_tril": np.zeros((1, 5, 5))}
+        expected, _ = layer_moments(params | v, 2, X_TEST)
+        np.testing.assert_allclose(loc[s], expected, atol=2e-3)
+    few = dgp.predict(
+        KEY, deep_gp, None, params, X_TEST, posterior_samples=draws, z=z, num_samples=4
+    )
+    np.testing.assert_allclose(components(few)[0], loc[[0, 3, 6, 9]], atol=1e-5)
+
+
+def test_draws_that_lack_a_layer():
+    """They would be mixed with draws of the prior."""
+    z = (spread(5), spread(5))
+    params = {n: a for n, a in two_layer_params().items() if ".v." not in n}
+    half = {"l1.v": np.zeros((10, 5, 1)), "l2.v.white": np.zeros((10, 5, 1))}
+    with pytest.raises(ValueError, match=r"posterior_samples has no draws of 'l2.v'"):
+        _ = dgp.predict(KEY, deep_gp, None, params, X_TEST, posterior_samples=half, z=z).mean
+
+
+def test_the_prior_predictive():
+    params = {n: a for n, a in two_layer_params().items() if ".v." not in n}
+    p = dgp.predict(KEY, deep_gp, None, params, X_TEST, z=(spread(5), spread(5)), num_samples=2000)
+    assert_mean(components(p)[0], np.zeros(7))
+    np.testing.assert_allclose(p.var, 1.5 + 0.3**2, rtol=0.15)
+
+
+def test_all_chunks_of_a_prior_pass_see_one_function():
+    options = {"z": spread(5), "num_samples": 3}
+    whole, parts = (
+        dgp.predict(KEY, svgp, None, {"noise": 0.3} | KERNEL, X_TEST, chunk_size=n, **options)
+        for n in (7, 2)
+    )
+    np.testing.assert_allclose(components(whole)[0], components(parts)[0], atol=1e-5)
+
+
+def test_classes_are_not_standardised():
+    x = np.arange(3.0)[:, None]
+    scale = dgp.Standardizer.fit(x)
+    p = with_likelihood(lambda f: dist.Categorical(logits=jnp.stack([f, -f, 0 * f], axis=-1)))
+    units = dataclasses.replace(p, standardizer=scale)
+    classes = np.array([0, 2, 1])
+    np.testing.assert_array_equal(units.log_prob(classes), p.log_prob(classes))
+
+
+# --- errors --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("x", [X_TEST[:, 0], X_TEST[:0]])
+def test_inputs_of_the_wrong_shape(x):
+    with pytest.raises(ValueError, match=r"predict: x has shape .*wanted \[N, D\] with N >= 1"):
+        deep(x=x)
+
+
+def test_numbers_that_are_not_positive():
+    with pytest.raises(ValueError, match="num_samples is 0, wanted at least 1"):
+        deep(num_samples=0)
+    with pytest.raises(ValueError, match="chunk_size is 0, wanted at least 1"):
+        deep(chunk_size=0)
+
+
+def test_a_minibatch_is_no_prediction():
+    with pytest.raises(ValueError, match=r"batch shape \(4,\) for 7 rows.*leave batch_size out"):
+        _ = deep(batch_size=4).mean
+
+
+@pytest.mark.parametrize("draws", [{}, {"l1.v": np.zeros((2, 5, 1)), "l2.v": np.zeros((3, 5, 1))}])
+def test_posterior_samples_of_no_common_number(draws):
+    with pytest.raises(ValueError, match="wanted the same number of every site"):
+        dgp.predict(KEY, deep_gp, None, {}, X_TEST, posterior_samples=draws, z=(spread(5),) * 2)
+
+
+def test_a_site_that_is_not_observed():
+    for site in ("z", "l1.v"):
+        with pytest.raises(ValueError, match=rf"site '{site}' is not an observe.*'l1.v'.*'y'"):
+            _ = deep(site=site).mean
+
+
+def test_targets_of_the_wrong_shape():
+    p = deep()
+    with pytest.raises(ValueError, match=r"y has shape \(7, 1\).*pass y\[:, 0\]"):
+        p.log_prob(Y_TEST[:, None])
+    with pytest.raises(ValueError, match=r"y has shape \(3,\).*each of 7 inputs"):
+        p.log_prob(Y_TEST[:3])
+
+
+def test_levels_next_to_0_and_1():
+    p = with_likelihood(lambda f: dist.Normal(f, 0.3), num_samples=2)
+    low, high = p.interval(1 - 1e-12)
+    assert np.isfinite([low, high]).all()
+    assert (high - low > 8 * np.sqrt(p.var)).all()

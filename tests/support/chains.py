@@ -1,0 +1,41 @@
+"""Bases, params and scores for the tests of denoising chains."""
+
+import jax.numpy as jnp
+import numpy as np
+from support.helpers import (
+    spread,
+)
+
+import dgp_ppl as dgp
+from dgp_ppl.inference.guides._global_inducing import GlobalInducing
+
+Z = spread(5)
+
+
+def bases(model):
+    return {
+        "mean-field": dgp.MeanField(model, hidden_scale=0.3),
+        "diagonal": dgp.MeanField(model, covariance="diagonal", hidden_scale=0.3),
+        "global": GlobalInducing(model, Z, hidden_scale=0.3, precision=1.0),
+    }
+
+
+def shaken(params, scale=0.3, seed=0):
+    """Params moved away from where they start, by numbers that keep them valid."""
+    rng = np.random.default_rng(seed)
+    moved = {}
+    for n, a in params.items():
+        noise = jnp.asarray(rng.standard_normal(jnp.shape(a)), a.dtype)
+        positive = n.endswith(
+            ("variance", "scale", "precision", "lengthscale", "noise", "informed")
+        )
+        if n.endswith("scale_tril"):
+            moved[n] = a + scale * jnp.tril(noise, -1) * a[..., :1, :1]
+        else:
+            moved[n] = a * jnp.exp(scale * noise) if positive else a + scale * noise
+    return moved
+
+
+def wavy(layers, key):
+    """A score of two lines, without arrays to learn."""
+    return lambda t, z: {n: jnp.sin(2 * a + t) for n, a in z.items()}

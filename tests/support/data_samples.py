@@ -1,0 +1,26 @@
+"""Small data sets, and what their errors must look like, for the tests of `dgp_ppl.datasets`."""
+
+import numpy as np
+import pytest
+
+from dgp_ppl._errors import DataError
+from dgp_ppl.datasets._load import load
+
+CSV = "a,b,y\n1,2,0.5\n2,1,1.5\n3,0,2.5\n"
+X = np.arange(12.0).reshape(6, 2)
+Y = np.arange(6.0) / 2
+
+
+def message(name, **options):
+    """The error's text, which is one line, and not a long one."""
+    with pytest.raises(DataError) as caught:
+        load(name, **options)
+    text = str(caught.value)
+    assert len(text.splitlines()) == 1
+    assert len(text) < 700
+    return text
+
+
+def says(text, *words):
+    for word in words:
+        assert word in text, f"{word!r} is not in {text!r}"

@@ -1,0 +1,122 @@
+"""Linear-Gaussian models, whose evidence and best chains are known."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import random
+
+from dgp_ppl.inference.guides.diffusion._process import (
+    OrnsteinUhlenbeck,
+    VariancePreserving,
+    last_step_cost,
+    simulate_process,
+)
+
+CONSTANT = VariancePreserving(low=8.0, high=8.0)
+RISING = VariancePreserving()
+FALLING = OrnsteinUhlenbeck(lambda t: 3.0, lambda t: 2.0)
+NARROW = VariancePreserving(low=8.0, high=8.0, variance=0.25)
+
+
+def linear_gaussian(seed, models=1, H=5, N=8):
+    """Random regressions, w ~ N(0, I): design, targets, noise; posterior; log evidence.
+
+    Everything leads with the number of models.
+    """
+    rng = np.random.default_rng(seed)
+    noise = np.exp(rng.uniform(np.log(0.2), np.log(2.0), (models, 1)))
+    X = rng.standard_normal((models, N, H)) * np.exp(rng.standard_normal((models, 1, H)))
+    w = 2 * rng.standard_normal((models, H, 1))
+    return regression_posterior(
+        X, (X @ w)[..., 0] + noise * rng.standard_normal((models, N)), noise
+    )
+
+
+def regression_posterior(X, y, noise):
+    N, H = X.shape[-2:]
+    design = np.swapaxes(X, -1, -2) / noise[..., None] ** 2
+    cov = np.linalg.inv(np.eye(H) + design @ X)
+    mean = (cov @ design @ y[..., None])[..., 0]
+    gram = X @ np.swapaxes(X, -1, -2) + noise[..., None] ** 2 * np.eye(N)
+    fit = (y[..., None, :] @ np.linalg.solve(gram, y[..., None]))[..., 0, 0]
+    log_evidence = -0.5 * (fit + np.linalg.slogdet(gram)[1] + N * np.log(2 * np.pi))
+    return X, y, noise, mean, cov, log_evidence
+
+
+def best_bound(chain, model, variances):
+    """The best bound of all affine controls, by dynamic programming; and the steps that have it.
+
+    `variances` of the steps: those of the reference ("fixed"), or the best diagonal ones ("free").
+    Infinite where there is no best.
+    """
+    X, y, noise = model[:3]
+    H, s2 = X.shape[-1], chain.kappa[0]
+    design = np.swapaxes(X, -1, -2) / noise[..., None] ** 2
+    # log p(y, x) - log N(x; 0, s²) = value + b'x - x'Px / 2
+    P = design @ X + (1 - 1 / s2) * np.eye(H)
+    b = (design @ y[..., None])[..., 0]
+    data = -0.5 * np.square(y / noise) - np.log(noise) - 0.5 * np.log(2 * np.pi)
+    value = data.sum(-1) + 0.5 * H * np.log(s2)
+    policy = []
+    for k, (r, v) in enumerate(zip(chain.carry, chain.variance, strict=True)):
+        price = 0.0 if chain.first_free and k == len(chain.carry) - 1 else 1.0
+        curvature = P + price * np.eye(H) / v
+        unbounded = np.linalg.eigvalsh(curvature).min(axis=-1) <= 0
+        value = value + np.where(unbounded, np.inf, 0.0)
+        M = np.linalg.inv(np.where(unbounded[..., None, None], np.eye(H), curvature))
+        offset = (M @ b[..., None])[..., 0]
+        diagonal = np.diagonal(P, axis1=-2, axis2=-1)
+        eta = 1 / (diagonal + 1 / v) if variances == "free" else np.full(diagonal.shape, v)
+        spread = (diagonal * eta + eta / v - 1 - np.log(eta / v)).sum(-1)
+        policy.append((offset, price * r / v * M, eta))
+        value = value + 0.5 * (b * offset).sum(-1) - 0.5 * spread
+        P, b = price * (r**2 / v * np.eye(H) - (r / v) ** 2 * M), price * r / v * offset
+    policy = [np.stack(a, axis=1) for a in zip(*policy, strict=True)]
+    ratio = chain.start / chain.kappa[-1]
+    value = value - 0.5 * H * (ratio - 1 - np.log(ratio))
+    return value - 0.5 * chain.start * np.trace(P, axis1=-2, axis2=-1), policy
+
+
+def gaussian_kl(cov_p, mean_q, cov_q):
+    """KL[N(0, P) || N(mean, Q)]."""
+    inverse = np.linalg.inv(cov_q)
+    logs = np.linalg.slogdet(cov_q)[1] - np.linalg.slogdet(cov_p)[1]
+    fit = (mean_q[..., None, :] @ inverse @ mean_q[..., None])[..., 0, 0]
+    trace = np.trace(inverse @ cov_p, axis1=-2, axis2=-1)
+    return 0.5 * (trace + fit - mean_q.shape[-1] + logs)
+
+
+def closed_form_gap(chain, model):
+    """What the reference's step variances cost, and what a start from its own law does."""
+    mean, C = model[3:5]
+    eye, gap = np.eye(mean.shape[-1]), 0.0
+    a = chain.carry * chain.kappa[1:] / chain.kappa[:-1]
+    for k, v in enumerate(chain.variance):
+        after = a[k] ** 2 * C + chain.gain[k] * a[k] * eye
+        back = C - a[k] ** 2 * C @ np.linalg.solve(after, C)
+        gap = gap + gaussian_kl(v * eye, np.zeros_like(mean), back)
+        mean, C = a[k] * mean, after
+    return gap + gaussian_kl(chain.start * eye, mean, C)
+
+
+def log_weights(chain, model, policy, keys, estimator):
+    """log p(y, x_0) - log q(x_0 | x_1) - cost of drawn chains with an affine policy."""
+    X, y, noise = (jnp.asarray(a[0]) for a in model[:3])
+    offset, slope, eta = (jnp.asarray(a[0]) for a in policy)
+    normal = jax.scipy.stats.norm.logpdf
+    r, c = jnp.asarray(chain.carry), jnp.asarray(chain.gain)
+
+    def control(k, x):
+        return (offset[k] + slope[k] @ x - r[k] * x) / c[k]
+
+    def one(key):
+        key, last = random.split(key)
+        x, mean, cost = simulate_process(
+            key, chain, control, eta, held=control, estimator=estimator
+        )
+        end = mean + jnp.sqrt(eta[0]) * random.normal(last, mean.shape)
+        cost = cost + last_step_cost(chain, x, end, 0.0)
+        joint = jnp.sum(normal(y, X @ end, noise)) + jnp.sum(normal(end))
+        return joint - jnp.sum(normal(end, mean, jnp.sqrt(eta[0]))) - cost
+
+    return jax.jit(jax.vmap(one))(keys)

@@ -1,0 +1,134 @@
+"""Numbers to draw, and what is written and where in a picture."""
+
+import itertools
+
+import numpy as np
+import xarray
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.colors import to_hex, to_rgb
+
+from dgp_ppl import plots
+from dgp_ppl.prediction._layer_functions import LayerFunction
+
+RNG = np.random.default_rng(0)
+SAFE = {c.lower() for c in plots.COLORS}
+
+
+def texts(figure):
+    """What is written and where, in pixels: titles, labels, ticks that are drawn, legends."""
+    canvas = FigureCanvasAgg(figure)
+    canvas.draw()
+    renderer = canvas.get_renderer()
+    parts = [*figure.subfigs, figure]
+    found = [p._suptitle for p in parts if getattr(p, "_suptitle", None)]
+    found += [t for p in parts for legend in p.legends for t in legend.get_texts()]
+    for axes in figure.axes:
+        found += axes.texts
+        if axes.get_legend():
+            found += axes.get_legend().get_texts()
+        found.append(axes.title)
+        if not axes.axison:
+            continue
+        for axis in (axes.xaxis, axes.yaxis):
+            low, high = sorted(axis.get_view_interval())
+            slack = 1e-6 * (high - low)
+            found.append(axis.label)
+            found += [
+                t.label1
+                for t in axis.get_major_ticks()
+                if low - slack <= t.get_loc() <= high + slack and t.label1.get_visible()
+            ]
+    shown = [t for t in found if t.get_visible() and t.get_text().strip()]
+    return [(t.get_text(), t.get_window_extent(renderer)) for t in shown]
+
+
+def assert_readable(figure):
+    """No two texts overlap, and none leaves the figure."""
+    found = texts(figure)
+    assert found
+    width, height = figure.get_size_inches() * figure.dpi
+    for text, box in found:
+        assert min(box.x0, box.y0) > -1, f"{text!r} leaves the figure"
+        assert max(box.x1 - width, box.y1 - height) < 1, f"{text!r} leaves the figure"
+    for (a, box), (b, other) in itertools.combinations(found, 2):
+        across = min(box.x1, other.x1) - max(box.x0, other.x0)
+        up = min(box.y1, other.y1) - max(box.y0, other.y0)
+        assert across < 1 or up < 1, f"{a!r} and {b!r} overlap"
+
+
+def assert_safe_colours(figure):
+    """Lines and markers are in Okabe and Ito's colours, or grey."""
+    for axes in figure.axes:
+        for line in axes.lines:
+            colour = to_hex(line.get_color())
+            assert colour in SAFE or np.ptp(to_rgb(colour)) < 1e-9, colour
+
+
+def legend_words(figure):
+    return [t.get_text() for legend in figure.legends for t in legend.get_texts()]
+
+
+def layer(inputs, outputs, dim=1, passes=3, rows=9):
+    """A layer with numbers of these shapes."""
+    n = RNG.standard_normal
+    side = np.linspace(-1, 1, rows)
+    grid = np.stack(np.meshgrid(*[side] * dim, indexing="ij"), axis=-1).reshape(-1, dim)
+    start = np.broadcast_to(grid, (passes, *grid.shape)) if inputs == "x" else n((passes, 81, dim))
+    return LayerFunction(
+        inputs=grid, mean=n((len(grid), outputs)), var=n((len(grid), outputs)) ** 2 + 0.1,
+        draws=n((passes, len(grid), outputs)), z=n((4, dim)), z_mean=n((4, outputs)),
+        z_sd=n((4, outputs)) ** 2, reached=start, passed=n((*start.shape[:2], outputs)),
+    )  # fmt: skip
+
+
+def posteriors(methods=("NUTS", "mean field", "diffusion"), draws=80):
+    """By method, an ArviZ data tree of two layers; the second method is too narrow."""
+    trees = {}
+    for i, method in enumerate(methods):
+        scale = 0.3 if i == 1 else 1.0
+        sites = {"l1.v": scale * RNG.standard_normal((2, draws, 5, 2))}
+        sites["l2.v"] = 3 + scale * RNG.standard_normal((2, draws, 5, 1))
+        dims = {n: ("chain", "draw", f"{n}.m", f"{n}.p") for n in sites}
+        data = xarray.Dataset({n: (dims[n], a) for n, a in sites.items()})
+        trees[method] = xarray.DataTree.from_dict({"posterior": data})
+    return trees
+
+
+def record(name, rows, depth=2, **config):
+    summary = [
+        {"method": m, "rmse": {"mean": a, "se": b}, "log_density": {"mean": c, "se": d}}
+        for m, a, b, c, d in rows
+    ]
+    data = {"name": name, "rows": 1000, "columns": 8, "target": "y"}
+    return {"data": data, "config": {"depth": depth} | config, "summary": summary}
+
+
+RECORDS = [
+    record("uci/energy", [("linear", 3.0, 0.1, -2.5, 0.05), ("dsvi", 0.5, 0.02, -0.7, 0.1)]),
+    record("uci/energy", [("dsvi", 0.45, None, -0.6, None)], depth=3),
+    record("step", [("linear", 0.3, 0.01, -0.2, 0.1), ("sghmc", 0.1, 0.02, 0.9, 0.2)]),
+]
+
+
+def bands(methods, points=30):
+    grid = np.linspace(0, 1, points)
+    band = {"mean": grid, "lower": grid - 1, "upper": grid + 1, "draws": np.stack([grid, -grid])}
+    return grid, dict.fromkeys(methods, band)
+
+
+LEVELS = np.array([0.2, 0.5, 0.9])
+Y = RNG.standard_normal(50)
+NAMES = ["mean field", "global inducing", "diffusion"]
+
+
+def coverage():
+    half = np.array([0.25, 0.67, 1.64])[:, None]
+    ends = (np.broadcast_to(-half, (3, 50)), np.broadcast_to(half, (3, 50)))
+    return plots.coverage_curves(Y, LEVELS, dict.fromkeys(NAMES, ends), "Coverage")
+
+
+def states():
+    steps = RNG.standard_normal((40, 7, 3, 2))
+    steps[:, -1, 1, 0] += 9  # these two move most
+    steps[:, -1, 2, 1] += 8
+    return {"l1.v": steps, "l2.v": RNG.standard_normal((40, 7, 3, 1))}
