@@ -22,3 +22,5 @@ InducingValues: TypeAlias = Float[Array, "M P"]
 PRNGKey: TypeAlias = Key[Array, ""] | Array
 Params: TypeAlias = dict[str, Any]
 Model: TypeAlias = Callable[..., Any]
+Values: TypeAlias = dict[str, Any]
+"""Values of latent sites by name."""

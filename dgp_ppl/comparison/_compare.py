@@ -99,8 +99,8 @@ def compare(
 
     Args:
         data: a `Dataset`, or what `datasets.load` takes: a name or a file.
-        methods: names of the registry, `dgp_ppl.comparison.METHODS`; by default sgpr, svgp and dsvi,
-            and for classes the last two.
+        methods: names of the registry, `dgp_ppl.comparison.METHODS`; by default sgpr, svgp and
+            dsvi, and for classes the last two.
         model: what is fitted: a name of `dgp_ppl.comparison.MODELS`; sgpr and svgp are models of
             their own.
         likelihood: of the target given f: "gaussian" for a regression, "probit" (the default) or

@@ -12,6 +12,7 @@ from numpyro import handlers
 from numpyro.infer import psis_diagnostic
 from numpyro.infer.calibration import vsbc_diagnostic
 
+from dgp_ppl._partition import Call
 from dgp_ppl._typing import Model, Params, PRNGKey
 from dgp_ppl.core import AbstractInducing
 from dgp_ppl.inference import LayerGuide, freeze
@@ -110,7 +111,7 @@ def check_guide(
             raise ValueError(f"check_guide: {name} is {value}, wanted at least {least} (not 1)")
     if kwargs.get("batch_size") is not None:
         raise ValueError("check_guide: got a batch_size, wanted all rows; leave it out")
-    sites = Sites.from_model(model, args, kwargs)
+    sites = Sites.from_model(model, Call(args, kwargs))
     if num_simulations and len(sites.data) != 1:
         raise ValueError(
             f"check_guide: the model observes {list(sites.data)}, wanted one site for VSBC; pass "

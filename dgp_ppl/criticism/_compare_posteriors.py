@@ -11,6 +11,7 @@ from jax.typing import ArrayLike
 from scipy.special import logsumexp
 
 from dgp_ppl._checks import check_count, check_key
+from dgp_ppl._partition import Call
 from dgp_ppl._typing import Model, Params, PRNGKey
 from dgp_ppl.criticism._check_guide import khat
 from dgp_ppl.inference import Chains, LayerGuide
@@ -113,7 +114,8 @@ def compare_posteriors(
         if got != own.shape[2:]:
             raise ValueError(
                 f"compare_posteriors: exact has {'no site' if got is None else f'draws {got} of'} "
-                f"{name!r}, wanted draws of shape {own.shape[2:]}; its sites are {list(exact.samples)}"
+                f"{name!r}, wanted draws of shape {own.shape[2:]}; its sites are "
+                f"{list(exact.samples)}"
             )
     a, b = (_groups(chains, draws.samples, num_draws) for chains in (exact, draws))
     sites = {n: energy_distance(a[n], b[n]) for n in a}
@@ -123,8 +125,8 @@ def compare_posteriors(
         x, y = map(jnp.asarray, test)
         if x.shape[:1] != y.shape[:1]:
             raise ValueError(
-                f"compare_posteriors: test has inputs of shape {x.shape} and targets of shape {y.shape}, "
-                "wanted as many rows of both"
+                f"compare_posteriors: test has inputs of shape {x.shape} and targets of shape "
+                f"{y.shape}, wanted as many rows of both"
             )
 
         def score(key: PRNGKey, chains: Chains) -> Estimate:
@@ -242,14 +244,14 @@ def _score(
 
     Every draw of the latent sites has a draw of the hidden layers' noise, as in `predict`.
     """
-    sites = Sites.from_model(model, args, kwargs)
+    sites = Sites.from_model(model, Call(args, kwargs))
     some = chains.spaced(max(1, num // chains.shape[0]))
     values = {n: some.samples[n] for n in sites.latent if n in some.samples}
     missing = [n for n in sites.latent if n not in values and n not in sites.rows]
     if missing or not sites.data:
         raise ValueError(
-            f"compare_posteriors: with the test data the model has latent sites {list(sites.latent)} "
-            f"and observes {list(sites.data)}, wanted draws of all these but those of rows, and "
+            f"compare_posteriors: with the test data the model has latent sites "
+            f"{list(sites.latent)} and observes {list(sites.data)}, wanted draws of all these but those of rows, and "
             f"something observed; draws are of {list(some.samples)}. Leave out test"
         )
     said = Pointwise(model, params, kwargs, None)

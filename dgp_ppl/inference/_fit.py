@@ -23,7 +23,7 @@ from tqdm.auto import tqdm
 
 from dgp_ppl._checks import check_count
 from dgp_ppl._errors import NonFiniteLossError
-from dgp_ppl._partition import Skeleton
+from dgp_ppl._partition import Call, Partition
 from dgp_ppl._typing import Model, Params, PRNGKey
 from dgp_ppl.inference._optimizer import default_optimizer
 from dgp_ppl.inference.guides import LayerGuide
@@ -122,15 +122,15 @@ def fit(
     go_on = isinstance(start, FitResult) and optimizer is start.optimizer
     begun = time.perf_counter()
     _set_up(key, guide, args, kwargs)
-    skeleton, data = Skeleton.split(model, args, kwargs, guide)
-    num_data, own = _survey(key, model, skeleton, data)
+    partition, data = Partition.split(model, Call(args, kwargs), guide)
+    num_data, own = _survey(key, model, partition, data)
     if optimizer is None:
         if isinstance(guide, LayerGuide):
             optimizer = guide.optimizer(learning_rate, steps, own, goes_on=start is not None)
         else:
             optimizer = default_optimizer(learning_rate, steps, own)
     objective = _checked("fit", guide, loss) or _default_loss(guide)
-    loop = _Loop.cached(model, guide, optimizer, objective, skeleton)
+    loop = _Loop.cached(model, guide, optimizer, objective, partition)
     state = loop.init(key, data, start.params if isinstance(start, FitResult) else start)
     if go_on and isinstance(start, FitResult):
         state = start.state
@@ -181,7 +181,7 @@ def _checked(caller: str, guide: Model, loss: ELBO | None) -> ELBO | None:
 
 
 def _survey(
-    key: PRNGKey, model: Model, skeleton: Skeleton, data: list[Any]
+    key: PRNGKey, model: Model, partition: Partition, data: list[Any]
 ) -> tuple[int, frozenset[str]]:
     """N (of the plate ``data``, else the largest plate, else an observed site); param names."""
     sizes: dict[str, int] = {}
@@ -190,7 +190,7 @@ def _survey(
 
     def run(data: list[Any]) -> None:
         nonlocal observed
-        args, kwargs = skeleton.join(data)
+        args, kwargs = partition.join(data)
         program = handlers.trace(handlers.seed(model, key))
         for name, site in program.get_trace(*args, **kwargs).items():
             if site["type"] == "param":
@@ -235,17 +235,17 @@ def evaluate(
         TypeError: for a `RenyiELBO` with a guide of layers.
     """
     _set_up(key, guide, args, kwargs)
-    skeleton, data = Skeleton.split(model, args, kwargs, guide)
+    partition, data = Partition.split(model, Call(args, kwargs), guide)
     objective = _checked("evaluate", guide, loss) or _bound_loss(guide)
-    program = (model, guide, objective, skeleton)
+    program = (model, guide, objective, partition)
     values = -np.asarray(_compiled_losses(program, random.split(key, num_draws), params, data))
     return float(values.mean()), float(values.std(ddof=1) / math.sqrt(num_draws))
 
 
 def _losses(program: Any, keys: jax.Array, params: Params, data: list[Any]) -> jax.Array:
-    model, guide, loss, skeleton = program
-    args, kwargs = skeleton.join(data)
-    guide = skeleton.guide(guide, data)
+    model, guide, loss, partition = program
+    args, kwargs = partition.join(data)
+    guide = partition.guide(guide, data)
     return lax.map(lambda k: loss.loss(k, params, model, guide, *args, **kwargs), keys)
 
 
@@ -295,21 +295,21 @@ def _run(
 class _Loop:
     """The compiled pieces of a fit, which serve all data of the same shapes."""
 
-    def __init__(self, svi: SVI, skeleton: Skeleton) -> None:
-        self.svi, self.skeleton = svi, skeleton
+    def __init__(self, svi: SVI, partition: Partition) -> None:
+        self.svi, self.partition = svi, partition
         self._advance = jax.jit(self._scan)
         self._start = jax.jit(self._first_state)
 
     @staticmethod
     def cached(
-        model: Model, guide: Model, optimizer: Any, loss: ELBO, skeleton: Skeleton
+        model: Model, guide: Model, optimizer: Any, loss: ELBO, partition: Partition
     ) -> "_Loop":
         """The loop of these; one that was compiled before where everything compares equal."""
-        key = (model, guide, optimizer, loss, skeleton)
+        key = (model, guide, optimizer, loss, partition)
         try:
             hash(key)
         except TypeError:
-            return _Loop(SVI(model, guide, optimizer, loss), skeleton)
+            return _Loop(SVI(model, guide, optimizer, loss), partition)
         return _cached_loop(*key)
 
     def init(self, key: PRNGKey, data: list[Any], params: Params | None) -> SVIState:
@@ -317,7 +317,7 @@ class _Loop:
         return self._start(key, data, params)
 
     def _first_state(self, key: PRNGKey, data: list[Any], params: Params | None) -> SVIState:
-        args, kwargs = self.skeleton.join(data)
+        args, kwargs = self.partition.join(data)
         svi = self._holding(data)
         state = svi.init(key, *args, init_params=params, **kwargs)
         self.svi.constrain_fn = svi.constrain_fn
@@ -326,7 +326,7 @@ class _Loop:
     def _holding(self, data: list[Any]) -> SVI:
         """The SVI of the guide with its arrays."""
         svi = copy.copy(self.svi)
-        svi.guide = self.skeleton.guide(svi.guide, data)
+        svi.guide = self.partition.guide(svi.guide, data)
         return svi
 
     def advance(self, state: SVIState, data: list[Any], num: int) -> tuple[SVIState, np.ndarray]:
@@ -335,7 +335,7 @@ class _Loop:
         return state, np.asarray(losses, np.float64)[:num]
 
     def _scan(self, state: SVIState, num: Any, data: list[Any]) -> tuple[SVIState, jax.Array]:
-        args, kwargs = self.skeleton.join(data)
+        args, kwargs = self.partition.join(data)
         svi = self._holding(data)
 
         def step(i: Any, carry: tuple[SVIState, jax.Array]) -> tuple[SVIState, jax.Array]:
@@ -350,7 +350,7 @@ class _Loop:
 
     def objective(self, loss: ELBO, keys: jax.Array, state: SVIState, data: list[Any]) -> float:
         """The mean over keys of a loss at a state's params."""
-        program = (self.svi.model, self.svi.guide, loss, self.skeleton)
+        program = (self.svi.model, self.svi.guide, loss, self.partition)
         return float(_compiled_losses(program, keys, self.params(state), data).mean())
 
     def culprit(self, state: SVIState, data: list[Any]) -> str:
@@ -370,7 +370,7 @@ class _Loop:
         self, state: SVIState, params: Params, data: list[Any]
     ) -> Iterator[tuple[str, jax.Array]]:
         """Every site of the model, with its log density or KL in the loss of this state."""
-        args, kwargs = self.skeleton.join(data)
+        args, kwargs = self.partition.join(data)
         key_model, key_guide = random.split(random.split(state.rng_key)[1])
         own = self._holding(data).guide
         guide = handlers.substitute(handlers.seed(own, key_guide), data=params)
@@ -390,6 +390,6 @@ class _Loop:
 
 @lru_cache(maxsize=32)
 def _cached_loop(
-    model: Model, guide: Model, optimizer: Any, loss: ELBO, skeleton: Skeleton
+    model: Model, guide: Model, optimizer: Any, loss: ELBO, partition: Partition
 ) -> _Loop:
-    return _Loop(SVI(model, guide, optimizer, loss), skeleton)
+    return _Loop(SVI(model, guide, optimizer, loss), partition)

@@ -6,19 +6,20 @@ import jax
 from jax import random
 from numpyro import handlers
 
+from dgp_ppl._partition import Call
 from dgp_ppl._typing import Model, Params, PRNGKey
 from dgp_ppl.core import Observed
 
 __all__ = ["data_plates", "freeze", "survey"]
 
 
-def survey(model: Model, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+def survey(model: Model, call: Call) -> dict[str, Any]:
     """A trace of the model at these arguments, of which nothing is computed."""
     trace: dict[str, Any] = {}
 
     def run(key: PRNGKey) -> None:
         seeded = handlers.seed(model, key)
-        trace.update(handlers.trace(seeded).get_trace(*args, **kwargs))
+        trace.update(handlers.trace(seeded).get_trace(*call.args, **call.kwargs))
 
     with handlers.block():
         jax.eval_shape(run, random.PRNGKey(0))

@@ -12,6 +12,7 @@ from jax import random
 from jax.typing import ArrayLike
 from numpyro.infer import MCMC
 
+from dgp_ppl._partition import Call
 from dgp_ppl._typing import Model, Params, PRNGKey
 from dgp_ppl.inference import Chains, FitResult, MCEMResult
 from dgp_ppl.inferencedata._draws import (
@@ -136,7 +137,7 @@ def to_inferencedata(
         )
     scale = Standardizer(np.zeros(0), np.zeros(0)) if standardizer is None else standardizer
     own = _standardized(args, standardizer)
-    sites = Sites.from_model(model, own, kwargs)
+    sites = Sites.from_model(model, Call(own, kwargs))
     if not sites.data:
         raise ValueError(
             "to_inferencedata: the model observes nothing at these arguments; its latent sites are "
@@ -196,7 +197,7 @@ def to_inferencedata(
     groups["constant_data"] = names.inputs(args, "data")
     if test is not None and draws is not None:
         rest = _standardized(test, standardizer)
-        held = Sites.from_model(model, rest, kwargs, sites.data)
+        held = Sites.from_model(model, Call(rest, kwargs), sites.data)
         said = told_of(key_test, draws, rest, held, passes, own_rows=False)
         groups["predictions"] = names.predictions(said)
         groups["predictions_constant_data"] = names.inputs(test, "test", with_y=True)

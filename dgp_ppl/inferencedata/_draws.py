@@ -17,7 +17,7 @@ from numpyro import handlers
 from numpyro.infer.autoguide import AutoDelta, AutoGuide, AutoLaplaceApproximation
 from numpyro.primitives import Messenger
 
-from dgp_ppl._partition import Skeleton
+from dgp_ppl._partition import Call, Partition
 from dgp_ppl._typing import Model, Params, PRNGKey
 from dgp_ppl.core import AbstractInducing, whole_plates
 from dgp_ppl.inference import Chains, LayerGuide
@@ -83,12 +83,12 @@ class Program:
 
     model: Model
     guide: Model | None
-    skeleton: Skeleton
+    partition: Partition
     latent: tuple[str, ...]
     data: tuple[str, ...] = ()
 
     def call(self, data: list[Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        return self.skeleton.join(data)
+        return self.partition.join(data)
 
 
 def draws_from_chains(chains: Chains, sites: Sites) -> Draws:
@@ -141,7 +141,7 @@ def draws_from_guide(
     elif isinstance(guide, AutoGuide) and guide.prototype_trace is None:
         with handlers.block(), handlers.seed(rng_seed=0):
             guide(*args, **kwargs)
-    unset = Sites.from_model(guide, args, kwargs).params | sites.params
+    unset = Sites.from_model(guide, Call(args, kwargs)).params | sites.params
     if missing := sorted(unset - set(params)):
         raise ValueError(
             f"to_inferencedata: params has no {missing[0]!r} ({len(missing)} are missing); it has "
@@ -150,8 +150,8 @@ def draws_from_guide(
     if isinstance(guide, AutoLaplaceApproximation):  # whose trace is its mode
         found = guide.sample_posterior(key, params, *args, sample_shape=(num,), **kwargs)
         return Draws({n: np.asarray(found[n])[None] for n in sites.latent})
-    skeleton, data = Skeleton.split(model, args, kwargs, guide)
-    program = Program(model, guide, skeleton, tuple(sites.latent))
+    partition, data = Partition.split(model, Call(args, kwargs), guide)
+    program = Program(model, guide, partition, tuple(sites.latent))
     values, laws, log_prior, log_q = _in_parts(_from_guide, program, key, num, params, data)
     _check(values, sites, "the guide")
     known = getattr(guide, "has_density", True) and not isinstance(guide, AutoDelta)
@@ -186,8 +186,8 @@ def draws_from_prior(
     num: int,
 ) -> Draws:
     """Draws of the prior, as one chain."""
-    skeleton, data = Skeleton.split(model, args, kwargs)
-    program = Program(model, None, skeleton, tuple(sites.latent))
+    partition, data = Partition.split(model, Call(args, kwargs))
+    program = Program(model, None, partition, tuple(sites.latent))
     return Draws(_in_parts(_from_prior, program, key, num, params, data))
 
 
@@ -224,7 +224,7 @@ def _from_prior(program: Program, keys: Array, params: Params, data: list[Any]) 
 @partial(jax.jit, static_argnums=0)
 def _from_guide(program: Program, keys: Array, params: Params, data: list[Any]) -> Any:
     args, kwargs = program.call(data)
-    guide: Any = program.skeleton.guide(program.guide, data)
+    guide: Any = program.partition.guide(program.guide, data)
     known = getattr(guide, "has_density", True)
 
     def draw(key: PRNGKey) -> Any:

@@ -15,7 +15,7 @@ from jax.scipy.special import logsumexp
 from jaxtyping import Array
 from numpyro import handlers
 
-from dgp_ppl._partition import Skeleton
+from dgp_ppl._partition import Call, Partition
 from dgp_ppl._typing import Model, Params, PRNGKey
 from dgp_ppl.core import Observed, log_density, whole_plates
 from dgp_ppl.inferencedata._draws import NUMBERS, Draws, Given, Program
@@ -162,7 +162,7 @@ class Pointwise:
         for named in (False, True):
             try:
                 found = Sites.from_model(
-                    self.model, *self._part(args, total, 0, size, named), sites.data
+                    self.model, Call(*self._part(args, total, 0, size, named)), sites.data
                 )
             except Exception:  # whatever such a model raises
                 continue
@@ -178,9 +178,9 @@ class Pointwise:
         data: tuple[str, ...],
     ) -> tuple[Program, list[Any]]:
         """What was compiled for such arguments before, and their arrays."""
-        skeleton, arrays = Skeleton.split(self.model, args, kwargs)
-        own = Program(self.model, None, skeleton, latent, data)
-        which = (skeleton.treedef, skeleton.static, latent, data)
+        partition, arrays = Partition.split(self.model, Call(args, kwargs))
+        own = Program(self.model, None, partition, latent, data)
+        which = (partition.treedef, partition.static, latent, data)
         return self._programs.setdefault(which, own), arrays
 
 

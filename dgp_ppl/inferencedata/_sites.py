@@ -9,6 +9,7 @@ import numpy as np
 import numpyro.distributions as dist
 from numpyro.primitives import Messenger
 
+from dgp_ppl._partition import Call
 from dgp_ppl._typing import Model
 from dgp_ppl.core import Observed, as_observed, whole_plates
 from dgp_ppl.inference import survey
@@ -43,16 +44,14 @@ class Sites:
     params: frozenset[str]
 
     @staticmethod
-    def from_model(
-        model: Model, args: tuple[Any, ...], kwargs: dict[str, Any], data: Iterable[str] = ()
-    ) -> "Sites":
+    def from_model(model: Model, call: Call, data: Iterable[str] = ()) -> "Sites":
         """Found on shapes alone; the sites named in `data` are data also where not observed.
 
         Raises:
             ValueError: if what is observed has another shape than its distribution.
         """
         unset = _Unset(whole_plates(model))
-        trace = survey(unset, args, kwargs)
+        trace = survey(unset, call)
         sites = {n: s for n, s in trace.items() if s["type"] == "sample"}
         observed = {n: s for n, s in sites.items() if n in data or _is_data(s)}
         auxiliary = {n for n, s in sites.items() if s["infer"].get("is_auxiliary")}
@@ -66,7 +65,7 @@ class Sites:
                     f"to_inferencedata: the site {name!r} has a value of shape {shape} under a "
                     f"distribution of shape {wanted}, wanted the same{hint}"
                 )
-        plates = _plates_of_rows(observed.values(), args, kwargs)
+        plates = _plates_of_rows(observed.values(), *call)
         rows = {n for n, s in latent.items() if {f.name for f in s["cond_indep_stack"]} & plates}
         leading = {_leading(sites[n], plates) for n in (*observed, *rows)}
         return Sites(

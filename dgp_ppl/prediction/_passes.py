@@ -11,7 +11,7 @@ from jax.typing import ArrayLike
 from jaxtyping import Array
 from numpyro import handlers
 
-from dgp_ppl._partition import Skeleton
+from dgp_ppl._partition import Call, Partition
 from dgp_ppl._typing import Model, Params, PRNGKey
 from dgp_ppl.core import Mixture, Observed, function_draws
 from dgp_ppl.inference import LayerGuide, data_plates, survey
@@ -26,12 +26,12 @@ class Program:
     model: Model
     guide: Model | None
     site: str
-    skeleton: Skeleton
+    partition: Partition
 
     def draw(self, key: PRNGKey, params: Params, data: list[Any], x: Array) -> dict[str, Any]:
         """The guide's sample sites in the pass of this key."""
-        args, kwargs = self.skeleton.join(data)
-        guide = self.skeleton.guide(self.guide, data)
+        args, kwargs = self.partition.join(data)
+        guide = self.partition.guide(self.guide, data)
         if isinstance(guide, LayerGuide):  # latent sites of the data plate have the prior again
             guide.setup(x, *args, **kwargs)
             guide = guide.for_new_rows()
@@ -52,7 +52,7 @@ class Program:
         mode: Any = None,
     ) -> Observed:
         """The law of y at x in the pass of this key."""
-        args, kwargs = self.skeleton.join(data)
+        args, kwargs = self.partition.join(data)
         # All rows of a pass see one draw of the global sites; unit noise is each row's own.
         globals_key = random.split(key)[0]
         program = handlers.seed(self.model, random.fold_in(random.split(key)[1], row))
@@ -67,7 +67,7 @@ class Program:
             if site["type"] != "sample" or site["infer"].get("is_auxiliary"):
                 return None
             own = {frame.name for frame in site["cond_indep_stack"]}
-            if own and own & data_plates(survey(self.model, (x, *args), kwargs)):
+            if own and own & data_plates(survey(self.model, Call((x, *args), kwargs))):
                 return None  # a latent site of other rows
             value = latent.get(site["name"])
             if value is None and self.guide is None and not own:

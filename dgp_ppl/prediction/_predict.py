@@ -13,7 +13,7 @@ from jax.typing import ArrayLike
 from jaxtyping import Array
 
 from dgp_ppl._checks import check_count
-from dgp_ppl._partition import Skeleton
+from dgp_ppl._partition import Call, Partition
 from dgp_ppl._typing import Model, Params, PRNGKey
 from dgp_ppl.core import Mixture
 from dgp_ppl.inference import Chains
@@ -98,13 +98,13 @@ def predict(
         kept = np.linspace(0, total - 1, num_samples).round().astype(int)
         latents = {n: jnp.asarray(a)[kept] for n, a in posterior_samples.items()}
 
-    skeleton, data = Skeleton.split(model, args, kwargs, guide)
+    partition, data = Partition.split(model, Call(args, kwargs), guide)
     # The arrays of args come first: those of x's length go with its rows.
-    positional = len(Skeleton.split(model, args, {})[1])
+    positional = len(Partition.split(model, Call(args))[1])
     by_row = tuple(i < positional and a.shape[:1] == (len(inputs),) for i, a in enumerate(data))
     return Prediction(
         key=key,
-        program=Program(model, guide, site, skeleton),
+        program=Program(model, guide, site, partition),
         params=params,
         data=data,
         by_row=by_row,

@@ -10,7 +10,7 @@ from jax import lax, random
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array
 
-from dgp_ppl._partition import Skeleton
+from dgp_ppl._partition import Partition
 from dgp_ppl._typing import PRNGKey
 from dgp_ppl.inference.guides import LayerGuide, reference_log_joint, to_reference
 
@@ -46,19 +46,19 @@ class Annealing:
 
     Args:
         base: the guide.
-        skeleton: of the model's arguments.
+        partition: of the model's arguments.
         target: ``"bound"`` or ``"model"``, as in `annealed_evidence`.
         leapfrogs: leapfrog steps of each transition.
         start: white values of one chain, by site, for their shapes.
 
-    The methods' `inputs` are the params, the skeleton's arrays, and keys [C, S] of each chain's
+    The methods' `inputs` are the params, the partition's arrays, and keys [C, S] of each chain's
     unit noise.
     """
 
     def __init__(
-        self, base: LayerGuide, skeleton: Skeleton, target: str, leapfrogs: int, start: Any
+        self, base: LayerGuide, partition: Partition, target: str, leapfrogs: int, start: Any
     ) -> None:
-        self.base, self.skeleton, self.guided = base, skeleton, target == "bound"
+        self.base, self.partition, self.guided = base, partition, target == "bound"
         self.leapfrogs, self.dim = leapfrogs, ravel_pytree(start)[0].size
         self.unravel = ravel_pytree(start)[1]
         # Of this instance, so that what they compiled goes when it goes.
@@ -83,8 +83,8 @@ class Annealing:
     def _white(self, latents: dict[str, Array], inputs: Any) -> Array:
         """White values [C, d] of latent sites."""
         params, data, _ = inputs
-        call = self.skeleton.join(data)
-        base = self.skeleton.guide(self.base, data)
+        call = self.partition.join(data)
+        base = self.partition.guide(self.base, data)
 
         def one(latents: dict[str, Array]) -> Array:
             v = {n: latents[n] for n in base.layers}
@@ -109,8 +109,8 @@ class Annealing:
         With "bound", on average over the noise of keys [S].
         """
         params, data, _ = inputs
-        call = self.skeleton.join(data)
-        base = self.skeleton.guide(self.base, data)
+        call = self.partition.join(data)
+        base = self.partition.guide(self.base, data)
         values = self.unravel(z)
         layers = {n: values[n] for n in self.base.layers}
         given = {n: a for n, a in values.items() if n not in layers}

@@ -16,7 +16,7 @@ from scipy.special import logsumexp
 from tqdm.auto import tqdm
 
 from dgp_ppl._checks import check_count
-from dgp_ppl._partition import Skeleton
+from dgp_ppl._partition import Call, Partition
 from dgp_ppl._typing import Model, Params, PRNGKey
 from dgp_ppl.core import as_observed
 from dgp_ppl.inference.evidence._ais import WANTED_RATE, Annealing
@@ -153,14 +153,14 @@ def annealed_evidence(
     key_noise, key_start, key_pilot, key_run, key_back, key_last = random.split(key, 6)
     begin = _at_prior if start == "prior" else _start_from
     base, params = begin(key_start, guide, params, args, kwargs)
-    skeleton, data = Skeleton.split(model, args, kwargs, base)
+    partition, data = Partition.split(model, Call(args, kwargs), base)
     noise, estimates = _noise_sites(base, params, args, kwargs)
     sites = {n: jnp.zeros(layer.shape) for n, layer in base.layers.items()}
     if target == "model":
         sites |= {n: jnp.zeros(shape) for n, shape in noise.items()}
     averages = target == "bound" and bool(noise or estimates)
     keys = random.split(key_noise, (num_chains, num_noise if averages else 1))
-    problem = Annealing(base, skeleton, target, leapfrogs, sites)
+    problem = Annealing(base, partition, target, leapfrogs, sites)
     inputs = params, data, keys
     betas = _schedule(start, temperatures)
     exact = None
@@ -169,7 +169,7 @@ def annealed_evidence(
             why = "which has unit noise" if noise else "whose likelihood is estimated by draws"
             raise ValueError(_NOT_OF_BOUND.format(why))
         exact = problem.white(_spaced(posterior_samples, sites, num_chains), inputs)
-        other = Annealing(base, skeleton, "model", leapfrogs, sites)
+        other = Annealing(base, partition, "model", leapfrogs, sites)
         apart = jnp.max(jnp.abs(problem.ratio(exact, inputs) - other.ratio(exact, inputs)))
         if not apart < _SAME:
             raise ValueError(_NOT_OF_BOUND.format(f"from which it is {apart:.3g} nats apart"))

@@ -11,7 +11,7 @@ from jaxtyping import Array
 from numpyro import handlers
 
 from dgp_ppl._checks import check_count
-from dgp_ppl._partition import Skeleton
+from dgp_ppl._partition import Call, Partition
 from dgp_ppl._typing import Model, Params, PRNGKey
 from dgp_ppl.inference.guides import Diffusion, check_weights, log_weight
 
@@ -73,13 +73,13 @@ def importance_evidence(
     """
     check_weights("importance_evidence", guide)
     check_count("importance_evidence", "num_chains", num_chains, 2)
-    skeleton, data = Skeleton.split(model, args, kwargs)
+    partition, data = Partition.split(model, Call(args, kwargs))
     with handlers.block(), handlers.seed(rng_seed=key):
         guide.setup(*args, **kwargs)
     drawn = guide.drawn()
 
     def one(key: PRNGKey, params: Params, data: list[Any]) -> Array:
-        args, kwargs = skeleton.join(data)
+        args, kwargs = partition.join(data)
         key, key_noise = random.split(key)
         program = handlers.seed(model, key_noise)
         return log_weight(key, params, program, drawn, args, kwargs, whole=True)

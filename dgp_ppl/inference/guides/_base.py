@@ -17,7 +17,7 @@ from numpyro.infer import TraceMeanField_ELBO
 from numpyro.infer.autoguide import AutoGuide, AutoLaplaceApproximation, AutoNormal
 from numpyro.infer.elbo import ELBO
 
-from dgp_ppl._partition import Holder
+from dgp_ppl._partition import Call, Holder
 from dgp_ppl._typing import Model, Params, PRNGKey
 from dgp_ppl.core import AbstractInducing, Observed, stratified
 from dgp_ppl.inference._handlers import data_plates, survey
@@ -189,7 +189,7 @@ class LayerGuide(AutoGuide, Holder):
 
     def _setup_prototype(self, *args: Any, **kwargs: Any) -> None:
         """Find the layers by running the model once on shapes alone."""
-        trace = survey(self.model, args, kwargs)
+        trace = survey(self.model, Call(args, kwargs))
         sites = {n: s for n, s in trace.items() if s["type"] == "sample" and not s["is_observed"]}
         layers = {n: s for n, s in sites.items() if "inducing" in s["infer"]}
         if not layers:

@@ -15,6 +15,7 @@ from jax.typing import ArrayLike
 from jaxtyping import Array
 from numpyro.distributions import biject_to, constraints
 
+from dgp_ppl._partition import Call
 from dgp_ppl._typing import Model, Params
 from dgp_ppl.core import stratified
 from dgp_ppl.inference._handlers import survey
@@ -63,7 +64,7 @@ class LocalNormal:
     def __call__(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
         """Draw the sites; takes the model's arguments."""
         # The plates of these arguments, whose batch may be of any size, and their rows in all.
-        trace = survey(self.model, args, kwargs)
+        trace = survey(self.model, Call(args, kwargs))
         stacks = {n: trace[n]["cond_indep_stack"] for n in self.names}
         rows = {f.name: trace[f.name]["args"][0] for own in stacks.values() for f in own}
         for name, own in stacks.items():

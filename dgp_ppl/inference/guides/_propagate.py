@@ -20,6 +20,7 @@ from numpyro import handlers
 from numpyro.infer.autoguide import AutoGuide, AutoNormal
 from numpyro.primitives import _PYRO_STACK, Messenger
 
+from dgp_ppl._partition import Call
 from dgp_ppl._typing import Inputs, Model
 from dgp_ppl.core import RandomFunction, function_draws
 from dgp_ppl.inference._handlers import survey
@@ -95,8 +96,8 @@ class RunsLayers(LayerGuide):
 
     def _setup_prototype(self, *args: Any, **kwargs: Any) -> None:
         super()._setup_prototype(*args, **kwargs)
-        trace = survey(self.model, args, kwargs)
-        by_layer, observed = sources(self.model, args, kwargs, trace)
+        trace = survey(self.model, Call(args, kwargs))
+        by_layer, observed = sources(self.model, Call(args, kwargs), trace)
         data = {0 if args else "x", *observed}
         for site, found in by_layer.items():
             if taken := [repr(p) for p in found if p in data]:

@@ -9,6 +9,7 @@ from jax.interpreters.partial_eval import dce_jaxpr
 from numpyro import handlers
 from numpyro.primitives import Messenger
 
+from dgp_ppl._partition import Call
 from dgp_ppl._typing import Model
 
 __all__ = ["Place", "sources"]
@@ -36,7 +37,7 @@ class _Layers(Messenger):
 
 
 def sources(
-    model: Model, args: tuple[Any, ...], kwargs: dict[str, Any], trace: Mapping[str, Any]
+    model: Model, call: Call, trace: Mapping[str, Any]
 ) -> tuple[dict[str, set[Place]], set[Place]]:
     """Which arguments each layer's kernel and inducing inputs are computed from, by its site.
 
@@ -46,7 +47,7 @@ def sources(
     Nothing is found of a model that needs its arguments' values to run, which no compiled program
     can have.
     """
-    located, treedef = jax.tree_util.tree_flatten_with_path((args, kwargs))
+    located, treedef = jax.tree_util.tree_flatten_with_path(tuple(call))
     leaves = [leaf for _, leaf in located]
     places: list[Place] = [
         getattr(path[1], "idx", getattr(path[1], "key", 0)) for path, _ in located

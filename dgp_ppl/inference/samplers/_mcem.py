@@ -21,7 +21,7 @@ from tqdm.auto import tqdm
 
 from dgp_ppl._checks import check_count, check_key
 from dgp_ppl._errors import NonFiniteLossError
-from dgp_ppl._partition import Skeleton, signature
+from dgp_ppl._partition import Call, Partition, signature
 from dgp_ppl._typing import Model, Params, PRNGKey
 from dgp_ppl.inference._checkpoint import Folder, effect, identity
 from dgp_ppl.inference._optimizer import default_optimizer
@@ -136,7 +136,7 @@ def fit_mcem(
         )
     free, bijections = _params(key_params, model, start or {}, args, kwargs)
     optimizer = default_optimizer(learning_rate, steps) if optimizer is None else optimizer
-    arguments = Skeleton.split(model, args, kwargs)
+    arguments = Partition.split(model, Call(args, kwargs))
     em = _EM(sampler, optimizer, bijections, arguments, expected)
     keys = random.split(key_init, num_chains)
     first = sampler.init(keys, steps, None, (em.params(free), *args), kwargs)
@@ -211,11 +211,11 @@ class _EM:
         sampler: Any,
         optimizer: Any,
         bijections: dict[str, Any],
-        arguments: tuple[Skeleton, list[Any]],
+        arguments: tuple[Partition, list[Any]],
         expected: float,
     ) -> None:
         self.sampler, self.optimizer, self.bijections = sampler, optimizer, bijections
-        self.skeleton, self.data = arguments
+        self.partition, self.data = arguments
         averaged = Potential(partial(_averaged, sampler.model))
         shares = ((averaged, expected), (sampler.potential, 1 - expected))
         self.energies = [(energy, share) for energy, share in shares if share]
@@ -231,7 +231,7 @@ class _EM:
         return state, np.asarray(energies)
 
     def _steps(self, state: _State, num: Any, data: list[Any]) -> tuple[_State, Array]:
-        args, kwargs = self.skeleton.join(data)
+        args, kwargs = self.partition.join(data)
 
         def step(i: Any, carry: tuple[_State, Array]) -> tuple[_State, Array]:
             state, energies = carry

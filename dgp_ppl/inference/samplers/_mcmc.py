@@ -16,7 +16,7 @@ from numpyro.infer.mcmc import MCMC, MCMCKernel
 from tqdm.auto import tqdm
 
 from dgp_ppl._checks import check_count, check_key
-from dgp_ppl._partition import Skeleton
+from dgp_ppl._partition import Call, Partition
 from dgp_ppl._typing import PRNGKey
 from dgp_ppl.inference._checkpoint import Folder, identity
 from dgp_ppl.inference.samplers._sghmc import SGHMC
@@ -218,7 +218,7 @@ class _Run:
     ) -> None:
         self.several, self.fields, self.most = several, fields, most
         model = getattr(several.kernel, "model", None)
-        self.skeleton, self.data = Skeleton.split(model, args, kwargs)
+        self.partition, self.data = Partition.split(model, Call(args, kwargs))
         self._advance = jax.jit(self._steps)
         shapes = jax.eval_shape(self._drawn, jax.eval_shape(self._empty, state), self.data)
         self._structure = jax.tree.structure(shapes)
@@ -235,7 +235,7 @@ class _Run:
     def _steps(
         self, state: Any, num: Any, thinning: Any, data: list[Any]
     ) -> tuple[Any, list[Array]]:
-        args, kwargs = self.skeleton.join(data)
+        args, kwargs = self.partition.join(data)
 
         def step(_: Any, state: Any) -> Any:
             return self.several.sample(state, args, kwargs)
@@ -256,7 +256,7 @@ class _Run:
 
     def _drawn(self, kept: list[Any], data: list[Any]) -> list[Any]:
         """Latent sites in their own spaces, and the other fields."""
-        args, kwargs = self.skeleton.join(data)
+        args, kwargs = self.partition.join(data)
         constrain = jax.vmap(jax.vmap(self.several.kernel.postprocess_fn(args, kwargs)))
         return [constrain(kept[0]), *kept[1:]]
 

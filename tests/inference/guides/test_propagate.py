@@ -13,6 +13,7 @@ from support.helpers import KEY, regression, start
 
 import dgp_ppl as dgp
 from dgp_ppl import kernels
+from dgp_ppl._partition import Call
 from dgp_ppl.inference._handlers import survey
 from dgp_ppl.inference.guides._sources import sources
 
@@ -145,7 +146,7 @@ def test_sources():
 
     args = X, Y, Z
     kwargs = {"scale": jnp.ones(())}
-    found = sources(model, args, kwargs, survey(model, args, kwargs))
+    found = sources(model, Call(args, kwargs), survey(model, Call(args, kwargs)))
     assert found == ({"l1.v": {2, "scale"}}, {1})
 
 

@@ -74,8 +74,8 @@ class Diffusion(LayerGuide):
         base: the guide that zero control is: a `LayerGuide` (`MeanField(model)` by default;
             `GlobalInducing` for layers that follow each other), or ``"prior"``. The guides of other
             latent sites are the base's.
-        score: any callable ``score(t, z)`` (see `dgp_ppl.inference.guides.diffusion`), such as an `equinox`
-            module, whose arrays are learned, or a function, which has none. One that requires a
+        score: any callable ``score(t, z)`` (see `DenseScore`), such as an `equinox` module,
+            whose arrays are learned, or a function, which has none. One that requires a
             parameter named ``key`` is called as ``score(layers, key=key)`` to make it (layers:
             `Layer` by site), as is `score.default_score`, the default.
         schedule: how the reference noises; `VariancePreserving` by default, with b = 3 throughout
