@@ -1,8 +1,14 @@
-"""Mean functions of a layer. All are fixed: what a deep GP learns is the residual.
+"""Mean functions of a layer. They are all fixed: a deep GP learns the residual.
 
-A mean is a function ``mean(x)``: [N, D] -> an array that broadcasts to [N, P]. Salimbeni &
-Deisenroth (2017), section 3: the inner layers of a deep GP need one, or its draws turn degenerate
-with depth; the last layer has the zero mean.
+A mean function is any callable ``mean(x)`` from [N, D] to an array that broadcasts to [N, P]. The
+inner layers of a deep GP need one, because draws from a composition of zero-mean GPs degenerate
+with depth. The last layer has mean zero (Salimbeni & Deisenroth 2017, section 3).
+
+>>> import jax.numpy as jnp
+>>> from dgp_ppl import means
+>>> x = jnp.ones((4, 3))
+>>> means.zero(x).shape, means.identity(x).shape, means.pad(3, 5)(x).shape
+((4, 1), (4, 3), (4, 5))
 """
 
 import equinox as eqx
@@ -18,26 +24,45 @@ __all__ = ["Linear", "identity", "linear", "pad", "pca", "zero"]
 
 
 def zero(x: Inputs) -> Float[Array, "N 1"]:
-    """The mean 0."""
+    """Return the mean 0, [N, 1], which broadcasts to any number of outputs.
+
+    Args:
+        x: inputs, [N, D].
+    """
     return jnp.zeros((x.shape[0], 1), x.dtype)
 
 
 def identity(x: Inputs) -> Inputs:
-    """The mean x, for a layer as wide as its input."""
+    """Return x itself, the mean of a layer with P = D outputs.
+
+    Args:
+        x: inputs, [N, D].
+    """
     return x
 
 
 class Linear(eqx.Module):
-    """The mean x W, with W [D, P] fixed."""
+    """The mean function x W with a fixed W. Gradients with respect to W are zero.
+
+    Args:
+        weight: W, [D, P]; in units of the layer's outputs per unit of its inputs.
+    """
 
     weight: Float[Array, "D P"]
 
     def __call__(self, x: Inputs) -> Outputs:
+        """Return x W, [N, P]."""
         return matmul(x, jax.lax.stop_gradient(self.weight))
 
 
 def linear(weight: ArrayLike) -> Linear:
-    """The mean x W for a given W, [D, P]. W is never trained.
+    """Make the mean function x W for a given matrix W, which stays fixed.
+
+    Args:
+        weight: W, [D, P].
+
+    Returns:
+        A function from [N, D] to [N, P].
 
     Raises:
         ValueError: if `weight` is not a matrix.
@@ -49,18 +74,41 @@ def linear(weight: ArrayLike) -> Linear:
 
 
 def pad(dim: int, out: int) -> Linear:
-    """The identity on the first inputs: new columns are zero, columns over are dropped."""
+    """Make the mean function that copies inputs: it appends zeros to widen, and cuts to narrow.
+
+    >>> import jax.numpy as jnp
+    >>> from dgp_ppl import means
+    >>> means.pad(2, 3)(jnp.array([[1.0, 2.0]]))
+    Array([[1., 2., 0.]], dtype=float32)
+
+    Args:
+        dim: number of inputs D.
+        out: number of outputs P.
+
+    Returns:
+        A function from [N, D] to [N, P].
+    """
     return Linear(jnp.eye(dim, out))
 
 
 def pca(x: Inputs, out: int) -> Linear:
-    """The map onto the first `out` right singular vectors of x, [N, D] with D >= out.
+    """Make the mean function that projects onto the first principal directions of x.
 
-    Not centred: the inputs are standardised. Salimbeni & Deisenroth (2017), section 5 (which says
-    left eigenvectors; with data as rows they are the right ones).
+    The directions are the first `out` right singular vectors of x. They are not centred, because
+    the inputs of a layer are standardised.
+
+    Args:
+        x: inputs, [N, D], with D >= `out` and N >= `out`.
+        out: number of outputs P.
+
+    Returns:
+        A function from [N, D] to [N, P].
 
     Raises:
-        ValueError: if there are fewer than `out` columns or rows; use `pad` to widen.
+        ValueError: if x has fewer than `out` columns or rows; use `pad` to widen.
+
+    Source: Salimbeni & Deisenroth (2017), section 5. They write "left" singular vectors; for data
+    in rows these are the right ones.
     """
     if out > min(x.shape):
         raise ValueError(

@@ -1,0 +1,236 @@
+"""The base class of kernels, and kernels made of other kernels."""
+
+import abc
+import dataclasses
+import math
+from collections.abc import Callable
+from typing import Any, ClassVar, Protocol
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpyro
+import numpyro.distributions as dist
+from jax import random
+from jax.typing import ArrayLike
+from jaxtyping import Array, Float
+
+from dgp_ppl._typing import Inputs, PRNGKey
+
+__all__ = ["Covariance", "Features", "Kernel", "PerOutput", "Product", "Separable", "Sum"]
+
+Features = Callable[[Inputs], Float[Array, "N F"]]
+"""A function that evaluates random features at inputs, [N, D] -> [N, F]."""
+
+
+class Covariance(Protocol):
+    """The interface of a kernel: ``k(x, z)`` and ``k(x)``. tinygp's kernels implement it."""
+
+    def __call__(self, x: Any, z: Any = None, /) -> Any: ...
+
+
+class Kernel(eqx.Module):
+    """Base class of covariance functions k(x, z).
+
+    Kernels add and multiply: ``a + b`` is a `Sum`, ``a * b`` a `Product`. A subclass declares its
+    hyperparameters as fields and implements `__call__` and `features`. Fields other than
+    ``lengthscale`` need a starting value in the class attribute ``initial``, which `learned` reads.
+
+    >>> import jax, jax.numpy as jnp
+    >>> class Constant(Kernel):
+    ...     variance: jax.Array
+    ...
+    ...     def __call__(self, x, z=None):
+    ...         return jnp.full(len(x) if z is None else (len(x), len(z)), self.variance)
+    ...
+    ...     def features(self, key, num, dim):
+    ...         return lambda x: jnp.full((len(x), num), jnp.sqrt(self.variance))
+    >>> x = jnp.zeros((3, 2))
+    >>> (Constant(4.0) + Constant(1.0))(x).tolist()
+    [5.0, 5.0, 5.0]
+    """
+
+    initial: ClassVar[dict[str, float]] = {"variance": 1.0}
+
+    @abc.abstractmethod
+    def __call__(self, x: Inputs, z: Inputs | None = None) -> Array:
+        """Evaluate the covariance.
+
+        Args:
+            x: inputs, [N, D].
+            z: other inputs, [M, D], or None for the diagonal of K(x, x).
+
+        Returns:
+            K(x, z), [N, M]; without `z` the diagonal of K(x, x), [N].
+        """
+
+    @abc.abstractmethod
+    def features(self, key: PRNGKey, num: int, dim: int) -> Features:
+        """Draw random features phi with E[phi_i(x) phi_i(z)] = k(x, z) for every i.
+
+        ``features(x) @ w / sqrt(num)`` with w ~ N(0, I) is then a draw of the function from the
+        prior. Its covariance is k on average over the features, and it becomes Gaussian as `num`
+        grows. `core.RandomFunction.path` draws whole functions this way.
+
+        Args:
+            key: random key.
+            num: number of independent features F.
+            dim: number of inputs D.
+
+        Returns:
+            A function that evaluates the features, [N, D] -> [N, F].
+        """
+
+    @classmethod
+    def learned(
+        cls,
+        name: str,
+        dim: int,
+        *,
+        out: int | None = None,
+        ard: bool = True,
+        **initial: ArrayLike,
+    ) -> Any:
+        """Make this kernel with its hyperparameters registered as positive NumPyro params.
+
+        >>> from numpyro import handlers
+        >>> from dgp_ppl import kernels
+        >>> with handlers.trace() as sites:
+        ...     kernel = kernels.Matern32.learned("l1", dim=2, variance=0.5)
+        >>> {name: site["value"].shape for name, site in sites.items()}
+        {'l1.variance': (), 'l1.lengthscale': (2,)}
+
+        Args:
+            name: prefix of the params: ``name.variance``, ``name.lengthscale``, ...
+            dim: number of inputs D of the layer.
+            out: number of outputs P that each get separate hyperparameters; the result is then a
+                `PerOutput` kernel. None shares one kernel among all outputs.
+            ard: whether every input has its own lengthscale (shape [D]) or all inputs share one.
+            **initial: starting values by hyperparameter name. The defaults are variance 1 and
+                lengthscale sqrt(D), which suit inputs of unit scale.
+
+        Returns:
+            A kernel of this class, or a `PerOutput` of one.
+
+        Raises:
+            TypeError: if this kernel has no hyperparameter of a given name.
+        """
+        fields = [f.name for f in dataclasses.fields(cls)]  # type: ignore[arg-type]
+        unknown = sorted(set(initial) - set(fields))
+        if unknown:
+            raise TypeError(
+                f"{cls.__name__}.learned got {unknown[0]!r}; its hyperparameters are {fields}"
+            )
+        values = {}
+        for field in fields:
+            shape = (dim,) if field == "lengthscale" and ard else ()
+            shape = shape if out is None else (out, *shape)
+            default = math.sqrt(dim) if field == "lengthscale" else cls.initial[field]
+            start = jnp.broadcast_to(jnp.asarray(initial.get(field, default), float), shape)
+            values[field] = numpyro.param(
+                f"{name}.{field}", start, constraint=dist.constraints.positive
+            )
+        kernel = cls(**values)
+        return kernel if out is None else PerOutput(kernel)
+
+    def __add__(self, other: "Kernel") -> "Sum":
+        return Sum(self, other)
+
+    def __mul__(self, other: "Kernel") -> "Product":
+        return Product(self, other)
+
+
+class Sum(Kernel):
+    """The sum k₁(x, z) + k₂(x, z), which ``first + second`` makes.
+
+    Args:
+        first: k₁.
+        second: k₂.
+    """
+
+    first: Any
+    second: Any
+
+    def __call__(self, x: Inputs, z: Inputs | None = None) -> Array:
+        return self.first(x, z) + self.second(x, z)
+
+    def features(self, key: PRNGKey, num: int, dim: int) -> Features:
+        # A random sign per feature makes the cross terms vanish on average.
+        key_a, key_b, key_s = random.split(key, 3)
+        a, b = self.first.features(key_a, num, dim), self.second.features(key_b, num, dim)
+        sign = random.rademacher(key_s, (num,), dtype=float)
+        return lambda x: a(x) + sign * b(x)
+
+
+class Product(Kernel):
+    """The product k₁(x, z) k₂(x, z), which ``first * second`` makes.
+
+    Args:
+        first: k₁.
+        second: k₂.
+    """
+
+    first: Any
+    second: Any
+
+    def __call__(self, x: Inputs, z: Inputs | None = None) -> Array:
+        return self.first(x, z) * self.second(x, z)
+
+    def features(self, key: PRNGKey, num: int, dim: int) -> Features:
+        key_a, key_b = random.split(key)
+        a, b = self.first.features(key_a, num, dim), self.second.features(key_b, num, dim)
+        return lambda x: a(x) * b(x)
+
+
+class Separable(Kernel):
+    """A product k_x(x, x') k_t(t, t') for inputs (x, t) whose last column is t.
+
+    On a grid of inducing inputs (`dgp_ppl.Grid`) its Gram matrix is a Kronecker product.
+
+    >>> import jax.numpy as jnp
+    >>> from dgp_ppl import kernels
+    >>> k = kernels.Separable(kernels.Matern32(1.0, 0.5), kernels.SquaredExponential(1.0, 2.0))
+    >>> k(jnp.zeros((4, 3))).shape
+    (4,)
+
+    Args:
+        space: k_x, a kernel of all columns but the last.
+        time: k_t, a kernel of the last column.
+    """
+
+    space: Any
+    time: Any
+
+    def __call__(self, x: Inputs, z: Inputs | None = None) -> Array:
+        if z is None:
+            return self.space(x[..., :-1]) * self.time(x[..., -1:])
+        return self.space(x[..., :-1], z[..., :-1]) * self.time(x[..., -1:], z[..., -1:])
+
+    def features(self, key: PRNGKey, num: int, dim: int) -> Features:
+        key_x, key_t = random.split(key)
+        a, b = self.space.features(key_x, num, dim - 1), self.time.features(key_t, num, 1)
+        return lambda x: a(x[..., :-1]) * b(x[..., -1:])
+
+
+class PerOutput(eqx.Module):
+    """A separate kernel for each of the P outputs of a layer.
+
+    ``Kernel.learned(name, dim, out=P)`` makes one. You can also stack the leaves of P kernels of
+    the same class:
+
+    >>> import jax.numpy as jnp
+    >>> from dgp_ppl import kernels
+    >>> k = kernels.PerOutput(kernels.Matern32(jnp.ones(2), jnp.array([[0.5], [2.0]])))
+    >>> x = jnp.zeros((4, 1))
+    >>> k(x, x[:3]).shape, k(x).shape
+    ((2, 4, 3), (2, 4))
+
+    Args:
+        kernel: a kernel whose leaves all have a leading axis of length P.
+    """
+
+    kernel: Any
+
+    def __call__(self, x: Inputs, z: Inputs | None = None) -> Array:
+        """Return K(x, z) for every output, [P, N, M], or the diagonals, [P, N], without `z`."""
+        return jax.vmap(lambda k: k(x, z))(self.kernel)

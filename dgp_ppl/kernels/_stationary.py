@@ -1,0 +1,223 @@
+"""Stationary kernels: functions of the scaled distance between two inputs.
+
+With r² = sum_d (x_d - z_d)² / l_d² a kernel is variance · g(r²). Its random features are cosines
+with frequencies from its spectral density.
+"""
+
+import abc
+import math
+from typing import Any, ClassVar
+
+import jax
+import jax.numpy as jnp
+from jax import random
+from jaxtyping import Array
+
+from dgp_ppl._typing import Inputs, PRNGKey
+from dgp_ppl.kernels._base import Features, Kernel
+from dgp_ppl.linalg import computed_once, matmul
+
+__all__ = [
+    "Matern12",
+    "Matern32",
+    "Matern52",
+    "Periodic",
+    "RationalQuadratic",
+    "SquaredExponential",
+]
+
+
+def _squared_distance(x: Array, z: Array, lengthscale: Array) -> Array:
+    """Return sum_d (x_d - z_d)² / l_d², [N, M].
+
+    The square is expanded so that the cost is one matrix product. Subtracting the mean of the
+    smaller set first keeps a common shift of the inputs from costing digits. Only the smaller set
+    is scaled by the lengthscale: its gradient and the lengthscale's gradient then share one product
+    with the larger set, and no gradient with respect to the larger set is formed if it is data.
+    """
+    w = jnp.broadcast_to(1 / jnp.square(lengthscale), x.shape[-1:])
+    smaller = x if len(x) < len(z) else z
+    centre = jax.lax.stop_gradient(smaller.mean(axis=0))
+    scaled_x, scaled_z = (w, 1.0) if smaller is x else (1.0, w)
+    x, z = x - centre, z - centre
+    square = _square_norm(x, w)[:, None] + _square_norm(z, w)[None, :]
+    cross = matmul(x * scaled_x, (z * scaled_z).T)
+    return jnp.maximum(computed_once(square - 2 * cross), 0.0)
+
+
+def _square_norm(x: Array, w: Array) -> Array:
+    """Return sum_d w_d x_d², [N]. In this form the gradient of w keeps x alone, not its squares."""
+    return matmul(x * (x * w), jnp.ones_like(w))
+
+
+def _distance(square: Array) -> Array:
+    """Return sqrt(r²), kept above 0 by rounding error so that its gradient stays finite."""
+    return jnp.sqrt(jnp.maximum(square, jnp.finfo(square.dtype).eps))
+
+
+def _student_frequencies(key: PRNGKey, num: int, dim: int, dof: float) -> Array:
+    """Draw from the spectral density of a Matern kernel, a multivariate Student t with 2 nu dof."""
+    key_n, key_g = random.split(key)
+    scale = jnp.sqrt(0.5 * dof / random.gamma(key_g, 0.5 * dof, (num, 1)))
+    return random.normal(key_n, (num, dim)) * scale
+
+
+class _Stationary(Kernel):
+    """A kernel variance · g(r²), where r is the distance in units of the lengthscale."""
+
+    initial: ClassVar[dict[str, float]] = {"variance": 1.0, "alpha": 1.0}
+    variance: Any
+    lengthscale: Any
+
+    @abc.abstractmethod
+    def _profile(self, square: Array) -> Array:
+        """Return g(r²), where g(0) = 1."""
+
+    @abc.abstractmethod
+    def _frequencies(self, key: PRNGKey, num: int, dim: int) -> Array:
+        """Draw from the spectral density at lengthscale 1, [num, dim]."""
+
+    def __call__(self, x: Inputs, z: Inputs | None = None) -> Array:
+        if z is None:
+            return jnp.broadcast_to(self.variance, x.shape[:1])
+        return self.variance * self._profile(_squared_distance(x, z, self.lengthscale))
+
+    def features(self, key: PRNGKey, num: int, dim: int) -> Features:
+        # Rahimi & Recht (2007): sqrt(2) cos(w'x + b), w from the spectral density, b uniform.
+        key_w, key_b = random.split(key)
+        omega = self._frequencies(key_w, num, dim) / self.lengthscale
+        phase = random.uniform(key_b, (num,), maxval=2 * jnp.pi)
+        return lambda x: jnp.sqrt(2 * self.variance) * jnp.cos(matmul(x, omega.T) + phase)
+
+
+class SquaredExponential(_Stationary):
+    """The squared exponential (RBF) kernel, variance · exp(-r²/2). Its draws are smooth.
+
+    Args:
+        variance: prior variance of the function, in the square of its units, [].
+        lengthscale: in the units of the inputs, [D], or [] for all inputs.
+    """
+
+    variance: Any
+    lengthscale: Any
+
+    def _profile(self, square: Array) -> Array:
+        return jnp.exp(-0.5 * square)
+
+    def _frequencies(self, key: PRNGKey, num: int, dim: int) -> Array:
+        return random.normal(key, (num, dim))
+
+
+class Matern12(_Stationary):
+    """The Matern-1/2 kernel, variance · exp(-r). Its draws are continuous but rough.
+
+    Args:
+        variance: prior variance of the function, in the square of its units, [].
+        lengthscale: in the units of the inputs, [D], or [] for all inputs.
+    """
+
+    variance: Any
+    lengthscale: Any
+
+    def _profile(self, square: Array) -> Array:
+        return jnp.exp(-_distance(square))
+
+    def _frequencies(self, key: PRNGKey, num: int, dim: int) -> Array:
+        return _student_frequencies(key, num, dim, 1.0)
+
+
+class Matern32(_Stationary):
+    """The Matern-3/2 kernel, variance · (1 + √3 r) exp(-√3 r). Its draws have one derivative.
+
+    Args:
+        variance: prior variance of the function, in the square of its units, [].
+        lengthscale: in the units of the inputs, [D], or [] for all inputs.
+    """
+
+    variance: Any
+    lengthscale: Any
+
+    def _profile(self, square: Array) -> Array:
+        r = math.sqrt(3) * _distance(square)
+        return (1 + r) * jnp.exp(-r)
+
+    def _frequencies(self, key: PRNGKey, num: int, dim: int) -> Array:
+        return _student_frequencies(key, num, dim, 3.0)
+
+
+class Matern52(_Stationary):
+    """The Matern-5/2 kernel, variance · (1 + √5 r + 5r²/3) exp(-√5 r). Draws: two derivatives.
+
+    Args:
+        variance: prior variance of the function, in the square of its units, [].
+        lengthscale: in the units of the inputs, [D], or [] for all inputs.
+    """
+
+    variance: Any
+    lengthscale: Any
+
+    def _profile(self, square: Array) -> Array:
+        r = math.sqrt(5) * _distance(square)
+        return (1 + r + jnp.square(r) / 3) * jnp.exp(-r)
+
+    def _frequencies(self, key: PRNGKey, num: int, dim: int) -> Array:
+        return _student_frequencies(key, num, dim, 5.0)
+
+
+class RationalQuadratic(_Stationary):
+    """The rational quadratic kernel, variance · (1 + r² / (2 alpha))^(-alpha).
+
+    It is a mixture of squared exponentials with different lengthscales.
+
+    Args:
+        variance: prior variance of the function, in the square of its units, [].
+        lengthscale: in the units of the inputs, [D], or [] for all inputs.
+        alpha: positive; the smaller, the more the lengthscales of the mixture differ, [].
+    """
+
+    variance: Any
+    lengthscale: Any
+    alpha: Any
+
+    def _profile(self, square: Array) -> Array:
+        return jnp.exp(-self.alpha * jnp.log1p(square / (2 * self.alpha)))
+
+    def _frequencies(self, key: PRNGKey, num: int, dim: int) -> Array:
+        # The inverse squared lengthscale of the mixture is Gamma(alpha, alpha).
+        key_n, key_g = random.split(key)
+        precision = random.gamma(key_g, self.alpha, (num, 1)) / self.alpha
+        return random.normal(key_n, (num, dim)) * jnp.sqrt(precision)
+
+
+class Periodic(Kernel):
+    """A periodic kernel, variance · exp(-½ sum_d sin²(π (x_d - z_d) / period) / l_d²).
+
+    Args:
+        variance: prior variance of the function, in the square of its units, [].
+        lengthscale: a number without units, [D], or [] for all inputs.
+        period: in the units of the inputs, [D] or [].
+
+    Source: MacKay (1998), "Introduction to Gaussian processes".
+    """
+
+    initial: ClassVar[dict[str, float]] = {"variance": 1.0, "period": 1.0}
+    variance: Any
+    lengthscale: Any
+    period: Any
+
+    def _warp(self, x: Array) -> Array:
+        # sin²(a - b) is a quarter of |(cos 2a, sin 2a) - (cos 2b, sin 2b)|².
+        angle = 2 * jnp.pi * x / self.period
+        return 0.5 * jnp.concatenate([jnp.cos(angle), jnp.sin(angle)], axis=-1)
+
+    def _warped(self, dim: int) -> SquaredExponential:
+        lengthscale = jnp.broadcast_to(self.lengthscale, (dim,))
+        return SquaredExponential(self.variance, jnp.concatenate([lengthscale, lengthscale]))
+
+    def __call__(self, x: Inputs, z: Inputs | None = None) -> Array:
+        z = None if z is None else self._warp(z)
+        return self._warped(x.shape[-1])(self._warp(x), z)
+
+    def features(self, key: PRNGKey, num: int, dim: int) -> Features:
+        phi = self._warped(dim).features(key, num, 2 * dim)
+        return lambda x: phi(self._warp(x))

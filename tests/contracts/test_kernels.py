@@ -1,0 +1,83 @@
+"""The contract of every kernel: its formula, shapes, gradients, random features and params."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import random
+from support.helpers import KEY, assert_mean
+from support.kernel_cases import CASES, OURS, contract, inputs
+
+from dgp_ppl import kernels
+
+
+def test_kernels_with_the_same_leaves_are_not_one_program():
+    """JAX's dataclasses compare equal across classes, and then share a compiled program."""
+    structures = [jax.tree.structure(kernel) for kernel, _ in CASES.values()]
+    assert all(a != b for i, a in enumerate(structures) for b in structures[:i])
+
+
+@pytest.mark.usefixtures("x64")
+@pytest.mark.parametrize("name", CASES)
+def test_contract(name):
+    """Shapes, the formula, the diagonal, symmetry and positive semi-definiteness."""
+    kernel, formula = CASES[name]
+    kernel = jax.tree.map(lambda a: jnp.asarray(np.round(np.float64(a), 6)), kernel)
+    x, z = inputs(12, 0), inputs(5, 1)
+    cross, gram, diagonal = contract(kernel, jnp.asarray(x), jnp.asarray(z))
+    assert (cross.shape, diagonal.shape) == ((12, 5), (12,))
+    np.testing.assert_allclose(cross, [[formula(a, b) for b in z] for a in x], rtol=1e-8)
+    # 1e-7, because a distance is kept away from 0 by sqrt(eps).
+    np.testing.assert_allclose(diagonal, [formula(a, a) for a in x], rtol=1e-7)
+    np.testing.assert_allclose(diagonal, np.diag(gram), rtol=1e-7)
+    np.testing.assert_allclose(gram, gram.T, rtol=1e-9)
+    assert np.linalg.eigvalsh(gram).min() > -1e-7 * np.trace(gram)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_float32_gradients_are_finite_where_points_coincide(name):
+    kernel = CASES[name][0]
+    x = jnp.zeros((3, 2)).at[2].set(1.0)
+
+    def total(kernel, x):
+        return jnp.sum(kernel(x, x)) + jnp.sum(kernel(x))
+
+    for gradient in jax.tree.leaves(jax.jit(jax.grad(total, (0, 1)))(kernel, x)):
+        assert np.isfinite(gradient).all()
+
+
+@pytest.mark.parametrize("name", OURS)
+def test_features_are_unbiased(name):
+    kernel, formula = CASES[name]
+    x, z = inputs(3, 2), inputs(2, 3)
+
+    # Not compiled as one program, so that the kernels share the compiled `random.gamma`.
+    phi = kernel.features(KEY, 40_000, 2)
+    a, b = np.asarray(phi(jnp.asarray(x, float))).T, np.asarray(phi(jnp.asarray(z, float))).T
+    truth = [[formula(a, b) for b in z] for a in x]
+    assert_mean(a[:, :, None] * b[:, None, :], truth)
+
+
+def test_features_are_functions_of_their_key():
+    draw = lambda key: CASES["Linear"][0].features(key, 40_000, 2)(jnp.ones((1, 2)))  # noqa: E731
+    assert (draw(KEY) == draw(KEY)).all()
+    assert (draw(KEY) != draw(random.key(1))).all()
+
+
+@pytest.mark.parametrize("name", ["Matern52", "Periodic", "Linear", "ArcCosine"])
+def test_one_lengthscale_stands_for_all_inputs(name):
+    values = {**vars(CASES[name][0]), "lengthscale": np.float32(0.8)}
+    one = getattr(kernels, name)(**values)
+    many = getattr(kernels, name)(**values | {"lengthscale": np.full(2, 0.8, np.float32)})
+    x, z = jnp.asarray(inputs(4, 8), float), jnp.asarray(inputs(3, 9), float)
+    for got, wanted in zip(contract(one, x, z), contract(many, x, z), strict=True):
+        np.testing.assert_allclose(got, wanted, rtol=1e-5, atol=1e-6)
+
+
+def test_every_kernel_of_the_module_is_in_the_contract():
+    concrete = {
+        name
+        for name in kernels.__all__
+        if isinstance(cls := getattr(kernels, name), type) and issubclass(cls, kernels.Kernel)
+    }
+    assert concrete - {"Kernel"} == set(OURS)

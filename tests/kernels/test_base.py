@@ -1,0 +1,71 @@
+"""Registering hyperparameters, kernels per output, and kernels as pytrees."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from numpyro import handlers
+from numpyro.distributions import constraints
+from support.kernel_cases import CASES, CLASSES, V, inputs
+
+from dgp_ppl import kernels
+
+
+def registered(make):
+    """The value `make` returns, and the params it registers."""
+    with handlers.trace() as trace:
+        value = make()
+    return value, trace
+
+
+@pytest.mark.parametrize("name", CLASSES)
+@pytest.mark.parametrize(("out", "ard"), [(None, True), (None, False), (3, True)])
+def test_learned_registers_positive_params(name, out, ard):
+    cls = getattr(kernels, name)
+    fields = [f.name for f in dataclasses.fields(cls)]
+    kernel, trace = registered(lambda: cls.learned("l1", 2, out=out, ard=ard, variance=2.5))
+    assert list(trace) == [f"l1.{field}" for field in fields]
+    for field in fields:
+        site, lead = trace[f"l1.{field}"], () if out is None else (out,)
+        assert site["type"] == "param"
+        assert site["kwargs"]["constraint"] is constraints.positive
+        wanted = (*lead, 2) if field == "lengthscale" and ard else lead
+        assert site["value"].shape == wanted
+    assert (trace["l1.variance"]["value"] == 2.5).all()
+    np.testing.assert_allclose(trace["l1.lengthscale"]["value"], np.sqrt(2))
+    if out is None:
+        assert type(kernel) is cls
+    else:
+        assert type(kernel) is kernels.PerOutput
+        assert type(kernel.kernel) is cls
+
+
+def test_learned_takes_starting_values_of_any_shape():
+    _, trace = registered(lambda: kernels.Matern52.learned("k", 2, lengthscale=[0.1, 0.2]))
+    np.testing.assert_allclose(trace["k.lengthscale"]["value"], [0.1, 0.2])
+
+
+def test_unknown_hyperparameter():
+    with pytest.raises(TypeError, match=r"Matern32.learned got 'alpha'.*variance.*lengthscale"):
+        kernels.Matern32.learned("k", 1, alpha=1.0)
+
+
+def test_per_output_is_a_loop():
+    single = [kernels.Matern52(np.float32(v), np.float32([v, 1.0])) for v in (0.5, 1.0, 2.0)]
+    stacked = kernels.PerOutput(jax.tree.map(lambda *a: np.stack(a), *single))
+    cross = jax.jit(lambda k, x, z: (k(x, z), k(x)))
+    x, z = jnp.asarray(inputs(4, 6), float), jnp.asarray(inputs(3, 7), float)
+    for got, *wanted in zip(cross(stacked, x, z), *(cross(k, x, z) for k in single), strict=True):
+        np.testing.assert_allclose(got, wanted, rtol=1e-6)
+
+
+def test_kernels_are_pytrees():
+    kernel = CASES["Sum"][0]
+    doubled = jax.tree.map(lambda a: 2 * a, kernel)
+    assert type(doubled) is kernels.Sum
+    assert doubled.first.variance == 2 * V
+    x = jnp.asarray(inputs(3, 10), float)
+    gradient = jax.grad(lambda k: jnp.sum(k(x, x)))(kernel)
+    np.testing.assert_allclose(gradient.first.variance, kernel.first(x, x).sum() / V, rtol=1e-5)

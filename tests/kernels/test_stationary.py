@@ -1,0 +1,33 @@
+"""Rounding and memory of the squared distance."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import random
+from support.helpers import KEY
+from support.kernel_cases import CASES, contract, inputs
+
+from dgp_ppl import kernels
+
+
+def test_a_common_shift_costs_no_digits():
+    # Multiples of 1/64 are exact after the shift too.
+    x, z = (jnp.asarray(np.round(64 * inputs(6, s)) / 64, jnp.float32) for s in (4, 5))
+    for name in ("SquaredExponential", "Matern12", "RationalQuadratic"):
+        kernel = CASES[name][0]
+        shifted = contract(kernel, x + 2**16, z + 2**16)[0]
+        np.testing.assert_allclose(shifted, contract(kernel, x, z)[0], atol=2e-6)
+
+
+def test_gradients_keep_the_data_once():
+    """Keeping their squares too would take a tenth of a step's memory on MNIST."""
+    x = random.normal(KEY, (50, 7))
+
+    def cross(lengthscale, z):
+        return kernels.SquaredExponential(1.0, lengthscale)(z, x)
+
+    _, gradient = jax.vjp(cross, jnp.ones(7), x[:5])
+    kept = [np.sort(a, axis=None) for a in jax.tree.leaves(gradient) if jnp.size(a) == x.size]
+    assert kept
+    for each in kept:
+        np.testing.assert_array_equal(each, kept[0])
