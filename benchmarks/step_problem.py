@@ -238,9 +238,9 @@ class Study:
         row = {"guide": name, "gap": truth.log_evidence - elbo, "se": error, "seconds": seconds}
         row["energy_distance"] = energy_distance(own, np.asarray(truth.draws), weights)
         if isinstance(guide, Diffusion):
-            weighted = importance_evidence(self.key, model, guide, params, *args, num_chains=2000)
+            weighted = importance_evidence(self.key, model, guide, params, *args, num_paths=2000)
             row["weighted_evidence"] = weighted.log_evidence
-            row["effective_chains"] = weighted.effective_chains
+            row["effective_paths"] = weighted.effective_paths
         return row
 
 

@@ -37,7 +37,7 @@ _OF_FITS = (
 METRICS = {task: (*scores, *_OF_FITS) for task, scores in SCORES.items()}
 _DEFAULT_METHODS = ("sgpr", "svgp", "dsvi")
 _SPLITS = 3
-_ANNEALING: dict[str, Any] = {"temperatures": 500, "num_chains": 8, "num_noise": 4}
+_ANNEALING: dict[str, Any] = {"temperatures": 500, "num_particles": 8, "num_noise": 4}
 
 
 @dataclasses.dataclass

@@ -63,7 +63,7 @@ def test_annealing_averages_them_too():
     params, bound = at_the_best(spread(5))
     found = dgp.annealed_evidence(
         KEY, beside, dgp.MeanField(beside), params, X, Y, z=spread(5),
-        temperatures=50, num_chains=64, progress=False,
+        temperatures=50, num_particles=64, progress=False,
     )  # fmt: skip
     assert abs(found.log_evidence - bound) < 4 * found.standard_error
     assert found.standard_error < 0.05

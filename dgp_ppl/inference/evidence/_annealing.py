@@ -43,9 +43,9 @@ class AnnealedEvidence:
     Attributes:
         log_evidence: log of the mean weight; in expectation not above the truth.
         standard_error: of it, by the jackknife over chains. Not to be trusted where
-            `effective_chains` is below half of them, of which there is a warning.
+            `effective_particles` is below half of them, of which there is a warning.
         log_weights: of the chains, [C].
-        effective_chains: how many equal weights would be worth as much.
+        effective_particles: how many equal weights would be worth as much.
         draws: where the chains end, latent sites [C, ...]: weighted, draws of the posterior.
         acceptance: mean acceptance rate at every temperature, [K].
         upper: by the chains in reverse, from exact draws: in expectation not below the truth. None
@@ -57,7 +57,7 @@ class AnnealedEvidence:
     log_evidence: float
     standard_error: float
     log_weights: np.ndarray
-    effective_chains: float
+    effective_particles: float
     draws: dict[str, np.ndarray]
     acceptance: np.ndarray
     upper: float | None = None
@@ -75,7 +75,7 @@ def annealed_evidence(
     start: Literal["guide", "prior"] = "guide",
     temperatures: int = 500,
     leapfrogs: int = 15,
-    num_chains: int = 8,
+    num_particles: int = 8,
     num_noise: int = 8,
     posterior_samples: dict[str, Any] | None = None,
     progress: bool | str = True,
@@ -91,7 +91,7 @@ def annealed_evidence(
 
     The standard error is right where all chains see the same posterior. A part of it that only a
     few chains reach in time (another mode, say) shows in a few large weights, and so in a low
-    `effective_chains`: there is a warning then, and more temperatures and chains help. Of a part
+    `effective_particles`: there is a warning then, and more temperatures and chains help. Of a part
     that none of them reaches nothing is seen, and the value is too low, whatever its error says.
     Fits to few data are most at risk, whose q is narrow and far from all there is: start from the
     prior as well, and believe the larger value. (12 rows, two layers of four inducing values, a
@@ -114,7 +114,7 @@ def annealed_evidence(
             is farther from the posterior, but on the way to all parts of it.
         temperatures: steps K from there to the posterior.
         leapfrogs: leapfrog steps of each transition.
-        num_chains: chains C, side by side.
+        num_particles: chains C, side by side.
         num_noise: with "bound", draws of the unit noise, and of what `observe` draws, that stand
             for the average on the way, each chain having its own. A last step weighs the chain's
             end by the average over 100 times as many new ones, less half the variance of that (of
@@ -138,7 +138,7 @@ def annealed_evidence(
     for name, value, least in (
         ("temperatures", temperatures, 1),
         ("leapfrogs", leapfrogs, 1),
-        ("num_chains", num_chains, 2),
+        ("num_particles", num_particles, 2),
         ("num_noise", num_noise, 1),
     ):
         check_count("annealed_evidence", name, value, least)
@@ -159,7 +159,7 @@ def annealed_evidence(
     if target == "model":
         sites |= {n: jnp.zeros(shape) for n, shape in noise.items()}
     averages = target == "bound" and bool(noise or estimates)
-    keys = random.split(key_noise, (num_chains, num_noise if averages else 1))
+    keys = random.split(key_noise, (num_particles, num_noise if averages else 1))
     problem = Annealing(base, partition, target, leapfrogs, sites)
     inputs = params, data, keys
     betas = _schedule(start, temperatures)
@@ -168,7 +168,7 @@ def annealed_evidence(
         if averages:
             why = "which has unit noise" if noise else "whose likelihood is estimated by draws"
             raise ValueError(_NOT_OF_BOUND.format(why))
-        exact = problem.white(_spaced(posterior_samples, sites, num_chains), inputs)
+        exact = problem.white(_spaced(posterior_samples, sites, num_particles), inputs)
         other = Annealing(base, partition, "model", leapfrogs, sites)
         apart = jnp.max(jnp.abs(problem.ratio(exact, inputs) - other.ratio(exact, inputs)))
         if not apart < _SAME:
@@ -181,22 +181,22 @@ def annealed_evidence(
     with bar:
         run = partial(problem.run, inputs, bar)
         # Sizes that have seen the chains' own starts would make their weights biased.
-        z, other = random.normal(key_start, (2, num_chains, problem.dim))
-        adapted = run(random.split(key_pilot, num_chains), other, pilot, None)
+        z, other = random.normal(key_start, (2, num_particles, problem.dim))
+        adapted = run(random.split(key_pilot, num_particles), other, pilot, None)
         sizes = np.interp(betas[1:], pilot[1:], adapted.size)
-        end = run(random.split(key_run, num_chains), z, betas, sizes)
+        end = run(random.split(key_run, num_particles), z, betas, sizes)
         log_weights = end.log_weight
         if averages:
-            fresh = random.split(key_last, (num_chains, _FRESH, num_noise))
+            fresh = random.split(key_last, (num_particles, _FRESH, num_noise))
             log_weights = log_weights + np.asarray(problem.last(end.z, fresh, inputs), np.float64)
         value, error, effective = log_mean(log_weights)
         upper: tuple[Any, Any] = None, None
-        doubts = _doubts("", effective, num_chains, end.acceptance)
+        doubts = _doubts("", effective, num_particles, end.acceptance)
         if exact is not None:
-            back = run(random.split(key_back, num_chains), exact, betas[::-1], sizes[::-1])
+            back = run(random.split(key_back, num_particles), exact, betas[::-1], sizes[::-1])
             minus, upper_error, effective_back = log_mean(back.log_weight)
             upper = -minus, upper_error
-            doubts += _doubts("in reverse, ", effective_back, num_chains, back.acceptance)
+            doubts += _doubts("in reverse, ", effective_back, num_particles, back.acceptance)
     for doubt in doubts:
         warnings.warn(f"annealed_evidence: {doubt}", UserWarning, stacklevel=2)
     draws = {n: np.asarray(a) for n, a in problem.draws(end.z, inputs).items()}
@@ -281,9 +281,9 @@ def _doubts(way: str, effective: float, num: int, acceptance: np.ndarray) -> tup
     found = []
     if effective < num / 2:
         found.append(
-            f"{way}{num} chains are worth {effective:.1f} equal weights: the error is rough, and "
-            "the value itself is off by about as much; take more temperatures, chains or (with "
-            "target='bound') num_noise"
+            f"{way}{num} particles are worth {effective:.1f} equal weights: the error is rough, "
+            "and the value itself is off by about as much; take more temperatures, particles or "
+            "(with target='bound') num_noise"
         )
     lowest = min(float(part.mean()) for part in np.array_split(acceptance, 10) if len(part))
     if lowest < _LOW_RATE:

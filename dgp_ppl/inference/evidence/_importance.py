@@ -27,13 +27,13 @@ class ImportanceEvidence(NamedTuple):
         log_evidence: log of the mean importance weight.
         standard_error: of that, from the weights' spread. Not to be trusted where few chains carry
             the mean.
-        effective_chains: (sum of weights)² / sum of squared weights.
+        effective_paths: (sum of weights)² / sum of squared weights.
         elbo: mean of the log weights: the bound from the same chains.
     """
 
     log_evidence: float
     standard_error: float
-    effective_chains: float
+    effective_paths: float
     elbo: float
 
 
@@ -43,7 +43,7 @@ def importance_evidence(
     guide: Diffusion,
     params: Params,
     *args: Any,
-    num_chains: int = 256,
+    num_paths: int = 256,
     **kwargs: Any,
 ) -> ImportanceEvidence:
     """Importance-weighted estimate of log p(y) on all data from chains drawn to their end.
@@ -63,16 +63,16 @@ def importance_evidence(
         guide: its fitted guide.
         params: the fit's params.
         *args: the model's arguments.
-        num_chains: importance samples.
+        num_paths: importance samples.
         **kwargs: the model's keyword arguments, without a ``batch_size``.
 
     Raises:
-        ValueError: if the model takes a minibatch, `num_chains` is less than 2, or the guide is of
+        ValueError: if the model takes a minibatch, `num_paths` is less than 2, or the guide is of
             ``discretization="euler"``, whose chains have no weights.
-        TypeError: if the guide is not a `Diffusion`, or `num_chains` is no integer.
+        TypeError: if the guide is not a `Diffusion`, or `num_paths` is no integer.
     """
     check_weights("importance_evidence", guide)
-    check_count("importance_evidence", "num_chains", num_chains, 2)
+    check_count("importance_evidence", "num_paths", num_paths, 2)
     partition, data = Partition.split(model, Call(args, kwargs))
     with handlers.block(), handlers.seed(rng_seed=key):
         guide.setup(*args, **kwargs)
@@ -88,12 +88,12 @@ def importance_evidence(
     def all_chains(keys: Array, params: Params, data: list[Any]) -> Array:
         return lax.map(lambda k: one(k, params, data), keys, batch_size=_AT_ONCE)
 
-    w = all_chains(random.split(key, num_chains), params, data)
+    w = all_chains(random.split(key, num_paths), params, data)
     total = logsumexp(w)
     share = jnp.exp(w - total)
     effective = 1 / jnp.sum(jnp.square(share))
     # Var(mean w) / mean(w)² = (S / effective - 1) / S
-    error = math.sqrt(max(float(1 / effective - 1 / num_chains), 0.0))
+    error = math.sqrt(max(float(1 / effective - 1 / num_paths), 0.0))
     return ImportanceEvidence(
-        float(total) - math.log(num_chains), error, float(effective), float(w.mean())
+        float(total) - math.log(num_paths), error, float(effective), float(w.mean())
     )

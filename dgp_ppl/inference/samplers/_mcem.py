@@ -66,7 +66,7 @@ def fit_mcem(
     expected: float = 0.5,
     start: Params | None = None,
     progress: bool | str = True,
-    kernel: Any = SGHMC,
+    sampler: Any = SGHMC,
     checkpoint: str | os.PathLike[str] | None = None,
     every: int = 1000,
     **kwargs: Any,
@@ -96,7 +96,8 @@ def fit_mcem(
             means worse.
         start: values of some params of the model, or all, to start from; the model's own otherwise.
         progress: show a progress bar; a string is its label.
-        kernel: from a model to its `SGHMC`; ``functools.partial(SGHMC, friction=0.1)``, say.
+        sampler: a function from a model to its `SGHMC`, such as
+            ``functools.partial(SGHMC, friction=0.1)``.
         checkpoint: a folder for this run alone: called again with the same arguments, a run that
             was killed goes on, and ends as if it had never been. None keeps nothing on disk.
         every: steps between checkpoints, at least.
@@ -107,8 +108,8 @@ def fit_mcem(
         NonFiniteLossError: if the energy or a param is not finite.
         TypeError: if `key` is no random key, or a number is no integer.
         ValueError: if the model has no params, `start` has others, or values that they cannot have,
-            a number is not positive, `expected` is no share, or the kernel makes no `SGHMC`, or one
-            with control variates.
+            a number is not positive, `expected` is no share, or the sampler makes no `SGHMC`, or
+            one with control variates.
     """
     check_key("fit_mcem", key)
     if not 0 <= expected <= 1:
@@ -122,30 +123,30 @@ def fit_mcem(
     begun = time.perf_counter()
     key_params, key_init, key_em, key_run = random.split(key, 4)
     # The params come first, so that one compiled program serves all their values.
-    sampler = kernel(partial(_given, model))
-    if not isinstance(sampler, SGHMC):
+    kernel = sampler(partial(_given, model))
+    if not isinstance(kernel, SGHMC):
         raise ValueError(
-            f"fit_mcem: kernel makes {type(sampler).__name__}, wanted SGHMC, such as "
+            f"fit_mcem: sampler makes {type(kernel).__name__}, wanted SGHMC, such as "
             "functools.partial(SGHMC, friction=0.1); for draws by another kernel give the params "
             "of this fit to run_mcmc"
         )
-    if sampler.control_variates:
+    if kernel.control_variates:
         raise ValueError(
-            "fit_mcem: the kernel has control variates, whose gradient of all rows belongs to one "
-            "value of the params; use them in a run at fixed params"
+            "fit_mcem: sampler makes an SGHMC that has control variates, whose gradient of all "
+            "rows belongs to one value of the params; use them in a run at fixed params"
         )
     free, bijections = _params(key_params, model, start or {}, args, kwargs)
     optimizer = default_optimizer(learning_rate, steps) if optimizer is None else optimizer
     arguments = Partition.split(model, Call(args, kwargs))
-    em = _EM(sampler, optimizer, bijections, arguments, expected)
+    em = _EM(kernel, optimizer, bijections, arguments, expected)
     keys = random.split(key_init, num_chains)
-    first = sampler.init(keys, steps, None, (em.params(free), *args), kwargs)
+    first = kernel.init(keys, steps, None, (em.params(free), *args), kwargs)
     states = jnp.zeros((window, *_flat(first.unconstrained).shape))
     state = _State(jnp.zeros((), int), key_em, first, states, free, optimizer.init(free))
     folder, done, parts, draws = None, 0, [], None
     if checkpoint is not None:
         about = identity(
-            sampler, first, (key, start, args, kwargs), steps=steps, window=window,
+            kernel, first, (key, start, args, kwargs), steps=steps, window=window,
             num_chains=num_chains, learning_rate=learning_rate, expected=expected,
             optimizer=effect(optimizer, free, steps),
         )  # fmt: skip
@@ -167,7 +168,7 @@ def fit_mcem(
                 done = len(losses)
     params = em.params(state.free)
     chains = run_mcmc(
-        key_run, sampler, params, *args, num_warmup=0, num_samples=num_samples,
+        key_run, kernel, params, *args, num_warmup=0, num_samples=num_samples,
         thinning=thinning, num_chains=num_chains, start=state.sampler,
         extra_fields=("potential_energy", "temperature"), progress=progress,
         checkpoint=draws, every=every, **kwargs,
@@ -185,7 +186,7 @@ def _check(losses: np.ndarray, params: Params) -> None:
     site = f"param {bad[0]}" if bad else "the potential energy"
     raise NonFiniteLossError(
         f"fit_mcem: not finite at step {step}: {site}. Try a smaller learning_rate or step_size of "
-        "the kernel, or standardised data (dgp_ppl.Standardizer)",
+        "the sampler, or standardised data (dgp_ppl.Standardizer)",
         step=step,
         site=site,
         result=None,

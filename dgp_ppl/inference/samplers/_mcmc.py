@@ -86,7 +86,7 @@ class Chains:
 
 def run_mcmc(
     key: PRNGKey,
-    kernel: MCMCKernel,
+    sampler: MCMCKernel,
     *args: Any,
     num_warmup: int,
     num_samples: int,
@@ -109,7 +109,7 @@ def run_mcmc(
 
     Args:
         key: random key; the same key gives the same draws.
-        kernel: a NumPyro `MCMCKernel`: `SGHMC`, or NumPyro's `NUTS`, `HMC`, `DiscreteHMCGibbs`,
+        sampler: a NumPyro `MCMCKernel`: `SGHMC`, or NumPyro's `NUTS`, `HMC`, `DiscreteHMCGibbs`,
             `MixedHMC`, `HMCECS`, `BarkerMH`, `SA`, or of an even number of chains `AIES` and `ESS`.
             Of other kernels' chains each is begun alone, and a step of one is mapped over all.
         *args: the model's positional arguments.
@@ -154,11 +154,11 @@ def run_mcmc(
     begun = time.perf_counter()
     if init_params is not None and num_chains == 1:
         init_params = jax.tree.map(lambda a: jnp.asarray(a)[None], init_params)
-    several = VectorizedKernel(kernel, num_chains)
+    several = VectorizedKernel(sampler, num_chains)
     state = several.init(key, num_warmup, init_params, args, kwargs, start)
-    watched = ("temperature",) if isinstance(kernel, SGHMC) else ()
-    extra = dict.fromkeys((*kernel.default_fields[1:], *watched, *extra_fields))
-    fields = (kernel.sample_field, *extra)
+    watched = ("temperature",) if isinstance(sampler, SGHMC) else ()
+    extra = dict.fromkeys((*sampler.default_fields[1:], *watched, *extra_fields))
+    fields = (sampler.sample_field, *extra)
     several.fields(state, fields)  # an unknown one is said before anything is run
     folder = None
     if checkpoint is not None:
@@ -194,8 +194,8 @@ def run_mcmc(
                 kept, unsaved, saved = kept + unsaved, [], steps
     whole = [np.concatenate(c)[:num_samples] for c in zip(*kept, *unsaved, strict=True)]
     samples, others = run.named([np.moveaxis(a, 0, 1) for a in whole])
-    if isinstance(kernel, SGHMC):
-        _warn_of_trouble(kernel, others, state, thinning)
+    if isinstance(sampler, SGHMC):
+        _warn_of_trouble(sampler, others, state, thinning)
     return Chains(samples, others, state, steps, time.perf_counter() - begun)
 
 

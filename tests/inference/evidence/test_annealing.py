@@ -38,7 +38,7 @@ def assert_evidence(found, truth, errors=4.0):
 
 def annealed(model, guide, params, *args, **options):
     return annealed_evidence(
-        KEY, model, guide, params, *args, **({"num_chains": 16, "progress": False} | options)
+        KEY, model, guide, params, *args, **({"num_particles": 16, "progress": False} | options)
     )
 
 
@@ -90,9 +90,9 @@ def test_in_reverse_from_exact_draws():
     assert_evidence(found, truth)
     assert abs(found.upper - truth) < 4 * found.upper_error + 2e-3
     assert 0 < found.upper_error < 0.3
-    with pytest.warns(UserWarning, match="chains are worth"):
+    with pytest.warns(UserWarning, match="particles are worth"):
         few = annealed(
-            one_layer, GUIDE, params, *ROWS, z=ROWS[0], temperatures=1, num_chains=200,
+            one_layer, GUIDE, params, *ROWS, z=ROWS[0], temperatures=1, num_particles=200,
             posterior_samples={"l1.v": exact_draws(200)},
         )  # fmt: skip
     assert few.log_weights.mean() < truth - 1  # with one temperature, far on either side
@@ -105,7 +105,7 @@ def test_from_the_prior(target):
     far = TINY | {"l1.v.loc": jnp.full((1, 1), 30.0), "l2.v.loc": jnp.full((1, 1), np.nan)}
     found = annealed(
         tiny, dgp.MeanField(tiny), far, X, Y, target=target, start="prior", temperatures=100,
-        num_chains=64, num_noise=32,
+        num_particles=64, num_noise=32,
     )  # fmt: skip
     assert_evidence(found, tiny_evidence(bound=target == "bound"))
 
@@ -113,7 +113,7 @@ def test_from_the_prior(target):
 def test_from_the_posterior_all_weights_are_equal():
     found = annealed(one_layer, GUIDE, fitted(1500)[0], *ROWS, z=ROWS[0], temperatures=5)
     assert found.log_evidence == pytest.approx(exact_evidence(*ROWS), abs=2e-3)
-    assert found.effective_chains == pytest.approx(16, rel=1e-3)
+    assert found.effective_particles == pytest.approx(16, rel=1e-3)
 
 
 @pytest.mark.slow
@@ -137,7 +137,7 @@ def test_a_sandwich_by_nuts(white):
     options = {"num_warmup": 500, "num_samples": 1000, "num_chains": 4, "progress": False}
     exact = run_mcmc(KEY, NUTS(program), x, y, **options).get_samples()
     found = annealed(
-        tiny, guide, TINY, x, y, target="model", temperatures=200, num_chains=100,
+        tiny, guide, TINY, x, y, target="model", temperatures=200, num_particles=100,
         posterior_samples=exact,
     )  # fmt: skip
     assert_evidence(found, tiny_evidence())
@@ -186,5 +186,5 @@ def test_wrong_use():
         annealed(scaled, dgp.MeanField(scaled), TINY, x, y)
     fixed = handlers.substitute(scaled, data={"level": jnp.zeros(())})
     fixed = handlers.block(fixed, hide=["level"])
-    with pytest.warns(UserWarning, match="annealed_evidence: 16 chains are worth"):
+    with pytest.warns(UserWarning, match="annealed_evidence: 16 particles are worth"):
         annealed(fixed, dgp.MeanField(fixed), TINY, x, y, temperatures=2)

@@ -33,7 +33,7 @@ def test_the_error_knows_of_the_noise():
     """Two layers: every group of eight chains is an estimate, and its truth is known."""
     guide, params = fitted_tiny()
     found = annealed_evidence(
-        KEY, tiny, guide, params, *DATA, temperatures=100, num_chains=96, num_noise=16, **QUIET
+        KEY, tiny, guide, params, *DATA, temperatures=100, num_particles=96, num_noise=16, **QUIET
     )
     truth = tiny_evidence(bound=True)
     assert abs(found.log_evidence - truth) < 4 * found.standard_error
@@ -80,7 +80,7 @@ def test_the_error_by_repetition():
     runs = [(s, 300) for s in range(5)] + [(5, 600)]
     found = [
         annealed_evidence(
-            random.key(s), sine, guide, params, *data, temperatures=number, num_chains=16,
+            random.key(s), sine, guide, params, *data, temperatures=number, num_particles=16,
             num_noise=4, **QUIET,
         )
         for s, number in runs
@@ -100,7 +100,7 @@ def test_two_layers_never_below_the_bound_and_stable():
     bound, noise = evaluate(KEY, tiny, guide, params, *DATA, num_draws=1000)
     once, twice = (
         annealed_evidence(
-            KEY, tiny, guide, params, *DATA, temperatures=number, num_chains=16, **QUIET
+            KEY, tiny, guide, params, *DATA, temperatures=number, num_particles=16, **QUIET
         )
         for number in (50, 100)
     )
@@ -119,8 +119,8 @@ def test_few_temperatures_are_warned_of():
     with pytest.warns(UserWarning, match="annealed_evidence: ") as told:
         found = annealed_evidence(KEY, one_layer, guide, params, x, y, **options)
     assert [str(w.message).split(": ", 1)[1] for w in told] == list(found.doubts)
-    assert "8 chains are worth" in found.doubts[0]
-    assert found.effective_chains < 4
+    assert "8 particles are worth" in found.doubts[0]
+    assert found.effective_particles < 4
     assert "acceptance falls to" in found.doubts[1]
 
 
@@ -146,7 +146,7 @@ def test_from_an_implicit_fit():
     guide = dgp.Implicit(one_layer, noise_dim=2)
     params = dgp.fit(KEY, one_layer, guide, x, y, z=x, steps=60, **QUIET).params
     found = annealed_evidence(
-        KEY, one_layer, guide, params, x, y, z=x, temperatures=100, num_chains=16, **QUIET
+        KEY, one_layer, guide, params, x, y, z=x, temperatures=100, num_particles=16, **QUIET
     )
     assert abs(found.log_evidence - exact_evidence(x, y)) < 4 * found.standard_error + 2e-3
     assert found.standard_error < 0.3

@@ -201,10 +201,10 @@ def test_what_is_not_finite_is_said():
 
 
 def test_wrong_use():
-    with pytest.raises(ValueError, match="kernel has control variates"):
-        fit_mcem(KEY, slope, X, Y, kernel=partial(dgp.SGHMC, control_variates=True))
-    with pytest.raises(ValueError, match="kernel makes NUTS, wanted SGHMC"):
-        fit_mcem(KEY, slope, X, Y, kernel=NUTS)
+    with pytest.raises(ValueError, match="sampler makes an SGHMC that has control variates"):
+        fit_mcem(KEY, slope, X, Y, sampler=partial(dgp.SGHMC, control_variates=True))
+    with pytest.raises(ValueError, match="sampler makes NUTS, wanted SGHMC"):
+        fit_mcem(KEY, slope, X, Y, sampler=NUTS)
     with pytest.raises(TypeError, match=r"fit_mcem: num_samples is 2\.5, wanted an integer"):
         fit_mcem(KEY, slope, X, Y, num_samples=2.5)
     with pytest.raises(TypeError, match="fit_mcem: key is 0, wanted one random key"):

@@ -122,11 +122,11 @@ def test_trained_it_comes_near_the_evidence_and_not_above():
     elbo, error = evaluate(KEY, one_layer, guide, result.params, x, y, z=x, num_draws=4000)
     assert elbo < truth + 4.5 * error
     assert truth - elbo < 0.35 * gap
-    found = importance_evidence(KEY, one_layer, guide, result.params, x, y, z=x, num_chains=2000)
+    found = importance_evidence(KEY, one_layer, guide, result.params, x, y, z=x, num_paths=2000)
     assert abs(found.log_evidence - truth) < 4.5 * found.standard_error + 1e-3
     assert found.standard_error < 0.1
     assert found.elbo < found.log_evidence
-    assert 20 < found.effective_chains < 2000
+    assert 20 < found.effective_paths < 2000
 
 
 @pytest.mark.slow
@@ -240,8 +240,8 @@ def test_evidence_takes_all_rows():
     params = start(one_layer, guide, x, y, z=Z)
     with pytest.raises(ValueError, match=r"plate 'data' takes 3 of 6 rows.*leave out batch_size"):
         importance_evidence(KEY, one_layer, guide, params, x, y, z=Z, batch_size=3)
-    with pytest.raises(ValueError, match="num_chains is 1, wanted at least 2"):
-        importance_evidence(KEY, one_layer, guide, params, x, y, z=Z, num_chains=1)
+    with pytest.raises(ValueError, match="num_paths is 1, wanted at least 2"):
+        importance_evidence(KEY, one_layer, guide, params, x, y, z=Z, num_paths=1)
     with pytest.raises(TypeError, match="guide is a MeanField, wanted a Diffusion"):
         importance_evidence(KEY, one_layer, dgp.MeanField(one_layer), params, x, y, z=Z)
 

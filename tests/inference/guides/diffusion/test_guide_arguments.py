@@ -153,8 +153,8 @@ def test_informed_of_no_data():
         (lambda: dgp.AdversarialELBO("a"), r"AdversarialELBO: num_draws is 'a', wanted an integer"),
         (lambda: dgp.AdversarialELBO(1, 2.5), r"AdversarialELBO: game_draws is 2\.5, wanted an"),
         (
-            lambda: importance_evidence(KEY, one_layer, Diffusion(one_layer), {}, num_chains=2.5),
-            r"importance_evidence: num_chains is 2\.5, wanted an integer of at least 2",
+            lambda: importance_evidence(KEY, one_layer, Diffusion(one_layer), {}, num_paths=2.5),
+            r"importance_evidence: num_paths is 2\.5, wanted an integer of at least 2",
         ),
     ],
 )

@@ -1,0 +1,78 @@
+"""Options of the library's functions leave every argument of a model free.
+
+A function that forwards its keyword arguments to a model takes options of its own beside them. An
+option named like a model's argument would capture it: ``fit_mcem(..., kernel=...)`` once did.
+"""
+
+import inspect
+
+import numpy as np
+import pytest
+from support.helpers import KEY, regression, spread
+
+import dgp_ppl as dgp
+from dgp_ppl import kernels, models
+
+DATA = {"x", "y"}  # which a function may take itself, in the model's place
+
+
+def functions(module):
+    """The functions that a module exports, by name."""
+    found = {n: getattr(module, n) for n in module.__all__}
+    return {n: f for n, f in found.items() if inspect.isfunction(f)}
+
+
+def names(function, *kinds):
+    """Names of a function's parameters of these kinds."""
+    parameters = inspect.signature(function).parameters.values()
+    return {p.name for p in parameters if p.kind in kinds}
+
+
+NAMED = inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY
+FORWARDING = {
+    n: f for n, f in functions(dgp).items() if names(f, inspect.Parameter.VAR_KEYWORD)
+}  # fmt: skip
+MODELS = {
+    n: f for n, f in functions(models).items() if next(iter(inspect.signature(f).parameters)) == "x"
+}
+
+
+def test_the_rule_finds_functions_and_models():
+    assert {"fit", "fit_mcem", "run_mcmc", "predict", "annealed_evidence"} <= set(FORWARDING)
+    assert {"deep_gp", "svgp", "diff_gp", "gplvm", "bnn", "sgpr"} <= set(MODELS)
+
+
+@pytest.mark.parametrize("name", sorted(FORWARDING))
+def test_no_option_captures_an_argument_of_a_model(name):
+    options = names(FORWARDING[name], *NAMED) - DATA
+    for model, function in MODELS.items():
+        captured = options & names(function, *NAMED)
+        assert not captured, f"{name} captures {captured}, arguments of models.{model}"
+
+
+def test_a_kernel_reaches_the_model_through_fit_mcem():
+    """And through `run_mcmc`, which takes a NumPyro kernel as its `sampler`."""
+    x, y = regression(rows=10)
+    kernel = spy(kernels.Matern52.learned)
+    result = dgp.fit_mcem(
+        KEY, models.deep_gp, x, y, z=(spread(3),), kernel=kernel, steps=2, num_samples=2,
+        thinning=1, progress=False,
+    )  # fmt: skip
+    assert kernel.names == {"l1"}
+    assert np.isfinite(result.losses).all()
+    chains = dgp.run_mcmc(
+        KEY, dgp.SGHMC(models.deep_gp), x, y, z=(spread(3),), kernel=kernels.Matern52.learned,
+        num_warmup=2, num_samples=2, progress=False,
+    )  # fmt: skip
+    assert chains.samples["l1.v"].shape == (1, 2, 3, 1)
+
+
+def spy(learned):
+    """The same function, which keeps the names that it is called with."""
+
+    def kernel(name, dim):
+        kernel.names.add(name)
+        return learned(name, dim)
+
+    kernel.names = set()
+    return kernel
