@@ -54,13 +54,14 @@ def one_input(steps: int, draws: int) -> Iterator[tuple[str, Any]]:
     for n in ("mean field", "diagonal"):
         sample = guides[n].sample_posterior
         posteriors[n] = sample(keys[4], params[n], x, y, sample_shape=(1, 2 * draws), **options)
-    chain, options["num_chains"] = guides["diffusion"], 2 * draws
-    states = dgp.diffusion_paths(keys[5], chain, params["diffusion"], x, y, **options)
+    options["num_paths"] = 2 * draws
+    fitted = guides["diffusion"], params["diffusion"]
+    states = dgp.diffusion_paths(keys[5], *fitted, x, y, **options)
     posteriors["diffusion"] = {n: a[None, :, -1] for n, a in states.items()}
     yield "forest", plots.posterior_forest(posteriors, title="Inducing values of both layers")
     yield "pair", plots.posterior_pair(posteriors, title="Inducing values against each other")
     yield "rank", plots.posterior_rank(posteriors, title="Ranks among the draws of all methods")
-    yield "chains", plots.diffusion_paths(states, exact=exact, title="A diffusion guide's chains")
+    yield "chains", plots.diffusion_paths(states, exact=exact, title="Paths of a diffusion guide")
 
 
 def two_inputs(steps: int, size: int) -> Iterator[tuple[str, Any]]:

@@ -1,4 +1,4 @@
-"""Linear-Gaussian models, whose evidence and best chains are known."""
+"""Linear-Gaussian models, whose evidence and best controls are known."""
 
 import jax
 import jax.numpy as jnp
@@ -19,9 +19,10 @@ NARROW = VariancePreserving(low=8.0, high=8.0, variance=0.25)
 
 
 def linear_gaussian(seed, models=1, H=5, N=8):
-    """Random regressions, w ~ N(0, I): design, targets, noise; posterior; log evidence.
+    """Draw random regressions with w ~ N(0, I).
 
-    Everything leads with the number of models.
+    Returns design, targets, noise, posterior mean and covariance, and log evidence. The first axis
+    of each is the number of models.
     """
     rng = np.random.default_rng(seed)
     noise = np.exp(rng.uniform(np.log(0.2), np.log(2.0), (models, 1)))
@@ -43,14 +44,14 @@ def regression_posterior(X, y, noise):
     return X, y, noise, mean, cov, log_evidence
 
 
-def best_bound(chain, model, variances):
-    """The best bound of all affine controls, by dynamic programming; and the steps that have it.
+def best_bound(process, model, variances):
+    """Return the best bound of all affine controls, by dynamic programming, and its policy.
 
-    `variances` of the steps: those of the reference ("fixed"), or the best diagonal ones ("free").
-    Infinite where there is no best.
+    `variances` selects the variances of the steps: the reference's ("fixed"), or the best diagonal
+    ones ("free"). The bound is infinite where no maximum exists.
     """
     X, y, noise = model[:3]
-    H, s2 = X.shape[-1], chain.kappa[0]
+    H, s2 = X.shape[-1], process.kappa[0]
     design = np.swapaxes(X, -1, -2) / noise[..., None] ** 2
     # log p(y, x) - log N(x; 0, s²) = value + b'x - x'Px / 2
     P = design @ X + (1 - 1 / s2) * np.eye(H)
@@ -58,8 +59,8 @@ def best_bound(chain, model, variances):
     data = -0.5 * np.square(y / noise) - np.log(noise) - 0.5 * np.log(2 * np.pi)
     value = data.sum(-1) + 0.5 * H * np.log(s2)
     policy = []
-    for k, (r, v) in enumerate(zip(chain.carry, chain.variance, strict=True)):
-        price = 0.0 if chain.first_free and k == len(chain.carry) - 1 else 1.0
+    for k, (r, v) in enumerate(zip(process.carry, process.variance, strict=True)):
+        price = 0.0 if process.first_control_free and k == len(process.carry) - 1 else 1.0
         curvature = P + price * np.eye(H) / v
         unbounded = np.linalg.eigvalsh(curvature).min(axis=-1) <= 0
         value = value + np.where(unbounded, np.inf, 0.0)
@@ -72,13 +73,13 @@ def best_bound(chain, model, variances):
         value = value + 0.5 * (b * offset).sum(-1) - 0.5 * spread
         P, b = price * (r**2 / v * np.eye(H) - (r / v) ** 2 * M), price * r / v * offset
     policy = [np.stack(a, axis=1) for a in zip(*policy, strict=True)]
-    ratio = chain.start / chain.kappa[-1]
+    ratio = process.initial_variance / process.kappa[-1]
     value = value - 0.5 * H * (ratio - 1 - np.log(ratio))
-    return value - 0.5 * chain.start * np.trace(P, axis1=-2, axis2=-1), policy
+    return value - 0.5 * process.initial_variance * np.trace(P, axis1=-2, axis2=-1), policy
 
 
 def gaussian_kl(cov_p, mean_q, cov_q):
-    """KL[N(0, P) || N(mean, Q)]."""
+    """Return KL[N(0, P) || N(mean, Q)]."""
     inverse = np.linalg.inv(cov_q)
     logs = np.linalg.slogdet(cov_q)[1] - np.linalg.slogdet(cov_p)[1]
     fit = (mean_q[..., None, :] @ inverse @ mean_q[..., None])[..., 0, 0]
@@ -86,25 +87,25 @@ def gaussian_kl(cov_p, mean_q, cov_q):
     return 0.5 * (trace + fit - mean_q.shape[-1] + logs)
 
 
-def closed_form_gap(chain, model):
-    """What the reference's step variances cost, and what a start from its own law does."""
+def closed_form_gap(process, model):
+    """Return the cost of the reference's step variances and of its initial distribution."""
     mean, C = model[3:5]
     eye, gap = np.eye(mean.shape[-1]), 0.0
-    a = chain.carry * chain.kappa[1:] / chain.kappa[:-1]
-    for k, v in enumerate(chain.variance):
-        after = a[k] ** 2 * C + chain.gain[k] * a[k] * eye
+    a = process.carry * process.kappa[1:] / process.kappa[:-1]
+    for k, v in enumerate(process.variance):
+        after = a[k] ** 2 * C + process.gain[k] * a[k] * eye
         back = C - a[k] ** 2 * C @ np.linalg.solve(after, C)
         gap = gap + gaussian_kl(v * eye, np.zeros_like(mean), back)
         mean, C = a[k] * mean, after
-    return gap + gaussian_kl(chain.start * eye, mean, C)
+    return gap + gaussian_kl(process.initial_variance * eye, mean, C)
 
 
-def log_weights(chain, model, policy, keys, estimator):
-    """log p(y, x_0) - log q(x_0 | x_1) - cost of drawn chains with an affine policy."""
+def log_weights(process, model, policy, keys, estimator):
+    """Return log p(y, x_0) - log q(x_0 | x_1) - cost of paths drawn with an affine policy."""
     X, y, noise = (jnp.asarray(a[0]) for a in model[:3])
     offset, slope, eta = (jnp.asarray(a[0]) for a in policy)
     normal = jax.scipy.stats.norm.logpdf
-    r, c = jnp.asarray(chain.carry), jnp.asarray(chain.gain)
+    r, c = jnp.asarray(process.carry), jnp.asarray(process.gain)
 
     def control(k, x):
         return (offset[k] + slope[k] @ x - r[k] * x) / c[k]
@@ -112,10 +113,10 @@ def log_weights(chain, model, policy, keys, estimator):
     def one(key):
         key, last = random.split(key)
         x, mean, cost = simulate_process(
-            key, chain, control, eta, held=control, estimator=estimator
+            key, process, control, eta, frozen_control=control, estimator=estimator
         )
         end = mean + jnp.sqrt(eta[0]) * random.normal(last, mean.shape)
-        cost = cost + last_step_cost(chain, x, end, 0.0)
+        cost = cost + last_step_cost(process, x, end, 0.0)
         joint = jnp.sum(normal(y, X @ end, noise)) + jnp.sum(normal(end))
         return joint - jnp.sum(normal(end, mean, jnp.sqrt(eta[0]))) - cost
 

@@ -79,10 +79,9 @@ def importance_evidence(
     drawn = guide.drawn()
 
     def one(key: PRNGKey, params: Params, data: list[Any]) -> Array:
-        args, kwargs = partition.join(data)
         key, key_noise = random.split(key)
         program = handlers.seed(model, key_noise)
-        return log_weight(key, params, program, drawn, args, kwargs, whole=True)
+        return log_weight(key, params, program, drawn, partition.join(data), all_rows=True)
 
     @jax.jit
     def all_chains(keys: Array, params: Params, data: list[Any]) -> Array:

@@ -1,4 +1,4 @@
-"""Objectives of the diffusion guide, and the evidence from its chains."""
+"""The objective of the diffusion guide, and the importance weights of its paths."""
 
 from typing import Any, Literal
 
@@ -11,38 +11,46 @@ from numpyro.infer.elbo import ELBO
 from numpyro.infer.util import log_density
 
 from dgp_ppl._checks import check_count
+from dgp_ppl._partition import Call
 from dgp_ppl._typing import Model, Params, PRNGKey
 from dgp_ppl.inference.guides.diffusion._guide import PREFIX, Diffusion
 
 __all__ = ["DiffusionELBO", "check_weights", "log_weight"]
 
-_ONE_CHAIN = TraceMeanField_ELBO()
+_ONE_PATH = TraceMeanField_ELBO()
 
 
 class DiffusionELBO(ELBO):
-    """The bound from several chains that share one minibatch.
+    """The evidence lower bound from several paths of a `Diffusion` guide.
 
-    With one chain it is `TraceMeanField_ELBO`, which stock `SVI` may use as well. (NumPyro's own
-    ``num_particles`` draws another minibatch for each particle.) It serves any guide.
+    All paths share one minibatch. (NumPyro's ``num_particles`` draws a minibatch for each
+    particle.) With one path it equals `TraceMeanField_ELBO`, which works with stock `SVI` too. It
+    accepts any guide::
+
+        guide = Diffusion(model)
+        result = dgp.fit(key, model, guide, x, y, loss=DiffusionELBO(16))
+
+    ``objective="log_variance"`` changes the gradients, not the loss that is reported. The score and
+    the step variances descend half the variance over paths of the log importance weights, with the
+    paths held constant (Richter et al. 2020, "VarGrad"). In expectation this is the gradient of the
+    bound. The base's and the model's params still ascend the bound. A step costs about twice as
+    much.
 
     Args:
-        num_chains: chains of a step.
-        objective: ``"elbo"``, or ``"log_variance"`` for gradients of another kind: the score and
-            the step variances then descend half the variance, over chains, of the log importance
-            weights, with the chains held constant (Richter et al. 2020, "VarGrad"). In expectation
-            that gradient is the bound's. The base's and the model's params ascend the bound, which
-            is also what the loss reports; a step costs about twice as much.
-        vectorize: whether chains are computed side by side, or one after the other.
+        num_paths: number of paths per step.
+        objective: ``"elbo"`` or ``"log_variance"``.
+        vectorize: whether to compute the paths in parallel, or one after the other.
 
     Raises:
-        ValueError: for another `objective`, or fewer chains than it takes (2 for
-            ``"log_variance"``).
-        TypeError: for a number of chains that is no integer.
+        ValueError: for another `objective`, or too few paths (``"log_variance"`` needs 2). `loss`
+            raises it for a guide whose paths have no importance weights (``"log_variance"`` only).
+        TypeError: if `num_paths` is not an integer. `loss` raises it for a guide other than
+            `Diffusion` (``"log_variance"`` only).
     """
 
     def __init__(
         self,
-        num_chains: int = 1,
+        num_paths: int = 1,
         *,
         objective: Literal["elbo", "log_variance"] = "elbo",
         vectorize: bool = True,
@@ -51,14 +59,14 @@ class DiffusionELBO(ELBO):
             raise ValueError(
                 f"DiffusionELBO: objective is {objective!r}, wanted 'elbo' or 'log_variance'"
             )
-        # A variance is over two chains at least.
+        # A variance needs two paths.
         caller = f"DiffusionELBO(objective={objective!r})"
-        check_count(caller, "num_chains", num_chains, 1 if objective == "elbo" else 2)
-        super().__init__(num_chains, vectorize)
-        self.num_chains, self.objective = num_chains, objective
+        check_count(caller, "num_paths", num_paths, 1 if objective == "elbo" else 2)
+        super().__init__(num_paths, vectorize)
+        self.num_paths, self.objective = num_paths, objective
 
     def _options(self) -> tuple[Any, ...]:
-        return self.num_chains, self.objective, self.vectorize_particles
+        return self.num_paths, self.objective, self.vectorize_particles
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, DiffusionELBO) and self._options() == other._options()
@@ -75,33 +83,33 @@ class DiffusionELBO(ELBO):
         *args: Any,
         **kwargs: Any,
     ) -> Array:
-        """Minus the bound: the mean over chains."""
-        key_rows, key_chains, key_noise = random.split(rng_key, 3)
+        """Return minus the bound in nats, averaged over paths."""
+        key_rows, key_paths, key_noise = random.split(rng_key, 3)
         rows = {"rng_seed": key_rows, "hide_types": ["sample", "prng_key", "control_flow"]}
-        keys = random.split(key_chains, self.num_chains)
+        keys = random.split(key_paths, self.num_paths)
         log_variance = self.objective == "log_variance"
         if log_variance:
             check_weights("DiffusionELBO(objective='log_variance')", guide)
-        own = {n: n.startswith(PREFIX) for n in param_map}
-        shared = handlers.seed(model, **rows)
+        of_process = {n: n.startswith(PREFIX) for n in param_map}
+        same_rows = handlers.seed(model, **rows)
 
         def loss(key: PRNGKey) -> Array:
-            params = _held(param_map, own) if log_variance else param_map
+            params = _frozen(param_map, of_process) if log_variance else param_map
             seeded = handlers.seed(guide, **rows)
-            one: Any = _ONE_CHAIN.loss(key, params, shared, seeded, *args, **kwargs)
+            one: Any = _ONE_PATH.loss(key, params, same_rows, seeded, *args, **kwargs)
             return one
 
         value = jnp.mean(self.vectorize_particles_fn(loss, keys))
         if not log_variance:
             return value
         detached = handlers.seed(guide.drawn(detached=True), **rows)
-        others = {n: not chain for n, chain in own.items()}
+        others = {n: not process for n, process in of_process.items()}
 
         def weight(key: PRNGKey) -> Array:
-            params = _held(param_map, others)
-            # One unit noise for all chains: what it adds to the variance is none of theirs.
-            program = handlers.seed(shared, key_noise)
-            return log_weight(key, params, program, detached, args, kwargs)
+            params = _frozen(param_map, others)
+            # One unit noise for all paths: its own variance must not enter theirs.
+            seeded = handlers.seed(same_rows, key_noise)
+            return log_weight(key, params, seeded, detached, Call(args, kwargs))
 
         weights = self.vectorize_particles_fn(weight, keys)
         half = 0.5 * jnp.var(weights, ddof=1)
@@ -109,20 +117,26 @@ class DiffusionELBO(ELBO):
 
 
 def check_weights(caller: str, guide: Any) -> None:
-    """Whether the guide's chains have importance weights."""
+    """Check that the guide's paths have importance weights.
+
+    Raises:
+        TypeError: if the guide is not a `Diffusion`.
+        ValueError: if the guide has ``discretization="euler"``.
+    """
     if not isinstance(guide, Diffusion):
         raise TypeError(
-            f"{caller}: guide is a {type(guide).__name__}, wanted a Diffusion: importance weights "
-            "are asked of its chains"
+            f"{caller}: guide is a {type(guide).__name__}, wanted a Diffusion, whose paths have "
+            "importance weights"
         )
     if guide.discretization != "exact":
         raise ValueError(
-            f"{caller}: guide has discretization={guide.discretization!r}, whose chains have no "
+            f"{caller}: guide has discretization={guide.discretization!r}, whose paths have no "
             "importance weights; wanted discretization='exact'"
         )
 
 
-def _held(params: Params, which: dict[str, bool]) -> Params:
+def _frozen(params: Params, which: dict[str, bool]) -> Params:
+    """Hold some params constant in gradients."""
     return {n: lax.stop_gradient(a) if which[n] else a for n, a in params.items()}
 
 
@@ -131,19 +145,31 @@ def log_weight(
     params: Params,
     model: Model,
     guide: Model,
-    args: tuple[Any, ...],
-    kwargs: dict[str, Any],
-    whole: bool = False,
+    call: Call,
+    *,
+    all_rows: bool = False,
 ) -> Array:
-    """log p(y, draws) - log q(draws) of one drawn chain; `model` has its key already."""
+    """Return log p(y, draws) - log q(draws) for one path of the guide.
+
+    Args:
+        key: random key of the path.
+        params: the guide's and the model's params.
+        model: the model, seeded.
+        guide: a `Diffusion` guide whose last step is drawn; see `Diffusion.drawn`.
+        call: the model's arguments.
+        all_rows: whether to refuse a minibatch.
+
+    Raises:
+        ValueError: if the model takes a minibatch where `all_rows` are wanted.
+    """
     log_q: Any
     log_p: Any
-    log_q, drawn = log_density(handlers.seed(guide, key), args, kwargs, params)
-    log_p, trace = log_density(handlers.replay(model, drawn), args, kwargs, params)
+    log_q, drawn = log_density(handlers.seed(guide, key), *call, params)
+    log_p, trace = log_density(handlers.replay(model, drawn), *call, params)
     for name, site in trace.items():
-        if whole and site["type"] == "plate" and len(site["value"]) < site["args"][0]:
+        if all_rows and site["type"] == "plate" and len(site["value"]) < site["args"][0]:
             raise ValueError(
-                f"evidence: plate {name!r} takes {len(site['value'])} of {site['args'][0]} rows, "
-                "wanted all; leave out batch_size"
+                f"importance_evidence: plate {name!r} takes {len(site['value'])} of "
+                f"{site['args'][0]} rows, wanted all; leave out batch_size"
             )
     return log_p - log_q

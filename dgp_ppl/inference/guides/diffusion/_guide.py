@@ -30,9 +30,9 @@ from dgp_ppl.inference.guides.diffusion._networks import (
     score_params,
 )
 from dgp_ppl.inference.guides.diffusion._process import (
-    Chain,
     Control,
     Estimator,
+    Process,
     Schedule,
     VariancePreserving,
     last_step_cost,
@@ -81,7 +81,7 @@ class Diffusion(LayerGuide):
         schedule: how the reference noises; `VariancePreserving` by default, with b = 3 throughout
             or, for ``base="prior"``, which is far from any posterior, from 0.1 to 20.
         discretization: ``"exact"``; or ``"euler"``, the algorithm as Xu & Zeng print it, for
-            comparison only: it is no bound, and can exceed the evidence (`Chain.printed` says what
+            comparison only: it is no bound, and can exceed the evidence (`Process.euler` says what
             it has). The variances of its steps are not learned.
         informed: the model's positional arguments (x, y, ...) as a tuple: each step's score then
             has a learned multiple, e⁻⁵ at first, of the gradient of log p(y, T(z)) |T'| / N(z; 0,
@@ -150,7 +150,7 @@ class Diffusion(LayerGuide):
         self.estimator: Estimator = (
             "drawn" if last == "drawn" else "landing" if stick_the_landing else "expected"
         )
-        build = Chain.exact if discretization == "exact" else Chain.printed
+        build = Process.exact if discretization == "exact" else Process.euler
         self.chain = build(self.schedule, steps)
         self.keeps_states = False
 
@@ -214,7 +214,7 @@ class Diffusion(LayerGuide):
             eta = numpyro.param(f"{PREFIX}variance", eta, constraint=constraints.positive)
         controls = self._controls(key_model, unravel, given, args, kwargs)
         x, mean, cost = simulate_process(
-            key, self.chain, controls[0], eta, held=controls[1], estimator=self.estimator
+            key, self.chain, controls[0], eta, frozen_control=controls[1], estimator=self.estimator
         )
         if self.keeps_states:
             path = simulate_path(key, self.chain, controls[0], eta)

@@ -1,12 +1,13 @@
-"""The score of a denoising chain over all layers' inducing values, and networks for it.
+"""Score networks of a denoising process over all layers' inducing values.
 
-A score is called as ``score(t, z)``, with t in [0, 1] (1 where the chain starts) and z the state:
-the whitened inducing values of each layer by site, [M, P]. It returns arrays of the same shapes,
-the difference from the reference's own score -z / kappa: zero leaves the base as it is.
+A *score* is a callable ``score(t, z)``. The time t is in [0, 1], and 1 is where paths start. The
+state z is a dict of reference values by site, [M, P] for each layer. The score returns a dict of
+the same shapes: the difference from the reference's score, -z / kappa. A score of zero leaves the
+base unchanged.
 
-A callable that requires a parameter named ``key`` is a maker: called as ``maker(layers, key=key)``
-it returns a score. Any other callable is a score; of an `equinox` module, as of any PyTree, the
-arrays are learned.
+A callable with a required parameter named ``key`` is a *maker*: ``maker(layers, key=key)`` returns
+a score. Any other callable is a score. If it is a PyTree, such as an `equinox` module, its arrays
+are learned.
 """
 
 import inspect
@@ -23,7 +24,7 @@ from jax import random
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float
 
-from dgp_ppl._typing import PRNGKey
+from dgp_ppl._typing import PRNGKey, Values
 from dgp_ppl.inference.guides._base import Layer
 
 __all__ = [
@@ -36,28 +37,30 @@ __all__ = [
     "score_params",
 ]
 
-Values = dict[str, Float[Array, "M P"]]
 Score = Callable[[Array, Values], Values]
 ScoreMaker = Callable[..., Score]  # (layers: dict[str, Layer], *, key: PRNGKey)
 
-_WAVES = 8  # of the time: as many as a chain of 16 steps can tell apart
-_SMALL = 256  # numbers of a state, up to which one dense layer over all of them is best
+_COSINES = 8  # features of the time: a process of 16 steps cannot resolve more
+_SMALL = 256  # largest state, in numbers, for which one dense layer over all of them is best
 
 
 def default_score(layers: dict[str, Layer], key: PRNGKey) -> Score:
-    """`DenseScore` for up to 256 inducing values in all, `MixerScore` for more."""
+    """Make a `DenseScore` for up to 256 inducing values in all, a `MixerScore` for more."""
     size = sum(layer.shape[0] * layer.shape[1] for layer in layers.values())
     return (DenseScore if size <= _SMALL else MixerScore)(layers, key)
 
 
 class DenseScore(eqx.Module):
-    """Dense layers over the flattened state: each number sees all others.
+    """A multilayer perceptron over the flattened state.
+
+    The default score for up to 256 inducing values in all. It starts at zero. Change its size with
+    ``Diffusion(model, score=functools.partial(DenseScore, width=128))``.
 
     Args:
-        layers: the layers of the state.
-        key: random key.
-        width: hidden units.
-        depth: hidden layers.
+        layers: the model's layers by site; `Diffusion` provides them.
+        key: random key of the initial weights.
+        width: number of units in a hidden layer.
+        depth: number of hidden layers.
     """
 
     net: eqx.nn.MLP
@@ -66,29 +69,32 @@ class DenseScore(eqx.Module):
         self, layers: dict[str, Layer], key: PRNGKey, *, width: int = 64, depth: int = 2
     ) -> None:
         size = sum(layer.shape[0] * layer.shape[1] for layer in layers.values())
-        net = eqx.nn.MLP(size + 1 + _WAVES, size, width, depth, jax.nn.silu, key=key)
+        net = eqx.nn.MLP(size + 1 + _COSINES, size, width, depth, jax.nn.silu, key=key)
         last: Any = lambda net: (net.layers[-1].weight, net.layers[-1].bias)  # noqa: E731
         self.net = eqx.tree_at(last, net, replace_fn=jnp.zeros_like)
 
     def __call__(self, t: Array, z: Values) -> Values:
         flat, unravel = ravel_pytree(z)
-        return unravel(self.net(jnp.concatenate([flat, _waves(t, flat)])))
+        return unravel(self.net(jnp.concatenate([flat, _time_features(t, flat)])))
 
 
 class MixerScore(eqx.Module):
-    """A token mixer: weights shared over outputs and inducing points, not one dense layer.
+    """A token mixer, which shares weights over outputs and inducing points.
 
-    Each inducing point of each layer is a token of `channels` numbers: its outputs through a linear
-    map, a learned embedding of the point, and the time. A block mixes a layer's tokens through
-    `hidden` units, the same for all channels (Tolstikhin et al. 2021, "MLP-Mixer"), and a token's
-    channels; the layers hear of each other through their mean tokens. For layers of M points and P
-    outputs, params and work per layer are of the order of channels (M hidden + P + channels).
+    The default score for more than 256 inducing values. It starts at zero.
+
+    Each inducing point of each layer is a token of `channels` numbers: the sum of a linear map of
+    its outputs, a learned embedding of the point, and features of the time. A block first mixes the
+    tokens of a layer through `hidden` units, with the same weights for all channels (Tolstikhin et
+    al. 2021, "MLP-Mixer"). It then mixes the channels of each token. The layers exchange
+    information through their mean tokens. For a layer of M points and P outputs, the number of
+    params and the work are of the order of channels (M hidden + P + channels).
 
     Args:
-        layers: the layers of the state.
-        key: random key.
-        channels: numbers of a token.
-        hidden: units between tokens.
+        layers: the model's layers by site; `Diffusion` provides them.
+        key: random key of the initial weights.
+        channels: number of channels of a token.
+        hidden: number of hidden units in the map that mixes tokens.
         blocks: number of blocks.
     """
 
@@ -108,21 +114,23 @@ class MixerScore(eqx.Module):
         blocks: int = 1,
     ) -> None:
         keys = random.split(key, 3 + blocks)
-        own = dict(zip(layers, random.split(keys[0], len(layers)), strict=True))
+        maps = dict(zip(layers, random.split(keys[0], len(layers)), strict=True))
         points = dict(zip(layers, random.split(keys[1], len(layers)), strict=True))
         shapes = {n: layer.shape for n, layer in layers.items()}
-        self.embed = {n: eqx.nn.Linear(P, channels, key=own[n]) for n, (_, P) in shapes.items()}
+        self.embed = {n: eqx.nn.Linear(P, channels, key=maps[n]) for n, (_, P) in shapes.items()}
         self.position = {
             n: 0.5 * random.normal(points[n], (M, channels)) for n, (M, _) in shapes.items()
         }
-        self.time = eqx.nn.Linear(1 + _WAVES, channels, key=keys[2])
+        self.time = eqx.nn.Linear(1 + _COSINES, channels, key=keys[2])
         self.blocks = [_Block(layers, k, channels, hidden) for k in keys[3:]]
         zero = lambda a: jax.tree.map(jnp.zeros_like, a)  # noqa: E731
-        self.out = {n: zero(eqx.nn.Linear(channels, P, key=own[n])) for n, (_, P) in shapes.items()}
+        self.out = {
+            n: zero(eqx.nn.Linear(channels, P, key=maps[n])) for n, (_, P) in shapes.items()
+        }
 
     def __call__(self, t: Array, z: Values) -> Values:
-        when = jax.nn.silu(self.time(_waves(t, next(iter(z.values())))))
-        h = {n: jax.vmap(self.embed[n])(a) + self.position[n] + when for n, a in z.items()}
+        time = jax.nn.silu(self.time(_time_features(t, next(iter(z.values())))))
+        h = {n: jax.vmap(self.embed[n])(a) + self.position[n] + time for n, a in z.items()}
         for block in self.blocks:
             h = block(h)
         return {n: jax.vmap(self.out[n])(a) for n, a in h.items()}
@@ -150,46 +158,49 @@ class _Block(eqx.Module):
 
 
 def _unit(h: Array) -> Array:
-    """Tokens of unit mean square."""
+    """Scale each token to unit mean square."""
     return h * jax.lax.rsqrt(jnp.mean(jnp.square(h), axis=-1, keepdims=True) + 1e-6)
 
 
-def _waves(t: Array, like: Array) -> Float[Array, " W"]:
-    """The time and its half waves, in another array's dtype."""
+def _time_features(t: Array, like: Array) -> Float[Array, " W"]:
+    """Return the time and its half-wave cosines, in the dtype of `like`."""
     t = jnp.asarray(t, like.dtype)
-    order = jnp.arange(1, 1 + _WAVES, dtype=like.dtype)
+    order = jnp.arange(1, 1 + _COSINES, dtype=like.dtype)
     return jnp.concatenate([t[None], jnp.cos(jnp.pi * order * t)])
 
 
 def score_params(score: Any, layers: dict[str, Layer], name: str) -> tuple[Any, Any]:
-    """A score's arrays, each a param of its own, and the rest of it.
+    """Declare each array of a score as a param.
 
     Args:
         score: a score, or a maker of one.
-        layers: by site.
-        name: of the params: ``NAME.PATH``.
+        layers: the model's layers by site.
+        name: prefix of the params' names, ``NAME.PATH``.
+
+    Returns:
+        The score's arrays, and its static part; `equinox.combine` joins them.
 
     Raises:
-        TypeError: if an array of it is not of floating-point numbers.
+        TypeError: if an array does not hold floating-point numbers.
     """
     if _is_maker(score):
-        made_of = lambda key: score(layers, key=key)  # noqa: E731
-        shapes, static = eqx.partition(eqx.filter_eval_shape(made_of, random.key(0)), _is_shape)
-        make = jax.jit(lambda key: eqx.filter(made_of(key), eqx.is_array))
+        build = lambda key: score(layers, key=key)  # noqa: E731
+        shapes, static = eqx.partition(eqx.filter_eval_shape(build, random.key(0)), _is_shape)
+        make = jax.jit(lambda key: eqx.filter(build(key), eqx.is_array))
     else:
         arrays, static = eqx.partition(score, eqx.is_array)
         shapes, make = arrays, lambda _: arrays
-    if odd := {str(a.dtype) for a in jax.tree.leaves(shapes) if not _is_real(a)}:
+    if wrong := {str(a.dtype) for a in jax.tree.leaves(shapes) if not _is_real(a)}:
         raise TypeError(
-            f"Diffusion: the score has arrays of {sorted(odd)}, which cannot be learned; wanted "
-            "floating-point ones, others as NumPy arrays or static fields"
+            f"Diffusion: the score has arrays of {sorted(wrong)}, which cannot be learned; wanted "
+            "floating-point arrays; make the others NumPy arrays or static fields"
         )
-    made: list[list[Array]] = []
+    initial: list[list[Array]] = []
 
     def start(i: int, key: PRNGKey) -> Array:
-        if not made:  # all arrays at once, and only where no values are given
-            made.append(jax.tree.leaves(make(key)))
-        return made[0][i]
+        if not initial:  # make all arrays at once, and only if some params have no value yet
+            initial.append(jax.tree.leaves(make(key)))
+        return initial[0][i]
 
     paths, treedef = jax.tree_util.tree_flatten_with_path(shapes)
     names = [jax.tree_util.keystr(path, simple=True, separator=".") for path, _ in paths]
@@ -200,23 +211,23 @@ def score_params(score: Any, layers: dict[str, Layer], name: str) -> tuple[Any, 
 
 
 def apply_score(score: Any, t: Array, z: Values) -> Values:
-    """``score(t, z)``.
+    """Return ``score(t, z)``.
 
     Raises:
-        ValueError: if its values are not arrays of the state's shapes, by site.
+        ValueError: if the score does not return a dict of arrays with the shapes of `z`.
     """
     values = score(t, z)
     got, wanted = (jax.tree.map(np.shape, a) for a in (values, z))
     if got != wanted:
         raise ValueError(
-            f"Diffusion: score(t, z) has the shapes {got}, wanted those of z, {wanted}; if it is "
-            "to make a score from the layers, give it a parameter named key"
+            f"Diffusion: score(t, z) has the shapes {got}, wanted those of z, {wanted}; if score "
+            "makes a score from the layers, give it a parameter named key"
         )
     return values
 
 
 def _is_maker(score: Any) -> bool:
-    # Required: many modules take key=None when called.
+    # The key must be required: many equinox modules have key=None in their call.
     key = inspect.signature(score).parameters.get("key")
     return key is not None and key.default is key.empty
 

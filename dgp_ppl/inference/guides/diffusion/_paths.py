@@ -1,4 +1,4 @@
-"""The states of a diffusion guide's chains, from noise to posterior."""
+"""Paths of a diffusion guide, from noise to the posterior."""
 
 from typing import Any
 
@@ -10,6 +10,7 @@ from jaxtyping import Array
 from numpyro import handlers
 
 from dgp_ppl._checks import check_count
+from dgp_ppl._partition import Call
 from dgp_ppl._typing import Params, PRNGKey
 from dgp_ppl.inference.guides._transport import from_reference
 from dgp_ppl.inference.guides.diffusion._guide import PREFIX, Diffusion
@@ -22,45 +23,48 @@ def diffusion_paths(
     guide: Diffusion,
     params: Params,
     *args: Any,
-    num_chains: int = 100,
+    num_paths: int = 100,
     **kwargs: Any,
 ) -> dict[str, Array]:
-    """Where a `Diffusion` guide's chains are at each of their steps.
+    """Draw paths of a `Diffusion` guide: the inducing values after each denoising step.
 
     The last states are the draws of ``guide.sample_posterior(key, params, *args,
-    sample_shape=(num_chains,), **kwargs)``. The first ones are noise: in the base's white space
-    N(0, I) with the default schedules, so that v has the law of the base's fit (or, with
-    ``base="prior"``, the prior's).
+    sample_shape=(num_paths,), **kwargs)``. The first states are noise. Under the default schedules
+    they are N(0, I) in the base's reference space, so v has the base's distribution (the prior with
+    ``base="prior"``). `dgp_ppl.plots.diffusion_paths` draws the result::
+
+        paths = diffusion_paths(key, guide, result.params, x, y)
+        plots.diffusion_paths(paths)
 
     Args:
         key: random key.
         guide: a `Diffusion` guide.
-        params: the fit's params.
+        params: params of a fit.
         *args: positional arguments of the model.
-        num_chains: number of chains S.
+        num_paths: number of paths S.
         **kwargs: keyword arguments of the model.
 
     Returns:
-        For every layer's site (``l1.v``, say) the inducing values of the states x_K ... x_0 of S
-        chains of K steps, [S, K + 1, M, P].
+        The inducing values at the states x_K ... x_0 by site (such as ``l1.v``),
+        [S, K + 1, M, P].
 
     Raises:
-        TypeError: if the guide is no `Diffusion`, its base's law has a basis of its own, or
-            `num_chains` is no integer.
-        ValueError: if `num_chains` is not positive.
+        TypeError: if the guide is not a `Diffusion`, if the mean of the base's distribution has a
+            basis of its own (as `Decoupled` has), or if `num_paths` is not an integer.
+        ValueError: if `num_paths` is not positive.
     """
     if not isinstance(guide, Diffusion):
         raise TypeError(
             f"diffusion_paths: guide is {getattr(guide, '__name__', type(guide).__name__)}, "
             "wanted a Diffusion"
         )
-    check_count("diffusion_paths", "num_chains", num_chains)
+    check_count("diffusion_paths", "num_paths", num_paths)
     guide.setup(*args, **kwargs)
     program = handlers.substitute(guide.keeping_states(), data=params)
-    layers, call = guide.layers, (args, kwargs)
+    layers, call = guide.layers, Call(args, kwargs)
     _, unravel = ravel_pytree({n: jnp.zeros(layer.shape) for n, layer in layers.items()})
 
-    def chain(key: PRNGKey) -> dict[str, Array]:
+    def path(key: PRNGKey) -> dict[str, Array]:
         sites: Any = handlers.trace(handlers.seed(program, key)).get_trace(*args, **kwargs)
         drawn = {n: s for n, s in sites.items() if s["type"] == "sample" and not s["is_observed"]}
         values = {n: s["value"] for n, s in drawn.items()}
@@ -70,4 +74,4 @@ def diffusion_paths(
         states = jax.lax.map(v_of, states)
         return {n: jnp.concatenate([states[n], end[n][None]]) for n in layers}
 
-    return jax.jit(jax.vmap(chain))(random.split(key, num_chains))
+    return jax.jit(jax.vmap(path))(random.split(key, num_paths))

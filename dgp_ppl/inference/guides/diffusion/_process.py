@@ -1,21 +1,24 @@
-"""Denoising chains: schedules, their transitions, and what a controlled chain costs.
+"""Denoising processes: their schedules, their transitions, and the cost of a control.
 
-A chain runs from noise x_K to x_0 through states [H]. The reference noises N(0, s² I) by an
-Ornstein-Uhlenbeck process, dx = -λ(t) x dt + g(t) dB, so its state at every time is N(0, kappa_t I)
-and its reversal is known. The sampler runs the reversal with a control and variances of its own:
+A *path* of the process runs from noise x_K to x_0 through states in R^H. The *reference* process
+noises N(0, s² I) by an Ornstein-Uhlenbeck equation, dx = -λ(t) x dt + g(t) dB. Its state at time t
+is N(0, kappa_t I), so its reversal is known. The sampler runs the reversal with a control u and
+with variances eta of its own::
 
-    x_k | x_{k+1} ~ N(r_k x_{k+1} + c_k u_k(x_{k+1}), diag eta_k),    x_K ~ N(0, kappa_K I)
+    x_K ~ N(0, kappa_K I),    x_k | x_{k+1} ~ N(r_k x_{k+1} + c_k u_k(x_{k+1}), diag eta_k)
 
-With the reversal's own r, v of the transition between two times, c = q / a, and a target whose
-density is p(y, x_0), for any control, any eta and any number of steps
+Here r and v are the reversal's coefficient and variance, and c = q / a for a transition
+x_{k+1} | x_k ~ N(a x_k, q I) of the reference. For a target density p(y, x_0), any control, any eta
+and any number of steps::
 
-    log p(y) >= E[log p(y, x_0) - log q(x_0 | x_1)] - cost,
-    cost = E[log N(x_0; 0, s²) - log N(x_0; r_0 x_1, v_0)] + sum_{k >= 1} E KL_k,
+    log p(y) >= E[log p(y, x_0) - log q(x_0 | x_1)] - cost
+    cost = E[log N(x_0; 0, s²) - log N(x_0; r_0 x_1, v_0)] + sum_{k >= 1} E KL_k
 
-with KL_k that of the sampler's step to the reference's. (Doucet et al. 2022, "Score-based diffusion
-meets annealed importance sampling", for the extended target; Vargas et al. 2023, "Denoising
-diffusion samplers", for the chain.) With u the difference of the scores of the noised target and of
-the reference, the means are the target's own (Tweedie).
+KL_k is the divergence of the sampler's step from the reference's. The bound is that of Doucet et
+al. (2022, "Score-based diffusion meets annealed importance sampling") on an extended target, for
+the process of Vargas et al. (2023, "Denoising diffusion samplers"). If u is the score of the
+noised target minus the score of the reference, the sampler's means are those of the target's own
+reversal (Tweedie's formula).
 """
 
 import dataclasses
@@ -32,10 +35,10 @@ from jaxtyping import Array, Float
 from dgp_ppl._typing import PRNGKey
 
 __all__ = [
-    "Chain",
     "Control",
     "Estimator",
     "OrnsteinUhlenbeck",
+    "Process",
     "Schedule",
     "VariancePreserving",
     "last_step_cost",
@@ -50,7 +53,10 @@ Estimator = Literal["expected", "landing", "detached", "drawn"]
 
 @runtime_checkable
 class Schedule(Protocol):
-    """How the reference noises: rates over 0 <= t <= horizon, from N(0, variance I)."""
+    """The rates at which the reference adds noise, over 0 <= t <= horizon.
+
+    The reference starts from N(0, variance I) at t = 0. Schedules must be hashable.
+    """
 
     @property
     def horizon(self) -> float: ...
@@ -59,23 +65,25 @@ class Schedule(Protocol):
     def variance(self) -> float: ...
 
     def rate(self, t: np.ndarray) -> np.ndarray:
-        """λ(t), the rate of decay."""
+        """Return λ(t), the rate of decay of the state, at an array of times."""
         ...
 
     def diffusion(self, t: np.ndarray) -> np.ndarray:
-        """g(t)², the rate of new variance."""
+        """Return g(t)², the rate at which variance is added, at an array of times."""
         ...
 
 
 @dataclasses.dataclass(frozen=True)
 class VariancePreserving:
-    """λ = b / 2 and g² = b s², with b linear in time: kappa is s² at all times.
+    """A schedule that keeps the reference's variance at s²: λ = b / 2 and g² = b s².
+
+    The rate b is linear in time.
 
     Attributes:
-        low: b at t = 0, where the chain ends.
-        high: b at the horizon, where it starts.
-        horizon: T.
-        variance: s².
+        low: b at t = 0, where paths end.
+        high: b at t = T, where paths start.
+        horizon: T, the length of the process.
+        variance: s², the variance of the reference.
     """
 
     low: float = 0.1
@@ -92,13 +100,13 @@ class VariancePreserving:
 
 @dataclasses.dataclass(frozen=True)
 class OrnsteinUhlenbeck:
-    """Any rates.
+    """A schedule with arbitrary rates, given as functions of time.
 
     Attributes:
-        decay: λ, from times to rates, in NumPy.
-        spread: g², likewise.
-        horizon: T.
-        variance: s².
+        decay: λ, a function from an array of times to rates, in NumPy.
+        spread: g², a function of the same kind.
+        horizon: T, the length of the process.
+        variance: s², the variance of the reference at t = 0.
     """
 
     decay: Callable[[np.ndarray], np.ndarray]
@@ -117,7 +125,7 @@ _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(64)
 
 
 def _integral(function: Callable[[np.ndarray], np.ndarray], a: np.ndarray, b: float) -> np.ndarray:
-    """Integrals of a smooth function over [a, b], for an array of lower ends."""
+    """Integrate a smooth function over [a, b], for an array of lower limits a."""
     half = 0.5 * (b - np.asarray(a))
     values = function(b - half[..., None] * (1 + _NODES))
     return half * (values @ _WEIGHTS)
@@ -126,7 +134,10 @@ def _integral(function: Callable[[np.ndarray], np.ndarray], a: np.ndarray, b: fl
 def _transition(
     schedule: Schedule, start: float, stop: float, power: int = 2
 ) -> tuple[float, float]:
-    """a and q of x_stop | x_start ~ N(a x_start, q I); q with a to this power for its square."""
+    """Return a and q of x_stop | x_start ~ N(a x_start, q I).
+
+    A `power` of 2 is correct; 1 gives the q of the published formula (see `Process.euler`).
+    """
 
     def new_variance(t: np.ndarray) -> np.ndarray:
         return schedule.diffusion(t) * np.exp(-power * _integral(schedule.rate, t, stop))
@@ -138,7 +149,10 @@ def _transition(
 def _reference(
     schedule: Schedule, steps: int, power: int = 2
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Times of an even grid, a and q of its transitions, and kappa; `power` as of `_transition`."""
+    """Return an even grid of times, a and q of its transitions, and kappa.
+
+    `power` is that of `_transition`.
+    """
     times = np.linspace(0, schedule.horizon, steps + 1)
     pairs = list(itertools.pairwise(times))
     a, q = np.array([_transition(schedule, *pair, power) for pair in pairs]).T
@@ -148,24 +162,27 @@ def _reference(
         if not (kappa[0] > 0 and q[k] > 0 and a[k] > 0 and np.isfinite(a[k])):
             raise ValueError(
                 f"schedule is {schedule}, wanted rates that keep some of the state and add noise: "
-                f"from t = {start:.3g} to {stop:.3g} it keeps the share {a[k]:.3g} and adds the "
-                f"variance {q[k]:.3g} to {kappa[k]:.3g}; take positive numbers, such as those of "
-                f"{VariancePreserving()}"
+                f"from t = {start:.3g} to {stop:.3g} it multiplies the state by {a[k]:.3g} and "
+                f"adds variance {q[k]:.3g} to {kappa[k]:.3g}; use positive numbers, such as those "
+                f"of {VariancePreserving()}"
             )
     return times, a, q, kappa
 
 
-class Chain(NamedTuple):
-    """The numbers of a chain of K steps, in NumPy; index k runs from the end of the chain.
+class Process(NamedTuple):
+    """The coefficients of a denoising process of K steps, as NumPy arrays.
+
+    Index k counts from the end of a path: step k leads from x_{k+1} to x_k.
 
     Attributes:
         times: 0 = t_0 < ... < t_K, [K + 1].
         kappa: variance of the reference's states, [K + 1].
-        carry: r, what the reference's reversal keeps of the state, [K].
-        gain: c, what a unit of control adds, [K].
-        variance: v, of the reference's reversal, [K].
-        start: variance of x_K; what differs from kappa_K costs a KL.
-        first_free: whether the first step's control costs nothing, as printed: see `printed`.
+        carry: r, the coefficient of the state in the reference's reversal, [K].
+        gain: c, the coefficient of the control, [K].
+        variance: v, the variance of the reference's reversal, [K].
+        initial_variance: variance of x_K. A value other than kappa_K costs a KL divergence.
+        first_control_free: whether the cost leaves out the control of the first step taken. True
+            for `euler` only.
     """
 
     times: np.ndarray
@@ -173,65 +190,75 @@ class Chain(NamedTuple):
     carry: np.ndarray
     gain: np.ndarray
     variance: np.ndarray
-    start: float
-    first_free: bool = False
+    initial_variance: float
+    first_control_free: bool = False
 
     @staticmethod
-    def exact(schedule: Schedule, steps: int) -> "Chain":
-        """Exact transitions on an even grid: the bound holds at any number of steps."""
+    def exact(schedule: Schedule, steps: int) -> "Process":
+        """Build exact transitions on an even grid. The bound holds at any number of steps."""
         times, a, q, kappa = _reference(schedule, steps)
         ratio = kappa[:-1] / kappa[1:]
-        return Chain(times, kappa, a * ratio, q / a, q * ratio, kappa[-1])
+        return Process(times, kappa, a * ratio, q / a, q * ratio, kappa[-1])
 
     @staticmethod
-    def printed(schedule: Schedule, steps: int) -> "Chain":
-        """The algorithm printed by Xu & Zeng (DDVI). No bound: it can exceed the evidence.
+    def euler(schedule: Schedule, steps: int) -> "Process":
+        """Build the algorithm that Xu & Zeng (2024, DDVI) print.
 
-        Euler steps from N(0, s² I), of rates at the time they are taken from, and with
-        ``kappa_t = exp(-Λ_t) (s² + int_0^t g² exp(Λ))``, Λ the integral of λ, which drops the
-        factor 2 of both exponents. (Its unit steps have λ and g multiplied by dt and its root.) A
-        control u is charged g² dt |u|² / 2 at the state and time where a step *ends*. So that of
-        the first step is free, and one at time 0, where no step is taken, is charged: that one is
-        left at its best, zero.
+        Its objective is not a bound: it can exceed the evidence. It differs from `exact` in three
+        ways:
+
+        - It takes Euler steps from N(0, s² I), with the rates at the time each step starts from.
+        - ``kappa_t = exp(-Λ_t) (s² + int_0^t g² exp(Λ))``, where Λ is the integral of λ. The
+          correct formula has 2 Λ in both exponents.
+        - A control u costs g² dt |u|² / 2 at the state and time where a step *ends*. The control
+          of the first step is therefore free. One at time 0, where no step starts, is charged;
+          we leave it at its optimum, zero.
+
+        The paper's unit steps correspond to λ and g multiplied by dt and its square root.
         """
         times, *_, kappa = _reference(schedule, steps, power=1)
         begin, dt = times[1:], np.diff(times)
         gain = schedule.diffusion(begin) * dt
         carry = 1 + schedule.rate(begin) * dt - gain / kappa[1:]
-        return Chain(times, kappa, carry, gain, gain, schedule.variance, first_free=True)
+        variance = schedule.variance
+        return Process(times, kappa, carry, gain, gain, variance, first_control_free=True)
 
 
 def simulate_process(
     key: PRNGKey,
-    chain: Chain,
+    process: Process,
     control: Control,
     eta: Float[Array, "K H"],
     *,
-    held: Control | None = None,
+    frozen_control: Control | None = None,
     estimator: Estimator = "expected",
 ) -> tuple[State, State, Float[Array, ""]]:
-    """Draw a chain down to its last step, which is left to the caller.
+    """Draw a path down to x_1 and leave the last step to the caller.
 
-    In memory are the K states; what `control` computes is computed anew in the backward pass.
+    The backward pass keeps the K states in memory and recomputes the control.
 
     Args:
         key: random key.
-        chain: its numbers.
-        control: u, from a step's index k and the state x_{k+1} to a state.
+        process: coefficients of the process.
+        control: u, a function of a step's index k and the state x_{k+1}.
         eta: variances of the steps.
-        held: `control` with its params held constant, for ``"landing"``.
-        estimator: of the cost. ``"expected"`` takes each step's KL in closed form. The others take
-            log ratios of densities at the states drawn: ``"drawn"`` plainly; ``"landing"`` with the
-            sampler's own density held constant but for the state (Roeder et al. 2017, "Sticking the
-            landing": the same expectation, less noise near the optimum); ``"detached"`` with the
-            states held constant, for objectives that differentiate densities alone.
+        frozen_control: `control` with its params held constant; ``"landing"`` requires it.
+        estimator: estimator of the cost. ``"expected"`` uses the closed form of each step's KL. The
+            others use log ratios of densities at the states drawn. ``"drawn"`` is the plain ratio.
+            ``"landing"`` holds the params of the sampler's density constant (Roeder et al. 2017,
+            "Sticking the landing"): it has the same expectation, and less noise near the optimum.
+            ``"detached"`` holds the states constant, for objectives that differentiate the
+            densities alone.
 
     Returns:
-        The state x_1 that the last step starts from, its mean, and the cost of the steps before.
+        The state x_1 from which the last step starts, the mean of that step, and the cost of the
+        earlier steps in nats.
     """
     dtype = eta.dtype
-    carry, gain, v = (jnp.asarray(a, dtype) for a in (chain.carry, chain.gain, chain.variance))
-    x, mean_of, noise_of = _begin(key, chain, control, eta)
+    carry, gain, v = (
+        jnp.asarray(a, dtype) for a in (process.carry, process.gain, process.variance)
+    )
+    x, mean_of, noise_of = _begin(key, process, control, eta)
 
     @jax.checkpoint
     def step(state: tuple[State, Array], k: Array) -> tuple[tuple[State, Array], None]:
@@ -242,21 +269,20 @@ def simulate_process(
             gap = jnp.square(mean - carry[k] * x)
             terms = (eta[k] + gap) / v[k] - 1 - jnp.log(eta[k] / v[k])
         else:
-            own = scale
             if estimator == "detached":
                 new = lax.stop_gradient(new)
             elif estimator == "landing":
-                assert held is not None
-                own = lax.stop_gradient(scale)
-                mean = carry[k] * x + gain[k] * held(k, x)
-            to_reference = jnp.square(new - carry[k] * x) / v[k]
-            to_own = jnp.square((new - mean) / own)
-            terms = to_reference - to_own - 2 * jnp.log(own) + jnp.log(v[k])
+                assert frozen_control is not None
+                scale = lax.stop_gradient(scale)
+                mean = carry[k] * x + gain[k] * frozen_control(k, x)
+            reference_terms = jnp.square(new - carry[k] * x) / v[k]
+            sampler_terms = jnp.square((new - mean) / scale)
+            terms = reference_terms - sampler_terms - 2 * jnp.log(scale) + jnp.log(v[k])
         return (new, cost + 0.5 * jnp.sum(terms)), None
 
-    ratio = chain.start / chain.kappa[-1]
+    ratio = process.initial_variance / process.kappa[-1]
     cost = jnp.asarray(0.5 * x.size * (ratio - 1 - np.log(ratio)), dtype)
-    if chain.first_free:
+    if process.first_control_free:
         first = jnp.asarray(len(eta) - 1)
         cost = cost - 0.5 * jnp.sum(jnp.square(mean_of(first, x) - carry[first] * x)) / v[first]
     (x, cost), _ = lax.scan(step, (x, cost), jnp.arange(1, len(eta)), reverse=True)
@@ -264,10 +290,10 @@ def simulate_process(
 
 
 def simulate_path(
-    key: PRNGKey, chain: Chain, control: Control, eta: Float[Array, "K H"]
+    key: PRNGKey, process: Process, control: Control, eta: Float[Array, "K H"]
 ) -> Float[Array, "K H"]:
-    """The states x_K ... x_1 of the chain that `simulate_process` draws with this key."""
-    x, mean_of, noise_of = _begin(key, chain, control, eta)
+    """Return the states x_K ... x_1 of the path that `simulate_process` draws with this key."""
+    x, mean_of, noise_of = _begin(key, process, control, eta)
 
     def step(x: State, k: Array) -> tuple[State, State]:
         new = mean_of(k, x) + noise_of(k)
@@ -278,13 +304,13 @@ def simulate_path(
 
 
 def _begin(
-    key: PRNGKey, chain: Chain, control: Control, eta: Float[Array, "K H"]
+    key: PRNGKey, process: Process, control: Control, eta: Float[Array, "K H"]
 ) -> tuple[State, Control, Callable[[Array], State]]:
-    """The state x_K, and what makes up x_k: its mean given x_{k+1}, and its noise."""
+    """Draw x_K; return it with the functions that give the mean and the noise of x_k."""
     H, dtype = eta.shape[1], eta.dtype
-    carry, gain = (jnp.asarray(a, dtype) for a in (chain.carry, chain.gain))
+    carry, gain = (jnp.asarray(a, dtype) for a in (process.carry, process.gain))
     key, start = random.split(key)
-    x = jnp.asarray(np.sqrt(chain.start), dtype) * random.normal(start, (H,), dtype)
+    x = jnp.asarray(np.sqrt(process.initial_variance), dtype) * random.normal(start, (H,), dtype)
 
     def mean_of(k: Array, x: State) -> State:
         return carry[k] * x + gain[k] * control(k, x)
@@ -296,17 +322,17 @@ def _begin(
 
 
 def last_step_cost(
-    chain: Chain, x: State, mean: State, variance: State | float
+    process: Process, x: State, mean: State, variance: State | float
 ) -> Float[Array, ""]:
-    """E[log N(x_0; 0, s² I) - log N(x_0; r_0 x_1, v_0 I)] over x_0 ~ N(mean, diag variance).
+    """Return E[log N(x_0; 0, s² I) - log N(x_0; r_0 x_1, v_0 I)], x_0 ~ N(mean, diag variance).
 
     Args:
-        chain: the chain's numbers.
-        x: the state x_1 that the last step starts from.
-        mean: of the last step.
-        variance: of the last step; 0 for the value at x_0 = mean.
+        process: coefficients of the process.
+        x: the state x_1 from which the last step starts.
+        mean: mean of the last step.
+        variance: variance of the last step; 0 evaluates the difference at x_0 = mean.
     """
-    prior, v = float(chain.kappa[0]), float(chain.variance[0])
-    gap = mean - float(chain.carry[0]) * x
+    prior, v = float(process.kappa[0]), float(process.variance[0])
+    gap = mean - float(process.carry[0]) * x
     terms = (jnp.square(gap) + variance) / v - (jnp.square(mean) + variance) / prior
     return 0.5 * (jnp.sum(terms) + x.size * float(np.log(v / prior)))

@@ -11,7 +11,7 @@ from jax import random
 from numpyro import handlers
 from numpyro.infer import TraceMeanField_ELBO
 from numpyro.infer.util import log_density
-from support.chains import Z, bases, shaken, wavy
+from support.diffusion import Z, bases, shaken, wavy
 from support.helpers import (
     KEY,
     assert_mean,
@@ -39,7 +39,7 @@ from dgp_ppl.inference.guides.diffusion._process import VariancePreserving
 
 @pytest.mark.parametrize("base", ["mean-field", "diagonal", "global"])
 def test_without_control_the_guide_is_its_base_draw_by_draw(base, x64):
-    """The log weight of every chain is the base's own at the same inducing values."""
+    """The log weight of every path is the base's at the same inducing values."""
     x, y = regression(rows=6)
     own = bases(two_layers)[base]
     guide = Diffusion(two_layers, steps=4, base=own).drawn()
@@ -61,8 +61,8 @@ def test_without_control_the_guide_is_its_base_draw_by_draw(base, x64):
             own._posterior({}, (x, y), {"z": Z}, keep)
         return log_q, sum(laws[n].log_prob(v) for n, v in drawn.items())
 
-    chains, alone = jax.jit(jax.vmap(both))(random.split(KEY, 20))
-    np.testing.assert_allclose(chains, alone, rtol=1e-9)
+    paths, alone = jax.jit(jax.vmap(both))(random.split(KEY, 20))
+    np.testing.assert_allclose(paths, alone, rtol=1e-9)
 
 
 @pytest.mark.slow
@@ -79,8 +79,8 @@ def test_without_control_the_bound_is_the_anchors(covariance, x64, monkeypatch):
     points = np.sqrt(5) * np.concatenate([np.eye(5), -np.eye(5)])
     values = []
     for point in points:
-        at = lambda key, chain, control, eta, **_: (  # noqa: E731
-            jnp.asarray(point), chain.carry[0] * jnp.asarray(point), jnp.zeros(())  # noqa: B023
+        at = lambda key, process, control, eta, **_: (  # noqa: E731
+            jnp.asarray(point), process.carry[0] * jnp.asarray(point), jnp.zeros(())  # noqa: B023
         )  # fmt: skip
         monkeypatch.setattr(diffusion, "simulate_process", at)
         values.append(bound(one_layer, guide, params, x, y, z=Z))
@@ -186,7 +186,7 @@ def test_float64(x64):
     assert bound(two_layers, guide, params, x, y, z=z).dtype == np.float64
 
 
-def test_chains_share_a_minibatch():
+def test_paths_share_a_minibatch():
     def sums(y, *, batch_size):
         with dgp.minibatch(y, batch_size=batch_size) as y:
             numpyro.sample("y", dist.Delta(jnp.zeros(len(y)), log_density=y), obs=jnp.zeros(len(y)))
@@ -199,7 +199,7 @@ def test_chains_share_a_minibatch():
 
 
 @pytest.mark.slow
-def test_chains_average():
+def test_paths_average():
     x, y = regression(rows=6)
     guide = Diffusion(two_layers, steps=2, score=wavy)
     params = shaken(start(two_layers, guide, x, y, z=Z), 0.2) | {"noise": 1.0}
@@ -216,7 +216,7 @@ def test_chains_average():
 
 @pytest.mark.slow
 def test_log_variance_gradients_are_the_bounds(x64):
-    """In expectation, for all params of the chain; and exactly its own for the others."""
+    """In expectation, for all params of the process; exactly equal for the others."""
     x, y = regression(rows=6)
     guide = Diffusion(one_layer, steps=3, score=Line(jnp.array(0.2)))
     params = shaken(start(one_layer, guide, x, y, z=Z), 0.2)
@@ -259,7 +259,7 @@ def test_unknown_options():
             Diffusion(one_layer, **options)
     with pytest.raises(ValueError, match="objective is 'kl', wanted 'elbo' or 'log_variance'"):
         DiffusionELBO(objective="kl")
-    with pytest.raises(ValueError, match="num_chains is 1, wanted at least 2"):
+    with pytest.raises(ValueError, match="num_paths is 1, wanted at least 2"):
         DiffusionELBO(objective="log_variance")
     x, y = regression(rows=6)
     loss = DiffusionELBO(2, objective="log_variance")

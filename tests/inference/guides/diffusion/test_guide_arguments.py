@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from numpyro import handlers
-from support.chains import Z, wavy
+from support.diffusion import Z, wavy
 from support.helpers import KEY, bound, one_layer, regression, start
 
 import dgp_ppl as dgp
@@ -146,7 +146,7 @@ def test_informed_of_no_data():
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: DiffusionELBO(2.0), r"DiffusionELBO.*: num_chains is 2\.0, wanted an integer"),
+        (lambda: DiffusionELBO(2.0), r"DiffusionELBO.*: num_paths is 2\.0, wanted an integer"),
         (lambda: ImportanceWeighted(2.5), r"ImportanceWeighted: num_particles is 2\.5, wanted an"),
         (lambda: ImportanceWeighted("a"), r"ImportanceWeighted: num_particles is 'a', wanted an"),
         (lambda: PredictiveELBO(1.0, 2.5), r"PredictiveELBO: num_particles is 2\.5, wanted an"),

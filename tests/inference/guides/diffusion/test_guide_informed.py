@@ -1,4 +1,4 @@
-"""Chains whose score knows the gradient of the target."""
+"""Diffusion guides whose score includes the gradient of the target."""
 
 import jax
 import jax.numpy as jnp
@@ -7,7 +7,7 @@ import pytest
 from jax import random
 from numpyro import handlers
 from numpyro.infer.util import log_density
-from support.chains import Z, bases, shaken
+from support.diffusion import Z, bases, shaken
 from support.helpers import (
     KEY,
     bound,
@@ -66,7 +66,7 @@ def test_informed_steps_from_an_ill_conditioned_base():
 
 
 @pytest.mark.slow
-def test_informed_chains_fit_in_minibatches_and_predict():
+def test_informed_guides_fit_in_minibatches_and_predict():
     x, y = regression(rows=12)
     guide = Diffusion(one_layer, steps=2, informed=(x, y))
     options = {"z": Z, "batch_size": 6, "steps": 10, "progress": False}
@@ -77,7 +77,7 @@ def test_informed_chains_fit_in_minibatches_and_predict():
 
 
 @pytest.mark.slow
-def test_informed_chains_know_layers_that_follow_each_other():
+def test_informed_guides_know_layers_that_follow_each_other():
     x, y = regression(rows=6)
     options = {"steps": 2, "base": bases(two_layers)["global"]}
     plain, guide = (Diffusion(two_layers, **options, informed=i) for i in (None, (x, y)))

@@ -8,8 +8,8 @@ from support.helpers import KEY, assert_mean
 from support.linear_gaussian import FALLING, NARROW, RISING
 
 from dgp_ppl.inference.guides.diffusion._process import (
-    Chain,
     OrnsteinUhlenbeck,
+    Process,
     VariancePreserving,
     last_step_cost,
     simulate_path,
@@ -33,12 +33,12 @@ def test_variance_of_the_reference_is_that_of_its_differential_equation(schedule
         return -2 * schedule.rate(t) * variance + schedule.diffusion(t)
 
     for steps in (1, 7):
-        chain = Chain.exact(schedule, steps)
+        process = Process.exact(schedule, steps)
         truth = solve_ivp(
-            slope, (0, 1), [schedule.variance], t_eval=chain.times, rtol=1e-11, atol=1e-12
+            slope, (0, 1), [schedule.variance], t_eval=process.times, rtol=1e-11, atol=1e-12
         )
-        np.testing.assert_allclose(chain.kappa, truth.y[0], rtol=1e-9)
-        np.testing.assert_allclose(chain.kappa[-1], kappa, atol=5e-7)
+        np.testing.assert_allclose(process.kappa, truth.y[0], rtol=1e-9)
+        np.testing.assert_allclose(process.kappa[-1], kappa, atol=5e-7)
 
 
 @pytest.mark.parametrize(
@@ -54,14 +54,14 @@ def test_variance_of_the_reference_is_that_of_its_differential_equation(schedule
 )
 def test_the_printed_variance_is_another(schedule, kappa):
     for steps in (1, 7):
-        np.testing.assert_allclose(Chain.printed(schedule, steps).kappa[-1], kappa, atol=5e-7)
+        np.testing.assert_allclose(Process.euler(schedule, steps).kappa[-1], kappa, atol=5e-7)
 
 
 @pytest.mark.parametrize("steps", [1, 5])
 def test_the_printed_algorithm_term_by_term(steps, x64):
-    """Its sum, written out, is the cost of the chain and of its last step, draw by draw."""
+    """Its sum, written out, is the cost of the process and of its last step, path by path."""
     decay, spread, s2, H = (lambda t: 1 + t), (lambda t: (0.5 + t**2) ** 2), 0.7, 3
-    chain = Chain.printed(OrnsteinUhlenbeck(decay, spread, horizon=2.0, variance=s2), steps)
+    process = Process.euler(OrnsteinUhlenbeck(decay, spread, horizon=2.0, variance=s2), steps)
     t, dt = np.linspace(0, 2, steps + 1), 2 / steps
     slope = lambda t, kappa: -decay(t) * kappa + spread(t)  # noqa: E731
     kappa = solve_ivp(slope, (0, 2), [s2], t_eval=t, rtol=1e-11, atol=1e-12).y[0]
@@ -70,7 +70,7 @@ def test_the_printed_algorithm_term_by_term(steps, x64):
     v = spread(t[1:]) * dt
     eta = jnp.tile(jnp.asarray(v)[:, None], H)
 
-    states = simulate_path(KEY, chain, control, eta)[::-1]  # x_1 ... x_K
+    states = simulate_path(KEY, process, control, eta)[::-1]  # x_1 ... x_K
     mean = states[0] + (decay(t[1]) * states[0] + spread(t[1]) * score(t[1], states[0])) * dt
     penalty = 0.5 * H * (s2 / kappa[-1] - 1 - np.log(s2 / kappa[-1]))
     for k in range(1, steps):  # where a step ends, but for time 0
@@ -78,23 +78,23 @@ def test_the_printed_algorithm_term_by_term(steps, x64):
         penalty += 0.5 * spread(t[k]) * dt * jnp.sum(jnp.square(gap))
     log_fix = -0.5 * (H * np.log(2 * np.pi * s2) + (jnp.sum(mean**2) + H * v[0]) / s2)
 
-    x, end, cost = simulate_process(KEY, chain, control, eta)
+    x, end, cost = simulate_process(KEY, process, control, eta)
     np.testing.assert_allclose(x, states[0], rtol=1e-10)
     np.testing.assert_allclose(end, mean, rtol=1e-8)
     log_q = -0.5 * H * (np.log(2 * np.pi * v[0]) + 1)
-    total = cost + last_step_cost(chain, x, end, eta[0]) + log_q
+    total = cost + last_step_cost(process, x, end, eta[0]) + log_q
     np.testing.assert_allclose(total, penalty + log_fix, rtol=1e-8)
 
 
-@pytest.mark.parametrize(("build", "variance"), [(Chain.exact, None), (Chain.printed, 1.0)])
-def test_where_chains_start(build, variance):
-    """At the reference's noise; as printed, from where the reference started."""
-    chain = build(FALLING, 1)
+@pytest.mark.parametrize(("build", "variance"), [(Process.exact, None), (Process.euler, 1.0)])
+def test_where_paths_start(build, variance):
+    """Exact: at the reference's noise. As printed: from the reference's distribution at time 0."""
+    process = build(FALLING, 1)
     eta = jnp.ones((1, 3))
-    first = lambda key: simulate_path(key, chain, lambda k, x: x, eta)[0]  # noqa: E731
+    first = lambda key: simulate_path(key, process, lambda k, x: x, eta)[0]  # noqa: E731
     draws = jax.vmap(first)(random.split(KEY, 3000))
-    assert_mean(jnp.square(draws), chain.kappa[-1] if variance is None else variance)
-    assert abs(chain.kappa[-1] - 1) > 0.2
+    assert_mean(jnp.square(draws), process.kappa[-1] if variance is None else variance)
+    assert abs(process.kappa[-1] - 1) > 0.2
 
 
 @pytest.mark.parametrize(
@@ -111,50 +111,50 @@ def test_where_chains_start(build, variance):
     ],
 )
 def test_schedules_that_do_not_noise(schedule):
-    for build in (Chain.exact, Chain.printed):
+    for build in (Process.exact, Process.euler):
         with pytest.raises(ValueError, match=r"schedule is .*, wanted rates that keep some"):
             build(schedule, 4)
 
 
 def test_expected_cost_of_the_last_step(x64):
-    chain = Chain.exact(FALLING, 3)
+    process = Process.exact(FALLING, 3)
     x, mean, eta = random.normal(KEY, (3, 4)) ** 2 + 0.1
     ends = mean + jnp.sqrt(eta) * random.normal(random.key(1), (20_000, 4))
-    draws = jax.vmap(lambda end: last_step_cost(chain, x, end, 0.0))(ends)
-    assert_mean(draws, last_step_cost(chain, x, mean, eta))
+    draws = jax.vmap(lambda end: last_step_cost(process, x, end, 0.0))(ends)
+    assert_mean(draws, last_step_cost(process, x, mean, eta))
 
 
 def test_no_control_costs_nothing(x64):
-    """Chain and reference are then one: log q(x_0 | x_1) + cost is log N(x_0; 0, s²)."""
-    chain = Chain.exact(NARROW, 5)
-    eta = jnp.tile(jnp.asarray(chain.variance)[:, None], 3)
+    """Process and reference are then equal: log q(x_0 | x_1) + cost is log N(x_0; 0, s²)."""
+    process = Process.exact(NARROW, 5)
+    eta = jnp.tile(jnp.asarray(process.variance)[:, None], 3)
     for estimator in ("expected", "drawn"):
         x, mean, cost = simulate_process(
-            KEY, chain, lambda k, x: jnp.zeros(3), eta, estimator=estimator
+            KEY, process, lambda k, x: jnp.zeros(3), eta, estimator=estimator
         )
         assert abs(cost) < 1e-12
-        np.testing.assert_allclose(mean, chain.carry[0] * x)
+        np.testing.assert_allclose(mean, process.carry[0] * x)
         end = mean + 0.3
         own = jax.scipy.stats.norm.logpdf(end, mean, jnp.sqrt(eta[0]))
         prior = jax.scipy.stats.norm.logpdf(end, 0, np.sqrt(0.25))
-        total = jnp.sum(own) + last_step_cost(chain, x, end, 0.0)
+        total = jnp.sum(own) + last_step_cost(process, x, end, 0.0)
         np.testing.assert_allclose(total, jnp.sum(prior), rtol=1e-12)
 
 
 def test_memory_does_not_grow_with_the_steps():
-    """Only states are kept for the backward pass: of what the control computes, one step's."""
+    """The backward pass keeps the states, and the control's intermediates of one step only."""
     H, width = 4, 4096
 
     def memory(steps):
-        chain = Chain.exact(RISING, steps)
+        process = Process.exact(RISING, steps)
         eta = jnp.ones((steps, H))
 
         def cost(weights):
             control = lambda k, x: jnp.tanh(weights @ x) @ weights  # noqa: E731
-            return simulate_process(KEY, chain, control, eta)[2]
+            return simulate_process(KEY, process, control, eta)[2]
 
         compiled = jax.jit(jax.grad(cost)).lower(jnp.ones((width, H))).compile()
         return compiled.memory_analysis().temp_size_in_bytes
 
-    # What 56 steps more would keep without the checkpoint: 56 x 4096 numbers, twice.
+    # Without the checkpoint 56 more steps would keep 2 x 56 x 4096 numbers.
     assert memory(64) - memory(8) < 56 * width

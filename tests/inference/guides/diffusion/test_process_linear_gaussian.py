@@ -1,4 +1,4 @@
-"""Chains on linear-Gaussian models: what they bound, and what the printed algorithm does not."""
+"""Processes on linear-Gaussian models: the exact form is a bound, the printed algorithm is not."""
 
 import equinox as eqx
 import jax
@@ -26,7 +26,7 @@ from support.linear_gaussian import (
 import dgp_ppl as dgp
 from dgp_ppl import kernels
 from dgp_ppl.inference.guides.diffusion._guide import Diffusion
-from dgp_ppl.inference.guides.diffusion._process import Chain
+from dgp_ppl.inference.guides.diffusion._process import Process
 from dgp_ppl.linalg import default_jitter
 
 
@@ -34,12 +34,12 @@ from dgp_ppl.linalg import default_jitter
 @pytest.mark.parametrize("schedule", [CONSTANT, RISING, FALLING, NARROW])
 def test_never_above_the_evidence(schedule, steps):
     """The best of all affine controls on 200 models; with fixed variances to the last digit."""
-    chain, models = Chain.exact(schedule, steps), linear_gaussian(0, models=200)
-    fixed = models[-1] - best_bound(chain, models, "fixed")[0]
-    free = models[-1] - best_bound(chain, models, "free")[0]
+    process, models = Process.exact(schedule, steps), linear_gaussian(0, models=200)
+    fixed = models[-1] - best_bound(process, models, "fixed")[0]
+    free = models[-1] - best_bound(process, models, "free")[0]
     assert (free > -1e-9).all()
     assert (fixed >= free - 1e-9).all()
-    np.testing.assert_allclose(fixed, closed_form_gap(chain, models), rtol=1e-7, atol=1e-7)
+    np.testing.assert_allclose(fixed, closed_form_gap(process, models), rtol=1e-7, atol=1e-7)
 
 
 def known():
@@ -51,15 +51,16 @@ def known():
 
 
 def variants(schedule, steps):
-    """Exact steps; Euler's, charged where they start; as printed but for kappa; as printed.
+    """Build four processes that start from N(0, s² I).
 
-    All start from N(0, s² I).
+    They are exact steps; Euler steps whose control is charged where they start; the printed
+    algorithm with the correct kappa; the printed algorithm.
     """
-    exact, printed = Chain.exact(schedule, steps), Chain.printed(schedule, steps)
+    exact, printed = Process.exact(schedule, steps), Process.euler(schedule, steps)
     carry = printed.carry + printed.gain * (1 / printed.kappa[1:] - 1 / exact.kappa[1:])
     right = printed._replace(kappa=exact.kappa, carry=carry)
-    start = schedule.variance
-    return exact._replace(start=start), right._replace(first_free=False), right, printed
+    exact = exact._replace(initial_variance=schedule.variance)
+    return exact, right._replace(first_control_free=False), right, printed
 
 
 INF = np.inf
@@ -101,32 +102,32 @@ def test_best_objective_less_the_evidence(schedule, steps, gaps):
 )
 def test_gap_with_learned_step_variances(schedule, gaps):
     model = known()
-    chains = [Chain.exact(schedule, steps) for steps in (1, 4, 8, 32, 128)]
-    found = [model[-1] - best_bound(chain, model, "free")[0] for chain in chains]
+    processes = [Process.exact(schedule, steps) for steps in (1, 4, 8, 32, 128)]
+    found = [model[-1] - best_bound(process, model, "free")[0] for process in processes]
     np.testing.assert_allclose(np.ravel(found), gaps, atol=5.1e-5)
 
 
 @pytest.mark.parametrize(
     ("steps", "variant", "gap"), [(8, 0, -26.0559), (8, 3, -44.3652), (128, 2, 1.2646)]
 )
-def test_chains_drawn_have_these_gaps(steps, variant, gap, x64):
+def test_drawn_paths_have_these_gaps(steps, variant, gap, x64):
     """Exact; as printed; and as printed with the right kappa, which exceeds the evidence."""
-    model, chain = known(), variants(CONSTANT, steps)[variant]
-    policy = best_bound(chain, model, "fixed")[1]
-    w = log_weights(chain, model, policy, random.split(KEY, 20_000), "expected")
+    model, process = known(), variants(CONSTANT, steps)[variant]
+    policy = best_bound(process, model, "fixed")[1]
+    w = log_weights(process, model, policy, random.split(KEY, 20_000), "expected")
     assert_mean(w - model[-1][0], gap)
     assert (w.mean() - 4.5 * w.std() / np.sqrt(len(w)) > model[-1][0]) == (gap > 0)
 
 
 @pytest.mark.parametrize("estimator", ["expected", "drawn", "landing", "detached"])
-@pytest.mark.parametrize("build", [Chain.exact, Chain.printed])
-def test_chains_drawn_agree_with_the_closed_form(build, estimator, x64):
+@pytest.mark.parametrize("build", [Process.exact, Process.euler])
+def test_drawn_paths_agree_with_the_closed_form(build, estimator, x64):
     model = linear_gaussian(3)
-    chain = build(RISING, 8)
-    value, policy = best_bound(chain, model, "free")
-    w = log_weights(chain, model, policy, random.split(KEY, 20_000), estimator)
+    process = build(RISING, 8)
+    value, policy = best_bound(process, model, "free")
+    w = log_weights(process, model, policy, random.split(KEY, 20_000), estimator)
     assert_mean(w, value[0])
-    if build is Chain.exact and estimator == "drawn":
+    if build is Process.exact and estimator == "drawn":
         assert_mean(np.exp(w - model[-1][0]), 1.0)  # importance weights: unbiased for the evidence
 
 
@@ -173,9 +174,9 @@ def bounds(guide, data, policy, num):
         options = dict(zip(("variance", "lengthscale", "noise"), numbers, strict=True))
         return -TraceMeanField_ELBO().loss(key, params, gp, guide, x, y, **options)
 
-    chains = jax.vmap(one, (0, *[None] * (1 + len(data))))
+    paths = jax.vmap(one, (0, *[None] * (1 + len(data))))
     keys = random.split(KEY, (len(eta), num))
-    return np.asarray(jax.jit(jax.vmap(chains))(keys, params, *data))
+    return np.asarray(jax.jit(jax.vmap(paths))(keys, params, *data))
 
 
 def random_data(models, N=6):
@@ -188,7 +189,7 @@ def random_data(models, N=6):
 
 @pytest.mark.parametrize("steps", [1, 4, 8, 32])
 def test_the_guide_is_never_above_the_evidence(steps, x64):
-    """On 200 models, by 400 chains of each with the best affine controls, whose bounds are known.
+    """On 200 models, with 400 paths of each with the best affine controls, whose bounds are known.
 
     Within 4.5 standard errors, which are at most 0.4 nats of a model, and 0.015 of all together.
     """

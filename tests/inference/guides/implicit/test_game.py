@@ -12,17 +12,7 @@ import pytest
 from jax import random
 from numpyro.infer import SVI
 from scipy import special, stats
-from support.helpers import (
-    KEY,
-    assert_derivatives,
-    assert_mean,
-    exact_evidence,
-    one_layer,
-    regression,
-    slow,
-    start,
-)
-from support.players import (
+from support.adversarial import (
     Fork,
     Line,
     columns,
@@ -34,6 +24,16 @@ from support.players import (
     random_params,
     single,
     small,
+)
+from support.helpers import (
+    KEY,
+    assert_derivatives,
+    assert_mean,
+    exact_evidence,
+    one_layer,
+    regression,
+    slow,
+    start,
 )
 
 import dgp_ppl as dgp

@@ -9,17 +9,7 @@ from jax import random
 from numpyro import handlers
 from numpyro.infer import SVI, Trace_ELBO, TraceMeanField_ELBO
 from scipy import stats
-from support.helpers import (
-    KEY,
-    assert_mean,
-    bound,
-    one_layer,
-    regression,
-    spread,
-    squared_exponential,
-    start,
-)
-from support.players import (
+from support.adversarial import (
     Line,
     Z,
     columns,
@@ -30,6 +20,16 @@ from support.players import (
     random_params,
     single,
     small,
+)
+from support.helpers import (
+    KEY,
+    assert_mean,
+    bound,
+    one_layer,
+    regression,
+    spread,
+    squared_exponential,
+    start,
 )
 
 import dgp_ppl as dgp

@@ -1,10 +1,8 @@
-"""Bases, params and scores for the tests of denoising chains."""
+"""Bases, params and scores for the tests of diffusion guides."""
 
 import jax.numpy as jnp
 import numpy as np
-from support.helpers import (
-    spread,
-)
+from support.helpers import spread
 
 import dgp_ppl as dgp
 from dgp_ppl.inference.guides._global_inducing import GlobalInducing
@@ -21,7 +19,7 @@ def bases(model):
 
 
 def shaken(params, scale=0.3, seed=0):
-    """Params moved away from where they start, by numbers that keep them valid."""
+    """Move params away from their initial values, and keep them valid."""
     rng = np.random.default_rng(seed)
     moved = {}
     for n, a in params.items():
@@ -37,5 +35,5 @@ def shaken(params, scale=0.3, seed=0):
 
 
 def wavy(layers, key):
-    """A score of two lines, without arrays to learn."""
+    """Make a score without arrays to learn."""
     return lambda t, z: {n: jnp.sin(2 * a + t) for n, a in z.items()}
