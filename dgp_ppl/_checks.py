@@ -1,4 +1,4 @@
-"""Checks of arguments that many functions take."""
+"""Checks of arguments that many functions share."""
 
 from typing import Any
 
@@ -8,33 +8,37 @@ from numpyro.util import is_prng_key
 __all__ = ["check_count", "check_key"]
 
 
-def check_count(caller: str, name: str, value: object, least: int = 1) -> None:
-    """Raise unless the argument is an integer of at least so much.
+def check_count(caller: str, name: str, value: object, minimum: int = 1) -> None:
+    """Raise unless an argument is an integer that is large enough.
 
     Args:
-        caller: what it was given to.
-        name: of the argument.
-        value: of the argument.
-        least: what it may be.
+        caller: name of the function that received the argument.
+        name: name of the argument.
+        value: value of the argument.
+        minimum: smallest value allowed.
 
     Raises:
-        TypeError: if it is no integer (2.0 is none).
-        ValueError: if it is too small.
+        TypeError: if the value is not an integer. Floats such as 2.0 are not integers.
+        ValueError: if the value is below the minimum.
     """
     if isinstance(value, bool) or not isinstance(value, int | np.integer):
         raise TypeError(
-            f"{caller}: {name} is {value!r}, wanted an integer of at least {least}, such as "
-            f"{name}={max(least, 8)}"
+            f"{caller}: {name} is {value!r}, wanted an integer of at least {minimum}, such as "
+            f"{name}={max(minimum, 8)}"
         )
-    if value < least:
-        raise ValueError(f"{caller}: {name} is {value}, wanted at least {least}")
+    if value < minimum:
+        raise ValueError(f"{caller}: {name} is {value}, wanted at least {minimum}")
 
 
 def check_key(caller: str, key: Any) -> None:
-    """Raise unless this is one random key: seeds, and arrays of keys, are none.
+    """Raise unless an argument is a single random key. Integer seeds are not accepted.
+
+    Args:
+        caller: name of the function that received the key.
+        key: value of the argument.
 
     Raises:
-        TypeError: if it is no key.
+        TypeError: if the value is not a key, or is an array of keys.
     """
     if not is_prng_key(key):
         what = f"an array of shape {key.shape}" if hasattr(key, "shape") else repr(key)

@@ -1,21 +1,21 @@
-"""The library's own errors: what was got, what was wanted, what to try next."""
+"""The library's exceptions. A message states what was given, what was wanted and what to try."""
 
 
 class DataError(ValueError):
-    """A data set that cannot be used. Its message is one line and says what to do about it."""
+    """A data set cannot be used. The message is one line and suggests a remedy."""
 
 
 class UnsuitableError(ValueError):
-    """A method of a comparison cannot do this data set; the others go on."""
+    """A method of a comparison does not support this data set. The other methods still run."""
 
 
 class NonFiniteLossError(FloatingPointError):
-    """A fit stopped because its loss was not finite.
+    """A fit stopped because its loss became NaN or infinite.
 
     Attributes:
-        step: number of the step (from 0) whose loss was not finite.
-        site: the sample site or parameter that was first found not to be finite.
-        result: the last finite state of the fit, a `dgp_ppl.FitResult`; None if there was none.
+        step: number of the step, from 0, with the non-finite loss.
+        site: the first sample site or parameter with a value that is not finite.
+        result: the last finite state of the fit, a `dgp_ppl.FitResult`; None if no step was finite.
     """
 
     def __init__(self, message: str, *, step: int, site: str, result: object | None) -> None:

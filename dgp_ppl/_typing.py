@@ -1,7 +1,7 @@
-"""The letters of the library, and the array types that carry them.
+"""The letters that array shapes are written in, and the array types that use them.
 
 ===== ==========================================================
-N     data points (B: those of a minibatch)
+N     data points (B: data points of a minibatch)
 D     inputs of a layer
 P     outputs of a layer
 M     inducing inputs of a layer
@@ -21,6 +21,7 @@ InducingInputs: TypeAlias = Float[Array, "M D"] | Float[Array, "P M D"]
 InducingValues: TypeAlias = Float[Array, "M P"]
 PRNGKey: TypeAlias = Key[Array, ""] | Array
 Params: TypeAlias = dict[str, Any]
+"""Values of NumPyro params by name."""
 Model: TypeAlias = Callable[..., Any]
 Values: TypeAlias = dict[str, Any]
 """Values of latent sites by name."""

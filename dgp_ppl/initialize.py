@@ -1,6 +1,7 @@
-"""Where a fit starts: inducing inputs, lengthscales and mean maps.
+"""Starting values of a fit: inducing inputs, lengthscales, mean functions and latent inputs.
 
-Every random function takes a key. `deep_gp` puts the pieces together for `models.deep_gp`.
+`deep_gp` and `gplvm` return arguments for the models of the same names. Every random function takes
+a key.
 """
 
 from typing import Any
@@ -24,13 +25,28 @@ _KMEANS_ROWS = 20_000
 
 
 def inducing_inputs(key: PRNGKey, x: ArrayLike, num: int) -> Float[Array, "M D"]:
-    """k-means centroids of the inputs: M = `num` inducing inputs, [M, D].
+    """Place inducing inputs at k-means centroids of the inputs.
 
-    From at most 20,000 random rows. If there are fewer distinct rows than `num`, all of them are
-    taken, and the rest are drawn from a normal with the inputs' mean and standard deviation.
+    k-means runs on at most 20,000 random rows. If x has no more than `num` distinct rows, the
+    result contains all of them, and draws from a normal with the mean and standard deviation of x.
+
+    >>> import numpy as np
+    >>> from jax import random
+    >>> from dgp_ppl import initialize
+    >>> x = np.random.default_rng(0).normal(size=(50, 2))
+    >>> initialize.inducing_inputs(random.key(0), x, 5).shape
+    (5, 2)
+
+    Args:
+        key: random key.
+        x: inputs, [N, D].
+        num: number of inducing inputs M.
+
+    Returns:
+        Inducing inputs in the units of x, [M, D].
 
     Raises:
-        TypeError: if `num` is no integer.
+        TypeError: if `num` is not an integer.
         ValueError: if `num` is not positive, or x is not [N, D] with N >= 1.
     """
     from sklearn.cluster import KMeans
@@ -45,8 +61,8 @@ def inducing_inputs(key: PRNGKey, x: ArrayLike, num: int) -> Float[Array, "M D"]
         x = x[rng.choice(len(x), _KMEANS_ROWS, replace=False)]
     distinct = np.unique(x, axis=0)
     if len(distinct) > num:
-        means_of: Any = KMeans(num, random_state=seed)  # one start of k-means++
-        centres = means_of.fit(x).cluster_centers_
+        kmeans: Any = KMeans(num, random_state=seed)  # one start of k-means++
+        centres = kmeans.fit(x).cluster_centers_
     else:
         spread = np.where(x.std(axis=0) > 0, x.std(axis=0), 1.0)
         extra = rng.standard_normal((num - len(distinct), x.shape[1]))
@@ -55,9 +71,15 @@ def inducing_inputs(key: PRNGKey, x: ArrayLike, num: int) -> Float[Array, "M D"]
 
 
 def median_lengthscale(key: PRNGKey, x: ArrayLike, num_rows: int = 1000) -> float:
-    """The median distance between two of at most `num_rows` random rows of x, [N, D].
+    """Return the median distance between rows of x, a common starting lengthscale.
 
-    Falls back to sqrt(D) where more than half of the rows coincide.
+    Args:
+        key: random key, which picks the rows.
+        x: inputs, [N, D].
+        num_rows: number of rows to compare, at most.
+
+    Returns:
+        The median in the units of x, or sqrt(D) if more than half of the rows coincide.
     """
     x = np.asarray(x, float)
     rng = np.random.default_rng(int(random.randint(key, (), 0, np.iinfo(np.int32).max)))
@@ -78,47 +100,57 @@ def deep_gp(
     width: int | None = None,
     skip: bool = False,
 ) -> dict[str, Any]:
-    """Inducing inputs and mean functions for `models.deep_gp`, from standardised inputs.
+    """Choose inducing inputs and mean functions for `models.deep_gp`.
 
-    The first layer's inducing inputs are k-means centroids; deeper layers' are the same, pushed
-    through the fixed mean maps of the layers before (Salimbeni & Deisenroth 2017, section 5). A
-    mean map is the identity where the width stays, PCA where it shrinks, zero padding where it
-    grows.
+    The first layer's inducing inputs are k-means centroids of x. The mean functions of the layers
+    before map them to the inducing inputs of a deeper layer. A hidden layer's mean function is the
+    identity if the layer keeps the width, PCA if it narrows, and zero padding if it widens. The
+    last mean function is zero.
+
+    >>> import numpy as np
+    >>> from jax import random
+    >>> from dgp_ppl import initialize
+    >>> x = np.random.default_rng(0).normal(size=(50, 3))
+    >>> kwargs = initialize.deep_gp(random.key(0), x, num_inducing=5, depth=2, width=2)
+    >>> [z.shape for z in kwargs["z"]], len(kwargs["mean"])
+    ([(5, 3), (5, 2)], 2)
 
     Args:
         key: random key of the k-means.
-        x: training inputs, [N, D].
-        num_inducing: M of every layer.
+        x: standardised training inputs, [N, D].
+        num_inducing: number of inducing inputs M of every layer.
         depth: number of GP layers L.
-        width: outputs of the hidden layers; the default is min(30, D).
-        skip: whether layers after the first see the input too. A hidden layer's mean is then a map
-            of the layer before it alone, as without.
+        width: number of outputs of the hidden layers; None takes min(30, D).
+        skip: whether layers after the first also receive x. Mean functions ignore it.
 
     Returns:
-        ``{"z": (z_1, ..., z_L), "mean": (mean_1, ..., mean_L)}``: keyword arguments of
-        `models.deep_gp`, and ``"skip": True`` if that was asked for.
+        Keyword arguments of `models.deep_gp`: ``z`` and ``mean``, a tuple of L each, and
+        ``skip`` if it is True.
 
     Raises:
-        TypeError: if `depth` or `width` is no integer.
+        TypeError: if `num_inducing`, `depth` or `width` is not an integer.
         ValueError: if one of them is not positive.
+
+    Source: Salimbeni & Deisenroth (2017), section 5.
     """
     check_count("initialize.deep_gp", "depth", depth)
     if width is not None:
         check_count("initialize.deep_gp", "width", width)
     width = min(30, x.shape[1]) if width is None else width
     h, z = x, [inducing_inputs(key, x, num_inducing)]
-    maps = []
+    mean_functions = []
     for layer in range(depth - 1):
         if skip and layer:
-            step: Any = means.pad(width + x.shape[1], width)
+            mean: Any = means.pad(width + x.shape[1], width)
         else:
-            step = _mean_map(h, width)
-        maps.append(step)
-        h, own = step(h), step(z[-1])
+            mean = _mean_function(h, width)
+        mean_functions.append(mean)
+        h, z_next = mean(h), mean(z[-1])
         if skip:
-            h, own = jnp.concatenate([h, x], axis=1), jnp.concatenate([own, z[0]], axis=1)
-        z.append(own)
-    return {"z": tuple(z), "mean": (*maps, means.zero)} | ({"skip": True} if skip else {})
+            h, z_next = jnp.concatenate([h, x], axis=1), jnp.concatenate([z_next, z[0]], axis=1)
+        z.append(z_next)
+    kwargs = {"z": tuple(z), "mean": (*mean_functions, means.zero)}
+    return kwargs | ({"skip": True} if skip else {})
 
 
 def gplvm(
@@ -130,27 +162,35 @@ def gplvm(
     num_inducing: int = 100,
     depth: int = 1,
 ) -> tuple[dict[str, Any], dict[str, Array]]:
-    """Where a `models.gplvm` starts: latent inputs at the principal components of y.
+    """Start `models.gplvm` with latent inputs at the principal components of y.
 
-    ``kwargs, start = initialize.gplvm(...)``, then ``fit(key, models.gplvm, guide, x, y,
-    start=start, out=P, **kwargs)``.
+    >>> import numpy as np
+    >>> from jax import random
+    >>> from dgp_ppl import initialize
+    >>> y = np.random.default_rng(0).normal(size=(20, 4))
+    >>> kwargs, start = initialize.gplvm(random.key(0), y, dim=2, num_inducing=5)
+    >>> start["latent_auto_loc"].shape
+    (20, 2)
+
+    Then call ``fit(key, models.gplvm, guide, x, y, start=start, out=P, **kwargs)``.
 
     Args:
         key: random key of the k-means.
-        y: targets, [N, P] or [N], centred; what is missing filled with 0.
-        dim: number of latent inputs, Q.
-        x: known inputs, [N, D]; the principal components are then those of what a linear
-            regression on them leaves of y.
-        num_inducing: M of every layer.
-        depth: number of GP layers; hidden ones are as wide as the first one's inputs.
+        y: centred targets, [N, P] or [N], with missing entries set to 0.
+        dim: number of latent inputs Q.
+        x: known inputs, [N, D]. With them, the principal components are those of the residuals of
+            a linear regression of y on x.
+        num_inducing: number of inducing inputs M of every layer.
+        depth: number of GP layers. Hidden layers have as many outputs as the first has inputs.
 
     Returns:
-        Keyword arguments of `models.gplvm`, and params of the guide for `fit`'s `start`:
-        ``latent_auto_loc``, [N, Q], with unit variance, as the prior has.
+        Keyword arguments of `models.gplvm`, and starting params of the guide:
+        ``latent_auto_loc``, [N, Q], with unit variance like the prior.
 
     Raises:
-        TypeError: if `dim` is no integer.
-        ValueError: if it is not positive, y is not [N, P], or has fewer rows or columns than Q.
+        TypeError: if `dim` is not an integer.
+        ValueError: if `dim` is not positive, y is not [N, P] or not finite, or y has fewer than Q
+            rows or columns.
     """
     y = np.asarray(y, np.float64)
     check_count("initialize.gplvm", "dim", dim)
@@ -158,7 +198,7 @@ def gplvm(
         raise ValueError(f"initialize.gplvm: y has shape {y.shape}, wanted [N, P] or [N]")
     if not np.isfinite(y).all():
         raise ValueError(
-            "initialize.gplvm: y is not finite everywhere; fill what is missing with 0"
+            "initialize.gplvm: y is not finite everywhere; fill missing entries with 0"
         )
     y = y.reshape(len(y), -1)
     known = np.zeros((len(y), 0)) if x is None else np.asarray(x, np.float64)
@@ -170,26 +210,33 @@ def gplvm(
     from sklearn.decomposition import PCA
 
     design = np.c_[known, np.ones(len(y))]
-    left = y - design @ np.linalg.lstsq(design, y, rcond=None)[0]
-    scores = PCA(dim, whiten=True, svd_solver="full").fit_transform(left)
-    scores, inputs = (jnp.asarray(a, float) for a in (scores, np.c_[known, scores]))
+    residuals = y - design @ np.linalg.lstsq(design, y, rcond=None)[0]
+    components = PCA(dim, whiten=True, svd_solver="full").fit_transform(residuals)
+    latent, inputs = (jnp.asarray(a, float) for a in (components, np.c_[known, components]))
     width = inputs.shape[1]
-    layout = deep_gp(key, inputs, num_inducing=num_inducing, depth=depth, width=width)
-    return layout, {"latent_auto_loc": scores}
+    kwargs = deep_gp(key, inputs, num_inducing=num_inducing, depth=depth, width=width)
+    return kwargs, {"latent_auto_loc": latent}
 
 
 def nearest_rows(y_new: ArrayLike, seen: ArrayLike, y: ArrayLike) -> np.ndarray:
-    """For each row of y_new [N*, P], the row of y [N, P] that is nearest in its observed entries.
+    """Find, for each new row, the training row that is nearest in the observed entries.
 
-    A start for the latent inputs of new rows: those of their nearest training rows.
+    The latent inputs of the nearest training rows are a good start for those of the new rows.
+
+    >>> import numpy as np
+    >>> from dgp_ppl import initialize
+    >>> y = np.array([[0.0, 0.0], [1.0, 5.0]])
+    >>> seen = np.array([[True, False]])
+    >>> initialize.nearest_rows(np.array([[0.9, np.nan]]), seen, y).tolist()
+    [1]
 
     Args:
-        y_new: new rows; what stands in missing entries is of no account.
-        seen: True where y_new was observed, [N*, P].
-        y: complete rows.
+        y_new: new rows, [N*, P]. Values of missing entries are ignored.
+        seen: True where an entry of y_new was observed, [N*, P].
+        y: complete rows, [N, P].
 
     Returns:
-        Row numbers, [N*].
+        Row numbers of y, [N*].
 
     Raises:
         ValueError: if the shapes do not fit.
@@ -200,16 +247,17 @@ def nearest_rows(y_new: ArrayLike, seen: ArrayLike, y: ArrayLike) -> np.ndarray:
             f"nearest_rows: y_new, seen and y have shapes {np.shape(y_new)}, {seen.shape} and "
             f"{y.shape}, wanted [N*, P], [N*, P] and [N, P]"
         )
-    own = np.where(seen, np.asarray(y_new, np.float64), 0.0)
-    # |y_new - y|² over the observed entries, but for a term that is the same for all rows of y.
-    distance = seen @ np.square(y).T - 2 * own @ y.T
+    observed = np.where(seen, np.asarray(y_new, np.float64), 0.0)
+    # |y_new - y|² over the observed entries, without a term that is the same for all rows of y.
+    distance = seen @ np.square(y).T - 2 * observed @ y.T
     return np.argmin(distance, axis=1)
 
 
-def _mean_map(h: Inputs, width: int) -> Any:
+def _mean_function(h: Inputs, width: int) -> Any:
+    """Return the mean function of a hidden layer with inputs h."""
     dim = h.shape[1]
     if width == dim:
         return means.identity
-    # PCA needs as many rows as directions; with fewer, any of the inputs will do.
+    # PCA needs at least `width` rows. With fewer, keep the first columns instead.
     narrow: Linear = means.pca(h, width) if width <= min(h.shape) else means.pad(dim, width)
     return narrow if width < dim else means.pad(dim, width)

@@ -1,8 +1,9 @@
-"""Distributions of y given a latent f that NumPyro lacks, for `observe`.
+"""Likelihoods p(y | f) that NumPyro lacks, for use with `observe`.
 
-Those of classes are likelihoods as they stand: ``observe(f(x), likelihoods.robust_max)``. Any other
-NumPyro distribution of f will do as well; those with a `Latent` base know their own averages over
-a Gaussian f, which `observe` takes in place of quadrature or Monte Carlo.
+`observe` accepts any function from f to a NumPyro distribution, so most likelihoods need nothing
+from here. The functions `bernoulli_probit`, `bernoulli_logit`, `robust_max` and `softmax` are ready
+to pass: ``observe(f(x), likelihoods.robust_max)``. A subclass of `AnalyticLikelihood` computes its
+expectations over a Gaussian f, and `observe` uses these instead of quadrature or Monte Carlo.
 """
 
 from typing import Any
@@ -20,39 +21,59 @@ from numpyro.distributions import constraints
 from dgp_ppl._typing import PRNGKey
 
 __all__ = [
-    "BernoulliProbit", "CensoredNormal", "Latent", "RobustMax", "bernoulli_logit",
+    "AnalyticLikelihood", "BernoulliProbit", "CensoredNormal", "RobustMax", "bernoulli_logit",
     "bernoulli_probit", "robust_max", "softmax",
 ]  # fmt: skip
 
-_TINY_VARIANCE = 1e-10  # of a class's f, below which it is known
-_REACH = 5.0  # standard deviations that predictions integrate over
+_MIN_VARIANCE = 1e-10  # a class's f with a smaller variance counts as known
+_REACH = 5.0  # predictions integrate over so many standard deviations to either side
 _PREDICTIVE_NODES = 64
-_FAR = 1e3  # standard deviations: where an end is that is none
+_FAR = 1e3  # standard deviations from the mean that stand for an infinite end of the range
 
 
-class Latent(dist.Distribution):
-    """A distribution of y given f that knows its averages over f ~ N(latent, diag(var)).
+class AnalyticLikelihood(dist.Distribution):
+    """Base class of likelihoods p(y | f) that compute expectations over f ~ N(latent, diag(var)).
+
+    `observe` calls the methods below if the likelihood function returns an instance whose `latent`
+    is f itself. `BernoulliProbit` is a short example.
 
     Attributes:
-        latent: f.
+        latent: f, of shape [..., N], or [..., N, P] for likelihoods of several outputs.
     """
 
     latent: Array
 
     def predictive(self, var: Array) -> dist.Distribution:
-        """The law of y with f integrated out."""
+        """Return the distribution of y with f integrated out.
+
+        Args:
+            var: variance of f, of the shape of `latent`; its mean is `latent`.
+        """
         raise NotImplementedError
 
     def expected_log_prob(self, var: Array, value: Array, num_nodes: int) -> Array | None:
-        """E[log p(y | f)]; None where quadrature over a scalar f is to find it."""
+        """Return E[log p(y | f)] in nats, or None to leave it to quadrature over a scalar f.
+
+        Args:
+            var: variance of f, of the shape of `latent`; its mean is `latent`.
+            value: y, of the batch and event shape of the likelihood.
+            num_nodes: number of quadrature nodes, for likelihoods that need them.
+        """
         return None
 
 
-class BernoulliProbit(Latent):
-    """y in {0, 1} with p(y = 1 | f) = Phi(f), stable in both tails.
+class BernoulliProbit(AnalyticLikelihood):
+    """Two classes with the probit link: y in {0, 1} with p(y = 1 | f) = Phi(f).
+
+    Log probabilities and their gradients are stable in both tails.
+
+    >>> import jax.numpy as jnp
+    >>> from dgp_ppl.likelihoods import BernoulliProbit
+    >>> BernoulliProbit(jnp.zeros(2)).probs.tolist()
+    [0.5, 0.5]
 
     Args:
-        latent: f, any shape.
+        latent: f, of any shape.
     """
 
     arg_constraints = {"latent": constraints.real}  # noqa: RUF012 - NumPyro's declaration
@@ -64,6 +85,7 @@ class BernoulliProbit(Latent):
 
     @property
     def probs(self) -> Array:
+        """p(y = 1 | f), of the shape of f."""
         return ndtr(self.latent)
 
     @property
@@ -82,24 +104,34 @@ class BernoulliProbit(Latent):
         return random.bernoulli(key, self.probs, shape).astype(jnp.int32)
 
     def predictive(self, var: Array) -> "BernoulliProbit":
-        """E Phi(f) = Phi(mu / sqrt(1 + v))."""
+        """Return the distribution with p(y = 1) = E[Phi(f)] = Phi(mu / sqrt(1 + v))."""
         return BernoulliProbit(self.latent / jnp.sqrt(1 + var))
 
 
-class RobustMax(Latent):
-    """y is the class with the largest f, but for an error of probability epsilon.
+class RobustMax(AnalyticLikelihood):
+    """C classes: y is the class with the largest f, except with probability epsilon.
 
-    p(y | f) = 1 - epsilon if y = argmax_c f_c, else epsilon / (C - 1) (Hernández-Lobato,
-    Hernández-Lobato and Dupont 2011; Matthews 2017). Its averages over a Gaussian f need
-    P(y = argmax f) alone, a one-dimensional integral. Classes that overlap want `softmax`: here
-    nothing but rare errors can explain them, and predictions are too sure of themselves.
+    p(y | f) = 1 - epsilon if y = argmax_c f_c, else epsilon / (C - 1). The expectations over a
+    Gaussian f need only P(y = argmax f), a one-dimensional integral. Use `softmax` for classes that
+    overlap: this likelihood explains overlap by rare errors only, so its predictions would be
+    overconfident.
+
+    >>> import jax.numpy as jnp
+    >>> from dgp_ppl.likelihoods import RobustMax
+    >>> y = RobustMax(jnp.array([[0.0, 2.0, 1.0]]), epsilon=0.1)
+    >>> [round(p, 2) for p in y.probs[0].tolist()]
+    [0.05, 0.9, 0.05]
 
     Args:
         latent: f, [..., C] with C >= 2.
-        epsilon: the probability of an error, in (0, 1).
+        epsilon: probability of an error, in (0, 1).
 
     Raises:
         ValueError: if there are fewer than two classes.
+
+    Source: Hernández-Lobato, Hernández-Lobato & Dupont (2011), "Robust multi-class Gaussian process
+    classification"; Matthews (2017), "Scalable Gaussian process inference using variational
+    methods".
     """
 
     arg_constraints = {  # noqa: RUF012 - NumPyro's declaration
@@ -119,7 +151,7 @@ class RobustMax(Latent):
 
     @property
     def num_classes(self) -> int:
-        """C."""
+        """The number of classes C."""
         return self.latent.shape[-1]
 
     @property
@@ -134,72 +166,90 @@ class RobustMax(Latent):
 
     def log_prob(self, value: Array) -> Array:
         hit = value == jnp.argmax(self.latent, axis=-1)
-        return jnp.where(hit, *self._logs())
+        return jnp.where(hit, *self._log_probs())
 
     def sample(self, key: PRNGKey, sample_shape: tuple[int, ...] = ()) -> Array:
         shape = sample_shape + self.batch_shape
         return random.categorical(key, jnp.log(self.probs), shape=shape)
 
     def expected_log_prob(self, var: Array, value: Array, num_nodes: int) -> Array:
-        """P log(1 - epsilon) + (1 - P) log(epsilon / (C - 1)), P(argmax f = y) by quadrature."""
+        """Return P log(1 - epsilon) + (1 - P) log(epsilon / (C - 1)) with P = P(argmax f = y).
+
+        P is found by Gauss-Hermite quadrature. See `AnalyticLikelihood.expected_log_prob`.
+        """
         x, w = np.polynomial.hermite_e.hermegauss(num_nodes)
         weights = jnp.asarray(w / w.sum(), self.latent.dtype)
-        of_class = self._probability_of(var, jnp.asarray(x, self.latent.dtype), weights)
-        hit = of_class(jnp.asarray(value, jnp.int32))
-        at_hit, at_miss = self._logs()
-        return hit * at_hit + (1 - hit) * at_miss
+        probability = self._largest_probability(var, jnp.asarray(x, self.latent.dtype), weights)
+        hit = probability(jnp.asarray(value, jnp.int32))
+        log_hit, log_miss = self._log_probs()
+        return hit * log_hit + (1 - hit) * log_miss
 
     def predictive(self, var: Array) -> dist.Distribution:
-        """Classes with p(y = c) = P_c (1 - epsilon) + (1 - P_c) epsilon / (C - 1)."""
+        """Return classes with p(y = c) = P_c (1 - epsilon) + (1 - P_c) epsilon / (C - 1)."""
         x = np.linspace(-_REACH, _REACH, _PREDICTIVE_NODES)
         w = np.exp(-0.5 * x**2)
         weights = jnp.asarray(w / w.sum(), self.latent.dtype)
-        of_class = self._probability_of(var, jnp.asarray(x, self.latent.dtype), weights)
+        probability = self._largest_probability(var, jnp.asarray(x, self.latent.dtype), weights)
         classes = jnp.arange(self.num_classes)
-        hits = jax.vmap(lambda c: of_class(jnp.full(self.batch_shape, c)))(classes)
+        hits = jax.vmap(lambda c: probability(jnp.full(self.batch_shape, c)))(classes)
         hits = jnp.moveaxis(hits, 0, -1)
-        hits = hits / jnp.sum(hits, axis=-1, keepdims=True)  # of which quadrature leaves 1e-4
-        law: Any = dist.Categorical(probs=self._with_errors(hits))
-        return law
+        hits = hits / jnp.sum(hits, axis=-1, keepdims=True)  # quadrature misses 1 by about 1e-4
+        predictive: Any = dist.Categorical(probs=self._with_errors(hits))
+        return predictive
 
-    def _probability_of(self, var: Array, x: Array, weights: Array) -> Any:
-        """P(argmax f = y) for classes y [...], by nodes x [Q] on f_y's own scale."""
-        sd = jnp.sqrt(jnp.maximum(var, _TINY_VARIANCE))
+    def _largest_probability(self, var: Array, x: Array, weights: Array) -> Any:
+        """Return the function y -> P(argmax f = y), by quadrature over f_y.
 
-        def of_class(y: Array) -> Array:
-            own = lambda a: jnp.take_along_axis(a, y[..., None], axis=-1)  # noqa: E731
+        Args:
+            var: variance of f, [..., C].
+            x: nodes in standard deviations of f_y, [Q].
+            weights: [Q], which sum to 1.
+        """
+        sd = jnp.sqrt(jnp.maximum(var, _MIN_VARIANCE))
+
+        def probability(y: Array) -> Array:
+            at_y = lambda a: jnp.take_along_axis(a, y[..., None], axis=-1)  # noqa: E731
             others = jnp.arange(self.num_classes) != y[..., None]
-            shift, ratio = (own(self.latent) - self.latent) / sd, own(sd) / sd
+            shift, ratio = (at_y(self.latent) - self.latent) / sd, at_y(sd) / sd
 
             def add(total: Array, node: tuple[Array, Array]) -> tuple[Array, None]:
                 below = log_ndtr(shift + ratio * node[0])
                 return total + node[1] * jnp.exp(jnp.sum(below * others, axis=-1)), None
 
-            # One node at a time: all of them for all classes of all rows are many.
+            # One node at a time: nodes x classes x rows would not fit into memory.
             return lax.scan(jax.checkpoint(add), jnp.zeros_like(shift[..., 0]), (x, weights))[0]
 
-        return of_class
+        return probability
 
     def _with_errors(self, hits: Array) -> Array:
+        """Return p(y = c) from the probabilities that f_c is the largest."""
         return hits * (1 - self.epsilon) + (1 - hits) * self.epsilon / (self.num_classes - 1)
 
-    def _logs(self) -> tuple[Array, Array]:
-        """The log probability of the class of the largest f, and of another."""
+    def _log_probs(self) -> tuple[Array, Array]:
+        """Return the log probabilities of the class with the largest f and of any other class."""
         return jnp.log1p(-self.epsilon), jnp.log(self.epsilon / (self.num_classes - 1))
 
 
 class CensoredNormal(dist.Distribution):
-    """What an instrument of finite range reads of a normal: y = clip(N(loc, scale), low, high).
+    """A normal read by an instrument with a finite range: y = clip(N(loc, scale), low, high).
 
-    Readings at an end stand for all that lies beyond (Tobin 1958); stable however far beyond. For
-    times at which nothing has happened yet, each with an end of its own, see NumPyro's
-    `RightCensoredDistribution`.
+    A reading at an end of the range stands for all values beyond it. Its log probability is stable
+    however far the mean lies outside the range. For survival times, with a censoring time for each
+    row, use NumPyro's `RightCensoredDistribution`.
+
+    >>> import jax.numpy as jnp
+    >>> from dgp_ppl import likelihoods
+    >>> y = likelihoods.CensoredNormal(jnp.array([0.0, 5.0]), 1.0, high=1.0)
+    >>> y.cdf(jnp.ones(2)).tolist()
+    [1.0, 1.0]
 
     Args:
-        loc: mean of what is measured, f.
+        loc: mean of the quantity measured, usually f, in the units of y.
         scale: its standard deviation.
-        low: the lower end; -inf for none.
-        high: the upper end, above it; inf for none.
+        low: lower end of the range; -inf for none.
+        high: upper end of the range, above `low`; inf for none.
+
+    Source: Tobin (1958), "Estimation of relationships for limited dependent variables".
     """
 
     arg_constraints = {  # noqa: RUF012 - NumPyro's declaration
@@ -223,11 +273,11 @@ class CensoredNormal(dist.Distribution):
         super().__init__(self.loc.shape, validate_args=validate_args)
 
     def _ends(self) -> tuple[Array, Array]:
-        """The ends in standard deviations from the mean; far for those that are none."""
+        """Return both ends in standard deviations from the mean; infinite ends become ±_FAR."""
 
         def end(a: Array, far: float) -> Array:
-            known = jnp.isfinite(a)
-            return jnp.where(known, (jnp.where(known, a, 0.0) - self.loc) / self.scale, far)
+            finite = jnp.isfinite(a)
+            return jnp.where(finite, (jnp.where(finite, a, 0.0) - self.loc) / self.scale, far)
 
         return end(self.low, -_FAR), end(self.high, _FAR)
 
@@ -246,7 +296,7 @@ class CensoredNormal(dist.Distribution):
         return jnp.where(value < self.low, 0.0, jnp.where(value >= self.high, 1.0, inside))
 
     def _moments(self) -> tuple[Array, Array]:
-        """Mean and mean square in standard deviations from the mean of what is measured."""
+        """Return mean and mean square of (y - loc) / scale."""
         low, high = self._ends()
         at_low, at_high = (jnp.exp(-0.5 * a**2) / jnp.sqrt(2 * jnp.pi) for a in (low, high))
         below, above = ndtr(low), ndtr(-high)
@@ -265,22 +315,50 @@ class CensoredNormal(dist.Distribution):
 
 
 def bernoulli_probit(f: Array) -> dist.Distribution:
-    """Two classes: y in {0, 1} with probability Phi(f); f from a last layer with out=1."""
+    """Two classes with the probit link: y in {0, 1} with p(y = 1) = Phi(f).
+
+    Args:
+        f: [N], from a last layer with ``out=1``.
+
+    Returns:
+        A `BernoulliProbit` distribution with batch shape [N].
+    """
     return BernoulliProbit(f)
 
 
 def bernoulli_logit(f: Array) -> dist.Distribution:
-    """Two classes: y in {0, 1} with probability 1 / (1 + exp(-f)); f from out=1."""
-    law: Any = dist.Bernoulli(logits=f)
-    return law
+    """Two classes with the logit link: y in {0, 1} with p(y = 1) = 1 / (1 + exp(-f)).
+
+    Args:
+        f: [N], from a last layer with ``out=1``.
+
+    Returns:
+        A NumPyro `Bernoulli` distribution with batch shape [N].
+    """
+    bernoulli: Any = dist.Bernoulli(logits=f)
+    return bernoulli
 
 
 def robust_max(f: Array) -> dist.Distribution:
-    """C classes by the largest f, [..., C] from out=C, with errors of probability 0.001."""
+    """C classes: the largest f, with errors of probability 0.001. See `RobustMax`.
+
+    Args:
+        f: [N, C], from a last layer with ``out=C``.
+
+    Returns:
+        A `RobustMax` distribution with batch shape [N].
+    """
     return RobustMax(f)
 
 
 def softmax(f: Array) -> dist.Distribution:
-    """C classes with probabilities proportional to exp(f), [..., C] from out=C."""
-    law: Any = dist.Categorical(logits=f)
-    return law
+    """C classes with probabilities proportional to exp(f).
+
+    Args:
+        f: [N, C], from a last layer with ``out=C``.
+
+    Returns:
+        A NumPyro `Categorical` distribution with batch shape [N].
+    """
+    categorical: Any = dist.Categorical(logits=f)
+    return categorical

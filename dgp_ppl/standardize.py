@@ -1,4 +1,4 @@
-"""The scale of the data: to zero mean and unit standard deviation, and back."""
+"""Conversion between the units of the data and standardised units."""
 
 import dataclasses
 
@@ -14,16 +14,25 @@ __all__ = ["Standardizer"]
 
 @dataclasses.dataclass(frozen=True)
 class Standardizer:
-    """The affine map between the data's units and zero mean, unit standard deviation.
+    """An affine map between the units of the data and zero mean, unit standard deviation.
 
-    Made from TRAINING data only, by `fit`, and kept with what was fitted: `predict` takes it to
-    give its answers in the units of the data.
+    Create it with `fit`, from training data only, and keep it with the fitted params. Pass it to
+    `predict` to get predictions in the units of the data.
+
+    >>> import numpy as np
+    >>> from dgp_ppl import Standardizer
+    >>> x, y = np.array([[10.0], [30.0]]), np.array([1.0, 5.0])
+    >>> scaler = Standardizer.fit(x, y)
+    >>> scaler.inputs(x).tolist(), scaler.outputs(y).tolist()
+    ([[-1.0], [1.0]], [-1.0, 1.0])
+    >>> scaler.original([0.0]).tolist()
+    [3.0]
 
     Attributes:
         x_loc: training mean of the inputs, [D].
-        x_scale: their training standard deviation, [D]; 1 for constant columns.
-        y_loc: training mean of the target, or 0.
-        y_scale: its training standard deviation, or 1.
+        x_scale: training standard deviation of the inputs, [D]; 1 for constant columns.
+        y_loc: training mean of the target; 0 without one.
+        y_scale: training standard deviation of the target; 1 without one.
     """
 
     x_loc: np.ndarray
@@ -35,13 +44,16 @@ class Standardizer:
     def fit(
         cls, x: ArrayLike, y: ArrayLike | None = None, *, shared: bool = False
     ) -> "Standardizer":
-        """From training inputs [N, D] and, for regression, the training target [N].
+        """Compute means and standard deviations of training data.
 
         Args:
-            x: training inputs.
-            y: training target, or None for classes and counts, which have no scale.
-            shared: whether one location and scale serve all columns, as for pixels, whose
-                differences in spread say something.
+            x: training inputs, [N, D].
+            y: training target, [N]; None for classes and counts, which have no scale.
+            shared: whether all columns share one mean and standard deviation. Use it for pixels,
+                where differences in spread between columns carry information.
+
+        Returns:
+            The standardizer of this data.
 
         Raises:
             ValueError: if x is not [N, D], or y not [N].
@@ -63,7 +75,17 @@ class Standardizer:
         return cls(loc, scale, float(y_loc), float(y_scale))
 
     def inputs(self, x: ArrayLike) -> Inputs:
-        """Inputs in the data's units to unit scale, [N, D], in JAX's default float dtype."""
+        """Standardise inputs.
+
+        Args:
+            x: inputs in the units of the data, [N, D].
+
+        Returns:
+            Standardised inputs, [N, D], in JAX's default float dtype.
+
+        Raises:
+            ValueError: if x has another number of columns than the training inputs.
+        """
         x = np.asarray(x, np.float64)
         if x.ndim != 2 or x.shape[1] != len(self.x_loc):
             raise ValueError(
@@ -72,16 +94,27 @@ class Standardizer:
         return jnp.asarray((x - self.x_loc) / self.x_scale, float)
 
     def outputs(self, y: ArrayLike) -> Array:
-        """A target in the data's units to unit scale."""
+        """Standardise a target.
+
+        Args:
+            y: target in the units of the data, of any shape.
+
+        Returns:
+            The standardised target, in JAX's default float dtype.
+        """
         return jnp.asarray((np.asarray(y, np.float64) - self.y_loc) / self.y_scale, float)
 
     def original(self, y: ArrayLike) -> np.ndarray:
-        """A target of unit scale back to the data's units."""
+        """Convert a standardised target back to the units of the data, in float64.
+
+        Args:
+            y: standardised target, of any shape.
+        """
         return np.asarray(y, np.float64) * self.y_scale + self.y_loc
 
 
 def _moments(a: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Mean and standard deviation of the columns; 1 where a column is constant to rounding."""
+    """Return mean and standard deviation of columns; 1 for columns constant up to rounding."""
     loc, scale = a.mean(axis=0), a.std(axis=0)
     constant = scale <= 1e-10 * np.abs(a).max(axis=0)
     return loc, np.where(constant, 1.0, scale)

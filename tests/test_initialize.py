@@ -7,7 +7,6 @@ from support.helpers import KEY
 
 from dgp_ppl import initialize, means
 from dgp_ppl.initialize import inducing_inputs, median_lengthscale
-from dgp_ppl.standardize import Standardizer
 
 X = np.random.default_rng(0).normal(size=(60, 3))
 
@@ -143,47 +142,3 @@ def test_depth_and_width_are_positive():
         initialize.deep_gp(KEY, x, depth=0)
     with pytest.raises(ValueError, match="width is 0"):
         initialize.deep_gp(KEY, x, width=0)
-
-
-# --- Standardizer --------------------------------------------------------------------------------
-
-
-def test_standardizer_uses_training_statistics_alone():
-    y = X[:, 0] * 7 + 3
-    scaler = Standardizer.fit(X[:40], y[:40])
-    expected = (X[40:] - X[:40].mean(axis=0)) / X[:40].std(axis=0)
-    np.testing.assert_allclose(scaler.inputs(X[40:]), expected, rtol=1e-5, atol=1e-6)
-    expected = (y[40:] - y[:40].mean()) / y[:40].std()
-    np.testing.assert_allclose(scaler.outputs(y[40:]), expected, rtol=1e-5, atol=1e-6)
-    np.testing.assert_allclose(scaler.original(scaler.outputs(y)), y, rtol=1e-5)
-    assert scaler.inputs(X).dtype == scaler.outputs(y).dtype == jnp.float32
-
-
-def test_constant_columns_become_zero():
-    x = np.column_stack([X[:, 0], np.full(60, 3.0), np.full(60, 1e6 + 0.1), np.zeros(60)])
-    scaler = Standardizer.fit(x, np.full(60, 5.0))
-    np.testing.assert_array_equal(scaler.x_scale[1:], 1.0)
-    assert scaler.y_scale == 1.0
-    np.testing.assert_allclose(np.asarray(scaler.inputs(x))[:, 1:], 0.0, atol=1e-6)
-
-
-def test_a_large_shift_costs_no_digits():
-    """Float64 until the data are on unit scale."""
-    shifted = Standardizer.fit(X + 1e6, X[:, 0] - 1e6)
-    plain = Standardizer.fit(X, X[:, 0])
-    np.testing.assert_allclose(shifted.inputs(X + 1e6), plain.inputs(X), atol=1e-6)
-    np.testing.assert_allclose(shifted.outputs(X[:, 0] - 1e6), plain.outputs(X[:, 0]), atol=1e-6)
-
-
-def test_without_targets_outputs_stay():
-    scaler = Standardizer.fit(X)
-    assert (scaler.y_loc, scaler.y_scale) == (0.0, 1.0)
-
-
-def test_shapes_for_the_standardizer():
-    with pytest.raises(ValueError, match=r"fit: x has shape \(60,\), wanted \[N, D\]"):
-        Standardizer.fit(X[:, 0])
-    with pytest.raises(ValueError, match=r"fit: y has shape \(60, 1\).*pass y\[:, 0\]"):
-        Standardizer.fit(X, X[:, :1])
-    with pytest.raises(ValueError, match=r"inputs: x has shape \(60, 2\), wanted \[N, 3\]"):
-        Standardizer.fit(X).inputs(X[:, :2])

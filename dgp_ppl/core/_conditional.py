@@ -1,12 +1,16 @@
-"""The algebra of a sparse Gaussian process: one home for the conditional.
+"""The conditional distribution of a sparse Gaussian process.
 
-Notation: K = k(Z, Z) + jitter I = L L', u = L v, and A(x) = L⁻¹ k(Z, x). Given v,
-f(x) ~ N(A'v, k(x, x) - A'A) about the layer's mean; given q(v) = N(m, R R') with v integrated out,
-f(x) ~ N(A'm, k(x, x) - A'A + A'R R'A) (Salimbeni & Deisenroth 2017, eq. 7 and 8, whitened).
+Notation: K = k(Z, Z) + jitter I = L L', the inducing values are u = L v, and A(x) = L⁻¹ k(Z, x).
+The layer's mean function is added elsewhere.
 
-Every public step is a `jax.jit` of its own: inside a compiled program that changes nothing, and
-code that runs a model eagerly (`SVI.init`, `Predictive`) compiles a few programs in place of
-hundreds of single operations.
+- Given v, f(x) ~ N(A'v, k(x, x) - A'A).
+- Given q(v) = N(m, R R'), with v integrated out, f(x) ~ N(A'm, k(x, x) - A'A + A'R R'A).
+
+Source: Salimbeni & Deisenroth (2017), eq. 7 and 8, whitened.
+
+Each step is a separate `jax.jit`. This has no effect inside a compiled program. Code that runs a
+model eagerly (`SVI.init`, `Predictive`) then compiles a few programs instead of hundreds of single
+operations.
 """
 
 from functools import partial
@@ -25,18 +29,27 @@ from dgp_ppl.linalg import Factor, computed_once, default_jitter, factorise, mat
 
 __all__ = ["Grid", "Sparse", "covariance"]
 
-Law = AbstractInducing | Array
+InducingPosterior = AbstractInducing | Array
+"""A Gaussian q(v) to integrate over, or a draw of v, [M, P], to condition on."""
 
 
 class Grid(eqx.Module):
-    """Inducing inputs (z_m, t_j): every place at every time, M_t M in all.
+    """A grid of inducing inputs (z_m, t_j): M places at each of M_t times.
 
-    With a `kernels.Separable` kernel a layer factorises k(z, z) and k(t, t) apart, and the cost of
-    its projections is that of M places and M_t times rather than of all M_t M pairs.
+    A layer with a `kernels.Separable` kernel factorises k(z, z) and k(t, t) separately. Its
+    projections then cost as much as those of M places and M_t times, not of all M_t M points.
 
-    Attributes:
+    >>> import jax.numpy as jnp
+    >>> from dgp_ppl import Grid
+    >>> Grid(z=jnp.zeros((4, 2)), times=jnp.array([0.0, 1.0, 2.0])).points.shape
+    (12, 3)
+
+    Args:
         z: places, [M, D].
-        times: [M_t].
+        times: times, [M_t].
+
+    Raises:
+        ValueError: if `z` is not a matrix or `times` not a vector.
     """
 
     z: Array = eqx.field(converter=jnp.asarray)
@@ -51,23 +64,24 @@ class Grid(eqx.Module):
 
     @property
     def points(self) -> Array:
-        """All of them, time by time, [M_t M, D + 1]."""
+        """All points of the grid, time by time, [M_t M, D + 1]; the last column is the time."""
         column = jnp.repeat(self.times, len(self.z))[:, None]
         return jnp.concatenate([jnp.tile(self.z, (len(self.times), 1)), column], axis=1)
 
 
 class Sparse(eqx.Module):
-    """A zero-mean sparse GP: kernel, inducing inputs and the factor of their Gram matrix.
+    """A zero-mean sparse GP: a kernel, inducing inputs, and the factor of their Gram matrix.
 
-    A `law` is a draw of the whitened inducing values, [M, P], or a Gaussian over them.
+    The methods take the distribution of the whitened inducing values as `q`: either a Gaussian
+    over v, which they integrate over, or a draw of v, [M, P], which they condition on.
 
     Attributes:
-        kernel: covariance function; a `PerOutput` gives each output its own.
+        kernel: covariance function, shared by the outputs, or a `PerOutput`.
         z: inducing inputs, [M, D], or [P, M, D] for a set per output.
-        factor: Cholesky factor of k(z, z), its inverse and its jitter; stacked over outputs if they
-            have kernels or inducing inputs of their own.
+        factor: Cholesky factor of k(z, z), its inverse and its jitter; stacked over outputs if
+            kernels or inducing inputs differ between outputs.
         out: number of outputs P.
-        parts: of a `Grid`, the sparse GPs in space and in time whose product this one is.
+        parts: for a `Grid`, the sparse GPs in space and in time whose product this one is.
     """
 
     kernel: Any
@@ -78,11 +92,19 @@ class Sparse(eqx.Module):
 
     @staticmethod
     def build(kernel: Covariance, z: Array | Grid, out: int) -> "Sparse":
-        """Factorise k(z, z) once.
+        """Factorise k(z, z).
+
+        Args:
+            kernel: covariance function.
+            z: inducing inputs, [M, D] or [P, M, D], or a `Grid`.
+            out: number of outputs P.
+
+        Returns:
+            The sparse GP, to be evaluated at any number of inputs with this factor.
 
         Raises:
-            TypeError: for a `Grid` with a kernel that is not `kernels.Separable`, or whose parts
-                are not one kernel of arrays each.
+            TypeError: for a `Grid`, if the kernel is not a `kernels.Separable` of two kernels that
+                all outputs share.
         """
         if isinstance(z, Grid):
             if not isinstance(kernel, Separable):
@@ -99,52 +121,85 @@ class Sparse(eqx.Module):
             return _build_grid(kernel, z, out)
         leaves = jax.tree.leaves(kernel)
         if any(callable(leaf) for leaf in leaves) or not leaves:
-            kernel = Partial(kernel)  # a plain function: no pytree of arrays
+            kernel = Partial(kernel)  # a plain function is not a pytree of arrays
         return _build(kernel, z, out)
 
     @property
     def separate(self) -> bool:
-        """Whether outputs have kernels or inducing inputs of their own."""
+        """Whether kernels or inducing inputs differ between outputs."""
         return isinstance(self.kernel, PerOutput) or self.z.ndim == 3
 
     def project(self, x: Inputs) -> Array:
-        """A(x) = L⁻¹ k(Z, x), [M, N], or [P, M, N] for outputs that differ."""
-        return _cross(self, x)
+        """Return A(x) = L⁻¹ k(Z, x), [M, N], or [P, M, N] if outputs differ.
+
+        Args:
+            x: inputs, [N, D].
+        """
+        return _project(self, x)
 
     def residual(self, A: Array, x: Inputs) -> Array:
-        """k(x, x) - diag(A'A) for A = A(x): the variance that v leaves open, [N] or [P, N].
+        """Return the conditional variance given v, k(x, x) - diag(A'A), [N] or [P, N].
 
-        Exactly, it is at least about the jitter's share of k: smaller values are rounding.
+        Exact values are at least about the jitter's fraction of k(x, x), so smaller ones, which are
+        rounding errors, are raised to it.
+
+        Args:
+            A: A(x) from `project`, [M, N] or [P, M, N].
+            x: inputs, [N, D].
         """
         prior = jnp.asarray(self.kernel(x))
         explained = jnp.sum(jnp.square(A), axis=-2)
         return jnp.maximum(computed_once(prior - explained), default_jitter(A.dtype) * prior)
 
-    def marginals(self, law: Law, x: Inputs) -> tuple[Outputs, Outputs]:
-        """Mean and variance of f(x), [N, P] each, about the layer's mean function."""
-        return _marginals(self, law, x)
+    def marginals(self, q: InducingPosterior, x: Inputs) -> tuple[Outputs, Outputs]:
+        """Return mean and variance of f(x), [N, P] each, without the layer's mean function.
 
-    def joint(self, law: Law, x: Inputs) -> tuple[Outputs, Float[Array, "P N N"]]:
-        """Mean [N, P] and covariance [P, N, N] of f(x), about the layer's mean function."""
-        return _joint(self, law, x)
+        Args:
+            q: a Gaussian over v, or a draw of v, [M, P].
+            x: inputs, [N, D].
+        """
+        return _marginals(self, q, x)
+
+    def joint(self, q: InducingPosterior, x: Inputs) -> tuple[Outputs, Float[Array, "P N N"]]:
+        """Return mean [N, P] and covariance [P, N, N] of f(x), without the mean function.
+
+        Args:
+            q: a Gaussian over v, or a draw of v, [M, P].
+            x: inputs, [N, D].
+        """
+        return _joint(self, q, x)
 
     def correction(
-        self, law: Law, v: Float[Array, "M P"], at_z: Float[Array, "M P"], x: Inputs
+        self, q: InducingPosterior, v: Float[Array, "M P"], at_z: Float[Array, "M P"], x: Inputs
     ) -> Array:
-        """What takes a prior draw f to one of `law` with inducing values v, [N, P].
+        """Return the update of a prior draw f that makes its inducing values v, [N, P].
 
-        A(x)'(v - L⁻¹ f(Z)), and the law's own shift.
+        This is A(x)'(v - L⁻¹ f(Z)), plus the shift of q.
+
+        Args:
+            q: a Gaussian over v, or a draw of v, [M, P].
+            v: a draw from q, [M, P].
+            at_z: f(Z) of the prior draw, [M, P].
+            x: inputs, [N, D].
+
+        Source: Wilson et al. (2020), eq. 9.
         """
-        return _correction(self, law, v, at_z, x)
+        return _correction(self, q, v, at_z, x)
 
 
 def covariance(kernel: Any, a: Array, b: Array) -> Array:
-    """k(a, b), [N, M]; [P, N, M] if the kernel or either set of inputs is per output."""
-    own = isinstance(kernel, PerOutput)
-    axes = (0 if own else None, *(0 if u.ndim == 3 else None for u in (a, b)))
+    """Return k(a, b), [N, M], or [P, N, M] if the kernel or either input is per output.
+
+    Args:
+        kernel: covariance function, or a `PerOutput`.
+        a: inputs, [N, D] or [P, N, D].
+        b: inputs, [M, D] or [P, M, D].
+    """
+    per_output = isinstance(kernel, PerOutput)
+    axes = (0 if per_output else None, *(0 if u.ndim == 3 else None for u in (a, b)))
     if axes == (None, None, None):
         return jnp.asarray(kernel(a, b))
-    return jax.vmap(lambda k, u, w: k(u, w), axes)(kernel.kernel if own else kernel, a, b)
+    return jax.vmap(lambda k, u, w: k(u, w), axes)(kernel.kernel if per_output else kernel, a, b)
 
 
 @partial(jax.jit, static_argnums=2)
@@ -157,59 +212,61 @@ def _build(kernel: Any, z: Array, out: int) -> Sparse:
 def _build_grid(kernel: Separable, grid: Grid, out: int) -> Sparse:
     space = _build(kernel.space, grid.z, out)
     time = _build(kernel.time, grid.times[:, None], out)
-    # What both jitters add to the diagonal together; K and this are the factor's own to rounding.
-    own = [jnp.mean(jnp.asarray(k(z))) for k, z in ((kernel.space, grid.z), (kernel.time, time.z))]
-    jitters = [own[0] + space.factor.jitter, own[1] + time.factor.jitter]
+    # The diagonal of the product with both jitters, minus the diagonal without them.
+    diagonals = [
+        jnp.mean(jnp.asarray(k(z))) for k, z in ((kernel.space, grid.z), (kernel.time, time.z))
+    ]
+    jittered = [diagonals[0] + space.factor.jitter, diagonals[1] + time.factor.jitter]
     factor = Factor(
         jnp.kron(time.factor.lower, space.factor.lower),
         jnp.kron(time.factor.inverse, space.factor.inverse),
-        jitters[0] * jitters[1] - own[0] * own[1],
+        jittered[0] * jittered[1] - diagonals[0] * diagonals[1],
     )
     return Sparse(kernel, grid.points, factor, out, (space, time))
 
 
 @jax.jit
-def _cross(sparse: Sparse, x: Inputs) -> Array:
-    """A = L⁻¹ k(Z, x), [M, N] or [P, M, N]."""
+def _project(sparse: Sparse, x: Inputs) -> Array:
+    """Return A = L⁻¹ k(Z, x), [M, N] or [P, M, N]."""
     if sparse.parts is not None:
         space, time = sparse.parts
-        in_space, in_time = _cross(space, x[:, :-1]), _cross(time, x[:, -1:])
+        in_space, in_time = _project(space, x[:, :-1]), _project(time, x[:, -1:])
         return (in_time[:, None, :] * in_space[None]).reshape(-1, x.shape[0])
     return matmul(sparse.factor.inverse, covariance(sparse.kernel, sparse.z, x))
 
 
-def _mean(law: Law, A: Array, x: Inputs) -> Outputs:
-    if not isinstance(law, AbstractInducing):
-        return project(A, law)
-    return project(A, law.loc) + law.shift(A, x)
+def _mean(q: InducingPosterior, A: Array, x: Inputs) -> Outputs:
+    if not isinstance(q, AbstractInducing):
+        return project(A, q)
+    return project(A, q.loc) + q.shift(A, x)
 
 
 @jax.jit
-def _marginals(sparse: Sparse, law: Law, x: Inputs) -> tuple[Outputs, Outputs]:
-    A = _cross(sparse, x)
+def _marginals(sparse: Sparse, q: InducingPosterior, x: Inputs) -> tuple[Outputs, Outputs]:
+    A = _project(sparse, x)
     var = sparse.residual(A, x)
-    if isinstance(law, AbstractInducing):
-        var = var + law.variance_of(A)
-    mean = _mean(law, A, x)
+    if isinstance(q, AbstractInducing):
+        var = var + q.variance_of(A)
+    mean = _mean(q, A, x)
     return mean, jnp.broadcast_to(var, (sparse.out, x.shape[0])).T
 
 
 @jax.jit
-def _joint(sparse: Sparse, law: Law, x: Inputs) -> tuple[Outputs, Array]:
-    A = _cross(sparse, x)
+def _joint(sparse: Sparse, q: InducingPosterior, x: Inputs) -> tuple[Outputs, Array]:
+    A = _project(sparse, x)
     cov = covariance(sparse.kernel, x, x) - matmul(jnp.swapaxes(A, -1, -2), A)
     cov = jnp.broadcast_to(cov, (sparse.out, x.shape[0], x.shape[0]))
-    if isinstance(law, AbstractInducing):
-        root = law.root_of(A)
+    if isinstance(q, AbstractInducing):
+        root = q.root_of(A)
         cov = cov + matmul(jnp.swapaxes(root, -1, -2), root)
-    return _mean(law, A, x), cov
+    return _mean(q, A, x), cov
 
 
 @jax.jit
-def _correction(sparse: Sparse, law: Law, v: Array, at_z: Array, x: Inputs) -> Outputs:
-    # L⁻¹ f(Z), [M, P]: L⁻¹ is one matrix, or one for each output.
+def _correction(sparse: Sparse, q: InducingPosterior, v: Array, at_z: Array, x: Inputs) -> Outputs:
+    # L⁻¹ f(Z), [M, P], where L⁻¹ is one matrix or one per output.
     axes = (0 if sparse.separate else None, 1)
-    white = jax.vmap(matmul, axes, 1)(sparse.factor.inverse, at_z)
-    A = _cross(sparse, x)
-    shift = law.shift(A, x) if isinstance(law, AbstractInducing) else 0.0
-    return project(A, v - white) + shift
+    v_prior = jax.vmap(matmul, axes, 1)(sparse.factor.inverse, at_z)
+    A = _project(sparse, x)
+    shift = q.shift(A, x) if isinstance(q, AbstractInducing) else 0.0
+    return project(A, v - v_prior) + shift

@@ -1,4 +1,4 @@
-"""Minibatches: a ``numpyro.plate`` whose rows are cheap to draw."""
+"""Minibatches: a ``numpyro.plate`` that draws its rows in O(B) time."""
 
 import contextlib
 from collections.abc import Iterator
@@ -20,27 +20,35 @@ __all__ = ["minibatch", "stratified", "stratified_rows", "whole_plates"]
 
 @partial(jax.jit, static_argnums=(1, 2))
 def stratified_rows(key: PRNGKey, size: int, subsample_size: int) -> Int[Array, " B"]:
-    """`subsample_size` distinct rows of `size`, each row equally likely.
+    """Draw distinct rows, each with the same probability.
 
-    One row from each of B strata of consecutive rows, after a random rotation of all rows: the
-    rotation alone makes every row's probability B/N, so minibatch bounds are unbiased. Their
-    variance is about that of sampling without replacement, and smaller where neighbouring rows are
-    alike. It costs O(B), where a shuffle costs O(N).
+    Rows are split into B strata of consecutive rows, after a random rotation, and each stratum
+    contributes one row. The rotation gives every row the probability B/N, so minibatch bounds are
+    unbiased. Their variance is close to that of sampling without replacement, and smaller if
+    neighbouring rows are similar. The cost is O(B); a shuffle costs O(N).
+
+    Args:
+        key: random key.
+        size: number of rows N.
+        subsample_size: number of rows to draw, B <= N.
+
+    Returns:
+        Row numbers, [B].
     """
     edges = (np.arange(subsample_size + 1, dtype=np.int64) * size) // subsample_size
     start, width = edges[:-1].astype(np.uint32), np.diff(edges).astype(np.uint32)
     bits = random.bits(key, (subsample_size + 2,), jnp.uint32)
-    # A word modulo N misses uniformity by N / 2³²; the sum of two by the square of that.
+    # A random word modulo N is off uniform by N / 2³²; the sum of two by the square of that.
     shift = bits[-1] % np.uint32(size) + bits[-2] % np.uint32(size)
     row = start + bits[:-2] % width + shift % np.uint32(size)
     return jnp.where(row < size, row, row - np.uint32(size)).astype(jnp.int32)
 
 
 class stratified(Messenger):  # noqa: N801 - a handler, named as NumPyro's are
-    """Handler that makes subsampling plates draw `stratified_rows`.
+    """Handler that makes plates draw their minibatch with `stratified_rows`.
 
-    NumPyro draws a plate's rows by a Fisher-Yates scan on CPU, which for thousands of rows costs
-    more than the step of a deep GP.
+    NumPyro draws a plate's rows by a Fisher-Yates scan on CPU. With thousands of rows this takes
+    longer than a training step of a deep GP.
     """
 
     def process_message(self, msg: Any) -> None:
@@ -49,7 +57,7 @@ class stratified(Messenger):  # noqa: N801 - a handler, named as NumPyro's are
 
 
 class whole_plates(Messenger):  # noqa: N801 - a handler, named as NumPyro's are
-    """Handler under which every plate takes all of its rows, in their order."""
+    """Handler that makes every plate take all of its rows, in order, without subsampling."""
 
     def process_message(self, msg: Any) -> None:
         if msg["type"] == "plate":
@@ -61,7 +69,7 @@ def _draw_rows(size: int, subsample_size: int, rng_key: PRNGKey | None = None) -
     if rng_key is None:
         raise ValueError(
             f"a minibatch of {subsample_size} of {size} rows needs a random key: run the model "
-            "under numpyro.handlers.seed or through SVI. NUTS and HMC take all rows: leave out "
+            "under numpyro.handlers.seed or through SVI. NUTS and HMC need all rows: leave out "
             "batch_size"
         )
     return stratified_rows(rng_key, size, subsample_size)
@@ -76,21 +84,31 @@ def _take(array: Array, rows: Int[Array, " B"]) -> Array:
 def minibatch(
     *arrays: Array | None, batch_size: int | None = None, name: str = "data"
 ) -> Iterator[Any]:
-    """A data plate, with a fresh minibatch of the rows of all arrays.
+    """Enter a data plate with a minibatch of the same random rows of all arrays.
 
-    ``with minibatch(x, y, batch_size=B) as (x, y):`` is ``numpyro.plate("data", N, B)`` with the
-    rows taken; the plate scales the log-likelihood by N/B, and nothing else does.
+    ``with minibatch(x, y, batch_size=B) as (x, y)`` is ``numpyro.plate("data", N, B)`` followed by
+    taking the rows of x and y. Only the plate scales the log-likelihood by N/B.
+
+    >>> import jax.numpy as jnp
+    >>> import numpyro
+    >>> import dgp_ppl as dgp
+    >>> x, y = jnp.zeros((100, 2)), jnp.zeros(100)
+    >>> with numpyro.handlers.seed(rng_seed=0), dgp.minibatch(x, y, batch_size=10) as (xb, yb):
+    ...     print(xb.shape, yb.shape)
+    (10, 2) (10,)
 
     Args:
-        *arrays: arrays that lead with N; None stays None.
-        batch_size: rows B of a minibatch; None, or N and more, takes all rows in their order.
-        name: the plate's name.
+        *arrays: arrays with a leading axis of length N. None is passed through.
+        batch_size: number of rows B of a minibatch. None, or any number from N up, takes all rows
+            in order.
+        name: name of the plate.
 
     Yields:
-        The arrays' rows, as a tuple; a single array comes as itself.
+        The rows, a tuple with one entry per array, or the rows themselves for a single array.
 
     Raises:
-        ValueError: if the arrays differ in length, or `batch_size` is not positive.
+        ValueError: if the arrays differ in length or are empty, if `batch_size` is not positive, or
+            if there is no random key to draw a minibatch with.
     """
     sizes = {jnp.shape(a)[0] for a in arrays if a is not None and jnp.ndim(a) > 0}
     if len(sizes) != 1:

@@ -15,11 +15,13 @@ __all__ = ["Mixture"]
 
 
 class Mixture(eqx.Module):
-    """A finite mixture of NumPyro distributions along their leading axis: the law of y.
+    """A finite mixture of NumPyro distributions along their leading batch axis.
+
+    `Observed.predictive` returns one: the distribution of y with f integrated out.
 
     Attributes:
-        log_weights: [Q], normalised.
-        components: batch shape [Q, ...].
+        log_weights: normalised log weights, [Q].
+        components: a distribution with batch shape [Q, ...].
     """
 
     log_weights: Float[Array, " Q"]
@@ -42,26 +44,27 @@ class Mixture(eqx.Module):
         return self._average(self.components.variance) + spread
 
     def log_prob(self, y: Array) -> Array:
-        """log p(y), by logsumexp over the components."""
+        """Return log p(y) in nats, by logsumexp over the components."""
         values: Any = self.components.log_prob(y)
         weights = self.log_weights.reshape((-1,) + (1,) * (values.ndim - 1))
         return logsumexp(weights + values, axis=0)
 
     @property
     def support(self) -> Any:
-        """Where y can be; of each entry, if it has several that are independent."""
-        return self._entries().support
+        """The support of y; for independent entries, the support of one entry."""
+        return self._elementwise().support
 
     def cdf(self, y: Array) -> Array:
-        """P(Y <= y), entry by entry, where the likelihood has a distribution function."""
-        return self._average(self._entries().cdf(y))
+        """Return P(Y <= y) of every entry, if the likelihood has a cdf."""
+        return self._average(self._elementwise().cdf(y))
 
-    def _entries(self) -> Any:
-        law: Any = self.components
-        return law.base_dist if type(law) is dist.Independent else law
+    def _elementwise(self) -> Any:
+        components: Any = self.components
+        independent = type(components) is dist.Independent
+        return components.base_dist if independent else components
 
     def sample(self, key: PRNGKey) -> Array:
-        """One draw of y, each row from a component of its own."""
+        """Draw y once; every row picks its component independently."""
         key_q, key_y = random.split(key)
         draws: Any = self.components.sample(key_y)
         if len(self.log_weights) == 1:

@@ -1,8 +1,8 @@
-"""Likelihoods with a Gaussian latent: any NumPyro distribution over y, given f.
+"""Likelihoods of a latent f with Gaussian marginals: any NumPyro distribution p(y | f).
 
-``numpyro.sample("y", observe(f, lambda f: dist.Poisson(jnp.exp(f))), obs=y)``: under a guide its
-log density is the expected log-likelihood E_{N(f)}[log p(y | f)], the data term of the variational
-bound; without a guide it is log E_{N(f)}[p(y | f)], the log density of y itself.
+``numpyro.sample("y", observe(f(x), lambda f: dist.Poisson(jnp.exp(f))), obs=y)`` has two meanings.
+Under a guide its log density is E[log p(y | f)], the data term of the variational bound. Without a
+guide it is log E[p(y | f)], the log density of y. Both expectations are over the marginals of f.
 """
 
 from collections.abc import Callable
@@ -20,18 +20,29 @@ from jaxtyping import Array, Float
 from dgp_ppl._typing import PRNGKey
 from dgp_ppl.core._gp import Marginals
 from dgp_ppl.core._mixture import Mixture
-from dgp_ppl.likelihoods import Latent
+from dgp_ppl.likelihoods import AnalyticLikelihood
 
 __all__ = ["Observed", "as_observed", "log_density", "observe"]
 
-_DENSE_NODES = 160  # even: none at the mean itself, where NumPyro's logits have a wrong gradient
-_DENSE_DRAWS = 4  # times as many: the log of a mean is biased where the mean of a log is not
+# An even number keeps the nodes off the mean, where NumPyro's logits have a wrong gradient.
+_DENSE_NODES = 160
+# Predictions take more draws: the log of a Monte Carlo mean is biased, the mean of a log is not.
+_DENSE_DRAWS = 4
 
 Likelihood = Callable[[Array], dist.Distribution]
+"""A function from f, [..., N] or [..., N, P], to the distribution of y given f."""
 
 
 class Observed(dist.Distribution):
-    """The distribution of y whose latent f has Gaussian marginals. Made by `observe`."""
+    """The distribution of y for a latent f with Gaussian marginals. `observe` makes it.
+
+    Attributes:
+        marginals: mean and variance of f, [N, P].
+        likelihood: the function from f to the distribution of y.
+        latent_mean: mean of f, [N] if P = 1, else [N, P].
+        latent_var: variance of f, of the same shape.
+        obs_mask: True where y was observed, [N] or [N, P]; None if all of y was.
+    """
 
     pytree_data_fields = (
         "marginals",
@@ -39,10 +50,10 @@ class Observed(dist.Distribution):
         "latent_mean",
         "latent_var",
         "at_mean",
-        "noise",
-        "seen",
+        "normal_scale",
+        "obs_mask",
     )
-    pytree_aux_fields = ("likelihood", "num_nodes", "num_draws", "scalar", "knows")
+    pytree_aux_fields = ("likelihood", "num_nodes", "num_draws", "scalar", "analytic")
 
     def __init__(
         self,
@@ -71,10 +82,12 @@ class Observed(dist.Distribution):
                 f"observe: the likelihood has batch shape {self.at_mean.batch_shape} for a latent "
                 f"of shape {self.latent_mean.shape}, wanted ({N},): {hint}"
             )
-        self.noise = self._normal_scale()
-        law = self.at_mean
-        self.knows = isinstance(law, Latent) and law.latent is self.latent_mean
-        self.seen = self._checked(mask)
+        self.normal_scale = self._constant_normal_scale()
+        at_mean = self.at_mean
+        self.analytic = (
+            isinstance(at_mean, AnalyticLikelihood) and at_mean.latent is self.latent_mean
+        )
+        self.obs_mask = self._checked_mask(mask)
         super().__init__((N,), self.at_mean.event_shape)
 
     @property
@@ -83,29 +96,31 @@ class Observed(dist.Distribution):
 
     @property
     def estimated(self) -> bool:
-        """Whether log densities are Monte Carlo estimates, drawn with the key."""
-        return not self.scalar and self.noise is None and not self.knows
+        """Whether log densities are Monte Carlo estimates."""
+        return not self.scalar and self.normal_scale is None and not self.analytic
 
     def log_prob(self, value: ArrayLike) -> Float[Array, " N"]:
-        """The expected log-likelihood under a guide, else the log expected likelihood, [N]."""
-        expected = self.marginals.guided
-        return self._each(value, lambda law: law._expected if expected else law._density)
+        """Return E[log p(y | f)] under a guide and log E[p(y | f)] without one, [N] in nats."""
+        if self.marginals.guided:
+            return self._over_steps(value, lambda d: d._expected_log_likelihood)
+        return self._over_steps(value, lambda d: d._log_expected_likelihood)
 
     def log_density(self, value: ArrayLike) -> Float[Array, " N"]:
-        """The log expected likelihood, under a guide too: log p(y) of these marginals, [N]."""
-        return self._each(value, lambda law: law._density)
+        """Return log E[p(y | f)], with a guide and without one, [N] in nats."""
+        return self._over_steps(value, lambda d: d._log_expected_likelihood)
 
-    def _each(
-        self, value: ArrayLike, terms: Callable[["Observed"], Callable[[Array], Array]]
+    def _over_steps(
+        self, value: ArrayLike, method: Callable[["Observed"], Callable[[Array], Array]]
     ) -> Array:
-        """The terms of the rows; if this is the stack that NumPyro's `scan` makes, every step's."""
+        """Apply a method, step by step if NumPyro's `scan` has stacked this distribution."""
         if self.marginals.mean.ndim > 2:
-            return jax.vmap(lambda law, y: law._each(y, terms))(self, jnp.asarray(value))
-        return self._seen_log_prob(jnp.asarray(value), terms(self))
+            return jax.vmap(lambda d, y: d._over_steps(y, method))(self, jnp.asarray(value))
+        return self._masked_log_prob(jnp.asarray(value), method(self))
 
-    def _seen_log_prob(
+    def _masked_log_prob(
         self, value: Array, log_prob: Callable[[Array], Array]
     ) -> Float[Array, " N"]:
+        """Evaluate a log density, with 0 for rows that were not observed."""
         wanted = self.batch_shape + self.event_shape
         if value.shape != wanted:
             hint = "; pass y[:, 0]" if value.shape == (*self.batch_shape, 1) else ""
@@ -113,51 +128,53 @@ class Observed(dist.Distribution):
                 f"observe: y has shape {value.shape}, wanted {wanted} for these marginals and this "
                 f"likelihood{hint}"
             )
-        if self.seen is None:
+        mask = self.obs_mask
+        if mask is None:
             return log_prob(value)
-        rows = self.seen.ndim == 1
-        seen = self.seen.reshape(self.seen.shape + (1,) * (value.ndim - self.seen.ndim))
-        # What is missing may be NaN, or out of the support: its gradient must not be seen either.
-        terms = log_prob(jnp.where(seen, value, self.support.feasible_like(value)))
-        return jnp.where(self.seen, terms, 0.0) if rows else terms
+        by_row = mask.ndim == 1
+        observed = mask.reshape(mask.shape + (1,) * (value.ndim - mask.ndim))
+        # A missing value may be NaN or outside the support, so replace it before differentiating.
+        terms = log_prob(jnp.where(observed, value, self.support.feasible_like(value)))
+        return jnp.where(mask, terms, 0.0) if by_row else terms
 
-    def _density(self, value: Array) -> Array:
-        law = self.predictive()
-        return Mixture(law.log_weights, self._of_seen(law.components)).log_prob(value)
+    def _log_expected_likelihood(self, value: Array) -> Array:
+        mixture = self.predictive()
+        components = self._without_missing_entries(mixture.components)
+        return Mixture(mixture.log_weights, components).log_prob(value)
 
-    def _expected(self, value: Array) -> Array:
-        if self.noise is not None:
+    def _expected_log_likelihood(self, value: Array) -> Array:
+        if self.normal_scale is not None:
             # E log N(y; f, s²) = log N(y; mu, s²) - v / (2 s²)
-            terms = dist.Normal(self.latent_mean, self.noise).log_prob(value)
-            terms = terms - 0.5 * self.latent_var / jnp.square(self.noise)
+            terms = dist.Normal(self.latent_mean, self.normal_scale).log_prob(value)
+            terms = terms - 0.5 * self.latent_var / jnp.square(self.normal_scale)
             if self.scalar:
                 return terms
-            if self.seen is not None and self.seen.ndim == 2:
-                terms = jnp.where(self.seen, terms, 0.0)
+            if self.obs_mask is not None and self.obs_mask.ndim == 2:
+                terms = jnp.where(self.obs_mask, terms, 0.0)
             return jnp.sum(terms, axis=-1)
-        if self.knows:
-            law: Any = self.at_mean
-            terms = law.expected_log_prob(self.latent_var, value, self.num_nodes)
+        if self.analytic:
+            at_mean: Any = self.at_mean
+            terms = at_mean.expected_log_prob(self.latent_var, value, self.num_nodes)
             if terms is not None:
                 return terms
         log_weights, f = self._nodes()
-        terms = self._of_seen(self.likelihood(f)).log_prob(value)
+        terms = self._without_missing_entries(self.likelihood(f)).log_prob(value)
         return jnp.tensordot(jnp.exp(log_weights), terms, axes=1, precision=lax.Precision.HIGHEST)
 
-    def _of_seen(self, law: Any) -> Any:
-        """A law of several entries without those that a mask leaves out."""
-        if self.seen is None or self.seen.ndim == 1:
-            return law
-        return law.base_dist.mask(self.seen).to_event(1)
+    def _without_missing_entries(self, distribution: Any) -> Any:
+        """Mask the entries of a distribution, if the mask is one of entries."""
+        if self.obs_mask is None or self.obs_mask.ndim == 1:
+            return distribution
+        return distribution.base_dist.mask(self.obs_mask).to_event(1)
 
-    def _checked(self, mask: Array | None) -> Array | None:
-        """A mask of the rows, or of the entries of laws whose entries are independent."""
+    def _checked_mask(self, mask: Array | None) -> Array | None:
+        """Check that a mask is one of rows, or one of the entries of an `Independent`."""
         if mask is None:
             return None
-        mask, law = jnp.asarray(mask, bool), self.at_mean
-        wanted = [law.batch_shape]
-        if type(law) is dist.Independent and len(law.event_shape) == 1:
-            wanted.append(law.batch_shape + law.event_shape)
+        mask, at_mean = jnp.asarray(mask, bool), self.at_mean
+        wanted = [at_mean.batch_shape]
+        if type(at_mean) is dist.Independent and len(at_mean.event_shape) == 1:
+            wanted.append(at_mean.batch_shape + at_mean.event_shape)
         if mask.shape not in wanted:
             raise ValueError(
                 f"observe: mask has shape {mask.shape}, wanted {' or '.join(map(str, wanted))} for "
@@ -166,20 +183,23 @@ class Observed(dist.Distribution):
         return mask
 
     def predictive(self) -> Mixture:
-        """The law of y with f integrated out: closed form, or a mixture over the nodes of f."""
-        one = jnp.zeros((1,), self.latent_mean.dtype)
-        if self.noise is not None:
-            sd = jnp.sqrt(self.latent_var + jnp.square(self.noise))
-            law = dist.Normal(self.latent_mean[None], sd[None])
-            return Mixture(one, law if self.scalar else law.to_event(1))
-        if self.knows:
-            own: Any = self.likelihood(self.latent_mean[None])
-            return Mixture(one, own.predictive(self.latent_var[None]))
+        """Return the distribution of y with f integrated out.
+
+        It has one component if a closed form exists, and otherwise one per node or draw of f.
+        """
+        log_one = jnp.zeros((1,), self.latent_mean.dtype)
+        if self.normal_scale is not None:
+            sd = jnp.sqrt(self.latent_var + jnp.square(self.normal_scale))
+            normal = dist.Normal(self.latent_mean[None], sd[None])
+            return Mixture(log_one, normal if self.scalar else normal.to_event(1))
+        if self.analytic:
+            analytic: Any = self.likelihood(self.latent_mean[None])
+            return Mixture(log_one, analytic.predictive(self.latent_var[None]))
         log_weights, f = self._nodes(dense=True)
         return Mixture(log_weights, self.likelihood(f))
 
     def sample(self, key: PRNGKey, sample_shape: tuple[int, ...] = ()) -> Array:
-        """Draws of y: f from its marginals, then y given f."""
+        """Draw f from its marginals, then y given f; sample_shape + [N, ...]."""
 
         def draw(key: PRNGKey) -> Array:
             key_f, key_y = random.split(key)
@@ -201,21 +221,22 @@ class Observed(dist.Distribution):
     def variance(self) -> Array:
         return self.predictive().variance
 
-    def _normal_scale(self) -> Array | None:
-        """The noise of a ``Normal(f, scale)`` likelihood of f itself; None for any other."""
+    def _constant_normal_scale(self) -> Array | None:
+        """Return s if the likelihood is ``Normal(f, s)`` and s does not depend on f, else None."""
         base = _elementwise(self.at_mean, self.scalar)
         if type(base) is not dist.Normal or base.loc is not self.latent_mean:
             return None
-        scale = lambda f: _elementwise(self.likelihood(f), self.scalar).scale  # noqa: E731
-        noise: Any = base.scale
-        return None if _depends(scale, self.latent_mean) else noise
+        scale_at = lambda f: _elementwise(self.likelihood(f), self.scalar).scale  # noqa: E731
+        scale: Any = base.scale
+        return None if _depends(scale_at, self.latent_mean) else scale
 
     def _nodes(self, dense: bool = False) -> tuple[Float[Array, " Q"], Array]:
-        """Log weights [Q] and nodes of f [Q, N] or [Q, N, P] for expectations over N(f).
+        """Return log weights [Q] and values of f [Q, N] or [Q, N, P] for expectations over f.
 
-        A log-likelihood is close to a polynomial in f, which is what Gauss-Hermite nodes are for; a
-        likelihood can be a narrow peak between them. `dense` nodes lie a tenth of a standard
-        deviation apart: exact to rounding for likelihoods down to about that width.
+        A scalar f uses quadrature. Gauss-Hermite nodes suit a log-likelihood, which is close to a
+        polynomial in f. A likelihood can be a narrow peak between these nodes, so `dense` nodes lie
+        a tenth of a standard deviation apart; they are exact to rounding down to about that width.
+        A vector f uses Monte Carlo.
         """
         sd = jnp.sqrt(self.latent_var)
         if self.scalar:
@@ -228,7 +249,7 @@ class Observed(dist.Distribution):
             return log_weights, self.latent_mean + sd * x[:, None]
         if self.key is None:
             raise ValueError(
-                "observe: a latent of several outputs is integrated by Monte Carlo and needs a "
+                "observe: a latent with several outputs is integrated by Monte Carlo and needs a "
                 "random key: run the model under numpyro.handlers.seed, or through SVI or MCMC"
             )
         num = _DENSE_DRAWS * self.num_draws if dense else self.num_draws
@@ -236,34 +257,50 @@ class Observed(dist.Distribution):
         return jnp.full((num,), -jnp.log(num)), self.latent_mean + sd * eps
 
 
-def as_observed(law: Any) -> Observed | None:
-    """What `observe` made of a site, under `handlers.mask` too; None if it made nothing."""
-    inner = law.base_dist if isinstance(law, dist.MaskedDistribution) else law
+def as_observed(distribution: Any) -> Observed | None:
+    """Return the `Observed` of a sample site's distribution, or None if `observe` did not make it.
+
+    Args:
+        distribution: the ``fn`` of a site; a mask from `handlers.mask` is removed.
+    """
+    masked = isinstance(distribution, dist.MaskedDistribution)
+    inner = distribution.base_dist if masked else distribution
     return inner if isinstance(inner, Observed) else None
 
 
-def log_density(law: Any, value: ArrayLike) -> Array:
-    """log p(y) of a site: with the latent integrated out, where its density is an expectation."""
-    own = as_observed(law)
-    if own is None:
-        return law.log_prob(value)
-    terms = own.log_density(value)
-    return terms if own is law else jnp.where(law._mask, terms, 0.0)
+def log_density(distribution: Any, value: ArrayLike) -> Array:
+    """Return log p(y) of a sample site in nats, with the latent f integrated out.
+
+    It differs from ``distribution.log_prob(value)`` for sites of `observe` under a guide, whose
+    `log_prob` is the expected log-likelihood.
+
+    Args:
+        distribution: the ``fn`` of a site.
+        value: y.
+    """
+    observed = as_observed(distribution)
+    if observed is None:
+        return distribution.log_prob(value)
+    terms = observed.log_density(value)
+    if observed is distribution:
+        return terms
+    return jnp.where(distribution._mask, terms, 0.0)
 
 
-def _elementwise(law: Any, scalar: bool) -> Any:
-    """Without the ``.to_event(1)`` of a law of several outputs."""
-    return law.base_dist if not scalar and type(law) is dist.Independent else law
+def _elementwise(distribution: Any, scalar: bool) -> Any:
+    """Undo the ``.to_event(1)`` of a distribution of several outputs."""
+    independent = not scalar and type(distribution) is dist.Independent
+    return distribution.base_dist if independent else distribution
 
 
 def _depends(function: Callable[[Array], Array], f: Array) -> bool:
-    """Whether a function's value can depend on its argument, from its program alone."""
-    program = jax.make_jaxpr(function)(f).jaxpr
-    reached = {id(v) for v in program.invars}
-    for equation in program.eqns:
-        if any(id(v) in reached for v in equation.invars):
-            reached |= {id(v) for v in equation.outvars}
-    return any(id(v) in reached for v in program.outvars)
+    """Return whether a function's value can depend on its argument, judged by its jaxpr."""
+    jaxpr = jax.make_jaxpr(function)(f).jaxpr
+    dependent = {id(v) for v in jaxpr.invars}
+    for equation in jaxpr.eqns:
+        if any(id(v) in dependent for v in equation.invars):
+            dependent |= {id(v) for v in equation.outvars}
+    return any(id(v) in dependent for v in jaxpr.outvars)
 
 
 def observe(
@@ -274,30 +311,40 @@ def observe(
     num_draws: int = 5,
     mask: ArrayLike | None = None,
 ) -> Observed:
-    """A distribution over y whose latent f is Gaussian.
+    """Make the distribution of y from the marginals of f and a likelihood p(y | f).
+
+    Under a guide its `log_prob` is the expected log-likelihood E[log p(y | f)]. Without a guide it
+    is log E[p(y | f)]. ``Normal(f, s)`` and subclasses of `likelihoods.AnalyticLikelihood` have
+    closed forms. Other likelihoods use quadrature if f is scalar (P = 1), and Monte Carlo if not.
+
+    >>> import jax.numpy as jnp
+    >>> import numpyro.distributions as dist
+    >>> import dgp_ppl as dgp
+    >>> f = dgp.Marginals(mean=jnp.zeros((3, 1)), var=jnp.ones((3, 1)))
+    >>> y = dgp.observe(f, lambda f: dist.Poisson(jnp.exp(f)))
+    >>> y.log_prob(jnp.array([0, 2, 1])).shape
+    (3,)
 
     Args:
-        marginals: of the last layer, ``f(x)``: mean and variance [N, P].
-        likelihood: from f to any NumPyro distribution with batch shape [N]. f is [N] if P = 1 and
-            [N, P] otherwise; write for broadcasting, since it is also called with [Q, N] or
-            [Q, N, P].
-        num_nodes: Gauss-Hermite nodes of the expected log-likelihood where P = 1, or of
-            `RobustMax`.
-        num_draws: Monte Carlo draws of the expected log-likelihood where P > 1, fresh ones from
-            `numpyro.prng_key`; four times as many for the log of an expectation.
-        mask: True where y was observed: [N], or [N, P] for a law of several entries that are
-            independent (one with ``.to_event(1)``). What is missing adds nothing to the log
-            density, whatever y is there (NaN, say); draws and predictions are of all of y.
+        marginals: mean and variance of f, [N, P] each; call the last layer, ``f(x)``.
+        likelihood: a function from f to a NumPyro distribution with batch shape [N]. f is [N] if
+            P = 1 and [N, P] otherwise. The function must broadcast, because quadrature and Monte
+            Carlo call it with [Q, N] or [Q, N, P].
+        num_nodes: number of Gauss-Hermite nodes for the expected log-likelihood.
+        num_draws: number of Monte Carlo draws for the expected log-likelihood, with a key from
+            `numpyro.prng_key`. The log of an expectation takes four times as many.
+        mask: True where y was observed, [N], or [N, P] for a likelihood with independent entries
+            (``.to_event(1)``). Missing values, which may be NaN, add nothing to the log density.
+            Draws and predictions ignore the mask.
 
     Returns:
-        A distribution with batch shape [N] and the likelihood's event shape. ``Normal(f, noise)``
-        (several outputs: with ``.to_event(1)``), `BernoulliProbit` and `RobustMax` know their
-        averages (see `likelihoods`); other scalar latents use quadrature, vector latents Monte
-        Carlo.
+        A distribution with batch shape [N] and the event shape of the likelihood.
 
     Raises:
-        ValueError: if the likelihood's batch shape is not [N], or the mask's not one of the above.
-        TypeError: if `marginals` is an array: pass ``f(x)``, not ``f.sample(x)``.
+        ValueError: if the likelihood's batch shape is not [N], or the mask has another shape.
+        TypeError: if `marginals` is an array; pass ``f(x)``, not ``f.sample(x)``.
+
+    Source: Hensman, Matthews & Ghahramani (2015); Salimbeni & Deisenroth (2017), section 3.
     """
     if not isinstance(marginals, Marginals):
         raise TypeError(
@@ -305,5 +352,5 @@ def observe(
             "the last layer, not f.sample(x)"
         )
     key = numpyro.prng_key() if marginals.mean.shape[-1] > 1 else None
-    given = None if mask is None else jnp.asarray(mask)
-    return Observed(marginals, likelihood, num_nodes, num_draws, key, given)
+    obs_mask = None if mask is None else jnp.asarray(mask)
+    return Observed(marginals, likelihood, num_nodes, num_draws, key, obs_mask)

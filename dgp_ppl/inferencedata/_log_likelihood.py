@@ -277,7 +277,7 @@ def _as_given(site: Any) -> tuple[Array | None, Array]:
     """A site's value, and where it was observed: [N], or of each of a row's entries."""
     law = site["fn"]
     inner = law.base_dist if isinstance(law, dist.Independent) else law
-    mask = law.seen if isinstance(law, Observed) else getattr(law, "_mask", None)
+    mask = law.obs_mask if isinstance(law, Observed) else getattr(law, "_mask", None)
     entries = getattr(inner, "_mask", None) if mask is None else None
     seen = jnp.asarray(True if mask is None else mask)
     if entries is not None and len(law.event_shape):

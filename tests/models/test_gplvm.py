@@ -347,7 +347,7 @@ def test_wrong_use(fitted):
         initialize.gplvm(KEY, y, 0)
     with pytest.raises(ValueError, match=r"has no 5 principal components"):
         initialize.gplvm(KEY, y, 5)
-    with pytest.raises(ValueError, match="y is not finite everywhere; fill what is missing"):
+    with pytest.raises(ValueError, match="y is not finite everywhere; fill missing entries"):
         initialize.gplvm(KEY, np.full((4, 2), np.nan), 1)
     with pytest.raises(ValueError, match="was set up for 60 rows, and the model has 50; make"):
         dgp.fit(KEY, gplvm, guide, None, y[:50], steps=1, progress=False, **options)
