@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 
-.PHONY: compare test test-slow lint picture docs clean
+.PHONY: compare test test-slow lint docs tutorial picture clean
 
 compare: $(VENV)/.installed
 	$(BIN)/dgp-ppl compare diabetes --steps 1500 --splits 2 --out results/diabetes --overwrite
@@ -19,12 +19,17 @@ lint: $(VENV)/.installed
 	$(BIN)/ruff format --check .
 	$(BIN)/pyright
 
-picture: $(VENV)/.installed
-	$(BIN)/python docs/picture.py
-	$(BIN)/python docs/flow.py
-
+# The site: open docs/_build/index.html.
 docs: $(VENV)/.installed
-	$(BIN)/python docs/render.py
+	$(BIN)/python -m sphinx -W --keep-going -q docs docs/_build
+
+tutorial: $(VENV)/.installed
+	$(BIN)/python docs/scripts/render_tutorial.py
+
+picture: $(VENV)/.installed
+	$(BIN)/python docs/scripts/step_picture.py
+	$(BIN)/python docs/scripts/flow_picture.py
+	$(BIN)/python docs/scripts/gallery_pictures.py
 
 $(VENV)/.installed: pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -32,4 +37,4 @@ $(VENV)/.installed: pyproject.toml
 	touch $@
 
 clean:
-	rm -rf $(VENV) results
+	rm -rf $(VENV) results docs/_build docs/api docs/gallery

@@ -4,7 +4,7 @@
 # This page is for a person who knows NumPyro. It writes a deep Gaussian process as a model
 # function, fits it, draws predictions, hands everything to ArviZ, asks what is wrong with it, and
 # compares it with draws of NUTS. All that you see was made by running `docs/tutorial.py`; `make
-# docs` does it again.
+# tutorial` does it again.
 
 # %%
 import os
@@ -24,7 +24,6 @@ from numpyro.infer import NUTS
 import dgp_ppl as dgp
 from dgp_ppl import criticism, kernels, means, models, plots
 from dgp_ppl.criticism import chain_diagnostics
-from dgp_ppl.inference import freeze
 
 quick = "DGP_PPL_QUICK" in os.environ  # the tests run this page with few steps
 steps, draws = (3, 20) if quick else (3000, 400)
@@ -205,7 +204,7 @@ print(dgp.check_guide(keys[6], model, guide, fit.params, x, y, z=z, num_simulati
 # held at those of DSVI, so that all methods have the same posterior to find.
 
 # %% name="diffusion" alt="The ELBO per datum of DSVI, and of the diffusion that starts from it"
-fixed = freeze(model, {n: a for n, a in fit.params.items() if ".v." not in n})
+fixed = dgp.freeze(model, {n: a for n, a in fit.params.items() if ".v." not in n})
 chain = dgp.Diffusion(fixed, base=dgp.MeanField(fixed), informed=(x, y))
 quiet: dict[str, Any] = {"z": z, "progress": False}
 better = dgp.fit(keys[7], fixed, chain, x, y, steps=steps, start=fit, **quiet)

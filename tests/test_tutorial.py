@@ -26,9 +26,9 @@ def cells():
 def test_page_is_of_this_source():
     page = PAGE.read_text()
     code = re.findall(r"```python\n(.*?)\n```", page, re.DOTALL)
-    assert code == [text for is_code, text in cells() if is_code], "run `make docs`"
+    assert code == [text for is_code, text in cells() if is_code], "run `make tutorial`"
     for text in (text for is_code, text in cells() if not is_code):
-        assert text in page, "run `make docs`"
+        assert text in page, "run `make tutorial`"
 
 
 def test_pictures_are_there_and_small():

@@ -1,6 +1,6 @@
-"""The picture of the README, a step by one layer and by two: `python docs/picture.py`.
+"""The picture of the README, a step by one layer and by two: `python docs/scripts/step_picture.py`.
 
-Writes docs/step.png.
+Writes docs/images/step.png.
 """
 
 from pathlib import Path
@@ -33,7 +33,7 @@ def main() -> None:
         draws = p.function_draws(keys[3], 8)
         bands[name] = {"mean": p.mean, "lower": lower, "upper": upper, "draws": draws}
     figure = plots.function_bands(data.x[:, 0], data.y, grid, bands)
-    figure.savefig(Path(__file__).with_name("step.png"), dpi=130)
+    figure.savefig(Path(__file__).parents[1] / "images" / "step.png", dpi=130)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """Look at a comparison's report in a real browser, at the widths of a desktop and of a phone.
 
-    python docs/check_report.py results/diabetes/report.html [--shots FOLDER]
+    python docs/scripts/check_pages.py results/diabetes/report.html [--shots FOLDER]
 
 Needs Chromium, its driver and the package selenium. Fails if the page is wider than the window, an
 image did not load, the console has an error, or text is smaller than a person can read.
@@ -60,7 +60,7 @@ def _look(page: Path, name: str, size: tuple[int, int], shots: Path | None) -> l
     # By its path: else selenium looks for one to download.
     found_driver = shutil.which("chromedriver")
     if found_driver is None:
-        sys.exit("check_report: no chromedriver on the PATH, wanted Chromium's; install it")
+        sys.exit("check_pages: no chromedriver on the PATH, wanted Chromium's; install it")
     driver = webdriver.Chrome(options=options, service=webdriver.ChromeService(found_driver))
     try:
         driver.get(page.resolve().as_uri())

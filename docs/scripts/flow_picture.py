@@ -1,7 +1,7 @@
-"""A differential GP at work, two classes of points in the plane: `python docs/flow.py`.
+"""Draw a differential GP that separates two classes: `python docs/scripts/flow_picture.py`.
 
 Fits `models.diff_gp` to scikit-learn's two moons, and carries the points, and a lattice, along the
-mean of the fitted field. Writes docs/flow.png.
+mean of the fitted field. Writes docs/images/flow.png.
 """
 
 from pathlib import Path
@@ -65,7 +65,7 @@ def main() -> None:
         axis.set(aspect="equal", xlim=(-2.4, 2.4), ylim=(-3.3, 3.3))
     panels[0].set_ylabel("second input, standardised")
     panels[0].legend(loc="upper right", fontsize=8)
-    figure.savefig(Path(__file__).with_name("flow.png"), dpi=130)
+    figure.savefig(Path(__file__).parents[1] / "images" / "flow.png", dpi=130)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Render docs/tutorial.py, its output and its pictures: `python docs/render.py`.
+"""Render docs/tutorial.py, its output and its pictures: `python docs/scripts/render_tutorial.py`.
 
 Writes docs/tutorial.md and docs/tutorial/*.png. A cell with a picture has a name, which is that of
 its file, and an alternative text: `# %% name="..." alt="..."`.
@@ -13,7 +13,7 @@ import jupytext
 from nbclient import NotebookClient
 from nbformat.v4 import new_code_cell
 
-PAGE = Path(__file__).with_name("tutorial.py")
+PAGE = Path(__file__).parents[1] / "tutorial.py"
 # Not on the page: pictures as PNG, and no word on progress bars, of which the page has none.
 _SETUP = """\
 %matplotlib inline
@@ -69,7 +69,7 @@ def main() -> None:
     for old in folder.glob("*.png"):
         old.unlink()
     text = "\n\n".join(written(cell, folder) for cell in cells)
-    note = f"<!-- Made from {PAGE.name} by `make docs`; change that file. -->"
+    note = f"<!-- Made from {PAGE.name} by `make tutorial`; change that file. -->"
     PAGE.with_suffix(".md").write_text(f"{note}\n\n{text}\n")
 
 

@@ -1,0 +1,136 @@
+"""Every code block of the README and of the documentation runs, and every docstring's example."""
+
+import doctest
+import importlib
+import os
+import pkgutil
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from support.pages import blocks, smaller
+
+import dgp_ppl
+
+ROOT = Path(__file__).parent.parent
+DOCS = ROOT / "docs"
+README = ROOT / "README.md"
+# The tutorial has a test of its own, and docs/api is written at build time.
+PAGES = sorted(p for p in DOCS.rglob("*.md") if "_build" not in p.parts and p.stem != "tutorial")
+WITH_CODE = [p for p in (README, *PAGES) if blocks(p.read_text(), "python")]
+QUICK = {README}  # of the default suite; each of the others compiles for tens of seconds
+MODULES = sorted(
+    m.name for m in pkgutil.walk_packages(dgp_ppl.__path__, "dgp_ppl.") if m.name != "dgp_ppl.cli"
+)
+
+
+def short(path):
+    return str(path.relative_to(ROOT))
+
+
+def run_page(path, extra=""):
+    """Run a page's blocks of Python as one program, whose lines errors number as the page does."""
+    text = path.read_text()
+    lines, fenced = [], False
+    for line in text.splitlines():
+        opening = line.startswith("```python")
+        fenced = (fenced or opening) and not (fenced and line.startswith("```") and not opening)
+        lines.append(line if fenced and not opening else "")
+    program = smaller("\n".join(lines))
+    names = {"__name__": "page"}
+    exec(compile(program, str(path), "exec"), names)
+    return names
+
+
+@pytest.mark.parametrize(
+    "path",
+    [p if p in QUICK else pytest.param(p, marks=pytest.mark.slow) for p in WITH_CODE],
+    ids=short,
+)
+def test_blocks_of_a_page_run_in_order(path, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    run_page(path)
+
+
+@pytest.mark.slow
+def test_every_line_of_the_readmes_table_runs(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    names = run_page(README)
+    lines = re.findall(r"\| `((?:guide|kernel) = .*)` \|$", README.read_text(), re.MULTILINE)
+    assert len(lines) == 7
+    for line in lines:
+        exec(line, names)
+        if line.startswith("guide"):
+            code = "dgp.fit(key, model, guide, x, y, z=z, batch_size=100, steps=2, progress=False)"
+        else:
+            names |= {"x": names["x"][:20], "y": names["y"][:20]}
+            code = "dgp.run_mcmc(key, kernel, x, y, z=z, num_warmup=2, num_samples=2)"
+        exec(code, names)
+
+
+def test_the_readme_is_short():
+    assert len(README.read_text().split()) <= 900
+
+
+@pytest.mark.parametrize("path", [README, *PAGES, ROOT / "CONTRIBUTING.md"], ids=short)
+def test_blocks_are_fenced_and_links_lead_somewhere(path):
+    text = re.sub(r"^```.*?^```", "", path.read_text(), flags=re.MULTILINE | re.DOTALL)
+    assert not re.search(r"\n\n(?!\s*[-*\d])    \S", text), "a block without a fence"
+    for target in re.findall(r"\]\(([^)#\s]+)[^)]*\)", text):
+        if "://" not in target:
+            found = (path.parent / target).resolve()
+            assert found.exists() or "/api/" in str(found), f"{path.name} links to {target}"
+
+
+def commands():
+    for path in (README, *PAGES, ROOT / "CONTRIBUTING.md"):
+        for block in blocks(path.read_text(), "sh"):
+            for line in block.splitlines():
+                words = shlex.split(line, comments=True)
+                while words and "=" in words[0]:
+                    words.pop(0)
+                if words:
+                    yield pytest.param(words, id=f"{path.stem}: {' '.join(words)}"[:80])
+
+
+@pytest.mark.parametrize("words", list(commands()))
+def test_commands_exist(words):
+    """Targets of make, options of dgp-ppl, and programs by path."""
+    if words[0] == "make":
+        targets = re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
+        assert set(words[1:]) <= set(targets)
+    elif words[0] == "dgp-ppl":
+        from typer.main import get_command
+
+        from dgp_ppl.cli import app
+
+        command = get_command(app).commands[words[1]]
+        command.make_context(words[1], words[2:], resilient_parsing=False)
+    elif words[0].startswith("python"):
+        assert words[1] == "-m" or (ROOT / words[1]).exists()
+    else:
+        assert words[0] in {"git", "pip", "curl", "pre-commit"}
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_docstrings_examples(name):
+    module = importlib.import_module(name)
+    if ">>>" in Path(module.__file__).read_text():
+        found = doctest.testmod(module, optionflags=doctest.NORMALIZE_WHITESPACE | doctest.ELLIPSIS)
+        assert not found.failed
+
+
+@pytest.mark.slow
+def test_the_site_builds_without_warnings(tmp_path):
+    pytest.importorskip("sphinx", reason="needs the extra `docs`")
+    words = ["-m", "sphinx", "-W", "--keep-going", "-q", "-d", tmp_path / "trees", DOCS, tmp_path]
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    done = subprocess.run(
+        [sys.executable, *map(str, words)], env=environment, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    for page in ("index", "getting_started", "choose_a_posterior", "api/guides", "gallery/index"):
+        assert (tmp_path / f"{page}.html").stat().st_size > 5000
