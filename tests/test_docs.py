@@ -21,7 +21,6 @@ README = ROOT / "README.md"
 # The tutorial has a test of its own, and docs/api is written at build time.
 PAGES = sorted(p for p in DOCS.rglob("*.md") if "_build" not in p.parts and p.stem != "tutorial")
 WITH_CODE = [p for p in (README, *PAGES) if blocks(p.read_text(), "python")]
-QUICK = {README}  # of the default suite; each of the others compiles for tens of seconds
 MODULES = sorted(
     m.name for m in pkgutil.walk_packages(dgp_ppl.__path__, "dgp_ppl.") if m.name != "dgp_ppl.cli"
 )
@@ -31,31 +30,47 @@ def short(path):
     return str(path.relative_to(ROOT))
 
 
-def run_page(path, extra=""):
-    """Run a page's blocks of Python as one program, whose lines errors number as the page does."""
-    text = path.read_text()
-    lines, fenced = [], False
-    for line in text.splitlines():
-        opening = line.startswith("```python")
-        fenced = (fenced or opening) and not (fenced and line.startswith("```") and not opening)
-        lines.append(line if fenced and not opening else "")
-    program = smaller("\n".join(lines))
+def program(path, most=None):
+    """A page's blocks of Python as one program; its lines have the numbers that the page's have."""
+    lines, kind, found = [], None, 0
+    for line in path.read_text().splitlines():
+        if line.startswith("```"):
+            kind = None if kind is not None else line.removeprefix("```") or "text"
+            found += kind == "python"
+            lines.append("")
+        else:
+            wanted = kind == "python" and (most is None or found <= most)
+            lines.append(line if wanted else "")
+    return smaller("\n".join(lines))
+
+
+def run_page(path, most=None):
+    """Run a page's blocks of Python, or the first ones, and return the names that they define."""
     names = {"__name__": "page"}
-    exec(compile(program, str(path), "exec"), names)
+    exec(compile(program(path, most), str(path), "exec"), names)
     return names
 
 
-@pytest.mark.parametrize(
-    "path",
-    [p if p in QUICK else pytest.param(p, marks=pytest.mark.slow) for p in WITH_CODE],
-    ids=short,
-)
+@pytest.mark.parametrize("path", WITH_CODE, ids=short)
+def test_blocks_of_a_page_compile(path):
+    compile(program(path), str(path), "exec")
+
+
+def test_the_readmes_first_program_runs(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    run_page(README, most=1)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::UserWarning")  # of fits and chains of three steps
+@pytest.mark.parametrize("path", WITH_CODE, ids=short)
 def test_blocks_of_a_page_run_in_order(path, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     run_page(path)
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::UserWarning")
 def test_every_line_of_the_readmes_table_runs(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     names = run_page(README)

@@ -214,7 +214,8 @@ def test_tests_lie_where_their_files_do():
     """``tests/ROOM/test_FILE.py``, or ``test_FILE_ASPECT.py``, tests ``dgp_ppl/ROOM/_FILE.py``."""
     for path in sorted(TESTS.rglob("test_*.py")):
         folder, stem = path.relative_to(TESTS).parent, path.stem.removeprefix("test_")
-        if folder.parts[:1] == ("contracts",) or stem in ("structure", "examples", "tutorial", "docs"):
+        pages = stem in ("structure", "examples", "tutorial", "docs")
+        if folder.parts[:1] == ("contracts",) or pages:
             continue
         files = {p.stem.removeprefix("_") for p in (ROOT / folder).glob("*.py")}
         parts = stem.split("_")
