@@ -1,12 +1,13 @@
-"""Time of one gradient step of every guide and of SGHMC, as a multiple of MeanField's.
+"""Time one gradient step of every guide and of SGHMC, as a multiple of MeanField's.
 
-Steps of ``SVI.update`` under `jax.jit`, one a call (``update``) and many in a compiled loop, as
-`dgp_ppl.fit` runs them (``loop``); minibatch and Adam included, at two of step_time.py's shapes: a
-(D = width = 8) and c (MNIST's: 784 inputs, widths 30, 10 classes), both with M = 100 and B = 1000.
-Guides take turns, so that a machine whose speed changes is fair to all.
+A step is ``SVI.update`` under `jax.jit`, with minibatch and Adam. The script times one step per
+call (``update``) and many steps in a compiled loop, as `dgp_ppl.fit` runs them (``loop``). The
+shapes are those of step_time.py: a (D = width = 8) and c (MNIST: 784 inputs, width 30, 10 classes),
+both with M = 100 and B = 1000. The guides take turns, so a machine whose speed changes affects all
+of them alike.
 
-On Linux a call whose temporary memory (in the rows) is above 32 MiB gets fresh pages from the C
-library each time, which costs more than what the guides differ by; without that:
+On Linux the C library returns fresh pages to every call whose temporary memory (in the rows)
+exceeds 32 MiB. That costs more than the differences between guides. To avoid it:
 
     MALLOC_MMAP_THRESHOLD_=1000000000 MALLOC_TRIM_THRESHOLD_=2000000000 python benchmarks/...
 
@@ -32,12 +33,12 @@ from step_time import problem, timed
 import dgp_ppl as dgp
 from dgp_ppl import initialize
 
-MEAN_POINTS = 500  # of Decoupled, whose covariance has the shape's 100
-COUPLED_POINTS = 200  # of the MeanField that it is to beat
+MEAN_POINTS = 500  # inducing inputs of Decoupled's mean; its covariance has the shape's 100
+COUPLED_POINTS = 200  # inducing inputs of the MeanField that Decoupled should beat
 
 
 def guides(model: Any, x: Any, kwargs: dict[str, Any]) -> dict[str, Any]:
-    """Every guide by name, with the model's arguments that it goes with."""
+    """Return every guide by name, with the model's keyword arguments for it."""
     key = random.key(0)
     pseudo = initialize.inducing_inputs(key, x, 100)
     layers = [x[:MEAN_POINTS]]
@@ -58,7 +59,7 @@ def guides(model: Any, x: Any, kwargs: dict[str, Any]) -> dict[str, Any]:
 
 
 class Timed:
-    """Steps of one guide or sampler, compiled: one a call, and in a loop."""
+    """Compiled steps of one guide or sampler: one per call, and in a loop."""
 
     def __init__(self, model: Any, guide: Any, x: Any, y: Any, kwargs: dict[str, Any]) -> None:
         self.data = x, y
@@ -82,8 +83,8 @@ class Timed:
         self.update_times: list[float] = []
         self.loop_times: list[float] = []
 
-    def go_on(self, steps: int) -> None:
-        """As many steps more of either kind."""
+    def run(self, steps: int) -> None:
+        """Time more steps of both kinds."""
         for _ in range(steps):
             begun = time.perf_counter()
             self.state = jax.block_until_ready(self.update(self.state, *self.data))
@@ -95,7 +96,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--shapes", default="a2,c2,c3", help="comma-separated")
     parser.add_argument("--guides", help="comma-separated; all by default")
-    parser.add_argument("--steps", type=int, default=20, help="of a round")
+    parser.add_argument("--steps", type=int, default=20, help="steps of a round")
     parser.add_argument("--rounds", type=int, default=5, help="each goes through all guides")
     parser.add_argument("--json", type=Path, help="write the rows to this file")
     args = parser.parse_args()
@@ -105,17 +106,19 @@ def main() -> None:
         every = guides(model, x, kwargs)
         wanted = args.guides.split(",") if args.guides else list(every)
         chosen = {n: every[n] for n in every if n == "mean_field" or n in wanted}
-        runs = {n: Timed(model, guide, x, y, own) for n, (guide, own) in chosen.items()}
+        runs = {n: Timed(model, guide, x, y, options) for n, (guide, options) in chosen.items()}
         for _ in range(args.rounds):
             for run in runs.values():
-                run.go_on(args.steps)
+                run.run(args.steps)
         base = runs["mean_field"]
         for name, run in runs.items():
             row = {"shape": shape, "guide": name, "first_call_s": run.first}
             row |= {"update_memory_mib": run.memory}
             for kind in ("update", "loop"):
-                own, baseline = (float(np.median(getattr(r, f"{kind}_times"))) for r in (run, base))
-                row |= {f"{kind}_ms": 1e3 * own, f"{kind}_ratio": own / baseline}
+                each, baseline = (
+                    float(np.median(getattr(r, f"{kind}_times"))) for r in (run, base)
+                )
+                row |= {f"{kind}_ms": 1e3 * this, f"{kind}_ratio": this / other}
             rows.append(row)
             print({k: round(v, 2) if isinstance(v, float) else v for k, v in row.items()})
     if args.json:

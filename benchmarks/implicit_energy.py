@@ -1,9 +1,9 @@
-"""Implicit posteriors where the optimum is known: one layer, Gaussian noise, UCI energy.
+"""Fit implicit posteriors where the optimum is known: one layer, Gaussian noise, UCI energy.
 
-Fits `sgpr`, holds its hyperparameters, and fits `Implicit` guides to `svgp`: the collapsed bound is
-then the best that any q(v) can have. For each: the bound per datum as the discriminator reports it,
-the same with the upper bound on the KL in place of the discriminator's estimate (certified), and
-both KLs.
+The script fits `sgpr`, holds its hyperparameters, and fits `Implicit` guides to `svgp`. No q(v) can
+then have a better bound than the collapsed one. For each guide the script prints the bound per
+datum with the discriminator's estimate of the KL (reported), the same with the upper bound on the
+KL (certified), and both KLs.
 
     DGP_PPL_DATA=... python benchmarks/implicit_energy.py [uci/energy] [--inducing 50] \
         [--steps 3000] [--json FILE]
@@ -32,8 +32,8 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "default": {},
     "drawn, not integrated": {"integrate": False},
     "Gaussian generator": {"generator": None},
-    "prior's contrast": {"contrast": "prior"},
-    "prior's contrast, Gaussian generator": {"contrast": "prior", "generator": None},
+    "prior contrast": {"contrast": "prior"},
+    "prior contrast, Gaussian generator": {"contrast": "prior", "generator": None},
 }
 
 
@@ -68,8 +68,8 @@ def main() -> None:
     for name in args.settings.split(";"):
         guide = Implicit(model, **SETTINGS[name])
         optimizer = adversarial_optimizer(args.learning_rate, args.steps)
-        game = {"loss": AdversarialELBO(), "optimizer": optimizer}
-        fitted = dgp.fit(key, model, guide, x, y, z=z, **options, **game)
+        training = {"loss": AdversarialELBO(), "optimizer": optimizer}
+        fitted = dgp.fit(key, model, guide, x, y, z=z, **options, **training)
         bound, _ = evaluate(key, model, guide, fitted.params, x, y, z=z, loss=AdversarialELBO())
         gap = discriminator_gap(key, guide, fitted.params)
         row = {

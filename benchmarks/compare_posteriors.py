@@ -1,14 +1,17 @@
-"""How far every posterior is from NUTS, on two small problems with fixed hyperparameters.
+"""Compare every posterior with NUTS on two small problems with fixed hyperparameters.
 
-Two layers of 8 inducing inputs each, kernels of variance 1 and lengthscale 0.8, noise 0.1.
-``sine``: 40 points of a sine with a gap; ``step``: 40 points of a step. Exact draws are those of
-NUTS, eight chains, in the white space of the mean-field fit.
+The model has two layers of 8 inducing inputs each, kernels of variance 1 and lengthscale 0.8, and
+noise 0.1. The data are 40 points of a sine with a gap (``sine``) or of a step (``step``). The exact
+draws come from eight NUTS chains in the reference space of the mean-field fit.
 
-Printed for each posterior: energy distance to the exact draws for each layer and for both together,
-mean log predictive density on 200 new points less that of the exact draws, PSIS k-hat, the bound,
-and NumPyro's VSBC diagnostic of mean field (the smallest p-value times the number of values).
+For each posterior the script prints:
 
-    python benchmarks/judge.py [--problems sine,step] [--json FILE]
+- the energy distance to the exact draws, for each layer and for both together;
+- the mean log predictive density on 200 new points, minus that of the exact draws;
+- PSIS k-hat and the ELBO;
+- for mean field, NumPyro's VSBC diagnostic (the smallest p-value times the number of values).
+
+    python benchmarks/compare_posteriors.py [--problems sine,step] [--json FILE]
 """
 
 import argparse
@@ -48,7 +51,7 @@ def data(name: str, rows: int, seed: int) -> tuple[Any, Any]:
 
 
 def model(x: Any, y: Any = None) -> None:
-    """Two layers, everything but their inducing values fixed."""
+    """Two layers. Everything but their inducing values is fixed."""
     kernel = kernels.SquaredExponential(1.0, 0.8)
     f1 = dgp.gp("l1", kernel, np.linspace(-2.2, 2.2, 8)[:, None], mean=means.identity)
     f2 = dgp.gp("l2", kernel, np.linspace(-2.5, 2.5, 8)[:, None])
@@ -58,16 +61,16 @@ def model(x: Any, y: Any = None) -> None:
 
 
 def study(name: str, steps: int) -> Any:
-    """Rows of the table."""
+    """Yield the rows of the table."""
     keys = random.split(random.key(0), 12)
     (x, y), test = data(name, 40, 0), data(name, 200, 1)
     options: dict[str, Any] = {"progress": False, "steps": steps, "learning_rate": 0.03}
     mean_field = dgp.MeanField(model)
     fits: dict[str, Any] = {"mean_field": dgp.fit(keys[2], model, mean_field, x, y, **options)}
     guides: dict[str, Any] = {"mean_field": mean_field}
-    white = dgp.transported(model, mean_field, fits["mean_field"].params)
+    transported = dgp.transported(model, mean_field, fits["mean_field"].params)
     exact = dgp.run_mcmc(
-        keys[3], NUTS(white, init_strategy=init_to_sample), x, y, num_warmup=1000,
+        keys[3], NUTS(transported, init_strategy=init_to_sample), x, y, num_warmup=1000,
         num_samples=1000, num_chains=8, progress=False,
     )  # fmt: skip
     yield {"posterior": "nuts"} | {n: v for n, v in chain_diagnostics(layers(exact)).items()}
@@ -78,10 +81,10 @@ def study(name: str, steps: int) -> Any:
     start = coupled.start_from(keys[7], mean_field, fits["mean_field"].params, x, y)
     fits["global_inducing"] = dgp.fit(keys[8], model, coupled, x, y, start=start, **options)
     guides["global_inducing"] = coupled
-    chain = dgp.Diffusion(model, steps=8, base=coupled, informed=(x, y))
-    guides["diffusion"] = chain
+    diffusion = dgp.Diffusion(model, steps=8, base=coupled, informed=(x, y))
+    guides["diffusion"] = diffusion
     fits["diffusion"] = dgp.fit(
-        keys[9], model, chain, x, y, start=fits["global_inducing"].params,
+        keys[9], model, diffusion, x, y, start=fits["global_inducing"].params,
         loss=dgp.DiffusionELBO(16), keep_best=True, **options,
     )  # fmt: skip
     guides["implicit"] = dgp.Implicit(model)
@@ -107,7 +110,7 @@ def study(name: str, steps: int) -> Any:
 
 
 def layers(chains: dgp.Chains) -> dgp.Chains:
-    """The layers' inducing values alone."""
+    """Keep the layers' inducing values only."""
     kept = {n: chains.samples[n] for n in ("l1.v", "l2.v")}
     return dgp.Chains(kept, chains.fields, chains.state, chains.steps, chains.seconds)
 
@@ -119,7 +122,7 @@ def row(found: dgp.PosteriorComparison) -> dict[str, Any]:
 
 
 def calibration(key: Any, x: Any) -> dict[str, Any]:
-    """Variational simulation-based calibration of mean field, on data drawn from the model."""
+    """Run variational simulation-based calibration of mean field on data drawn from the model."""
     found = vsbc_diagnostic(
         key, _quiet, dgp.MeanField(_quiet), numpyro.optim.Adam(0.02), TraceMeanField_ELBO(), x,
         observed_sites=["y"], num_simulations=100, num_svi_steps=1000, num_samples=500,
@@ -129,7 +132,7 @@ def calibration(key: Any, x: Any) -> dict[str, Any]:
 
 
 def _quiet(x: Any, y: Any = None) -> None:
-    """The model without its unit noise among the sites: that is no latent to be calibrated."""
+    """The model without the sites of its unit noise, which are not latents to calibrate."""
     noise = numpyro.prng_key()
     hidden = handlers.block(hide_fn=lambda s: s.get("infer", {}).get("is_auxiliary", False))
     with hidden, handlers.seed(rng_seed=noise):
@@ -150,7 +153,7 @@ def main() -> None:
             print(json.dumps(rows[-1]), flush=True)
             if args.json:
                 args.json.write_text(json.dumps({**about, "rows": rows}, indent=1) + "\n")
-        jax.clear_caches()  # a process can hold only so many compiled programs
+        jax.clear_caches()  # a process holds a limited number of compiled programs
 
 
 if __name__ == "__main__":
