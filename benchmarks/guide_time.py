@@ -115,9 +115,7 @@ def main() -> None:
             row = {"shape": shape, "guide": name, "first_call_s": run.first}
             row |= {"update_memory_mib": run.memory}
             for kind in ("update", "loop"):
-                each, baseline = (
-                    float(np.median(getattr(r, f"{kind}_times"))) for r in (run, base)
-                )
+                this, other = (float(np.median(getattr(r, f"{kind}_times"))) for r in (run, base))
                 row |= {f"{kind}_ms": 1e3 * this, f"{kind}_ratio": this / other}
             rows.append(row)
             print({k: round(v, 2) if isinstance(v, float) else v for k, v in row.items()})
