@@ -10,20 +10,32 @@ import typer
 import dgp_ppl
 from dgp_ppl import datasets
 from dgp_ppl._errors import DataError
-from dgp_ppl.comparison import INFERENCE, MODELS, SCORES, Comparison, cell, compare, number
+from dgp_ppl.comparison import (
+    INFERENCE_HEADINGS,
+    METHODS,
+    MODELS,
+    PREDICTION_HEADINGS,
+    Comparison,
+    compare,
+    format_number,
+    format_summary,
+)
 
 __all__ = ["app", "main"]
+
+# Headings of the help's groups of options.
+_DATA, _MODEL, _FIT, _RESULTS = "Data", "Methods and model", "Fit", "Results"
 
 app = typer.Typer(
     add_completion=False,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
-    help="Deep Gaussian processes as probabilistic programs.",
+    help="Deep Gaussian processes as NumPyro programs.",
 )
 
 
 def main() -> None:
-    """Run the command; bad input ends with exit code 2 and one line."""
+    """Run the command. Bad input prints one line and exits with code 2."""
     try:
         app()
     except (DataError, ValueError) as error:
@@ -50,55 +62,128 @@ def _root(
 
 @app.command("compare")
 def _compare(
-    data: Annotated[str, typer.Argument(help="A name (see `dgp-ppl datasets`) or a file.")],
+    data: Annotated[
+        str, typer.Argument(help="Name of a data set (see `dgp-ppl datasets`), or a file.")
+    ],
     methods: Annotated[
         str | None,
-        typer.Option(help="Comma-separated.", show_default="sgpr,svgp,dsvi; of classes svgp,dsvi"),
+        typer.Option(
+            help=f"Methods to compare, separated by commas: {', '.join(METHODS)}.",
+            show_default="sgpr,svgp,dsvi; for classes svgp,dsvi",
+            rich_help_panel=_MODEL,
+        ),
     ] = None,
-    model: Annotated[str, typer.Option(help=f"One of {', '.join(MODELS)}.")] = "deep_gp",
+    model: Annotated[
+        str,
+        typer.Option(
+            help=f"Model of the deep methods: {', '.join(MODELS)}.", rich_help_panel=_MODEL
+        ),
+    ] = "deep_gp",
     likelihood: Annotated[
         str | None,
         typer.Option(
-            help="Of classes: probit or logit for two, softmax or robust_max.",
-            show_default="gaussian, probit, softmax",
+            help="Likelihood: gaussian for regression, probit or logit for two classes, softmax "
+            "or robust_max for more.",
+            show_default="gaussian, probit or softmax",
+            rich_help_panel=_MODEL,
         ),
     ] = None,
-    depth: Annotated[int, typer.Option(help="GP layers of the deep methods.")] = 2,
-    inducing: Annotated[int, typer.Option(help="Inducing inputs of every layer.")] = 100,
+    depth: Annotated[
+        int, typer.Option(help="GP layers of the deep methods.", rich_help_panel=_MODEL)
+    ] = 2,
+    inducing: Annotated[
+        int, typer.Option(help="Inducing inputs of each layer.", rich_help_panel=_MODEL)
+    ] = 100,
     width: Annotated[
-        int | None, typer.Option(help="Outputs of hidden layers.", show_default="min(30, inputs)")
-    ] = None,
-    steps: Annotated[int, typer.Option(help="Optimiser steps.")] = 6000,
-    batch: Annotated[int, typer.Option(help="Rows of a minibatch.")] = 1000,
-    learning_rate: Annotated[float, typer.Option(help="Adam's, before cosine decay.")] = 0.1,
-    splits: Annotated[
         int | None,
-        typer.Option(help="The file's first ones, or random 90/10.", show_default="3, or all"),
+        typer.Option(
+            help="Outputs of each hidden layer.",
+            show_default="min(30, number of inputs)",
+            rich_help_panel=_MODEL,
+        ),
     ] = None,
-    seed: Annotated[int, typer.Option(help="Of random splits and fits.")] = 0,
-    samples: Annotated[int, typer.Option(help="Passes of a prediction.")] = 100,
-    draws: Annotated[int, typer.Option(help="Draws of each chain, of sghmc and nuts.")] = 250,
-    chains: Annotated[int, typer.Option(help="Their chains.")] = 2,
-    evidence: Annotated[
-        bool, typer.Option("--evidence", help="Measure how far each bound is below log p(y).")
+    steps: Annotated[int, typer.Option(help="Optimiser steps.", rich_help_panel=_FIT)] = 6000,
+    batch: Annotated[int, typer.Option(help="Rows of a minibatch.", rich_help_panel=_FIT)] = 1000,
+    learning_rate: Annotated[
+        float,
+        typer.Option(
+            help="Initial learning rate of Adam; it decays by a cosine.", rich_help_panel=_FIT
+        ),
+    ] = 0.1,
+    draws: Annotated[
+        int,
+        typer.Option(help="Draws kept from each chain, for sghmc and nuts.", rich_help_panel=_FIT),
+    ] = 250,
+    chains: Annotated[
+        int, typer.Option(help="Chains, for sghmc and nuts.", rich_help_panel=_FIT)
+    ] = 2,
+    seed: Annotated[
+        int, typer.Option(help="Seed of the random splits and the fits.", rich_help_panel=_FIT)
+    ] = 0,
+    x64: Annotated[
+        bool,
+        typer.Option("--x64", help="Compute in float64 instead of float32.", rich_help_panel=_FIT),
     ] = False,
     target: Annotated[
-        str | None, typer.Option(help="Column to predict, for .csv and .parquet.")
+        str | None,
+        typer.Option(
+            help="Column to predict; required for .csv and .parquet files.", rich_help_panel=_DATA
+        ),
+    ] = None,
+    splits: Annotated[
+        int | None,
+        typer.Option(
+            help="Number of splits: those that come with the data, else random ones with 90 % of "
+            "the rows for training.",
+            show_default="3, or all if the data come with fewer",
+            rich_help_panel=_DATA,
+        ),
     ] = None,
     split_key: Annotated[
-        str, typer.Option(help="Array of an .npz file with the splits.")
+        str,
+        typer.Option(
+            help="Name of the array of an .npz file that holds the splits.", rich_help_panel=_DATA
+        ),
     ] = datasets.DEFAULT_SPLITS,
-    out: Annotated[
-        Path | None, typer.Option(help="Folder to write to.", show_default="results/DATA-TIME")
-    ] = None,
-    overwrite: Annotated[bool, typer.Option(help="Replace an earlier comparison's files.")] = False,
-    report: Annotated[
-        bool, typer.Option("--report", help="Write report.html, one page of all of it.")
+    samples: Annotated[
+        int,
+        typer.Option(
+            help="Draws through the layers for each prediction.", rich_help_panel=_RESULTS
+        ),
+    ] = 100,
+    evidence: Annotated[
+        bool,
+        typer.Option(
+            "--evidence",
+            help="Estimate the log evidence and how far each ELBO is below it (minutes per fit).",
+            rich_help_panel=_RESULTS,
+        ),
     ] = False,
-    x64: Annotated[bool, typer.Option("--x64", help="Compute in float64.")] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", help="No progress bars.")] = False,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            help="Folder for the results.",
+            show_default="results/DATA-TIME",
+            rich_help_panel=_RESULTS,
+        ),
+    ] = None,
+    overwrite: Annotated[
+        bool,
+        typer.Option(help="Replace an earlier comparison in the folder.", rich_help_panel=_RESULTS),
+    ] = False,
+    report: Annotated[
+        bool,
+        typer.Option(
+            "--report",
+            help="Also write report.html, one page with all tables and figures.",
+            rich_help_panel=_RESULTS,
+        ),
+    ] = False,
+    quiet: Annotated[
+        bool, typer.Option("--quiet", help="Show no progress.", rich_help_panel=_RESULTS)
+    ] = False,
 ) -> None:
-    """Fit the methods to each split of a data set; print and write a table."""
+    """Fit several methods to a data set, compare their predictions, and write the results."""
     from rich.console import Console
 
     if x64:
@@ -136,24 +221,12 @@ def _compare(
         on_row=None if quiet else lambda row: notes.print(_line(row), highlight=False),
     )
     console = Console()
-    data_, config = outcome.record["data"], outcome.record["config"]
-    several = f"{config['splits']} splits; mean ± standard error"
-    title = f"{data_['name']}: {data_['rows']} rows, {data_['columns']} inputs, "
-    title += several if config["splits"] > 1 else "1 split"
-    scored = {m: h for m, h in SCORES.items() if any(m in r for r in outcome.summary)}
-    console.print(_table(outcome, scored or SCORES, title))
-    known = {m for m in INFERENCE for r in outcome.summary if r[m]["mean"] is not None}
-    if known:
-        headings = {m: h for m, h in INFERENCE.items() if m in known}
-        console.print(_table(outcome, headings, "How near to the posterior"))
-    told = {(r["method"], r["evidence_note"]) for r in outcome.splits if "evidence_note" in r}
-    for method, note in sorted(told):
-        console.print(f"Evidence of {method}: {note}", highlight=False)
+    _print_results(console, outcome)
     console.print(f"Written to {out}", soft_wrap=True)
     if report and outcome.fits:
         console.print(f"Report: {out / 'report.html'}", soft_wrap=True)
     elif report:
-        notes.print("No report and no pictures: no method could be fitted to the first split.")
+        notes.print("No figures and no report: every method failed on the first split.")
     failed = [r for r in outcome.splits if "error" in r]
     for row in failed:
         notes.print(f"{row['method']}, split {row['split']}: {row['error']}", highlight=False)
@@ -161,9 +234,28 @@ def _compare(
         raise typer.Exit(1)
 
 
+def _print_results(console: Any, outcome: Comparison) -> None:
+    """Print the tables of a comparison, and its notes on the evidence."""
+    data, num_splits = outcome.record["data"], outcome.record["config"]["splits"]
+    title = f"{data['name']}: {data['rows']} rows, {data['columns']} inputs, "
+    title += f"{num_splits} splits; mean ± standard error" if num_splits > 1 else "1 split"
+    summary = outcome.summary
+    headings = {m: h for m, h in PREDICTION_HEADINGS.items() if any(m in r for r in summary)}
+    console.print(_table(outcome, headings or PREDICTION_HEADINGS, title))
+    measured = {m for r in summary for m in INFERENCE_HEADINGS if r[m]["mean"] is not None}
+    headings = {m: h for m, h in INFERENCE_HEADINGS.items() if m in measured}
+    if headings:
+        console.print(_table(outcome, headings, "Quality of inference"))
+    evidence_notes = {
+        (r["method"], r["evidence_note"]) for r in outcome.splits if "evidence_note" in r
+    }
+    for method, note in sorted(evidence_notes):
+        console.print(f"Evidence of {method}: {note}", highlight=False)
+
+
 @app.command("datasets")
 def _datasets() -> None:
-    """List the data sets that need no network."""
+    """List the data sets that can be loaded by name without a network."""
     from rich.console import Console
     from rich.table import Table
 
@@ -174,17 +266,20 @@ def _datasets() -> None:
         table.add_row(info.name, str(info.rows), str(info.columns), info.task, info.source)
     console = Console()
     console.print(table)
-    console.print("More: set DGP_PPL_DATA to a folder of .npz files, or openml:NAME.")
+    console.print(
+        "To add data sets, set DGP_PPL_DATA to a folder of .npz files. `dgp-ppl compare` also "
+        "takes openml:NAME and .csv, .parquet and .npz files."
+    )
 
 
 def _line(row: dict[str, Any]) -> str:
-    """One fit in a line."""
+    """Format one fit as a line."""
     start = f"split {row['split']}  {row['method']:<8}"
     if "error" in row:
         return f"{start} failed: {row['error']}"
-    headings = SCORES | INFERENCE
+    headings = PREDICTION_HEADINGS | INFERENCE_HEADINGS
     shown = [m for m in row if m in headings and row[m] is not None]
-    numbers = "  ".join(f"{headings[m]} {number(row[m])}" for m in shown)
+    numbers = "  ".join(f"{headings[m]} {format_number(row[m])}" for m in shown)
     return f"{start} {numbers}"
 
 
@@ -206,5 +301,7 @@ def _table(outcome: Comparison, headings: dict[str, str], title: str) -> Any:
         table.add_column(heading, justify="right", min_width=len(heading))
     for row in outcome.summary:
         if any(row[metric]["mean"] is not None for metric in headings):
-            table.add_row(row["method"], *(cell(metric, row[metric]) for metric in headings))
+            table.add_row(
+                row["method"], *(format_summary(metric, row[metric]) for metric in headings)
+            )
     return table

@@ -1,26 +1,43 @@
-"""Fit several methods to the splits of a data set, and write down how they did."""
+"""Fit several methods to the splits of a data set, and compare their results.
 
+`compare` is the main function. `register` adds a method: a function that takes a `Task` and
+returns a `Fitted`.
+"""
+
+from dgp_ppl._errors import UnsuitableError
+from dgp_ppl.comparison._builders import LIKELIHOODS, MODELS, Builder, Built, build
 from dgp_ppl.comparison._compare import Comparison, compare
-from dgp_ppl.comparison._methods import METHODS, Fitted, Method, register
+from dgp_ppl.comparison._method import METHODS, Fitted, Method, Setting, Task, register
+from dgp_ppl.comparison._metrics import (
+    INFERENCE_HEADINGS,
+    METRICS,
+    PREDICTION_HEADINGS,
+    format_number,
+    format_summary,
+)
 from dgp_ppl.comparison._results import versions, write_json
 from dgp_ppl.comparison._run import Run
-from dgp_ppl.comparison._settings import LIKELIHOODS, MODELS, Setting
-from dgp_ppl.comparison._tables import INFERENCE, SCORES, cell, number
 
 __all__ = [
-    "INFERENCE",
+    "INFERENCE_HEADINGS",
     "LIKELIHOODS",
     "METHODS",
+    "METRICS",
     "MODELS",
-    "SCORES",
+    "PREDICTION_HEADINGS",
+    "Builder",
+    "Built",
     "Comparison",
     "Fitted",
     "Method",
     "Run",
     "Setting",
-    "cell",
+    "Task",
+    "UnsuitableError",
+    "build",
     "compare",
-    "number",
+    "format_number",
+    "format_summary",
     "register",
     "versions",
     "write_json",

@@ -1,30 +1,27 @@
-"""The methods of `compare`: how each is fitted to a standardised training set."""
+"""The sparse and deep GP methods of `compare`."""
 
 import dataclasses
-from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
 from jax import random
-from jax.typing import ArrayLike
-from jaxtyping import Array, Shaped
+from jaxtyping import Array
 from numpyro import handlers
 from numpyro.infer import NUTS, init_to_sample
 
 from dgp_ppl import initialize, models
-from dgp_ppl._typing import Inputs, Model, Params, PRNGKey
-from dgp_ppl.comparison._settings import Built, Setting, build, deep_gp
+from dgp_ppl._typing import Inputs, Model, Params
+from dgp_ppl.comparison._builders import Built, build, deep_gp
+from dgp_ppl.comparison._method import Fitted, Task, register
 from dgp_ppl.inference import (
     Chains,
     Decoupled,
     Diffusion,
-    FitResult,
     GlobalInducing,
     Implicit,
     LayerGuide,
-    MCEMResult,
     MeanField,
     evaluate,
     fit,
@@ -35,299 +32,235 @@ from dgp_ppl.inference import (
 )
 from dgp_ppl.kernels import SquaredExponential
 from dgp_ppl.models import KernelMaker
-from dgp_ppl.prediction import Prediction, predict
 
-__all__ = ["METHODS", "Fitted", "Method", "methods_for_task", "register"]
+__all__ = ["fit_collapsed", "run_nuts"]
 
-
-@dataclasses.dataclass(frozen=True)
-class Fitted:
-    """A fitted method: what `predict` takes, and what the table reports.
-
-    Attributes:
-        model: the model to predict with.
-        guide: its guide, or None.
-        kwargs: the model's keyword arguments.
-        result: the fit; its params are those to predict with.
-        elbo_per_datum: the bound on the log evidence of the standardised target, in nats per
-            datum, averaged over many draws at the final params. None for samplers.
-        chains: a sampler's draws of the posterior, in place of a guide's.
-        draws: draws, or members of an ensemble, that are no chains'.
-    """
-
-    model: Model
-    guide: Model | None
-    kwargs: dict[str, Any]
-    result: FitResult | MCEMResult
-    elbo_per_datum: float | None = None
-    chains: Chains | None = None
-    draws: dict[str, Array] | None = None
-
-    def predict(self, key: PRNGKey, x: ArrayLike, **options: Any) -> Prediction:
-        """The predictive distribution at inputs x; `options` are those of `predict`."""
-        options |= {"posterior_samples": self.chains or self.draws, **self.kwargs}
-        return predict(key, self.model, self.guide, self.result.params, x, **options)
-
-
-class Method(Protocol):
-    """Fits to standardised inputs and target, or classes 0 ... C-1."""
-
-    def __call__(
-        self, key: PRNGKey, x: Inputs, y: Shaped[Array, " N"], setting: Setting, label: str | bool
-    ) -> Fitted: ...
-
-
-METHODS: dict[str, Method] = {}
-NUTS_FIELDS = ("potential_energy", "accept_prob", "num_steps")
-_REGRESSION: set[str] = set()
-_EVALUATED_ROWS = 10_000
-_MODEL_RATE = 0.3  # of the learning rate, for the model's own params, as in `fit`
-_THINNING = 20  # steps of the sampler between draws
+_NUTS_FIELDS = ("potential_energy", "accept_prob", "num_steps")
+_EVALUATION_ROWS = 10_000  # rows of a minibatch when the ELBO is evaluated
+_EVALUATION_DRAWS = 20
+_NOISY_EVALUATION_DRAWS = 100  # for guides whose draws of hidden layers make the ELBO noisy
+_MODEL_RATE = 0.3  # learning rate of the model's params relative to the setting's, as in `fit`
+_THINNING = 20  # sampler steps between draws
 _POSITIVE = dist.constraints.positive
-_DRAWS = 100  # of bounds that are noisy because hidden layers are drawn
-
-
-def register(name: str, *, regression_only: bool = False) -> Callable[[Method], Method]:
-    """Make a method known to `compare` under a name; it may know Gaussian noise alone."""
-
-    def add(method: Method) -> Method:
-        METHODS[name] = method
-        if regression_only:
-            _REGRESSION.add(name)
-        return method
-
-    return add
-
-
-def methods_for_task(methods: Sequence[str], task: str) -> tuple[str, ...]:
-    """Those of the methods that can do a task."""
-    return tuple(m for m in methods if task == "regression" or m not in _REGRESSION)
 
 
 @register("sgpr", regression_only=True)
-def _sgpr(
-    key: PRNGKey, x: Inputs, y: Shaped[Array, " N"], setting: Setting, label: str | bool
-) -> Fitted:
-    """Sparse GP regression, Titsias (2009): all rows at every step."""
-    key_z, key_fit = random.split(key)
-    z = initialize.inducing_inputs(key_z, x, setting.inducing)
-    return collapsed(key_fit, x, y, setting, label, z)
+def _sgpr(task: Task) -> Fitted:
+    """Fit sparse GP regression with all rows at every step (Titsias 2009)."""
+    task_z, task_fit = task.split()
+    z = initialize.inducing_inputs(task_z.key, task.x, task.setting.inducing)
+    return fit_collapsed(task_fit, z)
 
 
-def collapsed(
-    key: PRNGKey,
-    x: Inputs,
-    y: Shaped[Array, " N"],
-    setting: Setting,
-    label: str | bool,
+def fit_collapsed(
+    task: Task,
     z: Array,
     kernel: KernelMaker = SquaredExponential.learned,
     fixed: bool = False,
 ) -> Fitted:
-    """`models.sgpr` with inducing inputs that start at z, or stay there."""
-    key_fit, key_elbo = random.split(key)
-    held = {"l1.z": z} if fixed else {}
-    model = freeze(models.sgpr, held) if fixed else models.sgpr
-    own: dict[str, Any] = {"z": z, "kernel": kernel}
-    options: dict[str, Any] = {"steps": setting.steps, "learning_rate": setting.learning_rate}
-    result = fit(key_fit, model, _no_latents, x, y, progress=label, **options, **own)
-    params = {**result.params, **held}
-    elbo, _ = evaluate(key_elbo, models.sgpr, _no_latents, params, x, y, num_draws=2, **own)
+    """Fit `models.sgpr`, which integrates the inducing values out in closed form.
+
+    Args:
+        task: a regression task.
+        z: initial inducing inputs, [M, D].
+        kernel: makes the kernel.
+        fixed: whether the inducing inputs stay at z.
+    """
+    key_fit, key_elbo = random.split(task.key)
+    x, y, setting = task.x, task.y, task.setting
+    frozen = {"l1.z": z} if fixed else {}
+    model = freeze(models.sgpr, frozen) if fixed else models.sgpr
+    kwargs: dict[str, Any] = {"z": z, "kernel": kernel}
+    result = fit(
+        key_fit, model, _empty_guide, x, y, progress=task.progress, steps=setting.steps,
+        learning_rate=setting.learning_rate, **kwargs,
+    )  # fmt: skip
+    params = {**result.params, **frozen}
+    elbo, _ = evaluate(key_elbo, models.sgpr, _empty_guide, params, x, y, num_draws=2, **kwargs)
     best = models.optimal_inducing(params, x, y, kernel=kernel)
     result = dataclasses.replace(result, params=best)
-    return Fitted(models.svgp, MeanField(models.svgp), own, result, elbo / len(y))
+    return Fitted(models.svgp, MeanField(models.svgp), kwargs, result, elbo / len(y))
 
 
 @register("svgp")
-def _svgp(
-    key: PRNGKey, x: Inputs, y: Shaped[Array, " N"], setting: Setting, label: str | bool
-) -> Fitted:
-    """Sparse variational GP in minibatches, Hensman et al. (2013)."""
-    key_z, key_fit = random.split(key)
-    built = deep_gp(key_z, x, y, dataclasses.replace(setting, depth=1))
-    return _fit_guide(key_fit, x, y, setting, label, MeanField(built.model), built)
+def _svgp(task: Task) -> Fitted:
+    """Fit a sparse variational GP in minibatches (Hensman et al. 2013)."""
+    task_model, task_fit = task.split()
+    built = deep_gp(task_model.with_setting(depth=1))
+    return _fit_guide(task_fit, MeanField(built.model), built)
 
 
 @register("dsvi")
-def _doubly_stochastic(
-    key: PRNGKey, x: Inputs, y: Shaped[Array, " N"], setting: Setting, label: str | bool
-) -> Fitted:
-    """Deep GP by doubly stochastic variational inference, Salimbeni & Deisenroth (2017)."""
-    key_z, key_fit = random.split(key)
-    built = build(key_z, x, y, setting)
-    return _fit_guide(key_fit, x, y, setting, label, MeanField(built.model), built)
-
-
-@register("global_inducing")
-def _global_inducing(
-    key: PRNGKey, x: Inputs, y: Shaped[Array, " N"], setting: Setting, label: str | bool
-) -> Fitted:
-    """Deep GP with coupled layers, from a mean-field fit that takes half of the steps."""
-    key_first, key_z, key_start, key_fit = random.split(key, 4)
-    half = dataclasses.replace(setting, steps=-(-setting.steps // 2))
-    first = _doubly_stochastic(key_first, x, y, half, label)
-    guide = GlobalInducing(first.model, initialize.inducing_inputs(key_z, x, setting.inducing))
-    assert isinstance(first.guide, MeanField)
-    start = guide.start_from(key_start, first.guide, first.result.params, x, **first.kwargs)
-    return _go_on(key_fit, x, y, setting, label, guide, first, start)
+def _dsvi(task: Task) -> Fitted:
+    """Fit a deep GP by doubly stochastic variational inference (Salimbeni & Deisenroth 2017)."""
+    task_model, task_fit = task.split()
+    built = build(task_model)
+    return _fit_guide(task_fit, MeanField(built.model), built)
 
 
 @register("decoupled")
-def _decoupled(
-    key: PRNGKey, x: Inputs, y: Shaped[Array, " N"], setting: Setting, label: str | bool
-) -> Fitted:
-    """Deep GP with decoupled inducing inputs (Havasi et al. 2018): twice as many for the mean."""
-    key_z, key_fit = random.split(key)
-    built = build(key_z, x, y, setting)
-    # By the same key: of a deep kernel the network is the same too.
-    more = build(key_z, x, y, dataclasses.replace(setting, inducing=2 * setting.inducing))
-    guide = Decoupled(built.model, z_mean=more.inducing)
-    return _fit_guide(key_fit, x, y, setting, label, guide, built)
+def _decoupled(task: Task) -> Fitted:
+    """Fit a deep GP with decoupled inducing inputs (Havasi et al. 2018).
+
+    The mean has twice as many inducing inputs as the covariance.
+    """
+    task_model, task_fit = task.split()
+    built = build(task_model)
+    # The same key gives a deep kernel the same network.
+    for_mean = build(task_model.with_setting(inducing=2 * task.setting.inducing))
+    guide = Decoupled(built.model, z_mean=for_mean.inducing)
+    return _fit_guide(task_fit, guide, built)
+
+
+@register("global_inducing")
+def _global_inducing(task: Task) -> Fitted:
+    """Fit a deep GP with coupled layers; the first half of the steps fits a mean field."""
+    task_first, task_z, task_start, task_fit = task.split(4)
+    first = _dsvi(task_first.with_setting(steps=-(-task.setting.steps // 2)))
+    z = initialize.inducing_inputs(task_z.key, task.x, task.setting.inducing)
+    guide = GlobalInducing(first.model, z)
+    assert isinstance(first.guide, MeanField)
+    start = guide.start_from(
+        task_start.key, first.guide, first.result.params, task.x, **first.kwargs
+    )
+    return _continue_fit(task_fit, guide, first, start)
 
 
 @register("diffusion")
-def _diffusion(
-    key: PRNGKey, x: Inputs, y: Shaped[Array, " N"], setting: Setting, label: str | bool
-) -> Fitted:
-    """Deep GP with a denoising chain on the coupled guide, for the last quarter of the steps."""
-    key_first, key_fit = random.split(key)
-    most = dataclasses.replace(setting, steps=-(-3 * setting.steps // 4))
-    first = _global_inducing(key_first, x, y, most, label)
+def _diffusion(task: Task) -> Fitted:
+    """Fit a deep GP with a denoising diffusion posterior, based on the coupled guide.
+
+    The last quarter of the steps fits the diffusion.
+    """
+    task_first, task_fit = task.split()
+    first = _global_inducing(task_first.with_setting(steps=-(-3 * task.setting.steps // 4)))
     assert isinstance(first.guide, LayerGuide)
-    # Predictions have no minibatch, and would take every step's gradient on all rows.
-    informed = (x, y) if len(y) <= setting.batch else None
+    # Predictions have no minibatch: an informed diffusion would take gradients on all rows.
+    informed = (task.x, task.y) if len(task.y) <= task.setting.batch else None
     guide = Diffusion(first.model, steps=4, base=first.guide, informed=informed)
-    return _go_on(key_fit, x, y, setting, label, guide, first, first.result.params)
+    return _continue_fit(task_fit, guide, first, first.result.params)
 
 
 @register("implicit")
-def _implicit(
-    key: PRNGKey, x: Inputs, y: Shaped[Array, " N"], setting: Setting, label: str | bool
-) -> Fitted:
-    """Deep GP with an implicit posterior (Yu et al. 2019)."""
-    key_z, key_fit = random.split(key)
-    built = build(key_z, x, y, setting)
+def _implicit(task: Task) -> Fitted:
+    """Fit a deep GP with an implicit posterior (Yu et al. 2019)."""
+    task_model, task_fit = task.split()
+    built = build(task_model)
     guide = Implicit(built.model)
-    return _fit_guide(key_fit, x, y, setting, label, guide, built, num_draws=_DRAWS)
+    return _fit_guide(task_fit, guide, built, num_draws=_NOISY_EVALUATION_DRAWS)
 
 
 @register("sghmc")
-def _sghmc(
-    key: PRNGKey, x: Inputs, y: Shaped[Array, " N"], setting: Setting, label: str | bool
-) -> Fitted:
-    """Deep GP by stochastic-gradient HMC with moving-window MCEM (Havasi et al. 2018)."""
-    key_z, key_fit = random.split(key)
-    built = build(key_z, x, y, setting)
-    # A step of the sampler is cheap, a draw that is kept costs a pass of every prediction.
+def _sghmc(task: Task) -> Fitted:
+    """Fit a deep GP by stochastic-gradient HMC with moving-window MCEM (Havasi et al. 2018)."""
+    task_model, task_fit = task.split()
+    built, setting = build(task_model), task.setting
+    # Sampler steps are cheap; every draw that is kept costs one pass of each prediction.
     result = fit_mcem(
-        key_fit, built.model, x, y, steps=setting.steps,
+        task_fit.key, built.model, task.x, task.y, steps=setting.steps,
         learning_rate=_MODEL_RATE * setting.learning_rate, num_samples=setting.draws,
         num_chains=setting.chains, thinning=_THINNING, batch_size=setting.batch,
-        progress=label, **built.kwargs,
+        progress=task.progress, **built.kwargs,
     )  # fmt: skip
     return Fitted(built.model, None, built.kwargs, result, chains=result.chains)
 
 
 @register("nuts")
-def _nuts(
-    key: PRNGKey, x: Inputs, y: Shaped[Array, " N"], setting: Setting, label: str | bool
-) -> Fitted:
-    """Deep GP by NUTS in the white space of a mean-field fit, at that fit's hyperparameters."""
-    return _no_u_turns(key, x, y, setting, label, priors=False)
+def _nuts(task: Task) -> Fitted:
+    """Sample a deep GP by NUTS at the hyperparameters of a mean-field fit."""
+    return _transported_nuts(task, sample_hyperparameters=False)
 
 
 @register("nuts_priors")
-def _nuts_priors(
-    key: PRNGKey, x: Inputs, y: Shaped[Array, " N"], setting: Setting, label: str | bool
-) -> Fitted:
-    """The same with hyperparameters sampled too, under log-normal priors about their starts."""
-    return _no_u_turns(key, x, y, setting, label, priors=True)
+def _nuts_priors(task: Task) -> Fitted:
+    """Sample a deep GP and its hyperparameters by NUTS.
+
+    The hyperparameters have log-normal priors about their initial values.
+    """
+    return _transported_nuts(task, sample_hyperparameters=True)
 
 
-def _no_u_turns(
-    key: PRNGKey,
-    x: Inputs,
-    y: Shaped[Array, " N"],
-    setting: Setting,
-    label: str | bool,
-    *,
-    priors: bool,
-) -> Fitted:
-    """As many draws of warm-up as are kept, with all rows in every gradient."""
-    key_fit, key_run = random.split(key)
-    first = _doubly_stochastic(key_fit, x, y, setting, label)
+def _transported_nuts(task: Task, *, sample_hyperparameters: bool) -> Fitted:
+    """Sample by NUTS in the reference space of a mean-field fit."""
+    task_first, task_run = task.split()
+    first = _dsvi(task_first)
     model, params = first.model, first.result.params
     assert isinstance(first.guide, MeanField)
-    if priors:
-        model = handlers.lift(model, _log_normals(model, x, first.kwargs))
+    if sample_hyperparameters:
+        model = handlers.lift(model, _log_normal_priors(model, task.x, first.kwargs))
     program = transported(model, first.guide, params)
-    chains = run_mcmc(
-        key_run, NUTS(program, init_strategy=init_to_sample), x, y, num_warmup=setting.draws,
-        num_samples=setting.draws, num_chains=setting.chains, extra_fields=NUTS_FIELDS,
-        progress=label, **first.kwargs,
-    )  # fmt: skip
-    # Unit noise belongs to the training rows, and white values to the sampler.
+    chains = run_nuts(task_run, NUTS(program, init_strategy=init_to_sample), first.kwargs)
+    # Hidden unit noise belongs to the training rows, reference values to the sampler.
     kept = {n: a for n, a in chains.samples.items() if not n.endswith((".white", ".eps"))}
     chains = dataclasses.replace(chains, samples=kept)
     return Fitted(model, None, first.kwargs, first.result, chains=chains)
 
 
-def _log_normals(model: Model, x: Inputs, kwargs: dict[str, Any]) -> dict[str, Any]:
-    """Priors of a model's positive params: log-normal about where they start, of scale 1."""
-    sites = handlers.trace(handlers.seed(model, 0)).get_trace(x, **kwargs)
-    found = {n: s for n, s in sites.items() if s["type"] == "param"}
-    positive = {n for n, s in found.items() if s["kwargs"].get("constraint") is _POSITIVE}
+def run_nuts(task: Task, kernel: NUTS, kwargs: dict[str, Any]) -> Chains:
+    """Run NUTS on all rows, with as many warm-up steps as draws.
+
+    Args:
+        task: the task.
+        kernel: the NUTS kernel of a model.
+        kwargs: the model's keyword arguments.
+    """
+    setting = task.setting
+    return run_mcmc(
+        task.key, kernel, task.x, task.y, num_warmup=setting.draws, num_samples=setting.draws,
+        num_chains=setting.chains, extra_fields=_NUTS_FIELDS, progress=task.progress, **kwargs,
+    )  # fmt: skip
+
+
+def _log_normal_priors(
+    model: Model, x: Inputs, kwargs: dict[str, Any]
+) -> dict[str, dist.Distribution]:
+    """Return log-normal priors of scale 1 about the initial values of positive params."""
+    trace = handlers.trace(handlers.seed(model, 0)).get_trace(x, **kwargs)
     return {
-        n: dist.LogNormal(jnp.log(s["value"]), 1.0).to_event(jnp.ndim(s["value"]))
-        for n, s in found.items()
-        if n in positive
+        name: dist.LogNormal(jnp.log(site["value"]), 1.0).to_event(jnp.ndim(site["value"]))
+        for name, site in trace.items()
+        if site["type"] == "param" and site["kwargs"].get("constraint") is _POSITIVE
     }
 
 
 def _fit_guide(
-    key: PRNGKey,
-    x: Inputs,
-    y: Shaped[Array, " N"],
-    setting: Setting,
-    label: str | bool,
+    task: Task,
     guide: LayerGuide,
     built: Built,
-    num_draws: int = 20,
+    num_draws: int = _EVALUATION_DRAWS,
     **options: Any,
 ) -> Fitted:
-    """A guide of a model, fitted in minibatches."""
-    key_fit, key_elbo = random.split(key)
-    rates = {"steps": setting.steps, "learning_rate": setting.learning_rate}
-    start = {"start": built.start} if built.start else {}
-    options = {"batch_size": setting.batch, "progress": label, **rates, **start, **options}
-    options |= built.kwargs
-    result = fit(key_fit, built.model, guide, x, y, **options)
-    rows: dict[str, Any] = {**built.kwargs, "batch_size": _EVALUATED_ROWS, "num_draws": num_draws}
-    elbo, _ = evaluate(key_elbo, built.model, guide, result.params, x, y, **rows)
+    """Fit a guide in minibatches and evaluate its ELBO; `options` are those of `fit`."""
+    key_fit, key_elbo = random.split(task.key)
+    x, y, setting = task.x, task.y, task.setting
+    if built.start:
+        options = {"start": built.start, **options}
+    result = fit(
+        key_fit, built.model, guide, x, y, steps=setting.steps, batch_size=setting.batch,
+        learning_rate=setting.learning_rate, progress=task.progress, **options, **built.kwargs,
+    )  # fmt: skip
+    elbo, _ = evaluate(
+        key_elbo, built.model, guide, result.params, x, y, batch_size=_EVALUATION_ROWS,
+        num_draws=num_draws, **built.kwargs,
+    )  # fmt: skip
     return Fitted(built.model, guide, built.kwargs, result, elbo / len(y))
 
 
-def _go_on(
-    key: PRNGKey,
-    x: Inputs,
-    y: Shaped[Array, " N"],
-    setting: Setting,
-    label: str | bool,
-    guide: LayerGuide,
-    first: Fitted,
-    start: Params,
-) -> Fitted:
-    """The rest of the steps with another guide."""
-    rest = dataclasses.replace(setting, steps=max(1, setting.steps - len(first.result.losses)))
+def _continue_fit(task: Task, guide: LayerGuide, first: Fitted, start: Params) -> Fitted:
+    """Spend the remaining steps on another guide; the losses of both fits are joined."""
+    done = first.result
     built = Built(first.model, first.kwargs)
     second = _fit_guide(
-        key, x, y, rest, label, guide, built, num_draws=_DRAWS, start=start, keep_best=True
+        task.with_setting(steps=max(1, task.setting.steps - len(done.losses))), guide, built,
+        num_draws=_NOISY_EVALUATION_DRAWS, start=start, keep_best=True,
+    )  # fmt: skip
+    result = dataclasses.replace(
+        second.result,
+        losses=np.concatenate([done.losses, second.result.losses]),
+        seconds=done.seconds + second.result.seconds,
     )
-    losses = np.concatenate([first.result.losses, second.result.losses])
-    seconds = first.result.seconds + second.result.seconds
-    result = dataclasses.replace(second.result, losses=losses, seconds=seconds)
     return dataclasses.replace(second, result=result)
 
 
-def _no_latents(*args: Any, **kwargs: Any) -> None:
-    """The guide of a model without latent sites."""
+def _empty_guide(*args: Any, **kwargs: Any) -> None:
+    """Guide a model without latent sites."""

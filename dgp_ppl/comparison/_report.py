@@ -1,78 +1,102 @@
-"""One page about a comparison, with everything in it: tables, pictures, and how to read them."""
+"""The HTML report of a comparison: one self-contained page with tables and figures."""
 
 import base64
 import io
 import json
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from dgp_ppl import criticism, plots
+from dgp_ppl.comparison._metrics import (
+    INFERENCE_HEADINGS,
+    PREDICTION_HEADINGS,
+    format_number,
+    format_summary,
+)
 from dgp_ppl.comparison._run import Run
-from dgp_ppl.comparison._tables import INFERENCE, SCORES, cell, number
 
 __all__ = ["write_report"]
 
 _DPI = 130
-_MIXED = 1.05  # R-hat, from which on a note is made
-_LOWER = {"log_loss", "ece", "brier", "rmse", "crps"}  # scores of which less is better
-_HIGHER = {"accuracy", "auc", "log_density"}
+_MAX_RHAT = 1.05  # the report warns above it
+_LOWER_IS_BETTER = {"log_loss", "ece", "brier", "rmse", "crps"}
+_HIGHER_IS_BETTER = {"accuracy", "auc", "log_density"}
 
-_READ = {
+# The title and caption of every figure, in the order of the page.
+_CAPTIONS = {
     "training": (
         "Training",
-        "Curves that still climb at the right end want more steps; a method above another has the "
-        "tighter bound, but bounds of different models are not to be compared as fits.",
+        "If a curve still rises at its right end, use more steps. A higher curve is a tighter "
+        "bound. Bounds of different models do not tell which model predicts better.",
     ),
     "predictions": (
         "Predicted against observed",
-        "Points near the diagonal are predicted well; crosses are rows outside of their interval, "
-        "and about one in ten should be.",
+        "Points near the diagonal are predicted well. Crosses are rows outside their 90 % "
+        "interval; about one row in ten should be a cross.",
     ),
     "coverage": (
         "Interval coverage",
-        "A calibrated method stays in the grey band; above it its intervals are too wide, below it "
-        "too narrow.",
+        "A calibrated method stays in the grey band. Above the band its intervals are too wide, "
+        "below it too narrow.",
     ),
     "pit": (
-        "Where held-out targets fall in their predictive distributions",
-        "Flat is calibrated; a heap in the middle says too wide, heaps at both ends say too "
-        "narrow, a slope says biased.",
+        "Held-out targets within their predictive distributions",
+        "A flat histogram means calibrated predictions. A peak in the middle means too wide "
+        "distributions, peaks at both ends mean too narrow ones, and a slope means bias.",
     ),
     "reliability": (
         "Reliability",
-        "Points on the diagonal are classes that come as often as they are promised; below it the "
-        "method is too sure of itself.",
+        "On the diagonal, classes occur as often as predicted. Below it, the method is "
+        "overconfident.",
     ),
     "function": (
         "The function",
-        "The band holds nine tenths of new targets; thin lines are draws of the function itself, "
-        "and where they part the data say little.",
+        "The band contains 90 % of new targets. Thin lines are draws of the function; they spread "
+        "out where the data constrain it little.",
     ),
     "scores": (
-        "Scores over splits",
-        "Further left is better for errors, further right for log densities; bars are standard "
-        "errors over splits, and methods whose bars overlap are not told apart by these data.",
+        "Metrics over splits",
+        "Errors are better further left, log densities further right. Bars are standard errors "
+        "over splits. These data do not separate methods with overlapping bars.",
     ),
 }
 
-_EXPLAINED = {
-    "elpd_loo": "Log density of left-out rows, summed over rows, in nats: more is better.",
-    "se": "Its standard error over rows. Differences within two of these say little.",
-    "p_loo": "Effective number of parameters: how much rows are predicted better by being fitted.",
-    "k_high": "Rows whose Pareto k is above ArviZ's threshold: of these LOO is not to be trusted.",
-    "weight": "Share of each method in the mixture that predicts left-out rows best (stacking).",
-    "waic": "Another estimate of the first column; a large gap between the two says neither holds.",
-    "khat": "Below 0.7 the guide is near its posterior, at its hyperparameters.",
+# The heading and explanation of every column of the leave-one-out table.
+_LOO_COLUMNS = {
+    "elpd_loo": (
+        "elpd LOO",
+        "Log density of left-out rows, summed over the rows, in nats; higher is better.",
+    ),
+    "se": (
+        "its SE",
+        "Standard error of the elpd over rows. A difference below two standard errors is not "
+        "significant.",
+    ),
+    "p_loo": (
+        "p LOO",
+        "Effective number of parameters: how much better rows are predicted when they are in the "
+        "training data.",
+    ),
+    "k_high": (
+        "high k",
+        "Rows with a Pareto k above ArviZ's threshold. The LOO estimate is unreliable for them.",
+    ),
+    "weight": (
+        "weight",
+        "Weight of the method in the mixture that predicts left-out rows best (stacking).",
+    ),
+    "waic": (
+        "elpd WAIC",
+        "A second estimate of elpd LOO. If the two differ much, both are unreliable.",
+    ),
+    "khat": (
+        "k-hat",
+        "Below 0.7, the guide is close to the posterior at the fitted hyperparameters.",
+    ),
 }
-_HEADS = {
-    "elpd_loo": "elpd LOO", "se": "its SE", "p_loo": "p LOO", "k_high": "high k",
-    "weight": "weight", "waic": "elpd WAIC", "khat": "k-hat",
-}  # fmt: skip
 
 
 def write_report(
@@ -81,10 +105,10 @@ def write_report(
     """Write a comparison as one self-contained HTML page.
 
     Args:
-        path: the file.
-        record: what results.json holds.
-        runs: the first split's, by method.
-        figures: their pictures, by name.
+        path: the file to write.
+        record: the content of results.json.
+        runs: the runs of the first split by method.
+        figures: their figures by name.
     """
     import jinja2
 
@@ -101,127 +125,144 @@ def write_report(
 def _contents(
     record: Mapping[str, Any], runs: Mapping[str, Run], figures: Mapping[str, Any]
 ) -> dict[str, Any]:
-    drawn = dict(figures)
-    regression = record["data"]["task"] == "regression"
-    if regression:
-        held = {plots.method_words(m): _pit(r) for m, r in runs.items()}
-        drawn["pit"] = plots.pit_histograms(held, f"{record['data']['name']}: held-out rows")
+    """Return the variables of the template."""
+    figures = dict(figures)
+    is_regression = record["data"]["task"] == "regression"
+    if is_regression:
+        pits = {
+            plots.method_words(m): criticism.pit(r.tree, group="predictions")
+            for m, r in runs.items()
+        }
+        figures["pit"] = plots.pit_histograms(pits, f"{record['data']['name']}: held-out rows")
         if len(record["summary"]) > 1:
-            drawn["scores"] = plots.score_dots([record])
-    order = [n for n in _READ if n in drawn]
-    loo, notes = _left_out(runs)
-    notes += [
-        f"{plots.method_words(r['method'])}: its chains have not mixed (R-hat {r['rhat']:.2f}), so "
-        "that its draws are no posterior's, and its row above says little."
-        for r in record["splits"]
-        if r["split"] == 0 and (r.get("rhat") or 1.0) > _MIXED
-    ]
+            figures["scores"] = plots.score_dots([record])
+    loo, notes = _leave_one_out(runs)
     return {
         "data": record["data"],
         "config": {n: json.dumps(v) for n, v in record["config"].items()},
         "versions": record["versions"],
         "splits": record["config"]["splits"],
-        "regression": regression,
-        "scores": _table(record["summary"], SCORES),
-        "inference": _table(record["summary"], INFERENCE),
+        "regression": is_regression,
+        "metrics": _summary_table(record["summary"], PREDICTION_HEADINGS),
+        "inference": _summary_table(record["summary"], INFERENCE_HEADINGS),
         "failed": [r for r in record["splits"] if "error" in r],
         "loo": loo,
-        "notes": notes,
-        "explained": [(_HEADS[n], _EXPLAINED[n]) for n in _HEADS if n in loo["used"]],
-        "checks": _checks(runs) if regression else [],
-        "pictures": [
-            {"name": n, "title": _READ[n][0], "text": _READ[n][1], "data": _inline(drawn[n])}
-            for n in order
+        "notes": notes + _mixing_notes(record["splits"]),
+        "checks": _predictive_checks(runs) if is_regression else [],
+        "figures": [
+            {"title": title, "caption": caption, "image": _inline(figures[name])}
+            for name, (title, caption) in _CAPTIONS.items()
+            if name in figures
         ],
     }
 
 
-def _pit(run: Run) -> np.ndarray:
-    return criticism.pit(run.tree, group="predictions")
+def _summary_table(
+    summary: Sequence[Mapping[str, Any]], headings: Mapping[str, str]
+) -> dict[str, Any]:
+    """Return the headings and rows of a table; the best mean of each metric is marked."""
 
+    def mean(row: Mapping[str, Any], metric: str) -> float | None:
+        return row.get(metric, {}).get("mean")
 
-def _table(summary: Any, headings: Mapping[str, str]) -> dict[str, Any]:
-    """Headings and rows of cells; the best mean of each score is marked."""
-    known = {
-        m: h
-        for m, h in headings.items()
-        if any(r.get(m, {}).get("mean") is not None for r in summary)
-    }
+    shown = [m for m in headings if any(mean(row, m) is not None for row in summary)]
     best = {}
-    for metric in known:
-        means = [r[metric]["mean"] for r in summary if r[metric]["mean"] is not None]
-        if len(means) > 1 and metric in _LOWER | _HIGHER:
-            best[metric] = min(means) if metric in _LOWER else max(means)
+    for metric in shown:
+        means = [value for row in summary if (value := mean(row, metric)) is not None]
+        if len(means) > 1 and metric in _LOWER_IS_BETTER | _HIGHER_IS_BETTER:
+            best[metric] = min(means) if metric in _LOWER_IS_BETTER else max(means)
     rows = [
         {
             "method": plots.method_words(row["method"]),
             "cells": [
-                {"text": cell(m, row[m]), "best": m in best and row[m]["mean"] == best[m]}
-                for m in known
+                {
+                    "text": format_summary(metric, row[metric]),
+                    "best": metric in best and mean(row, metric) == best[metric],
+                }
+                for metric in shown
             ],
         }
         for row in summary
-        if any(row[m]["mean"] is not None for m in known)
+        if any(mean(row, metric) is not None for metric in shown)
     ]
-    return {"headings": list(known.values()), "rows": rows}
+    return {"headings": [headings[m] for m in shown], "rows": rows}
 
 
-def _left_out(runs: Mapping[str, Run]) -> tuple[dict[str, Any], list[str]]:
-    """LOO and what belongs to it of every method, and what was warned of on the way."""
-    rows: dict[str, dict[str, str]] = {}
+def _leave_one_out(runs: Mapping[str, Run]) -> tuple[dict[str, Any], list[str]]:
+    """Return the leave-one-out table of all methods, and the warnings that came with it."""
+    values: dict[str, dict[str, str]] = {}
     notes: list[str] = []
-    with warnings.catch_warnings(record=True) as told:
+    with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         trees = {m: r.tree for m, r in runs.items()}
         for method, tree in trees.items():
-            told.clear()
-            found = criticism.loo(tree)
-            high = int((found.pareto_k.values > found.good_k).sum())
-            tail = criticism.weights_khat(tree)
-            rows[method] = {
-                "elpd_loo": f"{found.elpd:.1f}",
-                "se": f"{found.se:.1f}",
-                "p_loo": f"{found.p:.1f}",
-                "k_high": f"{high} of {found.n_data_points}",
+            caught.clear()
+            loo = criticism.loo(tree)
+            high = int((loo.pareto_k.values > loo.good_k).sum())
+            khat = criticism.weights_khat(tree)
+            values[method] = {
+                "elpd_loo": f"{loo.elpd:.1f}",
+                "se": f"{loo.se:.1f}",
+                "p_loo": f"{loo.p:.1f}",
+                "k_high": f"{high} of {loo.n_data_points}",
                 "waic": f"{criticism.waic(tree).elpd:.1f}",
-                "khat": "" if tail is None else f"{tail:.2f}",
+                "khat": "" if khat is None else f"{khat:.2f}",
             }
-            # ArviZ's own warnings are the table's column of high k.
-            ours = [t for t in (str(w.message) for w in told) if "hidden" in t or "latent" in t]
-            notes += [f"{plots.method_words(method)}: {text}." for text in dict.fromkeys(ours)]
+            # ArviZ also warns of high k, which has its own column.
+            texts = dict.fromkeys(str(w.message) for w in caught)
+            kept = [t for t in texts if "hidden" in t or "latent" in t]
+            notes += [f"{plots.method_words(method)}: {text}." for text in kept]
         if len(trees) > 1:
-            table = criticism.stacking(trees)
-            for method in rows:
-                rows[method]["weight"] = f"{float(table.loc[method, 'weight']):.2f}"
-    used = [n for n in _HEADS if any(r.get(n) for r in rows.values())]
-    shown = [
-        {"method": plots.method_words(m), "cells": [r.get(n, "") for n in used]}
-        for m, r in rows.items()
+            stacked = criticism.stacking(trees)
+            for method in values:
+                values[method]["weight"] = f"{float(stacked.loc[method, 'weight']):.2f}"
+    shown = [n for n in _LOO_COLUMNS if any(row.get(n) for row in values.values())]
+    table = {
+        "headings": [_LOO_COLUMNS[n][0] for n in shown],
+        "rows": [
+            {
+                "method": plots.method_words(method),
+                "cells": [{"text": row.get(n, ""), "best": False} for n in shown],
+            }
+            for method, row in values.items()
+        ],
+        "explained": [_LOO_COLUMNS[n] for n in shown],
+    }
+    return table, notes
+
+
+def _mixing_notes(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Warn of the first split's chains that have not mixed."""
+    return [
+        f"{plots.method_words(row['method'])}: the chains have not mixed (R-hat {row['rhat']:.2f}),"
+        " so the draws do not represent the posterior. Do not rely on this row of the table."
+        for row in rows
+        if row["split"] == 0 and (row.get("rhat") or 1.0) > _MAX_RHAT
     ]
-    return {"headings": [_HEADS[n] for n in used], "rows": shown, "used": used}, notes
 
 
-def _checks(runs: Mapping[str, Run]) -> list[dict[str, Any]]:
-    """Posterior predictive checks of every method, a row for each statistic."""
+def _predictive_checks(runs: Mapping[str, Run]) -> list[dict[str, Any]]:
+    """Return the posterior predictive checks: one row for each method and statistic."""
     rows = []
     for method, run in runs.items():
-        for name, row in criticism.posterior_check(run.tree).iterrows():
-            p = float(row["p_value"])
+        for name, check in criticism.posterior_check(run.tree).iterrows():
+            p = float(check["p_value"])
+            replicated = f"{format_number(check['lower'])} to {format_number(check['upper'])}"
             rows.append(
                 {
                     "method": plots.method_words(method),
                     "statistic": name,
-                    "observed": number(row["observed"]),
-                    "predicted": f"{number(row['lower'])} to {number(row['upper'])}",
+                    "observed": format_number(check["observed"]),
+                    "replicated": replicated,
                     "p_value": f"{p:.3f}",
-                    "far": min(p, 1 - p) < 0.025,
+                    "extreme": min(p, 1 - p) < 0.025,
                 }
             )
     return rows
 
 
 def _inline(figure: Any) -> dict[str, Any]:
-    """A picture as text, with its size in CSS pixels."""
+    """Return a figure as a data URI, with its size in CSS pixels."""
     file = io.BytesIO()
     figure.savefig(file, format="png", dpi=_DPI)
     width, height = (round(96 * inches) for inches in figure.get_size_inches())

@@ -1,46 +1,52 @@
-"""A method on the first split of a comparison: its ArviZ tree, and the pictures of several."""
+"""One method on one split: the fit, its row of results, and its ArviZ tree."""
 
 import dataclasses
 import json
+import time
+import warnings
 from collections.abc import Mapping
 from functools import cached_property
 from typing import Any
 
+import jax.numpy as jnp
 import numpy as np
 from jax import random
 
-from dgp_ppl import plots
-from dgp_ppl.comparison._methods import Fitted
+from dgp_ppl._errors import NonFiniteLossError, UnsuitableError
+from dgp_ppl._typing import PRNGKey
+from dgp_ppl.comparison._method import METHODS, Fitted, Setting, Task
+from dgp_ppl.comparison._metrics import METRICS, predictive_metrics
+from dgp_ppl.criticism import chain_diagnostics
 from dgp_ppl.datasets import Dataset
-from dgp_ppl.inference import FitResult
+from dgp_ppl.inference import annealed_evidence, why_no_evidence
 from dgp_ppl.inferencedata import to_inferencedata
 from dgp_ppl.prediction import Prediction
 from dgp_ppl.standardize import Standardizer
 
-__all__ = ["FIGURES", "Run", "figures"]
+__all__ = ["Run", "Split", "run_method"]
 
-FIGURES = ("training", "predictions", "coverage", "reliability", "function")
-_DRAWS_IN_PLOTS = 8
-_LEVELS = np.linspace(0.1, 0.9, 9)
-_MOST_DRAWS = 10  # of an ArviZ tree, for each pass of a prediction
-_PASSES = {"latent": 50}
-_NUMBERS = 2_000_000  # draws times rows, of each of its large variables
+_ANNEALING: dict[str, Any] = {"temperatures": 500, "num_particles": 8, "num_noise": 4}
+
+# The tree has at least as many draws as the prediction has passes, and more for small data.
+_MAX_DRAWS_PER_PASS = 10
+_MAX_VALUES = 2_000_000  # draws times rows of the tree's large variables
+_ROW_PASSES, _LATENT_ROW_PASSES = 10, 50
 
 
 @dataclasses.dataclass(frozen=True)
 class Run:
-    """One method on one split, with what it saw, in the data's units.
+    """A method fitted to one split, with the data it was fitted to, in their units.
 
     Attributes:
         fitted: the fit.
-        standardizer: of the training rows.
-        test: the prediction of the held-out rows.
+        standardizer: the scale of the training rows.
+        test: the prediction at the held-out rows.
         x: training inputs, [N, D].
         y: training targets, [N].
         x_test: held-out inputs, [N*, D].
         y_test: held-out targets, [N*].
         data: the data set.
-        config: of the comparison.
+        config: the configuration of the comparison.
     """
 
     fitted: Fitted
@@ -51,69 +57,122 @@ class Run:
     x_test: np.ndarray
     y_test: np.ndarray
     data: Dataset
-    config: dict[str, Any]
+    config: Mapping[str, Any]
 
     @cached_property
     def tree(self) -> Any:
-        """The ArviZ tree, made when it is first asked for: more draws where there are few rows."""
-        fitted = self.fitted
-        passes = self.config["samples"]
-        draws = min(_MOST_DRAWS * passes, max(passes, _NUMBERS // len(self.y)))
+        """The ArviZ tree, made at the first access."""
+        fitted, config = self.fitted, self.config
+        passes = config["samples"]
+        draws = min(_MAX_DRAWS_PER_PASS * passes, max(passes, _MAX_VALUES // len(self.y)))
         return to_inferencedata(
-            random.key(self.config["seed"]), fitted.model, fitted.guide, fitted.result.params,
+            random.key(config["seed"]), fitted.model, fitted.guide, fitted.result.params,
             self.x, self.y, posterior_samples=fitted.chains or fitted.draws,
             standardizer=self.standardizer, num_samples=draws, num_prior_samples=0,
             test=(self.x_test, self.y_test), result=fitted.result,
-            # Rows are left out whole; what a row's latent inputs are is averaged by more passes.
-            latent_rows="integrated", passes=_PASSES.get(self.config["model"], 10),
+            # LOO leaves out whole rows, so a row's likelihood integrates its latent inputs.
+            latent_rows="integrated",
+            passes=_LATENT_ROW_PASSES if config["model"] == "latent" else _ROW_PASSES,
             coords={"input": np.array(self.data.x_names)},
-            attrs={"config": json.dumps(self.config)}, **fitted.kwargs,
+            attrs={"config": json.dumps(config)}, **fitted.kwargs,
         )  # fmt: skip
 
 
-def figures(runs: Mapping[str, Run]) -> dict[str, Any]:
-    """The plots of a comparison's first split, by their names."""
-    level = 0.9
-    first = next(iter(runs.values()))
-    data = first.data
-    runs = {plots.method_words(m): r for m, r in runs.items()}
-    target = data.y_name.replace("_", " ")
-    curves = {
-        m: r.fitted.result.elbo_per_datum
-        for m, r in runs.items()
-        if r.fitted.elbo_per_datum is not None and isinstance(r.fitted.result, FitResult)
-    }
-    y_test = first.y_test
-    title = f"{data.name}: held-out rows, split 0"
-    made = {}
-    if curves:  # samplers have no bound
-        units = "nats, standardised target" if data.task == "regression" else "nats"
-        made["training"] = plots.training_curves(curves, f"{data.name}: training, split 0", units)
-    if data.task != "regression":
-        classes = {m: r.test.probabilities for m, r in runs.items()}
-        return made | {"reliability": plots.reliability(y_test, classes, title)}
-    bands = {m: (r.test.mean, *r.test.interval(level)) for m, r in runs.items()}
-    made["predictions"] = plots.predicted_against_observed(y_test, bands, target, title, level)
-    ends = {
-        m: r.test.quantile(np.stack([0.5 - _LEVELS / 2, 0.5 + _LEVELS / 2]))
-        for m, r in runs.items()
-    }
-    made["coverage"] = plots.coverage_curves(y_test, _LEVELS, ends, title)
-    if data.x.shape[1] == 1:
-        low, high = data.x.min(), data.x.max()
-        margin = 0.1 * (high - low)
-        grid = np.linspace(low - margin, high + margin, 300)
-        functions = {m: _function(r, grid, level) for m, r in runs.items()}
-        made["function"] = plots.function_bands(
-            data.x[:, 0], data.y, grid, functions, (data.x_names[0], target), data.name
-        )
-    return made
+@dataclasses.dataclass(frozen=True, eq=False)
+class Split:
+    """One split of a data set.
+
+    Attributes:
+        data: the data set.
+        index: number of the split, from 0.
+        train: row numbers of the training rows.
+        test: row numbers of the held-out rows.
+    """
+
+    data: Dataset
+    index: int
+    train: np.ndarray
+    test: np.ndarray
 
 
-def _function(run: Run, grid: np.ndarray, level: float) -> dict[str, np.ndarray]:
-    key_band, key_draw = random.split(random.key(run.config["seed"]))
-    options: Any = {"num_samples": run.test.num_samples, "standardizer": run.standardizer}
-    forecast = run.fitted.predict(key_band, grid[:, None], **options)
-    lower, upper = forecast.interval(level)
-    draws = forecast.function_draws(key_draw, _DRAWS_IN_PLOTS)
-    return {"mean": forecast.mean, "lower": lower, "upper": upper, "draws": draws}
+def run_method(
+    method: str, split: Split, setting: Setting, config: Mapping[str, Any], progress: str | bool
+) -> tuple[dict[str, Any], Run | None]:
+    """Fit a method to a split and measure it.
+
+    Args:
+        method: name of the method.
+        split: the split.
+        setting: the settings of the comparison.
+        config: its configuration, with ``seed``, ``samples`` and ``evidence``.
+        progress: label of the progress bar, or False.
+
+    Returns:
+        The row of results, and the run; None if the fit failed.
+    """
+    data = split.data
+    x, y = data.x[split.train], data.y[split.train]
+    x_test, y_test = data.x[split.test], data.y[split.test]
+    scaled_target = y if data.task == "regression" else None
+    standardizer = Standardizer.fit(x, scaled_target, shared=data.shared_unit)
+    key = random.fold_in(random.key(config["seed"]), split.index)
+    key_fit, _, key_test = random.split(key, 3)
+    task = Task(
+        key_fit,
+        standardizer.inputs(x),
+        jnp.asarray(y) if scaled_target is None else standardizer.outputs(y),
+        setting,
+        progress,
+    )
+    row: dict[str, Any] = {
+        "split": split.index, "method": method, **dict.fromkeys(METRICS[data.task]),
+        "steps": setting.steps,
+    }  # fmt: skip
+    start = time.perf_counter()
+    try:
+        fitted = METHODS[method](task)
+    except (NonFiniteLossError, UnsuitableError) as error:
+        return {**row, "error": str(error)}, None
+    row["seconds"] = time.perf_counter() - start
+
+    prediction = fitted.predict(
+        key_test, x_test, num_samples=config["samples"], standardizer=standardizer
+    )
+    row |= predictive_metrics(data.task, prediction, y_test)
+    row |= {"elbo_per_datum": fitted.elbo_per_datum, "steps": len(fitted.result.losses)}
+    if fitted.chains is not None:
+        row |= chain_diagnostics(fitted.chains)
+    if config["evidence"]:
+        row |= _measure_evidence(random.fold_in(key, 1), fitted, task)
+    return row, Run(fitted, standardizer, prediction, x, y, x_test, y_test, data, config)
+
+
+def _measure_evidence(key: PRNGKey, fitted: Fitted, task: Task) -> dict[str, Any]:
+    """Measure the log evidence and its gap above the ELBO, in nats per datum.
+
+    Returns:
+        The entries of the row. ``evidence_note`` explains a missing or doubtful evidence.
+    """
+    guide: Any = fitted.guide
+    if fitted.elbo_per_datum is None:
+        note = "this method reports no ELBO, so there is no gap to measure"
+        return {"evidence_note": note}
+    if (reason := why_no_evidence(guide)) is not None:
+        return {"evidence_note": reason}
+    if getattr(guide, "row_params", ()):
+        return {"evidence_note": "the model has latent inputs, which annealing does not sample"}
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "annealed_evidence: ")  # the note repeats them
+        evidence = annealed_evidence(
+            key, fitted.model, guide, fitted.result.params, task.x, task.y,
+            progress=task.progress, **_ANNEALING, **fitted.kwargs,
+        )  # fmt: skip
+    rows = len(task.y)
+    measured: dict[str, Any] = {
+        "evidence_per_datum": evidence.log_evidence / rows,
+        "evidence_error": evidence.standard_error / rows,
+        "gap": evidence.log_evidence / rows - fitted.elbo_per_datum,
+    }
+    if evidence.doubts:
+        measured["evidence_note"] = "; ".join(evidence.doubts)
+    return measured

@@ -1,7 +1,7 @@
-"""Reader of .csv files: a fast way for clean files, and a careful one that can say what is wrong.
+"""Reader of .csv files: a fast parser for clean files, a careful one for good error messages.
 
-The fast way is Arrow's parser. Whatever it does not take as plain numbers goes the careful way,
-Python's own csv module, which knows the line of every cell.
+The fast one is Arrow's. A file that it does not read as plain numbers goes to Python's csv module,
+which gives the line of every cell.
 """
 
 import csv
@@ -20,22 +20,21 @@ from dgp_ppl.datasets._table import (
     TOO_LONG,
     WHOLE_MAX,
     Table,
-    as_targets,
     check_names,
-    check_table,
     file_task,
     find_target,
     named,
     one_line,
     quoted,
     shown,
+    table_from_columns,
 )
 
 _MISSING = frozenset(
     ("", "na", "n/a", "#n/a", "<na>", "nan", "+nan", "-nan", "null", "none", "nil", "?", ".", "-")
 )
 
-# Faults of cells, the first to be reported first: what they are, and what to do.
+# Faults of cells, in the order of reporting: a description, and what to do.
 _FAULTS = {
     "text": ("not a number", "encode the column as numbers or leave it out of the file"),
     "missing": ("missing (empty or NaN)", "drop these rows or fill the cells in"),
@@ -47,7 +46,7 @@ _FAULTS = {
 
 @dataclass
 class _Fault:
-    """Cells with one kind of fault: the first one, how many, and in which columns."""
+    """The cells with one kind of fault: the first one, their number, and their columns."""
 
     line: int
     column: int
@@ -57,13 +56,13 @@ class _Fault:
 
 
 def read_csv(path: Path, target: str | None) -> Table:
-    """Reads a .csv file: the column `target`, and all others as inputs.
+    """Read a .csv file: the column `target`, and all other columns as inputs.
 
-    The file is UTF-8, with or without a byte order mark, separated by commas; its first line that
-    is not blank is the header. Blank lines are skipped; lines are counted from 1, as editors do.
+    The file is UTF-8, with or without a byte order mark, and separated by commas. Blank lines are
+    skipped, and the first other line is the header. Messages count lines from 1.
 
     Raises:
-        DataError: the file cannot be used.
+        DataError: if the file cannot be used.
     """
     where = named(path)
     line, header = _header(path)
@@ -72,32 +71,23 @@ def read_csv(path: Path, target: str | None) -> Table:
         for separator in (";", "\t", "|"):
             if separator in header[0]:
                 raise DataError(
-                    f"{where}: the header {shown(header[0])} has no commas, and seems to be "
-                    f"separated by {separator!r}; save the file with commas"
+                    f"{where}: the header {shown(header[0])} has no commas and seems to be "
+                    f"separated by {separator!r}, wanted commas; save the file with commas"
                 )
     check_names(where, names)
-    y_at = find_target(where, names, target)
+    target_column = find_target(where, names, target)
     values = _read_fast(path, line, len(names))
     if values is None:
-        values, whole = _read_careful(path, names, y_at)
+        values, whole = _read_careful(path, names, target_column)
     else:
-        both = file_task(values[:, y_at], whole=True) == "binary"
-        whole = both and all(_whole(row[y_at]) for _, row in islice(_rows(path), 1, None))
-    task = file_task(values[:, y_at], whole)
-    return check_table(
-        where,
-        Table(
-            x=np.delete(values, y_at, axis=1),
-            y=as_targets(values[:, y_at], task),
-            x_names=names[:y_at] + names[y_at + 1 :],
-            y_name=names[y_at],
-            task=task,
-        ),
-    )
+        whole = file_task(values[:, target_column], whole=True) == "binary" and all(
+            _is_whole(row[target_column]) for _, row in islice(_rows(path), 1, None)
+        )
+    return table_from_columns(where, values, names, target_column, whole)
 
 
 def _rows(path: Path) -> Iterator[tuple[int, list[str]]]:
-    """The rows that are not blank, each with the number of its last line."""
+    """Yield the rows that are not blank, each with the number of its last line."""
     where = named(path)
     line = 0
     try:
@@ -109,7 +99,7 @@ def _rows(path: Path) -> Iterator[tuple[int, list[str]]]:
                     yield line, row
     except UnicodeDecodeError as error:
         raise DataError(
-            f"{where}: line {_bad_line(path)} is not UTF-8 text; save the file as CSV UTF-8"
+            f"{where}: line {_first_bad_line(path)} is not UTF-8 text; save the file as CSV UTF-8"
         ) from error
     except csv.Error as error:
         raise DataError(
@@ -121,8 +111,8 @@ def _rows(path: Path) -> Iterator[tuple[int, list[str]]]:
         ) from error
 
 
-def _bad_line(path: Path) -> int:
-    """The first line, from 1, that is not UTF-8."""
+def _first_bad_line(path: Path) -> int:
+    """Return the number, from 1, of the first line that is not UTF-8."""
     number = 0
     with path.open("rb") as stream:
         for number, line in enumerate(stream, start=1):  # noqa: B007
@@ -134,26 +124,26 @@ def _bad_line(path: Path) -> int:
 
 
 def _header(path: Path) -> tuple[int, list[str]]:
-    """The header, and the number of its last line."""
+    """Return the number of the header's last line, and the header."""
     rows = _rows(path)
     first = next(rows, None)
     if first is None:
         raise DataError(
             f"{named(path)}: the file is empty, wanted a header line and rows of numbers; "
-            "check that it was written to its end"
+            "check that it is complete"
         )
     if next(rows, None) is None:
         raise DataError(
-            f"{named(path)}: there is a header and no rows of data; "
-            "check that the file was written to its end"
+            f"{named(path)}: a header and no rows of data, wanted rows of numbers; "
+            "check that the file is complete"
         )
     return first
 
 
 def _read_fast(path: Path, line: int, columns: int) -> np.ndarray | None:
-    """All columns, float64 [N, K], of a file with its header up to `line`.
+    """Read all columns, float64 [N, K], after the header's last line `line`.
 
-    None if anything is amiss, or might be: quotes too, with which Arrow is not strict.
+    Return None if anything is or may be wrong, and if there are quotes, where Arrow is not strict.
     """
     import pyarrow as pa
     import pyarrow.csv
@@ -176,12 +166,14 @@ def _read_fast(path: Path, line: int, columns: int) -> np.ndarray | None:
     values = np.empty((data.num_rows, columns))
     for position, column in enumerate(data.columns):
         values[:, position] = column.to_numpy()
-    clean = np.abs(values).max() < WHOLE_MAX  # 2^53 + 1 is read as 2^53; false where one is NaN
+    clean = np.abs(values).max() < WHOLE_MAX  # 2^53 + 1 is read as 2^53; False with any NaN
     return values if clean else None
 
 
-def _read_careful(path: Path, names: tuple[str, ...], y_at: int) -> tuple[np.ndarray, bool]:
-    """All columns, float64 [N, K], and whether the target is written in whole numbers."""
+def _read_careful(
+    path: Path, names: tuple[str, ...], target_column: int
+) -> tuple[np.ndarray, bool]:
+    """Read all columns, float64 [N, K], and whether the target is written as whole numbers."""
     where = named(path)
     values = array("d")
     faults: dict[str, _Fault] = {}
@@ -192,29 +184,29 @@ def _read_careful(path: Path, names: tuple[str, ...], y_at: int) -> tuple[np.nda
         if len(row) != len(names):
             raise DataError(
                 f"{where}: line {line} has {len(row)} field{'' if len(row) == 1 else 's'}, wanted "
-                f"{len(names)} as in the header; add or take out fields, and put quotes around "
-                "text with commas"
+                f"{len(names)} as in the header; add or remove fields, and put quotes around text "
+                "with commas"
             )
-        plain = _plain(row)
+        plain = _plain_numbers(row)
         if plain is not None:
             values.extend(plain)
         else:
             for column, text in enumerate(row):
-                number, kind = _cell(text)
+                number, kind = _parse_cell(text)
                 values.append(number)
                 if kind:
                     fault = faults.setdefault(kind, _Fault(line, column, text))
                     fault.count += 1
                     fault.columns.add(column)
-        whole = whole and _whole(row[y_at])
+        whole = whole and _is_whole(row[target_column])
     for kind, (what, todo) in _FAULTS.items():
         if kind in faults:
             raise DataError(_fault_message(where, names, faults[kind], what, todo))
     return np.array(values).reshape(-1, len(names)), whole
 
 
-def _plain(row: list[str]) -> list[float] | None:
-    """The numbers of a row in which no cell needs a closer look."""
+def _plain_numbers(row: list[str]) -> list[float] | None:
+    """Return the numbers of a row, or None if a cell needs a closer look."""
     try:
         numbers = [float(text) for text in row]
     except ValueError:
@@ -223,8 +215,8 @@ def _plain(row: list[str]) -> list[float] | None:
     return numbers if small and "_" not in "".join(row) else None
 
 
-def _cell(text: str) -> tuple[float, str]:
-    """The number in a cell, and its fault: a key of `_FAULTS`, or nothing."""
+def _parse_cell(text: str) -> tuple[float, str]:
+    """Return the number in a cell, and its fault: a key of `_FAULTS`, or an empty string."""
     try:
         number = float(text)
     except ValueError:
@@ -237,10 +229,10 @@ def _cell(text: str) -> tuple[float, str]:
         return number, "infinite" if "inf" in text.lower() else "large"
     if abs(number) > FLOAT32_MAX:
         return number, "large"
-    return number, "digits" if _whole(text) and abs(int(text)) > WHOLE_MAX else ""
+    return number, "digits" if _is_whole(text) and abs(int(text)) > WHOLE_MAX else ""
 
 
-def _whole(text: str) -> bool:
+def _is_whole(text: str) -> bool:
     return text.strip().lstrip("+-").isdecimal()
 
 

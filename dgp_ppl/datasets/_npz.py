@@ -1,4 +1,4 @@
-"""Reader of .npz files: `X`, `y`, and the splits that a file may hold."""
+"""Reader of .npz files: inputs, targets and optional splits."""
 
 import lzma
 import struct
@@ -29,10 +29,10 @@ from dgp_ppl.datasets._table import (
 
 DEFAULT_SPLITS = "test_index"
 
-# The arrays of a file of images, whose test rows are its one split.
+# The arrays of a file of images; its test rows are its only split.
 _IMAGES = ("x_train", "y_train", "x_test", "y_test")
 
-# All that NumPy and the standard library are known to raise on damaged archives.
+# The errors that NumPy and the standard library raise on damaged archives.
 _FAULTS = (
     OSError,
     ValueError,
@@ -52,35 +52,35 @@ _FAULTS = (
 
 
 def read_npz(path: Path, split_key: str) -> Table:
-    """Reads `X`, `y` and the splits of an .npz file.
+    """Read ``X``, ``y`` and the splits of an .npz file.
 
-    A file of images has `x_train` [N, ...], `y_train` [N], `x_test` and `y_test` in their place.
-    The inputs are named by the file's array `columns` where it holds D strings, else x0, x1, ...
+    A file of images has ``x_train`` [N, ...], ``y_train`` [N], ``x_test`` and ``y_test`` instead.
+    The file's array ``columns`` names the inputs if it holds D strings; else they are x0, x1, ...
 
     Args:
         path: the file.
         split_key: the array with each split's test rows: whole numbers, [splits, n] padded with
-            -1 or [n] for a single split. Only the default, `test_index`, may be absent.
+            -1, or [n] for a single split. The default, ``test_index``, may be absent.
 
     Raises:
-        DataError: the file cannot be used.
+        DataError: if the file cannot be used.
     """
     where = named(path)
-    with _opened(path) as archive:
+    with _open(path) as archive:
         arrays, images = archive.files, None
         if set(_IMAGES) <= set(arrays):
             if split_key != DEFAULT_SPLITS:
                 raise DataError(
-                    f"{where}: no splits {shown(split_key)}: a file of images has one split, its "
-                    "x_test and y_test; leave split_key out"
+                    f"{where}: split_key is {shown(split_key)}, but a file of images has one "
+                    "split, its x_test and y_test; leave split_key out"
                 )
             x, y, images = _read_images(archive, where)
         elif "X" in arrays and "y" in arrays:
             x, y = _array(archive, "X", where), _array(archive, "y", where)
         else:
             raise DataError(
-                f"{where}: wanted the arrays 'X' [N, D] and 'y' [N], and the file has "
-                f"{quoted(arrays) or 'no arrays'}; save it with np.savez(path, X=..., y=...)"
+                f"{where}: the file has {quoted(arrays) or 'no arrays'}, wanted the arrays "
+                "'X' [N, D] and 'y' [N]; save it with np.savez(path, X=..., y=...)"
             )
         if x.ndim != 2:
             todo = "reshape it with X[:, None]" if x.ndim == 1 else "reshape it with one row each"
@@ -89,14 +89,14 @@ def read_npz(path: Path, split_key: str) -> Table:
             y = y[:, 0]
         if y.ndim == 2:
             raise DataError(
-                f"{where}: 'y' has shape {y.shape}, wanted [N] or [N, 1]: several outputs are not "
-                "supported here; save one column of y per file"
+                f"{where}: 'y' has shape {y.shape}, wanted [N] or [N, 1], as several outputs "
+                "are not supported; save one column of y per file"
             )
         if y.ndim != 1:
             raise DataError(f"{where}: 'y' has shape {y.shape}, wanted [N] or [N, 1]; reshape it")
         if len(x) != len(y):
             raise DataError(
-                f"{where}: 'X' has {len(x)} rows and 'y' has {len(y)}, wanted as many of both; "
+                f"{where}: 'X' has {len(x)} rows and 'y' has {len(y)}, wanted the same number; "
                 "save arrays that belong together"
             )
         x_names = _x_names(archive, x.shape[1])
@@ -116,12 +116,15 @@ def read_npz(path: Path, split_key: str) -> Table:
 
 
 def _read_images(archive: Any, where: str) -> tuple[np.ndarray, np.ndarray, tuple[np.ndarray, ...]]:
-    """Training, then test rows, a column for each pixel; targets; and the rows of the test."""
+    """Read images: inputs, a column per pixel; targets; and the row numbers of the one split.
+
+    Training rows come first, then test rows.
+    """
     x_train, y_train, x_test, y_test = (_array(archive, name, where) for name in _IMAGES)
     if x_train.ndim < 2 or x_train.shape[1:] != x_test.shape[1:]:
         raise DataError(
             f"{where}: 'x_train' has shape {x_train.shape} and 'x_test' {x_test.shape}, wanted "
-            "rows of one shape in both; save images of one size"
+            "images of the same shape; save images of one size"
         )
     x = np.concatenate([a.reshape(len(a), -1) for a in (x_train, x_test)])
     try:
@@ -135,18 +138,21 @@ def _read_images(archive: Any, where: str) -> tuple[np.ndarray, np.ndarray, tupl
 
 
 def _image_task(y: np.ndarray) -> str:
-    """Whole numbers 0 ... C-1 are an image's class; in a table they might be a count."""
-    found = np.unique(y)
-    if y.dtype.kind not in "iub" or not np.array_equal(found, np.arange(len(found))):
+    """Return the task of images: whole-number targets 0 ... C-1 are classes.
+
+    In a table such targets may be counts, so `file_task` does not treat them as classes.
+    """
+    values = np.unique(y)
+    if y.dtype.kind not in "iub" or not np.array_equal(values, np.arange(len(values))):
         return "regression"
-    return "binary" if len(found) == 2 else "multiclass"
+    return "binary" if len(values) == 2 else "multiclass"
 
 
 def peek_npz(path: Path) -> tuple[int, int, str] | None:
-    """Rows, columns and task of an .npz file, without reading its inputs.
+    """Return the rows, columns and task of an .npz file without reading its inputs.
 
     Returns:
-        None for a file that cannot be read, or that does not hold `X` [N, D] and `y` [N].
+        None if the file cannot be read, or does not hold ``X`` [N, D] and ``y`` [N].
     """
     try:
         with zipfile.ZipFile(path) as archive:
@@ -171,7 +177,7 @@ def peek_npz(path: Path) -> tuple[int, int, str] | None:
 
 
 @contextmanager
-def _opened(path: Path) -> Iterator[Any]:
+def _open(path: Path) -> Iterator[Any]:
     where = named(path)
     with ExitStack() as stack:
         try:
@@ -190,14 +196,14 @@ def _opened(path: Path) -> Iterator[Any]:
 
 
 def _array(archive: Any, key: str, where: str) -> np.ndarray:
-    """The array under `key`, of real numbers."""
+    """Read the array `key` of real numbers."""
     try:
         array = archive[key]
     except _FAULTS as error:
         if "allow_pickle" in str(error):
             raise DataError(
-                f"{where}: {shown(key)} holds Python objects, which are not loaded as they could "
-                f"run code; save it as numbers, {key}.astype(float)"
+                f"{where}: {shown(key)} holds Python objects, which could run code when loaded, "
+                f"wanted numbers; save it as numbers, {key}.astype(float)"
             ) from error
         raise DataError(
             f"{where}: {shown(key)} cannot be read ({one_line(error)}); write the file again"
@@ -205,26 +211,26 @@ def _array(archive: Any, key: str, where: str) -> np.ndarray:
     if not isinstance(array, np.ndarray) or array.dtype.kind not in "fiub":
         got = shown(str(array.dtype)) if isinstance(array, np.ndarray) else "raw bytes"
         raise DataError(
-            f"{where}: {shown(key)} is of type {got}, wanted real numbers; encode it as numbers"
+            f"{where}: {shown(key)} has dtype {got}, wanted real numbers; encode it as numbers"
         )
     return array
 
 
 def _x_names(archive: Any, columns: int) -> tuple[str, ...]:
-    """The file's own names of its inputs if it has them, else x0, x1, ..."""
-    plain = tuple(f"x{i}" for i in range(columns))
+    """Return the names of the inputs in the file's array ``columns``, else x0, x1, ..."""
+    default = tuple(f"x{i}" for i in range(columns))
     if "columns" not in archive.files:
-        return plain
+        return default
     try:
         names = archive["columns"]
-    except _FAULTS:  # of no use as names, and nothing else needs it
-        return plain
+    except _FAULTS:  # nothing else needs the names
+        return default
     usable = isinstance(names, np.ndarray) and names.dtype.kind == "U" and names.shape == (columns,)
-    return tuple(map(str, names)) if usable else plain
+    return tuple(map(str, names)) if usable else default
 
 
 def _npy_header(archive: zipfile.ZipFile, member: str) -> tuple[tuple[int, ...], np.dtype[Any]]:
-    """Shape and type of one array of an archive; raises one of `_FAULTS` without it."""
+    """Read the shape and dtype of one array of an archive; raise one of `_FAULTS` on damage."""
     with archive.open(member) as stream:
         version = np.lib.format.read_magic(stream)
         if version == (1, 0):
@@ -236,33 +242,35 @@ def _npy_header(archive: zipfile.ZipFile, member: str) -> tuple[tuple[int, ...],
 
 def _read_splits(archive: Any, key: str, rows: int, where: str) -> tuple[np.ndarray, ...] | None:
     if key in archive.files:
-        return _splits(_array(archive, key, where), key, rows, where)
+        return _check_splits(_array(archive, key, where), key, rows, where)
     if key == DEFAULT_SPLITS:
         return None
     usable = []
     for name in archive.files:
         if name not in ("X", "y"):
             try:
-                _splits(_array(archive, name, where), name, rows, where)
+                _check_splits(_array(archive, name, where), name, rows, where)
             except DataError:
                 continue
             usable.append(name)
-    there = (
-        f"its splits are {quoted(usable)}: choose one" if usable else "it has none: split at random"
+    hint = (
+        f"wanted one of its arrays of splits, {quoted(usable)}"
+        if usable
+        else "and it has no others; leave split_key out for random splits"
     )
-    raise DataError(f"{where}: no splits {shown(key)}{suggestion(key, usable)}; {there}")
+    raise DataError(f"{where}: no splits {shown(key)}{suggestion(key, usable)}, {hint}")
 
 
-def _splits(array: np.ndarray, key: str, rows: int, where: str) -> tuple[np.ndarray, ...]:
-    """Checks an array of splits, and takes the padding out."""
+def _check_splits(array: np.ndarray, key: str, rows: int, where: str) -> tuple[np.ndarray, ...]:
+    """Check an array of splits, and remove the padding."""
     name = shown(key)
     if array.dtype.kind not in "iu":
         raise DataError(
-            f"{where}: {name} is of type {array.dtype}, wanted row numbers; save whole numbers"
+            f"{where}: {name} has dtype {array.dtype}, wanted row numbers; save whole numbers"
         )
     if array.ndim not in (1, 2) or array.size == 0:
         raise DataError(
-            f"{where}: {name} has shape {array.shape}, wanted [splits, n] row numbers padded with "
+            f"{where}: {name} has shape {array.shape}, wanted row numbers [splits, n] padded with "
             "-1, or [n] for one split; reshape it"
         )
     result = []
@@ -272,22 +280,22 @@ def _splits(array: np.ndarray, key: str, rows: int, where: str) -> tuple[np.ndar
         outside = index[(index < 0) | (index >= rows)]
         if outside.size:
             raise DataError(
-                f"{here}: row number {outside[0]}, wanted 0 to {rows - 1}, as X has {rows} rows; "
+                f"{here}: row number {outside[0]}, wanted 0 to {rows - 1} as X has {rows} rows; "
                 "number the rows from 0 and pad with -1"
             )
         index = index.astype(np.int64)
         unique, counts = np.unique(index, return_counts=True)
         if unique.size != index.size:
             raise DataError(
-                f"{here}: row number {unique[counts > 1][0]} comes more than once; list each test "
-                "row once"
+                f"{here}: row number {unique[counts > 1][0]} is repeated, wanted each test row "
+                "once; remove the repeats"
             )
         if index.size == 0:
             raise DataError(f"{here}: no test rows, wanted at least one; leave the split out")
         if rows - index.size < MIN_TRAIN_ROWS:
             raise DataError(
-                f"{here}: {index.size} of {rows} rows to test on leave {rows - index.size} to "
-                f"train on, wanted at least {MIN_TRAIN_ROWS}; list fewer test rows"
+                f"{here}: {index.size} of {rows} rows are test rows and {rows - index.size} remain "
+                f"for training, wanted at least {MIN_TRAIN_ROWS}; list fewer test rows"
             )
         result.append(index)
     return tuple(result)

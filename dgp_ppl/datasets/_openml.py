@@ -1,4 +1,4 @@
-"""Data sets of openml.org, fetched through scikit-learn and cached where it caches."""
+"""Data sets of openml.org, downloaded and cached by scikit-learn."""
 
 import http.client
 import re
@@ -20,40 +20,40 @@ from dgp_ppl.datasets._table import (
     shown,
 )
 
-PREFIX = "openml:"  # so that a misspelt name of another kind never asks the network
+PREFIX = "openml:"  # without it, a misspelt bundled name would go to the network
 _NAME = re.compile(PREFIX + r"(?:(\d+)|([^:]*[^:\d][^:]*)(?::(\d+))?)")
 
 
 def fetch(text: str, target: str | None) -> tuple[Table, str]:
-    """Fetches a data set.
+    """Fetch a data set.
 
     Args:
-        text: `openml:NAME`, `openml:NAME:VERSION` or `openml:ID`.
-        target: the column to predict in place of the default target.
+        text: ``openml:NAME``, ``openml:NAME:VERSION`` or ``openml:ID``.
+        target: the column to predict; None for the default target.
 
     Returns:
-        The data set, and its address. A numeric target is regression; the labels of any other
-        become the classes 0 ... C-1 in sorted order.
+        The data set, and its address. The task of a numeric target is regression. Other targets
+        are labels, which become the classes 0 ... C-1 in sorted order.
 
     Raises:
-        DataError: the text is of another form, openml.org cannot be reached or does not have it,
-            or it cannot be used.
+        DataError: if the text has another form, openml.org cannot be reached or has no such data
+            set, or the data cannot be used.
     """
     where = named(text)
     match = _NAME.fullmatch(text)
     if match is None:
         raise DataError(
-            f"{where}: wanted openml:NAME, openml:NAME:VERSION or openml:ID, version and id in "
-            "digits; write it so"
+            f"{where}: not an OpenML name, wanted openml:NAME, openml:NAME:VERSION or openml:ID; "
+            "write the version and the id in digits"
         )
     number, name, version = match.groups()
-    which: dict[str, Any] = {"data_id": int(number)} if number else {"name": name}
+    request: dict[str, Any] = {"data_id": int(number)} if number else {"name": name}
     if version:
-        which["version"] = int(version)
+        request["version"] = int(version)
     if target is not None:
-        which["target_column"] = target
+        request["target_column"] = target
     try:
-        bunch = _download(which)
+        bunch = _download(request)
     except (ValueError, KeyError, ImportError) as error:
         raise DataError(
             f"{where}: OpenML's answer cannot be used ({one_line(error)}); check the name, the "
@@ -67,26 +67,26 @@ def fetch(text: str, target: str | None) -> tuple[Table, str]:
     return _from_frame(where, bunch), f"openml.org, {bunch.url}"
 
 
-def _download(which: dict[str, Any]) -> Any:
-    """What scikit-learn makes of a data set; its warnings come only with a result."""
+def _download(request: dict[str, Any]) -> Any:
+    """Download a data set; its warnings are passed on only if the download succeeds."""
     import sklearn.datasets
 
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        bunch = sklearn.datasets.fetch_openml(**which, as_frame=True, n_retries=1)
+        bunch = sklearn.datasets.fetch_openml(**request, as_frame=True, n_retries=1)
     for warning in caught:
         warnings.warn_explicit(warning.message, warning.category, warning.filename, warning.lineno)
     return bunch
 
 
 def _from_frame(where: str, bunch: Any) -> Table:
-    """Checks and converts pandas' frame of inputs and its series of targets."""
+    """Check and convert the pandas frame of inputs and the series of targets."""
     frame, targets = bunch.data, bunch.target
     names = tuple(map(str, frame.columns))
     if targets is None or targets.ndim != 1:
-        several = "no default target" if targets is None else f"targets {quoted(targets.columns)}"
+        got = "no default target" if targets is None else f"targets {quoted(targets.columns)}"
         raise DataError(
-            f"{where}: it has {several}, wanted one; choose a column (target=..., --target) out of "
+            f"{where}: {got}, wanted one target; choose a column (target=..., --target) among "
             f"{quoted(names if targets is None else targets.columns)}"
         )
     check_names(where, names)
@@ -95,8 +95,8 @@ def _from_frame(where: str, bunch: Any) -> Table:
         column = frame.iloc[:, position].to_numpy()
         if column.dtype.kind not in "fiu":
             raise DataError(
-                f"{where}: column {shown(name)} holds no numbers, first {shown(column[0])} in row "
-                "0, wanted numbers; save the data as a file with this column encoded or left out"
+                f"{where}: column {shown(name)} does not hold numbers, first {shown(column[0])} in "
+                "row 0, wanted numbers; save the data as a file with this column encoded or removed"
             )
         check_values(where, column[:, None], (name,))
         columns.append(column.astype(np.float64))
@@ -104,8 +104,8 @@ def _from_frame(where: str, bunch: Any) -> Table:
     if targets.isna().any():
         raise DataError(
             f"{where}: the target {shown(y_name)} is missing in {int(targets.isna().sum())} rows, "
-            f"first in row {int(targets.isna().to_numpy().argmax())} (from 0), wanted one in every "
-            "row; save the data as a file without these rows"
+            f"first in row {int(targets.isna().to_numpy().argmax())} (from 0), wanted a target in "
+            "every row; save the data as a file without these rows"
         )
     y = targets.to_numpy()
     if y.dtype.kind in "fiu":

@@ -8,26 +8,23 @@ import numpy as np
 from dgp_ppl._errors import DataError
 from dgp_ppl.datasets._table import (
     Table,
-    as_targets,
     check_names,
-    check_table,
     check_values,
-    file_task,
     find_target,
     named,
     one_line,
     shown,
+    table_from_columns,
 )
 
 
 def read_parquet(path: Path, target: str | None) -> Table:
-    """Reads a .parquet file: the column `target`, and all others as inputs.
+    """Read a .parquet file: the column `target`, and all other columns as inputs.
 
-    Columns of whole, floating or decimal numbers are read. An index that pandas stored is left
-    out, as pandas itself does.
+    Columns may hold integers, floats or decimals. An index that pandas stored is not an input.
 
     Raises:
-        DataError: the file cannot be used.
+        DataError: if the file cannot be used.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -48,7 +45,7 @@ def read_parquet(path: Path, target: str | None) -> Table:
     data = data.select(positions)
     names = tuple(data.column_names)
     check_names(where, names)
-    y_at = find_target(where, names, target)
+    target_column = find_target(where, names, target)
     values = np.empty((data.num_rows, len(names)))
     for position, name in enumerate(names):
         column = data.column(position)
@@ -68,14 +65,5 @@ def read_parquet(path: Path, target: str | None) -> Table:
                 "numbers; encode it as numbers or leave it out of the file"
             )
     check_values(where, values, names)
-    task = file_task(values[:, y_at], whole=pa.types.is_integer(data.column(y_at).type))
-    return check_table(
-        where,
-        Table(
-            x=np.delete(values, y_at, axis=1),
-            y=as_targets(values[:, y_at], task),
-            x_names=names[:y_at] + names[y_at + 1 :],
-            y_name=names[y_at],
-            task=task,
-        ),
-    )
+    whole = pa.types.is_integer(data.column(target_column).type)
+    return table_from_columns(where, values, names, target_column, whole)

@@ -1,7 +1,7 @@
-"""What the readers of files share: the table they hand back, its checks, and words for messages.
+"""`Table`, which all readers return, its checks, and helpers for error messages.
 
-Everything that a data set can have wrong ends as a `DataError` of one line that says where it is,
-what was got, what was wanted, and what to do.
+Every fault of a data set is raised as a `DataError`. Its message is one line with the place, what
+was found, what was wanted, and what to do.
 """
 
 import difflib
@@ -18,10 +18,10 @@ MIN_TRAIN_ROWS = 2
 WHOLE_MAX = 2**53  # float64 holds every whole number up to here
 FLOAT32_MAX = float(np.finfo(np.float32).max)
 
-# Faults of values: what they are, and what to do.
-TOO_LARGE = "beyond the range of float32 (3.4e38), in which fits run", "rescale the column"
+# Faults of values: a description, and what to do.
+TOO_LARGE = "beyond the range of float32 (3.4e38), which fits use", "rescale the column"
 TOO_LONG = (
-    "a whole number beyond 2^53, of which float64 loses digits",
+    "a whole number beyond 2^53, where float64 loses digits",
     "rescale the column, or leave it out if it is an identifier",
 )
 _NOT_FINITE = "missing or not finite (NaN, inf)", "drop these rows or fill the cells in"
@@ -29,7 +29,7 @@ _NOT_FINITE = "missing or not finite (NaN, inf)", "drop these rows or fill the c
 
 @dataclass(frozen=True, eq=False)
 class Table:
-    """What a file holds, checked.
+    """The checked content of a file.
 
     Attributes:
         x: inputs, float64 [N, D].
@@ -37,8 +37,8 @@ class Table:
         x_names: names of the D inputs.
         y_name: name of the target.
         task: "regression", "binary" or "multiclass".
-        test_index: row numbers of each split's test rows; None if the file has none.
-        shared_unit: whether all inputs are in one unit, as pixels are.
+        test_index: row numbers of each split's test rows; None without splits.
+        shared_unit: whether all inputs have the same unit, as pixels do.
     """
 
     x: np.ndarray
@@ -51,42 +51,45 @@ class Table:
 
 
 def quoted(names: Iterable[object], limit: int = 12) -> str:
-    """Names for a message, quoted and on one line, cut after `limit` of them."""
-    every = [shown(name) for name in names]
-    rest = f", ... ({len(every)} in all)" if len(every) > limit else ""
-    return ", ".join(every[:limit]) + rest
+    """Format names for a message: quoted, on one line, and at most `limit` of them."""
+    texts = [shown(name) for name in names]
+    rest = f", ... ({len(texts)} in all)" if len(texts) > limit else ""
+    return ", ".join(texts[:limit]) + rest
 
 
 def shown(value: object, limit: int = 60) -> str:
-    """A value as Python writes it, which is on one line, cut after `limit` characters."""
+    """Format a value for a message: its `repr`, cut to `limit` characters."""
     text = repr(value)
     return text if len(text) <= limit else text[: limit - 3] + "..."
 
 
 def named(path: os.PathLike[str] | str) -> str:
-    """A path or name for a message: whole, and on one line."""
+    """Format a path or name for a message: in full and on one line."""
     return repr(os.fspath(path))
 
 
 def one_line(error: BaseException) -> str:
-    """The message of an error of another library, on one line of at most 200 characters."""
+    """Format the error of another library: on one line of at most 200 characters."""
     text = " ".join(str(error).split()) or type(error).__name__
     return text if len(text) <= 200 else text[:197] + "..."
 
 
 def suggestion(name: str, options: Iterable[str]) -> str:
-    """` (did you mean ...?)`, or nothing where no option is close; case does not matter."""
+    """Return `` (did you mean ...?)`` with the closest options, or an empty string.
+
+    Case is ignored.
+    """
     by_lower: dict[str, str] = {}
     for option in options:
         by_lower.setdefault(option.lower(), option)
         by_lower.setdefault(option.lower().rsplit("/", 1)[-1], option)
     close = difflib.get_close_matches(name.lower(), by_lower, n=5, cutoff=0.7)
-    found = list(dict.fromkeys(by_lower[key] for key in close))[:3]
-    return f" (did you mean {' or '.join(map(repr, found))}?)" if found else ""
+    similar = list(dict.fromkeys(by_lower[key] for key in close))[:3]
+    return f" (did you mean {' or '.join(map(repr, similar))}?)" if similar else ""
 
 
 def check_names(where: str, names: Sequence[str]) -> None:
-    """Raises `DataError` unless every column has a name of its own."""
+    """Raise `DataError` unless every column has a different, non-empty name."""
     for position, name in enumerate(names):
         if not name:
             raise DataError(
@@ -96,20 +99,20 @@ def check_names(where: str, names: Sequence[str]) -> None:
     repeated = [name for name in dict.fromkeys(names) if names.count(name) > 1]
     if repeated:
         raise DataError(
-            f"{where}: column names must differ, and {quoted(repeated)} comes more than once; "
+            f"{where}: {quoted(repeated)} names more than one column, wanted different names; "
             "rename or leave out the repeats"
         )
 
 
 def find_target(where: str, names: Sequence[str], target: str | None) -> int:
-    """The position of the target column.
+    """Return the position of the target column.
 
     Raises:
-        DataError: no target was named, there is no such column, or no other column is left.
+        DataError: if `target` is None or not a column, or if no other column is left.
     """
     if target is None:
         raise DataError(
-            f"{where}: say which column to predict (target=..., --target); "
+            f"{where}: no target, wanted the column to predict (target=..., --target); "
             f"the columns are {quoted(names)}"
         )
     if target not in names:
@@ -120,18 +123,18 @@ def find_target(where: str, names: Sequence[str], target: str | None) -> int:
         )
     if len(names) == 1:
         raise DataError(
-            f"{where}: {shown(target)} is the only column, and at least one input column besides "
-            "the target is wanted; add the inputs to the file"
+            f"{where}: {shown(target)} is the only column, wanted at least one input column "
+            "besides the target; add the inputs to the file"
         )
     return list(names).index(target)
 
 
 def check_values(where: str, values: np.ndarray, names: Sequence[str]) -> None:
-    """Raises `DataError` unless all values are finite and within float32's range.
+    """Raise `DataError` unless all values are finite and within float32's range.
 
     Args:
         where: the file or data set, for the message.
-        values: [N, K], of any real type.
+        values: values of any real type, [N, K].
         names: names of the K columns.
     """
     _refuse(where, values, names, ~np.isfinite(values), *_NOT_FINITE)
@@ -142,40 +145,69 @@ def check_values(where: str, values: np.ndarray, names: Sequence[str]) -> None:
 
 
 def check_table(where: str, table: Table) -> Table:
-    """Returns the table.
+    """Return the table unchanged.
 
     Raises:
-        DataError: it has fewer than three rows, no inputs, or a constant target.
+        DataError: if it has fewer than three rows, no inputs, or a constant target.
     """
     rows = len(table.y)
     if table.x.shape[1] == 0:
-        raise DataError(f"{where}: no input columns, and at least one is wanted; add the inputs")
+        raise DataError(f"{where}: no input columns, wanted at least one; add the inputs")
     if rows < MIN_ROWS:
         raise DataError(
-            f"{where}: {rows} row{'' if rows == 1 else 's'} of data, and at least {MIN_ROWS} are "
-            "wanted (two to train on, one to test on); add rows"
+            f"{where}: {rows} row{'' if rows == 1 else 's'} of data, wanted at least {MIN_ROWS} "
+            "(two for training, one for testing); add rows"
         )
     if table.y.min() == table.y.max():
         raise DataError(
-            f"{where}: the target {shown(table.y_name)} is {float(table.y[0]):g} in every row, so "
-            "there is nothing to learn; choose another target or add rows that differ"
+            f"{where}: the target {shown(table.y_name)} is {float(table.y[0]):g} in every row, "
+            "wanted different values; choose another target or add rows that differ"
         )
     return table
 
 
-def file_task(y: np.ndarray, whole: bool) -> str:
-    """The task of a file's targets [N], which are finite.
+def table_from_columns(
+    where: str, values: np.ndarray, names: tuple[str, ...], target: int, whole: bool
+) -> Table:
+    """Make a checked table from the columns of a file.
 
-    Returns:
-        "binary" if they are stored as whole numbers or booleans, take the values 0 and 1, and no
-        others; else "regression".
+    Args:
+        where: the file, for messages.
+        values: all columns, float64 [N, K].
+        names: their names.
+        target: position of the target column.
+        whole: whether the target is stored as whole numbers.
+
+    Raises:
+        DataError: if `check_table` does.
     """
-    both = whole and np.array_equal(np.unique(y), (0, 1))
-    return "binary" if both else "regression"
+    task = file_task(values[:, target], whole)
+    return check_table(
+        where,
+        Table(
+            x=np.delete(values, target, axis=1),
+            y=as_targets(values[:, target], task),
+            x_names=names[:target] + names[target + 1 :],
+            y_name=names[target],
+            task=task,
+        ),
+    )
+
+
+def file_task(y: np.ndarray, whole: bool) -> str:
+    """Return the task of a file: "binary" or "regression".
+
+    Args:
+        y: finite targets, [N].
+        whole: whether they are stored as whole numbers or booleans. The task is binary if they
+            are, and take the values 0 and 1 only.
+    """
+    is_binary = whole and np.array_equal(np.unique(y), (0, 1))
+    return "binary" if is_binary else "regression"
 
 
 def as_targets(y: np.ndarray, task: str) -> np.ndarray:
-    """Targets [N] in the type of a task."""
+    """Convert targets [N] to the dtype of a task."""
     return y.astype(np.float64 if task == "regression" else np.int64)
 
 
@@ -190,7 +222,7 @@ def _is_number(text: str) -> bool:
 def _refuse(
     where: str, values: np.ndarray, names: Sequence[str], bad: np.ndarray, what: str, todo: str
 ) -> None:
-    """Raises `DataError` about the cells in which `bad` [N, K] is true, if there are any."""
+    """Raise `DataError` about the cells marked by `bad`, [N, K], if there are any."""
     if not bad.any():
         return
     row, column = (int(i) for i in np.argwhere(bad)[0])

@@ -12,7 +12,7 @@ from support.helpers import KEY, regression, slow
 
 import dgp_ppl
 from dgp_ppl import datasets, models
-from dgp_ppl.comparison._compare import METRICS
+from dgp_ppl.comparison import METRICS
 
 TINY = {"steps": 4, "inducing": 4, "samples": 4, "draws": 4, "progress": False}
 

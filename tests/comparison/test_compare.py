@@ -9,7 +9,7 @@ import xarray
 
 import dgp_ppl
 from dgp_ppl import datasets
-from dgp_ppl.comparison._compare import METRICS
+from dgp_ppl.comparison import METRICS
 from dgp_ppl.criticism._chain_diagnostics import chain_diagnostics
 
 TINY = {"steps": 4, "inducing": 4, "samples": 4, "progress": False}
@@ -130,7 +130,7 @@ def test_another_model(tmp_path):
 
 def test_what_does_not_fit_the_task():
     for options, text in (
-        ({"methods": ["svgp", "sgpr"]}, r"methods has \['sgpr'\], which fit Gaussian noise alone"),
+        ({"methods": ["svgp", "sgpr"]}, r"methods has \['sgpr'\], which need Gaussian noise"),
         ({"likelihood": "softmax"}, r"likelihood is 'softmax', wanted .*\(binary\): probit, logit"),
         ({"model": "deepgp"}, "model is 'deepgp', wanted one of deep_gp"),
     ):

@@ -12,7 +12,7 @@ import dgp_ppl
 from dgp_ppl import datasets, plots
 from dgp_ppl.comparison import _report as report
 from dgp_ppl.comparison._compare import compare
-from dgp_ppl.comparison._tables import cell
+from dgp_ppl.comparison._metrics import format_summary
 
 TINY = {"inducing": 4, "steps": 30, "samples": 20, "progress": False, "batch": 50}
 
@@ -85,13 +85,13 @@ def test_tables_hold_the_records_numbers(regression):
     cells = {c.strip() for row in page.rows for c in row}
     for row in found.summary:
         for metric in ("rmse", "log_density", "crps"):
-            assert cell(metric, row[metric]) in cells
+            assert format_summary(metric, row[metric]) in cells
     methods = {row[0].strip() for row in page.rows}
     assert {"linear", "SVGP"} <= methods
     best = min(found.summary, key=lambda r: r["rmse"]["mean"])
     marked = [a for t, a in page.tags if t == "td" and a.get("class") == "best"]
     assert marked
-    assert cell("rmse", best["rmse"]) in cells
+    assert format_summary("rmse", best["rmse"]) in cells
 
 
 def test_criticism_is_that_of_the_trees(regression):

@@ -12,7 +12,7 @@ from support.helpers import regression, slow
 
 import dgp_ppl as dgp
 from dgp_ppl import initialize, likelihoods, models
-from dgp_ppl.comparison._settings import MODELS, Setting, build
+from dgp_ppl.comparison import MODELS, Setting, Task, build
 
 SETTING = Setting(inducing=4, depth=2)
 
@@ -26,7 +26,7 @@ def built(name, x, y):
     key = random.key(0)
     z = initialize.inducing_inputs(key, x, 4)
     if name in MODELS:
-        made = build(key, x, y, Setting(**{**vars(SETTING), "model": name}))
+        made = build(Task(key, x, y, SETTING).with_setting(model=name))
         return made.model, made.kwargs, made.start, dgp.MeanField(made.model)
     model, kwargs = {
         "svgp": (models.svgp, {"z": z}),

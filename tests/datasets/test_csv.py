@@ -94,8 +94,8 @@ class TestCsv:
             ("a,b,y\n1,2,3\n2,3,4\n", ["2 rows of data", "at least 3"]),
             ("y\n1\n2\n3\n", ["'y' is the only column", "at least one input column"]),
             ("a,b,y\n1,2,3\n2,1,3\n3,0,3\n", ["target 'y' is 3 in every row"]),
-            ("a,a,y\n1,2,3\n", ["'a' comes more than once", "rename"]),
-            ("a, a ,y\n1,2,3\n", ["'a' comes more than once"]),
+            ("a,a,y\n1,2,3\n", ["'a' names more than one column", "rename"]),
+            ("a, a ,y\n1,2,3\n", ["'a' names more than one column"]),
             (",a,y\n0,1,2\n", ["column 1 of 3 has no name", "index=False"]),
             ("a, ,y\n0,1,2\n", ["column 2 of 3 has no name"]),
             ("a;b;y\n1;2;3\n", ["'a;b;y' has no commas", "';'", "with commas"]),
@@ -132,7 +132,7 @@ class TestCsv:
         says(message(csv(text), target="y"), "data.csv", *words)
 
     def test_the_target_must_be_named(self, csv):
-        says(message(csv(CSV)), "which column", "--target", "'a', 'b', 'y'")
+        says(message(csv(CSV)), "the column to predict", "--target", "'a', 'b', 'y'")
 
     def test_no_such_target(self, csv):
         path = csv("Price,Rooms\n1,2\n")

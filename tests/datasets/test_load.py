@@ -36,66 +36,6 @@ def csv(tmp_path):
     return write
 
 
-BUNDLED = ["diabetes", "breast_cancer", "iris", "wine", "digits", "step", "heteroscedastic"]
-
-
-class TestBundled:
-    @pytest.mark.parametrize("name", BUNDLED)
-    def test_is_as_listed(self, name):
-        (info,) = (info for info in datasets.names() if info.name == name)
-        data = load(name)
-        assert (data.name, data.task, data.source) == (info.name, info.task, info.source)
-        assert data.x.shape == (info.rows, info.columns)
-        assert data.x.dtype == np.float64
-        assert len(data.x_names) == info.columns
-        assert data.test_index is None
-        assert np.isfinite(data.x).all()
-        if data.task == "regression":
-            assert data.y.dtype == np.float64
-            assert np.isfinite(data.y).all()
-        else:
-            assert data.y.dtype == np.int64
-            classes = np.unique(data.y)
-            np.testing.assert_array_equal(classes, np.arange(len(classes)))
-            assert (len(classes) == 2) == (data.task == "binary")
-        again = load(name)
-        np.testing.assert_array_equal(data.x, again.x)
-        np.testing.assert_array_equal(data.y, again.y)
-
-    def test_names_are_these(self):
-        assert [info.name for info in datasets.names()] == BUNDLED
-
-    def test_diabetes_is_in_its_own_units(self):
-        data = load("diabetes")
-        assert data.x_names[0] == "age"
-        assert data.x[0, 0] == 59
-        assert (data.y.min(), data.y.max()) == (25, 346)
-
-    def test_step_is_a_step_with_noise_of_a_twentieth(self):
-        data = load("step")
-        residual = data.y - (data.x[:, 0] > 0)
-        assert abs(residual.mean()) < 0.02
-        assert residual.std() == pytest.approx(0.05, rel=0.2)
-        assert np.abs(data.x).max() <= 1
-
-    def test_heteroscedastic_noise_grows(self):
-        data = load("heteroscedastic")
-        x = data.x[:, 0]
-        standard = (data.y - np.sin(2 * np.pi * x)) / (0.05 + 0.225 * (x + 1))
-        assert standard.std() == pytest.approx(1, rel=0.15)
-        assert standard[x > 0].std() == pytest.approx(standard[x < 0].std(), rel=0.3)
-
-    def test_options_that_do_not_apply_are_refused(self):
-        assert load("diabetes", target="disease_progression").y_name == "disease_progression"
-        says(message("diabetes", target="bmi"), "'diabetes'", "'bmi'", "'disease_progression'")
-        says(message("step", split_key="folds"), "'step'", "'folds'", "only .npz files")
-
-    def test_a_file_of_the_same_name_does_not_hide_it(self, tmp_path, monkeypatch):
-        (tmp_path / "step").mkdir()
-        monkeypatch.chdir(tmp_path)
-        assert load("step").source.startswith("generated")
-
-
 class TestImport:
     def test_leaves_the_slow_libraries_alone(self):
         code = (

@@ -115,7 +115,7 @@ class TestOpenML:
             ([1.0, 2, np.inf, 4], {}, ["'y', row 2"]),
             ([2.0] * 4, {}, ["target 'y' is 2 in every row"]),
             ([1.0, 2, 3, 4], {"c": [1, np.nan, 2, 3]}, ["1 value missing", "'c', row 1"]),
-            ([1.0, 2, 3, 4], {"c": ["u", "v", "w", "z"]}, ["'c' holds no numbers, first 'u'"]),
+            ([1.0, 2, 3, 4], {"c": ["u", "v", "w", "z"]}, ["'c' does not hold numbers, first 'u'"]),
             ([1.0, 2, 3, 4], {"c": [2**60] * 4}, ["2^53", "'c', row 0"]),
         ],
     )

@@ -78,10 +78,10 @@ class TestParquet:
 
     def test_repeated_names(self, parquet):
         table = pa.table([pa.array([1, 2, 3])] * 3, names=["a", "a", "y"])
-        says(message(parquet(table), target="y"), "'a' comes more than once")
+        says(message(parquet(table), target="y"), "'a' names more than one column")
 
     def test_the_target_must_be_named(self, parquet):
-        says(message(parquet({"a": [1, 2], "y": [1, 2]})), "which column", "'a', 'y'")
+        says(message(parquet({"a": [1, 2], "y": [1, 2]})), "the column to predict", "'a', 'y'")
 
     def test_damaged_files(self, parquet):
         path = parquet({"a": X[:, 0], "y": Y})

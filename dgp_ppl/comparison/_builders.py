@@ -1,0 +1,172 @@
+"""The models and likelihoods that `compare` knows by name."""
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpyro.distributions as dist
+from jax import random
+from jaxtyping import Array
+from numpyro import handlers
+from numpyro.contrib.module import eqx_module
+
+from dgp_ppl import initialize, likelihoods, models
+from dgp_ppl._typing import InducingInputs, Inputs, Model, Params
+from dgp_ppl.comparison._method import Setting, Task
+from dgp_ppl.core import Grid
+
+__all__ = [
+    "LIKELIHOODS",
+    "MODELS",
+    "Builder",
+    "Built",
+    "Features",
+    "build",
+    "deep_gp",
+    "observation_arguments",
+]
+
+_HIDDEN_UNITS = 64  # in each of the two hidden layers of a deep kernel's network
+_MAX_FEATURES = 10
+_HORIZON = 5.0  # integration time of the flows
+_NUM_TIMES = 3  # times of the inducing inputs of a field that changes with time
+
+LIKELIHOODS: dict[str, dict[str, Callable[[Array], dist.Distribution] | None]] = {
+    "regression": {"gaussian": None},
+    "binary": {
+        "probit": likelihoods.bernoulli_probit,
+        "logit": likelihoods.bernoulli_logit,
+    },
+    "multiclass": {
+        "softmax": likelihoods.softmax,
+        "robust_max": likelihoods.robust_max,
+    },
+}
+"""The likelihoods of each task by name; the first is the default. None stands for Gaussian noise
+with a learned standard deviation, which is built into the models."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Built:
+    """A model and its arguments, initialised with the training inputs of a task.
+
+    Attributes:
+        model: the model function.
+        kwargs: its keyword arguments.
+        inducing: initial inducing inputs of its layers, in the order of their sites.
+        start: initial guide params that differ from the guide's defaults.
+    """
+
+    model: Model
+    kwargs: dict[str, Any]
+    inducing: tuple[InducingInputs, ...] = ()
+    start: Params = dataclasses.field(default_factory=dict)
+
+
+class Builder(Protocol):
+    """A function that builds a model for the training rows of a `Task`."""
+
+    def __call__(self, task: Task, /) -> Built: ...
+
+
+def deep_gp(task: Task) -> Built:
+    """Build `models.deep_gp` with k-means inducing inputs and PCA mean functions."""
+    return _layered(task)
+
+
+def _skip(task: Task) -> Built:
+    """Build `models.deep_gp` with the input fed to every layer."""
+    return _layered(task, skip=True)
+
+
+def _layered(task: Task, skip: bool = False) -> Built:
+    setting = task.setting
+    layout = initialize.deep_gp(
+        task.key, task.x, num_inducing=setting.inducing, depth=setting.depth,
+        width=setting.width, skip=skip,
+    )  # fmt: skip
+    return Built(models.deep_gp, layout | observation_arguments(setting), layout["z"])
+
+
+def _deep_kernel(task: Task) -> Built:
+    """Build `models.deep_gp` on the outputs of a neural network, trained jointly."""
+    setting, num_inputs = task.setting, task.x.shape[1]
+    key_net, key_z = random.split(task.key)
+    width = min(_MAX_FEATURES, num_inputs) if setting.width is None else setting.width
+    net = eqx.nn.MLP(num_inputs, width, _HIDDEN_UNITS, 2, key=key_net)
+    features = Features(net)
+    with handlers.block():
+        layout = initialize.deep_gp(
+            key_z, features("features")(task.x), num_inducing=setting.inducing, depth=setting.depth
+        )
+    kwargs = layout | {"features": features} | observation_arguments(setting)
+    return Built(models.deep_gp, kwargs, layout["z"])
+
+
+class Features(eqx.Module):
+    """An equinox module used as a map of a model's inputs; its arrays become model params.
+
+    Attributes:
+        module: the equinox module, a map of one row.
+    """
+
+    module: Any
+
+    def __call__(self, name: str) -> Callable[[Inputs], Array]:
+        """Register the module's params under a name, and return the map of all rows."""
+        network: Any = eqx_module(name, self.module)
+        return jax.vmap(network)
+
+
+def _latent(task: Task) -> Built:
+    """Build `models.gplvm` with one latent input beside the observed ones.
+
+    The latent input lets the noise take any distribution.
+    """
+    key_latent, key_z = random.split(task.key)
+    is_regression = task.setting.task == "regression"
+    target = task.y if is_regression else random.normal(key_latent, jnp.shape(task.y))
+    layout, start = initialize.gplvm(
+        key_z, target, 1, x=task.x, num_inducing=task.setting.inducing, depth=task.setting.depth
+    )
+    return Built(models.gplvm, layout | observation_arguments(task.setting), layout["z"], start)
+
+
+def _diff_gp(task: Task) -> Built:
+    """Build `models.diff_gp`; both GPs get the same inducing inputs, and depth has no effect."""
+    z = initialize.inducing_inputs(task.key, task.x, task.setting.inducing)
+    kwargs = {"z": z, "z_flow": z, "horizon": _HORIZON}
+    return Built(models.diff_gp, kwargs | observation_arguments(task.setting), (z, z))
+
+
+def _temporal_diff_gp(task: Task) -> Built:
+    """Build `models.diff_gp` with a field that changes with time."""
+    constant = _diff_gp(task)
+    z = constant.inducing[0]
+    times = jnp.linspace(0.0, _HORIZON, _NUM_TIMES)
+    return Built(constant.model, constant.kwargs | {"z_time": times}, (Grid(z, times).points, z))
+
+
+MODELS: dict[str, Builder] = {
+    "deep_gp": deep_gp,
+    "skip": _skip,
+    "deep_kernel": _deep_kernel,
+    "latent": _latent,
+    "diff_gp": _diff_gp,
+    "temporal_diff_gp": _temporal_diff_gp,
+}
+"""The builders of the models by name."""
+
+
+def build(task: Task) -> Built:
+    """Build the model that the settings of a task name."""
+    return MODELS[task.setting.model](task)
+
+
+def observation_arguments(setting: Setting) -> dict[str, Any]:
+    """Return the model arguments for the observations: the outputs and the likelihood."""
+    likelihood = LIKELIHOODS[setting.task][setting.likelihood]
+    return {} if likelihood is None else {"out": setting.outputs, "likelihood": likelihood}

@@ -1,0 +1,168 @@
+"""The contract of a method: it takes a `Task`, fits a model, and returns a `Fitted`."""
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+from jax import random
+from jax.typing import ArrayLike
+from jaxtyping import Array, Shaped
+
+from dgp_ppl._typing import Inputs, Model, PRNGKey
+from dgp_ppl.inference import Chains, FitResult, MCEMResult
+from dgp_ppl.prediction import Prediction, predict
+
+__all__ = ["METHODS", "Fitted", "Method", "Setting", "Task", "methods_for", "register"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Setting:
+    """The settings that all methods of a comparison share.
+
+    Attributes:
+        model: name of the model, a key of `MODELS`.
+        depth: number L of GP layers of the deep methods.
+        inducing: number M of inducing inputs of every layer.
+        width: number of outputs of the hidden layers; None for min(30, D).
+        steps: number of optimiser steps.
+        batch: number of rows of a minibatch, for the methods that use minibatches.
+        learning_rate: initial learning rate of the cosine schedule; see `fit`.
+        draws: number of draws that samplers keep from each chain.
+        chains: number of chains of the samplers.
+        task: what is predicted: "regression", "binary" or "multiclass".
+        likelihood: name of the likelihood, a key of ``LIKELIHOODS[task]``.
+        outputs: number of outputs of the last layer: the number of classes of a multiclass data
+            set, else 1.
+    """
+
+    model: str = "deep_gp"
+    depth: int = 2
+    inducing: int = 100
+    width: int | None = None
+    steps: int = 6000
+    batch: int = 1000
+    learning_rate: float = 0.1
+    draws: int = 250
+    chains: int = 2
+    task: str = "regression"
+    likelihood: str = "gaussian"
+    outputs: int = 1
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Task:
+    """One fit to do: the training rows of one split, and the settings.
+
+    Attributes:
+        key: random key of the fit.
+        x: standardised training inputs, [N, D].
+        y: standardised training targets, or classes 0 ... C-1, [N].
+        setting: the settings of the comparison.
+        progress: label of the progress bar; False for no bar.
+    """
+
+    key: PRNGKey
+    x: Inputs
+    y: Shaped[Array, " N"]
+    setting: Setting
+    progress: str | bool = False
+
+    def split(self, num: int = 2) -> "tuple[Task, ...]":
+        """Return copies of the task with independent keys, as `jax.random.split` makes them."""
+        return tuple(dataclasses.replace(self, key=key) for key in random.split(self.key, num))
+
+    def with_setting(self, **changes: Any) -> "Task":
+        """Return the task with some of its settings changed, such as ``depth=1``."""
+        return dataclasses.replace(self, setting=dataclasses.replace(self.setting, **changes))
+
+
+@dataclasses.dataclass(frozen=True)
+class Fitted:
+    """A fitted method: all that predictions and the results table need.
+
+    Attributes:
+        model: the model to predict with.
+        guide: its guide; None for methods without one.
+        kwargs: the model's keyword arguments.
+        result: result of the fit; predictions use its params.
+        elbo_per_datum: lower bound on the log evidence of the standardised target, in nats per
+            datum, averaged over many draws at the final params; None for methods without a bound.
+        chains: posterior draws of a sampler, used instead of the guide's.
+        draws: posterior draws that do not come from chains, such as the members of an ensemble.
+    """
+
+    model: Model
+    guide: Model | None
+    kwargs: dict[str, Any]
+    result: FitResult | MCEMResult
+    elbo_per_datum: float | None = None
+    chains: Chains | None = None
+    draws: dict[str, Array] | None = None
+
+    def predict(self, key: PRNGKey, x: ArrayLike, **options: Any) -> Prediction:
+        """Return the predictive distribution at inputs x, [N*, D].
+
+        Args:
+            key: random key.
+            x: inputs; in the units of the data if `options` has the ``standardizer``.
+            **options: options of `dgp_ppl.predict`.
+        """
+        options |= {"posterior_samples": self.chains or self.draws, **self.kwargs}
+        return predict(key, self.model, self.guide, self.result.params, x, **options)
+
+
+class Method(Protocol):
+    """A function that fits a model to the training rows of a `Task`."""
+
+    def __call__(self, task: Task, /) -> Fitted: ...
+
+
+METHODS: dict[str, Method] = {}
+_REGRESSION_ONLY: set[str] = set()
+
+
+def register(name: str, *, regression_only: bool = False) -> Callable[[Method], Method]:
+    """Register a method under a name, so that `compare` can fit it.
+
+    `build` makes the model that the user of `compare` chose. The method chooses how to fit it::
+
+        from dgp_ppl import compare
+        from dgp_ppl.comparison import Fitted, Task, build, register
+        from dgp_ppl.inference import MeanField, fit
+
+        @register("full_batch")
+        def full_batch(task: Task) -> Fitted:
+            task_model, task_fit = task.split()
+            built = build(task_model)
+            guide = MeanField(built.model)
+            result = fit(
+                task_fit.key, built.model, guide, task.x, task.y,
+                steps=task.setting.steps, progress=task.progress, **built.kwargs,
+            )
+            return Fitted(built.model, guide, built.kwargs, result)
+
+        compare("step", ["svgp", "full_batch"])
+
+    A method that cannot fit a data set raises `UnsuitableError`. `compare` then writes the message
+    into the row of that fit and goes on with the other methods.
+
+    Args:
+        name: name of the method in tables and in ``compare(methods=...)``.
+        regression_only: whether the method needs Gaussian noise. `compare` refuses it for classes.
+
+    Returns:
+        A decorator that returns the method unchanged.
+    """
+
+    def add(method: Method) -> Method:
+        METHODS[name] = method
+        if regression_only:
+            _REGRESSION_ONLY.add(name)
+        return method
+
+    return add
+
+
+def methods_for(task: str, methods: Sequence[str]) -> tuple[str, ...]:
+    """Return the methods that can do a "regression", "binary" or "multiclass" task."""
+    return tuple(m for m in methods if task == "regression" or m not in _REGRESSION_ONLY)

@@ -1,0 +1,66 @@
+"""The data sets that need neither a file nor a network: scikit-learn's and two generated ones."""
+
+from typing import Any
+
+import numpy as np
+
+from dgp_ppl.datasets._dataset import Dataset, DatasetInfo
+
+__all__ = ["BUNDLED", "load_bundled"]
+
+BUNDLED = {
+    info.name: info
+    for info in (
+        DatasetInfo("diabetes", 442, 10, "regression", "scikit-learn, Efron et al. 2004"),
+        DatasetInfo("breast_cancer", 569, 30, "binary", "scikit-learn, Street et al. 1993"),
+        DatasetInfo("iris", 150, 4, "multiclass", "scikit-learn, Fisher 1936"),
+        DatasetInfo("wine", 178, 13, "multiclass", "scikit-learn, Forina et al. 1991"),
+        DatasetInfo("digits", 1797, 64, "multiclass", "scikit-learn, Alpaydin and Kaynak 1998"),
+        DatasetInfo("step", 100, 1, "regression", "generated, a step from 0 to 1 at x = 0"),
+        DatasetInfo(
+            "heteroscedastic", 200, 1, "regression", "generated, a sine whose noise grows with x"
+        ),
+    )
+}
+_TARGET_NAMES = {
+    "diabetes": "disease_progression",
+    "breast_cancer": "benign",
+    "iris": "species",
+    "wine": "cultivar",
+    "digits": "digit",
+}
+
+
+def load_bundled(name: str) -> Dataset:
+    """Load one of the data sets of `BUNDLED`."""
+    info = BUNDLED[name]
+    return _generated(info) if info.source.startswith("generated") else _from_sklearn(info)
+
+
+def _from_sklearn(info: DatasetInfo) -> Dataset:
+    import sklearn.datasets
+
+    options: dict[str, Any] = {"scaled": False} if info.name == "diabetes" else {}
+    bunch: Any = getattr(sklearn.datasets, f"load_{info.name}")(**options)
+    return Dataset(
+        name=info.name,
+        x=np.asarray(bunch.data, dtype=np.float64),
+        y=np.asarray(bunch.target, np.float64 if info.task == "regression" else np.int64),
+        task=info.task,
+        test_index=None,
+        x_names=tuple(map(str, bunch.feature_names)),
+        y_name=_TARGET_NAMES[info.name],
+        source=info.source,
+        shared_unit=info.name == "digits",
+    )
+
+
+def _generated(info: DatasetInfo) -> Dataset:
+    random = np.random.default_rng(0)
+    x = np.sort(random.uniform(-1.0, 1.0, info.rows))
+    noise = random.standard_normal(info.rows)
+    if info.name == "step":
+        y = (x > 0.0) + 0.05 * noise
+    else:
+        y = np.sin(2.0 * np.pi * x) + (0.05 + 0.225 * (x + 1.0)) * noise
+    return Dataset(info.name, x[:, None], y, info.task, None, ("x",), "y", info.source)

@@ -1,0 +1,101 @@
+"""`Dataset`, and its splits into training and test rows."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from dgp_ppl._errors import DataError
+from dgp_ppl.datasets._table import shown
+
+__all__ = ["Dataset", "DatasetInfo", "splits"]
+
+
+@dataclass(frozen=True, eq=False)
+class Dataset:
+    """A data set with at least three rows; all values are finite and within float32's range.
+
+    Attributes:
+        name: the name or file stem that `load` was called with.
+        x: inputs in the units of the source, float64 [N, D].
+        y: targets [N]: float64 in the units of the source for regression, else the classes
+            0 ... C-1 as int64.
+        task: "regression", "binary" or "multiclass".
+        test_index: row numbers of the test rows of each split that comes with the data; None
+            without such splits.
+        x_names: names of the D inputs.
+        y_name: name of the target.
+        source: where the data come from, on one line.
+        shared_unit: whether all inputs have the same unit, as pixels do. `compare` then
+            standardises all inputs with one location and scale.
+    """
+
+    name: str
+    x: np.ndarray
+    y: np.ndarray
+    task: str
+    test_index: tuple[np.ndarray, ...] | None
+    x_names: tuple[str, ...]
+    y_name: str
+    source: str
+    shared_unit: bool = False
+
+
+@dataclass(frozen=True)
+class DatasetInfo:
+    """An entry in the list of data sets that `names` returns.
+
+    Attributes:
+        name: the name that `load` takes.
+        rows: number N of data points.
+        columns: number D of inputs.
+        task: "regression", "binary" or "multiclass".
+        source: where the data come from, on one line.
+    """
+
+    name: str
+    rows: int
+    columns: int
+    task: str
+    source: str
+
+
+def splits(data: Dataset, num_splits: int, seed: int) -> list[tuple[np.ndarray, np.ndarray]]:
+    """Split a data set into training and test rows.
+
+    The splits that come with the data set are used if there are any. Otherwise split ``s``
+    permutes the rows at random with the seed ``(seed, s)``, and 90 % of them (rounded down) are
+    training rows.
+
+    Args:
+        data: the data set.
+        num_splits: number of splits; the first ones are returned.
+        seed: seed of the random splits, at least 0.
+
+    Returns:
+        A pair (train_index, test_index) of int64 row numbers for each split. Every row is in
+        exactly one of the two.
+
+    Raises:
+        DataError: if the data set comes with fewer splits.
+        ValueError: if `num_splits` is below 1, or `seed` below 0.
+    """
+    if num_splits < 1:
+        raise ValueError(f"num_splits: got {num_splits}, wanted at least 1")
+    if seed < 0:
+        raise ValueError(f"seed: got {seed}, wanted at least 0")
+    rows = len(data.y)
+    if data.test_index is None:
+        tests = [_random_test_rows(rows, seed, split) for split in range(num_splits)]
+    elif num_splits > len(data.test_index):
+        raise DataError(
+            f"{shown(data.name)}: num_splits is {num_splits}, and the data set comes with "
+            f"{len(data.test_index)} splits; wanted at most {len(data.test_index)}"
+        )
+    else:
+        tests = list(data.test_index[:num_splits])
+    return [(np.setdiff1d(np.arange(rows), test), test) for test in tests]
+
+
+def _random_test_rows(rows: int, seed: int, split: int) -> np.ndarray:
+    order = np.random.default_rng((seed, split)).permutation(rows)
+    return np.sort(order[9 * rows // 10 :])

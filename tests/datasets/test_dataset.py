@@ -1,0 +1,60 @@
+import numpy as np
+import pytest
+from support.data_samples import X, Y
+
+from dgp_ppl import datasets
+from dgp_ppl._errors import DataError
+from dgp_ppl.datasets._load import load
+
+
+@pytest.fixture
+def npz(tmp_path):
+    def write(**arrays):
+        path = tmp_path / "data.npz"
+        np.savez(path, **({"X": X, "y": Y} | arrays))
+        return path
+
+    return write
+
+
+class TestSplits:
+    def test_the_files_own_come_first(self, npz):
+        data = load(npz(test_index=[[4, 1], [0, -1]]))
+        (train, test), (second_train, second) = datasets.splits(data, 2, seed=5)
+        assert (train.tolist(), test.tolist()) == ([0, 2, 3, 5], [4, 1])
+        assert (second_train.tolist(), second.tolist()) == ([1, 2, 3, 4, 5], [0])
+        assert len(datasets.splits(data, 1, seed=0)) == 1
+
+    def test_no_more_than_the_file_has(self, npz):
+        data = load(npz(test_index=[[4, 1], [0, -1]]))
+        wanted = r"'data': num_splits is 3, .* comes with 2 splits; wanted at most 2"
+        with pytest.raises(DataError, match=wanted):
+            datasets.splits(data, 3, seed=0)
+
+    @pytest.mark.parametrize(("rows", "tests"), [(3, 1), (9, 1), (10, 1), (11, 2), (442, 45)])
+    def test_random_ones_test_on_a_tenth_rounded_up(self, npz, rows, tests):
+        data = load(npz(X=np.ones((rows, 1)), y=np.arange(rows, dtype=float)))
+        for train, test in datasets.splits(data, 3, seed=1):
+            assert len(test) == tests
+            assert sorted([*train, *test]) == list(range(rows))
+            assert train.dtype == test.dtype == np.int64
+
+    def test_random_ones_depend_on_seed_and_split_alone(self):
+        data = load("diabetes")
+        first = datasets.splits(data, 3, seed=1)
+        again = datasets.splits(data, 5, seed=1)
+        for (_, test), (_, same) in zip(first, again, strict=False):
+            np.testing.assert_array_equal(test, same)
+        tests = [tuple(test) for _, test in again + datasets.splits(data, 5, seed=2)]
+        assert len(set(tests)) == 10
+
+    def test_random_ones_reach_every_row(self):
+        data = load("step")
+        seen = np.concatenate([test for _, test in datasets.splits(data, 100, seed=0)])
+        np.testing.assert_array_equal(np.unique(seen), np.arange(100))
+
+    def test_arguments(self):
+        with pytest.raises(ValueError, match="num_splits: got 0, wanted at least 1"):
+            datasets.splits(load("step"), 0, seed=0)
+        with pytest.raises(ValueError, match="seed: got -1, wanted at least 0"):
+            datasets.splits(load("step"), 1, seed=-1)
