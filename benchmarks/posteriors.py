@@ -1,12 +1,15 @@
-"""What richer posteriors gain: ELBO per datum of mean field and of guides that contain it.
+"""Measure what richer posteriors gain over mean field, as ELBO per datum.
 
-Two layers, M = 50, the first of dsdgp's splits (of toy/mcycle the first random one),
-hyperparameters learned, all with `fit`'s defaults. Mean field for all steps, against half of them
-for mean field and half for `GlobalInducing` started from it, and against three quarters for mean
-field and the last for `Diffusion` with mean field as its anchor. `Diffusion` based on
-`GlobalInducing` goes on from that fit for a quarter more. The score is told of the target
-(``informed``), and of its fit the better of start and end is kept. Each bound is the mean of many
-draws at the end. Needs the data: set DGP_PPL_DATA.
+The model has two layers with M = 50 and learns its hyperparameters. The split is the first of
+dsdgp's (for toy/mcycle the first random one). All fits use `fit`'s defaults:
+
+- mean field for all steps;
+- mean field for half of the steps, then `GlobalInducing` started from it;
+- mean field for three quarters of the steps, then `Diffusion` with mean field as its base;
+- the `GlobalInducing` fit, then `Diffusion` based on it, for a quarter more steps.
+
+`Diffusion` is informed of the target, and its fit keeps the better of start and end. Each bound is
+a mean over many draws after the fit. Set DGP_PPL_DATA to the data's folder.
 
     python benchmarks/posteriors.py [--sets uci/energy,uci/concrete,uci/boston,toy/mcycle] \
         [--guides global_inducing,diffusion,coupled_diffusion] [--seeds 5] [--json FILE]
@@ -33,12 +36,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--sets", default="uci/energy,uci/concrete,uci/boston,toy/mcycle")
     parser.add_argument("--guides", default="global_inducing,diffusion,coupled_diffusion")
-    parser.add_argument("--chain", type=int, default=4, help="steps K of Diffusion")
-    parser.add_argument("--chains", type=int, default=1, help="chains of a step")
-    parser.add_argument("--uninformed", action="store_true", help="a learned score alone")
-    parser.add_argument("--pseudo", type=int, default=100, help="pseudo-inputs")
+    parser.add_argument("--diffusion-steps", type=int, default=4, help="steps K of Diffusion")
+    parser.add_argument("--paths", type=int, default=1, help="paths per gradient step")
+    parser.add_argument("--uninformed", action="store_true", help="use a learned score alone")
+    parser.add_argument("--pseudo", type=int, default=100, help="number of pseudo-inputs")
     parser.add_argument("--inducing", type=int, default=50)
-    parser.add_argument("--steps", type=int, default=12_000, help="of both together")
+    parser.add_argument("--steps", type=int, default=12_000, help="steps of both fits together")
     parser.add_argument("--seeds", type=int, default=1)
     parser.add_argument("--first-seed", type=int, default=0)
     parser.add_argument("--json", type=Path)
@@ -51,11 +54,11 @@ def main() -> None:
                 print(json.dumps(rows[-1]), flush=True)
                 if args.json:
                     args.json.write_text(json.dumps(rows, indent=1) + "\n")
-            jax.clear_caches()  # a process can hold only so many compiled programs
+            jax.clear_caches()  # a process holds a limited number of compiled programs
 
 
 def compare(name: str, seed: int, args: argparse.Namespace) -> Any:
-    """Rows of the table for one data set and seed."""
+    """Yield the rows of the table for one data set and seed."""
     data = dgp.datasets.load(
         name, split_key="dsdgp_test_index" if name.startswith("uci/") else "test_index"
     )
@@ -85,10 +88,10 @@ def compare(name: str, seed: int, args: argparse.Namespace) -> Any:
             "seconds": round(result.seconds, 1),
         }
 
-    def chained(key: Any, base: Any, start: Any) -> Any:
+    def fit_diffusion(key: Any, base: Any, start: Any) -> Any:
         informed = None if args.uninformed else (x, y)
-        guide = dgp.Diffusion(deep_gp, steps=args.chain, base=base, informed=informed)
-        loss = DiffusionELBO(args.chains)
+        guide = dgp.Diffusion(deep_gp, steps=args.diffusion_steps, base=base, informed=informed)
+        loss = DiffusionELBO(args.paths)
         return fit(key, guide, args.steps // 4, start=start.params, loss=loss, keep_best=True)[1]
 
     half, most = args.steps // 2, 3 * args.steps // 4
@@ -97,7 +100,8 @@ def compare(name: str, seed: int, args: argparse.Namespace) -> Any:
     if "diffusion" in wanted:
         first, row = fit(keys[3], mean_field, most)
         yield {"guide": "mean_field", "steps": most} | row
-        yield {"guide": "diffusion", "steps": args.steps} | chained(keys[6], mean_field, first)
+        row = fit_diffusion(keys[6], mean_field, first)
+        yield {"guide": "diffusion", "steps": args.steps} | row
     if {"global_inducing", "coupled_diffusion"} & set(wanted):
         first, row = fit(keys[3], mean_field, half)
         yield {"guide": "mean_field", "steps": half} | row
@@ -108,7 +112,7 @@ def compare(name: str, seed: int, args: argparse.Namespace) -> Any:
         second, row = fit(keys[6], coupled, half, start=start)
         yield {"guide": "global_inducing", "steps": args.steps} | row
         if "coupled_diffusion" in wanted:
-            row = chained(keys[7], coupled, second)
+            row = fit_diffusion(keys[7], coupled, second)
             yield {"guide": "coupled_diffusion", "steps": args.steps + args.steps // 4} | row
 
 

@@ -1,10 +1,10 @@
-"""A posterior that no Gaussian can match: how near each guide comes to it.
+"""Measure how closely each guide matches a posterior that no Gaussian can match.
 
-A deep GP of two layers on 40 points of a step, everything but the 2 x 8 inducing values fixed. What
-their posterior is, several modes and curved ridges, is known by annealed importance sampling (Neal
-2001), its standard error by batches of chains. Printed for each guide and seed: the evidence less
-the ELBO in nats, which is KL[q || p], and the energy distance 2 E|a - b| - E|a - a'| - E|b - b'| of
-its draws to the annealed ones.
+The model is a deep GP of two layers on 40 points of a step. Everything but its 2 x 8 inducing
+values is fixed. Their posterior has several modes and curved ridges. Annealed importance sampling
+(Neal 2001) gives its evidence, and batches of particles the standard error. For each guide and seed
+the script prints the evidence minus the ELBO in nats, which is KL[q || p], and the energy distance
+2 E|a - b| - E|a - a'| - E|b - b'| between its draws and the annealed ones.
 
     python benchmarks/step_problem.py [--guides mean-field,diffusion-8,...] [--seeds 1] \
         [--steps 5000] [--json FILE]
@@ -44,7 +44,7 @@ from dgp_ppl.inference import (
 
 NODES, WEIGHTS = np.polynomial.hermite_e.hermegauss(8)
 Z = (np.linspace(-1.7, 1.7, 8)[:, None], np.linspace(-2.5, 2.5, 8)[:, None])
-BATCH, LEAPFROGS = 250, 5  # of annealing: chains side by side, steps of a transition
+BATCH, LEAPFROGS = 250, 5  # of annealing: particles in a batch, leapfrog steps of a transition
 
 
 def step_data() -> tuple[Any, Any]:
@@ -55,11 +55,11 @@ def step_data() -> tuple[Any, Any]:
 
 
 def model(x: Any, y: Any = None) -> None:
-    """Two layers, the hidden one's unit noise by quadrature: the bound has no other noise."""
+    """Two layers. Quadrature replaces the hidden layer's unit noise."""
     kernel = kernels.SquaredExponential(1.0, 0.8)
     f1 = dgp.gp("l1", kernel, Z[0], mean=means.identity)
     f2 = dgp.gp("l2", kernel, Z[1])
-    f1.sample(x[:1])  # of no consequence: it tells the guides that the layer is hidden
+    f1.sample(x[:1])  # not used: it marks the layer as hidden for the guides
     h = f1(x)
     hidden = h.mean + jnp.sqrt(h.var) * jnp.asarray(NODES, x.dtype)  # [N, 8]
     weights = jnp.tile(jnp.asarray(WEIGHTS / WEIGHTS.sum(), x.dtype), len(x))
@@ -70,7 +70,7 @@ def model(x: Any, y: Any = None) -> None:
 
 
 def log_likelihood(v: Any, x: Any, y: Any) -> Any:
-    """The bound's data term at inducing values v, [16]."""
+    """Return the bound's data term at inducing values v, [16]."""
     values = {"l1.v": v[:8, None], "l2.v": v[8:, None]}
     drawn: Any = {
         n: {"type": "sample", "is_observed": False, "value": a, "infer": {"q": None}}
@@ -91,9 +91,9 @@ class Annealed(NamedTuple):
 
 
 def annealed(key: Any, log_p: Callable[[Any], Any], *, batches: int, temperatures: int) -> Annealed:
-    """Independent batches of chains; the error is by the jackknife over them."""
+    """Anneal independent batches of particles; the error is the jackknife's over batches."""
     key_pilot, *keys = random.split(key, batches + 1)
-    # Sizes that chains adapt to their own past would make their weights biased.
+    # Step sizes adapted during the run would bias the weights.
     _, _, found = anneal(key_pilot, log_p, jnp.full(temperatures, jnp.nan))
     sizes = jnp.exp(jnp.mean(jnp.log(found), axis=0))
     parts = [anneal(k, log_p, sizes)[:2] for k in keys]
@@ -109,9 +109,10 @@ def estimated(draws: Any, log_weights: Any, batches: int) -> Annealed:
 
 @partial(jax.jit, static_argnums=1)
 def anneal(key: Any, log_p: Callable[[Any], Any], sizes: Any) -> tuple[Any, Any, Any]:
-    """A batch of draws of N(0, I) exp(log_p), from the prior by HMC; log weights; step sizes.
+    """Anneal a batch of particles from the prior to N(0, I) exp(log_p) by HMC.
 
-    Step sizes [K], one for each temperature; each chain adapts its own where they are NaN.
+    `sizes` [K] has a step size for each temperature. Where it is NaN each particle adapts its own.
+    Returns draws, log weights and step sizes.
     """
     betas = jnp.linspace(0, 1, len(sizes) + 1) ** 4
 
@@ -120,9 +121,9 @@ def anneal(key: Any, log_p: Callable[[Any], Any], sizes: Any) -> tuple[Any, Any,
         v = random.normal(start, (16,))
 
         def rung(state: Any, plan: Any) -> Any:
-            v, energy, w, own, key, last = state
+            v, energy, w, adapted, key, last = state
             beta, given = plan
-            size = jnp.where(jnp.isnan(given), own, given)
+            size = jnp.where(jnp.isnan(given), adapted, given)
             w = w + (beta - last) * energy
             key, k1, k2, k3 = random.split(key, 4)
             potential = lambda v: 0.5 * jnp.sum(v**2) - beta * log_p(v)  # noqa: E731
@@ -156,7 +157,7 @@ def anneal(key: Any, log_p: Callable[[Any], Any], sizes: Any) -> tuple[Any, Any,
 
 
 def energy_distance(a: np.ndarray, b: np.ndarray, weights: np.ndarray) -> float:
-    """Between draws a [S, D] and weighted draws b [T, D]."""
+    """Return the energy distance between draws a [S, D] and weighted draws b [T, D]."""
 
     def mean_distance(a: np.ndarray, b: np.ndarray, u: np.ndarray, w: np.ndarray) -> float:
         squares = (a**2).sum(1)[:, None] + (b**2).sum(1) - 2 * a @ b.T
@@ -174,15 +175,15 @@ def optimizer(rate: float, steps: int) -> Any:
 
 
 class Study:
-    """Fits of one seed, each started from the one that it builds on."""
+    """Fits of one seed. Each starts from the fit that it builds on."""
 
-    def __init__(self, seed: int, steps: int, chains: int, rate: float) -> None:
+    def __init__(self, seed: int, steps: int, paths: int, rate: float) -> None:
         self.key, self.x, self.y = random.key(seed), *step_data()
-        self.steps, self.rate, self.loss = steps, rate, DiffusionELBO(chains)
+        self.steps, self.rate, self.loss = steps, rate, DiffusionELBO(paths)
         self.fits: dict[str, tuple[Any, Any]] = {}
 
     def fitted(self, name: str) -> tuple[Any, Any]:
-        """The guide of a name, and its params."""
+        """Return the guide of a name, and its fitted params."""
         if name not in self.fits:
             self.fits[name] = self._fit(name)
         return self.fits[name]
@@ -234,9 +235,9 @@ class Study:
         args = self.x, self.y
         elbo, error = evaluate(self.key, model, guide, params, *args, num_draws=2000)
         sites = guide.sample_posterior(self.key, params, *args, sample_shape=(2000,))
-        own = np.concatenate([np.asarray(sites[f"l{l}.v"])[..., 0] for l in (1, 2)], axis=1)
+        draws = np.concatenate([np.asarray(sites[f"l{l}.v"])[..., 0] for l in (1, 2)], axis=1)
         row = {"guide": name, "gap": truth.log_evidence - elbo, "se": error, "seconds": seconds}
-        row["energy_distance"] = energy_distance(own, np.asarray(truth.draws), weights)
+        row["energy_distance"] = energy_distance(draws, np.asarray(truth.draws), weights)
         if isinstance(guide, Diffusion):
             weighted = importance_evidence(self.key, model, guide, params, *args, num_paths=2000)
             row["weighted_evidence"] = weighted.log_evidence
@@ -263,9 +264,9 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=1)
     parser.add_argument("--first-seed", type=int, default=0)
     parser.add_argument("--steps", type=int, default=5000)
-    parser.add_argument("--chains", type=int, default=64)
+    parser.add_argument("--paths", type=int, default=64, help="paths per gradient step")
     parser.add_argument("--rate", type=float, default=3e-3)
-    parser.add_argument("--batches", type=int, default=16, help=f"annealed, of {BATCH} chains")
+    parser.add_argument("--batches", type=int, default=16, help=f"batches of {BATCH} particles")
     parser.add_argument("--temperatures", type=int, default=1500)
     parser.add_argument("--annealed", help="file that keeps the annealed draws (.npz)")
     parser.add_argument("--json", help="write the rows to this file")
@@ -284,17 +285,17 @@ def main() -> None:
     about = {
         "log_evidence": truth.log_evidence,
         "log_evidence_error": truth.standard_error,
-        "annealed_chains": len(truth.log_weights),
+        "particles": len(truth.log_weights),
         "temperatures": args.temperatures,
         "steps": args.steps,
-        "chains": args.chains,
+        "paths": args.paths,
         "rate": args.rate,
         "jax": jax.__version__,
         "python": platform.python_version(),
     }
     rows = []
     for seed in range(args.first_seed, args.first_seed + args.seeds):
-        study = Study(seed, args.steps, args.chains, args.rate)
+        study = Study(seed, args.steps, args.paths, args.rate)
         for name in args.guides:
             rows.append({"seed": seed} | study.measured(name, truth))
             shown = (
@@ -303,7 +304,7 @@ def main() -> None:
             print("  ".join(shown), flush=True)
             if args.json:
                 Path(args.json).write_text(json.dumps({**about, "rows": rows}, indent=1) + "\n")
-        jax.clear_caches()  # a process can hold only so many compiled programs
+        jax.clear_caches()  # a process holds a limited number of compiled programs
 
 
 if __name__ == "__main__":
