@@ -9,10 +9,10 @@ compare: $(VENV)/.installed
 	$(BIN)/dgp-ppl compare diabetes --steps 1500 --splits 2 --out results/diabetes --overwrite
 
 test: $(VENV)/.installed
-	$(BIN)/python -m pytest -n 2 --dist loadfile
+	$(BIN)/python -m pytest -n 2 --dist worksteal
 
 test-slow: $(VENV)/.installed
-	$(BIN)/python -m pytest -n 2 -m slow
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m slow
 
 lint: $(VENV)/.installed
 	$(BIN)/ruff check .

@@ -1,51 +1,76 @@
 import gc
 import os
 import shutil
-import tempfile
+import time
+from importlib.metadata import version
 from pathlib import Path
 
-import jax
-import pytest
+# XLA reads its flags once, when the first program is compiled. Both make programs cheaper to
+# compile; the first is also what keeps a program in one piece of memory.
+_FLAGS = ["--xla_cpu_parallel_codegen_split_count=1"]
+if version("jaxlib").startswith("0.10."):  # later ones have no other code generator
+    _FLAGS.append("--xla_cpu_use_fusion_emitters=false")
+os.environ["XLA_FLAGS"] = " ".join([*_FLAGS, os.environ.get("XLA_FLAGS", "")]).strip()
 
-# Most of the suite's time is XLA's: its costlier passes are left out, but for the tests that are
-# about rounding (`optimised`). Examples' smoke runs do the same by their environment.
+import jax  # noqa: E402
+import pytest  # noqa: E402
+
+# Compilation takes most of the suite's time. Leave out XLA's costly passes, except in tests of
+# rounding (`optimised`). Programs that tests start do the same by their environment.
 jax.config.update("jax_disable_most_optimizations", True)
 
-_MAPPINGS = 20_000
+# Tracing makes garbage faster than Python's defaults are made for.
+gc.set_threshold(100_000, 20, 50)
+
+_CACHE = Path(__file__).parent.parent / ".cache" / f"jax-{version('jax')}"
+_CACHE_BYTES = 2**30
+_MAPPINGS = 40_000
+_SECONDS_BETWEEN_CHECKS = 5.0
+_checked = 0.0
 
 
 def pytest_configure(config):
-    """What one test compiled, the others of this run take from disk: workers, and programs run."""
+    """Keep compiled programs on disk, for the other workers, started programs and later runs."""
     if "PYTEST_XDIST_WORKER" not in os.environ:
         if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
-            folder = tempfile.mkdtemp(prefix="dgp_ppl-compiled-")
-            config.add_cleanup(lambda: shutil.rmtree(folder, ignore_errors=True))
-            os.environ["JAX_COMPILATION_CACHE_DIR"] = folder
-        os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0.1"
+            files = _CACHE.glob("*") if _CACHE.is_dir() else ()
+            if sum(f.stat().st_size for f in files) > _CACHE_BYTES:
+                shutil.rmtree(_CACHE, ignore_errors=True)
+            os.environ["JAX_COMPILATION_CACHE_DIR"] = str(_CACHE)
+        os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0.05"
     # Programs that tests start import tests/support too.
     paths = (str(Path(__file__).parent), os.environ.get("PYTHONPATH"))
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
     jax.config.update("jax_compilation_cache_dir", os.environ["JAX_COMPILATION_CACHE_DIR"])
-    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.05)
+
+
+def pytest_collection_finish(session):
+    """Let the garbage collector pass over what lives as long as the run."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True)
 def _few_mappings():
     """Forget compiled programs before the kernel refuses to map more memory.
 
-    Every program that XLA compiles on a CPU is some ten mappings, Linux allows a process 65,530,
-    and a worker that asks for more dies without a word.
+    A program that XLA compiled for a CPU takes several mappings. Linux allows a process 65,530
+    of them, and a worker that asks for more dies without a message.
     """
+    global _checked
     yield
     maps = Path("/proc/self/maps")
-    if maps.exists() and maps.read_bytes().count(b"\n") > _MAPPINGS:
-        jax.clear_caches()
-        gc.collect()
+    if time.process_time() - _checked > _SECONDS_BETWEEN_CHECKS and maps.exists():
+        _checked = time.process_time()  # the check itself takes up to 20 ms
+        if maps.read_bytes().count(b"\n") > _MAPPINGS:
+            jax.clear_caches()
+            gc.collect()
 
 
 @pytest.fixture
 def optimised():
-    """Compiled as users' programs are."""
+    """Compile as users' programs are compiled; pass `support.compiled.OPTIONS` to `jax.jit`."""
     jax.config.update("jax_disable_most_optimizations", False)
     yield
     jax.config.update("jax_disable_most_optimizations", True)
@@ -53,6 +78,6 @@ def optimised():
 
 @pytest.fixture
 def x64():
-    """Float64 for one test; the library's default, and that of every other test, is float32."""
+    """Switch to float64 for one test; the library's default, and the other tests', is float32."""
     with jax.enable_x64(True):
         yield
