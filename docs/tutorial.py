@@ -1,10 +1,9 @@
 # %% [markdown]
-# # A deep GP from the first line to the criticism
+# # A deep GP, from the first line to the criticism
 #
-# This page is for a person who knows NumPyro. It writes a deep Gaussian process as a model
-# function, fits it, draws predictions, hands everything to ArviZ, asks what is wrong with it, and
-# compares it with draws of NUTS. All that you see was made by running `docs/tutorial.py`; `make
-# tutorial` does it again.
+# This page is for readers who know NumPyro. It writes a deep Gaussian process as a model
+# function, fits it, predicts, hands the fit to ArviZ, criticises it, and compares it with NUTS.
+# The outputs come from running `docs/tutorial.py`; `make tutorial` runs it again.
 
 # %%
 import os
@@ -30,11 +29,11 @@ steps, draws = (3, 20) if quick else (3000, 400)
 keys = random.split(random.key(0), 12)
 
 # %% [markdown]
-# ## Data with a jump in it
+# ## Data with a jump
 #
-# The data are made up, in the shape of a titration: pH against the volume of a base, in mL. The pH
-# hardly moves, then jumps, then hardly moves again. A single stationary GP has one lengthscale for
-# the plains and the jump alike.
+# The data imitate a titration: pH against the volume of a base, in mL. The pH hardly moves, then
+# jumps, then hardly moves again. A stationary GP has one lengthscale, which fits either the
+# plains or the jump.
 #
 # Models see standardised values. A `Standardizer` remembers the units of the data.
 
@@ -50,11 +49,10 @@ print("rows:", x.shape, y.shape)
 # %% [markdown]
 # ## The model
 #
-# A deep GP is a NumPyro model. `dgp.gp` makes a sparse GP layer with inducing inputs `z`; its only
-# latent site is the whitened inducing values `l1.v`. `f1.sample(x)` draws a hidden layer, and
-# calling a layer, `f2(...)`, gives the Gaussian of the last one at each row. `observe` says how
-# `y` comes from it, and `minibatch` is a plate over the rows. Kernel parameters are
-# `numpyro.param`s.
+# A deep GP is a NumPyro model. `dgp.gp` makes a sparse GP layer with inducing inputs `z`. Its
+# only latent site holds the whitened inducing values, `l1.v`. `f1.sample(x)` draws a hidden
+# layer. Calling a layer, `f2(...)`, gives its Gaussian at each row. `observe` connects `y` to the
+# last layer, and `minibatch` is a plate over the rows. Kernel parameters are `numpyro.param`s.
 
 
 # %%
@@ -76,9 +74,9 @@ z = jnp.linspace(-1.8, 1.8, 8)[:, None]
 # ## Fit it by doubly stochastic variational inference
 #
 # `MeanField` is a Gaussian for each layer's inducing values. `fit` runs NumPyro's SVI on the
-# device and learns the kernels, the noise and the inducing inputs on the way. Stock
-# `SVI(...).run(...)` with `TraceMeanField_ELBO` does the same. A step estimates the bound by one
-# draw, so that the curve stays noisy; by the end it should hardly rise:
+# device. It learns the kernels, the noise and the inducing inputs as well. Stock
+# `SVI(...).run(...)` with `TraceMeanField_ELBO` does the same. One draw estimates the bound at
+# each step, so the curve stays noisy. It should be flat at the end:
 
 # %% name="elbo" alt="The ELBO per datum rises and becomes flat"
 guide = dgp.MeanField(model)
@@ -89,7 +87,7 @@ plots.training_curves({"two layers, DSVI": fit.elbo_per_datum})
 # ## Predict in the units of the data
 #
 # With the `standardizer`, inputs go in as mL, and means, intervals and densities come out as pH.
-# We look a little beyond the data on both sides.
+# The grid extends a little beyond the data on both sides.
 
 # %% name="prediction" alt="Data, mean and 90 % band of the pH against the volume"
 grid = np.linspace(-5, 55, 120)[:, None]
@@ -101,9 +99,9 @@ names = ("volume (mL)", "pH")
 plots.function_bands(volume[:, 0], ph, grid[:, 0], {"two layers, DSVI": band}, names)
 
 # %% [markdown]
-# What did each layer learn? `layer_functions` draws all layers together. The first layer's
-# function is steep where the pH jumps: it pulls the jump apart, so that the second layer can be
-# smooth. Ticks at the bottom are where a layer is called, circles are inducing inputs.
+# What did each layer learn? `layer_functions` draws all layers together. The first layer is steep
+# where the pH jumps: it stretches the jump, so the second layer can be smooth. Ticks at the
+# bottom mark the inputs of a layer, circles mark inducing inputs.
 
 # %% name="layers" alt="The function of the first layer above that of the second one"
 functions = dgp.layer_functions(keys[3], model, guide, fit.params, scale.inputs(grid), z=z)
@@ -113,9 +111,8 @@ plots.layers(functions, ["volume, standardised"])
 # ## Hand it to ArviZ
 #
 # `to_inferencedata` makes one data tree of the fit: draws of the posterior and of the prior,
-# replicated `y`, and log p(y_n | draw) of every row. The noise of the hidden layers, which is a
-# nuisance of each row, is integrated out by `passes`. The tree can be saved by
-# `tree.to_netcdf(path)`.
+# replicated `y`, and log p(y_n | draw) of every row. It integrates out the noise of the hidden
+# layers, which is a nuisance of each row. `tree.to_netcdf(path)` saves the tree.
 
 # %%
 common: dict[str, Any] = {"standardizer": scale, "z": z, "num_samples": 4 * draws}
@@ -127,8 +124,8 @@ for name, group in tree.children.items():
 print(dict(tree["posterior"]["l2.v"].sizes))
 
 # %% [markdown]
-# Kernels and noise were learned as points. Put priors on them by NumPyro's `handlers.lift`, and
-# the same guide covers them too. Lengthscales are in standardised units.
+# So far kernels and noise are point estimates. NumPyro's `handlers.lift` puts priors on them, and
+# the same guide then covers them too. Lengthscales are in standardised units.
 
 # %%
 wide = dist.LogNormal(0.0, 1.0)
@@ -149,10 +146,10 @@ statistics.summary(lifted_tree, var_names=list(priors), kind="stats")
 # %% [markdown]
 # ## Criticise it
 #
-# **Leave-one-out cross-validation** says how well each row is predicted by all the others, without
-# a new fit: `elpd` is the sum of log densities, in nats. The Pareto k of a row says whether that
-# shortcut can be trusted there: above `good_k` the row moves the posterior too much. ArviZ warns
-# of such rows; here we count them instead.
+# **Leave-one-out cross-validation** estimates how well the other rows predict each row, without a
+# new fit. `elpd` is the sum of log densities, in nats. The Pareto k of a row tells whether the
+# estimate can be trusted: above `good_k` the row moves the posterior too much. ArviZ warns about
+# such rows; this page counts them instead.
 
 # %%
 warnings.filterwarnings("ignore", "Estimated shape parameter")
@@ -163,12 +160,13 @@ print(f"{bad.sum()} of {len(bad)} rows have Pareto k above {loo.good_k:.2f}")
 print("their volumes (mL):", volume[bad, 0].round(1))
 
 # %% [markdown]
-# For these rows the shortcut is a guess: draws that are narrower than the posterior, as those of
-# DSVI are, know too little of what would be without a row. We shall see that NUTS has wider ones.
+# For these rows the estimate is a guess. Draws that are narrower than the posterior, as DSVI's
+# are, do not cover what the posterior would be without the row. NUTS, below, has wider draws.
 #
-# **LOO-PIT** is where each observed pH falls in the distribution that the other rows predict for
-# it. If predictions are calibrated, these values are uniform: a heap in the middle says that bands
-# are too wide, heaps at both ends that they are too narrow. The grey band is what chance allows.
+# **LOO-PIT** is the position of each observed pH in the distribution that the other rows predict
+# for it. Calibrated predictions make these values uniform. A peak in the middle means bands that
+# are too wide, peaks at both ends mean bands that are too narrow. The grey band shows what chance
+# allows.
 
 # %% name="loo_pit" alt="Histogram of the LOO-PIT"
 pit = criticism.loo_pit(tree)
@@ -177,7 +175,7 @@ plots.pit_histograms({"two layers, DSVI": pit}, bins=6)
 
 # %% [markdown]
 # **Posterior predictive checks** compare statistics of the data with those of replicated data. A
-# `p_value` near 0 or 1 names what the model does not reproduce.
+# `p_value` near 0 or 1 names a feature that the model does not reproduce.
 
 # %%
 criticism.posterior_check(tree).round(2)
@@ -185,41 +183,40 @@ criticism.posterior_check(tree).round(2)
 # %% [markdown]
 # None of these p-values is extreme: the model makes data like ours.
 #
-# **k-hat** asks about the guide, not about the model: how heavy is the tail of the importance
-# weights p(y, v) / q(v)? Below 0.7, q is near enough to the posterior that its draws could be
-# corrected by weighing them.
+# **k-hat** judges the guide, not the model: how heavy is the tail of the importance weights p(y,
+# v) / q(v)? Below 0.7, q is close enough to the posterior that weighting can correct its draws.
 
 # %%
 print(dgp.check_guide(keys[6], model, guide, fit.params, x, y, z=z, num_simulations=0))
 
 # %% [markdown]
-# So predictions are calibrated, and still the posterior is not the exact one: the two are
+# So the predictions are calibrated, and the posterior is still not the exact one. These are two
 # different questions.
 #
-# ## A better posterior, and NUTS as the judge
+# ## A better posterior, and NUTS as the reference
 #
 # A mean-field posterior cannot let one layer follow another. `Diffusion` starts at the mean-field
 # fit and moves draws of both layers together through a few learned steps. (`GlobalInducing`
 # couples the layers in closed form; see `examples/every_posterior.py`.) The hyperparameters are
-# held at those of DSVI, so that all methods have the same posterior to find.
+# fixed at those of DSVI, so all methods have the same posterior to find.
 
 # %% name="diffusion" alt="The ELBO per datum of DSVI, and of the diffusion that starts from it"
 fixed = dgp.freeze(model, {n: a for n, a in fit.params.items() if ".v." not in n})
-chain = dgp.Diffusion(fixed, base=dgp.MeanField(fixed), informed=(x, y))
+diffusion = dgp.Diffusion(fixed, base=dgp.MeanField(fixed), informed=(x, y))
 quiet: dict[str, Any] = {"z": z, "progress": False}
-better = dgp.fit(keys[7], fixed, chain, x, y, steps=steps, start=fit, **quiet)
+better = dgp.fit(keys[7], fixed, diffusion, x, y, steps=steps, start=fit, **quiet)
 better_params = {**fit.params, **better.params}
 plots.training_curves({"DSVI": fit.elbo_per_datum, "diffusion": better.elbo_per_datum})
 
 # %% [markdown]
-# NUTS draws from the exact posterior if its chains have mixed, which is possible on 60 rows.
-# `transported` gives it the same model in the white space of the fit, where it can take long
-# steps. R-hat should be near 1:
+# NUTS draws from the exact posterior if its chains mix, which they can on 60 rows. `transported`
+# gives it the same model in the reference space of the fit, where it takes longer steps. R-hat
+# should be near 1:
 
 # %%
-white = NUTS(dgp.transported(model, guide, fit.params), target_accept_prob=0.95)
+kernel = NUTS(dgp.transported(model, guide, fit.params), target_accept_prob=0.95)
 sizes = {"num_warmup": draws, "num_samples": draws, "num_chains": 4}
-chains = dgp.run_mcmc(keys[8], white, x, y, **sizes, **quiet)
+chains = dgp.run_mcmc(keys[8], kernel, x, y, **sizes, **quiet)
 exact = dgp.to_inferencedata(
     keys[8], model, None, fit.params, volume, ph, posterior_samples=chains,
     num_prior_samples=0, **common,
@@ -230,25 +227,26 @@ print(f"R-hat {mixed['rhat']:.3f}, least effective sample size {mixed['ess']:.0f
 print(f"{mixed['divergences']} divergences")
 
 # %% [markdown]
-# The energy distance says how far the draws of `v` are from those of NUTS: 0 is the same law.
+# The energy distance measures how far the draws of `v` are from those of NUTS. It is 0 for equal
+# distributions.
 
 # %%
-chain_tree = dgp.to_inferencedata(
-    keys[9], model, chain, better_params, volume, ph, num_prior_samples=0, **common
+diffusion_tree = dgp.to_inferencedata(
+    keys[9], model, diffusion, better_params, volume, ph, num_prior_samples=0, **common
 )
-trees = {"DSVI": tree, "diffusion": chain_tree, "NUTS": exact}
+trees = {"DSVI": tree, "diffusion": diffusion_tree, "NUTS": exact}
 for name in ("DSVI", "diffusion"):
-    own = dgp.Chains({n: trees[name]["posterior"][n].values for n in v.samples})
-    judged = dgp.compare_posteriors(keys[10], v, own, model, fit.params, x, y, z=z)
-    print(f"{name:10s} {judged.joint}")
+    approximate = dgp.Chains({n: trees[name]["posterior"][n].values for n in v.samples})
+    found = dgp.compare_posteriors(keys[10], v, approximate, model, fit.params, x, y, z=z)
+    print(f"{name:10s} {found.joint}")
 
 # %% name="forest" alt="Intervals of inducing values by DSVI, diffusion and NUTS"
 plots.posterior_forest(trees, 4)
 
 # %% [markdown]
-# DSVI's intervals are the shortest nearly everywhere, those of NUTS the longest, and diffusion is
-# between the two. Two inducing values of the last layer against each other say the same: DSVI has
-# their correlation, which is within a layer, but not their spread.
+# DSVI's intervals are the shortest nearly everywhere, those of NUTS are the longest, and
+# diffusion's lie between. Two inducing values of the last layer show the same: DSVI has their
+# correlation, which is within a layer, but not their spread.
 
 # %% name="pair" alt="Draws of two inducing values by DSVI and by NUTS"
 pair = [("l2.v", 0, 0), ("l2.v", 1, 0)]
@@ -257,9 +255,9 @@ plots.posterior_pair({n: trees[n] for n in ("NUTS", "DSVI")}, pair)
 # %% [markdown]
 # ## Did the second layer pay?
 #
-# `models.svgp` is the one-layer model. **Stacking** finds the mixture of models that predicts
-# left-out rows best. The table has the best `elpd` first, its difference to the others with the
-# standard error `dse`, and the `weight` of each in the mixture.
+# `models.svgp` is the one-layer model. **Stacking** finds the mixture of models that best
+# predicts left-out rows. The table lists the best `elpd` first, its difference from the others
+# with the standard error `dse`, and the `weight` of each in the mixture.
 
 # %%
 one: dict[str, Any] = {"z": z}
@@ -274,18 +272,18 @@ table: pandas.DataFrame = criticism.stacking({"one layer": one_tree, **trees})
 table[["elpd", "elpd_diff", "dse", "weight"]].astype(float).round(2)
 
 # %% [markdown]
-# The ELBO is higher with two layers, and so is the LOO of all posteriors that have two. A better
-# posterior of the same model at the same hyperparameters gains too: NUTS is best, and the mixture
-# needs nothing else. The differences to DSVI and to one layer are two to three standard errors on
-# 60 rows, that of diffusion to NUTS is less than two; and DSVI's LOO is one with many large
-# Pareto k.
+# The ELBO is higher with two layers, and so is the LOO of all posteriors with two layers. At the
+# same hyperparameters, a better posterior also gains: NUTS is best, and the mixture needs nothing
+# else. On 60 rows the differences from NUTS to DSVI and to one layer are two to three standard
+# errors, that to diffusion is less than two. DSVI's LOO has many large Pareto k.
 #
 # ## Where next
 #
 # - `dgp-ppl compare DATA --report` fits many methods to your file, and writes one page of tables,
 #   pictures and criticism.
 # - `examples/svi_vs_mcmc.py` compares DSVI, diffusion, SGHMC and NUTS on one model, with held-out
-#   scores.
+#   metrics.
 # - `examples/every_posterior.py` has a line for each guide, `examples/likelihoods.py` other
-#   likelihoods, `examples/counts_and_priors.py` priors, `examples/gallery.py` all pictures.
-# - The README has larger data, minibatches, latent inputs and flows.
+#   likelihoods, `examples/counts_and_priors.py` priors, and `examples/gallery.py` all pictures.
+# - [Choose a model](choose_a_model.md) has latent inputs and flows; [write a
+#   model](write_a_model.md) has minibatches and priors.
