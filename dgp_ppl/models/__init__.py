@@ -1,4 +1,7 @@
-"""Ready-made NumPyro model functions."""
+"""Ready-made NumPyro model functions. Each is also an example of how to write a model.
+
+Every model takes inputs ``x`` and targets ``y``, and draws ``y`` if it is None.
+"""
 
 from dgp_ppl.models._bnn import bnn
 from dgp_ppl.models._deep_gp import deep_gp, svgp

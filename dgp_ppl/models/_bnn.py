@@ -1,4 +1,4 @@
-"""A Bayesian neural network: what deep GPs are compared with."""
+"""A Bayesian neural network, the usual alternative to a deep GP."""
 
 import itertools
 from collections.abc import Sequence
@@ -26,21 +26,32 @@ def bnn(
     likelihood: Likelihood | None = None,
     batch_size: int | None = None,
 ) -> None:
-    """A network of rectified linear units whose weights are standard normal.
+    """A network of rectified linear units with standard normal weights.
 
-    No guide of `dgp_ppl.gp` layers fits it: take NumPyro's `AutoNormal` or NUTS. Sites: ``w1``,
-    ``b1``, ...: weights [D_1, D_2], which are divided by sqrt(D_1), and biases [D_2]; ``noise``,
-    the standard deviation of the Gaussian likelihood, log-normal about 0.3; ``y`` in the plate
-    ``data``.
+    It has no `gp` layers, so the guides of this library do not apply. Use NumPyro's `AutoNormal` or
+    NUTS.
+
+    >>> import jax.numpy as jnp
+    >>> from numpyro import handlers
+    >>> from dgp_ppl import models
+    >>> with handlers.seed(rng_seed=0), handlers.trace() as sites:
+    ...     models.bnn(jnp.zeros((4, 3)), hidden=(5,))
+    >>> [name for name, site in sites.items() if site["type"] == "sample"]
+    ['w1', 'b1', 'w2', 'b2', 'noise', 'y']
+
+    Sites: weights ``w1``, ``w2``, ... [D_in, D_out], which the model divides by sqrt(D_in); biases
+    ``b1``, ``b2``, ... [D_out]; ``noise``, the standard deviation of the Gaussian likelihood, with
+    a log-normal prior of median 0.3; and ``y`` in the plate ``data``.
 
     Args:
         x: inputs, [N, D].
-        y: targets, [N], or what the likelihood takes; None to draw them.
-        hidden: units of the hidden layers. One of 50 is the "two-layer" network of the papers'
-            tables (Hernandez-Lobato & Adams 2015).
-        out: outputs of the last layer.
-        likelihood: from the network's output to a distribution of y; Gaussian noise by default.
-        batch_size: rows of a minibatch; None takes all.
+        y: targets, [N], or of the shape of the likelihood; None to draw them.
+        hidden: number of units of each hidden layer. One layer of 50 is the "two-layer" network of
+            the tables in the literature (Hernandez-Lobato & Adams 2015).
+        out: number of outputs of the last layer.
+        likelihood: a function from the network's output to the distribution of y (see `observe`);
+            None for Gaussian noise.
+        batch_size: number of rows of a minibatch; None takes all.
     """
     widths = [jnp.shape(x)[-1], *hidden, out]
     layers: list[tuple[Any, Any]] = []
@@ -56,12 +67,11 @@ def bnn(
         for l, (weight, bias) in enumerate(layers):
             h = jax.nn.relu(h) if l else h
             h = matmul(h, weight) / jnp.sqrt(len(weight)) + bias
-        # One node is as good as any number where nothing is left to average over.
-        known = Marginals(h, jnp.zeros_like(h), guided=True)
-        law = observe(known, likelihood, num_nodes=1, num_draws=1)
-        numpyro.sample("y", law, obs=y)
+        # The network's output has no variance, so one node gives the exact expectation.
+        output = Marginals(h, jnp.zeros_like(h), guided=True)
+        numpyro.sample("y", observe(output, likelihood, num_nodes=1, num_draws=1), obs=y)
 
 
 def _gaussian(f: Array, noise: Array, out: int) -> dist.Distribution:
-    law = dist.Normal(f, noise)
-    return law if out == 1 else law.to_event(1)
+    normal = dist.Normal(f, noise)
+    return normal if out == 1 else normal.to_event(1)

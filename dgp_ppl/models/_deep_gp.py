@@ -1,4 +1,4 @@
-"""Deep GPs of any depth and width, with any likelihood; with one layer, the SVGP."""
+"""Deep GPs of any depth and width, with any likelihood. With one layer it is the SVGP."""
 
 from collections.abc import Callable, Sequence
 
@@ -10,11 +10,12 @@ from dgp_ppl._typing import InducingInputs, Inputs
 from dgp_ppl.core import Likelihood, minibatch, observe
 from dgp_ppl.kernels import SquaredExponential
 from dgp_ppl.linalg import as_float
-from dgp_ppl.models._stack import KernelMaker, Mean, likelihood_or_gaussian, stack
+from dgp_ppl.models._stack import KernelMaker, MeanFunction, likelihood_or_gaussian, make_stack
 
 __all__ = ["FeatureMaker", "deep_gp", "svgp"]
 
 FeatureMaker = Callable[[str], Callable[[Inputs], Array]]
+"""A function that makes a map of the inputs from the prefix of its params."""
 
 
 def deep_gp(
@@ -22,7 +23,7 @@ def deep_gp(
     y: Array | None = None,
     *,
     z: Sequence[InducingInputs],
-    mean: Sequence[Mean] | None = None,
+    mean: Sequence[MeanFunction] | None = None,
     out: int = 1,
     kernel: KernelMaker | Sequence[KernelMaker] = SquaredExponential.learned,
     likelihood: Likelihood | None = None,
@@ -33,38 +34,49 @@ def deep_gp(
 ) -> None:
     """A deep Gaussian process: sparse GP layers ``l1`` ... ``lL``, then a likelihood.
 
-    Params: ``lK.z`` and the kernel's (``lK.variance``, ``lK.lengthscale``), and ``noise``, the
-    standard deviation of the Gaussian likelihood. Sites: ``lK.v``, and ``y`` in the plate ``data``.
+    >>> import jax.numpy as jnp
+    >>> from numpyro import handlers
+    >>> from dgp_ppl import models
+    >>> x, z = jnp.zeros((4, 3)), jnp.zeros((2, 3))
+    >>> with handlers.seed(rng_seed=0), handlers.trace() as sites:
+    ...     models.deep_gp(x, z=(z, z))
+    >>> {n: s["value"].shape for n, s in sites.items() if s["type"] == "sample"}
+    {'l1.v': (2, 3), 'l2.v': (2, 1), 'l1.eps': (4, 3), 'y': (4,)}
+
+    Params: ``lK.z`` and those of the kernel (``lK.variance``, ``lK.lengthscale``) for layer K, and
+    ``noise``, the standard deviation of the Gaussian likelihood. Sites: ``lK.v``; ``y`` in the
+    plate ``data``; without a guide also the unit noise ``lK.eps`` of hidden layers.
 
     Args:
         x: inputs, [N, D].
-        y: targets, [N], or what the likelihood takes; None to draw them.
-        z: initial inducing inputs of each layer, [M, D_l] (or [P, M, D_l], a set per output); their
-            number is the depth, and the width of a hidden layer that of the next layer's.
-        mean: each layer's fixed mean; by default the identity, padded or cut to the width, and
-            zero for the last. See `initialize.deep_gp`.
-        out: outputs of the last layer.
-        kernel: makes a layer's kernel from its name and input dimension; one for all layers or one
-            for each.
-        likelihood: from the last layer's f to a distribution of y (see `observe`); Gaussian noise
-            with a learned standard deviation by default.
-        noise: initial standard deviation of the Gaussian noise.
-        skip: whether every layer after the first takes the input along, after the layer before it
-            (Duvenaud et al. 2014, section 5): its `z` has D_1 columns more at the end.
-        features: makes a map of the inputs, from its name "features", that the layers see in place
-            of them, [N, D] -> [N, D_1] (deep kernel learning, Wilson et al. 2016). It may have
-            params: ``lambda name: jax.vmap(numpyro.contrib.module.eqx_module(name, net))`` trains
-            an equinox network with the rest.
-        batch_size: rows of a minibatch; None takes all.
-
-    Source: Salimbeni & Deisenroth (2017), section 3.
+        y: targets, [N], or of the shape of the likelihood; None to draw them.
+        z: initial inducing inputs of each layer, [M, D_l], or [P, M, D_l] for a set per output.
+            Their number is the depth. The columns of the next layer's `z` set a hidden layer's
+            width.
+        mean: fixed mean function of each layer. None takes the identity, padded or cut to the
+            width, and zero for the last layer. See `initialize.deep_gp`.
+        out: number of outputs of the last layer.
+        kernel: makes a layer's kernel from its name and number of inputs; one for all layers, or
+            one per layer.
+        likelihood: a function from the last layer's f to the distribution of y (see `observe`);
+            None for Gaussian noise with a learned standard deviation.
+        noise: initial standard deviation of the Gaussian noise, in the units of y.
+        skip: whether every layer after the first also receives the inputs, as the last D columns
+            of its own inputs and of its `z` (Duvenaud et al. 2014, section 5).
+        features: makes a map [N, D] -> [N, D_1] that is applied to x first, from the prefix
+            "features" of its params (deep kernel learning, Wilson et al. 2016). For example,
+            ``lambda name: jax.vmap(numpyro.contrib.module.eqx_module(name, net))`` trains an
+            equinox network with the rest.
+        batch_size: number of rows of a minibatch; None takes all.
 
     Raises:
         ValueError: if `z`, `mean` and `kernel` disagree about the depth, or widths do not fit.
+
+    Source: Salimbeni & Deisenroth (2017), section 3.
     """
-    layers = stack("deep_gp", z, mean, out, kernel, skip)
+    layers = make_stack("deep_gp", z, mean, out, kernel, skip)
     likelihood = likelihood_or_gaussian(likelihood, noise, out)
-    # Made out here: a param inside of the plate would be one for each row.
+    # Outside the plate: NumPyro would make a param per row inside it.
     feature_map = None if features is None else features("features")
     with minibatch(x, y, batch_size=batch_size) as (x, y):
         x = x if feature_map is None else feature_map(as_float(x))
@@ -76,14 +88,40 @@ def svgp(
     y: Array | None = None,
     *,
     z: InducingInputs,
-    mean: Mean = means.zero,
+    mean: MeanFunction = means.zero,
     out: int = 1,
     kernel: KernelMaker = SquaredExponential.learned,
     likelihood: Likelihood | None = None,
     noise: float = 0.3,
     batch_size: int | None = None,
 ) -> None:
-    """A sparse variational GP (Hensman et al. 2013, 2015): the `deep_gp` of one layer, ``l1``."""
+    """A sparse variational GP: a `deep_gp` with one layer, ``l1``.
+
+    >>> import jax.numpy as jnp
+    >>> from numpyro import handlers
+    >>> from dgp_ppl import models
+    >>> with handlers.seed(rng_seed=0), handlers.trace() as sites:
+    ...     models.svgp(jnp.zeros((4, 3)), z=jnp.zeros((2, 3)))
+    >>> [name for name, site in sites.items() if site["type"] == "param"]
+    ['l1.z', 'l1.variance', 'l1.lengthscale', 'noise']
+
+    Args:
+        x: inputs, [N, D].
+        y: targets, [N], or of the shape of the likelihood; None to draw them.
+        z: initial inducing inputs, [M, D], or [P, M, D] for a set per output.
+        mean: fixed mean function.
+        out: number of outputs.
+        kernel: makes the kernel from its name and number of inputs.
+        likelihood: a function from f to the distribution of y (see `observe`); None for Gaussian
+            noise with a learned standard deviation.
+        noise: initial standard deviation of the Gaussian noise, in the units of y.
+        batch_size: number of rows of a minibatch; None takes all.
+
+    Raises:
+        ValueError: if shapes do not fit.
+
+    Source: Hensman, Fusi & Lawrence (2013); Hensman, Matthews & Ghahramani (2015).
+    """
     deep_gp(
         x,
         y,

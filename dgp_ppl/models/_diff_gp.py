@@ -1,4 +1,4 @@
-"""Differential GPs: inputs carried along by the flow of a random field, then a GP."""
+"""Differential GPs: inputs that flow along a random field, then a GP."""
 
 from collections.abc import Callable
 from typing import Any, Literal
@@ -14,11 +14,11 @@ from dgp_ppl.core import Grid, Likelihood, RandomFunction, gp, minibatch, observ
 from dgp_ppl.kernels import Separable, SquaredExponential
 from dgp_ppl.linalg import as_float
 from dgp_ppl.models._sde import Scheme, integrate
-from dgp_ppl.models._stack import KernelMaker, Mean, likelihood_or_gaussian
+from dgp_ppl.models._stack import KernelMaker, MeanFunction, likelihood_or_gaussian
 
 __all__ = ["diff_gp"]
 
-_FLOW_VARIANCE = 0.01  # of the field, per unit of time: a flow that starts near to none
+_FLOW_VARIANCE = 0.01  # initial variance of the field: inputs hardly flow at the start
 
 
 def diff_gp(
@@ -32,7 +32,7 @@ def diff_gp(
     flow_steps: int = 19,
     flow: Literal["marginal", "sampled"] = "marginal",
     scheme: Scheme = "euler",
-    mean: Mean = means.zero,
+    mean: MeanFunction = means.zero,
     out: int = 1,
     kernel: KernelMaker = SquaredExponential.learned,
     flow_kernel: Callable[..., Any] = SquaredExponential.learned,
@@ -41,46 +41,56 @@ def diff_gp(
     keep_path: bool = False,
     batch_size: int | None = None,
 ) -> None:
-    """A GP on inputs that have flowed along a random field for a time T (Hegde et al. 2019).
+    """A GP whose inputs first flow along a random field for a time T.
 
-    dx = mu(x) dt + sd(x) dW from t = 0 to `horizon`, with mean and standard deviation those of the
-    GP ``flow``, whose outputs are the input's dimensions; then the GP ``out`` and a likelihood.
+    The inputs follow dx = mu(x) dt + sd(x) dW from t = 0 to `horizon`. mu and sd are the mean and
+    standard deviation of the GP ``flow``, which has D outputs. The GP ``out`` and a likelihood
+    follow.
 
-    Params: ``flow.z``, ``out.z``, the kernels', and ``noise``. Sites: ``flow.v``, ``out.v``,
-    without a guide the flow's unit noise ``flow.eps``, and ``y`` in the plate ``data``.
+    Params: ``flow.z``, ``out.z``, those of the kernels, and ``noise``. Sites: ``flow.v``,
+    ``out.v``; ``y`` in the plate ``data``; without a guide also the flow's unit noise ``flow.eps``.
+
+    >>> import jax.numpy as jnp
+    >>> from numpyro import handlers
+    >>> from dgp_ppl import models
+    >>> x, z = jnp.zeros((4, 2)), jnp.zeros((3, 2))
+    >>> with handlers.seed(rng_seed=0), handlers.trace() as sites:
+    ...     models.diff_gp(x, z=z, z_flow=z, flow_steps=5)
+    >>> sites["flow.v"]["value"].shape, sites["flow.eps"]["value"].shape
+    ((3, 2), (4, 5, 2))
 
     Args:
         x: inputs, [N, D].
-        y: targets, [N], or what the likelihood takes; None to draw them.
+        y: targets, [N], or of the shape of the likelihood; None to draw them.
         z: initial inducing inputs of the predictor, [M, D].
-        z_flow: those of the field, [M, D].
-        z_time: for a field that changes with time: times of inducing inputs in [0, T], [M_t]. The
-            field's inducing inputs are then the `Grid` of `z_flow` and these, M M_t in all, and its
-            kernel is separable, that of x times a squared exponential of t: K = K_t (x) K_x.
-        horizon: T; 0 leaves the inputs where they are.
-        flow_steps: of the integrator; the paper's code takes 19.
-        flow: what a guide's q(v) of the field means. ``"marginal"``: coefficients have it
-            integrated out anew at every step, as in the paper; the objective is then a bound for
-            the model whose coefficients those are. ``"sampled"``: one draw of it drives the whole
-            path, as in the model, and the objective is a bound on its evidence. The same without a
-            guide.
-        scheme: "euler" or "heun"; see `sde.integrate`.
+        z_flow: initial inducing inputs of the field, [M, D].
+        z_time: times of inducing inputs in [0, T], [M_t], for a field that changes with time. Its
+            inducing inputs are then the `Grid` of `z_flow` and these times, and its kernel is
+            separable with a squared exponential in t. None for a constant field.
+        horizon: T; with 0 the inputs do not move.
+        flow_steps: number of integrator steps; the paper's code takes 19.
+        flow: ``"marginal"`` integrates q(v) of the field out anew at every step, as in the paper.
+            The objective then bounds the evidence of a model with these coefficients.
+            ``"sampled"`` draws the field once for the whole path, as in the model, and the
+            objective bounds the model's evidence. Both are the same without a guide.
+        scheme: integrator, "euler" (Euler-Maruyama) or "heun".
         mean: mean function of the predictor.
-        out: outputs of the predictor.
-        kernel: makes the predictor's kernel from its name and input dimension.
-        flow_kernel: makes the field's from its name, input dimension and initial `variance`.
-        likelihood: from f to a distribution of y; Gaussian noise that is learned by default.
-        noise: initial standard deviation of the Gaussian noise.
-        keep_path: whether to record where the inputs have been, after every step, as NumPyro's
-            deterministic site ``flow.path``, [N, flow_steps, D]. Under
-            `function_draws` it is the path along one field.
-        batch_size: rows of a minibatch; None takes all.
-
-    Source: Hegde, Heinonen, Lähdesmäki, Kaski (2019), "Deep learning with differential Gaussian
-    process flows", sections 3 and 4, with the KL terms counted once.
+        out: number of outputs of the predictor.
+        kernel: makes the predictor's kernel from its name and number of inputs.
+        flow_kernel: makes the field's kernel from its name, number of inputs and initial
+            `variance`.
+        likelihood: a function from f to the distribution of y; None for Gaussian noise with a
+            learned standard deviation.
+        noise: initial standard deviation of the Gaussian noise, in the units of y.
+        keep_path: whether to record the inputs after every step as the deterministic site
+            ``flow.path``, [N, flow_steps, D]; under `function_draws`, along one field.
+        batch_size: number of rows of a minibatch; None takes all.
 
     Raises:
-        ValueError: if an option is none of the above, or shapes do not fit.
+        ValueError: if `flow` or `scheme` is unknown, or shapes do not fit.
+
+    Source: Hegde et al. (2019), "Deep learning with differential Gaussian process flows", sections
+    3 and 4, with the KL terms counted once.
     """
     if flow not in ("marginal", "sampled"):
         raise ValueError(f"diff_gp: flow is {flow!r}, wanted 'marginal' or 'sampled'")
@@ -90,15 +100,15 @@ def diff_gp(
     likelihood = likelihood_or_gaussian(likelihood, noise, out)
     with minibatch(x, y, batch_size=batch_size) as (x, y):
         x = as_float(x)
-        field(_timed(x, 0.0, z_time))  # a guide may answer for the layer at its first call
+        field(_with_time(x, 0.0, z_time))  # a guide may draw v at the layer's first call
         field = (field.given() if flow == "sampled" else field).repeatable()
 
         def coefficients(x: Array, t: Array) -> tuple[Array, Array]:
-            f = field(_timed(x, t, z_time))
+            f = field(_with_time(x, t, z_time))
             return f.mean, f.var
 
-        noise_of_steps = field.unit_noise(x, flow_steps)
-        flowed, path = integrate(coefficients, x, noise_of_steps, horizon, scheme)
+        step_noise = field.unit_noise(x, flow_steps)
+        flowed, path = integrate(coefficients, x, step_noise, horizon, scheme)
         if keep_path:
             numpyro.deterministic("flow.path", jnp.moveaxis(path, 0, 1))
         numpyro.sample("y", observe(predictor(flowed), likelihood), obs=y)
@@ -107,7 +117,7 @@ def diff_gp(
 def _field(
     dim: int, z: InducingInputs, z_time: Array | None, horizon: float, kernel: Callable[..., Any]
 ) -> RandomFunction:
-    """The layer ``flow``."""
+    """Make the layer ``flow``."""
     inducing: Any = numpyro.param("flow.z", as_float(z))
     covariance = kernel("flow", dim, variance=_FLOW_VARIANCE)
     if z_time is not None:
@@ -122,8 +132,8 @@ def _field(
     return gp("flow", covariance, inducing, out=dim)
 
 
-def _timed(x: Array, t: Any, z_time: Array | None) -> Array:
-    """Inputs of the field at a time: with a column for it if the field changes with it."""
+def _with_time(x: Array, t: Any, z_time: Array | None) -> Array:
+    """Append the time to the inputs of the field, if it changes with time."""
     if z_time is None:
         return x
     return jnp.concatenate([x, jnp.full((len(x), 1), t, x.dtype)], axis=1)

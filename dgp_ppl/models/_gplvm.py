@@ -1,4 +1,4 @@
-"""Deep GPs of inputs that nobody has seen: the Bayesian GPLVM, and inputs beside known ones."""
+"""Deep GPs with latent inputs: the Bayesian GPLVM, and latent inputs beside known ones."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -12,7 +12,7 @@ from dgp_ppl._typing import InducingInputs, Inputs
 from dgp_ppl.core import Likelihood, minibatch, observe
 from dgp_ppl.kernels import SquaredExponential
 from dgp_ppl.linalg import as_float
-from dgp_ppl.models._stack import KernelMaker, Mean, likelihood_or_gaussian, stack
+from dgp_ppl.models._stack import KernelMaker, MeanFunction, likelihood_or_gaussian, make_stack
 
 __all__ = ["gplvm"]
 
@@ -23,51 +23,63 @@ def gplvm(
     seen: Array | None = None,
     *,
     z: Sequence[InducingInputs],
-    mean: Sequence[Mean] | None = None,
+    mean: Sequence[MeanFunction] | None = None,
     out: int = 1,
     kernel: KernelMaker | Sequence[KernelMaker] = SquaredExponential.learned,
     likelihood: Likelihood | None = None,
     noise: float = 0.3,
     batch_size: int | None = None,
 ) -> None:
-    """A deep GP whose inputs are latent, or known ones with latent ones beside them.
+    """A deep GP with a latent input w_n ~ N(0, I_Q) for every row, alone or beside known inputs.
 
-    Every row has a latent input w_n ~ N(0, I_Q). Without known inputs and with one layer this is
-    the Bayesian GPLVM (Titsias & Lawrence 2010), with more the deep one (Damianou & Lawrence 2013);
-    with known inputs it is a deep GP whose noise can have any shape (Salimbeni et al. 2019). Guides
-    cover ``latent`` row by row, also in minibatches; `initialize.gplvm` starts it at the principal
-    components, and `infer_latent` finds it for new rows. Predictions at inputs take it from its
-    prior.
+    Without known inputs and with one layer this is the Bayesian GPLVM; with more layers it is the
+    deep GPLVM. With known inputs it is a deep GP with noise of any shape. Guides have parameters of
+    q(w_n) for every row, also in minibatches. `initialize.gplvm` starts them at the principal
+    components of y, and `infer_latent` finds the latent inputs of new rows. `predict` draws latent
+    inputs from the prior.
 
-    Params: those of `models.deep_gp`. Sites: ``lK.v``, and in the plate ``data`` ``latent``, [N, Q]
-    in all, and ``y``.
+    >>> import jax.numpy as jnp
+    >>> from numpyro import handlers
+    >>> from dgp_ppl import models
+    >>> y = jnp.zeros((6, 3))
+    >>> with handlers.seed(rng_seed=0), handlers.trace() as sites:
+    ...     models.gplvm(None, y, z=(jnp.zeros((4, 2)),), out=3)
+    >>> sites["latent"]["value"].shape
+    (6, 2)
+
+    Params: as for `models.deep_gp`. Sites: ``lK.v``; in the plate ``data``, ``latent`` [N, Q] and
+    ``y``.
 
     Args:
-        x: known inputs, [N, D]; None, or [N, 0], if there are none.
-        y: targets, [N, P] (or [N] if `out` is 1); None to draw them.
-        seen: True where y was observed, [N] or [N, P]; what stands elsewhere is of no account.
-            None if all of it was.
-        z: initial inducing inputs of each layer, [M, D_l]; the first one's columns are x's and
-            after them Q for the latent ones.
-        mean: each layer's fixed mean; see `models.deep_gp`.
-        out: outputs of the last layer, P.
-        kernel: makes a layer's kernel from its name and input dimension.
-        likelihood: from f to a distribution of y; Gaussian noise that is learned by default.
-        noise: initial standard deviation of the Gaussian noise.
-        batch_size: rows of a minibatch; None takes all.
+        x: known inputs, [N, D]; None or [N, 0] if there are none.
+        y: targets, [N, P], or [N] if `out` is 1; None to draw them.
+        seen: True where y was observed, [N] or [N, P]; None if all of y was. Values elsewhere are
+            ignored.
+        z: initial inducing inputs of each layer, [M, D_l]. The first layer's columns are the D
+            known inputs and then the Q latent ones.
+        mean: fixed mean function of each layer; see `models.deep_gp`.
+        out: number of outputs P of the last layer.
+        kernel: makes a layer's kernel from its name and number of inputs.
+        likelihood: a function from f to the distribution of y (see `observe`); None for Gaussian
+            noise with a learned standard deviation.
+        noise: initial standard deviation of the Gaussian noise, in the units of y.
+        batch_size: number of rows of a minibatch; None takes all.
 
     Raises:
-        ValueError: if there are neither x nor y, or shapes do not fit.
+        ValueError: if x and y are both None, or shapes do not fit.
+
+    Source: Titsias & Lawrence (2010); Damianou & Lawrence (2013) for more layers; Salimbeni et al.
+    (2019) for latent inputs beside known ones.
     """
     if x is None and y is None:
         raise ValueError("gplvm: x and y are None; to draw y for N rows pass x = jnp.zeros((N, 0))")
     known = 0 if x is None else jnp.shape(x)[-1]
     if not len(z) or (num := z[0].shape[-1] - known) < 1:
         raise ValueError(
-            f"gplvm: z has {[a.shape for a in z]} for {known} known inputs; wanted a first one of "
-            f"more than {known} columns: those over are the latent inputs'"
+            f"gplvm: z has {[a.shape for a in z]} for {known} known inputs; wanted more than "
+            f"{known} columns in the first, the additional ones for the latent inputs"
         )
-    layers = stack("gplvm", z, mean, out, kernel)
+    layers = make_stack("gplvm", z, mean, out, kernel)
     likelihood = likelihood_or_gaussian(likelihood, noise, out)
     with minibatch(x, y, seen, batch_size=batch_size) as (x, y, seen):
         w: Any = numpyro.sample("latent", dist.Normal(0, 1).expand([num]).to_event(1))

@@ -1,6 +1,6 @@
-"""Integrators of stochastic differential equations dx = mu(x, t) dt + sd(x, t) dW, as Itô has them.
+"""Integrators of Itô stochastic differential equations dx = mu(x, t) dt + sd(x, t) dW.
 
-N: points, D: dimensions, K: steps of T / K each.
+N: points, D: dimensions, K: steps of length T / K.
 """
 
 from collections.abc import Callable
@@ -23,26 +23,26 @@ def integrate(
     horizon: float,
     scheme: Scheme = "euler",
 ) -> tuple[Float[Array, "N D"], Float[Array, "K N D"]]:
-    """x(T) from x(0), and the path to it.
+    """Integrate from x(0) to x(T).
 
-    ``"euler"`` is Euler and Maruyama's scheme, x + mu dt + sd sqrt(dt) e: of strong order 1/2 (1 if
-    sd does not depend on x) and weak order 1. ``"heun"`` replaces mu by the mean of its values at
-    both ends of that step: of the same orders, and of order 2 where there is no noise. Memory does
-    not grow with what a step keeps for gradients: steps are run again.
+    ``"euler"`` is the Euler-Maruyama scheme, x + mu dt + sd sqrt(dt) e. It has strong order 1/2 (1
+    if sd does not depend on x) and weak order 1. ``"heun"`` replaces mu by the mean of its values
+    at both ends of that step. It has the same orders, and order 2 without noise. The backward pass
+    recomputes each step, so memory does not grow with the intermediate values of a step.
 
     Args:
-        coefficients: from points [N, D] and the time [] to drift mu and variance sd², [N, D]
-            each; noise is independent over points and dimensions.
-        x: where points start.
-        noise: unit normals of all steps.
+        coefficients: a function from points [N, D] and the time [] to the drift mu and the
+            variance sd², [N, D] each. The noise is independent over points and dimensions.
+        x: initial points, [N, D].
+        noise: standard normal noise of all steps, [N, K, D].
         horizon: T, in the units of time of the coefficients.
         scheme: "euler" or "heun".
 
     Returns:
-        x(T), and x after every step.
+        x(T), [N, D], and x after every step, [K, N, D].
 
     Raises:
-        ValueError: for another scheme, no steps, or a horizon below zero.
+        ValueError: if the scheme is unknown, K is 0, or the horizon is negative.
     """
     steps = noise.shape[1]
     if scheme not in ("euler", "heun"):
@@ -57,7 +57,7 @@ def integrate(
     def step(x: Array, at: tuple[Array, Array]) -> tuple[Array, Array]:
         t, e = at
         mu, var = coefficients(x, t)
-        # The square root has no slope at zero, where a layer that is drawn whole is.
+        # The slope of sqrt is infinite at 0, the variance of a layer drawn as a whole function.
         random_part = jnp.where(var > 0, jnp.sqrt(jnp.where(var > 0, var, 1.0) * dt), 0.0) * e
         new = x + mu * dt + random_part
         if scheme == "heun":

@@ -1,4 +1,4 @@
-"""Sparse GP regression with q(u) at its optimum: the collapsed bound (Titsias 2009)."""
+"""Sparse GP regression with the optimal q(u): the collapsed bound of Titsias (2009)."""
 
 from typing import Any
 
@@ -19,12 +19,14 @@ __all__ = ["CollapsedNormal", "optimal_inducing", "sgpr"]
 
 
 class CollapsedNormal(dist.Distribution):
-    """N(y; 0, A'A + s² I), whose `log_prob` is lowered by Titsias's trace term.
+    """The normal N(y; 0, A'A + s² I), with Titsias's trace term subtracted from `log_prob`.
 
     Args:
         A: L⁻¹ k(Z, x), [M, N].
         residual: k(x, x) - diag(A'A), [N].
-        noise: s, [].
+        noise: standard deviation s of the noise, in the units of y, [].
+
+    Source: Titsias (2009), eq. 9.
     """
 
     arg_constraints = {  # noqa: RUF012 - NumPyro's declaration
@@ -41,11 +43,11 @@ class CollapsedNormal(dist.Distribution):
         super().__init__((), residual.shape, validate_args=validate_args)
 
     def log_prob(self, value: Float[Array, " N"]) -> Float[Array, ""]:
-        """The collapsed bound on log p(y), in nats."""
+        """Return the collapsed bound on log p(y), in nats."""
         if value.shape != self.event_shape:
             raise ValueError(f"sgpr: y has shape {value.shape}, wanted {self.event_shape}")
         A, y = self.A / self.noise, value / self.noise
-        # B = I + A A' = LB LB', c = LB⁻¹ A y. Jitter, only where B needs it, lowers the bound.
+        # B = I + A A' = LB LB', c = LB⁻¹ A y. B gets jitter only if needed; it lowers the bound.
         B = factorise(jnp.eye(len(A), dtype=A.dtype) + matmul(A, A.T), jitter=0.0)
         c = matmul(B.inverse, matmul(A, y))
         log_det = jnp.sum(jnp.log(jnp.diagonal(B.lower))) + len(y) * jnp.log(self.noise)
@@ -54,7 +56,7 @@ class CollapsedNormal(dist.Distribution):
         return -0.5 * len(y) * jnp.log(2 * jnp.pi) - log_det - fit - trace
 
     def sample(self, key: PRNGKey, sample_shape: tuple[int, ...] = ()) -> Array:
-        """Draws of y from N(0, A'A + s² I)."""
+        """Draw y from N(0, A'A + s² I), sample_shape + [N]."""
         key_v, key_e = random.split(key)
         M, N = self.A.shape
         f = matmul(random.normal(key_v, (*sample_shape, M)), self.A)
@@ -69,17 +71,28 @@ def sgpr(
     kernel: KernelMaker = SquaredExponential.learned,
     noise: float = 0.3,
 ) -> None:
-    """Sparse GP regression; its ``y`` site scores the data with the collapsed bound.
+    """Sparse GP regression; the log density of its ``y`` site is the collapsed bound.
 
-    It has no latent site: fit it with an empty guide. Its params are those of `models.svgp`, and
-    `optimal_inducing` gives the q(v) to predict with there. Source: Titsias (2009), eq. 9.
+    The model has no latent site, so fit it with an empty guide. It has the params of `models.svgp`.
+    To predict, compute q(v) with `optimal_inducing` and use `models.svgp`.
+
+    >>> import jax.numpy as jnp
+    >>> from numpyro import handlers
+    >>> from dgp_ppl import models
+    >>> x, y = jnp.linspace(0.0, 1.0, 5)[:, None], jnp.zeros(5)
+    >>> with handlers.trace() as sites:
+    ...     models.sgpr(x, y, z=x[:3])
+    >>> sites["y"]["fn"].log_prob(y).shape
+    ()
 
     Args:
         x: inputs, [N, D].
         y: targets, [N]; None to draw them.
         z: initial inducing inputs, [M, D].
-        kernel: makes the kernel from its name and input dimension.
-        noise: initial standard deviation of the Gaussian noise.
+        kernel: makes the kernel from its name and number of inputs.
+        noise: initial standard deviation of the Gaussian noise, in the units of y.
+
+    Source: Titsias (2009), eq. 9.
     """
     sparse, scale = _layer(z, kernel, noise)
     numpyro.sample("y", CollapsedNormal(*_projection(sparse, x), scale), obs=y)
@@ -88,30 +101,40 @@ def sgpr(
 def optimal_inducing(
     params: Params, x: Inputs, y: Array, *, kernel: KernelMaker = SquaredExponential.learned
 ) -> Params:
-    """The optimal q(v) of `sgpr` at its params, as params of `MeanField` on `models.svgp`.
+    """Compute the optimal q(v) for params of `sgpr`, to predict with `MeanField` and `svgp`.
 
-    q(v) = N(B⁻¹ A y / s², B⁻¹) with B = I + A A' / s² (Titsias 2009, eq. 10, whitened).
+    q(v) = N(B⁻¹ A y / s², B⁻¹) with B = I + A A' / s².
+
+    Args:
+        params: fitted params of `sgpr`.
+        x: training inputs, [N, D].
+        y: training targets, [N].
+        kernel: the `kernel` that the model was fitted with.
 
     Returns:
         `params` with ``l1.v.loc`` [M, 1] and ``l1.v.scale_tril`` [1, M, M] added.
+
+    Source: Titsias (2009), eq. 10, whitened.
     """
     with numpyro.handlers.substitute(data=params):
         sparse, noise = _layer(params["l1.z"], kernel, 1.0)
     A = _projection(sparse, x)[0] / noise
     M = len(A)
     B = jnp.eye(M, dtype=A.dtype) + matmul(A, A.T)
-    # Cholesky from the last row up: B = U U' with U upper triangular, so B⁻¹ = U⁻ᵀ U⁻¹, U⁻ᵀ lower.
+    # Cholesky from the last row up: B = U U' with U upper triangular. B⁻¹ = U⁻ᵀ U⁻¹, U⁻ᵀ lower.
     scale_tril = factorise(B[::-1, ::-1], jitter=0.0).inverse[::-1, ::-1].T
     loc = matmul(scale_tril, matmul(scale_tril.T, matmul(A, y / noise)))
     return {**params, "l1.v.loc": loc[:, None], "l1.v.scale_tril": scale_tril[None]}
 
 
 def _layer(z: InducingInputs, kernel: KernelMaker, noise: float) -> tuple[Sparse, Any]:
+    """Make the sparse GP ``l1`` and the standard deviation ``noise``, with their params."""
     inducing: Any = numpyro.param("l1.z", as_float(z))
     sparse = Sparse.build(kernel("l1", z.shape[-1]), inducing, 1)
     return sparse, numpyro.param("noise", noise, constraint=constraints.positive)
 
 
 def _projection(sparse: Sparse, x: Inputs) -> tuple[Array, Array]:
+    """Return A = L⁻¹ k(Z, x) and the conditional variance given v."""
     A = sparse.project(x)
     return A, sparse.residual(A, x)

@@ -1,4 +1,4 @@
-"""What the ready-made models share: layers one after the other, and Gaussian noise."""
+"""Parts that the ready-made models share: a stack of layers, and Gaussian noise."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -14,25 +14,26 @@ from dgp_ppl.core import Likelihood, Marginals, RandomFunction, gp
 from dgp_ppl.kernels import Covariance
 from dgp_ppl.linalg import as_float
 
-__all__ = ["KernelMaker", "Mean", "Stack", "likelihood_or_gaussian", "stack"]
+__all__ = ["KernelMaker", "MeanFunction", "Stack", "likelihood_or_gaussian", "make_stack"]
 
 KernelMaker = Callable[[str, int], Covariance]
-Mean = Callable[[Inputs], Array]
+"""A function that makes a layer's kernel from its name and its number of inputs."""
+MeanFunction = Callable[[Inputs], Array]
 
 
 class Stack:
-    """Layers of a deep GP; called at inputs, the marginals of the last one.
+    """The layers of a deep GP, a function from inputs to the marginals of the last layer.
 
     Args:
         layers: the layers, first to last.
-        skip: whether every layer after the first takes the input along.
+        skip: whether every layer after the first also receives the inputs.
     """
 
     def __init__(self, layers: Sequence[RandomFunction], skip: bool) -> None:
         self.layers, self.skip = layers, skip
 
     def __call__(self, x: Inputs) -> Marginals:
-        """Hidden layers are drawn, the last one's marginals are of the function at x, [N, P]."""
+        """Draw the hidden layers at x, [N, D], and return the last layer's marginals, [N, P]."""
         h = x
         for layer in self.layers[:-1]:
             h = layer.sample(h)
@@ -40,15 +41,23 @@ class Stack:
         return self.layers[-1](h)
 
 
-def stack(
+def make_stack(
     model: str,
     z: Sequence[InducingInputs],
-    mean: Sequence[Mean] | None,
+    mean: Sequence[MeanFunction] | None,
     out: int,
     kernel: KernelMaker | Sequence[KernelMaker],
     skip: bool = False,
 ) -> Stack:
-    """The layers ``l1`` ... ``lL`` of a model with this name; see `models.deep_gp`.
+    """Make the layers ``l1`` ... ``lL`` of a model; see `models.deep_gp` for the arguments.
+
+    Args:
+        model: name of the model, for error messages.
+        z: initial inducing inputs of each layer.
+        mean: mean function of each layer.
+        out: number of outputs of the last layer.
+        kernel: makes the kernel of a layer.
+        skip: whether every layer after the first also receives the inputs.
 
     Raises:
         ValueError: if `z`, `mean` and `kernel` disagree about the depth, or widths do not fit.
@@ -56,20 +65,20 @@ def stack(
     if not len(z):
         raise ValueError(f"{model}: z is empty, wanted the inducing inputs of at least one layer")
     makers = [kernel] * len(z) if callable(kernel) else list(kernel)
-    beside = z[0].shape[-1] if skip else 0
-    widths = [z_next.shape[-1] - beside for z_next in z[1:]] + [out]
+    skipped = z[0].shape[-1] if skip else 0
+    widths = [z_next.shape[-1] - skipped for z_next in z[1:]] + [out]
     if min(widths) < 1:
         raise ValueError(
-            f"{model}: z has {[a.shape[-1] for a in z]} columns; with skip=True those after the "
-            f"first take the {beside} inputs along: wanted more than {beside}"
+            f"{model}: z has {[a.shape[-1] for a in z]} columns; with skip=True layers after the "
+            f"first also receive the {skipped} inputs: wanted more than {skipped} columns"
         )
     if mean is None:
-        maps = [_keep(a.shape[-1], w) for a, w in zip(z, widths, strict=True)]
-        mean = [*maps[:-1], means.zero]
+        hidden = [_hidden_mean(a.shape[-1], w) for a, w in zip(z, widths, strict=True)]
+        mean = [*hidden[:-1], means.zero]
     if not len(z) == len(mean) == len(makers):
         raise ValueError(
             f"{model}: z has {len(z)} layers, mean {len(mean)} and kernel {len(makers)}; "
-            "wanted as many of each"
+            "wanted the same number of each"
         )
     layers = []
     for l, (z_l, width, mean_l, maker) in enumerate(zip(z, widths, mean, makers, strict=True), 1):
@@ -80,17 +89,20 @@ def stack(
 
 
 def likelihood_or_gaussian(likelihood: Likelihood | None, noise: float, out: int) -> Likelihood:
-    """The likelihood, or Gaussian noise, the same on all outputs, with the param ``noise``."""
+    """Return the likelihood, or Gaussian noise on all outputs if it is None.
+
+    The standard deviation of the noise is the param ``noise``, one number for all outputs.
+    """
     if likelihood is not None:
         return likelihood
     scale: Any = numpyro.param("noise", noise, constraint=dist.constraints.positive)
 
     def gaussian(f: Array) -> dist.Distribution:
-        law = dist.Normal(f, scale)
-        return law if out == 1 else law.to_event(1)
+        normal = dist.Normal(f, scale)
+        return normal if out == 1 else normal.to_event(1)
 
     return gaussian
 
 
-def _keep(dim: int, width: int) -> Mean:
+def _hidden_mean(dim: int, width: int) -> MeanFunction:
     return means.identity if dim == width else means.pad(dim, width)
