@@ -1,4 +1,4 @@
-"""Likelihoods of classes against brute-force Monte Carlo, and the Bayes error."""
+"""Likelihoods against brute-force Monte Carlo; classifiers against the Bayes error."""
 
 import jax
 import jax.numpy as jnp
@@ -33,13 +33,13 @@ def observed(name, guided, **options):
 
 
 def test_robust_max_given_f():
-    law = RobustMax(jnp.array([[0.0, 2.0, 1.0], [3.0, -1.0, 0.0]]), 0.1)
+    distribution = RobustMax(jnp.array([[0.0, 2.0, 1.0], [3.0, -1.0, 0.0]]), 0.1)
     probabilities = [[0.05, 0.9, 0.05], [0.9, 0.05, 0.05]]
-    np.testing.assert_allclose(law.probs, probabilities, rtol=1e-6)
+    np.testing.assert_allclose(distribution.probs, probabilities, rtol=1e-6)
     for c in range(3):
-        found = law.log_prob(jnp.full(2, c))
+        found = distribution.log_prob(jnp.full(2, c))
         np.testing.assert_allclose(found, np.log(probabilities)[:, c], rtol=1e-5)
-    draws = law.sample(KEY, (20_000,))
+    draws = distribution.sample(KEY, (20_000,))
     assert_mean(jax.nn.one_hot(draws, 3), np.array(probabilities))
 
 
@@ -56,8 +56,8 @@ def test_expected_log_likelihood_is_that_of_draws_of_f(name):
 @pytest.mark.parametrize("name", CLASSES)
 def test_predictive_probabilities_are_those_of_draws_of_f(name):
     options = {"num_draws": 50_000} if name == "softmax" else {}
-    law = observed(name, False, **options)
-    found = np.exp([law.log_prob(jnp.full(6, c)) for c in range(4)]).T
+    distribution = observed(name, False, **options)
+    found = np.exp([distribution.log_prob(jnp.full(6, c)) for c in range(4)]).T
     np.testing.assert_allclose(found.sum(axis=1), 1.0, rtol=1e-5)
     f = latent_draws(200_000)
     probabilities = getattr(likelihoods, name)(f).probs
@@ -67,11 +67,11 @@ def test_predictive_probabilities_are_those_of_draws_of_f(name):
 
 @pytest.mark.parametrize("known", [1e-9, 0.0])
 def test_robust_max_of_functions_that_are_known(known):
-    """All but one: the probability is a step of that one's f, and its gradient a number."""
+    """With one unknown f, the probability is a step function of it; gradients stay finite."""
     mean, var = jnp.array([[0.0, -0.3, 0.2]]), jnp.array([[1.0, known, known]])
-    law = RobustMax(mean)
+    distribution = RobustMax(mean)
     exact = stats.norm.sf(0.2)
-    assert law.predictive(var).probs[0, 0] == pytest.approx(exact, abs=0.02)
+    assert distribution.predictive(var).probs[0, 0] == pytest.approx(exact, abs=0.02)
     gradient = jax.grad(
         lambda m, v: RobustMax(m).expected_log_prob(v, jnp.array([0]), 20).sum(), argnums=(0, 1)
     )(mean, var)
@@ -97,9 +97,9 @@ def blobs(rows, seed):
 @pytest.mark.parametrize("depth", [1, 2])
 @pytest.mark.parametrize("name", CLASSES)
 def test_a_toy_is_fitted_to_the_bayes_error(name, depth):
-    """Of held-out rows; and softmax's probabilities are as good as they can be.
+    """The error on held-out rows; softmax's probabilities are also close to the true ones.
 
-    Those of robust-max are not: it explains what is wrong by errors that are rare and anywhere.
+    Probabilities of robust-max are not: it explains overlapping classes by rare errors.
     """
     (x, y, _), (x_test, y_test, truth) = blobs(600, 0), blobs(4000, 1)
     options = initialize.deep_gp(KEY, x, num_inducing=20, depth=depth)
@@ -135,20 +135,20 @@ LOC, LOW, HIGH = jnp.array([-2.0, 0.1, 0.6, 3.0]), -0.5, 1.0
 
 @pytest.mark.parametrize("ends", [(LOW, HIGH), (LOW, jnp.inf), (-jnp.inf, HIGH)])
 def test_censored_readings(ends):
-    law = likelihoods.CensoredNormal(LOC, 0.7, *ends)
-    draws = np.asarray(law.sample(KEY, (100_000,)), np.float64)
+    censored = likelihoods.CensoredNormal(LOC, 0.7, *ends)
+    draws = np.asarray(censored.sample(KEY, (100_000,)), np.float64)
     assert draws.min() >= ends[0]
     assert draws.max() <= ends[1]
-    assert_mean(draws, law.mean)
-    assert_mean(np.square(draws - np.asarray(law.mean)), law.variance)
+    assert_mean(draws, censored.mean)
+    assert_mean(np.square(draws - np.asarray(censored.mean)), censored.variance)
     for value in (-0.5, 0.2, 1.0):
-        assert_mean(draws <= value, law.cdf(jnp.full(4, value)))
+        assert_mean(draws <= value, censored.cdf(jnp.full(4, value)))
     normal = stats.norm(np.asarray(LOC), 0.7)
-    inside = law.log_prob(jnp.full(4, 0.3))
+    inside = censored.log_prob(jnp.full(4, 0.3))
     np.testing.assert_allclose(inside, normal.logpdf(0.3), rtol=1e-4)
     for end, mass in ((ends[0], normal.logcdf), (ends[1], normal.logsf)):
         if np.isfinite(end):
-            np.testing.assert_allclose(law.log_prob(jnp.full(4, end)), mass(end), rtol=1e-3)
+            np.testing.assert_allclose(censored.log_prob(jnp.full(4, end)), mass(end), rtol=1e-3)
 
 
 def test_censored_readings_far_beyond():
@@ -165,8 +165,8 @@ def test_censored_readings_far_beyond():
     "name", ["normal", slow("student"), "poisson", slow("probit"), "robust_max"]
 )
 def test_missing_rows_add_nothing(name, guided):
-    """Whatever is in their place, to values and gradients; the others are as they were."""
-    laws = {
+    """Missing values do not affect values or gradients, and other rows stay the same."""
+    likelihood_of = {
         "normal": lambda f: dist.Normal(f, 0.3), "student": lambda f: dist.StudentT(3.0, f, 0.3),
         "poisson": lambda f: dist.Poisson(jnp.exp(f)), "probit": likelihoods.bernoulli_probit,
         "robust_max": likelihoods.robust_max,
@@ -179,7 +179,7 @@ def test_missing_rows_add_nothing(name, guided):
     def terms(mean, y, **options):
         with numpyro.handlers.seed(rng_seed=0):
             marginals = Marginals(mean, VAR[:, : mean.shape[1]], guided)
-            return dgp.observe(marginals, laws[name], **options).log_prob(y)
+            return dgp.observe(marginals, likelihood_of[name], **options).log_prob(y)
 
     found = terms(mean, y, mask=mask)
     np.testing.assert_allclose(found[:3], terms(mean, jnp.where(mask, y, 0))[:3], rtol=1e-6)
@@ -192,18 +192,18 @@ def test_missing_rows_add_nothing(name, guided):
 @pytest.mark.parametrize("guided", [True, slow(False)])
 @pytest.mark.parametrize("closed", [True, slow(False)])
 def test_missing_entries_add_nothing(closed, guided):
-    """Those that are there have the density that they have alone."""
+    """The observed entries have the density that they have alone."""
     y = jnp.asarray(RNG.standard_normal((6, 4)), jnp.float32)
     mask = jnp.asarray(RNG.uniform(size=(6, 4)) < 0.5).at[0].set(False)
-    scale = (lambda f: 0.3) if closed else lambda f: 1 + 0 * f  # the latter is integrated by draws
+    scale = (lambda f: 0.3) if closed else lambda f: 1 + 0 * f  # the latter needs Monte Carlo
 
     def terms(columns, y, **options):
-        def law(f):
+        def likelihood(f):
             return dist.Normal(f, scale(f)).to_event(1)
 
         marginals = Marginals(MEAN[:, columns], VAR[:, columns], guided)
         with numpyro.handlers.seed(rng_seed=0):
-            return dgp.observe(marginals, law, num_draws=100_000, **options).log_prob(y)
+            return dgp.observe(marginals, likelihood, num_draws=100_000, **options).log_prob(y)
 
     found = terms(slice(None), jnp.where(mask, y, jnp.nan), mask=mask)
     assert found[0] == 0.0

@@ -93,7 +93,7 @@ def test_jitter_escalates_no_further_than_it_must(name):
 
 
 def test_jitter_escalates_where_rounding_has_eaten_it():
-    """A finite factor is not enough: its least pivot has to keep a fair part of the jitter."""
+    """A finite factor is not enough: its smallest pivot must keep a quarter of the jitter."""
     eaten = 0.8 * default_jitter(jnp.float32)
     K = jnp.eye(10).at[3, 3].set(-eaten)
     factor = compiled(K)
@@ -110,7 +110,7 @@ def test_jitter_of_a_singular_matrix_stays_small(name):
 
 @pytest.mark.usefixtures("x64")
 def test_derivatives_of_the_factor_are_finite_differences():
-    """First and second, forwards and backwards, of the factor and of its inverse."""
+    """First and second derivatives, forward and reverse, of the factor and its inverse."""
     weight = np.random.default_rng(2).standard_normal((2, 4, 4))
 
     def scalar(root):
@@ -154,7 +154,7 @@ def test_nan_gives_a_factor_that_is_not_finite():
     ],
 )
 def test_weighted_squares_and_their_derivatives(monkeypatch, A_shape, outputs, at_once):
-    """a' R R' a as written: outputs together, in groups (the last one smaller), with A of each."""
+    """Against the plain formula: outputs at once, in groups, and with a separate A for each."""
     monkeypatch.setattr(linalg.jax, "default_backend", lambda: "cpu")
     monkeypatch.setattr(linalg, "_GROUP", at_once * 4 * 5)
     rng = np.random.default_rng(7)
@@ -181,7 +181,7 @@ def test_weighted_squares_and_their_derivatives(monkeypatch, A_shape, outputs, a
 
 @pytest.mark.parametrize(("M", "lengthscale"), [(50, 0.3), (100, 1.0), (200, 3.0)])
 def test_the_inverse_is_as_good_as_a_triangular_solve(M, lengthscale):
-    """L⁻¹ L = I to a few thousand roundings; a plain inverse is a hundred times worse."""
+    """L⁻¹ L = I to a few thousand times eps; a plain inverse is a hundred times worse."""
     x = np.linspace(-2, 2, M)
     K = np.exp(-0.5 * ((x[:, None] - x) / lengthscale) ** 2).astype(np.float32)
     factor = compiled(jnp.asarray(K))

@@ -31,7 +31,7 @@ def test_pad_widens_with_zeros_and_drops_columns_over():
 
 
 def test_pca_keeps_the_most_of_any_projection():
-    """Onto the first right singular vectors: what is left over is the smallest singular value."""
+    """Projected onto the first right singular vectors, x keeps its largest singular values."""
     mapped = np.asarray(means.pca(X, 2)(X))
     values = np.linalg.svd(X, compute_uv=False)
     np.testing.assert_allclose(mapped.T @ mapped, np.diag(values[:2] ** 2), rtol=1e-4, atol=1e-4)

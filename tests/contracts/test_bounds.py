@@ -1,4 +1,4 @@
-"""Equivalences: one-layer bounds, exact evidence, SGPR; and a deep bound by quadrature."""
+"""Equivalences between bounds: exact evidence, SGPR, SVGP, and a deep bound by quadrature."""
 
 from functools import partial
 
@@ -37,13 +37,13 @@ GUIDE = dgp.MeanField(svgp)
 
 
 def hyperparameters(z):
-    """The params of `sgpr` and of `svgp` without q: the kernel of `exact_evidence`."""
+    """Params of `sgpr`, and of `svgp` without q, with the kernel of `exact_evidence`."""
     return {"l1.z": z, "l1.variance": 1.5, "l1.lengthscale": jnp.array([0.8]), "noise": NOISE}
 
 
 @jax.jit
 def bounds(z, x, y):
-    """SGPR's bound, and SVGP's at the q(v) that is optimal for it."""
+    """SGPR's bound, SVGP's bound at the optimal q(v), and the params with that q(v)."""
     params = optimal_inducing(hyperparameters(z), x, y)
     return (
         bound(sgpr, no_guide, hyperparameters(z), x, y, z=z),
@@ -53,7 +53,7 @@ def bounds(z, x, y):
 
 
 def test_with_all_inputs_inducing_the_bounds_are_the_evidence():
-    """Z = X: exact up to the jitter, which is below 1e-10 of the variance (over 2 s², 20 rows)."""
+    """Z = X: exact up to the jitter, less than 1e-10 of the variance (over 2 s², 20 rows)."""
     x, y = regression()
     evidence = exact_evidence(x, y)
     for value in bounds(x, x, y)[:2]:
@@ -70,7 +70,7 @@ def test_svgp_at_its_optimum_is_sgpr_and_below_the_evidence(M):
 
 
 def test_more_inducing_inputs_tighten_the_bound():
-    """M = 15 is nearly exact, 8 lower, 4 lower by far."""
+    """M = 15 is nearly exact, M = 8 lower, M = 4 much lower."""
     x, y = regression(rows=30)
     gaps = [exact_evidence(x, y) - float(bounds(spread(M), x, y)[0]) for M in (15, 8, 4)]
     assert 0 < gaps[0] < 1e-3
@@ -80,7 +80,7 @@ def test_more_inducing_inputs_tighten_the_bound():
 
 @pytest.mark.parametrize(("M", "value"), [(15, -8.620734), (8, -8.739186), (4, -101.278919)])
 def test_bounds_as_another_implementation_has_them(M, value):
-    """Of data whose evidence is -8.620731; but for that one's larger jitter, 1e-7."""
+    """The log evidence is -8.620731. The other implementation's jitter is larger, 1e-7."""
     rng = np.random.default_rng(1)
     x = np.sort(rng.uniform(-2, 2, 30))
     y = jnp.asarray(np.sin(3 * x) + 0.2 * rng.standard_normal(30))
@@ -111,7 +111,7 @@ def test_svgp_at_any_other_q_is_below_its_optimum():
 
 
 def test_sgpr_and_svgp_share_their_gradient_at_the_optimum():
-    """The envelope theorem: d/dtheta max_q SVGP = d/dtheta SVGP at the best q."""
+    """The envelope theorem: d/dtheta max_q SVGP = d/dtheta SVGP at the optimal q."""
     x, y = regression()
     z = spread(6)
     start = hyperparameters(z)
@@ -138,7 +138,7 @@ def test_one_layer_of_a_deep_gp_is_svgp():
 
 
 def test_whitened_is_unwhitened():
-    """The bound as written for u = L v: q(u) = N(L m, L S L'), prior N(0, K), in NumPy."""
+    """Against the unwhitened bound in NumPy: u = L v, q(u) = N(L m, L S L'), prior N(0, K)."""
     x, y = regression()
     z = spread(6)
     rng = np.random.default_rng(0)
@@ -173,9 +173,9 @@ def test_float32_agrees_with_float64():
 
 @pytest.mark.parametrize(("lengthscale", "noise"), [slow(0.5, 0.1), slow(1.0, 0.01), (1.0, 1e-3)])
 def test_float32_gives_no_higher_collapsed_bound(lengthscale, noise):
-    """50 inducing points on a line: their Gram matrix is singular to rounding.
+    """The Gram matrix of 50 inducing points on a line is numerically singular.
 
-    What rounding may add is measured at a hundredth of a nat per datum.
+    Rounding may raise the bound by at most a hundredth of a nat per datum.
     """
     x = np.linspace(-2, 2, 400)[:, None]
     y = np.sin(3 * x[:, 0]) + noise * np.random.default_rng(0).normal(size=400)

@@ -1,6 +1,6 @@
-"""Likelihoods whose expectations are Monte Carlo estimates: what bounds the evidence still does.
+"""Bounds stay bounds if the expectations of a likelihood are Monte Carlo estimates.
 
-The models have a second output that the likelihood does not read, so that all is known.
+The model's second output does not enter the likelihood, so exact values are known.
 """
 
 import jax
@@ -26,12 +26,12 @@ def beside(x, y=None, *, z, masked=False):
     f = dgp.gp("l1", kernels.SquaredExponential(1.5, 0.8), z, out=2)
     seen = handlers.mask(mask=jnp.ones(len(x), bool) if masked else True)
     with dgp.minibatch(x, y) as (x, y), seen:
-        law = dgp.observe(f(x), lambda f: dist.Normal(f[..., 0], NOISE))
-        numpyro.sample("y", law, obs=y)
+        distribution = dgp.observe(f(x), lambda f: dist.Normal(f[..., 0], NOISE))
+        numpyro.sample("y", distribution, obs=y)
 
 
 def at_the_best(z):
-    """The best q(v) of the output that is read, and the prior of the other; their bound."""
+    """The optimal q(v) of the first output with the prior of the second, and their bound."""
     own = {"l1.z": z, "l1.variance": 1.5, "l1.lengthscale": jnp.array([0.8]), "noise": NOISE}
     best = jax.jit(lambda: optimal_inducing(own, X, Y))()
     loc, root = best["l1.v.loc"], best["l1.v.scale_tril"]
@@ -41,13 +41,13 @@ def at_the_best(z):
     }
     Kzx = squared_exponential(z, X)
     C = Kzx.T @ np.linalg.solve(squared_exponential(z, z), Kzx)
-    law = stats.multivariate_normal(np.zeros(12), C + NOISE**2 * np.eye(12))
-    return params, law.logpdf(Y) - (1.5 * 12 - np.trace(C)) / (2 * NOISE**2)
+    distribution = stats.multivariate_normal(np.zeros(12), C + NOISE**2 * np.eye(12))
+    return params, distribution.logpdf(Y) - (1.5 * 12 - np.trace(C)) / (2 * NOISE**2)
 
 
 @pytest.mark.parametrize("masked", [False, slow(True)])
 def test_importance_weights_do_not_feed_on_noise(x64, masked):
-    """The noise of what is integrated would be averaged in exponentials, to above the evidence."""
+    """Averaging the estimates' noise in exponentials would exceed the evidence."""
     z = np.asarray(X)
     params, evidence = at_the_best(z)
     guide = dgp.MeanField(beside)
@@ -55,7 +55,7 @@ def test_importance_weights_do_not_feed_on_noise(x64, masked):
         objective = ImportanceWeighted(K)
         draws = values(objective, beside, guide, params, X, Y, z=z, masked=masked, num=10_000)
         assert_mean(draws, evidence)
-        assert jnp.std(draws) < 2.5  # nats: a hundredth of that in the mean
+        assert jnp.std(draws) < 2.5  # nats, so a hundredth of that for the mean
 
 
 def test_annealing_averages_them_too():

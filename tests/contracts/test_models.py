@@ -22,7 +22,7 @@ def no_guide(*args, **kwargs):
 
 
 def built(name, x, y):
-    """A model of `dgp_ppl.models`, its arguments, params to start from, and its guide."""
+    """A model of `dgp_ppl.models`, its arguments, starting params, and a guide."""
     key = random.key(0)
     z = initialize.inducing_inputs(key, x, 4)
     if name in MODELS:
@@ -40,7 +40,7 @@ def built(name, x, y):
 
 
 NAMES = (*MODELS, "svgp", "sgpr", "gplvm", "bnn", "classes")
-QUICK = {("gplvm", True)}  # the others are left to CI
+QUICK = {("gplvm", True)}  # the others run in CI
 CASES = [
     (name, x64) if (name, x64) in QUICK else slow(name, x64)
     for name in NAMES
@@ -61,7 +61,7 @@ def test_under_svi_and_nuts(name, x64):
         model, kwargs, start, guide = built(name, regression(rows=12, dim=2)[0], y)
         key = random.key(1)
         options = {"steps": 3, "progress": False, **({"start": start} if start else {})}
-        if name != "sgpr":  # which takes all rows
+        if name != "sgpr":  # sgpr takes all rows
             options["batch_size"] = 5
         result = dgp.fit(key, model, guide, x, y, **options, **kwargs)
         assert np.isfinite(result.losses).all()
@@ -69,7 +69,7 @@ def test_under_svi_and_nuts(name, x64):
             assert value.dtype == dtype
             assert np.isfinite(value).all()
         fixed = handlers.substitute(model, data=result.params)
-        if name == "sgpr":  # it has no latent site: a prior on its noise gives it one
+        if name == "sgpr":  # without a latent site, so put a prior on the noise
             prior = {"noise": noise_prior()}
             given = {n: a for n, a in result.params.items() if n != "noise"}
             fixed = handlers.lift(handlers.substitute(model, data=given), prior=prior)
@@ -84,7 +84,7 @@ def test_under_svi_and_nuts(name, x64):
 @pytest.mark.parametrize("method", ["global_inducing", "sghmc", "nuts_priors"])
 @pytest.mark.parametrize("name", ["latent", "deep_kernel", "temporal_diff_gp"])
 def test_methods_of_compare(name, method):
-    """Other posteriors than the mean field's, and samplers, from rows to scores."""
+    """Posteriors other than mean field, and samplers, through `compare`."""
     tiny = {"steps": 8, "inducing": 4, "samples": 4, "draws": 4, "progress": False}
     (row,) = dgp.compare("step", [method], model=name, splits=1, **tiny).splits
     assert "error" not in row
@@ -92,7 +92,7 @@ def test_methods_of_compare(name, method):
 
 
 def noise_prior():
-    """Of a standard deviation."""
+    """A prior for the standard deviation of the noise."""
     import numpyro.distributions as dist
 
     return dist.LogNormal(-1.0, 0.5)

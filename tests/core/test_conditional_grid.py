@@ -1,4 +1,4 @@
-"""Inducing inputs on a grid of places and times: the same layer, factorised in parts."""
+"""Inducing inputs on a grid of places and times, against the same layer without the grid."""
 
 import jax
 import jax.numpy as jnp
@@ -27,14 +27,14 @@ def layer(z, v=V):
 
 @pytest.fixture
 def pair():
-    """The layer on a grid, and on the same points without their order."""
+    """The layer on a grid, and on the same points without the grid's structure."""
     grid = dgp.Grid(jnp.asarray(PLACES), jnp.asarray(TIMES))
     return layer(grid), layer(grid.points)
 
 
 @pytest.mark.usefixtures("x64")
 def test_it_is_the_dense_layer(pair):
-    """Up to the jitter, of which each part has its own; so is every law of v."""
+    """Equal up to the jitter, which each part adds separately, for a draw of v and for q(v)."""
     grid, dense = pair
     L = np.asarray(grid.sparse.factor.lower)
     gram = np.asarray(KERNEL(grid.sparse.z, grid.sparse.z))
@@ -50,7 +50,7 @@ def test_it_is_the_dense_layer(pair):
 
 
 @pytest.mark.slow
-def test_paths_have_its_law():
+def test_paths_have_its_distribution():
     """Draws of whole functions, at points on the grid and off it."""
     f = layer(dgp.Grid(jnp.asarray(PLACES, float), jnp.asarray(TIMES, float)))
     x = jnp.asarray(X[:3], float)

@@ -110,11 +110,11 @@ def test_no_rows():
 
 
 def test_bounds_of_minibatches_are_unbiased():
-    """One layer: the bound is a sum over rows less the KL, so the full one is exactly known."""
+    """One layer: the bound is a sum over rows minus the KL, so the full bound has no noise."""
     x, y = regression(rows=13)
     guide, z = dgp.MeanField(one_layer), x[:5]
     params = start(one_layer, guide, x, y, z=z)
-    params["l1.v.loc"] = jnp.array([[1.0], [-0.5], [0.3], [0.0], [-1.0]])  # so that the KL counts
+    params["l1.v.loc"] = jnp.array([[1.0], [-0.5], [0.3], [0.0], [-1.0]])  # a nonzero KL
     keys = random.split(KEY, 4000)
     batches = bound(one_layer, guide, params, x, y, keys=keys, z=z, batch_size=4)
     assert np.std(batches) > 0.1

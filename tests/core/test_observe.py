@@ -25,7 +25,7 @@ DRAWS = 100_000
 REAL, BINARY, COUNTS = [0.1, -0.4, 1.0, 0.2], [0, 1, 1, 0], [0, 2, 3, 1]
 ROWS = np.float32([0.3, 0.5, 1.0, 0.2])
 
-# Likelihoods of a scalar f: ours, SciPy's of the same law, and a y for each of the four f.
+# Likelihoods of a scalar f: ours, the same in SciPy, and a y for each of the four f.
 SCALAR = {
     "Normal": (lambda f: dist.Normal(f, 0.3), lambda f: stats.norm(f, 0.3), REAL),
     "noise of rows": (lambda f: dist.Normal(f, ROWS), lambda f: stats.norm(f, ROWS), REAL),
@@ -92,16 +92,17 @@ def test_scalar_latent(name):
     """Guided E log p(y|f), unguided log E p(y|f), and the mean and variance of y."""
     likelihood, scipys, y = SCALAR[name]
     rng = np.random.default_rng(0)
-    law = scipys(MEAN + np.sqrt(VAR) * rng.standard_normal((DRAWS, 4)))
-    draws = law.rvs(random_state=rng)
-    log_probs = law.logpmf(y) if isinstance(law.dist, stats.rv_discrete) else law.logpdf(y)
+    given_f = scipys(MEAN + np.sqrt(VAR) * rng.standard_normal((DRAWS, 4)))
+    draws = given_f.rvs(random_state=rng)
+    discrete = isinstance(given_f.dist, stats.rv_discrete)
+    log_probs = given_f.logpmf(y) if discrete else given_f.logpdf(y)
 
     @jax.jit
     def ours(y):
         guided, unguided = (observe(marginals(g), likelihood) for g in (True, False))
-        law = guided.predictive()
-        terms = guided.log_prob(y), unguided.log_prob(y), law.log_prob(y)
-        return *terms, law.mean, law.variance
+        distribution = guided.predictive()
+        terms = guided.log_prob(y), unguided.log_prob(y), distribution.log_prob(y)
+        return *terms, distribution.mean, distribution.variance
 
     expected, log_expected, log_density, mean, variance = ours(jnp.asarray(y))
     assert_mean(log_probs, expected)
@@ -114,17 +115,17 @@ def test_scalar_latent(name):
 @pytest.mark.parametrize("name", ["Normal", "Bernoulli of logits"])
 def test_draws_have_the_predictive_moments(name):
     observed = observe(marginals(False), SCALAR[name][0])
-    law = observed.predictive()
+    predictive = observed.predictive()
 
     @jax.jit
     def draw(key):
-        return observed.sample(key, (2, 3000)), jax.vmap(law.sample)(random.split(key, 6000))
+        return observed.sample(key, (2, 3000)), jax.vmap(predictive.sample)(random.split(key, 6000))
 
     for draws in draw(KEY):
         assert draws.shape[-1] == 4
         draws = draws.reshape(6000, 4)
-        assert_mean(draws, law.mean)
-        assert_mean((draws - np.asarray(law.mean)) ** 2, law.variance)
+        assert_mean(draws, predictive.mean)
+        assert_mean((draws - np.asarray(predictive.mean)) ** 2, predictive.variance)
     assert observed.sample(KEY).shape == (4,)
 
 
@@ -155,10 +156,10 @@ def test_closed_forms_to_all_digits():
     ours = observe(f, lambda f: dist.Normal(f, 0.3)).log_prob(jnp.asarray(y))
     exact = [expectation(lambda f, n=n: stats.norm(f, 0.3).logpdf(y[n]), n) for n in range(4)]
     np.testing.assert_allclose(ours, exact, rtol=1e-9)
-    law = observe(f, BernoulliProbit).predictive()
-    assert law.log_weights.shape == (1,)  # no nodes
+    distribution = observe(f, BernoulliProbit).predictive()
+    assert distribution.log_weights.shape == (1,)  # no nodes
     exact = [expectation(stats.norm.cdf, n) for n in range(4)]
-    np.testing.assert_allclose(law.mean, exact, rtol=1e-9)
+    np.testing.assert_allclose(distribution.mean, exact, rtol=1e-9)
 
 
 # --- several outputs -----------------------------------------------------------------------------
@@ -191,8 +192,8 @@ def test_vector_latent(name):
     def everything(key):
         def ours(guided):
             with handlers.seed(rng_seed=random.fold_in(key, 1)):
-                law = observe(wide(guided), likelihood, num_draws=20_000)
-            return law.log_prob(y), law.predictive().log_prob(y)
+                distribution = observe(wide(guided), likelihood, num_draws=20_000)
+            return distribution.log_prob(y), distribution.predictive().log_prob(y)
 
         f = WIDE_MEAN + jnp.sqrt(WIDE_VAR) * random.normal(key, (DRAWS, 2, 3))
         return ours(True), ours(False), likelihood(f).log_prob(y)
@@ -200,7 +201,7 @@ def test_vector_latent(name):
     guided, unguided, brute = everything(KEY)
     np.testing.assert_array_equal(unguided[0], unguided[1])
     for ours, draws in ((guided[0], brute), (np.exp(unguided[0]), np.exp(brute))):
-        error = np.std(draws, axis=0) * np.sqrt(1 / 20_000 + 1 / DRAWS)  # of ours and of theirs
+        error = np.std(draws, axis=0) * np.sqrt(1 / 20_000 + 1 / DRAWS)  # of both estimates
         assert (np.abs(ours - np.mean(draws, axis=0)) < 4.5 * error).all()
 
 
@@ -234,22 +235,22 @@ def test_closed_form_of_several_normals_is_a_sum_over_outputs():
 
 def test_probit_is_stable_in_both_tails():
     f = jnp.array([-30.0, -1.0, 0.0, 5.0])
-    law = BernoulliProbit(f)
+    distribution = BernoulliProbit(f)
     for y, exact in ((jnp.ones(4), stats.norm.logcdf(f)), (jnp.zeros(4), stats.norm.logsf(f))):
-        np.testing.assert_allclose(law.log_prob(y), exact, rtol=1e-4, atol=1e-7)
+        np.testing.assert_allclose(distribution.log_prob(y), exact, rtol=1e-4, atol=1e-7)
     variance = stats.norm.cdf(f) * stats.norm.sf(f)
-    np.testing.assert_allclose(law.variance, variance, rtol=1e-4, atol=1e-30)
+    np.testing.assert_allclose(distribution.variance, variance, rtol=1e-4, atol=1e-30)
     gradient = jax.grad(lambda f: BernoulliProbit(f).log_prob(jnp.ones(4)).sum())(f)
     assert np.isfinite(gradient).all()
-    assert_mean(law.sample(KEY, (20_000,)), stats.norm.cdf(f))
+    assert_mean(distribution.sample(KEY, (20_000,)), stats.norm.cdf(f))
 
 
 def test_targets_of_the_wrong_shape():
-    law = observe(marginals(True), SCALAR["Normal"][0])
+    distribution = observe(marginals(True), SCALAR["Normal"][0])
     with pytest.raises(ValueError, match=r"y has shape \(4, 1\), wanted \(4,\).*pass y\[:, 0\]"):
-        law.log_prob(jnp.zeros((4, 1)))
+        distribution.log_prob(jnp.zeros((4, 1)))
     with pytest.raises(ValueError, match=r"y has shape \(3,\), wanted \(4,\)"):
-        law.log_prob(jnp.zeros(3))
+        distribution.log_prob(jnp.zeros(3))
 
 
 def test_several_outputs_without_an_event():
@@ -273,9 +274,9 @@ def test_draws_in_place_of_marginals():
 
 def test_a_vector_latent_without_a_key():
     with handlers.trace():
-        law = observe(wide(True), VECTOR["Categorical"][0])
+        distribution = observe(wide(True), VECTOR["Categorical"][0])
     with pytest.raises(ValueError, match=r"Monte Carlo and needs a random key.*seed"):
-        law.log_prob(jnp.array([0, 1]))
+        distribution.log_prob(jnp.array([0, 1]))
 
 
 def test_support_is_the_likelihoods():
@@ -284,19 +285,22 @@ def test_support_is_the_likelihoods():
 
 
 def test_it_is_a_pytree():
-    """With what it knows of missing rows."""
+    """Including its mask of missing rows."""
     marginals = Marginals(jnp.zeros((3, 1)), jnp.ones((3, 1)), True)
-    law = observe(marginals, lambda f: dist.Normal(f, 0.5), mask=[True, True, False])
-    again = jax.tree.map(lambda a: a, law)
+    distribution = observe(marginals, lambda f: dist.Normal(f, 0.5), mask=[True, True, False])
+    again = jax.tree.map(lambda a: a, distribution)
     y = jnp.array([0.3, -0.2, jnp.nan])
-    np.testing.assert_array_equal(again.log_prob(y), law.log_prob(y))
+    np.testing.assert_array_equal(again.log_prob(y), distribution.log_prob(y))
     assert isinstance(again.mask(jnp.zeros(3, bool)), dist.MaskedDistribution)
 
 
 @pytest.mark.parametrize("likelihood", ["Normal", "Poisson"])
 def test_within_numpyros_scan(likelihood):
-    """Row by row it is what it is of all rows at once."""
-    law = {"Normal": lambda f: dist.Normal(f, 0.5), "Poisson": lambda f: dist.Poisson(jnp.exp(f))}
+    """A scan over rows gives the same bound as all rows at once."""
+    likelihoods = {
+        "Normal": lambda f: dist.Normal(f, 0.5),
+        "Poisson": lambda f: dist.Poisson(jnp.exp(f)),
+    }
     x, y = jnp.linspace(-1, 1, 5)[:, None], jnp.array([0, 2, 1, 0, 3])
 
     def model(rows):
@@ -304,7 +308,7 @@ def test_within_numpyros_scan(likelihood):
 
         def step(carry, row):
             inputs, targets = row
-            numpyro.sample("y", observe(f(inputs), law[likelihood]), obs=targets)
+            numpyro.sample("y", observe(f(inputs), likelihoods[likelihood]), obs=targets)
             return carry, None
 
         scan(step, None, rows)

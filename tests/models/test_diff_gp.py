@@ -1,4 +1,4 @@
-"""Differential GPs: where they are SVGPs, what the flows' laws are, and whose bound is one."""
+"""Differential GPs: equality with SVGP, distributions of the flows, and validity of the bound."""
 
 import functools
 
@@ -22,7 +22,7 @@ Z = {"z": spread(4), "z_flow": spread(5)}
 
 
 def test_without_time_it_is_an_svgp():
-    """Bound and predictions; the field's KL is none at its prior."""
+    """Without a flow the bounds are equal; the field's KL is 0 at its prior."""
     guide = dgp.MeanField(diff_gp, hidden_scale=1.0)
     params = start(diff_gp, guide, X, Y, **Z, horizon=0.0)
     params["out.v.loc"] = random.normal(KEY, (4, 1))
@@ -35,10 +35,10 @@ def test_without_time_it_is_an_svgp():
 
 
 def flowed(flow, horizon, num=4000, **options):
-    """Where a point at 0.3 is after the flow of a field of standard deviation 0.3 at its prior."""
+    """Draws of x(T) from x(0) = 0.3 under a field at its prior, with standard deviation 0.3."""
 
     def model(x):
-        # A predictor that is all but the identity: what comes out is x(T).
+        # The predictor is nearly the identity, so predictions are x(T).
         diff_gp(
             x, **Z, flow=flow, horizon=horizon, mean=lambda x: x, flow_steps=25, **options,
             flow_kernel=lambda n, d, variance: kernels.SquaredExponential(0.09, 2.0),
@@ -52,8 +52,8 @@ def flowed(flow, horizon, num=4000, **options):
     return np.concatenate([np.asarray(l.components.loc) for _, l in held.components()]).ravel()
 
 
-def test_the_laws_of_both_flows():
-    """At the prior marginal coefficients are white noise's; one field's drift goes on and on."""
+def test_the_distributions_of_both_flows():
+    """At the prior, marginal coefficients act like white noise; a single field's drift persists."""
     for horizon, least, most in ((1.0, 0.9, 1.05), (5.0, 1.8, np.sqrt(5))):
         marginal, sampled = (flowed(f, horizon) for f in ("marginal", "sampled"))
         assert_mean(np.square(marginal - 0.3), 0.09 * horizon)
@@ -65,7 +65,7 @@ TINY = {"z": jnp.array([[-0.6], [0.6]]), "z_flow": jnp.array([[-0.5], [0.5]])}
 
 
 def tiny(x, y=None, *, flow="sampled", scheme="euler"):
-    """Everything fixed but the inducing values."""
+    """A model in which only the inducing values are latent."""
     program = functools.partial(
         diff_gp, **TINY, flow=flow, scheme=scheme, horizon=1.0, flow_steps=3,
         flow_kernel=lambda n, d, variance: kernels.SquaredExponential(0.1, 0.7),
@@ -102,7 +102,7 @@ def test_the_bound_of_the_sampled_flow_is_one(scheme):
     draws = bound(tiny, guide, params, TINY_X, TINY_Y, keys=random.split(KEY, 4000), scheme=scheme)
     mean, noise = draws.mean(), draws.std() / np.sqrt(len(draws))
     assert mean < value + 3 * np.hypot(error, noise)
-    assert mean > value - 3  # and it is not idle
+    assert mean > value - 3  # and the bound is not trivial
 
 
 @pytest.mark.slow
@@ -118,7 +118,7 @@ def test_the_bound_of_the_sampled_flow_is_one(scheme):
 )
 @pytest.mark.parametrize("flow", ["marginal", "sampled"])
 def test_every_guide(kind, flow):
-    """It fits in minibatches, and predicts; whole functions too."""
+    """Fit in minibatches, predict, and draw whole functions."""
     options = {**Z, "flow": flow, "flow_steps": 4, "horizon": 1.0}
     fit = {"steps": 40, "learning_rate": 0.02, "progress": False, "batch_size": 8}
 
@@ -138,7 +138,7 @@ def test_every_guide(kind, flow):
 
 @pytest.mark.slow
 def test_a_drawn_function_is_one():
-    """Equal inputs end at the same place, in the same draw."""
+    """Within one draw, equal inputs end at the same place."""
 
     def model(x, y=None):
         diff_gp(x, y, **Z, flow_steps=6, horizon=2.0)
@@ -168,7 +168,7 @@ def test_without_a_guide_by_nuts():
 
 @pytest.mark.slow
 def test_a_field_that_changes_with_time():
-    """Its inducing inputs are a grid; with one time and an endless time scale it is at rest."""
+    """Its inducing inputs are a grid. One time and a long time scale give a constant field."""
     guide, options = dgp.MeanField(diff_gp), {**Z, "horizon": 2.0, "flow_steps": 4}
     params = start(diff_gp, guide, X, Y, **options, z_time=jnp.array([0.0, 1.0, 2.0]))
     assert params["flow.v.loc"].shape == (15, 1)
@@ -183,7 +183,7 @@ def test_a_field_that_changes_with_time():
 
 
 def test_the_path_can_be_kept():
-    """It ends where the predictor takes over; along the mean field it knows no noise."""
+    """The path differs between draws, and is deterministic along the mean field."""
     guide = dgp.MeanField(diff_gp, hidden_scale=1.0)
     options = {**Z, "horizon": 2.0, "flow_steps": 4, "keep_path": True, "flow": "sampled"}
     params = start(diff_gp, guide, X, Y, **options)

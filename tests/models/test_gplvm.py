@@ -20,7 +20,7 @@ gplvm = models.gplvm
 
 
 def curve(rows=60, noise=0.1):
-    """A curve in four dimensions, and where on it each row is; two curves far from each other."""
+    """Two distant curves in four dimensions: rows, positions on the curve, and which curve."""
     rng = np.random.default_rng(0)
     t = rng.uniform(-1.5, 1.5, rows)
     side = np.arange(rows) % 2
@@ -40,7 +40,7 @@ def fitted():
 
 
 def test_it_finds_what_the_rows_differ_in(fitted):
-    """Two relevant dimensions of three: the place on the curve, and which of the two it is."""
+    """Two of three dimensions are relevant: the position on the curve, and which curve it is."""
     _, _, params, _ = fitted
     _, t, side = curve()
     mean = np.asarray(params["latent_auto_loc"])
@@ -55,7 +55,7 @@ def test_it_finds_what_the_rows_differ_in(fitted):
 
 
 def test_missing_entries_are_recovered(fitted):
-    """Of new rows; the error is near the noise, and the stated sd of y near the error."""
+    """For new rows, the error is close to the noise, and the predicted sd close to the error."""
     y, guide, params, options = fitted
     rng = np.random.default_rng(5)
     t, side = rng.uniform(-1.4, 1.4, 40), rng.integers(0, 2, 40)
@@ -78,24 +78,24 @@ def test_missing_entries_are_recovered(fitted):
 def test_rows_of_the_fit_are_reconstructed(fitted):
     y, guide, params, options = fitted
     own = dgp.latent_inputs(gplvm, guide, params)
-    back = own.reconstruct(KEY, chunk_size=25, **options)  # in chunks, the last one not full
+    back = own.reconstruct(KEY, chunk_size=25, **options)  # the last chunk is not full
     assert back.mean.shape == y.shape
     assert np.sqrt(np.mean((back.mean - y) ** 2)) < 0.1
 
 
 def test_new_rows_have_the_prior(fitted):
-    """Of which nothing is known: latent inputs are draws of N(0, I), of any number of rows."""
+    """Latent inputs of rows without data are draws from N(0, I), for any number of rows."""
     _, guide, params, options = fitted
     p = dgp.predict(KEY, gplvm, guide, params, jnp.zeros((7, 0)), num_samples=2000, **options)
     assert p.mean.shape == (7, 4)
     spread_of_rows = np.ptp(p.mean[:, 3])
-    assert spread_of_rows < 0.3  # rows are alike, and y as spread out as in the data
+    assert spread_of_rows < 0.3  # rows are alike, and y spreads as it does in the data
     assert np.sqrt(p.var[:, 3]).min() > 0.8
 
 
 @pytest.mark.parametrize("dim", [0, 2])
 def test_minibatches_are_unbiased(dim):
-    """With and without known inputs; a bound of each row's own terms, scaled to all rows."""
+    """With and without known inputs; KL terms of the rows are scaled like their likelihoods."""
     y = jnp.stack([regression(rows=6)[1]] * 2, axis=1)
     x = regression(rows=6, dim=2)[0] if dim else None
     z = jnp.tile(spread(4), (1, dim + 1))
@@ -113,7 +113,7 @@ def test_minibatches_are_unbiased(dim):
 
 @pytest.mark.parametrize("kind", [dgp.MeanField, slow(dgp.Implicit), slow(dgp.Diffusion)])
 def test_a_minibatch_moves_its_own_rows_alone(kind):
-    """Not by momentum either; with `fit`'s optimiser the rows of other batches stay as they are."""
+    """With `fit`'s optimiser, rows outside the batch do not move, not even by momentum."""
     y = curve(rows=30)[0]
     layout, first = initialize.gplvm(KEY, y, 2, num_inducing=8)
     options = dict(layout, out=4, batch_size=5)
@@ -146,7 +146,7 @@ def test_row_adam_is_adam_where_all_rows_are_seen():
 
 @pytest.mark.slow
 def test_minibatched_and_full_fits_agree(fitted):
-    """As many visits of every row give bounds within 0.1 nats per datum of each other."""
+    """With equal visits to every row, full and batched bounds agree to 0.1 nats per datum."""
     y, guide, params, options = fitted
     first = initialize.gplvm(KEY, y, 3, num_inducing=20)[1]
     half = dgp.fit(
@@ -164,7 +164,7 @@ def test_minibatched_and_full_fits_agree(fitted):
 
 @pytest.mark.slow
 def test_known_inputs_beside_latent_ones():
-    """Noise of two modes, which no Gaussian has: the latent input finds out which one it was."""
+    """Noise with two modes, which Gaussian noise cannot fit; the latent input picks the mode."""
     rng = np.random.default_rng(0)
     x = np.linspace(-2, 2, 120)[:, None]
     y = jnp.asarray(np.where(rng.random(120) < 0.5, 1.0, -1.0) + 0.1 * rng.standard_normal(120))
@@ -181,7 +181,7 @@ def test_known_inputs_beside_latent_ones():
 
 
 def test_hyperparameters_in_a_plate_of_their_own_are_no_rows():
-    """Predictions take them from q, and from given draws, as they do any other."""
+    """Predictions draw them from q or take given draws, like any other latent site."""
 
     def model(x, y=None):
         with numpyro.plate("dims", 2):
@@ -208,7 +208,7 @@ def test_hyperparameters_in_a_plate_of_their_own_are_no_rows():
 
 
 def test_latent_sites_of_another_support():
-    """Locations are in unbounded space; what is reconstructed has gone through the bijection."""
+    """Params are in unconstrained space; reconstructions apply the bijection."""
 
     def model(x, y=None):
         f = dgp.gp("l1", kernels.Linear(1.0, 1.0), jnp.array([[1.0]]))
@@ -237,7 +237,7 @@ def test_latent_sites_of_another_support():
     ],
 )
 def test_every_guide_with_known_inputs(kind):
-    """From a fit to new rows and back."""
+    """Fit, infer latent inputs of new rows, and reconstruct them."""
     x, y = regression(rows=20)
     layout, first = initialize.gplvm(KEY, y, 1, x=x, num_inducing=6)
     guide = kind(gplvm)
@@ -259,13 +259,13 @@ def test_every_guide_with_known_inputs(kind):
     ],
 )
 def test_every_guide_without_known_inputs(kind):
-    """Two layers on latent inputs alone: a better bound than at the start, and back to the rows."""
+    """Two layers on latent inputs alone: fit, then reconstruct the rows and new rows."""
     y = curve(rows=20)[0]
     layout, first = initialize.gplvm(KEY, y, 2, num_inducing=6, depth=2)
     options = dict(layout, out=4)
     guide = kind(gplvm, layout["z"])
     quick = {"steps": 150, "progress": False}
-    if isinstance(guide, dgp.GlobalInducing):  # whose cold start is a bad one
+    if isinstance(guide, dgp.GlobalInducing):  # it starts badly without a mean-field fit
         simple = dgp.MeanField(gplvm)
         fit = dgp.fit(KEY, gplvm, simple, None, y, start=first, **quick, **options)
         first = guide.start_from(KEY, simple, fit.params, None, y, **options)
@@ -280,7 +280,7 @@ def test_every_guide_without_known_inputs(kind):
 
 
 def test_pseudo_inputs_go_where_latent_inputs_do():
-    """A guide's run of the model: columns after the known ones stand in for the latent site."""
+    """When a guide runs the model, the columns after the known inputs replace the latent site."""
     y = curve(rows=10)[0]
     layout, _ = initialize.gplvm(KEY, y, 2, num_inducing=6, depth=2)
     options = dict(layout, out=4)
@@ -318,7 +318,7 @@ def test_nuts(depth):
 
 
 def test_a_custom_likelihood_and_a_mask():
-    """Counts, some of them missing: the bound does not see what is there."""
+    """Counts with missing entries: the bound ignores the values there."""
     y = jnp.asarray(np.random.default_rng(0).poisson(3.0, (8, 2)))
     seen = jnp.asarray(np.arange(16).reshape(8, 2) % 3 > 0)
     options = {

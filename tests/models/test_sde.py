@@ -18,7 +18,7 @@ def geometric(x, t):
 
 
 def errors(scheme):
-    """x(1) less the solution of the same noise, by number of steps, [steps, N]."""
+    """x(1) minus the exact solution for the same noise, by number of steps, [steps, N]."""
     noise = random.normal(random.key(0), (POINTS, FINE, 1))
     path = noise.sum(axis=1) / np.sqrt(FINE)
     exact = jnp.exp((GROWTH - 0.5 * SPREAD**2) + SPREAD * path)
@@ -37,7 +37,7 @@ def order(values):
 
 @pytest.mark.parametrize("scheme", ["euler", "heun"])
 def test_orders_with_noise(scheme, x64):
-    """Strong 1/2, weak 1: of the mean by Euler, of the mean square by both."""
+    """Strong order 1/2, and weak order 1 of the mean square."""
     both = errors(scheme)
     assert order([np.abs(e).mean() for e, _ in both]) == pytest.approx(0.5, abs=0.1)
     weak = [abs(square.mean()) for _, square in both]
