@@ -1,9 +1,8 @@
-"""Accuracy of the defaults on UCI regression, for the table in benchmarks/results/README.md.
+"""Measure the accuracy of the defaults on UCI regression, for benchmarks/results/README.md.
 
-Runs the job of ``dgp-ppl compare DATA --split-key dsdgp_test_index`` with its defaults (two layers,
-M = 100, batch 1000, 6,000 steps) on the first splits of each set, and writes each set's
-results.json to benchmarks/results; those of sghmc are sets of their own. Needs the data: set
-DGP_PPL_DATA.
+The script runs ``dgp-ppl compare DATA --split-key dsdgp_test_index`` with its defaults (two layers,
+M = 100, batch 1000, 6,000 steps) on the first splits of each data set, and writes one JSON file per
+entry of SETS to benchmarks/results. It needs the data: set DGP_PPL_DATA.
 
     python benchmarks/accuracy.py [--sets energy,boston] [--out benchmarks/results]
 """
@@ -29,7 +28,7 @@ SETS: dict[str, tuple[str, int, tuple[str, ...], int]] = {
     "concrete-sghmc": ("uci/concrete", 3, ("sghmc",), 2),
     "concrete-diff-gp": ("uci/concrete", 3, ("dsvi",), 2),
 }
-MODEL = {"concrete-diff-gp": "diff_gp"}  # of the other sets: deep_gp
+MODEL = {"concrete-diff-gp": "diff_gp"}  # all other sets use deep_gp
 # A plain JAX sketch with the same budget: RMSE, mean log density, ELBO per datum.
 SKETCH = {
     "boston": (2.05, -2.15, -0.299),
@@ -52,14 +51,14 @@ def main() -> None:
             data, methods, model=MODEL.get(name, "deep_gp"), splits=splits, depth=depth,
             split_key="dsdgp_test_index",
         )  # fmt: skip
-        outcome.record["data"]["source"] = f"{data} under DGP_PPL_DATA"  # no paths of this machine
+        outcome.record["data"]["source"] = f"{data} under DGP_PPL_DATA"  # without local paths
         path = args.out / f"accuracy-{name}.json"
         path.write_text(json.dumps(clean(outcome.record), indent=1) + "\n")
         report(name, outcome.summary)
 
 
 def clean(value: Any) -> Any:
-    """JSON has no NaN: the standard error of one split is null."""
+    """Replace NaN, which JSON lacks, by null: the standard error of a single split."""
     if isinstance(value, dict):
         return {k: clean(v) for k, v in value.items()}
     if isinstance(value, list):

@@ -1,4 +1,4 @@
-"""What it takes to hand a large fit to ArviZ: seconds, and memory beyond what was there before.
+"""Time the conversion of a large fit to InferenceData, and measure its peak memory.
 
 python benchmarks/convert.py [--rows 1000000] [--draws 50] [--out FILE]
 """
@@ -52,7 +52,7 @@ def main() -> None:
 
 
 def _peak() -> float:
-    """The most memory that this process has had, in GB."""
+    """Return the peak memory of this process so far, in GB."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
 
 

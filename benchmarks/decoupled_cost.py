@@ -1,11 +1,13 @@
-"""What decoupled inducing inputs cost: time of a gradient step against the sizes of the two sets.
+"""Time a gradient step with decoupled inducing inputs, as a function of the sizes of both sets.
 
-``sweep``: depth 2, 8 inputs, width 8, B = 1000. `Decoupled` with M_b = 50 and a growing M_a, in the
-forms that do and do not factorise K_aa, against `MeanField` with M = M_a. ``mnist``: depth 2, 784
-inputs, width 30, 10 classes, B = 1000; Decoupled(M_a = 500, M_b = 100) against MeanField(M = 200),
-the pair of Havasi et al. (2018). Times are of ``SVI.update`` under `jax.jit` (the median of steps)
-and of `dgp_ppl.fit` (the difference of a long and a short fit), in rounds that take turns, so that
-a busy machine slows all alike.
+``sweep`` has depth 2, 8 inputs, width 8 and B = 1000. It compares `Decoupled` with M_b = 50 and a
+growing M_a, with and without factorising K_aa, with `MeanField` at M = M_a. ``mnist`` has depth 2,
+784 inputs, width 30, 10 classes and B = 1000. It compares Decoupled(M_a = 500, M_b = 100) with
+MeanField(M = 200), the pair of Havasi et al. (2018).
+
+The script times ``SVI.update`` under `jax.jit` (the median over steps) and `dgp_ppl.fit` (the
+difference of a long and a short fit). The cases take turns, so a busy machine affects all of them
+alike.
 
     python benchmarks/decoupled_cost.py [--parts sweep] [--sizes 50,200] [--steps 60] [--json FILE]
 """
@@ -37,7 +39,7 @@ MNIST: Rest = (1000, 784, 30, 2, "classes", 10_000)
 
 
 class Case(NamedTuple):
-    """A guide and its sizes; M_b alone is coupled."""
+    """A guide and its sizes. If `mean` is None, the inducing inputs are coupled."""
 
     part: str
     mean: MeanForm | None
@@ -64,7 +66,7 @@ def cases(parts: list[str], sizes: list[int]) -> list[Case]:
 
 
 class Bench:
-    """A case ready to be timed."""
+    """A compiled case, ready to be timed."""
 
     def __init__(self, case: Case) -> None:
         shape = SWEEP if case.part == "sweep" else MNIST
@@ -124,7 +126,7 @@ def main() -> None:
     rows = []
     listed = cases(args.parts.split(","), sizes)
     groups: dict[Any, list[Case]] = {}
-    for case in listed:  # those that are to be compared take turns
+    for case in listed:  # cases that are compared take turns
         groups.setdefault((case.part, case.M_a if case.part == "sweep" else 0), []).append(case)
     for group in groups.values():
         benches = [Bench(case) for case in group]

@@ -1,10 +1,11 @@
-"""Frey faces: pixels of new images recovered by a deep GPLVM, in grey levels and nats.
+"""Recover missing pixels of the Frey faces with a deep GPLVM.
 
-The task of Titsias & Lawrence (2010): 1,000 random images of 28 x 20 pixels to learn from; of each
-of the other 965 half of the pixels, at random, are missing. Their latent inputs start at those of
-the nearest training image by the pixels that are there, and are found with everything else fixed.
-Reports the RMSE of the missing pixels in grey levels (0 to 255), and minus their mean log
-predictive density, in nats, in grey levels and on data of unit variance.
+This is the task of Titsias & Lawrence (2010). The model learns from 1,000 random images of 28 x 20
+pixels. Each of the other 965 images misses a random half of its pixels. Their latent inputs start
+at those of the training image that is nearest in the observed pixels, and are fitted with
+everything else fixed. The script prints the RMSE of the missing pixels in grey levels (0 to 255),
+and their negative mean log predictive density in nats, both in grey levels and in units of the
+standard deviation.
 
     DGP_PPL_DATA=... python benchmarks/frey_faces.py [--dim 30] [--depth 1] [--inducing 300] \
         [--missing random50|random75|lower] [--seeds 1] [--json FILE] [--picture FILE]
@@ -31,7 +32,7 @@ TRAINING = 1000
 
 
 def missing(kind: str, rows: int, rng: np.random.Generator) -> np.ndarray:
-    """True where a pixel was seen, [rows, 560]."""
+    """Return a mask that is True where a pixel was observed, [rows, 560]."""
     if kind == "lower":
         return np.broadcast_to(np.arange(560) < 280, (rows, 560))
     share = {"random50": 0.5, "random75": 0.75}[kind]
@@ -40,7 +41,7 @@ def missing(kind: str, rows: int, rng: np.random.Generator) -> np.ndarray:
 
 
 def densities(prediction: dgp.Prediction, y: np.ndarray) -> np.ndarray:
-    """log p of each entry of y by itself, [N, P]."""
+    """Return the marginal log density of each entry of y, [N, P]."""
     found = []
     for rows, laws in prediction.components():
         law: Any = laws.components  # one normal for each pixel
@@ -93,7 +94,7 @@ def run(seed: int, args: argparse.Namespace, faces: np.ndarray) -> tuple[dict[st
 
 
 def picture(images: Any, path: str) -> None:
-    """Six test images: as they are, what is given of them, recovered, and the stated sd."""
+    """Plot six test images: complete, with missing pixels, recovered, and the predictive sd."""
     import matplotlib
     from matplotlib.figure import Figure
 

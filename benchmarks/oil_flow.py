@@ -1,8 +1,9 @@
-"""Oil flow: do the phases of a pipe part in the latent space of a Bayesian GPLVM?
+"""Check whether the latent space of a Bayesian GPLVM separates the phases of the oil flow data.
 
-100 rows of 12 readings in three phases (Bishop & James 1993). Fits `models.gplvm` with five latent
-inputs, on all rows and in minibatches, and reports how often a row's nearest neighbour, by the two
-inputs of most relevance (standard deviation over lengthscale), is of its own phase.
+The data are 100 rows of 12 readings in three phases (Bishop & James 1993). The script fits
+`models.gplvm` with five latent inputs, on all rows and in minibatches. It prints how often the
+nearest neighbour of a row has the same phase, where distances use the two most relevant inputs
+(largest standard deviation over lengthscale).
 
     DGP_PPL_DATA=... python benchmarks/oil_flow.py [--seeds 3] [--json FILE]
 """
@@ -23,7 +24,7 @@ from dgp_ppl import initialize, models
 from dgp_ppl.comparison import versions, write_json
 from dgp_ppl.inference import evaluate
 
-RUNS = {"all rows": (None, 3000), "minibatches of 50": (50, 6000)}  # as many visits of every row
+RUNS = {"all rows": (None, 3000), "minibatches of 50": (50, 6000)}  # equal visits to every row
 
 
 def run(seed: int, batch: int | None, steps: int, y: Any, phases: Any) -> dict[str, Any]:

@@ -1,6 +1,6 @@
-"""What the optimiser is worth: the bound of a deep GP after equally many steps of several.
+"""Compare optimisers by the bound of a deep GP after the same number of steps.
 
-All with one cosine decay to 3 % of the learning rate, on a split of one data set.
+All of them decay the learning rate by a cosine schedule to 3 %, on one split of one data set.
 
     DGP_PPL_DATA=... python benchmarks/optimizers.py [uci/energy] [--split 0] [--inducing 100] \
         [--steps 2000] [--json FILE]
@@ -18,7 +18,7 @@ import dgp_ppl as dgp
 from dgp_ppl import models
 from dgp_ppl.inference import default_optimizer, evaluate
 
-# Adam's b1 and b2, and the model's share of the learning rate: optax's own, then the library's.
+# Adam's b1 and b2, and the model's share of the learning rate: optax's defaults, then ours.
 SETTINGS = (
     (0.9, 0.999, 1.0),
     (0.95, 0.99, 0.3),

@@ -1,10 +1,10 @@
-"""Time of one DSVI gradient step, as a fraction of a plain matmul's rate in the same run.
+"""Time one DSVI gradient step, and compare its rate with a plain matmul's in the same run.
 
-A step draws a minibatch, takes the gradient of the bound and updates with Adam, through the public
-API: ``SVI.update`` under `jax.jit`, and `dgp_ppl.fit`. Its work, in floating-point operations, is
-counted as 3 sum_l [2 M B D + 2 M² D + M³/3 + M² B + P (2 M² B + 2 M B)], and its rate is compared
-with that of a 2048³ float32 matmul, measured before and after each shape. The time of
-``import dgp_ppl`` comes first.
+A step draws a minibatch, computes the gradient of the bound and updates with Adam, through the
+public API: ``SVI.update`` under `jax.jit`, and `dgp_ppl.fit`. A step counts as
+3 sum_l [2 M B D + 2 M² D + M³/3 + M² B + P (2 M² B + 2 M B)] floating-point operations. The script
+divides its rate by the rate of a 2048³ float32 matmul, measured before and after each shape. It
+also times ``import dgp_ppl``.
 
     python benchmarks/step_time.py [--shapes a2,b2] [--steps 60] [--json FILE]
 """
@@ -47,7 +47,7 @@ LIKELIHOOD: dict[str, Any] = {
 
 
 def work(M: int, B: int, layers: list[tuple[int, int]]) -> float:
-    """Floating-point operations of a step; `layers` are (inputs, outputs)."""
+    """Count the floating-point operations of a step; `layers` are pairs (inputs, outputs)."""
     return 3 * sum(
         2 * M * B * D + 2 * M**2 * D + M**3 / 3 + M**2 * B + P * (2 * M**2 * B + 2 * M * B)
         for D, P in layers
@@ -55,7 +55,7 @@ def work(M: int, B: int, layers: list[tuple[int, int]]) -> float:
 
 
 def matmul_rate(size: int = 2048, repeats: int = 5) -> float:
-    """Floating-point operations per second of a float32 matmul, the median of a few."""
+    """Return the median floating-point operations per second of a float32 matmul."""
     a = jnp.ones((size, size), jnp.float32)
     product = jax.jit(partial(jnp.matmul, precision=jax.lax.Precision.HIGHEST))
     product(a, a).block_until_ready()
@@ -69,7 +69,7 @@ def timed(call: Any) -> float:
 
 
 def problem(name: str, key: jax.Array) -> tuple[Any, jax.Array, jax.Array, dict[str, Any]]:
-    """Model, data and keyword arguments of a shape."""
+    """Return the model, data and keyword arguments of a shape."""
     M, B, D, width, depth, kind, rows = SHAPES[name]
     x = random.normal(key, (rows, D))
     f = jnp.sin(x.sum(axis=1) / jnp.sqrt(D))
@@ -114,7 +114,7 @@ def measure(name: str, steps: int) -> dict[str, Any]:
     begun = time.perf_counter()
     result = fit(steps=1, optimizer=optimizer, progress=False, **kwargs)
     fit_first = time.perf_counter() - begun
-    # The difference of a long and a short fit leaves out what does not grow with the steps.
+    # The difference of a long and a short fit removes costs that do not grow with the steps.
     short, long = (
         timed_fit(partial(fit, steps=n, optimizer=optimizer, progress=False, **kwargs))
         for n in (20, 20 + steps)
@@ -139,7 +139,7 @@ def measure(name: str, steps: int) -> dict[str, Any]:
 
 
 def import_time(repeats: int = 5) -> float:
-    """Seconds that ``import dgp_ppl`` takes in a fresh process, the median of a few."""
+    """Return the median seconds that ``import dgp_ppl`` takes in a fresh process."""
     code = "from time import perf_counter as t; a = t(); import dgp_ppl; print(t() - a)"
     runs = [subprocess.check_output([sys.executable, "-c", code]) for _ in range(repeats)]
     return float(np.median([float(r) for r in runs]))
