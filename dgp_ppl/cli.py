@@ -183,7 +183,11 @@ def _compare(
         bool, typer.Option("--quiet", help="Show no progress.", rich_help_panel=_RESULTS)
     ] = False,
 ) -> None:
-    """Fit several methods to a data set, compare their predictions, and write the results."""
+    """Fit several methods to a data set, compare their predictions, and write the results.
+
+    Examples: `dgp-ppl compare diabetes --methods svgp,dsvi`, or
+    `dgp-ppl compare houses.csv --target price --report`.
+    """
     from rich.console import Console
 
     if x64:

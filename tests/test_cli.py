@@ -1,4 +1,4 @@
-"""The command: exit codes, one line for bad input, and nothing written then."""
+"""The command: exit codes, one-line errors for bad input, and the files written."""
 
 import numpy as np
 import pytest
@@ -9,7 +9,7 @@ TINY = ["--steps", "3", "--inducing", "4", "--samples", "4", "--splits", "1", "-
 
 
 def command(monkeypatch, capsys, *args):
-    """Run `dgp-ppl` in this process: exit code, standard output, standard error."""
+    """Run `dgp-ppl` in this process; return exit code, standard output and standard error."""
     monkeypatch.setattr("sys.argv", ["dgp-ppl", *map(str, args)])
     monkeypatch.delenv("DGP_PPL_DATA", raising=False)
     code = 0
@@ -94,7 +94,7 @@ def test_results_are_not_overwritten_unasked(tmp_path, monkeypatch, capsys):
 
 
 def test_a_good_file_is_compared(tmp_path, monkeypatch, capsys):
-    """Into a folder with an earlier comparison: what was its goes, what is the user's stays."""
+    """Overwriting removes the files of the earlier comparison and keeps the user's."""
     rng = np.random.default_rng(0)
     path = csv(tmp_path / "data.csv", [(a, a * a, a + 1) for a in rng.normal(size=30)])
     out = tmp_path / "out"

@@ -1,4 +1,4 @@
-"""What deep GPs are compared with."""
+"""The baseline methods against scikit-learn and NumPy."""
 
 import dataclasses
 
@@ -27,8 +27,8 @@ def few(name, rows):
     "method", ["linear", slow("gp"), slow("bnn"), slow("bnn_nuts"), slow("ensemble")]
 )
 def test_from_rows_to_files(method, tmp_path):
-    found = dgp_ppl.compare(few("diabetes", 40), [method], splits=1, out=tmp_path, **TINY)
-    (row,) = found.splits
+    comparison = dgp_ppl.compare(few("diabetes", 40), [method], splits=1, out=tmp_path, **TINY)
+    (row,) = comparison.splits
     assert set(row) == {"split", "method", *METRICS["regression"]}
     assert np.isfinite([row["rmse"], row["log_density"], row["crps"]]).all()
     assert (tmp_path / f"{method}.nc").stat().st_size > 10_000
@@ -39,15 +39,15 @@ def test_from_rows_to_files(method, tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize("method", ["bnn", "ensemble"])
 def test_classes(method):
-    found = dgp_ppl.compare(few("iris", 60), [method], splits=1, **(TINY | {"steps": 300}))
-    assert found.splits[0]["accuracy"] > 0.6
+    comparison = dgp_ppl.compare(few("iris", 60), [method], splits=1, **(TINY | {"steps": 300}))
+    assert comparison.splits[0]["accuracy"] > 0.6
 
 
 def test_linear_is_bayesian_linear_regression():
-    """At the largest evidence, as scikit-learn's, which has nearly flat priors on the scales."""
+    """Both maximise the evidence; scikit-learn's priors on the scales are nearly flat."""
     data = few("diabetes", 200)
-    found = dgp_ppl.compare(data, ["linear"], splits=1, **(TINY | {"steps": 1500}))
-    run = found.fits["linear"]
+    comparison = dgp_ppl.compare(data, ["linear"], splits=1, **(TINY | {"steps": 1500}))
+    run = comparison.fits["linear"]
     scale = run.standardizer
     ridge = BayesianRidge(fit_intercept=False).fit(
         np.asarray(scale.inputs(run.x)), np.asarray(scale.outputs(run.y))
@@ -64,9 +64,9 @@ def test_linear_is_bayesian_linear_regression():
 
 
 def test_gp_is_exact():
-    """Its bound is log p(y) of the GP with its hyperparameters, and so are its forecasts."""
-    found = dgp_ppl.compare(few("diabetes", 60), ["gp"], splits=1, **(TINY | {"steps": 100}))
-    run = found.fits["gp"]
+    """The ELBO equals log p(y), and the predictive mean is exact, at the fitted params."""
+    comparison = dgp_ppl.compare(few("diabetes", 60), ["gp"], splits=1, **(TINY | {"steps": 100}))
+    run = comparison.fits["gp"]
     params = {n: np.asarray(a, np.float64) for n, a in run.fitted.result.params.items()}
     x, y, x_test = (
         np.asarray(a, np.float64)
@@ -89,13 +89,13 @@ def test_gp_is_exact():
 
 def test_too_many_rows_are_one_row_of_the_table(monkeypatch):
     monkeypatch.setattr("dgp_ppl.comparison._baselines._EXACT_ROWS", 20)
-    found = dgp_ppl.compare(few("diabetes", 40), ["gp", "linear"], splits=1, **TINY)
-    assert "36 training rows, wanted at most 20" in found.splits[0]["error"]
-    assert "error" not in found.splits[1]
+    comparison = dgp_ppl.compare(few("diabetes", 40), ["gp", "linear"], splits=1, **TINY)
+    assert "36 training rows, wanted at most 20" in comparison.splits[0]["error"]
+    assert "error" not in comparison.splits[1]
 
 
 def test_network_is_what_it_says():
-    """The density of the model at a draw, by NumPy."""
+    """The log density of the model at a draw equals NumPy's."""
     from numpyro import handlers
 
     x, y = regression(rows=5, dim=2)
@@ -110,10 +110,10 @@ def test_network_is_what_it_says():
 
 @pytest.mark.slow
 def test_members_of_an_ensemble_differ():
-    found = dgp_ppl.compare(few("diabetes", 40), ["ensemble"], splits=1, **TINY)
-    draws = found.fits["ensemble"].fitted.draws
+    comparison = dgp_ppl.compare(few("diabetes", 40), ["ensemble"], splits=1, **TINY)
+    draws = comparison.fits["ensemble"].fitted.draws
     assert {a.shape[0] for a in jax.tree.leaves(draws)} == {5}
     assert jnp.ptp(draws["w1"], axis=0).min() > 0
-    p = found.fits["ensemble"].test
-    assert p.num_samples == 4  # as asked for
+    p = comparison.fits["ensemble"].test
+    assert p.num_samples == 4
     assert p.sample(random.fold_in(KEY, 1), 3).shape == (3, 4)

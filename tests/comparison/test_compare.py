@@ -1,4 +1,4 @@
-"""The main job: what is fitted, scored and written."""
+"""`compare`: the results, their files, and errors."""
 
 import dataclasses
 import json
@@ -17,7 +17,7 @@ TINY = {"steps": 4, "inducing": 4, "samples": 4, "progress": False}
 
 @pytest.fixture(scope="module")
 def outcome(tmp_path_factory):
-    """All methods on two splits of a one-dimensional set, and the folder they were written to."""
+    """A comparison of the default methods on two splits of a data set, and its folder."""
     out = tmp_path_factory.mktemp("compare") / "deep" / "er"
     return dgp_ppl.compare("step", splits=2, seed=3, out=out, **TINY), out
 
@@ -39,9 +39,9 @@ def test_results_json_has_the_documented_form(outcome):
 def test_summary_is_the_mean_and_its_standard_error(outcome):
     comparison, _ = outcome
     for row in comparison.summary:
-        own = [r["rmse"] for r in comparison.splits if r["method"] == row["method"]]
-        assert row["rmse"]["mean"] == pytest.approx(np.mean(own))
-        assert row["rmse"]["se"] == pytest.approx(np.std(own, ddof=1) / np.sqrt(2))
+        values = [r["rmse"] for r in comparison.splits if r["method"] == row["method"]]
+        assert row["rmse"]["mean"] == pytest.approx(np.mean(values))
+        assert row["rmse"]["se"] == pytest.approx(np.std(values, ddof=1) / np.sqrt(2))
 
 
 def test_metrics_are_those_of_the_prediction(outcome):
@@ -86,7 +86,7 @@ def test_arviz_file_opens(outcome, method):
                              ("iris", None), ("iris", "robust_max")],
 )  # fmt: skip
 def test_classes(data, likelihood, tmp_path):
-    """Scored as classes, from rows to files."""
+    """Classification from the data to the files."""
     found = dgp_ppl.compare(data, splits=1, likelihood=likelihood, out=tmp_path, **TINY)
     assert [row["method"] for row in found.splits] == ["svgp", "dsvi"]
     task = found.record["data"]["task"]
@@ -110,7 +110,7 @@ def test_classes(data, likelihood, tmp_path):
 
 
 def test_pixels_are_scaled_together():
-    """Where one hardly varies, what little it does is no news."""
+    """One location and scale for all pixels, so that nearly constant ones stay nearly constant."""
     digits = datasets.load("digits")
     few = dataclasses.replace(digits, x=digits.x[:200], y=digits.y[:200])
     run = dgp_ppl.compare(few, ["svgp"], splits=1, **TINY).fits["svgp"]
@@ -120,7 +120,7 @@ def test_pixels_are_scaled_together():
 
 @pytest.mark.slow
 def test_another_model(tmp_path):
-    """In the guide's place as deep_gp is, to the picture of its function."""
+    """Another model works up to the figure of its function."""
     options = TINY | {"model": "diff_gp", "splits": 1, "out": tmp_path}
     found = dgp_ppl.compare("step", ["dsvi"], **options)
     assert "flow.v.loc" in found.fits["dsvi"].fitted.result.params
@@ -151,8 +151,8 @@ def test_one_split_has_null_standard_errors(tmp_path):
 def test_own_splits_are_used_and_python_writes_nothing(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     step = datasets.load("step")
-    mine = dataclasses.replace(step, test_index=(np.arange(7), np.arange(50, 60)))
-    comparison = dgp_ppl.compare(mine, ["svgp"], splits=1, **TINY)
+    with_splits = dataclasses.replace(step, test_index=(np.arange(7), np.arange(50, 60)))
+    comparison = dgp_ppl.compare(with_splits, ["svgp"], splits=1, **TINY)
     np.testing.assert_array_equal(comparison.fits["svgp"].y_test, step.y[:7])
     assert not list(tmp_path.iterdir())
 
@@ -176,7 +176,7 @@ def test_a_failed_fit_is_a_row_of_nulls(tmp_path):
 
 @pytest.fixture(scope="module")
 def sampled(tmp_path_factory):
-    """A sampler and NUTS beside a guide, with the evidence; and the folder."""
+    """A comparison of a guide and a sampler with the evidence, and its folder."""
     out = tmp_path_factory.mktemp("sampled")
     methods = ("dsvi", "sghmc")
     options = TINY | {"draws": 6, "chains": 2, "splits": 1, "evidence": True}
@@ -197,7 +197,7 @@ def test_samplers_report_how_their_chains_mix(sampled):
 
 @pytest.mark.slow
 def test_the_evidence_is_above_the_bound(sampled):
-    """After four steps by a lot; the gap is what lies between."""
+    """The gap is large after four steps."""
     row = sampled[0].splits[0]
     assert row["gap"] == pytest.approx(row["evidence_per_datum"] - row["elbo_per_datum"])
     assert row["gap"] > 0.1
@@ -205,7 +205,7 @@ def test_the_evidence_is_above_the_bound(sampled):
 
 @pytest.mark.slow
 def test_chains_in_arviz(sampled):
-    """Chains are chains; likelihoods are of all data; the sampler's statistics are there."""
+    """The tree keeps chains apart, and has all log-likelihoods and the sampler's statistics."""
     with xarray.open_datatree(sampled[1] / "sghmc.nc", engine="h5netcdf") as tree:
         assert tree["log_likelihood"]["y"].sizes == {"chain": 2, "draw": 6, "data": 90}
         assert tree["posterior"]["l1.v"].sizes == {
@@ -223,33 +223,20 @@ def test_a_sampler_that_fails_is_a_row_of_nulls():
     assert row["rmse"] is None
 
 
-def test_chains_that_do_not_mix():
-    """Seen in spite of values that never move, as a triangle's zeros."""
-    draws = np.random.default_rng(0).standard_normal((2, 200, 3)) + 5 * np.arange(2)[:, None, None]
-    fields = {"diverging": np.eye(2, 200, dtype=bool)}
-    chains = dgp_ppl.Chains({"a": draws, "b": np.ones((2, 200, 2))}, fields, None, 200, 0.0)
-    found = chain_diagnostics(chains)
-    assert found["rhat"] > 1.5
-    assert found["ess"] < 10
-    assert found["divergences"] == 2
-    single = dgp_ppl.Chains({"a": draws[:1]}, {}, None, 200, 0.0)
-    assert chain_diagnostics(single)["rhat"] is None
-
-
 @pytest.mark.slow
 def test_no_u_turns_and_hyperparameters_under_priors():
-    """They are sampled along, and every draw predicts with its own."""
+    """Hyperparameters are sampled, and every draw predicts with its own hyperparameters."""
     options = TINY | {"draws": 40, "chains": 2, "splits": 1, "steps": 200, "samples": 20}
     outcome = dgp_ppl.compare("step", ("nuts", "nuts_priors"), **options)
     fixed = outcome.fits["nuts"].fitted.chains
-    assert set(fixed.samples) == {"l1.v", "l2.v"}  # no white values, no unit noise
+    assert set(fixed.samples) == {"l1.v", "l2.v"}  # neither reference values nor unit noise
     assert {"accept_prob", "num_steps", "diverging"} <= set(fixed.fields)
     chains = outcome.fits["nuts_priors"].fitted.chains
     assert set(chains.samples) == {"l1.v", "l2.v", "noise"} | {
         f"l{l}.{n}" for l in (1, 2) for n in ("variance", "lengthscale")
     }
     assert all(np.std(a, axis=(0, 1)).min() > 0 for a in chains.samples.values())
-    laws = [m for _, m in outcome.fits["nuts_priors"].test.components()]
-    assert np.ptp(np.asarray(laws[0].components.scale).min(axis=-1)) > 0
+    mixtures = [m for _, m in outcome.fits["nuts_priors"].test.components()]
+    assert np.ptp(np.asarray(mixtures[0].components.scale).min(axis=-1)) > 0
     row = outcome.splits[1]
     assert row["rmse"] < 0.6 * np.std(outcome.fits["nuts_priors"].y_test)

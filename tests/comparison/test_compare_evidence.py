@@ -1,4 +1,4 @@
-"""What `compare --evidence` says of methods whose evidence it does not measure."""
+"""The notes of `compare --evidence` on methods whose evidence it does not measure."""
 
 import json
 
@@ -13,12 +13,12 @@ FEW = "--inducing 4 --steps 4 --splits 1 --samples 3 --quiet --evidence"
 
 
 def test_a_method_that_is_not_measured_says_why():
-    few = {"inducing": 4, "steps": 4, "splits": 1, "samples": 3, "progress": False}
-    outcome = dgp_ppl.compare("step", ["decoupled"], evidence=True, **few)
+    options = {"inducing": 4, "steps": 4, "splits": 1, "samples": 3, "progress": False}
+    outcome = dgp_ppl.compare("step", ["decoupled"], evidence=True, **options)
     row = outcome.splits[0]
     assert row["evidence_note"].startswith(WHY)
     assert row["evidence_per_datum"] is row["gap"] is None
-    assert "evidence_note" not in dgp_ppl.compare("step", ["decoupled"], **few).splits[0]
+    assert "evidence_note" not in dgp_ppl.compare("step", ["decoupled"], **options).splits[0]
 
 
 @pytest.mark.slow

@@ -1,4 +1,4 @@
-"""The page of a comparison: whole, alone, and saying what the records say."""
+"""The HTML report: well formed, self-contained, and with the numbers of the record."""
 
 import base64
 import dataclasses
@@ -18,7 +18,7 @@ TINY = {"inducing": 4, "steps": 30, "samples": 20, "progress": False, "batch": 5
 
 
 class Page(html.parser.HTMLParser):
-    """What a reader of a page sees, and what it would fetch."""
+    """A parsed page: its tags, visible texts and table rows."""
 
     def __init__(self, text):
         super().__init__()
@@ -35,7 +35,7 @@ class Page(html.parser.HTMLParser):
             self.rows[-1].append("")
 
     def handle_endtag(self, tag):
-        assert self.open.pop() == tag  # every element is closed where it should be
+        assert self.open.pop() == tag
 
     def handle_data(self, data):
         if self.open[-1:] in (["td"], ["th"]):
@@ -138,7 +138,7 @@ def test_an_earlier_report_does_not_outlive_its_comparison(tmp_path):
 
 
 def test_names_that_look_like_mathematics_and_runs_that_diverged():
-    """A picture has them as they are; of a run that diverged it has what there was."""
+    """Figures show such names verbatim, and the finite part of diverged runs."""
     curves = {"a $x_{$ b": [1.0, 2.0, float("nan")], "lost": [float("nan")] * 4}
     figure = plots.training_curves(curves, title="price_$_2020_minus_price_$_2019")
     figure.savefig(io.BytesIO(), format="png")

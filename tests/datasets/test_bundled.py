@@ -1,6 +1,6 @@
 import numpy as np
 import pytest
-from support.data_samples import message, says
+from support.data_samples import assert_words, message
 
 from dgp_ppl import datasets
 from dgp_ppl.datasets._load import load
@@ -62,8 +62,10 @@ class TestBundled:
 
     def test_options_that_do_not_apply_are_refused(self):
         assert load("diabetes", target="disease_progression").y_name == "disease_progression"
-        says(message("diabetes", target="bmi"), "'diabetes'", "'bmi'", "'disease_progression'")
-        says(message("step", split_key="folds"), "'step'", "'folds'", "only .npz files")
+        assert_words(
+            message("diabetes", target="bmi"), "'diabetes'", "'bmi'", "'disease_progression'"
+        )
+        assert_words(message("step", split_key="folds"), "'step'", "'folds'", "only .npz files")
 
     def test_a_file_of_the_same_name_does_not_hide_it(self, tmp_path, monkeypatch):
         (tmp_path / "step").mkdir()

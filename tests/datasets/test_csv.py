@@ -1,6 +1,6 @@
 import numpy as np
 import pytest
-from support.data_samples import CSV, message, says
+from support.data_samples import CSV, assert_words, message
 
 from dgp_ppl.datasets import _csv as _read_csv
 from dgp_ppl.datasets._load import load
@@ -129,23 +129,29 @@ class TestCsv:
         ],
     )
     def test_bad_files(self, csv, text, words):
-        says(message(csv(text), target="y"), "data.csv", *words)
+        assert_words(message(csv(text), target="y"), "data.csv", *words)
 
     def test_the_target_must_be_named(self, csv):
-        says(message(csv(CSV)), "the column to predict", "--target", "'a', 'b', 'y'")
+        assert_words(message(csv(CSV)), "the column to predict", "--target", "'a', 'b', 'y'")
 
     def test_no_such_target(self, csv):
         path = csv("Price,Rooms\n1,2\n")
-        says(message(path, target="price"), "no column 'price'", "did you mean 'Price'?", "'Rooms'")
-        says(message(path, target="zzz"), "no column 'zzz'; the columns are 'Price', 'Rooms'")
+        assert_words(
+            message(path, target="price"), "no column 'price'", "did you mean 'Price'?", "'Rooms'"
+        )
+        assert_words(
+            message(path, target="zzz"), "no column 'zzz'; the columns are 'Price', 'Rooms'"
+        )
         wide = csv(",".join(f"c{i}" for i in range(100)) + "\n" + ",".join("1" * 100) + "\n")
-        says(message(wide, target="zzz"), "'c11', ... (100 in all)")
+        assert_words(message(wide, target="zzz"), "'c11', ... (100 in all)")
 
     def test_a_missing_header(self, csv):
-        says(message(csv("1,2\n3,4\n5,6\n"), target="y"), "is the header missing?")
+        assert_words(message(csv("1,2\n3,4\n5,6\n"), target="y"), "is the header missing?")
         assert load(csv("0,1\n3,4\n5,6\n7,8\n"), target="1").y_name == "1"
 
     def test_a_late_fault_in_a_long_file(self, csv):
         lines = ["a,b,y", *(f"{i},{i % 7},{i % 5}" for i in range(120_000))]
         lines[100_000] = "1,,2"
-        says(message(csv("\n".join(lines)), target="y"), "1 cell missing", "'b', line 100001")
+        assert_words(
+            message(csv("\n".join(lines)), target="y"), "1 cell missing", "'b', line 100001"
+        )

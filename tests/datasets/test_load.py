@@ -4,7 +4,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from support.data_samples import CSV, X, Y, message, says
+from support.data_samples import CSV, X, Y, assert_words, message
 
 from dgp_ppl import datasets
 from dgp_ppl._errors import DataError
@@ -51,16 +51,18 @@ class TestImport:
 class TestNames:
     def test_unknown_without_a_folder(self):
         text = message("diabets")
-        says(text, "'diabets'", "did you mean 'diabetes'?", "DGP_PPL_DATA is not set", ".csv")
+        assert_words(
+            text, "'diabets'", "did you mean 'diabetes'?", "DGP_PPL_DATA is not set", ".csv"
+        )
 
     def test_unknown_with_a_folder(self, folder):
         text = message("enrgy")
-        says(text, "did you mean 'uci/energy'?", repr(str(folder)), "has no 'enrgy.npz'")
+        assert_words(text, "did you mean 'uci/energy'?", repr(str(folder)), "has no 'enrgy.npz'")
         assert "did you mean" not in message("nothing-like-it")
 
     def test_unknown_with_a_folder_that_is_none(self, monkeypatch):
         monkeypatch.setenv("DGP_PPL_DATA", "/no/such\nfolder")
-        says(message("energy"), r"'/no/such\nfolder', which is not a folder")
+        assert_words(message("energy"), r"'/no/such\nfolder', which is not a folder")
         with pytest.raises(DataError, match=r"DGP_PPL_DATA: .* is not a folder; set it"):
             datasets.names()
 
@@ -69,31 +71,31 @@ class TestNames:
         message(name)
 
     def test_only_npz_files_have_splits(self, csv):
-        says(message(csv(CSV), target="y", split_key="folds"), "'folds'", "only .npz files")
+        assert_words(message(csv(CSV), target="y", split_key="folds"), "'folds'", "only .npz files")
         path = csv("", "data.parquet")
-        says(message(path, target="y", split_key="folds"), "'folds'", "only .npz files")
+        assert_words(message(path, target="y", split_key="folds"), "'folds'", "only .npz files")
 
     def test_a_folder(self, tmp_path):
-        says(message(str(tmp_path)), "a folder", "wanted a .csv, .parquet or .npz file")
-        says(message(tmp_path), "not a file", "wanted a .csv, .parquet or .npz file")
+        assert_words(message(str(tmp_path)), "a folder", "wanted a .csv, .parquet or .npz file")
+        assert_words(message(tmp_path), "not a file", "wanted a .csv, .parquet or .npz file")
 
     def test_another_kind_of_file(self, tmp_path):
         path = tmp_path / "data.xlsx"
         path.write_text("")
-        says(message(str(path)), "data.xlsx", "wanted a .csv, .parquet or .npz file")
-        says(message(path), "ends in '.xlsx'", "wanted .csv, .parquet or .npz")
+        assert_words(message(str(path)), "data.xlsx", "wanted a .csv, .parquet or .npz file")
+        assert_words(message(path), "ends in '.xlsx'", "wanted .csv, .parquet or .npz")
 
     @pytest.mark.parametrize("ending", ["csv", "npz", "parquet"])
     def test_a_folder_with_the_ending_of_a_file(self, ending, tmp_path):
         (tmp_path / f"x.{ending}").mkdir()
-        says(message(tmp_path / f"x.{ending}", target=None), "not a file")
+        assert_words(message(tmp_path / f"x.{ending}", target=None), "not a file")
 
     def test_a_missing_file(self, csv):
         csv(CSV, "energy.csv")
         path = csv(CSV).with_name("enrgy.csv")
-        says(message(path), "no such file", "did you mean 'energy.csv'?", "check the path")
-        says(message("/no/such/place/x.npz"), "'/no/such/place/x.npz': no such file;")
-        says(message("a\0b.csv"), r"'a\x00b.csv': no such file")
+        assert_words(message(path), "no such file", "did you mean 'energy.csv'?", "check the path")
+        assert_words(message("/no/such/place/x.npz"), "'/no/such/place/x.npz': no such file;")
+        assert_words(message("a\0b.csv"), r"'a\x00b.csv': no such file")
 
     @pytest.mark.parametrize("ending", ["csv", "npz", "parquet"])
     def test_a_file_that_may_not_be_read(self, ending, tmp_path, monkeypatch):
@@ -105,7 +107,7 @@ class TestNames:
 
         monkeypatch.setattr(Path, "open", refuse)
         target = None if ending == "npz" else "y"
-        says(message(path, target=target), f"data.{ending}", "Permission denied")
+        assert_words(message(path, target=target), f"data.{ending}", "Permission denied")
 
     def test_home_is_expanded(self, csv, monkeypatch):
         monkeypatch.setenv("HOME", str(csv(CSV).parent))
@@ -123,7 +125,7 @@ class TestFolder:
     def test_are_listed_after_the_bundled_ones(self, folder):
         (folder / "broken.npz").write_bytes(b"PK\3\4 nothing")
         (folder / "a.npz").mkdir()
-        np.savez(folder / "step.npz", X=X, y=Y)  # hidden by the bundled one
+        np.savez(folder / "step.npz", X=X, y=Y)  # the bundled data set takes precedence
         np.savez(folder / "outputs.npz", X=X, y=X)
         np.savez(folder / "texts.npz", X=X.astype(str), y=Y)
         np.savez(folder / "objects.npz", X=X, y=Y.astype(object))
@@ -140,4 +142,4 @@ class TestFolder:
             assert (*data.x.shape, data.task) == (info.rows, info.columns, info.task)
 
     def test_without_inputs_and_targets_the_arrays_are_named(self, folder):
-        says(message("images"), "'X' [N, D]", "'x_train', 'x_test'")
+        assert_words(message("images"), "'X' [N, D]", "'x_train', 'x_test'")

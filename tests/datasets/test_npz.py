@@ -2,7 +2,7 @@ import zipfile
 
 import numpy as np
 import pytest
-from support.data_samples import X, Y, message, says
+from support.data_samples import X, Y, assert_words, message
 
 from dgp_ppl import datasets
 from dgp_ppl._errors import DataError
@@ -49,7 +49,9 @@ class TestNpz:
 
     def test_target(self, npz):
         assert load(npz(), target="y").y_name == "y"
-        says(message(npz(), target="x0"), "data.npz", "'x0'", "array 'y'", "leave the target out")
+        assert_words(
+            message(npz(), target="x0"), "data.npz", "'x0'", "array 'y'", "leave the target out"
+        )
 
     @pytest.mark.parametrize(
         ("arrays", "words"),
@@ -82,23 +84,23 @@ class TestNpz:
         ],
     )
     def test_bad_arrays(self, npz, arrays, words):
-        says(message(npz(**arrays)), "data.npz", *words)
+        assert_words(message(npz(**arrays)), "data.npz", *words)
 
     def test_damaged_files(self, npz):
         path = npz()
         whole = path.read_bytes()
-        says(message(path.with_name("x.npz")), "no such file")
+        assert_words(message(path.with_name("x.npz")), "no such file")
         for damaged in (b"", b"nonsense", whole[:100], whole[:-30]):
             path.write_bytes(damaged)
-            says(message(path), "data.npz", "not a readable .npz file", "write it again")
+            assert_words(message(path), "data.npz", "not a readable .npz file", "write it again")
         path.write_bytes(whole.replace(X[3].tobytes(), b"?" * 16))
-        says(message(path), "'X' cannot be read", "write the file again")
+        assert_words(message(path), "'X' cannot be read", "write the file again")
 
     def test_a_single_array(self, npz):
         path = npz()
         with path.open("wb") as stream:
             np.save(stream, X)
-        says(message(path), "a single array", "wanted an .npz file with 'X' and 'y'")
+        assert_words(message(path), "a single array", "wanted an .npz file with 'X' and 'y'")
 
     @pytest.mark.parametrize(
         "header",
@@ -125,7 +127,7 @@ class TestNpz:
         path = npz()
         with zipfile.ZipFile(path, "w") as archive:
             archive.writestr("X", "text")
-        says(message(path), "'X' [N, D]")
+        assert_words(message(path), "'X' [N, D]")
 
 
 class TestSplits:
@@ -147,7 +149,7 @@ class TestSplits:
         assert data.test_index is not None
         assert [split.tolist() for split in data.test_index] == [[1], [2]]
         text = message(path, split_key="fold")
-        says(
+        assert_words(
             text,
             "no splits 'fold'",
             "did you mean 'folds'?",
@@ -158,7 +160,7 @@ class TestSplits:
 
     def test_another_key_where_there_are_none(self, npz):
         assert load(npz()).test_index is None
-        says(message(npz(), split_key="folds"), "no splits 'folds'", "it has no others")
+        assert_words(message(npz(), split_key="folds"), "no splits 'folds'", "it has no others")
 
     @pytest.mark.parametrize(
         ("index", "words"),
@@ -178,7 +180,7 @@ class TestSplits:
         ],
     )
     def test_bad_splits(self, npz, index, words):
-        says(message(npz(test_index=index)), "data.npz", "'test_index'", *words)
+        assert_words(message(npz(test_index=index)), "data.npz", "'test_index'", *words)
 
 
 class TestImages:

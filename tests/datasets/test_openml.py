@@ -6,7 +6,7 @@ import pandas as pd
 import pytest
 import sklearn.datasets
 from sklearn.utils import Bunch
-from support.data_samples import message, says
+from support.data_samples import assert_words, message
 
 from dgp_ppl.datasets._load import load
 
@@ -19,7 +19,7 @@ def no_folder(monkeypatch):
 class TestOpenML:
     @pytest.fixture
     def fetched(self, monkeypatch):
-        """Stands in for the network: what was asked for, and what to answer."""
+        """Replace the network: the list of requests, and the list of answers."""
         asked, answers = [], []
 
         def fetch(**which):
@@ -66,7 +66,7 @@ class TestOpenML:
         "text", ["openml:", "openml::", "openml:x:", "openml:x:new", "openml:x:1:2"]
     )
     def test_other_forms_never_ask_the_network(self, fetched, text):
-        says(message(text), repr(text), "openml:NAME:VERSION")
+        assert_words(message(text), repr(text), "openml:NAME:VERSION")
         assert fetched[0] == []
 
     def test_a_typo_never_asks_the_network(self, fetched):
@@ -74,7 +74,7 @@ class TestOpenML:
         assert fetched[0] == []
 
     def test_splits_are_random(self, fetched):
-        says(message("openml:x", split_key="folds"), "'folds'", "only .npz files")
+        assert_words(message("openml:x", split_key="folds"), "'folds'", "only .npz files")
 
     @pytest.mark.parametrize(
         ("error", "words"),
@@ -88,7 +88,7 @@ class TestOpenML:
     )
     def test_failures_are_one_line(self, fetched, error, words):
         fetched[1].append(error)
-        says(message("openml:x"), "'openml:x'", *words)
+        assert_words(message("openml:x"), "'openml:x'", *words)
 
     def test_warnings_come_only_with_a_result(self, monkeypatch):
         answers: list[object] = [OSError("down"), self.bunch(pd.Series([1.0, 2, 3, 5], name="y"))]
@@ -123,4 +123,4 @@ class TestOpenML:
         if isinstance(target, list):
             target = pd.Series(target, name="y")
         fetched[1].append(self.bunch(target, **columns))
-        says(message("openml:x"), "'openml:x'", *words)
+        assert_words(message("openml:x"), "'openml:x'", *words)

@@ -3,7 +3,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from support.data_samples import X, Y, message, says
+from support.data_samples import X, Y, assert_words, message
 
 from dgp_ppl.datasets._load import load
 
@@ -74,18 +74,22 @@ class TestParquet:
         ],
     )
     def test_bad_columns(self, parquet, columns, words):
-        says(message(parquet(columns), target="y"), "data.parquet", *words)
+        assert_words(message(parquet(columns), target="y"), "data.parquet", *words)
 
     def test_repeated_names(self, parquet):
         table = pa.table([pa.array([1, 2, 3])] * 3, names=["a", "a", "y"])
-        says(message(parquet(table), target="y"), "'a' names more than one column")
+        assert_words(message(parquet(table), target="y"), "'a' names more than one column")
 
     def test_the_target_must_be_named(self, parquet):
-        says(message(parquet({"a": [1, 2], "y": [1, 2]})), "the column to predict", "'a', 'y'")
+        assert_words(
+            message(parquet({"a": [1, 2], "y": [1, 2]})), "the column to predict", "'a', 'y'"
+        )
 
     def test_damaged_files(self, parquet):
         path = parquet({"a": X[:, 0], "y": Y})
         whole = path.read_bytes()
         for damaged in (b"", b"nonsense", whole[:50], whole[:-20]):
             path.write_bytes(damaged)
-            says(message(path, target="y"), "not a readable .parquet file", "write it again")
+            assert_words(
+                message(path, target="y"), "not a readable .parquet file", "write it again"
+            )

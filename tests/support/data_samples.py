@@ -1,4 +1,4 @@
-"""Small data sets, and what their errors must look like, for the tests of `dgp_ppl.datasets`."""
+"""Small data sets and checks of error messages, for the tests of `dgp_ppl.datasets`."""
 
 import numpy as np
 import pytest
@@ -12,7 +12,7 @@ Y = np.arange(6.0) / 2
 
 
 def message(name, **options):
-    """The error's text, which is one line, and not a long one."""
+    """Return the error's message, which must be one short line."""
     with pytest.raises(DataError) as caught:
         load(name, **options)
     text = str(caught.value)
@@ -21,6 +21,7 @@ def message(name, **options):
     return text
 
 
-def says(text, *words):
+def assert_words(text, *words):
+    """Assert that a message contains all these words."""
     for word in words:
         assert word in text, f"{word!r} is not in {text!r}"
