@@ -32,6 +32,7 @@ from scipy.special import logsumexp
 
 import dgp_ppl as dgp
 from dgp_ppl import kernels, means
+from dgp_ppl.core import Handover, guide_site
 from dgp_ppl.inference import (
     Diffusion,
     DiffusionELBO,
@@ -72,10 +73,7 @@ def model(x: Any, y: Any = None) -> None:
 def log_likelihood(v: Any, x: Any, y: Any) -> Any:
     """Return the bound's data term at inducing values v, [16]."""
     values = {"l1.v": v[:8, None], "l2.v": v[8:, None]}
-    drawn: Any = {
-        n: {"type": "sample", "is_observed": False, "value": a, "infer": {"q": None}}
-        for n, a in values.items()
-    }
+    drawn: Any = {n: guide_site(n, Handover(), a) for n, a in values.items()}
     program = handlers.replay(handlers.seed(model, random.key(0)), drawn)
     joint: Any = log_density(program, (x, y), {}, {})[0]
     return joint - jnp.sum(dist.Normal().log_prob(v))

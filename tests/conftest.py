@@ -38,8 +38,9 @@ def pytest_configure(config):
                 shutil.rmtree(_CACHE, ignore_errors=True)
             os.environ["JAX_COMPILATION_CACHE_DIR"] = str(_CACHE)
         os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0.05"
-    # Programs that tests start import tests/support too.
-    paths = (str(Path(__file__).parent), os.environ.get("PYTHONPATH"))
+    # Programs that tests start import tests/support and examples too.
+    tests = Path(__file__).parent
+    paths = (str(tests), str(tests.parent / "examples"), os.environ.get("PYTHONPATH"))
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
     jax.config.update("jax_compilation_cache_dir", os.environ["JAX_COMPILATION_CACHE_DIR"])
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.05)

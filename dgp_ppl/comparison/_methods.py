@@ -191,7 +191,7 @@ def _transported_nuts(task: Task, *, sample_hyperparameters: bool) -> Fitted:
     program = transported(model, first.guide, params)
     chains = run_nuts(task_run, NUTS(program, init_strategy=init_to_sample), first.kwargs)
     # Hidden unit noise belongs to the training rows, reference values to the sampler.
-    kept = {n: a for n, a in chains.samples.items() if not n.endswith((".white", ".eps"))}
+    kept = {n: a for n, a in chains.samples.items() if not n.endswith((".reference", ".eps"))}
     chains = dataclasses.replace(chains, samples=kept)
     return Fitted(model, None, first.kwargs, first.result, chains=chains)
 

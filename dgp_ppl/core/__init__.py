@@ -2,11 +2,21 @@
 
 from dgp_ppl.core._conditional import Grid, Sparse, covariance
 from dgp_ppl.core._gp import DrawMode, Marginals, RandomFunction, function_draws, gp
+from dgp_ppl.core._handover import (
+    HANDOVER,
+    Handover,
+    guide_site,
+    handover_of,
+    is_layer,
+    with_handover,
+)
 from dgp_ppl.core._inducing import (
     AbstractInducing,
     DiagonalInducing,
     FullInducing,
     SharedInducing,
+    TransportInducing,
+    carries_mean,
     cholesky_factor,
     project,
 )
@@ -15,11 +25,13 @@ from dgp_ppl.core._mixture import Mixture
 from dgp_ppl.core._observe import Likelihood, Observed, as_observed, log_density, observe
 
 __all__ = [
+    "HANDOVER",
     "AbstractInducing",
     "DiagonalInducing",
     "DrawMode",
     "FullInducing",
     "Grid",
+    "Handover",
     "Likelihood",
     "Marginals",
     "Mixture",
@@ -27,15 +39,21 @@ __all__ = [
     "RandomFunction",
     "SharedInducing",
     "Sparse",
+    "TransportInducing",
     "as_observed",
+    "carries_mean",
     "cholesky_factor",
     "covariance",
     "function_draws",
     "gp",
+    "guide_site",
+    "handover_of",
+    "is_layer",
     "log_density",
     "minibatch",
     "observe",
     "project",
     "stratified",
     "whole_plates",
+    "with_handover",
 ]

@@ -4,11 +4,7 @@ A sparse GP is a prior v ~ N(0, I) over whitened inducing values at the site ``N
 from v, or from a guide's q(v), and inputs x to the marginals of the function there. Given a draw of
 v it gives p(f(x) | v); given the guide's Gaussian q(v) it gives q(f(x)) with v integrated out.
 
-The guide's q(v) reaches the layer through NumPyro's own hand-over: `handlers.replay` copies the
-guide site's ``infer`` dict into the model's message, where the layer reads ``infer["q"]`` (a law to
-be integrated over; None for "use the draw"). Guides that run the model themselves also use
-``infer["sparse"]`` (the layer's factor, so that it is made once) and ``infer["at_first_call"]``
-(draw v when the layer's inputs are known).
+The guide's q(v) reaches the layer as a `Handover` in the site's ``infer`` dict.
 """
 
 import copy
@@ -28,6 +24,7 @@ from numpyro.primitives import Messenger, apply_stack
 from dgp_ppl import means
 from dgp_ppl._typing import Inputs, Outputs, PRNGKey
 from dgp_ppl.core._conditional import Grid, Sparse
+from dgp_ppl.core._handover import HANDOVER, Handover, handover_of
 from dgp_ppl.core._inducing import AbstractInducing
 from dgp_ppl.kernels import Covariance, PerOutput
 from dgp_ppl.linalg import as_float, factorise, matmul
@@ -121,12 +118,13 @@ def gp(
             f"gp({name!r}): mean maps {D} inputs to {width} outputs, wanted out={out}; "
             f"try means.pad({D}, {out}), or means.pca(x, {out}) to narrow"
         )
+    inducing = z if grid is None else grid
     listener = _Listener()
     with listener:
         v: Any = numpyro.sample(
             f"{name}.v",
             dist.Normal(0, 1).expand([M, out]).to_event(2),
-            infer={"inducing": {"inputs": z.shape, "outputs": out, "made_of": (kernel, z)}},
+            infer={HANDOVER: Handover(guided=False, kernel=kernel, z=inducing, outputs=out)},
         )
     message = listener.message
     if message["cond_indep_stack"]:
@@ -135,8 +133,7 @@ def gp(
             f"gp({name!r}) was called inside the plate {plate!r}: a layer is shared by all data. "
             "Create it before entering the plate, and call it inside"
         )
-    inducing = z if grid is None else grid
-    return RandomFunction(name, kernel, inducing, out, mean, v, message["infer"], _draw_mode())
+    return RandomFunction(name, kernel, inducing, out, mean, v, handover_of(message), _draw_mode())
 
 
 class RandomFunction:
@@ -160,15 +157,13 @@ class RandomFunction:
         out: int,
         mean: Callable[[Inputs], Array],
         v: Array,
-        infer: dict[str, Any],
+        handover: Handover,
         draw: DrawMode | None,
     ) -> None:
         self.name, self.out, self.mean, self.v = name, out, mean, v
-        self.guided, self.q = "q" in infer, infer.get("q")
-        sparse = infer.get("sparse")
+        self.guided, self.q, sparse = handover.guided, handover.q, handover.sparse
         self.sparse: Sparse = Sparse.build(kernel, z, out) if sparse is None else sparse
-        self._at_first_call: Callable[[RandomFunction, Inputs], Array] | None
-        self._at_first_call = infer.get("at_first_call")
+        self._on_first_call = handover.on_first_call
         self._calls = 0
         self._draw = draw
         self._path = self.path(_key(f"{name}.v")) if self._draw == "path" else None
@@ -310,9 +305,9 @@ class RandomFunction:
                 "to match z; for one input dimension pass x[:, None]"
             )
         x = as_float(x)
-        if self._at_first_call is not None:
-            answer, self._at_first_call = self._at_first_call, None
-            self.v = answer(self, x)
+        if self._on_first_call is not None:
+            draw, self._on_first_call = self._on_first_call, None
+            self.v = draw(self, x)
         return x
 
 

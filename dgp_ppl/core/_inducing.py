@@ -1,8 +1,8 @@
-"""Gaussian laws of a layer's whitened inducing values v, [M, P].
+"""Gaussian distributions of a layer's whitened inducing values v, [M, P].
 
-A guide hands one of these to a layer, which then integrates v out: all it asks for are the moments
-of A'v, where A [M, N] (or [P, M, N], a matrix per output) maps inducing values to function values,
-and a shift of the function that v does not carry.
+A guide hands one of these to a layer, which integrates v out. The layer asks for the moments of
+A'v, where A [M, N] (or [P, M, N], a matrix per output) maps inducing values to function values, and
+for a shift of the function that v does not carry.
 """
 
 import abc
@@ -20,11 +20,11 @@ from numpyro.distributions.kl import kl_divergence
 from numpyro.distributions.transforms import ParameterFreeTransform, biject_to
 
 from dgp_ppl._typing import Inputs, PRNGKey
-from dgp_ppl.linalg import matmul, weighted_squares
+from dgp_ppl.linalg import factorise, matmul, weighted_squares
 
 __all__ = [
-    "AbstractInducing", "DiagonalInducing", "FullInducing", "SharedInducing", "cholesky_factor",
-    "project",
+    "AbstractInducing", "DiagonalInducing", "FullInducing", "SharedInducing", "TransportInducing",
+    "carries_mean", "cholesky_factor", "project",
 ]  # fmt: skip
 
 
@@ -37,6 +37,10 @@ def project(A: Array, v: Float[Array, "M P"]) -> Float[Array, "N P"]:
 
 class AbstractInducing(dist.Distribution):
     """A Gaussian q(v) over whitened inducing values [M, P], independent over outputs.
+
+    A new posterior needs a mean and three methods: `variance_of`, `root_of` and `standard_kl`.
+    Draws and densities follow from these; override `sample` or `log_prob` where there is a cheaper
+    way. `TransportInducing` is the contract for posteriors that other guides and samplers build on.
 
     Attributes:
         loc: mean, [M, P].
@@ -51,59 +55,92 @@ class AbstractInducing(dist.Distribution):
         """Variance of A'v for every output."""
 
     @abc.abstractmethod
-    def root_of(self, A: Array) -> Float[Array, "P M N"]:
-        """R'A for every output, with R R' its covariance: Cov(A'v) = (R'A)'(R'A)."""
+    def root_of(self, A: Array) -> Float[Array, "P K N"]:
+        """R'A for every output, where R R' is the covariance of v: Cov(A'v) = (R'A)'(R'A)."""
 
     @abc.abstractmethod
-    def log_det(self) -> Float[Array, ""]:
-        """log |R|, with R R' the covariance of all of v."""
+    def standard_kl(self) -> Float[Array, ""]:
+        """KL of the function's distribution from the prior in nats, summed over outputs.
 
-    @abc.abstractmethod
-    def white(self, value: Float[Array, "*s M P"]) -> Float[Array, "*s M P"]:
-        """The e of which a value is m + R e, where this is the law of that for e ~ N(0, I)."""
+        This is KL[q(v) || N(0, I)] if there is no `shift`.
+        """
 
-    @abc.abstractmethod
-    def from_white(self, white: Float[Array, "*s M P"]) -> Float[Array, "*s M P"]:
-        """m + R e, of which e is `white`."""
+    def shift(self, A: Array, x: Inputs) -> Array | float:
+        """Mean of f(x) beyond A'loc, [N, P]; 0 unless the mean has inducing inputs of its own."""
+        return 0.0
 
-    def draw(self, key: PRNGKey, shape: tuple[int, ...] = ()) -> tuple[Array, Array]:
-        """A draw, and the noise e that it is made of, each of this shape + [M, P]."""
-        white = random.normal(key, shape + self.loc.shape, self.loc.dtype)
-        return self.from_white(white), white
+    def draw(self, key: PRNGKey, shape: tuple[int, ...] = ()) -> tuple[Array, Array | None]:
+        """Draws of v, `shape` + [M, P], and the unit noise they are made of, if it is known."""
+        root = self.root_of(jnp.eye(len(self.loc), dtype=self.loc.dtype))  # R', [P, K, M]
+        noise = random.normal(key, (*shape, *root.shape[:2]), root.dtype)
+        spread = jnp.einsum("pkm,...pk->...mp", root, noise, precision=lax.Precision.HIGHEST)
+        return self.loc + spread, None
 
     def sample(self, key: PRNGKey, sample_shape: tuple[int, ...] = ()) -> Array:
         return self.draw(key, sample_shape)[0]
 
     def log_prob(self, value: Array) -> Array:
-        return self.log_prob_from_white(self.white(value))
-
-    def log_prob_from_white(self, white: Float[Array, "*s M P"]) -> Float[Array, "*s"]:
-        """The log density at m + R e in nats, of which e is `white`: exact where R is tiny."""
-        norm = 0.5 * self.loc.size * jnp.log(2 * jnp.pi) + self.log_det()
-        return -0.5 * jnp.sum(jnp.square(white), axis=(-2, -1)) - norm
-
-    @abc.abstractmethod
-    def standard_kl(self) -> Float[Array, ""]:
-        """KL of the function's law to the prior's in nats, summed over outputs.
-
-        KL[q(v) || N(0, I)] where there is no shift.
-        """
-
-    @abc.abstractmethod
-    def scaled(self, loc: Float[Array, "M P"], scale: Float[Array, "M P"]) -> "AbstractInducing":
-        """The law of m + R (loc + scale * e), e ~ N(0, I), where this one is that of m + R e."""
-
-    def shift(self, A: Array, x: Inputs) -> Array | float:
-        """What the mean of f(x) is beyond A'loc, [N, P]: 0 unless it has a basis of its own."""
-        return 0.0
+        root = self.root_of(jnp.eye(len(self.loc), dtype=self.loc.dtype))
+        factor = jax.vmap(factorise)(matmul(jnp.swapaxes(root, -1, -2), root))
+        residual = jnp.einsum(
+            "pij,...jp->...ip", factor.inverse, value - self.loc, precision=lax.Precision.HIGHEST
+        )
+        log_det = jnp.sum(jnp.log(jnp.diagonal(factor.lower, axis1=-2, axis2=-1)))
+        return _standard_log_prob(residual) - log_det
 
     @property
     def mean(self) -> Float[Array, "M P"]:
         return self.loc
 
 
-class FullInducing(AbstractInducing):
-    """q(v) = prod_p N(loc_p, R_p R_p'), a full covariance for each output.
+class TransportInducing(AbstractInducing):
+    """A Gaussian q(v) as an affine map v = m + R e of unit noise e ~ N(0, I).
+
+    The second contract, for posteriors that others build on: the base of a `Diffusion` guide,
+    `transported` models, and annealing all move in the space of e.
+    """
+
+    @abc.abstractmethod
+    def log_det(self) -> Float[Array, ""]:
+        """log |R|."""
+
+    @abc.abstractmethod
+    def to_white(self, value: Float[Array, "*s M P"]) -> Float[Array, "*s M P"]:
+        """The e with m + R e = value."""
+
+    @abc.abstractmethod
+    def from_white(self, white: Float[Array, "*s M P"]) -> Float[Array, "*s M P"]:
+        """m + R e for e = white."""
+
+    @abc.abstractmethod
+    def scaled(self, loc: Float[Array, "M P"], scale: Float[Array, "M P"]) -> "TransportInducing":
+        """Distribution of m + R (loc + scale * e), e ~ N(0, I)."""
+
+    def draw(self, key: PRNGKey, shape: tuple[int, ...] = ()) -> tuple[Array, Array]:
+        white = random.normal(key, shape + self.loc.shape, self.loc.dtype)
+        return self.from_white(white), white
+
+    def log_prob(self, value: Array) -> Array:
+        return self.log_prob_from_white(self.to_white(value))
+
+    def log_prob_from_white(self, white: Float[Array, "*s M P"]) -> Float[Array, "*s"]:
+        """Log density at m + R e in nats, for e = white: exact where R is tiny."""
+        return _standard_log_prob(white) - self.log_det()
+
+
+def carries_mean(q: AbstractInducing) -> bool:
+    """Whether draws of v determine the mean of the function: `shift` is zero by definition."""
+    return type(q).shift is AbstractInducing.shift
+
+
+def _standard_log_prob(white: Array) -> Array:
+    """log N(e; 0, I) for e [..., M, P]."""
+    size = white.shape[-2] * white.shape[-1]
+    return -0.5 * jnp.sum(jnp.square(white), axis=(-2, -1)) - 0.5 * size * jnp.log(2 * jnp.pi)
+
+
+class FullInducing(TransportInducing):
+    """Gaussian with a full covariance for each output: q(v) = prod_p N(loc_p, R_p R_p').
 
     Args:
         loc: means, [M, P].
@@ -155,7 +192,7 @@ class FullInducing(AbstractInducing):
     def from_white(self, white: Array) -> Array:
         return _at(self.loc, self.scale_tril, white)
 
-    def white(self, value: Array) -> Array:
+    def to_white(self, value: Array) -> Array:
         centred = jnp.moveaxis(value - self.loc, -1, -2)[..., None]
         tril = jnp.broadcast_to(self.scale_tril, centred.shape[:-2] + self.scale_tril.shape[-2:])
         white = lax.linalg.triangular_solve(tril, centred, left_side=True, lower=not self.upper)
@@ -163,10 +200,10 @@ class FullInducing(AbstractInducing):
 
 
 class SharedInducing(FullInducing):
-    """q(v) = prod_p N(loc_p, R R'), one covariance for all outputs.
+    """Gaussian with one full covariance for all outputs: q(v) = prod_p N(loc_p, R R').
 
-    With one kernel and Gaussian noise of one variance on all outputs, the best covariances are the
-    same; and the variance of P outputs costs that of one.
+    If all outputs share one kernel and have Gaussian noise of one variance, their optimal
+    covariances are equal. The variance of P outputs then costs as much as that of one.
 
     Args:
         loc: means, [M, P].
@@ -206,8 +243,8 @@ def _at(loc: Array, scale_tril: Array, white: Array) -> Array:
     return loc + jnp.einsum("pij,...jp->...ip", scale_tril, white, precision=lax.Precision.HIGHEST)
 
 
-class DiagonalInducing(AbstractInducing):
-    """q(v) with independent entries.
+class DiagonalInducing(TransportInducing):
+    """Gaussian with independent entries.
 
     Args:
         loc: means, [M, P].
@@ -251,7 +288,7 @@ class DiagonalInducing(AbstractInducing):
     def from_white(self, white: Array) -> Array:
         return self.loc + self.scale * white
 
-    def white(self, value: Array) -> Array:
+    def to_white(self, value: Array) -> Array:
         return (value - self.loc) / self.scale
 
 
@@ -260,18 +297,18 @@ _register_kl: Any = kl_divergence  # a multipledispatch Dispatcher, typed as a f
 
 @_register_kl.register(AbstractInducing, dist.Independent)
 def _kl_to_prior(q: AbstractInducing, p: Any) -> Array:
-    """Closed form against the layer's prior, ``Normal(0, 1).expand([M, P]).to_event(2)``."""
+    """KL from the layer's prior in closed form, ``Normal(0, 1).expand([M, P]).to_event(2)``."""
     base = p.base_dist
     while isinstance(base, dist.ExpandedDistribution):
         base = base.base_dist
     standard = type(base) is dist.Normal and _is_number(base.loc, 0) and _is_number(base.scale, 1)
     if not standard or p.event_shape != q.event_shape or p.batch_shape:
-        raise NotImplementedError  # NumPyro then takes the Monte Carlo difference of densities
+        raise NotImplementedError  # NumPyro then estimates the KL by Monte Carlo
     return q.standard_kl()
 
 
 def _is_number(value: Any, number: float) -> bool:
-    """Whether a distribution's argument is this constant, known without running the program."""
+    """Whether an argument of a distribution is this constant, known while the program is traced."""
     return isinstance(value, int | float) and value == number
 
 
@@ -283,10 +320,10 @@ class _CholeskyFactor(_LowerCholesky):
 
 
 cholesky_factor = _CholeskyFactor()
-"""As NumPyro's `lower_cholesky`, but without the scatter from a packed triangle.
+"""NumPyro's `lower_cholesky` without the scatter from a packed triangle.
 
-The unconstrained value is a full matrix, of which the upper triangle is not used; the diagonal is
-kept positive by its exponential.
+The unconstrained value is a full matrix. Its upper triangle is ignored, and an exponential keeps
+the diagonal positive.
 """
 
 

@@ -14,7 +14,7 @@ from numpyro.infer.calibration import vsbc_diagnostic
 
 from dgp_ppl._partition import Call
 from dgp_ppl._typing import Model, Params, PRNGKey
-from dgp_ppl.core import AbstractInducing
+from dgp_ppl.core import carries_mean, handover_of, is_layer, with_handover
 from dgp_ppl.inference import LayerGuide, freeze
 from dgp_ppl.inferencedata import Sites
 
@@ -179,13 +179,13 @@ def khat(
     laws: list[Any] = []
 
     def as_drawn(site: Any) -> dict[str, Any]:
-        laws.append(site["infer"].get("q"))
-        return {"q": None} if "q" in site["infer"] else {}
+        laws.append(handover_of(site).q)
+        return with_handover(site, q=None) if is_layer(site) else {}
 
     program = handlers.infer_config(drawn, config_fn=as_drawn)
     with handlers.block(), handlers.seed(rng_seed=key), handlers.substitute(data=params):
         program(*args, **kwargs)
-    if any(q is not None and type(q).shift is not AbstractInducing.shift for q in laws):
+    if any(q is not None and not carries_mean(q) for q in laws):
         return None
     found = psis_diagnostic(
         key, params, model, program, *args, num_particles=num, chunk_size=min(num, 100), **kwargs

@@ -251,8 +251,9 @@ def _score(
     if missing or not sites.data:
         raise ValueError(
             f"compare_posteriors: with the test data the model has latent sites "
-            f"{list(sites.latent)} and observes {list(sites.data)}, wanted draws of all these but those of rows, and "
-            f"something observed; draws are of {list(some.samples)}. Leave out test"
+            f"{list(sites.latent)} and observes {list(sites.data)}, "
+            "wanted draws of all these but those of rows, and something observed; "
+            f" draws are of {list(some.samples)}. Leave out test"
         )
     said = Pointwise(model, params, kwargs, None)
     found = said(key, Draws(values), args, sites, 1, own_rows=False).values()

@@ -25,7 +25,7 @@ from dgp_ppl._checks import check_count
 from dgp_ppl._errors import NonFiniteLossError
 from dgp_ppl._partition import Call, Partition
 from dgp_ppl._typing import Model, Params, PRNGKey
-from dgp_ppl.inference._optimizer import default_optimizer
+from dgp_ppl.inference._guide_optimizer import guide_optimizer
 from dgp_ppl.inference.guides import LayerGuide
 
 _CHUNK = 200  # steps in one call of the device, at most
@@ -125,10 +125,7 @@ def fit(
     partition, data = Partition.split(model, Call(args, kwargs), guide)
     num_data, own = _survey(key, model, partition, data)
     if optimizer is None:
-        if isinstance(guide, LayerGuide):
-            optimizer = guide.optimizer(learning_rate, steps, own, goes_on=start is not None)
-        else:
-            optimizer = default_optimizer(learning_rate, steps, own)
+        optimizer = guide_optimizer(guide, learning_rate, steps, own, goes_on=start is not None)
     objective = _checked("fit", guide, loss) or _default_loss(guide)
     loop = _Loop.cached(model, guide, optimizer, objective, partition)
     state = loop.init(key, data, start.params if isinstance(start, FitResult) else start)

@@ -1,4 +1,4 @@
-"""What sites a model has, found out on shapes alone."""
+"""Views of a model: its sites, the same model with constant params, and what it shows outside."""
 
 from typing import Any
 
@@ -10,11 +10,11 @@ from dgp_ppl._partition import Call
 from dgp_ppl._typing import Model, Params, PRNGKey
 from dgp_ppl.core import Observed
 
-__all__ = ["data_plates", "freeze", "survey"]
+__all__ = ["data_plates", "freeze", "hidden_samples", "survey"]
 
 
 def survey(model: Model, call: Call) -> dict[str, Any]:
-    """A trace of the model at these arguments, of which nothing is computed."""
+    """A trace of the model at these arguments, by shapes alone: nothing is computed."""
     trace: dict[str, Any] = {}
 
     def run(key: PRNGKey) -> None:
@@ -27,18 +27,37 @@ def survey(model: Model, call: Call) -> dict[str, Any]:
 
 
 def data_plates(trace: dict[str, Any]) -> set[str]:
-    """The plates of what is observed, or would be in a call with data: their rows are the data's.
+    """The plates of what is observed, or would be in a call with data.
 
-    A latent site in one of these belongs to a row of the data; one in any other plate does not.
+    A latent site in one of these plates belongs to a row of the data.
     """
-    seen = [
+    observed = [
         s
         for s in trace.values()
         if s["type"] == "sample" and (s["is_observed"] or isinstance(s["fn"], Observed))
     ]
-    return {frame.name for s in seen for frame in s["cond_indep_stack"]}
+    return {frame.name for s in observed for frame in s["cond_indep_stack"]}
 
 
 def freeze(program: Any, params: Params) -> Any:
-    """A model or a guide with these params given: to a fit they are constants."""
+    """A model or a guide with some params held at given values; a fit does not see them.
+
+    >>> import numpyro
+    >>> from numpyro import handlers
+    >>> import dgp_ppl as dgp
+    >>> def model():
+    ...     return numpyro.param("noise", 1.0)
+    >>> frozen = dgp.freeze(model, {"noise": 0.1})
+    >>> frozen(), list(handlers.trace(frozen).get_trace())
+    (0.1, [])
+
+    Args:
+        program: a model or a guide.
+        params: values by name.
+    """
     return handlers.block(handlers.substitute(program, data=params), hide=list(params))
+
+
+def hidden_samples() -> Any:
+    """Handler that hides everything but params from handlers outside."""
+    return handlers.block(hide_fn=lambda site: site["type"] != "param")

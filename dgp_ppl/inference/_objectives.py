@@ -20,8 +20,9 @@ from numpyro.infer.elbo import ELBO
 from numpyro.primitives import Messenger
 
 from dgp_ppl._checks import check_count
+from dgp_ppl._partition import ComparedByArguments
 from dgp_ppl._typing import Model, Params, PRNGKey
-from dgp_ppl.core import AbstractInducing, as_observed, log_density
+from dgp_ppl.core import as_observed, carries_mean, handover_of, log_density, with_handover
 from dgp_ppl.inference.guides import LayerGuide
 
 __all__ = ["ImportanceWeighted", "PredictiveELBO"]
@@ -49,7 +50,7 @@ class _RowKeys(Messenger):
             msg["kwargs"]["rng_key"] = random.fold_in(self.key, zlib.crc32(msg["name"].encode()))
 
 
-class _Objective(ELBO):
+class _Objective(ComparedByArguments, ELBO):
     """An objective of several particles: passes through guide and model on one minibatch."""
 
     def __init__(self, num_particles: int, plate: str, vectorize_particles: bool) -> None:
@@ -72,12 +73,6 @@ class _Objective(ELBO):
     @property
     def _name(self) -> str:
         return type(self).__name__
-
-    def __eq__(self, other: object) -> bool:
-        return type(other) is type(self) and vars(other) == vars(self)
-
-    def __hash__(self) -> int:
-        return hash((type(self), *vars(self).values()))
 
     def loss(
         self,
@@ -204,7 +199,7 @@ class ImportanceWeighted(_Objective):
 
     def _met(self, guide: Model, drawn: Sites, run: Callable[[Any], Sites]) -> Sites:
         """With the draws of the layers that must not be integrated."""
-        laws = [n for n, s in drawn.items() if s.get("infer", {}).get("q") is not None]
+        laws = [n for n, s in drawn.items() if handover_of(s).q is not None]
         if self.over == "global":
             return run(self._hand(drawn, laws))
         met = run(self._hand(drawn, [n for n in laws if _is_hidden(guide, n)]))
@@ -226,12 +221,13 @@ class ImportanceWeighted(_Objective):
                 "draws: of a Diffusion, guide.drawn()"
             )
         for n, site in handed.items():
-            if type(site["infer"]["q"]).shift is not AbstractInducing.shift:
+            q = handover_of(site).q
+            if q is not None and not carries_mean(q):
                 raise TypeError(
                     f"{self._name}: the law of {n!r} has a mean with a basis of its own, which "
                     "draws of v do not carry; wanted MeanField, GlobalInducing or Diffusion"
                 )
-        return sites | {n: {**s, "infer": {**s["infer"], "q": None}} for n, s in handed.items()}
+        return sites | {n: {**s, "infer": with_handover(s, q=None)} for n, s in handed.items()}
 
     def _terms(self, guide: Sites, model: Sites) -> _Terms:
         if self.over == "global":

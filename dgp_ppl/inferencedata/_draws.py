@@ -19,7 +19,14 @@ from numpyro.primitives import Messenger
 
 from dgp_ppl._partition import Call, Partition
 from dgp_ppl._typing import Model, Params, PRNGKey
-from dgp_ppl.core import AbstractInducing, whole_plates
+from dgp_ppl.core import (
+    AbstractInducing,
+    TransportInducing,
+    carries_mean,
+    handover_of,
+    whole_plates,
+    with_handover,
+)
 from dgp_ppl.inference import Chains, LayerGuide
 from dgp_ppl.inferencedata._sites import Sites
 
@@ -74,7 +81,7 @@ class Given(Messenger):
             return
         msg["value"] = self.values[msg["name"]]
         if msg["name"] in self.laws:
-            msg["infer"] = {**msg["infer"], "q": self.laws[msg["name"]]}
+            msg["infer"] = with_handover(msg, q=self.laws[msg["name"]], guided=True)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -87,7 +94,7 @@ class Program:
     latent: tuple[str, ...]
     data: tuple[str, ...] = ()
 
-    def call(self, data: list[Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    def call(self, data: list[Any]) -> Call:
         return self.partition.join(data)
 
 
@@ -240,7 +247,7 @@ def _from_guide(program: Program, keys: Array, params: Params, data: list[Any]) 
         prior = handlers.trace(model).get_trace(*args, **kwargs)
         factors = {n: s["value"] for n, s in prior.items() if _is_factor(s)}
         log_prior = sum(jnp.sum(prior[n]["fn"].log_prob(a)) for n, a in (values | factors).items())
-        laws = {n: _given_draw(s["infer"].get("q"), s["value"]) for n, s in found.items()}
+        laws = {n: _given_draw(handover_of(s).q, s["value"]) for n, s in found.items()}
         laws = {n: q for n, q in laws.items() if q is not None}
         return values, laws, jnp.asarray(log_prior), jnp.asarray(log_q)
 
@@ -254,13 +261,14 @@ class _Drawing(Messenger):
         open_ = msg["type"] == "sample" and msg["value"] is None
         if open_ and isinstance(msg["fn"], AbstractInducing):
             msg["value"], white = msg["fn"].draw(msg["kwargs"]["rng_key"])
-            msg["infer"] = {**msg["infer"], "white": white}
+            msg["infer"] = with_handover(msg, white=white)
 
 
 def _log_density(site: Any) -> Array:
     """Of a guide's draw, in nats."""
-    if "white" in site["infer"]:
-        return site["fn"].log_prob_from_white(site["infer"]["white"])
+    white = handover_of(site).white
+    if white is not None:
+        return site["fn"].log_prob_from_white(white)
     return jnp.sum(site["fn"].log_prob(site["value"]))
 
 
@@ -270,6 +278,6 @@ def _is_factor(site: Any) -> bool:
 
 def _given_draw(q: Any, v: Array) -> AbstractInducing | None:
     """The law of a layer given a draw of v, where that is more than the draw itself."""
-    if not isinstance(q, AbstractInducing) or type(q).shift is AbstractInducing.shift:
+    if not isinstance(q, TransportInducing) or carries_mean(q):
         return None
-    return q.scaled(q.white(v), jnp.zeros_like(v))
+    return q.scaled(q.to_white(v), jnp.zeros_like(v))

@@ -11,7 +11,7 @@ from numpyro.primitives import Messenger
 
 from dgp_ppl._partition import Call
 from dgp_ppl._typing import Model
-from dgp_ppl.core import Observed, as_observed, whole_plates
+from dgp_ppl.core import Observed, as_observed, is_layer, whole_plates
 from dgp_ppl.inference import survey
 
 __all__ = ["Sites"]
@@ -133,7 +133,7 @@ def _leading(site: Any, plates: set[str]) -> int | None:
 def _dims(name: str, site: Any, data: bool) -> tuple[str, ...]:
     """Named dimensions: plates by their names, inducing values and outputs by theirs."""
     batch, event = site["fn"].batch_shape, site["fn"].event_shape
-    if "inducing" in site["infer"]:
+    if is_layer(site):
         layer = name.removesuffix(".v")
         return f"{layer}.inducing", f"{layer}.output"
     total = len(batch) + len(event)

@@ -13,6 +13,7 @@ import numpyro
 import numpyro.distributions as dist
 import pytest
 from jax import random
+from low_rank_guide import LowRank
 from numpyro import handlers
 from numpyro.infer import Predictive
 from scipy import stats
@@ -21,6 +22,7 @@ from support.helpers import KEY, assert_mean, regression, slow, start
 import dgp_ppl as dgp
 from dgp_ppl import kernels
 from dgp_ppl.inference._fit import evaluate
+from dgp_ppl.inference._guide_optimizer import guide_optimizer
 from dgp_ppl.models import deep_gp
 
 # With another latent site than the layers': a prior on a hyperparameter.
@@ -64,6 +66,7 @@ CASES = {
     "diffusion": case(functools.partial(dgp.Diffusion, steps=3), base="prior"),
     "coupled_diffusion": case(coupled_diffusion, hidden_scale=1.0),
     "implicit": case(dgp.Implicit, generator=None, hidden_scale=1.0),
+    "low_rank": case(LowRank, hidden_scale=1.0, factor_scale=0.0),  # a user's own
 }
 GUIDES = {name: c.build for name, c in CASES.items()}
 SHAPES = {"l1.v": (5, 1), "l2.v": (5, 1), "noise": ()}
@@ -217,7 +220,8 @@ def test_rates_of_a_fit_from_scratch_and_of_one_that_goes_on(name, cold, warm):
     """Of the guide's params, of the model's, and of a chain's."""
     params = {n: jnp.zeros(()) for n in ("l1.v.loc", "noise", "diffusion.a")}
     for goes_on, wanted in ((False, cold), (True, warm)):
-        optimizer = GUIDES[name](model).optimizer(0.1, 300, frozenset({"noise"}), goes_on=goes_on)
+        guide = GUIDES[name](model)
+        optimizer = guide_optimizer(guide, 0.1, 300, frozenset({"noise"}), goes_on=goes_on)
         change, _ = optimizer.update(
             {n: jnp.ones(()) for n in params}, optimizer.init(params), params
         )

@@ -1,6 +1,7 @@
 """Guides that hold arrays: one compiled program for all of the same shapes."""
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from support.helpers import KEY, regression
@@ -46,3 +47,65 @@ def test_guides_with_other_arrays_share_a_program(name):
     _cached_loop.cache_clear()
     jax.clear_caches()
     np.testing.assert_allclose(results(slice(12, 24)), second, rtol=1e-5)
+
+
+class Longer(dgp.MeanField):
+    """A guide with one more argument, which it lists nowhere."""
+
+    def __init__(self, model, *, shift=0.0, **options):
+        super().__init__(model, **options)
+        self.shift = shift
+
+    def transport(self, call, replace):
+        handed = super().transport(call, replace)
+        one = {n: jnp.ones_like(h.q.loc) for n, h in handed.items()}
+        return {n: h._replace(q=h.q.scaled(self.shift * one[n], one[n])) for n, h in handed.items()}
+
+
+def test_a_subclass_with_one_more_argument_has_a_program_of_its_own():
+    """Equality and hash come from constructor arguments, so no program is shared by mistake."""
+    x, y = X[:8], Y[:8]
+    guides = [Longer(deep_gp, shift=s) for s in (0.0, 1.0, 1.0)]
+    options = {"z": Z, "steps": 2, "progress": False}
+    losses = [dgp.fit(KEY, deep_gp, g, x, y, **options).losses for g in guides]
+    assert guides[0] != guides[1]
+    assert (guides[1] == guides[2], hash(guides[1]) == hash(guides[2])) == (True, True)
+    assert np.abs(losses[0] - losses[1]).min() > 0.1
+    np.testing.assert_array_equal(losses[1], losses[2])
+    assert dgp.MeanField(deep_gp) != guides[0]
+
+
+def test_what_a_copy_changes_counts_as_an_argument():
+    guide = dgp.Diffusion(deep_gp, steps=2)
+    guide.setup(X, Y, z=Z)
+    assert guide.drawn() != guide
+    assert guide.drawn() == guide.drawn()
+    assert guide.drawn() != guide.drawn(detached=True)
+    assert guide.keeping_states() != guide
+
+
+class Weighted(dgp.PredictiveELBO):
+    def __init__(self, weight, **options):
+        super().__init__(**options)
+        self.weight = weight
+
+
+@pytest.mark.parametrize(
+    ("one", "same", "other"),
+    [
+        (Weighted(1.0), Weighted(weight=1.0), Weighted(2.0)),
+        (dgp.ImportanceWeighted(2), dgp.ImportanceWeighted(2, "local"), dgp.ImportanceWeighted(3)),
+        (dgp.DiffusionELBO(2), dgp.DiffusionELBO(num_paths=2), dgp.DiffusionELBO(3)),
+        (
+            dgp.AdversarialELBO(),
+            dgp.AdversarialELBO(),
+            dgp.AdversarialELBO(certified=True, game_draws=8),
+        ),
+        (Weighted(1), Weighted(1), Weighted(True)),
+    ],
+    ids=lambda o: type(o).__name__,
+)
+def test_objectives_compare_by_their_arguments(one, same, other):
+    assert one == same
+    assert hash(one) == hash(same)
+    assert one != other

@@ -14,6 +14,7 @@ from support.helpers import KEY, assert_covariance, assert_mean
 
 import dgp_ppl as dgp
 from dgp_ppl import kernels, means
+from dgp_ppl.core import Handover, guide_site
 from dgp_ppl.core._inducing import DiagonalInducing, FullInducing
 from dgp_ppl.linalg import default_jitter
 
@@ -56,8 +57,7 @@ def inducing(law):
 
 def handed_over(q):
     """The trace of a guide that hands over q, and drew its mean."""
-    site = {"type": "sample", "name": "f.v", "fn": q, "value": q.loc, "is_observed": False}
-    return {"f.v": site | {"infer": {"q": q}}}
+    return {"f.v": guide_site("f.v", Handover(q), q.loc)}
 
 
 @contextlib.contextmanager

@@ -14,6 +14,7 @@ from support.helpers import KEY, assert_mean, bound, regression, slow, spread, s
 import dgp_ppl as dgp
 from dgp_ppl import initialize, kernels, models
 from dgp_ppl.inference._fit import evaluate
+from dgp_ppl.inference._guide_optimizer import guide_optimizer
 from dgp_ppl.inference._optimizer import scale_by_row_adam
 
 gplvm = models.gplvm
@@ -119,7 +120,7 @@ def test_a_minibatch_moves_its_own_rows_alone(kind):
     options = dict(layout, out=4, batch_size=5)
     guide = kind(gplvm)
     guide.setup(None, y, **options)
-    optimizer = guide.optimizer(0.1, 100, frozenset())
+    optimizer = guide_optimizer(guide, 0.1, 100)
     svi = SVI(gplvm, guide, optimizer, guide.default_loss)
     state = svi.init(KEY, None, y, init_params=first, **options)
     update = jax.jit(lambda s: svi.update(s, None, y, **options)[0])

@@ -313,7 +313,7 @@ def test_draws_that_lack_a_layer():
     """They would be mixed with draws of the prior."""
     z = (spread(5), spread(5))
     params = {n: a for n, a in two_layer_params().items() if ".v." not in n}
-    half = {"l1.v": np.zeros((10, 5, 1)), "l2.v.white": np.zeros((10, 5, 1))}
+    half = {"l1.v": np.zeros((10, 5, 1)), "l2.v.reference": np.zeros((10, 5, 1))}
     with pytest.raises(ValueError, match=r"posterior_samples has no draws of 'l2.v'"):
         _ = dgp.predict(KEY, deep_gp, None, params, X_TEST, posterior_samples=half, z=z).mean
 

@@ -14,6 +14,7 @@ from support.helpers import (
 
 import dgp_ppl as dgp
 from dgp_ppl import kernels
+from dgp_ppl.core import handover_of
 from dgp_ppl.linalg import default_jitter
 
 MEANS = ("gp_centred", "gp", "cb", "orthogonal")
@@ -52,7 +53,8 @@ def handed(guide, params, *args, **kwargs):
     """What the guide hands to its layers, by site."""
     program = handlers.substitute(handlers.seed(guide, KEY), data=params)
     sites = handlers.trace(program).get_trace(*args, **kwargs)
-    return {n: s["infer"] for n, s in sites.items() if s["type"] == "sample"}
+    found = {n: handover_of(s) for n, s in sites.items() if s["type"] == "sample"}
+    return {n: {"q": h.q, "sparse": h.sparse} for n, h in found.items()}
 
 
 class Brute:

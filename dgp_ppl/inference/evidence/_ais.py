@@ -88,7 +88,7 @@ class Annealing:
 
         def one(latents: dict[str, Array]) -> Array:
             v = {n: latents[n] for n in base.layers}
-            z = to_reference(base, v, params, {}, call)
+            z = to_reference(base, v, params, call)
             return ravel_pytree(latents | z)[0]
 
         return jax.vmap(one)(latents)
@@ -117,7 +117,7 @@ class Annealing:
 
         def joint(key: PRNGKey) -> tuple[Array, dict[str, Array]]:
             return reference_log_joint(
-                base, layers, key, params, given, call, call, guided=self.guided
+                base, layers, key, params, call.at(given), call, guided=self.guided
             )
 
         log_joint, v = jax.tree.map(partial(jnp.mean, axis=0), jax.vmap(joint)(keys))

@@ -1,7 +1,8 @@
 """Decoupled inducing inputs: one set for the mean of a layer, another for its covariance."""
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal, get_args
+from contextlib import suppress
+from typing import Any, ClassVar, Literal, get_args
 
 import jax
 import jax.numpy as jnp
@@ -9,31 +10,44 @@ import numpy as np
 import numpyro
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float
+from numpyro import handlers
 from numpyro.infer.autoguide import AutoGuide, AutoNormal
+from numpyro.primitives import Messenger
 
-from dgp_ppl._partition import signature
+from dgp_ppl._partition import Call
 from dgp_ppl._typing import Inputs, Model, Outputs
-from dgp_ppl.core import FullInducing, RandomFunction, Sparse, cholesky_factor, covariance, project
-from dgp_ppl.inference.guides._base import Handed, Reshape
-from dgp_ppl.inference.guides._propagate import RunsLayers, as_rows
+from dgp_ppl.core import (
+    FullInducing,
+    Handover,
+    Sparse,
+    cholesky_factor,
+    covariance,
+    handover_of,
+    is_layer,
+    project,
+    with_handover,
+)
+from dgp_ppl.inference._handlers import hidden_samples
+from dgp_ppl.inference.guides._base import Replace, TransportGuide
+from dgp_ppl.inference.guides._propagate import check_rows
 from dgp_ppl.linalg import as_float, default_jitter, matmul, precision_factor
 
 __all__ = ["Decoupled", "DecoupledInducing"]
 
 MeanForm = Literal["gp_centred", "gp", "cb", "orthogonal"]
-CovarianceForm = Literal["whitened", "gp", "cb"]
+PrecisionForm = Literal["whitened", "gp", "cb"]
 
 _NEARLY_PRIOR = 0.995  # where "cb" starts for the prior itself, at which its gradient vanishes
 
 
 class DecoupledInducing(FullInducing):
-    """A Gaussian over inducing values, of a function whose mean has a basis of its own.
+    """Gaussian over inducing values of a function whose mean has inducing inputs of its own.
 
     With A(x) = L⁻¹ k(Z, x), the mean of f is A'loc + s with the shift
     ``s(x) = k(x, basis) weights - A(x)'L⁻¹ k(Z, basis) weights``. In the kernel's Hilbert space s
-    is orthogonal to all k(., Z), so ``|mean|² = |loc|² + |s|²`` and the KL of the functions' laws
-    is that of the inducing values plus ``excess = |s|² / 2``: exact, whatever the two sets are
-    (Cheng & Boots 2017, eq. 9; Salimbeni et al. 2018, eq. 8).
+    is orthogonal to all k(., Z), so ``|mean|² = |loc|² + |s|²``. The KL of the functions'
+    distributions is therefore the KL of the inducing values plus ``excess = |s|² / 2``, exactly,
+    for any two sets of inducing inputs.
 
     Args:
         loc: mean of v at Z, [M, P].
@@ -42,8 +56,10 @@ class DecoupledInducing(FullInducing):
         basis: inducing inputs of the mean, [M_a, D].
         weights: [M_a, P].
         projected: L⁻¹ k(Z, basis) weights, [M, P].
-        excess: the part of the KL that v does not carry, [].
+        excess: the part of the KL beyond that of v, [].
         upper: whether R is upper-triangular.
+
+    Source: Cheng & Boots (2017), eq. 9; Salimbeni et al. (2018), eq. 8.
     """
 
     pytree_data_fields = ("kernel", "basis", "weights", "projected", "excess")
@@ -72,7 +88,7 @@ class DecoupledInducing(FullInducing):
         return super().standard_kl() + self.excess
 
     def scaled(self, loc: Array, scale: Array) -> "DecoupledInducing":
-        of_v = super().scaled(loc, scale)
+        of_v: Any = super().scaled(loc, scale)
         return DecoupledInducing(
             of_v.loc,
             of_v.scale_tril,
@@ -85,62 +101,46 @@ class DecoupledInducing(FullInducing):
         )
 
 
-class Decoupled(RunsLayers):
-    """Gaussian processes with inducing inputs Z_a for the mean, Z_b for the covariance.
+class Decoupled(TransportGuide):
+    """Gaussian processes with inducing inputs Z_a for the mean and Z_b for the covariance.
 
-    Every layer's ``q(f) = GP(k(x, Z_a) a, k - k(x, Z_b) (K_bb⁻¹ - K_bb⁻¹ S K_bb⁻¹) k(Z_b, x))``.
-    The mean costs O(M_a) per row, so it can have many more inducing inputs than the covariance,
-    which costs O(M_b²) per row and output (Cheng & Boots 2017, "Variational inference for Gaussian
-    process models with linear complexity"; Havasi et al. 2018, "Deep Gaussian processes with
-    decoupled inducing inputs"). Z_b are the model's own inducing inputs, Z_a the param
-    ``l1.v.z_mean``. The KL is exact, and the bound is one of the same deep GP.
+    The mean costs O(M_a) per row and the covariance O(M_b²), so the mean can have many more
+    inducing inputs. Z_b are the model's own inducing inputs, Z_a the param ``l1.v.z_mean``. The KL
+    is exact, and the bound is one of the same deep GP::
 
-    A layer's params, and what the forms make of them:
+        guide = dgp.Decoupled(model, z_mean=dgp.initialize.inducing_inputs(key, x, 300))
 
-    ============== ============================ ======================================== ==========
-    mean           params                       mean of f                                cost
-    ============== ============================ ======================================== ==========
-    `"gp_centred"` ``weights`` m [M_a, P]       a = L_a⁻ᵀ m, with L_a L_a' = K_aa        O(M_a³)
-    `"gp"`         ``weights`` m [M_a, P]       a = K_aa⁻¹ m: m are values at Z_a        O(M_a³)
-    `"cb"`         ``weights`` a [M_a, P]       a itself; hard to train                  O(M_a²)
-    `"orthogonal"` ``weights`` a [M_a, P],      k(x, Z_b) L⁻ᵀ m, and of k(x, Z_a) a what  O(M_a²)
-                   ``loc`` m [M_b, P]           is orthogonal to k(., Z_b)
-    ============== ============================ ======================================== ==========
+    Forms of the mean, with their params: ``"orthogonal"`` (``weights`` [M_a, P] and ``loc``
+    [M_b, P]), ``"gp_centred"``, ``"gp"`` and ``"cb"`` (``weights``). Forms of the covariance:
+    ``"whitened"`` (``scale_tril``), ``"gp"`` (``value_tril``) and ``"cb"`` (``precision_tril``),
+    each [P, M_b, M_b]. The documentation has their formulas. ``"orthogonal"`` with ``"whitened"``
+    contains `MeanField`, and can start from its fit.
 
-    ============ ================================ ==============================================
-    covariance   params                           S
-    ============ ================================ ==============================================
-    `"whitened"` ``scale_tril`` R [P, M_b, M_b]   L R R' L', with L L' = K_bb
-    `"gp"`       ``value_tril`` R [P, M_b, M_b]   R R'
-    `"cb"`       ``precision_tril`` T [P, M_b,    (K_bb⁻¹ + T'T)⁻¹: never above the prior's
-                 M_b]
-    ============ ================================ ==============================================
-
-    `"orthogonal"` (Salimbeni et al. 2018, "Orthogonally decoupled variational Gaussian processes")
-    with `"whitened"` has the params of `MeanField` and more, and can be started from its fit; with
-    zero weights it is `MeanField`. The guide learns the layers' kernels by running the model on two
-    rows of its inputs.
-
-    Draws of v are values at Z_b, with q's law there. `dgp_ppl.predict` has the whole q, and so has
-    NumPyro's ``Predictive(dgp.guided(model, guide, params), ...)``; ``Predictive(model,
-    guide=guide)``, which hands the model those draws alone, has the prior's interpolation of them,
-    without what the mean says beyond Z_b.
+    Draws of v are values at Z_b. `dgp_ppl.predict` and `dgp_ppl.guided` use the whole q. NumPyro's
+    ``Predictive(model, guide=guide)`` hands the model the draws of v alone, and so loses what the
+    mean has beyond Z_b.
 
     Args:
-        model: a model made of `dgp_ppl.gp` layers; its first argument is [N, D].
-        z_mean: initial Z_a, [M_a, D]: for all layers; or a sequence of them in the layers' order,
-            or a dict by layer name. The outputs of a layer share them.
-        mean: form of the mean. The default has no O(M_a³) term and contains `MeanField`; Havasi et
-            al.'s own experiments have ``"gp_centred"``.
+        model: a model made of `dgp_ppl.gp` layers.
+        z_mean: initial Z_a, [M_a, D], for all layers; a sequence of them in the layers' order; or a
+            dict by layer name. The outputs of a layer share them.
+        mean: form of the mean. The default contains `MeanField` and has no O(M_a³) term; Havasi et
+            al. use ``"gp_centred"`` in their experiments.
         covariance: form of the covariance.
-        hidden_scale: initial scale of q in hidden layers, a multiple of the prior's square root;
-            the others start at the prior (``"cb"``: nearly, where its gradient does not vanish).
+        hidden_scale: initial scale of q in hidden layers, as a multiple of the prior's; other
+            layers start at the prior (``"cb"``: near it).
         rest: from a model without inducing values to a guide of its other latent sites.
 
     Raises:
-        ValueError: for an unknown form; at the first call if `z_mean` does not fit the layers, or
-            the model's first argument is not [N, D].
+        ValueError: for an unknown form; at the first call if `z_mean` does not fit the layers.
+
+    Source: Cheng & Boots (2017), "Variational inference for Gaussian process models with linear
+    complexity"; Salimbeni et al. (2018), "Orthogonally decoupled variational Gaussian processes";
+    Havasi et al. (2018), "Deep Gaussian processes with decoupled inducing inputs".
     """
+
+    bijective: ClassVar[bool] = False  # the mean has a part that draws of v do not carry
+    held: ClassVar[tuple[str, ...]] = ("z_mean",)
 
     def __init__(
         self,
@@ -148,13 +148,13 @@ class Decoupled(RunsLayers):
         z_mean: ArrayLike | Sequence[ArrayLike] | Mapping[str, ArrayLike],
         *,
         mean: MeanForm = "orthogonal",
-        covariance: CovarianceForm = "whitened",
+        covariance: PrecisionForm = "whitened",
         hidden_scale: float = 1e-5,
         rest: Callable[[Model], AutoGuide] = AutoNormal,
     ) -> None:
         for name, value, forms in (
             ("mean", mean, get_args(MeanForm)),
-            ("covariance", covariance, get_args(CovarianceForm)),
+            ("covariance", covariance, get_args(PrecisionForm)),
         ):
             if value not in forms:
                 wanted = ", ".join(map(repr, forms))
@@ -164,22 +164,24 @@ class Decoupled(RunsLayers):
         super().__init__(model, rest=rest)
         self.z_mean = z_mean
         self.mean: MeanForm = mean
-        self.covariance: CovarianceForm = covariance
+        self.covariance: PrecisionForm = covariance
         self.hidden_scale = hidden_scale
-        self._bases: dict[str, np.ndarray] = {}
-
-    def _options(self) -> tuple[Any, ...]:
-        return (self.mean, self.covariance, self.hidden_scale, signature(self._bases))
+        self.bases: dict[str, np.ndarray] = {}
 
     @property
     def arrays(self) -> dict[str, Any]:
-        return {"_bases": self._bases}
+        return {"bases": self.bases}
 
-    def _setup_prototype(self, *args: Any, **kwargs: Any) -> None:
-        super()._setup_prototype(*args, **kwargs)
-        self._bases = self._by_layer()
+    def find_layers(self, call: Call) -> dict[str, Any]:
+        trace = super().find_layers(call)
+        try:
+            self.bases = self._bases_by_site()
+        except ValueError:
+            self._layers = None
+            raise
+        return trace
 
-    def _by_layer(self) -> dict[str, np.ndarray]:
+    def _bases_by_site(self) -> dict[str, np.ndarray]:
         """The initial Z_a of every layer's site."""
         given: Any = self.z_mean
         names = {site: site.removesuffix(".v") for site in self.layers}
@@ -200,47 +202,32 @@ class Decoupled(RunsLayers):
                     f"the layers {list(names.values())}, or one array for all of them"
                 )
             bases = dict(zip(names, each, strict=True))
-        # Not as JAX arrays: those made while a program is traced must not be kept.
+        # NumPy arrays: JAX arrays that are made while a program is traced must not be kept.
         what = "Decoupled: z_mean of layer {!r}"
-        widths = {site: layer.inputs for site, layer in self.layers.items()}
         return {
-            site: as_rows(what.format(names[site]), z, "M_a", widths[site])
+            site: check_rows(what.format(names[site]), z, "M_a", self.layers[site].inputs)
             for site, z in bases.items()
         }
 
-    def _posterior(
-        self,
-        given: dict[str, Any],
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-        reshape: Reshape | None = None,
-    ) -> dict[str, Handed]:
-        handed: dict[str, Handed] = {}
-
-        def answer(site: str, function: RandomFunction, h: Inputs) -> Array:
-            law: Any = self._law(site, function.sparse)
-            if reshape is not None:
-                law = reshape(site, law)
-            handed[site] = Handed(law, {"q": law, "sparse": function.sparse})
-            return law.loc
-
-        own = args[0] if args else kwargs.get("x")
-        latent = self.row_sites
-        if own is None and latent:
-            own = jnp.zeros((2, sum(latent.values())))
-        if own is None or jnp.ndim(own) != 2:
-            shape = None if own is None else jnp.shape(own)
-            raise ValueError(
-                f"Decoupled: the model's first argument has shape {shape}, wanted [N, D]: two of "
-                "its rows are what the guide runs the model on, to learn the layers' kernels"
-            )
-        self._run_layers(args, kwargs, jnp.asarray(own[:2]), given, answer)
+    def transport(self, call: Call, replace: Replace) -> dict[str, Handover]:
+        handed = {}
+        for site, sparse in self._factorised(call).items():
+            q = replace(site, self._distribution(site, sparse))
+            handed[site] = Handover(q, sparse=sparse)
         return handed
 
-    def _law(self, site: str, sparse: Sparse) -> DecoupledInducing:
+    def _factorised(self, call: Call) -> dict[str, Sparse]:
+        """Each layer's kernel and inducing inputs, factorised, from the layers' own sites."""
+        found = _Layers(set(self.layers))
+        key = numpyro.prng_key()
+        with hidden_samples(), handlers.seed(rng_seed=key), found, suppress(_AllFound):
+            call.run(self.model)
+        return found.sparse
+
+    def _distribution(self, site: str, sparse: Sparse) -> DecoupledInducing:
         """q of one layer, from its params."""
         layer = self.layers[site]
-        basis: Any = numpyro.param(f"{site}.z_mean", as_float(self._bases[site]))
+        basis: Any = numpyro.param(f"{site}.z_mean", as_float(self.bases[site]))
         start = jnp.zeros((len(basis), layer.shape[1]), basis.dtype)
         weights: Any = numpyro.param(f"{site}.weights", start)
         loc: Any = None
@@ -249,7 +236,7 @@ class Decoupled(RunsLayers):
         scale = self.hidden_scale if layer.hidden else 1.0
         root = self._root(f"{site}.", sparse, layer.shape, scale)
         upper = self.covariance == "cb"
-        return _law(sparse, basis, weights, loc, root, self.mean, upper)
+        return _distribution(sparse, basis, weights, loc, root, self.mean, upper)
 
     def _root(self, prefix: str, sparse: Sparse, shape: tuple[int, int], scale: float) -> Array:
         """R with R R' the covariance of v, [P, M_b, M_b]; at first scale² I."""
@@ -271,7 +258,31 @@ class Decoupled(RunsLayers):
         return jnp.swapaxes(precision_factor(half, jnp.ones((P, M), L.dtype)), -1, -2)
 
 
-def _form_law(
+class _AllFound(BaseException):
+    """Ends a run of the model once all layers are known. Not an error of the model."""
+
+
+class _Layers(Messenger):
+    """Factorises the layers as their sites are met, and ends the run after the last."""
+
+    def __init__(self, wanted: set[str]) -> None:
+        super().__init__(None)
+        self.wanted = wanted
+        self.sparse: dict[str, Sparse] = {}
+
+    def process_message(self, msg: Any) -> None:
+        if msg["type"] != "sample" or not is_layer(msg):
+            return
+        layer = handover_of(msg)
+        sparse = Sparse.build(layer.kernel, layer.z, layer.outputs)
+        self.sparse[msg["name"]] = sparse
+        msg["value"] = jnp.zeros(msg["fn"].event_shape)
+        msg["infer"] = with_handover(msg, sparse=sparse)  # the layer need not factorise again
+        if self.wanted <= set(self.sparse):
+            raise _AllFound
+
+
+def _form_distribution(
     sparse: Sparse,
     basis: Array,
     weights: Array,
@@ -280,7 +291,7 @@ def _form_law(
     mean: MeanForm,
     upper: bool,
 ) -> DecoupledInducing:
-    """The law of these params; `loc` is None unless the mean is orthogonal."""
+    """The distribution of these params; `loc` is None unless the mean is orthogonal."""
     if mean in ("cb", "orthogonal"):
         gram = covariance(sparse.kernel, basis, basis)
         # Jitter, as in every Gram matrix: a quadratic form in K_aa could round to below zero.
@@ -306,4 +317,4 @@ def _form_law(
     )
 
 
-_law = jax.jit(_form_law, static_argnums=(5, 6))
+_distribution = jax.jit(_form_distribution, static_argnums=(5, 6))

@@ -15,11 +15,17 @@ from numpyro.distributions import constraints
 from numpyro.distributions.transforms import biject_to
 from numpyro.infer.autoguide import AutoGuide, AutoNormal
 
+from dgp_ppl._partition import Call
 from dgp_ppl._typing import Inputs, Model, Params, PRNGKey
-from dgp_ppl.core import AbstractInducing, FullInducing, RandomFunction
-from dgp_ppl.inference.guides._base import Handed, Reshape
+from dgp_ppl.core import (
+    FullInducing,
+    Handover,
+    RandomFunction,
+    TransportInducing,
+)
+from dgp_ppl.inference.guides._base import Replace
 from dgp_ppl.inference.guides._mean_field import MeanField, gaussian_params
-from dgp_ppl.inference.guides._propagate import RunsLayers, as_rows
+from dgp_ppl.inference.guides._propagate import PropagatingGuide, check_rows
 from dgp_ppl.linalg import as_float, matmul, precision_factor
 
 __all__ = ["GlobalInducing"]
@@ -27,51 +33,48 @@ __all__ = ["GlobalInducing"]
 _MATCHING_STEPS = 300
 
 
-class GlobalInducing(RunsLayers):
-    """q(v) that couples the layers, after Ober & Aitchison (2021).
+class GlobalInducing(PropagatingGuide):
+    """A Gaussian posterior that couples the layers through travelling pseudo-inputs.
 
-    ("Global inducing point variational posteriors for Bayesian neural networks and deep Gaussian
-    processes".) The first layer's q(v) is a Gaussian of its own, as in `MeanField`. A later layer's
-    is the prior times a Gaussian pseudo-likelihood of the function at pseudo-inputs, which are
+    The first layer's q(v) is a Gaussian of its own, as in `MeanField`. A later layer's q(v) is the
+    prior times a Gaussian pseudo-likelihood of the function at pseudo-inputs h, which are
     propagated through the draws of the layers below:
-    ``q(v | below) ∝ N(v; 0, I) prod_j N(t_j; A(h_j)'v, 1/lambda_j)``, with h the propagated
-    pseudo-inputs. When a layer moves, the next one follows. In the paper the inducing values live
-    at the propagated inputs; here the layers keep their inducing inputs and only q looks at the
-    propagated points, so that the same model serves.
+    ``q(v | below) ∝ N(v; 0, I) prod_j N(t_j; A(h_j)'v, 1/lambda_j)``. When a layer moves, the next
+    one follows. In the paper the inducing values live at the propagated inputs. Here the layers
+    keep their inducing inputs, so that the same model serves.
 
-    Hidden layers are drawn, one draw for a whole minibatch; the last is integrated out. The bound
-    is the expectation of stock `TraceMeanField_ELBO`: each layer's KL in closed form, given the
-    draws below it. With one layer it is `MeanField`.
-
-    From a cold start it is worse than a mean-field fit of as many steps: start from one. (Its bound
-    is noisier, and `fit` moves it at a tenth of the learning rate.) ::
+    Hidden layers are drawn once for a whole minibatch; the last layer is integrated out. From a
+    cold start the fit is worse than a mean-field fit of as many steps, so start from one::
 
         first = dgp.fit(key, model, mean_field, x, y, z=z)
         guide = dgp.GlobalInducing(model, pseudo_inputs=z[0])
         start = guide.start_from(key, mean_field, first.params, x, z=z)
         result = dgp.fit(key, model, guide, x, y, z=z, start=start)
 
-    Params: ``pseudo_inputs`` [R, D]; for the first layer those of `MeanField`; for a later layer
-    ``l2`` the targets ``l2.v.target`` [R, P] (of the function about its mean) and their
-    precisions ``l2.v.precision`` [R, P].
+    Params: ``pseudo_inputs`` [R, D]; those of `MeanField` for the first layer; for a later layer
+    ``l2`` the targets ``l2.v.target`` [R, P] of the function about its mean, and their precisions
+    ``l2.v.precision`` [R, P].
 
     Args:
         model: a model made of `dgp_ppl.gp` layers; its first argument is the inputs x.
         pseudo_inputs: initial pseudo-inputs, [R, D]; the first layer's inducing inputs, say. In a
-            model with Q latent inputs, columns after x's D are theirs, [R, D + Q]; with D columns
-            they are drawn from their priors.
-        hidden_scale: initial scale of the first layer's q where it is hidden; see `MeanField`.
-        precision: initial precision of the pseudo-observations; 0 is not a positive number, but
-            nearly: later layers then start at the prior.
+            model with Q latent inputs they can have Q more columns; without these, latent inputs
+            are drawn from their priors.
+        hidden_scale: initial scale of the first layer's q if it is hidden; see `MeanField`.
+        precision: initial precision of the pseudo-observations. With a small one, later layers
+            start near the prior.
         rest: from a model without inducing values to a guide of its other latent sites.
 
     Raises:
-        ValueError: if `pseudo_inputs` is not [R, D] or a number is not positive; at the first call
-            if the model's first argument is not [N, D].
+        ValueError: if `pseudo_inputs` is not [R, D], or a number is not positive; at the first call
+            if the model's first argument is not [N, D], or its layers are computed from the data.
+
+    Source: after Ober & Aitchison (2021), "Global inducing point variational posteriors for
+    Bayesian neural networks and deep Gaussian processes".
     """
 
-    white: ClassVar[bool] = True
-    rate: ClassVar[float] = 0.1  # its hidden layers' draws make the bound noisier
+    rate: ClassVar[float] = 0.1  # draws of hidden layers make the bound noisier
+    held: ClassVar[tuple[str, ...]] = ("pseudo_inputs",)
 
     def __init__(
         self,
@@ -83,64 +86,77 @@ class GlobalInducing(RunsLayers):
         rest: Callable[[Model], AutoGuide] = AutoNormal,
     ) -> None:
         super().__init__(model, rest=rest)
-        rows = as_rows("GlobalInducing: pseudo_inputs", pseudo_inputs, "R")
+        rows = check_rows("GlobalInducing: pseudo_inputs", pseudo_inputs, "R")
         self.pseudo_inputs = as_float(rows)
         for name, value in (("hidden_scale", hidden_scale), ("precision", precision)):
             if not value > 0:
                 raise ValueError(f"GlobalInducing: {name} is {value}, wanted a positive number")
         self.hidden_scale, self.precision = hidden_scale, precision
-
-    def _options(self) -> tuple[Any, ...]:
-        return (self.pseudo_inputs.shape, self.hidden_scale, self.precision)
+        self._evaluated: list[str] = []
 
     @property
     def arrays(self) -> dict[str, Any]:
         return {"pseudo_inputs": self.pseudo_inputs}
 
-    def _posterior(
-        self,
-        given: dict[str, Any],
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-        reshape: Reshape | None = None,
-    ) -> dict[str, Handed]:
-        handed: dict[str, Handed] = {}
+    def find_layers(self, call: Call) -> dict[str, Any]:
+        trace = super().find_layers(call)
+        # The first layer that is evaluated has other params than those above it.
+        order: list[str] = []
 
-        def answer(site: str, f: RandomFunction, h: Inputs) -> Array:
-            law = self._law(site, f, h, first=not handed)
-            if reshape is not None:
-                law = reshape(site, law)
-            key = numpyro.prng_key()
-            assert key is not None
-            draw, white = law.draw(key)
-            q = None if self.layers[site].hidden else law
-            handed[site] = Handed(law, {"q": q, "sparse": f.sparse, "white": white}, draw)
-            return draw
+        def visit(site: str, f: RandomFunction, h: Inputs) -> Array:
+            order.append(site)
+            return jnp.zeros(self.layers[site].shape)
 
-        self._run(given, args, kwargs, answer)
+        def dry_run(key: PRNGKey) -> None:
+            with handlers.block():
+                self.propagate(key, call, jnp.asarray(self.pseudo_inputs), visit)
+
+        try:
+            jax.eval_shape(dry_run, jax.random.PRNGKey(0))
+        except ValueError:
+            self._layers = None
+            raise
+        self._evaluated = order
+        return trace
+
+    def transport(self, call: Call, replace: Replace) -> dict[str, Handover]:
+        inputs: Any = numpyro.param("pseudo_inputs", self.pseudo_inputs)
+        key = numpyro.prng_key()
+        keys = {site: numpyro.prng_key() for site in self._evaluated}
+        posteriors = self._posteriors(len(inputs))
+        handed: dict[str, Handover] = {}
+
+        def draw(site: str, f: RandomFunction, h: Inputs) -> Array:
+            q = replace(site, posteriors[site](f, h))
+            layer_key = keys[site]
+            assert layer_key is not None
+            value, white = q.draw(layer_key)
+            used = None if self.layers[site].hidden else q
+            handed[site] = Handover(used, site=q, value=value, white=white, sparse=f.sparse)
+            return value
+
+        self.propagate(key, call, inputs, draw)
         return handed
 
-    def _run(
-        self,
-        given: dict[str, Any],
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-        answer: Callable[[str, RandomFunction, Inputs], Array],
-    ) -> None:
-        inputs: Any = numpyro.param("pseudo_inputs", self.pseudo_inputs)
-        self._run_layers(args, kwargs, inputs, given, answer)
+    def _posteriors(
+        self, num: int
+    ) -> dict[str, Callable[[RandomFunction, Inputs], TransportInducing]]:
+        """From each layer, and where its pseudo-inputs arrived [R, D_l], to its q(v)."""
+        first, *later = self._evaluated
+        layer = self.layers[first]
+        scale = self.hidden_scale if layer.hidden else 1.0
+        gaussian = gaussian_params(first, layer.shape, scale, "full")
 
-    def _law(self, site: str, f: RandomFunction, h: Inputs, first: bool) -> AbstractInducing:
-        """q(v) of a layer whose pseudo-inputs have arrived at h, [R, D_l]."""
-        layer = self.layers[site]
-        if first:
-            scale = self.hidden_scale if layer.hidden else 1.0
-            return gaussian_params(site, layer.shape, scale, "full")
-        shape = (len(h), layer.shape[1])
-        target: Any = numpyro.param(f"{site}.target", jnp.zeros(shape))
-        start = jnp.full(shape, self.precision)
-        precision: Any = numpyro.param(f"{site}.precision", start, constraint=constraints.positive)
-        return _posterior_of(f.sparse.project(h), target, precision)
+        def conditional(site: str) -> Callable[[RandomFunction, Inputs], TransportInducing]:
+            shape = (num, self.layers[site].shape[1])
+            target: Any = numpyro.param(f"{site}.target", jnp.zeros(shape))
+            start = jnp.full(shape, self.precision)
+            precision: Any = numpyro.param(
+                f"{site}.precision", start, constraint=constraints.positive
+            )
+            return lambda f, h: _posterior_of(f.sparse.project(h), target, precision)
+
+        return {first: lambda f, h: gaussian} | {site: conditional(site) for site in later}
 
     def start_from(
         self,
@@ -151,14 +167,13 @@ class GlobalInducing(RunsLayers):
         steps: int = _MATCHING_STEPS,
         **kwargs: Any,
     ) -> Params:
-        """Params to start from: those of this guide that come nearest to a mean-field fit.
+        """Params of this guide that come nearest to a mean-field fit, to start from.
 
-        The model's params and the first layer's q(v) are taken over; the pseudo-observations of
-        each later layer are fitted to its q(v): `steps` of Adam on the KL of the one to the other,
-        with pseudo-inputs that travel through the mean of the layers below. It takes seconds. Where
-        the layers below are uncertain the bound is lower at first (uci/energy: 0.74 after 1.41 nats
-        per datum) and above the fit's within some hundred steps; a match on average over draws
-        starts nearer (1.31), and is behind after these steps.
+        The model's params and the first layer's q(v) are copied. The pseudo-observations of each
+        later layer are fitted to its q(v) by `steps` of Adam on their KL, with pseudo-inputs that
+        travel through the means of the layers below. This takes seconds. If the layers below are
+        uncertain, the bound is lower at first (on uci/energy 0.74 after 1.41 nats per datum), and
+        above the mean-field fit's within some hundred steps.
 
         Args:
             key: random key.
@@ -192,23 +207,24 @@ class GlobalInducing(RunsLayers):
                 f"GlobalInducing.start_from: params has no {', '.join(missing)}; pass those of the "
                 "fit of mean_field: dgp.fit(...).params, or SVI's result.params"
             )
-        laws = mean_field._laws_at(params)
-        arrived: dict[str, tuple[Array, AbstractInducing]] = {}
+        posteriors = mean_field.distributions(params)
+        arrived: dict[str, tuple[Array, TransportInducing]] = {}
 
-        def answer(site: str, f: RandomFunction, h: Inputs) -> Array:
-            arrived[site] = f.sparse.project(h), laws[site]
-            return laws[site].loc
+        def draw(site: str, f: RandomFunction, h: Inputs) -> Array:
+            arrived[site] = f.sparse.project(h), posteriors[site]
+            return posteriors[site].loc
 
         with handlers.block(), handlers.seed(rng_seed=key), handlers.substitute(data=params):
-            given = {n: s["value"] for n, s in mean_field._draw_globals(args, kwargs).items()}
-            self._run(given, args, kwargs, answer)
+            others = mean_field.other_sites.draw_globals(Call(args, kwargs))
+            call = Call(args, kwargs, {n: s["value"] for n, s in others.items()})
+            self.propagate(numpyro.prng_key(), call, self.pseudo_inputs, draw)
         own = {n: a for n, a in params.items() if not n.rpartition(".")[0].endswith(".v")}
         own["pseudo_inputs"] = self.pseudo_inputs
-        for i, (site, (A, law)) in enumerate(arrived.items()):
+        for i, (site, (A, q)) in enumerate(arrived.items()):
             if i == 0:
                 own |= {f"{site}.{n}": params[f"{site}.{n}"] for n in ("loc", "scale_tril")}
             else:
-                target, precision = _match(A, law, steps)
+                target, precision = _match(A, q, steps)
                 own |= {f"{site}.target": target, f"{site}.precision": precision}
         return own
 
@@ -216,9 +232,10 @@ class GlobalInducing(RunsLayers):
 def _posterior_of(
     A: Array, target: Float[Array, "R P"], precision: Float[Array, "R P"]
 ) -> FullInducing:
-    """N(v; 0, I) times prod_j N(target_j; A_j'v, 1 / precision_j), for every output.
+    """The normalised product of N(v; 0, I) and prod_j N(target_j; A_j'v, 1 / precision_j).
 
-    With C C' = I + A diag(precision) A' it is N(C⁻ᵀ C⁻¹ A diag(precision) target, (C C')⁻¹).
+    With C C' = I + A diag(precision) A' it is N(C⁻ᵀ C⁻¹ A diag(precision) target, (C C')⁻¹), for
+    every output.
     """
     inverse = precision_factor(A, precision.T)  # C⁻¹, [P, M, M]
     weighted = precision * target
@@ -231,18 +248,18 @@ def _posterior_of(
     return FullInducing(loc, root, upper=True, validate_args=False)
 
 
-def _match(A: Array, law: AbstractInducing, steps: int) -> tuple[Array, Array]:
-    """Targets and precisions [R, P] whose q(v) is nearest to a given one."""
+def _match(A: Array, wanted: TransportInducing, steps: int) -> tuple[Array, Array]:
+    """Targets and precisions [R, P] whose q(v) is nearest to the wanted one."""
     positive = biject_to(constraints.positive)
-    variance = law.variance_of(A).T  # of the function, under the law; 1 or less under the prior
-    mean = matmul(jnp.swapaxes(A, -1, -2), law.loc) if A.ndim == 2 else jnp.einsum(
-        "pmr,mp->rp", A, law.loc, precision=lax.Precision.HIGHEST
+    variance = wanted.variance_of(A).T  # of the function; at most 1 under the prior
+    mean = matmul(jnp.swapaxes(A, -1, -2), wanted.loc) if A.ndim == 2 else jnp.einsum(
+        "pmr,mp->rp", A, wanted.loc, precision=lax.Precision.HIGHEST
     )  # fmt: skip
     start = {"target": mean, "precision": positive.inv(1 / variance)}
 
     def kl(free: Params) -> Array:
         q = _posterior_of(A, free["target"], positive(free["precision"]))
-        return gaussian_kl(q, law)  # what the bound would lose if `law` were the posterior
+        return gaussian_kl(q, wanted)  # the loss of the bound if `wanted` were the posterior
 
     optimizer = optax.adam(optax.cosine_decay_schedule(0.1, steps))
 

@@ -1,4 +1,4 @@
-"""Which of a model's arguments its layers, and its data, are made of."""
+"""Which of a model's arguments its layers, and its data, are computed from."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -11,15 +11,16 @@ from numpyro.primitives import Messenger
 
 from dgp_ppl._partition import Call
 from dgp_ppl._typing import Model
+from dgp_ppl.core import handover_of, is_layer
 
 __all__ = ["Place", "sources"]
 
 Place = int | str
-"""Of an argument: its position, or its name."""
+"""Position or name of an argument."""
 
 
 class _Layers(Messenger):
-    """Keeps what layers are made of, and what is observed. Params are as they are given."""
+    """Records the layers' kernels and inducing inputs, and the observations, at given params."""
 
     def __init__(self, params: Mapping[str, Any]) -> None:
         super().__init__(None)
@@ -29,9 +30,11 @@ class _Layers(Messenger):
 
     def process_message(self, msg: Any) -> None:
         if msg["type"] == "param" and msg["name"] in self.params:
-            msg["value"] = self.params[msg["name"]]  # where it starts is not what it is
-        elif msg["type"] == "sample" and "inducing" in msg["infer"]:
-            self.made_of[msg["name"]] = msg["infer"]["inducing"]["made_of"]
+            # Not the initial value, which may depend on the data.
+            msg["value"] = self.params[msg["name"]]
+        elif msg["type"] == "sample" and is_layer(msg):
+            layer = handover_of(msg)
+            self.made_of[msg["name"]] = (layer.kernel, layer.z)
         elif msg["type"] == "sample" and msg["is_observed"]:
             self.observed.append(msg["value"])
 
@@ -39,13 +42,15 @@ class _Layers(Messenger):
 def sources(
     model: Model, call: Call, trace: Mapping[str, Any]
 ) -> tuple[dict[str, set[Place]], set[Place]]:
-    """Which arguments each layer's kernel and inducing inputs are computed from, by its site.
+    """Find the arguments that each layer is computed from, by site, and those that are observed.
 
-    And which of them are observed. Params are no arguments, whatever they start from; sizes do not
-    count. `trace` is a `survey` of the model at the same arguments.
+    Params do not count as arguments, whatever their initial values; neither do sizes. A model that
+    needs its arguments' values to run, which no compiled program has, yields nothing.
 
-    Nothing is found of a model that needs its arguments' values to run, which no compiled program
-    can have.
+    Args:
+        model: the model.
+        call: its arguments.
+        trace: a `survey` of the model at these arguments.
     """
     located, treedef = jax.tree_util.tree_flatten_with_path(tuple(call))
     leaves = [leaf for _, leaf in located]
@@ -55,7 +60,7 @@ def sources(
     arrays = [i for i, leaf in enumerate(leaves) if hasattr(leaf, "dtype")]
     params = {n: s["value"] for n, s in trace.items() if s["type"] == "param"}
     params = jax.tree.map(_some_value, params)
-    found: dict[str, int] = {}  # how many outputs each layer has
+    found: dict[str, int] = {}  # number of arrays of each layer
 
     def run(data: list[Any]) -> list[Any]:
         own = list(leaves)
@@ -87,7 +92,7 @@ def sources(
 
 
 def _some_value(leaf: Any) -> Any:
-    """An array for one of which the shape is known; a network's param has other leaves too."""
+    """An array of a known shape and dtype; other leaves, which networks have, stay as they are."""
     return jnp.ones(leaf.shape, leaf.dtype) if hasattr(leaf, "dtype") else leaf
 
 

@@ -23,6 +23,7 @@ from dgp_ppl._checks import check_count, check_key
 from dgp_ppl._errors import NonFiniteLossError
 from dgp_ppl._partition import Call, Partition, signature
 from dgp_ppl._typing import Model, Params, PRNGKey
+from dgp_ppl.core import is_layer, with_handover
 from dgp_ppl.inference._checkpoint import Folder, effect, identity
 from dgp_ppl.inference._optimizer import default_optimizer
 from dgp_ppl.inference.samplers._mcmc import Chains, run_mcmc
@@ -275,8 +276,8 @@ class _Averaged(Messenger):
     """Makes `observe` average log p(y | f) over f given the draw of v, as under a guide."""
 
     def process_message(self, msg: Any) -> None:
-        if msg["type"] == "sample" and "inducing" in msg["infer"]:
-            msg["infer"] = {**msg["infer"], "q": None}
+        if msg["type"] == "sample" and is_layer(msg):
+            msg["infer"] = with_handover(msg, q=None, guided=True)
 
 
 def _averaged(model: Model, *args: Any, **kwargs: Any) -> Any:

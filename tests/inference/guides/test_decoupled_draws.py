@@ -31,6 +31,7 @@ from support.helpers import (
 
 import dgp_ppl as dgp
 from dgp_ppl import kernels
+from dgp_ppl.core import Handover
 from dgp_ppl.core._gp import RandomFunction
 from dgp_ppl.inference.guides._decoupled import Decoupled, DecoupledInducing
 from dgp_ppl.linalg import default_jitter
@@ -66,8 +67,9 @@ def test_paths_have_the_mean_and_the_variance_of_the_law(mean):
     z_b, x = jnp.float32(points(M_B, 2)), jnp.float32(points(6, 3))
     guide = Decoupled(model, params["l1.v.z_mean"], mean=mean)
     infer = jax.jit(lambda p: handed(guide, p, x, z=z_b)["l1.v"])(params)
+    kernel = infer["sparse"].kernel
     f = RandomFunction(
-        "l1", infer["sparse"].kernel, z_b, P, dgp.means.zero, jnp.zeros((M_B, P)), infer, None
+        "l1", kernel, z_b, P, dgp.means.zero, jnp.zeros((M_B, P)), Handover(**infer), None
     )
     draws = jax.jit(jax.vmap(lambda key: f.path(key, 500)(x)))(random.split(KEY, 3000))
     _, at_w, cov = Brute(mean, "whitened", params).at(np.asarray(x), 1)

@@ -15,6 +15,7 @@ from support.helpers import KEY, assert_mean, bound, regression, spread, start, 
 
 import dgp_ppl as dgp
 from dgp_ppl import kernels
+from dgp_ppl.core import handover_of
 from dgp_ppl.core._inducing import FullInducing
 from dgp_ppl.inference.guides._global_inducing import gaussian_kl
 from dgp_ppl.linalg import default_jitter
@@ -78,10 +79,10 @@ def test_the_second_layer_follows_the_first():
 
 def test_hidden_layers_are_drawn_and_the_last_is_integrated():
     trace = sites(coupled_params())
-    assert trace["l1.v"]["infer"]["q"] is None
-    assert trace["l2.v"]["infer"]["q"] is trace["l2.v"]["fn"]
+    assert handover_of(trace["l1.v"]).q is None
+    assert handover_of(trace["l2.v"]).q is trace["l2.v"]["fn"]
     np.testing.assert_array_equal(  # the layer's factor is handed over with it
-        trace["l2.v"]["infer"]["sparse"].z, trace["l2.z"]["value"]
+        handover_of(trace["l2.v"]).sparse.z, trace["l2.z"]["value"]
     )
 
 

@@ -20,6 +20,7 @@ from support.helpers import (
 
 import dgp_ppl as dgp
 from dgp_ppl import kernels, means
+from dgp_ppl.core import handover_of
 from dgp_ppl.core._inducing import DiagonalInducing, FullInducing
 
 Z = np.float32([[-1.0], [0.0], [1.0]])
@@ -90,8 +91,8 @@ def test_the_guide_hands_its_law_to_the_layer():
     for covariance, law in (("full", FullInducing), ("diagonal", DiagonalInducing)):
         guide = set_up(model, covariance=covariance)
         sites = handlers.trace(handlers.seed(guide, KEY)).get_trace(jnp.zeros((4, 1)))
-        assert type(sites["l1.v"]["infer"]["q"]) is law
-        assert sites["l1.v"]["fn"] is sites["l1.v"]["infer"]["q"]
+        assert type(handover_of(sites["l1.v"]).q) is law
+        assert sites["l1.v"]["fn"] is handover_of(sites["l1.v"]).q
 
 
 def test_draws_have_the_law_of_their_params_and_sites_are_independent():

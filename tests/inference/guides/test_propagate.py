@@ -26,6 +26,17 @@ GUIDES = {
 every_guide = pytest.mark.parametrize("guide", GUIDES.values(), ids=list(GUIDES))
 
 
+def assert_mean_fields_bound(model, guide, *args, **kwargs):
+    """A guide that contains `MeanField` has its bound at its params, with a single layer."""
+    own, other = guide(model), dgp.MeanField(model)
+    params = start(model, own, *args, **kwargs)
+    params["l1.v.loc"] = jnp.linspace(-1, 1, params["l1.v.loc"].size)[:, None]
+    losses = [
+        float(g.default_loss.loss(KEY, params, model, g, *args, **kwargs)) for g in (own, other)
+    ]
+    assert losses[0] == pytest.approx(losses[1], rel=1e-4)
+
+
 def layer(x, y, z=Z, kernel=None, **others):
     f = dgp.gp("l1", kernel or kernels.SquaredExponential(1.0, 1.0), z)
     with dgp.minibatch(x, y, *others.values()) as rows:
@@ -45,13 +56,18 @@ def of_targets(x, y):
     layer(x, y, kernel=kernels.SquaredExponential(jnp.var(y), 1.0))
 
 
-@every_guide
 @pytest.mark.parametrize("model", [scaled, some_rows, of_targets])
-def test_layers_made_of_the_data_are_refused(guide, model):
+def test_layers_made_of_the_data_are_refused(model):
     """On other rows they would be other layers, and the bound that of another model."""
     place = 1 if model is of_targets else 0
     with pytest.raises(ValueError, match=rf"layer 'l1'.*argument {place} of the model"):
-        start(model, guide(model), X, Y)
+        start(model, GUIDES["global_inducing"](model), X, Y)
+
+
+@pytest.mark.parametrize("model", [scaled, some_rows, of_targets])
+def test_a_guide_without_rows_of_its_own_takes_layers_made_of_the_data(model):
+    """`Decoupled` reads kernels and inducing inputs at the layers' sites, on the data's rows."""
+    assert_mean_fields_bound(model, GUIDES["decoupled"], X, Y)
 
 
 def given_inputs(x, y, z):
@@ -94,13 +110,7 @@ CALLS = {
 def test_the_bound_is_mean_fields_at_its_params(guide, call):
     """With a single layer, a minibatch's noise aside, whatever the arguments."""
     model, args, kwargs = CALLS[call]
-    own, other = guide(model), dgp.MeanField(model)
-    params = start(model, own, *args, **kwargs)
-    params["l1.v.loc"] = jnp.linspace(-1, 1, params["l1.v.loc"].size)[:, None]
-    losses = [
-        float(g.default_loss.loss(KEY, params, model, g, *args, **kwargs)) for g in (own, other)
-    ]
-    assert losses[0] == pytest.approx(losses[1], rel=1e-4)
+    assert_mean_fields_bound(model, guide, *args, **kwargs)
 
 
 def correlated(x, y=None):
@@ -124,20 +134,21 @@ def test_likelihoods_are_not_run_on_other_rows(guide):
     assert losses[0] == pytest.approx(losses[1], rel=1e-4)
 
 
-@every_guide
-def test_a_layer_that_is_first_met_within_scan(guide):
-    def stepwise(x, y):
-        f = dgp.gp("l1", kernels.SquaredExponential(1.0, 1.0), Z)
+def stepwise(x, y):
+    f = dgp.gp("l1", kernels.SquaredExponential(1.0, 1.0), Z)
 
-        def step(carry, row):
-            law = dgp.observe(f(row[0]), lambda f: dist.Normal(f, 0.3))
-            numpyro.sample("y", law, obs=row[1])
-            return carry, None
+    def step(carry, row):
+        law = dgp.observe(f(row[0]), lambda f: dist.Normal(f, 0.3))
+        numpyro.sample("y", law, obs=row[1])
+        return carry, None
 
-        scan(step, None, (x[:, None], y[:, None]))
+    scan(step, None, (x[:, None], y[:, None]))
 
+
+def test_a_layer_that_is_first_met_within_scan():
     with pytest.raises(ValueError, match=r"first evaluates layer 'l1' within .*scan"):
-        start(stepwise, guide(stepwise), X, Y)
+        start(stepwise, GUIDES["global_inducing"](stepwise), X, Y)
+    assert_mean_fields_bound(stepwise, GUIDES["decoupled"], X, Y)
 
 
 def test_sources():
@@ -159,13 +170,13 @@ def test_rows_that_are_none(guide, value):
         start(given_inputs, guide(given_inputs, value), X, Y, Z)
 
 
-@every_guide
-def test_a_model_without_inputs(guide):
+def test_a_model_without_inputs():
     def other(*, inputs, y=None):
         layer(inputs, y)
 
     with pytest.raises(ValueError, match="first argument"):
-        start(other, guide(other), inputs=X, y=Y)
+        start(other, GUIDES["global_inducing"](other), inputs=X, y=Y)
+    assert_mean_fields_bound(other, GUIDES["decoupled"], inputs=X, y=Y)
 
 
 def test_what_a_start_is_from():

@@ -11,7 +11,7 @@ from numpyro.infer.elbo import ELBO
 from numpyro.infer.util import log_density
 
 from dgp_ppl._checks import check_count
-from dgp_ppl._partition import Call
+from dgp_ppl._partition import Call, ComparedByArguments
 from dgp_ppl._typing import Model, Params, PRNGKey
 from dgp_ppl.inference.guides.diffusion._guide import PREFIX, Diffusion
 
@@ -20,7 +20,7 @@ __all__ = ["DiffusionELBO", "check_weights", "log_weight"]
 _ONE_PATH = TraceMeanField_ELBO()
 
 
-class DiffusionELBO(ELBO):
+class DiffusionELBO(ComparedByArguments, ELBO):
     """The evidence lower bound from several paths of a `Diffusion` guide.
 
     All paths share one minibatch. (NumPyro's ``num_particles`` draws a minibatch for each
@@ -64,15 +64,6 @@ class DiffusionELBO(ELBO):
         check_count(caller, "num_paths", num_paths, 1 if objective == "elbo" else 2)
         super().__init__(num_paths, vectorize)
         self.num_paths, self.objective = num_paths, objective
-
-    def _options(self) -> tuple[Any, ...]:
-        return self.num_paths, self.objective, self.vectorize_particles
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, DiffusionELBO) and self._options() == other._options()
-
-    def __hash__(self) -> int:
-        return hash(self._options())
 
     def loss(
         self,
@@ -164,8 +155,8 @@ def log_weight(
     """
     log_q: Any
     log_p: Any
-    log_q, drawn = log_density(handlers.seed(guide, key), *call, params)
-    log_p, trace = log_density(handlers.replay(model, drawn), *call, params)
+    log_q, drawn = log_density(handlers.seed(guide, key), call.args, call.kwargs, params)
+    log_p, trace = log_density(handlers.replay(model, drawn), call.args, call.kwargs, params)
     for name, site in trace.items():
         if all_rows and site["type"] == "plate" and len(site["value"]) < site["args"][0]:
             raise ValueError(

@@ -16,10 +16,11 @@ from numpyro import handlers
 from numpyro.distributions import constraints
 
 from dgp_ppl._checks import check_count
-from dgp_ppl._partition import signature
+from dgp_ppl._partition import Call
 from dgp_ppl._typing import Model, PRNGKey
-from dgp_ppl.core import AbstractInducing, DiagonalInducing
-from dgp_ppl.inference.guides._base import Handed, LayerGuide, Reshape, hidden_samples
+from dgp_ppl.core import DiagonalInducing, Handover, TransportInducing
+from dgp_ppl.inference._handlers import hidden_samples
+from dgp_ppl.inference.guides._base import LayerGuide, Replace, TransportGuide
 from dgp_ppl.inference.guides._mean_field import MeanField
 from dgp_ppl.inference.guides._transport import point_distribution, reference_log_joint
 from dgp_ppl.inference.guides.diffusion._networks import (
@@ -105,6 +106,7 @@ class Diffusion(LayerGuide):
     # One draw of the chain is a noisy bound: at a base's own rate the noise undoes its fit.
     rate: ClassVar[float] = 0.01
     rates: ClassVar[dict[str, float]] = {PREFIX: 0.1}
+    held: ClassVar[tuple[str, ...]] = ("informed",)
 
     def __init__(
         self,
@@ -134,12 +136,12 @@ class Diffusion(LayerGuide):
             )
         if base is None or base == "prior":
             base = _Prior(model) if base == "prior" else MeanField(model)
-        if not isinstance(base, LayerGuide) or isinstance(base, Diffusion):
+        if not isinstance(base, TransportGuide):
             raise ValueError(
                 f"Diffusion: base is {base!r}, wanted MeanField(model), GlobalInducing(model, ...) "
                 "or 'prior'"
             )
-        super().__init__(model, rest=base._rest_factory)
+        super().__init__(model, rest=base.rest)
         self.base, self.steps, self.discretization = base, steps, discretization
         self.score = default_score if score is None else score
         far = VariancePreserving()
@@ -160,25 +162,14 @@ class Diffusion(LayerGuide):
         A trace's log density, less that of the guide's, is then the chain's log importance weight.
         `detached` holds the states constant in gradients.
         """
-        other = copy.copy(self)
-        other.last, other.estimator = "drawn", "detached" if detached else "drawn"
-        return other
+        return self.changed(last="drawn", estimator="detached" if detached else "drawn")
 
     def keeping_states(self) -> "Diffusion":
         """The same guide with the site ``diffusion.states``, x_K ... x_1 [K, H]."""
-        other = copy.copy(self)
-        other.keeps_states = True
-        return other
+        return self.changed(keeps_states=True)
 
     def with_model(self, model: Model) -> Self:
-        other = super().with_model(model)
-        other.base = self.base.with_model(model)
-        return other
-
-    def _options(self) -> tuple[Any, ...]:
-        own = (self.steps, self.discretization, self.last, self.estimator, self.schedule)
-        own = (*own, self.keeps_states)
-        return (*own, self.base, id(self.score), signature(self.informed))
+        return super().with_model(model).changed(base=self.base.with_model(model))
 
     @property
     def arrays(self) -> dict[str, Any]:
@@ -189,30 +180,24 @@ class Diffusion(LayerGuide):
         other.informed, other.base = arrays["informed"], self.base.holding(arrays["base"])
         return other
 
-    def _setup_prototype(self, *args: Any, **kwargs: Any) -> None:
-        super()._setup_prototype(*args, **kwargs)
-        self.base.setup(*args, **kwargs)
+    def find_layers(self, call: Call) -> dict[str, Any]:
+        trace = super().find_layers(call)
+        self.base.setup(*call.args, **call.kwargs)
         if self.base.layers != self.layers:
             raise ValueError(
                 f"Diffusion: base is of a model with the layers {self.base.layers}, wanted those "
                 f"of this model, {self.layers}; make both of one model"
             )
+        return trace
 
-    def _posterior(
-        self,
-        given: dict[str, Any],
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-        reshape: Reshape | None = None,
-    ) -> dict[str, Handed]:
-        assert reshape is None  # a chain is no bijection of white noise: no base of another
+    def posterior(self, call: Call) -> dict[str, Handover]:
         key, key_last, key_model = random.split(_key(), 3)
         zeros = {n: jnp.zeros(layer.shape) for n, layer in self.layers.items()}
         flat, unravel = ravel_pytree(zeros)
         eta: Any = jnp.tile(jnp.asarray(self.chain.variance, flat.dtype)[:, None], flat.size)
         if self.discretization == "exact":
             eta = numpyro.param(f"{PREFIX}variance", eta, constraint=constraints.positive)
-        controls = self._controls(key_model, unravel, given, args, kwargs)
+        controls = self._controls(key_model, unravel, call)
         x, mean, cost = simulate_process(
             key, self.chain, controls[0], eta, frozen_control=controls[1], estimator=self.estimator
         )
@@ -223,15 +208,13 @@ class Diffusion(LayerGuide):
         loc, sd = unravel(mean), unravel(scale)
         if self.last == "integrated":
             cost = cost + last_step_cost(self.chain, x, mean, eta[0])
-            handed = self.base._posterior(
-                given, args, kwargs, lambda n, law: law.scaled(loc[n], sd[n])
-            )
+            handed = self.base.transport(call, lambda n, q: q.scaled(loc[n], sd[n]))
         else:
             end = mean + scale * random.normal(key_last, mean.shape, mean.dtype)
             if self.estimator == "detached":
                 end = lax.stop_gradient(end)
             cost = cost + last_step_cost(self.chain, x, end, 0.0)
-            handed = self._drawn_at(unravel(end), loc, sd, given, args, kwargs)
+            handed = self._drawn_at(unravel(end), loc, sd, call)
         numpyro.factor(f"{PREFIX}path", cost)
         return handed
 
@@ -240,21 +223,19 @@ class Diffusion(LayerGuide):
         z: dict[str, Array],
         loc: dict[str, Array],
         sd: dict[str, Array],
-        given: dict[str, Any],
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-    ) -> dict[str, Handed]:
+        call: Call,
+    ) -> dict[str, Handover]:
         """v = T(z), for z drawn from N(loc, sd²)."""
-        laws: dict[str, AbstractInducing] = {}
+        found: dict[str, TransportInducing] = {}
 
-        def at_z(site: str, law: AbstractInducing) -> AbstractInducing:
-            laws[site] = law.scaled(loc[site], sd[site])
-            return point_distribution(site, law, z[site])
+        def at_z(site: str, q: TransportInducing) -> TransportInducing:
+            found[site] = q.scaled(loc[site], sd[site])
+            return point_distribution(site, q, z[site])
 
-        handed = self.base._posterior(given, args, kwargs, at_z)
+        handed = self.base.transport(call, at_z)
         white = {n: (z[n] - loc[n]) / sd[n] for n in handed}  # by T alone, v need not be inverted
         return {
-            n: Handed(laws[n], h.infer | {"q": None, "white": white[n]}, h.law.loc)
+            n: h._replace(q=None, site=found[n], value=h.distribution.loc, white=white[n])
             for n, h in handed.items()
         }
 
@@ -262,9 +243,7 @@ class Diffusion(LayerGuide):
         self,
         key: PRNGKey,
         unravel: Any,
-        given: dict[str, Any],
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
+        call: Call,
     ) -> tuple[Control, Control]:
         """The control of flat states, and the same with its params held constant."""
         learned, static = score_params(self.score, self.layers, f"{PREFIX}score")
@@ -274,7 +253,7 @@ class Diffusion(LayerGuide):
             start = jnp.full((self.steps,), math.exp(-5.0))
             name = f"{PREFIX}informed"
             multiples = numpyro.param(name, start, constraint=constraints.positive)
-            gradient = self._target_gradient(key, unravel, given, args, kwargs)
+            gradient = self._target_gradient(key, unravel, call)
         when = jnp.asarray(self.chain.times[1:] / self.schedule.horizon)
 
         def control_of(arrays: Any, multiples: Any) -> Control:
@@ -294,29 +273,24 @@ class Diffusion(LayerGuide):
         self,
         key: PRNGKey,
         unravel: Any,
-        given: dict[str, Any],
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
+        call: Call,
     ) -> Callable[[Array], Array]:
         """The gradient of log p(y, T(z)) |T'| / N(z; 0, I) at flat z, capped and held constant."""
-        data = self.informed or ()
-        options = {n: a for n, a in kwargs.items() if n not in ("x", "y")}
+        data = Call(self.informed or (), call.without("x", "y").kwargs)
         # Inside the chain's loop no message may reach the handlers outside: it gets the params.
         with hidden_samples(), handlers.trace() as sites, handlers.seed(rng_seed=key):
-            self.base._posterior(given, args, kwargs)
-            self.model(*data, **options)
+            self.base.posterior(call)
+            self.model(*data.args, **data.kwargs)
         if not any(s.get("is_observed") for s in sites.values()):
             raise ValueError(
-                f"Diffusion: informed has {len(data)} of the model's arguments, with which the "
-                "model observes nothing; wanted the data too, as in informed=(x, y)"
+                f"Diffusion: informed has {len(data.args)} of the model's arguments, with which "
+                "the model observes nothing; wanted the data too, as in informed=(x, y)"
             )
         params = {n: s["value"] for n, s in sites.items() if s["type"] == "param"}
 
         def log_ratio(x: Array) -> Array:
             z = unravel(x)
-            log_joint, _ = reference_log_joint(
-                self.base, z, key, params, given, (args, kwargs), (data, options)
-            )
+            log_joint, _ = reference_log_joint(self.base, z, key, params, call, data)
             return log_joint + 0.5 * jnp.sum(jnp.square(x))
 
         def gradient(x: Array) -> Array:
@@ -326,26 +300,16 @@ class Diffusion(LayerGuide):
         return gradient
 
 
-class _Prior(LayerGuide):
+class _Prior(TransportGuide):
     """The prior of every layer, without params."""
 
-    def _options(self) -> tuple[Any, ...]:
-        return ()
-
-    def _posterior(
-        self,
-        given: dict[str, Any],
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-        reshape: Reshape | None = None,
-    ) -> dict[str, Handed]:
+    def transport(self, call: Call, replace: Replace) -> dict[str, Handover]:
         handed = {}
         for n, layer in self.layers.items():
-            law: AbstractInducing = DiagonalInducing(
+            prior = DiagonalInducing(
                 jnp.zeros(layer.shape), jnp.ones(layer.shape), validate_args=False
             )
-            law = law if reshape is None else reshape(n, law)
-            handed[n] = Handed(law, {"q": law})
+            handed[n] = Handover(replace(n, prior))
         return handed
 
 

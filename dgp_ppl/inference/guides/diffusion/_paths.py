@@ -61,7 +61,7 @@ def diffusion_paths(
     check_count("diffusion_paths", "num_paths", num_paths)
     guide.setup(*args, **kwargs)
     program = handlers.substitute(guide.keeping_states(), data=params)
-    layers, call = guide.layers, Call(args, kwargs)
+    layers = guide.layers
     _, unravel = ravel_pytree({n: jnp.zeros(layer.shape) for n, layer in layers.items()})
 
     def path(key: PRNGKey) -> dict[str, Array]:
@@ -70,7 +70,7 @@ def diffusion_paths(
         values = {n: s["value"] for n, s in drawn.items()}
         end = {n: values.pop(n) for n in layers}
         states = jax.vmap(unravel)(sites[f"{PREFIX}states"]["value"])
-        v_of = lambda z: from_reference(guide.base, z, params, values, call)  # noqa: E731
+        v_of = lambda z: from_reference(guide.base, z, params, Call(args, kwargs, values))  # noqa: E731
         states = jax.lax.map(v_of, states)
         return {n: jnp.concatenate([states[n], end[n][None]]) for n in layers}
 

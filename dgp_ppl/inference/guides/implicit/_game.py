@@ -24,7 +24,9 @@ from numpyro.infer import TraceMeanField_ELBO
 from numpyro.infer.elbo import ELBO
 
 from dgp_ppl._checks import check_count
+from dgp_ppl._partition import ComparedByArguments
 from dgp_ppl._typing import Model, Params, PRNGKey
+from dgp_ppl.core import Handover, guide_site
 from dgp_ppl.inference._optimizer import cosine_schedule
 from dgp_ppl.inference.guides._base import LayerGuide
 from dgp_ppl.inference.guides.implicit._pair import AdversarialPair
@@ -48,7 +50,7 @@ class AdversarialGuide(LayerGuide):
         """Generator and discriminator at these params; once the guide has run."""
 
 
-class AdversarialELBO(ELBO):
+class AdversarialELBO(ComparedByArguments, ELBO):
     """The objective of a guide without density, such as `Implicit`: one loss for all players.
 
     Its value is minus the bound, with the discriminator's estimate in place of the KL:
@@ -91,12 +93,6 @@ class AdversarialELBO(ELBO):
         super().__init__()
         self.num_draws, self.game_draws, self.certified = num_draws, game_draws, certified
 
-    def __eq__(self, other: object) -> bool:
-        return type(other) is AdversarialELBO and hash(self) == hash(other)
-
-    def __hash__(self) -> int:
-        return hash((AdversarialELBO, self.num_draws, self.game_draws, self.certified))
-
     def loss_with_mutable_state(
         self,
         rng_key: PRNGKey,
@@ -114,10 +110,7 @@ class AdversarialELBO(ELBO):
         def rest(i: Any) -> Array:
             """The stock loss given a draw; the same key, hence the same minibatch."""
             laws = players.handed(h[i])
-            drawn: Any = {
-                n: {"type": "sample", "value": v[i], "infer": {"q": laws[n]}, "is_observed": False}
-                for n, v in values.items()
-            }
+            drawn: Any = {n: guide_site(n, Handover(laws[n]), v[i]) for n, v in values.items()}
             given = handlers.block(handlers.replay(model, drawn), hide=list(laws))
             others = handlers.block(guide, hide=list(laws))
             stock: Any = TraceMeanField_ELBO()

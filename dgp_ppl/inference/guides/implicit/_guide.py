@@ -10,7 +10,6 @@ import jax
 import jax.numpy as jnp
 import numpyro
 import numpyro.distributions as dist
-import optax
 from jax import random
 from jaxtyping import Array
 from numpyro import handlers
@@ -19,9 +18,9 @@ from numpyro.infer.autoguide import AutoGuide, AutoNormal
 from numpyro.infer.elbo import ELBO
 
 from dgp_ppl._checks import check_count
+from dgp_ppl._partition import Call
 from dgp_ppl._typing import Model, Params, PRNGKey
-from dgp_ppl.inference._optimizer import default_optimizer
-from dgp_ppl.inference.guides._base import Handed, Reshape
+from dgp_ppl.core import Handover
 from dgp_ppl.inference.guides._mean_field import gaussian_params
 from dgp_ppl.inference.guides.implicit._game import (
     AdversarialELBO,
@@ -190,6 +189,7 @@ class Implicit(AdversarialGuide):
     """
 
     default_loss = AdversarialELBO()
+    optimizer = staticmethod(adversarial_optimizer)
 
     def __init__(
         self,
@@ -229,21 +229,6 @@ class Implicit(AdversarialGuide):
     def bound_loss(self) -> ELBO:
         return AdversarialELBO(game_draws=1024, certified=True)
 
-    def optimizer(
-        self, learning_rate: float, steps: int, slow: frozenset[str], *, goes_on: bool = False
-    ) -> Any:
-        players = adversarial_optimizer(learning_rate, steps, slow)
-        if not self.row_params:
-            return players
-        own = default_optimizer(learning_rate, steps, rows=self.row_params)
-        parts: Any = {"rows": own, "players": players}
-        label = lambda params: {n: "rows" if n in self.row_params else "players" for n in params}  # noqa: E731
-        return optax.partition(parts, label)
-
-    def _options(self) -> tuple[Any, ...]:
-        numbers = self.integrate, self.noise_dim, self.direction_scale, self.hidden_scale
-        return (self.generator, self.discriminator, self.contrast, *numbers)
-
     def players(self, params: Params) -> AdversarialPair:
         with handlers.block(), handlers.substitute(data=params):
             return self._players()
@@ -280,18 +265,7 @@ class Implicit(AdversarialGuide):
 
         return numpyro.param(f"implicit.affine.{site}.directions", start)
 
-    def _posterior(
-        self,
-        given: dict[str, Any],
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-        reshape: Reshape | None = None,
-    ) -> dict[str, Handed]:
-        if reshape is not None:
-            raise ValueError(
-                "Implicit has no Gaussian of v that another guide could start from; take MeanField "
-                "or GlobalInducing for a base"
-            )
+    def posterior(self, call: Call) -> dict[str, Handover]:
         players, key = self._players(), numpyro.prng_key()
         if key is None:
             raise ValueError(
@@ -301,7 +275,7 @@ class Implicit(AdversarialGuide):
         h = players.features(key_s, 1)
         laws, values = players.handed(h[0]), players.values(key_e, h)
         return {
-            n: Handed(NoDensity(layer.shape), {"q": laws[n]}, values[n][0])
+            n: Handover(laws[n], site=NoDensity(layer.shape), value=values[n][0])
             for n, layer in self.layers.items()
         }
 

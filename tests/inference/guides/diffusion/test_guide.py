@@ -27,6 +27,7 @@ from support.helpers import (
 )
 
 import dgp_ppl as dgp
+from dgp_ppl._partition import Call
 from dgp_ppl.core._inducing import DiagonalInducing
 from dgp_ppl.inference._fit import evaluate
 from dgp_ppl.inference.evidence._importance import importance_evidence
@@ -58,7 +59,7 @@ def test_without_control_the_guide_is_its_base_draw_by_draw(base, x64):
             return DiagonalInducing(drawn[site], jnp.zeros((5, 1)))
 
         with handlers.seed(rng_seed=key), handlers.block(), handlers.substitute(data=params):
-            own._posterior({}, (x, y), {"z": Z}, keep)
+            own.transport(Call((x, y), {"z": Z}), keep)
         return log_q, sum(laws[n].log_prob(v) for n, v in drawn.items())
 
     paths, alone = jax.jit(jax.vmap(both))(random.split(KEY, 20))

@@ -19,6 +19,8 @@ from support.helpers import (
 )
 
 import dgp_ppl as dgp
+from dgp_ppl._partition import Call
+from dgp_ppl.core import Handover, guide_site
 from dgp_ppl.inference.guides.diffusion._guide import Diffusion
 
 
@@ -36,11 +38,11 @@ def test_informed_steps_know_the_gradient(x64):
         with handlers.block(), handlers.seed(rng_seed=KEY), handlers.substitute(data=params):
             guide.setup(x, y, z=Z)
             unravel = lambda a: {"l1.v": a[:, None]}  # noqa: E731
-            return guide._target_gradient(KEY, unravel, {}, (x, y), {"z": Z})(z)
+            return guide._target_gradient(KEY, unravel, Call((x, y), {"z": Z}))(z)
 
     def log_ratio(z):
         v = m + s * z[:, None]
-        drawn = {"l1.v": {"type": "sample", "is_observed": False, "value": v, "infer": {"q": None}}}
+        drawn = {"l1.v": guide_site("l1.v", Handover(), v)}
         program = handlers.replay(one_layer, drawn)
         return log_density(program, (x, y), {"z": Z}, {})[0] + 0.5 * jnp.sum(z**2)
 

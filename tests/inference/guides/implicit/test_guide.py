@@ -249,5 +249,5 @@ def test_errors():
         guide.players(some)
     with pytest.raises(ValueError, match="Implicit needs a random key"):
         handlers.substitute(guide, data=random_params(guide, x, y))(x, y)
-    with pytest.raises(ValueError, match="no Gaussian of v that another guide could start from"):
-        guide._posterior({}, (x, y), {}, reshape=lambda name, law: law)
+    with pytest.raises(ValueError, match=r"base is .*Implicit.*, wanted MeanField"):
+        dgp.Diffusion(guide.model, base=guide)

@@ -1,0 +1,104 @@
+"""What a guide and a layer hand to each other: one typed value at the layer's sample site.
+
+A layer draws its whitened inducing values v at the site ``NAME.v``. The site's ``infer`` dict holds
+one `Handover`. The layer fills in what it is made of. A guide puts its own `Handover` at the site
+of the same name, and `numpyro.handlers.replay` copies it into the model's message, where the layer
+reads it. Nothing else passes between guides and layers.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import numpyro.distributions as dist
+from jaxtyping import Array, Float
+
+from dgp_ppl.core._inducing import AbstractInducing
+
+__all__ = ["HANDOVER", "Handover", "guide_site", "handover_of", "is_layer", "with_handover"]
+
+HANDOVER = "handover"
+"""Where a site's ``infer`` holds its `Handover`."""
+
+
+class Handover(NamedTuple):
+    """What passes between a guide and a layer at the site ``NAME.v``.
+
+    A guide that has the layer integrate v out hands over its Gaussian q(v)::
+
+        Handover(q)
+
+    A guide that draws v itself, and has the layer use the draw, hands over both::
+
+        Handover(None, site=q, value=v)
+
+    Limit: q(v) is independent over the outputs of a layer, as are the layer's `Marginals`. A
+    posterior that correlates outputs, or layers, is handed over as a draw of v.
+
+    Attributes:
+        q: Gaussian that the layer integrates v out under; None if it uses the draw of v.
+        site: distribution of v at the guide's sample site; q if None. Its density and KL enter the
+            objective.
+        value: a draw of v, [M, P]; None lets the site draw.
+        white: unit noise that the draw is made of, [M, P]. The density of the draw is exact by it
+            where q is very narrow.
+        sparse: the layer's factorised Gram matrix, if the guide has computed it; else None.
+        guided: whether a guide made this value.
+        kernel: the layer's kernel. Set by the layer.
+        z: the layer's inducing inputs, [M, D], [P, M, D] or a `Grid`. Set by the layer.
+        outputs: the layer's number of outputs P. Set by the layer.
+        on_first_call: draws v when the layer is first evaluated, from the layer and its inputs; for
+            guides that propagate inputs through the layers.
+    """
+
+    q: AbstractInducing | None = None
+    site: dist.Distribution | None = None
+    value: Float[Array, "M P"] | None = None
+    white: Float[Array, "M P"] | None = None
+    sparse: Any = None
+    guided: bool = True
+    kernel: Any = None
+    z: Any = None
+    outputs: int = 1
+    on_first_call: Callable[[Any, Array], Array] | None = None
+
+    @property
+    def distribution(self) -> Any:
+        """Distribution of v at the guide's site."""
+        return self.q if self.site is None else self.site
+
+    @property
+    def num_inputs(self) -> int:
+        """Number of inputs D of the layer."""
+        points = getattr(self.z, "points", self.z)
+        return points.shape[-1]
+
+    def drawn(self, value: Array, white: Array | None = None) -> "Handover":
+        """The same distribution, with a draw of v in place of its integral."""
+        return self._replace(q=None, site=self.distribution, value=value, white=white)
+
+
+def is_layer(site: Mapping[str, Any]) -> bool:
+    """Whether a site of a trace holds a layer's inducing values."""
+    return HANDOVER in site.get("infer", {})
+
+
+def handover_of(site: Mapping[str, Any]) -> Handover:
+    """The handover at a site, or an empty one without a guide."""
+    return site.get("infer", {}).get(HANDOVER, Handover(guided=False))
+
+
+def with_handover(site: Mapping[str, Any], **changes: Any) -> dict[str, Any]:
+    """The ``infer`` dict of a site with some fields of its handover replaced."""
+    return {**site["infer"], HANDOVER: handover_of(site)._replace(**changes)}
+
+
+def guide_site(name: str, handover: Handover, value: Array) -> dict[str, Any]:
+    """A site of a guide's trace, to be given to `numpyro.handlers.replay`."""
+    return {
+        "type": "sample",
+        "name": name,
+        "fn": handover.distribution,
+        "value": value,
+        "is_observed": False,
+        "infer": {HANDOVER: handover},
+    }

@@ -1,0 +1,47 @@
+"""The optimiser of a fit, built from what its guide declares."""
+
+from typing import Any
+
+import optax
+
+from dgp_ppl._typing import Model
+from dgp_ppl.inference._optimizer import default_optimizer
+from dgp_ppl.inference.guides import LayerGuide
+
+__all__ = ["guide_optimizer"]
+
+
+def guide_optimizer(
+    guide: Model,
+    learning_rate: float,
+    steps: int,
+    slow: frozenset[str] = frozenset(),
+    *,
+    goes_on: bool = False,
+) -> Any:
+    """The optimiser that `fit` uses for a guide unless it is given another.
+
+    Guides declare what they need: `LayerGuide.rate`, `LayerGuide.rates` and `LayerGuide.optimizer`.
+
+    Args:
+        guide: the guide, which has run.
+        learning_rate: where the schedule starts.
+        steps: number of steps of the fit.
+        slow: names of the model's own params.
+        goes_on: whether the fit starts from given params.
+
+    Returns:
+        An optax optimiser.
+    """
+    if not isinstance(guide, LayerGuide):
+        return default_optimizer(learning_rate, steps, slow)
+    if guide.optimizer is None:
+        share = guide.rate if goes_on else 1.0
+        rates = tuple((start, rate / share) for start, rate in guide.rates.items())
+        return default_optimizer(share * learning_rate, steps, slow, rates, guide.row_params)
+    special, rows = guide.optimizer(learning_rate, steps, slow), guide.row_params
+    if not rows:
+        return special
+    parts: Any = {"rows": default_optimizer(learning_rate, steps, rows=rows), "special": special}
+    label = lambda params: {n: "rows" if n in rows else "special" for n in params}  # noqa: E731
+    return optax.partition(parts, label)

@@ -1,0 +1,184 @@
+"""Guides of a model's latent sites that are not layers: hyperparameters and latent inputs."""
+
+import copy
+from collections.abc import Callable, Iterable
+from typing import Any, Self
+
+import jax
+import numpyro
+import numpyro.distributions as dist
+from jax import random
+from jax.core import Tracer
+from numpyro import handlers
+from numpyro.infer.autoguide import AutoGuide, AutoLaplaceApproximation, AutoNormal
+
+from dgp_ppl._partition import Call
+from dgp_ppl._typing import Model, PRNGKey
+from dgp_ppl.core import Observed, stratified
+from dgp_ppl.inference._handlers import data_plates, hidden_samples
+from dgp_ppl.inference.guides._local_normal import LocalNormal
+
+__all__ = ["OtherSites"]
+
+
+class OtherSites:
+    """The guides of all latent sites of a model besides its layers.
+
+    Global sites are drawn first, so that a guide of layers can run the model with them. Sites of
+    the data's rows are drawn for the rows of a minibatch.
+
+    Args:
+        guide: name of the guide, for errors.
+        model: the model.
+        factory: from a model without the layers' sites to a guide of its other latent sites.
+        trace: a `survey` of the model.
+        layers: names of the layers' sites.
+        call: the model's arguments.
+
+    Attributes:
+        order: all latent sites that have a place in the guide's trace, in the model's order.
+        row_sites: latent inputs, sites [N, Q] of the data's rows, and their Q.
+    """
+
+    def __init__(
+        self,
+        guide: str,
+        model: Model,
+        factory: Callable[[Model], AutoGuide],
+        trace: dict[str, Any],
+        layers: Iterable[str],
+        call: Call,
+    ) -> None:
+        self._guide, self._model, self._factory = guide, model, factory
+        sites = {n: s for n, s in trace.items() if s["type"] == "sample" and not s["is_observed"]}
+        layers = set(layers)
+        # What `observe` describes is data, also in a call without data.
+        plates = {
+            n: {frame.name for frame in s["cond_indep_stack"]}
+            for n, s in sites.items()
+            if n not in layers
+            and not s["infer"].get("is_auxiliary")
+            and not isinstance(s["fn"], Observed)
+        }
+        # Normals are independent, so each global site can have a guide of its own. Sites in plates
+        # share the rows of their plates, and plates of the data are subsampled.
+        rows = data_plates(trace)
+        global_names = [n for n, own in plates.items() if not own]
+        local_names = [n for n, own in plates.items() if own & rows]
+        plated_names = [n for n, own in plates.items() if own and not own & rows]
+        self._row_names = frozenset(local_names)
+        self._globals: dict[str, AutoGuide] = {}
+        self._locals: dict[str, Any] = {}
+        if factory is AutoNormal:
+            priors = {n: sites[n]["fn"] for n in global_names}
+            self._globals = _normals(model, priors, call)
+        else:
+            self._globals = self._joint(global_names, sites, call)
+        for group in filter(None, (local_names, plated_names)):
+            if factory is AutoNormal:
+                self._locals[group[0]] = LocalNormal(model, group, trace)
+            else:
+                self._locals |= self._joint(group, sites, call)
+        self.order = [n for n in sites if n in layers or n in global_names or n in self._locals]
+        shapes = {n: sites[n]["fn"].shape() for n in local_names}
+        self.row_sites = {n: shape[1] for n, shape in shapes.items() if len(shape) == 2}
+
+    def __bool__(self) -> bool:
+        return bool(self._globals or self._locals)
+
+    @property
+    def parts(self) -> list[Any]:
+        """All guides, each of one or more sites."""
+        return [*self._globals.values(), *self._locals.values()]
+
+    @property
+    def row_params(self) -> frozenset[str]:
+        """Names of params whose leading axis is the rows of the data."""
+        parts = [p for n, p in self._locals.items() if n in self._row_names]
+        return frozenset().union(*(p.params for p in parts if isinstance(p, LocalNormal)))
+
+    def for_new_rows(self) -> Self:
+        """The same guides without the sites of the data's rows, which new rows do not have."""
+        other = copy.copy(self)
+        other._locals = {n: p for n, p in self._locals.items() if n not in self._row_names}
+        other.order = [n for n in self.order if n not in self._row_names]
+        return other
+
+    def draw_globals(self, call: Call) -> dict[str, Any]:
+        """The sites of the global latents, drawn but hidden from handlers outside."""
+        if not self._globals:
+            return {}
+        key = numpyro.prng_key()
+        with hidden_samples(), handlers.seed(rng_seed=key), handlers.trace() as trace:
+            for part in self._globals.values():
+                part(*call.args, **call.kwargs)
+        return {n: s for n, s in trace.items() if s["type"] == "sample"}
+
+    def draw_local(self, name: str, call: Call) -> dict[str, Any]:
+        """Draw the sites of the plate whose first site this is."""
+        with stratified():
+            return self._locals[name](*call.args, **call.kwargs)
+
+    def _joint(self, group: list[str], sites: Iterable[str], call: Call) -> dict[str, AutoGuide]:
+        """One guide of several of the model's sites, by the first one's name."""
+        if not group:
+            return {}
+        hidden = [n for n in sites if n not in group]
+        part = self._factory(handlers.block(self._model, hide=hidden))
+        if isinstance(part, AutoLaplaceApproximation):
+            raise TypeError(
+                f"{self._guide}: rest makes an AutoLaplaceApproximation, which is a point until a "
+                "fit is over and would stay one in all predictions; wanted "
+                "AutoMultivariateNormal, say, or AutoDelta for the mode alone"
+            )
+        if self._globals or self._locals:
+            part.prefix = f"{part.prefix}_{group[0]}"  # the sites of two joint guides
+        with jax.ensure_compile_time_eval(), handlers.block(), handlers.seed(rng_seed=0):
+            part(*call.args, **call.kwargs)
+        return {group[0]: part}
+
+
+def _normals(model: Model, priors: dict[str, Any], call: Call) -> dict[str, AutoGuide]:
+    """A normal guide of each site by itself, which needs the site's prior only.
+
+    Given the whole model, NumPyro would run it and its gradient uncompiled for every site.
+    """
+    # A prior that the model computes is known by its shapes so far. That is enough, unless its
+    # support is computed too.
+    known = {n: _stand_in(prior) for n, prior in priors.items()}
+    unknown = [n for n, prior in known.items() if _is_traced(prior)]
+
+    def computed(key: PRNGKey) -> dict[str, Any]:
+        trace = handlers.trace(handlers.seed(model, key)).get_trace(*call.args, **call.kwargs)
+        return {n: trace[n]["fn"] for n in unknown}
+
+    # A guide outlives the transformation it is first run in, so it must keep no tracers.
+    with handlers.block(), jax.ensure_compile_time_eval():
+        if unknown:
+            within = _is_traced((call.args, call.kwargs))  # a compiled run would trace them all
+            known |= (computed if within else jax.jit(computed))(random.PRNGKey(0))
+        parts: dict[str, AutoGuide] = {n: AutoNormal(_only(n, p)) for n, p in known.items()}
+        for part in parts.values():
+            with handlers.seed(rng_seed=0):
+                part(*call.args, **call.kwargs)
+    return parts
+
+
+def _is_traced(tree: Any) -> bool:
+    return any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(tree))
+
+
+def _stand_in(prior: Any) -> Any:
+    """A distribution of the same support and shape without traced arrays, if that is possible."""
+    if not _is_traced(prior) or _is_traced(prior.support):
+        return prior
+    return dist.ImproperUniform(prior.support, prior.batch_shape, prior.event_shape)
+
+
+def _only(name: str, prior: Any) -> Model:
+    """A model of one site."""
+
+    def model(*args: Any, **kwargs: Any) -> None:
+        numpyro.sample(name, prior)
+
+    return model
