@@ -81,7 +81,7 @@ def test_what_a_copy_changes_counts_as_an_argument():
     assert guide.drawn() != guide
     assert guide.drawn() == guide.drawn()
     assert guide.drawn() != guide.drawn(detached=True)
-    assert guide.keeping_states() != guide
+    assert guide.recording_states() != guide
 
 
 class Weighted(dgp.PredictiveELBO):
@@ -99,7 +99,7 @@ class Weighted(dgp.PredictiveELBO):
         (
             dgp.AdversarialELBO(),
             dgp.AdversarialELBO(),
-            dgp.AdversarialELBO(certified=True, game_draws=8),
+            dgp.AdversarialELBO(certified=True, kl_draws=8),
         ),
         (Weighted(1), Weighted(1), Weighted(True)),
     ],

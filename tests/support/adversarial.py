@@ -11,14 +11,11 @@ import numpyro.distributions as dist
 import optax
 from numpyro.infer import SVI, TraceMeanField_ELBO
 from scipy import stats
-from support.helpers import (
-    KEY,
-    one_layer,
-)
+from support.helpers import KEY, one_layer
 
 import dgp_ppl as dgp
 from dgp_ppl import kernels
-from dgp_ppl.inference.guides.implicit._guide import DiscriminatorNet, GeneratorNet
+from dgp_ppl.inference.guides.implicit._networks import DiscriminatorNet, GeneratorNet
 
 Z = np.float32([[-1.0], [0.0], [1.0]])
 
@@ -33,14 +30,14 @@ def model(x, y=None, *, batch_size=None):
 
 
 def idle(x, y=None):
-    """The same layers, which the data do not depend on: for what concerns q(v) alone."""
+    """The same layers, on which the data do not depend: for tests of q(v) alone."""
     dgp.gp("l1", kernels.SquaredExponential(1.0, 1.0), Z, out=2)
     dgp.gp("l2", kernels.SquaredExponential(1.0, 1.0), np.tile(Z, 2))
     numpyro.sample("y", dist.Normal(jnp.zeros(len(x)), 1.0), obs=y)
 
 
 class Line(eqx.Module):
-    """h(s) = s, which makes q a Gaussian that correlates the layers."""
+    """h(s) = s: q is a Gaussian that correlates the layers."""
 
     def __init__(self, noise_dim, *, key):
         pass
@@ -68,7 +65,7 @@ small = {
 
 
 def random_params(guide, *args, **kwargs):
-    """Params of a guide away from where they start; of the shapes they have there."""
+    """Draw params of a guide, away from their initial values."""
     svi = SVI(guide.model, guide, optax.adam(0.01), TraceMeanField_ELBO())
     shapes = jax.eval_shape(lambda key: svi.get_params(svi.init(key, *args, **kwargs)), KEY)
     rng = np.random.default_rng(3)
@@ -83,16 +80,16 @@ def random_params(guide, *args, **kwargs):
 
 
 def dense(guide, params):
-    """Mean and root [P M, P M] of each layer's affine part, whose blocks are the outputs'."""
+    """Return mean and root of the affine parts of all layers, with a block for each output."""
     from scipy.linalg import block_diag
 
-    affine = guide.players(params).affine
+    affine = guide.adversarial_pair(params).affine
     means = np.concatenate([np.asarray(q.loc, float).T.ravel() for q in affine.values()])
     return means, block_diag(*[np.asarray(R, float) for q in affine.values() for R in q.scale_tril])
 
 
 def columns(values):
-    """[S, number of values], outputs of a layer one after the other."""
+    """Flatten draws to [S, number of values], with a layer's outputs one after the other."""
     flat = [np.swapaxes(np.asarray(v, float), 1, 2).reshape(len(v), -1) for v in values.values()]
     return np.concatenate(flat, axis=1)
 
@@ -102,17 +99,17 @@ def gaussian_kl(mean, cov):
 
 
 def line_kl(guide, params):
-    """The moments of a `Line` guide's q(v), and its KL to the prior."""
+    """Return the moments of a `Line` guide's q(v), and its KL from the prior."""
     mean, R = dense(guide, params)
-    U = columns(guide.players(params).directions)
+    U = columns(guide.adversarial_pair(params).directions)
     cov = R @ (np.eye(len(mean)) + U.T @ U) @ R.T
     return mean, cov, gaussian_kl(mean, cov)
 
 
 def fork_kl(guide, params):
-    """KL of a `Fork` guide's q(v) to the prior, by quadrature over s and over the statistic."""
+    """Return the KL of a `Fork` guide's q(v) from the prior, by quadrature."""
     mean, R = dense(guide, params)
-    U = columns(guide.players(params).directions)
+    U = columns(guide.adversarial_pair(params).directions)
     s = np.linspace(-8, 8, 2001)
     weights, h = stats.norm.pdf(s) * (s[1] - s[0]), 2 * np.tanh(5 * s)
     cov = R @ (np.eye(len(mean)) + (weights @ h**2) * U.T @ U) @ R.T

@@ -1,4 +1,4 @@
-"""The denoising-diffusion guide: a chain over all layers' inducing values, with a learned score."""
+"""The denoising-diffusion guide: a process over all layers' inducing values."""
 
 import copy
 import math
@@ -43,67 +43,50 @@ from dgp_ppl.inference.guides.diffusion._process import (
 
 __all__ = ["Diffusion"]
 
-PREFIX = "diffusion."  # of the params that are the chain's own
-_CAP = 30.0  # of the gradient's norm: what is larger says where to go, not how far
+PREFIX = "diffusion."  # prefix of the process's params
+_MAX_NORM = 30.0  # of the target's gradient: a larger one gives the direction, not the distance
 _TINY = 1e-12
 
 
 class Diffusion(LayerGuide):
     """A denoising-diffusion posterior over all layers' inducing values jointly.
 
-    After Xu & Zeng's DDVI and with the exact transitions of `chain`, so that the bound holds at any
-    number of steps. The chain lives in the base's white space: the base is a bijection v = T(z) of
-    z ~ N(0, I), and the chain with zero control, where it starts, is the base itself. It contains
-    the base, and is started from the base's fit (`fit` then moves all but the chain at a
-    hundredth of its learning rate: one draw of a chain is a noisy bound)::
+    A process with a learned score moves draws of another guide, the base, in the base's reference
+    space. Zero score is the base itself, so start from its fit::
 
-        first = dgp.fit(key, model, MeanField(model), x, y, z=z)
-        result = dgp.fit(key, model, Diffusion(model), x, y, z=z, start=first.params)
+        first = dgp.fit(key, model, MeanField(model), x, y)
+        result = dgp.fit(key, model, Diffusion(model), x, y, start=first.params)
 
-    The chain is drawn down to its last step; what is then left is the base's Gaussian, moved and
-    rescaled, and the layers integrate it out as they do the base's. The rest of the bound is one
-    factor, ``diffusion.path``: stock `SVI` with `TraceMeanField_ELBO` is the bound, with one chain;
-    `DiffusionELBO` takes several, and other gradients.
+    The bound holds at any number of steps. Stock `SVI` with `TraceMeanField_ELBO` uses one path,
+    `DiffusionELBO` several.
 
-    Params: the base's; ``diffusion.variance`` [K, H], the variances of the steps (the first row is
-    the last step's; H numbers, in the order of the sites' names); ``diffusion.score.*``, one for
-    each array of the score.
+    Params: the base's; ``diffusion.variance`` [K, H], the steps' variances, last step first;
+    ``diffusion.informed`` [K]; ``diffusion.score.PATH``.
 
     Args:
         model: a model made of `dgp_ppl.gp` layers.
         steps: number of steps K.
-        base: the guide that zero control is: a `LayerGuide` (`MeanField(model)` by default;
-            `GlobalInducing` for layers that follow each other), or ``"prior"``. The guides of other
-            latent sites are the base's.
-        score: any callable ``score(t, z)`` (see `DenseScore`), such as an `equinox` module,
-            whose arrays are learned, or a function, which has none. One that requires a
-            parameter named ``key`` is called as ``score(layers, key=key)`` to make it (layers:
-            `Layer` by site), as is `score.default_score`, the default.
-        schedule: how the reference noises; `VariancePreserving` by default, with b = 3 throughout
-            or, for ``base="prior"``, which is far from any posterior, from 0.1 to 20.
-        discretization: ``"exact"``; or ``"euler"``, the algorithm as Xu & Zeng print it, for
-            comparison only: it is no bound, and can exceed the evidence (`Process.euler` says what
-            it has). The variances of its steps are not learned.
-        informed: the model's positional arguments (x, y, ...) as a tuple: each step's score then
-            has a learned multiple, e⁻⁵ at first, of the gradient of log p(y, T(z)) |T'| / N(z; 0,
-            I), its norm at most 30 and held constant. It costs a pass through the model a step, on
-            a minibatch of its own where the call has a ``batch_size`` (one draw for a chain; the
-            bound holds for any rows). Draws and predictions have none and take all these rows: of
-            large data give a part.
-        stick_the_landing: hold the densities' params constant in the cost of all steps but the
-            last, which leaves its expectation as it is and lowers its noise near the optimum.
-        last: ``"integrated"``, or ``"drawn"``: the layers then use the draw, and the chain's cost
-            is that of the states drawn, as importance weights need it.
+        base: `MeanField` (default), `GlobalInducing`, or ``"prior"``.
+        score: ``score(t, z)``, or a maker ``score(layers, key=key)``; see `DenseScore`.
+        schedule: noise rates of the reference; see `VariancePreserving`.
+        discretization: ``"exact"``; or ``"euler"``, the paper's algorithm, which is not a bound.
+        informed: the model's positional arguments (x, y, ...), to add a multiple of the target's
+            gradient to the score. Costs one pass through the model per step. Calls without a
+            ``batch_size`` use all these rows, so pass a part of large data.
+        stick_the_landing: whether to hold the densities' params constant in the cost, for gradients
+            with less noise near the optimum.
+        last: ``"integrated"``: the layers integrate the last step out; ``"drawn"``: they use its
+            draw, as importance weights require.
 
     Raises:
-        ValueError: for other options than these, if `steps` is not positive, for a schedule that
-            adds no noise, and at the first call if `base` is of a model with other layers, a score
-            has other shapes than its state, or the model observes nothing of `informed`.
-        TypeError: for a `steps` that is no integer, a `schedule` that is none, a `score` that is no
-            callable or has integer arrays, an `informed` that is no tuple.
+        ValueError: for an unsupported option or combination; at the first call, if base, score or
+            `informed` do not match the model.
+        TypeError: for an argument of the wrong type.
+
+    Source: Xu & Zeng 2024 (DDVI).
     """
 
-    # One draw of the chain is a noisy bound: at a base's own rate the noise undoes its fit.
+    # One path gives a noisy bound. At the base's usual rate the noise would undo its fit.
     rate: ClassVar[float] = 0.01
     rates: ClassVar[dict[str, float]] = {PREFIX: 0.1}
     held: ClassVar[tuple[str, ...]] = ("informed",)
@@ -131,8 +114,8 @@ class Diffusion(LayerGuide):
                 raise ValueError(f"Diffusion: {name} is {value!r}, wanted {' or '.join(wanted)}")
         if stick_the_landing and last == "drawn":
             raise ValueError(
-                "Diffusion: stick_the_landing goes with last='integrated': chains drawn to "
-                "their end make importance weights, which hold nothing constant"
+                "Diffusion: stick_the_landing is True with last='drawn', wanted last='integrated'; "
+                "drawn paths make importance weights, which hold no params constant"
             )
         if base is None or base == "prior":
             base = _Prior(model) if base == "prior" else MeanField(model)
@@ -153,20 +136,23 @@ class Diffusion(LayerGuide):
             "drawn" if last == "drawn" else "landing" if stick_the_landing else "expected"
         )
         build = Process.exact if discretization == "exact" else Process.euler
-        self.chain = build(self.schedule, steps)
-        self.keeps_states = False
+        self.process = build(self.schedule, steps)
+        self.records_states = False
 
     def drawn(self, *, detached: bool = False) -> Self:
-        """The same guide with the last step drawn, and its cost that of the states drawn.
+        """Return this guide with the last step drawn, and the cost taken at the states drawn.
 
-        A trace's log density, less that of the guide's, is then the chain's log importance weight.
-        `detached` holds the states constant in gradients.
+        The log density of the model's trace minus the guide's is then the log importance weight of
+        the path.
+
+        Args:
+            detached: whether to hold the states constant in gradients.
         """
         return self.changed(last="drawn", estimator="detached" if detached else "drawn")
 
-    def keeping_states(self) -> "Diffusion":
-        """The same guide with the site ``diffusion.states``, x_K ... x_1 [K, H]."""
-        return self.changed(keeps_states=True)
+    def recording_states(self) -> "Diffusion":
+        """Return this guide with the site ``diffusion.states``, x_K ... x_1 [K, H]."""
+        return self.changed(records_states=True)
 
     def with_model(self, model: Model) -> Self:
         return super().with_model(model).changed(base=self.base.with_model(model))
@@ -194,29 +180,34 @@ class Diffusion(LayerGuide):
         key, key_last, key_model = random.split(_key(), 3)
         zeros = {n: jnp.zeros(layer.shape) for n, layer in self.layers.items()}
         flat, unravel = ravel_pytree(zeros)
-        eta: Any = jnp.tile(jnp.asarray(self.chain.variance, flat.dtype)[:, None], flat.size)
+        eta: Any = jnp.tile(jnp.asarray(self.process.variance, flat.dtype)[:, None], flat.size)
         if self.discretization == "exact":
             eta = numpyro.param(f"{PREFIX}variance", eta, constraint=constraints.positive)
-        controls = self._controls(key_model, unravel, call)
+        control, frozen = self._controls(key_model, unravel, call)
         x, mean, cost = simulate_process(
-            key, self.chain, controls[0], eta, frozen_control=controls[1], estimator=self.estimator
+            key,
+            self.process,
+            control,
+            eta,
+            frozen_control=frozen,
+            estimator=self.estimator,
         )
-        if self.keeps_states:
-            path = simulate_path(key, self.chain, controls[0], eta)
+        if self.records_states:
+            path = simulate_path(key, self.process, control, eta)
             numpyro.deterministic(f"{PREFIX}states", path)
         scale = jnp.sqrt(eta[0])
         loc, sd = unravel(mean), unravel(scale)
         if self.last == "integrated":
-            cost = cost + last_step_cost(self.chain, x, mean, eta[0])
-            handed = self.base.transport(call, lambda n, q: q.scaled(loc[n], sd[n]))
+            cost = cost + last_step_cost(self.process, x, mean, eta[0])
+            handovers = self.base.transport(call, lambda n, q: q.scaled(loc[n], sd[n]))
         else:
             end = mean + scale * random.normal(key_last, mean.shape, mean.dtype)
             if self.estimator == "detached":
                 end = lax.stop_gradient(end)
-            cost = cost + last_step_cost(self.chain, x, end, 0.0)
-            handed = self._drawn_at(unravel(end), loc, sd, call)
+            cost = cost + last_step_cost(self.process, x, end, 0.0)
+            handovers = self._drawn_at(unravel(end), loc, sd, call)
         numpyro.factor(f"{PREFIX}path", cost)
-        return handed
+        return handovers
 
     def _drawn_at(
         self,
@@ -225,18 +216,18 @@ class Diffusion(LayerGuide):
         sd: dict[str, Array],
         call: Call,
     ) -> dict[str, Handover]:
-        """v = T(z), for z drawn from N(loc, sd²)."""
-        found: dict[str, TransportInducing] = {}
+        """Hand over v = T(z), for z drawn from N(loc, sd²)."""
+        scaled: dict[str, TransportInducing] = {}
 
         def at_z(site: str, q: TransportInducing) -> TransportInducing:
-            found[site] = q.scaled(loc[site], sd[site])
+            scaled[site] = q.scaled(loc[site], sd[site])
             return point_distribution(site, q, z[site])
 
-        handed = self.base.transport(call, at_z)
-        white = {n: (z[n] - loc[n]) / sd[n] for n in handed}  # by T alone, v need not be inverted
+        handovers = self.base.transport(call, at_z)
+        white = {n: (z[n] - loc[n]) / sd[n] for n in handovers}  # known: T need not be inverted
         return {
-            n: h._replace(q=None, site=found[n], value=h.distribution.loc, white=white[n])
-            for n, h in handed.items()
+            n: h._replace(q=None, site=scaled[n], value=h.distribution.loc, white=white[n])
+            for n, h in handovers.items()
         }
 
     def _controls(
@@ -245,7 +236,7 @@ class Diffusion(LayerGuide):
         unravel: Any,
         call: Call,
     ) -> tuple[Control, Control]:
-        """The control of flat states, and the same with its params held constant."""
+        """Return the control of flat states, and the same with its params held constant."""
         learned, static = score_params(self.score, self.layers, f"{PREFIX}score")
         multiples: Any = None
         gradient: Callable[[Array], Array] | None = None
@@ -254,7 +245,7 @@ class Diffusion(LayerGuide):
             name = f"{PREFIX}informed"
             multiples = numpyro.param(name, start, constraint=constraints.positive)
             gradient = self._target_gradient(key, unravel, call)
-        when = jnp.asarray(self.chain.times[1:] / self.schedule.horizon)
+        when = jnp.asarray(self.process.times[1:] / self.schedule.horizon)
 
         def control_of(arrays: Any, multiples: Any) -> Control:
             score: Any = eqx.combine(arrays, static)
@@ -266,8 +257,8 @@ class Diffusion(LayerGuide):
 
             return control
 
-        held = lax.stop_gradient((learned, multiples))
-        return control_of(learned, multiples), control_of(*held)
+        frozen = lax.stop_gradient((learned, multiples))
+        return control_of(learned, multiples), control_of(*frozen)
 
     def _target_gradient(
         self,
@@ -275,9 +266,12 @@ class Diffusion(LayerGuide):
         unravel: Any,
         call: Call,
     ) -> Callable[[Array], Array]:
-        """The gradient of log p(y, T(z)) |T'| / N(z; 0, I) at flat z, capped and held constant."""
+        """Return the function z -> gradient of log p(y, T(z)) |T'| / N(z; 0, I), for flat z.
+
+        The gradient is capped in norm and held constant.
+        """
         data = Call(self.informed or (), call.without("x", "y").kwargs)
-        # Inside the chain's loop no message may reach the handlers outside: it gets the params.
+        # The process runs in a loop that no message may leave, so it gets the params' values.
         with hidden_samples(), handlers.trace() as sites, handlers.seed(rng_seed=key):
             self.base.posterior(call)
             self.model(*data.args, **data.kwargs)
@@ -295,29 +289,29 @@ class Diffusion(LayerGuide):
 
         def gradient(x: Array) -> Array:
             g = lax.stop_gradient(jax.grad(log_ratio)(lax.stop_gradient(x)))
-            return g * jnp.minimum(1.0, _CAP / jnp.sqrt(jnp.sum(jnp.square(g)) + _TINY))
+            return g * jnp.minimum(1.0, _MAX_NORM / jnp.sqrt(jnp.sum(jnp.square(g)) + _TINY))
 
         return gradient
 
 
 class _Prior(TransportGuide):
-    """The prior of every layer, without params."""
+    """A guide that is the prior of every layer, without params."""
 
     def transport(self, call: Call, replace: Replace) -> dict[str, Handover]:
-        handed = {}
+        handovers = {}
         for n, layer in self.layers.items():
             prior = DiagonalInducing(
                 jnp.zeros(layer.shape), jnp.ones(layer.shape), validate_args=False
             )
-            handed[n] = Handover(replace(n, prior))
-        return handed
+            handovers[n] = Handover(replace(n, prior))
+        return handovers
 
 
 def _check_types(score: Any, schedule: Any, informed: Any) -> None:
     if not (score is None or callable(score)):
         raise TypeError(
-            f"Diffusion: score is {score!r}, wanted a callable (t, z), or one (layers, key) that "
-            "makes it; leave it out for the default"
+            f"Diffusion: score is {score!r}, wanted a callable (t, z), or a callable (layers, key) "
+            "that makes one; leave it out for the default"
         )
     if not (schedule is None or isinstance(schedule, Schedule)):
         raise TypeError(
@@ -326,8 +320,8 @@ def _check_types(score: Any, schedule: Any, informed: Any) -> None:
         )
     if not isinstance(schedule, Hashable):
         raise ValueError(
-            f"Diffusion: schedule is a {type(schedule).__name__}, which has no hash; wanted one "
-            "that has: make it a dataclass with frozen=True"
+            f"Diffusion: schedule is a {type(schedule).__name__}, which has no hash, wanted a "
+            "hashable schedule; make it a dataclass with frozen=True"
         )
     if not (informed is None or (isinstance(informed, tuple) and informed)):
         got = "()" if isinstance(informed, tuple) else f"a {type(informed).__name__}"

@@ -49,8 +49,8 @@ def diffusion_paths(
         [S, K + 1, M, P].
 
     Raises:
-        TypeError: if the guide is not a `Diffusion`, if the mean of the base's distribution has a
-            basis of its own (as `Decoupled` has), or if `num_paths` is not an integer.
+        TypeError: if the guide is not a `Diffusion`, if the base's mean has inducing inputs of
+            its own (as `Decoupled` has), or if `num_paths` is not an integer.
         ValueError: if `num_paths` is not positive.
     """
     if not isinstance(guide, Diffusion):
@@ -60,7 +60,7 @@ def diffusion_paths(
         )
     check_count("diffusion_paths", "num_paths", num_paths)
     guide.setup(*args, **kwargs)
-    program = handlers.substitute(guide.keeping_states(), data=params)
+    program = handlers.substitute(guide.recording_states(), data=params)
     layers = guide.layers
     _, unravel = ravel_pytree({n: jnp.zeros(layer.shape) for n, layer in layers.items()})
 

@@ -1,11 +1,10 @@
-"""The implicit guide, its networks, game and objective."""
+"""The implicit guide, its networks, objective, optimiser and diagnostic."""
 
-from dgp_ppl.inference.guides.implicit._game import (
-    AdversarialELBO,
-    adversarial_optimizer,
-    discriminator_gap,
-)
-from dgp_ppl.inference.guides.implicit._guide import DiscriminatorNet, GeneratorNet, Implicit
+from dgp_ppl.inference.guides.implicit._discriminator_gap import discriminator_gap
+from dgp_ppl.inference.guides.implicit._elbo import AdversarialELBO
+from dgp_ppl.inference.guides.implicit._guide import Implicit
+from dgp_ppl.inference.guides.implicit._networks import DiscriminatorNet, GeneratorNet
+from dgp_ppl.inference.guides.implicit._optimizer import adversarial_optimizer
 
 __all__ = [
     "AdversarialELBO",

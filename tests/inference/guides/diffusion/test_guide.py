@@ -92,7 +92,7 @@ def test_without_control_the_bound_is_the_anchors(covariance, x64, monkeypatch):
 
 @pytest.mark.parametrize(("base", "discretization"), [slow("global", "exact"), ("prior", "euler")])
 def test_the_last_step_may_be_integrated_or_drawn(base, discretization):
-    """One expectation, with the cost in closed form or of the states drawn."""
+    """The cost in closed form and the cost at the states drawn have one expectation."""
     x, y = regression(rows=6)
     own = base if base == "prior" else bases(two_layers)[base]
     guide = Diffusion(
@@ -108,7 +108,7 @@ def test_the_last_step_may_be_integrated_or_drawn(base, discretization):
 
 @pytest.mark.slow
 def test_trained_it_comes_near_the_evidence_and_not_above():
-    """One conjugate layer whose posterior no independent numbers can match."""
+    """One conjugate layer, whose posterior no diagonal Gaussian can match."""
     x, y = regression(rows=8)
     truth = exact_evidence(x, y)
     diagonal = dgp.MeanField(one_layer, covariance="diagonal")
@@ -289,7 +289,7 @@ def test_sticking_the_landing_leaves_the_mean_gradient(x64):
 
     found = jax.jit(jax.vmap(difference))(random.split(KEY, 4000))
     for name in ("diffusion.variance", "diffusion.score.slope"):
-        assert np.abs(found[name]).max() > 0  # draw by draw they are others
+        assert np.abs(found[name]).max() > 0  # the two differ draw by draw
         assert_mean(found[name], 0.0)
 
 
@@ -302,7 +302,7 @@ class Unhashable(VariancePreserving):
 
 
 def test_options_that_do_not_go_together():
-    with pytest.raises(ValueError, match="stick_the_landing goes with last='integrated'"):
+    with pytest.raises(ValueError, match=r"stick_the_landing is True .* wanted last='integrated'"):
         Diffusion(one_layer, stick_the_landing=True, last="drawn")
     with pytest.raises(ValueError, match="schedule is a Unhashable, which has no hash"):
         Diffusion(one_layer, schedule=Unhashable())
@@ -310,7 +310,7 @@ def test_options_that_do_not_go_together():
     decoupled = Diffusion(one_layer, base=dgp.Decoupled(one_layer, spread(7)), steps=2)
     params = start(one_layer, decoupled, x, y, z=Z)
     assert np.isfinite(bound(one_layer, decoupled, params, x, y, z=Z))
-    with pytest.raises(TypeError, match="a basis of its own"):
+    with pytest.raises(TypeError, match="a mean with inducing inputs of its own"):
         bound(one_layer, decoupled.drawn(), params, x, y, z=Z)
     counting = Diffusion(one_layer, steps=2, score=Line(jnp.array(3)))
     with pytest.raises(TypeError, match=r"arrays of \['int32'\], which cannot be learned"):

@@ -1,4 +1,4 @@
-"""What a diffusion guide and its objectives can be given, and what they say of the rest."""
+"""Arguments of the diffusion guide and its objectives, and the errors for wrong ones."""
 
 from functools import partial
 
@@ -26,14 +26,14 @@ def plain(t, z):
 
 
 class Wave:
-    """An object of one's own that `equinox` does not know."""
+    """A user's class that is not an `equinox` module."""
 
     def __call__(self, t, z):
         return plain(t, z)
 
 
 class Speed(eqx.Module):
-    """With the call that modules of `equinox` have."""
+    """A module with the call signature that is usual in `equinox`."""
 
     speed: jax.Array
 
@@ -42,7 +42,7 @@ class Speed(eqx.Module):
 
 
 def test_scores_of_any_kind():
-    """A maker, what it makes, and other callables of the same numbers give one bound."""
+    """A maker, its score, and other callables with equal values give one bound."""
     x, y = regression(rows=6)
     scores = {
         "maker": wavy,
@@ -114,7 +114,7 @@ def test_arguments_of_other_types(options, message):
 
 
 def test_numbers_of_numpy_are_integers():
-    assert Diffusion(one_layer, steps=np.int64(2)).chain.carry.shape == (2,)
+    assert Diffusion(one_layer, steps=np.int64(2)).process.carry.shape == (2,)
 
 
 @pytest.mark.parametrize(
@@ -151,7 +151,7 @@ def test_informed_of_no_data():
         (lambda: ImportanceWeighted("a"), r"ImportanceWeighted: num_particles is 'a', wanted an"),
         (lambda: PredictiveELBO(1.0, 2.5), r"PredictiveELBO: num_particles is 2\.5, wanted an"),
         (lambda: dgp.AdversarialELBO("a"), r"AdversarialELBO: num_draws is 'a', wanted an integer"),
-        (lambda: dgp.AdversarialELBO(1, 2.5), r"AdversarialELBO: game_draws is 2\.5, wanted an"),
+        (lambda: dgp.AdversarialELBO(1, 2.5), r"AdversarialELBO: kl_draws is 2\.5, wanted an"),
         (
             lambda: importance_evidence(KEY, one_layer, Diffusion(one_layer), {}, num_paths=2.5),
             r"importance_evidence: num_paths is 2\.5, wanted an integer of at least 2",

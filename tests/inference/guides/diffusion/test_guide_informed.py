@@ -58,7 +58,7 @@ def test_informed_steps_know_the_gradient(x64):
 
 @pytest.mark.slow
 def test_informed_steps_from_an_ill_conditioned_base():
-    """As a hidden layer has after a few steps: solving for z would overflow."""
+    """A hidden layer has such a base after a few steps. Solving for z would overflow."""
     x, y, z = *regression(rows=40), spread(40)
     guide = Diffusion(one_layer, steps=2, informed=(x, y))
     params = start(one_layer, guide, x, y, z=z)

@@ -35,6 +35,6 @@ def test_scores_start_at_zero_and_know_time_layers_and_points(make):
     one = call(jnp.array(0.3), z)
     assert {n: a.shape for n, a in one.items()} == {"a.v": (4, 2), "b.v": (3, 1)}
     assert not np.allclose(one["a.v"], call(jnp.array(0.8), z)["a.v"])
-    # Every number moves every other one, of its own layer and of the other.
+    # Each output depends on each input, within and across layers.
     for jacobian in jax.tree.leaves(jax.jit(jax.jacobian(lambda z: score(0.3, z)))(z)):
         assert (jacobian != 0).all()

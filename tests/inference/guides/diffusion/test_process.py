@@ -59,7 +59,7 @@ def test_the_printed_variance_is_another(schedule, kappa):
 
 @pytest.mark.parametrize("steps", [1, 5])
 def test_the_printed_algorithm_term_by_term(steps, x64):
-    """Its sum, written out, is the cost of the process and of its last step, path by path."""
+    """The printed sum, written out, is the cost of the process and its last step, path by path."""
     decay, spread, s2, H = (lambda t: 1 + t), (lambda t: (0.5 + t**2) ** 2), 0.7, 3
     process = Process.euler(OrnsteinUhlenbeck(decay, spread, horizon=2.0, variance=s2), steps)
     t, dt = np.linspace(0, 2, steps + 1), 2 / steps

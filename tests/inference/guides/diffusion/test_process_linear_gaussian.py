@@ -33,7 +33,7 @@ from dgp_ppl.linalg import default_jitter
 @pytest.mark.parametrize("steps", [1, 4, 8, 32])
 @pytest.mark.parametrize("schedule", [CONSTANT, RISING, FALLING, NARROW])
 def test_never_above_the_evidence(schedule, steps):
-    """The best of all affine controls on 200 models; with fixed variances to the last digit."""
+    """The best bound of all affine controls, on 200 models; exact for fixed variances."""
     process, models = Process.exact(schedule, steps), linear_gaussian(0, models=200)
     fixed = models[-1] - best_bound(process, models, "fixed")[0]
     free = models[-1] - best_bound(process, models, "free")[0]
@@ -43,7 +43,7 @@ def test_never_above_the_evidence(schedule, steps):
 
 
 def known():
-    """Five unknowns and eight observations: the model of the numbers below."""
+    """Return the model of the numbers below: five unknowns and eight observations."""
     rng = np.random.default_rng(0)
     X, w = rng.standard_normal((8, 5)), rng.standard_normal(5)
     y = X @ w + 0.5 * rng.standard_normal(8)
@@ -86,7 +86,7 @@ INF = np.inf
     ],
 )
 def test_best_objective_less_the_evidence(schedule, steps, gaps):
-    """Of all affine scores: below it with exact steps, and above or without end as printed."""
+    """Over affine scores: below the evidence with exact steps; above or infinite as printed."""
     model = known()
     np.testing.assert_allclose(model[-1], -14.5837, atol=5e-5)
     found = [best_bound(c, model, "fixed")[0] - model[-1] for c in variants(schedule, steps)]
@@ -132,7 +132,7 @@ def test_drawn_paths_agree_with_the_closed_form(build, estimator, x64):
 
 
 class Affine(eqx.Module):
-    """u = offset + slope z, other numbers for each step."""
+    """u = offset + slope z, with other numbers for each step."""
 
     offset: jax.Array
     slope: jax.Array
@@ -144,14 +144,14 @@ class Affine(eqx.Module):
 
 
 def gp(x, y, *, variance, lengthscale, noise):
-    """Of as many inducing points as data: linear-Gaussian, with its bounds those of log p(y)."""
+    """One inducing point per datum: linear-Gaussian, and bounds are bounds on log p(y)."""
     f = dgp.gp("l1", kernels.SquaredExponential(variance, lengthscale), x)
     with dgp.minibatch(x, y) as (x, y):
         numpyro.sample("y", dgp.observe(f(x), lambda f: dist.Normal(f, noise)), obs=y)
 
 
 def whitened(data):
-    """`gp` as a regression on the whitened inducing values."""
+    """Write `gp` as a regression on the whitened inducing values."""
     x, y, variance, lengthscale, noise = data
     K = np.exp(-0.5 * np.square((x - np.swapaxes(x, -1, -2)) / lengthscale[:, None, None]))
     K = variance[:, None, None] * (K + default_jitter(np.dtype(float)) * np.eye(x.shape[1]))
@@ -159,9 +159,9 @@ def whitened(data):
 
 
 def bounds(guide, data, policy, num):
-    """The guide's bounds with an affine control each, [models, num]."""
+    """Return the guide's bounds with an affine control for each model, [models, num]."""
     offset, slope, eta = policy
-    r, c = guide.chain.carry, guide.chain.gain
+    r, c = guide.process.carry, guide.process.gain
     score = (slope - r[:, None, None] * np.eye(eta.shape[-1])) / c[:, None, None]
     params = {
         "diffusion.score.offset": jnp.asarray(offset / c[:, None]),
@@ -196,7 +196,7 @@ def test_the_guide_is_never_above_the_evidence(steps, x64):
     data = random_data(200)
     models = whitened(data)
     guide = Diffusion(gp, steps=steps, base="prior", score=Affine(*empty(steps, 6)))
-    best, policy = best_bound(guide.chain, models, "free")
+    best, policy = best_bound(guide.process, models, "free")
     found = bounds(guide, data, policy, 400)
     mean, error = found.mean(axis=1), found.std(axis=1, ddof=1) / np.sqrt(400)
     together = np.sqrt(np.square(error).sum()) / 200
@@ -214,7 +214,7 @@ def empty(steps, H):
 
 @pytest.mark.parametrize("steps", [4, 32])
 def test_the_printed_form_exceeds_the_evidence(steps, x64):
-    """By ten nats and more, where the posterior is in the prior's tail; the exact form does not."""
+    """By over ten nats where the posterior is in the prior's tail; the exact form does not."""
     one = np.ones(1)
     data = np.zeros((1, 1, 1)), np.array([[6.0]]), one, one, 0.5 * one
     model = whitened(data)
@@ -224,7 +224,7 @@ def test_the_printed_form_exceeds_the_evidence(steps, x64):
             gp, steps=steps, base="prior", score=Affine(*empty(steps, 1)), discretization=form,
             schedule=CONSTANT,
         )  # fmt: skip
-        best, policy = best_bound(guide.chain, model, "fixed")
+        best, policy = best_bound(guide.process, model, "fixed")
         found = bounds(guide, data, policy, 4000)[0] - model[-1]
         assert_mean(found, best - model[-1])
         excess[form] = found.mean()
