@@ -1,4 +1,4 @@
-"""A folder that keeps what a long run has done, so that it can be killed and gone on with."""
+"""A folder with the state and draws of a long run, from which a killed run resumes."""
 
 import hashlib
 import json
@@ -19,38 +19,44 @@ from dgp_ppl._checks import check_count
 from dgp_ppl._errors import DataError
 from dgp_ppl._typing import Params
 
-__all__ = ["Folder", "effect", "identity"]
+__all__ = ["RunFolder", "optimizer_fingerprint", "run_identity"]
 
 _LATEST = "latest.json"
-_PLAIN = (bool, int, float, str, type(None))
+_PLAIN_TYPES = (bool, int, float, str, type(None))
 
 
-class Folder:
-    """A run's files: draws in parts, and the state after the last part.
+class RunFolder:
+    """The files of a run: its draws in parts, and the state after the last part.
 
-    ``latest.json`` names them and is replaced last, whole: whatever else a killed run wrote is not
-    looked at.
+    ``latest.json`` names the valid parts. It is written last and replaced at once, so files that a
+    killed run left unfinished are ignored.
 
     Args:
-        path: the folder, made if need be.
-        about: what tells this run from others, by name: plain values.
+        path: the folder, which is created if it does not exist.
+        identity: plain values, by name, that distinguish this run from others.
 
     Raises:
-        DataError: if the folder cannot be made.
+        DataError: if the folder cannot be created.
     """
 
-    def __init__(self, path: str | os.PathLike[str], about: dict[str, Any]) -> None:
-        self.path, self.about, self.parts = (path := Path(path)), about, 0
+    def __init__(self, path: str | os.PathLike[str], identity: dict[str, Any]) -> None:
+        self.path, self.identity, self.parts = (path := Path(path)), identity, 0
         try:
             path.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise DataError(f"{path} cannot be made: {error.strerror}") from error
 
     def read(self, state: Any) -> tuple[int, list[list[np.ndarray]], Any]:
-        """Steps done, draws so far, and the state to go on from; those of a new run if empty.
+        """Load the run so far.
+
+        Args:
+            state: the initial state, which an empty folder returns.
+
+        Returns:
+            The steps done, the draws so far, and the state to continue from.
 
         Raises:
-            DataError: if the folder holds another run, or files that are not a run's.
+            DataError: if the folder holds another run, or damaged or foreign files.
         """
         latest = self.path / _LATEST
         if not latest.exists():
@@ -59,12 +65,14 @@ class Folder:
             return 0, [], state
         try:
             found = json.loads(latest.read_text())
-            about, steps, self.parts = (found[n] for n in ("about", "steps", "parts"))
+            identity, steps, self.parts = (found[n] for n in ("about", "steps", "parts"))
             check_count(_LATEST, "steps", steps)
             check_count(_LATEST, "parts", self.parts)
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise _damaged(latest, error) from error
-        if differing := [n for n in self.about if not _alike(about.get(n), self.about[n])]:
+        if differing := [
+            n for n, value in self.identity.items() if not _same(identity.get(n), value)
+        ]:
             raise DataError(
                 f"{self.path} holds another run: its {', '.join(differing)} differ; take another "
                 "folder, or remove this one"
@@ -82,13 +90,13 @@ class Folder:
         return steps, kept, state
 
     def write(self, steps: int, state: Any, draws: list[list[np.ndarray]]) -> None:
-        """A part more."""
+        """Append a part of draws, and replace the state."""
         columns = [np.concatenate(c) for c in zip(*draws, strict=True)]
         _save(self.path / f"draws-{self.parts}.npz", columns)
         leaves = [np.asarray(_raw(a)) for a in jax.tree.leaves(state)]
         _save(self.path / f"state-{self.parts + 1}.npz", leaves)
         self.parts += 1
-        record = {"about": self.about, "parts": self.parts, "steps": steps}
+        record = {"about": self.identity, "parts": self.parts, "steps": steps}
         draft = self.path / f"{_LATEST}.part"
         draft.write_text(json.dumps(record, indent=1) + "\n")
         draft.replace(self.path / _LATEST)
@@ -111,29 +119,29 @@ def _damaged(path: Path, error: object) -> DataError:
     return DataError(f"{path} cannot be read ({error}); the run's folder is damaged: remove it")
 
 
-def _alike(a: Any, b: Any) -> bool:
-    """Equal; numbers but for how another processor may round."""
+def _same(a: Any, b: Any) -> bool:
+    """Whether values are equal. Lists of floats may differ by another processor's rounding."""
     if isinstance(b, list) and b and isinstance(b[0], float):
         return isinstance(a, list) and len(a) == len(b) and np.allclose(a, b, 1e-3, equal_nan=True)
     return a == b
 
 
 def _raw(leaf: Any) -> Any:
-    """A random key's numbers, where it is one."""
+    """The numbers of a random key; other leaves as they are."""
     return random.key_data(leaf) if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key) else leaf
 
 
 def _like(saved: np.ndarray, leaf: Any) -> Array:
+    """The saved array with the type of the leaf."""
     if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
         return random.wrap_key_data(jnp.asarray(saved), impl=random.key_impl(leaf))
     return jnp.asarray(saved, leaf.dtype)
 
 
-def identity(kernel: Any, state: Any, arguments: Any, **others: Any) -> dict[str, Any]:
-    """What tells a sampler's run from others: its kernel, its arguments, and plain values.
+def run_identity(kernel: Any, state: Any, arguments: Any, **others: Any) -> dict[str, Any]:
+    """Plain values that distinguish a sampler's run: its kernel, arguments and other values.
 
-    Functions have no value that could be compared; another model has another energy where the run
-    starts.
+    Functions cannot be compared by value. Another model shows in the energy at the initial state.
     """
     energy = getattr(state, "potential_energy", None)
     return {
@@ -146,8 +154,8 @@ def identity(kernel: Any, state: Any, arguments: Any, **others: Any) -> dict[str
 
 
 def _options(value: Any) -> Any:
-    """A kernel's settings as plain values, those of the kernels that it is made of among them."""
-    if isinstance(value, _PLAIN):
+    """The settings of a kernel, and of kernels inside it, as plain values."""
+    if isinstance(value, _PLAIN_TYPES):
         return value
     if isinstance(value, list | tuple):
         return [_options(v) for v in value]
@@ -157,23 +165,23 @@ def _options(value: Any) -> Any:
         return {str(n): _options(v) for n, v in value.items()}
     if not isinstance(value, MCMCKernel):
         return None
-    own = {n: _options(v) for n, v in vars(value).items()}
-    return {n: v for n, v in own.items() if v is not None}
+    settings = {n: _options(v) for n, v in vars(value).items()}
+    return {n: v for n, v in settings.items() if v is not None}
 
 
-def effect(optimizer: Any, params: Params, steps: int) -> list[float]:
-    """What an optimiser does with certain gradients: numbers that tell its settings from others'.
+def optimizer_fingerprint(optimizer: Any, params: Params, steps: int) -> list[float]:
+    """The updates that an optimiser makes for fixed gradients, which reveal its settings.
 
-    Optax's optimisers are functions, which cannot be compared. How far each param moves in each of
-    ten steps from the start, and from a third, two thirds, and the whole of `steps`, as schedules
-    count them, while gradients grow from 1e-6 to 1e3; at params that are not zero.
+    Optax's optimisers are functions, which cannot be compared. This is the norm of every param's
+    update in ten steps, with gradients that grow from 1e-6 to 1e3, at params that are not zero. The
+    steps begin at 0, a third, two thirds and the whole of `steps`, to cover schedules.
     """
     leaves, treedef = jax.tree.flatten(params)
     rng = np.random.default_rng(0)
 
-    def normal(*sizes: float) -> Any:
-        """Of the params' shapes, so many times as large."""
-        draws = [[size * rng.standard_normal(a.shape) for size in sizes] for a in leaves]
+    def normal(*scales: float) -> Any:
+        """Normal draws in the params' shapes, stacked over scales."""
+        draws = [[scale * rng.standard_normal(a.shape) for scale in scales] for a in leaves]
         return treedef.unflatten(
             [jnp.asarray(d, a.dtype) for d, a in zip(draws, leaves, strict=True)]
         )
@@ -181,24 +189,24 @@ def effect(optimizer: Any, params: Params, steps: int) -> list[float]:
     gradients = normal(*np.logspace(-6, 3, 10))
     params = jax.tree.map(lambda a: a[0], normal(1.0))
 
-    def counting(leaf: Any, at: Array) -> Any:
-        counts = jnp.ndim(leaf) == 0 and jnp.issubdtype(jnp.result_type(leaf), jnp.signedinteger)
-        return at.astype(jnp.result_type(leaf)) if counts else leaf
+    def with_count(leaf: Any, count: Array) -> Any:
+        is_count = jnp.ndim(leaf) == 0 and jnp.issubdtype(jnp.result_type(leaf), jnp.signedinteger)
+        return count.astype(jnp.result_type(leaf)) if is_count else leaf
 
     def step(state: Any, gradient: Any) -> Any:
-        moves, state = optimizer.update(gradient, state, params)
-        return state, [jnp.linalg.norm(jnp.ravel(a)) for a in jax.tree.leaves(moves)]
+        updates, state = optimizer.update(gradient, state, params)
+        return state, [jnp.linalg.norm(jnp.ravel(a)) for a in jax.tree.leaves(updates)]
 
-    def moved(at: Array) -> Any:
-        state = jax.tree.map(partial(counting, at=at), optimizer.init(params))
+    def norms(count: Array) -> Any:
+        state = jax.tree.map(partial(with_count, count=count), optimizer.init(params))
         return lax.scan(step, state, gradients)[1]
 
-    found = jax.jit(jax.vmap(moved))(jnp.arange(4) * steps // 3)
+    found = jax.jit(jax.vmap(norms))(jnp.arange(4) * steps // 3)
     return np.stack([np.asarray(a, np.float64) for a in found]).ravel().tolist()
 
 
 def _digest(arguments: Any) -> str:
-    """A hash of arguments, arrays by value; functions by name."""
+    """A hash of arguments: arrays by value, functions by name."""
     digest = hashlib.sha256()
     leaves, treedef = jax.tree.flatten(arguments)
     digest.update(str(treedef).encode())

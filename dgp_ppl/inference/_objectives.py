@@ -1,6 +1,6 @@
-"""Objectives besides the ELBO: importance-weighted bounds, and the predictive likelihood.
+"""Objectives besides the ELBO: importance-weighted bounds and the predictive likelihood.
 
-They stand in place of `TraceMeanField_ELBO` in `SVI`, `fit` and `evaluate`.
+They replace `TraceMeanField_ELBO` in `SVI`, `fit` and `evaluate`.
 """
 
 import abc
@@ -31,15 +31,22 @@ Sites = dict[str, Any]
 
 
 class _Terms(NamedTuple):
-    """One particle's terms in nats."""
+    """One particle's terms of the objective, in nats.
 
-    outside: Array  # averaged over particles, []
-    inside: Float[Array, " B"] | Float[Array, ""]  # exponentials averaged: of each row, or of all
-    scale: Array  # what the logarithms of those averages count, N/B or 1, []
+    Attributes:
+        outside: averaged over particles, [].
+        inside: log weights, whose exponentials are averaged over particles: of each row [B], or of
+            all rows [].
+        scale: factor of the logarithms of those averages, N/B or 1, [].
+    """
+
+    outside: Array
+    inside: Float[Array, " B"] | Float[Array, ""]
+    scale: Array
 
 
 class _RowKeys(Messenger):
-    """Keys of a particle's own for what it draws in the data's plate."""
+    """Draws the sites of the data's plate with a separate key for each particle."""
 
     def __init__(self, fn: Model, key: PRNGKey, plate: str) -> None:
         super().__init__(fn)
@@ -51,7 +58,7 @@ class _RowKeys(Messenger):
 
 
 class _Objective(ComparedByArguments, ELBO):
-    """An objective of several particles: passes through guide and model on one minibatch."""
+    """An objective of several particles, each a run of guide and model on the same minibatch."""
 
     def __init__(self, num_particles: int, plate: str, vectorize_particles: bool) -> None:
         check_count(self._name, "num_particles", num_particles)
@@ -60,15 +67,15 @@ class _Objective(ComparedByArguments, ELBO):
 
     @abc.abstractmethod
     def _terms(self, guide: Sites, model: Sites) -> _Terms:
-        """One particle's terms, inside and outside a logarithm, from the sites of its pass."""
+        """One particle's terms from the sites of its run."""
 
-    def _met(self, guide: Model, drawn: Sites, run: Callable[[Any], Sites]) -> Sites:
-        """The model's sites; `run` runs it with the guide's as they are handed to it."""
+    def _model_sites(self, guide: Model, drawn: Sites, run: Callable[[Any], Sites]) -> Sites:
+        """The model's sites, from `run`, which replays the model against the guide's sites."""
         return run(drawn)
 
-    def _guide_of(self, guide: Model, shared: PRNGKey, own: PRNGKey) -> Model:
-        """The guide with its keys: what particles share, and what is this one's own."""
-        return handlers.seed(guide, own)
+    def _seeded_guide(self, guide: Model, shared: PRNGKey, particle: PRNGKey) -> Model:
+        """The guide with a key that all particles share, and one of this particle."""
+        return handlers.seed(guide, particle)
 
     @property
     def _name(self) -> str:
@@ -83,8 +90,8 @@ class _Objective(ComparedByArguments, ELBO):
         *args: Any,
         **kwargs: Any,
     ) -> Array:
-        """Minus the objective, in nats; what follows `guide` is the model's."""
-        key_rows, key_shared, key_own = random.split(rng_key, 3)
+        """Minus the objective, in nats, from the arguments of the model."""
+        key_rows, key_shared, key_particles = random.split(rng_key, 3)
         rows = {"rng_seed": key_rows, "hide_types": ["sample", "prng_key", "control_flow"]}
 
         def sites(program: Model) -> Any:
@@ -93,16 +100,18 @@ class _Objective(ComparedByArguments, ELBO):
 
         def particle(key: PRNGKey) -> _Terms:
             key_guide, key_model = random.split(key)
-            drawn = sites(self._guide_of(handlers.seed(guide, **rows), key_shared, key_guide))
+            seeded = self._seeded_guide(handlers.seed(guide, **rows), key_shared, key_guide)
+            drawn = sites(seeded)
             program = handlers.seed(handlers.seed(model, **rows), key_model)
-            met = self._met(guide, drawn, lambda handed: sites(handlers.replay(program, handed)))
-            self._check(drawn, met)
-            return self._terms(drawn, met)
+            run = lambda replayed: sites(handlers.replay(program, replayed))  # noqa: E731
+            observed = self._model_sites(guide, drawn, run)
+            self._check(drawn, observed)
+            return self._terms(drawn, observed)
 
-        keys = random.split(key_own, self.num_particles)
-        all_: _Terms = self.vectorize_particles_fn(particle, keys)
-        mixed = logsumexp(all_.inside, axis=0) - jnp.log(self.num_particles)
-        return -(jnp.mean(all_.outside) + jnp.mean(all_.scale) * jnp.sum(mixed))
+        keys = random.split(key_particles, self.num_particles)
+        terms: _Terms = self.vectorize_particles_fn(particle, keys)
+        log_means = logsumexp(terms.inside, axis=0) - jnp.log(self.num_particles)
+        return -(jnp.mean(terms.outside) + jnp.mean(terms.scale) * jnp.sum(log_means))
 
     def _check(self, guide: Sites, model: Sites) -> None:
         latent = [n for n, s in model.items() if s["type"] == "sample" and not s["is_observed"]]
@@ -113,18 +122,18 @@ class _Objective(ComparedByArguments, ELBO):
             )
 
     def _rows(self, terms: Array, site: Any) -> Array:
-        """Terms of a site in the data's plate, [B]: summed over all but its rows."""
+        """Terms of a site in the data's plate, summed over all axes but the rows, [B]."""
         dim = next(f.dim for f in site["cond_indep_stack"] if f.name == self.plate)
         return jnp.sum(terms, axis=tuple(a for a in range(terms.ndim) if a - terms.ndim != dim))
 
     def _split(self, sites: Sites) -> tuple[Sites, Sites]:
-        """Sample sites in the data's plate, and the others."""
+        """Sample sites in the data's plate, and all other sample sites."""
         sampled = {n: s for n, s in sites.items() if s["type"] == "sample"}
         local = {n: s for n, s in sampled.items() if _in_plate(s, self.plate)}
         return local, {n: s for n, s in sampled.items() if n not in local}
 
     def _scale(self, model: Sites, local: Sites) -> Array:
-        """N/B: what stands outside a row's logarithm, so that minibatches are unbiased."""
+        """N/B, the factor of every row's logarithm that makes minibatches unbiased."""
         plates = {n: s for n, s in model.items() if s["type"] == "plate"}
         if self.plate not in plates or not local:
             raise ValueError(
@@ -133,11 +142,11 @@ class _Objective(ComparedByArguments, ELBO):
             )
         scale = plates[self.plate]["args"][0] / len(plates[self.plate]["value"])
         for name, site in local.items():
-            own = 1.0 if site["scale"] is None else site["scale"]
-            if not isinstance(own, int | float) or own != scale:
+            found = 1.0 if site["scale"] is None else site["scale"]
+            if not isinstance(found, int | float) or found != scale:
                 raise ValueError(
-                    f"{self._name}: site {name!r} is scaled by {own}, wanted N/B = {scale} alone: "
-                    "another factor inside the logarithm of a mean changes what is bounded"
+                    f"{self._name}: site {name!r} is scaled by {found}, wanted N/B = {scale} "
+                    "alone: another factor inside the logarithm of a mean changes what is bounded"
                 )
         return jnp.asarray(scale, float)
 
@@ -145,37 +154,31 @@ class _Objective(ComparedByArguments, ELBO):
 class ImportanceWeighted(_Objective):
     """Importance-weighted bounds on the evidence.
 
+    One particle is the ELBO, and the bound grows with their number::
+
+        dgp.fit(key, model, guide, x, y, z=z, loss=dgp.ImportanceWeighted(8), steps=3000)
+
     ``over="local"`` (Salimbeni et al. 2019, "Deep Gaussian processes with importance-weighted
-    variational inference"): a row's own latents, which are latent sites in the data's plate and the
-    unit noise of hidden layers, are drawn K times, and the row's term is
-    ``log 1/K sum_k p(y_n | k) p(k) / q(k)``. What rows share (inducing values, hyperparameters) is
-    drawn once and pays its KL, as in the ELBO: v of hidden layers is not integrated, for a row's
-    mean over draws of what all rows share would be no bound. (That of the observed layer is: the
-    log of a mean of exponentials is convex in the expected log-likelihoods. Where these are Monte
-    Carlo estimates, of likelihoods with vector latents that do not know their averages, their noise
-    would be averaged in that exponential: there v of the observed layer is drawn too.) The bound
-    grows with K, from the ELBO at K = 1; minibatches are unbiased.
+    variational inference") draws the latents of each row K times: the unit noise of hidden layers,
+    and latent sites in the data's plate. A row's term is ``log 1/K sum_k p(y_n | k) p(k) / q(k)``.
+    Inducing values and hyperparameters are drawn once and pay their KL as in the ELBO. Minibatches
+    are unbiased.
 
-    With hidden layers it bounds the evidence of the model as a program, in which points are
-    independent given v, as for MCMC: the deep GP's own where inducing inputs are dense.
-
-    ``over="global"``: ``log 1/K sum_k p(y, v_k) / q(v_k)``, all latents in the weights (Burda et
-    al. 2016), no layer's v integrated. For checks on small data: the weights of many rows spread
-    too far.
+    ``over="global"`` is ``log 1/K sum_k p(y, v_k) / q(v_k)`` with all latents in the weights (Burda
+    et al. 2016). Use it for checks on small data: on many rows the weights spread too far.
 
     Args:
         num_particles: K.
         over: ``"local"`` or ``"global"``.
         plate: name of the data's plate.
-        vectorize_particles: particles side by side, or one after the other.
+        vectorize_particles: run particles in parallel, or one after another.
 
     Raises:
-        ValueError: for less than one particle; for another `over`; without that plate; with latent
-            sites that the guide lacks; ``"global"`` on minibatches: the log of an average of noisy
-            weights is no bound.
-        TypeError: for guides whose draws do not carry their weights: `Decoupled` with hidden layers
-            or an estimated likelihood, or ``"global"`` with a `Diffusion` that is not ``drawn()``;
-            if `num_particles` is no integer.
+        ValueError: for fewer than one particle or another `over`; in a fit, if the plate is
+            missing, the guide lacks latent sites, or ``"global"`` meets minibatches.
+        TypeError: if `num_particles` is not an integer; in a fit, for guides whose draws have no
+            weights: `Decoupled` with hidden layers or an estimated likelihood, or ``"global"`` with
+            a `Diffusion` that is not ``drawn()``.
         NotImplementedError: for guides without a density (`Implicit`).
     """
 
@@ -192,42 +195,47 @@ class ImportanceWeighted(_Objective):
         super().__init__(num_particles, plate, vectorize_particles)
         self.over: Literal["local", "global"] = over
 
-    def _guide_of(self, guide: Model, shared: PRNGKey, own: PRNGKey) -> Model:
+    def _seeded_guide(self, guide: Model, shared: PRNGKey, particle: PRNGKey) -> Model:
         if self.over == "global":
-            return super()._guide_of(guide, shared, own)
-        return handlers.seed(_RowKeys(guide, own, self.plate), shared)
+            return super()._seeded_guide(guide, shared, particle)
+        return handlers.seed(_RowKeys(guide, particle, self.plate), shared)
 
-    def _met(self, guide: Model, drawn: Sites, run: Callable[[Any], Sites]) -> Sites:
-        """With the draws of the layers that must not be integrated."""
-        laws = [n for n, s in drawn.items() if handover_of(s).q is not None]
+    def _model_sites(self, guide: Model, drawn: Sites, run: Callable[[Any], Sites]) -> Sites:
+        """The model's sites given draws of the layers that must not be integrated.
+
+        A hidden layer's v is not integrated: a row's mean over draws that all rows share would be
+        no bound. The observed layer's v is, because the log of a mean of exponentials is convex in
+        the expected log-likelihoods.
+        """
+        layers = [n for n, s in drawn.items() if handover_of(s).q is not None]
         if self.over == "global":
-            return run(self._hand(drawn, laws))
-        met = run(self._hand(drawn, [n for n in laws if _is_hidden(guide, n)]))
-        data = [s["fn"] for s in met.values() if s["type"] == "sample" and s["is_observed"]]
-        if not any(law is not None and law.estimated for law in map(as_observed, data)):
-            return met
-        # With v integrated, a mean of exp of noisy estimates is too large; given v, exp of a mean
-        # of log p(y | f) is on average at most p(y | v).
-        return run(self._hand(drawn, laws))
+            return run(self._with_draws(drawn, layers))
+        found = run(self._with_draws(drawn, [n for n in layers if _is_hidden(guide, n)]))
+        data = [s["fn"] for s in found.values() if s["type"] == "sample" and s["is_observed"]]
+        if not any(o is not None and o.estimated for o in map(as_observed, data)):
+            return found
+        # With v integrated, the mean of exponentials of noisy estimates is too large. Given v, the
+        # exponential of a mean of log p(y | f) is on average at most p(y | v).
+        return run(self._with_draws(drawn, layers))
 
-    def _hand(self, sites: Sites, layers: list[str]) -> Any:
-        """The guide's sites, draws in place of the laws of some layers."""
-        handed = {n: sites[n] for n in layers}
+    def _with_draws(self, sites: Sites, layers: list[str]) -> Any:
+        """The guide's sites, with draws of v in place of q(v) for some layers."""
+        drawn = {n: sites[n] for n in layers}
         factors = [n for n, s in sites.items() if s["type"] == "sample" and s["is_observed"]]
-        if self.over == "global" and handed and factors:
+        if self.over == "global" and drawn and factors:
             raise TypeError(
-                f"{self._name}: the guide's terms {factors} are means over what the layers "
-                f"{list(handed)} integrate, and make no importance weights; wanted a guide that "
-                "draws: of a Diffusion, guide.drawn()"
+                f"{self._name}: the guide's terms {factors} average over the layers {list(drawn)} "
+                "that it integrates, so they make no importance weights; wanted a guide that draws "
+                "all layers, such as guide.drawn() of a Diffusion"
             )
-        for n, site in handed.items():
+        for n, site in drawn.items():
             q = handover_of(site).q
             if q is not None and not carries_mean(q):
                 raise TypeError(
-                    f"{self._name}: the law of {n!r} has a mean with a basis of its own, which "
-                    "draws of v do not carry; wanted MeanField, GlobalInducing or Diffusion"
+                    f"{self._name}: q of {n!r} has a mean with a basis of its own, which draws of "
+                    "v do not carry; wanted MeanField, GlobalInducing or Diffusion"
                 )
-        return sites | {n: {**s, "infer": with_handover(s, q=None)} for n, s in handed.items()}
+        return sites | {n: {**s, "infer": with_handover(s, q=None)} for n, s in drawn.items()}
 
     def _terms(self, guide: Sites, model: Sites) -> _Terms:
         if self.over == "global":
@@ -244,27 +252,29 @@ class ImportanceWeighted(_Objective):
 
 
 class PredictiveELBO(_Objective):
-    """The log predictive density of the data, less beta times the KL. It is no bound.
+    """The log predictive density of the data minus beta times the KL, which is not a bound.
 
-    ``sum_n log E_q[p(y_n | f)] - beta KL``: of the one-layer GP the objective of PPGPR (Jankowiak
-    et al. 2020, "Parametric Gaussian process regressors"), of deep ones that of DSPP (Jankowiak et
-    al. 2020, "Deep sigma point processes", with draws in place of learned sigma points). It fits
-    predictions of single rows to the data rather than the posterior to the model, and may exceed
-    the evidence.
+    ``sum_n log E_q[p(y_n | f)] - beta KL`` fits the predictions of single rows to the data rather
+    than the posterior to the model, and may exceed the evidence. For one layer it is the objective
+    of PPGPR (Jankowiak et al. 2020, "Parametric Gaussian process regressors"), for deep models that
+    of DSPP (Jankowiak et al. 2020, "Deep sigma point processes") with draws instead of learned
+    sigma points. Pass it as the loss::
 
-    Each of K particles draws all that the guide draws, and the unit noise of hidden layers; a row's
+        dgp.fit(key, model, guide, x, y, z=z, loss=dgp.PredictiveELBO(beta=1.0), steps=3000)
+
+    Each of K particles draws all sites of the guide and the unit noise of hidden layers. A row's
     density is the mean over particles, with the observed layer's f integrated. The log of that mean
-    is biased downwards, by less for more particles.
+    is biased downwards; more particles reduce the bias.
 
     Args:
         beta: weight of the KL.
         num_particles: K.
         plate: name of the data's plate.
-        vectorize_particles: particles side by side, or one after the other.
+        vectorize_particles: run particles in parallel, or one after another.
 
     Raises:
-        ValueError: if `beta` is negative; without that plate, or an `observe(...)` in it; with
-            latent sites that the guide lacks.
+        ValueError: if `beta` is negative; in a fit, if the plate or an `observe(...)` in it is
+            missing, or the guide lacks latent sites.
         NotImplementedError: for guides without a density (`Implicit`).
     """
 
@@ -277,9 +287,7 @@ class PredictiveELBO(_Objective):
         vectorize_particles: bool = True,
     ) -> None:
         if not (isinstance(beta, Real) and beta >= 0):
-            raise ValueError(
-                f"{self._name}: beta is {beta!r}, wanted a number that is not negative"
-            )
+            raise ValueError(f"{self._name}: beta is {beta!r}, wanted a number of at least 0")
         super().__init__(num_particles, plate, vectorize_particles)
         self.beta = beta
 
@@ -289,8 +297,8 @@ class PredictiveELBO(_Objective):
         data = {n: s for n, s in local.items() if s["is_observed"]}
         if not any(as_observed(s["fn"]) for s in data.values()):
             raise ValueError(
-                f"{self._name}: the sites {list(data)} of plate {self.plate!r} are none of them "
-                "observe(...), wanted numpyro.sample('y', dgp.observe(f(x), ...), obs=y)"
+                f"{self._name}: plate {self.plate!r} has the sites {list(data)}, wanted one from "
+                "observe(...): numpyro.sample('y', dgp.observe(f(x), ...), obs=y)"
             )
         rows = [self._rows(log_density(s["fn"], s["value"]), s) for s in data.values()]
         outside = [self.beta * term for term in _negative_kls(guide, model)]
@@ -301,8 +309,8 @@ def _is_hidden(guide: Model, site: str) -> bool:
     if isinstance(guide, LayerGuide):
         return guide.layers[site].hidden
     raise TypeError(
-        f"ImportanceWeighted: guide is a {type(guide).__name__} that hands a law to {site!r}; "
-        "wanted a LayerGuide, which knows whether that layer is hidden"
+        f"ImportanceWeighted: guide is a {type(guide).__name__} that gives {site!r} a q(v), wanted "
+        "a LayerGuide, which records whether that layer is hidden"
     )
 
 
@@ -311,7 +319,7 @@ def _check_all_rows(model: Sites) -> None:
         if site["type"] == "plate" and len(site["value"]) < site["args"][0]:
             raise ValueError(
                 f"ImportanceWeighted: plate {n!r} takes {len(site['value'])} of {site['args'][0]} "
-                "rows, and over='global' wants all: the log of an average of noisy weights is no "
+                "rows, wanted all with over='global': the log of an average of noisy weights is no "
                 "bound; leave out batch_size, or take over='local'"
             )
 
@@ -325,19 +333,19 @@ def _sum(terms: list[Array]) -> Array:
 
 
 def _log_prob(site: Any) -> Array:
-    more = [site["intermediates"]] if site["intermediates"] else []
-    return site["fn"].log_prob(site["value"], *more)
+    intermediates = [site["intermediates"]] if site["intermediates"] else []
+    return site["fn"].log_prob(site["value"], *intermediates)
 
 
 def _scaled_log_probs(sites: Sites, observed: bool = False) -> list[Array]:
-    """Summed log densities of the sample sites, or of the observed ones among them."""
+    """Scaled log densities of the sample sites, or of the observed ones only, each summed."""
     sampled = [s for s in sites.values() if s["type"] == "sample"]
     wanted = [s for s in sampled if s["is_observed"] or not observed]
     return [jnp.sum(scale_and_mask(_log_prob(s), scale=s["scale"])) for s in wanted]
 
 
 def _negative_kls(guide: Sites, model: Sites) -> list[Array]:
-    """Minus the KL of every latent site, as in `TraceMeanField_ELBO`, and the guide's own terms."""
+    """Minus the KL of every latent site, as in `TraceMeanField_ELBO`, and the guide's factors."""
     terms = []
     for name, q in guide.items():
         if q["type"] != "sample":

@@ -12,7 +12,8 @@ from support.tiny import TINY, X, Y, tiny
 
 import dgp_ppl as dgp
 from dgp_ppl.criticism._compare_posteriors import compare_posteriors, energy_distance
-from dgp_ppl.inference.samplers._mcmc import Chains, run_mcmc
+from dgp_ppl.inference.samplers._chains import Chains
+from dgp_ppl.inference.samplers._mcmc import run_mcmc
 
 RNG = np.random.default_rng
 

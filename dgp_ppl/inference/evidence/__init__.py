@@ -1,12 +1,9 @@
-"""Estimates of the log evidence."""
+"""Estimates of the log evidence by annealing and by importance sampling."""
 
-from dgp_ppl.inference.evidence._annealing import (
-    AnnealedEvidence,
-    annealed_evidence,
-    log_mean,
-    why_no_evidence,
-)
+from dgp_ppl.inference.evidence._annealing import AnnealedEvidence, annealed_evidence
 from dgp_ppl.inference.evidence._importance import ImportanceEvidence, importance_evidence
+from dgp_ppl.inference.evidence._starts import why_no_evidence
+from dgp_ppl.inference.evidence._weights import log_mean
 
 __all__ = [
     "AnnealedEvidence",

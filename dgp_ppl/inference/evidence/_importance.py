@@ -1,4 +1,4 @@
-"""The evidence by importance sampling: the mean weight of a diffusion guide's draws."""
+"""The log evidence by importance sampling from a diffusion guide."""
 
 import math
 from typing import Any, NamedTuple
@@ -17,18 +17,18 @@ from dgp_ppl.inference.guides import Diffusion, check_weights, log_weight
 
 __all__ = ["ImportanceEvidence", "importance_evidence"]
 
-_AT_ONCE = 32  # processes in memory
+_BATCH = 32  # paths in memory
 
 
 class ImportanceEvidence(NamedTuple):
-    """An estimate of log p(y), in nats.
+    """The result of `importance_evidence`, in nats.
 
     Attributes:
         log_evidence: log of the mean importance weight.
-        standard_error: of that, from the weights' spread. Not to be trusted where few chains carry
-            the mean.
+        standard_error: from the spread of the weights. Do not trust it where few paths carry the
+            mean.
         effective_paths: (sum of weights)² / sum of squared weights.
-        elbo: mean of the log weights: the bound from the same chains.
+        elbo: mean of the log weights: the bound from the same paths.
     """
 
     log_evidence: float
@@ -46,16 +46,15 @@ def importance_evidence(
     num_paths: int = 256,
     **kwargs: Any,
 ) -> ImportanceEvidence:
-    """Importance-weighted estimate of log p(y) on all data from chains drawn to their end.
+    """Estimate log p(y) on all data by importance sampling from a diffusion guide.
 
-    The mean weight is unbiased for the evidence of what the bound is a bound of given the draws:
-    points independent given the inducing values, hidden layers drawn with fresh unit noise in each
-    chain, and the last layer's function integrated inside the logarithm. With one layer that is
-    Titsias' collapsed bound, which is log p(y) where the inducing points are the data; with hidden
-    layers it is at most the evidence of the model that MCMC samples, and the unit noise of N
-    points adds to the weights' spread, so that more chains are needed. In expectation the estimate
-    is never above its target (Burda et al. 2016). (Expectations that `observe` estimates by Monte
-    Carlo raise the target, towards the evidence of the model that MCMC samples: never above it.)
+    The mean weight is unbiased for the evidence that the ELBO bounds: data are independent given
+    the inducing values, every path draws unit noise for the hidden layers, and the last layer's
+    function is integrated inside the logarithm. For one layer this is Titsias' collapsed bound. For
+    hidden layers it is at most the evidence of the model that MCMC samples, and the noise of N rows
+    spreads the weights, so that more paths are needed. The expectation of the estimate is at most
+    its target (Burda et al. 2016). ``observe`` with Monte Carlo expectations raises the target, but
+    not above the evidence of the model that MCMC samples.
 
     Args:
         key: random key.
@@ -63,13 +62,16 @@ def importance_evidence(
         guide: its fitted guide.
         params: the fit's params.
         *args: the model's arguments.
-        num_paths: importance samples.
-        **kwargs: the model's keyword arguments, without a ``batch_size``.
+        num_paths: importance samples, each a path of the denoising process.
+        **kwargs: the model's keyword arguments, without ``batch_size``.
+
+    Returns:
+        The estimate, its error, and the bound from the same paths.
 
     Raises:
-        ValueError: if the model takes a minibatch, `num_paths` is less than 2, or the guide is of
-            ``discretization="euler"``, whose chains have no weights.
-        TypeError: if the guide is not a `Diffusion`, or `num_paths` is no integer.
+        ValueError: if the model subsamples its data, `num_paths` is less than 2, or the guide has
+            ``discretization="euler"``, whose paths have no weights.
+        TypeError: if the guide is not a `Diffusion`, or `num_paths` is not an integer.
     """
     check_weights("importance_evidence", guide)
     check_count("importance_evidence", "num_paths", num_paths, 2)
@@ -84,13 +86,13 @@ def importance_evidence(
         return log_weight(key, params, program, drawn, partition.join(data), all_rows=True)
 
     @jax.jit
-    def all_chains(keys: Array, params: Params, data: list[Any]) -> Array:
-        return lax.map(lambda k: one(k, params, data), keys, batch_size=_AT_ONCE)
+    def all_paths(keys: Array, params: Params, data: list[Any]) -> Array:
+        return lax.map(lambda k: one(k, params, data), keys, batch_size=_BATCH)
 
-    w = all_chains(random.split(key, num_paths), params, data)
+    w = all_paths(random.split(key, num_paths), params, data)
     total = logsumexp(w)
-    share = jnp.exp(w - total)
-    effective = 1 / jnp.sum(jnp.square(share))
+    normalized = jnp.exp(w - total)
+    effective = 1 / jnp.sum(jnp.square(normalized))
     # Var(mean w) / mean(w)² = (S / effective - 1) / S
     error = math.sqrt(max(float(1 / effective - 1 / num_paths), 0.0))
     return ImportanceEvidence(

@@ -1,4 +1,4 @@
-"""A NumPyro model's potential energy at unconstrained latent values, estimated on minibatches."""
+"""The potential energy of a NumPyro model at unconstrained latent values, from minibatches."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -13,12 +13,11 @@ from numpyro.distributions import biject_to
 from numpyro.infer.util import compute_log_probs
 from numpyro.primitives import Messenger
 
-from dgp_ppl._typing import Model, PRNGKey
+from dgp_ppl._partition import Call
+from dgp_ppl._typing import Model, PRNGKey, Values
 from dgp_ppl.core import stratified, whole_plates
 
-__all__ = ["Energy", "Potential", "Values"]
-
-Values = dict[str, Array]
+__all__ = ["Energy", "Potential"]
 
 
 class Energy(NamedTuple):
@@ -26,18 +25,18 @@ class Energy(NamedTuple):
 
     Attributes:
         value: -log p(y, latents) - log |d latents / d unconstrained|, in nats, [].
-        latents: the latent sites in their own space.
+        latents: constrained values of the latent sites.
     """
 
     value: Array
     latents: Values
 
 
-class _Latents(Messenger):
-    """Sets latent sites from unconstrained values, and keeps the logs of the Jacobians.
+class _SetUnconstrained(Messenger):
+    """Sets latent sites to unconstrained values, and sums the log-determinants of the Jacobians.
 
-    Supports may depend on other sites. A site in a subsampled plate has a value for every row of
-    the plate, and takes those of the minibatch. A site within `scan` has a value for every step.
+    Supports may depend on other sites. In a subsampled plate `unconstrained` has a value for every
+    row, and the minibatch's rows are taken. Within `scan` it has a value for every step.
     """
 
     def __init__(self, fn: Any, unconstrained: Values) -> None:
@@ -49,12 +48,12 @@ class _Latents(Messenger):
 
     def process_message(self, msg: Any) -> None:
         if msg["type"] == "param" and msg["value"] is None:
-            # One start for all keys, where it is a random one.
+            # A random initial value must not change with the key.
             with handlers.seed(rng_seed=random.PRNGKey(0)):
                 msg["value"] = msg["fn"](*msg["args"], **msg["kwargs"])
         if msg["type"] == "control_flow":
-            # Its sites show up here only when it is done, stacked.
-            msg["kwargs"]["substitute_stack"].append(("substitute", self._within))
+            # Its sites arrive here stacked, after it has run.
+            msg["kwargs"]["substitute_stack"].append(("substitute", self._in_control_flow))
         if msg["type"] != "sample" or msg["name"] not in self.unconstrained:
             return
         u, transform = self.unconstrained[msg["name"]], biject_to(msg["fn"].support)
@@ -68,8 +67,8 @@ class _Latents(Messenger):
         scale = 1.0 if msg["scale"] is None else msg["scale"]
         self.log_jacobian = self.log_jacobian + scale * jnp.sum(jacobian)
 
-    def _within(self, site: Any) -> Array | None:
-        """The value of a site within NumPyro's `scan`, at its step, or `cond`."""
+    def _in_control_flow(self, site: Any) -> Array | None:
+        """The value of a site within NumPyro's `scan`, at the current step, or within `cond`."""
         if site["type"] != "sample" or site["name"] not in self.unconstrained:
             return None
         u, step = self.unconstrained[site["name"]], site["infer"].get("_scan_current_index")
@@ -81,14 +80,14 @@ class _Latents(Messenger):
 
 
 class Potential:
-    """The potential energy -log p(y, v) of a model, a function of its latents without bounds.
+    """The potential energy -log p(y, v) of a model, as a function of its unconstrained latents.
 
-    Plates with a subsample size draw their rows with the key, and auxiliary sites (hidden layers'
-    unit noise) are drawn from their priors with it: every key is an estimate, and so is its
-    gradient. What a sampler of it draws from is the density whose log is the estimates' mean.
+    The random key draws the rows of subsampled plates, and the auxiliary sites (unit noise of
+    hidden layers) from their priors. The energy at a key is an estimate, and so is its gradient. A
+    sampler that uses them targets the density whose log is the mean of the estimates.
 
     Args:
-        model: a NumPyro model. Its params have their initial values; give them others by
+        model: a NumPyro model. Its params have their initial values; set others by
             ``handlers.substitute(model, data=params)``.
     """
 
@@ -96,78 +95,59 @@ class Potential:
         self.model = model
 
     def __call__(
-        self,
-        key: PRNGKey,
-        unconstrained: Values,
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-        *,
-        all_rows: bool = False,
+        self, key: PRNGKey, unconstrained: Values, call: Call, *, all_rows: bool = False
     ) -> Energy:
-        """The energy at these values; `all_rows` takes plates whole."""
-        terms, latents = self._terms(key, unconstrained, args, kwargs, all_rows)
+        """The energy at these values; with `all_rows` plates are not subsampled."""
+        terms, latents = self._terms(key, unconstrained, call, all_rows)
         return Energy(-(sum(terms.values()) + latents.log_jacobian), latents.latents)
 
-    def not_finite(
-        self, key: PRNGKey, unconstrained: Values, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> dict[str, float]:
-        """The sites whose log density is not finite at these values, and it."""
-        terms = jax.jit(lambda u: self._terms(key, u, args, kwargs, False)[0])(unconstrained)
+    def not_finite(self, key: PRNGKey, unconstrained: Values, call: Call) -> dict[str, float]:
+        """The sites whose log density is not finite at these values, with that log density."""
+        terms = jax.jit(lambda u: self._terms(key, u, call, False)[0])(unconstrained)
         return {n: float(p) for n, p in terms.items() if not jnp.isfinite(p)}
 
     def _terms(
-        self,
-        key: PRNGKey,
-        unconstrained: Values,
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-        all_rows: bool,
-    ) -> tuple[Values, _Latents]:
-        """The log densities of all sites, whose sum with the Jacobian's is minus the energy."""
+        self, key: PRNGKey, unconstrained: Values, call: Call, all_rows: bool
+    ) -> tuple[Values, _SetUnconstrained]:
+        """Log densities of the observed and latent sites, and the handler with the Jacobians."""
         program = whole_plates(self.model) if all_rows else self.model
-        latents = _Latents(handlers.seed(program, key), unconstrained)
+        latents = _SetUnconstrained(handlers.seed(program, key), unconstrained)
         with stratified():
-            log_probs, sites = compute_log_probs(latents, args, kwargs, {})
-        # Factors are marked auxiliary too, but observed.
+            log_probs, sites = compute_log_probs(latents, *call, {})
+        # Auxiliary sites have no density here; factors are marked auxiliary, but are observed.
         counts = lambda site: site["is_observed"] or _is_latent(site)  # noqa: E731
         return {n: p for n, p in log_probs.items() if counts(sites[n])}, latents
 
-    def deterministic(
-        self, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> Callable[[Values], Values]:
+    def deterministic(self, call: Call) -> Callable[[Values], Values]:
         """A function from latents to the model's deterministic sites, of all rows.
 
-        What is drawn on the way (hidden layers' unit noise) has a random key of the latents' own.
+        Auxiliary sites on the way (unit noise of hidden layers) are drawn with a random key that is
+        computed from the latents.
         """
 
         def found(latents: Values) -> Values:
             program = handlers.substitute(whole_plates(self.model), data=latents)
-            whole = _Latents(handlers.seed(program, _key_of(latents)), {})
+            whole = _SetUnconstrained(handlers.seed(program, _key_from(latents)), {})
             with handlers.block():
-                sites = handlers.trace(whole).get_trace(*args, **kwargs)
+                sites = handlers.trace(whole).get_trace(*call.args, **call.kwargs)
             return {n: s["value"] for n, s in sites.items() if s["type"] == "deterministic"}
 
         return found
 
-    def start(
-        self,
-        key: PRNGKey,
-        strategy: Callable[[Any], Any],
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-    ) -> Values:
-        """Unconstrained values of all latent sites, where a strategy of NumPyro's puts them.
+    def start(self, key: PRNGKey, strategy: Callable[[Any], Any], call: Call) -> Values:
+        """Initial unconstrained values of all latent sites, by one of NumPyro's strategies.
 
         Raises:
-            ValueError: if the model has no latent site, or one that has no density (a class), or
-                whose rows are a minibatch's of every step of a `scan`.
+            ValueError: if the model has no latent site, a discrete one, or one in a subsampled
+                plate within `scan`.
         """
         seeded = handlers.seed(whole_plates(self.model), key)
         program = handlers.substitute(seeded, substitute_fn=strategy)
         found: dict[str, Any] = {}
 
         def run() -> Values:
-            sites = handlers.trace(_Latents(program, {})).get_trace(*args, **kwargs)
+            tracer = handlers.trace(_SetUnconstrained(program, {}))
+            sites = tracer.get_trace(*call.args, **call.kwargs)
             found.update({n: s for n, s in sites.items() if _is_latent(s)})
             if discrete := [n for n, s in found.items() if s["fn"].is_discrete]:
                 raise ValueError(
@@ -177,7 +157,7 @@ class Potential:
             if parts := [n for n, s in found.items() if _is_subsampled_in_scan(s)]:
                 raise ValueError(
                     f"SGHMC: the latent sites {parts} are in a plate with a subsample_size within "
-                    "numpyro's scan, which does not tell the rows; leave out that plate's "
+                    "numpyro's scan, which does not report its rows; leave out that plate's "
                     "subsample_size"
                 )
             return {n: biject_to(s["fn"].support).inv(s["value"]) for n, s in found.items()}
@@ -202,8 +182,8 @@ def _is_subsampled_in_scan(site: Any) -> bool:
     return "_scan_current_index" in site["infer"] and site["scale"] is not by_handlers
 
 
-def _key_of(values: Values) -> PRNGKey:
-    """A random key for each set of values: from a sum of their bits with odd random weights."""
+def _key_from(values: Values) -> PRNGKey:
+    """A random key computed from values: a hash of their bits by odd random weights."""
     flat = ravel_pytree(values)[0].astype(jnp.float32)
     words = lax.bitcast_convert_type(flat, jnp.uint32)
     weights = random.bits(random.PRNGKey(1), words.shape, jnp.uint32) | 1

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -14,85 +14,89 @@ from numpyro.infer.mcmc import MCMCKernel
 from numpyro.util import is_prng_key, not_jax_tracer
 
 from dgp_ppl._checks import check_count
-from dgp_ppl._typing import Model, PRNGKey
-from dgp_ppl.inference.samplers._potential import Energy, Potential, Values
-from dgp_ppl.inference.samplers._sghmc_state import Flat, SGHMCState
-from dgp_ppl.inference.samplers._sghmc_warmup import Integrator, Preconditioner, Warmup
+from dgp_ppl._partition import Call
+from dgp_ppl._typing import Model, PRNGKey, Values
+from dgp_ppl.inference.samplers._adaptation import Adaptation, Preconditioner, Warmup
+from dgp_ppl.inference.samplers._dynamics import Dynamics, Flat, Integrator
+from dgp_ppl.inference.samplers._gradients import Gradients
+from dgp_ppl.inference.samplers._potential import Energy, Potential
 
 __all__ = ["SGHMC", "SGHMCState"]
 
-_ANCHOR_DRAWS = 32  # of the gradient of all rows, where hidden layers are drawn
+_HOT = 3.0  # a temperature above this, and beyond chance, is a divergence
+
+
+class SGHMCState(NamedTuple):
+    """The state of a chain.
+
+    Attributes:
+        i: steps done.
+        z: values of the latent sites.
+        unconstrained: the same values without bounds; these move.
+        momentum: in units of its stationary standard deviation, [d].
+        adaptation: what warm-up has learned.
+        anchor: with control variates, the values where the gradient of all rows is known, and that
+            gradient, [2, d].
+        potential_energy: estimate by the step's minibatch, in nats.
+        temperature: kinetic temperature: mean square of the momentum halfway through the kick. Its
+            expectation is 1.
+        step_size: of this step. Within a cycle it is smaller than the kernel's.
+        diverging: whether the gradient was not finite or the momentum far too large. The chain then
+            stayed where it was.
+        num_warmup: steps of warm-up.
+        rng_key: random key.
+    """
+
+    i: Array
+    z: Values
+    unconstrained: Values
+    momentum: Flat
+    adaptation: Adaptation
+    anchor: Array
+    potential_energy: Array
+    temperature: Array
+    step_size: Array
+    diverging: Array
+    num_warmup: Array
+    rng_key: PRNGKey
 
 
 class SGHMC(MCMCKernel):
-    """Stochastic-gradient HMC (Chen et al. 2014), with a scale for each coordinate from warm-up.
+    """Stochastic-gradient HMC (Chen et al. 2014) with a step size for each coordinate.
 
-    For any NumPyro model: minibatches of its plates are drawn afresh at every step, and so are
-    auxiliary sites (the unit noise of hidden layers), so that draws are from exp(E[log p(y, v)]),
-    which for deep GPs is Havasi et al. (2018)'s law of v. Hyperparameters that have priors
-    (`handlers.lift`) are sampled along. One gradient a step::
+    Samples any NumPyro model with one gradient per step. Every step draws new minibatches of the
+    model's plates and new values of its auxiliary sites (the unit noise of hidden layers)::
 
         mcmc = MCMC(dgp.SGHMC(model), num_warmup=2000, num_samples=5000, thinning=50)
         mcmc.run(key, x, y, z=z, batch_size=1000)
 
-    A step of size e moves by half a drift, friction and noise, half a drift, and a kick (BAOAB:
-    Leimkuhler & Matthews 2013): exact for Gaussians at any e that is stable, where the published
-    Euler steps are not. What the minibatch's noise adds to the momentum is taken out of the noise
-    that is put in, evenly about the drift: exact for Gaussians too if that noise is as it was in
-    warm-up. Its variance is known from the gradient's second differences, without a second
-    gradient; beyond e = 0.5 they see the chain's own bends too, and the chain comes out too narrow.
-
-    Each coordinate's e² is multiplied by 1 / E[g²] of its gradient g ("variance": the inverse of
-    the Fisher information's diagonal, so that narrow and wide directions move alike). Published
-    adaptive SGHMC (Springenberg et al. 2016) multiplies by 1 / sqrt(E[g²]), which is slow in wide
-    directions: ``SGHMC(model, step_size=0.01, friction=0.05, preconditioner="rms",
-    integrator="euler", correct_noise=False)`` is Havasi et al. (2018). With ``friction=1``,
-    ``preconditioner=None`` and ``integrator="euler"`` it is SGLD (Welling & Teh 2011) with steps of
-    e².
-
-    Warm-up: with "variance" its first half searches for the typical set, in steps that grow while
-    gradients agree, from thousands of posterior standard deviations away; then the averages of
-    gradients are taken anew. In its last quarter they are as they will be, and steps that the
-    momentum's temperature shows to be unstable (where very many coordinates depend on each other)
-    are made shorter. Nothing is adapted after warm-up. It needs 500 steps, 2,000 with small
-    minibatches, and more where most of the gradient is their noise. Draws after one that was cut
-    short are on their way still, and far too wide; R-hat tells, and the ``temperature``, whose mean
-    over draws is 1 if all is well. `run_mcmc` warns where it is far from that; of stock `MCMC` ask
-    for ``extra_fields=("temperature",)``. Extra fields: ``potential_energy``, ``temperature`` (the
-    momentum's), ``step_size``, ``diverging``.
-
-    Deterministic sites are computed at every step by stock `MCMC`, thinned ones too, and take a
-    pass of all rows each time. Give it ``SGHMC(model, num_steps=50)`` in place of ``thinning=50``
-    (num_warmup and num_samples then count fifties), or leave a site out:
-    ``extra_fields=("~z.f",)``. `run_mcmc` drops steps before it computes anything of them. Noise in
-    these sites (hidden layers' units) is each draw's own, by a random key from its latents.
+    Warm-up finds the typical set and the step sizes, in at least 500 steps, or 2,000 with small
+    minibatches. Check that ``temperature`` averages 1 and that R-hat is small; `run_mcmc` warns.
 
     Args:
         model: a NumPyro model.
-        step_size: e.
-        friction: share a of the momentum that is lost in a step, in (0, 1]. Movement is fastest
-            where a is about e to twice e, slower with noisier gradients.
-        preconditioner: "variance", "rms", or None for e² alone.
+        step_size: relative to the scale of each coordinate.
+        friction: fraction of the momentum that a step removes, in (0, 1]; best at one to two
+            `step_size`.
+        preconditioner: "variance" (steps proportional to E[g²]^(-1/2)), "rms" (E[g²]^(-1/4)), or
+            None.
         integrator: "baoab", or "euler" as published.
-        correct_noise: whether the gradient's noise is corrected for (with "baoab"); coordinates
-            whose noise it would take more than half of get shorter steps.
-        control_variates: gradients are those of all rows at the start of the chain, plus the
-            minibatch's difference to there (Baker et al. 2019); twice the cost. Start at a fit
-            (``init_params``).
-        num_steps: steps, each with its gradient, that are one step of `MCMC`.
-        cycle: steps of a cycle within which e falls to a tenth along a cosine and then jumps back
-            (after Zhang et al. 2020, with noise all along: every draw is one); None keeps e.
-        init_strategy: NumPyro's, for sites that ``init_params`` leaves out.
+        correct_noise: reduce the injected noise by the gradient's noise ("baoab" only).
+        control_variates: take differences to the gradient of all rows at the start of the chain.
+            Doubles the cost; start at a fit (``init_params``).
+        num_steps: gradient steps per step of `MCMC`.
+        cycle: steps in which the step size falls to a tenth along a cosine before it jumps back;
+            None keeps it constant.
+        init_strategy: NumPyro's, for sites that ``init_params`` omits.
 
     Raises:
-        TypeError: if `num_steps` or `cycle` is no integer.
-        ValueError: for other options than these; in `init`, if the model has discrete latent sites
-            or none, ``init_params`` do not fit, or the energy or its gradient is not finite there
-            (under JAX's transformations that cannot be seen).
+        TypeError: if `num_steps` or `cycle` is not an integer.
+        ValueError: if an option has another value; in `init`, if the model has discrete or no
+            latent sites, ``init_params`` do not fit, or the energy or its gradient is not finite.
     """
 
     _sample_fn = None
-    needs_init = False  # all that it knows is in its state
+    needs_init = False  # the state holds all that the kernel learns
 
     def __init__(
         self,
@@ -128,6 +132,8 @@ class SGHMC(MCMCKernel):
         self.integrator, self.cycle, self.init_strategy = integrator, cycle, init_strategy
         self.correct_noise = correct_noise and integrator == "baoab"
         self.control_variates, self.num_steps = control_variates, num_steps
+        self._gradients = Gradients(self.potential, control_variates)
+        self._dynamics = Dynamics(friction, integrator)
         self._warmup = Warmup(friction, preconditioner, integrator, self.correct_noise)
 
     @property
@@ -148,9 +154,9 @@ class SGHMC(MCMCKernel):
     def postprocess_fn(
         self, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Callable[[Values], Values]:
-        """Adds the model's deterministic sites to draws that are kept."""
-        found = self.potential.deterministic(args, kwargs)
-        return lambda latents: latents | found(latents)
+        """A function that adds the model's deterministic sites to a draw."""
+        deterministic = self.potential.deterministic(Call(args, kwargs))
+        return lambda latents: latents | deterministic(latents)
 
     def init(
         self,
@@ -160,10 +166,11 @@ class SGHMC(MCMCKernel):
         model_args: tuple[Any, ...],
         model_kwargs: dict[str, Any],
     ) -> SGHMCState:
-        """The first state; `init_params` are unconstrained values, of all latent sites or some."""
+        """The first state; `init_params` are unconstrained values of some or all latent sites."""
+        call = Call(model_args, model_kwargs)
 
         def one(key: PRNGKey, given: Values | None) -> SGHMCState:
-            return self._first(key, num_warmup, given or {}, model_args, model_kwargs)
+            return self._init_chain(key, num_warmup, given or {}, call)
 
         if is_prng_key(rng_key):
             state = one(rng_key, init_params)
@@ -176,16 +183,17 @@ class SGHMC(MCMCKernel):
                 )
             state = jax.vmap(one)(rng_key, init_params)
         if not_jax_tracer(state.potential_energy):
-            self._check_start(rng_key, state, model_args, model_kwargs)
+            self._check_finite(rng_key, state, call)
         return state
 
     def sample(
         self, state: SGHMCState, model_args: tuple[Any, ...], model_kwargs: dict[str, Any]
     ) -> SGHMCState:
-        """`num_steps` steps, which diverge if one of them does."""
+        """Make `num_steps` steps; ``diverging`` is set if any of them diverges."""
+        call = Call(model_args, model_kwargs)
 
         def step(_: Any, state: SGHMCState) -> SGHMCState:
-            new = self._step(state, model_args, model_kwargs)
+            new = self._step(state, call)
             return new._replace(diverging=state.diverging | new.diverging)
 
         def one(state: SGHMCState) -> SGHMCState:
@@ -194,34 +202,23 @@ class SGHMC(MCMCKernel):
 
         return one(state) if is_prng_key(state.rng_key) else jax.vmap(one)(state)
 
-    def _first(
-        self,
-        key: PRNGKey,
-        num_warmup: int,
-        given: Values,
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-    ) -> SGHMCState:
-        key, key_start, key_gradient, key_all, key_momentum = _start_keys(key)
-        unconstrained = self._start(key_start, given, args, kwargs)
+    def _init_chain(self, key: PRNGKey, num_warmup: int, given: Values, call: Call) -> SGHMCState:
+        key, key_start, key_gradient, key_anchor, key_momentum = _init_keys(key)
+        unconstrained = self._init_values(key_start, given, call)
         flat = ravel_pytree(unconstrained)[0]
 
         @jax.jit  # NumPyro's MCMC calls `init` uncompiled
-        def look(unconstrained: Values) -> tuple[Array, Energy, Flat]:
-            anchor = jnp.zeros((2, 0), flat.dtype)
-            if self.control_variates:
-                whole = lambda k: self._gradient(k, unconstrained, args, kwargs, all_rows=True)[1]  # noqa: E731
-                keys = random.split(key_all, _ANCHOR_DRAWS)
-                anchor = jnp.stack([flat, jnp.mean(lax.map(whole, keys), axis=0)])
-            return anchor, *self._estimate(key_gradient, unconstrained, anchor, args, kwargs)
+        def first(unconstrained: Values) -> tuple[Array, Energy, Flat]:
+            anchor = self._gradients.anchor(key_anchor, unconstrained, call)
+            return anchor, *self._gradients(key_gradient, unconstrained, anchor, call)
 
-        anchor, energy, gradient = look(unconstrained)
+        anchor, energy, gradient = first(unconstrained)
         return SGHMCState(
             i=jnp.zeros((), jnp.int32),
             z=energy.latents,
             unconstrained=unconstrained,
             momentum=random.normal(key_momentum, flat.shape, flat.dtype),
-            adaptation=self._warmup.first(gradient),
+            adaptation=self._warmup.init(gradient),
             anchor=anchor,
             potential_energy=energy.value,
             temperature=jnp.ones((), flat.dtype),
@@ -231,10 +228,8 @@ class SGHMC(MCMCKernel):
             rng_key=key,
         )
 
-    def _start(
-        self, key: PRNGKey, given: Values, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> Values:
-        values = self.potential.start(key, self.init_strategy, args, kwargs)
+    def _init_values(self, key: PRNGKey, given: Values, call: Call) -> Values:
+        values = self.potential.start(key, self.init_strategy, call)
         shapes = {n: a.shape for n, a in values.items()}
         wrong = {n: jnp.shape(a) for n, a in given.items() if shapes.get(n) != jnp.shape(a)}
         if wrong:
@@ -244,20 +239,18 @@ class SGHMC(MCMCKernel):
             )
         return values | {n: jnp.asarray(a, values[n].dtype) for n, a in given.items()}
 
-    def _check_start(
-        self, key: PRNGKey, state: SGHMCState, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> None:
-        gradient, where = state.adaptation.mean, state.unconstrained
-        sound = jnp.isfinite(state.potential_energy) & jnp.isfinite(gradient).all(axis=-1)
-        if sound.all():
+    def _check_finite(self, key: PRNGKey, state: SGHMCState, call: Call) -> None:
+        gradient, values = state.adaptation.mean, state.unconstrained
+        finite = jnp.isfinite(state.potential_energy) & jnp.isfinite(gradient).all(axis=-1)
+        if finite.all():
             return
         which = ""
-        if jnp.ndim(sound):
-            chains = jnp.flatnonzero(~sound).tolist()
+        if jnp.ndim(finite):
+            chains = jnp.flatnonzero(~finite).tolist()
             which = f" of chains {chains}"
-            key, gradient, where = jax.tree.map(lambda a: a[chains[0]], (key, gradient, where))
-        sites = self.potential.not_finite(_start_keys(key)[2], where, args, kwargs)
-        slopes = ravel_pytree(where)[1](gradient)
+            key, gradient, values = jax.tree.map(lambda a: a[chains[0]], (key, gradient, values))
+        sites = self.potential.not_finite(_init_keys(key)[2], values, call)
+        slopes = ravel_pytree(values)[1](gradient)
         steep = [n for n, a in slopes.items() if not jnp.isfinite(a).all()]
         raise ValueError(
             f"SGHMC: the potential energy or its gradient is not finite at the start{which}: the "
@@ -265,88 +258,46 @@ class SGHMC(MCMCKernel):
             "elsewhere: init_params (unconstrained values), or another init_strategy"
         )
 
-    def _step(self, state: SGHMCState, args: tuple[Any, ...], kwargs: dict[str, Any]) -> SGHMCState:
+    def _step(self, state: SGHMCState, call: Call) -> SGHMCState:
         key, key_noise, key_gradient = random.split(state.rng_key, 3)
-        x, unravel = ravel_pytree(state.unconstrained)
+        position, unravel = ravel_pytree(state.unconstrained)
         size = self._size(state)
-        scale, removed = self._warmup.scales(state, size)
-        r, c = state.momentum, 1 - self.friction
-        noise = random.normal(key_noise, r.shape, r.dtype)
-        if self.integrator == "baoab":
-            x = x + 0.5 * scale * r
-            r = c * r + jnp.sqrt(1 - c**2 - removed) * noise
-            x = x + 0.5 * scale * r
-        else:
-            x = x + scale * r
-        unconstrained = unravel(x)
-        energy, gradient = self._estimate(key_gradient, unconstrained, state.anchor, args, kwargs)
-        gradient = self._warmup.felt(state, gradient)
-        kick = scale * gradient
-        middle = r - 0.5 * kick
-        r = (
-            r - kick
-            if self.integrator == "baoab"
-            else (c * r - kick + math.sqrt(2 * self.friction) * noise)
-        )
-        temperature = jnp.mean(jnp.square(middle))
-        hot = temperature > max(3.0, 1 + 30 * math.sqrt(2 / len(middle)))
-        finite = jnp.isfinite(energy.value) & jnp.all(jnp.isfinite(gradient))
-        sound = finite & ~(hot & ~self._warmup.searching(state))
+        phase = self._warmup.phase(state.i, state.num_warmup)
+        scale, removed = self._warmup.scales(state.adaptation, phase, size)
+        noise = random.normal(key_noise, state.momentum.shape, state.momentum.dtype)
+
+        def gradient_at(position: Flat) -> tuple[Flat, tuple[Values, Energy]]:
+            values = unravel(position)
+            energy, gradient = self._gradients(key_gradient, values, state.anchor, call)
+            return self._warmup.clipped(state.adaptation, phase, gradient), (values, energy)
+
+        new = self._dynamics.step(position, state.momentum, noise, scale, removed, gradient_at)
+        unconstrained, energy = new.aux
+        hot = new.temperature > max(_HOT, 1 + 30 * math.sqrt(2 / len(position)))
+        finite = jnp.isfinite(energy.value) & jnp.all(jnp.isfinite(new.gradient))
+        sound = finite & ~(hot & ~phase.searching)
         moved = state._replace(
             z=energy.latents,
             unconstrained=unconstrained,
-            momentum=r,
-            adaptation=self._warmup.tried(
-                state, self._warmup.adapted(state, gradient), temperature
-            ),
+            momentum=new.momentum,
+            adaptation=self._warmup.moved(state.adaptation, phase, new.gradient, new.temperature),
             potential_energy=energy.value,
-            temperature=temperature,
+            temperature=new.temperature,
         )
-        stayed = state._replace(momentum=noise, adaptation=self._warmup.stopped(state))
+        rejected = self._warmup.rejected(state.adaptation, phase)
+        stayed = state._replace(momentum=noise, adaptation=rejected)
         kept = jax.tree.map(lambda a, b: jnp.where(sound, a, b), moved, stayed)
         return kept._replace(i=state.i + 1, step_size=size, diverging=~sound, rng_key=key)
 
     def _size(self, state: SGHMCState) -> Array:
-        """The step's size: a tenth of it at the end of a cycle."""
+        """This step's size, which falls to a tenth at the end of a cycle."""
         size = jnp.asarray(self.step_size, state.momentum.dtype)
         if self.cycle is None:
             return size
         done = (jnp.maximum(state.i - state.num_warmup, 0) % self.cycle) / self.cycle
         return size * (0.1 + 0.9 * 0.5 * (1 + jnp.cos(jnp.pi * done)))
 
-    def _estimate(
-        self,
-        key: PRNGKey,
-        unconstrained: Values,
-        anchor: Array,
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-    ) -> tuple[Energy, Flat]:
-        """The energy and its gradient, with control variates where wanted."""
-        energy, gradient = self._gradient(key, unconstrained, args, kwargs)
-        if self.control_variates:
-            unravel = ravel_pytree(unconstrained)[1]
-            there = self._gradient(key, unravel(anchor[0]), args, kwargs)[1]
-            gradient = anchor[1] + gradient - there
-        return energy, gradient
 
-    def _gradient(
-        self,
-        key: PRNGKey,
-        unconstrained: Values,
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-        *,
-        all_rows: bool = False,
-    ) -> tuple[Energy, Flat]:
-        def energy(u: Values) -> tuple[Array, Energy]:
-            found = self.potential(key, u, args, kwargs, all_rows=all_rows)
-            return found.value, found
-
-        (_, found), gradient = jax.value_and_grad(energy, has_aux=True)(unconstrained)
-        return found, ravel_pytree(gradient)[0]
-
-
-def _start_keys(key: PRNGKey) -> Array:
-    """For the steps, and of the start: its values, its gradient, all rows' gradient, momentum."""
+def _init_keys(key: PRNGKey) -> Array:
+    """Keys of the steps, and of the start's values, gradient, anchor and momentum."""
     return random.split(key, 5)

@@ -15,7 +15,8 @@ from support.tiny import TINY, X, Y, tiny, tiny_evidence
 import dgp_ppl as dgp
 from dgp_ppl import kernels, means
 from dgp_ppl.inference._fit import evaluate
-from dgp_ppl.inference.evidence._annealing import annealed_evidence, log_mean
+from dgp_ppl.inference.evidence._annealing import annealed_evidence
+from dgp_ppl.inference.evidence._weights import log_mean
 
 DATA = jnp.asarray(X, float), jnp.asarray(Y, float)
 QUIET: dict[str, Any] = {"progress": False}

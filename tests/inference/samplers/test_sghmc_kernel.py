@@ -17,6 +17,8 @@ from scipy import stats
 from support.helpers import KEY, assert_mean, one_layer, regression, two_layers
 
 import dgp_ppl as dgp
+from dgp_ppl._partition import Call
+from dgp_ppl.inference.samplers._gradients import Gradients
 from dgp_ppl.inference.samplers._mcmc import run_mcmc
 from dgp_ppl.inference.samplers._potential import Potential
 from dgp_ppl.inference.samplers._sghmc import SGHMC
@@ -31,8 +33,8 @@ def test_minibatches_and_unit_noise_are_unbiased():
     """The mean over keys of the gradient is that of all rows, and of much noise."""
     potential, z = Potential(two_layers), jnp.linspace(-1.5, 1.5, 4)[:, None]
     x, y = regression(rows=12)
-    at = potential.start(KEY, numpyro.infer.init_to_median, (x, y), {"z": z})
-    gradient = jax.grad(lambda u, k, **b: potential(k, u, (x, y), {"z": z, **b}).value)
+    at = potential.start(KEY, numpyro.infer.init_to_median, Call((x, y), {"z": z}))
+    gradient = jax.grad(lambda u, k, **b: potential(k, u, Call((x, y), {"z": z, **b})).value)
     many = lambda n, **b: jax.vmap(lambda k: gradient(at, k, **b))(random.split(KEY, n))  # noqa: E731
     part, whole = jax.jit(lambda: (many(8000, batch_size=3), many(4000)))()
     for site in at:
@@ -57,9 +59,9 @@ def test_control_variates_take_the_noise_away():
         chains = run_mcmc(
             KEY, SGHMC(slope, control_variates=control), x, y, batch_size=20, num_warmup=2000,
             num_samples=500, thinning=20, num_chains=8, init_params={"w": jnp.full(8, mean)},
-            extra_fields=("adaptation.noise",), progress=False,
+            extra_fields=("adaptation.noise_variance",), progress=False,
         )  # fmt: skip
-        noise[control] = chains.fields["adaptation.noise"].mean()
+        noise[control] = chains.fields["adaptation.noise_variance"].mean()
         w = chains.samples["w"].astype(np.float64)
         assert_mean(w.mean(axis=1), mean)
         assert_mean(((w - mean) ** 2).mean(axis=1) * precision, 1.0)
@@ -69,13 +71,17 @@ def test_control_variates_take_the_noise_away():
 @pytest.mark.slow
 def test_control_variates_at_the_anchor():
     """A minibatch's gradient is that of all rows there, which is known."""
-    kernel, options = SGHMC(one_layer, control_variates=True), {"z": X[::3], "batch_size": 4}
-    first = kernel.init(KEY, 10, None, (X, Y), options)
-    estimate = lambda k: kernel._estimate(k, first.unconstrained, first.anchor, (X, Y), options)[1]  # noqa: E731
-    gradients = np.asarray(jax.vmap(estimate)(random.split(KEY, 20)))
-    whole = lambda u: Potential(one_layer)(KEY, u, (X, Y), {"z": X[::3]}).value  # noqa: E731
+    kernel, call = (
+        SGHMC(one_layer, control_variates=True),
+        Call((X, Y), {"z": X[::3], "batch_size": 4}),
+    )
+    first = kernel.init(KEY, 10, None, *call)
+    gradients = Gradients(Potential(one_layer), control_variates=True)
+    estimate = lambda k: gradients(k, first.unconstrained, first.anchor, call)[1]  # noqa: E731
+    found = np.asarray(jax.vmap(estimate)(random.split(KEY, 20)))
+    whole = lambda u: Potential(one_layer)(KEY, u, Call((X, Y), {"z": X[::3]})).value  # noqa: E731
     truth = np.asarray(jax.grad(whole)(first.unconstrained)["l1.v"]).ravel()
-    np.testing.assert_allclose(gradients, np.broadcast_to(truth, gradients.shape), 1e-3)
+    np.testing.assert_allclose(found, np.broadcast_to(truth, found.shape), 1e-3)
 
 
 # --- seams and errors ----------------------------------------------------------------------------
@@ -198,7 +204,7 @@ def test_params_with_a_random_start_stay_as_they_are():
         b = numpyro.param("b", lambda key: 3 * random.normal(key))
         numpyro.factor("p", b * numpyro.sample("w", dist.Normal(0, 1)))
 
-    energy = lambda k: Potential(model)(k, {"w": jnp.ones(())}, (), {}).value  # noqa: E731
+    energy = lambda k: Potential(model)(k, {"w": jnp.ones(())}, Call()).value  # noqa: E731
     assert len({float(energy(k)) for k in random.split(KEY, 5)}) == 1
 
 

@@ -13,6 +13,7 @@ from numpyro.infer.util import potential_energy
 from support.helpers import KEY, assert_mean, slow
 
 import dgp_ppl as dgp
+from dgp_ppl._partition import Call
 from dgp_ppl.inference.samplers._mcmc import run_mcmc
 from dgp_ppl.inference.samplers._potential import Potential
 from dgp_ppl.inference.samplers._sghmc import SGHMC
@@ -49,15 +50,15 @@ def branches(y):
 def test_sites_within_control_flow(model):
     """The energy and its gradient are NumPyro's; deterministic sites go with the latents."""
     potential = Potential(model)
-    at = potential.start(KEY, init_to_median, (SERIES,), {})
+    at = potential.start(KEY, init_to_median, Call((SERIES,)))
     at = {n: u + 0.3 * random.normal(KEY, u.shape) for n, u in at.items()}
-    ours = lambda u: potential(KEY, u, (SERIES,), {}).value  # noqa: E731
+    ours = lambda u: potential(KEY, u, Call((SERIES,))).value  # noqa: E731
     theirs = lambda u: potential_energy(model, (SERIES,), {}, u)  # noqa: E731
     ours, theirs = jax.jit(lambda u: [jax.value_and_grad(f)(u) for f in (ours, theirs)])(at)
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, 1e-4, 1e-4), ours, theirs)
     if model is state_space:
-        latents = lambda u: potential(KEY, u, (SERIES,), {}).latents  # noqa: E731
-        found = jax.jit(lambda u: potential.deterministic((SERIES,), {})(latents(u)))(at)
+        latents = lambda u: potential(KEY, u, Call((SERIES,))).latents  # noqa: E731
+        found = jax.jit(lambda u: potential.deterministic(Call((SERIES,)))(latents(u)))(at)
         np.testing.assert_allclose(found["double"], 2 * at["x"], rtol=1e-6)
 
 
@@ -180,7 +181,7 @@ def test_draws_have_noise_of_their_own():
         numpyro.deterministic("sum", w + e)
 
     w = random.normal(KEY, (2000,))
-    found = jax.jit(jax.vmap(Potential(model).deterministic((), {})))
+    found = jax.jit(jax.vmap(Potential(model).deterministic(Call())))
     e = np.asarray(found({"w": w})["sum"] - w, np.float64)
     np.testing.assert_array_equal(found({"w": w})["sum"], found({"w": w})["sum"])
     for moment, truth in ((e, 0.0), (e**2, 1.0), (e * np.asarray(w), 0.0), (e[1:] * e[:-1], 0.0)):

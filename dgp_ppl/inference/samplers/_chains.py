@@ -1,0 +1,74 @@
+"""Draws of a Markov chain Monte Carlo run."""
+
+import dataclasses
+from typing import Any
+
+import jax
+import numpy as np
+from numpyro.infer.mcmc import MCMC
+
+__all__ = ["Chains"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Chains:
+    """Draws of a Markov chain Monte Carlo run.
+
+    Attributes:
+        samples: draws of the latent sites, [C, S, ...] each.
+        fields: other fields of the kernel's state at each draw, [C, S].
+        state: the kernel's state of all chains after the last step.
+        steps: steps of each chain, including warm-up.
+        seconds: wall-clock time of this call.
+    """
+
+    samples: dict[str, np.ndarray]
+    fields: dict[str, np.ndarray] = dataclasses.field(default_factory=dict)
+    state: Any = dataclasses.field(default=None, repr=False)
+    steps: int = 0
+    seconds: float = 0.0
+
+    @staticmethod
+    def from_mcmc(mcmc: MCMC) -> "Chains":
+        """Convert the result of a finished NumPyro `MCMC`.
+
+        Raises:
+            ValueError: if the MCMC has not run.
+        """
+        last: Any = mcmc.last_state
+        if last is None:
+            raise ValueError("Chains.from_mcmc: this MCMC has not run yet; call its run(...) first")
+        samples, fields = (
+            {n: np.asarray(a) for n, a in get(group_by_chain=True).items()}
+            for get in (mcmc.get_samples, mcmc.get_extra_fields)
+        )
+        if mcmc.num_chains == 1:  # NumPyro drops the chains' axis of a single chain's state
+            last = jax.tree.map(lambda a: a[None], last)
+        steps = mcmc.num_warmup + mcmc.num_samples
+        return Chains(samples, fields, last, steps, 0.0)
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """The number of chains C, and of draws S in each."""
+        chains, draws = next(iter(self.samples.values())).shape[:2]
+        return chains, draws
+
+    def spaced(self, num: int) -> "Chains":
+        """Thin every chain to `num` evenly spaced draws, or keep all if there are fewer."""
+        total = self.shape[1]
+        kept = np.linspace(0, total - 1, min(num, total)).round().astype(int)
+        part = lambda draws: {n: a[:, kept] for n, a in draws.items()}  # noqa: E731
+        return dataclasses.replace(self, samples=part(self.samples), fields=part(self.fields))
+
+    def get_samples(self, group_by_chain: bool = False) -> dict[str, np.ndarray]:
+        """Samples in the format of NumPyro's `MCMC`: [C S, ...], or [C, S, ...] if grouped."""
+        return self.samples if group_by_chain else _concatenated(self.samples)
+
+    def get_extra_fields(self, group_by_chain: bool = False) -> dict[str, np.ndarray]:
+        """Fields in the format of NumPyro's `MCMC`: [C S, ...], or [C, S, ...] if grouped."""
+        return self.fields if group_by_chain else _concatenated(self.fields)
+
+
+def _concatenated(draws: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Draws of one chain after another."""
+    return {n: a.reshape(-1, *a.shape[2:]) for n, a in draws.items()}

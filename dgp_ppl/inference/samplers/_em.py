@@ -1,0 +1,150 @@
+"""The iterations of Monte Carlo EM, compiled: a step of the sampler and a step of the params."""
+
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from jax import lax, random
+from jax.flatten_util import ravel_pytree
+from jaxtyping import Array
+from numpyro import handlers
+from numpyro.primitives import Messenger
+
+from dgp_ppl._partition import Call, Partition
+from dgp_ppl._typing import Model, Params, PRNGKey
+from dgp_ppl.core import is_layer, with_handover
+from dgp_ppl.inference.samplers._potential import Potential
+from dgp_ppl.inference.samplers._sghmc import SGHMC, SGHMCState
+
+__all__ = ["EMState", "ExpectationMaximization", "at_params", "with_params"]
+
+_ITERATIONS_PER_CALL = 200  # of the device
+
+
+class EMState(NamedTuple):
+    """The state after an iteration.
+
+    Attributes:
+        i: iterations done.
+        key: random key.
+        sampler: the sampler's state of all C chains.
+        window: the last W unconstrained states of the chains, flattened, [W, C, d].
+        unconstrained: unconstrained params.
+        optimizer: the optimiser's state.
+    """
+
+    i: Array
+    key: PRNGKey
+    sampler: SGHMCState
+    window: Array
+    unconstrained: Params
+    optimizer: Any
+
+
+class ExpectationMaximization:
+    """Moving-window Monte Carlo EM (Havasi et al. 2018, section 4).
+
+    Args:
+        kernel: the sampler, of a model that takes its params as its first argument (`at_params`).
+        optimizer: an optax optimiser of the params.
+        bijections: from unconstrained params to params, by name.
+        call: the model's arguments, without the params.
+        expected: weight of E log p(y | f) in the M-step's objective; see `fit_mcem`.
+    """
+
+    def __init__(
+        self, kernel: SGHMC, optimizer: Any, bijections: dict[str, Any], call: Call, expected: float
+    ) -> None:
+        self.kernel, self.optimizer, self.bijections = kernel, optimizer, bijections
+        self.partition, self.data = Partition.split(kernel.model, call)
+        averaged = Potential(partial(_with_expected_log_likelihood, kernel.model))
+        weighted = ((averaged, expected), (kernel.potential, 1 - expected))
+        self.energies = [(energy, weight) for energy, weight in weighted if weight]
+        self._advance = jax.jit(self._iterations)
+
+    def params(self, unconstrained: Params) -> Params:
+        """Constrained params."""
+        return {n: jax.tree.map(self.bijections[n], a) for n, a in unconstrained.items()}
+
+    def init(self, key: PRNGKey, first: SGHMCState, window: int, unconstrained: Params) -> EMState:
+        """The state before the first iteration."""
+        states = jnp.zeros((window, *_flat(first.unconstrained).shape))
+        optimizer = self.optimizer.init(unconstrained)
+        return EMState(jnp.zeros((), int), key, first, states, unconstrained, optimizer)
+
+    def advance(self, state: EMState, most: int) -> tuple[EMState, np.ndarray]:
+        """Make up to `most` iterations in one call of the device.
+
+        Returns:
+            The new state, and the potential energy at each iteration, averaged over the chains.
+        """
+        num = min(_ITERATIONS_PER_CALL, most)
+        state, energies = self._advance(state, num, self.data)
+        return state, np.asarray(energies)[:num]
+
+    def _iterations(self, state: EMState, num: Any, data: list[Any]) -> tuple[EMState, Array]:
+        call = self.partition.join(data)
+
+        def iteration(i: Any, carry: tuple[EMState, Array]) -> tuple[EMState, Array]:
+            state, energies = carry
+            state = self._iteration(state, call)
+            return state, energies.at[i].set(jnp.mean(state.sampler.potential_energy))
+
+        return lax.fori_loop(0, num, iteration, (state, jnp.zeros(_ITERATIONS_PER_CALL)))
+
+    def _iteration(self, state: EMState, call: Call) -> EMState:
+        key, key_state, key_chain, key_energy = random.split(state.key, 4)
+        # E-step: the sampler moves, and one state is drawn from the window.
+        given = with_params(self.params(state.unconstrained), call)
+        sampler = self.kernel.sample(state.sampler, *given)
+        size, chains = state.window.shape[:2]
+        window = state.window.at[state.i % size].set(_flat(sampler.unconstrained))
+        past = random.randint(key_state, (), 0, jnp.minimum(state.i + 1, size))
+        chain = random.randint(key_chain, (), 0, chains)
+        one = jax.tree.map(lambda a: a[0], sampler.unconstrained)
+        latents = ravel_pytree(one)[1](window[past, chain])
+
+        # M-step: one gradient step at that state.
+        def energy(unconstrained: Params) -> Array:
+            given = with_params(self.params(unconstrained), call)
+            terms = [
+                weight * energy(key_energy, latents, given).value
+                for energy, weight in self.energies
+            ]
+            return jnp.sum(jnp.stack(terms))
+
+        gradient = jax.grad(energy)(state.unconstrained)
+        updates, optimizer = self.optimizer.update(gradient, state.optimizer, state.unconstrained)
+        unconstrained: Any = optax.apply_updates(state.unconstrained, updates)
+        return EMState(state.i + 1, key, sampler, window, unconstrained, optimizer)
+
+
+def at_params(model: Model, params: Params, *args: Any, **kwargs: Any) -> Any:
+    """Run the model with params that come before its arguments."""
+    return handlers.substitute(model, data=params)(*args, **kwargs)
+
+
+def with_params(params: Params, call: Call) -> Call:
+    """The arguments of `at_params`, without the model."""
+    return Call((params, *call.args), call.kwargs)
+
+
+def _flat(chains: Any) -> Array:
+    """States of chains as vectors, [C, d]."""
+    return jax.vmap(lambda u: ravel_pytree(u)[0])(chains)
+
+
+class _ExpectedLogLikelihood(Messenger):
+    """Makes `observe` average log p(y | f) over f given the draw of v, as under a guide."""
+
+    def process_message(self, msg: Any) -> None:
+        if msg["type"] == "sample" and is_layer(msg):
+            msg["infer"] = with_handover(msg, q=None, guided=True)
+
+
+def _with_expected_log_likelihood(model: Model, *args: Any, **kwargs: Any) -> Any:
+    with _ExpectedLogLikelihood():
+        return model(*args, **kwargs)
