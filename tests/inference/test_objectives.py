@@ -52,7 +52,7 @@ def tiny_bounds():
 
 @pytest.mark.slow
 def test_local_particles_share_v_and_not_the_noise():
-    """K = 1 and 2 by quadrature; more particles go up, to below the evidence."""
+    """K = 1 and 2 agree with quadrature; the bound grows with K and stays below the evidence."""
     guide = dgp.MeanField(tiny)
     one, two, limit = tiny_bounds()
     evidence = tiny_evidence()
@@ -78,7 +78,7 @@ def test_local_minibatches_are_unbiased():
 
 @pytest.mark.slow
 def test_with_one_particle_it_is_the_elbo():
-    """Of two layers, drawn or integrated: the same in expectation, path terms included."""
+    """For two layers, drawn or integrated, both agree in expectation, path terms included."""
     x, y = regression(rows=8)
     params = two_layer_params()
     for guide in (dgp.MeanField(deep_gp), Diffusion(deep_gp, steps=2)):
@@ -95,7 +95,7 @@ Z2 = np.array([[a, b] for a in (-1.0, 0.0, 1.0) for b in (-1.2, 0.0, 1.2)])
 
 
 def with_latent(x, y=None):
-    """One layer of the input and a latent of each row's own."""
+    """One layer of the input and a latent of each row."""
     f = dgp.gp("l1", kernels.SquaredExponential(1.5, 0.8), jnp.asarray(Z2))
     with dgp.minibatch(x, y) as (x, y):
         w = numpyro.sample("w", dist.Normal(0, 1))
@@ -105,7 +105,7 @@ def with_latent(x, y=None):
 
 @pytest.mark.slow
 def test_latent_inputs_have_weights(x64):
-    """K = 2 by quadrature over the latents, with q(w) another law than p(w)."""
+    """K = 2 agrees with quadrature over the latents, where q(w) differs from p(w)."""
     rng = np.random.default_rng(0)
     m, R = 0.3 * rng.standard_normal((9, 1)), 0.5 * np.eye(9)
     loc, sd = np.array([0.3, -0.4]), np.array([0.7, 0.8])
@@ -141,7 +141,7 @@ def test_latent_inputs_have_weights(x64):
 
 
 def test_particles_share_one_minibatch():
-    """Without own latents of rows all particles agree: the value is that of one batch's rows."""
+    """Without latents of rows all particles agree, and the value is that of one minibatch."""
     x, y = regression(rows=3)
     z = spread(4)
 
@@ -168,7 +168,7 @@ def test_particles_share_one_minibatch():
 
 @pytest.mark.slow
 def test_global_weights_at_the_posterior_are_all_the_collapsed_bound(x64):
-    """At the best q(v) every weight is the same, and the bound that of SGPR; elsewhere below it."""
+    """At the best q(v) all weights equal SGPR's bound; elsewhere the value is below it."""
     x, y = regression(rows=12)
     z = spread(4)
     given = {"l1.z": z, "l1.variance": 1.5, "l1.lengthscale": jnp.array([0.8]), "noise": NOISE}

@@ -1,4 +1,4 @@
-"""The evidence by annealed importance sampling, where it is known."""
+"""Annealed importance sampling where the evidence is known."""
 
 import functools
 
@@ -26,7 +26,7 @@ GUIDE = dgp.MeanField(one_layer)
 
 @functools.cache
 def fitted(steps):
-    """Params of a guide of `one_layer` with Z = X, and their bound: far below after few steps."""
+    """Params of a guide of `one_layer` with Z = X, and their bound."""
     result = dgp.fit(KEY, one_layer, GUIDE, *ROWS, z=ROWS[0], steps=steps, progress=False)
     return result.params, evaluate(KEY, one_layer, GUIDE, result.params, *ROWS, z=ROWS[0])[0]
 
@@ -43,7 +43,7 @@ def annealed(model, guide, params, *args, **options):
 
 
 def test_exact_for_a_conjugate_model():
-    """From a guide three nats below; as good with twice the temperatures."""
+    """From a guide three nats below the evidence, with any number of temperatures."""
     params, bound = fitted(50)
     truth = exact_evidence(*ROWS)
     assert bound < truth - 2
@@ -62,7 +62,7 @@ def test_exact_for_a_conjugate_model():
 
 @pytest.mark.parametrize("steps", [150, 400, 1500])
 def test_never_below_the_bound(steps):
-    """By more than the estimate's standard error, however near to the evidence the bound is."""
+    """The estimate is below the bound by at most its standard error, however tight the bound."""
     params, bound = fitted(steps)
     found = annealed(one_layer, GUIDE, params, *ROWS, z=ROWS[0], temperatures=50)
     assert found.log_evidence > bound - found.standard_error - 2e-3  # rounding in float32
@@ -80,7 +80,7 @@ def exact_draws(num):
 
 @pytest.mark.slow
 def test_in_reverse_from_exact_draws():
-    """The other end of the sandwich; exact on a conjugate model."""
+    """The upper end of the sandwich, on a conjugate model."""
     params, _ = fitted(50)
     truth = exact_evidence(*ROWS)
     found = annealed(
@@ -101,7 +101,7 @@ def test_in_reverse_from_exact_draws():
 
 @pytest.mark.parametrize("target", [slow("bound"), "model"])
 def test_from_the_prior(target):
-    """However poor the guide, whose q(v) is not asked."""
+    """The guide's q(v) does not matter."""
     far = TINY | {"l1.v.loc": jnp.full((1, 1), 30.0), "l2.v.loc": jnp.full((1, 1), np.nan)}
     found = annealed(
         tiny, dgp.MeanField(tiny), far, X, Y, target=target, start="prior", temperatures=100,
@@ -118,7 +118,7 @@ def test_from_the_posterior_all_weights_are_equal():
 
 @pytest.mark.slow
 def test_either_target_of_two_layers():
-    """By quadrature; between them is what the noise inside the bound's expectation costs."""
+    """Both evidences agree with quadrature; the bound's is lower, because it averages noise."""
     guide, x, y = dgp.MeanField(tiny), jnp.asarray(X, float), jnp.asarray(Y, float)
     model = annealed(tiny, guide, TINY, x, y, target="model", temperatures=200)
     assert_evidence(model, tiny_evidence())
@@ -131,7 +131,7 @@ def test_either_target_of_two_layers():
 @pytest.mark.slow
 @pytest.mark.parametrize("white", [False, True])
 def test_a_sandwich_by_nuts(white):
-    """Both ends agree with quadrature, from NUTS on the model, as it is and transported."""
+    """Both ends agree with quadrature, with NUTS on the model and on its transported form."""
     guide, x, y = dgp.MeanField(tiny), jnp.asarray(X, float), jnp.asarray(Y, float)
     program = transported(tiny, guide, TINY) if white else tiny
     options = {"num_warmup": 500, "num_samples": 1000, "num_chains": 4, "progress": False}
@@ -146,7 +146,7 @@ def test_a_sandwich_by_nuts(white):
 
 @pytest.mark.parametrize("kind", [dgp.MeanField, lambda m: dgp.GlobalInducing(m, X)])
 def test_white_values_and_back(kind):
-    """T and its inverse, whatever the params."""
+    """`to_reference` inverts T, whatever the params."""
     guide, x, y = kind(tiny), jnp.asarray(X, float), jnp.asarray(Y, float)
     params = {**TINY, "l2.v.target": jnp.ones((3, 1)), "l2.v.precision": jnp.full((3, 1), 2.0)}
     z = {"l1.v": jnp.full((1, 1), 0.7), "l2.v": jnp.full((1, 1), -1.2)}

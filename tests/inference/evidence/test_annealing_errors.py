@@ -1,4 +1,4 @@
-"""The evidence's standard error, by repetition; what is refused, and what is warned of."""
+"""The standard error of the evidence, by repetition; errors and warnings."""
 
 import functools
 from typing import Any
@@ -31,7 +31,7 @@ def fitted_tiny():
 
 @pytest.mark.filterwarnings("ignore:annealed_evidence")
 def test_the_error_knows_of_the_noise():
-    """Two layers: every group of eight chains is an estimate, and its truth is known."""
+    """Two layers: every group of eight particles is an estimate of a known evidence."""
     guide, params = fitted_tiny()
     found = annealed_evidence(
         KEY, tiny, guide, params, *DATA, temperatures=100, num_particles=96, num_noise=16, **QUIET
@@ -45,7 +45,7 @@ def test_the_error_knows_of_the_noise():
 
 
 def test_the_error_of_few_unequal_weights():
-    """Log-normal ones of scale 2: by their variance the error would be 1.77 times too small."""
+    """Log-normal weights of scale 2; their sample variance gives a 1.77 times smaller error."""
     w = 2 * np.random.default_rng(0).standard_normal((2, 2000, 8))
     (a, b), errors = np.moveaxis([[log_mean(row)[:2] for row in half] for half in w], 2, 0)
     z = (a - b) / np.hypot(*errors)
@@ -75,7 +75,7 @@ def fitted():
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:annealed_evidence")
 def test_the_error_by_repetition():
-    """Between keys, and between few and many temperatures; and never below the bound."""
+    """Estimates agree between keys and temperatures, and are not below the bound."""
     data, guide, params = fitted()
     bound, noise = evaluate(KEY, sine, guide, params, *data, num_draws=1000)
     runs = [(s, 300) for s in range(5)] + [(5, 600)]
@@ -96,7 +96,7 @@ def test_the_error_by_repetition():
 
 @pytest.mark.filterwarnings("ignore:annealed_evidence")
 def test_two_layers_never_below_the_bound_and_stable():
-    """However many temperatures; from a fit near to its evidence."""
+    """From a fit near its evidence, with 50 or 100 temperatures."""
     guide, params = fitted_tiny()
     bound, noise = evaluate(KEY, tiny, guide, params, *DATA, num_draws=1000)
     once, twice = (
@@ -117,16 +117,16 @@ def test_few_temperatures_are_warned_of():
     guide = dgp.MeanField(one_layer)
     params = dgp.fit(KEY, one_layer, guide, x, y, z=x, steps=1, **QUIET).params
     options = {"z": x, "temperatures": 2, **QUIET}
-    with pytest.warns(UserWarning, match="annealed_evidence: ") as told:
+    with pytest.warns(UserWarning, match="annealed_evidence: ") as warned:
         found = annealed_evidence(KEY, one_layer, guide, params, x, y, **options)
-    assert [str(w.message).split(": ", 1)[1] for w in told] == list(found.doubts)
+    assert [str(w.message).split(": ", 1)[1] for w in warned] == list(found.doubts)
     assert "8 particles are worth" in found.doubts[0]
     assert found.effective_particles < 4
     assert "acceptance falls to" in found.doubts[1]
 
 
 def test_draws_of_another_target_are_refused():
-    """The bound's own target has the model's posterior in one layer that v determines alone."""
+    """The bound's target has the model's posterior only for one layer that v determines."""
     x, y = regression(rows=20)
     guide, few = dgp.MeanField(one_layer), x[::4]
     params = dgp.fit(KEY, one_layer, guide, x, y, z=few, steps=1, **QUIET).params
@@ -142,7 +142,7 @@ def test_draws_of_another_target_are_refused():
 
 @pytest.mark.slow
 def test_from_an_implicit_fit():
-    """By way of the moments of its draws."""
+    """Particles start from the Gaussian with the moments of its draws."""
     x, y = regression(rows=20)
     guide = dgp.Implicit(one_layer, noise_dim=2)
     params = dgp.fit(KEY, one_layer, guide, x, y, z=x, steps=60, **QUIET).params

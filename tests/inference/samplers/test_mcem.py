@@ -1,4 +1,4 @@
-"""Moving-window MCEM: params where the evidence is largest, and draws of the posterior there."""
+"""Moving-window MCEM finds the params with the largest evidence, and draws there."""
 
 import json
 from functools import partial
@@ -41,7 +41,7 @@ def evidence(scale, noise):
 
 @pytest.mark.parametrize("batch_size", [slow(None), 10])
 def test_it_finds_the_largest_evidence(batch_size):
-    """Within 0.25 nats, from more than 10 below, along a ridge: of four keys 0.01 to 0.15."""
+    """It climbs a ridge of more than 10 nats to within 0.25 (0.01 to 0.15 for four keys)."""
     options = {"steps": 6000, "num_chains": 4, "batch_size": batch_size, "progress": False}
     result = fit_mcem(KEY, slope, X, Y, num_samples=200, thinning=20, **options)
     scale, noise = (float(result.params[n]) for n in ("scale", "noise"))
@@ -60,8 +60,8 @@ def test_it_finds_the_largest_evidence(batch_size):
 def test_what_v_leaves_open_is_not_a_residual_explained():
     """At the M-step's maximum noise² is the mean of (y - mean)² + variance of f given v.
 
-    Three inducing inputs are too few for this function; where params go up log E p(y | f), noise²
-    is a two-thousandth of that.
+    Three inducing inputs are too few for this function. With ``expected=0`` noise² would be a
+    two-thousandth of that.
     """
     x, y = regression(rows=60)
     z = initialize.inducing_inputs(KEY, x, 3)
@@ -83,7 +83,7 @@ def test_what_v_leaves_open_is_not_a_residual_explained():
 
 @pytest.mark.slow
 def test_a_deep_gp_in_one_call():
-    """Draws go where predictions want them; the fit explains the data."""
+    """`predict` takes the draws, and the fit explains the data."""
     x, y = regression(rows=40)
     kwargs = initialize.deep_gp(KEY, x, num_inducing=8, depth=2)
     result = fit_mcem(
@@ -105,7 +105,7 @@ def test_a_deep_gp_in_one_call():
 
 @pytest.mark.slow
 def test_it_goes_on_from_a_fit():
-    """Params that are given are where it starts; the same key gives the same result."""
+    """It starts at given params, and the same key gives the same result."""
     options = {"steps": 1, "num_samples": 2, "thinning": 1, "progress": False}
     first, again = (fit_mcem(KEY, slope, X, Y, start={"noise": 0.4}, **options) for _ in range(2))
     assert first.params["noise"] == pytest.approx(0.4, rel=0.1)
@@ -115,7 +115,7 @@ def test_it_goes_on_from_a_fit():
 
 @pytest.mark.parametrize("writes", [slow(1), 3, slow(5)])
 def test_an_interrupted_run_goes_on(tmp_path, monkeypatch, writes):
-    """Stopped in the fit or among the draws, it ends as one that was not."""
+    """A run stopped in the fit or among the draws resumes to the same result."""
     options = {"steps": 600, "num_samples": 60, "thinning": 10, "every": 200, "progress": False}
     whole = fit_mcem(KEY, slope, X, Y, **options)
     left = iter(range(writes))
@@ -158,7 +158,7 @@ SHORT = {"steps": 20, "num_samples": 2, "thinning": 1, "progress": False}
 
 
 def test_another_optimizer_in_the_folder(tmp_path):
-    """Optax's are functions: what they do is compared."""
+    """Optax's optimisers are functions, so their updates are compared."""
     run = partial(fit_mcem, KEY, slope, X, Y, checkpoint=tmp_path, **SHORT)
     first = run(optimizer=optax.adam(1e-2))
     assert run(optimizer=optax.adam(1e-2)).params == first.params

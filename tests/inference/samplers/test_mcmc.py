@@ -1,4 +1,4 @@
-"""Runs of MCMC kernels: killed ones go on, and end as if they had never been."""
+"""`run_mcmc`: the draws of NumPyro's `MCMC`, and runs that resume after an interruption."""
 
 import json
 import os
@@ -67,7 +67,7 @@ def test_it_is_numpyros_mcmc():
 
 @pytest.mark.slow
 def test_it_goes_on_from_numpyros_mcmc():
-    """Of one chain too, whose state NumPyro keeps without an axis for it."""
+    """NumPyro's state of a single chain has no axis for chains; `from_mcmc` adds it."""
     mcmc = MCMC(SGHMC(slope), num_warmup=50, num_samples=10, progress_bar=False)
     mcmc.run(KEY, X, Y, batch_size=20)
     first = dgp.Chains.from_mcmc(mcmc)
@@ -86,7 +86,7 @@ def test_thinning_takes_every_so_many_draws():
 
 @pytest.mark.parametrize("kind", [SGHMC, slow(NUTS)])
 def test_two_runs_make_one(kind):
-    """From the state of an earlier run, without warm-up, by a kernel that did not run it."""
+    """A new kernel continues from the state of an earlier run, without warm-up."""
     own = {"batch_size": 20 if kind is SGHMC else None}
     whole, first = sampled(kind(slope), **own), sampled(kind(slope), num_samples=40, **own)
     second = sampled(kind(slope), num_samples=60, num_warmup=0, start=first.state, **own)
@@ -112,7 +112,7 @@ sampled(checkpoint={folder!r}, every=20, num_samples=100_000)
 
 @pytest.mark.slow
 def test_a_killed_run_goes_on(tmp_path):
-    """Killed twice by SIGKILL, wherever it was; the draws are those of a run in one piece."""
+    """After two SIGKILLs at arbitrary steps the draws are those of an uninterrupted run."""
     folder = tmp_path / "run"
     program = KILLED.format(tests=str(Path(__file__).parent), folder=str(folder))
     environment = os.environ | {"JAX_DISABLE_MOST_OPTIMIZATIONS": "1"}
@@ -142,7 +142,7 @@ def latest(folder):
 
 @pytest.mark.slow
 def test_another_run_in_the_folder(tmp_path):
-    """What differs is named, and nothing is lost."""
+    """The error names the difference, and the folder stays intact."""
     first = sampled(num_samples=5, checkpoint=tmp_path / "run")
     for differing, options in (
         ("thinning", {"thinning": 2}),
@@ -171,7 +171,7 @@ def test_another_run_in_the_folder(tmp_path):
 
 
 def test_another_model_in_the_folder(tmp_path):
-    """Functions have no value that could be compared: what they compute has."""
+    """Functions cannot be compared, but the energies they compute can."""
 
     def shifted(x, y, batch_size=None):
         slope(x, y + 1, batch_size)

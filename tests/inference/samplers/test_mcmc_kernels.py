@@ -1,4 +1,4 @@
-"""Any of NumPyro's kernels by `run_mcmc`; what it says of wrong arguments, and of wrong draws."""
+"""`run_mcmc` with NumPyro's kernels, its errors, and its warnings about unreliable draws."""
 
 import warnings
 from functools import partial
@@ -39,7 +39,7 @@ def slope(x, y):
 
 
 def switched(x, y):
-    """A slope that an unknown switch may double."""
+    """A regression whose slope an unknown switch doubles."""
     w = numpyro.sample("w", dist.Normal(0, 1).expand([2]).to_event(1))
     b = numpyro.sample("b", dist.Bernoulli(0.5))
     numpyro.sample("y", dist.Normal((1 + b) * x @ w, 2.0), obs=y)
@@ -66,7 +66,7 @@ KERNELS = {
     "name", ["discrete", "stretch", *(slow(n) for n in KERNELS if n not in ("discrete", "stretch"))]
 )
 def test_any_kernel(name, x64):
-    """The draws of NumPyro's `MCMC` from the same key; from a folder too."""
+    """The draws are those of NumPyro's `MCMC` with the same key."""
     kernel, x, y = KERNELS[name], X.astype(float), Y.astype(float)
     ensemble = kernel().is_ensemble_kernel
     sizes = {"num_warmup": 30, "num_samples": 20, "num_chains": 6 if ensemble else 2}
@@ -85,7 +85,7 @@ def test_any_kernel(name, x64):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["discrete", "stretch"])
 def test_any_kernel_goes_on(name, tmp_path):
-    """From a folder, and from a state; fields of an ensemble are those of each of its chains."""
+    """A run resumes from a folder and from a state. An ensemble's fields are repeated per chain."""
     field = "inner_state.accept_prob" if name == "stretch" else "block_states.1.accept_prob"
     sizes = {"num_warmup": 20, "num_chains": 6, "extra_fields": (field,), "progress": False}
     run = lambda **more: run_mcmc(KEY, KERNELS[name](), X, Y, **(sizes | more))  # noqa: E731
@@ -107,7 +107,7 @@ def test_settings_of_an_inner_kernel_are_another_run(tmp_path):
 
 
 def test_a_kernel_runs_twice():
-    """What a run compiles is not the kernel's: another number of chains is no matter."""
+    """A run compiles nothing into the kernel, so the number of chains may change."""
     kernel = HMC(slope)
     sizes = {"num_warmup": 5, "num_samples": 3, "progress": False}
     first, second = (run_mcmc(KEY, kernel, X, Y, num_chains=c, **sizes) for c in (2, 1))
@@ -122,7 +122,7 @@ def short(kernel=None, key=KEY, **options):
 
 
 def test_wrong_starts():
-    """PointwiseResult before anything is run: how many chains, which model, which kernel."""
+    """A start with other chains, of another model or another kernel raises before the run."""
     state = short(num_chains=2).state
     with pytest.raises(ValueError, match=r"start\.i is int32 of shape \(2,\), wanted .* \(3,\)"):
         short(num_chains=3, start=state)
@@ -138,7 +138,7 @@ def test_wrong_starts():
     with pytest.raises(ValueError, match=r"start has no \.i.*the `Chains.state` of an earlier"):
         short(num_chains=2, start=dgp.Chains({}, state=state))
     old = state._replace(rng_key=random.key_data(state.rng_key))
-    short(key=random.PRNGKey(0), num_chains=2, start=old)  # another sort of key is none
+    short(key=random.PRNGKey(0), num_chains=2, start=old)  # an old style key is accepted
 
 
 @pytest.mark.parametrize(
@@ -164,7 +164,7 @@ def test_wrong_arguments(options, error, wanted):
 
 
 def test_parts_of_fields():
-    """Named with dots, as NumPyro's `MCMC` takes them."""
+    """Nested fields are named with dots, as in NumPyro's `MCMC`."""
     found = short(HMC(slope), num_chains=2, extra_fields=("adapt_state.step_size", "z.w"))
     assert found.fields["adapt_state.step_size"].shape == (2, 2)
     assert found.fields["z.w"].shape == (2, 2, 2)
@@ -176,19 +176,21 @@ def hills(x, y):
 
 
 def test_draws_that_are_too_hot_are_said():
-    """Of Euler's steps that are too large, whose momentum is not at its temperature: once."""
+    """Euler steps that are too large heat the momentum; there is one warning."""
     hot = SGHMC(hills, step_size=1.0, preconditioner=None, integrator="euler", friction=0.5)
     options = {"num_warmup": 200, "num_samples": 200, "num_chains": 4}
-    with pytest.warns(UserWarning, match="mean kinetic temperature is .*longer num_warmup") as said:
+    with pytest.warns(
+        UserWarning, match="mean kinetic temperature is .*longer num_warmup"
+    ) as warned:
         chains = short(hot, **options)
-    assert len(said) == 1
+    assert len(warned) == 1
     assert chains.fields["temperature"].mean() > 1.25
     sound = short(SGHMC(hills, step_size=0.2, preconditioner=None), **options)
     assert sound.fields["temperature"].mean() == pytest.approx(1, abs=0.1)
 
 
 def test_divergences_are_said():
-    """From far out, with steps as long as those that hold, and no warm-up."""
+    """A chain diverges from far out without warm-up."""
     start = init_to_value(values={"w": 100 * jnp.ones(10)})
     far = SGHMC(hills, step_size=1.0, preconditioner=None, init_strategy=start)
     with pytest.warns(UserWarning, match="1 of the draws diverge"):
@@ -197,7 +199,7 @@ def test_divergences_are_said():
 
 
 def test_few_draws_are_not_said_to_be_hot_by_chance():
-    """A temperature of one value, at two draws, is off by more than 1.25 most of the time."""
+    """The mean temperature of one value at two draws often exceeds 1.25; there is no warning."""
 
     def one(x, y):
         numpyro.sample("w", dist.Normal(0, 1))
@@ -205,5 +207,5 @@ def test_few_draws_are_not_said_to_be_hot_by_chance():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         run = partial(short, SGHMC(one), num_warmup=100)
-        heat = [run(key=k).fields["temperature"].mean() for k in random.split(KEY, 8)]
-    assert max(heat) > 1.25
+        means = [run(key=k).fields["temperature"].mean() for k in random.split(KEY, 8)]
+    assert max(means) > 1.25

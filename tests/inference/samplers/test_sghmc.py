@@ -1,4 +1,4 @@
-"""SGHMC: stationary laws and exact posteriors."""
+"""SGHMC: stationary distributions and exact posteriors."""
 
 import functools
 
@@ -54,14 +54,14 @@ def draws(noise=0.0, steps=20_000, thinning=40, warmup=4000, **options):
 
 
 def assert_variance(x, truth=1.0):
-    """Of each coordinate, within the error that chains' differences tell, and 5 %."""
+    """The variance of each coordinate, within the standard error over chains, and within 5 %."""
     assert_mean((x**2).mean(axis=1), truth)
     assert np.abs((x**2).mean(axis=(0, 1)) / truth - 1).max() < 0.05
 
 
 @pytest.mark.parametrize("noise", [slow(0.0), 1.0, slow(3.0)])
 def test_stationary_law_of_gaussians(noise):
-    """Variances are right whatever the scale and the gradient's noise, and cover the target."""
+    """Variances are right at all scales and levels of gradient noise."""
     assert_variance(draws(noise))
 
 
@@ -77,7 +77,7 @@ def test_cycles_keep_the_law():
 
 @pytest.mark.slow
 def test_moves_faster_than_published():
-    """Autocorrelation of the widest direction at 40 steps: next to none, where theirs is 0.9."""
+    """Autocorrelation of the widest direction after 40 steps: below 0.3; published: about 0.9."""
     correlation = lambda x: (x[:, 1:] * x[:, :-1]).mean(axis=(0, 1)) / (x**2).mean(axis=(0, 1))  # noqa: E731
     assert correlation(draws())[0] < 0.3
     assert correlation(draws(steps=4000, **PUBLISHED))[0] > 0.8
@@ -91,8 +91,8 @@ def recursion(A, noise):
 @pytest.mark.slow
 @pytest.mark.parametrize("friction", [slow(0.2), 1.0])
 def test_euler_steps_have_their_own_law(friction):
-    """Chen et al.'s SGHMC and (friction 1) Welling & Teh's SGLD: too wide, by as much as known."""
-    step = 0.03  # the narrowest direction's own sd
+    """Chen et al.'s SGHMC and (friction 1) Welling & Teh's SGLD are too wide, as computed."""
+    step = 0.03  # the sd of the narrowest direction
     c = 1 - friction
     kick = (step / SDS) ** 2
     truth = [
@@ -106,7 +106,7 @@ def test_euler_steps_have_their_own_law(friction):
 
 @pytest.mark.parametrize("friction", [slow(0.2), 1.0])
 def test_euler_steps_are_those_of_blackjax(friction):
-    """The same recursion, hence the same law, from another library's SGHMC and SGLD."""
+    """Another library's SGHMC and SGLD have the same stationary variance."""
     import blackjax
 
     step, sd = 0.03, 0.03
@@ -143,7 +143,7 @@ def functions(kernel, **options):
 
 
 def assert_exact(f, slack=0.0):
-    """Mean and standard deviation of f are the GP's, within chains' own errors and `slack`."""
+    """Mean and sd of f are the GP's, within the standard error over chains and `slack`."""
     mean, cov = exact_posterior(X, Y, X)
     sd = np.sqrt(np.diag(cov))
     for moment, truth, unit in ((f.mean(axis=1), mean, sd), (f.std(axis=1), sd, sd)):
@@ -157,7 +157,7 @@ def test_conjugate_posterior_by_sghmc():
 
 @pytest.mark.slow
 def test_conjugate_posterior_by_minibatches():
-    """A quarter of the rows at a time: the noise varies with f, which is not corrected for."""
+    """With a quarter of the rows the noise varies with f, which is not corrected."""
     options = {"num_warmup": 4000, "num_samples": 500, "thinning": 40, "batch_size": 3}
     assert_exact(functions(SGHMC(one_layer), **options), slack=0.1)
 
@@ -169,7 +169,7 @@ def test_conjugate_posterior_by_nuts():
 
 @pytest.mark.slow
 def test_stock_mcmc_with_hyperpriors():
-    """Sampled along with the layers; as NUTS has them, the unit noise integrated by both."""
+    """Hyperparameters with priors have the moments that NUTS finds."""
     model = handlers.lift(one_layer_with_noise, {"noise": dist.LogNormal(-1, 1)})
     found = []
     for kernel, warmup, num, thinning in (
@@ -194,7 +194,7 @@ def one_layer_with_noise(x, y=None, *, z):
 
 
 def hierarchy(y, batch_size=None):
-    """A latent of every row, inside the plate that is subsampled, and bounded global ones."""
+    """A global latent, and a latent of every row inside the subsampled plate."""
     mean = numpyro.sample("mean", dist.Normal(0, 1))
     with numpyro.plate("data", len(y), subsample_size=batch_size) as rows:
         own = numpyro.sample("own", dist.Normal(mean, 1))
@@ -204,7 +204,7 @@ def hierarchy(y, batch_size=None):
 @pytest.mark.slow
 @pytest.mark.parametrize("batch_size", [None, 4])
 def test_latents_of_rows(batch_size):
-    """Each has a value of its own, whichever rows a step takes; means and sds in closed form."""
+    """Each row keeps its value, whichever rows a step takes; means and sds in closed form."""
     y = jnp.array([1.0, -0.5, 2.0, 0.3, 0.8, 1.5])
     chains = run_mcmc(
         KEY, SGHMC(hierarchy), y, batch_size=batch_size, num_warmup=4000, num_samples=1000,
@@ -222,7 +222,7 @@ def test_latents_of_rows(batch_size):
 
 @pytest.mark.parametrize("dim", [120, slow(300)])
 def test_many_coordinates_that_depend_on_each_other(dim):
-    """Combinations far stiffer than any coordinate: warm-up takes steps that are stable there."""
+    """Warm-up finds stable steps where combinations are far stiffer than any coordinate."""
     rng = np.random.default_rng(0)
     A = rng.uniform(size=(1000, dim))
     y = A @ rng.standard_normal(dim) + rng.standard_normal(1000)

@@ -1,4 +1,4 @@
-"""SGHMC as a kernel: the energy's gradients, NumPyro's seams, and errors."""
+"""SGHMC as a NumPyro kernel: gradients, NumPyro's and ArviZ's interfaces, and errors."""
 
 import functools
 import subprocess
@@ -30,7 +30,7 @@ X, Y = regression(rows=12)
 
 
 def test_minibatches_and_unit_noise_are_unbiased():
-    """The mean over keys of the gradient is that of all rows, and of much noise."""
+    """The mean gradient over keys is the gradient of all rows, averaged over the noise."""
     potential, z = Potential(two_layers), jnp.linspace(-1.5, 1.5, 4)[:, None]
     x, y = regression(rows=12)
     at = potential.start(KEY, numpyro.infer.init_to_median, Call((x, y), {"z": z}))
@@ -50,7 +50,7 @@ def slope(x, y, batch_size=None):
 
 @pytest.mark.slow
 def test_control_variates_take_the_noise_away():
-    """Started at a fit to many rows: less noise, and the same law, which is known."""
+    """Started at a fit to many rows, they reduce the noise and keep the posterior."""
     x = jnp.linspace(-1, 1, 400)
     y = 0.7 * x + 0.5 * random.normal(KEY, x.shape)
     precision = 1 + float(x @ x) / 0.25
@@ -70,7 +70,7 @@ def test_control_variates_take_the_noise_away():
 
 @pytest.mark.slow
 def test_control_variates_at_the_anchor():
-    """A minibatch's gradient is that of all rows there, which is known."""
+    """At the anchor a minibatch's gradient is the gradient of all rows."""
     kernel, call = (
         SGHMC(one_layer, control_variates=True),
         Call((X, Y), {"z": X[::3], "batch_size": 4}),
@@ -84,12 +84,12 @@ def test_control_variates_at_the_anchor():
     np.testing.assert_allclose(found, np.broadcast_to(truth, found.shape), 1e-3)
 
 
-# --- seams and errors ----------------------------------------------------------------------------
+# --- interfaces and errors -----------------------------------------------------------------------
 
 
 @pytest.mark.slow
 def test_warm_start_and_fields():
-    """An MCMC goes on from its last state; diagnostics and extra fields are there."""
+    """An MCMC continues from its last state, with diagnostics and extra fields."""
     mcmc = MCMC(SGHMC(one_layer), num_warmup=50, num_samples=20, thinning=2, progress_bar=False)
     mcmc.run(KEY, X, Y, z=X[::3], extra_fields=("temperature", "potential_energy", "step_size"))
     first = mcmc.last_state
@@ -127,7 +127,7 @@ for other in draws[1:]:
 
 @pytest.mark.slow
 def test_every_way_to_run_chains():
-    """On two devices, side by side on one, one after the other: the same draws."""
+    """Parallel, vectorized and sequential chains have the same draws."""
     program = PARALLEL.format(tests=str(Path(__file__).parent))
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
@@ -135,7 +135,7 @@ def test_every_way_to_run_chains():
 
 @pytest.mark.slow
 def test_to_arviz():
-    """NumPyro's converter takes it: R-hat, effective sample size, statistics of the sampler."""
+    """Chains convert to ArviZ with log-likelihoods and sampler statistics."""
     import arviz_base
 
     mcmc = MCMC(
@@ -167,7 +167,7 @@ def test_to_arviz():
 
 @pytest.mark.slow
 def test_deterministic_sites_come_along():
-    """Those of draws that are kept, of all rows; so that a transported model's layers are there."""
+    """Draws have the deterministic sites of all rows, such as a transported model's layers."""
 
     def model(x, y, batch_size=None):
         w = numpyro.sample("w", dist.Normal(0, 1))

@@ -1,4 +1,4 @@
-"""SGHMC on models of other kinds: control flow, far starts, starts that fail, noisy outputs."""
+"""SGHMC on models with control flow, from far or failing starts, with noisy outputs."""
 
 import jax
 import jax.numpy as jnp
@@ -24,7 +24,7 @@ SERIES = jnp.array([1.0, 2.0, 1.5, 3.0, 2.5])
 
 
 def state_space(y):
-    """Supports and scales that depend on the state, and two sites to a step."""
+    """Supports and scales depend on the state, and a step has two sites."""
     scale = numpyro.sample("scale", dist.LogNormal(-1, 0.3))
 
     def step(x, y):
@@ -48,7 +48,7 @@ def branches(y):
 
 @pytest.mark.parametrize("model", [state_space, branches])
 def test_sites_within_control_flow(model):
-    """The energy and its gradient are NumPyro's; deterministic sites go with the latents."""
+    """The energy and its gradient are NumPyro's; deterministic sites match the latents."""
     potential = Potential(model)
     at = potential.start(KEY, init_to_median, Call((SERIES,)))
     at = {n: u + 0.3 * random.normal(KEY, u.shape) for n, u in at.items()}
@@ -64,7 +64,7 @@ def test_sites_within_control_flow(model):
 
 @pytest.mark.slow
 def test_posterior_of_a_random_walk():
-    """Kalman's: a Gaussian whose precision is tridiagonal."""
+    """The posterior is Kalman's: a Gaussian with a tridiagonal precision."""
 
     def model(y):
         def step(x, y):
@@ -109,9 +109,9 @@ def far(y, batch_size=None):
 
 @pytest.mark.parametrize(("centre", "batch_size"), [(50, None), slow(50, 20), slow(500, None)])
 def test_warm_up_from_afar(centre, batch_size):
-    """From hundreds of posterior standard deviations away, in a warm-up of 2,000 steps.
+    """2,000 steps suffice from hundreds of posterior standard deviations away.
 
-    The mean is a Student's t about the rows' mean, whose sd is known to a few per cent.
+    The mean has a Student's t distribution about the rows' mean; its sd is right to a few percent.
     """
     y = centre + np.random.default_rng(0).standard_normal(200)
     truth, sd = y.mean(), y.std() / np.sqrt(200)
@@ -127,7 +127,7 @@ def test_warm_up_from_afar(centre, batch_size):
 
 @pytest.mark.slow
 def test_warm_up_with_counts_by_minibatches():
-    """Rates that are off by e^10 at the start, and gradients of a few rows' noise."""
+    """Warm-up from rates that are off by e^10, with noisy gradients."""
     rng = np.random.default_rng(1)
     x = rng.standard_normal((1000, 3))
     y = rng.poisson(np.exp(2 + x @ [1, -1, 0.5]))
@@ -150,7 +150,7 @@ def test_warm_up_with_counts_by_minibatches():
 
 
 def test_starts_that_are_not_finite():
-    """NaN in the data, and chains that start beyond a cliff; under jit nobody looks."""
+    """NaN in the data, or a start beyond a cliff, raises; under jit it cannot be checked."""
     y = jnp.array([1.0, jnp.nan, 2.0])
     with pytest.raises(ValueError, match=r"not finite at the start: the log densities {'y': "):
         MCMC(SGHMC(far), num_warmup=5, num_samples=5, progress_bar=False).run(KEY, y)
@@ -173,7 +173,7 @@ def test_starts_that_are_not_finite():
 
 
 def test_draws_have_noise_of_their_own():
-    """A deterministic site that depends on an auxiliary one: as from its prior, draw by draw."""
+    """Every draw has its own value of an auxiliary site, from the prior."""
 
     def model():
         w = numpyro.sample("w", dist.Normal(0, 1))
@@ -189,7 +189,7 @@ def test_draws_have_noise_of_their_own():
 
 
 def test_steps_between_draws_cost_no_post_processing():
-    """`num_steps` leaves out what `thinning` does, and no deterministic site is computed of it."""
+    """`num_steps` skips the steps that `thinning` drops, and their deterministic sites."""
     calls = []
 
     def model():

@@ -1,0 +1,70 @@
+"""Langevin steps on Gaussian targets, whose stationary distribution is known by linear algebra."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy.linalg import solve_discrete_lyapunov
+
+from dgp_ppl.inference.samplers._adaptation import Warmup
+from dgp_ppl.inference.samplers._dynamics import Dynamics
+
+pytestmark = pytest.mark.usefixtures("x64")
+
+CORRELATED = np.array([[1.0, 0.95], [0.95, 1.0]])
+
+
+def stationary(hessian, noise, step_size=0.2, friction=0.2):
+    """Covariance of the position for the energy x'Hx / 2, whose gradients have covariance `noise`.
+
+    The scales are those of a warm-up that knows the variance of every coordinate's gradient.
+    """
+    d, zero = len(hessian), jnp.zeros(len(hessian))
+    warmup = Warmup(friction, "variance", "baoab", correct_noise=True)
+    known = warmup.init(zero)._replace(
+        mean_square=jnp.diag(hessian + noise), noise_variance=jnp.diag(noise)
+    )
+    phase = warmup.phase(jnp.array(1000), jnp.array(1000))
+    scale, removed = warmup.scales(known, phase, jnp.array(step_size))
+
+    def step(x, r, e, g):
+        def gradient(x):
+            return jnp.asarray(hessian) @ x + g, None
+
+        new = Dynamics(friction, "baoab").step(x, r, e, scale, removed, gradient)
+        return jnp.concatenate([new.position, new.momentum])
+
+    blocks = jax.jacobian(step, argnums=(0, 1, 2, 3))(zero, zero, zero, zero)
+    x, r, e, g = (np.asarray(a, np.float64) for a in blocks)
+    return solve_discrete_lyapunov(np.hstack([x, r]), e @ e.T + g @ noise @ g.T)[:d, :d]
+
+
+def sds(covariance, truth):
+    """Standard deviations along the eigenvectors of the true covariance, relative to the truth."""
+    values, vectors = np.linalg.eigh(truth)
+    return np.sqrt(np.diag(vectors.T @ covariance @ vectors) / values)
+
+
+@pytest.mark.parametrize(("step_size", "friction"), [(0.2, 0.2), (0.4, 0.3), (1.2, 0.5)])
+def test_exact_gradients_are_exact_at_any_stable_step(step_size, friction):
+    found = stationary(np.linalg.inv(CORRELATED), np.zeros((2, 2)), step_size / 4, friction)
+    np.testing.assert_allclose(found, CORRELATED, atol=1e-6)
+    wide = np.diag([1.0, 1e-4])
+    found = stationary(np.linalg.inv(wide), np.zeros((2, 2)), step_size, friction)
+    np.testing.assert_allclose(found, wide, rtol=1e-6, atol=1e-9)
+
+
+@pytest.mark.parametrize("noise", [0.1, 1.0, 3.0])
+def test_noise_of_separate_coordinates_is_corrected(noise):
+    """Whether or not the coordinates of the target are correlated."""
+    for covariance in (CORRELATED, np.diag([1.0, 1e-4])):
+        hessian = np.linalg.inv(covariance)
+        found = stationary(hessian, noise * np.diag(np.diag(hessian)))
+        np.testing.assert_allclose(sds(found, covariance), 1.0, atol=1e-3)
+
+
+def test_correlated_noise_leaves_a_bias_of_a_few_percent():
+    """Gradients of minibatches of a regression, whose noise has the Hessian's correlation."""
+    truth = np.linalg.inv(CORRELATED)
+    found = sds(stationary(CORRELATED, 3 * CORRELATED), truth)
+    assert 0.01 < np.abs(found - 1).max() < 0.05
