@@ -113,7 +113,7 @@ class Potential:
         program = whole_plates(self.model) if all_rows else self.model
         latents = _SetUnconstrained(handlers.seed(program, key), unconstrained)
         with stratified():
-            log_probs, sites = compute_log_probs(latents, *call, {})
+            log_probs, sites = compute_log_probs(latents, call.args, call.kwargs, {})
         # Auxiliary sites have no density here; factors are marked auxiliary, but are observed.
         counts = lambda site: site["is_observed"] or _is_latent(site)  # noqa: E731
         return {n: p for n, p in log_probs.items() if counts(sites[n])}, latents

@@ -13,6 +13,7 @@ from support.helpers import KEY, exact_evidence, one_layer, regression, slow, sq
 from support.tiny import TINY, X, Y, tiny, tiny_evidence
 
 import dgp_ppl as dgp
+from dgp_ppl._partition import Call
 from dgp_ppl.inference._fit import evaluate
 from dgp_ppl.inference.evidence._annealing import annealed_evidence
 from dgp_ppl.inference.guides._transport import reference_log_joint, to_reference, transported
@@ -150,10 +151,11 @@ def test_white_values_and_back(kind):
     guide, x, y = kind(tiny), jnp.asarray(X, float), jnp.asarray(Y, float)
     params = {**TINY, "l2.v.target": jnp.ones((3, 1)), "l2.v.precision": jnp.full((3, 1), 2.0)}
     z = {"l1.v": jnp.full((1, 1), 0.7), "l2.v": jnp.full((1, 1), -1.2)}
+    call = Call((x, y))
     guide.setup(x, y)
-    v = reference_log_joint(guide, z, KEY, params, {}, ((x, y), {}), ((x, y), {}))[1]
+    v = reference_log_joint(guide, z, KEY, params, call, call)[1]
     assert abs(v["l2.v"] - z["l2.v"]) > 0.1
-    back = to_reference(guide, v, params, {}, ((x, y), {}))
+    back = to_reference(guide, v, params, call)
     for site, value in z.items():
         np.testing.assert_allclose(back[site], value, rtol=1e-5)
 
