@@ -13,6 +13,7 @@ TITLES = {
     "likelihoods": "Seven likelihoods",
     "counts_and_priors": "Counts, and priors on hyperparameters",
     "every_posterior": "Every posterior of one model",
+    "low_rank_guide": "A guide of your own",
     "svi_vs_mcmc": "SVI against MCMC",
     "gallery": "A picture of every kind",
 }

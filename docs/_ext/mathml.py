@@ -1,27 +1,38 @@
 """Write formulas as MathML, which browsers render without a script or a network."""
 
+import html
+import re
 from typing import Any
 
 from docutils import nodes
+from docutils.utils.math import MathError
 from docutils.utils.math.latex2mathml import tex2mathml
-from docutils.utils.math.mathml_elements import MathElement
 from sphinx.application import Sphinx
+from sphinx.util import logging
+
+_LOGGER = logging.getLogger(__name__)
+_SIZES = re.compile(r"\\[bB]ig{1,2}[lrm]?(?![a-zA-Z])")  # MathML's fences size themselves
 
 
-def _formula(source: str, *, block: bool) -> str:
-    tree: str | MathElement = tex2mathml(source.strip(), as_block=block)
-    return str(tree)
+def _formula(node: Any, *, block: bool) -> str:
+    source = _SIZES.sub("", node.astext()).strip()
+    source = re.sub(r"\\(log|exp|det) (?=[\w\\])", r"\\\1\\,", source)  # log p, not logp
+    try:
+        return str(tex2mathml(source, as_block=block))
+    except MathError as error:
+        _LOGGER.warning("formula %r: %s", source, error, location=node)
+        return f"<code>{html.escape(source)}</code>"
 
 
 def inline(self: Any, node: Any) -> None:
     """A formula in a line of text."""
-    self.body.append(_formula(node.astext(), block=False))
+    self.body.append(_formula(node, block=False))
     raise nodes.SkipNode
 
 
 def block(self: Any, node: Any) -> None:
     """A formula on lines of its own, in a box that scrolls on a narrow screen."""
-    body = _formula(node.astext(), block=True)
+    body = _formula(node, block=True)
     self.body.append(f'<div class="math-block">{body}</div>\n')
     raise nodes.SkipNode
 
