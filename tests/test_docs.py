@@ -25,6 +25,9 @@ MODULES = sorted(
     m.name for m in pkgutil.walk_packages(dgp_ppl.__path__, "dgp_ppl.") if m.name != "dgp_ppl.cli"
 )
 
+# Fits and chains of a few steps deserve their warnings.
+of_short_runs = pytest.mark.filterwarnings("ignore::UserWarning", "ignore::RuntimeWarning")
+
 
 def short(path):
     return str(path.relative_to(ROOT))
@@ -62,7 +65,7 @@ def test_the_readmes_first_program_runs(tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
-@pytest.mark.filterwarnings("ignore::UserWarning")  # of fits and chains of three steps
+@of_short_runs
 @pytest.mark.parametrize("path", WITH_CODE, ids=short)
 def test_blocks_of_a_page_run_in_order(path, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
@@ -70,7 +73,7 @@ def test_blocks_of_a_page_run_in_order(path, tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
-@pytest.mark.filterwarnings("ignore::UserWarning")
+@of_short_runs
 def test_every_line_of_the_readmes_table_runs(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     names = run_page(README)

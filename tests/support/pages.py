@@ -6,8 +6,8 @@ import re
 _SMALL = {
     "steps": 3,
     "num_steps": 3,
-    "num_warmup": 4,
-    "num_samples": 4,
+    "num_warmup": 10,
+    "num_samples": 10,
     "num_prior_samples": 4,
     "num_simulations": 4,
     "temperatures": 4,
