@@ -1,4 +1,4 @@
-"""The optimiser that `fit` uses by default."""
+"""The default optimiser of fits."""
 
 from collections.abc import Callable, Hashable
 from functools import lru_cache, partial
@@ -15,7 +15,7 @@ __all__ = ["cosine_schedule", "default_optimizer", "scale_by_row_adam"]
 
 
 def cosine_schedule(learning_rate: float, steps: int) -> Callable[[Any], Any]:
-    """Cosine decay from `learning_rate` to 3 % of it over `steps`: an optax schedule."""
+    """An optax schedule: cosine decay from `learning_rate` to 3 % of it over `steps`."""
     return optax.cosine_decay_schedule(learning_rate, max(steps, 1), alpha=0.03)
 
 
@@ -32,18 +32,30 @@ def default_optimizer(
     share: float = 0.3,
     row_share: float = 0.5,
 ) -> Any:
-    """Adam with `cosine_schedule`; the params named in `slow` are moved at a share of the rate.
+    """Adam with `cosine_schedule`, at shares of the learning rate for some params.
 
-    So are those whose names start as in `rates`, which has a share for each: a guide's own wishes.
-    Params in `rows` lead with the rows of the data, and move by `scale_by_row_adam` at half of the
-    rate: faster, latent inputs can give up dimensions before the layers have found a use for them,
-    and slower, fits in minibatches fall behind (at 0.3 by 0.4 nats per datum on oil flow).
+    A bound's gradient has little noise, and its scale falls by orders of magnitude during a fit. A
+    shorter memory of squares than Adam's usual 1,000 steps, with more momentum, therefore gets
+    further in as many steps. q(v) can move faster than the hyperparameters, which at the rate that
+    suits q(v) may run into regions that the fit does not leave again. benchmarks/optimizers.py
+    measures these choices.
 
-    What it does is measured by benchmarks/optimizers.py. A bound's gradient is all but noiseless,
-    and its scale falls by orders of magnitude on the way: a shorter memory of squares than Adam's
-    usual 1,000 steps, with more momentum, gets further in as many. And q(v) can be moved faster
-    than the hyperparameters, which at the rate that suits q(v) can run into regions that the fit
-    does not leave again.
+    Args:
+        learning_rate: initial learning rate of the guide's params.
+        steps: number of steps.
+        slow: names of params that move at `share` of the rate: the model's own.
+        rates: starts of names, each with a share of its own.
+        rows: names of params whose leading axis is the rows of the data. They move by
+            `scale_by_row_adam` at `row_share` of the rate. Faster, latent inputs can give up
+            dimensions before the layers use them; slower, fits in minibatches fall behind (at 0.3
+            by 0.4 nats per datum on oil flow).
+        b1: decay of the mean of gradients.
+        b2: decay of the mean of squared gradients.
+        share: share of the rate for `slow`.
+        row_share: share of the rate for `rows`.
+
+    Returns:
+        An optax optimiser of a dict of params.
     """
 
     def adam(rate: float) -> optax.GradientTransformation:
@@ -72,7 +84,7 @@ def default_optimizer(
 
 
 class _RowAdamState(NamedTuple):
-    """By param: how often each row was seen, and its means of gradients and of their squares."""
+    """By param: the visits of each row, and its means of gradients and squared gradients."""
 
     count: Any
     mu: Any
@@ -82,10 +94,10 @@ class _RowAdamState(NamedTuple):
 def scale_by_row_adam(
     b1: float = 0.9, b2: float = 0.999, eps: float = 1e-8
 ) -> optax.GradientTransformation:
-    """Adam for params of which a minibatch sees some rows: the others stay exactly where they are.
+    """Adam for params whose rows are visited by minibatches; other rows stay where they are.
 
-    Adam itself goes on moving a row by its momentum in all the steps between two visits. Here a row
-    whose gradient is zero in all entries has not been seen; rows count their own steps.
+    Plain Adam keeps moving a row by its momentum in all steps between two visits. Here a row counts
+    its own steps, and is visited if any entry of its gradient is not zero.
     """
 
     def init(params: Any) -> _RowAdamState:

@@ -7,7 +7,8 @@ import pytest
 from support.helpers import KEY, regression
 
 import dgp_ppl as dgp
-from dgp_ppl.inference._fit import _cached_loop, _compiled_losses, evaluate
+from dgp_ppl.inference._fit import evaluate
+from dgp_ppl.inference._loop import cached_loop, compiled_losses
 from dgp_ppl.models import deep_gp
 from dgp_ppl.prediction._passes import predictive_passes
 
@@ -37,14 +38,14 @@ def test_guides_with_other_arrays_share_a_program(name):
         mean = dgp.predict(KEY, deep_gp, guide, result.params, X_TEST, z=Z, num_samples=3).mean
         return np.concatenate([result.losses, bound, mean])
 
-    programs = _compiled_losses, predictive_passes
-    count = lambda: (_cached_loop.cache_info().misses, *(p._cache_size() for p in programs))  # noqa: E731
+    programs = compiled_losses, predictive_passes
+    count = lambda: (cached_loop.cache_info().misses, *(p._cache_size() for p in programs))  # noqa: E731
     first = results(slice(0, 12))
     compiled = count()
     second = results(slice(12, 24))
     assert count() == compiled
     assert np.abs(second - first).max() > 1e-3
-    _cached_loop.cache_clear()
+    cached_loop.cache_clear()
     jax.clear_caches()
     np.testing.assert_allclose(results(slice(12, 24)), second, rtol=1e-5)
 

@@ -1,4 +1,4 @@
-"""Normals for the latent sites of a data plate: a location and a scale for every row."""
+"""Normal guides for the latent sites of plates: a location and a scale for every row."""
 
 from collections.abc import Sequence
 from contextlib import ExitStack
@@ -26,16 +26,17 @@ _SCALE = 0.1  # as in NumPyro's AutoNormal
 
 
 class LocalNormal:
-    """q of sites inside plates: independent normals, a row of params for each row of the plate.
+    """Independent normals for sites inside plates, with params for each row of the plate.
 
-    In minibatches a call draws the rows of the batch alone, and moves no other row's params. As
-    NumPyro's `AutoNormal`, whose names its params have, but the batch may be of another size at
-    every call. Locations start at draws of a standard normal, in the site's unbounded space.
+    In minibatches, a call draws the rows of the batch only and moves no other row's params. This is
+    NumPyro's `AutoNormal`, with the same names of params, except that the size of the batch may
+    change between calls. Locations start at draws of a standard normal in the site's unconstrained
+    space.
 
     Args:
         model: the model.
         names: its sites.
-        sites: a trace of the model that has them.
+        sites: a trace of the model with these sites.
     """
 
     def __init__(self, model: Model, names: Sequence[str], sites: dict[str, Any]) -> None:
@@ -45,12 +46,12 @@ class LocalNormal:
         self._starts: dict[str, Array] = {}
         self._event_dims: dict[str, int] = {}
         for i, name in enumerate(self.names):
-            law = sites[name]["fn"]
-            self._bijections[name] = _bijection(name, law)
-            shape = list(law.batch_shape)
+            prior = sites[name]["fn"]
+            self._bijections[name] = _bijection(name, prior)
+            shape = list(prior.batch_shape)
             for frame in sites[name]["cond_indep_stack"]:
                 shape[frame.dim] = full[frame.name]
-            whole = (*shape, *law.event_shape)
+            whole = (*shape, *prior.event_shape)
             free = self._bijections[name].inverse_shape(whole)
             self._event_dims[name] = len(free) - len(shape)
             with jax.ensure_compile_time_eval():
@@ -58,12 +59,12 @@ class LocalNormal:
 
     @property
     def params(self) -> frozenset[str]:
-        """Names of its params, which lead with the plate's rows."""
+        """Names of the params. Their leading axis is the plate's rows."""
         return frozenset(f"{n}_auto_{part}" for n in self.names for part in ("loc", "scale"))
 
     def __call__(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
         """Draw the sites; takes the model's arguments."""
-        # The plates of these arguments, whose batch may be of any size, and their rows in all.
+        # The plates of this call: the size of its batch, and the number of rows.
         trace = survey(self.model, Call(args, kwargs))
         stacks = {n: trace[n]["cond_indep_stack"] for n in self.names}
         rows = {f.name: trace[f.name]["args"][0] for own in stacks.values() for f in own}
@@ -80,7 +81,7 @@ class LocalNormal:
             with ExitStack() as stack:
                 for frame in stacks[name]:
                     stack.enter_context(plates[frame.name])
-                draws[name] = numpyro.sample(name, self._law(name))
+                draws[name] = numpyro.sample(name, self._distribution(name))
         return draws
 
     def _check_rows(self, name: str, rows: int, dim: int) -> None:
@@ -91,19 +92,19 @@ class LocalNormal:
                 "a new guide, or use infer_latent for new rows of a fitted model"
             )
 
-    def _law(self, name: str) -> Any:
+    def _distribution(self, name: str) -> Any:
         start, event_dim = self._starts[name], self._event_dims[name]
         loc: Any = numpyro.param(f"{name}_auto_loc", start, event_dim=event_dim)
         scale: Any = numpyro.param(
             f"{name}_auto_scale", jnp.full_like(start, _SCALE), event_dim=event_dim,
             constraint=constraints.softplus_positive,
         )  # fmt: skip
-        law = dist.Normal(loc, scale).to_event(event_dim)
+        normal = dist.Normal(loc, scale).to_event(event_dim)
         bijection = self._bijections[name]
         real = bijection.codomain is constraints.real or isinstance(
             bijection, dist.transforms.IdentityTransform
         )
-        return law if real else dist.TransformedDistribution(law, bijection)
+        return normal if real else dist.TransformedDistribution(normal, bijection)
 
     def median(self, params: Params) -> dict[str, Array]:
         """The median of each site."""
@@ -120,17 +121,17 @@ class LocalNormal:
         return found
 
 
-def _bijection(name: str, law: Any) -> Any:
-    """From the reals to a site's support.
+def _bijection(name: str, prior: Any) -> Any:
+    """The bijection from the reals to a site's support.
 
     Raises:
-        ValueError: if it has no density, or its support is computed in the model.
+        ValueError: if the site is discrete, or the model computes its support.
     """
-    if law.is_discrete:
+    if prior.is_discrete:
         raise ValueError(
             f"the latent site {name!r} of the data's rows is discrete; sum it out in the model"
         )
-    bijection = biject_to(law.support)
+    bijection = biject_to(prior.support)
     if any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(bijection)):
         raise ValueError(
             f"the latent site {name!r} of the data's rows has a support of arrays; give it one of "

@@ -1,0 +1,186 @@
+"""The loop of a fit: steps in chunks on the device, and what went wrong in a step."""
+
+import copy
+from collections.abc import Iterator
+from functools import lru_cache
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro
+from jax import lax, random
+from numpyro import handlers
+from numpyro.distributions.kl import kl_divergence
+from numpyro.infer import SVI
+from numpyro.infer.elbo import ELBO
+from numpyro.infer.svi import SVIState
+from tqdm.auto import tqdm
+
+from dgp_ppl._partition import Partition
+from dgp_ppl._typing import Model, Params
+
+__all__ = ["TrainingLoop", "cached_loop", "compiled_losses", "run_steps", "training_loop"]
+
+_CHUNK = 200  # steps in one call of the device, at most
+
+
+class TrainingLoop:
+    """The compiled pieces of a fit. They serve all data of the same shapes.
+
+    The methods take the arrays of the model and the guide as `data`, from `Partition.split`.
+    """
+
+    def __init__(self, svi: SVI, partition: Partition) -> None:
+        self.svi, self.partition = svi, partition
+        self._steps = jax.jit(self._run_chunk)
+        self._start = jax.jit(self._first_state)
+
+    def init(self, key: Any, data: list[Any], params: Params | None) -> SVIState:
+        """The first state; `params` replace the initial values of the same names."""
+        return self._start(key, data, params)
+
+    def advance(self, state: SVIState, data: list[Any], num: int) -> tuple[SVIState, np.ndarray]:
+        """Run `num` <= 200 steps in one compiled loop; returns the state and their losses."""
+        state, losses = self._steps(state, num, data)
+        return state, np.asarray(losses, np.float64)[:num]
+
+    def params(self, state: SVIState) -> Params:
+        """The constrained params of a state."""
+        return self.svi.get_params(state)
+
+    def mean_loss(self, loss: ELBO, keys: jax.Array, state: SVIState, data: list[Any]) -> float:
+        """The mean over keys of a loss at a state's params."""
+        program = (self.svi.model, self.svi.guide, loss, self.partition)
+        return float(compiled_losses(program, keys, self.params(state), data).mean())
+
+    def first_non_finite(self, state: SVIState, data: list[Any]) -> str:
+        """The first param or site that is not finite in the loss of this state."""
+        params = self.params(state)
+        for name, value in params.items():
+            if not all(np.isfinite(np.asarray(a)).all() for a in jax.tree.leaves(value)):
+                return f"param {name}"
+        # Values out of support are looked for here, so NumPyro need not warn of them.
+        with numpyro.validation_enabled(False):
+            for name, terms in self._terms(state, params, data):
+                if not np.isfinite(np.asarray(terms)).all():
+                    return f"site {name}"
+        return "the loss itself (every site is finite)"
+
+    def _first_state(self, key: Any, data: list[Any], params: Params | None) -> SVIState:
+        call = self.partition.join(data)
+        svi = self._with_arrays(data)
+        state = svi.init(key, *call.args, init_params=params, **call.kwargs)
+        self.svi.constrain_fn = svi.constrain_fn
+        return state
+
+    def _run_chunk(self, state: SVIState, num: Any, data: list[Any]) -> tuple[SVIState, jax.Array]:
+        call = self.partition.join(data)
+        svi = self._with_arrays(data)
+
+        def step(i: Any, carry: tuple[SVIState, jax.Array]) -> tuple[SVIState, jax.Array]:
+            state, losses = carry
+            state, value = svi.update(state, *call.args, **call.kwargs)
+            return state, losses.at[i].set(value)
+
+        return lax.fori_loop(0, num, step, (state, jnp.zeros(_CHUNK)))
+
+    def _with_arrays(self, data: list[Any]) -> SVI:
+        """The SVI of the guide with its arrays."""
+        svi = copy.copy(self.svi)
+        svi.guide = self.partition.guide(svi.guide, data)
+        return svi
+
+    def _terms(
+        self, state: SVIState, params: Params, data: list[Any]
+    ) -> Iterator[tuple[str, jax.Array]]:
+        """Every site of the model with its log density, and its KL, in the loss of this state."""
+        args, kwargs = self.partition.join(data)
+        key_model, key_guide = random.split(random.split(state.rng_key)[1])
+        seeded = handlers.seed(self._with_arrays(data).guide, key_guide)
+        guide = handlers.substitute(seeded, data=params)
+        drawn = handlers.trace(guide).get_trace(*args, **kwargs)
+        model = handlers.replay(handlers.seed(self.svi.model, key_model), drawn)
+        trace = handlers.trace(handlers.substitute(model, data=params))
+        for name, site in trace.get_trace(*args, **kwargs).items():
+            if site["type"] != "sample":
+                continue
+            yield name, site["fn"].log_prob(site["value"])
+            if name in drawn:
+                try:
+                    yield name, kl_divergence(drawn[name]["fn"], site["fn"])
+                except NotImplementedError:
+                    yield name, drawn[name]["fn"].log_prob(site["value"])
+
+
+def training_loop(
+    model: Model, guide: Model, optimizer: Any, loss: ELBO, partition: Partition
+) -> TrainingLoop:
+    """A loop of these; one that was compiled before if everything compares equal."""
+    key = (model, guide, optimizer, loss, partition)
+    try:
+        hash(key)
+    except TypeError:
+        return TrainingLoop(SVI(model, guide, optimizer, loss), partition)
+    return cached_loop(*key)
+
+
+@lru_cache(maxsize=32)
+def cached_loop(
+    model: Model, guide: Model, optimizer: Any, loss: ELBO, partition: Partition
+) -> TrainingLoop:
+    """The loop of these, kept for the next call."""
+    return TrainingLoop(SVI(model, guide, optimizer, loss), partition)
+
+
+def run_steps(
+    loop: TrainingLoop,
+    state: SVIState,
+    data: list[Any],
+    *,
+    steps: int,
+    num_data: int,
+    progress: bool | str,
+) -> tuple[SVIState, np.ndarray, SVIState | None]:
+    """Run all steps, or those up to the first loss that is not finite.
+
+    Returns:
+        The last state with a finite loss, the losses up to there, and the state whose loss is not
+        finite, or None.
+    """
+    chunk = max(10, min(_CHUNK, steps // 20))  # short enough for a progress bar that moves
+    losses = np.zeros(0)
+    before: tuple[SVIState, int] | None = None  # start and length of the chunk before
+    bar = tqdm(total=steps, disable=not progress, leave=False, unit=" steps")
+    bar.set_description("fit" if progress is True else str(progress), refresh=False)
+    with bar:
+        while len(losses) < steps:
+            num = min(chunk, steps - len(losses))
+            after, new = loop.advance(state, data, num)
+            finite = np.isfinite(new)
+            if not finite.all():
+                first = int(np.argmin(finite))
+                failed = loop.advance(state, data, first)[0]
+                losses = np.concatenate([losses, new[:first]])
+                # Run the steps again up to the last state whose own loss is finite.
+                if first:
+                    state = loop.advance(state, data, first - 1)[0]
+                elif before is not None:
+                    state = loop.advance(before[0], data, before[1] - 1)[0]
+                return state, losses, failed
+            losses = np.concatenate([losses, new])
+            before, state = (state, num), after
+            bar.update(num)
+            bar.set_postfix_str(f"ELBO/datum {-new.mean() / num_data:.4f}", refresh=False)
+    return state, losses, None
+
+
+def _losses(program: Any, keys: jax.Array, params: Params, data: list[Any]) -> jax.Array:
+    model, guide, loss, partition = program
+    args, kwargs = partition.join(data)
+    guide = partition.guide(guide, data)
+    return lax.map(lambda k: loss.loss(k, params, model, guide, *args, **kwargs), keys)
+
+
+compiled_losses = jax.jit(_losses, static_argnums=0)
+"""The losses at many keys, one after another, of (model, guide, loss, partition)."""
