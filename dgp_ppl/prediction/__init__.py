@@ -1,4 +1,4 @@
-"""Predictions of fitted models, and functions of their layers."""
+"""Predictions of fitted models, and the functions that their layers represent."""
 
 from dgp_ppl.prediction._guided import guided
 from dgp_ppl.prediction._latent_inputs import LatentInputs, infer_latent, latent_inputs

@@ -1,7 +1,7 @@
-"""Functionals of predictions: moments, densities, draws and quantiles of stacked mixtures.
+"""Moments, densities, draws and quantiles of y under a stack of mixtures.
 
-The functions take the S mixtures of S passes stacked by `jax.vmap`: every leaf leads with S, and
-the distribution of y gives each pass the weight 1/S. B: rows.
+Each function takes the mixtures of S passes as `jax.vmap` stacks them: the leading axis of every
+leaf is S. The predictive distribution of y weighs every pass by 1/S. B is the number of rows.
 """
 
 from functools import partial
@@ -18,34 +18,37 @@ from dgp_ppl._typing import PRNGKey
 from dgp_ppl.core import Mixture
 
 __all__ = [
-    "draws", "log_density", "log_density_by_pass", "moments", "num_classes", "probabilities",
-    "quantiles",
+    "QUANTILE_TOLERANCE", "draws", "log_density", "log_density_by_pass", "moments", "num_classes",
+    "probabilities", "quantiles",
 ]  # fmt: skip
+
+QUANTILE_TOLERANCE = 1e-6
+"""Width, in standard deviations of y, of the interval whose midpoint `quantiles` returns."""
 
 
 @jax.jit
-def moments(laws: Mixture) -> Array:
-    """Mean and variance of y over all passes, [B, 2, ...]."""
-    mean, var = jax.vmap(lambda law: (law.mean, law.variance))(laws)
+def moments(mixtures: Mixture) -> Array:
+    """Return the mean and variance of y over all passes, [B, 2, ...]."""
+    mean, var = jax.vmap(lambda m: (m.mean, m.variance))(mixtures)
     return jnp.stack([mean.mean(axis=0), var.mean(axis=0) + mean.var(axis=0)], axis=1)
 
 
 @jax.jit
-def log_density(laws: Mixture, y: Array) -> Array:
-    """log p(y) in nats, [B]: the log of the mean density over passes."""
-    values = log_density_by_pass(laws, y)
+def log_density(mixtures: Mixture, y: Array) -> Array:
+    """Return log p(y) in nats, [B]: the log of the mean density over passes."""
+    values = log_density_by_pass(mixtures, y)
     return logsumexp(values, axis=1) - jnp.log(values.shape[1])
 
 
 @jax.jit
-def log_density_by_pass(laws: Mixture, y: Array) -> Array:
-    """log p(y | pass) in nats, [B, S]."""
-    return jax.vmap(lambda law: law.log_prob(y), out_axes=1)(laws)
+def log_density_by_pass(mixtures: Mixture, y: Array) -> Array:
+    """Return log p(y | pass) in nats, [B, S]."""
+    return jax.vmap(lambda m: m.log_prob(y), out_axes=1)(mixtures)
 
 
-def num_classes(laws: Mixture) -> int | None:
-    """The number of classes 0 ... C-1 of the law of y, or None if it is not of classes."""
-    support = laws.support
+def num_classes(mixtures: Mixture) -> int | None:
+    """Return the number of classes C if y is a class 0 ... C-1, else None."""
+    support = mixtures.support
     if support is constraints.boolean:
         return 2
     ends = [getattr(support, name, None) for name in ("lower_bound", "upper_bound")]
@@ -55,41 +58,45 @@ def num_classes(laws: Mixture) -> int | None:
 
 
 @partial(jax.jit, static_argnums=1)
-def probabilities(laws: Mixture, num: int) -> Array:
-    """p(y = c) over all passes, [B, num]."""
-    rows = laws.components.batch_shape[-1]
-    values = jax.vmap(lambda c: log_density(laws, jnp.full(rows, c)))(jnp.arange(num))
+def probabilities(mixtures: Mixture, num: int) -> Array:
+    """Return p(y = c) over all passes, [B, num]."""
+    rows = mixtures.components.batch_shape[-1]
+    values = jax.vmap(lambda c: log_density(mixtures, jnp.full(rows, c)))(jnp.arange(num))
     return jnp.exp(values).T
 
 
 @jax.jit
-def draws(laws: Mixture, picked: Array, key: PRNGKey) -> Array:
-    """A draw of y from each picked pass, [B, num, ...]."""
+def draws(mixtures: Mixture, passes: Array, key: PRNGKey) -> Array:
+    """Draw y once from each of these passes, [B, len(passes), ...]."""
 
     def draw(index: Array, key: PRNGKey) -> Array:
-        return jax.tree.map(lambda a: a[index], laws).sample(key)
+        return jax.tree.map(lambda a: a[index], mixtures).sample(key)
 
-    return jnp.moveaxis(jax.vmap(draw)(picked, random.split(key, len(picked))), 0, 1)
+    return jnp.moveaxis(jax.vmap(draw)(passes, random.split(key, len(passes))), 0, 1)
 
 
 @jax.jit
-def quantiles(laws: Mixture, levels: Array) -> Array:
-    """Quantiles of y over all passes, [B, len(levels), ...]: the least y with cdf(y) >= level.
+def quantiles(mixtures: Mixture, levels: Array) -> Array:
+    """Return quantiles of y over all passes, [B, len(levels), ...].
+
+    The quantile is the smallest y with cdf(y) >= level: exact for integers, and for real y within
+    half of `QUANTILE_TOLERANCE` standard deviations.
 
     Raises:
-        NotImplementedError: if there is no distribution function, or no ends to start between.
+        NotImplementedError: if y has no distribution function, or its support is not one for which
+            the search knows where to start.
     """
-    support, centre_var = laws.support, moments(laws)
+    support, centre_var = mixtures.support, moments(mixtures)
     centre, sd = centre_var[:, 0], jnp.sqrt(centre_var[:, 1])
     centre = jnp.where(jnp.isfinite(centre), centre, 0.0)
     sd = jnp.where(jnp.isfinite(sd), sd, 1 + jnp.abs(centre))
-    # What a distribution function can be told from 0 and 1 in this dtype.
+    # This dtype cannot distinguish levels closer to 0 or 1.
     eps = jnp.finfo(levels.dtype).eps
     levels = jnp.clip(levels, jnp.finfo(levels.dtype).tiny, 1 - 4 * eps)
     level = levels.reshape((-1,) + (1,) * centre.ndim)
-    guess = centre + sd * ndtri(level)  # what it is for a Gaussian
-    whole = bool(support.is_discrete)
-    low = jnp.full_like(guess, -1.0 if whole else 0.0)
+    guess = centre + sd * ndtri(level)  # exact for a Gaussian
+    discrete = bool(support.is_discrete)
+    low = jnp.full_like(guess, -1.0 if discrete else 0.0)
     if support in (constraints.positive, constraints.nonnegative, constraints.nonnegative_integer):
         ends = low, jnp.maximum(guess, 0) + sd + 1
     elif support in (constraints.unit_interval, constraints.boolean):
@@ -98,90 +105,106 @@ def quantiles(laws: Mixture, levels: Array) -> Array:
         ends = guess - sd, guess + sd
     else:
         raise NotImplementedError(support)
-    tolerance = jnp.ones_like(sd) if whole else 1e-6 * sd
+    tolerance = jnp.ones_like(sd) if discrete else QUANTILE_TOLERANCE * sd
 
     def cdf(y: Array) -> Array:  # [levels, B, ...] -> the same
-        inside = jnp.maximum(y, 0.0) if whole else y
-        values = jax.vmap(lambda y: jax.vmap(lambda law: law.cdf(y))(laws).mean(axis=0))(inside)
-        return jnp.where(y < 0, 0.0, values) if whole else values
+        inside = jnp.maximum(y, 0.0) if discrete else y
+        values = jax.vmap(lambda y: jax.vmap(lambda m: m.cdf(y))(mixtures).mean(axis=0))(inside)
+        return jnp.where(y < 0, 0.0, values) if discrete else values
 
-    if whole:
+    if discrete:
         ends = ends[0], jnp.ceil(ends[1])
-    lower, upper, _ = _inverse(cdf, level, ends, tolerance, whole, support is constraints.real)
-    return jnp.moveaxis(upper if whole else 0.5 * (lower + upper), 0, 1)
+    lower, upper, _ = _invert(cdf, level, ends, tolerance, discrete, support is constraints.real)
+    return jnp.moveaxis(upper if discrete else 0.5 * (lower + upper), 0, 1)
 
 
-def _inverse(
-    cdf: Any, level: Array, ends: tuple[Array, Array], tolerance: Array, whole: bool, real: bool
+def _invert(
+    cdf: Any,
+    level: Array,
+    ends: tuple[Array, Array],
+    tolerance: Array,
+    discrete: bool,
+    unbounded: bool,
 ) -> tuple[Array, Array, Array]:
-    """Ends with cdf(lower) < level <= cdf(upper) up to rounding, and the number of steps.
+    """Invert a distribution function by the Illinois variant of false position.
 
-    The ends are no further apart than the tolerance. `whole`: only integers are tried; `real`: the
-    first ends may lie anywhere, else the lower one stays, below all there is.
+    The search runs on the scale on which a Gaussian's distribution function is a straight line.
+    Every fourth step bisects, which bounds the number of steps for any shape. All entries run
+    until the slowest has converged: one evaluation can cost thousands of special functions a row.
 
-    By the Illinois form of false position, on the scale on which a Gaussian's distribution function
-    is a straight line; every fourth step halves, so that no shape takes long. As many steps as the
-    slowest entry needs: an evaluation can cost thousands of special functions a row.
+    Args:
+        cdf: the distribution function, elementwise.
+        level: levels in (0, 1).
+        ends: initial ends of the bracket.
+        tolerance: width of the final bracket.
+        discrete: try integers only.
+        unbounded: whether the initial lower end may be too high. If False, it must lie at or below
+            the smallest value.
+
+    Returns:
+        Ends with cdf(lower) < level <= cdf(upper) up to rounding, at most `tolerance` apart, and
+        the number of steps.
     """
-    goal, info = ndtri(level), jnp.finfo(level.dtype)
-    # What rounding leaves of the level, on that scale: within it all places are the same.
-    rounding = info.eps * level * jnp.sqrt(2 * jnp.pi) * jnp.exp(0.5 * jnp.square(goal))
+    target, info = ndtri(level), jnp.finfo(level.dtype)
+    # The rounding error of the level on this scale. Within it, places cannot be distinguished.
+    rounding = info.eps * level * jnp.sqrt(2 * jnp.pi) * jnp.exp(0.5 * jnp.square(target))
 
     def excess(y: Array) -> Array:
-        return ndtri(jnp.clip(cdf(y), info.tiny, 1 - info.epsneg)) - goal
+        return ndtri(jnp.clip(cdf(y), info.tiny, 1 - info.epsneg)) - target
 
-    def open_(state: Any) -> Array:
+    def is_open(state: Any) -> Array:
         _, _, at_lower, at_upper, steps = state
-        return jnp.any(((at_lower >= 0) & real) | (at_upper < 0)) & (steps < 16)
+        return jnp.any(((at_lower >= 0) & unbounded) | (at_upper < 0)) & (steps < 16)
 
     def widen(state: Any) -> Any:
-        # What is too high for a lower end will do as an upper one, and the other way round.
+        # A lower end that is too high serves as the upper end, and the other way round.
         lower, upper, at_lower, at_upper, steps = state
-        high, short, width = (at_lower >= 0) & real, at_upper < 0, 2 * (upper - lower)
-        new = jnp.where(high, lower - width, upper + width * short)
+        too_high, too_low = (at_lower >= 0) & unbounded, at_upper < 0
+        width = 2 * (upper - lower)
+        new = jnp.where(too_high, lower - width, upper + width * too_low)
         at_new = excess(new)
         return (
-            jnp.where(high, new, jnp.where(short, upper, lower)),
-            jnp.where(high, lower, new),
-            jnp.where(high, at_new, jnp.where(short, at_upper, at_lower)),
-            jnp.where(high, at_lower, at_new),
+            jnp.where(too_high, new, jnp.where(too_low, upper, lower)),
+            jnp.where(too_high, lower, new),
+            jnp.where(too_high, at_new, jnp.where(too_low, at_upper, at_lower)),
+            jnp.where(too_high, at_lower, at_new),
             steps + 1,
         )
 
-    def wanted(lower: Array, upper: Array) -> Array:
+    def final_width(lower: Array, upper: Array) -> Array:
         return jnp.maximum(tolerance, 4 * info.eps * jnp.maximum(jnp.abs(lower), jnp.abs(upper)))
 
-    def apart(state: Any) -> Array:
+    def is_wide(state: Any) -> Array:
         lower, upper, *_, steps = state
-        return jnp.any(upper - lower > wanted(lower, upper)) & (steps < 120)
+        return jnp.any(upper - lower > final_width(lower, upper)) & (steps < 120)
 
     def narrow(state: Any) -> Any:
-        lower, upper, at_lower, at_upper, kept, steps = state
-        least = wanted(lower, upper)
-        going = upper - lower > least
+        lower, upper, at_lower, at_upper, last_moved, steps = state
+        width = final_width(lower, upper)
+        active = upper - lower > width
         rise = at_upper - at_lower
-        share = jnp.where((steps % 4 == 3) | ~(rise > 0), 0.5, -at_lower / rise)
-        middle = lower + share * (upper - lower)
-        if whole:
+        fraction = jnp.where((steps % 4 == 3) | ~(rise > 0), 0.5, -at_lower / rise)
+        middle = lower + fraction * (upper - lower)
+        if discrete:
             middle = jnp.clip(jnp.floor(middle), lower + 1, upper - 1)
-        else:  # not so near to an end that nothing is gained
-            middle = jnp.clip(middle, lower + 0.5 * least, upper - 0.5 * least)
+        else:  # too close to an end, a step would gain nothing
+            middle = jnp.clip(middle, lower + 0.5 * width, upper - 0.5 * width)
         at_middle = excess(middle)
         below, above = at_middle < 0, at_middle >= 0
-        if not whole:
-            below, above = at_middle <= rounding, at_middle >= -rounding  # both: that is it
-        # An end that stays twice counts half: else it might stay for good.
-        slack = jnp.where(kept == jnp.where(below, 1, -1), 0.5, 1.0)
+        if not discrete:
+            below, above = at_middle <= rounding, at_middle >= -rounding  # both: converged
+        # Illinois: halve the value at an end that stays twice, or it might never move.
+        weight = jnp.where(last_moved == jnp.where(below, 1, -1), 0.5, 1.0)
         return (
-            jnp.where(going & below, middle, lower),
-            jnp.where(going & above, middle, upper),
-            jnp.where(below, at_middle, slack * at_lower),
-            jnp.where(below, slack * at_upper, at_middle),
+            jnp.where(active & below, middle, lower),
+            jnp.where(active & above, middle, upper),
+            jnp.where(below, at_middle, weight * at_lower),
+            jnp.where(below, weight * at_upper, at_middle),
             jnp.where(below, 1, -1),
             steps + 1,
         )
 
-    state = lax.while_loop(open_, widen, (*ends, *lax.map(excess, jnp.stack(ends)), 0))
-    kept = jnp.zeros(jnp.shape(ends[0]), int)
-    lower, upper, *_, steps = lax.while_loop(apart, narrow, (*state[:4], kept, 0))
+    state = lax.while_loop(is_open, widen, (*ends, *lax.map(excess, jnp.stack(ends)), 0))
+    last_moved = jnp.zeros(jnp.shape(ends[0]), int)
+    lower, upper, *_, steps = lax.while_loop(is_wide, narrow, (*state[:4], last_moved, 0))
     return lower, upper, steps

@@ -1,4 +1,4 @@
-"""A model under its fitted guide, as a NumPyro model of its own."""
+"""A model whose latent sites come from its fitted guide, for NumPyro's `Predictive`."""
 
 from typing import Any
 
@@ -12,29 +12,36 @@ __all__ = ["guided"]
 
 
 def guided(model: Model, guide: Model, params: Params) -> Model:
-    """The model with its latent sites drawn from a fitted guide: what `Predictive` can sample.
+    """Return a model whose latent sites are drawn from a fitted guide.
 
-    ``Predictive(dgp.guided(model, guide, params), num_samples=500)(key, x)``. NumPyro's
-    ``Predictive(model, guide=guide, params=params)`` hands the model the guide's draws of v and no
-    more; here a layer has all of q, such as the mean's own inducing inputs of a `Decoupled` guide,
-    and integrates over it where the guide does. Latent sites of the data's rows are drawn from
-    their priors, as rows are new ones. `predict` has the mixture's moments and densities as well.
+    NumPyro's `Predictive` samples it like any other model::
+
+        Predictive(dgp.guided(model, guide, params), num_samples=500)(key, x)
+
+    ``Predictive(model, guide=guide, params=params)`` gives the model only the guide's draws of v.
+    Here each layer receives the whole q(v), including a `Decoupled` guide's separate inducing
+    inputs for the mean, and integrates over v where the guide does. Rows are treated as new: their
+    latent sites are drawn from the prior. For means, quantiles and densities in closed form, use
+    `predict`.
 
     Args:
         model: a NumPyro model.
-        guide: its guide, of this library or NumPyro's.
-        params: the fit's params, of both.
+        guide: its guide, from this library or from NumPyro.
+        params: the fit's params, for both.
 
     Returns:
-        A model of the same arguments.
+        A model with the same arguments.
+
+    Raises:
+        ValueError: when the returned model runs without a random key.
     """
 
-    def program(*args: Any, **kwargs: Any) -> Any:
+    def guided_model(*args: Any, **kwargs: Any) -> Any:
         key = numpyro.prng_key()
         if key is None:
             raise ValueError(
-                "guided: there is no random key; run it by Predictive, or under "
-                "numpyro.handlers.seed"
+                "guided: the model runs without a random key, wanted one; run it through "
+                "Predictive or under numpyro.handlers.seed"
             )
         posterior = guide
         if isinstance(guide, LayerGuide):
@@ -42,11 +49,11 @@ def guided(model: Model, guide: Model, params: Params) -> Model:
             posterior = guide.for_new_rows()
         with handlers.block():
             seeded = handlers.substitute(handlers.seed(posterior, key), data=params)
-            sites = handlers.trace(seeded).get_trace(*args, **kwargs)
-        drawn: Any = {
-            n: s for n, s in sites.items() if s["type"] == "sample" and not s["is_observed"]
+            trace = handlers.trace(seeded).get_trace(*args, **kwargs)
+        latent: Any = {
+            n: s for n, s in trace.items() if s["type"] == "sample" and not s["is_observed"]
         }
-        with handlers.substitute(data=params), handlers.replay(trace=drawn):
+        with handlers.substitute(data=params), handlers.replay(trace=latent):
             return model(*args, **kwargs)
 
-    return program
+    return guided_model

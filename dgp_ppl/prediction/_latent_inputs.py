@@ -1,4 +1,4 @@
-"""Latent inputs of new rows, and what rows look like with the missing entries filled in."""
+"""Latent inputs of training rows and new rows, and the reconstruction of rows from them."""
 
 import dataclasses
 from typing import Any
@@ -20,16 +20,16 @@ __all__ = ["LatentInputs", "infer_latent", "latent_inputs"]
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class LatentInputs:
-    """q of the latent inputs of N rows, each normal with independent entries.
+    """The guide's normal distribution of the latent inputs of N rows, with independent entries.
 
-    Made by `latent_inputs` for the rows of a fit, by `infer_latent` for new ones. Where the site's
-    support is not all of R^Q, the normal is the one that NumPyro's bijection takes there.
+    `latent_inputs` makes it for the rows of a fit, `infer_latent` for new rows. If the support of
+    the site is not R^Q, the normal is in unconstrained space, before NumPyro's bijection.
 
     Attributes:
         mean: [N, Q].
         sd: [N, Q].
         x: the rows' known inputs, [N, D]; D may be 0.
-        losses: of `infer_latent`'s fit, [steps]; None for the rows of a fit.
+        losses: loss of each step of `infer_latent`, [steps]; None for the rows of a fit.
     """
 
     mean: Array
@@ -42,14 +42,14 @@ class LatentInputs:
     _site: str = dataclasses.field(repr=False)
 
     def reconstruct(self, key: PRNGKey, *, num_samples: int = 100, **kwargs: Any) -> Prediction:
-        """The posterior predictive distribution of these rows' y, all entries of it.
+        """Return the posterior predictive distribution of all entries of these rows' y.
 
         Args:
             key: random key.
-            num_samples: passes S, each with a draw of the latent inputs.
-            **kwargs: the model's keyword arguments (without those that have a value for each row),
-                and further options of `predict`, but for a `standardizer`: known inputs and y are
-                on the model's scale.
+            num_samples: passes S, each with one draw of the latent inputs.
+            **kwargs: the model's keyword arguments, without those that have a value for each row,
+                and options of `predict`. A `standardizer` is not supported: known inputs and y are
+                in the model's units.
         """
         decoder = _Decoder(self._model, self._site)
         guide, moments = self._guide.with_model(decoder), (self.mean, self.sd)
@@ -59,40 +59,40 @@ class LatentInputs:
 
 @dataclasses.dataclass(frozen=True)
 class _Decoder:
-    """The model at known inputs [N, D], and at draws of latent ones, mean and sd [N, Q]."""
+    """The model at known inputs, [N, D], and a draw of the latent ones, with mean and sd [N, Q]."""
 
     model: Model
     site: str
 
     def __post_init__(self) -> None:
-        # Compiled programs are shared for this library's own models: it is whose the model is.
+        # Compiled programs are shared only for this library's models (see `Partition.split`).
         object.__setattr__(self, "__module__", getattr(self.model, "__module__", ""))
 
     def __call__(self, x: Array, mean: Array, sd: Array, /, **kwargs: Any) -> Any:
         key: Any = numpyro.prng_key()
         w = mean + sd * random.normal(key, mean.shape, mean.dtype)
 
-        def drawn(site: Any) -> Array | None:
+        def latent_value(site: Any) -> Array | None:
             return biject_to(site["fn"].support)(w) if site["name"] == self.site else None
 
-        return handlers.condition(self.model, condition_fn=drawn)(x, **kwargs)
+        return handlers.condition(self.model, condition_fn=latent_value)(x, **kwargs)
 
 
 def latent_inputs(
     model: Model, guide: LayerGuide, params: Params, *, x: ArrayLike | None = None,
     site: str = "latent",
 ) -> LatentInputs:  # fmt: skip
-    """The latent inputs of the rows that a guide was fitted to.
+    """Return the latent inputs of the rows that a guide was fitted to.
 
     Args:
-        model: the model, `models.gplvm` or one of your own with a latent site in its data plate.
+        model: the model: `models.gplvm`, or another with a latent site in its data plate.
         guide: its guide, with NumPyro's params ``SITE_auto_loc`` and ``SITE_auto_scale``.
         params: the fit's params.
-        x: the rows' known inputs, if there are some.
+        x: the rows' known inputs, [N, D]; None if the model has none.
         site: the latent site, [Q] for each row.
 
     Raises:
-        ValueError: if params has no such site.
+        ValueError: if `params` has no such site.
     """
     mean, sd = _moments(params, site)
     known = jnp.zeros((len(mean), 0)) if x is None else jnp.asarray(x, float)
@@ -114,10 +114,13 @@ def infer_latent(
     progress: bool | str = True,
     **kwargs: Any,
 ) -> LatentInputs:
-    """q of the latent inputs of new rows, with everything else as it was fitted.
+    """Infer the latent inputs of new rows, with all other params fixed.
 
-    Maximises the bound of the new rows in their own locations and scales; entries of y that are
-    missing say nothing (`models.gplvm` takes a mask as its third argument).
+    It maximises the bound on the new rows in their locations and scales. Missing entries of y
+    contribute nothing: `models.gplvm` takes a mask as its third argument. ::
+
+        found = dgp.infer_latent(key, models.gplvm, guide, fit.params, None, y_new, seen, **kwargs)
+        y_mean = found.reconstruct(key, **kwargs).mean
 
     Args:
         key: random key.
@@ -127,41 +130,42 @@ def infer_latent(
         x: the new rows' known inputs, [N*, D], or None.
         y: the new rows, [N*, P].
         *args: further arguments of the model, for the new rows.
-        start: where the latent inputs start, [N*, Q]; by default at 0, the prior's mean. Bounds
-            have several maxima: those of the nearest training rows are a better start (see
+        start: initial latent inputs, [N*, Q]; by default 0, the prior mean. The bound has several
+            maxima, and the latent inputs of the nearest training rows are a better start (see
             `initialize.nearest_rows`).
         steps: optimiser steps.
-        learning_rate: where Adam's cosine schedule starts.
+        learning_rate: initial learning rate of Adam, with a cosine schedule.
         site: the latent site, [Q] for each row.
         progress: show a progress bar.
         **kwargs: the model's keyword arguments, such as `batch_size`.
 
     Returns:
-        Means and standard deviations of the latent inputs, and `LatentInputs.reconstruct`.
+        Means and standard deviations of the latent inputs; see `LatentInputs.reconstruct`.
 
     Raises:
-        TypeError: for a guide without a density (`Implicit`), or with a `rest` of its own.
-        ValueError: if params has no such site, or `start` another shape.
+        TypeError: if the guide has no density (`Implicit`), or covers the latent site by a guide
+            given as `rest`.
+        ValueError: if `params` has no such site, or `start` has the wrong shape.
     """
     dim = _moments(params, site)[0].shape[1]
     rows = len(jnp.asarray(y))
     loc = jnp.zeros((rows, dim)) if start is None else jnp.asarray(start, float)
     if loc.shape != (rows, dim):
         raise ValueError(f"infer_latent: start has shape {loc.shape}, wanted {(rows, dim)}")
-    own = guide.with_model(model)
+    new_guide = guide.with_model(model)
     with handlers.block(), handlers.seed(rng_seed=key):
-        own.setup(x, y, *args, **kwargs)
-    if f"{site}_auto_loc" not in own.row_params or isinstance(guide, Implicit):
+        new_guide.setup(x, y, *args, **kwargs)
+    if f"{site}_auto_loc" not in new_guide.row_params or isinstance(guide, Implicit):
         raise TypeError(
             f"infer_latent: guide is {type(guide).__name__} with latent rows "
-            f"{sorted(own.row_params)}, wanted one with a density and the library's own guide of "
-            f"{site!r}: MeanField, Decoupled, GlobalInducing or Diffusion, without `rest`"
+            f"{sorted(new_guide.row_params)}, wanted a guide with a density that covers {site!r} "
+            "itself: MeanField, Decoupled, GlobalInducing or Diffusion, without `rest`"
         )
-    fixed = {n: a for n, a in params.items() if n not in own.row_params}
+    fixed = {n: a for n, a in params.items() if n not in new_guide.row_params}
     first = {f"{site}_auto_loc": loc, f"{site}_auto_scale": jnp.full(loc.shape, 0.1)}
-    optimizer = default_optimizer(learning_rate, steps, rows=own.row_params, row_share=1.0)
+    optimizer = default_optimizer(learning_rate, steps, rows=new_guide.row_params, row_share=1.0)
     result: FitResult = fit(
-        key, freeze(model, fixed), freeze(own, fixed), x, y, *args, start=first, steps=steps,
+        key, freeze(model, fixed), freeze(new_guide, fixed), x, y, *args, start=first, steps=steps,
         optimizer=optimizer, loss=guide.bound_loss, progress=progress, **kwargs,
     )  # fmt: skip
     mean, sd = _moments(result.params, site)
@@ -174,13 +178,13 @@ def _moments(params: Params, site: str) -> tuple[Array, Array]:
     missing = [n for n in names if n not in params]
     if missing:
         raise ValueError(
-            f"latent inputs: params has no {missing[0]!r}; it has {sorted(params)}, wanted those "
-            f"of a guide of a model with the latent site {site!r} in its data plate"
+            f"latent inputs: params has no {missing[0]!r}; it has {sorted(params)}, wanted the "
+            f"params of a guide whose model has a latent site {site!r} in its data plate"
         )
     mean, sd = (jnp.asarray(params[n]) for n in names)
     if mean.ndim != 2:
         raise ValueError(
-            f"latent inputs: {site!r} has params of shape {mean.shape}, wanted [N, Q]: a site with "
-            ".to_event(1) in the data plate"
+            f"latent inputs: {site!r} has params of shape {mean.shape}, wanted [N, Q]; declare the "
+            "site in the data plate, with .to_event(1)"
         )
     return mean, sd

@@ -1,4 +1,4 @@
-"""What each layer of a fitted model does: its function, where it is called, its inducing values."""
+"""The functions of a fitted model's layers, and the inputs at which the layers are called."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -17,30 +17,31 @@ from dgp_ppl._checks import check_count
 from dgp_ppl._typing import Model, Params, PRNGKey
 from dgp_ppl.core import DrawMode, RandomFunction, function_draws
 from dgp_ppl.inference import Chains
-from dgp_ppl.prediction._passes import Program
+from dgp_ppl.prediction._passes import ForwardPass
 from dgp_ppl.prediction._predict import predict
 
 __all__ = ["LayerFunction", "layer_functions"]
 
-_LINE, _SIDE = 100, 20  # points of an even grid over one input, and of a side over two
+_GRID_1D, _GRID_2D = 100, 20  # points along each input of an even grid
 
 
 @dataclasses.dataclass(frozen=True)
 class LayerFunction:
-    """A layer's function under the posterior, in the model's own units.
+    """A layer's function under the posterior, in the model's units.
 
-    S: passes; G: points; D and P: the layer's inputs and outputs; N: rows of x; M: inducing inputs.
+    S is the number of passes, G of grid points, N of rows of x, and M of inducing inputs. D and P
+    are the layer's numbers of inputs and outputs.
 
     Attributes:
-        inputs: where the function is given, in the layer's own input space, [G, D].
-        mean: posterior mean of the function there, [G, P].
-        var: posterior variance, [G, P].
-        draws: coherent draws of the function there, one of each pass, [S, G, P].
-        z: inducing inputs, [M, D], or [P, M, D] for a set per output.
-        z_mean: posterior mean of the function at them, [M, P].
-        z_sd: posterior standard deviation there, [M, P].
-        reached: what the layer was called at in each pass, [S, N, D]; of the first one, x.
-        passed: what it made of that, [S, N, P]: values of the same draws of functions.
+        inputs: grid in the layer's input space, [G, D].
+        mean: posterior mean of the function on the grid, [G, P].
+        var: posterior variance on the grid, [G, P].
+        draws: joint draws of the function on the grid, one from each pass, [S, G, P].
+        z: inducing inputs, [M, D], or [P, M, D] for one set per output.
+        z_mean: posterior mean of the function at the inducing inputs, [M, P].
+        z_sd: posterior standard deviation at the inducing inputs, [M, P].
+        reached: inputs at which each pass calls the layer, [S, N, D]; x for the first layer.
+        passed: values of the same draws at these inputs, [S, N, P]: the layer's output.
     """
 
     inputs: np.ndarray
@@ -68,12 +69,12 @@ def layer_functions(
     site: str = "y",
     **kwargs: Any,
 ) -> dict[str, LayerFunction]:
-    """The function of every GP layer of a fitted model, for `plots.layers` and `plots.hidden_maps`.
+    """Return the function of every GP layer of a fitted model.
 
-    Every pass draws all layers' functions and carries x through them. Means and variances are those
-    of the posterior: with the inducing values integrated out where the guide hands over their law,
-    and over the passes. A layer that is called several times (a flow's field, say) is reported at
-    its first call.
+    Each pass draws the functions of all layers and carries x through them. Means and variances are
+    the posterior's: they integrate over the inducing values where the guide supplies q(v), and
+    average over the passes. A layer that is called several times (the field of a flow, say) is
+    reported at its first call. `plots.layers` and `plots.hidden_maps` show the result.
 
     Args:
         key: random key.
@@ -83,47 +84,51 @@ def layer_functions(
         x: inputs, [N, D], in the model's units.
         *args: further arguments of the model.
         num_draws: number of passes S.
-        at: by layer (``"l1"``), where to give its function, [G, D]. By default a layer that is
-            called at the same inputs in all passes (the first one, at x) has those; another of one
-            or two inputs an even grid over what it is called at; of more, the mean over passes.
-        mode: how functions are drawn: see `function_draws`. ``"joint"`` costs (N + G)³ a layer.
-        posterior_samples: draws of latent sites in place of a guide's, as of `predict`.
+        at: grid of a layer, [G, D], by the layer's name (``"l1"``). The default depends on the
+            inputs at which the layer is called. If they are the same in all passes, as for the
+            first layer, it is these inputs. If not, it is an even grid over them for one or two
+            inputs, and their mean over the passes for more.
+        mode: how functions are drawn; see `function_draws`. ``"joint"`` costs O((N + G)³) a layer.
+        posterior_samples: draws of latent sites instead of a guide; see `predict`.
         site: the observed site.
         **kwargs: keyword arguments of the model.
 
     Returns:
-        By layer, in the order of the calls: ``"l1"`` for the site ``l1.v``.
+        The layers in the order of their calls, by name: ``"l1"`` for the site ``l1.v``.
 
     Raises:
-        TypeError: if `num_draws` is no integer.
-        ValueError: as `predict`; if the model calls no GP layer, or `at` names or shapes none.
+        TypeError: if `num_draws` is not an integer.
+        ValueError: as `predict`; if the model has no GP layer, `at` names no layer of the model, or
+            a grid has the wrong shape.
     """
     check_count("layer_functions", "num_draws", num_draws)
     p = predict(
         key, model, guide, params, x, *args, num_samples=num_draws,
         posterior_samples=posterior_samples, site=site, **kwargs,
     )  # fmt: skip
-    function_draws(mode=mode)  # says so if there is no such mode
+    function_draws(mode=mode)  # raises for an unknown mode
     keys = random.split(key, p.num_samples)
 
     def run(at: dict[str, Array]) -> dict[str, dict[str, np.ndarray]]:
-        found = _passes(p.program, mode, keys, p.latents, p.params, p.data, p.x, at)
-        # A dict from `jax.jit` is sorted by its keys; the layers' places are in their records.
-        order = sorted(found, key=lambda n: int(found[n]["place"][0]))
+        found = _passes(p.forward_pass, mode, keys, p.draws, p.params, p.data, p.x, at)
+        # `jax.jit` sorts a dict by its keys: restore the order of the calls.
+        order = sorted(found, key=lambda n: int(found[n]["order"][0]))
         return {n: jax.tree.map(np.asarray, found[n]) for n in order}
 
     called = run({})
     if not called:
-        raise ValueError("layer_functions: the model calls no dgp_ppl.gp layer")
-    places = {n: _places(layer["reached"]) for n, layer in called.items()}
+        raise ValueError(
+            "layer_functions: the model has no GP layer, wanted at least one dgp_ppl.gp"
+        )
+    grids = {n: _default_grid(layer["reached"]) for n, layer in called.items()}
     for name, points in (at or {}).items():
-        places[name] = _checked(name, points, called)
-    found = run({n: jnp.asarray(a, p.x.dtype) for n, a in places.items()})
-    return {n: _summary(places[n], layer) for n, layer in found.items()}
+        grids[name] = _checked_grid(name, points, called)
+    found = run({n: jnp.asarray(a, p.x.dtype) for n, a in grids.items()})
+    return {n: _summary(grids[n], layer) for n, layer in found.items()}
 
 
-class _Watch(Messenger):
-    """Keeps what layers do at their first call: there, at given points, and at inducing inputs."""
+class _RecordLayers(Messenger):
+    """Records each layer at its first call: there, on its grid, and at its inducing inputs."""
 
     def __init__(self, at: dict[str, Array]) -> None:
         super().__init__(None)
@@ -134,14 +139,14 @@ class _Watch(Messenger):
         if msg["type"] != "function_draw" or msg["args"][0].name in self.found:
             return
         layer, x = msg["args"]
-        own = self.found[layer.name] = {"place": jnp.asarray(len(self.found)), "reached": x}
-        points: Any = self.at.get(layer.name, x[:1])  # of none the layers know no moments
-        draw = msg["fn"](layer, jnp.concatenate([x, points]))  # one function at both
-        msg["value"] = own["passed"] = draw[: len(x)]
-        own["draws"] = draw[len(x) :]
-        own["mean"], own["var"] = _marginals(layer, points)
-        own["z"] = layer.sparse.z
-        own["z_mean"], own["z_var"] = _at_inducing(layer)
+        record = self.found[layer.name] = {"order": jnp.asarray(len(self.found)), "reached": x}
+        grid: Any = self.at.get(layer.name, x[:1])  # layers need at least one point
+        draw = msg["fn"](layer, jnp.concatenate([x, grid]))  # one function at both
+        msg["value"] = record["passed"] = draw[: len(x)]
+        record["draws"] = draw[len(x) :]
+        record["mean"], record["var"] = _marginals(layer, grid)
+        record["z"] = layer.sparse.z
+        record["z_mean"], record["z_var"] = _at_inducing(layer)
 
 
 def _marginals(layer: RandomFunction, x: Array) -> tuple[Array, Array]:
@@ -150,52 +155,52 @@ def _marginals(layer: RandomFunction, x: Array) -> tuple[Array, Array]:
 
 
 def _at_inducing(layer: RandomFunction) -> tuple[Array, Array]:
-    """Mean and variance [M, P] of the function at its inducing inputs."""
+    """Return the function's mean and variance at its inducing inputs, [M, P] each."""
     z = layer.sparse.z
     if z.ndim == 2:
         return _marginals(layer, z)
-    own = [_marginals(layer, z_p) for z_p in z]  # each output at its own
-    mean, var = ([a[:, p] for p, a in enumerate(part)] for part in zip(*own, strict=True))
+    found = [_marginals(layer, z_p) for z_p in z]  # [P] pairs of [M, P]: keep output p at z_p
+    mean, var = ([a[:, p] for p, a in enumerate(part)] for part in zip(*found, strict=True))
     return jnp.stack(mean, axis=1), jnp.stack(var, axis=1)
 
 
 @partial(jax.jit, static_argnums=(0, 1))
 def _passes(
-    program: Program,
+    forward_pass: ForwardPass,
     mode: DrawMode,
     keys: Array,
-    latents: dict[str, Array],
+    draws: dict[str, Array],
     params: Params,
     data: list[Any],
     x: Array,
     at: dict[str, Array],
 ) -> dict[str, dict[str, Array]]:
-    """What every layer did in the passes of these keys; all lead with [S]."""
+    """Run one pass for each key and return the layers' records; arrays are [S, ...]."""
 
     def one(each: tuple[Array, dict[str, Array]]) -> dict[str, dict[str, Array]]:
-        key, latent = each
-        watch = _Watch(at)
-        with watch:
-            program.law(key, latent, params, data, x, mode=mode)
-        return watch.found
+        key, draw = each
+        recorder = _RecordLayers(at)
+        with recorder:
+            forward_pass.distribution(key, draw, params, data, x, mode=mode)
+        return recorder.found
 
-    return jax.lax.map(one, (keys, latents))
+    return jax.lax.map(one, (keys, draws))
 
 
-def _places(reached: np.ndarray) -> np.ndarray:
-    """Where to give a function that is called at these inputs, [S, N, D] -> [G, D]."""
+def _default_grid(reached: np.ndarray) -> np.ndarray:
+    """Return a grid, [G, D], for a layer that is called at these inputs, [S, N, D]."""
     if not np.ptp(reached, axis=0).any():
         return reached[0]
-    low, high = np.quantile(reached, [0.005, 0.995], axis=(0, 1))  # of all but a stray pass
+    low, high = np.quantile(reached, [0.005, 0.995], axis=(0, 1))  # ignores outlying passes
     if len(low) == 1:
-        return np.linspace(low, high, _LINE)
+        return np.linspace(low, high, _GRID_1D)
     if len(low) == 2:
-        sides = np.meshgrid(*np.linspace(low, high, _SIDE).T, indexing="ij")
+        sides = np.meshgrid(*np.linspace(low, high, _GRID_2D).T, indexing="ij")
         return np.stack(sides, axis=-1).reshape(-1, 2)
     return reached.mean(axis=0)
 
 
-def _checked(name: str, points: ArrayLike, called: Mapping[str, Any]) -> np.ndarray:
+def _checked_grid(name: str, points: ArrayLike, called: Mapping[str, Any]) -> np.ndarray:
     if name not in called:
         raise ValueError(
             f"layer_functions: at names the layer {name!r}, wanted one of {', '.join(called)}"
@@ -208,11 +213,11 @@ def _checked(name: str, points: ArrayLike, called: Mapping[str, Any]) -> np.ndar
     return array
 
 
-def _summary(places: np.ndarray, layer: dict[str, np.ndarray]) -> LayerFunction:
-    """Over the passes, by the law of total variance."""
+def _summary(grid: np.ndarray, layer: dict[str, np.ndarray]) -> LayerFunction:
+    """Combine the passes by the law of total variance."""
     z_var = layer["z_var"].mean(axis=0) + layer["z_mean"].var(axis=0)
     return LayerFunction(
-        inputs=places,
+        inputs=grid,
         mean=layer["mean"].mean(axis=0),
         var=layer["var"].mean(axis=0) + layer["mean"].var(axis=0),
         draws=layer["draws"],

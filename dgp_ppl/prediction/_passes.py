@@ -1,4 +1,4 @@
-"""Passes through a model: what a prediction compiles and runs, chunk by chunk."""
+"""Compiled passes through a model and its guide."""
 
 import dataclasses
 import zlib
@@ -16,122 +16,158 @@ from dgp_ppl._typing import Model, Params, PRNGKey
 from dgp_ppl.core import Mixture, Observed, function_draws
 from dgp_ppl.inference import LayerGuide, data_plates, survey
 
-__all__ = ["Program", "function_passes", "latent_passes", "predictive_passes"]
+__all__ = ["ForwardPass", "function_passes", "latent_passes", "predictive_passes"]
 
 
 @dataclasses.dataclass(frozen=True)
-class Program:
-    """One pass through a model: all that is compiled in."""
+class ForwardPass:
+    """One pass through a model and its guide. Hashable: the static argument of compiled programs.
+
+    Attributes:
+        model: the model.
+        guide: its guide, or None.
+        site: the observed site.
+        partition: the static part of the arguments after x.
+    """
 
     model: Model
     guide: Model | None
     site: str
     partition: Partition
 
-    def draw(self, key: PRNGKey, params: Params, data: list[Any], x: Array) -> dict[str, Any]:
-        """The guide's sample sites in the pass of this key."""
-        args, kwargs = self.partition.join(data)
+    def guide_sites(
+        self, key: PRNGKey, params: Params, data: list[Any], x: Array
+    ) -> dict[str, Any]:
+        """Return the guide's latent sites in the pass with this key."""
+        call = self._call(data, x)
         guide = self.partition.guide(self.guide, data)
-        if isinstance(guide, LayerGuide):  # latent sites of the data plate have the prior again
-            guide.setup(x, *args, **kwargs)
+        if isinstance(guide, LayerGuide):  # latent sites of the data plate keep their prior
+            guide.setup(*call.args, **call.kwargs)
             guide = guide.for_new_rows()
         seeded = handlers.seed(guide, random.split(key)[0])
         trace = handlers.trace(handlers.substitute(seeded, data=params))
-        sites = trace.get_trace(x, *args, **kwargs)
-        # A guide's own factors are observed; they are no latent sites.
+        sites = trace.get_trace(*call.args, **call.kwargs)
+        # A guide's factors are observed sites.
         return {n: s for n, s in sites.items() if s["type"] == "sample" and not s["is_observed"]}
 
-    def law(
+    def distribution(
         self,
         key: PRNGKey,
-        latent: dict[str, Array],
+        draws: dict[str, Array],
         params: Params,
         data: list[Any],
         x: Array,
         row: ArrayLike = 0,
         mode: Any = None,
     ) -> Observed:
-        """The law of y at x in the pass of this key."""
-        args, kwargs = self.partition.join(data)
-        # All rows of a pass see one draw of the global sites; unit noise is each row's own.
-        globals_key = random.split(key)[0]
-        program = handlers.seed(self.model, random.fold_in(random.split(key)[1], row))
-        if mode is not None:
-            program = function_draws(program, mode)
-        if self.guide is not None:
-            drawn: Any = self.draw(key, params, data, x)
-            program = handlers.replay(program, drawn)
-        program = handlers.substitute(program, data=params)
+        """Return the distribution of y at x in the pass with this key.
 
-        def given(site: Any) -> Array | None:  # hidden layers' unit noise belongs to other rows
+        Args:
+            key: random key of the pass.
+            draws: draws of latent sites, used instead of the guide's.
+            params: the fit's params.
+            data: arrays of the arguments after x.
+            x: inputs, [B, D].
+            row: number of the first row, which selects the rows' unit noise.
+            mode: draw each layer as one function: see `function_draws`. None integrates over it.
+        """
+        call = self._call(data, x)
+        # All rows of a pass share one draw of the global sites. Unit noise differs by row.
+        key_global = random.split(key)[0]
+        model = handlers.seed(self.model, random.fold_in(random.split(key)[1], row))
+        if mode is not None:
+            model = function_draws(model, mode)
+        if self.guide is not None:
+            sites: Any = self.guide_sites(key, params, data, x)
+            model = handlers.replay(model, sites)
+        model = handlers.substitute(model, data=params)
+
+        def global_value(site: Any) -> Array | None:
+            # The draws of hidden layers' unit noise belong to the training rows.
             if site["type"] != "sample" or site["infer"].get("is_auxiliary"):
                 return None
-            own = {frame.name for frame in site["cond_indep_stack"]}
-            if own and own & data_plates(survey(self.model, Call((x, *args), kwargs))):
-                return None  # a latent site of other rows
-            value = latent.get(site["name"])
-            if value is None and self.guide is None and not own:
-                if latent and not isinstance(site["fn"], Observed):
-                    raise ValueError(  # else they would be mixed with draws of the prior
+            plates = {frame.name for frame in site["cond_indep_stack"]}
+            if plates and plates & data_plates(survey(self.model, call)):
+                return None  # a latent site of the training rows
+            value = draws.get(site["name"])
+            if value is None and self.guide is None and not plates:
+                if draws and not isinstance(site["fn"], Observed):
+                    raise ValueError(  # else posterior draws would be mixed with prior draws
                         f"predict: posterior_samples has no draws of {site['name']!r}, a latent "
-                        f"site of the model; it has {list(latent)}, wanted all of them (without "
-                        "posterior_samples the prediction is the prior's)"
+                        f"site of the model; it has {list(draws)}, wanted all of them; without "
+                        "posterior_samples predict draws from the prior"
                     )
                 name = zlib.crc32(site["name"].encode())
-                value = site["fn"].sample(random.fold_in(globals_key, name))
+                value = site["fn"].sample(random.fold_in(key_global, name))
             return value
 
-        program = handlers.substitute(program, substitute_fn=given)
-        trace = handlers.trace(program).get_trace(x, *args, **kwargs)
-        law = trace[self.site]["fn"] if self.site in trace else None
-        if not isinstance(law, Observed):
+        model = handlers.substitute(model, substitute_fn=global_value)
+        trace = handlers.trace(model).get_trace(*call.args, **call.kwargs)
+        found = trace[self.site]["fn"] if self.site in trace else None
+        if not isinstance(found, Observed):
             sites = [n for n, s in trace.items() if s["type"] == "sample"]
             raise ValueError(
-                f"predict: site {self.site!r} is not an observe(...) of this model, whose sample "
-                f"sites are {sites}"
+                f"predict: site {self.site!r} is not an observe(...) of this model, wanted the "
+                f"name of one; the sample sites are {sites}"
             )
-        if law.batch_shape != (len(x),):
+        if found.batch_shape != (len(x),):
             raise ValueError(
-                f"predict: site {self.site!r} has batch shape {law.batch_shape} for {len(x)} rows "
-                "of x; leave batch_size out of predict's arguments"
+                f"predict: site {self.site!r} has batch shape {found.batch_shape} for {len(x)} "
+                "rows of x, wanted one entry per row; leave batch_size out of predict's arguments"
             )
-        return law
+        return found
+
+    def _call(self, data: list[Any], x: Array) -> Call:
+        """The model's arguments at x."""
+        call = self.partition.join(data)
+        return Call((x, *call.args), call.kwargs)
 
 
 @partial(jax.jit, static_argnums=0)
 def predictive_passes(
-    program: Program,
+    forward_pass: ForwardPass,
     keys: Array,
-    latents: dict[str, Array],
+    draws: dict[str, Array],
     params: Params,
     data: list[Any],
     x: Array,
     row: ArrayLike,
 ) -> Mixture:
-    """The laws of y at rows x in the passes of these keys: mixtures whose leaves lead with [S]."""
-    one = lambda k, l: program.law(k, l, params, data, x, row).predictive()  # noqa: E731
-    return jax.vmap(one)(keys, latents)
+    """Return the distributions of y at x, one pass for each key: stacked mixtures, [S, ...]."""
+
+    def one(key: PRNGKey, draw: dict[str, Array]) -> Mixture:
+        return forward_pass.distribution(key, draw, params, data, x, row).predictive()
+
+    return jax.vmap(one)(keys, draws)
 
 
 @partial(jax.jit, static_argnums=0)
 def latent_passes(
-    program: Program, keys: Array, params: Params, data: list[Any], x: Array
+    forward_pass: ForwardPass, keys: Array, params: Params, data: list[Any], x: Array
 ) -> dict[str, Array]:
-    """The guide's draws in the passes of these keys, each [S, ...]."""
-    sites = lambda k: program.draw(k, params, data, x)  # noqa: E731
-    return jax.lax.map(lambda k: {n: s["value"] for n, s in sites(k).items()}, keys)
+    """Return the guide's draws, [S, ...] by site, one pass for each key."""
+
+    def one(key: PRNGKey) -> dict[str, Array]:
+        sites = forward_pass.guide_sites(key, params, data, x)
+        return {n: s["value"] for n, s in sites.items()}
+
+    return jax.lax.map(one, keys)
 
 
 @partial(jax.jit, static_argnums=(0, 1))
 def function_passes(
-    program: Program,
+    forward_pass: ForwardPass,
     mode: str,
     keys: Array,
-    latents: dict[str, Array],
+    draws: dict[str, Array],
     params: Params,
     data: list[Any],
     x: Array,
 ) -> Array:
-    """The latent means at x of passes in which every layer is one draw of its function."""
-    one = lambda k, l: program.law(k, l, params, data, x, mode=mode).latent_mean  # noqa: E731
-    return jax.lax.map(lambda a: one(*a), (keys, latents))
+    """Return f at x, [S, ...], in passes where every layer is one draw of its function."""
+
+    def one(each: tuple[Array, dict[str, Array]]) -> Array:
+        key, draw = each
+        return forward_pass.distribution(key, draw, params, data, x, mode=mode).latent_mean
+
+    return jax.lax.map(one, (keys, draws))

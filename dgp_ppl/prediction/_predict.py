@@ -1,4 +1,4 @@
-"""Predictions: the mixture over S passes through the model, in the units of the data."""
+"""Posterior predictive distributions, in the units of the data."""
 
 import dataclasses
 from collections.abc import Callable, Iterator
@@ -19,13 +19,18 @@ from dgp_ppl.core import Mixture
 from dgp_ppl.inference import Chains
 from dgp_ppl.metrics import crps_gaussian_mixture, crps_samples
 from dgp_ppl.prediction import _functionals as functionals
-from dgp_ppl.prediction._passes import Program, function_passes, latent_passes, predictive_passes
+from dgp_ppl.prediction._passes import (
+    ForwardPass,
+    function_passes,
+    latent_passes,
+    predictive_passes,
+)
 from dgp_ppl.standardize import Standardizer
 
 __all__ = ["Prediction", "predict"]
 
-_ROWS = 100_000  # rows times passes that are in memory at once
-_KEPT = 20_000_000  # numbers of the mixture's params that are kept between calls
+_MAX_ROWS = 100_000  # rows times passes in memory at once
+_MAX_CACHED = 20_000_000  # numbers in the mixtures that a `Prediction` keeps between calls
 
 
 def predict(
@@ -42,37 +47,51 @@ def predict(
     chunk_size: int | None = None,
     **kwargs: Any,
 ) -> "Prediction":
-    """The posterior predictive distribution of a model at new inputs.
+    """Return the posterior predictive distribution of a model at new inputs.
 
-    Every pass draws the hidden layers afresh; the last layer's Gaussian is kept in closed form, so
-    the prediction is a mixture of `num_samples` distributions of y (Salimbeni & Deisenroth 2017,
-    section 3.3). Nothing is computed until it is asked for; any number of rows is taken in chunks.
+    Each of `num_samples` passes draws the hidden layers and keeps the last layer's Gaussian in
+    closed form. The prediction is therefore a mixture of `num_samples` distributions of y. Nothing
+    is computed before it is needed, and rows are processed in chunks::
 
-    Latent sites of the data's rows (latent inputs, say) belong to the rows of the fit: here they
-    are drawn from their priors, whatever the guide or `posterior_samples` say of them. For a fit's
-    own rows see `latent_inputs`.
+        p = dgp.predict(key, model, guide, fit.params, x_test)
+        p.mean, p.interval(0.9), p.log_prob(y_test)
+
+    Latent sites in the data's plate (latent inputs, say) belong to the rows of the fit. Here the
+    rows are new, so these sites are drawn from their priors. For the rows of the fit, see
+    `latent_inputs`.
 
     Args:
-        key: random key; the same key gives the same prediction, whatever is asked first.
+        key: random key. The same key gives the same prediction, in any order of the queries.
         model: the model; ``model(x, *args, **kwargs)`` must be a call without y.
         guide: its fitted guide, or None.
         params: the fit's params.
-        x: test inputs, [N, D], in the data's units if there is a `standardizer`.
-        *args: further arguments of the model; arrays with one row per row of x (an exposure, say)
-            are taken in the same chunks.
-        num_samples: number of passes S (with `posterior_samples`: taken from them, evenly spaced).
-        standardizer: the training data's; inputs go in, and answers come out, in its units.
-        posterior_samples: draws of latent sites in place of a guide's: MCMC's ``get_samples()``, or
-            `Chains`, of each of which as many are taken.
-        site: the observed site, whose distribution is an `observe`.
+        x: test inputs, [N, D]; in the units of the data if there is a `standardizer`.
+        *args: further arguments of the model. Arrays with one row per row of x (an exposure, say)
+            are divided into the same chunks.
+        num_samples: number of passes S. With `posterior_samples`, at most this many draws are
+            used, evenly spaced.
+        standardizer: the training data's. Inputs and predictions are then in the data's units.
+        posterior_samples: draws of the latent sites, instead of a guide: MCMC's ``get_samples()``,
+            or `Chains`, which contribute equally many draws each.
+        site: the observed site; its distribution must be an `observe`.
         chunk_size: rows in memory at once; by default 100,000 / S.
         **kwargs: keyword arguments of the model.
 
+    Returns:
+        A `Prediction`. With neither a guide nor `posterior_samples` it is the prior predictive
+        distribution.
+
     Raises:
-        TypeError: if a number is no integer.
-        ValueError: if x is not [N, D], a number is not positive, the site is not an `observe`,
-            `posterior_samples` lacks a latent site that no plate holds, or the model answers for
-            other rows than those of x (a `batch_size`, say).
+        TypeError: if `num_samples` or `chunk_size` is not an integer.
+        ValueError: if x is not [N, D], `num_samples` or `chunk_size` is not positive, or
+            `posterior_samples` has different numbers of draws.
+
+    The first query of the prediction raises a ValueError if the site is not an `observe`,
+    `posterior_samples` lacks a global latent site, or the model returns a number of rows other
+    than N (because of a `batch_size`, say).
+
+    Source: Salimbeni and Deisenroth 2017, "Doubly Stochastic Variational Inference for Deep
+    Gaussian Processes", section 3.3.
     """
     check_count("predict", "num_samples", num_samples)
     if chunk_size is not None:
@@ -80,7 +99,7 @@ def predict(
     inputs = jnp.asarray(x, float) if standardizer is None else standardizer.inputs(x)
     if inputs.ndim != 2 or not len(inputs):
         raise ValueError(f"predict: x has shape {inputs.shape}, wanted [N, D] with N >= 1")
-    latents: dict[str, Array] = {}
+    draws: dict[str, Array] = {}
     chains = None
     if isinstance(posterior_samples, Chains):
         chains = posterior_samples.spaced(max(1, num_samples // posterior_samples.shape[0]))
@@ -96,22 +115,22 @@ def predict(
         total = totals[0]
         num_samples = min(num_samples, total)
         kept = np.linspace(0, total - 1, num_samples).round().astype(int)
-        latents = {n: jnp.asarray(a)[kept] for n, a in posterior_samples.items()}
+        draws = {n: jnp.asarray(a)[kept] for n, a in posterior_samples.items()}
 
     partition, data = Partition.split(model, Call(args, kwargs), guide)
-    # The arrays of args come first: those of x's length go with its rows.
-    positional = len(Partition.split(model, Call(args))[1])
-    by_row = tuple(i < positional and a.shape[:1] == (len(inputs),) for i, a in enumerate(data))
+    # The arrays of args come first. Those with one row per row of x are divided into its chunks.
+    num_positional = len(Partition.split(model, Call(args))[1])
+    by_row = tuple(i < num_positional and a.shape[:1] == (len(inputs),) for i, a in enumerate(data))
     return Prediction(
         key=key,
-        program=Program(model, guide, site, partition),
+        forward_pass=ForwardPass(model, guide, site, partition),
         params=params,
         data=data,
         by_row=by_row,
         x=inputs,
-        latents=latents,
+        draws=draws,
         num_samples=num_samples,
-        chunk_size=min(len(inputs), chunk_size or max(1, _ROWS // num_samples)),
+        chunk_size=min(len(inputs), chunk_size or max(1, _MAX_ROWS // num_samples)),
         standardizer=standardizer,
         chains=chains,
     )
@@ -121,17 +140,17 @@ def predict(
 class Prediction:
     """A mixture of `num_samples` distributions of y at each of N inputs, in the data's units.
 
-    Made by `predict`. Means, quantiles and densities are those of y; `function_draws` gives f.
-    Several classes have `probabilities`, and no mean.
+    `predict` makes it. Mean, variance, quantiles and densities are those of y, the noise included;
+    `function_draws` draws f. For several classes, use `probabilities`.
     """
 
     key: PRNGKey = dataclasses.field(repr=False)
-    program: Program = dataclasses.field(repr=False)
+    forward_pass: ForwardPass = dataclasses.field(repr=False)
     params: Params = dataclasses.field(repr=False)
     data: list[Any] = dataclasses.field(repr=False)
     by_row: tuple[bool, ...] = dataclasses.field(repr=False)
     x: Array = dataclasses.field(repr=False)
-    latents: dict[str, Array] = dataclasses.field(repr=False)
+    draws: dict[str, Array] = dataclasses.field(repr=False)
     num_samples: int
     chunk_size: int
     standardizer: Standardizer | None = None
@@ -150,7 +169,7 @@ class Prediction:
 
     @property
     def probabilities(self) -> np.ndarray:
-        """p(y = c) of the classes 0 ... C-1, [N, C]; every row adds to one.
+        """p(y = c) of the classes 0 ... C-1, [N, C]; each row sums to one.
 
         Raises:
             ValueError: if y is not a class.
@@ -159,77 +178,94 @@ class Prediction:
         num = functionals.num_classes(first)
         if num is None:
             raise ValueError(
-                "probabilities: y is not a class 0 ... C-1 but has the law "
-                f"{type(first.components).__name__}; see mean, quantile and log_prob"
+                f"probabilities: y is {type(first.components).__name__}, wanted a class "
+                "0 ... C-1; see mean, quantile and log_prob"
             )
-        values = self._map(lambda laws: functionals.probabilities(laws, num))
-        return values / values.sum(axis=1, keepdims=True)  # but for rounding, one
+        values = self._map(lambda mixtures: functionals.probabilities(mixtures, num))
+        return values / values.sum(axis=1, keepdims=True)  # removes the rounding error
 
     def log_prob(self, y: ArrayLike) -> np.ndarray:
-        """log p(y_n) in nats, [N]: the density in the units of y, by logsumexp over passes.
+        """Return log p(y_n) in nats, [N]: a density in the units of y.
+
+        Args:
+            y: targets, [N] or [N, ...]: one row per input.
 
         Raises:
             ValueError: if y does not have one row per input.
         """
-        return self._map(functionals.log_density, self._unit_scale(y)) - np.log(self._y_scale)
+        return self._map(functionals.log_density, self._standardized(y)) - np.log(self._y_scale)
 
     def log_prob_by_pass(self, y: ArrayLike) -> np.ndarray:
-        """log p(y_n | pass s) in nats, [S, N]: `log_prob` is the log of its mean over passes."""
-        return self._map(functionals.log_density_by_pass, self._unit_scale(y)).T - np.log(
+        """Return log p(y_n | pass s) in nats, [S, N].
+
+        `log_prob` is the log of the mean over passes of the exponential.
+        """
+        return self._map(functionals.log_density_by_pass, self._standardized(y)).T - np.log(
             self._y_scale
         )
 
     def sample_by_pass(self, key: PRNGKey) -> np.ndarray:
-        """One draw of y at each input from every pass, [S, N]."""
+        """Draw y once from every pass, [S, N]."""
         return self._sample(key, jnp.arange(self.num_samples))
 
     def latent_draws(self) -> dict[str, np.ndarray]:
-        """The latent sites of every pass, each [S, ...]: the guide's draws or the given ones."""
-        draws = self.latents
-        if self.program.guide is not None:
+        """Return the draws of the latent sites behind the passes, [S, ...] by site."""
+        draws = self.draws
+        if self.forward_pass.guide is not None:
             keys = random.split(self.key, self.num_samples)
-            draws = latent_passes(self.program, keys, self.params, self.data, self.x) | draws
+            found = latent_passes(self.forward_pass, keys, self.params, self.data, self.x)
+            draws = found | draws
         return {n: np.asarray(a) for n, a in draws.items()}
 
     def crps(self, y: ArrayLike, num: int = 200) -> np.ndarray:
-        """Continuous ranked probability score in the units of y, [N]; less is better.
+        """Return the continuous ranked probability score in the units of y, [N]; lower is better.
 
-        In closed form for Gaussian components (Grimit et al. 2006); else from `num` draws.
+        Gaussian components have a closed form (see `metrics.crps_gaussian_mixture`). For others it
+        is estimated.
+
+        Args:
+            y: targets, [N].
+            num: number of draws of the estimate.
         """
         y = np.asarray(y, np.float64)
-        scores = []
-        for rows, laws in self.components():
-            normal = laws.components
+        values = []
+        for rows, mixtures in self.components():
+            normal = mixtures.components
             if type(normal) is not dist.Normal or normal.batch_shape[:1] != (1,):
                 return crps_samples(y, self.sample(random.fold_in(self.key, 2), num))
             count = rows.stop - rows.start
             loc, scale = (np.asarray(a)[:, 0, :count] for a in (normal.loc, normal.scale))
             means, sds = self._original(loc), np.broadcast_to(scale, loc.shape) * self._y_scale
-            scores.append(crps_gaussian_mixture(y[rows], means, sds))
-        return np.concatenate(scores)
+            values.append(crps_gaussian_mixture(y[rows], means, sds))
+        return np.concatenate(values)
 
     def sample(self, key: PRNGKey, num: int = 1) -> np.ndarray:
-        """`num` draws of y at each input, [num, N]: a random pass for each, then y from it.
+        """Draw y at all inputs, [num, N]: each draw takes one random pass, and y from it.
 
-        Draws are independent over inputs given the pass; for draws of whole functions see
+        Given the pass, the inputs' draws are independent. For draws of whole functions, see
         `function_draws`.
         """
         key_pass, key_y = random.split(key)
-        picked = random.randint(key_pass, (num,), 0, self.num_samples)
-        return self._sample(key_y, picked)
+        passes = random.randint(key_pass, (num,), 0, self.num_samples)
+        return self._sample(key_y, passes)
 
-    def _sample(self, key: PRNGKey, picked: Array) -> np.ndarray:
+    def _sample(self, key: PRNGKey, passes: Array) -> np.ndarray:
         draws = self._map(
-            lambda laws, row: functionals.draws(laws, picked, random.fold_in(key, row)),
-            rows_given=True,
+            lambda mixtures, row: functionals.draws(mixtures, passes, random.fold_in(key, row)),
+            with_row=True,
         )
         return self._original(np.moveaxis(draws, 1, 0))
 
     def quantile(self, q: ArrayLike, num: int = 1000) -> np.ndarray:
-        """Quantiles of y, of the shape of `q` + [N].
+        """Return quantiles of y, of shape ``q.shape + (N,)``.
 
-        By inverting the mixture's distribution function; where NumPyro has none for the
-        likelihood, from `num` draws.
+        They invert the mixture's distribution function: exactly for integers, and for real y to
+        within 5e-7 of its standard deviation. If NumPyro has no distribution function for the
+        likelihood, they are the quantiles of draws.
+
+        Args:
+            q: levels between 0 and 1.
+            num: number of draws, where draws are needed.
 
         Raises:
             ValueError: if a level is outside (0, 1).
@@ -239,7 +275,7 @@ class Prediction:
             raise ValueError(f"quantile: q is {q}, wanted levels strictly between 0 and 1")
         flat = jnp.asarray(levels.ravel(), float)
         try:
-            values = self._map(lambda laws: functionals.quantiles(laws, flat))
+            values = self._map(lambda mixtures: functionals.quantiles(mixtures, flat))
             values = self._original(np.moveaxis(values, 1, 0))
         except NotImplementedError:
             draws = self.sample(random.fold_in(self.key, 1), num)
@@ -247,60 +283,72 @@ class Prediction:
         return values.reshape(levels.shape + values.shape[1:])
 
     def interval(self, level: float = 0.9) -> tuple[np.ndarray, np.ndarray]:
-        """The central interval that holds y with probability `level`: lower and upper ends, [N]."""
+        """Return the ends, [N] each, of the central interval that holds y with this probability."""
         lower, upper = self.quantile(np.array([0.5 - level / 2, 0.5 + level / 2]))
         return lower, upper
 
     def components(self) -> Iterator[tuple[slice, Mixture]]:
-        """The laws of y chunk by chunk, on the scale of the model: rows, and their S mixtures.
+        """Iterate over the distributions of y in the model's units: rows, and their S mixtures.
 
-        Every leaf of the mixtures leads with S, as from `jax.vmap`: apply functions of one mixture
-        to them by `jax.vmap`. The last chunk is padded to full length with its last row.
+        The mixtures are stacked as by `jax.vmap`: the leading axis of every leaf is S. Use
+        `jax.vmap` to apply a function of one mixture. The last chunk is padded to full length by
+        repeating its last row.
         """
         size, total = self.chunk_size, len(self.x)
         keys = random.split(self.key, self.num_samples)
         for start in range(0, total, size):
-            laws = self._cache.get(start)
-            if laws is None:
+            mixtures = self._cache.get(start)
+            if mixtures is None:
                 stop = min(start + size, total)
                 x = _pad(self.x[start:stop], size)
                 data = [
                     _pad(a[start:stop], size) if by_row else a
                     for a, by_row in zip(self.data, self.by_row, strict=True)
                 ]
-                laws = predictive_passes(
-                    self.program, keys, self.latents, self.params, data, x, start
+                mixtures = predictive_passes(
+                    self.forward_pass, keys, self.draws, self.params, data, x, start
                 )
-                numbers = sum(a.size for a in jax.tree.leaves(laws))
-                if numbers * -(-total // size) <= _KEPT:
-                    self._cache[start] = laws
-            yield slice(start, min(start + size, total)), laws
+                numbers = sum(a.size for a in jax.tree.leaves(mixtures))
+                if numbers * -(-total // size) <= _MAX_CACHED:
+                    self._cache[start] = mixtures
+            yield slice(start, min(start + size, total)), mixtures
 
     def function_draws(
         self, key: PRNGKey, num: int = 10, mode: Literal["joint", "path"] = "joint"
     ) -> np.ndarray:
-        """Coherent draws of the latent function f at all inputs, [num, N] or [num, N, P].
+        """Draw the latent function f jointly at all inputs, [num, N] or [num, N, P].
 
-        Every layer is one draw of a function: ``"joint"`` exactly, at a cost cubic in N;
-        ``"path"`` by the pathwise rule, linear in N and evaluated in one piece. In the data's units
-        where there is a standardizer.
+        Each draw takes one draw of every layer's function. The result is in the data's units if
+        there is a standardizer.
+
+        Args:
+            key: random key.
+            num: number of draws.
+            mode: ``"joint"`` is exact and costs O(N³); ``"path"`` uses pathwise conditioning and
+                costs O(N). Neither divides the rows into chunks.
         """
         keys = random.split(key, num)
-        picked = random.randint(random.fold_in(key, 1), (num,), 0, self.num_samples)
-        latents = {n: a[picked] for n, a in self.latents.items()}
-        draws = function_passes(self.program, mode, keys, latents, self.params, self.data, self.x)
-        return self._original(draws)
+        passes = random.randint(random.fold_in(key, 1), (num,), 0, self.num_samples)
+        draws = {n: a[passes] for n, a in self.draws.items()}
+        values = function_passes(
+            self.forward_pass, mode, keys, draws, self.params, self.data, self.x
+        )
+        return self._original(values)
 
     def _map(
-        self, function: Callable[..., Array], *arrays: np.ndarray, rows_given: bool = False
+        self, function: Callable[..., Array], *arrays: np.ndarray, with_row: bool = False
     ) -> np.ndarray:
-        """A function of the S mixtures and the rows of arrays, chunk by chunk, on the host."""
+        """Apply a function of the S mixtures and of arrays' rows, chunk by chunk, on the host.
+
+        `with_row` passes the number of the chunk's first row as the last argument.
+        """
         values = []
-        for rows, laws in self.components():
-            own = [_pad(jnp.asarray(a[rows]), self.chunk_size) for a in arrays]
-            if rows_given:
-                own.append(jnp.asarray(rows.start))
-            values.append(np.asarray(function(laws, *own), np.float64)[: rows.stop - rows.start])
+        for rows, mixtures in self.components():
+            chunk = [_pad(jnp.asarray(a[rows]), self.chunk_size) for a in arrays]
+            if with_row:
+                chunk.append(jnp.asarray(rows.start))
+            found = np.asarray(function(mixtures, *chunk), np.float64)
+            values.append(found[: rows.stop - rows.start])
         return np.concatenate(values)
 
     def _moments(self) -> tuple[np.ndarray, np.ndarray]:
@@ -309,7 +357,7 @@ class Prediction:
             self._cache["moments"] = self._original(mean), var * self._y_scale**2
         return self._cache["moments"]
 
-    def _unit_scale(self, y: ArrayLike) -> np.ndarray:
+    def _standardized(self, y: ArrayLike) -> np.ndarray:
         y = np.asarray(y)
         if y.shape[:1] != (len(self.x),) or y.shape == (len(self.x), 1):
             hint = "; pass y[:, 0]" if y.shape == (len(self.x), 1) else ""
@@ -319,7 +367,7 @@ class Prediction:
             )
         scale = self.standardizer
         if scale is None or (scale.y_loc, scale.y_scale) == (0.0, 1.0):
-            return y  # the model's own units: classes and counts stay integers
+            return y  # keeps classes and counts integers
         return (y.astype(np.float64) - scale.y_loc) / scale.y_scale
 
     @property
@@ -331,5 +379,5 @@ class Prediction:
 
 
 def _pad(a: Array, size: int) -> Array:
-    """Rows up to `size`, by repeating the last one."""
+    """Extend an array to `size` rows by repeating the last one."""
     return jnp.pad(a, [(0, size - len(a))] + [(0, 0)] * (a.ndim - 1), mode="edge")

@@ -9,27 +9,28 @@ from dgp_ppl.prediction import _functionals
 
 
 @pytest.mark.parametrize(
-    ("law", "most"), [(stats.norm, 8), (stats.t(3), 20), (stats.cauchy, 40), (stats.expon, 30)]
+    ("distribution", "max_steps"),
+    [(stats.norm, 8), (stats.t(3), 20), (stats.cauchy, 40), (stats.expon, 30)],
 )
-def test_quantiles_take_few_evaluations(law, most):
-    """Of a Gaussian's distribution function a handful: each may be dear."""
+def test_quantiles_take_few_evaluations(distribution, max_steps):
+    """One evaluation of a mixture's distribution function can be expensive."""
     cdfs = {
         "norm": ndtr,
         "t": dist.StudentT(3.0).cdf,
         "cauchy": dist.Cauchy().cdf,
         "expon": dist.Exponential().cdf,
     }
-    name = law.name if hasattr(law, "name") else law.dist.name
+    name = getattr(distribution, "name", None) or distribution.dist.name
     levels = np.array([1e-3, 0.05, 0.3, 0.5, 0.9, 0.95, 0.999], np.float32)
     guess = stats.norm.ppf(levels).astype(np.float32)
     positive = name == "expon"
     ends = (guess * 0, np.abs(guess) + 2) if positive else (guess - 1, guess + 1)
     tolerance = jnp.full(7, 1e-6)
     ends = tuple(map(jnp.asarray, ends))
-    lower, upper, steps = _functionals._inverse(
+    lower, upper, steps = _functionals._invert(
         cdfs[name], jnp.asarray(levels), ends, tolerance, False, not positive
     )
-    assert steps <= most
-    truth = law.ppf(levels)
+    assert steps <= max_steps
+    truth = distribution.ppf(levels)
     np.testing.assert_allclose(0.5 * (lower + upper), truth, rtol=2e-4, atol=1e-5)
     assert (upper >= lower).all()

@@ -1,4 +1,4 @@
-"""What layers do."""
+"""The functions that layers represent."""
 
 import jax.numpy as jnp
 import numpy as np
@@ -27,7 +27,7 @@ def functions(key=KEY, **options):
 
 
 def test_layers_agree_with_a_composition_by_hand():
-    """Each layer at its own grid, at its inducing inputs, and along the mean of those before."""
+    """On each layer's grid, at its inducing inputs, and at the means of the layer before."""
     params, grid = two_layer_params(), np.linspace(-3, 3, 11)[:, None]
     found = functions(mode="mean", at={"l2": grid}, num_draws=2)
     assert list(found) == ["l1", "l2"]
@@ -59,7 +59,7 @@ def test_draws_have_the_moments_that_are_given():
 
 
 def test_a_draw_is_one_function_on_the_grid_and_on_the_way(x64):
-    """Asked at the same points it says the same, but for what keeps its covariance regular."""
+    """At the same points the values agree up to the jitter in the covariance."""
     found = functions(at={"l1": X}, num_draws=3)
     first, second = found["l1"], found["l2"]
     np.testing.assert_allclose(first.draws, first.passed, atol=1e-3)
@@ -86,7 +86,7 @@ def test_inducing_inputs_of_each_output_have_their_own_values():
 
 @pytest.mark.slow
 def test_a_flow_and_draws_of_a_sampler():
-    """A layer that a loop calls again is reported at its first call."""
+    """A layer that a flow calls repeatedly is reported at its first call."""
     x, y = regression(rows=6)
     guide = dgp.MeanField(diff_gp)
     kwargs = {"z": spread(4), "z_flow": spread(4), "flow_steps": 3}

@@ -1,4 +1,4 @@
-"""Predictions: exact ones of a conjugate model, and mixtures against brute force."""
+"""Predictions of a conjugate model against exact ones, and mixtures against brute force."""
 
 import dataclasses
 
@@ -26,6 +26,7 @@ from support.helpers import (
 import dgp_ppl as dgp
 from dgp_ppl import kernels, metrics
 from dgp_ppl.models import deep_gp, optimal_inducing, svgp
+from dgp_ppl.prediction import _functionals
 
 X, Y = regression()
 X_TEST = np.linspace(-2.5, 2.5, 7)[:, None]
@@ -43,7 +44,7 @@ def deep(key=KEY, x=X_TEST, **options):
 
 @pytest.fixture(scope="module")
 def exact():
-    """The conjugate model at z = X, and its exact predictive mean and standard deviation."""
+    """Params of the conjugate model at z = X, and the exact mean and covariance of f."""
     with jax.enable_x64(True):
         x, y = regression()
         params = {"l1.z": x, "noise": 0.3} | KERNEL
@@ -60,12 +61,12 @@ def shallow(params, **options):
 @pytest.mark.usefixtures("x64")
 def test_a_conjugate_model_predicts_the_exact_posterior(exact):
     params, mean, cov = exact
-    p, law = shallow(params), stats.norm(mean, np.sqrt(np.diag(cov) + 0.3**2))
-    np.testing.assert_allclose(p.mean, law.mean(), atol=1e-6)
-    np.testing.assert_allclose(p.var, law.var(), atol=1e-6)
-    np.testing.assert_allclose(p.log_prob(Y_TEST), law.logpdf(Y_TEST), atol=1e-5)
-    np.testing.assert_allclose(p.quantile(LEVELS), law.ppf(LEVELS[:, None]), atol=1e-5)
-    np.testing.assert_allclose(p.interval(0.8), law.interval(0.8), atol=1e-5)
+    p, true = shallow(params), stats.norm(mean, np.sqrt(np.diag(cov) + 0.3**2))
+    np.testing.assert_allclose(p.mean, true.mean(), atol=1e-6)
+    np.testing.assert_allclose(p.var, true.var(), atol=1e-6)
+    np.testing.assert_allclose(p.log_prob(Y_TEST), true.logpdf(Y_TEST), atol=1e-5)
+    np.testing.assert_allclose(p.quantile(LEVELS), true.ppf(LEVELS[:, None]), atol=1e-5)
+    np.testing.assert_allclose(p.interval(0.8), true.interval(0.8), atol=1e-5)
     assert all(a.dtype == np.float64 for a in (p.mean, p.var, p.quantile(0.5)))
 
 
@@ -82,8 +83,8 @@ def test_function_draws_are_draws_of_the_posterior_process(exact, mode, num):
 def components(p):
     """Means and standard deviations of all passes, [S, N]."""
     parts = [
-        (laws.components.loc[:, 0, : rows.stop - rows.start], laws.components.scale[:, 0])
-        for rows, laws in p.components()
+        (m.components.loc[:, 0, : rows.stop - rows.start], m.components.scale[:, 0])
+        for rows, m in p.components()
     ]
     loc = np.concatenate([a for a, _ in parts], axis=1, dtype=np.float64)
     scale = np.concatenate([b for _, b in parts], axis=1, dtype=np.float64)[:, : loc.shape[1]]
@@ -91,7 +92,7 @@ def components(p):
 
 
 def test_a_prediction_is_the_mixture_of_its_passes():
-    """Mean, variance, density, distribution function and score, from the passes' Gaussians."""
+    """Moments, density, quantiles and CRPS follow from the passes' Gaussians."""
     p = deep()
     loc, scale = components(p)
     assert loc.shape == (50, 7)
@@ -143,7 +144,7 @@ def test_draws_have_the_mixtures_moments():
 
 def test_the_key_alone_decides():
     first, second = deep(), deep()
-    density = second.log_prob(Y_TEST)  # asked in another order
+    density = second.log_prob(Y_TEST)  # before the mean
     np.testing.assert_array_equal(first.mean, second.mean)
     np.testing.assert_array_equal(first.log_prob(Y_TEST), density)
     assert (deep(key=random.key(1)).mean != first.mean).all()
@@ -168,13 +169,16 @@ def test_a_standardizer_changes_units():
     )
 
 
-@pytest.mark.usefixtures("x64")  # with as many inducing inputs as data single precision is lost
+@pytest.mark.usefixtures("x64")  # float32 is too coarse for as many inducing inputs as rows
 @pytest.mark.parametrize("chunk_size", [1, 3, 7, 100])
 def test_chunks_do_not_change_a_prediction_without_hidden_noise(exact, chunk_size):
     whole, chunked = shallow(exact[0]), shallow(exact[0], chunk_size=chunk_size)
     np.testing.assert_allclose(chunked.mean, whole.mean, atol=1e-9)
     np.testing.assert_allclose(chunked.var, whole.var, atol=1e-9)
-    np.testing.assert_allclose(chunked.quantile(0.9), whole.quantile(0.9), atol=1e-9)
+    # XLA rounds differently for another number of rows, and rounding decides where the search for a
+    # quantile stops: at the midpoint of a bracket of this width that holds the true quantile.
+    width = _functionals.QUANTILE_TOLERANCE * np.sqrt(whole.var)
+    assert (np.abs(chunked.quantile(0.9) - whole.quantile(0.9)) <= width).all()
     np.testing.assert_allclose(chunked.log_prob(Y_TEST), whole.log_prob(Y_TEST), atol=1e-8)
 
 
@@ -220,7 +224,7 @@ def latent_draws(num=100_000):
 
 @pytest.mark.slow
 def test_counts():
-    """Poisson: quantiles are the least counts that reach their level."""
+    """Quantiles of a Poisson are the smallest counts that reach their level."""
     p = with_likelihood(lambda f: dist.Poisson(jnp.exp(f)), num_samples=2)
     rate = np.exp(latent_draws())
     assert_mean(rate, p.mean)
@@ -234,7 +238,7 @@ def test_counts():
 
 
 @pytest.mark.parametrize(
-    ("likelihood", "law"),
+    ("likelihood", "distribution"),
     [
         (lambda f: dist.Gamma(2.0, 2 * jnp.exp(-f)), lambda f: stats.gamma(2, scale=np.exp(f) / 2)),
         (lambda f: dist.Cauchy(f, 0.5), lambda f: stats.cauchy(f, 0.5)),
@@ -242,11 +246,11 @@ def test_counts():
     ],
     ids=["positive", "heavy tails", "unit interval"],
 )
-def test_quantiles_of_any_support(likelihood, law):
+def test_quantiles_of_any_support(likelihood, distribution):
     quantiles = with_likelihood(likelihood, num_samples=2).quantile(LEVELS)
     f = latent_draws(20_000)
     for level, value in zip(LEVELS, quantiles, strict=True):
-        assert_mean(law(f).cdf(value), np.full(3, level))
+        assert_mean(distribution(f).cdf(value), np.full(3, level))
 
 
 def test_classes():
@@ -258,7 +262,7 @@ def test_classes():
     draws = p.sample(KEY, 4000)
     assert set(np.unique(draws)) == {0.0, 1.0}
     assert_mean(draws, p.mean)
-    # BernoulliProbit has no distribution function: quantiles are of draws.
+    # BernoulliProbit has no distribution function, so the quantiles are those of draws.
     assert set(np.unique(p.quantile([0.01, 0.99]))) <= {0.0, 1.0}
 
 
@@ -266,8 +270,7 @@ def test_several_outputs():
     def model(x):
         f = dgp.gp("f", kernels.SquaredExponential(1.0, 1.0), spread(4), out=2)
         with numpyro.plate("data", len(x)):
-            law = dgp.observe(f(x), lambda f: dist.Normal(f, 0.3).to_event(1))
-            numpyro.sample("y", law)
+            numpyro.sample("y", dgp.observe(f(x), lambda f: dist.Normal(f, 0.3).to_event(1)))
 
     guide = dgp.MeanField(model)
     params = start(model, guide, X)
@@ -276,10 +279,10 @@ def test_several_outputs():
     assert p.mean.shape == p.var.shape == (7, 2)
     assert p.sample(KEY, 3).shape == (3, 7, 2)
     assert p.log_prob(np.zeros((7, 2))).shape == (7,)
-    law = stats.norm(p.mean, np.sqrt(p.var))
-    expected = law.logpdf(0.0).sum(axis=1)
+    normal = stats.norm(p.mean, np.sqrt(p.var))
+    expected = normal.logpdf(0.0).sum(axis=1)
     np.testing.assert_allclose(p.log_prob(np.zeros((7, 2))), expected, rtol=1e-4)
-    np.testing.assert_allclose(p.quantile([0.1, 0.5])[0], law.ppf(0.1), rtol=1e-3, atol=1e-4)
+    np.testing.assert_allclose(p.quantile([0.1, 0.5])[0], normal.ppf(0.1), rtol=1e-3, atol=1e-4)
     assert p.function_draws(KEY, 3).shape == (3, 7, 2)
 
 
@@ -287,7 +290,7 @@ def test_several_outputs():
 
 
 def test_posterior_samples_take_the_place_of_a_guide():
-    """Means of f given each v; those of a hidden layer's training noise are not used."""
+    """Each pass has the mean of f given one draw of v; draws of the training noise are ignored."""
     rng = np.random.default_rng(0)
     draws = {
         "l1.v": rng.standard_normal((10, 5, 1)),
@@ -310,7 +313,7 @@ def test_posterior_samples_take_the_place_of_a_guide():
 
 
 def test_draws_that_lack_a_layer():
-    """They would be mixed with draws of the prior."""
+    """Without this error, its inducing values would be drawn from the prior."""
     z = (spread(5), spread(5))
     params = {n: a for n, a in two_layer_params().items() if ".v." not in n}
     half = {"l1.v": np.zeros((10, 5, 1)), "l2.v.reference": np.zeros((10, 5, 1))}
