@@ -1,28 +1,26 @@
 """Checks of models and of approximate posteriors."""
 
+from dgp_ppl.criticism._calibration import (
+    Calibration,
+    calibration,
+    loo_pit,
+    pit,
+    posterior_check,
+)
 from dgp_ppl.criticism._chain_diagnostics import chain_diagnostics
 from dgp_ppl.criticism._check_guide import GuideCheck, check_guide
 from dgp_ppl.criticism._compare_posteriors import (
+    Estimate,
     PosteriorComparison,
     compare_posteriors,
     energy_distance,
 )
-from dgp_ppl.criticism._trees import (
-    WAIC,
-    Calibration,
-    calibration,
-    loo,
-    loo_pit,
-    pit,
-    posterior_check,
-    stacking,
-    waic,
-    weights_khat,
-)
+from dgp_ppl.criticism._loo import WAIC, loo, stacking, waic, weights_khat
 
 __all__ = [
     "WAIC",
     "Calibration",
+    "Estimate",
     "GuideCheck",
     "PosteriorComparison",
     "calibration",

@@ -1,4 +1,4 @@
-"""How well chains have mixed."""
+"""Convergence diagnostics of MCMC chains."""
 
 from typing import Any
 
@@ -10,12 +10,15 @@ __all__ = ["chain_diagnostics"]
 
 
 def chain_diagnostics(chains: Chains) -> dict[str, float | int | None]:
-    """How well chains have mixed: the worst number of any latent value.
+    """Return how well chains have mixed: the worst value over all latent entries.
+
+    Args:
+        chains: the chains.
 
     Returns:
-        ``rhat``, the largest rank-normalised split R-hat (Vehtari et al. 2021; None for a single
-        chain); ``ess``, the smallest bulk effective sample size of all chains together; and
-        ``divergences``, draws at which the sampler diverged.
+        ``rhat``: largest rank-normalised split R-hat (Vehtari et al. 2021), or None for one chain.
+        ``ess``: smallest bulk effective sample size of all chains together.
+        ``divergences``: number of draws at which the sampler diverged, or None if it reports none.
     """
     import arviz_stats
 
@@ -24,7 +27,7 @@ def chain_diagnostics(chains: Chains) -> dict[str, float | int | None]:
     rhats, sizes = [], []
     for draws in chains.samples.values():
         flat = draws.reshape(*chains.shape, -1).astype(np.float64)
-        flat = flat[..., np.ptp(flat, axis=(0, 1)) > 0]  # a triangle's zeros, say, never move
+        flat = flat[..., np.ptp(flat, axis=(0, 1)) > 0]  # drops constant entries
         if flat.size:
             rhats.append(np.max(statistics.rhat(flat, **axes)))
             sizes.append(np.min(statistics.ess(flat, **axes)))

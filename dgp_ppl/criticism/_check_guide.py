@@ -1,4 +1,4 @@
-"""Whether a guide is near its posterior: PSIS k-hat and VSBC, NumPyro's, on deep GPs."""
+"""Diagnostics of a variational fit: NumPyro's PSIS k-hat and VSBC."""
 
 import dataclasses
 from typing import Any
@@ -16,7 +16,7 @@ from dgp_ppl._partition import Call
 from dgp_ppl._typing import Model, Params, PRNGKey
 from dgp_ppl.core import carries_mean, handover_of, is_layer, with_handover
 from dgp_ppl.inference import LayerGuide, freeze
-from dgp_ppl.inferencedata import Sites
+from dgp_ppl.inferencedata import ModelSites
 
 __all__ = ["GuideCheck", "check_guide", "khat"]
 
@@ -25,16 +25,15 @@ _LEVEL = 0.05
 
 @dataclasses.dataclass(frozen=True)
 class GuideCheck:
-    """What `check_guide` returns.
+    """Result of `check_guide`.
 
     Attributes:
-        khat: shape of the tail of the importance weights p(y, v) / q(v) (Yao et al. 2018): below
-            0.7 the guide is near enough to be corrected by weighing its draws. None where q has no
-            density.
-        probabilities: P_q(v < v*) of each latent value in each simulation, [R, ...] by site. None
-            where nothing was simulated.
-        p_values: of the hypothesis that these are symmetric about 1/2 in each value, [...] by site:
-            small where the guide is biased. Of M values, 0.05 M are below 0.05 by chance.
+        khat: Pareto shape of the importance weights p(y, v) / q(v). Below 0.7, q is close enough
+            to the posterior for weighted draws to correct it. None where q has no density.
+        probabilities: P_q(v < v*) of each latent entry in each simulation, [R, ...] by site; None
+            without simulations.
+        p_values: p-value of each latent entry for these probabilities being symmetric about 1/2,
+            [...] by site. Small values mean that the guide is biased. By chance 5 % are below 0.05.
     """
 
     khat: float | None
@@ -43,21 +42,23 @@ class GuideCheck:
 
     @property
     def biased_share(self) -> float | None:
-        """The share of latent values with a p-value below 0.05: that of chance is 0.05."""
+        """Fraction of latent entries with a p-value below 0.05; 0.05 by chance."""
         if self.p_values is None:
             return None
         return float(np.mean(np.concatenate([p.ravel() for p in self.p_values.values()]) < _LEVEL))
 
     def __str__(self) -> str:
-        tail = "none (q has no density)" if self.khat is None else f"{self.khat:.2f}"
-        near = "" if self.khat is None else ", near" if self.khat < 0.7 else ", not near (0.7)"
-        words = f"PSIS k-hat {tail}{near}"
+        if self.khat is None:
+            text = "PSIS k-hat: none, as q has no density"
+        else:
+            verdict = "close to" if self.khat < 0.7 else "far from"
+            text = f"PSIS k-hat {self.khat:.2f}: q is {verdict} the posterior (limit 0.7)"
         if self.p_values is None:
-            return words
-        values = sum(p.size for p in self.p_values.values())
+            return text
+        num = sum(p.size for p in self.p_values.values())
         return (
-            f"{words}; VSBC: {self.biased_share:.0%} of {values} latent values with p < 0.05, "
-            "where chance has 5%"
+            f"{text}; VSBC: {self.biased_share:.0%} of {num} latent entries have p < 0.05 "
+            "(5% by chance)"
         )
 
 
@@ -74,12 +75,15 @@ def check_guide(
     num_draws: int = 200,
     **kwargs: Any,
 ) -> GuideCheck:
-    """Both of NumPyro's diagnostics of a variational fit, at its hyperparameters.
+    """Run NumPyro's two diagnostics of a variational fit, at its hyperparameters.
 
-    k-hat is of this fit. VSBC (variational simulation-based calibration, Yao et al. 2018) asks
-    whether the guide's marginals are unbiased over data that the model itself makes: it draws v
-    and y from the model, fits the guide to y with the model's params held, and looks where v is
-    among the guide's draws. It costs `num_simulations` fits; 0 leaves it out.
+    k-hat looks at the importance weights of this fit. VSBC (variational simulation-based
+    calibration) checks whether the guide's marginals are biased over data sets from the model: it
+    draws v and y from the model, fits the guide to y with the model's params fixed, and finds the
+    rank of v among the guide's draws. It costs `num_simulations` fits::
+
+        check = dgp.check_guide(key, model, guide, fit.params, x, y)
+        print(check)
 
     Args:
         key: random key.
@@ -87,19 +91,23 @@ def check_guide(
         guide: its fitted guide.
         params: the fit's params.
         *args: the model's arguments, x and y by position.
-        num_weights: importance weights of k-hat.
-        num_simulations: data sets that VSBC makes and fits; 0 for none.
-        steps: optimiser steps of each of its fits.
-        learning_rate: Adam's, of these.
-        num_draws: draws of each of its guides.
+        num_weights: number of importance weights for k-hat.
+        num_simulations: data sets that VSBC simulates and fits, at least 2; 0 skips it.
+        steps: optimiser steps of each fit.
+        learning_rate: Adam's learning rate in these fits.
+        num_draws: draws from each fitted guide.
         **kwargs: the model's keyword arguments, without a ``batch_size``.
 
     Raises:
-        ValueError: if x or y is not given by position, or a number is not positive.
+        ValueError: if x or y is not given by position, a number is too small, or the model has a
+            ``batch_size`` or several observed sites.
+
+    Source: Yao et al. 2018, "Yes, but Did It Work?: Evaluating Variational Inference".
     """
     if len(args) < 2:
         raise ValueError(
-            f"check_guide: got {len(args)} of the model's x and y by position, wanted both"
+            f"check_guide: got {len(args)} positional arguments of the model, wanted x and y by "
+            "position"
         )
     for name, value, least in (
         ("num_weights", num_weights, 10),
@@ -108,86 +116,86 @@ def check_guide(
         ("num_draws", num_draws, 2),
     ):
         if value < least or (name == "num_simulations" and value == 1):
-            raise ValueError(f"check_guide: {name} is {value}, wanted at least {least} (not 1)")
+            wanted = "0 or at least 2" if name == "num_simulations" else f"at least {least}"
+            raise ValueError(f"check_guide: {name} is {value}, wanted {wanted}")
     if kwargs.get("batch_size") is not None:
         raise ValueError("check_guide: got a batch_size, wanted all rows; leave it out")
-    sites = Sites.from_model(model, Call(args, kwargs))
-    if num_simulations and len(sites.data) != 1:
+    call = Call(args, kwargs)
+    data_sites = list(ModelSites.from_model(model, call).data_dims)
+    if num_simulations and len(data_sites) != 1:
         raise ValueError(
-            f"check_guide: the model observes {list(sites.data)}, wanted one site for VSBC; pass "
+            f"check_guide: the model observes {data_sites}, wanted one site for VSBC; pass "
             "num_simulations=0 for k-hat alone"
         )
-    key_tail, key_simulate = random.split(key)
-    tail = khat(key_tail, guide, model, params, args, kwargs, num_weights)
+    key_weights, key_simulate = random.split(key)
+    tail = khat(key_weights, guide, model, params, call, num_weights)
     if not num_simulations:
         return GuideCheck(tail)
-    own = handlers.trace(handlers.seed(model, key)).get_trace(*args, **kwargs)
-    held = {n: params[n] for n, s in own.items() if s["type"] == "param" and n in params}
-    program = _noise_inside(freeze(model, held))
-    free = guide.with_model(freeze(model, held)) if isinstance(guide, LayerGuide) else guide
-    loss = free.bound_loss if isinstance(free, LayerGuide) else numpyro.infer.Trace_ELBO()
-    names = list(sites.data)
+    trace = handlers.trace(handlers.seed(model, key)).get_trace(*args, **kwargs)
+    fixed = {n: params[n] for n, s in trace.items() if s["type"] == "param" and n in params}
+    simulator = _hide_noise(freeze(model, fixed))
+    new_guide = guide.with_model(freeze(model, fixed)) if isinstance(guide, LayerGuide) else guide
+    loss = new_guide.bound_loss if isinstance(new_guide, LayerGuide) else numpyro.infer.Trace_ELBO()
     if jnp.issubdtype(key_simulate.dtype, jax.dtypes.prng_key):
-        key_simulate = random.key_data(key_simulate)  # NumPyro's reshapes it, as old keys can be
+        key_simulate = random.key_data(key_simulate)  # NumPyro reshapes it, as an old-style key
     found = vsbc_diagnostic(
-        key_simulate, program, free, numpyro.optim.Adam(learning_rate), loss, args[0], None,
-        *args[2:], observed_sites=names, num_simulations=num_simulations, num_svi_steps=steps,
-        num_samples=num_draws, simulated_data_to_args=_second(names[0]), **kwargs,
+        key_simulate, simulator, new_guide, numpyro.optim.Adam(learning_rate), loss, args[0], None,
+        *args[2:], observed_sites=data_sites, num_simulations=num_simulations, num_svi_steps=steps,
+        num_samples=num_draws, simulated_data_to_args=_as_second_argument(data_sites[0]), **kwargs,
     )  # fmt: skip
     arrays = lambda d: {n: np.asarray(a) for n, a in d.items()}  # noqa: E731
     return GuideCheck(tail, arrays(found.probabilities), arrays(found.ks_pvalues))
 
 
-def _second(site: str) -> Any:
-    """Simulated data as the model's second argument."""
+def _as_second_argument(site: str) -> Any:
+    """Return a function that passes simulated data as the model's second argument."""
 
-    def put(data: dict[str, Any], x: Any, y: Any, *args: Any, **kwargs: Any) -> Any:
+    def to_args(data: dict[str, Any], x: Any, y: Any, *args: Any, **kwargs: Any) -> Any:
         return (x, data[site], *args), kwargs
 
-    return put
+    return to_args
 
 
-def _noise_inside(model: Model) -> Model:
-    """The model, whose hidden layers' noise is drawn inside and seen by nobody."""
+def _hide_noise(model: Model) -> Model:
+    """Return the model with its auxiliary sites, the hidden layers' noise, hidden from VSBC."""
 
-    def program(*args: Any, **kwargs: Any) -> Any:
+    def hidden(*args: Any, **kwargs: Any) -> Any:
         key = numpyro.prng_key()
         inner = model if key is None else handlers.seed(model, key)
-        hide = lambda site: bool(site.get("infer", {}).get("is_auxiliary"))  # noqa: E731
-        return handlers.block(inner, hide_fn=hide)(*args, **kwargs)
+        is_auxiliary = lambda site: bool(site.get("infer", {}).get("is_auxiliary"))  # noqa: E731
+        return handlers.block(inner, hide_fn=is_auxiliary)(*args, **kwargs)
 
-    return program
+    return hidden
 
 
 def khat(
-    key: PRNGKey,
-    guide: Model,
-    model: Model,
-    params: Params,
-    args: tuple[Any, ...],
-    kwargs: dict[str, Any],
-    num: int,
+    key: PRNGKey, guide: Model, model: Model, params: Params, call: Call, num: int
 ) -> float | None:
-    """NumPyro's `psis_diagnostic`, with v drawn where a guide has the model integrate over its law.
+    """Run NumPyro's `psis_diagnostic`, with draws of v where the model would integrate over q(v).
 
-    Each weight has its own draw of hidden layers' unit noise, which no q(v) can answer for and
-    which makes it larger. None where q(v) has no density, or a mean with a basis of its own.
+    Each weight has a separate draw of the hidden layers' unit noise. No q(v) accounts for it, and
+    it makes k-hat larger.
+
+    Returns:
+        k-hat; None if q(v) has no density, or v does not determine the mean (a mean with a
+        separate basis).
     """
     if not getattr(guide, "has_density", True):
         return None
     drawn = guide.drawn() if isinstance(guide, LayerGuide) else guide
-    laws: list[Any] = []
+    posteriors: list[Any] = []
 
-    def as_drawn(site: Any) -> dict[str, Any]:
-        laws.append(handover_of(site).q)
+    def without_q(site: Any) -> dict[str, Any]:
+        posteriors.append(handover_of(site).q)
         return with_handover(site, q=None) if is_layer(site) else {}
 
-    program = handlers.infer_config(drawn, config_fn=as_drawn)
+    program = handlers.infer_config(drawn, config_fn=without_q)
     with handlers.block(), handlers.seed(rng_seed=key), handlers.substitute(data=params):
-        program(*args, **kwargs)
-    if any(q is not None and not carries_mean(q) for q in laws):
+        program(*call.args, **call.kwargs)
+    if any(q is not None and not carries_mean(q) for q in posteriors):
         return None
     found = psis_diagnostic(
-        key, params, model, program, *args, num_particles=num, chunk_size=min(num, 100), **kwargs
-    )
+        key, params, model, program, *call.args, num_particles=num, chunk_size=min(num, 100),
+        **call.kwargs,
+    )  # fmt: skip
     return float(found)

@@ -1,8 +1,8 @@
-"""From a fit, chains or the prior to one ArviZ data tree."""
+"""Conversion of a fit, MCMC chains or the prior to an ArviZ data tree."""
 
 from dgp_ppl.inferencedata._convert import to_inferencedata
 from dgp_ppl.inferencedata._draws import Draws
-from dgp_ppl.inferencedata._log_likelihood import Pointwise
-from dgp_ppl.inferencedata._sites import Sites
+from dgp_ppl.inferencedata._log_likelihood import PointwiseEvaluator, PointwiseResult
+from dgp_ppl.inferencedata._sites import ModelSites
 
-__all__ = ["Draws", "Pointwise", "Sites", "to_inferencedata"]
+__all__ = ["Draws", "ModelSites", "PointwiseEvaluator", "PointwiseResult", "to_inferencedata"]

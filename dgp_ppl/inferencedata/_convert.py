@@ -1,4 +1,4 @@
-"""From a fit, chains or the prior to one ArviZ data tree."""
+"""Conversion of a fit, MCMC chains or the prior to one ArviZ data tree."""
 
 import json
 from collections.abc import Mapping
@@ -21,14 +21,14 @@ from dgp_ppl.inferencedata._draws import (
     draws_from_guide,
     draws_from_prior,
 )
-from dgp_ppl.inferencedata._groups import Names
-from dgp_ppl.inferencedata._log_likelihood import Pointwise, PointwiseResult
-from dgp_ppl.inferencedata._sites import Sites
+from dgp_ppl.inferencedata._groups import GroupBuilder
+from dgp_ppl.inferencedata._log_likelihood import PointwiseEvaluator, PointwiseResult
+from dgp_ppl.inferencedata._sites import ModelSites
 from dgp_ppl.standardize import Standardizer
 
 __all__ = ["to_inferencedata"]
 
-# NumPyro's names of what a sampler tells of a draw, and ArviZ's.
+# NumPyro's names of sample statistics, and ArviZ's.
 _SAMPLE_STATS = {
     "accept_prob": "acceptance_rate",
     "adapt_state.step_size": "step_size",
@@ -57,59 +57,62 @@ def to_inferencedata(
     chunk_size: int | None = None,
     **kwargs: Any,
 ) -> Any:
-    """An ArviZ data tree of a model and its posterior: SVI with any guide, MCMC, or the prior.
+    """Convert a model and its posterior to an ArviZ data tree.
 
-    Groups: ``posterior`` (latent sites, dimensions named after plates and layers),
-    ``posterior_predictive`` (y of every draw), ``log_likelihood`` (log p(y_n | draw) of every row
-    of the FULL data, whatever a minibatch's size), ``prior`` and ``prior_predictive``,
-    ``observed_data``, ``constant_data``, ``sample_stats`` (what a sampler told; of a guide's draws
-    ``lp``, their log density with the data's, ``log_q``, that of the guide, and the importance
-    weights' logs ``log_weight``; the ``loss`` of every step), with `test` ``predictions`` and
-    ``predictions_constant_data``, with `result` also ``fit`` (its params).
+    The posterior is a guide's, a sampler's, or absent (the prior alone)::
 
-    A draw's log-likelihood is p(y_n | latent sites): the noise of hidden layers, a nuisance of
-    each row, is integrated out by the mean of p over `passes` of them, so that LOO leaves out a row
-    with its noise. Guides' draws are draws of v, also where a bound integrates v out. Draws are
-    made once, rows and draws are worked on in chunks, and all is kept on the host in the precision
-    in which it was computed.
+        tree = dgp.to_inferencedata(key, model, guide, fit.params, x, y, test=(x_test, y_test))
+        tree.to_netcdf("fit.nc")
 
-    Rows that a mask leaves out (`observe`'s, or NumPyro's) are in no group but
-    ``posterior_predictive``, as ``y_missing`` along ``y.missing``; y then lies along ``y.seen``.
-    Entries that are missing within a row of several are NaN. "/" in names of sites, which no file
-    can hold, becomes ".".
+    Groups:
+
+    - ``posterior``: latent sites; dimensions are named after plates and layers.
+    - ``posterior_predictive``: a draw of y for each posterior draw.
+    - ``log_likelihood``: log p(y_n | draw) of every row of the full data, whatever the size of
+      minibatches. The noise of hidden layers is integrated out, see `passes`.
+    - ``sample_stats``: a sampler's statistics. For a guide's draws, their log density under the
+      model, ``lp``, and under the guide, ``log_q``, and the log importance weight, ``log_weight``.
+    - ``prior``, ``prior_predictive``, ``observed_data``, ``constant_data``.
+    - With `test`: ``predictions``, ``predictions_constant_data``.
+    - With `result`: ``fit``, the params, and in ``sample_stats`` the ``loss`` of every step.
+
+    Rows that a mask leaves out (`observe`'s, or NumPyro's) appear only in
+    ``posterior_predictive``, as ``y_missing`` along ``y.missing``. The other rows of y are then
+    along ``y.seen``. Missing entries of a row with several are NaN. "/" in site names becomes ".",
+    because files cannot store it.
 
     Args:
         key: random key.
         model: the model.
         guide: its fitted guide; None with `posterior_samples`, or for the prior alone.
         params: the fit's params.
-        *args: the model's positional arguments, data and all: x and y first. Arrays with one row
-            per row of the data are taken in chunks.
-        posterior_samples: draws in place of a guide's: `Chains`, or MCMC's ``get_samples()``.
-        num_samples: draws S of a guide; of samples at most so many in all, evenly spaced.
-        num_prior_samples: draws of the prior; 0 leaves its groups out.
-        passes: of hidden layers' noise, for each draw; 1 where a model has none.
-        latent_rows: latent sites of the data's rows (latent inputs) are ``"given"``, so that the
-            log-likelihood is that of y_n given them too, or ``"integrated"`` like the noise, by
-            draws from their priors.
-        standardizer: x and `site`'s values, in and out, are in the units of the data; else in the
-            model's.
-        site: the observed site that the standardizer's target is.
+        *args: the model's positional arguments, data included: x and y first. Arrays with one row
+            per row of the data are divided into chunks.
+        posterior_samples: draws instead of a guide: `Chains`, MCMC, or its ``get_samples()``.
+        num_samples: number of draws S from a guide. At most this many of `posterior_samples` are
+            used, evenly spaced.
+        num_prior_samples: number of draws from the prior; 0 leaves its groups out.
+        passes: draws of the hidden layers' noise for each draw. The likelihood is their mean.
+        latent_rows: what log-likelihoods condition on: ``"given"`` keeps each row's latent inputs
+            fixed at their draws; ``"integrated"`` draws them from their prior in each pass.
+        standardizer: the training data's. x and y, here and in the tree, are then in the units of
+            the data, else in the model's.
+        site: the observed site that `standardizer` scales.
         test: the model's positional arguments at held-out rows, x and y first; y may be None.
         result: the fit, for its losses and params.
-        coords: labels of dimensions: ``data``, ``input``, ``output``, ``l1.output``, say.
-        units: of variables: ``{"y": "MPa"}``, say.
-        attrs: further attributes of the tree, beside versions, the names of model and guide and the
+        coords: labels by dimension: ``data``, ``input``, ``output``, ``l1.output``, say.
+        units: units by variable: ``{"y": "MPa"}``, say.
+        attrs: further attributes of the tree, beside versions, ``model``, ``guide`` and
             ``configuration``.
-        chunk_size: rows in memory at once; by default as many as are quick.
+        chunk_size: rows in memory at once; the default depends on the numbers of draws and passes.
         **kwargs: the model's keyword arguments.
 
     Returns:
-        An ``xarray.DataTree``; save it by ``.to_netcdf(path)`` or ``.to_zarr(path)``.
+        An ``xarray.DataTree``. Arrays are on the host, in the precision of the computation.
 
     Raises:
-        ValueError: if a number is not positive, the model has no observed site, a latent site has
-            no draws, or a log-likelihood is not a number (NaN in y without a mask).
+        ValueError: if a number is too small, the model has no observed site, a latent site has no
+            draws, or a log-likelihood is NaN (because of NaN in y without a mask, say).
     """
     for name, value, least in (
         ("num_samples", num_samples, 1),
@@ -135,77 +138,85 @@ def to_inferencedata(
             f"to_inferencedata: test is a {type(test).__name__}, wanted a tuple of the model's "
             "positional arguments at held-out rows: (x_test, y_test)"
         )
-    scale = Standardizer(np.zeros(0), np.zeros(0)) if standardizer is None else standardizer
-    own = _standardized(args, standardizer)
-    sites = Sites.from_model(model, Call(own, kwargs))
-    if not sites.data:
+    unit_scale = Standardizer(np.zeros(0), np.zeros(0))
+    call = Call(_standardized(args, standardizer), kwargs)
+    sites = ModelSites.from_model(model, call)
+    if not sites.data_dims:
         raise ValueError(
-            "to_inferencedata: the model observes nothing at these arguments; its latent sites are "
-            f"{list(sites.latent)}. Pass its data by position, as in training"
+            "to_inferencedata: the model observes nothing at these arguments, wanted an observed "
+            f"site; its latent sites are {list(sites.latent_dims)}; pass its data by position, as "
+            "in training"
         )
-    site = _site_of(site, sites, standardizer is not None)
-    integrated = latent_rows == "integrated" and bool(sites.rows)
-    passes = passes if sites.noisy or integrated else 1
-    names = Names(sites, dict(coords or {}), dict(units or {}), scale, site)
-    key_draw, key_said, key_prior, key_test = random.split(key, 4)
-    told_of = Pointwise(model, params, kwargs, chunk_size)
+    site = _standardized_site(site, sites, standardizer is not None)
+    integrated = latent_rows == "integrated" and bool(sites.row_sites)
+    passes = passes if sites.draws_noise or integrated else 1
+    builder = GroupBuilder(
+        sites, dict(coords or {}), dict(units or {}), standardizer or unit_scale, site
+    )
+    key_draw, key_posterior, key_prior, key_test = random.split(key, 4)
+    evaluate = PointwiseEvaluator(model, params, chunk_size)
     groups: dict[str, Any] = {}
-    told: dict[str, Any] = {}
+    data_groups: dict[str, Any] = {}
     draws: Draws | None = None
     chains = _chains(posterior_samples)
     if guide is not None:
-        draws = draws_from_guide(key_draw, model, guide, params, own, kwargs, sites, num_samples)
+        draws = draws_from_guide(key_draw, model, guide, params, call, sites, num_samples)
     elif chains is not None:
         if missing := sorted(sites.params - set(params)):
             raise ValueError(
                 f"to_inferencedata: params has no {missing[0]!r}, a param of the model; it has "
-                f"{sorted(params)}, wanted those that the samples were drawn at"
+                f"{sorted(params)}, wanted the params that the sampler ran with"
             )
         chains = chains.spaced(max(1, num_samples // chains.shape[0]))
         draws = draws_from_chains(chains, sites)
     if draws is not None:
-        said = told_of(key_said, draws, own, sites, passes, own_rows=not integrated)
-        given = _given(args, own, said[site].value) if scale is standardizer else None
-        told = names.data_groups(said, given)
-        about = {
+        results = evaluate(key_posterior, draws, call, sites, passes, use_row_draws=not integrated)
+        target = _target(args, call, results[site].value) if standardizer is not None else None
+        data_groups = builder.data_groups(results, target)
+        attributes = {
             "passes": passes,
-            "hidden_noise": "integrated" if sites.noisy else "none",
-            "latent_rows": latent_rows if sites.rows else "none",
+            "hidden_noise": "integrated" if sites.draws_noise else "none",
+            "latent_rows": latent_rows if sites.row_sites else "none",
         }
-        groups["posterior"] = names.dataset(draws.values, names.latent)
-        groups["posterior_predictive"] = told["predictive"]
-        groups["log_likelihood"] = told["log_likelihood"].assign_attrs(about)
-        weighed = not integrated  # else weights would be of rows that likelihoods leave out
-        stats = _of_chains(chains) if chains is not None else {}
-        if chains is None and weighed:
-            stats = _of_draws(draws, said)
-        groups["sample_stats"] = names.dataset(stats, {})
+        groups["posterior"] = builder.dataset(draws.values, sites.latent_dims)
+        groups["posterior_predictive"] = data_groups["predictive"]
+        groups["log_likelihood"] = data_groups["log_likelihood"].assign_attrs(attributes)
+        statistics: dict[str, Any] = {}
+        if chains is not None:
+            statistics = _sampler_stats(chains)
+        elif not integrated:  # q covers the rows' latent inputs, which the likelihood integrates
+            statistics = _guide_stats(draws, results)
+        groups["sample_stats"] = builder.dataset(statistics, {})
     if num_prior_samples:
         key_prior, key_values = random.split(key_prior)
-        prior = draws_from_prior(key_values, model, params, own, kwargs, sites, num_prior_samples)
-        said = told_of(key_prior, prior, own, sites, passes)
-        given = _given(args, own, said[site].value) if scale is standardizer else None
-        told = names.data_groups(said, given, checked=False)
-        groups["prior"] = names.dataset(prior.values, names.latent)
-        groups["prior_predictive"] = told["predictive"]
+        prior = draws_from_prior(key_values, model, params, call, sites, num_prior_samples)
+        results = evaluate(key_prior, prior, call, sites, passes)
+        target = _target(args, call, results[site].value) if standardizer is not None else None
+        data_groups = builder.data_groups(results, target, checked=False)
+        groups["prior"] = builder.dataset(prior.values, sites.latent_dims)
+        groups["prior_predictive"] = data_groups["predictive"]
     elif draws is None:
         raise ValueError(
-            "to_inferencedata: there are no guide, no posterior_samples and no num_prior_samples, "
+            "to_inferencedata: there is no guide, no posterior_samples and no num_prior_samples, "
             "wanted one of them"
         )
-    groups["observed_data"] = told["observed"]
-    groups["constant_data"] = names.inputs(args, "data")
+    groups["observed_data"] = data_groups["observed"]
+    groups["constant_data"] = builder.inputs(args, "data")
     if test is not None and draws is not None:
-        rest = _standardized(test, standardizer)
-        held = Sites.from_model(model, Call(rest, kwargs), sites.data)
-        said = told_of(key_test, draws, rest, held, passes, own_rows=False)
-        groups["predictions"] = names.predictions(said)
-        groups["predictions_constant_data"] = names.inputs(test, "test", with_y=True)
+        test_call = Call(_standardized(test, standardizer), kwargs)
+        test_sites = ModelSites.from_model(model, test_call, sites.data_dims)
+        results = evaluate(key_test, draws, test_call, test_sites, passes, use_row_draws=False)
+        groups["predictions"] = builder.predictions(results)
+        groups["predictions_constant_data"] = builder.inputs(test, "test", with_y=True)
     if result is not None:
-        groups.setdefault("sample_stats", names.dataset({}, {}))
+        groups.setdefault("sample_stats", builder.dataset({}, {}))
         groups["sample_stats"]["loss"] = ("step", np.asarray(result.losses), {"units": "nats"})
-        groups["fit"] = _of_fit(result)
-    settings = {"passes": passes, "latent_rows": latent_rows, "standardized": scale is standardizer}
+        groups["fit"] = _fit_group(result)
+    settings = {
+        "passes": passes,
+        "latent_rows": latent_rows,
+        "standardized": standardizer is not None,
+    }
     simple = {n: a for n, a in kwargs.items() if isinstance(a, bool | int | float | str)}
     configuration = json.dumps({**settings, "model_arguments": simple})
     return _tree(groups, model, guide, {"configuration": configuration, **dict(attrs or {})})
@@ -215,7 +226,7 @@ def _tree(groups: dict[str, Any], model: Model, guide: Model | None, attrs: dict
     import xarray
 
     tree: Any = xarray.DataTree.from_dict({n: d for n, d in groups.items() if len(d.variables)})
-    about = {
+    attributes = {
         "inference_library": "dgp_ppl",
         "inference_library_version": version("dgp_ppl"),
         "numpyro_version": numpyro.__version__,
@@ -223,33 +234,33 @@ def _tree(groups: dict[str, Any], model: Model, guide: Model | None, attrs: dict
         "model": getattr(model, "__name__", type(model).__name__),
         "guide": "none" if guide is None else getattr(guide, "__name__", type(guide).__name__),
     }
-    tree.attrs.update({**about, **attrs})
+    tree.attrs.update({**attributes, **attrs})
     return tree
 
 
-def _site_of(site: str, sites: Sites, standardized: bool) -> str:
-    """The observed site that the second argument is."""
-    if site in sites.data:
+def _standardized_site(site: str, sites: ModelSites, standardized: bool) -> str:
+    """Return the data site whose values are the model's second argument."""
+    if site in sites.data_dims:
         return site
-    if site == "y" and len(sites.data) == 1:
-        return next(iter(sites.data))
+    if site == "y" and len(sites.data_dims) == 1:
+        return next(iter(sites.data_dims))
     if site == "y" and not standardized:
-        return site  # which nothing is to be done with
+        return site  # nothing needs it
     raise ValueError(
-        f"to_inferencedata: site is {site!r}, wanted the observed site whose values the second "
-        f"argument has: one of {list(sites.data)}"
+        f"to_inferencedata: site is {site!r}, wanted the observed site whose value is the second "
+        f"argument: one of {list(sites.data_dims)}"
     )
 
 
-def _given(args: tuple[Any, ...], own: tuple[Any, ...], value: np.ndarray | None) -> Any:
-    """The site's value in the data's units, which is the second argument."""
+def _target(args: tuple[Any, ...], call: Call, value: np.ndarray | None) -> Any:
+    """Return the second argument in the data's units, after checking that the site observes it."""
     if len(args) < 2 or value is None:
         return None
-    y = np.asarray(own[1]) if own[1] is not None else np.zeros(())
+    y = np.asarray(call.args[1]) if call.args[1] is not None else np.zeros(())
     if y.shape != value.shape or not np.array_equal(y, value, equal_nan=y.dtype.kind == "f"):
         raise ValueError(
-            "to_inferencedata: a standardizer wants y as the model's second argument, and that is "
-            f"not what the model observes (shapes {y.shape} and {value.shape}); put y second, "
+            "to_inferencedata: a standardizer wants y as the model's second argument, and the "
+            f"model observes something else (shapes {y.shape} and {value.shape}); put y second, "
             "or standardise before"
         )
     return args[1]
@@ -281,26 +292,26 @@ def _standardized(args: tuple[Any, ...], standardizer: Standardizer | None) -> t
     return (x, *rest)
 
 
-def _of_chains(chains: Chains) -> dict[str, np.ndarray]:
-    """What the sampler told of each draw, [C, S] each, by ArviZ's names."""
+def _sampler_stats(chains: Chains) -> dict[str, np.ndarray]:
+    """Return the sampler's statistics of each draw, [C, S] each, under ArviZ's names."""
     stats = {_SAMPLE_STATS.get(n, n): np.asarray(a) for n, a in chains.fields.items()}
     if "potential_energy" in stats:
         stats["lp"] = -stats.pop("potential_energy")
     return stats
 
 
-def _of_draws(draws: Draws, said: dict[str, PointwiseResult]) -> dict[str, np.ndarray]:
-    """Log densities of a guide's draws, [1, S] each, where they have any."""
+def _guide_stats(draws: Draws, results: dict[str, PointwiseResult]) -> dict[str, np.ndarray]:
+    """Return log densities of a guide's draws, [1, S] each; empty if the guide has no density."""
     if draws.log_q is None or draws.log_prior is None:
         return {}
-    likely = [s.log_likelihood for s in said.values() if s.log_likelihood is not None]
-    whole = sum(np.sum(a, axis=tuple(range(2, a.ndim)), dtype=np.float64) for a in likely)
-    lp = draws.log_prior + whole
+    terms = [r.log_likelihood for r in results.values() if r.log_likelihood is not None]
+    log_likelihood = sum(np.sum(a, axis=tuple(range(2, a.ndim)), dtype=np.float64) for a in terms)
+    lp = draws.log_prior + log_likelihood
     return {"lp": lp, "log_q": draws.log_q, "log_weight": lp - draws.log_q}
 
 
-def _of_fit(result: FitResult | MCEMResult) -> Any:
-    """Params by name."""
+def _fit_group(result: FitResult | MCEMResult) -> Any:
+    """Build the group ``fit`` of the params."""
     import xarray
 
     variables = {}
@@ -314,7 +325,7 @@ def _of_fit(result: FitResult | MCEMResult) -> Any:
 
 
 def _flat(params: dict[str, Any]) -> dict[str, np.ndarray]:
-    """Params by name; the leaves of one that is a tree, such as a network, by their paths."""
+    """Return params by name; a param that is a tree (a network, say) gives one array per leaf."""
     leaves = jax.tree_util.tree_leaves_with_path(params)
     named = {(path[0].key, *path[1:]): leaf for path, leaf in leaves}
     return {n + jax.tree_util.keystr(tuple(p)): np.asarray(a) for (n, *p), a in named.items()}

@@ -1,4 +1,4 @@
-"""Draws of a model's latent sites: of its posterior, by a guide or a sampler, and of its prior."""
+"""Draws of a model's latent sites from a guide, a sampler or the prior."""
 
 import dataclasses
 import math
@@ -28,65 +28,82 @@ from dgp_ppl.core import (
     with_handover,
 )
 from dgp_ppl.inference import Chains, LayerGuide
-from dgp_ppl.inferencedata._sites import Sites
+from dgp_ppl.inferencedata._sites import ModelSites
 
 __all__ = [
-    "NUMBERS",
+    "MAX_NUMBERS",
     "Draws",
-    "Given",
-    "Program",
+    "SetDraws",
+    "StaticCall",
     "draws_from_chains",
     "draws_from_guide",
     "draws_from_prior",
 ]
 
-NUMBERS = 20_000_000
-"""Of an answer, that are on the device at once."""
+MAX_NUMBERS = 20_000_000
+"""Largest number of array entries of a result that are on the device at once."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Draws:
-    """Draws of a model's latent sites, on the host.
+    """Draws of a model's latent sites, in host memory.
 
     Attributes:
         values: by site, [C, S, ...]: S draws in each of C chains.
-        laws: of layers whose function has a part that the inducing values do not carry (a mean
-            with a basis of its own): the law given each draw; leaves lead with [C S].
+        conditionals: by site, the distribution of a layer's function given each draw of v, where v
+            does not determine the mean (a mean with a separate basis); leaves are [C S, ...].
         log_prior: log density of each draw under the model, in nats, [C, S].
-        log_q: log density of each draw under the guide, in nats, [C, S]. None, as `log_prior` is,
-            where there is no such density.
+        log_q: log density of each draw under the guide, in nats, [C, S]. Both log densities are
+            None where the guide has no density.
     """
 
     values: dict[str, np.ndarray]
-    laws: dict[str, Any] = dataclasses.field(default_factory=dict)
+    conditionals: dict[str, Any] = dataclasses.field(default_factory=dict)
     log_prior: np.ndarray | None = None
     log_q: np.ndarray | None = None
 
     @property
     def shape(self) -> tuple[int, int]:
-        """Chains C, and draws S of each."""
+        """Number of chains C, and of draws S in each."""
         chains, num = next(iter(self.values.values())).shape[:2]
         return chains, num
 
 
-class Given(Messenger):
-    """Handler that sets latent sites to draws, and lets layers have a law given their draw."""
+class SetDraws(Messenger):
+    """Handler that sets latent sites to draws.
 
-    def __init__(self, fn: Any, values: dict[str, Array], laws: dict[str, Any]) -> None:
+    Args:
+        fn: the model.
+        values: draws by site.
+        conditionals: by site, the distribution of a layer's function given its draw, which the
+            layer then uses as q(v).
+    """
+
+    def __init__(self, fn: Any, values: dict[str, Array], conditionals: dict[str, Any]) -> None:
         super().__init__(fn)
-        self.values, self.laws = values, laws
+        self.values, self.conditionals = values, conditionals
 
     def process_message(self, msg: Any) -> None:
         if msg["type"] != "sample" or msg["is_observed"] or msg["name"] not in self.values:
             return
         msg["value"] = self.values[msg["name"]]
-        if msg["name"] in self.laws:
-            msg["infer"] = with_handover(msg, q=self.laws[msg["name"]], guided=True)
+        if msg["name"] in self.conditionals:
+            msg["infer"] = with_handover(msg, q=self.conditionals[msg["name"]], guided=True)
 
 
 @dataclasses.dataclass(frozen=True)
-class Program:
-    """A model, and its guide, at some arguments: all that is compiled in."""
+class StaticCall:
+    """A model, its guide and the static part of their arguments.
+
+    Hashable: the static argument of compiled programs.
+
+    Attributes:
+        model: the model.
+        guide: its guide, or None.
+        partition: the static part of their arguments.
+        latent: latent sites.
+        data: data sites.
+    """
 
     model: Model
     guide: Model | None
@@ -94,34 +111,32 @@ class Program:
     latent: tuple[str, ...]
     data: tuple[str, ...] = ()
 
-    def call(self, data: list[Any]) -> Call:
-        return self.partition.join(data)
 
-
-def draws_from_chains(chains: Chains, sites: Sites) -> Draws:
-    """A sampler's draws, of what is not the model's noise.
+def draws_from_chains(chains: Chains, sites: ModelSites) -> Draws:
+    """Return a sampler's draws, without those of auxiliary sites.
 
     Raises:
-        ValueError: if the chains lack a latent site of the model that is no row's, or have another
-            shape of it.
+        ValueError: if the chains lack a latent site that is not one of the rows', or a site has
+            the wrong shape.
     """
     _check(chains.samples, sites, "posterior_samples")
-    return Draws({n: a for n, a in chains.samples.items() if n not in sites.hidden})
+    return Draws({n: a for n, a in chains.samples.items() if n not in sites.auxiliary})
 
 
-def _check(values: Mapping[str, Any], sites: Sites, whose: str) -> None:
-    """Whether draws, [C, S, ...], are of the model's latent sites."""
-    missing = [n for n in sites.latent if n not in values and n not in sites.rows]
+def _check(values: Mapping[str, Any], sites: ModelSites, source: str) -> None:
+    """Raise unless draws, [C, S, ...], fit the model's latent sites."""
+    names = list(sites.latent_dims)
+    missing = [n for n in names if n not in values and n not in sites.row_sites]
     if missing:
         raise ValueError(
-            f"to_inferencedata: {whose} has no draws of {missing[0]!r}, a latent site of the "
-            f"model; it has {list(values)}, wanted all of {list(sites.latent)}"
+            f"to_inferencedata: {source} has no draws of {missing[0]!r}, a latent site of the "
+            f"model; it has {list(values)}, wanted all of {names}"
         )
-    for name in sites.latent:
-        shape, wanted = np.shape(values[name])[2:] if name in values else None, sites.shapes[name]
+    for name, wanted in sites.latent_shapes.items():
+        shape = np.shape(values[name])[2:] if name in values else None
         if shape is not None and shape != wanted:
             raise ValueError(
-                f"to_inferencedata: {whose} has draws of {name!r} of shape {shape}, wanted "
+                f"to_inferencedata: {source} has draws of {name!r} of shape {shape}, wanted "
                 f"{wanted}; pass MCMC's get_samples() of the same model and data"
             )
 
@@ -131,52 +146,51 @@ def draws_from_guide(
     model: Model,
     guide: Model,
     params: Params,
-    args: tuple[Any, ...],
-    kwargs: dict[str, Any],
-    sites: Sites,
+    call: Call,
+    sites: ModelSites,
     num: int,
 ) -> Draws:
-    """A guide's draws, as one chain, and their log densities where they have any.
+    """Draw from a guide, as one chain, with log densities where the guide has them.
 
     Raises:
-        ValueError: if the guide, or the model, has a param that `params` lacks, or the guide does
-            not draw a latent site.
+        ValueError: if `params` lacks a param of the guide or the model, or the guide lacks a
+            latent site.
     """
     if isinstance(guide, LayerGuide):
-        guide.setup(*args, **kwargs)
+        guide.setup(*call.args, **call.kwargs)
         guide = guide.drawn()
     elif isinstance(guide, AutoGuide) and guide.prototype_trace is None:
         with handlers.block(), handlers.seed(rng_seed=0):
-            guide(*args, **kwargs)
-    unset = Sites.from_model(guide, Call(args, kwargs)).params | sites.params
+            guide(*call.args, **call.kwargs)
+    unset = ModelSites.from_model(guide, call).params | sites.params
     if missing := sorted(unset - set(params)):
         raise ValueError(
             f"to_inferencedata: params has no {missing[0]!r} ({len(missing)} are missing); it has "
-            f"{sorted(params)}, wanted those of the fit, result.params"
+            f"{sorted(params)}, wanted the params of the fit, result.params"
         )
-    if isinstance(guide, AutoLaplaceApproximation):  # whose trace is its mode
-        found = guide.sample_posterior(key, params, *args, sample_shape=(num,), **kwargs)
-        return Draws({n: np.asarray(found[n])[None] for n in sites.latent})
-    partition, data = Partition.split(model, Call(args, kwargs), guide)
-    program = Program(model, guide, partition, tuple(sites.latent))
-    values, laws, log_prior, log_q = _in_parts(_from_guide, program, key, num, params, data)
+    if isinstance(guide, AutoLaplaceApproximation):  # a trace of it is only the mode
+        found = guide.sample_posterior(key, params, *call.args, sample_shape=(num,), **call.kwargs)
+        return Draws({n: np.asarray(found[n])[None] for n in sites.latent_dims})
+    partition, data = Partition.split(model, call, guide)
+    static = StaticCall(model, guide, partition, tuple(sites.latent_dims))
+    values, conditionals, log_prior, log_q = _in_parts(_draw_guide, static, key, num, params, data)
     _check(values, sites, "the guide")
-    known = getattr(guide, "has_density", True) and not isinstance(guide, AutoDelta)
-    if laws or not known or not _plausible(log_q, values):
-        return Draws(values, laws)
-    return Draws(values, laws, log_prior, log_q)
+    has_density = getattr(guide, "has_density", True) and not isinstance(guide, AutoDelta)
+    if conditionals or not has_density or not _plausible(log_q, values):
+        return Draws(values, conditionals)
+    return Draws(values, conditionals, log_prior, log_q)
 
 
 def _plausible(log_q: np.ndarray, values: dict[str, np.ndarray]) -> bool:
-    """Whether log densities of draws spread as those of a law do, and not as rounding would."""
+    """Whether log densities vary as those of draws do, rather than by rounding error."""
     size = sum(a[0, 0].size for a in values.values())
     spread = np.ptp(log_q) if np.isfinite(log_q).all() else np.inf
-    if spread <= 100 + 2 * size:  # a Gaussian's: some sqrt(2 size)
+    if spread <= 100 + 2 * size:  # for a Gaussian about sqrt(2 size)
         return True
     warnings.warn(
-        f"the guide's log densities of its draws spread by {spread:.3g} nats, which {size} latent "
-        "values do not: q is too narrow for this precision. There are no lp, log_q and log_weight; "
-        "train longer, or compute in float64",
+        f"the guide's log densities of its draws spread over {spread:.3g} nats, too much for "
+        f"{size} latent values: q is too narrow for this precision. The tree has no lp, log_q and "
+        "log_weight; train longer, or compute in float64",
         UserWarning,
         stacklevel=4,
     )
@@ -184,88 +198,82 @@ def _plausible(log_q: np.ndarray, values: dict[str, np.ndarray]) -> bool:
 
 
 def draws_from_prior(
-    key: PRNGKey,
-    model: Model,
-    params: Params,
-    args: tuple[Any, ...],
-    kwargs: dict[str, Any],
-    sites: Sites,
-    num: int,
+    key: PRNGKey, model: Model, params: Params, call: Call, sites: ModelSites, num: int
 ) -> Draws:
-    """Draws of the prior, as one chain."""
-    partition, data = Partition.split(model, Call(args, kwargs))
-    program = Program(model, None, partition, tuple(sites.latent))
-    return Draws(_in_parts(_from_prior, program, key, num, params, data))
+    """Draw from the prior, as one chain."""
+    partition, data = Partition.split(model, call)
+    static = StaticCall(model, None, partition, tuple(sites.latent_dims))
+    return Draws(_in_parts(_draw_prior, static, key, num, params, data)[0])
 
 
 def _in_parts(
-    draw: Any, program: Program, key: PRNGKey, num: int, params: Params, data: list[Any]
+    draw: Any, static: StaticCall, key: PRNGKey, num: int, params: Params, data: list[Any]
 ) -> Any:
-    """Draws part by part, moved to the host as they come, with a leading axis of one chain."""
+    """Draw in parts, and move each to the host; values and log densities are [1, num, ...]."""
     keys = random.split(key, num)
-    one = jax.eval_shape(partial(draw, program), keys[:1], params, data)
+    one = jax.eval_shape(partial(draw, static), keys[:1], params, data)
     size = sum(math.prod(a.shape) for a in jax.tree.leaves(one))
-    at_once = max(1, min(num, NUMBERS // max(size, 1)))
+    at_once = max(1, min(num, MAX_NUMBERS // max(size, 1)))
     parts = []
     for start in range(0, num, at_once):
-        part = draw(program, keys[start : start + at_once], params, data)
+        part = draw(static, keys[start : start + at_once], params, data)
         parts.append(jax.tree.map(np.asarray, part))
-    whole = jax.tree.map(lambda *a: np.concatenate(a), *parts)
-    # Laws keep one leading axis: they go back to the device as they are.
-    chain = lambda tree: jax.tree.map(lambda a: a[None], tree)  # noqa: E731
-    return (chain(whole[0]), whole[1], *chain(whole[2:])) if len(whole) == 4 else chain(whole[0])
+    values, conditionals, *log_densities = jax.tree.map(lambda *a: np.concatenate(a), *parts)
+    # Conditionals go back to the device as they are, without the axis of chains.
+    add_chain = lambda tree: jax.tree.map(lambda a: a[None], tree)  # noqa: E731
+    return add_chain(values), conditionals, *add_chain(log_densities)
 
 
 @partial(jax.jit, static_argnums=0)
-def _from_prior(program: Program, keys: Array, params: Params, data: list[Any]) -> Any:
-    args, kwargs = program.call(data)
+def _draw_prior(static: StaticCall, keys: Array, params: Params, data: list[Any]) -> Any:
+    call = static.partition.join(data)
 
     def draw(key: PRNGKey) -> Any:
-        model = handlers.substitute(handlers.seed(whole_plates(program.model), key), data=params)
-        trace = handlers.trace(model).get_trace(*args, **kwargs)
-        return {n: trace[n]["value"] for n in program.latent}
-
-    return (lax.map(draw, keys),)
-
-
-@partial(jax.jit, static_argnums=0)
-def _from_guide(program: Program, keys: Array, params: Params, data: list[Any]) -> Any:
-    args, kwargs = program.call(data)
-    guide: Any = program.partition.guide(program.guide, data)
-    known = getattr(guide, "has_density", True)
-
-    def draw(key: PRNGKey) -> Any:
-        key, key_model = random.split(key)
-        seeded = handlers.substitute(handlers.seed(whole_plates(guide), key), data=params)
-        trace = handlers.trace(_Drawing(seeded)).get_trace(*args, **kwargs)
-        drawn = {n: s for n, s in trace.items() if s["type"] == "sample"}
-        log_q = sum(_log_density(s) for s in (drawn.values() if known else ()))
-        found = {n: s for n, s in drawn.items() if n in program.latent}
-        values = {n: s["value"] for n, s in found.items()}
-        model = handlers.seed(Given(whole_plates(program.model), values, {}), key_model)
-        model = handlers.substitute(model, data=params)
-        prior = handlers.trace(model).get_trace(*args, **kwargs)
-        factors = {n: s["value"] for n, s in prior.items() if _is_factor(s)}
-        log_prior = sum(jnp.sum(prior[n]["fn"].log_prob(a)) for n, a in (values | factors).items())
-        laws = {n: _given_draw(handover_of(s).q, s["value"]) for n, s in found.items()}
-        laws = {n: q for n, q in laws.items() if q is not None}
-        return values, laws, jnp.asarray(log_prior), jnp.asarray(log_q)
+        model = handlers.substitute(handlers.seed(whole_plates(static.model), key), data=params)
+        trace = handlers.trace(model).get_trace(*call.args, **call.kwargs)
+        return {n: trace[n]["value"] for n in static.latent}, {}
 
     return lax.map(draw, keys)
 
 
-class _Drawing(Messenger):
-    """Keeps the noise that inducing values are drawn from, as their density is known of it."""
+@partial(jax.jit, static_argnums=0)
+def _draw_guide(static: StaticCall, keys: Array, params: Params, data: list[Any]) -> Any:
+    call = static.partition.join(data)
+    guide: Any = static.partition.guide(static.guide, data)
+    has_density = getattr(guide, "has_density", True)
+
+    def draw(key: PRNGKey) -> Any:
+        key, key_model = random.split(key)
+        seeded = handlers.substitute(handlers.seed(whole_plates(guide), key), data=params)
+        trace = handlers.trace(_RecordNoise(seeded)).get_trace(*call.args, **call.kwargs)
+        sampled = {n: s for n, s in trace.items() if s["type"] == "sample"}
+        log_q = sum(_log_density(s) for s in (sampled.values() if has_density else ()))
+        latent = {n: s for n, s in sampled.items() if n in static.latent}
+        values = {n: s["value"] for n, s in latent.items()}
+        model = handlers.seed(SetDraws(whole_plates(static.model), values, {}), key_model)
+        model = handlers.substitute(model, data=params)
+        prior = handlers.trace(model).get_trace(*call.args, **call.kwargs)
+        factors = {n: s["value"] for n, s in prior.items() if _is_factor(s)}
+        log_prior = sum(jnp.sum(prior[n]["fn"].log_prob(a)) for n, a in (values | factors).items())
+        conditionals = {n: _conditional(handover_of(s).q, s["value"]) for n, s in latent.items()}
+        conditionals = {n: q for n, q in conditionals.items() if q is not None}
+        return values, conditionals, jnp.asarray(log_prior), jnp.asarray(log_q)
+
+    return lax.map(draw, keys)
+
+
+class _RecordNoise(Messenger):
+    """Records the noise behind draws of inducing values: their densities are computed from it."""
 
     def process_message(self, msg: Any) -> None:
-        open_ = msg["type"] == "sample" and msg["value"] is None
-        if open_ and isinstance(msg["fn"], AbstractInducing):
+        unset = msg["type"] == "sample" and msg["value"] is None
+        if unset and isinstance(msg["fn"], AbstractInducing):
             msg["value"], white = msg["fn"].draw(msg["kwargs"]["rng_key"])
             msg["infer"] = with_handover(msg, white=white)
 
 
 def _log_density(site: Any) -> Array:
-    """Of a guide's draw, in nats."""
+    """Return the log density of a guide's draw, in nats."""
     white = handover_of(site).white
     if white is not None:
         return site["fn"].log_prob_from_white(white)
@@ -276,8 +284,8 @@ def _is_factor(site: Any) -> bool:
     return site["type"] == "sample" and isinstance(site["fn"], dist.Unit)
 
 
-def _given_draw(q: Any, v: Array) -> AbstractInducing | None:
-    """The law of a layer given a draw of v, where that is more than the draw itself."""
+def _conditional(q: Any, v: Array) -> AbstractInducing | None:
+    """Return a layer's distribution given a draw of v; None where v determines its mean."""
     if not isinstance(q, TransportInducing) or carries_mean(q):
         return None
     return q.scaled(q.to_white(v), jnp.zeros_like(v))

@@ -1,4 +1,4 @@
-"""Groups of an ArviZ tree: names, labels, units, and rows that are missing."""
+"""The groups of an ArviZ tree: dimensions, labels, units and missing rows."""
 
 import dataclasses
 import math
@@ -8,28 +8,31 @@ from typing import Any
 import numpy as np
 
 from dgp_ppl.inferencedata._log_likelihood import PointwiseResult
-from dgp_ppl.inferencedata._sites import Sites
+from dgp_ppl.inferencedata._sites import ModelSites
 from dgp_ppl.standardize import Standardizer
 
-__all__ = ["Names"]
+__all__ = ["GroupBuilder"]
 
 _UNITS = {"loss": "nats", "lp": "nats", "log_q": "nats", "log_weight": "nats"}
 
 
 @dataclasses.dataclass(frozen=True)
-class Names:
-    """Names, labels and units of what goes into a tree."""
+class GroupBuilder:
+    """Builds the groups of a tree.
 
-    sites: Sites
+    Attributes:
+        sites: the model's sites.
+        coords: labels by dimension.
+        units: units by variable.
+        standardizer: the training data's.
+        site: the data site that the standardizer's target is.
+    """
+
+    sites: ModelSites
     coords: dict[str, Any]
     units: dict[str, str]
-    scale: Standardizer
+    standardizer: Standardizer
     site: str
-
-    @property
-    def latent(self) -> dict[str, tuple[str, ...]]:
-        """Dimensions of latent sites."""
-        return self.sites.latent
 
     def dataset(
         self,
@@ -39,23 +42,31 @@ class Names:
         sampled: bool = True,
         coords: Mapping[str, Any] | None = None,
     ) -> Any:
-        """A group, with labels of the dimensions that it has and units of its variables."""
+        """Build a group with its labels and units.
+
+        Args:
+            values: arrays by variable.
+            dims: names of the dimensions by variable, without chain and draw.
+            sampled: whether the arrays lead with chain and draw.
+            coords: labels by dimension, beside the tree's.
+        """
         from arviz_base import dict_to_dataset
 
-        named = {n.replace("/", "."): a for n, a in values.items()}
-        along = {n.replace("/", "."): [d.replace("/", ".") for d in own] for n, own in dims.items()}
-        along = {n: own for n, own in along.items() if n in named}
-        used = {d for own in along.values() for d in own}
+        storable = lambda name: name.replace("/", ".")  # noqa: E731 - files cannot store "/"
+        named = {storable(n): a for n, a in values.items()}
+        named_dims = {storable(n): list(map(storable, a)) for n, a in dims.items()}
+        named_dims = {n: a for n, a in named_dims.items() if n in named}
+        used = {d for a in named_dims.values() for d in a}
         if len(named) < len(values):
             raise ValueError(
-                f"to_inferencedata: sites {sorted(values)} have the same name when '/' is '.', as "
-                "files need it; rename one of them"
+                f"to_inferencedata: sites {sorted(values)} have the same name once '/' becomes "
+                "'.', wanted different ones; rename one of them"
             )
         labels = {d: c for d, c in {**self.coords, **(coords or {})}.items() if d in used}
-        self._check_labels(labels, named, along, 2 if sampled else 0)
-        skipped = ["chain", "draw"] if sampled else []
+        self._check_labels(labels, named, named_dims, 2 if sampled else 0)
+        sample_dims = ["chain", "draw"] if sampled else []
         build: Any = dict_to_dataset
-        dataset: Any = build(named, dims=along, coords=labels, sample_dims=skipped)
+        dataset: Any = build(named, dims=named_dims, coords=labels, sample_dims=sample_dims)
         for name, variable in dataset.data_vars.items():
             unit = self.units.get(name, _UNITS.get(name))
             if name.endswith(".v") and unit is None:
@@ -68,120 +79,124 @@ class Names:
         self,
         labels: Mapping[str, Any],
         values: Mapping[str, np.ndarray],
-        along: Mapping[str, list[str]],
-        before: int,
+        dims: Mapping[str, list[str]],
+        num_sample_dims: int,
     ) -> None:
-        for name, dims in along.items():
-            sizes = dict(zip(dims, values[name].shape[before:], strict=False))
+        for name, own_dims in dims.items():
+            sizes = dict(zip(own_dims, values[name].shape[num_sample_dims:], strict=False))
             for dim, size in sizes.items():
                 if dim in labels and len(labels[dim]) != size:
                     raise ValueError(
                         f"to_inferencedata: coords has {len(labels[dim])} labels of {dim!r}, "
-                        f"wanted {size}, as {name!r} has along it"
+                        f"wanted {size}, the size of {name!r} along it"
                     )
 
     def original(self, name: str, y: np.ndarray) -> np.ndarray:
-        """In the data's units; float32 stays so where it can tell them apart."""
-        if name != self.site or (self.scale.y_loc, self.scale.y_scale) == (0.0, 1.0):
+        """Return a site's values in the data's units, in float64 if float32 is too coarse."""
+        if name != self.site or (self.standardizer.y_loc, self.standardizer.y_scale) == (0.0, 1.0):
             return y
-        far = abs(self.scale.y_loc) > 1e3 * self.scale.y_scale
+        far = abs(self.standardizer.y_loc) > 1e3 * self.standardizer.y_scale
         dtype = np.dtype(np.float64) if far else y.dtype
-        y = y.astype(dtype) * dtype.type(self.scale.y_scale)
-        y += dtype.type(self.scale.y_loc)
+        y = y.astype(dtype) * dtype.type(self.standardizer.y_scale)
+        y += dtype.type(self.standardizer.y_loc)
         return y
 
     def data_groups(
-        self, said: dict[str, PointwiseResult], given: Any = None, *, checked: bool = True
+        self, results: dict[str, PointwiseResult], target: Any = None, *, checked: bool = True
     ) -> dict[str, Any]:
-        """The groups ``predictive``, ``log_likelihood`` and ``observed``.
+        """Build the groups ``predictive``, ``log_likelihood`` and ``observed``.
 
-        `given` is the standardised site's value in the data's units, to the last digit.
+        Args:
+            results: by data site.
+            target: the standardised site's value in the data's units, without rounding.
+            checked: raise a ValueError for values or log-likelihoods that are NaN.
         """
-        predictive, likely, observed, coords = {}, {}, {}, {}
+        predictive, log_likelihoods, observed, coords = {}, {}, {}, {}
         dims: dict[str, tuple[str, ...]] = {}
-        for name, own in said.items():
-            along, seen = self.sites.data[name], own.seen
-            events = self.sites.event_dims[name]
-            rows = len(along) - events
-            y = self.original(name, own.draws)
-            value = None if own.value is None else self.original(name, np.asarray(own.value))
-            if value is not None and name == self.site and given is not None:
-                value = np.asarray(given)
-            likelihood = own.log_likelihood
-            if value is not None and likelihood is not None:
+        for name, result in results.items():
+            own_dims, seen = self.sites.data_dims[name], result.seen
+            num_row_dims = len(own_dims) - self.sites.event_ndims[name]
+            y = self.original(name, result.draws)
+            value = None if result.value is None else self.original(name, np.asarray(result.value))
+            if value is not None and name == self.site and target is not None:
+                value = np.asarray(target)
+            log_likelihood = result.log_likelihood
+            if value is not None and log_likelihood is not None:
                 if checked:
-                    self._check(name, value, likelihood, seen)
-                if name == self.site and self.scale.y_scale != 1.0:
-                    each = np.broadcast_to(
+                    self._check(name, value, log_likelihood, seen)
+                if name == self.site and self.standardizer.y_scale != 1.0:
+                    # Change of variables: each observed entry of a row subtracts log(y_scale).
+                    num_seen = np.broadcast_to(
                         seen.reshape(seen.shape + (1,) * (value.ndim - seen.ndim)), value.shape
-                    ).sum(axis=tuple(range(rows, value.ndim)))
-                    moved = each * math.log(self.scale.y_scale)
-                    likelihood = likelihood - moved.astype(likelihood.dtype)
+                    ).sum(axis=tuple(range(num_row_dims, value.ndim)))
+                    shift = num_seen * math.log(self.standardizer.y_scale)
+                    log_likelihood = log_likelihood - shift.astype(log_likelihood.dtype)
             kept = seen
-            if seen.ndim > rows:  # entries of rows of several
+            if seen.ndim > num_row_dims:  # a mask of entries
                 if value is not None and not seen.all():
                     value = np.where(seen, value, np.nan)
                 kept = seen.any(axis=-1)
             if not kept.all():
-                labels = self._labels(along[:rows], kept.shape)
+                labels = self._labels(own_dims[:num_row_dims], kept.shape)
                 coords |= {f"{name}.seen": labels[kept], f"{name}.missing": labels[~kept]}
+                event_dims = own_dims[num_row_dims:]
                 predictive[f"{name}_missing"] = y[:, :, ~kept]
-                dims[f"{name}_missing"] = (f"{name}.missing", *along[rows:])
-                y, along = y[:, :, kept], (f"{name}.seen", *along[rows:])
+                dims[f"{name}_missing"] = (f"{name}.missing", *event_dims)
+                y, own_dims = y[:, :, kept], (f"{name}.seen", *event_dims)
                 value = None if value is None else value[kept]
-                likelihood = None if likelihood is None else likelihood[:, :, kept]
-            dims[name] = along
+                log_likelihood = None if log_likelihood is None else log_likelihood[:, :, kept]
+            dims[name] = own_dims
             predictive[name] = y
             if value is not None:
                 observed[name] = value
-            if likelihood is not None:
-                likely[name] = likelihood
-        row_dims = {n: dims[n][: a.ndim - 2] for n, a in likely.items()}
+            if log_likelihood is not None:
+                log_likelihoods[name] = log_likelihood
+        row_dims = {n: dims[n][: a.ndim - 2] for n, a in log_likelihoods.items()}
         found = {
             "predictive": self.dataset(predictive, dims, coords=coords),
-            "log_likelihood": self.dataset(likely, row_dims, coords=coords),
+            "log_likelihood": self.dataset(log_likelihoods, row_dims, coords=coords),
             "observed": self.dataset(observed, dims, sampled=False, coords=coords),
         }
         for name, variable in found["log_likelihood"].data_vars.items():
-            error = float(np.sqrt(np.mean(np.square(said[name].error))))
+            error = float(np.sqrt(np.mean(np.square(results[name].error))))
             variable.attrs.update({"units": "nats", "noise_error": error})
         return found
 
-    def _labels(self, along: tuple[str, ...], shape: tuple[int, ...]) -> np.ndarray:
-        """Of rows; of the cells of several dimensions their places in order."""
-        if len(shape) == 1 and along[0] in self.coords:
-            return np.asarray(self.coords[along[0]])
+    def _labels(self, dims: tuple[str, ...], shape: tuple[int, ...]) -> np.ndarray:
+        """Return the labels of rows, or the flat indices of cells in several dimensions."""
+        if len(shape) == 1 and dims[0] in self.coords:
+            return np.asarray(self.coords[dims[0]])
         return np.arange(math.prod(shape)).reshape(shape)
 
     def _check(
-        self, name: str, value: np.ndarray, likelihood: np.ndarray, seen: np.ndarray
+        self, name: str, value: np.ndarray, log_likelihood: np.ndarray, seen: np.ndarray
     ) -> None:
-        """Refuse what is no number: NumPyro has log p = -inf for a NaN."""
-        bad = np.isnan(likelihood).any(axis=(0, 1))
-        every = seen.reshape(seen.shape + (1,) * (value.ndim - seen.ndim))
-        gone = np.isnan(value) & every
-        bad = bad | gone.any(axis=tuple(range(bad.ndim, gone.ndim)))
+        """Raise for NaN. The value is checked too: for a NaN, NumPyro's log p can be -inf."""
+        bad = np.isnan(log_likelihood).any(axis=(0, 1))
+        seen_entries = seen.reshape(seen.shape + (1,) * (value.ndim - seen.ndim))
+        missing = np.isnan(value) & seen_entries
+        bad = bad | missing.any(axis=tuple(range(bad.ndim, missing.ndim)))
         if bad.any():
             raise ValueError(
                 f"to_inferencedata: {name!r} or its log-likelihood is not a number in "
-                f"{int(bad.sum())} of {bad.size} rows, the first of them {np.argwhere(bad)[0]}; if "
-                "values are missing, pass observe(..., mask=) to the model"
+                f"{int(bad.sum())} of {bad.size} rows, the first at {np.argwhere(bad)[0]}, wanted "
+                "numbers; if values are missing, use observe(..., mask=...) in the model"
             )
 
     def inputs(self, args: tuple[Any, ...], rows: str, *, with_y: bool = False) -> Any:
-        """The group of x, and of y where it is no observed data."""
+        """Build the group of x, and with `with_y` of y."""
         values: dict[str, Any] = {}
         if args and args[0] is not None:
             values["x"] = np.asarray(args[0])
         if with_y and len(args) > 1 and args[1] is not None:
             values[self.site] = np.asarray(args[1])
         values = {n: a for n, a in values.items() if a.ndim}
-        last = {"x": "input", self.site: "output"}
-        dims = {n: (rows, last[n])[: a.ndim] for n, a in values.items() if a.ndim < 3}
+        columns = {"x": "input", self.site: "output"}
+        dims = {n: (rows, columns[n])[: a.ndim] for n, a in values.items() if a.ndim < 3}
         return self.dataset(values, dims, sampled=False)
 
-    def predictions(self, said: dict[str, PointwiseResult]) -> Any:
-        """The group ``predictions``: draws of held-out rows."""
-        values = {n: self.original(n, own.draws) for n, own in said.items()}
-        dims = {n: ("test", *self.sites.data[n][1:]) for n in values}
+    def predictions(self, results: dict[str, PointwiseResult]) -> Any:
+        """Build the group ``predictions``: draws of held-out rows."""
+        values = {n: self.original(n, r.draws) for n, r in results.items()}
+        dims = {n: ("test", *self.sites.data_dims[n][1:]) for n in values}
         return self.dataset(values, dims)

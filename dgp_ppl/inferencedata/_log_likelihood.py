@@ -1,4 +1,4 @@
-"""What a model says of every row of its data given each of many draws of its latent sites."""
+"""The pointwise log-likelihood and predictive draws, given draws of a model's latent sites."""
 
 import dataclasses
 import math
@@ -18,27 +18,27 @@ from numpyro import handlers
 from dgp_ppl._partition import Call, Partition
 from dgp_ppl._typing import Model, Params, PRNGKey
 from dgp_ppl.core import Observed, log_density, whole_plates
-from dgp_ppl.inferencedata._draws import NUMBERS, Draws, Given, Program
-from dgp_ppl.inferencedata._sites import Sites
+from dgp_ppl.inferencedata._draws import MAX_NUMBERS, Draws, SetDraws, StaticCall
+from dgp_ppl.inferencedata._sites import ModelSites
 
-__all__ = ["Pointwise", "PointwiseResult"]
+__all__ = ["PointwiseEvaluator", "PointwiseResult"]
 
-_ROWS = 100_000  # rows times passes that are worked on at once
-_FEW = 10  # draws at once, of data whose rows are not known
+_MAX_ROWS = 100_000  # rows times passes at once
+_DRAWS_AT_ONCE = 10  # if the number of rows is unknown
 
 
 @dataclasses.dataclass(frozen=True)
 class PointwiseResult:
-    """What a model says of a site of its data given each of C S draws, on the host.
+    """The log-likelihood and draws of a data site, given C S draws of the latent sites.
 
     Attributes:
-        log_likelihood: log p(y_n | draw) in nats, the noise of hidden layers integrated out by
-            `passes` of them, [C, S, N].
-        draws: a draw of y given each, [C, S, N, ...].
-        error: root mean square over draws of the log-likelihood's Monte Carlo error, which the
-            passes leave, in nats, [N]; zero where there is a single one.
-        value: y itself, [N, ...]; None where the model was called without it.
-        seen: where y was observed, of the shape of `log_likelihood`'s rows or of y.
+        log_likelihood: log p(y_n | draw) in nats, [C, S, N], with the noise of hidden layers
+            integrated out by Monte Carlo; None where the model was called without y.
+        draws: a draw of y given each draw, [C, S, N, ...].
+        error: Monte Carlo error of the log-likelihood in nats, [N]: root mean square over draws.
+            Zero for a single pass.
+        value: y, [N, ...]; None where the model was called without it.
+        seen: where y was observed, with the shape of the log-likelihood's rows or of y.
     """
 
     log_likelihood: np.ndarray | None
@@ -48,99 +48,101 @@ class PointwiseResult:
     seen: np.ndarray
 
 
-class Pointwise:
-    """A model to be evaluated at all rows of its data given each of many draws, chunk by chunk.
+class PointwiseEvaluator:
+    """Evaluates a model at all rows of its data given draws of its latent sites, in chunks.
 
-    Calls whose chunks can be of one length compile once together.
+    Chunks are padded to one length, also between calls, so that all calls share one compilation.
 
     Args:
         model: the model.
         params: the fit's params.
-        kwargs: the model's keyword arguments.
-        chunk_size: rows at once; None for as many as are quick.
+        chunk_size: rows at once; None derives it from the number of draws and passes.
     """
 
-    def __init__(
-        self, model: Model, params: Params, kwargs: dict[str, Any], chunk_size: int | None
-    ) -> None:
-        self.model, self.params, self.kwargs = model, params, kwargs
-        self._most, self._size = chunk_size, 0
-        self._programs: dict[Any, Program] = {}
+    def __init__(self, model: Model, params: Params, chunk_size: int | None) -> None:
+        self.model, self.params = model, params
+        self._max_size, self._size = chunk_size, 0
+        self._static_calls: dict[Any, StaticCall] = {}
 
     def __call__(
         self,
         key: PRNGKey,
         draws: Draws,
-        args: tuple[Any, ...],
-        sites: Sites,
+        call: Call,
+        sites: ModelSites,
         passes: int,
         *,
-        own_rows: bool = True,
+        use_row_draws: bool = True,
     ) -> dict[str, PointwiseResult]:
-        """What the model says at these positional arguments of each site of data.
+        """Evaluate every data site.
 
-        `own_rows`: draws of latent sites of the data's rows are these rows'; else they are drawn
-        from their priors in each pass, as those of new rows are.
+        Args:
+            key: random key.
+            draws: draws of the latent sites.
+            call: the model's arguments.
+            sites: the model's sites at these arguments.
+            passes: draws of the hidden layers' noise for each draw.
+            use_row_draws: use the draws of latent sites of the data's rows. False draws these sites
+                from their priors in each pass, as for new rows.
         """
         num = math.prod(draws.shape)
-        flat = {n: a.reshape(num, *a.shape[2:]) for n, a in draws.values.items()}
-        of_rows = {n: flat.pop(n) for n in sites.rows if n in flat}
-        shared = jax.tree.map(jnp.asarray, (flat, draws.laws))
+        values = {n: a.reshape(num, *a.shape[2:]) for n, a in draws.values.items()}
+        row_values = {n: values.pop(n) for n in sites.row_sites if n in values}
+        shared = jax.tree.map(jnp.asarray, (values, draws.conditionals))
         parts: list[dict[str, Any]] = []
-        for rows, padding, own_args, kwargs in self._chunks(args, sites, num, passes):
-            program, data = self._program(own_args, kwargs, tuple(flat), tuple(sites.data))
-            own = {}
-            if own_rows:
-                own = {n: _pad(jnp.asarray(a[:, rows]), padding, 1) for n, a in of_rows.items()}
-            whole = rows.stop is None
-            count = None if whole else rows.stop - rows.start
-            at_once = _FEW if count is None else _ROWS // max(1, passes * (count + padding))
+        for rows, padding, chunk in self._chunks(call, sites, num, passes):
+            static, data = self._static_call(chunk, tuple(values), tuple(sites.data_dims))
+            row_draws = {}
+            if use_row_draws:
+                row_draws = {
+                    n: _pad(jnp.asarray(a[:, rows]), padding, 1) for n, a in row_values.items()
+                }
+            count = None if rows.stop is None else rows.stop - rows.start
+            at_once = _DRAWS_AT_ONCE
+            if count is not None:
+                at_once = _MAX_ROWS // max(1, passes * (count + padding))
             at_once = max(1, min(num, at_once))
-            key_rows = random.fold_in(key, rows.start)
-            keys = random.split(key_rows, num)
-            found = _evaluate(program, passes, at_once, keys, *shared, own, self.params, data)
-            of_draws, of_data = jax.tree.map(np.asarray, found)
+            keys = random.split(random.fold_in(key, rows.start), num)
+            found = _evaluate(static, passes, at_once, keys, *shared, row_draws, self.params, data)
+            by_draw, by_row = jax.tree.map(np.asarray, found)
             cut = partial(_cut, count=count)
-            pairs = {n: (*of_draws[n], *of_data[n]) for n in sites.data}
-            parts.append(
-                {n: tuple(map(cut, arrays, (1, 1, 0, 0, 0))) for n, arrays in pairs.items()}
-            )
-        answers = {}
-        for name in sites.data:
+            arrays = {n: (*by_draw[n], *by_row[n]) for n in sites.data_dims}
+            parts.append({n: tuple(map(cut, a, (1, 1, 0, 0, 0))) for n, a in arrays.items()})
+        results = {}
+        for name in sites.data_dims:
             columns = [[p[name][i] for p in parts] for i in range(5)]
             log_likelihood, y, error, value, seen = (
-                _joined(c, axis=1 if i < 2 else 0) for i, c in enumerate(columns)
+                _concatenate(c, axis=1 if i < 2 else 0) for i, c in enumerate(columns)
             )
             assert y is not None
             assert error is not None
             assert seen is not None
             by_chain = lambda a: a.reshape(*draws.shape, *a.shape[1:])  # noqa: E731
-            likely = None if log_likelihood is None else by_chain(log_likelihood)
-            answers[name] = PointwiseResult(likely, by_chain(y), error, value, seen)
-        return answers
+            if log_likelihood is not None:
+                log_likelihood = by_chain(log_likelihood)
+            results[name] = PointwiseResult(log_likelihood, by_chain(y), error, value, seen)
+        return results
 
     def _chunks(
-        self, args: tuple[Any, ...], sites: Sites, num: int, passes: int
-    ) -> Iterator[tuple[slice, int, tuple[Any, ...], dict[str, Any]]]:
-        """Rows, how many are added to them, and the arguments at these; all of one length."""
+        self, call: Call, sites: ModelSites, num: int, passes: int
+    ) -> Iterator[tuple[slice, int, Call]]:
+        """Iterate over rows, the number of rows of padding, and the arguments at both."""
         total = sites.num_rows
-        if total is not None and not self._size:  # later calls get as many rows, by padding
-            quick = max(1, min(NUMBERS // num, _ROWS // min(passes, 10)))
-            self._size = min(total, self._most or quick)
+        if total is not None and not self._size:  # later calls are padded to the same size
+            default = max(1, min(MAX_NUMBERS // num, _MAX_ROWS // min(passes, 10)))
+            self._size = min(total, self._max_size or default)
         size = self._size
-        named = None if total is None else self._divided(args, sites, total, size)
-        if total is None or named is None:
-            yield slice(0, None), 0, args, self.kwargs
+        with_kwargs = None if total is None else self._divisible(call, sites, total, size)
+        if total is None or with_kwargs is None:
+            yield slice(0, None), 0, call
             return
         for start in range(0, total, size):
             stop = min(start + size, total)
-            own, kwargs = self._part(args, total, start, size, named)
-            yield slice(start, stop), size - (stop - start), own, kwargs
+            chunk = self._chunk(call, total, start, size, with_kwargs)
+            yield slice(start, stop), size - (stop - start), chunk
 
-    def _part(
-        self, args: tuple[Any, ...], total: int, start: int, size: int, named: bool
-    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """The arguments at some rows; `named` takes keyword arguments for rows too."""
+    def _chunk(self, call: Call, total: int, start: int, size: int, with_kwargs: bool) -> Call:
+        """Return the arguments at some rows; `with_kwargs` divides keyword arguments too."""
 
         def rows(a: Any) -> Any:
             if not isinstance(a, jax.Array | np.ndarray) or a.shape[:1] != (total,):
@@ -148,49 +150,45 @@ class Pointwise:
             part = a[start : start + size]
             return _pad(jnp.asarray(part), size - len(part), 0)
 
-        kwargs = {n: rows(a) for n, a in self.kwargs.items()} if named else self.kwargs
-        return tuple(map(rows, args)), kwargs
+        kwargs = {n: rows(a) for n, a in call.kwargs.items()} if with_kwargs else call.kwargs
+        return Call(tuple(map(rows, call.args)), kwargs)
 
-    def _divided(self, args: tuple[Any, ...], sites: Sites, total: int, size: int) -> bool | None:
-        """Whether rows are in keyword arguments too; None if the model is not to be divided.
+    def _divisible(self, call: Call, sites: ModelSites, total: int, size: int) -> bool | None:
+        """Whether rows are in keyword arguments too; None if the model cannot be divided.
 
-        A model may have its data in neither, or make arrays for all of its rows: it is asked, on
-        shapes alone, whether it takes `size` rows.
+        A model may close over its data, or build arrays for all rows. Tracing its shapes shows
+        whether it accepts `size` rows.
         """
         if size == total:
             return False
-        for named in (False, True):
+        for with_kwargs in (False, True):
+            chunk = self._chunk(call, total, 0, size, with_kwargs)
             try:
-                found = Sites.from_model(
-                    self.model, Call(*self._part(args, total, 0, size, named)), sites.data
-                )
-            except Exception:  # whatever such a model raises
+                found = ModelSites.from_model(self.model, chunk, sites.data_dims)
+            except Exception:  # such a model may raise anything
                 continue
             if found.num_rows == size:
-                return named
+                return with_kwargs
         return None
 
-    def _program(
-        self,
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-        latent: tuple[str, ...],
-        data: tuple[str, ...],
-    ) -> tuple[Program, list[Any]]:
-        """What was compiled for such arguments before, and their arrays."""
-        partition, arrays = Partition.split(self.model, Call(args, kwargs))
-        own = Program(self.model, None, partition, latent, data)
+    def _static_call(
+        self, call: Call, latent: tuple[str, ...], data: tuple[str, ...]
+    ) -> tuple[StaticCall, list[Any]]:
+        """Return the static part of a call, from an earlier call if possible, and its arrays."""
+        partition, arrays = Partition.split(self.model, call)
+        static = StaticCall(self.model, None, partition, latent, data)
         which = (partition.treedef, partition.static, latent, data)
-        return self._programs.setdefault(which, own), arrays
+        return self._static_calls.setdefault(which, static), arrays
 
 
 def _pad(a: Array, count: int, axis: int) -> Array:
-    """More rows, by repeating the last one."""
+    """Append `count` copies of the last row."""
     width = [(0, count if i == axis else 0) for i in range(a.ndim)]
     return jnp.pad(a, width, mode="edge")
 
 
 def _cut(a: Any, axis: int, count: int | None) -> Any:
+    """Keep the first `count` rows; arrays without this axis have no rows."""
     if a is None or a.ndim <= axis:
         return a
     return a[(slice(None),) * axis + (slice(count),)]
@@ -198,45 +196,54 @@ def _cut(a: Any, axis: int, count: int | None) -> Any:
 
 @partial(jax.jit, static_argnums=(0, 1, 2))
 def _evaluate(
-    program: Program,
+    static: StaticCall,
     passes: int,
     at_once: int,
     keys: Array,
     values: dict[str, Array],
-    laws: dict[str, Any],
-    of_rows: dict[str, Array],
+    conditionals: dict[str, Any],
+    row_values: dict[str, Array],
     params: Params,
     data: list[Any],
 ) -> Any:
-    args, kwargs = program.call(data)
+    """Evaluate the data sites given each draw, `at_once` draws at a time.
 
-    def trace(key: PRNGKey, values: dict[str, Array], laws: dict[str, Any]) -> Any:
-        model = handlers.seed(Given(whole_plates(program.model), values, laws), key)
-        model = handlers.substitute(model, data=params)
-        return handlers.trace(model).get_trace(*args, **kwargs)
+    Returns:
+        By site: (log-likelihood, draws of y), [S, N, ...] each, and (Monte Carlo error, value,
+        seen), [N, ...] each.
+    """
+    call = static.partition.join(data)
 
-    def given(inputs: Any) -> Any:
-        key, values, laws = inputs
+    def trace(key: PRNGKey, values: dict[str, Array], conditionals: dict[str, Any]) -> Any:
+        model = SetDraws(whole_plates(static.model), values, conditionals)
+        model = handlers.substitute(handlers.seed(model, key), data=params)
+        return handlers.trace(model).get_trace(*call.args, **call.kwargs)
 
-        def once(key: PRNGKey) -> Any:
+    def evaluate(inputs: Any) -> Any:
+        key, values, conditionals = inputs
+
+        def one_pass(key: PRNGKey) -> Any:
             key_model, key_draw = random.split(key)
-            sites = trace(key_model, values, laws)
-            keys = random.split(key_draw, len(program.data))
-            return {n: _told(sites[n], k) for n, k in zip(program.data, keys, strict=True)}
+            sites = trace(key_model, values, conditionals)
+            keys = random.split(key_draw, len(static.data))
+            return {
+                n: _log_likelihood_and_draw(sites[n], k)
+                for n, k in zip(static.data, keys, strict=True)
+            }
 
-        told = jax.vmap(once)(random.split(key, passes))
-        return {n: (*_log_mean(likely), y[0]) for n, (likely, y) in told.items()}
+        found = jax.vmap(one_pass)(random.split(key, passes))
+        return {n: (*_log_mean(terms), y[0]) for n, (terms, y) in found.items()}
 
-    inputs = (keys, values | of_rows, laws)
-    of_draws = _map_in_parts(given, inputs, len(keys), at_once)
+    inputs = (keys, values | row_values, conditionals)
+    found = _map_in_parts(evaluate, inputs, len(keys), at_once)
     sites = trace(*jax.tree.map(lambda a: a[0], inputs))
-    found = {n: (likely, y) for n, (likely, _, y) in of_draws.items()}
-    errors = {n: jnp.sqrt(jnp.mean(squares, axis=0)) for n, (_, squares, _) in of_draws.items()}
-    return found, {n: (errors[n], *_as_given(sites[n])) for n in program.data}
+    by_draw = {n: (log_likelihood, y) for n, (log_likelihood, _, y) in found.items()}
+    errors = {n: jnp.sqrt(jnp.mean(squares, axis=0)) for n, (_, squares, _) in found.items()}
+    return by_draw, {n: (errors[n], *_value_and_seen(sites[n])) for n in static.data}
 
 
 def _log_mean(terms: Array | None) -> tuple[Array | None, Array]:
-    """The log of the mean of p over passes, and its squared Monte Carlo error."""
+    """Return the log of the mean of p over passes, and its squared Monte Carlo error."""
     if terms is None:
         return None, jnp.zeros(())
     mean = logsumexp(terms, axis=0) - math.log(len(terms))
@@ -245,8 +252,8 @@ def _log_mean(terms: Array | None) -> tuple[Array | None, Array]:
     return mean, jnp.var(jnp.exp(terms - mean), axis=0, ddof=1) / len(terms)
 
 
-def _joined(parts: list[Any], axis: int) -> Any:
-    """Chunks as one array; what has no rows is the same in each."""
+def _concatenate(parts: list[Any], axis: int) -> Any:
+    """Join the chunks; arrays without rows are the same in each chunk."""
     first = parts[0]
     if first is None or first.ndim <= axis or len(parts) == 1:
         return first
@@ -254,34 +261,33 @@ def _joined(parts: list[Any], axis: int) -> Any:
 
 
 def _map_in_parts(function: Any, inputs: Any, num: int, at_once: int) -> Any:
-    """As `lax.map` with a batch size, whose remainder would be compiled as a program of its own."""
+    """Map over parts of equal size; `lax.map` would compile the remainder separately."""
     if at_once >= num:
         return jax.vmap(function)(inputs)
-    size = -(-num // (-(-num // at_once)))  # parts as equal as they can be
+    size = -(-num // (-(-num // at_once)))
     extra = -num % size
     rows = jnp.concatenate([jnp.arange(num), jnp.full(extra, num - 1)]).reshape(-1, size)
     part = lambda rows: jax.vmap(function)(jax.tree.map(lambda a: a[rows], inputs))  # noqa: E731
     return jax.tree.map(lambda a: a.reshape(-1, *a.shape[2:])[:num], lax.map(part, rows))
 
 
-def _told(site: Any, key: PRNGKey) -> tuple[Array | None, Array]:
-    """The log-likelihood of a site's value, and another draw."""
-    law = site["fn"]
-    drawn = law.sample(key)
+def _log_likelihood_and_draw(site: Any, key: PRNGKey) -> tuple[Array | None, Array]:
+    """Return the log-likelihood of a site's value, if it was observed, and a new draw."""
+    draw = site["fn"].sample(key)
     if not site["is_observed"]:
-        return None, drawn
-    return log_density(law, site["value"]), drawn
+        return None, draw
+    return log_density(site["fn"], site["value"]), draw
 
 
-def _as_given(site: Any) -> tuple[Array | None, Array]:
-    """A site's value, and where it was observed: [N], or of each of a row's entries."""
-    law = site["fn"]
-    inner = law.base_dist if isinstance(law, dist.Independent) else law
-    mask = law.obs_mask if isinstance(law, Observed) else getattr(law, "_mask", None)
-    entries = getattr(inner, "_mask", None) if mask is None else None
+def _value_and_seen(site: Any) -> tuple[Array | None, Array]:
+    """Return a site's value, and a mask of where it was observed: of rows, or of their entries."""
+    fn = site["fn"]
+    base = fn.base_dist if isinstance(fn, dist.Independent) else fn
+    mask = fn.obs_mask if isinstance(fn, Observed) else getattr(fn, "_mask", None)
+    entry_mask = getattr(base, "_mask", None) if mask is None else None
     seen = jnp.asarray(True if mask is None else mask)
-    if entries is not None and len(law.event_shape):
-        seen = jnp.broadcast_to(entries, law.shape())
-    # A mask of an `observe`, or inside of `.to_event`, can be one of entries; others are of rows.
-    shape = seen.shape if seen.ndim > len(law.batch_shape) else law.batch_shape
+    if entry_mask is not None and len(fn.event_shape):
+        seen = jnp.broadcast_to(entry_mask, fn.shape())
+    # A mask of an `observe`, or one inside `.to_event`, may mask entries. Others mask rows.
+    shape = seen.shape if seen.ndim > len(fn.batch_shape) else fn.batch_shape
     return (site["value"] if site["is_observed"] else None), jnp.broadcast_to(seen, shape)

@@ -1,4 +1,4 @@
-"""The sites of a model as its user thinks of them: latent ones, data, and their dimensions."""
+"""The sites of a model: latent and observed ones, and their dimensions."""
 
 import dataclasses
 from collections.abc import Iterable
@@ -14,43 +14,49 @@ from dgp_ppl._typing import Model
 from dgp_ppl.core import Observed, as_observed, is_layer, whole_plates
 from dgp_ppl.inference import survey
 
-__all__ = ["Sites"]
+__all__ = ["ModelSites"]
 
 
 @dataclasses.dataclass(frozen=True)
-class Sites:
+class ModelSites:
     """The sites of a model at some arguments.
 
     Attributes:
-        latent: dimensions of each latent site by name; auxiliary sites are left out.
-        shapes: of each latent site.
-        data: dimensions of each site that is observed, or that is an `observe`.
-        event_dims: of each site of data, how many of its dimensions are of one datum.
-        rows: latent sites that have a value for each row of the data.
-        num_rows: rows N of the data if all of its sites lead with them, else None.
-        noisy: whether a pass through the model draws noise of its own, as hidden layers do.
-        hidden: auxiliary sites.
-        params: of the model, those that no handler gives a value.
+        latent_dims: names of the dimensions of each latent site, without auxiliary sites.
+        latent_shapes: shape of each of these sites.
+        data_dims: names of the dimensions of each data site: one that is observed, or whose
+            distribution is an `observe`.
+        event_ndims: number of event dimensions of each data site.
+        row_sites: latent sites with one value for each row of the data.
+        num_rows: rows N of the data, if N is the leading dimension of all data sites; else None.
+        draws_noise: whether a run of the model draws noise, as hidden layers do.
+        auxiliary: auxiliary sites.
+        params: the model's params that no handler sets.
     """
 
-    latent: dict[str, tuple[str, ...]]
-    shapes: dict[str, tuple[int, ...]]
-    data: dict[str, tuple[str, ...]]
-    event_dims: dict[str, int]
-    rows: frozenset[str]
+    latent_dims: dict[str, tuple[str, ...]]
+    latent_shapes: dict[str, tuple[int, ...]]
+    data_dims: dict[str, tuple[str, ...]]
+    event_ndims: dict[str, int]
+    row_sites: frozenset[str]
     num_rows: int | None
-    noisy: bool
-    hidden: frozenset[str]
+    draws_noise: bool
+    auxiliary: frozenset[str]
     params: frozenset[str]
 
     @staticmethod
-    def from_model(model: Model, call: Call, data: Iterable[str] = ()) -> "Sites":
-        """Found on shapes alone; the sites named in `data` are data also where not observed.
+    def from_model(model: Model, call: Call, data: Iterable[str] = ()) -> "ModelSites":
+        """Trace the model's shapes; nothing is computed.
+
+        Args:
+            model: the model.
+            call: its arguments.
+            data: data sites that need not be observed in this call.
 
         Raises:
-            ValueError: if what is observed has another shape than its distribution.
+            ValueError: if an observed value and its distribution differ in shape.
         """
-        unset = _Unset(whole_plates(model))
+        unset = _UnsetParams(whole_plates(model))
         trace = survey(unset, call)
         sites = {n: s for n, s in trace.items() if s["type"] == "sample"}
         observed = {n: s for n, s in sites.items() if n in data or _is_data(s)}
@@ -62,13 +68,13 @@ class Sites:
             if site["is_observed"] and shape != wanted:
                 hint = "; pass y[:, 0]" if shape == (*wanted, 1) else ""
                 raise ValueError(
-                    f"to_inferencedata: the site {name!r} has a value of shape {shape} under a "
-                    f"distribution of shape {wanted}, wanted the same{hint}"
+                    f"to_inferencedata: the value of site {name!r} has shape {shape}, wanted "
+                    f"{wanted}, the shape of its distribution{hint}"
                 )
-        plates = _plates_of_rows(observed.values(), *call)
+        plates = _row_plates(observed.values(), call)
         rows = {n for n, s in latent.items() if {f.name for f in s["cond_indep_stack"]} & plates}
-        leading = {_leading(sites[n], plates) for n in (*observed, *rows)}
-        return Sites(
+        leading = {_leading_size(sites[n], plates) for n in (*observed, *rows)}
+        return ModelSites(
             {n: _dims(n, s, n in observed) for n, s in latent.items()},
             {n: tuple(s["fn"].shape()) for n, s in latent.items()},
             {n: _dims(n, s, True) for n, s in observed.items()},
@@ -81,8 +87,8 @@ class Sites:
         )
 
 
-class _Unset(Messenger):
-    """Keeps the names of params that have no value yet."""
+class _UnsetParams(Messenger):
+    """Records the names of params without a value."""
 
     def __init__(self, fn: Any) -> None:
         super().__init__(fn)
@@ -96,42 +102,41 @@ class _Unset(Messenger):
 def _is_data(site: Any) -> bool:
     if isinstance(site["fn"], Observed):
         return True
-    return site["is_observed"] and not isinstance(site["fn"], dist.Unit)  # which a factor is
+    return site["is_observed"] and not isinstance(site["fn"], dist.Unit)  # Unit: a factor
 
 
 def _draws_noise(site: Any) -> bool:
-    """Whether a site's density is itself an estimate by draws."""
-    law = as_observed(site["fn"])
-    return law is not None and law.estimated
+    """Whether a site's log density is a Monte Carlo estimate."""
+    observed = as_observed(site["fn"])
+    return observed is not None and observed.estimated
 
 
-def _plates_of_rows(
-    sites: Iterable[Any], args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> set[str]:
-    """Of each site of data the plate of its rows: the first as long as the model's first array.
+def _row_plates(sites: Iterable[Any], call: Call) -> set[str]:
+    """Return the plates of the data's rows.
 
-    A plate of outputs, or of groups, is none of these, though data are in it.
+    For each data site, this is the outermost plate as long as the model's first array. Plates of
+    outputs or of groups, which may contain data too, are left out.
     """
-    given: list[Any] = [*args, kwargs.get("x"), kwargs.get("y")]
-    arrays = [a for a in given if np.ndim(a) > 0]
+    values: list[Any] = [*call.args, call.kwargs.get("x"), call.kwargs.get("y")]
+    arrays = [a for a in values if np.ndim(a) > 0]
     size = np.shape(arrays[0])[0] if arrays else None
     found = set()
     for site in sites:
-        frames = sorted(site["cond_indep_stack"], key=lambda f: f.dim)  # the leading one first
+        frames = sorted(site["cond_indep_stack"], key=lambda f: f.dim)  # outermost first
         frames = [f for f in frames if size is None or f.size == size]
         found |= {f.name for f in frames[:1]}
     return found
 
 
-def _leading(site: Any, plates: set[str]) -> int | None:
-    """The size of a site's plate of rows, if that is its leading dimension."""
+def _leading_size(site: Any, plates: set[str]) -> int | None:
+    """Return the size of a site's leading dimension if it is a plate of rows, else None."""
     batch = site["fn"].batch_shape
     frames = {len(batch) + f.dim: f for f in site["cond_indep_stack"] if f.name in plates}
     return frames[0].size if 0 in frames else None
 
 
 def _dims(name: str, site: Any, data: bool) -> tuple[str, ...]:
-    """Named dimensions: plates by their names, inducing values and outputs by theirs."""
+    """Name a site's dimensions after its plates, or after the layer for inducing values."""
     batch, event = site["fn"].batch_shape, site["fn"].event_shape
     if is_layer(site):
         layer = name.removesuffix(".v")

@@ -1,4 +1,4 @@
-"""Pictures of fits and comparisons. Every function returns a matplotlib figure to be saved."""
+"""Plots of fits, predictions, posteriors and comparisons; each returns a matplotlib figure."""
 
 from dgp_ppl.plots._calibration import (
     coverage_curves,
@@ -8,9 +8,9 @@ from dgp_ppl.plots._calibration import (
 )
 from dgp_ppl.plots._figure import COLORS
 from dgp_ppl.plots._functions import function_bands, hidden_lattice, hidden_maps, layers
+from dgp_ppl.plots._metrics import method_label, metric_dots
 from dgp_ppl.plots._paths import diffusion_paths
 from dgp_ppl.plots._posterior import posterior_forest, posterior_pair, posterior_rank
-from dgp_ppl.plots._scores import method_words, score_dots
 from dgp_ppl.plots._training import training_curves
 
 __all__ = [
@@ -21,13 +21,13 @@ __all__ = [
     "hidden_lattice",
     "hidden_maps",
     "layers",
-    "method_words",
+    "method_label",
+    "metric_dots",
     "pit_histograms",
     "posterior_forest",
     "posterior_pair",
     "posterior_rank",
     "predicted_against_observed",
     "reliability",
-    "score_dots",
     "training_curves",
 ]

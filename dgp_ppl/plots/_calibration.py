@@ -1,4 +1,4 @@
-"""Predictions against what was observed."""
+"""Predictions against observed targets."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -11,7 +11,7 @@ from dgp_ppl.plots._figure import array, figure_of, finish, methods, panels, per
 
 __all__ = ["coverage_curves", "pit_histograms", "predicted_against_observed", "reliability"]
 
-_BAND = 0.95  # of a calibrated method's values
+_BAND = 0.95  # probability of the band of a calibrated method
 
 
 def predicted_against_observed(
@@ -21,13 +21,13 @@ def predicted_against_observed(
     title: str = "",
     level: float = 0.9,
 ) -> Any:
-    """Predicted mean and central interval against the observed target, a panel for each method.
+    """Plot predicted means and central intervals against observed targets: one panel per method.
 
     Args:
-        y: observed, [N].
+        y: observed targets, [N].
         predictions: by method: mean, lower end and upper end of the interval, [N] each.
-        target: name of the target, with its unit if it has one.
-        title: of the figure.
+        target: name of the target, with its unit.
+        title: title of the figure.
         level: the interval's probability.
 
     Raises:
@@ -67,17 +67,17 @@ def coverage_curves(
     intervals: Mapping[str, ArrayLike | tuple[ArrayLike, ArrayLike]],
     title: str = "",
 ) -> Any:
-    """How many of the targets are in their central intervals, against what was promised.
+    """Plot the coverage of central intervals against their probability.
 
-    Above the diagonal intervals are too wide, below it too narrow. The grey band has 95 % of a
-    calibrated method's values at each level, from the binomial distribution of N targets.
+    Above the diagonal the intervals are too wide, below it too narrow. At each level, 95 % of
+    calibrated methods lie in the grey band, by the binomial distribution of N targets.
 
     Args:
-        y: observed, [N].
+        y: observed targets, [N].
         levels: probabilities of the intervals, [K], between 0 and 1.
-        intervals: by method: lower and upper ends, [2, K, N]; of a `Prediction` p,
+        intervals: by method: lower and upper ends, [2, K, N]. For a `Prediction` p these are
             ``p.quantile(0.5 - levels / 2), p.quantile(0.5 + levels / 2)``.
-        title: of the figure.
+        title: title of the figure.
 
     Raises:
         ValueError: if there is no method, a shape does not fit, or a level is not between 0 and 1.
@@ -90,7 +90,7 @@ def coverage_curves(
     axis, fine = axes[0, 0], np.linspace(0, 1, 201)
     lower, upper = (stats.binom.ppf(p, len(y), fine) / len(y) for p in _tails())
     axis.fill_between(
-        fine, lower, upper, color="0.88", linewidth=0, label=f"{percent(_BAND)} if calibrated"
+        fine, lower, upper, color="0.88", linewidth=0, label=f"{percent(_BAND)} band if calibrated"
     )
     axis.plot([0, 1], [0, 1], color="0.4", linewidth=0.8)
     for i, name, ends in methods(caller, "intervals", intervals):
@@ -99,45 +99,46 @@ def coverage_curves(
         axis.plot(levels, inside, label=name, markersize=4, linewidth=1.3, **style(i))
     axis.set(xlim=(0, 1), ylim=(0, 1), aspect="equal")
     axis.set_xlabel("probability of the central interval")
-    axis.set_ylabel(f"share of {len(y)} targets inside")
+    axis.set_ylabel(f"fraction of {len(y)} targets inside")
     return finish(figure, title, axes, columns=2)
 
 
 def pit_histograms(pit: Mapping[str, ArrayLike], title: str = "", bins: int = 10) -> Any:
-    """Histograms of P(Y <= y) at the observed y, uniform if predictions are calibrated.
+    """Plot histograms of P(Y <= y) at the observed y, which are flat for calibrated predictions.
 
-    A heap in the middle says that predictive distributions are too wide, one at both ends that they
-    are too narrow, a slope that they are biased. The grey band has 95 % of a calibrated method's
-    shares in each bin.
+    A peak in the middle means that the predictive distributions are too wide. Peaks at both ends
+    mean that they are too narrow, and a slope means bias. In each bin, 95 % of calibrated methods
+    lie in the grey band.
 
     Args:
         pit: by method: probability integral transforms, [N], between 0 and 1.
-        title: of the figure.
-        bins: of equal width.
+        title: title of the figure.
+        bins: number of bins of equal width.
 
     Raises:
         ValueError: if there is no method, or a value is not between 0 and 1.
     """
     caller = "pit_histograms"
     entries = methods(caller, "pit", pit)
-    figure, axes = panels(len(entries), 3, 3.2, "share of targets", sharey=True)
+    figure, axes = panels(len(entries), 3, 3.2, "fraction of targets", sharey=True)
     highest = 0.0
     for i, name, values in entries:
         axis, values = axes[i], array(caller, f"pit[{name!r}]", values, [None])
         if not len(values) or not ((values >= 0) & (values <= 1)).all():
-            raise ValueError(f"{caller}: pit[{name!r}] wanted values between 0 and 1")
-        share = np.histogram(values, bins, (0, 1))[0] / len(values)
+            found = f"from {values.min():.3g} to {values.max():.3g}" if len(values) else "empty"
+            raise ValueError(f"{caller}: pit[{name!r}] is {found}, wanted values between 0 and 1")
+        fraction = np.histogram(values, bins, (0, 1))[0] / len(values)
         lower, upper = (stats.binom.ppf(p, len(values), 1 / bins) / len(values) for p in _tails())
         edges = np.linspace(0, 1, bins + 1)
         color = style(i)["color"]
-        label = f"{percent(_BAND)} if uniform"
+        label = f"{percent(_BAND)} band if uniform"
         axis.axhspan(lower, upper, color="0.88", linewidth=0, zorder=0, label=label)
         axis.bar(
-            edges[:-1], share, 1 / bins, align="edge", color=color, edgecolor="white", alpha=0.8
+            edges[:-1], fraction, 1 / bins, align="edge", color=color, edgecolor="white", alpha=0.8
         )
         axis.hlines([lower, upper], 0, 1, color="0.3", linestyle=":", linewidth=1)
         axis.axhline(1 / bins, color="0.2", linewidth=0.8)
-        highest = max(highest, upper, share.max())
+        highest = max(highest, upper, fraction.max())
         axis.set_title(name, fontsize=10)
         axis.set_xlabel("P(Y ≤ observed y)")
         axis.set(xlim=(0, 1), ylim=(0, 1.1 * highest))
@@ -147,15 +148,16 @@ def pit_histograms(pit: Mapping[str, ArrayLike], title: str = "", bins: int = 10
 def reliability(
     y: ArrayLike, probabilities: Mapping[str, ArrayLike], title: str = "", bins: int = 10
 ) -> Any:
-    """How often the most probable class is right against its probability, a panel for each method.
+    """Plot accuracy against confidence, the probability of the predicted class.
 
-    A point for each of the bins of equal width that is not empty, at its mean confidence, with two
-    binomial standard errors; its area is in proportion to the rows in it.
+    There is one panel per method. Rows are grouped into bins of equal width. Each bin that is not
+    empty has a point at its mean confidence, with two binomial standard errors. The area of a point
+    is proportional to its number of rows.
 
     Args:
         y: observed classes 0 ... C-1, [N].
-        probabilities: by method: of each class, [N, C].
-        title: of the figure.
+        probabilities: by method: probabilities of the classes, [N, C].
+        title: title of the figure.
         bins: number of bins.
 
     Raises:
@@ -163,32 +165,32 @@ def reliability(
     """
     y = np.asarray(y)
     entries = methods("reliability", "probabilities", probabilities)
-    figure, axes = panels(len(entries), 3.6, 3.9, "share that is right")
+    figure, axes = panels(len(entries), 3.6, 3.9, "accuracy")
     for i, name, values in entries:
         axis, color = axes[i], style(i)["color"]
         found = array("reliability", f"probabilities[{name!r}]", values, [len(y), None])
-        confidence, right = found.max(axis=1), found.argmax(axis=1) == y
+        confidence, correct = found.max(axis=1), found.argmax(axis=1) == y
         bin_of = np.minimum((confidence * bins).astype(int), bins - 1)
         count = np.bincount(bin_of, minlength=bins)
         kept = count > 0
-        middle, share = (
+        middle, accuracy = (
             np.bincount(bin_of, weights=a, minlength=bins)[kept] / count[kept]
-            for a in (confidence, right)
+            for a in (confidence, correct)
         )
-        # Of the Beta posterior, as a share of 0 or 1 has no error of its own.
-        wilson = (share * count[kept] + 1) / (count[kept] + 2)
-        error = 2 * np.sqrt(wilson * (1 - wilson) / (count[kept] + 3))
-        lower, upper = np.minimum(error, share), np.minimum(error, 1 - share)
+        # From the Beta posterior: the binomial standard error of 0 or 1 would be 0.
+        mean = (accuracy * count[kept] + 1) / (count[kept] + 2)
+        error = 2 * np.sqrt(mean * (1 - mean) / (count[kept] + 3))
+        lower, upper = np.minimum(error, accuracy), np.minimum(error, 1 - accuracy)
         axis.plot([0, 1], [0, 1], color="0.4", linewidth=0.8, zorder=1, label="calibrated")
         axis.errorbar(
-            middle, share, (lower, upper), fmt="none", color=color, alpha=0.6, zorder=2,
+            middle, accuracy, (lower, upper), fmt="none", color=color, alpha=0.6, zorder=2,
             label="two standard errors",
         )  # fmt: skip
         axis.scatter(
-            middle, share, 15 + 250 * count[kept] / len(y), color=color, zorder=3,
-            label="bin, area by its rows",
+            middle, accuracy, 15 + 250 * count[kept] / len(y), color=color, zorder=3,
+            label="bin (area: number of rows)",
         )  # fmt: skip
-        axis.set_title(f"{name}: {percent(right.mean())} right", fontsize=10)
+        axis.set_title(f"{name}: {percent(correct.mean())} correct", fontsize=10)
         axis.set_xlabel("probability of the predicted class")
         axis.set_xlim(1 / found.shape[1] - 0.05, 1.05)
         axis.set_ylim(-0.05, 1.05)

@@ -1,4 +1,4 @@
-"""What all plots share: figures, colours, words, checks."""
+"""Shared by all plots: figures, styles, labels and checks."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -8,21 +8,19 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 __all__ = [
-    "COLORS", "array", "figure_of", "finish", "index_label", "layer_words", "legend_below",
-    "methods", "not_empty", "percent", "plain", "style", "words_of_input",
+    "COLORS", "array", "figure_of", "finish", "index_label", "input_label", "layer_label",
+    "legend_below", "methods", "not_empty", "panels", "percent", "plain", "style",
 ]  # fmt: skip
 
-# Okabe & Ito (2008): distinct to colour-blind readers.
+# Okabe and Ito (2008): distinct for colour-blind readers.
 COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 _LINES = ("-", "--", ":", "-.")
 _MARKERS = ("o", "s", "^", "D", "v", "P", "X")
-
-
 _COLUMNS = 3
 
 
 def style(i: int) -> dict[str, Any]:
-    """Colour, line and marker of the i-th method: lines differ where colours come again."""
+    """Return colour, line and marker of the i-th method; lines differ where colours repeat."""
     n = len(COLORS)
     return {
         "color": COLORS[i % n],
@@ -34,7 +32,7 @@ def style(i: int) -> dict[str, Any]:
 def figure_of(
     width: float, height: float, columns: int = 1, rows: int = 1, **options: Any
 ) -> tuple[Any, Any]:
-    """A figure of this size in inches, apart from pyplot, and its axes, [rows, columns]."""
+    """Make a figure of this size in inches, without pyplot, and its axes, [rows, columns]."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(width, height), layout="constrained")
@@ -44,10 +42,10 @@ def figure_of(
     return figure, axes
 
 
-def panels(num: int, width: float, height: float, words: str, **options: Any) -> tuple[Any, Any]:
-    """A figure of `num` panels of this size in inches, at most three in a row, and their axes.
+def panels(num: int, width: float, height: float, label: str, **options: Any) -> tuple[Any, Any]:
+    """Make a figure of `num` panels of this size in inches, at most three in a row.
 
-    `words` label the vertical axes at the left.
+    `label` is the label of the vertical axes on the left. Returns the figure and the panels' axes.
     """
     columns = 2 if num == 4 else min(num, _COLUMNS)
     rows = -(-num // columns)
@@ -55,19 +53,19 @@ def panels(num: int, width: float, height: float, words: str, **options: Any) ->
     for axis in axes.flat[num:]:
         axis.remove()
     for axis in axes[:, 0]:
-        axis.set_ylabel(words)
+        axis.set_ylabel(label)
     return figure, axes.flat[:num]
 
 
 def plain(axis: Any) -> None:
-    """No frame above and on the right, and a faint grid."""
+    """Remove the frame at the top and on the right, and add a faint grid."""
     axis.spines[["top", "right"]].set_visible(False)
     axis.grid(alpha=0.25, linewidth=0.6)
     axis.set_axisbelow(True)
 
 
 def finish(figure: Any, title: str = "", legend_of: Any = None, columns: int = 4) -> Any:
-    """Add the title, and below all panels one legend of what `legend_of` (axes) shows."""
+    """Add the title, and below all panels one legend for the axes in `legend_of`."""
     if title:
         figure.suptitle(title)
     if legend_of is not None:
@@ -77,13 +75,13 @@ def finish(figure: Any, title: str = "", legend_of: Any = None, columns: int = 4
                 entries.setdefault(label, handle)
         if entries:
             legend_below(figure, entries, columns)
-    _take_literally(figure)
+    _disable_mathtext(figure)
     return figure
 
 
-def _take_literally(figure: Any) -> None:
-    """Names are no mathematics: a ``$`` in one is that."""
-    texts = [*figure.texts, *(t for own in figure.legends for t in own.get_texts())]
+def _disable_mathtext(figure: Any) -> None:
+    """Show a ``$`` in a name as it is."""
+    texts = [*figure.texts, *(t for legend in figure.legends for t in legend.get_texts())]
     for axis in figure.axes:
         texts += [axis.title, axis.xaxis.label, axis.yaxis.label, *axis.texts]
         texts += axis.get_legend().get_texts() if axis.get_legend() is not None else []
@@ -93,59 +91,59 @@ def _take_literally(figure: Any) -> None:
 
 
 def legend_below(figure: Any, entries: Mapping[str, Any], columns: int = 4) -> None:
-    """A legend of these labels and handles below all panels, no wider than the figure."""
+    """Add a legend of these labels and handles below all panels, no wider than the figure."""
     letters = np.array([len(label) for label in entries])
 
     def width(n: int) -> float:
-        """Of n columns in inches: handles, and letters of 9 points, about."""
+        """Estimate the width of n columns in inches: handles, and letters of 9 points."""
         return sum(0.55 + 0.065 * part.max() for part in np.array_split(letters, n))
 
-    room = figure.get_size_inches()[0] - 0.2
-    fitting = [n for n in range(1, min(columns, len(entries)) + 1) if width(n) < room]
+    limit = figure.get_size_inches()[0] - 0.2
+    fitting = [n for n in range(1, min(columns, len(entries)) + 1) if width(n) < limit]
     figure.legend(
         entries.values(), entries.keys(), loc="outside lower center", frameon=False,
         ncols=max(fitting, default=1), fontsize=9,
     )  # fmt: skip
 
 
-def percent(share: float) -> str:
-    """0.9 as ``90 %``."""
-    return f"{100 * share:.3g} %"
+def percent(fraction: float) -> str:
+    """Format 0.9 as ``90 %``."""
+    return f"{100 * fraction:.3g} %"
 
 
-def layer_words(name: str) -> str:
-    """``l2``, or its site ``l2.v``, in words; other names as they are."""
+def layer_label(name: str) -> str:
+    """Return ``layer 2`` for ``l2`` and its site ``l2.v``; other names are unchanged."""
     name = name.removesuffix(".v")
     found = re.fullmatch(r"l(\d+)", name)
     return f"layer {found[1]}" if found else name
 
 
 def index_label(site: str, index: Sequence[int], outputs: int) -> str:
-    """An inducing value in words: ``layer 1: v[3]``, and with several outputs ``v[3, 0]``."""
+    """Label an inducing value: ``layer 1: v[3]``, or with several outputs ``v[3, 0]``."""
     shown = index if outputs > 1 else index[:1]
-    return f"{layer_words(site)}: v[{', '.join(map(str, shown))}]"
+    return f"{layer_label(site)}: v[{', '.join(map(str, shown))}]"
 
 
-def words_of_input(names: Sequence[str] | None, before: str | None, d: int, dim: int) -> str:
-    """Label of a layer's input d of dim: the data's for the first layer."""
-    if before is not None:
-        return f"output {d + 1} of {before}" if dim > 1 else f"output of {before}"
+def input_label(names: Sequence[str] | None, previous: str | None, d: int, dim: int) -> str:
+    """Label input d of a layer with `dim` inputs; `previous` is the layer before, if any."""
+    if previous is not None:
+        return f"output {d + 1} of {previous}" if dim > 1 else f"output of {previous}"
     if names is not None:
         return names[d]
     return f"input {d + 1}" if dim > 1 else "input"
 
 
 def not_empty(caller: str, name: str, values: Any) -> None:
-    """Raises ValueError if a mapping or sequence has nothing in it."""
+    """Raise a ValueError if a mapping or sequence is empty."""
     if not len(values):
         raise ValueError(f"{caller}: {name} is empty, wanted at least one entry")
 
 
 def array(caller: str, name: str, value: ArrayLike, shape: Sequence[int | None]) -> np.ndarray:
-    """The value as float64, checked.
+    """Return the value as float64.
 
     Raises:
-        ValueError: if its shape is another; None stands for any length.
+        ValueError: if its shape differs; None stands for any length.
     """
     found = np.asarray(value, np.float64)
     fits = found.ndim == len(shape) and all(
@@ -158,6 +156,6 @@ def array(caller: str, name: str, value: ArrayLike, shape: Sequence[int | None])
 
 
 def methods(caller: str, name: str, mapping: Mapping[str, Any]) -> list[tuple[int, str, Any]]:
-    """Place, name and value of every entry, checked not to be none."""
+    """Return index, name and value of every entry; raise a ValueError if there is none."""
     not_empty(caller, name, mapping)
     return [(i, n, value) for i, (n, value) in enumerate(mapping.items())]

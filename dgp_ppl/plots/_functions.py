@@ -1,4 +1,4 @@
-"""Functions with their bands, of a whole model and layer by layer."""
+"""Functions with predictive bands, of a whole model and of its layers."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -12,19 +12,19 @@ from dgp_ppl.plots._figure import (
     array,
     figure_of,
     finish,
-    layer_words,
+    input_label,
+    layer_label,
     methods,
     not_empty,
     panels,
     percent,
     style,
-    words_of_input,
 )  # fmt: skip
 from dgp_ppl.prediction import LayerFunction
 
 __all__ = ["function_bands", "hidden_lattice", "hidden_maps", "layers"]
 
-_MEAN, _SPREAD = "viridis", "cividis"  # both in order of lightness, for colour-blind readers too
+_MEAN, _SPREAD = "viridis", "cividis"  # ordered by lightness, safe for colour-blind readers
 _CONTOURS = 12
 
 
@@ -36,19 +36,19 @@ def function_bands(
     names: tuple[str, str] = ("x", "y"),
     title: str = "",
 ) -> Any:
-    """A function of one input with predictive bands, a panel for each method.
+    """Plot a function of one input with predictive bands: one panel per method.
 
     Args:
         x: observed inputs, [N].
         y: observed targets, [N].
         grid: inputs of the curves, [G].
-        bands: by method: ``mean`` [G], ``lower`` and ``upper`` (90 % of y) [G], and ``draws`` of
-            the function [S, G].
-        names: of the input and the target.
-        title: of the figure.
+        bands: by method: ``mean``, [G]; ``lower`` and ``upper`` ends of a 90 % interval of y, [G];
+            and ``draws`` of the function, [S, G].
+        names: names of the input and the target.
+        title: title of the figure.
 
     Raises:
-        ValueError: if there is no method, or an array is not of the grid's length.
+        ValueError: if there is no method, or an array does not have the grid's length.
     """
     caller = "function_bands"
     grid = array(caller, "grid", grid, [None])
@@ -61,7 +61,7 @@ def function_bands(
             for n in ("lower", "upper", "mean")
         )
         draws = array(caller, f"bands[{name!r}]['draws']", band["draws"], [None, *grid.shape])
-        _band(axis, grid, lower, upper, mean, draws, color, "90 % of y")
+        _band(axis, grid, lower, upper, mean, draws, color, "90 % interval of y")
         axis.plot(np.asarray(x), np.asarray(y), ".", color="black", markersize=4, label="data")
         axis.set_title(name, fontsize=10)
         axis.set_xlabel(names[0])
@@ -74,20 +74,20 @@ def layers(
     title: str = "",
     level: float = 0.9,
 ) -> Any:
-    """Every layer's function of its own inputs, with its inducing inputs, layer below layer.
+    """Plot each layer's outputs as functions of the layer's inputs, with its inducing inputs.
 
-    Of one input: mean, band and draws of each output, and the inducing inputs with the function
-    there and its interval; ticks at the bottom are where the layer is called. Of two inputs: mean
-    and standard deviation of each output over the plane of the inputs, with the inducing inputs.
+    A layer with one input shows mean, band and draws of each output, and the interval of the
+    function at the inducing inputs. Ticks at the bottom mark the inputs at which the layer is
+    called. A layer with two inputs shows mean and standard deviation of each output as maps.
 
     Args:
         functions: by layer, from `dgp_ppl.layer_functions`.
-        names: of the model's inputs, with their units.
-        title: of the figure.
+        names: names of the model's inputs, with their units.
+        title: title of the figure.
         level: probability of bands and intervals.
 
     Raises:
-        ValueError: if there is no layer, or one of more than two inputs.
+        ValueError: if there is no layer, or a layer has more than two inputs.
     """
     not_empty("layers", "functions", functions)
     dims = {n: f.inputs.shape[1] for n, f in functions.items()}
@@ -98,27 +98,27 @@ def layers(
         )
     widths = {n: f.mean.shape[1] for n, f in functions.items()}
     outputs = [(n, p) for n, width in widths.items() for p in range(width)]
-    planar = max(dims.values()) == 2  # then a row for each output: its mean and its spread
+    planar = max(dims.values()) == 2  # one row per output: mean and standard deviation
     columns, rows = (2, len(outputs)) if planar else (max(widths.values()), len(functions))
     figure, axes = figure_of(max(5.5, 4.1 * columns), 3.1 * rows + 0.5, columns, rows)
     for axis in axes.flat:
         axis.set_axis_off()
     order = list(functions)
     for k, (name, p) in enumerate(outputs):
-        place, dim = order.index(name), dims[name]
-        before = layer_words(order[place - 1]) if place else None
-        own = axes[k, :dim] if planar else axes[place, p : p + 1]
-        words = _output_words(name, p, widths[name])
+        index, dim = order.index(name), dims[name]
+        previous = layer_label(order[index - 1]) if index else None
+        cells = axes[k, :dim] if planar else axes[index, p : p + 1]
+        label = _output_label(name, p, widths[name])
         if dim == 1:
-            _line_panel(own[0], functions[name], p, level)
-            own[0].set_ylabel(words)
+            _line_panel(cells[0], functions[name], p, level)
+            cells[0].set_ylabel(label)
         else:
-            _surface_panels(figure, own, functions[name], p, words)
-        for axis in own:
+            _surface_panels(figure, cells, functions[name], p, label)
+        for axis in cells:
             axis.set_axis_on()
-            axis.set_xlabel(words_of_input(names, before, 0, dim))
+            axis.set_xlabel(input_label(names, previous, 0, dim))
             if dim == 2:
-                axis.set_ylabel(words_of_input(names, before, 1, 2))
+                axis.set_ylabel(input_label(names, previous, 1, 2))
     return finish(figure, title, axes, columns=3)
 
 
@@ -127,15 +127,14 @@ def hidden_maps(
     names: Sequence[str] | None = None,
     title: str = "",
 ) -> Any:
-    """What every output of every layer is as a function of the model's inputs.
+    """Plot each layer's outputs as functions of the model's inputs, through all layers before.
 
-    Of one input the passes and their mean; of two the contours of the mean over the passes. All of
-    them are functions through all the layers before.
+    For one input these are the passes and their mean, for two a map of the mean over the passes.
 
     Args:
         functions: by layer, from `dgp_ppl.layer_functions` at inputs that cover a line or a plane.
-        names: of the model's inputs, with their units.
-        title: of the figure.
+        names: names of the model's inputs, with their units.
+        title: title of the figure.
 
     Raises:
         ValueError: if there is no layer, or the model has more than two inputs.
@@ -152,7 +151,7 @@ def hidden_maps(
     order = np.argsort(x[:, 0])
     for axis, (name, p) in zip(axes.flat, panels, strict=False):
         f = functions[name]
-        output = _output_words(name, p, f.passed.shape[2])
+        output = _output_label(name, p, f.passed.shape[2])
         mean = f.passed[:, :, p].mean(axis=0)
         if x.shape[1] == 1:
             draws = f.passed[:, order, p]
@@ -161,8 +160,8 @@ def hidden_maps(
             axis.set_ylabel(output)
         else:
             _contours(figure, axis, x, mean, output, _MEAN)
-            axis.set_ylabel(words_of_input(names, None, 1, 2))
-        axis.set_xlabel(words_of_input(names, None, 0, x.shape[1]))
+            axis.set_ylabel(input_label(names, None, 1, 2))
+        axis.set_xlabel(input_label(names, None, 0, x.shape[1]))
     return finish(figure, title, axes)
 
 
@@ -172,20 +171,21 @@ def hidden_lattice(
     names: Sequence[str] | None = None,
     title: str = "",
 ) -> Any:
-    """How the layers of two outputs carry a lattice of the model's two inputs along.
+    """Plot how layers with two outputs deform a lattice of the model's two inputs.
 
-    Where its lines lie dense, the layers after see little difference; where they fold, none. Each
-    crossing is at the mean over the passes.
+    Where the lines are dense, later layers can hardly distinguish inputs. Where the lattice folds,
+    they cannot. Each crossing is the mean over the passes.
 
     Args:
         functions: by layer, from `dgp_ppl.layer_functions` at a lattice of inputs,
             ``np.stack(np.meshgrid(a, b, indexing="ij"), -1).reshape(-1, 2)``.
-        shape: of the lattice, (len(a), len(b)).
-        names: of the model's inputs, with their units.
-        title: of the figure.
+        shape: shape of the lattice, (len(a), len(b)).
+        names: names of the model's inputs, with their units.
+        title: title of the figure.
 
     Raises:
-        ValueError: if the model's inputs are no lattice of this shape, or no layer has two outputs.
+        ValueError: if the model's inputs are not a lattice of this shape, or no layer has two
+            outputs.
     """
     x = _model_inputs("hidden_lattice", functions)
     if x.shape != (shape[0] * shape[1], 2):
@@ -196,35 +196,37 @@ def hidden_lattice(
     carried = {n: f.passed.mean(axis=0) for n, f in functions.items() if f.passed.shape[2] == 2}
     if not carried:
         widths = {n: f.passed.shape[2] for n, f in functions.items()}
-        raise ValueError(f"hidden_lattice: outputs of the layers are {widths}, wanted two of one")
-    panels = {"inputs": x, **{f"after {layer_words(n)}": a for n, a in carried.items()}}
+        raise ValueError(
+            f"hidden_lattice: outputs of the layers are {widths}, wanted two in one layer"
+        )
+    panels = {"inputs": x, **{f"after {layer_label(n)}": a for n, a in carried.items()}}
     figure, axes = figure_of(3.9 * len(panels), 4.1, len(panels))
     for axis, (name, points) in zip(axes[0], panels.items(), strict=True):
         lattice = points.reshape(*shape, 2)
         first, second = names or ("input 1", "input 2")
         for lines, color, label in (
-            (lattice, COLORS[0], f"{first} is constant"),
-            (lattice.swapaxes(0, 1), COLORS[1], f"{second} is constant"),
+            (lattice, COLORS[0], f"constant {first}"),
+            (lattice.swapaxes(0, 1), COLORS[1], f"constant {second}"),
         ):
             for i, line in enumerate(lines):
                 axis.plot(
                     *line.T, color=color, linewidth=0.9, alpha=0.8, label=None if i else label
                 )
         axis.set_title(name, fontsize=10)
-        before = None if name == "inputs" else name.removeprefix("after ")
-        axis.set_xlabel(words_of_input(names, before, 0, 2))
-        axis.set_ylabel(words_of_input(names, before, 1, 2))
+        previous = None if name == "inputs" else name.removeprefix("after ")
+        axis.set_xlabel(input_label(names, previous, 0, 2))
+        axis.set_ylabel(input_label(names, previous, 1, 2))
         axis.set_aspect("equal", adjustable="datalim")
     return finish(figure, title, axes[:, :1])
 
 
-def _output_words(name: str, p: int, outputs: int) -> str:
-    """A layer's output in words: the layer alone if it has no other."""
-    return f"output {p + 1} of {layer_words(name)}" if outputs > 1 else layer_words(name)
+def _output_label(name: str, p: int, outputs: int) -> str:
+    """Label a layer's output: by the layer alone if it has one output."""
+    return f"output {p + 1} of {layer_label(name)}" if outputs > 1 else layer_label(name)
 
 
 def _model_inputs(caller: str, functions: Mapping[str, LayerFunction]) -> np.ndarray:
-    """What the first layer was called at, [N, D]."""
+    """Return the inputs of the first layer, [N, D]."""
     not_empty(caller, "functions", functions)
     return next(iter(functions.values())).reached[0]
 
@@ -255,27 +257,27 @@ def _line_panel(axis: Any, f: LayerFunction, p: int, level: float) -> None:
         mean,
         draws,
         COLORS[0],
-        f"{percent(level)} of f",
+        f"{percent(level)} interval of f",
     )
     z = f.z[:, 0] if f.z.ndim == 2 else f.z[p, :, 0]
     axis.errorbar(
         z, f.z_mean[:, p], half * f.z_sd[:, p], fmt="o", color=COLORS[1], markersize=4,
-        markerfacecolor="white", linewidth=1, label=f"inducing inputs, {percent(level)} of f there",
+        markerfacecolor="white", linewidth=1, label=f"inducing inputs ({percent(level)} interval)",
     )  # fmt: skip
     reached = np.unique(f.reached[:8].ravel())[:: max(1, f.reached[:8].size // 500)]
     axis.plot(
         reached, np.full(len(reached), 0.015), "|", transform=axis.get_xaxis_transform(),
-        color="black", alpha=0.4, markersize=6, markeredgewidth=0.6, label="called at",
+        color="black", alpha=0.4, markersize=6, markeredgewidth=0.6, label="inputs of the layer",
     )  # fmt: skip
 
 
 def _surface_panels(figure: Any, axes: Any, f: LayerFunction, p: int, output: str) -> None:
     z = f.z if f.z.ndim == 2 else f.z[p]
-    for axis, values, colors, words in (
+    for axis, values, colors, label in (
         (axes[0], f.mean[:, p], _MEAN, f"{output}: mean"),
         (axes[1], np.sqrt(f.var[:, p]), _SPREAD, f"{output}: standard deviation"),
     ):
-        _contours(figure, axis, f.inputs, values, words, colors)
+        _contours(figure, axis, f.inputs, values, label, colors)
         axis.plot(
             *z.T, "o", color="white", markeredgecolor="black", markersize=4, linewidth=0,
             label="inducing inputs",
@@ -283,20 +285,20 @@ def _surface_panels(figure: Any, axes: Any, f: LayerFunction, p: int, output: st
 
 
 def _contours(
-    figure: Any, axis: Any, x: np.ndarray, values: np.ndarray, words: str, colors: str
+    figure: Any, axis: Any, x: np.ndarray, values: np.ndarray, label: str, colors: str
 ) -> None:
     from matplotlib.ticker import MaxNLocator
 
     if np.linalg.matrix_rank(x - x.mean(axis=0), tol=1e-6 * np.ptp(x)) < 2:
         raise ValueError(
-            "plots: the inputs of a map lie on a line, wanted points that span a plane; take a "
+            "plots: the inputs of a map lie on a line, wanted points that span a plane; pass a "
             "lattice of inputs"
         )
-    # A spread is seen from zero on: one that is the same everywhere has one colour.
+    # The scale of standard deviations starts at zero: a constant one has one colour.
     levels = np.linspace(0, 1.02 * values.max(), _CONTOURS) if colors == _SPREAD else _CONTOURS
     shown = axis.tricontourf(*x.T, values, levels, cmap=colors)
     bar = figure.colorbar(shown, ax=axis)
     bar.locator = MaxNLocator(5)
     bar.update_ticks()
-    axis.set_title(words, fontsize=10)
+    axis.set_title(label, fontsize=10)
     axis.grid(False)

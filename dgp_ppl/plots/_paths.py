@@ -1,4 +1,4 @@
-"""A diffusion guide's chains, from noise to posterior."""
+"""A diffusion guide's paths, from noise to posterior."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -10,7 +10,7 @@ from dgp_ppl.plots._figure import COLORS, figure_of, finish, index_label, not_em
 
 __all__ = ["diffusion_paths"]
 
-_SHOWN = 12  # single chains
+_SHOWN = 12  # number of single paths
 _EXACT = "0.55"
 
 
@@ -22,23 +22,23 @@ def diffusion_paths(
     title: str = "",
     reference: str = "NUTS",
 ) -> Any:
-    """Where the chains are at some steps, in the plane of two inducing values, and at all steps.
+    """Plot the paths of two inducing values from noise to the posterior.
 
-    Above: the chains from noise (left) to the posterior (right), on top of exact draws in grey.
-    Below: median, 50 % and 90 % bands of the chains against the step, with single chains, and at
-    the right end the same of exact draws in grey.
+    The upper panels show the plane of the two values at some steps, with exact draws in grey. The
+    lower panels show median, 50 % and 90 % bands of the paths against the step, some single paths,
+    and at the right end the same quantiles of the exact draws.
 
     Args:
         states: by site, [S, K + 1, M, P], from `dgp_ppl.diffusion_paths`.
-        values: the two inducing values, (site, m, p) each; by default those whose law changes most
-            from the first state to the last.
-        exact: by site, draws of the exact posterior, [S', M, P]; chains of them may lead.
-        snapshots: number of panels above, at least two.
-        title: of the figure.
-        reference: what the exact draws are called.
+        values: the two inducing values, (site, m, p) each; by default those whose mean and
+            standard deviation change most.
+        exact: by site, draws from the exact posterior, [S', M, P], or with leading axes for chains.
+        snapshots: number of upper panels, at least two.
+        title: title of the figure.
+        reference: label of the exact draws.
 
     Raises:
-        ValueError: if there are no states, shapes do not fit, or there are not two values.
+        ValueError: if there are no states, shapes do not fit, or `values` are not two.
     """
     caller = "diffusion_paths"
     not_empty(caller, "states", states)
@@ -63,11 +63,11 @@ def diffusion_paths(
             )
         labels.append(index_label(site, (m, p), P))
         paths.append(arrays[site][:, :, m, p])
-        truths.append(_exact_of(caller, exact, site, (M, P))[:, m, p] if exact else None)
-    return _drawn(labels, paths, truths, snapshots, title, reference)
+        truths.append(_exact_draws(caller, exact, site, (M, P))[:, m, p] if exact else None)
+    return _figure(labels, paths, truths, snapshots, title, reference)
 
 
-def _drawn(
+def _figure(
     labels: list[str], paths: list[np.ndarray], truths: list[Any], snapshots: int, title: str,
     reference: str,
 ) -> Any:  # fmt: skip
@@ -84,10 +84,10 @@ def _drawn(
             )
         axis.plot(
             paths[0][:, k], paths[1][:, k], "o", color=COLORS[0], markersize=2.5, alpha=0.6,
-            label="chains",
+            label="paths",
         )  # fmt: skip
-        words = {0: " (noise)", steps: " (posterior)"}.get(int(k), "")
-        axis.set_title(f"step {k} of {steps}{words}", fontsize=10)
+        suffix = {0: " (noise)", steps: " (posterior)"}.get(int(k), "")
+        axis.set_title(f"step {k} of {steps}{suffix}", fontsize=10)
         axis.set_xlabel(labels[0])
     panels[0].set_ylabel(labels[1])
     lower = below.subplots(1, 2)
@@ -102,11 +102,11 @@ def _trajectories(axis: Any, path: np.ndarray, truth: np.ndarray | None, referen
     steps = np.arange(path.shape[1])
     levels = np.array([5, 25, 50, 75, 95])
     q = np.percentile(path, levels, axis=0)
-    axis.fill_between(steps, q[0], q[4], color=COLORS[0], alpha=0.15, lw=0, label="90 % of chains")
-    axis.fill_between(steps, q[1], q[3], color=COLORS[0], alpha=0.25, lw=0, label="50 % of chains")
-    for i, own in enumerate(path[:_SHOWN]):
-        label = None if i else "single chains"
-        axis.plot(steps, own, color=COLORS[1], linewidth=0.6, alpha=0.7, label=label)
+    axis.fill_between(steps, q[0], q[4], color=COLORS[0], alpha=0.15, lw=0, label="90 % of paths")
+    axis.fill_between(steps, q[1], q[3], color=COLORS[0], alpha=0.25, lw=0, label="50 % of paths")
+    for i, single in enumerate(path[:_SHOWN]):
+        label = None if i else "single paths"
+        axis.plot(steps, single, color=COLORS[1], linewidth=0.6, alpha=0.7, label=label)
     axis.plot(steps, q[2], color=COLORS[0], linewidth=2, label="median")
     if truth is not None:
         low, first, middle, third, high = np.percentile(truth, levels)
@@ -121,7 +121,7 @@ def _trajectories(axis: Any, path: np.ndarray, truth: np.ndarray | None, referen
 
 
 def _most_moved(states: Mapping[str, np.ndarray]) -> list[tuple[str, int, int]]:
-    """The two values whose mean or spread changes most, in standard deviations and their log."""
+    """Return the two values that change most: in mean, per standard deviation, and in its log."""
     moved = []
     for site, a in states.items():
         first, last = a[:, 0], a[:, -1]
@@ -131,12 +131,11 @@ def _most_moved(states: Mapping[str, np.ndarray]) -> list[tuple[str, int, int]]:
         moved += [(change[m, p], site, m, p) for m, p in np.ndindex(*change.shape)]
     if len(moved) < 2:
         raise ValueError("diffusion_paths: states have one inducing value, wanted two or more")
-    # In the order of the sites, as elsewhere.
     best = sorted(moved, key=lambda a: -a[0])[:2]
-    return sorted((site, m, p) for _, site, m, p in best)
+    return sorted((site, m, p) for _, site, m, p in best)  # in the order of the sites
 
 
-def _exact_of(
+def _exact_draws(
     caller: str, exact: Mapping[str, ArrayLike], site: str, shape: tuple[int, int]
 ) -> np.ndarray:
     draws = np.asarray(exact.get(site, np.zeros(0)), np.float64)

@@ -1,7 +1,7 @@
-"""Posteriors of inducing values v side by side, through arviz-plots: each method against NUTS, say.
+"""Posteriors of inducing values v under several methods, by arviz-plots.
 
-arviz-plots lays its figures out with pyplot; they are taken out of pyplot's list of open figures
-before they are returned.
+arviz-plots creates its figures with pyplot. They are removed from pyplot's open figures before they
+are returned.
 """
 
 import contextlib
@@ -25,22 +25,25 @@ from dgp_ppl.plots._figure import (
 
 __all__ = ["posterior_forest", "posterior_pair", "posterior_rank"]
 
-Values = int | Sequence[tuple[str, int, int]]
+Selection = int | Sequence[tuple[str, int, int]]
 
 
 def posterior_forest(
-    posteriors: Mapping[str, Any], values: Values = 6, title: str = "", level: float = 0.9
+    posteriors: Mapping[str, Any],
+    values: Selection = 6,
+    title: str = "",
+    level: float = 0.9,
 ) -> Any:
-    """Medians with their 50 % and `level` intervals, a row for each inducing value.
+    """Plot medians with 50 % and `level` intervals: one row per inducing value.
 
     Args:
-        posteriors: by method, an ArviZ data tree (of `dgp_ppl.to_inferencedata`, say) whose
-            group ``posterior`` has ``l1.v``, ``l2.v``, ... with dimensions (chain, draw, M, P); or
+        posteriors: by method, an ArviZ data tree (of `dgp_ppl.to_inferencedata`, say) with
+            ``l1.v``, ``l2.v``, ... in the group ``posterior``, dimensions (chain, draw, M, P); or
             draws by site, [C, S, M, P] (``Chains.samples``, say).
-        values: which inducing values: (site, m, p) of each, or how many of every layer, evenly
+        values: the inducing values, (site, m, p) each; or their number in every layer, evenly
             spaced.
-        title: of the figure.
-        level: probability of the outer intervals; the inner ones have 50 %.
+        title: title of the figure.
+        level: probability of the outer intervals. That of the inner ones is 50 %.
 
     Raises:
         ValueError: if there is no method, or a method lacks a site or value.
@@ -59,25 +62,25 @@ def posterior_forest(
             "layout": "constrained", "width_ratios": (1, 4),
         },
     )  # fmt: skip
-    figure = _taken(collection)
+    figure = _detach(collection)
     names, axis = figure.axes
-    names.set_axis_off()  # of which the texts stay
+    names.set_axis_off()  # keeps its texts
     plain(axis)
     axis.tick_params(labelsize=9)
     axis.set_xlabel(f"whitened inducing value: median, 50 % and {percent(level)} intervals")
     return _with_methods(figure, trees, title)
 
 
-def posterior_pair(posteriors: Mapping[str, Any], values: Values = 2, title: str = "") -> Any:
-    """Draws of inducing values against each other, and their marginal densities.
+def posterior_pair(posteriors: Mapping[str, Any], values: Selection = 2, title: str = "") -> Any:
+    """Plot draws of pairs of inducing values, and the marginal densities.
 
     Args:
-        posteriors: by method, as of `posterior_forest`; the last ones are drawn on top.
-        values: as of `posterior_forest`; two or more in all.
-        title: of the figure.
+        posteriors: as for `posterior_forest`; later methods are on top.
+        values: as for `posterior_forest`; at least two in total.
+        title: title of the figure.
 
     Raises:
-        ValueError: as `posterior_forest`; if there is one value alone.
+        ValueError: as `posterior_forest`; if there is only one value.
     """
     trees, labels = _trees("posterior_pair", posteriors, values)
     if len(labels) < 2:
@@ -87,7 +90,7 @@ def posterior_pair(posteriors: Mapping[str, Any], values: Values = 2, title: str
     side = 1.9 * len(labels) + 0.6
     matrix = _arviz_plots().plot_pair(
         trees, backend="matplotlib", marginal_kind="kde", facet_dims=["__variable__"],
-        # Version 0.8 wants heights of intervals, which are not drawn here.
+        # Version 0.8 requires "y", the heights of intervals, which are not shown here.
         aes={"color": ["model"], "overlay": ["model"], "y": ["model"]}, color=colors,
         aes_by_visuals={"scatter": ["color", "overlay"], "dist": ["color"]},
         visuals={"scatter": {"alpha": 0.35, "size": 5}},
@@ -95,56 +98,59 @@ def posterior_pair(posteriors: Mapping[str, Any], values: Values = 2, title: str
             "figsize": (side, side), "figsize_units": "inches", "layout": "constrained",
         },
     )  # fmt: skip
-    figure = _taken(matrix)
+    figure = _detach(matrix)
     for axis in figure.axes:
         axis.spines[["top", "right"]].set_visible(False)
         axis.tick_params(labelsize=8)
         axis.xaxis.label.set_size(9)
         axis.yaxis.label.set_size(9)
-        place = axis.get_subplotspec()
-        if place.rowspan.start == place.colspan.start:
+        cell = axis.get_subplotspec()
+        if cell.rowspan.start == cell.colspan.start:
             axis.set_yticks([])
             axis.set_ylabel("density", fontsize=9)
     return _with_methods(figure, trees, title, line=True)
 
 
-def posterior_rank(posteriors: Mapping[str, Any], values: Values = 4, title: str = "") -> Any:
-    """Whether the methods' draws are of one law: ranks of each one's among those of all together.
+def posterior_rank(posteriors: Mapping[str, Any], values: Selection = 4, title: str = "") -> Any:
+    """Plot the ranks of each method's draws among the draws of all methods.
 
-    A panel for each inducing value, with the distribution function of a method's fractional ranks
-    less that of uniform ones, and the band that holds 99 % of all curves if the laws are one. A
-    curve that falls and rises again is of a law narrower than the others, one above or below
-    throughout is shifted. Draws are thinned to the least bulk effective sample size of all, as the
-    band is that of independent ones (Säilynoja et al. 2022).
+    Each inducing value has a panel with the distribution function of the fractional ranks minus the
+    uniform one. If all methods have the same distribution, 99 % of the curves stay in the band. A
+    curve that falls and then rises belongs to a narrower distribution. A curve on one side of zero
+    belongs to a shifted one. The band assumes independent draws, so draws are thinned to the
+    smallest bulk effective sample size.
 
     Args:
-        posteriors: by method, two or more, as of `posterior_forest`.
-        values: as of `posterior_forest`.
-        title: of the figure.
+        posteriors: two or more methods, as for `posterior_forest`.
+        values: as for `posterior_forest`.
+        title: title of the figure.
 
     Raises:
-        ValueError: as `posterior_forest`; if there is one method alone.
+        ValueError: as `posterior_forest`; if there is only one method.
+
+    Source: Säilynoja, Bürkner and Vehtari 2022, "Graphical test for discrete uniformity and its
+    applications in goodness-of-fit evaluation and multiple sample comparison".
     """
     if len(posteriors) == 1:
         raise ValueError(
-            f"posterior_rank: posteriors has {list(posteriors)} alone, wanted two methods or more"
+            f"posterior_rank: posteriors has {list(posteriors)} only, wanted two or more methods"
         )
     trees, labels = _trees("posterior_rank", posteriors, values)
     import xarray
 
-    num = _least_size(posteriors, trees)
+    num = _smallest_sample_size(posteriors, trees)
     groups = [tree["posterior"].to_dataset().isel(chain=0) for tree in trees.values()]
-    kept = [
+    thinned = [
         d.isel(draw=_spaced(d.sizes["draw"], num)).assign_coords(draw=range(num)) for d in groups
     ]
-    together = xarray.concat(kept, dim="chain").assign_coords(chain=list(trees))
+    combined = xarray.concat(thinned, dim="chain").assign_coords(chain=list(trees))
     options: dict[str, Any] = {}
     if "method" in inspect.signature(_arviz_plots().plot_rank).parameters:  # arviz-plots 1.x
         options = {"method": "envelope", "thin": False}
     columns = min(4, len(labels))
     rows = -(-len(labels) // columns)
     collection = _arviz_plots().plot_rank(
-        xarray.DataTree.from_dict({"posterior": together}), backend="matplotlib",
+        xarray.DataTree.from_dict({"posterior": combined}), backend="matplotlib",
         color=_styles(trees)[0], col_wrap=columns,
         visuals={"remove_axis": False, "title": {"size": 10}, "xlabel": False},
         figure_kwargs={
@@ -152,21 +158,21 @@ def posterior_rank(posteriors: Mapping[str, Any], values: Values = 4, title: str
             "layout": "constrained", "sharey": True,
         }, **options,
     )  # fmt: skip
-    figure = _taken(collection)
+    figure = _detach(collection)
     for i, axis in enumerate(figure.axes):
         plain(axis)
         for curve in axis.lines:
-            _whole(curve)
+            _complete(curve)
         axis.tick_params(labelsize=8)
         if i % columns == 0:
-            axis.set_ylabel("share of ranks below,\nless the uniform's", fontsize=9)
+            axis.set_ylabel("ECDF of ranks\nminus uniform", fontsize=9)
         if i // columns == rows - 1:
             axis.set_xlabel("fractional rank", fontsize=9)
     return _with_methods(figure, trees, title, line=True)
 
 
 def _arviz_plots() -> Any:
-    """The package; 0.8 (Python 3.11) wants a module that Matplotlib 3.11 deprecates."""
+    """Import the package; 0.8 (Python 3.11) needs a module that Matplotlib 3.11 deprecates."""
     with warnings.catch_warnings():
         for category in (DeprecationWarning, PendingDeprecationWarning):
             warnings.simplefilter("ignore", category)
@@ -177,37 +183,38 @@ def _arviz_plots() -> Any:
 
 
 def _trees(
-    caller: str, posteriors: Mapping[str, Any], values: Values
+    caller: str, posteriors: Mapping[str, Any], values: Selection
 ) -> tuple[dict[str, Any], list[str]]:
-    """By method a tree of scalars named in words, as many draws of each; and their names."""
+    """Return by method a tree of labelled scalars, with equally many draws, and the labels."""
     import xarray
 
     not_empty(caller, "posteriors", posteriors)
-    groups = {n: _group(caller, n, tree) for n, tree in posteriors.items()}
-    chosen = _chosen(caller, next(iter(groups.values())), values)
+    groups = {n: _posterior_group(caller, n, tree) for n, tree in posteriors.items()}
+    selected = _selected(caller, next(iter(groups.values())), values)
     found: dict[str, dict[str, np.ndarray]] = {}
     for method, group in groups.items():
         found[method] = {}
-        for site, m, p in chosen:
+        for site, m, p in selected:
             shape = group[site].shape[2:] if site in group else None
             if shape is None or len(shape) != 2 or not (0 <= m < shape[0] and 0 <= p < shape[1]):
-                had = "no such site" if shape is None else f"it of shape {list(shape)}"
+                found_shape = "no such site" if shape is None else f"it of shape {list(shape)}"
                 raise ValueError(
-                    f"{caller}: values names {site}[{m}, {p}], and posteriors[{method!r}] has {had}"
+                    f"{caller}: values names {site}[{m}, {p}], and posteriors[{method!r}] has "
+                    f"{found_shape}, wanted a value that every method has"
                 )
             label = index_label(site, (m, p), shape[1])
             found[method][label] = np.asarray(group[site])[:, :, m, p].ravel()
-    num = min(len(a) for own in found.values() for a in own.values())
+    num = min(len(a) for draws in found.values() for a in draws.values())
     trees = {}
-    for method, own in found.items():
-        arrays = {n: (("chain", "draw"), a[None, _spaced(len(a), num)]) for n, a in own.items()}
+    for method, draws in found.items():
+        arrays = {n: (("chain", "draw"), a[None, _spaced(len(a), num)]) for n, a in draws.items()}
         coords = {"chain": [0], "draw": np.arange(num)}
         trees[method] = xarray.DataTree.from_dict({"posterior": xarray.Dataset(arrays, coords)})
     return trees, list(next(iter(found.values())))
 
 
-def _group(caller: str, method: str, tree: Any) -> Any:
-    """The posterior's dataset."""
+def _posterior_group(caller: str, method: str, tree: Any) -> Any:
+    """Return the dataset of posterior draws."""
     import xarray
 
     if isinstance(tree, dict):
@@ -224,7 +231,7 @@ def _group(caller: str, method: str, tree: Any) -> Any:
     return group
 
 
-def _chosen(caller: str, group: Any, values: Values) -> list[tuple[str, int, int]]:
+def _selected(caller: str, group: Any, values: Selection) -> list[tuple[str, int, int]]:
     if not isinstance(values, int):
         not_empty(caller, "values", values)
         return [(site, m, p) for site, m, p in values]
@@ -236,38 +243,40 @@ def _chosen(caller: str, group: Any, values: Values) -> list[tuple[str, int, int
             f"{caller}: posteriors have {list(group.data_vars)}, wanted inducing values NAME.v "
             "with dimensions (chain, draw, M, P)"
         )
-    chosen = []
+    selected = []
     for site in sites:
         M, P = group[site].shape[2:]
-        chosen += [(site, int(i) // P, int(i) % P) for i in _spaced(M * P, values)]
-    return chosen
+        selected += [(site, int(i) // P, int(i) % P) for i in _spaced(M * P, values)]
+    return selected
 
 
-def _least_size(posteriors: Mapping[str, Any], trees: Mapping[str, Any]) -> int:
-    """The least bulk effective sample size of the values shown, at most the draws there are."""
+def _smallest_sample_size(posteriors: Mapping[str, Any], trees: Mapping[str, Any]) -> int:
+    """Return the smallest bulk effective sample size of the values, at most the draws."""
     import arviz_stats
 
     statistics: Any = arviz_stats  # typed lazily
-    least = []
+    sizes = []
     for method, tree in trees.items():
         shown = tree["posterior"]
-        chains = _group("posterior_rank", method, posteriors[method]).sizes["chain"]
+        chains = _posterior_group("posterior_rank", method, posteriors[method]).sizes["chain"]
         for name in shown.data_vars:
             draws = np.asarray(shown[name]).ravel()
             each = len(draws) // chains
             split = draws[: chains * each].reshape(chains, each)
-            enough = each >= 4 and np.ptp(split) > 0
-            least.append(statistics.ess(split, chain_axis=0, draw_axis=1) if enough else len(draws))
+            defined = each >= 4 and np.ptp(split) > 0
+            sizes.append(
+                statistics.ess(split, chain_axis=0, draw_axis=1) if defined else len(draws)
+            )
     total = next(iter(trees.values()))["posterior"].sizes["draw"]
-    return int(np.clip(np.nanmin(least), min(20, total), total))
+    return int(np.clip(np.nanmin(sizes), min(20, total), total))
 
 
 def _spaced(total: int, num: int) -> np.ndarray:
     return np.linspace(0, total - 1, min(num, total)).round().astype(int)
 
 
-def _whole(curve: Any) -> None:
-    """Add what arviz-plots 0.8 leaves out before the first rank and after the last one."""
+def _complete(curve: Any) -> None:
+    """Extend the curve before the first rank and after the last, as arviz-plots 0.8 does not."""
     x, y = curve.get_data()
     before, after = np.linspace(0, x[0], 50), np.linspace(x[-1], 1, 50)
     curve.set_data(
@@ -280,8 +289,8 @@ def _styles(trees: Mapping[str, Any]) -> tuple[list[str], list[str]]:
     return [s["color"] for s in styles], [s["marker"] for s in styles]
 
 
-def _taken(collection: Any) -> Any:
-    """The figure of a plot collection, no longer among pyplot's."""
+def _detach(collection: Any) -> Any:
+    """Return the figure of a plot collection, and close it in pyplot."""
     from matplotlib import pyplot
 
     figure = collection.viz["figure"].item()
@@ -290,13 +299,13 @@ def _taken(collection: Any) -> Any:
 
 
 def _with_methods(figure: Any, trees: Mapping[str, Any], title: str, line: bool = False) -> Any:
-    """Title and a legend of the methods below all panels."""
+    """Add a title, and a legend of the methods below all panels."""
     from matplotlib.lines import Line2D
 
     handles = {}
     for i, name in enumerate(trees):
-        own = style(i)
-        shape: dict[str, Any] = {} if line else {"marker": own["marker"]}
-        handles[name] = Line2D([], [], color=own["color"], **shape)
+        method_style = style(i)
+        marker: dict[str, Any] = {} if line else {"marker": method_style["marker"]}
+        handles[name] = Line2D([], [], color=method_style["color"], **marker)
     legend_below(figure, handles)
     return finish(figure, title)

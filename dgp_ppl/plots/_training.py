@@ -1,4 +1,4 @@
-"""How fits went."""
+"""Training curves."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -14,15 +14,15 @@ __all__ = ["training_curves"]
 def training_curves(
     elbo_per_datum: Mapping[str, ArrayLike], title: str = "", units: str = "nats"
 ) -> Any:
-    """ELBO per datum against step, one line a method: a running mean over 1 % of the steps.
+    """Plot the ELBO per datum against the step: one line per method.
 
-    The vertical axis leaves out the climb from the start: it has room for the second half of every
-    line.
+    Lines are running means over 1 % of the steps. The vertical axis fits the second half of every
+    line, so the initial climb is cut off.
 
     Args:
-        elbo_per_datum: by method: of every step, [steps]; numbers of steps may differ.
-        title: of the figure.
-        units: of the ELBO.
+        elbo_per_datum: by method, the value at every step, [steps]; lengths may differ.
+        title: title of the figure.
+        units: units of the ELBO.
 
     Raises:
         ValueError: if there is no method, or one without steps.
@@ -33,13 +33,15 @@ def training_curves(
     for i, name, values in methods("training_curves", "elbo_per_datum", elbo_per_datum):
         values = array("training_curves", f"elbo_per_datum[{name!r}]", values, [None])
         if not len(values):
-            raise ValueError(f"training_curves: elbo_per_datum[{name!r}] has no steps")
+            raise ValueError(
+                f"training_curves: elbo_per_datum[{name!r}] has no steps, wanted at least one"
+            )
         window = max(1, len(values) // 100)
         smooth = np.convolve(values, np.full(window, 1 / window), mode="valid")
-        own = {n: a for n, a in style(i).items() if n != "marker"}
-        axis.plot(np.arange(len(smooth)) + window, smooth, label=name, linewidth=1.5, **own)
+        line = {n: a for n, a in style(i).items() if n != "marker"}
+        axis.plot(np.arange(len(smooth)) + window, smooth, label=name, linewidth=1.5, **line)
         late = smooth[len(smooth) // 2 :]
-        late = late[np.isfinite(late)]  # a run that diverged shows what it had
+        late = late[np.isfinite(late)]  # a diverged run keeps its finite steps
         if late.size:
             low, high = min(low, late.min()), max(high, late.max())
     if np.isfinite(high):

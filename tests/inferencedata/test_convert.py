@@ -1,4 +1,4 @@
-"""The tree of every route: what is in it, what it equals, and that it survives a file."""
+"""Trees of guides, chains and the prior: their groups and values."""
 
 import json
 
@@ -91,20 +91,20 @@ def test_a_minibatch_of_the_model_changes_nothing():
 
 
 def stock(x, y=None):
-    """A model as NumPyro's users write it, with a plate that takes minibatches."""
+    """A plain NumPyro model with a subsampling plate."""
     w = numpyro.sample("w", dist.Normal(0, 1).expand([2]).to_event(1))
     with numpyro.plate("rows", len(x), subsample_size=5):
         batch = numpyro.subsample(x, event_dim=1)
-        own = None if y is None else numpyro.subsample(y, event_dim=0)
-        numpyro.sample("y", dist.Normal(batch @ w, 0.3), obs=own)
+        targets = None if y is None else numpyro.subsample(y, event_dim=0)
+        numpyro.sample("y", dist.Normal(batch @ w, 0.3), obs=targets)
 
 
 def test_a_subsampled_model_without_layers_and_with_a_guide_of_numpyros():
     tree = converted(stock, jnp.asarray(X), jnp.asarray(Y), guide=AutoNormal(stock))
     assert tree["log_likelihood"]["y"].dims == ("chain", "draw", "rows")
     w = tree["posterior"]["w"].values
-    law = dist.Normal(np.einsum("nd,csd->csn", X, w), 0.3)
-    np.testing.assert_allclose(tree["log_likelihood"]["y"], law.log_prob(Y), rtol=1e-4, atol=1e-4)
+    wanted = dist.Normal(np.einsum("nd,csd->csn", X, w), 0.3).log_prob(Y)
+    np.testing.assert_allclose(tree["log_likelihood"]["y"], wanted, rtol=1e-4, atol=1e-4)
     np.testing.assert_allclose(tree["observed_data"]["y"], Y, rtol=1e-6)
     prior = dist.Normal(0, 1).log_prob(w).sum(-1)
     total = prior + tree["log_likelihood"]["y"].sum("rows")
@@ -131,7 +131,7 @@ def test_chunks_of_rows_say_the_same_but_for_the_noise():
 
 
 def test_chunks_compile_once():
-    """Also of a user's own model, whose programs are not shared between calls."""
+    """This holds for users' models too, whose programs are not shared between calls."""
     calls = []
 
     def counted(x, y=None):
@@ -152,7 +152,7 @@ def test_chunks_compile_once():
 
 
 def test_hidden_noise_is_integrated_out_by_the_mean_of_p():
-    """More passes: the log-likelihood rises to its limit, as Jensen says, and spreads less."""
+    """With more passes, the log-likelihood rises (Jensen's inequality) and varies less."""
     guide, params = fitted(deep, X, Y, priors=False)
 
     def likelihood(passes, seed):
@@ -172,8 +172,8 @@ def test_hidden_noise_is_integrated_out_by_the_mean_of_p():
 def several(x, y=None, counts=None):
     f = dgp.gp("l1", kernels.SquaredExponential(1.0, 1.0), jnp.asarray(Z, float), out=2)
     with dgp.minibatch(x, y, counts) as (x, y, counts):
-        law = f(x)
-        level, rate = (dgp.Marginals(law.mean[:, [i]], law.var[:, [i]], law.guided) for i in (0, 1))
+        m = f(x)
+        level, rate = (dgp.Marginals(m.mean[:, [i]], m.var[:, [i]], m.guided) for i in (0, 1))
         numpyro.sample("y", dgp.observe(level, lambda f: dist.Normal(f, 0.3)), obs=y)
         numpyro.sample("counts", dgp.observe(rate, lambda f: dist.Poisson(jnp.exp(f))), obs=counts)
 
@@ -224,16 +224,16 @@ def test_numpyros_masks_count_too():
 
 
 def test_numpyros_masks_are_observes():
-    """Under a guide too, whose `observe` averages logs: the tree has logs of averages."""
+    """A mask inside or outside `observe` gives the same tree, under a guide too."""
     keep = np.arange(23) % 5 > 0
 
     def masked(x, y=None, inner=None, outer=True):
         f = dgp.gp("l1", kernels.SquaredExponential(1.0, 1.0), X[::5])
         with dgp.minibatch(x, y) as (x, y), handlers.mask(mask=outer):
-            law = dgp.observe(f(x), lambda f: dist.StudentT(4.0, f, 0.3), mask=inner)
-            numpyro.sample("y", law, obs=y)
+            observed = dgp.observe(f(x), lambda f: dist.StudentT(4.0, f, 0.3), mask=inner)
+            numpyro.sample("y", observed, obs=y)
 
-    guide = dgp.Decoupled(masked, X[::3])  # whose mean draws do not carry: it goes along
+    guide = dgp.Decoupled(masked, X[::3])  # v does not determine its mean
     how = {"inner": keep}, {"outer": keep}
     one, other = (converted(masked, X, Y, guide=guide, **options) for options in how)
     for group in ("log_likelihood", "posterior_predictive"):
@@ -254,12 +254,12 @@ def test_latent_inputs_and_missing_entries(rows):
     assert tree["posterior"]["latent"].dims == ("chain", "draw", "data", "latent.dim_1")
     assert tree["posterior_predictive"]["y"].dims == ("chain", "draw", "y.seen", "output")
     assert tree["log_likelihood"]["y"].dims == ("chain", "draw", "y.seen")
-    assert tree["log_likelihood"]["y"].shape == (1, 6, 22)  # row 7 says nothing
+    assert tree["log_likelihood"]["y"].shape == (1, 6, 22)  # without row 7
     assert tree["log_likelihood"].attrs["latent_rows"] == rows
     observed = tree["observed_data"]["y"].values
     np.testing.assert_allclose(observed, np.delete(y, 7, axis=0), rtol=1e-6)
     assert "constant_data" not in tree.children
-    # In chunks every row has its own latent inputs.
+    # In chunks, each row keeps its latent inputs.
     guide, params = fitted(latent, None, y, seen)
     wide = {n: a for n, a in params.items() if n != "latent_auto_scale"}
     wide["latent_auto_scale"] = 1e-3 * params["latent_auto_scale"]
@@ -270,13 +270,13 @@ def test_latent_inputs_and_missing_entries(rows):
             chunk_size=size, passes=4, latent_rows=rows,
         )  # fmt: skip
         means.append(tree["log_likelihood"]["y"].mean(("chain", "draw")).values)
-    if rows == "given":  # what is left between the two is the noise of 50 x 4 draws
+    if rows == "given":  # the two differ by the Monte Carlo error of 50 x 4 draws
         assert np.abs(means[0] - means[1]).max() < 0.2 * means[0].std()
 
 
 @pytest.mark.parametrize("name", ["MeanField", "Decoupled", slow("Diffusion"), slow("Implicit")])
 def test_draws_of_every_guide_give_back_its_predictions(name):
-    """The mean over draws of what is drawn given each is what the guide predicts."""
+    """Mean and variance of the posterior predictive draws are those of `predict`."""
     build = {
         "MeanField": dgp.MeanField,
         "Decoupled": lambda m: dgp.Decoupled(m, z_mean=X[::2]),
@@ -305,7 +305,7 @@ def test_log_weights_average_to_the_bound():
     tree = dgp.to_inferencedata(KEY, model, guide, result.params, X, Y, num_samples=400, **kwargs)
     weights = tree["sample_stats"]["log_weight"].values[0]
     value = -guide.bound_loss.loss(KEY, result.params, model, guide, X, Y, **kwargs)
-    # The bound of one layer has E log p(y | f) inside, the weights log E p(y | f): never less.
+    # The bound contains E log p(y | f), the weights log E p(y | f), which is at least as large.
     assert weights.mean() > float(value) - 4 * weights.std() / 20
 
 
@@ -335,8 +335,8 @@ def test_chains_keep_their_axes_and_what_the_sampler_told():
     )
     w = np.asarray(mcmc.get_samples(group_by_chain=True)["w"])
     np.testing.assert_array_equal(tree["posterior"]["w"], w)
-    law = dist.Normal(np.einsum("nd,csd->csn", X, w), 0.3)
-    np.testing.assert_allclose(tree["log_likelihood"]["y"], law.log_prob(Y), rtol=1e-4, atol=1e-4)
+    wanted = dist.Normal(np.einsum("nd,csd->csn", X, w), 0.3).log_prob(Y)
+    np.testing.assert_allclose(tree["log_likelihood"]["y"], wanted, rtol=1e-4, atol=1e-4)
     stats = set(tree["sample_stats"].data_vars)
     assert stats >= {"lp", "acceptance_rate", "n_steps", "diverging"}
     np.testing.assert_allclose(

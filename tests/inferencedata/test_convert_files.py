@@ -1,4 +1,4 @@
-"""Trees survive files, and are read where this library is not."""
+"""Trees survive files, and load without this library."""
 
 import subprocess
 import sys

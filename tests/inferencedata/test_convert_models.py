@@ -1,4 +1,4 @@
-"""Trees of models as NumPyro's users write them: plates, masks, factors, guides and arguments."""
+"""Trees of NumPyro models: plates, masks, factors, guides and arguments."""
 
 import types
 
@@ -16,7 +16,7 @@ from numpyro.optim import Adam
 
 import dgp_ppl as dgp
 from dgp_ppl import criticism
-from dgp_ppl.criticism import _trees
+from dgp_ppl.criticism import _calibration
 
 KEY = random.key(0)
 N = 40
@@ -36,7 +36,7 @@ GUIDE = AutoNormal(line)
 
 
 def q(scale):
-    """Params of a guide whose mean is the posterior's, and whose spread is a multiple of it."""
+    """Params of a guide with the posterior's mean, and a multiple of its standard deviation."""
     spread = scale / np.sqrt(PRECISION)
     return {"w_auto_loc": jnp.asarray(MEAN), "w_auto_scale": jnp.asarray(spread)}
 
@@ -59,7 +59,7 @@ def test_khat_is_high_where_q_is_too_narrow(scale):
 
 
 def grouped(x, y=None):
-    """An intercept for each output, in a plate that the data are in too."""
+    """One intercept for each output, in a plate that also contains the data."""
     w = numpyro.sample("w", dist.Normal(0, 1))
     with numpyro.plate("output", 3, dim=-1):
         b = numpyro.sample("b", dist.Normal(0, 100))
@@ -68,7 +68,7 @@ def grouped(x, y=None):
 
 
 def test_effects_of_outputs_are_no_rows():
-    """Held-out rows have the intercepts that were drawn, and all of them must have been."""
+    """Held-out rows use the draws of the intercepts, which must be given."""
     y = 0.7 * X[:, None] + jnp.zeros(3)
     samples = {"w": np.full(50, 0.7), "b": np.zeros((50, 3))}
     tree = tree_of(grouped, X, y, samples=samples, test=(X[:5], y[:5]))
@@ -99,7 +99,7 @@ def test_rows_whose_only_latent_is_their_own():
 
 
 def test_data_that_cannot_be_divided_are_not():
-    """In the model itself, by keyword, or of a plate of another size."""
+    """A model that closes over its data, and data given as keyword arguments."""
 
     def closed():
         w = numpyro.sample("w", dist.Normal(0, 1))
@@ -142,8 +142,8 @@ def test_the_target_that_is_given_is_the_one_that_is_stored(name):
     drawn = tree["posterior_predictive"][name].values[0]
     error = 6.0 / np.sqrt(200)  # of a mean of draws with noise 0.3 * 20
     assert np.abs(drawn.mean(axis=0) - (1e6 + 14 * X)).max() < 5 * error
-    law = dist.Normal(0.7 * X, 0.3).log_prob(Y) - np.log(20)
-    np.testing.assert_allclose(tree["log_likelihood"][name][0, 0], law, rtol=1e-3, atol=1e-3)
+    wanted = dist.Normal(0.7 * X, 0.3).log_prob(Y) - np.log(20)
+    np.testing.assert_allclose(tree["log_likelihood"][name][0, 0], wanted, rtol=1e-3, atol=1e-3)
     assert tree["predictions_constant_data"][name].shape == (4,)
 
 
@@ -169,8 +169,7 @@ def test_the_density_of_entries_is_of_those_that_were_seen():
         with numpyro.plate("data", len(x)):
             mean = w * x * jnp.ones(3)
             safe = None if y is None else jnp.where(seen, y, 0.0)
-            law = dist.Normal(mean, 0.3).mask(seen).to_event(1)
-            numpyro.sample("y", law, obs=safe)
+            numpyro.sample("y", dist.Normal(mean, 0.3).mask(seen).to_event(1), obs=safe)
 
     filled = np.where(seen, y, 1e6)
     tree = tree_of(rows, X[:, None], filled, samples={"w": np.full(5, 0.7)}, standardizer=SCALE)
@@ -181,7 +180,7 @@ def test_the_density_of_entries_is_of_those_that_were_seen():
 
 
 def test_masks_of_cells():
-    """Of data in two plates those that were seen, one after another."""
+    """With two plates of data, the cells that were seen form one dimension."""
     keep = np.arange(N)[:, None] % 5 > np.arange(3) - 1
     y = 0.7 * X[:, None] + jnp.zeros(3)
     samples = {"w": np.linspace(0.6, 0.8, 60), "b": np.zeros((60, 3))}
@@ -202,7 +201,7 @@ def test_masks_of_cells():
 
 
 def test_factors_are_part_of_the_density():
-    """Of a model with a factor the exact q has weights that are all the same."""
+    """A factor shifts the log weights; the exact q has equal weights."""
 
     def tilted(x, y=None):
         line(x, y)
@@ -234,7 +233,7 @@ def test_guides_at_a_mode(kind):
 
 
 def test_densities_of_a_narrow_q_are_no_rounding():
-    """Inverted from v they would be: what is stored is that of the noise behind each draw."""
+    """They are computed from the noise behind each draw, not by inverting the map from v."""
 
     def one(x, y=None):
         f = dgp.gp("l1", dgp.kernels.SquaredExponential(1.0, 1.0), jnp.asarray(X[:5, None], float))
@@ -244,18 +243,18 @@ def test_densities_of_a_narrow_q_are_no_rounding():
     params = {"l1.v.loc": jnp.ones((5, 1)), "l1.v.scale_tril": 1e-9 * jnp.eye(5)[None]}
     tree = tree_of(one, X[:, None], Y, guide=dgp.MeanField(one), params=params)
     found = tree["sample_stats"]["log_q"].values
-    assert np.ptp(found) < 40  # of half of a chi-squared with five degrees of freedom
+    assert np.ptp(found) < 40  # half of a chi-squared variable with five degrees of freedom
     peak = -5 * np.log(1e-9) - 2.5 * np.log(2 * np.pi)
     assert found.mean() == pytest.approx(peak - 2.5, abs=5 * np.sqrt(2.5 / 50))
 
 
 def test_sums_of_weights_that_are_over_one_have_a_pit(monkeypatch):
-    """ArviZ's can be, by rounding: of an outlier, say."""
+    """ArviZ's sums can exceed one by rounding, for an outlier, say."""
     tree = tree_of(line, X, Y, guide=GUIDE, params=q(1.0), num_samples=500)
     over = {"y": xarray.DataArray(np.full(N, 1 + 2e-16 * 2))}
     assert over["y"].max() > 1
-    own = types.SimpleNamespace(loo_pit=lambda *_, **__: over)
-    monkeypatch.setattr(_trees, "_arviz_stats", lambda: own)
+    arviz_stats = types.SimpleNamespace(loo_pit=lambda *_, **__: over)
+    monkeypatch.setattr(_calibration, "arviz_stats", lambda: arviz_stats)
     values = criticism.loo_pit(tree)
     assert values.max() <= 1
     criticism.calibration(values)

@@ -1,4 +1,4 @@
-"""Plots: what they show is what they were given, in words that can be read."""
+"""Plots show the values that they are given, with legible labels."""
 
 import subprocess
 import sys
@@ -56,9 +56,9 @@ FIGURES = {
     "posterior_pair": lambda: plots.posterior_pair(posteriors(), values=2, title="Pairs"),
     "posterior_rank": lambda: plots.posterior_rank(posteriors(), values=3, title="Ranks"),
     "diffusion_paths": lambda: plots.diffusion_paths(
-        states(), exact={n: a[:, -1] for n, a in states().items()}, title="Chains"
+        states(), exact={n: a[:, -1] for n, a in states().items()}, title="Paths"
     ),
-    "score_dots": lambda: plots.score_dots(RECORDS, title="Scores"),
+    "metric_dots": lambda: plots.metric_dots(RECORDS, title="Metrics"),
 }  # fmt: skip
 
 
@@ -71,7 +71,7 @@ def test_text_is_apart_and_colours_are_safe(name):
 
 
 def test_overlapping_text_is_found():
-    """The check itself."""
+    """This checks the check itself."""
     figure = Figure()
     for at in (0.5, 0.51):
         figure.subplots().text(at, 0.5, "words")
@@ -80,7 +80,7 @@ def test_overlapping_text_is_found():
 
 
 def test_pyplot_keeps_no_figure():
-    """arviz-plots lays its figures out there."""
+    """arviz-plots creates its figures with pyplot."""
     from matplotlib import pyplot
 
     plots.posterior_rank(posteriors())
@@ -100,7 +100,7 @@ assert "matplotlib.pyplot" not in sys.modules and "arviz_plots" not in sys.modul
 
 
 def test_training_curves_are_running_means():
-    """Of 1 % of the steps; more methods than colours differ by their lines."""
+    """The window is 1 % of the steps. With more methods than colours, line styles differ."""
     curves = {f"method {i}": RNG.standard_normal(300) + i for i in range(9)}
     figure = plots.training_curves(curves, units="bits")
     (axis,) = figure.axes
@@ -122,11 +122,11 @@ def test_coverage_is_the_share_inside_by_hand():
     (axis,) = figure.axes
     np.testing.assert_allclose(axis.lines[-1].get_data(), [[0.3, 0.8], [1 / 5, 4 / 5]])
     assert "5 targets" in axis.get_ylabel()
-    assert legend_words(figure) == ["95 % if calibrated", "a"]
+    assert legend_words(figure) == ["95 % band if calibrated", "a"]
 
 
 def test_the_grey_band_of_coverage_has_calibrated_methods():
-    """In 95 % of repetitions at a level, within five standard errors; it cannot be narrower."""
+    """It holds 95 % of repetitions at a level, or more, within five standard errors."""
     (axis,) = coverage().axes
     outline = axis.collections[0].get_paths()[0].vertices
     at = outline[np.isclose(outline[:, 0], 0.5)][:, 1]
@@ -163,7 +163,8 @@ def test_a_layer_of_one_input_shows_its_band_and_inducing_inputs():
     low, high = np.moveaxis(np.array([s for s in bars.lines[2][0].get_segments()])[:, :, 1], 1, 0)
     np.testing.assert_allclose(high - low, 2 * 1.6448536269514722 * f.z_sd[:, 1])
     assert set(legend_words(figure)) == {
-        "90 % of f", "draws of f", "mean", "inducing inputs, 90 % of f there", "called at",
+        "90 % interval of f", "draws of f", "mean", "inducing inputs (90 % interval)",
+        "inputs of the layer",
     }  # fmt: skip
 
 
@@ -194,7 +195,7 @@ def test_a_lattice_keeps_its_lines():
     lattice = f.passed.mean(axis=0).reshape(9, 9, 2)
     np.testing.assert_allclose(after.lines[2].get_data(), lattice[2].T)
     np.testing.assert_allclose(after.lines[9 + 4].get_data(), lattice[:, 4].T)
-    assert legend_words(figure) == ["input 1 is constant", "input 2 is constant"]
+    assert legend_words(figure) == ["constant input 1", "constant input 2"]
 
 
 def test_the_forest_has_a_row_for_each_value_and_a_mark_for_each_method():
@@ -219,7 +220,7 @@ def test_a_pair_plot_has_a_panel_for_each_pair_and_a_density_for_each_value():
 
 
 def test_ranks_of_a_narrow_law_leave_the_band():
-    """Those of equal ones do not."""
+    """The ranks of equal distributions do not."""
     figure = plots.posterior_rank(posteriors(draws=300), values=2)
     assert [a.get_title() for a in figure.axes] == [
         "layer 1: v[0, 0]", "layer 1: v[4, 1]", "layer 2: v[0]", "layer 2: v[4]",
@@ -242,7 +243,7 @@ def test_draws_by_site_do_for_a_tree():
 
 
 def test_chains_are_shown_at_first_and_last():
-    """In the plane of the two values that move most, with the exact draws."""
+    """They are shown in the plane of the two values that move most, with the exact draws."""
     moves = states()
     exact = {n: RNG.standard_normal((2, 30, *a.shape[2:])) for n, a in moves.items()}
     figure = plots.diffusion_paths(moves, exact=exact, snapshots=3)
@@ -261,8 +262,8 @@ def test_chains_are_shown_at_first_and_last():
 
 
 def test_dots_are_at_means_with_standard_errors():
-    """Records of one data set are put together, and methods named with their depth."""
-    figure = plots.score_dots(RECORDS)
+    """Records of one data set share a panel, and labels contain the depth."""
+    figure = plots.metric_dots(RECORDS)
     panels = [a for a in figure.axes if a.axison]
     assert len(panels) == 4  # two data sets, two metrics
     assert [a.get_title() for a in panels[:2]] == [
@@ -283,7 +284,7 @@ def test_dots_are_at_means_with_standard_errors():
 
 def test_many_data_sets_go_below():
     records = [record(f"data {i}", [("dsvi", 1.0, 0.1, 0.0, 0.1)]) for i in range(5)]
-    figure = plots.score_dots(records, metrics=("rmse",), columns=2)
+    figure = plots.metric_dots(records, metrics=("rmse",), columns=2)
     assert sum(a.axison for a in figure.axes) == 5
     assert_readable(figure)
 
@@ -299,7 +300,9 @@ WRONG = {
     r"intervals\['a'\] has shape \(2, 1, 1\), wanted \[2, 2, 1\]": lambda: plots.coverage_curves(
         [1.0], [0.5, 0.9], {"a": ([[0.0]], [[1.0]])}
     ),
-    r"pit\['a'\] wanted values between 0 and 1": lambda: plots.pit_histograms({"a": [2.0]}),
+    r"pit\['a'\] is from 2 to 2, wanted values between 0 and 1": lambda: plots.pit_histograms(
+        {"a": [2.0]}
+    ),
     r"predictions\['a'\] has shape \(1,\), wanted \[2\]": lambda: plots.predicted_against_observed(
         [1.0, 2.0], {"a": ([1.0], [1.0], [1.0])}
     ),
@@ -324,7 +327,7 @@ WRONG = {
     r"values are .* wanted two or more": lambda: plots.posterior_pair(
         posteriors(), [("l2.v", 1, 0)]
     ),
-    r"posteriors has \['NUTS'\] alone, wanted two": lambda: plots.posterior_rank(
+    r"posteriors has \['NUTS'\] only, wanted two or more": lambda: plots.posterior_rank(
         posteriors(["NUTS"])
     ),
     r"posteriors\['a'\] is ndarray, wanted an ArviZ data tree": lambda: plots.posterior_forest(
@@ -337,10 +340,10 @@ WRONG = {
         states(), exact={"l1.v": np.ones((2, 2))}
     ),
     r"snapshots is 1, wanted at least 2": lambda: plots.diffusion_paths(states(), snapshots=1),
-    r"metrics has 'auc', wanted one of log_density, rmse": lambda: plots.score_dots(
+    r"metrics has 'auc', wanted one of log_density, rmse": lambda: plots.metric_dots(
         RECORDS, ["auc"]
     ),
-    r"'linear' on uci/energy twice": lambda: plots.score_dots([RECORDS[0], RECORDS[0]]),
+    r"'linear' on uci/energy twice": lambda: plots.metric_dots([RECORDS[0], RECORDS[0]]),
 }  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""Numbers to draw, and what is written and where in a picture."""
+"""Values for plots, and checks of a figure's texts and colours."""
 
 import itertools
 
@@ -15,7 +15,7 @@ SAFE = {c.lower() for c in plots.COLORS}
 
 
 def texts(figure):
-    """What is written and where, in pixels: titles, labels, ticks that are drawn, legends."""
+    """Texts and their boxes in pixels: titles, labels, visible ticks, legends."""
     canvas = FigureCanvasAgg(figure)
     canvas.draw()
     renderer = canvas.get_renderer()
@@ -43,7 +43,7 @@ def texts(figure):
 
 
 def assert_readable(figure):
-    """No two texts overlap, and none leaves the figure."""
+    """Texts neither overlap nor leave the figure."""
     found = texts(figure)
     assert found
     width, height = figure.get_size_inches() * figure.dpi
@@ -57,7 +57,7 @@ def assert_readable(figure):
 
 
 def assert_safe_colours(figure):
-    """Lines and markers are in Okabe and Ito's colours, or grey."""
+    """Lines and markers have colours of Okabe and Ito, or are grey."""
     for axes in figure.axes:
         for line in axes.lines:
             colour = to_hex(line.get_color())
@@ -69,7 +69,7 @@ def legend_words(figure):
 
 
 def layer(inputs, outputs, dim=1, passes=3, rows=9):
-    """A layer with numbers of these shapes."""
+    """A layer with random values of these shapes."""
     n = RNG.standard_normal
     side = np.linspace(-1, 1, rows)
     grid = np.stack(np.meshgrid(*[side] * dim, indexing="ij"), axis=-1).reshape(-1, dim)

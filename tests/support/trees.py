@@ -1,4 +1,4 @@
-"""A deep GP with everything that a tree may hold, fitted for a moment and converted."""
+"""A deep GP with every kind of site, fitted for a few steps and converted."""
 
 import jax.numpy as jnp
 import numpy as np
@@ -25,8 +25,8 @@ def deep(x, y=None, *, batch_size=None, mask=None, priors=True):
     f1 = dgp.gp("l1", kernels.SquaredExponential(1.0, 1.0), jnp.asarray(Z, float), out=2)
     f2 = dgp.gp("l2", kernels.SquaredExponential(1.0, 1.0), jnp.asarray(Z, float))
     with dgp.minibatch(x, y, mask, batch_size=batch_size) as (x, y, mask):
-        law = dgp.observe(f2(f1.sample(x)), lambda f: dist.Normal(f, noise), mask=mask)
-        numpyro.sample("y", law, obs=y)
+        observed = dgp.observe(f2(f1.sample(x)), lambda f: dist.Normal(f, noise), mask=mask)
+        numpyro.sample("y", observed, obs=y)
 
 
 def fitted(model, *args, guide=None, **kwargs):

@@ -1,13 +1,13 @@
-"""Scores of methods over data sets."""
+"""Metrics of methods over data sets."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dgp_ppl.plots._figure import COLORS, figure_of, finish, not_empty
 
-__all__ = ["method_words", "score_dots"]
+__all__ = ["method_label", "metric_dots"]
 
-# Family of each method: colour and marker; and its name in words.
+# Colour and marker of each family of methods, and the family and label of each method.
 _FAMILIES = {
     "baseline": ("#000000", "s"),
     "one GP layer": (COLORS[4], "D"),
@@ -33,47 +33,48 @@ _METHODS = {
     "nuts_priors": ("deep GP, sampled", "NUTS, priors"),
 }
 _METRICS = {
-    "rmse": ("RMSE", "in units of {target}", "less is better"),
-    "log_density": ("mean log density", "nats", "more is better"),
-    "crps": ("CRPS", "in units of {target}", "less is better"),
-    "accuracy": ("accuracy", "share", "more is better"),
-    "log_loss": ("log loss", "nats", "less is better"),
-    "elbo_per_datum": ("ELBO per datum", "nats", "more is better"),
+    "rmse": ("RMSE", "in units of {target}", "lower is better"),
+    "log_density": ("mean log density", "nats", "higher is better"),
+    "crps": ("CRPS", "in units of {target}", "lower is better"),
+    "accuracy": ("accuracy", "fraction", "higher is better"),
+    "log_loss": ("log loss", "nats", "lower is better"),
+    "elbo_per_datum": ("ELBO per datum", "nats", "higher is better"),
 }
 
 
-def score_dots(
+def metric_dots(
     records: Sequence[Mapping[str, Any]],
     metrics: Sequence[str] = ("rmse", "log_density"),
     title: str = "",
     columns: int = 4,
 ) -> Any:
-    """A dot for each method with its standard error over splits, a panel for each data set.
+    """Plot metrics of methods with their standard errors over splits: one panel per data set.
 
-    As Figure 1 of Salimbeni & Deisenroth (2017): methods from top to bottom, coloured by family,
-    with a row of panels for each metric. Records of one data set are put together.
+    Methods run from top to bottom, coloured by family, and each metric has a row of panels, as in
+    Figure 1 of Salimbeni and Deisenroth (2017). Records of the same data set share a panel.
 
     Args:
-        records: of comparisons, what results.json holds (``Comparison.record``).
-        metrics: names of the scores in their summaries.
-        title: of the figure.
-        columns: data sets side by side; more go below.
+        records: records of comparisons, as in results.json (``Comparison.record``).
+        metrics: names of the metrics in their summaries.
+        title: title of the figure.
+        columns: data sets side by side.
 
     Raises:
-        ValueError: if there is no record, two have the same method on the same data, or none has a
-            metric.
+        ValueError: if there is no record, two records have the same method on the same data, or no
+            record has a metric.
     """
-    not_empty("score_dots", "records", records)
-    not_empty("score_dots", "metrics", metrics)
-    data, scores = _gathered(records)
+    not_empty("metric_dots", "records", records)
+    not_empty("metric_dots", "metrics", metrics)
+    data, results = _by_data_set(records)
+    rows = [row for entries in results.values() for _, row in entries.values()]
     for metric in metrics:
-        if not any(row.get(metric) for own in scores.values() for _, row in own.values()):
-            known = sorted({k for own in scores.values() for _, row in own.values() for k in row})
+        if not any(row.get(metric) for row in rows):
+            known = sorted({k for row in rows for k in row})
             raise ValueError(
-                f"score_dots: metrics has {metric!r}, wanted one of "
+                f"metric_dots: metrics has {metric!r}, wanted one of "
                 f"{', '.join(k for k in known if k != 'method')}"
             )
-    labels = _ordered(scores)
+    labels = _ordered(results)
     columns = min(columns, len(data))
     blocks = -(-len(data) // columns)
     height = 0.9 + 0.23 * len(labels)
@@ -89,7 +90,7 @@ def score_dots(
             axis = axes[i // columns * len(metrics) + j, i % columns]
             axis.set_axis_on()
             shown.append(axis)
-            _panel(axis, labels, scores[name], metric, info)
+            _panel(axis, labels, results[name], metric, info)
             if j == 0:
                 short = name.rsplit("/", 1)[-1].replace("_", " ")
                 axis.set_title(f"{short}\nN = {info['rows']:,}, D = {info['columns']}", fontsize=10)
@@ -100,15 +101,17 @@ def score_dots(
     return finish(figure, title, shown)
 
 
-def method_words(method: str) -> str:
-    """A method of `dgp_ppl.compare` in words: ``DSVI`` for ``dsvi``."""
+def method_label(method: str) -> str:
+    """Return the label of a method of `dgp_ppl.compare`: ``DSVI`` for ``dsvi``."""
     return _METHODS.get(method, ("other", method.replace("_", " ")))[1]
 
 
-def _panel(axis: Any, labels: list[str], own: Mapping[str, Any], metric: str, info: Any) -> None:
+def _panel(
+    axis: Any, labels: list[str], entries: Mapping[str, Any], metric: str, info: Any
+) -> None:
     axis.grid(visible=False, axis="x")
     for at, label in enumerate(labels):
-        method, row = own.get(label, ("", {}))
+        method, row = entries.get(label, ("", {}))
         value = row.get(metric) or {"mean": None}
         if value["mean"] is None:
             continue
@@ -118,49 +121,50 @@ def _panel(axis: Any, labels: list[str], own: Mapping[str, Any], metric: str, in
             value["mean"], at, xerr=value["se"], fmt=marker, color=color, markersize=5,
             elinewidth=1.4, capsize=2, label=family,
         )  # fmt: skip
-    words, unit, better = _METRICS.get(metric, (metric.replace("_", " "), "", ""))
+    name, unit, better = _METRICS.get(metric, (metric.replace("_", " "), "", ""))
     target = str(info.get("target") or "the target").replace("_", " ")
     unit = unit.format(target="the target" if target == "y" else target)
-    lines = [f"{words} ({unit})"] if 0 < len(unit) < 10 else [words, f"({unit})" if unit else ""]
+    lines = [f"{name} ({unit})"] if 0 < len(unit) < 10 else [name, f"({unit})" if unit else ""]
     axis.set_xlabel("\n".join(filter(None, [*lines, better])), fontsize=9)
     axis.tick_params(labelsize=9)
     axis.margins(x=0.12)
     axis.locator_params(axis="x", nbins=4)
 
 
-def _gathered(
+def _by_data_set(
     records: Sequence[Mapping[str, Any]],
 ) -> tuple[dict[str, Any], dict[str, dict[str, tuple[str, Any]]]]:
-    """By data set: what it is; and by label, the method and its row of the summary."""
+    """Return data sets by name, and by name and label the method and its row of the summary."""
     data: dict[str, Any] = {}
-    scores: dict[str, dict[str, tuple[str, Any]]] = {}
+    results: dict[str, dict[str, tuple[str, Any]]] = {}
     for record in records:
         name = record["data"]["name"]
         data.setdefault(name, record["data"])
-        own = scores.setdefault(name, {})
+        entries = results.setdefault(name, {})
         for row in record["summary"]:
             label = _label(row["method"], record["config"])
-            if label in own:
+            if label in entries:
                 raise ValueError(
-                    f"score_dots: records have {label!r} on {name} twice; leave one of them out"
+                    f"metric_dots: records have {label!r} on {name} twice, wanted it once; leave "
+                    "out one of them"
                 )
-            own[label] = row["method"], row
-    return data, scores
+            entries[label] = row["method"], row
+    return data, results
 
 
 def _label(method: str, config: Mapping[str, Any]) -> str:
-    """The method in words, with its depth if it has layers."""
-    family, words = _METHODS.get(method, ("other", ""))[0], method_words(method)
+    """Return a method's label, with the depth or model of a deep GP."""
+    family, label = _METHODS.get(method, ("other", ""))[0], method_label(method)
     if not family.startswith("deep GP"):
-        return words
+        return label
     model = config.get("model", "deep_gp")
-    what = f"{config['depth']} layers" if model == "deep_gp" else model.replace("_", " ")
-    return f"{words}, {what}"
+    suffix = f"{config['depth']} layers" if model == "deep_gp" else model.replace("_", " ")
+    return f"{label}, {suffix}"
 
 
-def _ordered(scores: Mapping[str, Mapping[str, tuple[str, Any]]]) -> list[str]:
-    """Labels of all data sets: by family, then as they are listed here, then by depth."""
-    found = {label: method for own in scores.values() for label, (method, _) in own.items()}
+def _ordered(results: Mapping[str, Mapping[str, tuple[str, Any]]]) -> list[str]:
+    """Return all labels in the order of families, methods and depths."""
+    found = {label: row[0] for entries in results.values() for label, row in entries.items()}
     families, known = list(_FAMILIES), list(_METHODS)
 
     def place(label: str) -> tuple[int, int, str]:
