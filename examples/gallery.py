@@ -92,10 +92,10 @@ def comparisons(steps: int, splits: int) -> Iterator[tuple[str, Any]]:
     small: dict[str, Any] = {"steps": steps, "inducing": 20, "splits": splits, "progress": False}
     names, methods = ("step", "heteroscedastic", "diabetes"), ("linear", "svgp", "dsvi")
     found = {n: dgp.compare(n, methods[: splits + 1], **small) for n in names[-splits:]}
-    yield "scores", plots.score_dots([c.record for c in found.values()], title="Small data sets")
+    yield "scores", plots.metric_dots([c.record for c in found.values()], title="Small data sets")
     runs, title = found["diabetes"].fits, "diabetes: held-out patients"
     y, levels = runs["svgp"].y_test, np.linspace(0.05, 0.95, 19)
-    tests = {plots.method_words(n): run.test for n, run in runs.items()}
+    tests = {plots.method_label(n): run.test for n, run in runs.items()}
     ends = {n: p.quantile(0.5 + np.array([[-0.5], [0.5]]) * levels) for n, p in tests.items()}
     yield "coverage", plots.coverage_curves(y, levels, ends, title)
     pit = {n: (p.sample(random.key(2), 400) <= y).mean(axis=0) for n, p in tests.items()}

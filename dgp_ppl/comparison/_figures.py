@@ -31,7 +31,7 @@ def draw_figures(runs: Mapping[str, Run]) -> dict[str, Any]:
         Matplotlib figures by name, a subset of `FIGURES`.
     """
     data = next(iter(runs.values())).data
-    runs = {plots.method_words(m): r for m, r in runs.items()}
+    runs = {plots.method_label(m): r for m, r in runs.items()}
     figures = _training(data.name, data.task, runs)
     if data.task != "regression":
         return figures | _reliability(runs, f"{data.name}: held-out rows, split 0")

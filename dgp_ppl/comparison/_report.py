@@ -130,12 +130,12 @@ def _contents(
     is_regression = record["data"]["task"] == "regression"
     if is_regression:
         pits = {
-            plots.method_words(m): criticism.pit(r.tree, group="predictions")
+            plots.method_label(m): criticism.pit(r.tree, group="predictions")
             for m, r in runs.items()
         }
         figures["pit"] = plots.pit_histograms(pits, f"{record['data']['name']}: held-out rows")
         if len(record["summary"]) > 1:
-            figures["scores"] = plots.score_dots([record])
+            figures["scores"] = plots.metric_dots([record])
     loo, notes = _leave_one_out(runs)
     return {
         "data": record["data"],
@@ -173,7 +173,7 @@ def _summary_table(
             best[metric] = min(means) if metric in _LOWER_IS_BETTER else max(means)
     rows = [
         {
-            "method": plots.method_words(row["method"]),
+            "method": plots.method_label(row["method"]),
             "cells": [
                 {
                     "text": format_summary(metric, row[metric]),
@@ -211,7 +211,7 @@ def _leave_one_out(runs: Mapping[str, Run]) -> tuple[dict[str, Any], list[str]]:
             # ArviZ also warns of high k, which has its own column.
             texts = dict.fromkeys(str(w.message) for w in caught)
             kept = [t for t in texts if "hidden" in t or "latent" in t]
-            notes += [f"{plots.method_words(method)}: {text}." for text in kept]
+            notes += [f"{plots.method_label(method)}: {text}." for text in kept]
         if len(trees) > 1:
             stacked = criticism.stacking(trees)
             for method in values:
@@ -221,7 +221,7 @@ def _leave_one_out(runs: Mapping[str, Run]) -> tuple[dict[str, Any], list[str]]:
         "headings": [_LOO_COLUMNS[n][0] for n in shown],
         "rows": [
             {
-                "method": plots.method_words(method),
+                "method": plots.method_label(method),
                 "cells": [{"text": row.get(n, ""), "best": False} for n in shown],
             }
             for method, row in values.items()
@@ -234,7 +234,7 @@ def _leave_one_out(runs: Mapping[str, Run]) -> tuple[dict[str, Any], list[str]]:
 def _mixing_notes(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     """Warn of the first split's chains that have not mixed."""
     return [
-        f"{plots.method_words(row['method'])}: the chains have not mixed (R-hat {row['rhat']:.2f}),"
+        f"{plots.method_label(row['method'])}: the chains have not mixed (R-hat {row['rhat']:.2f}),"
         " so the draws do not represent the posterior. Do not rely on this row of the table."
         for row in rows
         if row["split"] == 0 and (row.get("rhat") or 1.0) > _MAX_RHAT
@@ -250,7 +250,7 @@ def _predictive_checks(runs: Mapping[str, Run]) -> list[dict[str, Any]]:
             replicated = f"{format_number(check['lower'])} to {format_number(check['upper'])}"
             rows.append(
                 {
-                    "method": plots.method_words(method),
+                    "method": plots.method_label(method),
                     "statistic": name,
                     "observed": format_number(check["observed"]),
                     "replicated": replicated,
