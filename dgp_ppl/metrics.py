@@ -1,28 +1,32 @@
-"""How good predictions are: errors, densities, scores of distributions, intervals and classes.
+"""Metrics of predictions: errors, log densities, CRPS, intervals and classification.
 
-Arrays in, floats or arrays out, in float64. N: test points, S: mixture components or draws, C:
-classes. Shapes must be exactly as documented, as [N] against [N, 1] would broadcast to [N, N]; all
-functions raise `ValueError` for other shapes, and for no points at all. NaN in real-valued
-predictions makes the result NaN; what are no probabilities is refused.
+All functions compute in float64. N is the number of test points, S of mixture components or draws,
+and C of classes. Shapes must be exactly as documented, because [N] and [N, 1] would broadcast to
+[N, N]: every function raises a `ValueError` for other shapes and for empty arrays. NaN in
+real-valued predictions gives NaN. Invalid probabilities raise a `ValueError`. ::
+
+    metrics.rmse(y_test, p.mean)
+    metrics.mean_log_density(p.log_prob(y_test))
+    metrics.interval_coverage(y_test, *p.interval(0.9))
 """
 
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import erf
 
-_CELLS = 2**16  # of a work array, so that the few that are alive fit in a processor's cache
-_SUM_TOLERANCE = 1e-4  # of probabilities added in float32
+_CELLS = 2**16  # entries of a work array, so that a few of them fit in a processor's cache
+_SUM_TOLERANCE = 1e-4  # allows for sums of probabilities in float32
 
 
 def rmse(y: ArrayLike, mean: ArrayLike) -> float:
-    """Root mean squared error, in the units of `y`.
+    """Return the root mean squared error, in the units of `y`.
 
     Args:
         y: targets [N].
         mean: predictions [N].
 
     Raises:
-        ValueError: a shape is wrong.
+        ValueError: if a shape is wrong.
     """
     y = _vector("y", y)
     mean = _array("mean", mean, y.shape)
@@ -30,13 +34,13 @@ def rmse(y: ArrayLike, mean: ArrayLike) -> float:
 
 
 def mean_log_density(log_density: ArrayLike) -> float:
-    """Mean over test points of the log predictive density, in nats.
+    """Return the mean over test points of the log predictive density, in nats.
 
     Args:
-        log_density: log p(y_n) [N], with draws already averaged: one number for each point.
+        log_density: log p(y_n), [N]: one value per point, with draws already averaged.
 
     Raises:
-        ValueError: the shape is wrong.
+        ValueError: if the shape is wrong.
     """
     return float(np.mean(_vector("log_density", log_density)))
 
@@ -44,28 +48,30 @@ def mean_log_density(log_density: ArrayLike) -> float:
 def crps_gaussian_mixture(
     y: ArrayLike, means: ArrayLike, sds: ArrayLike, weights: ArrayLike | None = None
 ) -> np.ndarray:
-    """Continuous ranked probability score of Gaussian mixtures, exactly; lower is better.
+    """Return the continuous ranked probability score of Gaussian mixtures; lower is better.
 
     The score is the integral over z of (F(z) - [y <= z])^2. With A(m, v) = E|m + sqrt(v) e| for a
-    standard normal e it is (Grimit, Gneiting, Berrocal and Johnson 2006, "The continuous ranked
-    probability score for circular variables")
+    standard normal e, it has the closed form
 
         sum_i w_i A(y - mu_i, s_i^2) - 1/2 sum_ij w_i w_j A(mu_i - mu_j, s_i^2 + s_j^2).
 
-    Time grows with S^2 N, memory with S N.
+    Time is O(S^2 N), memory O(S N).
 
     Args:
         y: targets [N].
         means: component means mu [S, N].
         sds: component standard deviations s [S, N], at least 0; 0 is a point mass.
-        weights: w [S] or [S, N], adding to 1 over S; None for equal ones.
+        weights: w [S] or [S, N], with sums of 1 over S; None for equal weights.
 
     Returns:
         The score of each point [N], in the units of `y`.
 
     Raises:
-        ValueError: a shape is wrong, a standard deviation or a weight is negative, or weights do
-            not add to 1.
+        ValueError: if a shape is wrong, a standard deviation or a weight is negative, or weights do
+            not sum to 1.
+
+    Source: Grimit, Gneiting, Berrocal and Johnson 2006, "The continuous ranked probability score
+    for circular variables".
     """
     y = _vector("y", y)
     means = _components("means", means, y)
@@ -82,24 +88,25 @@ def crps_gaussian_mixture(
 
 
 def crps_samples(y: ArrayLike, samples: ArrayLike, *, fair: bool = True) -> np.ndarray:
-    """Continuous ranked probability score from draws; lower is better.
+    """Estimate the continuous ranked probability score from draws; lower is better.
 
-    The score is mean_i |x_i - y| - c sum_ij |x_i - x_j| / 2, by sorting, so that time grows with
-    N S log S. With `fair`, c = 1 / (S (S - 1)): the expectation over draws is the score of the
-    distribution that they come from, and a single value may be negative. Without, c = 1 / S^2:
-    the score of the draws' own empirical distribution, which is too large by about 1/S of the
-    spread (Ferro 2014, "Fair scores for ensemble forecasts").
+    The score is mean_i |x_i - y| - c sum_ij |x_i - x_j| / 2, computed by sorting in
+    O(N S log S). With `fair`, c = 1 / (S (S - 1)): the estimate is unbiased for the score of the
+    distribution behind the draws, and may be negative. Otherwise c = 1 / S^2: the score of the
+    empirical distribution of the draws, which is too large by about 1/S of the spread.
 
     Args:
         y: targets [N].
         samples: draws x of the predictive distributions [S, N].
-        fair: whether to correct for the number of draws; needs two of them.
+        fair: correct for the number of draws; needs at least two.
 
     Returns:
         The score of each point [N], in the units of `y`.
 
     Raises:
-        ValueError: a shape is wrong, or there is a single draw and `fair`.
+        ValueError: if a shape is wrong, or `fair` has a single draw.
+
+    Source: Ferro 2014, "Fair scores for ensemble forecasts".
     """
     y = _vector("y", y)
     errors = _components("samples", samples, y) - y
@@ -110,22 +117,22 @@ def crps_samples(y: ArrayLike, samples: ArrayLike, *, fair: bool = True) -> np.n
         )
     distance = np.mean(np.abs(errors), axis=0)
     errors.sort(axis=0)
-    # sum_{i<j} x_(j) - x_(i): the i-th smallest (from 0) is added i times, subtracted S - 1 - i
+    # sum_{i<j} x_(j) - x_(i) adds the i-th smallest (from 0) i times, and subtracts it S - 1 - i
     rank = 2.0 * np.arange(draws) - (draws - 1)
     pairs = draws * (draws - 1) if fair else draws**2
     return distance - rank @ errors / pairs
 
 
 def interval_coverage(y: ArrayLike, lower: ArrayLike, upper: ArrayLike) -> float:
-    """Fraction of the targets in their interval, ends included.
+    """Return the fraction of the targets inside their intervals, ends included.
 
     Args:
         y: targets [N].
         lower: lower ends [N].
-        upper: upper ends [N], nowhere below `lower`.
+        upper: upper ends [N], at least `lower`.
 
     Raises:
-        ValueError: a shape is wrong, or an upper end is below its lower end.
+        ValueError: if a shape is wrong, or an upper end is below its lower end.
     """
     y = _vector("y", y)
     lower, upper = _interval(lower, upper, y.shape)
@@ -135,14 +142,14 @@ def interval_coverage(y: ArrayLike, lower: ArrayLike, upper: ArrayLike) -> float
 
 
 def interval_width(lower: ArrayLike, upper: ArrayLike) -> float:
-    """Mean width of intervals, in the units of the targets.
+    """Return the mean width of intervals, in the units of the targets.
 
     Args:
         lower: lower ends [N].
-        upper: upper ends [N], nowhere below `lower`.
+        upper: upper ends [N], at least `lower`.
 
     Raises:
-        ValueError: a shape is wrong, or an upper end is below its lower end.
+        ValueError: if a shape is wrong, or an upper end is below its lower end.
     """
     lower = _vector("lower", lower)
     lower, upper = _interval(lower, upper, lower.shape)
@@ -150,28 +157,28 @@ def interval_width(lower: ArrayLike, upper: ArrayLike) -> float:
 
 
 def accuracy(y: ArrayLike, probabilities: ArrayLike) -> float:
-    """Fraction of the points whose most probable class is the true one; of equals, the first.
+    """Return the fraction of points whose most probable class is the true one; ties: the first.
 
     Args:
-        y: classes [N], whole numbers 0 ... C-1.
-        probabilities: [N, C], for two classes too.
+        y: classes [N], integers 0 ... C-1.
+        probabilities: [N, C], also for two classes.
 
     Raises:
-        ValueError: a shape is wrong, a class is not among 0 ... C-1, or rows are no probabilities.
+        ValueError: if a shape is wrong, a class is not in 0 ... C-1, or a row does not sum to 1.
     """
     y, probabilities = _classes(y, probabilities)
     return float(np.mean(probabilities.argmax(axis=1) == y))
 
 
 def log_loss(y: ArrayLike, probabilities: ArrayLike) -> float:
-    """Mean of -log p(true class), in nats; infinite where a true class has probability 0.
+    """Return the mean of -log p(true class), in nats; infinite if a true class has probability 0.
 
     Args:
-        y: classes [N], whole numbers 0 ... C-1.
-        probabilities: [N, C], for two classes too.
+        y: classes [N], integers 0 ... C-1.
+        probabilities: [N, C], also for two classes.
 
     Raises:
-        ValueError: a shape is wrong, a class is not among 0 ... C-1, or rows are no probabilities.
+        ValueError: if a shape is wrong, a class is not in 0 ... C-1, or a row does not sum to 1.
     """
     y, probabilities = _classes(y, probabilities)
     with np.errstate(divide="ignore"):
@@ -179,17 +186,17 @@ def log_loss(y: ArrayLike, probabilities: ArrayLike) -> float:
 
 
 def brier(y: ArrayLike, probabilities: ArrayLike) -> float:
-    """Brier's score: mean over points of sum_c (p_c - [c is the true class])^2, from 0 to 2.
+    """Return the Brier score: the mean of sum_c (p_c - [c is the true class])^2, from 0 to 2.
 
-    This is the definition of Brier 1950 for any number of classes; for two classes it is twice
-    the squared error of the probability of one of them.
+    This is the definition of Brier (1950) for any number of classes. For two classes it is twice
+    the squared error of one class's probability.
 
     Args:
-        y: classes [N], whole numbers 0 ... C-1.
-        probabilities: [N, C], for two classes too.
+        y: classes [N], integers 0 ... C-1.
+        probabilities: [N, C], also for two classes.
 
     Raises:
-        ValueError: a shape is wrong, a class is not among 0 ... C-1, or rows are no probabilities.
+        ValueError: if a shape is wrong, a class is not in 0 ... C-1, or a row does not sum to 1.
     """
     y, probabilities = _classes(y, probabilities)
     truth = np.arange(probabilities.shape[1]) == y[:, None]
@@ -197,20 +204,22 @@ def brier(y: ArrayLike, probabilities: ArrayLike) -> float:
 
 
 def expected_calibration_error(y: ArrayLike, probabilities: ArrayLike, bins: int = 15) -> float:
-    """Expected calibration error (Guo, Pleiss, Sun and Weinberger 2017).
+    """Return the expected calibration error.
 
-    The confidence of a point is the probability of its most probable class. Bin m of M holds the
-    points with a confidence in ((m - 1)/M, m/M]; the error is the sum over bins of their share of
-    the points times |accuracy - mean confidence|. It depends on the number of bins.
+    The confidence of a point is the probability of its most probable class. Bin m of M contains the
+    points with confidence in ((m - 1)/M, m/M]. The error is the mean of |accuracy - confidence|
+    over bins, weighted by their numbers of points. It depends on the number of bins.
 
     Args:
-        y: classes [N], whole numbers 0 ... C-1.
-        probabilities: [N, C], for two classes too.
+        y: classes [N], integers 0 ... C-1.
+        probabilities: [N, C], also for two classes.
         bins: number of bins M of equal width.
 
     Raises:
-        ValueError: a shape is wrong, a class is not among 0 ... C-1, rows are no probabilities,
-            or there are no bins.
+        ValueError: if a shape is wrong, a class is not in 0 ... C-1, a row does not sum
+            to 1, or `bins` is not positive.
+
+    Source: Guo, Pleiss, Sun and Weinberger 2017, "On Calibration of Modern Neural Networks".
     """
     y, probabilities = _classes(y, probabilities)
     if bins < 1:
@@ -223,14 +232,14 @@ def expected_calibration_error(y: ArrayLike, probabilities: ArrayLike, bins: int
 
 
 def auc(y: ArrayLike, score: ArrayLike) -> float:
-    """Area under the receiver operating characteristic of two classes.
+    """Return the area under the receiver operating characteristic of two classes.
 
     Args:
-        y: classes [N], 0 and 1, both there.
-        score: [N], larger for class 1: its probability, or anything that rises with it.
+        y: classes [N], 0 and 1, both present.
+        score: classifier score [N], larger for class 1: its probability, say.
 
     Raises:
-        ValueError: a shape is wrong, the classes are not 0 and 1, or a score is NaN.
+        ValueError: if a shape is wrong, the classes are not 0 and 1, or a score is NaN.
     """
     y = _vector("y", y)
     score = _array("score", score, y.shape)
@@ -247,16 +256,16 @@ def auc(y: ArrayLike, score: ArrayLike) -> float:
 
 
 def mean_and_standard_error(values: ArrayLike) -> tuple[float, float]:
-    """Mean over runs or splits, and its standard error.
+    """Return the mean over runs or splits, and its standard error.
 
     Args:
-        values: one number for each run [n].
+        values: one value per run, [n].
 
     Returns:
-        The mean, and the standard deviation (with n - 1) over sqrt(n), which is NaN for n = 1.
+        The mean, and the standard deviation (with n - 1) divided by sqrt(n); NaN for n = 1.
 
     Raises:
-        ValueError: the shape is wrong.
+        ValueError: if the shape is wrong.
     """
     values = _vector("values", values)
     if len(values) == 1:
@@ -265,19 +274,19 @@ def mean_and_standard_error(values: ArrayLike) -> tuple[float, float]:
 
 
 def _crps(y: np.ndarray, means: np.ndarray, sds: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    """The score of [N] targets under mixtures [S, N]."""
+    """Return the score of targets [N] under mixtures [S, N]."""
     score = np.einsum("sn,sn->n", weights, _mean_distance(means - y, sds))
     score -= np.einsum("sn,sn->n", weights**2, sds) / np.sqrt(np.pi)  # pairs with i = j
     variances = sds**2
-    for i in range(len(means) - 1):  # pairs with i < j, of which there are two each
+    for i in range(len(means) - 1):  # pairs with i < j, each counted twice
         spread = np.sqrt(variances[i] + variances[i + 1 :])
         distance = _mean_distance(means[i] - means[i + 1 :], spread)
         score -= weights[i] * np.einsum("sn,sn->n", weights[i + 1 :], distance)
-    return np.maximum(score, 0.0)  # which it is, but for rounding
+    return np.maximum(score, 0.0)  # rounding can make it negative
 
 
 def _mean_distance(mean: np.ndarray, sd: np.ndarray) -> np.ndarray:
-    """E|mean + sd e| for a standard normal e; |mean| in the limit of a vanishing sd."""
+    """Return E|mean + sd e| for a standard normal e; |mean| if sd is 0."""
     with np.errstate(over="ignore", under="ignore"):
         z = mean / (np.sqrt(2.0) * np.maximum(sd, np.finfo(np.float64).tiny))
         return mean * erf(z) + np.sqrt(2.0 / np.pi) * sd * np.exp(-(z**2))
@@ -307,7 +316,7 @@ def _components(name: str, value: ArrayLike, y: np.ndarray) -> np.ndarray:
 
 
 def _weights(weights: ArrayLike | None, shape: tuple[int, ...]) -> np.ndarray:
-    """Weights [S, N] that add to 1 exactly."""
+    """Return weights [S, N], normalised."""
     if weights is None:
         return np.full(shape, 1.0 / shape[0])
     array = np.asarray(weights, dtype=np.float64)
@@ -335,7 +344,7 @@ def _interval(
 
 
 def _classes(y: ArrayLike, probabilities: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
-    """Checked classes, int64 [N], and probabilities [N, C]."""
+    """Check and return classes, int64 [N], and probabilities [N, C]."""
     labels = _vector("y", y)
     array = np.asarray(probabilities, dtype=np.float64)
     if array.ndim != 2 or len(array) != len(labels) or array.shape[1] < 2:
@@ -346,8 +355,7 @@ def _classes(y: ArrayLike, probabilities: ArrayLike) -> tuple[np.ndarray, np.nda
     wrong = ~np.isin(labels, np.arange(array.shape[1]))
     if wrong.any():
         raise ValueError(
-            f"y: got the class {labels[wrong][0]:g}, wanted whole numbers from 0 to "
-            f"{array.shape[1] - 1}"
+            f"y: got the class {labels[wrong][0]:g}, wanted integers from 0 to {array.shape[1] - 1}"
         )
     with np.errstate(invalid="ignore"):  # inf - inf
         total = array.sum(axis=1, keepdims=True)
@@ -356,6 +364,6 @@ def _classes(y: ArrayLike, probabilities: ArrayLike) -> tuple[np.ndarray, np.nda
         row = int(bad.argmax())
         raise ValueError(
             f"probabilities: got {array[row, :5].tolist()} in row {row}, wanted numbers from 0 to "
-            "1 that add to 1"
+            "1 with sum 1"
         )
     return labels.astype(np.int64), array

@@ -17,7 +17,7 @@ def mixture(seed, points=7, components=5):
 
 
 def integrated(y, means, sds, weights):
-    """The score's definition, by quadrature: the integral of (F(z) - [y <= z])^2."""
+    """The definition of the CRPS by quadrature: the integral of (F(z) - [y <= z])^2."""
 
     def distribution(z):
         return float(np.sum(weights * stats.norm.cdf(z, means, sds)))
@@ -291,7 +291,7 @@ class TestClassification:
             ([0, np.nan], np.full((2, 2), 0.5), "y: got the class nan"),
             ([0, -1], np.full((2, 2), 0.5), "y: got the class -1"),
             ([0, 1], [[0.5, 0.5], [0.5, 0.6]], r"probabilities: got \[0.5, 0.6\] in row 1"),
-            ([0, 1], [[1.5, -0.5], [0.5, 0.5]], "probabilities: .* in row 0, .* add to 1"),
+            ([0, 1], [[1.5, -0.5], [0.5, 0.5]], "probabilities: .* in row 0, .* sum 1"),
             ([0, 1], [[0.5, 0.5], [np.nan, 0.5]], "probabilities: .*nan.* in row 1"),
             ([0, 1], [[0.5, 0.5], [np.inf, -np.inf]], "probabilities: .*inf.* in row 1"),
             ([], np.zeros((0, 2)), r"y: got shape \(0,\), wanted \[N\] with N at least 1"),

@@ -1,4 +1,4 @@
-"""Distances from exact posteriors, where they are known."""
+"""Distances from posteriors that are known exactly."""
 
 import jax.numpy as jnp
 import numpy as np
@@ -19,7 +19,7 @@ RNG = np.random.default_rng
 
 
 def normal_distance(shift):
-    """Of N(0, 1) and N(shift, 1): 2 E|N(shift, 2)| - 2 E|N(0, 2)|."""
+    """Energy distance of N(0, 1) and N(shift, 1): 2 E|N(shift, 2)| - 2 E|N(0, 2)|."""
     folded = lambda m: stats.foldnorm(abs(m) / np.sqrt(2), scale=np.sqrt(2)).mean()  # noqa: E731
     return 2 * folded(shift) - 2 * folded(0)
 
@@ -35,7 +35,7 @@ def test_energy_distance_of_normals(shift):
 
 @pytest.mark.parametrize(("shift", "low", "high"), [(0.5, 0.85, 1.3), (0.0, 1.0, 2.0)])
 def test_its_error_is_that_of_repetitions(shift, low, high):
-    """Where laws are equal the jackknife errs on the safe side (the statistic is degenerate)."""
+    """For equal distributions the statistic is degenerate, and the error is conservative."""
     pairs = (np.split(RNG(i).standard_normal((16, 50, 1)), 2) for i in range(200))
     values, errors = np.array([energy_distance(a, b + shift) for a, b in pairs]).T
     bias = values.mean() - normal_distance(shift)
@@ -44,7 +44,7 @@ def test_its_error_is_that_of_repetitions(shift, low, high):
 
 
 def test_draws_of_a_chain_that_moves_slowly():
-    """Dependence within groups neither biases the distance nor hides its error."""
+    """Dependence within groups does not bias the distance, and increases its error."""
     noise = RNG(0).standard_normal((8, 600, 1))
     slow = np.zeros_like(noise)
     slow[:, 0] = noise[:, 0]
@@ -59,7 +59,7 @@ def test_draws_of_a_chain_that_moves_slowly():
 
 
 def unmixed(rng, chains, dim, steps=60, rho=0.9):
-    """AR(1) chains about a place of each one's own, that half of their variance is between."""
+    """AR(1) chains about different centres: half of the variance is between chains."""
     x = rng.standard_normal((chains, steps, dim))
     for i in range(1, steps):
         x[:, i] = rho * x[:, i - 1] + np.sqrt(1 - rho**2) * x[:, i]
@@ -68,7 +68,7 @@ def unmixed(rng, chains, dim, steps=60, rho=0.9):
 
 @pytest.mark.parametrize(("shift", "high"), [(0.3, 1.2), (0.0, 1.7)])
 def test_chains_that_have_not_mixed(shift, high):
-    """Chains as groups: no bias, errors of repetitions, and none that is far below zero."""
+    """With chains as groups there is no bias, and errors are those of repetitions."""
     rng = RNG(0)
     truth = energy_distance(
         rng.standard_normal((8, 500, 8)), rng.standard_normal((8, 500, 8)) + shift
@@ -84,7 +84,7 @@ def test_chains_that_have_not_mixed(shift, high):
 
 
 def test_chains_that_happen_to_be_balanced():
-    """As many in one mode as in the other: no slope is left, and the error is not zero."""
+    """With equally many chains in both modes the slopes vanish, but the error does not."""
     rng, modes = RNG(0), np.where(np.arange(8) % 2, 1.0, -1.0)[:, None, None]
     stuck = modes + 0.1 * rng.standard_normal((8, 50, 1))
     free = rng.permuted(modes * np.ones((8, 50, 1)), axis=0) + 0.1 * rng.standard_normal((8, 50, 1))
@@ -93,7 +93,7 @@ def test_chains_that_happen_to_be_balanced():
 
 
 def test_fewer_chains_than_groups():
-    """Halves of a chain that has not mixed are no groups: the distance would be 0.07 too large."""
+    """Four chains that have not mixed are groups; halves of them would add a bias of 0.07."""
     rng = RNG(0)
     chains = lambda draws: Chains({"w": draws})  # noqa: E731
     values = [
@@ -107,21 +107,21 @@ def test_fewer_chains_than_groups():
 
 
 def line(x, y):
-    """A model without layers, that cannot be called without y."""
+    """A model without layers that needs y."""
     w = numpyro.sample("w", dist.Normal(0, 1))
     with numpyro.plate("data", len(x)):
         numpyro.sample("y", dist.Normal(w * x, 0.5), obs=y)
 
 
 def test_a_model_without_layers():
-    """The log density of test data is that of two normals, in closed form."""
+    """The log density of the test data is that of two normals, in closed form."""
     x, (x_test, y_test) = (
         jnp.linspace(-1, 1, 10),
         (jnp.linspace(-2, 2, 30), jnp.linspace(-3, 4, 30)),
     )
-    laws = {"exact": (1.0, 0.2), "off": (1.4, 0.3)}
+    posteriors = {"exact": (1.0, 0.2), "off": (1.4, 0.3)}
     chains, truths = {}, {}
-    for i, (name, (loc, scale)) in enumerate(laws.items()):
+    for i, (name, (loc, scale)) in enumerate(posteriors.items()):
         chains[name] = Chains({"w": loc + scale * RNG(i).standard_normal((4, 500))})
         sd = np.sqrt(np.square(scale * x_test) + 0.25)
         truths[name] = stats.norm(loc * x_test, sd).logpdf(y_test).mean()
@@ -137,7 +137,7 @@ ROWS = regression(rows=12)
 
 
 def exact_chains():
-    """Independent draws of v of `one_layer` with Z = X from its posterior, as four chains."""
+    """Independent posterior draws of v of `one_layer` with Z = X, as four chains."""
     x, y = ROWS[0], np.asarray(ROWS[1], np.float64)
     L = np.linalg.cholesky(squared_exponential(x, x) + 1e-6 * 1.5 * np.eye(12))
     covariance = np.linalg.inv(np.eye(12) + L.T @ L / 0.09)
@@ -145,7 +145,7 @@ def exact_chains():
     return Chains({"l1.v": v[..., None].astype(np.float32)}, {}, None, 500, 0.0)
 
 
-def judged(steps):
+def comparison(steps):
     guide = dgp.MeanField(one_layer)
     fit = dgp.fit(KEY, one_layer, guide, *ROWS, z=ROWS[0], steps=steps, progress=False)
     test = regression(seed=1, rows=30)
@@ -155,7 +155,7 @@ def judged(steps):
 
 
 def test_the_exact_posterior_is_at_no_distance():
-    found = judged(2000)
+    found = comparison(2000)
     assert abs(found.joint.value) < 4 * found.joint.error
     assert found.joint.error < 0.02
     assert found.joint == pytest.approx(found.sites["l1.v"])
@@ -164,7 +164,7 @@ def test_the_exact_posterior_is_at_no_distance():
 
 
 def test_a_poor_fit_is():
-    found = judged(20)
+    found = comparison(20)
     assert found.joint.value > 20 * found.joint.error
     assert found.log_density.value < -4 * found.log_density.error
     assert found.khat > 0.7
@@ -172,13 +172,13 @@ def test_a_poor_fit_is():
 
 @pytest.mark.slow
 def test_what_factors_miss():
-    """Sites alone fit, together they do not: draws of one layer shuffled against the other's."""
+    """Single sites agree, all together do not: one layer's draws are shuffled."""
     x, y = jnp.asarray(X, float), jnp.asarray(Y, float)
     options = {"num_warmup": 1000, "num_samples": 1000, "num_chains": 8, "progress": False}
     exact = run_mcmc(KEY, NUTS(tiny), x, y, **options)
     e, d = RNG(0).standard_normal((2, 2, 8, 1000, 1, 1))
     truth = Chains({"l1.v": e[0], "l2.v": e[0] + 0.1 * d[0]}, {}, None, 1000, 0.0)
-    second = np.roll(e[1], 1, axis=0) + 0.1 * d[1]  # of the same law, with other draws of the first
+    second = np.roll(e[1], 1, axis=0) + 0.1 * d[1]
     apart = Chains({"l1.v": e[1], "l2.v": second}, {}, None, 1000, 0.0)
     found = compare_posteriors(KEY, truth, apart, tiny, {}, x, y)
     assert found.khat is None
@@ -188,7 +188,7 @@ def test_what_factors_miss():
     assert found.joint.value > 10 * found.joint.error
     fitted = compare_posteriors(KEY, exact, dgp.MeanField(tiny), tiny, TINY, x, y)
     assert fitted.joint.value > 10 * fitted.joint.error
-    assert set(fitted.sites) == {"l1.v", "l2.v"}  # unit noise is no site of the guide's
+    assert set(fitted.sites) == {"l1.v", "l2.v"}  # the guide has no sites of unit noise
 
 
 def test_wrong_use():
