@@ -41,10 +41,10 @@ def fitted():
 
 
 def test_it_finds_what_the_rows_differ_in(fitted):
-    """At most two of three dimensions stay relevant, and they tell the position on a curve, and which curve.
+    """At most two of three dimensions are relevant: the position on the curve, and which curve.
 
-    One relevant dimension can hold both the position and the curve. That optimum has the better bound,
-    by 1.6 nats per row. The rounding of the machine decides which of the two a fit reaches.
+    One relevant dimension can hold both. That optimum has the better bound, by 1.6 nats per row.
+    The machine's rounding decides which of the two a fit reaches.
     """
     _, _, params, _ = fitted
     _, t, side = curve()
