@@ -13,6 +13,7 @@ from support.helpers import KEY, assert_mean, bound, regression, slow, spread, s
 
 import dgp_ppl as dgp
 from dgp_ppl import initialize, kernels, models
+from dgp_ppl._partition import Call
 from dgp_ppl.inference._fit import evaluate
 from dgp_ppl.inference._guide_optimizer import guide_optimizer
 from dgp_ppl.inference._optimizer import scale_by_row_adam
@@ -298,8 +299,8 @@ def test_pseudo_inputs_go_where_latent_inputs_do():
         return jnp.zeros(coupled.layers[site].shape)
 
     coupled.setup(None, y, **options)
-    with handlers.block(), handlers.seed(rng_seed=0):
-        coupled._run({}, (None, y), options, record)
+    with handlers.block():
+        coupled.propagate(KEY, Call((None, y), options), z, record)
     np.testing.assert_array_equal(seen[0], z)
     with pytest.raises(ValueError, match=r"wanted \[R, 2\]"):
         start(gplvm, dgp.GlobalInducing(gplvm, z[:, :1]), None, y, **options)
