@@ -1,8 +1,8 @@
-"""A likelihood of one's own, and priors on hyperparameters: counts with an exposure.
+"""Fit counts with an exposure, with priors on the hyperparameters.
 
-Events are counted at N places that were watched for different times. The log rate is a GP; the
-counts are negative binomial given rate and exposure, which is one line. `handlers.lift` turns
-params into sample sites with priors; `MeanField` then gives them posteriors too.
+The data are counts of events at N places, each watched for a different time. The log rate is a GP.
+Given rate and exposure the counts are negative binomial, which takes one line. `handlers.lift`
+turns params into sample sites with priors, and `MeanField` then infers their posteriors too.
 
     python examples/counts_and_priors.py [--steps 3000] [--smoke]
 """
@@ -75,7 +75,7 @@ def main() -> None:
         low, middle, high = np.quantile(values, [0.05, 0.5, 0.95])
         print(f"{name:17s} {middle:6.3f}  90 % interval [{low:.3f}, {high:.3f}]")
 
-    # What a place would count in one unit of time.
+    # The counts of one unit of time.
     passes = 10 if args.smoke else 100
     p = dgp.predict(
         key_predict, lifted, guide, result.params, x, np.ones(rows), z=z, num_samples=passes

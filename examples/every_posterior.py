@@ -1,6 +1,6 @@
-"""One deep GP, every posterior: the bound, the fit to held-out points, and the time of each.
+"""Fit one deep GP with every guide; print the bound, the held-out metrics and the time of each.
 
-The model is a plain NumPyro function; what changes from row to row is the guide.
+The model is a plain NumPyro function. Only the guide changes from row to row.
 
     python examples/every_posterior.py [--steps 3000]
 """
@@ -22,7 +22,7 @@ from dgp_ppl.metrics import mean_log_density, rmse
 
 
 def model(x: Any, y: Any = None, *, z: Any, batch_size: int | None = None) -> None:
-    """Two layers for a function with a jump."""
+    """A deep GP of two layers, for a function with a jump."""
     noise = numpyro.param("noise", 0.2, constraint=dist.constraints.positive)
     z1: Any = numpyro.param("l1.z", z)
     z2: Any = numpyro.param("l2.z", z)
@@ -35,14 +35,14 @@ def model(x: Any, y: Any = None, *, z: Any, batch_size: int | None = None) -> No
 
 
 def step(key: Any, rows: int) -> tuple[Any, Any]:
-    """Noisy values of a step function."""
+    """Draw noisy values of a step function."""
     key_x, key_y = random.split(key)
     x = random.uniform(key_x, (rows, 1), minval=-1.7, maxval=1.7)
     return x, jnp.sign(x[:, 0] - 0.2) + 0.1 * random.normal(key_y, (rows,))
 
 
 def posteriors(z: Any, x: Any, y: Any, steps: int) -> Iterator[tuple[str, Any, Any]]:
-    """Each guide with its fit; the coupled ones start from the mean-field fit."""
+    """Yield each guide with its fit. The coupled ones start from the mean-field fit."""
     key_fit, key_start = random.split(random.key(1))
 
     def fit(guide: Any, **options: Any) -> Any:

@@ -1,4 +1,4 @@
-"""A picture of every kind that `dgp_ppl.plots` makes, as PNG files.
+"""Draw a picture of every kind that `dgp_ppl.plots` makes, as PNG files.
 
 python examples/gallery.py [--out gallery] [--smoke]
 """
@@ -16,11 +16,10 @@ from sklearn.datasets import make_moons
 
 import dgp_ppl as dgp
 from dgp_ppl import datasets, initialize, likelihoods, models, plots
-from dgp_ppl.inference import freeze
 
 
 def one_input(steps: int, draws: int) -> Iterator[tuple[str, Any]]:
-    """A step: the layers of a deep GP, and its posterior by three guides and by NUTS."""
+    """Draw the layers of a deep GP on a step, and its posterior by three guides and NUTS."""
     data, keys = datasets.load("step"), random.split(random.key(0), 6)
     scale = dgp.Standardizer.fit(data.x, data.y)
     x, y = scale.inputs(data.x[::2]), scale.outputs(data.y[::2])
@@ -33,8 +32,8 @@ def one_input(steps: int, draws: int) -> Iterator[tuple[str, Any]]:
     yield "layers_1d", plots.layers(functions, names, "A step: the function of each layer")
     yield "hidden_1d", plots.hidden_maps(functions, names, "A step: each layer as a function of x")
 
-    # Posteriors of one model: the hyperparameters of the first fit are held.
-    fixed = freeze(model, {n: a for n, a in first.params.items() if ".v." not in n})
+    # All posteriors are those of one model: hold the hyperparameters of the first fit.
+    fixed = dgp.freeze(model, {n: a for n, a in first.params.items() if ".v." not in n})
     guides = {
         "mean field": dgp.MeanField(fixed),
         "diagonal": dgp.MeanField(fixed, covariance="diagonal"),
@@ -47,9 +46,9 @@ def one_input(steps: int, draws: int) -> Iterator[tuple[str, Any]]:
     curves = {n: fit.elbo_per_datum for n, fit in fits.items()}
     yield "training", plots.training_curves(curves, "A step: the bound of three posteriors")
     params = {n: fit.params for n, fit in fits.items()}
-    white = NUTS(dgp.transported(fixed, guides["mean field"], params["mean field"]))
+    kernel = NUTS(dgp.transported(fixed, guides["mean field"], params["mean field"]))
     sizes = {"num_warmup": draws, "num_samples": draws, "num_chains": 2, "progress": False}
-    exact: Any = dgp.run_mcmc(keys[3], white, x, y, **sizes, **options).samples
+    exact: Any = dgp.run_mcmc(keys[3], kernel, x, y, **sizes, **options).samples
     posteriors = {"NUTS": exact}
     for n in ("mean field", "diagonal"):
         sample = guides[n].sample_posterior
@@ -65,30 +64,30 @@ def one_input(steps: int, draws: int) -> Iterator[tuple[str, Any]]:
 
 
 def two_inputs(steps: int, size: int) -> Iterator[tuple[str, Any]]:
-    """Two classes in the plane: reliability on other points, layers, and hidden maps."""
+    """Draw reliability on held-out points, layers and hidden maps for two classes."""
     points, classes = (np.asarray(a) for a in make_moons(700, noise=0.25, random_state=0))
     x, keys = dgp.Standardizer.fit(points).inputs(points), random.split(random.key(1), 4)
     model, data = models.deep_gp, (x[:200], jnp.asarray(classes[:200]))
     found, fitted = {}, {}
     for name, depth in {"one layer": 1, "two layers": 2}.items():
-        own: dict[str, Any] = initialize.deep_gp(keys[0], data[0], num_inducing=20, depth=depth)
-        own |= {"likelihood": likelihoods.bernoulli_probit}
+        options: dict[str, Any] = initialize.deep_gp(keys[0], data[0], num_inducing=20, depth=depth)
+        options |= {"likelihood": likelihoods.bernoulli_probit}
         guide = dgp.MeanField(model)
-        fit = dgp.fit(keys[1], model, guide, *data, steps=steps, progress=False, **own)
-        found[name] = dgp.predict(keys[2], model, guide, fit.params, x[200:], **own).probabilities
-        fitted[name] = guide, fit.params, own
+        fit = dgp.fit(keys[1], model, guide, *data, steps=steps, progress=False, **options)
+        p = dgp.predict(keys[2], model, guide, fit.params, x[200:], **options)
+        found[name], fitted[name] = p.probabilities, (guide, fit.params, options)
     yield "reliability", plots.reliability(classes[200:], found, "Two moons: held-out points")
     side, names = np.linspace(-2.2, 2.2, size), ["first input", "second input"]
     lattice = np.stack(np.meshgrid(side, side, indexing="ij"), axis=-1).reshape(-1, 2)
-    *deep, own = fitted["two layers"]
-    functions = dgp.layer_functions(keys[3], model, *deep, lattice, **own)
+    *deep, options = fitted["two layers"]
+    functions = dgp.layer_functions(keys[3], model, *deep, lattice, **options)
     yield "layers_2d", plots.layers(functions, names, "Two moons: the function of each layer")
     yield "hidden_2d", plots.hidden_maps(functions, names, "Two moons: layers over the inputs")
     yield "lattice", plots.hidden_lattice(functions, (size, size), names, "Two moons: a lattice")
 
 
 def comparisons(steps: int, splits: int) -> Iterator[tuple[str, Any]]:
-    """Small comparisons: scores over data sets, and predictions of one of them."""
+    """Draw metrics of small comparisons, and the predictions of one of them."""
     small: dict[str, Any] = {"steps": steps, "inducing": 20, "splits": splits, "progress": False}
     names, methods = ("step", "heteroscedastic", "diabetes"), ("linear", "svgp", "dsvi")
     found = {n: dgp.compare(n, methods[: splits + 1], **small) for n in names[-splits:]}

@@ -1,7 +1,7 @@
-"""Likelihoods that people ask every GP library for: each is a few lines on `observe`.
+"""Fit seven likelihoods that users of GP libraries often ask for: a few lines each.
 
-Each is fitted to data of its own kind about the same function, f(x) = sin(3 x). Printed are the
-ELBO per datum and the error of the function that was found, on a grid.
+Each likelihood gets data of its kind, made from the same function f(x) = sin(3 x). The program
+prints the ELBO per datum and the error of the inferred function on a grid.
 
     python examples/likelihoods.py [--steps 2000] [--smoke]
 """
@@ -46,12 +46,12 @@ def negative_binomial() -> Any:
     return lambda f, exposure: dist.NegativeBinomial2(exposure * jnp.exp(f), concentration)
 
 
-def censored() -> Any:  # the instrument reads no more than 0.5
+def censored() -> Any:  # the instrument stops at 0.5
     noise = positive("noise", 0.3)
     return lambda f, _: likelihoods.CensoredNormal(f, noise, high=0.5)
 
 
-def mixed() -> Any:  # a linear model of coregionalisation: three outputs of two functions
+def mixed() -> Any:  # linear model of coregionalisation: three outputs of two functions
     w: Any = numpyro.param("mixing", 0.8 * MIXING)
     noise = positive("noise", 0.3)
     return lambda f, _: dist.Normal(f @ w.T, noise).to_event(1)
@@ -63,16 +63,16 @@ def two_outputs() -> Any:
 
 
 def model(x: Any, extra: Any, y: Any = None, mask: Any = None, *, make: Any, out: int = 1) -> None:
-    """A GP, and a likelihood of its draws and of what else is known of a row (an exposure)."""
+    """A GP with a likelihood of its draws and of other row data (an exposure)."""
     z: Any = numpyro.param("f.z", Z)
     f = dgp.gp("f", kernels.SquaredExponential.learned("f", 1), z, out=out)
     likelihood = make()
     with dgp.minibatch(x, extra, y, mask) as (x, extra, y, mask):
-        law = dgp.observe(f(x), lambda f: likelihood(f, extra), mask=mask)
-        numpyro.sample("y", law, obs=y)
+        observed = dgp.observe(f(x), lambda f: likelihood(f, extra), mask=mask)
+        numpyro.sample("y", observed, obs=y)
 
 
-# Each with what makes data of the values f, of unit noise of the same shape, and of a generator.
+# Each likelihood with a function that simulates data from f, unit noise, a generator and exposures.
 KINDS = {
     heteroscedastic: lambda f, e, rng, _: f + np.exp(-1.5 + f) * e,
     student_t: lambda f, e, rng, _: f + 0.2 * rng.standard_t(1.5, len(f)),
@@ -101,13 +101,13 @@ def main() -> None:
     for make, simulate in KINDS.items():
         y = simulate(np.sin(3 * x[:, 0]), rng.standard_normal(rows), rng, exposure)
         mask = rng.uniform(size=y.shape) < 0.5 if make is two_outputs else None
-        y = y if mask is None else np.where(mask, y, np.nan)  # half is missing
+        y = y if mask is None else np.where(mask, y, np.nan)  # half of the entries are missing
         kwargs = {"make": make, "out": OUTPUTS.get(make, 1)}
         guide = dgp.MeanField(model)
         options = {"steps": steps, "learning_rate": 0.03, "progress": False}
         fit = dgp.fit(random.key(0), model, guide, x, exposure, y, mask, **options, **kwargs)
         held = dgp.predict(random.key(1), model, guide, fit.params, GRID, ONE, **kwargs)
-        # Of mixed outputs the first is f itself; else f is the layer's own first output.
+        # The first mixed output equals f. For the others f is the layer's first output.
         draws = held.function_draws(random.key(2), 100).reshape(100, len(GRID), -1)
         found = held.mean[:, 0] if make is mixed else draws[..., 0].mean(axis=0)
         error = np.sqrt(np.mean(np.square(found - np.sin(3 * GRID[:, 0]))))

@@ -1,4 +1,4 @@
-"""A guide of one's own: Gaussians whose covariance is diagonal plus low-rank.
+"""Write a new guide: Gaussians whose covariance is diagonal plus low-rank.
 
 Each layer and output has q(v) = N(m, D² + W W'), with W of a few columns: O(M) numbers, where
 `MeanField` has O(M²).

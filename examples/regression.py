@@ -1,4 +1,4 @@
-"""Regression as on the UCI sets: standardise, fit, predict in the data's units, hand to ArviZ.
+"""Fit a table: standardise, fit, predict in the units of the data, and save for ArviZ.
 
     python examples/regression.py [--data diabetes] [--target COLUMN] [--steps 3000] [--smoke]
 

@@ -1,7 +1,7 @@
-"""A step, by one GP layer and by two: where a deep GP earns its depth.
+"""Fit a step with one GP layer and with two.
 
-One stationary layer has one lengthscale: it rounds the step off and ripples beside it. Two layers
-warp the input first. The plot shows the mean, 90 % bands of y and draws of the function.
+One stationary layer has one lengthscale, so it rounds the step off and ripples beside it. Two
+layers warp the input first. The plot shows the mean, the 90 % bands of y and draws of the function.
 
     python examples/step_function.py [--steps 3000] [--out step.png] [--smoke]
 """
@@ -19,7 +19,7 @@ from dgp_ppl import datasets, initialize, metrics, models, plots
 def fit_and_predict(
     key: Any, data: datasets.Dataset, depth: int, steps: int, grid: np.ndarray
 ) -> tuple[dict[str, Any], float, float]:
-    """Curves on the grid, the ELBO per datum, and the error against the noiseless step."""
+    """Return curves on the grid, the ELBO per datum, and the error from the noiseless step."""
     key_init, key_fit, key_predict, key_draw = random.split(key, 4)
     standardizer = dgp.Standardizer.fit(data.x, data.y)
     x, y = standardizer.inputs(data.x), standardizer.outputs(data.y)

@@ -1,7 +1,7 @@
-"""One deep GP by DSVI, diffusion, SGHMC and NUTS: what each makes of the same posterior.
+"""Compare DSVI, diffusion, SGHMC and NUTS on the posterior of one deep GP.
 
 DSVI fits two layers to a steep slope. At its hyperparameters the others have the posterior of the
-inducing values v. Each becomes an ArviZ tree, a .nc file, of which all tables and plots are made.
+inducing values v. Each becomes an ArviZ tree, a .nc file. All tables and plots come from the trees.
 
     python examples/svi_vs_mcmc.py [--out svi_vs_mcmc] [--seed 0] [--smoke]
 """
@@ -21,56 +21,55 @@ from numpyro.infer import NUTS
 import dgp_ppl as dgp
 from dgp_ppl import criticism, models, plots
 from dgp_ppl.criticism import chain_diagnostics
-from dgp_ppl.inference import freeze
 
 MODEL, Z = models.deep_gp, jnp.linspace(-2, 2, 8)[:, None]
 LAYERS: dict[str, Any] = {"z": (Z, Z)}
 
 
 def slope(key: Any, rows: int) -> tuple[Any, Any]:
-    """Two plains and a steep slope between them: one lengthscale is wrong on either."""
+    """Two plains with a steep slope between them: no single lengthscale fits both."""
     x = jnp.sort(random.uniform(key, (rows, 1), minval=-2, maxval=2), axis=0)
     noise = 0.15 * random.normal(random.fold_in(key, 1), (rows,))
     return x, jnp.tanh(6 * (x[:, 0] - 0.2)) + noise
 
 
 def posteriors(key: Any, x: Any, y: Any, steps: int, draws: int) -> Iterator[tuple[Any, ...]]:
-    """Name, guide, params and result of each. DSVI comes first: its params are all others' too."""
+    """Yield name, guide, params and result of each method; all share the params of DSVI."""
     keys = random.split(key, 4)
     quiet: dict[str, Any] = {"progress": False, **LAYERS}
     dsvi = dgp.MeanField(MODEL)
     first = dgp.fit(keys[0], MODEL, dsvi, x, y, steps=steps, **quiet)
     yield "DSVI", dsvi, first.params, first
-    fixed = freeze(MODEL, {n: a for n, a in first.params.items() if ".v." not in n})
-    chain = dgp.Diffusion(fixed, base=dgp.MeanField(fixed), informed=(x, y))
-    second = dgp.fit(keys[1], fixed, chain, x, y, steps=steps, start=first, **quiet)
-    yield "diffusion", chain, {**first.params, **second.params}, second
-    white = dgp.transported(MODEL, dsvi, first.params)  # easier to sample, and the same posterior
+    fixed = dgp.freeze(MODEL, {n: a for n, a in first.params.items() if ".v." not in n})
+    diffusion = dgp.Diffusion(fixed, base=dgp.MeanField(fixed), informed=(x, y))
+    second = dgp.fit(keys[1], fixed, diffusion, x, y, steps=steps, start=first, **quiet)
+    yield "diffusion", diffusion, {**first.params, **second.params}, second
+    program = dgp.transported(MODEL, dsvi, first.params)  # the same posterior, easier to sample
     quiet |= {"num_samples": draws, "num_chains": 4}
-    own = {"num_warmup": 8 * draws, "thinning": 50}
-    yield "SGHMC", None, first.params, dgp.run_mcmc(keys[2], dgp.SGHMC(white), x, y, **own, **quiet)
-    kernel, own = NUTS(white, target_accept_prob=0.95), {"num_warmup": draws}
-    yield "NUTS", None, first.params, dgp.run_mcmc(keys[3], kernel, x, y, **own, **quiet)
+    sizes, kernel = {"num_warmup": 8 * draws, "thinning": 50}, dgp.SGHMC(program)
+    yield "SGHMC", None, first.params, dgp.run_mcmc(keys[2], kernel, x, y, **sizes, **quiet)
+    sizes, kernel = {"num_warmup": draws}, NUTS(program, target_accept_prob=0.95)
+    yield "NUTS", None, first.params, dgp.run_mcmc(keys[3], kernel, x, y, **sizes, **quiet)
 
 
 def draws_of(tree: Any, part: slice = slice(None)) -> dgp.Chains:
-    """A tree's draws of v, which the comparison is about, and what a sampler told of them."""
+    """A tree's draws of v, and the sampler's statistics."""
     v = {n: tree["posterior"][n].values[part] for n in ("l1.v", "l2.v")}
     return dgp.Chains(v, {n: a.values[part] for n, a in tree["sample_stats"].items()})
 
 
 def report(key: Any, trees: dict[str, Any], params: Any, data: Any, test: Any) -> dict[str, Any]:
-    """Print what the trees tell; return predictions by name."""
+    """Print the tables; return predictions by name."""
     rows, predictions, exact = {}, {}, draws_of(trees["NUTS"], slice(2))
     for name, tree in trees.items():
-        # Two chains of NUTS are the judge; the other two say what chance alone makes.
+        # Two chains of NUTS are the reference; the other two show the effect of chance.
         part = slice(2, 4) if name == "NUTS" else slice(4)
-        own, loo = draws_of(tree, part), criticism.loo(tree)
+        draws, loo = draws_of(tree, part), criticism.loo(tree)
         given = {"posterior_samples": draws_of(tree), "num_samples": 200, **LAYERS}
         p = predictions[name] = dgp.predict(key, MODEL, None, params, test[0], **given)
-        apart = dgp.compare_posteriors(key, exact, own, MODEL, params, *data, **LAYERS)
+        distance = dgp.compare_posteriors(key, exact, draws, MODEL, params, *data, **LAYERS)
         found = chain_diagnostics(draws_of(tree)) | {
-            "to NUTS": str(apart.joint),
+            "to NUTS": str(distance.joint),
             "log density": p.log_prob(test[1]).mean(), "CRPS": p.crps(test[1]).mean(),
             "bad k": int((loo.pareto_k > loo.good_k).sum()), "seconds": tree.attrs["seconds"],
             "k-hat": criticism.weights_khat(tree),

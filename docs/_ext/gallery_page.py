@@ -25,7 +25,8 @@ def read(path: Path) -> tuple[str, str, str]:
     first, _, rest = text.partition("\n\n")
     command = re.search(r"^ *(python examples/.*)$", rest, re.MULTILINE)
     rest = re.sub(r"^ *python examples/.*\n?", "", rest, flags=re.MULTILINE)
-    return " ".join(first.split()), rest.strip(), command[1] if command else f"python {path.name}"
+    run = command[1] if command else f"python examples/{path.name}"
+    return " ".join(first.split()), rest.strip(), run
 
 
 def page(path: Path, pictures: list[Path]) -> str:
