@@ -43,10 +43,12 @@ def missing(kind: str, rows: int, rng: np.random.Generator) -> np.ndarray:
 def densities(prediction: dgp.Prediction, y: np.ndarray) -> np.ndarray:
     """Return the marginal log density of each entry of y, [N, P]."""
     found = []
-    for rows, laws in prediction.components():
-        law: Any = laws.components  # one normal for each pixel
-        law = law.base_dist
-        loc, scale = (np.asarray(a)[:, 0, : rows.stop - rows.start] for a in (law.loc, law.scale))
+    for rows, mixture in prediction.components():
+        pixels: Any = mixture.components  # one normal for each pixel
+        pixels = pixels.base_dist
+        loc, scale = (
+            np.asarray(a)[:, 0, : rows.stop - rows.start] for a in (pixels.loc, pixels.scale)
+        )
         terms = norm.logpdf(y[rows], loc, np.broadcast_to(scale, loc.shape))
         found.append(logsumexp(terms, axis=0) - np.log(len(terms)))
     return np.concatenate(found)

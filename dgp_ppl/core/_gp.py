@@ -50,7 +50,7 @@ class Marginals(eqx.Module):
 
 
 class _Listener(Messenger):
-    """Keeps the message of the one sample site drawn inside it."""
+    """Keeps the message of the only sample site inside it."""
 
     message: dict[str, Any]
 
@@ -60,12 +60,18 @@ class _Listener(Messenger):
 
 
 class function_draws(Messenger):  # noqa: N801 - a handler, named as NumPyro's are
-    """Handler under which every layer is one coherent draw of its function.
+    """Handler that replaces every layer by one coherent draw of its function.
 
-    ``"joint"`` draws exactly at the inputs of each call, through the Cholesky factor of their
-    covariance (N up to a few thousand); ``"path"`` draws a whole function by the pathwise rule, at
-    a cost linear in N; ``"mean"`` takes the conditional mean given v. The layer's marginals then
-    have that function as mean, and no variance.
+    The layer's marginals then have this draw as mean, and variance zero.
+
+    Args:
+        fn: the model.
+        mode: ``"joint"`` draws exactly at the inputs of each call, by a Cholesky factor of the
+            covariance (N up to a few thousand). ``"path"`` draws a whole function by pathwise
+            conditioning, at a cost linear in N. ``"mean"`` takes the conditional mean given v.
+
+    Raises:
+        ValueError: if the mode is another.
     """
 
     def __init__(self, fn: Callable[..., Any] | None = None, mode: DrawMode = "joint") -> None:
@@ -90,19 +96,18 @@ def gp(
 
     Args:
         name: prefix of the layer's sites.
-        kernel: covariance function, of this library or tinygp; a `kernels.PerOutput` gives each
-            output its own.
-        z: inducing inputs [M, D], shared by the outputs, or [out, M, D], a set for each; or a
-            `Grid` of places and times, for a separable kernel.
+        kernel: covariance function of this library or tinygp. `kernels.PerOutput` gives each output
+            its own kernel.
+        z: inducing inputs [M, D], shared by the outputs, or [out, M, D], one set for each output.
+            Or a `Grid` of places and times, for a separable kernel.
         out: number of outputs P.
         mean: fixed mean function, [N, D] -> [N, out] or [N, 1]; see `means`.
 
     Returns:
-        A random function, to be called again and again at different inputs with one Cholesky
-        factorisation.
+        A random function. Call it at any inputs, any number of times; k(z, z) is factorised once.
 
     Raises:
-        ValueError: if shapes do not fit, or if called inside a plate.
+        ValueError: if the shapes do not fit, or inside a plate.
     """
     grid = z if isinstance(z, Grid) else None
     z = as_float(z.points if isinstance(z, Grid) else z)
@@ -137,16 +142,16 @@ def gp(
 
 
 class RandomFunction:
-    """A layer, given a draw of v or a guide's q(v). Made by `gp`.
+    """A layer, conditioned on a draw of v or on a guide's q(v). Made by `gp`.
 
     Attributes:
-        name: prefix of its sites.
+        name: prefix of the layer's sites.
         out: number of outputs P.
         v: the draw of the whitened inducing values, [M, P].
-        q: the guide's law of v, which takes the draw's place; None if there is none.
+        q: the guide's distribution of v, used instead of the draw; None without one.
+        inducing: q, or v without q. The function is conditioned on it.
         guided: whether a guide drew v or handed over q.
-        law: q, or v where there is none: what the function is conditioned on.
-        sparse: kernel, inducing inputs, and the Cholesky factor of their Gram matrix.
+        sparse: kernel, inducing inputs, and the Cholesky factor of k(z, z).
     """
 
     def __init__(
@@ -169,35 +174,36 @@ class RandomFunction:
         self._path = self.path(_key(f"{name}.v")) if self._draw == "path" else None
 
     @property
-    def law(self) -> AbstractInducing | Array:
+    def inducing(self) -> AbstractInducing | Array:
         return self.v if self.q is None else self.q
 
     @property
     def jitter(self) -> Array:
-        """What was added to the diagonal of k(z, z), in its units; [], or [P]."""
+        """The jitter on the diagonal of k(z, z), in its units: [], or [P]."""
         return self.sparse.factor.jitter
 
     def __call__(self, x: Inputs) -> Marginals:
-        """Marginals of the function at x, [N, D] -> mean and variance [N, P].
+        """Return the function's marginals at x: [N, D] -> mean and variance [N, P].
 
-        q(f(x)) with v integrated out where the guide handed over q(v), and p(f(x) | v) otherwise.
+        They are those of q(f(x)), with v integrated out, if a guide handed over q(v), and those of
+        p(f(x) | v) otherwise.
         """
         x = self._check(x)
         if self._draw is not None:
             draw = _ask("function_draw", RandomFunction._function_draw, self, x)
             return Marginals(draw, jnp.zeros_like(draw), self.guided)
-        mean, var = self.sparse.marginals(self.law, x)
+        mean, var = self.sparse.marginals(self.inducing, x)
         return Marginals(self.mean(x) + mean, var, self.guided)
 
     def sample(self, x: Inputs, *, joint: bool = False) -> Outputs:
-        """A draw of the function at x, [N, P], reparameterised.
+        """Draw the function at x, [N, P], reparameterised.
 
-        Points are independent given v, as in doubly stochastic VI: a bound needs the marginals
-        only. Under MCMC that makes p(y | v) factorise over points, which is exact as M -> N and an
-        approximation of the FITC kind otherwise; ``joint=True`` draws small layers jointly instead.
+        Points are independent given v, as in doubly stochastic VI: the bound only needs the
+        marginals. Under MCMC p(y | v) then factorises over points. This is exact for M = N and an
+        approximation like FITC otherwise. ``joint=True`` draws jointly, for small N.
 
-        Under a guide the unit noise comes from `numpyro.prng_key`; without one it is the auxiliary
-        sample site ``NAME.eps``.
+        Under a guide the unit noise comes from `numpyro.prng_key`. Without a guide it is the
+        auxiliary sample site ``NAME.eps``.
         """
         x = self._check(x)
         if self._draw is not None:
@@ -209,15 +215,15 @@ class RandomFunction:
         return f.mean + jnp.sqrt(f.var) * self.unit_noise(x)
 
     def given(self) -> "RandomFunction":
-        """The function given the draw of v, where a guide would have it integrated out."""
+        """Return the function conditioned on the draw of v, also if the guide handed over q(v)."""
         other = copy.copy(self)
         other.q = None
         return other
 
     def repeatable(self) -> "RandomFunction":
-        """The function, to be evaluated again and again inside a loop.
+        """Return the function for repeated evaluation inside a loop.
 
-        Under `function_draws` a joint draw is of a new function at every call; here it is one path.
+        Under `function_draws` every call makes a new joint draw. This function is one path instead.
         """
         if self._draw != "joint":
             return self
@@ -226,10 +232,10 @@ class RandomFunction:
         return other
 
     def unit_noise(self, x: Inputs, steps: int | None = None) -> Array:
-        """Unit noise for draws at x: [N, P], or [N, steps, P] for as many of them.
+        """Return unit noise for draws at x: [N, P], or [N, steps, P] with `steps`.
 
-        Under a guide it comes from `numpyro.prng_key`; without one it is the auxiliary sample site
-        ``NAME.eps``.
+        Under a guide it comes from `numpyro.prng_key`. Without a guide it is the auxiliary sample
+        site ``NAME.eps``.
         """
         shape = (x.shape[0], self.out) if steps is None else (x.shape[0], steps, self.out)
         name = f"{self.name}.eps" + (f"_{self._calls}" if self._calls else "")
@@ -241,26 +247,31 @@ class RandomFunction:
         if jnp.shape(noise)[-len(shape) :] != shape:
             raise ValueError(
                 f"gp({self.name!r}): the site {name!r} has values of shape {jnp.shape(noise)}, "
-                f"wanted {shape}: it is noise of the rows that a sampler saw; leave it out for "
-                "others (Predictive draws it anew then), or use dgp_ppl.predict, which does"
+                f"wanted {shape}: the values belong to the rows of the MCMC run; remove the site "
+                "from the samples (Predictive then draws it for other rows), or use dgp_ppl.predict"
             )
         return noise
 
     def joint(self, x: Inputs) -> tuple[Outputs, Float[Array, "P N N"]]:
-        """Mean [N, P] and covariance [P, N, N] of the function at x."""
+        """Return mean [N, P] and covariance [P, N, N] of the function at x."""
         x = self._check(x)
-        mean, cov = self.sparse.joint(self.law, x)
+        mean, cov = self.sparse.joint(self.inducing, x)
         return self.mean(x) + mean, cov
 
     def path(self, key: PRNGKey, num_features: int = 2000) -> Callable[[Inputs], Outputs]:
-        """One coherent draw of the whole function: a deterministic function [N, D] -> [N, P].
+        """Draw one whole function: a deterministic function [N, D] -> [N, P].
 
-        Pathwise conditioning: a prior draw from random features, corrected at the inducing inputs
-        (Wilson et al. 2020, "Efficiently sampling functions from Gaussian process posteriors",
-        eq. 9). The prior part is approximate with error O(1 / sqrt(num_features)).
+        The draw is pathwise: a prior draw from random features, corrected at the inducing inputs.
+
+        Args:
+            key: random key.
+            num_features: random features of the prior draw. Its error is O(1 / sqrt(num_features)).
 
         Raises:
-            TypeError: if the kernel has no random features (a tinygp kernel, say).
+            TypeError: if the kernel has no random features, as tinygp's have not.
+
+        Source: Wilson et al. 2020, "Efficiently sampling functions from Gaussian process
+        posteriors", eq. 9.
         """
         kernel, z = self.sparse.kernel, self.sparse.z
         own = isinstance(kernel, PerOutput)
@@ -278,22 +289,22 @@ class RandomFunction:
         def output(kernel: Any, key: PRNGKey, x: Inputs, w: Array) -> Array:
             return matmul(kernel.features(key, num_features, x.shape[-1])(x), w)
 
-        def prior(x: Array) -> Outputs:  # [N, D], or [P, N, D] for inputs of each output's own
+        def prior(x: Array) -> Outputs:  # x: [N, D], or [P, N, D] with inputs per output
             axes = (0 if own else None, 0 if own else None, 0 if x.ndim == 3 else None, 1)
             if axes == (None, None, None, 1):
                 return output(single, keys, x, weights)
             return jax.vmap(output, axes, 1)(single, keys, x, weights)
 
-        # The jitter is white noise that the inducing values carry and the function does not.
+        # The jitter is white noise on the inducing values. The function itself has none.
         noise = random.normal(key_j, v.shape, v.dtype)
         at_z = prior(z) + jnp.sqrt(self.jitter) * noise
-        return lambda x: self.mean(x) + prior(x) + self.sparse.correction(self.law, v, at_z, x)
+        return lambda x: self.mean(x) + prior(x) + self.sparse.correction(self.inducing, v, at_z, x)
 
     def _function_draw(self, x: Inputs) -> Outputs:
         if self._path is not None:
             return self._path(x)
         if self._draw == "mean":
-            return self.mean(x) + self.sparse.marginals(self.law, x)[0]
+            return self.mean(x) + self.sparse.marginals(self.inducing, x)[0]
         mean, cov = self.joint(x)
         return mean + _correlate(cov, random.normal(_key(f"{self.name}.eps"), mean.shape))
 
@@ -319,18 +330,17 @@ def _correlate(cov: Float[Array, "P N N"], noise: Outputs) -> Outputs:
 
 
 def _draw_mode() -> DrawMode | None:
-    """What the innermost `function_draws` handler around says; None if there is none."""
+    """Mode of the innermost `function_draws` handler; None outside of any."""
     return _ask("function_draws", lambda: None)
 
 
 def _ask(kind: str, answer: Callable[..., Any], *args: Any) -> Any:
-    """What a handler around says to a message of this type, or ``answer(*args)`` if none does.
+    """Send a message of this type to NumPyro's handlers; without a reply, ``answer(*args)``.
 
-    ``"function_draw"`` messages, with a layer and its inputs, are how `layers` sees what a layer is
-    called at, under `function_draws`.
+    `layer_functions` reads the inputs of each layer from ``"function_draw"`` messages.
     """
     message: Any = {"type": kind, "fn": answer, "args": args, "kwargs": {}, "value": None}
-    return apply_stack(message)["value"]  # it has no name: other handlers let it pass
+    return apply_stack(message)["value"]  # other handlers ignore a message without a name
 
 
 def _key(site: str) -> PRNGKey:

@@ -150,7 +150,7 @@ class _RecordLayers(Messenger):
 
 
 def _marginals(layer: RandomFunction, x: Array) -> tuple[Array, Array]:
-    mean, var = layer.sparse.marginals(layer.law, x)
+    mean, var = layer.sparse.marginals(layer.inducing, x)
     return layer.mean(x) + mean, var
 
 

@@ -1,4 +1,4 @@
-"""A layer: its conditional against dense formulas, the law of its draws, and its errors."""
+"""A layer against dense formulas: its conditional, the distribution of its draws, its errors."""
 
 import contextlib
 
@@ -36,7 +36,7 @@ LAYERS = {
     "inputs": (KERNEL, np.stack([Z, Z + 0.2])),
     "both": (PER_OUTPUT, np.stack([Z, Z + 0.2])),
 }
-LAWS = ["draw", "full", "diagonal"]
+POSTERIORS = ["draw", "full", "diagonal"]
 
 
 def single(kernel, z, p):
@@ -46,11 +46,11 @@ def single(kernel, z, p):
     return kernel, np.asarray(z[p] if np.ndim(z) == 3 else z)
 
 
-def inducing(law):
+def inducing(posterior):
     """A guide's q(v), or none: the layer then has a draw."""
-    if law == "full":
+    if posterior == "full":
         return FullInducing(jnp.asarray(V, float), jnp.asarray(TRIL, float))
-    if law == "diagonal":
+    if posterior == "diagonal":
         return DiagonalInducing(jnp.asarray(V, float), jnp.asarray(SCALE, float))
     return None
 
@@ -61,9 +61,9 @@ def handed_over(q):
 
 
 @contextlib.contextmanager
-def given(law="draw", key=KEY):
-    """The layer's v is V, or has a guide's law."""
-    q = inducing(law)
+def given(posterior="draw", key=KEY):
+    """Give the layer V as a draw of v, or a guide's q(v)."""
+    q = inducing(posterior)
     if q is None:
         with handlers.seed(rng_seed=key), handlers.substitute(data={"f.v": jnp.asarray(V, float)}):
             yield
@@ -72,37 +72,37 @@ def given(law="draw", key=KEY):
         yield
 
 
-def layer(name="shared", law="draw", key=KEY, kernel=None, mean=means.zero):
-    with given(law, key):
+def layer(name="shared", posterior="draw", key=KEY, kernel=None, mean=means.zero):
+    with given(posterior, key):
         return dgp.gp("f", kernel or LAYERS[name][0], LAYERS[name][1], out=P, mean=mean)
 
 
-def dense(kernel, z, x, p, law):
+def dense(kernel, z, x, p, posterior):
     """Mean and covariance of f(x), by inverses of the unwhitened covariance, in NumPy."""
     kernel, z = single(kernel, z, p)
     Kzz, Kzx, Kxx = (np.asarray(kernel(a, b)) for a, b in ((z, z), (z, x), (x, x)))
     L = np.linalg.cholesky(Kzz + default_jitter(Kzz.dtype) * np.trace(Kzz) / M * np.eye(M))
     u = L @ V[:, p]
-    R = {"draw": np.zeros((M, M)), "full": TRIL[p], "diagonal": np.diag(SCALE[:, p])}[law]
+    R = {"draw": np.zeros((M, M)), "full": TRIL[p], "diagonal": np.diag(SCALE[:, p])}[posterior]
     alpha = np.linalg.inv(L @ L.T) @ Kzx  # K⁻¹ k(Z, x)
     return alpha.T @ u, Kxx - alpha.T @ (L @ L.T - L @ R @ R.T @ L.T) @ alpha
 
 
 @pytest.mark.usefixtures("x64")
-@pytest.mark.parametrize("law", LAWS)
+@pytest.mark.parametrize("posterior", POSTERIORS)
 @pytest.mark.parametrize("name", LAYERS)
-def test_moments_are_the_dense_ones_of_each_output(name, law):
+def test_moments_are_the_dense_ones_of_each_output(name, posterior):
     """Marginals and joint; outputs of their own kernel or inputs are single-output layers."""
     kernel = jax.tree.map(np.float64, LAYERS[name][0])
 
     @jax.jit
     def moments(x):
-        f = layer(name, law, kernel=kernel, mean=means.pad(1, P))
+        f = layer(name, posterior, kernel=kernel, mean=means.pad(1, P))
         return f(x), f.joint(x)
 
     marginals, (mean, cov) = moments(X.astype(np.float64))
     for p in range(P):
-        expected_mean, expected_cov = dense(kernel, LAYERS[name][1], X, p, law)
+        expected_mean, expected_cov = dense(kernel, LAYERS[name][1], X, p, posterior)
         expected_mean = expected_mean + (X[:, 0] if p == 0 else 0)
         np.testing.assert_allclose(mean[:, p], expected_mean, atol=1e-6)
         np.testing.assert_allclose(cov[p], expected_cov, atol=1e-6)
@@ -136,7 +136,7 @@ def test_plain_functions_fit():
 # --- draws ---------------------------------------------------------------------------------------
 
 
-def check_law(draws, moments):
+def check_moments(draws, moments):
     """Draws [S, N, P] have the mean [N, P] and the covariances [P, N, N], outputs independent."""
     mean, cov = moments
     assert_mean(draws, mean)
@@ -150,32 +150,32 @@ def drawn(function, count=6000):
     return jax.jit(jax.vmap(function))(random.split(KEY, count))
 
 
-@pytest.mark.parametrize("law", ["draw", "full"])
-def test_samples_are_independent_draws_of_the_marginals(law):
+@pytest.mark.parametrize("posterior", ["draw", "full"])
+def test_samples_are_independent_draws_of_the_marginals(posterior):
     def draw(key):
         with handlers.seed(rng_seed=key):
-            return layer(law=law, key=key).sample(X)
+            return layer(posterior=posterior, key=key).sample(X)
 
-    f = layer(law=law)(X)
-    check_law(drawn(draw), (f.mean, np.stack([np.diag(v) for v in f.var.T])))
+    f = layer(posterior=posterior)(X)
+    check_moments(drawn(draw), (f.mean, np.stack([np.diag(v) for v in f.var.T])))
 
 
-@pytest.mark.parametrize("law", ["draw", "full"])
-def test_joint_samples_have_the_joint_law(law):
+@pytest.mark.parametrize("posterior", ["draw", "full"])
+def test_joint_samples_have_the_joint_distribution(posterior):
     def draw(key):
         with handlers.seed(rng_seed=key):
-            return layer(law=law, key=key).sample(X, joint=True)
+            return layer(posterior=posterior, key=key).sample(X, joint=True)
 
-    check_law(drawn(draw), layer(law=law).joint(X))
+    check_moments(drawn(draw), layer(posterior=posterior).joint(X))
 
 
 @pytest.mark.parametrize(
-    ("name", "law"), [("shared", "draw"), ("shared", "full"), ("both", "full")]
+    ("name", "posterior"), [("shared", "draw"), ("shared", "full"), ("both", "full")]
 )
-def test_paths_have_the_joint_law(name, law):
-    f = layer(name, law, mean=means.pad(1, P))
+def test_paths_have_the_joint_distribution(name, posterior):
+    f = layer(name, posterior, mean=means.pad(1, P))
     draws = drawn(lambda key: f.path(key, 200)(X))
-    check_law(draws, f.joint(X))
+    check_moments(draws, f.joint(X))
 
 
 def test_a_path_is_one_function():
@@ -194,7 +194,7 @@ def test_a_path_of_a_kernel_without_features():
 
 
 @pytest.mark.parametrize("mode", ["joint", "path"])
-def test_function_draws_have_the_joint_law(mode):
+def test_function_draws_have_the_joint_distribution(mode):
     def draw(key):
         with dgp.function_draws(mode=mode), given("full", key):
             f = dgp.gp("f", KERNEL, Z, out=P)
@@ -203,7 +203,7 @@ def test_function_draws_have_the_joint_law(mode):
 
     draws, var = drawn(draw, 2000)
     assert (var == 0).all()
-    check_law(draws, layer(law="full").joint(X))
+    check_moments(draws, layer(posterior="full").joint(X))
 
 
 def test_a_path_draw_is_one_function_through_all_calls():
@@ -245,7 +245,7 @@ def test_noise_is_an_auxiliary_site_without_a_guide_and_none_with_one():
 def test_a_layer_factorises_once_however_often_it_is_called():
     def count(calls):
         def total(x):
-            f = layer(law="full")
+            f = layer(posterior="full")
             return sum(jnp.sum(f(x + i).var) + jnp.sum(f.joint(x - i)[1]) for i in range(calls))
 
         return str(jax.make_jaxpr(jax.grad(total))(X)).count("cholesky")

@@ -14,7 +14,7 @@ M, P = 4, 2
 pytestmark = pytest.mark.usefixtures("x64")
 
 
-def law(covariance):
+def posterior(covariance):
     """A Gaussian over [M, P], and its covariance [P, M, M] in NumPy."""
     rng = np.random.default_rng(0)
     loc, scale = rng.standard_normal((M, P)), rng.uniform(0.2, 1.5, (M, P))
@@ -28,7 +28,7 @@ def law(covariance):
 
 @pytest.fixture(params=["full", "diagonal"])
 def case(request, x64):
-    return law(request.param)
+    return posterior(request.param)
 
 
 def prior(shape=(M, P)):

@@ -155,8 +155,8 @@ def test_numpy_inputs_and_a_static_batch_size():
 def test_a_model_without_a_plate():
     def model(x, y):
         f = dgp.gp("f", dgp.kernels.SquaredExponential(1.0, 1.0), Z)
-        law = dgp.observe(f(x), lambda f: dist.Normal(f, 0.3)).to_event(1)
-        numpyro.sample("y", law, obs=y)
+        observed = dgp.observe(f(x), lambda f: dist.Normal(f, 0.3)).to_event(1)
+        numpyro.sample("y", observed, obs=y)
 
     result = dgp.fit(KEY, model, dgp.MeanField(model), X, Y, steps=10, progress=False)
     assert result.losses[-1] < result.losses[0]

@@ -99,8 +99,8 @@ def with_latent(x, y=None):
     f = dgp.gp("l1", kernels.SquaredExponential(1.5, 0.8), jnp.asarray(Z2))
     with dgp.minibatch(x, y) as (x, y):
         w = numpyro.sample("w", dist.Normal(0, 1))
-        law = dgp.observe(f(jnp.column_stack([x, w])), lambda f: dist.Normal(f, NOISE))
-        numpyro.sample("y", law, obs=y)
+        observed = dgp.observe(f(jnp.column_stack([x, w])), lambda f: dist.Normal(f, NOISE))
+        numpyro.sample("y", observed, obs=y)
 
 
 @pytest.mark.slow
@@ -175,8 +175,8 @@ def test_global_weights_at_the_posterior_are_all_the_collapsed_bound(x64):
     best = jax.jit(lambda: optimal_inducing(given, x, y))()
     Kzx = squared_exponential(z, x)
     C = Kzx.T @ np.linalg.solve(squared_exponential(z, z), Kzx)
-    law = stats.multivariate_normal(np.zeros(12), C + NOISE**2 * np.eye(12))
-    collapsed = law.logpdf(y) - (1.5 * 12 - np.trace(C)) / (2 * NOISE**2)
+    sgpr = stats.multivariate_normal(np.zeros(12), C + NOISE**2 * np.eye(12))
+    collapsed = sgpr.logpdf(y) - (1.5 * 12 - np.trace(C)) / (2 * NOISE**2)
     guide = dgp.MeanField(svgp)
 
     def run(K, params, num):

@@ -75,8 +75,8 @@ def test_predictive_does_not_see_what_a_mask_hides(x64, way):
         inner, outer = (seen, True) if way == "mask" else (None, seen)
         f = dgp.gp("l1", kernels.SquaredExponential(1.5, 0.8), spread(4))
         with dgp.minibatch(x, y) as (x, y), handlers.mask(mask=outer):
-            law = dgp.observe(f(x), lambda f: dist.Normal(f, NOISE), mask=inner)
-            numpyro.sample("y", law, obs=y)
+            observed = dgp.observe(f(x), lambda f: dist.Normal(f, NOISE), mask=inner)
+            numpyro.sample("y", observed, obs=y)
 
     params = {"l1.v.loc": np.ones((4, 1)), "l1.v.scale_tril": 0.5 * np.eye(4)[None]}
     guide = dgp.MeanField(model)
@@ -95,8 +95,8 @@ def test_predictive_does_not_see_missing_entries():
     def model(x, y):
         f = dgp.gp("l1", kernels.SquaredExponential(1.5, 0.8), spread(4), out=2)
         with dgp.minibatch(x, y, seen) as (x, y, mask):
-            law = dgp.observe(f(x), lambda f: dist.Normal(f, NOISE).to_event(1), mask=mask)
-            numpyro.sample("y", law, obs=y)
+            observed = dgp.observe(f(x), lambda f: dist.Normal(f, NOISE).to_event(1), mask=mask)
+            numpyro.sample("y", observed, obs=y)
 
     found = [
         values(PredictiveELBO(), model, dgp.MeanField(model), {}, x, np.where(seen, y, hidden))

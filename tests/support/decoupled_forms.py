@@ -35,8 +35,8 @@ def model(x, y=None, *, z, kernel=KERNEL):
     """One layer of two outputs and two inputs."""
     f = dgp.gp("l1", kernel, z, out=P)
     with dgp.minibatch(x, y) as (x, y):
-        law = dgp.observe(f(x), lambda f: dist.Normal(f, NOISE).to_event(1))
-        numpyro.sample("y", law, obs=y)
+        observed = dgp.observe(f(x), lambda f: dist.Normal(f, NOISE).to_event(1))
+        numpyro.sample("y", observed, obs=y)
 
 
 def random_params(mean, covariance, seed=0):
@@ -58,7 +58,7 @@ def handed(guide, params, *args, **kwargs):
 
 
 class Brute:
-    """The same law in NumPy, at any points: of the values at W, one output at a time.
+    """The same posterior in NumPy, at any points: of the values at W, one output at a time.
 
     The points' values carry independent noise of the jitter's variance, as the library has it.
     """

@@ -1,4 +1,4 @@
-"""Decoupled inducing inputs: exact KLs and laws, the coupled case, orderings, and training."""
+"""Decoupled inducing inputs: exact KLs and moments, the coupled case, orderings, training."""
 
 import jax
 import jax.numpy as jnp
@@ -43,15 +43,18 @@ from dgp_ppl.models import deep_gp, svgp
 
 @pytest.mark.parametrize(("mean", "covariance"), FORMS)
 def test_kl_and_law_are_those_of_the_restricted_processes(mean, covariance, x64):
-    """At Z_a and Z_b alone, with 20 points more; and the law of the function at new points."""
+    """KL at Z_a and Z_b alone and with 20 points more; moments of the function at new points."""
     params, z_b = random_params(mean, covariance), jnp.asarray(points(M_B, 2))
     guide = Decoupled(model, params["l1.v.z_mean"], mean=mean, covariance=covariance)
     x = jnp.asarray(points(7, 3))
 
     infer = handed(guide, params, x, z=z_b)["l1.v"]
-    law, sparse = infer["q"], infer["sparse"]
-    kl = law.standard_kl()
-    (joint_mean, joint_cov), (f_mean, f_var) = sparse.joint(law, x), sparse.marginals(law, x)
+    posterior, sparse = infer["q"], infer["sparse"]
+    kl = posterior.standard_kl()
+    (joint_mean, joint_cov), (f_mean, f_var) = (
+        sparse.joint(posterior, x),
+        sparse.marginals(posterior, x),
+    )
     brute = Brute(mean, covariance, params)
     assert kl == pytest.approx(brute.kl(points(0, 0)), rel=1e-8)
     assert kl == pytest.approx(brute.kl(points(20, 4)), rel=1e-8)
@@ -64,7 +67,7 @@ def test_kl_and_law_are_those_of_the_restricted_processes(mean, covariance, x64)
 
 
 def coupled_params(mean, covariance, params, site="l1.v"):
-    """Params of `Decoupled` with Z_a = Z_b that make the law of `MeanField`'s params."""
+    """Params of `Decoupled` with Z_a = Z_b that give the posterior of `MeanField`'s params."""
     p = {n: np.asarray(params[f"{site[:-2]}.{n}"]) for n in ("z", "v.loc", "v.scale_tril")}
     variance = float(params[f"{site[:-2]}.variance"])
     K = squared_exponential(p["z"], p["z"], variance)
@@ -115,8 +118,8 @@ def test_order_of_the_bounds_at_their_optima(x64):
     z = spread(5)
     Kzx = squared_exponential(z, x)
     Q = Kzx.T @ np.linalg.solve(squared_exponential(z, z), Kzx)
-    law = stats.multivariate_normal(np.zeros(40), Q + NOISE**2 * np.eye(40))
-    coupled = law.logpdf(y) - (1.5 * 40 - np.trace(Q)) / (2 * NOISE**2)
+    sgpr = stats.multivariate_normal(np.zeros(40), Q + NOISE**2 * np.eye(40))
+    coupled = sgpr.logpdf(y) - (1.5 * 40 - np.trace(Q)) / (2 * NOISE**2)
     assert decoupled(x, x) == pytest.approx(evidence, abs=1e-6)
     assert decoupled(z, z) == pytest.approx(coupled, abs=1e-6)
     assert coupled + 0.1 < decoupled(x, z) < evidence - 1
@@ -144,8 +147,10 @@ def test_the_prior_has_no_kl(mean, x64):
     @jax.jit
     def kls():
         guides = [Decoupled(model, points(M_A, 1), mean=mean, covariance=c) for c in COVARIANCES]
-        laws = [handed(g, {"l1.v.precision_tril": tiny}, x, z=z_b)["l1.v"]["q"] for g in guides]
-        return jnp.stack([law.standard_kl() for law in laws])
+        posteriors = [
+            handed(g, {"l1.v.precision_tril": tiny}, x, z=z_b)["l1.v"]["q"] for g in guides
+        ]
+        return jnp.stack([posterior.standard_kl() for posterior in posteriors])
 
     np.testing.assert_allclose(kls(), 0, atol=1e-10)
 
@@ -165,12 +170,12 @@ def test_params_and_where_they_start(covariance):
         **{"l2.v.z_mean": (6, 1), "l2.v.weights": (6, 1), f"l2.v.{name}": (1, 4, 4)},
     }
     np.testing.assert_array_equal(params["l1.v.z_mean"], spread(7))
-    laws = handed(guide, params, x, y, z=z)
+    posteriors = handed(guide, params, x, y, z=z)
     nearly = 0.995 if covariance == "cb" else 1.0
     for site, scale in (("l1.v", 1e-3), ("l2.v", nearly)):
-        law = laws[site]["q"]
-        assert (law.loc == 0).all()
-        cov = law.scale_tril @ law.scale_tril.swapaxes(-1, -2)
+        posterior = posteriors[site]["q"]
+        assert (posterior.loc == 0).all()
+        cov = posterior.scale_tril @ posterior.scale_tril.swapaxes(-1, -2)
         np.testing.assert_allclose(cov[0], scale**2 * np.eye(4), atol=2e-3 * scale**2)
 
 
@@ -196,8 +201,8 @@ def with_latents(y, *, batch_size=None):
     f = dgp.gp("l1", kernels.SquaredExponential(scale, 1.0), spread(4), out=2)
     with dgp.minibatch(y, batch_size=batch_size) as y:
         h = numpyro.sample("h", dist.Normal(0, 1))
-        law = dgp.observe(f(h[:, None]), lambda f: dist.Normal(f, 0.3).to_event(1))
-        numpyro.sample("y", law, obs=y)
+        observed = dgp.observe(f(h[:, None]), lambda f: dist.Normal(f, 0.3).to_event(1))
+        numpyro.sample("y", observed, obs=y)
 
 
 @pytest.mark.slow

@@ -1,4 +1,4 @@
-"""Draws of a decoupled posterior and its laws at other inputs, outputs and scales."""
+"""Draws of a decoupled posterior, and the posterior at other inputs, outputs and scales."""
 
 import jax
 import jax.numpy as jnp
@@ -43,7 +43,7 @@ def test_draws_of_the_inducing_values_have_the_law():
     params = random_params("gp_centred", "cb")
     z_b, x = jnp.float32(points(M_B, 2)), jnp.float32(points(4, 3))
     guide = Decoupled(model, params["l1.v.z_mean"], mean="gp_centred", covariance="cb")
-    law = jax.jit(lambda p: handed(guide, p, x, z=z_b)["l1.v"]["q"])(params)
+    posterior = jax.jit(lambda p: handed(guide, p, x, z=z_b)["l1.v"]["q"])(params)
 
     @jax.jit
     def draw(p):
@@ -51,14 +51,14 @@ def test_draws_of_the_inducing_values_have_the_law():
 
     draws = draw(params)
     assert draws.shape == (4000, M_B, P)
-    assert_mean(draws, law.loc)
+    assert_mean(draws, posterior.loc)
     for output in range(P):
-        R = np.asarray(law.scale_tril[output], float)
+        R = np.asarray(posterior.scale_tril[output], float)
         assert_covariance(draws[..., output], R @ R.T)
     brute = Brute("gp_centred", "cb", params)
     L = np.linalg.cholesky(squared_exponential(brute.z_b, brute.z_b))
     mean_at_z = brute.at(points(0, 0), 0)[1][M_A:]
-    np.testing.assert_allclose(L @ law.loc[:, 0], mean_at_z, atol=1e-4)
+    np.testing.assert_allclose(L @ posterior.loc[:, 0], mean_at_z, atol=1e-4)
 
 
 @pytest.mark.parametrize("mean", ["gp_centred", "orthogonal"])
@@ -84,8 +84,8 @@ def test_draws_of_functions_through_predict():
     z_a, z_b = spread(12), spread(4)
     params = best_params(x, y, z_a, z_b)
     guide = Decoupled(svgp, z_a, mean="gp_centred")
-    law = jax.jit(lambda p: handed(guide, p, x, z=z_b)["l1.v"])(params)
-    mean = law["sparse"].marginals(law["q"], x[:6])[0][:, 0]
+    posterior = jax.jit(lambda p: handed(guide, p, x, z=z_b)["l1.v"])(params)
+    mean = posterior["sparse"].marginals(posterior["q"], x[:6])[0][:, 0]
     p = dgp.predict(KEY, svgp, guide, params, x[:6], z=z_b)
     for kind in ("joint", "path"):
         draws = p.function_draws(random.key(1), 600, mode=kind)
@@ -142,18 +142,18 @@ def test_outputs_with_kernels_and_inducing_inputs_of_their_own(mean, own_inputs,
 
 
 def test_a_law_rescaled_keeps_its_shift(x64):
-    """The law of m + R (t + s e): mean and covariance move, and the KL is that of the new law."""
+    """m + R (t + s e) has the moments and the KL of a Gaussian with shifted mean and new scale."""
     params = random_params("gp_centred", "whitened")
     z_b, x = jnp.asarray(points(M_B, 2)), jnp.asarray(points(7, 3))
     guide = Decoupled(model, params["l1.v.z_mean"], mean="gp_centred")
     infer = handed(guide, params, x, z=z_b)["l1.v"]
-    law, rng = infer["q"], np.random.default_rng(5)
+    posterior, rng = infer["q"], np.random.default_rng(5)
     t, s = jnp.asarray(rng.standard_normal((M_B, P))), jnp.asarray(rng.uniform(0.5, 1, (M_B, P)))
-    new = law.scaled(t, s)
+    new = posterior.scaled(t, s)
     assert isinstance(new, DecoupledInducing)
-    R = np.asarray(law.scale_tril)
-    loc = np.asarray(law.loc) + np.einsum("pij,jp->ip", R, t)
-    # In the orthogonal form the same law has these params.
+    R = np.asarray(posterior.scale_tril)
+    loc = np.asarray(posterior.loc) + np.einsum("pij,jp->ip", R, t)
+    # These params give the same posterior in the orthogonal form.
     orthogonal = Decoupled(model, params["l1.v.z_mean"], mean="orthogonal")
     L_a = np.linalg.cholesky(
         squared_exponential(points(M_A, 1), points(M_A, 1))

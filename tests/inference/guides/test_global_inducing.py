@@ -52,10 +52,10 @@ def kernel(params, l, a, b):
 @pytest.mark.slow
 @pytest.mark.usefixtures("x64")
 def test_the_second_layer_follows_the_first():
-    """Its law, by dense algebra, at pseudo-inputs that have travelled through the first's draw."""
+    """q(v2 | v1) equals dense algebra at the pseudo-inputs that the first layer's draw maps."""
     params = coupled_params()
     trace = sites(params)
-    v1, law = np.asarray(trace["l1.v"]["value"]), trace["l2.v"]["fn"]
+    v1, posterior = np.asarray(trace["l1.v"]["value"]), trace["l2.v"]["fn"]
     z = np.asarray(spread(5))
 
     def project(l, h):
@@ -67,14 +67,14 @@ def test_the_second_layer_follows_the_first():
     A, lam = project(2, h), np.asarray(params["l2.v.precision"])[:, 0]
     cov = np.linalg.inv(np.eye(5) + (A * lam) @ A.T)
     mean = cov @ (A * lam) @ np.asarray(params["l2.v.target"])
-    np.testing.assert_allclose(law.loc, mean, rtol=1e-6, atol=1e-9)
-    root = np.asarray(law.scale_tril[0])
+    np.testing.assert_allclose(posterior.loc, mean, rtol=1e-6, atol=1e-9)
+    root = np.asarray(posterior.scale_tril[0])
     np.testing.assert_allclose(root @ root.T, cov, rtol=1e-6, atol=1e-9)
     kl = 0.5 * (np.trace(cov) + (mean**2).sum() - 5 - np.linalg.slogdet(cov)[1])
-    np.testing.assert_allclose(law.standard_kl(), kl, rtol=1e-8)
+    np.testing.assert_allclose(posterior.standard_kl(), kl, rtol=1e-8)
     value = np.random.default_rng(3).standard_normal((5, 1))
     density = stats.multivariate_normal(mean[:, 0], cov).logpdf(value[:, 0])
-    np.testing.assert_allclose(law.log_prob(jnp.asarray(value)), density, rtol=1e-8)
+    np.testing.assert_allclose(posterior.log_prob(jnp.asarray(value)), density, rtol=1e-8)
 
 
 def test_hidden_layers_are_drawn_and_the_last_is_integrated():
@@ -87,10 +87,10 @@ def test_hidden_layers_are_drawn_and_the_last_is_integrated():
 
 
 def test_no_pseudo_precision_is_the_prior():
-    law = sites(coupled_params(precision=4 * (1e-30,)))["l2.v"]["fn"]
-    np.testing.assert_allclose(law.loc, 0, atol=1e-12)
-    np.testing.assert_allclose(law.scale_tril, np.eye(5)[None], atol=1e-12)
-    assert abs(law.standard_kl()) < 1e-6
+    posterior = sites(coupled_params(precision=4 * (1e-30,)))["l2.v"]["fn"]
+    np.testing.assert_allclose(posterior.loc, 0, atol=1e-12)
+    np.testing.assert_allclose(posterior.scale_tril, np.eye(5)[None], atol=1e-12)
+    assert abs(posterior.standard_kl()) < 1e-6
 
 
 def test_one_layer_is_mean_field():
@@ -135,7 +135,7 @@ def test_minibatches_are_unbiased():
 
 @pytest.mark.slow
 def test_starting_from_a_mean_field_fit():
-    """The nearest coupled law: next to nothing is lost on the way."""
+    """`start_from` finds the nearest coupled posterior and loses almost nothing of the bound."""
     x, y = regression(rows=60)
     z, mean_field = (x[:8], x[:8]), dgp.MeanField(deep_gp)
     key = random.key(3)
@@ -156,18 +156,18 @@ def test_starting_from_a_mean_field_fit():
 @pytest.mark.usefixtures("x64")
 def test_kl_between_gaussians():
     rng = np.random.default_rng(0)
-    laws, truth = [], []
+    posteriors, truth = [], []
     for upper in (False, True):
         R = np.tril(rng.standard_normal((3, 3)), -1) * 0.3 + np.diag(rng.uniform(0.5, 2, 3))
         R = R.T if upper else R
         loc = rng.standard_normal((3, 1))
-        laws.append(FullInducing(jnp.asarray(loc), jnp.asarray(R)[None], upper=upper))
+        posteriors.append(FullInducing(jnp.asarray(loc), jnp.asarray(R)[None], upper=upper))
         truth.append((loc[:, 0], R @ R.T))
     (m, S), (n, T) = truth
     P = np.linalg.inv(T)
     kl = np.trace(P @ S) + (m - n) @ P @ (m - n) - 3
     kl = 0.5 * (kl + np.linalg.slogdet(T)[1] - np.linalg.slogdet(S)[1])
-    np.testing.assert_allclose(gaussian_kl(*laws), kl, rtol=1e-10)
+    np.testing.assert_allclose(gaussian_kl(*posteriors), kl, rtol=1e-10)
 
 
 @pytest.mark.parametrize(

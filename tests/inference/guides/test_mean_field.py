@@ -88,10 +88,10 @@ def test_params_and_where_they_start(covariance, scales):
 
 
 def test_the_guide_hands_its_law_to_the_layer():
-    for covariance, law in (("full", FullInducing), ("diagonal", DiagonalInducing)):
+    for covariance, posterior in (("full", FullInducing), ("diagonal", DiagonalInducing)):
         guide = set_up(model, covariance=covariance)
         sites = handlers.trace(handlers.seed(guide, KEY)).get_trace(jnp.zeros((4, 1)))
-        assert type(handover_of(sites["l1.v"]).q) is law
+        assert type(handover_of(sites["l1.v"]).q) is posterior
         assert sites["l1.v"]["fn"] is handover_of(sites["l1.v"]).q
 
 

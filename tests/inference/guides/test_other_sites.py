@@ -96,7 +96,7 @@ def test_a_guide_that_is_a_point_until_it_is_fitted():
 
 
 def related(x, y=None):
-    """With laws known within the model alone: of another site, of the data, within bounds."""
+    """Priors that only the model knows: given another site, given the data, or bounded."""
     a = numpyro.sample("a", dist.LogNormal(0, 1))
     numpyro.sample("b", dist.LogNormal(jnp.mean(x), a))
     numpyro.sample("c", dist.Uniform(jnp.zeros(2), jnp.asarray([1.0, 2.0])).to_event(1))

@@ -40,8 +40,8 @@ def assert_mean_fields_bound(model, guide, *args, **kwargs):
 def layer(x, y, z=Z, kernel=None, **others):
     f = dgp.gp("l1", kernel or kernels.SquaredExponential(1.0, 1.0), z)
     with dgp.minibatch(x, y, *others.values()) as rows:
-        law = dgp.observe(f(rows[0]), lambda f: dist.Normal(f, 0.3))
-        numpyro.sample("y", law, obs=rows[1])
+        observed = dgp.observe(f(rows[0]), lambda f: dist.Normal(f, 0.3))
+        numpyro.sample("y", observed, obs=rows[1])
 
 
 def scaled(x, y=None):
@@ -84,16 +84,16 @@ def in_pieces(x, y=None, *, weights, mask=None, batch_size=None):
     f = dgp.gp("l1", kernels.SquaredExponential(1.0, 1.0), Z)
     data = dgp.minibatch(x, y, weights, mask, batch_size=batch_size)
     with data as (x, y, weights, mask):
-        law = dgp.observe(f(x), lambda f: dist.Normal(f, 0.3 / weights), mask=mask)
-        numpyro.sample("y", law, obs=y)
+        observed = dgp.observe(f(x), lambda f: dist.Normal(f, 0.3 / weights), mask=mask)
+        numpyro.sample("y", observed, obs=y)
 
 
 def warped(x, y=None):
     network = eqx_module("network", eqx.nn.MLP(1, 1, 3, 1, key=KEY))  # not all of it is arrays
     f = dgp.gp("l1", kernels.SquaredExponential(1.0, 1.0), jax.vmap(network)(Z))
     with dgp.minibatch(x, y) as (x, y):
-        law = dgp.observe(f(jax.vmap(network)(x)), lambda f: dist.Normal(f, 0.3))
-        numpyro.sample("y", law, obs=y)
+        observed = dgp.observe(f(jax.vmap(network)(x)), lambda f: dist.Normal(f, 0.3))
+        numpyro.sample("y", observed, obs=y)
 
 
 CALLS = {
@@ -138,8 +138,8 @@ def stepwise(x, y):
     f = dgp.gp("l1", kernels.SquaredExponential(1.0, 1.0), Z)
 
     def step(carry, row):
-        law = dgp.observe(f(row[0]), lambda f: dist.Normal(f, 0.3))
-        numpyro.sample("y", law, obs=row[1])
+        observed = dgp.observe(f(row[0]), lambda f: dist.Normal(f, 0.3))
+        numpyro.sample("y", observed, obs=row[1])
         return carry, None
 
     scan(step, None, (x[:, None], y[:, None]))

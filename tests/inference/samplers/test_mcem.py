@@ -73,8 +73,8 @@ def test_what_v_leaves_open_is_not_a_residual_explained():
     params = result.params
     p = dgp.predict(KEY, deep_gp, None, params, x, posterior_samples=result.chains, **options)
     squares = []
-    for rows, laws in p.components():
-        loc, sd = (np.asarray(a) for a in (laws.components.loc, laws.components.scale))
+    for rows, mixture in p.components():
+        loc, sd = (np.asarray(a) for a in (mixture.components.loc, mixture.components.scale))
         variance = sd**2 - float(params["noise"]) ** 2
         assert variance.mean() > 0.2 * float(params["noise"]) ** 2  # there is something to explain
         squares.append(np.square(np.asarray(y)[rows] - loc) + variance)

@@ -52,15 +52,15 @@ def test_without_control_the_guide_is_its_base_draw_by_draw(base, x64):
     def both(key):
         log_q, trace = log_density(handlers.seed(guide, key), (x, y), {"z": Z}, params)
         drawn = {n: trace[n]["value"] for n in ("l1.v", "l2.v")}
-        laws = {}
+        posteriors = {}
 
-        def keep(site, law):
-            laws[site] = law
+        def keep(site, posterior):
+            posteriors[site] = posterior
             return DiagonalInducing(drawn[site], jnp.zeros((5, 1)))
 
         with handlers.seed(rng_seed=key), handlers.block(), handlers.substitute(data=params):
             own.transport(Call((x, y), {"z": Z}), keep)
-        return log_q, sum(laws[n].log_prob(v) for n, v in drawn.items())
+        return log_q, sum(posteriors[n].log_prob(v) for n, v in drawn.items())
 
     paths, alone = jax.jit(jax.vmap(both))(random.split(KEY, 20))
     np.testing.assert_allclose(paths, alone, rtol=1e-9)
