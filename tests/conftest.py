@@ -1,3 +1,5 @@
+"""Flags, compilation cache and fixtures of the test suite."""
+
 import gc
 import os
 import shutil
@@ -5,10 +7,10 @@ import time
 from importlib.metadata import version
 from pathlib import Path
 
-# XLA reads its flags once, when the first program is compiled. Both make programs cheaper to
-# compile; the first is also what keeps a program in one piece of memory.
+# XLA reads its flags once, when it compiles the first program. Both flags make compilation cheaper.
+# The first one also keeps each program in one piece of memory.
 _FLAGS = ["--xla_cpu_parallel_codegen_split_count=1"]
-if version("jaxlib").startswith("0.10."):  # later ones have no other code generator
+if version("jaxlib").startswith("0.10."):  # later versions have no other code generator
     _FLAGS.append("--xla_cpu_use_fusion_emitters=false")
 os.environ["XLA_FLAGS"] = " ".join([*_FLAGS, os.environ.get("XLA_FLAGS", "")]).strip()
 
@@ -16,10 +18,10 @@ import jax  # noqa: E402
 import pytest  # noqa: E402
 
 # Compilation takes most of the suite's time. Leave out XLA's costly passes, except in tests of
-# rounding (`optimised`). Programs that tests start do the same by their environment.
+# rounding (`optimised`). Programs started by tests set an environment variable for it.
 jax.config.update("jax_disable_most_optimizations", True)
 
-# Tracing makes garbage faster than Python's defaults are made for.
+# Tracing creates many objects, so Python's default thresholds collect too often.
 gc.set_threshold(100_000, 20, 50)
 
 _CACHE = Path(__file__).parent.parent / ".cache" / f"jax-{version('jax')}"
@@ -30,7 +32,7 @@ _checked = 0.0
 
 
 def pytest_configure(config):
-    """Keep compiled programs on disk, for the other workers, started programs and later runs."""
+    """Keep compiled programs on disk for other workers, for subprocesses and for later runs."""
     if "PYTEST_XDIST_WORKER" not in os.environ:
         if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
             files = _CACHE.glob("*") if _CACHE.is_dir() else ()
@@ -38,7 +40,7 @@ def pytest_configure(config):
                 shutil.rmtree(_CACHE, ignore_errors=True)
             os.environ["JAX_COMPILATION_CACHE_DIR"] = str(_CACHE)
         os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0.05"
-    # Programs that tests start import tests/support and examples too.
+    # Programs started by tests import from tests and examples too.
     tests = Path(__file__).parent
     paths = (str(tests), str(tests.parent / "examples"), os.environ.get("PYTHONPATH"))
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
@@ -47,17 +49,17 @@ def pytest_configure(config):
 
 
 def pytest_collection_finish(session):
-    """Let the garbage collector pass over what lives as long as the run."""
+    """Exclude objects that live as long as the run from garbage collection."""
     gc.collect()
     gc.freeze()
 
 
 @pytest.fixture(autouse=True)
 def _few_mappings():
-    """Forget compiled programs before the kernel refuses to map more memory.
+    """Drop compiled programs before the process reaches Linux's limit on memory mappings.
 
-    A program that XLA compiled for a CPU takes several mappings. Linux allows a process 65,530
-    of them, and a worker that asks for more dies without a message.
+    Each compiled program takes several mappings. A process that needs more than 65,530 of them dies
+    without a message.
     """
     global _checked
     yield
@@ -71,7 +73,7 @@ def _few_mappings():
 
 @pytest.fixture
 def optimised():
-    """Compile as users' programs are compiled; pass `support.compiled.OPTIONS` to `jax.jit`."""
+    """Compile with all optimisations; pass `support.compiled.OPTIONS` to `jax.jit` too."""
     jax.config.update("jax_disable_most_optimizations", False)
     yield
     jax.config.update("jax_disable_most_optimizations", True)
@@ -79,6 +81,6 @@ def optimised():
 
 @pytest.fixture
 def x64():
-    """Switch to float64 for one test; the library's default, and the other tests', is float32."""
+    """Use float64 in one test; the default of the library and of the tests is float32."""
     with jax.enable_x64(True):
         yield

@@ -1,4 +1,4 @@
-"""The command: exit codes, one-line errors for bad input, and the files written."""
+"""The command line: exit codes, one-line errors for bad input, and output files."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Every code block of the README and of the documentation runs, and every docstring's example."""
+"""The code blocks of README and documentation run, and so do the examples in docstrings."""
 
 import doctest
 import importlib
@@ -18,7 +18,7 @@ import dgp_ppl
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
 README = ROOT / "README.md"
-# The tutorial has a test of its own. The build writes docs/api and docs/gallery.
+# tests/test_tutorial.py tests the tutorial. The build writes docs/api and docs/gallery.
 BUILT = {"_build", "api", "gallery"}
 PAGES = sorted(p for p in DOCS.rglob("*.md") if not BUILT & {*p.parts} and p.stem != "tutorial")
 WITH_CODE = [p for p in (README, *PAGES) if blocks(p.read_text(), "python")]
@@ -26,7 +26,7 @@ MODULES = sorted(
     m.name for m in pkgutil.walk_packages(dgp_ppl.__path__, "dgp_ppl.") if m.name != "dgp_ppl.cli"
 )
 
-# Fits and chains of a few steps deserve their warnings.
+# Short fits and chains warn, as they should.
 of_short_runs = pytest.mark.filterwarnings("ignore::UserWarning", "ignore::RuntimeWarning")
 
 
@@ -35,7 +35,10 @@ def short(path):
 
 
 def program(path, most=None):
-    """A page's blocks of Python as one program; its lines have the numbers that the page's have."""
+    """Return a page's Python blocks as one program with the line numbers of the page.
+
+    `most` is the number of blocks to include; None includes all.
+    """
     lines, kind, found = [], None, 0
     for line in path.read_text().splitlines():
         if line.startswith("```"):
@@ -49,7 +52,7 @@ def program(path, most=None):
 
 
 def run_page(path, most=None):
-    """Run a page's blocks of Python, or the first ones, and return the names that they define."""
+    """Run a page's Python blocks, or the first `most`, and return the names that they define."""
     names = {"__name__": "page"}
     exec(compile(program(path, most), str(path), "exec"), names)
     return names
@@ -117,7 +120,7 @@ def commands():
 
 @pytest.mark.parametrize("words", list(commands()))
 def test_commands_exist(words):
-    """Targets of make, options of dgp-ppl, and programs by path."""
+    """Check targets of make, options of dgp-ppl, and paths of programs."""
     if words[0] == "make":
         targets = re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
         assert set(words[1:]) <= set(targets)

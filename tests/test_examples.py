@@ -1,4 +1,4 @@
-"""Every example runs, and stays short."""
+"""Every example runs and is short."""
 
 import os
 import subprocess
@@ -13,7 +13,7 @@ EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 
 def run(*args, cwd):
     environment = {k: v for k, v in os.environ.items() if k != "DGP_PPL_DATA"}
-    # Nearly all of a smoke run is XLA's time; see conftest.py.
+    # Compilation takes nearly all of a smoke run; see conftest.py.
     environment["JAX_DISABLE_MOST_OPTIMIZATIONS"] = "1"
     done = subprocess.run(
         [sys.executable, *map(str, args)], cwd=cwd, env=environment, capture_output=True, text=True

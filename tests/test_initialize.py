@@ -1,3 +1,5 @@
+"""Initial inducing inputs, lengthscales and mean functions."""
+
 import jax.numpy as jnp
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Likelihoods against brute-force Monte Carlo; classifiers against the Bayes error."""
+"""Likelihoods against Monte Carlo estimates, and classifiers against the Bayes error."""
 
 import jax
 import jax.numpy as jnp
@@ -49,7 +49,7 @@ def test_expected_log_likelihood_is_that_of_draws_of_f(name):
     found = observed(name, True, **options).log_prob(Y)
     brute = getattr(likelihoods, name)(latent_draws(200_000)).log_prob(Y)
     error = np.asarray(brute).std(axis=0) / np.sqrt(len(brute))
-    twice = np.sqrt(2) if name == "softmax" else 1.0  # Monte Carlo too
+    twice = np.sqrt(2) if name == "softmax" else 1.0  # `found` is an estimate too
     assert (np.abs(found - brute.mean(axis=0)) < 4.5 * twice * error + 5e-3).all()
 
 
@@ -67,7 +67,7 @@ def test_predictive_probabilities_are_those_of_draws_of_f(name):
 
 @pytest.mark.parametrize("known", [1e-9, 0.0])
 def test_robust_max_of_functions_that_are_known(known):
-    """With one unknown f, the probability is a step function of it; gradients stay finite."""
+    """If all but one f are known, the probability is a step function of it."""
     mean, var = jnp.array([[0.0, -0.3, 0.2]]), jnp.array([[1.0, known, known]])
     distribution = RobustMax(mean)
     exact = stats.norm.sf(0.2)
@@ -84,7 +84,7 @@ def test_wrong_use():
 
 
 def blobs(rows, seed):
-    """Three overlapping Gaussians in the plane: inputs, classes and the classes' probabilities."""
+    """Return inputs, classes and class probabilities of three overlapping Gaussians in 2D."""
     rng = np.random.default_rng(seed)
     centres = np.array([[0.0, 1.2], [-1.0, -0.6], [1.0, -0.6]])
     y = rng.integers(0, 3, rows)
@@ -97,9 +97,9 @@ def blobs(rows, seed):
 @pytest.mark.parametrize("depth", [1, 2])
 @pytest.mark.parametrize("name", CLASSES)
 def test_a_toy_is_fitted_to_the_bayes_error(name, depth):
-    """The error on held-out rows; softmax's probabilities are also close to the true ones.
+    """The test error is near the Bayes error, and softmax's probabilities are near the true ones.
 
-    Probabilities of robust-max are not: it explains overlapping classes by rare errors.
+    Robust-max explains overlapping classes by rare errors, so its probabilities are not.
     """
     (x, y, _), (x_test, y_test, truth) = blobs(600, 0), blobs(4000, 1)
     options = initialize.deep_gp(KEY, x, num_inducing=20, depth=depth)
@@ -165,7 +165,7 @@ def test_censored_readings_far_beyond():
     "name", ["normal", slow("student"), "poisson", slow("probit"), "robust_max"]
 )
 def test_missing_rows_add_nothing(name, guided):
-    """Missing values do not affect values or gradients, and other rows stay the same."""
+    """Missing rows do not affect values or gradients of the other rows."""
     likelihood_of = {
         "normal": lambda f: dist.Normal(f, 0.3), "student": lambda f: dist.StudentT(3.0, f, 0.3),
         "poisson": lambda f: dist.Poisson(jnp.exp(f)), "probit": likelihoods.bernoulli_probit,
@@ -192,7 +192,7 @@ def test_missing_rows_add_nothing(name, guided):
 @pytest.mark.parametrize("guided", [True, slow(False)])
 @pytest.mark.parametrize("closed", [True, slow(False)])
 def test_missing_entries_add_nothing(closed, guided):
-    """The observed entries have the density that they have alone."""
+    """The density is that of a model of the observed entries alone."""
     y = jnp.asarray(RNG.standard_normal((6, 4)), jnp.float32)
     mask = jnp.asarray(RNG.uniform(size=(6, 4)) < 0.5).at[0].set(False)
     scale = (lambda f: 0.3) if closed else lambda f: 1 + 0 * f  # the latter needs Monte Carlo

@@ -1,3 +1,5 @@
+"""Cholesky factors with escalating jitter, their inverses, and weighted squares."""
+
 from functools import partial
 
 import jax
@@ -88,7 +90,7 @@ def test_jitter_escalates_no_further_than_it_must(name):
     K = jnp.asarray(INDEFINITE[name], jnp.float32)
     needed = -np.linalg.eigvalsh(INDEFINITE[name]).min()
     jitter = compiled(K).jitter
-    # Tenfold steps, and a pivot may not fall below a quarter of the jitter.
+    # Jitter grows tenfold until every pivot is at least a quarter of it.
     assert needed < jitter < 10 * needed * 4 / 3
 
 
@@ -110,7 +112,7 @@ def test_jitter_of_a_singular_matrix_stays_small(name):
 
 @pytest.mark.usefixtures("x64")
 def test_derivatives_of_the_factor_are_finite_differences():
-    """First and second derivatives, forward and reverse, of the factor and its inverse."""
+    """Check first and second derivatives of the factor and its inverse, in both modes."""
     weight = np.random.default_rng(2).standard_normal((2, 4, 4))
 
     def scalar(root):
@@ -154,7 +156,7 @@ def test_nan_gives_a_factor_that_is_not_finite():
     ],
 )
 def test_weighted_squares_and_their_derivatives(monkeypatch, A_shape, outputs, at_once):
-    """Against the plain formula: outputs at once, in groups, and with a separate A for each."""
+    """Compare with the plain formula, for all outputs at once, in groups, and with one A each."""
     monkeypatch.setattr(linalg.jax, "default_backend", lambda: "cpu")
     monkeypatch.setattr(linalg, "_GROUP", at_once * 4 * 5)
     rng = np.random.default_rng(7)
@@ -181,7 +183,7 @@ def test_weighted_squares_and_their_derivatives(monkeypatch, A_shape, outputs, a
 
 @pytest.mark.parametrize(("M", "lengthscale"), [(50, 0.3), (100, 1.0), (200, 3.0)])
 def test_the_inverse_is_as_good_as_a_triangular_solve(M, lengthscale):
-    """L⁻¹ L = I to a few thousand times eps; a plain inverse is a hundred times worse."""
+    """L⁻¹ L = I up to a few thousand eps; a plain inverse is a hundred times worse."""
     x = np.linspace(-2, 2, M)
     K = np.exp(-0.5 * ((x[:, None] - x) / lengthscale) ** 2).astype(np.float32)
     factor = compiled(jnp.asarray(K))

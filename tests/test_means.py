@@ -1,3 +1,5 @@
+"""Mean functions."""
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -31,7 +33,7 @@ def test_pad_widens_with_zeros_and_drops_columns_over():
 
 
 def test_pca_keeps_the_most_of_any_projection():
-    """Projected onto the first right singular vectors, x keeps its largest singular values."""
+    """The projection of x keeps its largest singular values."""
     mapped = np.asarray(means.pca(X, 2)(X))
     values = np.linalg.svd(X, compute_uv=False)
     np.testing.assert_allclose(mapped.T @ mapped, np.diag(values[:2] ** 2), rtol=1e-4, atol=1e-4)

@@ -1,3 +1,5 @@
+"""Metrics against definitions, closed forms and scikit-learn."""
+
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -17,7 +19,7 @@ def mixture(seed, points=7, components=5):
 
 
 def integrated(y, means, sds, weights):
-    """The definition of the CRPS by quadrature: the integral of (F(z) - [y <= z])^2."""
+    """Return the CRPS from its definition, the integral of (F(z) - [y <= z])^2, by quadrature."""
 
     def distribution(z):
         return float(np.sum(weights * stats.norm.cdf(z, means, sds)))
@@ -129,7 +131,7 @@ class TestCrpsGaussianMixture:
     @pytest.mark.parametrize("sd", [0.0, 1e-320, 1e-300, 1e-160, 1e-12])
     def test_vanishing_deviations_are_point_masses(self, sd):
         y, means, _, _ = mixture(4)
-        means[0] = y  # also a mass exactly at the target
+        means[0] = y  # point masses exactly at the target
         means[1] = y
         np.testing.assert_allclose(
             metrics.crps_gaussian_mixture(y, means, np.full_like(means, sd)),
@@ -329,7 +331,7 @@ class TestClassification:
 
 
 class TestShapes:
-    """[N] against [N, 1] would broadcast to [N, N]."""
+    """A wrong shape, such as [N, 1] for [N], would broadcast to [N, N]."""
 
     @pytest.mark.parametrize(
         ("call", "message"),

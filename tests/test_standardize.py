@@ -1,3 +1,5 @@
+"""`Standardizer`: statistics, constant columns, large shifts, wrong shapes."""
+
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -27,7 +29,7 @@ def test_constant_columns_become_zero():
 
 
 def test_a_large_shift_costs_no_digits():
-    """The arithmetic is float64 until the data have unit scale."""
+    """The arithmetic is in float64 until the data have unit scale."""
     shifted = Standardizer.fit(X + 1e6, X[:, 0] - 1e6)
     plain = Standardizer.fit(X, X[:, 0])
     np.testing.assert_allclose(shifted.inputs(X + 1e6), plain.inputs(X), atol=1e-6)

@@ -1,7 +1,7 @@
-"""Rules that the code itself follows.
+"""Rules about files, imports and names of the package and its tests.
 
-A *room* is a package of `dgp_ppl`, or a file that lies beside the packages. Files of a room are
-private (``_fit.py``); what other rooms may use is in the room's face, its ``__init__``.
+A *room* is a package of `dgp_ppl`, or a file next to the packages. The files of a package are
+private (``_fit.py``). Its ``__init__``, the room's *face*, exports what other rooms may use.
 """
 
 import ast
@@ -29,7 +29,7 @@ MOST_LINES, MOST_FILES, MOST_ROOT_FILES = 400, 12, 14
 
 
 def module(path):
-    """A file's dotted name."""
+    """Return the dotted name of a file."""
     parts = path.relative_to(ROOT.parent).with_suffix("").parts
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
@@ -39,7 +39,7 @@ FACES = {name for name, path in MODULES.items() if path.name == "__init__.py"}
 
 
 def imported(source, name="a program"):
-    """The modules of the package that a program imports."""
+    """Yield the modules of `dgp_ppl` that a program imports."""
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{name}: relative import"
@@ -55,20 +55,23 @@ GRAPH = {name: set(imported(path.read_text(), name)) for name, path in MODULES.i
 
 
 def package(name):
-    """The package that a module lies in."""
+    """Return the package of a module; a package is its own."""
     return name if name in FACES else name.rpartition(".")[0]
 
 
-def door(importer, name):
-    """Where a module's names are to be had by another: the outermost room that is not both's."""
-    own, parts = package(importer).split("."), name.split(".")
-    shared = next((i for i, (a, b) in enumerate(zip(own, parts, strict=False)) if a != b), None)
-    shared = min(len(own), len(parts)) if shared is None else shared
-    return ".".join(parts[: shared + 1])
+def allowed_import(importer, name):
+    """Return where `importer` may import the names of module `name` from.
+
+    It is the outermost package or module around `name` that does not contain the importer.
+    """
+    inside, parts = package(importer).split("."), name.split(".")
+    depth = next((i for i, (a, b) in enumerate(zip(inside, parts, strict=False)) if a != b), None)
+    depth = min(len(inside), len(parts)) if depth is None else depth
+    return ".".join(parts[: depth + 1])
 
 
-def circle(graph):
-    """The nodes of a graph that lie on circles, or depend on one."""
+def nodes_on_cycles(graph):
+    """Return the part of a graph that lies on cycles or depends on them; empty without cycles."""
     graph = {n: set(others) & set(graph) - {n} for n, others in graph.items()}
     while graph:
         free = {n for n, others in graph.items() if not others}
@@ -81,18 +84,18 @@ def circle(graph):
 @pytest.mark.parametrize("name", sorted(MODULES.keys() - FACES))
 def test_other_rooms_are_entered_by_their_faces(name):
     for other in GRAPH[name]:
-        wanted = door(name, other)
+        wanted = allowed_import(name, other)
         assert other == wanted, f"{name} imports {other}, wanted from {wanted} import ..."
 
 
 def test_imports_make_no_circle():
     files = {n: others - FACES for n, others in GRAPH.items() if n not in FACES}
-    assert not circle(files)
+    assert not nodes_on_cycles(files)
 
 
 @pytest.mark.parametrize("face", sorted(FACES))
 def test_imports_between_rooms_run_downwards(face):
-    """Seen from a package, its files and inner packages depend on each other in one direction."""
+    """Files and packages inside a package depend on each other in one direction."""
     inside = {n for n in MODULES if n.startswith(f"{face}.")}
 
     def room(name):
@@ -101,7 +104,7 @@ def test_imports_between_rooms_run_downwards(face):
     rooms = {room(n): set() for n in inside}
     for name in inside - FACES:
         rooms[room(name)] |= {room(o) for o in GRAPH[name] if o in inside}
-    assert not circle(rooms)
+    assert not nodes_on_cycles(rooms)
 
 
 def test_models_and_inference_never_import_each_other():
@@ -128,7 +131,7 @@ def test_a_face_exports_what_exists_and_shadows_nothing(face):
         assert hasattr(found, name), f"{face}.__all__ has {name!r}"
         inner = f"{face}.{name}"
         assert (inner in MODULES) == inspect.ismodule(getattr(found, name)), (
-            f"{inner} is a module, and something else of that name stands before it"
+            f"{face} exports {name!r}, which hides the module {inner}"
         )
 
 
@@ -151,7 +154,7 @@ def test_no_file_is_too_long(path):
 
 @pytest.mark.parametrize("path", FILES, ids=module)
 def test_private_names_stay_in_their_file(path):
-    """No ``other._name`` of something that another file defines; NumPyro's are in no list here."""
+    """No file uses a private name that another file defines."""
     tree = ast.parse(path.read_text())
     names = {n.name for n in ast.walk(tree) if isinstance(n, ast.FunctionDef | ast.ClassDef)}
     names |= {n.attr for n in ast.walk(tree) if isinstance(n, ast.Attribute) and _is_own(n)}
@@ -165,7 +168,7 @@ def test_private_names_stay_in_their_file(path):
             assert node.attr in names | FOREIGN, f"{module(path)}: {ast.unparse(node)}"
 
 
-FOREIGN = {"_replace", "_fields", "_asdict", "_mask"}  # NamedTuple's; NumPyro's MaskedDistribution
+FOREIGN = {"_replace", "_fields", "_asdict", "_mask"}  # of NamedTuple and MaskedDistribution
 
 
 def _is_private(name):
@@ -174,12 +177,12 @@ def _is_private(name):
 
 def _is_own(node):
     value = node.value
-    own = isinstance(value, ast.Name) and value.id in ("self", "cls", "other")
-    return own or (isinstance(value, ast.Call) and ast.unparse(value) == "super()")
+    named = isinstance(value, ast.Name) and value.id in ("self", "cls", "other")
+    return named or (isinstance(value, ast.Call) and ast.unparse(value) == "super()")
 
 
 def public(name):
-    """Whether a module may be imported by users: the package, and its rooms."""
+    """Return whether users may import a module, because it is the package or a room."""
     parts = name.split(".")
     return len(parts) <= 2 and not any(p.startswith("_") for p in parts)
 
@@ -211,21 +214,21 @@ def test_names_of_a_module_exist_and_are_documented(path):
 
 
 def test_tests_lie_where_their_files_do():
-    """``tests/ROOM/test_FILE.py``, or ``test_FILE_ASPECT.py``, tests ``dgp_ppl/ROOM/_FILE.py``."""
+    """Tests of ``dgp_ppl/ROOM/_FILE.py`` are in ``tests/ROOM/test_FILE[_ASPECT].py``."""
     for path in sorted(TESTS.rglob("test_*.py")):
         folder, stem = path.relative_to(TESTS).parent, path.stem.removeprefix("test_")
         pages = stem in ("structure", "examples", "tutorial", "docs")
         if folder.parts[:1] == ("contracts",) or pages:
             continue
         files = {p.stem.removeprefix("_") for p in (ROOT / folder).glob("*.py")}
-        files.add(folder.name)  # tests of the whole room
+        files.add(folder.name)  # for tests of the whole room
         parts = stem.split("_")
         starts = {"_".join(parts[: i + 1]) for i in range(len(parts))}
         assert starts & files, f"{path.relative_to(TESTS)}: no such file in dgp_ppl/{folder}"
 
 
 def test_importing_switches_nothing():
-    """Nothing global, nothing at import."""
+    """Importing `dgp_ppl` changes no option of JAX or NumPyro."""
     code = """
 import jax, numpyro, warnings
 def state():

@@ -1,4 +1,4 @@
-"""The tutorial's page is the rendering of its source, and the source runs."""
+"""The tutorial's page is rendered from its source, and the source runs."""
 
 import os
 import re
@@ -10,11 +10,11 @@ import pytest
 
 DOCS = Path(__file__).parent.parent / "docs"
 SOURCE, PAGE = DOCS / "tutorial.py", DOCS / "tutorial.md"
-MOST = 1_500_000  # bytes of all pictures
+MOST_BYTES = 1_500_000  # of all pictures
 
 
 def cells():
-    """Whether a cell is code, and its text, of all cells of the percent format."""
+    """Yield for each cell of the percent format whether it is code, and its text."""
     _, *parts = re.split(r"^# %%(.*)\n", SOURCE.read_text(), flags=re.MULTILINE)
     for options, text in zip(parts[::2], parts[1::2], strict=True):
         if "[markdown]" in options:
@@ -36,7 +36,7 @@ def test_pictures_are_there_and_small():
     assert sorted(linked) == sorted(f"tutorial/{p.name}" for p in (DOCS / "tutorial").iterdir())
     sizes = [(DOCS / name).stat().st_size for name in linked]
     assert min(sizes) > 1000
-    assert sum(sizes) < MOST
+    assert sum(sizes) < MOST_BYTES
 
 
 def test_page_says_nothing_of_the_machine_that_made_it():

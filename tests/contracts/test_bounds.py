@@ -1,4 +1,4 @@
-"""Equivalences between bounds: exact evidence, SGPR, SVGP, and a deep bound by quadrature."""
+"""Relations between the exact evidence, the bounds of SGPR and SVGP, and a deep bound."""
 
 from functools import partial
 
@@ -37,13 +37,16 @@ GUIDE = dgp.MeanField(svgp)
 
 
 def hyperparameters(z):
-    """Params of `sgpr`, and of `svgp` without q, with the kernel of `exact_evidence`."""
+    """Return the params of `sgpr`, which are those of `svgp` without q(v).
+
+    The kernel is that of `exact_evidence`.
+    """
     return {"l1.z": z, "l1.variance": 1.5, "l1.lengthscale": jnp.array([0.8]), "noise": NOISE}
 
 
 @jax.jit
 def bounds(z, x, y):
-    """SGPR's bound, SVGP's bound at the optimal q(v), and the params with that q(v)."""
+    """Return SGPR's bound, SVGP's bound at the optimal q(v), and the params with that q(v)."""
     params = optimal_inducing(hyperparameters(z), x, y)
     return (
         bound(sgpr, no_guide, hyperparameters(z), x, y, z=z),
@@ -53,7 +56,11 @@ def bounds(z, x, y):
 
 
 def test_with_all_inputs_inducing_the_bounds_are_the_evidence():
-    """Z = X: exact up to the jitter, less than 1e-10 of the variance (over 2 s², 20 rows)."""
+    """With Z = X both bounds are exact up to the jitter.
+
+    The jitter is less than 1e-10 of the variance. Its effect is summed over 20 rows and divided by
+    2 s².
+    """
     x, y = regression()
     evidence = exact_evidence(x, y)
     for value in bounds(x, x, y)[:2]:
@@ -70,7 +77,7 @@ def test_svgp_at_its_optimum_is_sgpr_and_below_the_evidence(M):
 
 
 def test_more_inducing_inputs_tighten_the_bound():
-    """M = 15 is nearly exact, M = 8 lower, M = 4 much lower."""
+    """The bound with M = 15 is nearly exact; M = 8 is lower, and M = 4 much lower."""
     x, y = regression(rows=30)
     gaps = [exact_evidence(x, y) - float(bounds(spread(M), x, y)[0]) for M in (15, 8, 4)]
     assert 0 < gaps[0] < 1e-3
@@ -80,7 +87,7 @@ def test_more_inducing_inputs_tighten_the_bound():
 
 @pytest.mark.parametrize(("M", "value"), [(15, -8.620734), (8, -8.739186), (4, -101.278919)])
 def test_bounds_as_another_implementation_has_them(M, value):
-    """The log evidence is -8.620731. The other implementation's jitter is larger, 1e-7."""
+    """The log evidence is -8.620731. The other implementation uses a larger jitter, 1e-7."""
     rng = np.random.default_rng(1)
     x = np.sort(rng.uniform(-2, 2, 30))
     y = jnp.asarray(np.sin(3 * x) + 0.2 * rng.standard_normal(30))
@@ -111,7 +118,7 @@ def test_svgp_at_any_other_q_is_below_its_optimum():
 
 
 def test_sgpr_and_svgp_share_their_gradient_at_the_optimum():
-    """The envelope theorem: d/dtheta max_q SVGP = d/dtheta SVGP at the optimal q."""
+    """Check the envelope theorem: d/dtheta max_q SVGP = d/dtheta SVGP at the optimal q."""
     x, y = regression()
     z = spread(6)
     start = hyperparameters(z)
@@ -138,7 +145,10 @@ def test_one_layer_of_a_deep_gp_is_svgp():
 
 
 def test_whitened_is_unwhitened():
-    """Against the unwhitened bound in NumPy: u = L v, q(u) = N(L m, L S L'), prior N(0, K)."""
+    """Compare with the unwhitened bound in NumPy.
+
+    There u = L v, q(u) = N(L m, L S L') and the prior is N(0, K).
+    """
     x, y = regression()
     z = spread(6)
     rng = np.random.default_rng(0)
@@ -173,9 +183,9 @@ def test_float32_agrees_with_float64():
 
 @pytest.mark.parametrize(("lengthscale", "noise"), [slow(0.5, 0.1), slow(1.0, 0.01), (1.0, 1e-3)])
 def test_float32_gives_no_higher_collapsed_bound(lengthscale, noise):
-    """The Gram matrix of 50 inducing points on a line is numerically singular.
+    """Rounding raises the bound by at most a hundredth of a nat per datum.
 
-    Rounding may raise the bound by at most a hundredth of a nat per datum.
+    The Gram matrix of 50 inducing inputs on a line is numerically singular.
     """
     x = np.linspace(-2, 2, 400)[:, None]
     y = np.sin(3 * x[:, 0]) + noise * np.random.default_rng(0).normal(size=400)
@@ -212,7 +222,7 @@ def deep_bound(params, x, y, keys):
 
 
 def test_the_mean_of_deep_bounds_is_the_doubly_stochastic_bound():
-    """Against Gauss-Hermite quadrature over each row's hidden value, in NumPy."""
+    """Compare with Gauss-Hermite quadrature over each row's hidden value, in NumPy."""
     x, y = regression(rows=8)
     params = two_layer_params(variance=0.5)
     total = -kl(params, 1) - kl(params, 2)
@@ -265,7 +275,7 @@ def test_deep_gp_wants_one_depth():
 
 
 def test_sites_and_params_of_a_deep_gp():
-    """Widths from the next layer's inducing inputs, padded means, several outputs."""
+    """A layer is as wide as the next layer's inducing inputs; means are padded."""
     x = jnp.zeros((7, 2))
     z = (jnp.zeros((4, 2)), jnp.zeros((5, 3)), jnp.zeros((6, 1)))
 

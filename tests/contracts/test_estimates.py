@@ -1,6 +1,6 @@
 """Bounds stay bounds if the expectations of a likelihood are Monte Carlo estimates.
 
-The model's second output does not enter the likelihood, so exact values are known.
+The likelihood ignores the model's second output, so the exact values are known.
 """
 
 import jax
@@ -22,7 +22,7 @@ from dgp_ppl.models import optimal_inducing
 X, Y = regression(rows=12)
 
 
-def beside(x, y=None, *, z, masked=False):
+def two_outputs(x, y=None, *, z, masked=False):
     f = dgp.gp("l1", kernels.SquaredExponential(1.5, 0.8), z, out=2)
     seen = handlers.mask(mask=jnp.ones(len(x), bool) if masked else True)
     with dgp.minibatch(x, y) as (x, y), seen:
@@ -30,10 +30,13 @@ def beside(x, y=None, *, z, masked=False):
         numpyro.sample("y", distribution, obs=y)
 
 
-def at_the_best(z):
-    """The optimal q(v) of the first output with the prior of the second, and their bound."""
-    own = {"l1.z": z, "l1.variance": 1.5, "l1.lengthscale": jnp.array([0.8]), "noise": NOISE}
-    best = jax.jit(lambda: optimal_inducing(own, X, Y))()
+def optimal_params(z):
+    """Return params and their bound.
+
+    The first output has the optimal q(v), and the second one has the prior.
+    """
+    fixed = {"l1.z": z, "l1.variance": 1.5, "l1.lengthscale": jnp.array([0.8]), "noise": NOISE}
+    best = jax.jit(lambda: optimal_inducing(fixed, X, Y))()
     loc, root = best["l1.v.loc"], best["l1.v.scale_tril"]
     params = {
         "l1.v.loc": jnp.concatenate([loc, 0 * loc], axis=1),
@@ -47,22 +50,22 @@ def at_the_best(z):
 
 @pytest.mark.parametrize("masked", [False, slow(True)])
 def test_importance_weights_do_not_feed_on_noise(x64, masked):
-    """Averaging the estimates' noise in exponentials would exceed the evidence."""
+    """An average of exponentials of noisy estimates would exceed the evidence."""
     z = np.asarray(X)
-    params, evidence = at_the_best(z)
-    guide = dgp.MeanField(beside)
+    params, evidence = optimal_params(z)
+    guide = dgp.MeanField(two_outputs)
     for K in (1, 30):
         objective = ImportanceWeighted(K)
-        draws = values(objective, beside, guide, params, X, Y, z=z, masked=masked, num=10_000)
+        draws = values(objective, two_outputs, guide, params, X, Y, z=z, masked=masked, num=10_000)
         assert_mean(draws, evidence)
-        assert jnp.std(draws) < 2.5  # nats, so a hundredth of that for the mean
+        assert jnp.std(draws) < 2.5  # nats; the standard error of the mean is a hundredth of it
 
 
 def test_annealing_averages_them_too():
-    """The target is the exponential of an expectation, not the expectation of exponentials."""
-    params, bound = at_the_best(spread(5))
+    """The target is the exponential of an expectation, not an expectation of exponentials."""
+    params, bound = optimal_params(spread(5))
     found = dgp.annealed_evidence(
-        KEY, beside, dgp.MeanField(beside), params, X, Y, z=spread(5),
+        KEY, two_outputs, dgp.MeanField(two_outputs), params, X, Y, z=spread(5),
         temperatures=50, num_particles=64, progress=False,
     )  # fmt: skip
     assert abs(found.log_evidence - bound) < 4 * found.standard_error

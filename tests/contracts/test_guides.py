@@ -1,4 +1,4 @@
-"""The contract of every guide: one set of tests for all of them."""
+"""The contract of guides: every test runs on every guide."""
 
 import functools
 import subprocess
@@ -25,21 +25,21 @@ from dgp_ppl.inference._fit import evaluate
 from dgp_ppl.inference._guide_optimizer import guide_optimizer
 from dgp_ppl.models import deep_gp
 
-# With another latent site than the layers': a prior on a hyperparameter.
+# The prior on the noise makes a latent site that belongs to no layer.
 model = handlers.lift(deep_gp, {"noise": dist.LogNormal(-1, 1)})
 PSEUDO = np.linspace(-1.5, 1.5, 4)[:, None]
 Z = (np.linspace(-2, 2, 5)[:, None],) * 2
 
 
 class Case(NamedTuple):
-    """A guide that must keep the contract."""
+    """A guide, with the options that the tests need."""
 
     build: Callable
-    """Builds the guide of a model; takes `at_prior` as keyword arguments."""
+    """Builds the guide from a model; accepts `at_prior` as keyword arguments."""
     at_prior: dict
-    """Options that make q start at the prior."""
+    """Options with which q starts at the prior."""
     quick: bool
-    """Whether `make test` runs the guide's tests; `make test-slow` runs those of the others."""
+    """Whether `make test` runs the guide's tests; `make test-slow` runs the rest."""
 
 
 def case(build, *, quick=False, **at_prior):
@@ -54,7 +54,7 @@ def anchored_diffusion(model, **options):
     return dgp.Diffusion(model, steps=3, base=dgp.MeanField(model, **options))
 
 
-# Add a guide here, in one line, and every test of this file runs on it.
+# To run all tests of this file on a guide, add it here.
 CASES = {
     "mean_field": case(dgp.MeanField, hidden_scale=1.0, quick=True),
     "global_inducing": case(
@@ -66,7 +66,7 @@ CASES = {
     "diffusion": case(functools.partial(dgp.Diffusion, steps=3), base="prior"),
     "coupled_diffusion": case(coupled_diffusion, hidden_scale=1.0),
     "implicit": case(dgp.Implicit, generator=None, hidden_scale=1.0),
-    "low_rank": case(LowRank, hidden_scale=1.0, factor_scale=0.0),  # a user's own
+    "low_rank": case(LowRank, hidden_scale=1.0, factor_scale=0.0),  # written by a user
 }
 GUIDES = {name: c.build for name, c in CASES.items()}
 SHAPES = {"l1.v": (5, 1), "l2.v": (5, 1), "noise": ()}
@@ -79,7 +79,7 @@ every_guide = pytest.mark.parametrize("name", [n if c.quick else slow(n) for n, 
 
 @functools.cache
 def fitted(name):
-    """A guide and a short fit of it."""
+    """Return a guide and the result of a short fit."""
     guide = GUIDES[name](model)
     options = {"steps": 150, "learning_rate": 0.03, "progress": False}
     return guide, dgp.fit(KEY, model, guide, X, Y, z=Z, batch_size=8, **options)
@@ -87,7 +87,7 @@ def fitted(name):
 
 @functools.cache
 def losses(name, dtype="float32", **kwargs):
-    """Many estimates of the loss at the fit's params, by as many keys."""
+    """Return estimates of the loss at the fit's params, [DRAWS], with one key each."""
     guide, result = fitted(name)
     keys = random.split(random.key(len(kwargs)), DRAWS)
     with jax.enable_x64(dtype == "float64"):
@@ -122,18 +122,18 @@ AT_THE_PRIOR = {
 
 @pytest.mark.parametrize("name", [slow(n) if n == "implicit" else n for n in AT_THE_PRIOR])
 def test_the_bound_at_the_prior(name):
-    """Where q is the prior its KL is zero: of data that no layer explains the bound is exact."""
+    """If q is the prior, and the data do not depend on the layers, the bound is exact."""
 
-    def idle(x, y=None):
+    def independent(x, y=None):
         f1, f2 = (dgp.gp(n, kernels.SquaredExponential(1.0, 1.0), Z[0]) for n in ("l1", "l2"))
         with dgp.minibatch(x, y) as (x, y):
             f2(f1.sample(x))
             numpyro.sample("y", dist.Normal(jnp.zeros(len(x)), 1.0), obs=y)
 
-    guide = AT_THE_PRIOR[name](idle)
-    params = start(idle, guide, X, Y)
+    guide = AT_THE_PRIOR[name](independent)
+    params = start(independent, guide, X, Y)
     params |= {n: jnp.full_like(a, 1e-9) for n, a in params.items() if n.endswith(".precision")}
-    loss = jax.jit(lambda p: guide.default_loss.loss(KEY, p, idle, guide, X, Y))(params)
+    loss = jax.jit(lambda p: guide.default_loss.loss(KEY, p, independent, guide, X, Y))(params)
     assert -loss == pytest.approx(stats.norm.logpdf(Y).sum(), abs=1e-3)
 
 
@@ -145,7 +145,7 @@ def test_minibatches_are_unbiased(name):
 
 @every_guide
 def test_float64(name):
-    """The same key draws other numbers in another dtype: the bounds agree in the mean."""
+    """Draws depend on the dtype, so the bounds agree only in the mean."""
     single, double = losses(name), losses(name, dtype="float64")
     assert (single.dtype, double.dtype) == (np.float32, np.float64)
     assert_mean(double - single, 0.0)
@@ -199,13 +199,13 @@ def test_stock_predictive(name):
 
 @every_guide
 def test_predictive_of_the_model_under_its_guide(name):
-    """It draws from what `predict` describes."""
+    """The draws have the mean that `predict` returns."""
     guide, result = fitted(name)
     program = dgp.guided(model, guide, result.params)
     draws = Predictive(program, num_samples=2000)(KEY, X_TEST, z=Z)["y"]
-    held = dgp.predict(KEY, model, guide, result.params, X_TEST, num_samples=2000, z=Z)
-    error = np.sqrt(2 * held.var / 2000)
-    assert (abs(draws.mean(axis=0) - held.mean) < 4.5 * error).all()
+    prediction = dgp.predict(KEY, model, guide, result.params, X_TEST, num_samples=2000, z=Z)
+    error = np.sqrt(2 * prediction.var / 2000)
+    assert (abs(draws.mean(axis=0) - prediction.mean) < 4.5 * error).all()
 
 
 @pytest.mark.parametrize(
@@ -217,7 +217,7 @@ def test_predictive_of_the_model_under_its_guide(name):
     ],
 )
 def test_rates_of_a_fit_from_scratch_and_of_one_that_goes_on(name, cold, warm):
-    """Of the guide's params, of the model's, and of a chain's."""
+    """Learning rates of the guide's, the model's and the diffusion's params."""
     params = {n: jnp.zeros(()) for n in ("l1.v.loc", "noise", "diffusion.a")}
     for goes_on, wanted in ((False, cold), (True, warm)):
         guide = GUIDES[name](model)
@@ -230,7 +230,7 @@ def test_rates_of_a_fit_from_scratch_and_of_one_that_goes_on(name, cold, warm):
 
 @every_guide
 def test_hyperpriors(name):
-    """Another latent site is drawn along, with the guide's own params for it."""
+    """The guide has params for a hyperparameter with a prior, and draws it too."""
     guide, result = fitted(name)
     assert {"noise_auto_loc", "noise_auto_scale"} <= set(result.params)
     assert "noise" not in result.params
@@ -241,7 +241,7 @@ def test_hyperpriors(name):
 
 
 def noisy_inputs(x, y=None, *, batch_size=None):
-    """Inputs with noise of their own: a latent site for every row."""
+    """A model of noisy inputs: one latent value per row."""
     f1 = dgp.gp("l1", kernels.SquaredExponential(1.0, 1.0), Z[0])
     f2 = dgp.gp("l2", kernels.SquaredExponential(1.0, 1.0), Z[1])
     with dgp.minibatch(x, y, batch_size=batch_size) as (x, y):
@@ -253,7 +253,7 @@ def noisy_inputs(x, y=None, *, batch_size=None):
 @pytest.mark.slow
 @every_guide
 def test_latent_inputs(name):
-    """A site for every row is drawn for the rows of a minibatch, and the bound is unbiased."""
+    """The guide draws the latent values of a minibatch's rows, and the bound is unbiased."""
     guide, whole = (GUIDES[name](noisy_inputs) for _ in range(2))
     options = {"batch_size": 8, "steps": 100, "progress": False}
     params = dgp.fit(KEY, noisy_inputs, guide, X, Y, **options).params
@@ -276,8 +276,8 @@ import dgp_ppl as dgp
 from test_guides import GUIDES, KEY, X_TEST, Z, model
 for name, build in GUIDES.items():
     params = dict(np.load(f"{sys.argv[2]}/{name}.npz"))
-    held = dgp.predict(KEY, model, build(model), params, X_TEST, num_samples=10, z=Z)
-    np.save(f"{sys.argv[2]}/{name}.npy", held.mean)
+    prediction = dgp.predict(KEY, model, build(model), params, X_TEST, num_samples=10, z=Z)
+    np.save(f"{sys.argv[2]}/{name}.npy", prediction.mean)
 """
 
 
@@ -293,8 +293,8 @@ def test_saved_and_loaded_in_a_new_process(tmp_path, request):
         np.testing.assert_allclose(np.load(tmp_path / f"{name}.npy"), mean, rtol=1e-4, atol=1e-5)
 
 
-# Params whose gradients must not vanish where the guide starts.
-MOVED = {
+# Params whose gradients must not vanish at the guide's initial params.
+NONZERO_GRADIENTS = {
     "global_inducing": {"pseudo_inputs", "l1.v.loc", "l2.v.target"},
     "decoupled": {"l2.v.weights"},
     "diffusion": {"l1.v.loc", "l2.v.loc"},
@@ -303,20 +303,20 @@ MOVED = {
 
 @pytest.mark.parametrize("name", [n if n == "decoupled" else slow(n) for n in GUIDES])
 def test_a_model_that_holds_and_hides_params(name):
-    """What it does to its own is not done to the guide's, even where they have the same names."""
-    taken = {"noise": 0.3, "pseudo_inputs": jnp.zeros((4, 1)), "l1.v.loc": jnp.ones((5, 1))}
+    """The model's handlers do not affect the guide's params, even those of the same names."""
+    fixed = {"noise": 0.3, "pseudo_inputs": jnp.zeros((4, 1)), "l1.v.loc": jnp.ones((5, 1))}
 
-    def held(x, y=None):
+    def hidden(x, y=None):
         with handlers.block(hide_fn=lambda s: s["type"] == "param"):
-            handlers.substitute(deep_gp, data=taken)(x, y, z=Z)
+            handlers.substitute(deep_gp, data=fixed)(x, y, z=Z)
 
-    guide = GUIDES[name](held)
-    params = start(held, guide, X, Y)
-    names = MOVED.get(name, set())
+    guide = GUIDES[name](hidden)
+    params = start(hidden, guide, X, Y)
+    names = NONZERO_GRADIENTS.get(name, set())
     assert names <= set(params)
     assert params
     assert not {n for n in params if n.endswith((".lengthscale", "noise"))}
-    loss = lambda p: guide.default_loss.loss(KEY, p, held, guide, X, Y)  # noqa: E731
+    loss = lambda p: guide.default_loss.loss(KEY, p, hidden, guide, X, Y)  # noqa: E731
     gradient = jax.jit(jax.grad(loss))(params)
     assert all(jnp.abs(gradient[n]).max() > 0 for n in names)
     assert any(jnp.abs(a).max() > 0 for a in gradient.values())

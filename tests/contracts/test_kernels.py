@@ -1,4 +1,4 @@
-"""The contract of every kernel: its formula, shapes, gradients, random features and params."""
+"""The contract of kernels: formula, shapes, gradients, random features and lengthscales."""
 
 import jax
 import jax.numpy as jnp
@@ -12,7 +12,10 @@ from dgp_ppl import kernels
 
 
 def test_kernels_with_the_same_leaves_are_not_one_program():
-    """JAX's dataclasses compare equal across classes, and then share a compiled program."""
+    """Kernels of different classes have different tree structures.
+
+    Otherwise JAX would run one kernel's compiled program for another kernel.
+    """
     structures = [jax.tree.structure(kernel) for kernel, _ in CASES.values()]
     assert all(a != b for i, a in enumerate(structures) for b in structures[:i])
 
@@ -20,14 +23,14 @@ def test_kernels_with_the_same_leaves_are_not_one_program():
 @pytest.mark.usefixtures("x64")
 @pytest.mark.parametrize("name", CASES)
 def test_contract(name):
-    """Shapes, the formula, the diagonal, symmetry and positive semi-definiteness."""
+    """Check shapes, formula, diagonal, symmetry and positive semi-definiteness."""
     kernel, formula = CASES[name]
     kernel = jax.tree.map(lambda a: jnp.asarray(np.round(np.float64(a), 6)), kernel)
     x, z = inputs(12, 0), inputs(5, 1)
     cross, gram, diagonal = contract(kernel, jnp.asarray(x), jnp.asarray(z))
     assert (cross.shape, diagonal.shape) == ((12, 5), (12,))
     np.testing.assert_allclose(cross, [[formula(a, b) for b in z] for a in x], rtol=1e-8)
-    # 1e-7, because a distance is kept away from 0 by sqrt(eps).
+    # 1e-7, because distances are at least sqrt(eps).
     np.testing.assert_allclose(diagonal, [formula(a, a) for a in x], rtol=1e-7)
     np.testing.assert_allclose(diagonal, np.diag(gram), rtol=1e-7)
     np.testing.assert_allclose(gram, gram.T, rtol=1e-9)

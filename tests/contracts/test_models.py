@@ -1,4 +1,4 @@
-"""Every ready-made model under SVI and NUTS, in float32 and float64."""
+"""Every model of `dgp_ppl.models` under SVI and NUTS, in float32 and float64."""
 
 import jax
 import jax.numpy as jnp
@@ -18,16 +18,16 @@ SETTING = Setting(inducing=4, depth=2)
 
 
 def no_guide(*args, **kwargs):
-    """The guide of a model without latent sites."""
+    """A guide for models without latent sites."""
 
 
-def built(name, x, y):
-    """A model of `dgp_ppl.models`, its arguments, starting params, and a guide."""
+def model_of(name, x, y):
+    """Return a model, its arguments, initial params and a guide."""
     key = random.key(0)
     z = initialize.inducing_inputs(key, x, 4)
     if name in MODELS:
-        made = build(Task(key, x, y, SETTING).with_setting(model=name))
-        return made.model, made.kwargs, made.start, dgp.MeanField(made.model)
+        built = build(Task(key, x, y, SETTING).with_setting(model=name))
+        return built.model, built.kwargs, built.start, dgp.MeanField(built.model)
     model, kwargs = {
         "svgp": (models.svgp, {"z": z}),
         "sgpr": (models.sgpr, {"z": z}),
@@ -40,7 +40,7 @@ def built(name, x, y):
 
 
 NAMES = (*MODELS, "svgp", "sgpr", "gplvm", "bnn", "classes")
-QUICK = {("gplvm", True)}  # the others run in CI
+QUICK = {("gplvm", True)}  # `make test-slow` runs the others
 CASES = [
     (name, x64) if (name, x64) in QUICK else slow(name, x64)
     for name in NAMES
@@ -58,7 +58,7 @@ def test_under_svi_and_nuts(name, x64):
     with jax.enable_x64(x64):
         dtype = jnp.float64 if x64 else jnp.float32
         x, y = data(name)
-        model, kwargs, start, guide = built(name, regression(rows=12, dim=2)[0], y)
+        model, kwargs, start, guide = model_of(name, regression(rows=12, dim=2)[0], y)
         key = random.key(1)
         options = {"steps": 3, "progress": False, **({"start": start} if start else {})}
         if name != "sgpr":  # sgpr takes all rows
@@ -69,7 +69,7 @@ def test_under_svi_and_nuts(name, x64):
             assert value.dtype == dtype
             assert np.isfinite(value).all()
         fixed = handlers.substitute(model, data=result.params)
-        if name == "sgpr":  # without a latent site, so put a prior on the noise
+        if name == "sgpr":  # it has no latent site, so put a prior on the noise
             prior = {"noise": noise_prior()}
             given = {n: a for n, a in result.params.items() if n != "noise"}
             fixed = handlers.lift(handlers.substitute(model, data=given), prior=prior)
@@ -84,7 +84,7 @@ def test_under_svi_and_nuts(name, x64):
 @pytest.mark.parametrize("method", ["global_inducing", "sghmc", "nuts_priors"])
 @pytest.mark.parametrize("name", ["latent", "deep_kernel", "temporal_diff_gp"])
 def test_methods_of_compare(name, method):
-    """Posteriors other than mean field, and samplers, through `compare`."""
+    """`compare` runs other guides and samplers on these models."""
     tiny = {"steps": 8, "inducing": 4, "samples": 4, "draws": 4, "progress": False}
     (row,) = dgp.compare("step", [method], model=name, splits=1, **tiny).splits
     assert "error" not in row
@@ -92,7 +92,7 @@ def test_methods_of_compare(name, method):
 
 
 def noise_prior():
-    """A prior for the standard deviation of the noise."""
+    """Return a prior for the standard deviation of the noise."""
     import numpyro.distributions as dist
 
     return dist.LogNormal(-1.0, 0.5)

@@ -1,7 +1,7 @@
-"""Options of the library's functions leave every argument of a model free.
+"""No option of the library's functions has the name of a model's argument.
 
-A function that forwards its keyword arguments to a model takes options of its own beside them. An
-option named like a model's argument would capture it: ``fit_mcem(..., kernel=...)`` once did.
+A function that forwards keyword arguments to a model also has options. An option with the name of a
+model's argument would capture it; ``fit_mcem(..., kernel=...)`` once did.
 """
 
 import inspect
@@ -13,17 +13,17 @@ from support.helpers import KEY, regression, spread
 import dgp_ppl as dgp
 from dgp_ppl import kernels, models
 
-DATA = {"x", "y"}  # which a function may take itself, in the model's place
+DATA = {"x", "y"}  # arguments that a function may share with the model
 
 
 def functions(module):
-    """The functions that a module exports, by name."""
+    """Return the functions that a module exports, by name."""
     found = {n: getattr(module, n) for n in module.__all__}
     return {n: f for n, f in found.items() if inspect.isfunction(f)}
 
 
 def names(function, *kinds):
-    """Names of a function's parameters of these kinds."""
+    """Return the names of a function's parameters of these kinds."""
     parameters = inspect.signature(function).parameters.values()
     return {p.name for p in parameters if p.kind in kinds}
 
@@ -51,7 +51,7 @@ def test_no_option_captures_an_argument_of_a_model(name):
 
 
 def test_a_kernel_reaches_the_model_through_fit_mcem():
-    """And through `run_mcmc`, which takes a NumPyro kernel as its `sampler`."""
+    """`run_mcmc` forwards a kernel too; it takes NumPyro's kernel as `sampler`."""
     x, y = regression(rows=10)
     kernel = spy(kernels.Matern52.learned)
     result = dgp.fit_mcem(
@@ -68,7 +68,7 @@ def test_a_kernel_reaches_the_model_through_fit_mcem():
 
 
 def spy(learned):
-    """The same function, which keeps the names that it is called with."""
+    """Wrap `learned` in a function that records the names in its calls."""
 
     def kernel(name, dim):
         kernel.names.add(name)

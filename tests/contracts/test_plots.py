@@ -1,4 +1,6 @@
-"""Every plot is legible, has colours safe for colour-blind readers, and checks its arguments."""
+"""Every plot is legible, uses colours that are safe for colour-blind readers, and
+checks its arguments.
+"""
 
 import subprocess
 import sys
@@ -69,7 +71,7 @@ def test_text_is_apart_and_colours_are_safe(name):
 
 
 def test_overlapping_text_is_found():
-    """This checks the check itself."""
+    """Test `assert_readable` itself."""
     figure = Figure()
     for at in (0.5, 0.51):
         figure.subplots().text(at, 0.5, "words")

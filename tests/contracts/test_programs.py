@@ -1,4 +1,4 @@
-"""One model function, unchanged, under NumPyro's own inference and handlers."""
+"""Models run unchanged under NumPyro's inference and handlers."""
 
 import jax
 import jax.numpy as jnp
@@ -36,7 +36,7 @@ def test_stock_svi():
 
 @pytest.mark.slow
 def test_nuts_finds_the_exact_posterior():
-    """One layer, Z = X: mean and covariance of f at the training inputs are known."""
+    """One layer with Z = X, where mean and covariance of f at the inputs are known."""
     x, y = regression(rows=6)
     mcmc = MCMC(NUTS(one_layer), num_warmup=300, num_samples=1500, num_chains=1, progress_bar=False)
     mcmc.run(KEY, x, y, z=x)
@@ -58,7 +58,7 @@ lifted_noise = handlers.lift(two_layers, {"noise": dist.LogNormal(-1, 1)})
 
 @pytest.fixture(scope="module")
 def deep_draws():
-    """A few NUTS draws of two layers and of a lifted hyperparameter: that it runs is the claim."""
+    """Return a few NUTS draws of two layers and a lifted hyperparameter."""
     x, y = regression(rows=6)
     kernel = NUTS(lifted_noise, max_tree_depth=3)
     mcmc = MCMC(kernel, num_warmup=5, num_samples=6, progress_bar=False)
@@ -84,7 +84,7 @@ def test_predictive_with_posterior_samples(deep_draws):
 
 
 def test_predictive_at_other_rows_than_a_sampler_saw():
-    """Hidden layers' noise is of the rows; without it there are draws at any."""
+    """Draws of a hidden layer's noise belong to their rows; without them any rows work."""
     x, _ = regression(rows=6)
     draws = {n: jnp.ones((3, 4, 1)) for n in ("l1.v", "l2.v")}
     kept = draws | {"l1.eps": jnp.ones((3, 6, 1))}
@@ -101,7 +101,7 @@ def test_predictive_draws_from_the_prior():
 
 
 def test_predictive_draws_from_the_guide():
-    """The moments of y are those that the guide's q(v) implies."""
+    """The draws of y have the moments that q(v) implies."""
     x, _ = regression(rows=5)
     guide = dgp.MeanField(one_layer)
     params = start(one_layer, guide, x, z=x) | {"l1.v.loc": jnp.full((5, 1), 0.7)}
@@ -114,7 +114,7 @@ def test_predictive_draws_from_the_guide():
 
 
 def learned(x, y=None, *, z):
-    """A param on either side of the layer."""
+    """One layer, with params before and after it."""
     k = dgp.kernels.SquaredExponential.learned("l1", 1)
     f = dgp.gp("l1", k, z)
     noise = numpyro.param("noise", 0.3, constraint=dist.constraints.positive)
@@ -123,9 +123,9 @@ def learned(x, y=None, *, z):
 
 
 def test_lift_puts_priors_on_hyperparameters_and_mean_field_covers_them():
-    """The bound of the lifted model is the plain one less the hyperparameters' KL.
+    """The bound of the lifted model is the plain one minus the KL of the hyperparameters.
 
-    Their guide is concentrated: q(log l) = N(log 0.8, 1e-3²) against the prior N(0, 1).
+    Their q is narrow, N(log 0.8, 1e-3²) for the log lengthscale; the prior is N(0, 1).
     """
     x, y = regression()
     plain_guide, z = dgp.MeanField(learned), x[:5]
@@ -163,7 +163,7 @@ def test_trace_and_substitute():
 
 
 def fitted_losses(key, x, y):
-    """Three steps of stock SVI."""
+    """Return the losses of three steps of NumPyro's SVI."""
     svi = SVI(two_layers, dgp.MeanField(two_layers), optax.adam(0.03), TraceMeanField_ELBO())
     z = x[:4]
     state = svi.init(key, x, y, z=z)
@@ -172,7 +172,7 @@ def fitted_losses(key, x, y):
 
 @pytest.fixture(scope="module")
 def fits():
-    """Fits of a batch of keys and data sets, by vmap and by a loop."""
+    """Return two functions that fit a batch of keys and data sets: with vmap, and in a loop."""
     single, batch = jax.jit(fitted_losses), jax.jit(jax.vmap(fitted_losses))
     return batch, lambda *arrays: [single(*a) for a in zip(*arrays, strict=True)]
 

@@ -1,4 +1,4 @@
-"""Float32 in adverse settings: bounds and their gradients stay finite."""
+"""Bounds and their gradients stay finite in float32, even for badly scaled data."""
 
 import functools
 
@@ -25,7 +25,7 @@ Y = np.sin(3 * X[:, 0]).astype(np.float32)
 Z = np.concatenate([X, X, X, X])[:M]  # exact duplicates
 OUTLIER = np.where(np.arange(N) == 3, 1e6, 1.0).astype(np.float32)[:, None]
 
-# Inputs and inducing inputs, and a factor on all lengthscales.
+# Inputs, inducing inputs, and a factor on all lengthscales.
 SETTINGS = {
     "duplicates": (X, Z, 1.0),
     "all inducing inputs alike": (X, np.zeros_like(Z), 1.0),
@@ -48,11 +48,11 @@ KERNELS = [
     kernels.Linear,
     kernels.ArcCosine,
 ]
-FIRST = (kernels.SquaredExponential, kernels.Matern12)  # of the default suite
+QUICK = (kernels.SquaredExponential, kernels.Matern12)  # run by `make test`
 
 
 def with_gradient(model, guide, **options):
-    """The loss and its gradient as a function of params and data, compiled once."""
+    """Return a compiled function from params and data to the loss and its gradient."""
 
     def loss(params, x, y, z):
         return TraceMeanField_ELBO().loss(KEY, params, model, guide, x, y, z=z, **options)
@@ -61,7 +61,7 @@ def with_gradient(model, guide, **options):
 
 
 def initial(name, z, kernel=kernels.SquaredExponential, out=1):
-    """All params of a layer, away from zero gradients."""
+    """Return all params of a layer, at values with nonzero gradients."""
     fields = {"lengthscale": jnp.ones(D), "variance": 1.0, "alpha": 1.0, "period": 1.0, "bias": 1.0}
     params = {n: jnp.asarray(fields[n]) for n in kernel.__dataclass_fields__ if n in fields}
     params["z"] = jnp.asarray(z, jnp.float32)
@@ -77,7 +77,7 @@ def assert_finite(values, setting):
 
 @pytest.mark.parametrize(
     "kernel",
-    [k if k in FIRST else pytest.param(k, marks=pytest.mark.slow) for k in KERNELS],
+    [k if k in QUICK else pytest.param(k, marks=pytest.mark.slow) for k in KERNELS],
     ids=lambda k: k.__name__,
 )
 def test_bound_and_gradient_of_every_kernel(kernel):
@@ -111,7 +111,7 @@ def test_a_thousand_inducing_inputs():
 
 
 def test_variances_stay_positive_where_the_function_is_known():
-    """At the inducing inputs k - A'A is all rounding."""
+    """At the inducing inputs k - A'A consists of rounding errors."""
     z = jnp.asarray(X)
     with handlers.seed(rng_seed=0):
         f = dgp.gp("f", kernels.SquaredExponential(1.0, 3.0), z)
@@ -122,15 +122,16 @@ def test_variances_stay_positive_where_the_function_is_known():
 
 SMOOTH = [k for k in KERNELS if k not in (kernels.Matern12, kernels.Periodic, kernels.Linear)]
 
-OTHERS = [slow(k) for k in SMOOTH if k not in FIRST]
+SLOW = [slow(k) for k in SMOOTH if k not in QUICK]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kernel", [*FIRST, *OTHERS])
+@pytest.mark.parametrize("kernel", [*QUICK, *SLOW])
 def test_gradients_are_those_of_float64(kernel):
-    """On a way up the collapsed bound: the terms of k(Z, Z)'s diagonal must go on cancelling.
+    """Compare gradients at 60 steps of gradient ascent on the collapsed bound.
 
-    Where they did not, with jax 0.12, an entry was off by 5 to 1500.
+    The terms of the diagonal of k(Z, Z) must keep cancelling. Where they did not, with jax 0.12,
+    entries were off by 5 to 1500.
     """
     data = regression()
     z = data[0][:6] + 0.05
@@ -148,7 +149,7 @@ def test_gradients_are_those_of_float64(kernel):
 
         return jax.grad(evidence)(params)
 
-    # Matern12 has a kink where an inducing input meets a row: its gradient jumps by about 0.3.
+    # Matern12's gradient jumps by about 0.3 where an inducing input passes a row.
     tolerance = 1.0 if kernel is kernels.Matern12 else 0.02
     for _ in range(60):
         got = gradient(params, *data)

@@ -1,4 +1,4 @@
-"""Guides that hold arrays: one compiled program for all of the same shapes."""
+"""Guides with arrays of the same shapes share a compiled program."""
 
 import jax
 import jax.numpy as jnp
@@ -16,7 +16,7 @@ Z = (np.linspace(-2, 2, 5)[:, None],) * 2
 X, Y = (np.asarray(a) for a in regression(rows=24))
 X_TEST = np.linspace(-2, 2, 7)[:, None]
 
-ARRAYS = {  # guides of the library's own model that hold arrays, from inputs and targets
+ARRAYS = {  # functions from inputs and targets to guides that hold arrays
     "global_inducing": lambda x, y: dgp.GlobalInducing(deep_gp, x[:4]),
     "decoupled": lambda x, y: dgp.Decoupled(deep_gp, x[:6]),
     "informed": lambda x, y: dgp.Diffusion(
@@ -28,7 +28,7 @@ ARRAYS = {  # guides of the library's own model that hold arrays, from inputs an
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["global_inducing", "decoupled", "informed"])
 def test_guides_with_other_arrays_share_a_program(name):
-    """What was compiled for one split's guide serves the next, with that one's own arrays."""
+    """A second guide runs the first one's programs, with its own arrays."""
 
     def results(rows):
         x, y = X[rows], Y[rows]
@@ -50,23 +50,25 @@ def test_guides_with_other_arrays_share_a_program(name):
     np.testing.assert_allclose(results(slice(12, 24)), second, rtol=1e-5)
 
 
-class Longer(dgp.MeanField):
-    """A guide with one more argument, which it lists nowhere."""
+class Shifted(dgp.MeanField):
+    """A guide with one more argument, which it does not list anywhere."""
 
     def __init__(self, model, *, shift=0.0, **options):
         super().__init__(model, **options)
         self.shift = shift
 
     def transport(self, call, replace):
-        handed = super().transport(call, replace)
-        one = {n: jnp.ones_like(h.q.loc) for n, h in handed.items()}
-        return {n: h._replace(q=h.q.scaled(self.shift * one[n], one[n])) for n, h in handed.items()}
+        handovers = super().transport(call, replace)
+        one = {n: jnp.ones_like(h.q.loc) for n, h in handovers.items()}
+        return {
+            n: h._replace(q=h.q.scaled(self.shift * one[n], one[n])) for n, h in handovers.items()
+        }
 
 
 def test_a_subclass_with_one_more_argument_has_a_program_of_its_own():
-    """Equality and hash come from constructor arguments, so no program is shared by mistake."""
+    """Equality and hash use all constructor arguments, so different guides share no program."""
     x, y = X[:8], Y[:8]
-    guides = [Longer(deep_gp, shift=s) for s in (0.0, 1.0, 1.0)]
+    guides = [Shifted(deep_gp, shift=s) for s in (0.0, 1.0, 1.0)]
     options = {"z": Z, "steps": 2, "progress": False}
     losses = [dgp.fit(KEY, deep_gp, g, x, y, **options).losses for g in guides]
     assert guides[0] != guides[1]

@@ -1,4 +1,4 @@
-"""Inducing inputs on a grid of places and times, against the same layer without the grid."""
+"""Layers with a `Grid` of inducing inputs, against layers with the same inputs without it."""
 
 import jax
 import jax.numpy as jnp
@@ -27,14 +27,14 @@ def layer(z, v=V):
 
 @pytest.fixture
 def pair():
-    """The layer on a grid, and on the same points without the grid's structure."""
+    """Return a layer on a grid, and one with the same inducing inputs."""
     grid = dgp.Grid(jnp.asarray(PLACES), jnp.asarray(TIMES))
     return layer(grid), layer(grid.points)
 
 
 @pytest.mark.usefixtures("x64")
 def test_it_is_the_dense_layer(pair):
-    """Equal up to the jitter, which each part adds separately, for a draw of v and for q(v)."""
+    """Given v or q(v), moments agree up to jitter, which the grid adds to each part."""
     grid, dense = pair
     L = np.asarray(grid.sparse.factor.lower)
     gram = np.asarray(KERNEL(grid.sparse.z, grid.sparse.z))
@@ -51,7 +51,7 @@ def test_it_is_the_dense_layer(pair):
 
 @pytest.mark.slow
 def test_paths_have_its_distribution():
-    """Draws of whole functions, at points on the grid and off it."""
+    """Draws of functions have the mean and covariance of `joint`."""
     f = layer(dgp.Grid(jnp.asarray(PLACES, float), jnp.asarray(TIMES, float)))
     x = jnp.asarray(X[:3], float)
     draws = jax.vmap(lambda k: f.path(k, 300)(x)[:, 0])(random.split(KEY, 3000))
@@ -63,10 +63,10 @@ def test_paths_have_its_distribution():
 def test_wrong_shapes_and_parts():
     with pytest.raises(ValueError, match=r"Grid: z and times have shapes \(2, 2\) and \(3, 1\)"):
         dgp.Grid(np.zeros((2, 2)), np.zeros((3, 1)))
-    own = kernels.PerOutput(kernels.Matern32(jnp.ones(2), jnp.ones((2, 1))))
-    each = kernels.Separable(own, kernels.Matern32(1.0, 1.0))
+    per_output = kernels.PerOutput(kernels.Matern32(jnp.ones(2), jnp.ones((2, 1))))
+    kernel = kernels.Separable(per_output, kernels.Matern32(1.0, 1.0))
     with handlers.seed(rng_seed=0), pytest.raises(TypeError, match="one kernel for all outputs"):
-        dgp.gp("f", each, dgp.Grid([[0.0, 1.0]], [0.0, 1.0]), out=2)
+        dgp.gp("f", kernel, dgp.Grid([[0.0, 1.0]], [0.0, 1.0]), out=2)
 
 
 def test_another_kernel():

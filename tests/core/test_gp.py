@@ -1,4 +1,4 @@
-"""A layer against dense formulas: its conditional, the distribution of its draws, its errors."""
+"""`gp`: moments against dense algebra, distributions of draws, sites, errors."""
 
 import contextlib
 
@@ -29,7 +29,7 @@ KERNEL = kernels.SquaredExponential(1.3, 0.9)
 PER_OUTPUT = kernels.PerOutput(
     kernels.SquaredExponential(np.float32([0.7, 1.4]), np.float32([[0.8], [1.3]]))
 )
-# Shared by the outputs, or a kernel, inducing inputs, or both for each.
+# The outputs share kernel and inducing inputs, or each has its own kernel, inputs or both.
 LAYERS = {
     "shared": (KERNEL, Z),
     "kernels": (PER_OUTPUT, Z),
@@ -40,14 +40,14 @@ POSTERIORS = ["draw", "full", "diagonal"]
 
 
 def single(kernel, z, p):
-    """Kernel and inducing inputs of one output."""
+    """Return kernel and inducing inputs of output p."""
     if isinstance(kernel, kernels.PerOutput):
         kernel = jax.tree.map(lambda a: a[p], kernel.kernel)
     return kernel, np.asarray(z[p] if np.ndim(z) == 3 else z)
 
 
 def inducing(posterior):
-    """A guide's q(v), or none: the layer then has a draw."""
+    """Return a guide's q(v), or None if the layer is given a draw."""
     if posterior == "full":
         return FullInducing(jnp.asarray(V, float), jnp.asarray(TRIL, float))
     if posterior == "diagonal":
@@ -56,13 +56,13 @@ def inducing(posterior):
 
 
 def handed_over(q):
-    """The trace of a guide that hands over q, and drew its mean."""
+    """Return the trace of a guide that hands over q and draws its mean."""
     return {"f.v": guide_site("f.v", Handover(q), q.loc)}
 
 
 @contextlib.contextmanager
 def given(posterior="draw", key=KEY):
-    """Give the layer V as a draw of v, or a guide's q(v)."""
+    """Run layers with V as the draw of v, or under a guide's q(v)."""
     q = inducing(posterior)
     if q is None:
         with handlers.seed(rng_seed=key), handlers.substitute(data={"f.v": jnp.asarray(V, float)}):
@@ -78,7 +78,7 @@ def layer(name="shared", posterior="draw", key=KEY, kernel=None, mean=means.zero
 
 
 def dense(kernel, z, x, p, posterior):
-    """Mean and covariance of f(x), by inverses of the unwhitened covariance, in NumPy."""
+    """Return mean and covariance of f(x), by dense algebra on unwhitened values."""
     kernel, z = single(kernel, z, p)
     Kzz, Kzx, Kxx = (np.asarray(kernel(a, b)) for a, b in ((z, z), (z, x), (x, x)))
     L = np.linalg.cholesky(Kzz + default_jitter(Kzz.dtype) * np.trace(Kzz) / M * np.eye(M))
@@ -92,7 +92,7 @@ def dense(kernel, z, x, p, posterior):
 @pytest.mark.parametrize("posterior", POSTERIORS)
 @pytest.mark.parametrize("name", LAYERS)
 def test_moments_are_the_dense_ones_of_each_output(name, posterior):
-    """Marginals and joint; outputs of their own kernel or inputs are single-output layers."""
+    """Each output equals a single-output layer, in marginals and joint moments."""
     kernel = jax.tree.map(np.float64, LAYERS[name][0])
 
     @jax.jit
@@ -137,7 +137,7 @@ def test_plain_functions_fit():
 
 
 def check_moments(draws, moments):
-    """Draws [S, N, P] have the mean [N, P] and the covariances [P, N, N], outputs independent."""
+    """Assert that draws [S, N, P] have these means and covariances, and independent outputs."""
     mean, cov = moments
     assert_mean(draws, mean)
     joined = np.zeros((N * P, N * P))

@@ -1,3 +1,5 @@
+"""Gaussian posteriors of inducing values: density, KL, draws, projections; Cholesky factors."""
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -15,7 +17,7 @@ pytestmark = pytest.mark.usefixtures("x64")
 
 
 def posterior(covariance):
-    """A Gaussian over [M, P], and its covariance [P, M, M] in NumPy."""
+    """Return a Gaussian over [M, P], its mean, and its covariance [P, M, M]."""
     rng = np.random.default_rng(0)
     loc, scale = rng.standard_normal((M, P)), rng.uniform(0.2, 1.5, (M, P))
     if covariance == "diagonal":
@@ -41,8 +43,8 @@ def kl_to_prior(q):
 
 
 @jax.jit
-def numpyros(loc, dense, v):
-    """KL to the prior and log density by NumPyro's own multivariate normals."""
+def of_multivariate_normals(loc, dense, v):
+    """Return the KL to the prior, and the log density, of NumPyro's multivariate normals."""
     normals = dist.MultivariateNormal(loc.T, dense)
     standard = dist.MultivariateNormal(jnp.zeros((P, M)), jnp.eye(M))
     log_prob = normals.log_prob(v.swapaxes(-1, -2)).sum(axis=-1)
@@ -59,7 +61,7 @@ def test_kl_is_zero_at_the_prior():
 def test_kl_and_density_are_those_of_numpyros_normals(case):
     q, loc, dense = case
     v = jnp.asarray(np.random.default_rng(1).standard_normal((3, M, P)))
-    kl, log_prob = numpyros(loc, dense, v)
+    kl, log_prob = of_multivariate_normals(loc, dense, v)
     np.testing.assert_allclose(kl_to_prior(q), kl, rtol=1e-12)
     np.testing.assert_allclose(q.log_prob(v), log_prob, rtol=1e-12)
     np.testing.assert_allclose(q.log_prob(v[0]), log_prob[0], rtol=1e-12)
@@ -78,7 +80,7 @@ def test_kl_is_the_mean_log_ratio(case):
 
 
 def test_no_closed_kl_to_another_prior(case):
-    """NumPyro then takes the Monte Carlo difference of log densities."""
+    """The error makes NumPyro estimate the KL by Monte Carlo."""
     for other in (dist.Normal(0, 2), dist.Normal(1, 1), dist.Laplace(0, 1)):
         with pytest.raises(NotImplementedError):
             kl_divergence(case[0], other.expand((M, P)).to_event(2))
@@ -100,7 +102,7 @@ def test_law_of_draws(case):
 
 @pytest.mark.parametrize("shared", [True, False])
 def test_moments_of_a_projection(case, shared):
-    """Mean and covariance of A'v, for one A [M, N] or one per output [P, M, N]."""
+    """Mean and covariance of A'v are exact, for a shared A [M, N] or one per output [P, M, N]."""
     q, loc, dense = case
     A = np.random.default_rng(2).standard_normal((M, 3) if shared else (P, M, 3))
     each = np.broadcast_to(A, (P, M, 3))
@@ -126,7 +128,7 @@ def test_cholesky_factor_is_a_bijection():
 
 
 def test_log_determinant_of_the_bijection():
-    """Against the Jacobian of the lower triangle by autodiff."""
+    """Compare with the Jacobian of the lower triangle by autodiff."""
     transform, rows = biject_to(cholesky_factor), np.tril_indices(M)
     x = jnp.asarray(np.random.default_rng(4).standard_normal((M, M)))
 

@@ -1,3 +1,5 @@
+"""Rows of minibatches, the scale of their plate, and unbiased bounds."""
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -47,7 +49,7 @@ def run(program, **kwargs):
 
 
 def observed(x, batch_size):
-    """A model of independent normals, whose log density is known."""
+    """A model of independent standard normals."""
     with dgp.minibatch(x, batch_size=batch_size) as x:
         numpyro.sample("y", dist.Normal(0, 1), obs=x)
 
@@ -110,7 +112,7 @@ def test_no_rows():
 
 
 def test_bounds_of_minibatches_are_unbiased():
-    """One layer: the bound is a sum over rows minus the KL, so the full bound has no noise."""
+    """With one layer the bound of all rows has no noise."""
     x, y = regression(rows=13)
     guide, z = dgp.MeanField(one_layer), x[:5]
     params = start(one_layer, guide, x, y, z=z)

@@ -1,4 +1,4 @@
-"""`observe` against brute force: draws of f from its Gaussian, then the likelihood itself."""
+"""`observe` against Monte Carlo estimates, which draw f and evaluate the likelihood."""
 
 import jax
 import jax.numpy as jnp
@@ -25,7 +25,7 @@ DRAWS = 100_000
 REAL, BINARY, COUNTS = [0.1, -0.4, 1.0, 0.2], [0, 1, 1, 0], [0, 2, 3, 1]
 ROWS = np.float32([0.3, 0.5, 1.0, 0.2])
 
-# Likelihoods of a scalar f: ours, the same in SciPy, and a y for each of the four f.
+# Likelihoods of a scalar f, the same in SciPy, and a target for each of the four rows.
 SCALAR = {
     "Normal": (lambda f: dist.Normal(f, 0.3), lambda f: stats.norm(f, 0.3), REAL),
     "noise of rows": (lambda f: dist.Normal(f, ROWS), lambda f: stats.norm(f, ROWS), REAL),
@@ -89,7 +89,7 @@ def marginals(guided, mean=MEAN, var=VAR):
 
 @pytest.mark.parametrize("name", SCALAR)
 def test_scalar_latent(name):
-    """Guided E log p(y|f), unguided log E p(y|f), and the mean and variance of y."""
+    """Check E log p(y|f) if guided, log E p(y|f) if not, and the mean and variance of y."""
     likelihood, scipys, y = SCALAR[name]
     rng = np.random.default_rng(0)
     given_f = scipys(MEAN + np.sqrt(VAR) * rng.standard_normal((DRAWS, 4)))
@@ -145,7 +145,7 @@ def test_derivatives(name):
 
 @pytest.mark.usefixtures("x64")
 def test_closed_forms_to_all_digits():
-    """Normal and probit, against adaptive quadrature."""
+    """Compare Normal and probit with adaptive quadrature."""
     mean, var = MEAN.astype(float), VAR.astype(float)
 
     def expectation(function, n):
@@ -157,7 +157,7 @@ def test_closed_forms_to_all_digits():
     exact = [expectation(lambda f, n=n: stats.norm(f, 0.3).logpdf(y[n]), n) for n in range(4)]
     np.testing.assert_allclose(ours, exact, rtol=1e-9)
     distribution = observe(f, BernoulliProbit).predictive()
-    assert distribution.log_weights.shape == (1,)  # no nodes
+    assert distribution.log_weights.shape == (1,)  # closed form, no quadrature nodes
     exact = [expectation(stats.norm.cdf, n) for n in range(4)]
     np.testing.assert_allclose(distribution.mean, exact, rtol=1e-9)
 
@@ -201,12 +201,12 @@ def test_vector_latent(name):
     guided, unguided, brute = everything(KEY)
     np.testing.assert_array_equal(unguided[0], unguided[1])
     for ours, draws in ((guided[0], brute), (np.exp(unguided[0]), np.exp(brute))):
-        error = np.std(draws, axis=0) * np.sqrt(1 / 20_000 + 1 / DRAWS)  # of both estimates
+        error = np.std(draws, axis=0) * np.sqrt(1 / 20_000 + 1 / DRAWS)  # of the difference
         assert (np.abs(ours - np.mean(draws, axis=0)) < 4.5 * error).all()
 
 
 def test_few_draws_are_unbiased():
-    """Guided: the mean over keys of 10-draw estimates is the expectation."""
+    """The mean of estimates with 10 draws each is E log p(y|f)."""
     likelihood, y = VECTOR["Categorical"][0], np.array([2, 0])
 
     @jax.jit
@@ -218,7 +218,7 @@ def test_few_draws_are_unbiased():
     few = np.asarray(estimate(random.split(KEY, 4000)))
     f = WIDE_MEAN + np.sqrt(WIDE_VAR) * np.random.default_rng(0).standard_normal((400_000, 2, 3))
     brute = f[:, [0, 1], y] - logsumexp(f, axis=-1)
-    assert_mean(few - brute.mean(axis=0), 0.0)  # brute force has a tenth of the draws' variance
+    assert_mean(few - brute.mean(axis=0), 0.0)  # `brute` has ten times as many draws
     assert np.std(few[:, 0]) == pytest.approx(np.std(brute[:, 0]) / np.sqrt(10), rel=0.1)
 
 
@@ -262,7 +262,7 @@ def test_several_outputs_without_an_event():
 
 
 def test_a_likelihood_that_closes_over_other_rows():
-    # One row of f and four of noise: broadcasting would give four rows of y.
+    # f has one row, and the noise four. Broadcasting would give four rows of y.
     with pytest.raises(ValueError, match=r"batch shape \(4,\).*inside the same minibatch"):
         observe(marginals(True, MEAN[:1], VAR[:1]), lambda f: dist.Normal(f, jnp.ones(4)))
 
@@ -285,7 +285,7 @@ def test_support_is_the_likelihoods():
 
 
 def test_it_is_a_pytree():
-    """Including its mask of missing rows."""
+    """The pytree includes the mask of missing rows."""
     marginals = Marginals(jnp.zeros((3, 1)), jnp.ones((3, 1)), True)
     distribution = observe(marginals, lambda f: dist.Normal(f, 0.5), mask=[True, True, False])
     again = jax.tree.map(lambda a: a, distribution)
@@ -314,7 +314,7 @@ def test_within_numpyros_scan(likelihood):
         scan(step, None, rows)
 
     guide, values = dgp.MeanField(model), []
-    for rows in ((x[:, None], y[:, None]), (x[None], y[None])):  # five steps, or one
+    for rows in ((x[:, None], y[:, None]), (x[None], y[None])):  # a scan of five steps, or of one
         params = start(model, guide, rows)
         values.append(float(TraceMeanField_ELBO().loss(KEY, params, model, guide, rows)))
     assert values[0] == pytest.approx(values[1], rel=1e-6)

@@ -1,3 +1,5 @@
+"""`fit` and `evaluate`: starts, optimisers, objectives, losses that are not finite, schedules."""
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -14,7 +16,7 @@ from dgp_ppl.inference._fit import evaluate
 from dgp_ppl.inference._optimizer import cosine_schedule
 from dgp_ppl.models import deep_gp, svgp
 
-# The library's own models: a second fit of the same shapes compiles nothing.
+# A second fit of the library's own models with the same shapes compiles nothing.
 X, Y = regression()
 Z = X[:6]
 DEEP, SHALLOW = dgp.MeanField(deep_gp), dgp.MeanField(svgp)
@@ -57,7 +59,7 @@ def test_the_same_key_gives_the_same_fit():
 
 
 def test_two_fits_in_a_row_are_one():
-    """With the earlier result and its optimiser: optimiser state and random key go on."""
+    """A fit that starts from a result continues its optimiser state and random key."""
     whole = deep(40)
     half = deep(20)
     rest = deep(20, start=half, key=random.key(7))
@@ -68,7 +70,7 @@ def test_two_fits_in_a_row_are_one():
 
 @pytest.mark.slow
 def test_starting_from_params():
-    """One layer has no noise: the first loss is the bound at those params."""
+    """The bound of one layer has no noise, so the first loss is the bound at the start."""
     result = shallow(10)
     value = bound(svgp, SHALLOW, result.params, X, Y, z=Z)
     for start in (result.params, result):
@@ -92,7 +94,7 @@ def test_the_default_optimizer_starts_afresh_from_a_result():
 
 
 def test_the_better_of_start_and_end_is_kept():
-    """With a state to go on from that belongs to the params, and a key that has moved on."""
+    """The kept state belongs to the kept params, and its key is the key after the fit."""
     first, uphill = shallow(20), optax.sgd(-1e-4)
     lost = shallow(10, start=first.params, optimizer=uphill)
     assert lost.losses[-1] > lost.losses[0]
@@ -117,12 +119,12 @@ def test_any_optax_optimizer():
 
 def test_any_objective():
     exact, other = shallow(10), shallow(10, loss=TraceGraph_ELBO())
-    assert (other.losses[1:] != exact.losses[1:]).all()  # the KL by a draw
+    assert (other.losses[1:] != exact.losses[1:]).all()  # it estimates the KL from a draw
     assert np.isfinite(other.losses).all()
 
 
 def test_weights_of_draws_that_are_integrated_over():
-    """They would be above the evidence."""
+    """Such a bound could exceed the evidence."""
     with pytest.raises(TypeError, match=r"fit: loss is a RenyiELBO.*wanted dgp_ppl.Importance"):
         shallow(2, loss=RenyiELBO())
     with pytest.raises(TypeError, match=r"evaluate: loss is a RenyiELBO"):
@@ -130,7 +132,7 @@ def test_weights_of_draws_that_are_integrated_over():
 
 
 def test_a_fit_reaches_the_collapsed_bound():
-    """Inducing values, hyperparameters and all: SVGP as good as SGPR by the same steps."""
+    """SVGP trains q(v) and hyperparameters, and gets as far as SGPR in the same steps."""
     from dgp_ppl.models import sgpr
 
     options = {"steps": 1500, "progress": False, "learning_rate": 0.1}
@@ -163,7 +165,7 @@ def test_a_model_without_a_plate():
 
 
 def test_a_changed_global_is_seen():
-    """A user's model is compiled anew: it may read what changed since."""
+    """A user's model is compiled for each fit, because it may read globals."""
     noise = 0.3
 
     def model(x, y):
@@ -182,14 +184,14 @@ def test_a_changed_global_is_seen():
 
 
 def descending(w):
-    """A loss that falls by 0.1 a step under gradient descent, and is not a number below -0.05."""
+    """A loss that is NaN below w = -0.05; gradient descent lowers w by 0.1 per step."""
     w = numpyro.param("w", w)
     numpyro.factor("f", -w + 1e-6 * jnp.log(w + 0.05))
 
 
 @pytest.mark.parametrize(("first", "step"), [(1.0, 11), (0.9, 10), (0.5, 6), (0.0, 1)])
 def test_the_step_and_the_site_of_a_loss_that_is_not_finite(first, step):
-    """Within a chunk of ten steps, and at the first of one."""
+    """The step is inside a chunk of ten steps, or the first one of a chunk."""
     with pytest.raises(dgp.NonFiniteLossError) as caught:
         dgp.fit(
             KEY, descending, no_guide, first, steps=30, optimizer=optax.sgd(0.1), progress=False
@@ -200,7 +202,7 @@ def test_the_step_and_the_site_of_a_loss_that_is_not_finite(first, step):
     assert "smaller learning_rate" in str(error)
     assert error.result.losses.shape == (step,)
     assert np.isfinite(error.result.losses).all()
-    # The last state whose own loss is finite.
+    # The last state with a finite loss.
     assert error.result.params["w"] == pytest.approx(first - 0.1 * (step - 1), abs=1e-4)
 
 
@@ -236,7 +238,7 @@ def test_no_steps(steps):
 
 
 @pytest.mark.parametrize("rate", [0.0, -1.0, float("nan"), float("inf")])
-def test_a_learning_rate_that_is_none(rate):
+def test_an_invalid_learning_rate(rate):
     with pytest.raises(ValueError, match=r"learning_rate is .*wanted a positive number"):
         shallow(1, learning_rate=rate)
 

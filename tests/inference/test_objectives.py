@@ -1,4 +1,4 @@
-"""Importance-weighted bounds and the predictive objective, against quadrature."""
+"""Importance-weighted bounds against quadrature, and the use of both objectives."""
 
 import jax
 import jax.numpy as jnp
@@ -35,7 +35,7 @@ from dgp_ppl.models import deep_gp, optimal_inducing, svgp
 
 
 def tiny_bounds():
-    """The local bound of `tiny` for K = 1, 2 and infinity, by quadrature over v1 and the noise."""
+    """Return the local bound of `tiny` for K = 1, 2 and infinity, by quadrature."""
     m2, r2 = Q[2]
     bounds = np.zeros(3)
     for node, weight in zip(NODES, np.exp(LOG_WEIGHTS), strict=True):
@@ -52,7 +52,7 @@ def tiny_bounds():
 
 @pytest.mark.slow
 def test_local_particles_share_v_and_not_the_noise():
-    """K = 1 and 2 agree with quadrature; the bound grows with K and stays below the evidence."""
+    """Bounds for K = 1 and 2 agree with quadrature; larger K are between them and the evidence."""
     guide = dgp.MeanField(tiny)
     one, two, limit = tiny_bounds()
     evidence = tiny_evidence()
@@ -78,7 +78,7 @@ def test_local_minibatches_are_unbiased():
 
 @pytest.mark.slow
 def test_with_one_particle_it_is_the_elbo():
-    """For two layers, drawn or integrated, both agree in expectation, path terms included."""
+    """For two layers both agree in expectation, also with the cost of diffusion paths."""
     x, y = regression(rows=8)
     params = two_layer_params()
     for guide in (dgp.MeanField(deep_gp), Diffusion(deep_gp, steps=2)):
@@ -95,7 +95,7 @@ Z2 = np.array([[a, b] for a in (-1.0, 0.0, 1.0) for b in (-1.2, 0.0, 1.2)])
 
 
 def with_latent(x, y=None):
-    """One layer of the input and a latent of each row."""
+    """One layer, whose inputs are x and a latent value per row."""
     f = dgp.gp("l1", kernels.SquaredExponential(1.5, 0.8), jnp.asarray(Z2))
     with dgp.minibatch(x, y) as (x, y):
         w = numpyro.sample("w", dist.Normal(0, 1))
@@ -105,7 +105,7 @@ def with_latent(x, y=None):
 
 @pytest.mark.slow
 def test_latent_inputs_have_weights(x64):
-    """K = 2 agrees with quadrature over the latents, where q(w) differs from p(w)."""
+    """The bound for K = 2 agrees with quadrature over w, where q(w) differs from p(w)."""
     rng = np.random.default_rng(0)
     m, R = 0.3 * rng.standard_normal((9, 1)), 0.5 * np.eye(9)
     loc, sd = np.array([0.3, -0.4]), np.array([0.7, 0.8])
@@ -119,7 +119,7 @@ def test_latent_inputs_have_weights(x64):
     rows = np.stack([np.broadcast_to(X2[:, 0], w.shape), w], axis=-1).reshape(-1, 2)
     A = np.linalg.solve(L, squared_exponential(Z2, rows))
     var = 1.5 - (A**2).sum(axis=0) + ((R.T @ A) ** 2).sum(axis=0)
-    mean, var = ((a).reshape(w.shape) for a in (A.T @ m[:, 0], var))
+    mean, var = (a.reshape(w.shape) for a in (A.T @ m[:, 0], var))
     terms = stats.norm(mean, NOISE).logpdf(Y2) - var / (2 * NOISE**2)
     terms = terms + stats.norm(0, 1).logpdf(w) - stats.norm(loc, sd).logpdf(w)
     expected = log_mean_exp_of_pairs(terms, LOG_WEIGHTS).sum() - kl(m, R)
@@ -129,7 +129,7 @@ def test_latent_inputs_have_weights(x64):
         return values(ImportanceWeighted(K), with_latent, guide, params, *data, num=6000)
 
     assert_mean(run(2), expected)
-    # The evidence of the GP itself: quadrature over both rows' latents.
+    # The evidence of the exact GP, by quadrature over both values of w.
     evidence = []
     for a, p in zip(NODES, LOG_WEIGHTS, strict=True):
         for b, r in zip(NODES, LOG_WEIGHTS, strict=True):
@@ -141,7 +141,7 @@ def test_latent_inputs_have_weights(x64):
 
 
 def test_particles_share_one_minibatch():
-    """Without latents of rows all particles agree, and the value is that of one minibatch."""
+    """Without latent values per row all particles agree, so the value is that of one minibatch."""
     x, y = regression(rows=3)
     z = spread(4)
 
@@ -168,7 +168,7 @@ def test_particles_share_one_minibatch():
 
 @pytest.mark.slow
 def test_global_weights_at_the_posterior_are_all_the_collapsed_bound(x64):
-    """At the best q(v) all weights equal SGPR's bound; elsewhere the value is below it."""
+    """At the optimal q(v) all weights equal SGPR's bound; at others the bound is lower."""
     x, y = regression(rows=12)
     z = spread(4)
     given = {"l1.z": z, "l1.variance": 1.5, "l1.lengthscale": jnp.array([0.8]), "noise": NOISE}

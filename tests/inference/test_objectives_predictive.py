@@ -1,4 +1,4 @@
-"""The predictive objective: closed forms, and the guides that it works with."""
+"""`PredictiveELBO`: closed forms, guides, masks."""
 
 import numpy as np
 import numpyro
@@ -25,7 +25,7 @@ from dgp_ppl.models import deep_gp, svgp
 
 
 def test_predictive_of_one_layer_is_its_closed_form(x64):
-    """sum log N(y; mu, s² + v) - beta KL for any K; minibatches are unbiased."""
+    """The value is sum log N(y; mu, s² + v) - beta KL for any K; minibatches are unbiased."""
     x, y = regression(rows=9)
     params = two_layer_params()
     q = {n: a for n, a in params.items() if not n.startswith("l2")}
@@ -41,7 +41,7 @@ def test_predictive_of_one_layer_is_its_closed_form(x64):
 
 
 def test_predictive_of_two_layers_is_a_mixture():
-    """Two particles by quadrature over the hidden layer; a row's density is a mean of two."""
+    """The value for two particles agrees with quadrature over the hidden layer."""
     x, y = regression(rows=4)
     params = two_layer_params(variance=0.5)
     weights, terms = [], []
@@ -67,7 +67,7 @@ def test_predictive_serves_every_guide_with_a_kl():
 
 @pytest.mark.parametrize("way", ["mask", "handlers.mask"])
 def test_predictive_does_not_see_what_a_mask_hides(x64, way):
-    """Masked rows do not count, whatever their values; `handlers.mask` works too."""
+    """Masked rows do not affect the value, under `handlers.mask` too."""
     x, y = regression(rows=9)
     seen = np.arange(9) < 6
 

@@ -1,4 +1,4 @@
-"""Registering hyperparameters, kernels per output, and kernels as pytrees."""
+"""Kernels register hyperparameters, may differ by output, and are pytrees."""
 
 import dataclasses
 
@@ -14,7 +14,7 @@ from dgp_ppl import kernels
 
 
 def registered(make):
-    """The value `make` returns, and the params it registers."""
+    """Return what `make` returns, and the params that it registers."""
     with handlers.trace() as trace:
         value = make()
     return value, trace

@@ -1,4 +1,4 @@
-"""Rounding and memory of the squared distance."""
+"""Rounding errors and memory of the squared distance."""
 
 import jax
 import jax.numpy as jnp
@@ -11,7 +11,7 @@ from dgp_ppl import kernels
 
 
 def test_a_common_shift_costs_no_digits():
-    # Multiples of 1/64 are exact after the shift too.
+    # Multiples of 1/64 are exact before and after the shift.
     x, z = (jnp.asarray(np.round(64 * inputs(6, s)) / 64, jnp.float32) for s in (4, 5))
     for name in ("SquaredExponential", "Matern12", "RationalQuadratic"):
         kernel = CASES[name][0]
@@ -20,7 +20,10 @@ def test_a_common_shift_costs_no_digits():
 
 
 def test_gradients_keep_the_data_once():
-    """Keeping their squares too would take a tenth of a step's memory on MNIST."""
+    """The gradient keeps no second array of the data's size.
+
+    On MNIST their squares would take a tenth of the memory of a step.
+    """
     x = random.normal(KEY, (50, 7))
 
     def cross(lengthscale, z):

@@ -1,4 +1,4 @@
-"""Models and generators whose q(v) is known, for the tests of adversarial guides."""
+"""Models, and generators whose q(v) is known, for the tests of adversarial guides."""
 
 from functools import partial
 
@@ -21,7 +21,7 @@ Z = np.float32([[-1.0], [0.0], [1.0]])
 
 
 def model(x, y=None, *, batch_size=None):
-    """Two layers, of two outputs and of one."""
+    """Two layers, with two outputs and one output."""
     f1 = dgp.gp("l1", kernels.SquaredExponential(1.0, 1.0), Z, out=2)
     f2 = dgp.gp("l2", kernels.SquaredExponential(1.0, 1.0), np.tile(Z, 2))
     with dgp.minibatch(x, y, batch_size=batch_size) as (x, y):
@@ -30,14 +30,14 @@ def model(x, y=None, *, batch_size=None):
 
 
 def idle(x, y=None):
-    """The same layers, on which the data do not depend: for tests of q(v) alone."""
+    """The same layers, with data that do not depend on them, for tests of q(v) alone."""
     dgp.gp("l1", kernels.SquaredExponential(1.0, 1.0), Z, out=2)
     dgp.gp("l2", kernels.SquaredExponential(1.0, 1.0), np.tile(Z, 2))
     numpyro.sample("y", dist.Normal(jnp.zeros(len(x)), 1.0), obs=y)
 
 
 class Line(eqx.Module):
-    """h(s) = s: q is a Gaussian that correlates the layers."""
+    """h(s) = s, so q is a Gaussian that correlates the layers."""
 
     def __init__(self, noise_dim, *, key):
         pass
@@ -47,7 +47,7 @@ class Line(eqx.Module):
 
 
 class Fork(eqx.Module):
-    """h(s) = 2 tanh(5 s): two modes."""
+    """h(s) = 2 tanh(5 s), so q has two modes."""
 
     def __init__(self, noise_dim, *, key):
         assert noise_dim == 1
@@ -80,7 +80,7 @@ def random_params(guide, *args, **kwargs):
 
 
 def dense(guide, params):
-    """Return mean and root of the affine parts of all layers, with a block for each output."""
+    """Return mean and root of all layers' affine parts, with one block per output."""
     from scipy.linalg import block_diag
 
     affine = guide.adversarial_pair(params).affine

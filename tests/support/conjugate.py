@@ -18,7 +18,7 @@ KERNEL = kernels.SquaredExponential(1.0, 1.2)
 
 
 def conjugate(x, y=None):
-    """One layer with inducing inputs at the data: v determines f, and f | y is a GP's posterior."""
+    """One layer with inducing inputs at the data, so that f given y is an exact GP posterior."""
     f = dgp.gp("l1", KERNEL, jnp.asarray(X, float))
     with dgp.minibatch(x, y) as (x, y):
         numpyro.sample("y", dgp.observe(f(x), lambda f: dist.Normal(f, NOISE)), obs=y)
@@ -38,14 +38,14 @@ Y = target()
 
 
 def posterior():
-    """Mean and covariance of v given y."""
+    """Return mean and covariance of v given y."""
     L = np.linalg.cholesky(gram())
     cov = np.linalg.inv(np.eye(N) + L.T @ L / NOISE**2)
     return cov @ L.T @ Y / NOISE**2, cov
 
 
 def guide_params(loc, scale_tril):
-    """Params of a `MeanField` guide with q(v) = N(loc, scale_tril scale_tril')."""
+    """Return params of `MeanField` with q(v) = N(loc, scale_tril scale_tril')."""
     return {
         "l1.v.loc": jnp.asarray(loc, jnp.float32)[:, None],
         "l1.v.scale_tril": jnp.asarray(scale_tril, jnp.float32)[None],
@@ -53,7 +53,7 @@ def guide_params(loc, scale_tril):
 
 
 def exact_loo():
-    """log p(y_n | all other y), [N], and the mean and variance of y_n given the others.
+    """Return log p(y_n | all other y), [N], and the mean and variance of y_n given the others.
 
     Source: Rasmussen and Williams 2006, equations 5.10 to 5.12.
     """
@@ -65,7 +65,7 @@ def exact_loo():
 
 @functools.cache
 def exact_tree():
-    """The tree of 4000 draws of v from its posterior."""
+    """Return a tree with 4000 draws of v from its posterior."""
     loc, cov = posterior()
     params = guide_params(loc, np.linalg.cholesky(cov))
     guide = dgp.MeanField(conjugate)

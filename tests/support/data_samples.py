@@ -12,7 +12,7 @@ Y = np.arange(6.0) / 2
 
 
 def message(name, **options):
-    """Return the error's message, which must be one short line."""
+    """Return the message of the error that `load` raises; it must be one short line."""
     with pytest.raises(DataError) as caught:
         load(name, **options)
     text = str(caught.value)

@@ -1,4 +1,4 @@
-"""The forms of decoupled posteriors, their params at random, and the same by brute force."""
+"""Decoupled posteriors of every form: random params, and the same posteriors in NumPy."""
 
 import itertools
 
@@ -32,7 +32,7 @@ KERNEL = kernels.SquaredExponential(1.5, 0.8)
 
 
 def model(x, y=None, *, z, kernel=KERNEL):
-    """One layer of two outputs and two inputs."""
+    """One layer with two inputs and two outputs."""
     f = dgp.gp("l1", kernel, z, out=P)
     with dgp.minibatch(x, y) as (x, y):
         observed = dgp.observe(f(x), lambda f: dist.Normal(f, NOISE).to_event(1))
@@ -49,18 +49,18 @@ def random_params(mean, covariance, seed=0):
     return {n: jnp.asarray(a, float) for n, a in params.items()}
 
 
-def handed(guide, params, *args, **kwargs):
-    """What the guide hands to its layers, by site."""
+def handovers(guide, params, *args, **kwargs):
+    """Return the q and sparse GP that the guide hands over, by site."""
     program = handlers.substitute(handlers.seed(guide, KEY), data=params)
     sites = handlers.trace(program).get_trace(*args, **kwargs)
     found = {n: handover_of(s) for n, s in sites.items() if s["type"] == "sample"}
     return {n: {"q": h.q, "sparse": h.sparse} for n, h in found.items()}
 
 
-class Brute:
-    """The same posterior in NumPy, at any points: of the values at W, one output at a time.
+class DenseDecoupled:
+    """The same posterior in NumPy, at any points W and for one output at a time.
 
-    The points' values carry independent noise of the jitter's variance, as the library has it.
+    The values at W have independent noise with the variance of the jitter, as in the library.
     """
 
     def __init__(self, mean, covariance, params, kernel=squared_exponential):
@@ -69,7 +69,7 @@ class Brute:
         self.z_b = points(M_B, 2)
 
     def at(self, extra, output):
-        """Prior covariance, mean and covariance of q at Z_a, Z_b and the extra points."""
+        """Return prior covariance, mean and covariance of q at Z_a, Z_b and the extra points."""
         a, b = slice(0, M_A), slice(M_A, M_A + M_B)
         W = np.concatenate([self.p["z_mean"], self.z_b, extra])
         K = self.kernel(W, W)
@@ -105,7 +105,7 @@ class Brute:
 
 
 def best_params(x, y, z_a, z_b):
-    """The optimal "gp_centred" mean and "whitened" covariance, in closed form (NumPy)."""
+    """Return the optimal "gp_centred" mean and "whitened" covariance, in closed form."""
     jitter = default_jitter(np.float64) * 1.5
     K_a = squared_exponential(z_a, z_a) + jitter * np.eye(len(z_a))
     K_b = squared_exponential(z_b, z_b) + jitter * np.eye(len(z_b))

@@ -19,7 +19,7 @@ def bases(model):
 
 
 def shaken(params, scale=0.3, seed=0):
-    """Move params away from their initial values, and keep them valid."""
+    """Return params moved away from their initial values, but still valid."""
     rng = np.random.default_rng(seed)
     moved = {}
     for n, a in params.items():
@@ -35,5 +35,5 @@ def shaken(params, scale=0.3, seed=0):
 
 
 def wavy(layers, key):
-    """Make a score without arrays to learn."""
+    """Return a score network without params."""
     return lambda t, z: {n: jnp.sin(2 * a + t) for n, a in z.items()}

@@ -1,4 +1,4 @@
-"""What several test files share: small data, small models, and comparisons with stated errors."""
+"""Small data, small models, exact results, and assertions for Monte Carlo estimates."""
 
 import jax
 import jax.flatten_util
@@ -16,7 +16,7 @@ from dgp_ppl.linalg import default_jitter
 
 
 def slow(*values):
-    """A case of a test that is left to CI and `make test-slow`."""
+    """Mark a case of a test as slow; CI and `make test-slow` run it."""
     return pytest.param(*values, marks=pytest.mark.slow)
 
 
@@ -24,7 +24,7 @@ KEY = random.key(0)
 
 
 def regression(seed=0, rows=20, dim=1):
-    """Inputs [N, D] on [-2, 2] and a noisy sine of their sum, [N], in JAX's default dtype."""
+    """Return inputs on [-2, 2], [N, D], and a noisy sine of their sum, [N]."""
     rng = np.random.default_rng(seed)
     x = rng.uniform(-2, 2, (rows, dim))
     y = np.sin(2 * x.sum(axis=1)) + 0.2 * rng.standard_normal(rows)
@@ -45,21 +45,21 @@ def two_layers(x, y=None, *, z, batch_size=None):
 
 
 def one_layer(x, y=None, *, z, likelihood=lambda f: dist.Normal(f, 0.3), batch_size=None):
-    """A GP with known hyperparameters: the one whose posterior is known when z = x."""
+    """A GP with fixed hyperparameters; its exact posterior is known if z = x."""
     f = dgp.gp("l1", kernels.SquaredExponential(1.5, 0.8), z)
     with dgp.minibatch(x, y, batch_size=batch_size) as (x, y):
         numpyro.sample("y", dgp.observe(f(x), likelihood), obs=y)
 
 
 def squared_exponential(a, b, variance=1.5, lengthscale=0.8):
-    """The kernel of `one_layer` in NumPy, [N, M]."""
+    """Return the Gram matrix of `one_layer`'s kernel in NumPy, [N, M]."""
     a, b = np.asarray(a, np.float64), np.asarray(b, np.float64)
     square = (((a[:, None, :] - b[None, :, :]) / lengthscale) ** 2).sum(axis=-1)
     return variance * np.exp(-0.5 * square)
 
 
 def exact_posterior(x, y, x_test, noise=0.3):
-    """Mean and covariance of f(x_test) given y, for the GP of `one_layer`."""
+    """Return mean and covariance of f(x_test) given y, for the GP of `one_layer`."""
     K = squared_exponential(x, x) + noise**2 * np.eye(len(x))
     cross = squared_exponential(x, x_test)
     mean = cross.T @ np.linalg.solve(K, np.asarray(y, np.float64))
@@ -67,13 +67,13 @@ def exact_posterior(x, y, x_test, noise=0.3):
 
 
 def exact_evidence(x, y, noise=0.3, **kernel):
-    """log p(y) of the GP of `one_layer`, by a dense Cholesky."""
+    """Return log p(y) of the GP of `one_layer`, by a dense Cholesky factorisation."""
     K = squared_exponential(x, x, **kernel) + noise**2 * np.eye(len(x))
     return stats.multivariate_normal(np.zeros(len(x)), K).logpdf(np.asarray(y, np.float64))
 
 
 def bound(model, guide, params, *args, keys=KEY, **kwargs):
-    """The TraceMeanField bound, compiled; [S] for keys [S]."""
+    """Return the bound of `TraceMeanField_ELBO`: a scalar, or [S] for keys [S]."""
 
     def one(key, params):
         return -TraceMeanField_ELBO().loss(key, params, model, guide, *args, **kwargs)
@@ -82,11 +82,11 @@ def bound(model, guide, params, *args, keys=KEY, **kwargs):
 
 
 def no_guide(*args, **kwargs):
-    """The guide of a model without latent sites."""
+    """A guide for models without latent sites."""
 
 
 def start(model, guide, *args, **kwargs):
-    """The initial params of a model and its guide."""
+    """Return the initial params of a model and its guide."""
     from numpyro.infer import SVI
 
     svi = SVI(model, guide, numpyro.optim.Adam(0.01), TraceMeanField_ELBO())
@@ -94,11 +94,12 @@ def start(model, guide, *args, **kwargs):
 
 
 def spread(M):
+    """Return M inputs that are evenly spaced on [-2, 2], [M, 1]."""
     return jax.numpy.linspace(-2, 2, M)[:, None]
 
 
 def two_layer_params(variance=0.5):
-    """Params of `models.deep_gp` at z = 2 * (spread(5),), away from all starting values."""
+    """Return params of `models.deep_gp` with z = 2 * (spread(5),), none at its initial value."""
     rng = np.random.default_rng(1)
     params = {"noise": 0.3}
     for l in (1, 2):
@@ -110,7 +111,7 @@ def two_layer_params(variance=0.5):
 
 
 def layer_moments(params, l, x):
-    """Mean and variance of a layer's residual at x [N, 1], in NumPy."""
+    """Return mean and variance at x [N, 1] of layer l without its mean function, in NumPy."""
     p = {n[3:]: np.asarray(a, float) for n, a in params.items() if n.startswith(f"l{l}.")}
     variance = float(p["variance"])
     jitter = default_jitter(params["noise"].dtype) * variance * np.eye(5)
@@ -121,15 +122,18 @@ def layer_moments(params, l, x):
 
 
 def hidden_nodes(params, x, num=100):
-    """Gauss-Hermite weights, and the hidden values of each row [N] that they belong to."""
+    """Yield Gauss-Hermite weights and the hidden values of all rows, [N], at their nodes."""
     nodes, weights = np.polynomial.hermite_e.hermegauss(num)
     mean, var = layer_moments(params, 1, np.asarray(x))
     for node, weight in zip(nodes, weights / weights.sum(), strict=True):
-        yield weight, np.asarray(x)[:, 0] + mean + np.sqrt(var) * node  # about the identity
+        yield (
+            weight,
+            np.asarray(x)[:, 0] + mean + np.sqrt(var) * node,
+        )  # the mean function is the identity
 
 
 def assert_mean(draws, truth, errors=4.5):
-    """The mean of draws [S, ...] is the truth, within so many of its standard errors."""
+    """Assert that the mean of draws [S, ...] is within `errors` standard errors of the truth."""
     draws = np.asarray(draws, np.float64)
     error = draws.std(axis=0, ddof=1) / np.sqrt(len(draws))
     assert np.isfinite(draws).all()
@@ -138,15 +142,16 @@ def assert_mean(draws, truth, errors=4.5):
 
 
 def assert_covariance(draws, truth, errors=4.5):
-    """The covariance of draws [S, N] is the truth [N, N], within its standard errors."""
+    """Assert the same of the covariance of draws [S, N], with the truth [N, N]."""
     centred = np.asarray(draws, np.float64) - np.mean(draws, axis=0)
     assert_mean(centred[:, :, None] * centred[:, None, :], truth, errors)
 
 
 def assert_derivatives(function, *args, second=False, rtol=1e-6):
-    """Derivatives of a scalar function, both modes, against central differences (under x64).
+    """Compare derivatives of a scalar function with central differences, in both modes.
 
-    Along a random direction u: the gradient, and with `second` the Hessian's product with u.
+    The derivative is along a random direction u. With `second` the product of the Hessian and u is
+    compared too. Needs float64.
     """
     x, unravel = jax.flatten_util.ravel_pytree(args)
     assert x.dtype == jax.numpy.float64

@@ -1,4 +1,4 @@
-"""Kernels with independent implementations of their formulas, for tests of all kernels."""
+"""Kernels, each with an independent implementation of its formula."""
 
 import jax
 import jax.numpy as jnp
@@ -36,7 +36,7 @@ def matern52(a, b):
     return V * (1 + np.sqrt(5) * r + 5 * r**2 / 3) * np.exp(-np.sqrt(5) * r)
 
 
-# Each kernel, and an independent implementation of its formula for two points.
+# By name, a kernel and its formula for two points.
 CASES = {
     "SquaredExponential": (
         kernels.SquaredExponential(V, LENGTHSCALE),
@@ -52,7 +52,7 @@ CASES = {
     "Periodic": (kernels.Periodic(V, LENGTHSCALE, 1.7), periodic),
     "Linear": (kernels.Linear(V, LENGTHSCALE), lambda a, b: V * np.sum(a * b / L**2)),
     "ArcCosine": (kernels.ArcCosine(V, LENGTHSCALE, 0.6), arc_cosine),
-    "Sum": (  # features of both have a nonzero mean, so their cross terms matter
+    "Sum": (  # both have features with a nonzero mean, so that cross terms matter
         kernels.ArcCosine(V, LENGTHSCALE, 0.6) + kernels.ArcCosine(0.5, LENGTHSCALE, 0.6),
         lambda a, b: (1 + 0.5 / V) * arc_cosine(a, b),
     ),
@@ -83,5 +83,5 @@ def inputs(rows, seed):
 
 @jax.jit
 def contract(kernel, x, z):
-    """K(x, z), K(x, x) and its diagonal."""
+    """Return K(x, z), K(x, x) and the diagonal of K(x, x)."""
     return kernel(x, z), kernel(x, x), kernel(x)

@@ -45,10 +45,10 @@ def regression_posterior(X, y, noise):
 
 
 def best_bound(process, model, variances):
-    """Return the best bound of all affine controls, by dynamic programming, and its policy.
+    """Return the best bound that affine controls reach, by dynamic programming, and its policy.
 
-    `variances` selects the variances of the steps: the reference's ("fixed"), or the best diagonal
-    ones ("free"). The bound is infinite where no maximum exists.
+    With variances="fixed" the steps have the variances of the reference process. With "free" they
+    have the best diagonal ones. The bound is infinite where no maximum exists.
     """
     X, y, noise = model[:3]
     H, s2 = X.shape[-1], process.kappa[0]

@@ -1,4 +1,4 @@
-"""What the tests of objectives share: values at many keys, and closed forms."""
+"""Values of objectives at many keys, and closed forms to compare them with."""
 
 import jax
 import numpy as np
@@ -12,7 +12,7 @@ LOG_WEIGHTS = np.log(WEIGHTS / WEIGHTS.sum())
 
 
 def values(objective, model, guide, params, *args, num=None, key=KEY, **kwargs):
-    """The objective at as many keys, [num]; at one, []."""
+    """Return the objective at `num` keys, [num], or at one key, []."""
     one = lambda k, p: -objective.loss(k, p, model, guide, *args, **kwargs)  # noqa: E731
     if num is None:
         return jax.jit(one)(key, params)
@@ -20,10 +20,12 @@ def values(objective, model, guide, params, *args, num=None, key=KEY, **kwargs):
 
 
 def kl(m, R):
+    """Return KL[N(m, R R') || N(0, I)] for a triangular R."""
     return 0.5 * ((R**2).sum() + (m**2).sum() - m.size) - np.log(np.diag(R)).sum()
 
 
 def kls(params):
+    """Return the sum of both layers' KL."""
     return sum(
         kl(np.asarray(params[f"l{l}.v.loc"]), np.asarray(params[f"l{l}.v.scale_tril"][0]))
         for l in (1, 2)
@@ -31,6 +33,9 @@ def kls(params):
 
 
 def log_mean_exp_of_pairs(log_terms, log_weights):
-    """E[log 1/2 (exp a + exp b)] for independent a, b among terms [S, N] of such weights, [N]."""
+    """Return E[log((exp a + exp b) / 2)], [N], for independent a and b.
+
+    Both take the values `log_terms`, [S, N], with the log probabilities `log_weights`, [S].
+    """
     pairs = np.logaddexp(log_terms[:, None], log_terms[None, :]) - np.log(2)
     return np.einsum("s,t,stn->n", np.exp(log_weights), np.exp(log_weights), pairs)

@@ -1,9 +1,9 @@
-"""Code blocks of Markdown pages, and what makes them quick to run."""
+"""Code blocks of Markdown pages, and shorter runs of them."""
 
 import re
 
-# Long runs on a page are short ones in a test: name=number, and SVI's positional number of steps.
-_SMALL = {
+# The largest value of each argument in a test. SVI's number of steps is positional.
+_MOST = {
     "steps": 3,
     "num_steps": 3,
     "num_warmup": 10,
@@ -15,16 +15,16 @@ _SMALL = {
     "thinning": 2,
     "window": 2,
 }
-_NUMBER = re.compile(rf"\b({'|'.join(_SMALL)})=([\d_]+)")
+_NUMBER = re.compile(rf"\b({'|'.join(_MOST)})=([\d_]+)")
 _FENCE = re.compile(r"^```(\w*)[^\n]*\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
 
 def blocks(page, language):
-    """The fenced blocks of a language, in order."""
+    """Return the text of all fenced blocks in a language, in order."""
     return [text for kind, text in _FENCE.findall(page) if kind == language]
 
 
 def smaller(code):
-    """The same program with the fewest steps and draws that it can run with."""
+    """Return the program with few steps and draws."""
     code = re.sub(r"(svi\.run\(\w+, )[\d_]+", r"\g<1>3", code)
-    return _NUMBER.sub(lambda m: f"{m[1]}={min(_SMALL[m[1]], int(m[2]))}", code)
+    return _NUMBER.sub(lambda m: f"{m[1]}={min(_MOST[m[1]], int(m[2]))}", code)

@@ -11,11 +11,11 @@ from dgp_ppl import plots
 from dgp_ppl.prediction._layer_functions import LayerFunction
 
 RNG = np.random.default_rng(0)
-SAFE = {c.lower() for c in plots.COLORS}
+SAFE_COLOURS = {c.lower() for c in plots.COLORS}
 
 
 def texts(figure):
-    """Texts and their boxes in pixels: titles, labels, visible ticks, legends."""
+    """Return the visible texts of a figure, and their boxes in pixels."""
     canvas = FigureCanvasAgg(figure)
     canvas.draw()
     renderer = canvas.get_renderer()
@@ -43,7 +43,7 @@ def texts(figure):
 
 
 def assert_readable(figure):
-    """Texts neither overlap nor leave the figure."""
+    """Assert that texts neither overlap nor leave the figure."""
     found = texts(figure)
     assert found
     width, height = figure.get_size_inches() * figure.dpi
@@ -57,11 +57,11 @@ def assert_readable(figure):
 
 
 def assert_safe_colours(figure):
-    """Lines and markers have colours of Okabe and Ito, or are grey."""
+    """Assert that lines and markers have colours of Okabe and Ito, or are grey."""
     for axes in figure.axes:
         for line in axes.lines:
             colour = to_hex(line.get_color())
-            assert colour in SAFE or np.ptp(to_rgb(colour)) < 1e-9, colour
+            assert colour in SAFE_COLOURS or np.ptp(to_rgb(colour)) < 1e-9, colour
 
 
 def legend_words(figure):
@@ -69,7 +69,7 @@ def legend_words(figure):
 
 
 def layer(inputs, outputs, dim=1, passes=3, rows=9):
-    """A layer with random values of these shapes."""
+    """Return a `LayerFunction` with random values of these shapes."""
     n = RNG.standard_normal
     side = np.linspace(-1, 1, rows)
     grid = np.stack(np.meshgrid(*[side] * dim, indexing="ij"), axis=-1).reshape(-1, dim)
@@ -82,7 +82,7 @@ def layer(inputs, outputs, dim=1, passes=3, rows=9):
 
 
 def posteriors(methods=("NUTS", "mean field", "diffusion"), draws=80):
-    """By method, an ArviZ data tree of two layers; the second method is too narrow."""
+    """Return an ArviZ data tree of two layers by method; the second method is too narrow."""
     trees = {}
     for i, method in enumerate(methods):
         scale = 0.3 if i == 1 else 1.0

@@ -1,4 +1,4 @@
-"""Two tiny layers, whose evidence is known."""
+"""A model of two tiny layers, and its evidence by quadrature."""
 
 import jax.numpy as jnp
 import numpy as np
@@ -24,7 +24,10 @@ TINY = {
 
 
 def tiny(x, y=None, *, batch_size=None):
-    """Two layers of one inducing value each: much is left to the hidden layer's own noise."""
+    """Two layers with one inducing value each.
+
+    The hidden layer's noise, given v, has a large variance.
+    """
     f1 = dgp.gp("l1", kernels.SquaredExponential(1.5, 0.8), Z_ONE, mean=dgp.means.identity)
     f2 = dgp.gp("l2", kernels.SquaredExponential(1.5, 0.8), Z_ONE)
     with dgp.minibatch(x, y, batch_size=batch_size) as (x, y):
@@ -33,21 +36,22 @@ def tiny(x, y=None, *, batch_size=None):
 
 
 def given(v, x):
-    """Mean and variance of a layer of `tiny` at x [..., N] given v: about zero."""
+    """Return mean and variance at x [..., N] of a layer of `tiny` with a zero mean, given v."""
     k = squared_exponential(Z_ONE, np.reshape(x, (-1, 1)))[0].reshape(np.shape(x))
     return k / np.sqrt(1.5) * v, 1.5 - k**2 / 1.5
 
 
 def hidden(v, nodes):
-    """Hidden values at noise nodes, [S, N]."""
+    """Return the hidden values at the nodes of the noise, [S, N]."""
     mean, var = given(v, X[:, 0])
     return X[:, 0] + mean + np.sqrt(var) * nodes[:, None]
 
 
 def tiny_evidence(*, bound=False):
-    """log p(y) of `tiny`, points independent given v: quadrature over v1, v2 and the noise.
+    """Return log p(y) of `tiny`, by quadrature over v1, v2 and the noise.
 
-    With `bound` the log of the integral over v of p(v) exp(E log p(y | f)): noise averaged inside.
+    The rows are independent given v. With `bound`, return the log of the integral over v of
+    p(v) exp(E log p(y | f)) instead, where the expectation is over the noise and f.
     """
     total = []
     for v1, w1 in zip(NODES, LOG_WEIGHTS, strict=True):

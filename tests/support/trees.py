@@ -1,4 +1,4 @@
-"""A deep GP with every kind of site, fitted for a few steps and converted."""
+"""A deep GP with every kind of site, a short fit of it, and the fit as a data tree."""
 
 import jax.numpy as jnp
 import numpy as np
@@ -18,7 +18,7 @@ Z = X[:5]
 
 
 def deep(x, y=None, *, batch_size=None, mask=None, priors=True):
-    """Two layers, a hyperparameter with a prior, and a mask."""
+    """Two layers, with a prior on the noise and a mask."""
     noise = 0.2
     if priors:
         noise = numpyro.sample("noise", dist.LogNormal(-1.0, 0.3))

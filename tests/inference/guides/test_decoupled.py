@@ -1,4 +1,4 @@
-"""Decoupled inducing inputs: exact KLs and moments, the coupled case, orderings, training."""
+"""`Decoupled`: KL and moments against dense algebra, the coupled case, optimal bounds, errors."""
 
 import jax
 import jax.numpy as jnp
@@ -15,10 +15,10 @@ from support.decoupled_forms import (
     M_B,
     MEANS,
     NOISE,
-    Brute,
+    DenseDecoupled,
     P,
     best_params,
-    handed,
+    handovers,
     model,
     points,
     random_params,
@@ -43,23 +43,26 @@ from dgp_ppl.models import deep_gp, svgp
 
 @pytest.mark.parametrize(("mean", "covariance"), FORMS)
 def test_kl_and_law_are_those_of_the_restricted_processes(mean, covariance, x64):
-    """KL at Z_a and Z_b alone and with 20 points more; moments of the function at new points."""
+    """The KL is exact at Z_a and Z_b, with or without 20 more points.
+
+    The moments of the function at new points are exact too.
+    """
     params, z_b = random_params(mean, covariance), jnp.asarray(points(M_B, 2))
     guide = Decoupled(model, params["l1.v.z_mean"], mean=mean, covariance=covariance)
     x = jnp.asarray(points(7, 3))
 
-    infer = handed(guide, params, x, z=z_b)["l1.v"]
-    posterior, sparse = infer["q"], infer["sparse"]
+    handover = handovers(guide, params, x, z=z_b)["l1.v"]
+    posterior, sparse = handover["q"], handover["sparse"]
     kl = posterior.standard_kl()
     (joint_mean, joint_cov), (f_mean, f_var) = (
         sparse.joint(posterior, x),
         sparse.marginals(posterior, x),
     )
-    brute = Brute(mean, covariance, params)
-    assert kl == pytest.approx(brute.kl(points(0, 0)), rel=1e-8)
-    assert kl == pytest.approx(brute.kl(points(20, 4)), rel=1e-8)
+    dense = DenseDecoupled(mean, covariance, params)
+    assert kl == pytest.approx(dense.kl(points(0, 0)), rel=1e-8)
+    assert kl == pytest.approx(dense.kl(points(20, 4)), rel=1e-8)
     for output in range(P):
-        _, at_w, cov = brute.at(x, output)
+        _, at_w, cov = dense.at(x, output)
         np.testing.assert_allclose(joint_mean[:, output], at_w[-7:], atol=1e-8)
         np.testing.assert_allclose(joint_cov[output], cov[-7:, -7:], atol=1e-8)
         np.testing.assert_allclose(f_mean[:, output], at_w[-7:], atol=1e-8)
@@ -67,7 +70,7 @@ def test_kl_and_law_are_those_of_the_restricted_processes(mean, covariance, x64)
 
 
 def coupled_params(mean, covariance, params, site="l1.v"):
-    """Params of `Decoupled` with Z_a = Z_b that give the posterior of `MeanField`'s params."""
+    """Return params of `Decoupled` with Z_a = Z_b that give the posterior of `MeanField`."""
     p = {n: np.asarray(params[f"{site[:-2]}.{n}"]) for n in ("z", "v.loc", "v.scale_tril")}
     variance = float(params[f"{site[:-2]}.variance"])
     K = squared_exponential(p["z"], p["z"], variance)
@@ -76,7 +79,7 @@ def coupled_params(mean, covariance, params, site="l1.v"):
     weights = {"gp_centred": m, "gp": L @ m, "cb": np.linalg.solve(L.T, m)}
     S = L @ R @ R.T @ L.T
     precision = np.linalg.inv(S) - np.linalg.inv(L @ L.T)
-    # B = T'T with T lower-triangular: a Cholesky factorisation from the other end.
+    # B = T'T with a lower-triangular T: a Cholesky factorisation in reverse order.
     flip = np.eye(len(K))[::-1]
     T = {"whitened": lambda: R, "gp": lambda: np.linalg.cholesky(S)}.get(
         covariance, lambda: flip @ np.linalg.cholesky(flip @ precision @ flip).T @ flip
@@ -91,10 +94,10 @@ def coupled_params(mean, covariance, params, site="l1.v"):
 
 @pytest.mark.parametrize(("mean", "covariance"), [FORMS[i] for i in (0, 4, 8, 9)])
 def test_with_one_set_for_both_it_is_the_coupled_posterior(mean, covariance, x64):
-    """Two layers at one key: the draws of the hidden layer are the same, and so are the bounds."""
+    """With two layers and the same key, the hidden draws and the bounds are equal."""
     x, y = regression(rows=8)
     params = two_layer_params(variance=0.5)
-    for l in (1, 2):  # below the prior's covariance, which "cb" cannot exceed
+    for l in (1, 2):  # "cb" cannot exceed the prior's covariance
         params[f"l{l}.v.scale_tril"] = 0.5 * params[f"l{l}.v.scale_tril"]
     z = (spread(5), spread(5))
     ours = {n: a for n, a in params.items() if ".v." not in n}
@@ -106,7 +109,7 @@ def test_with_one_set_for_both_it_is_the_coupled_posterior(mean, covariance, x64
 
 
 def test_order_of_the_bounds_at_their_optima(x64):
-    """More points for the mean alone: above the coupled bound and below the evidence."""
+    """More inducing inputs for the mean raise the bound, but not above the evidence."""
     x, y = regression(rows=40)
     evidence = exact_evidence(x, y)
 
@@ -125,8 +128,8 @@ def test_order_of_the_bounds_at_their_optima(x64):
     assert coupled + 0.1 < decoupled(x, z) < evidence - 1
 
 
-def test_the_optimum_is_one(x64):
-    """The bound falls in any direction from the closed form's params."""
+def test_the_closed_form_is_an_optimum(x64):
+    """The gradient of the bound is zero at the closed form."""
     x, y = regression(rows=20)
     z_a, z_b = spread(7), spread(4)
     best = best_params(x, y, z_a, z_b)
@@ -142,13 +145,13 @@ def test_the_optimum_is_one(x64):
 @pytest.mark.parametrize("mean", MEANS)
 def test_the_prior_has_no_kl(mean, x64):
     z_b, x = jnp.asarray(points(M_B, 2)), jnp.asarray(points(4, 3))
-    tiny = 1e-9 * jnp.tile(jnp.eye(M_B), (P, 1, 1))  # "cb" starts near the prior
+    tiny = 1e-9 * jnp.tile(jnp.eye(M_B), (P, 1, 1))  # "cb" reaches the prior only in the limit
 
     @jax.jit
     def kls():
         guides = [Decoupled(model, points(M_A, 1), mean=mean, covariance=c) for c in COVARIANCES]
         posteriors = [
-            handed(g, {"l1.v.precision_tril": tiny}, x, z=z_b)["l1.v"]["q"] for g in guides
+            handovers(g, {"l1.v.precision_tril": tiny}, x, z=z_b)["l1.v"]["q"] for g in guides
         ]
         return jnp.stack([posterior.standard_kl() for posterior in posteriors])
 
@@ -157,22 +160,22 @@ def test_the_prior_has_no_kl(mean, x64):
 
 @pytest.mark.parametrize("covariance", COVARIANCES)
 def test_params_and_where_they_start(covariance):
-    """The hidden layer nearly deterministic, the last one at its prior, the mean at zero."""
+    """The mean starts at zero, hidden layers nearly deterministic, and the last at the prior."""
     x, y = regression(rows=6)
     options = {"mean": "gp_centred", "covariance": covariance, "hidden_scale": 1e-3}
     guide = Decoupled(deep_gp, [spread(7), spread(6)], **options)
     z = (spread(4), spread(4))
     params = start(deep_gp, guide, x, y, z=z)
     name = COVARIANCES[covariance]
-    own = {n: a.shape for n, a in params.items() if ".v." in n}
-    assert own == {
+    shapes = {n: a.shape for n, a in params.items() if ".v." in n}
+    assert shapes == {
         **{"l1.v.z_mean": (7, 1), "l1.v.weights": (7, 1), f"l1.v.{name}": (1, 4, 4)},
         **{"l2.v.z_mean": (6, 1), "l2.v.weights": (6, 1), f"l2.v.{name}": (1, 4, 4)},
     }
     np.testing.assert_array_equal(params["l1.v.z_mean"], spread(7))
-    posteriors = handed(guide, params, x, y, z=z)
-    nearly = 0.995 if covariance == "cb" else 1.0
-    for site, scale in (("l1.v", 1e-3), ("l2.v", nearly)):
+    posteriors = handovers(guide, params, x, y, z=z)
+    last_scale = 0.995 if covariance == "cb" else 1.0
+    for site, scale in (("l1.v", 1e-3), ("l2.v", last_scale)):
         posterior = posteriors[site]["q"]
         assert (posterior.loc == 0).all()
         cov = posterior.scale_tril @ posterior.scale_tril.swapaxes(-1, -2)
@@ -184,7 +187,7 @@ def two_layers(x, y=None, **kwargs):
 
 
 def test_a_mean_field_fit_is_a_start_of_the_orthogonal_form():
-    """With zero weights it is `MeanField`: same params, same bound at the same key."""
+    """With zero weights and the params of `MeanField`, the bound at the same key is equal."""
     x, y = regression(rows=20)
     q = two_layer_params()
     params = {"noise": 0.2} | {n: a for n, a in q.items() if n != "noise"}
@@ -196,7 +199,7 @@ def test_a_mean_field_fit_is_a_start_of_the_orthogonal_form():
 
 
 def with_latents(y, *, batch_size=None):
-    """A GPLVM with a hyperprior: a global and a local latent site besides the layer."""
+    """A GPLVM with a prior on a hyperparameter, so with a global and a local latent site."""
     scale = numpyro.sample("scale", dist.LogNormal(0, 0.1))
     f = dgp.gp("l1", kernels.SquaredExponential(scale, 1.0), spread(4), out=2)
     with dgp.minibatch(y, batch_size=batch_size) as y:
@@ -239,4 +242,4 @@ def test_errors():
         run([spread(4)])
     with pytest.raises(ValueError, match=r"for the layers \['l1'\], wanted.*\['l1', 'l2'\]"):
         run({"l1": spread(4)})
-    run(spread(4), lambda y: two_layers(x, y), (y,))  # it needs no inputs of the model's
+    run(spread(4), lambda y: two_layers(x, y), (y,))  # no x among the arguments

@@ -1,4 +1,4 @@
-"""Draws of a decoupled posterior, and the posterior at other inputs, outputs and scales."""
+"""`Decoupled`: draws, predictions, kernels and inducing inputs per output, rescaled posteriors."""
 
 import jax
 import jax.numpy as jnp
@@ -12,10 +12,10 @@ from support.decoupled_forms import (
     M_A,
     M_B,
     MEANS,
-    Brute,
+    DenseDecoupled,
     P,
     best_params,
-    handed,
+    handovers,
     model,
     points,
     random_params,
@@ -43,7 +43,7 @@ def test_draws_of_the_inducing_values_have_the_law():
     params = random_params("gp_centred", "cb")
     z_b, x = jnp.float32(points(M_B, 2)), jnp.float32(points(4, 3))
     guide = Decoupled(model, params["l1.v.z_mean"], mean="gp_centred", covariance="cb")
-    posterior = jax.jit(lambda p: handed(guide, p, x, z=z_b)["l1.v"]["q"])(params)
+    posterior = jax.jit(lambda p: handovers(guide, p, x, z=z_b)["l1.v"]["q"])(params)
 
     @jax.jit
     def draw(p):
@@ -55,9 +55,9 @@ def test_draws_of_the_inducing_values_have_the_law():
     for output in range(P):
         R = np.asarray(posterior.scale_tril[output], float)
         assert_covariance(draws[..., output], R @ R.T)
-    brute = Brute("gp_centred", "cb", params)
-    L = np.linalg.cholesky(squared_exponential(brute.z_b, brute.z_b))
-    mean_at_z = brute.at(points(0, 0), 0)[1][M_A:]
+    dense = DenseDecoupled("gp_centred", "cb", params)
+    L = np.linalg.cholesky(squared_exponential(dense.z_b, dense.z_b))
+    mean_at_z = dense.at(points(0, 0), 0)[1][M_A:]
     np.testing.assert_allclose(L @ posterior.loc[:, 0], mean_at_z, atol=1e-4)
 
 
@@ -66,25 +66,25 @@ def test_paths_have_the_mean_and_the_variance_of_the_law(mean):
     params = random_params(mean, "whitened")
     z_b, x = jnp.float32(points(M_B, 2)), jnp.float32(points(6, 3))
     guide = Decoupled(model, params["l1.v.z_mean"], mean=mean)
-    infer = jax.jit(lambda p: handed(guide, p, x, z=z_b)["l1.v"])(params)
-    kernel = infer["sparse"].kernel
+    handover = jax.jit(lambda p: handovers(guide, p, x, z=z_b)["l1.v"])(params)
+    kernel = handover["sparse"].kernel
     f = RandomFunction(
-        "l1", kernel, z_b, P, dgp.means.zero, jnp.zeros((M_B, P)), Handover(**infer), None
+        "l1", kernel, z_b, P, dgp.means.zero, jnp.zeros((M_B, P)), Handover(**handover), None
     )
     draws = jax.jit(jax.vmap(lambda key: f.path(key, 500)(x)))(random.split(KEY, 3000))
-    _, at_w, cov = Brute(mean, "whitened", params).at(np.asarray(x), 1)
+    _, at_w, cov = DenseDecoupled(mean, "whitened", params).at(np.asarray(x), 1)
     assert_mean(draws[..., 1], at_w[-6:])
     assert_covariance(draws[..., 1], cov[-6:, -6:])
 
 
 @pytest.mark.slow
 def test_draws_of_functions_through_predict():
-    """Whole draws of a one-layer model: their mean is the decoupled one, in both modes."""
+    """Function draws of a one-layer model have the posterior mean, in both modes."""
     x, y = regression(rows=40)
     z_a, z_b = spread(12), spread(4)
     params = best_params(x, y, z_a, z_b)
     guide = Decoupled(svgp, z_a, mean="gp_centred")
-    posterior = jax.jit(lambda p: handed(guide, p, x, z=z_b)["l1.v"])(params)
+    posterior = jax.jit(lambda p: handovers(guide, p, x, z=z_b)["l1.v"])(params)
     mean = posterior["sparse"].marginals(posterior["q"], x[:6])[0][:, 0]
     p = dgp.predict(KEY, svgp, guide, params, x[:6], z=z_b)
     for kind in ("joint", "path"):
@@ -93,7 +93,7 @@ def test_draws_of_functions_through_predict():
 
 
 def test_predictive_has_the_means_own_inducing_inputs_under_the_guide():
-    """Of a function that four inducing inputs cannot follow, and the mean's thirty can."""
+    """The mean's 30 inducing inputs can follow the function; the covariance's 4 cannot."""
     x = np.linspace(-2, 2, 60)[:, None]
 
     def waves(x, y=None):
@@ -105,34 +105,37 @@ def test_predictive_has_the_means_own_inducing_inputs_under_the_guide():
     y = np.sin(4 * x[:, 0])
     result = dgp.fit(KEY, waves, guide, x, y, steps=300, learning_rate=0.1, progress=False)
     whole = Predictive(dgp.guided(waves, guide, result.params), num_samples=300)(KEY, x)
-    at_z_b = Predictive(waves, guide=guide, params=result.params, num_samples=300)(KEY, x)
-    off = [np.sqrt(np.mean((d["y"].mean(axis=0) - y) ** 2)) for d in (whole, at_z_b)]
+    without_basis = Predictive(waves, guide=guide, params=result.params, num_samples=300)(KEY, x)
+    off = [np.sqrt(np.mean((d["y"].mean(axis=0) - y) ** 2)) for d in (whole, without_basis)]
     assert off[0] < 0.2 < 0.6 < off[1]
 
 
 @pytest.mark.parametrize(
-    ("mean", "own_inputs"), list(zip(MEANS, (True, False, False, True), strict=True))
+    ("mean", "z_per_output"), list(zip(MEANS, (True, False, False, True), strict=True))
 )
-def test_outputs_with_kernels_and_inducing_inputs_of_their_own(mean, own_inputs, x64):
-    """Each output is as in a model of its own."""
+def test_outputs_with_kernels_and_inducing_inputs_of_their_own(mean, z_per_output, x64):
+    """Each output equals the output of a model with one output."""
     params = random_params(mean, "whitened")
     variances, z_b = jnp.array([1.5, 0.7]), jnp.asarray(points(M_B, 2))
     kernel = kernels.PerOutput(kernels.SquaredExponential(variances, jnp.array([0.8, 1.1])))
-    z = jnp.stack([z_b, z_b]) if own_inputs else z_b
+    z = jnp.stack([z_b, z_b]) if z_per_output else z_b
     x = jnp.asarray(points(7, 3))
     guide = Decoupled(model, params["l1.v.z_mean"], mean=mean)
 
-    infer = handed(guide, params, x, z=z, kernel=kernel)["l1.v"]
-    kl, (f_mean, f_var) = infer["q"].standard_kl(), infer["sparse"].marginals(infer["q"], x)
+    handover = handovers(guide, params, x, z=z, kernel=kernel)["l1.v"]
+    kl, (f_mean, f_var) = (
+        handover["q"].standard_kl(),
+        handover["sparse"].marginals(handover["q"], x),
+    )
     expected = 0.0
     for output, (variance, lengthscale) in enumerate(((1.5, 0.8), (0.7, 1.1))):
-        brute = Brute(
+        dense = DenseDecoupled(
             mean,
             "whitened",
             params,
             lambda a, b, v=variance, s=lengthscale: squared_exponential(a, b, v, s),
         )
-        K, at_w, cov = brute.at(x, output)
+        K, at_w, cov = dense.at(x, output)
         np.testing.assert_allclose(f_mean[:, output], at_w[-7:], atol=1e-7)
         np.testing.assert_allclose(f_var[:, output], np.diag(cov)[-7:], atol=1e-7)
         logs = np.linalg.slogdet(K)[1] - np.linalg.slogdet(cov)[1]
@@ -142,12 +145,12 @@ def test_outputs_with_kernels_and_inducing_inputs_of_their_own(mean, own_inputs,
 
 
 def test_a_law_rescaled_keeps_its_shift(x64):
-    """m + R (t + s e) has the moments and the KL of a Gaussian with shifted mean and new scale."""
+    """m + R (t + s e) has the moments and the KL of a Gaussian with mean m + R t and root R s."""
     params = random_params("gp_centred", "whitened")
     z_b, x = jnp.asarray(points(M_B, 2)), jnp.asarray(points(7, 3))
     guide = Decoupled(model, params["l1.v.z_mean"], mean="gp_centred")
-    infer = handed(guide, params, x, z=z_b)["l1.v"]
-    posterior, rng = infer["q"], np.random.default_rng(5)
+    handover = handovers(guide, params, x, z=z_b)["l1.v"]
+    posterior, rng = handover["q"], np.random.default_rng(5)
     t, s = jnp.asarray(rng.standard_normal((M_B, P))), jnp.asarray(rng.uniform(0.5, 1, (M_B, P)))
     new = posterior.scaled(t, s)
     assert isinstance(new, DecoupledInducing)
@@ -164,9 +167,9 @@ def test_a_law_rescaled_keeps_its_shift(x64):
         "l1.v.loc": jnp.asarray(loc),
         "l1.v.scale_tril": jnp.asarray(R * np.asarray(s).T[:, None, :]),
     }
-    truth = handed(orthogonal, same, x, z=z_b)["l1.v"]["q"]
+    truth = handovers(orthogonal, same, x, z=z_b)["l1.v"]["q"]
     assert new.standard_kl() == pytest.approx(float(truth.standard_kl()), rel=1e-8)
     for ours, theirs in zip(
-        infer["sparse"].marginals(new, x), infer["sparse"].marginals(truth, x), strict=True
+        handover["sparse"].marginals(new, x), handover["sparse"].marginals(truth, x), strict=True
     ):
         np.testing.assert_allclose(ours, theirs, atol=1e-8)

@@ -1,4 +1,4 @@
-"""The guide that couples the layers."""
+"""`GlobalInducing`: q(v) of later layers, its bound, starts and errors."""
 
 import jax
 import jax.numpy as jnp
@@ -26,12 +26,12 @@ Z = 2 * (spread(5),)
 
 
 def coupled_params(precision=(0.5, 2.0, 1.0, 4.0)):
-    """Params of two layers and of the guide, away from all starting values."""
+    """Return params of two layers and the guide, none at its initial value."""
     params = {n: a for n, a in two_layer_params().items() if not n.startswith("l2.v.")}
     target = np.random.default_rng(2).standard_normal((4, 1))
-    own = {"pseudo_inputs": PSEUDO, "l2.v.target": target}
-    own["l2.v.precision"] = np.broadcast_to(np.reshape(precision, (-1, 1)), (4, 1))
-    return params | {n: jnp.asarray(a, float) for n, a in own.items()}
+    guide = {"pseudo_inputs": PSEUDO, "l2.v.target": target}
+    guide["l2.v.precision"] = np.broadcast_to(np.reshape(precision, (-1, 1)), (4, 1))
+    return params | {n: jnp.asarray(a, float) for n, a in guide.items()}
 
 
 def guide_of(model=deep_gp):
@@ -52,7 +52,10 @@ def kernel(params, l, a, b):
 @pytest.mark.slow
 @pytest.mark.usefixtures("x64")
 def test_the_second_layer_follows_the_first():
-    """q(v2 | v1) equals dense algebra at the pseudo-inputs that the first layer's draw maps."""
+    """Compare q(v2 | v1) with dense algebra.
+
+    The first layer's draw maps the pseudo-inputs to the second layer's inputs.
+    """
     params = coupled_params()
     trace = sites(params)
     v1, posterior = np.asarray(trace["l1.v"]["value"]), trace["l2.v"]["fn"]
@@ -63,7 +66,7 @@ def test_the_second_layer_follows_the_first():
         L = np.linalg.cholesky(K + default_jitter(np.float64) * K[0, 0] * np.eye(5))
         return np.linalg.solve(L, kernel(params, l, z, h))
 
-    h = PSEUDO + project(1, PSEUDO).T @ v1  # about the identity, without unit noise
+    h = PSEUDO + project(1, PSEUDO).T @ v1  # identity mean, no noise
     A, lam = project(2, h), np.asarray(params["l2.v.precision"])[:, 0]
     cov = np.linalg.inv(np.eye(5) + (A * lam) @ A.T)
     mean = cov @ (A * lam) @ np.asarray(params["l2.v.target"])
@@ -81,9 +84,8 @@ def test_hidden_layers_are_drawn_and_the_last_is_integrated():
     trace = sites(coupled_params())
     assert handover_of(trace["l1.v"]).q is None
     assert handover_of(trace["l2.v"]).q is trace["l2.v"]["fn"]
-    np.testing.assert_array_equal(  # the layer's factor is handed over with it
-        handover_of(trace["l2.v"]).sparse.z, trace["l2.z"]["value"]
-    )
+    # The layer's factorisation is handed over too.
+    np.testing.assert_array_equal(handover_of(trace["l2.v"]).sparse.z, trace["l2.z"]["value"])
 
 
 def test_no_pseudo_precision_is_the_prior():
@@ -104,9 +106,9 @@ def test_one_layer_is_mean_field():
 
 @pytest.mark.usefixtures("x64")
 def test_the_mean_of_bounds_is_below_the_evidence_where_that_is_known():
-    """A first layer that is pinned to the identity: then the model is one GP, Z = X for it.
+    """The first layer is fixed at the identity, so the model is one GP, with Z = X.
 
-    With the second layer's pseudo-likelihood the data's own, q is the exact posterior.
+    If the second layer's pseudo-likelihood equals the likelihood, q is the exact posterior.
     """
     x, y = regression(rows=5)
     params = coupled_params() | {
@@ -135,7 +137,7 @@ def test_minibatches_are_unbiased():
 
 @pytest.mark.slow
 def test_starting_from_a_mean_field_fit():
-    """`start_from` finds the nearest coupled posterior and loses almost nothing of the bound."""
+    """`start_from` finds a posterior whose bound is almost as high as the fit's."""
     x, y = regression(rows=60)
     z, mean_field = (x[:8], x[:8]), dgp.MeanField(deep_gp)
     key = random.key(3)
@@ -145,7 +147,7 @@ def test_starting_from_a_mean_field_fit():
     keys = random.split(KEY, 200)
     before = bound(deep_gp, mean_field, first.params, x, y, keys=keys, z=z)
     after = bound(deep_gp, guide, begin, x, y, keys=keys, z=z)
-    assert after.mean() > before.mean() - 6  # 0.1 a row
+    assert after.mean() > before.mean() - 6  # 0.1 per row
     cold = start(deep_gp, guide, x, y, z=z)
     assert set(begin) == set(cold)
     assert after.mean() > bound(deep_gp, guide, cold, x, y, z=z) + 20
@@ -202,7 +204,7 @@ def test_vmap_over_seeds():
 
 
 def test_its_own_run_leaves_the_models_start_alone():
-    """Params that the model makes of its data start at those of all rows; y may be NumPy's."""
+    """Params that depend on the data start at values from all rows, also if y is NumPy's."""
 
     def model(x, y=None):
         level = numpyro.param("level", jnp.mean(x))

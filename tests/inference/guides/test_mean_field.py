@@ -1,3 +1,5 @@
+"""`MeanField`: initial params, draws, quantiles, other latent sites, errors."""
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -27,7 +29,7 @@ Z = np.float32([[-1.0], [0.0], [1.0]])
 
 
 def model(x, y=None):
-    """Two layers, of two outputs and of one."""
+    """Two layers, with two outputs and one output."""
     f1 = dgp.gp("l1", kernels.SquaredExponential(1.0, 1.0), Z, out=2)
     f2 = dgp.gp("l2", kernels.SquaredExponential(1.0, 1.0), np.tile(Z, 2))
     with dgp.minibatch(x, y) as (x, y):
@@ -36,7 +38,7 @@ def model(x, y=None):
 
 
 def with_noise(x, y=None):
-    """The same with a latent hyperparameter."""
+    """The same model, with a latent hyperparameter."""
     scale = numpyro.sample("scale", dist.LogNormal(0, 1))
     model(x * scale, y)
 
@@ -48,7 +50,7 @@ def set_up(model, x=None, **options):
 
 
 def random_params(covariance="full"):
-    """q(v) of both layers, away from the prior, and their covariances."""
+    """Return random params, and the mean and covariance of q(v) by site."""
     rng = np.random.default_rng(0)
     params, truth = {}, {}
     for layer, P in (("l1", 2), ("l2", 1)):
@@ -73,7 +75,7 @@ def random_params(covariance="full"):
     ],
 )
 def test_params_and_where_they_start(covariance, scales):
-    """The hidden layer nearly deterministic, the last one at its prior."""
+    """The hidden layer starts nearly deterministic, and the last one at the prior."""
     x, y = regression(rows=5)
     guide = dgp.MeanField(model, covariance=covariance, hidden_scale=1e-3)
     params = start(model, guide, x, y)
@@ -155,7 +157,7 @@ def test_the_guide_of_other_sites_can_be_chosen():
 
 
 def latent_inputs(y, *, batch_size=None):
-    """A GPLVM: each row's input is a latent site in the data plate."""
+    """A GPLVM: the inputs are a latent site in the data plate."""
     f = dgp.gp("l1", kernels.SquaredExponential(1.0, 1.0), Z)
     with dgp.minibatch(y, batch_size=batch_size) as y:
         x = numpyro.sample("x", dist.Normal(0, 1))
@@ -164,7 +166,7 @@ def latent_inputs(y, *, batch_size=None):
 
 @pytest.mark.slow
 def test_local_latents_share_the_minibatch():
-    """A row's own latent is drawn for the rows of the batch; its bound is unbiased too."""
+    """The guide draws the latent inputs of a minibatch's rows; the bound is unbiased."""
     y = regression(rows=6)[1]
     guide = dgp.MeanField(latent_inputs)
     params = start(latent_inputs, guide, y) | {"x_auto_loc": jnp.linspace(-1, 1, 6)}
@@ -186,12 +188,12 @@ def test_a_model_without_layers():
 
 
 def test_questions_before_the_first_call():
-    for ask in (
+    for method in (
         lambda g: g.median({}),
         lambda g: g.quantiles({}, 0.5),
     ):
         with pytest.raises(ValueError, match="call the guide once"):
-            ask(dgp.MeanField(model))
+            method(dgp.MeanField(model))
 
 
 def test_unknown_options():
@@ -212,7 +214,7 @@ def test_a_layer_of_several_calls_without_noise_starts_at_the_prior():
 
 
 def test_a_prior_on_an_interval_in_a_new_guide():
-    """Its set-up may happen inside a compiled program, and serves the next ones too."""
+    """The guide may be set up inside a compiled program, and still works in later ones."""
     lifted = handlers.lift(two_layers, {"noise": dist.Uniform(0.01, 1.0)})
     x, y = regression(rows=6)
     z = spread(4)

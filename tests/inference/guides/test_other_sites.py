@@ -1,4 +1,4 @@
-"""Guides of NumPyro's for the latent sites that are no layers, joint ones among them."""
+"""NumPyro's guides, also joint ones, for latent sites other than the layers."""
 
 import jax
 import jax.numpy as jnp
@@ -30,7 +30,7 @@ def plain(x, y=None):
 
 
 def idle(x, y=None):
-    """The same with sites that say nothing of the data: a bound loses their KL, and no more."""
+    """The same with sites that the data do not depend on, so the bound falls by their KL."""
     numpyro.sample("a", dist.LogNormal(0, 1))
     numpyro.sample("b", dist.LogNormal(0, 1))
     f = dgp.gp("l1", kernels.SquaredExponential(1.0, 1.0), X[::2])
@@ -82,7 +82,7 @@ def test_draws_are_the_joint_guides():
 
 @pytest.mark.slow
 def test_a_joint_guide_does_not_collapse():
-    """Fitted, it finds the priors of what the data say nothing of."""
+    """A fit finds the prior of sites that the data do not depend on."""
     guide = dgp.MeanField(idle, rest=AutoLowRankMultivariateNormal)
     params = dgp.fit(KEY, idle, guide, X, Y, steps=600, learning_rate=0.05, progress=False).params
     draws = guide.sample_posterior(KEY, params, X, sample_shape=(2000,))
@@ -96,7 +96,7 @@ def test_a_guide_that_is_a_point_until_it_is_fitted():
 
 
 def related(x, y=None):
-    """Priors that only the model knows: given another site, given the data, or bounded."""
+    """Priors that depend on another site or on the data, or have bounded support."""
     a = numpyro.sample("a", dist.LogNormal(0, 1))
     numpyro.sample("b", dist.LogNormal(jnp.mean(x), a))
     numpyro.sample("c", dist.Uniform(jnp.zeros(2), jnp.asarray([1.0, 2.0])).to_event(1))
@@ -105,7 +105,7 @@ def related(x, y=None):
 
 @pytest.mark.parametrize("how", ["arguments", slow("closure"), slow("joint guide")])
 def test_a_guide_outlives_the_transformation_it_was_first_run_in(how):
-    """What it keeps of its other sites is no tracer."""
+    """The guide keeps no tracers of its other sites."""
     rest = {"rest": AutoMultivariateNormal} if how == "joint guide" else {}
     guide, usual = dgp.MeanField(related, **rest), dgp.MeanField(related, **rest)
     svi = SVI(related, guide, numpyro.optim.Adam(0.01), TraceMeanField_ELBO())

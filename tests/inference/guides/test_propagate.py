@@ -1,4 +1,4 @@
-"""Guides that run the model on rows of their own: what of its arguments goes with these rows."""
+"""Guides that run the model on their own rows, and the model's arguments in that run."""
 
 import equinox as eqx
 import jax
@@ -27,12 +27,13 @@ every_guide = pytest.mark.parametrize("guide", GUIDES.values(), ids=list(GUIDES)
 
 
 def assert_mean_fields_bound(model, guide, *args, **kwargs):
-    """A guide that contains `MeanField` has its bound at its params, with a single layer."""
-    own, other = guide(model), dgp.MeanField(model)
-    params = start(model, own, *args, **kwargs)
+    """Assert that a guide of one layer has the bound of `MeanField` at the same params."""
+    tested, mean_field = guide(model), dgp.MeanField(model)
+    params = start(model, tested, *args, **kwargs)
     params["l1.v.loc"] = jnp.linspace(-1, 1, params["l1.v.loc"].size)[:, None]
     losses = [
-        float(g.default_loss.loss(KEY, params, model, g, *args, **kwargs)) for g in (own, other)
+        float(g.default_loss.loss(KEY, params, model, g, *args, **kwargs))
+        for g in (tested, mean_field)
     ]
     assert losses[0] == pytest.approx(losses[1], rel=1e-4)
 
@@ -58,7 +59,7 @@ def of_targets(x, y):
 
 @pytest.mark.parametrize("model", [scaled, some_rows, of_targets])
 def test_layers_made_of_the_data_are_refused(model):
-    """On other rows they would be other layers, and the bound that of another model."""
+    """On the guide's rows they would be different layers, and the bound would be wrong."""
     place = 1 if model is of_targets else 0
     with pytest.raises(ValueError, match=rf"layer 'l1'.*argument {place} of the model"):
         start(model, GUIDES["global_inducing"](model), X, Y)
@@ -66,7 +67,7 @@ def test_layers_made_of_the_data_are_refused(model):
 
 @pytest.mark.parametrize("model", [scaled, some_rows, of_targets])
 def test_a_guide_without_rows_of_its_own_takes_layers_made_of_the_data(model):
-    """`Decoupled` reads kernels and inducing inputs at the layers' sites, on the data's rows."""
+    """`Decoupled` reads kernels and inducing inputs from the layers' sites."""
     assert_mean_fields_bound(model, GUIDES["decoupled"], X, Y)
 
 
@@ -89,7 +90,7 @@ def in_pieces(x, y=None, *, weights, mask=None, batch_size=None):
 
 
 def warped(x, y=None):
-    network = eqx_module("network", eqx.nn.MLP(1, 1, 3, 1, key=KEY))  # not all of it is arrays
+    network = eqx_module("network", eqx.nn.MLP(1, 1, 3, 1, key=KEY))  # not only arrays
     f = dgp.gp("l1", kernels.SquaredExponential(1.0, 1.0), jax.vmap(network)(Z))
     with dgp.minibatch(x, y) as (x, y):
         observed = dgp.observe(f(jax.vmap(network)(x)), lambda f: dist.Normal(f, 0.3))
@@ -108,13 +109,13 @@ CALLS = {
 @every_guide
 @pytest.mark.parametrize("call", CALLS)
 def test_the_bound_is_mean_fields_at_its_params(guide, call):
-    """With a single layer, a minibatch's noise aside, whatever the arguments."""
+    """With one layer the bounds are equal, whatever the arguments."""
     model, args, kwargs = CALLS[call]
     assert_mean_fields_bound(model, guide, *args, **kwargs)
 
 
 def correlated(x, y=None):
-    """A latent value of every row in no plate: only likelihoods of as many rows take them."""
+    """One latent value per row without a plate, so the likelihood needs all rows."""
 
     def step(before, _):
         now = numpyro.sample("a", dist.Normal(0.5 * before, 0.2))
@@ -128,9 +129,11 @@ def correlated(x, y=None):
 
 @every_guide
 def test_likelihoods_are_not_run_on_other_rows(guide):
-    own, other = guide(correlated), dgp.MeanField(correlated)
-    params = start(correlated, own, X, Y)
-    losses = [float(g.default_loss.loss(KEY, params, correlated, g, X, Y)) for g in (own, other)]
+    tested, mean_field = guide(correlated), dgp.MeanField(correlated)
+    params = start(correlated, tested, X, Y)
+    losses = [
+        float(g.default_loss.loss(KEY, params, correlated, g, X, Y)) for g in (tested, mean_field)
+    ]
     assert losses[0] == pytest.approx(losses[1], rel=1e-4)
 
 
@@ -163,7 +166,7 @@ def test_sources():
 
 @pytest.mark.parametrize("value", [None, "x", X[:0], X[:, 0], X * np.nan, np.zeros((3, 2))])
 @every_guide
-def test_rows_that_are_none(guide, value):
+def test_values_that_are_not_rows(guide, value):
     with pytest.raises(
         ValueError, match=r"(pseudo_inputs|z_mean|guide's? ro?ws?|the rows).*wanted"
     ):
@@ -182,7 +185,7 @@ def test_a_model_without_inputs():
 def test_what_a_start_is_from():
     guide = dgp.GlobalInducing(given_inputs, Z)
 
-    def begin(mean_field, params):
+    def start_from(mean_field, params):
         guide.start_from(KEY, mean_field, params, X, Y, Z)
 
     def deeper(x, y, z):
@@ -198,4 +201,4 @@ def test_what_a_start_is_from():
         (dgp.MeanField(given_inputs), None, "params has no l1.v.loc"),
     ):
         with pytest.raises(ValueError, match=words):
-            begin(mean_field, params)
+            start_from(mean_field, params)
