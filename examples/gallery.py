@@ -60,7 +60,7 @@ def one_input(steps: int, draws: int) -> Iterator[tuple[str, Any]]:
     yield "forest", plots.posterior_forest(posteriors, title="Inducing values of both layers")
     yield "pair", plots.posterior_pair(posteriors, title="Inducing values against each other")
     yield "rank", plots.posterior_rank(posteriors, title="Ranks among the draws of all methods")
-    yield "chains", plots.diffusion_paths(states, exact=exact, title="Paths of a diffusion guide")
+    yield "paths", plots.diffusion_paths(states, exact=exact, title="Paths of a diffusion guide")
 
 
 def two_inputs(steps: int, size: int) -> Iterator[tuple[str, Any]]:
@@ -91,7 +91,7 @@ def comparisons(steps: int, splits: int) -> Iterator[tuple[str, Any]]:
     small: dict[str, Any] = {"steps": steps, "inducing": 20, "splits": splits, "progress": False}
     names, methods = ("step", "heteroscedastic", "diabetes"), ("linear", "svgp", "dsvi")
     found = {n: dgp.compare(n, methods[: splits + 1], **small) for n in names[-splits:]}
-    yield "scores", plots.metric_dots([c.record for c in found.values()], title="Small data sets")
+    yield "metrics", plots.metric_dots([c.record for c in found.values()], title="Small data sets")
     runs, title = found["diabetes"].fits, "diabetes: held-out patients"
     y, levels = runs["svgp"].y_test, np.linspace(0.05, 0.95, 19)
     tests = {plots.method_label(n): run.test for n, run in runs.items()}

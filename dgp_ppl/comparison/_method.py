@@ -118,6 +118,8 @@ class Method(Protocol):
 
 
 METHODS: dict[str, Method] = {}
+"""The registered methods by name."""
+
 _REGRESSION_ONLY: set[str] = set()
 
 

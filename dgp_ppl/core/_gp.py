@@ -32,6 +32,7 @@ from dgp_ppl.linalg import as_float, factorise, matmul
 __all__ = ["Marginals", "RandomFunction", "function_draws", "gp"]
 
 DrawMode = Literal["joint", "path", "mean"]
+"""How `function_draws` draws a layer's function: exactly, by features, or its mean."""
 
 
 class Marginals(eqx.Module):

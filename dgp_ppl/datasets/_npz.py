@@ -28,6 +28,7 @@ from dgp_ppl.datasets._table import (
 )
 
 DEFAULT_SPLITS = "test_index"
+"""Array of a .npz file that holds the test rows of each split."""
 
 # The arrays of a file of images; its test rows are its only split.
 _IMAGES = ("x_train", "y_train", "x_test", "y_test")

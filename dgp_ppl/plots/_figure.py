@@ -12,8 +12,9 @@ __all__ = [
     "legend_below", "methods", "not_empty", "panels", "percent", "plain", "style",
 ]  # fmt: skip
 
-# Okabe and Ito (2008): distinct for colour-blind readers.
 COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+"""Colours of the plots, distinct for colour-blind readers (Okabe & Ito 2008)."""
+
 _LINES = ("-", "--", ":", "-.")
 _MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 _COLUMNS = 3

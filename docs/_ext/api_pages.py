@@ -7,8 +7,9 @@ starts with a table of its objects.
 import importlib
 import inspect
 import shutil
+import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, get_origin
 
 from sphinx.application import Sphinx
 
@@ -33,6 +34,7 @@ PAGES = [
     ("plots", "Plots", "dgp_ppl.plots", ""),
     ("datasets", "Data sets", "dgp_ppl.datasets", ""),
     ("comparison", "Comparison", "dgp_ppl.comparison", ""),
+    ("linalg", "Linear algebra", "dgp_ppl.linalg", ""),
 ]
 
 
@@ -53,12 +55,25 @@ def entries(face: str, part: str = "") -> list[tuple[str, Any]]:
     """The public path and the object of every name of a room, or of a part of it."""
     room = importlib.import_module(face)
     found = [(public_path(face, name), getattr(room, name)) for name in names(room)]
-    return [(p, o) for p, o in found if _home(face, o).startswith(part)]
+    found = [(p, o) for p, o in found if _home(face, p, o).startswith(part)]
+    if part.isidentifier() and not part.startswith("_"):  # names that only the inner room exports
+        inner = importlib.import_module(f"{face}.{part}")
+        found += [
+            (public_path(f"{face}.{part}", name), getattr(inner, name))
+            for name in names(inner)
+            if not hasattr(room, name)
+        ]
+    return found
 
 
-def _home(face: str, value: Any) -> str:
-    """Where below a room an object is defined; "_" for one that does not tell."""
+def _home(face: str, path: str, value: Any) -> str:
+    """Where below a room an object is defined; "_" for one that no module below it has."""
     defined = getattr(value, "__module__", None) or ""
+    if not defined.startswith(f"{face}."):  # an alias of a type: the innermost module with its name
+        name = path.rpartition(".")[2]
+        modules = [m for m in sys.modules if m.startswith(f"{face}.")]
+        having = [m for m in modules if getattr(sys.modules[m], name, None) is value]
+        defined = max(having, key=lambda m: m.count("."), default="")
     return defined.removeprefix(f"{face}.") if defined.startswith(f"{face}.") else "_"
 
 
@@ -74,7 +89,7 @@ def _directive(path: str, value: Any) -> str:
         error = issubclass(value, Exception)
         kind = "autoexception" if error else "autoclass"
         options = ["show-inheritance"] if error else ["members", "show-inheritance"]
-    elif callable(value) and hasattr(value, "__qualname__"):
+    elif callable(value) and get_origin(value) is None and hasattr(value, "__qualname__"):
         kind, options = "autofunction", []
     else:
         kind, options = "autodata", ["no-value"]

@@ -2,7 +2,8 @@
 
 Classes and functions live in private files (``dgp_ppl.inference.guides._mean_field.MeanField``).
 Their page documents them at their public path (`dgp_ppl.MeanField`). This extension resolves
-private paths, short names in docstrings, and inline code on Markdown pages to that page.
+private paths, short names in docstrings, and inline code on Markdown pages to that page. It also
+writes signatures as a reader would: `ArrayLike` for the union that it stands for.
 """
 
 import inspect
@@ -15,6 +16,8 @@ from sphinx import addnodes
 from sphinx.application import Sphinx
 from sphinx.pycode import ModuleAnalyzer
 from sphinx.transforms.post_transforms import SphinxPostTransform
+from sphinx.util.inspect import signature as signature_of
+from sphinx.util.inspect import stringify_signature
 from sphinx.util.nodes import make_refnode
 
 import dgp_ppl
@@ -91,8 +94,52 @@ class LinkInlineCode(SphinxPostTransform):
             node.replace_self(link)
 
 
+_BYTES = "complex | bytes | str"
+_NUMPY = (
+    "_Buffer | _SupportsArray[dtype[Any]] | _NestedSequence[_SupportsArray[dtype[Any]]] | "
+    f"{_BYTES} | _NestedSequence[{_BYTES}]"
+)
+# What annotations become when Python expands their aliases, and the aliases.
+_ALIASES = {
+    _NUMPY: "ArrayLike",
+    "jax.jaxlib._jax.Array": "Array",
+    "jaxlib._jax.Array": "Array",
+    "Array | ndarray | bool | number | bool | int | float | complex": "ArrayLike",
+    "Key[Array, ''] | Array": "Key",
+    "Callable[[str, int], Covariance]": "KernelMaker",
+    "Callable[[Array], Distribution]": "Likelihood",
+    "Callable[[...], Any]": "Callable",
+    "Callable[..., Any]": "Callable",
+}
+
+
+def write_signature(
+    app: Sphinx, what: str, name: str, obj: Any, options: Any, text: str | None, returns: str | None
+) -> tuple[str | None, str | None]:
+    """Show a class's constructor rather than its `__new__`, and aliases by their names."""
+    if what == "class" and re.fullmatch(
+        r"\(\*args: [~\w.]*Any, \*\*kwargs: [~\w.]*Any\)", text or ""
+    ):
+        found = signature_of(obj.__init__, bound_method=True)
+        text = stringify_signature(found, show_return_annotation=False, unqualified_typehints=True)
+    return _with_aliases(text), _with_aliases(returns)
+
+
+def _with_aliases(text: str | None) -> str | None:
+    if text is None:
+        return None
+    # Short names, but for those with a public path: that tells means.Linear from kernels.Linear.
+    text = re.sub(r"~(?!dgp_ppl\.[a-z]+\.[A-Z])[\w.]*?(\w+)(?![\w.])", r"\1", text)
+    text = re.sub(r"<class '[\w.]*?(\w+)'>", r"\1", text.replace("<factory>", "{}"))
+    for expanded, alias in _ALIASES.items():
+        text = text.replace(expanded, alias)
+    return re.sub(r", _\w+: .*?(?=, \w+: |\)$)", "", text)  # private fields of dataclasses
+
+
 def skip_member(app: Sphinx, what: str, name: str, obj: Any, skip: bool, options: Any) -> Any:
     """Leave out members that have no documentation of their own."""
+    if name in ("support", "arg_constraints"):  # NumPyro's declarations
+        return True
     text = inspect.getdoc(obj) or ""
     if text.startswith("Alias for field number"):
         return True
@@ -131,6 +178,7 @@ def setup(app: Sphinx) -> dict[str, Any]:
     """Register the hooks."""
     app.connect("missing-reference", resolve)
     app.connect("autodoc-process-docstring", plain, priority=900)
+    app.connect("autodoc-process-signature", write_signature)
     app.connect("autodoc-skip-member", skip_member)
     app.add_post_transform(LinkInlineCode)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -1,6 +1,6 @@
 """Guides: approximate posteriors of models made of `dgp_ppl.gp` layers."""
 
-from dgp_ppl.inference.guides._base import LayerGuide
+from dgp_ppl.inference.guides._base import LayerGuide, TransportGuide
 from dgp_ppl.inference.guides._decoupled import Decoupled, MeanForm
 from dgp_ppl.inference.guides._global_inducing import GlobalInducing
 from dgp_ppl.inference.guides._mean_field import MeanField
@@ -46,6 +46,7 @@ __all__ = [
     "MeanForm",
     "MixerScore",
     "OrnsteinUhlenbeck",
+    "TransportGuide",
     "VariancePreserving",
     "adversarial_optimizer",
     "check_weights",

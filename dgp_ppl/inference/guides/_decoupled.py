@@ -35,6 +35,8 @@ from dgp_ppl.linalg import as_float, default_jitter, matmul, precision_factor
 __all__ = ["Decoupled", "DecoupledInducing"]
 
 MeanForm = Literal["gp_centred", "gp", "cb", "orthogonal"]
+"""Form of the mean of a `Decoupled` guide."""
+
 PrecisionForm = Literal["whitened", "gp", "cb"]
 
 _NEARLY_PRIOR = 0.995  # where "cb" starts for the prior itself, at which its gradient vanishes
