@@ -64,7 +64,7 @@ class ComparedByArguments:
     """
 
     held: ClassVar[tuple[str, ...]] = ()
-    """Arguments whose arrays `Holder.arrays` hands to compiled programs."""
+    """Names of the arguments whose arrays are passed to compiled programs."""
 
     _arguments: dict[str, Any] | None = None
     _changes: dict[str, Any] = {}  # noqa: RUF012 - replaced, never changed in place

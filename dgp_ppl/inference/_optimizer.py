@@ -32,23 +32,23 @@ def default_optimizer(
     share: float = 0.3,
     row_share: float = 0.5,
 ) -> Any:
-    """Adam with `cosine_schedule`, at shares of the learning rate for some params.
+    """Make Adam with a cosine decay, and shares of the learning rate for some params.
 
-    A bound's gradient has little noise, and its scale falls by orders of magnitude during a fit. A
-    shorter memory of squares than Adam's usual 1,000 steps, with more momentum, therefore gets
-    further in as many steps. q(v) can move faster than the hyperparameters, which at the rate that
-    suits q(v) may run into regions that the fit does not leave again. benchmarks/optimizers.py
-    measures these choices.
+    The gradient of a bound has little noise, and its scale falls by orders of magnitude during a
+    fit. So a shorter memory of squares than Adam's usual 1,000 steps, with more momentum, makes
+    more progress in the same number of steps. The hyperparameters move more slowly than q(v): at
+    the rate of q(v) they may reach regions that the fit does not leave again.
+    `benchmarks/optimizers.py` measures these choices.
 
     Args:
         learning_rate: initial learning rate of the guide's params.
         steps: number of steps.
-        slow: names of params that move at `share` of the rate: the model's own.
-        rates: starts of names, each with a share of its own.
-        rows: names of params whose leading axis is the rows of the data. They move by
-            `scale_by_row_adam` at `row_share` of the rate. Faster, latent inputs can give up
-            dimensions before the layers use them; slower, fits in minibatches fall behind (at 0.3
-            by 0.4 nats per datum on oil flow).
+        slow: names of the model's own params. They move at `share` of the rate.
+        rates: pairs of a prefix of names and their share of the rate.
+        rows: names of params whose leading axis is the rows of the data. They move at `row_share`
+            of the rate, by an Adam that counts the steps of each row. At a higher rate, latent
+            inputs can give up dimensions before the layers use them. At a lower rate, fits in
+            minibatches fall behind.
         b1: decay of the mean of gradients.
         b2: decay of the mean of squared gradients.
         share: share of the rate for `slow`.
