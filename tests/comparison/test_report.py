@@ -116,6 +116,7 @@ def test_configuration_and_versions_are_there(regression):
     assert found.record["versions"]["numpyro"] in page.texts
 
 
+@pytest.mark.slow
 def test_classes_have_a_page_too(tmp_path):
     compare("iris", ["svgp"], splits=1, out=tmp_path, report=True, **TINY)
     page = Page((tmp_path / "report.html").read_text())

@@ -61,6 +61,7 @@ def test_importance_weights_do_not_feed_on_noise(x64, masked):
         assert jnp.std(draws) < 2.5  # nats; the standard error of the mean is a hundredth of it
 
 
+@pytest.mark.slow
 def test_annealing_averages_them_too():
     """The target is the exponential of an expectation, not an expectation of exponentials."""
     params, bound = optimal_params(spread(5))

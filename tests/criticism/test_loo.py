@@ -71,6 +71,7 @@ def test_loo_of_a_wrong_q_is_corrected_by_its_weights():
     assert abs(weighted - true) < 0.5 * abs(plain - true)
 
 
+@pytest.mark.slow
 def test_stacking_prefers_the_model_that_made_the_data(exact):
     def flat(x, y=None):
         level = numpyro.sample("level", dist.Normal(0, 1))

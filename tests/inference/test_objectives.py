@@ -66,6 +66,7 @@ def test_local_particles_share_v_and_not_the_noise():
     assert many.mean() < evidence
 
 
+@pytest.mark.slow
 def test_local_minibatches_are_unbiased():
     guide = dgp.MeanField(tiny)
     x, y = jnp.float32(X), jnp.float32(Y)

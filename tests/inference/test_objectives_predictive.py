@@ -40,6 +40,7 @@ def test_predictive_of_one_layer_is_its_closed_form(x64):
     assert_mean(batches, log_p.sum() - 0.3 * penalty)
 
 
+@pytest.mark.slow
 def test_predictive_of_two_layers_is_a_mixture():
     """The value for two particles agrees with quadrature over the hidden layer."""
     x, y = regression(rows=4)
@@ -55,6 +56,7 @@ def test_predictive_of_two_layers_is_a_mixture():
     assert_mean(draws, mixed - 0.5 * kls(params))
 
 
+@pytest.mark.slow
 def test_predictive_serves_every_guide_with_a_kl():
     x, y = regression(rows=6)
     for guide in (Decoupled(deep_gp, spread(7)), Diffusion(deep_gp, steps=2)):

@@ -99,6 +99,7 @@ def stock(x, y=None):
         numpyro.sample("y", dist.Normal(batch @ w, 0.3), obs=targets)
 
 
+@pytest.mark.slow
 def test_a_subsampled_model_without_layers_and_with_a_guide_of_numpyros():
     tree = converted(stock, jnp.asarray(X), jnp.asarray(Y), guide=AutoNormal(stock))
     assert tree["log_likelihood"]["y"].dims == ("chain", "draw", "rows")
@@ -111,6 +112,7 @@ def test_a_subsampled_model_without_layers_and_with_a_guide_of_numpyros():
     np.testing.assert_allclose(tree["sample_stats"]["lp"], total, rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_chunks_of_rows_say_the_same_but_for_the_noise():
     def one(x, y=None, *, passes=None):
         f = dgp.gp("l1", kernels.SquaredExponential(1.0, 1.0), jnp.asarray(Z, float))
@@ -151,6 +153,7 @@ def test_chunks_compile_once():
     assert traces(2) == traces(8)
 
 
+@pytest.mark.slow
 def test_hidden_noise_is_integrated_out_by_the_mean_of_p():
     """With more passes, the log-likelihood rises (Jensen's inequality) and varies less."""
     guide, params = fitted(deep, X, Y, priors=False)
@@ -178,6 +181,7 @@ def several(x, y=None, counts=None):
         numpyro.sample("counts", dgp.observe(rate, lambda f: dist.Poisson(jnp.exp(f))), obs=counts)
 
 
+@pytest.mark.slow
 def test_several_observed_sites():
     counts = np.arange(23) % 4
     tree = converted(several, X, Y, counts, options={"test": (X[:3], None, None)})
@@ -192,6 +196,7 @@ def test_several_observed_sites():
     np.testing.assert_allclose(tree["sample_stats"]["lp"], total + prior, rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_missing_rows_are_told_apart():
     mask = np.ones(23, bool)
     mask[[2, 20]] = False
@@ -211,6 +216,7 @@ def test_missing_rows_are_told_apart():
         dgp.to_inferencedata(KEY, deep, guide, params, X, y, num_samples=3)
 
 
+@pytest.mark.slow
 def test_numpyros_masks_count_too():
     keep = np.arange(23) % 5 > 0
 
@@ -223,6 +229,7 @@ def test_numpyros_masks_count_too():
     assert tree["log_likelihood"]["y.seen"].values.tolist() == np.flatnonzero(keep).tolist()
 
 
+@pytest.mark.slow
 def test_numpyros_masks_are_observes():
     """A mask inside or outside `observe` gives the same tree, under a guide too."""
     keep = np.arange(23) % 5 > 0
@@ -244,6 +251,7 @@ def latent(x, y, seen=None):
     return models.gplvm(x, y, seen, z=(jnp.zeros((4, 2)) + jnp.arange(4.0)[:, None],), out=3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rows", [slow("given"), "integrated"])
 def test_latent_inputs_and_missing_entries(rows):
     y = np.stack([np.sin(X[:, 0]), X[:, 1], X[:, 0]], axis=1)

@@ -59,6 +59,7 @@ print(sorted(tree.children), found.elpd, float(tree["posterior"]["l1.v"].mean())
 """
 
 
+@pytest.mark.slow
 def test_files_open_without_this_library(stored, tmp_path):
     stored.to_netcdf(tmp_path / "tree.nc", engine="h5netcdf")
     run = subprocess.run(

@@ -48,6 +48,7 @@ def tree_of(model, *args, samples=None, guide=None, params=None, **options):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scale", [0.4, 2.0])
 def test_khat_is_high_where_q_is_too_narrow(scale):
     tree = tree_of(line, X, Y, guide=GUIDE, params=q(scale), num_samples=4000)
@@ -67,6 +68,7 @@ def grouped(x, y=None):
         numpyro.sample("y", dist.Normal(w * x[:, None] + b, 0.1), obs=y)
 
 
+@pytest.mark.slow
 def test_effects_of_outputs_are_no_rows():
     """Held-out rows use the draws of the intercepts, which must be given."""
     y = 0.7 * X[:, None] + jnp.zeros(3)
@@ -84,6 +86,7 @@ def test_effects_of_outputs_are_no_rows():
         tree_of(grouped, X, y, samples={"w": samples["w"]})
 
 
+@pytest.mark.slow
 def test_rows_whose_only_latent_is_their_own():
     def effects(x, y=None):
         with numpyro.plate("data", len(x)):
@@ -98,6 +101,7 @@ def test_rows_whose_only_latent_is_their_own():
     assert tree["predictions"]["y"].shape == (1, 9, 3)
 
 
+@pytest.mark.slow
 def test_data_that_cannot_be_divided_are_not():
     """A model that closes over its data, and data given as keyword arguments."""
 
@@ -216,6 +220,7 @@ def test_factors_are_part_of_the_density():
     np.testing.assert_allclose(more - weights, 5.0, rtol=1e-3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [AutoDelta, AutoLaplaceApproximation])
 def test_guides_at_a_mode(kind):
     guide = kind(line)

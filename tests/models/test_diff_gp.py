@@ -52,6 +52,7 @@ def flowed(flow, horizon, num=4000, **options):
     return np.concatenate([np.asarray(l.components.loc) for _, l in held.components()]).ravel()
 
 
+@pytest.mark.slow
 def test_the_distributions_of_both_flows():
     """At the prior, marginal coefficients act like white noise; a single field's drift persists."""
     for horizon, least, most in ((1.0, 0.9, 1.05), (5.0, 1.8, np.sqrt(5))):
@@ -92,6 +93,7 @@ def evidence(scheme, num=400_000):
     return float(total), float(weights.std() / np.sqrt(num))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scheme", ["euler", slow("heun")])
 def test_the_bound_of_the_sampled_flow_is_one(scheme):
     value, error = evidence(scheme)

@@ -99,6 +99,7 @@ def test_new_rows_have_the_prior(fitted):
     assert np.sqrt(p.var[:, 3]).min() > 0.8
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dim", [0, 2])
 def test_minibatches_are_unbiased(dim):
     """With and without known inputs; KL terms of the rows are scaled like their likelihoods."""
@@ -117,6 +118,7 @@ def test_minibatches_are_unbiased(dim):
     assert_mean(batches - full, 0.0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [dgp.MeanField, slow(dgp.Implicit), slow(dgp.Diffusion)])
 def test_a_minibatch_moves_its_own_rows_alone(kind):
     """With `fit`'s optimiser, rows outside the batch do not move, not even by momentum."""

@@ -35,6 +35,7 @@ def order(values):
     return -np.polyfit(np.log(COARSE), np.log(values), 1)[0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scheme", ["euler", "heun"])
 def test_orders_with_noise(scheme, x64):
     """Strong order 1/2, and weak order 1 of the mean square."""

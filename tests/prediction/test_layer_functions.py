@@ -58,6 +58,7 @@ def test_draws_have_the_moments_that_are_given():
     assert_mean(squares, first.var[:, 0])
 
 
+@pytest.mark.slow
 def test_a_draw_is_one_function_on_the_grid_and_on_the_way(x64):
     """At the same points the values agree up to the jitter in the covariance."""
     found = functions(at={"l1": X}, num_draws=3)

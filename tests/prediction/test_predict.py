@@ -70,6 +70,7 @@ def test_a_conjugate_model_predicts_the_exact_posterior(exact):
     assert all(a.dtype == np.float64 for a in (p.mean, p.var, p.quantile(0.5)))
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("x64")
 @pytest.mark.parametrize(("mode", "num"), [("joint", 2000), ("path", 300)])
 def test_function_draws_are_draws_of_the_posterior_process(exact, mode, num):

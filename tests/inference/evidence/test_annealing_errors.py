@@ -29,6 +29,7 @@ def fitted_tiny():
     return guide, fit.params
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:annealed_evidence")
 def test_the_error_knows_of_the_noise():
     """Two layers: every group of eight particles is an estimate of a known evidence."""

@@ -149,6 +149,7 @@ def test_other_latent_sites_are_covered():
     assert quantiles["l1.v"].shape == (2, 3, 2)
 
 
+@pytest.mark.slow
 def test_the_guide_of_other_sites_can_be_chosen():
     from numpyro.infer.autoguide import AutoDelta
 
@@ -213,6 +214,7 @@ def test_a_layer_of_several_calls_without_noise_starts_at_the_prior():
     np.testing.assert_array_equal(params["f.v.scale_tril"], np.eye(3)[None])
 
 
+@pytest.mark.slow
 def test_a_prior_on_an_interval_in_a_new_guide():
     """The guide may be set up inside a compiled program, and still works in later ones."""
     lifted = handlers.lift(two_layers, {"noise": dist.Uniform(0.01, 1.0)})

@@ -48,6 +48,7 @@ LOC = jnp.asarray([0.4, -0.3])
 ROOT = jnp.asarray([[0.8, 0.0], [0.5, 0.4]])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("base", ["mean_field", slow("diffusion")])
 def test_a_joint_guide_pays_its_kl(base):
     guide = dgp.MeanField(idle, rest=AutoMultivariateNormal)

@@ -39,6 +39,7 @@ def evidence(scale, noise):
     return stats.multivariate_normal(np.zeros(len(x)), cov).logpdf(y)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("batch_size", [slow(None), 10])
 def test_it_finds_the_largest_evidence(batch_size):
     """It climbs a ridge of more than 10 nats to within 0.25 (0.01 to 0.15 for four keys)."""
@@ -57,6 +58,7 @@ def test_it_finds_the_largest_evidence(batch_size):
     assert len(result.losses) == 6000
 
 
+@pytest.mark.slow
 def test_what_v_leaves_open_is_not_a_residual_explained():
     """At the M-step's maximum noise² is the mean of (y - mean)² + variance of f given v.
 

@@ -98,6 +98,7 @@ def test_any_kernel_goes_on(name, tmp_path):
     np.testing.assert_array_equal(whole.samples["w"][:, 10:], second.samples["w"])
 
 
+@pytest.mark.slow
 def test_settings_of_an_inner_kernel_are_another_run(tmp_path):
     sizes = {"num_warmup": 2, "num_samples": 1, "progress": False, "checkpoint": tmp_path}
     for rate in (0.8, 0.8):
@@ -198,6 +199,7 @@ def test_divergences_are_said():
     assert chains.fields["diverging"].all()
 
 
+@pytest.mark.slow
 def test_few_draws_are_not_said_to_be_hot_by_chance():
     """The mean temperature of one value at two draws often exceeds 1.25; there is no warning."""
 

@@ -104,6 +104,7 @@ def test_euler_steps_have_their_own_law(friction):
     assert_mean((x**2).mean(axis=1)[:, 2:], truth)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("friction", [slow(0.2), 1.0])
 def test_euler_steps_are_those_of_blackjax(friction):
     """Another library's SGHMC and SGLD have the same stationary variance."""
@@ -151,6 +152,7 @@ def assert_exact(f, slack=0.0):
         assert (np.abs(moment.mean(axis=0) - truth) < 4.5 * error + (0.01 + slack) * unit).all()
 
 
+@pytest.mark.slow
 def test_conjugate_posterior_by_sghmc():
     assert_exact(functions(SGHMC(one_layer), num_warmup=2000, num_samples=500, thinning=20))
 
@@ -220,6 +222,7 @@ def test_latents_of_rows(batch_size):
         assert np.abs(draws.std(axis=1).mean(axis=0) / sd - 1).max() < 0.1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dim", [120, slow(300)])
 def test_many_coordinates_that_depend_on_each_other(dim):
     """Warm-up finds stable steps where combinations are far stiffer than any coordinate."""

@@ -107,6 +107,7 @@ def far(y, batch_size=None):
         numpyro.sample("y", dist.Normal(mean, sd), obs=y)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("centre", "batch_size"), [(50, None), slow(50, 20), slow(500, None)])
 def test_warm_up_from_afar(centre, batch_size):
     """2,000 steps suffice from hundreds of posterior standard deviations away.
@@ -149,6 +150,7 @@ def test_warm_up_with_counts_by_minibatches():
 # --- starts --------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_starts_that_are_not_finite():
     """NaN in the data, or a start beyond a cliff, raises; under jit it cannot be checked."""
     y = jnp.array([1.0, jnp.nan, 2.0])
