@@ -1,7 +1,7 @@
-"""A model's arguments, and their partition into arrays and what is static.
+"""A model's arguments, and their partition into arrays and static values.
 
-What is left without the arrays that `jax.jit` traces is hashable. Compiled programs are therefore
-kept between calls that differ in their arrays only: the splits of a comparison compile once.
+`jax.jit` traces the arrays. The static values are hashable, so calls that differ only in arrays
+share compiled programs: all splits of a comparison compile once.
 """
 
 import copy
@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from numpyro import handlers
 
-__all__ = ["Call", "ComparedByArguments", "Holder", "Partition", "signature"]
+__all__ = ["Call", "ComparedByArguments", "HasArrays", "Partition", "signature"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -25,7 +25,7 @@ class Call:
     Attributes:
         args: positional arguments.
         kwargs: keyword arguments.
-        given: values of latent sites that are drawn already, by name.
+        given: values of latent sites that have been drawn already, by name.
     """
 
     args: tuple[Any, ...] = ()
@@ -37,33 +37,32 @@ class Call:
 
     @property
     def inputs(self) -> Any:
-        """The model's inputs: its first argument, or the one named x; None if there is neither."""
+        """The model's inputs: its first argument, or the one named x, or None."""
         return self.args[0] if self.args else self.kwargs.get("x")
 
     def at(self, given: dict[str, Any]) -> "Call":
-        """The call at other values of the given latent sites."""
+        """Return the call with other values of the given latent sites."""
         return dataclasses.replace(self, given=given)
 
     def run(self, model: Any) -> Any:
-        """Run a model with these arguments, at the latent values that are given."""
+        """Run a model with these arguments and the given latent values."""
         return handlers.substitute(model, data=self.given)(*self.args, **self.kwargs)
 
     def without(self, *names: str) -> "Call":
-        """The call without some of its keyword arguments."""
+        """Return the call without some of its keyword arguments."""
         kept = {n: a for n, a in self.kwargs.items() if n not in names}
         return dataclasses.replace(self, kwargs=kept)
 
 
 class ComparedByArguments:
-    """Base of programs that are equal if their constructors got equal arguments.
+    """Base of guides and objectives that are equal if their constructors got equal arguments.
 
-    Equal programs share what was compiled for one of them. Nothing has to be listed: an argument
-    that a subclass adds is compared too. Arguments that have no hash (arrays, networks) are
-    compared by identity, but for those named in `held`, which compare by structure, shapes and
-    dtypes because their arrays are traced.
+    Equal objects share compiled programs. Arguments that a subclass adds are compared too.
+    Arguments without a hash (arrays, networks) are compared by identity. Those named in
+    `array_arguments` are compared by structure, shapes and dtypes, because their arrays are traced.
     """
 
-    held: ClassVar[tuple[str, ...]] = ()
+    array_arguments: ClassVar[tuple[str, ...]] = ()
     """Names of the arguments whose arrays are passed to compiled programs."""
 
     _arguments: dict[str, Any] | None = None
@@ -73,23 +72,24 @@ class ComparedByArguments:
         self = super().__new__(cls)
         try:
             bound = inspect.signature(cls.__init__).bind(self, *args, **kwargs)
-        except TypeError:  # copies are made without arguments; __init__ reports other mistakes
+        except TypeError:  # copies have no arguments, and __init__ reports mistakes
             return self
         bound.apply_defaults()
         self._arguments = dict(list(bound.arguments.items())[1:])
         return self
 
     def changed(self, **attributes: Any) -> Self:
-        """A copy with other values of some attributes, which count as arguments from then on."""
+        """Return a copy with changed attributes, which count as constructor arguments."""
         other = copy.copy(self)
         vars(other).update(attributes, _changes={**self._changes, **attributes})
         return other
 
     def identity(self) -> Hashable:
-        """All that two equal programs have in common; hashable."""
+        """Return a hashable value that equal programs share."""
         named = {**(self._arguments or {}), **self._changes}
         return type(self), tuple(
-            (n, signature(a) if n in self.held else _identity(a)) for n, a in sorted(named.items())
+            (n, signature(a) if n in self.array_arguments else _identity(a))
+            for n, a in sorted(named.items())
         )
 
     def __eq__(self, other: object) -> bool:
@@ -99,14 +99,14 @@ class ComparedByArguments:
         return hash(self.identity())
 
 
-class _Same:
+class _ComparedByIdentity:
     """Compares a value without a hash by identity, and keeps it alive."""
 
     def __init__(self, value: Any) -> None:
         self.value = value
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Same) and self.value is other.value
+        return isinstance(other, _ComparedByIdentity) and self.value is other.value
 
     def __hash__(self) -> int:
         return id(self.value)
@@ -120,20 +120,20 @@ def _identity(value: Any) -> Hashable:
     try:
         hash(value)
     except TypeError:
-        return _Same(value)
+        return _ComparedByIdentity(value)
     return type(value), value  # 1 == 1.0 == True, and programs may differ
 
 
-class Holder:
-    """A program that holds arrays: what is compiled for one serves others with other arrays."""
+class HasArrays:
+    """Base of guides that contain arrays; guides with other arrays share compiled programs."""
 
     @property
     def arrays(self) -> dict[str, Any]:
         """Attributes that are arrays, or trees of them, by name."""
         return {}
 
-    def holding(self, arrays: dict[str, Any]) -> Self:
-        """The same program with these arrays."""
+    def with_arrays(self, arrays: dict[str, Any]) -> Self:
+        """Return the same program with these arrays."""
         if not arrays:
             return self
         other = copy.copy(self)
@@ -142,7 +142,7 @@ class Holder:
 
 
 def signature(tree: Any) -> Any:
-    """The structure, shapes and dtypes of a tree of arrays, hashable."""
+    """Return the structure, shapes and dtypes of a tree of arrays; hashable."""
     leaves, treedef = jax.tree.flatten(tree)
     return treedef, tuple((jnp.shape(a), str(jnp.result_type(a))) for a in leaves)
 
@@ -154,7 +154,7 @@ class Partition:
     Attributes:
         treedef: structure of (args, kwargs, the guide's arrays).
         static: each leaf with its type; None in place of arrays.
-        token: None where programs may be shared; otherwise an object that equals itself only.
+        token: None if programs may be shared, otherwise an object that equals only itself.
     """
 
     treedef: Any
@@ -163,32 +163,34 @@ class Partition:
 
     @staticmethod
     def split(model: Any, call: Call, guide: Any = None) -> "tuple[Partition, list[Any]]":
-        """The static part, and the arrays to be joined with it, in order.
+        """Return the static part, and the arrays to join with it, in order.
 
-        Programs are shared for this library's own models, if the functions among their arguments
-        are its own too. A user's function may read what changes between calls (a notebook's
-        globals, say), and is compiled anew each time.
+        Programs are shared if the model, and the functions among its arguments, belong to this
+        library. A user's function may read globals that change between calls, so it is compiled
+        each time.
         """
-        held = guide.arrays if isinstance(guide, Holder) else {}
-        leaves, treedef = jax.tree.flatten((call.args, call.kwargs, held))
+        guide_arrays = guide.arrays if isinstance(guide, HasArrays) else {}
+        leaves, treedef = jax.tree.flatten((call.args, call.kwargs, guide_arrays))
         arrays = [isinstance(leaf, jax.Array | np.ndarray) for leaf in leaves]
         static = tuple(
             None if a else (type(leaf), leaf) for a, leaf in zip(arrays, leaves, strict=True)
         )
         data = [jnp.asarray(leaf) for a, leaf in zip(arrays, leaves, strict=True) if a]
         functions = [model, *(s[1] for s in static if s is not None and callable(s[1]))]
-        own = all(str(getattr(f, "__module__", "")).startswith("dgp_ppl.") for f in functions)
-        return Partition(treedef, static, None if own else object()), data
+        shared = all(str(getattr(f, "__module__", "")).startswith("dgp_ppl.") for f in functions)
+        return Partition(treedef, static, None if shared else object()), data
 
     def join(self, data: list[Any]) -> Call:
-        """The call with these arrays."""
-        return Call(*self._whole(data)[:2])
+        """Return the call with these arrays."""
+        return Call(*self._unflatten(data)[:2])
 
     def guide(self, guide: Any, data: list[Any]) -> Any:
-        """The guide with these arrays."""
-        return guide.holding(self._whole(data)[2]) if isinstance(guide, Holder) else guide
+        """Return the guide with these arrays."""
+        if not isinstance(guide, HasArrays):
+            return guide
+        return guide.with_arrays(self._unflatten(data)[2])
 
-    def _whole(self, data: list[Any]) -> Any:
+    def _unflatten(self, data: list[Any]) -> Any:
         rest = iter(data)
         leaves = [next(rest) if s is None else s[1] for s in self.static]
         return jax.tree.unflatten(self.treedef, leaves)

@@ -53,7 +53,7 @@ class LowRank(dgp.LayerGuide):
         self.rank, self.hidden_scale, self.factor_scale = rank, hidden_scale, factor_scale
 
     def posterior(self, call):
-        handed = {}
+        handovers = {}
         for site, layer in self.layers.items():
             M, P = layer.shape
             start = self.hidden_scale if layer.hidden else 1.0
@@ -63,8 +63,8 @@ class LowRank(dgp.LayerGuide):
             )
             noise = random.normal(random.key(0), (P, M, self.rank))
             factor = numpyro.param(f"{site}.factor", self.factor_scale * start * noise)
-            handed[site] = Handover(LowRankInducing(loc, scale, factor))
-        return handed
+            handovers[site] = Handover(LowRankInducing(loc, scale, factor))
+        return handovers
 
 
 if __name__ == "__main__":

@@ -173,6 +173,6 @@ def _measure_evidence(key: PRNGKey, fitted: Fitted, task: Task) -> dict[str, Any
         "evidence_error": evidence.standard_error / rows,
         "gap": evidence.log_evidence / rows - fitted.elbo_per_datum,
     }
-    if evidence.doubts:
-        measured["evidence_note"] = "; ".join(evidence.doubts)
+    if evidence.warnings:
+        measured["evidence_note"] = "; ".join(evidence.warnings)
     return measured

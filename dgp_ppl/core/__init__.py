@@ -16,8 +16,8 @@ from dgp_ppl.core._inducing import (
     FullInducing,
     SharedInducing,
     TransportInducing,
-    carries_mean,
     cholesky_factor,
+    determines_mean,
     project,
 )
 from dgp_ppl.core._minibatch import minibatch, stratified, whole_plates
@@ -41,9 +41,9 @@ __all__ = [
     "Sparse",
     "TransportInducing",
     "as_observed",
-    "carries_mean",
     "cholesky_factor",
     "covariance",
+    "determines_mean",
     "function_draws",
     "gp",
     "guide_site",

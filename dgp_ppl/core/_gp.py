@@ -186,12 +186,12 @@ class RandomFunction:
     def __call__(self, x: Inputs) -> Marginals:
         """Return the function's marginals at x: [N, D] -> mean and variance [N, P].
 
-        They are those of q(f(x)), with v integrated out, if a guide handed over q(v), and those of
-        p(f(x) | v) otherwise.
+        If a guide handed over q(v), these are the marginals of q(f(x)), with v integrated out.
+        Otherwise they are those of p(f(x) | v).
         """
         x = self._check(x)
         if self._draw is not None:
-            draw = _ask("function_draw", RandomFunction._function_draw, self, x)
+            draw = _apply_handlers("function_draw", RandomFunction._function_draw, self, x)
             return Marginals(draw, jnp.zeros_like(draw), self.guided)
         mean, var = self.sparse.marginals(self.inducing, x)
         return Marginals(self.mean(x) + mean, var, self.guided)
@@ -269,7 +269,7 @@ class RandomFunction:
             num_features: random features of the prior draw. Its error is O(1 / sqrt(num_features)).
 
         Raises:
-            TypeError: if the kernel has no random features, as tinygp's have not.
+            TypeError: if the kernel has no random features; tinygp's kernels have none.
 
         Source: Wilson et al. 2020, "Efficiently sampling functions from Gaussian process
         posteriors", eq. 9.
@@ -331,16 +331,16 @@ def _correlate(cov: Float[Array, "P N N"], noise: Outputs) -> Outputs:
 
 
 def _draw_mode() -> DrawMode | None:
-    """Mode of the innermost `function_draws` handler; None outside of any."""
-    return _ask("function_draws", lambda: None)
+    """Return the mode of the innermost `function_draws` handler, or None."""
+    return _apply_handlers("function_draws", lambda: None)
 
 
-def _ask(kind: str, answer: Callable[..., Any], *args: Any) -> Any:
-    """Send a message of this type to NumPyro's handlers; without a reply, ``answer(*args)``.
+def _apply_handlers(kind: str, default: Callable[..., Any], *args: Any) -> Any:
+    """Send a message of this type to NumPyro's handlers; its default value is ``default(*args)``.
 
     `layer_functions` reads the inputs of each layer from ``"function_draw"`` messages.
     """
-    message: Any = {"type": kind, "fn": answer, "args": args, "kwargs": {}, "value": None}
+    message: Any = {"type": kind, "fn": default, "args": args, "kwargs": {}, "value": None}
     return apply_stack(message)["value"]  # other handlers ignore a message without a name
 
 

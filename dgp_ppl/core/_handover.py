@@ -1,9 +1,8 @@
-"""What a guide and a layer hand to each other: one typed value at the layer's sample site.
+"""The only values that guides and layers exchange: a `Handover` at each layer's sample site.
 
 A layer draws its whitened inducing values v at the site ``NAME.v``. The site's ``infer`` dict holds
-one `Handover`. The layer fills in what it is made of. A guide puts its own `Handover` at the site
-of the same name, and `numpyro.handlers.replay` copies it into the model's message, where the layer
-reads it. Nothing else passes between guides and layers.
+one `Handover`, in which the layer describes itself. A guide puts a `Handover` at its site of the
+same name. `numpyro.handlers.replay` copies it into the model's message, where the layer reads it.
 """
 
 from collections.abc import Callable, Mapping
@@ -21,13 +20,13 @@ HANDOVER = "handover"
 
 
 class Handover(NamedTuple):
-    """What passes between a guide and a layer at the site ``NAME.v``.
+    """The value that a guide and a layer exchange at the site ``NAME.v``.
 
-    A guide that has the layer integrate v out hands over its Gaussian q(v)::
+    If the layer is to integrate v out, the guide hands over its Gaussian q(v)::
 
         Handover(q)
 
-    A guide that draws v itself, and has the layer use the draw, hands over both::
+    If the layer is to use a draw of v, the guide hands over the distribution and the draw::
 
         Handover(None, site=q, value=v)
 
@@ -35,12 +34,12 @@ class Handover(NamedTuple):
     posterior that correlates outputs, or layers, is handed over as a draw of v.
 
     Attributes:
-        q: Gaussian that the layer integrates v out under; None if it uses the draw of v.
+        q: Gaussian over v that the layer integrates out; None if it uses the draw of v.
         site: distribution of v at the guide's sample site; q if None. Its density and KL enter the
             objective.
         value: a draw of v, [M, P]; None lets the site draw.
-        white: unit noise that the draw is made of, [M, P]. The density of the draw is exact by it
-            where q is very narrow.
+        white: unit noise that the draw is made of, [M, P]. With it the density of the draw is exact
+            even if q is very narrow.
         sparse: the layer's factorised Gram matrix, if the guide has computed it; else None.
         guided: whether a guide made this value.
         kernel: the layer's kernel. Set by the layer.
@@ -73,27 +72,27 @@ class Handover(NamedTuple):
         return points.shape[-1]
 
     def drawn(self, value: Array, white: Array | None = None) -> "Handover":
-        """The same distribution, with a draw of v in place of its integral."""
+        """Return the same distribution, with a draw of v in place of its integral."""
         return self._replace(q=None, site=self.distribution, value=value, white=white)
 
 
 def is_layer(site: Mapping[str, Any]) -> bool:
-    """Whether a site of a trace holds a layer's inducing values."""
+    """Return whether a site of a trace holds a layer's inducing values."""
     return HANDOVER in site.get("infer", {})
 
 
 def handover_of(site: Mapping[str, Any]) -> Handover:
-    """The handover at a site, or an empty one without a guide."""
+    """Return the handover at a site, or an empty one without a guide."""
     return site.get("infer", {}).get(HANDOVER, Handover(guided=False))
 
 
 def with_handover(site: Mapping[str, Any], **changes: Any) -> dict[str, Any]:
-    """The ``infer`` dict of a site with some fields of its handover replaced."""
+    """Return the ``infer`` dict of a site with some fields of its handover replaced."""
     return {**site["infer"], HANDOVER: handover_of(site)._replace(**changes)}
 
 
 def guide_site(name: str, handover: Handover, value: Array) -> dict[str, Any]:
-    """A site of a guide's trace, to be given to `numpyro.handlers.replay`."""
+    """Return a site of a guide's trace, for `numpyro.handlers.replay`."""
     return {
         "type": "sample",
         "name": name,

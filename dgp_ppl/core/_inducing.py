@@ -1,8 +1,8 @@
 """Gaussian distributions of a layer's whitened inducing values v, [M, P].
 
-A guide hands one of these to a layer, which integrates v out. The layer asks for the moments of
-A'v, where A [M, N] (or [P, M, N], a matrix per output) maps inducing values to function values, and
-for a shift of the function that v does not carry.
+A guide hands one of these to a layer, which integrates v out. The layer needs the moments of A'v,
+where A, [M, N] or [P, M, N], maps inducing values to function values. It also needs the shift, the
+part of the mean that v does not determine.
 """
 
 import abc
@@ -23,13 +23,19 @@ from dgp_ppl._typing import Inputs, PRNGKey
 from dgp_ppl.linalg import factorise, matmul, weighted_squares
 
 __all__ = [
-    "AbstractInducing", "DiagonalInducing", "FullInducing", "SharedInducing", "TransportInducing",
-    "carries_mean", "cholesky_factor", "project",
+    "AbstractInducing",
+    "DiagonalInducing",
+    "FullInducing",
+    "SharedInducing",
+    "TransportInducing",
+    "cholesky_factor",
+    "determines_mean",
+    "project",
 ]  # fmt: skip
 
 
 def project(A: Array, v: Float[Array, "M P"]) -> Float[Array, "N P"]:
-    """A'v for every output."""
+    """Return A'v for every output."""
     if A.ndim == 2:
         return matmul(A.T, v)
     return jnp.einsum("pmn,mp->np", A, v, precision=lax.Precision.HIGHEST)
@@ -52,25 +58,25 @@ class AbstractInducing(dist.Distribution):
 
     @abc.abstractmethod
     def variance_of(self, A: Array) -> Float[Array, "P N"]:
-        """Variance of A'v for every output."""
+        """Return the variance of A'v for every output."""
 
     @abc.abstractmethod
     def root_of(self, A: Array) -> Float[Array, "P K N"]:
-        """R'A for every output, where R R' is the covariance of v: Cov(A'v) = (R'A)'(R'A)."""
+        """Return R'A for every output, where R R' = Cov(v), so that Cov(A'v) = (R'A)'(R'A)."""
 
     @abc.abstractmethod
     def standard_kl(self) -> Float[Array, ""]:
-        """KL of the function's distribution from the prior in nats, summed over outputs.
+        """Return the KL of the function's distribution from the prior, in nats, over all outputs.
 
         This is KL[q(v) || N(0, I)] if there is no `shift`.
         """
 
     def shift(self, A: Array, x: Inputs) -> Array | float:
-        """Mean of f(x) beyond A'loc, [N, P]; 0 unless the mean has inducing inputs of its own."""
+        """Return the mean of f(x) minus A'loc, [N, P]; 0 unless it has separate inducing inputs."""
         return 0.0
 
     def draw(self, key: PRNGKey, shape: tuple[int, ...] = ()) -> tuple[Array, Array | None]:
-        """Draws of v, `shape` + [M, P], and the unit noise they are made of, if it is known."""
+        """Draw v, `shape` + [M, P]; also return the unit noise it is made of, or None."""
         root = self.root_of(jnp.eye(len(self.loc), dtype=self.loc.dtype))  # R', [P, K, M]
         noise = random.normal(key, (*shape, *root.shape[:2]), root.dtype)
         spread = jnp.einsum("pkm,...pk->...mp", root, noise, precision=lax.Precision.HIGHEST)
@@ -102,19 +108,19 @@ class TransportInducing(AbstractInducing):
 
     @abc.abstractmethod
     def log_det(self) -> Float[Array, ""]:
-        """log |R|."""
+        """Return log |R|."""
 
     @abc.abstractmethod
     def to_white(self, value: Float[Array, "*s M P"]) -> Float[Array, "*s M P"]:
-        """The e with m + R e = value."""
+        """Return e with m + R e = value."""
 
     @abc.abstractmethod
     def from_white(self, white: Float[Array, "*s M P"]) -> Float[Array, "*s M P"]:
-        """m + R e for e = white."""
+        """Return m + R e for e = white."""
 
     @abc.abstractmethod
     def scaled(self, loc: Float[Array, "M P"], scale: Float[Array, "M P"]) -> "TransportInducing":
-        """Distribution of m + R (loc + scale * e), e ~ N(0, I)."""
+        """Return the distribution of m + R (loc + scale * e), e ~ N(0, I)."""
 
     def draw(self, key: PRNGKey, shape: tuple[int, ...] = ()) -> tuple[Array, Array]:
         white = random.normal(key, shape + self.loc.shape, self.loc.dtype)
@@ -124,17 +130,17 @@ class TransportInducing(AbstractInducing):
         return self.log_prob_from_white(self.to_white(value))
 
     def log_prob_from_white(self, white: Float[Array, "*s M P"]) -> Float[Array, "*s"]:
-        """Log density at m + R e in nats, for e = white: exact where R is tiny."""
+        """Return the log density at m + R e in nats, for e = white; exact for tiny R."""
         return _standard_log_prob(white) - self.log_det()
 
 
-def carries_mean(q: AbstractInducing) -> bool:
-    """Whether draws of v determine the mean of the function: `shift` is zero by definition."""
+def determines_mean(q: AbstractInducing) -> bool:
+    """Return whether draws of v determine the mean of the function, so that `shift` is zero."""
     return type(q).shift is AbstractInducing.shift
 
 
 def _standard_log_prob(white: Array) -> Array:
-    """log N(e; 0, I) for e [..., M, P]."""
+    """Return log N(e; 0, I) for e [..., M, P]."""
     size = white.shape[-2] * white.shape[-1]
     return -0.5 * jnp.sum(jnp.square(white), axis=(-2, -1)) - 0.5 * size * jnp.log(2 * jnp.pi)
 
@@ -297,7 +303,7 @@ _register_kl: Any = kl_divergence  # a multipledispatch Dispatcher, typed as a f
 
 @_register_kl.register(AbstractInducing, dist.Independent)
 def _kl_to_prior(q: AbstractInducing, p: Any) -> Array:
-    """KL from the layer's prior in closed form, ``Normal(0, 1).expand([M, P]).to_event(2)``."""
+    """Return the KL from the layer's prior, ``Normal(0, 1).expand([M, P]).to_event(2)``."""
     base = p.base_dist
     while isinstance(base, dist.ExpandedDistribution):
         base = base.base_dist
@@ -308,7 +314,7 @@ def _kl_to_prior(q: AbstractInducing, p: Any) -> Array:
 
 
 def _is_number(value: Any, number: float) -> bool:
-    """Whether an argument of a distribution is this constant, known while the program is traced."""
+    """Return whether a distribution's argument is this constant, without tracing it."""
     return isinstance(value, int | float) and value == number
 
 
@@ -329,7 +335,7 @@ the diagonal positive.
 
 @partial(jax.jit, static_argnums=1)
 def _map_diagonal(x: Array, function: Callable[[Array], Array]) -> Array:
-    """The lower triangle of x, with a function applied to its diagonal."""
+    """Return the lower triangle of x, with a function applied to its diagonal."""
     diagonal = function(jnp.diagonal(x, axis1=-2, axis2=-1))
     return jnp.tril(x, -1) + diagonal[..., None] * jnp.eye(x.shape[-1], dtype=x.dtype)
 

@@ -28,7 +28,7 @@ def pit(
 
     Args:
         tree: an ArviZ tree.
-        var_name: the observed site; None if there is one.
+        var_name: the observed site; None if there is only one.
         group: ``posterior_predictive``, ``prior_predictive``, or ``predictions`` for held-out rows.
         seed: seed of the random part.
 
@@ -48,7 +48,7 @@ def loo_pit(tree: Any, var_name: str | None = None, *, seed: int = 0) -> np.ndar
 
     Args:
         tree: an ArviZ tree with ``log_likelihood`` and ``posterior_predictive``.
-        var_name: the observed site; None if there is one.
+        var_name: the observed site; None if there is only one.
         seed: seed of the random part, for discrete y.
 
     Raises:
@@ -78,8 +78,8 @@ class Calibration:
         coverage: fraction of the rows inside each interval, [L].
         lower: lower ends of the 95 % band of a calibrated model's coverage, [L].
         upper: upper ends of this band, [L].
-        p_value: Kolmogorov-Smirnov p-value for a uniform PIT. It assumes independent rows, which
-            training rows are not quite.
+        p_value: Kolmogorov-Smirnov p-value for a uniform PIT. It assumes independent rows, but
+            training rows are slightly dependent.
         num: number of rows.
     """
 
@@ -141,7 +141,7 @@ def posterior_check(
         tree: an ArviZ tree.
         statistics: functions from a data set, [N, ...], to a number, by name; by default mean, sd,
             min and max.
-        var_name: the observed site; None if there is one.
+        var_name: the observed site; None if there is only one.
         group: see `pit`.
 
     Returns:

@@ -14,7 +14,7 @@ from numpyro.infer.calibration import vsbc_diagnostic
 
 from dgp_ppl._partition import Call
 from dgp_ppl._typing import Model, Params, PRNGKey
-from dgp_ppl.core import carries_mean, handover_of, is_layer, with_handover
+from dgp_ppl.core import determines_mean, handover_of, is_layer, with_handover
 from dgp_ppl.inference import LayerGuide, freeze
 from dgp_ppl.inferencedata import ModelSites
 
@@ -192,7 +192,7 @@ def khat(
     program = handlers.infer_config(drawn, config_fn=without_q)
     with handlers.block(), handlers.seed(rng_seed=key), handlers.substitute(data=params):
         program(*call.args, **call.kwargs)
-    if any(q is not None and not carries_mean(q) for q in posteriors):
+    if any(q is not None and not determines_mean(q) for q in posteriors):
         return None
     found = psis_diagnostic(
         key, params, model, program, *call.args, num_particles=num, chunk_size=min(num, 100),

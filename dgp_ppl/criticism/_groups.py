@@ -18,7 +18,7 @@ def arviz_stats() -> Any:
 
 
 def log_likelihood_name(tree: Any, name: str | None, caller: str) -> str:
-    """Return the variable of the group ``log_likelihood``; `name` may be None if there is one."""
+    """Return the variable of the group ``log_likelihood``; `name` is optional if there is one."""
     if "log_likelihood" not in tree.children:
         raise ValueError(
             f"{caller}: the tree has groups {list(tree.children)}, wanted log_likelihood; convert "

@@ -31,7 +31,7 @@ def loo(tree: Any, var_name: str | None = None, *, correct: bool = False) -> Any
 
     Args:
         tree: an ArviZ tree with ``log_likelihood`` and ``posterior``.
-        var_name: the observed site; None if there is one.
+        var_name: the observed site; None if there is only one.
         correct: weigh a guide's draws by p(y, v) / q(v) too (Magnusson et al. 2019). The result is
             then LOO under the exact posterior, if the Pareto k are small enough to trust the
             weights. False treats the draws as the posterior's.
@@ -127,7 +127,7 @@ def waic(tree: Any, var_name: str | None = None) -> WAIC:
 
     Args:
         tree: an ArviZ tree with ``log_likelihood``.
-        var_name: the observed site; None if there is one.
+        var_name: the observed site; None if there is only one.
 
     Raises:
         ValueError: if the tree has no log-likelihood.
@@ -168,7 +168,7 @@ def stacking(
 
     Args:
         trees: ArviZ trees by name, with the same rows of data.
-        var_name: the observed site; None if there is one.
+        var_name: the observed site; None if there is only one.
         method: ``"stacking"`` (Yao et al. 2018), ``"BB-pseudo-BMA"`` or ``"pseudo-BMA"``.
 
     Returns:
@@ -198,6 +198,6 @@ def stacking(
 
 
 def _close(a: np.ndarray, b: np.ndarray) -> bool:
-    """Whether two targets agree up to float32's rounding."""
+    """Return whether two targets agree up to float32's rounding."""
     room = 1e-5 * np.nanmax(np.abs(b)) + 1e-4 * np.nanstd(b)
     return bool((np.isnan(a) == np.isnan(b)).all() and (np.nan_to_num(np.abs(a - b)) <= room).all())

@@ -120,28 +120,29 @@ def _damaged(path: Path, error: object) -> DataError:
 
 
 def _same(a: Any, b: Any) -> bool:
-    """Whether values are equal. Lists of floats may differ by another processor's rounding."""
+    """Return whether values are equal; floats in lists may differ by a rounding error."""
     if isinstance(b, list) and b and isinstance(b[0], float):
         return isinstance(a, list) and len(a) == len(b) and np.allclose(a, b, 1e-3, equal_nan=True)
     return a == b
 
 
 def _raw(leaf: Any) -> Any:
-    """The numbers of a random key; other leaves as they are."""
+    """Return the numbers of a random key; other leaves are unchanged."""
     return random.key_data(leaf) if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key) else leaf
 
 
 def _like(saved: np.ndarray, leaf: Any) -> Array:
-    """The saved array with the type of the leaf."""
+    """Return the saved array with the leaf's type."""
     if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
         return random.wrap_key_data(jnp.asarray(saved), impl=random.key_impl(leaf))
     return jnp.asarray(saved, leaf.dtype)
 
 
 def run_identity(kernel: Any, state: Any, arguments: Any, **others: Any) -> dict[str, Any]:
-    """Plain values that distinguish a sampler's run: its kernel, arguments and other values.
+    """Return plain values that identify a sampler's run: kernel, arguments and other values.
 
-    Functions cannot be compared by value. Another model shows in the energy at the initial state.
+    Models are functions, which cannot be compared by value. A different model usually has a
+    different energy at the initial state.
     """
     energy = getattr(state, "potential_energy", None)
     return {
@@ -154,7 +155,7 @@ def run_identity(kernel: Any, state: Any, arguments: Any, **others: Any) -> dict
 
 
 def _options(value: Any) -> Any:
-    """The settings of a kernel, and of kernels inside it, as plain values."""
+    """Return the settings of a kernel, and of kernels inside it, as plain values."""
     if isinstance(value, _PLAIN_TYPES):
         return value
     if isinstance(value, list | tuple):
@@ -170,7 +171,7 @@ def _options(value: Any) -> Any:
 
 
 def optimizer_fingerprint(optimizer: Any, params: Params, steps: int) -> list[float]:
-    """The updates that an optimiser makes for fixed gradients, which reveal its settings.
+    """Return the updates of an optimiser for fixed gradients, which reveal its settings.
 
     Optax's optimisers are functions, which cannot be compared. This is the norm of every param's
     update in ten steps, with gradients that grow from 1e-6 to 1e3, at params that are not zero. The
@@ -206,7 +207,7 @@ def optimizer_fingerprint(optimizer: Any, params: Params, steps: int) -> list[fl
 
 
 def _digest(arguments: Any) -> str:
-    """A hash of arguments: arrays by value, functions by name."""
+    """Return a hash of arguments: arrays by value, functions by name."""
     digest = hashlib.sha256()
     leaves, treedef = jax.tree.flatten(arguments)
     digest.update(str(treedef).encode())

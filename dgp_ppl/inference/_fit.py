@@ -117,15 +117,15 @@ def fit(
     _set_up(key, guide, call)
     partition, data = Partition.split(model, call, guide)
     num_data, model_params = _describe(model, call)
-    goes_on = isinstance(start, FitResult) and optimizer is start.optimizer
+    continues = isinstance(start, FitResult) and optimizer is start.optimizer
     if optimizer is None:
         optimizer = guide_optimizer(
-            guide, learning_rate, steps, model_params, goes_on=start is not None
+            guide, learning_rate, steps, model_params, from_params=start is not None
         )
     objective = _checked("fit", guide, loss) or _default_loss(guide)
     loop = training_loop(model, guide, optimizer, objective, partition)
     state = loop.init(key, data, start.params if isinstance(start, FitResult) else start)
-    if goes_on and isinstance(start, FitResult):
+    if continues and isinstance(start, FitResult):
         state = start.state
     first = state
     state, losses, failed = run_steps(
@@ -197,7 +197,7 @@ def _bound_loss(guide: Model) -> ELBO:
 
 
 def _checked(caller: str, guide: Model, loss: ELBO | None) -> ELBO | None:
-    """The loss, unless it weighs draws that the guide has integrated out."""
+    """Return the loss, unless it would weigh draws that the guide integrates out."""
     if isinstance(loss, RenyiELBO) and isinstance(guide, LayerGuide):
         raise TypeError(
             f"{caller}: loss is a RenyiELBO, which weighs a draw of v by log p(v) - log q(v), but "
@@ -208,7 +208,7 @@ def _checked(caller: str, guide: Model, loss: ELBO | None) -> ELBO | None:
 
 
 def _describe(model: Model, call: Call) -> tuple[int, frozenset[str]]:
-    """The number of rows N, and the names of the model's params.
+    """Return the number of rows N, and the names of the model's params.
 
     N is that of the plate ``data``, else of the largest plate, else of an observed site.
     """

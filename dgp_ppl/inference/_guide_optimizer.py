@@ -17,9 +17,9 @@ def guide_optimizer(
     steps: int,
     slow: frozenset[str] = frozenset(),
     *,
-    goes_on: bool = False,
+    from_params: bool = False,
 ) -> Any:
-    """The optimiser that `fit` uses for a guide unless it is given another.
+    """Return `fit`'s default optimiser for a guide.
 
     Guides declare what they need: `LayerGuide.rate`, `LayerGuide.rates` and `LayerGuide.optimizer`.
 
@@ -28,7 +28,7 @@ def guide_optimizer(
         learning_rate: where the schedule starts.
         steps: number of steps of the fit.
         slow: names of the model's own params.
-        goes_on: whether the fit starts from given params.
+        from_params: whether the fit starts from given params.
 
     Returns:
         An optax optimiser.
@@ -36,7 +36,7 @@ def guide_optimizer(
     if not isinstance(guide, LayerGuide):
         return default_optimizer(learning_rate, steps, slow)
     if guide.optimizer is None:
-        share = guide.rate if goes_on else 1.0
+        share = guide.rate if from_params else 1.0
         rates = tuple((start, rate / share) for start, rate in guide.rates.items())
         return default_optimizer(share * learning_rate, steps, slow, rates, guide.row_params)
     special, rows = guide.optimizer(learning_rate, steps, slow), guide.row_params

@@ -14,7 +14,7 @@ __all__ = ["data_plates", "freeze", "hidden_samples", "survey"]
 
 
 def survey(model: Model, call: Call) -> dict[str, Any]:
-    """A trace of the model at these arguments, by shapes alone: nothing is computed."""
+    """Trace the model with abstract values, which have shapes but no numbers."""
     trace: dict[str, Any] = {}
 
     def run(key: PRNGKey) -> None:
@@ -27,7 +27,7 @@ def survey(model: Model, call: Call) -> dict[str, Any]:
 
 
 def data_plates(trace: dict[str, Any]) -> set[str]:
-    """The plates of what is observed, or would be in a call with data.
+    """Return the plates of observed sites, or of sites that a call with data would observe.
 
     A latent site in one of these plates belongs to a row of the data.
     """
@@ -40,7 +40,7 @@ def data_plates(trace: dict[str, Any]) -> set[str]:
 
 
 def freeze(program: Any, params: Params) -> Any:
-    """A model or a guide with some params held at given values; a fit does not see them.
+    """Return a model or guide with some params held at given values; a fit does not see them.
 
     >>> import numpyro
     >>> from numpyro import handlers
@@ -59,5 +59,5 @@ def freeze(program: Any, params: Params) -> Any:
 
 
 def hidden_samples() -> Any:
-    """Handler that hides everything but params from handlers outside."""
+    """Return a handler that hides everything but params from outer handlers."""
     return handlers.block(hide_fn=lambda site: site["type"] != "param")

@@ -37,7 +37,7 @@ class TrainingLoop:
         self._start = jax.jit(self._first_state)
 
     def init(self, key: Any, data: list[Any], params: Params | None) -> SVIState:
-        """The first state; `params` replace the initial values of the same names."""
+        """Return the first state; `params` replace the initial values of the same names."""
         return self._start(key, data, params)
 
     def advance(self, state: SVIState, data: list[Any], num: int) -> tuple[SVIState, np.ndarray]:
@@ -46,16 +46,16 @@ class TrainingLoop:
         return state, np.asarray(losses, np.float64)[:num]
 
     def params(self, state: SVIState) -> Params:
-        """The constrained params of a state."""
+        """Return the constrained params of a state."""
         return self.svi.get_params(state)
 
     def mean_loss(self, loss: ELBO, keys: jax.Array, state: SVIState, data: list[Any]) -> float:
-        """The mean over keys of a loss at a state's params."""
+        """Return the mean over keys of a loss at a state's params."""
         program = (self.svi.model, self.svi.guide, loss, self.partition)
         return float(compiled_losses(program, keys, self.params(state), data).mean())
 
     def first_non_finite(self, state: SVIState, data: list[Any]) -> str:
-        """The first param or site that is not finite in the loss of this state."""
+        """Return the first param or site that is not finite in the loss of this state."""
         params = self.params(state)
         for name, value in params.items():
             if not all(np.isfinite(np.asarray(a)).all() for a in jax.tree.leaves(value)):
@@ -86,7 +86,7 @@ class TrainingLoop:
         return lax.fori_loop(0, num, step, (state, jnp.zeros(_CHUNK)))
 
     def _with_arrays(self, data: list[Any]) -> SVI:
-        """The SVI of the guide with its arrays."""
+        """Return the SVI with the guide's arrays in place."""
         svi = copy.copy(self.svi)
         svi.guide = self.partition.guide(svi.guide, data)
         return svi
@@ -94,7 +94,7 @@ class TrainingLoop:
     def _terms(
         self, state: SVIState, params: Params, data: list[Any]
     ) -> Iterator[tuple[str, jax.Array]]:
-        """Every site of the model with its log density, and its KL, in the loss of this state."""
+        """Yield the log density and the KL of every site in this state's loss."""
         args, kwargs = self.partition.join(data)
         key_model, key_guide = random.split(random.split(state.rng_key)[1])
         seeded = handlers.seed(self._with_arrays(data).guide, key_guide)
@@ -116,7 +116,7 @@ class TrainingLoop:
 def training_loop(
     model: Model, guide: Model, optimizer: Any, loss: ELBO, partition: Partition
 ) -> TrainingLoop:
-    """A loop of these; one that was compiled before if everything compares equal."""
+    """Return a loop for these arguments; equal arguments share a compiled one."""
     key = (model, guide, optimizer, loss, partition)
     try:
         hash(key)
@@ -129,7 +129,7 @@ def training_loop(
 def cached_loop(
     model: Model, guide: Model, optimizer: Any, loss: ELBO, partition: Partition
 ) -> TrainingLoop:
-    """The loop of these, kept for the next call."""
+    """Return a loop for these arguments, and keep it for the next call."""
     return TrainingLoop(SVI(model, guide, optimizer, loss), partition)
 
 

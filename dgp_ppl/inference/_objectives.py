@@ -22,7 +22,7 @@ from numpyro.primitives import Messenger
 from dgp_ppl._checks import check_count
 from dgp_ppl._partition import ComparedByArguments
 from dgp_ppl._typing import Model, Params, PRNGKey
-from dgp_ppl.core import as_observed, carries_mean, handover_of, log_density, with_handover
+from dgp_ppl.core import as_observed, determines_mean, handover_of, log_density, with_handover
 from dgp_ppl.inference.guides import LayerGuide
 
 __all__ = ["ImportanceWeighted", "PredictiveELBO"]
@@ -67,14 +67,14 @@ class _Objective(ComparedByArguments, ELBO):
 
     @abc.abstractmethod
     def _terms(self, guide: Sites, model: Sites) -> _Terms:
-        """One particle's terms from the sites of its run."""
+        """Return one particle's terms from the sites of its run."""
 
     def _model_sites(self, guide: Model, drawn: Sites, run: Callable[[Any], Sites]) -> Sites:
-        """The model's sites, from `run`, which replays the model against the guide's sites."""
+        """Return the model's sites; `run` replays the model against sites of the guide."""
         return run(drawn)
 
     def _seeded_guide(self, guide: Model, shared: PRNGKey, particle: PRNGKey) -> Model:
-        """The guide with a key that all particles share, and one of this particle."""
+        """Return the guide, with a key that all particles share and the particle's key."""
         return handlers.seed(guide, particle)
 
     @property
@@ -90,7 +90,7 @@ class _Objective(ComparedByArguments, ELBO):
         *args: Any,
         **kwargs: Any,
     ) -> Array:
-        """Minus the objective, in nats, from the arguments of the model."""
+        """Return minus the objective in nats."""
         key_rows, key_shared, key_particles = random.split(rng_key, 3)
         rows = {"rng_seed": key_rows, "hide_types": ["sample", "prng_key", "control_flow"]}
 
@@ -122,7 +122,7 @@ class _Objective(ComparedByArguments, ELBO):
             )
 
     def _rows(self, terms: Array, site: Any) -> Array:
-        """Terms of a site in the data's plate, summed over all axes but the rows, [B]."""
+        """Sum a site's terms over all axes but the rows, [B]."""
         dim = next(f.dim for f in site["cond_indep_stack"] if f.name == self.plate)
         return jnp.sum(terms, axis=tuple(a for a in range(terms.ndim) if a - terms.ndim != dim))
 
@@ -133,7 +133,7 @@ class _Objective(ComparedByArguments, ELBO):
         return local, {n: s for n, s in sampled.items() if n not in local}
 
     def _scale(self, model: Sites, local: Sites) -> Array:
-        """N/B, the factor of every row's logarithm that makes minibatches unbiased."""
+        """Return N/B, the factor of every row's logarithm that makes minibatches unbiased."""
         plates = {n: s for n, s in model.items() if s["type"] == "plate"}
         if self.plate not in plates or not local:
             raise ValueError(
@@ -201,11 +201,11 @@ class ImportanceWeighted(_Objective):
         return handlers.seed(_RowKeys(guide, particle, self.plate), shared)
 
     def _model_sites(self, guide: Model, drawn: Sites, run: Callable[[Any], Sites]) -> Sites:
-        """The model's sites given draws of the layers that must not be integrated.
+        """Return the model's sites given draws of the layers that must not be integrated.
 
-        A hidden layer's v is not integrated: a row's mean over draws that all rows share would be
-        no bound. The observed layer's v is, because the log of a mean of exponentials is convex in
-        the expected log-likelihoods.
+        The v of hidden layers is drawn: averaging each row over draws that all rows share would not
+        give a bound. The v of the observed layer may be integrated, because the log of a mean of
+        exponentials is convex in the expected log-likelihoods.
         """
         layers = [n for n, s in drawn.items() if handover_of(s).q is not None]
         if self.over == "global":
@@ -219,7 +219,7 @@ class ImportanceWeighted(_Objective):
         return run(self._with_draws(drawn, layers))
 
     def _with_draws(self, sites: Sites, layers: list[str]) -> Any:
-        """The guide's sites, with draws of v in place of q(v) for some layers."""
+        """Return the guide's sites, with draws of v in place of q(v) for some layers."""
         drawn = {n: sites[n] for n in layers}
         factors = [n for n, s in sites.items() if s["type"] == "sample" and s["is_observed"]]
         if self.over == "global" and drawn and factors:
@@ -230,10 +230,10 @@ class ImportanceWeighted(_Objective):
             )
         for n, site in drawn.items():
             q = handover_of(site).q
-            if q is not None and not carries_mean(q):
+            if q is not None and not determines_mean(q):
                 raise TypeError(
-                    f"{self._name}: q of {n!r} has a mean with a basis of its own, which draws of "
-                    "v do not carry; wanted MeanField, GlobalInducing or Diffusion"
+                    f"{self._name}: q of {n!r} has a mean with separate inducing inputs, which "
+                    "draws of v do not determine; wanted MeanField, GlobalInducing or Diffusion"
                 )
         return sites | {n: {**s, "infer": with_handover(s, q=None)} for n, s in drawn.items()}
 
@@ -338,14 +338,14 @@ def _log_prob(site: Any) -> Array:
 
 
 def _scaled_log_probs(sites: Sites, observed: bool = False) -> list[Array]:
-    """Scaled log densities of the sample sites, or of the observed ones only, each summed."""
+    """Return the summed and scaled log density of each sample site, or each observed one."""
     sampled = [s for s in sites.values() if s["type"] == "sample"]
     wanted = [s for s in sampled if s["is_observed"] or not observed]
     return [jnp.sum(scale_and_mask(_log_prob(s), scale=s["scale"])) for s in wanted]
 
 
 def _negative_kls(guide: Sites, model: Sites) -> list[Array]:
-    """Minus the KL of every latent site, as in `TraceMeanField_ELBO`, and the guide's factors."""
+    """Return minus the KL of every latent site, and the guide's factors, as in NumPyro's ELBO."""
     terms = []
     for name, q in guide.items():
         if q["type"] != "sample":

@@ -15,7 +15,7 @@ __all__ = ["cosine_schedule", "default_optimizer", "scale_by_row_adam"]
 
 
 def cosine_schedule(learning_rate: float, steps: int) -> Callable[[Any], Any]:
-    """An optax schedule: cosine decay from `learning_rate` to 3 % of it over `steps`."""
+    """Return an optax schedule: cosine decay from `learning_rate` to 3 % of it over `steps`."""
     return optax.cosine_decay_schedule(learning_rate, max(steps, 1), alpha=0.03)
 
 
@@ -94,7 +94,7 @@ class _RowAdamState(NamedTuple):
 def scale_by_row_adam(
     b1: float = 0.9, b2: float = 0.999, eps: float = 1e-8
 ) -> optax.GradientTransformation:
-    """Adam for params whose rows are visited by minibatches; other rows stay where they are.
+    """Return Adam for params with a row per datum, which moves only the rows of the minibatch.
 
     Plain Adam keeps moving a row by its momentum in all steps between two visits. Here a row counts
     its own steps, and is visited if any entry of its gradient is not zero.

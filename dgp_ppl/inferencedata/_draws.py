@@ -22,7 +22,7 @@ from dgp_ppl._typing import Model, Params, PRNGKey
 from dgp_ppl.core import (
     AbstractInducing,
     TransportInducing,
-    carries_mean,
+    determines_mean,
     handover_of,
     whole_plates,
     with_handover,
@@ -182,7 +182,7 @@ def draws_from_guide(
 
 
 def _plausible(log_q: np.ndarray, values: dict[str, np.ndarray]) -> bool:
-    """Whether log densities vary as those of draws do, rather than by rounding error."""
+    """Return whether log densities vary as much as those of draws, not only by rounding errors."""
     size = sum(a[0, 0].size for a in values.values())
     spread = np.ptp(log_q) if np.isfinite(log_q).all() else np.inf
     if spread <= 100 + 2 * size:  # for a Gaussian about sqrt(2 size)
@@ -286,6 +286,6 @@ def _is_factor(site: Any) -> bool:
 
 def _conditional(q: Any, v: Array) -> AbstractInducing | None:
     """Return a layer's distribution given a draw of v; None where v determines its mean."""
-    if not isinstance(q, TransportInducing) or carries_mean(q):
+    if not isinstance(q, TransportInducing) or determines_mean(q):
         return None
     return q.scaled(q.to_white(v), jnp.zeros_like(v))

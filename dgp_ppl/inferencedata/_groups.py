@@ -82,8 +82,8 @@ class GroupBuilder:
         dims: Mapping[str, list[str]],
         num_sample_dims: int,
     ) -> None:
-        for name, own_dims in dims.items():
-            sizes = dict(zip(own_dims, values[name].shape[num_sample_dims:], strict=False))
+        for name, site_dims in dims.items():
+            sizes = dict(zip(site_dims, values[name].shape[num_sample_dims:], strict=False))
             for dim, size in sizes.items():
                 if dim in labels and len(labels[dim]) != size:
                     raise ValueError(
@@ -114,8 +114,8 @@ class GroupBuilder:
         predictive, log_likelihoods, observed, coords = {}, {}, {}, {}
         dims: dict[str, tuple[str, ...]] = {}
         for name, result in results.items():
-            own_dims, seen = self.sites.data_dims[name], result.seen
-            num_row_dims = len(own_dims) - self.sites.event_ndims[name]
+            site_dims, seen = self.sites.data_dims[name], result.seen
+            num_row_dims = len(site_dims) - self.sites.event_ndims[name]
             y = self.original(name, result.draws)
             value = None if result.value is None else self.original(name, np.asarray(result.value))
             if value is not None and name == self.site and target is not None:
@@ -137,15 +137,15 @@ class GroupBuilder:
                     value = np.where(seen, value, np.nan)
                 kept = seen.any(axis=-1)
             if not kept.all():
-                labels = self._labels(own_dims[:num_row_dims], kept.shape)
+                labels = self._labels(site_dims[:num_row_dims], kept.shape)
                 coords |= {f"{name}.seen": labels[kept], f"{name}.missing": labels[~kept]}
-                event_dims = own_dims[num_row_dims:]
+                event_dims = site_dims[num_row_dims:]
                 predictive[f"{name}_missing"] = y[:, :, ~kept]
                 dims[f"{name}_missing"] = (f"{name}.missing", *event_dims)
-                y, own_dims = y[:, :, kept], (f"{name}.seen", *event_dims)
+                y, site_dims = y[:, :, kept], (f"{name}.seen", *event_dims)
                 value = None if value is None else value[kept]
                 log_likelihood = None if log_likelihood is None else log_likelihood[:, :, kept]
-            dims[name] = own_dims
+            dims[name] = site_dims
             predictive[name] = y
             if value is not None:
                 observed[name] = value

@@ -154,7 +154,7 @@ class PointwiseEvaluator:
         return Call(tuple(map(rows, call.args)), kwargs)
 
     def _divisible(self, call: Call, sites: ModelSites, total: int, size: int) -> bool | None:
-        """Whether rows are in keyword arguments too; None if the model cannot be divided.
+        """Return whether rows are in keyword arguments too; None if the model cannot be divided.
 
         A model may close over its data, or build arrays for all rows. Tracing its shapes shows
         whether it accepts `size` rows.

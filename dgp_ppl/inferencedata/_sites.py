@@ -106,7 +106,7 @@ def _is_data(site: Any) -> bool:
 
 
 def _draws_noise(site: Any) -> bool:
-    """Whether a site's log density is a Monte Carlo estimate."""
+    """Return whether a site's log density is a Monte Carlo estimate."""
     observed = as_observed(site["fn"])
     return observed is not None and observed.estimated
 

@@ -118,7 +118,7 @@ class ForwardPass:
         return found
 
     def _call(self, data: list[Any], x: Array) -> Call:
-        """The model's arguments at x."""
+        """Return the model's arguments at x."""
         call = self.partition.join(data)
         return Call((x, *call.args), call.kwargs)
 

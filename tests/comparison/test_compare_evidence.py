@@ -8,7 +8,7 @@ from typer.testing import CliRunner
 import dgp_ppl
 from dgp_ppl.cli import app
 
-WHY = "guide is Decoupled, whose mean has inducing inputs of its own"
+WHY = "guide is Decoupled, whose mean has separate inducing inputs"
 FEW = "--inducing 4 --steps 4 --splits 1 --samples 3 --quiet --evidence"
 
 

@@ -219,9 +219,9 @@ def test_predictive_of_the_model_under_its_guide(name):
 def test_rates_of_a_fit_from_scratch_and_of_one_that_goes_on(name, cold, warm):
     """Learning rates of the guide's, the model's and the diffusion's params."""
     params = {n: jnp.zeros(()) for n in ("l1.v.loc", "noise", "diffusion.a")}
-    for goes_on, wanted in ((False, cold), (True, warm)):
+    for from_params, wanted in ((False, cold), (True, warm)):
         guide = GUIDES[name](model)
-        optimizer = guide_optimizer(guide, 0.1, 300, frozenset({"noise"}), goes_on=goes_on)
+        optimizer = guide_optimizer(guide, 0.1, 300, frozenset({"noise"}), from_params=from_params)
         change, _ = optimizer.update(
             {n: jnp.ones(()) for n in params}, optimizer.init(params), params
         )

@@ -247,7 +247,7 @@ def test_guides_that_make_no_weights():
         one = lambda key: objective.loss(key, {}, deep_gp, guide, x, y, z=Z)  # noqa: E731
         return jax.eval_shape(one, KEY)
 
-    with pytest.raises(TypeError, match=r"q of 'l1\.v' has a mean with a basis of its own"):
+    with pytest.raises(TypeError, match=r"q of 'l1\.v' has a mean with separate inducing inputs"):
         trace(ImportanceWeighted(2), Decoupled(deep_gp, spread(7)))
     diffusion = Diffusion(deep_gp, steps=2)
     with pytest.raises(TypeError, match=r"make no importance weights.*guide\.drawn\(\)"):

@@ -44,7 +44,7 @@ class AnnealedEvidence:
         upper: estimate by annealing in reverse from exact draws. Its expectation is at least the
             log evidence. None without exact draws.
         upper_error: its standard error, as if the exact draws were independent.
-        doubts: the texts of the warnings: reasons not to trust the errors.
+        warnings: texts of the warnings, with reasons not to trust the errors.
     """
 
     log_evidence: float
@@ -55,7 +55,7 @@ class AnnealedEvidence:
     acceptance: np.ndarray
     upper: float | None = None
     upper_error: float | None = None
-    doubts: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
 
 
 def annealed_evidence(
@@ -188,18 +188,20 @@ def annealed_evidence(
             log_weights = log_weights + np.asarray(correction, np.float64)
         value, error, effective = log_mean(log_weights)
         upper: tuple[Any, Any] = None, None
-        doubts = _doubts("", effective, num_particles, forward.acceptance)
+        messages = _warning_messages("", effective, num_particles, forward.acceptance)
         if exact is not None:
             keys = random.split(key_back, num_particles)
             back = run(keys, exact, betas[::-1], sizes[::-1])
             minus, upper_error, effective_back = log_mean(back.log_weight)
             upper = -minus, upper_error
-            doubts += _doubts("in reverse, ", effective_back, num_particles, back.acceptance)
-    for doubt in doubts:
-        warnings.warn(f"annealed_evidence: {doubt}", UserWarning, stacklevel=2)
+            messages += _warning_messages(
+                "in reverse, ", effective_back, num_particles, back.acceptance
+            )
+    for message in messages:
+        warnings.warn(f"annealed_evidence: {message}", UserWarning, stacklevel=2)
     draws = {n: np.asarray(a) for n, a in particles.latents(forward.z, arrays).items()}
     return AnnealedEvidence(
-        value, error, log_weights, effective, draws, forward.acceptance, *upper, doubts
+        value, error, log_weights, effective, draws, forward.acceptance, *upper, messages
     )
 
 
@@ -210,8 +212,10 @@ _NOT_OF_BOUND = (
 )
 
 
-def _doubts(direction: str, effective: float, num: int, acceptance: np.ndarray) -> tuple[str, ...]:
-    """Reasons why a run's standard error may be too small."""
+def _warning_messages(
+    direction: str, effective: float, num: int, acceptance: np.ndarray
+) -> tuple[str, ...]:
+    """Return reasons why a run's standard error may be too small."""
     found = []
     if effective < num / 2:
         found.append(
@@ -229,7 +233,7 @@ def _doubts(direction: str, effective: float, num: int, acceptance: np.ndarray) 
 
 
 def _spaced(samples: dict[str, Any], sites: Values, num: int) -> Values:
-    """`num` evenly spaced draws of every site."""
+    """Return `num` evenly spaced draws of every site."""
     shapes = {n: (num, *a.shape) for n, a in sites.items()}
     got = {n: np.shape(samples[n]) for n in shapes if n in samples}
     if set(got) != set(shapes) or any(
@@ -246,7 +250,7 @@ def _spaced(samples: dict[str, Any], sites: Values, num: int) -> Values:
 def _noise_sites(
     base: LayerGuide, params: Params, call: Call
 ) -> tuple[dict[str, tuple[int, ...]], bool]:
-    """Shapes of the unit noise of hidden layers, and whether a log-likelihood is estimated.
+    """Return shapes of the unit noise, and whether a log-likelihood is estimated.
 
     Raises:
         ValueError: if the model subsamples its data or has other latent sites.

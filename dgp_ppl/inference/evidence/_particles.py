@@ -23,7 +23,7 @@ _FIRST_SIZE = 0.5  # initial step size in one dimension
 
 
 def schedule(start: Literal["guide", "prior"], length: int) -> np.ndarray:
-    """Inverse temperatures from 0 to 1, [length + 1], dense where the target changes most.
+    """Return inverse temperatures from 0 to 1, [length + 1], dense where the target changes most.
 
     From a guide, that is near the posterior. From the prior it is at the very beginning: a
     likelihood of many rows is sharp even at a small power.
@@ -137,7 +137,7 @@ class AnnealedParticles:
         return Run(state.z, np.asarray(state.log_weight, np.float64), size, acceptance)
 
     def _to_reference(self, latents: Values, arrays: Arrays) -> Array:
-        """Reference values [C, d] of latent sites [C, ...]."""
+        """Return reference values [C, d] of latent sites [C, ...]."""
         call = self.partition.join(arrays.data)
         base = self.partition.guide(self.base, arrays.data)
 
@@ -149,7 +149,7 @@ class AnnealedParticles:
         return jax.vmap(one)(latents)
 
     def _latents(self, z: Array, arrays: Arrays) -> Values:
-        """Latent sites [C, ...] of particles [C, d]."""
+        """Return latent sites [C, ...] of particles [C, d]."""
 
         def one(z: Array) -> Values:
             _, v = self._log_ratio_and_v(z, arrays.noise_keys[0], arrays)
@@ -159,7 +159,7 @@ class AnnealedParticles:
         return jax.vmap(one)(z)
 
     def _log_ratio_and_v(self, z: Array, keys: Array, arrays: Arrays) -> tuple[Array, Values]:
-        """log p(y, T(z)) |T'(z)| - log N(z; 0, I) of one particle, and v = T(z).
+        """Return log p(y, T(z)) |T'(z)| - log N(z; 0, I) of one particle, and v = T(z).
 
         The log density is averaged over `keys` [S], which draw the unit noise under "bound".
         """
@@ -179,17 +179,17 @@ class AnnealedParticles:
         return log_joint - log_start, v
 
     def _ratio(self, z: Array, arrays: Arrays) -> Array:
-        """The log ratio of every particle, [C]."""
+        """Return the log ratio of every particle, [C]."""
         one = lambda z, keys: self._log_ratio_and_v(z, keys, arrays)[0]  # noqa: E731
         return jax.vmap(one)(z, arrays.noise_keys)
 
     def _ratio_and_slope(self, z: Array, arrays: Arrays) -> tuple[Array, Array]:
-        """The log ratio of every particle [C], and its gradient [C, d]."""
+        """Return the log ratio of every particle [C], and its gradient [C, d]."""
         one = jax.value_and_grad(lambda z, keys: self._log_ratio_and_v(z, keys, arrays)[0])
         return jax.vmap(one)(z, arrays.noise_keys)
 
     def _correction(self, z: Array, keys: Array, arrays: Arrays) -> Array:
-        """Log weights [C] of the step from a particle's fixed noise to the mean over the noise.
+        """Return log weights [C] that replace a particle's fixed noise by a mean over the noise.
 
         The mean is estimated from G sets of new noise, keys [C, G, S]. The exponential of an
         estimate with variance s² is too large by exp(s² / 2) on average, so s² / 2 is subtracted.
@@ -209,7 +209,7 @@ class AnnealedParticles:
     def _temperatures(
         self, state: _State, arrays: Arrays, plan: Array, num: Any, adapts: Any
     ) -> tuple[_State, Array]:
-        """`num` rows of a plan [K, 3]: inverse temperature, the one before, and step size."""
+        """Anneal through `num` rows of a plan, [K, 3]: beta, the beta before, and step size."""
 
         def temperature(i: Any, carry: tuple[_State, Array]) -> tuple[_State, Array]:
             state, columns = carry
@@ -226,7 +226,7 @@ class AnnealedParticles:
     def _transition(
         self, state: _State, arrays: Arrays, beta: Array, size: Array
     ) -> tuple[_State, Array]:
-        """One Hamiltonian Monte Carlo transition, and its mean acceptance rate."""
+        """Make one Hamiltonian Monte Carlo transition; also return its mean acceptance rate."""
         keys, key_size, key_momentum, key_accept = jnp.moveaxis(
             jax.vmap(lambda k: random.split(k, 4))(state.keys), 1, 0
         )

@@ -26,12 +26,12 @@ _DRAWS_PER_VALUE = 20  # draws of an implicit guide, per inducing value of its l
 
 
 def why_no_evidence(guide: Any) -> str | None:
-    """Why `annealed_evidence` does not accept a guide, to follow a colon; None if it does."""
+    """Return why `annealed_evidence` rejects a guide, for its message; None if it does not."""
     if isinstance(guide, Decoupled):
         return (
-            "guide is Decoupled, whose mean has inducing inputs of its own: its bound is one on "
-            "the evidence with those too, and can be above that of the model's inducing values "
-            "alone; wanted MeanField, GlobalInducing, Implicit, or a Diffusion"
+            "guide is Decoupled, whose mean has separate inducing inputs: its bound can exceed the "
+            "evidence of the model, which does not have them; wanted MeanField, GlobalInducing, "
+            "Implicit, or a Diffusion"
         )
     if has_reference_space(guide) or (isinstance(guide, LayerGuide) and not guide.has_density):
         return None
@@ -44,7 +44,7 @@ def why_no_evidence(guide: Any) -> str | None:
 def start_at_guide(
     key: PRNGKey, guide: Any, params: Params, call: Call
 ) -> tuple[LayerGuide, Params]:
-    """A guide with a reference space, and its params.
+    """Return a guide with a reference space, and its params.
 
     This is `guide` itself, the base of a `Diffusion`, or, for an `Implicit`, the Gaussian with the
     moments of its draws.
@@ -72,7 +72,7 @@ def start_at_guide(
 def start_at_prior(
     key: PRNGKey, guide: Any, params: Params, call: Call
 ) -> tuple[LayerGuide, Params]:
-    """A guide of the same model whose q(v) is the prior N(0, I), and its params."""
+    """Return a guide of the same model whose q(v) is the prior N(0, I), and its params."""
     base = MeanField(guide.model)
     base.setup(*call.args, **call.kwargs)
     prior: Params = dict(params)

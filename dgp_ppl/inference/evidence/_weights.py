@@ -10,7 +10,7 @@ __all__ = ["log_mean"]
 
 
 def log_mean(w: np.ndarray) -> tuple[float, float, float]:
-    """The log of the mean weight, its standard error, and the effective number of weights.
+    """Return the log of the mean weight, its standard error, and the effective number of weights.
 
     The error is a jackknife estimate. The weights' sample variance would give a far smaller one if
     a few weights dominate the sum; leaving out the largest reveals them.

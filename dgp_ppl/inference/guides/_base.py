@@ -15,7 +15,7 @@ from numpyro.infer import TraceMeanField_ELBO
 from numpyro.infer.autoguide import AutoGuide, AutoNormal
 from numpyro.infer.elbo import ELBO
 
-from dgp_ppl._partition import Call, ComparedByArguments, Holder
+from dgp_ppl._partition import Call, ComparedByArguments, HasArrays
 from dgp_ppl._typing import Model, Params, PRNGKey
 from dgp_ppl.core import HANDOVER, Handover, handover_of, is_layer
 from dgp_ppl.inference._handlers import survey
@@ -41,7 +41,7 @@ class Layer(NamedTuple):
     hidden: bool
 
 
-class LayerGuide(ComparedByArguments, AutoGuide, Holder):
+class LayerGuide(ComparedByArguments, AutoGuide, HasArrays):
     """A guide of a model made of `dgp_ppl.gp` layers and other latent sites.
 
     A subclass implements one method, `posterior`: what to hand over to each layer. It takes its
@@ -94,7 +94,7 @@ class LayerGuide(ComparedByArguments, AutoGuide, Holder):
 
     @abc.abstractmethod
     def posterior(self, call: Call) -> dict[str, Handover]:
-        """What each layer gets, by the names of the layers' sites.
+        """Return each layer's `Handover`, by the names of the layers' sites.
 
         Args:
             call: the model's arguments, and the draws of its other global latent sites (`given`).
@@ -126,17 +126,17 @@ class LayerGuide(ComparedByArguments, AutoGuide, Holder):
         return frozenset() if self._other_sites is None else self._other_sites.row_params
 
     def drawn(self) -> Self:
-        """The same guide, whose trace's log density is that of its draws alone."""
+        """Return the same guide with a trace whose log density is that of its draws."""
         return self
 
     def with_model(self, model: Model) -> Self:
-        """The same guide of another model, or of other data, with layers of the same names."""
+        """Return the same guide for another model, or other data, with layers of the same names."""
         other = self.changed(model=model)
         other._layers = other._other_sites = None
         return other
 
     def for_new_rows(self) -> Self:
-        """The same guide without the latent sites of the data's rows."""
+        """Return the same guide without the latent sites of the data's rows."""
         if self._other_sites is None or not self._other_sites:
             return self
         other = copy.copy(self)
@@ -186,14 +186,14 @@ class LayerGuide(ComparedByArguments, AutoGuide, Holder):
         others = self.other_sites
         globals_ = others.draw_globals(Call(args, kwargs))
         call = Call(args, kwargs, {n: s["value"] for n, s in globals_.items()})
-        handed = self.posterior(call)
+        handovers = self.posterior(call)
         draws = {}
         # The noise of a joint guide comes first: its density is that of all its sites.
         joint = [n for n in globals_ if n not in others.order]
         # TraceMeanField_ELBO needs the guide's sites in the model's order.
         for name in (*joint, *others.order):
-            if name in handed:
-                h = handed[name]
+            if name in handovers:
+                h = handovers[name]
                 draws[name] = _sample(name, h.distribution, {HANDOVER: h}, h.value)
             elif name in globals_:
                 site = globals_[name]
@@ -210,7 +210,7 @@ class LayerGuide(ComparedByArguments, AutoGuide, Holder):
         sample_shape: tuple[int, ...] = (),
         **kwargs: Any,
     ) -> dict[str, Any]:
-        """Draws of all latent sites from q, each of shape `sample_shape` + the site's shape.
+        """Draw all latent sites from q, each of shape `sample_shape` + the site's shape.
 
         The arguments after `params` are the model's.
         """
@@ -232,7 +232,7 @@ class LayerGuide(ComparedByArguments, AutoGuide, Holder):
         return jax.tree.map(lambda a: a.reshape(sample_shape + a.shape[1:]), draws)
 
     def __eq__(self, other: object) -> bool:
-        """Whether two guides are the same program, so that one compiled program serves both."""
+        """Return whether one compiled program can serve both guides."""
         if self is other or not isinstance(other, LayerGuide):
             return self is other
         # Guides of other sites hold arrays of their own that are compiled in.
@@ -255,7 +255,7 @@ class TransportGuide(LayerGuide):
 
     @abc.abstractmethod
     def transport(self, call: Call, replace: Replace) -> dict[str, Handover]:
-        """As `posterior`, with ``replace(site, q)`` in place of each layer's q(v).
+        """Do what `posterior` does, with ``replace(site, q)`` in place of each layer's q(v).
 
         The replacement happens before anything is drawn from q, so that later layers follow it.
         """
@@ -265,7 +265,7 @@ class TransportGuide(LayerGuide):
 
 
 def _sample(name: str, fn: Any, infer: dict[str, Any], value: Array | None) -> Any:
-    """A sample site, at a value that is known already or drawn."""
+    """Sample a site, at a known value or a new draw."""
     if value is None:
         return numpyro.sample(name, fn, infer=infer)
     with handlers.substitute(data={name: value}):

@@ -43,7 +43,7 @@ _NEARLY_PRIOR = 0.995  # where "cb" starts for the prior itself, at which its gr
 
 
 class DecoupledInducing(FullInducing):
-    """Gaussian over inducing values of a function whose mean has inducing inputs of its own.
+    """Gaussian over inducing values of a function whose mean has separate inducing inputs.
 
     With A(x) = L⁻¹ k(Z, x), the mean of f is A'loc + s with the shift
     ``s(x) = k(x, basis) weights - A(x)'L⁻¹ k(Z, basis) weights``. In the kernel's Hilbert space s
@@ -107,30 +107,25 @@ class Decoupled(TransportGuide):
     """Gaussian processes with inducing inputs Z_a for the mean and Z_b for the covariance.
 
     The mean costs O(M_a) per row and the covariance O(M_b²), so the mean can have many more
-    inducing inputs. Z_b are the model's own inducing inputs, Z_a the param ``l1.v.z_mean``. The KL
-    is exact, and the bound is one of the same deep GP::
+    inducing inputs. Z_b are the model's inducing inputs, and Z_a is the param ``l1.v.z_mean``::
 
         guide = dgp.Decoupled(model, z_mean=dgp.initialize.inducing_inputs(key, x, 300))
 
-    Forms of the mean, with their params: ``"orthogonal"`` (``weights`` [M_a, P] and ``loc``
-    [M_b, P]), ``"gp_centred"``, ``"gp"`` and ``"cb"`` (``weights``). Forms of the covariance:
-    ``"whitened"`` (``scale_tril``), ``"gp"`` (``value_tril``) and ``"cb"`` (``precision_tril``),
-    each [P, M_b, M_b]. The documentation has their formulas. ``"orthogonal"`` with ``"whitened"``
-    contains `MeanField`, and can start from its fit.
+    Params: ``weights`` [M_a, P] of the mean, for ``"orthogonal"`` also ``loc`` [M_b, P]; for the
+    covariance ``scale_tril`` (``"whitened"``), ``value_tril`` (``"gp"``) or ``precision_tril``
+    (``"cb"``), [P, M_b, M_b]. The documentation has the formulas. The default can start from a fit
+    of `MeanField`.
 
-    Draws of v are values at Z_b. `dgp_ppl.predict` and `dgp_ppl.guided` use the whole q. NumPyro's
-    ``Predictive(model, guide=guide)`` hands the model the draws of v alone, and so loses what the
-    mean has beyond Z_b.
+    Predict with `dgp_ppl.predict` or `dgp_ppl.guided`: draws of v, which ``Predictive(model,
+    guide=guide)`` uses, do not determine the mean.
 
     Args:
         model: a model made of `dgp_ppl.gp` layers.
-        z_mean: initial Z_a, [M_a, D], for all layers; a sequence of them in the layers' order; or a
-            dict by layer name. The outputs of a layer share them.
-        mean: form of the mean. The default contains `MeanField` and has no O(M_a³) term; Havasi et
-            al. use ``"gp_centred"`` in their experiments.
-        covariance: form of the covariance.
-        hidden_scale: initial scale of q in hidden layers, as a multiple of the prior's; other
-            layers start at the prior (``"cb"``: near it).
+        z_mean: initial Z_a, [M_a, D], for all layers; a sequence in the layers' order; or a dict by
+            layer name.
+        mean: ``"orthogonal"``, ``"gp_centred"``, ``"gp"`` or ``"cb"``.
+        covariance: ``"whitened"``, ``"gp"`` or ``"cb"``.
+        hidden_scale: initial scale of q in hidden layers; see `MeanField`.
         rest: from a model without inducing values to a guide of its other latent sites.
 
     Raises:
@@ -141,8 +136,8 @@ class Decoupled(TransportGuide):
     Havasi et al. (2018), "Deep Gaussian processes with decoupled inducing inputs".
     """
 
-    bijective: ClassVar[bool] = False  # the mean has a part that draws of v do not carry
-    held: ClassVar[tuple[str, ...]] = ("z_mean",)
+    bijective: ClassVar[bool] = False  # draws of v do not determine the mean
+    array_arguments: ClassVar[tuple[str, ...]] = ("z_mean",)
 
     def __init__(
         self,
@@ -184,7 +179,7 @@ class Decoupled(TransportGuide):
         return trace
 
     def _bases_by_site(self) -> dict[str, np.ndarray]:
-        """The initial Z_a of every layer's site."""
+        """Return the initial Z_a of every layer's site."""
         given: Any = self.z_mean
         names = {site: site.removesuffix(".v") for site in self.layers}
         if isinstance(given, Mapping):
@@ -212,14 +207,14 @@ class Decoupled(TransportGuide):
         }
 
     def transport(self, call: Call, replace: Replace) -> dict[str, Handover]:
-        handed = {}
+        handovers = {}
         for site, sparse in self._factorised(call).items():
             q = replace(site, self._distribution(site, sparse))
-            handed[site] = Handover(q, sparse=sparse)
-        return handed
+            handovers[site] = Handover(q, sparse=sparse)
+        return handovers
 
     def _factorised(self, call: Call) -> dict[str, Sparse]:
-        """Each layer's kernel and inducing inputs, factorised, from the layers' own sites."""
+        """Return the factorised kernel matrix of each layer, from the layers' sites."""
         found = _Layers(set(self.layers))
         key = numpyro.prng_key()
         with hidden_samples(), handlers.seed(rng_seed=key), found, suppress(_AllFound):
@@ -227,7 +222,7 @@ class Decoupled(TransportGuide):
         return found.sparse
 
     def _distribution(self, site: str, sparse: Sparse) -> DecoupledInducing:
-        """q of one layer, from its params."""
+        """Return q of one layer, from its params."""
         layer = self.layers[site]
         basis: Any = numpyro.param(f"{site}.z_mean", as_float(self.bases[site]))
         start = jnp.zeros((len(basis), layer.shape[1]), basis.dtype)
@@ -241,7 +236,7 @@ class Decoupled(TransportGuide):
         return _distribution(sparse, basis, weights, loc, root, self.mean, upper)
 
     def _root(self, prefix: str, sparse: Sparse, shape: tuple[int, int], scale: float) -> Array:
-        """R with R R' the covariance of v, [P, M_b, M_b]; at first scale² I."""
+        """Return R with R R' the covariance of v, [P, M_b, M_b]; at first scale² I."""
         M, P = shape
         L, inverse = sparse.factor.lower, sparse.factor.inverse
 
@@ -293,7 +288,7 @@ def _form_distribution(
     mean: MeanForm,
     upper: bool,
 ) -> DecoupledInducing:
-    """The distribution of these params; `loc` is None unless the mean is orthogonal."""
+    """Return the distribution of these params; `loc` is None unless the mean is orthogonal."""
     if mean in ("cb", "orthogonal"):
         gram = covariance(sparse.kernel, basis, basis)
         # Jitter, as in every Gram matrix: a quadratic form in K_aa could round to below zero.

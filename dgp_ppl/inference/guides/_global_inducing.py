@@ -1,4 +1,4 @@
-"""A posterior that couples the layers: pseudo-observations at inputs that travel through them."""
+"""A posterior that couples the layers, by pseudo-observations at propagated inputs."""
 
 from collections.abc import Callable
 from typing import Any, ClassVar
@@ -34,35 +34,28 @@ _MATCHING_STEPS = 300
 
 
 class GlobalInducing(PropagatingGuide):
-    """A Gaussian posterior that couples the layers through travelling pseudo-inputs.
+    """A Gaussian posterior that couples the layers through propagated pseudo-inputs.
 
-    The first layer's q(v) is a Gaussian of its own, as in `MeanField`. A later layer's q(v) is the
-    prior times a Gaussian pseudo-likelihood of the function at pseudo-inputs h, which are
-    propagated through the draws of the layers below:
-    ``q(v | below) ∝ N(v; 0, I) prod_j N(t_j; A(h_j)'v, 1/lambda_j)``. When a layer moves, the next
-    one follows. In the paper the inducing values live at the propagated inputs. Here the layers
-    keep their inducing inputs, so that the same model serves.
+    The first layer's q(v) is that of `MeanField`. A later layer's q(v) is the prior times a
+    Gaussian pseudo-likelihood of the function at pseudo-inputs h, which are propagated through the
+    draws of the layers below: ``q(v | below) ∝ N(v; 0, I) prod_j N(t_j; A(h_j)'v, 1/lambda_j)``.
 
-    Hidden layers are drawn once for a whole minibatch; the last layer is integrated out. From a
-    cold start the fit is worse than a mean-field fit of as many steps, so start from one::
+    Start from a mean-field fit. From scratch, as many steps reach a lower bound::
 
         first = dgp.fit(key, model, mean_field, x, y, z=z)
         guide = dgp.GlobalInducing(model, pseudo_inputs=z[0])
         start = guide.start_from(key, mean_field, first.params, x, z=z)
         result = dgp.fit(key, model, guide, x, y, z=z, start=start)
 
-    Params: ``pseudo_inputs`` [R, D]; those of `MeanField` for the first layer; for a later layer
-    ``l2`` the targets ``l2.v.target`` [R, P] of the function about its mean, and their precisions
-    ``l2.v.precision`` [R, P].
+    Params: ``pseudo_inputs`` [R, D]; for the first layer those of `MeanField`; for a later layer
+    ``l2.v.target`` t and ``l2.v.precision`` lambda, [R, P].
 
     Args:
         model: a model made of `dgp_ppl.gp` layers; its first argument is the inputs x.
-        pseudo_inputs: initial pseudo-inputs, [R, D]; the first layer's inducing inputs, say. In a
-            model with Q latent inputs they can have Q more columns; without these, latent inputs
-            are drawn from their priors.
+        pseudo_inputs: initial pseudo-inputs, [R, D], such as the first layer's inducing inputs.
+            Latent inputs add columns; without these they are drawn from their priors.
         hidden_scale: initial scale of the first layer's q if it is hidden; see `MeanField`.
-        precision: initial precision of the pseudo-observations. With a small one, later layers
-            start near the prior.
+        precision: initial precision of the pseudo-observations.
         rest: from a model without inducing values to a guide of its other latent sites.
 
     Raises:
@@ -74,7 +67,7 @@ class GlobalInducing(PropagatingGuide):
     """
 
     rate: ClassVar[float] = 0.1  # draws of hidden layers make the bound noisier
-    held: ClassVar[tuple[str, ...]] = ("pseudo_inputs",)
+    array_arguments: ClassVar[tuple[str, ...]] = ("pseudo_inputs",)
 
     def __init__(
         self,
@@ -124,7 +117,7 @@ class GlobalInducing(PropagatingGuide):
         key = numpyro.prng_key()
         keys = {site: numpyro.prng_key() for site in self._evaluated}
         posteriors = self._posteriors(len(inputs))
-        handed: dict[str, Handover] = {}
+        handovers: dict[str, Handover] = {}
 
         def draw(site: str, f: RandomFunction, h: Inputs) -> Array:
             q = replace(site, posteriors[site](f, h))
@@ -132,16 +125,16 @@ class GlobalInducing(PropagatingGuide):
             assert layer_key is not None
             value, white = q.draw(layer_key)
             used = None if self.layers[site].hidden else q
-            handed[site] = Handover(used, site=q, value=value, white=white, sparse=f.sparse)
+            handovers[site] = Handover(used, site=q, value=value, white=white, sparse=f.sparse)
             return value
 
         self.propagate(key, call, inputs, draw)
-        return handed
+        return handovers
 
     def _posteriors(
         self, num: int
     ) -> dict[str, Callable[[RandomFunction, Inputs], TransportInducing]]:
-        """From each layer, and where its pseudo-inputs arrived [R, D_l], to its q(v)."""
+        """Return a function from a layer, and its pseudo-inputs [R, D_l], to its q(v)."""
         first, *later = self._evaluated
         layer = self.layers[first]
         scale = self.hidden_scale if layer.hidden else 1.0
@@ -167,13 +160,13 @@ class GlobalInducing(PropagatingGuide):
         steps: int = _MATCHING_STEPS,
         **kwargs: Any,
     ) -> Params:
-        """Params of this guide that come nearest to a mean-field fit, to start from.
+        """Return params with which this guide comes nearest to a mean-field fit.
 
         The model's params and the first layer's q(v) are copied. The pseudo-observations of each
         later layer are fitted to its q(v) by `steps` of Adam on their KL, with pseudo-inputs that
-        travel through the means of the layers below. This takes seconds. If the layers below are
-        uncertain, the bound is lower at first (on uci/energy 0.74 after 1.41 nats per datum), and
-        above the mean-field fit's within some hundred steps.
+        are propagated through the means of the layers below. This takes seconds. If those layers
+        are uncertain, the bound is lower at first (on uci/energy it falls from 1.41 to 0.74 nats
+        per datum), and exceeds that of the mean-field fit after a few hundred steps.
 
         Args:
             key: random key.
@@ -232,7 +225,7 @@ class GlobalInducing(PropagatingGuide):
 def _posterior_of(
     A: Array, target: Float[Array, "R P"], precision: Float[Array, "R P"]
 ) -> FullInducing:
-    """The normalised product of N(v; 0, I) and prod_j N(target_j; A_j'v, 1 / precision_j).
+    """Return the normalised product of N(v; 0, I) and prod_j N(target_j; A_j'v, 1 / precision_j).
 
     With C C' = I + A diag(precision) A' it is N(C⁻ᵀ C⁻¹ A diag(precision) target, (C C')⁻¹), for
     every output.
@@ -249,7 +242,7 @@ def _posterior_of(
 
 
 def _match(A: Array, wanted: TransportInducing, steps: int) -> tuple[Array, Array]:
-    """Targets and precisions [R, P] whose q(v) is nearest to the wanted one."""
+    """Return targets and precisions [R, P] whose q(v) is nearest to `wanted`."""
     positive = biject_to(constraints.positive)
     variance = wanted.variance_of(A).T  # of the function; at most 1 under the prior
     mean = matmul(jnp.swapaxes(A, -1, -2), wanted.loc) if A.ndim == 2 else jnp.einsum(
@@ -274,7 +267,7 @@ def _match(A: Array, wanted: TransportInducing, steps: int) -> tuple[Array, Arra
 
 
 def gaussian_kl(p: Any, q: Any) -> Float[Array, ""]:
-    """KL[p || q] of two full Gaussians over inducing values in nats, summed over outputs."""
+    """Return KL[p || q] in nats of two full Gaussians over inducing values, over all outputs."""
     white = jnp.linalg.inv(q.scale_tril)
     root = matmul(white, p.scale_tril)
     gap = jnp.einsum("pij,jp->pi", white, p.loc - q.loc, precision=lax.Precision.HIGHEST)

@@ -107,11 +107,11 @@ class LocalNormal:
         return normal if real else dist.TransformedDistribution(normal, bijection)
 
     def median(self, params: Params) -> dict[str, Array]:
-        """The median of each site."""
+        """Return the median of each site."""
         return self.quantiles(params, jnp.asarray(0.5))
 
     def quantiles(self, params: Params, quantiles: ArrayLike) -> dict[str, Array]:
-        """Marginal quantiles of each site, with the quantiles' shape in front."""
+        """Return marginal quantiles of each site, with the quantiles' shape in front."""
         found = {}
         for name in self.names:
             loc, scale = params[f"{name}_auto_loc"], params[f"{name}_auto_scale"]
@@ -122,7 +122,7 @@ class LocalNormal:
 
 
 def _bijection(name: str, prior: Any) -> Any:
-    """The bijection from the reals to a site's support.
+    """Return the bijection from the reals to a site's support.
 
     Raises:
         ValueError: if the site is discrete, or the model computes its support.

@@ -81,7 +81,7 @@ class MeanField(TransportGuide):
         return {n: Handover(replace(n, q)) for n, q in self._distributions().items()}
 
     def distributions(self, params: Params) -> dict[str, TransportInducing]:
-        """Each layer's q(v) at given params, by site."""
+        """Return each layer's q(v) at given params, by site."""
         with handlers.block(), handlers.substitute(data=params):
             return self._distributions()
 
@@ -94,14 +94,14 @@ class MeanField(TransportGuide):
         }
 
     def median(self, params: Params) -> dict[str, Any]:
-        """The median of each latent site."""
+        """Return the median of each latent site."""
         found = {n: q.loc for n, q in self.distributions(params).items()}
         for part in self.other_sites.parts:
             found |= part.median(params)
         return found
 
     def quantiles(self, params: Params, quantiles: Any) -> dict[str, Any]:
-        """Marginal quantiles of each latent site, with the shape of `quantiles` in front."""
+        """Return marginal quantiles of each latent site, with the shape of `quantiles` in front."""
         z = ndtri(jnp.asarray(quantiles, float))
         found = {
             n: q.loc + jnp.sqrt(q.variance) * z.reshape((*z.shape, 1, 1))
@@ -115,7 +115,7 @@ class MeanField(TransportGuide):
 def gaussian_params(
     name: str, shape: tuple[int, int], scale: float, covariance: CovarianceForm
 ) -> TransportInducing:
-    """A Gaussian over inducing values [M, P] with params of its own; at first N(0, scale² I)."""
+    """Return a Gaussian over inducing values [M, P] with new params, initially N(0, scale² I)."""
     M, P = shape
     # Constraints keep the params valid. Checking them eagerly would compile dozens of programs.
     loc: Any = numpyro.param(f"{name}.loc", jnp.zeros(shape))

@@ -22,10 +22,10 @@ __all__ = ["OtherSites"]
 
 
 class OtherSites:
-    """The guides of all latent sites of a model besides its layers.
+    """The guides of a model's latent sites other than its layers.
 
-    Global sites are drawn first, so that a guide of layers can run the model with them. Sites of
-    the data's rows are drawn for the rows of a minibatch.
+    Global sites are drawn first, so that a guide of layers can run the model with them. Sites with
+    one value per row are drawn for the rows of a minibatch.
 
     Args:
         guide: name of the guide, for errors.
@@ -52,7 +52,7 @@ class OtherSites:
         self._guide, self._model, self._factory = guide, model, factory
         sites = {n: s for n, s in trace.items() if s["type"] == "sample" and not s["is_observed"]}
         layers = set(layers)
-        # What `observe` describes is data, also in a call without data.
+        # Sites with an `observe` are data, also in a call without y.
         plates = {
             n: {frame.name for frame in s["cond_indep_stack"]}
             for n, s in sites.items()
@@ -60,12 +60,12 @@ class OtherSites:
             and not s["infer"].get("is_auxiliary")
             and not isinstance(s["fn"], Observed)
         }
-        # Normals are independent, so each global site can have a guide of its own. Sites in plates
+        # Normals are independent, so each global site can have a separate guide. Sites in plates
         # share the rows of their plates, and plates of the data are subsampled.
         rows = data_plates(trace)
-        global_names = [n for n, own in plates.items() if not own]
-        local_names = [n for n, own in plates.items() if own & rows]
-        plated_names = [n for n, own in plates.items() if own and not own & rows]
+        global_names = [n for n, found in plates.items() if not found]
+        local_names = [n for n, found in plates.items() if found & rows]
+        plated_names = [n for n, found in plates.items() if found and not found & rows]
         self._row_names = frozenset(local_names)
         self._globals: dict[str, AutoGuide] = {}
         self._locals: dict[str, Any] = {}
@@ -98,14 +98,14 @@ class OtherSites:
         return frozenset().union(*(p.params for p in parts if isinstance(p, LocalNormal)))
 
     def for_new_rows(self) -> Self:
-        """The same guides without the sites of the data's rows, which new rows do not have."""
+        """Return the same guides without the sites that belong to the data's rows."""
         other = copy.copy(self)
         other._locals = {n: p for n, p in self._locals.items() if n not in self._row_names}
         other.order = [n for n in self.order if n not in self._row_names]
         return other
 
     def draw_globals(self, call: Call) -> dict[str, Any]:
-        """The sites of the global latents, drawn but hidden from handlers outside."""
+        """Draw the global latent sites, hidden from outer handlers, and return them."""
         if not self._globals:
             return {}
         key = numpyro.prng_key()
@@ -120,16 +120,16 @@ class OtherSites:
             return self._locals[name](*call.args, **call.kwargs)
 
     def _joint(self, group: list[str], sites: Iterable[str], call: Call) -> dict[str, AutoGuide]:
-        """One guide of several of the model's sites, by the first one's name."""
+        """Return one guide for several sites of the model, by the first one's name."""
         if not group:
             return {}
         hidden = [n for n in sites if n not in group]
         part = self._factory(handlers.block(self._model, hide=hidden))
         if isinstance(part, AutoLaplaceApproximation):
             raise TypeError(
-                f"{self._guide}: rest makes an AutoLaplaceApproximation, which is a point until a "
-                "fit is over and would stay one in all predictions; wanted "
-                "AutoMultivariateNormal, say, or AutoDelta for the mode alone"
+                f"{self._guide}: rest makes an AutoLaplaceApproximation, which is a point mass "
+                "during a fit and would stay one in predictions; wanted a guide such as "
+                "AutoMultivariateNormal, or AutoDelta for the mode"
             )
         if self._globals or self._locals:
             part.prefix = f"{part.prefix}_{group[0]}"  # the sites of two joint guides
@@ -139,25 +139,25 @@ class OtherSites:
 
 
 def _normals(model: Model, priors: dict[str, Any], call: Call) -> dict[str, AutoGuide]:
-    """A normal guide of each site by itself, which needs the site's prior only.
+    """Return a separate normal guide for each site, made from the site's prior.
 
     Given the whole model, NumPyro would run it and its gradient uncompiled for every site.
     """
-    # A prior that the model computes is known by its shapes so far. That is enough, unless its
-    # support is computed too.
-    known = {n: _stand_in(prior) for n, prior in priors.items()}
+    # Priors that the model computes are traced here. A prior without tracers is enough, unless
+    # the support is computed too.
+    known = {n: _without_tracers(prior) for n, prior in priors.items()}
     unknown = [n for n, prior in known.items() if _is_traced(prior)]
 
     def computed(key: PRNGKey) -> dict[str, Any]:
         trace = handlers.trace(handlers.seed(model, key)).get_trace(*call.args, **call.kwargs)
         return {n: trace[n]["fn"] for n in unknown}
 
-    # A guide outlives the transformation it is first run in, so it must keep no tracers.
+    # A guide outlives the transformation that it is first run in, so it must not keep tracers.
     with handlers.block(), jax.ensure_compile_time_eval():
         if unknown:
             within = _is_traced((call.args, call.kwargs))  # a compiled run would trace them all
             known |= (computed if within else jax.jit(computed))(random.PRNGKey(0))
-        parts: dict[str, AutoGuide] = {n: AutoNormal(_only(n, p)) for n, p in known.items()}
+        parts: dict[str, AutoGuide] = {n: AutoNormal(_one_site(n, p)) for n, p in known.items()}
         for part in parts.values():
             with handlers.seed(rng_seed=0):
                 part(*call.args, **call.kwargs)
@@ -168,15 +168,15 @@ def _is_traced(tree: Any) -> bool:
     return any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(tree))
 
 
-def _stand_in(prior: Any) -> Any:
-    """A distribution of the same support and shape without traced arrays, if that is possible."""
+def _without_tracers(prior: Any) -> Any:
+    """Return a distribution with the same support and shape, without traced arrays if possible."""
     if not _is_traced(prior) or _is_traced(prior.support):
         return prior
     return dist.ImproperUniform(prior.support, prior.batch_shape, prior.event_shape)
 
 
-def _only(name: str, prior: Any) -> Model:
-    """A model of one site."""
+def _one_site(name: str, prior: Any) -> Model:
+    """Return a model of one site."""
 
     def model(*args: Any, **kwargs: Any) -> None:
         numpyro.sample(name, prior)

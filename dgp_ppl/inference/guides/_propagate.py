@@ -1,9 +1,8 @@
 """Propagation of a guide's own inputs through the layers of a model.
 
-A posterior that couples the layers needs to know where its pseudo-inputs arrive at each layer, and
-the layers' kernels. Both are known only inside the model, so the guide runs the model on rows of
-its own. Each layer asks for a draw of its inducing values at its first evaluation, when its inputs
-are known, and passes on its conditional mean.
+A posterior that couples the layers needs the layers' kernels, and the values of its pseudo-inputs
+at each layer. Both exist only inside the model, so the guide runs the model on its pseudo-inputs.
+At its first evaluation, each layer draws its inducing values and passes on its conditional mean.
 """
 
 import dataclasses
@@ -39,7 +38,7 @@ class _AllDrawn(BaseException):
 class _Propagation(Messenger):
     """Lets `draw` draw each layer's inducing values at the layer's first evaluation.
 
-    Params without a value start where the model starts them on the data, not on the guide's rows.
+    Params without a value get the model's initial values on the data, not on the guide's rows.
     Latent inputs are `columns`, also if the model has them as arguments.
     """
 
@@ -50,7 +49,7 @@ class _Propagation(Messenger):
         self.draw, self.starts, self.columns = draw, starts, columns
 
     def _start(self, name: str, start: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        """The initial value of a param; called only if no handler outside has a value."""
+        """Return the initial value of a param; called only if no outer handler has a value."""
         known = self.starts()
         return known[name] if name in known else start(*args, **kwargs)
 
@@ -66,14 +65,14 @@ class _Propagation(Messenger):
             size, rows = msg["args"]
             if rows is not None and rows < size:
                 raise ValueError(
-                    f"the guide runs the model on {size} rows of its own, and plate {msg['name']!r}"
-                    f" takes {rows} of them; name the model's argument batch_size, or give the "
+                    f"the guide runs the model on its {size} rows, and plate {msg['name']!r} "
+                    f"takes {rows} of them; name the model's argument batch_size, or give the "
                     "guide as many rows as a minibatch has"
                 )
 
 
 class PropagatingGuide(TransportGuide):
-    """A guide that runs the model on inputs of its own, layer by layer."""
+    """A guide that runs the model on separate inputs, layer by layer."""
 
     _fixed: frozenset[Place] = frozenset()
     """Arguments that the layers' kernels and inducing inputs are computed from."""
@@ -98,8 +97,8 @@ class PropagatingGuide(TransportGuide):
     def propagate(self, key: PRNGKey | None, call: Call, x: Inputs, draw: Draw) -> None:
         """Run the model at inputs x; `draw(site, function, inputs)` draws each layer.
 
-        `draw` runs inside the model, whose own handlers would see its statements: it must not
-        contain any of NumPyro's primitives. Take params and keys before.
+        `draw` runs inside the model's handlers, so it must not contain NumPyro's primitives. Take
+        params and keys before.
 
         Args:
             key: random key of the run.
@@ -154,7 +153,7 @@ class PropagatingGuide(TransportGuide):
             )
 
     def _check_inputs(self, call: Call, x: Inputs) -> int:
-        """The width D of the model's own inputs; 0 if all of its inputs are latent."""
+        """Return the width D of the model's inputs; 0 if all of them are latent."""
         name, inputs = type(self).__name__, call.inputs
         if inputs is None and not self.row_sites:
             raise ValueError(
@@ -176,7 +175,7 @@ class PropagatingGuide(TransportGuide):
         return known
 
     def _on_rows(self, call: Call, x: Inputs) -> Call:
-        """The call at other inputs."""
+        """Return the call with other inputs."""
         call = call.without("batch_size")
         values: dict[Place, Any] = {**dict(enumerate(call.args)), **call.kwargs}
         arrays = {p: a for p, a in values.items() if hasattr(a, "shape") and a.ndim > 0}
@@ -192,7 +191,7 @@ class PropagatingGuide(TransportGuide):
 
 
 def check_rows(what: str, value: Any, rows: str, width: int | None = None) -> Any:
-    """Inputs [`rows`, `width`] that a guide is given, as NumPy arrays unless they are traced.
+    """Check a guide's rows [`rows`, `width`]; return NumPy arrays unless they are traced.
 
     Raises:
         ValueError: for anything else; `what` names the argument.
@@ -214,6 +213,6 @@ def check_rows(what: str, value: Any, rows: str, width: int | None = None) -> An
 
 
 def _columns(x: Array, widths: dict[str, int]) -> dict[str, Array]:
-    """The columns of each latent input, one after another."""
+    """Return the columns of each latent input, one after another."""
     ends = np.cumsum(list(widths.values()))
     return dict(zip(widths, jnp.split(x, ends[:-1], axis=1), strict=True))

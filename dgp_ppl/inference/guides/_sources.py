@@ -92,7 +92,7 @@ def sources(
 
 
 def _some_value(leaf: Any) -> Any:
-    """An array of a known shape and dtype; other leaves, which networks have, stay as they are."""
+    """Return an array of this shape and dtype; leaves that are not arrays are unchanged."""
     return jnp.ones(leaf.shape, leaf.dtype) if hasattr(leaf, "dtype") else leaf
 
 

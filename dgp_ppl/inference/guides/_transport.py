@@ -13,7 +13,7 @@ from numpyro.infer.util import log_density
 
 from dgp_ppl._partition import Call
 from dgp_ppl._typing import Model, Params, PRNGKey, Values
-from dgp_ppl.core import Handover, TransportInducing, carries_mean, guide_site
+from dgp_ppl.core import Handover, TransportInducing, determines_mean, guide_site
 from dgp_ppl.inference.guides._base import Replace, TransportGuide
 
 __all__ = [
@@ -51,7 +51,7 @@ def transported(model: Model, guide: TransportGuide, params: Params) -> Model:
     """
     base = transport_base("transported", guide)
 
-    def held(site: Any) -> Any:
+    def param_value(site: Any) -> Any:
         return params.get(site["name"]) if site["type"] == "param" else None
 
     @functools.wraps(model)
@@ -62,25 +62,25 @@ def transported(model: Model, guide: TransportGuide, params: Params) -> Model:
             normal = dist.Normal(0, 1).expand(layer.shape).to_event(2)
             z[name] = numpyro.sample(f"{name}.reference", normal)
         with handlers.seed(rng_seed=0):
-            handed, log_det = _at(base, z, params, Call(args, kwargs))
-        v: Any = {n: numpyro.deterministic(n, h.q.loc) for n, h in handed.items()}
+            handovers, log_det = _at(base, z, params, Call(args, kwargs))
+        v: Any = {n: numpyro.deterministic(n, h.q.loc) for n, h in handovers.items()}
         # p(v) |T'(z)| in place of N(z; 0, I).
         squares = sum(jnp.sum(jnp.square(z[n]) - jnp.square(v[n])) for n in z)
         numpyro.factor("transport", log_det + 0.5 * squares)
-        at_v = handlers.substitute(handlers.substitute(model, data=v), substitute_fn=held)
+        at_v = handlers.substitute(handlers.substitute(model, data=v), substitute_fn=param_value)
         return handlers.block(at_v, hide=list(v))(*args, **kwargs)
 
     return program
 
 
 def has_reference_space(guide: Any) -> bool:
-    """Whether samplers can move in the guide's reference space, or in that of its base."""
+    """Return whether the guide or its base has a reference space in which samplers can move."""
     base = getattr(guide, "base", guide)
     return isinstance(base, TransportGuide) and base.bijective
 
 
 def transport_base(caller: str, guide: Any) -> TransportGuide:
-    """The guide itself, or the base of a diffusion guide.
+    """Return the guide itself, or the base of a diffusion guide.
 
     Raises:
         TypeError: if the guide has no reference space; `caller` names the function.
@@ -104,7 +104,7 @@ def reference_log_joint(
     *,
     guided: bool = True,
 ) -> tuple[Array, Values]:
-    """log p(y, T(z)) |T'(z)| in nats, and v = T(z).
+    """Return log p(y, T(z)) |T'(z)| in nats, and v = T(z).
 
     Args:
         base: a guide with a reference space.
@@ -118,12 +118,12 @@ def reference_log_joint(
             unit noise from the key. Otherwise it is the log-likelihood given v and the unit noise.
     """
     with handlers.block(), handlers.seed(rng_seed=key):
-        handed, log_det = _at(base, z, params, call)
-        v = {n: h.q.loc for n, h in handed.items()}
+        handovers, log_det = _at(base, z, params, call)
+        v = {n: h.q.loc for n, h in handovers.items()}
         with handlers.substitute(data=params):
             if guided:
                 program = handlers.substitute(base.model, data=call.given)
-                drawn: Any = {n: guide_site(n, h.drawn(v[n]), v[n]) for n, h in handed.items()}
+                drawn: Any = {n: guide_site(n, h.drawn(v[n]), v[n]) for n, h in handovers.items()}
                 program = handlers.replay(program, drawn)
             else:
                 program = handlers.substitute(base.model, data=call.given | v)
@@ -132,7 +132,7 @@ def reference_log_joint(
 
 
 def to_reference(base: TransportGuide, v: Values, params: Params, call: Call) -> Values:
-    """The z with v = T(z), [M, P] of each layer; arguments as of `reference_log_joint`."""
+    """Return z with v = T(z), [M, P] for each layer; arguments as for `reference_log_joint`."""
     z: Values = {}
 
     def at_v(site: str, q: TransportInducing) -> TransportInducing:
@@ -145,24 +145,24 @@ def to_reference(base: TransportGuide, v: Values, params: Params, call: Call) ->
 
 
 def from_reference(base: TransportGuide, z: Values, params: Params, call: Call) -> Values:
-    """v = T(z), the inverse of `to_reference`."""
+    """Return v = T(z), the inverse of `to_reference`."""
     with handlers.block(), handlers.seed(rng_seed=random.PRNGKey(0)):
-        handed, _ = _at(base, z, params, call)
-    return {n: h.q.loc for n, h in handed.items()}
+        handovers, _ = _at(base, z, params, call)
+    return {n: h.q.loc for n, h in handovers.items()}
 
 
 def point_distribution(site: str, q: TransportInducing, z: Array) -> TransportInducing:
-    """The distribution of T(z) alone.
+    """Return the distribution of T(z) alone.
 
     Raises:
-        TypeError: if draws of v do not carry the mean of the function.
+        TypeError: if draws of v do not determine the mean of the function.
     """
-    if not carries_mean(q):
+    if not determines_mean(q):
         raise TypeError(
-            f"the q(v) of the base at {site!r} has a mean with inducing inputs of its own, which "
-            "draws of v do not carry; wanted MeanField or GlobalInducing as a base of diffusion "
-            "guides that are drawn (log-variance, evidence, importance weights) or informed, and "
-            "of annealing"
+            f"the q(v) of the base at {site!r} has a mean with separate inducing inputs, "
+            "which draws of v do not determine; wanted MeanField or GlobalInducing as the base of "
+            "annealing, and of diffusion guides that are informed or drawn (log-variance, "
+            "evidence, importance weights)"
         )
     return q.scaled(z, jnp.zeros_like(z))
 
@@ -170,7 +170,7 @@ def point_distribution(site: str, q: TransportInducing, z: Array) -> TransportIn
 def _at(
     base: TransportGuide, z: Values, params: Params, call: Call
 ) -> tuple[dict[str, Any], Array]:
-    """What the guide hands to the layers at T(z), each with its q, and log |T'(z)|."""
+    """Return the guide's handovers at T(z), each with its q, and log |T'(z)|."""
     log_dets = []
 
     def at_z(site: str, q: TransportInducing) -> TransportInducing:
@@ -178,9 +178,9 @@ def _at(
         log_dets.append(q.log_det())
         return point_distribution(site, q, z[site])
 
-    handed = _transport(base, at_z, params, call)
-    handed = {n: h._replace(q=h.distribution) for n, h in handed.items()}
-    return handed, jnp.sum(jnp.stack(log_dets))
+    handovers = _transport(base, at_z, params, call)
+    handovers = {n: h._replace(q=h.distribution) for n, h in handovers.items()}
+    return handovers, jnp.sum(jnp.stack(log_dets))
 
 
 def _transport(

@@ -91,7 +91,7 @@ class Warmup:
     correct_noise: bool
 
     def init(self, gradient: Flat) -> Adaptation:
-        """What is known from the gradient at the start."""
+        """Return the initial adaptation, given the gradient at the start."""
         return Adaptation(
             window=jnp.ones_like(gradient),
             mean=gradient,
@@ -106,7 +106,7 @@ class Warmup:
         )
 
     def phase(self, step: Array, num_warmup: Array) -> Phase:
-        """The phase of a step."""
+        """Return the phase of a step."""
         rehearsal = 3 * num_warmup // 4
         return Phase(
             step=step,
@@ -121,12 +121,12 @@ class Warmup:
         return self.preconditioner == "variance" and self.integrator == "baoab"
 
     def clipped(self, adaptation: Adaptation, phase: Phase, gradient: Flat) -> Flat:
-        """The gradient that moves the chain. The search clips outliers."""
+        """Return the gradient that moves the chain. The search clips outliers."""
         most = _OUTLIER * jnp.sqrt(adaptation.mean_square)
         return jnp.where(phase.searching, jnp.clip(gradient, -most, most), gradient)
 
     def scales(self, adaptation: Adaptation, phase: Phase, size: Array) -> tuple[Flat, Flat]:
-        """Each coordinate's step size, and the variance to subtract from the injected noise.
+        """Return each coordinate's step size, and the variance to subtract from the injected noise.
 
         A kick with step size sqrt(h) and gradient noise of variance V adds h V to the momentum's
         unit variance. To average 1 over the two half drifts, that variance must be 1 + h V / 2
@@ -151,18 +151,18 @@ class Warmup:
     def moved(
         self, adaptation: Adaptation, phase: Phase, gradient: Flat, temperature: Array
     ) -> Adaptation:
-        """The adaptation after a step with this gradient and temperature."""
-        return self._judged(self._averaged(adaptation, phase, gradient), phase, temperature)
+        """Return the adaptation after a step with this gradient and temperature."""
+        return self._after_trial(self._averaged(adaptation, phase, gradient), phase, temperature)
 
     def rejected(self, adaptation: Adaptation, phase: Phase) -> Adaptation:
-        """The adaptation after a step that diverged."""
+        """Return the adaptation after a step that diverged."""
         infinite = jnp.full((), jnp.inf, adaptation.mean.dtype)
         factor = jnp.where(phase.searching, 0.5, 1.0)
         shorter = adaptation._replace(search_scale=factor * adaptation.search_scale)
-        return self._judged(shorter, phase, infinite)
+        return self._after_trial(shorter, phase, infinite)
 
     def _averaged(self, old: Adaptation, phase: Phase, gradient: Flat) -> Adaptation:
-        """Moving averages with a new gradient; unchanged once learning has ended."""
+        """Return moving averages with a new gradient; unchanged once learning has ended."""
         if self.preconditioner == "rms":  # a window for each coordinate: Springenberg et al., eq. 9
             rate = 1 / (old.window + 1)
         elif self.preconditioner == "variance":
@@ -186,7 +186,7 @@ class Warmup:
         )
         return jax.tree.map(lambda a, b: jnp.where(phase.learning, a, b), new, old)
 
-    def _judged(self, new: Adaptation, phase: Phase, temperature: Array) -> Adaptation:
+    def _after_trial(self, new: Adaptation, phase: Phase, temperature: Array) -> Adaptation:
         """Shrink the step size if a trial's mean temperature is far from 1.
 
         Stiff combinations of coordinates make the chain unstable. Even before that, their curvature

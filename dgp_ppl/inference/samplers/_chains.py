@@ -61,14 +61,14 @@ class Chains:
         return dataclasses.replace(self, samples=part(self.samples), fields=part(self.fields))
 
     def get_samples(self, group_by_chain: bool = False) -> dict[str, np.ndarray]:
-        """Samples in the format of NumPyro's `MCMC`: [C S, ...], or [C, S, ...] if grouped."""
+        """Return draws as NumPyro's `MCMC` does: [C S, ...], or [C, S, ...] if grouped."""
         return self.samples if group_by_chain else _concatenated(self.samples)
 
     def get_extra_fields(self, group_by_chain: bool = False) -> dict[str, np.ndarray]:
-        """Fields in the format of NumPyro's `MCMC`: [C S, ...], or [C, S, ...] if grouped."""
+        """Return fields as NumPyro's `MCMC` does: [C S, ...], or [C, S, ...] if grouped."""
         return self.fields if group_by_chain else _concatenated(self.fields)
 
 
 def _concatenated(draws: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Draws of one chain after another."""
+    """Concatenate the draws of the chains."""
     return {n: a.reshape(-1, *a.shape[2:]) for n, a in draws.items()}

@@ -66,11 +66,11 @@ class ExpectationMaximization:
         self._advance = jax.jit(self._iterations)
 
     def params(self, unconstrained: Params) -> Params:
-        """Constrained params."""
+        """Return the constrained params."""
         return {n: jax.tree.map(self.bijections[n], a) for n, a in unconstrained.items()}
 
     def init(self, key: PRNGKey, first: SGHMCState, window: int, unconstrained: Params) -> EMState:
-        """The state before the first iteration."""
+        """Return the state before the first iteration."""
         states = jnp.zeros((window, *_flat(first.unconstrained).shape))
         optimizer = self.optimizer.init(unconstrained)
         return EMState(jnp.zeros((), int), key, first, states, unconstrained, optimizer)
@@ -128,12 +128,12 @@ def at_params(model: Model, params: Params, *args: Any, **kwargs: Any) -> Any:
 
 
 def with_params(params: Params, call: Call) -> Call:
-    """The arguments of `at_params`, without the model."""
+    """Return the arguments of `at_params`, without the model."""
     return Call((params, *call.args), call.kwargs)
 
 
 def _flat(chains: Any) -> Array:
-    """States of chains as vectors, [C, d]."""
+    """Return states of chains as vectors, [C, d]."""
     return jax.vmap(lambda u: ravel_pytree(u)[0])(chains)
 
 

@@ -31,7 +31,7 @@ class Gradients:
         self.potential, self.control_variates = potential, control_variates
 
     def anchor(self, key: PRNGKey, unconstrained: Values, call: Call) -> Array:
-        """These values and the gradient of all rows there, [2, d]; without control variates [2, 0].
+        """Return these values and the gradient of all rows, [2, d], or [2, 0] without variates.
 
         The gradient is a mean over keys, which draw the unit noise of hidden layers.
         """
@@ -48,7 +48,7 @@ class Gradients:
     def __call__(
         self, key: PRNGKey, unconstrained: Values, anchor: Array, call: Call
     ) -> tuple[Energy, Flat]:
-        """Estimates of the energy and of its gradient [d]."""
+        """Estimate the energy and its gradient, [d]."""
         energy, gradient = self._at(key, unconstrained, call)
         if self.control_variates:
             unravel = ravel_pytree(unconstrained)[1]

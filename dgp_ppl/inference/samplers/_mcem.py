@@ -200,7 +200,7 @@ def _check_finite(losses: np.ndarray, params: Params) -> None:
 def _initial_params(
     key: PRNGKey, model: Model, start: Params, call: Call
 ) -> tuple[Params, dict[str, Any]]:
-    """Initial unconstrained params of the model, and the bijections to their constrained values."""
+    """Return initial unconstrained params, and the bijections to their constrained values."""
     supports: dict[str, Any] = {}
 
     def run() -> Params:
@@ -244,7 +244,7 @@ def _initial_params(
 
 
 def _is_inside(support: Any, value: Any, unconstrained: Any) -> bool:
-    """Whether a value meets the constraint and its unconstrained value is finite."""
+    """Return whether a value meets the constraint and its unconstrained value is finite."""
     met = [np.all(np.asarray(support(a))) for a in jax.tree.leaves(value)]
     finite = [np.isfinite(np.asarray(a)).all() for a in jax.tree.leaves(unconstrained)]
     return all(met) and all(finite)

@@ -182,7 +182,7 @@ class _Program:
         return self._advance(state, num, thinning, self.data)
 
     def by_name(self, columns: list[np.ndarray]) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Latent sites and other fields by name, from the arrays of `advance`."""
+        """Return latent sites and other fields by name, from the arrays of `advance`."""
         samples, *others = jax.tree.unflatten(self._structure, columns)
         return samples, dict(zip(self.fields[1:], others, strict=True))
 
@@ -208,7 +208,7 @@ class _Program:
         return jax.tree.map(lambda a: jnp.zeros((self.most, *a.shape), a.dtype), values)
 
     def _constrained(self, kept: list[Any], data: list[Any]) -> list[Any]:
-        """Fields with the latent sites constrained, and deterministic sites added."""
+        """Return fields with the latent sites constrained, and deterministic sites added."""
         postprocess = self.kernel.kernel.postprocess_fn(*self.partition.join(data))
         constrain = jax.vmap(jax.vmap(postprocess))
         return [constrain(kept[0]), *kept[1:]]

@@ -68,7 +68,7 @@ class _SetUnconstrained(Messenger):
         self.log_jacobian = self.log_jacobian + scale * jnp.sum(jacobian)
 
     def _in_control_flow(self, site: Any) -> Array | None:
-        """The value of a site within NumPyro's `scan`, at the current step, or within `cond`."""
+        """Return the value of a site inside `cond`, or inside `scan` at the current step."""
         if site["type"] != "sample" or site["name"] not in self.unconstrained:
             return None
         u, step = self.unconstrained[site["name"]], site["infer"].get("_scan_current_index")
@@ -97,19 +97,19 @@ class Potential:
     def __call__(
         self, key: PRNGKey, unconstrained: Values, call: Call, *, all_rows: bool = False
     ) -> Energy:
-        """The energy at these values; with `all_rows` plates are not subsampled."""
+        """Return the energy at these values; with `all_rows` plates are not subsampled."""
         terms, latents = self._terms(key, unconstrained, call, all_rows)
         return Energy(-(sum(terms.values()) + latents.log_jacobian), latents.latents)
 
     def not_finite(self, key: PRNGKey, unconstrained: Values, call: Call) -> dict[str, float]:
-        """The sites whose log density is not finite at these values, with that log density."""
+        """Return the log densities that are not finite at these values, by site."""
         terms = jax.jit(lambda u: self._terms(key, u, call, False)[0])(unconstrained)
         return {n: float(p) for n, p in terms.items() if not jnp.isfinite(p)}
 
     def _terms(
         self, key: PRNGKey, unconstrained: Values, call: Call, all_rows: bool
     ) -> tuple[Values, _SetUnconstrained]:
-        """Log densities of the observed and latent sites, and the handler with the Jacobians."""
+        """Return log densities of observed and latent sites, and the handler with the Jacobians."""
         program = whole_plates(self.model) if all_rows else self.model
         latents = _SetUnconstrained(handlers.seed(program, key), unconstrained)
         with stratified():
@@ -119,7 +119,7 @@ class Potential:
         return {n: p for n, p in log_probs.items() if counts(sites[n])}, latents
 
     def deterministic(self, call: Call) -> Callable[[Values], Values]:
-        """A function from latents to the model's deterministic sites, of all rows.
+        """Return a function from latents to the model's deterministic sites, of all rows.
 
         Auxiliary sites on the way (unit noise of hidden layers) are drawn with a random key that is
         computed from the latents.
@@ -135,7 +135,7 @@ class Potential:
         return found
 
     def start(self, key: PRNGKey, strategy: Callable[[Any], Any], call: Call) -> Values:
-        """Initial unconstrained values of all latent sites, by one of NumPyro's strategies.
+        """Return initial unconstrained values of all latent sites, by one of NumPyro's strategies.
 
         Raises:
             ValueError: if the model has no latent site, a discrete one, or one in a subsampled
@@ -183,7 +183,7 @@ def _is_subsampled_in_scan(site: Any) -> bool:
 
 
 def _key_from(values: Values) -> PRNGKey:
-    """A random key computed from values: a hash of their bits by odd random weights."""
+    """Hash values to a random key, by multiplying their bits with odd random weights."""
     flat = ravel_pytree(values)[0].astype(jnp.float32)
     words = lax.bitcast_convert_type(flat, jnp.uint32)
     weights = random.bits(random.PRNGKey(1), words.shape, jnp.uint32) | 1

@@ -154,7 +154,7 @@ class SGHMC(MCMCKernel):
     def postprocess_fn(
         self, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Callable[[Values], Values]:
-        """A function that adds the model's deterministic sites to a draw."""
+        """Return a function that adds the model's deterministic sites to a draw."""
         deterministic = self.potential.deterministic(Call(args, kwargs))
         return lambda latents: latents | deterministic(latents)
 
@@ -166,7 +166,7 @@ class SGHMC(MCMCKernel):
         model_args: tuple[Any, ...],
         model_kwargs: dict[str, Any],
     ) -> SGHMCState:
-        """The first state; `init_params` are unconstrained values of some or all latent sites."""
+        """Return the first state; `init_params` has unconstrained values of some or all sites."""
         call = Call(model_args, model_kwargs)
 
         def one(key: PRNGKey, given: Values | None) -> SGHMCState:
@@ -290,7 +290,7 @@ class SGHMC(MCMCKernel):
         return kept._replace(i=state.i + 1, step_size=size, diverging=~sound, rng_key=key)
 
     def _size(self, state: SGHMCState) -> Array:
-        """This step's size, which falls to a tenth at the end of a cycle."""
+        """Return this step's size, which falls to a tenth at the end of a cycle."""
         size = jnp.asarray(self.step_size, state.momentum.dtype)
         if self.cycle is None:
             return size
@@ -299,5 +299,5 @@ class SGHMC(MCMCKernel):
 
 
 def _init_keys(key: PRNGKey) -> Array:
-    """Keys of the steps, and of the start's values, gradient, anchor and momentum."""
+    """Return keys of the steps, and of the start's values, gradient, anchor and momentum."""
     return random.split(key, 5)

@@ -52,7 +52,7 @@ class VectorizedKernel:
         call: Call,
         start: Any = None,
     ) -> Any:
-        """The first state of all chains, which is `start` if it is given.
+        """Return the first state of all chains, or `start` if it is given.
 
         Raises:
             ValueError: if `start` is not a state of this kernel, model and number of chains, or
@@ -91,7 +91,7 @@ class VectorizedKernel:
         return jax.vmap(lambda state: self.kernel.sample(state, *call))(state)
 
     def fields(self, state: Any, names: Sequence[str]) -> list[Any]:
-        """Fields of a state by name, each with a leading axis of size C.
+        """Return fields of a state by name, each with a leading axis of size C.
 
         Raises:
             ValueError: if the state lacks a field.
@@ -115,7 +115,7 @@ class VectorizedKernel:
         return found
 
     def diagnostics(self, state: Any) -> str:
-        """The kernel's diagnostics of the first chain."""
+        """Return the kernel's diagnostics of the first chain."""
         one = state if self.ensemble else jax.tree.map(lambda a: a[0], state)
         return self.kernel.get_diagnostics_str(one)
 
@@ -146,7 +146,7 @@ def _check_start(start: Any, wanted: Any) -> None:
 
 
 def _kind(a: Any) -> tuple[tuple[int, ...], str]:
-    """Shape and type of an array. Old and new style random keys count as the same type."""
+    """Return shape and type of an array; old and new style random keys have the same type."""
     if not hasattr(a, "dtype"):
         return (), type(a).__name__
     if jnp.issubdtype(a.dtype, jax.dtypes.prng_key):

@@ -177,7 +177,7 @@ def test_wrong_use():
     with pytest.raises(TypeError, match="guide is <lambda>, wanted MeanField"):
         annealed(tiny, lambda *args: None, TINY, x, y)
     decoupled = dgp.Decoupled(one_layer, ROWS[0][:5], mean="gp_centred")
-    with pytest.raises(TypeError, match="Decoupled, whose mean has inducing inputs of its own"):
+    with pytest.raises(TypeError, match="Decoupled, whose mean has separate inducing inputs"):
         annealed(one_layer, decoupled, {}, *ROWS, z=ROWS[0])
 
     def scaled(x, y):

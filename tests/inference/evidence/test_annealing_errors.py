@@ -120,10 +120,10 @@ def test_few_temperatures_are_warned_of():
     options = {"z": x, "temperatures": 2, **QUIET}
     with pytest.warns(UserWarning, match="annealed_evidence: ") as warned:
         found = annealed_evidence(KEY, one_layer, guide, params, x, y, **options)
-    assert [str(w.message).split(": ", 1)[1] for w in warned] == list(found.doubts)
-    assert "8 particles are worth" in found.doubts[0]
+    assert [str(w.message).split(": ", 1)[1] for w in warned] == list(found.warnings)
+    assert "8 particles are worth" in found.warnings[0]
     assert found.effective_particles < 4
-    assert "acceptance falls to" in found.doubts[1]
+    assert "acceptance falls to" in found.warnings[1]
 
 
 def test_draws_of_another_target_are_refused():

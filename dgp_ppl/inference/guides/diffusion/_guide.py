@@ -89,7 +89,7 @@ class Diffusion(LayerGuide):
     # One path gives a noisy bound. At the base's usual rate the noise would undo its fit.
     rate: ClassVar[float] = 0.01
     rates: ClassVar[dict[str, float]] = {PREFIX: 0.1}
-    held: ClassVar[tuple[str, ...]] = ("informed",)
+    array_arguments: ClassVar[tuple[str, ...]] = ("informed",)
 
     def __init__(
         self,
@@ -161,9 +161,9 @@ class Diffusion(LayerGuide):
     def arrays(self) -> dict[str, Any]:
         return {"informed": self.informed, "base": self.base.arrays}
 
-    def holding(self, arrays: dict[str, Any]) -> "Diffusion":
+    def with_arrays(self, arrays: dict[str, Any]) -> "Diffusion":
         other = copy.copy(self)
-        other.informed, other.base = arrays["informed"], self.base.holding(arrays["base"])
+        other.informed, other.base = arrays["informed"], self.base.with_arrays(arrays["base"])
         return other
 
     def find_layers(self, call: Call) -> dict[str, Any]:

@@ -310,7 +310,7 @@ def test_options_that_do_not_go_together():
     decoupled = Diffusion(one_layer, base=dgp.Decoupled(one_layer, spread(7)), steps=2)
     params = start(one_layer, decoupled, x, y, z=Z)
     assert np.isfinite(bound(one_layer, decoupled, params, x, y, z=Z))
-    with pytest.raises(TypeError, match="a mean with inducing inputs of its own"):
+    with pytest.raises(TypeError, match="a mean with separate inducing inputs"):
         bound(one_layer, decoupled.drawn(), params, x, y, z=Z)
     counting = Diffusion(one_layer, steps=2, score=Line(jnp.array(3)))
     with pytest.raises(TypeError, match=r"arrays of \['int32'\], which cannot be learned"):
