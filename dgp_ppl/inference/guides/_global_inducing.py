@@ -165,8 +165,8 @@ class GlobalInducing(PropagatingGuide):
         The model's params and the first layer's q(v) are copied. The pseudo-observations of each
         later layer are fitted to its q(v) by `steps` of Adam on their KL, with pseudo-inputs that
         are propagated through the means of the layers below. This takes seconds. If those layers
-        are uncertain, the bound is lower at first (on uci/energy it falls from 1.41 to 0.74 nats
-        per datum), and exceeds that of the mean-field fit after a few hundred steps.
+        are uncertain, the bound is lower at first, and exceeds that of the mean-field fit after a
+        few hundred steps.
 
         Args:
             key: random key.
