@@ -93,7 +93,7 @@ def test_a_joint_guide_does_not_collapse():
 def test_a_guide_that_is_a_point_until_it_is_fitted():
     guide = dgp.MeanField(idle, rest=AutoLaplaceApproximation)
     with pytest.raises(
-        TypeError, match=r"rest makes an AutoLaplaceApproximation.*wanted a guide such as AutoMul"
+        TypeError, match=r"rest makes an AutoLaplace.*wanted a guide such as AutoMul"
     ):
         guide.setup(X, Y)
 
