@@ -97,12 +97,17 @@ def _directive(path: str, value: Any) -> str:
     return f".. {kind}:: {path}\n{lines}"
 
 
+def _order(path: str) -> tuple[int, str]:
+    """Sort what `dgp_ppl` itself exports before the rest, and both by name."""
+    return path.count("."), path.rpartition(".")[2].lower()
+
+
 def _heading(title: str) -> str:
     return f"{title}\n{'=' * len(title)}\n"
 
 
 def _page(title: str, text: str, found: list[tuple[str, Any]]) -> str:
-    found = sorted(found, key=lambda e: e[0].rpartition(".")[2].lower())
+    found = sorted(found, key=lambda e: _order(e[0]))
     rows = [f"   ~{p}" for p, o in found if inspect.isclass(o) or callable(o)]
     table = "\n".join([".. autosummary::", "   :nosignatures:", "", *rows])
     body = "\n".join(_directive(path, value) for path, value in found)
@@ -114,12 +119,13 @@ def _overview() -> str:
     tree = ".. toctree::\n   :hidden:\n\n" + "\n".join(f"   {name}" for name in pages)
     parts = [_heading("API reference")]
     parts.append(
-        "``import dgp_ppl as dgp`` has what most programs need. The rooms have the rest: each page "
-        "says which. Every public name has one entry here, at the shortest path."
+        "``import dgp_ppl as dgp`` has what most programs need. The first lines of each page "
+        "say where to import the rest from. Every public name has one entry, under its shortest "
+        "path."
     )
     parts.append(tree)
     for name, title, face, part in PAGES:
-        rows = sorted({p for p, o in entries(face, part) if callable(o)}, key=str.lower)
+        rows = sorted({p for p, o in entries(face, part) if callable(o)}, key=_order)
         table = "\n".join(
             [".. autosummary::", "   :nosignatures:", "", *(f"   ~{p}" for p in rows)]
         )
@@ -136,7 +142,7 @@ def write(app: Sphinx) -> None:
     folder.mkdir(exist_ok=True)
     pages = {"index": _overview()}
     for name, title, face, part in PAGES:
-        text = f"Import from ``{face}``; what is listed as ``dgp_ppl.NAME`` also from ``dgp_ppl``."
+        text = f"Import from ``{face}``. Entries named ``dgp_ppl.NAME`` are in ``dgp_ppl`` too."
         doc = (importlib.import_module(face).__doc__ or "").strip() if not part else ""
         pages[name] = _page(title, f"{doc}\n\n{text}".strip(), entries(face, part))
     pages["dgp_ppl"] = _page("Units and errors", "Import from ``dgp_ppl``.", root_entries())

@@ -18,6 +18,9 @@ TITLES = {
     "gallery": "A picture of every kind",
 }
 
+# The picture that stands for an example with several.
+COVERS = {"gallery": "gallery-paths.png"}
+
 
 def read(path: Path) -> tuple[str, str, str]:
     """An example's first line, the rest of its docstring, and its command."""
@@ -55,7 +58,8 @@ def write(app: Sphinx) -> None:
         cards.append(f"## [{TITLES.get(name, name)}]({name}.md)\n\n{read(found[name])[0]}")
         if pictures:
             alt = TITLES.get(name, name)
-            cards[-1] += f"\n\n[![{alt}](../images/gallery/{pictures[0].name})]({name}.md)"
+            cover = COVERS.get(name, pictures[0].name)
+            cards[-1] += f"\n\n[![{alt}](../images/gallery/{cover})]({name}.md)"
     tree = "```{toctree}\n:hidden:\n\n" + "\n".join(names) + "\n```"
     intro = (
         "# Gallery\n\nEach example is a program of at most 120 lines in the folder `examples`. "

@@ -46,6 +46,7 @@ def find(env: Any, name: str) -> tuple[str, Any] | None:
         if path in objects:
             return path, objects[path]
     ends = [p for p in objects if p.startswith("dgp_ppl.") and p.endswith(f".{name}")]
+    ends = [p for p in ends if not objects[p].aliased]  # the private path of the same object
     # A short name that one room alone documents; a method's name alone is not enough.
     ends = [p for p in ends if objects[p].objtype not in ("method", "attribute", "property")]
     return (ends[0], objects[ends[0]]) if len(ends) == 1 else None
