@@ -45,6 +45,7 @@ maximum_signature_line_length = 88
 napoleon_google_docstring = True
 napoleon_numpy_docstring = False
 napoleon_use_ivar = True
+napoleon_attr_annotations = False  # the text has shapes and units; the types are long
 napoleon_use_rtype = False
 napoleon_custom_sections = [("Source", "notes_style"), ("Sources", "notes_style")]
 python_use_unqualified_type_names = True

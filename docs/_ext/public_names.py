@@ -139,7 +139,7 @@ def _with_aliases(text: str | None) -> str | None:
 
 def skip_member(app: Sphinx, what: str, name: str, obj: Any, skip: bool, options: Any) -> Any:
     """Leave out members that have no documentation of their own."""
-    if name in ("support", "arg_constraints"):  # NumPyro's declarations
+    if name in ("support", "arg_constraints", "process_message"):  # NumPyro's, without our docs
         return True
     text = inspect.getdoc(obj) or ""
     if text.startswith("Alias for field number"):
