@@ -57,9 +57,11 @@ class Call:
 class ComparedByArguments:
     """Base of guides and objectives that are equal if their constructors got equal arguments.
 
-    Equal objects share compiled programs. Arguments that a subclass adds are compared too.
-    Arguments without a hash (arrays, networks) are compared by identity. Those named in
-    `array_arguments` are compared by structure, shapes and dtypes, because their arrays are traced.
+    Equal objects share compiled programs. Arguments that a subclass adds are compared too. If an
+    attribute has the name of an argument, its current value counts. Arguments without a hash
+    (arrays, networks) are compared by identity. Those named in `array_arguments` are compared by
+    structure, shapes and dtypes, because their arrays are traced. If a subclass has a ``__new__``
+    that hides the arguments, an object equals itself only.
     """
 
     array_arguments: ClassVar[tuple[str, ...]] = ()
@@ -75,7 +77,9 @@ class ComparedByArguments:
         except TypeError:  # copies have no arguments, and __init__ reports mistakes
             return self
         bound.apply_defaults()
-        self._arguments = dict(list(bound.arguments.items())[1:])
+        # The first parameter holds self: alone, or ahead of others in a wrapper's ``*args``.
+        (first, value), *rest = bound.arguments.items()
+        self._arguments = dict(rest) if value is self else {first: value[1:], **dict(rest)}
         return self
 
     def changed(self, **attributes: Any) -> Self:
@@ -86,7 +90,10 @@ class ComparedByArguments:
 
     def identity(self) -> Hashable:
         """Return a hashable value that equal programs share."""
-        named = {**(self._arguments or {}), **self._changes}
+        if self._arguments is None:
+            return type(self), id(self)
+        named = {**self._arguments, **self._changes}
+        named = {n: vars(self).get(n, a) for n, a in named.items()}
         return type(self), tuple(
             (n, signature(a) if n in self.array_arguments else _identity(a))
             for n, a in sorted(named.items())

@@ -16,6 +16,7 @@ import pytest
 
 import dgp_ppl
 
+MOST_WORDS = 250  # of the docstring of a class
 ROOT = Path(dgp_ppl.__file__).parent
 TESTS = Path(__file__).parent
 PROJECT = TESTS.parent
@@ -26,6 +27,7 @@ OUTSIDE = sorted(
 )
 PAGES = sorted([PROJECT / "README.md", *(PROJECT / "docs").rglob("*.md")])
 MOST_LINES, MOST_FILES, MOST_ROOT_FILES = 400, 12, 14
+MOST_WORDS = 250  # in the docstring of a class
 
 
 def module(path):
@@ -150,6 +152,14 @@ def test_folders_are_small(folder):
 @pytest.mark.parametrize("path", FILES, ids=module)
 def test_no_file_is_too_long(path):
     assert len(path.read_text().splitlines()) <= MOST_LINES
+
+
+@pytest.mark.parametrize("path", FILES, ids=module)
+def test_docstrings_of_classes_are_short(path):
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ClassDef):
+            words = len((ast.get_docstring(node) or "").split())
+            assert words <= MOST_WORDS, f"{node.name}: {words} words; move the theory to the docs"
 
 
 @pytest.mark.parametrize("path", FILES, ids=module)

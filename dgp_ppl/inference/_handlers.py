@@ -10,7 +10,11 @@ from dgp_ppl._partition import Call
 from dgp_ppl._typing import Model, Params, PRNGKey
 from dgp_ppl.core import Observed
 
-__all__ = ["data_plates", "freeze", "hidden_samples", "survey"]
+__all__ = ["AllLayersSeen", "data_plates", "freeze", "hidden_samples", "survey"]
+
+
+class AllLayersSeen(BaseException):
+    """Ends a run of the model after its last layer. It is not an error of the model."""
 
 
 def survey(model: Model, call: Call) -> dict[str, Any]:

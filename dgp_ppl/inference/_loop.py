@@ -122,7 +122,8 @@ def training_loop(
         hash(key)
     except TypeError:
         return TrainingLoop(SVI(model, guide, optimizer, loss), partition)
-    return cached_loop(*key)
+    # No later call can have the partition of a user's model: the cache would only keep it alive.
+    return cached_loop(*key) if partition.token is None else cached_loop.__wrapped__(*key)
 
 
 @lru_cache(maxsize=32)

@@ -87,6 +87,58 @@ def test_what_a_copy_changes_counts_as_an_argument():
     assert guide.recording_states() != guide
 
 
+def test_attributes_set_later_count_as_arguments():
+    """A guide or objective with another setting has a program of its own, before and after use."""
+    x, y = X[:8], Y[:8]
+    options = {"z": Z, "steps": 2, "progress": False}
+    run = lambda guide: dgp.fit(KEY, deep_gp, guide, x, y, **options).losses  # noqa: E731
+    first, second = dgp.MeanField(deep_gp), dgp.MeanField(deep_gp)
+    second.hidden_scale = 0.5
+    assert first != second
+    at_first, at_second = run(first), run(second)
+    assert np.abs(at_first - at_second).min() > 0.1
+    first.hidden_scale = 0.5
+    assert first == second
+    np.testing.assert_array_equal(run(first), at_second)
+    loss = dgp.PredictiveELBO()
+    loss.beta = 10.0
+    assert (loss == dgp.PredictiveELBO(beta=10.0), loss == dgp.PredictiveELBO()) == (True, False)
+
+
+class Wrapped(dgp.MeanField):
+    """A guide whose constructor hides its parameters' names."""
+
+    def __init__(*args, **options):
+        self, model, shift = args
+        dgp.MeanField.__init__(self, model, **options)
+        self.shift = shift
+
+
+class Hiding(dgp.MeanField):
+    """A guide whose arguments the base class does not see."""
+
+    def __new__(cls, *args, **kwargs):
+        return super().__new__(cls)
+
+
+def test_constructors_that_hide_their_arguments():
+    guides = [Wrapped(deep_gp, 1.0), Wrapped(deep_gp, 1.0), Wrapped(deep_gp, 2.0)]
+    guides += [Hiding(deep_gp), Hiding(deep_gp)]
+    for guide in guides:
+        guide.setup(X, Y, z=Z)
+    assert guides[0] == guides[1] != guides[2]
+    assert guides[3] == guides[3] != guides[4]
+
+
+def test_a_guide_without_the_base_classs_constructor():
+    class Bare(dgp.MeanField):
+        def __init__(self, model):
+            self.model = model
+
+    with pytest.raises(TypeError, match=r"Bare: its __init__ does not call super\(\).__init__"):
+        Bare(deep_gp).setup(X, Y, z=Z)
+
+
 class Weighted(dgp.PredictiveELBO):
     def __init__(self, weight, **options):
         super().__init__(**options)

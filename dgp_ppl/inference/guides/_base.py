@@ -16,7 +16,7 @@ from numpyro.infer.autoguide import AutoGuide, AutoNormal
 from numpyro.infer.elbo import ELBO
 
 from dgp_ppl._partition import Call, ComparedByArguments, HasArrays
-from dgp_ppl._typing import Model, Params, PRNGKey
+from dgp_ppl._typing import Model, Params, PRNGKey, Values
 from dgp_ppl.core import HANDOVER, Handover, handover_of, is_layer
 from dgp_ppl.inference._handlers import survey
 from dgp_ppl.inference.guides._other_sites import OtherSites
@@ -148,11 +148,18 @@ class LayerGuide(ComparedByArguments, AutoGuide, HasArrays):
 
         Call it outside of `jax.jit` if the model has latent sites besides its layers.
         """
-        if self._layers is None:
+        if vars(self).get("_layers") is None:
             self._setup_prototype(*args, **kwargs)
 
     def _setup_prototype(self, *args: Any, **kwargs: Any) -> None:
-        self.find_layers(Call(args, kwargs))
+        if "_layers" not in vars(self):
+            name = type(self).__name__
+            raise TypeError(f"{name}: its __init__ does not call super().__init__(model); add that")
+        try:
+            self.find_layers(Call(args, kwargs))
+        except BaseException:
+            self._layers = None  # what a subclass looks for is missing
+            raise
 
     def find_layers(self, call: Call) -> dict[str, Any]:
         """Find the layers and other sites, by running the model on shapes; returns its trace."""
@@ -215,20 +222,10 @@ class LayerGuide(ComparedByArguments, AutoGuide, HasArrays):
         The arguments after `params` are the model's.
         """
         guide = handlers.substitute(self, data=params)
-
-        def draw(key: PRNGKey) -> dict[str, Any]:
-            trace = handlers.trace(handlers.seed(guide, key)).get_trace(*args, **kwargs)
-            sites = {n: s for n, s in trace.items() if s["type"] == "sample"}
-            latent = {
-                n: s
-                for n, s in sites.items()
-                if not s["infer"].get("is_auxiliary") and not s["is_observed"]
-            }
-            return {n: s["value"] for n, s in latent.items()}
-
         if not sample_shape:
-            return draw(rng_key)
-        draws = jax.vmap(draw)(random.split(rng_key, math.prod(sample_shape)))
+            return _latents(guide, rng_key, args, kwargs)
+        keys = random.split(rng_key, math.prod(sample_shape))
+        draws = jax.vmap(lambda key: _latents(guide, key, args, kwargs))(keys)
         return jax.tree.map(lambda a: a.reshape(sample_shape + a.shape[1:]), draws)
 
     def __eq__(self, other: object) -> bool:
@@ -262,6 +259,13 @@ class TransportGuide(LayerGuide):
 
     def posterior(self, call: Call) -> dict[str, Handover]:
         return self.transport(call, lambda site, q: q)
+
+
+def _latents(guide: Any, key: PRNGKey, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Values:
+    """Return one draw of the latent sites, without auxiliary ones."""
+    trace = handlers.trace(handlers.seed(guide, key)).get_trace(*args, **kwargs)
+    sites = {n: s for n, s in trace.items() if s["type"] == "sample" and not s["is_observed"]}
+    return {n: s["value"] for n, s in sites.items() if not s["infer"].get("is_auxiliary")}
 
 
 def _sample(name: str, fn: Any, infer: dict[str, Any], value: Array | None) -> Any:

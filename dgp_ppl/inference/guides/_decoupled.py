@@ -27,7 +27,7 @@ from dgp_ppl.core import (
     project,
     with_handover,
 )
-from dgp_ppl.inference._handlers import hidden_samples
+from dgp_ppl.inference._handlers import AllLayersSeen, hidden_samples
 from dgp_ppl.inference.guides._base import Replace, TransportGuide
 from dgp_ppl.inference.guides._propagate import check_rows
 from dgp_ppl.linalg import as_float, default_jitter, matmul, precision_factor
@@ -171,11 +171,7 @@ class Decoupled(TransportGuide):
 
     def find_layers(self, call: Call) -> dict[str, Any]:
         trace = super().find_layers(call)
-        try:
-            self.bases = self._bases_by_site()
-        except ValueError:
-            self._layers = None
-            raise
+        self.bases = self._bases_by_site()
         return trace
 
     def _bases_by_site(self) -> dict[str, np.ndarray]:
@@ -214,10 +210,14 @@ class Decoupled(TransportGuide):
         return handovers
 
     def _factorised(self, call: Call) -> dict[str, Sparse]:
-        """Return the factorised kernel matrix of each layer, from the layers' sites."""
-        found = _Layers(set(self.layers))
+        """Return the factorised kernel matrix of each layer, from the layers' sites.
+
+        The mean and the KL of q depend on the kernel, which only the model's statements make. They
+        run up to the last layer's site, in most models before any layer is evaluated.
+        """
+        found = _Factorise(set(self.layers))
         key = numpyro.prng_key()
-        with hidden_samples(), handlers.seed(rng_seed=key), found, suppress(_AllFound):
+        with hidden_samples(), handlers.seed(rng_seed=key), found, suppress(AllLayersSeen):
             call.run(self.model)
         return found.sparse
 
@@ -255,11 +255,7 @@ class Decoupled(TransportGuide):
         return jnp.swapaxes(precision_factor(half, jnp.ones((P, M), L.dtype)), -1, -2)
 
 
-class _AllFound(BaseException):
-    """Ends a run of the model once all layers are known. Not an error of the model."""
-
-
-class _Layers(Messenger):
+class _Factorise(Messenger):
     """Factorises the layers as their sites are met, and ends the run after the last."""
 
     def __init__(self, wanted: set[str]) -> None:
@@ -276,7 +272,7 @@ class _Layers(Messenger):
         msg["value"] = jnp.zeros(msg["fn"].event_shape)
         msg["infer"] = with_handover(msg, sparse=sparse)  # the layer need not factorise again
         if self.wanted <= set(self.sparse):
-            raise _AllFound
+            raise AllLayersSeen
 
 
 def _form_distribution(

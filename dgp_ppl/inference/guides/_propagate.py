@@ -22,17 +22,13 @@ from numpyro.primitives import Messenger
 from dgp_ppl._partition import Call
 from dgp_ppl._typing import Inputs, PRNGKey
 from dgp_ppl.core import RandomFunction, function_draws, is_layer, with_handover
-from dgp_ppl.inference._handlers import hidden_samples
+from dgp_ppl.inference._handlers import AllLayersSeen, hidden_samples
 from dgp_ppl.inference.guides._base import TransportGuide
 from dgp_ppl.inference.guides._sources import Place, sources
 
 __all__ = ["PropagatingGuide", "check_rows"]
 
 Draw = Callable[[str, RandomFunction, Inputs], Array]
-
-
-class _AllDrawn(BaseException):
-    """Ends a run of the model once all layers are drawn. Not an error of the model."""
 
 
 class _Propagation(Messenger):
@@ -83,7 +79,6 @@ class PropagatingGuide(TransportGuide):
         data = {0 if call.args else "x", *observed}
         for site, found in by_layer.items():
             if taken := [repr(p) for p in found if p in data]:
-                self._layers = None
                 raise ValueError(
                     f"{type(self).__name__}: the kernel or the inducing inputs of layer "
                     f"{site.removesuffix('.v')!r} are computed from the data (argument "
@@ -136,7 +131,7 @@ class PropagatingGuide(TransportGuide):
             drawn.add(site)
             v = draw(site, function, h)
             if drawn >= set(self.layers):
-                raise _AllDrawn  # likelihoods need not run on other rows than the data's
+                raise AllLayersSeen  # likelihoods need not run on other rows than the data's
             return v
 
         with (
@@ -144,7 +139,7 @@ class PropagatingGuide(TransportGuide):
             handlers.seed(rng_seed=key),
             _Propagation(draw_once, starts, columns),
             function_draws(mode="mean"),
-            suppress(_AllDrawn),
+            suppress(AllLayersSeen),
         ):
             self._on_rows(call, x).run(self.model)
         if missing := [n for n in self.layers if n not in drawn]:

@@ -19,7 +19,7 @@ Place = int | str
 """Position or name of an argument."""
 
 
-class _Layers(Messenger):
+class _Recorder(Messenger):
     """Records the layers' kernels and inducing inputs, and the observations, at given params."""
 
     def __init__(self, params: Mapping[str, Any]) -> None:
@@ -67,7 +67,7 @@ def sources(
         for i, a in zip(arrays, data, strict=True):
             own[i] = a
         args, kwargs = jax.tree.unflatten(treedef, own)
-        listener = _Layers(params)
+        listener = _Recorder(params)
         with handlers.block(), handlers.seed(rng_seed=0), listener:
             model(*args, **kwargs)
         parts = {n: _arrays(m) for n, m in listener.made_of.items()}
