@@ -55,13 +55,6 @@ def _distance(square: Array) -> Array:
     return jnp.sqrt(jnp.maximum(square, jnp.finfo(square.dtype).eps))
 
 
-def _student_frequencies(key: PRNGKey, num: int, dim: int, dof: float) -> Array:
-    """Draw from the spectral density of a Matern kernel, a multivariate Student t with 2 nu dof."""
-    key_n, key_g = random.split(key)
-    scale = jnp.sqrt(0.5 * dof / random.gamma(key_g, 0.5 * dof, (num, 1)))
-    return random.normal(key_n, (num, dim)) * scale
-
-
 class _Stationary(Kernel):
     """A kernel variance · g(r²), where r is the distance in units of the lengthscale."""
 
@@ -98,9 +91,6 @@ class SquaredExponential(_Stationary):
         lengthscale: in the units of the inputs, [D], or [] for all inputs.
     """
 
-    variance: Any
-    lengthscale: Any
-
     def _profile(self, square: Array) -> Array:
         return jnp.exp(-0.5 * square)
 
@@ -108,7 +98,18 @@ class SquaredExponential(_Stationary):
         return random.normal(key, (num, dim))
 
 
-class Matern12(_Stationary):
+class _Matern(_Stationary):
+    """A Matern kernel. Its spectral density is a multivariate Student t with 2 nu dof."""
+
+    _dof: ClassVar[float]
+
+    def _frequencies(self, key: PRNGKey, num: int, dim: int) -> Array:
+        key_n, key_g = random.split(key)
+        scale = jnp.sqrt(0.5 * self._dof / random.gamma(key_g, 0.5 * self._dof, (num, 1)))
+        return random.normal(key_n, (num, dim)) * scale
+
+
+class Matern12(_Matern):
     """The Matern-1/2 kernel, variance · exp(-r). Its draws are continuous but rough.
 
     Args:
@@ -116,17 +117,13 @@ class Matern12(_Stationary):
         lengthscale: in the units of the inputs, [D], or [] for all inputs.
     """
 
-    variance: Any
-    lengthscale: Any
+    _dof: ClassVar[float] = 1.0
 
     def _profile(self, square: Array) -> Array:
         return jnp.exp(-_distance(square))
 
-    def _frequencies(self, key: PRNGKey, num: int, dim: int) -> Array:
-        return _student_frequencies(key, num, dim, 1.0)
 
-
-class Matern32(_Stationary):
+class Matern32(_Matern):
     """The Matern-3/2 kernel, variance · (1 + √3 r) exp(-√3 r). Its draws have one derivative.
 
     Args:
@@ -134,18 +131,14 @@ class Matern32(_Stationary):
         lengthscale: in the units of the inputs, [D], or [] for all inputs.
     """
 
-    variance: Any
-    lengthscale: Any
+    _dof: ClassVar[float] = 3.0
 
     def _profile(self, square: Array) -> Array:
         r = math.sqrt(3) * _distance(square)
         return (1 + r) * jnp.exp(-r)
 
-    def _frequencies(self, key: PRNGKey, num: int, dim: int) -> Array:
-        return _student_frequencies(key, num, dim, 3.0)
 
-
-class Matern52(_Stationary):
+class Matern52(_Matern):
     """The Matern-5/2 kernel, variance · (1 + √5 r + 5r²/3) exp(-√5 r). Draws: two derivatives.
 
     Args:
@@ -153,15 +146,11 @@ class Matern52(_Stationary):
         lengthscale: in the units of the inputs, [D], or [] for all inputs.
     """
 
-    variance: Any
-    lengthscale: Any
+    _dof: ClassVar[float] = 5.0
 
     def _profile(self, square: Array) -> Array:
         r = math.sqrt(5) * _distance(square)
         return (1 + r + jnp.square(r) / 3) * jnp.exp(-r)
-
-    def _frequencies(self, key: PRNGKey, num: int, dim: int) -> Array:
-        return _student_frequencies(key, num, dim, 5.0)
 
 
 class RationalQuadratic(_Stationary):
@@ -175,8 +164,6 @@ class RationalQuadratic(_Stationary):
         alpha: positive; the smaller, the more the lengthscales of the mixture differ, [].
     """
 
-    variance: Any
-    lengthscale: Any
     alpha: Any
 
     def _profile(self, square: Array) -> Array:
