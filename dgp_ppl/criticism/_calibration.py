@@ -101,7 +101,7 @@ def calibration(values: ArrayLike, levels: ArrayLike | None = None) -> Calibrati
         levels: levels in (0, 1), [L]; by default 0.05, 0.1, ..., 0.95.
 
     Raises:
-        ValueError: if a value is outside [0, 1], or there is none.
+        ValueError: if a value is outside [0, 1], or there are no values.
     """
     u = np.asarray(values, np.float64).ravel()
     u = u[~np.isnan(u)]

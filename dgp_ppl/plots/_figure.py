@@ -157,6 +157,6 @@ def array(caller: str, name: str, value: ArrayLike, shape: Sequence[int | None])
 
 
 def methods(caller: str, name: str, mapping: Mapping[str, Any]) -> list[tuple[int, str, Any]]:
-    """Return index, name and value of every entry; raise a ValueError if there is none."""
+    """Return index, name and value of every entry; an array without entries is a ValueError."""
     not_empty(caller, name, mapping)
     return [(i, n, value) for i, (n, value) in enumerate(mapping.items())]

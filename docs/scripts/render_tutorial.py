@@ -14,7 +14,7 @@ from nbclient import NotebookClient
 from nbformat.v4 import new_code_cell
 
 PAGE = Path(__file__).parents[1] / "tutorial.py"
-# Not on the page: pictures as PNG, and no word on progress bars, of which the page has none.
+# The page has neither PNG pictures nor progress bars.
 _SETUP = """\
 %matplotlib inline
 import warnings

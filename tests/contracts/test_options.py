@@ -4,7 +4,9 @@ A function that forwards keyword arguments to a model also has options. An optio
 model's argument would capture it; ``fit_mcem(..., kernel=...)`` once did.
 """
 
+import importlib
 import inspect
+import pkgutil
 
 import numpy as np
 import pytest
@@ -22,6 +24,24 @@ def functions(module):
     return {n: f for n, f in found.items() if inspect.isfunction(f)}
 
 
+def programs():
+    """Return all public functions and methods of the package's faces, by name."""
+    found = {}
+    for info in pkgutil.walk_packages(dgp.__path__, "dgp_ppl."):
+        if not info.ispkg or any(part.startswith("_") for part in info.name.split(".")):
+            continue
+        face = importlib.import_module(info.name)
+        found |= {f"{info.name}.{n}": f for n, f in functions(face).items()}
+        for name, kind in inspect.getmembers(face, inspect.isclass):
+            methods = inspect.getmembers(kind, inspect.isfunction)
+            found |= {
+                f"{name}.{n}": f
+                for n, f in methods
+                if name in face.__all__ and not n.startswith("_") and "dgp_ppl" in f.__module__
+            }
+    return found | functions(dgp)
+
+
 def names(function, *kinds):
     """Return the names of a function's parameters of these kinds."""
     parameters = inspect.signature(function).parameters.values()
@@ -30,7 +50,8 @@ def names(function, *kinds):
 
 NAMED = inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY
 FORWARDING = {
-    n: f for n, f in functions(dgp).items() if names(f, inspect.Parameter.VAR_KEYWORD)
+    n: f for n, f in programs().items()
+    if names(f, inspect.Parameter.VAR_KEYWORD) and not n.startswith("dgp_ppl.models")
 }  # fmt: skip
 MODELS = {
     n: f for n, f in functions(models).items() if next(iter(inspect.signature(f).parameters)) == "x"
@@ -39,6 +60,7 @@ MODELS = {
 
 def test_the_rule_finds_functions_and_models():
     assert {"fit", "fit_mcem", "run_mcmc", "predict", "annealed_evidence"} <= set(FORWARDING)
+    assert {"GlobalInducing.start_from", "LatentInputs.reconstruct"} <= set(FORWARDING)
     assert {"deep_gp", "svgp", "diff_gp", "gplvm", "bnn", "sgpr"} <= set(MODELS)
 
 
