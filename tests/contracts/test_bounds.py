@@ -181,6 +181,7 @@ def test_float32_agrees_with_float64():
     np.testing.assert_allclose(single[:2], [double, double], atol=0.1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("lengthscale", "noise"), [slow(0.5, 0.1), slow(1.0, 0.01), (1.0, 1e-3)])
 def test_float32_gives_no_higher_collapsed_bound(lengthscale, noise):
     """Rounding raises the bound by at most a hundredth of a nat per datum.

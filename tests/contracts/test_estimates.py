@@ -48,6 +48,7 @@ def optimal_params(z):
     return params, distribution.logpdf(Y) - (1.5 * 12 - np.trace(C)) / (2 * NOISE**2)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("masked", [False, slow(True)])
 def test_importance_weights_do_not_feed_on_noise(x64, masked):
     """An average of exponentials of noisy estimates would exceed the evidence."""

@@ -10,7 +10,7 @@ import pytest
 import tinygp
 from jax import random
 from numpyro import handlers
-from support.helpers import KEY, assert_covariance, assert_mean
+from support.helpers import KEY, assert_covariance, assert_mean, slow
 
 import dgp_ppl as dgp
 from dgp_ppl import kernels, means
@@ -193,7 +193,7 @@ def test_a_path_of_a_kernel_without_features():
         f.path(KEY)
 
 
-@pytest.mark.parametrize("mode", ["joint", "path"])
+@pytest.mark.parametrize("mode", ["joint", slow("path")])
 def test_function_draws_have_the_joint_distribution(mode):
     def draw(key):
         with dgp.function_draws(mode=mode), given("full", key):

@@ -13,7 +13,7 @@ from numpyro.contrib.control_flow import scan
 from numpyro.infer import TraceMeanField_ELBO
 from scipy import integrate, stats
 from scipy.special import logsumexp
-from support.helpers import KEY, assert_derivatives, assert_mean, start
+from support.helpers import KEY, assert_derivatives, assert_mean, slow, start
 
 import dgp_ppl as dgp
 from dgp_ppl.core._gp import Marginals
@@ -294,7 +294,7 @@ def test_it_is_a_pytree():
     assert isinstance(again.mask(jnp.zeros(3, bool)), dist.MaskedDistribution)
 
 
-@pytest.mark.parametrize("likelihood", ["Normal", "Poisson"])
+@pytest.mark.parametrize("likelihood", [slow("Normal"), "Poisson"])
 def test_within_numpyros_scan(likelihood):
     """A scan over rows gives the same bound as all rows at once."""
     likelihoods = {

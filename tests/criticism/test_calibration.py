@@ -10,6 +10,7 @@ from support.conjugate import Y, exact_loo, exact_tree
 from dgp_ppl import criticism
 
 
+@pytest.mark.slow
 def test_loo_pit_is_that_of_the_closed_form():
     mean, var = exact_loo()[1]
     wanted = np.asarray(jax.scipy.stats.norm.cdf((Y - mean) / np.sqrt(var)))

@@ -8,6 +8,7 @@ from support.conjugate import KEY, N, X, Y, conjugate, guide_params, posterior
 import dgp_ppl as dgp
 
 
+@pytest.mark.slow
 def test_both_of_numpyros_diagnostics_in_one_call():
     """At the exact posterior both pass. With a quarter of its spread k-hat is too large."""
     guide = dgp.MeanField(conjugate)

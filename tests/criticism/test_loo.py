@@ -11,6 +11,7 @@ from arviz_base import from_dict
 from numpyro.infer import NUTS
 from numpyro.infer.autoguide import AutoNormal
 from support.conjugate import KEY, X, Y, conjugate, exact_loo, exact_tree, guide_params, posterior
+from support.helpers import slow
 
 import dgp_ppl as dgp
 from dgp_ppl import criticism
@@ -41,7 +42,7 @@ def in_parts(tree, parts):
         return [criticism.loo(tree.isel(draw=r)).elpd for r in rows]
 
 
-@pytest.mark.parametrize("route", ["exact", "sampled"])
+@pytest.mark.parametrize("route", ["exact", slow("sampled")])
 def test_loo_is_the_closed_form(route, request):
     tree = request.getfixturevalue(route)
     found = criticism.loo(tree)

@@ -282,7 +282,9 @@ def test_latent_inputs_and_missing_entries(rows):
         assert np.abs(means[0] - means[1]).max() < 0.2 * means[0].std()
 
 
-@pytest.mark.parametrize("name", ["MeanField", "Decoupled", slow("Diffusion"), slow("Implicit")])
+@pytest.mark.parametrize(
+    "name", ["MeanField", slow("Decoupled"), slow("Diffusion"), slow("Implicit")]
+)
 def test_draws_of_every_guide_give_back_its_predictions(name):
     """Mean and variance of the posterior predictive draws are those of `predict`."""
     build = {
@@ -364,6 +366,7 @@ def test_the_prior_alone():
     assert abs(v.mean()) < 5 / np.sqrt(v.size)
 
 
+@pytest.mark.slow
 def test_names_with_a_slash_can_be_stored(tmp_path):
     def scoped(x, y=None):
         with handlers.scope(prefix="part"):

@@ -1,6 +1,7 @@
 """Plots of posteriors by arviz-plots have a mark or curve for every method."""
 
 import numpy as np
+import pytest
 from support.pictures import legend_words, posteriors
 
 from dgp_ppl import plots
@@ -35,6 +36,7 @@ def test_a_pair_plot_has_a_panel_for_each_pair_and_a_density_for_each_value():
     assert legend_words(figure) == ["NUTS", "mean field", "diffusion"]
 
 
+@pytest.mark.slow
 def test_ranks_of_a_narrow_law_leave_the_band():
     """The ranks of equal distributions do not."""
     figure = plots.posterior_rank(posteriors(draws=300), values=2)

@@ -95,6 +95,7 @@ def test_the_error_by_repetition():
     assert np.median(error) < 0.6
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:annealed_evidence")
 def test_two_layers_never_below_the_bound_and_stable():
     """From a fit near its evidence, with 50 or 100 temperatures."""

@@ -61,6 +61,7 @@ def test_draws_of_the_inducing_values_have_the_law():
     np.testing.assert_allclose(L @ posterior.loc[:, 0], mean_at_z, atol=1e-4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mean", ["gp_centred", "orthogonal"])
 def test_paths_have_the_mean_and_the_variance_of_the_law(mean):
     params = random_params(mean, "whitened")

@@ -70,6 +70,7 @@ def test_a_joint_guide_pays_its_kl(base):
     assert kl > 10 * error
 
 
+@pytest.mark.slow
 def test_draws_are_the_joint_guides():
     guide = dgp.MeanField(idle, rest=AutoMultivariateNormal)
     params = start(idle, guide, X, Y) | {"auto_loc": LOC, "auto_scale_tril": ROOT}

@@ -159,6 +159,7 @@ def test_wrong_starts(start, wanted):
 SHORT = {"steps": 20, "num_samples": 2, "thinning": 1, "progress": False}
 
 
+@pytest.mark.slow
 def test_another_optimizer_in_the_folder(tmp_path):
     """Optax's optimisers are functions, so their updates are compared."""
     run = partial(fit_mcem, KEY, slope, X, Y, checkpoint=tmp_path, **SHORT)
@@ -177,6 +178,7 @@ def test_another_optimizer_in_the_folder(tmp_path):
             run(optimizer=other)
 
 
+@pytest.mark.slow
 def test_a_damaged_folder(tmp_path):
     run = partial(fit_mcem, KEY, slope, X, Y, checkpoint=tmp_path, **SHORT)
     run()

@@ -94,6 +94,7 @@ def test_two_runs_make_one(kind):
     np.testing.assert_array_equal(whole.samples["w"], both)
 
 
+@pytest.mark.slow
 def test_a_finished_run_is_read_and_made_longer(tmp_path):
     first = sampled(num_samples=40, checkpoint=tmp_path / "run", every=50)
     again = sampled(num_samples=40, checkpoint=tmp_path / "run", every=50)

@@ -62,9 +62,7 @@ KERNELS = {
 }
 
 
-@pytest.mark.parametrize(
-    "name", ["discrete", "stretch", *(slow(n) for n in KERNELS if n not in ("discrete", "stretch"))]
-)
+@pytest.mark.parametrize("name", ["stretch", *(slow(n) for n in KERNELS if n != "stretch")])
 def test_any_kernel(name, x64):
     """The draws are those of NumPyro's `MCMC` with the same key."""
     kernel, x, y = KERNELS[name], X.astype(float), Y.astype(float)
@@ -107,6 +105,7 @@ def test_settings_of_an_inner_kernel_are_another_run(tmp_path):
         run_mcmc(KEY, DiscreteHMCGibbs(HMC(switched, target_accept_prob=0.9)), X, Y, **sizes)
 
 
+@pytest.mark.slow
 def test_a_kernel_runs_twice():
     """A run compiles nothing into the kernel, so the number of chains may change."""
     kernel = HMC(slope)

@@ -38,7 +38,7 @@ from dgp_ppl.inference.guides.diffusion._networks import MixerScore
 from dgp_ppl.inference.guides.diffusion._process import VariancePreserving
 
 
-@pytest.mark.parametrize("base", ["mean-field", "diagonal", "global"])
+@pytest.mark.parametrize("base", ["mean-field", slow("diagonal"), slow("global")])
 def test_without_control_the_guide_is_its_base_draw_by_draw(base, x64):
     """The log weight of every path is the base's at the same inducing values."""
     x, y = regression(rows=6)

@@ -42,7 +42,7 @@ def test_a_path_ends_where_its_run_does():
         assert_mean(np.square(residual), eta[k])
 
 
-@pytest.mark.parametrize("base", ["prior", "mean-field", slow("global")])
+@pytest.mark.parametrize("base", ["prior", slow("mean-field"), slow("global")])
 def test_paths_start_as_noise_and_end_as_the_guides_draws(base):
     """Noise has the base's distribution, N(0, I) for the prior. Tolerance: 4.5 standard errors."""
     x, y = regression(rows=6)

@@ -10,7 +10,7 @@ import pytest
 from jax import random
 from jax.flatten_util import ravel_pytree
 from numpyro.infer import TraceMeanField_ELBO
-from support.helpers import KEY, assert_mean
+from support.helpers import KEY, assert_mean, slow
 from support.linear_gaussian import (
     CONSTANT,
     FALLING,
@@ -187,7 +187,7 @@ def random_data(models, N=6):
     return x, y, variance, lengthscale, noise
 
 
-@pytest.mark.parametrize("steps", [1, 4, 8, 32])
+@pytest.mark.parametrize("steps", [1, 4, slow(8), slow(32)])
 def test_the_guide_is_never_above_the_evidence(steps, x64):
     """On 200 models, with 400 paths of each with the best affine controls, whose bounds are known.
 
