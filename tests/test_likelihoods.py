@@ -53,6 +53,7 @@ def test_expected_log_likelihood_is_that_of_draws_of_f(name):
     assert (np.abs(found - brute.mean(axis=0)) < 4.5 * twice * error + 5e-3).all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CLASSES)
 def test_predictive_probabilities_are_those_of_draws_of_f(name):
     options = {"num_draws": 50_000} if name == "softmax" else {}

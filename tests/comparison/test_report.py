@@ -53,6 +53,7 @@ def regression(tmp_path_factory):
     return found, Page((out / "report.html").read_text())
 
 
+@pytest.mark.slow
 def test_the_page_needs_nothing_else(regression):
     _, page = regression
     assert not page.open
@@ -67,6 +68,7 @@ def test_the_page_needs_nothing_else(regression):
     assert "viewport" in names
 
 
+@pytest.mark.slow
 def test_every_picture_is_one_and_is_told(regression):
     _, page = regression
     images = [a for t, a in page.tags if t == "img"]
@@ -80,6 +82,7 @@ def test_every_picture_is_one_and_is_told(regression):
     assert len(captions) == len(images)
 
 
+@pytest.mark.slow
 def test_tables_hold_the_records_numbers(regression):
     found, page = regression
     cells = {c.strip() for row in page.rows for c in row}
@@ -94,6 +97,7 @@ def test_tables_hold_the_records_numbers(regression):
     assert format_summary("rmse", best["rmse"]) in cells
 
 
+@pytest.mark.slow
 def test_criticism_is_that_of_the_trees(regression):
     found, page = regression
     loo = dgp_ppl.criticism.loo(found.fits["linear"].tree)
@@ -104,12 +108,14 @@ def test_criticism_is_that_of_the_trees(regression):
     assert checks[0][2] == f"{found.fits['linear'].y.mean():.4g}"
 
 
+@pytest.mark.slow
 def test_names_are_escaped(regression):
     _, page = regression
     assert "<script>alert(1)</script>" in page.texts
     assert any("a & b" in text for text in page.texts)
 
 
+@pytest.mark.slow
 def test_configuration_and_versions_are_there(regression):
     found, page = regression
     assert {"inducing", "seed", "steps", "numpyro", "jax", "python"} <= set(page.texts)
@@ -148,6 +154,7 @@ def test_names_that_look_like_mathematics_and_runs_that_diverged():
     assert labels[0] == "a $x_{$ b"
 
 
+@pytest.mark.slow
 def test_chains_that_have_not_mixed_are_told(regression):
     found, _ = regression
     record = json.loads(json.dumps(found.record))

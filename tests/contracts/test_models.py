@@ -8,7 +8,7 @@ from jax import random
 from numpyro import handlers
 from numpyro.infer import MCMC, NUTS
 from numpyro.infer.autoguide import AutoNormal
-from support.helpers import regression, slow
+from support.helpers import regression
 
 import dgp_ppl as dgp
 from dgp_ppl import initialize, likelihoods, models
@@ -40,12 +40,7 @@ def model_of(name, x, y):
 
 
 NAMES = (*MODELS, "svgp", "sgpr", "gplvm", "bnn", "classes")
-QUICK = {("gplvm", True)}  # `make test-slow` runs the others
-CASES = [
-    (name, x64) if (name, x64) in QUICK else slow(name, x64)
-    for name in NAMES
-    for x64 in (False, True)
-]
+CASES = [(name, x64) for name in NAMES for x64 in (False, True)]
 
 
 def data(name):
@@ -53,6 +48,7 @@ def data(name):
     return (None if name == "gplvm" else x), (jnp.sign(y) > 0) * 1 if name == "classes" else y
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "x64"), CASES)
 def test_under_svi_and_nuts(name, x64):
     with jax.enable_x64(x64):

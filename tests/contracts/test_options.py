@@ -72,6 +72,7 @@ def test_no_option_captures_an_argument_of_a_model(name):
         assert not captured, f"{name} captures {captured}, arguments of models.{model}"
 
 
+@pytest.mark.slow
 def test_a_kernel_reaches_the_model_through_fit_mcem():
     """`run_mcmc` forwards a kernel too; it takes NumPyro's kernel as `sampler`."""
     x, y = regression(rows=10)

@@ -154,6 +154,7 @@ def comparison(steps):
     )  # fmt: skip
 
 
+@pytest.mark.slow
 def test_the_exact_posterior_is_at_no_distance():
     found = comparison(2000)
     assert abs(found.joint.value) < 4 * found.joint.error

@@ -107,6 +107,7 @@ def related(x, y=None):
     plain(x, y)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", ["arguments", slow("closure"), slow("joint guide")])
 def test_a_guide_outlives_the_transformation_it_was_first_run_in(how):
     """The guide keeps no tracers of its other sites."""

@@ -59,6 +59,7 @@ def assert_variance(x, truth=1.0):
     assert np.abs((x**2).mean(axis=(0, 1)) / truth - 1).max() < 0.05
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("noise", [slow(0.0), 1.0, slow(3.0)])
 def test_stationary_law_of_gaussians(noise):
     """Variances are right at all scales and levels of gradient noise."""

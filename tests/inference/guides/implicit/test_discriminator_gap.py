@@ -20,6 +20,7 @@ from dgp_ppl.inference.guides.implicit._discriminator_gap import discriminator_g
 from dgp_ppl.inference.guides.implicit._guide import Implicit
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("make", [slow(Line), Fork])
 def test_bounds_of_the_kl_are_tight_around_it(make):
     guide = Implicit(idle, generator=make, noise_dim=1)
