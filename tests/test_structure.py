@@ -237,6 +237,46 @@ def test_tests_lie_where_their_files_do():
         assert starts & files, f"{path.relative_to(TESTS)}: no such file in dgp_ppl/{folder}"
 
 
+COVERED = {  # inner parts of other files, and the test files that cover them
+    "_errors.py": "inference/test_loop.py",
+    "comparison/_figures.py": "comparison/test_compare.py",
+    "inference/evidence/_particles.py": "inference/evidence/test_annealing.py",
+    "inference/samplers/_em.py": "inference/samplers/test_mcem.py",
+    "models/_stack.py": "models/test_deep_gp.py",
+    "plots/_figure.py": "contracts/test_plots.py",
+}
+
+
+def defines_something(path):
+    """Return whether a file defines functions or classes."""
+    nodes = ast.walk(ast.parse(path.read_text()))
+    return any(isinstance(n, ast.FunctionDef | ast.ClassDef) for n in nodes)
+
+
+@pytest.mark.parametrize(
+    "path", [p for p in FILES if p.name != "__init__.py" and defines_something(p)], ids=module
+)
+def test_every_file_has_a_test_file_by_its_path(path):
+    """The tests of ``dgp_ppl/ROOM/_FILE.py`` start with ``tests/ROOM/test_FILE``."""
+    name = path.relative_to(ROOT)
+    covered = COVERED.get(name.as_posix())
+    if covered is None:
+        stem = f"test_{path.stem.removeprefix('_')}"
+        folder = TESTS / name.parent
+        found = [*folder.glob(f"{stem}.py"), *folder.glob(f"{stem}_*.py")]
+        assert found, f"{name} has no tests/{name.parent}/{stem}.py; write one, or add to COVERED"
+    else:
+        assert (TESTS / covered).is_file(), f"COVERED: {name} names {covered}, which does not exist"
+
+
+def test_covered_files_exist_and_have_no_test_file():
+    for name in COVERED:
+        path = ROOT / name
+        assert path.is_file(), f"COVERED names {name}, which does not exist"
+        own = (TESTS / name).with_name(f"test_{path.stem.removeprefix('_')}.py")
+        assert not own.exists(), f"{name} has its test file; remove it from COVERED"
+
+
 def test_importing_switches_nothing():
     """Importing `dgp_ppl` changes no option of JAX or NumPyro."""
     code = """

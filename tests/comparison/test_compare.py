@@ -6,13 +6,11 @@ import json
 import numpy as np
 import pytest
 import xarray
+from support.comparisons import TINY
 
 import dgp_ppl
 from dgp_ppl import datasets
 from dgp_ppl.comparison import METRICS
-from dgp_ppl.criticism._chain_diagnostics import chain_diagnostics
-
-TINY = {"steps": 4, "inducing": 4, "samples": 4, "progress": False}
 
 
 @pytest.fixture(scope="module")
@@ -118,16 +116,6 @@ def test_pixels_are_scaled_together():
     assert run.standardizer.x_scale == pytest.approx(np.full(64, run.x.std()))
 
 
-@pytest.mark.slow
-def test_another_model(tmp_path):
-    """Another model works up to the figure of its function."""
-    options = TINY | {"model": "diff_gp", "splits": 1, "out": tmp_path}
-    found = dgp_ppl.compare("step", ["dsvi"], **options)
-    assert "flow.v.loc" in found.fits["dsvi"].fitted.result.params
-    assert np.isfinite(found.splits[0]["log_density"])
-    assert (tmp_path / "function.png").stat().st_size > 10_000
-
-
 def test_what_does_not_fit_the_task():
     for options, text in (
         ({"methods": ["svgp", "sgpr"]}, r"methods has \['sgpr'\], which need Gaussian noise"),
@@ -163,80 +151,3 @@ def test_random_splits_follow_the_seed():
     )
     numbers = [c.splits[0]["rmse"] for c in (one, same, other)]
     assert numbers[0] == numbers[1] != numbers[2]
-
-
-def test_a_failed_fit_is_a_row_of_nulls(tmp_path):
-    settings = TINY | {"learning_rate": 1e30}
-    comparison = dgp_ppl.compare("step", ["svgp"], splits=1, out=tmp_path, **settings)
-    row = json.loads((tmp_path / "results.json").read_text())["splits"][0]
-    assert row["rmse"] is None
-    assert "not finite at step" in row["error"]
-    assert comparison.summary == []
-
-
-@pytest.fixture(scope="module")
-def sampled(tmp_path_factory):
-    """A comparison of a guide and a sampler with the evidence, and its folder."""
-    out = tmp_path_factory.mktemp("sampled")
-    methods = ("dsvi", "sghmc")
-    options = TINY | {"draws": 6, "chains": 2, "splits": 1, "evidence": True}
-    return dgp_ppl.compare("step", methods, out=out / "run", **options), out / "run"
-
-
-@pytest.mark.slow
-def test_samplers_report_how_their_chains_mix(sampled):
-    guided, row = sampled[0].splits
-    chains = sampled[0].fits["sghmc"].fitted.chains
-    assert chains.shape == (2, 6)
-    assert {n: row[n] for n in ("rhat", "ess", "divergences")} == chain_diagnostics(chains)
-    assert row["elbo_per_datum"] is row["evidence_per_datum"] is row["gap"] is None
-    assert np.isfinite([row["rmse"], row["log_density"]]).all()
-    assert guided["rhat"] is guided["ess"] is guided["divergences"] is None
-    assert sampled[0].summary[0]["rhat"] == {"mean": None, "se": None}
-
-
-@pytest.mark.slow
-def test_the_evidence_is_above_the_bound(sampled):
-    """The gap is large after four steps."""
-    row = sampled[0].splits[0]
-    assert row["gap"] == pytest.approx(row["evidence_per_datum"] - row["elbo_per_datum"])
-    assert row["gap"] > 0.1
-
-
-@pytest.mark.slow
-def test_chains_in_arviz(sampled):
-    """The tree keeps chains apart, and has all log-likelihoods and the sampler's statistics."""
-    with xarray.open_datatree(sampled[1] / "sghmc.nc", engine="h5netcdf") as tree:
-        assert tree["log_likelihood"]["y"].sizes == {"chain": 2, "draw": 6, "data": 90}
-        assert tree["posterior"]["l1.v"].sizes == {
-            "chain": 2, "draw": 6, "l1.inducing": 4, "l1.output": 1,
-        }  # fmt: skip
-        assert {"lp", "diverging"} <= set(tree["sample_stats"])
-        assert {n.split(".")[0] for n in tree["fit"]} >= {"noise", "l1", "l2"}
-
-
-@pytest.mark.slow
-def test_a_sampler_that_fails_is_a_row_of_nulls():
-    outcome = dgp_ppl.compare("step", ("sghmc",), splits=1, **(TINY | {"learning_rate": 1e30}))
-    (row,) = outcome.splits
-    assert "not finite" in row["error"]
-    assert row["rmse"] is None
-
-
-@pytest.mark.slow
-def test_no_u_turns_and_hyperparameters_under_priors():
-    """Hyperparameters are sampled, and every draw predicts with its own hyperparameters."""
-    options = TINY | {"draws": 40, "chains": 2, "splits": 1, "steps": 200, "samples": 20}
-    outcome = dgp_ppl.compare("step", ("nuts", "nuts_priors"), **options)
-    fixed = outcome.fits["nuts"].fitted.chains
-    assert set(fixed.samples) == {"l1.v", "l2.v"}  # neither reference values nor unit noise
-    assert {"accept_prob", "num_steps", "diverging"} <= set(fixed.fields)
-    chains = outcome.fits["nuts_priors"].fitted.chains
-    assert set(chains.samples) == {"l1.v", "l2.v", "noise"} | {
-        f"l{l}.{n}" for l in (1, 2) for n in ("variance", "lengthscale")
-    }
-    assert all(np.std(a, axis=(0, 1)).min() > 0 for a in chains.samples.values())
-    mixtures = [m for _, m in outcome.fits["nuts_priors"].test.components()]
-    assert np.ptp(np.asarray(mixtures[0].components.scale).min(axis=-1)) > 0
-    row = outcome.splits[1]
-    assert row["rmse"] < 0.6 * np.std(outcome.fits["nuts_priors"].y_test)

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from jax import random
 from numpyro import handlers
-from numpyro.infer import Predictive
 from numpyro.infer.util import log_density
 from scipy import stats
+from support.collapsed import NOISE, hyperparameters
 from support.helpers import (
     KEY,
     assert_mean,
@@ -32,16 +32,8 @@ from dgp_ppl.models import deep_gp, optimal_inducing, sgpr, svgp
 
 pytestmark = pytest.mark.usefixtures("x64")
 
-NOISE = 0.3
+
 GUIDE = dgp.MeanField(svgp)
-
-
-def hyperparameters(z):
-    """Return the params of `sgpr`, which are those of `svgp` without q(v).
-
-    The kernel is that of `exact_evidence`.
-    """
-    return {"l1.z": z, "l1.variance": 1.5, "l1.lengthscale": jnp.array([0.8]), "noise": NOISE}
 
 
 @jax.jit
@@ -238,66 +230,3 @@ def test_a_hidden_layer_without_variance_is_the_identity():
     value = deep_bound(params, x, y, KEY)
     one = expected_log_likelihood(params, np.asarray(x)[:, 0], np.asarray(y)).sum()
     assert value == pytest.approx(one - kl(params, 1) - kl(params, 2), rel=1e-5)
-
-
-# --- sgpr as a model -----------------------------------------------------------------------------
-
-
-def test_sgpr_draws_from_its_low_rank_normal():
-    x, _ = regression(rows=6)
-    z = spread(4)
-    draw = Predictive(sgpr, params=hyperparameters(z), num_samples=6000)
-    y = draw(KEY, x, z=z)["y"]
-    Kzx = squared_exponential(z, x)
-    cov = Kzx.T @ np.linalg.solve(squared_exponential(z, z), Kzx) + NOISE**2 * np.eye(6)
-    assert_mean(y, np.zeros(6))
-    assert_mean(y[:, :, None] * y[:, None, :], cov)
-
-
-def test_sgpr_wants_a_vector():
-    x, y = regression()
-    with (
-        handlers.seed(rng_seed=0),
-        pytest.raises(ValueError, match=r"sgpr: y has shape \(20, 1\), wanted \(20,\)"),
-    ):
-        handlers.trace(sgpr).get_trace(x, y[:, None], z=spread(4))["y"]["fn"].log_prob(y[:, None])
-
-
-def test_deep_gp_wants_one_depth():
-    x, y = regression()
-    z = (spread(4), spread(4))
-    with (
-        handlers.seed(rng_seed=0),
-        pytest.raises(ValueError, match=r"z has 2 layers, mean 1 and kernel 2"),
-    ):
-        deep_gp(x, y, z=z, mean=(dgp.means.zero,))
-    with handlers.seed(rng_seed=0), pytest.raises(ValueError, match="at least one"):
-        deep_gp(x, y, z=())
-
-
-def test_sites_and_params_of_a_deep_gp():
-    """A layer is as wide as the next layer's inducing inputs; means are padded."""
-    x = jnp.zeros((7, 2))
-    z = (jnp.zeros((4, 2)), jnp.zeros((5, 3)), jnp.zeros((6, 1)))
-
-    def values(kind):
-        sites = handlers.trace(handlers.seed(deep_gp, KEY)).get_trace(x, z=z, out=2)
-        return {n: s["value"] for n, s in sites.items() if s["type"] == kind}
-
-    def shapes(kind):
-        return jax.tree.map(jnp.shape, jax.eval_shape(lambda: values(kind)))
-
-    assert shapes("sample") == {
-        "l1.v": (4, 3),
-        "l2.v": (5, 1),
-        "l3.v": (6, 2),
-        "l1.eps": (7, 3),
-        "l2.eps": (7, 1),
-        "y": (7, 2),
-    }
-    assert shapes("param") == {
-        **{"l1.z": (4, 2), "l1.variance": (), "l1.lengthscale": (2,)},
-        **{"l2.z": (5, 3), "l2.variance": (), "l2.lengthscale": (3,)},
-        **{"l3.z": (6, 1), "l3.variance": (), "l3.lengthscale": (1,)},
-        "noise": (),
-    }

@@ -1,4 +1,4 @@
-"""`fit` and `evaluate`: starts, optimisers, objectives, losses that are not finite, schedules."""
+"""`fit` and `evaluate`: starts, optimisers, objectives, progress."""
 
 import jax
 import jax.numpy as jnp
@@ -9,29 +9,19 @@ import optax
 import pytest
 from jax import random
 from numpyro.infer import RenyiELBO, TraceGraph_ELBO
-from support.helpers import KEY, bound, no_guide, regression, two_layers
+from support.fits import DEEP, OPTIMIZER, SHALLOW, X, Y, Z, shallow
+from support.helpers import KEY, bound, no_guide, two_layers
 
 import dgp_ppl as dgp
 from dgp_ppl.inference._fit import evaluate
-from dgp_ppl.inference._optimizer import cosine_schedule
 from dgp_ppl.models import deep_gp, svgp
 
-# A second fit of the library's own models with the same shapes compiles nothing.
-X, Y = regression()
-Z = X[:6]
-DEEP, SHALLOW = dgp.MeanField(deep_gp), dgp.MeanField(svgp)
-OPTIMIZER = optax.adam(0.03)
 CLIPPED = optax.chain(optax.clip_by_global_norm(1.0), optax.adam(0.03))
 
 
 def deep(steps=40, key=KEY, **options):
     options = {"optimizer": OPTIMIZER} | options
     return dgp.fit(key, deep_gp, DEEP, X, Y, z=(Z, Z), steps=steps, progress=False, **options)
-
-
-def shallow(steps=10, key=KEY, **options):
-    options = {"optimizer": OPTIMIZER} | options
-    return dgp.fit(key, svgp, SHALLOW, X, Y, z=Z, steps=steps, progress=False, **options)
 
 
 def assert_same(a, b):
@@ -181,57 +171,6 @@ def test_a_changed_global_is_seen():
     assert second.losses[0] < 0.5 * first.losses[0]
 
 
-# --- losses that are not finite ------------------------------------------------------------------
-
-
-def descending(w):
-    """A loss that is NaN below w = -0.05; gradient descent lowers w by 0.1 per step."""
-    w = numpyro.param("w", w)
-    numpyro.factor("f", -w + 1e-6 * jnp.log(w + 0.05))
-
-
-@pytest.mark.parametrize(("first", "step"), [(1.0, 11), (0.9, 10), (0.5, 6), (0.0, 1)])
-def test_the_step_and_the_site_of_a_loss_that_is_not_finite(first, step):
-    """The step is inside a chunk of ten steps, or the first one of a chunk."""
-    with pytest.raises(dgp.NonFiniteLossError) as caught:
-        dgp.fit(
-            KEY, descending, no_guide, first, steps=30, optimizer=optax.sgd(0.1), progress=False
-        )
-    error = caught.value
-    assert (error.step, error.site) == (step, "site f")
-    assert f"not finite at step {step} (of 30); first not finite: site f" in str(error)
-    assert "smaller learning_rate" in str(error)
-    assert error.result.losses.shape == (step,)
-    assert np.isfinite(error.result.losses).all()
-    # The last state with a finite loss.
-    assert error.result.params["w"] == pytest.approx(first - 0.1 * (step - 1), abs=1e-4)
-
-
-def test_nothing_is_kept_where_the_first_loss_is_not_finite():
-    with pytest.raises(dgp.NonFiniteLossError, match="at step 0") as caught:
-        shallow(10, key=KEY, start={"noise": jnp.float32(jnp.nan)})
-    assert caught.value.site == "param noise"
-    assert caught.value.result is None
-
-
-def test_data_that_is_not_finite():
-    y = np.asarray(Y).copy()
-    y[3] = np.nan
-    with pytest.raises(dgp.NonFiniteLossError) as caught:
-        dgp.fit(KEY, svgp, SHALLOW, X, y, z=Z, steps=10, optimizer=OPTIMIZER, progress=False)
-    assert (caught.value.step, caught.value.site) == (0, "site y")
-    assert caught.value.result is None
-
-
-def test_an_enormous_learning_rate():
-    with pytest.raises(dgp.NonFiniteLossError) as caught:
-        shallow(10, optimizer=optax.sgd(1e8))
-    assert caught.value.site.startswith(("param l", "param noise"))
-    result = caught.value.result
-    assert all(np.isfinite(a).all() for a in jax.tree.leaves(result.params))
-    assert isinstance(caught.value, FloatingPointError)
-
-
 @pytest.mark.parametrize("steps", [0, -1])
 def test_no_steps(steps):
     with pytest.raises(ValueError, match=f"steps is {steps}, wanted at least 1"):
@@ -242,15 +181,6 @@ def test_no_steps(steps):
 def test_an_invalid_learning_rate(rate):
     with pytest.raises(ValueError, match=r"learning_rate is .*wanted a positive number"):
         shallow(1, learning_rate=rate)
-
-
-# --- schedule, progress and evaluation -----------------------------------------------------------
-
-
-def test_cosine_schedule():
-    schedule = cosine_schedule(0.1, 1000)
-    values = [float(schedule(t)) for t in (0, 500, 1000, 2000)]
-    np.testing.assert_allclose(values, [0.1, 0.0515, 0.003, 0.003], rtol=1e-5)
 
 
 def test_progress_is_shown_when_asked_for(capsys):

@@ -8,15 +8,13 @@ import numpyro
 import numpyro.distributions as dist
 import pytest
 import xarray
-from jax import random
 from numpyro import handlers
-from numpyro.infer import MCMC, NUTS
 from numpyro.infer.autoguide import AutoNormal
 from support.helpers import slow
-from support.trees import KEY, X, Y, Z, converted, deep, fitted
+from support.trees import KEY, X, Y, Z, converted, deep, fitted, stock
 
 import dgp_ppl as dgp
-from dgp_ppl import initialize, kernels, models
+from dgp_ppl import kernels, models
 
 
 def test_every_group_has_named_dimensions_labels_and_units():
@@ -90,15 +88,6 @@ def test_a_minibatch_of_the_model_changes_nothing():
         xarray.testing.assert_equal(tree["observed_data"], whole["observed_data"])
 
 
-def stock(x, y=None):
-    """A plain NumPyro model with a subsampling plate."""
-    w = numpyro.sample("w", dist.Normal(0, 1).expand([2]).to_event(1))
-    with numpyro.plate("rows", len(x), subsample_size=5):
-        batch = numpyro.subsample(x, event_dim=1)
-        targets = None if y is None else numpyro.subsample(y, event_dim=0)
-        numpyro.sample("y", dist.Normal(batch @ w, 0.3), obs=targets)
-
-
 @pytest.mark.slow
 def test_a_subsampled_model_without_layers_and_with_a_guide_of_numpyros():
     tree = converted(stock, jnp.asarray(X), jnp.asarray(Y), guide=AutoNormal(stock))
@@ -110,66 +99,6 @@ def test_a_subsampled_model_without_layers_and_with_a_guide_of_numpyros():
     prior = dist.Normal(0, 1).log_prob(w).sum(-1)
     total = prior + tree["log_likelihood"]["y"].sum("rows")
     np.testing.assert_allclose(tree["sample_stats"]["lp"], total, rtol=1e-5)
-
-
-@pytest.mark.slow
-def test_chunks_of_rows_say_the_same_but_for_the_noise():
-    def one(x, y=None, *, passes=None):
-        f = dgp.gp("l1", kernels.SquaredExponential(1.0, 1.0), jnp.asarray(Z, float))
-        with dgp.minibatch(x, y) as (x, y):
-            numpyro.sample("y", dgp.observe(f(x), lambda f: dist.Normal(f, 0.3)), obs=y)
-
-    guide, params = fitted(one, X, Y)
-    trees = [
-        dgp.to_inferencedata(KEY, one, guide, params, X, Y, num_samples=6, chunk_size=size)
-        for size in (None, 7, 23)
-    ]
-    for tree in trees[1:]:
-        np.testing.assert_allclose(
-            tree["log_likelihood"]["y"], trees[0]["log_likelihood"]["y"], rtol=2e-4, atol=1e-5
-        )
-        xarray.testing.assert_equal(tree["posterior"], trees[0]["posterior"])
-        xarray.testing.assert_equal(tree["observed_data"], trees[0]["observed_data"])
-
-
-def test_chunks_compile_once():
-    """This holds for users' models too, whose programs are not shared between calls."""
-    calls = []
-
-    def counted(x, y=None):
-        calls.append(len(x))
-        w = numpyro.sample("w", dist.Normal(0, 1))
-        with numpyro.plate("data", len(x)):
-            numpyro.sample("y", dist.Normal(w * x[:, 0], 0.3), obs=y)
-
-    def traces(size):
-        calls.clear()
-        dgp.to_inferencedata(
-            KEY, counted, None, {}, jnp.asarray(X), jnp.asarray(Y), chunk_size=size,
-            posterior_samples={"w": np.zeros(4)}, num_prior_samples=0,
-        )  # fmt: skip
-        return len(calls)
-
-    assert traces(2) == traces(8)
-
-
-@pytest.mark.slow
-def test_hidden_noise_is_integrated_out_by_the_mean_of_p():
-    """With more passes, the log-likelihood rises (Jensen's inequality) and varies less."""
-    guide, params = fitted(deep, X, Y, priors=False)
-
-    def likelihood(passes, seed):
-        tree = dgp.to_inferencedata(
-            random.key(seed), deep, None, params, X, Y, num_prior_samples=0, passes=passes,
-            posterior_samples=samples, priors=False,
-        )  # fmt: skip
-        return tree["log_likelihood"]["y"].values[0]
-
-    samples = guide.sample_posterior(KEY, params, X, Y, sample_shape=(40,), priors=False)
-    few, many, again = likelihood(2, 1), likelihood(64, 2), likelihood(64, 3)
-    assert (many - again).std() < 0.5 * (few - again).std()
-    gain = (many - few).mean(axis=1)
-    assert gain.mean() > 3 * gain.std(ddof=1) / np.sqrt(len(gain))
 
 
 def several(x, y=None, counts=None):
@@ -280,82 +209,6 @@ def test_latent_inputs_and_missing_entries(rows):
         means.append(tree["log_likelihood"]["y"].mean(("chain", "draw")).values)
     if rows == "given":  # the two differ by the Monte Carlo error of 50 x 4 draws
         assert np.abs(means[0] - means[1]).max() < 0.2 * means[0].std()
-
-
-@pytest.mark.parametrize(
-    "name", ["MeanField", slow("Decoupled"), slow("Diffusion"), slow("Implicit")]
-)
-def test_draws_of_every_guide_give_back_its_predictions(name):
-    """Mean and variance of the posterior predictive draws are those of `predict`."""
-    build = {
-        "MeanField": dgp.MeanField,
-        "Decoupled": lambda m: dgp.Decoupled(m, z_mean=X[::2]),
-        "Diffusion": lambda m: dgp.Diffusion(m, steps=2),
-        "Implicit": dgp.Implicit,
-    }[name]
-    model, kwargs = models.deep_gp, initialize.deep_gp(KEY, X, num_inducing=5, depth=1)
-    guide = build(model)
-    params = dgp.fit(KEY, model, guide, X, Y, steps=50, progress=False, **kwargs).params
-    tree = dgp.to_inferencedata(
-        KEY, model, guide, params, X, Y, num_samples=400, num_prior_samples=0, **kwargs
-    )
-    draws = tree["posterior_predictive"]["y"].values[0]
-    p = dgp.predict(KEY, model, guide, params, X, num_samples=400, **kwargs)
-    error = np.sqrt(p.var / len(draws))
-    assert (np.abs(draws.mean(axis=0) - p.mean) < 5 * error).all()
-    spread = draws.var(axis=0, ddof=1) / p.var
-    assert (np.abs(spread - 1) < 5 * np.sqrt(2 / len(draws)) * 1.5).all()
-    assert ("sample_stats" in tree.children) == (name in ("MeanField", "Diffusion"))
-
-
-def test_log_weights_average_to_the_bound():
-    model, kwargs = models.deep_gp, initialize.deep_gp(KEY, X, num_inducing=5, depth=1)
-    guide = dgp.MeanField(model)
-    result = dgp.fit(KEY, model, guide, X, Y, steps=300, progress=False, **kwargs)
-    tree = dgp.to_inferencedata(KEY, model, guide, result.params, X, Y, num_samples=400, **kwargs)
-    weights = tree["sample_stats"]["log_weight"].values[0]
-    value = -guide.bound_loss.loss(KEY, result.params, model, guide, X, Y, **kwargs)
-    # The bound contains E log p(y | f), the weights log E p(y | f), which is at least as large.
-    assert weights.mean() > float(value) - 4 * weights.std() / 20
-
-
-def test_chains_keep_their_axes_and_what_the_sampler_told():
-    mcmc = MCMC(NUTS(stock), num_warmup=20, num_samples=8, num_chains=2, chain_method="vectorized",
-                progress_bar=False)  # fmt: skip
-
-    def whole(x, y=None):
-        w = numpyro.sample("w", dist.Normal(0, 1).expand([2]).to_event(1))
-        with numpyro.plate("data", len(x)):
-            numpyro.sample("y", dist.Normal(x @ w, 0.3), obs=y)
-
-    fields = ("potential_energy", "accept_prob", "num_steps", "diverging")
-    mcmc = MCMC(NUTS(whole), num_warmup=20, num_samples=8, num_chains=2, progress_bar=False,
-                chain_method="vectorized")  # fmt: skip
-    x, y = jnp.asarray(X), jnp.asarray(Y)
-    mcmc.run(KEY, x, y, extra_fields=fields)
-    tree = dgp.to_inferencedata(
-        KEY,
-        whole,
-        None,
-        {},
-        x,
-        y,
-        posterior_samples=dgp.Chains.from_mcmc(mcmc),
-        num_prior_samples=0,
-    )
-    w = np.asarray(mcmc.get_samples(group_by_chain=True)["w"])
-    np.testing.assert_array_equal(tree["posterior"]["w"], w)
-    wanted = dist.Normal(np.einsum("nd,csd->csn", X, w), 0.3).log_prob(Y)
-    np.testing.assert_allclose(tree["log_likelihood"]["y"], wanted, rtol=1e-4, atol=1e-4)
-    stats = set(tree["sample_stats"].data_vars)
-    assert stats >= {"lp", "acceptance_rate", "n_steps", "diverging"}
-    np.testing.assert_allclose(
-        tree["sample_stats"]["lp"], -np.asarray(mcmc.get_extra_fields(True)["potential_energy"])
-    )
-    flat = dgp.to_inferencedata(
-        KEY, whole, None, {}, x, y, posterior_samples=mcmc.get_samples(), num_prior_samples=0
-    )
-    assert flat["posterior"]["w"].shape == (1, 16, 2)
 
 
 def test_the_prior_alone():

@@ -1,4 +1,4 @@
-"""Trees of NumPyro models: plates, masks, factors, guides and arguments."""
+"""Trees of NumPyro models: masks, factors, guides and arguments."""
 
 import types
 
@@ -8,27 +8,15 @@ import numpyro
 import numpyro.distributions as dist
 import pytest
 import xarray
-from jax import random
 from numpyro import handlers
 from numpyro.infer import SVI, Trace_ELBO, psis_diagnostic
 from numpyro.infer.autoguide import AutoDelta, AutoLaplaceApproximation, AutoNormal
 from numpyro.optim import Adam
+from support.lines import KEY, SCALE, N, X, Y, grouped, line, tree_of
 
 import dgp_ppl as dgp
 from dgp_ppl import criticism
 from dgp_ppl.criticism import _calibration
-
-KEY = random.key(0)
-N = 40
-X = np.random.default_rng(0).normal(size=N)
-Y = 0.7 * X + 0.3 * np.random.default_rng(1).normal(size=N)
-
-
-def line(x, y=None):
-    w = numpyro.sample("w", dist.Normal(0, 1))
-    with numpyro.plate("data", len(x)):
-        numpyro.sample("y", dist.Normal(w * x, 0.3), obs=y)
-
 
 PRECISION = 1 + np.sum(X**2) / 0.09
 MEAN = np.sum(X * Y) / 0.09 / PRECISION
@@ -41,13 +29,6 @@ def q(scale):
     return {"w_auto_loc": jnp.asarray(MEAN), "w_auto_scale": jnp.asarray(spread)}
 
 
-def tree_of(model, *args, samples=None, guide=None, params=None, **options):
-    options = {"num_samples": 50, "num_prior_samples": 0, **options}
-    return dgp.to_inferencedata(
-        KEY, model, guide, params or {}, *args, posterior_samples=samples, **options
-    )
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("scale", [0.4, 2.0])
 def test_khat_is_high_where_q_is_too_narrow(scale):
@@ -57,110 +38,6 @@ def test_khat_is_high_where_q_is_too_narrow(scale):
     assert found is not None
     assert abs(found - other) < 0.25
     assert (found > 0.4) == (scale < 1)
-
-
-def grouped(x, y=None):
-    """One intercept for each output, in a plate that also contains the data."""
-    w = numpyro.sample("w", dist.Normal(0, 1))
-    with numpyro.plate("output", 3, dim=-1):
-        b = numpyro.sample("b", dist.Normal(0, 100))
-    with numpyro.plate("data", len(x), dim=-2), numpyro.plate("output", 3, dim=-1):
-        numpyro.sample("y", dist.Normal(w * x[:, None] + b, 0.1), obs=y)
-
-
-@pytest.mark.slow
-def test_effects_of_outputs_are_no_rows():
-    """Held-out rows use the draws of the intercepts, which must be given."""
-    y = 0.7 * X[:, None] + jnp.zeros(3)
-    samples = {"w": np.full(50, 0.7), "b": np.zeros((50, 3))}
-    tree = tree_of(grouped, X, y, samples=samples, test=(X[:5], y[:5]))
-    assert tree["predictions"]["y"].std("draw").max() < 0.2
-    assert tree["log_likelihood"].attrs["latent_rows"] == "none"
-    assert tree["posterior"]["b"].dims == ("chain", "draw", "output")
-    whole, parts = (
-        tree["log_likelihood"]["y"],
-        tree_of(grouped, X, y, samples=samples, chunk_size=7),
-    )
-    np.testing.assert_allclose(parts["log_likelihood"]["y"], whole, rtol=1e-5)
-    with pytest.raises(ValueError, match="has no draws of 'b'"):
-        tree_of(grouped, X, y, samples={"w": samples["w"]})
-
-
-@pytest.mark.slow
-def test_rows_whose_only_latent_is_their_own():
-    def effects(x, y=None):
-        with numpyro.plate("data", len(x)):
-            h = numpyro.sample("h", dist.Normal(0, 1))
-            numpyro.sample("y", dist.Normal(h * x, 0.3), obs=y)
-
-    samples = {"h": np.zeros((9, N))}
-    tree = tree_of(effects, X, Y, samples=samples, test=(X[:3], Y[:3]), chunk_size=7)
-    np.testing.assert_allclose(
-        tree["log_likelihood"]["y"][0, 0], dist.Normal(0, 0.3).log_prob(Y), rtol=1e-5
-    )
-    assert tree["predictions"]["y"].shape == (1, 9, 3)
-
-
-@pytest.mark.slow
-def test_data_that_cannot_be_divided_are_not():
-    """A model that closes over its data, and data given as keyword arguments."""
-
-    def closed():
-        w = numpyro.sample("w", dist.Normal(0, 1))
-        with numpyro.plate("data", N):
-            numpyro.sample("y", dist.Normal(w * X, 0.3), obs=jnp.asarray(Y))
-
-    samples = {"w": np.linspace(0, 1, 8)}
-    whole = tree_of(line, X, Y, samples=samples)["log_likelihood"]["y"]
-    for tree in (
-        tree_of(closed, samples=samples, chunk_size=7),
-        tree_of(line, X, samples=samples, chunk_size=7, y=jnp.asarray(Y)),
-        tree_of(line, samples=samples, chunk_size=7, x=X, y=jnp.asarray(Y)),
-    ):
-        np.testing.assert_allclose(tree["log_likelihood"]["y"], whole, rtol=1e-4, atol=1e-5)
-        np.testing.assert_allclose(tree["observed_data"]["y"], Y, rtol=1e-6)
-
-
-SCALE = dgp.Standardizer(np.zeros(1), np.ones(1), y_loc=1e6, y_scale=20.0)
-
-
-def columns(x, y=None, name="y"):
-    return line_named(x[:, 0], y, name)
-
-
-def line_named(x, y, name):
-    w = numpyro.sample("w", dist.Normal(0, 1))
-    with numpyro.plate("data", len(x)):
-        numpyro.sample(name, dist.Normal(w * x, 0.3), obs=y)
-
-
-@pytest.mark.parametrize("name", ["y", "target"])
-def test_the_target_that_is_given_is_the_one_that_is_stored(name):
-    y = 1e6 + 20 * Y
-    samples = {"w": np.full(200, 0.7)}
-    tree = dgp.to_inferencedata(
-        KEY, columns, None, {}, X[:, None], y, posterior_samples=samples, num_prior_samples=0,
-        standardizer=SCALE, name=name, test=(X[:4, None], y[:4]),
-    )  # fmt: skip
-    np.testing.assert_array_equal(tree["observed_data"][name], y)
-    drawn = tree["posterior_predictive"][name].values[0]
-    error = 6.0 / np.sqrt(200)  # of a mean of draws with noise 0.3 * 20
-    assert np.abs(drawn.mean(axis=0) - (1e6 + 14 * X)).max() < 5 * error
-    wanted = dist.Normal(0.7 * X, 0.3).log_prob(Y) - np.log(20)
-    np.testing.assert_allclose(tree["log_likelihood"][name][0, 0], wanted, rtol=1e-3, atol=1e-3)
-    assert tree["predictions_constant_data"][name].shape == (4,)
-
-
-def test_a_standardizer_wants_its_target_second():
-    def third(x, c=None, y=None):
-        return line_named(x[:, 0], y, "y")
-
-    samples = {"w": np.full(5, 0.7)}
-    options = {"samples": samples, "standardizer": SCALE}
-    with pytest.raises(ValueError, match="wants y as the model's second argument"):
-        tree_of(third, X[:, None], np.ones(N), Y, **options)
-    with pytest.raises(ValueError, match="site is 'zz'"):
-        tree_of(columns, X[:, None], Y, site="zz", **options)
 
 
 def test_the_density_of_entries_is_of_those_that_were_seen():
@@ -275,12 +152,6 @@ def test_a_wild_prior_is_no_error():
     tree = tree_of(growth, X, Y, samples={"w": np.linspace(0, 0.1, 20)}, num_prior_samples=50)
     assert np.isfinite(tree["log_likelihood"]["y"]).all()
     assert tree["prior"]["w"].shape == (1, 50)
-
-
-def test_held_out_rows_without_a_target():
-    tree = tree_of(line, X, Y, samples={"w": np.full(5, 0.7)}, test=(X[:4], None))
-    assert tree["predictions"]["y"].shape == (1, 5, 4)
-    assert "y" not in tree["predictions_constant_data"]
 
 
 def test_chains_keep_what_the_model_does_not_sample():

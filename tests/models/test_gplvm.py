@@ -1,34 +1,21 @@
-import jax
 import jax.numpy as jnp
 import numpy as np
 import numpyro
 import numpyro.distributions as dist
-import optax
 import pytest
 from jax import random
 from numpyro import handlers
-from numpyro.infer import MCMC, NUTS, SVI
+from numpyro.infer import MCMC, NUTS
 from numpyro.infer.autoguide import AutoNormal
-from support.helpers import KEY, assert_mean, bound, regression, slow, spread, start
+from support.curves import curve
+from support.helpers import KEY, assert_mean, bound, regression, spread, start
 
 import dgp_ppl as dgp
 from dgp_ppl import initialize, kernels, models
 from dgp_ppl._partition import Call
 from dgp_ppl.inference._fit import evaluate
-from dgp_ppl.inference._guide_optimizer import guide_optimizer
-from dgp_ppl.inference._optimizer import scale_by_row_adam
 
 gplvm = models.gplvm
-
-
-def curve(rows=60, noise=0.1):
-    """Two distant curves in four dimensions: rows, positions on the curve, and which curve."""
-    rng = np.random.default_rng(0)
-    t = rng.uniform(-1.5, 1.5, rows)
-    side = np.arange(rows) % 2
-    y = np.stack([t, t**2 - 1, np.sin(3 * t), 3.0 * side - 1.5], axis=1)
-    y = y + noise * rng.standard_normal(y.shape)
-    return jnp.asarray(y, float), t, side
 
 
 @pytest.fixture(scope="module")
@@ -119,40 +106,6 @@ def test_minibatches_are_unbiased(dim):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", [dgp.MeanField, slow(dgp.Implicit), slow(dgp.Diffusion)])
-def test_a_minibatch_moves_its_own_rows_alone(kind):
-    """With `fit`'s optimiser, rows outside the batch do not move, not even by momentum."""
-    y = curve(rows=30)[0]
-    layout, first = initialize.gplvm(KEY, y, 2, num_inducing=8)
-    options = dict(layout, out=4, batch_size=5)
-    guide = kind(gplvm)
-    guide.setup(None, y, **options)
-    optimizer = guide_optimizer(guide, 0.1, 100)
-    svi = SVI(gplvm, guide, optimizer, guide.default_loss)
-    state = svi.init(KEY, None, y, init_params=first, **options)
-    update = jax.jit(lambda s: svi.update(s, None, y, **options)[0])
-    moved = []
-    for _ in range(8):
-        before = svi.get_params(state)["latent_auto_loc"]
-        state = update(state)
-        after = svi.get_params(state)["latent_auto_loc"]
-        moved.append(int((np.asarray(before) != np.asarray(after)).any(axis=1).sum()))
-    assert moved == [5] * 8
-
-
-def test_row_adam_is_adam_where_all_rows_are_seen():
-    rng = np.random.default_rng(0)
-    params = {"a": jnp.asarray(rng.standard_normal((4, 2)))}
-    ours, adam = scale_by_row_adam(0.9, 0.99), optax.scale_by_adam(0.9, 0.99)
-    states = ours.init(params), adam.init(params)
-    for _ in range(5):
-        g = {"a": jnp.asarray(rng.standard_normal((4, 2)))}
-        (one, s1), (two, s2) = ours.update(g, states[0]), adam.update(g, states[1])
-        np.testing.assert_allclose(one["a"], two["a"], rtol=1e-5)
-        states = s1, s2
-
-
-@pytest.mark.slow
 def test_minibatched_and_full_fits_agree(fitted):
     """With equal visits to every row, full and batched bounds agree to 0.1 nats per datum."""
     y, guide, params, options = fitted
@@ -213,47 +166,6 @@ def test_hyperparameters_in_a_plate_of_their_own_are_no_rows():
     assert (one != other).any()
     again = dgp.predict(KEY, model, None, {}, x, posterior_samples=given, chunk_size=2).mean
     np.testing.assert_allclose(again, one, rtol=1e-5)
-
-
-def test_latent_sites_of_another_support():
-    """Params are in unconstrained space; reconstructions apply the bijection."""
-
-    def model(x, y=None):
-        f = dgp.gp("l1", kernels.Linear(1.0, 1.0), jnp.array([[1.0]]))
-        with dgp.minibatch(x, y) as (x, y):
-            w = numpyro.sample("latent", dist.LogNormal(0, 1).expand([1]).to_event(1))
-            numpyro.sample("y", dgp.observe(f(w), lambda f: dist.Normal(f, 0.1)), obs=y)
-
-    x, y = jnp.zeros((4, 0)), jnp.arange(4.0)
-    guide = dgp.MeanField(model)
-    loc = jnp.array([[-1.0], [0.0], [1.0], [2.0]])
-    params = start(model, guide, x, y) | {"latent_auto_loc": loc, "l1.v.loc": jnp.ones((1, 1))}
-    params |= {"latent_auto_scale": jnp.full((4, 1), 1e-4)}
-    params |= {"l1.v.scale_tril": jnp.full((1, 1, 1), 1e-4)}
-    np.testing.assert_allclose(guide.median(params)["latent"], np.exp(loc), rtol=1e-5)
-    back = dgp.latent_inputs(model, guide, params).reconstruct(KEY, num_samples=5)
-    np.testing.assert_allclose(back.mean, np.exp(loc)[:, 0], rtol=1e-2)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "kind",
-    [
-        lambda m: dgp.GlobalInducing(m, spread(6)),
-        lambda m: dgp.Decoupled(m, z_mean=jnp.tile(spread(6), (1, 2))),
-        lambda m: dgp.Diffusion(m, steps=2, base=dgp.GlobalInducing(m, spread(6))),
-    ],
-)
-def test_every_guide_with_known_inputs(kind):
-    """Fit, infer latent inputs of new rows, and reconstruct them."""
-    x, y = regression(rows=20)
-    layout, first = initialize.gplvm(KEY, y, 1, x=x, num_inducing=6)
-    guide = kind(gplvm)
-    quick = {"steps": 20, "progress": False}
-    fit = dgp.fit(KEY, gplvm, guide, x, y, start=first, batch_size=8, **quick, **layout)
-    new = dgp.infer_latent(KEY, gplvm, guide, fit.params, x[:6], y[:6], **quick, **layout)
-    p = new.reconstruct(KEY, num_samples=5, **layout)
-    assert np.isfinite(p.log_prob(y[:6])).all()
 
 
 @pytest.mark.slow

@@ -15,13 +15,13 @@ from support.helpers import (
     assert_covariance,
     assert_mean,
     exact_posterior,
-    hidden_nodes,
     layer_moments,
     regression,
     spread,
     start,
     two_layer_params,
 )
+from support.predictions import KERNEL, SHALLOW, X_TEST, Y_TEST, components, deep
 
 import dgp_ppl as dgp
 from dgp_ppl import kernels, metrics
@@ -29,17 +29,9 @@ from dgp_ppl.models import deep_gp, optimal_inducing, svgp
 from dgp_ppl.prediction import _functionals
 
 X, Y = regression()
-X_TEST = np.linspace(-2.5, 2.5, 7)[:, None]
-Y_TEST = np.sin(2 * X_TEST[:, 0])
-SHALLOW, DEEP = dgp.MeanField(svgp), dgp.MeanField(deep_gp)
-KERNEL = {"l1.variance": 1.5, "l1.lengthscale": jnp.array([0.8])}
+
+
 LEVELS = np.array([0.001, 0.1, 0.5, 0.95])
-
-
-def deep(key=KEY, x=X_TEST, **options):
-    z = (spread(5), spread(5))
-    options = {"num_samples": 50} | options
-    return dgp.predict(key, deep_gp, DEEP, two_layer_params(), x, z=z, **options)
 
 
 @pytest.fixture(scope="module")
@@ -81,17 +73,6 @@ def test_function_draws_are_draws_of_the_posterior_process(exact, mode, num):
     assert_covariance(draws, cov)
 
 
-def components(p):
-    """Means and standard deviations of all passes, [S, N]."""
-    parts = [
-        (m.components.loc[:, 0, : rows.stop - rows.start], m.components.scale[:, 0])
-        for rows, m in p.components()
-    ]
-    loc = np.concatenate([a for a, _ in parts], axis=1, dtype=np.float64)
-    scale = np.concatenate([b for _, b in parts], axis=1, dtype=np.float64)[:, : loc.shape[1]]
-    return loc, scale
-
-
 def test_a_prediction_is_the_mixture_of_its_passes():
     """Moments, density, quantiles and CRPS follow from the passes' Gaussians."""
     p = deep()
@@ -111,18 +92,6 @@ def test_a_prediction_is_the_mixture_of_its_passes():
     np.testing.assert_allclose(
         p.crps(Y_TEST), metrics.crps_gaussian_mixture(Y_TEST, loc, scale), rtol=1e-3, atol=1e-5
     )
-
-
-def test_the_passes_average_to_the_doubly_stochastic_prediction():
-    """Against quadrature over the hidden layer, in NumPy."""
-    loc, scale = components(deep(num_samples=4000))
-    mean, density = np.zeros(7), np.zeros(7)
-    for weight, h in hidden_nodes(two_layer_params(), X_TEST):
-        f_mean, f_var = layer_moments(two_layer_params(), 2, h[:, None])
-        mean += weight * f_mean
-        density += weight * stats.norm(f_mean, np.sqrt(f_var + 0.3**2)).pdf(Y_TEST)
-    assert_mean(loc, mean)
-    assert_mean(stats.norm(loc, scale).pdf(Y_TEST), density)
 
 
 def test_shape_of_quantiles_and_their_levels():
@@ -181,13 +150,6 @@ def test_chunks_do_not_change_a_prediction_without_hidden_noise(exact, chunk_siz
     width = _functionals.QUANTILE_TOLERANCE * np.sqrt(whole.var)
     assert (np.abs(chunked.quantile(0.9) - whole.quantile(0.9)) <= width).all()
     np.testing.assert_allclose(chunked.log_prob(Y_TEST), whole.log_prob(Y_TEST), atol=1e-8)
-
-
-def test_rows_of_different_chunks_have_noise_of_their_own():
-    x = np.zeros((4, 1))  # four times the same input
-    loc, _ = components(deep(x=x, chunk_size=2))
-    assert (np.std(loc, axis=1) > 0).all()
-    assert (loc[:, :2] != loc[:, 2:]).all()
 
 
 def test_latent_draws_are_those_of_the_guide():
@@ -327,15 +289,6 @@ def test_the_prior_predictive():
     p = dgp.predict(KEY, deep_gp, None, params, X_TEST, z=(spread(5), spread(5)), num_samples=2000)
     assert_mean(components(p)[0], np.zeros(7))
     np.testing.assert_allclose(p.var, 1.5 + 0.3**2, rtol=0.15)
-
-
-def test_all_chunks_of_a_prior_pass_see_one_function():
-    options = {"z": spread(5), "num_samples": 3}
-    whole, parts = (
-        dgp.predict(KEY, svgp, None, {"noise": 0.3} | KERNEL, X_TEST, chunk_size=n, **options)
-        for n in (7, 2)
-    )
-    np.testing.assert_allclose(components(whole)[0], components(parts)[0], atol=1e-5)
 
 
 def test_classes_are_not_standardised():

@@ -1,5 +1,7 @@
 """Bases, params and scores for the tests of diffusion guides."""
 
+import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
 from support.helpers import spread
@@ -37,3 +39,10 @@ def shaken(params, scale=0.3, seed=0):
 def wavy(layers, key):
     """Return a score network without params."""
     return lambda t, z: {n: jnp.sin(2 * a + t) for n, a in z.items()}
+
+
+class Line(eqx.Module):
+    slope: jax.Array
+
+    def __call__(self, t, z):
+        return {n: -self.slope * a for n, a in z.items()}

@@ -9,14 +9,13 @@ import numpyro.distributions as dist
 import pytest
 from numpyro import handlers
 from numpyro.infer import NUTS
-from support.helpers import KEY, exact_evidence, one_layer, regression, slow, squared_exponential
+from support.annealing import annealed, assert_evidence
+from support.helpers import KEY, exact_evidence, one_layer, regression, squared_exponential
 from support.tiny import TINY, X, Y, tiny, tiny_evidence
 
 import dgp_ppl as dgp
-from dgp_ppl._partition import Call
 from dgp_ppl.inference._fit import evaluate
-from dgp_ppl.inference.evidence._annealing import annealed_evidence
-from dgp_ppl.inference.guides._transport import reference_log_joint, to_reference, transported
+from dgp_ppl.inference.guides._transport import transported
 from dgp_ppl.inference.samplers._mcmc import run_mcmc
 
 ROWS = regression(rows=20)
@@ -30,17 +29,6 @@ def fitted(steps):
     """Params of a guide of `one_layer` with Z = X, and their bound."""
     result = dgp.fit(KEY, one_layer, GUIDE, *ROWS, z=ROWS[0], steps=steps, progress=False)
     return result.params, evaluate(KEY, one_layer, GUIDE, result.params, *ROWS, z=ROWS[0])[0]
-
-
-def assert_evidence(found, truth, errors=4.0):
-    assert abs(found.log_evidence - truth) < errors * found.standard_error + 2e-3
-    assert found.standard_error < 0.3
-
-
-def annealed(model, guide, params, *args, **options):
-    return annealed_evidence(
-        KEY, model, guide, params, *args, **({"num_particles": 16, "progress": False} | options)
-    )
 
 
 def test_exact_for_a_conjugate_model():
@@ -100,17 +88,6 @@ def test_in_reverse_from_exact_draws():
     assert few.upper > truth - 4 * few.upper_error
 
 
-@pytest.mark.parametrize("target", [slow("bound"), "model"])
-def test_from_the_prior(target):
-    """The guide's q(v) does not matter."""
-    far = TINY | {"l1.v.loc": jnp.full((1, 1), 30.0), "l2.v.loc": jnp.full((1, 1), np.nan)}
-    found = annealed(
-        tiny, dgp.MeanField(tiny), far, X, Y, target=target, start="prior", temperatures=100,
-        num_particles=64, num_noise=32,
-    )  # fmt: skip
-    assert_evidence(found, tiny_evidence(bound=target == "bound"))
-
-
 def test_from_the_posterior_all_weights_are_equal():
     found = annealed(one_layer, GUIDE, fitted(1500)[0], *ROWS, z=ROWS[0], temperatures=5)
     assert found.log_evidence == pytest.approx(exact_evidence(*ROWS), abs=2e-3)
@@ -143,21 +120,6 @@ def test_a_sandwich_by_nuts(white):
     )  # fmt: skip
     assert_evidence(found, tiny_evidence())
     assert abs(found.upper - tiny_evidence()) < 4 * found.upper_error + 2e-3
-
-
-@pytest.mark.parametrize("kind", [dgp.MeanField, lambda m: dgp.GlobalInducing(m, X)])
-def test_white_values_and_back(kind):
-    """`to_reference` inverts T, whatever the params."""
-    guide, x, y = kind(tiny), jnp.asarray(X, float), jnp.asarray(Y, float)
-    params = {**TINY, "l2.v.target": jnp.ones((3, 1)), "l2.v.precision": jnp.full((3, 1), 2.0)}
-    z = {"l1.v": jnp.full((1, 1), 0.7), "l2.v": jnp.full((1, 1), -1.2)}
-    call = Call((x, y))
-    guide.setup(x, y)
-    v = reference_log_joint(guide, z, KEY, params, call, call)[1]
-    assert abs(v["l2.v"] - z["l2.v"]) > 0.1
-    back = to_reference(guide, v, params, call)
-    for site, value in z.items():
-        np.testing.assert_allclose(back[site], value, rtol=1e-5)
 
 
 def test_wrong_use():

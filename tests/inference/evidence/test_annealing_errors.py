@@ -9,7 +9,7 @@ import numpyro
 import numpyro.distributions as dist
 import pytest
 from jax import random
-from support.helpers import KEY, exact_evidence, one_layer, regression
+from support.helpers import KEY, one_layer, regression
 from support.tiny import TINY, X, Y, tiny, tiny_evidence
 
 import dgp_ppl as dgp
@@ -43,16 +43,6 @@ def test_the_error_knows_of_the_noise():
     groups = [log_mean(w)[:2] for w in found.log_weights.reshape(12, 8)]
     z = np.array([(value - truth) / error for value, error in groups])
     assert np.mean(z**2) < 3.5  # of Student's t with 7 degrees: 1.4, with a standard error of 0.8
-
-
-def test_the_error_of_few_unequal_weights():
-    """Log-normal weights of scale 2; their sample variance gives a 1.77 times smaller error."""
-    w = 2 * np.random.default_rng(0).standard_normal((2, 2000, 8))
-    (a, b), errors = np.moveaxis([[log_mean(row)[:2] for row in half] for half in w], 2, 0)
-    z = (a - b) / np.hypot(*errors)
-    assert 1.1 < np.sqrt(np.mean(z**2)) < 1.5
-    equal = log_mean(np.full(8, 3.0))
-    assert equal == pytest.approx((3.0, 0.0, 8.0), abs=1e-6)
 
 
 def sine(x, y=None):
@@ -140,16 +130,3 @@ def test_draws_of_another_target_are_refused():
     options = options | {"posterior_samples": samples}
     with pytest.raises(ValueError, match="which has unit noise; wanted target='model'"):
         annealed_evidence(KEY, tiny, dgp.MeanField(tiny), TINY, *DATA, **options)
-
-
-@pytest.mark.slow
-def test_from_an_implicit_fit():
-    """Particles start from the Gaussian with the moments of its draws."""
-    x, y = regression(rows=20)
-    guide = dgp.Implicit(one_layer, noise_dim=2)
-    params = dgp.fit(KEY, one_layer, guide, x, y, z=x, steps=60, **QUIET).params
-    found = annealed_evidence(
-        KEY, one_layer, guide, params, x, y, z=x, temperatures=100, num_particles=16, **QUIET
-    )
-    assert abs(found.log_evidence - exact_evidence(x, y)) < 4 * found.standard_error + 2e-3
-    assert found.standard_error < 0.3

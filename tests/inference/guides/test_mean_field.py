@@ -6,35 +6,23 @@ import numpy as np
 import numpyro
 import numpyro.distributions as dist
 import pytest
-from jax import random
 from numpyro import handlers
 from scipy import stats
 from support.helpers import (
     KEY,
     assert_covariance,
     assert_mean,
-    bound,
     regression,
     spread,
     start,
     two_layers,
 )
+from support.two_outputs import Z, model
 
 import dgp_ppl as dgp
 from dgp_ppl import kernels, means
 from dgp_ppl.core import handover_of
 from dgp_ppl.core._inducing import DiagonalInducing, FullInducing
-
-Z = np.float32([[-1.0], [0.0], [1.0]])
-
-
-def model(x, y=None):
-    """Two layers, with two outputs and one output."""
-    f1 = dgp.gp("l1", kernels.SquaredExponential(1.0, 1.0), Z, out=2)
-    f2 = dgp.gp("l2", kernels.SquaredExponential(1.0, 1.0), np.tile(Z, 2))
-    with dgp.minibatch(x, y) as (x, y):
-        f = f2(f1.sample(x))
-        numpyro.sample("y", dgp.observe(f, lambda f: dist.Normal(f, 0.3)), obs=y)
 
 
 def with_noise(x, y=None):
@@ -155,46 +143,6 @@ def test_the_guide_of_other_sites_can_be_chosen():
 
     params = start(with_noise, dgp.MeanField(with_noise, rest=AutoDelta), *regression(rows=5))
     assert {n for n in params if not n.startswith("l")} == {"scale_auto_loc"}
-
-
-def latent_inputs(y, *, batch_size=None):
-    """A GPLVM: the inputs are a latent site in the data plate."""
-    f = dgp.gp("l1", kernels.SquaredExponential(1.0, 1.0), Z)
-    with dgp.minibatch(y, batch_size=batch_size) as y:
-        x = numpyro.sample("x", dist.Normal(0, 1))
-        numpyro.sample("y", dgp.observe(f(x[:, None]), lambda f: dist.Normal(f, 0.3)), obs=y)
-
-
-@pytest.mark.slow
-def test_local_latents_share_the_minibatch():
-    """The guide draws the latent inputs of a minibatch's rows; the bound is unbiased."""
-    y = regression(rows=6)[1]
-    guide = dgp.MeanField(latent_inputs)
-    params = start(latent_inputs, guide, y) | {"x_auto_loc": jnp.linspace(-1, 1, 6)}
-    assert params["x_auto_scale"].shape == (6,)
-    full = bound(latent_inputs, guide, params, y, keys=random.split(KEY, 3000))
-    guide = dgp.MeanField(latent_inputs)
-    guide.setup(y, batch_size=2)
-    keys = random.split(random.key(1), 3000)
-    batches = bound(latent_inputs, guide, params, y, keys=keys, batch_size=2)
-    assert_mean(batches - full, 0.0)
-
-
-def test_a_model_without_layers():
-    def plain(x):
-        numpyro.sample("w", dist.Normal())
-
-    with pytest.raises(ValueError, match=r"no dgp_ppl\.gp layer.*\['w'\]"):
-        dgp.MeanField(plain).setup(jnp.zeros(3))
-
-
-def test_questions_before_the_first_call():
-    for method in (
-        lambda g: g.median({}),
-        lambda g: g.quantiles({}, 0.5),
-    ):
-        with pytest.raises(ValueError, match="call the guide once"):
-            method(dgp.MeanField(model))
 
 
 def test_unknown_options():

@@ -9,16 +9,12 @@ import numpyro.distributions as dist
 import pytest
 from numpyro.contrib.control_flow import scan
 from numpyro.contrib.module import eqx_module
-from support.helpers import KEY, regression, start
+from support.helpers import KEY, start
+from support.layers import X, Y, Z, layer
 
 import dgp_ppl as dgp
 from dgp_ppl import kernels
-from dgp_ppl._partition import Call
-from dgp_ppl.inference._handlers import survey
-from dgp_ppl.inference.guides._sources import sources
 
-X, Y = (np.asarray(a) for a in regression(rows=12))
-Z = np.linspace(-1, 1, 5)[:, None]
 GUIDES = {
     "global_inducing": lambda m, z=Z: dgp.GlobalInducing(m, z),
     "decoupled": lambda m, z=Z: dgp.Decoupled(m, z),
@@ -36,13 +32,6 @@ def assert_mean_fields_bound(model, guide, *args, **kwargs):
         for g in (tested, mean_field)
     ]
     assert losses[0] == pytest.approx(losses[1], rel=1e-4)
-
-
-def layer(x, y, z=Z, kernel=None, **others):
-    f = dgp.gp("l1", kernel or kernels.SquaredExponential(1.0, 1.0), z)
-    with dgp.minibatch(x, y, *others.values()) as rows:
-        observed = dgp.observe(f(rows[0]), lambda f: dist.Normal(f, 0.3))
-        numpyro.sample("y", observed, obs=rows[1])
 
 
 def scaled(x, y=None):
@@ -152,16 +141,6 @@ def test_a_layer_that_is_first_met_within_scan():
     with pytest.raises(ValueError, match=r"first evaluates layer 'l1' within .*scan"):
         start(stepwise, GUIDES["global_inducing"](stepwise), X, Y)
     assert_mean_fields_bound(stepwise, GUIDES["decoupled"], X, Y)
-
-
-def test_sources():
-    def model(x, y, z, scale):
-        layer(x, y, z=z[1:], kernel=kernels.SquaredExponential(1.0, scale * len(x)))
-
-    args = X, Y, Z
-    kwargs = {"scale": jnp.ones(())}
-    found = sources(model, Call(args, kwargs), survey(model, Call(args, kwargs)))
-    assert found == ({"l1.v": {2, "scale"}}, {1})
 
 
 @pytest.mark.parametrize("value", [None, "x", X[:0], X[:, 0], X * np.nan, np.zeros((3, 2))])

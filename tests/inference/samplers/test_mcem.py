@@ -1,36 +1,21 @@
 """Moving-window MCEM finds the params with the largest evidence, and draws there."""
 
-import json
 from functools import partial
 
-import jax.numpy as jnp
 import numpy as np
 import numpyro
 import numpyro.distributions as dist
-import optax
 import pytest
-from jax import random
 from numpyro.infer import NUTS
 from scipy import optimize, stats
 from support.helpers import KEY, assert_mean, regression, slow
+from support.mcem_runs import X, Y, slope
 
 import dgp_ppl as dgp
 from dgp_ppl import initialize
 from dgp_ppl.inference._checkpoint import RunFolder
 from dgp_ppl.inference.samplers._mcem import fit_mcem
 from dgp_ppl.models import deep_gp
-
-X = jnp.linspace(-1, 1, 40)
-Y = 1.3 * X + 0.4 * random.normal(KEY, X.shape)
-
-
-def slope(x, y=None, batch_size=None):
-    """w ~ N(0, scale²), y ~ N(w x, noise²): the evidence of (scale, noise) is a Gaussian's."""
-    scale = numpyro.param("scale", 1.0, constraint=dist.constraints.positive)
-    noise = numpyro.param("noise", 1.0, constraint=dist.constraints.positive)
-    w = scale * numpyro.sample("w", dist.Normal(0, 1))
-    with dgp.minibatch(x, y, batch_size=batch_size) as (x, y):
-        numpyro.sample("y", dist.Normal(w * x, noise), obs=y)
 
 
 def evidence(scale, noise):
@@ -154,49 +139,6 @@ def test_an_interrupted_run_goes_on(tmp_path, monkeypatch, writes):
 def test_wrong_starts(start, wanted):
     with pytest.raises(ValueError, match=wanted):
         fit_mcem(KEY, slope, X, Y, start=start, progress=False)
-
-
-SHORT = {"steps": 20, "num_samples": 2, "thinning": 1, "progress": False}
-
-
-@pytest.mark.slow
-def test_another_optimizer_in_the_folder(tmp_path):
-    """Optax's optimisers are functions, so their updates are compared."""
-    run = partial(fit_mcem, KEY, slope, X, Y, checkpoint=tmp_path, **SHORT)
-    first = run(optimizer=optax.adam(1e-2))
-    assert run(optimizer=optax.adam(1e-2)).params == first.params
-    for other in (
-        optax.adam(1e-4),
-        optax.adam(1e-2, b2=0.99),
-        optax.adam(1e-2, eps=1e-5),
-        optax.adam(optax.piecewise_constant_schedule(1e-2, {15: 0.1})),
-        optax.adamw(1e-2, weight_decay=0.1),
-        optax.sgd(1e-2),
-        None,
-    ):
-        with pytest.raises(dgp.DataError, match="holds another run: its optimizer differ"):
-            run(optimizer=other)
-
-
-@pytest.mark.slow
-def test_a_damaged_folder(tmp_path):
-    run = partial(fit_mcem, KEY, slope, X, Y, checkpoint=tmp_path, **SHORT)
-    run()
-    latest, state = (tmp_path / "fit" / n for n in ("latest.json", "state-1.npz"))
-    record, whole = json.loads(latest.read_text()), state.read_bytes()
-    for name, value in (("steps", -5), ("steps", 2.5), ("steps", 0), ("parts", -1), ("parts", "1")):
-        latest.write_text(json.dumps(record | {name: value}))
-        with pytest.raises(dgp.DataError, match=rf"{name} is .*the run's folder is damaged"):
-            run()
-    latest.write_text(json.dumps(record))
-    with np.load(state) as file:
-        arrays = list(file.values())
-    for broken in (arrays[:-1], [a[None] for a in arrays]):
-        np.savez(state, *broken)
-        with pytest.raises(dgp.DataError, match=rf"{len(broken)} arrays, wanted {len(arrays)} of"):
-            run()
-    state.write_bytes(whole)
-    run()
 
 
 def test_what_is_not_finite_is_said():

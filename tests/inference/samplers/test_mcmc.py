@@ -6,44 +6,15 @@ import signal
 import subprocess
 import sys
 import time
-from pathlib import Path
 
-import jax.numpy as jnp
 import numpy as np
-import numpyro
-import numpyro.distributions as dist
 import pytest
-from jax import random
 from numpyro.infer import MCMC, NUTS
 from support.helpers import KEY, slow
+from support.mcmc_runs import RUN, X, Y, assert_same, sampled, slope
 
 import dgp_ppl as dgp
-from dgp_ppl.inference.samplers._mcmc import run_mcmc
 from dgp_ppl.inference.samplers._sghmc import SGHMC
-
-
-def slope(x, y, batch_size=None):
-    w = numpyro.sample("w", dist.Normal(0, 1).expand([3]).to_event(1))
-    s = numpyro.sample("s", dist.HalfNormal(1))
-    with dgp.minibatch(x, y, batch_size=batch_size) as (x, y):
-        numpyro.sample("y", dist.Normal(x @ w, s), obs=y)
-
-
-X = random.normal(KEY, (60, 3))
-Y = X @ jnp.array([1.0, -0.5, 0.2]) + 0.3 * random.normal(random.key(1), (60,))
-RUN = {"num_warmup": 300, "num_samples": 100, "thinning": 4, "num_chains": 2, "progress": False}
-
-
-def sampled(kernel=None, **options):
-    kernel = SGHMC(slope) if kernel is None else kernel
-    return run_mcmc(KEY, kernel, X, Y, **({"batch_size": 20} | RUN | options))
-
-
-def assert_same(a, b):
-    for name in a.samples:
-        np.testing.assert_array_equal(a.samples[name], b.samples[name])
-    keys = [random.key_data(run.state.rng_key) for run in (a, b)]
-    np.testing.assert_array_equal(*keys)
 
 
 @pytest.mark.slow
@@ -104,9 +75,7 @@ def test_a_finished_run_is_read_and_made_longer(tmp_path):
 
 
 KILLED = """
-import sys
-sys.path.insert(0, {tests!r})
-from test_mcmc import SGHMC, sampled, slope
+from support.mcmc_runs import sampled
 sampled(checkpoint={folder!r}, every=20, num_samples=100_000)
 """
 
@@ -115,7 +84,7 @@ sampled(checkpoint={folder!r}, every=20, num_samples=100_000)
 def test_a_killed_run_goes_on(tmp_path):
     """After two SIGKILLs at arbitrary steps the draws are those of an uninterrupted run."""
     folder = tmp_path / "run"
-    program = KILLED.format(tests=str(Path(__file__).parent), folder=str(folder))
+    program = KILLED.format(folder=str(folder))
     environment = os.environ | {"JAX_DISABLE_MOST_OPTIMIZATIONS": "1"}
     steps = [0]
     for extra in (0.0, 0.03):
@@ -139,47 +108,6 @@ def latest(folder):
         return json.loads((folder / "latest.json").read_text())["steps"]
     except FileNotFoundError:
         return 0
-
-
-@pytest.mark.slow
-def test_another_run_in_the_folder(tmp_path):
-    """The error names the difference, and the folder stays intact."""
-    first = sampled(num_samples=5, checkpoint=tmp_path / "run")
-    for differing, options in (
-        ("thinning", {"thinning": 2}),
-        ("options", {"kernel": SGHMC(slope, friction=0.3)}),
-        ("arguments", {"batch_size": 10}),
-    ):
-        with pytest.raises(dgp.DataError, match=f"holds another run: its {differing}"):
-            sampled(**({"num_samples": 5, "checkpoint": tmp_path / "run"} | options))
-    assert_same(first, sampled(num_samples=5, checkpoint=tmp_path / "run"))
-    (tmp_path / "other").mkdir()
-    (tmp_path / "other" / "thesis.tex").write_text("")
-    with pytest.raises(dgp.DataError, match="not empty and holds no run"):
-        sampled(checkpoint=tmp_path / "other")
-    draws, latest = (tmp_path / "run" / n for n in ("draws-0.npz", "latest.json"))
-    for path, broken in (
-        (draws, draws.read_bytes()[:200]),
-        (draws, b"PK"),
-        (latest, b"{}"),
-        (latest, b"[1"),
-    ):
-        whole = path.read_bytes()
-        path.write_bytes(broken)
-        with pytest.raises(dgp.DataError, match="is damaged"):
-            sampled(num_samples=5, checkpoint=tmp_path / "run")
-        path.write_bytes(whole)
-
-
-def test_another_model_in_the_folder(tmp_path):
-    """Functions cannot be compared, but the energies they compute can."""
-
-    def shifted(x, y, batch_size=None):
-        slope(x, y + 1, batch_size)
-
-    sampled(num_samples=5, checkpoint=tmp_path / "run")
-    with pytest.raises(dgp.DataError, match="holds another run: its energy differ"):
-        sampled(SGHMC(shifted), num_samples=5, checkpoint=tmp_path / "run")
 
 
 def test_a_start_needs_no_warm_up():

@@ -1,11 +1,10 @@
-"""SGHMC as a NumPyro kernel: gradients, NumPyro's and ArviZ's interfaces, and errors."""
+"""SGHMC as a NumPyro kernel: NumPyro's and ArviZ's interfaces, and errors."""
 
 import functools
 import subprocess
 import sys
 from pathlib import Path
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 import numpyro
@@ -14,77 +13,15 @@ import pytest
 from jax import random
 from numpyro.infer import MCMC
 from scipy import stats
-from support.helpers import KEY, assert_mean, one_layer, regression, two_layers
+from support.helpers import KEY, one_layer, regression
 
 import dgp_ppl as dgp
 from dgp_ppl._partition import Call
-from dgp_ppl.inference.samplers._gradients import Gradients
 from dgp_ppl.inference.samplers._mcmc import run_mcmc
 from dgp_ppl.inference.samplers._potential import Potential
 from dgp_ppl.inference.samplers._sghmc import SGHMC
 
 X, Y = regression(rows=12)
-
-
-# --- the potential energy ------------------------------------------------------------------------
-
-
-def test_minibatches_and_unit_noise_are_unbiased():
-    """The mean gradient over keys is the gradient of all rows, averaged over the noise."""
-    potential, z = Potential(two_layers), jnp.linspace(-1.5, 1.5, 4)[:, None]
-    x, y = regression(rows=12)
-    at = potential.start(KEY, numpyro.infer.init_to_median, Call((x, y), {"z": z}))
-    gradient = jax.grad(lambda u, k, **b: potential(k, u, Call((x, y), {"z": z, **b})).value)
-    many = lambda n, **b: jax.vmap(lambda k: gradient(at, k, **b))(random.split(KEY, n))  # noqa: E731
-    part, whole = jax.jit(lambda: (many(8000, batch_size=3), many(4000)))()
-    for site in at:
-        assert_mean(np.asarray(part[site][:4000]) - np.asarray(whole[site]), 0.0)
-        assert np.asarray(part[site]).std(axis=0).min() > 0
-
-
-def slope(x, y, batch_size=None):
-    w = numpyro.sample("w", dist.Normal(0, 1))
-    with dgp.minibatch(x, y, batch_size=batch_size) as (x, y):
-        numpyro.sample("y", dist.Normal(w * x, 0.5), obs=y)
-
-
-@pytest.mark.slow
-def test_control_variates_take_the_noise_away():
-    """Started at a fit to many rows, they reduce the noise and keep the posterior."""
-    x = jnp.linspace(-1, 1, 400)
-    y = 0.7 * x + 0.5 * random.normal(KEY, x.shape)
-    precision = 1 + float(x @ x) / 0.25
-    mean, noise = float(x @ y) / 0.25 / precision, {}
-    for control in (False, True):
-        chains = run_mcmc(
-            KEY, SGHMC(slope, control_variates=control), x, y, batch_size=20, num_warmup=2000,
-            num_samples=500, thinning=20, num_chains=8, init_params={"w": jnp.full(8, mean)},
-            extra_fields=("adaptation.noise_variance",), progress=False,
-        )  # fmt: skip
-        noise[control] = chains.fields["adaptation.noise_variance"].mean()
-        w = chains.samples["w"].astype(np.float64)
-        assert_mean(w.mean(axis=1), mean)
-        assert_mean(((w - mean) ** 2).mean(axis=1) * precision, 1.0)
-    assert noise[True] < 0.2 * noise[False]
-
-
-@pytest.mark.slow
-def test_control_variates_at_the_anchor():
-    """At the anchor a minibatch's gradient is the gradient of all rows."""
-    kernel, call = (
-        SGHMC(one_layer, control_variates=True),
-        Call((X, Y), {"z": X[::3], "batch_size": 4}),
-    )
-    first = kernel.init(KEY, 10, None, *call)
-    gradients = Gradients(Potential(one_layer), control_variates=True)
-    estimate = lambda k: gradients(k, first.unconstrained, first.anchor, call)[1]  # noqa: E731
-    found = np.asarray(jax.vmap(estimate)(random.split(KEY, 20)))
-    whole = lambda u: Potential(one_layer)(KEY, u, Call((X, Y), {"z": X[::3]})).value  # noqa: E731
-    truth = np.asarray(jax.grad(whole)(first.unconstrained)["l1.v"]).ravel()
-    np.testing.assert_allclose(found, np.broadcast_to(truth, found.shape), 1e-3)
-
-
-# --- interfaces and errors -----------------------------------------------------------------------
 
 
 @pytest.mark.slow

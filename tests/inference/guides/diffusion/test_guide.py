@@ -1,23 +1,20 @@
 from functools import partial
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 import numpyro
-import numpyro.distributions as dist
 import pytest
 from jax import random
 from numpyro import handlers
 from numpyro.infer import TraceMeanField_ELBO
 from numpyro.infer.util import log_density
-from support.diffusion import Z, bases, shaken, wavy
+from support.diffusion import Line, Z, bases, shaken, wavy
 from support.helpers import (
     KEY,
     assert_mean,
     bound,
     exact_evidence,
-    no_guide,
     one_layer,
     regression,
     slow,
@@ -146,13 +143,6 @@ def test_the_network_learns_in_minibatches():
     assert all((result.params[n] != a).any() for n, a in first.items() if "diffusion" in n)
 
 
-class Line(eqx.Module):
-    slope: jax.Array
-
-    def __call__(self, t, z):
-        return {n: -self.slope * a for n, a in z.items()}
-
-
 @pytest.mark.slow
 def test_a_module_of_ones_own():
     x, y = regression(rows=6)
@@ -185,66 +175,6 @@ def test_float64(x64):
     params = start(two_layers, guide, x, y, z=z)
     assert {a.dtype for a in params.values()} == {np.dtype("float64")}
     assert bound(two_layers, guide, params, x, y, z=z).dtype == np.float64
-
-
-def test_paths_share_a_minibatch():
-    def sums(y, *, batch_size):
-        with dgp.minibatch(y, batch_size=batch_size) as y:
-            numpyro.sample("y", dist.Delta(jnp.zeros(len(y)), log_density=y), obs=jnp.zeros(len(y)))
-
-    y = 2.0 ** jnp.arange(12)
-    loss = lambda key: -DiffusionELBO(3).loss(key, {}, sums, no_guide, y, batch_size=1)  # noqa: E731
-    values = jax.jit(jax.vmap(loss))(random.split(KEY, 40))
-    assert np.isin(np.round(values), 12 * np.asarray(y)).all()
-    assert len(set(np.round(values).tolist())) > 5
-
-
-@pytest.mark.slow
-def test_paths_average():
-    x, y = regression(rows=6)
-    guide = Diffusion(two_layers, steps=2, score=wavy)
-    params = shaken(start(two_layers, guide, x, y, z=Z), 0.2) | {"noise": 1.0}
-
-    def many(key):
-        return -DiffusionELBO(8).loss(key, params, two_layers, guide, x, y, z=Z, batch_size=3)
-
-    values = jax.jit(jax.vmap(many))(random.split(KEY, 200))
-    single = bound(two_layers, guide, params, x, y, z=Z, keys=random.split(random.key(1), 3000))
-    assert_mean(values, single.mean(), errors=5)
-    assert DiffusionELBO(2) == DiffusionELBO(2) != DiffusionELBO(3)
-    assert hash(DiffusionELBO(2)) == hash(DiffusionELBO(2))
-
-
-@pytest.mark.slow
-def test_log_variance_gradients_are_the_bounds(x64):
-    """In expectation, for all params of the process; exactly equal for the others."""
-    x, y = regression(rows=6)
-    guide = Diffusion(one_layer, steps=3, score=Line(jnp.array(0.2)))
-    params = shaken(start(one_layer, guide, x, y, z=Z), 0.2)
-
-    def gradient(loss):
-        value = lambda p, key: loss.loss(key, p, one_layer, guide, x, y, z=Z)  # noqa: E731
-        return jax.jit(jax.vmap(jax.grad(value), (None, 0)))(params, random.split(KEY, 1000))
-
-    plain = gradient(DiffusionELBO(8))
-    other = gradient(DiffusionELBO(8, objective="log_variance"))
-    for n, a in other.items():
-        if n.startswith("diffusion."):
-            assert_mean(a - np.mean(plain[n], axis=0), 0.0, errors=5)
-        else:
-            np.testing.assert_allclose(a, plain[n], rtol=1e-8)
-
-
-def test_evidence_takes_all_rows():
-    x, y = regression(rows=6)
-    guide = Diffusion(one_layer, steps=2)
-    params = start(one_layer, guide, x, y, z=Z)
-    with pytest.raises(ValueError, match=r"plate 'data' takes 3 of 6 rows.*leave out batch_size"):
-        importance_evidence(KEY, one_layer, guide, params, x, y, z=Z, batch_size=3)
-    with pytest.raises(ValueError, match="num_paths is 1, wanted at least 2"):
-        importance_evidence(KEY, one_layer, guide, params, x, y, z=Z, num_paths=1)
-    with pytest.raises(TypeError, match="guide is a MeanField, wanted a Diffusion"):
-        importance_evidence(KEY, one_layer, dgp.MeanField(one_layer), params, x, y, z=Z)
 
 
 def test_unknown_options():

@@ -1,0 +1,69 @@
+"""Samplers in a comparison: their chains, the evidence, and ArviZ trees."""
+
+import numpy as np
+import pytest
+import xarray
+from support.comparisons import TINY
+
+import dgp_ppl
+from dgp_ppl.criticism._chain_diagnostics import chain_diagnostics
+
+
+@pytest.fixture(scope="module")
+def sampled(tmp_path_factory):
+    """A comparison of a guide and a sampler with the evidence, and its folder."""
+    out = tmp_path_factory.mktemp("sampled")
+    methods = ("dsvi", "sghmc")
+    options = TINY | {"draws": 6, "chains": 2, "splits": 1, "evidence": True}
+    return dgp_ppl.compare("step", methods, out=out / "run", **options), out / "run"
+
+
+@pytest.mark.slow
+def test_samplers_report_how_their_chains_mix(sampled):
+    guided, row = sampled[0].splits
+    chains = sampled[0].fits["sghmc"].fitted.chains
+    assert chains.shape == (2, 6)
+    assert {n: row[n] for n in ("rhat", "ess", "divergences")} == chain_diagnostics(chains)
+    assert row["elbo_per_datum"] is row["evidence_per_datum"] is row["gap"] is None
+    assert np.isfinite([row["rmse"], row["log_density"]]).all()
+    assert guided["rhat"] is guided["ess"] is guided["divergences"] is None
+    assert sampled[0].summary[0]["rhat"] == {"mean": None, "se": None}
+
+
+@pytest.mark.slow
+def test_the_evidence_is_above_the_bound(sampled):
+    """The gap is large after four steps."""
+    row = sampled[0].splits[0]
+    assert row["gap"] == pytest.approx(row["evidence_per_datum"] - row["elbo_per_datum"])
+    assert row["gap"] > 0.1
+
+
+@pytest.mark.slow
+def test_chains_in_arviz(sampled):
+    """The tree keeps chains apart, and has all log-likelihoods and the sampler's statistics."""
+    with xarray.open_datatree(sampled[1] / "sghmc.nc", engine="h5netcdf") as tree:
+        assert tree["log_likelihood"]["y"].sizes == {"chain": 2, "draw": 6, "data": 90}
+        assert tree["posterior"]["l1.v"].sizes == {
+            "chain": 2, "draw": 6, "l1.inducing": 4, "l1.output": 1,
+        }  # fmt: skip
+        assert {"lp", "diverging"} <= set(tree["sample_stats"])
+        assert {n.split(".")[0] for n in tree["fit"]} >= {"noise", "l1", "l2"}
+
+
+@pytest.mark.slow
+def test_no_u_turns_and_hyperparameters_under_priors():
+    """Hyperparameters are sampled, and every draw predicts with its own hyperparameters."""
+    options = TINY | {"draws": 40, "chains": 2, "splits": 1, "steps": 200, "samples": 20}
+    outcome = dgp_ppl.compare("step", ("nuts", "nuts_priors"), **options)
+    fixed = outcome.fits["nuts"].fitted.chains
+    assert set(fixed.samples) == {"l1.v", "l2.v"}  # neither reference values nor unit noise
+    assert {"accept_prob", "num_steps", "diverging"} <= set(fixed.fields)
+    chains = outcome.fits["nuts_priors"].fitted.chains
+    assert set(chains.samples) == {"l1.v", "l2.v", "noise"} | {
+        f"l{l}.{n}" for l in (1, 2) for n in ("variance", "lengthscale")
+    }
+    assert all(np.std(a, axis=(0, 1)).min() > 0 for a in chains.samples.values())
+    mixtures = [m for _, m in outcome.fits["nuts_priors"].test.components()]
+    assert np.ptp(np.asarray(mixtures[0].components.scale).min(axis=-1)) > 0
+    row = outcome.splits[1]
+    assert row["rmse"] < 0.6 * np.std(outcome.fits["nuts_priors"].y_test)

@@ -1,0 +1,44 @@
+"""Metrics of a comparison: their summary, and their form in tables."""
+
+import math
+
+import numpy as np
+import pytest
+
+from dgp_ppl.comparison._metrics import METRICS, format_number, format_summary, summarise
+
+
+def test_failed_fits_and_missing_values_are_left_out_of_the_summary():
+    row = dict.fromkeys(METRICS["regression"], 1.0) | {"gap": None}
+    rows = [
+        {"method": "a", **row, "rmse": 1.0, "seconds": None},
+        {"method": "a", **row, "rmse": 3.0},
+        {"method": "a", **row, "rmse": None, "error": "not finite"},
+        {"method": "b", **row, "error": "not finite"},
+    ]
+    (found,) = summarise(rows, ["a", "b"], "regression")
+    assert found["method"] == "a"
+    assert found["rmse"] == {"mean": 2.0, "se": pytest.approx(np.std([1, 3], ddof=1) / np.sqrt(2))}
+    assert found["gap"] == {"mean": None, "se": None}
+    assert found["seconds"]["mean"] == 1.0
+
+
+@pytest.mark.parametrize(
+    ("metric", "mean", "se", "text"),
+    [
+        ("rmse", 0.12345, 0.0123, "0.123 ±0.012"),
+        ("rmse", 1234.5, 120.0, "1234 ±120"),
+        ("rmse", 0.5, 1e-7, "0.5 ±1e-07"),
+        ("rmse", 0.123456, math.nan, "0.1235"),
+        ("rmse", 0.123456, 0.0, "0.1235"),
+        ("rmse", None, None, ""),
+        ("seconds", 12.6, 0.5, "13"),
+    ],
+)
+def test_a_mean_has_the_decimals_of_its_standard_error(metric, mean, se, text):
+    assert format_summary(metric, {"mean": mean, "se": se}) == text
+
+
+def test_numbers_have_four_digits():
+    found = [format_number(v) for v in (1.0, 123456.0, 0.00012378)]
+    assert found == ["1", "1.235e+05", "0.0001238"]

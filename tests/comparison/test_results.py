@@ -1,0 +1,48 @@
+"""The folder of a comparison and its files."""
+
+import json
+
+import numpy as np
+import pytest
+
+from dgp_ppl import DataError
+from dgp_ppl.comparison._results import clear_folder, prepare_folder, write_json
+
+
+def test_a_folder_is_created_and_results_are_not_overwritten_unasked(tmp_path):
+    folder = prepare_folder(tmp_path / "deep" / "er", overwrite=False)
+    assert folder.is_dir()
+    (folder / "results.json").write_text("{}")
+    with pytest.raises(DataError, match=r"already holds results.json; choose another --out"):
+        prepare_folder(folder, overwrite=False)
+    assert prepare_folder(folder, overwrite=True) == folder
+
+
+def test_a_file_in_the_folders_place(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(DataError, match=r"cannot be created: .*; choose another --out"):
+        prepare_folder(tmp_path / "file" / "folder", overwrite=False)
+
+
+def test_files_of_an_earlier_comparison_are_removed_and_no_others(tmp_path):
+    for name in ("svgp.nc", "training.png", "report.html", "thesis.tex"):
+        (tmp_path / name).write_text("")
+    clear_folder(tmp_path)
+    assert [p.name for p in tmp_path.iterdir()] == ["thesis.tex"]
+
+
+def test_numbers_that_are_not_finite_become_null(tmp_path):
+    path = tmp_path / "results.json"
+    record = {"rows": [{"rmse": np.nan, "gap": np.inf}, (1.5, None, "nan")]}
+    write_json(path, record)
+    wanted = {"rows": [{"rmse": None, "gap": None}, [1.5, None, "nan"]]}
+    assert json.loads(path.read_text()) == wanted
+    assert [p.name for p in tmp_path.iterdir()] == ["results.json"]
+
+
+def test_a_record_that_cannot_be_written_leaves_the_earlier_file(tmp_path):
+    path = tmp_path / "results.json"
+    write_json(path, {"rmse": 1.0})
+    with pytest.raises(TypeError):
+        write_json(path, {"rmse": object()})
+    assert json.loads(path.read_text()) == {"rmse": 1.0}

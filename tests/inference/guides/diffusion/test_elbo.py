@@ -1,0 +1,94 @@
+"""The objective of the diffusion guide: several paths, and its gradients."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro
+import numpyro.distributions as dist
+import pytest
+from jax import random
+from support.diffusion import Line, Z, shaken, wavy
+from support.helpers import (
+    KEY,
+    assert_mean,
+    bound,
+    no_guide,
+    one_layer,
+    regression,
+    start,
+    two_layers,
+)
+
+import dgp_ppl as dgp
+from dgp_ppl.inference._objectives import ImportanceWeighted, PredictiveELBO
+from dgp_ppl.inference.evidence._importance import importance_evidence
+from dgp_ppl.inference.guides.diffusion._elbo import DiffusionELBO
+from dgp_ppl.inference.guides.diffusion._guide import Diffusion
+
+
+def test_paths_share_a_minibatch():
+    def sums(y, *, batch_size):
+        with dgp.minibatch(y, batch_size=batch_size) as y:
+            numpyro.sample("y", dist.Delta(jnp.zeros(len(y)), log_density=y), obs=jnp.zeros(len(y)))
+
+    y = 2.0 ** jnp.arange(12)
+    loss = lambda key: -DiffusionELBO(3).loss(key, {}, sums, no_guide, y, batch_size=1)  # noqa: E731
+    values = jax.jit(jax.vmap(loss))(random.split(KEY, 40))
+    assert np.isin(np.round(values), 12 * np.asarray(y)).all()
+    assert len(set(np.round(values).tolist())) > 5
+
+
+@pytest.mark.slow
+def test_paths_average():
+    x, y = regression(rows=6)
+    guide = Diffusion(two_layers, steps=2, score=wavy)
+    params = shaken(start(two_layers, guide, x, y, z=Z), 0.2) | {"noise": 1.0}
+
+    def many(key):
+        return -DiffusionELBO(8).loss(key, params, two_layers, guide, x, y, z=Z, batch_size=3)
+
+    values = jax.jit(jax.vmap(many))(random.split(KEY, 200))
+    single = bound(two_layers, guide, params, x, y, z=Z, keys=random.split(random.key(1), 3000))
+    assert_mean(values, single.mean(), errors=5)
+    assert DiffusionELBO(2) == DiffusionELBO(2) != DiffusionELBO(3)
+    assert hash(DiffusionELBO(2)) == hash(DiffusionELBO(2))
+
+
+@pytest.mark.slow
+def test_log_variance_gradients_are_the_bounds(x64):
+    """In expectation, for all params of the process; exactly equal for the others."""
+    x, y = regression(rows=6)
+    guide = Diffusion(one_layer, steps=3, score=Line(jnp.array(0.2)))
+    params = shaken(start(one_layer, guide, x, y, z=Z), 0.2)
+
+    def gradient(loss):
+        value = lambda p, key: loss.loss(key, p, one_layer, guide, x, y, z=Z)  # noqa: E731
+        return jax.jit(jax.vmap(jax.grad(value), (None, 0)))(params, random.split(KEY, 1000))
+
+    plain = gradient(DiffusionELBO(8))
+    other = gradient(DiffusionELBO(8, objective="log_variance"))
+    for n, a in other.items():
+        if n.startswith("diffusion."):
+            assert_mean(a - np.mean(plain[n], axis=0), 0.0, errors=5)
+        else:
+            np.testing.assert_allclose(a, plain[n], rtol=1e-8)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: DiffusionELBO(2.0), r"DiffusionELBO.*: num_paths is 2\.0, wanted an integer"),
+        (lambda: ImportanceWeighted(2.5), r"ImportanceWeighted: num_particles is 2\.5, wanted an"),
+        (lambda: ImportanceWeighted("a"), r"ImportanceWeighted: num_particles is 'a', wanted an"),
+        (lambda: PredictiveELBO(1.0, 2.5), r"PredictiveELBO: num_particles is 2\.5, wanted an"),
+        (lambda: dgp.AdversarialELBO("a"), r"AdversarialELBO: num_draws is 'a', wanted an integer"),
+        (lambda: dgp.AdversarialELBO(1, 2.5), r"AdversarialELBO: kl_draws is 2\.5, wanted an"),
+        (
+            lambda: importance_evidence(KEY, one_layer, Diffusion(one_layer), {}, num_paths=2.5),
+            r"importance_evidence: num_paths is 2\.5, wanted an integer of at least 2",
+        ),
+    ],
+)
+def test_counts_of_objectives_are_integers(make, message):
+    with pytest.raises(TypeError, match=message):
+        make()

@@ -1,0 +1,47 @@
+"""Draws of several chains: their shape, thinning and grouping."""
+
+import numpy as np
+import numpyro
+import numpyro.distributions as dist
+import pytest
+from numpyro.infer import MCMC
+from numpyro.infer.hmc import HMC
+from support.helpers import KEY
+
+from dgp_ppl.inference.samplers._chains import Chains
+
+CHAINS = Chains({"w": np.arange(20.0).reshape(2, 10)}, {"diverging": np.zeros((2, 10), bool)})
+
+
+def test_draws_are_grouped_when_asked_for():
+    assert CHAINS.shape == (2, 10)
+    np.testing.assert_array_equal(CHAINS.get_samples()["w"], np.arange(20.0))
+    assert CHAINS.get_samples(group_by_chain=True)["w"].shape == (2, 10)
+    assert CHAINS.get_extra_fields()["diverging"].shape == (20,)
+
+
+def test_spaced_draws_are_the_first_the_last_and_those_between():
+    few = CHAINS.spaced(4)
+    np.testing.assert_array_equal(few.samples["w"], [[0, 3, 6, 9], [10, 13, 16, 19]])
+    assert few.fields["diverging"].shape == (2, 4)
+    assert CHAINS.spaced(99).shape == (2, 10)
+
+
+@pytest.mark.parametrize("num_chains", [1, 2])
+def test_from_numpyros_mcmc(num_chains):
+    def model():
+        numpyro.sample("w", dist.Normal(0, 1).expand([3]).to_event(1))
+
+    mcmc = MCMC(
+        HMC(model), num_warmup=2, num_samples=4, num_chains=num_chains, progress_bar=False,
+        chain_method="sequential",
+    )  # fmt: skip
+    with pytest.raises(ValueError, match="this MCMC has not run yet"):
+        Chains.from_mcmc(mcmc)
+    mcmc.run(KEY, extra_fields=("potential_energy",))
+    chains = Chains.from_mcmc(mcmc)
+    assert chains.shape == (num_chains, 4)
+    assert chains.samples["w"].shape == (num_chains, 4, 3)
+    assert chains.fields["potential_energy"].shape == (num_chains, 4)
+    assert chains.state.i.shape == (num_chains,)
+    assert chains.steps == 6

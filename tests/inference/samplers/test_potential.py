@@ -1,0 +1,124 @@
+"""The potential energy: control flow, minibatches, noise and deterministic sites."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro
+import numpyro.distributions as dist
+import pytest
+from jax import random
+from numpyro.contrib.control_flow import cond, scan
+from numpyro.infer import init_to_median
+from numpyro.infer.util import potential_energy
+from support.helpers import KEY, assert_mean, regression, two_layers
+
+from dgp_ppl._partition import Call
+from dgp_ppl.inference.samplers._mcmc import run_mcmc
+from dgp_ppl.inference.samplers._potential import Potential
+from dgp_ppl.inference.samplers._sghmc import SGHMC
+
+SERIES = jnp.array([1.0, 2.0, 1.5, 3.0, 2.5])
+
+
+def state_space(y):
+    """Supports and scales depend on the state, and a step has two sites."""
+    scale = numpyro.sample("scale", dist.LogNormal(-1, 0.3))
+
+    def step(x, y):
+        with numpyro.plate("two", 2):
+            width = numpyro.sample("width", dist.Uniform(0.0, 1 + x**2))
+        x = numpyro.sample("x", dist.Normal(x, scale * width.sum()))
+        numpyro.deterministic("double", 2 * x)
+        numpyro.sample("y", dist.Normal(x, 0.3), obs=y)
+        return x, None
+
+    scan(step, jnp.zeros(()), y)
+
+
+def branches(y):
+    z = numpyro.sample("z", dist.Normal(0, 1))
+    wide = lambda _: numpyro.sample("rate", dist.LogNormal(z, 1.0))  # noqa: E731
+    narrow = lambda _: numpyro.sample("rate", dist.LogNormal(-z, 0.5))  # noqa: E731
+    rate = cond(z > 0, wide, narrow, None)
+    numpyro.sample("y", dist.Normal(rate, 1).expand([5]), obs=y)
+
+
+@pytest.mark.parametrize("model", [state_space, branches])
+def test_sites_within_control_flow(model):
+    """The energy and its gradient are NumPyro's; deterministic sites match the latents."""
+    potential = Potential(model)
+    at = potential.start(KEY, init_to_median, Call((SERIES,)))
+    at = {n: u + 0.3 * random.normal(KEY, u.shape) for n, u in at.items()}
+    ours = lambda u: potential(KEY, u, Call((SERIES,))).value  # noqa: E731
+    theirs = lambda u: potential_energy(model, (SERIES,), {}, u)  # noqa: E731
+    ours, theirs = jax.jit(lambda u: [jax.value_and_grad(f)(u) for f in (ours, theirs)])(at)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, 1e-4, 1e-4), ours, theirs)
+    if model is state_space:
+        latents = lambda u: potential(KEY, u, Call((SERIES,))).latents  # noqa: E731
+        found = jax.jit(lambda u: potential.deterministic(Call((SERIES,)))(latents(u)))(at)
+        np.testing.assert_allclose(found["double"], 2 * at["x"], rtol=1e-6)
+
+
+@pytest.mark.slow
+def test_posterior_of_a_random_walk():
+    """The posterior is Kalman's: a Gaussian with a tridiagonal precision."""
+
+    def model(y):
+        def step(x, y):
+            x = numpyro.sample("x", dist.Normal(x, 0.5))
+            numpyro.sample("y", dist.Normal(x, 0.3), obs=y)
+            return x, None
+
+        scan(step, jnp.zeros(()), y)
+
+    first = np.eye(5) - np.eye(5, k=-1)
+    cov = np.linalg.inv(first.T @ first / 0.25 + np.eye(5) / 0.09)
+    chains = run_mcmc(
+        KEY, SGHMC(model), SERIES, num_warmup=1000, num_samples=400, thinning=20, num_chains=8,
+        progress=False,
+    )  # fmt: skip
+    x = chains.samples["x"].astype(np.float64) - cov @ np.asarray(SERIES) / 0.09
+    assert_mean(x.mean(axis=1), 0.0)
+    assert_mean((x**2).mean(axis=1) / np.diag(cov), 1.0)
+
+
+def test_rows_of_steps_are_refused():
+    def model():
+        def step(x, _):
+            with numpyro.plate("rows", 4, subsample_size=2):
+                own = numpyro.sample("own", dist.Normal(x, 1))
+            return own.sum(), None
+
+        scan(step, jnp.zeros(()), None, length=3)
+
+    with pytest.raises(ValueError, match=r"\['own'\] are in a plate with a subsample_size within"):
+        SGHMC(model).init(KEY, 10, None, (), {})
+
+
+def test_draws_have_noise_of_their_own():
+    """Every draw has its own value of an auxiliary site, from the prior."""
+
+    def model():
+        w = numpyro.sample("w", dist.Normal(0, 1))
+        e: object = numpyro.sample("e", dist.Normal(0, 1), infer={"is_auxiliary": True})
+        numpyro.deterministic("sum", w + e)
+
+    w = random.normal(KEY, (2000,))
+    found = jax.jit(jax.vmap(Potential(model).deterministic(Call())))
+    e = np.asarray(found({"w": w})["sum"] - w, np.float64)
+    np.testing.assert_array_equal(found({"w": w})["sum"], found({"w": w})["sum"])
+    for moment, truth in ((e, 0.0), (e**2, 1.0), (e * np.asarray(w), 0.0), (e[1:] * e[:-1], 0.0)):
+        assert_mean(moment, truth)
+
+
+def test_minibatches_and_unit_noise_are_unbiased():
+    """The mean gradient over keys is the gradient of all rows, averaged over the noise."""
+    potential, z = Potential(two_layers), jnp.linspace(-1.5, 1.5, 4)[:, None]
+    x, y = regression(rows=12)
+    at = potential.start(KEY, numpyro.infer.init_to_median, Call((x, y), {"z": z}))
+    gradient = jax.grad(lambda u, k, **b: potential(k, u, Call((x, y), {"z": z, **b})).value)
+    many = lambda n, **b: jax.vmap(lambda k: gradient(at, k, **b))(random.split(KEY, n))  # noqa: E731
+    part, whole = jax.jit(lambda: (many(8000, batch_size=3), many(4000)))()
+    for site in at:
+        assert_mean(np.asarray(part[site][:4000]) - np.asarray(whole[site]), 0.0)
+        assert np.asarray(part[site]).std(axis=0).min() > 0

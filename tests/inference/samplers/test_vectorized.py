@@ -1,0 +1,118 @@
+"""Every kernel of NumPyro as a kernel of several chains."""
+
+import numpy as np
+import numpyro
+import numpyro.distributions as dist
+import pytest
+from jax import random
+from numpyro.infer import AIES, ESS, HMCECS, MCMC, NUTS, SA, BarkerMH, DiscreteHMCGibbs, MixedHMC
+from numpyro.infer.hmc import HMC
+from support.helpers import KEY, slow
+from support.kernel_runs import X, Y, short, slope
+
+import dgp_ppl as dgp
+from dgp_ppl.inference.samplers._mcmc import run_mcmc
+from dgp_ppl.inference.samplers._sghmc import SGHMC
+
+
+def switched(x, y):
+    """A regression whose slope an unknown switch doubles."""
+    w = numpyro.sample("w", dist.Normal(0, 1).expand([2]).to_event(1))
+    b = numpyro.sample("b", dist.Bernoulli(0.5))
+    numpyro.sample("y", dist.Normal((1 + b) * x @ w, 2.0), obs=y)
+
+
+def subsampled(x, y):
+    w = numpyro.sample("w", dist.Normal(0, 1).expand([2]).to_event(1))
+    with numpyro.plate("data", len(y), subsample_size=10) as rows:
+        numpyro.sample("y", dist.Normal(x[rows] @ w, 0.3), obs=y[rows])
+
+
+KERNELS = {
+    "discrete": lambda: DiscreteHMCGibbs(HMC(switched, num_steps=3, trajectory_length=None)),
+    "mixed": lambda: MixedHMC(HMC(switched, trajectory_length=1.2), num_discrete_updates=2),
+    "subsampling": lambda: HMCECS(NUTS(subsampled), num_blocks=2),
+    "barker": lambda: BarkerMH(slope),
+    "sample adaptive": lambda: SA(slope),
+    "stretch": lambda: AIES(slope, moves={AIES.StretchMove(): 1.0}),
+    "slice": lambda: ESS(slope),
+}
+
+
+@pytest.mark.parametrize("name", ["stretch", *(slow(n) for n in KERNELS if n != "stretch")])
+def test_any_kernel(name, x64):
+    """The draws are those of NumPyro's `MCMC` with the same key."""
+    kernel, x, y = KERNELS[name], X.astype(float), Y.astype(float)
+    ensemble = kernel().is_ensemble_kernel
+    sizes = {"num_warmup": 30, "num_samples": 20, "num_chains": 6 if ensemble else 2}
+    mcmc = MCMC(
+        kernel(), chain_method="vectorized" if ensemble else "sequential", progress_bar=False,
+        **sizes,
+    )  # fmt: skip
+    mcmc.run(KEY, x, y)
+    chains = run_mcmc(KEY, kernel(), x, y, progress=False, **sizes)
+    wanted = mcmc.get_samples(group_by_chain=True)
+    assert set(chains.samples) == set(wanted)
+    for site, draws in wanted.items():
+        np.testing.assert_allclose(chains.samples[site], draws, rtol=1e-5, atol=1e-7)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["discrete", "stretch"])
+def test_any_kernel_goes_on(name, tmp_path):
+    """A run resumes from a folder and from a state. An ensemble's fields are repeated per chain."""
+    field = "inner_state.accept_prob" if name == "stretch" else "block_states.1.accept_prob"
+    sizes = {"num_warmup": 20, "num_chains": 6, "extra_fields": (field,), "progress": False}
+    run = lambda **more: run_mcmc(KEY, KERNELS[name](), X, Y, **(sizes | more))  # noqa: E731
+    whole = run(num_samples=30)
+    assert whole.fields[field].shape == (6, 30)
+    for samples in (10, 30):
+        found = run(num_samples=samples, checkpoint=tmp_path, every=10)
+    second = run(num_samples=20, num_warmup=0, start=run(num_samples=10).state)
+    np.testing.assert_array_equal(whole.samples["w"], found.samples["w"])
+    np.testing.assert_array_equal(whole.samples["w"][:, 10:], second.samples["w"])
+
+
+@pytest.mark.slow
+def test_settings_of_an_inner_kernel_are_another_run(tmp_path):
+    sizes = {"num_warmup": 2, "num_samples": 1, "progress": False, "checkpoint": tmp_path}
+    for rate in (0.8, 0.8):
+        run_mcmc(KEY, DiscreteHMCGibbs(HMC(switched, target_accept_prob=rate)), X, Y, **sizes)
+    with pytest.raises(dgp.DataError, match="its options differ"):
+        run_mcmc(KEY, DiscreteHMCGibbs(HMC(switched, target_accept_prob=0.9)), X, Y, **sizes)
+
+
+@pytest.mark.slow
+def test_a_kernel_runs_twice():
+    """A run compiles nothing into the kernel, so the number of chains may change."""
+    kernel = HMC(slope)
+    sizes = {"num_warmup": 5, "num_samples": 3, "progress": False}
+    first, second = (run_mcmc(KEY, kernel, X, Y, num_chains=c, **sizes) for c in (2, 1))
+    assert (first.shape, second.shape) == ((2, 3), (1, 3))
+
+
+def test_wrong_starts():
+    """A start with other chains, of another model or another kernel raises before the run."""
+    state = short(num_chains=2).state
+    with pytest.raises(ValueError, match=r"start\.i is int32 of shape \(2,\), wanted .* \(3,\)"):
+        short(num_chains=3, start=state)
+
+    def wider(x, y):
+        numpyro.sample("b", dist.Normal(0, 1))
+        slope(x, y)
+
+    with pytest.raises(ValueError, match=r"start has no \.z\['b'\], wanted a state of this kernel"):
+        short(SGHMC(wider), num_chains=2, start=state)
+    with pytest.raises(ValueError, match=r"start has no .*, wanted a state of this kernel"):
+        short(HMC(slope), num_chains=2, start=state)
+    with pytest.raises(ValueError, match=r"start has no \.i.*the `Chains.state` of an earlier"):
+        short(num_chains=2, start=dgp.Chains({}, state=state))
+    old = state._replace(rng_key=random.key_data(state.rng_key))
+    short(key=random.PRNGKey(0), num_chains=2, start=old)  # an old style key is accepted
+
+
+def test_parts_of_fields():
+    """Nested fields are named with dots, as in NumPyro's `MCMC`."""
+    found = short(HMC(slope), num_chains=2, extra_fields=("adapt_state.step_size", "z.w"))
+    assert found.fields["adapt_state.step_size"].shape == (2, 2)
+    assert found.fields["z.w"].shape == (2, 2, 2)

@@ -1,0 +1,89 @@
+"""Draws of guides and chains, and their densities."""
+
+import jax.numpy as jnp
+import numpy as np
+import numpyro
+import numpyro.distributions as dist
+import pytest
+from numpyro.infer import MCMC, NUTS
+from support.helpers import slow
+from support.trees import KEY, X, Y, stock
+
+import dgp_ppl as dgp
+from dgp_ppl import initialize, models
+
+
+@pytest.mark.parametrize(
+    "name", ["MeanField", slow("Decoupled"), slow("Diffusion"), slow("Implicit")]
+)
+def test_draws_of_every_guide_give_back_its_predictions(name):
+    """Mean and variance of the posterior predictive draws are those of `predict`."""
+    build = {
+        "MeanField": dgp.MeanField,
+        "Decoupled": lambda m: dgp.Decoupled(m, z_mean=X[::2]),
+        "Diffusion": lambda m: dgp.Diffusion(m, steps=2),
+        "Implicit": dgp.Implicit,
+    }[name]
+    model, kwargs = models.deep_gp, initialize.deep_gp(KEY, X, num_inducing=5, depth=1)
+    guide = build(model)
+    params = dgp.fit(KEY, model, guide, X, Y, steps=50, progress=False, **kwargs).params
+    tree = dgp.to_inferencedata(
+        KEY, model, guide, params, X, Y, num_samples=400, num_prior_samples=0, **kwargs
+    )
+    draws = tree["posterior_predictive"]["y"].values[0]
+    p = dgp.predict(KEY, model, guide, params, X, num_samples=400, **kwargs)
+    error = np.sqrt(p.var / len(draws))
+    assert (np.abs(draws.mean(axis=0) - p.mean) < 5 * error).all()
+    spread = draws.var(axis=0, ddof=1) / p.var
+    assert (np.abs(spread - 1) < 5 * np.sqrt(2 / len(draws)) * 1.5).all()
+    assert ("sample_stats" in tree.children) == (name in ("MeanField", "Diffusion"))
+
+
+def test_log_weights_average_to_the_bound():
+    model, kwargs = models.deep_gp, initialize.deep_gp(KEY, X, num_inducing=5, depth=1)
+    guide = dgp.MeanField(model)
+    result = dgp.fit(KEY, model, guide, X, Y, steps=300, progress=False, **kwargs)
+    tree = dgp.to_inferencedata(KEY, model, guide, result.params, X, Y, num_samples=400, **kwargs)
+    weights = tree["sample_stats"]["log_weight"].values[0]
+    value = -guide.bound_loss.loss(KEY, result.params, model, guide, X, Y, **kwargs)
+    # The bound contains E log p(y | f), the weights log E p(y | f), which is at least as large.
+    assert weights.mean() > float(value) - 4 * weights.std() / 20
+
+
+def test_chains_keep_their_axes_and_what_the_sampler_told():
+    mcmc = MCMC(NUTS(stock), num_warmup=20, num_samples=8, num_chains=2, chain_method="vectorized",
+                progress_bar=False)  # fmt: skip
+
+    def whole(x, y=None):
+        w = numpyro.sample("w", dist.Normal(0, 1).expand([2]).to_event(1))
+        with numpyro.plate("data", len(x)):
+            numpyro.sample("y", dist.Normal(x @ w, 0.3), obs=y)
+
+    fields = ("potential_energy", "accept_prob", "num_steps", "diverging")
+    mcmc = MCMC(NUTS(whole), num_warmup=20, num_samples=8, num_chains=2, progress_bar=False,
+                chain_method="vectorized")  # fmt: skip
+    x, y = jnp.asarray(X), jnp.asarray(Y)
+    mcmc.run(KEY, x, y, extra_fields=fields)
+    tree = dgp.to_inferencedata(
+        KEY,
+        whole,
+        None,
+        {},
+        x,
+        y,
+        posterior_samples=dgp.Chains.from_mcmc(mcmc),
+        num_prior_samples=0,
+    )
+    w = np.asarray(mcmc.get_samples(group_by_chain=True)["w"])
+    np.testing.assert_array_equal(tree["posterior"]["w"], w)
+    wanted = dist.Normal(np.einsum("nd,csd->csn", X, w), 0.3).log_prob(Y)
+    np.testing.assert_allclose(tree["log_likelihood"]["y"], wanted, rtol=1e-4, atol=1e-4)
+    stats = set(tree["sample_stats"].data_vars)
+    assert stats >= {"lp", "acceptance_rate", "n_steps", "diverging"}
+    np.testing.assert_allclose(
+        tree["sample_stats"]["lp"], -np.asarray(mcmc.get_extra_fields(True)["potential_energy"])
+    )
+    flat = dgp.to_inferencedata(
+        KEY, whole, None, {}, x, y, posterior_samples=mcmc.get_samples(), num_prior_samples=0
+    )
+    assert flat["posterior"]["w"].shape == (1, 16, 2)
