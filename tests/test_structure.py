@@ -16,7 +16,6 @@ import pytest
 
 import dgp_ppl
 
-MOST_WORDS = 250  # of the docstring of a class
 ROOT = Path(dgp_ppl.__file__).parent
 TESTS = Path(__file__).parent
 PROJECT = TESTS.parent
