@@ -1,5 +1,6 @@
 """Guides, objectives, samplers, the evidence, and the training loop."""
 
+from dgp_ppl._partition import Call
 from dgp_ppl.inference._fit import FitResult, evaluate, fit
 from dgp_ppl.inference._handlers import data_plates, freeze, survey
 from dgp_ppl.inference._objectives import ImportanceWeighted, PredictiveELBO
@@ -40,6 +41,7 @@ __all__ = [
     "SGHMC",
     "AdversarialELBO",
     "AnnealedEvidence",
+    "Call",
     "Chains",
     "Decoupled",
     "DenseScore",

@@ -212,7 +212,8 @@ class Decoupled(TransportGuide):
     def _factorised(self, call: Call) -> dict[str, Sparse]:
         """Return the factorised kernel matrix of each layer, from the layers' sites.
 
-        The mean and the KL of q depend on the kernel, which only the model's statements make. They
+        NumPyro's objectives need the distribution of v, and so the guide's, before the model runs.
+        It depends on the kernel and z, which the model's statements put at the layer's site. They
         run up to the last layer's site, in most models before any layer is evaluated.
         """
         found = _Factorise(set(self.layers))

@@ -39,8 +39,10 @@ class Gradients:
         if not self.control_variates:
             return jnp.zeros((2, 0), flat.dtype)
 
+        every_row = self.potential.of_all_rows()
+
         def whole(key: PRNGKey) -> Flat:
-            return self._at(key, unconstrained, call, all_rows=True)[1]
+            return _energy_and_gradient(every_row, key, unconstrained, call)[1]
 
         keys = random.split(key, _ANCHOR_DRAWS)
         return jnp.stack([flat, jnp.mean(lax.map(whole, keys), axis=0)])
@@ -49,19 +51,20 @@ class Gradients:
         self, key: PRNGKey, unconstrained: Values, anchor: Array, call: Call
     ) -> tuple[Energy, Flat]:
         """Estimate the energy and its gradient, [d]."""
-        energy, gradient = self._at(key, unconstrained, call)
+        energy, gradient = _energy_and_gradient(self.potential, key, unconstrained, call)
         if self.control_variates:
             unravel = ravel_pytree(unconstrained)[1]
-            there = self._at(key, unravel(anchor[0]), call)[1]
-            gradient = anchor[1] + gradient - there
+            there = _energy_and_gradient(self.potential, key, unravel(anchor[0]), call)
+            gradient = anchor[1] + gradient - there[1]
         return energy, gradient
 
-    def _at(
-        self, key: PRNGKey, unconstrained: Values, call: Call, *, all_rows: bool = False
-    ) -> tuple[Energy, Flat]:
-        def energy(u: Values) -> tuple[Array, Energy]:
-            estimate = self.potential(key, u, call, all_rows=all_rows)
-            return estimate.value, estimate
 
-        (_, estimate), gradient = jax.value_and_grad(energy, has_aux=True)(unconstrained)
-        return estimate, ravel_pytree(gradient)[0]
+def _energy_and_gradient(
+    potential: Potential, key: PRNGKey, unconstrained: Values, call: Call
+) -> tuple[Energy, Flat]:
+    def energy(u: Values) -> tuple[Array, Energy]:
+        estimate = potential(key, u, call)
+        return estimate.value, estimate
+
+    (_, estimate), gradient = jax.value_and_grad(energy, has_aux=True)(unconstrained)
+    return estimate, ravel_pytree(gradient)[0]

@@ -1,5 +1,6 @@
 """The potential energy of a NumPyro model at unconstrained latent values, from minibatches."""
 
+import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -26,10 +27,17 @@ class Energy(NamedTuple):
     Attributes:
         value: -log p(y, latents) - log |d latents / d unconstrained|, in nats, [].
         latents: constrained values of the latent sites.
+        log_densities: log densities of the observed and latent sites, by name, [] each.
     """
 
     value: Array
     latents: Values
+    log_densities: Values
+
+    def not_finite(self) -> dict[str, float]:
+        """Return the log densities that are not finite, by site."""
+        densities = {n: float(p) for n, p in self.log_densities.items()}
+        return {n: p for n, p in densities.items() if not math.isfinite(p)}
 
 
 class _SetUnconstrained(Messenger):
@@ -94,29 +102,19 @@ class Potential:
     def __init__(self, model: Model) -> None:
         self.model = model
 
-    def __call__(
-        self, key: PRNGKey, unconstrained: Values, call: Call, *, all_rows: bool = False
-    ) -> Energy:
-        """Return the energy at these values; with `all_rows` plates are not subsampled."""
-        terms, latents = self._terms(key, unconstrained, call, all_rows)
-        return Energy(-(sum(terms.values()) + latents.log_jacobian), latents.latents)
-
-    def not_finite(self, key: PRNGKey, unconstrained: Values, call: Call) -> dict[str, float]:
-        """Return the log densities that are not finite at these values, by site."""
-        terms = jax.jit(lambda u: self._terms(key, u, call, False)[0])(unconstrained)
-        return {n: float(p) for n, p in terms.items() if not jnp.isfinite(p)}
-
-    def _terms(
-        self, key: PRNGKey, unconstrained: Values, call: Call, all_rows: bool
-    ) -> tuple[Values, _SetUnconstrained]:
-        """Return log densities of observed and latent sites, and the handler with the Jacobians."""
-        program = whole_plates(self.model) if all_rows else self.model
-        latents = _SetUnconstrained(handlers.seed(program, key), unconstrained)
+    def __call__(self, key: PRNGKey, unconstrained: Values, call: Call) -> Energy:
+        """Return the energy at these values."""
+        latents = _SetUnconstrained(handlers.seed(self.model, key), unconstrained)
         with stratified():
             log_probs, sites = compute_log_probs(latents, call.args, call.kwargs, {})
         # Auxiliary sites have no density here; factors are marked auxiliary, but are observed.
         counts = lambda site: site["is_observed"] or _is_latent(site)  # noqa: E731
-        return {n: p for n, p in log_probs.items() if counts(sites[n])}, latents
+        terms = {n: p for n, p in log_probs.items() if counts(sites[n])}
+        return Energy(-(sum(terms.values()) + latents.log_jacobian), latents.latents, terms)
+
+    def of_all_rows(self) -> "Potential":
+        """Return the potential of the same model without subsampling."""
+        return Potential(whole_plates(self.model))
 
     def deterministic(self, call: Call) -> Callable[[Values], Values]:
         """Return a function from latents to the model's deterministic sites, of all rows.

@@ -249,7 +249,9 @@ class SGHMC(MCMCKernel):
             chains = jnp.flatnonzero(~finite).tolist()
             which = f" of chains {chains}"
             key, gradient, values = jax.tree.map(lambda a: a[chains[0]], (key, gradient, values))
-        sites = self.potential.not_finite(_init_keys(key)[2], values, call)
+        sites = jax.jit(lambda k, u: self.potential(k, u, call))(
+            _init_keys(key)[2], values
+        ).not_finite()
         slopes = ravel_pytree(values)[1](gradient)
         steep = [n for n, a in slopes.items() if not jnp.isfinite(a).all()]
         raise ValueError(
