@@ -8,7 +8,8 @@ import numpyro.distributions as dist
 import pytest
 from jax import random
 from scipy import stats
-from support.helpers import KEY, assert_mean, slow
+from support import integrals
+from support.helpers import KEY, assert_mean, bound, slow, start
 
 import dgp_ppl as dgp
 from dgp_ppl import initialize, likelihoods, models
@@ -66,13 +67,79 @@ def test_predictive_probabilities_are_those_of_draws_of_f(name):
     assert (np.abs(found - brute) < 6 * error + 5e-4).all()
 
 
+def test_robust_max_is_exact():
+    """P(argmax f = y) for classes whose variances differ by up to 18 orders, to 1e-4."""
+    rng = np.random.default_rng(1)
+    for classes in (2, 4, 10):
+        var = 10 ** rng.uniform(-12, 6, (60, classes))
+        var[::3] = 10 ** rng.uniform(-1, 1, (20, classes))
+        scale = np.sqrt(var[np.arange(60), rng.integers(classes, size=60)])
+        mean = (
+            rng.standard_normal((60, classes)) * 10 ** rng.uniform(-2, 1, (60, 1)) * scale[:, None]
+        )
+        mean, var = np.float32(mean), np.float32(var)
+        y = rng.integers(classes, size=60)
+        exact = np.array([
+            integrals.largest_probability(*map(np.float64, (m, v)), c)
+            for m, v, c in zip(mean, var, y, strict=True)
+        ])  # fmt: skip
+        epsilon = 1e-3
+        wanted = exact * np.log1p(-epsilon) + (1 - exact) * np.log(epsilon / (classes - 1))
+        likelihood = RobustMax(mean, epsilon)
+        found = jax.jit(lambda v, y, d=likelihood: d.expected_log_prob(v, y, 20))(var, y)
+        np.testing.assert_allclose(found, wanted, atol=1e-3)
+        probabilities = jax.jit(lambda v, d=likelihood: d.predictive(v).probs)(var)[
+            np.arange(60), y
+        ]
+        hits = exact * (1 - epsilon) + (1 - exact) * epsilon / (classes - 1)
+        np.testing.assert_allclose(probabilities, hits, atol=2e-4)
+
+
+def test_the_bound_of_robust_max_is_below_the_evidence():
+    """A q(v) whose bound 20 Gauss-Hermite nodes put 30 nats too high, above the evidence."""
+    found = [
+        RobustMax(jnp.array([[0.0, 0.5, -0.5]])).expected_log_prob(
+            jnp.array([v]), jnp.array([c]), 20
+        )
+        for v, c in (([4.0, 1e-8, 1e-8], 0), ([1e-4, 1.0, 1.0], 1))
+    ]
+    np.testing.assert_allclose(np.ravel(found), [-4.551, -2.895], atol=1e-3)
+
+    def model(x, y):
+        kernel = dgp.kernels.SquaredExponential(1.0, 1.0)
+        f = dgp.gp("f", kernel, jnp.zeros((1, 1)), out=3)
+        with dgp.minibatch(x, y) as (x, y):
+            numpyro.sample("y", dgp.observe(f(x), likelihoods.robust_max), obs=y)
+
+    guide = dgp.MeanField(model, covariance="diagonal")
+    x, y = jnp.zeros((60, 1)), jnp.repeat(jnp.arange(2), 30)
+    params = start(model, guide, x, y)
+    q = {"f.v.loc": [[0.58, 0.09, -0.68]], "f.v.scale": [[0.006, 1.449, 0.372]]}
+    assert set(q) <= set(params)
+    params |= {n: jnp.asarray(a).reshape(params[n].shape) for n, a in q.items()}
+    assert bound(model, guide, params, x, y) == pytest.approx(-233.9, abs=0.1)
+
+
+@pytest.mark.parametrize("scale", [1e-3, 0.3, 1.0, 10.0, 1e3])
+def test_moments_of_a_censored_normal_do_not_cancel(scale):
+    loc = jnp.array([-3.0, -0.4, 0.0, 0.6, 2.0])
+    distribution = likelihoods.CensoredNormal(loc, scale, low=-0.5, high=0.7)
+    for i, mean in enumerate(np.asarray(loc, float)):
+        value = lambda f: np.clip(f, -0.5, 0.7)  # noqa: E731
+        first = integrals.expectation(value, mean, scale, (-0.5, 0.7))
+        second = integrals.expectation(lambda f: (value(f) - first) ** 2, mean, scale, (-0.5, 0.7))  # noqa: B023
+        assert distribution.mean[i] == pytest.approx(first, abs=1e-4)
+        assert distribution.variance[i] == pytest.approx(second, rel=2e-3, abs=1e-9)
+
+
 @pytest.mark.parametrize("known", [1e-9, 0.0])
 def test_robust_max_of_functions_that_are_known(known):
     """If all but one f are known, the probability is a step function of it."""
     mean, var = jnp.array([[0.0, -0.3, 0.2]]), jnp.array([[1.0, known, known]])
     distribution = RobustMax(mean)
-    exact = stats.norm.sf(0.2)
-    assert distribution.predictive(var).probs[0, 0] == pytest.approx(exact, abs=0.02)
+    largest = stats.norm.sf(0.2)
+    exact = largest * (1 - 1e-3) + (1 - largest) * 1e-3 / 2
+    assert distribution.predictive(var).probs[0, 0] == pytest.approx(exact, abs=1e-4)
     gradient = jax.grad(
         lambda m, v: RobustMax(m).expected_log_prob(v, jnp.array([0]), 20).sum(), argnums=(0, 1)
     )(mean, var)

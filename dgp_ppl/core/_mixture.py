@@ -1,17 +1,21 @@
 """Finite mixtures of NumPyro distributions."""
 
+from collections.abc import Callable
 from typing import Any
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpyro.distributions as dist
 from jax import lax, random
+from jax.extend.core import ClosedJaxpr, jaxpr_as_fun
 from jax.scipy.special import logsumexp
 from jaxtyping import Array, Float
 
 from dgp_ppl._typing import PRNGKey
+from dgp_ppl.core._quadrature import log_expectation, step_expectation
 
-__all__ = ["Mixture"]
+__all__ = ["LatentMixture", "Mixture"]
 
 
 class Mixture(eqx.Module):
@@ -71,3 +75,77 @@ class Mixture(eqx.Module):
             return draws[0]
         row = random.categorical(key_q, self.log_weights, shape=draws.shape[1:2])
         return draws[row, jnp.arange(draws.shape[1])]
+
+
+class _Program(eqx.Module):
+    """A function with its closed-over arrays as leaves: `jax.jit` and `jax.vmap` can return it."""
+
+    jaxpr: Any = eqx.field(static=True)
+    arrays: list[Array]
+
+    @staticmethod
+    def from_closure(function: Callable[..., Array], *args: Array) -> "_Program":
+        """Trace a function at arguments of the shapes that it will get."""
+        closed = jax.make_jaxpr(function)(*args)
+        return _Program(closed.jaxpr, closed.consts)
+
+    def __call__(self, *args: Array) -> Array:
+        return jaxpr_as_fun(ClosedJaxpr(self.jaxpr, self.arrays))(*args)[0]
+
+
+class LatentMixture(Mixture):
+    """The distribution of y with a scalar latent f ~ N(latent_mean, latent_sd²) integrated out.
+
+    Moments and draws are those of a mixture over fixed nodes of f. Densities and distribution
+    functions place their nodes by y, because a likelihood can be narrower than the nodes' spacing.
+
+    Attributes:
+        latent_mean: mean of f, [N].
+        latent_sd: standard deviation of f, [N].
+        log_likelihood: log p(y | f) as a function of f and y, row by row.
+        likelihood_cdf: P(Y <= y | f) as a function of f and y; None if NumPyro has none.
+    """
+
+    latent_mean: Float[Array, " N"]
+    latent_sd: Float[Array, " N"]
+    log_likelihood: Callable[[Array, Array], Array]
+    likelihood_cdf: Callable[[Array, Array], Array] | None
+
+    @staticmethod
+    def build(
+        log_weights: Array, f: Array, likelihood: Callable[[Array], Any], mean: Array, sd: Array
+    ) -> "LatentMixture":
+        """Make the mixture of a likelihood.
+
+        Args:
+            log_weights: normalised log weights of fixed nodes, [Q].
+            f: the nodes, [Q, N].
+            likelihood: from f to the distribution of y. Arrays that it closes over become leaves.
+            mean: mean of f, [N].
+            sd: standard deviation of f, [N].
+        """
+        components = likelihood(f)
+        at_mean = likelihood(mean)
+        y = jnp.zeros(at_mean.shape(), mean.dtype)
+        discrete = bool(components.support.is_discrete)
+        log_prob = lambda f, y: likelihood(f).log_prob(y)  # noqa: E731
+        density = _Program.from_closure(log_prob, mean, y.astype(int) if discrete else y)
+        try:
+            cdf = _Program.from_closure(lambda f, y: likelihood(f).cdf(y), mean, y)
+        except NotImplementedError:
+            cdf = None
+        return LatentMixture(log_weights, components, mean, sd, density, cdf)
+
+    def log_prob(self, y: Array) -> Array:
+        """Return log p(y) in nats, [N]."""
+        y = jnp.asarray(y, int if self.support.is_discrete else self.latent_mean.dtype)
+        log_p = jax.vmap(lambda f: self.log_likelihood(f, y))
+        return log_expectation(log_p, self.latent_mean, self.latent_sd)
+
+    def cdf(self, y: Array) -> Array:
+        """Return P(Y <= y), [N], if the likelihood has a cdf."""
+        if self.likelihood_cdf is None:
+            raise NotImplementedError("cdf: NumPyro has no cdf of this likelihood; draw samples")
+        cdf, y = self.likelihood_cdf, jnp.asarray(y, self.latent_mean.dtype)
+        p = jax.vmap(lambda f: cdf(f, y))
+        return step_expectation(p, self.latent_mean, self.latent_sd)

@@ -19,13 +19,12 @@ from jaxtyping import Array, Float
 
 from dgp_ppl._typing import PRNGKey
 from dgp_ppl.core._gp import Marginals
-from dgp_ppl.core._mixture import Mixture
+from dgp_ppl.core._mixture import LatentMixture, Mixture
+from dgp_ppl.core._quadrature import TRAPEZOID, expectation, log_expectation
 from dgp_ppl.likelihoods import AnalyticLikelihood
 
 __all__ = ["Observed", "as_observed", "log_density", "observe"]
 
-# An even number keeps the nodes off the mean, where NumPyro's logits have a wrong gradient.
-_DENSE_NODES = 160
 # Predictions take more draws: the log of a Monte Carlo mean is biased, the mean of a log is not.
 _DENSE_DRAWS = 4
 
@@ -138,6 +137,8 @@ class Observed(dist.Distribution):
         return jnp.where(mask, terms, 0.0) if by_row else terms
 
     def _log_expected_likelihood(self, value: Array) -> Array:
+        if self._by_quadrature:
+            return log_expectation(*self._integrand(value))
         mixture = self.predictive()
         components = self._without_missing_entries(mixture.components)
         return Mixture(mixture.log_weights, components).log_prob(value)
@@ -157,9 +158,21 @@ class Observed(dist.Distribution):
             terms = at_mean.expected_log_prob(self.latent_var, value, self.num_nodes)
             if terms is not None:
                 return terms
+        if self._by_quadrature:
+            return expectation(*self._integrand(value), self.num_nodes)
         log_weights, f = self._nodes()
         terms = self._without_missing_entries(self.likelihood(f)).log_prob(value)
         return jnp.tensordot(jnp.exp(log_weights), terms, axes=1, precision=lax.Precision.HIGHEST)
+
+    @property
+    def _by_quadrature(self) -> bool:
+        """Whether expectations are one-dimensional integrals."""
+        return self.scalar and self.normal_scale is None and not self.analytic
+
+    def _integrand(self, value: Array) -> tuple[Callable[[Array], Array], Array, Array]:
+        """Return log p(y | f) as a function of f, and the mean and standard deviation of f."""
+        log_p: Any = lambda f: self.likelihood(f).log_prob(value)  # noqa: E731
+        return log_p, self.latent_mean, jnp.sqrt(self.latent_var)
 
     def _without_missing_entries(self, distribution: Any) -> Any:
         """Mask the entries of a distribution, if the mask is one of entries."""
@@ -196,7 +209,10 @@ class Observed(dist.Distribution):
             analytic: Any = self.likelihood(self.latent_mean[None])
             return Mixture(log_one, analytic.predictive(self.latent_var[None]))
         log_weights, f = self._nodes(dense=True)
-        return Mixture(log_weights, self.likelihood(f))
+        if not self.scalar:
+            return Mixture(log_weights, self.likelihood(f))
+        sd = jnp.sqrt(self.latent_var)
+        return LatentMixture.build(log_weights, f, self.likelihood, self.latent_mean, sd)
 
     def sample(self, key: PRNGKey, sample_shape: tuple[int, ...] = ()) -> Array:
         """Draw f from its marginals, then y given f; sample_shape + [N, ...]."""
@@ -233,17 +249,14 @@ class Observed(dist.Distribution):
     def _nodes(self, dense: bool = False) -> tuple[Float[Array, " Q"], Array]:
         """Return log weights [Q] and values of f [Q, N] or [Q, N, P] for expectations over f.
 
-        A scalar f uses quadrature. Gauss-Hermite nodes suit a log-likelihood, which is close to a
-        polynomial in f. A likelihood can be a narrow peak between these nodes, so `dense` nodes lie
-        a tenth of a standard deviation apart; they are exact to rounding down to about that width.
+        A scalar f uses Gauss-Hermite nodes, or `dense` ones for functions that are not polynomials.
         A vector f uses Monte Carlo.
         """
         sd = jnp.sqrt(self.latent_var)
         if self.scalar:
             x, w = np.polynomial.hermite_e.hermegauss(self.num_nodes)
             if dense:
-                x = np.linspace(-8, 8, _DENSE_NODES)
-                w = np.exp(-0.5 * x**2)
+                x, w = TRAPEZOID, np.exp(-0.5 * TRAPEZOID**2)
             x = jnp.asarray(x, sd.dtype)
             log_weights = jnp.asarray(np.log(w / w.sum()), sd.dtype)
             return log_weights, self.latent_mean + sd * x[:, None]
