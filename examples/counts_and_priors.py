@@ -18,7 +18,7 @@ from jax import random
 from numpyro import handlers
 
 import dgp_ppl as dgp
-from dgp_ppl import kernels
+from dgp_ppl import kernels, likelihoods
 
 
 def model(x: Any, exposure: Any, counts: Any = None, *, z: Any) -> None:
@@ -28,7 +28,7 @@ def model(x: Any, exposure: Any, counts: Any = None, *, z: Any) -> None:
     with dgp.minibatch(x, exposure, counts) as (x, exposure, counts):
 
         def likelihood(f: Any) -> dist.Distribution:
-            return dist.NegativeBinomial2(exposure * jnp.exp(offset + f), concentration)
+            return likelihoods.NegativeBinomialLog(f + jnp.log(exposure) + offset, concentration)
 
         numpyro.sample("y", dgp.observe(f(x), likelihood), obs=counts)
 

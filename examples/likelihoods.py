@@ -38,12 +38,12 @@ def student_t() -> Any:
 
 
 def poisson() -> Any:
-    return lambda f, exposure: dist.Poisson(exposure * jnp.exp(f))
+    return lambda f, exposure: likelihoods.PoissonLog(f + jnp.log(exposure))
 
 
 def negative_binomial() -> Any:
     concentration = positive("concentration", 5.0)
-    return lambda f, exposure: dist.NegativeBinomial2(exposure * jnp.exp(f), concentration)
+    return lambda f, exposure: likelihoods.NegativeBinomialLog(f + jnp.log(exposure), concentration)
 
 
 def censored() -> Any:  # the instrument stops at 0.5

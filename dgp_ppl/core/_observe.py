@@ -137,7 +137,7 @@ class Observed(dist.Distribution):
         return jnp.where(mask, terms, 0.0) if by_row else terms
 
     def _log_expected_likelihood(self, value: Array) -> Array:
-        if self._by_quadrature:
+        if self._by_quadrature and not self.analytic:
             return log_expectation(*self._integrand(value))
         mixture = self.predictive()
         components = self._without_missing_entries(mixture.components)
@@ -167,7 +167,7 @@ class Observed(dist.Distribution):
     @property
     def _by_quadrature(self) -> bool:
         """Whether expectations are one-dimensional integrals."""
-        return self.scalar and self.normal_scale is None and not self.analytic
+        return self.scalar and self.normal_scale is None
 
     def _integrand(self, value: Array) -> tuple[Callable[[Array], Array], Array, Array]:
         """Return log p(y | f) as a function of f, and the mean and standard deviation of f."""

@@ -3,7 +3,7 @@
 Fixed nodes are cheap, and exact for functions that are smooth on the scale of sd. A likelihood can
 also be a peak, a step or a cusp between two nodes. A second rule with other nodes shows that: where
 the two differ, nodes are placed by the function itself. Panels of a Gauss-Legendre rule then shrink
-geometrically towards the peak, the mode of the integrand, and the steepest place.
+geometrically towards the peak, the steepest place and the mode of the integrand.
 """
 
 from collections.abc import Callable
@@ -13,6 +13,7 @@ import numpy as np
 from jax import lax
 from jax.custom_batching import custom_vmap
 from jax.scipy.special import logsumexp
+from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
 __all__ = ["TRAPEZOID", "expectation", "log_expectation", "step_expectation"]
@@ -24,15 +25,24 @@ TRAPEZOID = np.linspace(-8, 8, 160)
 """Nodes a tenth of a standard deviation apart. Their even number keeps them off the mean, where the
 gradient of NumPyro's logits is wrong."""
 _LEGENDRE = np.polynomial.legendre.leggauss(6)
-_SEARCH = 1e4 * np.sinh(9 * np.linspace(-1, 1, 66)) / np.sinh(9)  # where searches start
+_FAR = 1e5
+_SEARCH = _FAR * np.sinh(12 * np.linspace(-1, 1, 90)) / np.sinh(12)  # where searches start, in sd
+_LINKS = np.sinh(9 * np.linspace(-1, 1, 34)) / 8  # and in f: links bend near 0, on a scale of 1
 _CENTRAL = np.array([-8.0, -5.0, -3.0, -1.5, 0.0, 1.5, 3.0, 5.0, 8.0])  # ends of panels for N(0, 1)
-_SHRINKING = 8.0 * 5.0 ** -np.arange(9)  # distances of panels' ends from a centre, down to 2e-5
+_SHRINKING = 8.0 * 6.0 ** -np.arange(10)  # distances of panels' ends from a centre, down to 8e-7
 _ZOOMS = 11
-_TOLERANCE = 3e-5  # largest difference of two rules that keeps the cheap one, in nats
+_SMALL = 3e-5  # an error in nats that does not matter
+_HERMITE_TOLERANCE = 3e-4  # largest difference of two Gauss-Hermite rules that keeps the cheap one
+# The same for every second and every third of the dense nodes. For kinks the error of all nodes is
+# a third and an eighth of these differences. For smooth functions it is far less.
+_DENSE_TOLERANCES = {2: 1e-3, 3: 1e-2}
+_LOG_TOLERANCES = {2: 1e-4, 3: 1e-3}  # and for log p, which can have a narrow dip
 
 
 def log_expectation(log_p: Function, mean: Float[Array, " N"], sd: Float[Array, " N"]) -> Array:
-    """Return log E[p(f)], [N], exact to about 1e-4 nats for peaks down to 1e-4 sd wide.
+    """Return log E[p(f)], [N], exact to about 1e-4 nats for peaks down to 1e-6 sd wide.
+
+    Where log p is infinite or NaN, p counts as 0, and gradients stay finite.
 
     Args:
         log_p: log p, row by row; for every row continuous with one peak, or monotone.
@@ -47,21 +57,33 @@ def log_expectation(log_p: Function, mean: Float[Array, " N"], sd: Float[Array, 
         return logsumexp(weights + log_terms[::every], axis=0)
 
     def adapted(mean: Array, sd: Array) -> Array:
-        centres = _peak(log_p, mean, sd), _mode(log_p, mean, sd), _step(log_p, mean, sd)
-        u, log_w = _panels(centres)
-        return logsumexp(log_w + log_p(mean + sd * u), axis=0)
+        peak, mode, step = _centres(log_p, mean, sd, (_peak, _mode, _step))
+        u, log_w = _panels([peak, mode, step], jnp.minimum(mode, 0.0), jnp.maximum(mode, 0.0))
 
-    terms = log_p(mean + sd * jnp.asarray(TRAPEZOID, sd.dtype)[:, None])
+        def counts(values: Array) -> Array:
+            terms = log_w + values
+            return terms > jnp.max(terms, axis=0) - 80
+
+        return logsumexp(log_w + _guarded(log_p, mean, sd, u, -jnp.inf, counts), axis=0)
+
+    nodes = jnp.asarray(TRAPEZOID, sd.dtype)[:, None]
+    known = _is_finite(log_p, mean, sd, nodes[jnp.array([0, -1])])
+    terms = log_p(mean + jnp.where(known, sd, 0.0) * nodes)
     whole = fixed(terms)
     # A peak between two nodes leaves one subset of the nodes alone, but not both.
-    near = [jnp.abs(whole - fixed(terms, every)) <= _TOLERANCE for every in (2, 3)]
-    return _choose(whole, near[0] & near[1], adapted, mean, sd)
+    near = [jnp.abs(whole - fixed(terms, n)) <= most for n, most in _DENSE_TOLERANCES.items()]
+    ends = jnp.maximum(terms[0], terms[-1]) + log_weights[0]  # high if the mode is further out
+    good = known & near[0] & near[1] & (ends < whole - 15)
+    good = good & ~_peak_at_link(log_p, terms, whole, mean, sd)
+    return _choose(whole, good, adapted, mean, sd)
 
 
 def expectation(
     log_p: Function, mean: Float[Array, " N"], sd: Float[Array, " N"], num_nodes: int
 ) -> Array:
     """Return E[log p(f)], [N], to about 1e-4 of max(1, |E|), for cusps and kinks too.
+
+    Where log p is infinite or NaN, it counts as the lowest number, and gradients stay finite.
 
     Args:
         log_p: as for `log_expectation`.
@@ -70,18 +92,48 @@ def expectation(
         num_nodes: number of Gauss-Hermite nodes, for functions that are smooth on the scale of sd.
     """
 
-    def fixed(num: int) -> Array:
+    def rule(num: int) -> tuple[Array, Array]:
         x, w = np.polynomial.hermite_e.hermegauss(num)
-        terms = log_p(mean + sd * jnp.asarray(x, sd.dtype)[:, None])
-        return _weighted_sum(jnp.asarray(w / w.sum(), sd.dtype)[:, None], terms)
+        x, w = (jnp.asarray(a, sd.dtype)[:, None] for a in (x, w / w.sum()))
+        return x, w
 
     def adapted(mean: Array, sd: Array) -> Array:
-        u, log_w = _panels((_peak(log_p, mean, sd), _step(log_p, mean, sd)))
-        return _weighted_sum(jnp.exp(log_w), log_p(mean + sd * u))
+        peak, step, bulk = _centres(log_p, mean, sd, (_peak, _step, _bulk))
+        u, log_w = _panels([peak, step, bulk], jnp.minimum(bulk, 0.0), jnp.maximum(bulk, 0.0))
+        weights, lowest = jnp.exp(log_w), jnp.finfo(sd.dtype).min
 
-    first, second = fixed(num_nodes), lax.stop_gradient(fixed(num_nodes + 7))
-    near = jnp.abs(first - second) <= _TOLERANCE * jnp.maximum(1.0, jnp.abs(second))
-    return _choose(first, near, adapted, mean, sd)
+        def counts(values: Array) -> Array:
+            size = weights * jnp.maximum(1.0, jnp.abs(values))
+            return size > 1e-12 * jnp.max(size, axis=0)
+
+        return _weighted_sum(weights, _guarded(log_p, mean, sd, u, lowest, counts))
+
+    x, w = rule(num_nodes + 7)  # its nodes reach further, so it overflows where the other does
+    check = lax.stop_gradient(log_p(lax.stop_gradient(mean + sd * x)))
+    second, known = _weighted_sum(w, check), jnp.all(jnp.isfinite(check), axis=0)
+    x, w = rule(num_nodes)
+    first = _weighted_sum(w, log_p(mean + jnp.where(known, sd, 0.0) * x))
+    near = jnp.abs(first - second) <= _HERMITE_TOLERANCE * jnp.maximum(1.0, jnp.abs(second))
+    good = lax.stop_gradient(known & near & ~_peak_at_link(log_p, check, jnp.inf, mean, sd))
+
+    def denser(mean: Array, sd: Array) -> Array:
+        nodes = jnp.asarray(TRAPEZOID, sd.dtype)[:, None]
+        known = _is_finite(log_p, mean, sd, nodes[jnp.array([0, -1])])
+        terms = log_p(mean + jnp.where(known, sd, 0.0) * nodes)
+
+        def fixed(every: int) -> Array:
+            w = np.exp(-0.5 * TRAPEZOID[::every] ** 2)
+            return _weighted_sum(jnp.asarray(w / w.sum(), sd.dtype)[:, None], terms[::every])
+
+        whole = fixed(1)
+        scale = jnp.maximum(1.0, jnp.abs(whole))
+        near = [jnp.abs(whole - fixed(n)) <= a * scale for n, a in _LOG_TOLERANCES.items()]
+        ends = jnp.maximum(jnp.abs(terms[0]), jnp.abs(terms[-1])) * np.exp(-0.5 * TRAPEZOID[0] ** 2)
+        fine = known & near[0] & near[1] & (ends <= _SMALL * scale)
+        fine = fine & ~_peak_at_link(log_p, terms, jnp.inf, mean, sd)
+        return _choose(whole, good | fine, adapted, mean, sd)
+
+    return _choose(first, good, denser, mean, sd)
 
 
 def step_expectation(p: Function, mean: Float[Array, " N"], sd: Float[Array, " N"]) -> Array:
@@ -94,7 +146,8 @@ def step_expectation(p: Function, mean: Float[Array, " N"], sd: Float[Array, " N
     """
 
     def adapted(mean: Array, sd: Array) -> Array:
-        u, log_w = _panels((_step(lambda f: jnp.log(p(f)), mean, sd),))
+        centres = _centres(lambda f: jnp.log(p(f)), mean, sd, (_step,))
+        u, log_w = _panels(centres, jnp.zeros_like(mean), jnp.zeros_like(mean))
         return _weighted_sum(jnp.exp(log_w), p(mean + sd * u))
 
     terms = p(mean + sd * jnp.asarray(TRAPEZOID, sd.dtype)[:, None])
@@ -107,6 +160,60 @@ def step_expectation(p: Function, mean: Float[Array, " N"], sd: Float[Array, " N
     whole = fixed(1)
     near = [jnp.abs(whole - fixed(every)) <= 1e-5 for every in (2, 3)]
     return _choose(whole, near[0] & near[1], adapted, mean, sd)
+
+
+def _is_finite(log_p: Function, mean: Array, sd: Array, u: Array) -> Array:
+    """Return whether log p is finite at all of the nodes, [N]."""
+    return jnp.all(jnp.isfinite(_values(log_p, mean + sd * u)), axis=0)
+
+
+def _values(log_p: Function, f: Array) -> Array:
+    """Return log p as constants."""
+    return lax.stop_gradient(log_p(lax.stop_gradient(f)))
+
+
+def _guarded(
+    log_p: Function, mean: Array, sd: Array, u: Array, lowest: ArrayLike, counts: Function
+) -> Array:
+    """Return log p at nodes u, with gradients at the nodes that count alone.
+
+    An infinite derivative far from the mean, times a weight of nearly 0, would spoil a gradient.
+
+    Args:
+        log_p: as for `log_expectation`.
+        mean: mean of f.
+        sd: standard deviation of f.
+        u: nodes, [Q, N].
+        lowest: stands for values that are not finite.
+        counts: from values of log p to whether they matter for the result.
+    """
+    f = mean + sd * u
+    values = _values(log_p, f)
+    finite = jnp.isfinite(values)
+    values = jnp.where(finite, values, lowest)
+    kept = finite & counts(values)
+    return jnp.where(kept, log_p(jnp.where(kept, f, mean)), values)
+
+
+def _peak_at_link(
+    log_p: Function, terms: Array, log_integral: ArrayLike, mean: Array, sd: Array
+) -> Array:
+    """Return whether p at f = 0 shows a peak that fixed nodes miss, [N].
+
+    A likelihood that is flat on both sides of a narrow peak near 0, such as a Beta distribution of
+    a logit, can hide the peak from two rules.
+
+    Args:
+        log_p: as for `log_expectation`.
+        terms: log p at fixed nodes, [Q, N].
+        log_integral: log of the integral of p by these nodes; inf if far peaks do not count.
+        mean: mean of f.
+        sd: standard deviation of f.
+    """
+    at_zero, u = _values(log_p, jnp.zeros_like(mean)[None])[0], jnp.abs(mean / sd)
+    higher = at_zero > jnp.max(lax.stop_gradient(terms), axis=0) + 0.1
+    far = (u >= 8) & (at_zero - 0.5 * u**2 > log_integral - 15)
+    return higher & (far | (u < 8) & (sd > 2))  # fixed nodes of a narrow f resolve a link's bend
 
 
 def _weighted_sum(weights: Array, terms: Array) -> Array:
@@ -135,13 +242,19 @@ def _all_of_batch(size: int, batched: list[bool], good: Array) -> tuple[Array, b
     return _all(good), False
 
 
-def _panels(centres: tuple[Array, ...]) -> tuple[Array, Array]:
-    """Return nodes u and log weights, [Q, N], of an expectation over N(0, 1)."""
+def _panels(centres: list[Array], low: Array, high: Array) -> tuple[Array, Array]:
+    """Return nodes u and log weights, [Q, N], of an expectation over N(0, 1).
+
+    Args:
+        centres: places towards which panels shrink, [N] each.
+        low: the integrand is negligible more than 10 below it, [N].
+        high: the integrand is negligible more than 10 above it, [N].
+    """
     rows = centres[0]
     offsets = np.concatenate([-_SHRINKING, [0.0], _SHRINKING])[:, None]
     ends = [c + jnp.asarray(offsets, rows.dtype) for c in centres]
     ends.append(jnp.broadcast_to(jnp.asarray(_CENTRAL, rows.dtype)[:, None], (9, *rows.shape)))
-    ends = jnp.sort(jnp.concatenate(ends), axis=0)
+    ends = jnp.sort(jnp.clip(jnp.concatenate(ends), low - 10, high + 10), axis=0)
     middle, half = 0.5 * (ends[1:] + ends[:-1]), 0.5 * (ends[1:] - ends[:-1])
     x, w = (jnp.asarray(a, rows.dtype)[:, None, None] for a in _LEGENDRE)
     u = (middle + half * x).reshape(-1, *rows.shape)
@@ -150,53 +263,64 @@ def _panels(centres: tuple[Array, ...]) -> tuple[Array, Array]:
     return lax.stop_gradient((u, log_w))
 
 
-def _peak(log_p: Function, mean: Array, sd: Array) -> Array:
-    """Return where log p is largest, in standard deviations from the mean, [N]."""
-    return _largest(lambda u: log_p(mean + sd * u), mean)
+def _centres(log_p: Function, mean: Array, sd: Array, kinds: tuple["Interval", ...]) -> list[Array]:
+    """Return places found by repeated choices of an interval between given places, each [N].
 
+    Args:
+        log_p: log p, row by row.
+        mean: mean of f.
+        sd: standard deviation of f.
+        kinds: functions that choose an interval.
+    """
+    mean, sd = lax.stop_gradient((mean, sd))
+    links = (jnp.asarray(_LINKS, sd.dtype)[:, None] - mean) / jnp.maximum(sd, 1e-30)
+    start = jnp.broadcast_to(jnp.asarray(_SEARCH, sd.dtype)[:, None], (len(_SEARCH), *mean.shape))
+    start = jnp.sort(jnp.clip(jnp.concatenate([start, links]), -_FAR, _FAR), axis=0)
+    inner = jnp.asarray(np.linspace(0, 1, 10), sd.dtype)[:, None, None]
 
-def _mode(log_p: Function, mean: Array, sd: Array) -> Array:
-    """Return where the density p(f) N(f; mean, sd²) is largest, [N]."""
-    return _largest(lambda u: log_p(mean + sd * u) - 0.5 * u**2, mean)
-
-
-def _step(log_p: Function, mean: Array, sd: Array) -> Array:
-    """Return where p changes most over a short distance, [N]."""
-
-    def changes(u: Array) -> Array:
-        values = log_p(mean + sd * u)
-        p = jnp.exp(values - jnp.max(values, axis=0))
-        return jnp.abs(p[1:] - p[:-1])
-
-    def interval(u: Array) -> tuple[Array, Array]:
-        steepest = jnp.argmax(jnp.nan_to_num(changes(u)), axis=0)
-        return _at(u, steepest), _at(u, steepest + 1)
-
-    return _zoom(interval, mean)
-
-
-def _largest(function: Function, like: Array) -> Array:
-    """Return the place of the largest value of a function with one maximum, by zooming in."""
-
-    def interval(u: Array) -> tuple[Array, Array]:
-        best = jnp.argmax(jnp.nan_to_num(function(u), nan=-jnp.inf), axis=0)
-        return _at(u, jnp.maximum(best - 1, 0)), _at(u, jnp.minimum(best + 1, len(u) - 1))
-
-    return _zoom(interval, like)
-
-
-def _zoom(interval: Callable[[Array], tuple[Array, Array]], like: Array) -> Array:
-    """Return a place that repeated choices of an interval between given places lead to, [N]."""
+    def chosen(u: Array, values: Array) -> tuple[Array, Array]:
+        low, high = zip(*(kind(u[:, k], values[:, k]) for k, kind in enumerate(kinds)), strict=True)
+        return jnp.stack(low), jnp.stack(high)
 
     def again(_: int, ends: tuple[Array, Array]) -> tuple[Array, Array]:
         low, high = ends
-        inner = jnp.asarray(np.linspace(0, 1, 10), low.dtype)[:, None]
-        return interval(low + (high - low) * inner)
+        u = low + (high - low) * inner  # [10, kinds, N]
+        values = _values(log_p, (mean + sd * u).reshape(-1, *mean.shape))
+        return chosen(u, values.reshape(u.shape))
 
-    start = jnp.asarray(_SEARCH, like.dtype)[:, None]
-    first = interval(jnp.broadcast_to(start, (len(_SEARCH), *like.shape)))
-    low, high = lax.fori_loop(1, _ZOOMS, again, lax.stop_gradient(first))
-    return lax.stop_gradient(0.5 * (low + high))
+    values = _values(log_p, mean + sd * start)
+    every = (len(start), len(kinds), *mean.shape)
+    first = chosen(*(jnp.broadcast_to(a[:, None], every) for a in (start, values)))
+    low, high = lax.fori_loop(1, _ZOOMS, again, first)
+    return list(0.5 * (low + high))
+
+
+Interval = Callable[[Array, Array], tuple[Array, Array]]
+"""From places u, [S, N], and values of log p to the ends of an interval that holds a feature."""
+
+
+def _peak(u: Array, values: Array) -> tuple[Array, Array]:
+    """Enclose the largest log p."""
+    best = jnp.argmax(jnp.nan_to_num(values, nan=-jnp.inf), axis=0)
+    return _at(u, jnp.maximum(best - 1, 0)), _at(u, jnp.minimum(best + 1, len(u) - 1))
+
+
+def _mode(u: Array, values: Array) -> tuple[Array, Array]:
+    """Enclose the mode of the density p(f) N(f; mean, sd²)."""
+    return _peak(u, values - 0.5 * u**2)
+
+
+def _bulk(u: Array, values: Array) -> tuple[Array, Array]:
+    """Enclose the largest |log p| N(f; mean, sd²), far out where log p grows exponentially."""
+    size = jnp.minimum(jnp.abs(values), jnp.finfo(u.dtype).max)
+    return _peak(u, jnp.log(size) - 0.5 * u**2)
+
+
+def _step(u: Array, values: Array) -> tuple[Array, Array]:
+    """Enclose where p changes most."""
+    p = jnp.exp(values - jnp.max(jnp.nan_to_num(values, nan=-jnp.inf), axis=0))
+    steepest = jnp.argmax(jnp.nan_to_num(jnp.abs(p[1:] - p[:-1])), axis=0)
+    return _at(u, steepest), _at(u, steepest + 1)
 
 
 def _at(u: Array, index: Array) -> Array:

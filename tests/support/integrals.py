@@ -1,32 +1,70 @@
-"""Reference integrals over a Gaussian, by panels that shrink towards given places."""
+"""Reference integrals over a Gaussian, by adaptive Gauss-Legendre panels in float64."""
 
 import numpy as np
 from scipy import special, stats
 
-_X, _W = np.polynomial.legendre.leggauss(20)
+_RULES = [np.polynomial.legendre.leggauss(n) for n in (12, 25)]
 
 
-def panels(mean, sd, places, reach=40.0):
-    """Nodes and weights for integrals over mean ± reach sd of functions that vary near `places`."""
-    near = np.logspace(-8, 2, 120) * sd
-    ends = [mean + sd * np.linspace(-reach, reach, 801), *([p] for p in places)]
-    ends += [p + s * near for p in places for s in (-1, 1)]
-    ends = np.unique(np.concatenate(ends))
-    ends = ends[np.abs(ends - mean) <= reach * sd]
-    low, high = ends[:-1, None], ends[1:, None]
-    return (low + high + (high - low) * _X).ravel() / 2, ((high - low) * _W).ravel() / 2
+def adaptive(function, ends, tolerance=1e-9):
+    """Integrate over panels, halving those where two rules differ."""
+    low, high, total = ends[:-1], ends[1:], 0.0
+    for _ in range(60):
+        middle, half = 0.5 * (low + high), 0.5 * (high - low)
+        coarse, fine = (
+            half * (function(middle[:, None] + half[:, None] * x) @ w) for x, w in _RULES
+        )
+        bad = np.abs(coarse - fine) > tolerance * np.abs(total + fine.sum())
+        total += fine[~bad].sum()
+        if not bad.any():
+            return total
+        low, high = (
+            np.concatenate([low[bad], middle[bad]]),
+            np.concatenate([middle[bad], high[bad]]),
+        )
+    return total + fine[bad].sum()
+
+
+def panels(mean, sd, places):
+    """Ends of panels around the mean and around places where the function is not smooth."""
+    far = np.concatenate([np.linspace(0, 40, 81), np.logspace(np.log10(40.5), 6, 60)])
+    near = np.concatenate([sd * np.logspace(-8, 2, 41), np.logspace(-6, 3, 19)])
+    ends = [mean + s * sd * far for s in (-1, 1)] + [np.asarray(places, float)]
+    return np.unique(np.concatenate([*ends, *(p + s * near for p in places for s in (-1, 1))]))
+
+
+def _largest(function, x):
+    """The place of the largest value of a function with one peak between the ends of x."""
+    for _ in range(40):
+        best = np.argmax(function(x))
+        x = np.linspace(x[max(best - 1, 0)], x[min(best + 1, len(x) - 1)], 20)
+    return x[10]
 
 
 def log_expectation(log_p, mean, sd, places):
-    """log E[p(f)] for f ~ N(mean, sd²)."""
-    f, w = panels(mean, sd, places)
-    return special.logsumexp(log_p(f) + stats.norm.logpdf(f, mean, sd), b=w)
+    """log E[p(f)] for f ~ N(mean, sd²); `places` are where p is not smooth."""
+
+    def terms(f):
+        found = log_p(f) + stats.norm.logpdf(f, mean, sd)
+        return np.where(np.isnan(found), -np.inf, found)
+
+    with np.errstate(all="ignore"):
+        ends = panels(mean, sd, places)
+        mode = _largest(terms, ends)
+        top, near = terms(mode), sd * np.logspace(-9, 2, 45)
+        ends = np.unique(np.concatenate([ends, [mode], mode + near, mode - near]))
+        return top + np.log(adaptive(lambda f: np.exp(terms(f) - top), ends))
 
 
 def expectation(function, mean, sd, places):
     """E[function(f)] for f ~ N(mean, sd²)."""
-    f, w = panels(mean, sd, places, reach=12.0)
-    return np.sum(w * stats.norm.pdf(f, mean, sd) * function(f))
+
+    def terms(f):
+        weights = stats.norm.pdf(f, mean, sd)
+        return weights * np.where(weights > 0, function(f), 0.0)
+
+    with np.errstate(all="ignore"):
+        return adaptive(lambda f: np.nan_to_num(terms(f), nan=0.0), panels(mean, sd, places))
 
 
 def largest_probability(mean, var, c):
@@ -34,6 +72,8 @@ def largest_probability(mean, var, c):
     sd = np.sqrt(var)
     others = [i for i in range(len(mean)) if i != c]
     places = (mean[others] - mean[c]) / sd[c]
-    f, w = panels(0.0, 1.0, places, reach=12.0)
-    below = special.log_ndtr((sd[c] * (f[:, None] - places)) / sd[others])
-    return np.sum(w * stats.norm.pdf(f) * np.exp(below.sum(axis=1)))
+
+    def below(f):
+        return np.exp(special.log_ndtr(sd[c] * (f[..., None] - places) / sd[others]).sum(axis=-1))
+
+    return expectation(below, 0.0, 1.0, places)

@@ -1,4 +1,4 @@
-"""Likelihoods against Monte Carlo estimates, and classifiers against the Bayes error."""
+"""Likelihoods of classes against Monte Carlo estimates and the Bayes error."""
 
 import jax
 import jax.numpy as jnp
@@ -9,7 +9,7 @@ import pytest
 from jax import random
 from scipy import stats
 from support import integrals
-from support.helpers import KEY, assert_mean, bound, slow, start
+from support.helpers import KEY, assert_mean, bound, start
 
 import dgp_ppl as dgp
 from dgp_ppl import initialize, likelihoods, models
@@ -92,7 +92,7 @@ def test_robust_max_is_exact():
             np.arange(60), y
         ]
         hits = exact * (1 - epsilon) + (1 - exact) * epsilon / (classes - 1)
-        np.testing.assert_allclose(probabilities, hits, atol=2e-4)
+        np.testing.assert_allclose(probabilities, hits, atol=1e-4)
 
 
 def test_the_bound_of_robust_max_is_below_the_evidence():
@@ -118,18 +118,6 @@ def test_the_bound_of_robust_max_is_below_the_evidence():
     assert set(q) <= set(params)
     params |= {n: jnp.asarray(a).reshape(params[n].shape) for n, a in q.items()}
     assert bound(model, guide, params, x, y) == pytest.approx(-233.9, abs=0.1)
-
-
-@pytest.mark.parametrize("scale", [1e-3, 0.3, 1.0, 10.0, 1e3])
-def test_moments_of_a_censored_normal_do_not_cancel(scale):
-    loc = jnp.array([-3.0, -0.4, 0.0, 0.6, 2.0])
-    distribution = likelihoods.CensoredNormal(loc, scale, low=-0.5, high=0.7)
-    for i, mean in enumerate(np.asarray(loc, float)):
-        value = lambda f: np.clip(f, -0.5, 0.7)  # noqa: E731
-        first = integrals.expectation(value, mean, scale, (-0.5, 0.7))
-        second = integrals.expectation(lambda f: (value(f) - first) ** 2, mean, scale, (-0.5, 0.7))  # noqa: B023
-        assert distribution.mean[i] == pytest.approx(first, abs=1e-4)
-        assert distribution.variance[i] == pytest.approx(second, rel=2e-3, abs=1e-9)
 
 
 @pytest.mark.parametrize("known", [1e-9, 0.0])
@@ -194,96 +182,3 @@ def test_probabilities_are_of_classes():
     counts = dgp.predict(KEY, model, None, {}, np.zeros((2, 1)), num_samples=3)
     with pytest.raises(ValueError, match=r"y is Poisson, wanted a class 0 \.\.\. C-1"):
         _ = counts.probabilities
-
-
-# --- Censored and missing targets ----------------------------------------------------------------
-
-LOC, LOW, HIGH = jnp.array([-2.0, 0.1, 0.6, 3.0]), -0.5, 1.0
-
-
-@pytest.mark.parametrize("ends", [(LOW, HIGH), (LOW, jnp.inf), (-jnp.inf, HIGH)])
-def test_censored_readings(ends):
-    censored = likelihoods.CensoredNormal(LOC, 0.7, *ends)
-    draws = np.asarray(censored.sample(KEY, (100_000,)), np.float64)
-    assert draws.min() >= ends[0]
-    assert draws.max() <= ends[1]
-    assert_mean(draws, censored.mean)
-    assert_mean(np.square(draws - np.asarray(censored.mean)), censored.variance)
-    for value in (-0.5, 0.2, 1.0):
-        assert_mean(draws <= value, censored.cdf(jnp.full(4, value)))
-    normal = stats.norm(np.asarray(LOC), 0.7)
-    inside = censored.log_prob(jnp.full(4, 0.3))
-    np.testing.assert_allclose(inside, normal.logpdf(0.3), rtol=1e-4)
-    for end, mass in ((ends[0], normal.logcdf), (ends[1], normal.logsf)):
-        if np.isfinite(end):
-            np.testing.assert_allclose(censored.log_prob(jnp.full(4, end)), mass(end), rtol=1e-3)
-
-
-def test_censored_readings_far_beyond():
-    def total(loc, scale, y):
-        return likelihoods.CensoredNormal(loc, scale, high=1.0).log_prob(y).sum()
-
-    for loc, y in ((-60.0, 1.0), (60.0, 1.0), (60.0, 0.5)):
-        value, slopes = jax.value_and_grad(total, (0, 1))(jnp.full(2, loc), jnp.ones(2), y)
-        assert np.isfinite([value, *jnp.concatenate(slopes)]).all()
-
-
-@pytest.mark.parametrize("guided", [True, slow(False)])
-@pytest.mark.parametrize(
-    "name", ["normal", slow("student"), "poisson", slow("probit"), "robust_max"]
-)
-def test_missing_rows_add_nothing(name, guided):
-    """Missing rows do not affect values or gradients of the other rows."""
-    likelihood_of = {
-        "normal": lambda f: dist.Normal(f, 0.3), "student": lambda f: dist.StudentT(3.0, f, 0.3),
-        "poisson": lambda f: dist.Poisson(jnp.exp(f)), "probit": likelihoods.bernoulli_probit,
-        "robust_max": likelihoods.robust_max,
-    }  # fmt: skip
-    wide = name == "robust_max"
-    mean = MEAN if wide else MEAN[:, :1]
-    y = jnp.array([0, 1, 1, 9, 0, -7]) if wide else jnp.array([0.0, 1, 1, jnp.nan, 0, -7])
-    mask = jnp.arange(6) < 3
-
-    def terms(mean, y, **options):
-        with numpyro.handlers.seed(rng_seed=0):
-            marginals = Marginals(mean, VAR[:, : mean.shape[1]], guided)
-            return dgp.observe(marginals, likelihood_of[name], **options).log_prob(y)
-
-    found = terms(mean, y, mask=mask)
-    np.testing.assert_allclose(found[:3], terms(mean, jnp.where(mask, y, 0))[:3], rtol=1e-6)
-    np.testing.assert_array_equal(found[3:], 0.0)
-    gradient = jax.grad(lambda m: terms(m, y, mask=mask).sum())(mean)
-    assert np.isfinite(gradient).all()
-    np.testing.assert_array_equal(gradient[3:], 0.0)
-
-
-@pytest.mark.parametrize("guided", [True, slow(False)])
-@pytest.mark.parametrize("closed", [True, slow(False)])
-def test_missing_entries_add_nothing(closed, guided):
-    """The density is that of a model of the observed entries alone."""
-    y = jnp.asarray(RNG.standard_normal((6, 4)), jnp.float32)
-    mask = jnp.asarray(RNG.uniform(size=(6, 4)) < 0.5).at[0].set(False)
-    scale = (lambda f: 0.3) if closed else lambda f: 1 + 0 * f  # the latter needs Monte Carlo
-
-    def terms(columns, y, **options):
-        def likelihood(f):
-            return dist.Normal(f, scale(f)).to_event(1)
-
-        marginals = Marginals(MEAN[:, columns], VAR[:, columns], guided)
-        with numpyro.handlers.seed(rng_seed=0):
-            return dgp.observe(marginals, likelihood, num_draws=100_000, **options).log_prob(y)
-
-    found = terms(slice(None), jnp.where(mask, y, jnp.nan), mask=mask)
-    assert found[0] == 0.0
-    for row in range(1, 6):
-        kept = np.flatnonzero(mask[row])
-        alone = terms(kept, y[:, kept])[row] if len(kept) > 1 else None
-        if alone is not None:
-            np.testing.assert_allclose(found[row], alone, rtol=1e-5 if closed else 0.05)
-
-
-def test_a_mask_of_the_wrong_shape():
-    with pytest.raises(ValueError, match=r"mask has shape \(5,\), wanted \(6,\) for this"):
-        observed("robust_max", True, mask=jnp.ones(5, bool))
-    with pytest.raises(ValueError, match=r"mask has shape \(6, 4\), wanted \(6,\) for this"):
-        observed("softmax", True, mask=jnp.ones((6, 4), bool))

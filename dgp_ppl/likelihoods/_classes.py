@@ -1,0 +1,186 @@
+"""Likelihoods of several classes, with one f each."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro.distributions as dist
+from jax import lax, random
+from jax.scipy.special import ndtr
+from jax.scipy.stats import norm
+from jax.typing import ArrayLike
+from jaxtyping import Array
+from numpyro.distributions import constraints
+
+from dgp_ppl._typing import PRNGKey
+from dgp_ppl.likelihoods._analytic import AnalyticLikelihood
+
+__all__ = ["RobustMax", "robust_max", "softmax"]
+
+_MIN_VARIANCE = 1e-24  # a class's f with a smaller variance counts as known
+_LEGENDRE = np.polynomial.legendre.leggauss(6)  # nodes and weights of a panel
+
+
+class RobustMax(AnalyticLikelihood):
+    """C classes: y is the class with the largest f, except with probability epsilon.
+
+    p(y | f) = 1 - epsilon if y = argmax_c f_c, else epsilon / (C - 1). The expectations over a
+    Gaussian f need only P(y = argmax f), a one-dimensional integral. Use `softmax` for classes that
+    overlap: this likelihood explains overlap by rare errors only, so its predictions would be
+    overconfident.
+
+    >>> import jax.numpy as jnp
+    >>> from dgp_ppl.likelihoods import RobustMax
+    >>> y = RobustMax(jnp.array([[0.0, 2.0, 1.0]]), epsilon=0.1)
+    >>> [round(p, 2) for p in y.probs[0].tolist()]
+    [0.05, 0.9, 0.05]
+
+    Args:
+        latent: f, [..., C] with C >= 2.
+        epsilon: probability of an error, in (0, 1).
+
+    Raises:
+        ValueError: if there are fewer than two classes.
+
+    Source: Hernández-Lobato, Hernández-Lobato & Dupont (2011), "Robust multi-class Gaussian process
+    classification"; Matthews (2017), "Scalable Gaussian process inference using variational
+    methods".
+    """
+
+    arg_constraints = {  # noqa: RUF012 - NumPyro's declaration
+        "latent": constraints.real_vector, "epsilon": constraints.unit_interval,
+    }  # fmt: skip
+
+    def __init__(
+        self, latent: ArrayLike, epsilon: ArrayLike = 1e-3, *, validate_args: bool | None = None
+    ) -> None:
+        self.latent, self.epsilon = jnp.asarray(latent), jnp.asarray(epsilon, float)
+        if not self.latent.ndim or self.latent.shape[-1] < 2:
+            raise ValueError(
+                f"RobustMax: latent has shape {self.latent.shape}, wanted [..., C] with C >= 2 "
+                "classes: give the last layer out=C; for two classes BernoulliProbit takes one f"
+            )
+        super().__init__(self.latent.shape[:-1], validate_args=validate_args)
+
+    @property
+    def num_classes(self) -> int:
+        """The number of classes C."""
+        return self.latent.shape[-1]
+
+    @property
+    def support(self) -> Any:
+        return constraints.integer_interval(0, self.num_classes - 1)
+
+    @property
+    def probs(self) -> Array:
+        """p(y = c | f), [..., C]."""
+        largest = jnp.arange(self.num_classes) == jnp.argmax(self.latent, axis=-1)[..., None]
+        return self._with_errors(largest.astype(self.latent.dtype))
+
+    def log_prob(self, value: Array) -> Array:
+        hit = value == jnp.argmax(self.latent, axis=-1)
+        return jnp.where(hit, *self._log_probs())
+
+    def sample(self, key: PRNGKey, sample_shape: tuple[int, ...] = ()) -> Array:
+        shape = sample_shape + self.batch_shape
+        return random.categorical(key, jnp.log(self.probs), shape=shape)
+
+    def expected_log_prob(self, var: Array, value: Array, num_nodes: int) -> Array:
+        """Return P log(1 - epsilon) + (1 - P) log(epsilon / (C - 1)) with P = P(argmax f = y).
+
+        P is exact to 1e-4 for any means and variances, whatever `num_nodes`.
+        """
+        hit = self._largest_probability(var, jnp.asarray(value, jnp.int32))
+        log_hit, log_miss = self._log_probs()
+        return hit * log_hit + (1 - hit) * log_miss
+
+    def predictive(self, var: Array) -> dist.Distribution:
+        """Return classes with p(y = c) = P_c (1 - epsilon) + (1 - P_c) epsilon / (C - 1)."""
+        classes = jnp.arange(self.num_classes)
+        in_class = lambda c: self._largest_probability(var, jnp.full(self.batch_shape, c))  # noqa: E731
+        hits = jnp.moveaxis(lax.map(in_class, classes), 0, -1)
+        hits = hits / jnp.sum(hits, axis=-1, keepdims=True)  # removes the quadrature's error
+        predictive: Any = dist.Categorical(probs=self._with_errors(hits))
+        return predictive
+
+    def _largest_probability(self, var: Array, y: Array) -> Array:
+        """Return P(argmax f = y), the integral of p(f_y) prod_c P(f_c < f_y) over f_y.
+
+        Each factor is a step, of any width. Gauss-Legendre panels begin and end where the steps do.
+
+        Args:
+            var: variance of f, [..., C].
+            y: classes, [...].
+        """
+        sd = jnp.sqrt(jnp.maximum(var, _MIN_VARIANCE))
+        at_y = lambda a: jnp.take_along_axis(a, y[..., None], axis=-1)  # noqa: E731
+        others = jnp.arange(self.num_classes) != y[..., None]
+        shift, ratio = (at_y(self.latent) - self.latent) / sd, at_y(sd) / sd
+        nodes, widths = lax.stop_gradient(_step_panels(shift, ratio, others))
+
+        def add(total: Array, panel: tuple[Array, Array]) -> tuple[Array, None]:
+            node, width = panel  # [...]
+            for offset, weight in zip(*_LEGENDRE, strict=True):
+                t = node + offset * width
+                below = jnp.where(others, ndtr(shift + ratio * t[..., None]), 1.0)
+                total = total + weight * width * norm.pdf(t) * jnp.prod(below, axis=-1)
+            return total, None
+
+        # One panel at a time, because panels x classes x rows need much memory.
+        total, _ = lax.scan(jax.checkpoint(add), jnp.zeros_like(shift[..., 0]), (nodes, widths))
+        return jnp.clip(total, 0.0, 1.0)
+
+    def _with_errors(self, hits: Array) -> Array:
+        """Return p(y = c) from the probabilities that f_c is the largest."""
+        return hits * (1 - self.epsilon) + (1 - hits) * self.epsilon / (self.num_classes - 1)
+
+    def _log_probs(self) -> tuple[Array, Array]:
+        """Return the log probabilities of the class with the largest f and of any other class."""
+        return jnp.log1p(-self.epsilon), jnp.log(self.epsilon / (self.num_classes - 1))
+
+
+def _step_panels(shift: Array, ratio: Array, others: Array) -> tuple[Array, Array]:
+    """Return centres and half-widths of panels that resolve the steps Phi(shift + ratio t).
+
+    Steps lie within three widths of their middles, and the density within six deviations.
+
+    Args:
+        shift: [..., C].
+        ratio: reciprocal widths of the steps, [..., C].
+        others: False for entries that are not steps, [..., C].
+    """
+    middle, width = -shift / ratio, 3.0 / ratio
+    ends = jnp.concatenate([middle - width, middle + width], axis=-1)
+    ends = jnp.where(jnp.concatenate([others, others], axis=-1), ends, 0.0)
+    fixed = jnp.broadcast_to(
+        jnp.array([-6.0, -2.0, 0.0, 2.0, 6.0], ends.dtype), (*ends.shape[:-1], 5)
+    )
+    ends = jnp.sort(jnp.clip(jnp.concatenate([ends, fixed], axis=-1), -6.0, 6.0), axis=-1)
+    ends = jnp.moveaxis(ends, -1, 0)
+    return 0.5 * (ends[1:] + ends[:-1]), 0.5 * (ends[1:] - ends[:-1])
+
+
+def robust_max(f: Array) -> dist.Distribution:
+    """C classes: the largest f, with errors of probability 0.001. See `RobustMax`.
+
+    Args:
+        f: [N, C], from a last layer with ``out=C``.
+
+    Returns:
+        A `RobustMax` distribution with batch shape [N].
+    """
+    return RobustMax(f)
+
+
+def softmax(f: Array) -> dist.Distribution:
+    """C classes with probabilities proportional to exp(f).
+
+    Args:
+        f: [N, C], from a last layer with ``out=C``.
+
+    Returns:
+        A NumPyro `Categorical` distribution with batch shape [N].
+    """
+    categorical: Any = dist.Categorical(logits=f)
+    return categorical

@@ -1,0 +1,58 @@
+"""`CensoredNormal` against SciPy, draws and integrals."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy import stats
+from support import integrals
+from support.helpers import KEY, assert_mean
+
+from dgp_ppl import likelihoods
+
+LOC, LOW, HIGH = jnp.array([-2.0, 0.1, 0.6, 3.0]), -0.5, 1.0
+
+
+@pytest.mark.parametrize("ends", [(LOW, HIGH), (LOW, jnp.inf), (-jnp.inf, HIGH)])
+def test_censored_readings(ends):
+    censored = likelihoods.CensoredNormal(LOC, 0.7, *ends)
+    draws = np.asarray(censored.sample(KEY, (100_000,)), np.float64)
+    assert draws.min() >= ends[0]
+    assert draws.max() <= ends[1]
+    assert_mean(draws, censored.mean)
+    assert_mean(np.square(draws - np.asarray(censored.mean)), censored.variance)
+    for value in (-0.5, 0.2, 1.0):
+        assert_mean(draws <= value, censored.cdf(jnp.full(4, value)))
+    normal = stats.norm(np.asarray(LOC), 0.7)
+    inside = censored.log_prob(jnp.full(4, 0.3))
+    np.testing.assert_allclose(inside, normal.logpdf(0.3), rtol=1e-4)
+    for end, mass in ((ends[0], normal.logcdf), (ends[1], normal.logsf)):
+        if np.isfinite(end):
+            np.testing.assert_allclose(censored.log_prob(jnp.full(4, end)), mass(end), rtol=1e-3)
+
+
+def test_censored_readings_far_beyond():
+    def total(loc, scale, y):
+        return likelihoods.CensoredNormal(loc, scale, high=1.0).log_prob(y).sum()
+
+    for loc, y in ((-60.0, 1.0), (60.0, 1.0), (60.0, 0.5)):
+        value, slopes = jax.value_and_grad(total, (0, 1))(jnp.full(2, loc), jnp.ones(2), y)
+        assert np.isfinite([value, *jnp.concatenate(slopes)]).all()
+
+
+@pytest.mark.parametrize("scale", [1e-3, 0.3, 1.0, 10.0, 1e3, 1e6])
+def test_moments_of_a_censored_normal_do_not_cancel(scale):
+    loc = jnp.array([-3.0, -0.4, 0.0, 0.6, 2.0])
+
+    @jax.jit
+    def moments(scale):
+        distribution = likelihoods.CensoredNormal(loc, scale, low=-0.5, high=0.7)
+        return distribution.mean, distribution.variance
+
+    found = moments(scale)
+    for i, mean in enumerate(np.asarray(loc, float)):
+        value = lambda f: np.clip(f, -0.5, 0.7)  # noqa: E731
+        first = integrals.expectation(value, mean, scale, (-0.5, 0.7))
+        second = integrals.expectation(lambda f: (value(f) - first) ** 2, mean, scale, (-0.5, 0.7))  # noqa: B023
+        assert found[0][i] == pytest.approx(first, abs=1e-4)
+        assert found[1][i] == pytest.approx(second, rel=2e-3, abs=1e-9)
