@@ -32,7 +32,7 @@ _CENTRAL = np.array([-8.0, -5.0, -3.0, -1.5, 0.0, 1.5, 3.0, 5.0, 8.0])  # ends o
 _SHRINKING = 8.0 * 6.0 ** -np.arange(10)  # distances of panels' ends from a centre, down to 8e-7
 _ZOOMS = 11
 _SMALL = 3e-5  # an error in nats that does not matter
-_HERMITE_TOLERANCE = 3e-4  # largest difference of two Gauss-Hermite rules that keeps the cheap one
+_HERMITE_TOLERANCE = 3e-5  # largest difference of two Gauss-Hermite rules that keeps the cheap one
 # The same for every second and every third of the dense nodes. For kinks the error of all nodes is
 # a third and an eighth of these differences. For smooth functions it is far less.
 _DENSE_TOLERANCES = {2: 1e-3, 3: 1e-2}
