@@ -80,6 +80,7 @@ SCALAR = {
         [0.5, 1.0, 3.0, 0.7],
     ),
 }
+COSTLY = ("Beta", "Bernoulli of probs", "NegativeBinomial2")  # to compile; or covered elsewhere
 
 
 def marginals(guided, mean=MEAN, var=VAR):
@@ -87,7 +88,7 @@ def marginals(guided, mean=MEAN, var=VAR):
     return Marginals(mean, var, guided)
 
 
-@pytest.mark.parametrize("name", [slow(n) if n == "Beta" else n for n in SCALAR])
+@pytest.mark.parametrize("name", [slow(n) if n in COSTLY else n for n in SCALAR])
 def test_scalar_latent(name):
     """Check E log p(y|f) if guided, log E p(y|f) if not, and the mean and variance of y."""
     likelihood, scipys, y = SCALAR[name]
@@ -131,7 +132,7 @@ def test_draws_have_the_predictive_moments(name):
 
 @pytest.mark.usefixtures("x64")
 @pytest.mark.parametrize(
-    "name", [slow(n) if n == "Beta" else n for n in SCALAR if n != "noise of rows"]
+    "name", [slow(n) if n in COSTLY else n for n in SCALAR if n != "noise of rows"]
 )
 def test_derivatives(name):
     likelihood, _, y = SCALAR[name]
