@@ -30,7 +30,7 @@ _ANNEALING: dict[str, Any] = {"temperatures": 500, "num_particles": 8, "num_nois
 # The tree has at least as many draws as the prediction has passes, and more for small data.
 _MAX_DRAWS_PER_PASS = 10
 _MAX_VALUES = 2_000_000  # draws times rows of the tree's large variables
-_ROW_PASSES, _LATENT_ROW_PASSES = 10, 50
+_LATENT_ROW_PASSES = 50
 
 
 @dataclasses.dataclass(frozen=True)
@@ -72,7 +72,7 @@ class Run:
             test=(self.x_test, self.y_test), result=fitted.result,
             # LOO leaves out whole rows, so a row's likelihood integrates its latent inputs.
             latent_rows="integrated",
-            passes=_LATENT_ROW_PASSES if config["model"] == "latent" else _ROW_PASSES,
+            passes=_LATENT_ROW_PASSES if config["model"] == "latent" else None,
             coords={"input": np.array(self.data.x_names)},
             attrs={"config": json.dumps(config)}, **fitted.kwargs,
         )  # fmt: skip

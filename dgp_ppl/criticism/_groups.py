@@ -1,13 +1,20 @@
 """Groups of an ArviZ tree that several checks read."""
 
+import math
 import warnings
 from typing import Any
 
 import numpy as np
 
-__all__ = ["arviz_stats", "log_likelihood_name", "observed_and_draws", "warn_about_rows"]
+__all__ = [
+    "arviz_stats",
+    "log_likelihood_name",
+    "observed_and_draws",
+    "warn_about_passes",
+    "warn_about_rows",
+]
 
-_MAX_ERROR = 0.1  # nats of Monte Carlo error per row, above which LOO cannot be trusted
+_MAX_BIAS = 0.1  # of the standard error, that few passes may give LOO
 
 
 def arviz_stats() -> Any:
@@ -33,25 +40,48 @@ def log_likelihood_name(tree: Any, name: str | None, caller: str) -> str:
 
 
 def warn_about_rows(tree: Any, name: str) -> None:
-    """Warn where the log-likelihood still contains a row's own latent inputs or noise."""
-    attributes = tree["log_likelihood"].attrs
-    if attributes.get("latent_rows") == "given":
+    """Warn where the log-likelihood is conditional on a row's own latent inputs."""
+    if tree["log_likelihood"].attrs.get("latent_rows") == "given":
         warnings.warn(
             "the log-likelihood is conditional on each row's own latent inputs, so LOO does not "
             "leave out whole rows; convert with latent_rows='integrated'",
             UserWarning,
             stacklevel=3,
         )
-    error = float(tree["log_likelihood"][name].attrs.get("noise_error", 0.0))
-    single = attributes.get("hidden_noise") == "integrated" and attributes.get("passes") == 1
-    if error > _MAX_ERROR or single:
-        size = "an unknown error" if single else f"an error of {error:.2g} nats a row"
-        warnings.warn(
-            "the log-likelihood integrates over hidden layers' noise by "
-            f"{attributes.get('passes')} passes, with {size}; convert with more passes",
-            UserWarning,
-            stacklevel=3,
-        )
+
+
+def warn_about_passes(tree: Any, name: str, se: float) -> None:
+    """Warn where the passes over hidden noise are too few for LOO or WAIC.
+
+    Args:
+        tree: an ArviZ tree.
+        name: the observed site.
+        se: standard error of LOO or WAIC.
+    """
+    attributes = tree["log_likelihood"].attrs
+    integrated = (attributes.get("hidden_noise"), attributes.get("latent_rows"))
+    if "integrated" not in integrated:
+        return
+    passes = attributes.get("passes", 1)
+    bias = float(tree["log_likelihood"][name].attrs.get("loo_bias", math.nan))
+    what = "hidden layers' noise" if integrated[0] == "integrated" else "latent inputs"
+    if passes > 1 and math.isnan(bias):
+        size, wanted = "an unknown bias", "a log-likelihood above -inf at every draw"
+    elif math.isnan(bias):
+        size, wanted = "an unknown bias", "passes=10 or more in to_inferencedata"
+    elif abs(bias) > _MAX_BIAS * se > 0:
+        # The bias falls about as passes ** -1.5.
+        factor = 2 ** max(1, math.ceil(math.log2(abs(bias) / (_MAX_BIAS * se)) / 1.5))
+        size = f"an estimated bias of {-bias:.2g} nats, more than a tenth of the error {se:.2g}"
+        wanted = f"passes={factor * passes} in to_inferencedata"
+    else:
+        return
+    warnings.warn(
+        f"the log-likelihood integrates over {what} by passes={passes}, which gives LOO and WAIC "
+        f"{size}; set {wanted}",
+        UserWarning,
+        stacklevel=3,
+    )
 
 
 def observed_and_draws(

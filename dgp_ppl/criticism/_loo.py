@@ -14,7 +14,12 @@ from typing import Any
 import numpy as np
 from scipy.special import logsumexp
 
-from dgp_ppl.criticism._groups import arviz_stats, log_likelihood_name, warn_about_rows
+from dgp_ppl.criticism._groups import (
+    arviz_stats,
+    log_likelihood_name,
+    warn_about_passes,
+    warn_about_rows,
+)
 
 __all__ = ["WAIC", "loo", "stacking", "waic", "weights_khat"]
 
@@ -44,8 +49,9 @@ def loo(tree: Any, var_name: str | None = None, *, correct: bool = False) -> Any
         ValueError: if the tree has no log-likelihood, or `correct` finds no densities.
 
     Warns:
-        UserWarning: if the log-likelihood is conditional on a row's latent inputs, if its Monte
-            Carlo error over hidden noise is large, and from ArviZ if a Pareto k is large.
+        UserWarning: if the log-likelihood is conditional on a row's latent inputs, if few passes
+            over hidden noise give a bias of more than a tenth of ``se`` (with `correct` they give
+            none), and from ArviZ if a Pareto k is large.
 
     Source: Vehtari, Gelman and Gabry 2017, "Practical Bayesian model evaluation using leave-one-out
     cross-validation and WAIC".
@@ -67,7 +73,11 @@ def loo(tree: Any, var_name: str | None = None, *, correct: bool = False) -> Any
             stacklevel=2,
         )
     if not correct:
-        return arviz_stats().loo(tree, var_name=name, pointwise=True)
+        result = arviz_stats().loo(tree, var_name=name, pointwise=True)
+        # p is log p(y | y) - elpd. The correction is of elpd alone, but shifts both.
+        result.p -= float(_correction(tree, name).sum())
+        warn_about_passes(tree, name, float(result.se))
+        return result
     found = tree.children.get("sample_stats")
     if found is None or "log_q" not in found.data_vars:
         raise ValueError(
@@ -75,9 +85,24 @@ def loo(tree: Any, var_name: str | None = None, *, correct: bool = False) -> Any
             "where q has a density; pass correct=False"
         )
     log_p, log_q = (found[n].values.ravel() for n in ("lp", "log_q"))
+    # The weight p(y, v) / q(v) contains the same estimate of p(y_n | v) that leaving out y_n
+    # divides by. It cancels, so few passes give no bias, and the correction is taken back.
+    import xarray
+
+    raw = tree["log_likelihood"].to_dataset()
+    raw[name] = raw[name] - _correction(tree, name)
+    tree = tree.copy()
+    tree["log_likelihood"] = xarray.DataTree(raw)
     return arviz_stats().loo_approximate_posterior(
         tree, log_p=log_p, log_q=log_q, var_name=name, pointwise=True
     )
+
+
+def _correction(tree: Any, name: str) -> np.ndarray:
+    """Return what a site's log-likelihood contains to correct the bias of few passes."""
+    found = tree.children.get("sample_stats")
+    variable = f"{name}_loo_correction"
+    return found[variable].values if found is not None and variable in found else np.zeros(())
 
 
 def weights_khat(tree: Any) -> float | None:
@@ -155,6 +180,7 @@ def waic(tree: Any, var_name: str | None = None) -> WAIC:
         )
     shape = terms.shape[2:]
     se = math.sqrt(elpd_i.size * elpd_i.var())
+    warn_about_passes(tree, name, se)
     return WAIC(
         float(elpd_i.sum()), se, float(p_i.sum()), elpd_i.reshape(shape), p_i.reshape(shape),
         num_large > 0,

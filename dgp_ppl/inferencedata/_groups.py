@@ -8,12 +8,23 @@ from typing import Any
 import numpy as np
 
 from dgp_ppl.inferencedata._log_likelihood import PointwiseResult
+from dgp_ppl.inferencedata._passes import LooBias
 from dgp_ppl.inferencedata._sites import ModelSites
 from dgp_ppl.standardize import Standardizer
 
 __all__ = ["GroupBuilder"]
 
 _UNITS = {"loss": "nats", "lp": "nats", "log_q": "nats", "log_weight": "nats"}
+
+
+def _storable(name: str) -> str:
+    """Return a name that files can store: they cannot store "/"."""
+    return name.replace("/", ".")
+
+
+def _correction(name: str) -> str:
+    """Return the variable of a site's correction of LOO."""
+    return f"{name}_loo_correction"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,9 +63,8 @@ class GroupBuilder:
         """
         from arviz_base import dict_to_dataset
 
-        storable = lambda name: name.replace("/", ".")  # noqa: E731 - files cannot store "/"
-        named = {storable(n): a for n, a in values.items()}
-        named_dims = {storable(n): list(map(storable, a)) for n, a in dims.items()}
+        named = {_storable(n): a for n, a in values.items()}
+        named_dims = {_storable(n): list(map(_storable, a)) for n, a in dims.items()}
         named_dims = {n: a for n, a in named_dims.items() if n in named}
         used = {d for a in named_dims.values() for d in a}
         if len(named) < len(values):
@@ -102,16 +112,24 @@ class GroupBuilder:
         return y
 
     def data_groups(
-        self, results: dict[str, PointwiseResult], target: Any = None, *, checked: bool = True
+        self,
+        results: dict[str, PointwiseResult],
+        target: Any = None,
+        *,
+        checked: bool = True,
+        corrected: bool = False,
     ) -> dict[str, Any]:
-        """Build the groups ``predictive``, ``log_likelihood`` and ``observed``.
+        """Build the groups ``predictive``, ``log_likelihood``, ``observed`` and ``correction``.
 
         Args:
             results: by data site.
             target: the standardised site's value in the data's units, without rounding.
             checked: raise a ValueError for values or log-likelihoods that are NaN.
+            corrected: add to log-likelihoods the correction of LOO's bias because of few passes.
         """
         predictive, log_likelihoods, observed, coords = {}, {}, {}, {}
+        corrections: dict[str, np.ndarray] = {}
+        biases: dict[str, LooBias] = {}
         dims: dict[str, tuple[str, ...]] = {}
         for name, result in results.items():
             site_dims, seen = self.sites.data_dims[name], result.seen
@@ -131,6 +149,10 @@ class GroupBuilder:
                     ).sum(axis=tuple(range(num_row_dims, value.ndim)))
                     shift = num_seen * math.log(self.standardizer.y_scale)
                     log_likelihood = log_likelihood - shift.astype(log_likelihood.dtype)
+            correction = None
+            if corrected and result.loo is not None and log_likelihood is not None:
+                biases[name], correction = result.loo, result.loo.correction
+                log_likelihood = log_likelihood + correction
             kept = seen
             if seen.ndim > num_row_dims:  # a mask of entries
                 if value is not None and not seen.all():
@@ -145,21 +167,34 @@ class GroupBuilder:
                 y, site_dims = y[:, :, kept], (f"{name}.seen", *event_dims)
                 value = None if value is None else value[kept]
                 log_likelihood = None if log_likelihood is None else log_likelihood[:, :, kept]
+                correction = None if correction is None else correction[kept]
             dims[name] = site_dims
             predictive[name] = y
             if value is not None:
                 observed[name] = value
             if log_likelihood is not None:
                 log_likelihoods[name] = log_likelihood
+            if correction is not None:
+                corrections[name] = correction
         row_dims = {n: dims[n][: a.ndim - 2] for n, a in log_likelihoods.items()}
         found = {
             "predictive": self.dataset(predictive, dims, coords=coords),
             "log_likelihood": self.dataset(log_likelihoods, row_dims, coords=coords),
             "observed": self.dataset(observed, dims, sampled=False, coords=coords),
+            "correction": self.dataset(
+                {_correction(n): a for n, a in corrections.items()},
+                {_correction(n): row_dims[n] for n in corrections},
+                sampled=False,
+                coords=coords,
+            ),
         }
-        for name, variable in found["log_likelihood"].data_vars.items():
+        for name in log_likelihoods:
             error = float(np.sqrt(np.mean(np.square(results[name].error))))
-            variable.attrs.update({"units": "nats", "noise_error": error})
+            attributes = {"units": "nats", "noise_error": error}
+            if name in corrections:
+                attributes["loo_bias"] = biases[name].total
+                found["correction"][_correction(_storable(name))].attrs["units"] = "nats"
+            found["log_likelihood"][_storable(name)].attrs.update(attributes)
         return found
 
     def _labels(self, dims: tuple[str, ...], shape: tuple[int, ...]) -> np.ndarray:

@@ -2,7 +2,7 @@
 
 import dataclasses
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any
 
@@ -11,7 +11,6 @@ import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
 from jax import lax, random
-from jax.scipy.special import logsumexp
 from jaxtyping import Array
 from numpyro import handlers
 
@@ -19,11 +18,18 @@ from dgp_ppl._partition import Call, Partition
 from dgp_ppl._typing import Model, Params, PRNGKey
 from dgp_ppl.core import Observed, log_density, whole_plates
 from dgp_ppl.inferencedata._draws import MAX_NUMBERS, Draws, SetDraws, StaticCall
+from dgp_ppl.inferencedata._passes import LooBias, PassSums, loo_bias
 from dgp_ppl.inferencedata._sites import ModelSites
 
-__all__ = ["PointwiseEvaluator", "PointwiseResult"]
+__all__ = ["PASSES_AT_ONCE", "PointwiseEvaluator", "PointwiseResult"]
+
+PASSES_AT_ONCE = 10
+"""Passes that are evaluated together, in one block."""
+
 
 _MAX_ROWS = 100_000  # rows times passes at once
+_MAX_PASSES = 160  # that the evaluator chooses
+_ARRAYS = 5  # with a number for each draw and row on the device
 _DRAWS_AT_ONCE = 10  # if the number of rows is unknown
 
 
@@ -33,10 +39,12 @@ class PointwiseResult:
 
     Attributes:
         log_likelihood: log p(y_n | draw) in nats, [C, S, N], with the noise of hidden layers
-            integrated out by Monte Carlo; None where the model was called without y.
+            integrated out by Monte Carlo, without LOO's correction; None where the model was
+            called without y.
         draws: a draw of y given each draw, [C, S, N, ...].
         error: Monte Carlo error of the log-likelihood in nats, [N]: root mean square over draws.
             Zero for a single pass.
+        loo: LOO, its correction and its bias by row; None without a log-likelihood.
         value: y, [N, ...]; None where the model was called without it.
         seen: where y was observed, with the shape of the log-likelihood's rows or of y.
     """
@@ -44,6 +52,7 @@ class PointwiseResult:
     log_likelihood: np.ndarray | None
     draws: np.ndarray
     error: np.ndarray
+    loo: LooBias | None
     value: np.ndarray | None
     seen: np.ndarray
 
@@ -81,7 +90,8 @@ class PointwiseEvaluator:
             draws: draws of the latent sites.
             call: the model's arguments.
             sites: the model's sites at these arguments.
-            passes: draws of the hidden layers' noise for each draw.
+            passes: draws of the hidden layers' noise for each draw. Calls that differ in it share
+                a compilation from 10 on.
             use_row_draws: use the draws of latent sites of the data's rows. False draws these sites
                 from their priors in each pass, as for new rows.
         """
@@ -98,30 +108,54 @@ class PointwiseEvaluator:
                     n: _pad(jnp.asarray(a[:, rows]), padding, 1) for n, a in row_values.items()
                 }
             count = None if rows.stop is None else rows.stop - rows.start
+            block = min(passes, PASSES_AT_ONCE)
             at_once = _DRAWS_AT_ONCE
             if count is not None:
-                at_once = _MAX_ROWS // max(1, passes * (count + padding))
+                at_once = _MAX_ROWS // max(1, block * (count + padding))
             at_once = max(1, min(num, at_once))
             keys = random.split(random.fold_in(key, rows.start), num)
-            found = _evaluate(static, passes, at_once, keys, *shared, row_draws, self.params, data)
+            sizes = (block, at_once)
+            found = _evaluate(static, sizes, passes, keys, *shared, row_draws, self.params, data)
             by_draw, by_row = jax.tree.map(np.asarray, found)
             cut = partial(_cut, count=count)
-            arrays = {n: (*by_draw[n], *by_row[n]) for n in sites.data_dims}
-            parts.append({n: tuple(map(cut, a, (1, 1, 0, 0, 0))) for n, a in arrays.items()})
+            parts.append(
+                {
+                    n: ([cut(a, 1) for a in by_draw[n]], [cut(a, 0) for a in by_row[n]])
+                    for n in sites.data_dims
+                }
+            )
         results = {}
         for name in sites.data_dims:
-            columns = [[p[name][i] for p in parts] for i in range(5)]
-            log_likelihood, y, error, value, seen = (
-                _concatenate(c, axis=1 if i < 2 else 0) for i, c in enumerate(columns)
-            )
-            assert y is not None
-            assert error is not None
-            assert seen is not None
+            of_draws, of_rows = zip(*(p[name] for p in parts), strict=True)
+            log_likelihood, y = (_concatenate(c, 1) for c in zip(*of_draws, strict=True))
+            error, value, seen, *loo = (_concatenate(c, 0) for c in zip(*of_rows, strict=True))
             by_chain = lambda a: a.reshape(*draws.shape, *a.shape[1:])  # noqa: E731
+            bias = None
             if log_likelihood is not None:
+                kept = seen.any(axis=-1) if seen.ndim > log_likelihood.ndim - 1 else seen
+                elpd, correction, left = loo
+                bias = LooBias(elpd, correction, left, kept)
                 log_likelihood = by_chain(log_likelihood)
-            results[name] = PointwiseResult(log_likelihood, by_chain(y), error, value, seen)
+            results[name] = PointwiseResult(log_likelihood, by_chain(y), error, bias, value, seen)
         return results
+
+    def with_enough_passes(
+        self, key: PRNGKey, draws: Draws, call: Call, sites: ModelSites, *, use_row_draws: bool
+    ) -> tuple[dict[str, PointwiseResult], int]:
+        """Evaluate every data site with more and more passes, until LOO has little bias.
+
+        Returns:
+            The results, and the number of passes.
+        """
+        passes = PASSES_AT_ONCE
+        while True:
+            results = self(key, draws, call, sites, passes, use_row_draws=use_row_draws)
+            factor = max(
+                [r.loo.wanted_factor for r in results.values() if r.loo is not None] or [1]
+            )
+            if factor == 1 or passes == _MAX_PASSES:
+                return results, passes
+            passes = min(factor * passes, _MAX_PASSES)
 
     def _chunks(
         self, call: Call, sites: ModelSites, num: int, passes: int
@@ -129,7 +163,8 @@ class PointwiseEvaluator:
         """Iterate over rows, the number of rows of padding, and the arguments at both."""
         total = sites.num_rows
         if total is not None and not self._size:  # later calls are padded to the same size
-            default = max(1, min(MAX_NUMBERS // num, _MAX_ROWS // min(passes, 10)))
+            block = min(passes, PASSES_AT_ONCE)
+            default = max(1, min(MAX_NUMBERS // (_ARRAYS * num), _MAX_ROWS // block))
             self._size = min(total, self._max_size or default)
         size = self._size
         with_kwargs = None if total is None else self._divisible(call, sites, total, size)
@@ -194,11 +229,11 @@ def _cut(a: Any, axis: int, count: int | None) -> Any:
     return a[(slice(None),) * axis + (slice(count),)]
 
 
-@partial(jax.jit, static_argnums=(0, 1, 2))
+@partial(jax.jit, static_argnums=(0, 1))
 def _evaluate(
     static: StaticCall,
-    passes: int,
-    at_once: int,
+    sizes: tuple[int, int],
+    passes: Array,
     keys: Array,
     values: dict[str, Array],
     conditionals: dict[str, Any],
@@ -206,13 +241,25 @@ def _evaluate(
     params: Params,
     data: list[Any],
 ) -> Any:
-    """Evaluate the data sites given each draw, `at_once` draws at a time.
+    """Evaluate the data sites given each draw.
+
+    Args:
+        static: the model.
+        sizes: passes and draws that are evaluated at once.
+        passes: number of passes; not static, so that all numbers share a compilation.
+        keys: a key for each draw.
+        values: draws of latent sites.
+        conditionals: draws of layers' distributions.
+        row_values: draws of the rows' latent sites.
+        params: params of the model.
+        data: arrays of the model's arguments.
 
     Returns:
         By site: (log-likelihood, draws of y), [S, N, ...] each, and (Monte Carlo error, value,
-        seen), [N, ...] each.
+        seen, LOO, its correction, its bias), [N, ...] each.
     """
     call = static.partition.join(data)
+    block, at_once = sizes
 
     def trace(key: PRNGKey, values: dict[str, Array], conditionals: dict[str, Any]) -> Any:
         model = SetDraws(whole_plates(static.model), values, conditionals)
@@ -231,28 +278,51 @@ def _evaluate(
                 for n, k in zip(static.data, keys, strict=True)
             }
 
-        found = jax.vmap(one_pass)(random.split(key, passes))
-        return {n: (*_log_mean(terms), y[0]) for n, (terms, y) in found.items()}
+        def add_block(i: Array, found: Any) -> Any:
+            index = i * block + jnp.arange(block)
+            passed = jax.vmap(lambda j: one_pass(random.fold_in(key, j)))(index)
+            return {n: _add(found[n], passed[n], index, passes) for n in static.data}
+
+        shapes = jax.eval_shape(one_pass, key)
+        start = {n: _no_passes(shapes[n]) for n in static.data}
+        return lax.fori_loop(0, (passes + block - 1) // block, add_block, start)
 
     inputs = (keys, values | row_values, conditionals)
     found = _map_in_parts(evaluate, inputs, len(keys), at_once)
     sites = trace(*jax.tree.map(lambda a: a[0], inputs))
-    by_draw = {n: (log_likelihood, y) for n, (log_likelihood, _, y) in found.items()}
-    errors = {n: jnp.sqrt(jnp.mean(squares, axis=0)) for n, (_, squares, _) in found.items()}
-    return by_draw, {n: (errors[n], *_value_and_seen(sites[n])) for n in static.data}
+    by_draw, by_row = {}, {}
+    for name, (sums, y) in found.items():
+        log_likelihood, error, loo = None, jnp.zeros(()), ()
+        if sums is not None:
+            log_likelihood, squares = sums.log_mean(passes)
+            error = jnp.sqrt(jnp.mean(squares, axis=0))
+            loo = loo_bias(sums, passes)
+        by_draw[name] = (log_likelihood, y)
+        by_row[name] = (error, *_value_and_seen(sites[name]), *loo)
+    return by_draw, by_row
 
 
-def _log_mean(terms: Array | None) -> tuple[Array | None, Array]:
-    """Return the log of the mean of p over passes, and its squared Monte Carlo error."""
-    if terms is None:
-        return None, jnp.zeros(())
-    mean = logsumexp(terms, axis=0) - math.log(len(terms))
-    if len(terms) == 1:
-        return mean, jnp.zeros_like(mean)
-    return mean, jnp.var(jnp.exp(terms - mean), axis=0, ddof=1) / len(terms)
+def _no_passes(shapes: tuple[Any, Any]) -> tuple[PassSums | None, Array]:
+    """Return the sums over no pass and an empty draw, given the shapes of a pass."""
+    terms, y = shapes
+    sums = None if terms is None else PassSums.empty(terms.shape, terms.dtype)
+    return sums, jnp.zeros(y.shape, y.dtype)
 
 
-def _concatenate(parts: list[Any], axis: int) -> Any:
+def _add(
+    found: tuple[PassSums | None, Array],
+    passed: tuple[Array | None, Array],
+    index: Array,
+    passes: Array,
+) -> tuple[PassSums | None, Array]:
+    """Add a block of passes to the sums; the draw of y is the first pass's."""
+    (sums, first), (terms, y) = found, passed
+    if sums is not None and terms is not None:
+        sums = sums.add(terms, index, passes)
+    return sums, jnp.where(index[0] == 0, y[0], first)
+
+
+def _concatenate(parts: Sequence[Any], axis: int) -> Any:
     """Join the chunks; arrays without rows are the same in each chunk."""
     first = parts[0]
     if first is None or first.ndim <= axis or len(parts) == 1:

@@ -8,10 +8,13 @@ import numpyro
 import numpyro.distributions as dist
 import pytest
 from arviz_base import from_dict
+from arviz_stats import loo_approximate_posterior
 from numpyro.infer import NUTS
 from numpyro.infer.autoguide import AutoNormal
+from support import trees
 from support.conjugate import KEY, X, Y, conjugate, exact_loo, exact_tree, guide_params, posterior
 from support.helpers import slow
+from support.trees import converted, deep
 
 import dgp_ppl as dgp
 from dgp_ppl import criticism
@@ -46,6 +49,7 @@ def in_parts(tree, parts):
 def test_loo_is_the_closed_form(route, request):
     tree = request.getfixturevalue(route)
     found = criticism.loo(tree)
+    assert "loo_bias" not in tree["log_likelihood"]["y"].attrs  # one layer has no hidden noise
     true, _ = exact_loo()
     # The standard error of the estimate, from the spread of LOO over eighths of the draws.
     parts = in_parts(tree, 8)
@@ -70,6 +74,23 @@ def test_loo_of_a_wrong_q_is_corrected_by_its_weights():
         warnings.simplefilter("ignore")  # large Pareto k in some rows
         plain, weighted = (criticism.loo(tree, correct=c).elpd for c in (False, True))
     assert abs(weighted - true) < 0.5 * abs(plain - true)
+
+
+def test_the_weights_of_q_need_no_correction_of_few_passes():
+    """The estimate of p(y_n | v) in p(y, v) / q(v) cancels where y_n is left out."""
+    tree = converted(deep, trees.X, trees.Y, options={"num_samples": 60, "passes": 3})
+    correction = tree["sample_stats"]["y_loo_correction"]
+    assert correction.dims == ("data",)
+    assert (correction > 0).all()
+    raw = (tree["log_likelihood"]["y"] - correction).values
+    total = tree["log_likelihood"]["y"].values.sum(axis=-1)
+    found = from_dict({"log_likelihood": {"y": raw}, "posterior": {"a": total}})
+    log_p, log_q = (tree["sample_stats"][n].values.ravel() for n in ("lp", "log_q"))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # large Pareto k
+        weighted = criticism.loo(tree, correct=True)
+        wanted = loo_approximate_posterior(found, log_p=log_p, log_q=log_q, pointwise=True)
+    np.testing.assert_allclose(weighted.elpd_i, wanted.elpd_i, rtol=1e-5)
 
 
 @pytest.mark.slow

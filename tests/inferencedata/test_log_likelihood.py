@@ -1,5 +1,7 @@
 """The pointwise log-likelihood in chunks, and with hidden noise."""
 
+import warnings
+
 import jax.numpy as jnp
 import numpy as np
 import numpyro
@@ -10,7 +12,7 @@ from jax import random
 from support.trees import KEY, X, Y, Z, deep, fitted
 
 import dgp_ppl as dgp
-from dgp_ppl import kernels
+from dgp_ppl import criticism, kernels
 
 
 @pytest.mark.slow
@@ -64,10 +66,61 @@ def test_hidden_noise_is_integrated_out_by_the_mean_of_p():
             random.key(seed), deep, None, params, X, Y, num_prior_samples=0, passes=passes,
             posterior_samples=samples, priors=False,
         )  # fmt: skip
-        return tree["log_likelihood"]["y"].values[0]
+        corrected, correction = (
+            tree["log_likelihood"]["y"],
+            tree["sample_stats"]["y_loo_correction"],
+        )
+        return (corrected - correction).values[0]
 
     samples = guide.sample_posterior(KEY, params, X, Y, sample_shape=(40,), priors=False)
     few, many, again = likelihood(2, 1), likelihood(64, 2), likelihood(64, 3)
     assert (many - again).std() < 0.5 * (few - again).std()
     gain = (many - few).mean(axis=1)
     assert gain.mean() > 3 * gain.std(ddof=1) / np.sqrt(len(gain))
+
+
+def sparse(x, y=None):
+    """Two layers whose few inducing inputs leave the hidden layer much noise."""
+    hidden, last = (np.linspace(-2, 2, num)[:, None] for num in (3, 4))
+    f1 = dgp.gp("l1", kernels.SquaredExponential(1.0, 1.0), jnp.asarray(hidden, float))
+    f2 = dgp.gp("l2", kernels.SquaredExponential(1.0, 1.0), jnp.asarray(last, float))
+    with dgp.minibatch(x, y) as (x, y):
+        numpyro.sample("y", dgp.observe(f2(f1.sample(x)), lambda f: dist.Normal(f, 0.2)), obs=y)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:waic")  # two rows' log-likelihoods vary much
+def test_few_passes_bias_loo_by_less_than_a_tenth_of_its_error():
+    x = np.linspace(-2, 2, 12)[:, None]
+    y = np.sign(x[:, 0]) + 0.2 * np.random.default_rng(1).normal(size=12)
+    guide = dgp.MeanField(sparse)
+    params = dgp.fit(KEY, sparse, guide, x, y, steps=2000, progress=False).params
+    samples = guide.sample_posterior(KEY, params, x, y, sample_shape=(1000,))
+
+    def tree_of(passes, seed):
+        return dgp.to_inferencedata(
+            random.key(seed), sparse, None, params, x, y, posterior_samples=samples,
+            num_samples=1000, num_prior_samples=0, passes=passes,
+        )  # fmt: skip
+
+    reference = tree_of(1000, 1)
+    exact, exact_waic = criticism.loo(reference), criticism.waic(reference)
+    enough = tree_of(None, 2)
+    assert 10 < enough["log_likelihood"].attrs["passes"] <= 160
+    found = criticism.loo(enough)  # no warning
+    assert abs(found.elpd - exact.elpd) < 0.1 * exact.se
+    assert abs(found.p - exact.p) < 0.1 * exact.se
+    assert abs(criticism.waic(enough).elpd - exact_waic.elpd) < 0.1 * exact_waic.se
+    # Ten passes are too few here, as the warning says. The correction removes most of the bias.
+    few = tree_of(10, 3)
+    with pytest.warns(UserWarning, match=r"passes=10, which .* bias of .* nats.*set passes=20"):
+        corrected = criticism.loo(few)
+    correction = float(few["sample_stats"]["y_loo_correction"].sum())
+    assert corrected.elpd - correction < exact.elpd - 0.25 * exact.se
+    bias = few["log_likelihood"]["y"].attrs["loo_bias"]
+    assert abs(corrected.elpd - exact.elpd) < min(bias, 0.3 * correction)
+    # Nothing is known about the bias of one pass.
+    with warnings.catch_warnings(record=True) as caught:  # also of Pareto k
+        warnings.simplefilter("always")
+        assert criticism.loo(tree_of(1, 4)).elpd < exact.elpd - exact.se
+    assert any("an unknown bias; set passes=10" in str(w.message) for w in caught)
