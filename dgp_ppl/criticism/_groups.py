@@ -65,10 +65,8 @@ def warn_about_passes(tree: Any, name: str, se: float) -> None:
     passes = attributes.get("passes", 1)
     bias = float(tree["log_likelihood"][name].attrs.get("loo_bias", math.nan))
     what = "hidden layers' noise" if integrated[0] == "integrated" else "latent inputs"
-    if passes > 1 and math.isnan(bias):
-        size, wanted = "an unknown bias", "a log-likelihood above -inf at every draw"
-    elif math.isnan(bias):
-        size, wanted = "an unknown bias", "passes=10 or more in to_inferencedata"
+    if math.isnan(bias):  # of a single pass, or where p is 0 in all passes
+        size, wanted = "an unknown bias", f"passes={10 * passes} or more in to_inferencedata"
     elif abs(bias) > _MAX_BIAS * se > 0:
         # The bias falls about as passes ** -1.5.
         factor = 2 ** max(1, math.ceil(math.log2(abs(bias) / (_MAX_BIAS * se)) / 1.5))

@@ -73,7 +73,8 @@ def to_inferencedata(
     - ``posterior``: latent sites; dimensions are named after plates and layers.
     - ``posterior_predictive``: a draw of y for each posterior draw.
     - ``log_likelihood``: log p(y_n | draw) of every row of the full data, whatever the size of
-      minibatches. The noise of hidden layers is integrated out, see `passes`.
+      minibatches. The noise of hidden layers is integrated out, see `passes`. This biases LOO,
+      which a constant for each row, ``y_loo_correction`` in ``sample_stats``, corrects.
     - ``sample_stats``: a sampler's statistics. For a guide's draws, their log density under the
       model, ``lp``, and under the guide, ``log_q``, and the log importance weight, ``log_weight``.
     - ``prior``, ``prior_predictive``, ``observed_data``, ``constant_data``.

@@ -118,10 +118,15 @@ def loo_bias(sums: PassSums, passes: Array) -> tuple[Array, Array, Array]:
     Args:
         sums: the sums over passes at S draws, [S, ..., 2].
         passes: number of passes K.
+
+    Source: Vehtari, Gelman and Gabry 2017, "Practical Bayesian model evaluation using leave-one-out
+    cross-validation and WAIC", for the harmonic mean; the bias is its delta method.
     """
     elpd, correction = _leave_one_out(*sums.log_mean(passes))
     of_halves = sum(_leave_one_out(*sums.log_means_of_halves(passes)))
-    return elpd + correction, correction, elpd + correction - jnp.mean(of_halves, axis=-1)
+    left = elpd + correction - jnp.mean(of_halves, axis=-1)
+    # Where p is 0 in all passes at a draw, LOO and its bias are NaN. Other draws stay as they are.
+    return elpd + correction, jnp.where(jnp.isfinite(correction), correction, 0.0), left
 
 
 def _leave_one_out(log_p: Array, error: Array) -> tuple[Array, Array]:

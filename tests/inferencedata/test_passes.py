@@ -89,3 +89,14 @@ def test_rows_that_were_not_seen_do_not_count():
     bias = LooBias(np.array([1.0, 9.0, 3.0]), np.zeros(3), left, np.array([True, False, True]))
     assert bias.total == pytest.approx(-0.4)
     assert bias.se == pytest.approx(math.sqrt(2))
+
+
+def test_a_draw_at_which_p_is_zero_leaves_the_others():
+    terms = np.random.default_rng(4).normal(-1, 0.3, (6, 50, 3))
+    terms[:, 7, 1] = -np.inf
+    sums = sums_of(terms)
+    assert np.isneginf(sums.log_mean(6)[0][7, 1])
+    elpd, correction, left = map(np.asarray, loo_bias(sums, 6))
+    assert np.isfinite(correction).all()
+    assert np.isnan(left).tolist() == [False, True, False]
+    assert LooBias(elpd, correction, left, np.ones(3, bool)).wanted_factor == 1
