@@ -26,6 +26,7 @@ def deep_gp(
     mean: Sequence[MeanFunction] | None = None,
     out: int = 1,
     kernel: KernelMaker | Sequence[KernelMaker] = SquaredExponential.learned,
+    share_kernel: bool | None = None,
     likelihood: Likelihood | None = None,
     noise: float = 0.3,
     skip: bool = False,
@@ -57,7 +58,12 @@ def deep_gp(
             width, and zero for the last layer. See `initialize.deep_gp`.
         out: number of outputs of the last layer.
         kernel: makes a layer's kernel from its name and number of inputs; one for all layers, or
-            one per layer.
+            one per layer. A hidden layer calls it with ``out=P`` to get a kernel per output.
+        share_kernel: whether the outputs of a hidden layer share one kernel. None gives every
+            output its own if `kernel` takes the keyword ``out``, unless the layer has more than 64
+            inputs and more inputs than inducing inputs: computing its distances once per output
+            would then dominate the cost. A hidden layer's params have a leading axis P with
+            kernels of their own.
         likelihood: a function from the last layer's f to the distribution of y (see `observe`);
             None for Gaussian noise with a learned standard deviation.
         noise: initial standard deviation of the Gaussian noise, in the units of y.
@@ -74,7 +80,7 @@ def deep_gp(
 
     Source: Salimbeni & Deisenroth (2017), section 3.
     """
-    layers = make_stack("deep_gp", z, mean, out, kernel, skip)
+    layers = make_stack("deep_gp", z, mean, out, kernel, share_kernel, skip)
     likelihood = likelihood_or_gaussian(likelihood, noise, out)
     # Outside the plate: NumPyro would make a param per row inside it.
     feature_map = None if features is None else features("features")

@@ -14,7 +14,12 @@ from dgp_ppl.core import Grid, Likelihood, RandomFunction, gp, minibatch, observ
 from dgp_ppl.kernels import Separable, SquaredExponential
 from dgp_ppl.linalg import as_float
 from dgp_ppl.models._sde import Scheme, integrate
-from dgp_ppl.models._stack import KernelMaker, MeanFunction, likelihood_or_gaussian
+from dgp_ppl.models._stack import (
+    KernelMaker,
+    MeanFunction,
+    likelihood_or_gaussian,
+    takes_out,
+)
 
 __all__ = ["diff_gp"]
 
@@ -36,6 +41,7 @@ def diff_gp(
     out: int = 1,
     kernel: KernelMaker = SquaredExponential.learned,
     flow_kernel: Callable[..., Any] = SquaredExponential.learned,
+    share_kernel: bool | None = None,
     likelihood: Likelihood | None = None,
     noise: float = 0.3,
     keep_path: bool = False,
@@ -78,7 +84,10 @@ def diff_gp(
         out: number of outputs of the predictor.
         kernel: makes the predictor's kernel from its name and number of inputs.
         flow_kernel: makes the field's kernel from its name, number of inputs and initial
-            `variance`.
+            `variance`. If it also takes ``out``, as `Kernel.learned` does, it is called with
+            ``out=D`` to get a kernel per output.
+        share_kernel: whether the outputs of the field share one kernel. None gives each its own
+            if `flow_kernel` takes ``out``, and the field does not change with time.
         likelihood: a function from f to the distribution of y; None for Gaussian noise with a
             learned standard deviation.
         noise: initial standard deviation of the Gaussian noise, in the units of y.
@@ -87,14 +96,22 @@ def diff_gp(
         batch_size: number of rows of a minibatch; None takes all.
 
     Raises:
-        ValueError: if `flow` or `scheme` is unknown, or shapes do not fit.
+        ValueError: if `flow` or `scheme` is unknown, `share_kernel` is False with `z_time`, or
+            shapes do not fit.
 
     Source: Hegde et al. (2019), "Deep learning with differential Gaussian process flows", sections
     3 and 4, with the KL terms counted once.
     """
+    if share_kernel is False and z_time is not None:
+        raise ValueError(
+            "diff_gp: share_kernel is False, but a field on a grid of times has one kernel for all "
+            "outputs; leave out share_kernel, or z_time"
+        )
     if flow not in ("marginal", "sampled"):
         raise ValueError(f"diff_gp: flow is {flow!r}, wanted 'marginal' or 'sampled'")
-    field = _field(x.shape[-1], z_flow, z_time, horizon, flow_kernel)
+    if share_kernel is None:
+        share_kernel = z_time is not None or not takes_out(flow_kernel)
+    field = _field(x.shape[-1], z_flow, z_time, horizon, flow_kernel, share_kernel)
     inducing: Any = numpyro.param("out.z", as_float(z))
     predictor = gp("out", kernel("out", x.shape[-1]), inducing, out=out, mean=mean)
     likelihood = likelihood_or_gaussian(likelihood, noise, out)
@@ -115,11 +132,17 @@ def diff_gp(
 
 
 def _field(
-    dim: int, z: InducingInputs, z_time: Array | None, horizon: float, kernel: Callable[..., Any]
+    dim: int,
+    z: InducingInputs,
+    z_time: Array | None,
+    horizon: float,
+    kernel: Callable[..., Any],
+    share_kernel: bool,
 ) -> RandomFunction:
     """Make the layer ``flow``."""
     inducing: Any = numpyro.param("flow.z", as_float(z))
-    covariance = kernel("flow", dim, variance=_FLOW_VARIANCE)
+    separate = {} if share_kernel or dim == 1 else {"out": dim}
+    covariance = kernel("flow", dim, variance=_FLOW_VARIANCE, **separate)
     if z_time is not None:
         times = as_float(z_time)
         if times.ndim != 1:

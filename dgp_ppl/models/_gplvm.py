@@ -26,6 +26,7 @@ def gplvm(
     mean: Sequence[MeanFunction] | None = None,
     out: int = 1,
     kernel: KernelMaker | Sequence[KernelMaker] = SquaredExponential.learned,
+    share_kernel: bool | None = None,
     likelihood: Likelihood | None = None,
     noise: float = 0.3,
     batch_size: int | None = None,
@@ -60,6 +61,7 @@ def gplvm(
         mean: fixed mean function of each layer; see `models.deep_gp`.
         out: number of outputs P of the last layer.
         kernel: makes a layer's kernel from its name and number of inputs.
+        share_kernel: whether the outputs of a hidden layer share one kernel; see `models.deep_gp`.
         likelihood: a function from f to the distribution of y (see `observe`); None for Gaussian
             noise with a learned standard deviation.
         noise: initial standard deviation of the Gaussian noise, in the units of y.
@@ -79,7 +81,7 @@ def gplvm(
             f"gplvm: z has {[a.shape for a in z]} for {known} known inputs; wanted more than "
             f"{known} columns in the first, the additional ones for the latent inputs"
         )
-    layers = make_stack("gplvm", z, mean, out, kernel)
+    layers = make_stack("gplvm", z, mean, out, kernel, share_kernel)
     likelihood = likelihood_or_gaussian(likelihood, noise, out)
     with minibatch(x, y, seen, batch_size=batch_size) as (x, y, seen):
         w: Any = numpyro.sample("latent", dist.Normal(0, 1).expand([num]).to_event(1))

@@ -1,5 +1,6 @@
 """Parts that the ready-made models share: a stack of layers, and Gaussian noise."""
 
+import inspect
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -14,11 +15,23 @@ from dgp_ppl.core import Likelihood, Marginals, RandomFunction, gp
 from dgp_ppl.kernels import Covariance
 from dgp_ppl.linalg import as_float
 
-__all__ = ["KernelMaker", "MeanFunction", "Stack", "likelihood_or_gaussian", "make_stack"]
+__all__ = [
+    "KernelMaker",
+    "MeanFunction",
+    "Stack",
+    "likelihood_or_gaussian",
+    "make_stack",
+    "takes_out",
+]
 
-KernelMaker = Callable[[str, int], Covariance]
-"""A function that makes a layer's kernel from its name and its number of inputs."""
+KernelMaker = Callable[..., Covariance]
+"""A function that makes a layer's kernel from its name and its number of inputs.
+
+If it also takes the keyword ``out``, as `Kernel.learned` does, it can make a kernel per output.
+"""
 MeanFunction = Callable[[Inputs], Array]
+
+_ALWAYS_SEPARATE = 64  # inputs up to which the rule of cost leaves each output its own kernel
 
 
 class Stack:
@@ -47,6 +60,7 @@ def make_stack(
     mean: Sequence[MeanFunction] | None,
     out: int,
     kernel: KernelMaker | Sequence[KernelMaker],
+    share_kernel: bool | None = None,
     skip: bool = False,
 ) -> Stack:
     """Make the layers ``l1`` ... ``lL`` of a model; see `models.deep_gp` for the arguments.
@@ -57,10 +71,12 @@ def make_stack(
         mean: mean function of each layer.
         out: number of outputs of the last layer.
         kernel: makes the kernel of a layer.
+        share_kernel: whether the outputs of a hidden layer share one kernel.
         skip: whether every layer after the first also receives the inputs.
 
     Raises:
         ValueError: if `z`, `mean` and `kernel` disagree about the depth, or widths do not fit.
+        TypeError: if each output is to have its own kernel, and `kernel` does not take ``out``.
     """
     if not len(z):
         raise ValueError(f"{model}: z is empty, wanted the inducing inputs of at least one layer")
@@ -83,9 +99,34 @@ def make_stack(
     layers = []
     for l, (z_l, width, mean_l, maker) in enumerate(zip(z, widths, mean, makers, strict=True), 1):
         inducing: Any = numpyro.param(f"l{l}.z", as_float(z_l))
-        covariance = maker(f"l{l}", z_l.shape[-1])
+        share = l == len(z) or width == 1 or _shares(model, maker, z_l, share_kernel)
+        separate = {} if share else {"out": width}
+        covariance = maker(f"l{l}", z_l.shape[-1], **separate)
         layers.append(gp(f"l{l}", covariance, inducing, out=width, mean=mean_l))
     return Stack(layers, skip)
+
+
+def _shares(model: str, maker: KernelMaker, z: InducingInputs, share_kernel: bool | None) -> bool:
+    """Return whether the outputs of a hidden layer share one kernel; see `models.deep_gp`."""
+    separable = takes_out(maker)
+    if share_kernel is False and not separable:
+        raise TypeError(
+            f"{model}: share_kernel is False, but kernel {maker!r} does not take out; wanted a "
+            "function kernel(name, dim, out=P), such as kernels.Matern52.learned"
+        )
+    if share_kernel is not None:
+        return share_kernel
+    # With more inputs than inducing inputs, their distances cost more than all other products.
+    M, D = z.shape[-2:]
+    return not separable or max(M, _ALWAYS_SEPARATE) < D
+
+
+def takes_out(maker: KernelMaker) -> bool:
+    """Return whether a function that makes a kernel takes the number of outputs, ``out``."""
+    try:
+        return "out" in inspect.signature(maker).parameters
+    except (TypeError, ValueError):  # some built-in callables have no signature
+        return False
 
 
 def likelihood_or_gaussian(likelihood: Likelihood | None, noise: float, out: int) -> Likelihood:

@@ -28,7 +28,10 @@ from dgp_ppl.models import deep_gp
 # The prior on the noise makes a latent site that belongs to no layer.
 model = handlers.lift(deep_gp, {"noise": dist.LogNormal(-1, 1)})
 PSEUDO = np.linspace(-1.5, 1.5, 4)[:, None]
-Z = (np.linspace(-2, 2, 5)[:, None],) * 2
+BASES = (PSEUDO, np.c_[PSEUDO, np.zeros(4)])
+# The hidden layer has two outputs, each with its own kernel.
+Z1 = np.linspace(-2, 2, 5)[:, None]
+Z = (Z1, np.c_[Z1, np.zeros(5)])
 
 
 class Case(NamedTuple):
@@ -40,10 +43,12 @@ class Case(NamedTuple):
     """Options with which q starts at the prior."""
     quick: bool
     """Whether `make test` runs the guide's tests; `make test-slow` runs the rest."""
+    kwargs: dict
+    """Arguments of the model."""
 
 
 def case(build, *, quick=False, **at_prior):
-    return Case(build, at_prior, quick)
+    return Case(build, at_prior, quick, {"z": Z})
 
 
 def coupled_diffusion(model, **options):
@@ -62,14 +67,19 @@ CASES = {
         hidden_scale=1.0,
         quick=True,
     ),
-    "decoupled": case(functools.partial(dgp.Decoupled, z_mean=PSEUDO), hidden_scale=1.0),
+    "decoupled": case(functools.partial(dgp.Decoupled, z_mean=BASES), hidden_scale=1.0),
     "diffusion": case(functools.partial(dgp.Diffusion, steps=3), base="prior"),
     "coupled_diffusion": case(coupled_diffusion, hidden_scale=1.0),
     "implicit": case(dgp.Implicit, generator=None, hidden_scale=1.0),
     "low_rank": case(LowRank, hidden_scale=1.0, factor_scale=0.0),  # written by a user
 }
+# The same guides of a hidden layer whose outputs share one kernel.
+CASES |= {
+    f"{name}_shared": c._replace(quick=False, kwargs={"z": Z, "share_kernel": True})
+    for name, c in CASES.items()
+}
 GUIDES = {name: c.build for name, c in CASES.items()}
-SHAPES = {"l1.v": (5, 1), "l2.v": (5, 1), "noise": ()}
+SHAPES = {"l1.v": (5, 2), "l2.v": (5, 1), "noise": ()}
 X, Y = (np.asarray(a) for a in regression(rows=24))
 DRAWS = 1000
 X_TEST = np.linspace(-2, 2, 7)[:, None]
@@ -82,7 +92,7 @@ def fitted(name):
     """Return a guide and the result of a short fit."""
     guide = GUIDES[name](model)
     options = {"steps": 150, "learning_rate": 0.03, "progress": False}
-    return guide, dgp.fit(KEY, model, guide, X, Y, z=Z, batch_size=8, **options)
+    return guide, dgp.fit(KEY, model, guide, X, Y, batch_size=8, **options, **CASES[name].kwargs)
 
 
 @functools.cache
@@ -95,14 +105,17 @@ def losses(name, dtype="float32", **kwargs):
         params = {n: jnp.asarray(a, dtype) for n, a in result.params.items()}
 
         def one(key):
-            return guide.default_loss.loss(key, params, model, guide, *data, z=Z, **kwargs)
+            return guide.default_loss.loss(
+                key, params, model, guide, *data, **CASES[name].kwargs, **kwargs
+            )
 
         return np.asarray(jax.jit(jax.vmap(one))(keys))
 
 
 def predicted(name, **options):
     guide, result = fitted(name)
-    return dgp.predict(KEY, model, guide, result.params, X_TEST, num_samples=10, z=Z, **options)
+    options = {"num_samples": 10, **CASES[name].kwargs, **options}
+    return dgp.predict(KEY, model, guide, result.params, X_TEST, **options)
 
 
 @every_guide
@@ -114,7 +127,7 @@ def test_it_fits_with_the_one_call(name):
 
 
 AT_THE_PRIOR = {
-    **{n: functools.partial(c.build, **c.at_prior) for n, c in CASES.items()},
+    **{n: functools.partial(c.build, **c.at_prior) for n, c in CASES.items() if "shared" not in n},
     "diagonal": functools.partial(dgp.MeanField, covariance="diagonal", hidden_scale=1.0),
     "anchored_diffusion": functools.partial(anchored_diffusion, hidden_scale=1.0),
 }
@@ -125,7 +138,8 @@ def test_the_bound_at_the_prior(name):
     """If q is the prior, and the data do not depend on the layers, the bound is exact."""
 
     def independent(x, y=None):
-        f1, f2 = (dgp.gp(n, kernels.SquaredExponential(1.0, 1.0), Z[0]) for n in ("l1", "l2"))
+        f1 = dgp.gp("l1", kernels.SquaredExponential(1.0, 1.0), Z[0], out=2)
+        f2 = dgp.gp("l2", kernels.SquaredExponential(1.0, 1.0), Z[1])
         with dgp.minibatch(x, y) as (x, y):
             f2(f1.sample(x))
             numpyro.sample("y", dist.Normal(jnp.zeros(len(x)), 1.0), obs=y)
@@ -154,7 +168,7 @@ def test_float64(name):
 @every_guide
 def test_draws(name):
     guide, result = fitted(name)
-    sample = functools.partial(guide.sample_posterior, z=Z)
+    sample = functools.partial(guide.sample_posterior, **CASES[name].kwargs)
     draw = jax.jit(lambda key: sample(key, result.params, X))
     one, again, other = draw(KEY), draw(KEY), draw(random.key(1))
     assert {n: a.shape for n, a in one.items()} == SHAPES
@@ -179,9 +193,8 @@ def test_predictions(name):
 def test_arviz(name):
     guide, result = fitted(name)
     y = jnp.zeros(7)
-    tree = dgp.to_inferencedata(
-        KEY, model, guide, result.params, X_TEST, y, z=Z, num_samples=10, passes=2, result=result
-    )
+    options = {"num_samples": 10, "passes": 2, "result": result, **CASES[name].kwargs}
+    tree = dgp.to_inferencedata(KEY, model, guide, result.params, X_TEST, y, **options)
     shapes = {n: tree["posterior"][n].shape for n in SHAPES}
     assert shapes == {n: (1, 10, *s) for n, s in SHAPES.items()}
     assert np.isfinite(tree["log_likelihood"]["y"]).all()
@@ -192,7 +205,7 @@ def test_arviz(name):
 def test_stock_predictive(name):
     guide, result = fitted(name)
     predictive = Predictive(model, guide=guide, params=result.params, num_samples=5)
-    draws = predictive(KEY, X_TEST, z=Z)
+    draws = predictive(KEY, X_TEST, **CASES[name].kwargs)
     assert draws["y"].shape == (5, 7)
     assert np.isfinite(draws["y"]).all()
 
@@ -202,8 +215,8 @@ def test_predictive_of_the_model_under_its_guide(name):
     """The draws have the mean that `predict` returns."""
     guide, result = fitted(name)
     program = dgp.guided(model, guide, result.params)
-    draws = Predictive(program, num_samples=2000)(KEY, X_TEST, z=Z)["y"]
-    prediction = dgp.predict(KEY, model, guide, result.params, X_TEST, num_samples=2000, z=Z)
+    draws = Predictive(program, num_samples=2000)(KEY, X_TEST, **CASES[name].kwargs)["y"]
+    prediction = predicted(name, num_samples=2000)
     error = np.sqrt(2 * prediction.var / 2000)
     assert (abs(draws.mean(axis=0) - prediction.mean) < 4.5 * error).all()
 
@@ -234,7 +247,8 @@ def test_hyperpriors(name):
     guide, result = fitted(name)
     assert {"noise_auto_loc", "noise_auto_scale"} <= set(result.params)
     assert "noise" not in result.params
-    draw = jax.jit(lambda k: guide.sample_posterior(k, result.params, X, z=Z, sample_shape=(4,)))
+    kwargs = CASES[name].kwargs | {"sample_shape": (4,)}
+    draw = jax.jit(lambda k: guide.sample_posterior(k, result.params, X, **kwargs))
     noise = draw(KEY)["noise"]
     assert noise.shape == (4,)
     assert np.ptp(noise) > 0
@@ -242,7 +256,7 @@ def test_hyperpriors(name):
 
 def noisy_inputs(x, y=None, *, batch_size=None):
     """A model of noisy inputs: one latent value per row."""
-    f1 = dgp.gp("l1", kernels.SquaredExponential(1.0, 1.0), Z[0])
+    f1 = dgp.gp("l1", kernels.SquaredExponential(1.0, 1.0), Z[0], out=2)
     f2 = dgp.gp("l2", kernels.SquaredExponential(1.0, 1.0), Z[1])
     with dgp.minibatch(x, y, batch_size=batch_size) as (x, y):
         w = numpyro.sample("w", dist.Normal(0, 0.3).expand([1]).to_event(1))
@@ -251,7 +265,7 @@ def noisy_inputs(x, y=None, *, batch_size=None):
 
 
 @pytest.mark.slow
-@every_guide
+@pytest.mark.parametrize("name", [n for n in CASES if "shared" not in n])
 def test_latent_inputs(name):
     """The guide draws the latent values of a minibatch's rows, and the bound is unbiased."""
     guide, whole = (GUIDES[name](noisy_inputs) for _ in range(2))
@@ -264,7 +278,7 @@ def test_latent_inputs(name):
     assert abs(full - part) < 4.5 * np.hypot(error, noise)
     assert noise > error
     draws = whole.sample_posterior(KEY, params, X, sample_shape=(3,))
-    assert (draws["w"].shape, draws["l1.v"].shape) == ((3, 24, 1), (3, 5, 1))
+    assert (draws["w"].shape, draws["l1.v"].shape) == ((3, 24, 1), (3, 5, 2))
 
 
 LOADED = """
@@ -273,10 +287,10 @@ import jax, numpy as np
 jax.config.update("jax_disable_most_optimizations", True)
 sys.path.insert(0, sys.argv[1])
 import dgp_ppl as dgp
-from test_guides import GUIDES, KEY, X_TEST, Z, model
-for name, build in GUIDES.items():
+from test_guides import CASES, KEY, X_TEST, model
+for name, (build, _, _, kwargs) in CASES.items():
     params = dict(np.load(f"{sys.argv[2]}/{name}.npz"))
-    prediction = dgp.predict(KEY, model, build(model), params, X_TEST, num_samples=10, z=Z)
+    prediction = dgp.predict(KEY, model, build(model), params, X_TEST, num_samples=10, **kwargs)
     np.save(f"{sys.argv[2]}/{name}.npy", prediction.mean)
 """
 
@@ -304,15 +318,15 @@ NONZERO_GRADIENTS = {
 @pytest.mark.parametrize("name", [n if n == "decoupled" else slow(n) for n in GUIDES])
 def test_a_model_that_holds_and_hides_params(name):
     """The model's handlers do not affect the guide's params, even those of the same names."""
-    fixed = {"noise": 0.3, "pseudo_inputs": jnp.zeros((4, 1)), "l1.v.loc": jnp.ones((5, 1))}
+    fixed = {"noise": 0.3, "pseudo_inputs": jnp.zeros((4, 1)), "l1.v.loc": jnp.ones((5, 2))}
 
     def hidden(x, y=None):
         with handlers.block(hide_fn=lambda s: s["type"] == "param"):
-            handlers.substitute(deep_gp, data=fixed)(x, y, z=Z)
+            handlers.substitute(deep_gp, data=fixed)(x, y, **CASES[name].kwargs)
 
     guide = GUIDES[name](hidden)
     params = start(hidden, guide, X, Y)
-    names = NONZERO_GRADIENTS.get(name, set())
+    names = NONZERO_GRADIENTS.get(name.removesuffix("_shared"), set())
     assert names <= set(params)
     assert params
     assert not {n for n in params if n.endswith((".lengthscale", "noise"))}

@@ -4,9 +4,11 @@ import jax
 import jax.numpy as jnp
 import pytest
 from numpyro import handlers
-from support.helpers import KEY, regression, spread
+from numpyro.infer import TraceMeanField_ELBO
+from support.helpers import KEY, regression, spread, start
 
 import dgp_ppl as dgp
+from dgp_ppl import kernels
 from dgp_ppl.models import deep_gp
 
 pytestmark = pytest.mark.usefixtures("x64")
@@ -45,8 +47,65 @@ def test_sites_and_params_of_a_deep_gp():
         "y": (7, 2),
     }
     assert shapes("param") == {
-        **{"l1.z": (4, 2), "l1.variance": (), "l1.lengthscale": (2,)},
+        **{"l1.z": (4, 2), "l1.variance": (3,), "l1.lengthscale": (3, 2)},
         **{"l2.z": (5, 3), "l2.variance": (), "l2.lengthscale": (3,)},
         **{"l3.z": (6, 1), "l3.variance": (), "l3.lengthscale": (1,)},
         "noise": (),
     }
+
+
+def kernel_shapes(dim, width, M=4, **options):
+    """Return the shapes of the params of the hidden layer's kernel."""
+
+    def params():
+        z = (jnp.zeros((M, dim)), jnp.zeros((M, width)))
+        sites = handlers.trace(handlers.seed(deep_gp, KEY)).get_trace(
+            jnp.zeros((3, dim)), z=z, **options
+        )
+        return {n: s["value"] for n, s in sites.items() if s["type"] == "param"}
+
+    shapes = jax.tree.map(jnp.shape, jax.eval_shape(params))
+    return shapes["l1.variance"], shapes["l1.lengthscale"]
+
+
+def by_hand(name, dim):
+    return kernels.Matern32.learned(name, dim)
+
+
+@pytest.mark.parametrize(
+    ("dim", "width", "options", "shapes"),
+    [
+        (2, 3, {}, ((3,), (3, 2))),
+        (2, 3, {"share_kernel": True}, ((), (2,))),
+        (2, 1, {}, ((), (2,))),  # one output has nothing to share
+        (64, 2, {}, ((2,), (2, 64))),
+        (65, 2, {}, ((), (65,))),  # wide: more than 64 inputs, and more than inducing inputs
+        (65, 2, {"share_kernel": False}, ((2,), (2, 65))),
+        (65, 2, {"M": 65}, ((2,), (2, 65))),
+        (2, 3, {"kernel": kernels.Matern32.learned}, ((3,), (3, 2))),
+        (2, 3, {"kernel": by_hand}, ((), (2,))),
+        (2, 3, {"kernel": (kernels.Matern32.learned, by_hand)}, ((3,), (3, 2))),
+    ],
+)
+def test_outputs_of_a_hidden_layer_have_their_own_kernels(dim, width, options, shapes):
+    assert kernel_shapes(dim, width, **options) == shapes
+
+
+def test_a_kernel_that_takes_no_number_of_outputs_can_only_be_shared():
+    with pytest.raises(TypeError, match=r"by_hand.* does not take out; wanted .*Matern52"):
+        kernel_shapes(2, 3, kernel=by_hand, share_kernel=False)
+
+
+def test_own_kernels_with_the_same_hyperparameters_are_a_shared_one():
+    x, y = regression(dim=2)
+    z = (x[:5], x[:5])
+    guide, loss = dgp.MeanField(deep_gp, hidden_scale=0.5), TraceMeanField_ELBO()
+
+    def bound(params, **options):
+        return loss.loss(KEY, params, deep_gp, guide, x, y, z=z, **options)
+
+    params = start(deep_gp, guide, x, y, z=z, share_kernel=True)
+    params |= {"l1.variance": jnp.array(0.7), "l1.lengthscale": jnp.array([0.5, 2.0])}
+    own = {n: jnp.stack([params[n]] * 2) for n in ("l1.variance", "l1.lengthscale")}
+    shared = float(bound(params, share_kernel=True))
+    assert bound(params | own) == pytest.approx(shared, rel=1e-10)

@@ -212,8 +212,27 @@ def test_the_path_can_be_kept():
         ({"flow": "ode"}, "diff_gp: flow is 'ode', wanted 'marginal' or 'sampled'"),
         ({"z_time": jnp.zeros((2, 1))}, r"diff_gp: z_time has shape \(2, 1\), wanted \[M_t\]"),
         ({"flow_steps": 0}, "steps is 0, wanted at least 1"),
+        (
+            {"z_time": jnp.zeros(2), "share_kernel": False},
+            "share_kernel is False, but a field on a grid",
+        ),
     ],
 )
 def test_wrong_use(options, text):
     with handlers.seed(rng_seed=0), handlers.trace(), pytest.raises(ValueError, match=text):
         diff_gp(X, Y, **(Z | options))
+
+
+@pytest.mark.parametrize(
+    ("options", "shape"),
+    [({}, (2, 2)), ({"share_kernel": True}, (2,)), ({"z_time": jnp.linspace(0, 5, 3)}, (2,))],
+)
+def test_outputs_of_a_constant_field_have_their_own_kernels(options, shape):
+    x, z = jnp.zeros((3, 2)), jnp.zeros((4, 2))
+
+    def lengthscale():
+        with handlers.seed(rng_seed=0), handlers.trace() as sites:
+            diff_gp(x, z=z, z_flow=z, flow_steps=2, **options)
+        return sites["flow.lengthscale"]["value"]
+
+    assert jax.eval_shape(lengthscale).shape == shape
