@@ -260,21 +260,25 @@ class PredictiveELBO(_Objective):
     of DSPP (Jankowiak et al. 2020, "Deep sigma point processes") with draws instead of learned
     sigma points. Pass it as the loss::
 
-        dgp.fit(key, model, guide, x, y, z=z, loss=dgp.PredictiveELBO(beta=1.0), steps=3000)
+        dgp.fit(key, model, guide, x, y, z=z, loss=dgp.PredictiveELBO(elbo_share=0.5), steps=3000)
+
+    On small data the predictive density alone drives the noise towards zero. A share of the ELBO,
+    ``elbo_share * ELBO + (1 - elbo_share) * predictive``, keeps it calibrated; 1 is the ELBO.
 
     Each of K particles draws all sites of the guide and the unit noise of hidden layers. A row's
     density is the mean over particles, with the observed layer's f integrated. The log of that mean
     is biased downwards; more particles reduce the bias.
 
     Args:
-        beta: weight of the KL.
+        beta: weight of the KL in the predictive objective.
+        elbo_share: weight of the ELBO, from 0 to 1.
         num_particles: K.
         plate: name of the data's plate.
         vectorize_particles: run particles in parallel, or one after another.
 
     Raises:
-        ValueError: if `beta` is negative; in a fit, if the plate or an `observe(...)` in it is
-            missing, or the guide lacks latent sites.
+        ValueError: if `beta` is negative or `elbo_share` is not from 0 to 1; in a fit, if the plate
+            or an `observe(...)` in it is missing, or the guide lacks latent sites.
         NotImplementedError: for guides without a density (`Implicit`).
     """
 
@@ -283,13 +287,18 @@ class PredictiveELBO(_Objective):
         beta: float = 1.0,
         num_particles: int = 8,
         *,
+        elbo_share: float = 0.0,
         plate: str = "data",
         vectorize_particles: bool = True,
     ) -> None:
         if not (isinstance(beta, Real) and beta >= 0):
             raise ValueError(f"{self._name}: beta is {beta!r}, wanted a number of at least 0")
+        if not (isinstance(elbo_share, Real) and 0 <= elbo_share <= 1):
+            raise ValueError(
+                f"{self._name}: elbo_share is {elbo_share!r}, wanted a number from 0 to 1"
+            )
         super().__init__(num_particles, plate, vectorize_particles)
-        self.beta = beta
+        self.beta, self.elbo_share = beta, elbo_share
 
     def _terms(self, guide: Sites, model: Sites) -> _Terms:
         local, shared = self._split(model)
@@ -300,9 +309,14 @@ class PredictiveELBO(_Objective):
                 f"{self._name}: plate {self.plate!r} has the sites {list(data)}, wanted one from "
                 "observe(...): numpyro.sample('y', dgp.observe(f(x), ...), obs=y)"
             )
+        share = self.elbo_share
         rows = [self._rows(log_density(s["fn"], s["value"]), s) for s in data.values()]
-        outside = [self.beta * term for term in _negative_kls(guide, model)]
-        return _Terms(_sum(outside + _scaled_log_probs(shared, observed=True)), _sum(rows), scale)
+        weight = share + (1 - share) * self.beta
+        outside = [weight * term for term in _negative_kls(guide, model)]
+        if share:
+            outside += [share * term for term in _scaled_log_probs(data)]
+        outside += _scaled_log_probs(shared, observed=True)
+        return _Terms(_sum(outside), _sum(rows), (1 - share) * scale)
 
 
 def _is_hidden(guide: Model, site: str) -> bool:

@@ -11,6 +11,7 @@ from support.helpers import (
     hidden_nodes,
     layer_moments,
     regression,
+    slow,
     spread,
     two_layer_params,
 )
@@ -38,6 +39,33 @@ def test_predictive_of_one_layer_is_its_closed_form(x64):
         assert value == pytest.approx(log_p.sum() - beta * penalty, rel=1e-9)
     batches = values(PredictiveELBO(0.3, 2), svgp, guide, q, x, y, z=Z[0], batch_size=2, num=3000)
     assert_mean(batches, log_p.sum() - 0.3 * penalty)
+
+
+@pytest.mark.parametrize("batch", [{}, slow({"batch_size": 3})])
+def test_a_share_of_the_bound_is_a_share_of_both_objectives(x64, batch):
+    """For one layer both objectives have a closed form; the KL's weight is shared too."""
+    x, y = regression(rows=9)
+    params = {n: a for n, a in two_layer_params().items() if not n.startswith("l2")}
+    mean, var = layer_moments(params, 1, np.asarray(x))
+    predictive = stats.norm(mean, np.sqrt(var + NOISE**2)).logpdf(y).sum()
+    expected = (stats.norm(mean, NOISE).logpdf(y) - var / (2 * NOISE**2)).sum()
+    penalty = kl(np.asarray(params["l1.v.loc"]), np.asarray(params["l1.v.scale_tril"][0]))
+    guide = dgp.MeanField(svgp)
+    for share in (0.3, 1.0):
+        objective = PredictiveELBO(0.5, 2, elbo_share=share)
+        wanted = share * (expected - penalty) + (1 - share) * (predictive - 0.5 * penalty)
+        num = 3000 if batch else None
+        found = values(objective, svgp, guide, params, x, y, z=Z[0], num=num, **batch)
+        if batch:
+            assert_mean(found, wanted)
+        else:
+            assert found == pytest.approx(wanted, rel=1e-9)
+
+
+def test_a_share_is_between_0_and_1():
+    for share in (-0.1, 1.5, "half"):
+        with pytest.raises(ValueError, match=r"elbo_share is .*, wanted a number from 0 to 1"):
+            PredictiveELBO(elbo_share=share)
 
 
 @pytest.mark.slow
