@@ -89,6 +89,7 @@ from dgp_ppl.prediction import (
     infer_latent,
     latent_inputs,
     layer_functions,
+    pool,
     predict,
 )  # fmt: skip
 from dgp_ppl.standardize import Standardizer
@@ -155,6 +156,7 @@ __all__ = [
     "minibatch",
     "models",
     "observe",
+    "pool",
     "predict",
     "prediction",
     "run_mcmc",

@@ -3,15 +3,18 @@
 from dgp_ppl.prediction._guided import guided
 from dgp_ppl.prediction._latent_inputs import LatentInputs, infer_latent, latent_inputs
 from dgp_ppl.prediction._layer_functions import LayerFunction, layer_functions
+from dgp_ppl.prediction._pool import PooledPrediction, pool
 from dgp_ppl.prediction._predict import Prediction, predict
 
 __all__ = [
     "LatentInputs",
     "LayerFunction",
+    "PooledPrediction",
     "Prediction",
     "guided",
     "infer_latent",
     "latent_inputs",
     "layer_functions",
+    "pool",
     "predict",
 ]

@@ -1,0 +1,108 @@
+"""Predictions of several fits, mixed with equal weights."""
+
+import dataclasses
+from collections.abc import Iterator, Sequence
+from typing import Any, Literal
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import random
+
+from dgp_ppl._typing import PRNGKey
+from dgp_ppl.core import Mixture
+from dgp_ppl.prediction._predict import Prediction
+from dgp_ppl.standardize import Standardizer
+
+__all__ = ["PooledPrediction", "pool"]
+
+
+def pool(predictions: Sequence[Prediction]) -> "PooledPrediction":
+    """Mix the predictions of several fits of a model at the same inputs, with equal weights.
+
+    Fits with different keys find different optima. Their mixture has a higher log density than a
+    single fit on average (Lakshminarayanan et al. 2017)::
+
+        fits = [dgp.fit(k, model, guide, x, y, z=z, steps=3000) for k in random.split(key, 4)]
+        one = lambda fit: dgp.predict(key, model, guide, fit.params, x_test, z=z)
+        dgp.pool([one(fit) for fit in fits]).log_prob(y_test)
+
+    Args:
+        predictions: one or more predictions with the same inputs, number of passes and
+            standardizer.
+
+    Raises:
+        ValueError: if there is none, or they differ in one of these.
+    """
+    members = tuple(predictions)
+    if not members:
+        raise ValueError("pool: predictions is empty, wanted at least one Prediction")
+    first = members[0]
+    for i, other in enumerate(members):
+        if other.num_samples != first.num_samples:
+            raise ValueError(
+                f"pool: predictions[{i}] has {other.num_samples} passes and predictions[0] "
+                f"{first.num_samples}, wanted the same number, for equal weights; see num_samples "
+                "of predict"
+            )
+        if other.x.shape != first.x.shape or not (other.x == first.x).all():
+            raise ValueError(
+                f"pool: predictions[{i}] has other inputs than predictions[0], of shapes "
+                f"{other.x.shape} and {first.x.shape}, wanted the same rows of x"
+            )
+        if not _same(other.standardizer, first.standardizer):
+            raise ValueError(
+                f"pool: predictions[{i}] has another standardizer than predictions[0], wanted fits "
+                "of the same standardized target"
+            )
+    size = min(m.chunk_size for m in members)
+    names = [f.name for f in dataclasses.fields(Prediction) if f.name != "_cache"]
+    shared: dict[str, Any] = {name: getattr(first, name) for name in names}
+    shared["chunk_size"], shared["num_samples"] = size, sum(m.num_samples for m in members)
+    same_chunks = tuple(dataclasses.replace(m, chunk_size=size, _cache={}) for m in members)
+    return PooledPrediction(**shared, members=same_chunks)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class PooledPrediction(Prediction):
+    """A mixture of predictions with equal weights, itself a `Prediction`. Made by `pool`.
+
+    Attributes:
+        members: the predictions.
+    """
+
+    members: tuple[Prediction, ...] = dataclasses.field(default=(), repr=False)
+
+    def components(self) -> Iterator[tuple[slice, Mixture]]:
+        """Iterate over the distributions of y in the model's units: rows, and their S mixtures."""
+        for parts in zip(*(m.components() for m in self.members), strict=True):
+            mixtures = [mixture for _, mixture in parts]
+            yield parts[0][0], jax.tree.map(lambda *a: jnp.concatenate(a), *mixtures)
+
+    def latent_draws(self) -> dict[str, np.ndarray]:
+        """Return the draws of the latent sites behind the passes, [S, ...] by site."""
+        draws = [m.latent_draws() for m in self.members]
+        return {n: np.concatenate([d[n] for d in draws]) for n in draws[0]}
+
+    def function_draws(
+        self, key: PRNGKey, num: int = 10, mode: Literal["joint", "path"] = "joint"
+    ) -> np.ndarray:
+        """Draw the latent function f jointly at all inputs, [num, N] or [num, N, P].
+
+        Draw i is of member i modulo their number. See `Prediction.function_draws`.
+        """
+        R = len(self.members)
+        keys = random.split(key, R)
+        counts = [len(range(r, num, R)) for r in range(R)]
+        draws = [
+            m.function_draws(k, n, mode) if n else np.empty(0)
+            for m, k, n in zip(self.members, keys, counts, strict=True)
+        ]
+        return np.stack([draws[i % R][i // R] for i in range(num)])
+
+
+def _same(a: Standardizer | None, b: Standardizer | None) -> bool:
+    if a is None or b is None:
+        return a is b
+    names = [f.name for f in dataclasses.fields(a)]
+    return all(np.array_equal(getattr(a, n), getattr(b, n)) for n in names)

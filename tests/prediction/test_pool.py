@@ -1,0 +1,80 @@
+"""`pool`: mixtures of predictions."""
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import random
+from scipy.special import logsumexp
+from support.fits import SHALLOW, Z, shallow
+from support.helpers import KEY
+
+import dgp_ppl as dgp
+from dgp_ppl.models import svgp
+
+X_NEW = np.linspace(-2, 2, 5)[:, None]
+Y_NEW = np.linspace(-1, 1, 5)
+
+
+def predictions(num=3, **options):
+    fits = [shallow(key=k, batch_size=4) for k in random.split(KEY, num)]
+    options = {"num_samples": 4, "z": Z} | options
+    return [dgp.predict(KEY, svgp, SHALLOW, f.params, X_NEW, **options) for f in fits]
+
+
+def test_a_pool_is_the_mixture_with_equal_weights():
+    members = predictions()
+    pooled = dgp.pool(members)
+    means, variances = (np.array([getattr(m, n) for m in members]) for n in ("mean", "var"))
+    np.testing.assert_allclose(pooled.mean, means.mean(axis=0), rtol=1e-5)
+    np.testing.assert_allclose(
+        pooled.var, variances.mean(axis=0) + means.var(axis=0), rtol=1e-4, atol=1e-6
+    )
+    log_p = logsumexp([m.log_prob(Y_NEW) for m in members], axis=0) - np.log(3)
+    np.testing.assert_allclose(pooled.log_prob(Y_NEW), log_p, rtol=1e-5, atol=1e-5)
+    assert (np.ptp(means, axis=0) > 0).all()
+
+
+def test_quantiles_and_draws_of_a_pool():
+    pooled = dgp.pool(predictions(num=2))
+    low, high = pooled.interval(0.8)
+    draws = pooled.sample(KEY, 4000)
+    share = ((draws > low) & (draws < high)).mean(axis=0)
+    assert (abs(share - 0.8) < 4.5 * np.sqrt(0.16 / 4000)).all()
+    assert pooled.sample_by_pass(KEY).shape == (8, 5)
+    assert pooled.log_prob_by_pass(Y_NEW).shape == (8, 5)
+    assert pooled.latent_draws()["l1.v"].shape == (8, len(Z), 1)
+
+
+def test_function_draws_take_the_members_in_turn():
+    members = predictions(num=2)
+    draws = dgp.pool(members).function_draws(KEY, 5)
+    keys = random.split(KEY, 2)
+    assert draws.shape == (5, 5)
+    np.testing.assert_array_equal(draws[::2], members[0].function_draws(keys[0], 3))
+    np.testing.assert_array_equal(draws[1::2], members[1].function_draws(keys[1], 2))
+
+
+def test_chunks_of_different_sizes_are_mixed():
+    members = [predictions(num=1, chunk_size=n)[0] for n in (2, 3)]
+    np.testing.assert_allclose(dgp.pool(members).mean, members[0].mean, rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("change", "text"),
+    [
+        ({"num_samples": 5}, r"pool: predictions\[1\] has 5 passes and predictions\[0\] 4"),
+        ({"standardizer": dgp.Standardizer(np.zeros(1), np.ones(1), 1.0)}, "another standardizer"),
+    ],
+)
+def test_what_cannot_be_mixed(change, text):
+    with pytest.raises(ValueError, match=text):
+        dgp.pool([*predictions(num=1), *predictions(num=1, **change)])
+
+
+def test_other_inputs_cannot_be_mixed():
+    one = predictions(num=1)
+    other = dgp.predict(KEY, svgp, SHALLOW, {}, jnp.zeros((5, 1)), num_samples=4, z=Z)
+    with pytest.raises(ValueError, match=r"pool: predictions\[1\] has other inputs"):
+        dgp.pool([*one, other])
+    with pytest.raises(ValueError, match="pool: predictions is empty"):
+        dgp.pool([])
