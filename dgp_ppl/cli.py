@@ -102,6 +102,15 @@ def _compare(
             rich_help_panel=_MODEL,
         ),
     ] = None,
+    share_kernel: Annotated[
+        bool | None,
+        typer.Option(
+            "--share-kernel/--own-kernels",
+            help="One kernel for all outputs of a hidden layer, or one for each.",
+            show_default="own, unless a layer has very many inputs",
+            rich_help_panel=_MODEL,
+        ),
+    ] = None,
     steps: Annotated[int, typer.Option(help="Optimiser steps.", rich_help_panel=_FIT)] = 6000,
     batch: Annotated[int, typer.Option(help="Rows of a minibatch.", rich_help_panel=_FIT)] = 1000,
     learning_rate: Annotated[
@@ -120,6 +129,13 @@ def _compare(
     seed: Annotated[
         int, typer.Option(help="Seed of the random splits and the fits.", rich_help_panel=_FIT)
     ] = 0,
+    restarts: Annotated[
+        int,
+        typer.Option(
+            help="Fits of each method with different keys; their predictions are mixed.",
+            rich_help_panel=_FIT,
+        ),
+    ] = 1,
     x64: Annotated[
         bool,
         typer.Option("--x64", help="Compute in float64 instead of float32.", rich_help_panel=_FIT),
@@ -207,11 +223,13 @@ def _compare(
         depth=depth,
         inducing=inducing,
         width=width,
+        share_kernel=share_kernel,
         steps=steps,
         batch=batch,
         learning_rate=learning_rate,
         splits=splits,
         seed=seed,
+        restarts=restarts,
         samples=samples,
         draws=draws,
         chains=chains,

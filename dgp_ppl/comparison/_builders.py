@@ -88,7 +88,7 @@ def _layered(task: Task, skip: bool = False) -> Built:
         task.key, task.x, num_inducing=setting.inducing, depth=setting.depth,
         width=setting.width, skip=skip,
     )  # fmt: skip
-    return Built(models.deep_gp, layout | observation_arguments(setting), layout["z"])
+    return Built(models.deep_gp, layout | _model_arguments(setting), layout["z"])
 
 
 def _deep_kernel(task: Task) -> Built:
@@ -102,7 +102,7 @@ def _deep_kernel(task: Task) -> Built:
         layout = initialize.deep_gp(
             key_z, features("features")(task.x), num_inducing=setting.inducing, depth=setting.depth
         )
-    kwargs = layout | {"features": features} | observation_arguments(setting)
+    kwargs = layout | {"features": features} | _model_arguments(setting)
     return Built(models.deep_gp, kwargs, layout["z"])
 
 
@@ -132,14 +132,14 @@ def _latent(task: Task) -> Built:
     layout, start = initialize.gplvm(
         key_z, target, 1, x=task.x, num_inducing=task.setting.inducing, depth=task.setting.depth
     )
-    return Built(models.gplvm, layout | observation_arguments(task.setting), layout["z"], start)
+    return Built(models.gplvm, layout | _model_arguments(task.setting), layout["z"], start)
 
 
 def _diff_gp(task: Task) -> Built:
     """Build `models.diff_gp`; both GPs get the same inducing inputs, and depth has no effect."""
     z = initialize.inducing_inputs(task.key, task.x, task.setting.inducing)
     kwargs = {"z": z, "z_flow": z, "horizon": _HORIZON}
-    return Built(models.diff_gp, kwargs | observation_arguments(task.setting), (z, z))
+    return Built(models.diff_gp, kwargs | _model_arguments(task.setting), (z, z))
 
 
 def _temporal_diff_gp(task: Task) -> Built:
@@ -164,6 +164,11 @@ MODELS: dict[str, Builder] = {
 def build(task: Task) -> Built:
     """Build the model that the settings of a task name."""
     return MODELS[task.setting.model](task)
+
+
+def _model_arguments(setting: Setting) -> dict[str, Any]:
+    """Return the model arguments for the kernels and for the observations."""
+    return {"share_kernel": setting.share_kernel} | observation_arguments(setting)
 
 
 def observation_arguments(setting: Setting) -> dict[str, Any]:

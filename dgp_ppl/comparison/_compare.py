@@ -39,7 +39,8 @@ class Comparison:
     Attributes:
         record: the content of results.json: ``data``, ``config``, ``versions``, ``splits`` and
             ``summary``.
-        fits: the `Run` of each method on the first split. ``fits["dsvi"].tree`` is its ArviZ tree.
+        fits: the `Run` of each method on the first of the splits. ``fits["dsvi"].tree`` is its
+            ArviZ tree.
     """
 
     record: dict[str, Any]
@@ -65,11 +66,13 @@ def compare(
     depth: int = 2,
     inducing: int = 100,
     width: int | None = None,
+    share_kernel: bool | None = None,
     steps: int = 6000,
     batch: int = 1000,
     learning_rate: float = 0.1,
-    splits: int | None = None,
+    splits: int | Sequence[int] | None = None,
     seed: int = 0,
+    restarts: int = 1,
     samples: int = 100,
     draws: int = 250,
     chains: int = 2,
@@ -105,12 +108,19 @@ def compare(
         depth: number of GP layers of the deep methods.
         inducing: number of inducing inputs of every layer.
         width: number of outputs of the hidden layers; by default min(30, number of inputs).
+        share_kernel: whether the outputs of a hidden layer share one kernel; by default each has
+            its own, as in `models.deep_gp`.
         steps: number of optimiser steps.
         batch: number of rows of a minibatch; methods without minibatches (sgpr) use all rows.
         learning_rate: initial learning rate of Adam's cosine schedule.
         splits: number of splits: the first ones of the data set if it has splits, else random ones
             with 90 % of the rows for training; by default three, or all if the data set has fewer.
+            A sequence takes the splits of these numbers, from 0: ``splits=[4]`` is the fifth alone.
         seed: seed of the random splits and of all fits.
+        restarts: number of fits of each method, with different keys. Their predictions are mixed
+            with equal weights (`pool`); the row holds the mean ELBO, the seconds of all fits, and
+            ``restart_spread``, the standard deviation over fits of the mean log density (of the
+            log loss for classes). The ArviZ tree is that of the first.
         samples: number of passes (draws through the layers) of a prediction.
         draws: number of draws that samplers (sghmc, nuts) keep from each chain; NUTS takes the
             same number of warm-up steps.
@@ -139,13 +149,15 @@ def compare(
         ValueError: if a name is unknown or a number is out of range.
     """
     setting = Setting(
-        model=model, depth=depth, inducing=inducing, width=width, steps=steps, batch=batch,
-        learning_rate=learning_rate, draws=draws, chains=chains,
+        model=model, depth=depth, inducing=inducing, width=width, share_kernel=share_kernel,
+        steps=steps, batch=batch, learning_rate=learning_rate, draws=draws, chains=chains,
     )  # fmt: skip
     requested = _DEFAULT_METHODS if methods is None else tuple(methods)
     _check_methods(requested)
     _check_setting(setting)
-    _check_sizes(splits=1 if splits is None else splits, samples=samples)
+    _check_sizes(samples=samples, restarts=restarts)
+    if splits is not None:
+        splits = _split_numbers(splits)
     if not 0 <= seed < 2**32:
         raise ValueError(f"compare: seed is {seed}, wanted at least 0 and below 2^32")
     if report and out is None:
@@ -162,11 +174,13 @@ def compare(
     setting = _complete(setting, dataset, likelihood)
     if splits is None:
         available = dataset.test_index
-        splits = _DEFAULT_SPLITS if available is None else min(_DEFAULT_SPLITS, len(available))
-    rows = datasets.splits(dataset, splits, seed)
+        most = _DEFAULT_SPLITS if available is None else min(_DEFAULT_SPLITS, len(available))
+        splits = list(range(most))
+    rows = datasets.splits(dataset, max(splits) + 1, seed)
     folder = None if out is None else prepare_folder(Path(out), overwrite)
     config = dataclasses.asdict(setting) | {
-        "methods": list(methods), "splits": splits, "seed": seed, "samples": samples,
+        "methods": list(methods), "splits": len(splits), "seed": seed,
+        "restarts": restarts, "samples": samples,
         "evidence": evidence, "target": target, "split_key": split_key,
         "x64": jnp.zeros(()).dtype == jnp.float64,
     }  # fmt: skip
@@ -179,16 +193,16 @@ def compare(
             "summary": [],
         }
     )
-    for index, (train, test) in enumerate(rows):
+    for done, index in enumerate(splits):
+        split = Split(dataset, index, *rows[index])
         for method in methods:
-            label = f"{method} {index + 1}/{splits}" if progress else False
-            split = Split(dataset, index, train, test)
+            label = f"{method} {done + 1}/{len(splits)}" if progress else False
             row, run = run_method(method, split, setting, config, label)
             if folder is not None and not comparison.splits:
                 clear_folder(folder)
             comparison.splits.append(row)
             comparison.record["summary"] = summarise(comparison.splits, methods, dataset.task)
-            if index == 0 and run is not None:
+            if done == 0 and run is not None:
                 comparison.fits[method] = run
                 if folder is not None:
                     write_tree(folder / f"{method}.nc", run.tree)
@@ -226,6 +240,21 @@ def _check_setting(setting: Setting) -> None:
         raise ValueError(
             f"compare: learning_rate is {setting.learning_rate}, wanted a positive number"
         )
+
+
+def _split_numbers(splits: int | Sequence[int]) -> list[int]:
+    """Return the numbers of the splits, from their number or from themselves."""
+    if isinstance(splits, int):
+        check_count("compare", "splits", splits)
+        return list(range(splits))
+    numbers = list(splits)
+    wrong = [s for s in numbers if isinstance(s, bool) or not isinstance(s, int) or s < 0]
+    if wrong or not numbers or len(set(numbers)) < len(numbers):
+        raise ValueError(
+            f"compare: splits is {numbers}, wanted a number of splits, or the numbers of different "
+            "splits, from 0"
+        )
+    return numbers
 
 
 def _check_sizes(**sizes: int) -> None:

@@ -24,6 +24,8 @@ class Setting:
         depth: number L of GP layers of the deep methods.
         inducing: number M of inducing inputs of every layer.
         width: number of outputs of the hidden layers; None for min(30, D).
+        share_kernel: whether the outputs of a hidden layer share one kernel; None leaves it to the
+            model's rule.
         steps: number of optimiser steps.
         batch: number of rows of a minibatch, for the methods that use minibatches.
         learning_rate: initial learning rate of the cosine schedule; see `fit`.
@@ -39,6 +41,7 @@ class Setting:
     depth: int = 2
     inducing: int = 100
     width: int | None = None
+    share_kernel: bool | None = None
     steps: int = 6000
     batch: int = 1000
     learning_rate: float = 0.1

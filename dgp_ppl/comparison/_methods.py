@@ -23,6 +23,7 @@ from dgp_ppl.inference import (
     Implicit,
     LayerGuide,
     MeanField,
+    PredictiveELBO,
     evaluate,
     fit,
     fit_mcem,
@@ -40,6 +41,7 @@ _EVALUATION_ROWS = 10_000  # rows of a minibatch when the ELBO is evaluated
 _EVALUATION_DRAWS = 20
 _NOISY_EVALUATION_DRAWS = 100  # for guides whose draws of hidden layers make the ELBO noisy
 _MODEL_RATE = 0.3  # learning rate of the model's params relative to the setting's, as in `fit`
+_ELBO_SHARE, _PARTICLES = 0.5, 4  # of the predictive objective
 _THINNING = 20  # sampler steps between draws
 _POSITIVE = dist.constraints.positive
 
@@ -96,6 +98,15 @@ def _dsvi(task: Task) -> Fitted:
     task_model, task_fit = task.split()
     built = build(task_model)
     return _fit_guide(task_fit, MeanField(built.model), built)
+
+
+@register("dspp")
+def _dspp(task: Task) -> Fitted:
+    """Fit a deep GP to the predictive density and the ELBO (after Jankowiak et al. 2020)."""
+    task_model, task_fit = task.split()
+    built = build(task_model)
+    loss = PredictiveELBO(elbo_share=_ELBO_SHARE, num_particles=_PARTICLES)
+    return _fit_guide(task_fit, MeanField(built.model), built, loss=loss)
 
 
 @register("decoupled")

@@ -27,8 +27,8 @@ _CLASSES: dict[str, Callable[[Any, Any], float]] = {
     "brier": metrics.brier,
 }
 _FIT = (
-    "elbo_per_datum", "evidence_per_datum", "evidence_error", "gap", "rhat", "ess", "divergences",
-    "seconds", "steps",
+    "elbo_per_datum", "restart_spread", "evidence_per_datum", "evidence_error", "gap", "rhat",
+    "ess", "divergences", "seconds", "steps",
 )  # fmt: skip
 
 METRICS: dict[str, tuple[str, ...]] = {
@@ -54,6 +54,7 @@ PREDICTION_HEADINGS = {
 """Table headings of the metrics of predictions, with the ELBO and the time."""
 
 INFERENCE_HEADINGS = {
+    "restart_spread": "spread",
     "evidence_per_datum": "evidence",
     "evidence_error": "its error",
     "gap": "gap",
@@ -61,7 +62,7 @@ INFERENCE_HEADINGS = {
     "ess": "ESS",
     "divergences": "div.",
 }
-"""Table headings of the metrics of inference: evidence and chain diagnostics."""
+"""Table headings of the metrics of inference: restarts, evidence and chain diagnostics."""
 
 
 def predictive_metrics(task: str, prediction: Prediction, y: np.ndarray) -> dict[str, float | None]:

@@ -20,7 +20,7 @@ from dgp_ppl.criticism import chain_diagnostics
 from dgp_ppl.datasets import Dataset
 from dgp_ppl.inference import annealed_evidence, why_no_evidence
 from dgp_ppl.inferencedata import to_inferencedata
-from dgp_ppl.prediction import Prediction
+from dgp_ppl.prediction import Prediction, pool
 from dgp_ppl.standardize import Standardizer
 
 __all__ = ["Run", "Split", "run_method"]
@@ -104,7 +104,7 @@ def run_method(
         method: name of the method.
         split: the split.
         setting: the settings of the comparison.
-        config: its configuration, with ``seed``, ``samples`` and ``evidence``.
+        config: its configuration, with ``seed``, ``restarts``, ``samples`` and ``evidence``.
         progress: label of the progress bar, or False.
 
     Returns:
@@ -129,17 +129,27 @@ def run_method(
         "steps": setting.steps,
     }  # fmt: skip
     start = time.perf_counter()
+    keys = [key_fit, *(random.fold_in(key_fit, r) for r in range(1, config["restarts"]))]
     try:
-        fitted = METHODS[method](task)
+        fits = [METHODS[method](dataclasses.replace(task, key=k)) for k in keys]
     except (NonFiniteLossError, UnsuitableError) as error:
         return {**row, "error": str(error)}, None
     row["seconds"] = time.perf_counter() - start
 
-    prediction = fitted.predict(
-        key_test, x_test, num_samples=config["samples"], standardizer=standardizer
-    )
+    predictions = [
+        fitted.predict(k, x_test, num_samples=config["samples"], standardizer=standardizer)
+        for fitted, k in zip(fits, [key_test, *keys[1:]], strict=True)
+    ]
+    fitted, prediction = fits[0], predictions[0]
+    row["elbo_per_datum"], row["steps"] = fitted.elbo_per_datum, len(fitted.result.losses)
+    if len(fits) > 1:
+        prediction = pool(predictions)
+        name = "log_density" if data.task == "regression" else "log_loss"
+        values = [predictive_metrics(data.task, p, y_test)[name] for p in predictions]
+        row["restart_spread"] = float(np.std([v for v in values if v is not None], ddof=1))
+        if bounds := [f.elbo_per_datum for f in fits if f.elbo_per_datum is not None]:
+            row["elbo_per_datum"] = float(np.mean(bounds))
     row |= predictive_metrics(data.task, prediction, y_test)
-    row |= {"elbo_per_datum": fitted.elbo_per_datum, "steps": len(fitted.result.losses)}
     if fitted.chains is not None:
         row |= chain_diagnostics(fitted.chains)
     if config["evidence"]:

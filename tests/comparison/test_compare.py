@@ -126,6 +126,31 @@ def test_what_does_not_fit_the_task():
             dgp_ppl.compare("breast_cancer", **(TINY | options))
 
 
+def test_splits_by_their_numbers(outcome):
+    """A split of its own has the key and the rows that it has among the first splits."""
+    found = dgp_ppl.compare("step", ["svgp"], splits=[1], seed=3, **TINY)
+    assert [r["split"] for r in found.splits] == [1]
+    row = next(r for r in outcome[0].splits if (r["split"], r["method"]) == (1, "svgp"))
+    assert found.splits[0]["rmse"] == row["rmse"]
+    for splits in ([], [0, 0], [-1], [0.5]):
+        with pytest.raises(ValueError, match=r"splits is .*, wanted a number of splits, or"):
+            dgp_ppl.compare("step", splits=splits, **TINY)
+
+
+def test_restarts_are_mixed(outcome):
+    found = dgp_ppl.compare("step", ["svgp"], splits=[0], seed=3, restarts=2, **TINY)
+    row, run = found.splits[0], found.fits["svgp"]
+    first = next(r for r in outcome[0].splits if r["method"] == "svgp")
+    assert len(run.test.members) == 2
+    assert row["rmse"] == pytest.approx(np.sqrt(np.mean((run.test.mean - run.y_test) ** 2)))
+    densities = [m.log_prob(run.y_test).mean() for m in run.test.members]
+    assert row["restart_spread"] == pytest.approx(np.std(densities, ddof=1))
+    assert densities[0] == pytest.approx(first["log_density"])
+    assert densities[0] != densities[1]
+    assert row["log_density"] >= np.mean(densities)  # the logarithm is concave
+    assert first["restart_spread"] is None
+
+
 def test_nothing_is_left_half_written(outcome):
     assert not list(outcome[1].glob("*.part"))
 
