@@ -1,0 +1,122 @@
+"""The fits of the tables, in the order in which `run.py` does them: the most telling first."""
+
+import dataclasses
+from collections.abc import Iterator
+from typing import Any
+
+__all__ = ["FITS", "Fit"]
+
+SMALL = ("energy", "concrete", "boston", "wine_red")
+LARGE = ("kin8nm", "power", "naval", "protein")
+Row = tuple[str, dict[str, Any]]  # a method, and options of `dgp_ppl.compare`
+
+# Two layers, M = 100, 3,000 steps, on the splits `test_index`.
+HIDDEN_KERNELS: dict[str, Row] = {
+    "own kernels": ("dsvi", {}),
+    "shared kernel": ("dsvi", {"share_kernel": True}),
+    "own kernels and z": ("dsvi_own_z", {}),
+    "sgpr": ("sgpr", {}),
+}
+OBJECTIVES: dict[str, Row] = {
+    "predictive": ("dspp_0", {}),
+    "share 0.2": ("dspp_20", {}),
+    "share 0.5": ("dspp_50", {}),
+    "share 0.5, beta 0.3": ("dspp_50_beta", {}),
+    "share 0.8": ("dspp_80", {}),
+}
+CHANGES: dict[str, Row] = {
+    "half the lengthscale": ("dsvi_short", {}),
+    "twice the lengthscale": ("dsvi_long", {}),
+    "Matern-5/2": ("dsvi_matern", {}),
+    "learned mean maps": ("dsvi_maps", {}),
+    "hidden scale 0.01": ("dsvi_scale", {}),
+    "width 5": ("dsvi", {"width": 5}),
+    "width 20": ("dsvi", {"width": 20}),
+    "skip": ("dsvi", {"model": "skip"}),
+    "depth 3": ("dsvi", {"depth": 3}),
+    "depth 4": ("dsvi", {"depth": 4}),
+    "depth 5": ("dsvi", {"depth": 5}),
+}
+# Defaults, on the splits `dsdgp_test_index` of the papers.
+UCI_FIRST: dict[str, Row] = {
+    "dsvi": ("dsvi", {}),
+    "sgpr": ("sgpr", {}),
+    "dspp": ("dspp", {}),
+    "global_inducing": ("global_inducing", {}),
+    "sghmc": ("sghmc", {}),
+    "dsvi L3": ("dsvi", {"depth": 3}),
+}
+UCI_SECOND: dict[str, Row] = {
+    "dsvi, shared kernel": ("dsvi", {"share_kernel": True}),
+    **{
+        name: (name, {})
+        for name in (
+            "svgp",
+            "diffusion",
+            "decoupled",
+            "implicit",
+            "gp",
+            "linear",
+            "bnn",
+            "ensemble",
+        )
+    },
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Fit:
+    """One method fitted to one split of a data set.
+
+    Attributes:
+        table: name of the table.
+        data: name of the data set, as `dgp_ppl.compare` takes it.
+        split: number of the split, from 0.
+        label: name of the row in the table; several rows may share a method.
+        method: name of the method.
+        options: options of `dgp_ppl.compare`.
+        split_key: the array of splits.
+    """
+
+    table: str
+    data: str
+    split: int
+    label: str
+    method: str
+    options: dict[str, Any]
+    split_key: str
+
+    @property
+    def name(self) -> str:
+        """The name of its record."""
+        return f"{self.table}/{self.data}/{self.split}/{self.label}"
+
+
+def _study(table: str, rows: dict[str, Row], splits: tuple[int, ...]) -> Iterator[Fit]:
+    """Iterate over fits of 3,000 steps; large sets have one split."""
+    for split in splits:
+        for name in SMALL + LARGE:
+            if split == 0 or name in SMALL:
+                for label, (method, options) in rows.items():
+                    options = {"steps": 3000, **options}
+                    yield Fit(table, f"uci/{name}", split, label, method, options, "test_index")
+
+
+def _uci(rows: dict[str, Row], splits: range, names: tuple[str, ...]) -> Iterator[Fit]:
+    for split in splits:
+        for name in names:
+            for label, (method, options) in rows.items():
+                yield Fit("uci", f"uci/{name}", split, label, method, options, "dsdgp_test_index")
+
+
+FITS: list[Fit] = [
+    *_study("hidden kernels", HIDDEN_KERNELS, (0,)),
+    *_study("objectives", OBJECTIVES, (0,)),
+    *_study("hidden kernels", HIDDEN_KERNELS, (1, 2)),
+    *_study("objectives", OBJECTIVES, (1, 2)),
+    *_study("changes", CHANGES, (0,)),
+    *_uci(UCI_FIRST, range(5), SMALL + LARGE),
+    *_study("changes", CHANGES, (1, 2)),
+    *_uci(UCI_SECOND, range(5), SMALL + LARGE),
+    *_uci(UCI_FIRST, range(5, 20), SMALL),
+]

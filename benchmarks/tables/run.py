@@ -1,0 +1,115 @@
+"""Fill the records of the tables, fit by fit; stop it at any time, and it goes on where it was.
+
+    DGP_PPL_DATA=... python benchmarks/tables/run.py [--only REGEX] [--minutes 60] [--workers 2]
+
+`plan.py` lists the fits, the most telling first. Each worker process has one core for itself: two
+fits side by side with a thread each take less time than one after the other with two threads. Every
+finished fit appends one line to benchmarks/tables/records.jsonl. `render.py` makes the tables.
+"""
+
+import argparse
+import datetime
+import json
+import os
+import platform
+import re
+import time
+import traceback
+from collections.abc import Iterator
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+from plan import FITS, Fit
+
+RECORDS = Path(__file__).with_name("records.jsonl")
+
+
+def done() -> set[str]:
+    """Return the names of the fits that have a record."""
+    if not RECORDS.exists():
+        return set()
+    return {json.loads(line)["name"] for line in RECORDS.read_text().splitlines()}
+
+
+def pin(cores: Any) -> None:
+    """Give a worker a core of its own; JAX then starts one thread."""
+    core = cores.get()
+    os.sched_setaffinity(0, {core})
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+
+def measure(fit: Fit) -> dict[str, Any]:
+    """Fit and measure; returns the record."""
+    import jax
+    import numpyro
+    import variants  # noqa: F401 - registers methods
+
+    import dgp_ppl
+
+    if jax.config.jax_compilation_cache_dir is None and (cache := os.environ.get("JAX_CACHE")):
+        jax.config.update("jax_compilation_cache_dir", cache)
+    found = dgp_ppl.compare(
+        fit.data, [fit.method], splits=[fit.split], split_key=fit.split_key, progress=False,
+        **fit.options,
+    )  # fmt: skip
+    versions = {
+        "dgp_ppl": dgp_ppl.__version__,
+        "jax": jax.__version__,
+        "numpyro": numpyro.__version__,
+    }
+    return {
+        "name": fit.name, "data": fit.data, "split_key": fit.split_key, "options": fit.options,
+        **found.splits[0], "date": datetime.date.today().isoformat(), "versions": versions,
+        "python": platform.python_version(), "device": jax.devices()[0].device_kind,
+    }  # fmt: skip
+
+
+def todo(pattern: str) -> Iterator[Fit]:
+    """Iterate over the fits that have no record yet."""
+    known = done()
+    for fit in FITS:
+        if fit.name not in known and re.search(pattern, fit.name):
+            yield fit
+
+
+def write(record: dict[str, Any]) -> None:
+    line = json.dumps(record, default=float).replace("NaN", "null")
+    with RECORDS.open("a") as file:
+        file.write(line + "\n")
+    metrics = ("rmse", "log_density", "coverage90", "accuracy", "auc", "elbo_per_datum", "seconds")
+    cells = [f"{m} {record[m]:.4g}" for m in metrics if isinstance(record.get(m), float)]
+    print(record["name"], *cells, record.get("error", ""), sep="  ", flush=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--only", default="", help="regular expression that names must match")
+    parser.add_argument("--minutes", type=float, default=1e9, help="start no fit after this time")
+    parser.add_argument("--workers", type=int, default=os.cpu_count() or 1)
+    args = parser.parse_args()
+    end, fits = time.monotonic() + 60 * args.minutes, todo(args.only)
+    context = get_context("spawn")
+    cores: Any = context.Manager().Queue()
+    for core in sorted(os.sched_getaffinity(0))[: args.workers]:
+        cores.put(core)
+    with ProcessPoolExecutor(args.workers, context, pin, (cores,)) as pool:
+        running: dict[Future[dict[str, Any]], Fit] = {}
+        while True:
+            while len(running) < args.workers and time.monotonic() < end:
+                if (fit := next(fits, None)) is None:
+                    break
+                running[pool.submit(measure, fit)] = fit
+            if not running:
+                return
+            for future in wait(running, return_when=FIRST_COMPLETED).done:
+                fit = running.pop(future)
+                try:
+                    write(future.result())
+                except Exception:
+                    print(f"{fit.name} failed:\n{traceback.format_exc()}", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,105 @@
+"""Variants of the methods of `dgp_ppl.compare` that the tables measure beside its defaults.
+
+Importing this module registers them.
+"""
+
+from functools import partial
+from typing import Any
+
+import jax.numpy as jnp
+import numpyro
+
+from dgp_ppl import kernels, models
+from dgp_ppl.comparison import Fitted, Task, build, register
+from dgp_ppl.inference import MeanField, PredictiveELBO, evaluate, fit
+
+__all__ = ["fit_variant"]
+
+
+def fit_variant(
+    task: Task,
+    *,
+    model: Any = None,
+    loss: Any = None,
+    own_z: bool = False,
+    guide_options: dict[str, Any] | None = None,
+    model_options: dict[str, Any] | None = None,
+    **options: Any,
+) -> Fitted:
+    """Fit a mean field to the model of a task, as `compare`'s dsvi does, with some changes.
+
+    Args:
+        task: the task.
+        model: a model that takes the arguments of the task's; None for the task's own.
+        loss: the objective; None for the ELBO.
+        own_z: whether every output of a hidden layer has its own inducing inputs.
+        guide_options: options of `MeanField`.
+        model_options: more keyword arguments of the model.
+        **options: options of `fit`.
+    """
+    # Keys as in dsvi: differences between the rows are those of the methods.
+    task_model, task_fit = task.split()
+    key_fit, key_elbo = (part.key for part in task_fit.split())
+    built, setting = build(task_model), task.setting
+    kwargs = built.kwargs | (model_options or {})
+    if own_z:
+        z = kwargs["z"]
+        widths = [a.shape[-1] for a in z[1:]]
+        hidden = [jnp.broadcast_to(a, (p, *a.shape)) for a, p in zip(z, widths, strict=False)]
+        kwargs["z"] = (*hidden, z[-1])
+    model = built.model if model is None else model
+    guide = MeanField(model, **(guide_options or {}))
+    result = fit(
+        key_fit, model, guide, task.x, task.y, loss=loss, steps=setting.steps,
+        batch_size=setting.batch, learning_rate=setting.learning_rate, progress=task.progress,
+        **options, **kwargs,
+    )  # fmt: skip
+    elbo, _ = evaluate(
+        key_elbo, model, guide, result.params, task.x, task.y, num_draws=20, batch_size=10_000,
+        **kwargs,
+    )  # fmt: skip
+    return Fitted(model, guide, kwargs, result, elbo / len(task.y))
+
+
+def scaled_lengthscale(name: str, dim: int, *, factor: float, out: int | None = None) -> Any:
+    """Make a squared exponential whose lengthscale starts at `factor` times the default."""
+    start = factor * dim**0.5
+    return kernels.SquaredExponential.learned(name, dim, out=out, lengthscale=start)
+
+
+def learned_maps(*args: Any, mean: Any, z: Any, **kwargs: Any) -> Any:
+    """A `models.deep_gp` whose hidden layers' linear mean maps are learned.
+
+    They start at the fixed maps of the layout.
+    """
+    maps = []
+    for l, (fixed, a) in enumerate(zip(mean[:-1], z[:-1], strict=True), 1):
+        eye = jnp.eye(a.shape[-1])
+        matrix = numpyro.param(f"l{l}.map", fixed(eye) - fixed(0 * eye))
+        shift = numpyro.param(f"l{l}.shift", fixed(0 * eye)[0])
+        maps.append(lambda x, w=matrix, b=shift: x @ w + b)
+    models.deep_gp(*args, mean=(*maps, mean[-1]), z=z, **kwargs)
+
+
+def predictive(share: float, particles: int = 4, beta: float = 1.0) -> PredictiveELBO:
+    """Return a predictive objective with a share of the ELBO."""
+    return PredictiveELBO(beta=beta, elbo_share=share, num_particles=particles)
+
+
+VARIANTS: dict[str, dict[str, Any]] = {
+    "dsvi_own_z": {"own_z": True},
+    "dsvi_short": {"model_options": {"kernel": partial(scaled_lengthscale, factor=0.5)}},
+    "dsvi_long": {"model_options": {"kernel": partial(scaled_lengthscale, factor=2.0)}},
+    "dsvi_matern": {"model_options": {"kernel": kernels.Matern52.learned}},
+    "dsvi_maps": {"model": learned_maps},
+    "dsvi_scale": {"guide_options": {"hidden_scale": 1e-2}},
+    "dspp_0": {"loss": predictive(0.0)},
+    "dspp_20": {"loss": predictive(0.2)},
+    "dspp_50": {"loss": predictive(0.5)},
+    "dspp_50_beta": {"loss": predictive(0.5, beta=0.3)},
+    "dspp_80": {"loss": predictive(0.8)},
+}
+"""Options of `fit_variant` by the name of the method."""
+
+for _name, _options in VARIANTS.items():
+    register(_name)(partial(fit_variant, **_options))
