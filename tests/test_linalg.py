@@ -189,3 +189,14 @@ def test_the_inverse_is_as_good_as_a_triangular_solve(M, lengthscale):
     factor = compiled(jnp.asarray(K))
     inverse, lower = (np.asarray(a, np.float64) for a in (factor.inverse, factor.lower))
     assert np.abs(inverse @ lower - np.eye(M)).max() < 5e-4
+
+
+def test_a_stored_gradient_is_the_gradient():
+    """In both modes, and under vmap."""
+    x = jax.random.normal(jax.random.key(0), (3, 5, 4))
+    f = lambda x: jnp.sum(jnp.sin(x) * x)  # noqa: E731
+    stored = lambda x: f(linalg.stored_gradient(x))  # noqa: E731
+    np.testing.assert_array_equal(linalg.stored_gradient(x[0]), x[0])
+    for mode in (jax.grad, jax.jacfwd):
+        found, wanted = (jax.vmap(mode(g))(x) for g in (stored, f))
+        np.testing.assert_allclose(found, wanted, rtol=1e-6)

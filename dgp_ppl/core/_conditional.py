@@ -25,7 +25,7 @@ from jaxtyping import Array, Float
 from dgp_ppl._typing import Inputs, Outputs
 from dgp_ppl.core._inducing import AbstractInducing, project
 from dgp_ppl.kernels import Covariance, PerOutput, Separable
-from dgp_ppl.linalg import Factor, computed_once, default_jitter, factorise, matmul
+from dgp_ppl.linalg import Factor, computed_once, default_jitter, factorise, matmul, stored_gradient
 
 __all__ = ["Grid", "Sparse", "covariance"]
 
@@ -247,8 +247,8 @@ def _marginals(sparse: Sparse, q: InducingPosterior, x: Inputs) -> tuple[Outputs
     var = sparse.residual(A, x)
     if isinstance(q, AbstractInducing):
         var = var + q.variance_of(A)
-    mean = _mean(q, A, x)
-    return mean, jnp.broadcast_to(var, (sparse.out, x.shape[0])).T
+    mean, var = _mean(q, A, x), jnp.broadcast_to(var, (sparse.out, x.shape[0])).T
+    return (stored_gradient(mean), stored_gradient(var)) if A.ndim == 3 else (mean, var)
 
 
 @jax.jit
