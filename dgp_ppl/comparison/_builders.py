@@ -2,6 +2,7 @@
 
 import dataclasses
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Protocol
 
 import equinox as eqx
@@ -17,6 +18,7 @@ from dgp_ppl import initialize, likelihoods, models
 from dgp_ppl._typing import InducingInputs, Inputs, Model, Params
 from dgp_ppl.comparison._method import Setting, Task
 from dgp_ppl.core import Grid
+from dgp_ppl.kernels import SquaredExponential
 
 __all__ = [
     "LIKELIHOODS",
@@ -35,7 +37,7 @@ _HORIZON = 5.0  # integration time of the flows
 _NUM_TIMES = 3  # times of the inducing inputs of a field that changes with time
 
 LIKELIHOODS: dict[str, dict[str, Callable[[Array], dist.Distribution] | None]] = {
-    "regression": {"gaussian": None},
+    "regression": {"gaussian": None, "heteroscedastic": likelihoods.heteroscedastic},
     "binary": {
         "probit": likelihoods.bernoulli_probit,
         "logit": likelihoods.bernoulli_logit,
@@ -88,7 +90,7 @@ def _layered(task: Task, skip: bool = False) -> Built:
         task.key, task.x, num_inducing=setting.inducing, depth=setting.depth,
         width=setting.width, skip=skip,
     )  # fmt: skip
-    return Built(models.deep_gp, layout | _model_arguments(setting), layout["z"])
+    return Built(models.deep_gp, layout | _model_arguments(setting, setting.depth), layout["z"])
 
 
 def _deep_kernel(task: Task) -> Built:
@@ -102,7 +104,7 @@ def _deep_kernel(task: Task) -> Built:
         layout = initialize.deep_gp(
             key_z, features("features")(task.x), num_inducing=setting.inducing, depth=setting.depth
         )
-    kwargs = layout | {"features": features} | _model_arguments(setting)
+    kwargs = layout | {"features": features} | _model_arguments(setting, setting.depth)
     return Built(models.deep_gp, kwargs, layout["z"])
 
 
@@ -132,7 +134,8 @@ def _latent(task: Task) -> Built:
     layout, start = initialize.gplvm(
         key_z, target, 1, x=task.x, num_inducing=task.setting.inducing, depth=task.setting.depth
     )
-    return Built(models.gplvm, layout | _model_arguments(task.setting), layout["z"], start)
+    arguments = _model_arguments(task.setting, task.setting.depth)
+    return Built(models.gplvm, layout | arguments, layout["z"], start)
 
 
 def _diff_gp(task: Task) -> Built:
@@ -166,9 +169,19 @@ def build(task: Task) -> Built:
     return MODELS[task.setting.model](task)
 
 
-def _model_arguments(setting: Setting) -> dict[str, Any]:
-    """Return the model arguments for the kernels and for the observations."""
-    return {"share_kernel": setting.share_kernel} | observation_arguments(setting)
+def _model_arguments(setting: Setting, depth: int | None = None) -> dict[str, Any]:
+    """Return the model arguments for the kernels and for the observations.
+
+    Args:
+        setting: the settings of the comparison.
+        depth: number of layers of models that take a kernel for each; None for others.
+    """
+    arguments = {"share_kernel": setting.share_kernel} | observation_arguments(setting)
+    if setting.likelihood == "heteroscedastic":  # mean and noise have little in common
+        separate = partial(SquaredExponential.learned, out=setting.outputs)
+        hidden = SquaredExponential.learned
+        arguments["kernel"] = separate if depth is None else (*[hidden] * (depth - 1), separate)
+    return arguments
 
 
 def observation_arguments(setting: Setting) -> dict[str, Any]:

@@ -103,8 +103,10 @@ def compare(
             classes svgp and dsvi.
         model: the model to fit, a name in `dgp_ppl.comparison.MODELS`. sgpr, svgp and the
             baselines have their own models.
-        likelihood: distribution of the target given f: "gaussian" for regression, "probit" (the
-            default) or "logit" for two classes, "softmax" (the default) or "robust_max" for more.
+        likelihood: distribution of the target given f: "gaussian" (the default) or
+            "heteroscedastic", whose noise is a second output of the last layer, for regression;
+            "probit" (the default) or "logit" for two classes; "softmax" (the default) or
+            "robust_max" for more. sgpr, gp and linear have Gaussian noise in any case.
         depth: number of GP layers of the deep methods.
         inducing: number of inducing inputs of every layer.
         width: number of outputs of the hidden layers; by default min(30, number of inputs).
@@ -272,6 +274,7 @@ def _complete(setting: Setting, data: Dataset, likelihood: str | None) -> Settin
             f"({data.task}): {', '.join(known)}"
         )
     outputs = int(data.y.max()) + 1 if data.task == "multiclass" else 1
+    outputs = 2 if name == "heteroscedastic" else outputs
     return dataclasses.replace(setting, task=data.task, likelihood=name, outputs=outputs)
 
 

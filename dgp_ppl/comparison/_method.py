@@ -34,7 +34,7 @@ class Setting:
         task: what is predicted: "regression", "binary" or "multiclass".
         likelihood: name of the likelihood, a key of ``LIKELIHOODS[task]``.
         outputs: number of outputs of the last layer: the number of classes of a multiclass data
-            set, else 1.
+            set, 2 for heteroscedastic noise, else 1.
     """
 
     model: str = "deep_gp"

@@ -13,8 +13,10 @@ from dgp_ppl.likelihoods._binary import BernoulliProbit, bernoulli_logit, bernou
 from dgp_ppl.likelihoods._censored import CensoredNormal
 from dgp_ppl.likelihoods._classes import RobustMax, robust_max, softmax
 from dgp_ppl.likelihoods._counts import NegativeBinomialLog, PoissonLog
+from dgp_ppl.likelihoods._heteroscedastic import HeteroscedasticNormal, heteroscedastic
 
 __all__ = [
-    "AnalyticLikelihood", "BernoulliProbit", "CensoredNormal", "NegativeBinomialLog", "PoissonLog",
-    "RobustMax", "bernoulli_logit", "bernoulli_probit", "robust_max", "softmax",
+    "AnalyticLikelihood", "BernoulliProbit", "CensoredNormal", "HeteroscedasticNormal",
+    "NegativeBinomialLog", "PoissonLog", "RobustMax", "bernoulli_logit", "bernoulli_probit",
+    "heteroscedastic", "robust_max", "softmax",
 ]  # fmt: skip
