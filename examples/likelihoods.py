@@ -29,7 +29,7 @@ def positive(name: str, value: float) -> Any:
 
 
 def heteroscedastic() -> Any:  # out=2: the second latent is the log of the noise
-    return lambda f, _: dist.Normal(f[..., 0], jnp.exp(f[..., 1]))
+    return lambda f, _: likelihoods.heteroscedastic(f)
 
 
 def student_t() -> Any:
