@@ -28,9 +28,9 @@ class HeteroscedasticNormal(AnalyticLikelihood):
 
     >>> import jax.numpy as jnp
     >>> from dgp_ppl.likelihoods import HeteroscedasticNormal
-    >>> y = HeteroscedasticNormal(jnp.array([[1.0, 0.0], [1.0, 0.7]]))
-    >>> y.mean.tolist(), y.scale.round(2).tolist()
-    ([1.0, 1.0], [0.30000001192092896, 0.6000000238418579])
+    >>> y = HeteroscedasticNormal(jnp.array([[1.0, 0.0], [5.0, 0.7]]), base_scale=0.5)
+    >>> y.mean.tolist(), [round(float(s), 2) for s in y.scale]
+    ([1.0, 5.0], [0.5, 1.01])
 
     Args:
         latent: f, [..., N, 2]: the mean of y, and the log of its noise relative to `base_scale`.
@@ -72,7 +72,9 @@ class HeteroscedasticNormal(AnalyticLikelihood):
         return jnp.square(self.scale)
 
     def log_prob(self, value: Array) -> Array:
-        return dist.Normal(self.mean, self.scale).log_prob(value)
+        log_scale = jnp.log(self.base_scale) + self.latent[..., 1]
+        z = (value - self.mean) * jnp.exp(-log_scale)
+        return -0.5 * math.log(2 * math.pi) - log_scale - 0.5 * jnp.square(z)
 
     def cdf(self, value: Array) -> Array:
         return dist.Normal(self.mean, self.scale).cdf(value)

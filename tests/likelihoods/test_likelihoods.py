@@ -20,13 +20,16 @@ SCALAR = {
 }  # fmt: skip
 CLASSES = {"softmax": likelihoods.softmax, "robust_max": likelihoods.robust_max}
 CLASSES["RobustMax"] = likelihoods.RobustMax
+NOISE = dict.fromkeys(("heteroscedastic", "HeteroscedasticNormal"), likelihoods.heteroscedastic)
 
 
-@pytest.mark.parametrize("name", [*SCALAR, *CLASSES])
+@pytest.mark.parametrize("name", [*SCALAR, *CLASSES, *NOISE])
 def test_values_and_gradients_are_finite_for_any_latent(name):
-    """In float32, for f from -100 to 80."""
+    """In float32, for f from -100 to 80; the log of the noise from -25 to 20."""
     if name in SCALAR:
         make, targets, f = *SCALAR[name], F
+    elif name in NOISE:
+        make, targets, f = NOISE[name], (-2.0, 80.0), jnp.stack([F, F[::-1] / 4], axis=-1)
     else:
         make, targets, f = CLASSES[name], (0, 1, 2), jnp.stack([F, 0 * F, F[::-1]], axis=-1)
     for y in targets:
@@ -36,5 +39,5 @@ def test_values_and_gradients_are_finite_for_any_latent(name):
 
 
 def test_no_likelihood_is_left_out():
-    tested = {*SCALAR, *CLASSES, "AnalyticLikelihood"}
+    tested = {*SCALAR, *CLASSES, *NOISE, "AnalyticLikelihood"}
     assert set(likelihoods.__all__) == tested
