@@ -1,0 +1,182 @@
+"""Render docs/tables.md from the records of `run.py`.
+
+    python benchmarks/tables/render.py
+
+papers.csv holds the papers' numbers on the same data sets: means and standard errors over 20 random
+splits of 90 % (Hegde et al. 2019, tables 1 and 2; its rows DGP, SGP, BNN and Linear are those of
+Salimbeni & Deisenroth 2017).
+"""
+
+import csv
+import json
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from plan import CHANGES, FITS, HIDDEN_KERNELS, LARGE, OBJECTIVES, SMALL, UCI_FIRST, UCI_SECOND
+
+HERE = Path(__file__).parent
+PAGE = HERE.parents[1] / "docs" / "tables.md"
+SETS = SMALL + LARGE
+Records = dict[tuple[str, str, str], list[dict[str, Any]]]  # by table, data set and row
+
+HEAD = """# Tables
+
+This page is made by `benchmarks/tables/render.py` from `benchmarks/tables/records.jsonl`, which
+`benchmarks/tables/run.py` fills fit by fit. It needs the data: set `DGP_PPL_DATA`. So far {done} of
+the {all} planned fits are done; an empty cell has not been measured yet. The number in brackets at
+the end of a cell is its number of splits. Each fit had one core of a shared machine, so read the
+seconds as an order of magnitude.
+
+Dates: {dates}. Versions: {versions}.
+"""
+
+
+def load() -> tuple[Records, list[dict[str, Any]]]:
+    """Return the records by table, data set and row, and all of them."""
+    records = [json.loads(line) for line in (HERE / "records.jsonl").read_text().splitlines()]
+    found: Records = defaultdict(list)
+    for record in records:
+        table, _, data, _, label = record["name"].split("/", 4)
+        found[table, data, label].append(record)
+    return found, records
+
+
+def mean(records: list[dict[str, Any]], metric: str) -> tuple[float, float] | None:
+    """Return the mean and standard error of a metric; NaN errors for a single split."""
+    values = [r[metric] for r in records if r.get(metric) is not None]
+    if not values:
+        return None
+    error = np.std(values, ddof=1) / len(values) ** 0.5 if len(values) > 1 else np.nan
+    return float(np.mean(values)), float(error)
+
+
+def number(value: float) -> str:
+    return f"{value:.3f}" if abs(value) < 100 else f"{value:.3g}"
+
+
+def common_splits(found: Records, table: str, name: str, rows: list[str]) -> set[int]:
+    """Return the splits of a data set that all rows have that have any."""
+    splits = [{r["split"] for r in found.get((table, name, label), [])} for label in rows]
+    return set.intersection(*[s for s in splits if s]) if any(splits) else set()
+
+
+def study(found: Records, table: str, rows: list[str], metrics: tuple[str, ...]) -> list[str]:
+    """Return a Markdown table of means over the splits, a column for each data set."""
+    lines = ["| | " + " | ".join(SETS) + " |", "|---" * (len(SETS) + 1) + "|"]
+    for label in rows:
+        cells = []
+        for name in SETS:
+            records = [
+                r
+                for r in found.get((table, name, label), [])
+                if r["split"] in common_splits(found, table, name, rows)
+            ]
+            values = [mean(records, m) for m in metrics]
+            text = " / ".join(number(v[0]) for v in values if v is not None)
+            cells.append(f"{text} ({len(records)})" if records else "")
+        lines.append(f"| {label} | " + " | ".join(cells) + " |")
+    return lines
+
+
+def differences(found: Records, table: str, rows: list[str], base: tuple[str, str]) -> list[str]:
+    """Return lines that compare each row with a base row, on the splits that both have."""
+    lines = ["| | sets where the bound is higher | log density is higher | RMSE is lower |",
+             "|---|---|---|---|"]  # fmt: skip
+    for label in rows:
+        wins, count = np.zeros(3, int), 0
+        for name in SETS:
+            ours = {r["split"]: r for r in found.get((table, name, label), [])}
+            theirs = {r["split"]: r for r in found.get((base[0], name, base[1]), [])}
+            common = sorted(set(ours) & set(theirs))
+            if not common:
+                continue
+            count += 1
+            for i, (metric, sign) in enumerate(
+                (("elbo_per_datum", 1), ("log_density", 1), ("rmse", -1))
+            ):
+                change = [sign * (ours[s][metric] - theirs[s][metric]) for s in common]
+                wins[i] += np.mean(change) > 0
+        cells = [f"{w} of {count}" for w in wins]
+        lines.append(f"| {label} | " + " | ".join(cells) + " |")
+    return lines
+
+
+def uci(found: Records, metric: str, papers: list[dict[str, str]]) -> list[str]:
+    """Return the table of one metric: our methods, then the papers'."""
+    lines = ["| | " + " | ".join(SETS) + " |", "|---" * (len(SETS) + 1) + "|"]
+    for label in (*UCI_FIRST, *UCI_SECOND):
+        cells = []
+        for name in SETS:
+            records = found.get(("uci", name, label), [])
+            value = mean(records, metric)
+            error = "" if value is None or np.isnan(value[1]) else f" ({value[1]:.3f})"
+            cells.append("" if value is None else f"{number(value[0])}{error} {len(records)}")
+        if any(cells):
+            lines.append(f"| {label} | " + " | ".join(cells) + " |")
+    for method in dict.fromkeys(p["method"] for p in papers):
+        rows = {p["data"]: p for p in papers if p["method"] == method and p["metric"] == metric}
+        if rows:
+            cells = [
+                f"{rows[n]['mean']} ({rows[n]['standard_error']})" if n in rows else ""
+                for n in SETS
+            ]
+            lines.append(f"| *{method}* | " + " | ".join(cells) + " |")
+    return lines
+
+
+def main() -> None:
+    found, records = load()
+    with (HERE / "papers.csv").open() as file:
+        papers = list(csv.DictReader(file))
+    dates = sorted({r["date"] for r in records})
+    versions = sorted({json.dumps(r["versions"])[1:-1].replace('"', "") for r in records})
+    planned = {f.name for f in FITS}
+    head = HEAD.format(
+        done=len(planned & {r["name"] for r in records}), all=len(planned),
+        dates=" to ".join(dict.fromkeys((dates[0], dates[-1]))), versions="; ".join(versions),
+    )  # fmt: skip
+    three = ("rmse", "log_density", "elbo_per_datum")
+    base = ("hidden kernels", "own kernels")
+    text = [
+        head,
+        "## Kernels of hidden layers\n",
+        "Two layers, M = 100, 3,000 steps, splits of `test_index`; RMSE / log density / ELBO per "
+        "datum (splits). `sgpr` has one layer.\n",
+        *study(found, "hidden kernels", list(HIDDEN_KERNELS), three),
+        "\nAgainst own kernels with shared inducing inputs:\n",
+        *differences(found, "hidden kernels", list(HIDDEN_KERNELS)[1:], base),
+        "\n## Objectives\n",
+        "As above, with own kernels and four particles; RMSE / log density / coverage of 90 % "
+        "intervals (splits). A share is that of the ELBO in `PredictiveELBO`; dsvi is the ELBO "
+        "with one draw.\n",
+        *study(found, "hidden kernels", ["own kernels"], ("rmse", "log_density", "coverage90")),
+        *study(found, "objectives", list(OBJECTIVES), ("rmse", "log_density", "coverage90"))[2:],
+        "\nAgainst dsvi:\n",
+        *differences(found, "objectives", list(OBJECTIVES), base),
+        "\n## What else was tried\n",
+        "Changes of one thing, as in the first table; RMSE / log density / ELBO per datum.\n",
+        *study(found, "changes", list(CHANGES), three),
+        "\nAgainst own kernels:\n",
+        *differences(found, "changes", list(CHANGES), base),
+        "\n## UCI regression\n",
+        "The defaults (M = 100, 6,000 steps) on the splits `dsdgp_test_index`. Rows in italics are "
+        "the papers', from 20 random splits of their own.\n",
+        "RMSE:\n",
+        *uci(found, "rmse", papers),
+        "\nLog density:\n",
+        *uci(found, "log_density", papers),
+        "\nCRPS, coverage of 90 % intervals and ELBO per datum:\n",
+        *study(
+            found, "uci", [*UCI_FIRST, *UCI_SECOND], ("crps", "coverage90", "elbo_per_datum")
+        ),
+        "\nSeconds of a fit:\n",
+        *study(found, "uci", [*UCI_FIRST, *UCI_SECOND], ("seconds",)),
+    ]  # fmt: skip
+    PAGE.write_text("\n".join(text) + "\n")
+    print(f"{PAGE}: {len(records)} records")
+
+
+if __name__ == "__main__":
+    main()
