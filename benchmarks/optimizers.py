@@ -51,6 +51,7 @@ def main() -> None:
     x, y = scale.inputs(x_train), scale.outputs(y_train)
     key = jax.random.key(0)
     kwargs = dgp.initialize.deep_gp(key, x, num_inducing=args.inducing, depth=2)
+    kwargs["share_kernel"] = True  # the default when the results were recorded
     model, guide = models.deep_gp, dgp.MeanField(models.deep_gp)
     rows: list[dict[str, Any]] = []
     for rate in map(float, args.rates.split(",")):

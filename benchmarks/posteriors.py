@@ -67,6 +67,7 @@ def compare(name: str, seed: int, args: argparse.Namespace) -> Any:
     x, y = scale.inputs(data.x[train]), scale.outputs(data.y[train])
     keys = random.split(random.key(seed), 8)
     kwargs = initialize.deep_gp(keys[0], x, num_inducing=args.inducing, depth=2)
+    kwargs["share_kernel"] = True  # the default when the results were recorded
     mean_field = dgp.MeanField(deep_gp)
 
     def fit(key: Any, guide: Any, steps: int, **options: Any) -> Any:
