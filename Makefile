@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 .PHONY: compare test test-slow lint docs tutorial picture clean
 
 compare: $(VENV)/.installed
-	$(BIN)/dgp-ppl compare diabetes --steps 1500 --splits 2 --out results/diabetes --overwrite
+	$(BIN)/dgp-ppl compare robot_arm --steps 1500 --splits 2 --out results/robot_arm --overwrite
 
 test: $(VENV)/.installed
 	$(BIN)/python -m pytest -n 2 --dist worksteal

@@ -1,4 +1,4 @@
-"""The data sets that need neither a file nor a network: scikit-learn's and two generated ones."""
+"""The data sets that need neither a file nor a network: scikit-learn's and generated ones."""
 
 from typing import Any
 
@@ -20,8 +20,12 @@ BUNDLED = {
         DatasetInfo(
             "heteroscedastic", 200, 1, "regression", "generated, a sine whose noise grows with x"
         ),
+        DatasetInfo(
+            "robot_arm", 2000, 6, "regression",
+            "generated, the distance from the hand of an arm with six joints to a point",
+        ),
     )
-}
+}  # fmt: skip
 _TARGET_NAMES = {
     "diabetes": "disease_progression",
     "breast_cancer": "benign",
@@ -57,6 +61,8 @@ def _from_sklearn(info: DatasetInfo) -> Dataset:
 
 def _generated(info: DatasetInfo) -> Dataset:
     random = np.random.default_rng(0)
+    if info.name == "robot_arm":
+        return _robot_arm(info, random)
     x = np.sort(random.uniform(-1.0, 1.0, info.rows))
     noise = random.standard_normal(info.rows)
     if info.name == "step":
@@ -64,3 +70,17 @@ def _generated(info: DatasetInfo) -> Dataset:
     else:
         y = np.sin(2.0 * np.pi * x) + (0.05 + 0.225 * (x + 1.0)) * noise
     return Dataset(info.name, x[:, None], y, info.task, None, ("x",), "y", info.source)
+
+
+def _robot_arm(info: DatasetInfo, random: np.random.Generator) -> Dataset:
+    """Simulate a planar arm, as the kin data sets of DELVE do."""
+    joints = info.columns
+    angles = random.uniform(-1.5, 1.5, (info.rows, joints))
+    directions = np.cumsum(angles, axis=1)
+    lengths = np.linspace(1.0, 0.5, joints)
+    lengths = lengths / lengths.sum()
+    hand = np.stack([np.cos(directions) @ lengths, np.sin(directions) @ lengths], axis=1)
+    distance = np.hypot(*(hand - np.array([0.3, 0.2])).T)
+    y = distance + 0.05 * distance.std() * random.standard_normal(info.rows)
+    names = tuple(f"joint {j + 1}" for j in range(joints))
+    return Dataset(info.name, angles, y, info.task, None, names, "distance", info.source)

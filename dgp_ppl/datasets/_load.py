@@ -46,7 +46,10 @@ def load(
     The bundled data set ``step`` has 100 points with x uniform on [-1, 1] and y = [x > 0] plus
     noise of standard deviation 0.05. ``heteroscedastic`` has 200 points with x uniform on [-1, 1]
     and y = sin(2 pi x) plus noise whose standard deviation rises linearly from 0.05 to 0.5. Both
-    are sorted by x and the same at every call. ``diabetes`` is in its original units.
+    are sorted by x. ``robot_arm`` has 2,000 poses of a planar arm of length 1 whose six links
+    shorten from 0.22 to 0.11: x are the angles of its joints, uniform on [-1.5, 1.5] radians, and y
+    is the distance from its hand to the point (0.3, 0.2), plus noise of 5 % of its standard
+    deviation. They are the same at every call. ``diabetes`` is in its original units.
 
     >>> from dgp_ppl import datasets
     >>> data = datasets.load("step")

@@ -11,7 +11,9 @@ def no_folder(monkeypatch):
     monkeypatch.delenv("DGP_PPL_DATA", raising=False)
 
 
-BUNDLED = ["diabetes", "breast_cancer", "iris", "wine", "digits", "step", "heteroscedastic"]
+BUNDLED = [
+    "diabetes", "breast_cancer", "iris", "wine", "digits", "step", "heteroscedastic", "robot_arm",
+]  # fmt: skip
 
 
 class TestBundled:
@@ -52,6 +54,19 @@ class TestBundled:
         assert abs(residual.mean()) < 0.02
         assert residual.std() == pytest.approx(0.05, rel=0.2)
         assert np.abs(data.x).max() <= 1
+
+    def test_the_robot_arm_is_as_documented(self):
+        """Its hand, added up link by link; noise of 5 % of the distance's standard deviation."""
+        data = load("robot_arm")
+        assert np.abs(data.x).max() <= 1.5
+        lengths = np.array([1.0, 0.9, 0.8, 0.7, 0.6, 0.5]) / 4.5
+        hand = sum(
+            length * np.exp(1j * data.x[:, : j + 1].sum(axis=1)) for j, length in enumerate(lengths)
+        )
+        distance = np.abs(hand - (0.3 + 0.2j))
+        residual = data.y - distance
+        assert abs(residual.mean()) < 4.5 * residual.std() / np.sqrt(2000)
+        assert residual.std() == pytest.approx(0.05 * distance.std(), rel=0.1)
 
     def test_heteroscedastic_noise_grows(self):
         data = load("heteroscedastic")
