@@ -70,8 +70,9 @@ def stored_gradient(value: Float[Array, "N P"]) -> Float[Array, "N P"]:
     Use it for a small result of large arrays, [N, P] from [P, M, N]. XLA fuses elementwise
     operations into the operations that read them, also across `optimization_barrier`. On a CPU it
     computed the unit noise of a hidden layer, which is part of the gradient of the layer's
-    variance, anew for every inducing input: a third of the time of a step. It does not fuse
-    a product of matrices.
+    variance, anew for every inducing input. It does not fuse a product of matrices, so the
+    gradient is multiplied by the identity. (A gradient that is not finite for one output is then
+    NaN for all outputs of that row.)
 
     Args:
         value: [N, P].

@@ -200,3 +200,6 @@ def test_a_stored_gradient_is_the_gradient():
     for mode in (jax.grad, jax.jacfwd):
         found, wanted = (jax.vmap(mode(g))(x) for g in (stored, f))
         np.testing.assert_allclose(found, wanted, rtol=1e-6)
+    backward = str(jax.make_jaxpr(jax.grad(lambda x: f(linalg.stored_gradient(x))))(x[0]))
+    assert "dot_general" in backward  # XLA does not fuse it
+    assert "dot_general" not in str(jax.make_jaxpr(jax.grad(f))(x[0]))

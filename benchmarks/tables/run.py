@@ -2,6 +2,8 @@
 
     DGP_PPL_DATA=... python benchmarks/tables/run.py [--only REGEX] [--minutes 60] [--workers 2]
 
+Set JAX_COMPILATION_CACHE_DIR to a folder to compile each program once for all workers and runs.
+
 `plan.py` lists the fits, the most telling first. Each worker process has one core for itself: two
 fits side by side with a thread each take less time than one after the other with two threads. Every
 finished fit appends one line to benchmarks/tables/records.jsonl. `render.py` makes the tables.
@@ -10,9 +12,11 @@ finished fit appends one line to benchmarks/tables/records.jsonl. `render.py` ma
 import argparse
 import datetime
 import json
+import math
 import os
 import platform
 import re
+import subprocess
 import time
 import traceback
 from collections.abc import Iterator
@@ -27,10 +31,14 @@ RECORDS = Path(__file__).with_name("records.jsonl")
 
 
 def done() -> set[str]:
-    """Return the names of the fits that have a record."""
+    """Return the names of the fits that have a record; a line cut short is removed."""
     if not RECORDS.exists():
         return set()
-    return {json.loads(line)["name"] for line in RECORDS.read_text().splitlines()}
+    text = RECORDS.read_text()
+    if not text.endswith("\n"):
+        text = text[: text.rfind("\n") + 1]
+        RECORDS.write_text(text)
+    return {json.loads(line)["name"] for line in text.splitlines()}
 
 
 def pin(cores: Any) -> None:
@@ -48,8 +56,6 @@ def measure(fit: Fit) -> dict[str, Any]:
 
     import dgp_ppl
 
-    if jax.config.jax_compilation_cache_dir is None and (cache := os.environ.get("JAX_CACHE")):
-        jax.config.update("jax_compilation_cache_dir", cache)
     found = dgp_ppl.compare(
         fit.data, [fit.method], splits=[fit.split], split_key=fit.split_key, progress=False,
         **fit.options,
@@ -61,9 +67,16 @@ def measure(fit: Fit) -> dict[str, Any]:
     }
     return {
         "name": fit.name, "data": fit.data, "split_key": fit.split_key, "options": fit.options,
-        **found.splits[0], "date": datetime.date.today().isoformat(), "versions": versions,
+        **found.splits[0], "commit": commit(), "date": datetime.date.today().isoformat(),
+        "versions": versions,
         "python": platform.python_version(), "device": jax.devices()[0].device_kind,
     }  # fmt: skip
+
+
+def commit() -> str:
+    """Return the commit of the code."""
+    command = ["git", "rev-parse", "--short", "HEAD"]
+    return subprocess.check_output(command, cwd=RECORDS.parent, text=True).strip()
 
 
 def todo(pattern: str) -> Iterator[Fit]:
@@ -74,8 +87,15 @@ def todo(pattern: str) -> Iterator[Fit]:
             yield fit
 
 
+def finite(value: Any) -> Any:
+    """Replace numbers that JSON lacks by None."""
+    if isinstance(value, dict):
+        return {k: finite(v) for k, v in value.items()}
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
 def write(record: dict[str, Any]) -> None:
-    line = json.dumps(record, default=float).replace("NaN", "null")
+    line = json.dumps(finite(record), default=float)
     with RECORDS.open("a") as file:
         file.write(line + "\n")
     metrics = ("rmse", "log_density", "coverage90", "accuracy", "auc", "elbo_per_datum", "seconds")
@@ -87,17 +107,19 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--only", default="", help="regular expression that names must match")
     parser.add_argument("--minutes", type=float, default=1e9, help="start no fit after this time")
-    parser.add_argument("--workers", type=int, default=os.cpu_count() or 1)
+    allowed = sorted(os.sched_getaffinity(0))
+    parser.add_argument("--workers", type=int, default=len(allowed))
     args = parser.parse_args()
+    num = min(args.workers, len(allowed))
     end, fits = time.monotonic() + 60 * args.minutes, todo(args.only)
     context = get_context("spawn")
     cores: Any = context.Manager().Queue()
-    for core in sorted(os.sched_getaffinity(0))[: args.workers]:
+    for core in allowed[:num]:
         cores.put(core)
-    with ProcessPoolExecutor(args.workers, context, pin, (cores,)) as pool:
+    with ProcessPoolExecutor(num, context, pin, (cores,)) as pool:
         running: dict[Future[dict[str, Any]], Fit] = {}
         while True:
-            while len(running) < args.workers and time.monotonic() < end:
+            while len(running) < num and time.monotonic() < end:
                 if (fit := next(fits, None)) is None:
                     break
                 running[pool.submit(measure, fit)] = fit

@@ -1,12 +1,14 @@
 """`compare`: fit several methods to the splits of a data set, and record their results."""
 
 import dataclasses
+import operator
 import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import jax.numpy as jnp
+import numpy as np
 
 from dgp_ppl import datasets
 from dgp_ppl._checks import check_count
@@ -122,7 +124,9 @@ def compare(
         restarts: number of fits of each method, with different keys. Their predictions are mixed
             with equal weights (`pool`); the row holds the mean ELBO, the seconds of all fits, and
             ``restart_spread``, the standard deviation over fits of the mean log density (of the
-            log loss for classes). The ArviZ tree is that of the first.
+            log loss for classes). The evidence, the gap, the diagnostics of chains and the ArviZ
+            tree are those of the first fit. If some fits fail, the others are mixed, and
+            ``restart_note`` says so. gp, linear and sgpr find the same fit each time.
         samples: number of passes (draws through the layers) of a prediction.
         draws: number of draws that samplers (sghmc, nuts) keep from each chain; NUTS takes the
             same number of warm-up steps.
@@ -158,6 +162,7 @@ def compare(
     _check_methods(requested)
     _check_setting(setting)
     _check_sizes(samples=samples, restarts=restarts)
+    given = splits is not None and np.iterable(splits)  # by their numbers
     if splits is not None:
         splits = _split_numbers(splits)
     if not 0 <= seed < 2**32:
@@ -181,7 +186,7 @@ def compare(
     rows = datasets.splits(dataset, max(splits) + 1, seed)
     folder = None if out is None else prepare_folder(Path(out), overwrite)
     config = dataclasses.asdict(setting) | {
-        "methods": list(methods), "splits": len(splits), "seed": seed,
+        "methods": list(methods), "splits": splits if given else len(splits), "seed": seed,
         "restarts": restarts, "samples": samples,
         "evidence": evidence, "target": target, "split_key": split_key,
         "x64": jnp.zeros(()).dtype == jnp.float64,
@@ -233,6 +238,11 @@ def _check_methods(methods: Sequence[str]) -> None:
 def _check_setting(setting: Setting) -> None:
     if setting.model not in MODELS:
         raise ValueError(f"compare: model is {setting.model!r}, wanted one of {', '.join(MODELS)}")
+    if setting.share_kernel is False and setting.model == "temporal_diff_gp":
+        raise ValueError(
+            "compare: share_kernel is False, but the field of temporal_diff_gp has one kernel for "
+            "all outputs; leave it out, or take the model diff_gp"
+        )
     _check_sizes(
         depth=setting.depth, inducing=setting.inducing, steps=setting.steps, batch=setting.batch,
         draws=setting.draws, chains=setting.chains,
@@ -246,14 +256,16 @@ def _check_setting(setting: Setting) -> None:
 
 def _split_numbers(splits: int | Sequence[int]) -> list[int]:
     """Return the numbers of the splits, from their number or from themselves."""
-    if isinstance(splits, int):
+    if isinstance(splits, bool | str | float) or not np.iterable(splits):
         check_count("compare", "splits", splits)
-        return list(range(splits))
-    numbers = list(splits)
-    wrong = [s for s in numbers if isinstance(s, bool) or not isinstance(s, int) or s < 0]
-    if wrong or not numbers or len(set(numbers)) < len(numbers):
+        return list(range(operator.index(splits)))  # type: ignore[arg-type]
+    try:
+        numbers = [operator.index(s) for s in splits]
+    except TypeError:
+        numbers = []
+    if not numbers or min(numbers) < 0 or len(set(numbers)) < len(numbers):
         raise ValueError(
-            f"compare: splits is {numbers}, wanted a number of splits, or the numbers of different "
+            f"compare: splits is {splits}, wanted a number of splits, or the numbers of different "
             "splits, from 0"
         )
     return numbers

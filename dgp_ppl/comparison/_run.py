@@ -129,17 +129,27 @@ def run_method(
         "steps": setting.steps,
     }  # fmt: skip
     start = time.perf_counter()
-    keys = [key_fit, *(random.fold_in(key_fit, r) for r in range(1, config["restarts"]))]
-    try:
-        fits = [METHODS[method](dataclasses.replace(task, key=k)) for k in keys]
-    except (NonFiniteLossError, UnsuitableError) as error:
-        return {**row, "error": str(error)}, None
+    fits: list[Fitted] = []
+    errors: list[str] = []
+    for restart in range(config["restarts"]):
+        key_restart = key_fit if restart == 0 else random.fold_in(key_fit, restart)
+        try:
+            fits.append(METHODS[method](dataclasses.replace(task, key=key_restart)))
+        except (NonFiniteLossError, UnsuitableError) as error:
+            errors.append(str(error))
+    if not fits:
+        return {**row, "error": errors[0]}, None
     row["seconds"] = time.perf_counter() - start
+    if errors:
+        row["restart_note"] = f"{len(errors)} of {config['restarts']} fits failed: {errors[0]}"
 
     predictions = [
-        fitted.predict(k, x_test, num_samples=config["samples"], standardizer=standardizer)
-        for fitted, k in zip(fits, [key_test, *keys[1:]], strict=True)
-    ]
+        fitted.predict(
+            random.fold_in(key_test, i) if i else key_test, x_test,
+            num_samples=config["samples"], standardizer=standardizer,
+        )
+        for i, fitted in enumerate(fits)
+    ]  # fmt: skip
     fitted, prediction = fits[0], predictions[0]
     row["elbo_per_datum"], row["steps"] = fitted.elbo_per_datum, len(fitted.result.losses)
     if len(fits) > 1:

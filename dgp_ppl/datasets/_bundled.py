@@ -22,7 +22,7 @@ BUNDLED = {
         ),
         DatasetInfo(
             "robot_arm", 2000, 6, "regression",
-            "generated, the distance from the hand of an arm with six joints to a point",
+            "generated, the distance of a six-joint arm's hand from a point",
         ),
     )
 }  # fmt: skip
@@ -73,7 +73,7 @@ def _generated(info: DatasetInfo) -> Dataset:
 
 
 def _robot_arm(info: DatasetInfo, random: np.random.Generator) -> Dataset:
-    """Simulate a planar arm, as the kin data sets of DELVE do."""
+    """Simulate a planar arm, after the kin data sets of DELVE."""
     joints = info.columns
     angles = random.uniform(-1.5, 1.5, (info.rows, joints))
     directions = np.cumsum(angles, axis=1)

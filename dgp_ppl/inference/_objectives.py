@@ -262,8 +262,9 @@ class PredictiveELBO(_Objective):
 
         dgp.fit(key, model, guide, x, y, z=z, loss=dgp.PredictiveELBO(elbo_share=0.5), steps=3000)
 
-    On small data the predictive density alone drives the noise towards zero. A share of the ELBO,
-    ``elbo_share * ELBO + (1 - elbo_share) * predictive``, keeps it calibrated; 1 is the ELBO.
+    The predictive density alone is overconfident on small data: 79 % of 90 % intervals hold on
+    concrete. A share of the ELBO, ``elbo_share * ELBO + (1 - elbo_share) * predictive``, makes it
+    less so; 1 is the ELBO. The documentation's tables compare shares.
 
     Each of K particles draws all sites of the guide and the unit noise of hidden layers. A row's
     density is the mean over particles, with the observed layer's f integrated. The log of that mean

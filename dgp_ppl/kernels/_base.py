@@ -114,6 +114,8 @@ class Kernel(eqx.Module):
 
         Raises:
             TypeError: if this kernel has no hyperparameter of a given name.
+            ValueError: if a param was substituted by a value with an axis of outputs, and `out` is
+                None.
         """
         fields = [f.name for f in dataclasses.fields(cls)]  # type: ignore[arg-type]
         unknown = sorted(set(initial) - set(fields))
@@ -127,17 +129,25 @@ class Kernel(eqx.Module):
             shape = shape if out is None else (out, *shape)
             default = math.sqrt(dim) if field == "lengthscale" else cls.initial[field]
             start = jnp.broadcast_to(jnp.asarray(initial.get(field, default), float), shape)
-            values[field] = numpyro.param(
+            value: Any = numpyro.param(
                 f"{name}.{field}", start, constraint=dist.constraints.positive
             )
+            if jnp.ndim(value) > len(shape):
+                raise ValueError(
+                    f"{cls.__name__}.learned: the param {name}.{field} has shape "
+                    f"{jnp.shape(value)}, wanted {shape}; if it was fitted with a kernel per "
+                    "output, pass share_kernel=False to the model, or out to learned"
+                )
+            # A value without the axis of the outputs, from a prior or a shared kernel, is shared.
+            values[field] = value if out is None else jnp.broadcast_to(value, shape)
         kernel = cls(**values)
         return kernel if out is None else PerOutput(kernel)
 
-    def __add__(self, other: "Kernel") -> "Sum":
-        return Sum(self, other)
+    def __add__(self, other: Any) -> Any:
+        return NotImplemented if isinstance(other, PerOutput) else Sum(self, other)
 
-    def __mul__(self, other: "Kernel") -> "Product":
-        return Product(self, other)
+    def __mul__(self, other: Any) -> Any:
+        return NotImplemented if isinstance(other, PerOutput) else Product(self, other)
 
 
 class Sum(Kernel):
@@ -225,11 +235,28 @@ class PerOutput(eqx.Module):
     >>> k(x, x[:3]).shape, k(x).shape
     ((2, 4, 3), (2, 4))
 
+    They add and multiply output by output, ``k + k``, also with a kernel that all outputs share.
+
     Args:
         kernel: a kernel whose leaves all have a leading axis of length P.
     """
 
     kernel: Any
+
+    def __add__(self, other: Any) -> "PerOutput":
+        return PerOutput(Sum(self.kernel, self._per_output(other)))
+
+    def __mul__(self, other: Any) -> "PerOutput":
+        return PerOutput(Product(self.kernel, self._per_output(other)))
+
+    __radd__, __rmul__ = __add__, __mul__
+
+    def _per_output(self, other: Any) -> Any:
+        """Return the kernel of a `PerOutput`, or a shared kernel repeated for every output."""
+        if isinstance(other, PerOutput):
+            return other.kernel
+        P = len(jax.tree.leaves(self.kernel)[0])
+        return jax.tree.map(lambda a: jnp.broadcast_to(a, (P, *jnp.shape(a))), other)
 
     def __call__(self, x: Inputs, z: Inputs | None = None) -> Array:
         """Return K(x, z) for every output, [P, N, M], or the diagonals, [P, N], without `z`."""

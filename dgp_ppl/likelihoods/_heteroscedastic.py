@@ -16,6 +16,7 @@ from dgp_ppl.likelihoods._analytic import AnalyticLikelihood
 
 __all__ = ["HeteroscedasticNormal", "heteroscedastic"]
 
+_MAX_LOG_PRECISION = 50.0  # of E[sd⁻²], so that bounds stay finite in float32
 _NODES = 97  # an eighth of a standard deviation of f₂ apart
 
 
@@ -87,7 +88,7 @@ class HeteroscedasticNormal(AnalyticLikelihood):
         """Return E[log p(y | f)] in nats, [..., N].
 
         It is -½ log 2π - E[log sd] - ½ ((y - m₁)² + v₁) E[sd⁻²], where E[sd⁻²] is
-        exp(2 v₂ - 2 m₂) / base_scale².
+        exp(2 v₂ - 2 m₂) / base_scale², taken as at most exp(50).
 
         Args:
             var: variance of f, [..., N, 2].
@@ -96,7 +97,7 @@ class HeteroscedasticNormal(AnalyticLikelihood):
         """
         mean, log_ratio = self.latent[..., 0], self.latent[..., 1]
         log_scale = jnp.log(self.base_scale) + log_ratio
-        precision = jnp.exp(2 * var[..., 1] - 2 * log_scale)
+        precision = jnp.exp(jnp.minimum(2 * var[..., 1] - 2 * log_scale, _MAX_LOG_PRECISION))
         square = jnp.square(value - mean) + var[..., 0]
         return -0.5 * math.log(2 * math.pi) - log_scale - 0.5 * square * precision
 

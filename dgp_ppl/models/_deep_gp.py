@@ -58,12 +58,12 @@ def deep_gp(
             width, and zero for the last layer. See `initialize.deep_gp`.
         out: number of outputs of the last layer.
         kernel: makes a layer's kernel from its name and number of inputs; one for all layers, or
-            one per layer. A hidden layer calls it with ``out=P`` to get a kernel per output.
+            one per layer. It is called with ``out=P`` to make a kernel per output.
         share_kernel: whether the outputs of a hidden layer share one kernel. None gives every
             output its own if `kernel` takes the keyword ``out``, unless the layer has more than 64
-            inputs and more inputs than inducing inputs: computing its distances once per output
-            would then dominate the cost. A hidden layer's params have a leading axis P with
-            kernels of their own.
+            inputs and more inputs than shared inducing inputs: computing its distances once per
+            output would then dominate the cost. Params of own kernels have a leading axis P.
+            Params without it, such as those of a fit with a shared kernel, are shared.
         likelihood: a function from the last layer's f to the distribution of y (see `observe`);
             None for Gaussian noise with a learned standard deviation.
         noise: initial standard deviation of the Gaussian noise, in the units of y.
@@ -77,6 +77,7 @@ def deep_gp(
 
     Raises:
         ValueError: if `z`, `mean` and `kernel` disagree about the depth, or widths do not fit.
+        TypeError: if `share_kernel` is False and `kernel` does not take ``out``.
 
     Source: Salimbeni & Deisenroth (2017), section 3.
     """

@@ -18,7 +18,7 @@ from dgp_ppl.models._stack import (
     KernelMaker,
     MeanFunction,
     likelihood_or_gaussian,
-    takes_out,
+    shares_kernel,
 )
 
 __all__ = ["diff_gp"]
@@ -87,7 +87,7 @@ def diff_gp(
             `variance`. If it also takes ``out``, as `Kernel.learned` does, it is called with
             ``out=D`` to get a kernel per output.
         share_kernel: whether the outputs of the field share one kernel. None gives each its own
-            if `flow_kernel` takes ``out``, and the field does not change with time.
+            by the rule of `models.deep_gp`, unless the field changes with time.
         likelihood: a function from f to the distribution of y; None for Gaussian noise with a
             learned standard deviation.
         noise: initial standard deviation of the Gaussian noise, in the units of y.
@@ -109,9 +109,10 @@ def diff_gp(
         )
     if flow not in ("marginal", "sampled"):
         raise ValueError(f"diff_gp: flow is {flow!r}, wanted 'marginal' or 'sampled'")
-    if share_kernel is None:
-        share_kernel = z_time is not None or not takes_out(flow_kernel)
-    field = _field(x.shape[-1], z_flow, z_time, horizon, flow_kernel, share_kernel)
+    share = z_time is not None or shares_kernel(
+        "diff_gp", flow_kernel, z_flow, share_kernel, "flow_kernel"
+    )
+    field = _field(x.shape[-1], z_flow, z_time, horizon, flow_kernel, share)
     inducing: Any = numpyro.param("out.z", as_float(z))
     predictor = gp("out", kernel("out", x.shape[-1]), inducing, out=out, mean=mean)
     likelihood = likelihood_or_gaussian(likelihood, noise, out)

@@ -21,7 +21,7 @@ __all__ = [
     "Stack",
     "likelihood_or_gaussian",
     "make_stack",
-    "takes_out",
+    "shares_kernel",
 ]
 
 KernelMaker = Callable[..., Covariance]
@@ -99,34 +99,56 @@ def make_stack(
     layers = []
     for l, (z_l, width, mean_l, maker) in enumerate(zip(z, widths, mean, makers, strict=True), 1):
         inducing: Any = numpyro.param(f"l{l}.z", as_float(z_l))
-        share = l == len(z) or width == 1 or _shares(model, maker, z_l, share_kernel)
+        share = l == len(z) or width == 1 or shares_kernel(model, maker, z_l, share_kernel)
         separate = {} if share else {"out": width}
         covariance = maker(f"l{l}", z_l.shape[-1], **separate)
         layers.append(gp(f"l{l}", covariance, inducing, out=width, mean=mean_l))
     return Stack(layers, skip)
 
 
-def _shares(model: str, maker: KernelMaker, z: InducingInputs, share_kernel: bool | None) -> bool:
-    """Return whether the outputs of a hidden layer share one kernel; see `models.deep_gp`."""
-    separable = takes_out(maker)
+def shares_kernel(
+    model: str,
+    maker: KernelMaker,
+    z: InducingInputs,
+    share_kernel: bool | None,
+    argument: str = "kernel",
+) -> bool:
+    """Return whether the outputs of a hidden layer share one kernel; see `models.deep_gp`.
+
+    Args:
+        model: name of the model, for error messages.
+        maker: makes the layer's kernel.
+        z: the layer's inducing inputs.
+        share_kernel: the user's choice; None leaves it to the rule of cost.
+        argument: name of the model's argument that `maker` comes from.
+
+    Raises:
+        TypeError: if `share_kernel` is not a bool or None, or False for a maker without ``out``.
+    """
+    if not (share_kernel is None or isinstance(share_kernel, bool)):
+        raise TypeError(f"{model}: share_kernel is {share_kernel!r}, wanted True, False or None")
+    separable = _takes_out(maker)
     if share_kernel is False and not separable:
         raise TypeError(
-            f"{model}: share_kernel is False, but kernel {maker!r} does not take out; wanted a "
-            "function kernel(name, dim, out=P), such as kernels.Matern52.learned"
+            f"{model}: share_kernel is False, but {argument} {maker!r} does not take out; wanted a "
+            f"function {argument}(name, dim, out=P), such as kernels.Matern52.learned"
         )
     if share_kernel is not None:
         return share_kernel
     # With more inputs than inducing inputs, their distances cost more than all other products.
     M, D = z.shape[-2:]
-    return not separable or max(M, _ALWAYS_SEPARATE) < D
+    costly = z.ndim == 2 and max(M, _ALWAYS_SEPARATE) < D
+    return not separable or costly
 
 
-def takes_out(maker: KernelMaker) -> bool:
+def _takes_out(maker: KernelMaker) -> bool:
     """Return whether a function that makes a kernel takes the number of outputs, ``out``."""
     try:
-        return "out" in inspect.signature(maker).parameters
+        parameters = inspect.signature(maker).parameters
     except (TypeError, ValueError):  # some built-in callables have no signature
         return False
+    any_keyword = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
+    return "out" in parameters or any_keyword
 
 
 def likelihood_or_gaussian(likelihood: Likelihood | None, noise: float, out: int) -> Likelihood:

@@ -17,7 +17,7 @@ from dgp_ppl.standardize import Standardizer
 __all__ = ["PooledPrediction", "pool"]
 
 
-def pool(predictions: Sequence[Prediction]) -> "PooledPrediction":
+def pool(predictions: Prediction | Sequence[Prediction]) -> "PooledPrediction":
     """Mix the predictions of several fits of a model at the same inputs, with equal weights.
 
     Fits with different keys find different optima. Their mixture has a higher log density than a
@@ -29,12 +29,20 @@ def pool(predictions: Sequence[Prediction]) -> "PooledPrediction":
 
     Args:
         predictions: one or more predictions with the same inputs, number of passes and
-            standardizer.
+            standardizer. A pool among them counts as its members.
 
     Raises:
+        TypeError: if an entry is not a `Prediction`.
         ValueError: if there is none, or they differ in one of these.
     """
-    members = tuple(predictions)
+    entries = [predictions] if isinstance(predictions, Prediction) else list(predictions)
+    for i, entry in enumerate(entries):
+        if not isinstance(entry, Prediction):
+            raise TypeError(
+                f"pool: predictions[{i}] is a {type(entry).__name__}, wanted a Prediction, as "
+                "predict returns it"
+            )
+    members = [m for e in entries for m in (e.members if isinstance(e, PooledPrediction) else (e,))]
     if not members:
         raise ValueError("pool: predictions is empty, wanted at least one Prediction")
     first = members[0]
@@ -59,13 +67,18 @@ def pool(predictions: Sequence[Prediction]) -> "PooledPrediction":
     names = [f.name for f in dataclasses.fields(Prediction) if f.name != "_cache"]
     shared: dict[str, Any] = {name: getattr(first, name) for name in names}
     shared["chunk_size"], shared["num_samples"] = size, sum(m.num_samples for m in members)
-    same_chunks = tuple(dataclasses.replace(m, chunk_size=size, _cache={}) for m in members)
-    return PooledPrediction(**shared, members=same_chunks)
+    same_chunks = (
+        m if m.chunk_size == size else dataclasses.replace(m, chunk_size=size, _cache={})
+        for m in members
+    )
+    return PooledPrediction(**shared, members=tuple(same_chunks))
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class PooledPrediction(Prediction):
     """A mixture of predictions with equal weights, itself a `Prediction`. Made by `pool`.
+
+    Its ``params``, ``key`` and ``draws`` are those of the first member.
 
     Attributes:
         members: the predictions.
@@ -91,6 +104,8 @@ class PooledPrediction(Prediction):
 
         Draw i is of member i modulo their number. See `Prediction.function_draws`.
         """
+        if num == 0:
+            return self.members[0].function_draws(key, 0, mode)
         R = len(self.members)
         keys = random.split(key, R)
         counts = [len(range(r, num, R)) for r in range(R)]

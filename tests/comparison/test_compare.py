@@ -10,7 +10,8 @@ from support.comparisons import TINY
 
 import dgp_ppl
 from dgp_ppl import datasets
-from dgp_ppl.comparison import METRICS
+from dgp_ppl._errors import UnsuitableError
+from dgp_ppl.comparison import METHODS, METRICS
 
 
 @pytest.fixture(scope="module")
@@ -132,6 +133,13 @@ def test_splits_by_their_numbers(outcome):
     assert [r["split"] for r in found.splits] == [1]
     row = next(r for r in outcome[0].splits if (r["split"], r["method"]) == (1, "svgp"))
     assert found.splits[0]["rmse"] == row["rmse"]
+    for splits in (np.arange(2), (1, 0)):
+        rows = dgp_ppl.compare("step", ["linear"], splits=splits, **TINY).splits
+        assert [r["split"] for r in rows] == list(splits)
+    assert found.record["config"]["splits"] == [1]
+    for splits in ("12", 1.5):
+        with pytest.raises(TypeError, match="splits is"):
+            dgp_ppl.compare("step", splits=splits, **TINY)
     for splits in ([], [0, 0], [-1], [0.5]):
         with pytest.raises(ValueError, match=r"splits is .*, wanted a number of splits, or"):
             dgp_ppl.compare("step", splits=splits, **TINY)
@@ -149,6 +157,32 @@ def test_restarts_are_mixed(outcome):
     assert densities[0] != densities[1]
     assert row["log_density"] >= np.mean(densities)  # the logarithm is concave
     assert first["restart_spread"] is None
+
+
+def test_a_restart_that_fails_leaves_the_others(monkeypatch):
+    fit, calls = METHODS["svgp"], []
+
+    def second_fails(task):
+        calls.append(task)
+        if len(calls) == 2:
+            raise UnsuitableError("the loss is not finite")
+        return fit(task)
+
+    monkeypatch.setitem(METHODS, "svgp", second_fails)
+    row = dgp_ppl.compare("step", ["svgp"], splits=1, restarts=3, **TINY).splits[0]
+    assert row["restart_note"] == "1 of 3 fits failed: the loss is not finite"
+    assert row["restart_spread"] > 0
+
+
+def test_dspp_and_shared_kernels():
+    data = dataclasses.replace(datasets.load("diabetes"), x_names=("a", "b"))
+    data = dataclasses.replace(data, x=data.x[:60, :2], y=data.y[:60])
+    found = dgp_ppl.compare(data, ["dspp"], splits=1, share_kernel=True, **TINY)
+    assert np.isfinite(found.splits[0]["log_density"])
+    params = found.fits["dspp"].fitted.result.params
+    assert params["l1.lengthscale"].shape == (2,)
+    with pytest.raises(ValueError, match="share_kernel is False, but the field of temporal_diff"):
+        dgp_ppl.compare(data, model="temporal_diff_gp", share_kernel=False, **TINY)
 
 
 def test_nothing_is_left_half_written(outcome):

@@ -69,3 +69,18 @@ def test_kernels_are_pytrees():
     x = jnp.asarray(inputs(3, 10), float)
     gradient = jax.grad(lambda k: jnp.sum(k(x, x)))(kernel)
     np.testing.assert_allclose(gradient.first.variance, kernel.first(x, x).sum() / V, rtol=1e-5)
+
+
+def test_kernels_per_output_add_and_multiply_output_by_output():
+    """With each other, and with a kernel that all outputs share."""
+    lengthscale = jnp.array([[0.5], [2.0]])
+    own = kernels.PerOutput(kernels.Matern32(jnp.array([1.0, 3.0]), lengthscale))
+    other = kernels.PerOutput(kernels.SquaredExponential(jnp.ones(2), lengthscale))
+    shared = kernels.SquaredExponential(2.0, jnp.array([0.7]))
+    x, z = jnp.linspace(-1, 1, 4)[:, None], jnp.linspace(-1, 1, 3)[:, None]
+    np.testing.assert_allclose((own + other)(x, z), own(x, z) + other(x, z), rtol=1e-6)
+    np.testing.assert_allclose((own * other)(x), own(x) * other(x), rtol=1e-6)
+    for total in (own + shared, shared + own):
+        np.testing.assert_allclose(total(x, z), own(x, z) + shared(x, z), rtol=1e-6)
+    for product in (own * shared, shared * own):
+        np.testing.assert_allclose(product(x), own(x) * shared(x), rtol=1e-6)

@@ -62,11 +62,12 @@ def test_expectations_are_integrals(x64, case):
 @pytest.mark.parametrize("variance", [1e-12, 1.0, 1e6])
 def test_gradients_are_finite_in_float32(variance):
     def bound(latent):
-        var = jnp.full((1, 2), variance).at[0, 1].min(4.0)
+        var = jnp.full((1, 2), variance)
         return HeteroscedasticNormal(latent).expected_log_prob(var, jnp.array([0.5]), 20)[0]
 
-    gradient = jax.vmap(jax.grad(bound))(jnp.array([[[0.0, g]] for g in (-15.0, 0.0, 15.0)]))
-    assert np.isfinite(gradient).all()
+    latents = jnp.array([[[0.0, g]] for g in (-100.0, -15.0, 0.0, 15.0, 80.0)])
+    for found in jax.vmap(jax.value_and_grad(bound))(latents):
+        assert np.isfinite(found).all()
 
 
 def test_moments_draws_and_the_distribution_function(x64):

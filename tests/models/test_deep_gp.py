@@ -72,6 +72,10 @@ def by_hand(name, dim):
     return kernels.Matern32.learned(name, dim)
 
 
+def passed_on(name, dim, **options):
+    return kernels.Matern32.learned(name, dim, **options)
+
+
 @pytest.mark.parametrize(
     ("dim", "width", "options", "shapes"),
     [
@@ -84,6 +88,7 @@ def by_hand(name, dim):
         (65, 2, {"M": 65}, ((2,), (2, 65))),
         (2, 3, {"kernel": kernels.Matern32.learned}, ((3,), (3, 2))),
         (2, 3, {"kernel": by_hand}, ((), (2,))),
+        (2, 3, {"kernel": passed_on}, ((3,), (3, 2))),
         (2, 3, {"kernel": (kernels.Matern32.learned, by_hand)}, ((3,), (3, 2))),
     ],
 )
@@ -94,6 +99,19 @@ def test_outputs_of_a_hidden_layer_have_their_own_kernels(dim, width, options, s
 def test_a_kernel_that_takes_no_number_of_outputs_can_only_be_shared():
     with pytest.raises(TypeError, match=r"by_hand.* does not take out; wanted .*Matern52"):
         kernel_shapes(2, 3, kernel=by_hand, share_kernel=False)
+    with pytest.raises(TypeError, match="share_kernel is 'no', wanted True, False or None"):
+        kernel_shapes(2, 3, share_kernel="no")
+
+
+def test_inducing_inputs_per_output_take_the_same_work_with_own_kernels():
+    """So the rule of cost does not share the kernel of a wide layer then."""
+
+    def params():
+        z = (jnp.zeros((2, 4, 65)), jnp.zeros((4, 2)))
+        sites = handlers.trace(handlers.seed(deep_gp, KEY)).get_trace(jnp.zeros((3, 65)), z=z)
+        return sites["l1.lengthscale"]["value"]
+
+    assert jax.eval_shape(params).shape == (2, 65)
 
 
 def test_own_kernels_with_the_same_hyperparameters_are_a_shared_one():
@@ -109,3 +127,7 @@ def test_own_kernels_with_the_same_hyperparameters_are_a_shared_one():
     own = {n: jnp.stack([params[n]] * 2) for n in ("l1.variance", "l1.lengthscale")}
     shared = float(bound(params, share_kernel=True))
     assert bound(params | own) == pytest.approx(shared, rel=1e-10)
+    # Params of a fit with a shared kernel still work.
+    assert bound(params) == pytest.approx(shared, rel=1e-10)
+    with pytest.raises(ValueError, match=r"l1.variance has shape \(2,\), wanted \(\)"):
+        bound(params | own, share_kernel=True)

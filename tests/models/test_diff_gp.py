@@ -236,3 +236,13 @@ def test_outputs_of_a_constant_field_have_their_own_kernels(options, shape):
         return sites["flow.lengthscale"]["value"]
 
     assert jax.eval_shape(lengthscale).shape == shape
+
+
+def test_a_kernel_of_the_field_that_takes_no_number_of_outputs():
+    z, x = jnp.zeros((4, 2)), jnp.zeros((3, 2))
+    make = lambda name, dim, variance: kernels.Matern52.learned(name, dim, variance=variance)  # noqa: E731
+    with handlers.seed(rng_seed=0), handlers.trace() as sites:
+        diff_gp(x, z=z, z_flow=z, flow_steps=2, flow_kernel=make)
+        with pytest.raises(TypeError, match="diff_gp: share_kernel is False, but flow_kernel"):
+            diff_gp(x, z=z, z_flow=z, flow_kernel=make, share_kernel=False)
+    assert sites["flow.variance"]["value"].shape == ()

@@ -78,3 +78,18 @@ def test_other_inputs_cannot_be_mixed():
         dgp.pool([*one, other])
     with pytest.raises(ValueError, match="pool: predictions is empty"):
         dgp.pool([])
+
+
+def test_a_pool_of_pools_is_the_pool_of_their_members():
+    members = predictions(num=3)
+    other = predictions(num=1, chunk_size=2)[0]
+    nested = dgp.pool([dgp.pool(members), other])
+    np.testing.assert_allclose(nested.mean, dgp.pool([*members, other]).mean)
+    assert len(nested.members) == 4
+    assert nested.function_draws(KEY, 0).shape == (0, 5)
+    np.testing.assert_array_equal(dgp.pool(other).mean, other.mean)
+
+
+def test_only_predictions_can_be_mixed():
+    with pytest.raises(TypeError, match=r"pool: predictions\[1\] is a str, wanted a Prediction"):
+        dgp.pool([*predictions(num=1), "x"])
