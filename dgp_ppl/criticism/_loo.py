@@ -100,7 +100,7 @@ def loo(tree: Any, var_name: str | None = None, *, correct: bool = False) -> Any
 
 def _correction(tree: Any, name: str) -> np.ndarray:
     """Return what a site's log-likelihood contains to correct the bias of few passes."""
-    found = tree.children.get("sample_stats")
+    found = tree.children.get("constant_data")
     variable = f"{name}_loo_correction"
     return found[variable].values if found is not None and variable in found else np.zeros(())
 

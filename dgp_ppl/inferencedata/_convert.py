@@ -74,7 +74,7 @@ def to_inferencedata(
     - ``posterior_predictive``: a draw of y for each posterior draw.
     - ``log_likelihood``: log p(y_n | draw) of every row of the full data, whatever the size of
       minibatches. The noise of hidden layers is integrated out, see `passes`. This biases LOO,
-      which a constant for each row, ``y_loo_correction`` in ``sample_stats``, corrects.
+      which a constant for each row, ``y_loo_correction`` in ``constant_data``, corrects.
     - ``sample_stats``: a sampler's statistics. For a guide's draws, their log density under the
       model, ``lp``, and under the guide, ``log_q``, and the log importance weight, ``log_weight``.
     - ``prior``, ``prior_predictive``, ``observed_data``, ``constant_data``.
@@ -198,7 +198,10 @@ def to_inferencedata(
             statistics = _sampler_stats(chains)
         elif not integrated:  # q covers the rows' latent inputs, which the likelihood integrates
             statistics = _guide_stats(draws, results)
-        groups["sample_stats"] = builder.dataset(statistics, {}).merge(data_groups["correction"])
+        groups["sample_stats"] = builder.dataset(statistics, {})
+        correction = data_groups["correction"]
+    else:
+        correction = builder.dataset({}, {})
     if num_prior_samples:
         key_prior, key_values = random.split(key_prior)
         prior = draws_from_prior(key_values, model, params, call, sites, num_prior_samples)
@@ -213,7 +216,7 @@ def to_inferencedata(
             "wanted one of them"
         )
     groups["observed_data"] = data_groups["observed"]
-    groups["constant_data"] = builder.inputs(args, "data")
+    groups["constant_data"] = builder.inputs(args, "data").merge(correction)
     if test is not None and draws is not None:
         test_call = Call(_standardized(test, standardizer), kwargs)
         test_sites = ModelSites.from_model(model, test_call, sites.data_dims)

@@ -79,7 +79,7 @@ def test_loo_of_a_wrong_q_is_corrected_by_its_weights():
 def test_the_weights_of_q_need_no_correction_of_few_passes():
     """The estimate of p(y_n | v) in p(y, v) / q(v) cancels where y_n is left out."""
     tree = converted(deep, trees.X, trees.Y, options={"num_samples": 60, "passes": 3})
-    correction = tree["sample_stats"]["y_loo_correction"]
+    correction = tree["constant_data"]["y_loo_correction"]
     assert correction.dims == ("data",)
     assert (correction > 0).all()
     raw = (tree["log_likelihood"]["y"] - correction).values

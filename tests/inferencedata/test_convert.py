@@ -53,7 +53,7 @@ def test_every_group_has_named_dimensions_labels_and_units():
         "sample_stats/log_q": own,
         "sample_stats/log_weight": own,
         "sample_stats/loss": ("step",),
-        "sample_stats/y_loo_correction": ("data",),
+        "constant_data/y_loo_correction": ("data",),
     }
     assert dict(tree["posterior"].sizes) | {"chain": 1, "draw": 6} == tree["posterior"].sizes
     assert tree["prior"].sizes["draw"] == 4

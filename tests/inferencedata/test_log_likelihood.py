@@ -68,7 +68,7 @@ def test_hidden_noise_is_integrated_out_by_the_mean_of_p():
         )  # fmt: skip
         corrected, correction = (
             tree["log_likelihood"]["y"],
-            tree["sample_stats"]["y_loo_correction"],
+            tree["constant_data"]["y_loo_correction"],
         )
         return (corrected - correction).values[0]
 
@@ -115,7 +115,7 @@ def test_few_passes_bias_loo_by_less_than_a_tenth_of_its_error():
     few = tree_of(10, 3)
     with pytest.warns(UserWarning, match=r"passes=10, which .* bias of .* nats.*set passes=20"):
         corrected = criticism.loo(few)
-    correction = float(few["sample_stats"]["y_loo_correction"].sum())
+    correction = float(few["constant_data"]["y_loo_correction"].sum())
     assert corrected.elpd - correction < exact.elpd - 0.25 * exact.se
     bias = few["log_likelihood"]["y"].attrs["loo_bias"]
     assert abs(corrected.elpd - exact.elpd) < min(bias, 0.3 * correction)
