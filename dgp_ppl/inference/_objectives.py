@@ -254,21 +254,18 @@ class ImportanceWeighted(_Objective):
 class PredictiveELBO(_Objective):
     """The log predictive density of the data minus beta times the KL, which is not a bound.
 
-    ``sum_n log E_q[p(y_n | f)] - beta KL`` fits the predictions of single rows to the data rather
-    than the posterior to the model, and may exceed the evidence. For one layer it is the objective
-    of PPGPR (Jankowiak et al. 2020, "Parametric Gaussian process regressors"), for deep models that
-    of DSPP (Jankowiak et al. 2020, "Deep sigma point processes") with draws instead of learned
-    sigma points. Pass it as the loss::
+    ``sum_n log E_q[p(y_n | f)] - beta KL`` fits the predictions of single rows to the data, and may
+    exceed the evidence. For one layer it is the objective of PPGPR, for deep models that of DSPP
+    with draws instead of learned sigma points. Pass it as the loss::
 
         dgp.fit(key, model, guide, x, y, z=z, loss=dgp.PredictiveELBO(elbo_share=0.5), steps=3000)
 
     The predictive density alone is overconfident on small data: 79 % of 90 % intervals hold on
     concrete. A share of the ELBO, ``elbo_share * ELBO + (1 - elbo_share) * predictive``, makes it
-    less so; 1 is the ELBO. The documentation's tables compare shares.
+    less so. The documentation's tables compare shares.
 
-    Each of K particles draws all sites of the guide and the unit noise of hidden layers. A row's
-    density is the mean over particles, with the observed layer's f integrated. The log of that mean
-    is biased downwards; more particles reduce the bias.
+    A row's density is the mean over K draws of the guide and of the hidden layers' noise, with the
+    observed layer's f integrated. The log of that mean is biased downwards, less with more draws.
 
     Args:
         beta: weight of the KL in the predictive objective.
@@ -281,6 +278,9 @@ class PredictiveELBO(_Objective):
         ValueError: if `beta` is negative or `elbo_share` is not from 0 to 1; in a fit, if the plate
             or an `observe(...)` in it is missing, or the guide lacks latent sites.
         NotImplementedError: for guides without a density (`Implicit`).
+
+    Source: Jankowiak et al. (2020), "Parametric Gaussian process regressors"; Jankowiak et al.
+    (2020), "Deep sigma point processes".
     """
 
     def __init__(

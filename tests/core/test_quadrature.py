@@ -99,6 +99,7 @@ def test_gradients_are_those_of_the_integrals(guided):
         assert (np.abs(gradient - wanted) * sd < 3e-3 * size * np.maximum(1, sd / scale)).all()
 
 
+@pytest.mark.slow
 def test_a_prediction_uses_them_within_vmap_and_jit():
     """Densities, distribution functions and quantiles of the distribution without f."""
 

@@ -76,6 +76,7 @@ def test_loo_of_a_wrong_q_is_corrected_by_its_weights():
     assert abs(weighted - true) < 0.5 * abs(plain - true)
 
 
+@pytest.mark.slow
 def test_the_weights_of_q_need_no_correction_of_few_passes():
     """The estimate of p(y_n | v) in p(y, v) / q(v) cancels where y_n is left out."""
     tree = converted(deep, trees.X, trees.Y, options={"num_samples": 60, "passes": 3})

@@ -129,7 +129,7 @@ class TestFolder:
         np.savez(folder / "outputs.npz", X=X, y=X)
         np.savez(folder / "texts.npz", X=X.astype(str), y=Y)
         np.savez(folder / "objects.npz", X=X, y=Y.astype(object))
-        listed = datasets.names()[7:]
+        listed = datasets.names()[8:]
         assert [(info.name, info.rows, info.columns, info.task) for info in listed] == [
             ("flags", 6, 2, "binary"),
             ("uci/energy", 6, 2, "regression"),

@@ -2,6 +2,7 @@
 
 import jax.numpy as jnp
 import numpy as np
+import pytest
 from scipy import special
 from support import integrals
 
@@ -10,6 +11,7 @@ from dgp_ppl.core._gp import Marginals
 from dgp_ppl.likelihoods import AnalyticLikelihood, BernoulliProbit
 
 
+@pytest.mark.slow
 def test_a_bound_that_is_left_to_quadrature_follows_the_likelihood():
     """20 Gauss-Hermite nodes miss 6 nats at a variance of 10,000."""
     mean, var, y = (

@@ -120,6 +120,7 @@ def test_the_bound_of_robust_max_is_below_the_evidence():
     assert bound(model, guide, params, x, y) == pytest.approx(-233.9, abs=0.1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("known", [1e-9, 0.0])
 def test_robust_max_of_functions_that_are_known(known):
     """If all but one f are known, the probability is a step function of it."""

@@ -43,6 +43,7 @@ def test_it_is_a_pytree(kind):
     np.testing.assert_array_equal(again.mean, ours.mean)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("concentration", [1e-2, 3.0, 100.0])
 def test_the_concentration_has_a_gradient(concentration):
     """It is that of NumPyro's form, and finite where that one is not."""

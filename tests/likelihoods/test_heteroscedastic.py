@@ -39,7 +39,7 @@ def expectation(function, m2, v2):
     )
 
 
-@pytest.mark.parametrize("case", [GRID[5], GRID[70], *map(slow, GRID[::7])])
+@pytest.mark.parametrize("case", [GRID[5], *map(slow, GRID[::7])])
 def test_expectations_are_integrals(x64, case):
     m1, v1, m2, v2, y = case
     likelihood, var = observed(m1, v1, m2, v2)
