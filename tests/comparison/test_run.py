@@ -31,6 +31,7 @@ WHY = "guide is Decoupled, whose mean has separate inducing inputs"
 FEW = "--inducing 4 --steps 4 --splits 1 --samples 3 --quiet --evidence"
 
 
+@pytest.mark.slow
 def test_a_method_that_is_not_measured_says_why():
     options = {"inducing": 4, "steps": 4, "splits": 1, "samples": 3, "progress": False}
     outcome = dgp_ppl.compare("step", ["decoupled"], evidence=True, **options)

@@ -285,6 +285,7 @@ def test_it_is_a_pytree():
     assert isinstance(again.mask(jnp.zeros(3, bool)), dist.MaskedDistribution)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("likelihood", [slow("Normal"), "Poisson"])
 def test_within_numpyros_scan(likelihood):
     """A scan over rows gives the same bound as all rows at once."""

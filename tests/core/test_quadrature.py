@@ -48,6 +48,7 @@ def observed(kind, guided, mean, sd, scale, y):
     return dgp.observe(marginals, lambda f: KINDS[kind][0](f, scale)).log_prob(y)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "kind", ["student", slow("cauchy"), slow("laplace"), slow("logistic"), "censored"]
 )

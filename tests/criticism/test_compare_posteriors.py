@@ -164,6 +164,7 @@ def test_the_exact_posterior_is_at_no_distance():
     assert found.khat < 0.5
 
 
+@pytest.mark.slow
 def test_a_poor_fit_is():
     found = comparison(20)
     assert found.joint.value > 20 * found.joint.error

@@ -47,6 +47,7 @@ def test_blocks_of_passes_add_up(passes, blocks):
             )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sd", [0.3, 0.7])
 def test_the_correction_removes_the_bias_of_few_passes(sd):
     """At the same draws LOO is known: the harmonic mean of p over draws."""
@@ -65,6 +66,7 @@ def test_the_correction_removes_the_bias_of_few_passes(sd):
     assert abs(error.mean()) < abs(bias.total) / len(true) + 4 * se
 
 
+@pytest.mark.slow
 def test_more_passes_are_wanted_until_the_bias_is_small():
     rng = np.random.default_rng(2)
     log_p = rng.normal(-1, 0.3, (100, 200)) + rng.normal(0, 1, 200)
@@ -91,6 +93,7 @@ def test_rows_that_were_not_seen_do_not_count():
     assert bias.se == pytest.approx(math.sqrt(2))
 
 
+@pytest.mark.slow
 def test_a_draw_at_which_p_is_zero_leaves_the_others():
     terms = np.random.default_rng(4).normal(-1, 0.3, (6, 50, 3))
     terms[:, 7, 1] = -np.inf

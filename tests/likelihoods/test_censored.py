@@ -40,6 +40,7 @@ def test_censored_readings_far_beyond():
         assert np.isfinite([value, *jnp.concatenate(slopes)]).all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scale", [1e-3, 0.3, 1.0, 10.0, 1e3, 1e6])
 def test_moments_of_a_censored_normal_do_not_cancel(scale):
     loc = jnp.array([-3.0, -0.4, 0.0, 0.6, 2.0])

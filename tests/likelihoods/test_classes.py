@@ -44,6 +44,7 @@ def test_robust_max_given_f():
     assert_mean(jax.nn.one_hot(draws, 3), np.array(probabilities))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CLASSES)
 def test_expected_log_likelihood_is_that_of_draws_of_f(name):
     options = {"num_draws": 200_000} if name == "softmax" else {}

@@ -184,6 +184,7 @@ def test_a_field_that_changes_with_time():
     np.testing.assert_allclose(found, wanted, rtol=1e-3)
 
 
+@pytest.mark.slow
 def test_the_path_can_be_kept():
     """The path differs between draws, and is deterministic along the mean field."""
     guide = dgp.MeanField(diff_gp, hidden_scale=1.0)
