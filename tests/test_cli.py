@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from dgp_ppl import __version__, cli
+from dgp_ppl._errors import DataError
 
 TINY = ["--steps", "3", "--inducing", "4", "--samples", "4", "--splits", "1", "--quiet"]
 
@@ -109,6 +110,28 @@ def test_a_good_file_is_compared(tmp_path, monkeypatch, capsys):
     assert {p.name for p in out.iterdir()} == {
         "results.json", "svgp.nc", "training.png", "predictions.png", "coverage.png", "notes.txt",
     }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("args", "found"),
+    [
+        ([], {"share_kernel": None, "restarts": 1}),
+        (["--share-kernel"], {"share_kernel": True}),
+        (["--own-kernels", "--restarts", "3"], {"share_kernel": False, "restarts": 3}),
+        (["--likelihood", "heteroscedastic"], {"likelihood": "heteroscedastic"}),
+    ],
+)
+def test_options_reach_the_comparison(args, found, tmp_path, monkeypatch, capsys):
+    seen = {}
+
+    def record(*_, **options):
+        seen.update(options)
+        raise DataError("stop here")
+
+    monkeypatch.setattr(cli, "compare", record)
+    code, _, err = command(monkeypatch, capsys, "compare", "step", "--out", tmp_path / "out", *args)
+    assert (code, err.strip()) == (2, "dgp-ppl: stop here")
+    assert {name: seen[name] for name in found} == found
 
 
 def test_version(monkeypatch, capsys):

@@ -53,6 +53,7 @@ UCI_SECOND: dict[str, Row] = {
         for name in (
             "svgp",
             "diffusion",
+            "sghmc_mixed",
             "decoupled",
             "implicit",
             "gp",

@@ -254,11 +254,11 @@ def _check_setting(setting: Setting) -> None:
         )
 
 
-def _split_numbers(splits: int | Sequence[int]) -> list[int]:
+def _split_numbers(splits: Any) -> list[int]:
     """Return the numbers of the splits, from their number or from themselves."""
     if isinstance(splits, bool | str | float) or not np.iterable(splits):
         check_count("compare", "splits", splits)
-        return list(range(operator.index(splits)))  # type: ignore[arg-type]
+        return list(range(operator.index(splits)))
     try:
         numbers = [operator.index(s) for s in splits]
     except TypeError:

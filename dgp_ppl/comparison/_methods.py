@@ -164,11 +164,22 @@ def _implicit(task: Task) -> Fitted:
 @register("sghmc")
 def _sghmc(task: Task) -> Fitted:
     """Fit a deep GP by stochastic-gradient HMC with moving-window MCEM (Havasi et al. 2018)."""
+    return _mcem(task, expected=0.0)
+
+
+@register("sghmc_mixed")
+def _sghmc_mixed(task: Task) -> Fitted:
+    """Fit as `sghmc` does, to the mean of the published objective and the expected log density."""
+    return _mcem(task, expected=0.5)
+
+
+def _mcem(task: Task, expected: float) -> Fitted:
+    """Fit by moving-window MCEM; `expected` is that of `fit_mcem`."""
     task_model, task_fit = task.split()
     built, setting = build(task_model), task.setting
     # Sampler steps are cheap; every draw that is kept costs one pass of each prediction.
     result = fit_mcem(
-        task_fit.key, built.model, task.x, task.y, steps=setting.steps,
+        task_fit.key, built.model, task.x, task.y, steps=setting.steps, expected=expected,
         learning_rate=_MODEL_RATE * setting.learning_rate, num_samples=setting.draws,
         num_chains=setting.chains, thinning=_THINNING, batch_size=setting.batch,
         progress=task.progress, **built.kwargs,

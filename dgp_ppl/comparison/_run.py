@@ -29,7 +29,7 @@ _ANNEALING: dict[str, Any] = {"temperatures": 500, "num_particles": 8, "num_nois
 
 # The tree has at least as many draws as the prediction has passes, and more for small data.
 _MAX_DRAWS_PER_PASS = 10
-_MAX_VALUES = 2_000_000  # draws times rows of the tree's large variables
+_MAX_VALUES = 500_000  # draws times rows of the tree's large variables
 _LATENT_ROW_PASSES = 50
 
 

@@ -24,11 +24,13 @@ _METHODS = {
     "sgpr": ("one GP layer", "SGPR"),
     "svgp": ("one GP layer", "SVGP"),
     "dsvi": ("deep GP, variational", "DSVI"),
+    "dspp": ("deep GP, variational", "predictive"),
     "decoupled": ("deep GP, variational", "decoupled"),
     "global_inducing": ("deep GP, variational", "global inducing"),
     "diffusion": ("deep GP, variational", "diffusion"),
     "implicit": ("deep GP, variational", "implicit"),
     "sghmc": ("deep GP, sampled", "SGHMC"),
+    "sghmc_mixed": ("deep GP, sampled", "SGHMC, mixed"),
     "nuts": ("deep GP, sampled", "NUTS"),
     "nuts_priors": ("deep GP, sampled", "NUTS, priors"),
 }

@@ -86,6 +86,17 @@ def test_new_rows_have_the_prior(fitted):
     assert np.sqrt(p.var[:, 3]).min() > 0.8
 
 
+@pytest.mark.parametrize(
+    ("options", "shapes"), [({}, ((3,), (3, 2))), ({"share_kernel": True}, ((), (2,)))]
+)
+def test_outputs_of_a_hidden_layer_have_their_own_kernels(options, shapes):
+    options = {"z": (jnp.zeros((4, 2)), jnp.zeros((4, 3))), **options}
+    trace = handlers.trace(handlers.seed(gplvm, 0)).get_trace(None, jnp.zeros((5, 1)), **options)
+    names = ("l1.variance", "l1.lengthscale")
+    assert tuple(jnp.shape(trace[n]["value"]) for n in names) == shapes
+    assert jnp.shape(trace["l2.variance"]["value"]) == ()
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("dim", [0, 2])
 def test_minibatches_are_unbiased(dim):
