@@ -38,6 +38,11 @@ CHANGES: dict[str, Row] = {
     "depth 4": ("dsvi", {"depth": 4}),
     "depth 5": ("dsvi", {"depth": 5}),
 }
+# The flow of `models.diff_gp`, with a kernel for each output of its field, and with one.
+FLOWS: dict[str, Row] = {
+    "own kernels": ("dsvi", {"model": "diff_gp"}),
+    "shared kernel": ("dsvi", {"model": "diff_gp", "share_kernel": True}),
+}
 # Defaults, on the splits `test_index`.
 DEFAULTS: dict[str, Row] = {"dsvi": ("dsvi", {}), "sgpr": ("sgpr", {})}
 # 20,000 steps, as in the papers.
@@ -156,6 +161,7 @@ _PLAN = chain(
     _study("objectives", OBJECTIVES, (1, 2)),
     _defaults(),
     _study("hidden kernels", HIDDEN_KERNELS, (1, 2)),
+    (fit for fit in _study("flows", FLOWS, (0, 1)) if fit.data[4:] in SMALL),
     _study("changes", CHANGES, (0,)),
     _uci(UCI_FIRST, range(5), SMALL + LARGE),
     _classes("images", IMAGES, ("mnist", "fashion_mnist")),

@@ -19,6 +19,7 @@ from plan import (
     CHANGES,
     DEFAULTS,
     FITS,
+    FLOWS,
     HIDDEN_KERNELS,
     HIGGS,
     IMAGES,
@@ -209,7 +210,9 @@ def main() -> None:
         "\nOwn kernels are the default. Inducing inputs of their own raise the bound a little on "
         "most sets, do not improve the predictions, and double the cost of a step, so they are "
         "shared by default.\n",
-        "## Objectives\n",
+        "The same of the outputs of a flow's field, in `models.diff_gp`:\n",
+        *study(found, [("flows", label) for label in FLOWS], three),
+        "\n## Objectives\n",
         "As above; RMSE / log density / coverage of 90 % intervals (splits). The row own kernels "
         "is dsvi, the ELBO with one draw; the others have four particles, and a share of the "
         "ELBO in `PredictiveELBO`, 0 where it says predictive.\n",
