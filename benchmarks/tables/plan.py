@@ -65,6 +65,7 @@ UCI_FIRST: dict[str, Row] = {
     "global_inducing": ("global_inducing", {}),
     "sghmc": ("sghmc", {}),
     "dsvi L3": ("dsvi", {"depth": 3}),
+    "dspp, 4 restarts": ("dspp", {"restarts": 4}),
 }
 UCI_SECOND: dict[str, Row] = {
     "dsvi, shared kernel": ("dsvi", {"share_kernel": True}),
