@@ -2,8 +2,9 @@
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
+EXTRA ?= dev
 
-.PHONY: compare test test-slow lint docs tutorial picture clean
+.PHONY: compare test test-slow test-all lint docs tutorial picture clean
 
 compare: $(VENV)/.installed
 	$(BIN)/dgp-ppl compare robot_arm --steps 1500 --splits 2 --out results/robot_arm --overwrite
@@ -13,6 +14,10 @@ test: $(VENV)/.installed
 
 test-slow: $(VENV)/.installed
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m slow
+
+# The default and the slow suite in one run.
+test-all: $(VENV)/.installed
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m 'slow or not slow'
 
 lint: $(VENV)/.installed
 	$(BIN)/ruff check .
@@ -33,7 +38,7 @@ picture: $(VENV)/.installed
 
 $(VENV)/.installed: pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --editable '.[dev]'
+	$(BIN)/python -m pip install --quiet --editable '.[$(EXTRA)]'
 	touch $@
 
 clean:

@@ -39,13 +39,14 @@ def pytest_configure(config):
             if sum(f.stat().st_size for f in files) > _CACHE_BYTES:
                 shutil.rmtree(_CACHE, ignore_errors=True)
             os.environ["JAX_COMPILATION_CACHE_DIR"] = str(_CACHE)
-        os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0.3"
+        os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.3")
     # Programs started by tests import from tests and examples too.
     tests = Path(__file__).parent
     paths = (str(tests), str(tests.parent / "examples"), os.environ.get("PYTHONPATH"))
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
     jax.config.update("jax_compilation_cache_dir", os.environ["JAX_COMPILATION_CACHE_DIR"])
-    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.3)
+    seconds = float(os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"])
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", seconds)
 
 
 def pytest_collection_finish(session):
