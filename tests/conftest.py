@@ -1,5 +1,7 @@
 """Flags, compilation cache and fixtures of the test suite."""
 
+import contextlib
+import ctypes
 import gc
 import os
 import shutil
@@ -26,7 +28,7 @@ gc.set_threshold(100_000, 20, 50)
 
 _CACHE = Path(__file__).parent.parent / ".cache" / f"jax-{version('jax')}"
 _CACHE_BYTES = 2**30
-_MAPPINGS = 40_000
+_MAPPINGS, _BYTES = 40_000, 3 * 2**30
 _SECONDS_BETWEEN_CHECKS = 5.0
 _checked = 0.0
 
@@ -56,20 +58,28 @@ def pytest_collection_finish(session):
 
 
 @pytest.fixture(autouse=True)
-def _few_mappings():
-    """Drop compiled programs before the process reaches Linux's limit on memory mappings.
+def _bounded_process():
+    """Drop compiled programs before the process has too many memory mappings or too much memory.
 
     Each compiled program takes several mappings. A process that needs more than 65,530 of them dies
-    without a message.
+    without a message. The memory of two workers would fill a small machine.
     """
     global _checked
     yield
-    maps = Path("/proc/self/maps")
-    if time.process_time() - _checked > _SECONDS_BETWEEN_CHECKS and maps.exists():
-        _checked = time.process_time()  # the check itself takes up to 20 ms
-        if maps.read_bytes().count(b"\n") > _MAPPINGS:
+    process = Path("/proc/self")
+    if time.process_time() - _checked > _SECONDS_BETWEEN_CHECKS and process.exists():
+        many = (process / "maps").read_bytes().count(b"\n") > _MAPPINGS
+        if many or _memory(process) > _BYTES:
             jax.clear_caches()
             gc.collect()
+            with contextlib.suppress(OSError, AttributeError):  # another C library than glibc
+                ctypes.CDLL("libc.so.6").malloc_trim(0)  # return what compilations freed
+        _checked = time.process_time()  # the check itself takes up to 20 ms
+
+
+def _memory(process):
+    """Return the bytes of memory that a process uses."""
+    return int((process / "statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
 @pytest.fixture
