@@ -1,11 +1,24 @@
 """Checks of arguments that many functions share."""
 
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+import jax
 import numpy as np
+from numpyro.primitives import Messenger
 from numpyro.util import is_prng_key
 
-__all__ = ["check_count", "check_key"]
+from dgp_ppl._typing import Fitted, Params
+
+__all__ = [
+    "GivenParams",
+    "check_count",
+    "check_key",
+    "check_shapes",
+    "missing_params",
+    "params_of",
+    "short_list",
+]
 
 
 def check_count(caller: str, name: str, value: object, minimum: int = 1) -> None:
@@ -45,3 +58,121 @@ def check_key(caller: str, key: Any) -> None:
         raise TypeError(
             f"{caller}: key is {what}, wanted one random key, such as jax.random.key(0)"
         )
+
+
+def params_of(caller: str, params: Params | Fitted) -> Params:
+    """Return params by name, from a dict or from a result that has them.
+
+    Args:
+        caller: name of the function that received the argument.
+        params: a dict, or an object with an attribute `params`, such as a `FitResult`, an
+            `MCEMResult` or the result of NumPyro's ``SVI.run``.
+
+    Raises:
+        TypeError: for anything else.
+    """
+    found = params if isinstance(params, Mapping) else getattr(params, "params", None)
+    if not isinstance(found, Mapping):
+        raise TypeError(
+            f"{caller}: params is a {type(params).__name__}, wanted a fit's result, or its params: "
+            "a dict of arrays by name"
+        )
+    return dict(found)
+
+
+def check_shapes(caller: str, name: str, value: Any, declared: Any, *, shared: bool = True) -> None:
+    """Raise unless a param's value has the shape with which the program declares it.
+
+    Args:
+        caller: name of the function that received the params.
+        name: name of the param.
+        value: its value: an array, or a tree of arrays (a network, say).
+        declared: arrays or shapes of the initial value.
+        shared: accept a value without the leading axis, which outputs or inputs then share. Params
+            of a shared kernel serve kernels per output.
+
+    Raises:
+        ValueError: if the shapes differ.
+    """
+    got, wanted = _shapes(value), _shapes(declared)
+    if got == wanted:
+        return
+    if len(got) == len(wanted) == 1:
+        if shared and got[0] in ((), wanted[0][1:]):
+            return
+        what = f"shape {got[0]}, wanted {wanted[0]}"
+    else:
+        what = f"arrays of shapes {short_list(got)}, wanted {short_list(wanted)}"
+    raise ValueError(
+        f"{caller}: params[{name!r}] has {what}, which the program declares at these arguments; "
+        "pass the params of a fit of the same model and guide, and the arguments of that fit (z, "
+        "say)"
+    )
+
+
+class GivenParams(Messenger):
+    """Handler that sets params to given values, and refuses other shapes than declared.
+
+    Args:
+        fn: a model or a guide.
+        params: values by name.
+        caller: name of the function that received the params, for errors.
+        missing: whether the param of a name keeps its initial value without a given one. By default
+            none does: it is an error.
+    """
+
+    def __init__(
+        self,
+        fn: Any,
+        params: Params,
+        caller: str,
+        *,
+        missing: Callable[[str], bool] = lambda name: False,
+    ) -> None:
+        super().__init__(fn)
+        self.params, self.caller, self.missing = params, caller, missing
+
+    def process_message(self, msg: Any) -> None:
+        if msg["type"] != "param" or msg["value"] is not None:
+            return
+        name, declared = msg["name"], (*msg["args"], None)[0]
+        if name in self.params:
+            if declared is not None:
+                check_shapes(self.caller, name, self.params[name], declared)
+            msg["value"] = self.params[name]
+        elif not self.missing(name) and not (msg["args"] and declared is None):
+            msg["fn"] = self._raise(name)  # outer handlers may still set or lift the param
+
+    def _raise(self, name: str) -> Any:
+        def no_value(*args: Any, **kwargs: Any) -> None:
+            raise missing_params(self.caller, [name], self.params)
+
+        return no_value
+
+
+def missing_params(caller: str, missing: Iterable[str], params: Iterable[str]) -> ValueError:
+    """Return the error for params that are not given."""
+    first, *others = missing
+    more = f" and {len(others)} more ({short_list(others)})" if others else ""
+    return ValueError(
+        f"{caller}: params has no {first!r}{more}; it has {short_list(sorted(params))}, wanted all "
+        "params of the model and the guide; pass the result of their fit, or its params"
+    )
+
+
+def short_list(names: Iterable[Any], most: int = 6) -> str:
+    """Return the first entries of a list, and the number of the others, in brackets."""
+    entries = list(names)
+    shown = ", ".join(map(repr, entries[:most]))
+    more = f", ... ({len(entries)} in all)" if len(entries) > most else ""
+    return f"[{shown}{more}]"
+
+
+def _shapes(tree: Any) -> list[tuple[int, ...]]:
+    """Return the shapes of a tree's arrays and numbers; functions of a network have none."""
+    leaves = jax.tree.leaves(tree)
+    return [
+        tuple(getattr(a, "shape", ()))
+        for a in leaves
+        if hasattr(a, "shape") or isinstance(a, int | float)
+    ]

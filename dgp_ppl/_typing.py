@@ -11,7 +11,7 @@ S     Monte Carlo draws
 """
 
 from collections.abc import Callable
-from typing import Any, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 from jaxtyping import Array, Float, Key
 
@@ -25,3 +25,12 @@ Params: TypeAlias = dict[str, Any]
 Model: TypeAlias = Callable[..., Any]
 Values: TypeAlias = dict[str, Any]
 """Values of latent sites by name."""
+
+
+class Fitted(Protocol):
+    """The result of a fit, which functions take in place of its params."""
+
+    @property
+    def params(self) -> Any:
+        """Values of NumPyro params by name."""
+        ...

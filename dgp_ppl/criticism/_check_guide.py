@@ -13,9 +13,9 @@ from numpyro.infer import psis_diagnostic
 from numpyro.infer.calibration import vsbc_diagnostic
 
 from dgp_ppl._partition import Call
-from dgp_ppl._typing import Model, Params, PRNGKey
+from dgp_ppl._typing import Fitted, Model, Params, PRNGKey
 from dgp_ppl.core import determines_mean, handover_of, is_layer, with_handover
-from dgp_ppl.inference import LayerGuide, freeze
+from dgp_ppl.inference import LayerGuide, checked_params, freeze
 from dgp_ppl.inferencedata import ModelSites
 
 __all__ = ["GuideCheck", "check_guide", "khat"]
@@ -66,7 +66,7 @@ def check_guide(
     key: PRNGKey,
     model: Model,
     guide: Model,
-    params: Params,
+    params: Params | Fitted,
     *args: Any,
     num_weights: int = 1000,
     num_simulations: int = 50,
@@ -89,7 +89,7 @@ def check_guide(
         key: random key.
         model: the model; ``model(x, None, *args[2:], **kwargs)`` must draw y.
         guide: its fitted guide.
-        params: the fit's params.
+        params: the fit's params, or its result.
         *args: the model's arguments, x and y by position.
         num_weights: number of importance weights for k-hat.
         num_simulations: data sets that VSBC simulates and fits, at least 2; 0 skips it.
@@ -99,8 +99,9 @@ def check_guide(
         **kwargs: the model's keyword arguments, without a ``batch_size``.
 
     Raises:
-        ValueError: if x or y is not given by position, a number is too small, or the model has a
-            ``batch_size`` or several observed sites.
+        ValueError: if x or y is not given by position, a number is too small, the model has a
+            ``batch_size`` or several observed sites, or the names or shapes of params are not
+            those of the model and the guide.
 
     Source: Yao et al. 2018, "Yes, but Did It Work?: Evaluating Variational Inference".
     """
@@ -127,6 +128,7 @@ def check_guide(
             f"check_guide: the model observes {data_sites}, wanted one site for VSBC; pass "
             "num_simulations=0 for k-hat alone"
         )
+    params = checked_params("check_guide", params, model, guide, call)
     key_weights, key_simulate = random.split(key)
     tail = khat(key_weights, guide, model, params, call, num_weights)
     if not num_simulations:

@@ -12,9 +12,9 @@ from scipy.special import logsumexp
 
 from dgp_ppl._checks import check_count, check_key
 from dgp_ppl._partition import Call
-from dgp_ppl._typing import Model, Params, PRNGKey
+from dgp_ppl._typing import Fitted, Model, Params, PRNGKey
 from dgp_ppl.criticism._check_guide import khat
-from dgp_ppl.inference import Chains, LayerGuide
+from dgp_ppl.inference import Chains, LayerGuide, checked_params
 from dgp_ppl.inferencedata import Draws, ModelSites, PointwiseEvaluator
 
 __all__ = ["Estimate", "PosteriorComparison", "compare_posteriors", "energy_distance"]
@@ -61,7 +61,7 @@ def compare_posteriors(
     exact: Chains,
     approximation: LayerGuide | Chains,
     model: Model,
-    params: Params,
+    params: Params | Fitted,
     *args: Any,
     test: tuple[ArrayLike, ArrayLike] | None = None,
     num_draws: int = 2000,
@@ -88,7 +88,7 @@ def compare_posteriors(
         exact: chains of exact draws. Sites that the approximation lacks are ignored.
         approximation: a fitted guide, or a sampler's draws.
         model: the model.
-        params: the fit's params, the model's included.
+        params: the fit's params, the model's included, or its result.
         *args: the model's arguments, x and y by position.
         test: test inputs, [N*, D], and targets, [N*], in the model's units. They replace x and y.
         num_draws: draws from a guide; at most this many of chains are used.
@@ -98,8 +98,9 @@ def compare_posteriors(
     Raises:
         TypeError: if `key` is not a random key, or a number is not an integer.
         ValueError: if `exact` lacks a site of the approximation or has another shape of it, there
-            are too few draws, the draws lack a site that the test data depend on, or x or y is not
-            given by position.
+            are too few draws, the draws lack a site that the test data depend on, x or y is not
+            given by position, or the names or shapes of params are not those of the model and the
+            guide.
     """
     check_key("compare_posteriors", key)
     check_count("compare_posteriors", "num_draws", num_draws, 2 * _NUM_GROUPS)
@@ -110,6 +111,8 @@ def compare_posteriors(
             "y by position"
         )
     call = Call(args, kwargs)
+    guide = None if isinstance(approximation, Chains) else approximation
+    params = checked_params("compare_posteriors", params, model, guide, call)
     key_draw, key_khat, key_test = random.split(key, 3)
     if isinstance(approximation, Chains):
         draws = approximation

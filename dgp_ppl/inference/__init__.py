@@ -5,6 +5,7 @@ from dgp_ppl.inference._fit import FitResult, evaluate, fit
 from dgp_ppl.inference._handlers import data_plates, freeze, survey
 from dgp_ppl.inference._objectives import ImportanceWeighted, PredictiveELBO
 from dgp_ppl.inference._optimizer import default_optimizer
+from dgp_ppl.inference._params import checked_params
 from dgp_ppl.inference.evidence import (
     AnnealedEvidence,
     ImportanceEvidence,
@@ -65,6 +66,7 @@ __all__ = [
     "VariancePreserving",
     "adversarial_optimizer",
     "annealed_evidence",
+    "checked_params",
     "data_plates",
     "default_optimizer",
     "diffusion_paths",

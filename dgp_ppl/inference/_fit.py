@@ -8,19 +8,18 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 from jax import random
-from numpyro import handlers
 from numpyro.infer import TraceMeanField_ELBO
-from numpyro.infer.autoguide import AutoGuide
 from numpyro.infer.elbo import ELBO, RenyiELBO
 from numpyro.infer.svi import SVIState
 
 from dgp_ppl._checks import check_count
 from dgp_ppl._errors import NonFiniteLossError
 from dgp_ppl._partition import Call, Partition
-from dgp_ppl._typing import Model, Params, PRNGKey
+from dgp_ppl._typing import Fitted, Model, Params, PRNGKey
 from dgp_ppl.inference._guide_optimizer import guide_optimizer
 from dgp_ppl.inference._handlers import survey
 from dgp_ppl.inference._loop import compiled_losses, run_steps, training_loop
+from dgp_ppl.inference._params import checked_params, checked_start, set_up_guide
 from dgp_ppl.inference.guides import LayerGuide
 
 _DRAWS = 100  # of a bound, to compare two sets of params
@@ -66,7 +65,7 @@ def fit(
     learning_rate: float = 0.1,
     optimizer: Any = None,
     loss: ELBO | None = None,
-    start: FitResult | Params | None = None,
+    start: Fitted | Params | None = None,
     keep_best: bool = False,
     progress: bool | str = True,
     **kwargs: Any,
@@ -90,7 +89,8 @@ def fit(
         optimizer: an optax optimiser in place of the default.
         loss: the objective in place of the guide's (`LayerGuide.default_loss`), which is
             `TraceMeanField_ELBO()` for most guides.
-        start: params to start from, or an earlier `FitResult`. With an earlier result and its own
+        start: params to start from, some or all, or an earlier result. Those that neither the model
+            nor the guide has are left out. With an earlier `FitResult` and its own
             `optimizer` the fit goes on exactly where it stopped, and `key` is not used: two calls
             of n steps equal one of 2n. With another optimiser it starts from the result's params.
         keep_best: compare the params at the end with those that the fit began with, by 100 draws of
@@ -106,15 +106,18 @@ def fit(
     Raises:
         NonFiniteLossError: at the first loss that is not finite. It names the step and the site;
             its `result` is the last finite state.
-        TypeError: if `steps` is not an integer; for a `RenyiELBO` with a guide of layers.
-        ValueError: if `steps` or `learning_rate` is not positive.
+        TypeError: if `steps` is not an integer, or `start` neither a dict nor a result; for a
+            `RenyiELBO` with a guide of layers.
+        ValueError: if `steps` or `learning_rate` is not positive, a param of `start` has another
+            shape, or the model and the guide have none of them.
     """
     check_count("fit", "steps", steps)
     if not (math.isfinite(learning_rate) and learning_rate > 0):
         raise ValueError(f"fit: learning_rate is {learning_rate}, wanted a positive number")
     begun = time.perf_counter()
     call = Call(args, kwargs)
-    _set_up(key, guide, call)
+    set_up_guide(key, guide, call)
+    first_params = None if start is None else checked_start("fit", start, model, guide, call)
     partition, data = Partition.split(model, call, guide)
     num_data, model_params = _describe(model, call)
     continues = isinstance(start, FitResult) and optimizer is start.optimizer
@@ -124,7 +127,7 @@ def fit(
         )
     objective = _checked("fit", guide, loss) or _default_loss(guide)
     loop = training_loop(model, guide, optimizer, objective, partition)
-    state = loop.init(key, data, start.params if isinstance(start, FitResult) else start)
+    state = loop.init(key, data, first_params)
     if continues and isinstance(start, FitResult):
         state = start.state
     first = state
@@ -157,7 +160,7 @@ def evaluate(
     key: PRNGKey,
     model: Model,
     guide: Model,
-    params: Params,
+    params: Params | Fitted,
     *args: Any,
     loss: ELBO | None = None,
     num_draws: int = 20,
@@ -169,7 +172,7 @@ def evaluate(
         key: random key.
         model: a NumPyro model.
         guide: its guide.
-        params: of the model and the guide.
+        params: of the model and the guide, or the fit's result.
         *args: the model's positional arguments.
         loss: the objective in place of the guide's `LayerGuide.bound_loss`. (The loss that an
             `Implicit` guide is fitted with is not a bound.)
@@ -178,11 +181,13 @@ def evaluate(
 
     Raises:
         TypeError: for a `RenyiELBO` with a guide of layers.
+        ValueError: if the names or shapes of params are not those of the model and the guide.
     """
     call = Call(args, kwargs)
-    _set_up(key, guide, call)
+    set_up_guide(key, guide, call)
     partition, data = Partition.split(model, call, guide)
     objective = _checked("evaluate", guide, loss) or _bound_loss(guide)
+    params = checked_params("evaluate", params, model, guide, call)
     program = (model, guide, objective, partition)
     values = -np.asarray(compiled_losses(program, random.split(key, num_draws), params, data))
     return float(values.mean()), float(values.std(ddof=1) / math.sqrt(num_draws))
@@ -224,12 +229,3 @@ def _describe(model: Model, call: Call) -> tuple[int, frozenset[str]]:
             observed = (*jnp.shape(site["value"]), 1)[0]
     num_data = sizes.get("data", max(sizes.values(), default=observed))
     return max(1, num_data), frozenset(params)
-
-
-def _set_up(key: PRNGKey, guide: Model, call: Call) -> None:
-    """Let an automatic guide find the model's sites, outside of any compiled program."""
-    with handlers.block(), handlers.seed(rng_seed=key):
-        if isinstance(guide, LayerGuide):
-            guide.setup(*call.args, **call.kwargs)
-        elif isinstance(guide, AutoGuide):
-            guide(*call.args, **call.kwargs)

@@ -6,8 +6,9 @@ import jax
 from jax import random
 from numpyro import handlers
 
+from dgp_ppl._checks import GivenParams, params_of
 from dgp_ppl._partition import Call
-from dgp_ppl._typing import Model, Params, PRNGKey
+from dgp_ppl._typing import Fitted, Model, Params, PRNGKey
 from dgp_ppl.core import Observed
 
 __all__ = ["AllLayersSeen", "data_plates", "freeze", "hidden_samples", "survey"]
@@ -43,7 +44,7 @@ def data_plates(trace: dict[str, Any]) -> set[str]:
     return {frame.name for s in observed for frame in s["cond_indep_stack"]}
 
 
-def freeze(program: Any, params: Params) -> Any:
+def freeze(program: Any, params: Params | Fitted) -> Any:
     """Return a model or guide with some params held at given values; a fit does not see them.
 
     >>> import numpyro
@@ -57,9 +58,16 @@ def freeze(program: Any, params: Params) -> Any:
 
     Args:
         program: a model or a guide.
-        params: values by name.
+        params: values by name, or the result of a fit.
+
+    Raises:
+        TypeError: if `params` is neither a dict nor a result.
+        ValueError: when the program runs, if a value has another shape than the program declares.
     """
-    return handlers.block(handlers.substitute(program, data=params), hide=list(params))
+    values = params_of("freeze", params)
+    given = GivenParams(program, values, "freeze", missing=lambda name: True)
+    held = handlers.substitute(given, data=values)
+    return handlers.block(held, hide=list(values))
 
 
 def hidden_samples() -> Any:

@@ -13,8 +13,8 @@ from jax.typing import ArrayLike
 from numpyro.infer import MCMC
 
 from dgp_ppl._partition import Call
-from dgp_ppl._typing import Model, Params, PRNGKey
-from dgp_ppl.inference import Chains, FitResult, MCEMResult
+from dgp_ppl._typing import Fitted, Model, Params, PRNGKey
+from dgp_ppl.inference import Chains, FitResult, MCEMResult, checked_params
 from dgp_ppl.inferencedata._draws import (
     Draws,
     draws_from_chains,
@@ -44,7 +44,7 @@ def to_inferencedata(
     key: PRNGKey,
     model: Model,
     guide: Model | None,
-    params: Params,
+    params: Params | Fitted,
     *args: Any,
     posterior_samples: Mapping[str, ArrayLike] | Chains | None = None,
     num_samples: int = 500,
@@ -90,7 +90,7 @@ def to_inferencedata(
         key: random key.
         model: the model.
         guide: its fitted guide; None with `posterior_samples`, or for the prior alone.
-        params: the fit's params.
+        params: the fit's params, or its result.
         *args: the model's positional arguments, data included: x and y first. Arrays with one row
             per row of the data are divided into chunks.
         posterior_samples: draws instead of a guide: `Chains`, MCMC, or its ``get_samples()``.
@@ -119,7 +119,8 @@ def to_inferencedata(
 
     Raises:
         ValueError: if a number is too small, the model has no observed site, a latent site has no
-            draws, or a log-likelihood is NaN (because of NaN in y without a mask, say).
+            draws, the names or shapes of params are not those of the model and the guide, or a
+            log-likelihood is NaN (because of NaN in y without a mask, say).
     """
     for name, value, least in (
         ("num_samples", num_samples, 1),
@@ -162,19 +163,16 @@ def to_inferencedata(
         sites, dict(coords or {}), dict(units or {}), standardizer or unit_scale, site
     )
     key_draw, key_posterior, key_prior, key_test = random.split(key, 4)
-    evaluate = PointwiseEvaluator(model, params, chunk_size)
     groups: dict[str, Any] = {}
     data_groups: dict[str, Any] = {}
     draws: Draws | None = None
     chains = _chains(posterior_samples)
+    prior_only = guide is None and chains is None
+    params = checked_params("to_inferencedata", params, model, guide, call, prior=prior_only)
+    evaluate = PointwiseEvaluator(model, params, chunk_size)
     if guide is not None:
         draws = draws_from_guide(key_draw, model, guide, params, call, sites, num_samples)
     elif chains is not None:
-        if missing := sorted(sites.params - set(params)):
-            raise ValueError(
-                f"to_inferencedata: params has no {missing[0]!r}, a param of the model; it has "
-                f"{sorted(params)}, wanted the params that the sampler ran with"
-            )
         chains = chains.spaced(max(1, num_samples // chains.shape[0]))
         draws = draws_from_chains(chains, sites)
     if draws is not None:

@@ -153,8 +153,7 @@ def draws_from_guide(
     """Draw from a guide, as one chain, with log densities where the guide has them.
 
     Raises:
-        ValueError: if `params` lacks a param of the guide or the model, or the guide lacks a
-            latent site.
+        ValueError: if the guide lacks a latent site.
     """
     if isinstance(guide, LayerGuide):
         guide.setup(*call.args, **call.kwargs)
@@ -162,12 +161,6 @@ def draws_from_guide(
     elif isinstance(guide, AutoGuide) and guide.prototype_trace is None:
         with handlers.block(), handlers.seed(rng_seed=0):
             guide(*call.args, **call.kwargs)
-    unset = ModelSites.from_model(guide, call).params | sites.params
-    if missing := sorted(unset - set(params)):
-        raise ValueError(
-            f"to_inferencedata: params has no {missing[0]!r} ({len(missing)} are missing); it has "
-            f"{sorted(params)}, wanted the params of the fit, result.params"
-        )
     if isinstance(guide, AutoLaplaceApproximation):  # a trace of it is only the mode
         found = guide.sample_posterior(key, params, *call.args, sample_shape=(num,), **call.kwargs)
         return Draws({n: np.asarray(found[n])[None] for n in sites.latent_dims})

@@ -7,7 +7,6 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
-from numpyro.primitives import Messenger
 
 from dgp_ppl._partition import Call
 from dgp_ppl._typing import Model
@@ -31,7 +30,6 @@ class ModelSites:
         num_rows: rows N of the data, if N is the leading dimension of all data sites; else None.
         draws_noise: whether a run of the model draws noise, as hidden layers do.
         auxiliary: auxiliary sites.
-        params: the model's params that no handler sets.
     """
 
     latent_dims: dict[str, tuple[str, ...]]
@@ -42,7 +40,6 @@ class ModelSites:
     num_rows: int | None
     draws_noise: bool
     auxiliary: frozenset[str]
-    params: frozenset[str]
 
     @staticmethod
     def from_model(model: Model, call: Call, data: Iterable[str] = ()) -> "ModelSites":
@@ -56,8 +53,7 @@ class ModelSites:
         Raises:
             ValueError: if an observed value and its distribution differ in shape.
         """
-        unset = _UnsetParams(whole_plates(model))
-        trace = survey(unset, call)
+        trace = survey(whole_plates(model), call)
         sites = {n: s for n, s in trace.items() if s["type"] == "sample"}
         observed = {n: s for n, s in sites.items() if n in data or _is_data(s)}
         auxiliary = {n for n, s in sites.items() if s["infer"].get("is_auxiliary")}
@@ -83,20 +79,7 @@ class ModelSites:
             leading.pop() if len(leading) == 1 else None,
             bool(auxiliary) or any(map(_draws_noise, observed.values())),
             frozenset(auxiliary),
-            frozenset(unset.names),
         )
-
-
-class _UnsetParams(Messenger):
-    """Records the names of params without a value."""
-
-    def __init__(self, fn: Any) -> None:
-        super().__init__(fn)
-        self.names: set[str] = set()
-
-    def process_message(self, msg: Any) -> None:
-        if msg["type"] == "param" and msg["value"] is None:
-            self.names.add(msg["name"])
 
 
 def _is_data(site: Any) -> bool:

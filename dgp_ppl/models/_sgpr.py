@@ -9,7 +9,8 @@ from jax import random
 from jaxtyping import Array, Float
 from numpyro.distributions import constraints
 
-from dgp_ppl._typing import InducingInputs, Inputs, Params, PRNGKey
+from dgp_ppl._checks import GivenParams, missing_params, params_of
+from dgp_ppl._typing import Fitted, InducingInputs, Inputs, Params, PRNGKey
 from dgp_ppl.core import Sparse
 from dgp_ppl.kernels import SquaredExponential
 from dgp_ppl.linalg import as_float, factorise, matmul
@@ -99,14 +100,18 @@ def sgpr(
 
 
 def optimal_inducing(
-    params: Params, x: Inputs, y: Array, *, kernel: KernelMaker = SquaredExponential.learned
+    params: Params | Fitted,
+    x: Inputs,
+    y: Array,
+    *,
+    kernel: KernelMaker = SquaredExponential.learned,
 ) -> Params:
     """Compute the optimal q(v) for params of `sgpr`, to predict with `MeanField` and `svgp`.
 
     q(v) = N(B⁻¹ A y / s², B⁻¹) with B = I + A A' / s².
 
     Args:
-        params: fitted params of `sgpr`.
+        params: fitted params of `sgpr`, or the result of the fit.
         x: training inputs, [N, D].
         y: training targets, [N].
         kernel: the `kernel` that the model was fitted with.
@@ -114,9 +119,15 @@ def optimal_inducing(
     Returns:
         `params` with ``l1.v.loc`` [M, 1] and ``l1.v.scale_tril`` [1, M, M] added.
 
+    Raises:
+        ValueError: if a param of `sgpr` is missing or has another shape.
+
     Source: Titsias (2009), eq. 10, whitened.
     """
-    with numpyro.handlers.substitute(data=params):
+    params = params_of("optimal_inducing", params)
+    if "l1.z" not in params:
+        raise missing_params("optimal_inducing", ["l1.z"], params)
+    with GivenParams(None, params, "optimal_inducing"):
         sparse, noise = _layer(params["l1.z"], kernel, 1.0)
     A = _projection(sparse, x)[0] / noise
     M = len(A)

@@ -5,13 +5,14 @@ from typing import Any
 import numpyro
 from numpyro import handlers
 
-from dgp_ppl._typing import Model, Params
+from dgp_ppl._checks import GivenParams, params_of
+from dgp_ppl._typing import Fitted, Model, Params
 from dgp_ppl.inference import LayerGuide
 
 __all__ = ["guided"]
 
 
-def guided(model: Model, guide: Model, params: Params) -> Model:
+def guided(model: Model, guide: Model, params: Params | Fitted) -> Model:
     """Return a model whose latent sites are drawn from a fitted guide.
 
     NumPyro's `Predictive` samples it like any other model::
@@ -27,14 +28,18 @@ def guided(model: Model, guide: Model, params: Params) -> Model:
     Args:
         model: a NumPyro model.
         guide: its guide, from this library or from NumPyro.
-        params: the fit's params, for both.
+        params: the fit's params, for both, or its result.
 
     Returns:
         A model with the same arguments.
 
     Raises:
-        ValueError: when the returned model runs without a random key.
+        TypeError: if `params` is neither a dict nor a result.
+        ValueError: when the returned model runs without a random key, or a param is missing or has
+            another shape.
     """
+    values = params_of("guided", params)
+    given = GivenParams(model, values, "guided")
 
     def guided_model(*args: Any, **kwargs: Any) -> Any:
         key = numpyro.prng_key()
@@ -48,12 +53,12 @@ def guided(model: Model, guide: Model, params: Params) -> Model:
             guide.setup(*args, **kwargs)
             posterior = guide.for_new_rows()
         with handlers.block():
-            seeded = handlers.substitute(handlers.seed(posterior, key), data=params)
+            seeded = GivenParams(handlers.seed(posterior, key), values, "guided")
             trace = handlers.trace(seeded).get_trace(*args, **kwargs)
         latent: Any = {
             n: s for n, s in trace.items() if s["type"] == "sample" and not s["is_observed"]
         }
-        with handlers.substitute(data=params), handlers.replay(trace=latent):
-            return model(*args, **kwargs)
+        with handlers.replay(trace=latent):
+            return given(*args, **kwargs)
 
     return guided_model

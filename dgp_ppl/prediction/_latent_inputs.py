@@ -11,7 +11,8 @@ from jaxtyping import Array
 from numpyro import handlers
 from numpyro.distributions import biject_to
 
-from dgp_ppl._typing import Model, Params, PRNGKey
+from dgp_ppl._checks import params_of
+from dgp_ppl._typing import Fitted, Model, Params, PRNGKey
 from dgp_ppl.inference import FitResult, Implicit, LayerGuide, default_optimizer, fit, freeze
 from dgp_ppl.prediction._predict import Prediction, predict
 
@@ -54,7 +55,9 @@ class LatentInputs:
         decoder = _Decoder(self._model, self._site)
         guide, moments = self._guide.with_model(decoder), (self.mean, self.sd)
         options = {"num_samples": num_samples, **kwargs}
-        return predict(key, decoder, guide, self._params, self.x, *moments, **options)
+        own = (f"{self._site}_auto_loc", f"{self._site}_auto_scale")  # the decoder draws it itself
+        params = {n: a for n, a in self._params.items() if n not in own}
+        return predict(key, decoder, guide, params, self.x, *moments, **options)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -79,7 +82,7 @@ class _Decoder:
 
 
 def latent_inputs(
-    model: Model, guide: LayerGuide, params: Params, *, x: ArrayLike | None = None,
+    model: Model, guide: LayerGuide, params: Params | Fitted, *, x: ArrayLike | None = None,
     site: str = "latent",
 ) -> LatentInputs:  # fmt: skip
     """Return the latent inputs of the rows that a guide was fitted to.
@@ -87,13 +90,14 @@ def latent_inputs(
     Args:
         model: the model: `models.gplvm`, or another with a latent site in its data plate.
         guide: its guide, with NumPyro's params ``SITE_auto_loc`` and ``SITE_auto_scale``.
-        params: the fit's params.
+        params: the fit's params, or its result.
         x: the rows' known inputs, [N, D]; None if the model has none.
         site: the latent site, [Q] for each row.
 
     Raises:
         ValueError: if `params` has no such site.
     """
+    params = params_of("latent_inputs", params)
     mean, sd = _moments(params, site)
     known = jnp.zeros((len(mean), 0)) if x is None else jnp.asarray(x, float)
     return LatentInputs(mean, sd, known, None, model, guide, params, site)
@@ -103,7 +107,7 @@ def infer_latent(
     key: PRNGKey,
     model: Model,
     guide: LayerGuide,
-    params: Params,
+    params: Params | Fitted,
     x: ArrayLike | None,
     y: ArrayLike,
     *args: Any,
@@ -126,7 +130,7 @@ def infer_latent(
         key: random key.
         model: the model.
         guide: its fitted guide.
-        params: the fit's params.
+        params: the fit's params, or its result.
         x: the new rows' known inputs, [N*, D], or None.
         y: the new rows, [N*, P].
         *args: further arguments of the model, for the new rows.
@@ -147,6 +151,7 @@ def infer_latent(
             given as `rest`.
         ValueError: if `params` has no such site, or `start` has the wrong shape.
     """
+    params = params_of("infer_latent", params)
     dim = _moments(params, site)[0].shape[1]
     rows = len(jnp.asarray(y))
     loc = jnp.zeros((rows, dim)) if start is None else jnp.asarray(start, float)

@@ -14,7 +14,7 @@ from jaxtyping import Array
 from numpyro.primitives import Messenger
 
 from dgp_ppl._checks import check_count
-from dgp_ppl._typing import Model, Params, PRNGKey
+from dgp_ppl._typing import Fitted, Model, Params, PRNGKey
 from dgp_ppl.core import DrawMode, RandomFunction, function_draws
 from dgp_ppl.inference import Chains
 from dgp_ppl.prediction._passes import ForwardPass
@@ -59,7 +59,7 @@ def layer_functions(
     key: PRNGKey,
     model: Model,
     guide: Model | None,
-    params: Params,
+    params: Params | Fitted,
     x: ArrayLike,
     *args: Any,
     num_draws: int = 20,
@@ -80,7 +80,7 @@ def layer_functions(
         key: random key.
         model: the model; ``model(x, *args, **kwargs)`` must be a call without y.
         guide: its fitted guide, or None.
-        params: the fit's params.
+        params: the fit's params, or its result.
         x: inputs, [N, D], in the model's units.
         *args: further arguments of the model.
         num_draws: number of passes S.

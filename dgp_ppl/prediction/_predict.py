@@ -14,9 +14,9 @@ from jaxtyping import Array
 
 from dgp_ppl._checks import check_count
 from dgp_ppl._partition import Call, Partition
-from dgp_ppl._typing import Model, Params, PRNGKey
+from dgp_ppl._typing import Fitted, Model, Params, PRNGKey
 from dgp_ppl.core import Mixture
-from dgp_ppl.inference import Chains
+from dgp_ppl.inference import Chains, checked_params
 from dgp_ppl.metrics import crps_gaussian_mixture, crps_samples
 from dgp_ppl.prediction import _functionals as functionals
 from dgp_ppl.prediction._passes import (
@@ -37,7 +37,7 @@ def predict(
     key: PRNGKey,
     model: Model,
     guide: Model | None,
-    params: Params,
+    params: Params | Fitted,
     x: ArrayLike,
     *args: Any,
     num_samples: int = 100,
@@ -64,7 +64,7 @@ def predict(
         key: random key. The same key gives the same prediction, in any order of the queries.
         model: the model; ``model(x, *args, **kwargs)`` must be a call without y.
         guide: its fitted guide, or None.
-        params: the fit's params.
+        params: the fit's params, or its result.
         x: test inputs, [N, D]; in the units of the data if there is a `standardizer`.
         *args: further arguments of the model. Arrays with one row per row of x (an exposure, say)
             are divided into the same chunks.
@@ -83,8 +83,9 @@ def predict(
 
     Raises:
         TypeError: if `num_samples` or `chunk_size` is not an integer.
-        ValueError: if x is not [N, D], `num_samples` or `chunk_size` is not positive, or
-            `posterior_samples` has different numbers of draws.
+        ValueError: if x is not [N, D], `num_samples` or `chunk_size` is not positive,
+            `posterior_samples` has different numbers of draws, or the names or shapes of params
+            are not those of the model and the guide.
 
     The first query of the prediction raises a ValueError if the site is not an `observe`,
     `posterior_samples` lacks a global latent site, or the model returns a number of rows other
@@ -117,6 +118,10 @@ def predict(
         kept = np.linspace(0, total - 1, num_samples).round().astype(int)
         draws = {n: jnp.asarray(a)[kept] for n, a in posterior_samples.items()}
 
+    call = Call((inputs, *args), kwargs)
+    # A prior, and a sampler that was given no params, have their initial values.
+    initial = guide is None and (not draws or params == {})
+    params = checked_params("predict", params, model, guide, call, new_rows=True, prior=initial)
     partition, data = Partition.split(model, Call(args, kwargs), guide)
     # The arrays of args come first. Those with one row per row of x are divided into its chunks.
     num_positional = len(Partition.split(model, Call(args))[1])

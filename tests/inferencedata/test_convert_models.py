@@ -162,7 +162,7 @@ def test_chains_keep_what_the_model_does_not_sample():
 def test_what_is_wrong_is_named():
     good = {"w": np.zeros(5)}
     wrong = [
-        ((Y,), {"guide": GUIDE, "params": {}}, r"params has no 'w_auto_loc' \(2 are missing"),
+        ((Y,), {"guide": GUIDE, "params": {}}, "params has no .w_auto_loc. and 1 more"),
         ((Y,), {"samples": {"w": np.zeros((5, 2))}}, r"shape \(2,\), wanted \(\)"),
         ((Y[:, None],), {"samples": good}, r"pass y\[:, 0\]|wanted the same"),
         ((Y,), {"samples": good, "num_samples": 10.5}, "wanted an integer"),

@@ -73,7 +73,7 @@ def test_what_cannot_be_mixed(change, text):
 
 def test_other_inputs_cannot_be_mixed():
     one = predictions(num=1)
-    other = dgp.predict(KEY, svgp, SHALLOW, {}, jnp.zeros((5, 1)), num_samples=4, z=Z)
+    other = dgp.predict(KEY, svgp, SHALLOW, one[0].params, jnp.zeros((5, 1)), num_samples=4, z=Z)
     with pytest.raises(ValueError, match=r"pool: predictions\[1\] has other inputs"):
         dgp.pool([*one, other])
     with pytest.raises(ValueError, match="pool: predictions is empty"):

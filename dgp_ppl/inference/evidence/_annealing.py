@@ -14,8 +14,9 @@ from tqdm.auto import tqdm
 
 from dgp_ppl._checks import check_count
 from dgp_ppl._partition import Call, Partition
-from dgp_ppl._typing import Model, Params, PRNGKey, Values
+from dgp_ppl._typing import Fitted, Model, Params, PRNGKey, Values
 from dgp_ppl.core import as_observed
+from dgp_ppl.inference._params import checked_params
 from dgp_ppl.inference.evidence._particles import ACCEPTANCE, AnnealedParticles, Arrays, schedule
 from dgp_ppl.inference.evidence._starts import start_at_guide, start_at_prior, why_no_evidence
 from dgp_ppl.inference.evidence._weights import log_mean
@@ -62,7 +63,7 @@ def annealed_evidence(
     key: PRNGKey,
     model: Model,
     guide: LayerGuide,
-    params: Params,
+    params: Params | Fitted,
     *args: Any,
     target: Literal["bound", "model"] = "bound",
     start: Literal["guide", "prior"] = "guide",
@@ -94,7 +95,7 @@ def annealed_evidence(
         guide: its fitted guide: `MeanField` or `GlobalInducing`; a `Diffusion` stands for its base,
             an `Implicit` for the Gaussian with the moments of its draws. It sets where particles
             start. The evidence depends on the model's params only.
-        params: the fit's params.
+        params: the fit's params, or its result. From the prior, the model's are enough.
         *args: the model's arguments.
         target: ``"bound"``: the evidence that the fit's ELBO bounds, with likelihood
             exp(E log p(y | f)) given v, where the expectation includes the unit noise of hidden
@@ -122,8 +123,8 @@ def annealed_evidence(
     Raises:
         TypeError: if the guide is of another type, or a number is not an integer.
         ValueError: if the model has other latent sites or subsamples its data, a number is not
-            positive, or `posterior_samples` lacks a site, has too few draws, or cannot be of the
-            target.
+            positive, `posterior_samples` lacks a site, has too few draws, or cannot be of the
+            target, or the names or shapes of params are not those of the model and the guide.
 
     Warns:
         UserWarning: if few particles carry the weight, or the acceptance rate is low.
@@ -144,6 +145,8 @@ def annealed_evidence(
     call = Call(args, kwargs)
     with handlers.block(), handlers.seed(rng_seed=key):
         guide.setup(*args, **kwargs)
+    needed = guide if start == "guide" else None
+    params = checked_params("annealed_evidence", params, model, needed, call)
     key_noise, key_start, key_pilot, key_run, key_back, key_last = random.split(key, 6)
     begin = start_at_prior if start == "prior" else start_at_guide
     base, params = begin(key_start, guide, params, call)

@@ -12,7 +12,8 @@ from numpyro import handlers
 
 from dgp_ppl._checks import check_count
 from dgp_ppl._partition import Call, Partition
-from dgp_ppl._typing import Model, Params, PRNGKey
+from dgp_ppl._typing import Fitted, Model, Params, PRNGKey
+from dgp_ppl.inference._params import checked_params
 from dgp_ppl.inference.guides import Diffusion, check_weights, log_weight
 
 __all__ = ["ImportanceEvidence", "importance_evidence"]
@@ -41,7 +42,7 @@ def importance_evidence(
     key: PRNGKey,
     model: Model,
     guide: Diffusion,
-    params: Params,
+    params: Params | Fitted,
     *args: Any,
     num_paths: int = 256,
     **kwargs: Any,
@@ -60,7 +61,7 @@ def importance_evidence(
         key: random key.
         model: the model.
         guide: its fitted guide.
-        params: the fit's params.
+        params: the fit's params, or its result.
         *args: the model's arguments.
         num_paths: importance samples, each a path of the denoising process.
         **kwargs: the model's keyword arguments, without ``batch_size``.
@@ -69,15 +70,18 @@ def importance_evidence(
         The estimate, its error, and the bound from the same paths.
 
     Raises:
-        ValueError: if the model subsamples its data, `num_paths` is less than 2, or the guide has
-            ``discretization="euler"``, whose paths have no weights.
+        ValueError: if the model subsamples its data, `num_paths` is less than 2, the guide has
+            ``discretization="euler"``, whose paths have no weights, or the names or shapes of
+            params are not those of the model and the guide.
         TypeError: if the guide is not a `Diffusion`, or `num_paths` is not an integer.
     """
     check_weights("importance_evidence", guide)
     check_count("importance_evidence", "num_paths", num_paths, 2)
-    partition, data = Partition.split(model, Call(args, kwargs))
+    call = Call(args, kwargs)
+    partition, data = Partition.split(model, call)
     with handlers.block(), handlers.seed(rng_seed=key):
         guide.setup(*args, **kwargs)
+    params = checked_params("importance_evidence", params, model, guide, call)
     drawn = guide.drawn()
 
     def one(key: PRNGKey, params: Params, data: list[Any]) -> Array:

@@ -15,8 +15,9 @@ from numpyro.infer import TraceMeanField_ELBO
 from numpyro.infer.autoguide import AutoGuide, AutoNormal
 from numpyro.infer.elbo import ELBO
 
+from dgp_ppl._checks import GivenParams, params_of
 from dgp_ppl._partition import Call, ComparedByArguments, HasArrays
-from dgp_ppl._typing import Model, Params, PRNGKey, Values
+from dgp_ppl._typing import Fitted, Model, Params, PRNGKey, Values
 from dgp_ppl.core import HANDOVER, Handover, handover_of, is_layer
 from dgp_ppl.inference._handlers import survey
 from dgp_ppl.inference.guides._other_sites import OtherSites
@@ -212,7 +213,7 @@ class LayerGuide(ComparedByArguments, AutoGuide, HasArrays):
     def sample_posterior(
         self,
         rng_key: PRNGKey,
-        params: Params,
+        params: Params | Fitted,
         *args: Any,
         sample_shape: tuple[int, ...] = (),
         **kwargs: Any,
@@ -221,7 +222,8 @@ class LayerGuide(ComparedByArguments, AutoGuide, HasArrays):
 
         The arguments after `params` are the model's.
         """
-        guide = handlers.substitute(self, data=params)
+        caller = f"{type(self).__name__}.sample_posterior"
+        guide = GivenParams(self, params_of(caller, params), caller)
         if not sample_shape:
             return _latents(guide, rng_key, args, kwargs)
         keys = random.split(rng_key, math.prod(sample_shape))

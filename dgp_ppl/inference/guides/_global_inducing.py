@@ -15,14 +15,10 @@ from numpyro.distributions import constraints
 from numpyro.distributions.transforms import biject_to
 from numpyro.infer.autoguide import AutoGuide, AutoNormal
 
+from dgp_ppl._checks import GivenParams, params_of
 from dgp_ppl._partition import Call
-from dgp_ppl._typing import Inputs, Model, Params, PRNGKey
-from dgp_ppl.core import (
-    FullInducing,
-    Handover,
-    RandomFunction,
-    TransportInducing,
-)
+from dgp_ppl._typing import Fitted, Inputs, Model, Params, PRNGKey
+from dgp_ppl.core import FullInducing, Handover, RandomFunction, TransportInducing
 from dgp_ppl.inference.guides._base import Replace
 from dgp_ppl.inference.guides._mean_field import MeanField, gaussian_params
 from dgp_ppl.inference.guides._propagate import PropagatingGuide, check_rows
@@ -151,7 +147,7 @@ class GlobalInducing(PropagatingGuide):
         self,
         key: PRNGKey,
         mean_field: MeanField,
-        params: Params,
+        params: Params | Fitted,
         *args: Any,
         steps: int = _MATCHING_STEPS,
         **kwargs: Any,
@@ -167,14 +163,20 @@ class GlobalInducing(PropagatingGuide):
         Args:
             key: random key.
             mean_field: the guide of the fit, with full covariances.
-            params: the fit's params.
+            params: the fit's params, or its result.
             *args: the model's arguments.
             steps: optimiser steps of the match.
             **kwargs: the model's keyword arguments.
 
         Returns:
             All params, to be given to ``fit(..., start=...)``.
+
+        Raises:
+            TypeError: if `params` is neither a dict nor a result.
+            ValueError: if `mean_field` is another guide, has other layers, or a param is missing or
+                has another shape.
         """
+        caller = "GlobalInducing.start_from"
         if not isinstance(mean_field, MeanField) or mean_field.covariance != "full":
             kind = type(mean_field).__name__
             form = getattr(mean_field, "covariance", None)
@@ -190,12 +192,8 @@ class GlobalInducing(PropagatingGuide):
                 f"GlobalInducing.start_from: mean_field has the layers {mean_field.layers}, wanted "
                 f"those of this guide's model: {self.layers}"
             )
-        wanted = [f"{site}.{n}" for site in self.layers for n in ("loc", "scale_tril")]
-        if missing := [n for n in wanted if n not in (params or {})]:
-            raise ValueError(
-                f"GlobalInducing.start_from: params has no {', '.join(missing)}; pass those of the "
-                "fit of mean_field: dgp.fit(...).params, or SVI's result.params"
-            )
+        params = params_of(caller, params)
+        given = GivenParams(None, params, caller)
         posteriors = mean_field.distributions(params)
         arrived: dict[str, tuple[Array, TransportInducing]] = {}
 
@@ -203,7 +201,7 @@ class GlobalInducing(PropagatingGuide):
             arrived[site] = f.sparse.project(h), posteriors[site]
             return posteriors[site].loc
 
-        with handlers.block(), handlers.seed(rng_seed=key), handlers.substitute(data=params):
+        with handlers.block(), handlers.seed(rng_seed=key), given:
             others = mean_field.other_sites.draw_globals(Call(args, kwargs))
             call = Call(args, kwargs, {n: s["value"] for n, s in others.items()})
             self.propagate(numpyro.prng_key(), call, self.pseudo_inputs, draw)

@@ -10,8 +10,9 @@ from numpyro import handlers
 from numpyro.distributions import constraints
 from numpyro.infer.autoguide import AutoGuide, AutoNormal
 
+from dgp_ppl._checks import GivenParams, params_of
 from dgp_ppl._partition import Call
-from dgp_ppl._typing import Model, Params
+from dgp_ppl._typing import Fitted, Model, Params
 from dgp_ppl.core import (
     DiagonalInducing,
     FullInducing,
@@ -80,9 +81,11 @@ class MeanField(TransportGuide):
     def transport(self, call: Call, replace: Replace) -> dict[str, Handover]:
         return {n: Handover(replace(n, q)) for n, q in self._distributions().items()}
 
-    def distributions(self, params: Params) -> dict[str, TransportInducing]:
+    def distributions(self, params: Params | Fitted) -> dict[str, TransportInducing]:
         """Return each layer's q(v) at given params, by site."""
-        with handlers.block(), handlers.substitute(data=params):
+        caller = type(self).__name__
+        given = GivenParams(None, params_of(caller, params), caller)
+        with handlers.block(), given:
             return self._distributions()
 
     def _distributions(self) -> dict[str, TransportInducing]:
@@ -93,15 +96,17 @@ class MeanField(TransportGuide):
             for n, layer in self.layers.items()
         }
 
-    def median(self, params: Params) -> dict[str, Any]:
+    def median(self, params: Params | Fitted) -> dict[str, Any]:
         """Return the median of each latent site."""
+        params = params_of(type(self).__name__, params)
         found = {n: q.loc for n, q in self.distributions(params).items()}
         for part in self.other_sites.parts:
             found |= part.median(params)
         return found
 
-    def quantiles(self, params: Params, quantiles: Any) -> dict[str, Any]:
+    def quantiles(self, params: Params | Fitted, quantiles: Any) -> dict[str, Any]:
         """Return marginal quantiles of each latent site, with the shape of `quantiles` in front."""
+        params = params_of(type(self).__name__, params)
         z = ndtri(jnp.asarray(quantiles, float))
         found = {
             n: q.loc + jnp.sqrt(q.variance) * z.reshape((*z.shape, 1, 1))

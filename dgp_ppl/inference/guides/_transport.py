@@ -11,8 +11,9 @@ from jaxtyping import Array
 from numpyro import handlers
 from numpyro.infer.util import log_density
 
+from dgp_ppl._checks import GivenParams, params_of
 from dgp_ppl._partition import Call
-from dgp_ppl._typing import Model, Params, PRNGKey, Values
+from dgp_ppl._typing import Fitted, Model, Params, PRNGKey, Values
 from dgp_ppl.core import Handover, TransportInducing, determines_mean, guide_site
 from dgp_ppl.inference.guides._base import Replace, TransportGuide
 
@@ -22,7 +23,7 @@ __all__ = [
 ]  # fmt: skip
 
 
-def transported(model: Model, guide: TransportGuide, params: Params) -> Model:
+def transported(model: Model, guide: TransportGuide, params: Params | Fitted) -> Model:
     """Reparameterise a model by v = T(z), where T maps N(0, I) to a fitted guide's q(v).
 
     The posterior of v stays the model's, but samplers move in z. The better the fit, the nearer the
@@ -38,21 +39,20 @@ def transported(model: Model, guide: TransportGuide, params: Params) -> Model:
         model: a model made of `dgp_ppl.gp` layers.
         guide: a fitted `MeanField` or `GlobalInducing` guide of a model with these layers, or a
             `Diffusion`, whose base is taken.
-        params: the fit's params.
+        params: the fit's params, or its result.
 
     Returns:
         A model of the same arguments.
 
     Raises:
-        TypeError: if the guide has no reference space.
+        TypeError: if the guide has no reference space, or `params` is neither a dict nor a result.
+        ValueError: when the model runs, if a param is missing or has another shape.
 
     Source: Parno & Marzouk (2018), "Transport map accelerated Markov chain Monte Carlo". NumPyro's
     `NeuTraReparam` does this for its own guides.
     """
-    base = transport_base("transported", guide)
-
-    def param_value(site: Any) -> Any:
-        return params.get(site["name"]) if site["type"] == "param" else None
+    base, values = transport_base("transported", guide), params_of("transported", params)
+    given = GivenParams(model, values, "transported")
 
     @functools.wraps(model)
     def program(*args: Any, **kwargs: Any) -> Any:
@@ -62,12 +62,12 @@ def transported(model: Model, guide: TransportGuide, params: Params) -> Model:
             normal = dist.Normal(0, 1).expand(layer.shape).to_event(2)
             z[name] = numpyro.sample(f"{name}.reference", normal)
         with handlers.seed(rng_seed=0):
-            handovers, log_det = _at(base, z, params, Call(args, kwargs))
+            handovers, log_det = _at(base, z, values, Call(args, kwargs))
         v: Any = {n: numpyro.deterministic(n, h.q.loc) for n, h in handovers.items()}
         # p(v) |T'(z)| in place of N(z; 0, I).
         squares = sum(jnp.sum(jnp.square(z[n]) - jnp.square(v[n])) for n in z)
         numpyro.factor("transport", log_det + 0.5 * squares)
-        at_v = handlers.substitute(handlers.substitute(model, data=v), substitute_fn=param_value)
+        at_v = handlers.substitute(given, data=v)
         return handlers.block(at_v, hide=list(v))(*args, **kwargs)
 
     return program
@@ -186,5 +186,8 @@ def _at(
 def _transport(
     base: TransportGuide, replace: Replace, params: Params, call: Call
 ) -> dict[str, Handover]:
-    with handlers.block(), handlers.substitute(data=params):
+    own = tuple(f"{site}." for site in base.layers)
+    # A lifted model has no params for its hyperparameters, but every guide has its own.
+    given = GivenParams(None, params, "transported", missing=lambda name: not name.startswith(own))
+    with handlers.block(), given:
         return base.transport(call, replace)

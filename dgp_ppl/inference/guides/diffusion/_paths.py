@@ -9,9 +9,9 @@ from jax.flatten_util import ravel_pytree
 from jaxtyping import Array
 from numpyro import handlers
 
-from dgp_ppl._checks import check_count
+from dgp_ppl._checks import GivenParams, check_count, params_of
 from dgp_ppl._partition import Call
-from dgp_ppl._typing import Params, PRNGKey
+from dgp_ppl._typing import Fitted, Params, PRNGKey
 from dgp_ppl.inference.guides._transport import from_reference
 from dgp_ppl.inference.guides.diffusion._guide import PREFIX, Diffusion
 
@@ -21,7 +21,7 @@ __all__ = ["diffusion_paths"]
 def diffusion_paths(
     key: PRNGKey,
     guide: Diffusion,
-    params: Params,
+    params: Params | Fitted,
     *args: Any,
     num_paths: int = 100,
     **kwargs: Any,
@@ -39,7 +39,7 @@ def diffusion_paths(
     Args:
         key: random key.
         guide: a `Diffusion` guide.
-        params: params of a fit.
+        params: the params of a fit, or its result.
         *args: positional arguments of the model.
         num_paths: number of paths S.
         **kwargs: keyword arguments of the model.
@@ -51,7 +51,8 @@ def diffusion_paths(
     Raises:
         TypeError: if the guide is not a `Diffusion`, if the base's mean has inducing inputs of
             its own (as `Decoupled` has), or if `num_paths` is not an integer.
-        ValueError: if `num_paths` is not positive.
+        ValueError: if `num_paths` is not positive, or params lack one of the guide or have another
+            shape of it.
     """
     if not isinstance(guide, Diffusion):
         raise TypeError(
@@ -60,7 +61,8 @@ def diffusion_paths(
         )
     check_count("diffusion_paths", "num_paths", num_paths)
     guide.setup(*args, **kwargs)
-    program = handlers.substitute(guide.recording_states(), data=params)
+    params = params_of("diffusion_paths", params)
+    program = GivenParams(guide.recording_states(), params, "diffusion_paths")
     layers = guide.layers
     _, unravel = ravel_pytree({n: jnp.zeros(layer.shape) for n, layer in layers.items()})
 

@@ -8,8 +8,8 @@ import numpy as np
 from jax import random
 from jaxtyping import Array
 
-from dgp_ppl._checks import check_count
-from dgp_ppl._typing import Params, PRNGKey
+from dgp_ppl._checks import check_count, params_of
+from dgp_ppl._typing import Fitted, Params, PRNGKey
 from dgp_ppl.inference.guides.implicit._elbo import AdversarialGuide, check_adversarial
 from dgp_ppl.inference.guides.implicit._pair import AdversarialPair
 
@@ -55,7 +55,7 @@ class DiscriminatorGap:
 def discriminator_gap(
     key: PRNGKey,
     guide: AdversarialGuide,
-    params: Params,
+    params: Params | Fitted,
     *,
     num_draws: int = 2000,
     num_others: int = 2000,
@@ -75,7 +75,7 @@ def discriminator_gap(
     Args:
         key: random key.
         guide: an `Implicit` guide that has been run.
-        params: params of a fit.
+        params: the params of a fit, or its result.
         num_draws: number of draws of the features, at least 4. Use hundreds.
         num_others: number of draws of the shared noise in the mixture. More draws tighten the
             bounds.
@@ -89,6 +89,7 @@ def discriminator_gap(
     """
     for name, value, least in (("num_draws", num_draws, 4), ("num_others", num_others, 1)):
         check_count("discriminator_gap", name, value, least)
+    params = params_of("discriminator_gap", params)
     pair = check_adversarial("discriminator_gap", guide).adversarial_pair(params)
     terms = _terms(pair, key, 2 * -(-num_draws // 2), num_others)
     estimate, lower, upper = (_summary(a) for a in terms)

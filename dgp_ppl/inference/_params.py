@@ -1,0 +1,191 @@
+"""The check of params against a model and its guide, and the set-up of guides."""
+
+import dataclasses
+from functools import lru_cache
+from typing import Any
+
+import jax
+from jax import random
+from numpyro import handlers
+from numpyro.infer.autoguide import AutoGuide, AutoNormal
+from numpyro.primitives import Messenger
+
+from dgp_ppl._checks import check_shapes, missing_params, params_of, short_list
+from dgp_ppl._partition import Call, Partition
+from dgp_ppl._typing import Fitted, Model, Params, PRNGKey
+from dgp_ppl.inference.guides import LayerGuide
+
+__all__ = ["checked_params", "checked_start", "set_up_guide"]
+
+
+@dataclasses.dataclass(frozen=True)
+class _Declared:
+    """The shapes of the params that a model and a guide declare, by name."""
+
+    model: dict[str, Any]
+    guide: dict[str, Any]
+
+    @property
+    def all(self) -> dict[str, Any]:
+        return self.model | self.guide
+
+
+class _RecordShapes(Messenger):
+    """Records the shapes of params that no inner handler sets."""
+
+    def __init__(self, fn: Any) -> None:
+        super().__init__(fn)
+        self.shapes: dict[str, Any] = {}
+
+    def process_message(self, msg: Any) -> None:
+        # NumPyro's networks ask for their param, without an initial value, before they declare it.
+        asked = msg["args"] and msg["args"][0] is None
+        if msg["type"] == "param" and msg["value"] is None and not asked:
+            self.shapes[msg["name"]] = None
+
+    def postprocess_message(self, msg: Any) -> None:
+        if msg["type"] == "param" and self.shapes.get(msg["name"], 0) is None:
+            self.shapes[msg["name"]] = jax.tree.map(_abstract, msg["value"])
+
+
+def checked_params(
+    caller: str,
+    params: Params | Fitted,
+    model: Model | None,
+    guide: Model | None,
+    call: Call,
+    *,
+    new_rows: bool = False,
+    prior: bool = False,
+) -> Params:
+    """Return params by name, after comparing their names and shapes with what programs declare.
+
+    Nothing is computed: the programs run on shapes. Params that a handler holds (`freeze`, say) are
+    not declared. Without a guide, its params may be there too.
+
+    Args:
+        caller: name of the function that received the params, for errors.
+        params: the params, or the result of a fit.
+        model: the model, or None to check the guide alone.
+        guide: the guide, or None to check the model alone.
+        call: the model's arguments.
+        new_rows: whether the call's rows are not those of the fit. Params of the latent sites of
+            the fit's rows are then allowed, and not needed.
+        prior: whether params that are not given may keep their initial values.
+
+    Raises:
+        TypeError: if `params` is neither a dict nor a result.
+        ValueError: if params lack a declared name, have a name that neither the model nor the guide
+            declares, or have another shape.
+    """
+    given = params_of(caller, params)
+    declared = _declared(model, guide, call, new_rows)
+    if (missing := [n for n in declared.all if n not in given]) and not prior:
+        raise missing_params(caller, missing, given)
+    _check_shapes(caller, given, declared)
+    if model is None or guide is None:
+        return given
+    known = declared.all.keys() | _held(model) | _held(guide)
+    if isinstance(guide, LayerGuide) and new_rows:
+        if guide.rest is not AutoNormal and guide.other_sites:
+            return given  # the names of its params of the rows are not known
+        known |= guide.row_params
+    if unknown := [n for n in given if n not in known]:
+        raise ValueError(
+            f"{caller}: params has {short_list(unknown)}, which neither the model nor "
+            f"{_name(guide)} has; they have {short_list(sorted(declared.all))}; pass the params of "
+            "a fit of this model and guide, or leave these out if they are meant to be unused"
+        )
+    return given
+
+
+def checked_start(
+    caller: str, start: Params | Fitted, model: Model, guide: Model, call: Call
+) -> Params:
+    """Return the values that a fit starts from, some or all, after comparing shapes.
+
+    A fit of another guide may give them: its own params are left out.
+
+    Raises:
+        TypeError: if `start` is neither a dict nor a result.
+        ValueError: if a value has another shape than declared, or no name is declared.
+    """
+    given = params_of(caller, start)
+    declared = _declared(model, guide, call, False)
+    if given and declared.all and not given.keys() & declared.all.keys():
+        raise ValueError(
+            f"{caller}: start has {short_list(sorted(given))}, none of them a param of the model "
+            f"or of {_name(guide)}, wanted some of {short_list(sorted(declared.all))}"
+        )
+    _check_shapes(caller, given, declared)
+    return given
+
+
+def set_up_guide(key: PRNGKey, guide: Model | None, call: Call) -> None:
+    """Let an automatic guide find the model's sites, outside of any compiled program."""
+    with handlers.block(), handlers.seed(rng_seed=key):
+        if isinstance(guide, LayerGuide):
+            guide.setup(*call.args, **call.kwargs)
+        elif isinstance(guide, AutoGuide):
+            guide(*call.args, **call.kwargs)
+
+
+def _declared(model: Model | None, guide: Model | None, call: Call, new_rows: bool) -> _Declared:
+    set_up_guide(random.PRNGKey(0), guide, call)
+    partition, data = Partition.split(model, call, guide)
+    shapes = tuple(map(_abstract, data))
+    # No later call can have the partition of a user's model, as in `training_loop`.
+    run = _shapes_of if partition.token is None else _shapes_of.__wrapped__
+    return run(model, guide, partition, shapes, new_rows)
+
+
+@lru_cache(maxsize=64)
+def _shapes_of(
+    model: Any, guide: Any, partition: Partition, shapes: tuple[Any, ...], new_rows: bool
+) -> _Declared:
+    """Run the programs on shapes, and return those of their params."""
+    found: dict[str, dict[str, Any]] = {"model": {}, "guide": {}}
+
+    def run(key: PRNGKey, data: tuple[Any, ...]) -> None:
+        call, programs = partition.join(list(data)), {"model": model}
+        if guide is not None:
+            programs["guide"] = partition.guide(guide, list(data))
+            if new_rows and isinstance(programs["guide"], LayerGuide):
+                programs["guide"] = programs["guide"].for_new_rows()
+        for name, program in programs.items():
+            if program is not None:
+                recorder = _RecordShapes(handlers.seed(program, key))
+                recorder(*call.args, **call.kwargs)
+                found[name] = recorder.shapes
+
+    with handlers.block():
+        jax.eval_shape(run, random.PRNGKey(0), shapes)
+    return _Declared(**found)
+
+
+def _check_shapes(caller: str, given: Params, declared: _Declared) -> None:
+    for name, shapes in declared.all.items():
+        if name in given:
+            shared = name in declared.model and name not in declared.guide
+            check_shapes(caller, name, given[name], shapes, shared=shared)
+
+
+def _held(program: Any) -> set[str]:
+    """Return the names of values that handlers around a program hold."""
+    names: set[str] = set()
+    while program is not None:
+        names |= set(getattr(program, "data", None) or ())
+        inner = getattr(program, "fn", None)
+        program = getattr(program, "model", None) if inner is None else inner
+    return names
+
+
+def _abstract(value: Any) -> Any:
+    """Return the shape and dtype of an array; other values as they are."""
+    if not hasattr(value, "shape"):
+        return value
+    return jax.ShapeDtypeStruct(value.shape, value.dtype)
+
+
+def _name(program: Any) -> str:
+    return getattr(program, "__name__", type(program).__name__)
