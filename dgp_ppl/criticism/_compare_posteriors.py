@@ -112,7 +112,8 @@ def compare_posteriors(
         )
     call = Call(args, kwargs)
     guide = None if isinstance(approximation, Chains) else approximation
-    params = checked_params("compare_posteriors", params, model, guide, call)
+    if guide is not None or test is not None:  # else the model does not run
+        params = checked_params("compare_posteriors", params, model, guide, call)
     key_draw, key_khat, key_test = random.split(key, 3)
     if isinstance(approximation, Chains):
         draws = approximation

@@ -6,6 +6,7 @@ from dgp_ppl.inference._handlers import data_plates, freeze, survey
 from dgp_ppl.inference._objectives import ImportanceWeighted, PredictiveELBO
 from dgp_ppl.inference._optimizer import default_optimizer
 from dgp_ppl.inference._params import checked_params
+from dgp_ppl.inference._pickling import Portable
 from dgp_ppl.inference.evidence import (
     AnnealedEvidence,
     ImportanceEvidence,
@@ -61,6 +62,7 @@ __all__ = [
     "MeanForm",
     "MixerScore",
     "OrnsteinUhlenbeck",
+    "Portable",
     "PredictiveELBO",
     "TransportGuide",
     "VariancePreserving",

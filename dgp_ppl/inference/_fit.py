@@ -3,7 +3,7 @@
 import dataclasses
 import math
 import time
-from typing import Any
+from typing import Any, ClassVar
 
 import jax.numpy as jnp
 import numpy as np
@@ -20,6 +20,7 @@ from dgp_ppl.inference._guide_optimizer import guide_optimizer
 from dgp_ppl.inference._handlers import survey
 from dgp_ppl.inference._loop import compiled_losses, run_steps, training_loop
 from dgp_ppl.inference._params import checked_params, checked_start, set_up_guide
+from dgp_ppl.inference._pickling import Portable
 from dgp_ppl.inference.guides import LayerGuide
 
 _DRAWS = 100  # of a bound, to compare two sets of params
@@ -29,8 +30,12 @@ __all__ = ["FitResult", "evaluate", "fit"]
 
 
 @dataclasses.dataclass(frozen=True)
-class FitResult:
-    """The outcome of a fit.
+class FitResult(Portable):
+    """The outcome of a fit. It can be pickled.
+
+    An `optimizer` that cannot be pickled (any of optax's) is None after loading; `fit`'s default
+    can. To continue such a fit, give the same one to ``dataclasses.replace(result, optimizer=...)``
+    and to `fit`.
 
     Attributes:
         params: constrained values of all params, a dict of arrays.
@@ -49,6 +54,8 @@ class FitResult:
     seconds: float
     optimizer: Any = dataclasses.field(repr=False)
     reverted: bool = False
+
+    if_possible: ClassVar[tuple[str, ...]] = ("optimizer",)
 
     @property
     def elbo_per_datum(self) -> np.ndarray:
@@ -120,7 +127,7 @@ def fit(
     first_params = None if start is None else checked_start("fit", start, model, guide, call)
     partition, data = Partition.split(model, call, guide)
     num_data, model_params = _describe(model, call)
-    continues = isinstance(start, FitResult) and optimizer is start.optimizer
+    continues = isinstance(start, FitResult) and None is not optimizer is start.optimizer
     if optimizer is None:
         optimizer = guide_optimizer(
             guide, learning_rate, steps, model_params, from_params=start is not None

@@ -11,7 +11,7 @@ from jaxtyping import Array
 
 from dgp_ppl._typing import Params
 
-__all__ = ["cosine_schedule", "default_optimizer", "scale_by_row_adam"]
+__all__ = ["RecordedOptimizer", "cosine_schedule", "default_optimizer", "scale_by_row_adam"]
 
 
 def cosine_schedule(learning_rate: float, steps: int) -> Callable[[Any], Any]:
@@ -80,7 +80,29 @@ def default_optimizer(
         ),
         **{start: adam(part * learning_rate) for start, part in rates},
     }
-    return optax.partition(parts, label)
+    shares = {"b1": b1, "b2": b2, "share": share, "row_share": row_share}
+    arguments = (learning_rate, steps, slow, rates, rows), shares
+    return RecordedOptimizer.of(default_optimizer, arguments, optax.partition(parts, label))
+
+
+class RecordedOptimizer(optax.GradientTransformationExtraArgs):
+    """An optimiser that is pickled as the call that made it: optax's functions cannot be."""
+
+    call: Any
+
+    @classmethod
+    def of(cls, maker: Any, arguments: Any, made: Any) -> "RecordedOptimizer":
+        """Record the function that made an optimiser, and its (args, kwargs)."""
+        found = cls(*optax.with_extra_args_support(made))
+        found.call = maker, *arguments
+        return found
+
+    def __reduce__(self) -> Any:
+        return _make, self.call
+
+
+def _make(maker: Any, args: Any, kwargs: Any) -> Any:
+    return maker(*args, **kwargs)
 
 
 class _RowAdamState(NamedTuple):

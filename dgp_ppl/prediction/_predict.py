@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Callable, Iterator
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import jax
 import jax.numpy as jnp
@@ -16,7 +16,7 @@ from dgp_ppl._checks import check_count
 from dgp_ppl._partition import Call, Partition
 from dgp_ppl._typing import Fitted, Model, Params, PRNGKey
 from dgp_ppl.core import Mixture
-from dgp_ppl.inference import Chains, checked_params
+from dgp_ppl.inference import Chains, Portable, checked_params
 from dgp_ppl.metrics import crps_gaussian_mixture, crps_samples
 from dgp_ppl.prediction import _functionals as functionals
 from dgp_ppl.prediction._passes import (
@@ -142,11 +142,12 @@ def predict(
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Prediction:
+class Prediction(Portable):
     """A mixture of `num_samples` distributions of y at each of N inputs, in the data's units.
 
-    `predict` makes it. Mean, variance, quantiles and densities are those of y, the noise included;
-    `function_draws` draws f. For several classes, use `probabilities`.
+    `predict` makes it. It can be pickled if its model can, as a function of a module can. Mean,
+    variance, quantiles and densities are those of y, the noise included; `function_draws` draws f.
+    For several classes, use `probabilities`.
     """
 
     key: PRNGKey = dataclasses.field(repr=False)
@@ -161,6 +162,8 @@ class Prediction:
     standardizer: Standardizer | None = None
     chains: Chains | None = dataclasses.field(default=None, repr=False)
     _cache: dict[Any, Any] = dataclasses.field(default_factory=dict, repr=False)
+
+    left_out: ClassVar[tuple[str, ...]] = ("_cache",)
 
     @property
     def mean(self) -> np.ndarray:

@@ -7,12 +7,14 @@ import jax
 import numpy as np
 from numpyro.infer.mcmc import MCMC
 
+from dgp_ppl.inference._pickling import Portable
+
 __all__ = ["Chains"]
 
 
 @dataclasses.dataclass(frozen=True)
-class Chains:
-    """Draws of a Markov chain Monte Carlo run.
+class Chains(Portable):
+    """Draws of a Markov chain Monte Carlo run. They can be pickled.
 
     Attributes:
         samples: draws of the latent sites, [C, S, ...] each.

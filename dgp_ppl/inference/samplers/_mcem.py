@@ -22,6 +22,7 @@ from dgp_ppl._partition import Call, signature
 from dgp_ppl._typing import Model, Params, PRNGKey
 from dgp_ppl.inference._checkpoint import RunFolder, optimizer_fingerprint, run_identity
 from dgp_ppl.inference._optimizer import default_optimizer
+from dgp_ppl.inference._pickling import Portable
 from dgp_ppl.inference.samplers._chains import Chains
 from dgp_ppl.inference.samplers._em import ExpectationMaximization, at_params, with_params
 from dgp_ppl.inference.samplers._mcmc import run_mcmc
@@ -31,8 +32,8 @@ __all__ = ["MCEMResult", "fit_mcem"]
 
 
 @dataclasses.dataclass(frozen=True)
-class MCEMResult:
-    """The result of `fit_mcem`.
+class MCEMResult(Portable):
+    """The result of `fit_mcem`. It can be pickled.
 
     Attributes:
         params: constrained values of the model's params.

@@ -146,8 +146,9 @@ def test_wrong_use():
         numpyro.sample("level", dist.Normal(0, 1))
         tiny(x, y)
 
+    level = {"level_auto_loc": jnp.zeros(()), "level_auto_scale": jnp.ones(())}
     with pytest.raises(ValueError, match=r"other latent sites, \['level'\]"):
-        annealed(scaled, dgp.MeanField(scaled), TINY, x, y)
+        annealed(scaled, dgp.MeanField(scaled), TINY | level, x, y)
     fixed = handlers.substitute(scaled, data={"level": jnp.zeros(())})
     fixed = handlers.block(fixed, hide=["level"])
     with pytest.warns(UserWarning, match="annealed_evidence: 16 particles are worth"):

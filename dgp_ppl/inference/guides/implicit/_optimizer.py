@@ -7,7 +7,7 @@ import optax
 
 from dgp_ppl._checks import check_count
 from dgp_ppl._typing import Params
-from dgp_ppl.inference._optimizer import cosine_schedule
+from dgp_ppl.inference._optimizer import RecordedOptimizer, cosine_schedule
 
 __all__ = ["adversarial_optimizer"]
 
@@ -64,7 +64,9 @@ def adversarial_optimizer(
         "guide": adam(1.0, b1=0.95, every=discriminator_steps),
         "model": adam(share, b1=0.95, every=discriminator_steps),
     }
-    return optax.partition(parts, label)
+    shares = {"discriminator": discriminator, "generator": generator, "share": share}
+    arguments = (learning_rate, steps, slow), {**shares, "discriminator_steps": discriminator_steps}
+    return RecordedOptimizer.of(adversarial_optimizer, arguments, optax.partition(parts, label))
 
 
 def _part(name: str, slow: frozenset[str]) -> str:

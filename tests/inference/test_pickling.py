@@ -1,0 +1,106 @@
+"""Pickled results in this process and in a new one, on the same Python and on another."""
+
+import copy
+import dataclasses
+import pickle
+import subprocess
+import sys
+import textwrap
+
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from jax import random
+from support.fits import OPTIMIZER, SHALLOW, X, Z, shallow
+from support.helpers import KEY
+
+import dgp_ppl as dgp
+from dgp_ppl.inference import Chains, MCEMResult
+from dgp_ppl.models import svgp
+
+
+def loaded(value):
+    return pickle.loads(pickle.dumps(value))
+
+
+def same(a, b):
+    assert a.keys() == b.keys()
+    return all(np.array_equal(a[n], b[n]) for n in a)
+
+
+def test_a_fit_goes_on_after_pickling():
+    fit = shallow(4, optimizer=None)
+    again = loaded(fit)
+    assert same(again.params, fit.params)
+    assert (again.seconds, again.num_data) == (fit.seconds, fit.num_data)
+    assert random.key_impl(again.state.rng_key) == random.key_impl(fit.state.rng_key)
+    on, loaded_on = (shallow(2, start=f, optimizer=f.optimizer) for f in (fit, again))
+    np.testing.assert_array_equal(on.losses, loaded_on.losses)
+    assert same(on.params, loaded_on.params)
+
+
+def test_an_optimizer_of_optax_is_lost_but_can_be_given_again():
+    fit = shallow(4)
+    again = loaded(fit)
+    assert again.optimizer is None
+    assert copy.copy(fit).optimizer is fit.optimizer is OPTIMIZER
+    fresh = shallow(1, start=again, optimizer=None)  # the default, from its first step
+    assert fresh.state.optim_state[0] == 1
+    on = shallow(2, start=dataclasses.replace(again, optimizer=OPTIMIZER))
+    np.testing.assert_array_equal(on.losses, shallow(2, start=fit).losses)
+
+
+def test_chains_and_predictions():
+    state = {"key": random.key(3), "u": jnp.ones(2)}
+    chains = Chains({"w": np.ones((1, 3))}, {"lp": np.zeros((1, 3))}, state, 3, 0.5)
+    again = loaded(MCEMResult({"noise": jnp.ones(())}, chains, np.ones(3), 1.0)).chains
+    assert same(again.samples, chains.samples)
+    assert again.state["key"] == state["key"]
+    fit = shallow(4)
+    p = dgp.predict(KEY, svgp, SHALLOW, fit, X, z=Z, num_samples=2)
+    mean = p.mean
+    np.testing.assert_array_equal(loaded(p).mean, mean)
+
+
+def test_every_default_optimizer_is_picklable():
+    slow = frozenset(["noise"])
+    made = (
+        dgp.inference.default_optimizer(0.1, 5, slow),
+        dgp.inference.adversarial_optimizer(0.1, 5, slow),
+    )
+    params = {"noise": jnp.ones(()), "l1.v.loc": jnp.ones(3)}
+    for optimizer in made:
+        assert isinstance(optimizer, optax.GradientTransformation)
+        one, other = (
+            o.update(params, o.init(params), params)[0] for o in (optimizer, loaded(optimizer))
+        )
+        assert same(one, other)
+
+
+PROGRAM = textwrap.dedent("""
+    import pickle, sys
+    import numpy as np
+    import dgp_ppl as dgp
+    from support.fits import SHALLOW, X, Z, shallow
+    from support.helpers import KEY
+    from dgp_ppl.models import svgp
+
+    fit = pickle.load(open(sys.argv[1], "rb"))
+    p = dgp.predict(KEY, svgp, SHALLOW, fit, X, z=Z, num_samples=2)
+    on = shallow(2, start=fit, optimizer=fit.optimizer)
+    np.savez(sys.argv[2], mean=p.mean, losses=on.losses)
+""")
+
+
+@pytest.mark.slow
+def test_a_new_process_predicts_the_same(tmp_path):
+    fit = shallow(4, optimizer=None)
+    (tmp_path / "fit.pickle").write_bytes(pickle.dumps(fit))
+    paths = [str(tmp_path / n) for n in ("fit.pickle", "found.npz")]
+    subprocess.run([sys.executable, "-c", PROGRAM, *paths], check=True)
+    found = np.load(paths[1])
+    p = dgp.predict(KEY, svgp, SHALLOW, fit, X, z=Z, num_samples=2)
+    np.testing.assert_allclose(found["mean"], p.mean, rtol=1e-5)
+    on = shallow(2, start=fit, optimizer=fit.optimizer)
+    np.testing.assert_allclose(found["losses"], on.losses, rtol=1e-5)
