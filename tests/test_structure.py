@@ -237,6 +237,7 @@ def test_tests_lie_where_their_files_do():
 
 
 COVERED = {  # inner parts of other files, and the test files that cover them
+    "_typing.py": "inference/test_params.py",
     "_errors.py": "inference/test_loop.py",
     "comparison/_figures.py": "comparison/test_compare.py",
     "inference/evidence/_particles.py": "inference/evidence/test_annealing.py",

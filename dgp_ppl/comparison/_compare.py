@@ -258,7 +258,7 @@ def _split_numbers(splits: Any) -> list[int]:
     """Return the numbers of the splits, from their number or from themselves."""
     if isinstance(splits, bool | str | float) or not np.iterable(splits):
         check_count("compare", "splits", splits)
-        return list(range(operator.index(splits)))
+        return list(range(int(splits)))
     try:
         numbers = [operator.index(s) for s in splits]
     except TypeError:

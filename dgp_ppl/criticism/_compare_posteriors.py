@@ -10,7 +10,7 @@ from jax import random
 from jax.typing import ArrayLike
 from scipy.special import logsumexp
 
-from dgp_ppl._checks import check_count, check_key
+from dgp_ppl._checks import check_count, check_key, params_of
 from dgp_ppl._partition import Call
 from dgp_ppl._typing import Fitted, Model, Params, PRNGKey
 from dgp_ppl.criticism._check_guide import khat
@@ -112,13 +112,14 @@ def compare_posteriors(
         )
     call = Call(args, kwargs)
     guide = None if isinstance(approximation, Chains) else approximation
+    values = params_of("compare_posteriors", params)
     if guide is not None or test is not None:  # else the model does not run
-        params = checked_params("compare_posteriors", params, model, guide, call)
+        values = checked_params("compare_posteriors", values, model, guide, call)
     key_draw, key_khat, key_test = random.split(key, 3)
     if isinstance(approximation, Chains):
         draws = approximation
     else:
-        draws = _guide_draws(key_draw, approximation, params, call, num_draws)
+        draws = _guide_draws(key_draw, approximation, values, call, num_draws)
     for name, samples in draws.samples.items():
         shape = exact.samples[name].shape[2:] if name in exact.samples else None
         if shape != samples.shape[2:]:
@@ -141,7 +142,7 @@ def compare_posteriors(
         test_call = Call((x, y, *args[2:]), kwargs)
 
         def mean_log_density(key: PRNGKey, chains: Chains) -> Estimate:
-            return _mean_log_density(key, chains, model, params, test_call, num_draws)
+            return _mean_log_density(key, chains, model, values, test_call, num_draws)
 
         approximate, best = map(mean_log_density, random.split(key_test), (draws, exact))
         log_density = Estimate(
@@ -149,7 +150,7 @@ def compare_posteriors(
         )
     tail = None
     if not isinstance(approximation, Chains):
-        tail = khat(key_khat, approximation, model, params, call, num_weights)
+        tail = khat(key_khat, approximation, model, values, call, num_weights)
     return PosteriorComparison(sites, joint, log_density, tail)
 
 
