@@ -15,6 +15,8 @@ import jax.numpy as jnp
 import numpy as np
 from numpyro import handlers
 
+_MOST_LETTERS = 60  # of an argument in a description
+
 __all__ = ["Call", "ComparedByArguments", "HasArrays", "Partition", "signature"]
 
 
@@ -99,11 +101,41 @@ class ComparedByArguments:
             for n, a in sorted(named.items())
         )
 
+    def __repr__(self) -> str:
+        """Return the call that makes the object, without defaults, with shapes for arrays."""
+        if self._arguments is None:
+            return f"<{type(self).__name__}>"
+        parameters = inspect.signature(type(self).__init__).parameters
+        shown = []
+        for name, value in {**self._arguments, **self._changes}.items():
+            value = vars(self).get(name, value)
+            default = parameters[name].default if name in parameters else inspect.Parameter.empty
+            if default is inspect.Parameter.empty:
+                shown.append(_brief(value))
+            elif not _is_same(value, default):
+                shown.append(f"{name}={_brief(value)}")
+        return f"{type(self).__name__}({', '.join(shown)})"
+
     def __eq__(self, other: object) -> bool:
         return self is other or (type(other) is type(self) and self.identity() == other.identity())
 
     def __hash__(self) -> int:
         return hash(self.identity())
+
+
+def _brief(value: Any) -> str:
+    """Return a short description of an argument."""
+    if hasattr(value, "shape"):
+        return f"array{list(value.shape)}"
+    text = getattr(value, "__name__", None) or repr(value)
+    return text if len(text) <= _MOST_LETTERS else f"<{type(value).__name__}>"
+
+
+def _is_same(value: Any, default: Any) -> bool:
+    try:
+        return value is default or bool(value == default)
+    except (TypeError, ValueError):  # arrays
+        return False
 
 
 class _ComparedByIdentity:

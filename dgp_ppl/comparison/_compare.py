@@ -34,7 +34,7 @@ _DEFAULT_METHODS = ("sgpr", "svgp", "dsvi")
 _DEFAULT_SPLITS = 3
 
 
-@dataclasses.dataclass
+@dataclasses.dataclass(repr=False)
 class Comparison:
     """The results of `compare`.
 
@@ -46,7 +46,14 @@ class Comparison:
     """
 
     record: dict[str, Any]
-    fits: dict[str, Run] = dataclasses.field(default_factory=dict, repr=False)
+    fits: dict[str, Run] = dataclasses.field(default_factory=dict)
+
+    def __repr__(self) -> str:
+        methods = ", ".join(dict.fromkeys(row["method"] for row in self.summary))
+        return (
+            f"Comparison: methods {methods} on {len(self.splits)} rows of splits and methods; "
+            "see summary, splits and fits"
+        )
 
     @property
     def splits(self) -> list[dict[str, Any]]:

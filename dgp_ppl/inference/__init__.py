@@ -7,6 +7,7 @@ from dgp_ppl.inference._objectives import ImportanceWeighted, PredictiveELBO
 from dgp_ppl.inference._optimizer import default_optimizer
 from dgp_ppl.inference._params import checked_params
 from dgp_ppl.inference._pickling import Portable
+from dgp_ppl.inference._summary import Summarized, list_arrays
 from dgp_ppl.inference.evidence import (
     AnnealedEvidence,
     ImportanceEvidence,
@@ -64,6 +65,7 @@ __all__ = [
     "OrnsteinUhlenbeck",
     "Portable",
     "PredictiveELBO",
+    "Summarized",
     "TransportGuide",
     "VariancePreserving",
     "adversarial_optimizer",
@@ -78,6 +80,7 @@ __all__ = [
     "fit_mcem",
     "freeze",
     "importance_evidence",
+    "list_arrays",
     "log_mean",
     "run_mcmc",
     "survey",

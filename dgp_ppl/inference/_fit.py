@@ -21,6 +21,7 @@ from dgp_ppl.inference._handlers import survey
 from dgp_ppl.inference._loop import compiled_losses, run_steps, training_loop
 from dgp_ppl.inference._params import checked_params, checked_start, set_up_guide
 from dgp_ppl.inference._pickling import Portable
+from dgp_ppl.inference._summary import Summarized, list_arrays, list_losses
 from dgp_ppl.inference.guides import LayerGuide
 
 _DRAWS = 100  # of a bound, to compare two sets of params
@@ -29,8 +30,8 @@ _DEFAULT_LOSS = TraceMeanField_ELBO()
 __all__ = ["FitResult", "evaluate", "fit"]
 
 
-@dataclasses.dataclass(frozen=True)
-class FitResult(Portable):
+@dataclasses.dataclass(frozen=True, repr=False)
+class FitResult(Summarized, Portable):
     """The outcome of a fit. It can be pickled.
 
     An `optimizer` that cannot be pickled (any of optax's) is None after loading; `fit`'s default
@@ -52,7 +53,7 @@ class FitResult(Portable):
     num_data: int
     state: SVIState
     seconds: float
-    optimizer: Any = dataclasses.field(repr=False)
+    optimizer: Any
     reverted: bool = False
 
     if_possible: ClassVar[tuple[str, ...]] = ("optimizer",)
@@ -61,6 +62,13 @@ class FitResult(Portable):
     def elbo_per_datum(self) -> np.ndarray:
         """The ELBO estimates of every step, in nats per data point, [steps]."""
         return -self.losses / self.num_data
+
+    def summary(self) -> list[str]:
+        first = list_losses("loss", self.losses, self.seconds)
+        if len(self.losses):
+            first += f" nats (ELBO per datum {self.elbo_per_datum[-1]:.4g}, N = {self.num_data})"
+        reverted = ["keep_best returned the params that the fit began with"] * self.reverted
+        return [first, *reverted, *list_arrays("params", self.params)]
 
 
 def fit(

@@ -13,14 +13,22 @@ from numpyro.distributions import biject_to
 
 from dgp_ppl._checks import params_of
 from dgp_ppl._typing import Fitted, Model, Params, PRNGKey
-from dgp_ppl.inference import FitResult, Implicit, LayerGuide, default_optimizer, fit, freeze
+from dgp_ppl.inference import (
+    FitResult,
+    Implicit,
+    LayerGuide,
+    Summarized,
+    default_optimizer,
+    fit,
+    freeze,
+)
 from dgp_ppl.prediction._predict import Prediction, predict
 
 __all__ = ["LatentInputs", "infer_latent", "latent_inputs"]
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
-class LatentInputs:
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
+class LatentInputs(Summarized):
     """The guide's normal distribution of the latent inputs of N rows, with independent entries.
 
     `latent_inputs` makes it for the rows of a fit, `infer_latent` for new rows. If the support of
@@ -36,11 +44,15 @@ class LatentInputs:
     mean: Array
     sd: Array
     x: Array
-    losses: Any = dataclasses.field(repr=False)
-    _model: Model = dataclasses.field(repr=False)
-    _guide: LayerGuide = dataclasses.field(repr=False)
-    _params: Params = dataclasses.field(repr=False)
-    _site: str = dataclasses.field(repr=False)
+    losses: Any
+    _model: Model
+    _guide: LayerGuide
+    _params: Params
+    _site: str
+
+    def summary(self) -> list[str]:
+        known = f", beside {self.x.shape[1]} known inputs" if self.x.shape[1] else ""
+        return [f"{len(self.mean)} rows of {self.mean.shape[1]} latent inputs{known}"]
 
     def reconstruct(self, key: PRNGKey, *, num_samples: int = 100, **kwargs: Any) -> Prediction:
         """Return the posterior predictive distribution of all entries of these rows' y.

@@ -16,7 +16,7 @@ from numpyro.primitives import Messenger
 from dgp_ppl._checks import check_count
 from dgp_ppl._typing import Fitted, Model, Params, PRNGKey
 from dgp_ppl.core import DrawMode, RandomFunction, function_draws
-from dgp_ppl.inference import Chains
+from dgp_ppl.inference import Chains, Summarized, list_arrays
 from dgp_ppl.prediction._passes import ForwardPass
 from dgp_ppl.prediction._predict import predict
 
@@ -25,8 +25,8 @@ __all__ = ["LayerFunction", "layer_functions"]
 _GRID_1D, _GRID_2D = 100, 20  # points along each input of an even grid
 
 
-@dataclasses.dataclass(frozen=True)
-class LayerFunction:
+@dataclasses.dataclass(frozen=True, repr=False)
+class LayerFunction(Summarized):
     """A layer's function under the posterior, in the model's units.
 
     S is the number of passes, G of grid points, N of rows of x, and M of inducing inputs. D and P
@@ -53,6 +53,9 @@ class LayerFunction:
     z_sd: np.ndarray
     reached: np.ndarray
     passed: np.ndarray
+
+    def summary(self) -> list[str]:
+        return [f"{len(self.draws)} draws", *list_arrays("arrays", vars(self))]
 
 
 def layer_functions(

@@ -74,7 +74,7 @@ def pool(predictions: Prediction | Sequence[Prediction]) -> "PooledPrediction":
     return PooledPrediction(**shared, members=tuple(same_chunks))
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class PooledPrediction(Prediction):
     """A mixture of predictions with equal weights, itself a `Prediction`. Made by `pool`.
 

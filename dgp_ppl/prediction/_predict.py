@@ -16,7 +16,7 @@ from dgp_ppl._checks import check_count
 from dgp_ppl._partition import Call, Partition
 from dgp_ppl._typing import Fitted, Model, Params, PRNGKey
 from dgp_ppl.core import Mixture
-from dgp_ppl.inference import Chains, Portable, checked_params
+from dgp_ppl.inference import Chains, Portable, Summarized, checked_params
 from dgp_ppl.metrics import crps_gaussian_mixture, crps_samples
 from dgp_ppl.prediction import _functionals as functionals
 from dgp_ppl.prediction._passes import (
@@ -141,8 +141,8 @@ def predict(
     )
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
-class Prediction(Portable):
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
+class Prediction(Summarized, Portable):
     """A mixture of `num_samples` distributions of y at each of N inputs, in the data's units.
 
     `predict` makes it. It can be pickled if its model can, as a function of a module can. Mean,
@@ -150,20 +150,25 @@ class Prediction(Portable):
     For several classes, use `probabilities`.
     """
 
-    key: PRNGKey = dataclasses.field(repr=False)
-    forward_pass: ForwardPass = dataclasses.field(repr=False)
-    params: Params = dataclasses.field(repr=False)
-    data: list[Any] = dataclasses.field(repr=False)
-    by_row: tuple[bool, ...] = dataclasses.field(repr=False)
-    x: Array = dataclasses.field(repr=False)
-    draws: dict[str, Array] = dataclasses.field(repr=False)
+    key: PRNGKey
+    forward_pass: ForwardPass
+    params: Params
+    data: list[Any]
+    by_row: tuple[bool, ...]
+    x: Array
+    draws: dict[str, Array]
     num_samples: int
     chunk_size: int
     standardizer: Standardizer | None = None
-    chains: Chains | None = dataclasses.field(default=None, repr=False)
-    _cache: dict[Any, Any] = dataclasses.field(default_factory=dict, repr=False)
+    chains: Chains | None = None
+    _cache: dict[Any, Any] = dataclasses.field(default_factory=dict)
 
     left_out: ClassVar[tuple[str, ...]] = ("_cache",)
+
+    def summary(self) -> list[str]:
+        units = "the model's units" if self.standardizer is None else "the data's units"
+        passes = f"a mixture of {self.num_samples} distributions each"
+        return [f"y at {len(self.x)} inputs {list(self.x.shape)}, {passes}, in {units}"]
 
     @property
     def mean(self) -> np.ndarray:

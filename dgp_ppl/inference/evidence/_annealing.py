@@ -17,6 +17,7 @@ from dgp_ppl._partition import Call, Partition
 from dgp_ppl._typing import Fitted, Model, Params, PRNGKey, Values
 from dgp_ppl.core import as_observed
 from dgp_ppl.inference._params import checked_params
+from dgp_ppl.inference._summary import Summarized
 from dgp_ppl.inference.evidence._particles import ACCEPTANCE, AnnealedParticles, Arrays, schedule
 from dgp_ppl.inference.evidence._starts import start_at_guide, start_at_prior, why_no_evidence
 from dgp_ppl.inference.evidence._weights import log_mean
@@ -30,8 +31,8 @@ _CORRECTION_SETS = 100  # sets of new noise in the last step
 _SAME = 0.05  # largest difference in nats between log densities that count as equal
 
 
-@dataclasses.dataclass(frozen=True)
-class AnnealedEvidence:
+@dataclasses.dataclass(frozen=True, repr=False)
+class AnnealedEvidence(Summarized):
     """The result of `annealed_evidence`; in nats.
 
     Attributes:
@@ -57,6 +58,14 @@ class AnnealedEvidence:
     upper: float | None = None
     upper_error: float | None = None
     warnings: tuple[str, ...] = ()
+
+    def summary(self) -> list[str]:
+        first = f"log evidence {self.log_evidence:.6g} +- {self.standard_error:.2g} nats"
+        upper = []
+        if self.upper is not None and self.upper_error is not None:
+            upper = [f"upper end {self.upper:.6g} +- {self.upper_error:.2g} nats"]
+        effective = f"{self.effective_particles:.3g} of {len(self.log_weights)} particles"
+        return [first, *upper, f"worth {effective}", *self.warnings]
 
 
 def annealed_evidence(

@@ -8,12 +8,13 @@ import numpy as np
 from numpyro.infer.mcmc import MCMC
 
 from dgp_ppl.inference._pickling import Portable
+from dgp_ppl.inference._summary import Summarized, list_arrays
 
 __all__ = ["Chains"]
 
 
-@dataclasses.dataclass(frozen=True)
-class Chains(Portable):
+@dataclasses.dataclass(frozen=True, repr=False)
+class Chains(Summarized, Portable):
     """Draws of a Markov chain Monte Carlo run. They can be pickled.
 
     Attributes:
@@ -26,7 +27,7 @@ class Chains(Portable):
 
     samples: dict[str, np.ndarray]
     fields: dict[str, np.ndarray] = dataclasses.field(default_factory=dict)
-    state: Any = dataclasses.field(default=None, repr=False)
+    state: Any = None
     steps: int = 0
     seconds: float = 0.0
 
@@ -48,6 +49,15 @@ class Chains(Portable):
             last = jax.tree.map(lambda a: a[None], last)
         steps = mcmc.num_warmup + mcmc.num_samples
         return Chains(samples, fields, last, steps, 0.0)
+
+    def summary(self) -> list[str]:
+        steps = f", {self.steps} steps of each in {self.seconds:.3g} s" if self.steps else ""
+        if not self.samples:
+            return [f"no draws{steps}"]
+        chains, draws = self.shape
+        fields = list_arrays("fields", self.fields, 2) if self.fields else []
+        first = f"{chains} chain{'s' * (chains > 1)} of {draws} draws{steps}"
+        return [first, *list_arrays("samples", self.samples, 2), *fields]
 
     @property
     def shape(self) -> tuple[int, int]:

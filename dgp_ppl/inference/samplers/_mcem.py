@@ -23,6 +23,7 @@ from dgp_ppl._typing import Model, Params, PRNGKey
 from dgp_ppl.inference._checkpoint import RunFolder, optimizer_fingerprint, run_identity
 from dgp_ppl.inference._optimizer import default_optimizer
 from dgp_ppl.inference._pickling import Portable
+from dgp_ppl.inference._summary import Summarized, list_arrays, list_losses
 from dgp_ppl.inference.samplers._chains import Chains
 from dgp_ppl.inference.samplers._em import ExpectationMaximization, at_params, with_params
 from dgp_ppl.inference.samplers._mcmc import run_mcmc
@@ -31,8 +32,8 @@ from dgp_ppl.inference.samplers._sghmc import SGHMC
 __all__ = ["MCEMResult", "fit_mcem"]
 
 
-@dataclasses.dataclass(frozen=True)
-class MCEMResult(Portable):
+@dataclasses.dataclass(frozen=True, repr=False)
+class MCEMResult(Summarized, Portable):
     """The result of `fit_mcem`. It can be pickled.
 
     Attributes:
@@ -47,6 +48,11 @@ class MCEMResult(Portable):
     chains: Chains
     losses: np.ndarray
     seconds: float
+
+    def summary(self) -> list[str]:
+        first = list_losses("potential energy", self.losses, self.seconds)
+        chains, *others = repr(self.chains).splitlines()
+        return [f"{first} nats", *list_arrays("params", self.params), f"chains: {chains}", *others]
 
 
 def fit_mcem(
