@@ -7,7 +7,8 @@ EXTRA ?= dev
 .PHONY: compare test test-slow test-all lint docs tutorial picture clean
 
 compare: $(VENV)/.installed
-	$(BIN)/dgp-ppl compare robot_arm --steps 1500 --splits 2 --out results/robot_arm --overwrite
+	$(BIN)/dgp-ppl compare robot_arm --methods sgpr,dsvi,dspp --steps 1000 --batch 500 --splits 2 \
+		--out results/robot_arm --overwrite
 
 test: $(VENV)/.installed
 	$(BIN)/python -m pytest -n 2 --dist worksteal
