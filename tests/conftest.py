@@ -30,6 +30,7 @@ _CACHE = Path(__file__).parent.parent / ".cache" / f"jax-{version('jax')}"
 _CACHE_BYTES = 2**30
 _MAPPINGS, _BYTES = 40_000, 3 * 2**30
 _SECONDS_BETWEEN_CHECKS = 5.0
+_LONGEST = {"test_docs.py", "test_examples.py", "test_tutorial.py"}
 _checked = 0.0
 
 
@@ -49,6 +50,11 @@ def pytest_configure(config):
     jax.config.update("jax_compilation_cache_dir", os.environ["JAX_COMPILATION_CACHE_DIR"])
     seconds = float(os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"])
     jax.config.update("jax_persistent_cache_min_compile_time_secs", seconds)
+
+
+def pytest_collection_modifyitems(items):
+    """Begin with the longest tests, so that no worker ends long after the other."""
+    items.sort(key=lambda item: item.path.name not in _LONGEST)
 
 
 def pytest_collection_finish(session):
