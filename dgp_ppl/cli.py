@@ -1,5 +1,6 @@
 """The command ``dgp-ppl``."""
 
+import csv
 import datetime
 import sys
 from pathlib import Path
@@ -143,9 +144,33 @@ def _compare(
     target: Annotated[
         str | None,
         typer.Option(
-            help="Column to predict; required for .csv and .parquet files.", rich_help_panel=_DATA
+            help="Column to predict; required for .csv and .parquet files. Text is classes.",
+            rich_help_panel=_DATA,
         ),
     ] = None,
+    drop: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Column to leave out; give it several times, or names separated by commas.",
+            rich_help_panel=_DATA,
+        ),
+    ] = None,
+    categorical: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Column of numbers to take as categories; as for --drop. The target's numbers "
+            "are then classes.",
+            rich_help_panel=_DATA,
+        ),
+    ] = None,
+    strict: Annotated[
+        bool,
+        typer.Option(
+            "--strict",
+            help="Refuse a table with text, dates or missing cells.",
+            rich_help_panel=_DATA,
+        ),
+    ] = False,
     splits: Annotated[
         int | None,
         typer.Option(
@@ -235,6 +260,9 @@ def _compare(
         chains=chains,
         evidence=evidence,
         target=target,
+        drop=_column_names(drop),
+        categorical=_column_names(categorical),
+        strict=strict,
         split_key=split_key,
         out=out,
         overwrite=overwrite,
@@ -254,6 +282,12 @@ def _compare(
         notes.print(f"{row['method']}, split {row['split']}: {row['error']}", highlight=False)
     if failed:
         raise typer.Exit(1)
+
+
+def _column_names(given: list[str] | None) -> list[str]:
+    """Return the names in options; a name with a comma is quoted, as in CSV."""
+    rows = csv.reader(given or [], skipinitialspace=True)
+    return [name.strip() for row in rows for name in row if name.strip()]
 
 
 def _print_results(console: Any, outcome: Comparison) -> None:

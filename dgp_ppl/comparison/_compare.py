@@ -3,6 +3,8 @@
 import dataclasses
 import operator
 import os
+import sys
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -26,7 +28,7 @@ from dgp_ppl.comparison._results import (
     write_tree,
 )
 from dgp_ppl.comparison._run import Run, Split, run_method
-from dgp_ppl.datasets import Dataset
+from dgp_ppl.datasets import ArrowFrame, Dataset, Table, TableSource
 
 __all__ = ["Comparison", "compare"]
 
@@ -67,7 +69,7 @@ class Comparison:
 
 
 def compare(
-    data: str | os.PathLike[str] | Dataset,
+    data: str | os.PathLike[str] | ArrowFrame | Table | Dataset,
     methods: Sequence[str] | None = None,
     *,
     model: str = "deep_gp",
@@ -87,6 +89,9 @@ def compare(
     chains: int = 2,
     evidence: bool = False,
     target: str | None = None,
+    drop: str | Sequence[str] = (),
+    categorical: str | Sequence[str] = (),
+    strict: bool = False,
     split_key: str = datasets.DEFAULT_SPLITS,
     out: str | os.PathLike[str] | None = None,
     overwrite: bool = False,
@@ -96,7 +101,10 @@ def compare(
 ) -> Comparison:
     """Fit each method to each split of a data set, and measure it on the held-out rows.
 
-    The training rows of each split set the scale of the inputs and of a regression target. The
+    The columns of .csv and .parquet files, data frames and OpenML may be numbers, dates, text or
+    booleans, with missing cells. A `Preprocessor` makes inputs of them. It is fitted to the
+    training rows of each split; categories that only held-out rows have are all zeros. The training
+    rows also set the scale of the inputs and of a regression target. The
     ELBO is that of the standardised target. RMSE, log density and CRPS are in the data's units.
     Metrics for classes are accuracy, log loss (nats), expected calibration error and Brier score,
     and for two classes also the AUC.
@@ -107,7 +115,7 @@ def compare(
         comparison.summary[0]["rmse"]  # {"mean": ..., "se": ...}
 
     Args:
-        data: a `Dataset`, or a name or file that `datasets.load` takes.
+        data: a `Dataset`; a name or file that `datasets.load` takes; or a data frame.
         methods: names in `dgp_ppl.comparison.METHODS`; by default sgpr, svgp and dsvi, and for
             classes svgp and dsvi.
         model: the model to fit, a name in `dgp_ppl.comparison.MODELS`. sgpr, svgp and the
@@ -143,14 +151,20 @@ def compare(
             ``evidence_per_datum`` and its standard error ``evidence_error``, and ``gap``, its
             distance above the ELBO, all in nats per datum. ``evidence_note`` explains why there is
             no estimate, or why its error cannot be trusted.
-        target: the column to predict, for files with columns.
+        target: the column to predict, for data with columns. Text and booleans are classes. Rows
+            without a target are left out.
+        drop: columns to leave out.
+        categorical: columns of numbers to take as categories. With the target in it, its numbers
+            are classes.
+        strict: whether to refuse a table with anything but finite numbers.
         split_key: the array of splits in an .npz file.
         out: folder for results.json, METHOD.nc and the figures; None writes nothing. It is updated
             after every fit, so an interrupted comparison keeps the finished fits.
         overwrite: whether `out` may hold an earlier comparison, which is then replaced.
         report: whether to write report.html to `out`: one page with the tables, the figures,
             criticism of the first split's fits, the configuration and the versions.
-        progress: whether to show a progress bar for each fit.
+        progress: whether to print what was done with a table, and to show a progress bar for each
+            fit.
         on_row: called with each row of ``splits`` when it is done.
 
     Returns:
@@ -176,31 +190,35 @@ def compare(
         raise ValueError(f"compare: seed is {seed}, wanted at least 0 and below 2^32")
     if report and out is None:
         raise ValueError("compare: report is True and out is None, wanted a folder to write it to")
-    dataset = data if isinstance(data, Dataset) else datasets.load(
-        data, target=target, split_key=split_key
-    )  # fmt: skip
-    methods = methods_for(dataset.task, requested)
+    source = datasets.open_source(
+        data, target=target, split_key=split_key, drop=drop, categorical=categorical, strict=strict
+    )
+    methods = methods_for(source.task, requested)
     if requested is not _DEFAULT_METHODS and methods != requested:
         raise ValueError(
             f"compare: methods has {sorted(set(requested) - set(methods))}, which need Gaussian "
-            f"noise, and the target of {dataset.name} is classes ({dataset.task}); leave them out"
+            f"noise, and the target of {source.name} is classes ({source.task}); leave them out"
         )
-    setting = _complete(setting, dataset, likelihood)
+    setting = _complete(setting, source, likelihood)
     if splits is None:
-        available = dataset.test_index
+        available = source.test_index
         most = _DEFAULT_SPLITS if available is None else min(_DEFAULT_SPLITS, len(available))
         splits = list(range(most))
-    rows = datasets.splits(dataset, max(splits) + 1, seed)
+    rows = datasets.splits(source, max(splits) + 1, seed)
+    prepared = {s: _prepare(source, rows[s][0]) for s in splits}
+    first = prepared[splits[0]]()
+    _tell(first, progress)
     folder = None if out is None else prepare_folder(Path(out), overwrite)
     config = dataclasses.asdict(setting) | {
         "methods": list(methods), "splits": splits if given else len(splits), "seed": seed,
         "restarts": restarts, "samples": samples,
         "evidence": evidence, "target": target, "split_key": split_key,
+        "drop": _names(drop), "categorical": _names(categorical), "strict": strict,
         "x64": jnp.zeros(()).dtype == jnp.float64,
     }  # fmt: skip
     comparison = Comparison(
         {
-            "data": _describe(dataset),
+            "data": _describe(first),
             "config": config,
             "versions": versions(),
             "splits": [],
@@ -208,6 +226,7 @@ def compare(
         }
     )
     for done, index in enumerate(splits):
+        dataset = first if done == 0 else prepared[index]()
         split = Split(dataset, index, *rows[index])
         for method in methods:
             label = f"{method} {done + 1}/{len(splits)}" if progress else False
@@ -215,7 +234,7 @@ def compare(
             if folder is not None and not comparison.splits:
                 clear_folder(folder)
             comparison.splits.append(row)
-            comparison.record["summary"] = summarise(comparison.splits, methods, dataset.task)
+            comparison.record["summary"] = summarise(comparison.splits, methods, source.task)
             if done == 0 and run is not None:
                 comparison.fits[method] = run
                 if folder is not None:
@@ -231,6 +250,29 @@ def compare(
         if report:
             write_report(folder / "report.html", comparison.record, comparison.fits, figures)
     return comparison
+
+
+def _prepare(source: Dataset | TableSource, train: np.ndarray) -> Callable[[], Dataset]:
+    """Fit the preprocessor of a split, and return what makes the split's data set."""
+    if isinstance(source, Dataset):
+        return lambda: source
+    fitted = source.fit(train)
+    return lambda: source.dataset(fitted)
+
+
+def _tell(data: Dataset, progress: bool) -> None:
+    """Print what was done with a table; without progress, only warn."""
+    if data.preprocessor is None:
+        return
+    if progress:
+        print(data.preprocessor.report, file=sys.stderr)
+    else:
+        for text in data.preprocessor.report.warnings:
+            warnings.warn(f"compare: {text}", UserWarning, stacklevel=3)
+
+
+def _names(given: str | Sequence[str]) -> list[str]:
+    return [given] if isinstance(given, str) else list(given)
 
 
 def _check_methods(methods: Sequence[str]) -> None:
@@ -283,7 +325,7 @@ def _check_sizes(**sizes: int) -> None:
         check_count("compare", name, value)
 
 
-def _complete(setting: Setting, data: Dataset, likelihood: str | None) -> Setting:
+def _complete(setting: Setting, data: Dataset | TableSource, likelihood: str | None) -> Setting:
     """Return the settings with the task of the data set and its likelihood."""
     known = LIKELIHOODS[data.task]
     name = next(iter(known)) if likelihood is None else likelihood
@@ -299,8 +341,13 @@ def _complete(setting: Setting, data: Dataset, likelihood: str | None) -> Settin
 
 def _describe(data: Dataset) -> Mapping[str, Any]:
     """Return the entry of a data set in results.json."""
+    columns = data.preprocessor
+    table = {} if columns is None else {
+        "inputs": list(columns.names), "classes": list(columns.classes),
+        "preparation": str(columns.report).splitlines(),
+    }  # fmt: skip
     return {
         "name": data.name, "rows": len(data.y), "columns": data.x.shape[1], "task": data.task,
         "target": data.y_name, "source": data.source,
         "own_splits": None if data.test_index is None else len(data.test_index),
-    }  # fmt: skip
+    } | table  # fmt: skip

@@ -1,7 +1,24 @@
 """Data sets by name or from a file, and their splits."""
 
 from dgp_ppl.datasets._dataset import Dataset, DatasetInfo, splits
+from dgp_ppl.datasets._frame import ArrowFrame
 from dgp_ppl.datasets._load import load, names
 from dgp_ppl.datasets._npz import DEFAULT_SPLITS
+from dgp_ppl.datasets._source import TableSource, open_source
+from dgp_ppl.datasets.tables import Preprocessor, Report, Table, read_table
 
-__all__ = ["DEFAULT_SPLITS", "Dataset", "DatasetInfo", "load", "names", "splits"]
+__all__ = [
+    "DEFAULT_SPLITS",
+    "ArrowFrame",
+    "Dataset",
+    "DatasetInfo",
+    "Preprocessor",
+    "Report",
+    "Table",
+    "TableSource",
+    "load",
+    "names",
+    "open_source",
+    "read_table",
+    "splits",
+]

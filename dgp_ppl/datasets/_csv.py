@@ -30,13 +30,17 @@ from dgp_ppl.datasets._table import (
     table_from_columns,
 )
 
-_MISSING = frozenset(
+MISSING = frozenset(
     ("", "na", "n/a", "#n/a", "<na>", "nan", "+nan", "-nan", "null", "none", "nil", "?", ".", "-")
 )
+"""Texts of cells without a value, in lower case."""
 
 # Faults of cells, in the order of reporting: a description, and what to do.
 _FAULTS = {
-    "text": ("not a number", "encode the column as numbers or leave it out of the file"),
+    "text": (
+        "not a number",
+        "encode the column as numbers, leave it out of the file, or read it with `Preprocessor`",
+    ),
     "missing": ("missing (empty or NaN)", "drop these rows or fill the cells in"),
     "infinite": ("infinite", "drop these rows or correct the cells"),
     "large": TOO_LARGE,
@@ -65,7 +69,7 @@ def read_csv(path: Path, target: str | None) -> Table:
         DataError: if the file cannot be used.
     """
     where = named(path)
-    line, header = _header(path)
+    line, header = csv_header(path)
     names = tuple(name.strip() for name in header)
     if len(names) == 1:
         for separator in (";", "\t", "|"):
@@ -81,12 +85,12 @@ def read_csv(path: Path, target: str | None) -> Table:
         values, whole = _read_careful(path, names, target_column)
     else:
         whole = file_task(values[:, target_column], whole=True) == "binary" and all(
-            _is_whole(row[target_column]) for _, row in islice(_rows(path), 1, None)
+            _is_whole(row[target_column]) for _, row in islice(csv_rows(path), 1, None)
         )
     return table_from_columns(where, values, names, target_column, whole)
 
 
-def _rows(path: Path) -> Iterator[tuple[int, list[str]]]:
+def csv_rows(path: Path) -> Iterator[tuple[int, list[str]]]:
     """Yield the rows that are not blank, each with the number of its last line."""
     where = named(path)
     line = 0
@@ -123,9 +127,9 @@ def _first_bad_line(path: Path) -> int:
     return number
 
 
-def _header(path: Path) -> tuple[int, list[str]]:
+def csv_header(path: Path) -> tuple[int, list[str]]:
     """Return the number of the header's last line, and the header."""
-    rows = _rows(path)
+    rows = csv_rows(path)
     first = next(rows, None)
     if first is None:
         raise DataError(
@@ -178,7 +182,7 @@ def _read_careful(
     values = array("d")
     faults: dict[str, _Fault] = {}
     whole = True
-    rows = _rows(path)
+    rows = csv_rows(path)
     next(rows)
     for line, row in rows:
         if len(row) != len(names):
@@ -220,7 +224,7 @@ def _parse_cell(text: str) -> tuple[float, str]:
     try:
         number = float(text)
     except ValueError:
-        return np.nan, "missing" if text.strip().lower() in _MISSING else "text"
+        return np.nan, "missing" if text.strip().lower() in MISSING else "text"
     if abs(number) < WHOLE_MAX:
         return number, "text" if "_" in text else ""
     if np.isnan(number):

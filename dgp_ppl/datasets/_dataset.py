@@ -1,11 +1,13 @@
 """`Dataset`, and its splits into training and test rows."""
 
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 
 from dgp_ppl._errors import DataError
 from dgp_ppl.datasets._table import shown
+from dgp_ppl.datasets.tables import Preprocessor
 
 __all__ = ["Dataset", "DatasetInfo", "splits"]
 
@@ -27,6 +29,7 @@ class Dataset:
         source: where the data come from, on one line.
         shared_unit: whether all inputs have the same unit, as pixels do. `compare` then
             standardises all inputs with one location and scale.
+        preprocessor: what made the inputs of a table; None if the source holds numbers alone.
     """
 
     name: str
@@ -38,6 +41,18 @@ class Dataset:
     y_name: str
     source: str
     shared_unit: bool = False
+    preprocessor: Preprocessor | None = None
+
+
+class Rows(Protocol):
+    """What `splits` needs of a data set."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def y(self) -> np.ndarray: ...
+    @property
+    def test_index(self) -> tuple[np.ndarray, ...] | None: ...
 
 
 @dataclass(frozen=True)
@@ -59,7 +74,7 @@ class DatasetInfo:
     source: str
 
 
-def splits(data: Dataset, num_splits: int, seed: int) -> list[tuple[np.ndarray, np.ndarray]]:
+def splits(data: Rows, num_splits: int, seed: int) -> list[tuple[np.ndarray, np.ndarray]]:
     """Split a data set into training and test rows.
 
     The splits that come with the data set are used if there are any. Otherwise split ``s``

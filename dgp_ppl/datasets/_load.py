@@ -7,24 +7,35 @@ from dgp_ppl._errors import DataError
 from dgp_ppl.datasets._bundled import BUNDLED, load_bundled
 from dgp_ppl.datasets._csv import read_csv
 from dgp_ppl.datasets._dataset import Dataset, DatasetInfo
+from dgp_ppl.datasets._frame import ArrowFrame, arrow_columns, frame_name
 from dgp_ppl.datasets._npz import DEFAULT_SPLITS, peek_npz, read_npz
 from dgp_ppl.datasets._openml import PREFIX, fetch
-from dgp_ppl.datasets._parquet import read_parquet
-from dgp_ppl.datasets._table import Table, named, quoted, shown, suggestion
+from dgp_ppl.datasets._parquet import read_parquet, table_from_arrow
+from dgp_ppl.datasets._table import (
+    FILE_SUFFIXES,
+    Table,
+    check_file,
+    named,
+    quoted,
+    shown,
+    suggestion,
+)
 
-__all__ = ["load", "names"]
+__all__ = ["load", "names", "refuse_split_key"]
 
 _FOLDER_VARIABLE = "DGP_PPL_DATA"
-_SUFFIXES = (".csv", ".npz", ".parquet")
 
 
 def load(
-    name_or_path: str | os.PathLike[str],
+    name_or_path: str | os.PathLike[str] | ArrowFrame,
     *,
     target: str | None = None,
     split_key: str = DEFAULT_SPLITS,
 ) -> Dataset:
-    """Load a data set by name or from a file.
+    """Load a data set of numbers by name, from a file or from a data frame.
+
+    `load` is strict: it refuses text, dates and missing cells. A `Preprocessor` turns a table with
+    these into numbers, and so does `compare`.
 
     A `Path`, or a string that ends in .csv, .parquet or .npz, is a file. Any other string is a
     bundled name, a name at OpenML (``openml:NAME``, ``openml:NAME:VERSION`` or ``openml:ID``), or
@@ -33,8 +44,8 @@ def load(
 
     Files have these forms:
 
-    - .csv (UTF-8, commas, a header) and .parquet: `target` is the column to predict, and all other
-      columns are inputs, except a pandas index in a .parquet file.
+    - .csv (UTF-8, commas, a header), .parquet and data frames: `target` is the column to predict,
+      and all other columns are inputs, except a pandas index.
     - .npz: ``X`` [N, D] and ``y`` [N] or [N, 1]. Optional arrays are the splits, ``test_index``
       [splits, n], padded with -1, and the names of the inputs, ``columns``.
     - .npz of images: ``x_train`` [N, ...], ``y_train`` [N], ``x_test`` and ``y_test``.
@@ -57,7 +68,8 @@ def load(
     ((100, 1), 'regression')
 
     Args:
-        name_or_path: the name or the file.
+        name_or_path: the name or the file; or a frame of pandas, polars or another library with
+            Arrow's PyCapsule interface.
         target: the column to predict, for files with columns; for OpenML it replaces the default
             target.
         split_key: the name of the array of splits in an .npz file.
@@ -69,13 +81,18 @@ def load(
         DataError: if there is no such data set, or it cannot be used. The message is one line
             with the reason and the next thing to try.
     """
+    if not isinstance(name_or_path, str | os.PathLike):
+        where = frame_name(name_or_path)
+        refuse_split_key(where, split_key)
+        table = table_from_arrow(where, arrow_columns(name_or_path), target)
+        return _from_table("table", table, where)
     text = os.fspath(name_or_path)
-    if not isinstance(name_or_path, str) or text.lower().endswith(_SUFFIXES):
+    if not isinstance(name_or_path, str) or text.lower().endswith(FILE_SUFFIXES):
         path = Path(os.path.expanduser(text))
         return _load_file(path, path.stem, target, split_key)
     where = named(text)
     if text in BUNDLED:
-        _refuse_split_key(where, split_key)
+        refuse_split_key(where, split_key)
         data = load_bundled(text)
         if target not in (None, data.y_name):
             raise DataError(
@@ -84,7 +101,7 @@ def load(
             )
         return data
     if text.startswith(PREFIX):
-        _refuse_split_key(where, split_key)
+        refuse_split_key(where, split_key)
         return _from_table(text, *fetch(text, target))
     folder = os.environ.get(_FOLDER_VARIABLE)
     if folder and text and os.path.isfile(os.path.join(folder, f"{text}.npz")):
@@ -146,7 +163,8 @@ def _unknown_name(text: str, folder: str | None) -> str:
     )
 
 
-def _refuse_split_key(where: str, split_key: str) -> None:
+def refuse_split_key(where: str, split_key: str) -> None:
+    """Raise `DataError` if splits are asked for by name, which only .npz files have."""
     if split_key != DEFAULT_SPLITS:
         raise DataError(
             f"{where}: split_key is {shown(split_key)}, but only .npz files have named splits; "
@@ -156,10 +174,7 @@ def _refuse_split_key(where: str, split_key: str) -> None:
 
 def _load_file(path: Path, name: str, target: str | None, split_key: str) -> Dataset:
     where = named(path)
-    if not os.path.exists(path):
-        raise DataError(f"{where}: no such file{_similar_file(path)}; check the path")
-    if not os.path.isfile(path):
-        raise DataError(f"{where}: not a file, wanted a .csv, .parquet or .npz file; name one")
+    check_file(path, FILE_SUFFIXES)
     suffix = path.suffix.lower()
     if suffix == ".npz":
         if target not in (None, "y"):
@@ -168,23 +183,10 @@ def _load_file(path: Path, name: str, target: str | None, split_key: str) -> Dat
                 "'y'; leave the target out"
             )
         table = read_npz(path, split_key)
-    elif suffix in _SUFFIXES:
-        _refuse_split_key(where, split_key)
-        table = (read_csv if suffix == ".csv" else read_parquet)(path, target)
     else:
-        raise DataError(
-            f"{where}: ends in {shown(suffix)}, wanted .csv, .parquet or .npz; save it as one"
-        )
+        refuse_split_key(where, split_key)
+        table = (read_csv if suffix == ".csv" else read_parquet)(path, target)
     return _from_table(name, table, f"file {path}")
-
-
-def _similar_file(path: Path) -> str:
-    """Suggest a file of the same folder with a similar name."""
-    try:
-        neighbours = os.listdir(path.parent)
-    except (OSError, ValueError):
-        return ""
-    return suggestion(path.name, [file for file in neighbours if file.endswith(_SUFFIXES)])
 
 
 def _from_table(name: str, table: Table, source: str) -> Dataset:

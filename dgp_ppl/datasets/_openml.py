@@ -25,7 +25,7 @@ _NAME = re.compile(PREFIX + r"(?:(\d+)|([^:]*[^:\d][^:]*)(?::(\d+))?)")
 
 
 def fetch(text: str, target: str | None) -> tuple[Table, str]:
-    """Fetch a data set.
+    """Fetch a data set of numbers.
 
     Args:
         text: ``openml:NAME``, ``openml:NAME:VERSION`` or ``openml:ID``.
@@ -39,6 +39,29 @@ def fetch(text: str, target: str | None) -> tuple[Table, str]:
         DataError: if the text has another form, openml.org cannot be reached or has no such data
             set, or the data cannot be used.
     """
+    bunch = _fetch_bunch(text, target)
+    return _from_frame(named(text), bunch), f"openml.org, {bunch.url}"
+
+
+def fetch_frame(text: str, target: str | None) -> tuple[Any, str, str]:
+    """Fetch a data set as it is.
+
+    Returns:
+        The pandas frame of inputs and target, the name of the target, and the address.
+
+    Raises:
+        DataError: as for `fetch`.
+    """
+    bunch = _fetch_bunch(text, target)
+    targets = _one_target(named(text), bunch)
+    if targets.dtype.kind in "iu":  # classes are labels there, so 0 and 1 are numbers
+        targets = targets.astype(float)
+    frame = bunch.data.assign(**{str(targets.name): targets})
+    return frame, str(targets.name), f"openml.org, {bunch.url}"
+
+
+def _fetch_bunch(text: str, target: str | None) -> Any:
+    """Download a data set by its text; see `fetch`."""
     where = named(text)
     match = _NAME.fullmatch(text)
     if match is None:
@@ -53,7 +76,7 @@ def fetch(text: str, target: str | None) -> tuple[Table, str]:
     if target is not None:
         request["target_column"] = target
     try:
-        bunch = _download(request)
+        return _download(request)
     except (ValueError, KeyError, ImportError) as error:
         raise DataError(
             f"{where}: OpenML's answer cannot be used ({one_line(error)}); check the name, the "
@@ -64,7 +87,6 @@ def fetch(text: str, target: str | None) -> tuple[Table, str]:
             f"{where}: openml.org cannot be reached ({one_line(error)}); check the network, or "
             "load a file"
         ) from error
-    return _from_frame(where, bunch), f"openml.org, {bunch.url}"
 
 
 def _download(request: dict[str, Any]) -> Any:
@@ -79,16 +101,23 @@ def _download(request: dict[str, Any]) -> Any:
     return bunch
 
 
-def _from_frame(where: str, bunch: Any) -> Table:
-    """Check and convert the pandas frame of inputs and the series of targets."""
-    frame, targets = bunch.data, bunch.target
-    names = tuple(map(str, frame.columns))
+def _one_target(where: str, bunch: Any) -> Any:
+    """Return the series of targets, or raise `DataError` unless there is one."""
+    targets = bunch.target
     if targets is None or targets.ndim != 1:
         got = "no default target" if targets is None else f"targets {quoted(targets.columns)}"
+        columns = map(str, bunch.data.columns) if targets is None else targets.columns
         raise DataError(
             f"{where}: {got}, wanted one target; choose a column (target=..., --target) among "
-            f"{quoted(names if targets is None else targets.columns)}"
+            f"{quoted(columns)}"
         )
+    return targets
+
+
+def _from_frame(where: str, bunch: Any) -> Table:
+    """Check and convert the pandas frame of inputs and the series of targets."""
+    frame, targets = bunch.data, _one_target(where, bunch)
+    names = tuple(map(str, frame.columns))
     check_names(where, names)
     columns = []
     for position, name in enumerate(names):

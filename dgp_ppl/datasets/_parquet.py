@@ -26,23 +26,65 @@ def read_parquet(path: Path, target: str | None) -> Table:
     Raises:
         DataError: if the file cannot be used.
     """
+    return table_from_arrow(named(path), parquet_columns(path), target)
+
+
+def parquet_columns(path: Path) -> Any:
+    """Read all columns of a .parquet file as a `pyarrow.Table`.
+
+    Raises:
+        DataError: if the file cannot be read.
+    """
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    where = named(path)
     try:
         with path.open("rb") as stream, pq.ParquetFile(stream) as file:
             data = file.read()
-        metadata: dict[str, Any] = data.schema.pandas_metadata or {}
-        index = [name for name in metadata.get("index_columns", ()) if isinstance(name, str)]
+            data.validate(full=True)
+            return data
     except (pa.ArrowException, OSError, ValueError) as error:
         raise DataError(
-            f"{where}: not a readable .parquet file ({one_line(error)}); write it again"
+            f"{named(path)}: not a readable .parquet file ({one_line(error)}); write it again"
         ) from error
-    positions = [
-        i for i, name in enumerate(data.column_names) if name == target or name not in index
-    ]
-    data = data.select(positions)
+
+
+def without_index(where: str, data: Any, keep: str | None) -> Any:
+    """Leave out the columns of a `pyarrow.Table` in which pandas stored an index.
+
+    Args:
+        where: the file or frame, for messages.
+        data: the columns.
+        keep: a column of the index to keep, such as the target; None for none.
+
+    Raises:
+        DataError: if the record of the index is damaged.
+    """
+    try:
+        metadata: dict[str, Any] = data.schema.pandas_metadata or {}
+        index = [name for name in metadata.get("index_columns", ()) if isinstance(name, str)]
+    except ValueError as error:
+        raise DataError(
+            f"{where}: not a readable table ({one_line(error)}); write it again"
+        ) from error
+    columns = enumerate(data.column_names)
+    return data.select([i for i, name in columns if name == keep or name not in index])
+
+
+def table_from_arrow(where: str, data: Any, target: str | None) -> Table:
+    """Make a checked table from the columns of a `pyarrow.Table`, which must all be numbers.
+
+    Args:
+        where: the file or frame, for messages.
+        data: the columns.
+        target: the column to predict.
+
+    Raises:
+        DataError: if the columns cannot be used.
+    """
+    import pyarrow as pa
+
+    data = without_index(where, data, target)
     names = tuple(data.column_names)
     check_names(where, names)
     target_column = find_target(where, names, target)
@@ -62,7 +104,8 @@ def read_parquet(path: Path, target: str | None) -> Table:
             first = f", first {shown(column[0].as_py())} in row 0" if data.num_rows else ""
             raise DataError(
                 f"{where}: column {shown(name)} is of type {shown(str(kind))}{first}, wanted "
-                "numbers; encode it as numbers or leave it out of the file"
+                "numbers; encode it as numbers, leave it out of the file, or read it with "
+                "`Preprocessor`"
             )
     check_values(where, values, names)
     whole = pa.types.is_integer(data.column(target_column).type)

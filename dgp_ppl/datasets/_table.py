@@ -8,6 +8,7 @@ import difflib
 import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 
@@ -16,6 +17,7 @@ from dgp_ppl._errors import DataError
 MIN_ROWS = 3  # two to train on, so that a spread exists, and one to test on
 MIN_TRAIN_ROWS = 2
 WHOLE_MAX = 2**53  # float64 holds every whole number up to here
+FILE_SUFFIXES = (".csv", ".parquet", ".npz")
 FLOAT32_MAX = float(np.finfo(np.float32).max)
 
 # Faults of values: a description, and what to do.
@@ -86,6 +88,27 @@ def suggestion(name: str, options: Iterable[str]) -> str:
     close = difflib.get_close_matches(name.lower(), by_lower, n=5, cutoff=0.7)
     similar = list(dict.fromkeys(by_lower[key] for key in close))[:3]
     return f" (did you mean {' or '.join(map(repr, similar))}?)" if similar else ""
+
+
+def check_file(path: Path, suffixes: Sequence[str]) -> None:
+    """Raise `DataError` unless there is such a file, with one of the suffixes."""
+    where = named(path)
+    wanted = " or ".join(filter(None, [", ".join(suffixes[:-1]), suffixes[-1]]))
+    if not os.path.exists(path):
+        raise DataError(f"{where}: no such file{_similar_file(path, suffixes)}; check the path")
+    if not os.path.isfile(path):
+        raise DataError(f"{where}: not a file, wanted a {wanted} file; name one")
+    if path.suffix.lower() not in suffixes:
+        raise DataError(f"{where}: ends in {shown(path.suffix)}, wanted {wanted}; save it as one")
+
+
+def _similar_file(path: Path, suffixes: Sequence[str]) -> str:
+    """Suggest a file of the same folder with a similar name."""
+    try:
+        neighbours = os.listdir(path.parent)
+    except (OSError, ValueError):
+        return ""
+    return suggestion(path.name, [file for file in neighbours if file.endswith(tuple(suffixes))])
 
 
 def check_names(where: str, names: Sequence[str]) -> None:

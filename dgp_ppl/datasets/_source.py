@@ -1,0 +1,168 @@
+"""`open_source`: a data set of any kind, whose inputs may be made anew for each split."""
+
+import os
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from dgp_ppl._errors import DataError
+from dgp_ppl.datasets._dataset import Dataset
+from dgp_ppl.datasets._frame import ArrowFrame, frame_name
+from dgp_ppl.datasets._load import load, refuse_split_key
+from dgp_ppl.datasets._npz import DEFAULT_SPLITS
+from dgp_ppl.datasets._openml import PREFIX, fetch_frame
+from dgp_ppl.datasets._table import MIN_ROWS, find_target, named, quoted
+from dgp_ppl.datasets.tables import TABLE_SUFFIXES, Preprocessor, Table, read_table
+
+__all__ = ["TableSource", "open_source"]
+
+
+@dataclass(frozen=True, eq=False)
+class TableSource:
+    """A table whose inputs are made anew for each split, from what its training rows say.
+
+    Attributes:
+        name: name of the data set.
+        table: the rows that have a target.
+        y: their targets, [N], as in `Dataset`.
+        task: "regression", "binary" or "multiclass".
+        target: the column to predict.
+        source: where the data come from, on one line.
+        drop: columns to leave out.
+        categorical: columns of numbers to take as categories.
+        without_target: number of rows without a target, which are left out.
+    """
+
+    name: str
+    table: Table
+    y: np.ndarray
+    task: str
+    target: str
+    source: str
+    drop: str | Sequence[str] = ()
+    categorical: str | Sequence[str] = ()
+    without_target: int = 0
+
+    @property
+    def test_index(self) -> None:
+        """Tables come without splits."""
+
+    def fit(self, train: np.ndarray) -> Preprocessor:
+        """Fit a preprocessor to training rows; its `report` says what it does.
+
+        Args:
+            train: positions of the training rows among the rows with a target.
+
+        Raises:
+            DataError: if no column is left as an input.
+        """
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # the report has them
+            fitted = Preprocessor.fit(
+                self.table, self.target, rows=train, drop=self.drop, categorical=self.categorical
+            )
+        if not self.without_target:
+            return fitted
+        many = "s" * (self.without_target > 1)
+        step = ("left out", f"{self.without_target:,} row{many} of the table without a target")
+        *steps, target = fitted.report.steps
+        return replace(fitted, report=replace(fitted.report, steps=(*steps, step, target)))
+
+    def dataset(self, preprocessor: Preprocessor) -> Dataset:
+        """Return the data set with the inputs that a preprocessor makes of all rows.
+
+        Categories that its training rows do not have are all zeros.
+        """
+        return Dataset(
+            name=self.name,
+            x=preprocessor.inputs(self.table, unseen="zeros"),
+            y=self.y,
+            task=self.task,
+            test_index=None,
+            x_names=preprocessor.names,
+            y_name=self.target,
+            source=self.source,
+            preprocessor=preprocessor,
+        )
+
+
+def open_source(
+    data: str | os.PathLike[str] | ArrowFrame | Table | Dataset,
+    *,
+    target: str | None = None,
+    split_key: str = DEFAULT_SPLITS,
+    drop: str | Sequence[str] = (),
+    categorical: str | Sequence[str] = (),
+    strict: bool = False,
+) -> Dataset | TableSource:
+    """Open a data set of any kind.
+
+    Args:
+        data: a `Dataset`, a name or file that `load` takes, a data frame, or a `Table`.
+        target: the column to predict, for data with columns.
+        split_key: the array of splits in an .npz file.
+        drop: columns of a table to leave out.
+        categorical: columns of numbers to take as categories.
+        strict: whether a table must hold finite numbers alone, as for `load`.
+
+    Returns:
+        A `TableSource` for tables, that is for .csv and .parquet files, frames and OpenML; else, or
+        if `strict`, a `Dataset`.
+
+    Raises:
+        DataError: if the data cannot be used.
+    """
+    is_path = isinstance(data, str | os.PathLike)
+    text = os.fspath(data) if is_path else ""
+    is_openml = isinstance(data, str) and text.startswith(PREFIX)
+    is_table = is_openml or text.lower().endswith(TABLE_SUFFIXES)
+    is_table = is_table or not (is_path or isinstance(data, Dataset))
+    if (drop or categorical) and (strict or not is_table):
+        option, names = ("drop", drop) if drop else ("categorical", categorical)
+        names = [names] if isinstance(names, str) else names
+        reason = "strict takes all columns as they are" if strict else "the data are no table"
+        raise DataError(f"{option} is {quoted(names)}, but {reason}; leave one of them out")
+    if isinstance(data, Dataset):
+        return data
+    if strict and isinstance(data, Table):
+        raise DataError("strict takes files and frames, and the data are a Table; leave it out")
+    if strict or not is_table:
+        return load(data, target=target, split_key=split_key)  # type: ignore[arg-type]
+    if is_openml:
+        refuse_split_key(named(text), split_key)
+        frame, target, address = fetch_frame(text, target)
+        table = replace(read_table(frame), where=named(text))
+        return _table_source(table, target, text, address, drop, categorical)
+    if is_path:
+        path = Path(os.path.expanduser(text))
+        refuse_split_key(named(path), split_key)
+        table = read_table(path, keep=target)
+        return _table_source(table, target, path.stem, f"file {path}", drop, categorical)
+    refuse_split_key(frame_name(data), split_key)
+    table = read_table(data, keep=target)  # type: ignore[arg-type]
+    return _table_source(table, target, "table", table.where, drop, categorical)
+
+
+def _table_source(
+    table: Table, target: str | None, name: str, origin: str, drop: str | Sequence[str],
+    categorical: str | Sequence[str],
+) -> TableSource:  # fmt: skip
+    """Make a source, and check all that does not depend on a split."""
+    target = table.names[find_target(table.where, table.names, target)]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        whole = Preprocessor.fit(table, target, drop=drop, categorical=categorical)
+    y, present = whole.targets(table)
+    rows = int(present.sum())
+    if rows < MIN_ROWS:
+        raise DataError(
+            f"{table.where}: {rows} row{'' if rows == 1 else 's'} of data with a target, wanted "
+            f"at least {MIN_ROWS} (two for training, one for testing); add rows"
+        )
+    return TableSource(
+        name, table.take(present), y[present], whole.task, target, origin, drop,
+        categorical, len(present) - rows,
+    )  # fmt: skip

@@ -1,0 +1,96 @@
+"""The numbers and dates in texts."""
+
+import datetime
+import re
+
+import numpy as np
+
+from dgp_ppl.datasets._csv import MISSING
+from dgp_ppl.datasets._table import WHOLE_MAX
+
+__all__ = [
+    "DATE_ORDERS",
+    "DAY_MICROSECONDS",
+    "canonical",
+    "has_decimal_comma",
+    "is_missing",
+    "is_too_long",
+    "parse_date",
+    "parse_number",
+]
+
+DAY_MICROSECONDS = 86_400_000_000
+DATE_ORDERS = ("year", "day", "month")
+"""What a date starts with: 2024-03-31, 31/03/2024 or 03/31/2024."""
+
+_THOUSANDS = re.compile(r"[+-]?[1-9]\d{0,2}(,\d{3})+(\.\d*)?")
+_DECIMAL_COMMA = re.compile(r"[+-]?\d+,\d+")
+_TIME = r"(?:[T ]\s*(?P<time>\d.*))?"
+_YEAR_FIRST = re.compile(r"(?P<y>\d{4})(?P<sep>[-/.])(?P<m>\d{1,2})(?P=sep)(?P<d>\d{1,2})" + _TIME)
+_DAY_FIRST = re.compile(r"(?P<d>\d{1,2})(?P<sep>[-/.])(?P<m>\d{1,2})(?P=sep)(?P<y>\d{4})" + _TIME)
+_MONTH_FIRST = re.compile(r"(?P<m>\d{1,2})(?P<sep>[-/])(?P<d>\d{1,2})(?P=sep)(?P<y>\d{4})" + _TIME)
+_DATES = {"year": _YEAR_FIRST, "day": _DAY_FIRST, "month": _MONTH_FIRST}
+_EPOCH = datetime.date(1970, 1, 1)
+
+
+def is_missing(text: str) -> bool:
+    """Return whether a text stands for a missing cell: empty, NA, nan, null, ?, ..."""
+    return text.lower() in MISSING
+
+
+def parse_number(text: str) -> float | None:
+    """Return the number in a text without spaces around it; NaN if missing; None for other texts.
+
+    Commas may separate thousands, as in ``1,421.48``. A decimal comma is no number: ``0,532``.
+    """
+    if is_missing(text):
+        return np.nan
+    if "_" in text:  # a number for Python alone
+        return None
+    if _THOUSANDS.fullmatch(text):
+        text = text.replace(",", "")
+    try:
+        return float(text)
+    except ValueError:
+        return None
+
+
+def is_too_long(text: str) -> bool:
+    """Return whether a text is a whole number beyond 2^53, where float64 loses digits."""
+    digits = text.lstrip("+-").replace(",", "").lstrip("0")
+    return digits.isdecimal() and (len(digits) > 16 or int(digits) > WHOLE_MAX)
+
+
+def has_decimal_comma(text: str) -> bool:
+    """Return whether a text is a number whose comma cannot separate thousands."""
+    return bool(_DECIMAL_COMMA.fullmatch(text)) and not _THOUSANDS.fullmatch(text)
+
+
+def parse_date(text: str, order: str) -> float | None:
+    """Return the days from 1970-01-01 to a date; NaN if missing; None for other texts.
+
+    Args:
+        text: a date with or without a time of day, without spaces around it. A time with an offset
+            is converted to UTC.
+        order: one of `DATE_ORDERS`.
+    """
+    if is_missing(text):
+        return np.nan
+    match = _DATES[order].fullmatch(text)
+    if match is None:
+        return None
+    try:
+        date = datetime.date(*(int(match[part]) for part in "ymd"))
+        time = datetime.time.fromisoformat(match["time"] or "00:00")
+    except ValueError:
+        return None
+    since_midnight = datetime.timedelta(
+        hours=time.hour, minutes=time.minute, seconds=time.second, microseconds=time.microsecond
+    )
+    total = (date - _EPOCH) + since_midnight - (time.utcoffset() or datetime.timedelta())
+    return total / datetime.timedelta(microseconds=1) / DAY_MICROSECONDS
+
+
+def canonical(number: float) -> str:
+    """Return the text of a number as a category: whole numbers have no decimal point."""
+    return str(int(number)) if number == int(number) else repr(float(number))

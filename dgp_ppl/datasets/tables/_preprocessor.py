@@ -1,0 +1,313 @@
+"""`Preprocessor`: numbers, dates, text and missing cells of a table as inputs of a model."""
+
+import os
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from dgp_ppl._errors import DataError
+from dgp_ppl.datasets._frame import ArrowFrame
+from dgp_ppl.datasets._table import find_target, quoted, shown, suggestion
+from dgp_ppl.datasets.tables._columns import (
+    InputColumn,
+    TargetColumn,
+    fit_input,
+    fit_target,
+)  # fmt: skip
+from dgp_ppl.datasets.tables._read import read_table
+from dgp_ppl.datasets.tables._report import Report, describe
+from dgp_ppl.datasets.tables._state import from_state, to_state
+from dgp_ppl.datasets.tables._table import Table
+
+__all__ = ["Preprocessor", "Source"]
+
+Source = str | os.PathLike[str] | ArrowFrame | Table
+
+
+@dataclass(frozen=True, repr=False)
+class Preprocessor:
+    """A map from the columns of a table to inputs [N, D] and targets [N].
+
+    Create it with `fit`, from training rows only, and keep it with the fit: new rows must pass
+    through the same map. A `Standardizer` comes after it.
+
+    - Numbers stay as they are. Text of numbers, such as ``1,421.48``, becomes numbers.
+    - Dates become days since 1970-01-01 (UTC), with the time of day as a fraction.
+    - Text and booleans become one input of 0 and 1 for each category; two categories share one
+      input. Columns of many different texts, such as names, are left out, with a warning.
+    - Missing numbers and dates become the training rows' median, and an input that is 1 where they
+      were missing. Missing text is a category. Cells that are only missing in new rows become the
+      median, or the most frequent category.
+    - Columns that are constant in the training rows are left out.
+    - A target of text or booleans becomes the classes 0 ... C-1, in sorted order. One of whole
+      numbers that are all 0 or 1 is binary, and other numbers are for regression.
+
+    scikit-learn's `ColumnTransformer` does the work; it is `transformer`.
+
+    Attributes:
+        columns: the columns of the table that become inputs.
+        target: the column to predict; None without one.
+        report: what was done.
+    """
+
+    columns: tuple[InputColumn, ...]
+    target: TargetColumn | None = None
+    report: Report = field(default=Report(""), compare=False)
+
+    @classmethod
+    def fit(
+        cls,
+        source: Source,
+        target: str | None = None,
+        *,
+        rows: Any = None,
+        drop: str | Sequence[str] = (),
+        categorical: str | Sequence[str] = (),
+    ) -> "Preprocessor":
+        """Learn the map from training rows.
+
+        The whole table tells which columns are numbers, dates or text, and the classes of the
+        target. The training rows alone tell the categories, the values for missing cells and what
+        is constant. Rows without a target are left out.
+
+        >>> import pyarrow as pa
+        >>> from dgp_ppl.datasets import Preprocessor
+        >>> houses = pa.table({
+        ...     "area": ["1,421.5", "950", None, "800"],
+        ...     "sold": ["2024-01-31", "2024-01-31", "2024-01-31", "2024-02-01"],
+        ...     "colour": ["red", "blue", "red", "green"],
+        ...     "price": [4.0, 3.0, 2.5, None],
+        ... })
+        >>> columns = Preprocessor.fit(houses, "price", rows=[0, 1, 2])
+        >>> print(columns.report)
+        pyarrow Table: 3 training rows, 4 columns -> 3 inputs
+          numbers     area
+          categories  colour: blue, red
+          missing     area: 1 cell -> 1185.75, and an input that marks them
+          left out    sold: always 2024-01-31
+          target      price (regression)
+        >>> columns.inputs(houses, [0, 2]).tolist()
+        [[1421.5, 1.0, 0.0], [1185.75, 1.0, 1.0]]
+
+        Args:
+            source: a file, a data frame or a `Table`; see `read_table`.
+            target: the column to predict; None if all columns are inputs.
+            rows: positions of the training rows, or a mask; None for all rows.
+            drop: columns to leave out.
+            categorical: columns of numbers to take as categories. With the target in it, its
+                numbers are classes.
+
+        Returns:
+            The preprocessor. Its `report` says what was done. Its warnings are also given as
+            Python warnings.
+
+        Raises:
+            DataError: if a column is unknown or cannot be used, or no input is left.
+        """
+        table = read_table(source, keep=target)
+        dropped = check_columns(table, "drop", drop)
+        chosen = check_columns(table, "categorical", categorical)
+        if clash := [name for name in dropped if name in chosen or name == target]:
+            raise DataError(
+                f"{table.where}: drop has {quoted(clash)}, which is the target or in categorical, "
+                "wanted each column in one place; leave it out of drop"
+            )
+        training = np.zeros(len(table), bool)
+        training[slice(None) if rows is None else rows] = True
+        goal, without_target = None, 0
+        if target is not None:
+            find_target(table.where, table.names, target)
+            goal = fit_target(table, target, target in chosen)
+            present = goal.read(table)[1]
+            without_target = int((training & ~present).sum())
+            table, training = table.take(present), training[present]
+        positions = np.flatnonzero(training)
+        if not len(positions):
+            raise DataError(
+                f"{table.where}: no training rows{' with a target' if target else ''}, wanted some;"
+                " check that the file is complete"
+            )
+        columns, left_out = [], {name: "as asked" for name in dropped}
+        for name in table.names:
+            if name != target and name not in dropped:
+                column, note = fit_input(table, positions, name, name in chosen)
+                if column is None:
+                    left_out[name] = note
+                else:
+                    columns.append(column)
+        if not columns:
+            notes = "; ".join(f"{shown(name)}: {note}" for name, note in left_out.items())
+            raise DataError(
+                f"{table.where}: no column is left as an input ({notes}), wanted at least one; "
+                "add inputs, or keep text with categorical=... (--categorical)"
+            )
+        made = cls(tuple(columns), goal)
+        report = describe(
+            table, positions, made.columns, goal, len(made.names), left_out, without_target
+        )
+        for text in report.warnings:
+            warnings.warn(f"{table.where}: {text}", UserWarning, stacklevel=2)
+        return cls(made.columns, goal, report)
+
+    def inputs(self, source: Source, rows: Any = None, *, unseen: str = "error") -> np.ndarray:
+        """Return the inputs of a table's rows, float64 [N, D].
+
+        Other columns than those of the training data are ignored.
+
+        Args:
+            source: a file, a data frame or a `Table`.
+            rows: positions of the rows, or a mask; None for all rows.
+            unseen: what to do about categories that the training rows do not have: "error", or
+                "zeros", where all inputs of the column are 0. With two categories, 0 is also the
+                first of them.
+
+        Raises:
+            DataError: if a column is missing or has other cells than in training, or a category is
+                unseen.
+            ValueError: if `unseen` is neither.
+        """
+        if unseen not in ("error", "zeros"):
+            raise ValueError(
+                f"Preprocessor.inputs: unseen is {unseen!r}, wanted 'error' or 'zeros'"
+            )
+        table = read_table(source)
+        missing = [c.name for c in self.columns if c.name not in table.columns]
+        if missing:
+            hint = suggestion(missing[0], table.names)
+            raise DataError(
+                f"{table.where}: no column {quoted(missing)}{hint}, wanted the columns of the "
+                f"training data; the columns are {quoted(table.names)}"
+            )
+        if rows is not None:
+            table = table.take(np.arange(len(table))[rows])
+        if not len(table):
+            return np.empty((0, len(self.names)))
+        matrix = np.column_stack([column.read(table, unseen) for column in self.columns])
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "Found unknown categories")
+            return np.asarray(self.transformer.transform(matrix), np.float64)
+
+    def targets(self, source: Source, rows: Any = None) -> tuple[np.ndarray, np.ndarray]:
+        """Return the targets of a table's rows, and which rows have one.
+
+        Args:
+            source: a file, a data frame or a `Table`.
+            rows: positions of the rows, or a mask; None for all rows.
+
+        Returns:
+            A pair of the targets [N], float64 or the classes 0 ... C-1 as int64, and a mask [N].
+            Without a target, the value is NaN, or -1 for classes.
+
+        Raises:
+            DataError: if there is no target, or a class is unseen.
+        """
+        goal = self._goal
+        table = read_table(source, keep=goal.name)
+        find_target(table.where, (*table.names, ""), goal.name)
+        if rows is not None:
+            table = table.take(np.arange(len(table))[rows])
+        return goal.read(table)
+
+    @property
+    def task(self) -> str:
+        """The task of the target: "regression", "binary" or "multiclass"."""
+        return self._goal.task
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """Labels of the classes 0 ... C-1; empty for regression."""
+        goal = self._goal
+        return ("0", "1") if goal.task == "binary" and not goal.classes else goal.classes
+
+    @property
+    def _goal(self) -> TargetColumn:
+        if self.target is None:
+            raise DataError("Preprocessor: fitted without a target, wanted one; fit it with one")
+        return self.target
+
+    @cached_property
+    def names(self) -> tuple[str, ...]:
+        """Names of the D inputs, such as ``area``, ``colour=red`` and ``area missing``."""
+        values = [c.name for c in self._numbers]
+        marks = [f"{c.name} missing" for c in self._marked]
+        one_hot = []
+        for column in self._categories:
+            categories = [*column.categories, *(["(missing)"] if column.missing else [])]
+            one_hot += [f"{column.name}={c}" for c in categories[len(categories) == 2 :]]
+        return (*values, *one_hot, *marks)
+
+    @cached_property
+    def transformer(self) -> Any:
+        """The fitted `ColumnTransformer`.
+
+        It takes numbers with NaN for missing cells, and categories as their positions. It is fitted
+        to one row of the learnt values, so it is the same after loading.
+        """
+        from sklearn.compose import ColumnTransformer
+        from sklearn.impute import MissingIndicator, SimpleImputer
+        from sklearn.preprocessing import OneHotEncoder
+
+        position = {column.name: i for i, column in enumerate(self.columns)}
+        sizes = [len(column.categories) + column.missing for column in self._categories]
+        codes: Any = [np.arange(size, dtype=float) for size in sizes]
+        one_hot = OneHotEncoder(
+            categories=codes, drop="if_binary", handle_unknown="ignore", sparse_output=False
+        )
+        numbers, marks = SimpleImputer(strategy="median"), MissingIndicator(features="all")
+        parts: list[tuple[str, Any, list[int]]] = [
+            ("numbers", numbers, [position[c.name] for c in self._numbers]),
+            ("categories", one_hot, [position[c.name] for c in self._categories]),
+            ("missing", marks, [position[c.name] for c in self._marked]),
+        ]
+        made = ColumnTransformer([part for part in parts if part[2]], sparse_threshold=0.0)
+        memory = np.array([[column.fill for column in self.columns]])
+        return made.set_output(transform="default").fit(memory)
+
+    @property
+    def _numbers(self) -> list[InputColumn]:
+        return [c for c in self.columns if c.kind.name != "category" and c.varies]
+
+    @property
+    def _categories(self) -> list[InputColumn]:
+        return [c for c in self.columns if c.kind.name == "category"]
+
+    @property
+    def _marked(self) -> list[InputColumn]:
+        return [c for c in self.columns if c.kind.name != "category" and c.missing]
+
+    def to_state(self) -> dict[str, Any]:
+        """Return everything learnt, in types that JSON has."""
+        return to_state(self.columns, self.target, self.report)
+
+    @classmethod
+    def from_state(cls, state: Mapping[str, Any]) -> "Preprocessor":
+        """Return the preprocessor with a state of `to_state`; it gives the same inputs.
+
+        Raises:
+            DataError: if the state is damaged, or of a newer version of the library.
+        """
+        return cls(*from_state(state))
+
+    def __repr__(self) -> str:
+        goal = "" if self.target is None else f", target {self.target.name!r} ({self.target.task})"
+        return f"Preprocessor({len(self.columns)} columns -> {len(self.names)} inputs{goal})"
+
+
+def check_columns(table: Table, option: str, given: str | Sequence[str]) -> tuple[str, ...]:
+    """Return the names of columns that an option lists.
+
+    Raises:
+        DataError: if there is no such column.
+    """
+    names = (given,) if isinstance(given, str) else tuple(given)
+    for name in names:
+        if name not in table.columns:
+            raise DataError(
+                f"{table.where}: {option} has {shown(name)}, and there is no such column"
+                f"{suggestion(str(name), table.names)}; the columns are {quoted(table.names)}"
+            )
+    return names

@@ -1,0 +1,209 @@
+"""`read_table`: the columns of a .csv or .parquet file, or of a data frame."""
+
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dgp_ppl._errors import DataError
+from dgp_ppl.datasets._csv import csv_header, csv_rows
+from dgp_ppl.datasets._frame import ArrowFrame, arrow_columns, frame_name
+from dgp_ppl.datasets._parquet import parquet_columns, without_index
+from dgp_ppl.datasets._table import (
+    WHOLE_MAX,
+    check_file,
+    check_names,
+    named,
+)
+from dgp_ppl.datasets.tables._cells import DAY_MICROSECONDS, is_missing, is_too_long
+from dgp_ppl.datasets.tables._table import Column, NumberColumn, OtherColumn, Table, TextColumn
+
+__all__ = ["TABLE_SUFFIXES", "read_table"]
+
+TABLE_SUFFIXES = (".csv", ".parquet")
+
+
+def read_table(
+    source: str | os.PathLike[str] | ArrowFrame | Table, *, keep: str | None = None
+) -> Table:
+    """Read the columns of a .csv or .parquet file or of a data frame, as they are.
+
+    Numbers, dates, text and missing cells are all accepted. A `Preprocessor` turns the columns into
+    numbers. A .csv file is UTF-8 with commas and a header.
+
+    >>> import pyarrow as pa
+    >>> from dgp_ppl.datasets import read_table
+    >>> read_table(pa.table({"area": [30.5, None], "colour": ["red", "blue"]}))
+    Table(pyarrow Table: 2 rows; 'area', 'colour')
+
+    Args:
+        source: the file; a frame of pandas, polars, pyarrow or any library with Arrow's PyCapsule
+            interface; or a table, which is returned.
+        keep: a column of the index that pandas stored; the other columns of an index are left out.
+
+    Returns:
+        The table.
+
+    Raises:
+        DataError: if there is no such file, or it cannot be read.
+    """
+    if isinstance(source, Table):
+        return source
+    if not isinstance(source, str | os.PathLike):
+        return _from_arrow(frame_name(source), arrow_columns(source), keep)
+    path = Path(os.path.expanduser(os.fspath(source)))
+    check_file(path, TABLE_SUFFIXES)
+    if path.suffix.lower() == ".parquet":
+        return _from_arrow(named(path), parquet_columns(path), keep)
+    return _from_csv(path)
+
+
+def _from_csv(path: Path) -> Table:
+    where = named(path)
+    line, header = csv_header(path)
+    names = tuple(name.strip() for name in header)
+    check_names(where, names)
+    columns = _csv_texts(path, line, len(names))
+    return Table(
+        where,
+        {name: _from_texts(column) for name, column in zip(names, columns, strict=True)},
+        np.arange(len(columns[0])),
+        path,
+    )
+
+
+def _csv_texts(path: Path, line: int, width: int) -> list[Any]:
+    """Return the texts of all columns as Arrow arrays.
+
+    Arrow reads quickly, and Python's csv module reads files with quotes or with a fault, whose line
+    it knows.
+    """
+    import pyarrow as pa
+    import pyarrow.csv
+
+    names = [str(position) for position in range(width)]
+    content = path.read_bytes()
+    if b'"' not in content:
+        try:
+            data = pyarrow.csv.read_csv(
+                pa.BufferReader(content),
+                read_options=pyarrow.csv.ReadOptions(skip_rows=line, column_names=names),
+                parse_options=pyarrow.csv.ParseOptions(quote_char=False),
+                convert_options=pyarrow.csv.ConvertOptions(
+                    column_types=dict.fromkeys(names, pa.string())
+                ),
+            )
+        except (pa.ArrowException, ValueError):
+            pass
+        else:
+            return [column.combine_chunks() for column in data.columns]
+    texts: list[list[str]] = [[] for _ in names]
+    rows = csv_rows(path)
+    next(rows)
+    for number, row in rows:
+        if len(row) != width:
+            raise DataError(
+                f"{named(path)}: line {number} has {len(row)} field{'' if len(row) == 1 else 's'}, "
+                f"wanted {width} as in the header; add or remove fields, and put quotes around "
+                "text with commas"
+            )
+        for column, text in zip(texts, row, strict=True):
+            column.append(text)
+    return [pa.array(column, pa.string()) for column in texts]
+
+
+def _from_texts(column: Any, declared: bool = False) -> Column:
+    """Make a column of Arrow strings: numbers if all cells are plain numbers or missing."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if pa.types.is_string_view(column.type):  # polars' type, which few functions know
+        column = column.cast(pa.large_string())
+    encoded = column if pa.types.is_dictionary(column.type) else column.dictionary_encode()
+    raw = [None if text is None else str(text) for text in encoded.dictionary.to_pylist()]
+    stripped = [None if t is None or is_missing(t.strip()) else t.strip() for t in raw]
+    position = {text: i for i, text in enumerate(dict.fromkeys(filter(None, stripped)))}
+    lookup = np.array([-1 if t is None else position[t] for t in stripped] + [-1])
+    indices = encoded.indices.cast(pa.int64())
+    codes = lookup[pc.fill_null(indices, len(stripped)).to_numpy(zero_copy_only=False)]
+    texts = tuple(position)
+    if texts and not declared:
+        try:
+            numbers = pa.array(texts).cast(pa.float64()).to_numpy(zero_copy_only=False)
+        except pa.ArrowInvalid:
+            pass
+        else:
+            values = np.append(numbers, np.nan)[codes]
+            whole = [t.lstrip("+-").isdecimal() for t in texts]
+            long = np.array([is_too_long(t) for t in texts] + [False])
+            return NumberColumn(values, whole=all(whole), too_long=_first(long[codes]))
+    return TextColumn(texts, codes, declared)
+
+
+def _first(mask: np.ndarray) -> int | None:
+    return int(mask.argmax()) if mask.any() else None
+
+
+def _from_arrow(where: str, data: Any, keep: str | None) -> Table:
+    data = without_index(where, data, keep)
+    names = tuple(data.column_names)
+    if not names:
+        raise DataError(f"{where}: no columns, wanted some; check what wrote it")
+    check_names(where, names)
+    columns = {
+        name: _from_array(column.combine_chunks())
+        for name, column in zip(names, data.columns, strict=True)
+    }
+    return Table(where, columns, np.arange(data.num_rows))
+
+
+def _from_array(column: Any) -> Column:
+    """Make a column of an Arrow array."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    kind, types = column.type, pa.types
+    if isinstance(column, pa.ChunkedArray):  # of no chunks
+        column = pa.array([], kind)
+    if types.is_integer(kind) or types.is_floating(kind) or types.is_decimal(kind):
+        values = column.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)
+        too_long = None
+        if types.is_integer(kind):
+            cells = pc.fill_null(column, 0).to_numpy(zero_copy_only=False)
+            low = cells < -WHOLE_MAX if types.is_signed_integer(kind) else False
+            too_long = _first((cells > WHOLE_MAX) | low)
+        return NumberColumn(values, whole=types.is_integer(kind), too_long=too_long)
+    if types.is_date(kind) or types.is_timestamp(kind):
+        micro = column.cast(pa.timestamp("us", getattr(kind, "tz", None)), safe=False)
+        days = micro.cast(pa.int64()).cast(pa.float64(), safe=False)
+        values = days.to_numpy(zero_copy_only=False) / DAY_MICROSECONDS
+        return NumberColumn(values, is_date=True)
+    if types.is_boolean(kind):
+        return _from_texts(_bool_texts(column), declared=True)
+    if types.is_null(kind):
+        return NumberColumn(np.full(len(column), np.nan))
+    if types.is_dictionary(kind):
+        inner = kind.value_type
+        if types.is_integer(inner) or types.is_floating(inner) or types.is_boolean(inner):
+            column = column.cast(inner)
+            is_bool = types.is_boolean(inner)
+            column = _bool_texts(column) if is_bool else column.cast(pa.string())
+            return _from_texts(column, declared=True)
+        if _is_text(inner):
+            return _from_texts(column, declared=True)
+    return _from_texts(column) if _is_text(kind) else OtherColumn(str(kind))
+
+
+def _bool_texts(column: Any) -> Any:
+    import pyarrow as pa
+
+    texts = {True: "True", False: "False", None: None}
+    return pa.array([texts[value] for value in column.to_pylist()], pa.string())
+
+
+def _is_text(kind: Any) -> bool:
+    import pyarrow as pa
+
+    types = pa.types
+    return types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind)

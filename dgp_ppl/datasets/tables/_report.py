@@ -1,0 +1,117 @@
+"""`Report`: what a `Preprocessor` did with a table."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from dgp_ppl.datasets._table import shown
+from dgp_ppl.datasets.tables._columns import InputColumn, TargetColumn, format_value
+from dgp_ppl.datasets.tables._kinds import ambiguous_dates
+from dgp_ppl.datasets.tables._table import Table, TextColumn
+
+__all__ = ["Report", "describe"]
+
+_FEW_ROWS = 10  # below, different whole numbers are no sign of an identifier
+
+
+@dataclass(frozen=True)
+class Report:
+    """What a `Preprocessor` did with the rows that it was fitted to; print it.
+
+    Attributes:
+        title: the table, its size, and the number of inputs made of it.
+        steps: a heading and a line for each step.
+        warnings: what may have gone wrong, one line each.
+    """
+
+    title: str
+    steps: tuple[tuple[str, str], ...] = ()
+    warnings: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        width = max((len(heading) for heading, _ in self.steps), default=0)
+        lines = [f"  {heading:<{width}}  {text}" for heading, text in self.steps]
+        return "\n".join([self.title, *lines, *(f"  Warning: {text}" for text in self.warnings)])
+
+    __repr__ = __str__
+
+
+def describe(
+    table: Table,
+    rows: np.ndarray,
+    columns: Sequence[InputColumn],
+    target: TargetColumn | None,
+    num_inputs: int,
+    left_out: Mapping[str, str],
+    without_target: int,
+) -> Report:
+    """Describe what was learnt from training rows.
+
+    Args:
+        table: the table.
+        rows: positions of the training rows.
+        columns: the columns that become inputs.
+        target: the column to predict.
+        num_inputs: number D of inputs.
+        left_out: the columns that were left out, and why.
+        without_target: number of training rows that were left out, as they have no target.
+    """
+    steps = []
+    for kind, note in (("number", ""), ("date", " (days since 1970-01-01)")):
+        names = [c.name for c in columns if c.kind.name == kind and c.varies]
+        if names:
+            steps.append((f"{kind}s", _listed(names) + note))
+    for c in columns:
+        if c.kind.name == "category":
+            more = ", and missing" if c.missing else ""
+            steps.append(("categories", f"{c.name}: {_listed(c.categories)}{more}"))
+    training = table.take(rows)
+    for c in columns:
+        if c.missing and c.kind.name != "category":
+            count = int(np.isnan(c.read(training, "error")).sum())
+            cells = f"{c.name}: {count:,} cell{'' if count == 1 else 's'}"
+            filled = f" -> {format_value(c.kind, c.fill)}, and" if c.varies else ", replaced by"
+            steps.append(("missing", f"{cells}{filled} an input that marks them"))
+    steps += [("left out", f"{name}: {note}") for name, note in left_out.items()]
+    if without_target:
+        many = "s" * (without_target > 1)
+        steps.append(("left out", f"{without_target:,} row{many} without a target"))
+    if target is not None:
+        classes = f": {_listed(target.classes)}" if target.classes else ""
+        steps.append(("target", f"{target.name} ({target.task}{classes})"))
+    title = f"{table.where}: {len(rows):,} training rows, {len(table.names)} columns -> "
+    title += f"{num_inputs} input{'s' * (num_inputs != 1)}"
+    return Report(title, tuple(steps), tuple(_warnings(columns, table, training, left_out)))
+
+
+def _listed(names: Sequence[str], limit: int = 10) -> str:
+    rest = f", ... ({len(names)} in all)" if len(names) > limit else ""
+    return ", ".join(names[:limit]) + rest
+
+
+def _warnings(
+    columns: Sequence[InputColumn], table: Table, training: Table, left_out: Mapping[str, str]
+) -> list[str]:
+    found = []
+    for column in columns:
+        raw = table.columns[column.name]
+        if column.kind.name == "number" and len(training) >= _FEW_ROWS:
+            values = column.read(training, "error")
+            whole = np.array_equal(values, np.round(values))  # False with NaN
+            if whole and len(np.unique(values)) == len(values):
+                found.append(
+                    f"column {shown(column.name)} has a different whole number in each row: if it "
+                    "is an identifier, leave it out (drop=..., --drop)"
+                )
+        if column.kind.order == "month" and isinstance(raw, TextColumn) and ambiguous_dates(raw):
+            found.append(
+                f"column {shown(column.name)}: dates such as {raw.texts[0]} are read as "
+                "month/day/year, but day and month could be exchanged: write year-month-day"
+            )
+    found += [
+        f"column {shown(name)} is left out, as it has {note}: to keep it as categories, name it "
+        "(categorical=..., --categorical)"
+        for name, note in left_out.items() if "different texts" in note
+    ]  # fmt: skip
+    return found
