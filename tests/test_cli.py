@@ -45,7 +45,7 @@ def test_bad_file(name, tmp_path, monkeypatch, capsys):
     path = csv(tmp_path / "data.csv", rows, header)
     out = tmp_path / "out"
     code, _, err = command(
-        monkeypatch, capsys, "compare", path, "--target", "y", "--out", out, *TINY
+        monkeypatch, capsys, "compare", path, "--target", "y", "--strict", "--out", out, *TINY
     )
     assert code == 2
     assert len(err.strip().splitlines()) == 1

@@ -71,13 +71,6 @@ def read_csv(path: Path, target: str | None) -> Table:
     where = named(path)
     line, header = csv_header(path)
     names = tuple(name.strip() for name in header)
-    if len(names) == 1:
-        for separator in (";", "\t", "|"):
-            if separator in header[0]:
-                raise DataError(
-                    f"{where}: the header {shown(header[0])} has no commas and seems to be "
-                    f"separated by {separator!r}, wanted commas; save the file with commas"
-                )
     check_names(where, names)
     target_column = find_target(where, names, target)
     values = _read_fast(path, line, len(names))
@@ -141,6 +134,12 @@ def csv_header(path: Path) -> tuple[int, list[str]]:
             f"{named(path)}: a header and no rows of data, wanted rows of numbers; "
             "check that the file is complete"
         )
+    for separator in (";", "\t", "|"):
+        if len(first[1]) == 1 and separator in first[1][0]:
+            raise DataError(
+                f"{named(path)}: the header {shown(first[1][0])} has no commas and seems to be "
+                f"separated by {separator!r}, wanted commas; save the file with commas"
+            )
     return first
 
 

@@ -208,11 +208,11 @@ def _unseen(
     known: Sequence[str],
 ) -> DataError:  # fmt: skip
     cells = np.isin(codes, [found.index(label) for label in new])
-    row = int(cells.argmax())
+    row, count = int(cells.argmax()), int(cells.sum())
     first = found[codes[row]]
     hint = suggestion(first, known)
     return DataError(
         f"{table.where}: column {shown(name)}: {shown(first)} in {table.place(row)} is no category "
-        f"of the training data{hint} ({int(cells.sum())} such cell{'s' * (cells.sum() > 1)}), "
+        f"of the training data{hint} ({count} such cell{'s' * (count > 1)}), "
         f"wanted {quoted(known)}; correct the cells, leave these rows out, or fit with such rows"
     )

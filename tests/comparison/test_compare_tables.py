@@ -1,0 +1,79 @@
+"""`compare` with tables: text, dates, missing cells, labels and data frames."""
+
+import json
+import warnings
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pytest
+from support.comparisons import TINY, no_fit
+from support.tables import houses
+
+import dgp_ppl
+from dgp_ppl import datasets
+from dgp_ppl._errors import DataError
+from dgp_ppl.comparison import _compare
+
+DROP = ["id", "owner"]
+
+
+@pytest.fixture(scope="module")
+def outcome(tmp_path_factory):
+    """A comparison on a pandas frame, and its folder."""
+    out = tmp_path_factory.mktemp("table")
+    frame = pd.DataFrame(houses(40))
+    options = {"target": "price", "drop": DROP, "splits": 2, "out": out}
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        return dgp_ppl.compare(frame, ["svgp"], **options, **TINY), out
+
+
+def test_a_frame_is_compared(outcome):
+    comparison, out = outcome
+    record = json.loads((out / "results.json").read_text())
+    assert record["data"]["rows"] == 39
+    assert record["data"]["columns"] == len(record["data"]["inputs"])
+    assert any("1 row of the table without" in line for line in record["data"]["preparation"])
+    assert (record["config"]["drop"], record["config"]["strict"]) == (DROP, False)
+    assert all(np.isfinite(row["rmse"]) for row in comparison.splits)
+
+
+def test_each_split_is_fitted_to_its_training_rows(outcome):
+    run = outcome[0].fits["svgp"]
+    source = datasets.open_source(pd.DataFrame(houses(40)), target="price", drop=DROP)
+    train, test = datasets.splits(source, 1, 0)[0]
+    assert run.data.preprocessor == source.fit(train)
+    np.testing.assert_array_equal(run.x, run.data.preprocessor.inputs(source.table, train))
+    np.testing.assert_array_equal(run.x_test, source.dataset(source.fit(train)).x[test])
+    np.testing.assert_allclose(run.standardizer.x_loc, run.x.mean(axis=0))
+
+
+@pytest.fixture
+def without_fits(monkeypatch):
+    """Make `compare` do everything but the fits."""
+    monkeypatch.setattr(_compare, "run_method", no_fit)
+
+
+@pytest.mark.usefixtures("without_fits")
+def test_labels_are_classes_and_warnings_are_given(capsys):
+    table = houses(30)
+    table["garage"] = ["yes" if g else "no" for g in table["garage"]]
+    frame = pl.DataFrame({n: table[n] for n in ("id", "area", "garage")})
+    options = {"target": "garage", "splits": 1} | TINY
+    with pytest.warns(UserWarning, match="'id' has a different whole number"):
+        found = dgp_ppl.compare(frame, ["svgp"], **options)
+    assert found.record["data"]["task"] == "binary"
+    assert found.record["data"]["classes"] == ["no", "yes"]
+    assert capsys.readouterr().err == ""
+
+
+def test_strict_and_unknown_columns():
+    frame = pd.DataFrame(houses())
+    for options, words in (
+        ({"strict": True}, "column 'area' is of type"),
+        ({"drop": ["aera"]}, "did you mean 'area'"),
+        ({"drop": ["id"], "strict": True}, "strict takes all columns as they are"),
+    ):
+        with pytest.raises(DataError, match=words):
+            dgp_ppl.compare(frame, target="price", **(TINY | options))

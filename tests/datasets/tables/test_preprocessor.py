@@ -1,0 +1,184 @@
+import json
+import pickle
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pytest
+import sklearn
+from sklearn.compose import ColumnTransformer
+from support.tables import DROP, arrow, fault, fitted, houses
+
+from dgp_ppl.datasets import Preprocessor, read_table
+
+TRAIN = np.arange(18)
+
+
+@pytest.fixture(scope="module")
+def sources(tmp_path_factory):
+    """Return the same table as frames and files."""
+    folder = tmp_path_factory.mktemp("tables")
+    table = houses()
+    frame = pd.DataFrame(table)
+    frame.to_csv(folder / "t.csv", index=False)
+    frame.to_parquet(folder / "t.parquet")
+    return {
+        "pandas": frame,
+        "polars": pl.DataFrame(table),
+        "arrow": pa.table(table),
+        "csv": folder / "t.csv",
+        "parquet": str(folder / "t.parquet"),
+    }
+
+
+@pytest.fixture(scope="module")
+def columns(sources):
+    return fitted(sources["arrow"], rows=TRAIN, **DROP)
+
+
+def test_inputs(columns, sources):
+    x = columns.inputs(sources["arrow"])
+    named = dict(zip(columns.names, x.T, strict=True))
+    table = houses()
+    assert list(named) == [
+        "area", "rooms", "sold", "colour=blue", "colour=green", "colour=red", "colour=(missing)",
+        "garage=True", "rooms missing", "sold missing",
+    ]  # fmt: skip
+    assert x.dtype == np.float64
+    np.testing.assert_array_equal(named["area"], [float(a.replace(",", "")) for a in table["area"]])
+    rooms = [r for r in table["rooms"][:18] if r is not None]
+    assert named["rooms"][3] == np.median(rooms)
+    assert named["sold"][0] == 19723
+    for colour in ("blue", "green", "red"):
+        assert named[f"colour={colour}"].tolist() == [c == colour for c in table["colour"]]
+    assert named["colour=(missing)"].tolist() == [c is None for c in table["colour"]]
+    assert named["garage=True"].tolist() == table["garage"]
+    assert named["rooms missing"].tolist() == [r is None for r in table["rooms"]]
+
+
+def test_targets(columns, sources):
+    y, present = columns.targets(sources["csv"])
+    price = houses()["price"]
+    assert present.tolist() == [p is not None for p in price]
+    np.testing.assert_array_equal(y[present], [p for p in price if p is not None])
+    assert columns.targets(sources["csv"], [7, 8])[1].tolist() == [False, True]
+    assert (columns.task, columns.classes) == ("regression", ())
+    fault(lambda: columns.targets(arrow(a=[1])), "no column 'price'")
+    fault(lambda: fitted(arrow(a=[1, 2]), None).task, "fitted without a target")
+
+
+def test_the_same_inputs_from_frames_and_files(columns, sources):
+    wanted = columns.inputs(sources["arrow"])
+    for source in sources.values():
+        np.testing.assert_array_equal(columns.inputs(source), wanted)
+        assert fitted(source, rows=TRAIN, **DROP) == columns
+
+
+def test_held_out_rows_change_nothing(columns):
+    """Whatever the cells of the other rows are, the training rows alone are learnt from."""
+    table = houses()
+    for name, cell in (("rooms", 99.0), ("colour", "violet"), ("area", "9,999.99"),
+                       ("country", "BE"), ("price", 1e6), ("garage", None)):  # fmt: skip
+        table[name] = [*table[name][:18], *[cell] * 6]
+    changed = fitted(pa.table(table), rows=TRAIN, **DROP)
+    assert changed == columns
+    np.testing.assert_array_equal(
+        changed.inputs(pa.table(table), TRAIN), columns.inputs(pa.table(houses()), TRAIN)
+    )
+
+
+def test_rows_are_positions_or_a_mask(columns, sources):
+    mask = np.arange(24) < 18
+    assert fitted(sources["arrow"], rows=mask, **DROP) == columns
+    table = read_table(sources["arrow"])
+    x = columns.inputs(table)
+    np.testing.assert_array_equal(columns.inputs(table, ~mask), x[18:])
+    np.testing.assert_array_equal(columns.inputs(table, [-1, 2]), x[[-1, 2]])
+    np.testing.assert_array_equal(columns.inputs(table, slice(3)), x[:3])
+    assert columns.inputs(table, []).shape == (0, 10)
+
+
+def test_missing_cells_of_new_rows_only():
+    columns = fitted(arrow(a=[1, 5, 9, 9], c=["u", "v", "v", "v"]), None)
+    assert columns.inputs(arrow(c=[None, "u"], a=[None, 2])).tolist() == [[7, 1], [2, 0]]
+
+
+def test_new_rows_that_do_not_fit(columns, sources):
+    new = pa.table(houses()).slice(0, 3)
+    fault(lambda: columns.inputs(new.drop(["rooms", "area"])), "no column 'area', 'rooms'",
+          "wanted the columns of the training data")  # fmt: skip
+    renamed = new.rename_columns({"area": "Area"})
+    fault(lambda: columns.inputs(renamed), "no column 'area' (did you mean 'Area'?)")
+    violet = new.set_column(3, "colour", pa.array(["red", "violet", "pink"]))
+    fault(lambda: columns.inputs(violet), "column 'colour': 'violet' in row 1", "is no category")
+    zeros = columns.inputs(violet, unseen="zeros")[:, 3:7]
+    assert zeros.tolist() == [[0, 0, 1, 0], [0, 0, 0, 0], [0, 0, 0, 0]]
+    fault(lambda: columns.inputs(new.set_column(2, "rooms", pa.array(["2", "3", "x"]))), "'x'")
+    with pytest.raises(ValueError, match="unseen is 'ignore', wanted 'error' or 'zeros'"):
+        columns.inputs(new, unseen="ignore")
+    extra = columns.inputs(new.append_column("more", pa.array([1, 2, 3])))
+    np.testing.assert_array_equal(extra, columns.inputs(sources["csv"])[:3])
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"target": "cost"}, ["no column 'cost'"]),
+        ({"drop": "rom"}, ["drop has 'rom'", "did you mean 'room"]),
+        ({"categorical": ["nothing"]}, ["categorical has 'nothing'", "the columns are 'id'"]),
+        ({"drop": "price"}, ["drop has 'price', which is the target"]),
+        ({"drop": "id", "categorical": "id"}, ["drop has 'id'"]),
+        ({"rows": []}, ["no training rows with a target"]),
+        ({"rows": [7]}, ["no training rows with a target"]),
+        ({"rows": [0]}, ["no column is left as an input", "country", "always 'NL'"]),
+    ],
+)
+def test_what_cannot_be_fitted(sources, options, words):
+    fault(lambda: fitted(sources["arrow"], **{"target": "price"} | options), *words)
+
+
+def test_categorical_and_drop(sources):
+    drop = [n for n in houses() if n not in ("rooms", "price")]
+    columns = fitted(sources["csv"], drop=drop, categorical="rooms")
+    assert columns.names[:2] == ("rooms=1", "rooms=2")
+    labelled = fitted(sources["csv"], "rooms", drop=["owner"], categorical="rooms")
+    assert (labelled.task, labelled.classes) == ("multiclass", ("1", "2", "3", "4", "5"))
+
+
+def test_all_numbers_stay_as_they_are():
+    values = np.random.default_rng(0).normal(size=(20, 5)) * 10.0 ** np.arange(-20, 30, 10)
+    frame = pd.DataFrame(values, columns=list("abcde"))
+    np.testing.assert_array_equal(fitted(frame, "e").inputs(frame), values[:, :4])
+
+
+def test_the_state_is_json_and_the_round_trip_exact(columns, sources):
+    for fit in (columns, fitted(sources["csv"], "colour"), fitted(sources["csv"], None)):
+        again = Preprocessor.from_state(json.loads(json.dumps(fit.to_state())))
+        assert again == fit
+        assert str(again.report) == str(fit.report)
+        assert again.to_state() == fit.to_state()
+        for unseen in ("error", "zeros"):
+            np.testing.assert_array_equal(
+                again.inputs(sources["polars"], unseen=unseen),
+                fit.inputs(sources["polars"], unseen=unseen),
+            )
+
+
+def test_pickling_after_use(columns, sources):
+    again = pickle.loads(pickle.dumps(columns))
+    assert again == columns
+    np.testing.assert_array_equal(again.inputs(sources["csv"]), columns.inputs(sources["csv"]))
+
+
+def test_the_options_of_sklearn_change_nothing(columns, sources):
+    assert isinstance(columns.transformer, ColumnTransformer)
+    wanted = columns.inputs(sources["csv"])
+    with sklearn.config_context(transform_output="pandas"):
+        found = Preprocessor.from_state(columns.to_state()).inputs(sources["csv"])
+    assert type(found) is np.ndarray
+    np.testing.assert_array_equal(found, wanted)
+
+
+def test_repr(columns):
+    assert repr(columns) == "Preprocessor(5 columns -> 10 inputs, target 'price' (regression))"

@@ -1,0 +1,102 @@
+import warnings
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+import sklearn.datasets
+from sklearn.utils import Bunch
+from support.data_samples import CSV
+from support.tables import arrow, fault, houses
+
+from dgp_ppl.datasets import Dataset, TableSource, load, open_source, read_table, splits
+
+DROP = ("id", "owner")
+
+
+@pytest.fixture
+def source():
+    return open_source(pa.table(houses()), target="price", drop=DROP)
+
+
+def test_a_table_is_encoded_for_each_split(source):
+    assert isinstance(source, TableSource)
+    assert (source.name, source.task, source.without_target) == ("table", "regression", 1)
+    assert len(source.table) == len(source.y) == 23
+    for train, _ in splits(source, 2, 0):
+        columns = source.fit(train)
+        data = source.dataset(columns)
+        np.testing.assert_array_equal(data.y, [p for p in houses()["price"] if p is not None])
+        assert data.x.shape == (23, len(data.x_names))
+        assert (data.preprocessor, data.x_names) == (columns, columns.names)
+        position = {c.name: c for c in columns.columns}
+        rooms = [r for r in houses()["rooms"][:7] + houses()["rooms"][8:]]
+        rooms = [rooms[i] for i in train if rooms[i] is not None]
+        assert position["rooms"].fill == np.median(rooms)
+        assert "1 row of the table without a target" in str(columns.report)
+
+
+def test_categories_of_held_out_rows_are_zeros():
+    table = arrow(c=["u", "v", "w", "u", "v", "z"], y=[1.0, 2, 3, 4, 5, 6])
+    source = open_source(table, target="y")
+    data = source.dataset(source.fit(np.arange(5)))
+    assert data.x_names == ("c=u", "c=v", "c=w")
+    assert data.x[5].tolist() == [0, 0, 0]
+
+
+def test_fitting_a_split_does_not_warn():
+    table = arrow(id=list(range(20)), y=[i / 2 for i in range(20)])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        source = open_source(table, target="y")
+        assert len(source.fit(np.arange(15)).report.warnings) == 1
+
+
+def test_what_is_no_table_is_loaded(tmp_path):
+    np.savez(tmp_path / "a.npz", X=np.arange(8.0)[:, None], y=np.arange(8.0))
+    for name in ("step", tmp_path / "a.npz"):
+        assert isinstance(open_source(name), Dataset)
+    data = load("step")
+    assert open_source(data) is data
+
+
+def test_files_and_strictness(tmp_path):
+    path = tmp_path / "data.csv"
+    path.write_text(CSV)
+    source = open_source(path, target="y")
+    assert (source.name, source.source) == ("data", f"file {path}")
+    strict = open_source(str(path), target="y", strict=True)
+    assert isinstance(strict, Dataset)
+    np.testing.assert_array_equal(source.dataset(source.fit(np.arange(3))).x, strict.x)
+    path.write_text(CSV + "4,red,3\n")
+    fault(lambda: open_source(path, target="y", strict=True), "1 cell not a number", "'red'")
+
+
+@pytest.mark.parametrize(
+    ("data", "options", "words"),
+    [
+        ("step", {"drop": "x"}, ["drop is 'x'", "the data are no table"]),
+        (arrow(a=[1], y=[1]), {"categorical": ["a"], "strict": True}, ["categorical", "strict"]),
+        (arrow(a=[1], y=[1]), {}, ["no target, wanted the column to predict"]),
+        (arrow(a=[1, 2], y=[1, 2]), {"target": "y"}, ["2 rows of data with a target"]),
+        (arrow(a=[1, 2], y=[1, 2]), {"target": "y", "split_key": "mine"}, ["mine"]),
+        (read_table(arrow(a=[1])), {"strict": True}, ["strict takes files and frames"]),
+        (3, {"target": "y"}, ["builtins int: wanted a file, or a data frame"]),
+    ],
+    ids=lambda v: str(v)[:12],
+)
+def test_what_cannot_be_opened(data, options, words):
+    fault(lambda: open_source(data, **options), *words)
+
+
+def test_openml_with_text_and_missing_cells(monkeypatch):
+    frame = pd.DataFrame({"a": [1.0, None, 3, 4], "c": pd.Categorical(["u", "v", "u", "v"])})
+    answer = Bunch(data=frame, target=pd.Series([0, 1, 1, 0], name="y"), url="https://o/d/1")
+    monkeypatch.setattr(sklearn.datasets, "fetch_openml", lambda **_: answer)
+    source = open_source("openml:some")
+    assert (source.name, source.task, source.target) == ("openml:some", "regression", "y")
+    assert source.source == "openml.org, https://o/d/1"
+    assert source.fit(np.arange(4)).names == ("a", "c=v", "a missing")
+    fault(lambda: open_source("openml:some", strict=True), "openml:some")
+    answer.target = pd.Series(["x", "y", "x", "y"], name="y")
+    assert open_source("openml:some").task == "binary"
