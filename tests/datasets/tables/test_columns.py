@@ -76,8 +76,8 @@ def test_reading_categories():
     column, _ = learn(["b", "a", "b"])
     assert read(["a", None, "b"]) == [0, 1, 1]  # the most frequent one
     assert read(["c", "a"], "zeros") == [-1, 0]
-    fault(lambda: read(["a", "bb", "c", "c"]), "'bb' in row 1 (from 0) is no category", "(3 such cells)",
-          "wanted 'a', 'b'")  # fmt: skip
+    words = ("'bb' in row 1 (from 0) is no category", "(3 such cells)", "wanted 'a', 'b'")
+    fault(lambda: read(["a", "bb", "c", "c"]), *words)
     column, _ = learn(["blue", None, "red"])
     assert read(["red", None, "blue"]) == [1, 2, 0]
     fault(lambda: read(["Blue"]), "(did you mean 'blue'?)", "(1 such cell)")
