@@ -105,13 +105,13 @@ class TargetColumn:
 
 
 def fit_input(
-    table: Table, rows: np.ndarray, name: str, categorical: bool
+    table: Table, training: Table, name: str, categorical: bool
 ) -> tuple[InputColumn | None, str]:
     """Learn a column from training rows.
 
     Args:
         table: the table. All its rows tell the kind of the column.
-        rows: positions of the training rows, which tell everything else.
+        training: its training rows, which tell everything else.
         name: name of the column.
         categorical: whether its cells are categories in any case.
 
@@ -119,10 +119,9 @@ def fit_input(
         The column, and a note: why there is none, what was done, or an empty string.
     """
     kind = infer(table, name, categorical)
-    table = table.take(rows)
     if kind.name == "category":
-        return _fit_categories(table, name, kind, categorical)
-    values = numbers(table, name, kind)
+        return _fit_categories(training, name, kind, categorical)
+    values = numbers(training, name, kind)
     present = values[~np.isnan(values)]
     if not len(present):
         return None, "empty"

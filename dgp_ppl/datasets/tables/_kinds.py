@@ -148,7 +148,7 @@ def labels(table: Table, name: str, kind: Kind) -> tuple[tuple[str, ...], np.nda
             f"{table.where}: column {shown(name)} holds no text, wanted categories, as in the "
             "training data; convert the column"
         )
-    used = sorted({texts[code] for code in np.unique(codes) if code >= 0})
+    used = sorted({texts[code] for code in np.flatnonzero(np.bincount(codes[codes >= 0]))})
     position = {text: i for i, text in enumerate(used)}
     lookup = np.array([position.get(text, -1) for text in texts] + [-1])
     return tuple(used), lookup[codes]

@@ -116,17 +116,17 @@ class Preprocessor:
                 f"{table.where}: drop has {quoted(clash)}, which is the target or in categorical, "
                 "wanted each column in one place; leave it out of drop"
             )
-        training = np.zeros(len(table), bool)
-        training[slice(None) if rows is None else rows] = True
+        chosen_rows = np.zeros(len(table), bool)
+        chosen_rows[slice(None) if rows is None else rows] = True
         goal, without_target = None, 0
         if target is not None:
             find_target(table.where, table.names, target)
             goal = fit_target(table, target, target in chosen)
             present = goal.read(table)[1]
-            without_target = int((training & ~present).sum())
-            table, training = table.take(present), training[present]
-        positions = np.flatnonzero(training)
-        if not len(positions):
+            without_target = int((chosen_rows & ~present).sum())
+            table, chosen_rows = table.take(present), chosen_rows[present]
+        training = table.take(chosen_rows)
+        if not len(training):
             raise DataError(
                 f"{table.where}: no training rows{' with a target' if target else ''}, wanted some;"
                 " check that the file is complete"
@@ -134,7 +134,7 @@ class Preprocessor:
         columns, left_out = [], {name: "as asked" for name in dropped}
         for name in table.names:
             if name != target and name not in dropped:
-                column, note = fit_input(table, positions, name, name in chosen)
+                column, note = fit_input(table, training, name, name in chosen)
                 if column is None:
                     left_out[name] = note
                 else:
@@ -147,7 +147,7 @@ class Preprocessor:
             )
         made = cls(tuple(columns), goal)
         report = describe(
-            table, positions, made.columns, goal, len(made.names), left_out, without_target
+            table, training, made.columns, goal, len(made.names), left_out, without_target
         )
         for text in report.warnings:
             warnings.warn(f"{table.where}: {text}", UserWarning, stacklevel=2)

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from dgp_ppl._errors import DataError
-from dgp_ppl.datasets._csv import csv_header, csv_rows
+from dgp_ppl.datasets._csv import MISSING, csv_header, csv_rows
 from dgp_ppl.datasets._frame import ArrowFrame, arrow_columns, frame_name
 from dgp_ppl.datasets._parquet import parquet_columns, without_index
 from dgp_ppl.datasets._table import (
@@ -116,29 +116,46 @@ def _csv_texts(path: Path, line: int, width: int) -> list[Any]:
 def _from_texts(column: Any, declared: bool = False) -> Column:
     """Make a column of Arrow strings: numbers if all cells are plain numbers or missing."""
     import pyarrow as pa
-    import pyarrow.compute as pc
 
     if pa.types.is_string_view(column.type):  # polars' type, which few functions know
         column = column.cast(pa.large_string())
+    if not declared:
+        numbers = _plain_numbers(column)
+        if numbers is not None:
+            return numbers
     encoded = column if pa.types.is_dictionary(column.type) else column.dictionary_encode()
-    raw = [None if text is None else str(text) for text in encoded.dictionary.to_pylist()]
-    stripped = [None if t is None or is_missing(t.strip()) else t.strip() for t in raw]
-    position = {text: i for i, text in enumerate(dict.fromkeys(filter(None, stripped)))}
-    lookup = np.array([-1 if t is None else position[t] for t in stripped] + [-1])
-    indices = encoded.indices.cast(pa.int64())
-    codes = lookup[pc.fill_null(indices, len(stripped)).to_numpy(zero_copy_only=False)]
-    texts = tuple(position)
-    if texts and not declared:
-        try:
-            numbers = pa.array(texts).cast(pa.float64()).to_numpy(zero_copy_only=False)
-        except pa.ArrowInvalid:
-            pass
-        else:
-            values = np.append(numbers, np.nan)[codes]
-            whole = [t.lstrip("+-").isdecimal() for t in texts]
-            long = np.array([is_too_long(t) for t in texts] + [False])
-            return NumberColumn(values, whole=all(whole), too_long=_first(long[codes]))
-    return TextColumn(texts, codes, declared)
+    stripped = [None if text is None else text.strip() for text in encoded.dictionary.to_pylist()]
+    kept = [text for text in stripped if text is not None and not is_missing(text)]
+    position = {text: i for i, text in enumerate(dict.fromkeys(kept))}
+    lookup = np.array([position.get(text, -1) for text in stripped] + [-1])
+    indices = encoded.indices.cast(pa.int64()).fill_null(len(stripped))
+    return TextColumn(tuple(position), lookup[indices.to_numpy(zero_copy_only=False)], declared)
+
+
+def _plain_numbers(column: Any) -> NumberColumn | None:
+    """Convert texts to numbers; None if some text is neither a plain number nor missing."""
+    import pyarrow as pa
+    import pyarrow.compute
+
+    pc: Any = pyarrow.compute  # its functions are made at import, so type checkers miss them
+    trimmed = pc.utf8_trim_whitespace(column)
+    tokens = pa.array(sorted(MISSING), trimmed.type)
+    present = pc.invert(pc.is_in(pc.utf8_lower(trimmed), value_set=tokens))
+    trimmed = trimmed.filter(pc.and_(present, column.is_valid()).fill_null(False))
+    if not len(trimmed):
+        return None
+    try:
+        numbers = trimmed.cast(pa.float64()).to_numpy(zero_copy_only=False)
+    except pa.ArrowInvalid:
+        return None
+    mask = present.to_numpy(zero_copy_only=False).astype(bool)
+    mask &= column.is_valid().to_numpy(zero_copy_only=False)
+    values = np.full(len(column), np.nan)
+    values[mask] = numbers
+    whole = bool(pc.all(pc.match_substring_regex(trimmed, r"^[+-]?[0-9]+$")).as_py())
+    rows = np.flatnonzero(np.abs(values) >= WHOLE_MAX)  # few, if any; False where missing
+    too_long = next((int(r) for r in rows if is_too_long(column[int(r)].as_py().strip())), None)
+    return NumberColumn(values, whole=whole, too_long=too_long)
 
 
 def _first(mask: np.ndarray) -> int | None:
@@ -161,7 +178,6 @@ def _from_arrow(where: str, data: Any, keep: str | None) -> Table:
 def _from_array(column: Any) -> Column:
     """Make a column of an Arrow array."""
     import pyarrow as pa
-    import pyarrow.compute as pc
 
     kind, types = column.type, pa.types
     if isinstance(column, pa.ChunkedArray):  # of no chunks
@@ -170,7 +186,7 @@ def _from_array(column: Any) -> Column:
         values = column.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)
         too_long = None
         if types.is_integer(kind):
-            cells = pc.fill_null(column, 0).to_numpy(zero_copy_only=False)
+            cells = column.fill_null(0).to_numpy(zero_copy_only=False)
             low = cells < -WHOLE_MAX if types.is_signed_integer(kind) else False
             too_long = _first((cells > WHOLE_MAX) | low)
         return NumberColumn(values, whole=types.is_integer(kind), too_long=too_long)

@@ -39,7 +39,7 @@ class Report:
 
 def describe(
     table: Table,
-    rows: np.ndarray,
+    training: Table,
     columns: Sequence[InputColumn],
     target: TargetColumn | None,
     num_inputs: int,
@@ -50,7 +50,7 @@ def describe(
 
     Args:
         table: the table.
-        rows: positions of the training rows.
+        training: its training rows.
         columns: the columns that become inputs.
         target: the column to predict.
         num_inputs: number D of inputs.
@@ -66,7 +66,6 @@ def describe(
         if c.kind.name == "category":
             more = ", and missing" if c.missing else ""
             steps.append(("categories", f"{c.name}: {_listed(c.categories)}{more}"))
-    training = table.take(rows)
     for c in columns:
         if c.missing and c.kind.name != "category":
             count = int(np.isnan(c.read(training, "error")).sum())
@@ -80,7 +79,7 @@ def describe(
     if target is not None:
         classes = f": {_listed(target.classes)}" if target.classes else ""
         steps.append(("target", f"{target.name} ({target.task}{classes})"))
-    title = f"{table.where}: {len(rows):,} training rows, {len(table.names)} columns -> "
+    title = f"{table.where}: {len(training):,} training rows, {len(table.names)} columns -> "
     title += f"{num_inputs} input{'s' * (num_inputs != 1)}"
     return Report(title, tuple(steps), tuple(_warnings(columns, table, training, left_out)))
 

@@ -107,7 +107,7 @@ def _take(column: Column, rows: np.ndarray) -> Column:
         return replace(column, values=column.values[rows], too_long=too_long)
     if isinstance(column, TextColumn):
         codes = column.codes[rows]
-        used = np.unique(codes[codes >= 0])
+        used = np.flatnonzero(np.bincount(codes[codes >= 0], minlength=len(column.texts)))
         lookup = np.full(len(column.texts) + 1, -1)
         lookup[used] = np.arange(len(used))
         return replace(column, texts=tuple(column.texts[i] for i in used), codes=lookup[codes])

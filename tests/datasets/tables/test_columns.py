@@ -15,7 +15,7 @@ def learn(cells, rows=None, categorical=False):
     """Learn a column from some of its rows; return it with its note."""
     table = read_table(arrow(a=cells))
     rows = np.arange(len(cells)) if rows is None else np.array(rows)
-    return fit_input(table, rows, "a", categorical)
+    return fit_input(table, table.take(rows), "a", categorical)
 
 
 @pytest.mark.parametrize(
