@@ -140,7 +140,7 @@ def find_target(where: str, names: Sequence[str], target: str | None) -> int:
         )
     if target not in names:
         headless = " (the first line holds only numbers: is the header missing?)"
-        hint = suggestion(target, names) or (headless if all(map(_is_number, names)) else "")
+        hint = suggestion(str(target), names) or (headless if all(map(_is_number, names)) else "")
         raise DataError(
             f"{where}: no column {shown(target)}{hint}; the columns are {quoted(names)}"
         )

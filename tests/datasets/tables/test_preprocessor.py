@@ -125,6 +125,7 @@ def test_new_rows_that_do_not_fit(columns, sources):
     ("options", "words"),
     [
         ({"target": "cost"}, ["no column 'cost'"]),
+        ({"target": 8}, ["no column 8; the columns are 'id'"]),
         ({"drop": "rom"}, ["drop has 'rom'", "did you mean 'room"]),
         ({"categorical": ["nothing"]}, ["categorical has 'nothing'", "the columns are 'id'"]),
         ({"drop": "price"}, ["drop has 'price', which is the target"]),
