@@ -23,6 +23,7 @@ from dgp_ppl.criticism._groups import (
 
 __all__ = ["WAIC", "loo", "stacking", "waic", "weights_khat"]
 
+_MIN_DRAWS = 25  # so that the tail, a fifth of them, has the 5 that a Pareto fit needs
 _MAX_VARIANCE = 0.4  # of a row's log-likelihood, above which WAIC fails (Vehtari et al. 2017)
 
 
@@ -46,7 +47,8 @@ def loo(tree: Any, var_name: str | None = None, *, correct: bool = False) -> Any
         ``pareto_k``.
 
     Raises:
-        ValueError: if the tree has no log-likelihood, or `correct` finds no densities.
+        ValueError: if the tree has no log-likelihood or fewer than 25 draws, or `correct` finds no
+            densities.
 
     Warns:
         UserWarning: if the log-likelihood is conditional on a row's latent inputs, if few passes
@@ -64,6 +66,11 @@ def loo(tree: Any, var_name: str | None = None, *, correct: bool = False) -> Any
         raise ValueError(
             f"loo: the log-likelihood has {rows} rows and {math.prod(num)} draws that do not "
             "differ, wanted rows and draws of a posterior that is not a point mass"
+        )
+    if math.prod(num) < _MIN_DRAWS:
+        raise ValueError(
+            f"loo: the log-likelihood has {math.prod(num)} draws, wanted at least {_MIN_DRAWS} to "
+            "smooth the largest weights; pass a larger num_samples to to_inferencedata"
         )
     if rows == 1:
         warnings.warn(

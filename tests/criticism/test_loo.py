@@ -115,6 +115,14 @@ def test_stacking_prefers_the_model_that_made_the_data(exact):
         criticism.stacking({"flat": moved, "gp": exact})
 
 
+def test_few_draws_are_refused():
+    rng = np.random.default_rng(0)
+    tree = from_dict({"posterior": {"a": np.zeros((2, 12))}, "log_likelihood": {
+        "y": rng.normal(size=(2, 12, 4))}})  # fmt: skip
+    with pytest.raises(ValueError, match="has 24 draws, wanted at least 25"):
+        criticism.loo(tree)
+
+
 def test_waic_is_its_formula():
     terms = np.random.default_rng(0).normal(-1, 0.2, (2, 50, 7))
     tree = from_dict({"log_likelihood": {"y": terms}, "posterior": {"a": terms[..., 0]}})
