@@ -116,7 +116,9 @@ class Factor(eqx.Module):
     jitter: Float[Array, ""]
 
 
-def factorise(K: Float[Array, "M M"], jitter: float | None = None) -> Factor:
+def factorise(
+    K: Float[Array, "M M"], jitter: float | None = None, scale: ArrayLike | None = None
+) -> Factor:
     """Factorise a positive semi-definite matrix, with as little jitter as rounding permits.
 
     The jitter grows tenfold, inside the compiled program, until the factor is finite and every
@@ -134,25 +136,27 @@ def factorise(K: Float[Array, "M M"], jitter: float | None = None) -> Factor:
 
     Args:
         K: a symmetric matrix, [M, M].
-        jitter: the first jitter to try, as a fraction of the mean diagonal; None takes
-            `default_jitter`.
+        jitter: the first jitter to try, as a fraction of the scale; None takes `default_jitter`.
+        scale: the size of the terms that K is a difference of, [], such as the mean prior variance
+            of a posterior covariance: K has their rounding errors, and its own diagonal may be
+            smaller than these. None, or anything smaller, takes the mean diagonal of K.
 
     Returns:
         L, L⁻¹ and the jitter that was needed.
     """
-    dtype = K.dtype
-    scale = jnp.trace(K) / K.shape[-1]
-    base = (default_jitter(dtype) if jitter is None else jitter) * scale
-    lower, inverse, extra = _factor(K + base * jnp.eye(K.shape[-1], dtype=dtype))
+    dtype, size = K.dtype, jnp.trace(K) / K.shape[-1]
+    size = size if scale is None else jnp.maximum(size, jnp.asarray(scale, dtype))
+    base = (default_jitter(dtype) if jitter is None else jitter) * size
+    lower, inverse, extra = _factor(K + base * jnp.eye(K.shape[-1], dtype=dtype), size)
     return Factor(lower, inverse, base + extra)
 
 
 @jax.custom_jvp
-def _factor(K: Array) -> tuple[Array, Array, Array]:
+def _factor(K: Array, scale: Array) -> tuple[Array, Array, Array]:
     """Return L, L⁻¹ and the jitter added on top of the jitter that K already contains."""
     M = len(K)
     eye = jnp.eye(M, dtype=K.dtype)
-    scale = jnp.maximum(jnp.trace(K) / M, jnp.finfo(K.dtype).tiny)
+    scale = jnp.maximum(scale, jnp.finfo(K.dtype).tiny)
     base = default_jitter(K.dtype)
 
     def attempt(extra: Array) -> tuple[Array, Array]:
@@ -195,7 +199,8 @@ def precision_factor(A: Array, precision: Float[Array, "P N"]) -> Float[Array, "
     """
     M = A.shape[-2]
     gram = matmul(A * precision[:, None, :], jnp.swapaxes(A, -1, -2))
-    return jax.vmap(lambda K: _factor(K)[1])(gram + jnp.eye(M, dtype=A.dtype))
+    total = gram + jnp.eye(M, dtype=A.dtype)
+    return jax.vmap(lambda K: _factor(K, jnp.trace(K) / M)[1])(total)
 
 
 _BLOCK = 16  # OpenBLAS solves triangular systems up to this size in one thread
@@ -232,11 +237,11 @@ def _solve(L: Array, B: Array) -> Array:
 
 
 @_factor.defjvp
-def _factor_jvp(primals: tuple[Any], tangents: tuple[Any]) -> tuple[Any, Any]:
+def _factor_jvp(primals: tuple[Any, Any], tangents: tuple[Any, Any]) -> tuple[Any, Any]:
     # dL = L Phi(L⁻¹ dK L⁻ᵀ), Phi = lower triangle with half the diagonal (Murray 2016, eq. 8), and
     # d(L⁻¹) = -L⁻¹ dL L⁻¹. Both are products, because L⁻¹ is known.
-    (K,), (dK,) = primals, tangents
-    L, inverse, jitter = _factor(K)
+    (K, scale), (dK, _) = primals, tangents
+    L, inverse, jitter = _factor(K, scale)
     phi = jnp.tril(matmul(matmul(inverse, dK), inverse.T))
     phi = phi - 0.5 * jnp.diag(jnp.diagonal(phi))
     return (L, inverse, jitter), (matmul(L, phi), -matmul(phi, inverse), jnp.zeros_like(jitter))

@@ -103,6 +103,24 @@ def test_jitter_escalates_where_rounding_has_eaten_it():
     assert compiled(K.at[3, 3].set(0.0)).jitter < 2 * eaten
 
 
+@pytest.mark.parametrize("noise", [1e-6, -1e-6, 3e-6])
+def test_a_difference_is_factorised_at_the_scale_of_its_terms(noise):
+    """The trace of rounding errors can be tiny or negative while entries are not."""
+    rng = np.random.default_rng(0)
+    K = jnp.asarray(noise * np.diag(rng.standard_normal(8)), jnp.float32)
+    factor = jax.jit(partial(factorise, scale=1.0))(K)
+    assert np.isfinite(factor.lower).all()
+    assert np.isfinite(factor.inverse).all()
+    assert default_jitter(jnp.float32) * (1 - 1e-4) <= factor.jitter < 1e-4
+    shifted = K + factor.jitter * jnp.eye(8)
+    np.testing.assert_allclose(factor.lower @ factor.lower.T, shifted, atol=1e-9)
+
+
+def test_a_scale_below_the_mean_diagonal_changes_nothing():
+    K = positive(4)
+    np.testing.assert_array_equal(compiled(K).lower, factorise(K, scale=0.1).lower)
+
+
 @pytest.mark.parametrize("name", SINGULAR)
 def test_jitter_of_a_singular_matrix_stays_small(name):
     jitter = compiled(jnp.asarray(SINGULAR[name], jnp.float32)).jitter

@@ -211,7 +211,7 @@ class RandomFunction:
             return self(x).mean
         if joint:
             mean, cov = self.joint(x)
-            return mean + _correlate(cov, self.unit_noise(x))
+            return mean + _correlate(cov, self.sparse.scale(x), self.unit_noise(x))
         f = self(x)
         return f.mean + jnp.sqrt(f.var) * self.unit_noise(x)
 
@@ -307,7 +307,8 @@ class RandomFunction:
         if self._draw == "mean":
             return self.mean(x) + self.sparse.marginals(self.inducing, x)[0]
         mean, cov = self.joint(x)
-        return mean + _correlate(cov, random.normal(_key(f"{self.name}.eps"), mean.shape))
+        noise = random.normal(_key(f"{self.name}.eps"), mean.shape, mean.dtype)
+        return mean + _correlate(cov, self.sparse.scale(x), noise)
 
     def _check(self, x: Inputs) -> Inputs:
         dim = self.sparse.z.shape[-1]
@@ -324,9 +325,10 @@ class RandomFunction:
 
 
 @jax.jit
-def _correlate(cov: Float[Array, "P N N"], noise: Outputs) -> Outputs:
-    """Turn unit noise into a draw with this covariance for each output."""
-    root = jax.vmap(factorise)(cov).lower
+def _correlate(cov: Float[Array, "P N N"], scale: Array, noise: Outputs) -> Outputs:
+    """Turn unit noise into a draw with this covariance, for each output at this scale."""
+    scale = jnp.broadcast_to(scale, cov.shape[:1])
+    root = jax.vmap(lambda K, s: factorise(K, scale=s).lower)(cov, scale)
     return jax.vmap(matmul, (0, 1), 1)(root, noise)
 
 

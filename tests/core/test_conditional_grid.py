@@ -11,6 +11,7 @@ from support.helpers import KEY, assert_covariance
 import dgp_ppl as dgp
 from dgp_ppl import kernels
 from dgp_ppl.core._inducing import FullInducing
+from dgp_ppl.linalg import default_jitter
 
 PLACES, TIMES = np.random.default_rng(0).uniform(-2, 2, (4, 2)), np.array([0.0, 1.0, 2.5])
 KERNEL = kernels.Separable(
@@ -47,6 +48,12 @@ def test_it_is_the_dense_layer(pair):
     q = FullInducing(jnp.asarray(V), jnp.asarray(tril), validate_args=False)
     for a, b in zip(*(f.sparse.marginals(q, jnp.asarray(X)) for f in pair), strict=True):
         np.testing.assert_allclose(a, b, atol=1e-3)
+
+
+def test_the_jitter_of_a_grid_keeps_its_digits_in_float32(pair):
+    """Both parts have a jitter j times their variance, so the product has (2 j + j²) times it."""
+    j = default_jitter(np.float32)
+    np.testing.assert_allclose(pair[0].jitter, 1.3 * (2 * j + j**2), rtol=1e-5)
 
 
 @pytest.mark.slow

@@ -1,0 +1,118 @@
+"""Joint draws in float32 where the inducing inputs determine the function."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro
+import numpyro.distributions as dist
+import pytest
+from jax import random
+from numpyro import handlers
+from support.helpers import KEY, assert_covariance, assert_mean, squared_exponential
+
+import dgp_ppl as dgp
+from dgp_ppl import kernels
+from dgp_ppl.core import FullInducing, Handover, guide_site
+from dgp_ppl.linalg import default_jitter, factorise
+
+Z, X = (np.linspace(-2, 2, n, dtype=np.float32)[:, None] for n in (12, 5))
+LENGTHSCALES = np.float32([0.6, 1.1, 2.0, 3.0])
+LOC = np.random.default_rng(0).standard_normal((12, 1))
+TRIL = np.tril(np.random.default_rng(1).standard_normal((1, 12, 12)), -1) + 0.8 * np.eye(12)
+Q = FullInducing(jnp.asarray(LOC, float), jnp.asarray(TRIL, float))
+
+
+def draw(key, lengthscale, mode, variance=1.0, x=X, q=None):
+    """Draw the function at x, [N], from the prior or from q(v)."""
+    trace = {} if q is None else {"f.v": guide_site("f.v", Handover(q), q.loc)}
+    kernel = kernels.SquaredExponential(variance, lengthscale)
+    with handlers.seed(rng_seed=key), handlers.replay(trace=trace):
+        if mode == "sample":
+            return dgp.gp("f", kernel, Z).sample(x, joint=True)[:, 0]
+        with dgp.function_draws(mode=mode):
+            f = dgp.gp("f", kernel, Z)
+        return f(x).mean[:, 0]
+
+
+@jax.jit
+def many(lengthscales, variance=1.0, q=None):
+    """Draw once with each lengthscale, by `sample` and under `function_draws`: [2, S, N]."""
+    keys = random.split(KEY, len(lengthscales))
+    return jnp.stack(
+        [
+            jax.vmap(lambda k, l, mode=mode: draw(k, l, mode, variance, q=q))(keys, lengthscales)
+            for mode in ("sample", "joint")
+        ]
+    )
+
+
+@pytest.mark.parametrize("variance", [1e-8, 1.0, 1e8])
+def test_draws_are_finite(variance):
+    lengthscales = jnp.exp(0.5 * random.normal(KEY, (400,)))
+    lengthscales = lengthscales.at[:80].set(jnp.repeat(LENGTHSCALES, 20))
+    draws = np.asarray(many(lengthscales, variance))
+    assert np.isfinite(draws).all()
+    assert (np.abs(draws) < 6 * np.sqrt(variance)).all()
+
+
+def test_gradients_of_a_draw_are_finite():
+    grad = jax.jit(jax.vmap(jax.grad(lambda l: draw(KEY, l, "sample").sum())))
+    assert np.isfinite(grad(LENGTHSCALES)).all()
+
+
+@pytest.mark.parametrize("lengthscale", LENGTHSCALES[1:])
+def test_draws_of_the_prior_have_the_kernels_covariance(lengthscale):
+    for draws in many(jnp.full(3000, lengthscale)):
+        assert_mean(draws, np.zeros(5))
+        assert_covariance(draws, squared_exponential(X, X, 1.0, lengthscale))
+
+
+@pytest.mark.parametrize("lengthscale", LENGTHSCALES[1:])
+def test_draws_have_the_moments_of_dense_algebra(lengthscale):
+    """Mean A'm and covariance k(x, x) - A'A + A'R R'A, in float64 with the jitter of float32."""
+    Kzz, Kzx, Kxx = (
+        squared_exponential(a, b, 1.0, lengthscale) for a, b in ((Z, Z), (Z, X), (X, X))
+    )
+    A = np.linalg.solve(np.linalg.cholesky(Kzz + default_jitter(np.float32) * np.eye(12)), Kzx)
+    root = A.T @ TRIL[0]
+    for draws in many(jnp.full(3000, lengthscale), q=Q):
+        assert_mean(draws, A.T @ LOC[:, 0])
+        assert_covariance(draws, Kxx - A.T @ A + root @ root.T)
+
+
+@pytest.mark.parametrize("rows", [5, 50])
+def test_a_draw_needs_no_more_jitter_than_the_gram_matrix(rows):
+    """Of this jitter, 1e-3 would show: it is white noise with 3 % of the prior's deviation."""
+    x = np.linspace(-2, 2, rows)[:, None]
+
+    def needed(lengthscale):
+        with handlers.seed(rng_seed=0):
+            f = dgp.gp("f", kernels.SquaredExponential(1.0, lengthscale), Z)
+        return factorise(f.joint(x)[1][0], scale=1.0).jitter
+
+    jitter = jax.jit(jax.vmap(needed))(LENGTHSCALES)
+    np.testing.assert_allclose(jitter, default_jitter(np.float32), rtol=1e-4)
+
+
+def test_draws_of_each_output_take_the_scale_of_its_kernel():
+    """An output whose variance is 1e-8 of its neighbour's is drawn as precisely."""
+    kernel = kernels.PerOutput(
+        kernels.SquaredExponential(np.float32([1e4, 1e-4]), np.float32([[2.0], [2.0]]))
+    )
+
+    def two(key):
+        with handlers.seed(rng_seed=key), handlers.substitute(data={"f.v": jnp.zeros((12, 2))}):
+            return dgp.gp("f", kernel, Z, out=2).sample(X, joint=True)
+
+    draws = np.asarray(jax.jit(jax.vmap(two))(random.split(KEY, 100)))
+    assert (draws.std(axis=(0, 1)) < [0.3, 3e-5]).all()  # 0.003 of the prior's
+
+
+def test_functions_of_the_prior_with_random_lengthscales_are_finite():
+    def model(x):
+        lengthscale = numpyro.sample("ls", dist.LogNormal(0.0, 0.5))
+        f = dgp.gp("f", kernels.SquaredExponential(1.0, lengthscale), Z)
+        numpyro.sample("y", dgp.observe(f(x), lambda f: dist.Normal(f, 0.1)))
+
+    p = dgp.predict(random.key(1), model, None, {}, X, num_samples=200)
+    assert np.isfinite(p.function_draws(random.key(2), 200)).all()
