@@ -5,6 +5,7 @@ from typing import Any
 
 import jax
 import numpy as np
+from jax.core import Tracer
 from numpyro.primitives import Messenger
 from numpyro.util import is_prng_key
 
@@ -15,6 +16,7 @@ __all__ = [
     "check_count",
     "check_key",
     "check_shapes",
+    "is_traced",
     "missing_params",
     "params_of",
     "short_list",
@@ -176,3 +178,8 @@ def _shapes(tree: Any) -> list[tuple[int, ...]]:
         for a in leaves
         if hasattr(a, "shape") or isinstance(a, int | float)
     ]
+
+
+def is_traced(*trees: Any) -> bool:
+    """Return whether an array in these trees is traced by `jax.jit`, `jax.vmap` or `jax.grad`."""
+    return any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(trees))

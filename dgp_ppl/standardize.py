@@ -1,12 +1,14 @@
 """Conversion between the units of the data and standardised units."""
 
 import dataclasses
+from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Array
 
+from dgp_ppl._checks import is_traced
 from dgp_ppl._typing import Inputs
 
 __all__ = ["Standardizer"]
@@ -86,7 +88,7 @@ class Standardizer:
         Raises:
             ValueError: if x has another number of columns than the training inputs.
         """
-        x = np.asarray(x, np.float64)
+        x = _floats(x)
         if x.ndim != 2 or x.shape[1] != len(self.x_loc):
             raise ValueError(
                 f"Standardizer.inputs: x has shape {x.shape}, wanted [N, {len(self.x_loc)}]"
@@ -102,7 +104,7 @@ class Standardizer:
         Returns:
             The standardised target, in JAX's default float dtype.
         """
-        return jnp.asarray((np.asarray(y, np.float64) - self.y_loc) / self.y_scale, float)
+        return jnp.asarray((_floats(y) - self.y_loc) / self.y_scale, float)
 
     def original(self, y: ArrayLike) -> np.ndarray:
         """Convert a standardised target back to the units of the data, in float64.
@@ -110,7 +112,12 @@ class Standardizer:
         Args:
             y: standardised target, of any shape.
         """
-        return np.asarray(y, np.float64) * self.y_scale + self.y_loc
+        return _floats(y) * self.y_scale + self.y_loc
+
+
+def _floats(a: ArrayLike) -> Any:
+    """Return an array in float64; a traced one in JAX's default float dtype."""
+    return jnp.asarray(a, float) if is_traced(a) else np.asarray(a, np.float64)
 
 
 def _moments(a: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -1,10 +1,12 @@
 """Checks of counts and keys."""
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax import random
 
-from dgp_ppl._checks import check_count, check_key
+from dgp_ppl._checks import check_count, check_key, is_traced
 
 
 @pytest.mark.parametrize("value", [2, np.int64(7)])
@@ -32,3 +34,10 @@ def test_keys_of_both_kinds_pass():
 def test_seeds_and_several_keys_are_no_key(key):
     with pytest.raises(TypeError, match=r"^fit: key is .*, wanted one random key"):
         check_key("fit", key)
+
+
+def test_traced_arrays():
+    found = []
+    jax.jit(lambda a: found.append(is_traced(1.0, {"a": [np.ones(2), a]})))(1.0)
+    assert found == [True]
+    assert not is_traced(1.0, {"a": [np.ones(2), jnp.ones(2), "text", None]})

@@ -10,6 +10,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from jax import lax, random
+from jax.custom_derivatives import SymbolicZero
 from jax.scipy.special import logsumexp, ndtri
 from jaxtyping import Array
 from numpyro.distributions import constraints
@@ -80,12 +81,18 @@ def quantiles(mixtures: Mixture, levels: Array) -> Array:
     """Return quantiles of y over all passes, [B, len(levels), ...].
 
     The quantile is the smallest y with cdf(y) >= level: exact for integers, and for real y within
-    half of `QUANTILE_TOLERANCE` standard deviations.
+    half of `QUANTILE_TOLERANCE` standard deviations. Quantiles of integers have a derivative of 0.
 
     Raises:
         NotImplementedError: if y has no distribution function, or its support is not one for which
             the search knows where to start.
     """
+    return jnp.moveaxis(_search(mixtures, levels), 0, 1)
+
+
+@jax.custom_jvp
+def _search(mixtures: Mixture, levels: Array) -> Array:
+    """Return quantiles of y over all passes, [len(levels), B, ...]."""
     support, centre_var = mixtures.support, moments(mixtures)
     centre, sd = centre_var[:, 0], jnp.sqrt(centre_var[:, 1])
     centre = jnp.where(jnp.isfinite(centre), centre, 0.0)
@@ -93,7 +100,7 @@ def quantiles(mixtures: Mixture, levels: Array) -> Array:
     # This dtype cannot distinguish levels closer to 0 or 1.
     eps = jnp.finfo(levels.dtype).eps
     levels = jnp.clip(levels, jnp.finfo(levels.dtype).tiny, 1 - 4 * eps)
-    level = levels.reshape((-1,) + (1,) * centre.ndim)
+    level = _by_level(levels, centre)
     guess = centre + sd * ndtri(level)  # exact for a Gaussian
     discrete = bool(support.is_discrete)
     low = jnp.full_like(guess, -1.0 if discrete else 0.0)
@@ -107,15 +114,48 @@ def quantiles(mixtures: Mixture, levels: Array) -> Array:
         raise NotImplementedError(support)
     tolerance = jnp.ones_like(sd) if discrete else QUANTILE_TOLERANCE * sd
 
-    def cdf(y: Array) -> Array:  # [levels, B, ...] -> the same
+    def cdf(y: Array) -> Array:
         inside = jnp.maximum(y, 0.0) if discrete else y
-        values = jax.vmap(lambda y: jax.vmap(lambda m: m.cdf(y))(mixtures).mean(axis=0))(inside)
-        return jnp.where(y < 0, 0.0, values) if discrete else values
+        return jnp.where(y < 0, 0.0, _cdf(mixtures, inside)) if discrete else _cdf(mixtures, y)
 
     if discrete:
         ends = ends[0], jnp.ceil(ends[1])
     lower, upper, _ = _invert(cdf, level, ends, tolerance, discrete, support is constraints.real)
-    return jnp.moveaxis(upper if discrete else 0.5 * (lower + upper), 0, 1)
+    return upper if discrete else 0.5 * (lower + upper)
+
+
+def _search_jvp(primals: tuple[Any, Any], tangents: tuple[Any, Any]) -> tuple[Array, Array]:
+    # At a quantile F(y) = level, so that dF + F'(y) dy = dlevel.
+    mixtures, levels = primals
+    y = _search(mixtures, levels)
+    if mixtures.support.is_discrete:
+        return y, jnp.zeros_like(y)
+    leaves, treedef = jax.tree.flatten((mixtures, levels))
+    changes = jax.tree.leaves(tangents)
+    # Constants stay constants: JAX has no derivative of some distribution functions in their shape.
+    moving = [i for i, change in enumerate(changes) if not isinstance(change, SymbolicZero)]
+
+    def excess(moved: list[Array]) -> Array:
+        new = dict(zip(moving, moved, strict=True))
+        tree = jax.tree.unflatten(treedef, [new.get(i, a) for i, a in enumerate(leaves)])
+        return _cdf(tree[0], y) - _by_level(tree[1], y[0])
+
+    _, rise = jax.jvp(excess, ([leaves[i] for i in moving],), ([changes[i] for i in moving],))
+    _, density = jax.jvp(lambda y: _cdf(mixtures, y), (y,), (jnp.ones_like(y),))
+    return y, -rise / density
+
+
+_search.defjvp(_search_jvp, symbolic_zeros=True)
+
+
+def _by_level(levels: Array, rows: Array) -> Array:
+    """Return levels with axes for the rows, [len(levels), 1, ...]."""
+    return levels.reshape((-1,) + (1,) * rows.ndim)
+
+
+def _cdf(mixtures: Mixture, y: Array) -> Array:
+    """Return P(Y <= y) over all passes, at y [len(levels), B, ...]."""
+    return jax.vmap(lambda y: jax.vmap(lambda m: m.cdf(y))(mixtures).mean(axis=0))(y)
 
 
 def _invert(

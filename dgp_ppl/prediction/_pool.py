@@ -8,9 +8,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import random
+from jaxtyping import Array
 
+from dgp_ppl._checks import is_traced
 from dgp_ppl._typing import PRNGKey
 from dgp_ppl.core import Mixture
+from dgp_ppl.prediction._host import namespace
 from dgp_ppl.prediction._predict import Prediction
 from dgp_ppl.standardize import Standardizer
 
@@ -53,7 +56,7 @@ def pool(predictions: Prediction | Sequence[Prediction]) -> "PooledPrediction":
                 f"{first.num_samples}, wanted the same number, for equal weights; see num_samples "
                 "of predict"
             )
-        if other.x.shape != first.x.shape or not (other.x == first.x).all():
+        if other.x.shape != first.x.shape or not _equal(other.x, first.x):
             raise ValueError(
                 f"pool: predictions[{i}] has other inputs than predictions[0], of shapes "
                 f"{other.x.shape} and {first.x.shape}, wanted the same rows of x"
@@ -95,7 +98,7 @@ class PooledPrediction(Prediction):
     def latent_draws(self) -> dict[str, np.ndarray]:
         """Return the draws of the latent sites behind the passes, [S, ...] by site."""
         draws = [m.latent_draws() for m in self.members]
-        return {n: np.concatenate([d[n] for d in draws]) for n in draws[0]}
+        return {n: namespace(draws).concatenate([d[n] for d in draws]) for n in draws[0]}
 
     def function_draws(
         self, key: PRNGKey, num: int = 10, mode: Literal["joint", "path"] = "joint"
@@ -113,7 +116,12 @@ class PooledPrediction(Prediction):
             m.function_draws(k, n, mode) if n else np.empty(0)
             for m, k, n in zip(self.members, keys, counts, strict=True)
         ]
-        return np.stack([draws[i % R][i // R] for i in range(num)])
+        return namespace(draws).stack([draws[i % R][i // R] for i in range(num)])
+
+
+def _equal(a: Array, b: Array) -> bool:
+    """Return whether arrays are equal, as far as it is known: traced ones have no values yet."""
+    return is_traced(a, b) or bool((a == b).all())
 
 
 def _same(a: Standardizer | None, b: Standardizer | None) -> bool:

@@ -12,13 +12,14 @@ from jax import random
 from jax.typing import ArrayLike
 from jaxtyping import Array
 
-from dgp_ppl._checks import check_count
+from dgp_ppl._checks import check_count, is_traced
 from dgp_ppl._partition import Call, Partition
 from dgp_ppl._typing import Fitted, Model, Params, PRNGKey
 from dgp_ppl.core import Mixture
 from dgp_ppl.inference import Chains, Portable, Summarized, checked_params
 from dgp_ppl.metrics import crps_gaussian_mixture, crps_samples
 from dgp_ppl.prediction import _functionals as functionals
+from dgp_ppl.prediction._host import check_concrete, namespace, to_host
 from dgp_ppl.prediction._passes import (
     ForwardPass,
     function_passes,
@@ -55,6 +56,9 @@ def predict(
 
         p = dgp.predict(key, model, guide, fit.params, x_test)
         p.mean, p.interval(0.9), p.log_prob(y_test)
+
+    `jax.jit`, `jax.vmap` and `jax.grad` can trace this function and what its result computes, but
+    `Prediction.crps`. Traced results are JAX arrays in JAX's default dtype, others NumPy's.
 
     Latent sites in the data's plate (latent inputs, say) belong to the rows of the fit. Here the
     rows are new, so these sites are drawn from their priors. For the rows of the fit, see
@@ -228,7 +232,7 @@ class Prediction(Summarized, Portable):
             keys = random.split(self.key, self.num_samples)
             found = latent_passes(self.forward_pass, keys, self.params, self.data, self.x)
             draws = found | draws
-        return {n: np.asarray(a) for n, a in draws.items()}
+        return {n: to_host(a, None) for n, a in draws.items()}
 
     def crps(self, y: ArrayLike, num: int = 200) -> np.ndarray:
         """Return the continuous ranked probability score in the units of y, [N]; lower is better.
@@ -240,12 +244,14 @@ class Prediction(Summarized, Portable):
             y: targets, [N].
             num: number of draws of the estimate.
         """
+        check_concrete("Prediction.crps", y)
         y = np.asarray(y, np.float64)
         values = []
         for rows, mixtures in self.components():
             normal = mixtures.components
             if type(normal) is not dist.Normal or normal.batch_shape[:1] != (1,):
                 return crps_samples(y, self.sample(random.fold_in(self.key, 2), num))
+            check_concrete("Prediction.crps", mixtures)
             count = rows.stop - rows.start
             loc, scale = (np.asarray(a)[:, 0, :count] for a in (normal.loc, normal.scale))
             means, sds = self._original(loc), np.broadcast_to(scale, loc.shape) * self._y_scale
@@ -267,7 +273,7 @@ class Prediction(Summarized, Portable):
             lambda mixtures, row: functionals.draws(mixtures, passes, random.fold_in(key, row)),
             with_row=True,
         )
-        return self._original(np.moveaxis(draws, 1, 0))
+        return self._original(draws.swapaxes(0, 1))
 
     def quantile(self, q: ArrayLike, num: int = 1000) -> np.ndarray:
         """Return quantiles of y, of shape ``q.shape + (N,)``.
@@ -283,16 +289,16 @@ class Prediction(Summarized, Portable):
         Raises:
             ValueError: if a level is outside (0, 1).
         """
-        levels = np.asarray(q, np.float64)
-        if not ((levels > 0) & (levels < 1)).all():
+        levels = to_host(q)
+        if not is_traced(levels) and not ((levels > 0) & (levels < 1)).all():
             raise ValueError(f"quantile: q is {q}, wanted levels strictly between 0 and 1")
         flat = jnp.asarray(levels.ravel(), float)
         try:
             values = self._map(lambda mixtures: functionals.quantiles(mixtures, flat))
-            values = self._original(np.moveaxis(values, 1, 0))
+            values = self._original(values.swapaxes(0, 1))
         except NotImplementedError:
             draws = self.sample(random.fold_in(self.key, 1), num)
-            values = np.quantile(draws, levels.ravel(), axis=0)
+            values = namespace(draws, levels).quantile(draws, levels.ravel(), axis=0)
         return values.reshape(levels.shape + values.shape[1:])
 
     def interval(self, level: float = 0.9) -> tuple[np.ndarray, np.ndarray]:
@@ -322,7 +328,8 @@ class Prediction(Summarized, Portable):
                     self.forward_pass, keys, self.draws, self.params, data, x, start
                 )
                 numbers = sum(a.size for a in jax.tree.leaves(mixtures))
-                if numbers * -(-total // size) <= _MAX_CACHED:
+                small = numbers * -(-total // size) <= _MAX_CACHED
+                if small and not is_traced(mixtures):
                     self._cache[start] = mixtures
             yield slice(start, min(start + size, total)), mixtures
 
@@ -360,18 +367,21 @@ class Prediction(Summarized, Portable):
             chunk = [_pad(jnp.asarray(a[rows]), self.chunk_size) for a in arrays]
             if with_row:
                 chunk.append(jnp.asarray(rows.start))
-            found = np.asarray(function(mixtures, *chunk), np.float64)
+            found = to_host(function(mixtures, *chunk))
             values.append(found[: rows.stop - rows.start])
-        return np.concatenate(values)
+        return namespace(values).concatenate(values)
 
     def _moments(self) -> tuple[np.ndarray, np.ndarray]:
         if "moments" not in self._cache:
-            mean, var = np.moveaxis(self._map(functionals.moments), 1, 0)
-            self._cache["moments"] = self._original(mean), var * self._y_scale**2
+            found = self._map(functionals.moments)
+            moments = self._original(found[:, 0]), found[:, 1] * self._y_scale**2
+            if is_traced(found):
+                return moments
+            self._cache["moments"] = moments
         return self._cache["moments"]
 
     def _standardized(self, y: ArrayLike) -> np.ndarray:
-        y = np.asarray(y)
+        y = to_host(y, None)
         if y.shape[:1] != (len(self.x),) or y.shape == (len(self.x), 1):
             hint = "; pass y[:, 0]" if y.shape == (len(self.x), 1) else ""
             raise ValueError(
@@ -381,14 +391,15 @@ class Prediction(Summarized, Portable):
         scale = self.standardizer
         if scale is None or (scale.y_loc, scale.y_scale) == (0.0, 1.0):
             return y  # keeps classes and counts integers
-        return (y.astype(np.float64) - scale.y_loc) / scale.y_scale
+        return (to_host(y) - scale.y_loc) / scale.y_scale
 
     @property
     def _y_scale(self) -> float:
         return 1.0 if self.standardizer is None else self.standardizer.y_scale
 
     def _original(self, y: ArrayLike) -> np.ndarray:
-        return np.asarray(y) if self.standardizer is None else self.standardizer.original(y)
+        scale = self.standardizer
+        return to_host(y, None) if scale is None else scale.original(y)
 
 
 def _pad(a: Array, size: int) -> Array:

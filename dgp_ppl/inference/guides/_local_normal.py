@@ -9,12 +9,12 @@ import jax.numpy as jnp
 import numpyro
 import numpyro.distributions as dist
 from jax import random
-from jax.core import Tracer
 from jax.scipy.special import ndtri
 from jax.typing import ArrayLike
 from jaxtyping import Array
 from numpyro.distributions import biject_to, constraints
 
+from dgp_ppl._checks import is_traced
 from dgp_ppl._partition import Call
 from dgp_ppl._typing import Model, Params
 from dgp_ppl.core import stratified
@@ -132,7 +132,7 @@ def _bijection(name: str, prior: Any) -> Any:
             f"the latent site {name!r} of the data's rows is discrete; sum it out in the model"
         )
     bijection = biject_to(prior.support)
-    if any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(bijection)):
+    if is_traced(bijection):
         raise ValueError(
             f"the latent site {name!r} of the data's rows has a support of arrays; give it one of "
             "numbers, such as dist.Uniform(0.0, 1.0), or none: a normal that the model transforms"

@@ -8,10 +8,10 @@ import jax
 import numpyro
 import numpyro.distributions as dist
 from jax import random
-from jax.core import Tracer
 from numpyro import handlers
 from numpyro.infer.autoguide import AutoGuide, AutoLaplaceApproximation, AutoNormal
 
+from dgp_ppl._checks import is_traced
 from dgp_ppl._partition import Call
 from dgp_ppl._typing import Model, PRNGKey
 from dgp_ppl.core import Observed, stratified
@@ -146,7 +146,7 @@ def _normals(model: Model, priors: dict[str, Any], call: Call) -> dict[str, Auto
     # Priors that the model computes are traced here. A prior without tracers is enough, unless
     # the support is computed too.
     known = {n: _without_tracers(prior) for n, prior in priors.items()}
-    unknown = [n for n, prior in known.items() if _is_traced(prior)]
+    unknown = [n for n, prior in known.items() if is_traced(prior)]
 
     def computed(key: PRNGKey) -> dict[str, Any]:
         trace = handlers.trace(handlers.seed(model, key)).get_trace(*call.args, **call.kwargs)
@@ -155,7 +155,7 @@ def _normals(model: Model, priors: dict[str, Any], call: Call) -> dict[str, Auto
     # A guide outlives the transformation that it is first run in, so it must not keep tracers.
     with handlers.block(), jax.ensure_compile_time_eval():
         if unknown:
-            within = _is_traced((call.args, call.kwargs))  # a compiled run would trace them all
+            within = is_traced(call.args, call.kwargs)  # a compiled run would trace them all
             known |= (computed if within else jax.jit(computed))(random.PRNGKey(0))
         parts: dict[str, AutoGuide] = {n: AutoNormal(_one_site(n, p)) for n, p in known.items()}
         for part in parts.values():
@@ -164,13 +164,9 @@ def _normals(model: Model, priors: dict[str, Any], call: Call) -> dict[str, Auto
     return parts
 
 
-def _is_traced(tree: Any) -> bool:
-    return any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(tree))
-
-
 def _without_tracers(prior: Any) -> Any:
     """Return a distribution with the same support and shape, without traced arrays if possible."""
-    if not _is_traced(prior) or _is_traced(prior.support):
+    if not is_traced(prior) or is_traced(prior.support):
         return prior
     return dist.ImproperUniform(prior.support, prior.batch_shape, prior.event_shape)
 

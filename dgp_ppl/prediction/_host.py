@@ -1,0 +1,42 @@
+"""Results in NumPy on the host, or in JAX while a transformation traces them."""
+
+from types import ModuleType
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+from jax.typing import DTypeLike
+
+from dgp_ppl._checks import is_traced
+
+__all__ = ["check_concrete", "namespace", "to_host"]
+
+
+def namespace(*trees: Any) -> ModuleType:
+    """Return `jax.numpy` if an array of these trees is traced, else `numpy`."""
+    return jnp if is_traced(*trees) else np
+
+
+def to_host(a: Any, dtype: DTypeLike | None = np.float64) -> Any:
+    """Return an array as NumPy's, or a traced one as JAX's: floats then have JAX's default dtype.
+
+    Args:
+        a: anything that NumPy converts to an array.
+        dtype: a dtype of NumPy; None keeps that of `a`.
+    """
+    if is_traced(a):
+        return a if dtype is None else jnp.asarray(a, float)
+    return np.asarray(a, dtype)
+
+
+def check_concrete(caller: str, *trees: Any) -> None:
+    """Raise if an array of these trees is traced by `jax.jit`, `jax.vmap` or `jax.grad`.
+
+    Raises:
+        TypeError: names the caller, and what can be traced instead.
+    """
+    if is_traced(*trees):
+        raise TypeError(
+            f"{caller} is computed in NumPy, and jax.jit, jax.vmap or jax.grad traces its arrays, "
+            "wanted a call outside of them; log_prob, moments, quantiles and samples can be traced"
+        )
