@@ -18,6 +18,7 @@ __all__ = [
     "as_float",
     "computed_once",
     "default_jitter",
+    "deviation",
     "factorise",
     "matmul",
     "precision_factor",
@@ -47,6 +48,18 @@ def as_float(a: ArrayLike) -> Array:
     """
     a = jnp.asarray(a)
     return a if jnp.issubdtype(a.dtype, jnp.floating) else a.astype(float)
+
+
+def deviation(var: Array) -> Array:
+    """Return the standard deviation sqrt(var), with a derivative of 0 where the variance is 0.
+
+    There the derivative of sqrt is infinite, and makes NaN of a variance that is 0 times another.
+
+    Args:
+        var: variances of any shape, at least 0.
+    """
+    positive = var > 0
+    return jnp.where(positive, jnp.sqrt(jnp.where(positive, var, 1.0)), 0.0)
 
 
 def computed_once(value: Array) -> Array:

@@ -221,3 +221,10 @@ def test_a_stored_gradient_is_the_gradient():
     backward = str(jax.make_jaxpr(jax.grad(lambda x: f(linalg.stored_gradient(x))))(x[0]))
     assert "dot_general" in backward  # XLA does not fuse it
     assert "dot_general" not in str(jax.make_jaxpr(jax.grad(f))(x[0]))
+
+
+def test_the_deviation_has_a_finite_gradient_at_zero():
+    var = jnp.array([0.0, 1e-30, 0.25, 4.0])
+    np.testing.assert_allclose(linalg.deviation(var), jnp.sqrt(var))
+    slope = jax.grad(lambda s: linalg.deviation(s * var).sum())(1.0)
+    np.testing.assert_allclose(slope, 0.5 * jnp.sqrt(var).sum(), rtol=1e-6)

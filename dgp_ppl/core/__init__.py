@@ -1,7 +1,7 @@
 """Sparse Gaussian processes as random functions at one sample site."""
 
 from dgp_ppl.core._conditional import Grid, Sparse, covariance
-from dgp_ppl.core._gp import DrawMode, Marginals, RandomFunction, function_draws, gp
+from dgp_ppl.core._gp import DrawMode, RandomFunction, function_draws, gp
 from dgp_ppl.core._handover import (
     HANDOVER,
     Handover,
@@ -20,6 +20,7 @@ from dgp_ppl.core._inducing import (
     determines_mean,
     project,
 )
+from dgp_ppl.core._marginals import Marginals
 from dgp_ppl.core._minibatch import minibatch, stratified, whole_plates
 from dgp_ppl.core._mixture import Mixture
 from dgp_ppl.core._observe import Likelihood, Observed, as_observed, log_density, observe

@@ -11,7 +11,6 @@ import copy
 from collections.abc import Callable
 from typing import Any, Literal
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpyro
@@ -26,28 +25,14 @@ from dgp_ppl._typing import Inputs, Outputs, PRNGKey
 from dgp_ppl.core._conditional import Grid, Sparse
 from dgp_ppl.core._handover import HANDOVER, Handover, handover_of
 from dgp_ppl.core._inducing import AbstractInducing
+from dgp_ppl.core._marginals import Marginals
 from dgp_ppl.kernels import Covariance, PerOutput
 from dgp_ppl.linalg import as_float, factorise, matmul
 
-__all__ = ["Marginals", "RandomFunction", "function_draws", "gp"]
+__all__ = ["DrawMode", "RandomFunction", "function_draws", "gp"]
 
 DrawMode = Literal["joint", "path", "mean"]
 """How `function_draws` draws a layer's function: exactly, by features, or its mean."""
-
-
-class Marginals(eqx.Module):
-    """Gaussian marginals of a function at N inputs, independent over points and outputs.
-
-    Attributes:
-        mean: [N, P].
-        var: [N, P].
-        guided: whether they come from a guide's q(v). `observe` then gives the expected
-            log-likelihood of the bound; otherwise the log of the expected likelihood.
-    """
-
-    mean: Float[Array, "N P"]
-    var: Float[Array, "N P"]
-    guided: bool = eqx.field(default=False, static=True)
 
 
 class _Listener(Messenger):
@@ -139,7 +124,8 @@ def gp(
             f"gp({name!r}) was called inside the plate {plate!r}: a layer is shared by all data. "
             "Create it before entering the plate, and call it inside"
         )
-    return RandomFunction(name, kernel, inducing, out, mean, v, handover_of(message), _draw_mode())
+    handover, site = handover_of(message), message["name"]  # a handler may have renamed the site
+    return RandomFunction(name, kernel, inducing, out, mean, v, handover, _draw_mode(), site)
 
 
 class RandomFunction:
@@ -147,6 +133,7 @@ class RandomFunction:
 
     Attributes:
         name: prefix of the layer's sites.
+        site: name of the site of v: ``NAME.v``, unless a handler such as `scope` renames it.
         out: number of outputs P.
         v: the draw of the whitened inducing values, [M, P].
         q: the guide's distribution of v, used instead of the draw; None without one.
@@ -165,8 +152,9 @@ class RandomFunction:
         v: Array,
         handover: Handover,
         draw: DrawMode | None,
+        site: str,
     ) -> None:
-        self.name, self.out, self.mean, self.v = name, out, mean, v
+        self.name, self.site, self.out, self.mean, self.v = name, site, out, mean, v
         self.guided, self.q, sparse = handover.guided, handover.q, handover.sparse
         self.sparse: Sparse = Sparse.build(kernel, z, out) if sparse is None else sparse
         self._on_first_call = handover.on_first_call
@@ -187,14 +175,15 @@ class RandomFunction:
         """Return the function's marginals at x: [N, D] -> mean and variance [N, P].
 
         If a guide handed over q(v), these are the marginals of q(f(x)), with v integrated out.
-        Otherwise they are those of p(f(x) | v).
+        Otherwise they are those of p(f(x) | v). They scale, and add to other layers' and to arrays:
+        ``2 * f(x) + g(x) + trend``.
         """
         x = self._check(x)
         if self._draw is not None:
             draw = _apply_handlers("function_draw", RandomFunction._function_draw, self, x)
-            return Marginals(draw, jnp.zeros_like(draw), self.guided)
+            return Marginals(draw, jnp.zeros_like(draw), self.guided, (self.site,))
         mean, var = self.sparse.marginals(self.inducing, x)
-        return Marginals(self.mean(x) + mean, var, self.guided)
+        return Marginals(self.mean(x) + mean, var, self.guided, (self.site,))
 
     def sample(self, x: Inputs, *, joint: bool = False) -> Outputs:
         """Draw the function at x, [N, P], reparameterised.
@@ -312,6 +301,11 @@ class RandomFunction:
 
     def _check(self, x: Inputs) -> Inputs:
         dim = self.sparse.z.shape[-1]
+        if isinstance(x, Marginals):
+            raise TypeError(
+                f"gp({self.name!r}): x is Marginals, wanted an array [N, {dim}]: draw the values "
+                "of the layers below, such as f.sample(x) + g.sample(x)"
+            )
         if jnp.ndim(x) != 2 or x.shape[-1] != dim:
             raise ValueError(
                 f"gp({self.name!r}): x has shape {jnp.shape(x)}, wanted [N, {dim}] "

@@ -18,10 +18,11 @@ from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
 from dgp_ppl._typing import PRNGKey
-from dgp_ppl.core._gp import Marginals
+from dgp_ppl.core._marginals import Marginals
 from dgp_ppl.core._mixture import LatentMixture, Mixture
 from dgp_ppl.core._quadrature import TRAPEZOID, expectation, log_expectation
 from dgp_ppl.likelihoods import AnalyticLikelihood
+from dgp_ppl.linalg import deviation
 
 __all__ = ["Observed", "as_observed", "log_density", "observe"]
 
@@ -172,7 +173,7 @@ class Observed(dist.Distribution):
     def _integrand(self, value: Array) -> tuple[Callable[[Array], Array], Array, Array]:
         """Return log p(y | f) as a function of f, and the mean and standard deviation of f."""
         log_p: Any = lambda f: self.likelihood(f).log_prob(value)  # noqa: E731
-        return log_p, self.latent_mean, jnp.sqrt(self.latent_var)
+        return log_p, self.latent_mean, deviation(self.latent_var)
 
     def _without_missing_entries(self, distribution: Any) -> Any:
         """Mask the entries of a distribution, if the mask is one of entries."""
@@ -211,7 +212,7 @@ class Observed(dist.Distribution):
         log_weights, f = self._nodes(dense=True)
         if not self.scalar:
             return Mixture(log_weights, self.likelihood(f))
-        sd = jnp.sqrt(self.latent_var)
+        sd = deviation(self.latent_var)
         return LatentMixture.build(log_weights, f, self.likelihood, self.latent_mean, sd)
 
     def sample(self, key: PRNGKey, sample_shape: tuple[int, ...] = ()) -> Array:
@@ -220,7 +221,7 @@ class Observed(dist.Distribution):
         def draw(key: PRNGKey) -> Array:
             key_f, key_y = random.split(key)
             noise = random.normal(key_f, self.latent_mean.shape, self.latent_mean.dtype)
-            f = self.latent_mean + jnp.sqrt(self.latent_var) * noise
+            f = self.latent_mean + deviation(self.latent_var) * noise
             value: Any = self.likelihood(f).sample(key_y)
             return value
 
@@ -252,7 +253,7 @@ class Observed(dist.Distribution):
         A scalar f uses Gauss-Hermite nodes, or `dense` ones for functions that are not polynomials.
         A vector f uses Monte Carlo.
         """
-        sd = jnp.sqrt(self.latent_var)
+        sd = deviation(self.latent_var)
         if self.scalar:
             x, w = np.polynomial.hermite_e.hermegauss(self.num_nodes)
             if dense:
@@ -339,7 +340,8 @@ def observe(
     (3,)
 
     Args:
-        marginals: mean and variance of f, [N, P] each; call the last layer, ``f(x)``.
+        marginals: mean and variance of f, [N, P] each; call the last layer, ``f(x)``, or add
+            several, ``f(x) + 2 * g(x)``.
         likelihood: a function from f to a NumPyro distribution with batch shape [N]. f is [N] if
             P = 1 and [N, P] otherwise. The function must broadcast, because quadrature and Monte
             Carlo call it with [Q, N] or [Q, N, P].

@@ -13,6 +13,7 @@ from numpyro.distributions import constraints
 
 from dgp_ppl._typing import PRNGKey
 from dgp_ppl.likelihoods._analytic import AnalyticLikelihood
+from dgp_ppl.linalg import deviation
 
 __all__ = ["HeteroscedasticNormal", "heteroscedastic"]
 
@@ -108,7 +109,7 @@ class HeteroscedasticNormal(AnalyticLikelihood):
             var: variance of f, [..., N, 2].
         """
         nodes, log_weights = _nodes()
-        spread = jnp.sqrt(var[..., 1:])
+        spread = deviation(var[..., 1:])
         scale = self.base_scale * jnp.exp(self.latent[..., 1:] + spread * nodes)
         sd = jnp.sqrt(var[..., :1] + jnp.square(scale))
         normal = dist.Normal(self.latent[..., :1], sd)

@@ -11,6 +11,8 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Float
 
+from dgp_ppl.linalg import deviation
+
 __all__ = ["Scheme", "integrate"]
 
 Scheme = Literal["euler", "heun"]
@@ -57,8 +59,7 @@ def integrate(
     def step(x: Array, at: tuple[Array, Array]) -> tuple[Array, Array]:
         t, e = at
         mu, var = coefficients(x, t)
-        # The slope of sqrt is infinite at 0, the variance of a layer drawn as a whole function.
-        random_part = jnp.where(var > 0, jnp.sqrt(jnp.where(var > 0, var, 1.0) * dt), 0.0) * e
+        random_part = deviation(var * dt) * e  # a layer drawn as a whole function has variance 0
         new = x + mu * dt + random_part
         if scheme == "heun":
             new = x + 0.5 * (mu + coefficients(new, t + dt)[0]) * dt + random_part

@@ -16,7 +16,7 @@ from scipy.special import logsumexp
 from support.helpers import KEY, assert_derivatives, assert_mean, slow, start
 
 import dgp_ppl as dgp
-from dgp_ppl.core._gp import Marginals
+from dgp_ppl.core import Marginals
 from dgp_ppl.core._observe import observe
 from dgp_ppl.likelihoods import BernoulliProbit
 

@@ -10,7 +10,7 @@ from support.helpers import slow
 
 import dgp_ppl as dgp
 from dgp_ppl import likelihoods
-from dgp_ppl.core._gp import Marginals
+from dgp_ppl.core import Marginals
 
 RNG = np.random.default_rng(0)
 MEAN = jnp.asarray(1.5 * RNG.standard_normal((6, 4)), jnp.float32)

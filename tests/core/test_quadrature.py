@@ -11,7 +11,7 @@ from support.helpers import slow
 
 import dgp_ppl as dgp
 from dgp_ppl import likelihoods
-from dgp_ppl.core._gp import Marginals
+from dgp_ppl.core import Marginals
 from dgp_ppl.core._quadrature import step_expectation
 
 pytestmark = pytest.mark.usefixtures("x64")

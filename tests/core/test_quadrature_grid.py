@@ -8,7 +8,7 @@ from support.helpers import slow
 from support.likelihood_cases import CASES
 
 import dgp_ppl as dgp
-from dgp_ppl.core._gp import Marginals
+from dgp_ppl.core import Marginals
 
 VARIANCES = 10.0 ** np.arange(-12, 7)
 ROWS = 57  # of one call: jaxlib 0.10's CPU compiler miscompiles Beta on much larger arrays

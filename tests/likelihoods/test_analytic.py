@@ -7,7 +7,7 @@ from scipy import special
 from support import integrals
 
 import dgp_ppl as dgp
-from dgp_ppl.core._gp import Marginals
+from dgp_ppl.core import Marginals
 from dgp_ppl.likelihoods import AnalyticLikelihood, BernoulliProbit
 
 

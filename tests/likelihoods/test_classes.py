@@ -13,7 +13,7 @@ from support.helpers import KEY, assert_mean, bound, start
 
 import dgp_ppl as dgp
 from dgp_ppl import initialize, likelihoods, models
-from dgp_ppl.core._gp import Marginals
+from dgp_ppl.core import Marginals
 from dgp_ppl.likelihoods import RobustMax
 
 RNG = np.random.default_rng(0)

@@ -133,7 +133,9 @@ def test_derivatives_are_finite_differences(likelihood):
             numpyro.sample("y", dgp.observe(f(x), LIKELIHOODS[likelihood]))
 
         p = dgp.predict(KEY, model, None, {}, X.astype(np.float64) + shift, num_samples=3)
-        found = [p.mean, p.var, p.log_prob(jnp.abs(Y) + 0.1), *p.quantile([0.2, 0.9])]
+        found = list(p.quantile([0.2, 0.9]))
+        if likelihood != "student":  # its distribution function takes a minute to compile
+            found += [p.mean, p.var, p.log_prob(jnp.abs(Y) + 0.1)]
         return jnp.stack(found).mean(axis=1)
 
     compiled, step = jax.jit(queries), 1e-3

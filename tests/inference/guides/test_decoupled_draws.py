@@ -68,10 +68,8 @@ def test_paths_have_the_mean_and_the_variance_of_the_law(mean):
     z_b, x = jnp.float32(points(M_B, 2)), jnp.float32(points(6, 3))
     guide = Decoupled(model, params["l1.v.z_mean"], mean=mean)
     handover = jax.jit(lambda p: handovers(guide, p, x, z=z_b)["l1.v"])(params)
-    kernel = handover["sparse"].kernel
-    f = RandomFunction(
-        "l1", kernel, z_b, P, dgp.means.zero, jnp.zeros((M_B, P)), Handover(**handover), None
-    )
+    kernel, v, handed = handover["sparse"].kernel, jnp.zeros((M_B, P)), Handover(**handover)
+    f = RandomFunction("l1", kernel, z_b, P, dgp.means.zero, v, handed, None, "l1.v")
     draws = jax.jit(jax.vmap(lambda key: f.path(key, 500)(x)))(random.split(KEY, 3000))
     _, at_w, cov = DenseDecoupled(mean, "whitened", params).at(np.asarray(x), 1)
     assert_mean(draws[..., 1], at_w[-6:])

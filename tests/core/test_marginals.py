@@ -1,0 +1,301 @@
+"""Sums and multiples of layers: moments, exact posteriors of additive models, errors."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro
+import numpyro.distributions as dist
+import pytest
+from jax import random
+from numpyro import handlers
+from scipy import stats
+from support.helpers import KEY, assert_covariance, bound, regression, slow
+
+import dgp_ppl as dgp
+from dgp_ppl import kernels, likelihoods
+from dgp_ppl.core import Marginals
+
+X, Y = (np.asarray(a, np.float64) for a in regression(rows=8))
+X_TEST = np.linspace(-2.5, 2.5, 5)[:, None]
+NOISE = 0.3
+KERNELS = {
+    "f": kernels.SquaredExponential(np.float64(1.5), np.float64(1.6)),
+    "g": kernels.Matern32(np.float64(0.7), np.float64(0.6)),
+}
+SCALES = {"f": 1.0, "g": 0.5}
+
+
+def layers(z=X):
+    """Make the layers f and g."""
+    return [dgp.gp(name, kernel, z) for name, kernel in KERNELS.items()]
+
+
+def additive(x, y=None, *, z=X, likelihood=lambda f: dist.Normal(f, NOISE)):
+    f, g = layers(z)
+    with dgp.minibatch(x, y) as (x, y):
+        total = f(x) + SCALES["g"] * g(x)
+        numpyro.sample("y", dgp.observe(total, likelihood), obs=y)
+
+
+def gram(a, b):
+    """Return the kernel of the sum, [N, M], in float64."""
+    parts = [SCALES[n] ** 2 * np.asarray(k(a, b)) for n, k in KERNELS.items()]
+    return sum(parts)
+
+
+def conditional(v, x, z=X):
+    """Return the marginals of the sum given draws of v."""
+    with handlers.substitute(data={"f.v": v["f"], "g.v": v["g"]}):
+        f, g = layers(z)
+    return f(x) + SCALES["g"] * g(x)
+
+
+# --- additive models against one GP with the sum of the kernels ----------------------------------
+
+
+@pytest.fixture(scope="module")
+def linear():
+    """Return the mean of the sum as a linear map of all v, and its variance, at X and X_TEST.
+
+    In float64: the prior of v is N(0, I), so all that follows from the additive model is exact.
+    """
+    with jax.enable_x64(True):
+        zero = {n: jnp.zeros((len(X), 1)) for n in KERNELS}
+        at = lambda x: jax.jit(lambda v: conditional(v, x))  # noqa: E731
+        maps = {}
+        for name, x in (("train", X), ("test", X_TEST)):
+            slopes = jax.jacobian(lambda v, x=x: at(x)(v).mean[:, 0])(zero)
+            J = np.concatenate([slopes[n][..., 0] for n in KERNELS], axis=1)
+            maps[name] = J, np.asarray(at(x)(zero).var[:, 0])
+        return maps
+
+
+@pytest.mark.usefixtures("x64")
+def test_the_prior_is_that_of_the_sum_of_the_kernels(linear):
+    for name, x in (("train", X), ("test", X_TEST)):
+        J, var = linear[name]
+        total = gram(x, x)
+        np.testing.assert_allclose(np.diag(J @ J.T) + var, np.diag(total), atol=1e-9)
+        if name == "train":  # z = x determines the functions
+            np.testing.assert_allclose(J @ J.T, total, atol=1e-8)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("x64")
+def test_the_evidence_is_that_of_the_sum_of_the_kernels(linear):
+    """p(y) = E over v of the densities that `observe` gives without a guide."""
+    J, var = linear["train"]
+    evidence = stats.multivariate_normal(np.zeros(8), J @ J.T + np.diag(var + NOISE**2)).logpdf(Y)
+    exact = stats.multivariate_normal(np.zeros(8), gram(X, X) + NOISE**2 * np.eye(8)).logpdf(Y)
+    np.testing.assert_allclose(evidence, exact, atol=1e-7)
+    v = {n: jnp.asarray(random.normal(KEY, (8, 1))) for n in KERNELS}
+    observed = dgp.observe(conditional(v, X), lambda f: dist.Normal(f, NOISE))
+    mean = J @ np.concatenate([v[n][:, 0] for n in KERNELS])
+    terms = stats.norm(mean, np.sqrt(var + NOISE**2)).logpdf(Y)
+    np.testing.assert_allclose(observed.log_prob(jnp.asarray(Y)), terms, atol=1e-7)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("x64")
+def test_predictions_given_the_exact_posterior_of_all_v(linear):
+    """Posterior mean and variance of the sum at new rows are those of the one GP."""
+    (J, var), (J_test, var_test) = linear["train"], linear["test"]
+    precision = np.eye(16) + (J.T / (var + NOISE**2)) @ J
+    loc = np.linalg.solve(precision, J.T @ (Y / (var + NOISE**2)))
+    v = {n: jnp.asarray(loc[8 * i : 8 * (i + 1), None]) for i, n in enumerate(KERNELS)}
+    draws = {f"{n}.v": a[None] for n, a in v.items()}
+    z = jnp.asarray(X)  # not X itself: JAX would keep it in float64 for other tests
+    p = dgp.predict(KEY, additive, None, {}, X_TEST, posterior_samples=draws, z=z)
+    gain = np.linalg.solve(gram(X, X) + NOISE**2 * np.eye(8), gram(X, X_TEST))
+    np.testing.assert_allclose(p.mean, gain.T @ Y, atol=1e-6)
+    cov = J_test @ np.linalg.solve(precision, J_test.T) + np.diag(var_test)
+    exact = gram(X_TEST, X_TEST) - gram(X, X_TEST).T @ gain
+    np.testing.assert_allclose(np.diag(cov), np.diag(exact), atol=1e-6)
+    np.testing.assert_allclose(p.var, var_test + NOISE**2, atol=1e-9)  # one draw of v
+
+
+@pytest.mark.usefixtures("x64")
+def test_the_best_bound_lacks_the_correlation_of_the_layers(linear):
+    """The best q(f) q(g) has the exact posterior's means, and the blocks of its precision.
+
+    Its bound is below the evidence of the one GP by the KL between the two, which is known.
+    """
+    J, var = linear["train"]
+    precision = np.eye(16) + J.T @ J / NOISE**2
+    loc, params, gap = np.linalg.solve(precision, J.T @ Y) / NOISE**2, {}, 0.0
+    for i, name in enumerate(KERNELS):
+        block = slice(8 * i, 8 * (i + 1))
+        tril = np.linalg.cholesky(np.linalg.inv(precision[block, block]))
+        params |= {f"{name}.v.loc": loc[block, None], f"{name}.v.scale_tril": tril[None]}
+        gap -= np.log(np.diag(tril)).sum()
+    gap -= np.log(np.diag(np.linalg.cholesky(precision))).sum()
+    exact = stats.multivariate_normal(np.zeros(8), gram(X, X) + NOISE**2 * np.eye(8)).logpdf(Y)
+    params, z = jax.tree.map(jnp.asarray, params), jnp.asarray(X)
+    found = bound(additive, dgp.MeanField(additive), params, z, jnp.asarray(Y), z=z)
+    assert 2.2 < gap < 2.4
+    np.testing.assert_allclose(found, exact - gap - var.sum() / (2 * NOISE**2), atol=1e-6)
+
+
+@pytest.mark.slow
+def test_a_guide_at_the_prior_predicts_the_kernels_variance():
+    guide, prior = dgp.MeanField(additive), {}
+    for name in KERNELS:
+        prior |= {f"{name}.v.loc": jnp.zeros((8, 1)), f"{name}.v.scale_tril": jnp.eye(8)[None]}
+    p = dgp.predict(KEY, additive, guide, prior, X_TEST, num_samples=1)
+    np.testing.assert_allclose(p.mean, 0, atol=1e-6)
+    np.testing.assert_allclose(p.var, np.diag(gram(X_TEST, X_TEST)) + NOISE**2, rtol=1e-5)
+
+
+@pytest.mark.slow
+def test_functions_of_the_sum_have_the_kernels_covariance():
+    p = dgp.predict(KEY, additive, None, {}, X_TEST, num_samples=2000)
+    assert_covariance(p.function_draws(random.key(1), 2000), gram(X_TEST, X_TEST))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "guide",
+    [
+        dgp.MeanField(additive),
+        dgp.GlobalInducing(additive, X[:, 0:1]),
+        dgp.Decoupled(additive, X),
+        dgp.Diffusion(additive, steps=4),
+        dgp.Implicit(additive),
+    ],
+    ids=lambda g: type(g).__name__,
+)
+def test_every_guide_fits_predicts_and_converts(guide):
+    """Its bound is below the exact evidence, and its draws have both layers."""
+    fit = dgp.fit(KEY, additive, guide, X, Y, z=X, steps=400, learning_rate=0.02, progress=False)
+    found, se = dgp.evaluate(KEY, additive, guide, fit.params, X, Y, z=X, num_draws=100)
+    exact = stats.multivariate_normal(np.zeros(8), gram(X, X) + NOISE**2 * np.eye(8)).logpdf(Y)
+    assert exact - 8 < found < exact + 4 * se + 1e-3
+    tree = dgp.to_inferencedata(KEY, additive, guide, fit.params, X, Y, z=X, num_samples=20)
+    assert {"f.v", "g.v"} <= set(tree["posterior"].data_vars)
+    assert tree["log_likelihood"]["y"].shape == (1, 20, 8)
+
+
+# --- arithmetic ----------------------------------------------------------------------------------
+
+
+def pair(P=2, guided=False):
+    rng = np.random.default_rng(0)
+    return [
+        Marginals(
+            jnp.asarray(rng.standard_normal((3, P)), float),
+            jnp.asarray(rng.uniform(0.5, 1, (3, P)), float),
+            guided,
+            (f"{name}.v",),
+        )
+        for name in "fg"
+    ]
+
+
+F, G = pair()
+ROWS = np.array([1.0, -2.0, 3.0])
+
+
+@pytest.mark.parametrize(
+    ("found", "mean", "var"),
+    [
+        (F + G, F.mean + G.mean, F.var + G.var),
+        (F - G, F.mean - G.mean, F.var + G.var),
+        (sum([F, G]), F.mean + G.mean, F.var + G.var),
+        (2 * F - G / 4 + 1, 2 * F.mean - G.mean / 4 + 1, 4 * F.var + G.var / 16),
+        (-F, -F.mean, F.var),
+        (3 - F, 3 - F.mean, F.var),
+        (ROWS + F, F.mean + ROWS[:, None], F.var),
+        (jnp.asarray(ROWS) * F, F.mean * ROWS[:, None], F.var * ROWS[:, None] ** 2),
+        (np.float32(2) * F, 2 * F.mean, 4 * F.var),
+        (F * np.array([[1, 2]]), F.mean * np.array([[1, 2]]), F.var * np.array([[1, 4]])),
+        (np.ones((3, 2)) - F, 1 - F.mean, F.var),
+        (F - np.ones((3, 1)), F.mean - 1, F.var),
+    ],
+)
+def test_moments(found, mean, var):
+    np.testing.assert_allclose(found.mean, mean, rtol=1e-6)
+    np.testing.assert_allclose(found.var, var, rtol=1e-6)
+    assert found.mean.dtype == found.var.dtype == jnp.float32
+
+
+def test_what_the_sum_is_made_of():
+    assert (F + 2 * G).layers == ("f.v", "g.v")
+    f, g = pair(guided=True)
+    assert (f - g).guided
+    assert (F + g).guided  # noise of a Gaussian term needs no guide
+    assert not (F + G).guided
+
+
+@pytest.mark.parametrize("likelihood", ["normal", slow("probit"), "heteroscedastic"])
+def test_closed_forms_stay(likelihood):
+    make, y = {
+        "normal": (lambda f: dist.Normal(f, 0.2).to_event(1), jnp.ones((3, 2))),
+        "probit": (likelihoods.BernoulliProbit, jnp.ones(3)),
+        "heteroscedastic": (likelihoods.heteroscedastic, jnp.ones(3)),
+    }[likelihood]
+    f, g = pair(1 if likelihood == "probit" else 2, guided=True)
+    with handlers.seed(rng_seed=0):
+        found = dgp.observe(f + g, make)
+        alike = dgp.observe(Marginals(f.mean + g.mean, f.var + g.var, True), make)
+    assert not found.estimated
+    np.testing.assert_array_equal(found.log_prob(y), alike.log_prob(y))
+
+
+@pytest.mark.parametrize("likelihood", [slow(likelihoods.PoissonLog), likelihoods.heteroscedastic])
+def test_rows_without_a_layer_have_finite_gradients(likelihood):
+    """A treatment effect: t is 0 in the rows that are not treated."""
+    f = pair(2 if likelihood is likelihoods.heteroscedastic else 1, guided=True)[0]
+
+    def loss(scale):
+        treated = jnp.array([0.0, 1.0, 0.0]) * (scale * f)
+        with handlers.seed(rng_seed=0):
+            observed = dgp.observe(treated, likelihood)
+        return (observed.log_prob(jnp.ones(3)) + observed.log_density(jnp.ones(3))).sum()
+
+    assert np.isfinite(jax.jit(jax.grad(loss))(1.3))
+
+
+def test_under_function_draws_it_is_the_sum_of_draws():
+    with dgp.function_draws(mode="path"), handlers.seed(rng_seed=0):
+        f, g = layers()
+        total = f(X) - 2 * g(X)
+    np.testing.assert_allclose(total.mean, f(X).mean - 2 * g(X).mean, rtol=1e-6)
+    assert (total.var == 0).all()
+
+
+def test_layers_of_one_name_in_two_scopes_add():
+    def model():
+        return dgp.gp("f", KERNELS["f"], X)(X)
+
+    with handlers.seed(rng_seed=0):
+        a, b = (handlers.scope(model, prefix=prefix)() for prefix in ("a", "b"))
+    assert (a + b).layers == ("a/f.v", "b/f.v")
+
+
+# --- errors --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("function", "error", "message"),
+    [
+        (lambda: F + F, ValueError, r"layer 'f' in two of its terms.*2 \* f\(x\).*joint=True"),
+        (lambda: F + (G - F), ValueError, "layer 'f' in two of its terms"),
+        (lambda: F * G, TypeError, r"product of two layers is not Gaussian.*f\.sample"),
+        (lambda: F / G, TypeError, r"quotient of two layers is not Gaussian.*f\.sample"),
+        (lambda: F + np.ones(4), ValueError, r"shape \(4,\), wanted a number, \(3,\) or \(3, 2\)"),
+        (lambda: np.ones((2, 3)) * F, ValueError, r"shape \(2, 3\), wanted a number"),
+        (lambda: F + np.ones((1, 3, 2)), ValueError, r"shape \(1, 3, 2\), wanted a number"),
+        (lambda: F + len, TypeError, r"got a builtin_function.*, wanted a number, an array"),
+        (lambda: F + pair(1)[1], ValueError, r"shapes \(3, 2\) and \(3, 1\), wanted the same"),
+    ],
+)
+def test_what_cannot_be_exact(function, error, message):
+    with pytest.raises(error, match=message):
+        function()
+
+
+def test_marginals_are_no_inputs():
+    with handlers.seed(rng_seed=0):
+        f, g = layers()
+    with pytest.raises(TypeError, match=r"gp\('g'\): x is Marginals.*f\.sample\(x\) \+ g\.sample"):
+        g(f(X))
