@@ -88,12 +88,12 @@ class Standardizer:
         Raises:
             ValueError: if x has another number of columns than the training inputs.
         """
-        x = _floats(x)
-        if x.ndim != 2 or x.shape[1] != len(self.x_loc):
+        array = _floats(x)
+        if array.ndim != 2 or array.shape[1] != len(self.x_loc):
             raise ValueError(
-                f"Standardizer.inputs: x has shape {x.shape}, wanted [N, {len(self.x_loc)}]"
+                f"Standardizer.inputs: x has shape {array.shape}, wanted [N, {len(self.x_loc)}]"
             )
-        return jnp.asarray((x - self.x_loc) / self.x_scale, float)
+        return jnp.asarray((array - self.x_loc) / self.x_scale, float)
 
     def outputs(self, y: ArrayLike) -> Array:
         """Standardise a target.

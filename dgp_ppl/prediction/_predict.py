@@ -19,7 +19,7 @@ from dgp_ppl.core import Mixture
 from dgp_ppl.inference import Chains, Portable, Summarized, checked_params
 from dgp_ppl.metrics import crps_gaussian_mixture, crps_samples
 from dgp_ppl.prediction import _functionals as functionals
-from dgp_ppl.prediction._host import check_concrete, namespace, to_host
+from dgp_ppl.prediction._arrays import check_concrete, namespace, pad, to_host
 from dgp_ppl.prediction._passes import (
     ForwardPass,
     function_passes,
@@ -319,9 +319,9 @@ class Prediction(Summarized, Portable):
             mixtures = self._cache.get(start)
             if mixtures is None:
                 stop = min(start + size, total)
-                x = _pad(self.x[start:stop], size)
+                x = pad(self.x[start:stop], size)
                 data = [
-                    _pad(a[start:stop], size) if by_row else a
+                    pad(a[start:stop], size) if by_row else a
                     for a, by_row in zip(self.data, self.by_row, strict=True)
                 ]
                 mixtures = predictive_passes(
@@ -364,7 +364,7 @@ class Prediction(Summarized, Portable):
         """
         values = []
         for rows, mixtures in self.components():
-            chunk = [_pad(jnp.asarray(a[rows]), self.chunk_size) for a in arrays]
+            chunk = [pad(jnp.asarray(a[rows]), self.chunk_size) for a in arrays]
             if with_row:
                 chunk.append(jnp.asarray(rows.start))
             found = to_host(function(mixtures, *chunk))
@@ -400,8 +400,3 @@ class Prediction(Summarized, Portable):
     def _original(self, y: ArrayLike) -> np.ndarray:
         scale = self.standardizer
         return to_host(y, None) if scale is None else scale.original(y)
-
-
-def _pad(a: Array, size: int) -> Array:
-    """Extend an array to `size` rows by repeating the last one."""
-    return jnp.pad(a, [(0, size - len(a))] + [(0, 0)] * (a.ndim - 1), mode="edge")

@@ -1,11 +1,11 @@
-"""NumPy's results on the host, JAX's where they are traced."""
+"""Padding, and results that are NumPy's on the host and JAX's where they are traced."""
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from dgp_ppl.prediction._host import check_concrete, namespace, to_host
+from dgp_ppl.prediction._arrays import check_concrete, namespace, pad, to_host
 
 
 def test_the_host_gets_float64():
@@ -23,6 +23,11 @@ def test_traced_arrays_stay_in_jax():
         return to_host(a)
 
     assert jax.jit(traced)(jnp.int32([1, 2])).dtype == jnp.float32
+
+
+def test_padding_repeats_the_last_row():
+    a = jnp.arange(4.0).reshape(2, 2)
+    np.testing.assert_array_equal(pad(a, 4), [[0, 1], [2, 3], [2, 3], [2, 3]])
 
 
 def test_a_check_for_functions_of_numpy():

@@ -1,4 +1,4 @@
-"""Results in NumPy on the host, or in JAX while a transformation traces them."""
+"""Padded arrays, and results in NumPy or, while a transformation traces them, in JAX."""
 
 from types import ModuleType
 from typing import Any
@@ -6,10 +6,16 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 from jax.typing import DTypeLike
+from jaxtyping import Array
 
 from dgp_ppl._checks import is_traced
 
-__all__ = ["check_concrete", "namespace", "to_host"]
+__all__ = ["check_concrete", "namespace", "pad", "to_host"]
+
+
+def pad(a: Array, size: int) -> Array:
+    """Extend an array to `size` rows by repeating the last one."""
+    return jnp.pad(a, [(0, size - len(a))] + [(0, 0)] * (a.ndim - 1), mode="edge")
 
 
 def namespace(*trees: Any) -> ModuleType:
