@@ -381,16 +381,16 @@ class Prediction(Summarized, Portable):
         return self._cache["moments"]
 
     def _standardized(self, y: ArrayLike) -> np.ndarray:
-        y = to_host(y, None)
-        if y.shape[:1] != (len(self.x),) or y.shape == (len(self.x), 1):
-            hint = "; pass y[:, 0]" if y.shape == (len(self.x), 1) else ""
+        array = to_host(y, None)
+        if array.shape[:1] != (len(self.x),) or array.shape == (len(self.x), 1):
+            hint = "; pass y[:, 0]" if array.shape == (len(self.x), 1) else ""
             raise ValueError(
-                f"log_prob: y has shape {y.shape}, wanted one row for each of {len(self.x)} inputs"
-                + hint
+                f"log_prob: y has shape {array.shape}, wanted one row for each of {len(self.x)} "
+                f"inputs{hint}"
             )
         scale = self.standardizer
         if scale is None or (scale.y_loc, scale.y_scale) == (0.0, 1.0):
-            return y  # keeps classes and counts integers
+            return array  # keeps classes and counts integers
         return (to_host(y) - scale.y_loc) / scale.y_scale
 
     @property
