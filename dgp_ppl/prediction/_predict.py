@@ -328,8 +328,7 @@ class Prediction(Summarized, Portable):
                     self.forward_pass, keys, self.draws, self.params, data, x, start
                 )
                 numbers = sum(a.size for a in jax.tree.leaves(mixtures))
-                small = numbers * -(-total // size) <= _MAX_CACHED
-                if small and not is_traced(mixtures):
+                if numbers * -(-total // size) <= _MAX_CACHED and not is_traced(mixtures):
                     self._cache[start] = mixtures
             yield slice(start, min(start + size, total)), mixtures
 
@@ -372,13 +371,12 @@ class Prediction(Summarized, Portable):
         return namespace(values).concatenate(values)
 
     def _moments(self) -> tuple[np.ndarray, np.ndarray]:
-        if "moments" not in self._cache:
+        if (moments := self._cache.get("moments")) is None:
             found = self._map(functionals.moments)
             moments = self._original(found[:, 0]), found[:, 1] * self._y_scale**2
-            if is_traced(found):
-                return moments
-            self._cache["moments"] = moments
-        return self._cache["moments"]
+            if not is_traced(found):
+                self._cache["moments"] = moments
+        return moments
 
     def _standardized(self, y: ArrayLike) -> np.ndarray:
         array = to_host(y, None)
@@ -398,5 +396,4 @@ class Prediction(Summarized, Portable):
         return 1.0 if self.standardizer is None else self.standardizer.y_scale
 
     def _original(self, y: ArrayLike) -> np.ndarray:
-        scale = self.standardizer
-        return to_host(y, None) if scale is None else scale.original(y)
+        return to_host(y, None) if self.standardizer is None else self.standardizer.original(y)
