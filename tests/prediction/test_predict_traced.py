@@ -99,7 +99,8 @@ def test_a_batch_of_inputs_keys_and_params():
     stacked = jax.tree.map(lambda *a: jnp.stack(a), *params)
 
     def one(x, key, params):
-        return ask(dgp.predict(key, deep_gp, DEEP, params, x, z=(Z, Z), num_samples=3), SMOOTH)
+        z = (PARAMS["l1.z"], PARAMS["l1.z"])
+        return ask(dgp.predict(key, deep_gp, DEEP, params, x, z=z, num_samples=3), SMOOTH)
 
     found = jax.vmap(one)(inputs, keys, stacked)
     for i in range(2):
