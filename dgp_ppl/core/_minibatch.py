@@ -125,5 +125,6 @@ def minibatch(
     with stratified():
         plate = numpyro.plate(name, size, subsample_size=subsample)
     with plate as rows:
-        taken = tuple(a if a is None or subsample is None else _take(a, rows) for a in arrays)
+        whole = len(rows) == size  # in order: also under `whole_plates`
+        taken = tuple(a if a is None or whole else _take(a, rows) for a in arrays)
         yield taken[0] if len(taken) == 1 else taken

@@ -16,8 +16,8 @@ from dgp_ppl._checks import check_count
 from dgp_ppl._errors import NonFiniteLossError
 from dgp_ppl._partition import Call, Partition
 from dgp_ppl._typing import Fitted, Model, Params, PRNGKey
+from dgp_ppl.inference._data import check_data, explain_data
 from dgp_ppl.inference._guide_optimizer import guide_optimizer
-from dgp_ppl.inference._handlers import survey
 from dgp_ppl.inference._loop import compiled_losses, run_steps, training_loop
 from dgp_ppl.inference._params import checked_params, checked_start, set_up_guide
 from dgp_ppl.inference._pickling import Portable
@@ -119,6 +119,8 @@ def fit(
         Params, losses, and the state from which the fit can go on.
 
     Raises:
+        DataError: if an argument that the model observes is NaN or out of its distribution's
+            support, and no mask leaves it out. Values that the model computes are not checked.
         NonFiniteLossError: at the first loss that is not finite. It names the step and the site;
             its `result` is the last finite state.
         TypeError: if `steps` is not an integer, or `start` neither a dict nor a result; for a
@@ -131,10 +133,11 @@ def fit(
         raise ValueError(f"fit: learning_rate is {learning_rate}, wanted a positive number")
     begun = time.perf_counter()
     call = Call(args, kwargs)
+    sites = check_data("fit", model, call)
     set_up_guide(key, guide, call)
     first_params = None if start is None else checked_start("fit", start, model, guide, call)
     partition, data = Partition.split(model, call, guide)
-    num_data, model_params = _describe(model, call)
+    num_data, model_params = _describe(sites)
     continues = isinstance(start, FitResult) and None is not optimizer is start.optimizer
     if optimizer is None:
         optimizer = guide_optimizer(
@@ -161,10 +164,13 @@ def fit(
         return result
     step, site = len(losses), loop.first_non_finite(failed, data)
     kept = f"the state before it, after {step - 1} steps, is the error's result" if step else ""
+    advice = (
+        "Try a smaller learning_rate, standardised data (dgp_ppl.Standardizer), or float64 "
+        "(jax_enable_x64)"
+    )
     raise NonFiniteLossError(
-        f"the loss is not finite at step {step} (of {steps}); first not finite: {site}. Try a "
-        "smaller learning_rate, standardised data (dgp_ppl.Standardizer), or float64 "
-        f"(jax_enable_x64){'; ' + kept if kept else ''}",
+        f"the loss is not finite at step {step} (of {steps}); first not finite: {site}. "
+        f"{explain_data(model, call) or advice}{'; ' + kept if kept else ''}",
         step=step,
         site=site,
         result=result if step else None,
@@ -195,10 +201,12 @@ def evaluate(
         **kwargs: the model's keyword arguments.
 
     Raises:
+        DataError: if the data are NaN or out of the support, as in `fit`.
         TypeError: for a `RenyiELBO` with a guide of layers.
         ValueError: if the names or shapes of params are not those of the model and the guide.
     """
     call = Call(args, kwargs)
+    check_data("evaluate", model, call)
     set_up_guide(key, guide, call)
     partition, data = Partition.split(model, call, guide)
     objective = _checked("evaluate", guide, loss) or _bound_loss(guide)
@@ -227,7 +235,7 @@ def _checked(caller: str, guide: Model, loss: ELBO | None) -> ELBO | None:
     return loss
 
 
-def _describe(model: Model, call: Call) -> tuple[int, frozenset[str]]:
+def _describe(sites: dict[str, Any]) -> tuple[int, frozenset[str]]:
     """Return the number of rows N, and the names of the model's params.
 
     N is that of the plate ``data``, else of the largest plate, else of an observed site.
@@ -235,7 +243,7 @@ def _describe(model: Model, call: Call) -> tuple[int, frozenset[str]]:
     sizes: dict[str, int] = {}
     params: set[str] = set()
     observed = 1
-    for name, site in survey(model, call).items():
+    for name, site in sites.items():
         if site["type"] == "param":
             params.add(name)
         elif site["type"] == "plate":

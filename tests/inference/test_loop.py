@@ -6,7 +6,7 @@ import numpy as np
 import numpyro
 import optax
 import pytest
-from support.fits import OPTIMIZER, SHALLOW, X, Y, Z, shallow
+from support.fits import OPTIMIZER, X, Y, Z, shallow
 from support.helpers import KEY, no_guide
 
 import dgp_ppl as dgp
@@ -44,10 +44,16 @@ def test_nothing_is_kept_where_the_first_loss_is_not_finite():
 
 
 def test_data_that_is_not_finite():
+    """NaN in the argument itself is found before: see `test_data`."""
+
+    def halved(x, y, z):
+        svgp(x, 0.5 * y, z=z)
+
     y = np.asarray(Y).copy()
     y[3] = np.nan
-    with pytest.raises(dgp.NonFiniteLossError) as caught:
-        dgp.fit(KEY, svgp, SHALLOW, X, y, z=Z, steps=10, optimizer=OPTIMIZER, progress=False)
+    guide = dgp.MeanField(halved)
+    with pytest.raises(dgp.NonFiniteLossError, match="site 'y' observes NaN") as caught:
+        dgp.fit(KEY, halved, guide, X, y, z=Z, steps=10, optimizer=OPTIMIZER, progress=False)
     assert (caught.value.step, caught.value.site) == (0, "site y")
     assert caught.value.result is None
 

@@ -21,6 +21,7 @@ from dgp_ppl._errors import NonFiniteLossError
 from dgp_ppl._partition import Call, signature
 from dgp_ppl._typing import Model, Params, PRNGKey
 from dgp_ppl.inference._checkpoint import RunFolder, optimizer_fingerprint, run_identity
+from dgp_ppl.inference._data import check_data
 from dgp_ppl.inference._optimizer import default_optimizer
 from dgp_ppl.inference._pickling import Portable
 from dgp_ppl.inference._summary import Summarized, list_arrays, list_losses
@@ -111,7 +112,8 @@ def fit_mcem(
         The fitted params, and draws of the latent sites at these params.
 
     Raises:
-        DataError: if `checkpoint` holds another run, or damaged or foreign files.
+        DataError: if `checkpoint` holds another run, or damaged or foreign files; if the data are
+            NaN or out of the support, as in `fit`.
         NonFiniteLossError: if the energy or a param is not finite.
         TypeError: if `key` is not a random key, or a number is not an integer.
         ValueError: if the model has no params, `start` has unknown params or invalid values, a
@@ -128,6 +130,7 @@ def fit_mcem(
     for name, value in numbers.items():
         check_count("fit_mcem", name, value)
     begun, call = time.perf_counter(), Call(args, kwargs)
+    check_data("fit_mcem", model, call)
     key_params, key_init, key_em, key_run = random.split(key, 4)
     # The params are an argument of the model, so that one compiled program serves all their values.
     kernel = sampler(partial(at_params, model))

@@ -18,6 +18,7 @@ from dgp_ppl._checks import check_count, check_key
 from dgp_ppl._partition import Call, Partition
 from dgp_ppl._typing import PRNGKey
 from dgp_ppl.inference._checkpoint import RunFolder, run_identity
+from dgp_ppl.inference._data import check_data
 from dgp_ppl.inference.samplers._chains import Chains
 from dgp_ppl.inference.samplers._sghmc import SGHMC
 from dgp_ppl.inference.samplers._vectorized import VectorizedKernel
@@ -83,7 +84,8 @@ def run_mcmc(
         The draws of all chains, [C, S, ...] per site.
 
     Raises:
-        DataError: if `checkpoint` holds another run, or damaged or foreign files.
+        DataError: if `checkpoint` holds another run, or damaged or foreign files; if the data are
+            NaN or out of the support, as in `fit`.
         TypeError: if `key` is not a random key, or a number is not an integer.
         ValueError: if a number is not positive, `start` belongs to another kernel, model or number
             of chains, the kernel's state lacks one of `extra_fields`, or an ensemble sampler's
@@ -105,6 +107,9 @@ def run_mcmc(
     if start is not None and num_warmup:
         raise ValueError(f"run_mcmc: num_warmup is {num_warmup}, wanted 0 where start is given")
     begun, call = time.perf_counter(), Call(args, kwargs)
+    model = getattr(sampler, "model", None)
+    if start is None and model is not None:
+        check_data("run_mcmc", model, call)
     if init_params is not None and num_chains == 1:
         init_params = jax.tree.map(lambda a: jnp.asarray(a)[None], init_params)
     kernel = VectorizedKernel(sampler, num_chains)

@@ -1,0 +1,185 @@
+"""The check of observed data, before anything is fitted: NaN, and values out of the support."""
+
+import inspect
+from collections.abc import Iterator
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro.distributions as dist
+from jax import random
+from jax.core import Tracer
+from numpyro import handlers
+from numpyro.primitives import Messenger
+
+from dgp_ppl._errors import DataError
+from dgp_ppl._partition import Call
+from dgp_ppl._typing import Model
+from dgp_ppl.core import Observed, whole_plates
+from dgp_ppl.inference._handlers import survey
+
+__all__ = ["check_data", "explain_data"]
+
+_MOST_ROWS = 5
+_REMEDY = (
+    "leave the values out by a mask, observe(..., mask=...) or numpyro.handlers.mask, or leave out "
+    "these rows"
+)
+
+
+class _UnknownParams(Messenger):
+    """Hides the values of params from the trace: supports that depend on them are not known."""
+
+    def postprocess_message(self, msg: Any) -> None:
+        if msg["type"] == "param":
+            hide = lambda a: jnp.copy(a) if hasattr(a, "shape") or isinstance(a, float) else a  # noqa: E731
+            msg["value"] = jax.tree.map(hide, msg["value"])
+
+
+def check_data(caller: str, model: Model, call: Call) -> dict[str, Any]:
+    """Check the values that a model observes, as far as they are its arguments as they are.
+
+    The model runs on shapes, so nothing is computed but the comparison of the data with the
+    supports. Values that the model computes are left to `explain_data`.
+
+    Args:
+        caller: name of the function that received the data, for errors.
+        model: the model.
+        call: its arguments.
+
+    Returns:
+        The sites of the model, with all rows in each plate.
+
+    Raises:
+        DataError: if an observed value is NaN or out of the support of its distribution, and no
+            mask leaves it out.
+    """
+    call = _on_device(call)
+    sites = survey(_UnknownParams(whole_plates(model)), call)
+    names = {id(a): n for n, a in _named_arrays(model, call)}
+    for name, site in sites.items():
+        if site["type"] != "sample" or not site["is_observed"] or isinstance(site["fn"], dist.Unit):
+            continue
+        what = names.get(id(site["value"]))
+        if what is not None:
+            what = f"argument {what!r}, observed at site {name!r},"
+            _check_values(caller, what, site["fn"], site["value"])
+    return sites
+
+
+def explain_data(model: Model, call: Call) -> str | None:
+    """Return what is not finite in the data of a loss that is not, or None.
+
+    It names the arguments that are not finite, apart from observed ones that `check_data` passed,
+    and the observed sites whose computed values are not finite.
+    """
+    call = _on_device(call)
+    sites = check_data("", model, call)
+    checked = {id(s["value"]) for s in sites.values() if s["type"] == "sample"}
+    for name, array in _named_arrays(model, call):
+        values = np.asarray(array)
+        bad = ~np.isfinite(values) if values.dtype.kind == "f" else np.zeros(())
+        if id(array) not in checked and bad.any():
+            return f"argument {name!r} is NaN or infinite in {_places(bad)}: {_REMEDY}"
+
+    def observed(key: Any) -> dict[str, Any]:
+        seeded = handlers.seed(whole_plates(model), key)
+        trace = handlers.trace(seeded).get_trace(*call.args, **call.kwargs)
+        found = {n: s for n, s in trace.items() if s["type"] == "sample" and s["is_observed"]}
+        return {
+            n: (s["value"], _seen(s["fn"]))
+            for n, s in found.items()
+            if not isinstance(s["fn"], dist.Unit)
+        }
+
+    with handlers.block():
+        values = jax.jit(observed)(random.PRNGKey(0))
+    for name, (value, seen) in values.items():
+        value = np.asarray(value)
+        if value.dtype.kind == "f":
+            bad = ~np.isfinite(value) & _over(seen, value)
+            if bad.any():
+                return f"site {name!r} observes NaN or infinity in {_places(bad)}: {_REMEDY}"
+    return None
+
+
+def _check_values(caller: str, what: str, fn: Any, value: Any) -> None:
+    seen, y = _seen(fn), np.asarray(value)
+    if isinstance(seen, Tracer):
+        return
+    seen = _over(seen, y)
+    if y.dtype.kind == "f" and (bad := np.isnan(y) & seen).any():
+        raise DataError(f"{caller}: {what} is NaN in {_places(bad)}: {_REMEDY}")
+    support = fn.support
+    while hasattr(support, "base_constraint"):
+        support = support.base_constraint
+    bounds = jax.tree.leaves(vars(support)) if hasattr(support, "__dict__") else []
+    if support.event_dim or any(isinstance(a, Tracer) for a in bounds):
+        return  # a support that params determine, or of rows as a whole
+    inside = np.broadcast_to(np.asarray(support(y)), y.shape)
+    if (bad := ~inside & seen).any():
+        first = y[tuple(np.argwhere(bad)[0])]
+        raise DataError(
+            f"{caller}: {what} is outside of the support of {_name(fn)} ({support}) in "
+            f"{_places(bad)}, first {first.item()!r}, wanted values of the support; take another "
+            f"likelihood, or {_REMEDY}"
+        )
+
+
+def _on_device(call: Call) -> Call:
+    """Return the call with JAX's arrays, which stay themselves in a traced program."""
+    args, kwargs = jax.tree.map(
+        lambda a: jnp.asarray(a) if isinstance(a, np.ndarray) else a, tuple(call)
+    )
+    return Call(args, kwargs)
+
+
+def _named_arrays(model: Any, call: Call) -> Iterator[tuple[str, Any]]:
+    """Yield the arrays among a model's arguments, with names."""
+    while not inspect.isfunction(model) and getattr(model, "fn", None) is not None:
+        model = model.fn
+    try:
+        bound = inspect.signature(model).bind(*call.args, **call.kwargs).arguments
+    except (TypeError, ValueError):
+        bound = {f"argument {i}": a for i, a in enumerate(call.args)} | call.kwargs
+    for path, leaf in jax.tree_util.tree_leaves_with_path(bound):
+        if not isinstance(leaf, jax.Array | np.ndarray) or isinstance(leaf, Tracer):
+            continue
+        if not jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
+            name, *rest = path
+            yield name.key + jax.tree_util.keystr(tuple(rest)), leaf
+
+
+def _seen(fn: Any) -> Any:
+    """Return where a site's values count: a mask of rows or of entries, or True."""
+    if isinstance(fn, Observed):
+        return True if fn.obs_mask is None else fn.obs_mask
+    if isinstance(fn, dist.MaskedDistribution):
+        inner, outer = jnp.asarray(_seen(fn.base_dist)), jnp.asarray(fn._mask)
+        return inner & outer.reshape(outer.shape + (1,) * (inner.ndim - outer.ndim))
+    if isinstance(fn, dist.Independent | dist.ExpandedDistribution):
+        return _seen(fn.base_dist)
+    return True
+
+
+def _over(seen: Any, value: np.ndarray) -> np.ndarray:
+    """Return a mask of a value's entries, from one of its rows or of its entries."""
+    seen = np.asarray(seen)
+    return np.broadcast_to(seen.reshape(seen.shape + (1,) * (value.ndim - seen.ndim)), value.shape)
+
+
+def _places(bad: np.ndarray) -> str:
+    """Return the number of rows with a bad entry, and the first of them."""
+    if not bad.ndim:
+        return "its only value"
+    rows = np.flatnonzero(bad.reshape(len(bad), -1).any(axis=1))
+    shown = ", ".join(map(str, rows[:_MOST_ROWS])) + ", ..." * (len(rows) > _MOST_ROWS)
+    return f"{len(rows)} of {len(bad)} rows [{shown}]"
+
+
+def _name(fn: Any) -> str:
+    if isinstance(fn, Observed):
+        return _name(fn.at_mean)
+    masked = isinstance(fn, dist.MaskedDistribution | dist.Independent | dist.ExpandedDistribution)
+    return _name(fn.base_dist) if masked else type(fn).__name__

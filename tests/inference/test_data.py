@@ -1,0 +1,142 @@
+"""Data that are NaN or out of the support: the argument, the rows and the remedy are named."""
+
+import jax.numpy as jnp
+import numpy as np
+import numpyro
+import numpyro.distributions as dist
+import pytest
+from jax import random
+from numpyro.infer import NUTS
+from support.fits import OPTIMIZER, SHALLOW, Z
+from support.helpers import KEY, no_guide, regression
+
+import dgp_ppl as dgp
+from dgp_ppl.inference._data import check_data
+from dgp_ppl.models import svgp
+
+X, Y = regression()
+BAD = np.asarray(Y).copy()
+BAD[[3, 7]] = np.nan
+CALL = dgp.inference.Call
+
+
+def line(x, counts=None, mask=None, *, family=lambda f: dist.Poisson(jnp.exp(f)), batch_size=None):
+    w = numpyro.sample("w", dist.Normal(0, 1)) * numpyro.param("scale", 1.0)
+    with dgp.minibatch(x, counts, mask, batch_size=batch_size) as (x, counts, mask):
+        fn = family(w * x)
+        numpyro.sample("y", fn if mask is None else fn.mask(mask), obs=counts)
+
+
+WORDS = (
+    r"argument 'y', observed at site 'y', is NaN in 2 of 20 rows \[3, 7\]: leave the values out by "
+    r"a mask, observe\(..., mask=...\)"
+)
+CALLERS = {
+    "fit": lambda y: dgp.fit(
+        KEY, svgp, SHALLOW, X, y, z=Z, steps=2, optimizer=OPTIMIZER, batch_size=4, progress=False
+    ),
+    "evaluate": lambda y: dgp.evaluate(KEY, svgp, SHALLOW, {}, X, y, z=Z),
+    "fit_mcem": lambda y: dgp.fit_mcem(KEY, svgp, X, y, z=Z, steps=2),
+    "run_mcmc": lambda y: dgp.run_mcmc(KEY, NUTS(svgp), X, y, z=Z, num_warmup=1, num_samples=1),
+}
+
+
+@pytest.mark.parametrize("caller", CALLERS)
+def test_nan_is_named_before_the_first_step(caller):
+    with pytest.raises(dgp.DataError, match=rf"^{caller}: {WORDS}"):
+        CALLERS[caller](BAD)
+
+
+COUNTS = np.array([0.0, 2.0, 1.0])
+X3 = np.linspace(-1, 1, 3)
+
+
+@pytest.mark.parametrize(
+    ("values", "family", "words"),
+    [
+        (
+            [0, 2, -1],
+            lambda f: dist.Poisson(jnp.exp(f)),
+            r"Poisson .* in 1 of 3 rows \[2\], first -1",
+        ),
+        ([0.0, 2.5, 1], lambda f: dist.Poisson(jnp.exp(f)), r"rows \[1\], first 2.5"),
+        ([0, 2, 1], lambda f: dist.Bernoulli(logits=f), r"Bernoulli.* \(Boolean\(\)\) in 1 of 3"),
+        ([0, 3, 5], lambda f: dist.Categorical(logits=jnp.stack([f] * 3, -1)), "2 of 3 rows .1, 2"),
+        ([0.5, 0.2, -1], lambda f: dist.Gamma(jnp.exp(f)), "Gamma .* rows .2., first -1.0"),
+        ([0.0, np.inf, 1], lambda f: dist.Normal(f, 1), r"Normal .Real.* rows \[1\], first inf"),
+        ([0.0, 1.0, np.nan], lambda f: dist.Normal(f, 1), r"is NaN in 1 of 3 rows \[2\]"),
+        ([0, 9, 1], lambda f: dist.Binomial(np.array([4, 4, 4]), logits=f), r"rows \[1\], first 9"),
+    ],
+)
+def test_values_out_of_the_support(values, family, words):
+    """Many of these had finite, meaningless log densities."""
+    with pytest.raises(
+        dgp.DataError, match=f"^f: argument 'counts', observed at site 'y',.*{words}"
+    ):
+        check_data("f", line, CALL((X3, np.array(values)), {"family": family, "batch_size": 2}))
+
+
+def test_masked_values_and_good_ones_pass():
+    bad = np.array([0.0, np.nan, -3.0])
+    check_data("f", line, CALL((X3, bad, np.array([True, False, False]))))
+    check_data("f", line, CALL((X3, COUNTS)))
+    check_data("f", line, CALL((X3,)))
+
+    def seen(x, y, mask):
+        f = dgp.gp("l1", dgp.kernels.SquaredExponential(1.0, 1.0), Z)(x)
+        numpyro.sample("y", dgp.observe(f, lambda f: dist.Normal(f, 0.3), mask=mask), obs=y)
+
+    check_data("f", seen, CALL((X, BAD, np.isfinite(BAD))))
+    with pytest.raises(dgp.DataError, match=r"'y', is NaN in 1 of 20 rows \[7\]"):
+        check_data("f", seen, CALL((X, BAD, np.arange(20) != 7 - 4)))
+
+    def pairs(y, mask):
+        fn = dist.Normal(numpyro.sample("w", dist.Normal()), 1).expand([20, 2])
+        numpyro.sample("y", fn.mask(mask).to_event(1), obs=y)
+
+    both = jnp.stack([BAD, BAD], 1)
+    check_data("f", pairs, CALL((both, np.isfinite(both))))
+    with pytest.raises(dgp.DataError, match="'y', is NaN in 2 of 20 rows"):
+        check_data("f", pairs, CALL((both, np.ones((20, 2), bool))))
+
+
+def test_a_support_that_params_determine_is_left_to_the_loss():
+    def model(y):
+        top = numpyro.param("top", 1.0)
+        numpyro.sample("y", dist.Uniform(0, top), obs=y)
+
+    check_data("f", model, CALL((COUNTS,)))
+
+
+def fitted(model, *args):
+    options = {"steps": 2, "optimizer": OPTIMIZER, "progress": False}
+    return dgp.fit(KEY, model, no_guide, *args, **options)
+
+
+def test_inputs_and_computed_data_are_named_at_the_first_loss():
+    def slope(x, y):
+        w = numpyro.param("w", 1.0)
+        numpyro.sample("y", dist.Normal(w * x, 1).to_event(1), obs=jnp.log(y))
+
+    x, y = np.arange(1.0, 4.0), np.array([1.0, -2.0, 1.0])
+    with pytest.raises(
+        dgp.NonFiniteLossError, match=r"site 'y' observes NaN .* in 1 of 3 rows \[1"
+    ):
+        fitted(slope, x, y)
+    x[2] = np.inf
+    with pytest.raises(
+        dgp.NonFiniteLossError, match=r"argument 'x' is NaN or inf.*rows \[2\]: leave"
+    ):
+        fitted(slope, x, abs(y))
+
+
+def test_arguments_are_named_through_handlers_and_trees():
+    frozen = dgp.freeze(line, {"scale": 1.0})
+    with pytest.raises(dgp.DataError, match="argument 'counts'"):
+        check_data("f", frozen, CALL((X3, -COUNTS)))
+
+    def model(data):
+        numpyro.sample("y", dist.Poisson(jnp.ones(3)), obs=data["y"])
+
+    with pytest.raises(dgp.DataError, match=r"argument \"data\['y'\]\""):
+        check_data("f", model, CALL(({"y": -COUNTS, "key": random.key(0)},)))
