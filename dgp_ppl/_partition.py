@@ -13,11 +13,12 @@ from typing import Any, ClassVar, Self
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 from numpyro import handlers
 
 _MOST_LETTERS = 60  # of an argument in a description
 
-__all__ = ["Call", "ComparedByArguments", "HasArrays", "Partition", "signature"]
+__all__ = ["Call", "ComparedByArguments", "HasArrays", "Partition", "named_arrays", "signature"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,6 +55,22 @@ class Call:
         """Return the call without some of its keyword arguments."""
         kept = {n: a for n, a in self.kwargs.items() if n not in names}
         return dataclasses.replace(self, kwargs=kept)
+
+
+def named_arrays(model: Any, call: Call) -> Iterator[tuple[str, Any]]:
+    """Yield the arrays among a model's arguments, with names."""
+    while not inspect.isfunction(model) and getattr(model, "fn", None) is not None:
+        model = model.fn
+    try:
+        bound = inspect.signature(model).bind(*call.args, **call.kwargs).arguments
+    except (TypeError, ValueError):
+        bound = {f"argument {i}": a for i, a in enumerate(call.args)} | call.kwargs
+    for path, leaf in jax.tree_util.tree_leaves_with_path(bound):
+        if not isinstance(leaf, jax.Array | np.ndarray) or isinstance(leaf, Tracer):
+            continue
+        if not jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
+            name, *rest = path
+            yield name.key + jax.tree_util.keystr(tuple(rest)), leaf
 
 
 class ComparedByArguments:

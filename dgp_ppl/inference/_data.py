@@ -1,7 +1,5 @@
 """The check of observed data, before anything is fitted: NaN, and values out of the support."""
 
-import inspect
-from collections.abc import Iterator
 from typing import Any
 
 import jax
@@ -14,7 +12,7 @@ from numpyro import handlers
 from numpyro.primitives import Messenger
 
 from dgp_ppl._errors import DataError
-from dgp_ppl._partition import Call
+from dgp_ppl._partition import Call, named_arrays
 from dgp_ppl._typing import Model
 from dgp_ppl.core import Observed, whole_plates
 from dgp_ppl.inference._handlers import survey
@@ -57,7 +55,7 @@ def check_data(caller: str, model: Model, call: Call) -> dict[str, Any]:
     """
     call = _on_device(call)
     sites = survey(_UnknownParams(whole_plates(model)), call)
-    names = {id(a): n for n, a in _named_arrays(model, call)}
+    names = {id(a): n for n, a in named_arrays(model, call)}
     for name, site in sites.items():
         if site["type"] != "sample" or not site["is_observed"] or isinstance(site["fn"], dist.Unit):
             continue
@@ -77,7 +75,7 @@ def explain_data(model: Model, call: Call) -> str | None:
     call = _on_device(call)
     sites = check_data("", model, call)
     checked = {id(s["value"]) for s in sites.values() if s["type"] == "sample"}
-    for name, array in _named_arrays(model, call):
+    for name, array in named_arrays(model, call):
         values = np.asarray(array)
         bad = ~np.isfinite(values) if values.dtype.kind == "f" else np.zeros(())
         if id(array) not in checked and bad.any():
@@ -133,22 +131,6 @@ def _on_device(call: Call) -> Call:
         lambda a: jnp.asarray(a) if isinstance(a, np.ndarray) else a, tuple(call)
     )
     return Call(args, kwargs)
-
-
-def _named_arrays(model: Any, call: Call) -> Iterator[tuple[str, Any]]:
-    """Yield the arrays among a model's arguments, with names."""
-    while not inspect.isfunction(model) and getattr(model, "fn", None) is not None:
-        model = model.fn
-    try:
-        bound = inspect.signature(model).bind(*call.args, **call.kwargs).arguments
-    except (TypeError, ValueError):
-        bound = {f"argument {i}": a for i, a in enumerate(call.args)} | call.kwargs
-    for path, leaf in jax.tree_util.tree_leaves_with_path(bound):
-        if not isinstance(leaf, jax.Array | np.ndarray) or isinstance(leaf, Tracer):
-            continue
-        if not jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
-            name, *rest = path
-            yield name.key + jax.tree_util.keystr(tuple(rest)), leaf
 
 
 def _seen(fn: Any) -> Any:

@@ -39,8 +39,7 @@ class _RecordShapes(Messenger):
 
     def process_message(self, msg: Any) -> None:
         # NumPyro's networks ask for their param, without an initial value, before they declare it.
-        asked = msg["args"] and msg["args"][0] is None
-        if msg["type"] == "param" and msg["value"] is None and not asked:
+        if msg["type"] == "param" and msg["value"] is None and (*msg["args"], 0)[0] is not None:
             self.shapes[msg["name"]] = None
 
     def postprocess_message(self, msg: Any) -> None:

@@ -70,14 +70,16 @@ def to_inferencedata(
 
     Groups:
 
-    - ``posterior``: latent sites; dimensions are named after plates and layers.
+    - ``posterior``: latent and deterministic sites; dimensions are named after plates and layers.
     - ``posterior_predictive``: a draw of y for each posterior draw.
     - ``log_likelihood``: log p(y_n | draw) of every row of the full data, whatever the size of
       minibatches. The noise of hidden layers is integrated out, see `passes`. This biases LOO,
       which a constant for each row, ``y_loo_correction`` in ``constant_data``, corrects.
     - ``sample_stats``: a sampler's statistics. For a guide's draws, their log density under the
       model, ``lp``, and under the guide, ``log_q``, and the log importance weight, ``log_weight``.
-    - ``prior``, ``prior_predictive``, ``observed_data``, ``constant_data``.
+    - ``prior``, ``prior_predictive``, ``observed_data``.
+    - ``constant_data``: x, and the model's other arguments with one row per row of x (a group index,
+      say), by their names.
     - With `test`: ``predictions``, ``predictions_constant_data``.
     - With `result`: ``fit``, the params, and in ``sample_stats`` the ``loss`` of every step.
 
@@ -170,6 +172,7 @@ def to_inferencedata(
     prior_only = guide is None and chains is None
     params = checked_params("to_inferencedata", params, model, guide, call, prior=prior_only)
     evaluate = PointwiseEvaluator(model, params, chunk_size)
+    named_dims = sites.deterministic_dims | sites.latent_dims
     if guide is not None:
         draws = draws_from_guide(key_draw, model, guide, params, call, sites, num_samples)
     elif chains is not None:
@@ -188,7 +191,7 @@ def to_inferencedata(
             "hidden_noise": "integrated" if sites.draws_noise else "none",
             "latent_rows": latent_rows if sites.row_sites else "none",
         }
-        groups["posterior"] = builder.dataset(draws.values, sites.latent_dims)
+        groups["posterior"] = builder.dataset(draws.values | draws.deterministic, named_dims)
         groups["posterior_predictive"] = data_groups["predictive"]
         groups["log_likelihood"] = data_groups["log_likelihood"].assign_attrs(attributes)
         statistics: dict[str, Any] = {}
@@ -206,7 +209,7 @@ def to_inferencedata(
         results = evaluate(key_prior, prior, call, sites, 1)
         target = _target(args, call, results[site].value) if standardizer is not None else None
         data_groups = builder.data_groups(results, target, checked=False)
-        groups["prior"] = builder.dataset(prior.values, sites.latent_dims)
+        groups["prior"] = builder.dataset(prior.values | prior.deterministic, named_dims)
         groups["prior_predictive"] = data_groups["predictive"]
     elif draws is None:
         raise ValueError(
@@ -214,14 +217,16 @@ def to_inferencedata(
             "wanted one of them"
         )
     groups["observed_data"] = data_groups["observed"]
-    groups["constant_data"] = builder.inputs(args, "data").merge(correction)
+    groups["constant_data"] = builder.inputs(args, model, kwargs, "data").merge(correction)
     if test is not None and draws is not None:
         test_call = Call(_standardized(test, standardizer), kwargs)
         test_sites = ModelSites.from_model(model, test_call, sites.data_dims)
         few = min(passes or 1, PASSES_AT_ONCE)  # draws of y need one; this shares a compilation
         results = evaluate(key_test, draws, test_call, test_sites, few, use_row_draws=False)
         groups["predictions"] = builder.predictions(results)
-        groups["predictions_constant_data"] = builder.inputs(test, "test", with_y=True)
+        groups["predictions_constant_data"] = builder.inputs(
+            test, model, kwargs, "test", with_y=True
+        )
     if result is not None:
         groups.setdefault("sample_stats", builder.dataset({}, {}))
         groups["sample_stats"]["loss"] = ("step", np.asarray(result.losses), {"units": "nats"})

@@ -55,12 +55,14 @@ class Draws:
         log_prior: log density of each draw under the model, in nats, [C, S].
         log_q: log density of each draw under the guide, in nats, [C, S]. Both log densities are
             None where the guide has no density.
+        deterministic: the model's deterministic sites at each draw, [C, S, ...].
     """
 
     values: dict[str, np.ndarray]
     conditionals: dict[str, Any] = dataclasses.field(default_factory=dict)
     log_prior: np.ndarray | None = None
     log_q: np.ndarray | None = None
+    deterministic: dict[str, np.ndarray] = dataclasses.field(default_factory=dict)
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -167,11 +169,12 @@ def draws_from_guide(
     partition, data = Partition.split(model, call, guide)
     static = StaticCall(model, guide, partition, tuple(sites.latent_dims))
     values, conditionals, log_prior, log_q = _in_parts(_draw_guide, static, key, num, params, data)
+    deterministic = {n: values.pop(n) for n in sites.deterministic_dims if n in values}
     _check(values, sites, "the guide")
     has_density = getattr(guide, "has_density", True) and not isinstance(guide, AutoDelta)
     if conditionals or not has_density or not _plausible(log_q, values):
-        return Draws(values, conditionals)
-    return Draws(values, conditionals, log_prior, log_q)
+        return Draws(values, conditionals, deterministic=deterministic)
+    return Draws(values, conditionals, log_prior, log_q, deterministic)
 
 
 def _plausible(log_q: np.ndarray, values: dict[str, np.ndarray]) -> bool:
@@ -196,7 +199,9 @@ def draws_from_prior(
     """Draw from the prior, as one chain."""
     partition, data = Partition.split(model, call)
     static = StaticCall(model, None, partition, tuple(sites.latent_dims))
-    return Draws(_in_parts(_draw_prior, static, key, num, params, data)[0])
+    values = _in_parts(_draw_prior, static, key, num, params, data)[0]
+    deterministic = {n: values.pop(n) for n in sites.deterministic_dims if n in values}
+    return Draws(values, deterministic=deterministic)
 
 
 def _in_parts(
@@ -224,7 +229,7 @@ def _draw_prior(static: StaticCall, keys: Array, params: Params, data: list[Any]
     def draw(key: PRNGKey) -> Any:
         model = handlers.substitute(handlers.seed(whole_plates(static.model), key), data=params)
         trace = handlers.trace(model).get_trace(*call.args, **call.kwargs)
-        return {n: trace[n]["value"] for n in static.latent}, {}
+        return {n: trace[n]["value"] for n in static.latent} | _deterministic(trace), {}
 
     return lax.map(draw, keys)
 
@@ -250,9 +255,14 @@ def _draw_guide(static: StaticCall, keys: Array, params: Params, data: list[Any]
         log_prior = sum(jnp.sum(prior[n]["fn"].log_prob(a)) for n, a in (values | factors).items())
         conditionals = {n: _conditional(handover_of(s).q, s["value"]) for n, s in latent.items()}
         conditionals = {n: q for n, q in conditionals.items() if q is not None}
+        values = _deterministic(prior) | values
         return values, conditionals, jnp.asarray(log_prior), jnp.asarray(log_q)
 
     return lax.map(draw, keys)
+
+
+def _deterministic(trace: dict[str, Any]) -> dict[str, Array]:
+    return {n: jnp.asarray(s["value"]) for n, s in trace.items() if s["type"] == "deterministic"}
 
 
 class _RecordNoise(Messenger):

@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from dgp_ppl._partition import Call, named_arrays
+from dgp_ppl._typing import Model
 from dgp_ppl.inferencedata._log_likelihood import PointwiseResult
 from dgp_ppl.inferencedata._passes import LooBias
 from dgp_ppl.inferencedata._sites import ModelSites
@@ -218,16 +220,31 @@ class GroupBuilder:
                 "numbers; if values are missing, use observe(..., mask=...) in the model"
             )
 
-    def inputs(self, args: tuple[Any, ...], rows: str, *, with_y: bool = False) -> Any:
-        """Build the group of x, and with `with_y` of y."""
-        values: dict[str, Any] = {}
+    def inputs(
+        self,
+        args: tuple[Any, ...],
+        model: Model,
+        kwargs: Mapping[str, Any],
+        rows: str,
+        *,
+        with_y: bool = False,
+    ) -> Any:
+        """Build the group of x and other arguments of the rows, and with `with_y` of y."""
+        num = next((len(a) for a in args[:2] if np.ndim(a)), None)
+        others = dict(named_arrays(model, Call((None, None, *args[2:]), dict(kwargs))))
+        values: dict[str, Any] = {
+            n: np.asarray(a)
+            for n, a in others.items()
+            if a.shape[:1] == (num,) and n not in ("x", *self.sites.data_dims) and n.isidentifier()
+        }
         if args and args[0] is not None:
             values["x"] = np.asarray(args[0])
         if with_y and len(args) > 1 and args[1] is not None:
             values[self.site] = np.asarray(args[1])
         values = {n: a for n, a in values.items() if a.ndim}
         columns = {"x": "input", self.site: "output"}
-        dims = {n: (rows, columns[n])[: a.ndim] for n, a in values.items() if a.ndim < 3}
+        dims = {n: (rows, columns.get(n, f"{n}.column")) for n in values}
+        dims = {n: dims[n][: a.ndim] for n, a in values.items() if a.ndim < 3}
         return self.dataset(values, dims, sampled=False)
 
     def predictions(self, results: dict[str, PointwiseResult]) -> Any:

@@ -30,6 +30,7 @@ class ModelSites:
         num_rows: rows N of the data, if N is the leading dimension of all data sites; else None.
         draws_noise: whether a run of the model draws noise, as hidden layers do.
         auxiliary: auxiliary sites.
+        deterministic_dims: names of the dimensions of each deterministic site.
     """
 
     latent_dims: dict[str, tuple[str, ...]]
@@ -40,6 +41,7 @@ class ModelSites:
     num_rows: int | None
     draws_noise: bool
     auxiliary: frozenset[str]
+    deterministic_dims: dict[str, tuple[str, ...]]
 
     @staticmethod
     def from_model(model: Model, call: Call, data: Iterable[str] = ()) -> "ModelSites":
@@ -79,6 +81,7 @@ class ModelSites:
             leading.pop() if len(leading) == 1 else None,
             bool(auxiliary) or any(map(_draws_noise, observed.values())),
             frozenset(auxiliary),
+            {n: _plate_dims(n, s) for n, s in trace.items() if s["type"] == "deterministic"},
         )
 
 
@@ -133,4 +136,16 @@ def _dims(name: str, site: Any, data: bool) -> tuple[str, ...]:
             dims[0] = "data"
         if len(event) == 1:
             dims[-1] = "output"
+    return tuple(dims)
+
+
+def _plate_dims(name: str, site: Any) -> tuple[str, ...]:
+    """Name a deterministic site's dimensions after its plates, from the left if that fits."""
+    shape = jnp.shape(site["value"])
+    dims = [f"{name}.dim_{i}" for i in range(len(shape))]
+    for frame in site.get("cond_indep_stack", ()):
+        axes = [len(shape) + frame.dim, 0] if shape else []
+        axes = [i for i in axes if 0 <= i < len(shape) and shape[i] == frame.size]
+        if axes:
+            dims[axes[0]] = frame.name
     return tuple(dims)

@@ -52,7 +52,9 @@ def test_data_that_is_not_finite():
     y = np.asarray(Y).copy()
     y[3] = np.nan
     guide = dgp.MeanField(halved)
-    with pytest.raises(dgp.NonFiniteLossError, match="site 'y' observes NaN") as caught:
+    with pytest.raises(
+        dgp.NonFiniteLossError, match=r"'y' is NaN or infinite in 1 of 20 rows \[3\]"
+    ) as caught:
         dgp.fit(KEY, halved, guide, X, y, z=Z, steps=10, optimizer=OPTIMIZER, progress=False)
     assert (caught.value.step, caught.value.site) == (0, "site y")
     assert caught.value.result is None

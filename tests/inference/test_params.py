@@ -195,7 +195,7 @@ def test_latent_inputs_of_other_rows():
 
 def test_guides_of_numpyro():
     def line(x, y=None):
-        w = numpyro.sample("w", dist.Normal(0, 1))
+        w = numpyro.deterministic("twice", 2 * numpyro.sample("w", dist.Normal(0, 1)))
         numpyro.sample("y", dgp.observe(dgp.core.Marginals(w * x, 0 * x), dist.Normal), obs=y)
 
     guide = AutoNormal(line)

@@ -11,6 +11,7 @@ import xarray
 from numpyro import handlers
 from numpyro.infer import SVI, Trace_ELBO, psis_diagnostic
 from numpyro.infer.autoguide import AutoDelta, AutoLaplaceApproximation, AutoNormal
+from numpyro.infer.reparam import LocScaleReparam
 from numpyro.optim import Adam
 from support.lines import KEY, SCALE, N, X, Y, grouped, line, tree_of
 
@@ -157,6 +158,37 @@ def test_a_wild_prior_is_no_error():
 def test_chains_keep_what_the_model_does_not_sample():
     samples = {"w": np.full(5, 0.7), "w_squared": np.full(5, 0.49)}
     assert "w_squared" in tree_of(line, X, Y, samples=samples)["posterior"]
+
+
+def test_deterministic_sites_and_arguments_of_rows():
+    """Of a reparametrised model, the tree has the params that its author wrote."""
+
+    def groups(x, y=None, group=None, *, exposure, label="a"):
+        scale = numpyro.sample("scale", dist.HalfNormal(1))
+        with numpyro.plate("groups", 3):
+            alpha = numpyro.sample("alpha", dist.Normal(2.0, scale))
+        with numpyro.plate("data", len(x)):
+            rate = numpyro.deterministic("rate", exposure * jnp.exp(0.1 * alpha[group]))
+            numpyro.sample("y", dist.Normal(rate, 0.3), obs=y)
+
+    model = handlers.reparam(groups, config={"alpha": LocScaleReparam(0)})
+    guide = AutoNormal(model)
+    rows = {"exposure": np.linspace(1, 2, N)}
+    group = np.arange(N) % 3
+    where = {"alpha_decentered_auto_loc": 0.5 * jnp.ones(3), "scale_auto_loc": jnp.zeros(())}
+    params = where | {n.replace("loc", "scale"): 0.1 + 0 * a for n, a in where.items()}
+    tree = tree_of(model, X, Y, group, guide=guide, params=params, num_samples=5, **rows)
+    for name in ("posterior", "prior"):
+        found = tree[name]
+        alpha = 2 + found["scale"].values[..., None] * found["alpha_decentered"].values
+        np.testing.assert_allclose(found["alpha"], alpha, rtol=1e-5)
+        assert found["alpha"].dims == ("chain", "draw", "groups")
+        assert found["rate"].dims == ("chain", "draw", "data")
+    constant = tree["constant_data"]
+    np.testing.assert_array_equal(constant["group"], group)
+    np.testing.assert_allclose(constant["exposure"], rows["exposure"])
+    assert set(constant) == {"x", "group", "exposure"}
+    assert constant["group"].dims == ("data",)
 
 
 def test_what_is_wrong_is_named():
