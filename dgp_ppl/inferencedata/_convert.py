@@ -78,8 +78,8 @@ def to_inferencedata(
     - ``sample_stats``: a sampler's statistics. For a guide's draws, their log density under the
       model, ``lp``, and under the guide, ``log_q``, and the log importance weight, ``log_weight``.
     - ``prior``, ``prior_predictive``, ``observed_data``.
-    - ``constant_data``: x, and the model's other arguments with one row per row of x (a group index,
-      say), by their names.
+    - ``constant_data``: x, and the model's other arguments with one row per row of x (a group
+      index, say), by their names.
     - With `test`: ``predictions``, ``predictions_constant_data``.
     - With `result`: ``fit``, the params, and in ``sample_stats`` the ``loss`` of every step.
 

@@ -177,7 +177,8 @@ def test_deterministic_sites_and_arguments_of_rows():
     group = np.arange(N) % 3
     where = {"alpha_decentered_auto_loc": 0.5 * jnp.ones(3), "scale_auto_loc": jnp.zeros(())}
     params = where | {n.replace("loc", "scale"): 0.1 + 0 * a for n, a in where.items()}
-    tree = tree_of(model, X, Y, group, guide=guide, params=params, num_samples=5, **rows)
+    rows |= {"num_samples": 5, "num_prior_samples": 5}
+    tree = tree_of(model, X, Y, group, guide=guide, params=params, **rows)
     for name in ("posterior", "prior"):
         found = tree[name]
         alpha = 2 + found["scale"].values[..., None] * found["alpha_decentered"].values
