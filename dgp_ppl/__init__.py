@@ -39,6 +39,7 @@ from dgp_ppl import (
     means,
     metrics,
     models,
+    persistence,
     prediction,
 )  # fmt: skip
 from dgp_ppl._errors import DataError, NonFiniteLossError
@@ -81,6 +82,7 @@ from dgp_ppl.inference import (
 )  # fmt: skip
 from dgp_ppl.inferencedata import to_inferencedata
 from dgp_ppl.likelihoods import BernoulliProbit
+from dgp_ppl.persistence import KeptFit, export, load, save
 from dgp_ppl.prediction import (
     LatentInputs,
     LayerFunction,
@@ -112,6 +114,7 @@ __all__ = [
     "Implicit",
     "ImportanceEvidence",
     "ImportanceWeighted",
+    "KeptFit",
     "LatentInputs",
     "LayerFunction",
     "LayerGuide",
@@ -136,6 +139,7 @@ __all__ = [
     "discriminator_gap",
     "energy_distance",
     "evaluate",
+    "export",
     "fit",
     "fit_mcem",
     "freeze",
@@ -151,15 +155,18 @@ __all__ = [
     "latent_inputs",
     "layer_functions",
     "likelihoods",
+    "load",
     "means",
     "metrics",
     "minibatch",
     "models",
     "observe",
+    "persistence",
     "pool",
     "predict",
     "prediction",
     "run_mcmc",
+    "save",
     "to_inferencedata",
     "transported",
 ]

@@ -107,6 +107,14 @@ class ComparedByArguments:
         vars(other).update(attributes, _changes={**self._changes, **attributes})
         return other
 
+    @property
+    def constructor_arguments(self) -> tuple[dict[str, Any], dict[str, Any]] | None:
+        """The arguments that the constructor got, by name, and the attributes changed since.
+
+        None if a ``__new__`` hides the arguments.
+        """
+        return None if self._arguments is None else (self._arguments, self._changes)
+
     def identity(self) -> Hashable:
         """Return a hashable value that equal programs share."""
         if self._arguments is None:

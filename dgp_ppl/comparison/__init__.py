@@ -5,6 +5,7 @@ returns a `Fitted`.
 """
 
 from dgp_ppl._errors import UnsuitableError
+from dgp_ppl._storage import versions
 from dgp_ppl.comparison._builders import LIKELIHOODS, MODELS, Builder, Built, build
 from dgp_ppl.comparison._compare import Comparison, compare
 from dgp_ppl.comparison._method import METHODS, Fitted, Method, Setting, Task, register
@@ -15,7 +16,7 @@ from dgp_ppl.comparison._metrics import (
     format_number,
     format_summary,
 )
-from dgp_ppl.comparison._results import versions, write_json
+from dgp_ppl.comparison._results import write_json
 from dgp_ppl.comparison._run import Run
 
 __all__ = [

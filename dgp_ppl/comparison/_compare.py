@@ -14,6 +14,7 @@ import numpy as np
 
 from dgp_ppl import datasets
 from dgp_ppl._checks import check_count
+from dgp_ppl._storage import versions
 from dgp_ppl.comparison import _baselines, _methods  # noqa: F401 - registers the methods
 from dgp_ppl.comparison._builders import LIKELIHOODS, MODELS
 from dgp_ppl.comparison._figures import draw_figures
@@ -23,7 +24,6 @@ from dgp_ppl.comparison._report import write_report
 from dgp_ppl.comparison._results import (
     clear_folder,
     prepare_folder,
-    versions,
     write_json,
     write_tree,
 )

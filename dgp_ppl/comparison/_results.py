@@ -3,26 +3,19 @@
 Files are written in full under another name and then renamed, so none is ever half written.
 """
 
-import datetime
 import json
 import os
-import platform
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-import jax
 import numpy as np
 
 from dgp_ppl._errors import DataError
+from dgp_ppl._storage import replacing
 from dgp_ppl.comparison._figures import FIGURES
 from dgp_ppl.comparison._method import METHODS
 
-__all__ = ["clear_folder", "prepare_folder", "versions", "write_json", "write_tree"]
-
-_PACKAGES = (
-    "jax", "jaxlib", "numpyro", "optax", "numpy", "scikit-learn", "arviz-base", "arviz-stats",
-)  # fmt: skip
+__all__ = ["clear_folder", "prepare_folder", "write_json", "write_tree"]
 
 
 def prepare_folder(folder: Path, overwrite: bool) -> Path:
@@ -53,30 +46,17 @@ def clear_folder(folder: Path) -> None:
         (folder / name).unlink(missing_ok=True)
 
 
-def versions() -> dict[str, str]:
-    """Return the versions of the packages, the device and the date."""
-    device = jax.devices()[0]
-    return {
-        "dgp_ppl": version("dgp_ppl"),
-        "python": platform.python_version(),
-        **{name: version(name) for name in _PACKAGES},
-        "device": f"{device.platform} {device.device_kind}",
-        "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-    }
-
-
 def write_json(path: Path, record: dict[str, Any]) -> None:
     """Write a record as JSON; numbers that are not finite become null."""
-    draft = path.with_suffix(".json.part")
-    draft.write_text(json.dumps(_finite(record), indent=1, allow_nan=False) + "\n")
-    draft.replace(path)
+    text = json.dumps(_finite(record), indent=1, allow_nan=False)
+    with replacing(path) as draft:
+        draft.write_text(text + "\n")
 
 
 def write_tree(path: Path, tree: Any) -> None:
     """Write an ArviZ tree as a NetCDF file."""
-    draft = path.with_suffix(".nc.part")
-    tree.to_netcdf(draft, engine="h5netcdf")
-    draft.replace(path)
+    with replacing(path) as draft:
+        tree.to_netcdf(draft, engine="h5netcdf")
 
 
 def _finite(value: Any) -> Any:

@@ -6,7 +6,6 @@ import os
 from functools import partial
 from pathlib import Path
 from typing import Any
-from zipfile import BadZipFile
 
 import jax
 import jax.numpy as jnp
@@ -17,6 +16,7 @@ from numpyro.infer.mcmc import MCMCKernel
 
 from dgp_ppl._checks import check_count
 from dgp_ppl._errors import DataError
+from dgp_ppl._storage import DAMAGE, replacing
 from dgp_ppl._typing import Params
 
 __all__ = ["RunFolder", "optimizer_fingerprint", "run_identity"]
@@ -97,9 +97,8 @@ class RunFolder:
         _save(self.path / f"state-{self.parts + 1}.npz", leaves)
         self.parts += 1
         record = {"about": self.identity, "parts": self.parts, "steps": steps}
-        draft = self.path / f"{_LATEST}.part"
-        draft.write_text(json.dumps(record, indent=1) + "\n")
-        draft.replace(self.path / _LATEST)
+        with replacing(self.path / _LATEST) as draft:
+            draft.write_text(json.dumps(record, indent=1) + "\n")
         (self.path / f"state-{self.parts - 1}.npz").unlink(missing_ok=True)
 
 
@@ -111,7 +110,7 @@ def _load(path: Path) -> list[np.ndarray]:
     try:
         with path.open("rb") as opened, np.load(opened) as file:
             return [file[f"arr_{i}"] for i in range(len(file.files))]
-    except (OSError, ValueError, KeyError, EOFError, BadZipFile) as error:
+    except DAMAGE as error:
         raise _damaged(path, error) from error
 
 

@@ -65,9 +65,24 @@ def freeze(program: Any, params: Params | Fitted) -> Any:
         ValueError: when the program runs, if a value has another shape than the program declares.
     """
     values = params_of("freeze", params)
-    given = GivenParams(program, values, "freeze", missing=lambda name: True)
-    held = handlers.substitute(given, data=values)
-    return handlers.block(held, hide=list(values))
+    given = GivenParams(program, values, "freeze", missing=_any_param)
+    return _Frozen(given, data=values)
+
+
+def _any_param(name: str) -> bool:
+    return True
+
+
+class _Frozen(handlers.substitute):
+    """Substitutes values and hides their sites.
+
+    NumPyro's `handlers.block` would do, but it is a closure, which `dgp_ppl.save` cannot keep.
+    """
+
+    def process_message(self, msg: Any) -> None:
+        super().process_message(msg)
+        if msg.get("name") in self.data:
+            msg["stop"] = True
 
 
 def hidden_samples() -> Any:

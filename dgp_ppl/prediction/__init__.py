@@ -5,6 +5,7 @@ from dgp_ppl.prediction._latent_inputs import LatentInputs, infer_latent, latent
 from dgp_ppl.prediction._layer_functions import LayerFunction, layer_functions
 from dgp_ppl.prediction._pool import PooledPrediction, pool
 from dgp_ppl.prediction._predict import Prediction, predict
+from dgp_ppl.prediction._row_function import row_function
 
 __all__ = [
     "LatentInputs",
@@ -17,4 +18,5 @@ __all__ = [
     "layer_functions",
     "pool",
     "predict",
+    "row_function",
 ]

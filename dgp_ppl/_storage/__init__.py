@@ -1,0 +1,29 @@
+"""Files that are never half written: archives of arrays and JSON, and the values that they hold."""
+
+from dgp_ppl._storage._archive import (
+    DAMAGE,
+    ArchiveReader,
+    array_bytes,
+    read_array,
+    replacing,
+    write_archive,
+)  # fmt: skip
+from dgp_ppl._storage._names import UnnamedError, import_name, import_path
+from dgp_ppl._storage._provenance import fingerprint, versions
+from dgp_ppl._storage._values import Decoder, Encoder
+
+__all__ = [
+    "DAMAGE",
+    "ArchiveReader",
+    "Decoder",
+    "Encoder",
+    "UnnamedError",
+    "array_bytes",
+    "fingerprint",
+    "import_name",
+    "import_path",
+    "read_array",
+    "replacing",
+    "versions",
+    "write_archive",
+]

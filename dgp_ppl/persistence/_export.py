@@ -1,0 +1,139 @@
+"""Predictions as a program of JAX, which runs without this library."""
+
+import os
+from collections.abc import Sequence
+from importlib.util import find_spec
+from typing import Any
+
+import jax
+import jax.export
+import jax.numpy as jnp
+import numpy as np
+
+from dgp_ppl._storage import versions, write_archive
+from dgp_ppl.persistence._folding import Folded
+from dgp_ppl.prediction import Prediction, row_function
+
+__all__ = ["export"]
+
+_FORMAT = 1
+_PLATFORMS = ("cpu", "cuda", "rocm", "tpu")
+_MAX_ROUNDING = 1e-4  # of the inputs, in their standard deviations
+
+
+def export(
+    path: str | os.PathLike[str],
+    prediction: Prediction,
+    *,
+    quantiles: Sequence[float] = (0.05, 0.5, 0.95),
+    platforms: Sequence[str] = ("cpu", "cuda"),
+    columns: Sequence[str] | None = None,
+) -> None:
+    """Export a prediction as a program for other inputs, which runs with JAX alone.
+
+    The program maps x [N, D], for any N, to a dict of arrays in the units of the data: ``mean``
+    and ``var`` [N], ``quantiles`` [N, Q], and for classes ``probabilities`` [N, C]. `jax.export`
+    serialises it. All that does not depend on x is computed already: Cholesky factors, the guide's
+    draws, and the hidden layers' noise, so the program draws nothing. The values of a row depend
+    on that row only: they are those of the same prediction at x[i : i + 1]::
+
+        dgp.export("price.jaxprogram", dgp.predict(key, model, guide, fit.params, x[:1], z=z))
+
+    To run it, with `jax` and `flatbuffers` installed::
+
+        import json, zipfile, jax.export
+        with zipfile.ZipFile("price.jaxprogram") as file:
+            header = json.loads(file.read("dgp_ppl.json"))
+            program = jax.export.deserialize(bytearray(file.read("program")))
+        mean = program.call(x.astype("float32"))["mean"]
+
+    Args:
+        path: the file.
+        prediction: made by `predict`, `KeptFit.predict` or `pool`, at any inputs. Its key, passes
+            and standardizer are those of the program.
+        quantiles: levels in (0, 1); () for none.
+        platforms: what the program can run on: "cpu", "cuda", "rocm" or "tpu".
+        columns: names of the inputs' columns, for the file's header.
+
+    Raises:
+        DataError: if the file cannot be written.
+        ImportError: if `flatbuffers`, which JAX's serialisation needs, is not installed.
+        TypeError: if `prediction` is not a `Prediction`.
+        ValueError: if a level, a platform or the number of columns is wrong; if the likelihood has
+            no moments or distribution function; if float32 cannot resolve the inputs in their
+            units; if the model has operations that a platform lacks.
+    """
+    if not isinstance(prediction, Prediction):
+        raise TypeError(
+            f"export: prediction is a {type(prediction).__name__}, wanted a Prediction, as predict "
+            "returns it"
+        )
+    if find_spec("flatbuffers") is None:
+        raise ImportError("export: wanted flatbuffers; python -m pip install 'dgp_ppl[export]'")
+    dim, dtype = prediction.x.shape[1], prediction.x.dtype
+    if columns is not None and len(columns) != dim:
+        raise ValueError(f"export: columns has {len(columns)} names, wanted {dim}")
+    if not platforms or not set(platforms) <= set(_PLATFORMS):
+        raise ValueError(
+            f"export: platforms is {list(platforms)}, wanted some of {', '.join(_PLATFORMS)}"
+        )
+    _check_resolution(prediction)
+    levels = _checked_levels(quantiles)
+    by_row = [a for a, own in zip(prediction.data, prediction.by_row, strict=True) if own]
+    row_shapes = [((dim,), dtype), *((a.shape[1:], a.dtype) for a in by_row)]
+    try:
+        examples = [jnp.zeros(*shape) for shape in row_shapes]
+        program = Folded(row_function(prediction, levels.tolist()), *examples)
+    except ValueError as error:
+        raise ValueError(f"export: {error}") from error
+    (rows,) = jax.export.symbolic_shape("rows")
+    inputs = [jax.ShapeDtypeStruct((rows, *s), d) for s, d in row_shapes]
+    try:
+        exported = jax.export.export(jax.jit(jax.vmap(program)), platforms=list(platforms))(*inputs)
+        content = bytes(exported.serialize())
+    except (NotImplementedError, ValueError) as error:
+        reason = " ".join(str(error).split())[:300]
+        raise ValueError(
+            f"export: JAX cannot export this model for {', '.join(platforms)} ({reason}); try "
+            "platforms=('cpu',), and operations of jax.numpy in the model"
+        ) from error
+    outputs = jax.tree.unflatten(exported.out_tree, exported.out_avals)
+    record = {
+        "versions": versions(),
+        "inputs": [{"shape": _text(a.shape), "dtype": str(a.dtype)} for a in inputs],
+        "outputs": {n: _text(a.shape) for n, a in outputs.items()},
+        "columns": None if columns is None else [str(c) for c in columns],
+        "quantiles": levels.tolist() if "quantiles" in outputs else [],
+        "passes": prediction.num_samples,
+        "platforms": list(platforms),
+    }
+    write_archive(path, "export", _FORMAT, record, {"program": content})
+
+
+def _checked_levels(quantiles: Sequence[float]) -> np.ndarray:
+    levels = np.asarray(quantiles, np.float64)
+    if levels.ndim != 1 or not ((levels > 0) & (levels < 1)).all():
+        raise ValueError(
+            f"export: quantiles is {quantiles}, wanted levels strictly between 0 and 1"
+        )
+    return levels
+
+
+def _check_resolution(prediction: Prediction) -> None:
+    """Raise if the dtype of x cannot resolve the inputs in the units of the data."""
+    scale = prediction.standardizer
+    if scale is None:
+        return
+    rounding = np.finfo(prediction.x.dtype).eps * np.abs(scale.x_loc) / scale.x_scale
+    worst = int(np.argmax(rounding))
+    if rounding[worst] > _MAX_ROUNDING:
+        raise ValueError(
+            f"export: column {worst} of x has mean {scale.x_loc[worst]:g} and standard deviation "
+            f"{scale.x_scale[worst]:g}, which {prediction.x.dtype.name} inputs would blur; "
+            "subtract a constant from the column before the fit, or export under jax_enable_x64"
+        )
+
+
+def _text(shape: Sequence[Any]) -> list[Any]:
+    """Return a shape with JAX's symbolic sizes as texts."""
+    return [n if isinstance(n, int) else str(n) for n in shape]

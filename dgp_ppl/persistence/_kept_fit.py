@@ -1,0 +1,281 @@
+"""A fit in one file, with all that predictions need."""
+
+import dataclasses
+import json
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+from jax.typing import ArrayLike
+from jaxtyping import Array
+
+from dgp_ppl._errors import DataError
+from dgp_ppl._storage import (
+    DAMAGE,
+    ArchiveReader,
+    Decoder,
+    Encoder,
+    UnnamedError,
+    fingerprint,
+    import_path,
+    versions,
+    write_archive,
+)  # fmt: skip
+from dgp_ppl._typing import Model, Params, PRNGKey
+from dgp_ppl.inference import Chains, FitResult, LayerGuide, MCEMResult
+from dgp_ppl.prediction import Prediction, predict
+from dgp_ppl.standardize import Standardizer
+
+__all__ = ["KeptFit", "load", "save"]
+
+_KIND, _FORMAT = "fit", 1
+_WANTED = "a fit that dgp_ppl.save wrote"
+_PLAIN = ("columns", "data", "info", "preprocessing")  # JSON in the file's record
+_ENCODED = (
+    "model", "guide", "params", "kwargs", "standardizer", "posterior_samples", "losses",
+)  # fmt: skip
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class KeptFit:
+    """A fit with all that its predictions need. `load` returns it, and `save` writes it.
+
+    Attributes:
+        model: the model.
+        guide: its guide; None for samplers.
+        params: the fit's params.
+        kwargs: the model's keyword arguments.
+        standardizer: the training data's.
+        posterior_samples: draws of the latent sites, `Chains` or a dict of arrays, that predictions
+            use instead of a guide.
+        losses: losses of the fit's steps, [steps].
+        columns: names of the inputs' columns.
+        data: fingerprint of the training data: its shapes, and a hash.
+        info: further values of JSON, such as the target's name.
+        preprocessing: the state of a preprocessor of tables, as values of JSON.
+        versions: versions of the packages that saved the fit, the device and the date.
+    """
+
+    model: Model
+    guide: Model | None
+    params: Params
+    kwargs: dict[str, Any] = dataclasses.field(default_factory=dict)
+    standardizer: Standardizer | None = None
+    posterior_samples: Chains | dict[str, Array] | None = None
+    losses: np.ndarray | None = None
+    columns: tuple[str, ...] | None = None
+    data: dict[str, Any] | None = None
+    info: dict[str, Any] = dataclasses.field(default_factory=dict)
+    preprocessing: Any = None
+    versions: dict[str, str] = dataclasses.field(default_factory=dict)
+
+    def predict(self, key: PRNGKey, x: ArrayLike, *args: Any, **options: Any) -> Prediction:
+        """Return the posterior predictive distribution at new inputs; see `dgp_ppl.predict`.
+
+        The columns of a data frame are taken by their names, in any order, if `columns` is known.
+
+        Args:
+            key: random key. The same key gives the same prediction as before the fit was saved.
+            x: inputs, [N, D]; in the units of the data if there is a `standardizer`.
+            *args: further arguments of the model.
+            **options: options of `dgp_ppl.predict`, and other values of the model's arguments.
+
+        Raises:
+            ValueError: if x lacks columns, and as `dgp_ppl.predict` does.
+        """
+        options = {
+            "standardizer": self.standardizer,
+            "posterior_samples": self.posterior_samples,
+            **self.kwargs,
+            **options,
+        }
+        x = self._rows(x)
+        return predict(key, self.model, self.guide, self.params, x, *args, **options)
+
+    def was_fitted_to(self, *data: ArrayLike) -> bool:
+        """Return whether these arrays have the fingerprint of the data given to `save`.
+
+        Raises:
+            ValueError: if `save` got no data.
+        """
+        if self.data is None:
+            raise ValueError(
+                "was_fitted_to: this fit has no fingerprint of its data, wanted save(..., "
+                "data=(x, y))"
+            )
+        return fingerprint(*data) == self.data
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write this fit to a file, at once; see `save`.
+
+        Raises:
+            DataError: if the file cannot be written.
+            TypeError: if a file cannot hold a part of the fit.
+        """
+        encoder = Encoder("save")
+        chains = self.posterior_samples
+        if isinstance(chains, Chains):  # the kernel's state belongs to the run
+            chains = dataclasses.replace(chains, state=None)
+        values = {n: getattr(self, n) for n in _ENCODED} | {"posterior_samples": chains}
+        content = {n: encoder.encode(v, n) for n, v in values.items()}
+        plain = {n: _checked_json(n, getattr(self, n)) for n in _PLAIN}
+        record = {"versions": versions(), "model": _name(self.model), **plain, "content": content}
+        write_archive(path, _KIND, _FORMAT, record, encoder.members)
+
+    def __repr__(self) -> str:
+        shapes = [np.shape(a) for a in jax.tree.leaves(self.params)]
+        numbers = sum(int(np.prod(s)) for s in shapes)
+        parts = [_name(self.model)]
+        if self.guide is not None:
+            parts.append(_name(self.guide))
+        parts.append(f"{len(self.params)} params of {numbers:,} numbers")
+        if isinstance(self.posterior_samples, Chains):
+            chains, draws = self.posterior_samples.shape
+            parts.append(f"{chains} chains of {draws} draws")
+        if self.columns is not None:
+            parts.append("inputs " + ", ".join(self.columns))
+        if self.data is not None:
+            parts.append("data " + " and ".join(map(str, self.data["shapes"])))
+        if self.versions:
+            saved = self.versions
+            parts.append(
+                f"saved {saved['date'][:10]} by dgp_ppl {saved['dgp_ppl']} with jax {saved['jax']}"
+            )
+        return f"KeptFit({'; '.join(parts)})"
+
+    def _rows(self, x: Any) -> Any:
+        """Return a data frame's columns in the order of the fit; other values are unchanged."""
+        names = getattr(x, "columns", None)
+        if names is None:
+            return x
+        if self.columns is None:
+            return np.asarray(x)
+        if missing := [n for n in self.columns if n not in list(names)]:
+            raise ValueError(
+                f"predict: x lacks the columns {', '.join(missing)}, wanted all of "
+                f"{', '.join(self.columns)}"
+            )
+        return np.asarray(x[list(self.columns)])
+
+
+def save(
+    path: str | os.PathLike[str],
+    model: Model,
+    guide: Model | None,
+    params: FitResult | MCEMResult | Params,
+    *,
+    standardizer: Standardizer | None = None,
+    posterior_samples: Chains | Mapping[str, ArrayLike] | None = None,
+    data: Sequence[ArrayLike] | None = None,
+    columns: Sequence[str] | None = None,
+    info: Mapping[str, Any] | None = None,
+    preprocessing: Any = None,
+    **kwargs: Any,
+) -> None:
+    """Keep a fit in one file, from which `load` makes the same predictions in a new process.
+
+    The arguments are those of `predict`. The file holds arrays and JSON, no pickles: functions and
+    classes by the name that they are imported from, guides by their constructor's arguments. So the
+    model, and functions among its arguments, must be defined at the top of a module::
+
+        dgp.save("price.dgp", model, guide, fit, standardizer=scale, data=(x, y), z=z)
+        dgp.load("price.dgp").predict(key, x_test).mean
+
+    Args:
+        path: the file. An earlier file is replaced at the end, at once.
+        model: the model.
+        guide: its guide, or None.
+        params: the fit's result, whose losses (and chains) are kept too, or its params.
+        standardizer: the training data's.
+        posterior_samples: draws of the latent sites that predictions use instead of a guide; the
+            chains of an `MCEMResult` by default.
+        data: the training data, such as (x, y), to keep its fingerprint, not the data itself. (An
+            `informed` `Diffusion` guide holds its data.)
+        columns: names of the inputs' columns.
+        info: further values of JSON, for your own use.
+        preprocessing: the state of a preprocessor, as values of JSON.
+        **kwargs: the model's keyword arguments, as `predict` takes them.
+
+    Raises:
+        DataError: if the file cannot be written.
+        TypeError: if a file cannot hold an argument, such as a lambda, or a function of
+            ``__main__``. The message names it and says what to do.
+        ValueError: if `columns` is not a name for each column of `data`.
+    """
+    losses = None
+    if isinstance(params, FitResult | MCEMResult):
+        losses = params.losses
+        if isinstance(params, MCEMResult) and posterior_samples is None:
+            posterior_samples = params.chains
+        params = params.params
+    found = None if data is None else fingerprint(*data)
+    names = None if columns is None else tuple(map(str, columns))
+    shape = [] if found is None else found["shapes"][0]
+    if names is not None and len(shape) == 2 and shape[1] != len(names):
+        raise ValueError(
+            f"save: columns has {len(names)} names, wanted {shape[1]}, one for each column of "
+            "data[0]"
+        )
+    draws: Any = posterior_samples
+    if draws is not None and not isinstance(draws, Chains):
+        draws = {n: np.asarray(a) for n, a in draws.items()}
+    KeptFit(
+        model, guide, params, kwargs, standardizer, draws, losses, names, found, dict(info or {}),
+        preprocessing,
+    ).save(path)  # fmt: skip
+
+
+def load(path: str | os.PathLike[str]) -> KeptFit:
+    """Load a fit that `save` wrote.
+
+    Loading imports the modules that the file names, which runs their statements, and constructs the
+    guide. It calls nothing else, but predictions call the model that the file names. So load files
+    from people whose code you would run.
+
+    Args:
+        path: the file.
+
+    Returns:
+        The fit. Its predictions equal those of the fit that was saved: exactly under the same
+        versions and device, and within rounding under others.
+
+    Raises:
+        DataError: if the file is not one of `save`, is damaged or of a later version; if the model,
+            or another part, cannot be imported; if it was saved in float64 and JAX runs in float32.
+    """
+    archive = ArchiveReader(path, _KIND, _FORMAT, _WANTED)
+    decoder, record = Decoder(archive, "load"), archive.record
+    try:
+        content = {n: decoder.decode(node) for n, node in record["content"].items()}
+        plain = {n: record[n] for n in _PLAIN}
+        columns = plain["columns"]
+        plain["columns"] = None if columns is None else tuple(columns)
+        return KeptFit(**content, **plain, versions=record["versions"])
+    except DataError:
+        raise
+    except DAMAGE as error:
+        raise archive.damaged(error) from error
+
+
+def _checked_json(name: str, value: Any) -> Any:
+    try:
+        json.dumps(value, allow_nan=False)
+    except (TypeError, ValueError) as error:
+        raise TypeError(
+            f"save: {name} is not JSON ({error}), wanted dicts, lists, strings and finite numbers"
+        ) from error
+    return value
+
+
+def _name(value: Any) -> str:
+    """Return what a model or a guide is called."""
+    if isinstance(value, LayerGuide):
+        return type(value).__name__
+    try:
+        return import_path(value).replace(":", ".")
+    except UnnamedError:
+        inner = getattr(value, "fn", getattr(value, "func", None))  # of handlers and partials
+        name = type(value).__name__.lstrip("_")
+        return name if inner is None else f"{name}({_name(inner)})"

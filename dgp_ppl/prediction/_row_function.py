@@ -1,0 +1,81 @@
+"""A prediction as a pure function of one row of inputs."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import random
+from jaxtyping import Array
+
+from dgp_ppl.core import Mixture
+from dgp_ppl.prediction import _functionals as functionals
+from dgp_ppl.prediction._passes import predictive_passes
+from dgp_ppl.prediction._pool import PooledPrediction
+from dgp_ppl.prediction._predict import Prediction
+
+__all__ = ["row_function"]
+
+
+def row_function(
+    prediction: Prediction, levels: Sequence[float]
+) -> Callable[..., dict[str, Array]]:
+    """Return the prediction as a function of one row, which `jax.jit` and `jax.vmap` accept.
+
+    >>> import jax, jax.numpy as jnp, dgp_ppl as dgp
+    >>> z = jnp.zeros((1, 2))
+    >>> p = dgp.predict(jax.random.key(0), dgp.models.svgp, None, {}, z, z=z)
+    >>> sorted(jax.vmap(row_function(p, [0.5]))(jnp.zeros((3, 2))))
+    ['mean', 'quantiles', 'var']
+
+    Args:
+        prediction: made by `predict` or `pool`, at any inputs.
+        levels: levels of quantiles, Q in number.
+
+    Returns:
+        A function from x [D], and a row of each argument that has one row per row of x, to a dict:
+        ``mean`` and ``var`` of y [], and ``quantiles`` [Q] if there are levels; for classes also
+        ``probabilities`` [C], and no moments or quantiles if the distribution has none. They are in
+        the units of the data, and those of the same prediction at this row alone.
+
+    The function raises a ValueError if the distribution of y lacks moments, or quantiles.
+    """
+    members = prediction.members if isinstance(prediction, PooledPrediction) else (prediction,)
+    scale = prediction.standardizer
+
+    def mixture(member: Prediction, x: Array, others: tuple[Array, ...]) -> Mixture:
+        rest = iter(others)
+        data = [
+            next(rest)[None] if own else a
+            for a, own in zip(member.data, member.by_row, strict=True)
+        ]
+        keys = random.split(member.key, member.num_samples)
+        return predictive_passes(
+            member.forward_pass, keys, member.draws, member.params, data, x[None], 0
+        )
+
+    def one_row(x: Array, *others: Array) -> dict[str, Array]:
+        loc, spread = jnp.zeros((), x.dtype), jnp.ones((), x.dtype)
+        if scale is not None:
+            x = (x - jnp.asarray(scale.x_loc, x.dtype)) / jnp.asarray(scale.x_scale, x.dtype)
+            loc, spread = (jnp.asarray(a, x.dtype) for a in (scale.y_loc, scale.y_scale))
+        stacks = [mixture(member, x, others) for member in members]
+        mixtures = jax.tree.map(lambda *a: jnp.concatenate(a), *stacks)
+        found: dict[str, Array] = {}
+        classes = functionals.num_classes(mixtures)
+        if classes is not None:
+            values = functionals.probabilities(mixtures, classes)[0]
+            found["probabilities"] = values / values.sum()
+        try:
+            mean, var = functionals.moments(mixtures)[0]
+            found |= {"mean": mean * spread + loc, "var": var * jnp.square(spread)}
+            if len(levels):
+                at = jnp.asarray(levels, x.dtype)
+                found["quantiles"] = functionals.quantiles(mixtures, at)[0] * spread + loc
+        except NotImplementedError as error:
+            if classes is None:
+                lacking: Any = "quantiles; leave them out" if found else "mean and variance"
+                raise ValueError(f"the distribution of y has no {lacking} ({error!r})") from error
+        return found
+
+    return one_row

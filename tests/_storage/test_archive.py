@@ -1,0 +1,142 @@
+"""Archives: atomic writes, damage, and files of others."""
+
+import json
+import os
+import zipfile
+
+import numpy as np
+import pytest
+
+from dgp_ppl import DataError
+from dgp_ppl._storage import ArchiveReader, array_bytes, read_array, replacing, write_archive
+
+ARRAY = np.arange(40, dtype=np.float32).reshape(5, 8)
+WANTED = "a fit that dgp_ppl.save wrote"
+
+
+@pytest.fixture
+def path(tmp_path):
+    write_archive(
+        tmp_path / "fit.dgp", "fit", 1, {"versions": {"dgp_ppl": "9.9"}, "n": [1.5, "ü"]},
+        {"a.npy": array_bytes(ARRAY)},
+    )  # fmt: skip
+    return tmp_path / "fit.dgp"
+
+
+def read(path, version=1):
+    return ArchiveReader(path, "fit", version, WANTED)
+
+
+def content(path):
+    archive = read(path)
+    return archive.record, read_array(archive.member("a.npy")).tolist()
+
+
+def test_an_archive_comes_back(path):
+    record, array = content(path)
+    assert record["n"] == [1.5, "ü"]
+    np.testing.assert_array_equal(array, ARRAY)
+
+
+def test_the_same_content_gives_the_same_bytes(tmp_path):
+    for name in "ab":
+        write_archive(tmp_path / name, "fit", 1, {"n": 1}, {"a.npy": array_bytes(ARRAY)})
+    assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
+
+
+def test_a_write_that_fails_leaves_the_earlier_file(path, monkeypatch):
+    before = path.read_bytes()
+
+    def full(*args, **kwargs):
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(zipfile.ZipFile, "writestr", full)
+        with pytest.raises(DataError, match=r"cannot be written: No space left.*another path"):
+            write_archive(path, "fit", 1, {}, {})
+    assert path.read_bytes() == before
+    assert os.listdir(path.parent) == [path.name]
+
+
+def test_an_interrupted_write_leaves_the_earlier_file(path):
+    def interrupted():
+        with replacing(path) as draft:
+            draft.write_text("half")
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
+    assert content(path)
+    assert os.listdir(path.parent) == [path.name]
+
+
+def test_a_link_stays_a_link(path, tmp_path):
+    link = tmp_path / "link"
+    link.symlink_to(path)
+    write_archive(link, "fit", 1, {"n": 2}, {})
+    assert link.is_symlink()
+    assert read(path).record["n"] == 2
+
+
+def test_a_folder_that_does_not_exist(tmp_path):
+    with pytest.raises(DataError, match=r"cannot be written: No such file"):
+        write_archive(tmp_path / "no" / "fit.dgp", "fit", 1, {}, {})
+
+
+def test_every_truncated_file_is_damaged(path):
+    whole = path.read_bytes()
+    for length in range(60, len(whole), 5):
+        path.write_bytes(whole[:length])
+        with pytest.raises(DataError, match=r"is damaged or cut short"):
+            content(path)
+
+
+def test_a_changed_byte_is_seen_or_harmless(path):
+    whole, expected = path.read_bytes(), content(path)
+    errors = []
+    for position in range(0, len(whole), 4):
+        path.write_bytes(whole[:position] + bytes([whole[position] ^ 0xFF]) + whole[position + 1 :])
+        try:
+            assert content(path) == expected  # a date, say
+        except DataError as error:
+            errors.append(str(error))
+    assert len(errors) > len(whole) / 8
+    assert not any("\n" in error for error in errors)
+
+
+@pytest.mark.parametrize("foreign", [b"", b"x,y\n1,2\n", "npz", b"PK\x03\x04"])
+def test_files_of_others(tmp_path, foreign):
+    path = tmp_path / "fit.dgp"
+    if foreign == "npz":
+        with path.open("wb") as file:
+            np.savez(file, a=ARRAY)
+    else:
+        path.write_bytes(foreign)
+    with pytest.raises(DataError, match=rf"is not a file of dgp_ppl; wanted {WANTED}"):
+        read(path)
+
+
+@pytest.mark.parametrize("where", ["missing.dgp", "."])
+def test_what_cannot_be_read(tmp_path, where):
+    with pytest.raises(DataError, match=r"cannot be read: .*; wanted a fit"):
+        read(tmp_path / where)
+
+
+def test_a_newer_format(path):
+    write_archive(path, "fit", 2, {"versions": {"dgp_ppl": "9.9"}}, {})
+    with pytest.raises(DataError, match=r"format 2, written by dgp_ppl 9.9.*up to 1: update"):
+        read(path)
+    assert read(path, version=2)
+
+
+def test_another_kind(path):
+    write_archive(path, "export", 1, {}, {})
+    with pytest.raises(DataError, match=r"another kind of file, 'export'; wanted a fit"):
+        read(path)
+
+
+def test_a_header_that_says_nothing(path):
+    with zipfile.ZipFile(path, "w") as file:
+        file.writestr("dgp_ppl.json", json.dumps([]))
+    with pytest.raises(DataError, match=r"damaged"):
+        read(path)

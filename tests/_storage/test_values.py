@@ -1,0 +1,242 @@
+"""Values as JSON and arrays, and back."""
+
+import functools
+import json
+import zipfile
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro.distributions as dist
+import pytest
+from jax import random
+from numpyro import handlers
+from numpyro.infer import init_to_value
+from numpyro.infer.autoguide import AutoDelta, AutoGuideList, AutoNormal
+from numpyro.infer.reparam import LocScaleReparam
+from support import keepable
+
+import dgp_ppl as dgp
+from dgp_ppl import kernels, likelihoods, means, models
+from dgp_ppl._storage import ArchiveReader, Decoder, Encoder, write_archive
+from dgp_ppl.core import Grid
+from dgp_ppl.inference.guides.diffusion import VariancePreserving
+
+Z = np.linspace(-1, 1, 3)[:, None]
+
+
+@pytest.fixture
+def there_and_back(tmp_path):
+    """Return the value that a file returns, by way of JSON's text."""
+    path = tmp_path / "fit.dgp"
+
+    def convert(value, change=lambda node: node):
+        encoder = Encoder("save")
+        record = {"value": json.loads(json.dumps(encoder.encode(value, "value")))}
+        write_archive(path, "fit", 1, change(record), encoder.members)
+        archive = ArchiveReader(path, "fit", 1, "a fit")
+        return Decoder(archive, "load").decode(archive.record["value"])
+
+    return convert
+
+
+def same(a, b):
+    """Return whether values have the same types, and bit for bit the same content."""
+    if isinstance(a, functools.partial):
+        return same((a.func, a.args, a.keywords), (b.func, b.args, b.keywords))
+    if hasattr(a, "dtype") and jnp.issubdtype(a.dtype, jax.dtypes.prng_key):
+        return random.key_impl(a) == random.key_impl(b) and same(*map(random.key_data, (a, b)))
+    if isinstance(a, jax.Array | np.ndarray | np.generic):
+        alike = isinstance(b, jax.Array) if isinstance(a, jax.Array) else type(a) is type(b)
+        bits = [np.asarray(v).tobytes() for v in (a, b)]
+        return alike and (a.dtype, a.shape, bits[0]) == (b.dtype, b.shape, bits[1])
+    if type(a) is not type(b):
+        return False
+    if isinstance(a, tuple | list):
+        return len(a) == len(b) and all(map(same, a, b))
+    if isinstance(a, dict):
+        return list(a) == list(b) and all(same(a[n], b[n]) for n in a)
+    if dataclasses_like := getattr(a, "__dict__", None):
+        return (callable(a) and a == b) or same(dataclasses_like, vars(b))
+    return a == b or (a != a and b != b)
+
+
+VALUES = {
+    "plain": [None, True, 1, 10**30, -0.0, 0.1, 1e-310, "ü\n", [], ()],
+    "not_finite": (float("inf"), -float("inf"), float("nan")),
+    "dict": {"a": 1, 2: "b", (1, 2): {"c": [3]}, None: ()},
+    "named_tuple": keepable.Corner(0.5, [np.float32(0.1)]),
+    "arrays": [Z, jnp.asarray(Z), np.arange(3), np.array(["a", "bc"]), np.array(True), Z.T[:, ::2]],
+    "empty_array": np.zeros((0, 3)),
+    "bfloat16": [jnp.ones(2, jnp.bfloat16), np.ones(2, jnp.bfloat16)],
+    "scalars": (np.float32(0.1), np.int64(3), np.bool_(True)),
+    "keys": [random.key(3), random.PRNGKey(3), random.split(random.key(1), 2)],
+    "learned": kernels.Matern52.learned,
+    "partial": functools.partial(kernels.Matern52.learned, out=2, variance=Z),
+    "tree_partial": jax.tree_util.Partial(keepable.student, Z),
+    "kernel": kernels.SquaredExponential(1.5, jnp.array([0.5, 2.0])) + kernels.Linear(1.0, 2.0),
+    "mean": [means.identity, means.linear(np.eye(2)), means.pca(jnp.asarray(Z), 1)],
+    "likelihoods": (likelihoods.bernoulli_probit, likelihoods.robust_max, keepable.student),
+    "dataclass": keepable.Setting("a", Z),
+    "scaler": dgp.Standardizer.fit(Z, Z[:, 0]),
+    "grid": Grid(Z, np.array([0.0, 1.0])),
+    "schedule": VariancePreserving(low=3.0),
+    "network": eqx.nn.MLP(2, 1, 4, 2, jax.nn.gelu, key=random.key(0)),
+    "distribution": dist.LogNormal(jnp.zeros(2), 1.0).to_event(1),
+    "reparam": {"a": LocScaleReparam(0.5)},
+    "interval": dist.constraints.interval(0.0, 2.0),
+    "enum": keepable.Colour.RED,
+}
+
+
+@pytest.mark.parametrize("name", VALUES)
+def test_values_come_back(name, there_and_back):
+    found = there_and_back(VALUES[name])
+    assert same(VALUES[name], found) or name == "distribution"
+
+
+def test_a_network_computes_the_same(there_and_back):
+    net, x = VALUES["network"], jnp.array([0.3, -1.0])
+    assert there_and_back(net)(x) == net(x)
+
+
+def test_a_distribution_is_the_same(there_and_back):
+    found, y = there_and_back(VALUES["distribution"]), jnp.array([0.3, 1.0])
+    assert found.log_prob(y) == VALUES["distribution"].log_prob(y)
+    assert found.base_dist.support is VALUES["distribution"].base_dist.support
+
+
+def test_one_array_is_stored_once(tmp_path):
+    encoder = Encoder("save")
+    encoder.encode({"z": (Z, Z), "again": Z}, "value")
+    assert len(encoder.members) == 1
+
+
+MODELS = {
+    "lift": handlers.lift(keepable.plain, {"noise": dist.LogNormal(-1, 1)}),
+    "freeze": dgp.freeze(models.svgp, {"noise": jnp.array(0.1)}),
+    "reparam": handlers.reparam(keepable.plain, {"a": LocScaleReparam(0)}),
+    "partial": functools.partial(keepable.plain, noise=0.5),
+}
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_models_under_handlers_come_back(name, there_and_back):
+    model, found = MODELS[name], there_and_back(MODELS[name])
+    traces = [handlers.trace(handlers.seed(m, 0)).get_trace(Z, z=Z) for m in (model, found)]
+    assert traces[0].keys() == traces[1].keys()
+    assert all(same(traces[0][n]["value"], traces[1][n]["value"]) for n in traces[0])
+    assert getattr(found, "__module__", None) == getattr(model, "__module__", None)
+
+
+GUIDES = {
+    "mean_field": dgp.MeanField(models.svgp, hidden_scale=0.1),
+    "changed": dgp.MeanField(models.deep_gp).changed(hidden_scale=0.2).with_model(models.svgp),
+    "decoupled": dgp.Decoupled(models.svgp, {"l1": Z}, mean="gp"),
+    "nested": dgp.Diffusion(models.svgp, steps=2, base=dgp.GlobalInducing(models.svgp, Z)),
+    "rest": dgp.MeanField(models.svgp, rest=functools.partial(AutoNormal, init_scale=0.2)),
+}
+
+
+@pytest.mark.parametrize("name", GUIDES)
+def test_guides_come_back(name, there_and_back):
+    guide, found = GUIDES[name], there_and_back(GUIDES[name])
+    assert type(found) is type(guide)
+    assert found.model is guide.model
+    given = [dict(g.constructor_arguments[0]) for g in (guide, found)]
+    bases = [g.pop("base", None) for g in given]
+    assert [type(b) for b in bases] == [type(bases[0])] * 2
+    assert given[0].keys() == given[1].keys()
+    assert all(same(given[0][n], given[1][n]) for n in given[0])
+    assert same(guide.constructor_arguments[1], found.constructor_arguments[1])
+
+
+def test_guides_of_numpyro_come_back(there_and_back):
+    found = there_and_back(AutoNormal(keepable.plain, init_scale=0.3, prefix="q"))
+    assert (type(found), found.prefix, found._init_scale) == (AutoNormal, "q", 0.3)
+    located = AutoDelta(keepable.plain, init_loc_fn=functools.partial(init_to_value, values={}))
+    assert isinstance(there_and_back(located).init_loc_fn, functools.partial)
+
+
+def _local():
+    def model(x):
+        return x
+
+    return model
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        ({"likelihood": lambda f: f}, r"save: value\['likelihood'\] is a lambda; .*my_models.py"),
+        ([_local()], r"value\[0\] is model, which is defined inside a function"),
+        (functools.partial(keepable.plain, scale=_local), None),
+        (functools.partial(keepable.plain, scale=lambda: 1), r"value.keywords\['scale'\] is a"),
+        (keepable.Setting("a", {keepable.Plain()}), r"value.scales is an object of the class set"),
+        (keepable.Plain(), r"value is an object of the class Plain"),
+        (keepable.Plain().method, r"value.__self__ is an object of the class Plain"),
+        (handlers.lift(_local(), {}), r"value.fn is model, which is defined inside a function"),
+        (dgp.MeanField(lambda x: x), r"value.model is a lambda"),
+        (np.array([{}]), r"value is an array of Python objects, wanted numbers"),
+        (AutoGuideList(keepable.plain), None),
+        (type("Local", (), {}), r"value is Local, which cannot be imported"),
+    ],
+)
+def test_what_a_file_cannot_hold_is_named(value, message):
+    if message is None:
+        Encoder("save").encode(value, "value")
+        return
+    with pytest.raises(TypeError, match=message):
+        Encoder("save").encode(value, "value")
+
+
+def replaced(old, new):
+    return lambda record: json.loads(json.dumps(record).replace(old, new))
+
+
+@pytest.mark.parametrize(
+    ("value", "old", "new", "message"),
+    [
+        (keepable.student, "support.keepable", "no_such", r"needs student of the module no_such"),
+        (keepable.student, "student", "gone", r"another version of support.keepable.gone"),
+        (keepable.Setting("a", 1), "scales", "other", r"Setting: it has no field other"),
+        (keepable.Setting("a", 1), "Setting", "Plain", r"wanted a dataclass"),
+        (GUIDES["mean_field"], "hidden_scale", "width", r"takes no argument width"),
+        (GUIDES["mean_field"], "dgp_ppl:MeanField", "dgp_ppl:fit", r"wanted a guide"),
+        (keepable.Corner(1, 2), "Corner", "Setting", r"wanted a named tuple of 2 entries"),
+    ],
+)
+def test_what_has_changed_since_is_named(value, old, new, message, there_and_back):
+    with pytest.raises(dgp.DataError, match=message):
+        there_and_back(value, replaced(old, new))
+
+
+def test_a_field_that_is_new_gets_its_default(there_and_back):
+    value = keepable.Setting("a", 1, 9)
+    assert there_and_back(value, replaced('["added_later", 9]', '["name", "a"]')).added_later == 7
+
+
+def test_float64_of_jax_needs_float64(there_and_back, tmp_path):
+    with jax.enable_x64(True):
+        wide = jnp.ones(2)
+        assert same(there_and_back(wide), wide)
+    with pytest.raises(dgp.DataError, match=r"float64, and .* 32-bit.*jax_enable_x64"):
+        there_and_back(wide)
+    assert there_and_back(np.ones(2)).dtype == np.float64  # NumPy's arrays keep their dtype
+
+
+def test_decoding_calls_nothing(there_and_back, tmp_path):
+    """Neither functions, nor constructors of dataclasses, nor reductions."""
+    target = tmp_path / "called"
+    node = {"kind": "partial", "tree": False, "function": {"kind": "import", "path": "os:mkdir"},
+            "args": [str(target)], "keywords": []}  # fmt: skip
+    found = there_and_back(None, lambda record: {"value": node})
+    assert not target.exists()
+    assert isinstance(found, functools.partial)
+
+
+def test_members_are_arrays_that_numpy_reads(there_and_back, tmp_path):
+    there_and_back({"z": Z})
+    with zipfile.ZipFile(tmp_path / "fit.dgp") as file, file.open("arrays/0.npy") as member:
+        np.testing.assert_array_equal(np.load(member), Z)

@@ -1,0 +1,222 @@
+"""Exported programs: agreement with `predict`, and independence of this library."""
+
+import functools
+import json
+import subprocess
+import sys
+import zipfile
+
+import jax
+import jax.export
+import jax.numpy as jnp
+import numpy as np
+import numpyro
+import numpyro.distributions as dist
+import pytest
+from support import keepable
+from support.fits import SHALLOW, X, Y, Z, shallow
+from support.helpers import KEY
+
+import dgp_ppl as dgp
+from dgp_ppl import likelihoods
+from dgp_ppl.models import svgp
+
+RAW, TARGET = np.asarray(X) * 3 + 20, np.asarray(Y) * 40 + 5
+SCALE = dgp.Standardizer.fit(RAW, TARGET)
+LEVELS = [0.05, 0.5, 0.95]
+
+
+def read(path):
+    """The five lines of the documentation."""
+    with zipfile.ZipFile(path) as file:
+        header = json.loads(file.read("dgp_ppl.json"))
+        program = jax.export.deserialize(bytearray(file.read("program")))
+    return header, program
+
+
+@functools.cache
+def prediction():
+    return dgp.predict(
+        KEY, svgp, SHALLOW, shallow().params, RAW[:1], standardizer=SCALE, z=Z, num_samples=4
+    )
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory):
+    path = tmp_path_factory.mktemp("export") / "price.jaxprogram"
+    dgp.export(path, prediction(), columns=["age"])
+    return path
+
+
+def row_by_row(rows, **arguments):
+    return [
+        dgp.predict(
+            KEY, svgp, SHALLOW, shallow().params, RAW[i : i + 1], standardizer=SCALE,
+            num_samples=4, **{"z": Z, **arguments},
+        )
+        for i in rows
+    ]  # fmt: skip
+
+
+def test_it_agrees_with_predict_at_any_number_of_rows(path):
+    header, program = read(path)
+    found = program.call(RAW.astype("float32"))
+    assert {n: a.shape for n, a in found.items()} == {
+        "mean": (20,), "var": (20,), "quantiles": (20, 3)
+    }  # fmt: skip
+    rows = [0, 19]
+    expected = row_by_row(rows)
+    scale = SCALE.y_scale
+    for name, values in {
+        "mean": [p.mean[0] / scale for p in expected],
+        "quantiles": [p.quantile(LEVELS)[:, 0] / scale for p in expected],
+        "var": [p.var[0] / scale**2 for p in expected],
+    }.items():
+        units = scale**2 if name == "var" else scale
+        np.testing.assert_allclose(found[name][jnp.array(rows)] / units, values, atol=1e-5)
+    two = program.call(RAW[:2].astype("float32"))
+    np.testing.assert_allclose(two["mean"], found["mean"][:2], rtol=1e-6)
+    assert header["outputs"] == {"mean": ["rows"], "var": ["rows"], "quantiles": ["rows", 3]}
+    assert header["inputs"] == [{"shape": ["rows", 1], "dtype": "float32"}]
+    assert (header["quantiles"], header["columns"]) == (LEVELS, ["age"])
+    assert (header["passes"], header["platforms"]) == (4, ["cpu", "cuda"])
+
+
+def test_factors_and_noise_are_constants(path):
+    text = read(path)[1].mlir_module()
+    for operation in ("cholesky", "triangular_solve", "threefry"):
+        assert operation not in text
+
+
+@pytest.mark.slow
+def test_it_runs_with_jax_alone(path, tmp_path):
+    np.save(tmp_path / "x.npy", RAW[:3].astype("float32"))
+    program = f"""
+import sys
+for name in ("dgp_ppl", "numpyro", "equinox", "optax", "sklearn"):
+    sys.modules[name] = None
+import json, zipfile, jax.export, numpy as np
+with zipfile.ZipFile({str(path)!r}) as file:
+    program = jax.export.deserialize(bytearray(file.read("program")))
+np.save({str(tmp_path / "mean.npy")!r}, program.call(np.load({str(tmp_path / "x.npy")!r}))["mean"])
+"""
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=300)
+    found = read(path)[1].call(RAW[:3].astype("float32"))["mean"]
+    np.testing.assert_allclose(np.load(tmp_path / "mean.npy"), found, rtol=1e-6)
+
+
+def test_it_is_not_a_fit(path):
+    with pytest.raises(dgp.DataError, match=r"another kind of file, 'export'; wanted a fit"):
+        dgp.load(path)
+
+
+def classes(x, y=None, *, z):
+    f = dgp.gp("l1", dgp.kernels.SquaredExponential(1.0, 1.0), z, out=3)
+    with dgp.minibatch(x, y) as (x, y):
+        numpyro.sample("y", dgp.observe(f(x), likelihoods.softmax), obs=y)
+
+
+def exposed(x, exposure, y=None, *, z):
+    f = dgp.gp("l1", dgp.kernels.SquaredExponential(1.0, 1.0), z)
+    with dgp.minibatch(x, exposure, y) as (x, exposure, y):
+        rate = lambda f: dist.Poisson(exposure * jnp.exp(f))  # noqa: E731
+        numpyro.sample("y", dgp.observe(f(x), rate), obs=y)
+
+
+@pytest.mark.slow
+def test_classes_have_probabilities(tmp_path):
+    p = dgp.predict(KEY, classes, None, {}, Z, z=Z, num_samples=3, chunk_size=1)
+    dgp.export(tmp_path / "p", p)
+    header, program = read(tmp_path / "p")
+    found = program.call(np.asarray(Z, np.float32))
+    rows = [dgp.predict(KEY, classes, None, {}, r[None], z=Z, num_samples=3) for r in Z]
+    expected = np.concatenate([r.probabilities for r in rows])
+    np.testing.assert_allclose(found["probabilities"], expected, atol=1e-5)
+    assert header["quantiles"] == []
+
+
+@pytest.mark.slow
+def test_arguments_with_a_value_per_row_are_inputs(tmp_path):
+    exposure = np.linspace(1, 2, len(Z)).astype(np.float32)
+    p = dgp.predict(KEY, exposed, None, {}, Z, exposure, z=Z, num_samples=3)
+    dgp.export(tmp_path / "p", p, quantiles=[0.5])
+    found = read(tmp_path / "p")[1].call(np.asarray(Z, np.float32), exposure)
+    rows = [
+        dgp.predict(KEY, exposed, None, {}, r[None], exposure[i : i + 1], z=Z, num_samples=3)
+        for i, r in enumerate(Z)
+    ]
+    np.testing.assert_allclose(found["mean"], [r.mean[0] for r in rows], rtol=1e-4)
+    np.testing.assert_allclose(found["quantiles"][:, 0], [r.quantile(0.5)[0] for r in rows])
+
+
+@pytest.mark.slow
+def test_two_layers_with_a_coupled_guide_and_a_pool(tmp_path):
+    kept = dgp.load(keepable.FORMAT_1)
+    predict = functools.partial(kept.predict, num_samples=8)
+    pooled = lambda x: dgp.pool([predict(KEY, x), predict(jax.random.key(5), x)])  # noqa: E731
+    dgp.export(tmp_path / "p", pooled(keepable.X_TEST))
+    found = read(tmp_path / "p")[1].call(keepable.X_TEST.astype(np.float32))
+    scale = kept.standardizer.y_scale
+    for i in range(len(keepable.X_TEST)):
+        p = pooled(keepable.X_TEST[i : i + 1])
+        assert found["mean"][i] / scale == pytest.approx(p.mean[0] / scale, abs=1e-5)
+        assert found["var"][i] / scale**2 == pytest.approx(p.var[0] / scale**2, abs=1e-5)
+        np.testing.assert_allclose(
+            found["quantiles"][i] / scale, p.quantile(LEVELS)[:, 0] / scale, atol=1e-5
+        )
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"quantiles": [0.0]}, r"export: quantiles is \[0.0\], wanted levels strictly between"),
+        ({"quantiles": 0.5}, r"export: quantiles is 0.5"),
+        ({"columns": ["a", "b"]}, r"export: columns has 2 names, wanted 1"),
+        ({"platforms": ["cpu", "abacus"]}, r"platforms is \['cpu', 'abacus'\], wanted some"),
+    ],
+)
+def test_wrong_options(options, message, tmp_path):
+    with pytest.raises(ValueError, match=message):
+        dgp.export(tmp_path / "p", prediction(), **options)
+    assert not list(tmp_path.iterdir())
+
+
+def host_mean(x):
+    return jax.pure_callback(lambda a: a, jax.ShapeDtypeStruct((1, 1), x.dtype), x)
+
+
+def test_a_model_that_jax_cannot_export(tmp_path):
+    p = dgp.predict(KEY, svgp, SHALLOW, shallow().params, Z[:1], z=Z, mean=host_mean)
+    with pytest.raises(ValueError, match=r"export: JAX cannot export .*platforms=\('cpu',\)"):
+        dgp.export(tmp_path / "p", p)
+
+
+def test_inputs_that_float32_would_blur(tmp_path):
+    scale = dgp.Standardizer(np.array([1.6e9]), np.array([1e5]), 0.0, 1.0)
+    p = dgp.predict(KEY, svgp, SHALLOW, shallow().params, [[1.6e9]], standardizer=scale, z=Z)
+    with pytest.raises(ValueError, match=r"column 0 of x has mean 1.6e\+09 and .* would blur"):
+        dgp.export(tmp_path / "p", p)
+
+
+def without_quantiles(x, y=None, *, z):
+    f = dgp.gp("l1", dgp.kernels.SquaredExponential(1.0, 1.0), z, out=2)
+    with dgp.minibatch(x, y) as (x, y):
+        joint = lambda f: dist.MultivariateNormal(f, jnp.eye(2))  # noqa: E731
+        numpyro.sample("y", dgp.observe(f(x), joint), obs=y)
+
+
+def test_a_likelihood_without_a_distribution_function(tmp_path):
+    p = dgp.predict(KEY, without_quantiles, None, {}, Z, z=Z, num_samples=2)
+    with pytest.raises(ValueError, match=r"export: .* has no quantiles; leave them out"):
+        dgp.export(tmp_path / "p", p)
+
+
+def test_what_is_no_prediction(tmp_path):
+    with pytest.raises(TypeError, match=r"export: prediction is a dict, wanted a Prediction"):
+        dgp.export(tmp_path / "p", {})
+
+
+def test_a_missing_library_is_named(tmp_path, monkeypatch):
+    monkeypatch.setattr("dgp_ppl.persistence._export.find_spec", lambda name: None)
+    with pytest.raises(ImportError, match=r"wanted flatbuffers; python -m pip install"):
+        dgp.export(tmp_path / "p", prediction())

@@ -1,0 +1,206 @@
+"""Fits in files: the same predictions, and errors that name what to do."""
+
+import dataclasses
+import functools
+import subprocess
+import sys
+
+import jax.numpy as jnp
+import numpy as np
+import pandas as pd
+import pytest
+from jax import random
+from support import keepable
+from support.fits import SHALLOW, X, Y, Z, shallow
+from support.helpers import KEY
+
+import dgp_ppl as dgp
+from dgp_ppl import kernels, models
+from dgp_ppl.models import svgp
+from dgp_ppl.persistence import KeptFit
+
+RAW, TARGET = (np.asarray(a, np.float64) for a in (X * 3 + 1, Y + 5))
+SCALE = dgp.Standardizer.fit(RAW, TARGET)
+
+
+@functools.cache
+def fit():
+    return shallow()
+
+
+@pytest.fixture
+def path(tmp_path):
+    dgp.save(
+        tmp_path / "fit.dgp", svgp, SHALLOW, fit(), standardizer=SCALE, data=(RAW, TARGET),
+        columns=["age"], info={"target": "price"}, preprocessing={"drop": ["id"]}, z=Z,
+    )  # fmt: skip
+    return tmp_path / "fit.dgp"
+
+
+@pytest.fixture
+def kept(path):
+    return dgp.load(path)
+
+
+def test_predictions_are_the_same(kept):
+    p = dgp.predict(KEY, svgp, SHALLOW, fit().params, RAW[:4], standardizer=SCALE, z=Z)
+    q = kept.predict(KEY, RAW[:4])
+    np.testing.assert_array_equal(q.mean, p.mean)
+    np.testing.assert_array_equal(q.var, p.var)
+
+
+def test_a_fit_keeps_what_it_was_given(kept):
+    assert kept.model is svgp
+    assert isinstance(kept.guide, dgp.MeanField)
+    assert kept.kwargs.keys() == {"z"}
+    assert kept.columns == ("age",)
+    assert (kept.info, kept.preprocessing) == ({"target": "price"}, {"drop": ["id"]})
+    assert {"dgp_ppl", "jax", "date"} <= set(kept.versions)
+    np.testing.assert_array_equal(kept.losses, fit().losses)
+    np.testing.assert_array_equal(kept.standardizer.x_loc, SCALE.x_loc)
+
+
+def test_all_bits_of_the_params_come_back(kept):
+    assert kept.params.keys() == fit().params.keys()
+    for name, value in fit().params.items():
+        assert np.asarray(kept.params[name]).tobytes() == np.asarray(value).tobytes()
+
+
+def test_a_kept_fit_can_be_saved_again(kept, tmp_path):
+    dataclasses.replace(kept, info={"held_out": 0.1}).save(tmp_path / "again.dgp")
+    again = dgp.load(tmp_path / "again.dgp")
+    assert again.info == {"held_out": 0.1}
+    assert again.data == kept.data
+
+
+def test_its_repr_says_what_it_is(kept):
+    assert repr(kept) == (
+        "KeptFit(dgp_ppl.models.svgp; MeanField; 6 params of 51 numbers; inputs age; data [20, 1] "
+        f"and [20]; saved {kept.versions['date'][:10]} by dgp_ppl {kept.versions['dgp_ppl']} with "
+        f"jax {kept.versions['jax']})"
+    )
+    frozen = KeptFit(dgp.freeze(svgp, {"noise": 0.1}), None, {})
+    assert repr(frozen) == "KeptFit(Frozen(GivenParams(dgp_ppl.models.svgp)); 0 params of 0 numbers)"
+
+
+def test_the_fingerprint_tells_the_data(kept):
+    assert kept.was_fitted_to(RAW, TARGET)
+    assert kept.was_fitted_to(RAW.tolist(), TARGET)
+    assert not kept.was_fitted_to(RAW, TARGET + 1e-9)
+    with pytest.raises(ValueError, match=r"no fingerprint of its data, wanted save"):
+        dataclasses.replace(kept, data=None).was_fitted_to(RAW)
+
+
+def test_columns_of_a_frame_are_taken_by_name():
+    kept = KeptFit(svgp, SHALLOW, fit().params, {"z": Z}, SCALE, columns=("age",))
+    frame = pd.DataFrame({"other": RAW[:, 0] * 0, "age": RAW[:, 0]})
+    np.testing.assert_array_equal(kept.predict(KEY, frame).x, kept.predict(KEY, RAW).x)
+    with pytest.raises(ValueError, match=r"predict: x lacks the columns age, wanted all of age"):
+        kept.predict(KEY, frame[["other"]])
+    unnamed = dataclasses.replace(kept, columns=None)
+    np.testing.assert_array_equal(unnamed.predict(KEY, frame[["age"]]).x, kept.predict(KEY, RAW).x)
+
+
+def test_options_of_predict_can_be_changed(kept):
+    p = kept.predict(KEY, X, num_samples=3, standardizer=None, z=Z[:2])
+    assert (p.num_samples, p.standardizer) == (3, None)
+
+
+def draws_of(samples):
+    return dgp.Chains(samples, {"accept_prob": np.ones((2, 3))}, state=object(), steps=9)
+
+
+def test_draws_of_samplers_are_kept(tmp_path):
+    values = {"l1.v": np.asarray(random.normal(KEY, (2, 3, len(Z), 1)))}
+    params = {n: a for n, a in fit().params.items() if ".v." not in n}
+    for draws in (draws_of(values), {"l1.v": jnp.asarray(values["l1.v"][0])}):
+        dgp.save(tmp_path / "fit.dgp", svgp, None, params, posterior_samples=draws, z=Z)
+        kept = dgp.load(tmp_path / "fit.dgp")
+        p = dgp.predict(KEY, svgp, None, params, X, posterior_samples=draws, z=Z)
+        q = kept.predict(KEY, X)
+        np.testing.assert_array_equal(q.draws["l1.v"], p.draws["l1.v"])
+    np.testing.assert_array_equal(q.mean, p.mean)
+    result = dgp.MCEMResult(params, draws_of(values), np.zeros(4), 1.0)
+    dgp.save(tmp_path / "fit.dgp", svgp, None, result, z=Z)
+    kept = dgp.load(tmp_path / "fit.dgp")
+    assert (kept.posterior_samples.shape, kept.posterior_samples.state) == ((2, 3), None)
+    assert "2 chains of 3 draws" in repr(kept)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        ({"likelihood": lambda f: f}, TypeError, r"save: kwargs\['likelihood'\] is a lambda; a"),
+        ({"kernel": keepable.Plain()}, TypeError, r"kwargs\['kernel'\] is an object of the class"),
+        ({"info": {"a": np.ones(2)}}, TypeError, r"save: info is not JSON .*wanted dicts, lists"),
+        ({"preprocessing": float("nan")}, TypeError, r"save: preprocessing is not JSON"),
+        ({"columns": ["a", "b"], "data": (RAW,)}, ValueError, r"columns has 2 names, wanted 1"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_saved_leaves_the_earlier_file(path, arguments, error, message):
+    before = path.read_bytes()
+    with pytest.raises(error, match=message):
+        dgp.save(path, svgp, SHALLOW, fit(), **{"z": Z, **arguments})
+    assert path.read_bytes() == before
+
+
+def test_a_model_of_the_running_program_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(keepable.plain, "__module__", "__main__")
+    with pytest.raises(TypeError, match=r"model is plain of __main__, the program that runs now"):
+        dgp.save(tmp_path / "fit.dgp", keepable.plain, None, {})
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_model_that_has_gone(tmp_path, monkeypatch):
+    (tmp_path / "my_models.py").write_text("def model(x, y=None):\n    pass\n")
+    with monkeypatch.context() as patch:
+        patch.syspath_prepend(tmp_path)
+        import my_models
+
+        dgp.save(tmp_path / "fit.dgp", my_models.model, None, {})
+    monkeypatch.delitem(sys.modules, "my_models")
+    with pytest.raises(dgp.DataError, match=r"needs model of the module my_models, .*PYTHONPATH"):
+        dgp.load(tmp_path / "fit.dgp")
+
+
+def test_other_files(tmp_path, path):
+    (tmp_path / "data.csv").write_text("a,b\n")
+    with pytest.raises(dgp.DataError, match=r"data.csv is not a file of dgp_ppl; wanted a fit"):
+        dgp.load(tmp_path / "data.csv")
+    with pytest.raises(dgp.DataError, match=r"no.dgp cannot be read: No such file"):
+        dgp.load(tmp_path / "no.dgp")
+    path.write_bytes(path.read_bytes()[:-30])
+    with pytest.raises(dgp.DataError, match=r"fit.dgp is damaged or cut short"):
+        dgp.load(path)
+
+
+def test_an_older_file_loads():
+    """Python 3.11 with JAX 0.10.2 wrote it: two layers, a coupled guide, a likelihood."""
+    kept = dgp.load(keepable.FORMAT_1)
+    assert kept.kwargs["likelihood"] is keepable.student
+    assert kept.kwargs["kernel"] == kernels.Matern52.learned
+    assert kept.model is models.deep_gp
+    assert kept.columns == ("age", "height")
+
+
+@pytest.mark.slow
+def test_an_older_file_makes_the_predictions_of_its_time():
+    kept = dgp.load(keepable.FORMAT_1)
+    p = kept.predict(random.key(1), keepable.X_TEST, num_samples=8)
+    found = {"mean": p.mean, "var": p.var, "quantile": p.quantile(0.1)}
+    for name, values in found.items():
+        np.testing.assert_allclose(values, kept.info[name], rtol=1e-4)
+
+
+@pytest.mark.slow
+def test_a_new_process_makes_the_same_predictions(path, kept, tmp_path):
+    p = kept.predict(KEY, RAW[:4])
+    program = f"""
+import jax, numpy as np, dgp_ppl as dgp
+jax.config.update("jax_disable_most_optimizations", True)
+p = dgp.load({str(path)!r}).predict(jax.random.key(0), np.load({str(tmp_path / "x.npy")!r}))
+np.save({str(tmp_path / "found.npy")!r}, [p.mean, p.var, p.quantile(0.3)])
+"""
+    np.save(tmp_path / "x.npy", RAW[:4])
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=300)
+    np.testing.assert_array_equal(np.load(tmp_path / "found.npy"), [p.mean, p.var, p.quantile(0.3)])
