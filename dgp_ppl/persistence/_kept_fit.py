@@ -11,6 +11,7 @@ import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Array
 
+from dgp_ppl._checks import params_of
 from dgp_ppl._errors import DataError
 from dgp_ppl._storage import (
     DAMAGE,
@@ -23,7 +24,7 @@ from dgp_ppl._storage import (
     versions,
     write_archive,
 )  # fmt: skip
-from dgp_ppl._typing import Model, Params, PRNGKey
+from dgp_ppl._typing import Fitted, Model, Params, PRNGKey
 from dgp_ppl.inference import Chains, FitResult, LayerGuide, MCEMResult
 from dgp_ppl.prediction import Prediction, predict
 from dgp_ppl.standardize import Standardizer
@@ -164,7 +165,7 @@ def save(
     path: str | os.PathLike[str],
     model: Model,
     guide: Model | None,
-    params: FitResult | MCEMResult | Params,
+    params: Params | Fitted,
     *,
     standardizer: Standardizer | None = None,
     posterior_samples: Chains | Mapping[str, ArrayLike] | None = None,
@@ -209,7 +210,6 @@ def save(
         losses = params.losses
         if isinstance(params, MCEMResult) and posterior_samples is None:
             posterior_samples = params.chains
-        params = params.params
     found = None if data is None else fingerprint(*data)
     names = None if columns is None else tuple(map(str, columns))
     shape = [] if found is None else found["shapes"][0]
@@ -221,8 +221,9 @@ def save(
     draws: Any = posterior_samples
     if draws is not None and not isinstance(draws, Chains):
         draws = {n: np.asarray(a) for n, a in draws.items()}
+    values = params_of("save", params)
     KeptFit(
-        model, guide, params, kwargs, standardizer, draws, losses, names, found, dict(info or {}),
+        model, guide, values, kwargs, standardizer, draws, losses, names, found, dict(info or {}),
         preprocessing,
     ).save(path)  # fmt: skip
 

@@ -28,6 +28,7 @@ PAGES = [
     ("evidence", "Evidence", "dgp_ppl.inference", "evidence"),
     ("training", "Training and objectives", "dgp_ppl.inference", "_"),
     ("prediction", "Prediction", "dgp_ppl.prediction", ""),
+    ("persistence", "Fits in files", "dgp_ppl.persistence", ""),
     ("inferencedata", "ArviZ", "dgp_ppl.inferencedata", ""),
     ("criticism", "Criticism", "dgp_ppl.criticism", ""),
     ("metrics", "Metrics", "dgp_ppl.metrics", ""),

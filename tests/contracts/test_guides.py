@@ -126,6 +126,16 @@ def test_it_fits_with_the_one_call(name):
     assert all(isinstance(a, jax.Array) for a in result.params.values())
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [n for n in GUIDES if not n.endswith("_shared")])
+def test_a_file_keeps_its_predictions(name, tmp_path):
+    guide, result = fitted(name)
+    dgp.save(tmp_path / "fit.dgp", model, guide, result, **CASES[name].kwargs)
+    found = dgp.load(tmp_path / "fit.dgp").predict(KEY, X_TEST, num_samples=10)
+    np.testing.assert_array_equal(found.mean, predicted(name).mean)
+    np.testing.assert_array_equal(found.var, predicted(name).var)
+
+
 AT_THE_PRIOR = {
     **{n: functools.partial(c.build, **c.at_prior) for n, c in CASES.items() if "shared" not in n},
     "diagonal": functools.partial(dgp.MeanField, covariance="diagonal", hidden_scale=1.0),

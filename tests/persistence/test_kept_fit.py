@@ -80,7 +80,7 @@ def test_its_repr_says_what_it_is(kept):
         f"jax {kept.versions['jax']})"
     )
     frozen = KeptFit(dgp.freeze(svgp, {"noise": 0.1}), None, {})
-    assert repr(frozen) == "KeptFit(Frozen(GivenParams(dgp_ppl.models.svgp)); 0 params of 0 numbers)"
+    assert repr(frozen).startswith("KeptFit(Frozen(GivenParams(dgp_ppl.models.svgp)); 0 params")
 
 
 def test_the_fingerprint_tells_the_data(kept):
@@ -102,7 +102,7 @@ def test_columns_of_a_frame_are_taken_by_name():
 
 
 def test_options_of_predict_can_be_changed(kept):
-    p = kept.predict(KEY, X, num_samples=3, standardizer=None, z=Z[:2])
+    p = kept.predict(KEY, X, num_samples=3, standardizer=None, noise=0.1)
     assert (p.num_samples, p.standardizer) == (3, None)
 
 

@@ -1,0 +1,112 @@
+"""Measure files of fits: sizes, and the times to save, load and export them and to predict.
+
+The fit has two layers with M = 100 inducing inputs, D = 8 inputs and 8 hidden outputs, each with
+its own kernel. Times are medians of repeated calls; first calls, which compile, are given separately.
+
+    python benchmarks/kept_fit.py [--json FILE]
+"""
+
+import argparse
+import json
+import statistics
+import tempfile
+import time
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.export
+import numpy as np
+
+import dgp_ppl as dgp
+from dgp_ppl import initialize, models
+from dgp_ppl.comparison import versions, write_json
+
+ROWS = 1000
+
+
+def seconds(call: Callable[[], Any], repeats: int = 7) -> tuple[float, float]:
+    """Return the time of the first call, and the median of the others."""
+    times = []
+    for _ in range(repeats):
+        begun = time.perf_counter()
+        jax.block_until_ready(call())
+        times.append(time.perf_counter() - begun)
+    return times[0], statistics.median(times[1:])
+
+
+def read(path: Path) -> tuple[dict[str, Any], Any]:
+    with zipfile.ZipFile(path) as file:
+        program = jax.export.deserialize(bytearray(file.read("program")))
+        return json.loads(file.read("dgp_ppl.json")), program
+
+
+def measure(folder: Path) -> dict[str, Any]:
+    rng = np.random.default_rng(0)
+    raw = rng.normal(size=(ROWS, 8)) * 3 + 20
+    target = 100 * np.sin(raw[:, 0]) + 50
+    scale = dgp.Standardizer.fit(raw, target)
+    x, y = scale.inputs(raw), scale.outputs(target)
+    model, guide = models.deep_gp, dgp.MeanField(models.deep_gp)
+    layers = initialize.deep_gp(jax.random.key(0), x, num_inducing=100, depth=2)
+    fit = dgp.fit(jax.random.key(1), model, guide, x, y, steps=500, progress=False, **layers)
+    kept, exported = folder / "fit.dgp", folder / "fit.jaxprogram"
+    key, options = jax.random.key(2), {"standardizer": scale, **layers}
+
+    def predict(rows: Any) -> dgp.Prediction:
+        return dgp.predict(key, model, guide, fit.params, rows, **options)
+
+    save = seconds(lambda: dgp.save(kept, model, guide, fit, **options))
+    load = seconds(lambda: dgp.load(kept))
+    export = seconds(lambda: dgp.export(exported, predict(raw[:1])), 2)
+    deserialize = seconds(lambda: read(exported)[1].out_tree.num_leaves)
+    program = jax.jit(read(exported)[1].call)
+    rows = raw.astype("float32")
+    of_program = seconds(lambda: program(rows))
+    of_predict = seconds(lambda: _values(predict(raw)))
+    found = {n: np.asarray(a, np.float64) for n, a in program(rows[:20]).items()}
+    single = [_values(predict(raw[i : i + 1])) for i in range(20)]
+    sd = scale.y_scale
+    return {
+        "params": sum(np.size(a) for a in fit.params.values()),
+        "bytes": {"fit": kept.stat().st_size, "program": exported.stat().st_size},
+        "seconds": {
+            "save": save[1],
+            "load": load[1],
+            "export": export[0],
+            "deserialize": deserialize[1],
+            "program, first call": of_program[0],
+            "program, 1000 rows": of_program[1],
+            "predict, first call": of_predict[0],
+            "predict, 1000 rows": of_predict[1],
+        },
+        "largest difference, in sd of y": {
+            "mean": max(abs(found["mean"][i] - s[0]).item() for i, s in enumerate(single)) / sd,
+            "sd": max(abs(found["var"][i] ** 0.5 - s[1]).item() for i, s in enumerate(single)) / sd,
+            "quantiles": max(
+                np.abs(found["quantiles"][i] - s[2][:, 0]).max() for i, s in enumerate(single)
+            )
+            / sd,
+        },
+    }
+
+
+def _values(p: dgp.Prediction) -> tuple[Any, Any, Any]:
+    return p.mean[0], np.sqrt(p.var[0]), p.quantile(np.array([0.05, 0.5, 0.95]))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--json", type=Path, help="write the record to this file")
+    args = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        record = measure(Path(folder))
+    print(json.dumps(record, indent=1))
+    if args.json:
+        write_json(args.json, {"versions": versions(), **record})
+
+
+if __name__ == "__main__":
+    main()
