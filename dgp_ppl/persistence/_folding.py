@@ -50,8 +50,10 @@ class Folded:
         self._uses: list[int] = []  # numbers of the constants, in the order of their use
         unknown = [_LATER] * len(jax.tree.leaves(args))
 
+        # The arrays are arguments of this program: XLA would evaluate operations on its own
+        # constants slowly, and with other rounding than predictions have.
         @jax.jit
-        def compute() -> list[Any]:
+        def compute(consts: list[Any]) -> list[Any]:
             found: dict[int, tuple[int, Any]] = {}
             uses = []
 
@@ -59,30 +61,38 @@ class Folded:
                 uses.append(found.setdefault(id(value), (len(found), value))[0])
                 return _LATER
 
-            _walk(self._program, unknown, use, folding=True)
+            _walk(self._program, unknown, use, consts, folding=True)
             self._uses = uses
             return [value for _, value in found.values()]
 
-        self.constants: list[Array] = compute()
+        self.constants: list[Array] = compute(_open(self._program)[1])
 
     def __call__(self, *args: Any) -> Any:
         """Return the function's value; arguments have the shapes that were given before."""
         uses = iter(self._uses)
-        found = _walk(self._program, args, lambda _: self.constants[next(uses)], folding=False)
+        known = [_LATER] * len(_open(self._program)[1])
+        found = _walk(
+            self._program, args, lambda _: self.constants[next(uses)], known, folding=False
+        )
         return jax.tree.unflatten(self._treedef, found)
 
 
 def _walk(
-    program: Any, args: Any, use: Callable[[Any], Any], *, folding: bool, outermost: bool = True
+    program: Any,
+    args: Any,
+    use: Callable[[Any], Any],
+    consts: list[Any],
+    *,
+    folding: bool,
+    outermost: bool = True,
 ) -> list[Any]:
     """Evaluate a program's operations: the known ones if `folding`, otherwise the others.
 
     An operation is known if all that it reads is known. The others read known values by `use`, in
     the same order in both passes.
     """
-    jaxpr = getattr(program, "jaxpr", program)
-    consts = list(getattr(program, "consts", ()))
-    values = dict(zip(jaxpr.constvars, consts if folding else [_LATER] * len(consts), strict=True))
+    jaxpr = _open(program)[0]
+    values = dict(zip(jaxpr.constvars, consts, strict=True))
     values |= dict(zip(jaxpr.invars, args, strict=True))
 
     def read(v: Any) -> Any:
@@ -107,7 +117,8 @@ def _walk(
         elif name in _CALLS:
             inner = equation.params[_CALLS[name]]
             inputs = [read(v) for v in equation.invars]
-            found = _walk(inner, inputs, use, folding=folding, outermost=False)
+            own = _open(inner)[1] if folding else [_LATER] * len(_open(inner)[1])
+            found = _walk(inner, inputs, use, own, folding=folding, outermost=False)
         elif all_known:
             found = bind(*map(read, equation.invars), **equation.params)
         else:
@@ -117,3 +128,8 @@ def _walk(
             found = [found]
         values.update(zip(equation.outvars, found, strict=True))
     return [used(v) if outermost else read(v) for v in jaxpr.outvars]
+
+
+def _open(program: Any) -> tuple[Any, list[Any]]:
+    """Return a program's operations and its constants."""
+    return getattr(program, "jaxpr", program), list(getattr(program, "consts", ()))

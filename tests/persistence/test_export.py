@@ -82,6 +82,20 @@ def test_it_agrees_with_predict_at_any_number_of_rows(path):
     assert (header["passes"], header["platforms"]) == (4, ["cpu", "cuda"])
 
 
+@pytest.mark.slow
+def test_in_float64_it_agrees_to_all_digits(tmp_path, x64):
+    params = {n: jnp.asarray(a, float) for n, a in shallow().params.items()}
+    z, x = np.asarray(Z, float), np.asarray(RAW, float)
+    options = {"standardizer": SCALE, "z": z, "num_samples": 4}
+    p = dgp.predict(KEY, svgp, SHALLOW, params, x[:1], **options)
+    dgp.export(tmp_path / "p", p)
+    header, program = read(tmp_path / "p")
+    assert header["inputs"][0]["dtype"] == "float64"
+    found = program.call(x[:2])
+    np.testing.assert_allclose(found["mean"][0], p.mean[0], rtol=1e-10)
+    np.testing.assert_allclose(found["var"][0], p.var[0], rtol=1e-10)
+
+
 def test_factors_and_noise_are_constants(path):
     text = read(path)[1].mlir_module()
     for operation in ("cholesky", "triangular_solve", "threefry"):
