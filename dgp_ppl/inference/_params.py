@@ -81,7 +81,14 @@ def checked_params(
     declared = _declared(model, guide, call, new_rows)
     if (missing := [n for n in declared.all if n not in given]) and not prior:
         raise missing_params(caller, missing, given)
-    _check_shapes(caller, given, declared)
+    try:
+        _check_shapes(caller, given, declared)
+    except ValueError:
+        if not isinstance(guide, LayerGuide):
+            raise
+        # The guide may have found its layers in a call with other inducing inputs.
+        fresh = guide.with_model(guide.model)
+        _check_shapes(caller, given, _declared(model, fresh, call, new_rows))
     if model is None or guide is None:
         return given
     known = declared.all.keys() | _held(model) | _held(guide)

@@ -4,6 +4,7 @@ Each function takes the mixtures of S passes as `jax.vmap` stacks them: the lead
 leaf is S. The predictive distribution of y weighs every pass by 1/S. B is the number of rows.
 """
 
+import warnings
 from functools import partial
 from typing import Any
 
@@ -15,12 +16,13 @@ from jax.scipy.special import logsumexp, ndtri
 from jaxtyping import Array
 from numpyro.distributions import constraints
 
+from dgp_ppl._checks import is_traced
 from dgp_ppl._typing import PRNGKey
 from dgp_ppl.core import Mixture
 
 __all__ = [
-    "QUANTILE_TOLERANCE", "draws", "log_density", "log_density_by_pass", "moments", "num_classes",
-    "probabilities", "quantiles",
+    "QUANTILE_TOLERANCE", "describe", "draws", "log_density", "log_density_by_pass", "moments",
+    "moments_of_draws", "num_classes", "probabilities", "quantiles",
 ]  # fmt: skip
 
 QUANTILE_TOLERANCE = 1e-6
@@ -32,6 +34,30 @@ def moments(mixtures: Mixture) -> Array:
     """Return the mean and variance of y over all passes, [B, 2, ...]."""
     mean, var = jax.vmap(lambda m: (m.mean, m.variance))(mixtures)
     return jnp.stack([mean.mean(axis=0), var.mean(axis=0) + mean.var(axis=0)], axis=1)
+
+
+def describe(x: Array, num_samples: int, standardized: bool) -> list[str]:
+    """Return a line that describes a prediction."""
+    units = "the model's units" if standardized else "the data's units"
+    inputs = f"{len(x)} inputs {list(x.shape)}"
+    return [f"y at {inputs}, a mixture of {num_samples} distributions each, in {units}"]
+
+
+def moments_of_draws(draws: Any) -> tuple[Any, Any]:
+    """Return the mean and variance of draws of y, [S, N, ...]; warns of their standard error."""
+    mean, var = draws.mean(axis=0), draws.var(axis=0, ddof=1)
+    error = "" if is_traced(var) else f"; standard errors of means up to {_error(var, draws):.2g}"
+    warnings.warn(
+        f"NumPyro has no mean or variance of this likelihood: they are those of {len(draws):,} "
+        f"draws{error}. Quantiles and draws are also available",
+        UserWarning,
+        stacklevel=4,
+    )
+    return mean, var
+
+
+def _error(var: Any, draws: Any) -> float:
+    return float((var / len(draws)).max() ** 0.5)
 
 
 @jax.jit

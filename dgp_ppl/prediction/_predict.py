@@ -170,18 +170,16 @@ class Prediction(Summarized, Portable):
     left_out: ClassVar[tuple[str, ...]] = ("_cache",)
 
     def summary(self) -> list[str]:
-        units = "the model's units" if self.standardizer is None else "the data's units"
-        passes = f"a mixture of {self.num_samples} distributions each"
-        return [f"y at {len(self.x)} inputs {list(self.x.shape)}, {passes}, in {units}"]
+        return functionals.describe(self.x, self.num_samples, self.standardizer is None)
 
     @property
     def mean(self) -> np.ndarray:
-        """E[y], [N]."""
+        """E[y], [N]; of 4,000 draws, with a warning, where NumPyro has no mean or variance."""
         return self._moments()[0]
 
     @property
     def var(self) -> np.ndarray:
-        """Var[y], [N], by the law of total variance."""
+        """Var[y], [N], by the law of total variance; of draws where `mean` is."""
         return self._moments()[1]
 
     @property
@@ -217,9 +215,8 @@ class Prediction(Summarized, Portable):
 
         `log_prob` is the log of the mean over passes of the exponential.
         """
-        return self._map(functionals.log_density_by_pass, self._standardized(y)).T - np.log(
-            self._y_scale
-        )
+        values = self._map(functionals.log_density_by_pass, self._standardized(y))
+        return values.T - np.log(self._y_scale)
 
     def sample_by_pass(self, key: PRNGKey) -> np.ndarray:
         """Draw y once from every pass, [S, N]."""
@@ -372,9 +369,14 @@ class Prediction(Summarized, Portable):
 
     def _moments(self) -> tuple[np.ndarray, np.ndarray]:
         if (moments := self._cache.get("moments")) is None:
-            found = self._map(functionals.moments)
-            moments = self._original(found[:, 0]), found[:, 1] * self._y_scale**2
-            if not is_traced(found):
+            try:
+                found = self._map(functionals.moments)
+                moments = self._original(found[:, 0]), found[:, 1] * self._y_scale**2
+            except NotImplementedError:
+                moments = functionals.moments_of_draws(
+                    self.sample(random.fold_in(self.key, 3), 4000)
+                )
+            if not is_traced(moments):
                 self._cache["moments"] = moments
         return moments
 

@@ -193,6 +193,16 @@ def test_latent_inputs_of_other_rows():
     assert checked_params("f", params, gplvm, guide, other, new_rows=True) == params
 
 
+def test_a_guide_that_was_used_with_other_inducing_inputs():
+    guide = dgp.MeanField(svgp)
+    guide.setup(X, Y, z=X)
+    good = start(svgp, dgp.MeanField(svgp), X, Y, **ONE)
+    assert checked_params("f", good, svgp, guide, CALL) == good
+    wide = good | {"l1.v.loc": jnp.zeros((4, 2))}
+    with pytest.raises(ValueError, match=r"shape \(4, 2\), wanted \(4, 1\)"):
+        checked_params("f", wide, svgp, guide, CALL)
+
+
 def test_guides_of_numpyro():
     def line(x, y=None):
         w = numpyro.deterministic("twice", 2 * numpyro.sample("w", dist.Normal(0, 1)))

@@ -1,10 +1,14 @@
 import jax.numpy as jnp
 import numpy as np
+import numpyro
 import numpyro.distributions as dist
 import pytest
 from jax.scipy.special import ndtr
 from scipy import stats
+from support.helpers import KEY
 
+import dgp_ppl as dgp
+from dgp_ppl import kernels
 from dgp_ppl.prediction import _functionals
 
 
@@ -34,3 +38,21 @@ def test_quantiles_take_few_evaluations(distribution, max_steps):
     truth = distribution.ppf(levels)
     np.testing.assert_allclose(0.5 * (lower + upper), truth, rtol=2e-4, atol=1e-5)
     assert (upper >= lower).all()
+
+
+def test_moments_of_a_likelihood_without_any_are_those_of_draws():
+    """NumPyro raised an error without words."""
+
+    def half(f):
+        return dist.LeftTruncatedDistribution(dist.Laplace(0 * f, 1.0), low=0.0)
+
+    def model(x):
+        f = dgp.gp("l1", kernels.SquaredExponential(1.0, 1.0), x[:2])(x)
+        numpyro.sample("y", dgp.observe(f, half))
+
+    p = dgp.predict(KEY, model, None, {}, np.linspace(-1, 1, 4)[:, None], num_samples=3)
+    words = "no mean or variance of this likelihood: they are those of 4,000 draws; standard errors"
+    with pytest.warns(UserWarning, match=words):
+        mean = p.mean
+    np.testing.assert_allclose(mean, 1.0, atol=0.08)  # half of a Laplace is an exponential
+    np.testing.assert_allclose(p.var, 1.0, atol=0.35)
