@@ -192,10 +192,8 @@ class Prediction(Summarized, Portable):
         first = next(self.components())[1]
         num = functionals.num_classes(first)
         if num is None:
-            raise ValueError(
-                f"probabilities: y is {type(first.components).__name__}, wanted a class "
-                "0 ... C-1; see mean, quantile and log_prob"
-            )
+            kind = type(first.components).__name__
+            raise ValueError(f"probabilities: y is {kind}, wanted a class 0 ... C-1; see mean")
         values = self._map(lambda mixtures: functionals.probabilities(mixtures, num))
         return values / values.sum(axis=1, keepdims=True)  # removes the rounding error
 
