@@ -164,15 +164,14 @@ def test_arguments_with_a_value_per_row_are_inputs(tmp_path):
 
 
 @pytest.mark.slow
-def test_two_layers_with_a_coupled_guide_and_a_pool(tmp_path):
+def test_two_layers_with_a_coupled_guide(tmp_path):
     kept = dgp.load(keepable.FORMAT_1)
-    predict = functools.partial(kept.predict, num_samples=8)
-    pooled = lambda x: dgp.pool([predict(KEY, x), predict(jax.random.key(5), x)])  # noqa: E731
-    dgp.export(tmp_path / "p", pooled(keepable.X_TEST))
+    predict = functools.partial(kept.predict, KEY, num_samples=8)
+    dgp.export(tmp_path / "p", predict(keepable.X_TEST))
     found = read(tmp_path / "p")[1].call(keepable.X_TEST.astype(np.float32))
     scale = kept.standardizer.y_scale
     for i in range(len(keepable.X_TEST)):
-        p = pooled(keepable.X_TEST[i : i + 1])
+        p = predict(keepable.X_TEST[i : i + 1])
         assert found["mean"][i] / scale == pytest.approx(p.mean[0] / scale, abs=1e-5)
         assert found["var"][i] / scale**2 == pytest.approx(p.var[0] / scale**2, abs=1e-5)
         np.testing.assert_allclose(
