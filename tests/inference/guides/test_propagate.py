@@ -176,8 +176,9 @@ def test_what_a_start_is_from():
         (diagonal, {}, "covariance='diagonal', wanted"),
         (dgp.Decoupled(given_inputs, Z), {}, "is a Decoupled"),
         (dgp.MeanField(deeper), {}, "has the layers .*other"),
-        (dgp.MeanField(given_inputs), {}, "params has no l1.v.loc, l1.v.scale_tril"),
-        (dgp.MeanField(given_inputs), None, "params has no l1.v.loc"),
+        (dgp.MeanField(given_inputs), {}, "params has no 'l1.v.loc'"),
     ):
         with pytest.raises(ValueError, match=words):
             start_from(mean_field, params)
+    with pytest.raises(TypeError, match="params is a NoneType, wanted a fit's result"):
+        start_from(dgp.MeanField(given_inputs), None)
