@@ -22,9 +22,7 @@ README = ROOT / "README.md"
 BUILT = {"_build", "api", "gallery"}
 PAGES = sorted(p for p in DOCS.rglob("*.md") if not BUILT & {*p.parts} and p.stem != "tutorial")
 WITH_CODE = [p for p in (README, *PAGES) if blocks(p.read_text(), "python")]
-MODULES = sorted(
-    m.name for m in pkgutil.walk_packages(dgp_ppl.__path__, "dgp_ppl.") if m.name != "dgp_ppl.cli"
-)
+MODULES = sorted(m.name for m in pkgutil.walk_packages(dgp_ppl.__path__, "dgp_ppl."))
 
 # Short fits and chains warn, as they should.
 of_short_runs = pytest.mark.filterwarnings("ignore::UserWarning", "ignore::RuntimeWarning")

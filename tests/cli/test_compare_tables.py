@@ -8,25 +8,13 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from support.commands import command
 from support.comparisons import no_fit
 from support.tables import houses
 
-from dgp_ppl import cli
 from dgp_ppl.comparison import _compare
 
 TINY = ["--steps", "3", "--inducing", "4", "--samples", "4", "--splits", "1", "--methods", "svgp"]
-
-
-def command(monkeypatch, capsys, *args):
-    """Run `dgp-ppl` in this process; return exit code, standard output and standard error."""
-    monkeypatch.setattr("sys.argv", ["dgp-ppl", *map(str, args)])
-    code = 0
-    try:
-        cli.main()
-    except SystemExit as stop:
-        code = stop.code or 0
-    out, err = capsys.readouterr()
-    return code, out, err
 
 
 @pytest.fixture

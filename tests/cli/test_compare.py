@@ -2,24 +2,12 @@
 
 import numpy as np
 import pytest
+from support.commands import command
 
-from dgp_ppl import __version__, cli
 from dgp_ppl._errors import DataError
+from dgp_ppl.cli import _compare
 
 TINY = ["--steps", "3", "--inducing", "4", "--samples", "4", "--splits", "1", "--quiet"]
-
-
-def command(monkeypatch, capsys, *args):
-    """Run `dgp-ppl` in this process; return exit code, standard output and standard error."""
-    monkeypatch.setattr("sys.argv", ["dgp-ppl", *map(str, args)])
-    monkeypatch.delenv("DGP_PPL_DATA", raising=False)
-    code = 0
-    try:
-        cli.main()
-    except SystemExit as stop:
-        code = stop.code or 0
-    out, err = capsys.readouterr()
-    return code, out, err
 
 
 def csv(path, rows, header="a,b,y"):
@@ -128,17 +116,7 @@ def test_options_reach_the_comparison(args, found, tmp_path, monkeypatch, capsys
         seen.update(options)
         raise DataError("stop here")
 
-    monkeypatch.setattr(cli, "compare", record)
+    monkeypatch.setattr(_compare, "compare", record)
     code, _, err = command(monkeypatch, capsys, "compare", "step", "--out", tmp_path / "out", *args)
     assert (code, err.strip()) == (2, "dgp-ppl: stop here")
     assert {name: seen[name] for name in found} == found
-
-
-def test_version(monkeypatch, capsys):
-    assert command(monkeypatch, capsys, "--version")[1] == f"dgp_ppl {__version__}\n"
-
-
-def test_datasets(monkeypatch, capsys):
-    code, out, _ = command(monkeypatch, capsys, "datasets")
-    assert code == 0
-    assert all(name in out for name in ("diabetes", "breast_cancer", "digits", "step"))

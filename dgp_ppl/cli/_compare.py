@@ -1,0 +1,207 @@
+"""`dgp-ppl compare`: fit several methods, and compare their predictions."""
+
+import datetime
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from dgp_ppl import datasets
+from dgp_ppl.cli import _options as given
+from dgp_ppl.cli._app import app
+from dgp_ppl.cli._options import column_names, use_x64
+from dgp_ppl.comparison import (
+    INFERENCE_HEADINGS,
+    METHODS,
+    PREDICTION_HEADINGS,
+    Comparison,
+    compare,
+    format_number,
+    format_summary,
+)
+
+__all__ = ["fit_line"]
+
+
+@app.command("compare")
+def _compare(
+    data: given.Data,
+    methods: Annotated[
+        str | None,
+        typer.Option(
+            help=f"Methods to compare, separated by commas: {', '.join(METHODS)}.",
+            show_default="sgpr,svgp,dsvi; for classes svgp,dsvi",
+            rich_help_panel="Methods and model",
+        ),
+    ] = None,
+    model: given.Model = "deep_gp",
+    likelihood: given.Likelihood = None,
+    depth: given.Depth = 2,
+    inducing: given.Inducing = 100,
+    width: given.Width = None,
+    share_kernel: given.ShareKernel = None,
+    steps: given.Steps = 6000,
+    batch: given.Batch = 1000,
+    learning_rate: given.LearningRate = 0.1,
+    draws: given.Draws = 250,
+    chains: given.Chains = 2,
+    seed: given.Seed = 0,
+    restarts: Annotated[
+        int,
+        typer.Option(
+            help="Fits of each method with different keys; their predictions are mixed.",
+            rich_help_panel="Fit",
+        ),
+    ] = 1,
+    x64: given.X64 = False,
+    target: given.Target = None,
+    drop: given.Drop = None,
+    categorical: given.Categorical = None,
+    strict: given.Strict = False,
+    splits: Annotated[
+        int | None,
+        typer.Option(
+            help="Number of splits: those that come with the data, else random ones with 90 % of "
+            "the rows for training.",
+            show_default="3, or all if the data come with fewer",
+            rich_help_panel="Data",
+        ),
+    ] = None,
+    split_key: given.SplitKey = datasets.DEFAULT_SPLITS,
+    samples: given.Samples = 100,
+    evidence: Annotated[
+        bool,
+        typer.Option(
+            "--evidence",
+            help="Estimate the log evidence and how far each ELBO is below it (minutes per fit).",
+            rich_help_panel="Results",
+        ),
+    ] = False,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            help="Folder for the results.",
+            show_default="results/DATA-TIME",
+            rich_help_panel="Results",
+        ),
+    ] = None,
+    overwrite: given.Overwrite = False,
+    report: Annotated[
+        bool,
+        typer.Option(
+            "--report",
+            help="Also write report.html, one page with all tables and figures.",
+            rich_help_panel="Results",
+        ),
+    ] = False,
+    quiet: given.Quiet = False,
+) -> None:
+    """Fit several methods to a data set, compare their predictions, and write the results.
+
+    Examples: `dgp-ppl compare diabetes --methods svgp,dsvi`, or
+    `dgp-ppl compare houses.csv --target price --report`.
+    """
+    from rich.console import Console
+
+    use_x64(x64)
+    if out is None:
+        stamp = datetime.datetime.now().strftime("%Y%m%d-%H%M%S")
+        stem = Path(data).stem if data.lower().endswith((".csv", ".npz", ".parquet")) else data
+        out = Path("results") / f"{stem.replace('/', '-').replace(':', '-')}-{stamp}"
+    notes = Console(stderr=True)
+    outcome = compare(
+        data,
+        None if methods is None else [m.strip() for m in methods.split(",")],
+        model=model,
+        likelihood=likelihood,
+        depth=depth,
+        inducing=inducing,
+        width=width,
+        share_kernel=share_kernel,
+        steps=steps,
+        batch=batch,
+        learning_rate=learning_rate,
+        splits=splits,
+        seed=seed,
+        restarts=restarts,
+        samples=samples,
+        draws=draws,
+        chains=chains,
+        evidence=evidence,
+        target=target,
+        drop=column_names(drop),
+        categorical=column_names(categorical),
+        strict=strict,
+        split_key=split_key,
+        out=out,
+        overwrite=overwrite,
+        report=report,
+        progress=not quiet,
+        on_row=None if quiet else lambda row: notes.print(fit_line(row), highlight=False),
+    )
+    console = Console()
+    _print_results(console, outcome)
+    console.print(f"Written to {out}", soft_wrap=True)
+    if report and outcome.fits:
+        console.print(f"Report: {out / 'report.html'}", soft_wrap=True)
+    elif report:
+        notes.print("No figures and no report: every method failed on the first split.")
+    failed = [r for r in outcome.splits if "error" in r]
+    for row in failed:
+        notes.print(f"{row['method']}, split {row['split']}: {row['error']}", highlight=False)
+    if failed:
+        raise typer.Exit(1)
+
+
+def _print_results(console: Any, outcome: Comparison) -> None:
+    """Print the tables of a comparison, and its notes on the evidence."""
+    data, num_splits = outcome.record["data"], outcome.record["config"]["splits"]
+    title = f"{data['name']}: {data['rows']} rows, {data['columns']} inputs, "
+    title += f"{num_splits} splits; mean ± standard error" if num_splits > 1 else "1 split"
+    summary = outcome.summary
+    headings = {m: h for m, h in PREDICTION_HEADINGS.items() if any(m in r for r in summary)}
+    console.print(_table(outcome, headings or PREDICTION_HEADINGS, title))
+    measured = {m for r in summary for m in INFERENCE_HEADINGS if r[m]["mean"] is not None}
+    headings = {m: h for m, h in INFERENCE_HEADINGS.items() if m in measured}
+    if headings:
+        console.print(_table(outcome, headings, "Quality of inference"))
+    evidence_notes = {
+        (r["method"], r["evidence_note"]) for r in outcome.splits if "evidence_note" in r
+    }
+    for method, note in sorted(evidence_notes):
+        console.print(f"Evidence of {method}: {note}", highlight=False)
+
+
+def fit_line(row: dict[str, Any]) -> str:
+    """Format one fit as a line."""
+    start = f"split {row['split']}  {row['method']:<8}"
+    if "error" in row:
+        return f"{start} failed: {row['error']}"
+    headings = PREDICTION_HEADINGS | INFERENCE_HEADINGS
+    shown = [m for m in row if m in headings and row[m] is not None]
+    numbers = "  ".join(f"{headings[m]} {format_number(row[m])}" for m in shown)
+    return f"{start} {numbers}"
+
+
+def _table(outcome: Comparison, headings: dict[str, str], title: str) -> Any:
+    from rich import box
+    from rich.table import Table
+
+    table = Table(
+        title=title,
+        title_justify="left",
+        title_style="bold",
+        box=box.SIMPLE_HEAD,
+        padding=(0, 1, 0, 0),
+        pad_edge=False,
+    )
+    longest = max((len(row["method"]) for row in outcome.summary), default=0)
+    table.add_column("method", no_wrap=True, min_width=longest)
+    for heading in headings.values():
+        table.add_column(heading, justify="right", min_width=len(heading))
+    for row in outcome.summary:
+        if any(row[metric]["mean"] is not None for metric in headings):
+            table.add_row(
+                row["method"], *(format_summary(metric, row[metric]) for metric in headings)
+            )
+    return table
