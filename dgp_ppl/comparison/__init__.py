@@ -6,9 +6,25 @@ returns a `Fitted`.
 
 from dgp_ppl._errors import UnsuitableError
 from dgp_ppl._storage import versions
-from dgp_ppl.comparison._builders import LIKELIHOODS, MODELS, Builder, Built, build
+from dgp_ppl.comparison._builders import (
+    LIKELIHOODS,
+    MODELS,
+    Builder,
+    Built,
+    build,
+    check_setting,
+    complete_setting,
+)
 from dgp_ppl.comparison._compare import Comparison, compare
-from dgp_ppl.comparison._method import METHODS, Fitted, Method, Setting, Task, register
+from dgp_ppl.comparison._method import (
+    METHODS,
+    Fitted,
+    Method,
+    Setting,
+    Task,
+    methods_for,
+    register,
+)
 from dgp_ppl.comparison._metrics import (
     INFERENCE_HEADINGS,
     METRICS,
@@ -17,7 +33,7 @@ from dgp_ppl.comparison._metrics import (
     format_summary,
 )
 from dgp_ppl.comparison._results import write_json
-from dgp_ppl.comparison._run import Run
+from dgp_ppl.comparison._run import MethodFit, Run, fit_method
 
 __all__ = [
     "INFERENCE_HEADINGS",
@@ -31,14 +47,19 @@ __all__ = [
     "Comparison",
     "Fitted",
     "Method",
+    "MethodFit",
     "Run",
     "Setting",
     "Task",
     "UnsuitableError",
     "build",
+    "check_setting",
     "compare",
+    "complete_setting",
+    "fit_method",
     "format_number",
     "format_summary",
+    "methods_for",
     "register",
     "versions",
     "write_json",

@@ -3,6 +3,7 @@
 import dataclasses
 from collections.abc import Callable
 from functools import partial
+from numbers import Real
 from typing import Any, Protocol
 
 import equinox as eqx
@@ -15,6 +16,7 @@ from numpyro import handlers
 from numpyro.contrib.module import eqx_module
 
 from dgp_ppl import initialize, likelihoods, models
+from dgp_ppl._checks import check_count
 from dgp_ppl._typing import InducingInputs, Inputs, Model, Params
 from dgp_ppl.comparison._method import Setting, Task
 from dgp_ppl.core import Grid
@@ -27,6 +29,8 @@ __all__ = [
     "Built",
     "Features",
     "build",
+    "check_setting",
+    "complete_setting",
     "deep_gp",
     "observation_arguments",
 ]
@@ -162,6 +166,72 @@ MODELS: dict[str, Builder] = {
     "temporal_diff_gp": _temporal_diff_gp,
 }
 """The builders of the models by name."""
+
+
+def check_setting(caller: str, setting: Setting) -> None:
+    """Raise unless the model is known and all numbers of a setting are in range.
+
+    Args:
+        caller: name of the function or class that was given the values.
+        setting: the settings.
+
+    Raises:
+        TypeError: if a count is not an integer.
+        ValueError: if the model is unknown or a number is out of range.
+    """
+    if setting.model not in MODELS:
+        raise ValueError(f"{caller}: model is {setting.model!r}, wanted one of {', '.join(MODELS)}")
+    if setting.share_kernel is False and setting.model == "temporal_diff_gp":
+        raise ValueError(
+            f"{caller}: share_kernel is False, but the field of temporal_diff_gp has one kernel "
+            "for all outputs; leave it out, or take the model diff_gp"
+        )
+    for name in ("depth", "inducing", "width", "steps", "batch", "draws", "chains"):
+        value = getattr(setting, name)
+        if not (name == "width" and value is None):
+            check_count(caller, name, value)
+    rate = setting.learning_rate
+    if not isinstance(rate, Real) or not 0 < rate < float("inf"):
+        raise ValueError(f"{caller}: learning_rate is {rate!r}, wanted a positive number")
+
+
+def complete_setting(
+    caller: str,
+    setting: Setting,
+    task: str,
+    classes: int,
+    likelihood: str | None,
+    *,
+    target: str = "the target",
+) -> Setting:
+    """Return a setting with a task, its likelihood and the number of outputs.
+
+    >>> from dgp_ppl.comparison import Setting, complete_setting
+    >>> found = complete_setting("compare", Setting(), "multiclass", 3, None)
+    >>> found.likelihood, found.outputs
+    ('softmax', 3)
+
+    Args:
+        caller: name of the function or class that was given the values.
+        setting: the settings.
+        task: "regression", "binary" or "multiclass".
+        classes: number of classes of a multiclass target.
+        likelihood: name of the likelihood; None for the task's first.
+        target: what the error calls the target.
+
+    Raises:
+        ValueError: if the task has no such likelihood.
+    """
+    known = LIKELIHOODS[task]
+    name = next(iter(known)) if likelihood is None else likelihood
+    if name not in known:
+        raise ValueError(
+            f"{caller}: likelihood is {name!r}, wanted one for {target} ({task}): "
+            f"{', '.join(known)}"
+        )
+    outputs = classes if task == "multiclass" else 1
+    outputs = 2 if name == "heteroscedastic" else outputs
+    return dataclasses.replace(setting, task=task, likelihood=name, outputs=outputs)
 
 
 def build(task: Task) -> Built:

@@ -16,7 +16,7 @@ from dgp_ppl import datasets
 from dgp_ppl._checks import check_count
 from dgp_ppl._storage import versions
 from dgp_ppl.comparison import _baselines, _methods  # noqa: F401 - registers the methods
-from dgp_ppl.comparison._builders import LIKELIHOODS, MODELS
+from dgp_ppl.comparison._builders import check_setting, complete_setting
 from dgp_ppl.comparison._figures import draw_figures
 from dgp_ppl.comparison._method import METHODS, Setting, methods_for
 from dgp_ppl.comparison._metrics import summarise
@@ -181,7 +181,7 @@ def compare(
     )  # fmt: skip
     requested = _DEFAULT_METHODS if methods is None else tuple(methods)
     _check_methods(requested)
-    _check_setting(setting)
+    check_setting("compare", setting)
     _check_sizes(samples=samples, restarts=restarts)
     given = splits is not None and np.iterable(splits)  # by their numbers
     if splits is not None:
@@ -199,7 +199,9 @@ def compare(
             f"compare: methods has {sorted(set(requested) - set(methods))}, which need Gaussian "
             f"noise, and the target of {source.name} is classes ({source.task}); leave them out"
         )
-    setting = _complete(setting, source, likelihood)
+    classes = int(source.y.max()) + 1 if source.task == "multiclass" else 1
+    where = f"the target of {source.name}"
+    setting = complete_setting("compare", setting, source.task, classes, likelihood, target=where)
     if splits is None:
         available = source.test_index
         most = _DEFAULT_SPLITS if available is None else min(_DEFAULT_SPLITS, len(available))
@@ -284,25 +286,6 @@ def _check_methods(methods: Sequence[str]) -> None:
         )
 
 
-def _check_setting(setting: Setting) -> None:
-    if setting.model not in MODELS:
-        raise ValueError(f"compare: model is {setting.model!r}, wanted one of {', '.join(MODELS)}")
-    if setting.share_kernel is False and setting.model == "temporal_diff_gp":
-        raise ValueError(
-            "compare: share_kernel is False, but the field of temporal_diff_gp has one kernel for "
-            "all outputs; leave it out, or take the model diff_gp"
-        )
-    _check_sizes(
-        depth=setting.depth, inducing=setting.inducing, steps=setting.steps, batch=setting.batch,
-        draws=setting.draws, chains=setting.chains,
-        width=1 if setting.width is None else setting.width,
-    )  # fmt: skip
-    if not 0 < setting.learning_rate < float("inf"):
-        raise ValueError(
-            f"compare: learning_rate is {setting.learning_rate}, wanted a positive number"
-        )
-
-
 def _split_numbers(splits: Any) -> list[int]:
     """Return the numbers of the splits, from their number or from themselves."""
     if isinstance(splits, bool | str | float) or not np.iterable(splits):
@@ -323,20 +306,6 @@ def _split_numbers(splits: Any) -> list[int]:
 def _check_sizes(**sizes: int) -> None:
     for name, value in sizes.items():
         check_count("compare", name, value)
-
-
-def _complete(setting: Setting, data: Dataset | TableSource, likelihood: str | None) -> Setting:
-    """Return the settings with the task of the data set and its likelihood."""
-    known = LIKELIHOODS[data.task]
-    name = next(iter(known)) if likelihood is None else likelihood
-    if name not in known:
-        raise ValueError(
-            f"compare: likelihood is {name!r}, wanted one for the target of {data.name} "
-            f"({data.task}): {', '.join(known)}"
-        )
-    outputs = int(data.y.max()) + 1 if data.task == "multiclass" else 1
-    outputs = 2 if name == "heteroscedastic" else outputs
-    return dataclasses.replace(setting, task=data.task, likelihood=name, outputs=outputs)
 
 
 def _describe(data: Dataset) -> Mapping[str, Any]:

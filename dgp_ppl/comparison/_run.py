@@ -11,6 +11,7 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 from jax import random
+from jax.typing import ArrayLike
 
 from dgp_ppl._errors import NonFiniteLossError, UnsuitableError
 from dgp_ppl._typing import PRNGKey
@@ -23,7 +24,7 @@ from dgp_ppl.inferencedata import to_inferencedata
 from dgp_ppl.prediction import Prediction, pool
 from dgp_ppl.standardize import Standardizer
 
-__all__ = ["Run", "Split", "run_method"]
+__all__ = ["MethodFit", "Run", "Split", "fit_method", "run_method"]
 
 _ANNEALING: dict[str, Any] = {"temperatures": 500, "num_particles": 8, "num_noise": 4}
 
@@ -79,6 +80,121 @@ class Run:
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
+class MethodFit:
+    """A method fitted to training rows: all that predictions in the units of the data need.
+
+    Attributes:
+        fits: the fits that succeeded, one for each restart.
+        standardizer: the scale of the training rows.
+        seed: seed of the fits and of the predictions.
+        split: number of the split.
+        errors: messages of the restarts that failed.
+        seconds: time of all fits.
+    """
+
+    fits: tuple[Fitted, ...]
+    standardizer: Standardizer
+    seed: int
+    split: int = 0
+    errors: tuple[str, ...] = ()
+    seconds: float = 0.0
+
+    def predictions(self, x: ArrayLike, num_samples: int = 100) -> list[Prediction]:
+        """Return the predictive distribution of each fit at inputs x, [N*, D], in their units."""
+        key = _keys(self.seed, self.split)[2]
+        return [
+            fitted.predict(
+                random.fold_in(key, i) if i else key, x, num_samples=num_samples,
+                standardizer=self.standardizer,
+            )
+            for i, fitted in enumerate(self.fits)
+        ]  # fmt: skip
+
+    def predict(self, x: ArrayLike, num_samples: int = 100) -> Prediction:
+        """Return the predictive distribution at inputs x, [N*, D]; several fits are mixed.
+
+        Args:
+            x: inputs in the units of the data.
+            num_samples: number of passes of each fit.
+        """
+        return _mixed(self.predictions(x, num_samples))
+
+
+def fit_method(
+    method: str,
+    x: ArrayLike,
+    y: ArrayLike,
+    setting: Setting,
+    *,
+    seed: int = 0,
+    split: int = 0,
+    restarts: int = 1,
+    shared_unit: bool = False,
+    progress: str | bool = False,
+) -> MethodFit:
+    """Fit one method of `compare` to training rows, with the keys that `compare` takes.
+
+    >>> import numpy as np
+    >>> from dgp_ppl.comparison import Setting, fit_method
+    >>> x = np.linspace(0.0, 9.0, 20)[:, None]
+    >>> found = fit_method("sgpr", x, 3 * x[:, 0], Setting(inducing=5, steps=20))
+    >>> found.predict(x[:3]).mean.shape
+    (3,)
+
+    Args:
+        method: name of the method, a key of `METHODS`.
+        x: training inputs in their units, [N, D].
+        y: training targets in their units, or classes 0 ... C-1, [N].
+        setting: the settings, with the task, the likelihood and the number of outputs; see
+            `complete_setting`.
+        seed: seed of the fit, at least 0.
+        split: number of the split in `compare`.
+        restarts: number of fits, with different keys.
+        shared_unit: whether all inputs have the same unit; see `Dataset`.
+        progress: label of the progress bar, or False.
+
+    Raises:
+        NonFiniteLossError: if the loss of the only fit became NaN or infinite.
+        UnsuitableError: if the method does not support these data, or no restart succeeded.
+    """
+    y = np.asarray(y)
+    scaled_target = y if setting.task == "regression" else None
+    standardizer = Standardizer.fit(x, scaled_target, shared=shared_unit)
+    key_fit = _keys(seed, split)[0]
+    task = _task(key_fit, x, y, setting, standardizer, progress)
+    start = time.perf_counter()
+    fits: list[Fitted] = []
+    errors: list[NonFiniteLossError | UnsuitableError] = []
+    for restart in range(restarts):
+        key_restart = key_fit if restart == 0 else random.fold_in(key_fit, restart)
+        try:
+            fits.append(METHODS[method](dataclasses.replace(task, key=key_restart)))
+        except (NonFiniteLossError, UnsuitableError) as error:
+            errors.append(error)
+    if not fits:
+        raise errors[0]
+    seconds = time.perf_counter() - start
+    return MethodFit(tuple(fits), standardizer, seed, split, tuple(map(str, errors)), seconds)
+
+
+def _task(
+    key: PRNGKey, x: Any, y: Any, setting: Setting, scale: Standardizer, progress: str | bool
+) -> Task:
+    """Return the fit to do, in standardised units."""
+    target = scale.outputs(y) if setting.task == "regression" else jnp.asarray(y)
+    return Task(key, scale.inputs(x), target, setting, progress)
+
+
+def _keys(seed: int, split: int) -> Any:
+    """Return the keys of a split: of its fit, an unused one, and of its prediction."""
+    return random.split(random.fold_in(random.key(seed), split), 3)
+
+
+def _mixed(predictions: list[Prediction]) -> Prediction:
+    return pool(predictions) if len(predictions) > 1 else predictions[0]
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
 class Split:
     """One split of a data set.
 
@@ -113,47 +229,27 @@ def run_method(
     data = split.data
     x, y = data.x[split.train], data.y[split.train]
     x_test, y_test = data.x[split.test], data.y[split.test]
-    scaled_target = y if data.task == "regression" else None
-    standardizer = Standardizer.fit(x, scaled_target, shared=data.shared_unit)
-    key = random.fold_in(random.key(config["seed"]), split.index)
-    key_fit, _, key_test = random.split(key, 3)
-    task = Task(
-        key_fit,
-        standardizer.inputs(x),
-        jnp.asarray(y) if scaled_target is None else standardizer.outputs(y),
-        setting,
-        progress,
-    )
     row: dict[str, Any] = {
         "split": split.index, "method": method, **dict.fromkeys(METRICS[data.task]),
         "steps": setting.steps,
     }  # fmt: skip
-    start = time.perf_counter()
-    fits: list[Fitted] = []
-    errors: list[str] = []
-    for restart in range(config["restarts"]):
-        key_restart = key_fit if restart == 0 else random.fold_in(key_fit, restart)
-        try:
-            fits.append(METHODS[method](dataclasses.replace(task, key=key_restart)))
-        except (NonFiniteLossError, UnsuitableError) as error:
-            errors.append(str(error))
-    if not fits:
-        return {**row, "error": errors[0]}, None
-    row["seconds"] = time.perf_counter() - start
-    if errors:
-        row["restart_note"] = f"{len(errors)} of {config['restarts']} fits failed: {errors[0]}"
+    restarts = config["restarts"]
+    try:
+        found = fit_method(
+            method, x, y, setting, seed=config["seed"], split=split.index, restarts=restarts,
+            shared_unit=data.shared_unit, progress=progress,
+        )  # fmt: skip
+    except (NonFiniteLossError, UnsuitableError) as error:
+        return {**row, "error": str(error)}, None
+    row["seconds"] = found.seconds
+    if found.errors:
+        row["restart_note"] = f"{len(found.errors)} of {restarts} fits failed: {found.errors[0]}"
 
-    predictions = [
-        fitted.predict(
-            random.fold_in(key_test, i) if i else key_test, x_test,
-            num_samples=config["samples"], standardizer=standardizer,
-        )
-        for i, fitted in enumerate(fits)
-    ]  # fmt: skip
-    fitted, prediction = fits[0], predictions[0]
+    fits, standardizer = found.fits, found.standardizer
+    predictions = found.predictions(x_test, config["samples"])
+    fitted, prediction = fits[0], _mixed(predictions)
     row["elbo_per_datum"], row["steps"] = fitted.elbo_per_datum, len(fitted.result.losses)
     if len(fits) > 1:
-        prediction = pool(predictions)
         name = "log_density" if data.task == "regression" else "log_loss"
         values = [predictive_metrics(data.task, p, y_test)[name] for p in predictions]
         row["restart_spread"] = float(np.std([v for v in values if v is not None], ddof=1))
@@ -163,6 +259,8 @@ def run_method(
     if fitted.chains is not None:
         row |= chain_diagnostics(fitted.chains)
     if config["evidence"]:
+        key = random.fold_in(random.key(config["seed"]), split.index)
+        task = _task(_keys(config["seed"], split.index)[0], x, y, setting, standardizer, progress)
         row |= _measure_evidence(random.fold_in(key, 1), fitted, task)
     return row, Run(fitted, standardizer, prediction, x, y, x_test, y_test, data, config)
 

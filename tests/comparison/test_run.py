@@ -2,12 +2,15 @@
 
 import json
 
+import numpy as np
 import pytest
 from support.comparisons import TINY
 from typer.testing import CliRunner
 
 import dgp_ppl
+from dgp_ppl import NonFiniteLossError
 from dgp_ppl.cli import app
+from dgp_ppl.comparison import Setting, fit_method
 
 
 def test_a_failed_fit_is_a_row_of_nulls(tmp_path):
@@ -17,6 +20,23 @@ def test_a_failed_fit_is_a_row_of_nulls(tmp_path):
     assert row["rmse"] is None
     assert "not finite at step" in row["error"]
     assert comparison.summary == []
+
+
+def test_one_method_is_fitted_as_compare_does():
+    (run,) = dgp_ppl.compare("step", ["svgp"], splits=[1], seed=3, **TINY).fits.values()
+    setting = Setting(steps=TINY["steps"], inducing=TINY["inducing"])
+    found = fit_method("svgp", run.x, run.y, setting, seed=3, split=1)
+    again = found.predict(run.x_test, TINY["samples"])
+    np.testing.assert_array_equal(again.mean, run.test.mean)
+    np.testing.assert_array_equal(again.var, run.test.var)
+    assert found.fits[0].elbo_per_datum == run.fitted.elbo_per_datum
+
+
+def test_one_method_that_fails_raises():
+    setting = Setting(steps=4, inducing=4, learning_rate=1e30)
+    x = np.linspace(-1, 1, 20)[:, None]
+    with pytest.raises(NonFiniteLossError, match="not finite at step"):
+        fit_method("svgp", x, x[:, 0], setting)
 
 
 @pytest.mark.slow
