@@ -42,7 +42,7 @@ from dgp_ppl import (
     persistence,
     prediction,
 )  # fmt: skip
-from dgp_ppl._errors import DataError, NonFiniteLossError
+from dgp_ppl._errors import DataError, Interrupted, NonFiniteLossError
 from dgp_ppl.comparison import Comparison, compare
 from dgp_ppl.core import Grid, Marginals, RandomFunction, function_draws, gp, minibatch, observe
 from dgp_ppl.criticism import (
@@ -114,6 +114,7 @@ __all__ = [
     "Implicit",
     "ImportanceEvidence",
     "ImportanceWeighted",
+    "Interrupted",
     "KeptFit",
     "LatentInputs",
     "LayerFunction",

@@ -1,5 +1,9 @@
 """The library's exceptions. A message states what was given, what was wanted and what to try."""
 
+from typing import Any
+
+__all__ = ["DataError", "Interrupted", "NonFiniteLossError", "UnsuitableError"]
+
 
 class DataError(ValueError):
     """A data set cannot be used. The message is one line and suggests a remedy."""
@@ -7,6 +11,22 @@ class DataError(ValueError):
 
 class UnsuitableError(ValueError):
     """A method of a comparison does not support this data set. The other methods still run."""
+
+
+class Interrupted(KeyboardInterrupt):
+    """A run was interrupted by Ctrl-C; what it had done is the error's `result`.
+
+    It is a `KeyboardInterrupt`, so ``except KeyboardInterrupt`` catches it and ``except Exception``
+    does not.
+
+    Attributes:
+        result: of `fit`, the `FitResult` after the last finished steps; of `compare`, the
+            `Comparison` of the finished fits.
+    """
+
+    def __init__(self, message: str, result: Any) -> None:
+        super().__init__(message)
+        self.result = result
 
 
 class NonFiniteLossError(FloatingPointError):

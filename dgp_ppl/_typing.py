@@ -15,6 +15,11 @@ from typing import Any, Protocol, TypeAlias
 
 from jaxtyping import Array, Float, Key
 
+__all__ = [
+    "Fitted", "InducingInputs", "InducingValues", "Inputs", "Model", "Outputs", "PRNGKey",
+    "Params", "Values",
+]  # fmt: skip
+
 Inputs: TypeAlias = Float[Array, "N D"]
 Outputs: TypeAlias = Float[Array, "N P"]
 InducingInputs: TypeAlias = Float[Array, "M D"] | Float[Array, "P M D"]

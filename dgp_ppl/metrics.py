@@ -14,6 +14,12 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import erf
 
+__all__ = [
+    "accuracy", "auc", "brier", "crps_gaussian_mixture", "crps_samples",
+    "expected_calibration_error", "interval_coverage", "interval_width", "log_loss",
+    "mean_and_standard_error", "mean_log_density", "rmse",
+]  # fmt: skip
+
 _CELLS = 2**16  # entries of a work array, so that a few of them fit in a processor's cache
 _SUM_TOLERANCE = 1e-4  # allows for sums of probabilities in float32
 

@@ -212,8 +212,8 @@ def test_pages_import_public_modules_alone(path):
 def test_names_of_a_module_exist_and_are_documented(path):
     found = importlib.import_module(module(path))
     assert found.__doc__, f"{module(path)} has no docstring"
-    names = getattr(found, "__all__", vars(found))
-    for name in [n for n in names if not n.startswith("_")]:
+    assert hasattr(found, "__all__"), f"{module(path)} has no __all__"
+    for name in found.__all__:
         value = getattr(found, name)
         if getattr(value, "__module__", None) != found.__name__:
             continue

@@ -1,14 +1,16 @@
 """The command ``dgp-ppl`` itself: its version, and what happens to errors."""
 
 import sys
-from typing import Annotated
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Annotated, Any
 
 import typer
 
 import dgp_ppl
-from dgp_ppl._errors import DataError
+from dgp_ppl._errors import DataError, Interrupted
 
-__all__ = ["app", "main"]
+__all__ = ["app", "interruptible", "main", "print_note"]
 
 app = typer.Typer(
     add_completion=False,
@@ -27,6 +29,21 @@ def main() -> None:
             raise
         print(f"dgp-ppl: {error}", file=sys.stderr)
         sys.exit(2)
+
+
+@contextmanager
+def interruptible() -> Iterator[None]:
+    """At Ctrl-C, print what is kept and how to go on, and exit with the shell's code 130."""
+    try:
+        yield
+    except Interrupted as error:
+        print(f"dgp-ppl: {error}", file=sys.stderr)
+        raise typer.Exit(130) from error
+
+
+def print_note(console: Any, text: str) -> None:
+    """Print a line. Files and pipes get it whole, at any width."""
+    console.print(text, highlight=False, soft_wrap=not console.is_terminal)
 
 
 def _version(value: bool) -> None:

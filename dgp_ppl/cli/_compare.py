@@ -8,7 +8,7 @@ import typer
 
 from dgp_ppl import datasets
 from dgp_ppl.cli import _options as given
-from dgp_ppl.cli._app import app
+from dgp_ppl.cli._app import app, interruptible, print_note
 from dgp_ppl.cli._options import column_names, use_x64
 from dgp_ppl.comparison import (
     INFERENCE_HEADINGS,
@@ -86,6 +86,14 @@ def _compare(
         ),
     ] = None,
     overwrite: given.Overwrite = False,
+    resume: Annotated[
+        bool,
+        typer.Option(
+            "--resume",
+            help="Go on with the interrupted comparison in the folder, with the same options.",
+            rich_help_panel="Results",
+        ),
+    ] = False,
     report: Annotated[
         bool,
         typer.Option(
@@ -109,36 +117,38 @@ def _compare(
         stem = Path(data).stem if data.lower().endswith((".csv", ".npz", ".parquet")) else data
         out = Path("results") / f"{stem.replace('/', '-').replace(':', '-')}-{stamp}"
     notes = Console(stderr=True)
-    outcome = compare(
-        data,
-        None if methods is None else [m.strip() for m in methods.split(",")],
-        model=model,
-        likelihood=likelihood,
-        depth=depth,
-        inducing=inducing,
-        width=width,
-        share_kernel=share_kernel,
-        steps=steps,
-        batch=batch,
-        learning_rate=learning_rate,
-        splits=splits,
-        seed=seed,
-        restarts=restarts,
-        samples=samples,
-        draws=draws,
-        chains=chains,
-        evidence=evidence,
-        target=target,
-        drop=column_names(drop),
-        categorical=column_names(categorical),
-        strict=strict,
-        split_key=split_key,
-        out=out,
-        overwrite=overwrite,
-        report=report,
-        progress=not quiet,
-        on_row=None if quiet else lambda row: notes.print(fit_line(row), highlight=False),
-    )
+    with interruptible():
+        outcome = compare(
+            data,
+            None if methods is None else [m.strip() for m in methods.split(",")],
+            model=model,
+            likelihood=likelihood,
+            depth=depth,
+            inducing=inducing,
+            width=width,
+            share_kernel=share_kernel,
+            steps=steps,
+            batch=batch,
+            learning_rate=learning_rate,
+            splits=splits,
+            seed=seed,
+            restarts=restarts,
+            samples=samples,
+            draws=draws,
+            chains=chains,
+            evidence=evidence,
+            target=target,
+            drop=column_names(drop),
+            categorical=column_names(categorical),
+            strict=strict,
+            split_key=split_key,
+            out=out,
+            overwrite=overwrite,
+            resume=resume,
+            report=report,
+            progress=not quiet,
+            on_row=None if quiet else lambda row: print_note(notes, fit_line(row)),
+        )
     console = Console()
     _print_results(console, outcome)
     console.print(f"Written to {out}", soft_wrap=True)
@@ -148,7 +158,7 @@ def _compare(
         notes.print("No figures and no report: every method failed on the first split.")
     failed = [r for r in outcome.splits if "error" in r]
     for row in failed:
-        notes.print(f"{row['method']}, split {row['split']}: {row['error']}", highlight=False)
+        print_note(notes, f"{row['method']}, split {row['split']}: {row['error']}")
     if failed:
         raise typer.Exit(1)
 

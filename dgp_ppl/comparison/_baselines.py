@@ -20,6 +20,8 @@ from dgp_ppl.comparison._method import Fitted, Task, register
 from dgp_ppl.comparison._methods import fit_collapsed, run_nuts
 from dgp_ppl.inference import evaluate, fit
 
+__all__: list[str] = []  # the methods are in METHODS
+
 _EXACT_ROWS = 2000  # a step of the exact GP costs N^3
 _EXACT_STEPS = 500  # enough for its few hyperparameters
 _NETWORK_RATE = 0.1  # learning rate of the networks relative to the setting's

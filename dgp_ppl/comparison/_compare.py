@@ -14,7 +14,8 @@ import numpy as np
 
 from dgp_ppl import datasets
 from dgp_ppl._checks import check_count
-from dgp_ppl._storage import versions
+from dgp_ppl._errors import Interrupted
+from dgp_ppl._storage import fingerprint, versions
 from dgp_ppl.comparison import _baselines, _methods  # noqa: F401 - registers the methods
 from dgp_ppl.comparison._builders import check_setting, complete_setting
 from dgp_ppl.comparison._figures import draw_figures
@@ -23,8 +24,9 @@ from dgp_ppl.comparison._metrics import summarise
 from dgp_ppl.comparison._report import write_report
 from dgp_ppl.comparison._results import (
     clear_folder,
+    finished_rows,
     prepare_folder,
-    write_json,
+    write_record,
     write_tree,
 )
 from dgp_ppl.comparison._run import Run, Split, run_method
@@ -95,6 +97,7 @@ def compare(
     split_key: str = datasets.DEFAULT_SPLITS,
     out: str | os.PathLike[str] | None = None,
     overwrite: bool = False,
+    resume: bool = False,
     report: bool = False,
     progress: bool = True,
     on_row: Callable[[dict[str, Any]], None] | None = None,
@@ -161,10 +164,13 @@ def compare(
         out: folder for results.json, METHOD.nc and the figures; None writes nothing. It is updated
             after every fit, so an interrupted comparison keeps the finished fits.
         overwrite: whether `out` may hold an earlier comparison, which is then replaced.
+        resume: whether to go on with an interrupted comparison of the same options and data in
+            `out`. Its finished fits are kept. Those of the first split are done again if it was
+            not finished, and for a report, because the figures show them together.
         report: whether to write report.html to `out`: one page with the tables, the figures,
             criticism of the first split's fits, the configuration and the versions.
         progress: whether to print what was done with a table, and to show a progress bar for each
-            fit.
+            fit, or lines if the standard error stream is no terminal (see `fit`).
         on_row: called with each row of ``splits`` when it is done.
 
     Returns:
@@ -172,6 +178,8 @@ def compare(
 
     Raises:
         DataError: if the data or `out` cannot be used; nothing has been written then.
+        Interrupted: at Ctrl-C, a `KeyboardInterrupt`. Its `result` is the `Comparison` of the
+            finished fits.
         TypeError: if a count is not an integer.
         ValueError: if a name is unknown or a number is out of range.
     """
@@ -190,6 +198,11 @@ def compare(
         raise ValueError(f"compare: seed is {seed}, wanted at least 0 and below 2^32")
     if report and out is None:
         raise ValueError("compare: report is True and out is None, wanted a folder to write it to")
+    if resume and (out is None or overwrite):
+        raise ValueError(
+            f"compare: resume is True, out is {out} and overwrite {overwrite}, wanted the folder "
+            "of an interrupted comparison, and overwrite=False"
+        )
     source = datasets.open_source(
         data, target=target, split_key=split_key, drop=drop, categorical=categorical, strict=strict
     )
@@ -210,7 +223,7 @@ def compare(
     prepared = {s: _prepare(source, rows[s][0]) for s in splits}
     first = prepared[splits[0]]()
     _tell(first, progress)
-    folder = None if out is None else prepare_folder(Path(out), overwrite)
+    folder = None if out is None else prepare_folder(Path(out), overwrite, resume)
     config = dataclasses.asdict(setting) | {
         "methods": list(methods), "splits": splits if given else len(splits), "seed": seed,
         "restarts": restarts, "samples": samples,
@@ -227,31 +240,56 @@ def compare(
             "summary": [],
         }
     )
-    for done, index in enumerate(splits):
-        dataset = first if done == 0 else prepared[index]()
-        split = Split(dataset, index, *rows[index])
-        for method in methods:
-            label = f"{method} {done + 1}/{len(splits)}" if progress else False
-            row, run = run_method(method, split, setting, config, label)
-            if folder is not None and not comparison.splits:
-                clear_folder(folder)
-            comparison.splits.append(row)
-            comparison.record["summary"] = summarise(comparison.splits, methods, source.task)
-            if done == 0 and run is not None:
-                comparison.fits[method] = run
+    kept = finished_rows(folder, comparison.record, report) if folder and resume else []
+    total, cleared, figures = len(splits) * len(methods), resume, {}
+    try:
+        for done, index in enumerate(splits):
+            dataset = first if done == 0 else prepared[index]()
+            split = Split(dataset, index, *rows[index])
+            for method in methods:
+                label = f"{method} {done + 1}/{len(splits)}" if progress else False
+                found = [r for r in kept if (r["split"], r["method"]) == (index, method)]
+                row, run = (found[0], None) if found else run_method(
+                    method, split, setting, config, label
+                )  # fmt: skip
+                if folder is not None and not cleared:
+                    clear_folder(folder)
+                    cleared = True
+                if done == 0 and run is not None:
+                    if folder is not None:
+                        write_tree(folder / f"{method}.nc", run.tree)
+                    comparison.fits[method] = run
+                comparison.splits.append(row)
+                comparison.record["summary"] = summarise(comparison.splits, methods, source.task)
                 if folder is not None:
-                    write_tree(folder / f"{method}.nc", run.tree)
-            if folder is not None:
-                write_json(folder / "results.json", comparison.record)
-            if on_row is not None:
-                on_row(row)
-    if folder is not None and comparison.fits:
-        figures = draw_figures(comparison.fits)
-        for name, figure in figures.items():
-            figure.savefig(folder / f"{name}.png", dpi=150)
-        if report:
-            write_report(folder / "report.html", comparison.record, comparison.fits, figures)
+                    write_record(folder, comparison.record, kept)
+                if on_row is not None:
+                    on_row(row)
+            if folder is not None and done == 0 and comparison.fits:
+                figures = draw_figures(comparison.fits)
+                for name, figure in figures.items():
+                    figure.savefig(folder / f"{name}.png", dpi=150)
+    except KeyboardInterrupt as interrupt:
+        raise Interrupted(_how_to_go_on(folder, comparison, kept, total), comparison) from interrupt
+    if folder is not None and report and comparison.fits:
+        write_report(folder / "report.html", comparison.record, comparison.fits, figures)
     return comparison
+
+
+def _how_to_go_on(
+    folder: Path | None, comparison: Comparison, kept: list[dict[str, Any]], total: int
+) -> str:
+    """Return the message of an interrupted comparison, and write its last row."""
+    rows = {(r["split"], r["method"]) for r in [*comparison.splits, *kept]}
+    start = f"compare: interrupted with {len(rows)} of {total} fits finished"
+    if folder is None:
+        return f"{start}, which are the error's result; an `out` folder keeps them in files"
+    if comparison.splits:
+        write_record(folder, comparison.record, kept)
+    return (
+        f"{start} and kept in {folder}; to go on, give the same options with resume=True "
+        f"(--resume --out {folder})"
+    )
 
 
 def _prepare(source: Dataset | TableSource, train: np.ndarray) -> Callable[[], Dataset]:
@@ -319,4 +357,5 @@ def _describe(data: Dataset) -> Mapping[str, Any]:
         "name": data.name, "rows": len(data.y), "columns": data.x.shape[1], "task": data.task,
         "target": data.y_name, "source": data.source,
         "own_splits": None if data.test_index is None else len(data.test_index),
+        "sha256": fingerprint(data.x, data.y)["sha256"],
     } | table  # fmt: skip

@@ -15,19 +15,23 @@ from dgp_ppl._storage import replacing
 from dgp_ppl.comparison._figures import FIGURES
 from dgp_ppl.comparison._method import METHODS
 
-__all__ = ["clear_folder", "prepare_folder", "write_json", "write_tree"]
+__all__ = [
+    "clear_folder", "finished_rows", "prepare_folder", "write_json",
+    "write_record", "write_tree",
+]  # fmt: skip
 
 
-def prepare_folder(folder: Path, overwrite: bool) -> Path:
+def prepare_folder(folder: Path, overwrite: bool, resume: bool = False) -> Path:
     """Create the output folder if necessary, before anything is fitted.
 
     Raises:
-        DataError: if the folder cannot be created or written to, or if it holds results and
-            `overwrite` is False.
+        DataError: if the folder cannot be created or written to, or if it holds results and both
+            `overwrite` and `resume` are False.
     """
-    if (folder / "results.json").exists() and not overwrite:
+    if (folder / "results.json").exists() and not (overwrite or resume):
         raise DataError(
-            f"{folder} already holds results.json; choose another --out, or pass --overwrite"
+            f"{folder} already holds results.json; choose another --out, or pass --resume to go on "
+            "with it or --overwrite to replace it"
         )
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -40,10 +44,68 @@ def prepare_folder(folder: Path, overwrite: bool) -> Path:
     return folder
 
 
+def finished_rows(folder: Path, record: dict[str, Any], refit: bool) -> list[dict[str, Any]]:
+    """Return the rows of an interrupted comparison that need not be fitted again.
+
+    The figures need the fits of the first split. So its rows are left out, unless all of them and
+    the figures are there.
+
+    Args:
+        folder: the folder of the comparison.
+        record: the record of this comparison, without rows.
+        refit: whether the fits of the first split are needed in any case.
+
+    Raises:
+        DataError: if the folder holds another comparison, or its results.json is damaged.
+    """
+    path = folder / "results.json"
+    if not path.exists():
+        return []
+    try:
+        kept = json.loads(path.read_text(encoding="utf-8"))
+        rows, parts = kept["splits"], [(kept[n], record[n]) for n in ("config", "data")]
+        wanted = json.loads(json.dumps(_finite([now for _, now in parts])))
+        before = [old for old, _ in parts]
+        differing = [
+            n
+            for old, now in zip(before, wanted, strict=True)
+            for n in sorted(old.keys() | now.keys())
+            if old.get(n) != now.get(n)
+        ]
+        first = [row for row in rows if row["split"] == rows[0]["split"]]
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise DataError(
+            f"{path} cannot be read ({error!r}); choose another --out, or pass --overwrite"
+        ) from error
+    if differing:
+        raise DataError(
+            f"{folder} holds another comparison: its {', '.join(differing)} differ; call with the "
+            "same options and data, choose another --out, or pass --overwrite"
+        )
+    is_whole = len(first) == len(record["config"]["methods"])
+    is_drawn = any((folder / f"{name}.png").exists() for name in FIGURES)
+    if is_whole and (is_drawn or all("error" in row for row in first)) and not refit:
+        return rows
+    return rows[len(first) :]
+
+
 def clear_folder(folder: Path) -> None:
     """Remove the files that an earlier comparison may have written."""
     for name in (*(f"{m}.nc" for m in METHODS), *(f"{f}.png" for f in FIGURES), "report.html"):
         (folder / name).unlink(missing_ok=True)
+
+
+def write_record(folder: Path, record: dict[str, Any], kept: list[dict[str, Any]]) -> None:
+    """Write results.json.
+
+    Args:
+        folder: the folder of the comparison.
+        record: the record so far.
+        kept: rows of an earlier run of the comparison, of which some are yet to come.
+    """
+    written = {(row["split"], row["method"]) for row in record["splits"]}
+    later = [row for row in kept if (row["split"], row["method"]) not in written]
+    write_json(folder / "results.json", record | {"splits": record["splits"] + later})
 
 
 def write_json(path: Path, record: dict[str, Any]) -> None:

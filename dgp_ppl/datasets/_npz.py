@@ -27,6 +27,8 @@ from dgp_ppl.datasets._table import (
     suggestion,
 )
 
+__all__ = ["DEFAULT_SPLITS", "peek_npz", "read_npz"]
+
 DEFAULT_SPLITS = "test_index"
 """Array of a .npz file that holds the test rows of each split."""
 

@@ -20,6 +20,8 @@ from dgp_ppl.datasets._table import (
     shown,
 )
 
+__all__ = ["PREFIX", "fetch", "fetch_frame"]
+
 PREFIX = "openml:"  # without it, a misspelt bundled name would go to the network
 _NAME = re.compile(PREFIX + r"(?:(\d+)|([^:]*[^:\d][^:]*)(?::(\d+))?)")
 

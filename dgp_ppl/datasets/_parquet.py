@@ -17,6 +17,8 @@ from dgp_ppl.datasets._table import (
     table_from_columns,
 )
 
+__all__ = ["parquet_columns", "read_parquet", "table_from_arrow", "without_index"]
+
 
 def read_parquet(path: Path, target: str | None) -> Table:
     """Read a .parquet file: the column `target`, and all other columns as inputs.

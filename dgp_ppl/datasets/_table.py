@@ -14,6 +14,30 @@ import numpy as np
 
 from dgp_ppl._errors import DataError
 
+__all__ = [
+    "FILE_SUFFIXES",
+    "FLOAT32_MAX",
+    "MIN_ROWS",
+    "MIN_TRAIN_ROWS",
+    "TOO_LARGE",
+    "TOO_LONG",
+    "WHOLE_MAX",
+    "Table",
+    "as_targets",
+    "check_file",
+    "check_names",
+    "check_table",
+    "check_values",
+    "file_task",
+    "find_target",
+    "named",
+    "one_line",
+    "quoted",
+    "shown",
+    "suggestion",
+    "table_from_columns",
+]  # fmt: skip
+
 MIN_ROWS = 3  # two to train on, so that a spread exists, and one to test on
 MIN_TRAIN_ROWS = 2
 WHOLE_MAX = 2**53  # float64 holds every whole number up to here

@@ -13,7 +13,7 @@ from numpyro.infer.elbo import ELBO, RenyiELBO
 from numpyro.infer.svi import SVIState
 
 from dgp_ppl._checks import check_count
-from dgp_ppl._errors import NonFiniteLossError
+from dgp_ppl._errors import Interrupted, NonFiniteLossError
 from dgp_ppl._partition import Call, Partition
 from dgp_ppl._typing import Fitted, Model, Params, PRNGKey
 from dgp_ppl.inference._data import check_data, explain_data
@@ -46,6 +46,7 @@ class FitResult(Summarized, Portable):
         seconds: wall-clock time of the steps, compilation included.
         optimizer: the optax optimiser of the state.
         reverted: whether `keep_best` returned the params that the fit began with.
+        interrupted: whether Ctrl-C ended the fit early; see `Interrupted`.
     """
 
     params: Params
@@ -55,6 +56,7 @@ class FitResult(Summarized, Portable):
     seconds: float
     optimizer: Any
     reverted: bool = False
+    interrupted: bool = False
 
     if_possible: ClassVar[tuple[str, ...]] = ("optimizer",)
 
@@ -68,7 +70,8 @@ class FitResult(Summarized, Portable):
         if len(self.losses):
             first += f" nats (ELBO per datum {self.elbo_per_datum[-1]:.4g}, N = {self.num_data})"
         reverted = ["keep_best returned the params that the fit began with"] * self.reverted
-        return [first, *reverted, *list_arrays("params", self.params)]
+        interrupted = ["interrupted before its last step"] * self.interrupted
+        return [first, *reverted, *interrupted, *list_arrays("params", self.params)]
 
 
 def fit(
@@ -112,7 +115,9 @@ def fit(
             the objective with the same keys, and return the better ones. Noisy fits, such as of a
             `Diffusion` on a nearly exact base, can lose more than they gain. The objective is
             `loss`, or `LayerGuide.bound_loss` without one.
-        progress: show a progress bar with the ELBO per datum; a string is its label.
+        progress: show a progress bar with the ELBO per datum; a string is its label. If the
+            standard error stream is no terminal, it is a line at the end, and before it one per
+            tenth of the steps, at most every ten seconds.
         **kwargs: the model's keyword arguments.
 
     Returns:
@@ -121,6 +126,9 @@ def fit(
     Raises:
         DataError: if an argument that the model observes is NaN or out of its distribution's
             support, and no mask leaves it out. Values that the model computes are not checked.
+        Interrupted: at Ctrl-C, a `KeyboardInterrupt`. Its `result` is the fit after the last
+            finished steps (up to 200 of them run at once), which predicts and can be saved like any
+            other.
         NonFiniteLossError: at the first loss that is not finite. It names the step and the site;
             its `result` is the last finite state.
         TypeError: if `steps` is not an integer, or `start` neither a dict nor a result; for a
@@ -149,17 +157,27 @@ def fit(
     if continues and isinstance(start, FitResult):
         state = start.state
     first = state
-    state, losses, failed = run_steps(
+    state, losses, failed, interrupt = run_steps(
         loop, state, data, steps=steps, num_data=num_data, progress=progress
     )
     reverted = False
-    if keep_best and failed is None:
+    if keep_best and failed is interrupt is None:
         keys, wanted = random.split(key, _DRAWS), loss or _bound_loss(guide)
         before, after = (loop.mean_loss(wanted, keys, s, data) for s in (first, state))
         if reverted := before < after or not math.isfinite(after):
             state = first._replace(rng_key=state.rng_key)
     seconds = time.perf_counter() - begun
-    result = FitResult(loop.params(state), losses, num_data, state, seconds, optimizer, reverted)
+    result = FitResult(
+        loop.params(state), losses, num_data, state, seconds, optimizer, reverted,
+        interrupted=interrupt is not None,
+    )  # fmt: skip
+    if interrupt is not None:
+        raise Interrupted(
+            f"fit: interrupted after {len(losses)} of {steps} steps; the fit so far is the error's "
+            "result. To go on, call fit with start=error.result and "
+            f"optimizer=error.result.optimizer for {steps - len(losses)} steps",
+            result,
+        ) from interrupt
     if failed is None:
         return result
     step, site = len(losses), loop.first_non_finite(failed, data)

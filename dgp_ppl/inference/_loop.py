@@ -3,7 +3,7 @@
 import copy
 from collections.abc import Iterator
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -15,12 +15,14 @@ from numpyro.distributions.kl import kl_divergence
 from numpyro.infer import SVI
 from numpyro.infer.elbo import ELBO
 from numpyro.infer.svi import SVIState
-from tqdm.auto import tqdm
 
 from dgp_ppl._partition import Partition
+from dgp_ppl._terminal import Progress
 from dgp_ppl._typing import Model, Params
 
-__all__ = ["TrainingLoop", "cached_loop", "compiled_losses", "run_steps", "training_loop"]
+__all__ = [
+    "Outcome", "TrainingLoop", "cached_loop", "compiled_losses", "run_steps", "training_loop",
+]  # fmt: skip
 
 _CHUNK = 200  # steps in one call of the device, at most
 
@@ -134,6 +136,22 @@ def cached_loop(
     return TrainingLoop(SVI(model, guide, optimizer, loss), partition)
 
 
+class Outcome(NamedTuple):
+    """What the steps of a fit led to.
+
+    Attributes:
+        state: the last state with a finite loss.
+        losses: the losses up to there.
+        failed: the state whose loss is not finite, or None.
+        interrupt: the interrupt (Ctrl-C) that ended the steps early, or None.
+    """
+
+    state: SVIState
+    losses: np.ndarray
+    failed: SVIState | None = None
+    interrupt: KeyboardInterrupt | None = None
+
+
 def run_steps(
     loop: TrainingLoop,
     state: SVIState,
@@ -142,38 +160,33 @@ def run_steps(
     steps: int,
     num_data: int,
     progress: bool | str,
-) -> tuple[SVIState, np.ndarray, SVIState | None]:
-    """Run all steps, or those up to the first loss that is not finite.
-
-    Returns:
-        The last state with a finite loss, the losses up to there, and the state whose loss is not
-        finite, or None.
-    """
+) -> Outcome:
+    """Run all steps, or those up to an interrupt or the first loss that is not finite."""
     chunk = max(10, min(_CHUNK, steps // 20))  # short enough for a progress bar that moves
     losses = np.zeros(0)
     before: tuple[SVIState, int] | None = None  # start and length of the chunk before
-    bar = tqdm(total=steps, disable=not progress, leave=False, unit=" steps")
-    bar.set_description("fit" if progress is True else str(progress), refresh=False)
-    with bar:
-        while len(losses) < steps:
-            num = min(chunk, steps - len(losses))
-            after, new = loop.advance(state, data, num)
-            finite = np.isfinite(new)
-            if not finite.all():
-                first = int(np.argmin(finite))
-                failed = loop.advance(state, data, first)[0]
-                losses = np.concatenate([losses, new[:first]])
-                # Run the steps again up to the last state whose own loss is finite.
-                if first:
-                    state = loop.advance(state, data, first - 1)[0]
-                elif before is not None:
-                    state = loop.advance(before[0], data, before[1] - 1)[0]
-                return state, losses, failed
-            losses = np.concatenate([losses, new])
-            before, state = (state, num), after
-            bar.update(num)
-            bar.set_postfix_str(f"ELBO/datum {-new.mean() / num_data:.4f}", refresh=False)
-    return state, losses, None
+    try:
+        with Progress(progress, steps, "fit") as bar:
+            while len(losses) < steps:
+                num = min(chunk, steps - len(losses))
+                after, new = loop.advance(state, data, num)
+                finite = np.isfinite(new)
+                if not finite.all():
+                    first = int(np.argmin(finite))
+                    failed = loop.advance(state, data, first)[0]
+                    # Run the steps again up to the last state whose own loss is finite.
+                    if first:
+                        state = loop.advance(state, data, first - 1)[0]
+                    elif before is not None:
+                        state = loop.advance(before[0], data, before[1] - 1)[0]
+                    return Outcome(state, np.concatenate([losses, new[:first]]), failed)
+                all_losses = np.concatenate([losses, new])
+                # An interrupt never falls between assignments of one statement.
+                before, state, losses = (state, num), after, all_losses
+                bar.update(num, f"ELBO/datum {-new.mean() / num_data:.4f}")
+    except KeyboardInterrupt as interrupt:
+        return Outcome(state, losses, interrupt=interrupt)
+    return Outcome(state, losses)
 
 
 def _losses(program: Any, keys: jax.Array, params: Params, data: list[Any]) -> jax.Array:

@@ -87,7 +87,7 @@ def root_entries() -> list[tuple[str, Any]]:
 
 def _directive(path: str, value: Any) -> str:
     if inspect.isclass(value):
-        error = issubclass(value, Exception)
+        error = issubclass(value, BaseException)
         kind = "autoexception" if error else "autoclass"
         options = ["show-inheritance"] if error else ["members", "show-inheritance"]
     elif callable(value) and get_origin(value) is None and hasattr(value, "__qualname__"):

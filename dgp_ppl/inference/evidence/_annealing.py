@@ -10,10 +10,10 @@ import jax.numpy as jnp
 import numpy as np
 from jax import random
 from numpyro import handlers
-from tqdm.auto import tqdm
 
 from dgp_ppl._checks import check_count
 from dgp_ppl._partition import Call, Partition
+from dgp_ppl._terminal import Progress
 from dgp_ppl._typing import Fitted, Model, Params, PRNGKey, Values
 from dgp_ppl.core import as_observed
 from dgp_ppl.inference._params import checked_params
@@ -184,9 +184,7 @@ def annealed_evidence(
     length = temperatures if temperatures < 4 * _LEAST_PILOT else temperatures // 4
     pilot_betas = schedule(start, length)
     total = len(pilot_betas) - 1 + temperatures * (1 if exact is None else 2)
-    bar = tqdm(total=total, disable=not progress, leave=False, unit=" temperatures")
-    bar.set_description("anneal" if progress is True else str(progress), refresh=False)
-    with bar:
+    with Progress(progress, total, "anneal", "temperatures") as bar:
         run = partial(particles.run, arrays, bar)
         # Step sizes that depend on the particles they move would bias the weights.
         z, pilot_z = random.normal(key_start, (2, num_particles, particles.dim))

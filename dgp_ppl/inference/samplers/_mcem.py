@@ -14,11 +14,11 @@ import numpy as np
 from jax import random
 from numpyro import handlers
 from numpyro.distributions import biject_to, constraints
-from tqdm.auto import tqdm
 
 from dgp_ppl._checks import check_count, check_key
 from dgp_ppl._errors import NonFiniteLossError
 from dgp_ppl._partition import Call, signature
+from dgp_ppl._terminal import Progress
 from dgp_ppl._typing import Model, Params, PRNGKey
 from dgp_ppl.inference._checkpoint import RunFolder, optimizer_fingerprint, run_identity
 from dgp_ppl.inference._data import check_data
@@ -151,15 +151,12 @@ def fit_mcem(
         folder, draws = RunFolder(Path(checkpoint) / "fit", identity), Path(checkpoint) / "draws"
         saved, parts, state = folder.read(state)
     losses = np.concatenate([np.zeros(0), *(losses for (losses,) in parts)])
-    bar = tqdm(total=steps, initial=saved, disable=not progress, leave=False, unit=" steps")
-    bar.set_description("fit" if progress is True else str(progress), refresh=False)
-    with bar:
+    with Progress(progress, steps, "fit", done=saved) as bar:
         while len(losses) < steps:
             state, new = em.advance(state, steps - len(losses))
             losses = np.concatenate([losses, np.asarray(new, np.float64)])
             _check_finite(losses, em.params(state.unconstrained))
-            bar.update(len(new))
-            bar.set_postfix_str(f"potential energy {new.mean():.5g} nats", refresh=False)
+            bar.update(len(new), f"potential energy {new.mean():.5g} nats")
             if folder is not None and (len(losses) - saved >= every or len(losses) == steps):
                 folder.write(len(losses), state, [[losses[saved:]]])
                 saved = len(losses)

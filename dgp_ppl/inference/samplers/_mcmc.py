@@ -12,10 +12,10 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array
 from numpyro.infer.mcmc import MCMCKernel
-from tqdm.auto import tqdm
 
 from dgp_ppl._checks import check_count, check_key
 from dgp_ppl._partition import Call, Partition
+from dgp_ppl._terminal import Progress
 from dgp_ppl._typing import PRNGKey
 from dgp_ppl.inference._checkpoint import RunFolder, run_identity
 from dgp_ppl.inference._data import check_data
@@ -132,9 +132,7 @@ def run_mcmc(
     total = num_warmup + num_samples * thinning
     unsaved: list[Any] = []
     saved = steps
-    bar = tqdm(total=total, initial=steps, disable=not progress, leave=False, unit=" steps")
-    bar.set_description("sample" if progress is True else str(progress), refresh=False)
-    with bar:
+    with Progress(progress, total, "sample", done=steps) as bar:
         while steps < total:
             if steps < num_warmup:
                 done = min(num_warmup - steps, chunk)
@@ -145,8 +143,7 @@ def run_mcmc(
                 unsaved.append([np.asarray(a)[:num] for a in columns])
                 done = num * thinning
             steps += done
-            bar.update(done)
-            bar.set_postfix_str(kernel.diagnostics(state), refresh=False)
+            bar.update(done, kernel.diagnostics(state))
             if folder is not None and (steps - saved >= every or steps >= total):
                 folder.write(steps, state, unsaved)
                 parts, unsaved, saved = parts + unsaved, [], steps

@@ -1,0 +1,5 @@
+"""What long runs write to the standard error stream."""
+
+from dgp_ppl._terminal._progress import Progress
+
+__all__ = ["Progress"]
