@@ -5,7 +5,7 @@ from dgp_ppl.datasets._frame import ArrowFrame
 from dgp_ppl.datasets._load import load, names
 from dgp_ppl.datasets._npz import DEFAULT_SPLITS
 from dgp_ppl.datasets._source import TableSource, open_source
-from dgp_ppl.datasets.tables import Preprocessor, Report, Table, read_table
+from dgp_ppl.datasets.tables import Preprocessor, Report, Table, read_table, table_chunks
 
 __all__ = [
     "DEFAULT_SPLITS",
@@ -21,4 +21,5 @@ __all__ = [
     "open_source",
     "read_table",
     "splits",
+    "table_chunks",
 ]

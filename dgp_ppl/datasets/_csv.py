@@ -145,6 +145,16 @@ def csv_header(path: Path) -> tuple[int, list[str]]:
     return first
 
 
+def check_width(where: str, line: int, row: list[str], width: int) -> None:
+    """Raise `DataError` unless a row has as many fields as the header."""
+    if len(row) != width:
+        raise DataError(
+            f"{where}: line {line} has {len(row)} field{'' if len(row) == 1 else 's'}, wanted "
+            f"{width} as in the header; add or remove fields, and put quotes around text with "
+            "commas"
+        )
+
+
 def _read_fast(path: Path, line: int, columns: int) -> np.ndarray | None:
     """Read all columns, float64 [N, K], after the header's last line `line`.
 
@@ -186,12 +196,7 @@ def _read_careful(
     rows = csv_rows(path)
     next(rows)
     for line, row in rows:
-        if len(row) != len(names):
-            raise DataError(
-                f"{where}: line {line} has {len(row)} field{'' if len(row) == 1 else 's'}, wanted "
-                f"{len(names)} as in the header; add or remove fields, and put quotes around text "
-                "with commas"
-            )
+        check_width(where, line, row, len(names))
         plain = _plain_numbers(row)
         if plain is not None:
             values.extend(plain)

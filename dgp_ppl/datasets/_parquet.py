@@ -1,5 +1,7 @@
 """Reader of .parquet files."""
 
+import contextlib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -37,14 +39,37 @@ def parquet_columns(path: Path) -> Any:
     Raises:
         DataError: if the file cannot be read.
     """
+    with _opened(path) as file:
+        data = file.read()
+        data.validate(full=True)
+        return data
+
+
+def parquet_batches(path: Path, rows: int) -> Iterator[Any]:
+    """Read all columns of a .parquet file as `pyarrow.Table`s of at most `rows` rows.
+
+    Raises:
+        DataError: if the file cannot be read.
+    """
+    import pyarrow as pa
+
+    with _opened(path) as file:
+        for batch in file.iter_batches(rows):
+            batch.validate(full=True)
+            yield pa.Table.from_batches([batch])
+
+
+@contextlib.contextmanager
+def _opened(path: Path) -> Iterator[Any]:
+    """Open a .parquet file; what Arrow raises becomes `DataError`."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     try:
         with path.open("rb") as stream, pq.ParquetFile(stream) as file:
-            data = file.read()
-            data.validate(full=True)
-            return data
+            yield file
+    except DataError:
+        raise
     except (pa.ArrowException, OSError, ValueError) as error:
         raise DataError(
             f"{named(path)}: not a readable .parquet file ({one_line(error)}); write it again"

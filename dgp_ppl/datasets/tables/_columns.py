@@ -24,7 +24,7 @@ class InputColumn:
         name: its name.
         kind: how to read it.
         fill: for missing cells: the training rows' median, or the position in `categories` of
-            their most frequent category.
+            their most frequent category; None if missing cells are errors.
         varies: whether its numbers differ in the training rows. If they do not, only the indicator
             of missing cells is an input.
         missing: whether cells are missing in the training rows, so that an indicator is an input;
@@ -34,7 +34,7 @@ class InputColumn:
 
     name: str
     kind: Kind
-    fill: float
+    fill: float | None
     varies: bool = True
     missing: bool = False
     categories: tuple[str, ...] = ()
@@ -51,15 +51,27 @@ class InputColumn:
             unseen: "error", or "zeros" to allow categories that the training rows do not have.
         """
         if self.kind.name != "category":
-            return numbers(table, self.name, self.kind)
+            return self._complete(table, numbers(table, self.name, self.kind))
         found, codes = labels(table, self.name, self.kind)
         known = {label: i for i, label in enumerate(self.categories)}
         new = [label for label in found if label not in known]
         if new and unseen == "error":
             raise _unseen(table, self.name, new, found, codes, self.categories)
-        missing = len(known) if self.missing else int(self.fill)
+        missing = len(known) if self.missing else int(self.fill or 0)
         lookup = np.array([known.get(label, -1) for label in found] + [missing], float)
         return lookup[codes]
+
+    def _complete(self, table: Table, values: np.ndarray) -> np.ndarray:
+        """Return the numbers, or raise `DataError` if some are missing and there is no `fill`."""
+        missing = np.isnan(values)
+        if self.fill is None and missing.any():
+            count = int(missing.sum())
+            raise DataError(
+                f"{table.where}: column {shown(self.name)}: {count} cell{'s' * (count > 1)} missing "
+                f"(empty or NaN), first in {table.place(int(missing.argmax()))}, wanted numbers, as "
+                "in the training data; fill the cells in, or leave these rows out"
+            )
+        return values
 
 
 @dataclass(frozen=True)

@@ -18,9 +18,10 @@ from dgp_ppl.datasets.tables._columns import (
     fit_input,
     fit_target,
 )  # fmt: skip
+from dgp_ppl.datasets.tables._kinds import Kind
 from dgp_ppl.datasets.tables._read import read_table
 from dgp_ppl.datasets.tables._report import Report, describe
-from dgp_ppl.datasets.tables._state import from_state, to_state
+from dgp_ppl.datasets.tables._state import from_state, is_state, to_state
 from dgp_ppl.datasets.tables._table import Table
 
 __all__ = ["Preprocessor", "Source"]
@@ -174,7 +175,7 @@ class Preprocessor:
             raise ValueError(
                 f"Preprocessor.inputs: unseen is {unseen!r}, wanted 'error' or 'zeros'"
             )
-        table = read_table(source)
+        table = read_table(source, texts=self.text_columns)
         missing = [c.name for c in self.columns if c.name not in table.columns]
         if missing:
             hint = suggestion(missing[0], table.names)
@@ -211,6 +212,11 @@ class Preprocessor:
         if rows is not None:
             table = table.take(np.arange(len(table))[rows])
         return goal.read(table)
+
+    @property
+    def text_columns(self) -> tuple[str, ...]:
+        """Columns of texts that are categories: `read_table` must not take them as numbers."""
+        return tuple(c.name for c in self._categories if not c.kind.numeric)
 
     @property
     def task(self) -> str:
@@ -264,7 +270,7 @@ class Preprocessor:
             ("missing", marks, [position[c.name] for c in self._marked]),
         ]
         made = ColumnTransformer([part for part in parts if part[2]], sparse_threshold=0.0)
-        memory = np.array([[column.fill for column in self.columns]])
+        memory = np.array([[column.fill or 0.0 for column in self.columns]])
         return made.set_output(transform="default").fit(memory)
 
     @property
@@ -278,6 +284,24 @@ class Preprocessor:
     @property
     def _marked(self) -> list[InputColumn]:
         return [c for c in self.columns if c.kind.name != "category" and c.missing]
+
+    @classmethod
+    def of_numbers(cls, names: Sequence[str]) -> "Preprocessor":
+        """Return a map that takes columns as they are. Cells that are no numbers are errors.
+
+        >>> from dgp_ppl.datasets import Preprocessor
+        >>> Preprocessor.of_numbers(["a", "b"]).names
+        ('a', 'b')
+
+        Args:
+            names: the columns, in the order of the inputs.
+        """
+        return cls(tuple(InputColumn(str(name), Kind("number"), None) for name in names))
+
+    @staticmethod
+    def is_state(state: Any) -> bool:
+        """Return whether a value of JSON is a state of `to_state`, of any version."""
+        return is_state(state)
 
     def to_state(self) -> dict[str, Any]:
         """Return everything learnt, in types that JSON has."""

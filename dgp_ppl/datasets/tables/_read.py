@@ -1,13 +1,14 @@
 """`read_table`: the columns of a .csv or .parquet file, or of a data frame."""
 
 import os
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from dgp_ppl._errors import DataError
-from dgp_ppl.datasets._csv import MISSING, csv_header, csv_rows
+from dgp_ppl.datasets._csv import MISSING, check_width, csv_header, csv_rows
 from dgp_ppl.datasets._frame import ArrowFrame, arrow_columns, frame_name
 from dgp_ppl.datasets._parquet import parquet_columns, without_index
 from dgp_ppl.datasets._table import (
@@ -19,13 +20,16 @@ from dgp_ppl.datasets._table import (
 from dgp_ppl.datasets.tables._cells import DAY_MICROSECONDS, is_missing, is_too_long
 from dgp_ppl.datasets.tables._table import Column, NumberColumn, OtherColumn, Table, TextColumn
 
-__all__ = ["TABLE_SUFFIXES", "read_table"]
+__all__ = ["TABLE_SUFFIXES", "from_arrow", "from_texts", "read_table"]
 
 TABLE_SUFFIXES = (".csv", ".parquet")
 
 
 def read_table(
-    source: str | os.PathLike[str] | ArrowFrame | Table, *, keep: str | None = None
+    source: str | os.PathLike[str] | ArrowFrame | Table,
+    *,
+    keep: str | None = None,
+    texts: Collection[str] = (),
 ) -> Table:
     """Read the columns of a .csv or .parquet file or of a data frame, as they are.
 
@@ -41,6 +45,7 @@ def read_table(
         source: the file; a frame of pandas, polars, pyarrow or any library with Arrow's PyCapsule
             interface; or a table, which is returned.
         keep: a column of the index that pandas stored; the other columns of an index are left out.
+        texts: columns whose texts stay texts, even if all are numbers, so that ``007`` is not 7.
 
     Returns:
         The table.
@@ -51,26 +56,22 @@ def read_table(
     if isinstance(source, Table):
         return source
     if not isinstance(source, str | os.PathLike):
-        return _from_arrow(frame_name(source), arrow_columns(source), keep)
+        return from_arrow(frame_name(source), arrow_columns(source), keep, texts)
     path = Path(os.path.expanduser(os.fspath(source)))
     check_file(path, TABLE_SUFFIXES)
     if path.suffix.lower() == ".parquet":
-        return _from_arrow(named(path), parquet_columns(path), keep)
-    return _from_csv(path)
+        return from_arrow(named(path), parquet_columns(path), keep, texts)
+    return _from_csv(path, texts)
 
 
-def _from_csv(path: Path) -> Table:
+def _from_csv(path: Path, texts: Collection[str]) -> Table:
     where = named(path)
     line, header = csv_header(path)
     names = tuple(name.strip() for name in header)
     check_names(where, names)
-    columns = _csv_texts(path, line, len(names))
-    return Table(
-        where,
-        {name: _from_texts(column) for name, column in zip(names, columns, strict=True)},
-        np.arange(len(columns[0])),
-        path,
-    )
+    columns = dict(zip(names, _csv_texts(path, line, len(names)), strict=True))
+    made = {name: from_texts(column, name in texts) for name, column in columns.items()}
+    return Table(where, made, np.arange(len(columns[names[0]])), path)
 
 
 def _csv_texts(path: Path, line: int, width: int) -> list[Any]:
@@ -102,24 +103,25 @@ def _csv_texts(path: Path, line: int, width: int) -> list[Any]:
     rows = csv_rows(path)
     next(rows)
     for number, row in rows:
-        if len(row) != width:
-            raise DataError(
-                f"{named(path)}: line {number} has {len(row)} field{'' if len(row) == 1 else 's'}, "
-                f"wanted {width} as in the header; add or remove fields, and put quotes around "
-                "text with commas"
-            )
+        check_width(named(path), number, row, width)
         for column, text in zip(texts, row, strict=True):
             column.append(text)
     return [pa.array(column, pa.string()) for column in texts]
 
 
-def _from_texts(column: Any, declared: bool = False) -> Column:
-    """Make a column of Arrow strings: numbers if all cells are plain numbers or missing."""
+def from_texts(column: Any, keep: bool = False, declared: bool = False) -> Column:
+    """Make a column of Arrow strings: numbers if all cells are plain numbers or missing.
+
+    Args:
+        column: the strings.
+        keep: whether they stay texts in any case.
+        declared: whether the source says that they are categories or booleans.
+    """
     import pyarrow as pa
 
     if pa.types.is_string_view(column.type):  # polars' type, which few functions know
         column = column.cast(pa.large_string())
-    if not declared:
+    if not (keep or declared):
         numbers = _plain_numbers(column)
         if numbers is not None:
             return numbers
@@ -162,21 +164,22 @@ def _first(mask: np.ndarray) -> int | None:
     return int(mask.argmax()) if mask.any() else None
 
 
-def _from_arrow(where: str, data: Any, keep: str | None) -> Table:
+def from_arrow(where: str, data: Any, keep: str | None, texts: Collection[str] = ()) -> Table:
+    """Make a table of a `pyarrow.Table`; `keep` and `texts` are those of `read_table`."""
     data = without_index(where, data, keep)
     names = tuple(data.column_names)
     if not names:
         raise DataError(f"{where}: no columns, wanted some; check what wrote it")
     check_names(where, names)
     columns = {
-        name: _from_array(column.combine_chunks())
+        name: _from_array(column.combine_chunks(), name in texts)
         for name, column in zip(names, data.columns, strict=True)
     }
     return Table(where, columns, np.arange(data.num_rows))
 
 
-def _from_array(column: Any) -> Column:
-    """Make a column of an Arrow array."""
+def _from_array(column: Any, keep: bool) -> Column:
+    """Make a column of an Arrow array; `keep` is that of `from_texts`."""
     import pyarrow as pa
 
     kind, types = column.type, pa.types
@@ -196,7 +199,7 @@ def _from_array(column: Any) -> Column:
         values = days.to_numpy(zero_copy_only=False) / DAY_MICROSECONDS
         return NumberColumn(values, is_date=True)
     if types.is_boolean(kind):
-        return _from_texts(_bool_texts(column), declared=True)
+        return from_texts(_bool_texts(column), declared=True)
     if types.is_null(kind):
         return NumberColumn(np.full(len(column), np.nan))
     if types.is_dictionary(kind):
@@ -205,10 +208,10 @@ def _from_array(column: Any) -> Column:
             column = column.cast(inner)
             is_bool = types.is_boolean(inner)
             column = _bool_texts(column) if is_bool else column.cast(pa.string())
-            return _from_texts(column, declared=True)
+            return from_texts(column, declared=True)
         if _is_text(inner):
-            return _from_texts(column, declared=True)
-    return _from_texts(column) if _is_text(kind) else OtherColumn(str(kind))
+            return from_texts(column, declared=True)
+    return from_texts(column, keep) if _is_text(kind) else OtherColumn(str(kind))
 
 
 def _bool_texts(column: Any) -> Any:

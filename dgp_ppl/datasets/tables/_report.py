@@ -70,7 +70,9 @@ def describe(
         if c.missing and c.kind.name != "category":
             count = int(np.isnan(c.read(training, "error")).sum())
             cells = f"{c.name}: {count:,} cell{'' if count == 1 else 's'}"
-            filled = f" -> {format_value(c.kind, c.fill)}, and" if c.varies else ", replaced by"
+            filled = (
+                f" -> {format_value(c.kind, c.fill or 0)}, and" if c.varies else ", replaced by"
+            )
             steps.append(("missing", f"{cells}{filled} an input that marks them"))
     steps += [("left out", f"{name}: {note}") for name, note in left_out.items()]
     if without_target:

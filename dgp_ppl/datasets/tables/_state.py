@@ -9,7 +9,7 @@ from dgp_ppl.datasets.tables._columns import InputColumn, TargetColumn
 from dgp_ppl.datasets.tables._kinds import Kind
 from dgp_ppl.datasets.tables._report import Report
 
-__all__ = ["from_state", "to_state"]
+__all__ = ["from_state", "is_state", "to_state"]
 
 _FORMAT, _VERSION = "dgp_ppl.Preprocessor", 1
 
@@ -28,6 +28,11 @@ def to_state(
     return _plain(state)
 
 
+def is_state(state: Any) -> bool:
+    """Return whether a value is a state, of any version."""
+    return isinstance(state, Mapping) and state.get("format") == _FORMAT
+
+
 def from_state(
     state: Mapping[str, Any],
 ) -> tuple[tuple[InputColumn, ...], TargetColumn | None, Report]:
@@ -36,7 +41,7 @@ def from_state(
     Raises:
         DataError: if the state is damaged, or of a newer version.
     """
-    if not isinstance(state, Mapping) or state.get("format") != _FORMAT:
+    if not is_state(state):
         raise DataError("Preprocessor.from_state: got no state of a Preprocessor; check the file")
     version = state.get("version")
     if not isinstance(version, int) or version < 1:

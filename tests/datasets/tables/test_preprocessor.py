@@ -183,3 +183,15 @@ def test_the_options_of_sklearn_change_nothing(columns, sources):
 
 def test_repr(columns):
     assert repr(columns) == "Preprocessor(5 columns -> 10 inputs, target 'price' (regression))"
+
+
+def test_numbers_as_they_are():
+    """`of_numbers` takes constant columns too, refuses missing cells, and survives JSON."""
+    columns = Preprocessor.of_numbers(["b", "a"])
+    columns = Preprocessor.from_state(json.loads(json.dumps(columns.to_state())))
+    found = columns.inputs(arrow(a=[1, 1], b=["2.5", "1,000"], c=["x", "y"]))
+    assert found.tolist() == [[2.5, 1], [1000, 1]]
+    fault(lambda: columns.inputs(arrow(a=[1, None], b=[1, 2])), "'a'", "1 cell missing", "row 1")
+    fault(lambda: columns.inputs(arrow(a=[1, 2], b=["x", "y"])), "'b'", "'x'")
+    assert Preprocessor.is_state(columns.to_state())
+    assert not Preprocessor.is_state({"format": "mine"})
