@@ -7,6 +7,7 @@ arrays in NumPy's format, and bytes. Every member has a checksum.
 import contextlib
 import io
 import json
+import math
 import os
 import struct
 import zipfile
@@ -19,7 +20,15 @@ import numpy as np
 
 from dgp_ppl._errors import DataError
 
-__all__ = ["DAMAGE", "ArchiveReader", "array_bytes", "read_array", "replacing", "write_archive"]
+__all__ = [
+    "DAMAGE",
+    "ArchiveReader",
+    "array_bytes",
+    "finite",
+    "read_array",
+    "replacing",
+    "write_archive",
+]
 
 DAMAGE = (
     OSError, ValueError, KeyError, IndexError, TypeError, AttributeError, EOFError, RuntimeError,
@@ -150,6 +159,19 @@ class ArchiveReader:
             f"{self.path} is damaged or cut short ({reason}); take another copy of it, or save the "
             "fit again"
         )
+
+
+def finite(value: Any) -> Any:
+    """Return a value of JSON where None replaces the numbers that are not finite.
+
+    >>> finite({"a": [1.0, float("nan")]})
+    {'a': [1.0, None]}
+    """
+    if isinstance(value, dict):
+        return {name: finite(inner) for name, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [finite(inner) for inner in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def array_bytes(array: np.ndarray) -> bytes:

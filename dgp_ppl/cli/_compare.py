@@ -9,7 +9,7 @@ import typer
 from dgp_ppl import datasets
 from dgp_ppl.cli import _options as given
 from dgp_ppl.cli._app import app, interruptible, print_note
-from dgp_ppl.cli._options import column_names, use_x64
+from dgp_ppl.cli._options import column_names, data_stem, use_x64
 from dgp_ppl.comparison import (
     INFERENCE_HEADINGS,
     METHODS,
@@ -20,7 +20,7 @@ from dgp_ppl.comparison import (
     format_summary,
 )
 
-__all__ = ["fit_line"]
+__all__ = ["print_results"]
 
 
 @app.command("compare")
@@ -114,8 +114,7 @@ def _compare(
     use_x64(x64)
     if out is None:
         stamp = datetime.datetime.now().strftime("%Y%m%d-%H%M%S")
-        stem = Path(data).stem if data.lower().endswith((".csv", ".npz", ".parquet")) else data
-        out = Path("results") / f"{stem.replace('/', '-').replace(':', '-')}-{stamp}"
+        out = Path("results") / f"{data_stem(data)}-{stamp}"
     notes = Console(stderr=True)
     with interruptible():
         outcome = compare(
@@ -147,10 +146,10 @@ def _compare(
             resume=resume,
             report=report,
             progress=not quiet,
-            on_row=None if quiet else lambda row: print_note(notes, fit_line(row)),
+            on_row=None if quiet else lambda row: print_note(notes, _line(row)),
         )
     console = Console()
-    _print_results(console, outcome)
+    print_results(console, outcome, _title(outcome))
     console.print(f"Written to {out}", soft_wrap=True)
     if report and outcome.fits:
         console.print(f"Report: {out / 'report.html'}", soft_wrap=True)
@@ -163,11 +162,20 @@ def _compare(
         raise typer.Exit(1)
 
 
-def _print_results(console: Any, outcome: Comparison) -> None:
-    """Print the tables of a comparison, and its notes on the evidence."""
+def _title(outcome: Comparison) -> str:
     data, num_splits = outcome.record["data"], outcome.record["config"]["splits"]
     title = f"{data['name']}: {data['rows']} rows, {data['columns']} inputs, "
-    title += f"{num_splits} splits; mean ± standard error" if num_splits > 1 else "1 split"
+    return title + (f"{num_splits} splits; mean ± standard error" if num_splits > 1 else "1 split")
+
+
+def print_results(console: Any, outcome: Comparison, title: str) -> None:
+    """Print the tables of a comparison, and its notes on the evidence.
+
+    Args:
+        console: rich's console.
+        outcome: the comparison.
+        title: title of the first table.
+    """
     summary = outcome.summary
     headings = {m: h for m, h in PREDICTION_HEADINGS.items() if any(m in r for r in summary)}
     console.print(_table(outcome, headings or PREDICTION_HEADINGS, title))
@@ -182,7 +190,7 @@ def _print_results(console: Any, outcome: Comparison) -> None:
         console.print(f"Evidence of {method}: {note}", highlight=False)
 
 
-def fit_line(row: dict[str, Any]) -> str:
+def _line(row: dict[str, Any]) -> str:
     """Format one fit as a line."""
     start = f"split {row['split']}  {row['method']:<8}"
     if "error" in row:

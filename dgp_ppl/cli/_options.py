@@ -1,6 +1,7 @@
 """Options that several commands share, as types of their arguments."""
 
 import csv
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -31,6 +32,7 @@ __all__ = [
     "Target",
     "Width",
     "column_names",
+    "data_stem",
     "use_x64",
 ]
 
@@ -144,6 +146,12 @@ def column_names(given: list[str] | None) -> list[str]:
     """Return the names in options; a name with a comma is quoted, as in CSV."""
     rows = csv.reader(given or [], skipinitialspace=True)
     return [name.strip() for row in rows for name in row if name.strip()]
+
+
+def data_stem(data: str) -> str:
+    """Return a data set's name as part of a file's name."""
+    stem = Path(data).stem if data.lower().endswith((".csv", ".npz", ".parquet")) else data
+    return stem.replace("/", "-").replace(":", "-")
 
 
 def use_x64(wanted: bool) -> None:

@@ -16,6 +16,7 @@ from dgp_ppl.comparison._builders import (
     complete_setting,
 )
 from dgp_ppl.comparison._compare import Comparison, compare
+from dgp_ppl.comparison._figures import draw_held_out
 from dgp_ppl.comparison._method import (
     METHODS,
     Fitted,
@@ -56,6 +57,7 @@ __all__ = [
     "check_setting",
     "compare",
     "complete_setting",
+    "draw_held_out",
     "fit_method",
     "format_number",
     "format_summary",

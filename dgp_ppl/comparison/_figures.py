@@ -8,9 +8,10 @@ from jax import random
 
 from dgp_ppl import plots
 from dgp_ppl.comparison._run import Run
+from dgp_ppl.datasets import Dataset
 from dgp_ppl.inference import FitResult
 
-__all__ = ["FIGURES", "draw_figures"]
+__all__ = ["FIGURES", "draw_figures", "draw_held_out"]
 
 FIGURES = ("training", "predictions", "coverage", "reliability", "function")
 """The names of all figures; a comparison has those that suit its data."""
@@ -31,15 +32,42 @@ def draw_figures(runs: Mapping[str, Run]) -> dict[str, Any]:
         Matplotlib figures by name, a subset of `FIGURES`.
     """
     data = next(iter(runs.values())).data
-    runs = {plots.method_label(m): r for m, r in runs.items()}
-    figures = _training(data.name, data.task, runs)
+    figures = _training(data.name, data.task, _labelled(runs))
     if data.task != "regression":
-        return figures | _reliability(runs, f"{data.name}: held-out rows, split 0")
-    target = data.y_name.replace("_", " ")
-    figures |= _predictions(runs, target, f"{data.name}: held-out rows, split 0")
+        return figures | {"reliability": draw_held_out(runs)}
+    figures |= {"predictions": draw_held_out(runs), "coverage": _coverage(runs)}
     if data.x.shape[1] == 1:
-        figures["function"] = _function(runs, target)
+        figures["function"] = _function(_labelled(runs), _target(data))
     return figures
+
+
+def draw_held_out(runs: Mapping[str, Run]) -> Any:
+    """Draw the predictions of held-out rows: against the targets, or the reliability of classes.
+
+    Args:
+        runs: the runs of one split by method; at least one.
+
+    Returns:
+        A Matplotlib figure.
+    """
+    first = next(iter(runs.values()))
+    y_test, title, shown = first.y_test, _title(first), _labelled(runs)
+    if first.data.task != "regression":
+        return plots.reliability(y_test, {m: r.test.probabilities for m, r in shown.items()}, title)
+    bands = {m: (r.test.mean, *r.test.interval(_LEVEL)) for m, r in shown.items()}
+    return plots.predicted_against_observed(y_test, bands, _target(first.data), title, _LEVEL)
+
+
+def _labelled(runs: Mapping[str, Run]) -> dict[str, Run]:
+    return {plots.method_label(m): r for m, r in runs.items()}
+
+
+def _target(data: Dataset) -> str:
+    return data.y_name.replace("_", " ")
+
+
+def _title(run: Run) -> str:
+    return f"{run.data.name}: held-out rows, split {run.row['split']}"
 
 
 def _training(name: str, task: str, runs: Mapping[str, Run]) -> dict[str, Any]:
@@ -52,25 +80,16 @@ def _training(name: str, task: str, runs: Mapping[str, Run]) -> dict[str, Any]:
     if not curves:
         return {}
     units = "nats, standardised target" if task == "regression" else "nats"
-    return {"training": plots.training_curves(curves, f"{name}: training, split 0", units)}
+    split = next(iter(runs.values())).row["split"]
+    return {"training": plots.training_curves(curves, f"{name}: training, split {split}", units)}
 
 
-def _reliability(runs: Mapping[str, Run], title: str) -> dict[str, Any]:
-    y_test = next(iter(runs.values())).y_test
-    probabilities = {m: r.test.probabilities for m, r in runs.items()}
-    return {"reliability": plots.reliability(y_test, probabilities, title)}
-
-
-def _predictions(runs: Mapping[str, Run], target: str, title: str) -> dict[str, Any]:
-    """Draw the predicted against the observed targets, and the coverage of intervals."""
-    y_test = next(iter(runs.values())).y_test
-    bands = {m: (r.test.mean, *r.test.interval(_LEVEL)) for m, r in runs.items()}
+def _coverage(runs: Mapping[str, Run]) -> Any:
+    """Draw the coverage of intervals."""
+    first = next(iter(runs.values()))
     tails = np.stack([0.5 - _COVERAGE_LEVELS / 2, 0.5 + _COVERAGE_LEVELS / 2])
-    intervals = {m: r.test.quantile(tails) for m, r in runs.items()}
-    return {
-        "predictions": plots.predicted_against_observed(y_test, bands, target, title, _LEVEL),
-        "coverage": plots.coverage_curves(y_test, _COVERAGE_LEVELS, intervals, title),
-    }
+    intervals = {m: r.test.quantile(tails) for m, r in _labelled(runs).items()}
+    return plots.coverage_curves(first.y_test, _COVERAGE_LEVELS, intervals, _title(first))
 
 
 def _function(runs: Mapping[str, Run], target: str) -> Any:

@@ -8,10 +8,8 @@ import os
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from dgp_ppl._errors import DataError
-from dgp_ppl._storage import replacing
+from dgp_ppl._storage import finite, replacing
 from dgp_ppl.comparison._figures import FIGURES
 from dgp_ppl.comparison._method import METHODS
 
@@ -110,7 +108,7 @@ def write_record(folder: Path, record: dict[str, Any], kept: list[dict[str, Any]
 
 def write_json(path: Path, record: dict[str, Any]) -> None:
     """Write a record as JSON; numbers that are not finite become null."""
-    text = json.dumps(_finite(record), indent=1, allow_nan=False)
+    text = json.dumps(finite(record), indent=1, allow_nan=False)
     with replacing(path) as draft:
         draft.write_text(text + "\n")
 
@@ -119,14 +117,3 @@ def write_tree(path: Path, tree: Any) -> None:
     """Write an ArviZ tree as a NetCDF file."""
     with replacing(path) as draft:
         tree.to_netcdf(draft, engine="h5netcdf")
-
-
-def _finite(value: Any) -> Any:
-    """Replace the numbers that are not finite by None."""
-    if isinstance(value, dict):
-        return {k: _finite(v) for k, v in value.items()}
-    if isinstance(value, list | tuple):
-        return [_finite(v) for v in value]
-    if isinstance(value, float) and not np.isfinite(value):
-        return None
-    return value

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import os
 import time
 import warnings
 from collections.abc import Mapping
@@ -14,6 +15,7 @@ from jax import random
 from jax.typing import ArrayLike
 
 from dgp_ppl._errors import NonFiniteLossError, UnsuitableError
+from dgp_ppl._storage import fingerprint, finite
 from dgp_ppl._typing import PRNGKey
 from dgp_ppl.comparison._method import METHODS, Fitted, Setting, Task
 from dgp_ppl.comparison._metrics import METRICS, predictive_metrics
@@ -21,6 +23,7 @@ from dgp_ppl.criticism import chain_diagnostics
 from dgp_ppl.datasets import Dataset
 from dgp_ppl.inference import annealed_evidence, why_no_evidence
 from dgp_ppl.inferencedata import to_inferencedata
+from dgp_ppl.persistence import KeptFit
 from dgp_ppl.prediction import Prediction, pool
 from dgp_ppl.standardize import Standardizer
 
@@ -48,6 +51,7 @@ class Run:
         y_test: held-out targets, [N*].
         data: the data set.
         config: the configuration of the comparison.
+        row: the row of results: the method, the split and the metrics.
     """
 
     fitted: Fitted
@@ -59,6 +63,7 @@ class Run:
     y_test: np.ndarray
     data: Dataset
     config: Mapping[str, Any]
+    row: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
     @cached_property
     def tree(self) -> Any:
@@ -77,6 +82,40 @@ class Run:
             coords={"input": np.array(self.data.x_names)},
             attrs={"config": json.dumps(config)}, **fitted.kwargs,
         )  # fmt: skip
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Keep the fit in a file; `dgp_ppl.load` gives the same predictions in a new process.
+
+        The file also holds the preprocessor of a table, so the loaded fit takes tables like the
+        data's. Its ``info`` has the target, the task, the classes, the numbers of rows, the
+        configuration and the row of results. Of several restarts, it is the first fit.
+
+        Args:
+            path: the file. An earlier file is replaced at the end, at once.
+
+        Raises:
+            DataError: if the file cannot be written.
+        """
+        fitted, data = self.fitted, self.data
+        table = data.preprocessor
+        classes = () if table is None else table.classes
+        if not classes and data.task != "regression":
+            classes = map(str, range(int(data.y.max()) + 1))
+        info = {
+            "name": data.name, "source": data.source, "target": data.y_name, "task": data.task,
+            "classes": list(classes),
+            "rows": {"training": len(self.y), "held_out": len(self.y_test)},
+            "config": dict(self.config), "row": dict(self.row),
+        }  # fmt: skip
+        KeptFit(
+            fitted.model, fitted.guide, fitted.result.params, fitted.kwargs, self.standardizer,
+            posterior_samples=fitted.chains or fitted.draws,
+            losses=fitted.result.losses,
+            columns=data.x_names,
+            data=fingerprint(self.x, self.y),
+            info=finite(info),
+            preprocessing=None if table is None else table.to_state(),
+        ).save(path)  # fmt: skip
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -262,7 +301,7 @@ def run_method(
         key = random.fold_in(random.key(config["seed"]), split.index)
         task = _task(_keys(config["seed"], split.index)[0], x, y, setting, standardizer, progress)
         row |= _measure_evidence(random.fold_in(key, 1), fitted, task)
-    return row, Run(fitted, standardizer, prediction, x, y, x_test, y_test, data, config)
+    return row, Run(fitted, standardizer, prediction, x, y, x_test, y_test, data, config, row)
 
 
 def _measure_evidence(key: PRNGKey, fitted: Fitted, task: Task) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """Fits in files: to keep and load them, and to export their predictions as programs."""
 
 from dgp_ppl.persistence._export import export
-from dgp_ppl.persistence._kept_fit import KeptFit, load, save
+from dgp_ppl.persistence._kept_fit import KeptFit, load, read_record, save
 
-__all__ = ["KeptFit", "export", "load", "save"]
+__all__ = ["KeptFit", "export", "load", "read_record", "save"]

@@ -4,6 +4,7 @@ import dataclasses
 import json
 import os
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from typing import Any
 
 import jax
@@ -25,11 +26,14 @@ from dgp_ppl._storage import (
     write_archive,
 )  # fmt: skip
 from dgp_ppl._typing import Fitted, Model, Params, PRNGKey
+from dgp_ppl.datasets import ArrowFrame, Preprocessor, Table
 from dgp_ppl.inference import Chains, FitResult, LayerGuide, MCEMResult
 from dgp_ppl.prediction import Prediction, predict
 from dgp_ppl.standardize import Standardizer
 
-__all__ = ["KeptFit", "load", "save"]
+__all__ = ["KeptFit", "load", "read_record", "save"]
+
+Source = str | os.PathLike[str] | ArrowFrame | Table
 
 _KIND, _FORMAT = "fit", 1
 _WANTED = "a fit that dgp_ppl.save wrote"
@@ -55,7 +59,8 @@ class KeptFit:
         columns: names of the inputs' columns.
         data: fingerprint of the training data: its shapes, and a hash.
         info: further values of JSON, such as the target's name.
-        preprocessing: the state of a preprocessor of tables, as values of JSON.
+        preprocessing: the state of a preprocessor of tables, as values of JSON; that of a
+            `Preprocessor` is applied to tables.
         versions: versions of the packages that saved the fit, the device and the date.
     """
 
@@ -72,19 +77,23 @@ class KeptFit:
     preprocessing: Any = None
     versions: dict[str, str] = dataclasses.field(default_factory=dict)
 
-    def predict(self, key: PRNGKey, x: ArrayLike, *args: Any, **options: Any) -> Prediction:
+    def predict(
+        self, key: PRNGKey, x: ArrayLike | Source, *args: Any, **options: Any
+    ) -> Prediction:
         """Return the posterior predictive distribution at new inputs; see `dgp_ppl.predict`.
 
-        The columns of a data frame are taken by their names, in any order, if `columns` is known.
+        The columns of a data frame, or of a .csv or .parquet file, are taken by their names, in any
+        order. They pass through the `preprocessor`.
 
         Args:
             key: random key. The same key gives the same prediction as before the fit was saved.
-            x: inputs, [N, D]; in the units of the data if there is a `standardizer`.
+            x: inputs, [N, D], in the units of the data if there is a `standardizer`; or a table.
             *args: further arguments of the model.
             **options: options of `dgp_ppl.predict`, and other values of the model's arguments.
 
         Raises:
-            ValueError: if x lacks columns, and as `dgp_ppl.predict` does.
+            ValueError: if x lacks columns, and as `dgp_ppl.predict` does. A `DataError`, which is
+                one, says what is wrong with a table.
         """
         options = {
             "standardizer": self.standardizer,
@@ -94,6 +103,19 @@ class KeptFit:
         }
         x = self._rows(x)
         return predict(key, self.model, self.guide, self.params, x, *args, **options)
+
+    @cached_property
+    def preprocessor(self) -> Preprocessor | None:
+        """The map from tables to inputs: the one of `preprocessing`, or the `columns` as numbers.
+
+        None if neither is known.
+
+        Raises:
+            DataError: if `preprocessing` is of a newer version.
+        """
+        if Preprocessor.is_state(self.preprocessing):
+            return Preprocessor.from_state(self.preprocessing)
+        return None if self.columns is None else Preprocessor.of_numbers(self.columns)
 
     def was_fitted_to(self, *data: ArrayLike) -> bool:
         """Return whether these arrays have the fingerprint of the data given to `save`.
@@ -147,7 +169,16 @@ class KeptFit:
         return f"KeptFit({'; '.join(parts)})"
 
     def _rows(self, x: Any) -> Any:
-        """Return a data frame's columns in the order of the fit; other values are unchanged."""
+        """Return the inputs of a table, with columns in the order of the fit; else x itself."""
+        if isinstance(x, str | os.PathLike | Table) or (
+            isinstance(x, ArrowFrame) and Preprocessor.is_state(self.preprocessing)
+        ):
+            if self.preprocessor is None:
+                raise ValueError(
+                    "predict: x is a table, and this fit has no names of columns, wanted an array "
+                    "[N, D]; or save the fit with columns=..."
+                )
+            return self.preprocessor.inputs(x)
         names = getattr(x, "columns", None)
         if names is None:
             return x
@@ -226,6 +257,26 @@ def save(
         model, guide, values, kwargs, standardizer, draws, losses, names, found, dict(info or {}),
         preprocessing,
     ).save(path)  # fmt: skip
+
+
+def read_record(path: str | os.PathLike[str]) -> dict[str, Any]:
+    """Return what a file of `save` says about its fit, without importing or building anything.
+
+    Args:
+        path: the file.
+
+    Returns:
+        ``versions``, the ``model``'s name, ``columns``, ``data``, ``info`` and ``preprocessing``,
+        as in `KeptFit`.
+
+    Raises:
+        DataError: if the file is not one of `save`, is damaged or of a later version.
+    """
+    archive = ArchiveReader(path, _KIND, _FORMAT, _WANTED)
+    try:
+        return {name: archive.record[name] for name in ("versions", "model", *_PLAIN)}
+    except DAMAGE as error:
+        raise archive.damaged(error) from error
 
 
 def load(path: str | os.PathLike[str]) -> KeptFit:

@@ -65,11 +65,11 @@ class InputColumn:
         """Return the numbers, or raise `DataError` if some are missing and there is no `fill`."""
         missing = np.isnan(values)
         if self.fill is None and missing.any():
-            count = int(missing.sum())
+            count, place = int(missing.sum()), table.place(int(missing.argmax()))
             raise DataError(
-                f"{table.where}: column {shown(self.name)}: {count} cell{'s' * (count > 1)} missing "
-                f"(empty or NaN), first in {table.place(int(missing.argmax()))}, wanted numbers, as "
-                "in the training data; fill the cells in, or leave these rows out"
+                f"{table.where}: column {shown(self.name)}: {count} cell{'s' * (count > 1)} "
+                f"missing (empty or NaN), first in {place}, wanted numbers, as in the training "
+                "data; fill the cells in, or leave these rows out"
             )
         return values
 

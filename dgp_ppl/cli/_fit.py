@@ -1,0 +1,134 @@
+"""`dgp-ppl fit`: fit one method, check it on held-out rows, and keep it in a file."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from dgp_ppl import datasets
+from dgp_ppl._errors import DataError
+from dgp_ppl._storage import replacing
+from dgp_ppl.cli import _options as given
+from dgp_ppl.cli._app import app
+from dgp_ppl.cli._compare import print_results
+from dgp_ppl.cli._options import column_names, data_stem, use_x64
+from dgp_ppl.cli._outputs import check_output
+from dgp_ppl.comparison import METHODS, compare, draw_held_out
+
+__all__: list[str] = []
+
+
+@app.command("fit")
+def _fit(
+    data: given.Data,
+    method: Annotated[
+        str,
+        typer.Option(
+            help=f"Method: {', '.join(METHODS)}.",
+            rich_help_panel="Methods and model",
+        ),
+    ] = "dsvi",
+    model: given.Model = "deep_gp",
+    likelihood: given.Likelihood = None,
+    depth: given.Depth = 2,
+    inducing: given.Inducing = 100,
+    width: given.Width = None,
+    share_kernel: given.ShareKernel = None,
+    steps: given.Steps = 6000,
+    batch: given.Batch = 1000,
+    learning_rate: given.LearningRate = 0.1,
+    draws: given.Draws = 250,
+    chains: given.Chains = 2,
+    seed: given.Seed = 0,
+    x64: given.X64 = False,
+    target: given.Target = None,
+    drop: given.Drop = None,
+    categorical: given.Categorical = None,
+    strict: given.Strict = False,
+    split: Annotated[
+        int,
+        typer.Option(
+            help="Number of the split, from 0: one that comes with the data, else a random one "
+            "with 90 % of the rows for training.",
+            rich_help_panel="Data",
+        ),
+    ] = 0,
+    split_key: given.SplitKey = datasets.DEFAULT_SPLITS,
+    samples: given.Samples = 100,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            help="File of the fit, which ends in .dgp.",
+            show_default="DATA.dgp",
+            rich_help_panel="Results",
+        ),
+    ] = None,
+    picture: Annotated[
+        bool,
+        typer.Option(
+            help="Draw the predictions of the held-out rows, next to the fit's file.",
+            rich_help_panel="Results",
+        ),
+    ] = True,
+    overwrite: given.Overwrite = False,
+    quiet: given.Quiet = False,
+) -> None:
+    """Fit one method to a data set, check it on held-out rows, and keep the fit in a file.
+
+    The fit is that of `dgp-ppl compare` with the same options, on one split.
+
+    Example: `dgp-ppl fit houses.csv --target price --out price.dgp`.
+    """
+    from rich.console import Console
+
+    use_x64(x64)
+    if method not in METHODS:
+        raise DataError(f"fit: method is {method!r}, wanted one of {', '.join(METHODS)}")
+    out = Path(f"{data_stem(data)}.dgp") if out is None else out
+    check_output(out, overwrite, (".dgp",), [data])
+    image = out.with_suffix(".png")
+    if picture:
+        check_output(image, overwrite, (".png",), [data])
+    try:
+        outcome = compare(
+            data,
+            [method],
+            model=model,
+            likelihood=likelihood,
+            depth=depth,
+            inducing=inducing,
+            width=width,
+            share_kernel=share_kernel,
+            steps=steps,
+            batch=batch,
+            learning_rate=learning_rate,
+            splits=[split],
+            seed=seed,
+            samples=samples,
+            draws=draws,
+            chains=chains,
+            target=target,
+            drop=column_names(drop),
+            categorical=column_names(categorical),
+            strict=strict,
+            split_key=split_key,
+            progress=not quiet,
+        )
+    except ValueError as error:
+        if not str(error).startswith("compare: "):
+            raise
+        raise DataError(f"fit: {str(error).removeprefix('compare: ')}") from error
+    (row,) = outcome.splits
+    if "error" in row:
+        Console(stderr=True).print(f"{method}: {row['error']}", highlight=False, soft_wrap=True)
+        raise typer.Exit(1)
+    run = outcome.fits[method]
+    run.save(out)
+    held_out, rows = len(run.y_test), len(run.y) + len(run.y_test)
+    console = Console()
+    print_results(console, outcome, f"{run.data.name}: {held_out:,} of {rows:,} rows held out")
+    console.print(f"Kept in {out}", soft_wrap=True, highlight=False)
+    if picture:
+        with replacing(image) as draft:
+            draw_held_out({method: run}).savefig(draft, format="png", dpi=150)
+        console.print(f"Picture: {image}", soft_wrap=True, highlight=False)

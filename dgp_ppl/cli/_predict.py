@@ -1,0 +1,161 @@
+"""`dgp-ppl predict`: predictions of a kept fit at the rows of a table."""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import typer
+
+from dgp_ppl._errors import DataError
+from dgp_ppl.cli._app import app
+from dgp_ppl.cli._options import column_names, use_x64
+from dgp_ppl.cli._outputs import check_output, table_writer
+from dgp_ppl.datasets import Table, table_chunks
+from dgp_ppl.persistence import KeptFit, load, read_record
+from dgp_ppl.prediction import Prediction
+
+__all__ = ["open_fit"]
+
+_SUFFIXES = (".csv", ".parquet")
+
+
+@app.command("predict")
+def _predict(
+    fit: Annotated[Path, typer.Argument(help="A file of `dgp-ppl fit`.")],
+    data: Annotated[Path, typer.Argument(help="A .csv or .parquet file with the same columns.")],
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            help="File of the predictions, .csv or .parquet.", show_default="DATA-predictions.csv"
+        ),
+    ] = None,
+    id: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Column to copy to the predictions; give it several times, or names separated "
+            "by commas.",
+        ),
+    ] = None,
+    quantiles: Annotated[
+        str, typer.Option(help="Levels of the quantiles, separated by commas.")
+    ] = "0.05,0.5,0.95",
+    samples: Annotated[int, typer.Option(help="Draws through the layers.")] = 100,
+    seed: Annotated[int, typer.Option(help="Seed of the draws.")] = 0,
+    chunk: Annotated[int, typer.Option(help="Rows in memory at once.")] = 10_000,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Replace earlier predictions.")
+    ] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", help="Show no progress.")] = False,
+) -> None:
+    """Predict the rows of a table with a fit of `dgp-ppl fit`.
+
+    Numbers get a mean, a standard deviation and quantiles, in the order of the rows.
+
+    Classes get the most probable class, and the probability of each.
+
+    A row that cannot be predicted, such as one of a new category, is an error.
+
+    Example: `dgp-ppl predict price.dgp new.csv --id house --out predictions.csv`.
+    """
+    from jax import random
+    from rich.console import Console
+
+    out = Path(f"{data.stem}-predictions.csv") if out is None else out
+    check_output(out, overwrite, _SUFFIXES, [fit, data])
+    levels, ids = _levels(quantiles), column_names(id)
+    for name, value in (("samples", samples), ("chunk", chunk)):
+        if value < 1:
+            raise DataError(f"predict: {name} is {value}, wanted at least 1")
+    if not 0 <= seed < 2**32:
+        raise DataError(f"predict: seed is {seed}, wanted at least 0 and below 2^32")
+    kept = open_fit(fit)
+    columns, task = kept.preprocessor, kept.info.get("task")
+    if columns is None or task is None:
+        raise DataError(
+            f"{fit} was not written by `dgp-ppl fit`, and does not say what its inputs and targets "
+            "are; predict with it in Python: dgp_ppl.load"
+        )
+    notes, done = Console(stderr=True, quiet=quiet), 0
+    with table_writer(out) as write, notes.status("Loading the fit") as status:
+        for raw, table in table_chunks(data, chunk, texts=columns.text_columns):
+            copied = _copied(table, raw, ids)
+            prediction = kept.predict(random.key(seed), table, num_samples=samples)
+            found = _summary(prediction, kept.info, levels)
+            _check(found, table)
+            write(_joined(table, copied, found))
+            done += len(table)
+            status.update(f"{done:,} rows predicted")
+    notes.print(f"{done:,} row{'s' * (done != 1)} predicted: {out}", soft_wrap=True)
+
+
+def open_fit(path: Path) -> KeptFit:
+    """Load a kept fit, in float64 if it was fitted in float64.
+
+    Raises:
+        DataError: if the file cannot be used.
+    """
+    use_x64(bool(read_record(path)["info"].get("config", {}).get("x64")))
+    return load(path)
+
+
+def _levels(text: str) -> list[float]:
+    try:
+        levels = [float(part) for part in text.split(",")]
+    except ValueError:
+        levels = [0.0]
+    if not all(0 < level < 1 for level in levels) or len(set(levels)) < len(levels):
+        raise DataError(
+            f"predict: quantiles is {text!r}, wanted different numbers between 0 and 1, separated "
+            "by commas, such as 0.05,0.5,0.95"
+        )
+    return levels
+
+
+def _copied(table: Table, raw: Any, ids: list[str]) -> dict[str, Any]:
+    """Return the columns of the file that are copied, as the file has them."""
+    if missing := [name for name in ids if name not in raw.column_names]:
+        raise DataError(
+            f"{table.where}: id has {missing[0]!r}, and there is no such column; the columns are "
+            f"{', '.join(map(repr, raw.column_names))}"
+        )
+    return {name: raw[name] for name in ids}
+
+
+def _summary(
+    prediction: Prediction, info: dict[str, Any], levels: list[float]
+) -> dict[str, np.ndarray]:
+    """Return the columns of the predictions."""
+    if info["task"] == "regression":
+        names = [f"q{100 * level:02.6g}" for level in levels]
+        quantiles = dict(zip(names, prediction.quantile(levels), strict=True))
+        return {"mean": prediction.mean, "sd": np.sqrt(prediction.var), **quantiles}
+    probabilities, classes = prediction.probabilities, info["classes"]
+    found = {"class": np.array(classes)[probabilities.argmax(axis=1)]}
+    for label, values in zip(classes, probabilities.T, strict=True):
+        found[f"P({label})"] = values
+    return found
+
+
+def _check(found: dict[str, np.ndarray], table: Table) -> None:
+    """Raise `DataError` about the first row whose prediction is not finite."""
+    bad = np.zeros(len(table), bool)
+    for values in found.values():
+        bad |= ~np.isfinite(values) if values.dtype.kind == "f" else False
+    if bad.any():
+        raise DataError(
+            f"{table.where}: the prediction of {table.place(int(bad.argmax()))} is not finite "
+            f"({int(bad.sum())} such rows): are its numbers in the units of the training data? "
+            "Correct them, or leave the rows out"
+        )
+
+
+def _joined(table: Table, copied: dict[str, Any], found: dict[str, np.ndarray]) -> Any:
+    """Return the copied and the predicted columns as a `pyarrow.Table`."""
+    import pyarrow as pa
+
+    if clash := [name for name in copied if name in found]:
+        raise DataError(
+            f"{table.where}: id has {clash[0]!r}, which is also a column of the predictions; "
+            "rename the column"
+        )
+    return pa.table(copied | found)

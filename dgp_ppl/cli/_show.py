@@ -1,0 +1,90 @@
+"""`dgp-ppl show`: what a kept fit is."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated
+
+import numpy as np
+import typer
+
+from dgp_ppl.cli._app import app
+from dgp_ppl.cli._predict import open_fit
+from dgp_ppl.comparison import INFERENCE_HEADINGS, PREDICTION_HEADINGS, format_number
+from dgp_ppl.datasets import Preprocessor
+from dgp_ppl.persistence import KeptFit, read_record
+
+__all__: list[str] = []
+
+_OPTIONS = (
+    "model", "likelihood", "depth", "inducing", "width", "share_kernel", "steps", "batch",
+    "learning_rate", "draws", "chains", "samples", "seed", "x64",
+)  # fmt: skip
+_HEADINGS = {
+    name: heading
+    for name, heading in (PREDICTION_HEADINGS | INFERENCE_HEADINGS).items()
+    if name not in ("elbo_per_datum", "seconds")
+}
+_PACKAGES = ("dgp_ppl", "jax", "numpyro", "python")
+
+
+@app.command("show")
+def _show(
+    fit: Annotated[Path, typer.Argument(help="A file of `dgp-ppl fit`, or of dgp_ppl.save.")],
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print all that is known as JSON.")
+    ] = False,
+) -> None:
+    """Say what a kept fit is: its model, columns, target, metrics and versions.
+
+    Example: `dgp-ppl show price.dgp`.
+    """
+    kept = open_fit(fit)
+    if as_json:
+        print(json.dumps(read_record(fit), indent=1, allow_nan=False))
+        return
+    lines = list(_lines(kept, read_record(fit)["model"]))
+    width = max(len(heading) for heading, _ in lines)
+    print(fit)
+    for heading, text in lines:
+        print(f"  {heading:<{width}}  {text}")
+
+
+def _lines(kept: KeptFit, model: str) -> Iterator[tuple[str, str]]:
+    """Yield headings and texts."""
+    import jax
+
+    info, config, row = kept.info, kept.info.get("config", {}), kept.info.get("row", {})
+    if row:
+        yield "method", row["method"]
+    yield "model", model
+    if kept.guide is not None:
+        yield "guide", type(kept.guide).__name__
+    sizes = [int(np.size(a)) for a in jax.tree.leaves(kept.params)]
+    yield "params", f"{len(kept.params)} of {sum(sizes):,} numbers"
+    options = {n: config[n] for n in _OPTIONS if config.get(n) is not None}
+    if options:
+        yield "options", ", ".join(f"{n} {v}" for n, v in options.items())
+    if info.get("source"):
+        yield "data", info["source"]
+    if Preprocessor.is_state(kept.preprocessing):
+        yield from Preprocessor.from_state(kept.preprocessing).report.steps
+    elif kept.columns is not None:
+        yield "columns", ", ".join(kept.columns)
+    if "target" in info and not Preprocessor.is_state(kept.preprocessing):
+        classes = f": {', '.join(info['classes'])}" if info.get("classes") else ""
+        yield "target", f"{info['target']} ({info.get('task', 'unknown')}{classes})"
+    if "rows" in info:
+        rows = info["rows"]
+        yield "rows", f"{rows['training']:,} for training, {rows['held_out']:,} held out"
+    elif kept.data is not None:
+        yield "rows", f"{kept.data['shapes'][0][0]:,}"
+    if row.get("elbo_per_datum") is not None:
+        yield "bound", f"{format_number(row['elbo_per_datum'])} nats per datum (ELBO)"
+    if row:
+        names = {n: h for n, h in _HEADINGS.items() if row.get(n) is not None}
+        yield "held out", ", ".join(f"{h} {format_number(row[n])}" for n, h in names.items())
+        yield "time", f"{format_number(row['seconds'])} s, {row['steps']:,} steps"
+    saved = kept.versions
+    packages = ", ".join(f"{name} {saved[name]}" for name in _PACKAGES if name in saved)
+    yield "saved", f"{saved['date']} by {packages}, on {saved['device']}"
