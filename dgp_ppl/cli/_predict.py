@@ -14,7 +14,7 @@ from dgp_ppl.datasets import Table, table_chunks
 from dgp_ppl.persistence import KeptFit, load, read_record
 from dgp_ppl.prediction import Prediction
 
-__all__ = ["open_fit"]
+__all__ = ["comparison_of", "open_fit"]
 
 _SUFFIXES = (".csv", ".parquet")
 
@@ -69,8 +69,8 @@ def _predict(
     if not 0 <= seed < 2**32:
         raise DataError(f"predict: seed is {seed}, wanted at least 0 and below 2^32")
     kept = open_fit(fit)
-    columns, task = kept.preprocessor, kept.info.get("task")
-    if columns is None or task is None:
+    columns, about = kept.preprocessor, comparison_of(kept)
+    if columns is None or not about:
         raise DataError(
             f"{fit} was not written by `dgp-ppl fit`, and does not say what its inputs and targets "
             "are; predict with it in Python: dgp_ppl.load"
@@ -80,7 +80,7 @@ def _predict(
         for raw, table in table_chunks(data, chunk, texts=columns.text_columns):
             copied = _copied(table, raw, ids)
             prediction = kept.predict(random.key(seed), table, num_samples=samples)
-            found = _summary(prediction, kept.info, levels)
+            found = _summary(prediction, about, levels)
             _check(found, table)
             write(_joined(table, copied, found))
             done += len(table)
@@ -94,8 +94,14 @@ def open_fit(path: Path) -> KeptFit:
     Raises:
         DataError: if the file cannot be used.
     """
-    use_x64(bool(read_record(path)["info"].get("config", {}).get("x64")))
+    about = read_record(path)["info"].get("comparison", {})
+    use_x64(bool(about.get("config", {}).get("x64")))
     return load(path)
+
+
+def comparison_of(kept: KeptFit) -> dict[str, Any]:
+    """Return what `Run.save` wrote about a fit; an empty dict for other fits."""
+    return kept.info.get("comparison", {})
 
 
 def _levels(text: str) -> list[float]:
@@ -122,14 +128,14 @@ def _copied(table: Table, raw: Any, ids: list[str]) -> dict[str, Any]:
 
 
 def _summary(
-    prediction: Prediction, info: dict[str, Any], levels: list[float]
+    prediction: Prediction, about: dict[str, Any], levels: list[float]
 ) -> dict[str, np.ndarray]:
     """Return the columns of the predictions."""
-    if info["task"] == "regression":
+    if about["task"] == "regression":
         names = [f"q{100 * level:02.6g}" for level in levels]
         quantiles = dict(zip(names, prediction.quantile(levels), strict=True))
         return {"mean": prediction.mean, "sd": np.sqrt(prediction.var), **quantiles}
-    probabilities, classes = prediction.probabilities, info["classes"]
+    probabilities, classes = prediction.probabilities, about["classes"]
     found = {"class": np.array(classes)[probabilities.argmax(axis=1)]}
     for label, values in zip(classes, probabilities.T, strict=True):
         found[f"P({label})"] = values

@@ -9,7 +9,7 @@ import numpy as np
 import typer
 
 from dgp_ppl.cli._app import app
-from dgp_ppl.cli._predict import open_fit
+from dgp_ppl.cli._predict import comparison_of, open_fit
 from dgp_ppl.comparison import INFERENCE_HEADINGS, PREDICTION_HEADINGS, format_number
 from dgp_ppl.datasets import Preprocessor
 from dgp_ppl.persistence import KeptFit, read_record
@@ -54,7 +54,8 @@ def _lines(kept: KeptFit, model: str) -> Iterator[tuple[str, str]]:
     """Yield headings and texts."""
     import jax
 
-    info, config, row = kept.info, kept.info.get("config", {}), kept.info.get("row", {})
+    about = comparison_of(kept)
+    config, row = about.get("config", {}), about.get("row", {})
     if row:
         yield "method", row["method"]
     yield "model", model
@@ -65,17 +66,17 @@ def _lines(kept: KeptFit, model: str) -> Iterator[tuple[str, str]]:
     options = {n: config[n] for n in _OPTIONS if config.get(n) is not None}
     if options:
         yield "options", ", ".join(f"{n} {v}" for n, v in options.items())
-    if info.get("source"):
-        yield "data", info["source"]
+    if about:
+        yield "data", about["source"]
     if Preprocessor.is_state(kept.preprocessing):
         yield from Preprocessor.from_state(kept.preprocessing).report.steps
     elif kept.columns is not None:
         yield "columns", ", ".join(kept.columns)
-    if "target" in info and not Preprocessor.is_state(kept.preprocessing):
-        classes = f": {', '.join(info['classes'])}" if info.get("classes") else ""
-        yield "target", f"{info['target']} ({info.get('task', 'unknown')}{classes})"
-    if "rows" in info:
-        rows = info["rows"]
+    if about and not Preprocessor.is_state(kept.preprocessing):
+        classes = f": {', '.join(about['classes'])}" if about["classes"] else ""
+        yield "target", f"{about['target']} ({about['task']}{classes})"
+    if about:
+        rows = about["rows"]
         yield "rows", f"{rows['training']:,} for training, {rows['held_out']:,} held out"
     elif kept.data is not None:
         yield "rows", f"{kept.data['shapes'][0][0]:,}"
@@ -87,4 +88,4 @@ def _lines(kept: KeptFit, model: str) -> Iterator[tuple[str, str]]:
         yield "time", f"{format_number(row['seconds'])} s, {row['steps']:,} steps"
     saved = kept.versions
     packages = ", ".join(f"{name} {saved[name]}" for name in _PACKAGES if name in saved)
-    yield "saved", f"{saved['date']} by {packages}, on {saved['device']}"
+    yield "saved", f"{saved['date']} by {packages}, on {saved['device'].split(maxsplit=1)[-1]}"

@@ -87,8 +87,8 @@ class Run:
         """Keep the fit in a file; `dgp_ppl.load` gives the same predictions in a new process.
 
         The file also holds the preprocessor of a table, so the loaded fit takes tables like the
-        data's. Its ``info`` has the target, the task, the classes, the numbers of rows, the
-        configuration and the row of results. Of several restarts, it is the first fit.
+        data's. ``info["comparison"]`` has the target, the task, the classes, the numbers of rows,
+        the configuration and the row of results. Of several restarts, it is the first fit.
 
         Args:
             path: the file. An earlier file is replaced at the end, at once.
@@ -113,7 +113,7 @@ class Run:
             losses=fitted.result.losses,
             columns=data.x_names,
             data=fingerprint(self.x, self.y),
-            info=finite(info),
+            info={"comparison": finite(info)},
             preprocessing=None if table is None else table.to_state(),
         ).save(path)  # fmt: skip
 

@@ -274,7 +274,10 @@ def read_record(path: str | os.PathLike[str]) -> dict[str, Any]:
     """
     archive = ArchiveReader(path, _KIND, _FORMAT, _WANTED)
     try:
-        return {name: archive.record[name] for name in ("versions", "model", *_PLAIN)}
+        found = {name: archive.record[name] for name in ("versions", "model", *_PLAIN)}
+        if not isinstance(found["info"], dict):
+            raise TypeError("its info is no object")
+        return found
     except DAMAGE as error:
         raise archive.damaged(error) from error
 
