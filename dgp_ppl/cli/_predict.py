@@ -133,7 +133,7 @@ def _summary(
     """Return the columns of the predictions."""
     if about["task"] == "regression":
         names = [f"q{100 * level:02.6g}" for level in levels]
-        quantiles = dict(zip(names, prediction.quantile(levels), strict=True))
+        quantiles = dict(zip(names, prediction.quantile(np.array(levels)), strict=True))
         return {"mean": prediction.mean, "sd": np.sqrt(prediction.var), **quantiles}
     probabilities, classes = prediction.probabilities, about["classes"]
     found = {"class": np.array(classes)[probabilities.argmax(axis=1)]}

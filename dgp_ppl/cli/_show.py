@@ -12,6 +12,7 @@ from dgp_ppl.cli._app import app
 from dgp_ppl.cli._predict import comparison_of, open_fit
 from dgp_ppl.comparison import INFERENCE_HEADINGS, PREDICTION_HEADINGS, format_number
 from dgp_ppl.datasets import Preprocessor
+from dgp_ppl.inference import Chains
 from dgp_ppl.persistence import KeptFit, read_record
 
 __all__: list[str] = []
@@ -64,6 +65,8 @@ def _lines(kept: KeptFit, model: str) -> Iterator[tuple[str, str]]:
     sizes = [int(np.size(a)) for a in jax.tree.leaves(kept.params)]
     yield "params", f"{len(kept.params)} of {sum(sizes):,} numbers"
     options = {n: config[n] for n in _OPTIONS if config.get(n) is not None}
+    if not isinstance(kept.posterior_samples, Chains):
+        options = {n: v for n, v in options.items() if n not in ("draws", "chains")}
     if options:
         yield "options", ", ".join(f"{n} {v}" for n, v in options.items())
     if about:

@@ -62,7 +62,7 @@ def finished_rows(folder: Path, record: dict[str, Any], refit: bool) -> list[dic
     try:
         kept = json.loads(path.read_text(encoding="utf-8"))
         rows, parts = kept["splits"], [(kept[n], record[n]) for n in ("config", "data")]
-        wanted = json.loads(json.dumps(_finite([now for _, now in parts])))
+        wanted = json.loads(json.dumps(finite([now for _, now in parts])))
         before = [old for old, _ in parts]
         differing = [
             n

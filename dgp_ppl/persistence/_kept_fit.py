@@ -101,8 +101,8 @@ class KeptFit:
             **self.kwargs,
             **options,
         }
-        x = self._rows(x)
-        return predict(key, self.model, self.guide, self.params, x, *args, **options)
+        rows = self._rows(x)
+        return predict(key, self.model, self.guide, self.params, rows, *args, **options)
 
     @cached_property
     def preprocessor(self) -> Preprocessor | None:
@@ -170,9 +170,10 @@ class KeptFit:
 
     def _rows(self, x: Any) -> Any:
         """Return the inputs of a table, with columns in the order of the fit; else x itself."""
-        if isinstance(x, str | os.PathLike | Table) or (
-            isinstance(x, ArrowFrame) and Preprocessor.is_state(self.preprocessing)
-        ):
+        kinds = (str, os.PathLike, Table)
+        if Preprocessor.is_state(self.preprocessing):
+            kinds = (*kinds, ArrowFrame)
+        if isinstance(x, kinds):
             if self.preprocessor is None:
                 raise ValueError(
                     "predict: x is a table, and this fit has no names of columns, wanted an array "

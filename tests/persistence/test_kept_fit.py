@@ -16,8 +16,9 @@ from support.helpers import KEY
 
 import dgp_ppl as dgp
 from dgp_ppl import kernels, models
+from dgp_ppl.datasets import Preprocessor
 from dgp_ppl.models import svgp
-from dgp_ppl.persistence import KeptFit
+from dgp_ppl.persistence import KeptFit, read_record
 
 RAW, TARGET = (np.asarray(a, np.float64) for a in (X * 3 + 1, Y + 5))
 SCALE = dgp.Standardizer.fit(RAW, TARGET)
@@ -99,6 +100,36 @@ def test_columns_of_a_frame_are_taken_by_name():
         kept.predict(KEY, frame[["other"]])
     unnamed = dataclasses.replace(kept, columns=None)
     np.testing.assert_array_equal(unnamed.predict(KEY, frame[["age"]]).x, kept.predict(KEY, RAW).x)
+
+
+def test_tables_pass_through_the_preprocessor(tmp_path):
+    """Frames and files become the inputs that the fit had; arrays are inputs already."""
+    table = pd.DataFrame({"age": ["1,000", "20", None, "30"], "name": list("abcd")})
+    columns = Preprocessor.of_numbers(["age"])
+    state = dataclasses.replace(
+        columns, columns=(dataclasses.replace(columns.columns[0], fill=25.0),)
+    ).to_state()
+    kept = KeptFit(svgp, SHALLOW, fit().params, {"z": Z}, preprocessing=state)
+    table.to_csv(tmp_path / "t.csv", index=False)
+    for source in (table, tmp_path / "t.csv", str(tmp_path / "t.csv")):
+        assert kept.predict(KEY, source).x.tolist() == [[1000], [20], [25], [30]]
+    assert kept.predict(KEY, np.ones((2, 1))).x.tolist() == [[1], [1]]
+    with pytest.raises(dgp.DataError, match=r"no column 'age'"):
+        kept.predict(KEY, table[["name"]])
+    by_name = dataclasses.replace(kept, preprocessing={"mine": 1}, columns=("age",))
+    with pytest.raises(dgp.DataError, match=r"1 cell missing .* line 4"):
+        by_name.predict(KEY, tmp_path / "t.csv")
+    unnamed = dataclasses.replace(kept, preprocessing=None)
+    with pytest.raises(ValueError, match=r"predict: x is a table, and this fit has no names"):
+        unnamed.predict(KEY, tmp_path / "t.csv")
+
+
+def test_the_record_is_read_without_the_parts(kept, tmp_path):
+    """`read_record` imports no model, so it also reads the file of a model that is gone."""
+    kept.save(tmp_path / "fit.dgp")
+    record = read_record(tmp_path / "fit.dgp")
+    assert (record["model"], record["columns"]) == ("dgp_ppl.models.svgp", ["age"])
+    assert record["info"] == {"target": "price"}
 
 
 def test_options_of_predict_can_be_changed(kept):
