@@ -1,12 +1,13 @@
 """`dgp-ppl fit`: fit one method, check it on held-out rows, and keep it in a file."""
 
+import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from dgp_ppl import datasets
-from dgp_ppl._errors import DataError
+from dgp_ppl._errors import DataError, Interrupted
 from dgp_ppl._storage import replacing
 from dgp_ppl.cli import _options as given
 from dgp_ppl.cli._app import app
@@ -114,6 +115,9 @@ def _fit(
             split_key=split_key,
             progress=not quiet,
         )
+    except Interrupted as error:
+        print(f"dgp-ppl: fit: interrupted; {out} is not written", file=sys.stderr)
+        raise typer.Exit(130) from error
     except ValueError as error:
         if not str(error).startswith("compare: "):
             raise

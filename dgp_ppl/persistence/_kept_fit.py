@@ -11,6 +11,8 @@ import jax
 import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Array
+from numpyro import handlers
+from numpyro.infer.autoguide import AutoGuide
 
 from dgp_ppl._checks import params_of
 from dgp_ppl._errors import DataError
@@ -36,6 +38,7 @@ __all__ = ["KeptFit", "load", "read_record", "save"]
 Source = str | os.PathLike[str] | ArrowFrame | Table
 
 _KIND, _FORMAT = "fit", 1
+_OF_PREDICT = ("num_samples", "standardizer", "posterior_samples", "site", "chunk_size")
 _WANTED = "a fit that dgp_ppl.save wrote"
 _PLAIN = ("columns", "data", "info", "preprocessing")  # JSON in the file's record
 _ENCODED = (
@@ -102,6 +105,8 @@ class KeptFit:
             **options,
         }
         rows = self._rows(x)
+        model_options = {n: v for n, v in options.items() if n not in _OF_PREDICT}
+        _find_sites(self.guide, options.get("site", "y"), (rows, *args), model_options)
         return predict(key, self.model, self.guide, self.params, rows, *args, **options)
 
     @cached_property
@@ -313,6 +318,29 @@ def load(path: str | os.PathLike[str]) -> KeptFit:
         raise
     except DAMAGE as error:
         raise archive.damaged(error) from error
+
+
+def _find_sites(guide: Any, site: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """Let one of NumPyro's guides, which is new, find its latent sites.
+
+    It does so in its first call. Without y that call would take the observed site for a latent one.
+
+    Args:
+        guide: the guide; others than NumPyro's automatic ones are unchanged.
+        site: the observed site.
+        args: the model's arguments. Their values do not matter.
+        kwargs: its keyword arguments.
+    """
+    is_stock = isinstance(guide, AutoGuide) and not isinstance(guide, LayerGuide)
+    if not is_stock or guide.prototype_trace is not None:
+        return
+    model = guide.model
+    guide.model = handlers.block(model, hide=[site])
+    try:
+        rows = np.zeros(np.shape(args[0]), np.float32)
+        handlers.seed(guide, 0)(rows, *args[1:], **kwargs)
+    finally:
+        guide.model = model
 
 
 def _checked_json(name: str, value: Any) -> Any:

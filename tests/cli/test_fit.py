@@ -11,6 +11,7 @@ from support.malformed import CASES, malformed, name_of
 from support.tables import houses
 
 import dgp_ppl
+from dgp_ppl._errors import Interrupted
 from dgp_ppl.cli import _fit
 
 TINY = ["--method", "svgp", "--steps", "3", "--inducing", "4", "--samples", "4"]
@@ -31,7 +32,7 @@ def test_the_fit_is_that_of_compare(table, tmp_path, monkeypatch, capsys):
     assert "houses: 3 of 29 rows held out" in printed
     assert "RMSE" in printed
     assert "26 training rows" in err  # the report
-    assert "3/3" in err  # the steps
+    assert "svgp 1/1: 3 of 3 steps" in err
     assert {p.name for p in tmp_path.iterdir()} == {"houses.csv", "price.dgp", "price.png"}
     assert (tmp_path / "price.png").read_bytes()[:4] == b"\x89PNG"
 
@@ -93,6 +94,18 @@ def test_a_failed_fit_writes_nothing(table, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(_fit, "compare", fail)
     code, printed, err = command(monkeypatch, capsys, "fit", table, "--target", "price", *TINY)
     assert (code, printed, err) == (1, "", "svgp: not finite\n")
+    assert [p.name for p in tmp_path.iterdir()] == ["houses.csv"]
+
+
+def test_an_interrupted_fit_writes_nothing(table, tmp_path, monkeypatch, capsys):
+    def interrupt(*_, **__):
+        raise Interrupted("compare: interrupted with 0 of 1 fits finished", None)
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(_fit, "compare", interrupt)
+    code, printed, err = command(monkeypatch, capsys, "fit", table, "--target", "price", *TINY)
+    assert (code, printed) == (130, "")
+    assert err == "dgp-ppl: fit: interrupted; houses.dgp is not written\n"
     assert [p.name for p in tmp_path.iterdir()] == ["houses.csv"]
 
 

@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from jax import random
+from numpyro.infer.autoguide import AutoNormal
 from support import keepable
 from support.fits import SHALLOW, X, Y, Z, shallow
 from support.helpers import KEY
@@ -17,7 +18,7 @@ from support.helpers import KEY
 import dgp_ppl as dgp
 from dgp_ppl import kernels, models
 from dgp_ppl.datasets import Preprocessor
-from dgp_ppl.models import svgp
+from dgp_ppl.models import bnn, svgp
 from dgp_ppl.persistence import KeptFit, read_record
 
 RAW, TARGET = (np.asarray(a, np.float64) for a in (X * 3 + 1, Y + 5))
@@ -122,6 +123,16 @@ def test_tables_pass_through_the_preprocessor(tmp_path):
     unnamed = dataclasses.replace(kept, preprocessing=None)
     with pytest.raises(ValueError, match=r"predict: x is a table, and this fit has no names"):
         unnamed.predict(KEY, tmp_path / "t.csv")
+
+
+def test_automatic_guides_of_numpyro_predict_after_loading(tmp_path):
+    """A loaded guide has had no call with y. Its first call must not take y for a latent site."""
+    guide = AutoNormal(bnn, init_scale=0.1)
+    result = dgp.fit(KEY, bnn, guide, X, X[:, 0], steps=2, hidden=(3,), progress=False)
+    dgp.save(tmp_path / "fit.dgp", bnn, guide, result, hidden=(3,))
+    found = dgp.load(tmp_path / "fit.dgp").predict(KEY, X, num_samples=3)
+    wanted = dgp.predict(KEY, bnn, guide, result, X, num_samples=3, hidden=(3,))
+    np.testing.assert_array_equal(found.mean, wanted.mean)
 
 
 def test_the_record_is_read_without_the_parts(kept, tmp_path):
