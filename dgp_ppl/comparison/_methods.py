@@ -209,13 +209,20 @@ def _transported_nuts(task: Task, *, sample_hyperparameters: bool) -> Fitted:
     model, params = first.model, first.result.params
     assert isinstance(first.guide, MeanField)
     if sample_hyperparameters:
-        model = handlers.lift(model, _log_normal_priors(model, task.x, first.kwargs))
+        model = _Lifted(model, _log_normal_priors(model, task.x, first.kwargs))
     program = transported(model, first.guide, params)
     chains = run_nuts(task_run, NUTS(program, init_strategy=init_to_sample), first.kwargs)
     # Hidden unit noise belongs to the training rows, reference values to the sampler.
     kept = {n: a for n, a in chains.samples.items() if not n.endswith((".reference", ".eps"))}
     chains = dataclasses.replace(chains, samples=kept)
     return Fitted(model, None, first.kwargs, first.result, chains=chains)
+
+
+class _Lifted(handlers.lift):
+    """`handlers.lift` that can be pickled: by its arguments, without the model's annotations."""
+
+    def __reduce__(self) -> Any:
+        return type(self), (self.fn, self.prior)
 
 
 def run_nuts(task: Task, kernel: NUTS, kwargs: dict[str, Any]) -> Chains:

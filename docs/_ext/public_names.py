@@ -141,6 +141,8 @@ def skip_member(app: Sphinx, what: str, name: str, obj: Any, skip: bool, options
     """Leave out members that have no documentation of their own."""
     if name in ("support", "arg_constraints", "process_message"):  # NumPyro's, without our docs
         return True
+    if name in ("set_predict_request", "set_score_request"):  # scikit-learn makes them
+        return True
     text = inspect.getdoc(obj) or ""
     if text.startswith("Alias for field number"):
         return True

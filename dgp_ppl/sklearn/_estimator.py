@@ -1,0 +1,189 @@
+"""What both estimators share: their parameters, checks of arrays, and the fit."""
+
+import warnings
+from typing import Any, Self
+
+import numpy as np
+from sklearn.base import BaseEstimator
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from dgp_ppl._checks import check_count
+from dgp_ppl.comparison import (
+    METHODS,
+    Setting,
+    check_setting,
+    complete_setting,
+    fit_method,
+    methods_for,
+)
+from dgp_ppl.prediction import Prediction
+
+__all__ = ["DeepGPEstimator"]
+
+_MOST_SEEDS = 2**32
+_LARGEST = float(np.finfo(np.float32).max) ** 0.5  # squares of differences stay finite
+
+
+class DeepGPEstimator(BaseEstimator):
+    """Base of `DeepGPRegressor` and `DeepGPClassifier`, which document its parameters."""
+
+    def __init__(
+        self,
+        *,
+        method: str = "dsvi",
+        model: str = "deep_gp",
+        likelihood: str | None = None,
+        depth: int = 2,
+        inducing: int = 100,
+        width: int | None = None,
+        share_kernel: bool | None = None,
+        steps: int = 6000,
+        batch: int = 1000,
+        learning_rate: float = 0.1,
+        restarts: int = 1,
+        samples: int = 100,
+        draws: int = 250,
+        chains: int = 2,
+        random_state: Any = None,
+        verbose: bool = False,
+    ) -> None:
+        self.method = method
+        self.model = model
+        self.likelihood = likelihood
+        self.depth = depth
+        self.inducing = inducing
+        self.width = width
+        self.share_kernel = share_kernel
+        self.steps = steps
+        self.batch = batch
+        self.learning_rate = learning_rate
+        self.restarts = restarts
+        self.samples = samples
+        self.draws = draws
+        self.chains = chains
+        self.random_state = random_state
+        self.verbose = verbose
+
+    def prediction(self, X: Any) -> Prediction:
+        """Return the whole predictive distribution at X: the `dgp_ppl.Prediction` of `compare`.
+
+        It has densities, the CRPS, quantiles, and draws of y and of f. Rows have draws of their own
+        of the hidden layers' noise, so its mean differs from ``predict(X)``, where they share
+        draws, by the Monte Carlo error of `samples` passes. Classes are numbers 0 ... C-1.
+
+        Args:
+            X: inputs, [N, D].
+
+        Raises:
+            NotFittedError: before `fit`.
+            ValueError: if X cannot be used.
+        """
+        check_is_fitted(self)
+        return self.fitted_.predict(self._inputs(X), self.samples)
+
+    def _fit(self, X: np.ndarray, y: np.ndarray, task: str, classes: int = 1) -> Self:
+        """Fit to checked arrays; y is a number, or a class 0 ... C-1."""
+        caller = type(self).__name__
+        self._check_parameters(task)
+        given = self.get_params(deep=False)
+        names = Setting.__dataclass_fields__.keys() & given.keys() - {"likelihood"}
+        setting = Setting(**{n: given[n] for n in names})
+        check_setting(caller, setting)
+        setting = complete_setting(caller, setting, task, classes, self.likelihood)
+        self.fitted_ = fit_method(
+            self.method, X, y, setting, seed=self._seed(), restarts=self.restarts,
+            progress=self.method if self.verbose else False,
+        )  # fmt: skip
+        if self.fitted_.errors:
+            failed = f"{len(self.fitted_.errors)} of {self.restarts} fits failed"
+            text = f"{caller}: {failed}: {self.fitted_.errors[0]}"
+            warnings.warn(text, UserWarning, stacklevel=3)
+        first = self.fitted_.fits[0]
+        self.model_, self.guide_, self.model_kwargs_ = first.model, first.guide, first.kwargs
+        self.result_ = first.result
+        self.params_, self.loss_curve_ = first.result.params, first.result.losses
+        self.elbo_per_datum_ = first.elbo_per_datum
+        self.standardizer_ = self.fitted_.standardizer
+        return self
+
+    def _check_parameters(self, task: str) -> None:
+        """Raise unless the method can do the task, and the numbers that `fit` uses are in range."""
+        caller = type(self).__name__
+        known = methods_for(task, tuple(METHODS))
+        if self.method not in known:
+            why = ", which needs Gaussian noise" if self.method in METHODS else ""
+            raise ValueError(
+                f"{caller}: method is {self.method!r}{why}, wanted one of {', '.join(known)}"
+            )
+        for name in ("restarts", "samples"):
+            check_count(caller, name, getattr(self, name))
+
+    def _seed(self) -> int:
+        """Return the seed: `random_state` if it is a number, else a number drawn from it."""
+        given = self.random_state
+        if isinstance(given, bool) or not isinstance(given, int | np.integer):
+            return int(check_random_state(given).randint(2**31))
+        if not 0 <= given < _MOST_SEEDS:
+            raise ValueError(
+                f"{type(self).__name__}: random_state is {given}, wanted at least 0 and below 2^32"
+            )
+        return int(given)
+
+    def _training_data(self, X: Any, y: Any, **options: Any) -> tuple[np.ndarray, Any]:
+        """Return checked inputs and targets, and learn the columns."""
+        return self._checked(X, y=y, ensure_min_samples=2, **options)
+
+    def _inputs(self, X: Any) -> np.ndarray:
+        """Return checked inputs of a prediction."""
+        return self._checked(X, reset=False)
+
+    def _checked(self, X: Any, **options: Any) -> Any:
+        """Return what scikit-learn's `validate_data` does; its errors name columns of text."""
+        try:
+            found = validate_data(self, X, dtype=np.float64, **options)
+        except ValueError as error:
+            self._name_several_targets(options.get("y"), error)
+            if columns := _text_columns(X):
+                raise ValueError(
+                    f"{type(self).__name__}: X has text in {', '.join(map(repr, columns))} "
+                    f"({error}), wanted numbers; put a OneHotEncoder in front, in a "
+                    "ColumnTransformer and a Pipeline, or make inputs of the frame by "
+                    "dgp_ppl.datasets.Preprocessor"
+                ) from error
+            raise
+        inputs = found[0] if isinstance(found, tuple) else found
+        if np.abs(inputs).max() > _LARGEST:
+            raise ValueError(
+                f"{type(self).__name__}: X has values up to {np.abs(inputs).max():.3g}, wanted at "
+                f"most {_LARGEST:.3g}; put a StandardScaler in front, or take logarithms"
+            )
+        return found
+
+    def _name_several_targets(self, y: Any, error: ValueError) -> None:
+        """Raise a clearer error if y has several targets."""
+        try:
+            shape = np.asarray(y).shape
+        except ValueError:  # ragged lists
+            return
+        if len(shape) == 2 and shape[1] > 1:
+            name = type(self).__name__
+            kind = "Regressor" if name.endswith("Regressor") else "Classifier"
+            raise ValueError(
+                f"{name}: y has shape {shape}, wanted one target for each row, (n_samples,); for "
+                f"several targets use sklearn.multioutput.MultiOutput{kind}({name}(...))"
+            ) from error
+
+
+def _text_columns(X: Any) -> list[Any]:
+    """Return the names of a data frame's columns that NumPy cannot convert to numbers."""
+    names = getattr(X, "columns", None)
+    if names is None:
+        return []
+    found = []
+    for name in names:
+        try:
+            np.asarray(X[name]).astype(np.float64)
+        except (TypeError, ValueError):
+            found.append(name)
+    return found

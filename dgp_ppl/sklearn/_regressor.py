@@ -1,0 +1,136 @@
+"""`DeepGPRegressor`: a deep GP for a real target."""
+
+from typing import Any, Self
+
+import jax
+import numpy as np
+from jax.typing import ArrayLike
+from sklearn.base import RegressorMixin
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import check_is_fitted
+
+from dgp_ppl.sklearn._estimator import DeepGPEstimator
+from dgp_ppl.sklearn._rows import predict_rows
+
+__all__ = ["DeepGPRegressor"]
+
+
+class DeepGPRegressor(RegressorMixin, DeepGPEstimator):
+    """A deep GP for regression, as a scikit-learn estimator.
+
+    It standardises inputs and target, and predicts in the units of the data.
+
+    >>> import numpy as np
+    >>> from dgp_ppl.sklearn import DeepGPRegressor
+    >>> X = np.linspace(0.0, 9.0, 30)[:, None]
+    >>> gp = DeepGPRegressor(depth=1, inducing=10, steps=50, random_state=0).fit(X, 3 * X[:, 0])
+    >>> mean, std = gp.predict(X[:4], return_std=True)
+    >>> mean.shape, std.shape
+    ((4,), (4,))
+
+    Parameters `method`, `model`, `likelihood`, `depth`, `inducing`, `width`, `share_kernel`,
+    `steps`, `batch`, `learning_rate`, `restarts`, `samples`, `draws` and `chains` are those of
+    `dgp_ppl.compare`, with its defaults. With ``random_state=s`` the fit is that of
+    ``compare(..., seed=s)`` on its first split.
+
+    Args:
+        method: name of the method, such as "dsvi", "sgpr", "global_inducing" or "nuts"; see
+            `dgp_ppl.comparison.METHODS`.
+        random_state: seed, a NumPy `RandomState`, or None for another fit each time.
+        verbose: whether to show a progress bar.
+
+    Attributes:
+        fitted_: the `comparison.MethodFit` of all restarts; those below are of the first one.
+        model_: the model function.
+        guide_: its guide; None for samplers.
+        model_kwargs_: the model's keyword arguments.
+        params_: fitted params by name.
+        result_: the `FitResult`.
+        loss_curve_: loss of each step, [steps].
+        elbo_per_datum_: bound on the log evidence of the standardised target, in nats; or None.
+        standardizer_: the units of the training data.
+        n_features_in_: number D of inputs.
+        feature_names_in_: their names, if X was a data frame.
+    """
+
+    def fit(self, X: Any, y: Any) -> Self:
+        """Fit the model.
+
+        Args:
+            X: inputs, [N, D]: an array, or a data frame of numbers.
+            y: target, [N].
+
+        Returns:
+            The estimator.
+
+        Raises:
+            NonFiniteLossError: if the loss became NaN or infinite.
+            ValueError: if the data or a parameter cannot be used.
+        """
+        X, y = self._training_data(X, y, y_numeric=True)
+        try:
+            y = np.asarray(y, np.float64)
+        except ValueError as error:
+            raise ValueError(
+                f"DeepGPRegressor: y is text ({error}), wanted numbers; use DeepGPClassifier for "
+                "classes"
+            ) from error
+        return self._fit(X, y, "regression")
+
+    def predict(self, X: Any, return_std: bool = False, quantiles: ArrayLike | None = None) -> Any:
+        """Return the predictive mean, and what else is asked for.
+
+        Mean, standard deviation and quantiles are those of y, the noise included. Those of a row
+        depend on that row alone.
+
+        Args:
+            X: inputs, [N, D].
+            return_std: whether to return the standard deviation too.
+            quantiles: levels in (0, 1), a number or Q of them; None for no quantiles.
+
+        Returns:
+            The mean, [N]; or a tuple of the mean, the standard deviation, [N], and the quantiles,
+            [N] or [N, Q], as far as they are asked for.
+
+        Raises:
+            NotFittedError: before `fit`.
+            ValueError: if X or a level cannot be used.
+        """
+        check_is_fitted(self)
+        X = self._inputs(X)
+        levels = np.asarray([] if quantiles is None else quantiles, np.float64)
+        if levels.ndim > 1 or not ((levels > 0) & (levels < 1)).all():
+            raise ValueError(
+                f"DeepGPRegressor.predict: quantiles is {quantiles}, wanted levels strictly "
+                "between 0 and 1"
+            )
+        found = predict_rows(self.fitted_, X, self.samples, levels.ravel().tolist())
+        values = [found["mean"]]
+        if return_std:
+            values.append(np.sqrt(found["var"]))
+        if quantiles is not None:
+            values.append(found["quantiles"] if levels.ndim else found["quantiles"][:, 0])
+        return values[0] if len(values) == 1 else tuple(values)
+
+    def sample_y(
+        self, X: Any, n_samples: int = 1, random_state: Any = 0, *, noise: bool = True
+    ) -> np.ndarray:
+        """Draw from the predictive distribution, [N, n_samples].
+
+        Args:
+            X: inputs, [N, D].
+            n_samples: number of draws.
+            random_state: seed, or a NumPy `RandomState`.
+            noise: True draws y, each row with its own noise. False draws the function f, jointly at
+                all rows, at a cost of N³.
+
+        Raises:
+            NotFittedError: before `fit`.
+            ValueError: if X cannot be used.
+        """
+        prediction = self.prediction(X)
+        key = jax.random.key(int(check_random_state(random_state).randint(2**31)))
+        if noise:
+            return prediction.sample(key, n_samples).T
+        draws = prediction.function_draws(key, n_samples)
+        return (draws[..., 0] if draws.ndim == 3 else draws).T

@@ -1,0 +1,61 @@
+"""Predictions whose values at a row depend on that row alone."""
+
+import dataclasses
+from collections.abc import Sequence
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from dgp_ppl.comparison import MethodFit
+from dgp_ppl.prediction import pool, row_function
+
+__all__ = ["predict_rows"]
+
+_FEWEST_ROWS = 64  # in a chunk
+_MAX_PASSES = 100_000  # rows times passes in memory at once
+
+
+def predict_rows(
+    fit: MethodFit, x: np.ndarray, num_samples: int, levels: Sequence[float] = ()
+) -> dict[str, np.ndarray]:
+    """Return what `row_function` computes at each row, in the units of the data.
+
+    All rows share the draws of the hidden layers' noise, so other rows of x, and their order,
+    change nothing. Chunks have 2^k rows, so that predictions at other numbers of rows rarely
+    compile anew.
+
+    Args:
+        fit: the fit.
+        x: inputs in the units of the data, [N, D].
+        num_samples: number of passes of each fit.
+        levels: levels of quantiles, Q in number.
+
+    Returns:
+        For regression ``mean`` and ``var``, [N], and ``quantiles``, [N, Q], if there are levels;
+        for classes ``probabilities``, [N, C].
+    """
+    scale = fit.standardizer
+    inputs = scale.inputs(x)  # in float64, before JAX rounds them
+    members = [
+        dataclasses.replace(p, standardizer=None) for p in fit.predictions(x[:1], num_samples)
+    ]
+    at_rows = jax.vmap(row_function(pool(members), levels))
+    size = _chunk_rows(len(x), num_samples * len(members))
+    chunks = []
+    for start in range(0, len(x), size):
+        chunk = inputs[start : start + size]
+        found = at_rows(jnp.pad(chunk, ((0, size - len(chunk)), (0, 0)), mode="edge"))
+        chunks.append({n: np.asarray(a, np.float64)[: len(chunk)] for n, a in found.items()})
+    values = {n: np.concatenate([c[n] for c in chunks]) for n in chunks[0]}
+    if "probabilities" in values:
+        return {"probabilities": values["probabilities"]}
+    units = {n: scale.original(a) for n, a in values.items() if n != "var"}
+    return units | {"var": values["var"] * scale.y_scale**2}
+
+
+def _chunk_rows(rows: int, passes: int) -> int:
+    """Return the number of rows of a chunk, a power of two."""
+    most = 2 ** max(0, (_MAX_PASSES // passes).bit_length() - 1)
+    wanted = max(_FEWEST_ROWS, 2 ** (rows - 1).bit_length())
+    return min(most, wanted)

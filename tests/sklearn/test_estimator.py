@@ -1,0 +1,180 @@
+"""What both estimators share: parameters, pickles, scikit-learn's tools and its checks."""
+
+import inspect
+import pickle
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.base import clone
+from sklearn.compose import ColumnTransformer, TransformedTargetRegressor
+from sklearn.model_selection import GridSearchCV, cross_val_score
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import OneHotEncoder, StandardScaler
+from sklearn.utils.estimator_checks import parametrize_with_checks
+from support.estimators import SMALL, fitted, run
+from support.helpers import KEY
+
+import dgp_ppl as dgp
+from dgp_ppl import NonFiniteLossError
+from dgp_ppl.sklearn import DeepGPClassifier, DeepGPRegressor
+
+X = np.linspace(-2, 2, 12)[:, None]
+Y = np.sin(X[:, 0])
+OWN = {"method", "random_state", "verbose"}
+
+
+def test_parameters_are_those_of_compare():
+    given = inspect.signature(DeepGPRegressor).parameters
+    compared = inspect.signature(dgp.compare).parameters
+    for name in given.keys() - OWN:
+        assert given[name].default == compared[name].default, name
+
+
+def test_clone_and_repr():
+    gp = DeepGPRegressor(depth=3, learning_rate=0.05)
+    assert clone(gp).get_params() == gp.get_params()
+    assert repr(gp) == "DeepGPRegressor(depth=3, learning_rate=0.05)"
+    assert not hasattr(clone(fitted("step")), "params_")
+    assert "DeepGPRegressor" in fitted("step")._repr_html_()
+
+
+def test_a_pickle_predicts_the_same():
+    gp, x = fitted("step"), run("step").x_test
+    again = pickle.loads(pickle.dumps(gp))
+    np.testing.assert_array_equal(again.predict(x), gp.predict(x))
+    np.testing.assert_array_equal(again.prediction(x).mean, gp.prediction(x).mean)
+
+
+@pytest.mark.slow
+def test_a_pickle_of_chains_and_priors_predicts_the_same():
+    gp = DeepGPRegressor(method="nuts_priors", draws=4, random_state=0, **SMALL).fit(X, Y)
+    again = pickle.loads(pickle.dumps(gp))
+    np.testing.assert_array_equal(again.predict(X), gp.predict(X))
+
+
+def test_attributes_suffice_to_keep_the_fit(tmp_path):
+    gp, x = fitted("step"), run("step").x_test
+    dgp.save(
+        tmp_path / "fit.dgp", gp.model_, gp.guide_, gp.result_, standardizer=gp.standardizer_,
+        **gp.model_kwargs_,
+    )  # fmt: skip
+    kept = dgp.load(tmp_path / "fit.dgp")
+    found = kept.predict(KEY, x, num_samples=SMALL["samples"])
+    expected = gp.fitted_.fits[0].predict(
+        KEY, x, num_samples=SMALL["samples"], standardizer=gp.standardizer_
+    )
+    np.testing.assert_array_equal(found.mean, expected.mean)
+    np.testing.assert_array_equal(kept.losses, gp.loss_curve_)
+    assert gp.n_features_in_ == 1
+
+
+@pytest.mark.parametrize("seed", [5, np.int64(5)])
+def test_a_number_is_the_seed_of_compare(seed):
+    rows = run("step")
+    gp = DeepGPRegressor(method="sgpr", random_state=seed, **SMALL).fit(rows.x, rows.y)
+    assert gp.fitted_.seed == 5
+
+
+def test_random_states_draw_seeds():
+    rows = run("step")
+
+    def seed(state):
+        options = {"method": "sgpr", "random_state": state, **SMALL}
+        return DeepGPRegressor(**options).fit(rows.x, rows.y).fitted_.seed
+
+    assert seed(np.random.RandomState(1)) == seed(np.random.RandomState(1))
+    state = np.random.RandomState(1)
+    assert seed(state) != seed(state)
+    assert seed(None) != seed(None)
+
+
+ERRORS = [
+    ({"method": "gpr"}, "method is 'gpr', wanted one of sgpr, svgp, "),
+    ({"model": "gp"}, "model is 'gp', wanted one of deep_gp, "),
+    ({"likelihood": "probit"}, "likelihood is 'probit', wanted one for the target"),
+    ({"depth": 0}, "depth is 0, wanted at least 1"),
+    ({"learning_rate": -1.0}, "learning_rate is -1.0, wanted a positive number"),
+    ({"learning_rate": "0.1"}, "learning_rate is '0.1', wanted a positive number"),
+    ({"restarts": 0}, "restarts is 0, wanted at least 1"),
+    ({"samples": 0}, "samples is 0, wanted at least 1"),
+    ({"random_state": -1}, "random_state is -1, wanted at least 0"),
+]
+
+
+@pytest.mark.parametrize(("options", "message"), ERRORS)
+def test_wrong_parameters_are_named(options, message):
+    with pytest.raises(ValueError, match=f"DeepGPRegressor: {message}"):
+        DeepGPRegressor(**options).fit(X, Y)
+
+
+@pytest.mark.parametrize("options", [{"inducing": 10.0}, {"steps": "many"}, {"samples": None}])
+def test_counts_are_integers(options):
+    (name,) = options
+    with pytest.raises(TypeError, match=f"DeepGPRegressor: {name} is .*, wanted an integer"):
+        DeepGPRegressor(**options).fit(X, Y)
+
+
+def test_text_is_an_error_that_names_columns_and_ways_out():
+    frame = pd.DataFrame({"area": X[:, 0], "colour": ["red", "blue"] * 6})
+    message = r"X has text in 'colour' .* OneHotEncoder .* dgp_ppl\.datasets\.Preprocessor"
+    with pytest.raises(ValueError, match=message):
+        DeepGPRegressor().fit(frame, Y)
+
+
+def test_values_that_jax_cannot_square_are_an_error():
+    with pytest.raises(ValueError, match="X has values up to 1e\\+30, wanted at most"):
+        DeepGPRegressor().fit(1e30 * X / 2, Y)
+
+
+def test_a_fit_that_fails_says_so():
+    rows = run("step")
+    with pytest.raises(NonFiniteLossError, match="not finite at step"):
+        DeepGPRegressor(**SMALL | {"learning_rate": 1e30}).fit(rows.x, rows.y)
+
+
+@pytest.mark.slow
+def test_a_pipeline_is_searched_over_depth_and_rate():
+    frame = pd.DataFrame({"area": X[:, 0], "colour": ["red", "blue"] * 6})
+    columns = ColumnTransformer(
+        [("numbers", StandardScaler(), ["area"]), ("text", OneHotEncoder(), ["colour"])]
+    )
+    gp = DeepGPRegressor(random_state=0, **SMALL)
+    search = GridSearchCV(
+        make_pipeline(columns, TransformedTargetRegressor(gp, transformer=StandardScaler())),
+        {
+            "transformedtargetregressor__regressor__depth": [1, 2],
+            "transformedtargetregressor__regressor__learning_rate": [0.05, 1e30],
+        },
+        cv=2,
+        error_score=-1e9,
+    )
+    with pytest.warns(match="fits failed"):
+        search.fit(frame, Y)
+    assert search.predict(frame).shape == (12,)
+    scores = search.cv_results_["mean_test_score"]
+    assert (scores[1::2] == -1e9).all()  # the fits whose loss overflows
+    assert search.best_params_["transformedtargetregressor__regressor__learning_rate"] == 0.05
+
+
+@pytest.mark.slow
+def test_cross_validation():
+    classes = DeepGPClassifier(method="svgp", random_state=0, **SMALL)
+    x = np.linspace(-2, 2, 24)[:, None]
+    scores = cross_val_score(classes, x, ["low", "high"] * 12, cv=2, scoring="neg_log_loss")
+    assert np.isfinite(scores).all()
+
+
+# Rows are small and each has shapes of its own, which are compiled anew. The cheapest methods
+# check all of scikit-learn's contract; tests above check what depends on the method.
+CHECKED = [
+    DeepGPRegressor(method="sgpr", inducing=8, steps=60, samples=4),
+    DeepGPClassifier(method="svgp", inducing=8, steps=60, samples=4),
+]
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+@parametrize_with_checks(CHECKED)
+def test_checks_of_scikit_learn(estimator, check):
+    check(estimator)

@@ -1,0 +1,169 @@
+"""`DeepGPRegressor`: the fit of `compare`, predictions, draws, and errors."""
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.exceptions import DataConversionWarning, NotFittedError
+from sklearn.metrics import r2_score
+from support.estimators import SMALL, fitted, run
+
+from dgp_ppl import metrics
+from dgp_ppl.sklearn import DeepGPRegressor
+
+
+@pytest.fixture(scope="module")
+def gp():
+    return fitted("step")
+
+
+@pytest.fixture(scope="module")
+def x():
+    return run("step").x_test
+
+
+@pytest.mark.parametrize("method", ["dsvi", "sgpr"])
+def test_the_fit_is_that_of_compare(method):
+    rows, gp = run("step", method), fitted("step", method)
+    found = gp.prediction(rows.x_test)
+    np.testing.assert_array_equal(found.mean, rows.test.mean)
+    np.testing.assert_array_equal(found.var, rows.test.var)
+    assert gp.elbo_per_datum_ == rows.fitted.elbo_per_datum
+    for name, value in rows.fitted.result.params.items():
+        np.testing.assert_array_equal(gp.params_[name], value)
+
+
+@pytest.mark.parametrize("method", ["dsvi", "sgpr"])
+def test_a_rows_values_are_those_of_its_prediction(method, x):
+    gp = fitted("step", method)
+    mean, std, quantiles = gp.predict(x, return_std=True, quantiles=[0.1, 0.9])
+    for i in (0, 4):
+        alone = gp.prediction(x[i : i + 1])
+        np.testing.assert_allclose(mean[i], alone.mean[0], rtol=1e-4, atol=1e-5)
+        np.testing.assert_allclose(std[i], alone.var[0] ** 0.5, rtol=1e-4)
+        np.testing.assert_allclose(quantiles[i], alone.quantile([0.1, 0.9])[:, 0], atol=1e-4)
+
+
+def test_rows_depend_on_no_other_rows(gp, x):
+    mean, std = gp.predict(x, return_std=True)
+    alone = [gp.predict(row[None], return_std=True) for row in x]
+    np.testing.assert_array_equal(np.ravel([m for m, _ in alone]), mean)
+    np.testing.assert_array_equal(np.ravel([s for _, s in alone]), std)
+    np.testing.assert_array_equal(gp.predict(x[::-1]), mean[::-1])
+
+
+@pytest.mark.slow
+def test_predictions_agree_with_those_of_compare_up_to_their_error(x):
+    gp = fitted("step")
+    many = DeepGPRegressor(random_state=3, **SMALL | {"samples": 2000})
+    many = many.fit(run("step").x, run("step").y)
+    found = many.prediction(x)
+    error = np.sqrt(found.var / 2000)  # above that of both
+    np.testing.assert_array_less(np.abs(many.predict(x) - found.mean), 6 * error)
+    np.testing.assert_array_equal(gp.params_["noise"], many.params_["noise"])
+
+
+def test_what_predict_returns(gp, x):
+    mean = gp.predict(x)
+    assert mean.shape == (len(x),)
+    assert mean.dtype == np.float64
+    _, median = gp.predict(x, quantiles=0.5)
+    assert median.shape == (len(x),)
+    _, std, quantiles = gp.predict(x, return_std=True, quantiles=[0.05, 0.5, 0.95])
+    assert std.shape == (len(x),)
+    assert quantiles.shape == (len(x), 3)
+    assert (np.diff(quantiles) > 0).all()
+    np.testing.assert_allclose(quantiles[:, 1], median, rtol=1e-6)
+    assert gp.score(x, run("step").y_test) == r2_score(run("step").y_test, mean)
+
+
+def test_predictions_are_in_the_units_of_the_data(gp, x):
+    rows = run("step")
+    other = DeepGPRegressor(random_state=3, **SMALL).fit(rows.x + 2000, 1e5 + 30 * rows.y)
+    mean, std = gp.predict(x, return_std=True)
+    found, spread = other.predict(x + 2000, return_std=True)
+    np.testing.assert_allclose(found, 1e5 + 30 * mean, rtol=1e-6)
+    np.testing.assert_allclose(spread, 30 * std, rtol=1e-3)
+
+
+def test_draws_have_the_moments_of_predictions(gp, x):
+    draws = gp.sample_y(x, 4000)
+    assert draws.shape == (len(x), 4000)
+    p = gp.prediction(x)
+    error = np.sqrt(p.var / 4000)
+    np.testing.assert_array_less(np.abs(draws.mean(axis=1) - p.mean), 5 * error)
+    np.testing.assert_allclose(draws.var(axis=1), p.var, rtol=0.2)
+    np.testing.assert_array_equal(gp.sample_y(x, 2), gp.sample_y(x, 2))
+    assert (gp.sample_y(x, 2) != gp.sample_y(x, 2, random_state=1)).all()
+
+
+@pytest.mark.slow
+def test_draws_of_f_are_smooth(gp):
+    x = np.linspace(-0.5, 0.5, 40)[:, None]
+    functions, noisy = gp.sample_y(x, 3, noise=False), gp.sample_y(x, 3)
+    assert functions.shape == (40, 3)
+    assert np.abs(np.diff(functions, axis=0)).max() < 0.5 * np.abs(np.diff(noisy, axis=0)).max()
+
+
+@pytest.mark.slow
+def test_noise_may_change_with_the_inputs(x):
+    rows = run("step")
+    gp = DeepGPRegressor(likelihood="heteroscedastic", random_state=0, **SMALL)
+    gp.fit(rows.x, rows.y)
+    assert len(np.unique(gp.predict(x, return_std=True)[1])) == len(x)
+    assert gp.sample_y(x, 5, noise=False).shape == (len(x), 5)
+
+
+@pytest.mark.slow
+def test_a_fit_of_defaults_predicts_well():
+    rows = run("step")
+    gp = DeepGPRegressor(inducing=30, steps=1500, random_state=0).fit(rows.x, rows.y)
+    mean, _, bounds = gp.predict(rows.x_test, return_std=True, quantiles=[0.05, 0.95])
+    assert metrics.rmse(rows.y_test, mean) < 0.5 * rows.y.std()
+    assert metrics.interval_coverage(rows.y_test, *bounds.T) >= 0.5
+    assert gp.loss_curve_.shape == (1500,)
+
+
+def test_columns_of_a_frame_are_known_by_name(x):
+    rows = run("step")
+    gp = DeepGPRegressor(method="sgpr", random_state=3, **SMALL)
+    gp.fit(pd.DataFrame(rows.x, columns=["age"]), pd.Series(rows.y))
+    assert gp.feature_names_in_.tolist() == ["age"]
+    found = gp.predict(pd.DataFrame(x, columns=["age"]))
+    np.testing.assert_array_equal(found, fitted("step", "sgpr").predict(x))
+    with pytest.raises(ValueError, match="should match those that were passed during fit"):
+        gp.predict(pd.DataFrame(x, columns=["height"]))
+
+
+def test_a_column_as_target_warns():
+    rows = run("step")
+    with pytest.warns(DataConversionWarning):
+        gp = DeepGPRegressor(method="sgpr", random_state=3, **SMALL).fit(rows.x, rows.y[:, None])
+    np.testing.assert_array_equal(
+        gp.predict(rows.x_test), fitted("step", "sgpr").predict(rows.x_test)
+    )
+
+
+def test_several_targets_are_an_error_with_a_way_out():
+    x = np.zeros((5, 1))
+    message = r"y has shape \(5, 2\), wanted one target .*MultiOutputRegressor\(DeepGP"
+    for y in (np.zeros((5, 2)), [[0, 0]] * 5):
+        with pytest.raises(ValueError, match=message):
+            DeepGPRegressor().fit(x, y)
+
+
+def test_other_errors_of_targets():
+    x = np.arange(5.0)[:, None]
+    with pytest.raises(ValueError, match=r"y is text .* use DeepGPClassifier"):
+        DeepGPRegressor().fit(x, ["a", "b", "a", "b", "c"])
+    with pytest.raises(ValueError, match="Input y contains NaN"):
+        DeepGPRegressor().fit(x, [0, 1, np.nan, 3, 4])
+
+
+def test_errors_of_predictions(gp, x):
+    with pytest.raises(NotFittedError):
+        DeepGPRegressor().predict(x)
+    for levels in ([0.0, 0.5], 1.0, [[0.5]]):
+        with pytest.raises(ValueError, match=r"quantiles is .* wanted levels strictly between"):
+            gp.predict(x, quantiles=levels)
+    with pytest.raises(ValueError, match="X has 2 features, but DeepGPRegressor is expecting 1"):
+        gp.predict(np.zeros((3, 2)))
