@@ -4,7 +4,8 @@ from dgp_ppl.prediction._guided import guided
 from dgp_ppl.prediction._latent_inputs import LatentInputs, infer_latent, latent_inputs
 from dgp_ppl.prediction._layer_functions import LayerFunction, layer_functions
 from dgp_ppl.prediction._pool import PooledPrediction, pool
-from dgp_ppl.prediction._predict import Prediction, predict
+from dgp_ppl.prediction._predict import predict
+from dgp_ppl.prediction._prediction import Prediction
 from dgp_ppl.prediction._row_function import row_function
 
 __all__ = [

@@ -14,7 +14,7 @@ from dgp_ppl._checks import is_traced
 from dgp_ppl._typing import PRNGKey
 from dgp_ppl.core import Mixture
 from dgp_ppl.prediction._arrays import namespace
-from dgp_ppl.prediction._predict import Prediction
+from dgp_ppl.prediction._prediction import Prediction
 from dgp_ppl.standardize import Standardizer
 
 __all__ = ["PooledPrediction", "pool"]

@@ -12,7 +12,7 @@ from dgp_ppl.core import Mixture
 from dgp_ppl.prediction import _functionals as functionals
 from dgp_ppl.prediction._passes import predictive_passes
 from dgp_ppl.prediction._pool import PooledPrediction
-from dgp_ppl.prediction._predict import Prediction
+from dgp_ppl.prediction._prediction import Prediction
 
 __all__ = ["row_function"]
 

@@ -1,0 +1,286 @@
+"""A posterior predictive distribution: moments, densities, quantiles and draws."""
+
+import dataclasses
+from collections.abc import Callable, Iterator
+from typing import Any, ClassVar, Literal
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro.distributions as dist
+from jax import random
+from jax.typing import ArrayLike
+from jaxtyping import Array
+
+from dgp_ppl._checks import is_traced
+from dgp_ppl._typing import Params, PRNGKey
+from dgp_ppl.core import Mixture
+from dgp_ppl.inference import Chains, Portable, Summarized
+from dgp_ppl.metrics import crps_gaussian_mixture, crps_samples
+from dgp_ppl.prediction import _functionals as functionals
+from dgp_ppl.prediction._arrays import check_concrete, namespace, pad, to_host
+from dgp_ppl.prediction._passes import (
+    ForwardPass,
+    function_passes,
+    latent_passes,
+    predictive_passes,
+)
+from dgp_ppl.standardize import Standardizer
+
+__all__ = ["Prediction"]
+
+_MAX_CACHED = 20_000_000  # numbers in the mixtures that a `Prediction` keeps between calls
+
+
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
+class Prediction(Summarized, Portable):
+    """A mixture of `num_samples` distributions of y at each of N inputs, in the data's units.
+
+    `predict` makes it. It can be pickled if its model can, as a function of a module can. Mean,
+    variance, quantiles and densities are those of y, the noise included; `function_draws` draws f.
+    For several classes, use `probabilities`.
+    """
+
+    key: PRNGKey
+    forward_pass: ForwardPass
+    params: Params
+    data: list[Any]
+    by_row: tuple[bool, ...]
+    x: Array
+    draws: dict[str, Array]
+    num_samples: int
+    chunk_size: int
+    standardizer: Standardizer | None = None
+    chains: Chains | None = None
+    _cache: dict[Any, Any] = dataclasses.field(default_factory=dict)
+
+    left_out: ClassVar[tuple[str, ...]] = ("_cache",)
+
+    def summary(self) -> list[str]:
+        return functionals.describe(self.x, self.num_samples, self.standardizer is None)
+
+    @property
+    def mean(self) -> np.ndarray:
+        """E[y], [N]; of 4,000 draws, with a warning, where NumPyro has no mean or variance."""
+        return self._moments()[0]
+
+    @property
+    def var(self) -> np.ndarray:
+        """Var[y], [N], by the law of total variance; of draws where `mean` is."""
+        return self._moments()[1]
+
+    @property
+    def probabilities(self) -> np.ndarray:
+        """p(y = c) of the classes 0 ... C-1, [N, C]; each row sums to one.
+
+        Raises:
+            ValueError: if y is not a class.
+        """
+        first = next(self.components())[1]
+        num = functionals.num_classes(first)
+        if num is None:
+            kind = type(first.components).__name__
+            raise ValueError(f"probabilities: y is {kind}, wanted a class 0 ... C-1; see mean")
+        values = self._map(lambda mixtures: functionals.probabilities(mixtures, num))
+        return values / values.sum(axis=1, keepdims=True)  # removes the rounding error
+
+    def log_prob(self, y: ArrayLike) -> np.ndarray:
+        """Return log p(y_n) in nats, [N]: a density in the units of y.
+
+        Args:
+            y: targets, [N] or [N, ...]: one row per input.
+
+        Raises:
+            ValueError: if y does not have one row per input.
+        """
+        return self._map(functionals.log_density, self._standardized(y)) - np.log(self._y_scale)
+
+    def log_prob_by_pass(self, y: ArrayLike) -> np.ndarray:
+        """Return log p(y_n | pass s) in nats, [S, N].
+
+        `log_prob` is the log of the mean over passes of the exponential.
+        """
+        values = self._map(functionals.log_density_by_pass, self._standardized(y))
+        return values.T - np.log(self._y_scale)
+
+    def sample_by_pass(self, key: PRNGKey) -> np.ndarray:
+        """Draw y once from every pass, [S, N]."""
+        return self._sample(key, jnp.arange(self.num_samples))
+
+    def latent_draws(self) -> dict[str, np.ndarray]:
+        """Return the draws of the latent sites behind the passes, [S, ...] by site."""
+        draws = self.draws
+        if self.forward_pass.guide is not None:
+            keys = random.split(self.key, self.num_samples)
+            found = latent_passes(self.forward_pass, keys, self.params, self.data, self.x)
+            draws = found | draws
+        return {n: to_host(a, None) for n, a in draws.items()}
+
+    def crps(self, y: ArrayLike, num: int = 200) -> np.ndarray:
+        """Return the continuous ranked probability score in the units of y, [N]; lower is better.
+
+        Gaussian components have a closed form (see `metrics.crps_gaussian_mixture`). For others it
+        is estimated.
+
+        Args:
+            y: targets, [N].
+            num: number of draws of the estimate.
+        """
+        check_concrete("Prediction.crps", y)
+        y = np.asarray(y, np.float64)
+        values = []
+        for rows, mixtures in self.components():
+            normal = mixtures.components
+            if type(normal) is not dist.Normal or normal.batch_shape[:1] != (1,):
+                return crps_samples(y, self.sample(random.fold_in(self.key, 2), num))
+            check_concrete("Prediction.crps", mixtures)
+            count = rows.stop - rows.start
+            loc, scale = (np.asarray(a)[:, 0, :count] for a in (normal.loc, normal.scale))
+            means, sds = self._original(loc), np.broadcast_to(scale, loc.shape) * self._y_scale
+            values.append(crps_gaussian_mixture(y[rows], means, sds))
+        return np.concatenate(values)
+
+    def sample(self, key: PRNGKey, num: int = 1) -> np.ndarray:
+        """Draw y at all inputs, [num, N]: each draw takes one random pass, and y from it.
+
+        Given the pass, the inputs' draws are independent. For draws of whole functions, see
+        `function_draws`.
+        """
+        key_pass, key_y = random.split(key)
+        passes = random.randint(key_pass, (num,), 0, self.num_samples)
+        return self._sample(key_y, passes)
+
+    def _sample(self, key: PRNGKey, passes: Array) -> np.ndarray:
+        draws = self._map(
+            lambda mixtures, row: functionals.draws(mixtures, passes, random.fold_in(key, row)),
+            with_row=True,
+        )
+        return self._original(draws.swapaxes(0, 1))
+
+    def quantile(self, q: ArrayLike, num: int = 1000) -> np.ndarray:
+        """Return quantiles of y, of shape ``q.shape + (N,)``.
+
+        They invert the mixture's distribution function: exactly for integers, and for real y to
+        within 5e-7 of its standard deviation. If NumPyro has no distribution function for the
+        likelihood, they are the quantiles of draws.
+
+        Args:
+            q: levels between 0 and 1.
+            num: number of draws, where draws are needed.
+
+        Raises:
+            ValueError: if a level is outside (0, 1).
+        """
+        levels = to_host(q)
+        if not is_traced(levels) and not ((levels > 0) & (levels < 1)).all():
+            raise ValueError(f"quantile: q is {q}, wanted levels strictly between 0 and 1")
+        flat = jnp.asarray(levels.ravel(), float)
+        try:
+            values = self._map(lambda mixtures: functionals.quantiles(mixtures, flat))
+            values = self._original(values.swapaxes(0, 1))
+        except NotImplementedError:
+            draws = self.sample(random.fold_in(self.key, 1), num)
+            values = namespace(draws, levels).quantile(draws, levels.ravel(), axis=0)
+        return values.reshape(levels.shape + values.shape[1:])
+
+    def interval(self, level: float = 0.9) -> tuple[np.ndarray, np.ndarray]:
+        """Return the ends, [N] each, of the central interval that holds y with this probability."""
+        lower, upper = self.quantile(np.array([0.5 - level / 2, 0.5 + level / 2]))
+        return lower, upper
+
+    def components(self) -> Iterator[tuple[slice, Mixture]]:
+        """Iterate over the distributions of y in the model's units: rows, and their S mixtures.
+
+        The mixtures are stacked as by `jax.vmap`: the leading axis of every leaf is S. Use
+        `jax.vmap` to apply a function of one mixture. The last chunk is padded to full length by
+        repeating its last row.
+        """
+        size, total = self.chunk_size, len(self.x)
+        keys = random.split(self.key, self.num_samples)
+        for start in range(0, total, size):
+            mixtures = self._cache.get(start)
+            if mixtures is None:
+                stop = min(start + size, total)
+                x = pad(self.x[start:stop], size)
+                data = [
+                    pad(a[start:stop], size) if by_row else a
+                    for a, by_row in zip(self.data, self.by_row, strict=True)
+                ]
+                mixtures = predictive_passes(
+                    self.forward_pass, keys, self.draws, self.params, data, x, start
+                )
+                numbers = sum(a.size for a in jax.tree.leaves(mixtures))
+                if numbers * -(-total // size) <= _MAX_CACHED and not is_traced(mixtures):
+                    self._cache[start] = mixtures
+            yield slice(start, min(start + size, total)), mixtures
+
+    def function_draws(
+        self, key: PRNGKey, num: int = 10, mode: Literal["joint", "path"] = "joint"
+    ) -> np.ndarray:
+        """Draw the latent function f jointly at all inputs, [num, N] or [num, N, P].
+
+        Each draw takes one draw of every layer's function. The result is in the data's units if
+        there is a standardizer.
+
+        Args:
+            key: random key.
+            num: number of draws.
+            mode: ``"joint"`` is exact and costs O(N³); ``"path"`` uses pathwise conditioning and
+                costs O(N). Neither divides the rows into chunks.
+        """
+        keys = random.split(key, num)
+        passes = random.randint(random.fold_in(key, 1), (num,), 0, self.num_samples)
+        draws = {n: a[passes] for n, a in self.draws.items()}
+        values = function_passes(
+            self.forward_pass, mode, keys, draws, self.params, self.data, self.x
+        )
+        return self._original(values)
+
+    def _map(
+        self, function: Callable[..., Array], *arrays: np.ndarray, with_row: bool = False
+    ) -> np.ndarray:
+        """Apply a function of the S mixtures and of arrays' rows, chunk by chunk, on the host.
+
+        `with_row` passes the number of the chunk's first row as the last argument.
+        """
+        values = []
+        for rows, mixtures in self.components():
+            chunk = [pad(jnp.asarray(a[rows]), self.chunk_size) for a in arrays]
+            if with_row:
+                chunk.append(jnp.asarray(rows.start))
+            found = to_host(function(mixtures, *chunk))
+            values.append(found[: rows.stop - rows.start])
+        return namespace(values).concatenate(values)
+
+    def _moments(self) -> tuple[np.ndarray, np.ndarray]:
+        if (moments := self._cache.get("moments")) is None:
+            try:
+                found = self._map(functionals.moments)
+                moments = self._original(found[:, 0]), found[:, 1] * self._y_scale**2
+            except NotImplementedError:
+                moments = functionals.moments_of_draws(
+                    self.sample(random.fold_in(self.key, 3), 4000)
+                )
+            if not is_traced(moments):
+                self._cache["moments"] = moments
+        return moments
+
+    def _standardized(self, y: ArrayLike) -> np.ndarray:
+        array = to_host(y, None)
+        if array.shape[:1] != (len(self.x),) or array.shape == (len(self.x), 1):
+            hint = "; pass y[:, 0]" if array.shape == (len(self.x), 1) else ""
+            raise ValueError(
+                f"log_prob: y has shape {array.shape}, wanted one row for each of {len(self.x)} "
+                f"inputs{hint}"
+            )
+        scale = self.standardizer
+        if scale is None or (scale.y_loc, scale.y_scale) == (0.0, 1.0):
+            return array  # keeps classes and counts integers
+        return (to_host(y) - scale.y_loc) / scale.y_scale
+
+    @property
+    def _y_scale(self) -> float:
+        return 1.0 if self.standardizer is None else self.standardizer.y_scale
+
+    def _original(self, y: ArrayLike) -> np.ndarray:
+        return to_host(y, None) if self.standardizer is None else self.standardizer.original(y)
