@@ -33,14 +33,14 @@ class Standardizer:
     Attributes:
         x_loc: training mean of the inputs, [D].
         x_scale: training standard deviation of the inputs, [D]; 1 for constant columns.
-        y_loc: training mean of the target; 0 without one.
-        y_scale: training standard deviation of the target; 1 without one.
+        y_loc: training mean of the target; 0 without one. Of several targets [P].
+        y_scale: training standard deviation of the target; 1 without one. Of several targets [P].
     """
 
     x_loc: np.ndarray
     x_scale: np.ndarray
-    y_loc: float = 0.0
-    y_scale: float = 1.0
+    y_loc: float | np.ndarray = 0.0
+    y_scale: float | np.ndarray = 1.0
 
     @classmethod
     def fit(
@@ -50,7 +50,9 @@ class Standardizer:
 
         Args:
             x: training inputs, [N, D].
-            y: training target, [N]; None for classes and counts, which have no scale.
+            y: training target, [N], or targets, [N, P]; None for classes and counts, which have no
+                scale. Each target has its own mean and standard deviation, and entries that are
+                NaN, which a mask leaves out of the fit, do not count.
             shared: whether all columns share one mean and standard deviation. Use it for pixels,
                 where differences in spread between columns carry information.
 
@@ -58,7 +60,8 @@ class Standardizer:
             The standardizer of this data.
 
         Raises:
-            ValueError: if x is not [N, D], or y not [N].
+            ValueError: if x is not [N, D], y neither [N] nor [N, P] with P > 1, or a target is NaN
+                in all rows.
         """
         x = np.asarray(x, np.float64)
         if x.ndim != 2 or not len(x):
@@ -68,13 +71,23 @@ class Standardizer:
         if y is None:
             return cls(loc, scale)
         y = np.asarray(y, np.float64)
-        if y.shape != x.shape[:1]:
+        if y.shape[:1] != x.shape[:1] or y.ndim > 2 or y.shape[1:] in ((0,), (1,)):
             raise ValueError(
-                f"Standardizer.fit: y has shape {y.shape}, wanted [N] = ({len(x)},)"
-                + ("; pass y[:, 0]" if y.shape == (len(x), 1) else "")
+                f"Standardizer.fit: y has shape {y.shape}, wanted [N] = ({len(x)},), or [N, P] for "
+                "P > 1 targets" + ("; pass y[:, 0]" if y.shape == (len(x), 1) else "")
             )
+        if np.isnan(y).all(axis=0).any():
+            raise ValueError("Standardizer.fit: a target of y is NaN in all rows, wanted a number")
         y_loc, y_scale = _moments(y)
-        return cls(loc, scale, float(y_loc), float(y_scale))
+        return cls(loc, scale, float(y_loc), float(y_scale)) if y.ndim == 1 else cls(
+            loc, scale, y_loc, y_scale
+        )  # fmt: skip
+
+    @property
+    def scales_targets(self) -> bool:
+        """Whether targets have another location or scale than 0 and 1."""
+        loc, scale = np.asarray(self.y_loc), np.asarray(self.y_scale)
+        return bool((loc != 0.0).any() or (scale != 1.0).any())
 
     def inputs(self, x: ArrayLike) -> Inputs:
         """Standardise inputs.
@@ -99,7 +112,7 @@ class Standardizer:
         """Standardise a target.
 
         Args:
-            y: target in the units of the data, of any shape.
+            y: target in the units of the data, of any shape; of several targets [..., P].
 
         Returns:
             The standardised target, in JAX's default float dtype.
@@ -110,7 +123,7 @@ class Standardizer:
         """Convert a standardised target back to the units of the data, in float64.
 
         Args:
-            y: standardised target, of any shape.
+            y: standardised target, of any shape; of several targets [..., P].
         """
         return _floats(y) * self.y_scale + self.y_loc
 
@@ -122,6 +135,10 @@ def _floats(a: ArrayLike) -> Any:
 
 def _moments(a: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return mean and standard deviation of columns; 1 for columns constant up to rounding."""
-    loc, scale = a.mean(axis=0), a.std(axis=0)
-    constant = scale <= 1e-10 * np.abs(a).max(axis=0)
+    if not np.isnan(a).any():
+        loc, scale, largest = a.mean(axis=0), a.std(axis=0), np.abs(a).max(axis=0)
+    else:
+        loc, scale = np.nanmean(a, axis=0), np.nanstd(a, axis=0)
+        largest = np.nanmax(np.abs(a), axis=0)
+    constant = scale <= 1e-10 * largest
     return loc, np.where(constant, 1.0, scale)

@@ -48,3 +48,15 @@ def test_shapes_for_the_standardizer():
         Standardizer.fit(X, X[:, :1])
     with pytest.raises(ValueError, match=r"inputs: x has shape \(60, 2\), wanted \[N, 3\]"):
         Standardizer.fit(X).inputs(X[:, :2])
+
+
+def test_several_targets_have_a_scale_each():
+    y = np.array([[1.0, 100.0], [3.0, 300.0], [np.nan, 500.0]])
+    scaler = Standardizer.fit(X[:3], y)
+    np.testing.assert_allclose(scaler.y_loc, [2, 300])
+    np.testing.assert_allclose(scaler.y_scale, [1, y[:, 1].std()])
+    np.testing.assert_allclose(scaler.original(scaler.outputs(y)), y, rtol=1e-6)
+    with pytest.raises(ValueError, match="NaN in all rows"):
+        Standardizer.fit(X[:3], np.full((3, 2), np.nan))
+    with pytest.raises(ValueError, match=r"y has shape \(2, 2\).*\[N, P\]"):
+        Standardizer.fit(X[:3], y[:2])

@@ -306,7 +306,7 @@ def _standardized(args: tuple[Any, ...], standardizer: Standardizer | None) -> t
         return args
     x, *rest = args
     x = None if x is None else standardizer.inputs(x)
-    if rest and rest[0] is not None and (standardizer.y_loc, standardizer.y_scale) != (0.0, 1.0):
+    if rest and rest[0] is not None and standardizer.scales_targets:
         rest[0] = standardizer.outputs(rest[0])
     return (x, *rest)
 

@@ -105,12 +105,13 @@ class GroupBuilder:
 
     def original(self, name: str, y: np.ndarray) -> np.ndarray:
         """Return a site's values in the data's units, in float64 if float32 is too coarse."""
-        if name != self.site or (self.standardizer.y_loc, self.standardizer.y_scale) == (0.0, 1.0):
+        if name != self.site or not self.standardizer.scales_targets:
             return y
-        far = abs(self.standardizer.y_loc) > 1e3 * self.standardizer.y_scale
+        loc, scale = (np.asarray(a) for a in (self.standardizer.y_loc, self.standardizer.y_scale))
+        far = (np.abs(loc) > 1e3 * scale).any()
         dtype = np.dtype(np.float64) if far else y.dtype
-        y = y.astype(dtype) * dtype.type(self.standardizer.y_scale)
-        y += dtype.type(self.standardizer.y_loc)
+        y = y.astype(dtype) * scale.astype(dtype)
+        y += loc.astype(dtype)
         return y
 
     def data_groups(
@@ -144,12 +145,14 @@ class GroupBuilder:
             if value is not None and log_likelihood is not None:
                 if checked:
                     self._check(name, value, log_likelihood, seen)
-                if name == self.site and self.standardizer.y_scale != 1.0:
+                if name == self.site and self.standardizer.scales_targets:
                     # Change of variables: each observed entry of a row subtracts log(y_scale).
-                    num_seen = np.broadcast_to(
+                    seen_entries = np.broadcast_to(
                         seen.reshape(seen.shape + (1,) * (value.ndim - seen.ndim)), value.shape
-                    ).sum(axis=tuple(range(num_row_dims, value.ndim)))
-                    shift = num_seen * math.log(self.standardizer.y_scale)
+                    )
+                    shift = (seen_entries * np.log(self.standardizer.y_scale)).sum(
+                        axis=tuple(range(num_row_dims, value.ndim))
+                    )
                     log_likelihood = log_likelihood - shift.astype(log_likelihood.dtype)
             correction = None
             if corrected and result.loo is not None and log_likelihood is not None:

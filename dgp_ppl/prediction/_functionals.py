@@ -21,8 +21,9 @@ from dgp_ppl._typing import PRNGKey
 from dgp_ppl.core import Mixture
 
 __all__ = [
-    "QUANTILE_TOLERANCE", "describe", "draws", "log_density", "log_density_by_pass", "moments",
-    "moments_of_draws", "num_classes", "probabilities", "quantiles",
+    "QUANTILE_TOLERANCE", "describe", "distribution_function", "draws", "log_density",
+    "log_density_by_pass", "moments", "moments_of_draws", "num_classes", "probabilities",
+    "quantiles",
 ]  # fmt: skip
 
 QUANTILE_TOLERANCE = 1e-6
@@ -61,16 +62,51 @@ def _error(var: Any, draws: Any) -> float:
 
 
 @jax.jit
-def log_density(mixtures: Mixture, y: Array) -> Array:
+def log_density(mixtures: Mixture, y: Array, seen: Array | None = None) -> Array:
     """Return log p(y) in nats, [B]: the log of the mean density over passes."""
-    values = log_density_by_pass(mixtures, y)
+    values = log_density_by_pass(mixtures, y, seen)
     return logsumexp(values, axis=1) - jnp.log(values.shape[1])
 
 
 @jax.jit
-def log_density_by_pass(mixtures: Mixture, y: Array) -> Array:
-    """Return log p(y | pass) in nats, [B, S]."""
-    return jax.vmap(lambda m: m.log_prob(y), out_axes=1)(mixtures)
+def log_density_by_pass(mixtures: Mixture, y: Array, seen: Array | None = None) -> Array:
+    """Return log p(y | pass) in nats, [B, S].
+
+    Args:
+        mixtures: the mixtures.
+        y: targets, one row each.
+        seen: True for the entries of y that count, in the shape of y, if some do not.
+    """
+
+    def one(mixture: Mixture) -> Array:
+        return (mixture if seen is None else mixture.with_entries(seen)).log_prob(y)
+
+    return jax.vmap(one, out_axes=1)(mixtures)
+
+
+@partial(jax.jit, static_argnums=2)
+def distribution_function(mixtures: Mixture, y: Array, upper: bool) -> Array:
+    """Return P(Y <= y) of every entry over all passes, [B, ...], or P(Y > y) if `upper`.
+
+    Raises:
+        NotImplementedError: if NumPyro has no distribution function of the likelihood.
+    """
+    classes, support = num_classes(mixtures), mixtures.support
+    if classes is not None:
+        values = probabilities(mixtures, classes)
+        below = jnp.arange(classes) <= y[:, None]
+        counted = jnp.where(~below if upper else below, values, 0.0).sum(axis=1)
+        return jnp.clip(counted, 0.0, 1.0)
+    is_discrete = bool(support.is_discrete)
+    starts_at_zero = is_discrete or support in _AT_LEAST_ZERO
+    inside = jnp.maximum(jnp.floor(y) if is_discrete else y, 0.0) if starts_at_zero else y
+    if support is constraints.unit_interval:
+        inside = jnp.minimum(inside, 1.0)
+    p = jax.vmap(lambda m: m.survival(inside) if upper else m.cdf(inside))(mixtures).mean(axis=0)
+    return jnp.where(y < 0, float(upper), p) if starts_at_zero else p
+
+
+_AT_LEAST_ZERO = (constraints.positive, constraints.nonnegative, constraints.unit_interval)
 
 
 def num_classes(mixtures: Mixture) -> int | None:

@@ -12,7 +12,7 @@ from jax import random
 from jax.typing import ArrayLike
 from jaxtyping import Array
 
-from dgp_ppl._checks import is_traced
+from dgp_ppl._checks import is_traced, short_list
 from dgp_ppl._typing import Params, PRNGKey
 from dgp_ppl.core import Mixture
 from dgp_ppl.inference import Chains, Portable, Summarized
@@ -84,24 +84,48 @@ class Prediction(Summarized, Portable):
         values = self._map(lambda mixtures: functionals.probabilities(mixtures, num))
         return values / values.sum(axis=1, keepdims=True)  # removes the rounding error
 
-    def log_prob(self, y: ArrayLike) -> np.ndarray:
+    def log_prob(self, y: ArrayLike, mask: ArrayLike | None = None) -> np.ndarray:
         """Return log p(y_n) in nats, [N]: a density in the units of y.
 
         Args:
             y: targets, [N] or [N, ...]: one row per input.
+            mask: True where y counts: of rows [N], or of the entries of y if the outputs are
+                independent given f. What it leaves out may be NaN and adds nothing: the density of
+                a row without any entry is 1. Divide a sum by ``mask.sum()`` for a mean.
 
         Raises:
-            ValueError: if y does not have one row per input.
+            ValueError: if y does not have one row per input, `mask` has another shape, or y is NaN
+                where it counts.
         """
-        return self._map(functionals.log_density, self._standardized(y)) - np.log(self._y_scale)
+        return self._log_density(functionals.log_density, "log_prob", y, mask)
 
-    def log_prob_by_pass(self, y: ArrayLike) -> np.ndarray:
-        """Return log p(y_n | pass s) in nats, [S, N].
+    def log_prob_by_pass(self, y: ArrayLike, mask: ArrayLike | None = None) -> np.ndarray:
+        """Return log p(y_n | pass s) in nats, [S, N]; the arguments are those of `log_prob`.
 
         `log_prob` is the log of the mean over passes of the exponential.
         """
-        values = self._map(functionals.log_density_by_pass, self._standardized(y))
-        return values.T - np.log(self._y_scale)
+        return self._log_density(
+            functionals.log_density_by_pass, "log_prob_by_pass", y, mask
+        ).T  # fmt: skip
+
+    def cdf(self, y: ArrayLike, num: int = 1000) -> np.ndarray:
+        """Return P(Y_n <= y_n) of every entry of y, [N] or [N, P].
+
+        It is that of the mixture if NumPyro has a distribution function of the likelihood, and of
+        draws otherwise.
+
+        Args:
+            y: values in the units of y, in its shape, or one number for all inputs.
+            num: number of draws, where draws are needed.
+
+        Raises:
+            ValueError: if y has another shape.
+        """
+        return self._probability("cdf", y, num, upper=False)
+
+    def survival(self, y: ArrayLike, num: int = 1000) -> np.ndarray:
+        """Return P(Y_n > y_n) = 1 - cdf; Gaussian tails keep their precision. See `cdf`."""
+        return self._probability("survival", y, num, upper=True)
 
     def sample_by_pass(self, key: PRNGKey) -> np.ndarray:
         """Draw y once from every pass, [S, N]."""
@@ -117,27 +141,38 @@ class Prediction(Summarized, Portable):
         return {n: to_host(a, None) for n, a in draws.items()}
 
     def crps(self, y: ArrayLike, num: int = 200) -> np.ndarray:
-        """Return the continuous ranked probability score in the units of y, [N]; lower is better.
+        """Return the continuous ranked probability score in the units of y; lower is better.
 
         Gaussian components have a closed form (see `metrics.crps_gaussian_mixture`). For others it
-        is estimated.
+        is estimated. Several outputs have a score each.
 
         Args:
-            y: targets, [N].
+            y: targets, [N] or [N, P].
             num: number of draws of the estimate.
+
+        Returns:
+            The score of each target, in the shape of y.
+
+        Raises:
+            ValueError: if y does not have the shape of the outputs.
         """
         check_concrete("Prediction.crps", y)
-        y = np.asarray(y, np.float64)
+        y = np.asarray(self._shaped("crps", y), np.float64)
         values = []
         for rows, mixtures in self.components():
-            normal = mixtures.components
+            given: Any = mixtures.components
+            normal = given.base_dist if type(given) is dist.Independent else given
             if type(normal) is not dist.Normal or normal.batch_shape[:1] != (1,):
-                return crps_samples(y, self.sample(random.fold_in(self.key, 2), num))
+                draws = self.sample(random.fold_in(self.key, 2), num)
+                flat = crps_samples(y.ravel(), draws.reshape(len(draws), -1))
+                return flat.reshape(y.shape)
             check_concrete("Prediction.crps", mixtures)
             count = rows.stop - rows.start
             loc, scale = (np.asarray(a)[:, 0, :count] for a in (normal.loc, normal.scale))
             means, sds = self._original(loc), np.broadcast_to(scale, loc.shape) * self._y_scale
-            values.append(crps_gaussian_mixture(y[rows], means, sds))
+            means, sds = means.reshape(len(means), -1), sds.reshape(len(sds), -1)
+            found = crps_gaussian_mixture(y[rows].ravel(), means, sds)
+            values.append(found.reshape(y[rows].shape))
         return np.concatenate(values)
 
     def sample(self, key: PRNGKey, num: int = 1) -> np.ndarray:
@@ -256,7 +291,7 @@ class Prediction(Summarized, Portable):
         if (moments := self._cache.get("moments")) is None:
             try:
                 found = self._map(functionals.moments)
-                moments = self._original(found[:, 0]), found[:, 1] * self._y_scale**2
+                moments = self._original(found[:, 0]), found[:, 1] * np.square(self._y_scale)
             except NotImplementedError:
                 moments = functionals.moments_of_draws(
                     self.sample(random.fold_in(self.key, 3), 4000)
@@ -265,22 +300,78 @@ class Prediction(Summarized, Portable):
                 self._cache["moments"] = moments
         return moments
 
-    def _standardized(self, y: ArrayLike) -> np.ndarray:
-        array = to_host(y, None)
-        if array.shape[:1] != (len(self.x),) or array.shape == (len(self.x), 1):
-            hint = "; pass y[:, 0]" if array.shape == (len(self.x), 1) else ""
+    def _log_density(
+        self, function: Callable[..., Array], caller: str, y: ArrayLike, mask: ArrayLike | None
+    ) -> Any:
+        """Apply a log density to the entries of y that count, in the units of y."""
+        targets: Any = self._shaped(caller, y)
+        seen: Any = np.ones(len(targets), bool) if mask is None else to_host(mask, None)
+        seen = seen.astype(bool)
+        if seen.shape not in (targets.shape[:1], targets.shape):
             raise ValueError(
-                f"log_prob: y has shape {array.shape}, wanted one row for each of {len(self.x)} "
-                f"inputs{hint}"
+                f"{caller}: mask has shape {seen.shape}, wanted that of the rows "
+                f"{targets.shape[:1]} or of y {targets.shape}: True where y counts"
             )
+        entries = seen.reshape(seen.shape + (1,) * (targets.ndim - seen.ndim))
+        if not is_traced(targets, seen) and targets.dtype.kind == "f":
+            _check_no_nan(caller, np.isnan(targets) & entries)
+        xp = namespace(targets, seen)
+        values = xp.where(entries, targets, xp.zeros_like(targets))
+        by_entry = [seen] if seen.ndim > 1 else []
+        found = self._map(function, self._standardized(values), *by_entry)
+        # Change of variables: every entry that counts subtracts log(y_scale).
+        shift = xp.broadcast_to(entries, targets.shape) * xp.log(xp.asarray(self._y_scale))
+        rows = seen.reshape(len(seen), -1).any(axis=1)
+        align = lambda a: a.reshape(a.shape + (1,) * (found.ndim - 1))  # noqa: E731
+        found = namespace(found, seen).where(align(rows), found, 0.0)
+        return found - align(shift.reshape(len(shift), -1).sum(axis=1))
+
+    def _probability(self, caller: str, y: ArrayLike, num: int, *, upper: bool) -> np.ndarray:
+        first = next(self.components())[1]
+        at: Any = y
+        if np.ndim(at) == 0:
+            at = namespace(at).full((len(self.x), *first.components.event_shape), at)
+        at = self._shaped(caller, at)
+        try:
+            return self._map(
+                lambda m, y: functionals.distribution_function(m, y, upper),
+                to_host(self._standardized(at)),
+            )
+        except NotImplementedError:
+            draws = self.sample(random.fold_in(self.key, 1), num)
+            return (draws > at if upper else draws <= at).mean(axis=0)
+
+    def _shaped(self, caller: str, y: ArrayLike) -> Any:
+        """Return y as an array with the shape of the targets, one row per input."""
+        array = to_host(y, None)
+        wanted = (len(self.x), *next(self.components())[1].components.event_shape)
+        if array.shape != wanted:
+            hint = "; pass y[:, 0]" if array.shape == (*wanted, 1) else ""
+            raise ValueError(
+                f"{caller}: y has shape {array.shape}, wanted {wanted}: one row for each of "
+                f"{len(self.x)} inputs{hint}"
+            )
+        return array
+
+    def _standardized(self, y: Any) -> Any:
         scale = self.standardizer
-        if scale is None or (scale.y_loc, scale.y_scale) == (0.0, 1.0):
-            return array  # keeps classes and counts integers
+        if scale is None or not scale.scales_targets:
+            return y  # keeps classes and counts integers
         return (to_host(y) - scale.y_loc) / scale.y_scale
 
     @property
-    def _y_scale(self) -> float:
+    def _y_scale(self) -> float | np.ndarray:
         return 1.0 if self.standardizer is None else self.standardizer.y_scale
 
     def _original(self, y: ArrayLike) -> np.ndarray:
         return to_host(y, None) if self.standardizer is None else self.standardizer.original(y)
+
+
+def _check_no_nan(caller: str, missing: np.ndarray) -> None:
+    """Raise if an entry of y that counts is NaN."""
+    rows = np.flatnonzero(missing.reshape(len(missing), -1).any(axis=1))
+    if len(rows):
+        raise ValueError(
+            f"{caller}: y is NaN in {len(rows)} of {len(missing)} rows {short_list(rows.tolist())},"
+            " wanted numbers; leave missing targets out by mask=~np.isnan(y)"
+        )

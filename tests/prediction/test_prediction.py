@@ -1,0 +1,198 @@
+"""What a `Prediction` computes: densities with missing targets, distribution functions, CRPS."""
+
+import jax.numpy as jnp
+import numpy as np
+import numpyro
+import numpyro.distributions as dist
+import pytest
+from numpyro.distributions import constraints
+from scipy import stats
+from support.helpers import KEY, spread
+from support.predictions import X_TEST, Y_TEST, components, deep
+
+import dgp_ppl as dgp
+from dgp_ppl import kernels, metrics
+
+Z, N = spread(5), len(X_TEST)
+SCALE = dgp.Standardizer(np.zeros(1), np.ones(1), np.array([3.0, -1.0]), np.array([2.0, 0.5]))
+Y2 = np.stack([3 + Y_TEST, -1 + np.cos(X_TEST[:, 0])], axis=1)
+
+
+def two(likelihood):
+    """A prior of two outputs of one layer."""
+
+    def model(x):
+        f = dgp.gp("f", kernels.SquaredExponential(1.0, 1.0), Z, out=2)(x)
+        numpyro.sample("y", dgp.observe(f, likelihood))
+
+    return model
+
+
+def normal(f):
+    return dist.Normal(f, jnp.array([0.3, 0.6])).to_event(1)
+
+
+def laplace(f):
+    return dist.Laplace(f, 0.3).to_event(1)
+
+
+def prior(model, **options):
+    options = {"num_samples": 3} | options
+    return dgp.predict(KEY, model, None, {}, X_TEST, **options)
+
+
+@pytest.fixture(scope="module")
+def gaussian():
+    return prior(two(normal), standardizer=SCALE)
+
+
+def outputs(p):
+    """Means and standard deviations of all passes in the data's units, [S, N, 2]."""
+    ((_, mixtures),) = p.components()
+    base = mixtures.components.base_dist
+    loc, scale = (np.asarray(a, np.float64)[:, 0] for a in (base.loc, base.scale))
+    return 2 * loc * [1, 0.25] + [3, -1], np.broadcast_to(scale, loc.shape) * [2, 0.5]
+
+
+def test_crps_of_several_outputs_is_each_outputs_own(gaussian):
+    loc, scale = outputs(gaussian)
+    found = gaussian.crps(Y2)
+    assert found.shape == (N, 2)
+    for i in range(2):
+        wanted = metrics.crps_gaussian_mixture(Y2[:, i], loc[..., i], scale[..., i])
+        np.testing.assert_allclose(found[:, i], wanted, rtol=1e-4, atol=1e-5)
+
+
+def test_crps_of_several_outputs_by_draws():
+    p = prior(two(laplace), standardizer=SCALE)
+    found = p.crps(Y2, num=500)
+    draws = p.sample(KEY, 4000)
+    for i in range(2):
+        wanted = metrics.crps_samples(Y2[:, i], draws[..., i])
+        np.testing.assert_allclose(found[:, i], wanted, atol=0.3)
+
+
+def test_densities_of_several_standardised_outputs(gaussian):
+    loc, scale = outputs(gaussian)
+    by_entry = stats.norm(loc, scale).logpdf(Y2)
+    np.testing.assert_allclose(gaussian.log_prob_by_pass(Y2), by_entry.sum(-1), rtol=1e-3)
+    np.testing.assert_allclose(gaussian.mean, loc.mean(axis=0), atol=1e-4)
+    np.testing.assert_allclose(gaussian.sample(KEY, 2).shape, (2, N, 2))
+    # A scalar scale holds for both outputs.
+    shared = prior(two(normal), standardizer=dgp.Standardizer(np.zeros(1), np.ones(1), 0.0, 2.0))
+    plain = prior(two(normal))
+    np.testing.assert_allclose(
+        shared.log_prob(2 * Y2), plain.log_prob(Y2) - 2 * np.log(2), rtol=1e-4
+    )
+
+
+def test_missing_entries_add_nothing(gaussian):
+    mask = np.ones((N, 2), bool)
+    mask[0, 1] = mask[2] = False
+    y = np.where(mask, Y2, np.nan)
+    loc, scale = outputs(gaussian)
+    by_entry = np.where(mask, stats.norm(loc, scale).logpdf(Y2), 0).sum(-1)
+    np.testing.assert_allclose(gaussian.log_prob_by_pass(y, mask), by_entry, rtol=1e-3, atol=1e-5)
+    assert gaussian.log_prob(y, mask)[2] == 0
+    mixed = np.log(np.exp(by_entry).mean(axis=0))
+    np.testing.assert_allclose(gaussian.log_prob(y, mask), mixed, rtol=1e-3, atol=1e-4)
+    with pytest.raises(ValueError, match=r"log_prob: y is NaN in 2 of 7 rows \[0, 2\].*mask="):
+        gaussian.log_prob(y)
+    with pytest.raises(ValueError, match=r"mask has shape \(3,\), wanted that of the rows \(7,\)"):
+        gaussian.log_prob(y, [True] * 3)
+
+
+def test_missing_rows_of_one_output():
+    p = deep(num_samples=4)
+    mask = np.arange(N) != 3
+    y = np.where(mask, Y_TEST, np.nan)
+    np.testing.assert_allclose(p.log_prob(y, mask), np.where(mask, p.log_prob(Y_TEST), 0))
+    found = p.log_prob_by_pass(y, mask)
+    assert found.shape == (4, N)
+    assert (found[:, 3] == 0).all()
+    with pytest.raises(ValueError, match=r"log_prob: y is NaN in 1 of 7 rows \[3\]"):
+        p.log_prob(y)
+
+
+def test_outputs_that_depend_on_each_other_have_no_single_entries():
+    p = prior(two(lambda f: dist.MultivariateNormal(f, covariance_matrix=jnp.eye(2))))
+    with pytest.raises(ValueError, match="MultivariateNormal, which cannot leave out single"):
+        p.log_prob(Y2, np.ones((N, 2), bool))
+    assert p.log_prob(Y2, np.arange(N) > 2)[0] == 0
+
+
+def test_distribution_functions_of_a_gaussian_mixture():
+    p = deep(num_samples=5)
+    loc, scale = components(p)
+    mixture = stats.norm(loc, scale)
+    np.testing.assert_allclose(p.cdf(Y_TEST), mixture.cdf(Y_TEST).mean(axis=0), atol=1e-5)
+    np.testing.assert_allclose(p.cdf(0.5), mixture.cdf(0.5).mean(axis=0), atol=1e-5)
+    np.testing.assert_allclose(p.cdf(p.quantile(0.3)), 0.3, atol=1e-4)
+    # 1 - cdf would be 0 in float32.
+    far = mixture.mean().max() + 8 * scale.max()
+    np.testing.assert_allclose(p.survival(far), mixture.sf(far).mean(axis=0), rtol=1e-3, atol=1e-37)
+    with pytest.raises(ValueError, match=r"cdf: y has shape \(7, 1\), wanted \(7,\).*y\[:, 0\]"):
+        p.cdf(Y_TEST[:, None])
+
+
+def test_distribution_functions_of_several_outputs(gaussian):
+    loc, scale = outputs(gaussian)
+    wanted = stats.norm(loc, scale).cdf(Y2).mean(axis=0)
+    np.testing.assert_allclose(gaussian.cdf(Y2), wanted, atol=1e-4)
+    np.testing.assert_allclose(gaussian.cdf(Y2) + gaussian.survival(Y2), 1, atol=1e-5)
+    assert gaussian.survival(0.0).shape == (N, 2)
+
+
+def one(likelihood):
+    """A prior of one output."""
+
+    def model(x):
+        f = dgp.gp("f", kernels.SquaredExponential(1.0, 1.0), Z)(x)
+        numpyro.sample("y", dgp.observe(f, likelihood))
+
+    return prior(model)
+
+
+def test_distribution_functions_of_counts_and_classes():
+    counts = one(lambda f: dist.Poisson(jnp.exp(f)))
+    below, p0 = counts.cdf(1.5), np.exp(counts.log_prob(np.zeros(N, int)))
+    p1 = np.exp(counts.log_prob(np.ones(N, int)))
+    np.testing.assert_allclose(below, p0 + p1, rtol=1e-3)
+    assert (counts.cdf(-1.0) == 0).all()
+    assert (counts.survival(-1.0) == 1).all()
+    classes = one(dgp.BernoulliProbit)
+    np.testing.assert_allclose(classes.cdf(0), classes.probabilities[:, 0], rtol=1e-3)
+    np.testing.assert_allclose(classes.survival(0), classes.probabilities[:, 1], rtol=1e-3)
+
+
+@pytest.mark.slow
+def test_survival_of_times():
+    times = one(lambda f: dist.Weibull(jnp.exp(f), 1.5))
+    assert (times.survival(-1.0) == 1).all()
+    draws = times.sample(KEY, 8000)
+    np.testing.assert_allclose(times.survival(1.0), (draws > 1).mean(axis=0), atol=0.03)
+
+
+class WithoutCdf(dist.Distribution):
+    """A Gaussian of which NumPyro has no distribution function."""
+
+    arg_constraints = {"loc": constraints.real}  # noqa: RUF012
+    support = constraints.real
+    pytree_data_fields = ("loc",)
+
+    def __init__(self, loc, *, validate_args=None):
+        self.loc = loc
+        super().__init__(jnp.shape(loc), validate_args=validate_args)
+
+    def log_prob(self, value):
+        return dist.Normal(self.loc, 1.0).log_prob(value)
+
+    def sample(self, key, sample_shape=()):
+        return dist.Normal(self.loc, 1.0).sample(key, sample_shape)
+
+
+@pytest.mark.slow
+def test_distribution_functions_by_draws():
+    p, same = one(WithoutCdf), one(lambda f: dist.Normal(f, 1.0))
+    np.testing.assert_allclose(p.cdf(0.3, num=4000), same.cdf(0.3), atol=0.05)
+    np.testing.assert_allclose(p.survival(0.3, num=4000), same.survival(0.3), atol=0.05)
