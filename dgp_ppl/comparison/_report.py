@@ -197,7 +197,13 @@ def _leave_one_out(runs: Mapping[str, Run]) -> tuple[dict[str, Any], list[str]]:
         trees = {m: r.tree for m, r in runs.items()}
         for method, tree in trees.items():
             caught.clear()
-            loo = criticism.loo(tree)
+            try:
+                loo = criticism.loo(tree)
+            except ValueError as error:  # too few draws, or draws that do not differ
+                notes.append(
+                    f"{plots.method_label(method)} has no leave-one-out estimate: {error}."
+                )
+                continue
             high = int((loo.pareto_k.values > loo.good_k).sum())
             khat = criticism.weights_khat(tree)
             values[method] = {
@@ -212,8 +218,8 @@ def _leave_one_out(runs: Mapping[str, Run]) -> tuple[dict[str, Any], list[str]]:
             texts = dict.fromkeys(str(w.message) for w in caught)
             kept = [t for t in texts if "hidden" in t or "latent" in t]
             notes += [f"{plots.method_label(method)}: {text}." for text in kept]
-        if len(trees) > 1:
-            stacked = criticism.stacking(trees)
+        if len(values) > 1:
+            stacked = criticism.stacking({method: trees[method] for method in values})
             for method in values:
                 values[method]["weight"] = f"{float(stacked.loc[method, 'weight']):.2f}"
     shown = [n for n in _LOO_COLUMNS if any(row.get(n) for row in values.values())]

@@ -5,8 +5,11 @@ import dataclasses
 import html.parser
 import io
 import json
+from types import SimpleNamespace
 
+import numpy as np
 import pytest
+import xarray
 
 import dgp_ppl
 from dgp_ppl import datasets, plots
@@ -161,3 +164,16 @@ def test_chains_that_have_not_mixed_are_told(regression):
     record["splits"][0]["rhat"] = 3.6
     contents = report._contents(record, found.fits, {})
     assert any("have not mixed (R-hat 3.60)" in note for note in contents["notes"])
+
+
+def test_too_few_draws_for_loo_are_a_note():
+    values = np.random.default_rng(0).normal(size=(2, 10, 7))
+    groups = {
+        "log_likelihood": xarray.Dataset({"y": (("chain", "draw", "data"), values)}),
+        "posterior": xarray.Dataset({"w": (("chain", "draw"), values[..., 0])}),
+    }
+    runs = {"nuts": SimpleNamespace(tree=xarray.DataTree.from_dict(groups))}
+    table, notes = report._leave_one_out(runs)
+    assert table["rows"] == []
+    assert len(notes) == 1
+    assert notes[0].startswith("NUTS has no leave-one-out estimate: loo: the log-likelihood has 20")

@@ -3,7 +3,7 @@
 import dataclasses
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -15,11 +15,11 @@ from jax import random
 from numpyro import handlers
 from numpyro.distributions import biject_to, constraints
 
-from dgp_ppl._checks import check_count, check_key
+from dgp_ppl._checks import check_count, check_key, params_of
 from dgp_ppl._errors import NonFiniteLossError
 from dgp_ppl._partition import Call, signature
 from dgp_ppl._terminal import Progress
-from dgp_ppl._typing import Model, Params, PRNGKey
+from dgp_ppl._typing import Fitted, Model, Params, PRNGKey
 from dgp_ppl.inference._checkpoint import RunFolder, optimizer_fingerprint, run_identity
 from dgp_ppl.inference._data import check_data
 from dgp_ppl.inference._optimizer import default_optimizer
@@ -68,7 +68,7 @@ def fit_mcem(
     thinning: int = 50,
     num_chains: int = 1,
     expected: float = 0.5,
-    start: Params | None = None,
+    start: Fitted | Params | None = None,
     progress: bool | str = True,
     sampler: Callable[[Model], SGHMC] = SGHMC,
     checkpoint: str | os.PathLike[str] | None = None,
@@ -99,7 +99,8 @@ def fit_mcem(
             is log E p(y | f), with expectations over p(f | v). The published objective is 0. At 0
             the variance of f given v can explain residuals, and the noise can vanish: predictive
             densities may improve while means worsen.
-        start: initial values of some or all params; the model's initial values for the others.
+        start: initial values of some or all params, or a fit's result, whose params of a guide are
+            left out; the model's initial values for the others.
         progress: show a progress bar; a string is its label.
         sampler: a function from a model to its `SGHMC`, such as
             ``functools.partial(SGHMC, friction=0.1)``.
@@ -135,7 +136,9 @@ def fit_mcem(
     # The params are an argument of the model, so that one compiled program serves all their values.
     kernel = sampler(partial(at_params, model))
     _check_kernel(kernel)
-    unconstrained, bijections = _initial_params(key_params, model, start or {}, call)
+    given: Params = {} if start is None else params_of("fit_mcem", start)
+    is_result = not isinstance(start, Mapping | None)
+    unconstrained, bijections, given = _initial_params(key_params, model, given, is_result, call)
     optimizer = default_optimizer(learning_rate, steps) if optimizer is None else optimizer
     em = ExpectationMaximization(kernel, optimizer, bijections, call, expected)
     keys = random.split(key_init, num_chains)
@@ -144,7 +147,7 @@ def fit_mcem(
     folder, saved, parts, draws = None, 0, [], None
     if checkpoint is not None:
         identity = run_identity(
-            kernel, first, (key, start, args, kwargs), steps=steps, window=window,
+            kernel, first, (key, given or None, args, kwargs), steps=steps, window=window,
             num_chains=num_chains, learning_rate=learning_rate, expected=expected,
             optimizer=optimizer_fingerprint(optimizer, unconstrained, steps),
         )  # fmt: skip
@@ -205,9 +208,12 @@ def _check_finite(losses: np.ndarray, params: Params) -> None:
 
 
 def _initial_params(
-    key: PRNGKey, model: Model, start: Params, call: Call
-) -> tuple[Params, dict[str, Any]]:
-    """Return initial unconstrained params, and the bijections to their constrained values."""
+    key: PRNGKey, model: Model, start: Params, is_result: bool, call: Call
+) -> tuple[Params, dict[str, Any], Params]:
+    """Return initial unconstrained params, the bijections to their constrained values, and `start`.
+
+    The params of a result that the model does not have are those of its guide, and left out.
+    """
     supports: dict[str, Any] = {}
 
     def run() -> Params:
@@ -225,6 +231,8 @@ def _initial_params(
         raise ValueError(
             "fit_mcem: the model has no params to learn; sample it by MCMC(dgp_ppl.SGHMC(model))"
         )
+    if is_result and start.keys() & initial.keys():
+        start = {n: value for n, value in start.items() if n in initial}
     if unknown := [n for n in start if n not in initial]:
         raise ValueError(
             f"fit_mcem: start has {unknown}, wanted params of the model: {list(initial)}; leave "
@@ -247,7 +255,7 @@ def _initial_params(
                 f"fit_mcem: start[{name!r}] is {value}, wanted finite values within the param's "
                 f"constraint, {supports[name]}, and not at its edge"
             )
-    return unconstrained, bijections
+    return unconstrained, bijections, start
 
 
 def _is_inside(support: Any, value: Any, unconstrained: Any) -> bool:

@@ -1,6 +1,7 @@
 """Moving-window MCEM finds the params with the largest evidence, and draws there."""
 
 from functools import partial
+from types import SimpleNamespace
 
 import numpy as np
 import numpyro
@@ -94,7 +95,10 @@ def test_a_deep_gp_in_one_call():
 def test_it_goes_on_from_a_fit():
     """It starts at given params, and the same key gives the same result."""
     options = {"steps": 1, "num_samples": 2, "thinning": 1, "progress": False}
-    first, again = (fit_mcem(KEY, slope, X, Y, start={"noise": 0.4}, **options) for _ in range(2))
+    result = SimpleNamespace(params={"noise": 0.4, "w_auto_loc": np.zeros(1)})  # with a guide's
+    first, again = (
+        fit_mcem(KEY, slope, X, Y, start=start, **options) for start in ({"noise": 0.4}, result)
+    )
     assert first.params["noise"] == pytest.approx(0.4, rel=0.1)
     assert first.params["scale"] == pytest.approx(1.0, rel=0.1)
     np.testing.assert_array_equal(first.chains.samples["w"], again.chains.samples["w"])
