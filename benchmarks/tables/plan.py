@@ -29,6 +29,8 @@ CHANGES: dict[str, Row] = {
     "half the lengthscale": ("dsvi_short", {}),
     "twice the lengthscale": ("dsvi_long", {}),
     "Matern-5/2": ("dsvi_matern", {}),
+    "Matern-3/2": ("dsvi_matern32", {}),
+    "Matern-5/2, half the lengthscale": ("dsvi_matern_short", {}),
     "learned mean maps": ("dsvi_maps", {}),
     "hidden scale 0.01": ("dsvi_scale", {}),
     "width 5": ("dsvi", {"width": 5}),

@@ -61,10 +61,16 @@ def fit_variant(
     return Fitted(model, guide, kwargs, result, elbo / len(task.y))
 
 
-def scaled_lengthscale(name: str, dim: int, *, factor: float, out: int | None = None) -> Any:
-    """Make a squared exponential whose lengthscale starts at `factor` times the default."""
-    start = factor * dim**0.5
-    return kernels.SquaredExponential.learned(name, dim, out=out, lengthscale=start)
+def scaled_lengthscale(
+    name: str,
+    dim: int,
+    *,
+    factor: float,
+    out: int | None = None,
+    kernel: Any = kernels.SquaredExponential,
+) -> Any:
+    """Make a kernel whose lengthscale starts at `factor` times the default."""
+    return kernel.learned(name, dim, out=out, lengthscale=factor * dim**0.5)
 
 
 def learned_maps(*args: Any, mean: Any, z: Any, **kwargs: Any) -> Any:
@@ -91,6 +97,12 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "dsvi_short": {"model_options": {"kernel": partial(scaled_lengthscale, factor=0.5)}},
     "dsvi_long": {"model_options": {"kernel": partial(scaled_lengthscale, factor=2.0)}},
     "dsvi_matern": {"model_options": {"kernel": kernels.Matern52.learned}},
+    "dsvi_matern32": {"model_options": {"kernel": kernels.Matern32.learned}},
+    "dsvi_matern_short": {
+        "model_options": {
+            "kernel": partial(scaled_lengthscale, factor=0.5, kernel=kernels.Matern52)
+        }
+    },
     "dsvi_maps": {"model": learned_maps},
     "dsvi_scale": {"guide_options": {"hidden_scale": 1e-2}},
     "dspp_0": {"loss": predictive(0.0)},

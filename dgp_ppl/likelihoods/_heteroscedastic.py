@@ -5,6 +5,7 @@ from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
+import numpyro
 import numpyro.distributions as dist
 from jax import random
 from jax.typing import ArrayLike
@@ -49,7 +50,7 @@ class HeteroscedasticNormal(AnalyticLikelihood):
     support: Any = constraints.real
 
     def __init__(
-        self, latent: ArrayLike, base_scale: float = 0.3, *, validate_args: bool | None = None
+        self, latent: ArrayLike, base_scale: ArrayLike = 0.3, *, validate_args: bool | None = None
     ) -> None:
         self.latent = jnp.asarray(latent)
         if self.latent.shape[-1:] != (2,):
@@ -121,13 +122,17 @@ class HeteroscedasticNormal(AnalyticLikelihood):
 def heteroscedastic(f: Float[Array, "N 2"]) -> dist.Distribution:
     """Gaussian noise that changes with the input. See `HeteroscedasticNormal`.
 
+    In a model its `base_scale` is the param ``noise``, which starts at 0.3. So f₂, whose prior mean
+    is 0, is left with what varies.
+
     Args:
         f: [N, 2], from a last layer with ``out=2``: the mean of y, and the log of its noise.
 
     Returns:
         A `HeteroscedasticNormal` distribution with batch shape [N].
     """
-    return HeteroscedasticNormal(f)
+    scale: Any = numpyro.param("noise", 0.3, constraint=constraints.positive)
+    return HeteroscedasticNormal(f, scale)
 
 
 def _nodes() -> tuple[np.ndarray, np.ndarray]:
