@@ -24,6 +24,7 @@ __all__ = [
     "precision_factor",
     "stored_gradient",
     "weighted_squares",
+    "white_moments",
 ]
 
 
@@ -122,11 +123,14 @@ class Factor(eqx.Module):
         lower: L with L L' = K + jitter I, [M, M].
         inverse: L⁻¹, [M, M].
         jitter: the value added to the diagonal of K, in the units of K, [].
+        change: zeros with the derivative L⁻¹ dL, [M, M]. A rule of its own for the derivative of
+            L⁻¹ B = A needs only this: dA = L⁻¹ dB - L⁻¹ dL A.
     """
 
     lower: Float[Array, "M M"]
     inverse: Float[Array, "M M"]
     jitter: Float[Array, ""]
+    change: Float[Array, "M M"]
 
 
 def factorise(
@@ -160,13 +164,14 @@ def factorise(
     dtype, size = K.dtype, jnp.trace(K) / K.shape[-1]
     size = size if scale is None else jnp.maximum(size, jnp.asarray(scale, dtype))
     base = (default_jitter(dtype) if jitter is None else jitter) * size
-    lower, inverse, extra = _factor(K + base * jnp.eye(K.shape[-1], dtype=dtype), size)
-    return Factor(lower, inverse, base + extra)
+    K = K + base * jnp.eye(K.shape[-1], dtype=dtype)
+    lower, inverse, extra, change = _factor(K, size)
+    return Factor(lower, inverse, base + extra, change)
 
 
 @jax.custom_jvp
-def _factor(K: Array, scale: Array) -> tuple[Array, Array, Array]:
-    """Return L, L⁻¹ and the jitter added on top of the jitter that K already contains."""
+def _factor(K: Array, scale: Array) -> tuple[Array, Array, Array, Array]:
+    """Return L, L⁻¹, the jitter added on top of the jitter that K already contains, and zeros."""
     M = len(K)
     eye = jnp.eye(M, dtype=K.dtype)
     scale = jnp.maximum(scale, jnp.finfo(K.dtype).tiny)
@@ -194,7 +199,8 @@ def _factor(K: Array, scale: Array) -> tuple[Array, Array, Array]:
     # Without it A can lose three digits, and k - A'A can fall far below zero.
     inverse = _inverse(L)
     refined = jnp.tril(inverse + matmul(eye - matmul(inverse, L), inverse))
-    return L, refined, extra * scale
+    # The zeros depend on an argument, because `vmap` wants them batched like their tangent.
+    return L, refined, extra * scale, extra * jnp.zeros_like(L)
 
 
 def precision_factor(A: Array, precision: Float[Array, "P N"]) -> Float[Array, "P M M"]:
@@ -254,10 +260,74 @@ def _factor_jvp(primals: tuple[Any, Any], tangents: tuple[Any, Any]) -> tuple[An
     # dL = L Phi(L⁻¹ dK L⁻ᵀ), Phi = lower triangle with half the diagonal (Murray 2016, eq. 8), and
     # d(L⁻¹) = -L⁻¹ dL L⁻¹. Both are products, because L⁻¹ is known.
     (K, scale), (dK, _) = primals, tangents
-    L, inverse, jitter = _factor(K, scale)
+    L, inverse, jitter, change = _factor(K, scale)
     phi = jnp.tril(matmul(matmul(inverse, dK), inverse.T))
     phi = phi - 0.5 * jnp.diag(jnp.diagonal(phi))
-    return (L, inverse, jitter), (matmul(L, phi), -matmul(phi, inverse), jnp.zeros_like(jitter))
+    tangents_out = matmul(L, phi), -matmul(phi, inverse), jnp.zeros_like(jitter), phi
+    return (L, inverse, jitter, change), tangents_out
+
+
+def white_moments(
+    factor: Factor,
+    k: Float[Array, "P M N"],
+    prior: Float[Array, "P N"],
+    loc: Float[Array, "M P"],
+    R: Float[Array, "P M M"],
+) -> tuple[Float[Array, "P N"], Float[Array, "P N"]]:
+    """Compute mean A'm and variance k(x, x) - A'A + A'R R'A of outputs with their own A = L⁻¹ k.
+
+    The same could be written with `matmul` and `weighted_squares`. With a rule of its own, value
+    and gradient together take four products of the size [M, M] x [M, N] for an output, instead of
+    five: the gradients with respect to R and to k(Z, Z) share A diag(g) A'.
+
+    The part k(x, x) - A'A is raised to `default_jitter` of k(x, x), because smaller values are
+    rounding errors. Its gradient is that of the exact function, not zero.
+
+    Args:
+        factor: factors of k(Z, Z), stacked over outputs.
+        k: k(Z, x), [P, M, N].
+        prior: k(x, x), [P, N].
+        loc: m, [M, P].
+        R: lower-triangular factors, [P, M, M].
+
+    Returns:
+        Mean and variance, [P, N] each.
+    """
+    moments = jax.vmap(_white_moments, (0, 0, 0, 0, 1, 0))
+    return moments(factor.inverse, factor.change, k, prior, loc, R)
+
+
+@jax.custom_jvp
+def _white_moments(
+    inverse: Array, change: Array, k: Array, prior: Array, loc: Array, R: Array
+) -> tuple[Array, Array]:
+    return _white_moments_and_parts(inverse, k, prior, loc, R)[0]
+
+
+def _white_moments_and_parts(
+    inverse: Array, k: Array, prior: Array, loc: Array, R: Array
+) -> tuple[tuple[Array, Array], Array, Array, Array]:
+    """Return the moments, A, S = R R' - I and S A."""
+    A = matmul(inverse, k)
+    S = matmul(R, R.T) - jnp.eye(len(R), dtype=R.dtype)
+    SA = matmul(S, A)
+    explained = jnp.sum(jnp.square(A), axis=0)
+    residual = jnp.maximum(prior - explained, default_jitter(A.dtype) * prior)
+    posterior = jnp.maximum(explained + jnp.sum(A * SA, axis=0), 0.0)
+    return (matmul(loc, A), residual + posterior), A, S, SA
+
+
+@_white_moments.defjvp
+def _white_moments_jvp(primals: tuple[Any, ...], tangents: tuple[Any, ...]) -> tuple[Any, Any]:
+    # dA = L⁻¹ dk - E A, where E = L⁻¹ dL is the derivative of `Factor.change`.
+    inverse, _, k, prior, loc, R = primals
+    _, E, dk, dprior, dloc, dR = tangents
+    moments, A, S, SA = _white_moments_and_parts(inverse, k, prior, loc, R)
+    dmean = matmul(dloc - matmul(loc, E), A) + matmul(matmul(loc, inverse), dk)
+    Q = matmul(R, dR.T) - matmul(S, E)
+    by_k = jnp.sum(matmul(inverse.T, SA) * dk, axis=0)
+    dvar = dprior + 2 * (by_k + jnp.sum(A * matmul(Q, A), axis=0))
+    return moments, (dmean, dvar)
 
 
 _GROUP = 2**19  # entries of U in a group: 2 MB in float32

@@ -9,7 +9,7 @@ import pytest
 from support.helpers import assert_derivatives
 
 from dgp_ppl import linalg
-from dgp_ppl.linalg import default_jitter, factorise, weighted_squares
+from dgp_ppl.linalg import default_jitter, factorise, weighted_squares, white_moments
 
 
 def positive(seed, size=6):
@@ -197,6 +197,57 @@ def test_weighted_squares_and_their_derivatives(monkeypatch, A_shape, outputs, a
         strict=True,
     ):
         np.testing.assert_allclose(got, wanted, rtol=1e-11, atol=1e-12)
+
+
+@pytest.mark.usefixtures("x64")
+def test_moments_with_a_rule_of_their_own_have_the_derivatives_of_the_formula():
+    """Compare value, gradient, tangent and Hessian with those of products that JAX derives."""
+    rng = np.random.default_rng(8)
+    root, k, loc, R, prior = (
+        jnp.asarray(rng.standard_normal(shape))
+        for shape in ((3, 4, 4), (3, 4, 5), (4, 3), (3, 4, 4), (3, 5))
+    )
+    R, prior, weight = jnp.tril(R), 9 + jnp.square(prior), rng.standard_normal((2, 3, 5))
+
+    def factors(root):
+        return jax.vmap(lambda a: factorise(a @ a.T + jnp.eye(4)))(root)
+
+    def ruled(root, k, prior, loc, R):
+        return jnp.stack(white_moments(factors(root), k, prior, loc, R))
+
+    def plain(root, k, prior, loc, R):
+        A = factors(root).inverse @ k
+        var = prior - jnp.sum(A**2, axis=1) + jnp.einsum("pmn,pmk,pjk,pjn->pn", A, R, R, A)
+        return jnp.stack([jnp.einsum("pmn,mp->pn", A, loc), var])
+
+    arguments = (root, k, prior, loc, R)
+
+    @partial(jax.jit, static_argnums=0)
+    def everything(function, *a):
+        weighed = lambda *a: jnp.sum(weight * jnp.sin(function(*a)))  # noqa: E731
+        gradient = jax.grad(weighed, tuple(range(5)))
+        tangent = jax.jvp(function, a, a)[1]
+        return function(*a), gradient(*a), tangent, jax.jvp(gradient, a, a)[1]
+
+    for got, wanted in zip(
+        jax.tree.leaves(everything(ruled, *arguments)),
+        jax.tree.leaves(everything(plain, *arguments)),
+        strict=True,
+    ):
+        np.testing.assert_allclose(got, wanted, rtol=1e-9, atol=1e-9)
+
+
+def test_moments_stay_positive_where_rounding_makes_them_negative():
+    """At inducing inputs that nearly coincide, in float32, with a q(v) of almost no variance."""
+    z = jnp.linspace(0, 1, 40)
+    k = jnp.exp(-0.5 * jnp.square(z[:, None] - z))
+    one = factorise(k)
+    factor = jax.tree.map(lambda a: a[None], one)
+    R = 1e-5 * jnp.eye(40)[None]
+    mean, var = white_moments(factor, k[None], jnp.ones((1, 40)), jnp.zeros((40, 1)), R)
+    assert (var >= default_jitter(jnp.float32)).all()
+    assert (var < 1e-4).all()
+    assert (mean == 0).all()
 
 
 @pytest.mark.parametrize(("M", "lengthscale"), [(50, 0.3), (100, 1.0), (200, 3.0)])

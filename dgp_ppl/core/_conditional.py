@@ -23,9 +23,17 @@ from jax.tree_util import Partial
 from jaxtyping import Array, Float
 
 from dgp_ppl._typing import Inputs, Outputs
-from dgp_ppl.core._inducing import AbstractInducing, project
+from dgp_ppl.core._inducing import AbstractInducing, FullInducing, SharedInducing, project
 from dgp_ppl.kernels import Covariance, PerOutput, Separable
-from dgp_ppl.linalg import Factor, computed_once, default_jitter, factorise, matmul, stored_gradient
+from dgp_ppl.linalg import (
+    Factor,
+    computed_once,
+    default_jitter,
+    factorise,
+    matmul,
+    stored_gradient,
+    white_moments,
+)
 
 __all__ = ["Grid", "Sparse", "covariance"]
 
@@ -231,6 +239,8 @@ def _build_grid(kernel: Separable, grid: Grid, out: int) -> Sparse:
         jnp.kron(time.factor.lower, space.factor.lower),
         jnp.kron(time.factor.inverse, space.factor.inverse),
         a * time.scale(time.z) + b * space.scale(space.z) + a * b,
+        jnp.kron(time.factor.change, jnp.eye(len(space.z)))
+        + jnp.kron(jnp.eye(len(time.z)), space.factor.change),
     )
     return Sparse(kernel, grid.points, factor, out, (space, time))
 
@@ -265,6 +275,11 @@ def _mean(q: InducingPosterior, A: Array, x: Inputs) -> Outputs:
 
 @jax.jit
 def _marginals(sparse: Sparse, q: InducingPosterior, x: Inputs) -> tuple[Outputs, Outputs]:
+    if sparse.separate and type(q) in (FullInducing, SharedInducing):
+        k, prior = covariance(sparse.kernel, sparse.z, x), jnp.asarray(sparse.kernel(x))
+        prior = jnp.broadcast_to(prior, (sparse.out, x.shape[0]))
+        mean, var = white_moments(sparse.factor, k, prior, q.loc, q.scale_tril)
+        return stored_gradient(mean.T), stored_gradient(var.T)
     A = _project(sparse, x)
     var = sparse.residual(A, x)
     if isinstance(q, AbstractInducing):
