@@ -7,6 +7,7 @@ returns a `Fitted`.
 from dgp_ppl._errors import UnsuitableError
 from dgp_ppl._storage import versions
 from dgp_ppl.comparison._builders import (
+    KERNELS,
     LIKELIHOODS,
     MODELS,
     Builder,
@@ -38,6 +39,7 @@ from dgp_ppl.comparison._run import MethodFit, Run, fit_method
 
 __all__ = [
     "INFERENCE_HEADINGS",
+    "KERNELS",
     "LIKELIHOODS",
     "METHODS",
     "METRICS",

@@ -15,7 +15,7 @@ from numpyro.infer.autoguide import AutoDelta, AutoNormal
 from dgp_ppl import kernels, models
 from dgp_ppl._errors import UnsuitableError
 from dgp_ppl._typing import Inputs, Params, PRNGKey
-from dgp_ppl.comparison._builders import observation_arguments
+from dgp_ppl.comparison._builders import kernel_maker, observation_arguments
 from dgp_ppl.comparison._method import Fitted, Task, register
 from dgp_ppl.comparison._methods import fit_collapsed, run_nuts
 from dgp_ppl.inference import evaluate, fit
@@ -37,7 +37,7 @@ def _linear(task: Task) -> Fitted:
     With a linear kernel and inducing inputs at the unit vectors, the inducing values are the
     weights.
     """
-    return fit_collapsed(task, jnp.eye(task.x.shape[1]), kernel=_shared_variance, fixed=True)
+    return fit_collapsed(task, jnp.eye(task.x.shape[1]), _shared_variance, fixed=True)
 
 
 def _shared_variance(name: str, dim: int) -> Any:
@@ -54,7 +54,8 @@ def _gp(task: Task) -> Fitted:
             "with their cube; use sgpr or svgp"
         )
     steps = min(task.setting.steps, _EXACT_STEPS)
-    return fit_collapsed(task.with_setting(steps=steps), task.x, fixed=True)
+    task = task.with_setting(steps=steps)
+    return fit_collapsed(task, task.x, kernel_maker(task.setting), fixed=True)
 
 
 @register("bnn")

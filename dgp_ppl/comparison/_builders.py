@@ -15,14 +15,14 @@ from jaxtyping import Array
 from numpyro import handlers
 from numpyro.contrib.module import eqx_module
 
-from dgp_ppl import initialize, likelihoods, models
+from dgp_ppl import initialize, kernels, likelihoods, models
 from dgp_ppl._checks import check_count
 from dgp_ppl._typing import InducingInputs, Inputs, Model, Params
 from dgp_ppl.comparison._method import Setting, Task
 from dgp_ppl.core import Grid
-from dgp_ppl.kernels import SquaredExponential
 
 __all__ = [
+    "KERNELS",
     "LIKELIHOODS",
     "MODELS",
     "Builder",
@@ -32,6 +32,7 @@ __all__ = [
     "check_setting",
     "complete_setting",
     "deep_gp",
+    "kernel_maker",
     "observation_arguments",
 ]
 
@@ -39,6 +40,15 @@ _HIDDEN_UNITS = 64  # in each of the two hidden layers of a deep kernel's networ
 _MAX_FEATURES = 10
 _HORIZON = 5.0  # integration time of the flows
 _NUM_TIMES = 3  # times of the inducing inputs of a field that changes with time
+
+KERNELS: dict[str, type[kernels.Kernel]] = {
+    "squared_exponential": kernels.SquaredExponential,
+    "matern52": kernels.Matern52,
+    "matern32": kernels.Matern32,
+    "matern12": kernels.Matern12,
+    "rational_quadratic": kernels.RationalQuadratic,
+}
+"""The kernels by name. Draws of the later ones of the first four are rougher."""
 
 LIKELIHOODS: dict[str, dict[str, Callable[[Array], dist.Distribution] | None]] = {
     "regression": {"gaussian": None, "heteroscedastic": likelihoods.heteroscedastic},
@@ -145,7 +155,7 @@ def _latent(task: Task) -> Built:
 def _diff_gp(task: Task) -> Built:
     """Build `models.diff_gp`; both GPs get the same inducing inputs, and depth has no effect."""
     z = initialize.inducing_inputs(task.key, task.x, task.setting.inducing)
-    kwargs = {"z": z, "z_flow": z, "horizon": _HORIZON}
+    kwargs = {"z": z, "z_flow": z, "horizon": _HORIZON, "flow_kernel": kernel_maker(task.setting)}
     return Built(models.diff_gp, kwargs | _model_arguments(task.setting), (z, z))
 
 
@@ -177,10 +187,14 @@ def check_setting(caller: str, setting: Setting) -> None:
 
     Raises:
         TypeError: if a count is not an integer.
-        ValueError: if the model is unknown or a number is out of range.
+        ValueError: if the model or the kernel is unknown, or a number is out of range.
     """
     if setting.model not in MODELS:
         raise ValueError(f"{caller}: model is {setting.model!r}, wanted one of {', '.join(MODELS)}")
+    if setting.kernel not in KERNELS:
+        raise ValueError(
+            f"{caller}: kernel is {setting.kernel!r}, wanted one of {', '.join(KERNELS)}"
+        )
     if setting.share_kernel is False and setting.model == "temporal_diff_gp":
         raise ValueError(
             f"{caller}: share_kernel is False, but the field of temporal_diff_gp has one kernel "
@@ -246,12 +260,17 @@ def _model_arguments(setting: Setting, depth: int | None = None) -> dict[str, An
         setting: the settings of the comparison.
         depth: number of layers of models that take a kernel for each; None for others.
     """
-    arguments = {"share_kernel": setting.share_kernel} | observation_arguments(setting)
+    maker = kernel_maker(setting)
+    arguments = {"kernel": maker, "share_kernel": setting.share_kernel}
     if setting.likelihood == "heteroscedastic":  # mean and noise have little in common
-        separate = partial(SquaredExponential.learned, out=setting.outputs)
-        hidden = SquaredExponential.learned
-        arguments["kernel"] = separate if depth is None else (*[hidden] * (depth - 1), separate)
-    return arguments
+        separate = partial(maker, out=setting.outputs)
+        arguments["kernel"] = separate if depth is None else (*[maker] * (depth - 1), separate)
+    return arguments | observation_arguments(setting)
+
+
+def kernel_maker(setting: Setting) -> models.KernelMaker:
+    """Return the function that makes the kernel of a layer."""
+    return KERNELS[setting.kernel].learned
 
 
 def observation_arguments(setting: Setting) -> dict[str, Any]:

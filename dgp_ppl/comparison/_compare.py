@@ -79,6 +79,7 @@ def compare(
     depth: int = 2,
     inducing: int = 100,
     width: int | None = None,
+    kernel: str = "squared_exponential",
     share_kernel: bool | None = None,
     steps: int = 6000,
     batch: int = 1000,
@@ -130,6 +131,7 @@ def compare(
         depth: number of GP layers of the deep methods.
         inducing: number of inducing inputs of every layer.
         width: number of outputs of the hidden layers; by default min(30, number of inputs).
+        kernel: the kernel of every layer, a name in `dgp_ppl.comparison.KERNELS`.
         share_kernel: whether the outputs of a hidden layer share one kernel; by default each has
             its own, as in `models.deep_gp`.
         steps: number of optimiser steps.
@@ -184,8 +186,9 @@ def compare(
         ValueError: if a name is unknown or a number is out of range.
     """
     setting = Setting(
-        model=model, depth=depth, inducing=inducing, width=width, share_kernel=share_kernel,
-        steps=steps, batch=batch, learning_rate=learning_rate, draws=draws, chains=chains,
+        model=model, depth=depth, inducing=inducing, width=width, kernel=kernel,
+        share_kernel=share_kernel, steps=steps, batch=batch, learning_rate=learning_rate,
+        draws=draws, chains=chains,
     )  # fmt: skip
     requested = _DEFAULT_METHODS if methods is None else tuple(methods)
     _check_methods(requested)

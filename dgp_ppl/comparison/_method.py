@@ -24,6 +24,7 @@ class Setting:
         depth: number L of GP layers of the deep methods.
         inducing: number M of inducing inputs of every layer.
         width: number of outputs of the hidden layers; None for min(30, D).
+        kernel: name of the kernel of every layer, a key of `KERNELS`.
         share_kernel: whether the outputs of a hidden layer share one kernel; None leaves it to the
             model's rule.
         steps: number of optimiser steps.
@@ -41,6 +42,7 @@ class Setting:
     depth: int = 2
     inducing: int = 100
     width: int | None = None
+    kernel: str = "squared_exponential"
     share_kernel: bool | None = None
     steps: int = 6000
     batch: int = 1000

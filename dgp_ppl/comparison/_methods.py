@@ -13,7 +13,7 @@ from numpyro.infer import NUTS, init_to_sample
 
 from dgp_ppl import initialize, models
 from dgp_ppl._typing import Inputs, Model, Params
-from dgp_ppl.comparison._builders import Built, build, deep_gp
+from dgp_ppl.comparison._builders import Built, build, deep_gp, kernel_maker
 from dgp_ppl.comparison._method import Fitted, Task, register
 from dgp_ppl.inference import (
     Chains,
@@ -31,7 +31,6 @@ from dgp_ppl.inference import (
     run_mcmc,
     transported,
 )
-from dgp_ppl.kernels import SquaredExponential
 from dgp_ppl.models import KernelMaker
 
 __all__ = ["fit_collapsed", "run_nuts"]
@@ -51,13 +50,13 @@ def _sgpr(task: Task) -> Fitted:
     """Fit sparse GP regression with all rows at every step (Titsias 2009)."""
     task_z, task_fit = task.split()
     z = initialize.inducing_inputs(task_z.key, task.x, task.setting.inducing)
-    return fit_collapsed(task_fit, z)
+    return fit_collapsed(task_fit, z, kernel_maker(task.setting))
 
 
 def fit_collapsed(
     task: Task,
     z: Array,
-    kernel: KernelMaker = SquaredExponential.learned,
+    kernel: KernelMaker,
     fixed: bool = False,
 ) -> Fitted:
     """Fit `models.sgpr`, which integrates the inducing values out in closed form.

@@ -7,7 +7,7 @@ from support.helpers import KEY, regression
 
 import dgp_ppl
 from dgp_ppl._partition import Call
-from dgp_ppl.comparison import MODELS, Setting, Task, build
+from dgp_ppl.comparison import KERNELS, MODELS, Setting, Task, build
 from dgp_ppl.comparison._builders import observation_arguments
 from dgp_ppl.core import handover_of, is_layer
 from dgp_ppl.inference._handlers import survey
@@ -21,6 +21,30 @@ def test_another_model(tmp_path):
     assert "flow.v.loc" in found.fits["dsvi"].fitted.result.params
     assert np.isfinite(found.splits[0]["log_density"])
     assert (tmp_path / "function.png").stat().st_size > 10_000
+
+
+@pytest.mark.parametrize("name", sorted(KERNELS))
+@pytest.mark.parametrize("likelihood", ["gaussian", "heteroscedastic"])
+def test_the_kernel_reaches_every_layer(name, likelihood):
+    x, y = regression(rows=12, dim=2)
+    outputs = 2 if likelihood == "heteroscedastic" else 1
+    setting = Setting(inducing=5, kernel=name, likelihood=likelihood, outputs=outputs)
+    kernel = build(Task(KEY, x, y, setting)).kwargs["kernel"]
+    makers = kernel if isinstance(kernel, tuple) else (kernel,)
+    for maker in makers:
+        made = maker("l", 2)
+        assert isinstance(getattr(made, "kernel", made), KERNELS[name])
+
+
+@pytest.mark.parametrize("model", sorted(MODELS))
+def test_every_model_takes_every_setting_of_the_kernel(model):
+    """Both GPs of a flow have it."""
+    x, y = regression(rows=12, dim=2)
+    built = build(Task(KEY, x, y, Setting(model=model, inducing=5, kernel="matern52")))
+    makers = [v for k, v in built.kwargs.items() if k.endswith("kernel") and callable(v)]
+    assert makers
+    assert set(makers) == {KERNELS["matern52"].learned}
+    survey(built.model, Call((x, y), built.kwargs))
 
 
 @pytest.mark.parametrize("model", sorted(MODELS))

@@ -174,6 +174,19 @@ def test_a_restart_that_fails_leaves_the_others(monkeypatch):
     assert row["restart_spread"] > 0
 
 
+def test_kernels_have_names():
+    """They change the fits of sparse GPs and of the exact one."""
+    data = dataclasses.replace(datasets.load("step"), x=np.linspace(-1, 1, 30)[:, None])
+    data = dataclasses.replace(data, y=data.y[:30])
+    names = ("squared_exponential", "matern32")
+    found = [dgp_ppl.compare(data, ["sgpr", "gp"], splits=1, kernel=k, **TINY) for k in names]
+    for first, second in zip(found[0].splits, found[1].splits, strict=True):
+        assert first["log_density"] != second["log_density"]
+    assert found[1].record["config"]["kernel"] == "matern32"
+    with pytest.raises(ValueError, match="kernel is 'rbf', wanted one of squared_exponential, mat"):
+        dgp_ppl.compare(data, kernel="rbf", **TINY)
+
+
 def test_dspp_and_shared_kernels():
     data = dataclasses.replace(datasets.load("diabetes"), x_names=("a", "b"))
     data = dataclasses.replace(data, x=data.x[:60, :2], y=data.y[:60])
