@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from dgp_ppl.comparison import MODELS
+from dgp_ppl.comparison import KERNELS, MODELS
 
 __all__ = [
     "X64",
@@ -18,6 +18,7 @@ __all__ = [
     "Draws",
     "Drop",
     "Inducing",
+    "Kernel",
     "LearningRate",
     "Likelihood",
     "Model",
@@ -66,6 +67,9 @@ Width = Annotated[
         show_default="min(30, number of inputs)",
         rich_help_panel=_MODEL,
     ),
+]
+Kernel = Annotated[
+    str, typer.Option(help=f"Kernel of every layer: {', '.join(KERNELS)}.", rich_help_panel=_MODEL)
 ]
 ShareKernel = Annotated[
     bool | None,

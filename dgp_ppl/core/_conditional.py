@@ -275,7 +275,9 @@ def _mean(q: InducingPosterior, A: Array, x: Inputs) -> Outputs:
 
 @jax.jit
 def _marginals(sparse: Sparse, q: InducingPosterior, x: Inputs) -> tuple[Outputs, Outputs]:
-    if sparse.separate and type(q) in (FullInducing, SharedInducing):
+    # A posterior of a class of its own may have another variance or a shift.
+    plain = type(q) in (FullInducing, SharedInducing)
+    if isinstance(q, FullInducing) and plain and sparse.separate:
         k, prior = covariance(sparse.kernel, sparse.z, x), jnp.asarray(sparse.kernel(x))
         prior = jnp.broadcast_to(prior, (sparse.out, x.shape[0]))
         mean, var = white_moments(sparse.factor, k, prior, q.loc, q.scale_tril)

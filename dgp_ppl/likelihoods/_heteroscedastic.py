@@ -58,7 +58,7 @@ class HeteroscedasticNormal(AnalyticLikelihood):
                 f"HeteroscedasticNormal: latent has shape {self.latent.shape}, wanted [..., 2]: a "
                 "last layer with out=2"
             )
-        self.base_scale = base_scale
+        self.base_scale: Any = base_scale
         super().__init__(self.latent.shape[:-1], validate_args=validate_args)
 
     @property
