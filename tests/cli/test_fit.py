@@ -121,9 +121,7 @@ def test_malformed_files(case, seed, tmp_path, monkeypatch, capsys):
     assert [p.name for p in tmp_path.iterdir()] == [path.name]
 
 
-OTHERS = [("bnn", "deep_gp"), ("nuts_priors", "deep_gp"), ("linear", "deep_gp"),
-          ("diffusion", "deep_gp"), ("sghmc", "deep_gp"), ("ensemble", "deep_gp"),
-          ("dsvi", "latent"), ("dsvi", "deep_kernel"), ("dsvi", "temporal_diff_gp")]  # fmt: skip
+OTHERS = [("bnn", "deep_gp"), ("nuts_priors", "deep_gp"), ("dsvi", "latent")]
 
 
 @pytest.mark.slow
