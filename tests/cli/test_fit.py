@@ -63,6 +63,7 @@ def test_the_fit_is_that_of_compare(table, tmp_path, monkeypatch, capsys):
         (["--target", "pryce"], ["'pryce'", "'price'"]),
         (["--out", "price.pkl"], ["'.pkl'", ".dgp"]),
         (["--out", "nowhere/price.dgp"], ["no folder"]),
+        (["--kernel", "cosine"], ["fit: kernel is 'cosine'"]),
         (["--model", "deep"], ["fit: model is 'deep'"]),
         (["--target", "colour", "--method", "sgpr"], ["Gaussian noise"]),
     ],
