@@ -1,6 +1,7 @@
 """Fit small random data sets in float32, and look for NaN in losses, predictions and draws.
 
     python benchmarks/fuzz.py [--cases 2000] [--minutes 60] [--records FILE] [--only REGEX]
+        [--skip CASE ...]
 
 A case is a number: it fixes the data, the likelihood, the sizes and the scales. N is 2 to 60, also
 below the number M of inducing inputs; rows may be repeated, a column constant, one target or input
@@ -303,6 +304,7 @@ def main() -> None:
     parser.add_argument("--cases", type=int, default=2000)
     parser.add_argument("--minutes", type=float, default=60)
     parser.add_argument("--only", default="", help="regular expression of likelihoods")
+    parser.add_argument("--skip", type=int, nargs="*", default=[], help="cases that do not end")
     parser.add_argument("--records", type=Path, default=Path("fuzz.jsonl"))
     parser.add_argument("--json", type=Path)
     given = parser.parse_args()
@@ -312,7 +314,7 @@ def main() -> None:
     with given.records.open("a") as file:
         for number in order(given.cases):
             case = make_case(number)
-            if number in done or not re.search(given.only, case.kind):
+            if number in done or number in given.skip or not re.search(given.only, case.kind):
                 continue
             if time.monotonic() > end:
                 break
