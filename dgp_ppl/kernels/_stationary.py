@@ -30,19 +30,30 @@ __all__ = [
 def _squared_distance(x: Array, z: Array, lengthscale: Array) -> Array:
     """Return sum_d (x_d - z_d)² / l_d², [N, M].
 
-    The square is expanded so that the cost is one matrix product. Subtracting the mean of the
+    The square is expanded so that the cost is one matrix product. Subtracting the centre of the
     smaller set first keeps a common shift of the inputs from costing digits. Only the smaller set
     is scaled by the lengthscale: its gradient and the lengthscale's gradient then share one product
     with the larger set, and no gradient with respect to the larger set is formed if it is data.
     """
     w = jnp.broadcast_to(1 / jnp.square(lengthscale), x.shape[-1:])
     smaller = x if len(x) < len(z) else z
-    centre = jax.lax.stop_gradient(smaller.mean(axis=0))
+    centre = jax.lax.stop_gradient(_centre(smaller))
     scaled_x, scaled_z = (w, 1.0) if smaller is x else (1.0, w)
     x, z = x - centre, z - centre
     square = _square_norm(x, w)[:, None] + _square_norm(z, w)[None, :]
     cross = matmul(x * scaled_x, (z * scaled_z).T)
     return jnp.maximum(computed_once(square - 2 * cross), 0.0)
+
+
+def _centre(x: Array) -> Array:
+    """Return the median of up to 15 rows, [D]: unlike the mean, no outlier moves it.
+
+    Comparing so few rows with each other takes 3 µs, sorting 100 rows 60.
+    """
+    some = x[:: -(-len(x) // 15)]
+    order = jnp.arange(len(some))[:, None]
+    before = (some[:, None] < some) | ((some[:, None] == some) & (order[:, None] < order))
+    return jnp.where(before.sum(axis=0) == len(some) // 2, some, 0.0).sum(axis=0)
 
 
 def _square_norm(x: Array, w: Array) -> Array:

@@ -1,18 +1,26 @@
 """Likelihoods of counts whose log rate is f.
 
 NumPyro takes the rate itself. In float32 exp(f) is 0 below f = -87, where its log has no gradient.
+
+Its densities are differences of terms of the size of the count times its log, which lose a nat at a
+million in float32. Those here are sums of small terms, in Loader's (2000) saddle-point form.
 """
 
 from typing import Any
 
 import jax.numpy as jnp
 import numpyro.distributions as dist
+from jax.nn import softplus
 from jax.scipy.special import gammaln
 from jax.typing import ArrayLike
 from jaxtyping import Array
 from numpyro.distributions import constraints
 
+from dgp_ppl.likelihoods._incomplete import incomplete_beta, incomplete_gamma
+
 __all__ = ["NegativeBinomialLog", "PoissonLog"]
+
+_LARGE = 16.0  # Stirling's series has the digits of float64 from here on
 
 
 class PoissonLog(dist.Poisson):
@@ -39,7 +47,15 @@ class PoissonLog(dist.Poisson):
 
     def log_prob(self, value: Array) -> Array:
         count = jnp.asarray(value, self.log_rate.dtype)
-        return count * self.log_rate - jnp.exp(self.log_rate) - gammaln(count + 1)
+        some = jnp.maximum(count, 1.0)
+        excess = some * _exp_minus_linear(self.log_rate - jnp.log(some))
+        seen = -excess - 0.5 * jnp.log(2 * jnp.pi * some) - _stirling_error(some)
+        return jnp.where(count > 0, seen, -jnp.exp(self.log_rate))
+
+    def cdf(self, value: Array) -> Array:
+        count = jnp.floor(jnp.asarray(value, self.log_rate.dtype))
+        p = incomplete_gamma(jnp.maximum(count, 0.0) + 1, jnp.asarray(self.rate))
+        return jnp.where(count < 0, 0.0, p)
 
 
 class NegativeBinomialLog(dist.NegativeBinomialLogits):
@@ -70,3 +86,40 @@ class NegativeBinomialLog(dist.NegativeBinomialLogits):
         )
         logits: Any = self.log_mean - jnp.log(total)
         super().__init__(total, logits, validate_args=validate_args)
+
+    def log_prob(self, value: Array) -> Array:
+        count = jnp.asarray(value, self.log_mean.dtype)
+        size: Any = self.total_count
+        logits: Any = self.logits
+        some = jnp.maximum(count, 1.0)
+        # With p = size / (size + mean), the logs of total * p / size and total * (1 - p) / count.
+        total = some + size
+        log_size = jnp.log(total / size) - softplus(logits)
+        log_count = jnp.log(total / some) - softplus(-logits)
+        excess = size * _exp_minus_linear(log_size) + some * _exp_minus_linear(log_count)
+        constant = _stirling_error(total) - _stirling_error(size) - _stirling_error(some)
+        seen = constant - excess - 0.5 * jnp.log(2 * jnp.pi * some * total / size)
+        return jnp.where(count > 0, seen, -size * softplus(logits))
+
+    def cdf(self, value: Array) -> Array:
+        count = jnp.floor(jnp.asarray(value, self.log_mean.dtype))
+        size, odds = jnp.asarray(self.total_count, self.log_mean.dtype), jnp.asarray(self.rate)
+        p = incomplete_beta(size, jnp.maximum(count, 0.0) + 1, odds)
+        return jnp.where(count < 0, 0.0, p)
+
+
+def _exp_minus_linear(t: Array) -> Array:
+    """Return exp(t) - 1 - t, of which no digits cancel near 0."""
+    is_near = jnp.abs(t) < 0.1
+    near = jnp.where(is_near, t, 0.0)
+    series = near**2 * (1 / 2 + near * (1 / 6 + near * (1 / 24 + near * (1 / 120 + near / 720))))
+    return jnp.where(is_near, series, jnp.expm1(t) - t)
+
+
+def _stirling_error(x: Array) -> Array:
+    """Return log Γ(x + 1) less Stirling's log(sqrt(2 π x) (x / e)^x)."""
+    is_large = x >= _LARGE
+    small, large = jnp.where(is_large, 1.0, x), jnp.where(is_large, x, _LARGE)
+    stirling = (small + 0.5) * jnp.log(small) - small + 0.5 * jnp.log(2 * jnp.pi)
+    series = (1 / 12 - (1 / 360 - 1 / 1260 / large**2) / large**2) / large
+    return jnp.where(is_large, series, gammaln(small + 1) - stirling)

@@ -33,8 +33,11 @@ QUANTILE_TOLERANCE = 1e-6
 @jax.jit
 def moments(mixtures: Mixture) -> Array:
     """Return the mean and variance of y over all passes, [B, 2, ...]."""
-    mean, var = jax.vmap(lambda m: (m.mean, m.variance))(mixtures)
-    return jnp.stack([mean.mean(axis=0), var.mean(axis=0) + mean.var(axis=0)], axis=1)
+    means, var = jax.vmap(lambda m: (m.mean, m.variance))(mixtures)
+    mean = means.mean(axis=0)
+    # Where a mean overflows, as of counts whose log rate is large, so does the variance.
+    var = jnp.where(jnp.isinf(mean), jnp.inf, var.mean(axis=0) + means.var(axis=0))
+    return jnp.stack([mean, var], axis=1)
 
 
 def describe(x: Array, num_samples: int, standardized: bool) -> list[str]:

@@ -19,6 +19,18 @@ def test_a_common_shift_costs_no_digits():
         np.testing.assert_allclose(shifted, contract(kernel, x, z)[0], atol=2e-6)
 
 
+def test_outliers_cost_the_other_inputs_no_digits():
+    x, is_near = np.round(64 * inputs(7, 4)) / 64, np.arange(7) % 3 != 1
+    far = x + np.where(is_near, 0.0, 1e6 * np.arange(7))[:, None]
+    for name in ("SquaredExponential", "Matern12", "RationalQuadratic"):
+        kernel = CASES[name][0]
+        found, expected = (
+            kernel(a, a) for a in (jnp.asarray(far, jnp.float32), jnp.asarray(x, jnp.float32))
+        )
+        near = np.ix_(is_near, is_near)
+        np.testing.assert_allclose(found[near], expected[near], atol=2e-6)
+
+
 def test_gradients_keep_the_data_once():
     """The gradient keeps no second array of the data's size.
 

@@ -92,7 +92,7 @@ def test_it_wants_two_outputs():
 @pytest.mark.slow
 def test_it_finds_noise_that_grows():
     """On data whose noise grows with x its log density is higher than with one noise for all."""
-    options = {"splits": 1, "steps": 1500, "inducing": 20, "progress": False}
+    options = {"splits": 1, "steps": 6000, "inducing": 20, "progress": False}
     rows = {
         name: dgp.compare("heteroscedastic", ["svgp"], likelihood=name, **options)
         for name in ("gaussian", "heteroscedastic")
