@@ -26,6 +26,8 @@ The names below are the ones that most programs need. Each room, such as `dgp_pp
 exports the rest.
 """
 
+from __future__ import annotations
+
 from dgp_ppl import (
     comparison,
     core,

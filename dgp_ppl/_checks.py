@@ -1,5 +1,7 @@
 """Checks of arguments that many functions share."""
 
+from __future__ import annotations
+
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 

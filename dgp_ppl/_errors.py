@@ -1,5 +1,7 @@
 """The library's exceptions. A message states what was given, what was wanted and what to try."""
 
+from __future__ import annotations
+
 from typing import Any
 
 __all__ = ["DataError", "Interrupted", "NonFiniteLossError", "UnsuitableError"]

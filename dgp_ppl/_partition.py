@@ -4,6 +4,8 @@
 share compiled programs: all splits of a comparison compile once.
 """
 
+from __future__ import annotations
+
 import copy
 import dataclasses
 import inspect

@@ -10,6 +10,8 @@ S     Monte Carlo draws
 ===== ==========================================================
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from typing import Any, Protocol, TypeAlias
 

@@ -4,6 +4,8 @@
 a key.
 """
 
+from __future__ import annotations
+
 from typing import Any
 
 import jax.numpy as jnp

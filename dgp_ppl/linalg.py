@@ -4,6 +4,8 @@ Products run at `Precision.HIGHEST`. A GPU's default precision suits neural netw
 the small differences between entries of a Gram matrix.
 """
 
+from __future__ import annotations
+
 from typing import Any
 
 import equinox as eqx

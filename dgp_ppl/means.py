@@ -11,6 +11,8 @@ with depth. The last layer has mean zero (Salimbeni & Deisenroth 2017, section 3
 ((4, 1), (4, 3), (4, 5))
 """
 
+from __future__ import annotations
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp

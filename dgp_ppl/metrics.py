@@ -10,6 +10,8 @@ real-valued predictions gives NaN. Invalid probabilities raise a `ValueError`. :
     metrics.interval_coverage(y_test, *p.interval(0.9))
 """
 
+from __future__ import annotations
+
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import erf

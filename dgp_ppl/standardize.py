@@ -1,5 +1,7 @@
 """Conversion between the units of the data and standardised units."""
 
+from __future__ import annotations
+
 import dataclasses
 from typing import Any
 

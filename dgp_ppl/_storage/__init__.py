@@ -1,5 +1,7 @@
 """Files that are never half written: archives of arrays and JSON, and the values that they hold."""
 
+from __future__ import annotations
+
 from dgp_ppl._storage._archive import (
     DAMAGE,
     ArchiveReader,

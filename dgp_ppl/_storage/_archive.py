@@ -4,6 +4,8 @@ An archive is a zip file. Its first member, ``dgp_ppl.json``, says what the file
 arrays in NumPy's format, and bytes. Every member has a checksum.
 """
 
+from __future__ import annotations
+
 import contextlib
 import io
 import json

@@ -1,5 +1,7 @@
 """Import paths of functions, classes and constants: ``module:name``."""
 
+from __future__ import annotations
+
 import enum
 import importlib
 import sys

@@ -1,5 +1,7 @@
 """Where results come from: the versions of the packages, and the data."""
 
+from __future__ import annotations
+
 import datetime
 import hashlib
 import platform

@@ -18,6 +18,8 @@ Decoding imports the named modules, which runs their statements, and constructs 
 objectives. It calls nothing else.
 """
 
+from __future__ import annotations
+
 import dataclasses
 import functools
 import inspect

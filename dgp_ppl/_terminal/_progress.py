@@ -1,5 +1,7 @@
 """The progress of a run: a bar on terminals and in notebooks, and lines in files and pipes."""
 
+from __future__ import annotations
+
 import sys
 import time
 from typing import Any, Self

@@ -1,5 +1,7 @@
 """The command ``dgp-ppl`` itself: its version, and what happens to errors."""
 
+from __future__ import annotations
+
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager

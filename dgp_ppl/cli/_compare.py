@@ -1,5 +1,7 @@
 """`dgp-ppl compare`: fit several methods, and compare their predictions."""
 
+from __future__ import annotations
+
 import datetime
 from pathlib import Path
 from typing import Annotated, Any

@@ -1,5 +1,7 @@
 """`dgp-ppl datasets`: the data sets that have names."""
 
+from __future__ import annotations
+
 from dgp_ppl import datasets
 from dgp_ppl.cli._app import app
 

@@ -1,5 +1,7 @@
 """`dgp-ppl fit`: fit one method, check it on held-out rows, and keep it in a file."""
 
+from __future__ import annotations
+
 import sys
 from pathlib import Path
 from typing import Annotated

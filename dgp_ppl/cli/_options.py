@@ -1,5 +1,7 @@
 """Options that several commands share, as types of their arguments."""
 
+from __future__ import annotations
+
 import csv
 from pathlib import Path
 from typing import Annotated

@@ -1,5 +1,7 @@
 """Files that commands write: checks before the work, and tables written some rows at a time."""
 
+from __future__ import annotations
+
 import contextlib
 import csv
 import os

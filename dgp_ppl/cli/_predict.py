@@ -1,5 +1,7 @@
 """`dgp-ppl predict`: predictions of a kept fit at the rows of a table."""
 
+from __future__ import annotations
+
 from pathlib import Path
 from typing import Annotated, Any
 

@@ -1,5 +1,7 @@
 """`dgp-ppl show`: what a kept fit is."""
 
+from __future__ import annotations
+
 import json
 from collections.abc import Iterator
 from pathlib import Path

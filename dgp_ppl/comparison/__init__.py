@@ -4,6 +4,8 @@
 returns a `Fitted`.
 """
 
+from __future__ import annotations
+
 from dgp_ppl._errors import UnsuitableError
 from dgp_ppl._storage import versions
 from dgp_ppl.comparison._builders import (

@@ -3,6 +3,8 @@
 The setting ``model`` has no effect on them.
 """
 
+from __future__ import annotations
+
 from typing import Any
 
 import jax

@@ -1,5 +1,7 @@
 """The models and likelihoods that `compare` knows by name."""
 
+from __future__ import annotations
+
 import dataclasses
 from collections.abc import Callable
 from functools import partial

@@ -1,5 +1,7 @@
 """`compare`: fit several methods to the splits of a data set, and record their results."""
 
+from __future__ import annotations
+
 import dataclasses
 import operator
 import os

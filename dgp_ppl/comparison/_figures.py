@@ -1,5 +1,7 @@
 """The figures of a comparison's first split."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping
 from typing import Any
 

@@ -1,5 +1,7 @@
 """The contract of a method: it takes a `Task`, fits a model, and returns a `Fitted`."""
 
+from __future__ import annotations
+
 import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol

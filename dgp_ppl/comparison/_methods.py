@@ -1,5 +1,7 @@
 """The sparse and deep GP methods of `compare`."""
 
+from __future__ import annotations
+
 import dataclasses
 from typing import Any
 

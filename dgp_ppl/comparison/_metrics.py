@@ -1,5 +1,7 @@
 """The metrics of a comparison: which a task has, their values, summaries, headings and formats."""
 
+from __future__ import annotations
+
 import math
 from collections.abc import Callable, Sequence
 from typing import Any

@@ -1,5 +1,7 @@
 """The HTML report of a comparison: one self-contained page with tables and figures."""
 
+from __future__ import annotations
+
 import base64
 import io
 import json

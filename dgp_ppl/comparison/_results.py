@@ -3,6 +3,8 @@
 Files are written in full under another name and then renamed, so none is ever half written.
 """
 
+from __future__ import annotations
+
 import json
 import os
 from pathlib import Path

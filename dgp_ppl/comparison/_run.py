@@ -1,5 +1,7 @@
 """One method on one split: the fit, its row of results, and its ArviZ tree."""
 
+from __future__ import annotations
+
 import dataclasses
 import json
 import os

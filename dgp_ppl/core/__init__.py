@@ -1,5 +1,7 @@
 """Sparse Gaussian processes as random functions at one sample site."""
 
+from __future__ import annotations
+
 from dgp_ppl.core._conditional import Grid, Sparse, covariance
 from dgp_ppl.core._gp import DrawMode, RandomFunction, function_draws, gp
 from dgp_ppl.core._handover import (

@@ -13,6 +13,8 @@ model eagerly (`SVI.init`, `Predictive`) then compiles a few programs instead of
 operations.
 """
 
+from __future__ import annotations
+
 from functools import partial
 from typing import Any
 

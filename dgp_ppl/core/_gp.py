@@ -7,6 +7,8 @@ v it gives p(f(x) | v); given the guide's Gaussian q(v) it gives q(f(x)) with v 
 The guide's q(v) reaches the layer as a `Handover` in the site's ``infer`` dict.
 """
 
+from __future__ import annotations
+
 import copy
 from collections.abc import Callable
 from typing import Any, Literal

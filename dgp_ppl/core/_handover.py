@@ -5,6 +5,8 @@ one `Handover`, in which the layer describes itself. A guide puts a `Handover` a
 same name. `numpyro.handlers.replay` copies it into the model's message, where the layer reads it.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 

@@ -5,6 +5,8 @@ where A, [M, N] or [P, M, N], maps inducing values to function values. It also n
 part of the mean that v does not determine.
 """
 
+from __future__ import annotations
+
 import abc
 from collections.abc import Callable
 from functools import partial

@@ -1,5 +1,7 @@
 """Gaussian marginals of layers, and their sums."""
 
+from __future__ import annotations
+
 from typing import Any
 
 import equinox as eqx

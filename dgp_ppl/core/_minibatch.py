@@ -1,5 +1,7 @@
 """Minibatches: a ``numpyro.plate`` that draws its rows in O(B) time."""
 
+from __future__ import annotations
+
 import contextlib
 from collections.abc import Iterator
 from functools import partial

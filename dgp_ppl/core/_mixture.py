@@ -1,5 +1,7 @@
 """Finite mixtures of NumPyro distributions."""
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from typing import Any
 

@@ -5,6 +5,8 @@ Under a guide its log density is E[log p(y | f)], the data term of the variation
 guide it is log E[p(y | f)], the log density of y. Both expectations are over the marginals of f.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from typing import Any
 

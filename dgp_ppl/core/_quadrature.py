@@ -6,6 +6,8 @@ the two differ, nodes are placed by the function itself. Panels of a Gauss-Legen
 geometrically towards the peak, the steepest place and the mode of the integrand.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable
 
 import jax.numpy as jnp

@@ -1,5 +1,7 @@
 """Checks of models and of approximate posteriors."""
 
+from __future__ import annotations
+
 from dgp_ppl.criticism._calibration import (
     Calibration,
     calibration,

@@ -1,5 +1,7 @@
 """Calibration of predictive draws on ArviZ trees: PIT, coverage and posterior predictive checks."""
 
+from __future__ import annotations
+
 import dataclasses
 from collections.abc import Callable, Mapping
 from typing import Any

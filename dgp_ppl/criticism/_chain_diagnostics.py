@@ -1,5 +1,7 @@
 """Convergence diagnostics of MCMC chains."""
 
+from __future__ import annotations
+
 from typing import Any
 
 import numpy as np

@@ -1,5 +1,7 @@
 """Diagnostics of a variational fit: NumPyro's PSIS k-hat and VSBC."""
 
+from __future__ import annotations
+
 import dataclasses
 from typing import Any
 

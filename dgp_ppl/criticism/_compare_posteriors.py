@@ -1,5 +1,7 @@
 """The distance of an approximate posterior from draws of the exact one."""
 
+from __future__ import annotations
+
 import dataclasses
 import math
 from typing import Any, NamedTuple

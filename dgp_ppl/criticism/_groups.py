@@ -1,5 +1,7 @@
 """Groups of an ArviZ tree that several checks read."""
 
+from __future__ import annotations
+
 import math
 import warnings
 from typing import Any

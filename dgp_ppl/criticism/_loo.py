@@ -4,6 +4,8 @@ The trees are those of `to_inferencedata`, but only ArviZ's standard groups are 
 computes; these functions add the checks that deep GPs need.
 """
 
+from __future__ import annotations
+
 import dataclasses
 import math
 import warnings

@@ -1,5 +1,7 @@
 """Data sets by name or from a file, and their splits."""
 
+from __future__ import annotations
+
 from dgp_ppl.datasets._dataset import Dataset, DatasetInfo, splits
 from dgp_ppl.datasets._frame import ArrowFrame
 from dgp_ppl.datasets._load import load, names

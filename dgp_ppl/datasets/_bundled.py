@@ -1,5 +1,7 @@
 """The data sets that need neither a file nor a network: scikit-learn's and generated ones."""
 
+from __future__ import annotations
+
 from typing import Any
 
 import numpy as np

@@ -4,6 +4,8 @@ The fast one is Arrow's. A file that it does not read as plain numbers goes to P
 which gives the line of every cell.
 """
 
+from __future__ import annotations
+
 import csv
 from array import array
 from collections.abc import Iterator

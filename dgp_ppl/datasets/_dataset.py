@@ -1,5 +1,7 @@
 """`Dataset`, and its splits into training and test rows."""
 
+from __future__ import annotations
+
 from dataclasses import dataclass
 from typing import Protocol
 

@@ -5,6 +5,8 @@ polars, pyarrow and DuckDB have. PyArrow reads it, and .parquet files need PyArr
 older interchange protocol, ``__dataframe__``, is being retired.
 """
 
+from __future__ import annotations
+
 from typing import Any, Protocol, runtime_checkable
 
 from dgp_ppl._errors import DataError

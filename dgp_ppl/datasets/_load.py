@@ -1,5 +1,7 @@
 """`load` and `names`: data sets by name or from a file."""
 
+from __future__ import annotations
+
 import os
 from pathlib import Path
 

@@ -1,5 +1,7 @@
 """Reader of .npz files: inputs, targets and optional splits."""
 
+from __future__ import annotations
+
 import lzma
 import struct
 import tokenize

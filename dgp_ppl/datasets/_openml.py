@@ -1,5 +1,7 @@
 """Data sets of openml.org, downloaded and cached by scikit-learn."""
 
+from __future__ import annotations
+
 import http.client
 import re
 import warnings

@@ -1,5 +1,7 @@
 """Reader of .parquet files."""
 
+from __future__ import annotations
+
 import contextlib
 from collections.abc import Iterator
 from pathlib import Path

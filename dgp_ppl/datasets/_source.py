@@ -1,5 +1,7 @@
 """`open_source`: a data set of any kind, whose inputs may be made anew for each split."""
 
+from __future__ import annotations
+
 import os
 import warnings
 from collections.abc import Sequence

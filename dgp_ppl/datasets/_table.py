@@ -4,6 +4,8 @@ Every fault of a data set is raised as a `DataError`. Its message is one line wi
 was found, what was wanted, and what to do.
 """
 
+from __future__ import annotations
+
 import difflib
 import os
 from collections.abc import Iterable, Sequence

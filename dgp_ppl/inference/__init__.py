@@ -1,5 +1,7 @@
 """Guides, objectives, samplers, the evidence, and the training loop."""
 
+from __future__ import annotations
+
 from dgp_ppl._partition import Call
 from dgp_ppl.inference._fit import FitResult, evaluate, fit
 from dgp_ppl.inference._handlers import data_plates, freeze, survey

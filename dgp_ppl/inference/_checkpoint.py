@@ -1,5 +1,7 @@
 """A folder with the state and draws of a long run, from which a killed run resumes."""
 
+from __future__ import annotations
+
 import hashlib
 import json
 import os

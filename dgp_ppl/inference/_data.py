@@ -1,5 +1,7 @@
 """The check of observed data, before anything is fitted: NaN, and values out of the support."""
 
+from __future__ import annotations
+
 from typing import Any
 
 import jax

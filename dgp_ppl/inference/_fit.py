@@ -1,5 +1,7 @@
 """Fits by NumPyro's SVI, in a loop that stays on the device."""
 
+from __future__ import annotations
+
 import dataclasses
 import math
 import time

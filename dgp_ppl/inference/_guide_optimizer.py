@@ -1,5 +1,7 @@
 """The optimiser of a fit, built from what its guide declares."""
 
+from __future__ import annotations
+
 from typing import Any
 
 import optax

@@ -1,5 +1,7 @@
 """Views of a model: its sites, the same model with constant params, and what it shows outside."""
 
+from __future__ import annotations
+
 from typing import Any
 
 import jax

@@ -1,5 +1,7 @@
 """The loop of a fit: steps in chunks on the device, and what went wrong in a step."""
 
+from __future__ import annotations
+
 import copy
 from collections.abc import Iterator
 from functools import lru_cache

@@ -3,6 +3,8 @@
 They replace `TraceMeanField_ELBO` in `SVI`, `fit` and `evaluate`.
 """
 
+from __future__ import annotations
+
 import abc
 import zlib
 from collections.abc import Callable

@@ -1,5 +1,7 @@
 """The default optimiser of fits."""
 
+from __future__ import annotations
+
 from collections.abc import Callable, Hashable
 from functools import lru_cache, partial
 from typing import Any, NamedTuple

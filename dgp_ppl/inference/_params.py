@@ -1,5 +1,7 @@
 """The check of params against a model and its guide, and the set-up of guides."""
 
+from __future__ import annotations
+
 import dataclasses
 from functools import lru_cache
 from typing import Any

@@ -1,5 +1,7 @@
 """Results that can be pickled, with arrays on the host, and read in another process."""
 
+from __future__ import annotations
+
 import pickle
 from typing import Any, ClassVar, Self
 

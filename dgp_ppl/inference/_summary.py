@@ -1,5 +1,7 @@
 """Short descriptions of results, a few lines in place of their arrays."""
 
+from __future__ import annotations
+
 import textwrap
 from collections.abc import Mapping
 from typing import Any

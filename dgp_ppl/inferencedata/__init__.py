@@ -1,5 +1,7 @@
 """Conversion of a fit, MCMC chains or the prior to an ArviZ data tree."""
 
+from __future__ import annotations
+
 from dgp_ppl.inferencedata._convert import to_inferencedata
 from dgp_ppl.inferencedata._draws import Draws
 from dgp_ppl.inferencedata._log_likelihood import PointwiseEvaluator, PointwiseResult

@@ -1,5 +1,7 @@
 """Conversion of a fit, MCMC chains or the prior to one ArviZ data tree."""
 
+from __future__ import annotations
+
 import json
 from collections.abc import Mapping
 from importlib.metadata import version

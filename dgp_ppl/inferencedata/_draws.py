@@ -1,5 +1,7 @@
 """Draws of a model's latent sites from a guide, a sampler or the prior."""
 
+from __future__ import annotations
+
 import dataclasses
 import math
 import warnings

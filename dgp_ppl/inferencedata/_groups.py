@@ -1,5 +1,7 @@
 """The groups of an ArviZ tree: dimensions, labels, units and missing rows."""
 
+from __future__ import annotations
+
 import dataclasses
 import math
 from collections.abc import Mapping

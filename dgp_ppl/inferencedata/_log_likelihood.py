@@ -1,5 +1,7 @@
 """The pointwise log-likelihood and predictive draws, given draws of a model's latent sites."""
 
+from __future__ import annotations
+
 import dataclasses
 import math
 from collections.abc import Iterator, Sequence

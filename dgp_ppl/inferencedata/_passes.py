@@ -1,5 +1,7 @@
 """Means of p over passes, draws of the hidden layers' noise, and the bias that they give LOO."""
 
+from __future__ import annotations
+
 import dataclasses
 import math
 from typing import Any, NamedTuple

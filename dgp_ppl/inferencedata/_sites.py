@@ -1,5 +1,7 @@
 """The sites of a model: latent and observed ones, and their dimensions."""
 
+from __future__ import annotations
+
 import dataclasses
 from collections.abc import Iterable
 from typing import Any

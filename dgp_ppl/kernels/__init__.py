@@ -14,6 +14,8 @@ them.
 ((5, 3), (5,))
 """
 
+from __future__ import annotations
+
 from dgp_ppl.kernels._base import Covariance, Features, Kernel, PerOutput, Product, Separable, Sum
 from dgp_ppl.kernels._dot_product import ArcCosine, Linear
 from dgp_ppl.kernels._stationary import (

@@ -1,5 +1,7 @@
 """The base class of kernels, and kernels made of other kernels."""
 
+from __future__ import annotations
+
 import abc
 import dataclasses
 import math

@@ -1,5 +1,7 @@
 """Kernels of the inner product of two inputs: linear functions, and infinitely wide networks."""
 
+from __future__ import annotations
+
 from typing import Any, ClassVar
 
 import jax

@@ -4,6 +4,8 @@ With r² = sum_d (x_d - z_d)² / l_d² a kernel is variance · g(r²). Its rando
 with frequencies from its spectral density.
 """
 
+from __future__ import annotations
+
 import abc
 import math
 from typing import Any, ClassVar

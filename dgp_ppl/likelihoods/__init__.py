@@ -8,6 +8,8 @@ computes its expectations over a Gaussian f, and `observe` uses these instead of
 Carlo.
 """
 
+from __future__ import annotations
+
 from dgp_ppl.likelihoods._analytic import AnalyticLikelihood
 from dgp_ppl.likelihoods._binary import BernoulliProbit, bernoulli_logit, bernoulli_probit
 from dgp_ppl.likelihoods._censored import CensoredNormal

@@ -1,5 +1,7 @@
 """The base class of likelihoods that compute their expectations over a Gaussian f."""
 
+from __future__ import annotations
+
 import numpyro.distributions as dist
 from jaxtyping import Array
 

@@ -1,5 +1,7 @@
 """Likelihoods of two classes."""
 
+from __future__ import annotations
+
 from typing import Any
 
 import jax.numpy as jnp

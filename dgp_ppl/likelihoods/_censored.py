@@ -1,5 +1,7 @@
 """The likelihood of an instrument with a finite range."""
 
+from __future__ import annotations
+
 from typing import Any
 
 import jax.numpy as jnp

@@ -1,5 +1,7 @@
 """Likelihoods of several classes, with one f each."""
 
+from __future__ import annotations
+
 from typing import Any
 
 import jax

@@ -6,6 +6,8 @@ Its densities are differences of terms of the size of the count times its log, w
 million in float32. Those here are sums of small terms, in Loader's (2000) saddle-point form.
 """
 
+from __future__ import annotations
+
 from typing import Any
 
 import jax.numpy as jnp

@@ -1,5 +1,7 @@
 """Gaussian noise whose standard deviation changes with the input."""
 
+from __future__ import annotations
+
 import math
 from typing import Any
 

@@ -3,6 +3,8 @@
 JAX's series lose digits as the arguments grow, and return noise at a million.
 """
 
+from __future__ import annotations
+
 import jax.numpy as jnp
 from jax.scipy.special import betainc, erfc, gammainc, gammaincc
 from jaxtyping import Array

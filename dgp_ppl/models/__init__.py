@@ -3,6 +3,8 @@
 Every model takes inputs ``x`` and targets ``y``, and draws ``y`` if it is None.
 """
 
+from __future__ import annotations
+
 from dgp_ppl.models._bnn import bnn
 from dgp_ppl.models._deep_gp import deep_gp, svgp
 from dgp_ppl.models._diff_gp import diff_gp

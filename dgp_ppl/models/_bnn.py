@@ -1,5 +1,7 @@
 """A Bayesian neural network, the usual alternative to a deep GP."""
 
+from __future__ import annotations
+
 import itertools
 from collections.abc import Sequence
 from typing import Any

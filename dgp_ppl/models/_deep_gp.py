@@ -1,5 +1,7 @@
 """Deep GPs of any depth and width, with any likelihood. With one layer it is the SVGP."""
 
+from __future__ import annotations
+
 from collections.abc import Callable, Sequence
 
 import numpyro

@@ -1,5 +1,7 @@
 """Differential GPs: inputs that flow along a random field, then a GP."""
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from typing import Any, Literal
 

@@ -1,5 +1,7 @@
 """Deep GPs with latent inputs: the Bayesian GPLVM, and latent inputs beside known ones."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from typing import Any
 

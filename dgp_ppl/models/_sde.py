@@ -3,6 +3,8 @@
 N: points, D: dimensions, K: steps of length T / K.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from typing import Literal
 

@@ -1,5 +1,7 @@
 """Sparse GP regression with the optimal q(u): the collapsed bound of Titsias (2009)."""
 
+from __future__ import annotations
+
 from typing import Any
 
 import jax.numpy as jnp

@@ -1,5 +1,7 @@
 """Parts that the ready-made models share: a stack of layers, and Gaussian noise."""
 
+from __future__ import annotations
+
 import inspect
 from collections.abc import Callable, Sequence
 from typing import Any

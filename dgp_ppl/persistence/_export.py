@@ -1,5 +1,7 @@
 """Predictions as a program of JAX, which runs without this library."""
 
+from __future__ import annotations
+
 import os
 from collections.abc import Sequence
 from importlib.util import find_spec

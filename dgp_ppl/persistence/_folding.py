@@ -1,5 +1,7 @@
 """Partial evaluation: compute all that does not depend on the inputs, once."""
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from typing import Any
 

@@ -1,5 +1,7 @@
 """A fit in one file, with all that predictions need."""
 
+from __future__ import annotations
+
 import dataclasses
 import json
 import os

@@ -1,5 +1,7 @@
 """Plots of fits, predictions, posteriors and comparisons; each returns a matplotlib figure."""
 
+from __future__ import annotations
+
 from dgp_ppl.plots._calibration import (
     coverage_curves,
     pit_histograms,

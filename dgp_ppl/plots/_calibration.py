@@ -1,5 +1,7 @@
 """Predictions against observed targets."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping
 from typing import Any
 

@@ -1,5 +1,7 @@
 """Shared by all plots: figures, styles, labels and checks."""
 
+from __future__ import annotations
+
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any

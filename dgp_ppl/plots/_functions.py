@@ -1,5 +1,7 @@
 """Functions with predictive bands, of a whole model and of its layers."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping, Sequence
 from typing import Any
 

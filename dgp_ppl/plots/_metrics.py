@@ -1,5 +1,7 @@
 """Metrics of methods over data sets."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping, Sequence
 from typing import Any
 

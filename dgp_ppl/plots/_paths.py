@@ -1,5 +1,7 @@
 """A diffusion guide's paths, from noise to posterior."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping, Sequence
 from typing import Any
 

@@ -4,6 +4,8 @@ arviz-plots creates its figures with pyplot. They are removed from pyplot's open
 are returned.
 """
 
+from __future__ import annotations
+
 import contextlib
 import importlib
 import inspect

@@ -1,5 +1,7 @@
 """Training curves."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping
 from typing import Any
 

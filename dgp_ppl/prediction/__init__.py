@@ -1,5 +1,7 @@
 """Predictions of fitted models, and the functions that their layers represent."""
 
+from __future__ import annotations
+
 from dgp_ppl.prediction._guided import guided
 from dgp_ppl.prediction._latent_inputs import LatentInputs, infer_latent, latent_inputs
 from dgp_ppl.prediction._layer_functions import LayerFunction, layer_functions

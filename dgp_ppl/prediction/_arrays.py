@@ -1,5 +1,7 @@
 """Padded arrays, and results in NumPy or, while a transformation traces them, in JAX."""
 
+from __future__ import annotations
+
 from types import ModuleType
 from typing import Any
 

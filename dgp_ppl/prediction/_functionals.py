@@ -4,6 +4,8 @@ Each function takes the mixtures of S passes as `jax.vmap` stacks them: the lead
 leaf is S. The predictive distribution of y weighs every pass by 1/S. B is the number of rows.
 """
 
+from __future__ import annotations
+
 import warnings
 from functools import partial
 from typing import Any

@@ -1,5 +1,7 @@
 """A model whose latent sites come from its fitted guide, for NumPyro's `Predictive`."""
 
+from __future__ import annotations
+
 from typing import Any
 
 import numpyro

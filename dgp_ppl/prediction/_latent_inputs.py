@@ -1,5 +1,7 @@
 """Latent inputs of training rows and new rows, and the reconstruction of rows from them."""
 
+from __future__ import annotations
+
 import dataclasses
 from typing import Any
 

@@ -1,5 +1,7 @@
 """The functions of a fitted model's layers, and the inputs at which the layers are called."""
 
+from __future__ import annotations
+
 import dataclasses
 from collections.abc import Mapping
 from functools import partial

@@ -1,5 +1,7 @@
 """Compiled passes through a model and its guide."""
 
+from __future__ import annotations
+
 import dataclasses
 import zlib
 from functools import partial

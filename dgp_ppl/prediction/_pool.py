@@ -1,5 +1,7 @@
 """Predictions of several fits, mixed with equal weights."""
 
+from __future__ import annotations
+
 import dataclasses
 from collections.abc import Iterator, Sequence
 from typing import Any, Literal

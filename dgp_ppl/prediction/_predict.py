@@ -1,5 +1,7 @@
 """Posterior predictive distributions, in the units of the data."""
 
+from __future__ import annotations
+
 from typing import Any
 
 import jax.numpy as jnp

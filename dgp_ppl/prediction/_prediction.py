@@ -1,5 +1,7 @@
 """A posterior predictive distribution: moments, densities, quantiles and draws."""
 
+from __future__ import annotations
+
 import dataclasses
 from collections.abc import Callable, Iterator
 from typing import Any, ClassVar, Literal

@@ -1,5 +1,7 @@
 """A prediction as a pure function of one row of inputs."""
 
+from __future__ import annotations
+
 from collections.abc import Callable, Sequence
 from typing import Any
 

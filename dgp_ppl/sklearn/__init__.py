@@ -4,6 +4,8 @@
 here; ``import dgp_ppl`` does not load scikit-learn.
 """
 
+from __future__ import annotations
+
 from dgp_ppl.sklearn._classifier import DeepGPClassifier
 from dgp_ppl.sklearn._estimator import DeepGPEstimator
 from dgp_ppl.sklearn._regressor import DeepGPRegressor

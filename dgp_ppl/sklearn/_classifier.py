@@ -1,5 +1,7 @@
 """`DeepGPClassifier`: a deep GP for two or more classes."""
 
+from __future__ import annotations
+
 from typing import Any, Self
 
 import numpy as np

@@ -1,5 +1,7 @@
 """What both estimators share: their parameters, checks of arrays, and the fit."""
 
+from __future__ import annotations
+
 import warnings
 from typing import Any, Self
 

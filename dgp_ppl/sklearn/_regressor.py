@@ -1,5 +1,7 @@
 """`DeepGPRegressor`: a deep GP for a real target."""
 
+from __future__ import annotations
+
 from typing import Any, Self
 
 import jax

@@ -1,5 +1,7 @@
 """Predictions whose values at a row depend on that row alone."""
 
+from __future__ import annotations
+
 import dataclasses
 from collections.abc import Sequence
 

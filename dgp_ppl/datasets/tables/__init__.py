@@ -1,5 +1,7 @@
 """Tables as people have them: reading them, and turning their columns into inputs."""
 
+from __future__ import annotations
+
 from dgp_ppl.datasets.tables._chunks import table_chunks
 from dgp_ppl.datasets.tables._preprocessor import Preprocessor, Source
 from dgp_ppl.datasets.tables._read import TABLE_SUFFIXES, read_table

@@ -1,5 +1,7 @@
 """The numbers and dates in texts."""
 
+from __future__ import annotations
+
 import datetime
 import re
 

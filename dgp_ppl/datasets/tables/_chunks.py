@@ -1,5 +1,7 @@
 """`table_chunks`: the rows of a file, some at a time."""
 
+from __future__ import annotations
+
 import dataclasses
 import os
 from collections.abc import Collection, Iterator

@@ -1,5 +1,7 @@
 """One column of a `Preprocessor`: what training rows say about an input, or about the target."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any

@@ -1,5 +1,7 @@
 """What columns hold: numbers, dates or categories; and their values of that kind."""
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from dataclasses import dataclass
 

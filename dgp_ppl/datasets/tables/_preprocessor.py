@@ -1,5 +1,7 @@
 """`Preprocessor`: numbers, dates, text and missing cells of a table as inputs of a model."""
 
+from __future__ import annotations
+
 import os
 import warnings
 from collections.abc import Mapping, Sequence

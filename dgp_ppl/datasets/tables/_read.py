@@ -1,5 +1,7 @@
 """`read_table`: the columns of a .csv or .parquet file, or of a data frame."""
 
+from __future__ import annotations
+
 import os
 from collections.abc import Collection
 from pathlib import Path

@@ -1,5 +1,7 @@
 """`Report`: what a `Preprocessor` did with a table."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 

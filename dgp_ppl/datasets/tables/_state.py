@@ -1,5 +1,7 @@
 """The state of a `Preprocessor` as JSON: what `to_state` writes and `from_state` reads."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any

@@ -1,5 +1,7 @@
 """`Table`: the columns of a file or of a data frame as they are, before any is interpreted."""
 
+from __future__ import annotations
+
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path

@@ -1,5 +1,7 @@
 """Estimates of the log evidence by annealing and by importance sampling."""
 
+from __future__ import annotations
+
 from dgp_ppl.inference.evidence._annealing import AnnealedEvidence, annealed_evidence
 from dgp_ppl.inference.evidence._importance import ImportanceEvidence, importance_evidence
 from dgp_ppl.inference.evidence._starts import why_no_evidence

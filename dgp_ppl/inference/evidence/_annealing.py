@@ -1,5 +1,7 @@
 """The log evidence at a fit's hyperparameters, by annealed importance sampling."""
 
+from __future__ import annotations
+
 import dataclasses
 import warnings
 from functools import partial

@@ -1,5 +1,7 @@
 """The log evidence by importance sampling from a diffusion guide."""
 
+from __future__ import annotations
+
 import math
 from typing import Any, NamedTuple
 

@@ -1,5 +1,7 @@
 """Particles annealed from N(0, I) to the posterior in a guide's reference space, compiled."""
 
+from __future__ import annotations
+
 from functools import partial
 from typing import Any, Literal, NamedTuple
 

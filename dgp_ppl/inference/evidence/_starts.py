@@ -3,6 +3,8 @@
 Each is a guide whose q(v) is Gaussian, so that v = T(z) with z ~ N(0, I) in its reference space.
 """
 
+from __future__ import annotations
+
 import math
 from typing import Any
 

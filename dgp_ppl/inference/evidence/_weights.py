@@ -1,5 +1,7 @@
 """Statistics of log weights: their log mean, its standard error, and the effective number."""
 
+from __future__ import annotations
+
 import math
 from typing import Any
 

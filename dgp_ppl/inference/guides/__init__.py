@@ -1,5 +1,7 @@
 """Guides: approximate posteriors of models made of `dgp_ppl.gp` layers."""
 
+from __future__ import annotations
+
 from dgp_ppl.inference.guides._base import LayerGuide, TransportGuide
 from dgp_ppl.inference.guides._decoupled import Decoupled, MeanForm
 from dgp_ppl.inference.guides._global_inducing import GlobalInducing

@@ -1,5 +1,7 @@
 """The contract of guides of `dgp_ppl.gp` layers."""
 
+from __future__ import annotations
+
 import abc
 import copy
 import math

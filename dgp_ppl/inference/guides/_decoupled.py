@@ -1,5 +1,7 @@
 """Decoupled inducing inputs: one set for the mean of a layer, another for its covariance."""
 
+from __future__ import annotations
+
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, ClassVar, Literal, get_args

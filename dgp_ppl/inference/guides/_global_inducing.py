@@ -1,5 +1,7 @@
 """A posterior that couples the layers, by pseudo-observations at propagated inputs."""
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from typing import Any, ClassVar
 

@@ -1,5 +1,7 @@
 """Normal guides for the latent sites of plates: a location and a scale for every row."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from contextlib import ExitStack
 from typing import Any

@@ -1,5 +1,7 @@
 """The mean-field Gaussian guide: doubly stochastic variational inference."""
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from typing import Any, Literal, get_args
 

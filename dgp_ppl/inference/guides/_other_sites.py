@@ -1,5 +1,7 @@
 """Guides of a model's latent sites that are not layers: hyperparameters and latent inputs."""
 
+from __future__ import annotations
+
 import copy
 from collections.abc import Callable, Iterable
 from typing import Any, Self

@@ -5,6 +5,8 @@ at each layer. Both exist only inside the model, so the guide runs the model on 
 At its first evaluation, each layer draws its inducing values and passes on its conditional mean.
 """
 
+from __future__ import annotations
+
 import dataclasses
 from collections.abc import Callable
 from contextlib import suppress

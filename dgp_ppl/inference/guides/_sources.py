@@ -1,5 +1,7 @@
 """Which of a model's arguments its layers, and its data, are computed from."""
 
+from __future__ import annotations
+
 from collections.abc import Iterable, Mapping
 from typing import Any
 

@@ -1,5 +1,7 @@
 """A model in the reference space of a guide: v = T(z), where z ~ N(0, I) gives the guide's q(v)."""
 
+from __future__ import annotations
+
 import functools
 from typing import Any
 

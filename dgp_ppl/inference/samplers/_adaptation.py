@@ -1,5 +1,7 @@
 """What `SGHMC` learns in warm-up: a step size for each coordinate that is long and stable."""
 
+from __future__ import annotations
+
 import dataclasses
 import math
 from typing import Literal, NamedTuple

@@ -1,5 +1,7 @@
 """Draws of a Markov chain Monte Carlo run."""
 
+from __future__ import annotations
+
 import dataclasses
 from typing import Any
 

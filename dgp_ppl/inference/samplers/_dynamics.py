@@ -1,5 +1,7 @@
 """One step of underdamped Langevin dynamics, the motion that `SGHMC` simulates."""
 
+from __future__ import annotations
+
 import dataclasses
 import math
 from collections.abc import Callable

@@ -1,5 +1,7 @@
 """The iterations of Monte Carlo EM, compiled: a step of the sampler and a step of the params."""
 
+from __future__ import annotations
+
 from functools import partial
 from typing import Any, NamedTuple
 

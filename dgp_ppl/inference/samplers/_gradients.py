@@ -1,5 +1,7 @@
 """Stochastic gradients of a potential energy, with control variates where wanted."""
 
+from __future__ import annotations
+
 import jax
 import jax.numpy as jnp
 from jax import lax, random

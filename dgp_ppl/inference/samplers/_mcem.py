@@ -1,5 +1,7 @@
 """Hyperparameters by Monte Carlo EM over a moving window of a sampler's states."""
 
+from __future__ import annotations
+
 import dataclasses
 import os
 import time

@@ -1,5 +1,7 @@
 """Run any NumPyro MCMC kernel, with checkpoints from which a killed run resumes."""
 
+from __future__ import annotations
+
 import math
 import os
 import time

@@ -1,5 +1,7 @@
 """The potential energy of a NumPyro model at unconstrained latent values, from minibatches."""
 
+from __future__ import annotations
+
 import math
 from collections.abc import Callable
 from typing import Any, NamedTuple

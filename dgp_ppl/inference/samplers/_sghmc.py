@@ -1,5 +1,7 @@
 """Stochastic-gradient Hamiltonian Monte Carlo, a kernel for NumPyro's `MCMC`."""
 
+from __future__ import annotations
+
 import math
 from collections.abc import Callable
 from typing import Any, NamedTuple

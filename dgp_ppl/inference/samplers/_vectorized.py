@@ -1,5 +1,7 @@
 """Any NumPyro MCMC kernel as a kernel of several chains in one program."""
 
+from __future__ import annotations
+
 import copy
 from collections.abc import Sequence
 from typing import Any

@@ -1,5 +1,7 @@
 """The denoising-diffusion guide, its process, networks and objective."""
 
+from __future__ import annotations
+
 from dgp_ppl.inference.guides.diffusion._elbo import DiffusionELBO, check_weights, log_weight
 from dgp_ppl.inference.guides.diffusion._guide import Diffusion
 from dgp_ppl.inference.guides.diffusion._networks import DenseScore, MixerScore

@@ -1,5 +1,7 @@
 """The objective of the diffusion guide, and the importance weights of its paths."""
 
+from __future__ import annotations
+
 from typing import Any, Literal
 
 import jax.numpy as jnp

@@ -1,5 +1,7 @@
 """The denoising-diffusion guide: a process over all layers' inducing values."""
 
+from __future__ import annotations
+
 import copy
 import math
 from collections.abc import Callable, Hashable

@@ -10,6 +10,8 @@ a score. Any other callable is a score. If it is a PyTree, such as an `equinox` 
 are learned.
 """
 
+from __future__ import annotations
+
 import inspect
 from collections.abc import Callable
 from functools import partial

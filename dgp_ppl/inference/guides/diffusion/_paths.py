@@ -1,5 +1,7 @@
 """Paths of a diffusion guide, from noise to the posterior."""
 
+from __future__ import annotations
+
 from typing import Any
 
 import jax

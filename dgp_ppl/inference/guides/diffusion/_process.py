@@ -21,6 +21,8 @@ noised target minus the score of the reference, the sampler's means are those of
 reversal (Tweedie's formula).
 """
 
+from __future__ import annotations
+
 import dataclasses
 import itertools
 from collections.abc import Callable

@@ -1,5 +1,7 @@
 """The implicit guide, its networks, objective, optimiser and diagnostic."""
 
+from __future__ import annotations
+
 from dgp_ppl.inference.guides.implicit._discriminator_gap import discriminator_gap
 from dgp_ppl.inference.guides.implicit._elbo import AdversarialELBO
 from dgp_ppl.inference.guides.implicit._guide import Implicit

@@ -1,5 +1,7 @@
 """A diagnostic of implicit posteriors: the discriminator's KL against bounds on the true one."""
 
+from __future__ import annotations
+
 import dataclasses
 import math
 

@@ -1,5 +1,7 @@
 """The objective of implicit posteriors, and the guides that it accepts."""
 
+from __future__ import annotations
+
 import abc
 from typing import Any, ClassVar
 

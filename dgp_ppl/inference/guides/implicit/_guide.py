@@ -1,5 +1,7 @@
 """The implicit guide: a posterior without a density, known through its draws."""
 
+from __future__ import annotations
+
 import math
 from collections.abc import Callable
 from functools import cache

@@ -1,5 +1,7 @@
 """The default generator and discriminator of an implicit posterior."""
 
+from __future__ import annotations
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp

@@ -1,5 +1,7 @@
 """The optimiser of implicit posteriors."""
 
+from __future__ import annotations
+
 from functools import lru_cache
 from typing import Any
 

@@ -1,5 +1,7 @@
 """The generator and the discriminator of an implicit posterior, and KL estimates from them."""
 
+from __future__ import annotations
+
 from typing import Any
 
 import equinox as eqx
