@@ -66,6 +66,8 @@ def _lines(kept: KeptFit, model: str) -> Iterator[tuple[str, str]]:
         yield "guide", type(kept.guide).__name__
     sizes = [int(np.size(a)) for a in jax.tree.leaves(kept.params)]
     yield "params", f"{len(kept.params)} of {sum(sizes):,} numbers"
+    if kept.is_interrupted:
+        yield "interrupted", "the fit ended before its last step"
     options = {n: config[n] for n in _OPTIONS if config.get(n) is not None}
     if not isinstance(kept.posterior_samples, Chains):
         options = {n: v for n, v in options.items() if n not in ("draws", "chains")}

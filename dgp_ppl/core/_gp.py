@@ -126,6 +126,12 @@ def gp(
             f"gp({name!r}) was called inside the plate {plate!r}: a layer is shared by all data. "
             "Create it before entering the plate, and call it inside"
         )
+    if jnp.shape(v)[-2:] != (M, out):
+        raise ValueError(
+            f"gp({name!r}): the inducing values at {message['name']!r} have shape {jnp.shape(v)}, "
+            f"wanted {(M, out)}, [M, out]. A guide keeps the shapes of its first call: make a new "
+            "one for other inducing inputs"
+        )
     handover, site = handover_of(message), message["name"]  # a handler may have renamed the site
     return RandomFunction(name, kernel, inducing, out, mean, v, handover, _draw_mode(), site)
 

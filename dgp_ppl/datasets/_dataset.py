@@ -14,7 +14,10 @@ from dgp_ppl.datasets.tables import Preprocessor
 __all__ = ["Dataset", "DatasetInfo", "splits"]
 
 
-@dataclass(frozen=True, eq=False)
+_NAMES = 8  # of inputs, in a repr
+
+
+@dataclass(frozen=True, eq=False, repr=False)
 class Dataset:
     """A data set with at least three rows; all values are finite and within float32's range.
 
@@ -44,6 +47,15 @@ class Dataset:
     source: str
     shared_unit: bool = False
     preprocessor: Preprocessor | None = None
+
+    def __repr__(self) -> str:
+        rows, columns = self.x.shape
+        names = ", ".join(self.x_names[:_NAMES]) + ", ..." * (columns > _NAMES)
+        splits = "" if self.test_index is None else f", {len(self.test_index)} splits"
+        return (
+            f"Dataset({self.name!r}: {self.task} of {self.y_name} on {columns} inputs ({names}), "
+            f"{rows:,} rows{splits})"
+        )
 
 
 class Rows(Protocol):

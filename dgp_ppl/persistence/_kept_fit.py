@@ -42,6 +42,7 @@ Source = str | os.PathLike[str] | ArrowFrame | Table
 _KIND, _FORMAT = "fit", 1
 _OF_PREDICT = ("num_samples", "standardizer", "posterior_samples", "site", "chunk_size")
 _WANTED = "a fit that dgp_ppl.save wrote"
+_INTERRUPTED = "interrupted"  # in the info of fits that Ctrl-C ended early
 _PLAIN = ("columns", "data", "info", "preprocessing")  # JSON in the file's record
 _ENCODED = (
     "model", "guide", "params", "kwargs", "standardizer", "posterior_samples", "losses",
@@ -63,7 +64,8 @@ class KeptFit:
         losses: losses of the fit's steps, [steps].
         columns: names of the inputs' columns.
         data: fingerprint of the training data: its shapes, and a hash.
-        info: further values of JSON, such as the target's name.
+        info: further values of JSON, such as the target's name, and ``interrupted`` of a fit that
+            Ctrl-C ended early.
         preprocessing: the state of a preprocessor of tables, as values of JSON; that of a
             `Preprocessor` is applied to tables.
         versions: versions of the packages that saved the fit, the device and the date.
@@ -154,6 +156,11 @@ class KeptFit:
         record = {"versions": versions(), "model": _name(self.model), **plain, "content": content}
         write_archive(path, _KIND, _FORMAT, record, encoder.members)
 
+    @property
+    def is_interrupted(self) -> bool:
+        """Whether Ctrl-C ended the fit before its last step."""
+        return bool((self.info or {}).get(_INTERRUPTED))
+
     def __repr__(self) -> str:
         shapes = [np.shape(a) for a in jax.tree.leaves(self.params)]
         numbers = sum(int(np.prod(s)) for s in shapes)
@@ -164,6 +171,8 @@ class KeptFit:
         if isinstance(self.posterior_samples, Chains):
             chains, draws = self.posterior_samples.shape
             parts.append(f"{chains} chains of {draws} draws")
+        if self.is_interrupted:
+            parts.append("interrupted before its last step")
         if self.columns is not None:
             parts.append("inputs " + ", ".join(self.columns))
         if self.data is not None:
@@ -244,9 +253,11 @@ def save(
             ``__main__``. The message names it and says what to do.
         ValueError: if `columns` is not a name for each column of `data`.
     """
-    losses = None
+    losses, info = None, dict(info or {})
     if isinstance(params, FitResult | MCEMResult):
         losses = params.losses
+        if isinstance(params, FitResult) and params.interrupted:
+            info.setdefault(_INTERRUPTED, True)
         if isinstance(params, MCEMResult) and posterior_samples is None:
             posterior_samples = params.chains
     found = None if data is None else fingerprint(*data)
@@ -262,7 +273,7 @@ def save(
         draws = {n: np.asarray(a) for n, a in draws.items()}
     values = params_of("save", params)
     KeptFit(
-        model, guide, values, kwargs, standardizer, draws, losses, names, found, dict(info or {}),
+        model, guide, values, kwargs, standardizer, draws, losses, names, found, info,
         preprocessing,
     ).save(path)  # fmt: skip
 

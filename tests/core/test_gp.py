@@ -317,3 +317,12 @@ def test_integers_everywhere():
     guide = dgp.MeanField(dgp.models.deep_gp)
     result = dgp.fit(KEY, dgp.models.deep_gp, guide, x, y, z=(z, z), steps=2, progress=False)
     assert np.isfinite(result.losses).all()
+
+
+def test_a_guide_of_other_inducing_inputs_is_an_error():
+    guide = dgp.MeanField(dgp.models.svgp)
+    options = {"steps": 1, "progress": False}
+    dgp.fit(KEY, dgp.models.svgp, guide, X, X[:, 0], z=Z, **options)
+    message = r"at 'l1\.v' have shape \(4, 1\), wanted \(3, 1\).* make a new one"
+    with pytest.raises(ValueError, match=message):
+        dgp.fit(KEY, dgp.models.svgp, guide, X, X[:, 0], z=Z[:3], **options)

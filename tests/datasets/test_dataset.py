@@ -58,3 +58,10 @@ class TestSplits:
             datasets.splits(load("step"), 0, seed=0)
         with pytest.raises(ValueError, match="seed: got -1, wanted at least 0"):
             datasets.splits(load("step"), 1, seed=-1)
+
+
+def test_its_repr_has_no_arrays():
+    assert repr(load("diabetes")) == (
+        "Dataset('diabetes': regression of disease_progression on 10 inputs (age, sex, bmi, bp, "
+        "s1, s2, s3, s4, ...), 442 rows)"
+    )
