@@ -31,6 +31,9 @@ CHANGES: dict[str, Row] = {
     "Matern-5/2": ("dsvi_matern", {}),
     "Matern-3/2": ("dsvi_matern32", {}),
     "Matern-5/2, half the lengthscale": ("dsvi_matern_short", {}),
+    "Matern-5/2 in the first layer": ("dsvi_matern_first", {}),
+    "Matern-5/2 in the last layer": ("dsvi_matern_last", {}),
+    "rational quadratic": ("dsvi", {"kernel": "rational_quadratic"}),
     "learned mean maps": ("dsvi_maps", {}),
     "hidden scale 0.01": ("dsvi_scale", {}),
     "width 5": ("dsvi", {"width": 5}),
@@ -85,6 +88,25 @@ UCI_SECOND: dict[str, Row] = {
             "ensemble",
         )
     },
+    **{f"diff_gp, T = {t}": (f"dsvi_flow_{t}", {"model": "diff_gp"}) for t in range(1, 6)},
+    "dsvi L4": ("dsvi", {"depth": 4}),
+    "dsvi L5": ("dsvi", {"depth": 5}),
+    "sgpr, M = 500": ("sgpr", {"inducing": 500}),
+}
+# Havasi et al. (2018), tables 4 to 6: width 10, the mean's inducing inputs and the covariance's.
+DECOUPLED: dict[str, Row] = {
+    f"{label} L{depth}": (method, {"depth": depth, "width": 10, "inducing": inducing})
+    for depth in (1, 2, 3)
+    for label, method, inducing in (
+        ("M = 200", "dsvi", 200),
+        ("M = 500 and 100", "decoupled_500", 100),
+    )
+}
+# Flights from New York in 2013: a random tenth held out.
+AIRLINE: dict[str, Row] = {
+    "svgp": ("svgp", {}),
+    "dsvi L2": ("dsvi", {}),
+    "dsvi L3": ("dsvi", {"depth": 3}),
 }
 
 
@@ -170,6 +192,15 @@ _PLAN = chain(
     _classes("images", IMAGES, ("mnist", "fashion_mnist")),
     _classes("higgs", HIGGS, ("higgs_subset",)),
     _study("changes", CHANGES, (1, 2)),
+    (
+        Fit("airline", "airline_nyc2013", 0, label, method, options, "test_index")
+        for label, (method, options) in AIRLINE.items()
+    ),
+    (
+        Fit("decoupled", f"uci/{name}", 0, label, method, options, "test_index")
+        for name in ("kin8nm", "protein")
+        for label, (method, options) in DECOUPLED.items()
+    ),
     _uci(UCI_SECOND, range(5), SMALL + LARGE),
     _uci(UCI_FIRST, range(5, 20), SMALL),
 )

@@ -11,7 +11,7 @@ import numpyro
 
 from dgp_ppl import kernels, models
 from dgp_ppl.comparison import Fitted, Task, build, register
-from dgp_ppl.inference import MeanField, PredictiveELBO, evaluate, fit
+from dgp_ppl.inference import Decoupled, LayerGuide, MeanField, PredictiveELBO, evaluate, fit
 
 __all__ = ["fit_variant"]
 
@@ -22,6 +22,7 @@ def fit_variant(
     model: Any = None,
     loss: Any = None,
     own_z: bool = False,
+    mean_inducing: int | None = None,
     guide_options: dict[str, Any] | None = None,
     model_options: dict[str, Any] | None = None,
     **options: Any,
@@ -33,7 +34,9 @@ def fit_variant(
         model: a model that takes the arguments of the task's; None for the task's own.
         loss: the objective; None for the ELBO.
         own_z: whether every output of a hidden layer has its own inducing inputs.
-        guide_options: options of `MeanField`.
+        mean_inducing: number of inducing inputs of the mean, of a `Decoupled` guide; None for a
+            `MeanField`.
+        guide_options: options of the guide.
         model_options: more keyword arguments of the model.
         **options: options of `fit`.
     """
@@ -48,7 +51,12 @@ def fit_variant(
         hidden = [jnp.broadcast_to(a, (p, *a.shape)) for a, p in zip(z, widths, strict=False)]
         kwargs["z"] = (*hidden, z[-1])
     model = built.model if model is None else model
-    guide = MeanField(model, **(guide_options or {}))
+    guide: LayerGuide
+    if mean_inducing is None:
+        guide = MeanField(model, **(guide_options or {}))
+    else:
+        for_mean = build(task_model.with_setting(inducing=mean_inducing))
+        guide = Decoupled(model, z_mean=for_mean.inducing, **(guide_options or {}))
     result = fit(
         key_fit, model, guide, task.x, task.y, loss=loss, steps=setting.steps,
         batch_size=setting.batch, learning_rate=setting.learning_rate, progress=task.progress,
@@ -92,6 +100,8 @@ def predictive(share: float, particles: int = 4, beta: float = 1.0) -> Predictiv
     return PredictiveELBO(beta=beta, elbo_share=share, num_particles=particles)
 
 
+_MATERN, _SQUARED_EXPONENTIAL = kernels.Matern52.learned, kernels.SquaredExponential.learned
+
 VARIANTS: dict[str, dict[str, Any]] = {
     "dsvi_own_z": {"own_z": True},
     "dsvi_short": {"model_options": {"kernel": partial(scaled_lengthscale, factor=0.5)}},
@@ -103,6 +113,10 @@ VARIANTS: dict[str, dict[str, Any]] = {
             "kernel": partial(scaled_lengthscale, factor=0.5, kernel=kernels.Matern52)
         }
     },
+    "dsvi_matern_first": {"model_options": {"kernel": (_MATERN, _SQUARED_EXPONENTIAL)}},
+    "dsvi_matern_last": {"model_options": {"kernel": (_SQUARED_EXPONENTIAL, _MATERN)}},
+    **{f"dsvi_flow_{t}": {"model_options": {"horizon": float(t)}} for t in range(1, 6)},
+    "decoupled_500": {"mean_inducing": 500},
     "dsvi_maps": {"model": learned_maps},
     "dsvi_scale": {"guide_options": {"hidden_scale": 1e-2}},
     "dspp_0": {"loss": predictive(0.0)},

@@ -1,0 +1,36 @@
+"""The records of `run.py`, by table, data set and row, and their means."""
+
+import json
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+__all__ = ["Records", "load", "mean", "number"]
+
+HERE = Path(__file__).parent
+Records = dict[tuple[str, str, str], list[dict[str, Any]]]  # by table, data set and row
+
+
+def load() -> tuple[Records, list[dict[str, Any]]]:
+    """Return the records by table, data set and row, and all of them."""
+    records = [json.loads(line) for line in (HERE / "records.jsonl").read_text().splitlines()]
+    found: Records = defaultdict(list)
+    for record in records:
+        table, _, data, _, label = record["name"].split("/", 4)
+        found[table, data, label].append(record)
+    return found, records
+
+
+def mean(records: list[dict[str, Any]], metric: str) -> tuple[float, float] | None:
+    """Return the mean and standard error of a metric; NaN errors for a single split."""
+    values = [r[metric] for r in records if r.get(metric) is not None]
+    if not values:
+        return None
+    error = np.std(values, ddof=1) / len(values) ** 0.5 if len(values) > 1 else np.nan
+    return float(np.mean(values)), float(error)
+
+
+def number(value: float) -> str:
+    return f"{value:.3f}" if 0.02 < abs(value) < 100 else f"{value:.3g}"

@@ -1,0 +1,121 @@
+"""What the records say of the targets, and of every row of the papers."""
+
+import math
+from collections import Counter
+
+from summary import Records, mean, number
+
+__all__ = ["floor", "published", "targets"]
+
+METRICS = {"rmse": ("RMSE", -1), "log_density": ("log density", 1)}  # the sign of better
+
+# Means over splits that the best of our methods should reach; the papers' best values, on their own
+# splits, where there is one.
+WANTED: dict[str, dict[str, float]] = {
+    "boston": {"rmse": 2.58, "log_density": -2.30},
+    "concrete": {"rmse": 4.24, "log_density": -2.75},
+    "energy": {"rmse": 0.40, "log_density": -0.30},
+    "kin8nm": {"rmse": 0.061, "log_density": 1.42},
+    "naval": {"log_density": 8.2},
+    "power": {"rmse": 3.76, "log_density": -2.65},
+    "protein": {"rmse": 3.71, "log_density": -2.47},
+    "wine_red": {"rmse": 0.60, "log_density": -0.80},
+}
+
+# Our row with the setting of a paper's.
+COUNTERPARTS = {
+    "Linear": "linear",
+    "BNN-PBP L=2": "bnn",
+    "SGP M=100": "sgpr",
+    "SGP M=500": "sgpr, M = 500",
+    "DGP(DSVI) L=2 M=100": "dsvi",
+    "DGP(DSVI) L=3 M=100": "dsvi L3",
+    "DGP(DSVI) L=4 M=100": "dsvi L4",
+    "DGP(DSVI) L=5 M=100": "dsvi L5",
+    **{f"DiffGP T={t} M=100": f"diff_gp, T = {t}" for t in range(1, 6)},
+}
+
+
+def targets(found: Records) -> list[str]:
+    """Return a Markdown table of the targets, each with the best of our rows."""
+    lines = ["| set | metric | wanted | ours | row | splits | |", "|---" * 7 + "|"]
+    for data, wanted in WANTED.items():
+        rows = {
+            label: r for (table, name, label), r in found.items() if (table, name) == ("uci", data)
+        }
+        most = max((len(r) for r in rows.values()), default=0)
+        # A row of fewer splits could be the best by an easy split.
+        rows = {label: r for label, r in rows.items() if len(r) == most}
+        for metric, goal in wanted.items():
+            name, sign = METRICS[metric]
+            values = {label: v for label, r in rows.items() if (v := mean(r, metric)) is not None}
+            cells = [data, name, f"{'≤' if sign < 0 else '≥'} {goal}"]
+            if not values:
+                lines.append(f"| {' | '.join(cells)} | | | 0 | not measured |")
+                continue
+            best = max(values, key=lambda label: sign * values[label][0])
+            value = values[best][0]
+            verdict = "reached" if sign * (value - goal) >= 0 else "not reached"
+            cells += [_with_error(values[best]), best, str(most), verdict]
+            lines.append(f"| {' | '.join(cells)} |")
+    return lines
+
+
+def floor(found: Records, papers: list[dict[str, str]], row: str = "DGP(DSVI) L=2 M=100") -> str:
+    """Return in how many sets our counterpart of a row is better."""
+    ours = COUNTERPARTS[row]
+    parts = []
+    for metric, (name, sign) in METRICS.items():
+        gains = []
+        for p in papers:
+            if (p["method"], p["metric"]) == (row, metric):
+                value = mean(found.get(("uci", p["data"], ours), []), metric)
+                gains += [] if value is None else [sign * (value[0] - float(p["mean"]))]
+        # Published errors have two decimals, so 0.00 can be beaten by nothing.
+        better = sum(gain > -0.005 * (metric == "rmse") for gain in gains)
+        parts.append(f"{better} of {len(gains)} by {name}")
+    return (
+        f"Of the sets measured, `{ours}` is as good as the papers' {row} or better on "
+        f"{', and on '.join(parts)}."
+    )
+
+
+def published(found: Records, papers: list[dict[str, str]]) -> list[str]:
+    """Return a Markdown table with the verdict on every published number of UCI regression."""
+    lines = [
+        "| paper's row | ours | beaten | level | not reached | not measured |",
+        "|---" * 6 + "|",
+    ]
+    for method, ours in COUNTERPARTS.items():
+        rows = [p for p in papers if p["method"] == method]
+        verdicts: dict[str, list[str]] = {}
+        for p in rows:
+            text = f"{p['data']} {METRICS[p['metric']][0]}"
+            verdicts.setdefault(_verdict(found, p, ours), []).append(text)
+        counts = Counter({v: len(names) for v, names in verdicts.items()})
+        worse = ", ".join(verdicts.get("not reached", [])) or "0"
+        lines.append(
+            f"| {method} | {ours} | {counts['beaten']} | {counts['level']} | {worse} | "
+            f"{counts['not measured']} |"
+        )
+    return lines
+
+
+def _verdict(found: Records, paper: dict[str, str], ours: str) -> str:
+    """Compare a published mean with ours: differences within two standard errors are level."""
+    value = mean(found.get(("uci", paper["data"], ours), []), paper["metric"])
+    if value is None:
+        return "not measured"
+    _, sign = METRICS[paper["metric"]]
+    theirs, error = float(paper["mean"]), float(paper["standard_error"])
+    rounding = 0.5 * 10.0 ** -len(paper["mean"].split(".")[1])
+    ours_error = 0.0 if math.isnan(value[1]) else value[1]
+    tolerance = rounding + 2 * math.hypot(error, ours_error)
+    gain = sign * (value[0] - theirs)
+    if abs(gain) <= tolerance:
+        return "level"
+    return "beaten" if gain > 0 else "not reached"
+
+
+def _with_error(value: tuple[float, float]) -> str:
+    return number(value[0]) + ("" if math.isnan(value[1]) else f" ({value[1]:.3f})")
