@@ -20,6 +20,7 @@ from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
 from dgp_ppl._typing import PRNGKey
+from dgp_ppl.core._likelihood_sites import call_likelihood
 from dgp_ppl.core._marginals import Marginals
 from dgp_ppl.core._mixture import LatentMixture, Mixture
 from dgp_ppl.core._quadrature import TRAPEZOID, expectation, log_expectation
@@ -67,12 +68,12 @@ class Observed(dist.Distribution):
         mask: Array | None = None,
     ) -> None:
         N, P = marginals.mean.shape
-        self.marginals, self.likelihood = marginals, likelihood
+        self.marginals = marginals
         self.num_nodes, self.num_draws, self.key = num_nodes, num_draws, key
         self.scalar = P == 1
         self.latent_mean = marginals.mean[:, 0] if self.scalar else marginals.mean
         self.latent_var = marginals.var[:, 0] if self.scalar else marginals.var
-        self.at_mean = likelihood(self.latent_mean)
+        self.at_mean, self.likelihood = call_likelihood(likelihood, self.latent_mean)
         if self.at_mean.batch_shape != (N,):
             hint = (
                 "one distribution per row; for several outputs add .to_event(1)"
@@ -346,7 +347,7 @@ def observe(
             several, ``f(x) + 2 * g(x)``.
         likelihood: a function from f to a NumPyro distribution with batch shape [N]. f is [N] if
             P = 1 and [N, P] otherwise. The function must broadcast, because quadrature and Monte
-            Carlo call it with [Q, N] or [Q, N, P].
+            Carlo call it with [Q, N] or [Q, N, P]. It may have params and latent sites of its own.
         num_nodes: number of Gauss-Hermite nodes for the expected log-likelihood.
         num_draws: number of Monte Carlo draws for the expected log-likelihood, with a key from
             `numpyro.prng_key`. The log of an expectation takes four times as many.

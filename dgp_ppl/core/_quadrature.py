@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
@@ -226,6 +227,8 @@ def _weighted_sum(weights: Array, terms: Array) -> Array:
 def _choose(value: Array, good: Array, better: Callable[..., Array], *args: Array) -> Array:
     """Return value if it is good in all rows, else better(*args) in the rows where it is not."""
     good = lax.stop_gradient(good)
+    # Without it a derivative keeps the panels' intermediate values, as zeros where they are unused.
+    better = jax.checkpoint(better)
     keep, replace = lambda *_: value, lambda *a: jnp.where(good, value, better(*a))
     return lax.cond(_all(good), keep, replace, *args)
 

@@ -1,0 +1,61 @@
+"""Params and latent sites inside a likelihood, which is called again outside of the model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpyro.distributions as dist
+from jaxtyping import Array
+from numpyro import handlers
+from numpyro.primitives import Messenger
+
+__all__ = ["call_likelihood"]
+
+Likelihood = Callable[[Array], dist.Distribution]
+
+
+def call_likelihood(likelihood: Likelihood, f: Array) -> tuple[dist.Distribution, Likelihood]:
+    """Call a likelihood in a model, and return its value, and the likelihood with its sites fixed.
+
+    Objectives evaluate densities after the model has run. A call to `numpyro.param` in the
+    likelihood would then return its initial value, which is not what the objective differentiates.
+
+    Args:
+        likelihood: a function of f.
+        f: the latent function's values.
+    """
+    recorder = _SiteRecorder()
+    with recorder:
+        distribution = likelihood(f)
+    if not recorder.values:
+        return distribution, likelihood
+    return distribution, _WithSites(likelihood, recorder.values)
+
+
+class _WithSites:
+    """A likelihood whose params and latent sites have given values."""
+
+    def __init__(self, likelihood: Likelihood, values: dict[str, Any]) -> None:
+        self.likelihood, self.values = likelihood, values
+
+    def __call__(self, f: Array) -> dist.Distribution:
+        with handlers.block(), handlers.substitute(data=self.values):
+            return self.likelihood(f)
+
+
+class _SiteRecorder(Messenger):
+    """Keeps the values of params and latent sites, by the names that the likelihood uses."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.values: dict[str, Any] = {}
+        self._names: dict[int, str] = {}
+
+    def process_message(self, msg: Any) -> None:
+        # An outer handler, such as scope, may rename the site later.
+        self._names[id(msg)] = msg["name"]
+
+    def postprocess_message(self, msg: Any) -> None:
+        if msg["type"] == "param" or (msg["type"] == "sample" and not msg["is_observed"]):
+            self.values[self._names[id(msg)]] = msg["value"]
