@@ -52,8 +52,8 @@ Model = Annotated[
 Likelihood = Annotated[
     str | None,
     typer.Option(
-        help="Likelihood: gaussian or heteroscedastic for regression, probit or logit for two "
-        "classes, softmax or robust_max for more.",
+        help="Likelihood: gaussian, student_t or heteroscedastic for regression, probit or logit "
+        "for two classes, softmax or robust_max for more.",
         show_default="gaussian, probit or softmax",
         rich_help_panel=_MODEL,
     ),

@@ -53,7 +53,11 @@ KERNELS: dict[str, type[kernels.Kernel]] = {
 """The kernels by name. Draws of the later ones of the first four are rougher."""
 
 LIKELIHOODS: dict[str, dict[str, Callable[[Array], dist.Distribution] | None]] = {
-    "regression": {"gaussian": None, "heteroscedastic": likelihoods.heteroscedastic},
+    "regression": {
+        "gaussian": None,
+        "student_t": likelihoods.student_t,
+        "heteroscedastic": likelihoods.heteroscedastic,
+    },
     "binary": {
         "probit": likelihoods.bernoulli_probit,
         "logit": likelihoods.bernoulli_logit,

@@ -126,8 +126,9 @@ def compare(
             classes svgp and dsvi.
         model: the model to fit, a name in `dgp_ppl.comparison.MODELS`. sgpr, svgp and the
             baselines have their own models.
-        likelihood: distribution of the target given f: "gaussian" (the default) or
-            "heteroscedastic", whose noise is a second output of the last layer, for regression;
+        likelihood: distribution of the target given f: "gaussian" (the default), "student_t", for
+            targets with outliers, or "heteroscedastic", whose noise is a second output of the last
+            layer, for regression;
             "probit" (the default) or "logit" for two classes; "softmax" (the default) or
             "robust_max" for more. sgpr, gp and linear have Gaussian noise in any case.
         depth: number of GP layers of the deep methods.

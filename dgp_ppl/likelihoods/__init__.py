@@ -1,11 +1,11 @@
 """Likelihoods p(y | f) that NumPyro lacks, for use with `observe`.
 
 `observe` accepts any function from f to a NumPyro distribution, so most likelihoods need nothing
-from here. The functions `bernoulli_probit`, `bernoulli_logit`, `robust_max` and `softmax` are ready
-to pass: ``observe(f(x), likelihoods.robust_max)``. `PoissonLog` and `NegativeBinomialLog` take the
-log of a rate, so that their gradients are finite for any f. A subclass of `AnalyticLikelihood`
-computes its expectations over a Gaussian f, and `observe` uses these instead of quadrature or Monte
-Carlo.
+from here. The functions `bernoulli_probit`, `bernoulli_logit`, `robust_max`, `softmax`, `student_t`
+and `heteroscedastic` are ready to pass: ``observe(f(x), likelihoods.robust_max)``. `PoissonLog` and
+`NegativeBinomialLog` take the log of a rate, so that their gradients are finite for any f. A
+subclass of `AnalyticLikelihood` computes its expectations over a Gaussian f, and `observe` uses
+these instead of quadrature or Monte Carlo.
 """
 
 from __future__ import annotations
@@ -16,9 +16,10 @@ from dgp_ppl.likelihoods._censored import CensoredNormal
 from dgp_ppl.likelihoods._classes import RobustMax, robust_max, softmax
 from dgp_ppl.likelihoods._counts import NegativeBinomialLog, PoissonLog
 from dgp_ppl.likelihoods._heteroscedastic import HeteroscedasticNormal, heteroscedastic
+from dgp_ppl.likelihoods._student_t import student_t
 
 __all__ = [
     "AnalyticLikelihood", "BernoulliProbit", "CensoredNormal", "HeteroscedasticNormal",
     "NegativeBinomialLog", "PoissonLog", "RobustMax", "bernoulli_logit", "bernoulli_probit",
-    "heteroscedastic", "robust_max", "softmax",
+    "heteroscedastic", "robust_max", "softmax", "student_t",
 ]  # fmt: skip

@@ -24,7 +24,7 @@ def test_another_model(tmp_path):
 
 
 @pytest.mark.parametrize("name", sorted(KERNELS))
-@pytest.mark.parametrize("likelihood", ["gaussian", "heteroscedastic"])
+@pytest.mark.parametrize("likelihood", ["gaussian", "student_t", "heteroscedastic"])
 def test_the_kernel_reaches_every_layer(name, likelihood):
     x, y = regression(rows=12, dim=2)
     outputs = 2 if likelihood == "heteroscedastic" else 1
