@@ -20,7 +20,8 @@ import jax  # noqa: E402
 import pytest  # noqa: E402
 
 # Compilation takes most of the suite's time. Leave out XLA's costly passes, except in tests of
-# rounding (`optimised`). Programs started by tests set an environment variable for it.
+# rounding (`optimised`). The variable says so to programs that tests start.
+os.environ["JAX_DISABLE_MOST_OPTIMIZATIONS"] = "1"
 jax.config.update("jax_disable_most_optimizations", True)
 
 # Tracing creates many objects, so Python's default thresholds collect too often.
@@ -90,10 +91,15 @@ def _memory(process):
 
 @pytest.fixture
 def optimised():
-    """Compile with all optimisations; pass `support.compiled.OPTIONS` to `jax.jit` too."""
+    """Compile with all optimisations; pass `support.compiled.OPTIONS` to `jax.jit` too.
+
+    JAX does not tell programs of the two kinds apart, so none outlives the test.
+    """
     jax.config.update("jax_disable_most_optimizations", False)
+    jax.clear_caches()
     yield
     jax.config.update("jax_disable_most_optimizations", True)
+    jax.clear_caches()
 
 
 @pytest.fixture

@@ -13,8 +13,6 @@ EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 
 def run(*args, cwd):
     environment = {k: v for k, v in os.environ.items() if k != "DGP_PPL_DATA"}
-    # Compilation takes nearly all of a smoke run; see conftest.py.
-    environment["JAX_DISABLE_MOST_OPTIMIZATIONS"] = "1"
     done = subprocess.run(
         [sys.executable, *map(str, args)], cwd=cwd, env=environment, capture_output=True, text=True
     )

@@ -293,8 +293,7 @@ def test_latent_inputs(name):
 
 LOADED = """
 import sys
-import jax, numpy as np
-jax.config.update("jax_disable_most_optimizations", True)
+import numpy as np
 sys.path.insert(0, sys.argv[1])
 import dgp_ppl as dgp
 from test_guides import CASES, KEY, X_TEST, model

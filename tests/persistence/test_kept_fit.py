@@ -239,7 +239,6 @@ def test_a_new_process_makes_the_same_predictions(path, kept, tmp_path):
     p = kept.predict(KEY, RAW[:4])
     program = f"""
 import jax, numpy as np, dgp_ppl as dgp
-jax.config.update("jax_disable_most_optimizations", True)
 p = dgp.load({str(path)!r}).predict(jax.random.key(0), np.load({str(tmp_path / "x.npy")!r}))
 np.save({str(tmp_path / "found.npy")!r}, [p.mean, p.var, p.quantile(0.3)])
 """
