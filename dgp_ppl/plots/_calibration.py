@@ -60,6 +60,7 @@ def predicted_against_observed(
         axis.set_title(f"{name}: {percent(inside.mean())} inside", fontsize=10)
         axis.set_xlabel(f"observed {target}")
         axis.set_aspect("equal", adjustable="datalim")
+        axis.locator_params(nbins=5)  # labels of six digits have room
     return finish(figure, title, axes[:1])
 
 
