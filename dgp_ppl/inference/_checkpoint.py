@@ -12,6 +12,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 from jax import lax, random
 from jaxtyping import Array
 from numpyro.infer.mcmc import MCMCKernel
@@ -21,7 +22,7 @@ from dgp_ppl._errors import DataError
 from dgp_ppl._storage import DAMAGE, replacing
 from dgp_ppl._typing import Params
 
-__all__ = ["RunFolder", "optimizer_fingerprint", "run_identity"]
+__all__ = ["RunFolder", "fit_identity", "optimizer_fingerprint", "run_identity"]
 
 _LATEST = "latest.json"
 _PLAIN_TYPES = (bool, int, float, str, type(None))
@@ -152,6 +153,37 @@ def run_identity(kernel: Any, state: Any, arguments: Any, **others: Any) -> dict
         **others,
         "arguments": _digest(arguments),
         "energy": [] if energy is None else np.asarray(energy, np.float64).ravel().tolist(),
+    }
+
+
+def fit_identity(
+    guide: Any,
+    loss: Any,
+    optimizer: Any,
+    params: Params,
+    first: float,
+    arguments: Any,
+    **others: Any,
+) -> dict[str, Any]:
+    """Return plain values that identify a fit: guide, objective, arguments and other values.
+
+    Args:
+        guide: the guide, which is known by its type and its effect on the first loss.
+        loss: the objective, likewise.
+        optimizer: an optimiser of optax, or None for the default.
+        params: unconstrained params that the optimiser moves.
+        first: the first loss in nats.
+        arguments: key, start and arguments of the model.
+        **others: plain values.
+    """
+    given = isinstance(optimizer, optax.GradientTransformation)
+    return {
+        "guide": type(guide).__name__,
+        "loss": type(loss).__name__,
+        "optimizer": optimizer_fingerprint(optimizer, params, others["steps"]) if given else None,
+        **others,
+        "arguments": _digest(arguments),
+        "first_loss": [first],
     }
 
 

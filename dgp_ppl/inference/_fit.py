@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import os
 import time
 from typing import Any, ClassVar
 
@@ -18,6 +19,7 @@ from dgp_ppl._checks import check_count
 from dgp_ppl._errors import Interrupted, NonFiniteLossError
 from dgp_ppl._partition import Call, Partition
 from dgp_ppl._typing import Fitted, Model, Params, PRNGKey
+from dgp_ppl.inference._checkpoint import RunFolder, fit_identity
 from dgp_ppl.inference._data import check_data, explain_data
 from dgp_ppl.inference._guide_optimizer import guide_optimizer
 from dgp_ppl.inference._loop import compiled_losses, run_steps, training_loop
@@ -87,6 +89,8 @@ def fit(
     loss: ELBO | None = None,
     start: Fitted | Params | None = None,
     keep_best: bool = False,
+    checkpoint: str | os.PathLike[str] | None = None,
+    every: int = 1000,
     progress: bool | str = True,
     **kwargs: Any,
 ) -> FitResult:
@@ -117,6 +121,10 @@ def fit(
             the objective with the same keys, and return the better ones. Noisy fits, such as of a
             `Diffusion` on a nearly exact base, can lose more than they gain. The objective is
             `loss`, or `LayerGuide.bound_loss` without one.
+        checkpoint: folder for this fit only. A call with the same arguments resumes a killed fit,
+            and returns the params and losses of an uninterrupted one, bit for bit. None writes
+            nothing.
+        every: least number of steps between checkpoints.
         progress: show a progress bar with the ELBO per datum; a string is its label. If the
             standard error stream is no terminal, it is a line at the end, and before it one per
             tenth of the steps, at most every ten seconds.
@@ -127,18 +135,20 @@ def fit(
 
     Raises:
         DataError: if an argument that the model observes is NaN or out of its distribution's
-            support, and no mask leaves it out. Values that the model computes are not checked.
+            support, and no mask leaves it out. Values that the model computes are not checked. If
+            `checkpoint` holds another fit, or damaged or foreign files.
         Interrupted: at Ctrl-C, a `KeyboardInterrupt`. Its `result` is the fit after the last
             finished steps (up to 200 of them run at once), which predicts and can be saved like any
             other.
         NonFiniteLossError: at the first loss that is not finite. It names the step and the site;
             its `result` is the last finite state.
-        TypeError: if `steps` is not an integer, or `start` neither a dict nor a result; for a
-            `RenyiELBO` with a guide of layers.
-        ValueError: if `steps` or `learning_rate` is not positive, a param of `start` has another
-            shape, or the model and the guide have none of them.
+        TypeError: if `steps` or `every` is not an integer, or `start` neither a dict nor a result;
+            for a `RenyiELBO` with a guide of layers.
+        ValueError: if `steps`, `every` or `learning_rate` is not positive, a param of `start` has
+            another shape, or the model and the guide have none of them.
     """
     check_count("fit", "steps", steps)
+    check_count("fit", "every", every)
     if not (math.isfinite(learning_rate) and learning_rate > 0):
         raise ValueError(f"fit: learning_rate is {learning_rate}, wanted a positive number")
     begun = time.perf_counter()
@@ -149,6 +159,7 @@ def fit(
     partition, data = Partition.split(model, call, guide)
     num_data, model_params = _describe(sites)
     continues = isinstance(start, FitResult) and None is not optimizer is start.optimizer
+    given = optimizer
     if optimizer is None:
         optimizer = guide_optimizer(
             guide, learning_rate, steps, model_params, from_params=start is not None
@@ -158,10 +169,18 @@ def fit(
     state = loop.init(key, data, first_params)
     if continues and isinstance(start, FitResult):
         state = start.state
-    first = state
+    first, folder = state, None
+    if checkpoint is not None:
+        identity = fit_identity(
+            guide, objective, given, loop.unconstrained(first), loop.advance(first, data, 1)[1][0],
+            (key, first if continues else first_params, args, kwargs), steps=steps,
+            learning_rate=learning_rate,
+        )  # fmt: skip
+        folder = RunFolder(checkpoint, identity)
     state, losses, failed, interrupt = run_steps(
-        loop, state, data, steps=steps, num_data=num_data, progress=progress
-    )
+        loop, state, data, steps=steps, num_data=num_data, progress=progress,
+        folder=folder, every=every,
+    )  # fmt: skip
     reverted = False
     if keep_best and failed is interrupt is None:
         keys, wanted = random.split(key, _DRAWS), loss or _bound_loss(guide)
@@ -176,8 +195,7 @@ def fit(
     if interrupt is not None:
         raise Interrupted(
             f"fit: interrupted after {len(losses)} of {steps} steps; the fit so far is the error's "
-            "result. To go on, call fit with start=error.result and "
-            f"optimizer=error.result.optimizer for {steps - len(losses)} steps",
+            f"result. To go on, call fit {_how_to_go_on(steps - len(losses), checkpoint)}",
             result,
         ) from interrupt
     if failed is None:
@@ -234,6 +252,12 @@ def evaluate(
     program = (model, guide, objective, partition)
     values = -np.asarray(compiled_losses(program, random.split(key, num_draws), params, data))
     return float(values.mean()), float(values.std(ddof=1) / math.sqrt(num_draws))
+
+
+def _how_to_go_on(steps: int, checkpoint: Any) -> str:
+    if checkpoint is not None:
+        return "again with the same arguments: it resumes from the last checkpoint"
+    return f"with start=error.result and optimizer=error.result.optimizer for {steps} steps"
 
 
 def _default_loss(guide: Model) -> ELBO:

@@ -21,6 +21,7 @@ from numpyro.infer.svi import SVIState
 from dgp_ppl._partition import Partition
 from dgp_ppl._terminal import Progress
 from dgp_ppl._typing import Model, Params
+from dgp_ppl.inference._checkpoint import RunFolder
 
 __all__ = [
     "Outcome", "TrainingLoop", "cached_loop", "compiled_losses", "run_steps", "training_loop",
@@ -52,6 +53,10 @@ class TrainingLoop:
     def params(self, state: SVIState) -> Params:
         """Return the constrained params of a state."""
         return self.svi.get_params(state)
+
+    def unconstrained(self, state: SVIState) -> Params:
+        """Return the params that the optimiser moves."""
+        return self.svi.optim.get_params(state.optim_state)
 
     def mean_loss(self, loss: ELBO, keys: jax.Array, state: SVIState, data: list[Any]) -> float:
         """Return the mean over keys of a loss at a state's params."""
@@ -162,13 +167,22 @@ def run_steps(
     steps: int,
     num_data: int,
     progress: bool | str,
+    folder: RunFolder | None = None,
+    every: int = 1,
 ) -> Outcome:
-    """Run all steps, or those up to an interrupt or the first loss that is not finite."""
+    """Run all steps, or those up to an interrupt or the first loss that is not finite.
+
+    With a folder the steps go on from its state, and write to it after at least `every` steps.
+    """
     chunk = max(10, min(_CHUNK, steps // 20))  # short enough for a progress bar that moves
-    losses = np.zeros(0)
+    losses, saved = np.zeros(0), 0
+    if folder is not None:
+        chunk = min(chunk, every)
+        saved, parts, state = folder.read(state)
+        losses = np.concatenate([losses, *(part for (part,) in parts)])
     before: tuple[SVIState, int] | None = None  # start and length of the chunk before
     try:
-        with Progress(progress, steps, "fit") as bar:
+        with Progress(progress, steps, "fit", done=saved) as bar:
             while len(losses) < steps:
                 num = min(chunk, steps - len(losses))
                 after, new = loop.advance(state, data, num)
@@ -186,6 +200,13 @@ def run_steps(
                 # An interrupt never falls between assignments of one statement.
                 before, state, losses = (state, num), after, all_losses
                 bar.update(num, f"ELBO/datum {-new.mean() / num_data:.4f}")
+                if folder is not None:
+                    # Before the end, keep the state before the chunk: its own loss is finite.
+                    ended = len(losses) == steps
+                    at, kept = (steps, state) if ended else (len(losses) - num, before[0])
+                    if ended or at - saved >= every:
+                        folder.write(at, kept, [[losses[saved:at]]])
+                        saved = at
     except KeyboardInterrupt as interrupt:
         return Outcome(state, losses, interrupt=interrupt)
     return Outcome(state, losses)

@@ -1,0 +1,171 @@
+"""A fit that is killed goes on where it stopped, from a folder."""
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+
+import jax
+import numpy as np
+import optax
+import pytest
+from support.fits import DEEP, OPTIMIZER, X, Y, Z, shallow
+from support.helpers import KEY
+
+import dgp_ppl as dgp
+from dgp_ppl.inference._loop import TrainingLoop
+from dgp_ppl.models import deep_gp, svgp
+
+
+def assert_same(a, b):
+    np.testing.assert_array_equal(a.losses, b.losses)
+    assert a.params.keys() == b.params.keys()
+    for x, y in zip(*map(jax.tree.leaves, (a.params, b.params)), strict=True):
+        np.testing.assert_array_equal(x, y)
+
+
+@pytest.fixture
+def stop_after(monkeypatch):
+    """Return a function that raises an error in place of the chunk with this number, from 0."""
+    advance = TrainingLoop.advance
+
+    def stop(number, error):
+        calls = iter(range(number + 1))
+
+        def stopped(self, *args):
+            if next(calls) == number:
+                raise error
+            return advance(self, *args)
+
+        monkeypatch.setattr(TrainingLoop, "advance", stopped)
+
+    return stop
+
+
+@pytest.mark.parametrize("chunks", [1, 2, 3, 4])
+def test_a_fit_that_was_stopped_goes_on(tmp_path, monkeypatch, stop_after, chunks):
+    """One call of the device identifies the fit; then there are chunks of four steps."""
+    whole = shallow(18)
+    stop_after(chunks + 1, MemoryError)
+    with pytest.raises(MemoryError):
+        shallow(18, checkpoint=tmp_path, every=4)
+    monkeypatch.undo()
+    # The state before the last chunk is kept: its loss is known to be finite.
+    kept = 4 * (chunks - 1)
+    assert (tmp_path / "latest.json").exists() == bool(kept)
+    if kept:
+        assert json.loads((tmp_path / "latest.json").read_text())["steps"] == kept
+    assert_same(shallow(18, checkpoint=tmp_path, every=4), whole)
+    stop_after(1, AssertionError("a finished fit runs no step"))
+    again = shallow(18, checkpoint=tmp_path, every=4)
+    assert_same(again, whole)
+
+
+def test_ctrl_c_says_how_to_go_on(tmp_path, monkeypatch, stop_after):
+    stop_after(3, KeyboardInterrupt)
+    with pytest.raises(
+        dgp.Interrupted, match="again with the same arguments: it resumes"
+    ) as caught:
+        shallow(18, checkpoint=tmp_path, every=4)
+    assert caught.value.result.interrupted
+    assert len(caught.value.result.losses) == 8
+    monkeypatch.undo()
+    assert_same(shallow(18, checkpoint=tmp_path, every=4), shallow(18))
+
+
+def test_the_last_finite_state_after_going_on(tmp_path, monkeypatch, stop_after):
+    """The state of a failed fit is that of an uninterrupted one."""
+    options = {"optimizer": optax.sgd(0.05, momentum=0.95)}
+    with pytest.raises(dgp.NonFiniteLossError) as whole:
+        shallow(400, **options)
+    stop_after(whole.value.step // 10 + 1, MemoryError)
+    with pytest.raises(MemoryError):
+        shallow(400, checkpoint=tmp_path, every=10, **options)
+    monkeypatch.undo()
+    with pytest.raises(dgp.NonFiniteLossError) as caught:
+        shallow(400, checkpoint=tmp_path, every=10, **options)
+    assert (caught.value.step, caught.value.site) == (whole.value.step, whole.value.site)
+    assert_same(caught.value.result, whole.value.result)
+
+
+def test_a_fit_that_continues_another(tmp_path):
+    first = shallow(6)
+    whole = shallow(6, start=first)
+    assert_same(shallow(6, start=first, checkpoint=tmp_path), whole)
+    with pytest.raises(dgp.DataError, match="holds another run: its arguments, first_loss differ"):
+        shallow(6, start=shallow(5), checkpoint=tmp_path)
+
+
+def test_another_fit_in_the_folder(tmp_path):
+    first = shallow(6, checkpoint=tmp_path)
+    for differing, options in {
+        "optimizer": {"optimizer": optax.adam(0.1)},
+        "steps": {"steps": 7},
+        "arguments": {"key": jax.random.key(5)},
+        "loss": {"loss": dgp.ImportanceWeighted(2)},
+    }.items():
+        with pytest.raises(
+            dgp.DataError, match=f"holds another run: its.* {differing}.* differ; t"
+        ):
+            shallow(**{"steps": 6, "checkpoint": tmp_path} | options)
+
+    def shifted(x, y, z):
+        svgp(x, y + 1, z=z)
+
+    with pytest.raises(dgp.DataError, match="holds another run: its first_loss differ"):
+        dgp.fit(
+            KEY, shifted, dgp.MeanField(shifted), X, Y, z=Z, steps=6, optimizer=OPTIMIZER,
+            checkpoint=tmp_path, progress=False,
+        )  # fmt: skip
+    assert_same(shallow(6, checkpoint=tmp_path), first)
+
+
+def test_a_damaged_folder(tmp_path):
+    shallow(6, checkpoint=tmp_path)
+    (tmp_path / "draws-0.npz").write_bytes(b"PK")
+    with pytest.raises(dgp.DataError, match=r"draws-0.npz cannot be read .* is damaged"):
+        shallow(6, checkpoint=tmp_path)
+    with pytest.raises(ValueError, match="every is 0, wanted at least 1"):
+        shallow(6, checkpoint=tmp_path, every=0)
+
+
+PROGRAM = textwrap.dedent("""
+    import sys
+    import numpy as np
+    import dgp_ppl as dgp
+    from support.fits import DEEP, X, Y, Z
+    from support.helpers import KEY
+    from dgp_ppl.models import deep_gp
+
+    fit = dgp.fit(KEY, deep_gp, DEEP, X, Y, z=[Z, Z], steps=4000, batch_size=7, progress=False,
+                  checkpoint=sys.argv[1], every=20)
+""")
+
+
+@pytest.mark.slow
+def test_twenty_kills(tmp_path):
+    """SIGKILL at random moments of the steps; the result is that of an uninterrupted fit."""
+    moments = random.Random(0)
+    latest = tmp_path / "latest.json"
+    kills = 0
+    for _ in range(20):
+        process = subprocess.Popen([sys.executable, "-c", PROGRAM, str(tmp_path)])
+        before = latest.stat().st_mtime_ns if latest.exists() else 0
+        while process.poll() is None and (
+            not latest.exists() or latest.stat().st_mtime_ns == before
+        ):
+            time.sleep(0.005)
+        time.sleep(moments.uniform(0, 0.1))
+        if process.poll() is None:
+            os.kill(process.pid, signal.SIGKILL)
+            kills += 1
+        process.wait()
+    assert kills == 20
+    assert json.loads(latest.read_text())["steps"] < 4000
+    options = {"z": [Z, Z], "steps": 4000, "batch_size": 7, "progress": False}
+    resumed = dgp.fit(KEY, deep_gp, DEEP, X, Y, checkpoint=tmp_path, every=20, **options)
+    assert_same(resumed, dgp.fit(KEY, deep_gp, DEEP, X, Y, **options))
