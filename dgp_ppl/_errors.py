@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 __all__ = ["DataError", "Interrupted", "NonFiniteLossError", "UnsuitableError"]
@@ -45,3 +46,7 @@ class NonFiniteLossError(FloatingPointError):
         self.step = step
         self.site = site
         self.result = result
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        make = partial(type(self), step=self.step, site=self.site, result=self.result)
+        return make, self.args

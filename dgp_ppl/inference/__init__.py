@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dgp_ppl._partition import Call
-from dgp_ppl.inference._fit import FitResult, evaluate, fit
 from dgp_ppl.inference._handlers import data_plates, freeze, survey
 from dgp_ppl.inference._objectives import ImportanceWeighted, PredictiveELBO
 from dgp_ppl.inference._optimizer import default_optimizer
@@ -41,6 +40,7 @@ from dgp_ppl.inference.guides import (
     transported,
 )
 from dgp_ppl.inference.samplers import SGHMC, Chains, MCEMResult, fit_mcem, run_mcmc
+from dgp_ppl.inference.svi import FitResult, FitResults, evaluate, fit, fit_many
 
 __all__ = [
     "SGHMC",
@@ -54,6 +54,7 @@ __all__ = [
     "DiffusionELBO",
     "DiscriminatorNet",
     "FitResult",
+    "FitResults",
     "GeneratorNet",
     "GlobalInducing",
     "Implicit",
@@ -79,6 +80,7 @@ __all__ = [
     "discriminator_gap",
     "evaluate",
     "fit",
+    "fit_many",
     "fit_mcem",
     "freeze",
     "importance_evidence",

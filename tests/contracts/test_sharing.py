@@ -6,8 +6,8 @@ import pytest
 from support.helpers import KEY, regression
 
 import dgp_ppl as dgp
-from dgp_ppl.inference._fit import evaluate
-from dgp_ppl.inference._loop import cached_loop, compiled_losses
+from dgp_ppl.inference import evaluate
+from dgp_ppl.inference.svi._loop import cached_loop, compiled_losses
 from dgp_ppl.models import deep_gp
 from dgp_ppl.prediction._passes import predictive_passes
 

@@ -13,7 +13,7 @@ from support.helpers import KEY, assert_mean, bound, regression, spread, start
 import dgp_ppl as dgp
 from dgp_ppl import initialize, kernels, models
 from dgp_ppl._partition import Call
-from dgp_ppl.inference._fit import evaluate
+from dgp_ppl.inference import evaluate
 
 gplvm = models.gplvm
 

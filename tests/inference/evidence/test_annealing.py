@@ -14,7 +14,7 @@ from support.helpers import KEY, exact_evidence, one_layer, regression, squared_
 from support.tiny import TINY, X, Y, tiny, tiny_evidence
 
 import dgp_ppl as dgp
-from dgp_ppl.inference._fit import evaluate
+from dgp_ppl.inference import evaluate
 from dgp_ppl.inference.guides._transport import transported
 from dgp_ppl.inference.samplers._mcmc import run_mcmc
 

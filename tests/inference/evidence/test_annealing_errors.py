@@ -14,7 +14,7 @@ from support.tiny import TINY, X, Y, tiny, tiny_evidence
 
 import dgp_ppl as dgp
 from dgp_ppl import kernels, means
-from dgp_ppl.inference._fit import evaluate
+from dgp_ppl.inference import evaluate
 from dgp_ppl.inference.evidence._annealing import annealed_evidence
 from dgp_ppl.inference.evidence._weights import log_mean
 

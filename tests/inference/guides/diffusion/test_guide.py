@@ -26,7 +26,7 @@ from support.helpers import (
 import dgp_ppl as dgp
 from dgp_ppl._partition import Call
 from dgp_ppl.core._inducing import DiagonalInducing
-from dgp_ppl.inference._fit import evaluate
+from dgp_ppl.inference import evaluate
 from dgp_ppl.inference.evidence._importance import importance_evidence
 from dgp_ppl.inference.guides.diffusion import _guide as diffusion
 from dgp_ppl.inference.guides.diffusion._elbo import DiffusionELBO

@@ -33,7 +33,7 @@ from support.helpers import (
 
 import dgp_ppl as dgp
 from dgp_ppl import kernels
-from dgp_ppl.inference._fit import evaluate
+from dgp_ppl.inference import evaluate
 from dgp_ppl.inference.guides.implicit._discriminator_gap import discriminator_gap
 from dgp_ppl.inference.guides.implicit._elbo import AdversarialELBO
 from dgp_ppl.inference.guides.implicit._guide import Implicit

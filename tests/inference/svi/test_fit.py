@@ -13,7 +13,7 @@ from support.fits import DEEP, OPTIMIZER, SHALLOW, X, Y, Z, shallow
 from support.helpers import KEY, bound, no_guide, two_layers
 
 import dgp_ppl as dgp
-from dgp_ppl.inference._fit import evaluate
+from dgp_ppl.inference import evaluate
 from dgp_ppl.models import deep_gp, svgp
 
 CLIPPED = optax.chain(optax.clip_by_global_norm(1.0), optax.adam(0.03))

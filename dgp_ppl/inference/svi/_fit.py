@@ -2,80 +2,34 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 import os
 import time
-from typing import Any, ClassVar
+from typing import Any
 
-import jax.numpy as jnp
 import numpy as np
 from jax import random
-from numpyro.infer import TraceMeanField_ELBO
-from numpyro.infer.elbo import ELBO, RenyiELBO
-from numpyro.infer.svi import SVIState
+from numpyro.infer.elbo import ELBO
 
 from dgp_ppl._checks import check_count
-from dgp_ppl._errors import Interrupted, NonFiniteLossError
+from dgp_ppl._errors import Interrupted
 from dgp_ppl._partition import Call, Partition
 from dgp_ppl._typing import Fitted, Model, Params, PRNGKey
 from dgp_ppl.inference._checkpoint import RunFolder, fit_identity
-from dgp_ppl.inference._data import check_data, explain_data
-from dgp_ppl.inference._guide_optimizer import guide_optimizer
-from dgp_ppl.inference._loop import compiled_losses, run_steps, training_loop
-from dgp_ppl.inference._params import checked_params, checked_start, set_up_guide
-from dgp_ppl.inference._pickling import Portable
-from dgp_ppl.inference._summary import Summarized, list_arrays, list_losses
-from dgp_ppl.inference.guides import LayerGuide
+from dgp_ppl.inference._data import check_data
+from dgp_ppl.inference._params import checked_params, set_up_guide
+from dgp_ppl.inference.svi._fit_many import best_fit
+from dgp_ppl.inference.svi._loop import compiled_losses, run_steps
+from dgp_ppl.inference.svi._result import FitResult
+from dgp_ppl.inference.svi._setup import (
+    Problem,
+    bound_loss,
+    checked_loss,
+    mean_bound_loss,
+    non_finite_loss,
+)
 
-_DRAWS = 100  # of a bound, to compare two sets of params
-_DEFAULT_LOSS = TraceMeanField_ELBO()
-
-__all__ = ["FitResult", "evaluate", "fit"]
-
-
-@dataclasses.dataclass(frozen=True, repr=False)
-class FitResult(Summarized, Portable):
-    """The outcome of a fit. It can be pickled.
-
-    An `optimizer` that cannot be pickled (any of optax's) is None after loading; `fit`'s default
-    can. To continue such a fit, give the same one to ``dataclasses.replace(result, optimizer=...)``
-    and to `fit`.
-
-    Attributes:
-        params: constrained values of all params, a dict of arrays.
-        losses: minus the ELBO in nats before every step of this call, [steps].
-        num_data: rows N of the data plate, or of the observed site if the model has no plate.
-        state: NumPyro's SVI state of these params, from which a fit can go on.
-        seconds: wall-clock time of the steps, compilation included.
-        optimizer: the optax optimiser of the state.
-        reverted: whether `keep_best` returned the params that the fit began with.
-        interrupted: whether Ctrl-C ended the fit early; see `Interrupted`.
-    """
-
-    params: Params
-    losses: np.ndarray
-    num_data: int
-    state: SVIState
-    seconds: float
-    optimizer: Any
-    reverted: bool = False
-    interrupted: bool = False
-
-    if_possible: ClassVar[tuple[str, ...]] = ("optimizer",)
-
-    @property
-    def elbo_per_datum(self) -> np.ndarray:
-        """The ELBO estimates of every step, in nats per data point, [steps]."""
-        return -self.losses / self.num_data
-
-    def summary(self) -> list[str]:
-        first = list_losses("loss", self.losses, self.seconds)
-        if len(self.losses):
-            first += f" nats (ELBO per datum {self.elbo_per_datum[-1]:.4g}, N = {self.num_data})"
-        reverted = ["keep_best returned the params that the fit began with"] * self.reverted
-        interrupted = ["interrupted before its last step"] * self.interrupted
-        return [first, *reverted, *interrupted, *list_arrays("params", self.params)]
+__all__ = ["evaluate", "fit"]
 
 
 def fit(
@@ -89,6 +43,7 @@ def fit(
     loss: ELBO | None = None,
     start: Fitted | Params | None = None,
     keep_best: bool = False,
+    restarts: int = 1,
     checkpoint: str | os.PathLike[str] | None = None,
     every: int = 1000,
     progress: bool | str = True,
@@ -121,6 +76,9 @@ def fit(
             the objective with the same keys, and return the better ones. Noisy fits, such as of a
             `Diffusion` on a nearly exact base, can lose more than they gain. The objective is
             `loss`, or `LayerGuide.bound_loss` without one.
+        restarts: number of fits, with keys split from `key`, in one program. The one with the best
+            bound, by 100 draws of the objective with the same keys, is returned; see
+            `FitResult.restart_bounds`.
         checkpoint: folder for this fit only. A call with the same arguments resumes a killed fit,
             and returns the params and losses of an uninterrupted one, bit for bit. None writes
             nothing.
@@ -142,39 +100,40 @@ def fit(
             other.
         NonFiniteLossError: at the first loss that is not finite. It names the step and the site;
             its `result` is the last finite state.
-        TypeError: if `steps` or `every` is not an integer, or `start` neither a dict nor a result;
-            for a `RenyiELBO` with a guide of layers.
-        ValueError: if `steps`, `every` or `learning_rate` is not positive, a param of `start` has
-            another shape, or the model and the guide have none of them.
+        TypeError: if `steps`, `every` or `restarts` is not an integer, or `start` neither a dict
+            nor a result; for a `RenyiELBO` with a guide of layers.
+        ValueError: if `steps`, `every`, `restarts` or `learning_rate` is not positive, a param of
+            `start` has another shape, or the model and the guide have none of them.
     """
     check_count("fit", "steps", steps)
     check_count("fit", "every", every)
-    if not (math.isfinite(learning_rate) and learning_rate > 0):
-        raise ValueError(f"fit: learning_rate is {learning_rate}, wanted a positive number")
-    begun = time.perf_counter()
+    check_count("fit", "restarts", restarts)
     call = Call(args, kwargs)
-    sites = check_data("fit", model, call)
-    set_up_guide(key, guide, call)
-    first_params = None if start is None else checked_start("fit", start, model, guide, call)
-    partition, data = Partition.split(model, call, guide)
-    num_data, model_params = _describe(sites)
+    options: dict[str, Any] = {
+        "steps": steps, "learning_rate": learning_rate, "optimizer": optimizer, "loss": loss,
+        "start": start,
+    }  # fmt: skip
+    if restarts > 1:
+        if checkpoint is not None or keep_best:
+            raise ValueError(
+                f"fit: restarts is {restarts}, wanted 1 with a checkpoint or keep_best; to keep "
+                "each of several fits, call fit for each key"
+            )
+        return best_fit(key, restarts, model, guide, call, progress=progress, **options)
+    begun = time.perf_counter()
+    problem = Problem.set_up("fit", key, model, guide, call, **options)
+    loop, data, num_data = problem.loop, problem.data, problem.num_data
     continues = isinstance(start, FitResult) and None is not optimizer is start.optimizer
-    given = optimizer
-    if optimizer is None:
-        optimizer = guide_optimizer(
-            guide, learning_rate, steps, model_params, from_params=start is not None
-        )
-    objective = _checked("fit", guide, loss) or _default_loss(guide)
-    loop = training_loop(model, guide, optimizer, objective, partition)
-    state = loop.init(key, data, first_params)
+    state = loop.init(key, data, problem.first_params)
     if continues and isinstance(start, FitResult):
         state = start.state
     first, folder = state, None
     if checkpoint is not None:
         identity = fit_identity(
-            guide, objective, given, loop.unconstrained(first), loop.advance(first, data, 1)[1][0],
-            (key, first if continues else first_params, args, kwargs), steps=steps,
-            learning_rate=learning_rate,
+            guide, loop.svi.loss, optimizer, loop.unconstrained(first),
+            loop.advance(first, data, 1)[1][0],
+            (key, first if continues else problem.first_params, args, kwargs),
+            steps=steps, learning_rate=learning_rate,
         )  # fmt: skip
         folder = RunFolder(checkpoint, identity)
     state, losses, failed, interrupt = run_steps(
@@ -183,13 +142,14 @@ def fit(
     )  # fmt: skip
     reverted = False
     if keep_best and failed is interrupt is None:
-        keys, wanted = random.split(key, _DRAWS), loss or _bound_loss(guide)
-        before, after = (loop.mean_loss(wanted, keys, s, data) for s in (first, state))
+        before, after = (
+            mean_bound_loss(key, loop, loss, loop.params(s), data) for s in (first, state)
+        )
         if reverted := before < after or not math.isfinite(after):
             state = first._replace(rng_key=state.rng_key)
     seconds = time.perf_counter() - begun
     result = FitResult(
-        loop.params(state), losses, num_data, state, seconds, optimizer, reverted,
+        loop.params(state), losses, num_data, state, seconds, problem.optimizer, reverted,
         interrupted=interrupt is not None,
     )  # fmt: skip
     if interrupt is not None:
@@ -200,19 +160,7 @@ def fit(
         ) from interrupt
     if failed is None:
         return result
-    step, site = len(losses), loop.first_non_finite(failed, data)
-    kept = f"the state before it, after {step - 1} steps, is the error's result" if step else ""
-    advice = (
-        "Try a smaller learning_rate, standardised data (dgp_ppl.Standardizer), or float64 "
-        "(jax_enable_x64)"
-    )
-    raise NonFiniteLossError(
-        f"the loss is not finite at step {step} (of {steps}); first not finite: {site}. "
-        f"{explain_data(model, call) or advice}{'; ' + kept if kept else ''}",
-        step=step,
-        site=site,
-        result=result if step else None,
-    )
+    raise non_finite_loss(loop, failed, data, call, step=len(losses), steps=steps, result=result)
 
 
 def evaluate(
@@ -247,7 +195,7 @@ def evaluate(
     check_data("evaluate", model, call)
     set_up_guide(key, guide, call)
     partition, data = Partition.split(model, call, guide)
-    objective = _checked("evaluate", guide, loss) or _bound_loss(guide)
+    objective = checked_loss("evaluate", guide, loss) or bound_loss(guide)
     params = checked_params("evaluate", params, model, guide, call)
     program = (model, guide, objective, partition)
     values = -np.asarray(compiled_losses(program, random.split(key, num_draws), params, data))
@@ -258,41 +206,3 @@ def _how_to_go_on(steps: int, checkpoint: Any) -> str:
     if checkpoint is not None:
         return "again with the same arguments: it resumes from the last checkpoint"
     return f"with start=error.result and optimizer=error.result.optimizer for {steps} steps"
-
-
-def _default_loss(guide: Model) -> ELBO:
-    return guide.default_loss if isinstance(guide, LayerGuide) else _DEFAULT_LOSS
-
-
-def _bound_loss(guide: Model) -> ELBO:
-    return guide.bound_loss if isinstance(guide, LayerGuide) else _DEFAULT_LOSS
-
-
-def _checked(caller: str, guide: Model, loss: ELBO | None) -> ELBO | None:
-    """Return the loss, unless it would weigh draws that the guide integrates out."""
-    if isinstance(loss, RenyiELBO) and isinstance(guide, LayerGuide):
-        raise TypeError(
-            f"{caller}: loss is a RenyiELBO, which weighs a draw of v by log p(v) - log q(v), but "
-            f"{type(guide).__name__} has v integrated out of p(y | v): the value would lie above "
-            "the evidence; wanted dgp_ppl.ImportanceWeighted(K)"
-        )
-    return loss
-
-
-def _describe(sites: dict[str, Any]) -> tuple[int, frozenset[str]]:
-    """Return the number of rows N, and the names of the model's params.
-
-    N is that of the plate ``data``, else of the largest plate, else of an observed site.
-    """
-    sizes: dict[str, int] = {}
-    params: set[str] = set()
-    observed = 1
-    for name, site in sites.items():
-        if site["type"] == "param":
-            params.add(name)
-        elif site["type"] == "plate":
-            sizes[name] = site["args"][0]
-        elif site["type"] == "sample" and site["is_observed"]:
-            observed = (*jnp.shape(site["value"]), 1)[0]
-    num_data = sizes.get("data", max(sizes.values(), default=observed))
-    return max(1, num_data), frozenset(params)

@@ -9,7 +9,7 @@ from support.fits import OPTIMIZER, X, Y, Z
 from support.helpers import KEY
 
 import dgp_ppl as dgp
-from dgp_ppl.inference._loop import TrainingLoop
+from dgp_ppl.inference.svi._loop import TrainingLoop
 from dgp_ppl.models import svgp
 
 GUIDE = dgp.MeanField(svgp)

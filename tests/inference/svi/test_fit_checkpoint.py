@@ -17,7 +17,7 @@ from support.fits import DEEP, OPTIMIZER, X, Y, Z, shallow
 from support.helpers import KEY
 
 import dgp_ppl as dgp
-from dgp_ppl.inference._loop import TrainingLoop
+from dgp_ppl.inference.svi._loop import TrainingLoop
 from dgp_ppl.models import deep_gp, svgp
 
 

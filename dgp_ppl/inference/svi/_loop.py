@@ -24,7 +24,8 @@ from dgp_ppl._typing import Model, Params
 from dgp_ppl.inference._checkpoint import RunFolder
 
 __all__ = [
-    "Outcome", "TrainingLoop", "cached_loop", "compiled_losses", "run_steps", "training_loop",
+    "Outcome", "TrainingLoop", "cached_loop", "chunk_length", "compiled_losses", "run_steps",
+    "training_loop",
 ]  # fmt: skip
 
 _CHUNK = 200  # steps in one call of the device, at most
@@ -38,8 +39,8 @@ class TrainingLoop:
 
     def __init__(self, svi: SVI, partition: Partition) -> None:
         self.svi, self.partition = svi, partition
-        self._steps = jax.jit(self._run_chunk)
-        self._start = jax.jit(self._first_state)
+        self._steps = jax.jit(self.run_chunk)
+        self._start = jax.jit(self.first_state)
 
     def init(self, key: Any, data: list[Any], params: Params | None) -> SVIState:
         """Return the first state; `params` replace the initial values of the same names."""
@@ -58,10 +59,10 @@ class TrainingLoop:
         """Return the params that the optimiser moves."""
         return self.svi.optim.get_params(state.optim_state)
 
-    def mean_loss(self, loss: ELBO, keys: jax.Array, state: SVIState, data: list[Any]) -> float:
-        """Return the mean over keys of a loss at a state's params."""
+    def mean_loss(self, loss: ELBO, keys: jax.Array, params: Params, data: list[Any]) -> float:
+        """Return the mean over keys of a loss at constrained params."""
         program = (self.svi.model, self.svi.guide, loss, self.partition)
-        return float(compiled_losses(program, keys, self.params(state), data).mean())
+        return float(compiled_losses(program, keys, params, data).mean())
 
     def first_non_finite(self, state: SVIState, data: list[Any]) -> str:
         """Return the first param or site that is not finite in the loss of this state."""
@@ -76,14 +77,16 @@ class TrainingLoop:
                     return f"site {name}"
         return "the loss itself (every site is finite)"
 
-    def _first_state(self, key: Any, data: list[Any], params: Params | None) -> SVIState:
+    def first_state(self, key: Any, data: list[Any], params: Params | None) -> SVIState:
+        """Return the first state; a program that can be traced, as `run_chunk`."""
         call = self.partition.join(data)
         svi = self._with_arrays(data)
         state = svi.init(key, *call.args, init_params=params, **call.kwargs)
         self.svi.constrain_fn = svi.constrain_fn
         return state
 
-    def _run_chunk(self, state: SVIState, num: Any, data: list[Any]) -> tuple[SVIState, jax.Array]:
+    def run_chunk(self, state: SVIState, num: Any, data: list[Any]) -> tuple[SVIState, jax.Array]:
+        """Run steps; returns the state, and an array whose first `num` entries are losses."""
         call = self.partition.join(data)
         svi = self._with_arrays(data)
 
@@ -159,6 +162,11 @@ class Outcome(NamedTuple):
     interrupt: KeyboardInterrupt | None = None
 
 
+def chunk_length(steps: int) -> int:
+    """Return the number of steps in one call of the device."""
+    return max(10, min(_CHUNK, steps // 20))  # short enough for a progress bar that moves
+
+
 def run_steps(
     loop: TrainingLoop,
     state: SVIState,
@@ -174,7 +182,7 @@ def run_steps(
 
     With a folder the steps go on from its state, and write to it after at least `every` steps.
     """
-    chunk = max(10, min(_CHUNK, steps // 20))  # short enough for a progress bar that moves
+    chunk = chunk_length(steps)
     losses, saved = np.zeros(0), 0
     if folder is not None:
         chunk = min(chunk, every)

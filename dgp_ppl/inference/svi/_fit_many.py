@@ -1,0 +1,239 @@
+"""Many fits of one model in one program."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import math
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import random
+from numpyro.infer.elbo import ELBO
+
+from dgp_ppl._checks import check_count, check_key, short_list
+from dgp_ppl._errors import Interrupted
+from dgp_ppl._partition import Call, Partition
+from dgp_ppl._typing import Fitted, Model, Params, PRNGKey
+from dgp_ppl.inference._data import check_data
+from dgp_ppl.inference.svi._loop_many import ManyLoops, part, run_many_steps
+from dgp_ppl.inference.svi._result import FitResult, FitResults
+from dgp_ppl.inference.svi._setup import Problem, mean_bound_loss, non_finite_loss
+
+__all__ = ["best_fit", "fit_many"]
+
+
+def fit_many(
+    keys: PRNGKey,
+    model: Model,
+    guide: Model,
+    *args: Any,
+    each: Sequence[str] = (),
+    steps: int = 6000,
+    learning_rate: float = 0.1,
+    optimizer: Any = None,
+    loss: ELBO | None = None,
+    start: FitResults | Fitted | Params | None = None,
+    progress: bool | str = True,
+    **kwargs: Any,
+) -> FitResults:
+    """Fit a guide to a model several times in one program: restarts, splits or a grid.
+
+    The fits differ by their keys, and by the arguments of the model that `each` names. These have
+    a leading axis of fits; the other arguments are those of all fits::
+
+        fits = dgp.fit_many(random.split(key, 5), model, guide, xs, ys, z=zs, each=("x", "y", "z"))
+        predictions = [dgp.predict(key, model, guide, f, x_test, z=z) for f, z in zip(fits, zs)]
+
+    Each fit equals that of `fit` with the same key, up to rounding. On a GPU many small fits take
+    the time of a few. On a CPU they take as long as one after the other. A fit that fails does not
+    stop the others.
+
+    Args:
+        keys: random keys, one for each of the R fits.
+        model: a NumPyro model.
+        guide: its guide. Arrays that the guide itself holds are those of all fits.
+        *args: the model's positional arguments.
+        each: names of the arguments with a leading axis of R fits. All leaves of a tree have it.
+        steps: number of optimiser steps.
+        learning_rate: initial learning rate of the default optimiser; see `fit`.
+        optimizer: an optax optimiser in place of the default.
+        loss: the objective in place of the guide's; see `fit`.
+        start: params to start from, or a result, the same for all fits; or an earlier
+            `FitResults`, whose fits go on where they stopped if `optimizer` is theirs.
+        progress: show a progress bar with the mean ELBO per datum; a string is its label.
+        **kwargs: the model's keyword arguments.
+
+    Returns:
+        The params and losses of all fits; ``fits[i]`` is the `FitResult` of one.
+
+    Raises:
+        DataError: if the data of a fit are NaN or out of the support, as in `fit`.
+        Interrupted: at Ctrl-C. Its `result` has the fits after the last finished steps.
+        TypeError: as in `fit`.
+        ValueError: if there is no key, `each` names an argument that is not there, or one without
+            R values; and as in `fit`.
+    """
+    fits, _ = _run(
+        "fit_many", keys, model, guide, Call(args, kwargs), tuple(each), steps=steps,
+        learning_rate=learning_rate, optimizer=optimizer, loss=loss, start=start,
+        progress=progress,
+    )  # fmt: skip
+    return fits
+
+
+def best_fit(
+    key: PRNGKey, num: int, model: Model, guide: Model, call: Call, **options: Any
+) -> FitResult:
+    """Fit with `num` keys in one program; returns the fit with the best bound.
+
+    Raises:
+        NonFiniteLossError: if all fits failed: the error of the first.
+    """
+    fits, problem = _run("fit", random.split(key, num), model, guide, call, (), **options)
+    if not fits.succeeded:
+        raise fits.errors[0]
+    bounds = np.full(num, -math.inf)
+    for i in fits.succeeded:
+        loss = mean_bound_loss(key, problem.loop, options["loss"], fits[i].params, problem.data)
+        bounds[i] = -loss if math.isfinite(loss) else -math.inf
+    return dataclasses.replace(fits[int(np.argmax(bounds))], restart_bounds=bounds)
+
+
+def _run(
+    caller: str,
+    keys: PRNGKey,
+    model: Model,
+    guide: Model,
+    call: Call,
+    each: tuple[str, ...],
+    *,
+    steps: int,
+    learning_rate: float,
+    optimizer: Any,
+    loss: ELBO | None,
+    start: FitResults | Fitted | Params | None,
+    progress: bool | str,
+) -> tuple[FitResults, Problem]:
+    """Fit with all keys; returns the fits, and the problem of the first one."""
+    begun = time.perf_counter()
+    check_count(caller, "steps", steps)
+    num = _number_of_keys(caller, keys)
+    calls = _calls(caller, model, call, each, num)
+    several = isinstance(start, FitResults)
+    if several and len(start) != num:
+        raise ValueError(
+            f"{caller}: start has {len(start)} fits, wanted one for each of {num} keys"
+        )
+    problem = Problem.set_up(
+        caller, keys[0], model, guide, calls[0], steps=steps, learning_rate=learning_rate,
+        optimizer=optimizer, loss=loss, start=part(start.params, 0) if several else start,
+    )  # fmt: skip
+    for other in calls[1:] if each else ():
+        check_data(caller, model, other)
+    loops, data = _stacked(problem, model, guide, calls if each else calls[:1])
+    first = dict(start.params) if several else problem.first_params
+    states = loops.init(keys, data, first, each=several)
+    if several and None is not optimizer is start.optimizer:
+        states = start.state
+    outcome = run_many_steps(
+        loops, states, data, num_fits=num, steps=steps, num_data=problem.num_data,
+        progress=progress,
+    )  # fmt: skip
+    states, losses = outcome.states, outcome.losses
+    for i, failure in outcome.failures.items():
+        states = jax.tree.map(lambda a, b, i=i: a.at[i].set(b), states, failure.kept)
+        losses[i, failure.step :] = np.nan
+    result = FitResults(
+        loops.params(states), losses, problem.num_data, states, time.perf_counter() - begun,
+        problem.optimizer, interrupted=outcome.interrupt is not None,
+    )  # fmt: skip
+    errors = {
+        i: non_finite_loss(
+            problem.loop, failure.state, loops.data(data, i), calls[i if each else 0],
+            step=failure.step, steps=steps, result=result.part(i, failure.step),
+        )
+        for i, failure in sorted(outcome.failures.items())
+    }  # fmt: skip
+    result = dataclasses.replace(result, errors=errors)
+    if outcome.interrupt is not None:
+        raise Interrupted(
+            f"{caller}: interrupted after {losses.shape[1]} of {steps} steps; the fits so far are "
+            "the error's result. To go on, call fit_many with start=error.result and "
+            f"optimizer=error.result.optimizer for {steps - losses.shape[1]} steps",
+            result,
+        ) from outcome.interrupt
+    return result, problem
+
+
+def _number_of_keys(caller: str, keys: PRNGKey) -> int:
+    """Return the number of random keys in an array."""
+    typed = hasattr(keys, "dtype") and jnp.issubdtype(keys.dtype, jax.dtypes.prng_key)
+    shape = jnp.shape(keys)
+    if len(shape) != (1 if typed else 2) or not shape[0]:
+        raise ValueError(
+            f"{caller}: keys has shape {shape}, wanted one random key for each fit, such as "
+            "jax.random.split(key, 4)"
+        )
+    check_key(caller, keys[0])
+    return shape[0]
+
+
+def _calls(caller: str, model: Model, call: Call, each: tuple[str, ...], num: int) -> list[Call]:
+    """Return the call of each fit."""
+    places = _places(model, call)
+    if unknown := [n for n in each if n not in places]:
+        raise ValueError(
+            f"{caller}: each names {short_list(unknown)}, wanted some of the arguments "
+            f"{short_list(sorted(places))}"
+        )
+    for name in each:
+        place = places[name]
+        value = call.args[place] if isinstance(place, int) else call.kwargs[name]
+        shapes = [jnp.shape(a) for a in jax.tree.leaves(value)]
+        if not shapes or any(not s or s[0] != num for s in shapes):
+            raise ValueError(
+                f"{caller}: argument {name!r} has shape {', '.join(map(str, shapes)) or 'none'}, "
+                f"wanted a leading axis of {num} fits, as each names it"
+            )
+
+    # An array of all fits has to be the same object in each call; see `_stacked`.
+    given_args, given_kwargs = jax.tree.map(
+        lambda a: jnp.asarray(a) if isinstance(a, np.ndarray) else a, tuple(call)
+    )
+
+    def one(i: int) -> Call:
+        args = [part(a, i) if j in chosen else a for j, a in enumerate(given_args)]
+        kwargs = {n: part(a, i) if n in chosen else a for n, a in given_kwargs.items()}
+        return Call(tuple(args), kwargs)
+
+    chosen = {places[n] for n in each}
+    return [one(i) for i in range(num)]
+
+
+def _places(model: Model, call: Call) -> dict[str, int | str]:
+    """Return the position, or the keyword, of each argument by name."""
+    while not inspect.isfunction(model) and (inner := getattr(model, "fn", None)) is not None:
+        model = inner
+    try:
+        names = list(inspect.signature(model).parameters)
+    except (TypeError, ValueError):
+        names = []
+    return dict(zip(names, range(len(call.args)), strict=False)) | {n: n for n in call.kwargs}
+
+
+def _stacked(
+    problem: Problem, model: Model, guide: Model, calls: list[Call]
+) -> tuple[ManyLoops, list[Any]]:
+    """Return the loops of all fits, and their arrays: stacked where fits differ."""
+    arrays = [problem.data, *(Partition.split(model, c, guide)[1] for c in calls[1:])]
+    axes, data = [], []
+    for column in zip(*arrays, strict=True):
+        same = all(a is column[0] for a in column)
+        axes.append(None if same else 0)
+        data.append(column[0] if same else jnp.stack(column))
+    return ManyLoops(problem.loop, tuple(axes)), data

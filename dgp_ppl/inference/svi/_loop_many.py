@@ -1,0 +1,149 @@
+"""The loop of many fits in one program, by `jax.vmap`."""
+
+from __future__ import annotations
+
+import dataclasses
+from functools import lru_cache
+from typing import Any
+
+import jax
+import numpy as np
+from numpyro.infer.svi import SVIState
+
+from dgp_ppl._terminal import Progress
+from dgp_ppl._typing import Params
+from dgp_ppl.inference.svi._loop import TrainingLoop, chunk_length
+
+__all__ = ["Failure", "ManyLoops", "ManyOutcomes", "part", "run_many_steps"]
+
+
+@dataclasses.dataclass(frozen=True)
+class ManyLoops:
+    """The compiled pieces of many fits.
+
+    Attributes:
+        loop: the loop of one fit.
+        axes: 0 for each of the data's arrays that has a leading axis of fits, None for the others.
+    """
+
+    loop: TrainingLoop
+    axes: tuple[int | None, ...]
+
+    def init(
+        self, keys: Any, data: list[Any], params: Params | None, each: bool = False
+    ) -> SVIState:
+        """Return the first states; `params` replace initial values, those of each fit or of all."""
+        start = _programs(self.loop, self.axes)[0 if each else 1]
+        return start(keys, data, params)
+
+    def advance(self, states: SVIState, data: list[Any], num: int) -> tuple[SVIState, np.ndarray]:
+        """Run `num` <= 200 steps of all fits; returns the states and their losses, [R, num]."""
+        states, losses = _programs(self.loop, self.axes)[2](states, num, data)
+        return states, np.asarray(losses, np.float64)[:, :num]
+
+    def params(self, states: SVIState) -> Params:
+        """Return the constrained params of the states."""
+        return jax.vmap(self.loop.params)(states)
+
+    def data(self, data: list[Any], number: int) -> list[Any]:
+        """Return the arrays of one fit."""
+        return [a if ax is None else a[number] for a, ax in zip(data, self.axes, strict=True)]
+
+
+@lru_cache(maxsize=32)
+def _programs(loop: TrainingLoop, axes: tuple[int | None, ...]) -> tuple[Any, Any, Any]:
+    """Return the programs of the first states, from params of each fit or of all, and of steps."""
+    arrays = list(axes)
+    each = jax.jit(jax.vmap(loop.first_state, in_axes=(0, arrays, 0)))
+    shared = jax.jit(jax.vmap(loop.first_state, in_axes=(0, arrays, None)))
+    return each, shared, jax.jit(jax.vmap(loop.run_chunk, in_axes=(0, None, arrays)))
+
+
+def part(tree: Any, number: int) -> Any:
+    """Return the values of one fit."""
+    return jax.tree.map(lambda a: a[number], tree)
+
+
+@dataclasses.dataclass(frozen=True)
+class Failure:
+    """A fit whose loss is not finite.
+
+    Attributes:
+        step: number of the step, from 0.
+        state: the state before this step.
+        kept: the last state whose own loss is finite.
+    """
+
+    step: int
+    state: SVIState
+    kept: SVIState
+
+
+@dataclasses.dataclass(frozen=True)
+class ManyOutcomes:
+    """What the steps of many fits led to.
+
+    Attributes:
+        states: the states at the end; those of fits that failed mean nothing.
+        losses: the losses, [R, steps].
+        failures: the fits that failed, by number.
+        interrupt: the interrupt (Ctrl-C) that ended the steps early, or None.
+    """
+
+    states: SVIState
+    losses: np.ndarray
+    failures: dict[int, Failure]
+    interrupt: KeyboardInterrupt | None = None
+
+
+def run_many_steps(
+    loops: ManyLoops,
+    states: SVIState,
+    data: list[Any],
+    *,
+    num_fits: int,
+    steps: int,
+    num_data: int,
+    progress: bool | str,
+) -> ManyOutcomes:
+    """Run all steps of all fits. A fit whose loss is not finite does not stop the others."""
+    chunk = chunk_length(steps)
+    losses = np.zeros((num_fits, 0))
+    before: tuple[SVIState, int] | None = None  # start and length of the chunk before
+    failures: dict[int, Failure] = {}
+
+    def failed(number: int, first: int) -> Failure:
+        """Return the failure at a step of this chunk; its steps run again."""
+        state = loops.advance(states, data, first)[0]
+        kept = states
+        if first:
+            kept = loops.advance(states, data, first - 1)[0]
+        elif before is not None:
+            kept = loops.advance(before[0], data, before[1] - 1)[0]
+        return Failure(losses.shape[1] + first, part(state, number), part(kept, number))
+
+    try:
+        with Progress(progress, steps, f"{num_fits} fits") as bar:
+            while losses.shape[1] < steps and len(failures) < num_fits:
+                num = min(chunk, steps - losses.shape[1])
+                after, new = loops.advance(states, data, num)
+                finite = np.isfinite(new)
+                found = {
+                    i: failed(i, int(np.argmin(finite[i])))
+                    for i in np.flatnonzero(~finite.all(axis=1)).tolist()
+                    if i not in failures
+                }
+                all_losses = np.concatenate([losses, new], axis=1)
+                # An interrupt never falls between assignments of one statement.
+                before, states, losses, failures = (
+                    (states, num),
+                    after,
+                    all_losses,
+                    failures | found,
+                )
+                sound = [i for i in range(num_fits) if i not in failures]
+                note = f"ELBO/datum {-new[sound].mean() / num_data:.4f}" if sound else "all failed"
+                bar.update(num, note + f", {len(failures)} failed" * bool(failures))
+    except KeyboardInterrupt as interrupt:
+        return ManyOutcomes(states, losses, failures, interrupt)
+    return ManyOutcomes(states, losses, failures)

@@ -1,0 +1,165 @@
+"""What fits do before their first step, and what they say if one fails."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import Any
+
+import jax.numpy as jnp
+from jax import random
+from numpyro.infer import TraceMeanField_ELBO
+from numpyro.infer.elbo import ELBO, RenyiELBO
+from numpyro.infer.svi import SVIState
+
+from dgp_ppl._errors import NonFiniteLossError
+from dgp_ppl._partition import Call, Partition
+from dgp_ppl._typing import Fitted, Model, Params, PRNGKey
+from dgp_ppl.inference._data import check_data, explain_data
+from dgp_ppl.inference._params import checked_start, set_up_guide
+from dgp_ppl.inference.guides import LayerGuide
+from dgp_ppl.inference.svi._guide_optimizer import guide_optimizer
+from dgp_ppl.inference.svi._loop import TrainingLoop, training_loop
+
+__all__ = ["Problem", "bound_loss", "checked_loss", "mean_bound_loss", "non_finite_loss"]
+
+_DRAWS = 100  # of a bound, to compare two sets of params
+
+_DEFAULT_LOSS = TraceMeanField_ELBO()
+
+
+@dataclasses.dataclass(frozen=True)
+class Problem:
+    """A fit that is ready to run.
+
+    Attributes:
+        loop: its compiled steps.
+        data: the arrays of the model and of the guide.
+        optimizer: the optimiser, the default one if none was given.
+        num_data: rows N of the data plate.
+        first_params: values that the fit starts from, or None.
+    """
+
+    loop: TrainingLoop
+    data: list[Any]
+    optimizer: Any
+    num_data: int
+    first_params: Params | None
+
+    @staticmethod
+    def set_up(
+        caller: str,
+        key: PRNGKey,
+        model: Model,
+        guide: Model,
+        call: Call,
+        *,
+        steps: int,
+        learning_rate: float,
+        optimizer: Any,
+        loss: ELBO | None,
+        start: Fitted | Params | None,
+    ) -> Problem:
+        """Check the arguments of a fit, and build its loop."""
+        if not (math.isfinite(learning_rate) and learning_rate > 0):
+            raise ValueError(
+                f"{caller}: learning_rate is {learning_rate}, wanted a positive number"
+            )
+        sites = check_data(caller, model, call)
+        set_up_guide(key, guide, call)
+        first = None if start is None else checked_start(caller, start, model, guide, call)
+        partition, data = Partition.split(model, call, guide)
+        num_data, model_params = _describe(sites)
+        if optimizer is None:
+            optimizer = guide_optimizer(
+                guide, learning_rate, steps, model_params, from_params=start is not None
+            )
+        objective = checked_loss(caller, guide, loss) or _default_loss(guide)
+        loop = training_loop(model, guide, optimizer, objective, partition)
+        return Problem(loop, data, optimizer, num_data, first)
+
+
+def bound_loss(guide: Model) -> ELBO:
+    """Return the objective that is minus a lower bound of the log evidence."""
+    return guide.bound_loss if isinstance(guide, LayerGuide) else _DEFAULT_LOSS
+
+
+def mean_bound_loss(
+    key: PRNGKey, loop: TrainingLoop, loss: ELBO | None, params: Params, data: list[Any]
+) -> float:
+    """Return the mean of a loss, or of minus the guide's bound, over draws of this key.
+
+    It compares params: the same key gives the same draws.
+    """
+    wanted = loss or bound_loss(loop.svi.guide)
+    return loop.mean_loss(wanted, random.split(key, _DRAWS), params, data)
+
+
+def checked_loss(caller: str, guide: Model, loss: ELBO | None) -> ELBO | None:
+    """Return the loss, unless it would weigh draws that the guide integrates out."""
+    if isinstance(loss, RenyiELBO) and isinstance(guide, LayerGuide):
+        raise TypeError(
+            f"{caller}: loss is a RenyiELBO, which weighs a draw of v by log p(v) - log q(v), but "
+            f"{type(guide).__name__} has v integrated out of p(y | v): the value would lie above "
+            "the evidence; wanted dgp_ppl.ImportanceWeighted(K)"
+        )
+    return loss
+
+
+def non_finite_loss(
+    loop: TrainingLoop,
+    failed: SVIState,
+    data: list[Any],
+    call: Call,
+    *,
+    step: int,
+    steps: int,
+    result: Any,
+) -> NonFiniteLossError:
+    """Return the error of a fit whose loss is not finite at a step.
+
+    Args:
+        loop: the fit's loop.
+        failed: the state whose loss is not finite.
+        data: the fit's arrays.
+        call: the model's arguments.
+        step: number of the step, from 0.
+        steps: number of all steps.
+        result: the last state with a finite loss.
+    """
+    site = loop.first_non_finite(failed, data)
+    kept = f"the state before it, after {step - 1} steps, is the error's result" if step else ""
+    advice = (
+        "Try a smaller learning_rate, standardised data (dgp_ppl.Standardizer), or float64 "
+        "(jax_enable_x64)"
+    )
+    return NonFiniteLossError(
+        f"the loss is not finite at step {step} (of {steps}); first not finite: {site}. "
+        f"{explain_data(loop.svi.model, call) or advice}{'; ' + kept if kept else ''}",
+        step=step,
+        site=site,
+        result=result if step else None,
+    )
+
+
+def _default_loss(guide: Model) -> ELBO:
+    return guide.default_loss if isinstance(guide, LayerGuide) else _DEFAULT_LOSS
+
+
+def _describe(sites: dict[str, Any]) -> tuple[int, frozenset[str]]:
+    """Return the number of rows N, and the names of the model's params.
+
+    N is that of the plate ``data``, else of the largest plate, else of an observed site.
+    """
+    sizes: dict[str, int] = {}
+    params: set[str] = set()
+    observed = 1
+    for name, site in sites.items():
+        if site["type"] == "param":
+            params.add(name)
+        elif site["type"] == "plate":
+            sizes[name] = site["args"][0]
+        elif site["type"] == "sample" and site["is_observed"]:
+            observed = (*jnp.shape(site["value"]), 1)[0]
+    num_data = sizes.get("data", max(sizes.values(), default=observed))
+    return max(1, num_data), frozenset(params)
