@@ -17,10 +17,12 @@ from dgp_ppl.linalg._products import (
     stored_gradient,
     weighted_squares,
 )
+from dgp_ppl.linalg._triangular import cholesky, triangular_inverse
 
 __all__ = [
     "Factor",
     "as_float",
+    "cholesky",
     "computed_once",
     "default_jitter",
     "deviation",
@@ -28,6 +30,7 @@ __all__ = [
     "matmul",
     "precision_factor",
     "stored_gradient",
+    "triangular_inverse",
     "weighted_squares",
     "white_moments",
 ]

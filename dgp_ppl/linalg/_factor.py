@@ -12,7 +12,7 @@ from jax.typing import ArrayLike, DTypeLike
 from jaxtyping import Array, Float
 
 from dgp_ppl.linalg._products import matmul
-from dgp_ppl.linalg._triangular import inverse_by_blocks
+from dgp_ppl.linalg._triangular import cholesky, inverse_by_blocks
 
 __all__ = ["Factor", "default_jitter", "factorise", "precision_factor", "white_moments"]
 
@@ -95,7 +95,7 @@ def _factor(K: Array, scale: Array) -> tuple[Array, Array, Array, Array]:
     base = default_jitter(K.dtype)
 
     def attempt(extra: Array) -> tuple[Array, Array]:
-        L = lax.linalg.cholesky(K + (extra * scale) * eye, symmetrize_input=False)
+        L = cholesky(K + (extra * scale) * eye)
         pivots = jnp.square(jnp.diagonal(L))
         # Comparisons with NaN are False, so a failed factorisation is not sound.
         sound = jnp.all(pivots >= 0.25 * (base + extra) * scale) & jnp.all(jnp.isfinite(L))
