@@ -11,11 +11,15 @@ from jax.core import Tracer
 from numpyro.primitives import Messenger
 from numpyro.util import is_prng_key
 
+from dgp_ppl._errors import DataError
 from dgp_ppl._typing import Fitted, Params
 
 __all__ = [
     "GivenParams",
+    "bad_rows",
     "check_count",
+    "check_finite_params",
+    "check_inputs",
     "check_key",
     "check_shapes",
     "is_traced",
@@ -23,6 +27,8 @@ __all__ = [
     "params_of",
     "short_list",
 ]
+
+_MOST_ROWS = 5
 
 
 def check_count(caller: str, name: str, value: object, minimum: int = 1) -> None:
@@ -61,6 +67,67 @@ def check_key(caller: str, key: Any) -> None:
         what = f"an array of shape {key.shape}" if hasattr(key, "shape") else repr(key)
         raise TypeError(
             f"{caller}: key is {what}, wanted one random key, such as jax.random.key(0)"
+        )
+
+
+def check_inputs(caller: str, x: Any, name: str = "x") -> None:
+    """Raise unless inputs are finite numbers. Traced ones are not checked.
+
+    Args:
+        caller: name of the function that received the inputs.
+        x: value of the argument.
+        name: name of the argument.
+
+    Raises:
+        DataError: if a row has NaN or infinity.
+        TypeError: if the values are no numbers.
+    """
+    if is_traced(x):
+        return
+    values = np.asarray(x)
+    if values.dtype.kind not in "fiub":
+        raise TypeError(
+            f"{caller}: {name} holds {_kind(values)}, wanted numbers; "
+            "dgp_ppl.datasets.Preprocessor turns the columns of a table into inputs"
+        )
+    if values.dtype.kind == "f" and values.ndim and (bad := ~np.isfinite(values)).any():
+        raise DataError(
+            f"{caller}: {name} is NaN or infinite in {bad_rows(bad)}; fill in these values "
+            "(dgp_ppl.datasets.Preprocessor does), or leave out these rows"
+        )
+
+
+def _kind(values: np.ndarray) -> str:
+    if values.dtype.kind == "O" and values.size:
+        return f"objects ({type(values.ravel()[0]).__name__}, say)"
+    return f"values of type {values.dtype}"
+
+
+def bad_rows(bad: np.ndarray) -> str:
+    """Return the number of rows with a bad entry, and the first of them."""
+    if not bad.ndim:
+        return "its only value"
+    rows = np.flatnonzero(bad.reshape(len(bad), -1).any(axis=1))
+    shown = ", ".join(map(str, rows[:_MOST_ROWS])) + ", ..." * (len(rows) > _MOST_ROWS)
+    return f"{len(rows)} of {len(bad)} rows [{shown}]"
+
+
+def check_finite_params(caller: str, params: Params) -> None:
+    """Raise if a param is NaN or infinite. Traced ones are not checked.
+
+    Raises:
+        ValueError: names the params.
+    """
+
+    def is_finite(value: Any) -> bool:
+        leaves = [a for a in jax.tree.leaves(value) if hasattr(a, "dtype") or type(a) is float]
+        return all(np.isfinite(a).all() for a in map(np.asarray, leaves) if a.dtype.kind == "f")
+
+    bad = [n for n, a in params.items() if not is_traced(a) and not is_finite(a)]
+    if bad:
+        raise ValueError(
+            f"{caller}: params {short_list(bad)} are NaN or infinite, wanted finite values; a fit "
+            "that fails raises NonFiniteLossError, whose result has the last finite params"
         )
 
 

@@ -15,7 +15,7 @@ from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
 from dgp_ppl import means
-from dgp_ppl._checks import check_count
+from dgp_ppl._checks import check_count, check_inputs, check_key
 from dgp_ppl._typing import Inputs, PRNGKey
 from dgp_ppl.means import Linear
 
@@ -48,11 +48,14 @@ def inducing_inputs(key: PRNGKey, x: ArrayLike, num: int) -> Float[Array, "M D"]
         Inducing inputs in the units of x, [M, D].
 
     Raises:
-        TypeError: if `num` is not an integer.
+        DataError: if x has NaN or infinity.
+        TypeError: if `key` is no random key, x holds no numbers, or `num` is not an integer.
         ValueError: if `num` is not positive, or x is not [N, D] with N >= 1.
     """
     from sklearn.cluster import KMeans
 
+    check_key("inducing_inputs", key)
+    check_inputs("inducing_inputs", x)
     x = np.asarray(x, float)
     if x.ndim != 2 or not len(x):
         raise ValueError(f"inducing_inputs: x has shape {x.shape}, wanted [N, D] with N >= 1")
@@ -83,6 +86,8 @@ def median_lengthscale(key: PRNGKey, x: ArrayLike, num_rows: int = 1000) -> floa
     Returns:
         The median in the units of x, or sqrt(D) if more than half of the rows coincide.
     """
+    check_key("median_lengthscale", key)
+    check_inputs("median_lengthscale", x)
     x = np.asarray(x, float)
     rng = np.random.default_rng(int(random.randint(key, (), 0, np.iinfo(np.int32).max)))
     rows = x[rng.choice(len(x), min(len(x), num_rows), replace=False)]
@@ -130,11 +135,15 @@ def deep_gp(
         ``skip`` if it is True.
 
     Raises:
-        TypeError: if `num_inducing`, `depth` or `width` is not an integer.
+        DataError: if x has NaN or infinity.
+        TypeError: if `key` is no random key, x holds no numbers, or `num_inducing`, `depth` or
+            `width` is not an integer.
         ValueError: if one of them is not positive.
 
     Source: Salimbeni & Deisenroth (2017), section 5.
     """
+    check_key("initialize.deep_gp", key)
+    check_inputs("initialize.deep_gp", x)
     check_count("initialize.deep_gp", "depth", depth)
     if width is not None:
         check_count("initialize.deep_gp", "width", width)
@@ -194,6 +203,7 @@ def gplvm(
         ValueError: if `dim` is not positive, y is not [N, P] or not finite, or y has fewer than Q
             rows or columns.
     """
+    check_key("gplvm", key)
     y = np.asarray(y, np.float64)
     check_count("initialize.gplvm", "dim", dim)
     if y.ndim not in (1, 2):

@@ -10,7 +10,8 @@ import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Array
 
-from dgp_ppl._checks import is_traced
+from dgp_ppl._checks import bad_rows, check_inputs, is_traced
+from dgp_ppl._errors import DataError
 from dgp_ppl._typing import Inputs
 
 __all__ = ["Standardizer"]
@@ -62,12 +63,14 @@ class Standardizer:
             The standardizer of this data.
 
         Raises:
+            DataError: if x has NaN or infinity, or y infinity.
             ValueError: if x is not [N, D], y neither [N] nor [N, P] with P > 1, or a target is NaN
                 in all rows.
         """
         x = np.asarray(x, np.float64)
         if x.ndim != 2 or not len(x):
             raise ValueError(f"Standardizer.fit: x has shape {x.shape}, wanted [N, D] with N >= 1")
+        check_inputs("Standardizer.fit", x)
         loc, scale = _moments(x.reshape(-1, 1) if shared else x)
         loc, scale = (np.broadcast_to(a, x.shape[1:]) for a in (loc, scale))
         if y is None:
@@ -77,6 +80,11 @@ class Standardizer:
             raise ValueError(
                 f"Standardizer.fit: y has shape {y.shape}, wanted [N] = ({len(x)},), or [N, P] for "
                 "P > 1 targets" + ("; pass y[:, 0]" if y.shape == (len(x), 1) else "")
+            )
+        if np.isinf(y).any():
+            raise DataError(
+                f"Standardizer.fit: y is infinite in {bad_rows(np.isinf(y))}, wanted finite "
+                "targets; NaN marks those that a mask leaves out of the fit"
             )
         if np.isnan(y).all(axis=0).any():
             raise ValueError("Standardizer.fit: a target of y is NaN in all rows, wanted a number")

@@ -53,6 +53,9 @@ FLOWS: dict[str, Row] = {
 DEFAULTS: dict[str, Row] = {
     "dsvi": ("dsvi", {}),
     "sgpr": ("sgpr", {}),
+    "dsvi, 3,000 steps": ("dsvi", {"steps": 3000}),
+    "dsvi, 2 restarts of 3,000 steps": ("dsvi", {"steps": 3000, "restarts": 2}),
+    "dsvi, 2 restarts": ("dsvi", {"restarts": 2}),
     "dsvi, Student t": ("dsvi", {"likelihood": "student_t"}),
 }
 # 20,000 steps, as in the papers.
@@ -77,7 +80,7 @@ UCI_FIRST: dict[str, Row] = {
     "dsvi, Student t": ("dsvi", {"likelihood": "student_t"}),
     "dspp, Student t": ("dspp", {"likelihood": "student_t"}),
     "dsvi L3": ("dsvi", {"depth": 3}),
-    "dspp, 4 restarts": ("dspp", {"restarts": 4}),
+    "dsvi, 4 restarts": ("dsvi", {"restarts": 4}),
 }
 UCI_SECOND: dict[str, Row] = {
     "dsvi, shared kernel": ("dsvi", {"share_kernel": True}),

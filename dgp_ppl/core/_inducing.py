@@ -22,7 +22,7 @@ from numpyro.distributions.kl import kl_divergence
 from numpyro.distributions.transforms import ParameterFreeTransform, biject_to
 
 from dgp_ppl._typing import Inputs, PRNGKey
-from dgp_ppl.linalg import factorise, matmul, weighted_squares
+from dgp_ppl.linalg import factorise, matmul, triangular_inverse, weighted_squares
 
 __all__ = [
     "AbstractInducing",
@@ -201,10 +201,15 @@ class FullInducing(TransportInducing):
         return _at(self.loc, self.scale_tril, white)
 
     def to_white(self, value: Array) -> Array:
-        centred = jnp.moveaxis(value - self.loc, -1, -2)[..., None]
-        tril = jnp.broadcast_to(self.scale_tril, centred.shape[:-2] + self.scale_tril.shape[-2:])
-        white = lax.linalg.triangular_solve(tril, centred, left_side=True, lower=not self.upper)
-        return jnp.moveaxis(white[..., 0], -1, -2)
+        return _at(jnp.zeros(()), self.inverse_root, value - self.loc)
+
+    @property
+    def inverse_root(self) -> Float[Array, "P M M"]:
+        """R⁻¹ of every output, so that the white values of v are R⁻¹ (v - loc)."""
+        if self.upper:
+            lower = jax.vmap(triangular_inverse)(jnp.swapaxes(self.scale_tril, -1, -2))
+            return jnp.swapaxes(lower, -1, -2)
+        return jax.vmap(triangular_inverse)(self.scale_tril)
 
 
 class SharedInducing(FullInducing):

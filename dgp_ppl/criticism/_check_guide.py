@@ -14,6 +14,7 @@ from numpyro import handlers
 from numpyro.infer import psis_diagnostic
 from numpyro.infer.calibration import vsbc_diagnostic
 
+from dgp_ppl._checks import check_key
 from dgp_ppl._partition import Call
 from dgp_ppl._typing import Fitted, Model, Params, PRNGKey
 from dgp_ppl.core import determines_mean, handover_of, is_layer, with_handover
@@ -107,6 +108,7 @@ def check_guide(
 
     Source: Yao et al. 2018, "Yes, but Did It Work?: Evaluating Variational Inference".
     """
+    check_key("check_guide", key)
     if len(args) < 2:
         raise ValueError(
             f"check_guide: got {len(args)} positional arguments of the model, wanted x and y by "

@@ -13,6 +13,7 @@ from jax.core import Tracer
 from numpyro import handlers
 from numpyro.primitives import Messenger
 
+from dgp_ppl._checks import bad_rows, check_inputs
 from dgp_ppl._errors import DataError
 from dgp_ppl._partition import Call, named_arrays
 from dgp_ppl._typing import Model
@@ -21,10 +22,14 @@ from dgp_ppl.inference._handlers import survey
 
 __all__ = ["check_data", "explain_data"]
 
-_MOST_ROWS = 5
 _REMEDY = (
     "leave the values out by a mask, observe(..., mask=...) or numpyro.handlers.mask, or leave out "
     "these rows"
+)
+
+_FILL_IN = (
+    "fill in these values (dgp_ppl.datasets.Preprocessor does), or leave out these rows; a mask "
+    "leaves out observed values only"
 )
 
 
@@ -54,7 +59,17 @@ def check_data(caller: str, model: Model, call: Call) -> dict[str, Any]:
     Raises:
         DataError: if an observed value is NaN or out of the support of its distribution, and no
             mask leaves it out.
+        TypeError: if an argument is an array of text or objects, or the first one a list of
+            numbers.
     """
+    for name, array in named_arrays(model, call):
+        if array.dtype.kind in "OUSMm":
+            check_inputs(caller, array, f"argument {name!r}")
+    if isinstance(call.inputs, list | tuple) and _is_numbers(call.inputs):
+        raise TypeError(
+            f"{caller}: the first argument is a {type(call.inputs).__name__} of numbers, wanted an "
+            "array: numpy.asarray(x)"
+        )
     call = _on_device(call)
     sites = survey(_UnknownParams(whole_plates(model)), call)
     names = {id(a): n for n, a in named_arrays(model, call)}
@@ -81,7 +96,7 @@ def explain_data(model: Model, call: Call) -> str | None:
         values = np.asarray(array)
         bad = ~np.isfinite(values) if values.dtype.kind == "f" else np.zeros(())
         if id(array) not in checked and bad.any():
-            return f"argument {name!r} is NaN or infinite in {_places(bad)}: {_REMEDY}"
+            return f"argument {name!r} is NaN or infinite in {bad_rows(bad)}: {_FILL_IN}"
 
     def observed(key: Any) -> dict[str, Any]:
         seeded = handlers.seed(whole_plates(model), key)
@@ -100,8 +115,14 @@ def explain_data(model: Model, call: Call) -> str | None:
         if value.dtype.kind == "f":
             bad = ~np.isfinite(value) & _over(seen, value)
             if bad.any():
-                return f"site {name!r} observes NaN or infinity in {_places(bad)}: {_REMEDY}"
+                return f"site {name!r} observes NaN or infinity in {bad_rows(bad)}: {_REMEDY}"
     return None
+
+
+def _is_numbers(values: Any) -> bool:
+    """Return whether all leaves of a list are Python's numbers."""
+    leaves = jax.tree.leaves(values)
+    return bool(leaves) and all(isinstance(a, int | float) for a in leaves)
 
 
 def _check_values(caller: str, what: str, fn: Any, value: Any) -> None:
@@ -110,7 +131,7 @@ def _check_values(caller: str, what: str, fn: Any, value: Any) -> None:
         return
     seen = _over(seen, y)
     if y.dtype.kind == "f" and (bad := np.isnan(y) & seen).any():
-        raise DataError(f"{caller}: {what} is NaN in {_places(bad)}: {_REMEDY}")
+        raise DataError(f"{caller}: {what} is NaN in {bad_rows(bad)}: {_REMEDY}")
     support = fn.support
     while hasattr(support, "base_constraint"):
         support = support.base_constraint
@@ -122,7 +143,7 @@ def _check_values(caller: str, what: str, fn: Any, value: Any) -> None:
         first = y[tuple(np.argwhere(bad)[0])]
         raise DataError(
             f"{caller}: {what} is outside of the support of {_name(fn)} ({support}) in "
-            f"{_places(bad)}, first {first.item()!r}, wanted values of the support; take another "
+            f"{bad_rows(bad)}, first {first.item()!r}, wanted values of the support; take another "
             f"likelihood, or {_REMEDY}"
         )
 
@@ -151,15 +172,6 @@ def _over(seen: Any, value: np.ndarray) -> np.ndarray:
     """Return a mask of a value's entries, from one of its rows or of its entries."""
     seen = np.asarray(seen)
     return np.broadcast_to(seen.reshape(seen.shape + (1,) * (value.ndim - seen.ndim)), value.shape)
-
-
-def _places(bad: np.ndarray) -> str:
-    """Return the number of rows with a bad entry, and the first of them."""
-    if not bad.ndim:
-        return "its only value"
-    rows = np.flatnonzero(bad.reshape(len(bad), -1).any(axis=1))
-    shown = ", ".join(map(str, rows[:_MOST_ROWS])) + ", ..." * (len(rows) > _MOST_ROWS)
-    return f"{len(rows)} of {len(bad)} rows [{shown}]"
 
 
 def _name(fn: Any) -> str:

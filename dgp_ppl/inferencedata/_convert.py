@@ -14,6 +14,7 @@ from jax import random
 from jax.typing import ArrayLike
 from numpyro.infer import MCMC
 
+from dgp_ppl._checks import check_key
 from dgp_ppl._partition import Call
 from dgp_ppl._typing import Fitted, Model, Params, PRNGKey
 from dgp_ppl.inference import Chains, FitResult, MCEMResult, checked_params
@@ -126,6 +127,7 @@ def to_inferencedata(
             draws, the names or shapes of params are not those of the model and the guide, or a
             log-likelihood is NaN (because of NaN in y without a mask, say).
     """
+    check_key("to_inferencedata", key)
     for name, value, least in (
         ("num_samples", num_samples, 1),
         ("num_prior_samples", num_prior_samples, 0),

@@ -13,7 +13,7 @@ from jaxtyping import Array
 from numpyro import handlers
 from numpyro.distributions import biject_to
 
-from dgp_ppl._checks import params_of
+from dgp_ppl._checks import check_key, params_of
 from dgp_ppl._typing import Fitted, Model, Params, PRNGKey
 from dgp_ppl.inference import (
     FitResult,
@@ -165,6 +165,7 @@ def infer_latent(
             given as `rest`.
         ValueError: if `params` has no such site, or `start` has the wrong shape.
     """
+    check_key("infer_latent", key)
     params = params_of("infer_latent", params)
     dim = _moments(params, site)[0].shape[1]
     rows = len(jnp.asarray(y))

@@ -15,7 +15,7 @@ from jax.typing import ArrayLike
 from jaxtyping import Array
 from numpyro.primitives import Messenger
 
-from dgp_ppl._checks import check_count
+from dgp_ppl._checks import check_count, check_key
 from dgp_ppl._typing import Fitted, Model, Params, PRNGKey
 from dgp_ppl.core import DrawMode, RandomFunction, function_draws
 from dgp_ppl.inference import Chains, Summarized, list_arrays
@@ -106,6 +106,7 @@ def layer_functions(
         ValueError: as `predict`; if the model has no GP layer, `at` names no layer of the model, or
             a grid has the wrong shape.
     """
+    check_key("layer_functions", key)
     check_count("layer_functions", "num_draws", num_draws)
     p = predict(
         key, model, guide, params, x, *args, num_samples=num_draws,

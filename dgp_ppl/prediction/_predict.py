@@ -9,7 +9,7 @@ import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Array
 
-from dgp_ppl._checks import check_count
+from dgp_ppl._checks import check_count, check_finite_params, check_inputs, check_key
 from dgp_ppl._partition import Call, Partition
 from dgp_ppl._typing import Fitted, Model, Params, PRNGKey
 from dgp_ppl.inference import Chains, checked_params
@@ -74,10 +74,12 @@ def predict(
         distribution.
 
     Raises:
-        TypeError: if `num_samples` or `chunk_size` is not an integer.
+        DataError: if x has NaN or infinity.
+        TypeError: if `key` is no random key, x holds no numbers, or `num_samples` or `chunk_size`
+            is not an integer.
         ValueError: if x is not [N, D], `num_samples` or `chunk_size` is not positive,
-            `posterior_samples` has different numbers of draws, or the names or shapes of params
-            are not those of the model and the guide.
+            `posterior_samples` has different numbers of draws, a param is not finite, or the names
+            or shapes of params are not those of the model and the guide.
 
     The first query of the prediction raises a ValueError if the site is not an `observe`,
     `posterior_samples` lacks a global latent site, or the model returns a number of rows other
@@ -86,7 +88,9 @@ def predict(
     Source: Salimbeni and Deisenroth 2017, "Doubly Stochastic Variational Inference for Deep
     Gaussian Processes", section 3.3.
     """
+    check_key("predict", key)
     check_count("predict", "num_samples", num_samples)
+    check_inputs("predict", x)
     if chunk_size is not None:
         check_count("predict", "chunk_size", chunk_size)
     inputs = jnp.asarray(x, float) if standardizer is None else standardizer.inputs(x)
@@ -114,6 +118,7 @@ def predict(
     # A prior, and a sampler that was given no params, have their initial values.
     initial = guide is None and (not draws or params == {})
     params = checked_params("predict", params, model, guide, call, new_rows=True, prior=initial)
+    check_finite_params("predict", params)
     partition, data = Partition.split(model, Call(args, kwargs), guide)
     # The arrays of args come first. Those with one row per row of x are divided into its chunks.
     num_positional = len(Partition.split(model, Call(args))[1])

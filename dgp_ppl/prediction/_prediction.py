@@ -14,7 +14,7 @@ from jax import random
 from jax.typing import ArrayLike
 from jaxtyping import Array
 
-from dgp_ppl._checks import is_traced, short_list
+from dgp_ppl._checks import bad_rows, check_count, check_key, is_traced
 from dgp_ppl._typing import Params, PRNGKey
 from dgp_ppl.core import Mixture
 from dgp_ppl.inference import Chains, Portable, Summarized
@@ -131,6 +131,7 @@ class Prediction(Summarized, Portable):
 
     def sample_by_pass(self, key: PRNGKey) -> np.ndarray:
         """Draw y once from every pass, [S, N]."""
+        check_key("Prediction.sample_by_pass", key)
         return self._sample(key, jnp.arange(self.num_samples))
 
     def latent_draws(self) -> dict[str, np.ndarray]:
@@ -156,10 +157,11 @@ class Prediction(Summarized, Portable):
             The score of each target, in the shape of y.
 
         Raises:
-            ValueError: if y does not have the shape of the outputs.
+            ValueError: if y does not have the shape of the outputs, or is NaN.
         """
         check_concrete("Prediction.crps", y)
         y = np.asarray(self._shaped("crps", y), np.float64)
+        _check_no_nan("crps", np.isnan(y))
         values = []
         for rows, mixtures in self.components():
             given: Any = mixtures.components
@@ -183,6 +185,8 @@ class Prediction(Summarized, Portable):
         Given the pass, the inputs' draws are independent. For draws of whole functions, see
         `function_draws`.
         """
+        check_key("Prediction.sample", key)
+        check_count("Prediction.sample", "num", num, 0)
         key_pass, key_y = random.split(key)
         passes = random.randint(key_pass, (num,), 0, self.num_samples)
         return self._sample(key_y, passes)
@@ -265,6 +269,8 @@ class Prediction(Summarized, Portable):
             mode: ``"joint"`` is exact and costs O(N³); ``"path"`` uses pathwise conditioning and
                 costs O(N). Neither divides the rows into chunks.
         """
+        check_key("Prediction.function_draws", key)
+        check_count("Prediction.function_draws", "num", num, 0)
         keys = random.split(key, num)
         passes = random.randint(random.fold_in(key, 1), (num,), 0, self.num_samples)
         draws = {n: a[passes] for n, a in self.draws.items()}
@@ -371,9 +377,8 @@ class Prediction(Summarized, Portable):
 
 def _check_no_nan(caller: str, missing: np.ndarray) -> None:
     """Raise if an entry of y that counts is NaN."""
-    rows = np.flatnonzero(missing.reshape(len(missing), -1).any(axis=1))
-    if len(rows):
+    if missing.any():
         raise ValueError(
-            f"{caller}: y is NaN in {len(rows)} of {len(missing)} rows {short_list(rows.tolist())},"
-            " wanted numbers; leave missing targets out by mask=~np.isnan(y)"
+            f"{caller}: y is NaN in {bad_rows(missing)}, wanted numbers; leave missing targets out"
+            f"{' by mask=~np.isnan(y)' if caller == 'log_prob' else ''}"
         )

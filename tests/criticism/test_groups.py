@@ -37,7 +37,9 @@ def test_rows_that_are_not_left_out_whole_are_told():
     ):
         criticism.loo(few)
     assert many["log_likelihood"]["y"].attrs["noise_error"] < 0.1
-    criticism.loo(many)
+    with warnings.catch_warnings():  # of a hundred draws, one row's k-hat may be above 0.5
+        warnings.filterwarnings("ignore", "Estimated shape parameter")
+        criticism.loo(many)
     w = [jnp.linspace(0, 1, 4)[:, None]]
     kwargs = {"z": w, "out": 1}
     guide = dgp.MeanField(models.gplvm)

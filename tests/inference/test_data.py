@@ -125,7 +125,7 @@ def test_inputs_and_computed_data_are_named_at_the_first_loss():
         fitted(slope, x, y)
     x[2] = np.inf
     with pytest.raises(
-        dgp.NonFiniteLossError, match=r"argument 'x' is NaN or inf.*rows \[2\]: leave"
+        dgp.NonFiniteLossError, match=r"argument 'x' is NaN or inf.*rows \[2\]: fill in"
     ):
         fitted(slope, x, abs(y))
 

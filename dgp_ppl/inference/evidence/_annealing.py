@@ -13,7 +13,7 @@ import numpy as np
 from jax import random
 from numpyro import handlers
 
-from dgp_ppl._checks import check_count
+from dgp_ppl._checks import check_count, check_key
 from dgp_ppl._partition import Call, Partition
 from dgp_ppl._terminal import Progress
 from dgp_ppl._typing import Fitted, Model, Params, PRNGKey, Values
@@ -140,6 +140,7 @@ def annealed_evidence(
     Warns:
         UserWarning: if few particles carry the weight, or the acceptance rate is low.
     """
+    check_key("annealed_evidence", key)
     for name, value, least in (
         ("temperatures", temperatures, 1),
         ("leapfrogs", leapfrogs, 1),

@@ -12,7 +12,7 @@ from jax.scipy.special import logsumexp
 from jaxtyping import Array
 from numpyro import handlers
 
-from dgp_ppl._checks import check_count
+from dgp_ppl._checks import check_count, check_key
 from dgp_ppl._partition import Call, Partition
 from dgp_ppl._typing import Fitted, Model, Params, PRNGKey
 from dgp_ppl.inference._params import checked_params
@@ -77,6 +77,7 @@ def importance_evidence(
             params are not those of the model and the guide.
         TypeError: if the guide is not a `Diffusion`, or `num_paths` is not an integer.
     """
+    check_key("importance_evidence", key)
     check_weights("importance_evidence", guide)
     check_count("importance_evidence", "num_paths", num_paths, 2)
     call = Call(args, kwargs)

@@ -264,7 +264,7 @@ def _match(A: Array, wanted: TransportInducing, steps: int) -> tuple[Array, Arra
 
 def gaussian_kl(p: Any, q: Any) -> Float[Array, ""]:
     """Return KL[p || q] in nats of two full Gaussians over inducing values, over all outputs."""
-    white = jnp.linalg.inv(q.scale_tril)
+    white = q.inverse_root
     root = matmul(white, p.scale_tril)
     gap = jnp.einsum("pij,jp->pi", white, p.loc - q.loc, precision=lax.Precision.HIGHEST)
     logs = [

@@ -11,12 +11,12 @@ import numpy as np
 from jax import random
 from numpyro.infer.elbo import ELBO
 
-from dgp_ppl._checks import check_count
-from dgp_ppl._errors import Interrupted
+from dgp_ppl._checks import check_count, check_key
+from dgp_ppl._errors import DataError, Interrupted
 from dgp_ppl._partition import Call, Partition
 from dgp_ppl._typing import Fitted, Model, Params, PRNGKey
 from dgp_ppl.inference._checkpoint import RunFolder, fit_identity
-from dgp_ppl.inference._data import check_data
+from dgp_ppl.inference._data import check_data, explain_data
 from dgp_ppl.inference._params import checked_params, set_up_guide
 from dgp_ppl.inference.svi._fit_many import best_fit
 from dgp_ppl.inference.svi._loop import compiled_losses, run_steps
@@ -100,12 +100,16 @@ def fit(
             other.
         NonFiniteLossError: at the first loss that is not finite. It names the step and the site;
             its `result` is the last finite state.
-        TypeError: if `steps`, `every` or `restarts` is not an integer, or `start` neither a dict
-            nor a result; for a `RenyiELBO` with a guide of layers.
+        TypeError: if `key` is no random key, `steps`, `every` or `restarts` is not an integer,
+            `guide` is None, an argument is an array of text, or `start` is neither a dict nor a
+            result; for a `RenyiELBO` with a guide of layers.
         ValueError: if `steps`, `every`, `restarts` or `learning_rate` is not positive, a param of
             `start` has another shape, or the model and the guide have none of them.
     """
+    check_key("fit", key)
     check_count("fit", "steps", steps)
+    if guide is None:
+        raise TypeError("fit: guide is None, wanted a guide, such as dgp_ppl.MeanField(model)")
     check_count("fit", "every", every)
     check_count("fit", "restarts", restarts)
     call = Call(args, kwargs)
@@ -187,10 +191,13 @@ def evaluate(
         **kwargs: the model's keyword arguments.
 
     Raises:
-        DataError: if the data are NaN or out of the support, as in `fit`.
-        TypeError: for a `RenyiELBO` with a guide of layers.
+        DataError: if the data are NaN or out of the support, as in `fit`, or the ELBO is not finite
+            because another argument is NaN.
+        TypeError: if `key` is no random key; for a `RenyiELBO` with a guide of layers.
         ValueError: if the names or shapes of params are not those of the model and the guide.
     """
+    check_key("evaluate", key)
+    check_count("evaluate", "num_draws", num_draws, 2)
     call = Call(args, kwargs)
     check_data("evaluate", model, call)
     set_up_guide(key, guide, call)
@@ -199,6 +206,8 @@ def evaluate(
     params = checked_params("evaluate", params, model, guide, call)
     program = (model, guide, objective, partition)
     values = -np.asarray(compiled_losses(program, random.split(key, num_draws), params, data))
+    if not np.isfinite(values).all() and (why := explain_data(model, call)):
+        raise DataError(f"evaluate: {why}")
     return float(values.mean()), float(values.std(ddof=1) / math.sqrt(num_draws))
 
 

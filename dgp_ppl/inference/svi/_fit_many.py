@@ -122,6 +122,10 @@ def _run(
     """Fit with all keys; returns the fits, and the problem of the first one."""
     begun = time.perf_counter()
     check_count(caller, "steps", steps)
+    if guide is None:
+        raise TypeError(
+            f"{caller}: guide is None, wanted a guide, such as dgp_ppl.MeanField(model)"
+        )
     num = _number_of_keys(caller, keys)
     calls = _calls(caller, model, call, each, num)
     several = isinstance(start, FitResults)

@@ -11,7 +11,7 @@ from jax.flatten_util import ravel_pytree
 from jaxtyping import Array
 from numpyro import handlers
 
-from dgp_ppl._checks import GivenParams, check_count, params_of
+from dgp_ppl._checks import GivenParams, check_count, check_key, params_of
 from dgp_ppl._partition import Call
 from dgp_ppl._typing import Fitted, Params, PRNGKey
 from dgp_ppl.inference.guides._transport import from_reference
@@ -56,6 +56,7 @@ def diffusion_paths(
         ValueError: if `num_paths` is not positive, or params lack one of the guide or have another
             shape of it.
     """
+    check_key("diffusion_paths", key)
     if not isinstance(guide, Diffusion):
         raise TypeError(
             f"diffusion_paths: guide is {getattr(guide, '__name__', type(guide).__name__)}, "

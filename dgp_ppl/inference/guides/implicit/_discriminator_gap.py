@@ -10,7 +10,7 @@ import numpy as np
 from jax import random
 from jaxtyping import Array
 
-from dgp_ppl._checks import check_count, params_of
+from dgp_ppl._checks import check_count, check_key, params_of
 from dgp_ppl._typing import Fitted, Params, PRNGKey
 from dgp_ppl.inference.guides.implicit._elbo import AdversarialGuide, check_adversarial
 from dgp_ppl.inference.guides.implicit._pair import AdversarialPair
@@ -89,6 +89,7 @@ def discriminator_gap(
     Source:
         Molchanov et al. 2019, "Doubly semi-implicit variational inference", section 3.
     """
+    check_key("discriminator_gap", key)
     for name, value, least in (("num_draws", num_draws, 4), ("num_others", num_others, 1)):
         check_count("discriminator_gap", name, value, least)
     params = params_of("discriminator_gap", params)

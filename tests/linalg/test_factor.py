@@ -1,4 +1,4 @@
-"""Cholesky factors with escalating jitter, their inverses, and weighted squares."""
+"""Cholesky factors with escalating jitter, their inverses, and moments."""
 
 from functools import partial
 
@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 from support.helpers import assert_derivatives
 
-from dgp_ppl import linalg
-from dgp_ppl.linalg import default_jitter, factorise, weighted_squares, white_moments
+from dgp_ppl.linalg import default_jitter, factorise, white_moments
 
 
 def positive(seed, size=6):
@@ -61,15 +60,6 @@ def test_factor_in_float32():
     assert factor.lower.dtype == jnp.float32
     np.testing.assert_allclose(factor.lower, np.linalg.cholesky(K), rtol=1e-3, atol=1e-4)
     np.testing.assert_allclose(factor.inverse @ factor.lower, np.eye(6), atol=1e-5)
-
-
-@pytest.mark.parametrize("M", [1, 15, 16, 17, 33, 100])
-def test_the_inverse_of_the_factor_on_and_off_the_edges_of_its_blocks(x64, M):
-    x = np.random.default_rng(M).standard_normal((M, 2))
-    K = np.exp(-0.5 * np.square(x[:, None] - x).sum(axis=-1)) + 1e-3 * np.eye(M)
-    factor = jax.jit(factorise)(jnp.asarray(K))
-    np.testing.assert_allclose(factor.inverse, np.linalg.inv(factor.lower), rtol=1e-9, atol=1e-11)
-    assert (np.triu(factor.inverse, 1) == 0).all()
 
 
 @pytest.mark.parametrize("name", ALL)
@@ -162,44 +152,6 @@ def test_nan_gives_a_factor_that_is_not_finite():
 
 
 @pytest.mark.usefixtures("x64")
-@pytest.mark.parametrize(
-    ("A_shape", "outputs", "at_once"),
-    [
-        ((4, 5), 1, 9),
-        ((4, 5), 3, 9),
-        ((4, 5), 3, 2),
-        ((4, 5), 3, 1),
-        ((4, 5), 20, 1),
-        ((3, 4, 5), 3, 9),
-    ],
-)
-def test_weighted_squares_and_their_derivatives(monkeypatch, A_shape, outputs, at_once):
-    """Compare with the plain formula, for all outputs at once, in groups, and with one A each."""
-    monkeypatch.setattr(linalg.jax, "default_backend", lambda: "cpu")
-    monkeypatch.setattr(linalg, "_GROUP", at_once * 4 * 5)
-    rng = np.random.default_rng(7)
-    A, R = jnp.asarray(rng.standard_normal(A_shape)), rng.standard_normal((outputs, 4, 4))
-    R, weight = jnp.asarray(np.tril(R)), rng.standard_normal((outputs, 5))
-
-    def plain(A, R):
-        A = jnp.broadcast_to(A, (outputs, 4, 5))
-        return jnp.einsum("pmn,pmk,pjk,pjn->pn", A, R, R, A)
-
-    @partial(jax.jit, static_argnums=0)
-    def everything(function, A, R):
-        weighed = lambda A, R: jnp.sum(weight * function(A, R))  # noqa: E731
-        tangent = jax.jvp(function, (A, R), (2 * A, R))[1]
-        return function(A, R), jax.grad(weighed, (0, 1))(A, R), tangent
-
-    for got, wanted in zip(
-        jax.tree.leaves(everything(weighted_squares, A, R)),
-        jax.tree.leaves(everything(plain, A, R)),
-        strict=True,
-    ):
-        np.testing.assert_allclose(got, wanted, rtol=1e-11, atol=1e-12)
-
-
-@pytest.mark.usefixtures("x64")
 def test_moments_with_a_rule_of_their_own_have_the_derivatives_of_the_formula():
     """Compare value, gradient, tangent and Hessian with those of products that JAX derives."""
     rng = np.random.default_rng(8)
@@ -258,24 +210,3 @@ def test_the_inverse_is_as_good_as_a_triangular_solve(M, lengthscale):
     factor = compiled(jnp.asarray(K))
     inverse, lower = (np.asarray(a, np.float64) for a in (factor.inverse, factor.lower))
     assert np.abs(inverse @ lower - np.eye(M)).max() < 5e-4
-
-
-def test_a_stored_gradient_is_the_gradient():
-    """In both modes, and under vmap."""
-    x = jax.random.normal(jax.random.key(0), (3, 5, 4))
-    f = lambda x: jnp.sum(jnp.sin(x) * x)  # noqa: E731
-    stored = lambda x: f(linalg.stored_gradient(x))  # noqa: E731
-    np.testing.assert_array_equal(linalg.stored_gradient(x[0]), x[0])
-    for mode in (jax.grad, jax.jacfwd):
-        found, wanted = (jax.vmap(mode(g))(x) for g in (stored, f))
-        np.testing.assert_allclose(found, wanted, rtol=1e-6)
-    backward = str(jax.make_jaxpr(jax.grad(lambda x: f(linalg.stored_gradient(x))))(x[0]))
-    assert "dot_general" in backward  # XLA does not fuse it
-    assert "dot_general" not in str(jax.make_jaxpr(jax.grad(f))(x[0]))
-
-
-def test_the_deviation_has_a_finite_gradient_at_zero():
-    var = jnp.array([0.0, 1e-30, 0.25, 4.0])
-    np.testing.assert_allclose(linalg.deviation(var), jnp.sqrt(var))
-    slope = jax.grad(lambda s: linalg.deviation(s * var).sum())(1.0)
-    np.testing.assert_allclose(slope, 0.5 * jnp.sqrt(var).sum(), rtol=1e-6)

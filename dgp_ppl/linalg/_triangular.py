@@ -1,0 +1,97 @@
+"""Cholesky factors and inverses of triangular matrices, one after another where JAX needs it.
+
+jaxlib 0.10.0 to 0.11.0 divide a batch of LAPACK calls among the threads of the pool that runs the
+program, and wait for them in that pool. Two batches at once can wait forever on two cores.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import jaxlib
+from jax import lax
+from jax.custom_batching import sequential_vmap
+from jaxtyping import Array, Float
+
+from dgp_ppl.linalg._products import matmul
+
+__all__ = ["cholesky", "inverse_by_blocks", "triangular_inverse"]
+
+_LEAF = 32  # most rows of a block that is inverted by masks
+_WAITS_FOREVER = (0, 10, 0) <= jaxlib.version.__version_info__ < (0, 11, 1)
+
+
+def cholesky(K: Float[Array, "M M"]) -> Float[Array, "M M"]:
+    """Return the lower Cholesky factor of a symmetric matrix; NaN if there is none."""
+    if _WAITS_FOREVER and jax.default_backend() == "cpu":
+        return _cholesky_one_by_one(K)
+    return _cholesky(K)
+
+
+def _cholesky(K: Array) -> Array:
+    return lax.linalg.cholesky(K, symmetrize_input=False)
+
+
+_cholesky_one_by_one = sequential_vmap(_cholesky)
+
+
+@jax.custom_jvp
+def triangular_inverse(L: Float[Array, "M M"]) -> Float[Array, "M M"]:
+    """Return the inverse of a lower-triangular matrix; `jax.vmap` does it for several.
+
+    >>> import jax.numpy as jnp
+    >>> triangular_inverse(jnp.array([[2.0, 0.0], [1.0, 4.0]])).tolist()
+    [[0.5, 0.0], [-0.125, 0.25]]
+    """
+    return inverse_by_blocks(L)
+
+
+@triangular_inverse.defjvp
+def _triangular_inverse_jvp(primals: tuple[Any], tangents: tuple[Any]) -> tuple[Array, Array]:
+    inverse = triangular_inverse(*primals)
+    return inverse, -matmul(inverse, matmul(jnp.tril(tangents[0]), inverse))
+
+
+def inverse_by_blocks(L: Float[Array, "M M"]) -> Float[Array, "M M"]:
+    """Invert a lower-triangular matrix, without a rule for derivatives.
+
+    On a CPU these are products of blocks, [A, 0; C, B]⁻¹ = [A⁻¹, 0; -B⁻¹ C A⁻¹, B⁻¹], from single
+    entries up. JAX's triangular solve calls OpenBLAS on a CPU. Its second thread keeps spinning for
+    about 15 ms after a call and takes a core away from XLA, which costs more than the rest of a
+    step with M = 100.
+    """
+    M = len(L)
+    if jax.default_backend() != "cpu":
+        eye = jnp.eye(M, dtype=L.dtype)
+        return lax.linalg.triangular_solve(L, eye, left_side=True, lower=True)
+    levels = max(0, (-(-M // _LEAF) - 1).bit_length())
+    size = -(-M // 2**levels)
+    total = size * 2**levels
+    padded = jnp.pad(L, (0, total - M)) + jnp.diag((jnp.arange(total) >= M).astype(L.dtype))
+    blocks = [padded[i : i + size, i : i + size] for i in range(0, total, size)]
+    inverse = _inverse_by_masks(jnp.stack(blocks))
+    while size < total:
+        starts = range(0, total, 2 * size)
+        below = jnp.stack([padded[i + size : i + 2 * size, i : i + size] for i in starts])
+        first, second = inverse[0::2], inverse[1::2]
+        corner = -matmul(second, matmul(below, first))
+        above = jnp.pad(first, ((0, 0), (0, 0), (0, size)))
+        inverse = jnp.concatenate([above, jnp.concatenate([corner, second], -1)], -2)
+        size *= 2
+    return inverse[0, :M, :M]
+
+
+def _inverse_by_masks(L: Float[Array, "B M M"]) -> Float[Array, "B M M"]:
+    """Invert small matrices: from the blocks' inverses X to those of twice the size, X - X C X."""
+    i = jnp.arange(L.shape[-1])
+    inverse = jnp.eye(len(i), dtype=L.dtype) / jnp.diagonal(L, axis1=-2, axis2=-1)[..., None]
+    size = 1
+    while size < len(i):
+        is_second = (i // size) % 2 == 1
+        same = i[:, None] // (2 * size) == i // (2 * size)
+        below = jnp.where(same & is_second[:, None] & ~is_second, L, 0.0)
+        inverse = inverse - matmul(inverse, matmul(below, inverse))
+        size *= 2
+    return inverse

@@ -1,0 +1,111 @@
+"""Keys that are none and inputs that are not numbers end in errors that name the argument."""
+
+import importlib
+import inspect
+import pkgutil
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import random
+from support.fits import SHALLOW, X, Y, Z, shallow
+from support.helpers import KEY
+
+import dgp_ppl as dgp
+from dgp_ppl import initialize
+from dgp_ppl.models import svgp
+
+
+def functions_of_a_key():
+    """Return the public functions whose first argument is a key, by name."""
+    faces = [m.name for m in pkgutil.iter_modules(dgp.__path__) if not m.name.startswith("_")]
+    found = {}
+    for face in faces:
+        module = importlib.import_module(f"dgp_ppl.{face}")
+        for function in (getattr(module, n) for n in module.__all__):
+            if inspect.isfunction(function):
+                parameters = list(inspect.signature(function).parameters.values())
+                if parameters and parameters[0].name == "key":
+                    found[function.__name__] = function
+    return found
+
+
+FUNCTIONS = functions_of_a_key()
+
+
+def test_the_functions_are_found():
+    assert {"fit", "predict", "evaluate", "to_inferencedata", "deep_gp"} <= FUNCTIONS.keys()
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+@pytest.mark.parametrize("key", [0, None, [1, 2]], ids=str)
+def test_what_is_no_key_is_refused_first(name, key):
+    """Before any other argument is looked at."""
+    parameters = inspect.signature(FUNCTIONS[name]).parameters.values()
+    kinds = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    needed = [p for p in parameters if p.default is p.empty and p.kind not in kinds][1:]
+    with pytest.raises(TypeError, match=r"key is .*, wanted one random key, such as jax.random.k"):
+        FUNCTIONS[name](key, **{p.name: None for p in needed})
+
+
+@pytest.fixture(scope="module")
+def prediction():
+    return dgp.predict(KEY, svgp, SHALLOW, shallow(4), X, z=Z, num_samples=2)
+
+
+def test_keys_and_numbers_of_draws(prediction):
+    for query in (prediction.sample, prediction.sample_by_pass, prediction.function_draws):
+        with pytest.raises(TypeError, match="key is 0, wanted one random key"):
+            query(0)
+    for query in (prediction.sample, prediction.function_draws):
+        with pytest.raises(ValueError, match="num is -1, wanted at least 0"):
+            query(KEY, -1)
+    with pytest.raises(ValueError, match=r"crps: y is NaN in 1 of 20 rows \[3\], wanted numbers"):
+        prediction.crps(jnp.asarray(Y).at[3].set(jnp.nan))
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_inputs_that_are_not_finite(value):
+    """Rows are named; nothing is computed."""
+    x = np.array(X)
+    x[[3, 7]] = value
+    fit, place = shallow(4), r"x is NaN or infinite in 2 of 20 rows \[3, 7\]; fill in"
+    with pytest.raises(dgp.DataError, match=f"^predict: {place}"):
+        dgp.predict(KEY, svgp, SHALLOW, fit, x, z=Z)
+    with pytest.raises(dgp.DataError, match=f"^Standardizer.fit: {place}"):
+        dgp.Standardizer.fit(x, Y)
+    with pytest.raises(dgp.DataError, match=f"^initialize.deep_gp: {place}"):
+        initialize.deep_gp(KEY, x, num_inducing=3, depth=2)
+    with pytest.raises(dgp.DataError, match=r"^evaluate: argument 'x' is NaN.*rows \[3, 7\]: fill"):
+        dgp.evaluate(KEY, svgp, SHALLOW, fit, x, Y, z=Z)
+    with pytest.raises(dgp.NonFiniteLossError, match=r"argument 'x' is NaN or inf.*\]: fill in"):
+        shallow_of(x)
+
+
+def shallow_of(x, y=Y, guide=SHALLOW):
+    return dgp.fit(KEY, svgp, guide, x, y, z=Z, steps=4, progress=False)
+
+
+def test_infinite_targets():
+    y = np.array(Y, float)
+    y[2] = np.inf
+    with pytest.raises(dgp.DataError, match=r"y is infinite in 1 of 20 rows \[2\], wanted finite"):
+        dgp.Standardizer.fit(X, y)
+
+
+def test_inputs_that_are_no_numbers():
+    text = np.array([["a", "b"]] * 20)
+    with pytest.raises(TypeError, match="predict: x holds values of type <U1, wanted numbers; dgp"):
+        dgp.predict(KEY, svgp, SHALLOW, shallow(4), text, z=Z)
+    with pytest.raises(TypeError, match=r"argument 'x' holds objects \(str, say\), wanted numbers"):
+        shallow_of(text.astype(object))
+    with pytest.raises(TypeError, match="the first argument is a list of numbers, wanted an array"):
+        shallow_of(np.asarray(X).tolist())
+    with pytest.raises(TypeError, match=r"fit: guide is None, wanted a guide, such as dgp_ppl.Mea"):
+        shallow_of(X, guide=None)
+
+
+def test_params_that_are_not_finite():
+    params = shallow(4).params | {"noise": jnp.nan}
+    with pytest.raises(ValueError, match=r"predict: params \['noise'\] are NaN or infinite"):
+        dgp.predict(random.key(0), svgp, SHALLOW, params, X, z=Z)

@@ -1,0 +1,70 @@
+"""Weighted squares, stored gradients and deviations."""
+
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from dgp_ppl import linalg
+from dgp_ppl.linalg import _products, weighted_squares
+
+
+@pytest.mark.usefixtures("x64")
+@pytest.mark.parametrize(
+    ("A_shape", "outputs", "at_once"),
+    [
+        ((4, 5), 1, 9),
+        ((4, 5), 3, 9),
+        ((4, 5), 3, 2),
+        ((4, 5), 3, 1),
+        ((4, 5), 20, 1),
+        ((3, 4, 5), 3, 9),
+    ],
+)
+def test_weighted_squares_and_their_derivatives(monkeypatch, A_shape, outputs, at_once):
+    """Compare with the plain formula, for all outputs at once, in groups, and with one A each."""
+    monkeypatch.setattr(_products.jax, "default_backend", lambda: "cpu")
+    monkeypatch.setattr(_products, "_GROUP", at_once * 4 * 5)
+    rng = np.random.default_rng(7)
+    A, R = jnp.asarray(rng.standard_normal(A_shape)), rng.standard_normal((outputs, 4, 4))
+    R, weight = jnp.asarray(np.tril(R)), rng.standard_normal((outputs, 5))
+
+    def plain(A, R):
+        A = jnp.broadcast_to(A, (outputs, 4, 5))
+        return jnp.einsum("pmn,pmk,pjk,pjn->pn", A, R, R, A)
+
+    @partial(jax.jit, static_argnums=0)
+    def everything(function, A, R):
+        weighed = lambda A, R: jnp.sum(weight * function(A, R))  # noqa: E731
+        tangent = jax.jvp(function, (A, R), (2 * A, R))[1]
+        return function(A, R), jax.grad(weighed, (0, 1))(A, R), tangent
+
+    for got, wanted in zip(
+        jax.tree.leaves(everything(weighted_squares, A, R)),
+        jax.tree.leaves(everything(plain, A, R)),
+        strict=True,
+    ):
+        np.testing.assert_allclose(got, wanted, rtol=1e-11, atol=1e-12)
+
+
+def test_a_stored_gradient_is_the_gradient():
+    """In both modes, and under vmap."""
+    x = jax.random.normal(jax.random.key(0), (3, 5, 4))
+    f = lambda x: jnp.sum(jnp.sin(x) * x)  # noqa: E731
+    stored = lambda x: f(linalg.stored_gradient(x))  # noqa: E731
+    np.testing.assert_array_equal(linalg.stored_gradient(x[0]), x[0])
+    for mode in (jax.grad, jax.jacfwd):
+        found, wanted = (jax.vmap(mode(g))(x) for g in (stored, f))
+        np.testing.assert_allclose(found, wanted, rtol=1e-6)
+    backward = str(jax.make_jaxpr(jax.grad(lambda x: f(linalg.stored_gradient(x))))(x[0]))
+    assert "dot_general" in backward  # XLA does not fuse it
+    assert "dot_general" not in str(jax.make_jaxpr(jax.grad(f))(x[0]))
+
+
+def test_the_deviation_has_a_finite_gradient_at_zero():
+    var = jnp.array([0.0, 1e-30, 0.25, 4.0])
+    np.testing.assert_allclose(linalg.deviation(var), jnp.sqrt(var))
+    slope = jax.grad(lambda s: linalg.deviation(s * var).sum())(1.0)
+    np.testing.assert_allclose(slope, 0.5 * jnp.sqrt(var).sum(), rtol=1e-6)

@@ -1,0 +1,72 @@
+"""Inverses of triangular matrices, and factors of several matrices at once."""
+
+import os
+import subprocess
+import sys
+import textwrap
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from support.helpers import assert_derivatives
+
+from dgp_ppl.linalg import factorise, triangular_inverse
+
+
+def lower(seed, size):
+    """A well-conditioned matrix with large entries above the diagonal, which do not count."""
+    draws = np.random.default_rng(seed).standard_normal((size, size))
+    return jnp.asarray(draws / size + np.triu(draws, 1) + 2 * np.eye(size), float)
+
+
+@pytest.mark.parametrize("M", [1, 15, 16, 17, 33, 100])
+def test_the_inverse_of_the_factor_on_and_off_the_edges_of_its_blocks(x64, M):
+    x = np.random.default_rng(M).standard_normal((M, 2))
+    K = np.exp(-0.5 * np.square(x[:, None] - x).sum(axis=-1)) + 1e-3 * np.eye(M)
+    factor = jax.jit(factorise)(jnp.asarray(K))
+    np.testing.assert_allclose(factor.inverse, np.linalg.inv(factor.lower), rtol=1e-9, atol=1e-11)
+    assert (np.triu(factor.inverse, 1) == 0).all()
+
+
+@pytest.mark.usefixtures("x64")
+@pytest.mark.parametrize("size", [1, 2, 31, 32, 33, 65, 130])
+def test_the_inverse(size):
+    """Of one matrix and of several; entries above the diagonal are ignored."""
+    matrices = jnp.stack([lower(seed, size) for seed in range(3)])
+    found = jax.jit(jax.vmap(triangular_inverse))(matrices)
+    np.testing.assert_allclose(found, np.linalg.inv(np.tril(matrices)), rtol=1e-10, atol=1e-12)
+    np.testing.assert_allclose(triangular_inverse(matrices[1]), found[1], rtol=1e-12, atol=1e-14)
+
+
+@pytest.mark.usefixtures("x64")
+def test_derivatives_of_the_inverse():
+    assert_derivatives(lambda L: jnp.sum(jnp.sin(triangular_inverse(L))), lower(0, 5))
+    gradient = jax.grad(lambda L: jnp.sum(triangular_inverse(L)))(lower(1, 4))
+    assert (np.triu(gradient, 1) == 0).all()
+
+
+MANY = textwrap.dedent("""
+    import os
+    import jax, jax.numpy as jnp
+    from jax import random
+    from dgp_ppl import linalg
+
+    os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:2])
+    x = random.normal(random.key(0), (8, 50, 64, 64))
+    K = x @ jnp.swapaxes(x, -1, -2) + jnp.eye(64)
+
+    @jax.jit
+    def total(K):
+        factors = [jax.vmap(linalg.cholesky)(a) for a in K]
+        return sum(jax.vmap(linalg.triangular_inverse)(L).sum() for L in factors)
+
+    for _ in range(100):
+        total(K).block_until_ready()
+""")
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="needs a set of two cores")
+def test_many_batches_at_once_do_not_wait_for_each_other():
+    """In jaxlib 0.10, two batched LAPACK calls in one program wait for each other on two cores."""
+    subprocess.run([sys.executable, "-c", MANY], check=True, timeout=120)
