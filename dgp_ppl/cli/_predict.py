@@ -44,6 +44,14 @@ def _predict(
     samples: Annotated[int, typer.Option(help="Draws through the layers.")] = 100,
     seed: Annotated[int, typer.Option(help="Seed of the draws.")] = 0,
     chunk: Annotated[int, typer.Option(help="Rows in memory at once.")] = 10_000,
+    unseen: Annotated[
+        str,
+        typer.Option(
+            help="What to do about categories that the fit's table did not have: error, or zeros, "
+            "which takes them as none of the known categories. Of two categories the first is "
+            "zero too."
+        ),
+    ] = "error",
     overwrite: Annotated[
         bool, typer.Option("--overwrite", help="Replace earlier predictions.")
     ] = False,
@@ -55,7 +63,7 @@ def _predict(
 
     Classes get the most probable class, and the probability of each.
 
-    A row that cannot be predicted, such as one of a new category, is an error.
+    A row that cannot be predicted is an error. So is one of a new category, unless --unseen zeros.
 
     Example: `dgp-ppl predict price.dgp new.csv --id house --out predictions.csv`.
     """
@@ -68,6 +76,8 @@ def _predict(
     for name, value in (("samples", samples), ("chunk", chunk)):
         if value < 1:
             raise DataError(f"predict: {name} is {value}, wanted at least 1")
+    if unseen not in ("error", "zeros"):
+        raise DataError(f"predict: unseen is {unseen!r}, wanted error or zeros")
     if not 0 <= seed < 2**32:
         raise DataError(f"predict: seed is {seed}, wanted at least 0 and below 2^32")
     kept = open_fit(fit)
@@ -81,7 +91,9 @@ def _predict(
     with table_writer(out) as write, notes.status("Loading the fit") as status:
         for raw, table in table_chunks(data, chunk, texts=columns.text_columns):
             copied = _copied(table, raw, ids)
-            prediction = kept.predict(random.key(seed), table, num_samples=samples)
+            prediction = kept.predict(
+                random.key(seed), table, unseen=unseen, num_samples=samples
+            )  # fmt: skip
             found = _summary(prediction, about, levels)
             _check(found, table)
             write(_joined(table, copied, found))

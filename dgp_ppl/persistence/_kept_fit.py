@@ -85,7 +85,12 @@ class KeptFit:
     versions: dict[str, str] = dataclasses.field(default_factory=dict)
 
     def predict(
-        self, key: PRNGKey, x: ArrayLike | Source, *args: Any, **options: Any
+        self,
+        key: PRNGKey,
+        x: ArrayLike | Source,
+        *args: Any,
+        unseen: str = "error",
+        **options: Any,
     ) -> Prediction:
         """Return the posterior predictive distribution at new inputs; see `dgp_ppl.predict`.
 
@@ -96,6 +101,8 @@ class KeptFit:
             key: random key. The same key gives the same prediction as before the fit was saved.
             x: inputs, [N, D], in the units of the data if there is a `standardizer`; or a table.
             *args: further arguments of the model.
+            unseen: what to do about new categories of a table: "error" or "zeros"; see
+                `Preprocessor.inputs`.
             **options: options of `dgp_ppl.predict`, and other values of the model's arguments.
 
         Raises:
@@ -108,7 +115,7 @@ class KeptFit:
             **self.kwargs,
             **options,
         }
-        rows = self._rows(x)
+        rows = self._rows(x, unseen)
         model_options = {n: v for n, v in options.items() if n not in _OF_PREDICT}
         _find_sites(self.guide, options.get("site", "y"), (rows, *args), model_options)
         return predict(key, self.model, self.guide, self.params, rows, *args, **options)
@@ -184,7 +191,7 @@ class KeptFit:
             )
         return f"KeptFit({'; '.join(parts)})"
 
-    def _rows(self, x: Any) -> Any:
+    def _rows(self, x: Any, unseen: str) -> Any:
         """Return the inputs of a table, with columns in the order of the fit; else x itself."""
         kinds = (str, os.PathLike, Table)
         if Preprocessor.is_state(self.preprocessing):
@@ -195,7 +202,7 @@ class KeptFit:
                     "predict: x is a table, and this fit has no names of columns, wanted an array "
                     "[N, D]; or save the fit with columns=..."
                 )
-            return self.preprocessor.inputs(x)
+            return self.preprocessor.inputs(x, unseen=unseen)
         names = getattr(x, "columns", None)
         if names is None:
             return x

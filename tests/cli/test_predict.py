@@ -17,6 +17,7 @@ from support.malformed import CASES, SUITS_PREDICTIONS, malformed, name_of
 from support.tables import houses
 
 import dgp_ppl
+from dgp_ppl import datasets
 from dgp_ppl.cli import _predict
 from dgp_ppl.models import svgp
 from dgp_ppl.persistence import KeptFit
@@ -110,6 +111,37 @@ def test_fits_of_numbers_take_the_columns_by_name(tmp_path, monkeypatch, capsys)
     assert pd.read_csv(tmp_path / "p.csv")["row"].tolist() == [0, 1]
 
 
+@pytest.mark.slow
+def test_the_table_of_the_fit_can_be_predicted(tmp_path, monkeypatch, capsys):
+    """Also a category that is in held-out rows alone, or in rows without a target."""
+    table = frame(40)
+    _, test = datasets.splits(datasets.open_source(table, target="price"), 1, 0)[0]
+    with_target = np.flatnonzero(table["price"].notna())
+    table.loc[with_target[test[0]], "colour"] = "rare"
+    table.loc[table["price"].isna(), "colour"] = "late"
+    path = kept(tmp_path, table, "price")
+    table.to_csv(tmp_path / "new.csv", index=False)
+    args = [path, tmp_path / "new.csv", "--out", tmp_path / "p.csv", *NEW]
+    code, _, err = command(monkeypatch, capsys, "predict", *args)
+    assert (code, err) == (0, "")
+    assert np.isfinite(pd.read_csv(tmp_path / "p.csv")["mean"]).sum() == 40
+
+
+def test_new_categories_as_none_of_the_known_ones(fit, tmp_path, monkeypatch, capsys):
+    table = frame().drop(columns="price").assign(colour="mauve")
+    table.to_csv(tmp_path / "new.csv", index=False)
+    args = [fit, tmp_path / "new.csv", "--out", tmp_path / "p.csv", *NEW]
+    code, _, err = command(monkeypatch, capsys, "predict", *args)
+    assert (code, "--unseen zeros" in err) == (2, True)
+    code, _, err = command(monkeypatch, capsys, "predict", *args, "--unseen", "zeros")
+    assert (code, err) == (0, "")
+    loaded = dgp_ppl.load(fit)
+    x = loaded.preprocessor.inputs(table, unseen="zeros")
+    assert not x[:, [n.startswith("colour") for n in loaded.preprocessor.names]].any()
+    wanted = loaded.predict(random.key(0), x, num_samples=4).mean
+    np.testing.assert_array_equal(pd.read_csv(tmp_path / "p.csv")["mean"], wanted)
+
+
 @pytest.mark.parametrize(
     ("change", "args", "words"),
     [
@@ -123,6 +155,7 @@ def test_fits_of_numbers_take_the_columns_by_name(tmp_path, monkeypatch, capsys)
         (lambda t: t, ["--samples", "0"], ["samples is 0"]),
         (lambda t: t, ["--chunk", "0"], ["chunk is 0"]),
         (lambda t: t, ["--seed", "-1"], ["seed is -1"]),
+        (lambda t: t, ["--unseen", "skip"], ["unseen is 'skip'", "zeros"]),
         (lambda t: t, ["--out", "p.xlsx"], ["'.xlsx'", ".parquet"]),
         (lambda t: t, ["--out", "new.csv"], ["is an input"]),
         (lambda t: t, ["--out", "nowhere/p.csv"], ["no folder"]),

@@ -31,7 +31,7 @@ class InputColumn:
             of missing cells is an input.
         missing: whether cells are missing in the training rows, so that an indicator is an input;
             for categories, whether ``missing`` is one of them.
-        categories: the categories of the training rows, sorted.
+        categories: the categories of the whole table, sorted.
     """
 
     name: str
@@ -50,7 +50,7 @@ class InputColumn:
 
         Args:
             table: the rows.
-            unseen: "error", or "zeros" to allow categories that the training rows do not have.
+            unseen: "error", or "zeros" to allow categories that are not among `categories`.
         """
         if self.kind.name != "category":
             return self._complete(table, numbers(table, self.name, self.kind))
@@ -58,7 +58,8 @@ class InputColumn:
         known = {label: i for i, label in enumerate(self.categories)}
         new = [label for label in found if label not in known]
         if new and unseen == "error":
-            raise _unseen(table, self.name, new, found, codes, self.categories)
+            todo = "or predict them as none of these categories (unseen='zeros', --unseen zeros)"
+            raise _unseen(table, self.name, new, found, codes, self.categories, todo)
         missing = len(known) if self.missing else int(self.fill or 0)
         lookup = np.array([known.get(label, -1) for label in found] + [missing], float)
         return lookup[codes]
@@ -113,28 +114,30 @@ class TargetColumn:
         known = {label: i for i, label in enumerate(self.classes)}
         new = [label for label in found if label not in known]
         if new:
-            raise _unseen(table, self.name, new, found, codes, self.classes)
+            todo = "or fit with such rows"
+            raise _unseen(table, self.name, new, found, codes, self.classes, todo)
         lookup = np.array([known[label] for label in found] + [-1])
         return lookup[codes], codes >= 0
 
 
 def fit_input(
-    table: Table, training: Table, name: str, categorical: bool
+    table: Table, training: Table, name: str, categorical: bool, whole: Table | None = None
 ) -> tuple[InputColumn | None, str]:
     """Learn a column from training rows.
 
     Args:
         table: the table. All its rows tell the kind of the column.
-        training: its training rows, which tell everything else.
+        training: its training rows, which tell everything but the kind and the categories.
         name: name of the column.
         categorical: whether its cells are categories in any case.
+        whole: the rows that tell the categories; those of `table` by default.
 
     Returns:
         The column, and a note: why there is none, what was done, or an empty string.
     """
     kind = infer(table, name, categorical)
     if kind.name == "category":
-        return _fit_categories(training, name, kind, categorical)
+        return _fit_categories(table if whole is None else whole, training, name, kind, categorical)
     values = numbers(training, name, kind)
     present = values[~np.isnan(values)]
     if not len(present):
@@ -162,8 +165,9 @@ def _median(values: np.ndarray) -> float:
 
 
 def _fit_categories(
-    table: Table, name: str, kind: Kind, categorical: bool
+    whole: Table, table: Table, name: str, kind: Kind, categorical: bool
 ) -> tuple[InputColumn | None, str]:
+    """Learn the categories from the whole table, and all else from the training rows `table`."""
     found, codes = labels(table, name, kind)
     present = codes[codes >= 0]
     missing = len(present) < len(codes)
@@ -176,8 +180,9 @@ def _fit_categories(
     distinct = len(found) == len(present) > 2
     if not declared and (distinct or len(found) > MOST_CATEGORIES):
         return None, f"{len(found)} different texts in {len(present)} cells"
-    fill = int(np.bincount(present).argmax())
-    return InputColumn(name, kind, float(fill), True, missing, found), ""
+    known, _ = labels(whole, name, kind)
+    fill = known.index(found[np.bincount(present).argmax()])
+    return InputColumn(name, kind, float(fill), True, missing, known), ""
 
 
 def fit_target(table: Table, name: str, categorical: bool) -> TargetColumn:
@@ -218,7 +223,7 @@ def _constant(where: str, name: str, value: str) -> DataError:
 
 def _unseen(
     table: Table, name: str, new: Sequence[str], found: tuple[str, ...], codes: np.ndarray,
-    known: Sequence[str],
+    known: Sequence[str], todo: str,
 ) -> DataError:  # fmt: skip
     cells = np.isin(codes, [found.index(label) for label in new])
     row, count = int(cells.argmax()), int(cells.sum())
@@ -227,5 +232,5 @@ def _unseen(
     return DataError(
         f"{table.where}: column {shown(name)}: {shown(first)} in {table.place(row)} is no category "
         f"of the training data{hint} ({count} such cell{'s' * (count > 1)}), "
-        f"wanted {quoted(known)}; correct the cells, leave these rows out, or fit with such rows"
+        f"wanted {quoted(known)}; correct the cells, leave these rows out, {todo}"
     )

@@ -9,7 +9,7 @@ import numpy as np
 
 from dgp_ppl.datasets._table import shown
 from dgp_ppl.datasets.tables._columns import InputColumn, TargetColumn, format_value
-from dgp_ppl.datasets.tables._kinds import ambiguous_dates
+from dgp_ppl.datasets.tables._kinds import ambiguous_dates, labels
 from dgp_ppl.datasets.tables._table import Table, TextColumn
 
 __all__ = ["Report", "describe"]
@@ -66,7 +66,10 @@ def describe(
             steps.append((f"{kind}s", _listed(names) + note))
     for c in columns:
         if c.kind.name == "category":
+            seen = labels(training, c.name, c.kind)[0]
+            others = [category for category in c.categories if category not in seen]
             more = ", and missing" if c.missing else ""
+            more += f" ({_listed(others)} in other rows alone)" if others else ""
             steps.append(("categories", f"{c.name}: {_listed(c.categories)}{more}"))
     for c in columns:
         if c.missing and c.kind.name != "category":
