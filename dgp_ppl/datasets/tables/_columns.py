@@ -138,7 +138,7 @@ def fit_input(
     kind = infer(table, name, categorical)
     if kind.name == "category":
         return _fit_categories(table if whole is None else whole, training, name, kind, categorical)
-    values = numbers(training, name, kind)
+    values = numbers(training, name, kind, fitting=True)
     present = values[~np.isnan(values)]
     if not len(present):
         return None, "empty"
@@ -168,7 +168,7 @@ def _fit_categories(
     whole: Table, table: Table, name: str, kind: Kind, categorical: bool
 ) -> tuple[InputColumn | None, str]:
     """Learn the categories from the whole table, and all else from the training rows `table`."""
-    found, codes = labels(table, name, kind)
+    found, codes = labels(table, name, kind, fitting=True)
     present = codes[codes >= 0]
     missing = len(present) < len(codes)
     if not len(present):
@@ -180,7 +180,7 @@ def _fit_categories(
     distinct = len(found) == len(present) > 2
     if not declared and (distinct or len(found) > MOST_CATEGORIES):
         return None, f"{len(found)} different texts in {len(present)} cells"
-    known, _ = labels(whole, name, kind)
+    known, _ = labels(whole, name, kind, fitting=True)
     fill = known.index(found[np.bincount(present).argmax()])
     return InputColumn(name, kind, float(fill), True, missing, known), ""
 
@@ -194,13 +194,13 @@ def fit_target(table: Table, name: str, categorical: bool) -> TargetColumn:
     kind = infer(table, name, categorical)
     where, column = table.where, table.columns[name]
     if kind.name != "category":
-        values = numbers(table, name, kind)
+        values = numbers(table, name, kind, fitting=True)
         present = values[~np.isnan(values)]
         whole = isinstance(column, NumberColumn) and column.whole
         if len(present) and present.min() == present.max():
             raise _constant(where, name, format_value(kind, present[0]))
         return TargetColumn(name, kind, file_task(present, whole) if len(present) else "regression")
-    classes, codes = labels(table, name, kind)
+    classes, codes = labels(table, name, kind, fitting=True)
     if len(classes) == 1:
         raise _constant(where, name, shown(classes[0]))
     declared = categorical or (isinstance(column, TextColumn) and column.declared)

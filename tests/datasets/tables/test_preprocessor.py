@@ -119,6 +119,18 @@ def test_missing_cells_of_new_rows_only():
     assert columns.inputs(arrow(c=[None, "u"], a=[None, 2])).tolist() == [[7, 1], [2, 0]]
 
 
+def test_new_rows_without_a_date(tmp_path):
+    """pandas has None there, polars and Arrow have the type null; a .csv file has empty cells."""
+    columns = fitted(pa.table(houses()), **DROP)
+    new = pd.DataFrame(houses()).assign(sold=None, rooms=None)
+    new.to_csv(tmp_path / "new.csv", index=False)
+    new.to_parquet(tmp_path / "new.parquet", index=False)
+    wanted = columns.inputs(tmp_path / "new.csv")
+    blank = pl.DataFrame(houses()).with_columns(sold=pl.lit(None), rooms=pl.lit(None))
+    for source in (new, new.assign(sold=pd.NaT), blank, tmp_path / "new.parquet"):
+        np.testing.assert_array_equal(columns.inputs(source), wanted)
+
+
 def test_new_rows_that_do_not_fit(columns, sources):
     new = pa.table(houses()).slice(0, 3)
     fault(lambda: columns.inputs(new.drop(["rooms", "area"])), "no column 'area', 'rooms'",
