@@ -16,6 +16,7 @@ from dgp_ppl.datasets.tables._table import NumberColumn, Table, TextColumn
 __all__ = ["InputColumn", "TargetColumn", "fit_input", "fit_target", "format_value"]
 
 MOST_CATEGORIES = 50
+MOSTLY_DIFFERENT = 0.9  # the share of different texts from which on they are names
 
 
 @dataclass(frozen=True)
@@ -177,7 +178,7 @@ def _fit_categories(
         return None, f"always {shown(found[0])}"
     column = table.columns[name]
     declared = categorical or (isinstance(column, TextColumn) and column.declared)
-    distinct = len(found) == len(present) > 2
+    distinct = len(found) > 2 and len(found) >= MOSTLY_DIFFERENT * len(present)
     if not declared and (distinct or len(found) > MOST_CATEGORIES):
         return None, f"{len(found)} different texts in {len(present)} cells"
     known, _ = labels(whole, name, kind, fitting=True)

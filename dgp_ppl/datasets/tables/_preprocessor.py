@@ -41,7 +41,8 @@ class Preprocessor:
     - Numbers stay as they are. Text of numbers, such as ``1,421.48``, becomes numbers.
     - Dates become days since 1970-01-01 (UTC), with the time of day as a fraction.
     - Text and booleans become one input of 0 and 1 for each category; two categories share one
-      input. Columns of many different texts, such as names, are left out, with a warning.
+      input. Columns of many different texts, such as names, are left out, with a warning: more than
+      50 categories, or 90 % of the cells different.
     - Missing numbers and dates become the training rows' median, and an input that is 1 where they
       were missing. Missing text is a category. Cells that are only missing in new rows become the
       median, or the most frequent category.

@@ -14,7 +14,8 @@ from dgp_ppl.datasets.tables._table import Table, TextColumn
 
 __all__ = ["Report", "describe"]
 
-_FEW_ROWS = 10  # below, different whole numbers are no sign of an identifier
+_FEW_CELLS = 10  # below, different whole numbers are no sign of an identifier
+_MOSTLY = 0.95  # the share of different whole numbers that is one
 
 
 @dataclass(frozen=True)
@@ -102,13 +103,15 @@ def _warnings(
     found = []
     for column in columns:
         raw = table.columns[column.name]
-        if column.kind.name == "number" and len(training) >= _FEW_ROWS:
+        if column.kind.name == "number":
             values = column.read(training, "error")
-            whole = np.array_equal(values, np.round(values))  # False with NaN
-            if whole and len(np.unique(values)) == len(values):
+            present = values[~np.isnan(values)]
+            different = len(np.unique(present[present == np.round(present)]))
+            if len(present) >= _FEW_CELLS and different >= _MOSTLY * len(present):
                 found.append(
-                    f"column {shown(column.name)} has a different whole number in each row: if it "
-                    "is an identifier, leave it out (drop=..., --drop)"
+                    f"column {shown(column.name)} has {different} different whole numbers in "
+                    f"{len(present)} cells: if it is an identifier, leave it out "
+                    "(drop=..., --drop)"
                 )
         if column.kind.order == "month" and isinstance(raw, TextColumn) and ambiguous_dates(raw):
             found.append(

@@ -51,11 +51,18 @@ def test_categories():
         (["x", "x"], "always 'x'"),
         ([True, True], "always 'True'"),
         (["a", "b", "c"], "3 different texts in 3 cells"),
+        ([*(f"t{i}" for i in range(39)), "t0"], "39 different texts in 40 cells"),
+        (["x", *"xabcdefgh", None], "9 different texts in 10 cells"),
         ([f"t{i}" for i in range(51)] * 2, "51 different texts in 102 cells"),
     ],
 )
 def test_what_is_left_out(cells, note):
     assert learn(cells) == (None, note)
+
+
+def test_texts_of_which_some_repeat_are_categories():
+    """Fewer than nine in ten of the cells with a text are different."""
+    assert len(learn(["x", "x", *"abcdefg", None])[0].categories) == 8
 
 
 def test_many_categories_are_kept_on_demand():
