@@ -10,13 +10,13 @@ import typer
 
 from dgp_ppl._errors import DataError
 from dgp_ppl.cli._app import app
-from dgp_ppl.cli._options import column_names, use_x64
+from dgp_ppl.cli._kept import comparison_of, open_fit
+from dgp_ppl.cli._options import column_names
 from dgp_ppl.cli._outputs import check_output, table_writer
 from dgp_ppl.datasets import Table, table_chunks
-from dgp_ppl.persistence import KeptFit, load, read_record
 from dgp_ppl.prediction import Prediction
 
-__all__ = ["comparison_of", "open_fit"]
+__all__: list[str] = []
 
 _SUFFIXES = (".csv", ".parquet")
 
@@ -81,7 +81,7 @@ def _predict(
     if not 0 <= seed < 2**32:
         raise DataError(f"predict: seed is {seed}, wanted at least 0 and below 2^32")
     kept = open_fit(fit)
-    columns, about = kept.preprocessor, comparison_of(kept)
+    columns, about = kept.preprocessor, comparison_of(fit, kept.info)
     if columns is None or not about:
         raise DataError(
             f"{fit} was not written by `dgp-ppl fit`, and does not say what its inputs and targets "
@@ -100,22 +100,6 @@ def _predict(
             done += len(table)
             status.update(f"{done:,} rows predicted")
     notes.print(f"{done:,} row{'s' * (done != 1)} predicted: {out}", soft_wrap=True)
-
-
-def open_fit(path: Path) -> KeptFit:
-    """Load a kept fit, in float64 if it was fitted in float64.
-
-    Raises:
-        DataError: if the file cannot be used.
-    """
-    about = read_record(path)["info"].get("comparison", {})
-    use_x64(bool(about.get("config", {}).get("x64")))
-    return load(path)
-
-
-def comparison_of(kept: KeptFit) -> dict[str, Any]:
-    """Return what `Run.save` wrote about a fit; an empty dict for other fits."""
-    return kept.info.get("comparison", {})
 
 
 def _levels(text: str) -> list[float]:
@@ -149,11 +133,26 @@ def _summary(
         names = [f"q{100 * level:02.6g}" for level in levels]
         quantiles = dict(zip(names, prediction.quantile(np.array(levels)), strict=True))
         return {"mean": prediction.mean, "sd": np.sqrt(prediction.var), **quantiles}
-    probabilities, classes = prediction.probabilities, about["classes"]
+    probabilities, classes = _probabilities(prediction), about["classes"]
+    if len(classes) != probabilities.shape[1]:
+        raise DataError(
+            f"predict: the file of the fit names {len(classes)} classes, and its model has "
+            f"{probabilities.shape[1]}; take another copy of it, or fit again"
+        )
     found = {"class": np.array(classes)[probabilities.argmax(axis=1)]}
     for label, values in zip(classes, probabilities.T, strict=True):
         found[f"P({label})"] = values
     return found
+
+
+def _probabilities(prediction: Prediction) -> np.ndarray:
+    try:
+        return prediction.probabilities
+    except ValueError as error:
+        raise DataError(
+            "predict: the file of the fit says that the target is classes, and its model has none; "
+            "take another copy of it, or fit again"
+        ) from error
 
 
 def _check(found: dict[str, np.ndarray], table: Table) -> None:

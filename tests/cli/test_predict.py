@@ -1,17 +1,16 @@
 """`dgp-ppl predict`: rows, columns and files of predictions, and bad input."""
 
-import io
-import json
 import pickle
 import subprocess
 import sys
-import zipfile
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
 import pyarrow.parquet as pq
 import pytest
 from jax import random
+from support.archives import rewritten
 from support.commands import command
 from support.malformed import CASES, SUITS_PREDICTIONS, malformed, name_of
 from support.tables import houses
@@ -206,20 +205,6 @@ def test_malformed_tables(case, seed, empty_fit, tmp_path, monkeypatch, capsys):
     assert [p.name for p in tmp_path.iterdir()] == [path.name]
 
 
-def rewritten(archive, **changes):
-    """Return an archive whose record has other entries; None removes one."""
-    source, stream = zipfile.ZipFile(io.BytesIO(archive)), io.BytesIO()
-    with zipfile.ZipFile(stream, "w") as file:
-        for name in source.namelist():
-            member = source.read(name)
-            if name == "dgp_ppl.json":
-                record = json.loads(member) | changes
-                kept = {n: v for n, v in record.items() if v is not None}
-                member = json.dumps(kept).encode()
-            file.writestr(name, member)
-    return stream.getvalue()
-
-
 def flipped(content, random):
     """Return an archive with one wrong byte in the compressed content of its record."""
     position = random.integers(30 + len("dgp_ppl.json"), 300)
@@ -261,6 +246,28 @@ def test_damaged_fits(damage, seed, words, empty_fit, tmp_path, monkeypatch, cap
     code, printed, err = command(monkeypatch, capsys, *given)
     assert (code, len(err.strip().splitlines()), printed) == (2, 1, ""), err
     assert sorted(p.name for p in tmp_path.iterdir()) == ["fit.dgp", "new.csv"]
+
+
+@pytest.mark.slow
+def test_classes_that_the_model_has_not(tmp_path, monkeypatch, capsys):
+    outcome = dgp_ppl.compare("step", ["svgp"], **TINY)
+    path = tmp_path / "fit.dgp"
+    outcome.fits["svgp"].save(path)
+    loaded = dgp_ppl.load(path)
+    about = loaded.info["comparison"] | {"task": "binary", "classes": ["u", "v"]}
+    path.write_bytes(rewritten(path.read_bytes(), info={"comparison": about}))
+    pd.DataFrame({n: [0.1, 0.2] for n in loaded.columns}).to_csv(tmp_path / "n.csv", index=False)
+    args = [path, tmp_path / "n.csv", "--out", tmp_path / "p.csv", *NEW]
+    code, _, err = command(monkeypatch, capsys, "predict", *args)
+    assert (code, len(err.strip().splitlines())) == (2, 1), err
+    assert "says that the target is classes, and its model has none" in err
+    assert not (tmp_path / "p.csv").exists()
+
+
+def test_another_number_of_classes():
+    prediction = SimpleNamespace(probabilities=np.full((2, 3), 1 / 3))
+    with pytest.raises(dgp_ppl.DataError, match="names 2 classes, and its model has 3"):
+        _predict._summary(prediction, {"task": "multiclass", "classes": ["u", "v"]}, [0.5])
 
 
 def test_fits_of_other_programs_are_refused(tmp_path, monkeypatch, capsys):
