@@ -9,7 +9,7 @@ import numpy as np
 import typer
 
 from dgp_ppl._errors import DataError
-from dgp_ppl.cli._app import app
+from dgp_ppl.cli._app import app, interruptible
 from dgp_ppl.cli._kept import comparison_of, open_fit
 from dgp_ppl.cli._options import column_names
 from dgp_ppl.cli._outputs import check_output, table_writer
@@ -80,25 +80,26 @@ def _predict(
         raise DataError(f"predict: unseen is {unseen!r}, wanted error or zeros")
     if not 0 <= seed < 2**32:
         raise DataError(f"predict: seed is {seed}, wanted at least 0 and below 2^32")
-    kept = open_fit(fit)
-    columns, about = kept.preprocessor, comparison_of(fit, kept.info)
-    if columns is None or not about:
-        raise DataError(
-            f"{fit} was not written by `dgp-ppl fit`, and does not say what its inputs and targets "
-            "are; predict with it in Python: dgp_ppl.load"
-        )
-    notes, done = Console(stderr=True, quiet=quiet), 0
-    with table_writer(out) as write, notes.status("Loading the fit") as status:
-        for raw, table in table_chunks(data, chunk, texts=columns.text_columns):
-            copied = _copied(table, raw, ids)
-            prediction = kept.predict(
-                random.key(seed), table, unseen=unseen, num_samples=samples
-            )  # fmt: skip
-            found = _summary(prediction, about, levels)
-            _check(found, table)
-            write(_joined(table, copied, found))
-            done += len(table)
-            status.update(f"{done:,} rows predicted")
+    with interruptible("predict", out):
+        kept = open_fit(fit)
+        columns, about = kept.preprocessor, comparison_of(fit, kept.info)
+        if columns is None or not about:
+            raise DataError(
+                f"{fit} was not written by `dgp-ppl fit`, and does not say what its inputs and "
+                "targets are; predict with it in Python: dgp_ppl.load"
+            )
+        notes, done = Console(stderr=True, quiet=quiet), 0
+        with table_writer(out) as write, notes.status("Loading the fit") as status:
+            for raw, table in table_chunks(data, chunk, texts=columns.text_columns):
+                copied = _copied(table, raw, ids)
+                prediction = kept.predict(
+                    random.key(seed), table, unseen=unseen, num_samples=samples
+                )  # fmt: skip
+                found = _summary(prediction, about, levels)
+                _check(found, table)
+                write(_joined(table, copied, found))
+                done += len(table)
+                status.update(f"{done:,} rows predicted")
     notes.print(f"{done:,} row{'s' * (done != 1)} predicted: {out}", soft_wrap=True)
 
 

@@ -17,7 +17,7 @@ from support.tables import houses
 
 import dgp_ppl
 from dgp_ppl import datasets
-from dgp_ppl.cli import _predict
+from dgp_ppl.cli import _kept, _predict
 from dgp_ppl.models import svgp
 from dgp_ppl.persistence import KeptFit
 
@@ -179,6 +179,30 @@ def test_a_prediction_that_is_not_finite_is_an_error(fit, tmp_path, monkeypatch,
     code, _, err = command(monkeypatch, capsys, "predict", fit, "new.csv", "--out", "p.csv", *NEW)
     assert code == 2
     assert "line 6 is not finite (1 such rows)" in err
+    assert [p.name for p in tmp_path.iterdir()] == ["new.csv"]
+
+
+@pytest.mark.parametrize("place", ["predict", "load"])
+def test_an_interrupted_prediction_writes_nothing(place, empty_fit, tmp_path, monkeypatch, capsys):
+    """While the fit is loaded, and when the first rows have been written."""
+    passes = iter(["the first rows"] if place == "predict" else [])
+
+    def interrupt(*_, **__):
+        for done in passes:
+            return done
+        raise KeyboardInterrupt
+
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "new.csv").write_text("a,b,y\n1,2,3\n4,5,6\n")
+    monkeypatch.setattr(
+        *{"predict": (KeptFit, "predict"), "load": (_kept, "load")}[place], interrupt
+    )
+    monkeypatch.setattr(_predict, "_summary", lambda *_: {"mean": np.zeros(1)})
+    given = ["predict", empty_fit, "new.csv", "--out", "p.csv", "--chunk", "1"]
+    code, printed, err = command(monkeypatch, capsys, *given)
+    assert (code, printed) == (130, "")
+    assert err.strip().splitlines()[-1] == "dgp-ppl: predict: interrupted; p.csv is not written"
+    assert "Traceback" not in err
     assert [p.name for p in tmp_path.iterdir()] == ["new.csv"]
 
 
