@@ -9,7 +9,7 @@ from dgp_ppl.inference._objectives import ImportanceWeighted, PredictiveELBO
 from dgp_ppl.inference._optimizer import default_optimizer
 from dgp_ppl.inference._params import checked_params
 from dgp_ppl.inference._pickling import Portable
-from dgp_ppl.inference._summary import Summarized, list_arrays
+from dgp_ppl.inference._summary import Summarized, list_arrays, program_name
 from dgp_ppl.inference.evidence import (
     AnnealedEvidence,
     ImportanceEvidence,
@@ -84,6 +84,7 @@ __all__ = [
     "importance_evidence",
     "list_arrays",
     "log_mean",
+    "program_name",
     "run_mcmc",
     "survey",
     "transported",

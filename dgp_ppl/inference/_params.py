@@ -15,6 +15,7 @@ from numpyro.primitives import Messenger
 from dgp_ppl._checks import check_shapes, missing_params, params_of, short_list
 from dgp_ppl._partition import Call, Partition
 from dgp_ppl._typing import Fitted, Model, Params, PRNGKey
+from dgp_ppl.inference._summary import program_name
 from dgp_ppl.inference.guides import LayerGuide
 
 __all__ = ["checked_params", "checked_start", "set_up_guide"]
@@ -101,8 +102,9 @@ def checked_params(
     if unknown := [n for n in given if n not in known]:
         raise ValueError(
             f"{caller}: params has {short_list(unknown)}, which neither the model nor "
-            f"{_name(guide)} has; they have {short_list(sorted(declared.all))}; pass the params of "
-            "a fit of this model and guide, or leave these out if they are meant to be unused"
+            f"{program_name(guide)} has; they have {short_list(sorted(declared.all))}; pass the "
+            "params of a fit of this model and guide, or leave these out if they are meant to be "
+            "unused"
         )
     return given
 
@@ -123,7 +125,7 @@ def checked_start(
     if given and declared.all and not given.keys() & declared.all.keys():
         raise ValueError(
             f"{caller}: start has {short_list(sorted(given))}, none of them a param of the model "
-            f"or of {_name(guide)}, wanted some of {short_list(sorted(declared.all))}"
+            f"or of {program_name(guide)}, wanted some of {short_list(sorted(declared.all))}"
         )
     _check_shapes(caller, given, declared)
     return given
@@ -193,7 +195,3 @@ def _abstract(value: Any) -> Any:
     if not hasattr(value, "shape"):
         return value
     return jax.ShapeDtypeStruct(value.shape, value.dtype)
-
-
-def _name(program: Any) -> str:
-    return getattr(program, "__name__", type(program).__name__)
