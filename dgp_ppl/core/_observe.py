@@ -27,7 +27,7 @@ from dgp_ppl.core._quadrature import TRAPEZOID, expectation, log_expectation
 from dgp_ppl.likelihoods import AnalyticLikelihood
 from dgp_ppl.linalg import deviation
 
-__all__ = ["Observed", "as_observed", "log_density", "observe"]
+__all__ = ["Likelihood", "Observed", "as_observed", "log_density", "observe"]
 
 # Predictions take more draws: the log of a Monte Carlo mean is biased, the mean of a log is not.
 _DENSE_DRAWS = 4

@@ -43,7 +43,7 @@ from dgp_ppl.inference.guides.diffusion._process import (
     simulate_process,
 )
 
-__all__ = ["Diffusion"]
+__all__ = ["PREFIX", "Diffusion"]
 
 PREFIX = "diffusion."  # prefix of the process's params
 _MAX_NORM = 30.0  # of the target's gradient: a larger one gives the direction, not the distance
