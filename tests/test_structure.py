@@ -173,6 +173,18 @@ def test_docstrings_of_classes_are_short(path):
 
 
 @pytest.mark.parametrize("path", FILES, ids=module)
+def test_types_of_signatures_have_no_quotes(path):
+    """`help` shows postponed types as they are written; quotes would be shown twice."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.FunctionDef):
+            arguments = [a for a in ast.walk(node.args) if isinstance(a, ast.arg)]
+            for written in [node.returns, *(a.annotation for a in arguments)]:
+                assert not isinstance(written, ast.Constant) or written.value is None, (
+                    f"{module(path)}.{node.name}: {ast.unparse(written)}"
+                )
+
+
+@pytest.mark.parametrize("path", FILES, ids=module)
 def test_private_names_stay_in_their_file(path):
     """No file uses a private name that another file defines."""
     tree = ast.parse(path.read_text())

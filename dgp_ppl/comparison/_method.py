@@ -81,11 +81,11 @@ class Task:
     setting: Setting
     progress: str | bool = False
 
-    def split(self, num: int = 2) -> "tuple[Task, ...]":
+    def split(self, num: int = 2) -> tuple[Task, ...]:
         """Return copies of the task with independent keys, as `jax.random.split` makes them."""
         return tuple(dataclasses.replace(self, key=key) for key in random.split(self.key, num))
 
-    def with_setting(self, **changes: Any) -> "Task":
+    def with_setting(self, **changes: Any) -> Task:
         """Return the task with some of its settings changed, such as ``depth=1``."""
         return dataclasses.replace(self, setting=dataclasses.replace(self.setting, **changes))
 

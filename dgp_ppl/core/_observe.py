@@ -113,7 +113,7 @@ class Observed(dist.Distribution):
         return self._over_steps(value, lambda d: d._log_expected_likelihood)
 
     def _over_steps(
-        self, value: ArrayLike, method: Callable[["Observed"], Callable[[Array], Array]]
+        self, value: ArrayLike, method: Callable[[Observed], Callable[[Array], Array]]
     ) -> Array:
         """Apply a method, step by step if NumPyro's `scan` has stacked this distribution."""
         if self.marginals.mean.ndim > 2:

@@ -91,7 +91,7 @@ class DecoupledInducing(FullInducing):
     def standard_kl(self) -> Array:
         return super().standard_kl() + self.excess
 
-    def scaled(self, loc: Array, scale: Array) -> "DecoupledInducing":
+    def scaled(self, loc: Array, scale: Array) -> DecoupledInducing:
         of_v: Any = super().scaled(loc, scale)
         return DecoupledInducing(
             of_v.loc,
