@@ -88,13 +88,14 @@ class _Frozen(handlers.substitute):
     """
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        program: Any = self.fn
         seen = _Names()
         with self, seen:
-            found = self.fn(*args, **kwargs)
+            found = program(*args, **kwargs)
         if self.data and seen.params and not seen.sites & self.data.keys():
             raise ValueError(
                 f"freeze: params has {short_list(sorted(self.data))}, none of them a param of "
-                f"{program_name(self.fn)}, wanted some of {short_list(sorted(seen.params))}"
+                f"{program_name(program)}, wanted some of {short_list(sorted(seen.params))}"
             )
         return found
 

@@ -210,7 +210,7 @@ def _shapes_of(
 
     with handlers.block():
         jax.eval_shape(run, random.PRNGKey(0), shapes)
-    return Declared(**found)
+    return Declared(found["model"], found["guide"])
 
 
 def _check_shapes(caller: str, given: Params, declared: Declared) -> None:

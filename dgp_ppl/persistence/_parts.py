@@ -95,14 +95,13 @@ def _declared(
 ) -> Declared:
     """Return the declared params: of both, else of the model, else none."""
     fresh = _unused(guide)
-    programs = [(model, fresh), (model, None)] if fresh is not None else [(model, None)]
-    for candidate in programs:
+    for partner in [fresh, None] if fresh is not None else [None]:
         for width in dict.fromkeys(widths):
             call = Call((jnp.zeros((_ROWS, width)),), arguments)
             try:
                 with warnings.catch_warnings():
                     warnings.simplefilter("ignore")
-                    return declared_params(*candidate, call, new_rows=True)
+                    return declared_params(model, partner, call, new_rows=True)
             except Exception:  # whatever a user's model raises without its data
                 continue
     return Declared({}, {})
