@@ -22,7 +22,7 @@ from dgp_ppl.datasets.tables import TABLE_SUFFIXES, Preprocessor, Table, read_ta
 __all__ = ["TableSource", "open_source"]
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class TableSource:
     """A table whose inputs are made anew for each split, from what its training rows say.
 
@@ -57,6 +57,13 @@ class TableSource:
     def without_target(self) -> int:
         """Number of rows without a target, which are left out."""
         return len(self.whole) - len(self.rows)
+
+    def __repr__(self) -> str:
+        left_out = f", {self.without_target:,} without a target" * bool(self.without_target)
+        return (
+            f"TableSource({self.name!r}: {self.task} of {self.target} in {self.table}, "
+            f"{len(self.y):,} rows with a target{left_out})"
+        )
 
     @property
     def test_index(self) -> None:

@@ -31,6 +31,7 @@ from dgp_ppl._storage import (
 from dgp_ppl._typing import Fitted, Model, Params, PRNGKey
 from dgp_ppl.datasets import ArrowFrame, Preprocessor, Table
 from dgp_ppl.inference import Chains, FitResult, LayerGuide, MCEMResult
+from dgp_ppl.persistence._parts import PREDICT_OPTIONS, check_arguments, check_names
 from dgp_ppl.persistence._record import FORMAT, KIND, PLAIN, open_record
 from dgp_ppl.prediction import Prediction, predict
 from dgp_ppl.standardize import Standardizer
@@ -39,7 +40,6 @@ __all__ = ["KeptFit", "load", "save"]
 
 Source = str | os.PathLike[str] | ArrowFrame | Table
 
-_OF_PREDICT = ("num_samples", "standardizer", "posterior_samples", "site", "chunk_size")
 _INTERRUPTED = "interrupted"  # in the info of fits that Ctrl-C ended early
 _ENCODED = (
     "model", "guide", "params", "kwargs", "standardizer", "posterior_samples", "losses",
@@ -114,7 +114,7 @@ class KeptFit:
             **options,
         }
         rows = self._rows(x, unseen)
-        model_options = {n: v for n, v in options.items() if n not in _OF_PREDICT}
+        model_options = {n: v for n, v in options.items() if n not in PREDICT_OPTIONS}
         _find_sites(self.guide, options.get("site", "y"), (rows, *args), model_options)
         return predict(key, self.model, self.guide, self.params, rows, *args, **options)
 
@@ -242,8 +242,10 @@ def save(
     Raises:
         DataError: if the file cannot be written.
         TypeError: if a file cannot hold an argument, such as a lambda, or a function of
-            ``__main__``. The message names it and says what to do.
-        ValueError: if `columns` is not a name for each column of `data`.
+            ``__main__``. The message names it and says what to do. Also if the model has no
+            argument of a name.
+        ValueError: if `columns` is not a name for each column of `data`; or if params lack a name
+            of the model or the guide, or have another, as far as this can be seen without data.
     """
     losses, info = None, dict(info or {})
     if isinstance(params, FitResult | MCEMResult):
@@ -264,6 +266,10 @@ def save(
     if draws is not None and not isinstance(draws, Chains):
         draws = {n: np.asarray(a) for n, a in draws.items()}
     values = params_of("save", params)
+    check_arguments(model, kwargs)
+    widths = [shape[1]] if len(shape) == 2 else []
+    widths += [] if standardizer is None else [np.size(standardizer.x_loc)]
+    check_names(model, guide, values, kwargs, widths, sampled=draws is not None)
     KeptFit(
         model, guide, values, kwargs, standardizer, draws, losses, names, found, info,
         preprocessing,

@@ -71,7 +71,7 @@ class Preprocessor:
         rows: Any = None,
         drop: str | Sequence[str] = (),
         categorical: str | Sequence[str] = (),
-    ) -> "Preprocessor":
+    ) -> Preprocessor:
         """Learn the map from training rows.
 
         The whole table tells which columns are numbers, dates or text, the categories, and the
@@ -290,7 +290,7 @@ class Preprocessor:
         return [c for c in self.columns if c.kind.name != "category" and c.missing]
 
     @classmethod
-    def of_numbers(cls, names: Sequence[str]) -> "Preprocessor":
+    def of_numbers(cls, names: Sequence[str]) -> Preprocessor:
         """Return a map that takes columns as they are. Cells that are no numbers are errors.
 
         >>> from dgp_ppl.datasets import Preprocessor
@@ -312,7 +312,7 @@ class Preprocessor:
         return to_state(self.columns, self.target, self.report)
 
     @classmethod
-    def from_state(cls, state: Mapping[str, Any]) -> "Preprocessor":
+    def from_state(cls, state: Mapping[str, Any]) -> Preprocessor:
         """Return the preprocessor with a state of `to_state`; it gives the same inputs.
 
         Raises:
