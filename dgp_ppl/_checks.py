@@ -26,6 +26,7 @@ __all__ = [
     "missing_params",
     "params_of",
     "short_list",
+    "unknown_params",
 ]
 
 _MOST_ROWS = 5
@@ -228,6 +229,17 @@ def missing_params(caller: str, missing: Iterable[str], params: Iterable[str]) -
     return ValueError(
         f"{caller}: params has no {first!r}{more}; it has {short_list(sorted(params))}, wanted all "
         "params of the model and the guide; pass the result of their fit, or its params"
+    )
+
+
+def unknown_params(
+    caller: str, unknown: Iterable[str], guide: str, declared: Iterable[str]
+) -> ValueError:
+    """Return the error for params that neither the model nor the guide of this name declares."""
+    return ValueError(
+        f"{caller}: params has {short_list(unknown)}, which neither the model nor {guide} has; "
+        f"they have {short_list(sorted(declared))}; pass the params of a fit of this model and "
+        "guide, or leave these out if they are meant to be unused"
     )
 
 

@@ -45,7 +45,7 @@ class Call:
         """The model's inputs: its first argument, or the one named x, or None."""
         return self.args[0] if self.args else self.kwargs.get("x")
 
-    def at(self, given: dict[str, Any]) -> "Call":
+    def at(self, given: dict[str, Any]) -> Call:
         """Return the call with other values of the given latent sites."""
         return dataclasses.replace(self, given=given)
 
@@ -53,7 +53,7 @@ class Call:
         """Run a model with these arguments and the given latent values."""
         return handlers.substitute(model, data=self.given)(*self.args, **self.kwargs)
 
-    def without(self, *names: str) -> "Call":
+    def without(self, *names: str) -> Call:
         """Return the call without some of its keyword arguments."""
         kept = {n: a for n, a in self.kwargs.items() if n not in names}
         return dataclasses.replace(self, kwargs=kept)
@@ -228,7 +228,7 @@ class Partition:
     token: object = None
 
     @staticmethod
-    def split(model: Any, call: Call, guide: Any = None) -> "tuple[Partition, list[Any]]":
+    def split(model: Any, call: Call, guide: Any = None) -> tuple[Partition, list[Any]]:
         """Return the static part, and the arrays to join with it, in order.
 
         Programs are shared if the model, and the functions among its arguments, belong to this

@@ -46,9 +46,7 @@ class Standardizer:
     y_scale: float | np.ndarray = 1.0
 
     @classmethod
-    def fit(
-        cls, x: ArrayLike, y: ArrayLike | None = None, *, shared: bool = False
-    ) -> "Standardizer":
+    def fit(cls, x: ArrayLike, y: ArrayLike | None = None, *, shared: bool = False) -> Standardizer:
         """Compute means and standard deviations of training data.
 
         Args:

@@ -124,6 +124,17 @@ def test_the_core_knows_no_inference():
         assert not rooms & {"models", "inference", "prediction", "inferencedata"}, name
 
 
+@pytest.mark.parametrize("name", sorted(MODULES))
+def test_imported_names_are_exported_by_their_modules(name):
+    """A name that another module imports is in the ``__all__`` of where it is imported from."""
+    for node in ast.walk(ast.parse(MODULES[name].read_text())):
+        if isinstance(node, ast.ImportFrom) and node.module in MODULES:
+            exported = importlib.import_module(node.module).__all__
+            missing = {a.name for a in node.names} - set(exported)
+            missing = {n for n in missing if f"{node.module}.{n}" not in MODULES}
+            assert not missing, f"{name} imports {missing}, wanted in {node.module}.__all__"
+
+
 @pytest.mark.parametrize("face", sorted(FACES))
 def test_a_face_exports_what_exists_and_shadows_nothing(face):
     found = importlib.import_module(face)
@@ -159,6 +170,18 @@ def test_docstrings_of_classes_are_short(path):
         if isinstance(node, ast.ClassDef):
             words = len((ast.get_docstring(node) or "").split())
             assert words <= MOST_WORDS, f"{node.name}: {words} words; move the theory to the docs"
+
+
+@pytest.mark.parametrize("path", FILES, ids=module)
+def test_types_of_signatures_have_no_quotes(path):
+    """`help` shows postponed types as they are written; quotes would be shown twice."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.FunctionDef):
+            arguments = [a for a in ast.walk(node.args) if isinstance(a, ast.arg)]
+            for written in [node.returns, *(a.annotation for a in arguments)]:
+                assert not isinstance(written, ast.Constant) or written.value is None, (
+                    f"{module(path)}.{node.name}: {ast.unparse(written)}"
+                )
 
 
 @pytest.mark.parametrize("path", FILES, ids=module)

@@ -34,12 +34,23 @@ def main() -> None:
 
 
 @contextmanager
-def interruptible() -> Iterator[None]:
-    """At Ctrl-C, print what is kept and how to go on, and exit with the shell's code 130."""
+def interruptible(command: str, unwritten: object = None) -> Iterator[None]:
+    """At Ctrl-C, print one line and exit with the shell's code 130.
+
+    Args:
+        command: name of the command.
+        unwritten: the file that is then not written; None if an `Interrupted` says what is kept
+            and how to go on.
+    """
     try:
         yield
-    except Interrupted as error:
-        print(f"dgp-ppl: {error}", file=sys.stderr)
+    except KeyboardInterrupt as error:
+        text = f"{command}: interrupted"
+        if unwritten is not None:
+            text += f"; {unwritten} is not written"
+        elif isinstance(error, Interrupted):
+            text = str(error)
+        print(f"dgp-ppl: {text}", file=sys.stderr)
         raise typer.Exit(130) from error
 
 

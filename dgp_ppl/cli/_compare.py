@@ -119,7 +119,7 @@ def _compare(
         stamp = datetime.datetime.now().strftime("%Y%m%d-%H%M%S")
         out = Path("results") / f"{data_stem(data)}-{stamp}"
     notes = Console(stderr=True)
-    with interruptible():
+    with interruptible("compare"):
         outcome = compare(
             data,
             None if methods is None else [m.strip() for m in methods.split(",")],

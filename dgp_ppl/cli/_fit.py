@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from dgp_ppl import datasets
-from dgp_ppl._errors import DataError, Interrupted
+from dgp_ppl._errors import DataError
 from dgp_ppl._storage import replacing
 from dgp_ppl.cli import _options as given
-from dgp_ppl.cli._app import app
+from dgp_ppl.cli._app import app, interruptible
 from dgp_ppl.cli._compare import print_results
 from dgp_ppl.cli._options import column_names, data_stem, use_x64
 from dgp_ppl.cli._outputs import check_output
@@ -94,34 +93,32 @@ def _fit(
     if picture:
         check_output(image, overwrite, (".png",), [data])
     try:
-        outcome = compare(
-            data,
-            [method],
-            model=model,
-            likelihood=likelihood,
-            depth=depth,
-            inducing=inducing,
-            width=width,
-            kernel=kernel,
-            share_kernel=share_kernel,
-            steps=steps,
-            batch=batch,
-            learning_rate=learning_rate,
-            splits=[split],
-            seed=seed,
-            samples=samples,
-            draws=draws,
-            chains=chains,
-            target=target,
-            drop=column_names(drop),
-            categorical=column_names(categorical),
-            strict=strict,
-            split_key=split_key,
-            progress=not quiet,
-        )
-    except Interrupted as error:
-        print(f"dgp-ppl: fit: interrupted; {out} is not written", file=sys.stderr)
-        raise typer.Exit(130) from error
+        with interruptible("fit", out):
+            outcome = compare(
+                data,
+                [method],
+                model=model,
+                likelihood=likelihood,
+                depth=depth,
+                inducing=inducing,
+                width=width,
+                kernel=kernel,
+                share_kernel=share_kernel,
+                steps=steps,
+                batch=batch,
+                learning_rate=learning_rate,
+                splits=[split],
+                seed=seed,
+                samples=samples,
+                draws=draws,
+                chains=chains,
+                target=target,
+                drop=column_names(drop),
+                categorical=column_names(categorical),
+                strict=strict,
+                split_key=split_key,
+                progress=not quiet,
+            )
     except ValueError as error:
         if not str(error).startswith("compare: "):
             raise
@@ -131,12 +128,13 @@ def _fit(
         Console(stderr=True).print(f"{method}: {row['error']}", highlight=False, soft_wrap=True)
         raise typer.Exit(1)
     run = outcome.fits[method]
-    run.save(out)
+    with interruptible("fit", out):
+        run.save(out)
     held_out, rows = len(run.y_test), len(run.y) + len(run.y_test)
     console = Console()
     print_results(console, outcome, f"{run.data.name}: {held_out:,} of {rows:,} rows held out")
     console.print(f"Kept in {out}", soft_wrap=True, highlight=False)
     if picture:
-        with replacing(image) as draft:
+        with interruptible("fit", image), replacing(image) as draft:
             draw_held_out({method: run}).savefig(draft, format="png", dpi=150)
         console.print(f"Picture: {image}", soft_wrap=True, highlight=False)

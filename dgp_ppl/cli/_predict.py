@@ -9,14 +9,14 @@ import numpy as np
 import typer
 
 from dgp_ppl._errors import DataError
-from dgp_ppl.cli._app import app
-from dgp_ppl.cli._options import column_names, use_x64
+from dgp_ppl.cli._app import app, interruptible
+from dgp_ppl.cli._kept import comparison_of, open_fit
+from dgp_ppl.cli._options import column_names
 from dgp_ppl.cli._outputs import check_output, table_writer
 from dgp_ppl.datasets import Table, table_chunks
-from dgp_ppl.persistence import KeptFit, load, read_record
 from dgp_ppl.prediction import Prediction
 
-__all__ = ["comparison_of", "open_fit"]
+__all__: list[str] = []
 
 _SUFFIXES = (".csv", ".parquet")
 
@@ -44,6 +44,14 @@ def _predict(
     samples: Annotated[int, typer.Option(help="Draws through the layers.")] = 100,
     seed: Annotated[int, typer.Option(help="Seed of the draws.")] = 0,
     chunk: Annotated[int, typer.Option(help="Rows in memory at once.")] = 10_000,
+    unseen: Annotated[
+        str,
+        typer.Option(
+            help="What to do about categories that the fit's table did not have: error, or zeros, "
+            "which takes them as none of the known categories. Of two categories the first is "
+            "zero too."
+        ),
+    ] = "error",
     overwrite: Annotated[
         bool, typer.Option("--overwrite", help="Replace earlier predictions.")
     ] = False,
@@ -55,7 +63,7 @@ def _predict(
 
     Classes get the most probable class, and the probability of each.
 
-    A row that cannot be predicted, such as one of a new category, is an error.
+    A row that cannot be predicted is an error. So is one of a new category, unless --unseen zeros.
 
     Example: `dgp-ppl predict price.dgp new.csv --id house --out predictions.csv`.
     """
@@ -68,42 +76,31 @@ def _predict(
     for name, value in (("samples", samples), ("chunk", chunk)):
         if value < 1:
             raise DataError(f"predict: {name} is {value}, wanted at least 1")
+    if unseen not in ("error", "zeros"):
+        raise DataError(f"predict: unseen is {unseen!r}, wanted error or zeros")
     if not 0 <= seed < 2**32:
         raise DataError(f"predict: seed is {seed}, wanted at least 0 and below 2^32")
-    kept = open_fit(fit)
-    columns, about = kept.preprocessor, comparison_of(kept)
-    if columns is None or not about:
-        raise DataError(
-            f"{fit} was not written by `dgp-ppl fit`, and does not say what its inputs and targets "
-            "are; predict with it in Python: dgp_ppl.load"
-        )
-    notes, done = Console(stderr=True, quiet=quiet), 0
-    with table_writer(out) as write, notes.status("Loading the fit") as status:
-        for raw, table in table_chunks(data, chunk, texts=columns.text_columns):
-            copied = _copied(table, raw, ids)
-            prediction = kept.predict(random.key(seed), table, num_samples=samples)
-            found = _summary(prediction, about, levels)
-            _check(found, table)
-            write(_joined(table, copied, found))
-            done += len(table)
-            status.update(f"{done:,} rows predicted")
+    with interruptible("predict", out):
+        kept = open_fit(fit)
+        columns, about = kept.preprocessor, comparison_of(fit, kept.info)
+        if columns is None or not about:
+            raise DataError(
+                f"{fit} was not written by `dgp-ppl fit`, and does not say what its inputs and "
+                "targets are; predict with it in Python: dgp_ppl.load"
+            )
+        notes, done = Console(stderr=True, quiet=quiet), 0
+        with table_writer(out) as write, notes.status("Loading the fit") as status:
+            for raw, table in table_chunks(data, chunk, texts=columns.text_columns):
+                copied = _copied(table, raw, ids)
+                prediction = kept.predict(
+                    random.key(seed), table, unseen=unseen, num_samples=samples
+                )  # fmt: skip
+                found = _summary(prediction, about, levels)
+                _check(found, table)
+                write(_joined(table, copied, found))
+                done += len(table)
+                status.update(f"{done:,} rows predicted")
     notes.print(f"{done:,} row{'s' * (done != 1)} predicted: {out}", soft_wrap=True)
-
-
-def open_fit(path: Path) -> KeptFit:
-    """Load a kept fit, in float64 if it was fitted in float64.
-
-    Raises:
-        DataError: if the file cannot be used.
-    """
-    about = read_record(path)["info"].get("comparison", {})
-    use_x64(bool(about.get("config", {}).get("x64")))
-    return load(path)
-
-
-def comparison_of(kept: KeptFit) -> dict[str, Any]:
-    """Return what `Run.save` wrote about a fit; an empty dict for other fits."""
-    return kept.info.get("comparison", {})
 
 
 def _levels(text: str) -> list[float]:
@@ -137,11 +134,26 @@ def _summary(
         names = [f"q{100 * level:02.6g}" for level in levels]
         quantiles = dict(zip(names, prediction.quantile(np.array(levels)), strict=True))
         return {"mean": prediction.mean, "sd": np.sqrt(prediction.var), **quantiles}
-    probabilities, classes = prediction.probabilities, about["classes"]
+    probabilities, classes = _probabilities(prediction), about["classes"]
+    if len(classes) != probabilities.shape[1]:
+        raise DataError(
+            f"predict: the file of the fit names {len(classes)} classes, and its model has "
+            f"{probabilities.shape[1]}; take another copy of it, or fit again"
+        )
     found = {"class": np.array(classes)[probabilities.argmax(axis=1)]}
     for label, values in zip(classes, probabilities.T, strict=True):
         found[f"P({label})"] = values
     return found
+
+
+def _probabilities(prediction: Prediction) -> np.ndarray:
+    try:
+        return prediction.probabilities
+    except ValueError as error:
+        raise DataError(
+            "predict: the file of the fit says that the target is classes, and its model has none; "
+            "take another copy of it, or fit again"
+        ) from error
 
 
 def _check(found: dict[str, np.ndarray], table: Table) -> None:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import numpy as np
 import typer
 
 from dgp_ppl.cli._app import app
-from dgp_ppl.cli._predict import comparison_of, open_fit
+from dgp_ppl.cli._kept import comparison_of, open_fit
 from dgp_ppl.comparison import INFERENCE_HEADINGS, PREDICTION_HEADINGS, format_number
 from dgp_ppl.datasets import Preprocessor
 from dgp_ppl.inference import Chains
@@ -46,18 +46,17 @@ def _show(
     if as_json:
         print(json.dumps(read_record(fit), indent=1, allow_nan=False))
         return
-    lines = list(_lines(kept, read_record(fit)["model"]))
+    lines = list(_lines(kept, read_record(fit)["model"], comparison_of(fit, kept.info)))
     width = max(len(heading) for heading, _ in lines)
     print(fit)
     for heading, text in lines:
         print(f"  {heading:<{width}}  {text}")
 
 
-def _lines(kept: KeptFit, model: str) -> Iterator[tuple[str, str]]:
-    """Yield headings and texts."""
+def _lines(kept: KeptFit, model: str, about: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yield headings and texts; `about` is that of `comparison_of`."""
     import jax
 
-    about = comparison_of(kept)
     config, row = about.get("config", {}), about.get("row", {})
     if row:
         yield "method", row["method"]
@@ -85,7 +84,7 @@ def _lines(kept: KeptFit, model: str) -> Iterator[tuple[str, str]]:
     if about:
         rows = about["rows"]
         yield "rows", f"{rows['training']:,} for training, {rows['held_out']:,} held out"
-    elif kept.data is not None:
+    elif kept.data is not None and any(kept.data["shapes"][:1]):
         yield "rows", f"{kept.data['shapes'][0][0]:,}"
     if row.get("elbo_per_datum") is not None:
         yield "bound", f"{format_number(row['elbo_per_datum'])} nats per datum (ELBO)"

@@ -109,9 +109,9 @@ def compare(
 
     The columns of .csv and .parquet files, data frames and OpenML may be numbers, dates, text or
     booleans, with missing cells. A `Preprocessor` makes inputs of them. It is fitted to the
-    training rows of each split; categories that only held-out rows have are all zeros. The training
-    rows also set the scale of the inputs and of a regression target. The
-    ELBO is that of the standardised target. RMSE, log density and CRPS are in the data's units.
+    training rows of each split, but the whole table tells the categories. The training rows also
+    set the scale of the inputs and of a regression target. The ELBO is that of the standardised
+    target. RMSE, log density and CRPS are in the data's units.
     Metrics for classes are accuracy, log loss (nats), expected calibration error and Brier score,
     and for two classes also the AUC.
 

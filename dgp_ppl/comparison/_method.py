@@ -11,7 +11,14 @@ from jax.typing import ArrayLike
 from jaxtyping import Array, Shaped
 
 from dgp_ppl._typing import Inputs, Model, PRNGKey
-from dgp_ppl.inference import Chains, FitResult, MCEMResult
+from dgp_ppl.inference import (
+    Chains,
+    FitResult,
+    MCEMResult,
+    Summarized,
+    list_arrays,
+    program_name,
+)
 from dgp_ppl.prediction import Prediction, predict
 
 __all__ = ["METHODS", "Fitted", "Method", "Setting", "Task", "methods_for", "register"]
@@ -74,17 +81,17 @@ class Task:
     setting: Setting
     progress: str | bool = False
 
-    def split(self, num: int = 2) -> "tuple[Task, ...]":
+    def split(self, num: int = 2) -> tuple[Task, ...]:
         """Return copies of the task with independent keys, as `jax.random.split` makes them."""
         return tuple(dataclasses.replace(self, key=key) for key in random.split(self.key, num))
 
-    def with_setting(self, **changes: Any) -> "Task":
+    def with_setting(self, **changes: Any) -> Task:
         """Return the task with some of its settings changed, such as ``depth=1``."""
         return dataclasses.replace(self, setting=dataclasses.replace(self.setting, **changes))
 
 
-@dataclasses.dataclass(frozen=True)
-class Fitted:
+@dataclasses.dataclass(frozen=True, repr=False)
+class Fitted(Summarized):
     """A fitted method: all that predictions and the results table need.
 
     Attributes:
@@ -105,6 +112,17 @@ class Fitted:
     elbo_per_datum: float | None = None
     chains: Chains | None = None
     draws: dict[str, Array] | None = None
+
+    def summary(self) -> list[str]:
+        guide = "" if self.guide is None else f" with {program_name(self.guide)}"
+        steps, *lines = self.result.summary()
+        if self.elbo_per_datum is not None:
+            lines.append(f"ELBO per datum {self.elbo_per_datum:.4g}, of many draws")
+        if self.chains is not None and not isinstance(self.result, MCEMResult):
+            lines.append(f"chains: {self.chains.summary()[0]}")
+        if self.draws is not None:
+            lines += list_arrays("draws", self.draws)
+        return [f"{program_name(self.model)}{guide}, {steps}", *lines]
 
     def predict(self, key: PRNGKey, x: ArrayLike, **options: Any) -> Prediction:
         """Return the predictive distribution at inputs x, [N*, D].

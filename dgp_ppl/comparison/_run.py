@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import textwrap
 import time
 import warnings
 from collections.abc import Mapping
@@ -23,7 +24,7 @@ from dgp_ppl.comparison._method import METHODS, Fitted, Setting, Task
 from dgp_ppl.comparison._metrics import METRICS, predictive_metrics
 from dgp_ppl.criticism import chain_diagnostics
 from dgp_ppl.datasets import Dataset
-from dgp_ppl.inference import annealed_evidence, why_no_evidence
+from dgp_ppl.inference import Summarized, annealed_evidence, why_no_evidence
 from dgp_ppl.inferencedata import to_inferencedata
 from dgp_ppl.persistence import KeptFit
 from dgp_ppl.prediction import Prediction, pool
@@ -38,9 +39,11 @@ _MAX_DRAWS_PER_PASS = 10
 _MAX_VALUES = 500_000  # draws times rows of the tree's large variables
 _LATENT_ROW_PASSES = 50
 
+_WIDTH = 100  # of the lines of a repr
 
-@dataclasses.dataclass(frozen=True)
-class Run:
+
+@dataclasses.dataclass(frozen=True, repr=False)
+class Run(Summarized):
     """A method fitted to one split, with the data it was fitted to, in their units.
 
     Attributes:
@@ -66,6 +69,17 @@ class Run:
     data: Dataset
     config: Mapping[str, Any]
     row: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+
+    def summary(self) -> list[str]:
+        data, rows = self.data, f"{len(self.y):,} training and {len(self.y_test):,} held-out rows"
+        found = {n: self.row.get(n) for n in METRICS[data.task]}
+        values = ", ".join(f"{n} {v:.4g}" for n, v in found.items() if v is not None)
+        return [
+            f"{self.row.get('method', 'a fit')} on {data.name} ({data.task} of {data.y_name}), "
+            f"{rows} of {self.x.shape[1]} inputs",
+            *textwrap.wrap(values, _WIDTH),
+            *repr(self.fitted).splitlines(),
+        ]
 
     @cached_property
     def tree(self) -> Any:
@@ -120,8 +134,8 @@ class Run:
         ).save(path)  # fmt: skip
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
-class MethodFit:
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
+class MethodFit(Summarized):
     """A method fitted to training rows: all that predictions in the units of the data need.
 
     Attributes:
@@ -139,6 +153,12 @@ class MethodFit:
     split: int = 0
     errors: tuple[str, ...] = ()
     seconds: float = 0.0
+
+    def summary(self) -> list[str]:
+        many = "" if len(self.fits) == 1 else "s, of which the first is below"
+        failed = f", {len(self.errors)} failed: {self.errors[0]}" if self.errors else ""
+        first = f"{len(self.fits)} fit{many}, with seed {self.seed} in {self.seconds:.3g} s{failed}"
+        return [first, *repr(self.fits[0]).splitlines()]
 
     def predictions(self, x: ArrayLike, num_samples: int = 100) -> list[Prediction]:
         """Return the predictive distribution of each fit at inputs x, [N*, D], in their units."""

@@ -98,10 +98,10 @@ class Sparse(eqx.Module):
     z: Array
     factor: Factor
     out: int = eqx.field(static=True)
-    parts: "tuple[Sparse, Sparse] | None" = None
+    parts: tuple[Sparse, Sparse] | None = None
 
     @staticmethod
-    def build(kernel: Covariance, z: Array | Grid, out: int) -> "Sparse":
+    def build(kernel: Covariance, z: Array | Grid, out: int) -> Sparse:
         """Factorise k(z, z).
 
         Args:

@@ -79,7 +79,7 @@ def gp(
     z: ArrayLike | Grid,
     out: int = 1,
     mean: Callable[[Inputs], Array] = means.zero,
-) -> "RandomFunction":
+) -> RandomFunction:
     """Draw a layer: `out` sparse GPs at the sample site ``name.v``.
 
     Args:
@@ -212,13 +212,13 @@ class RandomFunction:
         f = self(x)
         return f.mean + jnp.sqrt(f.var) * self.unit_noise(x)
 
-    def given(self) -> "RandomFunction":
+    def given(self) -> RandomFunction:
         """Return the function conditioned on the draw of v, also if the guide handed over q(v)."""
         other = copy.copy(self)
         other.q = None
         return other
 
-    def repeatable(self) -> "RandomFunction":
+    def repeatable(self) -> RandomFunction:
         """Return the function for repeated evaluation inside a loop.
 
         Under `function_draws` every call makes a new joint draw. This function is one path instead.

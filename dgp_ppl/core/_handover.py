@@ -73,7 +73,7 @@ class Handover(NamedTuple):
         points = getattr(self.z, "points", self.z)
         return points.shape[-1]
 
-    def drawn(self, value: Array, white: Array | None = None) -> "Handover":
+    def drawn(self, value: Array, white: Array | None = None) -> Handover:
         """Return the same distribution, with a draw of v in place of its integral."""
         return self._replace(q=None, site=self.distribution, value=value, white=white)
 

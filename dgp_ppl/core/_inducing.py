@@ -121,7 +121,7 @@ class TransportInducing(AbstractInducing):
         """Return m + R e for e = white."""
 
     @abc.abstractmethod
-    def scaled(self, loc: Float[Array, "M P"], scale: Float[Array, "M P"]) -> "TransportInducing":
+    def scaled(self, loc: Float[Array, "M P"], scale: Float[Array, "M P"]) -> TransportInducing:
         """Return the distribution of m + R (loc + scale * e), e ~ N(0, I)."""
 
     def draw(self, key: PRNGKey, shape: tuple[int, ...] = ()) -> tuple[Array, Array]:
@@ -188,7 +188,7 @@ class FullInducing(TransportInducing):
         squares = jnp.sum(jnp.square(self.scale_tril)) + jnp.sum(jnp.square(self.loc))
         return 0.5 * (squares - self.loc.size) - self.log_det()
 
-    def scaled(self, loc: Array, scale: Array) -> "FullInducing":
+    def scaled(self, loc: Array, scale: Array) -> FullInducing:
         moved = self.loc + project(jnp.swapaxes(self.scale_tril, -1, -2), loc)
         root = self.scale_tril * scale.T[:, None, :]
         return FullInducing(moved, root, upper=self.upper, validate_args=False)
@@ -289,7 +289,7 @@ class DiagonalInducing(TransportInducing):
         squares = jnp.sum(jnp.square(self.scale)) + jnp.sum(jnp.square(self.loc))
         return 0.5 * (squares - self.loc.size) - self.log_det()
 
-    def scaled(self, loc: Array, scale: Array) -> "DiagonalInducing":
+    def scaled(self, loc: Array, scale: Array) -> DiagonalInducing:
         return DiagonalInducing(
             self.loc + self.scale * loc, self.scale * scale, validate_args=False
         )

@@ -46,7 +46,7 @@ class Marginals(eqx.Module):
     guided: bool = eqx.field(default=False, static=True)
     layers: tuple[str, ...] = eqx.field(default=(), static=True)
 
-    def __add__(self, other: "Marginals | ArrayLike") -> "Marginals":
+    def __add__(self, other: Marginals | ArrayLike) -> Marginals:
         if not isinstance(other, Marginals):
             return self._with(self.mean + self._array("+", other), self.var)
         if twice := sorted({s.removesuffix(".v") for s in {*self.layers} & {*other.layers}}):
@@ -67,7 +67,7 @@ class Marginals(eqx.Module):
             self.layers + other.layers,
         )
 
-    def __mul__(self, other: ArrayLike) -> "Marginals":
+    def __mul__(self, other: ArrayLike) -> Marginals:
         if isinstance(other, Marginals):
             raise TypeError(
                 "the product of two layers is not Gaussian, wanted a number or an array as a "
@@ -76,7 +76,7 @@ class Marginals(eqx.Module):
         factor = self._array("*", other)
         return self._with(self.mean * factor, self.var * jnp.square(factor))
 
-    def __truediv__(self, other: ArrayLike) -> "Marginals":
+    def __truediv__(self, other: ArrayLike) -> Marginals:
         if isinstance(other, Marginals):
             raise TypeError(
                 "the quotient of two layers is not Gaussian, wanted a number or an array as the "
@@ -84,22 +84,22 @@ class Marginals(eqx.Module):
             )
         return self * (1 / self._array("/", other))
 
-    def __neg__(self) -> "Marginals":
+    def __neg__(self) -> Marginals:
         return self._with(-self.mean, self.var)
 
-    def __pos__(self) -> "Marginals":
+    def __pos__(self) -> Marginals:
         return self
 
-    def __sub__(self, other: "Marginals | ArrayLike") -> "Marginals":
+    def __sub__(self, other: Marginals | ArrayLike) -> Marginals:
         negative: Any = -other if isinstance(other, Marginals) else -self._array("-", other)
         return self + negative
 
-    def __rsub__(self, other: ArrayLike) -> "Marginals":
+    def __rsub__(self, other: ArrayLike) -> Marginals:
         return -self + other
 
     __radd__, __rmul__ = __add__, __mul__
 
-    def _with(self, mean: Array, var: Array) -> "Marginals":
+    def _with(self, mean: Array, var: Array) -> Marginals:
         return Marginals(mean, var, self.guided, self.layers)
 
     def _array(self, operator: str, other: Any) -> Array:

@@ -75,7 +75,7 @@ class Mixture(eqx.Module):
             return self._average(ndtr((loc - y) / scale))
         return 1 - self.cdf(y)
 
-    def with_entries(self, mask: Array) -> "Mixture":
+    def with_entries(self, mask: Array) -> Mixture:
         """Return the mixture of some entries of every row.
 
         Args:
@@ -115,7 +115,7 @@ class _Program(eqx.Module):
     arrays: list[Array]
 
     @staticmethod
-    def from_closure(function: Callable[..., Array], *args: Array) -> "_Program":
+    def from_closure(function: Callable[..., Array], *args: Array) -> _Program:
         """Trace a function at arguments of the shapes that it will get."""
         closed = jax.make_jaxpr(function)(*args)
         return _Program(closed.jaxpr, closed.consts)
@@ -145,7 +145,7 @@ class LatentMixture(Mixture):
     @staticmethod
     def build(
         log_weights: Array, f: Array, likelihood: Callable[[Array], Any], mean: Array, sd: Array
-    ) -> "LatentMixture":
+    ) -> LatentMixture:
         """Make the mixture of a likelihood.
 
         Args:

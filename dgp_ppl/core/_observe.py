@@ -27,7 +27,7 @@ from dgp_ppl.core._quadrature import TRAPEZOID, expectation, log_expectation
 from dgp_ppl.likelihoods import AnalyticLikelihood
 from dgp_ppl.linalg import deviation
 
-__all__ = ["Observed", "as_observed", "log_density", "observe"]
+__all__ = ["Likelihood", "Observed", "as_observed", "log_density", "observe"]
 
 # Predictions take more draws: the log of a Monte Carlo mean is biased, the mean of a log is not.
 _DENSE_DRAWS = 4
@@ -113,7 +113,7 @@ class Observed(dist.Distribution):
         return self._over_steps(value, lambda d: d._log_expected_likelihood)
 
     def _over_steps(
-        self, value: ArrayLike, method: Callable[["Observed"], Callable[[Array], Array]]
+        self, value: ArrayLike, method: Callable[[Observed], Callable[[Array], Array]]
     ) -> Array:
         """Apply a method, step by step if NumPyro's `scan` has stacked this distribution."""
         if self.marginals.mean.ndim > 2:

@@ -268,7 +268,7 @@ def _panels(centres: list[Array], low: Array, high: Array) -> tuple[Array, Array
     return lax.stop_gradient((u, log_w))
 
 
-def _centres(log_p: Function, mean: Array, sd: Array, kinds: tuple["Interval", ...]) -> list[Array]:
+def _centres(log_p: Function, mean: Array, sd: Array, kinds: tuple[Interval, ...]) -> list[Array]:
     """Return places found by repeated choices of an interval between given places, each [N].
 
     Args:

@@ -32,7 +32,7 @@ from dgp_ppl.datasets._table import (
     table_from_columns,
 )
 
-__all__ = ["MISSING", "csv_header", "csv_rows", "read_csv"]
+__all__ = ["MISSING", "check_width", "csv_header", "csv_rows", "read_csv"]
 
 MISSING = frozenset(
     ("", "na", "n/a", "#n/a", "<na>", "nan", "+nan", "-nan", "null", "none", "nil", "?", ".", "-")

@@ -21,7 +21,9 @@ from dgp_ppl.datasets._table import (
     table_from_columns,
 )
 
-__all__ = ["parquet_columns", "read_parquet", "table_from_arrow", "without_index"]
+__all__ = [
+    "parquet_batches", "parquet_columns", "read_parquet", "table_from_arrow", "without_index",
+]  # fmt: skip
 
 
 def read_parquet(path: Path, target: str | None) -> Table:

@@ -22,31 +22,48 @@ from dgp_ppl.datasets.tables import TABLE_SUFFIXES, Preprocessor, Table, read_ta
 __all__ = ["TableSource", "open_source"]
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class TableSource:
     """A table whose inputs are made anew for each split, from what its training rows say.
 
     Attributes:
         name: name of the data set.
-        table: the rows that have a target.
+        whole: the table. Rows without a target tell categories.
+        rows: positions of the rows with a target, [N].
         y: their targets, [N], as in `Dataset`.
         task: "regression", "binary" or "multiclass".
         target: the column to predict.
         source: where the data come from, on one line.
         drop: columns to leave out.
         categorical: columns of numbers to take as categories.
-        without_target: number of rows without a target, which are left out.
     """
 
     name: str
-    table: Table
+    whole: Table
+    rows: np.ndarray
     y: np.ndarray
     task: str
     target: str
     source: str
     drop: str | Sequence[str] = ()
     categorical: str | Sequence[str] = ()
-    without_target: int = 0
+
+    @property
+    def table(self) -> Table:
+        """The rows that have a target."""
+        return self.whole.take(self.rows)
+
+    @property
+    def without_target(self) -> int:
+        """Number of rows without a target, which are left out."""
+        return len(self.whole) - len(self.rows)
+
+    def __repr__(self) -> str:
+        left_out = f", {self.without_target:,} without a target" * bool(self.without_target)
+        return (
+            f"TableSource({self.name!r}: {self.task} of {self.target} in {self.table}, "
+            f"{len(self.y):,} rows with a target{left_out})"
+        )
 
     @property
     def test_index(self) -> None:
@@ -64,8 +81,9 @@ class TableSource:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # the report has them
             fitted = Preprocessor.fit(
-                self.table, self.target, rows=train, drop=self.drop, categorical=self.categorical
-            )
+                self.whole, self.target, rows=self.rows[train], drop=self.drop,
+                categorical=self.categorical,
+            )  # fmt: skip
         if not self.without_target:
             return fitted
         many = "s" * (self.without_target > 1)
@@ -74,13 +92,10 @@ class TableSource:
         return replace(fitted, report=replace(fitted.report, steps=(*steps, step, target)))
 
     def dataset(self, preprocessor: Preprocessor) -> Dataset:
-        """Return the data set with the inputs that a preprocessor makes of all rows.
-
-        Categories that its training rows do not have are all zeros.
-        """
+        """Return the data set with the inputs that a preprocessor makes of all rows."""
         return Dataset(
             name=self.name,
-            x=preprocessor.inputs(self.table, unseen="zeros"),
+            x=preprocessor.inputs(self.table),
             y=self.y,
             task=self.task,
             test_index=None,
@@ -165,6 +180,6 @@ def _table_source(
             f"at least {MIN_ROWS} (two for training, one for testing); add rows"
         )
     return TableSource(
-        name, table.take(present), y[present], whole.task, target, origin, drop,
-        categorical, len(present) - rows,
+        name, table, np.flatnonzero(present), y[present], whole.task, target, origin, drop,
+        categorical,
     )  # fmt: skip

@@ -6,9 +6,9 @@ from dgp_ppl._partition import Call
 from dgp_ppl.inference._handlers import data_plates, freeze, survey
 from dgp_ppl.inference._objectives import ImportanceWeighted, PredictiveELBO
 from dgp_ppl.inference._optimizer import default_optimizer
-from dgp_ppl.inference._params import checked_params
+from dgp_ppl.inference._params import Declared, checked_params, declared_params
 from dgp_ppl.inference._pickling import Portable
-from dgp_ppl.inference._summary import Summarized, list_arrays
+from dgp_ppl.inference._summary import Summarized, list_arrays, program_name
 from dgp_ppl.inference.evidence import (
     AnnealedEvidence,
     ImportanceEvidence,
@@ -48,6 +48,7 @@ __all__ = [
     "AnnealedEvidence",
     "Call",
     "Chains",
+    "Declared",
     "Decoupled",
     "DenseScore",
     "Diffusion",
@@ -75,6 +76,7 @@ __all__ = [
     "annealed_evidence",
     "checked_params",
     "data_plates",
+    "declared_params",
     "default_optimizer",
     "diffusion_paths",
     "discriminator_gap",
@@ -86,6 +88,7 @@ __all__ = [
     "importance_evidence",
     "list_arrays",
     "log_mean",
+    "program_name",
     "run_mcmc",
     "survey",
     "transported",

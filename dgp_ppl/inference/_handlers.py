@@ -7,13 +7,17 @@ from typing import Any
 import jax
 from jax import random
 from numpyro import handlers
+from numpyro.primitives import Messenger
 
-from dgp_ppl._checks import GivenParams, params_of
+from dgp_ppl._checks import GivenParams, params_of, short_list
 from dgp_ppl._partition import Call
 from dgp_ppl._typing import Fitted, Model, Params, PRNGKey
 from dgp_ppl.core import Observed
+from dgp_ppl.inference._summary import program_name
 
-__all__ = ["AllLayersSeen", "data_plates", "freeze", "hidden_samples", "survey"]
+__all__ = [
+    "AllLayersSeen", "data_plates", "freeze", "held_names", "hidden_samples", "survey",
+]  # fmt: skip
 
 
 class AllLayersSeen(BaseException):
@@ -60,11 +64,13 @@ def freeze(program: Any, params: Params | Fitted) -> Any:
 
     Args:
         program: a model or a guide.
-        params: values by name, or the result of a fit.
+        params: values by name, or the result of a fit. Those of its guide may be among them, or
+            those of its model; the program does not use them.
 
     Raises:
         TypeError: if `params` is neither a dict nor a result.
-        ValueError: when the program runs, if a value has another shape than the program declares.
+        ValueError: when the program runs, if a value has another shape than the program declares,
+            or the program has params and `params` has none of them.
     """
     values = params_of("freeze", params)
     given = GivenParams(program, values, "freeze", missing=_any_param)
@@ -81,10 +87,47 @@ class _Frozen(handlers.substitute):
     NumPyro's `handlers.block` would do, but it is a closure, which `dgp_ppl.save` cannot keep.
     """
 
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        program: Any = self.fn
+        seen = _Names()
+        with self, seen:
+            found = program(*args, **kwargs)
+        if self.data and seen.params and not seen.sites & self.data.keys():
+            raise ValueError(
+                f"freeze: params has {short_list(sorted(self.data))}, none of them a param of "
+                f"{program_name(program)}, wanted some of {short_list(sorted(seen.params))}"
+            )
+        return found
+
     def process_message(self, msg: Any) -> None:
         super().process_message(msg)
         if msg.get("name") in self.data:
             msg["stop"] = True
+
+
+class _Names(Messenger):
+    """Records the names of params, and of all sites."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.params: set[str] = set()
+        self.sites: set[str] = set()
+
+    def process_message(self, msg: Any) -> None:
+        if (name := msg.get("name")) is not None:
+            self.sites.add(name)
+            if msg["type"] == "param":
+                self.params.add(name)
+
+
+def held_names(program: Any) -> set[str]:
+    """Return the names of values that handlers around a program hold, `freeze` among them."""
+    names: set[str] = set()
+    while program is not None:
+        names |= set(getattr(program, "data", None) or ())
+        inner = getattr(program, "fn", None)
+        program = getattr(program, "model", None) if inner is None else inner
+    return names
 
 
 def hidden_samples() -> Any:

@@ -93,7 +93,7 @@ class RecordedOptimizer(optax.GradientTransformationExtraArgs):
     call: Any
 
     @classmethod
-    def of(cls, maker: Any, arguments: Any, made: Any) -> "RecordedOptimizer":
+    def of(cls, maker: Any, arguments: Any, made: Any) -> RecordedOptimizer:
         """Record the function that made an optimiser, and its (args, kwargs)."""
         found = cls(*optax.with_extra_args_support(made))
         found.call = maker, *arguments

@@ -12,24 +12,58 @@ from numpyro import handlers
 from numpyro.infer.autoguide import AutoGuide, AutoNormal
 from numpyro.primitives import Messenger
 
-from dgp_ppl._checks import check_shapes, missing_params, params_of, short_list
+from dgp_ppl._checks import (
+    check_shapes,
+    missing_params,
+    params_of,
+    short_list,
+    unknown_params,
+)
 from dgp_ppl._partition import Call, Partition
 from dgp_ppl._typing import Fitted, Model, Params, PRNGKey
+from dgp_ppl.inference._handlers import held_names
+from dgp_ppl.inference._summary import program_name
 from dgp_ppl.inference.guides import LayerGuide
 
-__all__ = ["checked_params", "checked_start", "set_up_guide"]
+__all__ = ["Declared", "checked_params", "checked_start", "declared_params", "set_up_guide"]
 
 
 @dataclasses.dataclass(frozen=True)
-class _Declared:
-    """The shapes of the params that a model and a guide declare, by name."""
+class Declared:
+    """The params that a model and a guide declare; `declared_params` finds them.
+
+    Attributes:
+        model: shapes of the model's params, by name.
+        guide: shapes of the guide's.
+        program: name of the guide; None without one.
+        unused: further names that params may have; None for all.
+    """
 
     model: dict[str, Any]
     guide: dict[str, Any]
+    program: str | None = None
+    unused: frozenset[str] | None = None
 
     @property
     def all(self) -> dict[str, Any]:
+        """Shapes of all params by name."""
         return self.model | self.guide
+
+    def refuse_missing(self, caller: str, given: Params) -> None:
+        """Raise if params lack a declared name."""
+        if missing := [n for n in self.all if n not in given]:
+            raise missing_params(caller, missing, given)
+
+    def refuse_unknown(self, caller: str, given: Params) -> None:
+        """Raise if params have a name that neither the model nor the guide declares.
+
+        Without a guide, or without a model, its params may be there too.
+        """
+        if self.program is None or self.unused is None:
+            return
+        known = self.all.keys() | self.unused
+        if unknown := [n for n in given if n not in known]:
+            raise unknown_params(caller, unknown, self.program, self.all)
 
 
 class _RecordShapes(Messenger):
@@ -80,9 +114,9 @@ def checked_params(
             declares, or have another shape.
     """
     given = params_of(caller, params)
-    declared = _declared(model, guide, call, new_rows)
-    if (missing := [n for n in declared.all if n not in given]) and not prior:
-        raise missing_params(caller, missing, given)
+    declared = declared_params(model, guide, call, new_rows=new_rows)
+    if not prior:
+        declared.refuse_missing(caller, given)
     try:
         _check_shapes(caller, given, declared)
     except ValueError:
@@ -90,21 +124,38 @@ def checked_params(
             raise
         # The guide may have found its layers in a call with other inducing inputs.
         fresh = guide.with_model(guide.model)
-        _check_shapes(caller, given, _declared(model, fresh, call, new_rows))
-    if model is None or guide is None:
-        return given
-    known = declared.all.keys() | _held(model) | _held(guide)
-    if isinstance(guide, LayerGuide) and new_rows:
-        if guide.rest is not AutoNormal and guide.other_sites:
-            return given  # the names of its params of the rows are not known
-        known |= guide.row_params
-    if unknown := [n for n in given if n not in known]:
-        raise ValueError(
-            f"{caller}: params has {short_list(unknown)}, which neither the model nor "
-            f"{_name(guide)} has; they have {short_list(sorted(declared.all))}; pass the params of "
-            "a fit of this model and guide, or leave these out if they are meant to be unused"
-        )
+        _check_shapes(caller, given, declared_params(model, fresh, call, new_rows=new_rows))
+    declared.refuse_unknown(caller, given)
     return given
+
+
+def declared_params(
+    model: Model | None, guide: Model | None, call: Call, *, new_rows: bool = False
+) -> Declared:
+    """Return the params that programs declare in a call, without computing anything.
+
+    Args:
+        model: the model, or None for the guide alone.
+        guide: the guide, or None for the model alone. A guide that is new finds its layers.
+        call: the model's arguments.
+        new_rows: whether the call's rows are not those of the fit; see `checked_params`.
+    """
+    set_up_guide(random.PRNGKey(0), guide, call)
+    partition, data = Partition.split(model, call, guide)
+    shapes = tuple(map(_abstract, data))
+    # No later call can have the partition of a user's model, as in `training_loop`.
+    run = _shapes_of if partition.token is None else _shapes_of.__wrapped__
+    found = run(model, guide, partition, shapes, new_rows)
+    if model is None or guide is None:
+        return found
+    unused: set[str] | None = held_names(model) | held_names(guide)
+    if isinstance(guide, LayerGuide) and new_rows:
+        # Other guides than AutoNormal have params of the rows whose names are not known.
+        known = guide.rest is AutoNormal or not guide.other_sites
+        unused = unused | guide.row_params if known else None
+    return dataclasses.replace(
+        found, program=program_name(guide), unused=None if unused is None else frozenset(unused)
+    )
 
 
 def checked_start(
@@ -119,11 +170,11 @@ def checked_start(
         ValueError: if a value has another shape than declared, or no name is declared.
     """
     given = params_of(caller, start)
-    declared = _declared(model, guide, call, False)
+    declared = declared_params(model, guide, call)
     if given and declared.all and not given.keys() & declared.all.keys():
         raise ValueError(
             f"{caller}: start has {short_list(sorted(given))}, none of them a param of the model "
-            f"or of {_name(guide)}, wanted some of {short_list(sorted(declared.all))}"
+            f"or of {program_name(guide)}, wanted some of {short_list(sorted(declared.all))}"
         )
     _check_shapes(caller, given, declared)
     return given
@@ -138,19 +189,10 @@ def set_up_guide(key: PRNGKey, guide: Model | None, call: Call) -> None:
             guide(*call.args, **call.kwargs)
 
 
-def _declared(model: Model | None, guide: Model | None, call: Call, new_rows: bool) -> _Declared:
-    set_up_guide(random.PRNGKey(0), guide, call)
-    partition, data = Partition.split(model, call, guide)
-    shapes = tuple(map(_abstract, data))
-    # No later call can have the partition of a user's model, as in `training_loop`.
-    run = _shapes_of if partition.token is None else _shapes_of.__wrapped__
-    return run(model, guide, partition, shapes, new_rows)
-
-
 @lru_cache(maxsize=64)
 def _shapes_of(
     model: Any, guide: Any, partition: Partition, shapes: tuple[Any, ...], new_rows: bool
-) -> _Declared:
+) -> Declared:
     """Run the programs on shapes, and return those of their params."""
     found: dict[str, dict[str, Any]] = {"model": {}, "guide": {}}
 
@@ -168,24 +210,14 @@ def _shapes_of(
 
     with handlers.block():
         jax.eval_shape(run, random.PRNGKey(0), shapes)
-    return _Declared(**found)
+    return Declared(found["model"], found["guide"])
 
 
-def _check_shapes(caller: str, given: Params, declared: _Declared) -> None:
+def _check_shapes(caller: str, given: Params, declared: Declared) -> None:
     for name, shapes in declared.all.items():
         if name in given:
             shared = name in declared.model and name not in declared.guide
             check_shapes(caller, name, given[name], shapes, shared=shared)
-
-
-def _held(program: Any) -> set[str]:
-    """Return the names of values that handlers around a program hold."""
-    names: set[str] = set()
-    while program is not None:
-        names |= set(getattr(program, "data", None) or ())
-        inner = getattr(program, "fn", None)
-        program = getattr(program, "model", None) if inner is None else inner
-    return names
 
 
 def _abstract(value: Any) -> Any:
@@ -193,7 +225,3 @@ def _abstract(value: Any) -> Any:
     if not hasattr(value, "shape"):
         return value
     return jax.ShapeDtypeStruct(value.shape, value.dtype)
-
-
-def _name(program: Any) -> str:
-    return getattr(program, "__name__", type(program).__name__)

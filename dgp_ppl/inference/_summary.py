@@ -9,7 +9,7 @@ from typing import Any
 import jax
 import numpy as np
 
-__all__ = ["Summarized", "list_arrays", "list_losses"]
+__all__ = ["Summarized", "list_arrays", "list_losses", "program_name"]
 
 _WIDTH = 100
 _MOST = 30  # arrays
@@ -43,6 +43,15 @@ def list_arrays(title: str, arrays: Mapping[str, Any], skip: int = 0) -> list[st
         )
     text = ", ".join(parts[:_MOST]) + (f", ... ({len(parts)} in all)" if len(parts) > _MOST else "")
     return textwrap.wrap(f"{title}: {text}", _WIDTH, subsequent_indent="  ", break_on_hyphens=False)
+
+
+def program_name(program: Any) -> str:
+    """Return the name of a model or a guide; handlers around it count as the program inside."""
+    name = getattr(program, "__name__", None)
+    inner = getattr(program, "fn", getattr(program, "func", None))  # of handlers and partials
+    if name is None and inner is not None:
+        return program_name(inner)
+    return name or type(program).__name__
 
 
 def list_losses(name: str, losses: np.ndarray, seconds: float) -> str:

@@ -28,12 +28,12 @@ class PassSums(NamedTuple):
     second: Array
 
     @staticmethod
-    def empty(shape: tuple[int, ...], dtype: Any) -> "PassSums":
+    def empty(shape: tuple[int, ...], dtype: Any) -> PassSums:
         """Return the sums over no pass."""
         nothing = jnp.full((*shape, 2), -jnp.inf, dtype)
         return PassSums(nothing, nothing)
 
-    def add(self, terms: Array, index: Array, passes: Array) -> "PassSums":
+    def add(self, terms: Array, index: Array, passes: Array) -> PassSums:
         """Add log p of a block of passes.
 
         Args:

@@ -46,7 +46,7 @@ class ModelSites:
     deterministic_dims: dict[str, tuple[str, ...]]
 
     @staticmethod
-    def from_model(model: Model, call: Call, data: Iterable[str] = ()) -> "ModelSites":
+    def from_model(model: Model, call: Call, data: Iterable[str] = ()) -> ModelSites:
         """Trace the model's shapes; nothing is computed.
 
         Args:

@@ -245,10 +245,10 @@ class PerOutput(eqx.Module):
 
     kernel: Any
 
-    def __add__(self, other: Any) -> "PerOutput":
+    def __add__(self, other: Any) -> PerOutput:
         return PerOutput(Sum(self.kernel, self._per_output(other)))
 
-    def __mul__(self, other: Any) -> "PerOutput":
+    def __mul__(self, other: Any) -> PerOutput:
         return PerOutput(Product(self.kernel, self._per_output(other)))
 
     __radd__, __rmul__ = __add__, __mul__

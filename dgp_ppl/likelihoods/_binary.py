@@ -59,7 +59,7 @@ class BernoulliProbit(AnalyticLikelihood):
         shape = sample_shape + self.batch_shape
         return random.bernoulli(key, self.probs, shape).astype(jnp.int32)
 
-    def predictive(self, var: Array) -> "BernoulliProbit":
+    def predictive(self, var: Array) -> BernoulliProbit:
         """Return the distribution with p(y = 1) = E[Phi(f)] = Phi(mu / sqrt(1 + v))."""
         return BernoulliProbit(self.latent / jnp.sqrt(1 + var))
 

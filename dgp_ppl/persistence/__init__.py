@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dgp_ppl.persistence._export import export
-from dgp_ppl.persistence._kept_fit import KeptFit, load, read_record, save
+from dgp_ppl.persistence._kept_fit import KeptFit, load, save
+from dgp_ppl.persistence._record import read_record
 
 __all__ = ["KeptFit", "export", "load", "read_record", "save"]

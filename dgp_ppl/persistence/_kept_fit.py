@@ -20,7 +20,6 @@ from dgp_ppl._checks import params_of
 from dgp_ppl._errors import DataError
 from dgp_ppl._storage import (
     DAMAGE,
-    ArchiveReader,
     Decoder,
     Encoder,
     UnnamedError,
@@ -32,18 +31,16 @@ from dgp_ppl._storage import (
 from dgp_ppl._typing import Fitted, Model, Params, PRNGKey
 from dgp_ppl.datasets import ArrowFrame, Preprocessor, Table
 from dgp_ppl.inference import Chains, FitResult, LayerGuide, MCEMResult
+from dgp_ppl.persistence._parts import PREDICT_OPTIONS, check_arguments, check_names
+from dgp_ppl.persistence._record import FORMAT, KIND, PLAIN, open_record
 from dgp_ppl.prediction import Prediction, predict
 from dgp_ppl.standardize import Standardizer
 
-__all__ = ["KeptFit", "load", "read_record", "save"]
+__all__ = ["KeptFit", "load", "save"]
 
 Source = str | os.PathLike[str] | ArrowFrame | Table
 
-_KIND, _FORMAT = "fit", 1
-_OF_PREDICT = ("num_samples", "standardizer", "posterior_samples", "site", "chunk_size")
-_WANTED = "a fit that dgp_ppl.save wrote"
 _INTERRUPTED = "interrupted"  # in the info of fits that Ctrl-C ended early
-_PLAIN = ("columns", "data", "info", "preprocessing")  # JSON in the file's record
 _ENCODED = (
     "model", "guide", "params", "kwargs", "standardizer", "posterior_samples", "losses",
 )  # fmt: skip
@@ -85,22 +82,30 @@ class KeptFit:
     versions: dict[str, str] = dataclasses.field(default_factory=dict)
 
     def predict(
-        self, key: PRNGKey, x: ArrayLike | Source, *args: Any, **options: Any
+        self,
+        key: PRNGKey,
+        x: ArrayLike | Source,
+        *args: Any,
+        unseen: str = "error",
+        **options: Any,
     ) -> Prediction:
         """Return the posterior predictive distribution at new inputs; see `dgp_ppl.predict`.
 
         The columns of a data frame, or of a .csv or .parquet file, are taken by their names, in any
-        order. They pass through the `preprocessor`.
+        order. They pass through the `preprocessor`. An array has the columns in the fit's order.
 
         Args:
             key: random key. The same key gives the same prediction as before the fit was saved.
             x: inputs, [N, D], in the units of the data if there is a `standardizer`; or a table.
             *args: further arguments of the model.
+            unseen: what to do about new categories of a table: "error" or "zeros"; see
+                `Preprocessor.inputs`.
             **options: options of `dgp_ppl.predict`, and other values of the model's arguments.
 
         Raises:
-            ValueError: if x lacks columns, and as `dgp_ppl.predict` does. A `DataError`, which is
-                one, says what is wrong with a table.
+            ValueError: if x is a table and the fit has no names of columns, and as
+                `dgp_ppl.predict` does. A `DataError`, which is one, says what is wrong with a
+                table.
         """
         options = {
             "standardizer": self.standardizer,
@@ -108,8 +113,8 @@ class KeptFit:
             **self.kwargs,
             **options,
         }
-        rows = self._rows(x)
-        model_options = {n: v for n, v in options.items() if n not in _OF_PREDICT}
+        rows = self._rows(x, unseen)
+        model_options = {n: v for n, v in options.items() if n not in PREDICT_OPTIONS}
         _find_sites(self.guide, options.get("site", "y"), (rows, *args), model_options)
         return predict(key, self.model, self.guide, self.params, rows, *args, **options)
 
@@ -152,9 +157,9 @@ class KeptFit:
             chains = dataclasses.replace(chains, state=None)
         values = {n: getattr(self, n) for n in _ENCODED} | {"posterior_samples": chains}
         content = {n: encoder.encode(v, n) for n, v in values.items()}
-        plain = {n: _checked_json(n, getattr(self, n)) for n in _PLAIN}
+        plain = {n: _checked_json(n, getattr(self, n)) for n in PLAIN}
         record = {"versions": versions(), "model": _name(self.model), **plain, "content": content}
-        write_archive(path, _KIND, _FORMAT, record, encoder.members)
+        write_archive(path, KIND, FORMAT, record, encoder.members)
 
     @property
     def is_interrupted(self) -> bool:
@@ -184,29 +189,16 @@ class KeptFit:
             )
         return f"KeptFit({'; '.join(parts)})"
 
-    def _rows(self, x: Any) -> Any:
-        """Return the inputs of a table, with columns in the order of the fit; else x itself."""
-        kinds = (str, os.PathLike, Table)
-        if Preprocessor.is_state(self.preprocessing):
-            kinds = (*kinds, ArrowFrame)
-        if isinstance(x, kinds):
-            if self.preprocessor is None:
-                raise ValueError(
-                    "predict: x is a table, and this fit has no names of columns, wanted an array "
-                    "[N, D]; or save the fit with columns=..."
-                )
-            return self.preprocessor.inputs(x)
-        names = getattr(x, "columns", None)
-        if names is None:
+    def _rows(self, x: Any, unseen: str) -> Any:
+        """Return the inputs of a table, whose columns go by their names; else x itself."""
+        if not (isinstance(x, str | os.PathLike | Table) or _is_frame(x)):
             return x
-        if self.columns is None:
-            return np.asarray(x)
-        if missing := [n for n in self.columns if n not in list(names)]:
+        if self.preprocessor is None:
             raise ValueError(
-                f"predict: x lacks the columns {', '.join(missing)}, wanted all of "
-                f"{', '.join(self.columns)}"
+                "predict: x is a table, and this fit has no names of columns, wanted an array "
+                "[N, D], with the columns in the order of the fit; or save the fit with columns=..."
             )
-        return np.asarray(x[list(self.columns)])
+        return self.preprocessor.inputs(x, unseen=unseen)
 
 
 def save(
@@ -250,8 +242,10 @@ def save(
     Raises:
         DataError: if the file cannot be written.
         TypeError: if a file cannot hold an argument, such as a lambda, or a function of
-            ``__main__``. The message names it and says what to do.
-        ValueError: if `columns` is not a name for each column of `data`.
+            ``__main__``. The message names it and says what to do. Also if the model has no
+            argument of a name.
+        ValueError: if `columns` is not a name for each column of `data`; or if params lack a name
+            of the model or the guide, or have another, as far as this can be seen without data.
     """
     losses, info = None, dict(info or {})
     if isinstance(params, FitResult | MCEMResult):
@@ -272,33 +266,14 @@ def save(
     if draws is not None and not isinstance(draws, Chains):
         draws = {n: np.asarray(a) for n, a in draws.items()}
     values = params_of("save", params)
+    check_arguments(model, kwargs)
+    widths = [shape[1]] if len(shape) == 2 else []
+    widths += [] if standardizer is None else [np.size(standardizer.x_loc)]
+    check_names(model, guide, values, kwargs, widths, sampled=draws is not None)
     KeptFit(
         model, guide, values, kwargs, standardizer, draws, losses, names, found, info,
         preprocessing,
     ).save(path)  # fmt: skip
-
-
-def read_record(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """Return what a file of `save` says about its fit, without importing or building anything.
-
-    Args:
-        path: the file.
-
-    Returns:
-        ``versions``, the ``model``'s name, ``columns``, ``data``, ``info`` and ``preprocessing``,
-        as in `KeptFit`.
-
-    Raises:
-        DataError: if the file is not one of `save`, is damaged or of a later version.
-    """
-    archive = ArchiveReader(path, _KIND, _FORMAT, _WANTED)
-    try:
-        found = {name: archive.record[name] for name in ("versions", "model", *_PLAIN)}
-        if not isinstance(found["info"], dict):
-            raise TypeError("its info is no object")
-        return found
-    except DAMAGE as error:
-        raise archive.damaged(error) from error
 
 
 def load(path: str | os.PathLike[str]) -> KeptFit:
@@ -319,11 +294,11 @@ def load(path: str | os.PathLike[str]) -> KeptFit:
         DataError: if the file is not one of `save`, is damaged or of a later version; if the model,
             or another part, cannot be imported; if it was saved in float64 and JAX runs in float32.
     """
-    archive = ArchiveReader(path, _KIND, _FORMAT, _WANTED)
-    decoder, record = Decoder(archive, "load"), archive.record
+    archive, record = open_record(path)
+    decoder = Decoder(archive, "load")
     try:
-        content = {n: decoder.decode(node) for n, node in record["content"].items()}
-        plain = {n: record[n] for n in _PLAIN}
+        content = {n: decoder.decode(node) for n, node in archive.record["content"].items()}
+        plain = {n: record[n] for n in PLAIN}
         columns = plain["columns"]
         plain["columns"] = None if columns is None else tuple(columns)
         return KeptFit(**content, **plain, versions=record["versions"])
@@ -354,6 +329,12 @@ def _find_sites(guide: Any, site: str, args: tuple[Any, ...], kwargs: dict[str, 
         handlers.seed(guide, 0)(rows, *args[1:], **kwargs)
     finally:
         guide.model = model
+
+
+def _is_frame(x: Any) -> bool:
+    """Return whether x has columns with names, also if it must be collected first."""
+    unnamed = not isinstance(x, ArrowFrame) or hasattr(x, "__array__")  # such as a Series
+    return hasattr(type(x), "columns") or not unnamed
 
 
 def _checked_json(name: str, value: Any) -> Any:

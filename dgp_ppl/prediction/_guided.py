@@ -8,8 +8,9 @@ import numpyro
 from numpyro import handlers
 
 from dgp_ppl._checks import GivenParams, params_of
+from dgp_ppl._partition import Call
 from dgp_ppl._typing import Fitted, Model, Params
-from dgp_ppl.inference import LayerGuide
+from dgp_ppl.inference import LayerGuide, declared_params
 
 __all__ = ["guided"]
 
@@ -37,13 +38,15 @@ def guided(model: Model, guide: Model, params: Params | Fitted) -> Model:
 
     Raises:
         TypeError: if `params` is neither a dict nor a result.
-        ValueError: when the returned model runs without a random key, or a param is missing or has
-            another shape.
+        ValueError: when the returned model runs without a random key, or a param is missing, has
+            another shape, or belongs to neither.
     """
     values = params_of("guided", params)
     given = GivenParams(model, values, "guided")
+    is_checked = False
 
     def guided_model(*args: Any, **kwargs: Any) -> Any:
+        nonlocal is_checked
         key = numpyro.prng_key()
         if key is None:
             raise ValueError(
@@ -61,6 +64,11 @@ def guided(model: Model, guide: Model, params: Params | Fitted) -> Model:
             n: s for n, s in trace.items() if s["type"] == "sample" and not s["is_observed"]
         }
         with handlers.replay(trace=latent):
-            return given(*args, **kwargs)
+            found = given(*args, **kwargs)
+        if not is_checked:  # names do not change between calls
+            declared = declared_params(model, guide, Call(args, kwargs), new_rows=True)
+            declared.refuse_unknown("guided", values)
+            is_checked = True
+        return found
 
     return guided_model

@@ -24,7 +24,8 @@ from dgp_ppl.inference import (
     fit,
     freeze,
 )
-from dgp_ppl.prediction._predict import Prediction, predict
+from dgp_ppl.prediction._predict import predict
+from dgp_ppl.prediction._prediction import Prediction
 
 __all__ = ["LatentInputs", "infer_latent", "latent_inputs"]
 

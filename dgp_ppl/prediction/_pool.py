@@ -22,7 +22,7 @@ from dgp_ppl.standardize import Standardizer
 __all__ = ["PooledPrediction", "pool"]
 
 
-def pool(predictions: Prediction | Sequence[Prediction]) -> "PooledPrediction":
+def pool(predictions: Prediction | Sequence[Prediction]) -> PooledPrediction:
     """Mix the predictions of several fits of a model at the same inputs, with equal weights.
 
     Fits with different keys find different optima. Their mixture has a higher log density than a

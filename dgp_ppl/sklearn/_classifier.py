@@ -28,9 +28,9 @@ class DeepGPClassifier(ClassifierMixin, DeepGPEstimator):
     >>> gp.classes_.tolist(), gp.predict_proba(X[:4]).shape
     (['early', 'late'], (4, 2))
 
-    Parameters `method`, `model`, `likelihood`, `depth`, `inducing`, `width`, `share_kernel`,
-    `steps`, `batch`, `learning_rate`, `restarts`, `samples`, `draws` and `chains` are those of
-    `dgp_ppl.compare`, with its defaults. With ``random_state=s`` the fit is that of
+    Parameters `method`, `model`, `likelihood`, `depth`, `inducing`, `width`, `kernel`,
+    `share_kernel`, `steps`, `batch`, `learning_rate`, `restarts`, `samples`, `draws` and `chains`
+    are those of `dgp_ppl.compare`, with its defaults. With ``random_state=s`` the fit is that of
     ``compare(..., seed=s)`` on its first split.
 
     Args:

@@ -39,6 +39,7 @@ class DeepGPEstimator(BaseEstimator):
         depth: int = 2,
         inducing: int = 100,
         width: int | None = None,
+        kernel: str = "squared_exponential",
         share_kernel: bool | None = None,
         steps: int = 6000,
         batch: int = 1000,
@@ -56,6 +57,7 @@ class DeepGPEstimator(BaseEstimator):
         self.depth = depth
         self.inducing = inducing
         self.width = width
+        self.kernel = kernel
         self.share_kernel = share_kernel
         self.steps = steps
         self.batch = batch

@@ -30,9 +30,9 @@ class DeepGPRegressor(RegressorMixin, DeepGPEstimator):
     >>> mean.shape, std.shape
     ((4,), (4,))
 
-    Parameters `method`, `model`, `likelihood`, `depth`, `inducing`, `width`, `share_kernel`,
-    `steps`, `batch`, `learning_rate`, `restarts`, `samples`, `draws` and `chains` are those of
-    `dgp_ppl.compare`, with its defaults. With ``random_state=s`` the fit is that of
+    Parameters `method`, `model`, `likelihood`, `depth`, `inducing`, `width`, `kernel`,
+    `share_kernel`, `steps`, `batch`, `learning_rate`, `restarts`, `samples`, `draws` and `chains`
+    are those of `dgp_ppl.compare`, with its defaults. With ``random_state=s`` the fit is that of
     ``compare(..., seed=s)`` on its first split.
 
     Args:

@@ -1,9 +1,28 @@
 """The command itself."""
 
+import pytest
+import typer
 from support.commands import command
 
-from dgp_ppl import __version__
+from dgp_ppl import Interrupted, __version__
+from dgp_ppl.cli._app import interruptible
 
 
 def test_version(monkeypatch, capsys):
     assert command(monkeypatch, capsys, "--version")[1] == f"dgp_ppl {__version__}\n"
+
+
+@pytest.mark.parametrize(
+    ("error", "unwritten", "line"),
+    [
+        (KeyboardInterrupt(), None, "compare: interrupted"),
+        (KeyboardInterrupt(), "a.dgp", "compare: interrupted; a.dgp is not written"),
+        (Interrupted("1 of 2 fits are kept", None), None, "1 of 2 fits are kept"),
+        (Interrupted("1 of 2", None), "a.dgp", "compare: interrupted; a.dgp is not written"),
+    ],
+)
+def test_an_interruption_is_one_line(error, unwritten, line, capsys):
+    with pytest.raises(typer.Exit) as caught, interruptible("compare", unwritten):
+        raise error
+    assert caught.value.exit_code == 130
+    assert capsys.readouterr().err == f"dgp-ppl: {line}\n"

@@ -122,6 +122,35 @@ def test_malformed_files(case, seed, tmp_path, monkeypatch, capsys):
     assert [p.name for p in tmp_path.iterdir()] == [path.name]
 
 
+@pytest.mark.slow
+def test_tables_of_parquet_their_categories_and_strictness(tmp_path, monkeypatch, capsys):
+    def run(name, *args):
+        given = ["fit", f"{name}.parquet", "--target", "price", "--no-picture", "--quiet", *args]
+        return command(monkeypatch, capsys, *given, *TINY)
+
+    monkeypatch.chdir(tmp_path)
+    table = pd.DataFrame(houses(30)).drop(columns=["id", "owner"])
+    table.to_parquet("messy.parquet", index=False)
+    code, printed, err = run("messy", "--categorical", "rooms")
+    assert code == 0, err
+    assert "messy: 3 of 29 rows held out" in printed
+    kept = dgp_ppl.load("messy.dgp")
+    rooms = [name for name in kept.columns if name.startswith("rooms")]
+    assert rooms == [f"rooms={n}" for n in (1, 2, 3, 4, 5, "(missing)")]
+    assert kept.columns == kept.preprocessor.names
+    assert np.isfinite(kept.predict(random.key(0), "messy.parquet", num_samples=4).mean).all()
+
+    code, printed, err = run("messy", "--strict", "--overwrite")
+    assert (code, len(err.strip().splitlines()), printed) == (2, 1, ""), err
+    assert "of type" in err
+    assert dgp_ppl.load("messy.dgp").columns == kept.columns  # the earlier file
+    numbers = table[["rooms", "price"]].dropna().assign(size=1.0, area=np.arange(28) / 2)
+    numbers.to_parquet("numbers.parquet", index=False)
+    assert run("numbers", "--strict")[0] == 0
+    strict = dgp_ppl.load("numbers.dgp")
+    assert (strict.columns, strict.preprocessing) == (("rooms", "size", "area"), None)
+
+
 OTHERS = [("bnn", "deep_gp"), ("nuts_priors", "deep_gp"), ("dsvi", "latent")]
 
 

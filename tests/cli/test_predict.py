@@ -1,23 +1,23 @@
 """`dgp-ppl predict`: rows, columns and files of predictions, and bad input."""
 
-import io
-import json
 import pickle
 import subprocess
 import sys
-import zipfile
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
 import pyarrow.parquet as pq
 import pytest
 from jax import random
+from support.archives import rewritten
 from support.commands import command
 from support.malformed import CASES, SUITS_PREDICTIONS, malformed, name_of
 from support.tables import houses
 
 import dgp_ppl
-from dgp_ppl.cli import _predict
+from dgp_ppl import datasets
+from dgp_ppl.cli import _kept, _predict
 from dgp_ppl.models import svgp
 from dgp_ppl.persistence import KeptFit
 
@@ -110,6 +110,37 @@ def test_fits_of_numbers_take_the_columns_by_name(tmp_path, monkeypatch, capsys)
     assert pd.read_csv(tmp_path / "p.csv")["row"].tolist() == [0, 1]
 
 
+@pytest.mark.slow
+def test_the_table_of_the_fit_can_be_predicted(tmp_path, monkeypatch, capsys):
+    """Also a category that is in held-out rows alone, or in rows without a target."""
+    table = frame(40)
+    _, test = datasets.splits(datasets.open_source(table, target="price"), 1, 0)[0]
+    with_target = np.flatnonzero(table["price"].notna())
+    table.loc[with_target[test[0]], "colour"] = "rare"
+    table.loc[table["price"].isna(), "colour"] = "late"
+    path = kept(tmp_path, table, "price")
+    table.to_csv(tmp_path / "new.csv", index=False)
+    args = [path, tmp_path / "new.csv", "--out", tmp_path / "p.csv", *NEW]
+    code, _, err = command(monkeypatch, capsys, "predict", *args)
+    assert (code, err) == (0, "")
+    assert np.isfinite(pd.read_csv(tmp_path / "p.csv")["mean"]).sum() == 40
+
+
+def test_new_categories_as_none_of_the_known_ones(fit, tmp_path, monkeypatch, capsys):
+    table = frame().drop(columns="price").assign(colour="mauve")
+    table.to_csv(tmp_path / "new.csv", index=False)
+    args = [fit, tmp_path / "new.csv", "--out", tmp_path / "p.csv", *NEW]
+    code, _, err = command(monkeypatch, capsys, "predict", *args)
+    assert (code, "--unseen zeros" in err) == (2, True)
+    code, _, err = command(monkeypatch, capsys, "predict", *args, "--unseen", "zeros")
+    assert (code, err) == (0, "")
+    loaded = dgp_ppl.load(fit)
+    x = loaded.preprocessor.inputs(table, unseen="zeros")
+    assert not x[:, [n.startswith("colour") for n in loaded.preprocessor.names]].any()
+    wanted = loaded.predict(random.key(0), x, num_samples=4).mean
+    np.testing.assert_array_equal(pd.read_csv(tmp_path / "p.csv")["mean"], wanted)
+
+
 @pytest.mark.parametrize(
     ("change", "args", "words"),
     [
@@ -123,6 +154,7 @@ def test_fits_of_numbers_take_the_columns_by_name(tmp_path, monkeypatch, capsys)
         (lambda t: t, ["--samples", "0"], ["samples is 0"]),
         (lambda t: t, ["--chunk", "0"], ["chunk is 0"]),
         (lambda t: t, ["--seed", "-1"], ["seed is -1"]),
+        (lambda t: t, ["--unseen", "skip"], ["unseen is 'skip'", "zeros"]),
         (lambda t: t, ["--out", "p.xlsx"], ["'.xlsx'", ".parquet"]),
         (lambda t: t, ["--out", "new.csv"], ["is an input"]),
         (lambda t: t, ["--out", "nowhere/p.csv"], ["no folder"]),
@@ -150,6 +182,30 @@ def test_a_prediction_that_is_not_finite_is_an_error(fit, tmp_path, monkeypatch,
     assert [p.name for p in tmp_path.iterdir()] == ["new.csv"]
 
 
+@pytest.mark.parametrize("place", ["predict", "load"])
+def test_an_interrupted_prediction_writes_nothing(place, empty_fit, tmp_path, monkeypatch, capsys):
+    """While the fit is loaded, and when the first rows have been written."""
+    passes = iter(["the first rows"] if place == "predict" else [])
+
+    def interrupt(*_, **__):
+        for done in passes:
+            return done
+        raise KeyboardInterrupt
+
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "new.csv").write_text("a,b,y\n1,2,3\n4,5,6\n")
+    monkeypatch.setattr(
+        *{"predict": (KeptFit, "predict"), "load": (_kept, "load")}[place], interrupt
+    )
+    monkeypatch.setattr(_predict, "_summary", lambda *_: {"mean": np.zeros(1)})
+    given = ["predict", empty_fit, "new.csv", "--out", "p.csv", "--chunk", "1"]
+    code, printed, err = command(monkeypatch, capsys, *given)
+    assert (code, printed) == (130, "")
+    assert err.strip().splitlines()[-1] == "dgp-ppl: predict: interrupted; p.csv is not written"
+    assert "Traceback" not in err
+    assert [p.name for p in tmp_path.iterdir()] == ["new.csv"]
+
+
 def test_earlier_predictions_are_kept(fit, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     frame().to_csv("new.csv", index=False)
@@ -171,20 +227,6 @@ def test_malformed_tables(case, seed, empty_fit, tmp_path, monkeypatch, capsys):
     assert (code, len(err.strip().splitlines()), printed) == (2, 1, ""), err
     assert path.name in err
     assert [p.name for p in tmp_path.iterdir()] == [path.name]
-
-
-def rewritten(archive, **changes):
-    """Return an archive whose record has other entries; None removes one."""
-    source, stream = zipfile.ZipFile(io.BytesIO(archive)), io.BytesIO()
-    with zipfile.ZipFile(stream, "w") as file:
-        for name in source.namelist():
-            member = source.read(name)
-            if name == "dgp_ppl.json":
-                record = json.loads(member) | changes
-                kept = {n: v for n, v in record.items() if v is not None}
-                member = json.dumps(kept).encode()
-            file.writestr(name, member)
-    return stream.getvalue()
 
 
 def flipped(content, random):
@@ -228,6 +270,28 @@ def test_damaged_fits(damage, seed, words, empty_fit, tmp_path, monkeypatch, cap
     code, printed, err = command(monkeypatch, capsys, *given)
     assert (code, len(err.strip().splitlines()), printed) == (2, 1, ""), err
     assert sorted(p.name for p in tmp_path.iterdir()) == ["fit.dgp", "new.csv"]
+
+
+@pytest.mark.slow
+def test_classes_that_the_model_has_not(tmp_path, monkeypatch, capsys):
+    outcome = dgp_ppl.compare("step", ["svgp"], **TINY)
+    path = tmp_path / "fit.dgp"
+    outcome.fits["svgp"].save(path)
+    loaded = dgp_ppl.load(path)
+    about = loaded.info["comparison"] | {"task": "binary", "classes": ["u", "v"]}
+    path.write_bytes(rewritten(path.read_bytes(), info={"comparison": about}))
+    pd.DataFrame({n: [0.1, 0.2] for n in loaded.columns}).to_csv(tmp_path / "n.csv", index=False)
+    args = [path, tmp_path / "n.csv", "--out", tmp_path / "p.csv", *NEW]
+    code, _, err = command(monkeypatch, capsys, "predict", *args)
+    assert (code, len(err.strip().splitlines())) == (2, 1), err
+    assert "says that the target is classes, and its model has none" in err
+    assert not (tmp_path / "p.csv").exists()
+
+
+def test_another_number_of_classes():
+    prediction = SimpleNamespace(probabilities=np.full((2, 3), 1 / 3))
+    with pytest.raises(dgp_ppl.DataError, match="names 2 classes, and its model has 3"):
+        _predict._summary(prediction, {"task": "multiclass", "classes": ["u", "v"]}, [0.5])
 
 
 def test_fits_of_other_programs_are_refused(tmp_path, monkeypatch, capsys):

@@ -61,7 +61,7 @@ def test_labels_are_classes_and_warnings_are_given(capsys):
     table["garage"] = ["yes" if g else "no" for g in table["garage"]]
     frame = pl.DataFrame({n: table[n] for n in ("id", "area", "garage")})
     options = {"target": "garage", "splits": 1} | TINY
-    with pytest.warns(UserWarning, match="'id' has a different whole number"):
+    with pytest.warns(UserWarning, match="'id' has 27 different whole numbers in 27"):
         found = dgp_ppl.compare(frame, ["svgp"], **options)
     assert found.record["data"]["task"] == "binary"
     assert found.record["data"]["classes"] == ["no", "yes"]

@@ -5,12 +5,15 @@ import json
 import numpy as np
 import pytest
 from support.comparisons import TINY
+from support.fits import SHALLOW, X, Y, Z, shallow
 from typer.testing import CliRunner
 
 import dgp_ppl
 from dgp_ppl import NonFiniteLossError
 from dgp_ppl.cli import app
-from dgp_ppl.comparison import Setting, fit_method
+from dgp_ppl.comparison import Fitted, MethodFit, Run, Setting, fit_method
+from dgp_ppl.datasets import load
+from dgp_ppl.models import svgp
 
 
 def test_a_failed_fit_is_a_row_of_nulls(tmp_path):
@@ -37,6 +40,24 @@ def test_one_method_that_fails_raises():
     x = np.linspace(-1, 1, 20)[:, None]
     with pytest.raises(NonFiniteLossError, match="not finite at step"):
         fit_method("svgp", x, x[:, 0], setting)
+
+
+def test_runs_and_fits_of_a_method_are_described_in_a_few_lines():
+    fitted = Fitted(svgp, SHALLOW, {"z": Z}, shallow(4))
+    scale = dgp_ppl.Standardizer.fit(X, Y)
+    row = {"method": "svgp", "split": 0, "rmse": 0.123456, "crps": None, "seconds": 2.0}
+    x, y = (np.zeros((2000, 1)), np.zeros(2000))
+    run = Run(fitted, scale, None, x, y, x[:10], y[:10], load("step"), {"seed": 0}, row)
+    lines = repr(run).splitlines()
+    assert lines[:2] == [
+        "Run: svgp on step (regression of y), 2,000 training and 10 held-out rows of 1 inputs",
+        "  rmse 0.1235, seconds 2",
+    ]
+    assert "\n".join(line[2:] for line in lines[2:]) == repr(fitted)
+    found = repr(MethodFit((fitted, fitted), scale, 3, errors=("loss is NaN",), seconds=9.0))
+    first = "MethodFit: 2 fits, of which the first is below, with seed 3 in 9 s, 1 failed"
+    assert found.startswith(f"{first}: loss is NaN\n  Fitted: svgp with MeanField, 4 steps")
+    assert max(len(repr(run)), len(found)) < 600
 
 
 @pytest.mark.slow

@@ -36,12 +36,22 @@ def test_a_table_is_encoded_for_each_split(source):
         assert "1 row of the table without a target" in str(columns.report)
 
 
-def test_categories_of_held_out_rows_are_zeros():
-    table = arrow(c=["u", "v", "w", "u", "v", "z"], y=[1.0, 2, 3, 4, 5, 6])
+def test_its_repr_is_one_line(source):
+    assert repr(source) == (
+        f"TableSource('table': regression of price in {source.table!r}, 23 rows with a target, "
+        "1 without a target)"
+    )
+    assert "array" not in repr(source)
+    assert len(repr(source)) < 250
+
+
+def test_categories_of_held_out_rows_are_inputs():
+    table = arrow(c=["u", "v", "w", "u", "v", "z", "t"], y=[1.0, 2, 3, 4, 5, 6, None])
     source = open_source(table, target="y")
     data = source.dataset(source.fit(np.arange(5)))
-    assert data.x_names == ("c=u", "c=v", "c=w")
-    assert data.x[5].tolist() == [0, 0, 0]
+    assert data.x_names == ("c=t", "c=u", "c=v", "c=w", "c=z")
+    assert data.x[5].tolist() == [0, 0, 0, 0, 1]
+    assert data.preprocessor.inputs(table)[6].tolist() == [1, 0, 0, 0, 0]
 
 
 def test_fitting_a_split_does_not_warn():

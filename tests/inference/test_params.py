@@ -67,10 +67,24 @@ TAKERS = {
 }  # fmt: skip
 
 
+def _names_of(taker):
+    """Return the name of the function that refuses the params."""
+    return {"layer_functions": "predict"}.get(taker, taker)
+
+
+@pytest.mark.parametrize("taker", [n for n in TAKERS if n != "sample_posterior"])
+def test_params_of_neither_are_refused_and_named(taker, good):
+    words = (
+        rf"{_names_of(taker)}: params has \['bogus'\], which neither the model nor MeanField has"
+    )
+    with pytest.raises(ValueError, match=words):
+        TAKERS[taker](good | {"bogus": 1.0})
+
+
 @pytest.mark.parametrize("taker", TAKERS)
 def test_wrong_params_are_refused_and_named(taker, good):
     """They gave predictions of initial values, or errors from inside JAX."""
-    take, taker = TAKERS[taker], {"layer_functions": "predict"}.get(taker, taker)
+    take, taker = TAKERS[taker], _names_of(taker)
     with pytest.raises(ValueError, match=rf"{taker}: params has no 'l1.v.loc'.*it has \["):
         take(without(good, "l1.v.loc"))
     wide = good | {"l1.v.loc": jnp.zeros((4, 2))}
@@ -114,6 +128,12 @@ def test_models_alone(good):
         ValueError, match=r"freeze: params\['l1.z'\] has shape \(7, 3\), wanted \(4"
     ):
         seeded(dgp.freeze(svgp, wrong), X, Y, **ONE)
+    words = (
+        r"freeze: params has \['bogus', .*\], none of them a param of svgp, wanted some of \['l1"
+    )
+    with pytest.raises(ValueError, match=words):
+        seeded(dgp.freeze(svgp, {"bogus": 1, "l1.v.loc": good["l1.v.loc"]}), X, Y, **ONE)
+    seeded(dgp.freeze(svgp, good), X, Y, **ONE)  # the guide's are not used
     with pytest.raises(ValueError, match="optimal_inducing: params has no 'noise'"):
         optimal_inducing(without(good, "noise"), X, Y)
     chains = {"posterior_samples": CHAINS, "num_prior_samples": 0}
@@ -166,6 +186,10 @@ def test_other_rows_and_frozen_params(good):
     guide = dgp.MeanField(model)
     for params in (good, without(good, "noise")):
         assert checked_params("f", params, model, guide, CALL) == params
+        seeded(dgp.guided(model, guide, params), X, **ONE)
+        seeded(dgp.transported(model, guide, params), X, Y, **ONE)
+    constant = dgp.freeze(model, good)
+    seeded(dgp.freeze(constant, without(good, "noise")), X, Y, **ONE)
 
 
 def test_params_of_a_shared_kernel_serve_kernels_per_output():
@@ -191,6 +215,7 @@ def test_latent_inputs_of_other_rows():
     with pytest.raises(ValueError, match=r"auto_loc'\] has shape \(6, 1\), wanted \(4, 1\)"):
         checked_params("f", params, gplvm, dgp.MeanField(gplvm), other)
     assert checked_params("f", params, gplvm, guide, other, new_rows=True) == params
+    seeded(dgp.guided(gplvm, guide, params), None, y[:4], **layers)
 
 
 def test_a_guide_that_was_used_with_other_inducing_inputs():

@@ -1,6 +1,7 @@
 """`repr` of results, guides and objectives: a few lines."""
 
 import dataclasses
+import functools
 
 import jax.numpy as jnp
 import numpy as np
@@ -10,7 +11,7 @@ from support.helpers import KEY
 
 import dgp_ppl as dgp
 from dgp_ppl.comparison import Comparison
-from dgp_ppl.inference import AnnealedEvidence, Chains, MCEMResult
+from dgp_ppl.inference import AnnealedEvidence, Chains, MCEMResult, program_name
 from dgp_ppl.models import svgp
 from dgp_ppl.prediction import LatentInputs, LayerFunction
 
@@ -78,3 +79,10 @@ def test_guides_and_objectives_show_the_call_that_makes_them():
     )
     assert repr(dgp.PredictiveELBO(elbo_share=0.5)) == "PredictiveELBO(elbo_share=0.5)"
     assert repr(DEEP.changed(hidden_scale=0.1)) == "MeanField(deep_gp, hidden_scale=0.1)"
+
+
+def test_programs_are_named_within_their_handlers():
+    held = dgp.freeze(svgp, {"noise": 0.1})
+    assert program_name(svgp) == program_name(held) == "svgp"
+    assert program_name(functools.partial(held, z=Z)) == "svgp"
+    assert program_name(SHALLOW) == "MeanField"

@@ -1,5 +1,6 @@
 """What both estimators share: parameters, pickles, scikit-learn's tools and its checks."""
 
+import dataclasses
 import inspect
 import pickle
 
@@ -17,18 +18,32 @@ from support.helpers import KEY
 
 import dgp_ppl as dgp
 from dgp_ppl import NonFiniteLossError
+from dgp_ppl.comparison import Setting
+from dgp_ppl.kernels import Matern52
 from dgp_ppl.sklearn import DeepGPClassifier, DeepGPRegressor
 
 X = np.linspace(-2, 2, 12)[:, None]
 Y = np.sin(X[:, 0])
 OWN = {"method", "random_state", "verbose"}
+FROM_THE_DATA = {"task", "outputs"}  # settings that `fit` finds in y
+COMPARED = {"restarts", "samples"}  # parameters of `compare` beside its `Setting`
 
 
-def test_parameters_are_those_of_compare():
-    given = inspect.signature(DeepGPRegressor).parameters
+@pytest.mark.parametrize("estimator", [DeepGPRegressor, DeepGPClassifier])
+def test_parameters_are_those_of_compare(estimator):
+    given = inspect.signature(estimator).parameters
+    settings = {f.name for f in dataclasses.fields(Setting)}
+    assert given.keys() - OWN == (settings - FROM_THE_DATA) | COMPARED
     compared = inspect.signature(dgp.compare).parameters
     for name in given.keys() - OWN:
         assert given[name].default == compared[name].default, name
+
+
+@pytest.mark.slow
+def test_the_kernel_is_that_of_the_fit():
+    gp = DeepGPRegressor(method="sgpr", kernel="matern52", random_state=0, **SMALL).fit(X, Y)
+    assert "kernel='matern52'" in repr(gp)
+    assert gp.model_kwargs_["kernel"] == Matern52.learned
 
 
 def test_clone_and_repr():
@@ -92,6 +107,7 @@ def test_random_states_draw_seeds():
 ERRORS = [
     ({"method": "gpr"}, "method is 'gpr', wanted one of sgpr, svgp, "),
     ({"model": "gp"}, "model is 'gp', wanted one of deep_gp, "),
+    ({"kernel": "rbf"}, "kernel is 'rbf', wanted one of squared_exponential, matern52, "),
     ({"likelihood": "probit"}, "likelihood is 'probit', wanted one for the target"),
     ({"depth": 0}, "depth is 0, wanted at least 1"),
     ({"learning_rate": -1.0}, "learning_rate is -1.0, wanted a positive number"),
@@ -165,9 +181,9 @@ def test_cross_validation():
     assert np.isfinite(scores).all()
 
 
-# Rows are small and each has shapes of its own, which are compiled anew. The cheapest methods
-# check all of scikit-learn's contract; tests above check what depends on the method.
+# Rows are few and each check has shapes of its own, which are compiled anew.
 CHECKED = [
+    DeepGPRegressor(inducing=8, steps=60, samples=4),
     DeepGPRegressor(method="sgpr", inducing=8, steps=60, samples=4),
     DeepGPClassifier(method="svgp", inducing=8, steps=60, samples=4),
 ]

@@ -16,6 +16,7 @@ from dgp_ppl.datasets.tables._table import NumberColumn, Table, TextColumn
 __all__ = ["InputColumn", "TargetColumn", "fit_input", "fit_target", "format_value"]
 
 MOST_CATEGORIES = 50
+MOSTLY_DIFFERENT = 0.9  # the share of different texts from which on they are names
 
 
 @dataclass(frozen=True)
@@ -31,7 +32,7 @@ class InputColumn:
             of missing cells is an input.
         missing: whether cells are missing in the training rows, so that an indicator is an input;
             for categories, whether ``missing`` is one of them.
-        categories: the categories of the training rows, sorted.
+        categories: the categories of the whole table, sorted.
     """
 
     name: str
@@ -50,7 +51,7 @@ class InputColumn:
 
         Args:
             table: the rows.
-            unseen: "error", or "zeros" to allow categories that the training rows do not have.
+            unseen: "error", or "zeros" to allow categories that are not among `categories`.
         """
         if self.kind.name != "category":
             return self._complete(table, numbers(table, self.name, self.kind))
@@ -58,7 +59,8 @@ class InputColumn:
         known = {label: i for i, label in enumerate(self.categories)}
         new = [label for label in found if label not in known]
         if new and unseen == "error":
-            raise _unseen(table, self.name, new, found, codes, self.categories)
+            todo = "or predict them as none of these categories (unseen='zeros', --unseen zeros)"
+            raise _unseen(table, self.name, new, found, codes, self.categories, todo)
         missing = len(known) if self.missing else int(self.fill or 0)
         lookup = np.array([known.get(label, -1) for label in found] + [missing], float)
         return lookup[codes]
@@ -113,29 +115,31 @@ class TargetColumn:
         known = {label: i for i, label in enumerate(self.classes)}
         new = [label for label in found if label not in known]
         if new:
-            raise _unseen(table, self.name, new, found, codes, self.classes)
+            todo = "or fit with such rows"
+            raise _unseen(table, self.name, new, found, codes, self.classes, todo)
         lookup = np.array([known[label] for label in found] + [-1])
         return lookup[codes], codes >= 0
 
 
 def fit_input(
-    table: Table, training: Table, name: str, categorical: bool
+    table: Table, training: Table, name: str, categorical: bool, whole: Table | None = None
 ) -> tuple[InputColumn | None, str]:
     """Learn a column from training rows.
 
     Args:
         table: the table. All its rows tell the kind of the column.
-        training: its training rows, which tell everything else.
+        training: its training rows, which tell everything but the kind and the categories.
         name: name of the column.
         categorical: whether its cells are categories in any case.
+        whole: the rows that tell the categories; those of `table` by default.
 
     Returns:
         The column, and a note: why there is none, what was done, or an empty string.
     """
     kind = infer(table, name, categorical)
     if kind.name == "category":
-        return _fit_categories(training, name, kind, categorical)
-    values = numbers(training, name, kind)
+        return _fit_categories(table if whole is None else whole, training, name, kind, categorical)
+    values = numbers(training, name, kind, fitting=True)
     present = values[~np.isnan(values)]
     if not len(present):
         return None, "empty"
@@ -162,9 +166,10 @@ def _median(values: np.ndarray) -> float:
 
 
 def _fit_categories(
-    table: Table, name: str, kind: Kind, categorical: bool
+    whole: Table, table: Table, name: str, kind: Kind, categorical: bool
 ) -> tuple[InputColumn | None, str]:
-    found, codes = labels(table, name, kind)
+    """Learn the categories from the whole table, and all else from the training rows `table`."""
+    found, codes = labels(table, name, kind, fitting=True)
     present = codes[codes >= 0]
     missing = len(present) < len(codes)
     if not len(present):
@@ -173,11 +178,12 @@ def _fit_categories(
         return None, f"always {shown(found[0])}"
     column = table.columns[name]
     declared = categorical or (isinstance(column, TextColumn) and column.declared)
-    distinct = len(found) == len(present) > 2
+    distinct = len(found) > 2 and len(found) >= MOSTLY_DIFFERENT * len(present)
     if not declared and (distinct or len(found) > MOST_CATEGORIES):
         return None, f"{len(found)} different texts in {len(present)} cells"
-    fill = int(np.bincount(present).argmax())
-    return InputColumn(name, kind, float(fill), True, missing, found), ""
+    known, _ = labels(whole, name, kind, fitting=True)
+    fill = known.index(found[np.bincount(present).argmax()])
+    return InputColumn(name, kind, float(fill), True, missing, known), ""
 
 
 def fit_target(table: Table, name: str, categorical: bool) -> TargetColumn:
@@ -189,13 +195,13 @@ def fit_target(table: Table, name: str, categorical: bool) -> TargetColumn:
     kind = infer(table, name, categorical)
     where, column = table.where, table.columns[name]
     if kind.name != "category":
-        values = numbers(table, name, kind)
+        values = numbers(table, name, kind, fitting=True)
         present = values[~np.isnan(values)]
         whole = isinstance(column, NumberColumn) and column.whole
         if len(present) and present.min() == present.max():
             raise _constant(where, name, format_value(kind, present[0]))
         return TargetColumn(name, kind, file_task(present, whole) if len(present) else "regression")
-    classes, codes = labels(table, name, kind)
+    classes, codes = labels(table, name, kind, fitting=True)
     if len(classes) == 1:
         raise _constant(where, name, shown(classes[0]))
     declared = categorical or (isinstance(column, TextColumn) and column.declared)
@@ -218,7 +224,7 @@ def _constant(where: str, name: str, value: str) -> DataError:
 
 def _unseen(
     table: Table, name: str, new: Sequence[str], found: tuple[str, ...], codes: np.ndarray,
-    known: Sequence[str],
+    known: Sequence[str], todo: str,
 ) -> DataError:  # fmt: skip
     cells = np.isin(codes, [found.index(label) for label in new])
     row, count = int(cells.argmax()), int(cells.sum())
@@ -227,5 +233,5 @@ def _unseen(
     return DataError(
         f"{table.where}: column {shown(name)}: {shown(first)} in {table.place(row)} is no category "
         f"of the training data{hint} ({count} such cell{'s' * (count > 1)}), "
-        f"wanted {quoted(known)}; correct the cells, leave these rows out, or fit with such rows"
+        f"wanted {quoted(known)}; correct the cells, leave these rows out, {todo}"
     )

@@ -21,10 +21,11 @@ from dgp_ppl.datasets.tables._table import NumberColumn, OtherColumn, Table, Tex
 
 __all__ = ["Kind", "ambiguous_dates", "infer", "labels", "numbers"]
 
-_WAYS_OUT = (
+_OF_TRAINING = (
     "correct the cells, leave the column out (drop=..., --drop), or take its cells as categories "
     "(categorical=..., --categorical)"
 )
+_OF_NEW_ROWS = "correct the cells, or leave these rows out"
 
 
 @dataclass(frozen=True)
@@ -96,15 +97,23 @@ def ambiguous_dates(column: TextColumn) -> bool:
     )
 
 
-def numbers(table: Table, name: str, kind: Kind) -> np.ndarray:
+def numbers(table: Table, name: str, kind: Kind, *, fitting: bool = False) -> np.ndarray:
     """Return the numbers or dates of a column, float64 [N], with NaN where cells are missing.
+
+    Args:
+        table: the table.
+        name: name of the column.
+        kind: what it holds.
+        fitting: whether the column is learnt, so that it can be left out instead.
 
     Raises:
         DataError: if a cell is of another kind, infinite or too large.
     """
     column = table.columns[name]
-    if isinstance(column, NumberColumn) and column.is_date == (kind.name == "date"):
-        _check_size(table, name, column)
+    if isinstance(column, NumberColumn) and (
+        column.is_date == (kind.name == "date") or np.isnan(column.values).all()
+    ):  # a column without cells may have any type
+        _check_size(table, name, column, fitting)
         return column.values
     if not isinstance(column, TextColumn):
         held = "dates" if isinstance(column, NumberColumn) and column.is_date else "no dates"
@@ -120,18 +129,21 @@ def numbers(table: Table, name: str, kind: Kind) -> np.ndarray:
     if None in parsed:
         bad = [value is None for value in parsed]
         wanted = f"{kind.name}s, as in the training data"
-        _refuse(table, name, column, bad, f"is no {kind.name}", wanted)
+        _refuse(table, name, column, bad, f"is no {kind.name}", wanted, _OF_NEW_ROWS)
     values = np.array([*parsed, np.nan], float)[column.codes]
     long = np.array([is_too_long(text) for text in column.texts] + [False])[column.codes]
     too_long = int(long.argmax()) if kind.name == "number" and long.any() else None
-    _check_size(table, name, NumberColumn(values, too_long=too_long))
+    _check_size(table, name, NumberColumn(values, too_long=too_long), fitting)
     return values
 
 
-def labels(table: Table, name: str, kind: Kind) -> tuple[tuple[str, ...], np.ndarray]:
+def labels(
+    table: Table, name: str, kind: Kind, *, fitting: bool = False
+) -> tuple[tuple[str, ...], np.ndarray]:
     """Return the different categories of a column, and the position of each row's; -1 if missing.
 
-    Categories without rows are left out, and the others are sorted.
+    Categories without rows are left out, and the others are sorted. The arguments are those of
+    `numbers`.
 
     Raises:
         DataError: if the column is of a type that has no categories.
@@ -139,8 +151,8 @@ def labels(table: Table, name: str, kind: Kind) -> tuple[tuple[str, ...], np.nda
     column = table.columns[name]
     if isinstance(column, TextColumn):
         texts, codes = [_label(text, kind.numeric) for text in column.texts], column.codes
-    elif isinstance(column, NumberColumn) and not column.is_date:
-        _check_size(table, name, column)
+    elif isinstance(column, NumberColumn) and (not column.is_date or np.isnan(column.values).all()):
+        _check_size(table, name, column, fitting)
         present = ~np.isnan(column.values)
         values, found = np.unique(column.values[present], return_inverse=True)
         texts, codes = [canonical(v) for v in values], np.full(len(table), -1)
@@ -171,8 +183,9 @@ def _share(column: TextColumn, valid: list[bool]) -> float:
 
 
 def _refuse(
-    table: Table, name: str, column: TextColumn, bad: list[bool], what: str, wanted: str
-) -> None:
+    table: Table, name: str, column: TextColumn, bad: list[bool], what: str, wanted: str,
+    todo: str = _OF_TRAINING,
+) -> None:  # fmt: skip
     """Raise `DataError` about the cells of a text column whose texts are bad."""
     cells = np.append(bad, False)[column.codes]
     row, count = int(cells.argmax()), int(cells.sum())
@@ -182,11 +195,11 @@ def _refuse(
     more = f", and {quoted(others, 3)}" if others else ""
     raise DataError(
         f"{table.where}: column {shown(name)}: {shown(first)} in {table.place(row)} {what} "
-        f"({count} such cell{'' if count == 1 else 's'}{more}), wanted {wanted}; {_WAYS_OUT}"
+        f"({count} such cell{'' if count == 1 else 's'}{more}), wanted {wanted}; {todo}"
     )
 
 
-def _check_size(table: Table, name: str, column: NumberColumn) -> None:
+def _check_size(table: Table, name: str, column: NumberColumn, fitting: bool) -> None:
     """Raise `DataError` if a number is infinite, or too large for the fits."""
     values = np.abs(column.values)
     faults = (
@@ -199,5 +212,6 @@ def _check_size(table: Table, name: str, column: NumberColumn) -> None:
             row = int(bad.argmax())
             raise DataError(
                 f"{table.where}: column {shown(name)}: {column.values[row]} in {table.place(row)} "
-                f"is {what}, wanted finite numbers; {todo} (drop=..., --drop)"
+                f"is {what}, wanted finite numbers; "
+                f"{f'{todo} (drop=..., --drop)' if fitting else _OF_NEW_ROWS}"
             )

@@ -35,13 +35,14 @@ Source = str | os.PathLike[str] | ArrowFrame | Table
 class Preprocessor:
     """A map from the columns of a table to inputs [N, D] and targets [N].
 
-    Create it with `fit`, from training rows only, and keep it with the fit: new rows must pass
+    Create it with `fit`, from the training rows, and keep it with the fit: new rows must pass
     through the same map. A `Standardizer` comes after it.
 
     - Numbers stay as they are. Text of numbers, such as ``1,421.48``, becomes numbers.
     - Dates become days since 1970-01-01 (UTC), with the time of day as a fraction.
     - Text and booleans become one input of 0 and 1 for each category; two categories share one
-      input. Columns of many different texts, such as names, are left out, with a warning.
+      input. Columns of many different texts, such as names, are left out, with a warning: more than
+      50 categories, or 90 % of the cells different.
     - Missing numbers and dates become the training rows' median, and an input that is 1 where they
       were missing. Missing text is a category. Cells that are only missing in new rows become the
       median, or the most frequent category.
@@ -70,12 +71,13 @@ class Preprocessor:
         rows: Any = None,
         drop: str | Sequence[str] = (),
         categorical: str | Sequence[str] = (),
-    ) -> "Preprocessor":
+    ) -> Preprocessor:
         """Learn the map from training rows.
 
-        The whole table tells which columns are numbers, dates or text, and the classes of the
-        target. The training rows alone tell the categories, the values for missing cells and what
-        is constant. Rows without a target are left out.
+        The whole table tells which columns are numbers, dates or text, the categories, and the
+        classes of the target: names, which say nothing about a row's target. The training rows
+        alone tell the values for missing cells and what is constant. Rows without a target are
+        left out, but for their categories.
 
         >>> import pyarrow as pa
         >>> from dgp_ppl.datasets import Preprocessor
@@ -87,14 +89,14 @@ class Preprocessor:
         ... })
         >>> columns = Preprocessor.fit(houses, "price", rows=[0, 1, 2])
         >>> print(columns.report)
-        pyarrow Table: 3 training rows, 4 columns -> 3 inputs
+        pyarrow Table: 3 training rows, 4 columns -> 5 inputs
           numbers     area
-          categories  colour: blue, red
+          categories  colour: blue, green, red (green in other rows alone)
           missing     area: 1 cell -> 1185.75, and an input that marks them
           left out    sold: always 2024-01-31
           target      price (regression)
         >>> columns.inputs(houses, [0, 2]).tolist()
-        [[1421.5, 1.0, 0.0], [1185.75, 1.0, 1.0]]
+        [[1421.5, 0.0, 0.0, 1.0, 0.0], [1185.75, 0.0, 0.0, 1.0, 1.0]]
 
         Args:
             source: a file, a data frame or a `Table`; see `read_table`.
@@ -121,7 +123,7 @@ class Preprocessor:
             )
         chosen_rows = np.zeros(len(table), bool)
         chosen_rows[slice(None) if rows is None else rows] = True
-        goal, without_target = None, 0
+        whole, goal, without_target = table, None, 0
         if target is not None:
             find_target(table.where, table.names, target)
             goal = fit_target(table, target, target in chosen)
@@ -137,7 +139,7 @@ class Preprocessor:
         columns, left_out = [], {name: "as asked" for name in dropped}
         for name in table.names:
             if name != target and name not in dropped:
-                column, note = fit_input(table, training, name, name in chosen)
+                column, note = fit_input(table, training, name, name in chosen, whole)
                 if column is None:
                     left_out[name] = note
                 else:
@@ -164,9 +166,9 @@ class Preprocessor:
         Args:
             source: a file, a data frame or a `Table`.
             rows: positions of the rows, or a mask; None for all rows.
-            unseen: what to do about categories that the training rows do not have: "error", or
-                "zeros", where all inputs of the column are 0. With two categories, 0 is also the
-                first of them.
+            unseen: what to do about categories that the table of `fit` does not have: "error",
+                or "zeros", where all inputs of the column are 0. With two categories, 0 is also
+                the first of them.
 
         Raises:
             DataError: if a column is missing or has other cells than in training, or a category is
@@ -288,7 +290,7 @@ class Preprocessor:
         return [c for c in self.columns if c.kind.name != "category" and c.missing]
 
     @classmethod
-    def of_numbers(cls, names: Sequence[str]) -> "Preprocessor":
+    def of_numbers(cls, names: Sequence[str]) -> Preprocessor:
         """Return a map that takes columns as they are. Cells that are no numbers are errors.
 
         >>> from dgp_ppl.datasets import Preprocessor
@@ -310,7 +312,7 @@ class Preprocessor:
         return to_state(self.columns, self.target, self.report)
 
     @classmethod
-    def from_state(cls, state: Mapping[str, Any]) -> "Preprocessor":
+    def from_state(cls, state: Mapping[str, Any]) -> Preprocessor:
         """Return the preprocessor with a state of `to_state`; it gives the same inputs.
 
         Raises:

@@ -9,12 +9,13 @@ import numpy as np
 
 from dgp_ppl.datasets._table import shown
 from dgp_ppl.datasets.tables._columns import InputColumn, TargetColumn, format_value
-from dgp_ppl.datasets.tables._kinds import ambiguous_dates
+from dgp_ppl.datasets.tables._kinds import ambiguous_dates, labels
 from dgp_ppl.datasets.tables._table import Table, TextColumn
 
 __all__ = ["Report", "describe"]
 
-_FEW_ROWS = 10  # below, different whole numbers are no sign of an identifier
+_FEW_CELLS = 10  # below, different whole numbers are no sign of an identifier
+_MOSTLY = 0.95  # the share of different whole numbers that is one
 
 
 @dataclass(frozen=True)
@@ -66,7 +67,10 @@ def describe(
             steps.append((f"{kind}s", _listed(names) + note))
     for c in columns:
         if c.kind.name == "category":
+            seen = labels(training, c.name, c.kind)[0]
+            others = [category for category in c.categories if category not in seen]
             more = ", and missing" if c.missing else ""
+            more += f" ({_listed(others)} in other rows alone)" if others else ""
             steps.append(("categories", f"{c.name}: {_listed(c.categories)}{more}"))
     for c in columns:
         if c.missing and c.kind.name != "category":
@@ -99,13 +103,15 @@ def _warnings(
     found = []
     for column in columns:
         raw = table.columns[column.name]
-        if column.kind.name == "number" and len(training) >= _FEW_ROWS:
+        if column.kind.name == "number":
             values = column.read(training, "error")
-            whole = np.array_equal(values, np.round(values))  # False with NaN
-            if whole and len(np.unique(values)) == len(values):
+            present = values[~np.isnan(values)]
+            different = len(np.unique(present[present == np.round(present)]))
+            if len(present) >= _FEW_CELLS and different >= _MOSTLY * len(present):
                 found.append(
-                    f"column {shown(column.name)} has a different whole number in each row: if it "
-                    "is an identifier, leave it out (drop=..., --drop)"
+                    f"column {shown(column.name)} has {different} different whole numbers in "
+                    f"{len(present)} cells: if it is an identifier, leave it out "
+                    "(drop=..., --drop)"
                 )
         if column.kind.order == "month" and isinstance(raw, TextColumn) and ambiguous_dates(raw):
             found.append(

@@ -83,7 +83,7 @@ class Table:
         """Names of the columns."""
         return tuple(self.columns)
 
-    def take(self, rows: np.ndarray) -> "Table":
+    def take(self, rows: np.ndarray) -> Table:
         """Return a table of some rows: their positions in this table, or a mask."""
         columns = {name: _take(column, rows) for name, column in self.columns.items()}
         return replace(self, columns=columns, rows=self.rows[rows])

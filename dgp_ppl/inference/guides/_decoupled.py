@@ -34,7 +34,7 @@ from dgp_ppl.inference.guides._base import Replace, TransportGuide
 from dgp_ppl.inference.guides._propagate import check_rows
 from dgp_ppl.linalg import as_float, default_jitter, matmul, precision_factor
 
-__all__ = ["Decoupled", "DecoupledInducing"]
+__all__ = ["Decoupled", "DecoupledInducing", "MeanForm"]
 
 MeanForm = Literal["gp_centred", "gp", "cb", "orthogonal"]
 """Form of the mean of a `Decoupled` guide."""
@@ -91,7 +91,7 @@ class DecoupledInducing(FullInducing):
     def standard_kl(self) -> Array:
         return super().standard_kl() + self.excess
 
-    def scaled(self, loc: Array, scale: Array) -> "DecoupledInducing":
+    def scaled(self, loc: Array, scale: Array) -> DecoupledInducing:
         of_v: Any = super().scaled(loc, scale)
         return DecoupledInducing(
             of_v.loc,

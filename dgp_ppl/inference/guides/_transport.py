@@ -13,10 +13,12 @@ from jaxtyping import Array
 from numpyro import handlers
 from numpyro.infer.util import log_density
 
-from dgp_ppl._checks import GivenParams, params_of
+from dgp_ppl._checks import GivenParams, params_of, unknown_params
 from dgp_ppl._partition import Call
 from dgp_ppl._typing import Fitted, Model, Params, PRNGKey, Values
 from dgp_ppl.core import Handover, TransportInducing, determines_mean, guide_site
+from dgp_ppl.inference._handlers import held_names, survey
+from dgp_ppl.inference._summary import program_name
 from dgp_ppl.inference.guides._base import Replace, TransportGuide
 
 __all__ = [
@@ -48,17 +50,23 @@ def transported(model: Model, guide: TransportGuide, params: Params | Fitted) ->
 
     Raises:
         TypeError: if the guide has no reference space, or `params` is neither a dict nor a result.
-        ValueError: when the model runs, if a param is missing or has another shape.
+        ValueError: when the model runs, if a param is missing, has another shape, or belongs
+            neither to the model nor to the guide.
 
     Source: Parno & Marzouk (2018), "Transport map accelerated Markov chain Monte Carlo". NumPyro's
     `NeuTraReparam` does this for its own guides.
     """
     base, values = transport_base("transported", guide), params_of("transported", params)
     given = GivenParams(model, values, "transported")
+    is_checked = False
 
     @functools.wraps(model)
     def program(*args: Any, **kwargs: Any) -> Any:
+        nonlocal is_checked
         base.setup(*args, **kwargs)
+        if not is_checked:  # names do not change between calls
+            _refuse_unknown(values, model, guide, Call(args, kwargs))
+            is_checked = True
         z: Values = {}
         for name, layer in base.layers.items():
             normal = dist.Normal(0, 1).expand(layer.shape).to_event(2)
@@ -73,6 +81,15 @@ def transported(model: Model, guide: TransportGuide, params: Params | Fitted) ->
         return handlers.block(at_v, hide=list(v))(*args, **kwargs)
 
     return program
+
+
+def _refuse_unknown(params: Params, model: Model, guide: TransportGuide, call: Call) -> None:
+    """Raise if params have a name that is no site of the model or the guide."""
+    sites = survey(model, call) | survey(guide, call)
+    known = sites.keys() | held_names(model) | held_names(guide)
+    if unknown := [n for n in params if n not in known]:
+        declared = [n for n, site in sites.items() if site["type"] == "param"]
+        raise unknown_params("transported", unknown, program_name(guide), declared)
 
 
 def has_reference_space(guide: Any) -> bool:

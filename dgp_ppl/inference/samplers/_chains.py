@@ -34,7 +34,7 @@ class Chains(Summarized, Portable):
     seconds: float = 0.0
 
     @staticmethod
-    def from_mcmc(mcmc: MCMC) -> "Chains":
+    def from_mcmc(mcmc: MCMC) -> Chains:
         """Convert the result of a finished NumPyro `MCMC`.
 
         Raises:
@@ -67,7 +67,7 @@ class Chains(Summarized, Portable):
         chains, draws = next(iter(self.samples.values())).shape[:2]
         return chains, draws
 
-    def spaced(self, num: int) -> "Chains":
+    def spaced(self, num: int) -> Chains:
         """Thin every chain to `num` evenly spaced draws, or keep all if there are fewer."""
         total = self.shape[1]
         kept = np.linspace(0, total - 1, min(num, total)).round().astype(int)

@@ -114,7 +114,7 @@ class Potential:
         terms = {n: p for n, p in log_probs.items() if counts(sites[n])}
         return Energy(-(sum(terms.values()) + latents.log_jacobian), latents.latents, terms)
 
-    def of_all_rows(self) -> "Potential":
+    def of_all_rows(self) -> Potential:
         """Return the potential of the same model without subsampling."""
         return Potential(whole_plates(self.model))
 

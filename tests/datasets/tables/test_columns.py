@@ -51,11 +51,18 @@ def test_categories():
         (["x", "x"], "always 'x'"),
         ([True, True], "always 'True'"),
         (["a", "b", "c"], "3 different texts in 3 cells"),
+        ([*(f"t{i}" for i in range(39)), "t0"], "39 different texts in 40 cells"),
+        (["x", *"xabcdefgh", None], "9 different texts in 10 cells"),
         ([f"t{i}" for i in range(51)] * 2, "51 different texts in 102 cells"),
     ],
 )
 def test_what_is_left_out(cells, note):
     assert learn(cells) == (None, note)
+
+
+def test_texts_of_which_some_repeat_are_categories():
+    """Fewer than nine in ten of the cells with a text are different."""
+    assert len(learn(["x", "x", *"abcdefg", None])[0].categories) == 8
 
 
 def test_many_categories_are_kept_on_demand():
@@ -65,8 +72,10 @@ def test_many_categories_are_kept_on_demand():
 def test_the_training_rows_alone_tell_the_values():
     column, _ = learn([1, 3, None, 100], rows=[0, 1])
     assert (column.fill, column.missing) == (2, False)
-    assert learn(["a", "b", "a", "c"], rows=[0, 1, 2])[0].categories == ("a", "b")
+    column, _ = learn(["c", "b", "c", "a", "a", "a"], rows=[0, 1, 2])
+    assert (column.categories, column.fill) == (("a", "b", "c"), 2)  # names of all rows
     assert learn([1, 1, 2], rows=[0, 1]) == (None, "always 1")
+    assert learn(["a", "a", "b"], rows=[0, 1]) == (None, "always 'a'")
 
 
 def test_reading_categories():
@@ -76,7 +85,8 @@ def test_reading_categories():
     column, _ = learn(["b", "a", "b"])
     assert read(["a", None, "b"]) == [0, 1, 1]  # the most frequent one
     assert read(["c", "a"], "zeros") == [-1, 0]
-    words = ("'bb' in row 1 (from 0) is no category", "(3 such cells)", "wanted 'a', 'b'")
+    words = ("'bb' in row 1 (from 0) is no category", "(3 such cells)", "wanted 'a', 'b'",
+             "unseen='zeros', --unseen zeros")  # fmt: skip
     fault(lambda: read(["a", "bb", "c", "c"]), *words)
     column, _ = learn(["blue", None, "red"])
     assert read(["red", None, "blue"]) == [1, 2, 0]

@@ -1,9 +1,11 @@
 import datetime
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from support.tables import arrow, fault
 
+from dgp_ppl._errors import DataError
 from dgp_ppl.datasets import read_table
 from dgp_ppl.datasets.tables._kinds import Kind, infer, labels, numbers
 
@@ -89,7 +91,41 @@ def test_numbers_and_dates():
     ],
 )
 def test_bad_cells(cells, kind, words):
-    fault(lambda: numbers(table(cells), "a", Kind(kind)), "column 'a'", *words)
+    fault(lambda: numbers(table(cells), "a", Kind(kind), fitting=True), "column 'a'", *words)
+
+
+@pytest.mark.parametrize(
+    ("cells", "kind"),
+    [
+        (["1", "red"], Kind("number")),
+        (["1970-01-01", "red"], Kind("date")),
+        ([1, np.inf], Kind("number")),
+        (["1,000", "-inf"], Kind("number")),
+        ([1e39, 1], Kind("number")),
+        ([1, 2**60], Kind("number")),
+        ([1, np.inf], Kind("category", numeric=True)),
+    ],
+)
+def test_new_rows_get_advice_that_predictions_can_follow(cells, kind):
+    """The column of a fit cannot be left out any more, nor be taken as categories."""
+    read = labels if kind.name == "category" else numbers
+    with pytest.raises(DataError, match=r"correct the cells, or leave these rows out$"):
+        read(table(cells), "a", kind)
+
+
+@pytest.mark.parametrize(
+    "cells",
+    [
+        pa.nulls(2), pa.nulls(2, pa.float64()), pa.nulls(2, pa.date32()), pa.nulls(2, pa.string()),
+        pa.nulls(2, pa.timestamp("us")), pa.nulls(2, pa.int64()),
+    ],
+    ids=lambda cells: str(cells.type),
+)  # fmt: skip
+def test_a_column_without_cells_may_have_any_type(cells):
+    for name in ("number", "date"):
+        assert np.isnan(numbers(table(cells), "a", Kind(name))).all()
+    texts, codes = labels(table(cells), "a", Kind("category"))
+    assert (texts, codes.tolist()) == ((), [-1, -1])
 
 
 def test_labels():

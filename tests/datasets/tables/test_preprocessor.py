@@ -76,9 +76,9 @@ def test_the_same_inputs_from_frames_and_files(columns, sources):
 
 
 def test_held_out_rows_change_nothing(columns):
-    """Whatever the cells of the other rows are, the training rows alone are learnt from."""
+    """Whatever the cells of the other rows are, only the names of their categories are learnt."""
     table = houses()
-    for name, cell in (("rooms", 99.0), ("colour", "violet"), ("area", "9,999.99"),
+    for name, cell in (("rooms", 99.0), ("colour", "blue"), ("area", "9,999.99"),
                        ("country", "BE"), ("price", 1e6), ("garage", None)):  # fmt: skip
         table[name] = [*table[name][:18], *[cell] * 6]
     changed = fitted(pa.table(table), rows=TRAIN, **DROP)
@@ -86,6 +86,21 @@ def test_held_out_rows_change_nothing(columns):
     np.testing.assert_array_equal(
         changed.inputs(pa.table(table), TRAIN), columns.inputs(pa.table(houses()), TRAIN)
     )
+
+
+def test_the_whole_table_tells_the_categories():
+    """Also rows without a target; a column that is constant in the training rows is left out."""
+    table = arrow(
+        c=["b", "a", "b", "new", "b", "late"], d=["u", "u", "u", "u", "v", "u"],
+        e=[1.0, 2, 3, 4, 5, 6], y=[1.0, 2, 3, 4, 5, None],
+    )  # fmt: skip
+    columns = fitted(table, "y", rows=[0, 1, 2])
+    assert columns.names == ("e", "c=a", "c=b", "c=late", "c=new")
+    found = columns.inputs(table)
+    assert found[3:, 1:].tolist() == [[0, 0, 0, 1], [0, 1, 0, 0], [0, 0, 1, 0]]
+    assert "c: a, b, late, new (late, new in other rows alone)" in str(columns.report)
+    assert "d: always" not in str(fitted(table, "y").report)
+    assert columns.columns[0].fill == 1  # that of b, the most frequent one in training
 
 
 def test_rows_are_positions_or_a_mask(columns, sources):
@@ -102,6 +117,18 @@ def test_rows_are_positions_or_a_mask(columns, sources):
 def test_missing_cells_of_new_rows_only():
     columns = fitted(arrow(a=[1, 5, 9, 9], c=["u", "v", "v", "v"]), None)
     assert columns.inputs(arrow(c=[None, "u"], a=[None, 2])).tolist() == [[7, 1], [2, 0]]
+
+
+def test_new_rows_without_a_date(tmp_path):
+    """pandas has None there, polars and Arrow have the type null; a .csv file has empty cells."""
+    columns = fitted(pa.table(houses()), **DROP)
+    new = pd.DataFrame(houses()).assign(sold=None, rooms=None)
+    new.to_csv(tmp_path / "new.csv", index=False)
+    new.to_parquet(tmp_path / "new.parquet", index=False)
+    wanted = columns.inputs(tmp_path / "new.csv")
+    blank = pl.DataFrame(houses()).with_columns(sold=pl.lit(None), rooms=pl.lit(None))
+    for source in (new, new.assign(sold=pd.NaT), blank, tmp_path / "new.parquet"):
+        np.testing.assert_array_equal(columns.inputs(source), wanted)
 
 
 def test_new_rows_that_do_not_fit(columns, sources):

@@ -39,16 +39,19 @@ def warned(cells, **options):
 
 
 @pytest.mark.parametrize("cells", [range(100, 120), [float(i) for i in range(20)],
-                                   [f"{i},000" for i in range(1, 21)]])  # fmt: skip
+                                   [f"{i},000" for i in range(1, 21)], [*range(20), 0],
+                                   [*range(19), None], [0.5, *range(20)]])  # fmt: skip
 def test_different_whole_numbers_may_be_an_identifier(cells):
     (text,) = warned(list(cells))
-    assert "column 'a' has a different whole number in each row" in text
+    different = len({c for c in cells if c is not None and c != 0.5})
+    count = len([c for c in cells if c is not None])
+    assert f"column 'a' has {different} different whole numbers in {count} cells" in text
     assert "--drop" in text
 
 
 @pytest.mark.parametrize(
-    "cells", [range(9), [*range(19), 0], [i / 3 for i in range(20)], [*range(19), None]],
-    ids=["few", "twice", "fractions", "missing"],
+    "cells", [range(9), [*range(18), 0, 1], [i / 3 for i in range(20)], [*range(9), None]],
+    ids=["few", "repeated", "fractions", "few cells"],
 )  # fmt: skip
 def test_other_numbers_are_no_identifier(cells):
     assert warned(list(cells)) == ()

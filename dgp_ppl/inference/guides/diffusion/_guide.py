@@ -43,7 +43,7 @@ from dgp_ppl.inference.guides.diffusion._process import (
     simulate_process,
 )
 
-__all__ = ["Diffusion"]
+__all__ = ["PREFIX", "Diffusion"]
 
 PREFIX = "diffusion."  # prefix of the process's params
 _MAX_NORM = 30.0  # of the target's gradient: a larger one gives the direction, not the distance
@@ -152,7 +152,7 @@ class Diffusion(LayerGuide):
         """
         return self.changed(last="drawn", estimator="detached" if detached else "drawn")
 
-    def recording_states(self) -> "Diffusion":
+    def recording_states(self) -> Diffusion:
         """Return this guide with the site ``diffusion.states``, x_K ... x_1 [K, H]."""
         return self.changed(records_states=True)
 
@@ -163,7 +163,7 @@ class Diffusion(LayerGuide):
     def arrays(self) -> dict[str, Any]:
         return {"informed": self.informed, "base": self.base.arrays}
 
-    def with_arrays(self, arrays: dict[str, Any]) -> "Diffusion":
+    def with_arrays(self, arrays: dict[str, Any]) -> Diffusion:
         other = copy.copy(self)
         other.informed, other.base = arrays["informed"], self.base.with_arrays(arrays["base"])
         return other

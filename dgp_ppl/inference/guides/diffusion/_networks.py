@@ -103,7 +103,7 @@ class MixerScore(eqx.Module):
     embed: dict[str, eqx.nn.Linear]
     position: dict[str, Array]
     time: eqx.nn.Linear
-    blocks: list["_Block"]
+    blocks: list[_Block]
     out: dict[str, eqx.nn.Linear]
 
     def __init__(

@@ -196,14 +196,14 @@ class Process(NamedTuple):
     first_control_free: bool = False
 
     @staticmethod
-    def exact(schedule: Schedule, steps: int) -> "Process":
+    def exact(schedule: Schedule, steps: int) -> Process:
         """Build exact transitions on an even grid. The bound holds at any number of steps."""
         times, a, q, kappa = _reference(schedule, steps)
         ratio = kappa[:-1] / kappa[1:]
         return Process(times, kappa, a * ratio, q / a, q * ratio, kappa[-1])
 
     @staticmethod
-    def euler(schedule: Schedule, steps: int) -> "Process":
+    def euler(schedule: Schedule, steps: int) -> Process:
         """Build the algorithm that Xu & Zeng (2024, DDVI) print.
 
         Its objective is not a bound: it can exceed the evidence. It differs from `exact` in three
