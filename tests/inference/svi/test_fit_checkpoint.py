@@ -10,11 +10,13 @@ import textwrap
 import time
 
 import jax
+import jax.numpy as jnp
 import numpy as np
+import numpyro
 import optax
 import pytest
 from support.fits import DEEP, OPTIMIZER, X, Y, Z, shallow
-from support.helpers import KEY
+from support.helpers import KEY, no_guide
 
 import dgp_ppl as dgp
 from dgp_ppl.inference.svi._loop import TrainingLoop
@@ -77,19 +79,31 @@ def test_ctrl_c_says_how_to_go_on(tmp_path, monkeypatch, stop_after):
     assert_same(shallow(18, checkpoint=tmp_path, every=4), shallow(18))
 
 
-def test_the_last_finite_state_after_going_on(tmp_path, monkeypatch, stop_after):
-    """The state of a failed fit is that of an uninterrupted one."""
-    options = {"optimizer": optax.sgd(0.05, momentum=0.95)}
-    with pytest.raises(dgp.NonFiniteLossError) as whole:
-        shallow(400, **options)
-    stop_after(whole.value.step // 10 + 1, MemoryError)
+def descending(w):
+    """A loss that is NaN below w = -0.05; gradient descent lowers w by 0.1 per step."""
+    w = numpyro.param("w", w)
+    numpyro.factor("f", -w + 1e-6 * jnp.log(w + 0.05))
+
+
+@pytest.mark.parametrize(("first", "step"), [(0.9, 10), (1.1, 12)])
+def test_the_last_finite_state_after_going_on(tmp_path, monkeypatch, stop_after, first, step):
+    """The state of a failed fit is that of an uninterrupted one, also at the start of a chunk."""
+
+    def run(**options):
+        with pytest.raises(dgp.NonFiniteLossError) as caught:
+            dgp.fit(KEY, descending, no_guide, first, **options)
+        return caught.value
+
+    options = {"steps": 30, "optimizer": optax.sgd(0.1), "progress": False}
+    whole = run(**options)
+    stop_after(3, MemoryError)  # the third chunk of five steps
     with pytest.raises(MemoryError):
-        shallow(400, checkpoint=tmp_path, every=10, **options)
+        dgp.fit(KEY, descending, no_guide, first, checkpoint=tmp_path, every=5, **options)
     monkeypatch.undo()
-    with pytest.raises(dgp.NonFiniteLossError) as caught:
-        shallow(400, checkpoint=tmp_path, every=10, **options)
-    assert (caught.value.step, caught.value.site) == (whole.value.step, whole.value.site)
-    assert_same(caught.value.result, whole.value.result)
+    found = run(checkpoint=tmp_path, every=5, **options)
+    assert found.step == whole.step == step
+    assert found.site == whole.site
+    assert_same(found.result, whole.result)
 
 
 def test_a_fit_that_continues_another(tmp_path):
