@@ -13,9 +13,9 @@ Row = tuple[str, dict[str, Any]]  # a method, and options of `dgp_ppl.compare`
 
 # Two layers, M = 100, 3,000 steps, on the splits `test_index`.
 HIDDEN_KERNELS: dict[str, Row] = {
-    "own kernels": ("dsvi", {}),
-    "shared kernel": ("dsvi", {"share_kernel": True}),
-    "own kernels and z": ("dsvi_own_z", {}),
+    "own kernels": ("dsvi_1", {}),
+    "shared kernel": ("dsvi_1", {"share_kernel": True}),
+    "own kernels and z": ("dsvi_1_own_z", {}),
     "sgpr": ("sgpr", {}),
 }
 OBJECTIVES: dict[str, Row] = {
@@ -26,23 +26,27 @@ OBJECTIVES: dict[str, Row] = {
     "share 0.8": ("dspp_80", {}),
 }
 CHANGES: dict[str, Row] = {
-    "Student t noise": ("dsvi", {"likelihood": "student_t"}),
-    "half the lengthscale": ("dsvi_short", {}),
-    "twice the lengthscale": ("dsvi_long", {}),
-    "Matern-5/2": ("dsvi_matern", {}),
-    "Matern-3/2": ("dsvi_matern32", {}),
-    "Matern-5/2, half the lengthscale": ("dsvi_matern_short", {}),
-    "Matern-5/2 in the first layer": ("dsvi_matern_first", {}),
-    "Matern-5/2 in the last layer": ("dsvi_matern_last", {}),
-    "rational quadratic": ("dsvi", {"kernel": "rational_quadratic"}),
-    "learned mean maps": ("dsvi_maps", {}),
-    "hidden scale 0.01": ("dsvi_scale", {}),
-    "width 5": ("dsvi", {"width": 5}),
-    "width 20": ("dsvi", {"width": 20}),
-    "skip": ("dsvi", {"model": "skip"}),
-    "depth 3": ("dsvi", {"depth": 3}),
-    "depth 4": ("dsvi", {"depth": 4}),
-    "depth 5": ("dsvi", {"depth": 5}),
+    "hidden variance 0.1": ("dsvi", {}),
+    "hidden variance 0.01": ("dsvi_01", {}),
+    "hidden variance 0.1, half the lengthscale": ("dsvi_short", {}),
+    "Student t noise": ("dsvi_1", {"likelihood": "student_t"}),
+    "half the lengthscale": ("dsvi_1_short", {}),
+    "twice the lengthscale": ("dsvi_1_long", {}),
+    "Matern-5/2": ("dsvi_1_matern", {}),
+    "Matern-3/2": ("dsvi_1_matern32", {}),
+    "Matern-5/2, half the lengthscale": ("dsvi_1_matern_short", {}),
+    "Matern-5/2 in the first layer": ("dsvi_1_matern_first", {}),
+    "Matern-5/2 in the last layer": ("dsvi_1_matern_last", {}),
+    "rational quadratic": ("dsvi_1_rational", {}),
+    "learned mean maps": ("dsvi_1_maps", {}),
+    "hidden scale 0.01": ("dsvi_1_scale", {}),
+    "width 5": ("dsvi_1", {"width": 5}),
+    "width 20": ("dsvi_1", {"width": 20}),
+    "skip": ("dsvi_1", {"model": "skip"}),
+    "depth 3": ("dsvi_1", {"depth": 3}),
+    "depth 4": ("dsvi_1", {"depth": 4}),
+    "depth 5": ("dsvi_1", {"depth": 5}),
+    "minibatches of 250": ("dsvi_1", {"batch": 250}),
 }
 # The flow of `models.diff_gp`, with a kernel for each output of its field, and with one.
 FLOWS: dict[str, Row] = {
@@ -52,6 +56,9 @@ FLOWS: dict[str, Row] = {
 # Defaults, on the splits `test_index`.
 DEFAULTS: dict[str, Row] = {
     "dsvi": ("dsvi", {}),
+    "dsvi, hidden variance 1": ("dsvi_1", {}),
+    "dsvi, hidden variance 0.01": ("dsvi_01", {}),
+    "dsvi, hidden variance 0.1, half the lengthscale": ("dsvi_short", {}),
     "sgpr": ("sgpr", {}),
     "dsvi, 3,000 steps": ("dsvi", {"steps": 3000}),
     "dsvi, 2 restarts of 3,000 steps": ("dsvi", {"steps": 3000, "restarts": 2}),

@@ -69,16 +69,28 @@ def fit_variant(
     return Fitted(model, guide, kwargs, result, elbo / len(task.y))
 
 
-def scaled_lengthscale(
-    name: str,
-    dim: int,
+def start(
+    kernel: type[kernels.Kernel] = kernels.SquaredExponential,
     *,
-    factor: float,
-    out: int | None = None,
-    kernel: Any = kernels.SquaredExponential,
+    lengthscale: float = 1.0,
+    variance: float = 1.0,
 ) -> Any:
-    """Make a kernel whose lengthscale starts at `factor` times the default."""
-    return kernel.learned(name, dim, out=out, lengthscale=factor * dim**0.5)
+    """Return what makes a kernel with other initial values than the default.
+
+    Args:
+        kernel: class of the kernel.
+        lengthscale: initial lengthscale, in units of the default.
+        variance: initial variance in hidden layers.
+    """
+    return partial(_learned, kernel=kernel, lengthscale=lengthscale, variance=variance)
+
+
+def _learned(
+    name: str, dim: int, *, out: int | None = None, kernel: Any, lengthscale: float, variance: float
+) -> Any:
+    # Hidden layers of the fits here have several outputs.
+    options = {"variance": 1.0 if out is None else variance}
+    return kernel.learned(name, dim, out=out, lengthscale=lengthscale * dim**0.5, **options)
 
 
 def learned_maps(*args: Any, mean: Any, z: Any, **kwargs: Any) -> Any:
@@ -100,30 +112,39 @@ def predictive(share: float, particles: int = 4, beta: float = 1.0) -> Predictiv
     return PredictiveELBO(beta=beta, elbo_share=share, num_particles=particles)
 
 
-_MATERN, _SQUARED_EXPONENTIAL = kernels.Matern52.learned, kernels.SquaredExponential.learned
+_ONE, _MATERN = start(), start(kernels.Matern52)
 
-VARIANTS: dict[str, dict[str, Any]] = {
-    "dsvi_own_z": {"own_z": True},
-    "dsvi_short": {"model_options": {"kernel": partial(scaled_lengthscale, factor=0.5)}},
-    "dsvi_long": {"model_options": {"kernel": partial(scaled_lengthscale, factor=2.0)}},
-    "dsvi_matern": {"model_options": {"kernel": kernels.Matern52.learned}},
-    "dsvi_matern32": {"model_options": {"kernel": kernels.Matern32.learned}},
-    "dsvi_matern_short": {
-        "model_options": {
-            "kernel": partial(scaled_lengthscale, factor=0.5, kernel=kernels.Matern52)
-        }
-    },
-    "dsvi_matern_first": {"model_options": {"kernel": (_MATERN, _SQUARED_EXPONENTIAL)}},
-    "dsvi_matern_last": {"model_options": {"kernel": (_SQUARED_EXPONENTIAL, _MATERN)}},
-    **{f"dsvi_flow_{t}": {"model_options": {"horizon": float(t)}} for t in range(1, 6)},
-    "decoupled_500": {"mean_inducing": 500},
-    "dsvi_maps": {"model": learned_maps},
-    "dsvi_scale": {"guide_options": {"hidden_scale": 1e-2}},
+# The studies began when the variance of hidden layers started at 1. It now starts at 0.1.
+STUDIES: dict[str, dict[str, Any]] = {
+    "dsvi_1": {},
+    "dsvi_1_own_z": {"own_z": True},
+    "dsvi_1_short": {"model_options": {"kernel": start(lengthscale=0.5)}},
+    "dsvi_1_long": {"model_options": {"kernel": start(lengthscale=2.0)}},
+    "dsvi_1_matern": {"model_options": {"kernel": _MATERN}},
+    "dsvi_1_matern32": {"model_options": {"kernel": start(kernels.Matern32)}},
+    "dsvi_1_matern_short": {"model_options": {"kernel": start(kernels.Matern52, lengthscale=0.5)}},
+    "dsvi_1_matern_first": {"model_options": {"kernel": (_MATERN, _ONE)}},
+    "dsvi_1_matern_last": {"model_options": {"kernel": (_ONE, _MATERN)}},
+    "dsvi_1_rational": {"model_options": {"kernel": start(kernels.RationalQuadratic)}},
+    "dsvi_1_maps": {"model": learned_maps},
+    "dsvi_1_scale": {"guide_options": {"hidden_scale": 1e-2}},
+    "dsvi_01": {"model_options": {"kernel": start(variance=0.01)}},
+    "dsvi_short": {"model_options": {"kernel": start(lengthscale=0.5, variance=0.1)}},
     "dspp_0": {"loss": predictive(0.0)},
     "dspp_20": {"loss": predictive(0.2)},
     "dspp_50": {"loss": predictive(0.5)},
     "dspp_50_beta": {"loss": predictive(0.5, beta=0.3)},
     "dspp_80": {"loss": predictive(0.8)},
+}
+"""Options of `fit_variant` by the name of the method, for the studies at 3,000 steps."""
+
+VARIANTS: dict[str, dict[str, Any]] = {
+    **{
+        name: options | {"model_options": {"kernel": _ONE, **options.get("model_options", {})}}
+        for name, options in STUDIES.items()
+    },
+    **{f"dsvi_flow_{t}": {"model_options": {"horizon": float(t)}} for t in range(1, 6)},
+    "decoupled_500": {"mean_inducing": 500},
 }
 """Options of `fit_variant` by the name of the method."""
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import jax.numpy as jnp
@@ -14,7 +16,7 @@ from jaxtyping import Array
 from dgp_ppl import means
 from dgp_ppl._typing import InducingInputs, Inputs
 from dgp_ppl.core import Likelihood, Marginals, RandomFunction, gp
-from dgp_ppl.kernels import Covariance
+from dgp_ppl.kernels import Covariance, Kernel
 from dgp_ppl.linalg import as_float
 
 __all__ = [
@@ -29,10 +31,12 @@ __all__ = [
 KernelMaker = Callable[..., Covariance]
 """A function that makes a layer's kernel from its name and its number of inputs.
 
-If it also takes the keyword ``out``, as `Kernel.learned` does, it can make a kernel per output.
+If it also takes the keyword ``out``, as `Kernel.learned` does, it can make a kernel per output. If
+it takes ``variance``, it is told the prior variance that hidden layers start from.
 """
 MeanFunction = Callable[[Inputs], Array]
 
+_HIDDEN_VARIANCE = 0.1  # docs/tables.md compares it with 1 and 0.01
 _ALWAYS_SEPARATE = 64  # inputs up to which the rule of cost leaves each output its own kernel
 
 
@@ -101,9 +105,14 @@ def make_stack(
     layers = []
     for l, (z_l, width, mean_l, maker) in enumerate(zip(z, widths, mean, makers, strict=True), 1):
         inducing: Any = numpyro.param(f"l{l}.z", as_float(z_l))
-        share = l == len(z) or width == 1 or shares_kernel(model, maker, z_l, share_kernel)
-        separate = {} if share else {"out": width}
-        covariance = maker(f"l{l}", z_l.shape[-1], **separate)
+        options: dict[str, Any] = {}
+        if l < len(z):
+            if width > 1 and not shares_kernel(model, maker, z_l, share_kernel):
+                options["out"] = width
+            # A hidden layer that starts near its mean function ends in better optima.
+            if _takes_variance(maker):
+                options["variance"] = _HIDDEN_VARIANCE
+        covariance = maker(f"l{l}", z_l.shape[-1], **options)
         layers.append(gp(f"l{l}", covariance, inducing, out=width, mean=mean_l))
     return Stack(layers, skip)
 
@@ -129,7 +138,7 @@ def shares_kernel(
     """
     if not (share_kernel is None or isinstance(share_kernel, bool)):
         raise TypeError(f"{model}: share_kernel is {share_kernel!r}, wanted True, False or None")
-    separable = _takes_out(maker)
+    separable = _takes(maker, "out")
     if share_kernel is False and not separable:
         raise TypeError(
             f"{model}: share_kernel is False, but {argument} {maker!r} does not take out; wanted a "
@@ -143,14 +152,26 @@ def shares_kernel(
     return not separable or costly
 
 
-def _takes_out(maker: KernelMaker) -> bool:
-    """Return whether a function that makes a kernel takes the number of outputs, ``out``."""
+def _takes_variance(maker: KernelMaker) -> bool:
+    """Return whether a function that makes a kernel leaves its prior variance to the caller."""
+    while isinstance(maker, partial):
+        if "variance" in maker.keywords:
+            return False
+        maker = maker.func
+    owner = getattr(maker, "__self__", None)
+    if isinstance(owner, type) and issubclass(owner, Kernel):
+        return any(field.name == "variance" for field in dataclasses.fields(owner))
+    return _takes(maker, "variance")
+
+
+def _takes(maker: KernelMaker, keyword: str) -> bool:
+    """Return whether a function that makes a kernel takes a keyword."""
     try:
         parameters = inspect.signature(maker).parameters
     except (TypeError, ValueError):  # some built-in callables have no signature
         return False
     any_keyword = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
-    return "out" in parameters or any_keyword
+    return keyword in parameters or any_keyword
 
 
 def likelihood_or_gaussian(likelihood: Likelihood | None, noise: float, out: int) -> Likelihood:

@@ -1,7 +1,10 @@
 """Sites, params and errors of `deep_gp`."""
 
+from functools import partial
+
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 from numpyro import handlers
 from numpyro.infer import TraceMeanField_ELBO
@@ -94,6 +97,48 @@ def passed_on(name, dim, **options):
 )
 def test_outputs_of_a_hidden_layer_have_their_own_kernels(dim, width, options, shapes):
     assert kernel_shapes(dim, width, **options) == shapes
+
+
+def without_variance(name, dim, *, out=None):
+    return kernels.Matern32.learned(name, dim, out=out)
+
+
+@pytest.mark.parametrize(
+    ("kernel", "hidden"),
+    [
+        (kernels.SquaredExponential.learned, 0.1),
+        (passed_on, 0.1),
+        (partial(kernels.Matern32.learned, lengthscale=3.0), 0.1),
+        (partial(kernels.Matern32.learned, variance=2.0), 2.0),
+        (without_variance, 1.0),
+    ],
+)
+@pytest.mark.parametrize("share_kernel", [None, True])
+def test_hidden_layers_start_near_their_mean_function(kernel, hidden, share_kernel):
+    x, z = jnp.zeros((3, 2)), (jnp.zeros((4, 2)),) * 3
+    program = handlers.trace(handlers.seed(deep_gp, KEY))
+    sites = program.get_trace(x, z=z, kernel=kernel, share_kernel=share_kernel)
+    last = 2.0 if hidden == 2.0 else 1.0
+    for name, variance in (("l1", hidden), ("l2", hidden), ("l3", last)):
+        np.testing.assert_allclose(sites[f"{name}.variance"]["value"], variance, rtol=1e-6)
+
+
+def test_a_kernel_without_a_variance_is_not_told_one():
+    class Unscaled(kernels.Kernel):
+        lengthscale: jax.Array
+
+        def __call__(self, x, z=None):
+            if z is None:
+                return jnp.ones(len(x))
+            return jnp.exp(-jnp.square((x[:, None] - z) / self.lengthscale).sum(-1))
+
+        def features(self, key, num, dim):
+            raise NotImplementedError
+
+    x, z = jnp.zeros((3, 2)), (jnp.zeros((4, 2)),) * 2
+    sites = handlers.trace(handlers.seed(deep_gp, KEY)).get_trace(x, z=z, kernel=Unscaled.learned)
+    assert sites["l1.lengthscale"]["value"].shape == (2, 2)
+    assert "l1.variance" not in sites
 
 
 def test_a_kernel_that_takes_no_number_of_outputs_can_only_be_shared():
