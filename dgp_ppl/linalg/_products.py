@@ -116,11 +116,13 @@ def weighted_squares(A: Float[Array, "M N"], R: Float[Array, "P M M"]) -> Float[
     Returns:
         The variances, [P, N].
     """
-    P, M = R.shape[:2]
     if A.ndim == 3:
         return jax.vmap(lambda a, r: _squares(a, r[None])[0])(A, R)
-    if jax.default_backend() != "cpu":
-        return _squares(A, R)
+    return lax.platform_dependent(A, R, cpu=_squares_by_groups, default=_squares)
+
+
+def _squares_by_groups(A: Float[Array, "M N"], R: Float[Array, "P M M"]) -> Float[Array, "P N"]:
+    P, M = R.shape[:2]
     most = max(1, _GROUP // (M * A.shape[1]))
     groups = min(-(-P // most), _MAX_GROUPS)
     size = -(-P // groups)
