@@ -100,10 +100,10 @@ def _factor(K: Array, scale: Array) -> tuple[Array, Array, Array, Array]:
 
     def attempt(extra: Array) -> tuple[Array, Array]:
         L = cholesky(K + (extra * scale) * eye)
-        pivots = jnp.square(jnp.diagonal(L))
-        # Comparisons with NaN are False, so a failed factorisation is not sound.
-        sound = jnp.all(pivots >= 0.25 * (base + extra) * scale) & jnp.all(jnp.isfinite(L))
-        return L, sound
+        pivots = jnp.diagonal(L)
+        # A failed factorisation is NaN everywhere, and comparisons with NaN are False.
+        large = jnp.square(pivots) >= 0.25 * (base + extra) * scale
+        return L, jnp.all(large & jnp.isfinite(pivots))
 
     def one_by_one() -> tuple[Array, Array]:
         def unsound(state: tuple[Array, Array, Array]) -> Array:
@@ -164,8 +164,8 @@ def _factor_jvp(primals: tuple[Any, Any], tangents: tuple[Any, Any]) -> tuple[An
     # d(L⁻¹) = -L⁻¹ dL L⁻¹. Both are products, because L⁻¹ is known.
     (K, scale), (dK, _) = primals, tangents
     L, inverse, jitter, change = _factor(K, scale)
-    phi = jnp.tril(matmul(matmul(inverse, dK), inverse.T))
-    phi = phi - 0.5 * jnp.diag(jnp.diagonal(phi))
+    weight = jnp.tri(len(L), dtype=L.dtype) - 0.5 * jnp.eye(len(L), dtype=L.dtype)
+    phi = weight * matmul(matmul(inverse, dK), inverse.T)
     tangents_out = matmul(L, phi), -matmul(phi, inverse), jnp.zeros_like(jitter), phi
     return (L, inverse, jitter, change), tangents_out
 

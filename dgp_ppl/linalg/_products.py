@@ -18,6 +18,7 @@ __all__ = [
     "as_float",
     "computed_once",
     "deviation",
+    "diagonal",
     "matmul",
     "stored_gradient",
     "weighted_squares",
@@ -57,6 +58,22 @@ def deviation(var: Array) -> Array:
     """
     positive = var > 0
     return jnp.where(positive, jnp.sqrt(jnp.where(positive, var, 1.0)), 0.0)
+
+
+@jax.custom_jvp
+def diagonal(A: Float[Array, "*batch M M"]) -> Float[Array, "*batch M"]:
+    """Return the diagonals of square matrices; the gradient is a mask, not a scatter.
+
+    Args:
+        A: matrices, [..., M, M].
+    """
+    return jnp.diagonal(A, axis1=-2, axis2=-1)
+
+
+@diagonal.defjvp
+def _diagonal_jvp(primals: tuple[Any], tangents: tuple[Any]) -> tuple[Array, Array]:
+    (A,), (dA,) = primals, tangents
+    return diagonal(A), jnp.sum(jnp.where(jnp.eye(A.shape[-1], dtype=bool), dA, 0.0), axis=-1)
 
 
 def computed_once(value: Array) -> Array:
