@@ -30,7 +30,6 @@ import pathlib
 import platform
 import re
 import shutil
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -220,32 +219,43 @@ def main() -> None:
     parser.add_argument("--shapes", default="a2,c2,o2", help="comma-separated")
     parser.add_argument("--guides", default=GUIDES, help="comma-separated")
     parser.add_argument("--programs", default="update,chunk,many", help="comma-separated")
-    parser.add_argument("--json", type=pathlib.Path, help="write the rows to this file")
+    parser.add_argument("--json", type=pathlib.Path, help="add the rows to this file")
     args = parser.parse_args()
     if why := missing():
         print(why)
         return
     jax.config.update("jax_enable_compilation_cache", False)
-    compiler, rows = Compiler(), []
+    compiler, rows = Compiler(), _earlier(args.json)
     for shape in args.shapes.split(","):
         for name in args.guides.split(","):
             for kind, steps, function, arrays in programs(shape, name):
                 if kind not in args.programs.split(","):
                     continue
                 found = compiler.structure(function, *arrays, steps=steps)
-                rows.append({"shape": shape, "guide": name, "program": kind} | vars(found))
+                which = {"shape": shape, "guide": name, "program": kind}
+                rows = [r for r in rows if not which.items() <= r.items()]
+                rows.append(which | vars(found))
                 print(*(f"{k} {_short(v)}" for k, v in rows[-1].items()), sep=", ", flush=True)
                 jax.clear_caches()
                 if args.json:
                     record = {
                         "device": "NVIDIA H200, compiled for it without one; nothing was run",
-                        "command": "python " + " ".join(sys.argv),
+                        "command": "python benchmarks/gpu_structure.py --json FILE",
                         "xla_flags": FLAGS,
                         "versions": {"python": platform.python_version(), "jax": jax.__version__},
                         "date": datetime.date.today().isoformat(),
                         "rows": rows,
                     }
                     args.json.write_text(json.dumps(record, indent=1) + "\n")
+
+
+def _earlier(path: pathlib.Path | None) -> list[dict[str, Any]]:
+    """Return the rows of an earlier record, which stay if this run does not make them anew."""
+    if path is None or not path.exists():
+        return []
+    record = json.loads(path.read_text())
+    same = record["xla_flags"] == FLAGS and record["versions"]["jax"] == jax.__version__
+    return record["rows"] if same else []
 
 
 def _short(value: Any) -> str:
