@@ -1,6 +1,6 @@
 """Count what one training step would launch on an H200, by compiling for it without one.
 
-    python -m pip install '.[gpu-structure]'  # two wheels; no GPU, driver or CUDA is needed
+    python -m pip install jax-cuda12-plugin==JAX jax-cuda12-pjrt==JAX  # the version of jax
     python benchmarks/gpu_structure.py [--shapes a2,c2,o2] [--guides diffusion] [--json FILE]
 
 For every guide and shape of guide_time.py the script compiles three programs: one ``SVI.update``
@@ -13,8 +13,8 @@ For every guide and shape of guide_time.py the script compiles three programs: o
   and so does a branch;
 - calls of cuSOLVER and cuBLAS in the program, and its temporary memory.
 
-This is structure, not time. Nothing runs, and XLA does not tune its kernels. The record keeps the
-``XLA_FLAGS`` that were set.
+No GPU, driver or CUDA is needed. This is structure, not time: nothing runs, and XLA does not tune
+its kernels. The record keeps the ``XLA_FLAGS`` that were set.
 """
 
 # ruff: noqa: E402 - XLA reads its flags when it is imported
