@@ -1,18 +1,22 @@
 """Time one DSVI gradient step, and compare its rate with a plain matmul's in the same run.
 
 A step draws a minibatch, computes the gradient of the bound and updates with Adam, through the
-public API: ``SVI.update`` under `jax.jit`, and `dgp_ppl.fit`. A step counts as
+public API: ``SVI.update`` under `jax.jit` (``update``), and a compiled chunk of the steps of
+`dgp_ppl.fit` (``fit``). Both repeat until the 95 % interval of the median is within 5 % of it, or
+for a minute; the row then says what it is. A step counts as
 3 sum_l [K (2 M B D + 2 M² D + M³/3 + M² B) + P (2 M² B + 2 M B)] floating-point operations, where
 a layer has P outputs and K kernels. The outputs of hidden layers share one kernel in the shapes a
 to d, and have their own in o. The script divides its rate by the rate of a 2048³ float32 matmul,
 measured before and after each shape. It also times ``import dgp_ppl``.
 
-    python benchmarks/step_time.py [--shapes a2,b2] [--steps 60] [--json FILE]
+    python benchmarks/step_time.py [--shapes a2,b2] [--steps 20] [--json FILE]
 """
 
 import argparse
+import dataclasses
 import datetime
 import json
+import math
 import platform
 import subprocess
 import sys
@@ -29,7 +33,7 @@ from jax import random
 from numpyro.infer import SVI, TraceMeanField_ELBO
 
 import dgp_ppl as dgp
-from dgp_ppl import models
+from dgp_ppl import inference, models
 
 # name: (M, B, D, width, depth, likelihood, rows)
 SHAPES: dict[str, tuple[int, int, int, int, int, str, int]] = {
@@ -39,7 +43,7 @@ SHAPES: dict[str, tuple[int, int, int, int, int, str, int]] = {
     "d2": (500, 4096, 8, 8, 2, "normal", 50_000),
     **{f"o{L}": (100, 1000, 8, 8, L, "normal", 8192) for L in (2, 3, 5)},
 }
-REPEATS = 5  # pairs of a short and a long fit
+SPREAD, FEWEST, SECONDS = 0.05, 10, 60.0  # of the median; least repeats; most seconds
 CLASSES = 10
 OUT = {"normal": 1, "bernoulli": 1, "classes": CLASSES}
 LIKELIHOOD: dict[str, Any] = {
@@ -69,6 +73,45 @@ def timed(call: Any) -> float:
     begun = time.perf_counter()
     jax.block_until_ready(call())
     return time.perf_counter() - begun
+
+
+@dataclasses.dataclass
+class Timing:
+    """The median of repeated times, in seconds, and half the width of its interval over it."""
+
+    median: float
+    spread: float
+    least: float
+    repeats: int
+
+    @property
+    def note(self) -> str:
+        """What to think of it, if the repeats did not agree."""
+        return "" if self.spread <= SPREAD else f"not settled: within {100 * self.spread:.0f} %"
+
+
+def repeated(call: Any) -> Timing:
+    """Time a call until the median is known to 5 %, or a minute has passed."""
+    times: list[float] = []
+    begun = time.perf_counter()
+    while True:
+        times.append(timed(call))
+        timing = Timing(float(np.median(times)), _spread(times), min(times), len(times))
+        if len(times) >= FEWEST and timing.spread <= SPREAD:
+            return timing
+        if time.perf_counter() - begun > SECONDS:
+            return timing
+
+
+def _spread(times: list[float]) -> float:
+    """Return half the width of the 95 % interval of the median, over the median.
+
+    The interval lies between two of the sorted times, whatever their distribution.
+    """
+    n = len(times)
+    low = max(0, math.floor((n - 1.96 * math.sqrt(n)) / 2))
+    ordered = sorted(times)
+    return (ordered[n - 1 - low] - ordered[low]) / (2 * float(np.median(times)))
 
 
 def problem(name: str, key: jax.Array) -> tuple[Any, jax.Array, jax.Array, dict[str, Any]]:
@@ -112,33 +155,36 @@ def measure(name: str, steps: int) -> dict[str, Any]:
     update = jax.jit(lambda state, x, y: svi.update(state, x, y))
     first = timed(lambda: update(state, x, y))
     before = matmul_rate()
-    times, loss = [], jnp.inf
-    for _ in range(steps):
-        begun = time.perf_counter()
-        state, loss = jax.block_until_ready(update(state, x, y))
-        times.append(time.perf_counter() - begun)
+    updates = repeated(lambda: update(state, x, y))
+    begun = time.perf_counter()
     fit = partial(dgp.fit, random.key(2), models.deep_gp, dgp.MeanField(models.deep_gp), x, y)
     optimizer = optax.adam(1e-2)
-    begun = time.perf_counter()
     result = fit(steps=1, optimizer=optimizer, progress=False, **kwargs)
     fit_first = time.perf_counter() - begun
-    # The difference of a long and a short fit removes costs that do not grow with the steps. Its
-    # median over pairs is robust to other work on the machine.
-    short, long = (
-        partial(fit, steps=n, optimizer=optimizer, progress=False, **kwargs)
-        for n in (20, 20 + steps)
-    )
-    pairs = [timed_fit(long) - timed_fit(short) for _ in range(REPEATS)]
+    run, start, data = inference.fit_program(
+        random.key(2), models.deep_gp, dgp.MeanField(models.deep_gp), x, y, num=steps,
+        optimizer=optimizer, **kwargs,
+    )  # fmt: skip
+    chunk: Any = jax.jit(run).lower(start, data).compile()
+    chunks = repeated(lambda: chunk(start, data))
     after = matmul_rate()
     rate = (before + after) / 2
-    assert np.isfinite(loss)
+    losses = np.asarray(chunk(start, data)[1])[:steps]
+    assert np.isfinite(losses).all()
     assert np.isfinite(result.losses).all()
-    update_s, fit_s = float(np.median(times)), float(np.median(pairs)) / steps
+    update_s, fit_s = updates.median, chunks.median / steps
     return {
         "shape": name,
         "update_ms": 1e3 * update_s,
-        "update_min_ms": 1e3 * min(times),
+        "update_min_ms": 1e3 * updates.least,
+        "update_spread": updates.spread,
         "fit_ms": 1e3 * fit_s,
+        "fit_min_ms": 1e3 * chunks.least / steps,
+        "fit_spread": chunks.spread,
+        "repeats": [updates.repeats, chunks.repeats],
+        "note": "; ".join(
+            f"{n} {t.note}" for n, t in (("update", updates), ("fit", chunks)) if t.note
+        ),
         "first_call_s": first,
         "fit_first_s": fit_first,
         "mflop": flops / 1e6,
@@ -155,16 +201,10 @@ def import_time(repeats: int = 5) -> float:
     return float(np.median([float(r) for r in runs]))
 
 
-def timed_fit(call: Any) -> float:
-    begun = time.perf_counter()
-    call()
-    return time.perf_counter() - begun
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--shapes", default=",".join(SHAPES), help="comma-separated")
-    parser.add_argument("--steps", type=int, default=60)
+    parser.add_argument("--steps", type=int, default=20, help="steps of a chunk")
     parser.add_argument("--json", help="write the rows to this file")
     args = parser.parse_args()
     head = ("shape", "update ms", "fit ms", "first s", "fit first s", "MFLOP", "matmul GF/s")
@@ -177,7 +217,7 @@ def main() -> None:
         rows.append(row)
         keys = ("update_ms", "fit_ms", "first_call_s", "fit_first_s", "mflop", "matmul_gflops")
         cells = [f"{row[k]:13.2f}" for k in (*keys, "update_fraction", "fit_fraction")]
-        print(f"{name:>13}" + "".join(cells), flush=True)
+        print(f"{name:>13}" + "".join(cells), row["note"], flush=True)
     if args.json:
         device = jax.devices()[0]
         record = {

@@ -22,7 +22,7 @@ from numpyro.distributions.kl import kl_divergence
 from numpyro.distributions.transforms import ParameterFreeTransform, biject_to
 
 from dgp_ppl._typing import Inputs, PRNGKey
-from dgp_ppl.linalg import factorise, matmul, triangular_inverse, weighted_squares
+from dgp_ppl.linalg import diagonal, factorise, matmul, triangular_inverse, weighted_squares
 
 __all__ = [
     "AbstractInducing",
@@ -93,7 +93,7 @@ class AbstractInducing(dist.Distribution):
         residual = jnp.einsum(
             "pij,...jp->...ip", factor.inverse, value - self.loc, precision=lax.Precision.HIGHEST
         )
-        log_det = jnp.sum(jnp.log(jnp.diagonal(factor.lower, axis1=-2, axis2=-1)))
+        log_det = jnp.sum(jnp.log(diagonal(factor.lower)))
         return _standard_log_prob(residual) - log_det
 
     @property
@@ -182,7 +182,7 @@ class FullInducing(TransportInducing):
         return matmul(jnp.swapaxes(self.scale_tril, -1, -2), A)
 
     def log_det(self) -> Array:
-        return jnp.sum(jnp.log(jnp.diagonal(self.scale_tril, axis1=-2, axis2=-1)))
+        return jnp.sum(jnp.log(diagonal(self.scale_tril)))
 
     def standard_kl(self) -> Array:
         squares = jnp.sum(jnp.square(self.scale_tril)) + jnp.sum(jnp.square(self.loc))
@@ -243,7 +243,7 @@ class SharedInducing(FullInducing):
         return jnp.broadcast_to(one, (self.loc.shape[-1], A.shape[-1]))
 
     def log_det(self) -> Array:
-        return self.loc.shape[-1] * jnp.sum(jnp.log(jnp.diagonal(self.root)))
+        return self.loc.shape[-1] * jnp.sum(jnp.log(diagonal(self.root)))
 
     def standard_kl(self) -> Array:
         squares = self.loc.shape[-1] * jnp.sum(jnp.square(self.root))
@@ -343,8 +343,8 @@ the diagonal positive.
 @partial(jax.jit, static_argnums=1)
 def _map_diagonal(x: Array, function: Callable[[Array], Array]) -> Array:
     """Return the lower triangle of x, with a function applied to its diagonal."""
-    diagonal = function(jnp.diagonal(x, axis1=-2, axis2=-1))
-    return jnp.tril(x, -1) + diagonal[..., None] * jnp.eye(x.shape[-1], dtype=x.dtype)
+    mapped = function(diagonal(x))
+    return jnp.tril(x, -1) + mapped[..., None] * jnp.eye(x.shape[-1], dtype=x.dtype)
 
 
 class _FactorTransform(ParameterFreeTransform):
@@ -358,7 +358,7 @@ class _FactorTransform(ParameterFreeTransform):
         return _map_diagonal(y, jnp.log)
 
     def log_abs_det_jacobian(self, x: Array, y: Array, intermediates: Any = None) -> Array:
-        return jnp.sum(jnp.diagonal(x, axis1=-2, axis2=-1), axis=-1)
+        return jnp.sum(diagonal(x), axis=-1)
 
 
 _register_bijection: Any = biject_to

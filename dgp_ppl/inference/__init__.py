@@ -40,7 +40,15 @@ from dgp_ppl.inference.guides import (
     transported,
 )
 from dgp_ppl.inference.samplers import SGHMC, Chains, MCEMResult, fit_mcem, run_mcmc
-from dgp_ppl.inference.svi import FitResult, FitResults, evaluate, fit, fit_many
+from dgp_ppl.inference.svi import (
+    FitProgram,
+    FitResult,
+    FitResults,
+    evaluate,
+    fit,
+    fit_many,
+    fit_program,
+)
 
 __all__ = [
     "SGHMC",
@@ -54,6 +62,7 @@ __all__ = [
     "Diffusion",
     "DiffusionELBO",
     "DiscriminatorNet",
+    "FitProgram",
     "FitResult",
     "FitResults",
     "GeneratorNet",
@@ -84,6 +93,7 @@ __all__ = [
     "fit",
     "fit_many",
     "fit_mcem",
+    "fit_program",
     "freeze",
     "importance_evidence",
     "list_arrays",

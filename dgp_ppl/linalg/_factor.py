@@ -7,6 +7,7 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 from jax.typing import ArrayLike, DTypeLike
 from jaxtyping import Array, Float
@@ -86,6 +87,9 @@ def factorise(
     return Factor(lower, inverse, base + extra, change)
 
 
+_MOST_AT_ONCE = 1024  # rows of a matrix whose factors at all jitters are computed together
+
+
 @jax.custom_jvp
 def _factor(K: Array, scale: Array) -> tuple[Array, Array, Array, Array]:
     """Return L, L⁻¹, the jitter added on top of the jitter that K already contains, and zeros."""
@@ -96,22 +100,37 @@ def _factor(K: Array, scale: Array) -> tuple[Array, Array, Array, Array]:
 
     def attempt(extra: Array) -> tuple[Array, Array]:
         L = cholesky(K + (extra * scale) * eye)
-        pivots = jnp.square(jnp.diagonal(L))
-        # Comparisons with NaN are False, so a failed factorisation is not sound.
-        sound = jnp.all(pivots >= 0.25 * (base + extra) * scale) & jnp.all(jnp.isfinite(L))
-        return L, sound
+        pivots = jnp.diagonal(L)
+        # A failed factorisation is NaN everywhere, and comparisons with NaN are False.
+        large = jnp.square(pivots) >= 0.25 * (base + extra) * scale
+        return L, jnp.all(large & jnp.isfinite(pivots))
 
-    def unsound(state: tuple[Array, Array, Array]) -> Array:
-        extra, _, sound = state
-        return ~sound & (extra < 10 * M)
+    def one_by_one() -> tuple[Array, Array]:
+        def unsound(state: tuple[Array, Array, Array]) -> Array:
+            extra, _, sound = state
+            return ~sound & (extra < 10 * M)
 
-    def escalate(state: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
-        # -1 (not tried yet), 0, 10 base, 100 base, ...: the program contains one factorisation.
-        extra = jnp.where(state[0] < 0, 0.0, jnp.maximum(10 * state[0], 10 * base))
-        return (extra, *attempt(extra))
+        def escalate(state: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
+            # -1 (not tried yet), 0, 10 base, 100 base, ...: the program has one factorisation.
+            extra = jnp.where(state[0] < 0, 0.0, jnp.maximum(10 * state[0], 10 * base))
+            return (extra, *attempt(extra))
 
-    start = (jnp.full((), -1, K.dtype), K, jnp.zeros((), bool))
-    extra, L, _ = lax.while_loop(unsound, escalate, start)
+        start = (jnp.full((), -1, K.dtype), K, jnp.zeros((), bool))
+        extra, L, _ = lax.while_loop(unsound, escalate, start)
+        return extra, L
+
+    def at_once() -> tuple[Array, Array]:
+        extras = [np.zeros((), K.dtype), np.asarray(10 * base, K.dtype)]
+        while extras[-1] < 10 * M:
+            extras.append(10 * extras[-1])
+        tries = jnp.stack(extras)
+        L, sound = jax.vmap(attempt)(tries)
+        first = jnp.where(jnp.any(sound), jnp.argmax(sound), len(extras) - 1)
+        return tries[first], L[first]
+
+    # On a GPU every turn of the loop waits for the host. Factors of large matrices take longer.
+    elsewhere = at_once if M <= _MOST_AT_ONCE else one_by_one
+    extra, L = lax.platform_dependent(cpu=one_by_one, default=elsewhere)
     # One Newton step from the left makes A = L⁻¹ k(Z, x) as accurate as a triangular solve does.
     # Without it A can lose three digits, and k - A'A can fall far below zero.
     inverse = inverse_by_blocks(L)
@@ -145,8 +164,8 @@ def _factor_jvp(primals: tuple[Any, Any], tangents: tuple[Any, Any]) -> tuple[An
     # d(L⁻¹) = -L⁻¹ dL L⁻¹. Both are products, because L⁻¹ is known.
     (K, scale), (dK, _) = primals, tangents
     L, inverse, jitter, change = _factor(K, scale)
-    phi = jnp.tril(matmul(matmul(inverse, dK), inverse.T))
-    phi = phi - 0.5 * jnp.diag(jnp.diagonal(phi))
+    weight = jnp.tri(len(L), dtype=L.dtype) - 0.5 * jnp.eye(len(L), dtype=L.dtype)
+    phi = weight * matmul(matmul(inverse, dK), inverse.T)
     tangents_out = matmul(L, phi), -matmul(phi, inverse), jnp.zeros_like(jitter), phi
     return (L, inverse, jitter, change), tangents_out
 

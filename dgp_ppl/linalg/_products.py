@@ -18,6 +18,7 @@ __all__ = [
     "as_float",
     "computed_once",
     "deviation",
+    "diagonal",
     "matmul",
     "stored_gradient",
     "weighted_squares",
@@ -57,6 +58,22 @@ def deviation(var: Array) -> Array:
     """
     positive = var > 0
     return jnp.where(positive, jnp.sqrt(jnp.where(positive, var, 1.0)), 0.0)
+
+
+@jax.custom_jvp
+def diagonal(A: Float[Array, "*batch M M"]) -> Float[Array, "*batch M"]:
+    """Return the diagonals of square matrices; the gradient is a mask, not a scatter.
+
+    Args:
+        A: matrices, [..., M, M].
+    """
+    return jnp.diagonal(A, axis1=-2, axis2=-1)
+
+
+@diagonal.defjvp
+def _diagonal_jvp(primals: tuple[Any], tangents: tuple[Any]) -> tuple[Array, Array]:
+    (A,), (dA,) = primals, tangents
+    return diagonal(A), jnp.sum(jnp.where(jnp.eye(A.shape[-1], dtype=bool), dA, 0.0), axis=-1)
 
 
 def computed_once(value: Array) -> Array:
@@ -116,11 +133,13 @@ def weighted_squares(A: Float[Array, "M N"], R: Float[Array, "P M M"]) -> Float[
     Returns:
         The variances, [P, N].
     """
-    P, M = R.shape[:2]
     if A.ndim == 3:
         return jax.vmap(lambda a, r: _squares(a, r[None])[0])(A, R)
-    if jax.default_backend() != "cpu":
-        return _squares(A, R)
+    return lax.platform_dependent(A, R, cpu=_squares_by_groups, default=_squares)
+
+
+def _squares_by_groups(A: Float[Array, "M N"], R: Float[Array, "P M M"]) -> Float[Array, "P N"]:
+    P, M = R.shape[:2]
     most = max(1, _GROUP // (M * A.shape[1]))
     groups = min(-(-P // most), _MAX_GROUPS)
     size = -(-P // groups)

@@ -25,8 +25,8 @@ _WAITS_FOREVER = (0, 10, 0) <= jaxlib.version.__version_info__ < (0, 11, 1)
 
 def cholesky(K: Float[Array, "M M"]) -> Float[Array, "M M"]:
     """Return the lower Cholesky factor of a symmetric matrix; NaN if there is none."""
-    if _WAITS_FOREVER and jax.default_backend() == "cpu":
-        return _cholesky_one_by_one(K)
+    if _WAITS_FOREVER:
+        return lax.platform_dependent(K, cpu=_cholesky_one_by_one, default=_cholesky)
     return _cholesky(K)
 
 
@@ -57,15 +57,21 @@ def _triangular_inverse_jvp(primals: tuple[Any], tangents: tuple[Any]) -> tuple[
 def inverse_by_blocks(L: Float[Array, "M M"]) -> Float[Array, "M M"]:
     """Invert a lower-triangular matrix, without a rule for derivatives.
 
-    On a CPU these are products of blocks, [A, 0; C, B]⁻¹ = [A⁻¹, 0; -B⁻¹ C A⁻¹, B⁻¹], from single
-    entries up. JAX's triangular solve calls OpenBLAS on a CPU. Its second thread keeps spinning for
-    about 15 ms after a call and takes a core away from XLA, which costs more than the rest of a
-    step with M = 100.
+    On a CPU these are products of blocks. JAX's triangular solve calls OpenBLAS on a CPU. Its
+    second thread keeps spinning for about 15 ms after a call and takes a core away from XLA, which
+    costs more than the rest of a step with M = 100.
     """
+    return lax.platform_dependent(L, cpu=_inverse_by_products, default=_inverse_by_solve)
+
+
+def _inverse_by_solve(L: Float[Array, "M M"]) -> Float[Array, "M M"]:
+    eye = jnp.eye(len(L), dtype=L.dtype)
+    return lax.linalg.triangular_solve(L, eye, left_side=True, lower=True)
+
+
+def _inverse_by_products(L: Float[Array, "M M"]) -> Float[Array, "M M"]:
+    """Invert by [A, 0; C, B]⁻¹ = [A⁻¹, 0; -B⁻¹ C A⁻¹, B⁻¹], from single entries up."""
     M = len(L)
-    if jax.default_backend() != "cpu":
-        eye = jnp.eye(M, dtype=L.dtype)
-        return lax.linalg.triangular_solve(L, eye, left_side=True, lower=True)
     levels = max(0, (-(-M // _LEAF) - 1).bit_length())
     size = -(-M // 2**levels)
     total = size * 2**levels

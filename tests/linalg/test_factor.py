@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from support.helpers import assert_derivatives
+from support.lowered import use_gpu_branches
 
 from dgp_ppl.linalg import default_jitter, factorise, white_moments
 
@@ -91,6 +92,26 @@ def test_jitter_escalates_where_rounding_has_eaten_it():
     factor = compiled(K)
     assert 5 * eaten < factor.jitter < 20 * eaten
     assert compiled(K.at[3, 3].set(0.0)).jitter < 2 * eaten
+
+
+@pytest.mark.parametrize("name", [*ALL, "positive", "zero", "nan"])
+def test_all_jitters_at_once_give_the_factor_of_one_after_another(monkeypatch, name):
+    """A GPU factorises with all jitters, and takes the first sound factor."""
+    others = {"positive": positive(4, 40), "zero": np.zeros((40, 40))}
+    others["nan"] = positive(5, 40).at[20, 3].set(jnp.nan)
+    K = jnp.asarray((ALL | others)[name], jnp.float32)
+    wanted, gradient = compiled(K), log_det_gradient(K)
+    use_gpu_branches(monkeypatch)
+    found = jax.jit(lambda K: factorise(K))(K)
+    np.testing.assert_allclose(found.jitter, wanted.jitter, rtol=1e-6)
+    scale = float(jnp.sqrt(jnp.max(jnp.abs(K)))) or 1.0
+    np.testing.assert_allclose(found.lower / scale, wanted.lower / scale, atol=1e-5)
+    if name == "nan":
+        assert not np.isfinite(found.lower).all()
+    else:
+        np.testing.assert_allclose(found.inverse @ found.lower, np.eye(40), atol=2e-3)
+        slope = jax.jit(jax.grad(lambda K: log_det(K)))(K)
+        np.testing.assert_allclose(slope, gradient, rtol=0.02, atol=0.02 * np.abs(gradient).max())
 
 
 @pytest.mark.parametrize("noise", [1e-6, -1e-6, 3e-6])

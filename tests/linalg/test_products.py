@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from support.lowered import use_gpu_branches
 
 from dgp_ppl import linalg
 from dgp_ppl.linalg import _products, weighted_squares
@@ -21,12 +22,15 @@ from dgp_ppl.linalg import _products, weighted_squares
         ((4, 5), 3, 1),
         ((4, 5), 20, 1),
         ((3, 4, 5), 3, 9),
+        ((4, 5), 3, None),
     ],
 )
 def test_weighted_squares_and_their_derivatives(monkeypatch, A_shape, outputs, at_once):
-    """Compare with the plain formula, for all outputs at once, in groups, and with one A each."""
-    monkeypatch.setattr(_products.jax, "default_backend", lambda: "cpu")
-    monkeypatch.setattr(_products, "_GROUP", at_once * 4 * 5)
+    """Compare with the plain formula: all at once, in groups, with one A each, and as on a GPU."""
+    if at_once is None:
+        use_gpu_branches(monkeypatch)
+    else:
+        monkeypatch.setattr(_products, "_GROUP", at_once * 4 * 5)
     rng = np.random.default_rng(7)
     A, R = jnp.asarray(rng.standard_normal(A_shape)), rng.standard_normal((outputs, 4, 4))
     R, weight = jnp.asarray(np.tril(R)), rng.standard_normal((outputs, 5))
@@ -68,3 +72,16 @@ def test_the_deviation_has_a_finite_gradient_at_zero():
     np.testing.assert_allclose(linalg.deviation(var), jnp.sqrt(var))
     slope = jax.grad(lambda s: linalg.deviation(s * var).sum())(1.0)
     np.testing.assert_allclose(slope, 0.5 * jnp.sqrt(var).sum(), rtol=1e-6)
+
+
+@pytest.mark.parametrize("shape", [(4, 4), (3, 4, 4)])
+def test_the_gradient_of_a_diagonal_is_a_mask(shape):
+    A = jax.random.normal(jax.random.key(1), shape)
+    own = lambda A: jnp.sum(jnp.sin(linalg.diagonal(A)))  # noqa: E731
+    stock = lambda A: jnp.sum(jnp.sin(jnp.diagonal(A, axis1=-2, axis2=-1)))  # noqa: E731
+    np.testing.assert_array_equal(linalg.diagonal(A), jnp.diagonal(A, axis1=-2, axis2=-1))
+    for transform in (jax.grad, jax.jacfwd, jax.hessian):
+        np.testing.assert_array_equal(transform(own)(A), transform(stock)(A))
+    program = jax.jit(jax.grad(own)).lower(A).as_text()
+    assert "scatter" not in program
+    assert "scatter" in jax.jit(jax.grad(stock)).lower(A).as_text()

@@ -18,12 +18,13 @@ from numpyro.primitives import Messenger
 from dgp_ppl._partition import Call, Partition
 from dgp_ppl._typing import Model, Params, PRNGKey
 from dgp_ppl.core import is_layer, with_handover
+from dgp_ppl.inference._blocks import StepProgram
 from dgp_ppl.inference.samplers._potential import Potential
 from dgp_ppl.inference.samplers._sghmc import SGHMC, SGHMCState
 
 __all__ = ["EMState", "ExpectationMaximization", "at_params", "with_params"]
 
-_ITERATIONS_PER_CALL = 200  # of the device
+_ITERATIONS_PER_CALL = 200  # of `advance`
 
 
 class EMState(NamedTuple):
@@ -65,7 +66,7 @@ class ExpectationMaximization:
         averaged = Potential(partial(_with_expected_log_likelihood, kernel.model))
         weighted = ((averaged, expected), (kernel.potential, 1 - expected))
         self.energies = [(energy, weight) for energy, weight in weighted if weight]
-        self._advance = jax.jit(self._iterations)
+        self._advance = StepProgram(self._iterations)
 
     def params(self, unconstrained: Params) -> Params:
         """Return the constrained params."""
@@ -78,14 +79,14 @@ class ExpectationMaximization:
         return EMState(jnp.zeros((), int), key, first, states, unconstrained, optimizer)
 
     def advance(self, state: EMState, most: int) -> tuple[EMState, np.ndarray]:
-        """Make up to `most` iterations in one call of the device.
+        """Make up to `most` iterations, 200 at most.
 
         Returns:
             The new state, and the potential energy at each iteration, averaged over the chains.
         """
         num = min(_ITERATIONS_PER_CALL, most)
-        state, energies = self._advance(state, num, self.data)
-        return state, np.asarray(energies)[:num]
+        state, parts = self._advance(state, num, self.data)
+        return state, np.concatenate([np.asarray(part)[:done] for part, done in parts])
 
     def _iterations(self, state: EMState, num: Any, data: list[Any]) -> tuple[EMState, Array]:
         call = self.partition.join(data)

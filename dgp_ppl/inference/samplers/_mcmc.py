@@ -19,6 +19,7 @@ from dgp_ppl._checks import check_count, check_key
 from dgp_ppl._partition import Call, Partition
 from dgp_ppl._terminal import Progress
 from dgp_ppl._typing import PRNGKey
+from dgp_ppl.inference._blocks import blocks, runs_on_cpu
 from dgp_ppl.inference._checkpoint import RunFolder, run_identity
 from dgp_ppl.inference._data import check_data
 from dgp_ppl.inference.samplers._chains import Chains
@@ -142,7 +143,7 @@ def run_mcmc(
             else:
                 num = min((total - steps) // thinning, most)
                 state, columns = program.advance(state, num, thinning)
-                unsaved.append([np.asarray(a)[:num] for a in columns])
+                unsaved.append(columns)
                 done = num * thinning
             steps += done
             bar.update(done, kernel.diagnostics(state))
@@ -173,17 +174,30 @@ class _Program:
         self.kernel, self.fields, self.most = kernel, fields, most
         model = getattr(kernel.kernel, "model", None)
         self.partition, self.data = Partition.split(model, call)
-        self._advance = jax.jit(self._draws)
+        self._counted = jax.jit(self._draws)
+        self._static = jax.jit(self._draws, static_argnums=(1, 2))
         shapes = jax.eval_shape(self._constrained, jax.eval_shape(self._buffers, state), self.data)
         self._structure = jax.tree.structure(shapes)
 
-    def advance(self, state: Any, num: int, thinning: int) -> tuple[Any, list[Array]]:
+    def advance(self, state: Any, num: int, thinning: int) -> tuple[Any, list[np.ndarray]]:
         """Make `num` draws, `thinning` steps apart.
 
         Returns:
-            The state after them, and arrays whose first `num` rows are the draws.
+            The state after them, and columns with a row for each draw.
         """
-        return self._advance(state, num, thinning, self.data)
+        if runs_on_cpu(state):
+            state, columns = self._counted(state, num, thinning, self.data)
+            return state, [np.asarray(a)[:num] for a in columns]
+        if num == 1:  # all of the warm-up, and draws that are far apart
+            columns: list[Array] = []
+            for length in blocks(thinning):
+                state, columns = self._static(state, 1, length, self.data)
+            return state, [np.asarray(a)[:1] for a in columns]
+        parts = []
+        for length in blocks(num):
+            state, columns = self._static(state, length, thinning, self.data)
+            parts.append([a[:length] for a in columns])
+        return state, [np.concatenate(c) for c in zip(*parts, strict=True)]
 
     def by_name(self, columns: list[np.ndarray]) -> tuple[dict[str, Any], dict[str, Any]]:
         """Return latent sites and other fields by name, from the arrays of `advance`."""

@@ -21,14 +21,15 @@ from numpyro.infer.svi import SVIState
 from dgp_ppl._partition import Partition
 from dgp_ppl._terminal import Progress
 from dgp_ppl._typing import Model, Params
+from dgp_ppl.inference._blocks import StepProgram
 from dgp_ppl.inference._checkpoint import RunFolder
 
 __all__ = [
-    "Outcome", "TrainingLoop", "cached_loop", "chunk_length", "compiled_losses", "run_steps",
-    "training_loop",
+    "MOST_STEPS", "Outcome", "TrainingLoop", "cached_loop", "chunk_length", "compiled_losses",
+    "run_steps", "training_loop",
 ]  # fmt: skip
 
-_CHUNK = 200  # steps in one call of the device, at most
+MOST_STEPS = 200  # steps in one call of the device, at most
 
 
 class TrainingLoop:
@@ -39,7 +40,7 @@ class TrainingLoop:
 
     def __init__(self, svi: SVI, partition: Partition) -> None:
         self.svi, self.partition = svi, partition
-        self._steps = jax.jit(self.run_chunk)
+        self._steps = StepProgram(self.run_chunk)
         self._start = jax.jit(self.first_state)
 
     def init(self, key: Any, data: list[Any], params: Params | None) -> SVIState:
@@ -47,9 +48,10 @@ class TrainingLoop:
         return self._start(key, data, params)
 
     def advance(self, state: SVIState, data: list[Any], num: int) -> tuple[SVIState, np.ndarray]:
-        """Run `num` <= 200 steps in one compiled loop; returns the state and their losses."""
-        state, losses = self._steps(state, num, data)
-        return state, np.asarray(losses, np.float64)[:num]
+        """Run `num` <= 200 steps in compiled loops; returns the state and their losses."""
+        state, parts = self._steps(state, num, data)
+        losses = [np.asarray(part, np.float64)[:done] for part, done in parts]
+        return state, np.concatenate([*losses, np.zeros(0)])
 
     def params(self, state: SVIState) -> Params:
         """Return the constrained params of a state."""
@@ -95,7 +97,7 @@ class TrainingLoop:
             state, value = svi.update(state, *call.args, **call.kwargs)
             return state, losses.at[i].set(value)
 
-        return lax.fori_loop(0, num, step, (state, jnp.zeros(_CHUNK)))
+        return lax.fori_loop(0, num, step, (state, jnp.zeros(MOST_STEPS)))
 
     def _with_arrays(self, data: list[Any]) -> SVI:
         """Return the SVI with the guide's arrays in place."""
@@ -164,7 +166,7 @@ class Outcome(NamedTuple):
 
 def chunk_length(steps: int) -> int:
     """Return the number of steps in one call of the device."""
-    return max(10, min(_CHUNK, steps // 20))  # short enough for a progress bar that moves
+    return max(10, min(MOST_STEPS, steps // 20))  # short enough for a progress bar that moves
 
 
 def run_steps(

@@ -12,6 +12,7 @@ from numpyro.infer.svi import SVIState
 
 from dgp_ppl._terminal import Progress
 from dgp_ppl._typing import Params
+from dgp_ppl.inference._blocks import StepProgram
 from dgp_ppl.inference.svi._loop import TrainingLoop, chunk_length
 
 __all__ = ["Failure", "ManyLoops", "ManyOutcomes", "part", "run_many_steps"]
@@ -38,8 +39,9 @@ class ManyLoops:
 
     def advance(self, states: SVIState, data: list[Any], num: int) -> tuple[SVIState, np.ndarray]:
         """Run `num` <= 200 steps of all fits; returns the states and their losses, [R, num]."""
-        states, losses = _programs(self.loop, self.axes)[2](states, num, data)
-        return states, np.asarray(losses, np.float64)[:, :num]
+        states, parts = _programs(self.loop, self.axes)[2](states, num, data)
+        losses = [np.asarray(part, np.float64)[:, :done] for part, done in parts]
+        return states, np.concatenate([*losses, np.zeros((len(states.rng_key), 0))], axis=1)
 
     def params(self, states: SVIState) -> Params:
         """Return the constrained params of the states."""
@@ -56,7 +58,12 @@ def _programs(loop: TrainingLoop, axes: tuple[int | None, ...]) -> tuple[Any, An
     arrays = list(axes)
     each = jax.jit(jax.vmap(loop.first_state, in_axes=(0, arrays, 0)))
     shared = jax.jit(jax.vmap(loop.first_state, in_axes=(0, arrays, None)))
-    return each, shared, jax.jit(jax.vmap(loop.run_chunk, in_axes=(0, None, arrays)))
+
+    def steps(states: SVIState, num: Any, data: list[Any]) -> tuple[SVIState, jax.Array]:
+        one = lambda state, data: loop.run_chunk(state, num, data)  # noqa: E731
+        return jax.vmap(one, in_axes=(0, arrays))(states, data)
+
+    return each, shared, StepProgram(steps)
 
 
 def part(tree: Any, number: int) -> Any:

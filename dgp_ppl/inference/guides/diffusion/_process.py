@@ -256,71 +256,71 @@ def simulate_process(
         The state x_1 from which the last step starts, the mean of that step, and the cost of the
         earlier steps in nats.
     """
-    dtype = eta.dtype
+    dtype, last = eta.dtype, jnp.zeros((), int)
     carry, gain, v = (
-        jnp.asarray(a, dtype) for a in (process.carry, process.gain, process.variance)
+        jnp.asarray(a, dtype)[:, None] for a in (process.carry, process.gain, process.variance)
     )
-    x, mean_of, noise_of = _begin(key, process, control, eta)
-
-    @jax.checkpoint
-    def step(state: tuple[State, Array], k: Array) -> tuple[tuple[State, Array], None]:
-        x, cost = state
-        mean, scale = mean_of(k, x), jnp.sqrt(eta[k])
-        new = mean + noise_of(k)
-        if estimator == "expected":
-            gap = jnp.square(mean - carry[k] * x)
-            terms = (eta[k] + gap) / v[k] - 1 - jnp.log(eta[k] / v[k])
-        else:
-            if estimator == "detached":
-                new = lax.stop_gradient(new)
-            elif estimator == "landing":
-                assert frozen_control is not None
-                scale = lax.stop_gradient(scale)
-                mean = carry[k] * x + gain[k] * frozen_control(k, x)
-            reference_terms = jnp.square(new - carry[k] * x) / v[k]
-            sampler_terms = jnp.square((new - mean) / scale)
-            terms = reference_terms - sampler_terms - 2 * jnp.log(scale) + jnp.log(v[k])
-        return (new, cost + 0.5 * jnp.sum(terms)), None
-
+    states, controls = _path(key, process, control, eta, detached=estimator == "detached")
+    x, new, scale = states[1:], states[:-1], jnp.sqrt(eta[1:])  # of steps 1 ... K - 1
+    if estimator == "expected":
+        ratio = eta[1:] / v[1:]
+        terms = ratio + jnp.square(gain[1:] * controls) / v[1:] - 1 - jnp.log(ratio)
+    else:
+        if estimator == "landing":
+            assert frozen_control is not None
+            scale = lax.stop_gradient(scale)
+            controls = jax.vmap(frozen_control)(jnp.arange(1, len(eta)), x)
+        reference = new - carry[1:] * x
+        noise = (reference - gain[1:] * controls) / scale
+        terms = jnp.square(reference) / v[1:] - jnp.square(noise) - jnp.log(scale**2 / v[1:])
     ratio = process.initial_variance / process.kappa[-1]
-    cost = jnp.asarray(0.5 * x.size * (ratio - 1 - np.log(ratio)), dtype)
+    cost = jnp.asarray(0.5 * x.shape[1] * (ratio - 1 - np.log(ratio)), dtype)
+    cost = cost + 0.5 * jnp.sum(terms)
+    mean = carry[0] * states[0] + gain[0] * (u := control(last, states[0]))
     if process.first_control_free:
-        first = jnp.asarray(len(eta) - 1)
-        cost = cost - 0.5 * jnp.sum(jnp.square(mean_of(first, x) - carry[first] * x)) / v[first]
-    (x, cost), _ = lax.scan(step, (x, cost), jnp.arange(1, len(eta)), reverse=True)
-    return x, mean_of(jnp.zeros((), int), x), cost
+        first = controls[-1] if len(controls) else u
+        cost = cost - 0.5 * jnp.sum(jnp.square(gain[-1] * first)) / v[-1, 0]
+    return states[0], mean, cost
 
 
 def simulate_path(
     key: PRNGKey, process: Process, control: Control, eta: Float[Array, "K H"]
 ) -> Float[Array, "K H"]:
     """Return the states x_K ... x_1 of the path that `simulate_process` draws with this key."""
-    x, mean_of, noise_of = _begin(key, process, control, eta)
-
-    def step(x: State, k: Array) -> tuple[State, State]:
-        new = mean_of(k, x) + noise_of(k)
-        return new, new
-
-    _, states = lax.scan(step, x, jnp.arange(1, len(eta)), reverse=True)
-    return jnp.concatenate([x[None], states[::-1]])
+    return _path(key, process, control, eta)[0][::-1]
 
 
-def _begin(
-    key: PRNGKey, process: Process, control: Control, eta: Float[Array, "K H"]
-) -> tuple[State, Control, Callable[[Array], State]]:
-    """Draw x_K; return it with the functions that give the mean and the noise of x_k."""
-    H, dtype = eta.shape[1], eta.dtype
+def _path(
+    key: PRNGKey,
+    process: Process,
+    control: Control,
+    eta: Float[Array, "K H"],
+    *,
+    detached: bool = False,
+) -> tuple[Float[Array, "K H"], Float[Array, "K-1 H"]]:
+    """Return the states x_1 ... x_K, and the controls of the steps 1 ... K - 1 between them.
+
+    What does not depend on the state is computed for all steps at once, outside the loop.
+    """
+    (num, H), dtype = eta.shape, eta.dtype
     carry, gain = (jnp.asarray(a, dtype) for a in (process.carry, process.gain))
     key, start = random.split(key)
     x = jnp.asarray(np.sqrt(process.initial_variance), dtype) * random.normal(start, (H,), dtype)
+    steps = jnp.arange(1, num)
+    unit = jax.vmap(lambda k: random.normal(random.fold_in(key, k), (H,), dtype))(steps)
+    noise = jnp.sqrt(eta[1:]) * unit
 
-    def mean_of(k: Array, x: State) -> State:
-        return carry[k] * x + gain[k] * control(k, x)
+    @jax.checkpoint
+    def step(x: State, at: tuple[Array, ...]) -> tuple[State, tuple[State, State]]:
+        k, a, c, e = at
+        u = control(k, x)
+        new = a * x + c * u + e
+        new = lax.stop_gradient(new) if detached else new
+        return new, (new, u)
 
-    def noise_of(k: Array) -> State:
-        return jnp.sqrt(eta[k]) * random.normal(random.fold_in(key, k), (H,), dtype)
-
-    return x, mean_of, noise_of
+    at = (steps, carry[1:], gain[1:], noise)
+    _, (states, controls) = lax.scan(step, x, at, reverse=True)
+    return jnp.concatenate([states, x[None]]), controls
 
 
 def last_step_cost(
