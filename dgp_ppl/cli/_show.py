@@ -20,8 +20,8 @@ from dgp_ppl.persistence import KeptFit, read_record
 __all__: list[str] = []
 
 _OPTIONS = (
-    "model", "likelihood", "depth", "inducing", "width", "kernel", "category_kernel", "share_kernel", "steps",
-    "batch", "learning_rate", "draws", "chains", "samples", "seed", "x64",
+    "model", "likelihood", "depth", "inducing", "width", "kernel", "category_kernel",
+    "share_kernel", "steps", "batch", "learning_rate", "draws", "chains", "samples", "seed", "x64",
 )  # fmt: skip
 _HEADINGS = {
     name: heading

@@ -27,9 +27,9 @@ class Coregion(Kernel):
     """A kernel over C categories with a learned covariance B = W W' + diag(kappa).
 
     Its inputs are one-hot: k(x, z) = x' B z is then the entry of B for two categories. Multiply it
-    with a kernel of the other inputs, so that each category has a function of its own, which borrows
-    strength from the functions that it correlates with. Unlike a lengthscale, B can learn that
-    two categories are independent, or opposite.
+    with a kernel of the other inputs: each category then has a function of its own, which borrows
+    strength from the functions that it correlates with. Unlike a lengthscale, B can learn that two
+    categories are independent, or opposite.
 
     >>> import jax, jax.numpy as jnp
     >>> from dgp_ppl import kernels
