@@ -88,6 +88,8 @@ def _fit(
     use_x64(x64)
     if method not in METHODS:
         raise DataError(f"fit: method is {method!r}, wanted one of {', '.join(METHODS)}")
+    if split < 0:
+        raise DataError(f"fit: split is {split}, wanted the number of a split, at least 0")
     out = Path(f"{data_stem(data)}.dgp") if out is None else out
     check_output(out, overwrite, (".dgp",), [data])
     image = out.with_suffix(".png")
