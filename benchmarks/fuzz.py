@@ -70,11 +70,6 @@ def censored(f: Any) -> Any:
 
 
 @constant
-def student(f: Any) -> Any:
-    return dist.StudentT(3.0, f, 0.3)
-
-
-@constant
 def laplace(f: Any) -> Any:
     return dist.Laplace(f, 0.3)
 
@@ -98,7 +93,7 @@ KINDS = {
     "gaussian": Kind(None, "real"),
     "two outputs": Kind(two_outputs, "reals", 2),
     "heteroscedastic": Kind(likelihoods.heteroscedastic, "real", 2),
-    "student": Kind(student, "real"),
+    "student_t": Kind(likelihoods.student_t, "real"),
     "laplace": Kind(laplace, "real"),
     "censored": Kind(censored, "clipped"),
     "probit": Kind(likelihoods.bernoulli_probit, "binary"),

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import operator
+from collections.abc import Sequence
 from typing import Any
 
 import jax.numpy as jnp
@@ -46,7 +48,14 @@ class Standardizer:
     y_scale: float | np.ndarray = 1.0
 
     @classmethod
-    def fit(cls, x: ArrayLike, y: ArrayLike | None = None, *, shared: bool = False) -> Standardizer:
+    def fit(
+        cls,
+        x: ArrayLike,
+        y: ArrayLike | None = None,
+        *,
+        shared: bool = False,
+        unscaled: Sequence[int] = (),
+    ) -> Standardizer:
         """Compute means and standard deviations of training data.
 
         Args:
@@ -56,21 +65,30 @@ class Standardizer:
                 NaN, which a mask leaves out of the fit, do not count.
             shared: whether all columns share one mean and standard deviation. Use it for pixels,
                 where differences in spread between columns carry information.
+            unscaled: positions of columns that stay as they are, such as the one-hot inputs of
+                `kernels.Coregion`.
 
         Returns:
             The standardizer of this data.
 
         Raises:
             DataError: if x has NaN or infinity, or y infinity.
-            ValueError: if x is not [N, D], y neither [N] nor [N, P] with P > 1, or a target is NaN
-                in all rows.
+            ValueError: if x is not [N, D], y neither [N] nor [N, P] with P > 1, a target is NaN in
+                all rows, or `unscaled` has no columns of x.
         """
         x = np.asarray(x, np.float64)
         if x.ndim != 2 or not len(x):
             raise ValueError(f"Standardizer.fit: x has shape {x.shape}, wanted [N, D] with N >= 1")
         check_inputs("Standardizer.fit", x)
         loc, scale = _moments(x.reshape(-1, 1) if shared else x)
-        loc, scale = (np.broadcast_to(a, x.shape[1:]) for a in (loc, scale))
+        loc, scale = (np.array(np.broadcast_to(a, x.shape[1:])) for a in (loc, scale))
+        columns = [operator.index(i) for i in unscaled]
+        if columns and not 0 <= min(columns) <= max(columns) < x.shape[1]:
+            raise ValueError(
+                f"Standardizer.fit: unscaled is {columns}, wanted positions of columns of x, at "
+                f"least 0 and below {x.shape[1]}"
+            )
+        loc[columns], scale[columns] = 0.0, 1.0
         if y is None:
             return cls(loc, scale)
         y = np.asarray(y, np.float64)

@@ -60,3 +60,12 @@ def test_several_targets_have_a_scale_each():
         Standardizer.fit(X[:3], np.full((3, 2), np.nan))
     with pytest.raises(ValueError, match=r"y has shape \(2, 2\).*\[N, P\]"):
         Standardizer.fit(X[:3], y[:2])
+
+
+def test_some_columns_stay_as_they_are():
+    scaler = Standardizer.fit(X, unscaled=[2, 0])
+    np.testing.assert_array_equal(scaler.inputs(X)[:, [0, 2]], X[:, [0, 2]].astype(np.float32))
+    assert np.asarray(scaler.inputs(X))[:, 1].std() == pytest.approx(1.0, rel=1e-5)
+    for wrong in ([3], [-1]):
+        with pytest.raises(ValueError, match=r"unscaled is \[.*\], wanted positions .* below 3"):
+            Standardizer.fit(X, unscaled=wrong)

@@ -8,13 +8,24 @@ from contextlib import contextmanager
 from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 import dgp_ppl
 from dgp_ppl._errors import DataError, Interrupted
 
 __all__ = ["app", "interruptible", "main", "print_note"]
 
+
+class _Commands(TyperGroup):
+    """The commands. Ctrl-C where a command does not say what is lost is one line too."""
+
+    def invoke(self, ctx: Any) -> Any:
+        with interruptible():
+            return super().invoke(ctx)
+
+
 app = typer.Typer(
+    cls=_Commands,
     add_completion=False,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
@@ -34,18 +45,18 @@ def main() -> None:
 
 
 @contextmanager
-def interruptible(command: str, unwritten: object = None) -> Iterator[None]:
+def interruptible(command: str = "", unwritten: object = None) -> Iterator[None]:
     """At Ctrl-C, print one line and exit with the shell's code 130.
 
     Args:
-        command: name of the command.
+        command: name of the command; empty for all of them.
         unwritten: the file that is then not written; None if an `Interrupted` says what is kept
             and how to go on.
     """
     try:
         yield
     except KeyboardInterrupt as error:
-        text = f"{command}: interrupted"
+        text = f"{command}: interrupted".removeprefix(": ")
         if unwritten is not None:
             text += f"; {unwritten} is not written"
         elif isinstance(error, Interrupted):

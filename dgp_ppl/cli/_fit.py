@@ -36,6 +36,7 @@ def _fit(
     inducing: given.Inducing = 100,
     width: given.Width = None,
     kernel: given.Kernel = "squared_exponential",
+    category_kernel: given.CategoryKernel = False,
     share_kernel: given.ShareKernel = None,
     steps: given.Steps = 6000,
     batch: given.Batch = 1000,
@@ -87,6 +88,8 @@ def _fit(
     use_x64(x64)
     if method not in METHODS:
         raise DataError(f"fit: method is {method!r}, wanted one of {', '.join(METHODS)}")
+    if split < 0:
+        raise DataError(f"fit: split is {split}, wanted the number of a split, at least 0")
     out = Path(f"{data_stem(data)}.dgp") if out is None else out
     check_output(out, overwrite, (".dgp",), [data])
     image = out.with_suffix(".png")
@@ -103,6 +106,7 @@ def _fit(
                 inducing=inducing,
                 width=width,
                 kernel=kernel,
+                category_kernel=category_kernel,
                 share_kernel=share_kernel,
                 steps=steps,
                 batch=batch,

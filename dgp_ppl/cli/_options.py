@@ -14,6 +14,7 @@ __all__ = [
     "X64",
     "Batch",
     "Categorical",
+    "CategoryKernel",
     "Chains",
     "Data",
     "Depth",
@@ -72,6 +73,15 @@ Width = Annotated[
 ]
 Kernel = Annotated[
     str, typer.Option(help=f"Kernel of every layer: {', '.join(KERNELS)}.", rich_help_panel=_MODEL)
+]
+CategoryKernel = Annotated[
+    bool,
+    typer.Option(
+        "--category-kernel",
+        help="Learn the covariance of the categories of each column of text, in place of "
+        "a lengthscale for each.",
+        rich_help_panel=_MODEL,
+    ),
 ]
 ShareKernel = Annotated[
     bool | None,

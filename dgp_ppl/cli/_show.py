@@ -20,9 +20,10 @@ from dgp_ppl.persistence import KeptFit, read_record
 __all__: list[str] = []
 
 _OPTIONS = (
-    "model", "likelihood", "depth", "inducing", "width", "kernel", "share_kernel", "steps", "batch",
-    "learning_rate", "draws", "chains", "samples", "seed", "x64",
+    "model", "likelihood", "depth", "inducing", "width", "kernel", "category_kernel",
+    "share_kernel", "steps", "batch", "learning_rate", "draws", "chains", "samples", "seed", "x64",
 )  # fmt: skip
+_FLAGS = ("category_kernel", "x64")  # which are said if they are on
 _HEADINGS = {
     name: heading
     for name, heading in (PREDICTION_HEADINGS | INFERENCE_HEADINGS).items()
@@ -68,6 +69,7 @@ def _lines(kept: KeptFit, model: str, about: dict[str, Any]) -> Iterator[tuple[s
     if kept.is_interrupted:
         yield "interrupted", "the fit ended before its last step"
     options = {n: config[n] for n in _OPTIONS if config.get(n) is not None}
+    options = {n: v for n, v in options.items() if v is not False or n not in _FLAGS}
     if not isinstance(kept.posterior_samples, Chains):
         options = {n: v for n, v in options.items() if n not in ("draws", "chains")}
     if options:

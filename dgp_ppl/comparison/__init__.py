@@ -18,6 +18,7 @@ from dgp_ppl.comparison._builders import (
     check_setting,
     complete_setting,
 )
+from dgp_ppl.comparison._categories import CategoryKernel
 from dgp_ppl.comparison._compare import Comparison, compare
 from dgp_ppl.comparison._figures import draw_held_out
 from dgp_ppl.comparison._method import (
@@ -49,6 +50,7 @@ __all__ = [
     "PREDICTION_HEADINGS",
     "Builder",
     "Built",
+    "CategoryKernel",
     "Comparison",
     "Fitted",
     "Method",

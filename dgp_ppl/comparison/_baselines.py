@@ -57,7 +57,7 @@ def _gp(task: Task) -> Fitted:
         )
     steps = min(task.setting.steps, _EXACT_STEPS)
     task = task.with_setting(steps=steps)
-    return fit_collapsed(task, task.x, kernel_maker(task.setting), fixed=True)
+    return fit_collapsed(task, task.x, kernel_maker(task), fixed=True)
 
 
 @register("bnn")

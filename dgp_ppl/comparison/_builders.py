@@ -20,10 +20,12 @@ from numpyro.contrib.module import eqx_module
 from dgp_ppl import initialize, kernels, likelihoods, models
 from dgp_ppl._checks import check_count
 from dgp_ppl._typing import InducingInputs, Inputs, Model, Params
+from dgp_ppl.comparison._categories import CategoryKernel
 from dgp_ppl.comparison._method import Setting, Task
 from dgp_ppl.core import Grid
 
 __all__ = [
+    "CATEGORY_MODELS",
     "KERNELS",
     "LIKELIHOODS",
     "MODELS",
@@ -110,7 +112,7 @@ def _layered(task: Task, skip: bool = False) -> Built:
         task.key, task.x, num_inducing=setting.inducing, depth=setting.depth,
         width=setting.width, skip=skip,
     )  # fmt: skip
-    return Built(models.deep_gp, layout | _model_arguments(setting, setting.depth), layout["z"])
+    return Built(models.deep_gp, layout | _model_arguments(task, setting.depth), layout["z"])
 
 
 def _deep_kernel(task: Task) -> Built:
@@ -124,7 +126,7 @@ def _deep_kernel(task: Task) -> Built:
         layout = initialize.deep_gp(
             key_z, features("features")(task.x), num_inducing=setting.inducing, depth=setting.depth
         )
-    kwargs = layout | {"features": features} | _model_arguments(setting, setting.depth)
+    kwargs = layout | {"features": features} | _model_arguments(task, setting.depth)
     return Built(models.deep_gp, kwargs, layout["z"])
 
 
@@ -154,15 +156,15 @@ def _latent(task: Task) -> Built:
     layout, start = initialize.gplvm(
         key_z, target, 1, x=task.x, num_inducing=task.setting.inducing, depth=task.setting.depth
     )
-    arguments = _model_arguments(task.setting, task.setting.depth)
+    arguments = _model_arguments(task, task.setting.depth)
     return Built(models.gplvm, layout | arguments, layout["z"], start)
 
 
 def _diff_gp(task: Task) -> Built:
     """Build `models.diff_gp`; both GPs get the same inducing inputs, and depth has no effect."""
     z = initialize.inducing_inputs(task.key, task.x, task.setting.inducing)
-    kwargs = {"z": z, "z_flow": z, "horizon": _HORIZON, "flow_kernel": kernel_maker(task.setting)}
-    return Built(models.diff_gp, kwargs | _model_arguments(task.setting), (z, z))
+    kwargs = {"z": z, "z_flow": z, "horizon": _HORIZON, "flow_kernel": kernel_maker(task)}
+    return Built(models.diff_gp, kwargs | _model_arguments(task), (z, z))
 
 
 def _temporal_diff_gp(task: Task) -> Built:
@@ -182,6 +184,9 @@ MODELS: dict[str, Builder] = {
     "temporal_diff_gp": _temporal_diff_gp,
 }
 """The builders of the models by name."""
+
+CATEGORY_MODELS = ("deep_gp", "skip")
+"""The models whose first layer has the inputs themselves, and so can have `CategoryKernel`."""
 
 
 def check_setting(caller: str, setting: Setting) -> None:
@@ -255,28 +260,41 @@ def complete_setting(
 
 
 def build(task: Task) -> Built:
-    """Build the model that the settings of a task name."""
+    """Build the model that the settings of a task name.
+
+    Raises:
+        ValueError: if the task has one-hot inputs with kernels over categories, and the model's
+            first layer does not have these inputs.
+    """
+    model = task.setting.model
+    if task.one_hot and model not in CATEGORY_MODELS:
+        raise ValueError(
+            f"build: one_hot is given and model is {model!r}, wanted one of "
+            f"{', '.join(CATEGORY_MODELS)}"
+        )
     return MODELS[task.setting.model](task)
 
 
-def _model_arguments(setting: Setting, depth: int | None = None) -> dict[str, Any]:
+def _model_arguments(task: Task, depth: int | None = None) -> dict[str, Any]:
     """Return the model arguments for the kernels and for the observations.
 
     Args:
-        setting: the settings of the comparison.
+        task: the fit to do.
         depth: number of layers of models that take a kernel for each; None for others.
     """
-    maker = kernel_maker(setting)
-    arguments = {"kernel": maker, "share_kernel": setting.share_kernel}
+    setting = task.setting
+    makers = [kernel_maker(task), *[KERNELS[setting.kernel].learned] * ((depth or 1) - 1)]
     if setting.likelihood == "heteroscedastic":  # mean and noise have little in common
-        separate = partial(maker, out=setting.outputs)
-        arguments["kernel"] = separate if depth is None else (*[maker] * (depth - 1), separate)
+        makers[-1] = partial(makers[-1], out=setting.outputs)
+    kernel = makers[0] if depth is None or len({*makers}) == 1 else tuple(makers)
+    arguments = {"kernel": kernel, "share_kernel": setting.share_kernel}
     return arguments | observation_arguments(setting)
 
 
-def kernel_maker(setting: Setting) -> models.KernelMaker:
-    """Return the function that makes the kernel of a layer."""
-    return KERNELS[setting.kernel].learned
+def kernel_maker(task: Task) -> models.KernelMaker:
+    """Return the function that makes the kernel of the layer of the inputs."""
+    kernel = KERNELS[task.setting.kernel]
+    return CategoryKernel(kernel, task.one_hot) if task.one_hot else kernel.learned
 
 
 def observation_arguments(setting: Setting) -> dict[str, Any]:

@@ -16,10 +16,10 @@ import numpy as np
 
 from dgp_ppl import datasets
 from dgp_ppl._checks import check_count
-from dgp_ppl._errors import Interrupted
+from dgp_ppl._errors import DataError, Interrupted
 from dgp_ppl._storage import fingerprint, versions
 from dgp_ppl.comparison import _baselines, _methods  # noqa: F401 - registers the methods
-from dgp_ppl.comparison._builders import check_setting, complete_setting
+from dgp_ppl.comparison._builders import CATEGORY_MODELS, check_setting, complete_setting
 from dgp_ppl.comparison._figures import draw_figures
 from dgp_ppl.comparison._method import METHODS, Setting, methods_for
 from dgp_ppl.comparison._metrics import summarise
@@ -82,6 +82,7 @@ def compare(
     inducing: int = 100,
     width: int | None = None,
     kernel: str = "squared_exponential",
+    category_kernel: bool = False,
     share_kernel: bool | None = None,
     steps: int = 6000,
     batch: int = 1000,
@@ -135,6 +136,9 @@ def compare(
         inducing: number of inducing inputs of every layer.
         width: number of outputs of the hidden layers; by default min(30, number of inputs).
         kernel: the kernel of every layer, a name in `dgp_ppl.comparison.KERNELS`.
+        category_kernel: whether the first layer's kernel has a factor for each column of three or
+            more categories, with a learned covariance (`kernels.Coregion`), in place of a
+            lengthscale for each one-hot input. For the models deep_gp and skip.
         share_kernel: whether the outputs of a hidden layer share one kernel; by default each has
             its own, as in `models.deep_gp`.
         steps: number of optimiser steps.
@@ -228,6 +232,8 @@ def compare(
     rows = datasets.splits(source, max(splits) + 1, seed)
     prepared = {s: _prepare(source, rows[s][0]) for s in splits}
     first = prepared[splits[0]]()
+    if category_kernel:
+        _check_categories(first, model)
     _tell(first, progress)
     folder = None if out is None else prepare_folder(Path(out), overwrite, resume)
     config = dataclasses.asdict(setting) | {
@@ -235,6 +241,7 @@ def compare(
         "restarts": restarts, "samples": samples,
         "evidence": evidence, "target": target, "split_key": split_key,
         "drop": _names(drop), "categorical": _names(categorical), "strict": strict,
+        "category_kernel": category_kernel,
         "x64": jnp.zeros(()).dtype == jnp.float64,
     }  # fmt: skip
     comparison = Comparison(
@@ -315,6 +322,20 @@ def _tell(data: Dataset, progress: bool) -> None:
     else:
         for text in data.preprocessor.report.warnings:
             warnings.warn(f"compare: {text}", UserWarning, stacklevel=3)
+
+
+def _check_categories(data: Dataset, model: str) -> None:
+    """Raise unless there can be kernels over categories."""
+    if model not in CATEGORY_MODELS:
+        raise ValueError(
+            f"compare: category_kernel is True and model {model!r}, wanted one of "
+            f"{', '.join(CATEGORY_MODELS)}"
+        )
+    if data.preprocessor is None or not data.preprocessor.one_hot:
+        raise DataError(
+            f"{data.name}: category_kernel is True, but no input is a column of three or more "
+            "categories; leave it out, or name columns of numbers in categorical"
+        )
 
 
 def _names(given: str | Sequence[str]) -> list[str]:

@@ -73,6 +73,8 @@ class Task:
         y: standardised training targets, or classes 0 ... C-1, [N].
         setting: the settings of the comparison.
         progress: label of the progress bar; False for no bar.
+        one_hot: positions of the one-hot inputs of each column of categories that gets a kernel
+            over categories in the first layer. They are not standardised.
     """
 
     key: PRNGKey
@@ -80,6 +82,7 @@ class Task:
     y: Shaped[Array, " N"]
     setting: Setting
     progress: str | bool = False
+    one_hot: tuple[tuple[int, ...], ...] = ()
 
     def split(self, num: int = 2) -> tuple[Task, ...]:
         """Return copies of the task with independent keys, as `jax.random.split` makes them."""

@@ -52,7 +52,7 @@ def _sgpr(task: Task) -> Fitted:
     """Fit sparse GP regression with all rows at every step (Titsias 2009)."""
     task_z, task_fit = task.split()
     z = initialize.inducing_inputs(task_z.key, task.x, task.setting.inducing)
-    return fit_collapsed(task_fit, z, kernel_maker(task.setting))
+    return fit_collapsed(task_fit, z, kernel_maker(task))
 
 
 def fit_collapsed(

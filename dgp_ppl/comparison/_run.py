@@ -8,7 +8,7 @@ import os
 import textwrap
 import time
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -191,6 +191,7 @@ def fit_method(
     split: int = 0,
     restarts: int = 1,
     shared_unit: bool = False,
+    one_hot: Sequence[Sequence[int]] = (),
     progress: str | bool = False,
 ) -> MethodFit:
     """Fit one method of `compare` to training rows, with the keys that `compare` takes.
@@ -212,6 +213,8 @@ def fit_method(
         split: number of the split in `compare`.
         restarts: number of fits, with different keys.
         shared_unit: whether all inputs have the same unit; see `Dataset`.
+        one_hot: positions of the one-hot inputs of each column of categories that gets a kernel
+            over categories, such as ``Preprocessor.one_hot.values()``.
         progress: label of the progress bar, or False.
 
     Raises:
@@ -220,9 +223,12 @@ def fit_method(
     """
     y = np.asarray(y)
     scaled_target = y if setting.task == "regression" else None
-    standardizer = Standardizer.fit(x, scaled_target, shared=shared_unit)
+    standardizer = Standardizer.fit(
+        x, scaled_target, shared=shared_unit, unscaled=[i for columns in one_hot for i in columns]
+    )
     key_fit = _keys(seed, split)[0]
     task = _task(key_fit, x, y, setting, standardizer, progress)
+    task = dataclasses.replace(task, one_hot=tuple(map(tuple, one_hot)))
     start = time.perf_counter()
     fits: list[Fitted] = []
     errors: list[NonFiniteLossError | UnsuitableError] = []
@@ -298,7 +304,7 @@ def run_method(
     try:
         found = fit_method(
             method, x, y, setting, seed=config["seed"], split=split.index, restarts=restarts,
-            shared_unit=data.shared_unit, progress=progress,
+            shared_unit=data.shared_unit, one_hot=_one_hot(data, config), progress=progress,
         )  # fmt: skip
     except (NonFiniteLossError, UnsuitableError) as error:
         return {**row, "error": str(error)}, None
@@ -324,6 +330,13 @@ def run_method(
         task = _task(_keys(config["seed"], split.index)[0], x, y, setting, standardizer, progress)
         row |= _measure_evidence(random.fold_in(key, 1), fitted, task)
     return row, Run(fitted, standardizer, prediction, x, y, x_test, y_test, data, config, row)
+
+
+def _one_hot(data: Dataset, config: Mapping[str, Any]) -> list[range]:
+    """Return the one-hot inputs of a data set that get a kernel over categories."""
+    if not config.get("category_kernel") or data.preprocessor is None:
+        return []
+    return list(data.preprocessor.one_hot.values())
 
 
 def _measure_evidence(key: PRNGKey, fitted: Fitted, task: Task) -> dict[str, Any]:

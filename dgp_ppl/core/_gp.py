@@ -78,7 +78,7 @@ def gp(
     kernel: Covariance,
     z: ArrayLike | Grid,
     out: int = 1,
-    mean: Callable[[Inputs], Array] = means.zero,
+    mean: Callable[[Inputs], Array] | None = None,
 ) -> RandomFunction:
     """Draw a layer: `out` sparse GPs at the sample site ``name.v``.
 
@@ -89,7 +89,7 @@ def gp(
         z: inducing inputs [M, D], shared by the outputs, or [out, M, D], one set for each output.
             Or a `Grid` of places and times, for a separable kernel.
         out: number of outputs P.
-        mean: fixed mean function, [N, D] -> [N, out] or [N, 1]; see `means`.
+        mean: fixed mean function, [N, D] -> [N, out] or [N, 1], see `means`; None for zero.
 
     Returns:
         A random function. Call it at any inputs, any number of times; k(z, z) is factorised once.
@@ -104,6 +104,7 @@ def gp(
             f"gp({name!r}): z has shape {z.shape}, wanted [M, D] or [out, M, D] with out={out}; "
             "for one input dimension pass z[:, None]"
         )
+    mean = means.zero if mean is None else mean
     M, D = z.shape[-2:]
     width = jax.eval_shape(mean, jax.ShapeDtypeStruct((M, D), z.dtype)).shape[-1]
     if width not in (1, out):

@@ -4,7 +4,7 @@ Call a kernel as you call tinygp's: ``k(x, z)`` returns the matrix [N, M] and ``
 [N]. Any callable with this signature works in place of these classes. Every kernel is an equinox
 module, and therefore a pytree. ``Kernel.learned(name, dim)`` registers the hyperparameters as
 NumPyro params ``name.variance``, ``name.lengthscale``, ..., so `handlers.lift` can put priors on
-them.
+them. ``kernel.on(columns)`` takes some of the inputs; `Coregion` is a kernel of categories.
 
 >>> import jax.numpy as jnp
 >>> from dgp_ppl import kernels
@@ -16,7 +16,17 @@ them.
 
 from __future__ import annotations
 
-from dgp_ppl.kernels._base import Covariance, Features, Kernel, PerOutput, Product, Separable, Sum
+from dgp_ppl.kernels._base import (
+    Columns,
+    Covariance,
+    Features,
+    Kernel,
+    PerOutput,
+    Product,
+    Separable,
+    Sum,
+)
+from dgp_ppl.kernels._coregion import Coregion
 from dgp_ppl.kernels._dot_product import ArcCosine, Linear
 from dgp_ppl.kernels._stationary import (
     Matern12,
@@ -29,6 +39,8 @@ from dgp_ppl.kernels._stationary import (
 
 __all__ = [
     "ArcCosine",
+    "Columns",
+    "Coregion",
     "Covariance",
     "Features",
     "Kernel",

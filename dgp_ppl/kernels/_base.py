@@ -5,12 +5,14 @@ from __future__ import annotations
 import abc
 import dataclasses
 import math
-from collections.abc import Callable
+import operator
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, ClassVar, Protocol
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 import numpyro
 import numpyro.distributions as dist
 from jax import random
@@ -19,7 +21,11 @@ from jaxtyping import Array, Float
 
 from dgp_ppl._typing import Inputs, PRNGKey
 
-__all__ = ["Covariance", "Features", "Kernel", "PerOutput", "Product", "Separable", "Sum"]
+__all__ = [
+    "Columns", "Covariance", "Features", "Kernel", "PerOutput", "Product", "Separable", "Sum",
+]  # fmt: skip
+
+_POSITIVE = dist.constraints.positive
 
 Features = Callable[[Inputs], Float[Array, "N F"]]
 """A function that evaluates random features at inputs, [N, D] -> [N, F]."""
@@ -119,21 +125,40 @@ class Kernel(eqx.Module):
             ValueError: if a param was substituted by a value with an axis of outputs, and `out` is
                 None.
         """
-        fields = [f.name for f in dataclasses.fields(cls)]  # type: ignore[arg-type]
-        unknown = sorted(set(initial) - set(fields))
-        if unknown:
+        starts: dict[str, tuple[Any, Any]] = {}
+        for field in (f.name for f in dataclasses.fields(cls)):  # type: ignore[arg-type]
+            is_scale = field == "lengthscale"
+            start = math.sqrt(dim) if is_scale else cls.initial[field]
+            starts[field] = jnp.full((dim,) if is_scale and ard else (), start), _POSITIVE
+        return cls._registered(name, starts, initial, out)
+
+    @classmethod
+    def _registered(
+        cls,
+        name: str,
+        starts: dict[str, tuple[Array, Any]],
+        initial: dict[str, Any],
+        out: int | None,
+        **fixed: Any,
+    ) -> Any:
+        """Make this kernel with the params ``name.FIELD``.
+
+        Args:
+            name: prefix of the params.
+            starts: the default starting value of each field, of its shape, and its constraint.
+            initial: other starting values.
+            out: see `learned`.
+            **fixed: fields without a param.
+        """
+        if unknown := sorted(set(initial) - set(starts)):
             raise TypeError(
-                f"{cls.__name__}.learned got {unknown[0]!r}; its hyperparameters are {fields}"
+                f"{cls.__name__}.learned got {unknown[0]!r}; its hyperparameters are {list(starts)}"
             )
         values = {}
-        for field in fields:
-            shape = (dim,) if field == "lengthscale" and ard else ()
-            shape = shape if out is None else (out, *shape)
-            default = math.sqrt(dim) if field == "lengthscale" else cls.initial[field]
+        for field, (default, constraint) in starts.items():
+            shape = default.shape if out is None else (out, *default.shape)
             start = jnp.broadcast_to(jnp.asarray(initial.get(field, default), float), shape)
-            value: Any = numpyro.param(
-                f"{name}.{field}", start, constraint=dist.constraints.positive
-            )
+            value: Any = numpyro.param(f"{name}.{field}", start, constraint=constraint)
             if jnp.ndim(value) > len(shape):
                 raise ValueError(
                     f"{cls.__name__}.learned: the param {name}.{field} has shape "
@@ -142,8 +167,22 @@ class Kernel(eqx.Module):
                 )
             # A value without the axis of the outputs, from a prior or a shared kernel, is shared.
             values[field] = value if out is None else jnp.broadcast_to(value, shape)
-        kernel = cls(**values)
+        kernel = cls(**values, **fixed)
         return kernel if out is None else PerOutput(kernel)
+
+    def on(self, columns: int | slice | Sequence[int]) -> Columns:
+        """Return this kernel as a function of some of the inputs.
+
+        >>> import jax.numpy as jnp
+        >>> from dgp_ppl import kernels
+        >>> k = kernels.Matern32(1.0, 0.5).on([0, 1]) * kernels.Linear(1.0, 1.0).on(2)
+        >>> k(jnp.zeros((4, 3))).shape
+        (4,)
+
+        Args:
+            columns: their positions, from 0; a slice needs an end.
+        """
+        return Columns(self, columns)
 
     def __add__(self, other: Any) -> Any:
         return NotImplemented if isinstance(other, PerOutput) else Sum(self, other)
@@ -224,6 +263,60 @@ class Separable(Kernel):
         return lambda x: a(x[..., :-1]) * b(x[..., -1:])
 
 
+def _positions(columns: int | slice | Sequence[int]) -> tuple[int, ...]:
+    """Return positions of columns as a tuple, which is hashable."""
+    if isinstance(columns, slice):
+        if columns.stop is None or min(columns.start or 0, columns.stop) < 0:
+            raise ValueError(
+                f"Columns: columns is {columns}, wanted a slice with an end, counted from the "
+                "first column, such as slice(2, 5)"
+            )
+        columns = range(columns.start or 0, columns.stop, columns.step or 1)
+    try:
+        given = columns if isinstance(columns, Iterable) else (columns,)
+        found = tuple(operator.index(i) for i in given)
+    except TypeError:
+        found = ()
+    if not found or min(found) < 0 or len(set(found)) < len(found):
+        raise ValueError(
+            f"Columns: columns is {columns!r}, wanted positions of different columns, from 0"
+        )
+    return found
+
+
+class Columns(Kernel):
+    """A kernel of some of the inputs, k(x[:, columns], z[:, columns]); ``kernel.on(columns)``.
+
+    Products of such kernels let columns of different kinds have kernels of their own, and sums make
+    additive functions. It is GPflow's ``active_dims`` and tinygp's ``Subspace``.
+
+    Args:
+        kernel: the kernel; its lengthscale has one entry for each of the columns.
+        columns: positions of the columns, from 0: a number, a sequence, or a slice with an end.
+    """
+
+    kernel: Any
+    columns: tuple[int, ...] = eqx.field(static=True, converter=_positions)
+
+    def _of(self, x: Inputs) -> Inputs:
+        first, last = self.columns[0], self.columns[-1]
+        if max(self.columns) >= x.shape[-1]:
+            raise ValueError(
+                f"Columns: columns has {max(self.columns)}, and the inputs have {x.shape[-1]} "
+                f"columns, wanted positions below {x.shape[-1]}"
+            )
+        if self.columns == tuple(range(first, last + 1)):  # cheaper than an index
+            return x[..., first : last + 1]
+        return x[..., np.array(self.columns)]
+
+    def __call__(self, x: Inputs, z: Inputs | None = None) -> Array:
+        return self.kernel(self._of(x), None if z is None else self._of(z))
+
+    def features(self, key: PRNGKey, num: int, dim: int) -> Features:
+        phi = self.kernel.features(key, num, len(self.columns))
+        return lambda x: phi(self._of(x))
+
+
 class PerOutput(eqx.Module):
     """A separate kernel for each of the P outputs of a layer.
 
@@ -252,6 +345,10 @@ class PerOutput(eqx.Module):
         return PerOutput(Product(self.kernel, self._per_output(other)))
 
     __radd__, __rmul__ = __add__, __mul__
+
+    def on(self, columns: int | slice | Sequence[int]) -> PerOutput:
+        """Return these kernels as functions of some of the inputs; see `Kernel.on`."""
+        return PerOutput(Columns(self.kernel, columns))
 
     def _per_output(self, other: Any) -> Any:
         """Return the kernel of a `PerOutput`, or a shared kernel repeated for every output."""

@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 import numpyro
 from jaxtyping import Array
 
-from dgp_ppl import means
 from dgp_ppl._typing import InducingInputs, Inputs
 from dgp_ppl.core import Likelihood, minibatch, observe
 from dgp_ppl.kernels import SquaredExponential
@@ -99,7 +98,7 @@ def svgp(
     y: Array | None = None,
     *,
     z: InducingInputs,
-    mean: MeanFunction = means.zero,
+    mean: MeanFunction | None = None,
     out: int = 1,
     kernel: KernelMaker = SquaredExponential.learned,
     likelihood: Likelihood | None = None,
@@ -120,7 +119,7 @@ def svgp(
         x: inputs, [N, D].
         y: targets, [N], or of the shape of the likelihood; None to draw them.
         z: initial inducing inputs, [M, D], or [P, M, D] for a set per output.
-        mean: fixed mean function.
+        mean: fixed mean function; None for zero.
         out: number of outputs.
         kernel: makes the kernel from its name and number of inputs.
         likelihood: a function from f to the distribution of y (see `observe`); None for Gaussian
@@ -137,7 +136,7 @@ def svgp(
         x,
         y,
         z=(z,),
-        mean=(mean,),
+        mean=None if mean is None else (mean,),
         out=out,
         kernel=kernel,
         likelihood=likelihood,

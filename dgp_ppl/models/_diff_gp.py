@@ -10,7 +10,6 @@ import numpyro
 import numpyro.distributions as dist
 from jaxtyping import Array
 
-from dgp_ppl import means
 from dgp_ppl._typing import InducingInputs, Inputs
 from dgp_ppl.core import Grid, Likelihood, RandomFunction, gp, minibatch, observe
 from dgp_ppl.kernels import Separable, SquaredExponential
@@ -39,7 +38,7 @@ def diff_gp(
     flow_steps: int = 19,
     flow: Literal["marginal", "sampled"] = "marginal",
     scheme: Scheme = "euler",
-    mean: MeanFunction = means.zero,
+    mean: MeanFunction | None = None,
     out: int = 1,
     kernel: KernelMaker = SquaredExponential.learned,
     flow_kernel: Callable[..., Any] = SquaredExponential.learned,
@@ -82,7 +81,7 @@ def diff_gp(
             ``"sampled"`` draws the field once for the whole path, as in the model, and the
             objective bounds the model's evidence. Both are the same without a guide.
         scheme: integrator, "euler" (Euler-Maruyama) or "heun".
-        mean: mean function of the predictor.
+        mean: mean function of the predictor; None for zero.
         out: number of outputs of the predictor.
         kernel: makes the predictor's kernel from its name and number of inputs.
         flow_kernel: makes the field's kernel from its name, number of inputs and initial

@@ -4,7 +4,7 @@ import pytest
 import typer
 from support.commands import command
 
-from dgp_ppl import Interrupted, __version__
+from dgp_ppl import Interrupted, __version__, datasets
 from dgp_ppl.cli._app import interruptible
 
 
@@ -26,3 +26,11 @@ def test_an_interruption_is_one_line(error, unwritten, line, capsys):
         raise error
     assert caught.value.exit_code == 130
     assert capsys.readouterr().err == f"dgp-ppl: {line}\n"
+
+
+def test_commands_that_lose_nothing_are_interrupted_in_one_line_too(monkeypatch, capsys):
+    def interrupt():
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(datasets, "names", interrupt)
+    assert command(monkeypatch, capsys, "datasets") == (130, "", "dgp-ppl: interrupted\n")

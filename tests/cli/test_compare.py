@@ -105,6 +105,7 @@ def test_a_good_file_is_compared(tmp_path, monkeypatch, capsys):
     [
         ([], {"share_kernel": None, "restarts": 1}),
         (["--share-kernel"], {"share_kernel": True}),
+        (["--category-kernel"], {"category_kernel": True}),
         (["--kernel", "matern52"], {"kernel": "matern52"}),
         (["--own-kernels", "--restarts", "3"], {"share_kernel": False, "restarts": 3}),
         (["--likelihood", "heteroscedastic"], {"likelihood": "heteroscedastic"}),

@@ -59,7 +59,7 @@ def test_the_fit_is_that_of_compare(table, tmp_path, monkeypatch, capsys):
     [
         (["--method", "magic"], ["fit: method is 'magic'", "dsvi"]),
         (["--steps", "0"], ["fit: steps is 0"]),
-        (["--split", "-1"], ["fit: splits is [-1]"]),
+        (["--split", "-1"], ["fit: split is -1, wanted the number"]),
         (["--target", "pryce"], ["'pryce'", "'price'"]),
         (["--out", "price.pkl"], ["'.pkl'", ".dgp"]),
         (["--out", "nowhere/price.dgp"], ["no folder"]),

@@ -344,3 +344,13 @@ def test_a_model_that_holds_and_hides_params(name):
     assert all(jnp.abs(gradient[n]).max() > 0 for n in names)
     assert any(jnp.abs(a).max() > 0 for a in gradient.values())
     np.testing.assert_array_equal(params.get("pseudo_inputs", PSEUDO), PSEUDO)
+
+
+@pytest.mark.parametrize("name", [n for n in GUIDES if not n.endswith("_shared")])
+def test_a_guide_refuses_other_inducing_inputs_than_at_its_first_call(name):
+    guide = GUIDES[name](model)
+    guide.setup(X, Y, **CASES[name].kwargs)
+    z1 = np.linspace(-2, 2, 7)[:, None]
+    other = {"z": (z1, np.c_[z1, np.zeros(7)])}
+    with pytest.raises(ValueError, match=r"l1.*keeps the shapes of its first call: make a new"):
+        dgp.fit(KEY, model, guide, X, Y, steps=1, progress=False, **other)

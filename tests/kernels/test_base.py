@@ -84,3 +84,27 @@ def test_kernels_per_output_add_and_multiply_output_by_output():
         np.testing.assert_allclose(total(x, z), own(x, z) + shared(x, z), rtol=1e-6)
     for product in (own * shared, shared * own):
         np.testing.assert_allclose(product(x), own(x) * shared(x), rtol=1e-6)
+
+
+def test_a_kernel_of_some_columns_ignores_the_others():
+    x, z = jnp.asarray(inputs(4, 6), float), jnp.asarray(inputs(3, 7), float)
+    kernel = kernels.Matern52(0.5, 0.7)
+    for columns, picked in [(1, [1]), ([1, 0], [1, 0]), (slice(0, 2), [0, 1]), (range(1), [0])]:
+        found = kernel.on(columns)
+        np.testing.assert_allclose(
+            found(x, z), kernel(x[:, picked], z[:, picked]), rtol=1e-6, atol=1e-7
+        )
+        np.testing.assert_allclose(found(x), kernel(x[:, picked]), rtol=1e-6)
+    own = kernels.PerOutput(kernels.Matern32(jnp.array([1.0, 3.0]), jnp.array([0.5, 2.0])))
+    np.testing.assert_allclose(own.on(1)(x, z), own(x[:, 1:], z[:, 1:]), rtol=1e-6)
+
+
+@pytest.mark.parametrize("columns", [[], [0, 0], -1, 0.5, slice(1, None), slice(-2, 3), "ab"])
+def test_wrong_columns(columns):
+    with pytest.raises(ValueError, match=r"Columns: columns is .*wanted"):
+        kernels.Linear(1.0, 1.0).on(columns)
+
+
+def test_columns_that_the_inputs_lack():
+    with pytest.raises(ValueError, match=r"Columns: columns has 2, and the inputs have 2 columns"):
+        kernels.Linear(1.0, 1.0).on([0, 2])(jnp.zeros((3, 2)))

@@ -68,13 +68,21 @@ CASES = {
             matern32(a * [1, 0], b * [1, 0]) * np.exp(-0.5 * distance(a * [0, 1], b * [0, 1]) ** 2)
         ),
     ),
+    "Columns": (
+        kernels.Matern32(V, LENGTHSCALE[1]).on(1),
+        lambda a, b: matern32(a * [0, 1], b * [0, 1]),
+    ),
+    "Coregion": (
+        kernels.Coregion(jnp.array([[0.9, 0.2], [-0.4, 0.7]]), jnp.array([0.3, 0.8])),
+        lambda a, b: a @ np.array([[0.85 + 0.3, -0.22], [-0.22, 0.65 + 0.8]]) @ b,
+    ),
     "tinygp": (
         V * tinygp.kernels.ExpSquared(jnp.float32(0.9)),
         lambda a, b: V * np.exp(-0.5 * np.sum((a - b) ** 2) / 0.81),
     ),
 }
 OURS = [n for n in CASES if n != "tinygp"]
-CLASSES = [n for n in OURS if n not in ("Sum", "Product", "Separable")]
+CLASSES = [n for n in OURS if n not in ("Sum", "Product", "Separable", "Columns", "Coregion")]
 
 
 def inputs(rows, seed):

@@ -250,6 +250,21 @@ class Preprocessor:
             one_hot += [f"{column.name}={c}" for c in categories[len(categories) == 2 :]]
         return (*values, *one_hot, *marks)
 
+    @property
+    def one_hot(self) -> dict[str, range]:
+        """Positions of the inputs of each column of categories, for `kernels.Coregion`.
+
+        Columns of two categories are not in it: they have one input, whose lengthscale says how
+        much the two have in common.
+        """
+        start, found = len(self._numbers), {}
+        for column in self._categories:
+            size = len(column.categories) + column.missing
+            if size > 2:
+                found[column.name] = range(start, start + size)
+            start += size if size > 2 else 1
+        return found
+
     @cached_property
     def transformer(self) -> Any:
         """The fitted `ColumnTransformer`.

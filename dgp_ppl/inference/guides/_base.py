@@ -43,6 +43,12 @@ class Layer(NamedTuple):
     inputs: int
     hidden: bool
 
+    @property
+    def size(self) -> str:
+        """The numbers in words, for errors."""
+        (M, P), D = self.shape, self.inputs
+        return f"{M} inducing inputs of {D} columns and {P} output{'s' * (P != 1)}"
+
 
 class LayerGuide(ComparedByArguments, AutoGuide, HasArrays):
     """A guide of a model made of `dgp_ppl.gp` layers and other latent sites.
@@ -189,6 +195,26 @@ class LayerGuide(ComparedByArguments, AutoGuide, HasArrays):
             n: {"type": s["type"], "name": n, "shape": s["fn"].shape()} for n, s in sites.items()
         }
         return trace
+
+    def check_layer(self, site: str, shape: tuple[int, ...], inputs: int | None = None) -> None:
+        """Raise unless a layer is as it was when the guide first ran.
+
+        Args:
+            site: the layer's site.
+            shape: of its inducing values now, (M, P).
+            inputs: number of its inputs now; None to leave them out.
+
+        Raises:
+            ValueError: if it has other shapes.
+        """
+        then = self.layers[site]
+        if shape != then.shape or inputs not in (None, then.inputs):
+            now = Layer((shape[0], shape[1]), then.inputs if inputs is None else inputs, False)
+            raise ValueError(
+                f"{type(self).__name__}: layer {site.removesuffix('.v')!r} has {now.size}, and had "
+                f"{then.size} at the guide's first call. A guide keeps the shapes of its first "
+                "call: make a new one for other inducing inputs or data"
+            )
 
     def __call__(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
         """Draw all latent sites; takes the model's arguments."""

@@ -218,7 +218,7 @@ class Decoupled(TransportGuide):
         It depends on the kernel and z, which the model's statements put at the layer's site. They
         run up to the last layer's site, in most models before any layer is evaluated.
         """
-        found = _Factorise(set(self.layers))
+        found = _Factorise(self)
         key = numpyro.prng_key()
         with hidden_samples(), handlers.seed(rng_seed=key), found, suppress(AllLayersSeen):
             call.run(self.model)
@@ -261,15 +261,17 @@ class Decoupled(TransportGuide):
 class _Factorise(Messenger):
     """Factorises the layers as their sites are met, and ends the run after the last."""
 
-    def __init__(self, wanted: set[str]) -> None:
+    def __init__(self, guide: Decoupled) -> None:
         super().__init__(None)
-        self.wanted = wanted
+        self.guide, self.wanted = guide, set(guide.layers)
         self.sparse: dict[str, Sparse] = {}
 
     def process_message(self, msg: Any) -> None:
         if msg["type"] != "sample" or not is_layer(msg):
             return
         layer = handover_of(msg)
+        if msg["name"] in self.wanted:
+            self.guide.check_layer(msg["name"], msg["fn"].event_shape, layer.num_inputs)
         sparse = Sparse.build(layer.kernel, layer.z, layer.outputs)
         self.sparse[msg["name"]] = sparse
         msg["value"] = jnp.zeros(msg["fn"].event_shape)

@@ -130,6 +130,7 @@ class PropagatingGuide(TransportGuide):
                     "JAX transformation or NumPyro's scan, and what this guide learns of it could "
                     "not leave that; evaluate it outside before, or use MeanField"
                 )
+            self.check_layer(site, jnp.shape(function.v))
             drawn.add(site)
             v = draw(site, function, h)
             if drawn >= set(self.layers):

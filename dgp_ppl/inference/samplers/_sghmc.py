@@ -89,7 +89,7 @@ class SGHMC(MCMCKernel):
         num_steps: gradient steps per step of `MCMC`.
         cycle: steps in which the step size falls to a tenth along a cosine before it jumps back;
             None keeps it constant.
-        init_strategy: NumPyro's, for sites that ``init_params`` omits.
+        init_strategy: NumPyro's, for sites that ``init_params`` omits; None for `init_to_median`.
 
     Raises:
         TypeError: if `num_steps` or `cycle` is not an integer.
@@ -112,7 +112,7 @@ class SGHMC(MCMCKernel):
         control_variates: bool = False,
         num_steps: int = 1,
         cycle: int | None = None,
-        init_strategy: Callable[[Any], Any] = init_to_median,
+        init_strategy: Callable[[Any], Any] | None = None,
     ) -> None:
         if not (math.isfinite(step_size) and step_size > 0):
             raise ValueError(f"SGHMC: step_size is {step_size}, wanted a positive number")
@@ -131,7 +131,8 @@ class SGHMC(MCMCKernel):
             check_count("SGHMC", "cycle", cycle, 2)
         self._model, self.potential = model, Potential(model)
         self.step_size, self.friction, self.preconditioner = step_size, friction, preconditioner
-        self.integrator, self.cycle, self.init_strategy = integrator, cycle, init_strategy
+        self.integrator, self.cycle = integrator, cycle
+        self.init_strategy = init_to_median if init_strategy is None else init_strategy
         self.correct_noise = correct_noise and integrator == "baoab"
         self.control_variates, self.num_steps = control_variates, num_steps
         self._gradients = Gradients(self.potential, control_variates)

@@ -57,6 +57,15 @@ def test_inputs(columns, sources):
     assert named["rooms missing"].tolist() == [r is None for r in table["rooms"]]
 
 
+def test_one_hot_inputs_are_found_by_their_column(columns, sources):
+    assert columns.one_hot == {"colour": range(3, 7)}
+    assert [columns.names[i] for i in columns.one_hot["colour"]][-1] == "colour=(missing)"
+    x = columns.inputs(sources["arrow"])
+    assert (x[:, columns.one_hot["colour"]].sum(axis=1) == 1).all()
+    mixed = fitted(arrow(a=["x", "y"] * 3, b=["p", "q", "r"] * 2, y=np.arange(6.0)), "y")
+    assert mixed.one_hot == {"b": range(1, 4)}  # a has one input
+
+
 def test_targets(columns, sources):
     y, present = columns.targets(sources["csv"])
     price = houses()["price"]

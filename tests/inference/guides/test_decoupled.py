@@ -35,7 +35,7 @@ from support.helpers import (
 )
 
 import dgp_ppl as dgp
-from dgp_ppl import kernels
+from dgp_ppl import kernels, models
 from dgp_ppl.inference.guides._decoupled import Decoupled
 from dgp_ppl.linalg import default_jitter
 from dgp_ppl.models import deep_gp, svgp
@@ -243,3 +243,12 @@ def test_errors():
     with pytest.raises(ValueError, match=r"for the layers \['l1'\], wanted.*\['l1', 'l2'\]"):
         run({"l1": spread(4)})
     run(spread(4), lambda y: two_layers(x, y), (y,))  # no x among the arguments
+
+
+def test_data_of_another_width_than_at_the_first_call():
+    x = np.linspace(-1, 1, 12)[:, None]
+    guide = dgp.Decoupled(models.svgp, z_mean=x[:5])
+    guide.setup(x, x[:, 0], z=x[:4])
+    wide = np.c_[x, x]
+    with pytest.raises(ValueError, match=r"4 inducing inputs of 2 columns.*make a new"):
+        dgp.fit(KEY, models.svgp, guide, wide, x[:, 0], z=wide[:4], steps=1, progress=False)

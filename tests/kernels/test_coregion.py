@@ -1,0 +1,118 @@
+"""The kernel over categories: its covariance, its params, and what a fit learns with it."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from jax import random
+from numpyro import handlers
+from numpyro.distributions import constraints
+from support.helpers import KEY
+
+import dgp_ppl as dgp
+from dgp_ppl import kernels, models
+
+W, KAPPA = np.array([[0.9, 0.2], [-0.4, 0.7], [0.0, 0.3]]), np.array([0.3, 0.8, 0.1])
+B = W @ W.T + np.diag(KAPPA)
+
+
+def test_one_hot_inputs_pick_entries_of_the_covariance(x64):
+    k = kernels.Coregion(W, KAPPA)
+    np.testing.assert_allclose(k.covariance, B)
+    a, b = np.array([0, 2, 1, 1]), np.array([2, 1])
+    x, z = jax.nn.one_hot(a, 3), jax.nn.one_hot(b, 3)
+    np.testing.assert_allclose(k(x, z), B[np.ix_(a, b)])
+    np.testing.assert_allclose(k(x), B[a, a])
+
+
+def test_a_normalised_covariance_has_correlations(x64):
+    k = kernels.Coregion(W, KAPPA, normalised=True)
+    sd = np.sqrt(np.diag(B))
+    np.testing.assert_allclose(k.covariance, B / np.outer(sd, sd))
+    eye = jnp.eye(3)
+    np.testing.assert_allclose(k(eye), np.ones(3))
+    np.testing.assert_allclose(k(eye, eye), k.covariance)
+    phi = k.features(KEY, 20_000, 3)(eye)
+    np.testing.assert_allclose(phi @ phi.T / 20_000, k.covariance, atol=0.04)  # 4 se
+
+
+def test_weights_stand_for_sums_of_functions(x64):
+    """With weights v and w the covariance is that of Σ v_c f_c(x) and Σ w_c f_c(z)."""
+    k = kernels.Matern52(1.3, 0.7).on(0) * kernels.Coregion(W, KAPPA).on(slice(1, 4))
+    v, w = np.array([0.2, 0.5, 0.3]), np.array([1.0, -2.0, 0.0])
+    eye = np.eye(3)
+    each = k(np.column_stack([np.full(3, 0.1), eye]), np.column_stack([np.full(3, 0.8), eye]))
+    found = k(np.array([[0.1, *v]]), np.array([[0.8, *w]]))
+    np.testing.assert_allclose(found, [[v @ each @ w]])
+
+
+def registered(**options):
+    with handlers.trace() as trace:
+        kernel = kernels.Coregion.learned("k", 4, **options)
+    return kernel, trace
+
+
+def test_learned_starts_with_correlated_categories():
+    kernel, trace = registered()
+    np.testing.assert_allclose(kernel.covariance, 0.5 + 0.5 * np.eye(4), rtol=1e-6)
+    assert list(trace) == ["k.W", "k.kappa"]
+    assert trace["k.W"]["kwargs"]["constraint"] is constraints.real
+    assert trace["k.kappa"]["kwargs"]["constraint"] is constraints.positive
+
+
+def test_columns_of_a_higher_rank_start_apart():
+    kernel, trace = registered(rank=3, normalised=True)
+    assert trace["k.W"]["value"].shape == (4, 3)
+    assert np.linalg.matrix_rank(kernel.W) == 3
+    assert kernel.normalised
+    np.testing.assert_allclose(kernel(jnp.eye(4)), 1.0, rtol=1e-6)
+
+
+def test_learned_takes_starting_values_and_outputs():
+    kernel, trace = registered(out=2, kappa=0.2)
+    assert trace["k.W"]["value"].shape == (2, 4, 1)
+    assert trace["k.kappa"]["value"].tolist() == np.full((2, 4), 0.2, np.float32).tolist()
+    assert kernel.on(range(4))(jnp.eye(4), jnp.eye(4)[:2]).shape == (2, 4, 2)
+
+
+def test_wrong_arguments():
+    with pytest.raises(TypeError, match=r"Coregion.learned got 'variance'.*\['W', 'kappa'\]"):
+        registered(variance=1.0)
+    with pytest.raises(ValueError, match=r"Coregion.learned: rank is 0"):
+        registered(rank=0)
+    labels = jnp.zeros((5, 1))
+    for call in (lambda k: k(labels), lambda k: k(jnp.eye(3), labels)):
+        with pytest.raises(ValueError, match=r"Coregion: .*1 columns.* 3 .*jax.nn.one_hot"):
+            call(kernels.Coregion(W, KAPPA))
+
+
+def kernel_of_categories(name, dim):
+    numbers = kernels.SquaredExponential.learned(name, 1, ard=False)
+    return numbers.on(0) * kernels.Coregion.learned(f"{name}.group", dim - 1).on(range(1, dim))
+
+
+@pytest.mark.slow
+def test_a_fit_learns_which_categories_agree():
+    """The second category follows the first, the third is its opposite; it has data on one side.
+
+    So the prediction of the third on the other side comes from the covariance alone.
+    """
+    rng = np.random.default_rng(0)
+    x, label = rng.uniform(-2, 2, 150), rng.integers(0, 3, 150)
+    x = np.where(label == 2, -np.abs(x), x)
+    signs = np.array([1.0, 1.0, -1.0])
+    y = signs[label] * np.sin(2 * x) + 0.05 * rng.normal(size=150)
+    inputs = np.column_stack([x, np.eye(3)[label]])
+    guide, options = dgp.MeanField(models.svgp), {"kernel": kernel_of_categories, "z": inputs[::6]}
+    fit = dgp.fit(
+        KEY, models.svgp, guide, inputs, y, steps=800, optimizer=optax.adam(0.02), progress=False,
+        **options,
+    )  # fmt: skip
+    found = kernels.Coregion(fit.params["l1.group.W"], fit.params["l1.group.kappa"], True)
+    assert found.covariance[0, 1] > 0.9
+    assert found.covariance[0, 2] < -0.9
+    unseen = np.linspace(0.2, 1.8, 9)
+    new = np.column_stack([unseen, np.tile(np.eye(3)[2], (9, 1))])
+    p = dgp.predict(random.key(1), models.svgp, guide, fit.params, new, **options)
+    assert np.sqrt(np.mean((p.mean + np.sin(2 * unseen)) ** 2)) < 0.2
