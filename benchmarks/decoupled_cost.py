@@ -24,7 +24,7 @@ import numpy as np
 import optax
 from jax import random
 from numpyro.infer import SVI, TraceMeanField_ELBO
-from step_time import SHAPES, problem, timed, timed_fit
+from step_time import SHAPES, problem, timed
 
 import dgp_ppl as dgp
 from dgp_ppl import models
@@ -90,12 +90,12 @@ class Bench:
         self.updates: list[float] = []
         self.fits: list[float] = []
         self.first_s = timed(lambda: self._update(self.state))
-        self.fit_first_s = timed_fit(partial(self._fit, steps=1))
+        self.fit_first_s = timed(partial(self._fit, steps=1))
 
     def round(self, steps: int) -> None:
         for _ in range(steps):
             self.updates.append(timed(self._step))
-        short, long = (timed_fit(partial(self._fit, steps=n)) for n in (5, 5 + steps))
+        short, long = (timed(partial(self._fit, steps=n)) for n in (5, 5 + steps))
         self.fits.append((long - short) / steps)
 
     def _step(self) -> Any:

@@ -29,8 +29,12 @@ class CategoryKernel:
     kernel: type[Kernel]
     one_hot: tuple[tuple[int, ...], ...]
 
-    def __call__(self, name: str, dim: int, *, out: int | None = None) -> Any:
+    def __call__(
+        self, name: str, dim: int, *, out: int | None = None, variance: float = 1.0
+    ) -> Any:
         """Make the kernel of a layer with `dim` inputs.
+
+        It starts with this prior variance, or 1 if all inputs are categories.
 
         The params of the categories are ``NAME.categoriesI.W`` and ``NAME.categoriesI.kappa``,
         where I is the position of the first category's input.
@@ -38,7 +42,8 @@ class CategoryKernel:
         numbers = sorted(set(range(dim)).difference(*self.one_hot))
         factors = []
         if numbers:
-            factors.append(self.kernel.learned(name, len(numbers), out=out).on(numbers))
+            of_numbers = self.kernel.learned(name, len(numbers), out=out, variance=variance)
+            factors.append(of_numbers.on(numbers))
         for columns in self.one_hot:
             # The first factor has the variance of the product.
             own = Coregion.learned(

@@ -47,6 +47,14 @@ def test_a_table_of_categories_alone_has_a_variance_too():
     assert (first.normalised, second.normalised) == (False, True)
 
 
+def test_a_hidden_layer_starts_near_its_mean_function():
+    x, y = regression(rows=12, dim=4)
+    layout = build(Task(KEY, x, y, Setting(inducing=5), one_hot=((1, 2, 3),)))
+    model = handlers.seed(layout.model, KEY)
+    sites = handlers.trace(model).get_trace(jnp.zeros((3, 4)), **layout.kwargs)
+    np.testing.assert_allclose(sites["l1.variance"]["value"], 0.1)
+
+
 def test_the_first_layer_alone_has_it():
     x, y = regression(rows=12, dim=4)
     task = Task(KEY, x, y, Setting(inducing=5, depth=3), one_hot=((1, 2, 3),))
