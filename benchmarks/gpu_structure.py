@@ -231,10 +231,13 @@ def main() -> None:
             for kind, steps, function, arrays in programs(shape, name):
                 if kind not in args.programs.split(","):
                     continue
-                found = compiler.structure(function, *arrays, steps=steps)
                 which = {"shape": shape, "guide": name, "program": kind}
                 rows = [r for r in rows if not which.items() <= r.items()]
-                rows.append(which | vars(found))
+                try:
+                    found = vars(compiler.structure(function, *arrays, steps=steps))
+                except jax.errors.JaxRuntimeError as error:  # XLA has no untuned kernel for it
+                    found = {"error": str(error).partition("\n")[0][:200]}
+                rows.append(which | found)
                 print(*(f"{k} {_short(v)}" for k, v in rows[-1].items()), sep=", ", flush=True)
                 jax.clear_caches()
                 if args.json:
