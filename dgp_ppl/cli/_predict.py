@@ -88,6 +88,12 @@ def _predict(
                 f"{fit} was not written by `dgp-ppl fit`, and does not say what its inputs and "
                 "targets are; predict with it in Python: dgp_ppl.load"
             )
+        if unseen == "zeros" and about["config"].get("category_kernel"):
+            raise DataError(
+                "predict: unseen is 'zeros', and the fit has a kernel over categories, by which "
+                "the function of a row of none of them is 0 for certain; leave these rows out, or "
+                "fit without --category-kernel"
+            )
         notes, done = Console(stderr=True, quiet=quiet), 0
         with table_writer(out) as write, notes.status("Loading the fit") as status:
             for raw, table in table_chunks(data, chunk, texts=columns.text_columns):

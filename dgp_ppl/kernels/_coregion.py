@@ -41,7 +41,8 @@ class Coregion(Kernel):
     ([1.5, 1.5], -1.0)
 
     An inducing input need not be one-hot. With weights v of the categories, its value is that of
-    the sum Σ_c v_c f_c(z) of their functions, so gradients may move it.
+    the sum Σ_c v_c f_c(z) of their functions, so gradients may move it. A row of zeros is of no
+    category: its function is 0, with variance 0.
 
     Args:
         W: the shared part of the covariance, of rank R, [C, R].

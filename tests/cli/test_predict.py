@@ -53,6 +53,21 @@ def empty_fit(tmp_path_factory):
     return path
 
 
+def test_a_kernel_over_categories_has_nothing_to_say_of_a_new_one(tmp_path, monkeypatch, capsys):
+    """Its function would be 0, with variance 0."""
+    info = {"comparison": {"task": "regression", "classes": [], "source": "", "target": "t",
+                           "rows": {"training": 2, "held_out": 1},
+                           "config": {"category_kernel": True}}}  # fmt: skip
+    dgp_ppl.save(tmp_path / "fit.dgp", svgp, None, {}, columns=["a"], info=info)
+    (tmp_path / "new.csv").write_text("a\n1\n")
+    monkeypatch.chdir(tmp_path)
+    given = ["predict", "fit.dgp", "new.csv", "--unseen", "zeros"]
+    code, _, err = command(monkeypatch, capsys, *given)
+    assert (code, len(err.strip().splitlines())) == (2, 1)
+    assert "kernel over categories" in err
+    assert not (tmp_path / "new-predictions.csv").exists()
+
+
 def test_rows_keep_their_order_and_id(fit, tmp_path, monkeypatch, capsys):
     """Chunks, the format of the table and that of the predictions change nothing."""
     table = frame().drop(columns="price").sample(frac=1, random_state=0)[:20]

@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import tinygp
 from numpyro import handlers
 from numpyro.distributions import constraints
 from support.kernel_cases import CASES, CLASSES, V, inputs
@@ -108,3 +109,11 @@ def test_wrong_columns(columns):
 def test_columns_that_the_inputs_lack():
     with pytest.raises(ValueError, match=r"Columns: columns has 2, and the inputs have 2 columns"):
         kernels.Linear(1.0, 1.0).on([0, 2])(jnp.zeros((3, 2)))
+
+
+def test_a_kernel_of_tinygp_can_have_some_columns():
+    x = jnp.asarray(inputs(4, 6), float)
+    kernel = tinygp.kernels.Matern32(jnp.float32(0.7))
+    found = kernels.Columns(kernel, 1) * kernels.Linear(1.0, 1.0).on(0)
+    wanted = kernel(x[:, 1:], x[:, 1:]) * x[:, :1] * x[:, 0]
+    np.testing.assert_allclose(found(x, x), wanted, rtol=1e-5, atol=1e-6)
