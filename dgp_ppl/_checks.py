@@ -104,12 +104,18 @@ def _kind(values: np.ndarray) -> str:
     return f"values of type {values.dtype}"
 
 
-def bad_rows(bad: np.ndarray) -> str:
-    """Return the number of rows with a bad entry, and the first of them."""
+def bad_rows(bad: np.ndarray, numbers: np.ndarray | None = None) -> str:
+    """Return the number of rows with a bad entry, and the first of them.
+
+    Args:
+        bad: where entries are bad, [N, ...].
+        numbers: the rows' numbers, [N], if they are not 0 ... N - 1.
+    """
     if not bad.ndim:
         return "its only value"
     rows = np.flatnonzero(bad.reshape(len(bad), -1).any(axis=1))
-    shown = ", ".join(map(str, rows[:_MOST_ROWS])) + ", ..." * (len(rows) > _MOST_ROWS)
+    named = rows if numbers is None else numbers[rows]
+    shown = ", ".join(map(str, named[:_MOST_ROWS])) + ", ..." * (len(rows) > _MOST_ROWS)
     return f"{len(rows)} of {len(bad)} rows [{shown}]"
 
 
