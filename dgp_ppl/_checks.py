@@ -71,13 +71,14 @@ def check_key(caller: str, key: Any) -> None:
         )
 
 
-def check_inputs(caller: str, x: Any, name: str = "x") -> None:
+def check_inputs(caller: str, x: Any, name: str = "x", numbers: np.ndarray | None = None) -> None:
     """Raise unless inputs are finite numbers. Traced ones are not checked.
 
     Args:
         caller: name of the function that received the inputs.
         x: value of the argument.
         name: name of the argument.
+        numbers: the rows' numbers, [N], if they are not 0 ... N - 1.
 
     Raises:
         DataError: if a row has NaN or infinity.
@@ -93,8 +94,8 @@ def check_inputs(caller: str, x: Any, name: str = "x") -> None:
         )
     if values.dtype.kind == "f" and values.ndim and (bad := ~np.isfinite(values)).any():
         raise DataError(
-            f"{caller}: {name} is NaN or infinite in {bad_rows(bad)}; fill in these values "
-            "(dgp_ppl.datasets.Preprocessor does), or leave out these rows"
+            f"{caller}: {name} is NaN or infinite in {bad_rows(bad, numbers)}; fill in these "
+            "values (dgp_ppl.datasets.Preprocessor does), or leave out these rows"
         )
 
 

@@ -6,9 +6,10 @@ import dataclasses
 from typing import Any, NoReturn
 
 import jax
+import jax.numpy as jnp
 from jaxtyping import Array
 
-__all__ = ["Streamed", "is_streamed"]
+__all__ = ["Streamed", "is_streamed", "rows_of", "shape_of"]
 
 
 @jax.tree_util.register_dataclass
@@ -67,3 +68,13 @@ def is_streamed(tree: Any) -> bool:
     """Return whether an argument, or one in a tree of arguments, is streamed."""
     leaves = jax.tree.leaves(tree, is_leaf=lambda a: isinstance(a, Streamed))
     return any(isinstance(a, Streamed) for a in leaves)
+
+
+def shape_of(array: Any) -> tuple[int, ...]:
+    """Return the shape of an argument, which may be streamed."""
+    return array.shape if isinstance(array, Streamed) else jnp.shape(array)
+
+
+def rows_of(array: Any) -> Array:
+    """Return the rows of an argument: of a streamed one those at hand."""
+    return array.rows if isinstance(array, Streamed) else jnp.asarray(array)

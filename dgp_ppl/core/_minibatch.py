@@ -15,7 +15,7 @@ from jax import random
 from jaxtyping import Array, Int
 from numpyro.primitives import Messenger
 
-from dgp_ppl._streamed import Streamed
+from dgp_ppl._streamed import Streamed, shape_of
 from dgp_ppl._typing import PRNGKey
 
 __all__ = ["minibatch", "stratified", "stratified_rows", "whole_plates"]
@@ -127,7 +127,7 @@ def minibatch(
             if there is no random key to draw a minibatch with; for arrays of a source, if
             `batch_size` is not that of the call, or all rows are wanted.
     """
-    shapes = [_shape(a) for a in arrays]
+    shapes = [None if a is None else shape_of(a) for a in arrays]
     sizes = {shape[0] for shape in shapes if shape}
     if len(sizes) != 1:
         raise ValueError(
@@ -154,12 +154,6 @@ def minibatch(
             for a in arrays
         )
         yield taken[0] if len(taken) == 1 else taken
-
-
-def _shape(array: Any) -> tuple[int, ...] | None:
-    if array is None or isinstance(array, Streamed):
-        return None if array is None else array.shape
-    return jnp.shape(array)
 
 
 def _check_rows(read: int, wanted: int | None) -> None:

@@ -35,7 +35,7 @@ class Block(NamedTuple):
         """Move arrays to the device, in JAX's types of numbers."""
         made = [np.asarray(a, jax.dtypes.canonicalize_dtype(a.dtype)) for a in arrays]
         moved = jax.device_put((tuple(made), numbers.astype(np.int32)))
-        return Block(*moved, arrays)
+        return Block(moved[0], moved[1], arrays)
 
 
 class Blocks:

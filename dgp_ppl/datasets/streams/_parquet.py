@@ -44,7 +44,7 @@ class ParquetReader(Reader):
         with _readable(self.path):
             dataset = ds.dataset(self.path, format="parquet", partitioning="hive")
             groups = [g for f in dataset.get_fragments() for g in f.split_by_row_group()]
-            counts = [g.count_rows() for g in groups]
+            counts = [g.row_groups[0].num_rows for g in groups]
         self._schema = dataset.schema
         targets = [target] if isinstance(target, str) else list(target or ())
         columns = without_index(self.path, self._schema.empty_table(), None).column_names

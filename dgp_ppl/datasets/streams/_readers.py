@@ -15,6 +15,7 @@ from dgp_ppl._errors import DataError
 
 __all__ = [
     "ArrayReader", "Arrays", "BatchReader", "Interval", "MappedReader", "Reader", "Sliceable",
+    "WithoutRows",
 ]  # fmt: skip
 
 Arrays = tuple[np.ndarray, ...]
@@ -149,9 +150,10 @@ class BatchReader(Reader):
                     break
                 yield arrays
         if rows != self.num_rows:
+            more = rows > self.num_rows
             raise DataError(
-                f"Rows.from_batches: a pass over the batches has {rows} rows"
-                f"{' or more' * (rows > self.num_rows)}, wanted num_rows = {self.num_rows}"
+                f"Rows.from_batches: a pass over the batches has {rows}{' or more' * more} rows, "
+                f"wanted num_rows = {self.num_rows}"
             )
 
 

@@ -163,7 +163,7 @@ class Outcome(NamedTuple):
     state: SVIState
     losses: np.ndarray
     failed: SVIState | None = None
-    data: list[Any] | None = None
+    data: list[Any] = []  # noqa: RUF012 - never changed
     interrupt: KeyboardInterrupt | None = None
 
 
