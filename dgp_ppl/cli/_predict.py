@@ -25,7 +25,12 @@ _SUFFIXES = (".csv", ".parquet")
 @app.command("predict")
 def _predict(
     fit: Annotated[Path, typer.Argument(help="A file of `dgp-ppl fit`.")],
-    data: Annotated[Path, typer.Argument(help="A .csv or .parquet file with the same columns.")],
+    data: Annotated[
+        Path,
+        typer.Argument(
+            help="A .csv or .parquet file with the same columns, or a folder of .parquet files."
+        ),
+    ],
     out: Annotated[
         Path | None,
         typer.Option(

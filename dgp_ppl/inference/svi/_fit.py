@@ -63,7 +63,8 @@ def fit(
         key: random key; the same key gives the same fit.
         model: a NumPyro model.
         guide: its guide, such as `MeanField(model)`.
-        *args: the model's positional arguments.
+        *args: the model's positional arguments. `Rows` in place of the first ones are read from
+            their files ahead of the steps; `batch_size` is then needed.
         steps: number of optimiser steps.
         learning_rate: initial learning rate of the default optimiser, Adam (b1 = 0.95, b2 = 0.99)
             with one cosine decay to 3 % of it. The model's own params (hyperparameters, inducing
@@ -206,7 +207,7 @@ def evaluate(
         model: a NumPyro model.
         guide: its guide.
         params: of the model and the guide, or the fit's result.
-        *args: the model's positional arguments.
+        *args: the model's positional arguments, or `Rows`, of which rows at random are read.
         loss: the objective in place of the guide's `LayerGuide.bound_loss`. (The loss that an
             `Implicit` guide is fitted with is not a bound.)
         num_draws: number of estimates; one is in memory at a time.
