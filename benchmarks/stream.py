@@ -43,7 +43,7 @@ COLUMNS = ("hour", "day", "x0", "y0", "x1", "y1", "miles", "minutes")
 IN_MEMORY = 1_000_000  # rows
 BATCH = 1000
 SHORT, LONG = 200, 1200  # steps
-REPEATS = 7
+REPEATS = 7  # pairs of fits in memory and from disk
 BLOCK = 1_000_000  # rows that are generated at once
 MOST_PARQUET = 10_000_000
 KEY = random.key(0)
@@ -119,7 +119,7 @@ def peak(folder: Path, kind: str) -> dict[str, float]:
     return {"moments_s": moments, "sample_s": sample, "peak_mb": int(high) / 1024}
 
 
-def step_times(folder: Path, kind: str) -> dict[str, Any]:
+def step_times(folder: Path, kind: str, repeats: int) -> dict[str, Any]:
     """Time fits from disk and in memory in turn."""
     rows = source(folder, kind)
     scale = dgp.Standardizer.fit(rows)
@@ -131,12 +131,12 @@ def step_times(folder: Path, kind: str) -> dict[str, Any]:
         for steps in (SHORT, LONG):
             fit_seconds(steps, kwargs, *data)
     times: dict[str, list[np.ndarray]] = {"memory": [], "disk": []}
-    for _ in range(REPEATS):
+    for _ in range(repeats):
         for name, data in (("memory", (x, y)), ("disk", (rows,))):
             evict(folder)
             short, long = (fit_seconds(steps, kwargs, *data) for steps in (SHORT, LONG))
             times[name].append(1e3 * (long - short) / (LONG - SHORT))
-    memory, disk = (np.array(times[name]) for name in ("memory", "disk"))  # [REPEATS, 2]
+    memory, disk = (np.array(times[name]) for name in ("memory", "disk"))  # [repeats, 2]
     found: dict[str, Any] = {}
     for i, clock in enumerate(("wall", "cpu")):
         found[f"memory_{clock}_ms"] = statistics.median(memory[:, i])
@@ -146,11 +146,12 @@ def step_times(folder: Path, kind: str) -> dict[str, Any]:
     return found
 
 
-def measure(folder: Path, total: int, kind: str) -> dict[str, Any]:
+def measure(folder: Path, total: int, kind: str, repeats: int) -> dict[str, Any]:
     row: dict[str, Any] = {"rows": total, "kind": kind}
     for part in ("peak", "times"):
         evict(folder)
         words = [sys.executable, __file__, "--part", part, "--kind", kind, "--folder", str(folder)]
+        words += ["--repeats", str(repeats)]
         row |= json.loads(subprocess.check_output(words).splitlines()[-1])
     return row
 
@@ -167,13 +168,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rows", default="1000000,10000000,100000000", help="comma-separated")
     parser.add_argument("--folder", help="folder for the data; by default a temporary one")
+    parser.add_argument("--repeats", type=int, default=REPEATS)
     parser.add_argument("--json", help="write the rows to this file")
     parser.add_argument("--part", choices=["peak", "times"], help=argparse.SUPPRESS)
     parser.add_argument("--kind", default="npy", help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.part:
-        part = peak if args.part == "peak" else step_times
-        print(json.dumps(part(Path(args.folder), args.kind)))
+        folder = Path(args.folder)
+        is_peak = args.part == "peak"
+        row = peak(folder, args.kind) if is_peak else step_times(folder, args.kind, args.repeats)
+        print(json.dumps(row))
         return
     rows = []
     for total in map(int, args.rows.split(",")):
@@ -181,7 +185,7 @@ def main() -> None:
         try:
             generate(folder, total)
             for kind in ("npy", "parquet")[: 2 if total <= MOST_PARQUET else 1]:
-                rows.append(measure(folder, total, kind))
+                rows.append(measure(folder, total, kind, args.repeats))
                 print(json.dumps(rows[-1]), flush=True)
         finally:
             shutil.rmtree(folder)

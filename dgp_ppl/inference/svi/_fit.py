@@ -108,7 +108,8 @@ def fit(
             `guide` is None, an argument is an array of text, or `start` is neither a dict nor a
             result; for a `RenyiELBO` with a guide of layers.
         ValueError: if `steps`, `every`, `restarts` or `learning_rate` is not positive, a param of
-            `start` has another shape, or the model and the guide have none of them.
+            `start` has another shape, or the model and the guide have none of them; for `Rows`
+            without a `batch_size`, or a model with a latent site for each row.
     """
     check_key("fit", key)
     check_count("fit", "steps", steps)
