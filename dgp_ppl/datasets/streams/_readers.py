@@ -22,6 +22,7 @@ Arrays = tuple[np.ndarray, ...]
 Interval = tuple[int, int]
 
 _CHUNK_BYTES = 2**16
+_PIECE_ROWS = 2**13
 
 
 class Sliceable(Protocol):
@@ -182,6 +183,20 @@ class MappedReader(Reader):
         return self._apply(self.reader.take(numbers))
 
     def _apply(self, arrays: Arrays) -> Arrays:
+        """Apply the function to pieces, whose temporary arrays stay in the processor's caches."""
+        rows = len(arrays[0])
+        first = self._made(tuple(a[:_PIECE_ROWS] for a in arrays))
+        if rows <= _PIECE_ROWS:
+            return first
+        found = tuple(np.empty((rows, *a.shape[1:]), a.dtype) for a in first)
+        for start in range(0, rows, _PIECE_ROWS):
+            piece = slice(start, start + _PIECE_ROWS)
+            made = first if start == 0 else self._made(tuple(a[piece] for a in arrays))
+            for out, array in zip(found, made, strict=True):
+                out[piece] = array
+        return found
+
+    def _made(self, arrays: Arrays) -> Arrays:
         made = self.function(*arrays)
         made = tuple(np.asarray(a) for a in (made if isinstance(made, tuple | list) else (made,)))
         if any(a.shape[:1] != arrays[0].shape[:1] for a in made):

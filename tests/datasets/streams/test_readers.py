@@ -129,3 +129,11 @@ def test_a_map_that_loses_rows():
     reader = MappedReader(ArrayReader([X]), lambda x: x[:3])
     with pytest.raises(ValueError, match=r"made arrays of shapes \[\(3, 2\)\] of 9 rows"):
         reader.read([(0, 9)])
+
+
+def test_a_map_of_many_rows():
+    x = np.arange(40_000).reshape(-1, 2)
+    reader = MappedReader(ArrayReader([x]), lambda x: (x[:, 0] / 2, -x))
+    half, negative = reader.read([(1, 20_000)])
+    np.testing.assert_array_equal(half, np.arange(1, 20_000))
+    np.testing.assert_array_equal(negative, -x[1:])
