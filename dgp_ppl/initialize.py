@@ -148,23 +148,26 @@ def deep_gp(
     Source: Salimbeni & Deisenroth (2017), section 5.
     """
     check_key("initialize.deep_gp", key)
-    x = _in_memory(key, x)
-    check_inputs("initialize.deep_gp", x)
+    inputs = _in_memory(key, x)
+    check_inputs("initialize.deep_gp", inputs)
     check_count("initialize.deep_gp", "depth", depth)
     if width is not None:
         check_count("initialize.deep_gp", "width", width)
-    width = min(30, x.shape[1]) if width is None else width
-    h, z = x, [inducing_inputs(key, x, num_inducing)]
+    width = min(30, inputs.shape[1]) if width is None else width
+    h, z = inputs, [inducing_inputs(key, inputs, num_inducing)]
     mean_functions = []
     for layer in range(depth - 1):
         if skip and layer:
-            mean: Any = means.pad(width + x.shape[1], width)
+            mean: Any = means.pad(width + inputs.shape[1], width)
         else:
             mean = _mean_function(h, width)
         mean_functions.append(mean)
         h, z_next = mean(h), mean(z[-1])
         if skip:
-            h, z_next = jnp.concatenate([h, x], axis=1), jnp.concatenate([z_next, z[0]], axis=1)
+            h, z_next = (
+                jnp.concatenate([h, inputs], axis=1),
+                jnp.concatenate([z_next, z[0]], axis=1),
+            )
         z.append(z_next)
     kwargs = {"z": tuple(z), "mean": (*mean_functions, means.zero)}
     return kwargs | ({"skip": True} if skip else {})

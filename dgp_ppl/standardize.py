@@ -162,9 +162,8 @@ class Standardizer:
         dtype = jax.dtypes.canonicalize_dtype(float)
         found = [np.asarray((_floats(x) - self.x_loc) / self.x_scale, dtype)]
         if others and self.scales_targets:
-            y, *others = others
-            found.append(np.asarray((_floats(y) - self.y_loc) / self.y_scale, dtype))
-        return (*found, *others)
+            found.append(np.asarray((_floats(others[0]) - self.y_loc) / self.y_scale, dtype))
+        return (*found, *others[len(found) - 1 :])
 
     @property
     def scales_targets(self) -> bool:

@@ -107,5 +107,5 @@ class Blocks:
 
     def _read_window(self, number: int) -> Any:
         intervals = self.order.intervals(number)
-        numbers = np.concatenate([np.arange(a, b, dtype=np.int64) for a, b in intervals])
+        numbers = np.concatenate([np.arange(a, b, dtype=np.int32) for a, b in intervals])
         return self.rows.read(intervals), numbers, self.order.shuffle(number)

@@ -32,6 +32,8 @@ class ParquetReader(Reader):
         DataError: if the files cannot be read, or a column is missing or no numbers.
     """
 
+    buffer_bytes = 2**26  # of many row groups, which are large
+
     def __init__(
         self,
         path: str | os.PathLike[str],

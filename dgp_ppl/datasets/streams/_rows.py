@@ -27,7 +27,6 @@ from dgp_ppl.datasets.streams._readers import (
 
 __all__ = ["Rows", "seed_of"]
 
-_BUFFER_BYTES = 2**26
 _MOST_ROWS = 2**31 - 1  # numbers of rows are int32
 
 
@@ -82,7 +81,7 @@ class Rows:
         Args:
             *arrays: arrays with N rows each: anything with a shape, a dtype and slices of rows.
             buffer_rows: number of rows that are read and shuffled together; by default those of
-                64 MB. Twice as many are in memory.
+                16 MB. Twice as many are in memory.
 
         Raises:
             ValueError: if the arrays differ in length or have no rows.
@@ -134,7 +133,7 @@ class Rows:
             batches: gives a tuple of arrays, such as (x, y), for each batch. Each `iter` of it
                 starts a new pass.
             num_rows: number of rows N of a pass.
-            buffer_rows: number of rows that are shuffled together; by default those of 64 MB.
+            buffer_rows: number of rows that are shuffled together; by default those of 16 MB.
 
         Raises:
             TypeError: if it can be iterated once only.
@@ -223,7 +222,7 @@ class Rows:
 
     def order(self, seed: tuple[int, ...], batch_size: int) -> Order:
         """Return the order in which a fit reads the rows."""
-        buffer = self._buffer_rows or max(1, _BUFFER_BYTES // self.row_bytes)
+        buffer = self._buffer_rows or max(1, self._reader.buffer_bytes // self.row_bytes)
         steps = max(1, min(buffer, self.num_rows) // batch_size)
         return Order(seed, self.num_rows, batch_size, steps * batch_size, self._reader.chunk_rows)
 

@@ -69,7 +69,7 @@ def test_rows_of_a_reader(make, tmp_path):
 
 
 def test_neighbouring_rows_are_read_together(tmp_path):
-    assert memory_mapped(tmp_path).chunk_rows == 4096  # of 16 bytes
+    assert memory_mapped(tmp_path).chunk_rows == 1024  # of 16 bytes
     assert hdf5(tmp_path).chunk_rows == 7
     assert in_zarr(tmp_path).chunk_rows == 9
     assert batches(tmp_path).chunk_rows is None
