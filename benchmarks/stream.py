@@ -168,6 +168,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rows", default="1000000,10000000,100000000", help="comma-separated")
     parser.add_argument("--folder", help="folder for the data; by default a temporary one")
+    parser.add_argument("--kinds", default="npy,parquet", help="comma-separated")
     parser.add_argument("--repeats", type=int, default=REPEATS)
     parser.add_argument("--json", help="write the rows to this file")
     parser.add_argument("--part", choices=["peak", "times"], help=argparse.SUPPRESS)
@@ -184,7 +185,9 @@ def main() -> None:
         folder = Path(tempfile.mkdtemp(dir=args.folder))
         try:
             generate(folder, total)
-            for kind in ("npy", "parquet")[: 2 if total <= MOST_PARQUET else 1]:
+            for kind in args.kinds.split(","):
+                if kind == "parquet" and total > MOST_PARQUET:
+                    continue
                 rows.append(measure(folder, total, kind, args.repeats))
                 print(json.dumps(rows[-1]), flush=True)
         finally:

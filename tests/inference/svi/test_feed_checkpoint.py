@@ -69,8 +69,8 @@ PROGRAM = textwrap.dedent("""
     import dgp_ppl as dgp
     from support.streams import streamed
 
-    rows = dgp.Rows.from_parquet(sys.argv[1] + "/../data", target="y", buffer_rows=50)
-    streamed(6000, rows, checkpoint=sys.argv[1], every=20)
+    rows = dgp.Rows.from_parquet(sys.argv[1] + "/../data", target="y", buffer_rows=100)
+    streamed(2000, rows, checkpoint=sys.argv[1], every=20)
 """)
 
 
@@ -79,12 +79,12 @@ def test_eight_kills(tmp_path):
     """SIGKILL at random moments of a fit to a sorted folder of Parquet files."""
     (tmp_path / "data").mkdir()
     table = pa.table({"a": X[:, 0], "b": X[:, 1], "y": Y})
-    pq.write_table(table[:300], tmp_path / "data" / "0.parquet", row_group_size=20)
-    pq.write_table(table[300:], tmp_path / "data" / "1.parquet", row_group_size=30)
+    pq.write_table(table[:300], tmp_path / "data" / "0.parquet", row_group_size=60)
+    pq.write_table(table[300:], tmp_path / "data" / "1.parquet", row_group_size=50)
     run = tmp_path / "run"
     run.mkdir()
     assert kill_often(PROGRAM, run, times=8) == 8
-    assert json.loads((run / "latest.json").read_text())["steps"] < 6000
-    rows = dgp.Rows.from_parquet(tmp_path / "data", target="y", buffer_rows=50)
-    resumed = streamed(6000, rows, checkpoint=run, every=20)
-    assert_same(resumed, streamed(6000, rows))
+    assert json.loads((run / "latest.json").read_text())["steps"] < 2000
+    rows = dgp.Rows.from_parquet(tmp_path / "data", target="y", buffer_rows=100)
+    resumed = streamed(2000, rows, checkpoint=run, every=20)
+    assert_same(resumed, streamed(2000, rows))
