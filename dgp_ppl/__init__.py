@@ -54,6 +54,7 @@ from dgp_ppl.criticism import (
     compare_posteriors,
     energy_distance,
 )  # fmt: skip
+from dgp_ppl.datasets import Rows
 from dgp_ppl.inference import (
     SGHMC,
     AdversarialELBO,
@@ -132,6 +133,7 @@ __all__ = [
     "Prediction",
     "PredictiveELBO",
     "RandomFunction",
+    "Rows",
     "Standardizer",
     "annealed_evidence",
     "check_guide",

@@ -71,13 +71,14 @@ def check_key(caller: str, key: Any) -> None:
         )
 
 
-def check_inputs(caller: str, x: Any, name: str = "x") -> None:
+def check_inputs(caller: str, x: Any, name: str = "x", numbers: np.ndarray | None = None) -> None:
     """Raise unless inputs are finite numbers. Traced ones are not checked.
 
     Args:
         caller: name of the function that received the inputs.
         x: value of the argument.
         name: name of the argument.
+        numbers: the rows' numbers, [N], if they are not 0 ... N - 1.
 
     Raises:
         DataError: if a row has NaN or infinity.
@@ -93,8 +94,8 @@ def check_inputs(caller: str, x: Any, name: str = "x") -> None:
         )
     if values.dtype.kind == "f" and values.ndim and (bad := ~np.isfinite(values)).any():
         raise DataError(
-            f"{caller}: {name} is NaN or infinite in {bad_rows(bad)}; fill in these values "
-            "(dgp_ppl.datasets.Preprocessor does), or leave out these rows"
+            f"{caller}: {name} is NaN or infinite in {bad_rows(bad, numbers)}; fill in these "
+            "values (dgp_ppl.datasets.Preprocessor does), or leave out these rows"
         )
 
 
@@ -104,12 +105,18 @@ def _kind(values: np.ndarray) -> str:
     return f"values of type {values.dtype}"
 
 
-def bad_rows(bad: np.ndarray) -> str:
-    """Return the number of rows with a bad entry, and the first of them."""
+def bad_rows(bad: np.ndarray, numbers: np.ndarray | None = None) -> str:
+    """Return the number of rows with a bad entry, and the first of them.
+
+    Args:
+        bad: where entries are bad, [N, ...].
+        numbers: the rows' numbers, [N], if they are not 0 ... N - 1.
+    """
     if not bad.ndim:
         return "its only value"
     rows = np.flatnonzero(bad.reshape(len(bad), -1).any(axis=1))
-    shown = ", ".join(map(str, rows[:_MOST_ROWS])) + ", ..." * (len(rows) > _MOST_ROWS)
+    named = rows if numbers is None else numbers[rows]
+    shown = ", ".join(map(str, named[:_MOST_ROWS])) + ", ..." * (len(rows) > _MOST_ROWS)
     return f"{len(rows)} of {len(bad)} rows [{shown}]"
 
 

@@ -18,6 +18,8 @@ import numpy as np
 from jax.core import Tracer
 from numpyro import handlers
 
+from dgp_ppl._streamed import Streamed
+
 _MOST_LETTERS = 60  # of an argument in a description
 
 __all__ = ["Call", "ComparedByArguments", "HasArrays", "Partition", "named_arrays", "signature"]
@@ -60,14 +62,16 @@ class Call:
 
 
 def named_arrays(model: Any, call: Call) -> Iterator[tuple[str, Any]]:
-    """Yield the arrays among a model's arguments, with names."""
+    """Yield the arrays among a model's arguments, with names; of streamed ones the rows at hand."""
     while not inspect.isfunction(model) and getattr(model, "fn", None) is not None:
         model = model.fn
     try:
         bound = inspect.signature(model).bind(*call.args, **call.kwargs).arguments
     except (TypeError, ValueError):
         bound = {f"argument {i}": a for i, a in enumerate(call.args)} | call.kwargs
-    for path, leaf in jax.tree_util.tree_leaves_with_path(bound):
+    is_leaf = lambda a: isinstance(a, Streamed)  # noqa: E731
+    for path, leaf in jax.tree_util.tree_leaves_with_path(bound, is_leaf=is_leaf):
+        leaf = leaf.rows if isinstance(leaf, Streamed) else leaf
         if not isinstance(leaf, jax.Array | np.ndarray) or isinstance(leaf, Tracer):
             continue
         if not jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):

@@ -17,20 +17,22 @@ from jaxtyping import Array, Float
 from dgp_ppl import means
 from dgp_ppl._checks import check_count, check_inputs, check_key
 from dgp_ppl._typing import Inputs, PRNGKey
+from dgp_ppl.datasets import Rows
 from dgp_ppl.means import Linear
 
 __all__ = [
     "deep_gp", "gplvm", "inducing_inputs", "median_lengthscale", "nearest_rows",
 ]  # fmt: skip
 
-_KMEANS_ROWS = 20_000
+_KMEANS_ROWS = 20_000  # of k-means; also all rows of a source that are used
 
 
-def inducing_inputs(key: PRNGKey, x: ArrayLike, num: int) -> Float[Array, "M D"]:
+def inducing_inputs(key: PRNGKey, x: ArrayLike | Rows, num: int) -> Float[Array, "M D"]:
     """Place inducing inputs at k-means centroids of the inputs.
 
-    k-means runs on at most 20,000 random rows. If x has no more than `num` distinct rows, the
-    result contains all of them, and draws from a normal with the mean and standard deviation of x.
+    k-means runs on at most 20,000 random rows; only these are taken from a source of rows. If x
+    has no more than `num` distinct rows, the result contains all of them, and draws from a normal
+    with the mean and standard deviation of x.
 
     >>> import numpy as np
     >>> from jax import random
@@ -41,7 +43,7 @@ def inducing_inputs(key: PRNGKey, x: ArrayLike, num: int) -> Float[Array, "M D"]
 
     Args:
         key: random key.
-        x: inputs, [N, D].
+        x: inputs, [N, D], or a source of rows, whose first array they are.
         num: number of inducing inputs M.
 
     Returns:
@@ -55,6 +57,7 @@ def inducing_inputs(key: PRNGKey, x: ArrayLike, num: int) -> Float[Array, "M D"]
     from sklearn.cluster import KMeans
 
     check_key("inducing_inputs", key)
+    x = _in_memory(key, x)
     check_inputs("inducing_inputs", x)
     x = np.asarray(x, float)
     if x.ndim != 2 or not len(x):
@@ -75,18 +78,19 @@ def inducing_inputs(key: PRNGKey, x: ArrayLike, num: int) -> Float[Array, "M D"]
     return jnp.asarray(centres, float)
 
 
-def median_lengthscale(key: PRNGKey, x: ArrayLike, num_rows: int = 1000) -> float:
+def median_lengthscale(key: PRNGKey, x: ArrayLike | Rows, num_rows: int = 1000) -> float:
     """Return the median distance between rows of x, a common starting lengthscale.
 
     Args:
         key: random key, which picks the rows.
-        x: inputs, [N, D].
+        x: inputs, [N, D], or a source of rows, whose first array they are.
         num_rows: number of rows to compare, at most.
 
     Returns:
         The median in the units of x, or sqrt(D) if more than half of the rows coincide.
     """
     check_key("median_lengthscale", key)
+    x = _in_memory(key, x)
     check_inputs("median_lengthscale", x)
     x = np.asarray(x, float)
     rng = np.random.default_rng(int(random.randint(key, (), 0, np.iinfo(np.int32).max)))
@@ -100,7 +104,7 @@ def median_lengthscale(key: PRNGKey, x: ArrayLike, num_rows: int = 1000) -> floa
 
 def deep_gp(
     key: PRNGKey,
-    x: Inputs,
+    x: Inputs | Rows,
     *,
     num_inducing: int = 100,
     depth: int = 2,
@@ -124,7 +128,8 @@ def deep_gp(
 
     Args:
         key: random key of the k-means.
-        x: standardised training inputs, [N, D].
+        x: standardised training inputs, [N, D], or a source of rows, whose first array they are.
+            Of a source 20,000 random rows are used, which one pass reads.
         num_inducing: number of inducing inputs M of every layer.
         depth: number of GP layers L.
         width: number of outputs of the hidden layers; None takes min(30, D).
@@ -143,22 +148,26 @@ def deep_gp(
     Source: Salimbeni & Deisenroth (2017), section 5.
     """
     check_key("initialize.deep_gp", key)
-    check_inputs("initialize.deep_gp", x)
+    inputs = _in_memory(key, x)
+    check_inputs("initialize.deep_gp", inputs)
     check_count("initialize.deep_gp", "depth", depth)
     if width is not None:
         check_count("initialize.deep_gp", "width", width)
-    width = min(30, x.shape[1]) if width is None else width
-    h, z = x, [inducing_inputs(key, x, num_inducing)]
+    width = min(30, inputs.shape[1]) if width is None else width
+    h, z = inputs, [inducing_inputs(key, inputs, num_inducing)]
     mean_functions = []
     for layer in range(depth - 1):
         if skip and layer:
-            mean: Any = means.pad(width + x.shape[1], width)
+            mean: Any = means.pad(width + inputs.shape[1], width)
         else:
             mean = _mean_function(h, width)
         mean_functions.append(mean)
         h, z_next = mean(h), mean(z[-1])
         if skip:
-            h, z_next = jnp.concatenate([h, x], axis=1), jnp.concatenate([z_next, z[0]], axis=1)
+            h, z_next = (
+                jnp.concatenate([h, inputs], axis=1),
+                jnp.concatenate([z_next, z[0]], axis=1),
+            )
         z.append(z_next)
     kwargs = {"z": tuple(z), "mean": (*mean_functions, means.zero)}
     return kwargs | ({"skip": True} if skip else {})
@@ -263,6 +272,11 @@ def nearest_rows(y_new: ArrayLike, seen: ArrayLike, y: ArrayLike) -> np.ndarray:
     # |y_new - y|² over the observed entries, without a term that is the same for all rows of y.
     distance = seen @ np.square(y).T - 2 * observed @ y.T
     return np.argmin(distance, axis=1)
+
+
+def _in_memory(key: PRNGKey, x: Any) -> Any:
+    """Return random rows of a source's inputs; arrays are unchanged."""
+    return jnp.asarray(x.sample(key, _KMEANS_ROWS)[0], float) if isinstance(x, Rows) else x
 
 
 def _mean_function(h: Inputs, width: int) -> Any:

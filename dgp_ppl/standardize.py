@@ -7,6 +7,7 @@ import operator
 from collections.abc import Sequence
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
@@ -15,6 +16,7 @@ from jaxtyping import Array
 from dgp_ppl._checks import bad_rows, check_inputs, is_traced
 from dgp_ppl._errors import DataError
 from dgp_ppl._typing import Inputs
+from dgp_ppl.datasets import Rows
 
 __all__ = ["Standardizer"]
 
@@ -50,16 +52,18 @@ class Standardizer:
     @classmethod
     def fit(
         cls,
-        x: ArrayLike,
+        x: ArrayLike | Rows,
         y: ArrayLike | None = None,
         *,
         shared: bool = False,
         unscaled: Sequence[int] = (),
+        targets: bool = True,
     ) -> Standardizer:
         """Compute means and standard deviations of training data.
 
         Args:
-            x: training inputs, [N, D].
+            x: training inputs, [N, D]; or a source of rows, which is read once: its first array is
+                x, and a second one y.
             y: training target, [N], or targets, [N, P]; None for classes and counts, which have no
                 scale. Each target has its own mean and standard deviation, and entries that are
                 NaN, which a mask leaves out of the fit, do not count.
@@ -67,6 +71,7 @@ class Standardizer:
                 where differences in spread between columns carry information.
             unscaled: positions of columns that stay as they are, such as the one-hot inputs of
                 `kernels.Coregion`.
+            targets: whether the targets of a source are scaled. Leave out classes and counts.
 
         Returns:
             The standardizer of this data.
@@ -76,19 +81,18 @@ class Standardizer:
             ValueError: if x is not [N, D], y neither [N] nor [N, P] with P > 1, a target is NaN in
                 all rows, or `unscaled` has no columns of x.
         """
+        if isinstance(x, Rows):
+            if y is not None:
+                raise ValueError(
+                    "Standardizer.fit: x is Rows, whose second array is y; leave y out"
+                )
+            return cls._of_rows(x, shared, unscaled, targets)
         x = np.asarray(x, np.float64)
         if x.ndim != 2 or not len(x):
             raise ValueError(f"Standardizer.fit: x has shape {x.shape}, wanted [N, D] with N >= 1")
         check_inputs("Standardizer.fit", x)
         loc, scale = _moments(x.reshape(-1, 1) if shared else x)
-        loc, scale = (np.array(np.broadcast_to(a, x.shape[1:])) for a in (loc, scale))
-        columns = [operator.index(i) for i in unscaled]
-        if columns and not 0 <= min(columns) <= max(columns) < x.shape[1]:
-            raise ValueError(
-                f"Standardizer.fit: unscaled is {columns}, wanted positions of columns of x, at "
-                f"least 0 and below {x.shape[1]}"
-            )
-        loc[columns], scale[columns] = 0.0, 1.0
+        loc, scale = _of_columns(x.shape[1], loc, scale, unscaled)
         if y is None:
             return cls(loc, scale)
         y = np.asarray(y, np.float64)
@@ -108,6 +112,65 @@ class Standardizer:
         return cls(loc, scale, float(y_loc), float(y_scale)) if y.ndim == 1 else cls(
             loc, scale, y_loc, y_scale
         )  # fmt: skip
+
+    @classmethod
+    def _of_rows(
+        cls, rows: Rows, shared: bool, unscaled: Sequence[int], targets: bool
+    ) -> Standardizer:
+        """Compute means and standard deviations of a source in one pass."""
+        first, *others = rows.first
+        if first.ndim != 2:
+            raise ValueError(
+                f"Standardizer.fit: the first array of {rows!r} has rows of shape "
+                f"{first.shape[1:]}, wanted [D]"
+            )
+        inputs, outputs = RunningMoments(), RunningMoments()
+        start = 0
+        for x, *rest in rows.blocks():
+            check_inputs("Standardizer.fit", x, numbers=start + np.arange(len(x)))
+            inputs.add(x.reshape(-1, 1) if shared else x)
+            if targets and rest:
+                if np.isinf(y := np.asarray(rest[0], np.float64)).any():
+                    bad = bad_rows(np.isinf(y), start + np.arange(len(y)))
+                    raise DataError(
+                        f"Standardizer.fit: y is infinite in {bad}, wanted finite targets"
+                    )
+                outputs.add(y)
+            start += len(x)
+        loc, scale = _of_columns(first.shape[1], *inputs.loc_and_scale(), unscaled)
+        if not (targets and others):
+            return cls(loc, scale)
+        if not outputs.count.all():
+            raise ValueError("Standardizer.fit: a target of y is NaN in all rows, wanted a number")
+        y_loc, y_scale = outputs.loc_and_scale()
+        single = others[0].ndim == 1
+        return cls(loc, scale, *((float(y_loc), float(y_scale)) if single else (y_loc, y_scale)))
+
+    def rows(self, rows: Rows) -> Rows:
+        """Standardise a source of rows, when they are read.
+
+        >>> import numpy as np
+        >>> import dgp_ppl as dgp
+        >>> rows = dgp.Rows.from_arrays(np.array([[10.0], [30.0]]), np.array([1.0, 5.0]))
+        >>> scale = dgp.Standardizer.fit(rows)
+        >>> scale.rows(rows).take([1])
+        (array([[1.]], dtype=float32), array([1.], dtype=float32))
+
+        Args:
+            rows: a source whose first array is x. The second one, if any, is y.
+
+        Returns:
+            The source of standardised x and y, in JAX's default float dtype; y is unchanged if
+            targets have no scale. Further arrays are unchanged.
+        """
+        return rows.map(self._standardised)
+
+    def _standardised(self, x: np.ndarray, *others: np.ndarray) -> tuple[np.ndarray, ...]:
+        dtype = jax.dtypes.canonicalize_dtype(float)
+        found = [np.asarray((_floats(x) - self.x_loc) / self.x_scale, dtype)]
+        if others and self.scales_targets:
+            found.append(np.asarray((_floats(others[0]) - self.y_loc) / self.y_scale, dtype))
+        return (*found, *others[len(found) - 1 :])
 
     @property
     def scales_targets(self) -> bool:
@@ -159,12 +222,57 @@ def _floats(a: ArrayLike) -> Any:
     return jnp.asarray(a, float) if is_traced(a) else np.asarray(a, np.float64)
 
 
+def _of_columns(
+    num: int, loc: np.ndarray, scale: np.ndarray, unscaled: Sequence[int]
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the location and scale of `num` columns, 0 and 1 for those that stay as they are."""
+    columns = [operator.index(i) for i in unscaled]
+    if columns and not 0 <= min(columns) <= max(columns) < num:
+        raise ValueError(
+            f"Standardizer.fit: unscaled is {columns}, wanted positions of columns of x, at least "
+            f"0 and below {num}"
+        )
+    loc, scale = (np.array(np.broadcast_to(a, num)) for a in (loc, scale))
+    loc[columns], scale[columns] = 0.0, 1.0
+    return loc, scale
+
+
 def _moments(a: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return mean and standard deviation of columns; 1 for columns constant up to rounding."""
-    if not np.isnan(a).any():
-        loc, scale, largest = a.mean(axis=0), a.std(axis=0), np.abs(a).max(axis=0)
-    else:
-        loc, scale = np.nanmean(a, axis=0), np.nanstd(a, axis=0)
-        largest = np.nanmax(np.abs(a), axis=0)
-    constant = scale <= 1e-10 * largest
-    return loc, np.where(constant, 1.0, scale)
+    moments = RunningMoments()
+    moments.add(a)
+    return moments.loc_and_scale()
+
+
+class RunningMoments:
+    """Mean and standard deviation of columns, of blocks of rows. NaN does not count.
+
+    Source: Chan, Golub and LeVeque (1983), "Algorithms for computing the sample variance", for two
+    blocks.
+    """
+
+    def __init__(self) -> None:
+        self.count = self.mean = self.squares = self.largest = np.zeros(())
+
+    def add(self, a: np.ndarray) -> None:
+        """Add a block of rows, [B, ...]."""
+        a = np.asarray(a, np.float64)
+        seen = ~np.isnan(a)
+        if seen.all():
+            count, mean = np.full(a.shape[1:], len(a)), a.mean(axis=0)
+        else:
+            count = seen.sum(axis=0)
+            mean = np.where(seen, a, 0.0).sum(axis=0) / np.maximum(count, 1)
+        off = np.where(seen, a - mean, 0.0)
+        total = self.count + count
+        shift = mean - self.mean
+        share = count / np.maximum(total, 1)
+        self.squares = self.squares + np.square(off).sum(axis=0) + shift**2 * self.count * share
+        self.mean = self.mean + shift * share
+        self.largest = np.maximum(self.largest, np.where(seen, np.abs(a), 0.0).max(axis=0))
+        self.count = total
+
+    def loc_and_scale(self) -> tuple[np.ndarray, np.ndarray]:
+        """Return mean and standard deviation; 1 for columns constant up to rounding."""
+        scale = np.sqrt(self.squares / np.maximum(self.count, 1))
+        return self.mean, np.where(scale <= 1e-10 * self.largest, 1.0, scale)

@@ -7,7 +7,7 @@ from jax import random
 from scipy.spatial.distance import pdist
 from support.helpers import KEY
 
-from dgp_ppl import initialize, means
+from dgp_ppl import DataError, Rows, initialize, means
 from dgp_ppl.initialize import inducing_inputs, median_lengthscale
 
 X = np.random.default_rng(0).normal(size=(60, 3))
@@ -144,3 +144,20 @@ def test_depth_and_width_are_positive():
         initialize.deep_gp(KEY, x, depth=0)
     with pytest.raises(ValueError, match="width is 0"):
         initialize.deep_gp(KEY, x, width=0)
+
+
+def test_starts_from_rows_use_a_sample(monkeypatch):
+    """With few rows they are those of all rows; with many, k-means and PCA see a sample."""
+    rows = Rows.from_arrays(X.astype(np.float32), X[:, 0])
+    for name in ("inducing_inputs", "median_lengthscale"):
+        function = getattr(initialize, name)
+        options = (8,) if name == "inducing_inputs" else ()
+        wanted = function(KEY, X.astype(np.float32), *options)
+        np.testing.assert_allclose(function(KEY, rows, *options), wanted, rtol=1e-5)
+    x = np.random.default_rng(0).normal(size=(50_000, 3)) * [3.0, 2.0, 1.0]
+    start = initialize.deep_gp(KEY, Rows.from_arrays(x), num_inducing=4, width=2)
+    assert [z.shape for z in start["z"]] == [(4, 3), (4, 2)]
+    wanted = np.abs(means.pca(jnp.asarray(x, float), 2)(jnp.eye(3)))
+    np.testing.assert_allclose(np.abs(start["mean"][0](jnp.eye(3))), wanted, atol=0.05)
+    with pytest.raises(DataError, match="x is NaN or infinite"):
+        initialize.deep_gp(KEY, Rows.from_arrays(np.full((5, 2), np.nan)))

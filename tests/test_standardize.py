@@ -1,10 +1,12 @@
 """`Standardizer`: statistics, constant columns, large shifts, wrong shapes."""
 
+from functools import partialmethod
+
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from dgp_ppl import Standardizer
+from dgp_ppl import DataError, Rows, Standardizer
 
 X = np.random.default_rng(0).normal(size=(60, 3))
 
@@ -63,9 +65,55 @@ def test_several_targets_have_a_scale_each():
 
 
 def test_some_columns_stay_as_they_are():
-    scaler = Standardizer.fit(X, unscaled=[2, 0])
-    np.testing.assert_array_equal(scaler.inputs(X)[:, [0, 2]], X[:, [0, 2]].astype(np.float32))
-    assert np.asarray(scaler.inputs(X))[:, 1].std() == pytest.approx(1.0, rel=1e-5)
-    for wrong in ([3], [-1]):
-        with pytest.raises(ValueError, match=r"unscaled is \[.*\], wanted positions .* below 3"):
-            Standardizer.fit(X, unscaled=wrong)
+    for data in (X, Rows.from_arrays(X)):
+        scaler = Standardizer.fit(data, unscaled=[2, 0])
+        np.testing.assert_array_equal(scaler.inputs(X)[:, [0, 2]], X[:, [0, 2]].astype(np.float32))
+        assert np.asarray(scaler.inputs(X))[:, 1].std() == pytest.approx(1.0, rel=1e-5)
+        for wrong in ([3], [-1]):
+            with pytest.raises(ValueError, match=r"unscaled is \[.*\], wanted .* below 3"):
+                Standardizer.fit(data, unscaled=wrong)
+
+
+def test_rows_are_standardised_in_one_pass(monkeypatch):
+    """The moments are those of arrays, also of a large shift, of constants and missing targets."""
+    x = np.c_[X * [1.0, 20.0, 0.1] + 1e4, np.full(60, 3.0)]
+    y = np.c_[X[:, 0] * 7 + 3, X[:, 1]]
+    y[5, 0] = np.nan
+    rows = Rows.from_arrays(x, y)
+    monkeypatch.setattr(Rows, "blocks", partialmethod(Rows.blocks, 7))
+    for shared in (False, True):
+        found, wanted = Standardizer.fit(rows, shared=shared), Standardizer.fit(x, y, shared=shared)
+        for name in ("x_loc", "x_scale", "y_loc", "y_scale"):
+            np.testing.assert_allclose(getattr(found, name), getattr(wanted, name), rtol=1e-9)
+    scaler = Standardizer.fit(rows)
+    inputs, outputs = scaler.rows(rows).take(np.arange(60))
+    assert inputs.dtype == outputs.dtype == np.float32
+    np.testing.assert_allclose(inputs, scaler.inputs(x), rtol=1e-6)
+    np.testing.assert_allclose(outputs, scaler.outputs(y), rtol=1e-6)
+
+
+def test_targets_of_rows_without_a_scale():
+    rows = Rows.from_arrays(X, np.arange(60), np.ones(60))
+    scaler = Standardizer.fit(rows, targets=False)
+    assert not scaler.scales_targets
+    _, y, ones = scaler.rows(rows).take([7])
+    assert (y.item(), y.dtype, ones) == (7, np.int64, 1)
+    single = Standardizer.fit(Rows.from_arrays(X, X[:, 0]))
+    assert isinstance(single.y_loc, float)
+    assert not Standardizer.fit(Rows.from_arrays(X)).scales_targets
+
+
+def test_rows_that_have_no_moments():
+    x, y = X.copy(), X[:, 0].copy()
+    x[41, 1] = np.nan
+    y[17] = np.inf
+    with pytest.raises(DataError, match=r"x is NaN or infinite in 1 of 60 rows \[41\]"):
+        Standardizer.fit(Rows.from_arrays(x))
+    with pytest.raises(DataError, match=r"y is infinite in 1 of 60 rows \[17\]"):
+        Standardizer.fit(Rows.from_arrays(X, y))
+    with pytest.raises(ValueError, match="a target of y is NaN in all rows"):
+        Standardizer.fit(Rows.from_arrays(X, np.full(60, np.nan)))
+    with pytest.raises(ValueError, match="x is Rows, whose second array is y; leave y out"):
+        Standardizer.fit(Rows.from_arrays(X), y)
+    with pytest.raises(ValueError, match=r"has rows of shape \(\), wanted \[D\]"):
+        Standardizer.fit(Rows.from_arrays(y))

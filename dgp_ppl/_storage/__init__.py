@@ -13,6 +13,7 @@ from dgp_ppl._storage._archive import (
 )  # fmt: skip
 from dgp_ppl._storage._names import UnnamedError, import_name, import_path
 from dgp_ppl._storage._provenance import fingerprint, versions
+from dgp_ppl._storage._tables import table_writer
 from dgp_ppl._storage._values import Decoder, Encoder
 
 __all__ = [
@@ -28,6 +29,7 @@ __all__ = [
     "import_path",
     "read_array",
     "replacing",
+    "table_writer",
     "versions",
     "write_archive",
 ]

@@ -9,12 +9,13 @@ import numpy as np
 import typer
 
 from dgp_ppl._errors import DataError
+from dgp_ppl._storage import table_writer
 from dgp_ppl.cli._app import app, interruptible
 from dgp_ppl.cli._kept import comparison_of, open_fit
 from dgp_ppl.cli._options import column_names
-from dgp_ppl.cli._outputs import check_output, table_writer
+from dgp_ppl.cli._outputs import check_output
 from dgp_ppl.datasets import Table, table_chunks
-from dgp_ppl.prediction import Prediction
+from dgp_ppl.prediction import Prediction, summary_columns
 
 __all__: list[str] = []
 
@@ -24,7 +25,12 @@ _SUFFIXES = (".csv", ".parquet")
 @app.command("predict")
 def _predict(
     fit: Annotated[Path, typer.Argument(help="A file of `dgp-ppl fit`.")],
-    data: Annotated[Path, typer.Argument(help="A .csv or .parquet file with the same columns.")],
+    data: Annotated[
+        Path,
+        typer.Argument(
+            help="A .csv or .parquet file with the same columns, or a folder of .parquet files."
+        ),
+    ],
     out: Annotated[
         Path | None,
         typer.Option(
@@ -137,19 +143,14 @@ def _summary(
 ) -> dict[str, np.ndarray]:
     """Return the columns of the predictions."""
     if about["task"] == "regression":
-        names = [f"q{100 * level:02.6g}" for level in levels]
-        quantiles = dict(zip(names, prediction.quantile(np.array(levels)), strict=True))
-        return {"mean": prediction.mean, "sd": np.sqrt(prediction.var), **quantiles}
+        return summary_columns(prediction, levels)
     probabilities, classes = _probabilities(prediction), about["classes"]
     if len(classes) != probabilities.shape[1]:
         raise DataError(
             f"predict: the file of the fit names {len(classes)} classes, and its model has "
             f"{probabilities.shape[1]}; take another copy of it, or fit again"
         )
-    found = {"class": np.array(classes)[probabilities.argmax(axis=1)]}
-    for label, values in zip(classes, probabilities.T, strict=True):
-        found[f"P({label})"] = values
-    return found
+    return summary_columns(prediction, levels, classes)
 
 
 def _probabilities(prediction: Prediction) -> np.ndarray:

@@ -15,6 +15,7 @@ from jax import random
 from jaxtyping import Array, Int
 from numpyro.primitives import Messenger
 
+from dgp_ppl._streamed import Streamed, shape_of
 from dgp_ppl._typing import PRNGKey
 
 __all__ = ["minibatch", "stratified", "stratified_rows", "whole_plates"]
@@ -67,6 +68,18 @@ class whole_plates(Messenger):  # noqa: N801 - a handler, named as NumPyro's are
             msg["args"], msg["value"] = (size, None), jnp.arange(size)
 
 
+class _rows_at_hand(Messenger):  # noqa: N801 - a handler
+    """Handler that gives a plate the rows of a source that have been read."""
+
+    def __init__(self, numbers: Array) -> None:
+        super().__init__()
+        self.numbers = numbers
+
+    def process_message(self, msg: Any) -> None:
+        if msg["type"] == "plate":
+            msg["value"] = self.numbers
+
+
 def _draw_rows(size: int, subsample_size: int, rng_key: PRNGKey | None = None) -> Array:
     if rng_key is None:
         raise ValueError(
@@ -84,7 +97,7 @@ def _take(array: Array, rows: Int[Array, " B"]) -> Array:
 
 @contextlib.contextmanager
 def minibatch(
-    *arrays: Array | None, batch_size: int | None = None, name: str = "data"
+    *arrays: Array | Streamed | None, batch_size: int | None = None, name: str = "data"
 ) -> Iterator[Any]:
     """Enter a data plate with a minibatch of the same random rows of all arrays.
 
@@ -100,7 +113,8 @@ def minibatch(
     (10, 2) (10,)
 
     Args:
-        *arrays: arrays with a leading axis of length N. None is passed through.
+        *arrays: arrays with a leading axis of length N. None is passed through. Those of a source,
+            see `dgp_ppl.Rows`, are the rows that were read for this step.
         batch_size: number of rows B of a minibatch. None, or any number from N up, takes all rows
             in order.
         name: name of the plate.
@@ -110,11 +124,12 @@ def minibatch(
 
     Raises:
         ValueError: if the arrays differ in length or are empty, if `batch_size` is not positive, or
-            if there is no random key to draw a minibatch with.
+            if there is no random key to draw a minibatch with; for arrays of a source, if
+            `batch_size` is not that of the call, or all rows are wanted.
     """
-    sizes = {jnp.shape(a)[0] for a in arrays if a is not None and jnp.ndim(a) > 0}
+    shapes = [None if a is None else shape_of(a) for a in arrays]
+    sizes = {shape[0] for shape in shapes if shape}
     if len(sizes) != 1:
-        shapes = [None if a is None else jnp.shape(a) for a in arrays]
         raise ValueError(
             f"minibatch: the arrays have shapes {shapes}, wanted one common length N in front"
         )
@@ -124,9 +139,28 @@ def minibatch(
     if batch_size is not None and batch_size < 1:
         raise ValueError(f"minibatch: batch_size is {batch_size}, wanted at least 1, or None")
     subsample = None if batch_size is None or batch_size >= size else int(batch_size)
-    with stratified():
+    streamed = next((a for a in arrays if isinstance(a, Streamed)), None)
+    handler = stratified() if streamed is None else _rows_at_hand(streamed.numbers)
+    if streamed is not None:
+        _check_rows(len(streamed.rows), batch_size)
+    with handler:
         plate = numpyro.plate(name, size, subsample_size=subsample)
     with plate as rows:
+        if streamed is not None:
+            _check_rows(len(streamed.rows), len(rows))
         whole = len(rows) == size  # in order: also under `whole_plates`
-        taken = tuple(a if a is None or whole else _take(a, rows) for a in arrays)
+        taken = tuple(
+            a.rows if isinstance(a, Streamed) else a if a is None or whole else _take(a, rows)
+            for a in arrays
+        )
         yield taken[0] if len(taken) == 1 else taken
+
+
+def _check_rows(read: int, wanted: int | None) -> None:
+    """Raise unless a plate takes as many rows as were read from a source."""
+    if wanted != read:
+        raise ValueError(
+            f"minibatch: {read} rows of a source are at hand, and the model takes "
+            f"{'all' if wanted is None else wanted} rows; wanted the batch_size of the call: "
+            "minibatch(x, y, batch_size=batch_size). What needs all rows at once takes arrays only"
+        )

@@ -1,4 +1,4 @@
-"""Data sets by name or from a file, and their splits."""
+"""Data sets by name or from a file, their splits, and rows of data that do not fit in memory."""
 
 from __future__ import annotations
 
@@ -7,21 +7,26 @@ from dgp_ppl.datasets._frame import ArrowFrame
 from dgp_ppl.datasets._load import load, names
 from dgp_ppl.datasets._npz import DEFAULT_SPLITS
 from dgp_ppl.datasets._source import TableSource, open_source
+from dgp_ppl.datasets.streams import Block, Blocks, Rows, seed_of
 from dgp_ppl.datasets.tables import Preprocessor, Report, Table, read_table, table_chunks
 
 __all__ = [
     "DEFAULT_SPLITS",
     "ArrowFrame",
+    "Block",
+    "Blocks",
     "Dataset",
     "DatasetInfo",
     "Preprocessor",
     "Report",
+    "Rows",
     "Table",
     "TableSource",
     "load",
     "names",
     "open_source",
     "read_table",
+    "seed_of",
     "splits",
     "table_chunks",
 ]

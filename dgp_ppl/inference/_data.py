@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -16,11 +17,13 @@ from numpyro.primitives import Messenger
 from dgp_ppl._checks import bad_rows, check_inputs
 from dgp_ppl._errors import DataError
 from dgp_ppl._partition import Call, named_arrays
+from dgp_ppl._streamed import Streamed, is_streamed
 from dgp_ppl._typing import Model
 from dgp_ppl.core import Observed, whole_plates
-from dgp_ppl.inference._handlers import survey
+from dgp_ppl.datasets import Rows
+from dgp_ppl.inference._handlers import data_plates, survey
 
-__all__ = ["check_data", "explain_data"]
+__all__ = ["RowCheck", "check_data", "explain_data", "row_check"]
 
 _REMEDY = (
     "leave the values out by a mask, observe(..., mask=...) or numpyro.handlers.mask, or leave out "
@@ -54,14 +57,20 @@ def check_data(caller: str, model: Model, call: Call) -> dict[str, Any]:
         call: its arguments.
 
     Returns:
-        The sites of the model, with all rows in each plate.
+        The sites of the model, with all rows in each plate, or those of the minibatch at hand.
 
     Raises:
         DataError: if an observed value is NaN or out of the support of its distribution, and no
             mask leaves it out.
-        TypeError: if an argument is an array of text or objects, or the first one a list of
-            numbers.
+        TypeError: if an argument is an array of text or objects, a source of rows, or the first one
+            a list of numbers.
+        ValueError: if the data are streamed, and the model has a latent site for each row.
     """
+    if any(isinstance(a, Rows) for a in (*call.args, *call.kwargs.values())):
+        raise TypeError(
+            f"{caller}: an argument is Rows, wanted arrays in memory: Rows.sample draws some rows; "
+            "fit and evaluate take Rows in place of the model's first arguments"
+        )
     for name, array in named_arrays(model, call):
         if array.dtype.kind in "OUSMm":
             check_inputs(caller, array, f"argument {name!r}")
@@ -71,7 +80,9 @@ def check_data(caller: str, model: Model, call: Call) -> dict[str, Any]:
             "array: numpy.asarray(x)"
         )
     call = _on_device(call)
-    sites = survey(_UnknownParams(whole_plates(model)), call)
+    sites = survey(_UnknownParams(_with_all_rows(model, call)), call)
+    if is_streamed(call.args):
+        _refuse_row_sites(caller, sites)
     names = {id(a): n for n, a in named_arrays(model, call)}
     for name, site in sites.items():
         if site["type"] != "sample" or not site["is_observed"] or isinstance(site["fn"], dist.Unit):
@@ -99,7 +110,7 @@ def explain_data(model: Model, call: Call) -> str | None:
             return f"argument {name!r} is NaN or infinite in {bad_rows(bad)}: {_FILL_IN}"
 
     def observed(key: Any) -> dict[str, Any]:
-        seeded = handlers.seed(whole_plates(model), key)
+        seeded = handlers.seed(_with_all_rows(model, call), key)
         trace = handlers.trace(seeded).get_trace(*call.args, **call.kwargs)
         found = {n: s for n, s in trace.items() if s["type"] == "sample" and s["is_observed"]}
         return {
@@ -119,19 +130,72 @@ def explain_data(model: Model, call: Call) -> str | None:
     return None
 
 
+RowCheck = Callable[[Sequence[np.ndarray], np.ndarray], None]
+"""Raises if rows of a source's arrays cannot be observed; takes also the rows' numbers."""
+
+
+def row_check(caller: str, model: Model, call: Call, sites: dict[str, Any]) -> RowCheck:
+    """Return the check of `check_data` for further rows of a call's streamed arguments.
+
+    Args:
+        caller: name of the function that received the data, for errors.
+        model: the model.
+        call: its arguments, of which the first ones are streamed.
+        sites: what `check_data` returned.
+    """
+    streamed = [a.rows for a in call.args if isinstance(a, Streamed)]
+    names = {id(a): n for n, a in named_arrays(model, call)}
+    found = []
+    for name, site in sites.items():
+        if site["type"] != "sample" or not site["is_observed"] or isinstance(site["fn"], dist.Unit):
+            continue
+        for i, array in enumerate(streamed):
+            # A mask of the first minibatch says nothing about the others.
+            if site["value"] is array and _seen(site["fn"]) is True:
+                found.append(
+                    (i, f"argument {names[id(array)]!r}, observed at site {name!r},", site)
+                )
+
+    def check(arrays: Sequence[np.ndarray], numbers: np.ndarray) -> None:
+        for i, what, site in found:
+            _check_values(caller, what, site["fn"], arrays[i], numbers)
+
+    return check
+
+
+def _with_all_rows(model: Model, call: Call) -> Any:
+    """Return the model with all rows in each plate, unless only a minibatch is at hand."""
+    return model if is_streamed(call.args) else whole_plates(model)
+
+
+def _refuse_row_sites(caller: str, sites: dict[str, Any]) -> None:
+    """Raise if a model has a latent site for each row of a source."""
+    plates = data_plates(sites)
+    for name, site in sites.items():
+        if site["type"] != "sample" or site["is_observed"] or site["infer"].get("is_auxiliary"):
+            continue
+        if plates & {frame.name for frame in site["cond_indep_stack"]}:
+            raise ValueError(
+                f"{caller}: site {name!r} is a latent value of each row, which a fit to Rows "
+                "cannot have; wanted arrays in memory, or a model without it"
+            )
+
+
 def _is_numbers(values: Any) -> bool:
     """Return whether all leaves of a list are Python's numbers."""
     leaves = jax.tree.leaves(values)
     return bool(leaves) and all(isinstance(a, int | float) for a in leaves)
 
 
-def _check_values(caller: str, what: str, fn: Any, value: Any) -> None:
+def _check_values(
+    caller: str, what: str, fn: Any, value: Any, numbers: np.ndarray | None = None
+) -> None:
     seen, y = _seen(fn), np.asarray(value)
     if isinstance(seen, Tracer):
         return
     seen = _over(seen, y)
     if y.dtype.kind == "f" and (bad := np.isnan(y) & seen).any():
-        raise DataError(f"{caller}: {what} is NaN in {bad_rows(bad)}: {_REMEDY}")
+        raise DataError(f"{caller}: {what} is NaN in {bad_rows(bad, numbers)}: {_REMEDY}")
     support = fn.support
     while hasattr(support, "base_constraint"):
         support = support.base_constraint
@@ -143,8 +207,8 @@ def _check_values(caller: str, what: str, fn: Any, value: Any) -> None:
         first = y[tuple(np.argwhere(bad)[0])]
         raise DataError(
             f"{caller}: {what} is outside of the support of {_name(fn)} ({support}) in "
-            f"{bad_rows(bad)}, first {first.item()!r}, wanted values of the support; take another "
-            f"likelihood, or {_REMEDY}"
+            f"{bad_rows(bad, numbers)}, first {first.item()!r}, wanted values of the support; take "
+            f"another likelihood, or {_REMEDY}"
         )
 
 

@@ -9,6 +9,7 @@ from dgp_ppl.prediction._pool import PooledPrediction, pool
 from dgp_ppl.prediction._predict import predict
 from dgp_ppl.prediction._prediction import Prediction
 from dgp_ppl.prediction._row_function import row_function
+from dgp_ppl.prediction._write import summary_columns, write_predictions
 
 __all__ = [
     "LatentInputs",
@@ -22,4 +23,6 @@ __all__ = [
     "pool",
     "predict",
     "row_function",
+    "summary_columns",
+    "write_predictions",
 ]

@@ -27,7 +27,8 @@ def table_chunks(
     """Read a .csv or .parquet file some rows at a time, so that memory is bounded.
 
     Args:
-        path: the file, as for `read_table`.
+        path: the file, as for `read_table`, or a folder of .parquet files, which are read in the
+            order of their names.
         rows: the most rows of a chunk.
         texts: columns whose texts stay texts, as for `read_table`.
 
@@ -38,13 +39,22 @@ def table_chunks(
     Raises:
         DataError: if the file cannot be read. Rows before the fault may have been yielded.
     """
-    path = Path(os.path.expanduser(os.fspath(path)))
-    check_file(path, TABLE_SUFFIXES)
-    chunks = _parquet_chunks if path.suffix.lower() == ".parquet" else _csv_chunks
-    start = 0
-    for raw, table in chunks(path, rows, texts):
-        yield raw, dataclasses.replace(table, rows=np.arange(start, start + len(table)))
-        start += len(table)
+    for file in _files(Path(os.path.expanduser(os.fspath(path)))):
+        check_file(file, TABLE_SUFFIXES)
+        start = 0
+        chunks = _parquet_chunks if file.suffix.lower() == ".parquet" else _csv_chunks
+        for raw, table in chunks(file, rows, texts):
+            yield raw, dataclasses.replace(table, rows=np.arange(start, start + len(table)))
+            start += len(table)
+
+
+def _files(path: Path) -> list[Path]:
+    """Return the files of a folder; a file is its own."""
+    if not path.is_dir():
+        return [path]
+    if not (files := sorted(path.rglob("*.parquet"))):
+        raise DataError(f"{path}: the folder has no .parquet files; name another one, or a file")
+    return files
 
 
 def _parquet_chunks(path: Path, rows: int, texts: Collection[str]) -> Iterator[tuple[Any, Table]]:

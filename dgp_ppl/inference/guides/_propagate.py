@@ -22,6 +22,7 @@ from numpyro import handlers
 from numpyro.primitives import Messenger
 
 from dgp_ppl._partition import Call
+from dgp_ppl._streamed import rows_of, shape_of
 from dgp_ppl._typing import Inputs, PRNGKey
 from dgp_ppl.core import RandomFunction, function_draws, is_layer, with_handover
 from dgp_ppl.inference._handlers import AllLayersSeen, hidden_samples
@@ -159,15 +160,16 @@ class PropagatingGuide(TransportGuide):
                 f"argument nor x=, but {len(call.args)} positional arguments and "
                 f"{list(call.kwargs)}; make its inputs its first argument, or name them x"
             )
-        known = 0 if inputs is None else jnp.shape(inputs)[-1] if jnp.ndim(inputs) else 0
+        shape = None if inputs is None else shape_of(inputs)
+        known = shape[-1] if shape else 0
         latent = sum(self.row_sites.values())
         wanted = [known + latent, *([] if inputs is None else [known])]
-        if (inputs is not None and jnp.ndim(inputs) != 2) or x.shape[1] not in wanted:
+        if (shape is not None and len(shape) != 2) or x.shape[1] not in wanted:
             words = f", and latent inputs of widths {self.row_sites}" if latent else ""
             raise ValueError(
                 f"{name}: the rows that the guide runs the model on have shape {x.shape}, and the "
                 "model's first argument, its inputs, has shape "
-                f"{None if inputs is None else jnp.shape(inputs)}{words}; wanted "
+                f"{shape}{words}; wanted "
                 f"{' or '.join(f'[R, {w}] and [N, {known}]' for w in dict.fromkeys(wanted))}"
             )
         return known
@@ -180,7 +182,7 @@ class PropagatingGuide(TransportGuide):
         size = next((len(a) for p, a in arrays.items() if p not in self._fixed), None)
         for place, array in arrays.items():
             if place not in self._fixed and len(array) == size:
-                whole = jnp.asarray(array)
+                whole = rows_of(array)
                 values[place] = jnp.resize(whole, (len(x), *whole.shape[1:]))
         values[0 if call.args else "x"] = None if call.inputs is None else x
         args = tuple(values.pop(i) for i in range(len(call.args)))

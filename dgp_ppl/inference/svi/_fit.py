@@ -15,13 +15,16 @@ from dgp_ppl._checks import check_count, check_key
 from dgp_ppl._errors import DataError, Interrupted
 from dgp_ppl._partition import Call, Partition
 from dgp_ppl._typing import Fitted, Model, Params, PRNGKey
+from dgp_ppl.datasets import Rows, seed_of
 from dgp_ppl.inference._checkpoint import RunFolder, fit_identity
 from dgp_ppl.inference._data import check_data, explain_data
 from dgp_ppl.inference._params import checked_params, set_up_guide
+from dgp_ppl.inference.svi._feed import Feed, random_feed, source_of
 from dgp_ppl.inference.svi._fit_many import best_fit
-from dgp_ppl.inference.svi._loop import compiled_losses, run_steps
+from dgp_ppl.inference.svi._loop import chunk_length, compiled_losses, run_steps
 from dgp_ppl.inference.svi._result import FitResult
 from dgp_ppl.inference.svi._setup import (
+    BOUND_DRAWS,
     Problem,
     bound_loss,
     checked_loss,
@@ -60,7 +63,8 @@ def fit(
         key: random key; the same key gives the same fit.
         model: a NumPyro model.
         guide: its guide, such as `MeanField(model)`.
-        *args: the model's positional arguments.
+        *args: the model's positional arguments. `Rows` in place of the first ones are read from
+            their files ahead of the steps; `batch_size` is then needed.
         steps: number of optimiser steps.
         learning_rate: initial learning rate of the default optimiser, Adam (b1 = 0.95, b2 = 0.99)
             with one cosine decay to 3 % of it. The model's own params (hyperparameters, inducing
@@ -104,7 +108,8 @@ def fit(
             `guide` is None, an argument is an array of text, or `start` is neither a dict nor a
             result; for a `RenyiELBO` with a guide of layers.
         ValueError: if `steps`, `every`, `restarts` or `learning_rate` is not positive, a param of
-            `start` has another shape, or the model and the guide have none of them.
+            `start` has another shape, or the model and the guide have none of them; for `Rows`
+            without a `batch_size`, or a model with a latent site for each row.
     """
     check_key("fit", key)
     check_count("fit", "steps", steps)
@@ -118,6 +123,10 @@ def fit(
         "start": start,
     }  # fmt: skip
     if restarts > 1:
+        if isinstance(call.inputs, Rows):
+            raise ValueError(
+                f"fit: restarts is {restarts}, wanted 1 with Rows; call fit for each key"
+            )
         if checkpoint is not None or keep_best:
             raise ValueError(
                 f"fit: restarts is {restarts}, wanted 1 with a checkpoint or keep_best; to keep "
@@ -125,9 +134,17 @@ def fit(
             )
         return best_fit(key, restarts, model, guide, call, progress=progress, **options)
     begun = time.perf_counter()
+    continues = isinstance(start, FitResult) and None is not optimizer is start.optimizer
+    feed: Feed | None = None
+    if (source := source_of("fit", call)) is not None:
+        position = start.position if continues and isinstance(start, FitResult) else None
+        most = chunk_length(steps) if checkpoint is None else min(chunk_length(steps), every)
+        feed = Feed(call, *source, position or (seed_of(key), 0), steps, most)
+        call = feed.call
     problem = Problem.set_up("fit", key, model, guide, call, **options)
     loop, data, num_data = problem.loop, problem.data, problem.num_data
-    continues = isinstance(start, FitResult) and None is not optimizer is start.optimizer
+    if feed is not None:
+        data = feed.start(data, problem.check_rows)
     state = loop.init(key, data, problem.first_params)
     if continues and isinstance(start, FitResult):
         state = start.state
@@ -136,16 +153,19 @@ def fit(
         identity = fit_identity(
             guide, loop.svi.loss, optimizer, loop.unconstrained(first),
             loop.advance(first, data, 1)[1][0],
-            (key, first if continues else problem.first_params, args, kwargs),
+            (key, first if continues else problem.first_params, call.args, call.kwargs),
             steps=steps, learning_rate=learning_rate,
         )  # fmt: skip
         folder = RunFolder(checkpoint, identity)
-    state, losses, failed, interrupt = run_steps(
-        loop, state, data, steps=steps, num_data=num_data, progress=progress,
+    state, losses, failed, failed_data, interrupt = run_steps(
+        loop, state, feed or data, steps=steps, num_data=num_data, progress=progress,
         folder=folder, every=every,
     )  # fmt: skip
+    if feed is not None:
+        feed.close()
     reverted = False
     if keep_best and failed is interrupt is None:
+        data = data if feed is None else feed.draws(key, BOUND_DRAWS)
         before, after = (
             mean_bound_loss(key, loop, loss, loop.params(s), data) for s in (first, state)
         )
@@ -155,6 +175,7 @@ def fit(
     result = FitResult(
         loop.params(state), losses, num_data, state, seconds, problem.optimizer, reverted,
         interrupted=interrupt is not None,
+        position=None if feed is None else feed.position(len(losses) - (failed is not None)),
     )  # fmt: skip
     if interrupt is not None:
         raise Interrupted(
@@ -164,7 +185,10 @@ def fit(
         ) from interrupt
     if failed is None:
         return result
-    raise non_finite_loss(loop, failed, data, call, step=len(losses), steps=steps, result=result)
+    call = call if feed is None else loop.partition.join(failed_data)
+    raise non_finite_loss(
+        loop, failed, failed_data, call, step=len(losses), steps=steps, result=result
+    )
 
 
 def evaluate(
@@ -184,7 +208,7 @@ def evaluate(
         model: a NumPyro model.
         guide: its guide.
         params: of the model and the guide, or the fit's result.
-        *args: the model's positional arguments.
+        *args: the model's positional arguments, or `Rows`, of which rows at random are read.
         loss: the objective in place of the guide's `LayerGuide.bound_loss`. (The loss that an
             `Implicit` guide is fitted with is not a bound.)
         num_draws: number of estimates; one is in memory at a time.
@@ -198,10 +222,13 @@ def evaluate(
     """
     check_key("evaluate", key)
     check_count("evaluate", "num_draws", num_draws, 2)
-    call = Call(args, kwargs)
+    call, streamed = Call(args, kwargs), []
+    if (source := source_of("evaluate", call)) is not None:
+        call, streamed = random_feed(key, call, *source, num_draws)
     check_data("evaluate", model, call)
     set_up_guide(key, guide, call)
     partition, data = Partition.split(model, call, guide)
+    data = streamed + data[len(streamed) :]
     objective = checked_loss("evaluate", guide, loss) or bound_loss(guide)
     params = checked_params("evaluate", params, model, guide, call)
     program = (model, guide, objective, partition)

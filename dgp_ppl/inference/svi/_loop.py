@@ -23,6 +23,7 @@ from dgp_ppl._terminal import Progress
 from dgp_ppl._typing import Model, Params
 from dgp_ppl.inference._blocks import StepProgram
 from dgp_ppl.inference._checkpoint import RunFolder
+from dgp_ppl.inference.svi._feed import Feed, at_step
 
 __all__ = [
     "MOST_STEPS", "Outcome", "TrainingLoop", "cached_loop", "chunk_length", "compiled_losses",
@@ -35,7 +36,8 @@ MOST_STEPS = 200  # steps in one call of the device, at most
 class TrainingLoop:
     """The compiled pieces of a fit. They serve all data of the same shapes.
 
-    The methods take the arrays of the model and the guide as `data`, from `Partition.split`.
+    The methods take the arrays of the model and the guide as `data`, from `Partition.split`, or
+    from a `Feed`: those of several steps, of which step i of a chunk takes the i-th.
     """
 
     def __init__(self, svi: SVI, partition: Partition) -> None:
@@ -81,6 +83,7 @@ class TrainingLoop:
 
     def first_state(self, key: Any, data: list[Any], params: Params | None) -> SVIState:
         """Return the first state; a program that can be traced, as `run_chunk`."""
+        data = at_step(data, 0)
         call = self.partition.join(data)
         svi = self._with_arrays(data)
         state = svi.init(key, *call.args, init_params=params, **call.kwargs)
@@ -89,11 +92,11 @@ class TrainingLoop:
 
     def run_chunk(self, state: SVIState, num: Any, data: list[Any]) -> tuple[SVIState, jax.Array]:
         """Run steps; returns the state, and an array whose first `num` entries are losses."""
-        call = self.partition.join(data)
-        svi = self._with_arrays(data)
+        svi = self._with_arrays(at_step(data, 0))
 
         def step(i: Any, carry: tuple[SVIState, jax.Array]) -> tuple[SVIState, jax.Array]:
             state, losses = carry
+            call = self.partition.join(at_step(data, i))
             state, value = svi.update(state, *call.args, **call.kwargs)
             return state, losses.at[i].set(value)
 
@@ -155,12 +158,14 @@ class Outcome(NamedTuple):
         state: the last state with a finite loss.
         losses: the losses up to there.
         failed: the state whose loss is not finite, or None.
+        data: the arrays of the step of `failed`.
         interrupt: the interrupt (Ctrl-C) that ended the steps early, or None.
     """
 
     state: SVIState
     losses: np.ndarray
     failed: SVIState | None = None
+    data: list[Any] = []  # noqa: RUF012 - never changed
     interrupt: KeyboardInterrupt | None = None
 
 
@@ -172,7 +177,7 @@ def chunk_length(steps: int) -> int:
 def run_steps(
     loop: TrainingLoop,
     state: SVIState,
-    data: list[Any],
+    arrays: list[Any] | Feed,
     *,
     steps: int,
     num_data: int,
@@ -185,16 +190,20 @@ def run_steps(
     With a folder the steps go on from its state, and write to it after at least `every` steps.
     """
     chunk = chunk_length(steps)
+    if isinstance(arrays, Feed):
+        chunk = min(chunk, arrays.length)
     losses, saved = np.zeros(0), 0
     if folder is not None:
         chunk = min(chunk, every)
         saved, parts, state = folder.read(state)
         losses = np.concatenate([losses, *(part for (part,) in parts)])
-    before: tuple[SVIState, int] | None = None  # start and length of the chunk before
+    # Start, arrays and length of the chunk before.
+    before: tuple[SVIState, list[Any], int] | None = None
     try:
         with Progress(progress, steps, "fit", done=saved) as bar:
             while len(losses) < steps:
                 num = min(chunk, steps - len(losses))
+                data = arrays.at(len(losses)) if isinstance(arrays, Feed) else arrays
                 after, new = loop.advance(state, data, num)
                 finite = np.isfinite(new)
                 if not finite.all():
@@ -204,11 +213,12 @@ def run_steps(
                     if first:
                         state = loop.advance(state, data, first - 1)[0]
                     elif before is not None:
-                        state = loop.advance(before[0], data, before[1] - 1)[0]
-                    return Outcome(state, np.concatenate([losses, new[:first]]), failed)
+                        state = loop.advance(before[0], before[1], before[2] - 1)[0]
+                    losses = np.concatenate([losses, new[:first]])
+                    return Outcome(state, losses, failed, at_step(data, first))
                 all_losses = np.concatenate([losses, new])
                 # An interrupt never falls between assignments of one statement.
-                before, state, losses = (state, num), after, all_losses
+                before, state, losses = (state, data, num), after, all_losses
                 bar.update(num, f"ELBO/datum {-new.mean() / num_data:.4f}")
                 if folder is not None:
                     # Before the end, keep the state before the chunk: its own loss is finite.
@@ -224,9 +234,13 @@ def run_steps(
 
 def _losses(program: Any, keys: jax.Array, params: Params, data: list[Any]) -> jax.Array:
     model, guide, loss, partition = program
-    args, kwargs = partition.join(data)
-    guide = partition.guide(guide, data)
-    return lax.map(lambda k: loss.loss(k, params, model, guide, *args, **kwargs), keys)
+    guide = partition.guide(guide, at_step(data, 0))
+
+    def one(number: jax.Array) -> jax.Array:
+        args, kwargs = partition.join(at_step(data, number))
+        return loss.loss(keys[number], params, model, guide, *args, **kwargs)
+
+    return lax.map(one, jnp.arange(len(keys)))
 
 
 compiled_losses = jax.jit(_losses, static_argnums=0)

@@ -14,6 +14,7 @@ from dgp_ppl._errors import NonFiniteLossError
 from dgp_ppl._typing import Params
 from dgp_ppl.inference._pickling import Portable
 from dgp_ppl.inference._summary import Summarized, list_arrays, list_losses
+from dgp_ppl.inference.svi._feed import Position
 
 __all__ = ["FitResult", "FitResults"]
 
@@ -37,6 +38,8 @@ class FitResult(Summarized, Portable):
         interrupted: whether Ctrl-C ended the fit early; see `Interrupted`.
         restart_bounds: of ``restarts=R``: the ELBO in nats of each restart, [R], by 100 draws with
             the same key; minus infinity for those that failed. This result is the best one's.
+        position: of a fit to `Rows`: where a fit that goes on continues in the order of the rows,
+            the seed of the order and a step.
     """
 
     params: Params
@@ -48,6 +51,7 @@ class FitResult(Summarized, Portable):
     reverted: bool = False
     interrupted: bool = False
     restart_bounds: np.ndarray | None = None
+    position: Position | None = None
 
     if_possible: ClassVar[tuple[str, ...]] = ("optimizer",)
 

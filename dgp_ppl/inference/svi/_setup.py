@@ -15,15 +15,17 @@ from numpyro.infer.svi import SVIState
 from dgp_ppl._errors import NonFiniteLossError
 from dgp_ppl._partition import Call, Partition
 from dgp_ppl._typing import Fitted, Model, Params, PRNGKey
-from dgp_ppl.inference._data import check_data, explain_data
+from dgp_ppl.inference._data import RowCheck, check_data, explain_data, row_check
 from dgp_ppl.inference._params import checked_start, set_up_guide
 from dgp_ppl.inference.guides import LayerGuide
 from dgp_ppl.inference.svi._guide_optimizer import guide_optimizer
 from dgp_ppl.inference.svi._loop import TrainingLoop, training_loop
 
-__all__ = ["Problem", "bound_loss", "checked_loss", "mean_bound_loss", "non_finite_loss"]
+__all__ = [
+    "BOUND_DRAWS", "Problem", "bound_loss", "checked_loss", "mean_bound_loss", "non_finite_loss",
+]  # fmt: skip
 
-_DRAWS = 100  # of a bound, to compare two sets of params
+BOUND_DRAWS = 100  # of a bound, to compare two sets of params
 
 _DEFAULT_LOSS = TraceMeanField_ELBO()
 
@@ -38,6 +40,7 @@ class Problem:
         optimizer: the optimiser, the default one if none was given.
         num_data: rows N of the data plate.
         first_params: values that the fit starts from, or None.
+        check_rows: the check of further rows of streamed arguments.
     """
 
     loop: TrainingLoop
@@ -45,6 +48,7 @@ class Problem:
     optimizer: Any
     num_data: int
     first_params: Params | None
+    check_rows: RowCheck
 
     @staticmethod
     def set_up(
@@ -76,7 +80,8 @@ class Problem:
             )
         objective = checked_loss(caller, guide, loss) or _default_loss(guide)
         loop = training_loop(model, guide, optimizer, objective, partition)
-        return Problem(loop, data, optimizer, num_data, first)
+        check_rows = row_check(caller, model, call, sites)
+        return Problem(loop, data, optimizer, num_data, first, check_rows)
 
 
 def bound_loss(guide: Model) -> ELBO:
@@ -92,7 +97,7 @@ def mean_bound_loss(
     It compares params: the same key gives the same draws.
     """
     wanted = loss or bound_loss(loop.svi.guide)
-    return loop.mean_loss(wanted, random.split(key, _DRAWS), params, data)
+    return loop.mean_loss(wanted, random.split(key, BOUND_DRAWS), params, data)
 
 
 def checked_loss(caller: str, guide: Model, loss: ELBO | None) -> ELBO | None:

@@ -57,3 +57,17 @@ def test_categories_of_digits_stay_texts_in_every_chunk(tmp_path):
     assert columns.inputs(path).tolist() == [[1, 0, 0], [1, 0, 0]]
     (_, table), _ = table_chunks(path, 1, texts=columns.text_columns)
     assert columns.inputs(table).tolist() == [[1, 0, 0]]
+
+
+def test_the_files_of_a_folder_come_one_after_another(tmp_path):
+    table = pa.table({"a": np.arange(7.0)})
+    pq.write_table(table[:3], tmp_path / "1.parquet")
+    (tmp_path / "more").mkdir()
+    pq.write_table(table[3:], tmp_path / "more" / "2.parquet")
+    chunks = [c for _, c in table_chunks(tmp_path, 2)]
+    assert [len(c) for c in chunks] == [2, 1, 2, 2]
+    assert [c.place(0) for c in chunks] == [f"row {n} (from 0)" for n in (0, 2, 0, 2)]
+    found = np.concatenate([Preprocessor.of_numbers(["a"]).inputs(c)[:, 0] for c in chunks])
+    np.testing.assert_array_equal(found, np.arange(7.0))
+    (tmp_path / "none").mkdir()
+    fault(lambda: list(table_chunks(tmp_path / "none", 2)), "the folder has no .parquet files")

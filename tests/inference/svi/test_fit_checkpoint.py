@@ -1,13 +1,7 @@
 """A fit that is killed goes on where it stopped, from a folder."""
 
 import json
-import os
-import random
-import signal
-import subprocess
-import sys
 import textwrap
-import time
 
 import jax
 import jax.numpy as jnp
@@ -17,6 +11,7 @@ import optax
 import pytest
 from support.fits import DEEP, OPTIMIZER, X, Y, Z, shallow
 from support.helpers import KEY, no_guide
+from support.kills import kill_often
 
 import dgp_ppl as dgp
 from dgp_ppl.inference.svi._loop import TrainingLoop
@@ -163,23 +158,8 @@ PROGRAM = textwrap.dedent("""
 @pytest.mark.slow
 def test_twenty_kills(tmp_path):
     """SIGKILL at random moments of the steps; the result is that of an uninterrupted fit."""
-    moments = random.Random(0)
-    latest = tmp_path / "latest.json"
-    kills = 0
-    for _ in range(20):
-        process = subprocess.Popen([sys.executable, "-c", PROGRAM, str(tmp_path)])
-        before = latest.stat().st_mtime_ns if latest.exists() else 0
-        while process.poll() is None and (
-            not latest.exists() or latest.stat().st_mtime_ns == before
-        ):
-            time.sleep(0.005)
-        time.sleep(moments.uniform(0, 0.1))
-        if process.poll() is None:
-            os.kill(process.pid, signal.SIGKILL)
-            kills += 1
-        process.wait()
-    assert kills == 20
-    assert json.loads(latest.read_text())["steps"] < 4000
+    assert kill_often(PROGRAM, tmp_path) == 20
+    assert json.loads((tmp_path / "latest.json").read_text())["steps"] < 4000
     options = {"z": [Z, Z], "steps": 4000, "batch_size": 7, "progress": False}
     resumed = dgp.fit(KEY, deep_gp, DEEP, X, Y, checkpoint=tmp_path, every=20, **options)
     assert_same(resumed, dgp.fit(KEY, deep_gp, DEEP, X, Y, **options))

@@ -1,0 +1,8 @@
+"""Rows of data that do not fit in memory, read ahead in blocks of minibatches."""
+
+from __future__ import annotations
+
+from dgp_ppl.datasets.streams._blocks import Block, Blocks
+from dgp_ppl.datasets.streams._rows import Rows, seed_of
+
+__all__ = ["Block", "Blocks", "Rows", "seed_of"]

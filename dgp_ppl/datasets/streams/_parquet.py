@@ -1,0 +1,164 @@
+"""`ParquetReader`: rows of .parquet files, or of folders of them."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from dgp_ppl._errors import DataError
+from dgp_ppl.datasets._parquet import without_index
+from dgp_ppl.datasets._table import one_line
+from dgp_ppl.datasets.streams._readers import Arrays, Interval, Reader
+
+__all__ = ["ParquetReader"]
+
+
+class ParquetReader(Reader):
+    """Reads the row groups that hold the wanted rows, one at a time.
+
+    Args:
+        path: a .parquet file, or a folder of them.
+        inputs: columns of x; None for all but the target.
+        target: the column of y, or several.
+
+    Attributes:
+        inputs: columns of x.
+
+    Raises:
+        DataError: if the files cannot be read, or a column is missing or no numbers.
+    """
+
+    buffer_bytes = 2**26  # of many row groups, which are large
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        inputs: Sequence[str] | None,
+        target: str | Sequence[str] | None,
+    ) -> None:
+        import pyarrow.dataset as ds
+
+        self.path = os.path.expanduser(os.fspath(path))
+        with _readable(self.path):
+            dataset = ds.dataset(self.path, format="parquet", partitioning="hive")
+            groups = [g for f in dataset.get_fragments() for g in f.split_by_row_group()]
+            counts = [g.row_groups[0].num_rows for g in groups]
+        self._schema = dataset.schema
+        targets = [target] if isinstance(target, str) else list(target or ())
+        columns = without_index(self.path, self._schema.empty_table(), None).column_names
+        rest = [n for n in columns if n not in targets]
+        self.inputs = tuple(rest if inputs is None else inputs)
+        self._columns = [self.inputs, target if isinstance(target, str) else tuple(targets)]
+        self._columns = self._columns[: 2 if targets else 1]
+        if not self.inputs:
+            raise DataError(f"{self.path}: there are no inputs; name some columns")
+        self._check_columns([*self.inputs, *targets])
+        self._groups = [g for g, n in zip(groups, counts, strict=True) if n]
+        self._starts = np.concatenate([[0], np.cumsum([n for n in counts if n])]).astype(np.int64)
+        self.num_rows = int(self._starts[-1])
+        if not self.num_rows:
+            raise DataError(f"{self.path}: no rows, wanted some; check that the files are complete")
+        self.chunk_rows = int(np.ceil(self.num_rows / len(self._groups)))
+
+    def read(self, intervals: Sequence[Interval]) -> Arrays:
+        rows = sum(stop - start for start, stop in intervals)
+        wanted = sorted(self._pieces(intervals))
+        found: Arrays | None = None
+        group, arrays = -1, ()
+        for number, start, stop, position in wanted:
+            if number != group:
+                group, arrays = number, self._load(number)
+            if found is None:
+                found = tuple(np.empty((rows, *a.shape[1:]), a.dtype) for a in arrays)
+            for out, array in zip(found, arrays, strict=True):
+                out[position : position + stop - start] = array[start:stop]
+        return found or ()
+
+    def _pieces(self, intervals: Sequence[Interval]) -> Iterator[tuple[int, int, int, int]]:
+        """Yield the row group, its rows [start, stop), and their position in the result."""
+        position = 0
+        for start, stop in intervals:
+            while start < stop:
+                number = int(np.searchsorted(self._starts, start, side="right")) - 1
+                first, last = int(self._starts[number]), int(self._starts[number + 1])
+                end = min(stop, last)
+                yield number, start - first, end - first, position
+                position += end - start
+                start = end
+
+    def _load(self, number: int) -> Arrays:
+        """Read a row group."""
+        names = [n for part in self._columns for n in ([part] if isinstance(part, str) else part)]
+        with _readable(self.path):
+            group = self._groups[number]
+            table = group.to_table(self._schema, columns=names, use_threads=False)
+            columns = {n: self._numbers(n, table[n]) for n in names}
+        wanted = int(self._starts[number + 1] - self._starts[number])
+        if table.num_rows != wanted:
+            raise DataError(f"{self.path}: the files have changed since they were opened")
+        x = np.stack([columns[n] for n in self.inputs], axis=1, dtype=self._float(self.inputs))
+        if len(self._columns) == 1:
+            return (x,)
+        part = self._columns[1]
+        y = columns[part] if isinstance(part, str) else np.stack([columns[n] for n in part], axis=1)
+        return x, y
+
+    def _float(self, names: Sequence[str]) -> Any:
+        """Return the type that holds floats of these columns."""
+        import pyarrow as pa
+
+        small = (pa.float32(), pa.float16(), pa.int8(), pa.int16(), pa.uint8(), pa.uint16())
+        is_small = all(self._schema.field(n).type in small for n in names)
+        return np.float32 if is_small else np.float64
+
+    def _numbers(self, name: str, column: Any) -> np.ndarray:
+        """Return a column as numbers: NaN for missing cells, integers where there are none."""
+        import pyarrow as pa
+
+        kind = column.type
+        if pa.types.is_boolean(kind):
+            column = column.cast(pa.int8())
+        elif pa.types.is_decimal(kind) or (pa.types.is_integer(kind) and column.null_count):
+            column = column.cast(pa.float64(), safe=False)
+        return column.to_numpy()
+
+    def _check_columns(self, names: Sequence[str]) -> None:
+        import pyarrow.types as types
+
+        known = self._schema.names
+        for name in names:
+            if name not in known:
+                raise DataError(
+                    f"{self.path}: there is no column {name!r}; the columns are "
+                    f"{', '.join(map(repr, known))}"
+                )
+            kind = self._schema.field(name).type
+            wanted = (types.is_integer, types.is_floating, types.is_decimal, types.is_boolean)
+            if not any(is_kind(kind) for is_kind in wanted):
+                raise DataError(
+                    f"{self.path}: column {name!r} is of type {str(kind)!r}, wanted numbers; "
+                    "encode it as numbers, or leave it out: inputs=[...]"
+                )
+
+    def __repr__(self) -> str:
+        return f"{self.path} in {len(self._groups)} row groups"
+
+
+@contextlib.contextmanager
+def _readable(path: str) -> Iterator[None]:
+    """Turn what Arrow raises into `DataError`."""
+    import pyarrow as pa
+
+    try:
+        yield
+    except DataError:
+        raise
+    except (pa.ArrowException, OSError) as error:
+        raise DataError(
+            f"{path}: not a readable .parquet file, or folder of them ({one_line(error)}); write "
+            "it again"
+        ) from error

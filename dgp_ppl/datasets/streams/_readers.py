@@ -1,0 +1,247 @@
+"""Readers: what rows of a source are read from."""
+
+from __future__ import annotations
+
+import abc
+import itertools
+import mmap
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+
+from dgp_ppl._errors import DataError
+
+__all__ = [
+    "ArrayReader", "Arrays", "BatchReader", "Interval", "MappedReader", "Reader", "Sliceable",
+    "WithoutRows",
+]  # fmt: skip
+
+Arrays = tuple[np.ndarray, ...]
+Interval = tuple[int, int]
+
+_CHUNK_BYTES = 2**14
+_PIECE_ROWS = 2**13
+
+
+class Sliceable(Protocol):
+    """An array on disk: a memory-mapped one, or one of h5py or zarr."""
+
+    @property
+    def shape(self) -> Any:
+        """Its shape, (N, ...)."""
+
+    @property
+    def dtype(self) -> Any:
+        """Type of its entries."""
+
+    def __getitem__(self, index: Any) -> Any: ...
+
+
+class Reader(abc.ABC):
+    """Arrays with N rows each, of which rows can be read.
+
+    Attributes:
+        num_rows: number of rows N.
+        chunk_rows: number of neighbouring rows that are read at about the cost of one; None if rows
+            can only be read in order.
+        buffer_bytes: size of a buffer of rows. A small one stays in the processor's caches, where
+            taking rows at random is fast.
+    """
+
+    num_rows: int
+    chunk_rows: int | None
+    buffer_bytes: int = 2**24
+
+    @abc.abstractmethod
+    def read(self, intervals: Sequence[Interval]) -> Arrays:
+        """Read the rows of intervals [start, stop), in the order in which they are given."""
+
+    def take(self, numbers: np.ndarray) -> Arrays:
+        """Read rows by their numbers, which increase."""
+        return self.read([(int(n), int(n) + 1) for n in numbers])
+
+    def __repr__(self) -> str:
+        return type(self).__name__
+
+
+class ArrayReader(Reader):
+    """Reads slices of arrays."""
+
+    def __init__(self, arrays: Sequence[Sliceable]) -> None:
+        self.arrays = tuple(arrays)
+        self.num_rows = int(arrays[0].shape[0])
+        row_bytes = sum(a.dtype.itemsize * int(np.prod(a.shape[1:])) for a in arrays)
+        kept = [c[0] for a in arrays if (c := getattr(a, "chunks", None))]
+        self._is_chunked = bool(kept)
+        self.chunk_rows = max([*kept, 1 if kept else max(1, _CHUNK_BYTES // max(1, row_bytes))])
+
+    def read(self, intervals: Sequence[Interval]) -> Arrays:
+        rows = sum(stop - start for start, stop in intervals)
+        found = tuple(np.empty((rows, *a.shape[1:]), a.dtype) for a in self.arrays)
+        for array, out in zip(map(_mapped_anew, self.arrays), found, strict=True):
+            done = 0
+            for start, stop in intervals:
+                out[done : (done := done + stop - start)] = array[start:stop]
+        return found
+
+    def take(self, numbers: np.ndarray) -> Arrays:
+        if not self._is_chunked:
+            return super().take(numbers)
+        parts = []  # a chunk is decompressed as a whole
+        for number, group in itertools.groupby(numbers, lambda n: n // self.chunk_rows):
+            start = int(number) * int(self.chunk_rows or 1)
+            whole = self.read([(start, min(self.num_rows, start + int(self.chunk_rows or 1)))])
+            rows = np.array(list(group)) - start
+            parts.append(tuple(a[rows] for a in whole))
+        return tuple(np.concatenate(arrays) for arrays in zip(*parts, strict=True))
+
+
+def _mapped_anew(array: Any) -> Any:
+    """Return a memory-mapped array in a mapping of its own, whose pages are dropped with it.
+
+    The pages of a file that stays mapped count as memory of the process once they were read.
+    """
+    if not isinstance(array, np.memmap) or not isinstance(array.base, mmap.mmap):
+        return array
+    if array.filename is None:
+        return array
+    order = "C" if array.flags.c_contiguous else "F"
+    return np.memmap(array.filename, array.dtype, "r", array.offset, array.shape, order)
+
+
+class BatchReader(Reader):
+    """Reads an iterable of batches in order, and from its beginning to go back."""
+
+    chunk_rows = None
+
+    def __init__(self, batches: Iterable[Any], num_rows: int) -> None:
+        self.batches, self.num_rows = batches, num_rows
+        self._lock = threading.Lock()
+        self._rows: Iterator[Arrays] = iter(())
+        self._position = num_rows  # of the next row
+        self._rest: Arrays | None = None
+
+    def read(self, intervals: Sequence[Interval]) -> Arrays:
+        with self._lock:
+            parts = [part for start, stop in intervals for part in self._parts(start, stop)]
+        return tuple(np.concatenate(arrays) for arrays in zip(*parts, strict=True))
+
+    def _parts(self, start: int, stop: int) -> Iterator[Arrays]:
+        if start < self._position:
+            self._rows, self._position, self._rest = self._begin(), 0, None
+        while self._position < stop:
+            batch = self._rest if self._rest is not None else next(self._rows)
+            length = len(batch[0])
+            skip = min(length, max(0, start - self._position))
+            end = min(length, stop - self._position)
+            if skip < end:
+                yield tuple(a[skip:end] for a in batch)
+            self._position += end
+            self._rest = tuple(a[end:] for a in batch) if end < length else None
+        if self._position == self.num_rows:
+            next(self._rows, None)  # checks that the pass ends here
+
+    def _begin(self) -> Iterator[Arrays]:
+        """Yield the batches of a pass, and check that it has the rows that it should have."""
+        rows = 0
+        for batch in self.batches:
+            arrays = _arrays_of(batch)
+            if arrays and len(arrays[0]):
+                rows += len(arrays[0])
+                if rows > self.num_rows:
+                    break
+                yield arrays
+        if rows != self.num_rows:
+            more = rows > self.num_rows
+            raise DataError(
+                f"Rows.from_batches: a pass over the batches has {rows}{' or more' * more} rows, "
+                f"wanted num_rows = {self.num_rows}"
+            )
+
+
+def _arrays_of(batch: Any) -> Arrays:
+    """Return the arrays of a batch, which must have equally many rows."""
+    arrays = tuple(np.asarray(a) for a in (batch if isinstance(batch, tuple | list) else (batch,)))
+    if len({a.shape[:1] for a in arrays}) > 1 or any(not a.ndim for a in arrays):
+        raise DataError(
+            f"Rows.from_batches: a batch has arrays of shapes {[a.shape for a in arrays]}, wanted "
+            "one common length in front"
+        )
+    return arrays
+
+
+class MappedReader(Reader):
+    """Applies a function to the rows that another reader reads."""
+
+    def __init__(self, reader: Reader, function: Callable[..., Any]) -> None:
+        self.reader, self.function = reader, function
+        self.num_rows, self.chunk_rows = reader.num_rows, reader.chunk_rows
+        self.buffer_bytes = reader.buffer_bytes
+
+    def read(self, intervals: Sequence[Interval]) -> Arrays:
+        return self._apply(self.reader.read(intervals))
+
+    def take(self, numbers: np.ndarray) -> Arrays:
+        return self._apply(self.reader.take(numbers))
+
+    def _apply(self, arrays: Arrays) -> Arrays:
+        """Apply the function to pieces, whose temporary arrays stay in the processor's caches."""
+        rows = len(arrays[0])
+        first = self._made(tuple(a[:_PIECE_ROWS] for a in arrays))
+        if rows <= _PIECE_ROWS:
+            return first
+        found = tuple(np.empty((rows, *a.shape[1:]), a.dtype) for a in first)
+        for start in range(0, rows, _PIECE_ROWS):
+            piece = slice(start, start + _PIECE_ROWS)
+            made = first if start == 0 else self._made(tuple(a[piece] for a in arrays))
+            for out, array in zip(found, made, strict=True):
+                out[piece] = array
+        return found
+
+    def _made(self, arrays: Arrays) -> Arrays:
+        made = self.function(*arrays)
+        made = tuple(np.asarray(a) for a in (made if isinstance(made, tuple | list) else (made,)))
+        if any(a.shape[:1] != arrays[0].shape[:1] for a in made):
+            raise ValueError(
+                f"Rows.map: the function made arrays of shapes {[a.shape for a in made]} of "
+                f"{len(arrays[0])} rows, wanted as many rows in each"
+            )
+        return made
+
+    def __repr__(self) -> str:
+        return f"{self.reader!r}, mapped"
+
+
+class WithoutRows(Reader):
+    """Reads all rows of another reader but some, whose numbers increase."""
+
+    def __init__(self, reader: Reader, numbers: np.ndarray) -> None:
+        self.reader, self.numbers = reader, numbers
+        self.num_rows, self.chunk_rows = reader.num_rows - len(numbers), reader.chunk_rows
+        self.buffer_bytes = reader.buffer_bytes
+        self._before = numbers - np.arange(len(numbers))  # kept rows before each that is left out
+
+    def read(self, intervals: Sequence[Interval]) -> Arrays:
+        wanted = []
+        for start, stop in intervals:
+            left_out = self.numbers[
+                slice(*np.searchsorted(self._before, [start, stop - 1], "right"))
+            ]
+            first, last = self._original(np.array([start, stop - 1]))
+            cuts = [first, *(n for number in left_out for n in (number, number + 1)), last + 1]
+            wanted += [
+                (int(a), int(b)) for a, b in zip(cuts[::2], cuts[1::2], strict=True) if a < b
+            ]
+        return self.reader.read(wanted)
+
+    def take(self, numbers: np.ndarray) -> Arrays:
+        return self.reader.take(self._original(numbers))
+
+    def _original(self, numbers: np.ndarray) -> np.ndarray:
+        """Return the numbers of rows in the other reader."""
+        return numbers + np.searchsorted(self._before, numbers, side="right")
+
+    def __repr__(self) -> str:
+        return f"{self.reader!r}, without {len(self.numbers)} rows"

@@ -1,0 +1,241 @@
+"""`Rows`: data that do not fit in memory, as a source of rows."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import cached_property
+from typing import Any, NoReturn
+
+import numpy as np
+from jax import random
+
+from dgp_ppl._checks import check_count, check_key
+from dgp_ppl._errors import DataError
+from dgp_ppl._typing import PRNGKey
+from dgp_ppl.datasets.streams._order import Order
+from dgp_ppl.datasets.streams._parquet import ParquetReader
+from dgp_ppl.datasets.streams._readers import (
+    ArrayReader,
+    Arrays,
+    BatchReader,
+    MappedReader,
+    Reader,
+    Sliceable,
+    WithoutRows,
+)
+
+__all__ = ["Rows", "seed_of"]
+
+_MOST_ROWS = 2**31 - 1  # numbers of rows are int32
+
+
+def seed_of(key: PRNGKey) -> tuple[int, ...]:
+    """Return the numbers of a random key, as a seed of NumPy's generators."""
+    data = key if not hasattr(key, "dtype") or key.dtype == np.uint32 else random.key_data(key)
+    return tuple(int(word) for word in np.asarray(data).ravel())
+
+
+class Rows:
+    """Rows of arrays that need not fit in memory: memory-mapped, in Parquet files, or in batches.
+
+    `fit` and `evaluate` take it in place of the model's first arguments::
+
+        rows = dgp.Rows.from_parquet("trips", inputs=["hour", "miles"], target="fare")
+        scale = dgp.Standardizer.fit(rows)
+        rows = scale.rows(rows)
+        fit = dgp.fit(key, model, guide, rows, z=z, batch_size=1000)
+
+    Each of its arrays is one argument: x, [N, D], then y, [N] or [N, P], for tables. A thread reads
+    the minibatches of many steps ahead, and memory does not grow with N.
+
+    The order of the rows is random, and determined by the key of the fit. Minibatches are unbiased,
+    also if the rows are sorted: see `docs/scale.md`. Batches of `from_batches` are shuffled within
+    the buffer only.
+
+    Attributes:
+        num_rows: number of rows N.
+    """
+
+    def __init__(self, reader: Reader, *, buffer_rows: int | None = None) -> None:
+        if buffer_rows is not None:
+            check_count("Rows", "buffer_rows", buffer_rows)
+        if reader.num_rows > _MOST_ROWS:
+            raise DataError(
+                f"Rows: there are {reader.num_rows:,} rows, wanted at most 2^31 - 1; fit a part of "
+                "them, such as some of the files"
+            )
+        self._reader, self._buffer_rows = reader, buffer_rows
+        self.num_rows = reader.num_rows
+
+    @classmethod
+    def from_arrays(cls, *arrays: Sliceable, buffer_rows: int | None = None) -> Rows:
+        """Read slices of arrays: memory-mapped ones, HDF5 datasets of h5py, or zarr arrays.
+
+        >>> import numpy as np
+        >>> import dgp_ppl as dgp
+        >>> x, y = np.zeros((100, 3)), np.zeros(100)  # or np.load("x.npy", mmap_mode="r")
+        >>> dgp.Rows.from_arrays(x, y)
+        Rows(100 rows of [3], [])
+
+        Args:
+            *arrays: arrays with N rows each: anything with a shape, a dtype and slices of rows.
+            buffer_rows: number of rows that are read and shuffled together; by default those of
+                16 MB. Twice as many are in memory.
+
+        Raises:
+            ValueError: if the arrays differ in length or have no rows.
+        """
+        shapes = [tuple(getattr(a, "shape", ())) for a in arrays]
+        if len({s[:1] for s in shapes}) != 1 or not shapes[0] or not shapes[0][0]:
+            raise ValueError(
+                f"Rows.from_arrays: the arrays have shapes {shapes}, wanted one common length N in "
+                "front, of at least 1"
+            )
+        return cls(ArrayReader(arrays), buffer_rows=buffer_rows)
+
+    @classmethod
+    def from_parquet(
+        cls,
+        path: str | os.PathLike[str],
+        *,
+        target: str | Sequence[str] | None,
+        inputs: Sequence[str] | None = None,
+        buffer_rows: int | None = None,
+    ) -> Rows:
+        """Read columns of a Parquet file, or of all files of a folder, by `pyarrow.dataset`.
+
+        Missing cells become NaN. Folders may have Hive's names, ``year=2013/part-0.parquet``.
+
+        Args:
+            path: a file or a folder.
+            target: the column of y, or several; None for inputs alone.
+            inputs: the columns of x, [N, D]; None for all but the target.
+            buffer_rows: number of rows that are read and shuffled together; by default those of
+                64 MB. Row groups are read whole, so a buffer of many row groups mixes best.
+
+        Raises:
+            DataError: if a file cannot be read, or a column is missing or has no numbers.
+        """
+        return cls(ParquetReader(path, inputs, target), buffer_rows=buffer_rows)
+
+    @classmethod
+    def from_batches(
+        cls, batches: Iterable[Any], num_rows: int, *, buffer_rows: int | None = None
+    ) -> Rows:
+        """Read batches of any size from an iterable, such as a data loader.
+
+        The batches are taken in their order, and rows are shuffled in the buffer. Let the iterable
+        shuffle if the rows are sorted. A fit goes on exactly where it stopped if every pass
+        has the same batches.
+
+        Args:
+            batches: gives a tuple of arrays, such as (x, y), for each batch. Each `iter` of it
+                starts a new pass.
+            num_rows: number of rows N of a pass.
+            buffer_rows: number of rows that are shuffled together; by default those of 16 MB.
+
+        Raises:
+            TypeError: if it can be iterated once only.
+        """
+        check_count("Rows.from_batches", "num_rows", num_rows)
+        if iter(batches) is batches:
+            raise TypeError(
+                "Rows.from_batches: batches can be iterated once only, wanted an object whose "
+                "__iter__ starts a new pass, such as a list or a data loader"
+            )
+        return cls(BatchReader(batches, num_rows), buffer_rows=buffer_rows)
+
+    def __len__(self) -> int:
+        return self.num_rows
+
+    def map(self, function: Callable[..., Any]) -> Rows:
+        """Return rows that a function makes of these, when they are read.
+
+        Args:
+            function: from blocks of the arrays, NumPy arrays with equally many rows, to a tuple of
+                arrays with as many rows. It must treat each row alike.
+        """
+        return Rows(MappedReader(self._reader, function), buffer_rows=self._buffer_rows)
+
+    def blocks(self, num_rows: int = 65_536) -> Iterator[Arrays]:
+        """Yield the arrays of all rows in order, `num_rows` at a time."""
+        for start in range(0, self.num_rows, num_rows):
+            yield self._reader.read([(start, min(self.num_rows, start + num_rows))])
+
+    def take(self, numbers: Any) -> Arrays:
+        """Return the rows with these numbers, which may repeat, in one pass at most."""
+        distinct, where = np.unique(np.asarray(numbers, np.int64), return_inverse=True)
+        if not len(distinct) or distinct[0] < 0 or distinct[-1] >= self.num_rows:
+            raise ValueError(f"Rows.take: wanted numbers of rows, from 0 to {self.num_rows - 1}")
+        return tuple(a[where] for a in self._reader.take(distinct))
+
+    def sample(self, key: PRNGKey, num_rows: int) -> Arrays:
+        """Return random rows, all different, in one pass at most.
+
+        Args:
+            key: random key.
+            num_rows: number of rows; all rows, in order, if there are not more.
+        """
+        check_key("Rows.sample", key)
+        check_count("Rows.sample", "num_rows", num_rows)
+        if num_rows >= self.num_rows:
+            return self.take(np.arange(self.num_rows))
+        rng = np.random.default_rng(seed_of(key))
+        return self.take(rng.choice(self.num_rows, num_rows, replace=False))
+
+    def hold_out(self, key: PRNGKey, num_rows: int) -> tuple[Rows, Arrays]:
+        """Split off random rows for a test: returns the other rows, and the arrays of the test.
+
+        >>> import numpy as np
+        >>> from jax import random
+        >>> import dgp_ppl as dgp
+        >>> rows = dgp.Rows.from_arrays(np.zeros((100, 3)), np.zeros(100))
+        >>> train, (x_test, y_test) = rows.hold_out(random.key(0), 10)
+        >>> train, x_test.shape
+        (Rows(90 rows of [3], []), (10, 3))
+
+        Args:
+            key: random key.
+            num_rows: number of rows of the test, which must fit in memory.
+        """
+        check_key("Rows.hold_out", key)
+        check_count("Rows.hold_out", "num_rows", num_rows)
+        if num_rows >= self.num_rows:
+            raise ValueError(
+                f"Rows.hold_out: num_rows is {num_rows}, wanted fewer than the {self.num_rows} rows"
+            )
+        rng = np.random.default_rng(seed_of(key))
+        numbers = np.sort(rng.choice(self.num_rows, num_rows, replace=False))
+        others = Rows(WithoutRows(self._reader, numbers), buffer_rows=self._buffer_rows)
+        return others, self._reader.take(numbers)
+
+    @cached_property
+    def first(self) -> Arrays:
+        """The first row of each array, [1, ...]."""
+        return self._reader.take(np.zeros(1, np.int64))
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of a row of all arrays."""
+        return sum(a.nbytes for a in self.first)
+
+    def order(self, seed: tuple[int, ...], batch_size: int) -> Order:
+        """Return the order in which a fit reads the rows."""
+        buffer = self._buffer_rows or max(1, self._reader.buffer_bytes // self.row_bytes)
+        steps = max(1, min(buffer, self.num_rows) // batch_size)
+        return Order(seed, self.num_rows, batch_size, steps * batch_size, self._reader.chunk_rows)
+
+    def read(self, intervals: Sequence[tuple[int, int]]) -> Arrays:
+        """Return the rows of intervals [start, stop), one after another."""
+        return self._reader.read(intervals)
+
+    def __repr__(self) -> str:
+        shapes = ", ".join(str(list(a.shape[1:])) for a in self.first)
+        return f"Rows({self.num_rows:,} rows of {shapes})"
+
+    def __array__(self, *args: Any, **kwargs: Any) -> NoReturn:
+        raise TypeError(
+            f"{self!r} are not in memory, wanted arrays; fit, evaluate, Standardizer.fit and "
+            "initialize take Rows, and blocks, take and sample return arrays"
+        )

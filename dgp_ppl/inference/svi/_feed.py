@@ -1,0 +1,160 @@
+"""`Feed`: the arrays of the steps of a fit to a source of rows."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import jax
+import numpy as np
+from jax import lax
+
+from dgp_ppl._checks import check_count
+from dgp_ppl._partition import Call
+from dgp_ppl._streamed import Streamed
+from dgp_ppl._typing import PRNGKey
+from dgp_ppl.datasets import Block, Blocks, Rows, seed_of
+from dgp_ppl.inference._data import RowCheck
+
+__all__ = ["Feed", "Position", "StepArrays", "at_step", "random_feed", "source_of"]
+
+Position = tuple[tuple[int, ...], int]
+"""Where a fit is in the order of a source's rows: the seed of the order, and a step."""
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True, eq=False)
+class StepArrays:
+    """An array of the model's arguments for each of several steps, [steps, ...]."""
+
+    steps: Any
+
+
+def at_step(data: list[Any], step: Any) -> list[Any]:
+    """Return the arrays of one step. Those that are the same for all steps are unchanged."""
+    return [
+        lax.dynamic_index_in_dim(a.steps, step, keepdims=False) if isinstance(a, StepArrays) else a
+        for a in data
+    ]
+
+
+def source_of(caller: str, call: Call) -> tuple[Rows, int] | None:
+    """Return the source among a model's arguments and the rows of a minibatch, or None.
+
+    Raises:
+        TypeError: if a source is not the first argument, or `batch_size` is no integer.
+        ValueError: if there is no `batch_size` below the number of rows.
+    """
+    if not any(isinstance(a, Rows) for a in (*call.args, *call.kwargs.values())):
+        return None
+    rows, *others = call.args or (None,)
+    if not isinstance(rows, Rows) or any(isinstance(a, Rows) for a in others):
+        raise TypeError(
+            f"{caller}: wanted one Rows, in place of the model's first arguments: {caller}(key, "
+            "model, guide, rows, batch_size=1000)"
+        )
+    size = call.kwargs.get("batch_size")
+    if size is None:
+        raise ValueError(
+            f"{caller}: there is no batch_size, which a fit to Rows needs; wanted a number of "
+            "rows, such as batch_size=1000, which the model passes to dgp_ppl.minibatch"
+        )
+    check_count(caller, "batch_size", size)
+    if size >= len(rows):
+        raise ValueError(
+            f"{caller}: batch_size is {size}, wanted fewer than the {len(rows)} rows; for all rows "
+            "at once pass arrays: *rows.take(range(len(rows)))"
+        )
+    return rows, int(size)
+
+
+class Feed:
+    """The arrays of each step of a fit to a source, for its loop; they are read ahead.
+
+    Args:
+        call: the model's call, whose first argument is the source.
+        rows: the source.
+        batch_size: rows of a minibatch.
+        position: the seed of the order, and the number of the first step in it.
+        steps: number of steps.
+        length: the most steps at once.
+
+    Attributes:
+        call: the model's call with the minibatch of the first step.
+    """
+
+    def __init__(
+        self, call: Call, rows: Rows, batch_size: int, position: Position, steps: int, length: int
+    ) -> None:
+        self.rows, self.batch_size = rows, batch_size
+        self.seed, self.first = position
+        self._blocks = Blocks(rows, self.seed, batch_size, length, self.first + steps)
+        self.call = _first_call(call, rows, self._blocks.at(self.first))
+        self._others: list[Any] = []
+        self._check: RowCheck | None = None
+
+    @property
+    def length(self) -> int:
+        """The most steps whose arrays `at` returns."""
+        return self._blocks.steps
+
+    def start(self, data: list[Any], check: RowCheck) -> list[Any]:
+        """Return the arrays of the first steps.
+
+        Args:
+            data: the arrays of `call` and of the guide.
+            check: called with the rows of further steps; it may raise.
+        """
+        self._check, self._others = check, data[2 * len(self.rows.first) :]
+        return self.at(0)
+
+    def at(self, step: int) -> list[Any]:
+        """Return the arrays of steps from this one on, which is counted from the first one.
+
+        Raises:
+            DataError: if the rows cannot be read or observed.
+        """
+        block = self._blocks.at(self.first + step)
+        if self._check is not None:
+            arrays = [a.reshape(-1, *a.shape[2:]) for a in block.read]
+            self._check(arrays, np.asarray(block.numbers).ravel())
+        return _stacked(block) + self._others
+
+    def draws(self, key: PRNGKey, num: int) -> list[Any]:
+        """Return minibatches at random as the arrays of so many steps."""
+        return _stacked(_random_block(self.rows, key, self.batch_size, num)) + self._others
+
+    def position(self, step: int) -> Position:
+        """Return where a step is, which is counted from the first one."""
+        return self.seed, self.first + step
+
+    def close(self) -> None:
+        """Stop to read."""
+        self._blocks.close()
+
+
+def random_feed(
+    key: PRNGKey, call: Call, rows: Rows, batch_size: int, num: int
+) -> tuple[Call, list[Any]]:
+    """Return the call with a minibatch at random, and several as the arrays of so many steps."""
+    block = _random_block(rows, key, batch_size, num)
+    return _first_call(call, rows, block), _stacked(block)
+
+
+def _random_block(rows: Rows, key: PRNGKey, batch_size: int, num: int) -> Block:
+    """Draw minibatches, each of different rows from anywhere in the source."""
+    rng = np.random.default_rng(seed_of(key))
+    numbers = np.stack([rng.choice(len(rows), batch_size, replace=False) for _ in range(num)])
+    arrays = rows.take(numbers.ravel())
+    return Block.of(tuple(a.reshape(num, batch_size, *a.shape[1:]) for a in arrays), numbers)
+
+
+def _first_call(call: Call, rows: Rows, block: Block) -> Call:
+    """Return the call with a minibatch of each array of the source in place of the source."""
+    streamed = [Streamed(a[0], block.numbers[0], len(rows)) for a in block.arrays]
+    return dataclasses.replace(call, args=(*streamed, *call.args[1:]))
+
+
+def _stacked(block: Block) -> list[Any]:
+    """Return the leaves of the streamed arguments, which come first in a call, for each step."""
+    return [StepArrays(leaf) for a in block.arrays for leaf in (a, block.numbers)]

@@ -1,0 +1,95 @@
+"""`ParquetReader`: files and folders, row groups, missing cells, and what is refused."""
+
+import decimal
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import dgp_ppl as dgp
+
+N = 60
+A, B = np.arange(N, dtype=np.float32), np.arange(N, 0, -1)
+TABLE = pa.table({"a": A, "b": B, "name": ["x"] * N, "target": 2.0 * A})
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """Two files with row groups of several sizes."""
+    (tmp_path / "trips").mkdir()
+    pq.write_table(TABLE[:25], tmp_path / "trips" / "part-0.parquet", row_group_size=10)
+    pq.write_table(TABLE[25:], tmp_path / "trips" / "part-1.parquet", row_group_size=9)
+    return tmp_path / "trips"
+
+
+def test_a_folder_is_read_as_one_table(folder):
+    rows = dgp.Rows.from_parquet(folder, inputs=["b", "a"], target="target")
+    assert len(rows) == N
+    x, y = rows.take(np.arange(N))
+    np.testing.assert_array_equal(x, np.stack([B, A], axis=1))
+    np.testing.assert_array_equal(y, 2 * A)
+    x, y = rows.read([(20, 40), (3, 4), (58, 60), (0, 12)])
+    wanted = np.r_[20:40, 3, 58:60, 0:12]
+    np.testing.assert_array_equal(y, 2 * A[wanted])
+    np.testing.assert_array_equal(x[:, 1], A[wanted])
+
+
+def test_inputs_are_all_other_columns_but_an_index(tmp_path):
+    frame = pd.DataFrame({"a": A, "b": B, "t": A}, index=pd.Index(np.arange(N) + 100, name="id"))
+    frame.to_parquet(tmp_path / "a.parquet")
+    rows = dgp.Rows.from_parquet(tmp_path / "a.parquet", target="t")
+    assert repr(rows) == "Rows(60 rows of [2], [])"
+    (x,) = dgp.Rows.from_parquet(tmp_path / "a.parquet", inputs=["a"], target=None).take([5])
+    assert (x.item(), x.dtype) == (5, np.float32)
+    _, y = dgp.Rows.from_parquet(tmp_path / "a.parquet", target=["t", "b"]).take([0, 1])
+    np.testing.assert_array_equal(y, [[0, 60], [1, 59]])
+
+
+def test_names_of_folders_are_columns(tmp_path):
+    for year in (2012, 2013):
+        (tmp_path / f"year={year}").mkdir()
+        pq.write_table(TABLE[:3], tmp_path / f"year={year}" / "part.parquet")
+    rows = dgp.Rows.from_parquet(tmp_path, inputs=["a", "year"], target="target")
+    x, _ = rows.take(np.arange(6))
+    np.testing.assert_array_equal(x[:, 1], [2012] * 3 + [2013] * 3)
+
+
+def test_kinds_of_numbers(tmp_path):
+    columns = {
+        "flag": [True, False, True],
+        "whole": pa.array([1, None, 3], pa.int32()),
+        "price": pa.array([decimal.Decimal("1.25")] * 3, pa.decimal128(9, 2)),
+        "label": [2, 0, 1],
+    }
+    pq.write_table(pa.table(columns), tmp_path / "a.parquet")
+    x, y = dgp.Rows.from_parquet(tmp_path / "a.parquet", target="label").take([0, 1, 2])
+    np.testing.assert_array_equal(x, [[1, 1, 1.25], [0, np.nan, 1.25], [1, 3, 1.25]])
+    assert y.dtype == np.int64
+
+
+def test_what_is_refused(folder, tmp_path):
+    with pytest.raises(dgp.DataError, match="no column 'c'; the columns are 'a', 'b', 'name', 't"):
+        dgp.Rows.from_parquet(folder, inputs=["c"], target="target")
+    with pytest.raises(
+        dgp.DataError, match="column 'name' is of type 'string', wanted numbers; en"
+    ):
+        dgp.Rows.from_parquet(folder, target="target")
+    with pytest.raises(dgp.DataError, match="there are no inputs"):
+        dgp.Rows.from_parquet(folder, inputs=[], target="target")
+    with pytest.raises(dgp.DataError, match=r"not a readable \.parquet file"):
+        dgp.Rows.from_parquet(tmp_path / "none.parquet", target="target")
+    (tmp_path / "bad.parquet").write_bytes(b"PAR1 no")
+    with pytest.raises(dgp.DataError, match=r"not a readable \.parquet file"):
+        dgp.Rows.from_parquet(tmp_path / "bad.parquet", target="target")
+    pq.write_table(TABLE[:0], tmp_path / "empty.parquet")
+    with pytest.raises(dgp.DataError, match="no rows, wanted some"):
+        dgp.Rows.from_parquet(tmp_path / "empty.parquet", inputs=["a"], target="target")
+
+
+def test_files_that_change_after_they_were_opened(folder):
+    rows = dgp.Rows.from_parquet(folder, inputs=["a"], target="target")
+    pq.write_table(TABLE[:30], folder / "part-0.parquet")
+    with pytest.raises(dgp.DataError):
+        rows.take([0])

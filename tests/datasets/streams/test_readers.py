@@ -1,0 +1,139 @@
+"""Readers of arrays on disk and of batches, of mapped rows and of a part of the rows."""
+
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+import zarr
+
+import dgp_ppl as dgp
+from dgp_ppl.datasets.streams._readers import ArrayReader, BatchReader, MappedReader, WithoutRows
+
+N = 50
+X = np.arange(2.0 * N, dtype=np.float32).reshape(N, 2)
+Y = np.arange(N)
+BATCHES = [(X[i : i + 8], Y[i : i + 8]) for i in range(0, N, 8)]
+
+
+def memory_mapped(folder):
+    np.save(folder / "x.npy", X)
+    np.save(folder / "y.npy", Y)
+    return ArrayReader([np.load(folder / f"{n}.npy", mmap_mode="r") for n in "xy"])
+
+
+def columns_of_one_file(folder):
+    np.save(folder / "xy.npy", np.asfortranarray(np.c_[X, Y]))
+    whole = np.load(folder / "xy.npy", mmap_mode="r")
+    return ArrayReader([whole[:, :2], whole[:, 2]])
+
+
+def hdf5(folder):
+    file = h5py.File(folder / "xy.h5", "w")
+    return ArrayReader(
+        [file.create_dataset("x", data=X, chunks=(7, 2)), file.create_dataset("y", data=Y)]
+    )
+
+
+def in_zarr(folder):
+    x = zarr.create_array(folder / "x.zarr", data=X, chunks=(7, 2))
+    return ArrayReader([x, zarr.create_array(folder / "y.zarr", data=Y, chunks=(9,))])
+
+
+def batches(folder):
+    return BatchReader(BATCHES, N)
+
+
+def mapped(folder):
+    return MappedReader(ArrayReader([X / 2, Y - 1]), lambda x, y: (2 * x, y + 1))
+
+
+def part(folder):
+    x, y = np.insert(X, [0, 3, 3, N], -1, axis=0), np.insert(Y, [0, 3, 3, N], -1)
+    return WithoutRows(ArrayReader([x, y]), np.flatnonzero(y == -1))
+
+
+@pytest.mark.parametrize(
+    "make", [memory_mapped, columns_of_one_file, hdf5, in_zarr, batches, mapped, part]
+)
+def test_rows_of_a_reader(make, tmp_path):
+    reader = make(tmp_path)
+    assert reader.num_rows == N
+    for intervals in ([(0, N)], [(3, 17), (40, 50), (0, 1)], [(12, 13)], [(30, 50), (0, 20)]):
+        wanted = np.concatenate([np.arange(a, b) for a, b in intervals])
+        x, y = reader.read(intervals)
+        np.testing.assert_array_equal(x, X[wanted])
+        np.testing.assert_array_equal(y, Y[wanted])
+    some = np.array([0, 1, 8, 21, 48, 49])
+    np.testing.assert_array_equal(reader.take(some)[1], Y[some])
+
+
+def test_neighbouring_rows_are_read_together(tmp_path):
+    assert memory_mapped(tmp_path).chunk_rows == 1024  # of 16 bytes
+    assert hdf5(tmp_path).chunk_rows == 7
+    assert in_zarr(tmp_path).chunk_rows == 9
+    assert batches(tmp_path).chunk_rows is None
+
+
+@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="needs Linux")
+def test_pages_that_were_read_do_not_stay_in_memory(tmp_path):
+    """Pages of a file count as memory as long as they are mapped; each reading maps them anew."""
+
+    def resident():
+        return int(Path("/proc/self/statm").read_text().split()[2]) * 4096  # of mapped files
+
+    np.save(tmp_path / "x.npy", np.ones((2**20, 8), np.float32))  # 32 MB
+    x = np.load(tmp_path / "x.npy", mmap_mode="r")
+    reader, before = ArrayReader([x]), resident()
+    for start in range(0, 2**20, 2**16):
+        assert reader.read([(start, start + 2**16)])[0].all()
+    assert resident() - before < 2**23
+    assert x.sum() == 2**23
+    assert resident() - before > 2**24
+
+
+def test_going_forward_takes_no_new_pass():
+    passes = []
+
+    class Counted:
+        def __iter__(self):
+            passes.append(1)
+            return iter(BATCHES)
+
+    reader = BatchReader(Counted(), N)
+    for start in range(0, N, 5):
+        reader.read([(start, start + 5)])
+    assert len(passes) == 1
+    reader.read([(0, 5), (20, 25)])
+    assert len(passes) == 2
+    reader.read([(10, 20)])
+    assert len(passes) == 3
+
+
+@pytest.mark.parametrize(
+    ("num_rows", "found"), [(60, "50"), (45, "48 or more"), (40, "48 or more")]
+)
+def test_a_wrong_number_of_rows(num_rows, found):
+    reader = BatchReader(BATCHES, num_rows)
+    with pytest.raises(dgp.DataError, match=f"has {found} rows, wanted num_rows = {num_rows}"):
+        reader.read([(0, num_rows)])
+
+
+def test_batches_of_other_shapes():
+    with pytest.raises(dgp.DataError, match=r"shapes \[\(3, 2\), \(4,\)\], wanted one common"):
+        BatchReader([(X[:3], Y[:4])], 3).read([(0, 3)])
+    assert BatchReader([X[:3], X[3:5]], 5).read([(2, 4)])[0].shape == (2, 2)
+
+
+def test_a_map_that_loses_rows():
+    reader = MappedReader(ArrayReader([X]), lambda x: x[:3])
+    with pytest.raises(ValueError, match=r"made arrays of shapes \[\(3, 2\)\] of 9 rows"):
+        reader.read([(0, 9)])
+
+
+def test_a_map_of_many_rows():
+    x = np.arange(40_000).reshape(-1, 2)
+    reader = MappedReader(ArrayReader([x]), lambda x: (x[:, 0] / 2, -x))
+    half, negative = reader.read([(1, 20_000)])
+    np.testing.assert_array_equal(half, np.arange(1, 20_000))
+    np.testing.assert_array_equal(negative, -x[1:])

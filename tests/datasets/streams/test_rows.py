@@ -1,0 +1,92 @@
+"""`Rows`: passes, samples, maps, rows that are held out, and bad arguments."""
+
+import jax
+import numpy as np
+import pytest
+
+import dgp_ppl as dgp
+
+KEY = jax.random.key(0)
+N = 83
+X, Y = np.arange(2.0 * N).reshape(N, 2), np.arange(N)
+ROWS = dgp.Rows.from_arrays(X, Y)
+BATCHES = dgp.Rows.from_batches([(X[i : i + 9], Y[i : i + 9]) for i in range(0, N, 9)], N)
+
+
+@pytest.mark.parametrize("rows", [ROWS, BATCHES])
+def test_a_pass_in_order(rows):
+    x, y = (np.concatenate(a) for a in zip(*rows.blocks(10), strict=True))
+    np.testing.assert_array_equal(x, X)
+    np.testing.assert_array_equal(y, Y)
+    assert repr(rows) == "Rows(83 rows of [2], [])"
+
+
+@pytest.mark.parametrize("rows", [ROWS, BATCHES])
+def test_rows_by_number_in_any_order(rows):
+    x, y = rows.take([5, 0, 82, 5])
+    np.testing.assert_array_equal(y, [5, 0, 82, 5])
+    np.testing.assert_array_equal(x, X[[5, 0, 82, 5]])
+    for bad in ([], [-1], [83]):
+        with pytest.raises(ValueError, match="wanted numbers of rows, from 0 to 82"):
+            rows.take(bad)
+
+
+def test_a_sample_has_different_rows_of_equal_probability():
+    counts = np.zeros(N)
+    for i in range(400):
+        _, y = ROWS.sample(jax.random.key(i), 20)
+        assert len(set(y)) == 20
+        counts[y] += 1
+    z = (counts - 400 * 20 / N) / np.sqrt(400 * 20 / N * (1 - 20 / N))
+    assert np.abs(z).max() < 4.5
+    np.testing.assert_array_equal(ROWS.sample(KEY, 500)[1], Y)
+    np.testing.assert_array_equal(ROWS.sample(KEY, 7)[1], BATCHES.sample(KEY, 7)[1])
+
+
+def test_rows_that_are_held_out_are_not_among_the_others():
+    rows, (x, y) = ROWS.hold_out(KEY, 20)
+    assert len(rows) == 63
+    others = np.concatenate([b[1] for b in rows.blocks(10)])
+    np.testing.assert_array_equal(np.sort([*others, *y]), Y)
+    np.testing.assert_array_equal(x, X[y])
+    np.testing.assert_array_equal(rows.take([0, 62])[1], others[[0, 62]])
+    with pytest.raises(ValueError, match="num_rows is 83, wanted fewer than the 83 rows"):
+        ROWS.hold_out(KEY, 83)
+
+
+def test_a_map_of_rows_that_are_read():
+    rows = ROWS.map(lambda x, y: (x + 1, y % 2, y))
+    x, y, z = rows.take([3])
+    assert (x.tolist(), y, z) == ([[7, 8]], 1, 3)
+    assert repr(rows) == "Rows(83 rows of [2], [], [])"
+
+
+def test_the_buffer_is_a_number_of_minibatches():
+    assert ROWS.order((0,), 10).window_rows == 80
+    assert dgp.Rows.from_arrays(X, Y, buffer_rows=35).order((0,), 10).window_rows == 30
+    assert dgp.Rows.from_arrays(X, Y, buffer_rows=5).order((0,), 10).window_rows == 10
+    wide = dgp.Rows.from_arrays(np.zeros((40, 2**18)))
+    assert wide.order((0,), 4).window_rows == 8  # 16 MB
+
+
+def test_bad_arguments():
+    with pytest.raises(
+        ValueError, match=r"shapes \[\(83, 2\), \(82,\)\], wanted one common length"
+    ):
+        dgp.Rows.from_arrays(X, Y[1:])
+    for bad in ((), (3.0,), (X[:0],)):
+        with pytest.raises(ValueError, match="wanted one common length"):
+            dgp.Rows.from_arrays(*bad)
+    with pytest.raises(TypeError, match="can be iterated once only"):
+        dgp.Rows.from_batches(iter([X]), N)
+    with pytest.raises(ValueError, match="buffer_rows is 0"):
+        dgp.Rows.from_arrays(X, buffer_rows=0)
+    with pytest.raises(TypeError, match="key is 0, wanted one random key"):
+        ROWS.sample(0, 3)
+    with pytest.raises(dgp.DataError, match="wanted at most 2\\^31 - 1"):
+        dgp.Rows.from_batches([X], 2**31)
+
+
+def test_they_are_no_array():
+    with pytest.raises(TypeError, match=r"Rows\(83 rows.* are not in memory, wanted arrays; fit"):
+        np.asarray(ROWS)

@@ -1,0 +1,259 @@
+"""Fits to a source of rows: the bound, its expectation for sorted files, and what is refused."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro
+import numpyro.distributions as dist
+import optax
+import pytest
+from numpyro.infer import SVI, TraceMeanField_ELBO
+from numpyro.infer.autoguide import AutoNormal
+from numpyro.primitives import Messenger
+from support.fits import OPTIMIZER, SHALLOW
+from support.streams import KEY, B, N, X, Y, Z, sorted_rows, streamed
+
+import dgp_ppl as dgp
+from dgp_ppl.datasets import seed_of
+from dgp_ppl.models import deep_gp, gplvm, svgp
+
+
+class GivenRows(Messenger):
+    """Makes the plate of arrays take given rows, as a draw of its own would."""
+
+    def __init__(self, numbers):
+        super().__init__()
+        self.numbers = numbers
+
+    def process_message(self, msg):
+        if msg["type"] == "plate" and msg["args"][1] is not None:
+            msg["value"] = self.numbers
+
+
+def given_rows(model):
+    def run(numbers, *args, **kwargs):
+        with GivenRows(numbers):
+            model(*args, **kwargs)
+
+    return run
+
+
+DEEP = {"z": [Z, Z], "batch_size": B}
+LOSSES = {
+    "mean field": lambda m: (dgp.MeanField(m), TraceMeanField_ELBO()),
+    "global": lambda m: (dgp.GlobalInducing(m, pseudo_inputs=Z), TraceMeanField_ELBO()),
+    "decoupled": lambda m: (dgp.Decoupled(m, z_mean=X[::50]), TraceMeanField_ELBO()),
+    "weighted": lambda m: (dgp.MeanField(m), dgp.ImportanceWeighted(2)),
+    "predictive": lambda m: (dgp.MeanField(m), dgp.PredictiveELBO()),
+}
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_a_step_is_that_of_arrays_with_the_same_rows(name):
+    """The losses are those of stock SVI on the whole arrays, whose plate takes the rows read."""
+    guide, loss = LOSSES[name](deep_gp)
+    rows = sorted_rows()
+    found = dgp.fit(
+        KEY, deep_gp, guide, rows, steps=3, optimizer=OPTIMIZER, loss=loss, progress=False, **DEEP
+    )
+    order = rows.order(seed_of(KEY), B)
+    window = np.concatenate([np.arange(a, b) for a, b in order.intervals(0)])
+    numbers = jnp.asarray(window[order.shuffle(0)])
+    taken = [numbers[0]]
+
+    def model(*args, **kwargs):
+        with GivenRows(taken[0]):
+            deep_gp(*args, **kwargs)
+
+    guide, loss = LOSSES[name](model)
+    data = (jnp.asarray(X), jnp.asarray(Y))
+    svi = SVI(model, guide, OPTIMIZER, loss)
+    state = svi.init(KEY, *data, **DEEP)
+
+    @jax.jit
+    def update(state, numbers):
+        taken[0] = numbers
+        return svi.update(state, *data, **DEEP)
+
+    for i, value in enumerate(found.losses):
+        state, expected = update(state, numbers[i])
+        np.testing.assert_allclose(value, expected, rtol=2e-5)
+
+
+@pytest.fixture(scope="module")
+def bound():
+    """The bound and its gradient at params away from the optimum, of any rows.
+
+    The bound of one layer has a closed form: the rows are all that is random.
+    """
+    params = dgp.fit(KEY, svgp, SHALLOW, X, Y, z=Z, steps=5, progress=False).params
+    names = [n for n in params if jnp.ndim(params[n]) < 2]
+
+    @jax.jit
+    def of(numbers):
+        def loss(moved):
+            return TraceMeanField_ELBO().loss(
+                KEY, params | moved, given_rows(svgp), lambda numbers, *a, **k: SHALLOW(*a, **k),
+                numbers, jnp.asarray(X), jnp.asarray(Y), z=Z, batch_size=len(numbers),
+            )  # fmt: skip
+
+        value, gradient = jax.value_and_grad(loss)({n: params[n] for n in names})
+        return jnp.concatenate([value[None], *(jnp.ravel(gradient[n]) for n in names)])
+
+    return of
+
+
+@pytest.mark.parametrize("step", [0, 7, 49])
+def test_minibatches_of_a_sorted_file_are_unbiased(bound, step):
+    """The first step, one in a later window, and one in a window with rows of two passes."""
+    rows, draws = sorted_rows(), 600
+    exact = np.asarray(bound(jnp.arange(N)))
+    found = []
+    for seed in range(draws):
+        order = rows.order((seed,), B)
+        window, offset = divmod(step, order.steps)
+        numbers = np.concatenate([np.arange(a, b) for a, b in order.intervals(window)])
+        found.append(bound(jnp.asarray(numbers[order.shuffle(window)[offset]])))
+    found = np.stack(found)
+    error = found.std(axis=0, ddof=1) / np.sqrt(draws)
+    z = (found.mean(axis=0) - exact) / error
+    assert np.abs(z).max() < 4, z
+    assert error[0] < 0.05 * abs(exact[0])
+
+
+def test_the_test_of_bias_sees_a_sorted_order(bound):
+    """Without chunks in random order the first steps see the smallest targets only."""
+    rows = dgp.Rows.from_batches([(X, Y)], N, buffer_rows=50)
+    numbers = [np.arange(50)[rows.order((s,), B).shuffle(0)[0]] for s in range(50)]
+    found = np.stack([bound(jnp.asarray(n)) for n in numbers])
+    exact = np.asarray(bound(jnp.arange(N)))
+    error = found.std(axis=0, ddof=1) / np.sqrt(len(found))
+    assert np.abs((found.mean(axis=0) - exact) / error).max() > 20
+
+
+def test_a_fit_goes_on_exactly_where_it_stopped():
+    whole = streamed(30)
+    first = streamed(13)
+    rest = streamed(17, start=first, key=jax.random.key(9))
+    np.testing.assert_array_equal(np.r_[first.losses, rest.losses], whole.losses)
+    for name, value in whole.params.items():
+        np.testing.assert_array_equal(rest.params[name], value)
+    assert rest.position == whole.position == (seed_of(KEY), 30)
+    assert (streamed(13, key=jax.random.key(9)).losses != first.losses).all()
+
+
+def test_batches_memory_maps_and_arrays_of_the_same_rows(tmp_path):
+    """The blocks do not depend on where the rows come from."""
+    np.save(tmp_path / "x.npy", X)
+    np.save(tmp_path / "y.npy", Y)
+    arrays = [np.load(tmp_path / f"{n}.npy", mmap_mode="r") for n in "xy"]
+    mapped = streamed(8, dgp.Rows.from_arrays(*arrays))
+    np.testing.assert_array_equal(mapped.losses, streamed(8, dgp.Rows.from_arrays(X, Y)).losses)
+    batches = dgp.Rows.from_batches([(X[i : i + 7], Y[i : i + 7]) for i in range(0, N, 7)], N)
+    in_order = dgp.Rows.from_arrays(X, Y)
+    in_order._reader.chunk_rows = None
+    np.testing.assert_array_equal(streamed(8, batches).losses, streamed(8, in_order).losses)
+
+
+def test_the_bound_of_a_source():
+    fit = streamed(20)
+    options = {"z": Z, "num_draws": 200}
+    mean, error = dgp.evaluate(KEY, svgp, SHALLOW, fit, sorted_rows(), batch_size=B, **options)
+    exact, _ = dgp.evaluate(KEY, svgp, SHALLOW, fit, X, Y, z=Z, num_draws=2)
+    assert abs(mean - exact) < 4 * error
+    assert error < 0.1 * abs(exact)
+
+
+def test_keep_best_compares_on_rows_at_random():
+    kept = streamed(30, keep_best=True, optimizer=optax.sgd(1e-7))
+    assert not kept.reverted
+    worse = streamed(3, keep_best=True, optimizer=optax.sgd(-1e-4))
+    assert worse.reverted
+
+
+def test_stock_guides():
+    def model(x, y=None, *, batch_size=None):
+        w = numpyro.sample("w", dist.Normal(0, 1).expand([2]).to_event(1))
+        with dgp.minibatch(x, y, batch_size=batch_size) as (x, y):
+            numpyro.sample("y", dist.Normal(x @ w, 0.5), obs=y)
+
+    fit = dgp.fit(
+        KEY, model, AutoNormal(model), sorted_rows(), batch_size=B, steps=300, progress=False
+    )
+    wanted = np.linalg.lstsq(X, Y, rcond=None)[0]
+    np.testing.assert_allclose(fit.params["w_auto_loc"], wanted, atol=0.1)
+
+
+def test_rows_that_cannot_be_observed_are_named():
+    y = Y.copy()
+    y[[77, 301]] = np.nan
+    rows = dgp.Rows.from_arrays(X, y, buffer_rows=50)
+    rows._reader.chunk_rows = 4
+    # The message depends on which block is read first.
+    with pytest.raises(dgp.DataError, match=r"argument 'y'.* is NaN in 1 of 200 rows \[(77|301)\]"):
+        streamed(100, rows, batch_size=20)
+
+    classes = np.where(np.arange(N) == 450, 3, np.arange(N) % 3)
+    with pytest.raises(dgp.DataError, match=r"support of Categorical.* rows \[450\], first 3, wan"):
+        dgp.fit(
+            KEY, svgp, dgp.MeanField(svgp), dgp.Rows.from_arrays(X, classes), z=Z, batch_size=B,
+            steps=60, out=3, likelihood=lambda f: dist.Categorical(logits=f), progress=False,
+        )  # fmt: skip
+
+
+def test_inputs_that_are_not_finite():
+    x = X.copy()
+    x[77] = np.nan
+    with pytest.raises(dgp.NonFiniteLossError, match="argument 'x' is NaN or infinite") as caught:
+        streamed(60, dgp.Rows.from_arrays(x, Y))
+    step = caught.value.step
+    assert step < 60
+    if step:
+        assert len(caught.value.result.losses) == step
+        assert caught.value.result.position == (seed_of(KEY), step - 1)
+
+
+def test_a_failing_disk_ends_the_fit():
+    def fail(x, y):
+        if len(x) > 1 and (y > 2.5).any():
+            raise dgp.DataError("the disk is gone")
+        return x, y
+
+    with pytest.raises(dgp.DataError, match="the disk is gone"):
+        streamed(200, sorted_rows().map(fail))
+
+
+def test_what_is_refused():
+    rows = sorted_rows()
+    fit = dict(steps=1, progress=False, z=Z)
+    with pytest.raises(ValueError, match="no batch_size, which a fit to Rows needs"):
+        dgp.fit(KEY, svgp, SHALLOW, rows, **fit)
+    with pytest.raises(ValueError, match="batch_size is 503, wanted fewer than the 503 rows"):
+        dgp.fit(KEY, svgp, SHALLOW, rows, batch_size=N, **fit)
+    with pytest.raises(TypeError, match="wanted one Rows, in place of the model's first arguments"):
+        dgp.fit(KEY, svgp, SHALLOW, X, rows, batch_size=B, **fit)
+    with pytest.raises(ValueError, match="restarts is 2, wanted 1 with Rows"):
+        streamed(1, restarts=2)
+    with pytest.raises(TypeError, match="fit_many: an argument is Rows, wanted arrays in memory"):
+        dgp.fit_many(jax.random.split(KEY), svgp, SHALLOW, rows, batch_size=B, **fit)
+    with pytest.raises(TypeError, match="run_mcmc: an argument is Rows, wanted arrays in memory"):
+        dgp.run_mcmc(KEY, dgp.SGHMC(svgp), rows, z=Z, num_warmup=1, num_samples=1)
+    with pytest.raises(TypeError, match=r"Rows\(503 rows of \[2\], \[\]\) are not in memory"):
+        dgp.predict(KEY, svgp, SHALLOW, streamed(1), rows, z=Z)
+
+
+def test_latent_values_of_rows_are_refused():
+    guide = dgp.MeanField(gplvm)
+    with pytest.raises(ValueError, match="site 'latent' is a latent value of each row"):
+        dgp.fit(
+            KEY, gplvm, guide, dgp.Rows.from_arrays(X, X), out=2, z=(np.c_[X, X][:5],),
+            batch_size=B, steps=1,
+        )  # fmt: skip
+
+
+def test_a_model_without_minibatches_is_told_so():
+    def model(x, y, *, batch_size):
+        numpyro.sample("y", dist.Normal(x[:, 0], 1.0), obs=y)
+
+    with pytest.raises(TypeError, match=r"of which only 10 rows.*take them in the plate"):
+        dgp.fit(KEY, model, AutoNormal(model), sorted_rows(), batch_size=B, steps=1)

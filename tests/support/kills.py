@@ -1,0 +1,39 @@
+"""Fits in a process of their own that is killed again and again."""
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+
+__all__ = ["kill_often"]
+
+
+def kill_often(program, folder, times=20):
+    """Run a program with a folder as its argument, and kill it at random moments of its steps.
+
+    Args:
+        program: Python code that fits with a checkpoint in the folder ``sys.argv[1]``.
+        folder: the folder.
+        times: number of runs.
+
+    Returns:
+        The number of runs that were killed, and not over.
+    """
+    moments = random.Random(0)
+    latest = folder / "latest.json"
+    kills = 0
+    for _ in range(times):
+        process = subprocess.Popen([sys.executable, "-c", program, str(folder)])
+        before = latest.stat().st_mtime_ns if latest.exists() else 0
+        while process.poll() is None and (
+            not latest.exists() or latest.stat().st_mtime_ns == before
+        ):
+            time.sleep(0.005)
+        time.sleep(moments.uniform(0, 0.1))
+        if process.poll() is None:
+            os.kill(process.pid, signal.SIGKILL)
+            kills += 1
+        process.wait()
+    return kills
