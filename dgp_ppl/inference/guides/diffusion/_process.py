@@ -237,7 +237,8 @@ def simulate_process(
 ) -> tuple[State, State, Float[Array, ""]]:
     """Draw a path down to x_1 and leave the last step to the caller.
 
-    The backward pass keeps the K states in memory and recomputes the control.
+    The backward pass keeps the states and controls of the K steps in memory, and recomputes what
+    is inside the control.
 
     Args:
         key: random key.
@@ -273,8 +274,8 @@ def simulate_process(
         reference = new - carry[1:] * x
         noise = (reference - gain[1:] * controls) / scale
         terms = jnp.square(reference) / v[1:] - jnp.square(noise) - jnp.log(scale**2 / v[1:])
-    ratio = process.initial_variance / process.kappa[-1]
-    cost = jnp.asarray(0.5 * x.shape[1] * (ratio - 1 - np.log(ratio)), dtype)
+    initial = process.initial_variance / process.kappa[-1]
+    cost = jnp.asarray(0.5 * x.shape[1] * (initial - 1 - np.log(initial)), dtype)
     cost = cost + 0.5 * jnp.sum(terms)
     mean = carry[0] * states[0] + gain[0] * (u := control(last, states[0]))
     if process.first_control_free:
