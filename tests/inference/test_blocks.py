@@ -8,6 +8,7 @@ from jax import lax
 from support.helpers import KEY, one_layer, regression
 
 import dgp_ppl as dgp
+from dgp_ppl import models
 from dgp_ppl.inference import _blocks
 from dgp_ppl.inference.samplers import _mcmc
 
@@ -94,9 +95,12 @@ def test_fits_and_chains_are_those_of_a_cpu(request):
         single = dgp.run_mcmc(
             KEY, dgp.SGHMC(one_layer), X, Y, num_warmup=1, num_samples=1, thinning=11, **options
         )
+        mcem = dgp.fit_mcem(
+            KEY, models.svgp, X, Y, steps=23, num_samples=3, thinning=2, num_chains=1, **options
+        )
         return (
-            fit.losses, fit.params, many.losses, many.params,
-            dict(chains.samples), dict(single.samples),
+            fit.losses, fit.params, many.losses, many.params, mcem.params,
+            *(dict(c.samples) for c in (chains, single, mcem.chains)),
         )  # fmt: skip
 
     wanted = everything()
