@@ -20,6 +20,7 @@ from dgp_ppl.comparison import (
     compare,
     format_number,
     format_summary,
+    local_workers,
 )
 
 __all__ = ["print_results"]
@@ -105,6 +106,13 @@ def _compare(
             rich_help_panel="Results",
         ),
     ] = False,
+    workers: Annotated[
+        int,
+        typer.Option(
+            help="Processes that fit side by side, with a part of the cores each.",
+            rich_help_panel="Results",
+        ),
+    ] = 1,
     quiet: given.Quiet = False,
 ) -> None:
     """Fit several methods to a data set, compare their predictions, and write the results.
@@ -149,6 +157,7 @@ def _compare(
             overwrite=overwrite,
             resume=resume,
             report=report,
+            executor=None if workers == 1 else local_workers(workers),
             progress=not quiet,
             on_row=None if quiet else lambda row: print_note(notes, _line(row)),
         )
