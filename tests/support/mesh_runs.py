@@ -5,12 +5,17 @@ python -m support.mesh_runs process NUMBER PORT FOLDER STEPS
 """
 
 import json
+import math
+import re
 import sys
 
 import jax
 import numpy as np
 
 import dgp_ppl as dgp
+from dgp_ppl._partition import Call
+from dgp_ppl.inference.svi._mesh import checked_mesh, divided_loop
+from dgp_ppl.inference.svi._setup import Problem
 from dgp_ppl.models import deep_gp, svgp
 
 N, BATCH = 103, 21  # no number of devices divides them
@@ -38,6 +43,35 @@ def difference(found, wanted):
     return max(float(np.abs(a - b).max() / np.abs(b).max()) for a, b in arrays)
 
 
+def exchanged(batch_size):
+    """Return the numbers that devices sum in a step, and the number of params."""
+    found = fitted(steps=1, z=None, batch_size=batch_size)
+    rng = np.random.default_rng(0)
+    x = rng.uniform(-2, 2, (N, 2))
+    call = Call((x, x[:, 0]), {"z": x[:5], "batch_size": batch_size})
+    options = {"learning_rate": 0.1, "optimizer": None, "loss": None, "start": None}
+    guide = dgp.MeanField(svgp)
+    problem = Problem.set_up("fit", jax.random.key(0), svgp, guide, call, steps=10, **options)
+    state = problem.loop.init(jax.random.key(0), problem.data, None)
+    mesh = checked_mesh("fit", "auto")
+    loop, data = divided_loop("fit", problem.loop, mesh, state, problem.data, N)
+    text = loop._steps.lower(loop._everywhere(state), 1, data).compile().as_text()
+    sums, kinds = 0, set()
+    for kind, shapes in collectives(text):
+        kinds.add(kind)
+        sums += sum(math.prod(shape) for shape in shapes)
+    params = sum(a.size for a in jax.tree.leaves(found.params))
+    return {"kinds": sorted(kinds), "numbers": sums, "params": params}
+
+
+def collectives(text):
+    """Yield the kind and the shapes of each exchange between devices in a compiled program."""
+    names = "all-reduce|all-gather|all-to-all|reduce-scatter|collective-permute"
+    for result, kind in re.findall(rf"= (.*?) ({names})(?:-start)?\(", text):
+        shapes = re.findall(r"[a-z]+\d+\[([\d,]*)\]", result)
+        yield kind, [[int(n) for n in shape.split(",") if n] for shape in shapes]
+
+
 def on_devices():
     cases = {
         "minibatches": {},
@@ -55,6 +89,7 @@ def on_devices():
         one = fitted(**options)
         found = fitted("auto", **options)
         say(case=name, difference=difference(found, one), steps=len(found.losses))
+    say(case="exchanged", minibatches=exchanged(BATCH), rows=exchanged(None))
     mesh = jax.make_mesh((2, 2), ("a", "b"))
     say(case="two axes", difference=difference(fitted(mesh, z=None), fitted(z=None)))
     try:

@@ -56,10 +56,6 @@ class MeshLoop(TrainingLoop):
 
         return [put(a, is_by_row) for a, is_by_row in zip(data, self.by_row, strict=True)]
 
-    def lower(self, state: SVIState, data: list[Any], num: int) -> Any:
-        """Return the lowered program of `advance`, which shows what the devices exchange."""
-        return self._steps.lower(self._everywhere(state), num, data)
-
     def advance(self, state: SVIState, data: list[Any], num: int) -> tuple[SVIState, np.ndarray]:
         """Run `num` <= 200 steps on all devices; `data` are those of `place`.
 
