@@ -75,6 +75,22 @@ def test_blocks_of_a_page_run_in_order(path, tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
+def test_the_program_of_two_processes_runs(tmp_path):
+    """Both print the same bound."""
+    (code,) = blocks((DOCS / "scale.md").read_text(), "py")
+    processes = [
+        subprocess.Popen(
+            [sys.executable, "-c", smaller(code), number], cwd=tmp_path, text=True,
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        )
+        for number in ("0", "1")
+    ]  # fmt: skip
+    found = [p.communicate() for p in processes]
+    assert [p.returncode for p in processes] == [0, 0], found
+    assert len({out.splitlines()[-1] for out, _ in found}) == 1
+
+
+@pytest.mark.slow
 @of_short_runs
 def test_every_line_of_the_readmes_table_runs(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)

@@ -109,6 +109,7 @@ def _compare(
     workers: Annotated[
         int,
         typer.Option(
+            min=1,
             help="Processes that fit side by side, with a part of the cores each.",
             rich_help_panel="Results",
         ),
