@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from dgp_ppl import datasets
+from dgp_ppl._checks import check_count
 from dgp_ppl.cli import _options as given
 from dgp_ppl.cli._app import app, interruptible, print_note
 from dgp_ppl.cli._options import column_names, data_stem, use_x64
@@ -109,7 +110,6 @@ def _compare(
     workers: Annotated[
         int,
         typer.Option(
-            min=1,
             help="Processes that fit side by side, with a part of the cores each.",
             rich_help_panel="Results",
         ),
@@ -123,6 +123,7 @@ def _compare(
     """
     from rich.console import Console
 
+    check_count("compare", "workers", workers)
     use_x64(x64)
     if out is None:
         stamp = datetime.datetime.now().strftime("%Y%m%d-%H%M%S")
