@@ -152,7 +152,7 @@ def local_workers(num: int) -> Callable[[], Executor]:
 
         dgp.compare("boston", splits=20, executor=local_workers(4))
 
-    With `JAX_COMPILATION_CACHE_DIR` set to a folder, each program is compiled by one of them.
+    With ``JAX_COMPILATION_CACHE_DIR`` set to a folder, one of them compiles a program for all.
 
     Args:
         num: number of processes.

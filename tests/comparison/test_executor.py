@@ -5,7 +5,8 @@ import os
 import signal
 import subprocess
 import sys
-from concurrent.futures import BrokenExecutor, Executor, Future, ProcessPoolExecutor
+import time
+from concurrent.futures import BrokenExecutor, Executor, Future, ProcessPoolExecutor, wait
 from concurrent.futures import ThreadPoolExecutor as Threads
 from multiprocessing import get_context
 
@@ -178,6 +179,19 @@ def test_processes(wanted, tmp_path):
         )
         for group in here.groups:
             assert here[group].to_dataset().equals(there[group].to_dataset()), group
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="the system cannot pin processes")
+def test_local_workers_divide_the_cores():
+    """Each core has a worker; with more workers than cores, some share one."""
+    allowed = sorted(os.sched_getaffinity(0))
+    num = len(allowed) + 1
+    with local_workers(num)() as pool:
+        tasks = [pool.submit(time.sleep, 1) for _ in range(num)]  # every worker has started
+        wait(tasks)
+        found = [sorted(os.sched_getaffinity(p)) for p in pool._processes]
+    assert sorted(found) == sorted([[core] for core in allowed] + [[allowed[0]]])
 
 
 @pytest.mark.slow
