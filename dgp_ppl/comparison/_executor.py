@@ -241,16 +241,19 @@ def _work(job: Job, origin: tuple[str, str]) -> tuple[dict[str, Any], bytes | No
                 return row, None
             if job.keeps_tree:
                 _ = run.tree  # made here once, and kept in the run
-            return row, pickle.dumps(run)
+            return row, _pickled(job.method, run)
     except KeyboardInterrupt:
         raise KeyboardInterrupt from None  # it travels without the fit
+
+
+def _pickled(method: str, run: Run) -> bytes:
+    try:
+        return pickle.dumps(run)
     except (pickle.PicklingError, AttributeError, TypeError) as error:
-        if "pickle" not in str(error):
-            raise
         raise TypeError(
-            f"compare: the fit of {job.method!r} cannot be sent from the worker ({error}); give "
-            "its model, guide and arguments no lambdas or inner functions, but functions of a "
-            "module, or partials of them"
+            f"compare: the fit of {method!r} cannot be sent from the worker ({error}); give its "
+            "model, guide and arguments no lambdas or inner functions, but functions of a module, "
+            "or partials of them"
         ) from error
 
 
