@@ -23,7 +23,8 @@ class Interrupted(KeyboardInterrupt):
     does not.
 
     Attributes:
-        result: of `fit`, the `FitResult` after the last finished steps; of `compare`, the
+        result: of `fit`, the `FitResult` after the last finished steps; of `run_mcmc` and
+            `fit_mcem`, the `Chains` or the `MCEMResult` of the draws so far; of `compare`, the
             `Comparison` of the finished fits.
     """
 

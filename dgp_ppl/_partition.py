@@ -260,6 +260,15 @@ class Partition:
             return guide
         return guide.with_arrays(self._unflatten(data)[2])
 
+    def __getstate__(self) -> dict[str, Any]:
+        # The types follow from the values, and pickle has no name for those of functions.
+        values = tuple(None if s is None else s[1:] for s in self.static)
+        return {**vars(self), "static": values}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        typed = tuple(None if v is None else (type(v[0]), *v) for v in state["static"])
+        vars(self).update(state, static=typed)
+
     def _unflatten(self, data: list[Any]) -> Any:
         rest = iter(data)
         leaves = [next(rest) if s is None else s[1] for s in self.static]

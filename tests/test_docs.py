@@ -6,6 +6,7 @@ import os
 import pkgutil
 import re
 import shlex
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -72,6 +73,25 @@ def test_the_readmes_first_program_runs(tmp_path, monkeypatch):
 def test_blocks_of_a_page_run_in_order(path, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     run_page(path)
+
+
+@pytest.mark.slow
+def test_the_program_of_two_processes_runs(tmp_path):
+    """Both print the same bound."""
+    (code,) = blocks((DOCS / "scale.md").read_text(), "py")
+    with socket.socket() as server:
+        server.bind(("127.0.0.1", 0))
+        code = code.replace("29400", str(server.getsockname()[1]))
+    processes = [
+        subprocess.Popen(
+            [sys.executable, "-c", smaller(code), number], cwd=tmp_path, text=True,
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        )
+        for number in ("0", "1")
+    ]  # fmt: skip
+    found = [p.communicate() for p in processes]
+    assert [p.returncode for p in processes] == [0, 0], found
+    assert len({out.splitlines()[-1] for out, _ in found}) == 1
 
 
 @pytest.mark.slow

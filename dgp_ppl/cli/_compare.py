@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from dgp_ppl import datasets
+from dgp_ppl._checks import check_count
 from dgp_ppl.cli import _options as given
 from dgp_ppl.cli._app import app, interruptible, print_note
 from dgp_ppl.cli._options import column_names, data_stem, use_x64
@@ -20,6 +21,7 @@ from dgp_ppl.comparison import (
     compare,
     format_number,
     format_summary,
+    local_workers,
 )
 
 __all__ = ["print_results"]
@@ -106,6 +108,13 @@ def _compare(
             rich_help_panel="Results",
         ),
     ] = False,
+    workers: Annotated[
+        int,
+        typer.Option(
+            help="Processes that fit side by side, with a part of the cores each.",
+            rich_help_panel="Results",
+        ),
+    ] = 1,
     quiet: given.Quiet = False,
 ) -> None:
     """Fit several methods to a data set, compare their predictions, and write the results.
@@ -115,6 +124,7 @@ def _compare(
     """
     from rich.console import Console
 
+    check_count("compare", "workers", workers)
     use_x64(x64)
     if out is None:
         stamp = datetime.datetime.now().strftime("%Y%m%d-%H%M%S")
@@ -151,6 +161,7 @@ def _compare(
             overwrite=overwrite,
             resume=resume,
             report=report,
+            executor=None if workers == 1 else local_workers(workers),
             progress=not quiet,
             on_row=None if quiet else lambda row: print_note(notes, _line(row)),
         )

@@ -20,6 +20,7 @@ from dgp_ppl.comparison._builders import (
 )
 from dgp_ppl.comparison._categories import CategoryKernel
 from dgp_ppl.comparison._compare import Comparison, compare
+from dgp_ppl.comparison._executor import local_workers
 from dgp_ppl.comparison._figures import draw_held_out
 from dgp_ppl.comparison._method import (
     METHODS,
@@ -67,6 +68,7 @@ __all__ = [
     "fit_method",
     "format_number",
     "format_summary",
+    "local_workers",
     "methods_for",
     "register",
     "versions",

@@ -7,7 +7,8 @@ import operator
 import os
 import sys
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Executor
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from dgp_ppl._errors import DataError, Interrupted
 from dgp_ppl._storage import fingerprint, versions
 from dgp_ppl.comparison import _baselines, _methods  # noqa: F401 - registers the methods
 from dgp_ppl.comparison._builders import CATEGORY_MODELS, check_setting, complete_setting
+from dgp_ppl.comparison._executor import Job, check_executor, fits_here, fits_on
 from dgp_ppl.comparison._figures import draw_figures
 from dgp_ppl.comparison._method import METHODS, Setting, methods_for
 from dgp_ppl.comparison._metrics import summarise
@@ -31,7 +33,7 @@ from dgp_ppl.comparison._results import (
     write_record,
     write_tree,
 )
-from dgp_ppl.comparison._run import Run, Split, run_method
+from dgp_ppl.comparison._run import Run, Split
 from dgp_ppl.datasets import ArrowFrame, Dataset, Table, TableSource
 
 __all__ = ["Comparison", "compare"]
@@ -103,6 +105,7 @@ def compare(
     overwrite: bool = False,
     resume: bool = False,
     report: bool = False,
+    executor: Executor | Callable[[], Executor] | None = None,
     progress: bool = True,
     on_row: Callable[[dict[str, Any]], None] | None = None,
 ) -> Comparison:
@@ -178,8 +181,14 @@ def compare(
             not finished, and for a report, because the figures show them together.
         report: whether to write report.html to `out`: one page with the tables, the figures,
             criticism of the first split's fits, the configuration and the versions.
+        executor: where to run the fits: a `concurrent.futures.Executor`, such as Dask's
+            ``client.get_executor()``, whose tasks are the fits of one method to one split; or a
+            function that makes one, such as ``local_workers(4)`` of `dgp_ppl.comparison`. Results
+            are the same. If workers die, what the function makes is made again for the fits that
+            were lost, and those of an executor run here. None runs all fits here, in order.
         progress: whether to print what was done with a table, and to show a progress bar for each
-            fit, or lines if the standard error stream is no terminal (see `fit`).
+            fit, or lines if the standard error stream is no terminal (see `fit`). With an executor
+            it is one bar of all fits.
         on_row: called with each row of ``splits`` when it is done.
 
     Returns:
@@ -189,8 +198,10 @@ def compare(
         DataError: if the data or `out` cannot be used; nothing has been written then.
         Interrupted: at Ctrl-C, a `KeyboardInterrupt`. Its `result` is the `Comparison` of the
             finished fits.
-        TypeError: if a count is not an integer.
-        ValueError: if a name is unknown or a number is out of range.
+        RuntimeError: if workers die three times before they finish a fit.
+        TypeError: if a count is not an integer; if a worker's fit cannot be pickled.
+        ValueError: if a name is unknown or a number is out of range; if a worker does not have a
+            method that the main program has registered.
     """
     setting = Setting(
         model=model, depth=depth, inducing=inducing, width=width, kernel=kernel,
@@ -201,6 +212,7 @@ def compare(
     _check_methods(requested)
     check_setting("compare", setting)
     _check_sizes(samples=samples, restarts=restarts)
+    check_executor(executor)
     given = splits is not None and np.iterable(splits)  # by their numbers
     if splits is not None:
         splits = _split_numbers(splits)
@@ -255,33 +267,45 @@ def compare(
     )
     kept = finished_rows(folder, comparison.record, report) if folder and resume else []
     total, cleared, figures = len(splits) * len(methods), resume, {}
-    try:
+
+    def jobs() -> Iterator[Job]:
         for done, index in enumerate(splits):
             dataset = first if done == 0 else prepared[index]()
             split = Split(dataset, index, *rows[index])
-            for method in methods:
+            for place, method in enumerate(methods, done * len(methods)):
                 label = f"{method} {done + 1}/{len(splits)}" if progress else False
                 found = [r for r in kept if (r["split"], r["method"]) == (index, method)]
-                row, run = (found[0], None) if found else run_method(
-                    method, split, setting, config, label
+                yield Job(
+                    place, method, split, setting, config, label, found[0] if found else None,
+                    keeps_run=done == 0, keeps_tree=done == 0 and folder is not None,
                 )  # fmt: skip
-                if folder is not None and not cleared:
-                    clear_folder(folder)
-                    cleared = True
-                if done == 0 and run is not None:
-                    if folder is not None:
-                        write_tree(folder / f"{method}.nc", run.tree)
-                    comparison.fits[method] = run
-                comparison.splits.append(row)
-                comparison.record["summary"] = summarise(comparison.splits, methods, source.task)
+
+    fits = fits_here(jobs())
+    if executor is not None:
+        fits = fits_on(executor, jobs(), progress and on_row is None)
+    finished: dict[int, dict[str, Any]] = {}
+    try:
+        for job, row, run in fits:
+            if folder is not None and not cleared:
+                clear_folder(folder)
+                cleared = True
+            if job.keeps_run and run is not None:
                 if folder is not None:
-                    write_record(folder, comparison.record, kept)
-                if on_row is not None:
-                    on_row(row)
-            if folder is not None and done == 0 and comparison.fits:
-                figures = draw_figures(comparison.fits)
-                for name, figure in figures.items():
-                    figure.savefig(folder / f"{name}.png", dpi=150)
+                    write_tree(folder / f"{job.method}.nc", run.tree)
+                comparison.fits[job.method] = run
+            finished[job.place] = row
+            comparison.record["splits"] = [finished[place] for place in sorted(finished)]
+            comparison.record["summary"] = summarise(comparison.splits, methods, source.task)
+            if folder is not None:
+                write_record(folder, comparison.record, kept)
+            if on_row is not None:
+                on_row(row)
+            if job.keeps_run and all(place in finished for place in range(len(methods))):
+                comparison.fits = {m: comparison.fits[m] for m in methods if m in comparison.fits}
+                if folder is not None and comparison.fits:
+                    figures = draw_figures(comparison.fits)
+                    for name, figure in figures.items():
+                        figure.savefig(folder / f"{name}.png", dpi=150)
     except KeyboardInterrupt as interrupt:
         raise Interrupted(_how_to_go_on(folder, comparison, kept, total), comparison) from interrupt
     if folder is not None and report and comparison.fits:

@@ -72,7 +72,9 @@ def finished_rows(folder: Path, record: dict[str, Any], refit: bool) -> list[dic
             for n in sorted(old.keys() | now.keys())
             if old.get(n) != now.get(n)
         ]
-        first = [row for row in rows if row["split"] == rows[0]["split"]]
+        splits = kept["config"]["splits"]
+        number = splits[0] if isinstance(splits, list) else 0  # with an executor, others may lead
+        first = [row for row in rows if row["split"] == number]
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise DataError(
             f"{path} cannot be read ({error!r}); choose another --out, or pass --overwrite"

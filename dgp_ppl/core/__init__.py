@@ -23,7 +23,7 @@ from dgp_ppl.core._inducing import (
     project,
 )
 from dgp_ppl.core._marginals import Marginals
-from dgp_ppl.core._minibatch import minibatch, stratified, whole_plates
+from dgp_ppl.core._minibatch import minibatch, rows_on, stratified, whole_plates
 from dgp_ppl.core._mixture import Mixture
 from dgp_ppl.core._observe import Likelihood, Observed, as_observed, log_density, observe
 
@@ -56,6 +56,7 @@ __all__ = [
     "minibatch",
     "observe",
     "project",
+    "rows_on",
     "stratified",
     "whole_plates",
     "with_handover",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
+from contextvars import ContextVar
 from functools import partial
 from typing import Any
 
@@ -11,14 +12,18 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import numpyro
-from jax import random
+from jax import lax, random
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jaxtyping import Array, Int
 from numpyro.primitives import Messenger
 
 from dgp_ppl._streamed import Streamed, shape_of
 from dgp_ppl._typing import PRNGKey
 
-__all__ = ["minibatch", "stratified", "stratified_rows", "whole_plates"]
+__all__ = ["minibatch", "rows_on", "stratified", "stratified_rows", "whole_plates"]
+
+
+_mesh: ContextVar[Mesh | None] = ContextVar("mesh", default=None)
 
 
 @partial(jax.jit, static_argnums=(1, 2))
@@ -96,6 +101,29 @@ def _take(array: Array, rows: Int[Array, " B"]) -> Array:
 
 
 @contextlib.contextmanager
+def rows_on(mesh: Mesh) -> Iterator[None]:
+    """Divide the rows of the minibatches of traced programs among the devices of a mesh."""
+    token = _mesh.set(mesh)
+    try:
+        yield
+    finally:
+        _mesh.reset(token)
+
+
+def _divided(array: Array, mesh: Mesh) -> Array:
+    """Return the rows divided among the devices of a mesh.
+
+    The rows are made whole first. Otherwise XLA also divides the drawing of their numbers, and
+    sends these around.
+    """
+    size = len(array)
+    array = lax.with_sharding_constraint(array, NamedSharding(mesh, PartitionSpec()))
+    padding = [(0, -size % mesh.size)] + [(0, 0)] * (array.ndim - 1)
+    by_rows = NamedSharding(mesh, PartitionSpec(mesh.axis_names))
+    return lax.with_sharding_constraint(jnp.pad(array, padding), by_rows)[:size]
+
+
+@contextlib.contextmanager
 def minibatch(
     *arrays: Array | Streamed | None, batch_size: int | None = None, name: str = "data"
 ) -> Iterator[Any]:
@@ -153,6 +181,8 @@ def minibatch(
             a.rows if isinstance(a, Streamed) else a if a is None or whole else _take(a, rows)
             for a in arrays
         )
+        if not whole and (mesh := _mesh.get()) is not None:
+            taken = tuple(None if a is None else _divided(a, mesh) for a in taken)
         yield taken[0] if len(taken) == 1 else taken
 
 

@@ -43,11 +43,12 @@ class StepProgram:
     Args:
         function: a function of (state, num, *others) that makes `num` steps, and returns the new
             state and the steps' outputs. `num` is an integer or a traced one.
+        **options: options of `jax.jit`.
     """
 
-    def __init__(self, function: Callable[..., tuple[Any, Any]]) -> None:
-        self._counted = jax.jit(function)
-        self._static = jax.jit(function, static_argnums=1)
+    def __init__(self, function: Callable[..., tuple[Any, Any]], **options: Any) -> None:
+        self._counted = jax.jit(function, **options)
+        self._static = jax.jit(function, static_argnums=1, **options)
 
     def __call__(self, state: Any, num: int, *others: Any) -> tuple[Any, list[tuple[Any, int]]]:
         """Make `num` steps.

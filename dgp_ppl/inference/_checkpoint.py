@@ -22,7 +22,7 @@ from dgp_ppl._errors import DataError
 from dgp_ppl._storage import DAMAGE, replacing
 from dgp_ppl._typing import Params
 
-__all__ = ["RunFolder", "fit_identity", "optimizer_fingerprint", "run_identity"]
+__all__ = ["RunFolder", "digest", "fit_identity", "optimizer_fingerprint", "run_identity"]
 
 _LATEST = "latest.json"
 _PLAIN_TYPES = (bool, int, float, str, type(None))
@@ -151,7 +151,7 @@ def run_identity(kernel: Any, state: Any, arguments: Any, **others: Any) -> dict
         "kernel": type(kernel).__name__,
         "options": _options(kernel),
         **others,
-        "arguments": _digest(arguments),
+        "arguments": digest(arguments),
         "energy": [] if energy is None else np.asarray(energy, np.float64).ravel().tolist(),
     }
 
@@ -182,7 +182,7 @@ def fit_identity(
         "loss": type(loss).__name__,
         "optimizer": optimizer_fingerprint(optimizer, params, others["steps"]) if given else None,
         **others,
-        "arguments": _digest(arguments),
+        "arguments": digest(arguments),
         "first_loss": [first],
     }
 
@@ -194,7 +194,7 @@ def _options(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_options(v) for v in value]
     if isinstance(value, np.ndarray | jax.Array):
-        return _digest(value)
+        return digest(value)
     if isinstance(value, dict):
         return {str(n): _options(v) for n, v in value.items()}
     if not isinstance(value, MCMCKernel):
@@ -239,16 +239,16 @@ def optimizer_fingerprint(optimizer: Any, params: Params, steps: int) -> list[fl
     return np.stack([np.asarray(a, np.float64) for a in found]).ravel().tolist()
 
 
-def _digest(arguments: Any) -> str:
+def digest(arguments: Any) -> str:
     """Return a hash of arguments: arrays by value, functions by name."""
-    digest = hashlib.sha256()
+    found = hashlib.sha256()
     leaves, treedef = jax.tree.flatten(arguments)
-    digest.update(str(treedef).encode())
+    found.update(str(treedef).encode())
     for leaf in leaves:
         if hasattr(leaf, "dtype"):
             array = np.asarray(_raw(leaf))
-            digest.update(f"{array.dtype}{array.shape}".encode() + array.tobytes())
+            found.update(f"{array.dtype}{array.shape}".encode() + array.tobytes())
         else:
             name = getattr(leaf, "__qualname__", None)
-            digest.update((name or repr(leaf)).encode())
-    return digest.hexdigest()
+            found.update((name or repr(leaf)).encode())
+    return found.hexdigest()

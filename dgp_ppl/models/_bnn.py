@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import jax
@@ -63,7 +64,7 @@ def bnn(
         layers.append((numpyro.sample(f"w{l}", weight), numpyro.sample(f"b{l}", bias)))
     if likelihood is None:
         noise: Any = numpyro.sample("noise", dist.LogNormal(jnp.log(0.3), 1.0))
-        likelihood = lambda f: _gaussian(f, noise, out)  # noqa: E731
+        likelihood = partial(_gaussian, noise=noise, out=out)  # it can be pickled
     with minibatch(x, y, batch_size=batch_size) as (x, y):
         h = as_float(x)
         for l, (weight, bias) in enumerate(layers):

@@ -49,6 +49,7 @@ def test_bad_file(name, tmp_path, monkeypatch, capsys):
         (["diabetes", "--target", "nothing"], "nothing"),
         (["diabetes", "--methods", "svgp,magic"], "magic"),
         (["diabetes", "--steps", "0"], "steps"),
+        (["diabetes", "--workers", "0"], "workers"),
         (["diabetes", "--learning-rate", "-1"], "learning_rate"),
         (["diabetes", "--seed", "-1"], "seed"),
         (["diabetes", "--seed", "99999999999999999999"], "seed"),

@@ -1,5 +1,10 @@
 """Folders of runs: those of other runs are refused, and damaged ones are detected."""
 
+import random
+import subprocess
+import sys
+import time
+
 import pytest
 from support.mcmc_runs import assert_same, sampled, slope
 
@@ -46,3 +51,43 @@ def test_another_model_in_the_folder(tmp_path):
     sampled(num_samples=5, checkpoint=tmp_path / "run")
     with pytest.raises(dgp.DataError, match="holds another run: its energy differ"):
         sampled(SGHMC(shifted), num_samples=5, checkpoint=tmp_path / "run")
+
+
+KILLED = {
+    "run_mcmc": """
+from support.mcmc_runs import sampled
+run = lambda **options: sampled(num_samples=3000, every=20, **options)
+""",
+    "fit_mcem": """
+import dgp_ppl as dgp
+from support.helpers import KEY
+from support.mcem_runs import X, Y, slope
+run = lambda **options: dgp.fit_mcem(
+    KEY, slope, X, Y, steps=6000, num_samples=1500, thinning=4, every=20, progress=False, **options
+).chains
+""",
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", KILLED)
+def test_kills_at_random_moments(name, tmp_path):
+    """After SIGKILLs at random moments the draws are those of an uninterrupted run."""
+    program = KILLED[name] + f"\nrun(checkpoint={str(tmp_path)!r})"
+    moments = random.Random(1)
+    for _ in range(6):
+        process = subprocess.Popen([sys.executable, "-c", program])
+        before = written(tmp_path)
+        while written(tmp_path) == before and process.poll() is None:
+            time.sleep(0.005)
+        time.sleep(moments.uniform(0, 0.1))
+        assert process.poll() is None, "the run is too short to be killed so often"
+        process.kill()
+        process.wait()
+    names = {}
+    exec(KILLED[name], names)
+    assert_same(names["run"](checkpoint=tmp_path), names["run"]())
+
+
+def written(folder):
+    return [p.stat().st_mtime_ns for p in sorted(folder.rglob("latest.json"))]

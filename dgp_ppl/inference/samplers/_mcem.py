@@ -18,7 +18,7 @@ from numpyro import handlers
 from numpyro.distributions import biject_to, constraints
 
 from dgp_ppl._checks import check_count, check_key, params_of
-from dgp_ppl._errors import NonFiniteLossError
+from dgp_ppl._errors import Interrupted, NonFiniteLossError
 from dgp_ppl._partition import Call, signature
 from dgp_ppl._terminal import Progress
 from dgp_ppl._typing import Fitted, Model, Params, PRNGKey
@@ -117,6 +117,7 @@ def fit_mcem(
     Raises:
         DataError: if `checkpoint` holds another run, or damaged or foreign files; if the data are
             NaN or out of the support, as in `fit`.
+        Interrupted: at Ctrl-C, a `KeyboardInterrupt`. Its `result` has the params and draws so far.
         NonFiniteLossError: if the energy or a param is not finite.
         TypeError: if `key` is not a random key, or a number is not an integer.
         ValueError: if the model has no params, `start` has unknown params or invalid values, a
@@ -156,22 +157,36 @@ def fit_mcem(
         folder, draws = RunFolder(Path(checkpoint) / "fit", identity), Path(checkpoint) / "draws"
         saved, parts, state = folder.read(state)
     losses = np.concatenate([np.zeros(0), *(losses for (losses,) in parts)])
-    with Progress(progress, steps, "fit", done=saved) as bar:
-        while len(losses) < steps:
-            state, new = em.advance(state, steps - len(losses))
-            losses = np.concatenate([losses, np.asarray(new, np.float64)])
-            _check_finite(losses, em.params(state.unconstrained))
-            bar.update(len(new), f"potential energy {new.mean():.5g} nats")
-            if folder is not None and (len(losses) - saved >= every or len(losses) == steps):
-                folder.write(len(losses), state, [[losses[saved:]]])
-                saved = len(losses)
-    params = em.params(state.unconstrained)
-    chains = run_mcmc(
-        key_run, kernel, params, *args, num_warmup=0, num_samples=num_samples,
-        thinning=thinning, num_chains=num_chains, start=state.sampler,
-        extra_fields=("potential_energy", "temperature"), progress=progress,
-        checkpoint=draws, every=every, **kwargs,
-    )  # fmt: skip
+    try:
+        with Progress(progress, steps, "fit", done=saved) as bar:
+            while len(losses) < steps:
+                after, new = em.advance(state, steps - len(losses))
+                all_losses = np.concatenate([losses, np.asarray(new, np.float64)])
+                _check_finite(all_losses, em.params(after.unconstrained))
+                # An interrupt never falls between assignments of one statement.
+                state, losses = after, all_losses
+                bar.update(len(new), f"potential energy {new.mean():.5g} nats")
+                if folder is not None and (len(losses) - saved >= every or len(losses) == steps):
+                    folder.write(len(losses), state, [[losses[saved:]]])
+                    saved = len(losses)
+        params = em.params(state.unconstrained)
+        chains = run_mcmc(
+            key_run, kernel, params, *args, num_warmup=0, num_samples=num_samples,
+            thinning=thinning, num_chains=num_chains, start=state.sampler,
+            extra_fields=("potential_energy", "temperature"), progress=progress,
+            checkpoint=draws, every=every, **kwargs,
+        )  # fmt: skip
+    except KeyboardInterrupt as error:
+        params = em.params(state.unconstrained)
+        chains = error.result if isinstance(error, Interrupted) else Chains({}, state=state.sampler)
+        raise Interrupted(
+            f"fit_mcem: interrupted after {len(losses)} of {steps} iterations with "
+            f"{chains.shape[1] if chains.samples else 0} of {num_samples} draws of each chain, "
+            "which are the error's result. To go on, call fit_mcem "
+            + ("with start=error.result: it begins" if draws is None else "again: it resumes")
+            + (" at its params" if draws is None else " from the last checkpoint"),
+            MCEMResult(params, chains, losses, time.perf_counter() - begun),
+        ) from error
     return MCEMResult(params, chains, losses, time.perf_counter() - begun)
 
 

@@ -16,6 +16,7 @@ from jaxtyping import Array
 from numpyro.infer.mcmc import MCMCKernel
 
 from dgp_ppl._checks import check_count, check_key
+from dgp_ppl._errors import Interrupted
 from dgp_ppl._partition import Call, Partition
 from dgp_ppl._terminal import Progress
 from dgp_ppl._typing import PRNGKey
@@ -89,6 +90,7 @@ def run_mcmc(
     Raises:
         DataError: if `checkpoint` holds another run, or damaged or foreign files; if the data are
             NaN or out of the support, as in `fit`.
+        Interrupted: at Ctrl-C, a `KeyboardInterrupt`. Its `result` has the draws so far.
         TypeError: if `key` is not a random key, or a number is not an integer.
         ValueError: if a number is not positive, `start` belongs to another kernel, model or number
             of chains, the kernel's state lacks one of `extra_fields`, or an ensemble sampler's
@@ -134,27 +136,53 @@ def run_mcmc(
     program = _Program(kernel, call, fields, state, most)
     total = num_warmup + num_samples * thinning
     unsaved: list[Any] = []
-    saved = steps
-    with Progress(progress, total, "sample", done=steps) as bar:
-        while steps < total:
-            if steps < num_warmup:
-                done = min(num_warmup - steps, chunk)
-                state, _ = program.advance(state, 1, done)
-            else:
-                num = min((total - steps) // thinning, most)
-                state, columns = program.advance(state, num, thinning)
-                unsaved.append(columns)
-                done = num * thinning
-            steps += done
-            bar.update(done, kernel.diagnostics(state))
-            if folder is not None and (steps - saved >= every or steps >= total):
-                folder.write(steps, state, unsaved)
-                parts, unsaved, saved = parts + unsaved, [], steps
-    columns = [np.concatenate(c)[:num_samples] for c in zip(*parts, *unsaved, strict=True)]
-    samples, others = program.by_name([np.moveaxis(a, 0, 1) for a in columns])
+    saved, interrupt = steps, None
+    try:
+        with Progress(progress, total, "sample", done=steps) as bar:
+            while steps < total:
+                if steps < num_warmup:
+                    done = min(num_warmup - steps, chunk)
+                    after, new = program.advance(state, 1, done)[0], []
+                else:
+                    num = min((total - steps) // thinning, most)
+                    after, columns = program.advance(state, num, thinning)
+                    new = [columns]
+                    done = num * thinning
+                # An interrupt never falls between assignments of one statement.
+                state, steps, unsaved = after, steps + done, unsaved + new
+                bar.update(done, kernel.diagnostics(state))
+                if folder is not None and (steps - saved >= every or steps >= total):
+                    folder.write(steps, state, unsaved)
+                    parts, unsaved, saved = parts + unsaved, [], steps
+    except KeyboardInterrupt as error:
+        interrupt = error
+    drawn = [*parts, *unsaved]
+    samples, others = {}, {}
+    if drawn:
+        columns = [np.concatenate(c)[:num_samples] for c in zip(*drawn, strict=True)]
+        samples, others = program.by_name([np.moveaxis(a, 0, 1) for a in columns])
+    chains = Chains(samples, others, state, steps, time.perf_counter() - begun)
+    if interrupt is not None:
+        raise Interrupted(_how_to_go_on(chains, num_warmup, num_samples, checkpoint), chains) from (
+            interrupt
+        )
     if isinstance(sampler, SGHMC):
         _warn_if_unreliable(sampler, others, state, thinning)
-    return Chains(samples, others, state, steps, time.perf_counter() - begun)
+    return chains
+
+
+def _how_to_go_on(chains: Chains, num_warmup: int, num_samples: int, checkpoint: Any) -> str:
+    """Return the message of an interrupted run."""
+    num = chains.shape[1] if chains.samples else 0
+    start = (
+        f"run_mcmc: interrupted after {chains.steps} steps with {num} of {num_samples} draws of "
+        "each chain, which are the error's result. To go on, call run_mcmc "
+    )
+    if checkpoint is not None:
+        return f"{start}again with the same arguments: it resumes from the last checkpoint"
+    if chains.steps < num_warmup:
+        return f"{start}again: a warm-up goes on only from a checkpoint"
+    return f"{start}with start=error.result.state and num_warmup=0 for {num_samples - num} draws"
 
 
 class _Program:

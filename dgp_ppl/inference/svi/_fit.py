@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 import os
 import time
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from jax import random
+from jax.sharding import Mesh
 from numpyro.infer.elbo import ELBO
 
 from dgp_ppl._checks import check_count, check_key
@@ -22,6 +23,7 @@ from dgp_ppl.inference._params import checked_params, set_up_guide
 from dgp_ppl.inference.svi._feed import Feed, random_feed, source_of
 from dgp_ppl.inference.svi._fit_many import best_fit
 from dgp_ppl.inference.svi._loop import chunk_length, compiled_losses, run_steps
+from dgp_ppl.inference.svi._mesh import SharedFolder, checked_mesh, divided_loop
 from dgp_ppl.inference.svi._result import FitResult
 from dgp_ppl.inference.svi._setup import (
     BOUND_DRAWS,
@@ -49,6 +51,7 @@ def fit(
     restarts: int = 1,
     checkpoint: str | os.PathLike[str] | None = None,
     every: int = 1000,
+    mesh: Mesh | Literal["auto"] | None = None,
     progress: bool | str = True,
     **kwargs: Any,
 ) -> FitResult:
@@ -87,6 +90,11 @@ def fit(
             and returns the params and losses of an uninterrupted one, bit for bit. None writes
             nothing.
         every: least number of steps between checkpoints.
+        mesh: devices that divide the rows among them, a `jax.sharding.Mesh`, or "auto" for all of
+            this process. Each has all params and its part of every minibatch that `minibatch`
+            draws. With the same key the losses are those of one device but for rounding. The
+            devices may be those of several processes (`jax.distributed`), which all make the same
+            call with all rows; the first one writes the checkpoints.
         progress: show a progress bar with the ELBO per datum; a string is its label. If the
             standard error stream is no terminal, it is a line at the end, and before it one per
             tenth of the steps, at most every ten seconds.
@@ -98,18 +106,21 @@ def fit(
     Raises:
         DataError: if an argument that the model observes is NaN or out of its distribution's
             support, and no mask leaves it out. Values that the model computes are not checked. If
-            `checkpoint` holds another fit, or damaged or foreign files.
+            `checkpoint` holds another fit, or damaged or foreign files. If processes of a mesh
+            have other arguments or other checkpoints than each other.
         Interrupted: at Ctrl-C, a `KeyboardInterrupt`. Its `result` is the fit after the last
             finished steps (up to 200 of them run at once), which predicts and can be saved like any
             other.
         NonFiniteLossError: at the first loss that is not finite. It names the step and the site;
             its `result` is the last finite state.
+        RuntimeError: if another process of the mesh ended or cannot be reached.
         TypeError: if `key` is no random key, `steps`, `every` or `restarts` is not an integer,
-            `guide` is None, an argument is an array of text, or `start` is neither a dict nor a
-            result; for a `RenyiELBO` with a guide of layers.
+            `guide` is None, an argument is an array of text, `mesh` is no mesh, or `start` is
+            neither a dict nor a result; for a `RenyiELBO` with a guide of layers.
         ValueError: if `steps`, `every`, `restarts` or `learning_rate` is not positive, a param of
-            `start` has another shape, or the model and the guide have none of them; for `Rows`
-            without a `batch_size`, or a model with a latent site for each row.
+            `start` has another shape, the model and the guide have none of them, `mesh` leaves
+            out a process, or no argument has a row for each row of the data; for `Rows` without a
+            `batch_size` or with a mesh, or a model with a latent site for each row.
     """
     check_key("fit", key)
     check_count("fit", "steps", steps)
@@ -127,16 +138,22 @@ def fit(
             raise ValueError(
                 f"fit: restarts is {restarts}, wanted 1 with Rows; call fit for each key"
             )
-        if checkpoint is not None or keep_best:
+        if checkpoint is not None or keep_best or mesh is not None:
             raise ValueError(
-                f"fit: restarts is {restarts}, wanted 1 with a checkpoint or keep_best; to keep "
-                "each of several fits, call fit for each key"
+                f"fit: restarts is {restarts}, wanted 1 with a checkpoint, keep_best or a mesh; to "
+                "keep each of several fits, call fit for each key"
             )
         return best_fit(key, restarts, model, guide, call, progress=progress, **options)
+    devices = checked_mesh("fit", mesh)
     begun = time.perf_counter()
     continues = isinstance(start, FitResult) and None is not optimizer is start.optimizer
     feed: Feed | None = None
     if (source := source_of("fit", call)) is not None:
+        if devices is not None:
+            raise ValueError(
+                "fit: mesh is given with Rows, wanted arrays, whose rows the devices keep; leave "
+                "mesh out, or pass rows in memory: *rows.take(range(num))"
+            )
         position = start.position if continues and isinstance(start, FitResult) else None
         most = chunk_length(steps) if checkpoint is None else min(chunk_length(steps), every)
         feed = Feed(call, *source, position or (seed_of(key), 0), steps, most)
@@ -148,6 +165,8 @@ def fit(
     state = loop.init(key, data, problem.first_params)
     if continues and isinstance(start, FitResult):
         state = start.state
+    if devices is not None:
+        loop, data = divided_loop("fit", loop, devices, state, data, num_data)
     first, folder = state, None
     if checkpoint is not None:
         identity = fit_identity(
@@ -156,7 +175,8 @@ def fit(
             (key, first if continues else problem.first_params, call.args, call.kwargs),
             steps=steps, learning_rate=learning_rate,
         )  # fmt: skip
-        folder = RunFolder(checkpoint, identity)
+        shared = devices is not None and devices.is_multi_process
+        folder = (SharedFolder if shared else RunFolder)(checkpoint, identity)
     state, losses, failed, failed_data, interrupt = run_steps(
         loop, state, feed or data, steps=steps, num_data=num_data, progress=progress,
         folder=folder, every=every,
@@ -165,9 +185,9 @@ def fit(
         feed.close()
     reverted = False
     if keep_best and failed is interrupt is None:
-        data = data if feed is None else feed.draws(key, BOUND_DRAWS)
+        drawn = problem.data if feed is None else feed.draws(key, BOUND_DRAWS)
         before, after = (
-            mean_bound_loss(key, loop, loss, loop.params(s), data) for s in (first, state)
+            mean_bound_loss(key, loop, loss, loop.params(s), drawn) for s in (first, state)
         )
         if reverted := before < after or not math.isfinite(after):
             state = first._replace(rng_key=state.rng_key)
@@ -185,7 +205,10 @@ def fit(
         ) from interrupt
     if failed is None:
         return result
-    call = call if feed is None else loop.partition.join(failed_data)
+    if feed is None:
+        failed_data = problem.data
+    else:
+        call = loop.partition.join(failed_data)
     raise non_finite_loss(
         loop, failed, failed_data, call, step=len(losses), steps=steps, result=result
     )

@@ -1,0 +1,172 @@
+"""A fit whose rows are divided among devices, of one process or of several.
+
+JAX's partitioner does the work: the data arrays are divided, the params are not, and `minibatch`
+divides the rows that it draws. What depends on rows then stays on their device, up to the sums over
+rows in the gradients.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any, Literal
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import random
+from jax.experimental import multihost_utils
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from numpyro.infer.svi import SVIState
+
+from dgp_ppl._errors import DataError
+from dgp_ppl.core import rows_on
+from dgp_ppl.inference._blocks import StepProgram
+from dgp_ppl.inference._checkpoint import RunFolder, digest
+from dgp_ppl.inference.svi._loop import TrainingLoop
+
+__all__ = ["MeshLoop", "SharedFolder", "checked_mesh", "divided_loop"]
+
+
+class MeshLoop(TrainingLoop):
+    """A training loop on the devices of a mesh. Its states are on one device between calls.
+
+    Args:
+        loop: the loop on one device.
+        mesh: the devices, with one axis.
+        num_data: number of rows N.
+        by_row: which of the data's arrays have a row for each of the N.
+    """
+
+    def __init__(
+        self, loop: TrainingLoop, mesh: Mesh, num_data: int, by_row: tuple[bool, ...]
+    ) -> None:
+        super().__init__(loop.svi, loop.partition)
+        self.mesh, self.num_data, self.by_row = mesh, num_data, by_row
+        self._whole = NamedSharding(mesh, PartitionSpec())
+        self._steps = StepProgram(self.run_chunk, out_shardings=self._whole)
+
+    def place(self, data: list[Any]) -> list[Any]:
+        """Return the arrays on the devices: rows divided, after padding, and the others whole."""
+        by_rows = NamedSharding(self.mesh, PartitionSpec(self.mesh.axis_names))
+        missing = -self.num_data % self.mesh.size
+
+        def put(array: Any, is_by_row: bool) -> jax.Array:
+            if not is_by_row:
+                return _put(array, self._whole)
+            return _put(np.pad(array, [(0, missing)] + [(0, 0)] * (array.ndim - 1)), by_rows)
+
+        return [put(a, is_by_row) for a, is_by_row in zip(data, self.by_row, strict=True)]
+
+    def advance(self, state: SVIState, data: list[Any], num: int) -> tuple[SVIState, np.ndarray]:
+        """Run `num` <= 200 steps on all devices; `data` are those of `place`.
+
+        Raises:
+            RuntimeError: if another process of the mesh ended or cannot be reached.
+        """
+        try:
+            state, values = super().advance(self._everywhere(state), data, num)
+        except jax.errors.JaxRuntimeError as error:
+            if not self.mesh.is_multi_process:
+                raise
+            raise RuntimeError(
+                f"fit: steps on the {jax.process_count()} processes of the mesh failed, because "
+                "one of them ended or cannot be reached. Start all of them again: with a "
+                f"checkpoint, the fit goes on. JAX says: {str(error).splitlines()[0]}"
+            ) from error
+        return jax.tree.map(lambda a: a.addressable_data(0), state), values
+
+    def _everywhere(self, state: SVIState) -> SVIState:
+        return jax.tree.map(lambda a: _put(a, self._whole), state)
+
+    def run_chunk(self, state: SVIState, num: Any, data: list[Any]) -> tuple[SVIState, jax.Array]:
+        """Run steps; a program that can be traced."""
+        rows = slice(self.num_data)
+        data = [a[rows] if is_by_row else a for a, is_by_row in zip(data, self.by_row, strict=True)]
+        with rows_on(self.mesh):
+            return super().run_chunk(state, num, data)
+
+
+class SharedFolder(RunFolder):
+    """The folder of a run of several processes, which all read and of which the first writes."""
+
+    def read(self, state: Any) -> tuple[int, list[list[np.ndarray]], Any]:
+        found = super().read(state)
+        if _differ(np.asarray(found[0])):
+            raise DataError(
+                f"{self.path} holds different runs for different processes; take a folder that "
+                "all of them can read, or remove it everywhere"
+            )
+        return found
+
+    def write(self, steps: int, state: Any, draws: list[list[np.ndarray]]) -> None:
+        if jax.process_index() == 0:
+            super().write(steps, state, draws)
+
+
+def checked_mesh(caller: str, mesh: Mesh | Literal["auto"] | None) -> Mesh | None:
+    """Return a mesh of the same devices with one axis that JAX's partitioner handles, or None.
+
+    Raises:
+        TypeError: if it is neither a mesh nor "auto".
+        ValueError: if it has devices of some processes and not of others, or none of this one.
+    """
+    if mesh is None:
+        return None
+    if isinstance(mesh, str) and mesh == "auto":
+        return Mesh(np.asarray(jax.local_devices()), ("rows",))
+    if not isinstance(mesh, Mesh):
+        raise TypeError(
+            f"{caller}: mesh is {mesh!r}, wanted a jax.sharding.Mesh, 'auto' or None; see "
+            "jax.make_mesh"
+        )
+    owners = {d.process_index for d in mesh.devices.flat}
+    if owners not in ({jax.process_index()}, set(range(jax.process_count()))):
+        raise ValueError(
+            f"{caller}: mesh has devices of the processes {sorted(owners)}, and this is process "
+            f"{jax.process_index()} of {jax.process_count()}, wanted devices of this process alone "
+            "or of all processes"
+        )
+    return Mesh(mesh.devices.ravel(), ("rows",))
+
+
+def divided_loop(
+    caller: str, loop: TrainingLoop, mesh: Mesh, state: SVIState, data: list[Any], num_data: int
+) -> tuple[TrainingLoop, list[Any]]:
+    """Return the loop on the devices of a mesh, and the data placed on them.
+
+    Raises:
+        DataError: if the processes of the mesh have different states or data.
+        ValueError: if no array has a row for each row of the data.
+    """
+    by_row = tuple(jnp.shape(a)[:1] == (num_data,) for a in data)
+    if not any(by_row):
+        raise ValueError(
+            f"{caller}: mesh is given, and no argument of the model has {num_data} rows, the size "
+            "of its data plate, wanted arrays whose rows can be divided among the devices"
+        )
+    if mesh.is_multi_process and _differ(np.frombuffer(digest((state, data)).encode(), np.uint8)):
+        raise DataError(
+            f"{caller}: the processes of the mesh have different arguments, wanted the same key "
+            "and the same arrays, with all rows, in each; a process keeps its part of the rows"
+        )
+    make = _cached if loop.partition.token is None else MeshLoop
+    divided = make(loop, mesh, num_data, by_row)
+    return divided, divided.place(data)
+
+
+def _put(array: Any, sharding: NamedSharding) -> jax.Array:
+    """Place an array that each process has; `jax.device_put` refuses devices of other processes."""
+    if jnp.issubdtype(array.dtype, jax.dtypes.prng_key):
+        data = _put(random.key_data(array), sharding)
+        return random.wrap_key_data(data, impl=random.key_impl(array))
+    host = np.asarray(array)
+    return jax.make_array_from_callback(host.shape, sharding, lambda at: host[at])
+
+
+_cached = lru_cache(maxsize=32)(MeshLoop)
+
+
+def _differ(value: np.ndarray) -> bool:
+    """Return whether the processes have different values of an array."""
+    found = np.asarray(multihost_utils.process_allgather(value))
+    return bool((found.reshape(-1, *value.shape) != value).any())

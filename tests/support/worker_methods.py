@@ -1,0 +1,34 @@
+"""Methods of `compare` that workers import: one that works, and ones that do not."""
+
+import os
+import signal
+from pathlib import Path
+
+from dgp_ppl.comparison import METHODS, register
+
+FLAG = "DGP_PPL_TEST_FLAG"  # names the file that says that a worker has died
+
+
+@register("dies_once", regression_only=True)
+def dies_once(task):
+    """Fit a linear model; the first worker that tries is killed."""
+    flag = Path(os.environ[FLAG])
+    if not flag.exists():
+        flag.touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+    return METHODS["linear"](task)
+
+
+@register("local_model", regression_only=True)
+def local_model(task):
+    """Fit a linear model, and return one that cannot be pickled."""
+    fitted = METHODS["linear"](task)
+    model = fitted.model
+    object.__setattr__(fitted, "model", lambda *args, **kwargs: model(*args, **kwargs))
+    return fitted
+
+
+def forget():
+    """Remove the methods from the table of methods, as in a process that never imported them."""
+    for name in ("dies_once", "local_model"):
+        METHODS.pop(name, None)
