@@ -133,9 +133,11 @@ def step_times(folder: Path, kind: str, repeats: int) -> dict[str, Any]:
     times: dict[str, list[np.ndarray]] = {"memory": [], "disk": []}
     for _ in range(repeats):
         for name, data in (("memory", (x, y)), ("disk", (rows,))):
-            evict(folder)
-            short, long = (fit_seconds(steps, kwargs, *data) for steps in (SHORT, LONG))
-            times[name].append(1e3 * (long - short) / (LONG - SHORT))
+            spent = []
+            for steps in (SHORT, LONG):
+                evict(folder)
+                spent.append(fit_seconds(steps, kwargs, *data))
+            times[name].append(1e3 * (spent[1] - spent[0]) / (LONG - SHORT))
     memory, disk = (np.array(times[name]) for name in ("memory", "disk"))  # [repeats, 2]
     found: dict[str, Any] = {}
     for i, clock in enumerate(("wall", "cpu")):

@@ -23,6 +23,7 @@ Interval = tuple[int, int]
 
 _CHUNK_BYTES = 2**14
 _PIECE_ROWS = 2**13
+_MAPPED_INTERVALS = 256
 
 
 class Sliceable(Protocol):
@@ -80,10 +81,13 @@ class ArrayReader(Reader):
     def read(self, intervals: Sequence[Interval]) -> Arrays:
         rows = sum(stop - start for start, stop in intervals)
         found = tuple(np.empty((rows, *a.shape[1:]), a.dtype) for a in self.arrays)
-        for array, out in zip(map(_mapped_anew, self.arrays), found, strict=True):
-            done = 0
-            for start, stop in intervals:
-                out[done : (done := done + stop - start)] = array[start:stop]
+        for array, out in zip(self.arrays, found, strict=True):
+            done, mapped = 0, array
+            for i, (start, stop) in enumerate(intervals):
+                # An interval may map 64 kB around it, and all of these stay in memory till then.
+                if i % _MAPPED_INTERVALS == 0:
+                    mapped = _mapped_anew(array)
+                out[done : (done := done + stop - start)] = mapped[start:stop]
         return found
 
     def take(self, numbers: np.ndarray) -> Arrays:
