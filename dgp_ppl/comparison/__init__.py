@@ -14,11 +14,11 @@ from dgp_ppl.comparison._builders import (
     MODELS,
     Builder,
     Built,
+    CategoryKernel,
     build,
     check_setting,
     complete_setting,
 )
-from dgp_ppl.comparison._categories import CategoryKernel
 from dgp_ppl.comparison._compare import Comparison, compare
 from dgp_ppl.comparison._executor import local_workers
 from dgp_ppl.comparison._figures import draw_held_out

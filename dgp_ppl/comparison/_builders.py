@@ -19,20 +19,22 @@ from numpyro.contrib.module import eqx_module
 
 from dgp_ppl import initialize, kernels, likelihoods, models
 from dgp_ppl._checks import check_count
+from dgp_ppl._errors import DataError
 from dgp_ppl._typing import InducingInputs, Inputs, Model, Params
-from dgp_ppl.comparison._categories import CategoryKernel
 from dgp_ppl.comparison._method import Setting, Task
 from dgp_ppl.core import Grid
+from dgp_ppl.datasets import Dataset
 
 __all__ = [
-    "CATEGORY_MODELS",
     "KERNELS",
     "LIKELIHOODS",
     "MODELS",
     "Builder",
     "Built",
+    "CategoryKernel",
     "Features",
     "build",
+    "check_categories",
     "check_setting",
     "complete_setting",
     "deep_gp",
@@ -71,6 +73,52 @@ LIKELIHOODS: dict[str, dict[str, Callable[[Array], dist.Distribution] | None]] =
 }
 """The likelihoods of each task by name; the first is the default. None stands for Gaussian noise
 with a learned standard deviation, which is built into the models."""
+
+
+@dataclasses.dataclass(frozen=True)
+class CategoryKernel:
+    """Makes a layer's kernel: one of the numbers, times a `Coregion` of each column of categories.
+
+    >>> import jax.numpy as jnp
+    >>> from dgp_ppl import kernels
+    >>> from dgp_ppl.comparison import CategoryKernel
+    >>> maker = CategoryKernel(kernels.Matern52, ((1, 2, 3),))
+    >>> maker("l1", 4)(jnp.zeros((5, 4))).shape
+    (5,)
+
+    Attributes:
+        kernel: class of the kernel of the other inputs.
+        one_hot: positions of the one-hot inputs of each column of categories.
+    """
+
+    kernel: type[kernels.Kernel]
+    one_hot: tuple[tuple[int, ...], ...]
+
+    def __call__(
+        self, name: str, dim: int, *, out: int | None = None, variance: float = 1.0
+    ) -> Any:
+        """Make the kernel of a layer with `dim` inputs.
+
+        It starts with this prior variance, or 1 if all inputs are categories.
+
+        The params of the categories are ``NAME.categoriesI.W`` and ``NAME.categoriesI.kappa``,
+        where I is the position of the first category's input.
+        """
+        numbers = sorted(set(range(dim)).difference(*self.one_hot))
+        factors = []
+        if numbers:
+            of_numbers = self.kernel.learned(name, len(numbers), out=out, variance=variance)
+            factors.append(of_numbers.on(numbers))
+        for columns in self.one_hot:
+            # The first factor has the variance of the product.
+            own = kernels.Coregion.learned(
+                f"{name}.categories{columns[0]}", len(columns), out=out, normalised=bool(factors)
+            )
+            factors.append(own.on(columns))
+        product, *rest = factors
+        for factor in rest:
+            product *= factor
+        return product
 
 
 @dataclasses.dataclass(frozen=True)
@@ -257,6 +305,25 @@ def complete_setting(
     outputs = classes if task == "multiclass" else 1
     outputs = 2 if name == "heteroscedastic" else outputs
     return dataclasses.replace(setting, task=task, likelihood=name, outputs=outputs)
+
+
+def check_categories(caller: str, data: Dataset, model: str) -> None:
+    """Raise unless a model can have kernels over the categories of a data set.
+
+    Raises:
+        DataError: if no column has three or more categories.
+        ValueError: if the model's first layer does not have the inputs themselves.
+    """
+    if model not in CATEGORY_MODELS:
+        raise ValueError(
+            f"{caller}: category_kernel is True and model {model!r}, wanted one of "
+            f"{', '.join(CATEGORY_MODELS)}"
+        )
+    if data.preprocessor is None or not data.preprocessor.one_hot:
+        raise DataError(
+            f"{data.name}: category_kernel is True, but no input is a column of three or more "
+            "categories; leave it out, or name columns of numbers in categorical"
+        )
 
 
 def build(task: Task) -> Built:

@@ -17,10 +17,10 @@ import numpy as np
 
 from dgp_ppl import datasets
 from dgp_ppl._checks import check_count
-from dgp_ppl._errors import DataError, Interrupted
+from dgp_ppl._errors import Interrupted
 from dgp_ppl._storage import fingerprint, versions
 from dgp_ppl.comparison import _baselines, _methods  # noqa: F401 - registers the methods
-from dgp_ppl.comparison._builders import CATEGORY_MODELS, check_setting, complete_setting
+from dgp_ppl.comparison._builders import check_categories, check_setting, complete_setting
 from dgp_ppl.comparison._executor import Job, check_executor, fits_here, fits_on
 from dgp_ppl.comparison._figures import draw_figures
 from dgp_ppl.comparison._method import METHODS, Setting, methods_for
@@ -245,7 +245,7 @@ def compare(
     prepared = {s: _prepare(source, rows[s][0]) for s in splits}
     first = prepared[splits[0]]()
     if category_kernel:
-        _check_categories(first, model)
+        check_categories("compare", first, model)
     _tell(first, progress)
     folder = None if out is None else prepare_folder(Path(out), overwrite, resume)
     config = dataclasses.asdict(setting) | {
@@ -346,20 +346,6 @@ def _tell(data: Dataset, progress: bool) -> None:
     else:
         for text in data.preprocessor.report.warnings:
             warnings.warn(f"compare: {text}", UserWarning, stacklevel=3)
-
-
-def _check_categories(data: Dataset, model: str) -> None:
-    """Raise unless there can be kernels over categories."""
-    if model not in CATEGORY_MODELS:
-        raise ValueError(
-            f"compare: category_kernel is True and model {model!r}, wanted one of "
-            f"{', '.join(CATEGORY_MODELS)}"
-        )
-    if data.preprocessor is None or not data.preprocessor.one_hot:
-        raise DataError(
-            f"{data.name}: category_kernel is True, but no input is a column of three or more "
-            "categories; leave it out, or name columns of numbers in categorical"
-        )
 
 
 def _names(given: str | Sequence[str]) -> list[str]:
