@@ -9,7 +9,7 @@ from support.comparisons import no_fit
 from support.malformed import CASES, malformed, name_of
 from support.tables import houses
 
-from dgp_ppl.comparison import _compare
+from dgp_ppl.comparison import _executor
 
 TINY = ["--steps", "3", "--inducing", "4", "--samples", "4", "--splits", "1", "--methods", "svgp"]
 
@@ -17,7 +17,7 @@ TINY = ["--steps", "3", "--inducing", "4", "--samples", "4", "--splits", "1", "-
 @pytest.fixture
 def without_fits(monkeypatch):
     """Make `compare` do everything but the fits."""
-    monkeypatch.setattr(_compare, "run_method", no_fit)
+    monkeypatch.setattr(_executor, "run_method", no_fit)
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from support.tables import houses
 import dgp_ppl
 from dgp_ppl import datasets
 from dgp_ppl._errors import DataError
-from dgp_ppl.comparison import _compare
+from dgp_ppl.comparison import _executor
 
 DROP = ["id", "owner"]
 
@@ -52,7 +52,7 @@ def test_each_split_is_fitted_to_its_training_rows(outcome):
 @pytest.fixture
 def without_fits(monkeypatch):
     """Make `compare` do everything but the fits."""
-    monkeypatch.setattr(_compare, "run_method", no_fit)
+    monkeypatch.setattr(_executor, "run_method", no_fit)
 
 
 @pytest.mark.usefixtures("without_fits")
