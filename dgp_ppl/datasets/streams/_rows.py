@@ -32,6 +32,7 @@ _MOST_ROWS = 2**31 - 1  # numbers of rows are int32
 
 def seed_of(key: PRNGKey) -> tuple[int, ...]:
     """Return the numbers of a random key, as a seed of NumPy's generators."""
+    check_key("seed_of", key)
     data = key if not hasattr(key, "dtype") or key.dtype == np.uint32 else random.key_data(key)
     return tuple(int(word) for word in np.asarray(data).ravel())
 
