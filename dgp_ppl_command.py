@@ -6,6 +6,7 @@ seconds to load.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import sys
@@ -27,6 +28,8 @@ def main() -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         run()
+    except KeyboardInterrupt:
+        _stop()
     except SystemExit as stop:
         if stop.code == _INTERRUPTED:
             _end()
@@ -42,5 +45,6 @@ def _stop(*_: Any) -> None:
 def _end() -> None:
     """End the process at once: threads of JAX that still compute can crash an orderly end."""
     for stream in (sys.stdout, sys.stderr):
-        stream.flush()
+        with contextlib.suppress(OSError, ValueError, RuntimeError):  # closed, or in use
+            stream.flush()
     os._exit(_INTERRUPTED)

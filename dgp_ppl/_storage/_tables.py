@@ -25,16 +25,35 @@ def table_writer(path: Path) -> Iterator[Callable[[Any], None]]:
         A function that writes the rows of a `pyarrow.Table`; all have the same columns.
 
     Raises:
-        DataError: if the file cannot be written. An earlier file is then unchanged.
+        DataError: if the file cannot be written, or a column changes its type. An earlier file is
+            then unchanged.
     """
     make = _parquet_writer if path.suffix.lower() == ".parquet" else _csv_writer
     try:
         with replacing(path) as draft, make(draft) as write:
-            yield write
+            yield _of_one_type(path, write)
     except OSError as error:
         raise DataError(
             f"{path} cannot be written: {error.strerror or error}; choose another name"
         ) from error
+
+
+def _of_one_type(path: Path, write: Callable[[Any], None]) -> Callable[[Any], None]:
+    """Return a function that writes rows whose columns have the types of the first ones."""
+    first: list[Any] = []
+
+    def checked(table: Any) -> None:
+        first.append(table.schema)
+        del first[1:]
+        for was, now in zip(first[0], table.schema, strict=True):
+            if was.type != now.type:
+                raise DataError(
+                    f"{path} cannot be written: column {now.name!r} holds {now.type} in some rows "
+                    f"and {was.type} in others; give it one type in all files"
+                )
+        write(table)
+
+    return checked
 
 
 @contextlib.contextmanager

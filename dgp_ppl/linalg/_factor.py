@@ -164,8 +164,8 @@ def _factor_jvp(primals: tuple[Any, Any], tangents: tuple[Any, Any]) -> tuple[An
     # d(L⁻¹) = -L⁻¹ dL L⁻¹. Both are products, because L⁻¹ is known.
     (K, scale), (dK, _) = primals, tangents
     L, inverse, jitter, change = _factor(K, scale)
-    weight = jnp.tri(len(L), dtype=L.dtype) - 0.5 * jnp.eye(len(L), dtype=L.dtype)
-    phi = weight * matmul(matmul(inverse, dK), inverse.T)
+    whole = matmul(matmul(inverse, dK), inverse.T)
+    phi = jnp.tril(whole) * (1 - 0.5 * jnp.eye(len(L), dtype=L.dtype))
     tangents_out = matmul(L, phi), -matmul(phi, inverse), jnp.zeros_like(jitter), phi
     return (L, inverse, jitter, change), tangents_out
 

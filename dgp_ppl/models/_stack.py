@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -32,11 +32,12 @@ KernelMaker = Callable[..., Covariance]
 """A function that makes a layer's kernel from its name and its number of inputs.
 
 If it also takes the keyword ``out``, as `Kernel.learned` does, it can make a kernel per output. If
-it takes ``variance``, it is told the prior variance that hidden layers start from.
+it has a parameter ``variance``, it is passed the prior variance that hidden layers start from.
 """
 MeanFunction = Callable[[Inputs], Array]
 
-_HIDDEN_VARIANCE = 0.1  # docs/tables.md compares it with 1 and 0.01
+_HIDDEN_VARIANCE = 0.1  # docs/tables.md compares it with 1
+_LEARNED: Any = Kernel.__dict__["learned"].__func__
 _ALWAYS_SEPARATE = 64  # inputs up to which the rule of cost leaves each output its own kernel
 
 
@@ -109,7 +110,7 @@ def make_stack(
         if l < len(z):
             if width > 1 and not shares_kernel(model, maker, z_l, share_kernel):
                 options["out"] = width
-            # A hidden layer that starts near its mean function ends in better optima.
+            # Layers that start near their mean function predict better on most sets.
             if _takes_variance(maker):
                 options["variance"] = _HIDDEN_VARIANCE
         covariance = maker(f"l{l}", z_l.shape[-1], **options)
@@ -138,7 +139,7 @@ def shares_kernel(
     """
     if not (share_kernel is None or isinstance(share_kernel, bool)):
         raise TypeError(f"{model}: share_kernel is {share_kernel!r}, wanted True, False or None")
-    separable = _takes(maker, "out")
+    separable = _takes_out(maker)
     if share_kernel is False and not separable:
         raise TypeError(
             f"{model}: share_kernel is False, but {argument} {maker!r} does not take out; wanted a "
@@ -153,25 +154,32 @@ def shares_kernel(
 
 
 def _takes_variance(maker: KernelMaker) -> bool:
-    """Return whether a function that makes a kernel leaves its prior variance to the caller."""
+    """Return whether a function that makes a kernel leaves its prior variance to the caller.
+
+    It has a parameter of this name, or is `Kernel.learned` of a kernel with a variance. Arbitrary
+    keywords do not count: the function may pass them on with a variance of its own.
+    """
     while isinstance(maker, partial):
         if "variance" in maker.keywords:
             return False
         maker = maker.func
     owner = getattr(maker, "__self__", None)
-    if isinstance(owner, type) and issubclass(owner, Kernel):
+    if isinstance(owner, type) and getattr(maker, "__func__", None) is _LEARNED:
         return any(field.name == "variance" for field in dataclasses.fields(owner))
-    return _takes(maker, "variance")
+    return "variance" in _parameters(maker)
 
 
-def _takes(maker: KernelMaker, keyword: str) -> bool:
-    """Return whether a function that makes a kernel takes a keyword."""
+def _takes_out(maker: KernelMaker) -> bool:
+    """Return whether a function that makes a kernel takes the number of outputs, ``out``."""
+    parameters = _parameters(maker)
+    return "out" in parameters or any(p.kind is p.VAR_KEYWORD for p in parameters.values())
+
+
+def _parameters(maker: KernelMaker) -> Mapping[str, inspect.Parameter]:
     try:
-        parameters = inspect.signature(maker).parameters
+        return inspect.signature(maker).parameters
     except (TypeError, ValueError):  # some built-in callables have no signature
-        return False
-    any_keyword = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
-    return keyword in parameters or any_keyword
+        return {}
 
 
 def likelihood_or_gaussian(likelihood: Likelihood | None, noise: float, out: int) -> Likelihood:

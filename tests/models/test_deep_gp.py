@@ -99,6 +99,10 @@ def test_outputs_of_a_hidden_layer_have_their_own_kernels(dim, width, options, s
     assert kernel_shapes(dim, width, **options) == shapes
 
 
+def with_variance(name, dim, *, out=None, variance=1.0):
+    return kernels.Matern32.learned(name, dim, out=out, variance=variance)
+
+
 def without_variance(name, dim, *, out=None):
     return kernels.Matern32.learned(name, dim, out=out)
 
@@ -107,7 +111,8 @@ def without_variance(name, dim, *, out=None):
     ("kernel", "hidden"),
     [
         (kernels.SquaredExponential.learned, 0.1),
-        (passed_on, 0.1),
+        (passed_on, 1.0),
+        (with_variance, 0.1),
         (partial(kernels.Matern32.learned, lengthscale=3.0), 0.1),
         (partial(kernels.Matern32.learned, variance=2.0), 2.0),
         (without_variance, 1.0),

@@ -267,12 +267,13 @@ def simulate_process(
         ratio = eta[1:] / v[1:]
         terms = ratio + jnp.square(gain[1:] * controls) / v[1:] - 1 - jnp.log(ratio)
     else:
+        of_density = controls
         if estimator == "landing":
             assert frozen_control is not None
             scale = lax.stop_gradient(scale)
-            controls = jax.vmap(frozen_control)(jnp.arange(1, len(eta)), x)
+            of_density = jax.vmap(frozen_control)(jnp.arange(1, len(eta)), x)
         reference = new - carry[1:] * x
-        noise = (reference - gain[1:] * controls) / scale
+        noise = (reference - gain[1:] * of_density) / scale
         terms = jnp.square(reference) / v[1:] - jnp.square(noise) - jnp.log(scale**2 / v[1:])
     initial = process.initial_variance / process.kappa[-1]
     cost = jnp.asarray(0.5 * x.shape[1] * (initial - 1 - np.log(initial)), dtype)

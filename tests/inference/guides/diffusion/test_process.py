@@ -158,3 +158,27 @@ def test_memory_does_not_grow_with_the_steps():
 
     # Without the checkpoint 56 more steps would keep 2 x 56 x 4096 numbers.
     assert memory(64) - memory(8) < 56 * width
+
+
+@pytest.mark.parametrize("build", [Process.exact, Process.euler])
+@pytest.mark.parametrize("estimator", ["drawn", "landing"])
+def test_estimators_of_the_cost_have_the_same_mean_gradient(build, estimator, x64):
+    """Also in the control of the first step, which is free in Euler's discretisation."""
+    process = build(RISING, 3)
+    eta = jnp.broadcast_to(jnp.asarray(process.variance)[:, None], (3, 1))
+
+    def gradient(key, kind):
+        def cost(theta):
+            control = lambda k, x: theta[k] + 0 * x  # noqa: E731
+            frozen = lambda k, x: jax.lax.stop_gradient(theta)[k] + 0 * x  # noqa: E731
+            return simulate_process(
+                key, process, control, eta, frozen_control=frozen, estimator=kind
+            )[2]
+
+        return jax.grad(cost)(jnp.array([0.4, -0.3, 0.7]))
+
+    keys = random.split(KEY, 4000)
+    found = jax.jit(jax.vmap(lambda key: gradient(key, estimator)))(keys)
+    wanted = jax.jit(jax.vmap(lambda key: gradient(key, "expected")))(keys)
+    for i in range(3):
+        assert_mean(np.asarray(found - wanted)[:, i], 0.0)
