@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import operator
 import os
 import sys
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor
 from pathlib import Path
 from typing import Any
@@ -18,16 +19,17 @@ import numpy as np
 from dgp_ppl import datasets
 from dgp_ppl._checks import check_count
 from dgp_ppl._errors import Interrupted
-from dgp_ppl._storage import fingerprint, versions
+from dgp_ppl._storage import versions
 from dgp_ppl.comparison import _baselines, _methods  # noqa: F401 - registers the methods
 from dgp_ppl.comparison._builders import check_categories, check_setting, complete_setting
-from dgp_ppl.comparison._executor import Job, check_executor, fits_here, fits_on
+from dgp_ppl.comparison._executor import ONE_AT_A_TIME, Job, check_executor, fits_here, fits_on
 from dgp_ppl.comparison._figures import draw_figures
 from dgp_ppl.comparison._method import METHODS, Setting, methods_for
 from dgp_ppl.comparison._metrics import summarise
 from dgp_ppl.comparison._report import write_report
 from dgp_ppl.comparison._results import (
     clear_folder,
+    describe,
     finished_rows,
     prepare_folder,
     write_record,
@@ -258,7 +260,7 @@ def compare(
     }  # fmt: skip
     comparison = Comparison(
         {
-            "data": _describe(first),
+            "data": describe(first),
             "config": config,
             "versions": versions(),
             "splits": [],
@@ -284,28 +286,35 @@ def compare(
     if executor is not None:
         fits = fits_on(executor, jobs(), progress and on_row is None)
     finished: dict[int, dict[str, Any]] = {}
-    try:
-        for job, row, run in fits:
-            if folder is not None and not cleared:
-                clear_folder(folder)
-                cleared = True
-            if job.keeps_run and run is not None:
-                if folder is not None:
-                    write_tree(folder / f"{job.method}.nc", run.tree)
-                comparison.fits[job.method] = run
-            finished[job.place] = row
-            comparison.record["splits"] = [finished[place] for place in sorted(finished)]
-            comparison.record["summary"] = summarise(comparison.splits, methods, source.task)
+
+    def keep(job: Job, row: dict[str, Any], run: Run | None) -> None:
+        nonlocal cleared
+        if folder is not None and not cleared:
+            clear_folder(folder)
+            cleared = True
+        if job.keeps_run and run is not None:
             if folder is not None:
-                write_record(folder, comparison.record, kept)
-            if on_row is not None:
-                on_row(row)
-            if job.keeps_run and all(place in finished for place in range(len(methods))):
-                comparison.fits = {m: comparison.fits[m] for m in methods if m in comparison.fits}
-                if folder is not None and comparison.fits:
-                    figures = draw_figures(comparison.fits)
-                    for name, figure in figures.items():
-                        figure.savefig(folder / f"{name}.png", dpi=150)
+                write_tree(folder / f"{job.method}.nc", run.tree)
+            comparison.fits[job.method] = run
+        finished[job.place] = row
+        comparison.record["splits"] = [finished[place] for place in sorted(finished)]
+        comparison.record["summary"] = summarise(comparison.splits, methods, source.task)
+        if folder is not None:
+            write_record(folder, comparison.record, kept)
+        if on_row is not None:
+            on_row(row)
+        if job.keeps_run and all(place in finished for place in range(len(methods))):
+            comparison.fits = {m: comparison.fits[m] for m in methods if m in comparison.fits}
+            if folder is not None and comparison.fits:
+                figures.update(draw_figures(comparison.fits))
+                for name, figure in figures.items():
+                    figure.savefig(folder / f"{name}.png", dpi=150)
+
+    try:
+        with contextlib.closing(fits):
+            for found in fits:
+                with ONE_AT_A_TIME:
+                    keep(*found)
     except KeyboardInterrupt as interrupt:
         raise Interrupted(_how_to_go_on(folder, comparison, kept, total), comparison) from interrupt
     if folder is not None and report and comparison.fits:
@@ -381,18 +390,3 @@ def _split_numbers(splits: Any) -> list[int]:
 def _check_sizes(**sizes: int) -> None:
     for name, value in sizes.items():
         check_count("compare", name, value)
-
-
-def _describe(data: Dataset) -> Mapping[str, Any]:
-    """Return the entry of a data set in results.json."""
-    columns = data.preprocessor
-    table = {} if columns is None else {
-        "inputs": list(columns.names), "classes": list(columns.classes),
-        "preparation": str(columns.report).splitlines(),
-    }  # fmt: skip
-    return {
-        "name": data.name, "rows": len(data.y), "columns": data.x.shape[1], "task": data.task,
-        "target": data.y_name, "source": data.source,
-        "own_splits": None if data.test_index is None else len(data.test_index),
-        "sha256": fingerprint(data.x, data.y)["sha256"],
-    } | table  # fmt: skip

@@ -10,7 +10,7 @@ import pickle
 import signal
 import threading
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from concurrent.futures import (
     FIRST_COMPLETED,
     BrokenExecutor,
@@ -30,12 +30,12 @@ from dgp_ppl._terminal import Progress
 from dgp_ppl.comparison._method import METHODS, Method, Setting
 from dgp_ppl.comparison._run import Run, Split, run_method
 
-__all__ = ["Job", "check_executor", "fits_here", "fits_on", "local_workers"]
+__all__ = ["ONE_AT_A_TIME", "Job", "check_executor", "fits_here", "fits_on", "local_workers"]
 
 _MOST_LOSSES = 3  # times in a row that an executor may break before a fit is finished
 
 # NumPyro's stack of handlers belongs to the process, so threads take turns.
-_ONE_AT_A_TIME = threading.RLock()
+ONE_AT_A_TIME = threading.RLock()
 
 Outcome = tuple["Job", dict[str, Any], Run | None]
 
@@ -73,7 +73,7 @@ class Job:
         return run_method(self.method, self.split, self.setting, self.config, self.label)
 
 
-def fits_here(jobs: Iterable[Job]) -> Iterator[Outcome]:
+def fits_here(jobs: Iterable[Job]) -> Generator[Outcome]:
     """Run the jobs in this process, in order; yields each with its row and its run."""
     for job in jobs:
         yield job, *job.run()
@@ -81,7 +81,7 @@ def fits_here(jobs: Iterable[Job]) -> Iterator[Outcome]:
 
 def fits_on(
     executor: Executor | Callable[[], Executor], jobs: Iterable[Job], progress: bool
-) -> Iterator[Outcome]:
+) -> Generator[Outcome]:
     """Run the jobs as tasks of an executor; yields each when it is done.
 
     Args:
@@ -108,8 +108,7 @@ def fits_on(
                 for job, row, run in _finished(pool, waiting):
                     waiting.remove(job)
                     bar.update(1, job.method)
-                    with _ONE_AT_A_TIME:
-                        yield job, row, run
+                    yield job, row, run
             losses = losses + 1 if len(waiting) == before else 1
             if waiting and isinstance(executor, Executor):
                 warnings.warn(
@@ -121,7 +120,7 @@ def fits_on(
                 )
                 while waiting:
                     job = waiting.pop(0)
-                    found = job.run()
+                    found = dataclasses.replace(job, label=False).run()
                     bar.update(1, job.method)
                     yield job, *found
     if waiting:
@@ -235,7 +234,7 @@ def _work(job: Job, origin: tuple[str, str]) -> tuple[dict[str, Any], bytes | No
     _check_registered(job.method, origin)
     job = dataclasses.replace(job, label=False)  # the bars of several workers would mix
     try:
-        with _ONE_AT_A_TIME, jax.enable_x64(job.config["x64"]):
+        with ONE_AT_A_TIME, jax.enable_x64(job.config["x64"]):
             row, run = job.run()
             if run is None or not job.keeps_run:
                 return row, None

@@ -11,12 +11,13 @@ from pathlib import Path
 from typing import Any
 
 from dgp_ppl._errors import DataError
-from dgp_ppl._storage import finite, replacing
+from dgp_ppl._storage import fingerprint, finite, replacing
 from dgp_ppl.comparison._figures import FIGURES
 from dgp_ppl.comparison._method import METHODS
+from dgp_ppl.datasets import Dataset
 
 __all__ = [
-    "clear_folder", "finished_rows", "prepare_folder", "write_json",
+    "clear_folder", "describe", "finished_rows", "prepare_folder", "write_json",
     "write_record", "write_tree",
 ]  # fmt: skip
 
@@ -121,3 +122,18 @@ def write_tree(path: Path, tree: Any) -> None:
     """Write an ArviZ tree as a NetCDF file."""
     with replacing(path) as draft:
         tree.to_netcdf(draft, engine="h5netcdf")
+
+
+def describe(data: Dataset) -> dict[str, Any]:
+    """Return the entry of a data set in results.json."""
+    columns = data.preprocessor
+    table = {} if columns is None else {
+        "inputs": list(columns.names), "classes": list(columns.classes),
+        "preparation": str(columns.report).splitlines(),
+    }  # fmt: skip
+    return {
+        "name": data.name, "rows": len(data.y), "columns": data.x.shape[1], "task": data.task,
+        "target": data.y_name, "source": data.source,
+        "own_splits": None if data.test_index is None else len(data.test_index),
+        "sha256": fingerprint(data.x, data.y)["sha256"],
+    } | table  # fmt: skip

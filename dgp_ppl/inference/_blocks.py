@@ -41,8 +41,9 @@ class StepProgram:
     """A compiled function that makes a number of steps.
 
     Args:
-        function: a function of (state, num, *others) that makes `num` steps, and returns the new
-            state and the steps' outputs. `num` is an integer or a traced one.
+        function: a function of (state, num, first, *others) that makes `num` steps, and returns the
+            new state and the steps' outputs. `num` is an integer or a traced one, and `first` the
+            traced number of the first of them in this call.
         **options: options of `jax.jit`.
     """
 
@@ -57,10 +58,11 @@ class StepProgram:
             The new state, and the outputs of each call with its number of steps.
         """
         if runs_on_cpu(state):
-            state, outputs = self._counted(state, num, *others)
+            state, outputs = self._counted(state, num, 0, *others)
             return state, [(outputs, num)]
-        parts = []
+        parts, first = [], 0
         for length in blocks(num):
-            state, outputs = self._static(state, length, *others)
+            state, outputs = self._static(state, length, first, *others)
             parts.append((outputs, length))
+            first += length
         return state, parts

@@ -27,13 +27,13 @@ def off_cpu(monkeypatch):
 def counting(lengths):
     """Return a program that adds its step's number to the state; it keeps the lengths traced."""
 
-    def function(state, num, factor):
+    def function(state, num, first, factor):
         lengths.append(num)
         outputs = jnp.zeros(200)
 
         def step(i, carry):
             state, outputs = carry
-            return state + factor, outputs.at[i].set(state)
+            return state + factor, outputs.at[i].set(factor * (first + i))
 
         return lax.fori_loop(0, num, step, (state, outputs))
 
@@ -81,12 +81,14 @@ def test_arrays_say_where_a_program_runs():
 
 
 def test_fits_and_chains_are_those_of_a_cpu(request):
-    """Blocks change nothing but rounding: `fit`, `fit_many`, `run_mcmc` and `fit_mcem`."""
+    """Blocks change nothing but rounding, in `fit`, also to rows, and in the other loops."""
 
     def everything():
         guide = dgp.MeanField(one_layer)
         options = {"z": Z, "progress": False}
         fit = dgp.fit(KEY, one_layer, guide, X, Y, steps=23, **options)
+        rows = dgp.Rows.from_arrays(np.asarray(X), np.asarray(Y))
+        read = dgp.fit(KEY, one_layer, guide, rows, steps=23, batch_size=3, **options)
         keys = jax.random.split(KEY, 2)
         many = dgp.fit_many(keys, one_layer, guide, X, Y, steps=12, **options)
         chains = dgp.run_mcmc(
@@ -99,7 +101,7 @@ def test_fits_and_chains_are_those_of_a_cpu(request):
             KEY, models.svgp, X, Y, steps=23, num_samples=3, thinning=2, num_chains=1, **options
         )
         return (
-            fit.losses, fit.params, many.losses, many.params, mcem.params,
+            fit.losses, fit.params, read.losses, many.losses, many.params, mcem.params,
             *(dict(c.samples) for c in (chains, single, mcem.chains)),
         )  # fmt: skip
 

@@ -61,6 +61,7 @@ class Blocks:
         last: int,
     ) -> None:
         self.rows, self.last = rows, last
+        self._x64 = jax.dtypes.canonicalize_dtype(float) == np.float64  # a thread has its own
         self.order = rows.order(seed, batch_size)
         self.steps = max(1, min(steps, _BLOCK_BYTES // (batch_size * rows.row_bytes)))
         self._block_thread = ThreadPoolExecutor(1, "dgp_ppl blocks")
@@ -74,7 +75,7 @@ class Blocks:
             thread.shutdown(wait=True, cancel_futures=True)
 
     def at(self, step: int) -> Block:
-        """Return the block that begins at a step, and start to read the next one."""
+        """Return the block that begins at a step, and start reading the next one."""
         wanted = [s for s in (step, step + self.steps) if s == step or s < self.last]
         self._blocks = {
             s: self._blocks.get(s) or self._block_thread.submit(self._read, s) for s in wanted
@@ -82,6 +83,10 @@ class Blocks:
         return self._blocks[step].result()
 
     def _read(self, step: int) -> Block:
+        with jax.enable_x64(self._x64):
+            return self._cut(step)
+
+    def _cut(self, step: int) -> Block:
         end, parts = step + self.steps, []
         while step < end:
             window, offset = divmod(step, self.order.steps)
@@ -108,4 +113,6 @@ class Blocks:
     def _read_window(self, number: int) -> Any:
         intervals = self.order.intervals(number)
         numbers = np.concatenate([np.arange(a, b, dtype=np.int32) for a, b in intervals])
-        return self.rows.read(intervals), numbers, self.order.shuffle(number)
+        with jax.enable_x64(self._x64):
+            arrays = self.rows.read(intervals)
+        return arrays, numbers, self.order.shuffle(number)

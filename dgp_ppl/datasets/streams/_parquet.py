@@ -40,6 +40,7 @@ class ParquetReader(Reader):
         inputs: Sequence[str] | None,
         target: str | Sequence[str] | None,
     ) -> None:
+        import pyarrow as pa
         import pyarrow.dataset as ds
 
         self.path = os.path.expanduser(os.fspath(path))
@@ -58,6 +59,13 @@ class ParquetReader(Reader):
             raise DataError(f"{self.path}: there are no inputs; name some columns")
         self._check_columns([*self.inputs, *targets])
         self._groups = [g for g, n in zip(groups, counts, strict=True) if n]
+        with _readable(self.path):
+            self._floats = {
+                name
+                for name in targets
+                if not pa.types.is_floating(self._schema.field(name).type)
+                and any(_may_miss(group, name) for group in self._groups)
+            }
         self._starts = np.concatenate([[0], np.cumsum([n for n in counts if n])]).astype(np.int64)
         self.num_rows = int(self._starts[-1])
         if not self.num_rows:
@@ -116,13 +124,17 @@ class ParquetReader(Reader):
         return np.float32 if is_small else np.float64
 
     def _numbers(self, name: str, column: Any) -> np.ndarray:
-        """Return a column as numbers: NaN for missing cells, integers where there are none."""
+        """Return a column as numbers, of one type in all row groups: NaN for missing cells."""
         import pyarrow as pa
 
         kind = column.type
         if pa.types.is_boolean(kind):
             column = column.cast(pa.int8())
-        elif pa.types.is_decimal(kind) or (pa.types.is_integer(kind) and column.null_count):
+        if (
+            pa.types.is_decimal(kind)
+            or name in self._floats
+            or (column.null_count and not pa.types.is_floating(kind))
+        ):
             column = column.cast(pa.float64(), safe=False)
         return column.to_numpy()
 
@@ -146,6 +158,17 @@ class ParquetReader(Reader):
 
     def __repr__(self) -> str:
         return f"{self.path} in {len(self._groups)} row groups"
+
+
+def _may_miss(group: Any, name: str) -> bool:
+    """Return whether a row group may miss cells of a column, by its statistics."""
+    metadata = group.metadata.row_group(group.row_groups[0].id)
+    for i in range(metadata.num_columns):
+        column = metadata.column(i)
+        if column.path_in_schema == name:
+            found = column.statistics
+            return found is None or not found.has_null_count or found.null_count > 0
+    return False  # a part of the folder's name
 
 
 @contextlib.contextmanager

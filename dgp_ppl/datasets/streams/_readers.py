@@ -129,7 +129,11 @@ class BatchReader(Reader):
 
     def read(self, intervals: Sequence[Interval]) -> Arrays:
         with self._lock:
-            parts = [part for start, stop in intervals for part in self._parts(start, stop)]
+            try:
+                parts = [part for start, stop in intervals for part in self._parts(start, stop)]
+            except BaseException:
+                self._position = self.num_rows  # the next read begins a pass
+                raise
         return tuple(np.concatenate(arrays) for arrays in zip(*parts, strict=True))
 
     def _parts(self, start: int, stop: int) -> Iterator[Arrays]:

@@ -88,7 +88,9 @@ class ExpectationMaximization:
         state, parts = self._advance(state, num, self.data)
         return state, np.concatenate([np.asarray(part)[:done] for part, done in parts])
 
-    def _iterations(self, state: EMState, num: Any, data: list[Any]) -> tuple[EMState, Array]:
+    def _iterations(
+        self, state: EMState, num: Any, _: Any, data: list[Any]
+    ) -> tuple[EMState, Array]:
         call = self.partition.join(data)
 
         def iteration(i: Any, carry: tuple[EMState, Array]) -> tuple[EMState, Array]:

@@ -90,13 +90,18 @@ class TrainingLoop:
         self.svi.constrain_fn = svi.constrain_fn
         return state
 
-    def run_chunk(self, state: SVIState, num: Any, data: list[Any]) -> tuple[SVIState, jax.Array]:
-        """Run steps; returns the state, and an array whose first `num` entries are losses."""
+    def run_chunk(
+        self, state: SVIState, num: Any, first: Any, data: list[Any]
+    ) -> tuple[SVIState, jax.Array]:
+        """Run steps; returns the state, and an array whose first `num` entries are losses.
+
+        `first` is the number of the first step among those that `data` are for.
+        """
         svi = self._with_arrays(at_step(data, 0))
 
         def step(i: Any, carry: tuple[SVIState, jax.Array]) -> tuple[SVIState, jax.Array]:
             state, losses = carry
-            call = self.partition.join(at_step(data, i))
+            call = self.partition.join(at_step(data, first + i))
             state, value = svi.update(state, *call.args, **call.kwargs)
             return state, losses.at[i].set(value)
 

@@ -59,8 +59,10 @@ def _programs(loop: TrainingLoop, axes: tuple[int | None, ...]) -> tuple[Any, An
     each = jax.jit(jax.vmap(loop.first_state, in_axes=(0, arrays, 0)))
     shared = jax.jit(jax.vmap(loop.first_state, in_axes=(0, arrays, None)))
 
-    def steps(states: SVIState, num: Any, data: list[Any]) -> tuple[SVIState, jax.Array]:
-        one = lambda state, data: loop.run_chunk(state, num, data)  # noqa: E731
+    def steps(
+        states: SVIState, num: Any, first: Any, data: list[Any]
+    ) -> tuple[SVIState, jax.Array]:
+        one = lambda state, data: loop.run_chunk(state, num, first, data)  # noqa: E731
         return jax.vmap(one, in_axes=(0, arrays))(states, data)
 
     return each, shared, StepProgram(steps)

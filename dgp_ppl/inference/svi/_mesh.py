@@ -78,12 +78,14 @@ class MeshLoop(TrainingLoop):
     def _everywhere(self, state: SVIState) -> SVIState:
         return jax.tree.map(lambda a: _put(a, self._whole), state)
 
-    def run_chunk(self, state: SVIState, num: Any, data: list[Any]) -> tuple[SVIState, jax.Array]:
+    def run_chunk(
+        self, state: SVIState, num: Any, first: Any, data: list[Any]
+    ) -> tuple[SVIState, jax.Array]:
         """Run steps; a program that can be traced."""
         rows = slice(self.num_data)
         data = [a[rows] if is_by_row else a for a, is_by_row in zip(data, self.by_row, strict=True)]
         with rows_on(self.mesh):
-            return super().run_chunk(state, num, data)
+            return super().run_chunk(state, num, first, data)
 
 
 class SharedFolder(RunFolder):

@@ -84,6 +84,6 @@ def fit_program(
     loop, data = problem.loop, problem.data
 
     def run(state: SVIState, data: list[Any]) -> tuple[SVIState, jax.Array]:
-        return loop.run_chunk(state, num, data)
+        return loop.run_chunk(state, num, 0, data)
 
     return FitProgram(run, loop.init(key, data, None), data)
