@@ -55,7 +55,8 @@ def exchanged(batch_size):
     state = problem.loop.init(jax.random.key(0), problem.data, None)
     mesh = checked_mesh("fit", "auto")
     loop, data = divided_loop("fit", problem.loop, mesh, state, problem.data, N)
-    text = loop._steps.lower(loop._everywhere(state), 1, data).compile().as_text()
+    steps = jax.jit(loop.run_chunk, out_shardings=loop._whole)
+    text = steps.lower(loop._everywhere(state), 1, 0, data).compile().as_text()
     sums, kinds = 0, set()
     for kind, shapes in collectives(text):
         kinds.add(kind)

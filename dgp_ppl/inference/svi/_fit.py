@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
 import time
@@ -158,31 +159,30 @@ def fit(
         most = chunk_length(steps) if checkpoint is None else min(chunk_length(steps), every)
         feed = Feed(call, *source, position or (seed_of(key), 0), steps, most)
         call = feed.call
-    problem = Problem.set_up("fit", key, model, guide, call, **options)
-    loop, data, num_data = problem.loop, problem.data, problem.num_data
-    if feed is not None:
-        data = feed.start(data, problem.check_rows)
-    state = loop.init(key, data, problem.first_params)
-    if continues and isinstance(start, FitResult):
-        state = start.state
-    if devices is not None:
-        loop, data = divided_loop("fit", loop, devices, state, data, num_data)
-    first, folder = state, None
-    if checkpoint is not None:
-        identity = fit_identity(
-            guide, loop.svi.loss, optimizer, loop.unconstrained(first),
-            loop.advance(first, data, 1)[1][0],
-            (key, first if continues else problem.first_params, call.args, call.kwargs),
-            steps=steps, learning_rate=learning_rate,
+    with contextlib.nullcontext() if feed is None else contextlib.closing(feed):
+        problem = Problem.set_up("fit", key, model, guide, call, **options)
+        loop, data, num_data = problem.loop, problem.data, problem.num_data
+        if feed is not None:
+            data = feed.start(data, problem.check_rows)
+        state = loop.init(key, data, problem.first_params)
+        if continues and isinstance(start, FitResult):
+            state = start.state
+        if devices is not None:
+            loop, data = divided_loop("fit", loop, devices, state, data, num_data)
+        first, folder = state, None
+        if checkpoint is not None:
+            identity = fit_identity(
+                guide, loop.svi.loss, optimizer, loop.unconstrained(first),
+                loop.advance(first, data, 1)[1][0],
+                (key, first if continues else problem.first_params, call.args, call.kwargs),
+                steps=steps, learning_rate=learning_rate,
+            )  # fmt: skip
+            shared = devices is not None and devices.is_multi_process
+            folder = (SharedFolder if shared else RunFolder)(checkpoint, identity)
+        state, losses, failed, failed_data, interrupt = run_steps(
+            loop, state, feed or data, steps=steps, num_data=num_data, progress=progress,
+            folder=folder, every=every,
         )  # fmt: skip
-        shared = devices is not None and devices.is_multi_process
-        folder = (SharedFolder if shared else RunFolder)(checkpoint, identity)
-    state, losses, failed, failed_data, interrupt = run_steps(
-        loop, state, feed or data, steps=steps, num_data=num_data, progress=progress,
-        folder=folder, every=every,
-    )  # fmt: skip
-    if feed is not None:
-        feed.close()
     reverted = False
     if keep_best and failed is interrupt is None:
         drawn = problem.data if feed is None else feed.draws(key, BOUND_DRAWS)
@@ -192,10 +192,11 @@ def fit(
         if reverted := before < after or not math.isfinite(after):
             state = first._replace(rng_key=state.rng_key)
     seconds = time.perf_counter() - begun
+    done = max(0, len(losses) - (failed is not None))
     result = FitResult(
         loop.params(state), losses, num_data, state, seconds, problem.optimizer, reverted,
         interrupted=interrupt is not None,
-        position=None if feed is None else feed.position(len(losses) - (failed is not None)),
+        position=None if feed is None else feed.position(done),
     )  # fmt: skip
     if interrupt is not None:
         raise Interrupted(

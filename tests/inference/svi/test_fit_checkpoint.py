@@ -150,7 +150,7 @@ PROGRAM = textwrap.dedent("""
     from support.helpers import KEY
     from dgp_ppl.models import deep_gp
 
-    fit = dgp.fit(KEY, deep_gp, DEEP, X, Y, z=[Z, Z], steps=4000, batch_size=7, progress=False,
+    fit = dgp.fit(KEY, deep_gp, DEEP, X, Y, z=[Z, Z], steps=16_000, batch_size=7, progress=False,
                   checkpoint=sys.argv[1], every=20)
 """)
 
@@ -159,7 +159,7 @@ PROGRAM = textwrap.dedent("""
 def test_twenty_kills(tmp_path):
     """SIGKILL at random moments of the steps; the result is that of an uninterrupted fit."""
     assert kill_often(PROGRAM, tmp_path) == 20
-    assert json.loads((tmp_path / "latest.json").read_text())["steps"] < 4000
-    options = {"z": [Z, Z], "steps": 4000, "batch_size": 7, "progress": False}
+    assert json.loads((tmp_path / "latest.json").read_text())["steps"] < 16_000
+    options = {"z": [Z, Z], "steps": 16_000, "batch_size": 7, "progress": False}
     resumed = dgp.fit(KEY, deep_gp, DEEP, X, Y, checkpoint=tmp_path, every=20, **options)
     assert_same(resumed, dgp.fit(KEY, deep_gp, DEEP, X, Y, **options))
