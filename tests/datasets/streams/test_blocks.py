@@ -98,3 +98,11 @@ def test_close_ends_the_threads(blocks):
     assert running()
     read.close()
     assert not running()
+
+
+@pytest.mark.usefixtures("x64")
+def test_threads_have_the_floats_of_the_fit(blocks):
+    """`jax.enable_x64` holds in one thread."""
+    assert blocks().at(0).arrays[0].dtype == jnp.float64
+    scale = dgp.Standardizer.fit(ROWS)
+    assert blocks(scale.rows(ROWS)).at(0).arrays[0].dtype == jnp.float64

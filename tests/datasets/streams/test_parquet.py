@@ -93,3 +93,16 @@ def test_files_that_change_after_they_were_opened(folder):
     pq.write_table(TABLE[:30], folder / "part-0.parquet")
     with pytest.raises(dgp.DataError):
         rows.take([0])
+
+
+def test_an_integer_target_has_one_type_in_all_row_groups(tmp_path):
+    """Missing cells of a later row group are NaN, not integers."""
+    target = pa.array([1, 2, 3, None, 5, 6], pa.int64())
+    table = pa.table({"a": A[:6], "whole": pa.array(range(6)), "target": target})
+    pq.write_table(table, tmp_path / "t.parquet", row_group_size=2)
+    rows = dgp.Rows.from_parquet(tmp_path / "t.parquet", inputs=["a"], target="target")
+    _, y = rows.take(np.arange(6))
+    np.testing.assert_array_equal(y, [1, 2, 3, np.nan, 5, 6])
+    assert rows.take([0])[1].dtype == y.dtype == np.float64
+    whole = dgp.Rows.from_parquet(tmp_path / "t.parquet", inputs=["a"], target="whole")
+    assert whole.take(np.arange(6))[1].dtype == np.int64

@@ -137,3 +137,20 @@ def test_a_map_of_many_rows():
     half, negative = reader.read([(1, 20_000)])
     np.testing.assert_array_equal(half, np.arange(1, 20_000))
     np.testing.assert_array_equal(negative, -x[1:])
+
+
+def test_a_pass_that_fails_is_begun_anew():
+    class Loader:
+        broken = True
+
+        def __iter__(self):
+            if self.broken:
+                raise OSError("the disk is away")
+            yield (np.arange(4.0),)
+
+    loader = Loader()
+    rows = dgp.Rows.from_batches(loader, 4)
+    with pytest.raises(OSError, match="the disk is away"):
+        rows.take([0])
+    loader.broken = False
+    np.testing.assert_array_equal(rows.take([2])[0], [2.0])
