@@ -91,7 +91,7 @@ class Standardizer:
         if x.ndim != 2 or not len(x):
             raise ValueError(f"Standardizer.fit: x has shape {x.shape}, wanted [N, D] with N >= 1")
         check_inputs("Standardizer.fit", x)
-        loc, scale = _moments(x.reshape(-1, 1) if shared else x)
+        loc, scale = _moments(_scaled_together(x, unscaled) if shared else x)
         loc, scale = _of_columns(x.shape[1], loc, scale, unscaled)
         if y is None:
             return cls(loc, scale)
@@ -128,7 +128,7 @@ class Standardizer:
         start = 0
         for x, *rest in rows.blocks():
             check_inputs("Standardizer.fit", x, numbers=start + np.arange(len(x)))
-            inputs.add(x.reshape(-1, 1) if shared else x)
+            inputs.add(_scaled_together(x, unscaled) if shared else x)
             if targets and rest:
                 if np.isinf(y := np.asarray(rest[0], np.float64)).any():
                     bad = bad_rows(np.isinf(y), start + np.arange(len(y)))
@@ -220,6 +220,12 @@ class Standardizer:
 def _floats(a: ArrayLike) -> Any:
     """Return an array in float64; a traced one in JAX's default float dtype."""
     return jnp.asarray(a, float) if is_traced(a) else np.asarray(a, np.float64)
+
+
+def _scaled_together(x: np.ndarray, unscaled: Sequence[int]) -> np.ndarray:
+    """Return the entries of the columns that share a scale, [N D, 1]."""
+    others = [i for i in range(x.shape[1]) if i not in unscaled]
+    return (x[:, others] if others else x).reshape(-1, 1)
 
 
 def _of_columns(

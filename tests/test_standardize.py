@@ -69,6 +69,9 @@ def test_some_columns_stay_as_they_are():
         scaler = Standardizer.fit(data, unscaled=[2, 0])
         np.testing.assert_array_equal(scaler.inputs(X)[:, [0, 2]], X[:, [0, 2]].astype(np.float32))
         assert np.asarray(scaler.inputs(X))[:, 1].std() == pytest.approx(1.0, rel=1e-5)
+        shared = Standardizer.fit(data, shared=True, unscaled=[2])
+        np.testing.assert_allclose(shared.x_loc, [X[:, :2].mean()] * 2 + [0.0], rtol=1e-9)
+        np.testing.assert_allclose(shared.x_scale, [X[:, :2].std()] * 2 + [1.0], rtol=1e-9)
         for wrong in ([3], [-1]):
             with pytest.raises(ValueError, match=r"unscaled is \[.*\], wanted .* below 3"):
                 Standardizer.fit(data, unscaled=wrong)
