@@ -21,7 +21,6 @@ from dgp_ppl.comparison._builders import (
 )
 from dgp_ppl.comparison._compare import Comparison, compare
 from dgp_ppl.comparison._executor import local_workers
-from dgp_ppl.comparison._figures import draw_held_out
 from dgp_ppl.comparison._method import (
     METHODS,
     Fitted,
@@ -38,8 +37,8 @@ from dgp_ppl.comparison._metrics import (
     format_number,
     format_summary,
 )
-from dgp_ppl.comparison._results import write_json
 from dgp_ppl.comparison._run import MethodFit, Run, fit_method
+from dgp_ppl.comparison.report import draw_held_out, write_json
 
 __all__ = [
     "INFERENCE_HEADINGS",

@@ -23,19 +23,19 @@ from dgp_ppl._storage import versions
 from dgp_ppl.comparison import _baselines, _methods  # noqa: F401 - registers the methods
 from dgp_ppl.comparison._builders import check_categories, check_setting, complete_setting
 from dgp_ppl.comparison._executor import ONE_AT_A_TIME, Job, check_executor, fits_here, fits_on
-from dgp_ppl.comparison._figures import draw_figures
 from dgp_ppl.comparison._method import METHODS, Setting, methods_for
 from dgp_ppl.comparison._metrics import summarise
-from dgp_ppl.comparison._report import write_report
-from dgp_ppl.comparison._results import (
+from dgp_ppl.comparison._run import Run, Split
+from dgp_ppl.comparison.report import (
     clear_folder,
     describe,
+    draw_figures,
     finished_rows,
     prepare_folder,
     write_record,
+    write_report,
     write_tree,
 )
-from dgp_ppl.comparison._run import Run, Split
 from dgp_ppl.datasets import ArrowFrame, Dataset, Table, TableSource
 
 __all__ = ["Comparison", "compare"]

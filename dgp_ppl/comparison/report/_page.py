@@ -114,7 +114,9 @@ def write_report(
     """
     import jinja2
 
-    source = files("dgp_ppl.comparison").joinpath("report.html.jinja").read_text(encoding="utf-8")
+    source = (
+        files("dgp_ppl.comparison.report").joinpath("report.html.jinja").read_text(encoding="utf-8")
+    )
     environment = jinja2.Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
     draft = path.with_suffix(".html.part")
     draft.write_text(

@@ -13,9 +13,9 @@ import xarray
 
 import dgp_ppl
 from dgp_ppl import datasets, plots
-from dgp_ppl.comparison import _report as report
 from dgp_ppl.comparison._compare import compare
 from dgp_ppl.comparison._metrics import format_summary
+from dgp_ppl.comparison.report import _page as report
 
 TINY = {"inducing": 4, "steps": 30, "samples": 20, "progress": False, "batch": 50}
 

@@ -12,8 +12,8 @@ from typing import Any
 
 from dgp_ppl._errors import DataError
 from dgp_ppl._storage import fingerprint, finite, replacing
-from dgp_ppl.comparison._figures import FIGURES
 from dgp_ppl.comparison._method import METHODS
+from dgp_ppl.comparison.report._figures import FIGURES
 from dgp_ppl.datasets import Dataset
 
 __all__ = [

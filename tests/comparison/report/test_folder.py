@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from dgp_ppl import DataError
-from dgp_ppl.comparison._results import clear_folder, prepare_folder, write_json
+from dgp_ppl.comparison.report import clear_folder, prepare_folder, write_json
 
 
 def test_a_folder_is_created_and_results_are_not_overwritten_unasked(tmp_path):
