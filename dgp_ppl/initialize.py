@@ -21,7 +21,7 @@ from dgp_ppl.datasets import Rows
 from dgp_ppl.means import Linear
 
 __all__ = [
-    "deep_gp", "gplvm", "inducing_inputs", "median_lengthscale", "nearest_rows",
+    "deep_gp", "gplvm", "inducing_inputs", "median_lengthscale", "nearest_rows", "some_rows",
 ]  # fmt: skip
 
 _KMEANS_ROWS = 20_000  # of k-means; also all rows of a source that are used
@@ -57,7 +57,7 @@ def inducing_inputs(key: PRNGKey, x: ArrayLike | Rows, num: int) -> Float[Array,
     from sklearn.cluster import KMeans
 
     check_key("inducing_inputs", key)
-    x = _in_memory(key, x)
+    x = some_rows(key, x)
     check_inputs("inducing_inputs", x)
     x = np.asarray(x, float)
     if x.ndim != 2 or not len(x):
@@ -90,7 +90,7 @@ def median_lengthscale(key: PRNGKey, x: ArrayLike | Rows, num_rows: int = 1000) 
         The median in the units of x, or sqrt(D) if more than half of the rows coincide.
     """
     check_key("median_lengthscale", key)
-    x = _in_memory(key, x)
+    x = some_rows(key, x)
     check_inputs("median_lengthscale", x)
     x = np.asarray(x, float)
     rng = np.random.default_rng(int(random.randint(key, (), 0, np.iinfo(np.int32).max)))
@@ -148,7 +148,7 @@ def deep_gp(
     Source: Salimbeni & Deisenroth (2017), section 5.
     """
     check_key("initialize.deep_gp", key)
-    inputs = _in_memory(key, x)
+    inputs = some_rows(key, x)
     check_inputs("initialize.deep_gp", inputs)
     check_count("initialize.deep_gp", "depth", depth)
     if width is not None:
@@ -274,8 +274,13 @@ def nearest_rows(y_new: ArrayLike, seen: ArrayLike, y: ArrayLike) -> np.ndarray:
     return np.argmin(distance, axis=1)
 
 
-def _in_memory(key: PRNGKey, x: Any) -> Any:
-    """Return random rows of a source's inputs; arrays are unchanged."""
+def some_rows(key: PRNGKey, x: Any) -> Any:
+    """Return 20,000 random rows of a source's inputs, or all if it has fewer.
+
+    Args:
+        key: random key.
+        x: a source of rows, whose first array they are; or an array, which is returned as it is.
+    """
     return jnp.asarray(x.sample(key, _KMEANS_ROWS)[0], float) if isinstance(x, Rows) else x
 
 

@@ -134,7 +134,7 @@ def _fit(
     run = outcome.fits[method]
     with interruptible("fit", out):
         run.save(out)
-    held_out, rows = len(run.y_test), len(run.y) + len(run.y_test)
+    held_out, rows = len(run.y_test), run.num_data + len(run.y_test)
     console = Console()
     print_results(console, outcome, f"{run.data.name}: {held_out:,} of {rows:,} rows held out")
     console.print(f"Kept in {out}", soft_wrap=True, highlight=False)

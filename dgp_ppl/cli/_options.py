@@ -44,7 +44,10 @@ __all__ = [
 _DATA, _MODEL, _FIT, _RESULTS = "Data", "Methods and model", "Fit", "Results"
 
 Data = Annotated[
-    str, typer.Argument(help="Name of a data set (see `dgp-ppl datasets`), or a file.")
+    str,
+    typer.Argument(
+        help="Name of a data set (see `dgp-ppl datasets`), a file, or a folder of .parquet files."
+    ),
 ]
 Model = Annotated[
     str,
@@ -166,6 +169,7 @@ def column_names(given: list[str] | None) -> list[str]:
 
 def data_stem(data: str) -> str:
     """Return a data set's name as part of a file's name."""
+    data = data.rstrip("/")
     stem = Path(data).stem if data.lower().endswith((".csv", ".npz", ".parquet")) else data
     return stem.replace("/", "-").replace(":", "-")
 

@@ -60,20 +60,20 @@ def _gp(task: Task) -> Fitted:
     return fit_collapsed(task, task.x, kernel_maker(task), fixed=True)
 
 
-@register("bnn")
+@register("bnn", streams=True)
 def _bnn(task: Task) -> Fitted:
     """Fit a Bayesian neural network with one hidden layer by mean-field SVI."""
     key_fit, key_elbo = random.split(task.key)
-    x, y, setting = task.x, task.y, task.setting
+    setting = task.setting
     kwargs = {"hidden": _BNN_UNITS, **observation_arguments(setting)}
     guide = AutoNormal(models.bnn, init_loc_fn=init_to_sample, init_scale=0.01)
     result = fit(
-        key_fit, models.bnn, guide, x, y, steps=setting.steps, progress=task.progress,
+        key_fit, models.bnn, guide, *task.data, steps=setting.steps, progress=task.progress,
         learning_rate=_NETWORK_RATE * setting.learning_rate, batch_size=setting.batch, **kwargs,
     )  # fmt: skip
     rows: dict[str, Any] = {**kwargs, "batch_size": setting.batch, "num_draws": 100}
-    elbo, _ = evaluate(key_elbo, models.bnn, guide, result.params, x, y, **rows)
-    return Fitted(models.bnn, guide, kwargs, result, elbo / len(y))
+    elbo, _ = evaluate(key_elbo, models.bnn, guide, result.params, *task.data, **rows)
+    return Fitted(models.bnn, guide, kwargs, result, elbo / task.num_data)
 
 
 @register("bnn_nuts")
@@ -88,7 +88,7 @@ def _bnn_nuts(task: Task) -> Fitted:
     return Fitted(models.bnn, None, mode.kwargs, mode.result, chains=chains)
 
 
-@register("ensemble")
+@register("ensemble", streams=True)
 def _ensemble(task: Task) -> Fitted:
     """Fit five networks with two hidden layers, each to a mode (Lakshminarayanan et al. 2017)."""
     return _fit_modes(task, _MEMBERS, _MEMBER_UNITS)
@@ -99,13 +99,13 @@ def _fit_modes(task: Task, num: int, hidden: tuple[int, ...]) -> Fitted:
     setting = task.setting
     kwargs = {"hidden": hidden, **observation_arguments(setting)}
     guide = AutoDelta(models.bnn, init_loc_fn=init_to_sample)
-    results = []
+    results, first = [], task.x.first[0] if task.is_streamed else task.x[:1]
     for key in random.split(task.key, num):
         key_start, key_fit = random.split(key)
         results.append(
             fit(
-                key_fit, models.bnn, guide, task.x, task.y, steps=setting.steps,
-                start=_prior_draw(key_start, task.x, kwargs), batch_size=setting.batch,
+                key_fit, models.bnn, guide, *task.data, steps=setting.steps,
+                start=_prior_draw(key_start, first, kwargs), batch_size=setting.batch,
                 learning_rate=_NETWORK_RATE * setting.learning_rate, progress=task.progress,
                 **kwargs,
             )
@@ -117,7 +117,7 @@ def _fit_modes(task: Task, num: int, hidden: tuple[int, ...]) -> Fitted:
 
 def _prior_draw(key: PRNGKey, x: Inputs, kwargs: dict[str, Any]) -> Params:
     """Return `AutoDelta`'s params with weights drawn from the prior, biases 0 and noise 0.3."""
-    trace = handlers.trace(handlers.seed(models.bnn, key)).get_trace(x[:1], **kwargs)
+    trace = handlers.trace(handlers.seed(models.bnn, key)).get_trace(x, **kwargs)
     params: Params = {}
     for name, site in trace.items():
         if site["type"] == "sample" and name != "y":

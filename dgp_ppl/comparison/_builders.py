@@ -19,11 +19,11 @@ from numpyro.contrib.module import eqx_module
 
 from dgp_ppl import initialize, kernels, likelihoods, models
 from dgp_ppl._checks import check_count
-from dgp_ppl._errors import DataError
+from dgp_ppl._errors import DataError, UnsuitableError
 from dgp_ppl._typing import InducingInputs, Inputs, Model, Params
 from dgp_ppl.comparison._method import Setting, Task
 from dgp_ppl.core import Grid
-from dgp_ppl.datasets import Dataset
+from dgp_ppl.datasets import Dataset, RowSource
 
 __all__ = [
     "KERNELS",
@@ -165,14 +165,16 @@ def _layered(task: Task, skip: bool = False) -> Built:
 
 def _deep_kernel(task: Task) -> Built:
     """Build `models.deep_gp` on the outputs of a neural network, trained jointly."""
-    setting, num_inputs = task.setting, task.x.shape[1]
+    setting = task.setting
     key_net, key_z = random.split(task.key)
+    x = initialize.some_rows(key_z, task.x)
+    num_inputs = x.shape[1]
     width = min(_MAX_FEATURES, num_inputs) if setting.width is None else setting.width
     net = eqx.nn.MLP(num_inputs, width, _HIDDEN_UNITS, 2, key=key_net)
     features = Features(net)
     with handlers.block():
         layout = initialize.deep_gp(
-            key_z, features("features")(task.x), num_inducing=setting.inducing, depth=setting.depth
+            key_z, features("features")(x), num_inducing=setting.inducing, depth=setting.depth
         )
     kwargs = layout | {"features": features} | _model_arguments(task, setting.depth)
     return Built(models.deep_gp, kwargs, layout["z"])
@@ -198,6 +200,11 @@ def _latent(task: Task) -> Built:
 
     The latent input lets the noise take any distribution.
     """
+    if task.is_streamed:
+        raise UnsuitableError(
+            "latent: the model has a latent input for each row, which a source of rows does not "
+            "keep; wanted arrays, or another model"
+        )
     key_latent, key_z = random.split(task.key)
     is_regression = task.setting.task == "regression"
     target = task.y if is_regression else random.normal(key_latent, jnp.shape(task.y))
@@ -307,7 +314,7 @@ def complete_setting(
     return dataclasses.replace(setting, task=task, likelihood=name, outputs=outputs)
 
 
-def check_categories(caller: str, data: Dataset, model: str) -> None:
+def check_categories(caller: str, data: Dataset | RowSource, model: str) -> None:
     """Raise unless a model can have kernels over the categories of a data set.
 
     Raises:

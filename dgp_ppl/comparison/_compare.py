@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import operator
 import os
 import sys
 import warnings
@@ -23,9 +22,18 @@ from dgp_ppl._storage import versions
 from dgp_ppl.comparison import _baselines, _methods  # noqa: F401 - registers the methods
 from dgp_ppl.comparison._builders import check_categories, check_setting, complete_setting
 from dgp_ppl.comparison._executor import ONE_AT_A_TIME, Job, check_executor, fits_here, fits_on
-from dgp_ppl.comparison._method import METHODS, Setting, methods_for
+from dgp_ppl.comparison._method import Setting
 from dgp_ppl.comparison._metrics import summarise
-from dgp_ppl.comparison._run import Run, Split
+from dgp_ppl.comparison._run import Run
+from dgp_ppl.comparison._source import (
+    check_methods,
+    chosen_methods,
+    default_splits,
+    divided,
+    prepare,
+    split_numbers,
+)
+from dgp_ppl.comparison._split import Split
 from dgp_ppl.comparison.report import (
     clear_folder,
     describe,
@@ -36,12 +44,9 @@ from dgp_ppl.comparison.report import (
     write_report,
     write_tree,
 )
-from dgp_ppl.datasets import ArrowFrame, Dataset, Table, TableSource
+from dgp_ppl.datasets import ArrowFrame, Dataset, Rows, RowSource, Table
 
 __all__ = ["Comparison", "compare"]
-
-_DEFAULT_METHODS = ("sgpr", "svgp", "dsvi")
-_DEFAULT_SPLITS = 3
 
 
 @dataclasses.dataclass(repr=False)
@@ -77,7 +82,7 @@ class Comparison:
 
 
 def compare(
-    data: str | os.PathLike[str] | ArrowFrame | Table | Dataset,
+    data: str | os.PathLike[str] | ArrowFrame | Table | Dataset | Rows,
     methods: Sequence[str] | None = None,
     *,
     model: str = "deep_gp",
@@ -121,15 +126,19 @@ def compare(
     Metrics for classes are accuracy, log loss (nats), expected calibration error and Brier score,
     and for two classes also the AUC.
 
+    `Rows` and folders of .parquet files are read block by block, and need not fit in memory. Their
+    columns are numbers. A split holds out a tenth of the rows at random, at most 10,000.
+
     ::
 
         comparison = compare("diabetes", ["svgp", "dsvi"], steps=1500, splits=2)
         comparison.summary[0]["rmse"]  # {"mean": ..., "se": ...}
 
     Args:
-        data: a `Dataset`; a name or file that `datasets.load` takes; or a data frame.
+        data: a `Dataset`; a name or file that `datasets.load` takes; a data frame; a folder of
+            .parquet files; or `Rows` of inputs, [N, D], and targets, [N].
         methods: names in `dgp_ppl.comparison.METHODS`; by default sgpr, svgp and dsvi, and for
-            classes svgp and dsvi.
+            classes, folders and `Rows` svgp and dsvi.
         model: the model to fit, a name in `dgp_ppl.comparison.MODELS`. sgpr, svgp and the
             baselines have their own models.
         likelihood: distribution of the target given f: "gaussian" (the default), "student_t", for
@@ -150,7 +159,8 @@ def compare(
         batch: number of rows of a minibatch; methods without minibatches (sgpr) use all rows.
         learning_rate: initial learning rate of Adam's cosine schedule.
         splits: number of splits: the first ones of the data set if it has splits, else random ones
-            with 90 % of the rows for training; by default three, or all if the data set has fewer.
+            with 90 % of the rows for training; by default three, or all if the data set has fewer,
+            and one of folders and `Rows`.
             A sequence takes the splits of these numbers, from 0: ``splits=[4]`` is the fifth alone.
         seed: seed of the random splits and of all fits.
         restarts: number of fits of each method, with different keys. Their predictions are mixed
@@ -172,7 +182,7 @@ def compare(
             without a target are left out.
         drop: columns to leave out.
         categorical: columns of numbers to take as categories. With the target in it, its numbers
-            are classes.
+            are classes. A folder takes the target alone, whose classes are 0 ... C-1.
         strict: whether to refuse a table with anything but finite numbers.
         split_key: the array of splits in an .npz file.
         out: folder for results.json, METHOD.nc and the figures; None writes nothing. It is updated
@@ -210,14 +220,13 @@ def compare(
         share_kernel=share_kernel, steps=steps, batch=batch, learning_rate=learning_rate,
         draws=draws, chains=chains,
     )  # fmt: skip
-    requested = _DEFAULT_METHODS if methods is None else tuple(methods)
-    _check_methods(requested)
+    check_methods(methods)
     check_setting("compare", setting)
     _check_sizes(samples=samples, restarts=restarts)
     check_executor(executor)
     given = splits is not None and np.iterable(splits)  # by their numbers
     if splits is not None:
-        splits = _split_numbers(splits)
+        splits = split_numbers(splits)
     if not 0 <= seed < 2**32:
         raise ValueError(f"compare: seed is {seed}, wanted at least 0 and below 2^32")
     if report and out is None:
@@ -230,21 +239,19 @@ def compare(
     source = datasets.open_source(
         data, target=target, split_key=split_key, drop=drop, categorical=categorical, strict=strict
     )
-    methods = methods_for(source.task, requested)
-    if requested is not _DEFAULT_METHODS and methods != requested:
+    methods = chosen_methods(source, methods)
+    if evidence and isinstance(source, RowSource):
         raise ValueError(
-            f"compare: methods has {sorted(set(requested) - set(methods))}, which need Gaussian "
-            f"noise, and the target of {source.name} is classes ({source.task}); leave them out"
+            "compare: evidence is True, which takes all rows at each temperature, and the rows of "
+            f"{source.name} are read block by block; leave it out"
         )
-    classes = int(source.y.max()) + 1 if source.task == "multiclass" else 1
+    classes = source.num_classes if source.task == "multiclass" else 1
     where = f"the target of {source.name}"
     setting = complete_setting("compare", setting, source.task, classes, likelihood, target=where)
     if splits is None:
-        available = source.test_index
-        most = _DEFAULT_SPLITS if available is None else min(_DEFAULT_SPLITS, len(available))
-        splits = list(range(most))
-    rows = datasets.splits(source, max(splits) + 1, seed)
-    prepared = {s: _prepare(source, rows[s][0]) for s in splits}
+        splits = default_splits(source)
+    rows = divided(source, splits, seed)
+    prepared = {s: prepare(source, rows[s][0]) for s in splits}
     first = prepared[splits[0]]()
     if category_kernel:
         check_categories("compare", first, model)
@@ -338,15 +345,7 @@ def _how_to_go_on(
     )
 
 
-def _prepare(source: Dataset | TableSource, train: np.ndarray) -> Callable[[], Dataset]:
-    """Fit the preprocessor of a split, and return what makes the split's data set."""
-    if isinstance(source, Dataset):
-        return lambda: source
-    fitted = source.fit(train)
-    return lambda: source.dataset(fitted)
-
-
-def _tell(data: Dataset, progress: bool) -> None:
+def _tell(data: Dataset | RowSource, progress: bool) -> None:
     """Print what was done with a table; without progress, only warn."""
     if data.preprocessor is None:
         return
@@ -359,32 +358,6 @@ def _tell(data: Dataset, progress: bool) -> None:
 
 def _names(given: str | Sequence[str]) -> list[str]:
     return [given] if isinstance(given, str) else list(given)
-
-
-def _check_methods(methods: Sequence[str]) -> None:
-    unknown = [m for m in methods if m not in METHODS]
-    if unknown or not methods or len(set(methods)) < len(methods):
-        got = unknown[0] if unknown else ",".join(methods)
-        raise ValueError(
-            f"compare: methods has {got!r}, wanted different names among {', '.join(METHODS)}"
-        )
-
-
-def _split_numbers(splits: Any) -> list[int]:
-    """Return the numbers of the splits, from their number or from themselves."""
-    if isinstance(splits, bool | str | float) or not np.iterable(splits):
-        check_count("compare", "splits", splits)
-        return list(range(int(splits)))
-    try:
-        numbers = [operator.index(s) for s in splits]
-    except TypeError:
-        numbers = []
-    if not numbers or min(numbers) < 0 or len(set(numbers)) < len(numbers):
-        raise ValueError(
-            f"compare: splits is {splits}, wanted a number of splits, or the numbers of different "
-            "splits, from 0"
-        )
-    return numbers
 
 
 def _check_sizes(**sizes: int) -> None:

@@ -28,7 +28,8 @@ import jax
 from dgp_ppl._checks import check_count
 from dgp_ppl._terminal import Progress
 from dgp_ppl.comparison._method import METHODS, Method, Setting
-from dgp_ppl.comparison._run import Run, Split, run_method
+from dgp_ppl.comparison._run import Run, run_method
+from dgp_ppl.comparison._split import Split
 
 __all__ = ["ONE_AT_A_TIME", "Job", "check_executor", "fits_here", "fits_on", "local_workers"]
 

@@ -8,9 +8,10 @@ from typing import Any, Protocol
 
 from jax import random
 from jax.typing import ArrayLike
-from jaxtyping import Array, Shaped
+from jaxtyping import Array
 
-from dgp_ppl._typing import Inputs, Model, PRNGKey
+from dgp_ppl._typing import Model, PRNGKey
+from dgp_ppl.datasets import Rows
 from dgp_ppl.inference import (
     Chains,
     FitResult,
@@ -69,8 +70,8 @@ class Task:
 
     Attributes:
         key: random key of the fit.
-        x: standardised training inputs, [N, D].
-        y: standardised training targets, or classes 0 ... C-1, [N].
+        x: standardised training inputs, [N, D]; or a source of rows, with the targets.
+        y: standardised training targets, or classes 0 ... C-1, [N]; None with a source.
         setting: the settings of the comparison.
         progress: label of the progress bar; False for no bar.
         one_hot: positions of the one-hot inputs of each column of categories that gets a kernel
@@ -78,11 +79,26 @@ class Task:
     """
 
     key: PRNGKey
-    x: Inputs
-    y: Shaped[Array, " N"]
+    x: Any
+    y: Any
     setting: Setting
     progress: str | bool = False
     one_hot: tuple[tuple[int, ...], ...] = ()
+
+    @property
+    def data(self) -> tuple[Any, ...]:
+        """The model's first arguments: x and y, or a source of both."""
+        return (self.x,) if self.is_streamed else (self.x, self.y)
+
+    @property
+    def num_data(self) -> int:
+        """Number of rows N."""
+        return len(self.x)
+
+    @property
+    def is_streamed(self) -> bool:
+        """Whether the rows are those of a source, and need not fit in memory."""
+        return isinstance(self.x, Rows)
 
     def split(self, num: int = 2) -> tuple[Task, ...]:
         """Return copies of the task with independent keys, as `jax.random.split` makes them."""
@@ -149,9 +165,12 @@ METHODS: dict[str, Method] = {}
 """The registered methods by name."""
 
 _REGRESSION_ONLY: set[str] = set()
+_STREAMING: set[str] = set()
 
 
-def register(name: str, *, regression_only: bool = False) -> Callable[[Method], Method]:
+def register(
+    name: str, *, regression_only: bool = False, streams: bool = False
+) -> Callable[[Method], Method]:
     """Register a method under a name, so that `compare` can fit it.
 
     `build` makes the model that the user of `compare` chose. The method chooses how to fit it::
@@ -179,6 +198,8 @@ def register(name: str, *, regression_only: bool = False) -> Callable[[Method], 
     Args:
         name: name of the method in tables and in ``compare(methods=...)``.
         regression_only: whether the method needs Gaussian noise. `compare` refuses it for classes.
+        streams: whether the method also fits a source of rows. It then takes the training data from
+            ``task.data``, and their number from ``task.num_data``.
 
     Returns:
         A decorator that returns the method unchanged.
@@ -188,11 +209,23 @@ def register(name: str, *, regression_only: bool = False) -> Callable[[Method], 
         METHODS[name] = method
         if regression_only:
             _REGRESSION_ONLY.add(name)
+        if streams:
+            _STREAMING.add(name)
         return method
 
     return add
 
 
-def methods_for(task: str, methods: Sequence[str]) -> tuple[str, ...]:
-    """Return the methods that can do a "regression", "binary" or "multiclass" task."""
-    return tuple(m for m in methods if task == "regression" or m not in _REGRESSION_ONLY)
+def methods_for(task: str, methods: Sequence[str], streams: bool = False) -> tuple[str, ...]:
+    """Return the methods that can do a "regression", "binary" or "multiclass" task.
+
+    Args:
+        task: the task.
+        methods: names of methods.
+        streams: whether they have to fit a source of rows.
+    """
+    return tuple(
+        m
+        for m in methods
+        if (task == "regression" or m not in _REGRESSION_ONLY) and (m in _STREAMING or not streams)
+    )

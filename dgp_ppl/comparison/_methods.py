@@ -85,7 +85,7 @@ def fit_collapsed(
     return Fitted(models.svgp, MeanField(models.svgp), kwargs, result, elbo / len(y))
 
 
-@register("svgp")
+@register("svgp", streams=True)
 def _svgp(task: Task) -> Fitted:
     """Fit a sparse variational GP in minibatches (Hensman et al. 2013)."""
     task_model, task_fit = task.split()
@@ -93,7 +93,7 @@ def _svgp(task: Task) -> Fitted:
     return _fit_guide(task_fit, MeanField(built.model), built)
 
 
-@register("dsvi")
+@register("dsvi", streams=True)
 def _dsvi(task: Task) -> Fitted:
     """Fit a deep GP by doubly stochastic variational inference (Salimbeni & Deisenroth 2017)."""
     task_model, task_fit = task.split()
@@ -101,7 +101,7 @@ def _dsvi(task: Task) -> Fitted:
     return _fit_guide(task_fit, MeanField(built.model), built)
 
 
-@register("dspp")
+@register("dspp", streams=True)
 def _dspp(task: Task) -> Fitted:
     """Fit a deep GP to the predictive density and the ELBO (after Jankowiak et al. 2020)."""
     task_model, task_fit = task.split()
@@ -110,7 +110,7 @@ def _dspp(task: Task) -> Fitted:
     return _fit_guide(task_fit, MeanField(built.model), built, loss=loss)
 
 
-@register("decoupled")
+@register("decoupled", streams=True)
 def _decoupled(task: Task) -> Fitted:
     """Fit a deep GP with decoupled inducing inputs (Havasi et al. 2018).
 
@@ -124,7 +124,7 @@ def _decoupled(task: Task) -> Fitted:
     return _fit_guide(task_fit, guide, built)
 
 
-@register("global_inducing")
+@register("global_inducing", streams=True)
 def _global_inducing(task: Task) -> Fitted:
     """Fit a deep GP with coupled layers; the first half of the steps fits a mean field."""
     task_first, task_z, task_start, task_fit = task.split(4)
@@ -133,12 +133,13 @@ def _global_inducing(task: Task) -> Fitted:
     guide = GlobalInducing(first.model, z)
     assert isinstance(first.guide, MeanField)
     start = guide.start_from(
-        task_start.key, first.guide, first.result.params, task.x, **first.kwargs
-    )
+        task_start.key, first.guide, first.result.params, initialize.some_rows(task_z.key, task.x),
+        **first.kwargs,
+    )  # fmt: skip
     return _continue_fit(task_fit, guide, first, start)
 
 
-@register("diffusion")
+@register("diffusion", streams=True)
 def _diffusion(task: Task) -> Fitted:
     """Fit a deep GP with a denoising diffusion posterior, based on the coupled guide.
 
@@ -148,12 +149,12 @@ def _diffusion(task: Task) -> Fitted:
     first = _global_inducing(task_first.with_setting(steps=-(-3 * task.setting.steps // 4)))
     assert isinstance(first.guide, LayerGuide)
     # Predictions have no minibatch: an informed diffusion would take gradients on all rows.
-    informed = (task.x, task.y) if len(task.y) <= task.setting.batch else None
+    informed = task.data if task.num_data <= task.setting.batch else None
     guide = Diffusion(first.model, steps=4, base=first.guide, informed=informed)
     return _continue_fit(task_fit, guide, first, first.result.params)
 
 
-@register("implicit")
+@register("implicit", streams=True)
 def _implicit(task: Task) -> Fitted:
     """Fit a deep GP with an implicit posterior (Yu et al. 2019)."""
     task_model, task_fit = task.split()
@@ -262,18 +263,18 @@ def _fit_guide(
 ) -> Fitted:
     """Fit a guide in minibatches and evaluate its ELBO; `options` are those of `fit`."""
     key_fit, key_elbo = random.split(task.key)
-    x, y, setting = task.x, task.y, task.setting
+    setting = task.setting
     if built.start:
         options = {"start": built.start, **options}
     result = fit(
-        key_fit, built.model, guide, x, y, steps=setting.steps, batch_size=setting.batch,
+        key_fit, built.model, guide, *task.data, steps=setting.steps, batch_size=setting.batch,
         learning_rate=setting.learning_rate, progress=task.progress, **options, **built.kwargs,
     )  # fmt: skip
     elbo, _ = evaluate(
-        key_elbo, built.model, guide, result.params, x, y, batch_size=_EVALUATION_ROWS,
+        key_elbo, built.model, guide, result.params, *task.data, batch_size=_EVALUATION_ROWS,
         num_draws=num_draws, **built.kwargs,
     )  # fmt: skip
-    return Fitted(built.model, guide, built.kwargs, result, elbo / len(y))
+    return Fitted(built.model, guide, built.kwargs, result, elbo / task.num_data)
 
 
 def _continue_fit(task: Task, guide: LayerGuide, first: Fitted, start: Params) -> Fitted:

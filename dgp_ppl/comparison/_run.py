@@ -22,15 +22,16 @@ from dgp_ppl._storage import fingerprint, finite
 from dgp_ppl._typing import PRNGKey
 from dgp_ppl.comparison._method import METHODS, Fitted, Setting, Task
 from dgp_ppl.comparison._metrics import METRICS, predictive_metrics
+from dgp_ppl.comparison._split import Split
 from dgp_ppl.criticism import chain_diagnostics
-from dgp_ppl.datasets import Dataset
+from dgp_ppl.datasets import Dataset, Rows, RowSource
 from dgp_ppl.inference import Summarized, annealed_evidence, why_no_evidence
 from dgp_ppl.inferencedata import to_inferencedata
 from dgp_ppl.persistence import KeptFit
 from dgp_ppl.prediction import Prediction, pool
 from dgp_ppl.standardize import Standardizer
 
-__all__ = ["MethodFit", "Run", "Split", "fit_method", "run_method"]
+__all__ = ["MethodFit", "Run", "fit_method", "run_method"]
 
 _ANNEALING: dict[str, Any] = {"temperatures": 500, "num_particles": 8, "num_noise": 4}
 
@@ -39,6 +40,8 @@ _MAX_DRAWS_PER_PASS = 10
 _MAX_VALUES = 500_000  # draws times rows of the tree's large variables
 _LATENT_ROW_PASSES = 50
 
+_ROWS_IN_MEMORY = 20_000  # so few rows of a source are read whole
+_SHOWN_ROWS = 10_000  # training rows of a source that a run keeps
 _WIDTH = 100  # of the lines of a repr
 
 
@@ -50,11 +53,12 @@ class Run(Summarized):
         fitted: the fit.
         standardizer: the scale of the training rows.
         test: the prediction at the held-out rows.
-        x: training inputs, [N, D].
-        y: training targets, [N].
+        x: training inputs, [N, D]; of a source of rows 10,000 random ones.
+        y: their targets, [N].
         x_test: held-out inputs, [N*, D].
         y_test: held-out targets, [N*].
         data: the data set.
+        num_data: number of training rows.
         config: the configuration of the comparison.
         row: the row of results: the method, the split and the metrics.
     """
@@ -66,12 +70,13 @@ class Run(Summarized):
     y: np.ndarray
     x_test: np.ndarray
     y_test: np.ndarray
-    data: Dataset
+    data: Dataset | RowSource
+    num_data: int
     config: Mapping[str, Any]
     row: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
     def summary(self) -> list[str]:
-        data, rows = self.data, f"{len(self.y):,} training and {len(self.y_test):,} held-out rows"
+        data, rows = self.data, f"{self.num_data:,} training and {len(self.y_test):,} held-out rows"
         found = {n: self.row.get(n) for n in METRICS[data.task]}
         values = ", ".join(f"{n} {v:.4g}" for n, v in found.items() if v is not None)
         return [
@@ -116,11 +121,11 @@ class Run(Summarized):
         table = data.preprocessor
         classes = () if table is None else table.classes
         if not classes and data.task != "regression":
-            classes = map(str, range(int(data.y.max()) + 1))
+            classes = map(str, range(data.num_classes))
         info = {
             "name": data.name, "source": data.source, "target": data.y_name, "task": data.task,
             "classes": list(classes),
-            "rows": {"training": len(self.y), "held_out": len(self.y_test)},
+            "rows": {"training": self.num_data, "held_out": len(self.y_test)},
             "config": dict(self.config), "row": dict(self.row),
         }  # fmt: skip
         KeptFit(
@@ -183,8 +188,8 @@ class MethodFit(Summarized):
 
 def fit_method(
     method: str,
-    x: ArrayLike,
-    y: ArrayLike,
+    x: ArrayLike | Rows,
+    y: ArrayLike | None,
     setting: Setting,
     *,
     seed: int = 0,
@@ -205,8 +210,8 @@ def fit_method(
 
     Args:
         method: name of the method, a key of `METHODS`.
-        x: training inputs in their units, [N, D].
-        y: training targets in their units, or classes 0 ... C-1, [N].
+        x: training inputs in their units, [N, D]; or a source of rows, with the targets.
+        y: training targets in their units, or classes 0 ... C-1, [N]; None with a source.
         setting: the settings, with the task, the likelihood and the number of outputs; see
             `complete_setting`.
         seed: seed of the fit, at least 0.
@@ -221,11 +226,13 @@ def fit_method(
         NonFiniteLossError: if the loss of the only fit became NaN or infinite.
         UnsuitableError: if the method does not support these data, or no restart succeeded.
     """
-    y = np.asarray(y)
-    scaled_target = y if setting.task == "regression" else None
+    if isinstance(x, Rows) and len(x) <= max(setting.batch, _ROWS_IN_MEMORY):
+        x, y = x.take(range(len(x)))
+    is_streamed, is_regression = isinstance(x, Rows), setting.task == "regression"
     standardizer = Standardizer.fit(
-        x, scaled_target, shared=shared_unit, unscaled=[i for columns in one_hot for i in columns]
-    )
+        x, y if is_regression and not is_streamed else None, shared=shared_unit,
+        unscaled=[i for columns in one_hot for i in columns], targets=is_regression,
+    )  # fmt: skip
     key_fit = _keys(seed, split)[0]
     task = _task(key_fit, x, y, setting, standardizer, progress)
     task = dataclasses.replace(task, one_hot=tuple(map(tuple, one_hot)))
@@ -248,34 +255,19 @@ def _task(
     key: PRNGKey, x: Any, y: Any, setting: Setting, scale: Standardizer, progress: str | bool
 ) -> Task:
     """Return the fit to do, in standardised units."""
+    if isinstance(x, Rows):
+        return Task(key, scale.rows(x), None, setting, progress)
     target = scale.outputs(y) if setting.task == "regression" else jnp.asarray(y)
     return Task(key, scale.inputs(x), target, setting, progress)
 
 
 def _keys(seed: int, split: int) -> Any:
-    """Return the keys of a split: of its fit, an unused one, and of its prediction."""
+    """Return the keys of a split: of the fit, of the rows that a run keeps, of the prediction."""
     return random.split(random.fold_in(random.key(seed), split), 3)
 
 
 def _mixed(predictions: list[Prediction]) -> Prediction:
     return pool(predictions) if len(predictions) > 1 else predictions[0]
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class Split:
-    """One split of a data set.
-
-    Attributes:
-        data: the data set.
-        index: number of the split, from 0.
-        train: row numbers of the training rows.
-        test: row numbers of the held-out rows.
-    """
-
-    data: Dataset
-    index: int
-    train: np.ndarray
-    test: np.ndarray
 
 
 def run_method(
@@ -294,8 +286,8 @@ def run_method(
         The row of results, and the run; None if the fit failed.
     """
     data = split.data
-    x, y = data.x[split.train], data.y[split.train]
-    x_test, y_test = data.x[split.test], data.y[split.test]
+    x, y = split.training()
+    x_test, y_test = split.held_out()
     row: dict[str, Any] = {
         "split": split.index, "method": method, **dict.fromkeys(METRICS[data.task]),
         "steps": setting.steps,
@@ -329,10 +321,14 @@ def run_method(
         key = random.fold_in(random.key(config["seed"]), split.index)
         task = _task(_keys(config["seed"], split.index)[0], x, y, setting, standardizer, progress)
         row |= _measure_evidence(random.fold_in(key, 1), fitted, task)
-    return row, Run(fitted, standardizer, prediction, x, y, x_test, y_test, data, config, row)
+    num_data = len(x)
+    if isinstance(x, Rows):
+        x, y = x.sample(_keys(config["seed"], split.index)[1], _SHOWN_ROWS)
+    run = Run(fitted, standardizer, prediction, x, y, x_test, y_test, data, num_data, config, row)
+    return row, run
 
 
-def _one_hot(data: Dataset, config: Mapping[str, Any]) -> list[range]:
+def _one_hot(data: Dataset | RowSource, config: Mapping[str, Any]) -> list[range]:
     """Return the one-hot inputs of a data set that get a kernel over categories."""
     if not config.get("category_kernel") or data.preprocessor is None:
         return []

@@ -6,6 +6,7 @@ from dgp_ppl.datasets._dataset import Dataset, DatasetInfo, splits
 from dgp_ppl.datasets._frame import ArrowFrame
 from dgp_ppl.datasets._load import load, names
 from dgp_ppl.datasets._npz import DEFAULT_SPLITS
+from dgp_ppl.datasets._row_source import RowSource
 from dgp_ppl.datasets._source import TableSource, open_source
 from dgp_ppl.datasets.streams import Block, Blocks, Rows, seed_of
 from dgp_ppl.datasets.tables import Preprocessor, Report, Table, read_table, table_chunks
@@ -19,6 +20,7 @@ __all__ = [
     "DatasetInfo",
     "Preprocessor",
     "Report",
+    "RowSource",
     "Rows",
     "Table",
     "TableSource",

@@ -48,6 +48,14 @@ class Dataset:
     shared_unit: bool = False
     preprocessor: Preprocessor | None = None
 
+    def __len__(self) -> int:
+        return len(self.y)
+
+    @property
+    def num_classes(self) -> int:
+        """Number of classes C; 0 for regression."""
+        return 0 if self.task == "regression" else int(self.y.max()) + 1
+
     def __repr__(self) -> str:
         rows, columns = self.x.shape
         names = ", ".join(self.x_names[:_NAMES]) + ", ..." * (columns > _NAMES)

@@ -23,7 +23,7 @@ from dgp_ppl.datasets._table import (
     suggestion,
 )
 
-__all__ = ["load", "names", "refuse_split_key"]
+__all__ = ["is_folder", "load", "names", "refuse_split_key"]
 
 _FOLDER_VARIABLE = "DGP_PPL_DATA"
 
@@ -109,9 +109,23 @@ def load(
     if folder and text and os.path.isfile(os.path.join(folder, f"{text}.npz")):
         return _load_file(Path(folder, f"{text}.npz"), text, target, split_key)
     if os.path.exists(text):
-        kind = "a folder" if os.path.isdir(text) else "a file of another kind"
-        raise DataError(f"{where}: {kind}, wanted a .csv, .parquet or .npz file; name one")
+        if os.path.isdir(text):
+            raise DataError(
+                f"{where}: a folder, wanted a .csv, .parquet or .npz file; name one, or read a "
+                "folder of .parquet files block by block: dgp.Rows.from_parquet"
+            )
+        raise DataError(
+            f"{where}: a file of another kind, wanted a .csv, .parquet or .npz file; name one"
+        )
     raise DataError(_unknown_name(text, folder))
+
+
+def is_folder(text: str) -> bool:
+    """Return whether this is a folder, and not the name of a data set."""
+    named_files = os.environ.get(_FOLDER_VARIABLE)
+    if text in BUNDLED or (named_files and os.path.isfile(Path(named_files, f"{text}.npz"))):
+        return False
+    return os.path.isdir(os.path.expanduser(text))
 
 
 def names() -> list[DatasetInfo]:

@@ -13,10 +13,12 @@ import numpy as np
 from dgp_ppl._errors import DataError
 from dgp_ppl.datasets._dataset import Dataset
 from dgp_ppl.datasets._frame import ArrowFrame, frame_name
-from dgp_ppl.datasets._load import load, refuse_split_key
+from dgp_ppl.datasets._load import is_folder, load, refuse_split_key
 from dgp_ppl.datasets._npz import DEFAULT_SPLITS
 from dgp_ppl.datasets._openml import PREFIX, fetch_frame
+from dgp_ppl.datasets._row_source import RowSource, open_folder, open_rows
 from dgp_ppl.datasets._table import MIN_ROWS, find_target, named, quoted
+from dgp_ppl.datasets.streams import Rows
 from dgp_ppl.datasets.tables import TABLE_SUFFIXES, Preprocessor, Table, read_table
 
 __all__ = ["TableSource", "open_source"]
@@ -47,6 +49,14 @@ class TableSource:
     source: str
     drop: str | Sequence[str] = ()
     categorical: str | Sequence[str] = ()
+
+    def __len__(self) -> int:
+        return len(self.y)
+
+    @property
+    def num_classes(self) -> int:
+        """Number of classes C; 0 for regression."""
+        return 0 if self.task == "regression" else int(self.y.max()) + 1
 
     @property
     def table(self) -> Table:
@@ -107,42 +117,49 @@ class TableSource:
 
 
 def open_source(
-    data: str | os.PathLike[str] | ArrowFrame | Table | Dataset,
+    data: str | os.PathLike[str] | ArrowFrame | Table | Dataset | Rows | RowSource,
     *,
     target: str | None = None,
     split_key: str = DEFAULT_SPLITS,
     drop: str | Sequence[str] = (),
     categorical: str | Sequence[str] = (),
     strict: bool = False,
-) -> Dataset | TableSource:
+) -> Dataset | TableSource | RowSource:
     """Open a data set of any kind.
 
     Args:
-        data: a `Dataset`, a name or file that `load` takes, a data frame, or a `Table`.
+        data: a `Dataset`, a name or file that `load` takes, a data frame, a `Table`, a folder of
+            .parquet files, or `Rows`.
         target: the column to predict, for data with columns.
         split_key: the array of splits in an .npz file.
         drop: columns of a table to leave out.
-        categorical: columns of numbers to take as categories.
-        strict: whether a table must hold finite numbers alone, as for `load`.
+        categorical: columns of numbers to take as categories; of a folder the target alone.
+        strict: whether a table must hold finite numbers alone, as for `load`. A folder must in any
+            case.
 
     Returns:
-        A `TableSource` for tables, that is for .csv and .parquet files, frames and OpenML; else, or
-        if `strict`, a `Dataset`.
+        A `RowSource` for folders and `Rows`; a `TableSource` for tables, that is for .csv and
+        .parquet files, frames and OpenML; else, or if `strict`, a `Dataset`.
 
     Raises:
         DataError: if the data cannot be used.
     """
     is_path = isinstance(data, str | os.PathLike)
     text = os.fspath(data) if is_path else ""
+    if is_path and is_folder(text):
+        refuse_split_key(named(text), split_key)
+        return open_folder(text, target, _several(drop), _several(categorical))
+    if isinstance(data, Rows):
+        data = open_rows(data)
     is_openml = isinstance(data, str) and text.startswith(PREFIX)
     is_table = is_openml or text.lower().endswith(TABLE_SUFFIXES)
-    is_table = is_table or not (is_path or isinstance(data, Dataset))
+    is_table = is_table or not (is_path or isinstance(data, Dataset | RowSource))
     if (drop or categorical) and (strict or not is_table):
         option, names = ("drop", drop) if drop else ("categorical", categorical)
-        names = [names] if isinstance(names, str) else names
+        names = _several(names)
         reason = "strict takes all columns as they are" if strict else "the data are no table"
         raise DataError(f"{option} is {quoted(names)}, but {reason}; leave one of them out")
-    if isinstance(data, Dataset):
+    if isinstance(data, Dataset | RowSource):
         return data
     if strict and isinstance(data, Table):
         raise DataError("strict takes files and frames, and the data are a Table; leave it out")
@@ -161,6 +178,10 @@ def open_source(
     refuse_split_key(frame_name(data), split_key)
     table = read_table(data, keep=target)  # type: ignore[arg-type]
     return _table_source(table, target, "table", table.where, drop, categorical)
+
+
+def _several(names: str | Sequence[str]) -> Sequence[str]:
+    return [names] if isinstance(names, str) else names
 
 
 def _table_source(

@@ -10,7 +10,7 @@ from jax import random
 
 from dgp_ppl import plots
 from dgp_ppl.comparison._run import Run
-from dgp_ppl.datasets import Dataset
+from dgp_ppl.datasets import Dataset, RowSource
 from dgp_ppl.inference import FitResult
 
 __all__ = ["FIGURES", "draw_figures", "draw_held_out"]
@@ -38,7 +38,7 @@ def draw_figures(runs: Mapping[str, Run]) -> dict[str, Any]:
     if data.task != "regression":
         return figures | {"reliability": draw_held_out(runs)}
     figures |= {"predictions": draw_held_out(runs), "coverage": _coverage(runs)}
-    if data.x.shape[1] == 1:
+    if len(data.x_names) == 1:
         figures["function"] = _function(_labelled(runs), _target(data))
     return figures
 
@@ -64,7 +64,7 @@ def _labelled(runs: Mapping[str, Run]) -> dict[str, Run]:
     return {plots.method_label(m): r for m, r in runs.items()}
 
 
-def _target(data: Dataset) -> str:
+def _target(data: Dataset | RowSource) -> str:
     return data.y_name.replace("_", " ")
 
 
@@ -96,13 +96,15 @@ def _coverage(runs: Mapping[str, Run]) -> Any:
 
 def _function(runs: Mapping[str, Run], target: str) -> Any:
     """Draw the predicted functions of a data set with one input."""
-    data = next(iter(runs.values())).data
-    low, high = data.x.min(), data.x.max()
+    first = next(iter(runs.values()))
+    data = first.data
+    x, y = (data.x, data.y) if isinstance(data, Dataset) else (first.x, first.y)
+    low, high = x.min(), x.max()
     margin = 0.1 * (high - low)
     grid = np.linspace(low - margin, high + margin, _GRID_POINTS)
     bands = {m: _function_band(r, grid) for m, r in runs.items()}
     labels = (data.x_names[0], target)
-    return plots.function_bands(data.x[:, 0], data.y, grid, bands, labels, data.name)
+    return plots.function_bands(x[:, 0], y, grid, bands, labels, data.name)
 
 
 def _function_band(run: Run, grid: np.ndarray) -> dict[str, np.ndarray]:

@@ -14,12 +14,15 @@ from dgp_ppl._errors import DataError
 from dgp_ppl._storage import fingerprint, finite, replacing
 from dgp_ppl.comparison._method import METHODS
 from dgp_ppl.comparison.report._figures import FIGURES
-from dgp_ppl.datasets import Dataset
+from dgp_ppl.datasets import Dataset, RowSource
 
 __all__ = [
     "clear_folder", "describe", "finished_rows", "prepare_folder", "write_json",
     "write_record", "write_tree",
 ]  # fmt: skip
+
+
+_HASHED_ROWS = 1000
 
 
 def prepare_folder(folder: Path, overwrite: bool, resume: bool = False) -> Path:
@@ -124,16 +127,19 @@ def write_tree(path: Path, tree: Any) -> None:
         tree.to_netcdf(draft, engine="h5netcdf")
 
 
-def describe(data: Dataset) -> dict[str, Any]:
+def describe(data: Dataset | RowSource) -> dict[str, Any]:
     """Return the entry of a data set in results.json."""
     columns = data.preprocessor
     table = {} if columns is None else {
         "inputs": list(columns.names), "classes": list(columns.classes),
         "preparation": str(columns.report).splitlines(),
     }  # fmt: skip
+    # A source is known by its first rows, as reading all takes a pass.
+    is_source = isinstance(data, RowSource)
+    arrays = next(iter(data.rows.blocks(_HASHED_ROWS))) if is_source else (data.x, data.y)
     return {
-        "name": data.name, "rows": len(data.y), "columns": data.x.shape[1], "task": data.task,
+        "name": data.name, "rows": len(data), "columns": len(data.x_names), "task": data.task,
         "target": data.y_name, "source": data.source,
         "own_splits": None if data.test_index is None else len(data.test_index),
-        "sha256": fingerprint(data.x, data.y)["sha256"],
+        "sha256": fingerprint(*arrays)["sha256"],
     } | table  # fmt: skip

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dgp_ppl.datasets.streams._blocks import Block, Blocks
+from dgp_ppl.datasets.streams._parquet import parquet_columns
 from dgp_ppl.datasets.streams._rows import Rows, seed_of
 
-__all__ = ["Block", "Blocks", "Rows", "seed_of"]
+__all__ = ["Block", "Blocks", "Rows", "parquet_columns", "seed_of"]

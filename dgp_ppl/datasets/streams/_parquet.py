@@ -14,7 +14,7 @@ from dgp_ppl.datasets._parquet import without_index
 from dgp_ppl.datasets._table import one_line
 from dgp_ppl.datasets.streams._readers import Arrays, Interval, Reader
 
-__all__ = ["ParquetReader"]
+__all__ = ["ParquetReader", "parquet_columns"]
 
 
 class ParquetReader(Reader):
@@ -41,17 +41,15 @@ class ParquetReader(Reader):
         target: str | Sequence[str] | None,
     ) -> None:
         import pyarrow as pa
-        import pyarrow.dataset as ds
 
         self.path = os.path.expanduser(os.fspath(path))
+        dataset = _opened(self.path)
         with _readable(self.path):
-            dataset = ds.dataset(self.path, format="parquet", partitioning="hive")
             groups = [g for f in dataset.get_fragments() for g in f.split_by_row_group()]
             counts = [g.row_groups[0].num_rows for g in groups]
         self._schema = dataset.schema
         targets = [target] if isinstance(target, str) else list(target or ())
-        columns = without_index(self.path, self._schema.empty_table(), None).column_names
-        rest = [n for n in columns if n not in targets]
+        rest = [n for n in _columns(self.path, self._schema) if n not in targets]
         self.inputs = tuple(rest if inputs is None else inputs)
         self._columns = [self.inputs, target if isinstance(target, str) else tuple(targets)]
         self._columns = self._columns[: 2 if targets else 1]
@@ -153,11 +151,34 @@ class ParquetReader(Reader):
             if not any(is_kind(kind) for is_kind in wanted):
                 raise DataError(
                     f"{self.path}: column {name!r} is of type {str(kind)!r}, wanted numbers; "
-                    "encode it as numbers, or leave it out: inputs=[...]"
+                    "encode it as numbers, or leave it out (inputs=[...], --drop)"
                 )
 
     def __repr__(self) -> str:
         return f"{self.path} in {len(self._groups)} row groups"
+
+
+def parquet_columns(path: str | os.PathLike[str]) -> list[str]:
+    """Return the columns of a .parquet file, or of a folder of them, without a pandas index.
+
+    Raises:
+        DataError: if there are no such files, or they cannot be read.
+    """
+    path = os.path.expanduser(os.fspath(path))
+    if not (schema := _opened(path).schema).names:
+        raise DataError(f"{path}: a folder without .parquet files; name a file or another folder")
+    return _columns(path, schema)
+
+
+def _opened(path: str) -> Any:
+    import pyarrow.dataset as ds
+
+    with _readable(path):
+        return ds.dataset(path, format="parquet", partitioning="hive")
+
+
+def _columns(path: str, schema: Any) -> list[str]:
+    return without_index(path, schema.empty_table(), None).column_names
 
 
 def _may_miss(group: Any, name: str) -> bool:

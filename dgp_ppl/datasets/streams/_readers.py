@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import abc
+import dataclasses
 import itertools
 import mmap
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 import numpy as np
 
@@ -90,6 +91,14 @@ class ArrayReader(Reader):
                 out[done : (done := done + stop - start)] = mapped[start:stop]
         return found
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Memory-mapped arrays are sent to other processes as the names of their files."""
+        return self.__dict__ | {"arrays": tuple(_ArrayOfFile.of(a) for a in self.arrays)}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        arrays = (a.open() if isinstance(a, _ArrayOfFile) else a for a in state["arrays"])
+        vars(self).update(state, arrays=tuple(arrays))
+
     def take(self, numbers: np.ndarray) -> Arrays:
         if not self._is_chunked:
             return super().take(numbers)
@@ -102,17 +111,39 @@ class ArrayReader(Reader):
         return tuple(np.concatenate(arrays) for arrays in zip(*parts, strict=True))
 
 
+@dataclasses.dataclass(frozen=True)
+class _ArrayOfFile:
+    """Where a memory-mapped array is."""
+
+    filename: str
+    dtype: np.dtype
+    offset: int
+    shape: tuple[int, ...]
+    order: Literal["C", "F"]
+
+    @classmethod
+    def of(cls, array: Any) -> Any:
+        """Return where an array is; one that is not a whole mapping of a file is unchanged."""
+        if not isinstance(array, np.memmap) or not isinstance(array.base, mmap.mmap):
+            return array
+        # What was written to a copy-on-write mapping is not in the file.
+        if array.filename is None or array.mode == "c":
+            return array
+        order = "C" if array.flags.c_contiguous else "F"
+        return cls(str(array.filename), array.dtype, array.offset, array.shape, order)
+
+    def open(self) -> np.memmap:
+        """Map the array."""
+        return np.memmap(self.filename, self.dtype, "r", self.offset, self.shape, self.order)
+
+
 def _mapped_anew(array: Any) -> Any:
     """Return a memory-mapped array in a mapping of its own, whose pages are dropped with it.
 
     The pages of a file that stays mapped count as memory of the process once they were read.
     """
-    if not isinstance(array, np.memmap) or not isinstance(array.base, mmap.mmap):
-        return array
-    if array.filename is None:
-        return array
-    order = "C" if array.flags.c_contiguous else "F"
-    return np.memmap(array.filename, array.dtype, "r", array.offset, array.shape, order)
+    found = _ArrayOfFile.of(array)
+    return found.open() if isinstance(found, _ArrayOfFile) else array
 
 
 class BatchReader(Reader):
@@ -121,10 +152,16 @@ class BatchReader(Reader):
     chunk_rows = None
 
     def __init__(self, batches: Iterable[Any], num_rows: int) -> None:
-        self.batches, self.num_rows = batches, num_rows
+        self.__setstate__((batches, num_rows))
+
+    def __getstate__(self) -> tuple[Iterable[Any], int]:
+        return self.batches, self.num_rows  # a copy begins a pass of its own
+
+    def __setstate__(self, state: tuple[Iterable[Any], int]) -> None:
+        self.batches, self.num_rows = state
         self._lock = threading.Lock()
         self._rows: Iterator[Arrays] = iter(())
-        self._position = num_rows  # of the next row
+        self._position = self.num_rows  # of the next row
         self._rest: Arrays | None = None
 
     def read(self, intervals: Sequence[Interval]) -> Arrays:

@@ -167,8 +167,7 @@ class Rows:
     def take(self, numbers: Any) -> Arrays:
         """Return the rows with these numbers, which may repeat, in one pass at most."""
         distinct, where = np.unique(np.asarray(numbers, np.int64), return_inverse=True)
-        if not len(distinct) or distinct[0] < 0 or distinct[-1] >= self.num_rows:
-            raise ValueError(f"Rows.take: wanted numbers of rows, from 0 to {self.num_rows - 1}")
+        self._check_numbers("take", distinct)
         return tuple(a[where] for a in self._reader.take(distinct))
 
     def sample(self, key: PRNGKey, num_rows: int) -> Arrays:
@@ -208,8 +207,22 @@ class Rows:
             )
         rng = np.random.default_rng(seed_of(key))
         numbers = np.sort(rng.choice(self.num_rows, num_rows, replace=False))
-        others = Rows(WithoutRows(self._reader, numbers), buffer_rows=self._buffer_rows)
-        return others, self._reader.take(numbers)
+        return self.without(numbers), self._reader.take(numbers)
+
+    def without(self, numbers: Any) -> Rows:
+        """Return all rows but those with these numbers, which differ, and are not all rows."""
+        distinct = np.unique(np.asarray(numbers, np.int64))
+        if len(distinct) >= self.num_rows:
+            raise ValueError(f"Rows.without: no row is left of {self.num_rows}")
+        self._check_numbers("without", distinct)
+        return Rows(WithoutRows(self._reader, distinct), buffer_rows=self._buffer_rows)
+
+    def _check_numbers(self, method: str, numbers: np.ndarray) -> None:
+        """Raise unless these are numbers of rows, which increase."""
+        if not len(numbers) or numbers[0] < 0 or numbers[-1] >= self.num_rows:
+            raise ValueError(
+                f"Rows.{method}: wanted numbers of rows, from 0 to {self.num_rows - 1}"
+            )
 
     @cached_property
     def first(self) -> Arrays:

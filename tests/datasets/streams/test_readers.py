@@ -1,5 +1,6 @@
 """Readers of arrays on disk and of batches, of mapped rows and of a part of the rows."""
 
+import pickle
 from pathlib import Path
 
 import h5py
@@ -154,3 +155,18 @@ def test_a_pass_that_fails_is_begun_anew():
         rows.take([0])
     loader.broken = False
     np.testing.assert_array_equal(rows.take([2])[0], [2.0])
+
+
+def test_readers_are_sent_without_their_rows(tmp_path):
+    np.save(tmp_path / "x.npy", np.arange(40_000.0).reshape(-1, 2))
+    mapped = np.load(tmp_path / "x.npy", mmap_mode="r")
+    sent = pickle.dumps(ArrayReader([mapped]))
+    assert len(sent) < 1000
+    np.testing.assert_array_equal(pickle.loads(sent).read([(7, 9)])[0], mapped[7:9])
+    changed = np.load(tmp_path / "x.npy", mmap_mode="c")
+    changed[0] = -1.0
+    again = pickle.loads(pickle.dumps(ArrayReader([changed])))
+    assert again.read([(0, 1)])[0][0, 0] == -1.0
+    batches = BatchReader([np.zeros(3), np.ones(2)], 5)
+    batches.read([(0, 4)])
+    assert pickle.loads(pickle.dumps(batches)).read([(0, 4)])[0].tolist() == [0, 0, 0, 1]

@@ -1,0 +1,100 @@
+"""What `compare` does with a data set: which methods fit it, and which rows are in which split."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from dgp_ppl import datasets
+from dgp_ppl._checks import check_count
+from dgp_ppl.comparison._method import METHODS, methods_for
+from dgp_ppl.datasets import Dataset, RowSource, TableSource
+
+__all__ = [
+    "check_methods", "chosen_methods", "default_splits", "divided", "prepare", "split_numbers",
+]  # fmt: skip
+
+_DEFAULT_METHODS = ("sgpr", "svgp", "dsvi")
+_DEFAULT_SPLITS = 3
+
+Source = Dataset | TableSource | RowSource
+
+
+def check_methods(methods: Sequence[str] | None) -> None:
+    """Raise unless these are different names of methods, or None."""
+    if methods is None:
+        return
+    unknown = [m for m in methods if m not in METHODS]
+    if unknown or not methods or len(set(methods)) < len(methods):
+        got = unknown[0] if unknown else ",".join(methods)
+        raise ValueError(
+            f"compare: methods has {got!r}, wanted different names among {', '.join(METHODS)}"
+        )
+
+
+def chosen_methods(source: Source, methods: Sequence[str] | None) -> tuple[str, ...]:
+    """Return the methods of a comparison.
+
+    Raises:
+        ValueError: if some of those that were asked for cannot fit the source.
+    """
+    streams = isinstance(source, RowSource)
+    found = methods_for(source.task, _DEFAULT_METHODS if methods is None else methods, streams)
+    if methods is None or found == tuple(methods):
+        return found
+    refused = sorted(set(methods) - set(found))
+    if streams and refused != sorted(set(methods) - set(methods_for(source.task, methods))):
+        able = ", ".join(methods_for(source.task, tuple(METHODS), streams))
+        raise ValueError(
+            f"compare: methods has {refused}, which need all rows in memory, and those of "
+            f"{source.name} are read block by block; wanted some of {able}"
+        )
+    raise ValueError(
+        f"compare: methods has {refused}, which need Gaussian noise, and the target of "
+        f"{source.name} is classes ({source.task}); leave them out"
+    )
+
+
+def split_numbers(splits: Any) -> list[int]:
+    """Return the numbers of the splits, from their number or from themselves."""
+    if isinstance(splits, bool | str | float) or not np.iterable(splits):
+        check_count("compare", "splits", splits)
+        return list(range(int(splits)))
+    try:
+        numbers = [operator.index(s) for s in splits]
+    except TypeError:
+        numbers = []
+    if not numbers or min(numbers) < 0 or len(set(numbers)) < len(numbers):
+        raise ValueError(
+            f"compare: splits is {splits}, wanted a number of splits, or the numbers of different "
+            "splits, from 0"
+        )
+    return numbers
+
+
+def default_splits(source: Source) -> list[int]:
+    """Return the numbers of the splits of a comparison that names none."""
+    if isinstance(source, RowSource):
+        return [0]
+    available = source.test_index
+    most = _DEFAULT_SPLITS if available is None else min(_DEFAULT_SPLITS, len(available))
+    return list(range(most))
+
+
+def divided(source: Source, splits: Sequence[int], seed: int) -> dict[int, tuple[Any, np.ndarray]]:
+    """Return the numbers of the training and test rows of each split; see `Split`."""
+    if isinstance(source, RowSource):
+        return {s: (None, source.test_rows(seed, s)) for s in splits}
+    found = datasets.splits(source, max(splits) + 1, seed)
+    return {s: found[s] for s in splits}
+
+
+def prepare(source: Source, train: Any) -> Callable[[], Dataset | RowSource]:
+    """Fit the preprocessor of a split, and return what makes the split's data set."""
+    if not isinstance(source, TableSource):
+        return lambda: source
+    fitted = source.fit(train)
+    return lambda: source.dataset(fitted)

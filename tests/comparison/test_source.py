@@ -1,0 +1,139 @@
+"""`compare` of a source of rows, which are read block by block."""
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from jax import random
+from support.commands import command
+from support.comparisons import TINY
+
+import dgp_ppl as dgp
+from dgp_ppl.comparison import METHODS, METRICS, local_workers
+from dgp_ppl.comparison._method import methods_for
+
+N = 24_000  # more than are read whole
+X = np.random.default_rng(0).normal(size=(N, 2)) + 5.0
+Y = 3 * X[:, 0] + np.sin(X[:, 1])
+LABELS = np.greater(Y, Y.mean()).astype(np.int64)
+OPTIONS = {**TINY, "batch": 50, "seed": 3}
+
+
+def rows(y=Y):
+    return dgp.Rows.from_arrays(X, y)
+
+
+@pytest.fixture(scope="module")
+def outcome():
+    return dgp.compare(rows(), **OPTIONS)
+
+
+def test_the_default_is_one_split_of_the_methods_that_stream(outcome):
+    assert [(r["split"], r["method"]) for r in outcome.splits] == [(0, "svgp"), (0, "dsvi")]
+    assert outcome.record["data"]["rows"] == N
+    assert all(r["elbo_per_datum"] is not None for r in outcome.splits)
+
+
+def test_held_out_rows_are_not_fitted(outcome):
+    run = outcome.fits["dsvi"]
+    held_out = set(run.y_test)
+    assert (len(held_out), run.num_data, len(run.y)) == (2400, 21_600, 10_000)
+    assert held_out.isdisjoint(run.y)
+    train = [i for i, y in enumerate(Y) if y not in held_out]
+    wanted = dgp.Standardizer.fit(X[train], Y[train])
+    np.testing.assert_allclose(run.standardizer.x_loc, wanted.x_loc, rtol=1e-12)
+    np.testing.assert_allclose(run.standardizer.y_scale, wanted.y_scale, rtol=1e-12)
+    row = outcome.splits[1]
+    assert row["rmse"] == pytest.approx(np.sqrt(np.mean((run.test.mean - run.y_test) ** 2)))
+
+
+def test_the_bound_is_that_of_all_training_rows(outcome):
+    run = outcome.fits["svgp"]
+    fitted, scale = run.fitted, run.standardizer
+    train = ~np.isin(Y, run.y_test)
+    x, y = scale.inputs(X[train]), scale.outputs(Y[train])
+    call = (random.key(0), fitted.model, fitted.guide, fitted.result.params, x, y)
+    sampled = {"batch_size": 10_000, "num_draws": 20}
+    _, error = dgp.evaluate(*call, **sampled, **fitted.kwargs)  # that of the row's bound
+    wanted, _ = dgp.evaluate(*call, **fitted.kwargs)
+    assert 0 < error < 0.01 * abs(wanted)
+    assert fitted.elbo_per_datum == pytest.approx(wanted / len(y), abs=4 * error / len(y))
+
+
+@pytest.mark.parametrize("method", methods_for("regression", tuple(METHODS), streams=True))
+def test_every_method_that_streams(method):
+    (row,) = dgp.compare(rows(), [method], **OPTIONS).splits
+    assert "error" not in row
+    assert all(np.isfinite(row[m]) for m in METRICS["regression"][:4])
+
+
+def test_classes():
+    (row,) = dgp.compare(rows(LABELS), ["dsvi"], **OPTIONS).splits
+    assert 0 <= row["accuracy"] <= 1
+    assert row["log_loss"] > 0
+
+
+@pytest.mark.parametrize("model", ["deep_kernel", "diff_gp"])
+def test_other_models(model):
+    (row,) = dgp.compare(rows(), ["dsvi"], model=model, **OPTIONS).splits
+    assert np.isfinite(row["rmse"])
+
+
+def test_latent_inputs_need_arrays():
+    (row,) = dgp.compare(rows(), ["dsvi"], model="latent", **OPTIONS).splits
+    assert "latent input for each row" in row["error"]
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"methods": ["sgpr", "dsvi"]}, r"\['sgpr'\].*read block by block.*svgp, dsvi"),
+        ({"evidence": True}, "evidence is True.*block by block"),
+    ],
+)
+def test_what_needs_all_rows_is_refused(options, words):
+    with pytest.raises(ValueError, match=words):
+        dgp.compare(rows(), **options, **OPTIONS)
+
+
+def test_workers_read_the_files(outcome, tmp_path):
+    for name, array in (("x", X), ("y", Y)):
+        np.save(tmp_path / f"{name}.npy", array)
+    mapped = (np.load(tmp_path / f"{name}.npy", mmap_mode="r") for name in "xy")
+    found = dgp.compare(dgp.Rows.from_arrays(*mapped), executor=local_workers(1), **OPTIONS)
+    for row, wanted in zip(found.splits, outcome.splits, strict=True):
+        assert row | {"seconds": 0} == wanted | {"seconds": 0}
+
+
+def test_a_folder_on_the_command_line(tmp_path, monkeypatch, capsys):
+    folder = tmp_path / "parts"
+    folder.mkdir()
+    pq.write_table(pa.table({"a": X[:, 0], "b": X[:, 1], "y": Y}), folder / "0.parquet")
+    monkeypatch.chdir(tmp_path)
+    small = ["--target", "y", "--steps", 4, "--inducing", 4, "--samples", 4, "--batch", 50]
+    code, out, _ = command(monkeypatch, capsys, "fit", "parts/", *small)
+    assert code == 0
+    assert "2,400 of 24,000 rows held out" in " ".join(out.split())
+    kept = dgp.load(tmp_path / "parts.dgp")
+    assert kept.predict(random.key(0), X[:3]).mean.shape == (3,)
+    resumed = [*small, "--methods", "svgp", "--splits", 2, "--quiet", "--out", "r"]
+    assert command(monkeypatch, capsys, "compare", "parts", *resumed)[0] == 0
+    assert command(monkeypatch, capsys, "compare", "parts", *resumed, "--resume")[0] == 0
+    code, _, err = command(
+        monkeypatch, capsys, "fit", "parts", *small, "--method", "gp", "--out", "gp.dgp"
+    )
+    assert code == 2
+    assert "read block by block" in err
+
+
+def test_a_runs_training_rows_are_a_sample(monkeypatch):
+    monkeypatch.setattr("dgp_ppl.comparison._run._SHOWN_ROWS", 40)
+    run = dgp.compare(rows(), ["svgp"], **OPTIONS).fits["svgp"]
+    assert (len(run.y), run.num_data) == (40, 21_600)
+    assert run.tree.posterior.sizes["draw"] > 0
+    assert "21,600 training and 2,400 held-out rows" in repr(run)
+
+
+def test_few_rows_are_read_whole():
+    few = dgp.Rows.from_arrays(X[:40], Y[:40])
+    assert np.isfinite(dgp.compare(few, ["svgp"], **OPTIONS).splits[0]["rmse"])
