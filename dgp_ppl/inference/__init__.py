@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dgp_ppl._partition import Call
+from dgp_ppl.inference._blocks import PassProgram
 from dgp_ppl.inference._handlers import data_plates, freeze, survey
 from dgp_ppl.inference._objectives import ImportanceWeighted, PredictiveELBO
 from dgp_ppl.inference._optimizer import default_optimizer
@@ -76,6 +77,7 @@ __all__ = [
     "MeanForm",
     "MixerScore",
     "OrnsteinUhlenbeck",
+    "PassProgram",
     "Portable",
     "PredictiveELBO",
     "Summarized",

@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
-from jax import lax, random
+from jax import random
 from jaxtyping import Array
 from numpyro import handlers
 from numpyro.infer.autoguide import AutoDelta, AutoGuide, AutoLaplaceApproximation
@@ -29,7 +29,7 @@ from dgp_ppl.core import (
     whole_plates,
     with_handover,
 )
-from dgp_ppl.inference import Chains, LayerGuide
+from dgp_ppl.inference import Chains, LayerGuide, PassProgram
 from dgp_ppl.inferencedata._sites import ModelSites
 
 __all__ = [
@@ -224,43 +224,36 @@ def _in_parts(
     return add_chain(values), conditionals, *add_chain(log_densities)
 
 
-@partial(jax.jit, static_argnums=0)
-def _draw_prior(static: StaticCall, keys: Array, params: Params, data: list[Any]) -> Any:
+@PassProgram
+def _draw_prior(static: StaticCall, key: PRNGKey, params: Params, data: list[Any]) -> Any:
     call = static.partition.join(data)
-
-    def draw(key: PRNGKey) -> Any:
-        model = handlers.substitute(handlers.seed(whole_plates(static.model), key), data=params)
-        trace = handlers.trace(model).get_trace(*call.args, **call.kwargs)
-        return {n: trace[n]["value"] for n in static.latent} | _deterministic(trace), {}
-
-    return lax.map(draw, keys)
+    model = handlers.substitute(handlers.seed(whole_plates(static.model), key), data=params)
+    trace = handlers.trace(model).get_trace(*call.args, **call.kwargs)
+    return {n: trace[n]["value"] for n in static.latent} | _deterministic(trace), {}
 
 
-@partial(jax.jit, static_argnums=0)
-def _draw_guide(static: StaticCall, keys: Array, params: Params, data: list[Any]) -> Any:
+@PassProgram
+def _draw_guide(static: StaticCall, key: PRNGKey, params: Params, data: list[Any]) -> Any:
     call = static.partition.join(data)
     guide: Any = static.partition.guide(static.guide, data)
     has_density = getattr(guide, "has_density", True)
 
-    def draw(key: PRNGKey) -> Any:
-        key, key_model = random.split(key)
-        seeded = handlers.substitute(handlers.seed(whole_plates(guide), key), data=params)
-        trace = handlers.trace(_RecordNoise(seeded)).get_trace(*call.args, **call.kwargs)
-        sampled = {n: s for n, s in trace.items() if s["type"] == "sample"}
-        log_q = sum(_log_density(s) for s in (sampled.values() if has_density else ()))
-        latent = {n: s for n, s in sampled.items() if n in static.latent}
-        values = {n: s["value"] for n, s in latent.items()}
-        model = handlers.seed(SetDraws(whole_plates(static.model), values, {}), key_model)
-        model = handlers.substitute(model, data=params)
-        prior = handlers.trace(model).get_trace(*call.args, **call.kwargs)
-        factors = {n: s["value"] for n, s in prior.items() if _is_factor(s)}
-        log_prior = sum(jnp.sum(prior[n]["fn"].log_prob(a)) for n, a in (values | factors).items())
-        conditionals = {n: _conditional(handover_of(s).q, s["value"]) for n, s in latent.items()}
-        conditionals = {n: q for n, q in conditionals.items() if q is not None}
-        values = _deterministic(prior) | values
-        return values, conditionals, jnp.asarray(log_prior), jnp.asarray(log_q)
-
-    return lax.map(draw, keys)
+    key, key_model = random.split(key)
+    seeded = handlers.substitute(handlers.seed(whole_plates(guide), key), data=params)
+    trace = handlers.trace(_RecordNoise(seeded)).get_trace(*call.args, **call.kwargs)
+    sampled = {n: s for n, s in trace.items() if s["type"] == "sample"}
+    log_q = sum(_log_density(s) for s in (sampled.values() if has_density else ()))
+    latent = {n: s for n, s in sampled.items() if n in static.latent}
+    values = {n: s["value"] for n, s in latent.items()}
+    model = handlers.seed(SetDraws(whole_plates(static.model), values, {}), key_model)
+    model = handlers.substitute(model, data=params)
+    prior = handlers.trace(model).get_trace(*call.args, **call.kwargs)
+    factors = {n: s["value"] for n, s in prior.items() if _is_factor(s)}
+    log_prior = sum(jnp.sum(prior[n]["fn"].log_prob(a)) for n, a in (values | factors).items())
+    conditionals = {n: _conditional(handover_of(s).q, s["value"]) for n, s in latent.items()}
+    conditionals = {n: q for n, q in conditionals.items() if q is not None}
+    values = _deterministic(prior) | values
+    return values, conditionals, jnp.asarray(log_prior), jnp.asarray(log_q)
 
 
 def _deterministic(trace: dict[str, Any]) -> dict[str, Array]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from functools import partial
 from typing import Any
 
 import jax
@@ -18,7 +17,7 @@ from numpyro.primitives import Messenger
 from dgp_ppl._checks import check_count, check_key
 from dgp_ppl._typing import Fitted, Model, Params, PRNGKey
 from dgp_ppl.core import DrawMode, RandomFunction, function_draws
-from dgp_ppl.inference import Chains, Summarized, list_arrays
+from dgp_ppl.inference import Chains, PassProgram, Summarized, list_arrays
 from dgp_ppl.prediction._passes import ForwardPass
 from dgp_ppl.prediction._predict import predict
 
@@ -116,7 +115,7 @@ def layer_functions(
     keys = random.split(key, p.num_samples)
 
     def run(at: dict[str, Array]) -> dict[str, dict[str, np.ndarray]]:
-        found = _passes(p.forward_pass, mode, keys, p.draws, p.params, p.data, p.x, at)
+        found = _passes((p.forward_pass, mode), (keys, p.draws), p.params, p.data, p.x, at)
         # `jax.jit` sorts a dict by its keys: restore the order of the calls.
         order = sorted(found, key=lambda n: int(found[n]["order"][0]))
         return {n: jax.tree.map(np.asarray, found[n]) for n in order}
@@ -170,27 +169,22 @@ def _at_inducing(layer: RandomFunction) -> tuple[Array, Array]:
     return jnp.stack(mean, axis=1), jnp.stack(var, axis=1)
 
 
-@partial(jax.jit, static_argnums=(0, 1))
+@PassProgram
 def _passes(
-    forward_pass: ForwardPass,
-    mode: DrawMode,
-    keys: Array,
-    draws: dict[str, Array],
+    static: tuple[ForwardPass, DrawMode],
+    each: tuple[PRNGKey, dict[str, Array]],
     params: Params,
     data: list[Any],
     x: Array,
     at: dict[str, Array],
 ) -> dict[str, dict[str, Array]]:
-    """Run one pass for each key and return the layers' records; arrays are [S, ...]."""
-
-    def one(each: tuple[Array, dict[str, Array]]) -> dict[str, dict[str, Array]]:
-        key, draw = each
-        recorder = _RecordLayers(at)
-        with recorder:
-            forward_pass.distribution(key, draw, params, data, x, mode=mode)
-        return recorder.found
-
-    return jax.lax.map(one, (keys, draws))
+    """Return the layers' records of the pass with this key and draws."""
+    forward_pass, mode = static
+    key, draws = each
+    recorder = _RecordLayers(at)
+    with recorder:
+        forward_pass.distribution(key, draws, params, data, x, mode=mode)
+    return recorder.found
 
 
 def _default_grid(reached: np.ndarray) -> np.ndarray:

@@ -16,7 +16,7 @@ from numpyro import handlers
 from dgp_ppl._partition import Call, Partition
 from dgp_ppl._typing import Model, Params, PRNGKey
 from dgp_ppl.core import Mixture, Observed, function_draws
-from dgp_ppl.inference import LayerGuide, data_plates, survey
+from dgp_ppl.inference import LayerGuide, PassProgram, data_plates, survey
 
 __all__ = ["ForwardPass", "function_passes", "latent_passes", "predictive_passes"]
 
@@ -143,33 +143,24 @@ def predictive_passes(
     return jax.vmap(one)(keys, draws)
 
 
-@partial(jax.jit, static_argnums=0)
+@PassProgram
 def latent_passes(
-    forward_pass: ForwardPass, keys: Array, params: Params, data: list[Any], x: Array
+    forward_pass: ForwardPass, key: PRNGKey, params: Params, data: list[Any], x: Array
 ) -> dict[str, Array]:
-    """Return the guide's draws, [S, ...] by site, one pass for each key."""
-
-    def one(key: PRNGKey) -> dict[str, Array]:
-        sites = forward_pass.guide_sites(key, params, data, x)
-        return {n: s["value"] for n, s in sites.items()}
-
-    return jax.lax.map(one, keys)
+    """Return the guide's draws by site in the pass with this key."""
+    sites = forward_pass.guide_sites(key, params, data, x)
+    return {n: s["value"] for n, s in sites.items()}
 
 
-@partial(jax.jit, static_argnums=(0, 1))
+@PassProgram
 def function_passes(
-    forward_pass: ForwardPass,
-    mode: str,
-    keys: Array,
-    draws: dict[str, Array],
+    static: tuple[ForwardPass, str],
+    each: tuple[PRNGKey, dict[str, Array]],
     params: Params,
     data: list[Any],
     x: Array,
 ) -> Array:
-    """Return f at x, [S, ...], in passes where every layer is one draw of its function."""
-
-    def one(each: tuple[Array, dict[str, Array]]) -> Array:
-        key, draw = each
-        return forward_pass.distribution(key, draw, params, data, x, mode=mode).latent_mean
-
-    return jax.lax.map(one, (keys, draws))
+    """Return f at x in the pass with this key and draws, where each layer is one function."""
+    forward_pass, mode = static
+    key, draws = each
+    return forward_pass.distribution(key, draws, params, data, x, mode=mode).latent_mean

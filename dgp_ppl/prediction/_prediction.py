@@ -275,7 +275,7 @@ class Prediction(Summarized, Portable):
         passes = random.randint(random.fold_in(key, 1), (num,), 0, self.num_samples)
         draws = {n: a[passes] for n, a in self.draws.items()}
         values = function_passes(
-            self.forward_pass, mode, keys, draws, self.params, self.data, self.x
+            (self.forward_pass, mode), (keys, draws), self.params, self.data, self.x
         )
         return self._original(values)
 

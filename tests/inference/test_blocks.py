@@ -111,3 +111,40 @@ def test_fits_and_chains_are_those_of_a_cpu(request):
     assert jax.tree.structure(found) == jax.tree.structure(wanted)
     for a, b in zip(jax.tree.leaves(found), jax.tree.leaves(wanted), strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-3, atol=1e-4)
+
+
+def test_passes_at_once_are_those_one_by_one(request):
+    """A mapped program makes 16 passes at once off a CPU, and the same numbers."""
+    at_once = []
+
+    def function(static, each, other):
+        at_once.append(each[1].shape)
+        return {"sum": jnp.sum(each[0] * other) + static, "number": each[1]}
+
+    each = jnp.arange(40.0).reshape(20, 2), jnp.arange(20)
+    found = [_blocks.PassProgram(function)(3, each, 2.0)]
+    request.getfixturevalue("off_cpu")
+    found.append(_blocks.PassProgram(function)(3, each, 2.0))
+    for result in found:
+        np.testing.assert_array_equal(result["sum"], 2 * np.sum(each[0], axis=1) + 3)
+        np.testing.assert_array_equal(result["number"], np.arange(20))
+
+
+def test_evaluations_and_draws_are_the_same_off_a_cpu(off_cpu, monkeypatch, x64):
+    guide = dgp.MeanField(models.deep_gp)
+    call = {"z": [Z, Z], "steps": 5, "progress": False}
+    fit = dgp.fit(KEY, models.deep_gp, guide, X, Y, **call)
+
+    def results():
+        losses = dgp.evaluate(KEY, models.deep_gp, guide, fit, X, Y, num_draws=20, z=[Z, Z])
+        p = dgp.predict(KEY, models.deep_gp, guide, fit, X, num_samples=20, z=[Z, Z])
+        tree = dgp.to_inferencedata(
+            KEY, models.deep_gp, guide, fit, X, Y, num_samples=20, num_prior_samples=3, z=[Z, Z]
+        )
+        draws = p.latent_draws(), p.function_draws(KEY, 20)
+        return losses, draws, tree.posterior["l1.v"].values, tree.prior["l2.v"].values
+
+    sixteen = results()
+    monkeypatch.setattr(_blocks, "runs_on_cpu", lambda tree: True)
+    # Joint draws factorise covariances that are singular but for a jitter of 1e-10.
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-6), sixteen, results())

@@ -23,7 +23,7 @@ from dgp_ppl.inference._data import check_data, explain_data
 from dgp_ppl.inference._params import checked_params, set_up_guide
 from dgp_ppl.inference.svi._feed import Feed, random_feed, source_of
 from dgp_ppl.inference.svi._fit_many import best_fit
-from dgp_ppl.inference.svi._loop import chunk_length, compiled_losses, run_steps
+from dgp_ppl.inference.svi._loop import chunk_length, losses_of, run_steps
 from dgp_ppl.inference.svi._mesh import SharedFolder, checked_mesh, divided_loop
 from dgp_ppl.inference.svi._result import FitResult
 from dgp_ppl.inference.svi._setup import (
@@ -256,7 +256,8 @@ def evaluate(
     objective = checked_loss("evaluate", guide, loss) or bound_loss(guide)
     params = checked_params("evaluate", params, model, guide, call)
     program = (model, guide, objective, partition)
-    values = -np.asarray(compiled_losses(program, random.split(key, num_draws), params, data))
+    each = random.split(key, num_draws), np.arange(num_draws)
+    values = -np.asarray(losses_of(program, each, params, data))
     if not np.isfinite(values).all() and (why := explain_data(model, call)):
         raise DataError(f"evaluate: {why}")
     return float(values.mean()), float(values.std(ddof=1) / math.sqrt(num_draws))

@@ -21,12 +21,12 @@ from numpyro.infer.svi import SVIState
 from dgp_ppl._partition import Partition
 from dgp_ppl._terminal import Progress
 from dgp_ppl._typing import Model, Params
-from dgp_ppl.inference._blocks import StepProgram
+from dgp_ppl.inference._blocks import PassProgram, StepProgram
 from dgp_ppl.inference._checkpoint import RunFolder
 from dgp_ppl.inference.svi._feed import Feed, at_step
 
 __all__ = [
-    "MOST_STEPS", "Outcome", "TrainingLoop", "cached_loop", "chunk_length", "compiled_losses",
+    "MOST_STEPS", "Outcome", "TrainingLoop", "cached_loop", "chunk_length", "losses_of",
     "run_steps", "training_loop",
 ]  # fmt: skip
 
@@ -66,7 +66,7 @@ class TrainingLoop:
     def mean_loss(self, loss: ELBO, keys: jax.Array, params: Params, data: list[Any]) -> float:
         """Return the mean over keys of a loss at constrained params."""
         program = (self.svi.model, self.svi.guide, loss, self.partition)
-        return float(compiled_losses(program, keys, params, data).mean())
+        return float(losses_of(program, (keys, np.arange(len(keys))), params, data).mean())
 
     def first_non_finite(self, state: SVIState, data: list[Any]) -> str:
         """Return the first param or site that is not finite in the loss of this state."""
@@ -237,16 +237,13 @@ def run_steps(
     return Outcome(state, losses)
 
 
-def _losses(program: Any, keys: jax.Array, params: Params, data: list[Any]) -> jax.Array:
+@PassProgram
+def losses_of(
+    program: Any, each: tuple[jax.Array, jax.Array], params: Params, data: list[Any]
+) -> jax.Array:
+    """Return the loss of (model, guide, loss, partition) for a key and the number of its block."""
     model, guide, loss, partition = program
-    guide = partition.guide(guide, at_step(data, 0))
-
-    def one(number: jax.Array) -> jax.Array:
-        args, kwargs = partition.join(at_step(data, number))
-        return loss.loss(keys[number], params, model, guide, *args, **kwargs)
-
-    return lax.map(one, jnp.arange(len(keys)))
-
-
-compiled_losses = jax.jit(_losses, static_argnums=0)
-"""The losses at many keys, one after another, of (model, guide, loss, partition)."""
+    key, number = each
+    data = at_step(data, number)
+    args, kwargs = partition.join(data)
+    return loss.loss(key, params, model, partition.guide(guide, data), *args, **kwargs)
