@@ -23,7 +23,7 @@ from dgp_ppl.core._inducing import (
     project,
 )
 from dgp_ppl.core._marginals import Marginals
-from dgp_ppl.core._minibatch import minibatch, rows_on, stratified, whole_plates
+from dgp_ppl.core._minibatch import minibatch, padded, rows_on, stratified, whole_plates
 from dgp_ppl.core._mixture import Mixture
 from dgp_ppl.core._observe import Likelihood, Observed, as_observed, log_density, observe
 
@@ -55,6 +55,7 @@ __all__ = [
     "log_density",
     "minibatch",
     "observe",
+    "padded",
     "project",
     "rows_on",
     "stratified",

@@ -20,10 +20,14 @@ from numpyro.primitives import Messenger
 from dgp_ppl._streamed import Streamed, shape_of
 from dgp_ppl._typing import PRNGKey
 
-__all__ = ["minibatch", "rows_on", "stratified", "stratified_rows", "whole_plates"]
+__all__ = [
+    "minibatch", "padded", "real_rows", "rows_on", "stratified", "stratified_rows", "whole_plates",
+]  # fmt: skip
 
 
 _mesh: ContextVar[Mesh | None] = ContextVar("mesh", default=None)
+_num_real: ContextVar[Any] = ContextVar("num_real", default=None)
+_real: ContextVar[Array | None] = ContextVar("real", default=None)
 
 
 @partial(jax.jit, static_argnums=(1, 2))
@@ -110,6 +114,28 @@ def rows_on(mesh: Mesh) -> Iterator[None]:
         _mesh.reset(token)
 
 
+@contextlib.contextmanager
+def padded(num_rows: Any) -> Iterator[None]:
+    """Take only the first rows of data plates for real; the others are padding.
+
+    Within the plate `observe` masks the padding. The plate keeps its size: a minibatch has padding
+    as often as the data have, so its bound remains unbiased.
+
+    Args:
+        num_rows: number of real rows, which may be traced.
+    """
+    token = _num_real.set(num_rows)
+    try:
+        yield
+    finally:
+        _num_real.reset(token)
+
+
+def real_rows() -> Array | None:
+    """Return which rows of the minibatch at hand are not padding, [B]; None if all are real."""
+    return _real.get()
+
+
 def _divided(array: Array, mesh: Mesh) -> Array:
     """Return the rows divided among the devices of a mesh.
 
@@ -183,7 +209,12 @@ def minibatch(
         )
         if not whole and (mesh := _mesh.get()) is not None:
             taken = tuple(None if a is None else _divided(a, mesh) for a in taken)
-        yield taken[0] if len(taken) == 1 else taken
+        num_real = _num_real.get()
+        token = _real.set(None if num_real is None else jnp.asarray(rows) < num_real)
+        try:
+            yield taken[0] if len(taken) == 1 else taken
+        finally:
+            _real.reset(token)
 
 
 def _check_rows(read: int, wanted: int | None) -> None:

@@ -22,6 +22,7 @@ from jaxtyping import Array, Float
 from dgp_ppl._typing import PRNGKey
 from dgp_ppl.core._likelihood_sites import call_likelihood
 from dgp_ppl.core._marginals import Marginals
+from dgp_ppl.core._minibatch import real_rows
 from dgp_ppl.core._mixture import LatentMixture, Mixture
 from dgp_ppl.core._quadrature import TRAPEZOID, expectation, log_expectation
 from dgp_ppl.likelihoods import AnalyticLikelihood
@@ -371,4 +372,7 @@ def observe(
         )
     key = numpyro.prng_key() if marginals.mean.shape[-1] > 1 else None
     obs_mask = None if mask is None else jnp.asarray(mask)
+    if (real := real_rows()) is not None:
+        shape = real.shape if obs_mask is None else real.shape + (1,) * (obs_mask.ndim - 1)
+        obs_mask = real if obs_mask is None else obs_mask & real.reshape(shape)
     return Observed(marginals, likelihood, num_nodes, num_draws, key, obs_mask)

@@ -23,7 +23,7 @@ from dgp_ppl.core import Observed, whole_plates
 from dgp_ppl.datasets import Rows
 from dgp_ppl.inference._handlers import data_plates, survey
 
-__all__ = ["RowCheck", "check_data", "explain_data", "row_check"]
+__all__ = ["RowCheck", "check_data", "check_padding", "explain_data", "row_check"]
 
 _REMEDY = (
     "leave the values out by a mask, observe(..., mask=...) or numpyro.handlers.mask, or leave out "
@@ -82,7 +82,7 @@ def check_data(caller: str, model: Model, call: Call) -> dict[str, Any]:
     call = _on_device(call)
     sites = survey(_UnknownParams(_with_all_rows(model, call)), call)
     if is_streamed(call.args):
-        _refuse_row_sites(caller, sites)
+        _refuse_row_sites(caller, sites, "Rows")
     names = {id(a): n for n, a in named_arrays(model, call)}
     for name, site in sites.items():
         if site["type"] != "sample" or not site["is_observed"] or isinstance(site["fn"], dist.Unit):
@@ -168,16 +168,32 @@ def _with_all_rows(model: Model, call: Call) -> Any:
     return model if is_streamed(call.args) else whole_plates(model)
 
 
-def _refuse_row_sites(caller: str, sites: dict[str, Any]) -> None:
-    """Raise if a model has a latent site for each row of a source."""
+def _refuse_row_sites(caller: str, sites: dict[str, Any], to: str) -> None:
+    """Raise if a model has a latent site for each row, which a fit `to` these data cannot have."""
     plates = data_plates(sites)
     for name, site in sites.items():
         if site["type"] != "sample" or site["is_observed"] or site["infer"].get("is_auxiliary"):
             continue
         if plates & {frame.name for frame in site["cond_indep_stack"]}:
             raise ValueError(
-                f"{caller}: site {name!r} is a latent value of each row, which a fit to Rows "
-                "cannot have; wanted arrays in memory, or a model without it"
+                f"{caller}: site {name!r} is a latent value of each row, which a fit to {to} "
+                "cannot have; wanted arrays of one length in memory, or a model without it"
+            )
+
+
+def check_padding(caller: str, model: Model, call: Call) -> None:
+    """Raise a ValueError if padding of the rows would count in a model's density."""
+    sites = survey(_UnknownParams(whole_plates(model)), _on_device(call))
+    _refuse_row_sites(caller, sites, "padded data")
+    plates = data_plates(sites)
+    for name, site in sites.items():
+        if site["type"] != "sample" or not site["is_observed"]:
+            continue
+        within = plates & {frame.name for frame in site["cond_indep_stack"]}
+        if not (isinstance(site["fn"], Observed) and within):
+            raise ValueError(
+                f"{caller}: num_rows is given, and site {name!r} does not leave padding out, "
+                "wanted an `observe` in the plate of dgp_ppl.minibatch; call fit for each data set"
             )
 
 

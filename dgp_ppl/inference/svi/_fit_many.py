@@ -7,6 +7,7 @@ import inspect
 import math
 import time
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any
 
 import jax
@@ -19,8 +20,8 @@ from dgp_ppl._checks import check_count, check_key, short_list
 from dgp_ppl._errors import Interrupted
 from dgp_ppl._partition import Call, Partition
 from dgp_ppl._typing import Fitted, Model, Params, PRNGKey
-from dgp_ppl.inference._data import check_data
-from dgp_ppl.inference.svi._loop_many import ManyLoops, part, run_many_steps
+from dgp_ppl.inference._data import check_data, check_padding
+from dgp_ppl.inference.svi._loop_many import ManyLoops, PaddedLoop, part, run_many_steps
 from dgp_ppl.inference.svi._result import FitResult, FitResults
 from dgp_ppl.inference.svi._setup import Problem, mean_bound_loss, non_finite_loss
 
@@ -38,6 +39,7 @@ def fit_many(
     optimizer: Any = None,
     loss: ELBO | None = None,
     start: FitResults | Fitted | Params | None = None,
+    num_rows: Sequence[int] | None = None,
     progress: bool | str = True,
     **kwargs: Any,
 ) -> FitResults:
@@ -58,13 +60,17 @@ def fit_many(
         model: a NumPyro model.
         guide: its guide. Arrays that the guide itself holds are those of all fits.
         *args: the model's positional arguments.
-        each: names of the arguments with a leading axis of R fits. All leaves of a tree have it.
+        each: names of the arguments with a leading axis of R fits. All arrays of a tree have it,
+            and its functions are those of all fits.
         steps: number of optimiser steps.
         learning_rate: initial learning rate of the default optimiser; see `fit`.
         optimizer: an optax optimiser in place of the default.
         loss: the objective in place of the guide's; see `fit`.
         start: params to start from, or a result, the same for all fits; or an earlier
             `FitResults`, whose fits go on where they stopped if `optimizer` is theirs.
+        num_rows: numbers of rows of the fits, [R], if the data have different numbers and are
+            padded at their ends to a common length, by copies of any row. `observe` masks the
+            padding in the model's data plate, which `minibatch` makes.
         progress: show a progress bar with the mean ELBO per datum; a string is its label.
         **kwargs: the model's keyword arguments.
 
@@ -81,7 +87,7 @@ def fit_many(
     fits, _ = _run(
         "fit_many", keys, model, guide, Call(args, kwargs), tuple(each), steps=steps,
         learning_rate=learning_rate, optimizer=optimizer, loss=loss, start=start,
-        progress=progress,
+        num_rows=num_rows, progress=progress,
     )  # fmt: skip
     return fits
 
@@ -118,6 +124,7 @@ def _run(
     loss: ELBO | None,
     start: FitResults | Fitted | Params | None,
     progress: bool | str,
+    num_rows: Sequence[int] | None = None,
 ) -> tuple[FitResults, Problem]:
     """Fit with all keys; returns the fits, and the problem of the first one."""
     begun = time.perf_counter()
@@ -140,25 +147,30 @@ def _run(
     for other in calls[1:] if each else ():
         check_data(caller, model, other)
     loops, data = _stacked(problem, model, guide, calls if each else calls[:1])
+    num_data: Any = problem.num_data
+    if num_rows is not None:
+        num_data = _checked_num_rows(caller, num_rows, num, problem.num_data)
+        check_padding(caller, model, calls[0])
+        loops = ManyLoops(_padded(loops.loop), (*loops.axes, 0))
+        data = [*data, jnp.asarray(num_data)]
     first = dict(start.params) if several else problem.first_params
     states = loops.init(keys, data, first, each=several)
     if several and None is not optimizer is start.optimizer:
         states = start.state
     outcome = run_many_steps(
-        loops, states, data, num_fits=num, steps=steps, num_data=problem.num_data,
-        progress=progress,
+        loops, states, data, num_fits=num, steps=steps, num_data=num_data, progress=progress,
     )  # fmt: skip
     states, losses = outcome.states, outcome.losses
     for i, failure in outcome.failures.items():
         states = jax.tree.map(lambda a, b, i=i: a.at[i].set(b), states, failure.kept)
         losses[i, failure.step :] = np.nan
     result = FitResults(
-        loops.params(states), losses, problem.num_data, states, time.perf_counter() - begun,
+        loops.params(states), losses, num_data, states, time.perf_counter() - begun,
         problem.optimizer, interrupted=outcome.interrupt is not None,
     )  # fmt: skip
     errors = {
         i: non_finite_loss(
-            problem.loop, failure.state, loops.data(data, i), calls[i if each else 0],
+            loops.loop, failure.state, loops.data(data, i), calls[i if each else 0],
             step=failure.step, steps=steps, result=result.part(i, failure.step),
         )
         for i, failure in sorted(outcome.failures.items())
@@ -187,6 +199,21 @@ def _number_of_keys(caller: str, keys: PRNGKey) -> int:
     return shape[0]
 
 
+def _checked_num_rows(caller: str, num_rows: Any, num: int, most: int) -> np.ndarray:
+    """Return the numbers of rows of padded data, [R]."""
+    found = np.asarray(num_rows)
+    is_whole = np.issubdtype(found.dtype, np.integer)
+    if found.shape != (num,) or not is_whole or found.min() < 1 or found.max() > most:
+        raise ValueError(
+            f"{caller}: num_rows is {num_rows}, wanted {num} numbers, one for each fit, from 1 to "
+            f"{most}, the size of the data plate"
+        )
+    return found
+
+
+_padded = lru_cache(maxsize=32)(PaddedLoop)
+
+
 def _calls(caller: str, model: Model, call: Call, each: tuple[str, ...], num: int) -> list[Call]:
     """Return the call of each fit."""
     places = _places(model, call)
@@ -198,7 +225,7 @@ def _calls(caller: str, model: Model, call: Call, each: tuple[str, ...], num: in
     for name in each:
         place = places[name]
         value = call.args[place] if isinstance(place, int) else call.kwargs[name]
-        shapes = [jnp.shape(a) for a in jax.tree.leaves(value)]
+        shapes = [jnp.shape(a) for a in jax.tree.leaves(value) if not callable(a)]
         if not shapes or any(not s or s[0] != num for s in shapes):
             raise ValueError(
                 f"{caller}: argument {name!r} has shape {', '.join(map(str, shapes)) or 'none'}, "

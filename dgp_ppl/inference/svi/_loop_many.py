@@ -12,10 +12,38 @@ from numpyro.infer.svi import SVIState
 
 from dgp_ppl._terminal import Progress
 from dgp_ppl._typing import Params
+from dgp_ppl.core import padded
 from dgp_ppl.inference._blocks import StepProgram
 from dgp_ppl.inference.svi._loop import TrainingLoop, chunk_length
 
-__all__ = ["Failure", "ManyLoops", "ManyOutcomes", "part", "run_many_steps"]
+__all__ = ["Failure", "ManyLoops", "ManyOutcomes", "PaddedLoop", "part", "run_many_steps"]
+
+
+class PaddedLoop(TrainingLoop):
+    """A training loop whose data have padding behind their rows, and their number at the end."""
+
+    def __init__(self, loop: TrainingLoop) -> None:
+        super().__init__(loop.svi, loop.partition)
+
+    def first_state(self, key: Any, data: list[Any], params: Params | None) -> SVIState:
+        """Return the first state; a program that can be traced."""
+        *data, num_rows = data
+        with padded(num_rows):
+            return super().first_state(key, data, params)
+
+    def run_chunk(
+        self, state: SVIState, num: Any, first: Any, data: list[Any]
+    ) -> tuple[SVIState, jax.Array]:
+        """Run steps; a program that can be traced."""
+        *data, num_rows = data
+        with padded(num_rows):
+            return super().run_chunk(state, num, first, data)
+
+    def first_non_finite(self, state: SVIState, data: list[Any]) -> str:
+        """Return the first param or site that is not finite in the loss of this state."""
+        *data, num_rows = data
+        with padded(num_rows):
+            return super().first_non_finite(state, data)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -69,8 +97,8 @@ def _programs(loop: TrainingLoop, axes: tuple[int | None, ...]) -> tuple[Any, An
 
 
 def part(tree: Any, number: int) -> Any:
-    """Return the values of one fit."""
-    return jax.tree.map(lambda a: a[number], tree)
+    """Return the values of one fit. Leaves that are no arrays, such as functions, are shared."""
+    return jax.tree.map(lambda a: a if callable(a) else a[number], tree)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -112,7 +140,7 @@ def run_many_steps(
     *,
     num_fits: int,
     steps: int,
-    num_data: int,
+    num_data: int | np.ndarray,
     progress: bool | str,
 ) -> ManyOutcomes:
     """Run all steps of all fits. A fit whose loss is not finite does not stop the others."""
@@ -151,7 +179,8 @@ def run_many_steps(
                     failures | found,
                 )
                 sound = [i for i in range(num_fits) if i not in failures]
-                note = f"ELBO/datum {-new[sound].mean() / num_data:.4f}" if sound else "all failed"
+                bounds = -new / np.asarray(num_data)[..., None]
+                note = f"ELBO/datum {bounds[sound].mean():.4f}" if sound else "all failed"
                 bar.update(num, note + f", {len(failures)} failed" * bool(failures))
     except KeyboardInterrupt as interrupt:
         return ManyOutcomes(states, losses, failures, interrupt)

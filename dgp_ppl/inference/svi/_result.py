@@ -82,7 +82,8 @@ class FitResults(Summarized, Portable):
         params: constrained values of all params, with a leading axis of fits.
         losses: minus the ELBO in nats before every step, [R, steps]; NaN from the step at which
             a fit failed.
-        num_data: rows N of the data plate; see `FitResult`.
+        num_data: rows N of the data plate, see `FitResult`; of each fit, [R], if the data were
+            padded.
         state: NumPyro's SVI states of these params, stacked.
         seconds: wall-clock time of the steps of all fits, compilation included.
         optimizer: the optax optimiser of the states.
@@ -93,7 +94,7 @@ class FitResults(Summarized, Portable):
 
     params: Params
     losses: np.ndarray
-    num_data: int
+    num_data: int | np.ndarray
     state: SVIState
     seconds: float
     optimizer: Any
@@ -123,7 +124,7 @@ class FitResults(Summarized, Portable):
     @property
     def elbo_per_datum(self) -> np.ndarray:
         """The ELBO estimates of every step, in nats per data point, [R, steps]."""
-        return -self.losses / self.num_data
+        return -self.losses / np.asarray(self.num_data)[..., None]
 
     @property
     def succeeded(self) -> list[int]:
@@ -133,8 +134,10 @@ class FitResults(Summarized, Portable):
     def part(self, number: int, steps: int) -> FitResult:
         """Return the state of one fit and its losses of so many steps, failed or not."""
         params, state = jax.tree.map(lambda a: a[number], (self.params, self.state))
+        sizes = self.num_data
+        num_data = int(sizes[number]) if isinstance(sizes, np.ndarray) else sizes
         return FitResult(
-            params, self.losses[number, :steps], self.num_data, state, self.seconds,
+            params, self.losses[number, :steps], num_data, state, self.seconds,
             self.optimizer, interrupted=self.interrupted,
         )  # fmt: skip
 

@@ -1,0 +1,134 @@
+"""Many fits to data of different lengths, padded to one."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro
+import numpyro.distributions as dist
+import pytest
+from jax import random
+from support.fits import OPTIMIZER, SHALLOW, X, Y, Z
+from support.helpers import KEY
+
+import dgp_ppl as dgp
+from dgp_ppl.core import padded
+from dgp_ppl.models import deep_gp, svgp
+
+SIZES = [20, 17, 19]
+KEYS = random.split(KEY, 3)
+OPTIONS = {"optimizer": OPTIMIZER, "progress": False}
+
+
+def padded_data(sizes=SIZES):
+    """Return x and y of each length; the padding has values that would count."""
+    rows = np.array([[i if i < n else 0 for i in range(20)] for n in sizes])
+    x, y = np.asarray(X, float)[rows], np.asarray(Y, float)[rows]
+    for i, n in enumerate(sizes):
+        y[i, n:] += 100.0
+    return x, y
+
+
+@pytest.mark.usefixtures("x64")
+@pytest.mark.parametrize("model", [svgp, deep_gp, dgp.models.bnn])
+def test_padded_fits_equal_single_fits(model):
+    """With all rows, padding changes nothing but the draws of hidden layers' noise."""
+    x, y = padded_data()
+    kwargs = {"z": Z} if model is svgp else {"z": [Z]} if model is deep_gp else {"hidden": ()}
+    guide = dgp.MeanField(model) if model is not dgp.models.bnn else dgp_normal(model)
+    many = dgp.fit_many(
+        KEYS, model, guide, x, y, each=("x", "y"), num_rows=SIZES, steps=12, **kwargs, **OPTIONS
+    )
+    np.testing.assert_array_equal(many.num_data, SIZES)
+    for i, n in enumerate(SIZES):
+        alone = dgp.fit(KEYS[i], model, guide, x[i, :n], y[i, :n], steps=12, **kwargs, **OPTIONS)
+        np.testing.assert_allclose(many.losses[i], alone.losses, rtol=1e-8)
+        np.testing.assert_allclose(many.elbo_per_datum[i], alone.elbo_per_datum, rtol=1e-8)
+        assert many[i].num_data == alone.num_data == n
+        for name, value in alone.params.items():
+            np.testing.assert_allclose(many[i].params[name], value, 1e-6, 1e-6)
+
+
+def dgp_normal(model):
+    return numpyro.infer.autoguide.AutoNormal(model)
+
+
+@pytest.mark.usefixtures("x64")
+def test_minibatches_of_padded_data_are_unbiased():
+    x, y = (a[1] for a in padded_data())
+    kwargs = {"z": [Z], "out": 1}
+    guide = dgp.MeanField(deep_gp)
+    fit = dgp.fit(KEY, deep_gp, guide, X, Y, steps=5, **kwargs, **OPTIONS)
+    loss = numpyro.infer.TraceMeanField_ELBO()
+
+    @jax.jit
+    def bound(key):
+        with padded(17):
+            return -loss.loss(key, fit.params, deep_gp, guide, x, y, batch_size=5, **kwargs)
+
+    draws = np.asarray(jax.vmap(bound)(random.split(KEY, 4000)))
+    wanted, _ = dgp.evaluate(KEY, deep_gp, guide, fit, X[:17], Y[:17], num_draws=2, **kwargs)
+    error = draws.std() / np.sqrt(len(draws))
+    assert abs(draws.mean() - wanted) < 4 * error
+    assert error < 0.02 * abs(wanted)
+
+
+@pytest.mark.usefixtures("x64")
+def test_masks_of_rows_and_entries_join_the_padding():
+    y = np.stack([Y, -Y], axis=1)
+    y[1, 0] = np.nan  # of a row that is no padding
+
+    def model(x, y, seen, *, batch_size=None):
+        with dgp.minibatch(x, y, seen, batch_size=batch_size) as (x, y, seen):
+            f = dgp.Marginals(jnp.zeros((len(x), 2)), jnp.ones((len(x), 2)))
+            normal = lambda f: dist.Normal(f, 1.0).to_event(1)  # noqa: E731
+            numpyro.sample("y", dgp.observe(f, normal, mask=seen), obs=y)
+
+    def density(x, y, seen):
+        trace = numpyro.handlers.trace(numpyro.handlers.seed(model, 0)).get_trace(x, y, seen)
+        return float(trace["y"]["fn"].log_prob(trace["y"]["value"]).sum())
+
+    seen = ~np.isnan(y)
+    for mask in (seen, seen.all(axis=1)):
+        with padded(15):
+            found = density(X, y, mask)
+        assert found == pytest.approx(density(X[:15], y[:15], mask[:15]), rel=1e-12)
+
+
+def test_a_failed_fit_of_padded_data_is_named():
+    x, y = padded_data()
+    y[1, :17] *= 1e30
+    many = dgp.fit_many(
+        KEYS, svgp, SHALLOW, x, y, each=("x", "y"), num_rows=SIZES, steps=5, z=Z, **OPTIONS
+    )
+    assert list(many.errors) == [1]
+    assert "site y" in str(many.errors[1])
+
+
+def with_a_site_of_its_own(x, y, *, z):
+    svgp(x, y, z=z)
+    numpyro.sample("other", dist.Normal(0.0, 1.0), obs=jnp.sum(jnp.asarray(x)))
+
+
+@pytest.mark.parametrize(
+    ("model", "num_rows", "words"),
+    [
+        (svgp, [20, 17], "wanted 3 numbers"),
+        (svgp, [20, 17, 21], "from 1 to 20"),
+        (svgp, [20, 17, 0], "from 1 to 20"),
+        (svgp, [20, 17, 3.5], "from 1 to 20"),
+        (with_a_site_of_its_own, SIZES, "site 'other' does not leave padding out"),
+    ],
+)
+def test_faults_of_padding_are_named(model, num_rows, words):
+    x, y = padded_data()
+    call = {"each": ("x", "y"), "steps": 2, "z": Z, **OPTIONS}
+    with pytest.raises(ValueError, match=words):
+        dgp.fit_many(KEYS, model, dgp.MeanField(model), x, y, num_rows=num_rows, **call)
+
+
+def test_latent_inputs_cannot_be_padded():
+    x, y = padded_data()
+    call = {"each": ("x", "y"), "steps": 2, "z": [np.c_[Z, Z]], "num_rows": SIZES, **OPTIONS}
+    model = dgp.models.gplvm
+    with pytest.raises(ValueError, match="a latent value of each row, which a fit to padded data"):
+        dgp.fit_many(KEYS, model, dgp.MeanField(model), x, y, **call)
