@@ -287,7 +287,7 @@ def test_tests_lie_where_their_files_do():
 COVERED = {  # inner parts of other files, and the test files that cover them
     "_typing.py": "inference/test_params.py",
     "_errors.py": "inference/svi/test_loop.py",
-    "comparison/_split.py": "comparison/test_source.py",
+    "comparison/_fit_method.py": "comparison/test_run.py",
     "comparison/report/_figures.py": "comparison/test_compare.py",
     "inference/evidence/_particles.py": "inference/evidence/test_annealing.py",
     "inference/samplers/_em.py": "inference/samplers/test_mcem.py",

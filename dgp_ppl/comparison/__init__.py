@@ -21,6 +21,7 @@ from dgp_ppl.comparison._builders import (
 )
 from dgp_ppl.comparison._compare import Comparison, compare
 from dgp_ppl.comparison._executor import local_workers
+from dgp_ppl.comparison._fit_method import MethodFit, fit_method
 from dgp_ppl.comparison._method import (
     METHODS,
     Fitted,
@@ -37,7 +38,7 @@ from dgp_ppl.comparison._metrics import (
     format_number,
     format_summary,
 )
-from dgp_ppl.comparison._run import MethodFit, Run, fit_method
+from dgp_ppl.comparison._run import Run
 from dgp_ppl.comparison.report import draw_held_out, write_json
 
 __all__ = [

@@ -12,6 +12,7 @@ from concurrent.futures import Executor
 from pathlib import Path
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -22,10 +23,12 @@ from dgp_ppl._storage import versions
 from dgp_ppl.comparison import _baselines, _methods  # noqa: F401 - registers the methods
 from dgp_ppl.comparison._builders import check_categories, check_setting, complete_setting
 from dgp_ppl.comparison._executor import ONE_AT_A_TIME, Job, check_executor, fits_here, fits_on
+from dgp_ppl.comparison._in_one_program import fits_in_one_program
 from dgp_ppl.comparison._method import Setting
 from dgp_ppl.comparison._metrics import summarise
 from dgp_ppl.comparison._run import Run
 from dgp_ppl.comparison._source import (
+    Split,
     check_methods,
     chosen_methods,
     default_splits,
@@ -33,7 +36,6 @@ from dgp_ppl.comparison._source import (
     prepare,
     split_numbers,
 )
-from dgp_ppl.comparison._split import Split
 from dgp_ppl.comparison.report import (
     clear_folder,
     describe,
@@ -113,6 +115,7 @@ def compare(
     resume: bool = False,
     report: bool = False,
     executor: Executor | Callable[[], Executor] | None = None,
+    in_one_program: bool | None = None,
     progress: bool = True,
     on_row: Callable[[dict[str, Any]], None] | None = None,
 ) -> Comparison:
@@ -198,6 +201,11 @@ def compare(
             function that makes one, such as ``local_workers(4)`` of `dgp_ppl.comparison`. Results
             are the same. If workers die, what the function makes is made again for the fits that
             were lost, and those of an executor run here. None runs all fits here, in order.
+        in_one_program: whether to fit a method to all splits in one program, as `fit_many` does,
+            which svgp, dsvi and dspp can do. Rows then have ``in_one_program``, the number of
+            splits, and ``seconds`` is an equal share of the time. Numbers are those of single fits
+            but for rounding, and for minibatches if splits differ in their numbers of rows. None
+            does it on a GPU, which one small fit does not fill, without an executor.
         progress: whether to print what was done with a table, and to show a progress bar for each
             fit, or lines if the standard error stream is no terminal (see `fit`). With an executor
             it is one bar of all fits.
@@ -224,6 +232,11 @@ def compare(
     check_setting("compare", setting)
     _check_sizes(samples=samples, restarts=restarts)
     check_executor(executor)
+    if in_one_program and executor is not None:
+        raise ValueError(
+            "compare: in_one_program is True and executor is given, wanted one of them: an "
+            "executor runs each fit by itself"
+        )
     given = splits is not None and np.iterable(splits)  # by their numbers
     if splits is not None:
         splits = split_numbers(splits)
@@ -289,7 +302,9 @@ def compare(
                     keeps_run=done == 0, keeps_tree=done == 0 and folder is not None,
                 )  # fmt: skip
 
-    fits = fits_here(jobs())
+    if in_one_program is None:
+        in_one_program = executor is None and jax.default_backend() != "cpu"
+    fits = fits_in_one_program(list(jobs())) if in_one_program else fits_here(jobs())
     if executor is not None:
         fits = fits_on(executor, jobs(), progress and on_row is None)
     finished: dict[int, dict[str, Any]] = {}

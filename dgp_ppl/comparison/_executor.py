@@ -27,11 +27,20 @@ import jax
 
 from dgp_ppl._checks import check_count
 from dgp_ppl._terminal import Progress
+from dgp_ppl.comparison._fit_method import MethodFit, fit_method
 from dgp_ppl.comparison._method import METHODS, Method, Setting
 from dgp_ppl.comparison._run import Run, run_method
-from dgp_ppl.comparison._split import Split
+from dgp_ppl.comparison._source import Split
 
-__all__ = ["ONE_AT_A_TIME", "Job", "check_executor", "fits_here", "fits_on", "local_workers"]
+__all__ = [
+    "ONE_AT_A_TIME",
+    "Job",
+    "Outcome",
+    "check_executor",
+    "fits_here",
+    "fits_on",
+    "local_workers",
+]
 
 _MOST_LOSSES = 3  # times in a row that an executor may break before a fit is finished
 
@@ -67,11 +76,11 @@ class Job:
     keeps_run: bool = True
     keeps_tree: bool = False
 
-    def run(self) -> tuple[dict[str, Any], Run | None]:
-        """Fit and measure, unless the row is known."""
+    def run(self, fit: Callable[..., MethodFit] = fit_method) -> tuple[dict[str, Any], Run | None]:
+        """Fit and measure, unless the row is known; `fit` is that of `run_method`."""
         if self.known is not None:
             return self.known, None
-        return run_method(self.method, self.split, self.setting, self.config, self.label)
+        return run_method(self.method, self.split, self.setting, self.config, self.label, fit)
 
 
 def fits_here(jobs: Iterable[Job]) -> Generator[Outcome]:

@@ -10,6 +10,7 @@ from jax import random
 from jax.typing import ArrayLike
 from jaxtyping import Array
 
+from dgp_ppl._errors import NonFiniteLossError
 from dgp_ppl._typing import Model, PRNGKey
 from dgp_ppl.datasets import Rows
 from dgp_ppl.inference import (
@@ -22,7 +23,17 @@ from dgp_ppl.inference import (
 )
 from dgp_ppl.prediction import Prediction, predict
 
-__all__ = ["METHODS", "Fitted", "Method", "Setting", "Task", "methods_for", "register"]
+__all__ = [
+    "IN_ONE_PROGRAM",
+    "METHODS",
+    "FitsInOneProgram",
+    "Fitted",
+    "Method",
+    "Setting",
+    "Task",
+    "methods_for",
+    "register",
+]  # fmt: skip
 
 
 @dataclasses.dataclass(frozen=True)
@@ -104,6 +115,11 @@ class Task:
         """Return copies of the task with independent keys, as `jax.random.split` makes them."""
         return tuple(dataclasses.replace(self, key=key) for key in random.split(self.key, num))
 
+    def restarts(self, num: int) -> list[Task]:
+        """Return the task with the key of each restart; the first has the task's own."""
+        keys = [self.key, *(random.fold_in(self.key, i) for i in range(1, num))]
+        return [dataclasses.replace(self, key=key) for key in keys]
+
     def with_setting(self, **changes: Any) -> Task:
         """Return the task with some of its settings changed, such as ``depth=1``."""
         return dataclasses.replace(self, setting=dataclasses.replace(self.setting, **changes))
@@ -167,9 +183,17 @@ METHODS: dict[str, Method] = {}
 _REGRESSION_ONLY: set[str] = set()
 _STREAMING: set[str] = set()
 
+FitsInOneProgram = Callable[[Sequence[Task]], list[Fitted | NonFiniteLossError]]
+IN_ONE_PROGRAM: dict[str, FitsInOneProgram] = {}
+"""For the methods that can fit several tasks of equal shapes in one program: how they do it."""
+
 
 def register(
-    name: str, *, regression_only: bool = False, streams: bool = False
+    name: str,
+    *,
+    regression_only: bool = False,
+    streams: bool = False,
+    in_one_program: FitsInOneProgram | None = None,
 ) -> Callable[[Method], Method]:
     """Register a method under a name, so that `compare` can fit it.
 
@@ -200,6 +224,9 @@ def register(
         regression_only: whether the method needs Gaussian noise. `compare` refuses it for classes.
         streams: whether the method also fits a source of rows. It then takes the training data from
             ``task.data``, and their number from ``task.num_data``.
+        in_one_program: fits several tasks at once, as `fit_many` does, and returns the fit or the
+            error of each. The tasks differ in their keys and rows; their numbers of rows may
+            differ. `compare` uses it for the splits of a data set on a GPU.
 
     Returns:
         A decorator that returns the method unchanged.
@@ -211,6 +238,8 @@ def register(
             _REGRESSION_ONLY.add(name)
         if streams:
             _STREAMING.add(name)
+        if in_one_program is not None:
+            IN_ONE_PROGRAM[name] = in_one_program
         return method
 
     return add

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
@@ -14,13 +17,15 @@ from numpyro import handlers
 from numpyro.infer import NUTS, init_to_sample
 
 from dgp_ppl import initialize, models
-from dgp_ppl._typing import Inputs, Model, Params
+from dgp_ppl._errors import NonFiniteLossError
+from dgp_ppl._typing import Inputs, Model, Params, PRNGKey
 from dgp_ppl.comparison._builders import Built, build, deep_gp, kernel_maker
 from dgp_ppl.comparison._method import Fitted, Task, register
 from dgp_ppl.inference import (
     Chains,
     Decoupled,
     Diffusion,
+    FitResult,
     GlobalInducing,
     Implicit,
     LayerGuide,
@@ -28,6 +33,7 @@ from dgp_ppl.inference import (
     PredictiveELBO,
     evaluate,
     fit,
+    fit_many,
     fit_mcem,
     freeze,
     run_mcmc,
@@ -42,7 +48,7 @@ _EVALUATION_ROWS = 10_000  # rows of a minibatch when the ELBO is evaluated
 _EVALUATION_DRAWS = 20
 _NOISY_EVALUATION_DRAWS = 100  # for guides whose draws of hidden layers make the ELBO noisy
 _MODEL_RATE = 0.3  # learning rate of the model's params relative to the setting's, as in `fit`
-_ELBO_SHARE, _PARTICLES = 0.5, 4  # of the predictive objective
+_DSPP_LOSS = PredictiveELBO(elbo_share=0.5, num_particles=4)
 _THINNING = 20  # sampler steps between draws
 _POSITIVE = dist.constraints.positive
 
@@ -85,15 +91,64 @@ def fit_collapsed(
     return Fitted(models.svgp, MeanField(models.svgp), kwargs, result, elbo / len(y))
 
 
-@register("svgp", streams=True)
+def _svgp_model(task: Task) -> Built:
+    return deep_gp(task.with_setting(depth=1))
+
+
+def _mean_fields(
+    tasks: Sequence[Task], make: Callable[[Task], Built] = build, **options: Any
+) -> list[Fitted | NonFiniteLossError]:
+    """Fit `MeanField` to several tasks in one program; `options` are those of `fit`."""
+    tasks_model, tasks_fit = zip(*(task.split() for task in tasks), strict=True)
+    builts = [make(task) for task in tasks_model]
+    keys = [random.split(task.key) for task in tasks_fit]
+    model, setting = builts[0].model, tasks[0].setting
+    guide = MeanField(model)
+    sizes = [task.num_data for task in tasks]
+    x, y = (np.stack([_padded(a, max(sizes)) for a in arrays]) for arrays in zip(
+        *(task.data for task in tasks), strict=True
+    ))  # fmt: skip
+    kwargs, each = _stacked([built.kwargs for built in builts])
+    fits = fit_many(
+        jnp.stack([key_fit for key_fit, _ in keys]), model, guide, x, y, each=("x", "y", *each),
+        steps=setting.steps, batch_size=setting.batch, learning_rate=setting.learning_rate,
+        num_rows=None if len(set(sizes)) == 1 else sizes, progress=tasks[0].progress, **options,
+        **kwargs,
+    )  # fmt: skip
+    return [
+        fits.errors[i] if i in fits.errors else _evaluated(key_elbo, task, guide, built, fits[i])
+        for i, ((_, key_elbo), task, built) in enumerate(zip(keys, tasks, builts, strict=True))
+    ]
+
+
+def _padded(array: Any, num_rows: int) -> np.ndarray:
+    """Return an array with copies of its last row at its end."""
+    array = np.asarray(array)
+    return np.concatenate([array, np.repeat(array[-1:], num_rows - len(array), axis=0)])
+
+
+def _stacked(kwargs: Sequence[dict[str, Any]]) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """Return arguments for all tasks, and the names of those with a leading axis of tasks."""
+    stacked, each = dict(kwargs[0]), []
+    for name, value in kwargs[0].items():
+        if any(not callable(a) and hasattr(a, "shape") for a in jax.tree.leaves(value)):
+            each.append(name)
+            stacked[name] = jax.tree.map(
+                lambda a, *others: a if callable(a) else jnp.stack([a, *others]),
+                *(k[name] for k in kwargs),
+            )
+    return stacked, tuple(each)
+
+
+@register("svgp", streams=True, in_one_program=partial(_mean_fields, make=_svgp_model))
 def _svgp(task: Task) -> Fitted:
     """Fit a sparse variational GP in minibatches (Hensman et al. 2013)."""
     task_model, task_fit = task.split()
-    built = deep_gp(task_model.with_setting(depth=1))
+    built = _svgp_model(task_model)
     return _fit_guide(task_fit, MeanField(built.model), built)
 
 
-@register("dsvi", streams=True)
+@register("dsvi", streams=True, in_one_program=_mean_fields)
 def _dsvi(task: Task) -> Fitted:
     """Fit a deep GP by doubly stochastic variational inference (Salimbeni & Deisenroth 2017)."""
     task_model, task_fit = task.split()
@@ -101,13 +156,12 @@ def _dsvi(task: Task) -> Fitted:
     return _fit_guide(task_fit, MeanField(built.model), built)
 
 
-@register("dspp", streams=True)
+@register("dspp", streams=True, in_one_program=partial(_mean_fields, loss=_DSPP_LOSS))
 def _dspp(task: Task) -> Fitted:
     """Fit a deep GP to the predictive density and the ELBO (after Jankowiak et al. 2020)."""
     task_model, task_fit = task.split()
     built = build(task_model)
-    loss = PredictiveELBO(elbo_share=_ELBO_SHARE, num_particles=_PARTICLES)
-    return _fit_guide(task_fit, MeanField(built.model), built, loss=loss)
+    return _fit_guide(task_fit, MeanField(built.model), built, loss=_DSPP_LOSS)
 
 
 @register("decoupled", streams=True)
@@ -270,8 +324,20 @@ def _fit_guide(
         key_fit, built.model, guide, *task.data, steps=setting.steps, batch_size=setting.batch,
         learning_rate=setting.learning_rate, progress=task.progress, **options, **built.kwargs,
     )  # fmt: skip
+    return _evaluated(key_elbo, task, guide, built, result, num_draws)
+
+
+def _evaluated(
+    key: PRNGKey,
+    task: Task,
+    guide: LayerGuide,
+    built: Built,
+    result: FitResult,
+    num_draws: int = _EVALUATION_DRAWS,
+) -> Fitted:
+    """Return a fit with its ELBO."""
     elbo, _ = evaluate(
-        key_elbo, built.model, guide, result.params, *task.data, batch_size=_EVALUATION_ROWS,
+        key, built.model, guide, result.params, *task.data, batch_size=_EVALUATION_ROWS,
         num_draws=num_draws, **built.kwargs,
     )  # fmt: skip
     return Fitted(built.model, guide, built.kwargs, result, elbo / task.num_data)

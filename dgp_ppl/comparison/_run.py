@@ -6,32 +6,36 @@ import dataclasses
 import json
 import os
 import textwrap
-import time
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping
 from functools import cached_property
 from typing import Any
 
-import jax.numpy as jnp
 import numpy as np
 from jax import random
-from jax.typing import ArrayLike
 
-from dgp_ppl._errors import NonFiniteLossError, UnsuitableError
 from dgp_ppl._storage import fingerprint, finite
 from dgp_ppl._typing import PRNGKey
-from dgp_ppl.comparison._method import METHODS, Fitted, Setting, Task
+from dgp_ppl.comparison._fit_method import (
+    FailedFit,
+    MethodFit,
+    fit_method,
+    keys_of_split,
+    mixed,
+    scaled_task,
+)
+from dgp_ppl.comparison._method import Fitted, Setting, Task
 from dgp_ppl.comparison._metrics import METRICS, predictive_metrics
-from dgp_ppl.comparison._split import Split
+from dgp_ppl.comparison._source import Split
 from dgp_ppl.criticism import chain_diagnostics
 from dgp_ppl.datasets import Dataset, Rows, RowSource
 from dgp_ppl.inference import Summarized, annealed_evidence, why_no_evidence
 from dgp_ppl.inferencedata import to_inferencedata
 from dgp_ppl.persistence import KeptFit
-from dgp_ppl.prediction import Prediction, pool
+from dgp_ppl.prediction import Prediction
 from dgp_ppl.standardize import Standardizer
 
-__all__ = ["MethodFit", "Run", "fit_method", "run_method"]
+__all__ = ["Run", "fit_options", "run_method"]
 
 _ANNEALING: dict[str, Any] = {"temperatures": 500, "num_particles": 8, "num_noise": 4}
 
@@ -40,7 +44,6 @@ _MAX_DRAWS_PER_PASS = 10
 _MAX_VALUES = 500_000  # draws times rows of the tree's large variables
 _LATENT_ROW_PASSES = 50
 
-_ROWS_IN_MEMORY = 20_000  # so few rows of a source are read whole
 _SHOWN_ROWS = 10_000  # training rows of a source that a run keeps
 _WIDTH = 100  # of the lines of a repr
 
@@ -139,139 +142,13 @@ class Run(Summarized):
         ).save(path)  # fmt: skip
 
 
-@dataclasses.dataclass(frozen=True, eq=False, repr=False)
-class MethodFit(Summarized):
-    """A method fitted to training rows: all that predictions in the units of the data need.
-
-    Attributes:
-        fits: the fits that succeeded, one for each restart.
-        standardizer: the scale of the training rows.
-        seed: seed of the fits and of the predictions.
-        split: number of the split.
-        errors: messages of the restarts that failed.
-        seconds: time of all fits.
-    """
-
-    fits: tuple[Fitted, ...]
-    standardizer: Standardizer
-    seed: int
-    split: int = 0
-    errors: tuple[str, ...] = ()
-    seconds: float = 0.0
-
-    def summary(self) -> list[str]:
-        many = "" if len(self.fits) == 1 else "s, of which the first is below"
-        failed = f", {len(self.errors)} failed: {self.errors[0]}" if self.errors else ""
-        first = f"{len(self.fits)} fit{many}, with seed {self.seed} in {self.seconds:.3g} s{failed}"
-        return [first, *repr(self.fits[0]).splitlines()]
-
-    def predictions(self, x: ArrayLike, num_samples: int = 100) -> list[Prediction]:
-        """Return the predictive distribution of each fit at inputs x, [N*, D], in their units."""
-        key = _keys(self.seed, self.split)[2]
-        return [
-            fitted.predict(
-                random.fold_in(key, i) if i else key, x, num_samples=num_samples,
-                standardizer=self.standardizer,
-            )
-            for i, fitted in enumerate(self.fits)
-        ]  # fmt: skip
-
-    def predict(self, x: ArrayLike, num_samples: int = 100) -> Prediction:
-        """Return the predictive distribution at inputs x, [N*, D]; several fits are mixed.
-
-        Args:
-            x: inputs in the units of the data.
-            num_samples: number of passes of each fit.
-        """
-        return _mixed(self.predictions(x, num_samples))
-
-
-def fit_method(
-    method: str,
-    x: ArrayLike | Rows,
-    y: ArrayLike | None,
-    setting: Setting,
-    *,
-    seed: int = 0,
-    split: int = 0,
-    restarts: int = 1,
-    shared_unit: bool = False,
-    one_hot: Sequence[Sequence[int]] = (),
-    progress: str | bool = False,
-) -> MethodFit:
-    """Fit one method of `compare` to training rows, with the keys that `compare` takes.
-
-    >>> import numpy as np
-    >>> from dgp_ppl.comparison import Setting, fit_method
-    >>> x = np.linspace(0.0, 9.0, 20)[:, None]
-    >>> found = fit_method("sgpr", x, 3 * x[:, 0], Setting(inducing=5, steps=20))
-    >>> found.predict(x[:3]).mean.shape
-    (3,)
-
-    Args:
-        method: name of the method, a key of `METHODS`.
-        x: training inputs in their units, [N, D]; or a source of rows, with the targets.
-        y: training targets in their units, or classes 0 ... C-1, [N]; None with a source.
-        setting: the settings, with the task, the likelihood and the number of outputs; see
-            `complete_setting`.
-        seed: seed of the fit, at least 0.
-        split: number of the split in `compare`.
-        restarts: number of fits, with different keys.
-        shared_unit: whether all inputs have the same unit; see `Dataset`.
-        one_hot: positions of the one-hot inputs of each column of categories that gets a kernel
-            over categories, such as ``Preprocessor.one_hot.values()``.
-        progress: label of the progress bar, or False.
-
-    Raises:
-        NonFiniteLossError: if the loss of the only fit became NaN or infinite.
-        UnsuitableError: if the method does not support these data, or no restart succeeded.
-    """
-    if isinstance(x, Rows) and len(x) <= max(setting.batch, _ROWS_IN_MEMORY):
-        x, y = x.take(range(len(x)))
-    is_streamed, is_regression = isinstance(x, Rows), setting.task == "regression"
-    standardizer = Standardizer.fit(
-        x, y if is_regression and not is_streamed else None, shared=shared_unit,
-        unscaled=[i for columns in one_hot for i in columns], targets=is_regression,
-    )  # fmt: skip
-    key_fit = _keys(seed, split)[0]
-    task = _task(key_fit, x, y, setting, standardizer, progress)
-    task = dataclasses.replace(task, one_hot=tuple(map(tuple, one_hot)))
-    start = time.perf_counter()
-    fits: list[Fitted] = []
-    errors: list[NonFiniteLossError | UnsuitableError] = []
-    for restart in range(restarts):
-        key_restart = key_fit if restart == 0 else random.fold_in(key_fit, restart)
-        try:
-            fits.append(METHODS[method](dataclasses.replace(task, key=key_restart)))
-        except (NonFiniteLossError, UnsuitableError) as error:
-            errors.append(error)
-    if not fits:
-        raise errors[0]
-    seconds = time.perf_counter() - start
-    return MethodFit(tuple(fits), standardizer, seed, split, tuple(map(str, errors)), seconds)
-
-
-def _task(
-    key: PRNGKey, x: Any, y: Any, setting: Setting, scale: Standardizer, progress: str | bool
-) -> Task:
-    """Return the fit to do, in standardised units."""
-    if isinstance(x, Rows):
-        return Task(key, scale.rows(x), None, setting, progress)
-    target = scale.outputs(y) if setting.task == "regression" else jnp.asarray(y)
-    return Task(key, scale.inputs(x), target, setting, progress)
-
-
-def _keys(seed: int, split: int) -> Any:
-    """Return the keys of a split: of the fit, of the rows that a run keeps, of the prediction."""
-    return random.split(random.fold_in(random.key(seed), split), 3)
-
-
-def _mixed(predictions: list[Prediction]) -> Prediction:
-    return pool(predictions) if len(predictions) > 1 else predictions[0]
-
-
 def run_method(
-    method: str, split: Split, setting: Setting, config: Mapping[str, Any], progress: str | bool
+    method: str,
+    split: Split,
+    setting: Setting,
+    config: Mapping[str, Any],
+    progress: str | bool,
+    fit: Callable[..., MethodFit] = fit_method,
 ) -> tuple[dict[str, Any], Run | None]:
     """Fit a method to a split and measure it.
 
@@ -281,6 +158,7 @@ def run_method(
         setting: the settings of the comparison.
         config: its configuration, with ``seed``, ``restarts``, ``samples`` and ``evidence``.
         progress: label of the progress bar, or False.
+        fit: `fit_method`, or what returns the fit that it would make.
 
     Returns:
         The row of results, and the run; None if the fit failed.
@@ -294,11 +172,8 @@ def run_method(
     }  # fmt: skip
     restarts = config["restarts"]
     try:
-        found = fit_method(
-            method, x, y, setting, seed=config["seed"], split=split.index, restarts=restarts,
-            shared_unit=data.shared_unit, one_hot=_one_hot(data, config), progress=progress,
-        )  # fmt: skip
-    except (NonFiniteLossError, UnsuitableError) as error:
+        found = fit(method, x, y, setting, **fit_options(split, config), progress=progress)
+    except FailedFit as error:
         return {**row, "error": str(error)}, None
     row["seconds"] = found.seconds
     if found.errors:
@@ -306,7 +181,7 @@ def run_method(
 
     fits, standardizer = found.fits, found.standardizer
     predictions = found.predictions(x_test, config["samples"])
-    fitted, prediction = fits[0], _mixed(predictions)
+    fitted, prediction = fits[0], mixed(predictions)
     row["elbo_per_datum"], row["steps"] = fitted.elbo_per_datum, len(fitted.result.losses)
     if len(fits) > 1:
         name = "log_density" if data.task == "regression" else "log_loss"
@@ -319,13 +194,23 @@ def run_method(
         row |= chain_diagnostics(fitted.chains)
     if config["evidence"]:
         key = random.fold_in(random.key(config["seed"]), split.index)
-        task = _task(_keys(config["seed"], split.index)[0], x, y, setting, standardizer, progress)
+        task = scaled_task(
+            keys_of_split(config["seed"], split.index)[0], x, y, setting, standardizer, progress
+        )
         row |= _measure_evidence(random.fold_in(key, 1), fitted, task)
     num_data = len(x)
     if isinstance(x, Rows):
-        x, y = x.sample(_keys(config["seed"], split.index)[1], _SHOWN_ROWS)
+        x, y = x.sample(keys_of_split(config["seed"], split.index)[1], _SHOWN_ROWS)
     run = Run(fitted, standardizer, prediction, x, y, x_test, y_test, data, num_data, config, row)
     return row, run
+
+
+def fit_options(split: Split, config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options of `fit_method` for a split."""
+    return {
+        "seed": config["seed"], "split": split.index, "restarts": config["restarts"],
+        "shared_unit": split.data.shared_unit, "one_hot": _one_hot(split.data, config),
+    }  # fmt: skip
 
 
 def _one_hot(data: Dataset | RowSource, config: Mapping[str, Any]) -> list[range]:

@@ -1,7 +1,8 @@
-"""What `compare` does with a data set: which methods fit it, and which rows are in which split."""
+"""A data set in `compare`: which methods fit it, and which rows are in which split."""
 
 from __future__ import annotations
 
+import dataclasses
 import operator
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -14,13 +15,43 @@ from dgp_ppl.comparison._method import METHODS, methods_for
 from dgp_ppl.datasets import Dataset, RowSource, TableSource
 
 __all__ = [
-    "check_methods", "chosen_methods", "default_splits", "divided", "prepare", "split_numbers",
+    "Split", "check_methods", "chosen_methods", "default_splits", "divided", "prepare", "split_numbers",
 ]  # fmt: skip
 
 _DEFAULT_METHODS = ("sgpr", "svgp", "dsvi")
 _DEFAULT_SPLITS = 3
 
 Source = Dataset | TableSource | RowSource
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Split:
+    """One split of a data set.
+
+    Attributes:
+        data: the data set.
+        index: number of the split, from 0.
+        train: row numbers of the training rows; None for all but those of the test.
+        test: row numbers of the held-out rows.
+    """
+
+    data: Dataset | RowSource
+    index: int
+    train: np.ndarray | None
+    test: np.ndarray
+
+    def training(self) -> tuple[Any, Any]:
+        """Return the training data: x and y, or a source of rows and None."""
+        if isinstance(self.data, RowSource):
+            return self.data.rows.without(self.test), None
+        return self.data.x[self.train], self.data.y[self.train]
+
+    def held_out(self) -> tuple[np.ndarray, np.ndarray]:
+        """Return the held-out inputs and targets."""
+        if isinstance(self.data, RowSource):
+            x, y = self.data.rows.take(self.test)
+            return x, y
+        return self.data.x[self.test], self.data.y[self.test]
 
 
 def check_methods(methods: Sequence[str] | None) -> None:

@@ -1,0 +1,194 @@
+"""One method fitted to training rows, in the units of the data."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import jax.numpy as jnp
+from jax import random
+from jax.typing import ArrayLike
+
+from dgp_ppl._errors import NonFiniteLossError, UnsuitableError
+from dgp_ppl._typing import PRNGKey
+from dgp_ppl.comparison._method import METHODS, Fitted, Setting, Task
+from dgp_ppl.datasets import Rows
+from dgp_ppl.inference import Summarized
+from dgp_ppl.prediction import Prediction, pool
+from dgp_ppl.standardize import Standardizer
+
+__all__ = [
+    "FailedFit", "MethodFit", "fit_method", "keys_of_split", "method_fit", "mixed",
+    "prepared_task", "scaled_task",
+]  # fmt: skip
+
+FailedFit = (NonFiniteLossError, UnsuitableError)
+"""What a fit raises that `compare` writes into its row."""
+
+_ROWS_IN_MEMORY = 20_000  # so few rows of a source are read whole
+
+
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
+class MethodFit(Summarized):
+    """A method fitted to training rows: all that predictions in the units of the data need.
+
+    Attributes:
+        fits: the fits that succeeded, one for each restart.
+        standardizer: the scale of the training rows.
+        seed: seed of the fits and of the predictions.
+        split: number of the split.
+        errors: messages of the restarts that failed.
+        seconds: time of all fits.
+    """
+
+    fits: tuple[Fitted, ...]
+    standardizer: Standardizer
+    seed: int
+    split: int = 0
+    errors: tuple[str, ...] = ()
+    seconds: float = 0.0
+
+    def summary(self) -> list[str]:
+        many = "" if len(self.fits) == 1 else "s, of which the first is below"
+        failed = f", {len(self.errors)} failed: {self.errors[0]}" if self.errors else ""
+        first = f"{len(self.fits)} fit{many}, with seed {self.seed} in {self.seconds:.3g} s{failed}"
+        return [first, *repr(self.fits[0]).splitlines()]
+
+    def predictions(self, x: ArrayLike, num_samples: int = 100) -> list[Prediction]:
+        """Return the predictive distribution of each fit at inputs x, [N*, D], in their units."""
+        key = keys_of_split(self.seed, self.split)[2]
+        return [
+            fitted.predict(
+                random.fold_in(key, i) if i else key, x, num_samples=num_samples,
+                standardizer=self.standardizer,
+            )
+            for i, fitted in enumerate(self.fits)
+        ]  # fmt: skip
+
+    def predict(self, x: ArrayLike, num_samples: int = 100) -> Prediction:
+        """Return the predictive distribution at inputs x, [N*, D]; several fits are mixed.
+
+        Args:
+            x: inputs in the units of the data.
+            num_samples: number of passes of each fit.
+        """
+        return mixed(self.predictions(x, num_samples))
+
+
+def fit_method(
+    method: str,
+    x: ArrayLike | Rows,
+    y: ArrayLike | None,
+    setting: Setting,
+    *,
+    seed: int = 0,
+    split: int = 0,
+    restarts: int = 1,
+    shared_unit: bool = False,
+    one_hot: Sequence[Sequence[int]] = (),
+    progress: str | bool = False,
+) -> MethodFit:
+    """Fit one method of `compare` to training rows, with the keys that `compare` takes.
+
+    >>> import numpy as np
+    >>> from dgp_ppl.comparison import Setting, fit_method
+    >>> x = np.linspace(0.0, 9.0, 20)[:, None]
+    >>> found = fit_method("sgpr", x, 3 * x[:, 0], Setting(inducing=5, steps=20))
+    >>> found.predict(x[:3]).mean.shape
+    (3,)
+
+    Args:
+        method: name of the method, a key of `METHODS`.
+        x: training inputs in their units, [N, D]; or a source of rows, with the targets.
+        y: training targets in their units, or classes 0 ... C-1, [N]; None with a source.
+        setting: the settings, with the task, the likelihood and the number of outputs; see
+            `complete_setting`.
+        seed: seed of the fit, at least 0.
+        split: number of the split in `compare`.
+        restarts: number of fits, with different keys.
+        shared_unit: whether all inputs have the same unit; see `Dataset`.
+        one_hot: positions of the one-hot inputs of each column of categories that gets a kernel
+            over categories, such as ``Preprocessor.one_hot.values()``.
+        progress: label of the progress bar, or False.
+
+    Raises:
+        NonFiniteLossError: if the loss of the only fit became NaN or infinite.
+        UnsuitableError: if the method does not support these data, or no restart succeeded.
+    """
+    standardizer, task = prepared_task(
+        x, y, setting, seed=seed, split=split, shared_unit=shared_unit, one_hot=one_hot,
+        progress=progress,
+    )  # fmt: skip
+    start = time.perf_counter()
+    found: list[Any] = []
+    for each in task.restarts(restarts):
+        try:
+            found.append(METHODS[method](each))
+        except FailedFit as error:
+            found.append(error)
+    seconds = time.perf_counter() - start
+    return method_fit(found, standardizer, seed, split, seconds)
+
+
+def method_fit(
+    found: Sequence[Fitted | NonFiniteLossError | UnsuitableError],
+    standardizer: Standardizer,
+    seed: int,
+    split: int,
+    seconds: float,
+) -> MethodFit:
+    """Return the fits of all restarts.
+
+    Raises:
+        NonFiniteLossError, UnsuitableError: the first error, if all restarts failed.
+    """
+    fits = tuple(f for f in found if isinstance(f, Fitted))
+    errors = [f for f in found if not isinstance(f, Fitted)]
+    if not fits:
+        raise errors[0]
+    return MethodFit(fits, standardizer, seed, split, tuple(map(str, errors)), seconds)
+
+
+def prepared_task(
+    x: Any,
+    y: Any,
+    setting: Setting,
+    *,
+    seed: int,
+    split: int,
+    shared_unit: bool,
+    one_hot: Sequence[Sequence[int]],
+    progress: str | bool,
+) -> tuple[Standardizer, Task]:
+    """Return the scale of the training rows, and the fit to do; the arguments of `fit_method`."""
+    if isinstance(x, Rows) and len(x) <= max(setting.batch, _ROWS_IN_MEMORY):
+        x, y = x.take(range(len(x)))
+    is_streamed, is_regression = isinstance(x, Rows), setting.task == "regression"
+    standardizer = Standardizer.fit(
+        x, y if is_regression and not is_streamed else None, shared=shared_unit,
+        unscaled=[i for columns in one_hot for i in columns], targets=is_regression,
+    )  # fmt: skip
+    task = scaled_task(keys_of_split(seed, split)[0], x, y, setting, standardizer, progress)
+    return standardizer, dataclasses.replace(task, one_hot=tuple(map(tuple, one_hot)))
+
+
+def scaled_task(
+    key: PRNGKey, x: Any, y: Any, setting: Setting, scale: Standardizer, progress: str | bool
+) -> Task:
+    """Return the fit to do, in standardised units."""
+    if isinstance(x, Rows):
+        return Task(key, scale.rows(x), None, setting, progress)
+    target = scale.outputs(y) if setting.task == "regression" else jnp.asarray(y)
+    return Task(key, scale.inputs(x), target, setting, progress)
+
+
+def keys_of_split(seed: int, split: int) -> Any:
+    """Return the keys of a split: of the fit, of the rows that a run keeps, of the prediction."""
+    return random.split(random.fold_in(random.key(seed), split), 3)
+
+
+def mixed(predictions: list[Prediction]) -> Prediction:
+    """Return the mixture of the predictions of several fits."""
+    return pool(predictions) if len(predictions) > 1 else predictions[0]

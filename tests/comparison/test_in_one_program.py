@@ -1,0 +1,121 @@
+"""A comparison whose splits are fitted in one program: the numbers of single fits."""
+
+import numpy as np
+import pytest
+from support.comparisons import TINY
+
+import dgp_ppl as dgp
+from dgp_ppl.comparison import _compare
+from dgp_ppl.comparison._method import IN_ONE_PROGRAM
+from dgp_ppl.datasets import Dataset
+
+N, D = 60, 3
+RNG = np.random.default_rng(0)
+X = RNG.normal(size=(N, D))
+Y = X[:, 0] + np.sin(3 * X[:, 1])
+OPTIONS = {**TINY, "steps": 30, "seed": 3}
+UNLIKE = ("seconds", "in_one_program")
+
+
+def data(y=Y, task="regression", tests=(6, 6)):
+    """Return a data set with splits that hold out these numbers of rows."""
+    order = RNG.permutation(N)
+    splits = tuple(np.sort(order[6 * i : 6 * i + n]) for i, n in enumerate(tests))
+    return Dataset("made", X, y, task, splits, ("a", "b", "c"), "y", "made")
+
+
+def compared(source, methods, **options):
+    return dgp.compare(source, methods, **(OPTIONS | options)).splits
+
+
+def assert_rows_agree(source, methods, tolerance=1e-6, **options):
+    found = compared(source, methods, in_one_program=True, **options)
+    wanted = compared(source, methods, in_one_program=False, **options)
+    for row, other in zip(found, wanted, strict=True):
+        assert ("in_one_program" in row) == (row["method"] in IN_ONE_PROGRAM)
+        assert set(row) - set(UNLIKE) == set(other) - set(UNLIKE)
+        for name, value in other.items():
+            if name in UNLIKE:
+                continue
+            if isinstance(value, float):
+                np.testing.assert_allclose(row[name], value, tolerance, tolerance, err_msg=name)
+            else:
+                assert row[name] == value
+    return found
+
+
+@pytest.mark.usefixtures("x64")
+@pytest.mark.parametrize("tests", [(6, 6), (6, 5)])
+def test_the_numbers_are_those_of_single_fits(tests):
+    """All rows at each step; the second split may have another number of rows."""
+    rows = assert_rows_agree(data(tests=tests), ["sgpr", "svgp"], inducing=6)
+    assert [(r["split"], r["method"]) for r in rows] == [
+        (s, m) for s in (0, 1) for m in ("sgpr", "svgp")
+    ]
+    assert [r.get("in_one_program") for r in rows] == [None, 2, None, 2]
+
+
+@pytest.mark.usefixtures("x64")
+@pytest.mark.parametrize("method", sorted(IN_ONE_PROGRAM))
+def test_every_method_that_can(method):
+    """Noise of hidden layers and minibatches follow the keys, as rows are equally many."""
+    assert_rows_agree(data(), [method], batch=20, restarts=2, tolerance=1e-4)
+
+
+@pytest.mark.usefixtures("x64")
+@pytest.mark.parametrize("options", [{"model": "diff_gp"}, {"width": 2}, {"depth": 3}])
+def test_other_models(options):
+    """A width of 2 has mean functions by PCA, which differ between splits."""
+    assert_rows_agree(data(), ["dsvi"], tolerance=1e-4, **options)
+
+
+def test_classes_and_models_that_are_fitted_one_by_one():
+    labels = data((Y > 0).astype(int), "binary")
+    rows = compared(labels, ["dsvi"], in_one_program=True)
+    assert all(0 < r["log_loss"] < 2 for r in rows)
+    rows = compared(data(), ["dsvi"], model="latent", in_one_program=True)
+    assert all("in_one_program" not in r for r in rows)
+
+
+def test_a_failed_fit_stops_no_other(monkeypatch):
+    real = IN_ONE_PROGRAM["svgp"]
+
+    def failing(tasks):
+        error = dgp.NonFiniteLossError("not finite", step=3, site="y", result=None)
+        return [error, *real(tasks)[1:]]
+
+    monkeypatch.setitem(IN_ONE_PROGRAM, "svgp", failing)
+    first, second = compared(data(), ["svgp"], in_one_program=True)
+    assert "not finite" in first["error"]
+    assert second["rmse"] > 0
+    noted, whole = compared(data(), ["svgp"], in_one_program=True, restarts=2)
+    assert "1 of 2 fits failed" in noted["restart_note"]
+    assert "restart_note" not in whole
+
+
+def test_it_is_the_default_on_a_gpu_alone(monkeypatch):
+    assert "in_one_program" not in compared(data(), ["svgp"])[0]
+    monkeypatch.setattr(_compare.jax, "default_backend", lambda: "gpu")
+    assert compared(data(), ["svgp"])[0]["in_one_program"] == 2
+    assert "in_one_program" not in compared(data(), ["svgp"], splits=1)[0]
+
+
+def test_it_goes_on_with_the_splits_that_are_left(tmp_path, monkeypatch):
+    options = {"in_one_program": True, "splits": 3, "out": tmp_path / "r"}
+    source = data(tests=(6, 6, 6))
+
+    def stop(row):
+        if row["split"] == 0:
+            raise KeyboardInterrupt
+
+    with pytest.raises(dgp.Interrupted):
+        compared(source, ["svgp"], on_row=stop, **options)
+    rows = compared(source, ["svgp"], resume=True, **options)
+    wanted = compared(source, ["svgp"], in_one_program=False, splits=3)
+    for row, other in zip(rows, wanted, strict=True):
+        assert row["rmse"] == pytest.approx(other["rmse"], rel=1e-3)
+
+
+def test_an_executor_is_refused():
+    with pytest.raises(ValueError, match="in_one_program is True and executor is given"):
+        compared(data(), ["svgp"], in_one_program=True, executor=lambda: None)
