@@ -15,7 +15,8 @@ from dgp_ppl.comparison._method import METHODS, methods_for
 from dgp_ppl.datasets import Dataset, RowSource, TableSource
 
 __all__ = [
-    "Split", "check_methods", "chosen_methods", "default_splits", "divided", "prepare", "split_numbers",
+    "Split", "check_methods", "chosen_methods", "default_splits", "divided", "prepare",
+    "split_numbers",
 ]  # fmt: skip
 
 _DEFAULT_METHODS = ("sgpr", "svgp", "dsvi")
