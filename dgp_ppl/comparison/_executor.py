@@ -9,6 +9,7 @@ import os
 import pickle
 import signal
 import threading
+import time
 import warnings
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from concurrent.futures import (
@@ -42,6 +43,7 @@ __all__ = [
     "local_workers",
 ]
 
+_PARENT_SECONDS = 1.0  # between looks at whether a worker's parent lives
 _MOST_LOSSES = 3  # times in a row that an executor may break before a fit is finished
 
 # NumPyro's stack of handlers belongs to the process, so threads take turns.
@@ -194,11 +196,20 @@ class _LocalPool(ProcessPoolExecutor):
 
 
 def _start_worker(parts: Any) -> None:
-    """Pin a worker to its cores before JAX starts its threads, and leave Ctrl-C to the parent."""
+    """Pin a worker to its cores before JAX starts its threads, and leave Ctrl-C to the parent.
+
+    The worker ends with its parent, also with one that is killed.
+    """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
     if cores := parts.get():
         os.sched_setaffinity(0, cores)
-        os.environ.setdefault("OMP_NUM_THREADS", str(len(cores)))
+
+
+def _end_with(parent: int) -> None:
+    while os.getppid() == parent:
+        time.sleep(_PARENT_SECONDS)
+    os._exit(1)
 
 
 @contextlib.contextmanager

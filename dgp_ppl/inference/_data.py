@@ -90,7 +90,8 @@ def check_data(caller: str, model: Model, call: Call) -> dict[str, Any]:
         what = names.get(id(site["value"]))
         if what is not None:
             what = f"argument {what!r}, observed at site {name!r},"
-            _check_values(caller, what, site["fn"], site["value"])
+            numbers = _numbers_of(call, site["value"])
+            _check_values(caller, what, site["fn"], site["value"], numbers)
     return sites
 
 
@@ -107,7 +108,8 @@ def explain_data(model: Model, call: Call) -> str | None:
         values = np.asarray(array)
         bad = ~np.isfinite(values) if values.dtype.kind == "f" else np.zeros(())
         if id(array) not in checked and bad.any():
-            return f"argument {name!r} is NaN or infinite in {bad_rows(bad)}: {_FILL_IN}"
+            where = bad_rows(bad, _numbers_of(call, array))
+            return f"argument {name!r} is NaN or infinite in {where}: {_FILL_IN}"
 
     def observed(key: Any) -> dict[str, Any]:
         seeded = handlers.seed(_with_all_rows(model, call), key)
@@ -161,6 +163,14 @@ def row_check(caller: str, model: Model, call: Call, sites: dict[str, Any]) -> R
             _check_values(caller, what, site["fn"], arrays[i], numbers)
 
     return check
+
+
+def _numbers_of(call: Call, array: Any) -> np.ndarray | None:
+    """Return the numbers that the rows of an array have in its source, or None without one."""
+    for argument in call.args:
+        if isinstance(argument, Streamed) and argument.rows is array:
+            return np.asarray(argument.numbers)
+    return None
 
 
 def _with_all_rows(model: Model, call: Call) -> Any:

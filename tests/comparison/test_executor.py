@@ -247,3 +247,27 @@ def test_ctrl_c_ends_the_workers(tmp_path):
     assert process.returncode == 130
     assert "dgp-ppl: compare: interrupted with" in lines[-1]
     assert "Traceback" not in "".join(lines)
+
+
+def test_workers_end_with_a_parent_that_is_killed(tmp_path):
+    script = tmp_path / "main.py"
+    script.write_text(
+        "import os, time\n"
+        "from dgp_ppl.comparison import local_workers\n"
+        "if __name__ == '__main__':\n"
+        "    pool = local_workers(1)()\n"
+        "    print(pool.submit(os.getpid).result(), flush=True)\n"
+        "    time.sleep(600)\n"
+    )
+    with subprocess.Popen([sys.executable, script], stdout=subprocess.PIPE, text=True) as parent:
+        worker = int(parent.stdout.readline())
+        os.kill(worker, 0)
+        parent.kill()
+    for _ in range(300):
+        try:
+            os.kill(worker, 0)
+        except ProcessLookupError:
+            return
+        time.sleep(0.1)
+    os.kill(worker, signal.SIGKILL)
+    pytest.fail("the worker outlived its parent by 30 s")

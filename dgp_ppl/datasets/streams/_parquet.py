@@ -66,6 +66,7 @@ class ParquetReader(Reader):
             }
         self._starts = np.concatenate([[0], np.cumsum([n for n in counts if n])]).astype(np.int64)
         self.num_rows = int(self._starts[-1])
+        self._latest: tuple[int, Arrays] | None = None  # the row group that was read last
         if not self.num_rows:
             raise DataError(f"{self.path}: no rows, wanted some; check that the files are complete")
         self.chunk_rows = int(np.ceil(self.num_rows / len(self._groups)))
@@ -77,7 +78,7 @@ class ParquetReader(Reader):
         group, arrays = -1, ()
         for number, start, stop, position in wanted:
             if number != group:
-                group, arrays = number, self._load(number)
+                group, arrays = number, self._group(number)
             if found is None:
                 found = tuple(np.empty((rows, *a.shape[1:]), a.dtype) for a in arrays)
             for out, array in zip(found, arrays, strict=True):
@@ -95,6 +96,16 @@ class ParquetReader(Reader):
                 yield number, start - first, end - first, position
                 position += end - start
                 start = end
+
+    def _group(self, number: int) -> Arrays:
+        """Return a row group; that of the last read is at hand, as reads in order meet it again."""
+        latest = self._latest
+        if latest is None or latest[0] != number:
+            self._latest = latest = number, self._load(number)
+        return latest[1]
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | {"_latest": None}
 
     def _load(self, number: int) -> Arrays:
         """Read a row group."""

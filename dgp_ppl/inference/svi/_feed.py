@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -115,14 +116,14 @@ class Feed:
             DataError: if the rows cannot be read or observed.
         """
         block = self._blocks.at(self.first + step)
-        if self._check is not None:
-            arrays = [a.reshape(-1, *a.shape[2:]) for a in block.read]
-            self._check(arrays, np.asarray(block.numbers).ravel())
+        _check_block(block, self._check)
         return _stacked(block) + self._others
 
     def draws(self, key: PRNGKey, num: int) -> list[Any]:
         """Return minibatches at random as the arrays of so many steps."""
-        return _stacked(_random_block(self.rows, key, self.batch_size, num)) + self._others
+        block = _random_block(self.rows, key, self.batch_size, num)
+        _check_block(block, self._check, repeats=True)
+        return _stacked(block) + self._others
 
     def position(self, step: int) -> Position:
         """Return where a step is, which is counted from the first one."""
@@ -135,10 +136,31 @@ class Feed:
 
 def random_feed(
     key: PRNGKey, call: Call, rows: Rows, batch_size: int, num: int
-) -> tuple[Call, list[Any]]:
-    """Return the call with a minibatch at random, and several as the arrays of so many steps."""
+) -> tuple[Call, Callable[[RowCheck], list[Any]]]:
+    """Draw minibatches for so many steps.
+
+    Returns:
+        The call with the first minibatch, and a function that checks all, and returns their arrays.
+    """
     block = _random_block(rows, key, batch_size, num)
-    return _first_call(call, rows, block), _stacked(block)
+
+    def checked(check: RowCheck) -> list[Any]:
+        _check_block(block, check, repeats=True)
+        return _stacked(block)
+
+    return _first_call(call, rows, block), checked
+
+
+def _check_block(block: Block, check: RowCheck | None, repeats: bool = False) -> None:
+    """Check the rows of all minibatches of a block, each once if there may be repetitions."""
+    if check is None:
+        return
+    arrays = [a.reshape(-1, *a.shape[2:]) for a in block.read]
+    numbers = np.asarray(block.numbers).ravel()
+    if repeats:
+        numbers, first = np.unique(numbers, return_index=True)
+        arrays = [a[first] for a in arrays]
+    check(arrays, numbers)
 
 
 def _random_block(rows: Rows, key: PRNGKey, batch_size: int, num: int) -> Block:

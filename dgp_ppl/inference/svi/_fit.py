@@ -19,7 +19,7 @@ from dgp_ppl._partition import Call, Partition
 from dgp_ppl._typing import Fitted, Model, Params, PRNGKey
 from dgp_ppl.datasets import Rows, seed_of
 from dgp_ppl.inference._checkpoint import RunFolder, fit_identity
-from dgp_ppl.inference._data import check_data, explain_data
+from dgp_ppl.inference._data import check_data, explain_data, row_check
 from dgp_ppl.inference._params import checked_params, set_up_guide
 from dgp_ppl.inference.svi._feed import Feed, random_feed, source_of
 from dgp_ppl.inference.svi._fit_many import best_fit
@@ -246,10 +246,11 @@ def evaluate(
     """
     check_key("evaluate", key)
     check_count("evaluate", "num_draws", num_draws, 2)
-    call, streamed = Call(args, kwargs), []
+    call, checked = Call(args, kwargs), None
     if (source := source_of("evaluate", call)) is not None:
-        call, streamed = random_feed(key, call, *source, num_draws)
-    check_data("evaluate", model, call)
+        call, checked = random_feed(key, call, *source, num_draws)
+    sites = check_data("evaluate", model, call)
+    streamed = [] if checked is None else checked(row_check("evaluate", model, call, sites))
     set_up_guide(key, guide, call)
     partition, data = Partition.split(model, call, guide)
     data = streamed + data[len(streamed) :]

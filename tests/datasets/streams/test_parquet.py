@@ -1,6 +1,7 @@
 """`ParquetReader`: files and folders, row groups, missing cells, and what is refused."""
 
 import decimal
+import pickle
 
 import numpy as np
 import pandas as pd
@@ -106,3 +107,18 @@ def test_an_integer_target_has_one_type_in_all_row_groups(tmp_path):
     assert rows.take([0])[1].dtype == y.dtype == np.float64
     whole = dgp.Rows.from_parquet(tmp_path / "t.parquet", inputs=["a"], target="whole")
     assert whole.take(np.arange(6))[1].dtype == np.int64
+
+
+def test_reads_in_order_decode_a_row_group_once(tmp_path, monkeypatch):
+    pq.write_table(pa.table({"a": A[:40], "y": A[:40]}), tmp_path / "t.parquet", row_group_size=20)
+    rows = dgp.Rows.from_parquet(tmp_path / "t.parquet", target="y")
+    decoded, load = [], rows._reader._load
+    monkeypatch.setattr(
+        rows._reader, "_load", lambda number: decoded.append(number) or load(number)
+    )
+    blocks = [x[:, 0] for x, _ in rows.blocks(5)]
+    np.testing.assert_array_equal(np.concatenate(blocks), A[:40])
+    assert decoded == [0, 1]
+    monkeypatch.undo()
+    sent = pickle.loads(pickle.dumps(rows))
+    np.testing.assert_array_equal(sent.take([3, 30])[1], A[[3, 30]])

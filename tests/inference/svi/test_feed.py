@@ -14,7 +14,7 @@ from support.fits import OPTIMIZER, SHALLOW
 from support.streams import KEY, B, N, X, Y, Z, sorted_rows, streamed
 
 import dgp_ppl as dgp
-from dgp_ppl.datasets import seed_of
+from dgp_ppl.datasets import Blocks, seed_of
 from dgp_ppl.models import deep_gp, gplvm, svgp
 
 
@@ -257,3 +257,24 @@ def test_a_model_without_minibatches_is_told_so():
 
     with pytest.raises(TypeError, match=r"of which only 10 rows.*take them in the plate"):
         dgp.fit(KEY, model, AutoNormal(model), sorted_rows(), batch_size=B, steps=1)
+
+
+def test_evaluations_and_comparisons_of_fits_check_their_rows():
+    sound = dgp.Rows.from_arrays(X, Y)
+    blocks = Blocks(sound, seed_of(KEY), B, 2, 2)
+    bad = int(np.setdiff1d(np.arange(N), blocks.at(0).numbers)[0])  # no step reads it
+    blocks.close()
+    rows = dgp.Rows.from_arrays(X, np.where(np.arange(N) == bad, np.nan, Y))
+    fit = streamed(steps=2, rows=rows)
+    named = rf"argument 'y'.* is NaN in 1 of \d+ rows \[{bad}\]"
+    with pytest.raises(dgp.DataError, match="evaluate: " + named):
+        dgp.evaluate(KEY, svgp, SHALLOW, fit, rows, z=Z, batch_size=B, num_draws=400)
+    with pytest.raises(dgp.DataError, match="fit: " + named):
+        streamed(steps=2, rows=rows, keep_best=True)
+
+
+def test_rows_of_the_first_minibatch_have_their_own_numbers():
+    with pytest.raises(dgp.DataError, match=r"is NaN in 10 of 10 rows \[") as caught:
+        streamed(steps=2, rows=dgp.Rows.from_arrays(X, np.full(N, np.nan)))
+    numbers = str(caught.value).split("[")[1].split(",")[:5]
+    assert max(map(int, numbers)) >= B
