@@ -17,6 +17,7 @@ import os
 import platform
 import re
 import subprocess
+import threading
 import time
 import traceback
 from collections.abc import Iterator
@@ -42,7 +43,15 @@ def done() -> set[str]:
 
 
 def pin(cores: Any) -> None:
-    """Give a worker a core of its own; JAX then starts one thread."""
+    """Give a worker a core of its own, where JAX starts one thread, and end it with its parent."""
+    parent = os.getppid()
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(1)
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
     core = cores.get()
     os.sched_setaffinity(0, {core})
     os.environ.setdefault("OMP_NUM_THREADS", "1")
