@@ -280,7 +280,11 @@ def some_rows(key: PRNGKey, x: Any) -> Any:
     Args:
         key: random key.
         x: a source of rows, whose first array they are; or an array, which is returned as it is.
+
+    Raises:
+        TypeError: if `key` is no random key.
     """
+    check_key("some_rows", key)
     return jnp.asarray(x.sample(key, _KMEANS_ROWS)[0], float) if isinstance(x, Rows) else x
 
 

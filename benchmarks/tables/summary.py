@@ -18,8 +18,9 @@ def load() -> tuple[Records, list[dict[str, Any]]]:
     records = [json.loads(line) for line in (HERE / "records.jsonl").read_text().splitlines()]
     found: Records = defaultdict(list)
     for record in records:
-        table, _, data, _, label = record["name"].split("/", 4)
-        found[table, data, label].append(record)
+        table, rest = record["name"].split("/", 1)
+        label = rest.removeprefix(f"{record['data']}/{record['split']}/")
+        found[table, record["data"].removeprefix("uci/"), label].append(record)
     return found, records
 
 

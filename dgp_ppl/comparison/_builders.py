@@ -326,6 +326,11 @@ def check_categories(caller: str, data: Dataset | RowSource, model: str) -> None
             f"{caller}: category_kernel is True and model {model!r}, wanted one of "
             f"{', '.join(CATEGORY_MODELS)}"
         )
+    if isinstance(data, RowSource):
+        raise DataError(
+            f"{data.name}: category_kernel is True, which takes a table that is read whole; leave "
+            "it out, or give one .parquet file"
+        )
     if data.preprocessor is None or not data.preprocessor.one_hot:
         raise DataError(
             f"{data.name}: category_kernel is True, but no input is a column of three or more "

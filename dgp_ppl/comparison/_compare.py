@@ -185,7 +185,8 @@ def compare(
             without a target are left out.
         drop: columns to leave out.
         categorical: columns of numbers to take as categories. With the target in it, its numbers
-            are classes. A folder takes the target alone, whose classes are 0 ... C-1.
+            are classes. A folder takes the target alone, and `Rows` take "y", whose classes are
+            0 ... C-1.
         strict: whether to refuse a table with anything but finite numbers.
         split_key: the array of splits in an .npz file.
         out: folder for results.json, METHOD.nc and the figures; None writes nothing. It is updated

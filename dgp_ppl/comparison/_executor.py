@@ -11,7 +11,7 @@ import signal
 import threading
 import time
 import warnings
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import (
     FIRST_COMPLETED,
     BrokenExecutor,
@@ -32,6 +32,7 @@ from dgp_ppl.comparison._fit_method import MethodFit, fit_method
 from dgp_ppl.comparison._method import METHODS, Method, Setting
 from dgp_ppl.comparison._run import Run, run_method
 from dgp_ppl.comparison._source import Split
+from dgp_ppl.datasets import RowSource
 
 __all__ = [
     "ONE_AT_A_TIME",
@@ -185,7 +186,7 @@ class _LocalPool(ProcessPoolExecutor):
         parts: Any = context.SimpleQueue()
         for i in range(num):
             parts.put(cores[i::num] or cores[i % len(cores or [0]) :][:1])
-        super().__init__(num, context, _start_worker, (parts,))
+        super().__init__(num, context, _start_worker, (parts, os.getpid()))
 
     def stop(self) -> None:
         """End the processes, also those in the middle of a fit."""
@@ -195,13 +196,13 @@ class _LocalPool(ProcessPoolExecutor):
             process.terminate()
 
 
-def _start_worker(parts: Any) -> None:
+def _start_worker(parts: Any, parent: int) -> None:
     """Pin a worker to its cores before JAX starts its threads, and leave Ctrl-C to the parent.
 
     The worker ends with its parent, also with one that is killed.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
+    threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
     if cores := parts.get():
         os.sched_setaffinity(0, cores)
 
@@ -209,7 +210,7 @@ def _start_worker(parts: Any) -> None:
 def _end_with(parent: int) -> None:
     while os.getppid() == parent:
         time.sleep(_PARENT_SECONDS)
-    os._exit(1)
+    os.kill(os.getpid(), signal.SIGTERM)
 
 
 @contextlib.contextmanager
@@ -230,9 +231,12 @@ def _made(executor: Executor | Callable[[], Executor]) -> Iterator[Executor]:
     pool.shutdown()
 
 
-def _finished(pool: Executor, jobs: Iterable[Job]) -> Iterator[Outcome]:
+def _finished(pool: Executor, jobs: Sequence[Job]) -> Iterator[Outcome]:
     """Yield the jobs as they finish, without those that a broken executor lost."""
     running: dict[Future[Any], Job] = {}
+    if isinstance(pool, ProcessPoolExecutor):
+        for source in {job.split.data for job in jobs if isinstance(job.split.data, RowSource)}:
+            _check_sent(source)
     try:
         with contextlib.suppress(BrokenExecutor):
             for job in jobs:
@@ -248,6 +252,17 @@ def _finished(pool: Executor, jobs: Iterable[Job]) -> Iterator[Outcome]:
     finally:
         for future in running:
             future.cancel()
+
+
+def _check_sent(source: RowSource) -> None:
+    try:
+        pickle.dumps(source)
+    except (pickle.PicklingError, AttributeError, TypeError) as error:
+        raise TypeError(
+            f"compare: the rows of {source.name} cannot be sent to the workers ({error}); give "
+            "them as .parquet or memory-mapped .npy files, whose names are sent, or leave executor "
+            "out"
+        ) from error
 
 
 def _work(job: Job, origin: tuple[str, str]) -> tuple[dict[str, Any], bytes | None]:

@@ -20,8 +20,8 @@ from dgp_ppl.prediction import Prediction, pool
 from dgp_ppl.standardize import Standardizer
 
 __all__ = [
-    "FailedFit", "MethodFit", "fit_method", "keys_of_split", "method_fit", "mixed",
-    "prepared_task", "scaled_task",
+    "FailedFit", "MethodFit", "fit_method", "in_memory_if_few", "keys_of_split", "method_fit",
+    "mixed", "prepared_task", "scaled_task",
 ]  # fmt: skip
 
 FailedFit = (NonFiniteLossError, UnsuitableError)
@@ -163,8 +163,7 @@ def prepared_task(
     progress: str | bool,
 ) -> tuple[Standardizer, Task]:
     """Return the scale of the training rows, and the fit to do; the arguments of `fit_method`."""
-    if isinstance(x, Rows) and len(x) <= max(setting.batch, _ROWS_IN_MEMORY):
-        x, y = x.take(range(len(x)))
+    x, y = in_memory_if_few(x, y, setting)
     is_streamed, is_regression = isinstance(x, Rows), setting.task == "regression"
     standardizer = Standardizer.fit(
         x, y if is_regression and not is_streamed else None, shared=shared_unit,
@@ -172,6 +171,13 @@ def prepared_task(
     )  # fmt: skip
     task = scaled_task(keys_of_split(seed, split)[0], x, y, setting, standardizer, progress)
     return standardizer, dataclasses.replace(task, one_hot=tuple(map(tuple, one_hot)))
+
+
+def in_memory_if_few(x: Any, y: Any, setting: Setting) -> tuple[Any, Any]:
+    """Return the inputs and targets of a source with few rows; others are unchanged."""
+    if isinstance(x, Rows) and len(x) <= max(setting.batch, _ROWS_IN_MEMORY):
+        x, y = x.take(range(len(x)))
+    return x, y
 
 
 def scaled_task(

@@ -6,7 +6,7 @@ import time
 from collections.abc import Generator, Sequence
 from typing import Any
 
-from dgp_ppl._errors import NonFiniteLossError, UnsuitableError
+from dgp_ppl._errors import DataError, NonFiniteLossError, UnsuitableError
 from dgp_ppl.comparison._executor import Job, Outcome
 from dgp_ppl.comparison._fit_method import FailedFit, MethodFit, method_fit, prepared_task
 from dgp_ppl.comparison._method import IN_ONE_PROGRAM
@@ -68,7 +68,10 @@ def _found(method: str, jobs: list[Job]) -> dict[int, Found]:
     if len({(task.x.shape[1], task.one_hot) for _, task in prepared}) > 1:
         return {}
     start = time.perf_counter()
-    fits = IN_ONE_PROGRAM[method]([t for _, task in prepared for t in task.restarts(restarts)])
+    try:
+        fits = IN_ONE_PROGRAM[method]([t for _, task in prepared for t in task.restarts(restarts)])
+    except (UnsuitableError, DataError):
+        return {}  # one fit after another says which split it is
     seconds = (time.perf_counter() - start) / len(jobs)
     found: dict[int, Found] = {}
     for job, (scale, _), part in zip(jobs, prepared, _parts(fits, restarts), strict=True):

@@ -10,7 +10,7 @@ from jax import random
 from jax.typing import ArrayLike
 from jaxtyping import Array
 
-from dgp_ppl._errors import NonFiniteLossError
+from dgp_ppl._errors import NonFiniteLossError, UnsuitableError
 from dgp_ppl._typing import Model, PRNGKey
 from dgp_ppl.datasets import Rows
 from dgp_ppl.inference import (
@@ -183,7 +183,7 @@ METHODS: dict[str, Method] = {}
 _REGRESSION_ONLY: set[str] = set()
 _STREAMING: set[str] = set()
 
-FitsInOneProgram = Callable[[Sequence[Task]], list[Fitted | NonFiniteLossError]]
+FitsInOneProgram = Callable[[Sequence[Task]], list[Fitted | NonFiniteLossError | UnsuitableError]]
 IN_ONE_PROGRAM: dict[str, FitsInOneProgram] = {}
 """For the methods that can fit several tasks of equal shapes in one program: how they do it."""
 
@@ -226,7 +226,8 @@ def register(
             ``task.data``, and their number from ``task.num_data``.
         in_one_program: fits several tasks at once, as `fit_many` does, and returns the fit or the
             error of each. The tasks differ in their keys and rows; their numbers of rows may
-            differ. `compare` uses it for the splits of a data set on a GPU.
+            differ. `compare` uses it for the splits of a data set on a GPU. If it raises
+            `UnsuitableError`, `compare` fits one split after another.
 
     Returns:
         A decorator that returns the method unchanged.
@@ -234,6 +235,9 @@ def register(
 
     def add(method: Method) -> Method:
         METHODS[name] = method
+        _REGRESSION_ONLY.discard(name)
+        _STREAMING.discard(name)
+        IN_ONE_PROGRAM.pop(name, None)
         if regression_only:
             _REGRESSION_ONLY.add(name)
         if streams:

@@ -17,7 +17,7 @@ from numpyro import handlers
 from numpyro.infer import NUTS, init_to_sample
 
 from dgp_ppl import initialize, models
-from dgp_ppl._errors import NonFiniteLossError
+from dgp_ppl._errors import NonFiniteLossError, UnsuitableError
 from dgp_ppl._typing import Inputs, Model, Params, PRNGKey
 from dgp_ppl.comparison._builders import Built, build, deep_gp, kernel_maker
 from dgp_ppl.comparison._method import Fitted, Task, register
@@ -97,7 +97,7 @@ def _svgp_model(task: Task) -> Built:
 
 def _mean_fields(
     tasks: Sequence[Task], make: Callable[[Task], Built] = build, **options: Any
-) -> list[Fitted | NonFiniteLossError]:
+) -> list[Fitted | NonFiniteLossError | UnsuitableError]:
     """Fit `MeanField` to several tasks in one program; `options` are those of `fit`."""
     tasks_model, tasks_fit = zip(*(task.split() for task in tasks), strict=True)
     builts = [make(task) for task in tasks_model]

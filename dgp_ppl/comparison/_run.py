@@ -20,6 +20,7 @@ from dgp_ppl.comparison._fit_method import (
     FailedFit,
     MethodFit,
     fit_method,
+    in_memory_if_few,
     keys_of_split,
     mixed,
     scaled_task,
@@ -61,9 +62,9 @@ class Run(Summarized):
         x_test: held-out inputs, [N*, D].
         y_test: held-out targets, [N*].
         data: the data set.
-        num_data: number of training rows.
         config: the configuration of the comparison.
         row: the row of results: the method, the split and the metrics.
+        num_data: number of training rows; by default that of y.
     """
 
     fitted: Fitted
@@ -74,9 +75,13 @@ class Run(Summarized):
     x_test: np.ndarray
     y_test: np.ndarray
     data: Dataset | RowSource
-    num_data: int
     config: Mapping[str, Any]
     row: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    num_data: int = -1
+
+    def __post_init__(self) -> None:
+        if self.num_data < 0:
+            object.__setattr__(self, "num_data", len(self.y))
 
     def summary(self) -> list[str]:
         data, rows = self.data, f"{self.num_data:,} training and {len(self.y_test):,} held-out rows"
@@ -164,7 +169,7 @@ def run_method(
         The row of results, and the run; None if the fit failed.
     """
     data = split.data
-    x, y = split.training()
+    x, y = in_memory_if_few(*split.training(), setting)
     x_test, y_test = split.held_out()
     row: dict[str, Any] = {
         "split": split.index, "method": method, **dict.fromkeys(METRICS[data.task]),
@@ -201,7 +206,7 @@ def run_method(
     num_data = len(x)
     if isinstance(x, Rows):
         x, y = x.sample(keys_of_split(config["seed"], split.index)[1], _SHOWN_ROWS)
-    run = Run(fitted, standardizer, prediction, x, y, x_test, y_test, data, num_data, config, row)
+    run = Run(fitted, standardizer, prediction, x, y, x_test, y_test, data, config, row, num_data)
     return row, run
 
 

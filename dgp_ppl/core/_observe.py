@@ -46,6 +46,7 @@ class Observed(dist.Distribution):
         latent_mean: mean of f, [N] if P = 1, else [N, P].
         latent_var: variance of f, of the same shape.
         obs_mask: True where y was observed, [N] or [N, P]; None if all of y was.
+        skips_padding: whether the mask leaves out the padding of the minibatch at hand.
     """
 
     pytree_data_fields = (
@@ -57,7 +58,9 @@ class Observed(dist.Distribution):
         "normal_scale",
         "obs_mask",
     )
-    pytree_aux_fields = ("likelihood", "num_nodes", "num_draws", "scalar", "analytic")
+    pytree_aux_fields = (
+        "likelihood", "num_nodes", "num_draws", "scalar", "analytic", "skips_padding",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -92,6 +95,7 @@ class Observed(dist.Distribution):
             isinstance(at_mean, AnalyticLikelihood) and at_mean.latent is self.latent_mean
         )
         self.obs_mask = self._checked_mask(mask)
+        self.skips_padding = False
         super().__init__((N,), self.at_mean.event_shape)
 
     @property
@@ -375,4 +379,6 @@ def observe(
     if (real := real_rows()) is not None:
         shape = real.shape if obs_mask is None else real.shape + (1,) * (obs_mask.ndim - 1)
         obs_mask = real if obs_mask is None else obs_mask & real.reshape(shape)
-    return Observed(marginals, likelihood, num_nodes, num_draws, key, obs_mask)
+    observed = Observed(marginals, likelihood, num_nodes, num_draws, key, obs_mask)
+    observed.skips_padding = real is not None
+    return observed

@@ -97,7 +97,13 @@ def open_rows(
         )
     if len(rows) < MIN_ROWS:
         raise DataError(f"{name}: {len(rows)} rows, wanted at least {MIN_ROWS}; add rows")
-    is_whole = rows.first[1].dtype.kind in "iub"
+    kinds = [a.dtype.kind for a in rows.first]
+    if any(kind not in "biuf" for kind in kinds):
+        raise DataError(
+            f"{name}: a row has arrays of types {[str(a.dtype) for a in rows.first]}, wanted "
+            "numbers; encode text and dates by Rows.map"
+        )
+    is_whole = kinds[1] in "iub"
     largest = None
     if classes or (classes is None and is_whole):
         largest = _largest_class(name, y_name, rows, _MOST_CLASSES if classes else 1)
@@ -143,6 +149,11 @@ def open_folder(
     if unknown := [n for n in (*drop, *categorical) if n not in names]:
         raise DataError(
             f"{path}: there is no column {unknown[0]!r}; the columns are {quoted(names)}"
+        )
+    if target in drop:
+        raise DataError(
+            f"{path}: drop has {target!r}, which is the target, wanted each column in one place; "
+            "leave it out of drop"
         )
     if encoded := [n for n in categorical if n != target]:
         raise DataError(

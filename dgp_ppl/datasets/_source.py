@@ -133,7 +133,8 @@ def open_source(
         target: the column to predict, for data with columns.
         split_key: the array of splits in an .npz file.
         drop: columns of a table to leave out.
-        categorical: columns of numbers to take as categories; of a folder the target alone.
+        categorical: columns of numbers to take as categories; of a folder the target alone, and of
+            `Rows` "y", if the targets are classes.
         strict: whether a table must hold finite numbers alone, as for `load`. A folder must in any
             case.
 
@@ -150,7 +151,18 @@ def open_source(
         refuse_split_key(named(text), split_key)
         return open_folder(text, target, _several(drop), _several(categorical))
     if isinstance(data, Rows):
-        data = open_rows(data)
+        refuse_split_key("Rows", split_key)
+        if (
+            target not in (None, "y")
+            or drop
+            or _several(categorical) not in ([], (), ["y"], ("y",))
+        ):
+            raise DataError(
+                f"Rows have no columns but x and y: target is {target!r}, drop {drop!r} and "
+                f"categorical {categorical!r}, wanted target='y' or None, and categorical='y' if "
+                "the targets are classes; take columns by Rows.from_parquet or Rows.map"
+            )
+        return open_rows(data, classes=True if categorical else None)
     is_openml = isinstance(data, str) and text.startswith(PREFIX)
     is_table = is_openml or text.lower().endswith(TABLE_SUFFIXES)
     is_table = is_table or not (is_path or isinstance(data, Dataset | RowSource))

@@ -19,7 +19,7 @@ from dgp_ppl._errors import DataError
 from dgp_ppl._partition import Call, named_arrays
 from dgp_ppl._streamed import Streamed, is_streamed
 from dgp_ppl._typing import Model
-from dgp_ppl.core import Observed, whole_plates
+from dgp_ppl.core import Observed, padded, whole_plates
 from dgp_ppl.datasets import Rows
 from dgp_ppl.inference._handlers import data_plates, survey
 
@@ -193,17 +193,21 @@ def _refuse_row_sites(caller: str, sites: dict[str, Any], to: str) -> None:
 
 def check_padding(caller: str, model: Model, call: Call) -> None:
     """Raise a ValueError if padding of the rows would count in a model's density."""
-    sites = survey(_UnknownParams(whole_plates(model)), _on_device(call))
+    with padded(1):
+        sites = survey(_UnknownParams(whole_plates(model)), _on_device(call))
     _refuse_row_sites(caller, sites, "padded data")
-    plates = data_plates(sites)
+    if len(plates := data_plates(sites)) > 1:
+        raise ValueError(
+            f"{caller}: num_rows is given, and the model observes data in the plates "
+            f"{', '.join(sorted(plates))}, wanted one; call fit for each data set"
+        )
     for name, site in sites.items():
         if site["type"] != "sample" or not site["is_observed"]:
             continue
-        within = plates & {frame.name for frame in site["cond_indep_stack"]}
-        if not (isinstance(site["fn"], Observed) and within):
+        if not (isinstance(site["fn"], Observed) and site["fn"].skips_padding):
             raise ValueError(
                 f"{caller}: num_rows is given, and site {name!r} does not leave padding out, "
-                "wanted an `observe` in the plate of dgp_ppl.minibatch; call fit for each data set"
+                "wanted dgp_ppl.observe called within dgp_ppl.minibatch; call fit for each data set"
             )
 
 

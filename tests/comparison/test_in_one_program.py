@@ -5,7 +5,8 @@ import pytest
 from support.comparisons import TINY
 
 import dgp_ppl as dgp
-from dgp_ppl.comparison import _compare
+from dgp_ppl._errors import UnsuitableError
+from dgp_ppl.comparison import _compare, _method
 from dgp_ppl.comparison._method import IN_ONE_PROGRAM
 from dgp_ppl.datasets import Dataset
 
@@ -119,3 +120,48 @@ def test_it_goes_on_with_the_splits_that_are_left(tmp_path, monkeypatch):
 def test_an_executor_is_refused():
     with pytest.raises(ValueError, match="in_one_program is True and executor is given"):
         compared(data(), ["svgp"], in_one_program=True, executor=lambda: None)
+
+
+def test_a_method_that_is_registered_again_is_fitted_by_its_own_function(monkeypatch):
+    for name in ("METHODS", "IN_ONE_PROGRAM"):
+        monkeypatch.setattr(_method, name, dict(getattr(_method, name)))
+    monkeypatch.setattr(_method, "_STREAMING", set(_method._STREAMING))
+
+    @_method.register("svgp")
+    def mine(task):
+        raise UnsuitableError("my own method ran")
+
+    assert "svgp" not in _method.IN_ONE_PROGRAM
+    assert "svgp" not in _method.methods_for("regression", ["svgp"], streams=True)
+    assert _method.METHODS["svgp"] is mine
+
+
+@pytest.mark.parametrize("error", [UnsuitableError, dgp.DataError])
+def test_a_program_that_cannot_fit_the_splits_leaves_them_to_single_fits(monkeypatch, error):
+    def refuse(tasks):
+        raise error("not together")
+
+    monkeypatch.setitem(IN_ONE_PROGRAM, "svgp", refuse)
+    rows = compared(data(), ["svgp"], in_one_program=True)
+    assert all("in_one_program" not in r and r["rmse"] > 0 for r in rows)
+
+
+def test_it_goes_on_after_an_interrupt_between_methods(tmp_path):
+    """Then the rows of the first split are not the first rows of results.json."""
+    options = {"in_one_program": True, "splits": 3, "out": tmp_path / "r", "report": True}
+    source = data(tests=(6, 6, 6))
+    done = []
+
+    def stop(row):
+        done.append(row)
+        if len(done) == 4:
+            raise KeyboardInterrupt
+
+    with pytest.raises(dgp.Interrupted):
+        compared(source, ["svgp", "sgpr"], on_row=stop, **options)
+    rows = compared(source, ["svgp", "sgpr"], resume=True, **options)
+    assert [(r["split"], r["method"]) for r in rows] == [
+        (s, m) for s in range(3) for m in ("svgp", "sgpr")
+    ]
+    page = (tmp_path / "r" / "report.html").read_text()
+    assert "over 3 splits" in page

@@ -47,7 +47,7 @@ def test_runs_and_fits_of_a_method_are_described_in_a_few_lines():
     scale = dgp_ppl.Standardizer.fit(X, Y)
     row = {"method": "svgp", "split": 0, "rmse": 0.123456, "crps": None, "seconds": 2.0}
     x, y = (np.zeros((2000, 1)), np.zeros(2000))
-    run = Run(fitted, scale, None, x, y, x[:10], y[:10], load("step"), 2000, {"seed": 0}, row)
+    run = Run(fitted, scale, None, x, y, x[:10], y[:10], load("step"), {"seed": 0}, row)
     lines = repr(run).splitlines()
     assert lines[:2] == [
         "Run: svgp on step (regression of y), 2,000 training and 10 held-out rows of 1 inputs",

@@ -1,5 +1,6 @@
 """`compare` of a source of rows, which are read block by block."""
 
+import h5py
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -136,4 +137,43 @@ def test_a_runs_training_rows_are_a_sample(monkeypatch):
 
 def test_few_rows_are_read_whole():
     few = dgp.Rows.from_arrays(X[:40], Y[:40])
-    assert np.isfinite(dgp.compare(few, ["svgp"], **OPTIONS).splits[0]["rmse"])
+    comparison = dgp.compare(few, ["svgp", "dsvi"], model="latent", **OPTIONS)
+    assert all("error" not in row for row in comparison.splits)
+    assert comparison.fits["dsvi"].fitted.result.position is None  # not of a stream
+    assert comparison.fits["dsvi"].tree.posterior.sizes["draw"] > 0
+
+
+def test_held_out_rows_are_checked_before_the_fit():
+    held_out = dgp.datasets.open_source(rows()).test_rows(3, 0)
+    for name, bad in (("y", int(held_out[7])), ("an input", int(held_out[2]))):
+        x, y = X.copy(), Y.copy()
+        (y if name == "y" else x)[bad] = np.nan
+        with pytest.raises(dgp.DataError, match=rf"{name}.* in 1 of 2400 rows \[{bad}\]"):
+            dgp.compare(dgp.Rows.from_arrays(x, y), ["svgp"], **OPTIONS)
+
+
+def test_rows_of_an_open_file_cannot_be_sent_to_workers(tmp_path):
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        file["x"], file["y"] = X, Y
+        source = dgp.Rows.from_arrays(file["x"], file["y"])
+        with pytest.raises(TypeError, match=r"compare: the rows of rows cannot be sent .*\.npy"):
+            dgp.compare(source, ["svgp"], executor=local_workers(1), **OPTIONS)
+
+
+def test_more_classes_by_name():
+    y = np.digitize(Y, [12, 15, 18])
+    (row,) = dgp.compare(rows(y), ["svgp"], categorical="y", **OPTIONS).splits
+    assert 0 <= row["accuracy"] <= 1
+
+
+@pytest.mark.parametrize(
+    "options", [{"target": "z"}, {"drop": ["x0"]}, {"categorical": ["x0"]}, {"split_key": "s"}]
+)
+def test_columns_that_rows_do_not_have(options):
+    with pytest.raises(dgp.DataError, match="Rows"):
+        dgp.compare(rows(), ["svgp"], **options, **OPTIONS)
+
+
+def test_categories_of_a_source():
+    with pytest.raises(dgp.DataError, match="category_kernel is True, which takes a table that is"):
+        dgp.compare(rows(), ["svgp"], category_kernel=True, **OPTIONS)

@@ -87,6 +87,7 @@ def test_the_name_of_a_data_set_is_not_a_folder(folder, monkeypatch):
         ({"target": "fare", "categorical": ["kind"]}, ["categorical is 'kind'", ".parquet file"]),
         ({"target": "fare", "categorical": "fare"}, ["'fare'", "number the classes from 0"]),
         ({"target": "fare", "split_key": "test"}, ["split_key"]),
+        ({"target": "fare", "drop": "fare"}, ["drop has 'fare', which is the target"]),
     ],
 )
 def test_faults_of_a_folder_are_named(folder, options, words):
@@ -105,3 +106,10 @@ def test_other_arrays_are_refused():
     fault(lambda: open_source(column), "[[2], [1]]")
     two = dgp.Rows.from_arrays(X[:2], np.zeros(2))
     fault(lambda: open_source(two), "2 rows, wanted at least 3")
+    text = dgp.Rows.from_arrays(X, np.array(["a"] * 30))
+    fault(lambda: open_source(text), "wanted numbers", "Rows.map")
+
+
+def test_files_with_other_columns_are_named(folder):
+    pq.write_table(pa.table({"hour": [1.0], "price": [2.0]}), folder / "9.parquet")
+    fault(lambda: open_source(folder, target="fare"), "9.parquet", "no column 'fare'")

@@ -92,7 +92,7 @@ def finished_rows(folder: Path, record: dict[str, Any], refit: bool) -> list[dic
     is_drawn = any((folder / f"{name}.png").exists() for name in FIGURES)
     if is_whole and (is_drawn or all("error" in row for row in first)) and not refit:
         return rows
-    return rows[len(first) :]
+    return [row for row in rows if row["split"] != number]
 
 
 def clear_folder(folder: Path) -> None:

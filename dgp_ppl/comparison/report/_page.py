@@ -145,7 +145,7 @@ def _contents(
         "data": record["data"],
         "config": {n: json.dumps(v) for n, v in record["config"].items()},
         "versions": record["versions"],
-        "splits": record["config"]["splits"],
+        "splits": len({row["split"] for row in record["splits"]}),
         "regression": is_regression,
         "metrics": _summary_table(record["summary"], PREDICTION_HEADINGS),
         "inference": _summary_table(record["summary"], INFERENCE_HEADINGS),
@@ -243,11 +243,12 @@ def _leave_one_out(runs: Mapping[str, Run]) -> tuple[dict[str, Any], list[str]]:
 
 def _mixing_notes(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     """Warn of the first split's chains that have not mixed."""
+    first = rows[0]["split"] if rows else 0
     return [
         f"{plots.method_label(row['method'])}: the chains have not mixed (R-hat {row['rhat']:.2f}),"
         " so the draws do not represent the posterior. Do not rely on this row of the table."
         for row in rows
-        if row["split"] == 0 and (row.get("rhat") or 1.0) > _MAX_RHAT
+        if row["split"] == first and (row.get("rhat") or 1.0) > _MAX_RHAT
     ]
 
 

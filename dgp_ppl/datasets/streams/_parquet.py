@@ -45,7 +45,9 @@ class ParquetReader(Reader):
         self.path = os.path.expanduser(os.fspath(path))
         dataset = _opened(self.path)
         with _readable(self.path):
-            groups = [g for f in dataset.get_fragments() for g in f.split_by_row_group()]
+            files = list(dataset.get_fragments())
+            groups = [g for f in files for g in f.split_by_row_group()]
+            stored = [(f.path, set(f.physical_schema.names)) for f in files]
             counts = [g.row_groups[0].num_rows for g in groups]
         self._schema = dataset.schema
         targets = [target] if isinstance(target, str) else list(target or ())
@@ -56,6 +58,14 @@ class ParquetReader(Reader):
         if not self.inputs:
             raise DataError(f"{self.path}: there are no inputs; name some columns")
         self._check_columns([*self.inputs, *targets])
+        # Columns that no file stores are parts of the folders' names.
+        wanted = {*self.inputs, *targets} & set().union(*(names for _, names in stored))
+        for file, names in stored:
+            if lost := sorted(wanted - names):
+                raise DataError(
+                    f"{self.path}: the file {file} has no column {lost[0]!r}, which others have; "
+                    "write it again, or leave the column out"
+                )
         self._groups = [g for g, n in zip(groups, counts, strict=True) if n]
         with _readable(self.path):
             self._floats = {

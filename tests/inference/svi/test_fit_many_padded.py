@@ -104,6 +104,59 @@ def test_a_failed_fit_of_padded_data_is_named():
     assert "site y" in str(many.errors[1])
 
 
+@pytest.mark.usefixtures("x64")
+@pytest.mark.parametrize("loss", [dgp.ImportanceWeighted(2), dgp.PredictiveELBO(elbo_share=0.5)])
+def test_other_objectives_leave_padding_out(loss):
+    x, y = padded_data()
+    call = {"z": Z, "steps": 6, "loss": loss, **OPTIONS}
+    many = dgp.fit_many(KEYS, svgp, SHALLOW, x, y, each=("x", "y"), num_rows=SIZES, **call)
+    for i, n in enumerate(SIZES):
+        alone = dgp.fit(KEYS[i], svgp, SHALLOW, x[i, :n], y[i, :n], **call)
+        np.testing.assert_allclose(many.losses[i], alone.losses, rtol=1e-7)
+
+
+@pytest.mark.usefixtures("x64")
+def test_rows_that_a_guide_holds_are_no_padding():
+    x, y = padded_data()
+    guide = dgp.Diffusion(svgp, steps=2, informed=(np.asarray(X, float), np.asarray(Y, float)))
+    call = {"z": Z, "steps": 3, **OPTIONS}
+    many = dgp.fit_many(KEYS, svgp, guide, x, y, each=("x", "y"), num_rows=SIZES, **call)
+    for i, n in enumerate(SIZES):
+        alone = dgp.fit(KEYS[i], svgp, guide, x[i, :n], y[i, :n], **call)
+        np.testing.assert_allclose(many.losses[i], alone.losses, rtol=1e-6)
+
+
+@pytest.mark.usefixtures("x64")
+def test_fits_of_padded_data_go_on():
+    x, y = padded_data()
+    options = {"each": ("x", "y"), "num_rows": SIZES, "z": Z, **OPTIONS}
+    whole = dgp.fit_many(KEYS, svgp, SHALLOW, x, y, steps=8, **options)
+    first = dgp.fit_many(KEYS, svgp, SHALLOW, x, y, steps=5, **options)
+    options["optimizer"] = first.optimizer
+    second = dgp.fit_many(KEYS, svgp, SHALLOW, x, y, steps=3, start=first, **options)
+    np.testing.assert_allclose(second.losses, whole.losses[:, 5:], rtol=1e-9)
+
+
+def in_a_plate_of_its_own(x, y, *, z):
+    f = dgp.gp("l1", dgp.kernels.SquaredExponential(1.0, 1.0), z)
+    with numpyro.plate("data", len(x)):
+        numpyro.sample("y", dgp.observe(f(x), lambda f: dist.Normal(f, 0.1)), obs=y)
+
+
+def observed_before_its_plate(x, y, *, z):
+    f = dgp.gp("l1", dgp.kernels.SquaredExponential(1.0, 1.0), z)
+    seen = dgp.observe(f(x), lambda f: dist.Normal(f, 0.1), mask=jnp.ones(len(x), bool))
+    with dgp.minibatch(x, y) as (x, y):
+        numpyro.sample("y", seen, obs=y)
+
+
+def in_two_plates(x, y, *, z):
+    svgp(x, y, z=z)
+    with dgp.minibatch(y, name="other") as other:
+        f = dgp.Marginals(jnp.zeros((len(other), 1)), jnp.ones((len(other), 1)))
+        numpyro.sample("again", dgp.observe(f, lambda f: dist.Normal(f, 1.0)), obs=other)
+
+
 def with_a_site_of_its_own(x, y, *, z):
     svgp(x, y, z=z)
     numpyro.sample("other", dist.Normal(0.0, 1.0), obs=jnp.sum(jnp.asarray(x)))
@@ -116,6 +169,9 @@ def with_a_site_of_its_own(x, y, *, z):
         (svgp, [20, 17, 21], "from 1 to 20"),
         (svgp, [20, 17, 0], "from 1 to 20"),
         (svgp, [20, 17, 3.5], "from 1 to 20"),
+        (in_a_plate_of_its_own, SIZES, "site 'y' does not leave padding out"),
+        (observed_before_its_plate, SIZES, "site 'y' does not leave padding out"),
+        (in_two_plates, SIZES, "in the plates data, other"),
         (with_a_site_of_its_own, SIZES, "site 'other' does not leave padding out"),
     ],
 )

@@ -20,7 +20,7 @@ from numpyro.distributions import constraints
 from dgp_ppl._checks import check_count
 from dgp_ppl._partition import Call
 from dgp_ppl._typing import Model, PRNGKey
-from dgp_ppl.core import DiagonalInducing, Handover, TransportInducing
+from dgp_ppl.core import DiagonalInducing, Handover, TransportInducing, padded
 from dgp_ppl.inference._handlers import hidden_samples
 from dgp_ppl.inference.guides._base import LayerGuide, Replace, TransportGuide
 from dgp_ppl.inference.guides._mean_field import MeanField
@@ -274,7 +274,10 @@ class Diffusion(LayerGuide):
         """
         data = Call(self.informed or (), call.without("x", "y").kwargs)
         # The process runs in a loop that no message may leave, so it gets the params' values.
-        with hidden_samples(), handlers.trace() as sites, handlers.seed(rng_seed=key):
+        # Padding is that of the data of the fit, not of the guide's own.
+        with (
+            padded(None), hidden_samples(), handlers.trace() as sites, handlers.seed(rng_seed=key)
+        ):  # fmt: skip
             self.base.posterior(call)
             self.model(*data.args, **data.kwargs)
         if not any(s.get("is_observed") for s in sites.values()):
@@ -286,7 +289,8 @@ class Diffusion(LayerGuide):
 
         def log_ratio(x: Array) -> Array:
             z = unravel(x)
-            log_joint, _ = reference_log_joint(self.base, z, key, params, call, data)
+            with padded(None):
+                log_joint, _ = reference_log_joint(self.base, z, key, params, call, data)
             return log_joint + 0.5 * jnp.sum(jnp.square(x))
 
         def gradient(x: Array) -> Array:
