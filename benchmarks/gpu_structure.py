@@ -1,6 +1,6 @@
 """Count what one training step would launch on an H200, by compiling for it without one.
 
-    python -m pip install jax-cuda12-plugin==JAX jax-cuda12-pjrt==JAX  # the version of jax
+    python -m pip install "dgp_ppl[gpu-structure]"
     python benchmarks/gpu_structure.py [--shapes a2,c2,o2] [--guides diffusion] [--json FILE]
 
 For every guide and shape of guide_time.py the script compiles three programs: one ``SVI.update``
