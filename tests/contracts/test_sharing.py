@@ -7,7 +7,7 @@ from support.helpers import KEY, regression
 
 import dgp_ppl as dgp
 from dgp_ppl.inference import evaluate
-from dgp_ppl.inference.svi._loop import cached_loop, compiled_losses
+from dgp_ppl.inference.svi._loop import cached_loop, losses_of
 from dgp_ppl.models import deep_gp
 from dgp_ppl.prediction._passes import predictive_passes
 
@@ -37,7 +37,7 @@ def test_guides_with_other_arrays_share_a_program(name):
         mean = dgp.predict(KEY, deep_gp, guide, result.params, X_TEST, z=Z, num_samples=3).mean
         return np.concatenate([result.losses, bound, mean])
 
-    programs = compiled_losses, predictive_passes
+    programs = losses_of._mapped, predictive_passes
     count = lambda: (cached_loop.cache_info().misses, *(p._cache_size() for p in programs))  # noqa: E731
     first = results(slice(0, 12))
     compiled = count()
