@@ -16,17 +16,18 @@ import math
 import os
 import platform
 import re
+import signal
 import subprocess
-import threading
 import time
 import traceback
 from collections.abc import Iterator
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
-from multiprocessing import get_context
+from concurrent.futures import FIRST_COMPLETED, Future, wait
 from pathlib import Path
 from typing import Any
 
 from plan import FITS, Fit
+
+from dgp_ppl.comparison import local_workers
 
 RECORDS = Path(__file__).with_name("records.jsonl")
 
@@ -40,21 +41,6 @@ def done() -> set[str]:
         text = text[: text.rfind("\n") + 1]
         RECORDS.write_text(text)
     return {json.loads(line)["name"] for line in text.splitlines()}
-
-
-def pin(cores: Any) -> None:
-    """Give a worker a core of its own, where JAX starts one thread, and end it with its parent."""
-    parent = os.getppid()
-
-    def watch() -> None:
-        while os.getppid() == parent:
-            time.sleep(1)
-        os._exit(1)
-
-    threading.Thread(target=watch, daemon=True).start()
-    core = cores.get()
-    os.sched_setaffinity(0, {core})
-    os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 
 def measure(fit: Fit) -> dict[str, Any]:
@@ -121,11 +107,9 @@ def main() -> None:
     args = parser.parse_args()
     num = min(args.workers, len(allowed))
     end, fits = time.monotonic() + 60 * args.minutes, todo(args.only)
-    context = get_context("spawn")
-    cores: Any = context.Manager().Queue()
-    for core in allowed[:num]:
-        cores.put(core)
-    with ProcessPoolExecutor(num, context, pin, (cores,)) as pool:
+    os.sched_setaffinity(0, allowed[:num])  # a core for each worker, where JAX starts one thread
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C ends this process, and workers with it
+    with local_workers(num)() as pool:
         running: dict[Future[dict[str, Any]], Fit] = {}
         while True:
             while len(running) < num and time.monotonic() < end:

@@ -105,9 +105,9 @@ def _mean_fields(
     model, setting = builts[0].model, tasks[0].setting
     guide = MeanField(model)
     sizes = [task.num_data for task in tasks]
-    x, y = (np.stack([_padded(a, max(sizes)) for a in arrays]) for arrays in zip(
-        *(task.data for task in tasks), strict=True
-    ))  # fmt: skip
+    longest = max(sizes)
+    x = np.stack([np.pad(t.x, ((0, longest - t.num_data), (0, 0)), mode="edge") for t in tasks])
+    y = np.stack([np.pad(t.y, (0, longest - t.num_data), mode="edge") for t in tasks])
     kwargs, each = _stacked([built.kwargs for built in builts])
     fits = fit_many(
         jnp.stack([key_fit for key_fit, _ in keys]), model, guide, x, y, each=("x", "y", *each),
@@ -119,12 +119,6 @@ def _mean_fields(
         fits.errors[i] if i in fits.errors else _evaluated(key_elbo, task, guide, built, fits[i])
         for i, ((_, key_elbo), task, built) in enumerate(zip(keys, tasks, builts, strict=True))
     ]
-
-
-def _padded(array: Any, num_rows: int) -> np.ndarray:
-    """Return an array with copies of its last row at its end."""
-    array = np.asarray(array)
-    return np.concatenate([array, np.repeat(array[-1:], num_rows - len(array), axis=0)])
 
 
 def _stacked(kwargs: Sequence[dict[str, Any]]) -> tuple[dict[str, Any], tuple[str, ...]]:

@@ -64,7 +64,6 @@ class Run(Summarized):
         data: the data set.
         config: the configuration of the comparison.
         row: the row of results: the method, the split and the metrics.
-        num_data: number of training rows; by default that of y.
     """
 
     fitted: Fitted
@@ -77,11 +76,11 @@ class Run(Summarized):
     data: Dataset | RowSource
     config: Mapping[str, Any]
     row: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-    num_data: int = -1
 
-    def __post_init__(self) -> None:
-        if self.num_data < 0:
-            object.__setattr__(self, "num_data", len(self.y))
+    @property
+    def num_data(self) -> int:
+        """Number of training rows: all that are not held out."""
+        return len(self.data) - len(self.y_test)
 
     def summary(self) -> list[str]:
         data, rows = self.data, f"{self.num_data:,} training and {len(self.y_test):,} held-out rows"
@@ -203,10 +202,9 @@ def run_method(
             keys_of_split(config["seed"], split.index)[0], x, y, setting, standardizer, progress
         )
         row |= _measure_evidence(random.fold_in(key, 1), fitted, task)
-    num_data = len(x)
     if isinstance(x, Rows):
         x, y = x.sample(keys_of_split(config["seed"], split.index)[1], _SHOWN_ROWS)
-    run = Run(fitted, standardizer, prediction, x, y, x_test, y_test, data, config, row, num_data)
+    run = Run(fitted, standardizer, prediction, x, y, x_test, y_test, data, config, row)
     return row, run
 
 

@@ -70,6 +70,7 @@ class Observed(dist.Distribution):
         num_draws: int,
         key: PRNGKey | None,
         mask: Array | None = None,
+        skips_padding: bool = False,
     ) -> None:
         N, P = marginals.mean.shape
         self.marginals = marginals
@@ -95,7 +96,7 @@ class Observed(dist.Distribution):
             isinstance(at_mean, AnalyticLikelihood) and at_mean.latent is self.latent_mean
         )
         self.obs_mask = self._checked_mask(mask)
-        self.skips_padding = False
+        self.skips_padding = skips_padding
         super().__init__((N,), self.at_mean.event_shape)
 
     @property
@@ -379,6 +380,6 @@ def observe(
     if (real := real_rows()) is not None:
         shape = real.shape if obs_mask is None else real.shape + (1,) * (obs_mask.ndim - 1)
         obs_mask = real if obs_mask is None else obs_mask & real.reshape(shape)
-    observed = Observed(marginals, likelihood, num_nodes, num_draws, key, obs_mask)
-    observed.skips_padding = real is not None
-    return observed
+    return Observed(
+        marginals, likelihood, num_nodes, num_draws, key, obs_mask, skips_padding=real is not None
+    )

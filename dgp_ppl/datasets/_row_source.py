@@ -70,7 +70,7 @@ def open_rows(
     x_names: Sequence[str] | None = None,
     y_name: str = "y",
     source: str = "rows",
-    classes: bool | None = None,
+    classes: bool = False,
 ) -> RowSource:
     """Find the task of a source of inputs and targets.
 
@@ -83,7 +83,7 @@ def open_rows(
         x_names: names of the inputs; None for x0, x1, ...
         y_name: name of the target.
         source: where the data come from, on one line.
-        classes: True if the targets are classes 0 ... C-1, whatever their type; None to see.
+        classes: whether the targets are classes 0 ... C-1, whatever their type.
 
     Raises:
         DataError: if these are not two such arrays, there are fewer than three rows, or the targets
@@ -103,9 +103,8 @@ def open_rows(
             f"{name}: a row has arrays of types {[str(a.dtype) for a in rows.first]}, wanted "
             "numbers; encode text and dates by Rows.map"
         )
-    is_whole = kinds[1] in "iub"
     largest = None
-    if classes or (classes is None and is_whole):
+    if classes or kinds[1] in "iub":
         largest = _largest_class(name, y_name, rows, _MOST_CLASSES if classes else 1)
     if classes and largest is None:
         raise DataError(
@@ -165,7 +164,7 @@ def open_folder(
     rows = Rows.from_parquet(path, inputs=inputs, target=target)
     return open_rows(
         rows, name=path.name or str(path), x_names=inputs, y_name=str(target),
-        source=f"folder {path}", classes=True if categorical else None,
+        source=f"folder {path}", classes=bool(categorical),
     )  # fmt: skip
 
 

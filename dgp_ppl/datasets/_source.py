@@ -162,7 +162,7 @@ def open_source(
                 f"categorical {categorical!r}, wanted target='y' or None, and categorical='y' if "
                 "the targets are classes; take columns by Rows.from_parquet or Rows.map"
             )
-        return open_rows(data, classes=True if categorical else None)
+        return open_rows(data, classes=bool(categorical))
     is_openml = isinstance(data, str) and text.startswith(PREFIX)
     is_table = is_openml or text.lower().endswith(TABLE_SUFFIXES)
     is_table = is_table or not (is_path or isinstance(data, Dataset | RowSource))

@@ -46,11 +46,13 @@ def test_runs_and_fits_of_a_method_are_described_in_a_few_lines():
     fitted = Fitted(svgp, SHALLOW, {"z": Z}, shallow(4))
     scale = dgp_ppl.Standardizer.fit(X, Y)
     row = {"method": "svgp", "split": 0, "rmse": 0.123456, "crps": None, "seconds": 2.0}
-    x, y = (np.zeros((2000, 1)), np.zeros(2000))
-    run = Run(fitted, scale, None, x, y, x[:10], y[:10], load("step"), {"seed": 0}, row)
+    data = load("robot_arm")
+    x, y = data.x, data.y
+    run = Run(fitted, scale, None, x[10:], y[10:], x[:10], y[:10], data, {"seed": 0}, row)
     lines = repr(run).splitlines()
     assert lines[:2] == [
-        "Run: svgp on step (regression of y), 2,000 training and 10 held-out rows of 1 inputs",
+        f"Run: svgp on robot_arm (regression of {data.y_name}), 1,990 training and 10 "
+        "held-out rows of 6 inputs",
         "  rmse 0.1235, seconds 2",
     ]
     assert "\n".join(line[2:] for line in lines[2:]) == repr(fitted)
