@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from dgp_ppl import DataError
-from dgp_ppl.comparison.report import clear_folder, prepare_folder, write_json
+from dgp_ppl.comparison.report import clear_folder, finished_rows, prepare_folder, write_json
 
 
 def test_a_folder_is_created_and_results_are_not_overwritten_unasked(tmp_path):
@@ -46,3 +46,11 @@ def test_a_record_that_cannot_be_written_leaves_the_earlier_file(tmp_path):
     with pytest.raises(TypeError):
         write_json(path, {"rmse": object()})
     assert json.loads(path.read_text()) == {"rmse": 1.0}
+
+
+def test_rows_of_the_first_split_are_left_out_wherever_they_stand(tmp_path):
+    """Fits run method by method, so an interrupted comparison may have others before them."""
+    record = {"config": {"methods": ["a", "b"], "splits": 3}, "data": {"name": "made"}}
+    rows = [{"split": s, "method": m} for s, m in ((0, "a"), (1, "a"), (2, "a"), (0, "b"))]
+    write_json(tmp_path / "results.json", record | {"splits": rows})
+    assert finished_rows(tmp_path, record, refit=True) == rows[1:3]
