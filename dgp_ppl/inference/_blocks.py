@@ -81,7 +81,7 @@ class PassProgram:
     decide their time, and 16 passes launch what one does.
 
     Args:
-        function: a function of (static, each, *others) that makes one pass. `static` is hashable,
+        function: a function of `(static, each, *others)` that makes one pass. `static` is hashable,
             and `each` what differs between passes.
     """
 
