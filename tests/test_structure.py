@@ -289,7 +289,6 @@ COVERED = {  # inner parts of other files, and the test files that cover them
     "_errors.py": "inference/svi/test_loop.py",
     "comparison/_fit_method.py": "comparison/test_run.py",
     "comparison/report/_figures.py": "comparison/test_compare.py",
-    "inference/evidence/_particles.py": "inference/evidence/test_annealing.py",
     "inference/samplers/_em.py": "inference/samplers/test_mcem.py",
     "inference/svi/_loop_many.py": "inference/svi/test_fit_many.py",
     "inference/svi/_result.py": "inference/svi/test_fit_many.py",

@@ -15,21 +15,21 @@ _PARTS = 10  # lines of a run, at most
 
 
 class Progress:
-    """The progress of a run of known length, as a context.
+    """The progress of a run, as a context.
 
     A bar needs carriage returns, which files and pipes keep. There it is a line at the end, and
     before it one at every tenth of the steps, but at most every ten seconds.
 
     Args:
         show: whether to show anything; a string is the label.
-        total: number of steps.
+        total: number of steps; None if it is not known.
         label: what is run, if `show` is no string.
         unit: name of the steps.
         done: steps done before.
     """
 
     def __init__(
-        self, show: bool | str, total: int, label: str, unit: str = "steps", done: int = 0
+        self, show: bool | str, total: int | None, label: str, unit: str = "steps", done: int = 0
     ) -> None:
         self.label, self.unit = show if isinstance(show, str) else label, unit
         self.total, self.done, self.note = total, done, ""
@@ -55,7 +55,7 @@ class Progress:
             self._bar.update(num)
             self._bar.set_postfix_str(self.note, refresh=False)
         is_due = time.monotonic() - self._written_at >= _SECONDS and self._part > self._written
-        if self._writes and is_due and self.done < self.total:
+        if self._writes and is_due and (self.total is None or self.done < self.total):
             self._write()
 
     def __enter__(self) -> Self:
@@ -69,13 +69,14 @@ class Progress:
 
     @property
     def _part(self) -> int:
-        return _PARTS * self.done // max(1, self.total)
+        return self.done if self.total is None else _PARTS * self.done // max(1, self.total)
 
     def _write(self) -> None:
         seconds = time.monotonic() - self._begun
         took = f"{seconds:.1f} s" if seconds < 10 else f"{seconds:.0f} s"
         note = f", {self.note}" if self.note else ""
-        line = f"{self.label}: {self.done} of {self.total} {self.unit} in {took}{note}\n"
+        of = "" if self.total is None else f" of {self.total}"
+        line = f"{self.label}: {self.done}{of} {self.unit} in {took}{note}\n"
         sys.stderr.write(line)  # at once, so that lines of two programs do not mix
         sys.stderr.flush()
         self._written, self._written_at = self._part, time.monotonic()

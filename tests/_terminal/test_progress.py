@@ -65,3 +65,16 @@ def test_a_terminal_gets_a_bar(monkeypatch):
 @pytest.mark.parametrize("stream", [io.StringIO(), Terminal()])
 def test_nothing_is_shown_unasked(monkeypatch, stream):
     assert run(monkeypatch, stream, show=False) == ""
+
+
+def test_a_run_of_unknown_length_gets_a_line_every_ten_seconds(monkeypatch, clock):
+    stream = io.StringIO()
+    monkeypatch.setattr(sys, "stderr", stream)
+    with Progress(True, None, "pilot", "temperatures") as bar:
+        for i in range(50):
+            clock[0] += 1.0
+            bar.update(1, f"beta 0.{i}")
+    lines = stream.getvalue().splitlines()
+    assert lines[0] == "pilot: 10 temperatures in 10 s, beta 0.9"
+    assert lines[-1] == "pilot: 50 temperatures in 50 s, beta 0.49"
+    assert len(lines) == 6

@@ -1,16 +1,16 @@
-"""The log evidence at a fit's hyperparameters, by annealed importance sampling."""
+"""The log evidence at a fit's hyperparameters, by sequential Monte Carlo."""
 
 from __future__ import annotations
 
 import dataclasses
 import warnings
-from functools import partial
 from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import random
+from jaxtyping import Array
 from numpyro import handlers
 
 from dgp_ppl._checks import check_count, check_key
@@ -20,15 +20,16 @@ from dgp_ppl._typing import Fitted, Model, Params, PRNGKey, Values
 from dgp_ppl.core import as_observed
 from dgp_ppl.inference._params import checked_params
 from dgp_ppl.inference._summary import Summarized
-from dgp_ppl.inference.evidence._particles import ACCEPTANCE, AnnealedParticles, Arrays, schedule
+from dgp_ppl.inference.evidence._smc import anneal, pilot
 from dgp_ppl.inference.evidence._starts import start_at_guide, start_at_prior, why_no_evidence
-from dgp_ppl.inference.evidence._weights import log_mean
+from dgp_ppl.inference.evidence._target import Arrays, Target
+from dgp_ppl.inference.evidence._weights import doubts, estimate
 from dgp_ppl.inference.guides import LayerGuide
+from dgp_ppl.inference.samplers import Chains
 
 __all__ = ["AnnealedEvidence", "annealed_evidence"]
 
-_LEAST_PILOT = 40  # temperatures of the pilot run
-_LOW_ACCEPTANCE = 0.5  # on average over a tenth of the temperatures
+_PILOT = 512  # particles of the pilot run, at most
 _CORRECTION_SETS = 100  # sets of new noise in the last step
 _SAME = 0.05  # largest difference in nats between log densities that count as equal
 
@@ -39,11 +40,14 @@ class AnnealedEvidence(Summarized):
 
     Attributes:
         log_evidence: log of the mean weight. Its expectation is at most the log evidence.
-        standard_error: jackknife estimate over particles. Do not trust it where
-            `effective_particles` is below half of the particles; there is a warning then.
-        log_weights: of the particles, [C].
-        effective_particles: the number of equal weights with the same variance of the mean.
-        draws: final particles, latent sites [C, ...]; weighted, they are posterior draws.
+        standard_error: jackknife estimate over islands. Do not trust it where
+            `effective_particles` is below a quarter of them; there is a warning then.
+        log_weights: of the particles, [G, B] in G islands.
+        effective_particles: the number of independent draws whose mean weight would vary as much.
+            Particles of one ancestor count as one.
+        draws: final particles, latent sites [G B, ...]; weighted, they are posterior draws, and
+            `chains` has them as such.
+        betas: inverse temperatures, [K + 1].
         acceptance: mean acceptance rate at every temperature, [K].
         upper: estimate by annealing in reverse from exact draws. Its expectation is at least the
             log evidence. None without exact draws.
@@ -56,6 +60,7 @@ class AnnealedEvidence(Summarized):
     log_weights: np.ndarray
     effective_particles: float
     draws: dict[str, np.ndarray]
+    betas: np.ndarray
     acceptance: np.ndarray
     upper: float | None = None
     upper_error: float | None = None
@@ -66,8 +71,20 @@ class AnnealedEvidence(Summarized):
         upper = []
         if self.upper is not None and self.upper_error is not None:
             upper = [f"upper end {self.upper:.6g} +- {self.upper_error:.2g} nats"]
-        effective = f"{self.effective_particles:.3g} of {len(self.log_weights)} particles"
-        return [first, *upper, f"worth {effective}", *self.warnings]
+        effective = f"{self.effective_particles:.3g} of {self.log_weights.size} particles"
+        temperatures = f"{len(self.acceptance)} temperatures"
+        return [first, *upper, f"worth {effective}, {temperatures}", *self.warnings]
+
+    @property
+    def chains(self) -> Chains:
+        """The final particles as weighted posterior draws, a chain for each island, [G, B, ...].
+
+        `predict` and `to_inferencedata` resample them by their weights.
+        """
+        samples = {
+            n: a.reshape(*self.log_weights.shape, *a.shape[1:]) for n, a in self.draws.items()
+        }
+        return Chains(samples, log_weights=self.log_weights)
 
 
 def annealed_evidence(
@@ -78,9 +95,10 @@ def annealed_evidence(
     *args: Any,
     target: Literal["bound", "model"] = "bound",
     start: Literal["guide", "prior"] = "guide",
-    temperatures: int = 500,
+    temperatures: int | None = None,
     leapfrogs: int = 15,
-    num_particles: int = 8,
+    num_particles: int = 64,
+    num_islands: int = 8,
     num_noise: int = 8,
     posterior_samples: dict[str, Any] | None = None,
     progress: bool | str = True,
@@ -88,17 +106,19 @@ def annealed_evidence(
 ) -> AnnealedEvidence:
     """Estimate log p(y) at a fit's hyperparameters, hence the gap of the fit's bound.
 
-    Annealed importance sampling (Neal 2001) moves particles from q(v) to the posterior by
-    Hamiltonian Monte Carlo. A pilot run finds the step sizes; a second run gives the weights::
+    Sequential Monte Carlo moves particles from q(v) to the posterior: at each temperature they are
+    weighted, resampled where few carry the weight, and moved by Hamiltonian Monte Carlo. A pilot
+    run finds the temperatures and the moves; a second run gives the weights::
 
         found = dgp.annealed_evidence(key, model, guide, result.params, x, y, z=z)
         gap = found.log_evidence - bound
+        draws = dgp.predict(key, model, None, x_new, posterior_samples=found.chains, ...)
 
-    The standard error assumes that all particles see the same posterior. If only a few reach a
-    mode, a few weights dominate and `effective_particles` is low: there is a warning then, and more
-    temperatures and particles help. A mode that no particle reaches goes unnoticed and makes the
-    estimate too low. This is most likely for fits to few data: repeat with ``start="prior"`` and
-    believe the larger value.
+    The particles are divided into islands, which are independent estimates; the standard error is
+    that of their mean. It assumes that all islands see the same posterior. There is a warning if
+    they do not, or if `effective_particles` is low; more temperatures and particles help. A mode
+    that no particle reaches goes unnoticed and makes the estimate too low. This is most likely for
+    fits to few data: repeat with ``start="prior"`` and believe the larger value.
 
     Args:
         key: random key.
@@ -114,12 +134,15 @@ def annealed_evidence(
             that MCMC samples, where unit noise is latent; the whole gap.
         start: ``"guide"``: particles start from q(v). ``"prior"``: from p(v), which is farther from
             the posterior, but less likely to miss a mode.
-        temperatures: number K of annealing steps.
+        temperatures: number K of temperatures, equally far apart; None for as many as make the
+            particles worth half of their number if moves mix perfectly, between 20 and 2,000.
         leapfrogs: leapfrog steps per transition.
-        num_particles: particles C, moved in one program.
+        num_particles: particles C, moved in one program, 64 at a time.
+        num_islands: independent parts G of the particles. As many islands as particles are annealed
+            importance sampling (Neal 2001), without resampling.
         num_noise: with ``"bound"``, draws of the unit noise (and of likelihoods that `observe`
-            estimates) per particle. They stay fixed while the particle moves; a last step
-            reweights it with 100 times as many new draws. The number affects the spread of the
+            estimates) per island. They stay fixed while its particles move; a last step
+            reweights them with 100 times as many new draws. The number affects the spread of the
             weights, not their expectation. One-layer models with exact likelihoods ignore it.
         posterior_samples: exact posterior draws of every latent site, [S, ...], S >= C, for the
             upper end. With ``"model"``: ``get_samples()`` of NUTS on the model, with its unit noise
@@ -134,20 +157,31 @@ def annealed_evidence(
     Raises:
         TypeError: if the guide is of another type, or a number is not an integer.
         ValueError: if the model has other latent sites or subsamples its data, a number is not
-            positive, `posterior_samples` lacks a site, has too few draws, or cannot be of the
-            target, or the names or shapes of params are not those of the model and the guide.
+            positive, `num_particles` is no multiple of `num_islands`, the density is finite at no
+            start, `posterior_samples` lacks a site, has too few draws, or cannot be of the target,
+            or the names or shapes of params are not those of the model and the guide.
 
     Warns:
-        UserWarning: if few particles carry the weight, or the acceptance rate is low.
+        UserWarning: if few particles carry the weight, islands differ, or the acceptance rate is
+            low.
+
+    Source: Del Moral, Doucet & Jasra (2006), "Sequential Monte Carlo samplers".
     """
     check_key("annealed_evidence", key)
     for name, value, least in (
-        ("temperatures", temperatures, 1),
         ("leapfrogs", leapfrogs, 1),
         ("num_particles", num_particles, 2),
+        ("num_islands", num_islands, 2),
         ("num_noise", num_noise, 1),
     ):
         check_count("annealed_evidence", name, value, least)
+    if temperatures is not None:
+        check_count("annealed_evidence", "temperatures", temperatures)
+    if num_particles % num_islands:
+        raise ValueError(
+            f"annealed_evidence: num_particles is {num_particles}, wanted a multiple of "
+            f"num_islands, {num_islands}"
+        )
     if target not in ("bound", "model"):
         raise ValueError(f"annealed_evidence: target is {target!r}, wanted 'bound' or 'model'")
     if start not in ("guide", "prior"):
@@ -163,59 +197,55 @@ def annealed_evidence(
     begin = start_at_prior if start == "prior" else start_at_guide
     base, params = begin(key_start, guide, params, call)
     partition, data = Partition.split(model, call, base)
-    noise, estimated = _noise_sites(base, params, call)
+    noise_sites, estimated = _noise_sites(base, params, call)
     sites = {n: jnp.zeros(layer.shape) for n, layer in base.layers.items()}
     if target == "model":
-        sites |= {n: jnp.zeros(shape) for n, shape in noise.items()}
-    noisy = target == "bound" and bool(noise or estimated)
-    noise_keys = random.split(key_noise, (num_particles, num_noise if noisy else 1))
-    particles = AnnealedParticles(base, partition, target, leapfrogs, sites)
-    arrays = Arrays(params, data, noise_keys)
-    betas = schedule(start, temperatures)
+        sites |= {n: jnp.zeros(shape) for n, shape in noise_sites.items()}
+    noisy = target == "bound" and bool(noise_sites or estimated)
+    G, B = num_islands, num_particles // num_islands
+    noise = random.split(key_noise, (G + 1, num_noise if noisy else 1))  # the last: the pilot's
+    path, arrays = Target(base, partition, target, leapfrogs, sites), Arrays(params, data)
+    noises = jnp.repeat(noise[:G], B, axis=0)
     exact = None
     if posterior_samples is not None:
         if noisy:
-            why = "which has unit noise" if noise else "whose likelihood is estimated by draws"
-            raise ValueError(_NOT_OF_BOUND.format(why))
+            why = "unit noise" if noise_sites else "a likelihood that draws estimate"
+            raise ValueError(_NOT_OF_BOUND.format(f"which has {why}"))
         latents = _spaced(posterior_samples, sites, num_particles)
-        exact = particles.to_reference(latents, arrays)
-        other = AnnealedParticles(base, partition, "model", leapfrogs, sites)
-        ratio, other_ratio = (p.log_ratio(exact, arrays) for p in (particles, other))
+        exact = path.to_reference(latents, arrays)
+        other = Target(base, partition, "model", leapfrogs, sites)
+        ratio, other_ratio = (p.log_ratio(exact, noises, arrays) for p in (path, other))
         difference = jnp.max(jnp.abs(ratio - other_ratio))
         if not difference < _SAME:
             raise ValueError(_NOT_OF_BOUND.format(f"from which it is {difference:.3g} nats apart"))
-    length = temperatures if temperatures < 4 * _LEAST_PILOT else temperatures // 4
-    pilot_betas = schedule(start, length)
-    total = len(pilot_betas) - 1 + temperatures * (1 if exact is None else 2)
+    # Step sizes and temperatures that depend on the particles they move would bias the weights.
+    pilot_z = random.normal(key_pilot, (min(num_particles, _PILOT), path.dim))
+    z = random.normal(key_start, (G, B, path.dim))
+    with Progress(progress, None, "anneal: pilot", "temperatures") as bar:
+        plan = pilot(key_pilot, path, pilot_z, noise[-1], arrays, temperatures, bar)
+    total = len(plan.sizes) * (1 if exact is None else 2)
+    upper: tuple[Any, Any] = None, None
     with Progress(progress, total, "anneal", "temperatures") as bar:
-        run = partial(particles.run, arrays, bar)
-        # Step sizes that depend on the particles they move would bias the weights.
-        z, pilot_z = random.normal(key_start, (2, num_particles, particles.dim))
-        pilot = run(random.split(key_pilot, num_particles), pilot_z, pilot_betas, None)
-        sizes = np.interp(betas[1:], pilot_betas[1:], pilot.size)
-        forward = run(random.split(key_run, num_particles), z, betas, sizes)
-        log_weights = forward.log_weight
+        forward = anneal(key_run, path, z, noise[:G], plan, arrays, bar)
+        weights, ratio = forward.log_weights, _by_island(forward.points.ratio, G)
         if noisy:
             fresh = random.split(key_last, (num_particles, _CORRECTION_SETS, num_noise))
-            correction = particles.noise_correction(forward.z, fresh, arrays)
-            log_weights = log_weights + np.asarray(correction, np.float64)
-        value, error, effective = log_mean(log_weights)
-        upper: tuple[Any, Any] = None, None
-        messages = _warning_messages("", effective, num_particles, forward.acceptance)
+            correction = path.noise_correction(forward.points.z, noises, fresh, arrays)
+            correction = _by_island(correction, G)
+            weights, ratio = weights + correction, ratio + correction
+        found = estimate(weights, forward.ancestors)
+        messages = doubts(found, forward, ratio)
         if exact is not None:
-            keys = random.split(key_back, num_particles)
-            back = run(keys, exact, betas[::-1], sizes[::-1])
-            minus, upper_error, effective_back = log_mean(back.log_weight)
-            upper = -minus, upper_error
-            messages += _warning_messages(
-                "in reverse, ", effective_back, num_particles, back.acceptance
-            )
+            there = exact.reshape(G, B, -1)
+            back = anneal(key_back, path, there, noise[:G], plan.reversed(), arrays, bar)
+            minus = estimate(back.log_weights, back.ancestors)
+            upper = -minus.log_evidence, minus.standard_error
+            messages += doubts(minus, back, _by_island(back.points.ratio, G), "in reverse, ")
     for message in messages:
         warnings.warn(f"annealed_evidence: {message}", UserWarning, stacklevel=2)
-    draws = {n: np.asarray(a) for n, a in particles.latents(forward.z, arrays).items()}
-    return AnnealedEvidence(
-        value, error, log_weights, effective, draws, forward.acceptance, *upper, messages
-    )
+    latents = path.latents(forward.points.z, noises, arrays)
+    draws = {n: np.asarray(a) for n, a in latents.items()}
+    return AnnealedEvidence(*found, draws, plan.betas, forward.acceptance, *upper, messages)
 
 
 _NOT_OF_BOUND = (
@@ -225,24 +255,9 @@ _NOT_OF_BOUND = (
 )
 
 
-def _warning_messages(
-    direction: str, effective: float, num: int, acceptance: np.ndarray
-) -> tuple[str, ...]:
-    """Return reasons why a run's standard error may be too small."""
-    found = []
-    if effective < num / 2:
-        found.append(
-            f"{direction}{num} particles are worth {effective:.1f} equal weights, so the error is "
-            "rough, and the value may be off by as much; take more temperatures, particles or "
-            "(with target='bound') num_noise"
-        )
-    lowest = min(float(part.mean()) for part in np.array_split(acceptance, 10) if len(part))
-    if lowest < _LOW_ACCEPTANCE:
-        found.append(
-            f"{direction}acceptance falls to {lowest:.2f} (wanted about {ACCEPTANCE}), so the "
-            "particles move too little; take more temperatures"
-        )
-    return tuple(found)
+def _by_island(values: Array, islands: int) -> np.ndarray:
+    """Return values of particles [C] in rows of islands, [G, B]."""
+    return np.asarray(values, np.float64).reshape(islands, -1)
 
 
 def _spaced(samples: dict[str, Any], sites: Values, num: int) -> Values:

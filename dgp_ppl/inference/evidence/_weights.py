@@ -1,14 +1,51 @@
-"""Statistics of log weights: their log mean, its standard error, and the effective number."""
+"""Statistics of log weights: their log mean, its standard error, and reasons to doubt both."""
 
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.special import logsumexp
 
-__all__ = ["log_mean"]
+from dgp_ppl.inference.evidence._smc import ACCEPTANCE, Run
+
+__all__ = ["Estimate", "doubts", "estimate", "log_mean"]
+
+_LEAST_WORTH = 0.25  # of the particles' number
+_LOW_ACCEPTANCE = 0.5  # on average over a tenth of the temperatures
+_SAME = 0.05  # nats between islands that do not matter
+_APART = 6.0  # variance between islands, relative to what chance gives
+
+
+class Estimate(NamedTuple):
+    """The log of the mean weight of all particles.
+
+    Attributes:
+        log_evidence: the estimate.
+        standard_error: jackknife estimate over islands.
+        log_weights: of the particles, [G, B].
+        effective_particles: the number of independent draws with the same variance of the mean.
+    """
+
+    log_evidence: float
+    standard_error: float
+    log_weights: np.ndarray
+    effective_particles: float
+
+
+def estimate(log_weights: np.ndarray, ancestors: np.ndarray) -> Estimate:
+    """Return the log mean of weights [G, B] in G independent islands of dependent particles.
+
+    Resampling evens out the weights of particles, and not those of their families. So the effective
+    number is that of the families' weights (Lee & Whiteley 2018), by first ancestors [G, B].
+    """
+    islands = np.asarray(logsumexp(log_weights, axis=1), np.float64)
+    value, error, _ = log_mean(islands - math.log(log_weights.shape[1]))
+    totals = np.exp(log_weights - log_weights.max())
+    families = [np.bincount(a, w) for a, w in zip(ancestors, totals, strict=True)]
+    flat = np.concatenate(families)
+    return Estimate(value, error, log_weights, float(flat.sum() ** 2 / np.sum(flat**2)))
 
 
 def log_mean(w: np.ndarray) -> tuple[float, float, float]:
@@ -27,3 +64,50 @@ def log_mean(w: np.ndarray) -> tuple[float, float, float]:
     without = np.asarray(logsumexp(others, axis=1), np.float64)
     error = math.sqrt((num - 1) * without.var())
     return total - math.log(num), error, effective
+
+
+def doubts(found: Estimate, run: Run, ratio: np.ndarray, direction: str = "") -> tuple[str, ...]:
+    """Return reasons why a run's standard error may be too small.
+
+    Args:
+        found: the estimate.
+        run: the run that it is from.
+        ratio: log ratio of the final particles, [G, B].
+        direction: what each of the texts begins with.
+    """
+    texts, num = [], found.log_weights.size
+    if (effective := found.effective_particles) < _LEAST_WORTH * num:
+        texts.append(
+            f"{num} particles are worth {effective:.1f} independent ones, so the error is rough, "
+            "and the value may be off by as much; take more temperatures, particles or (with "
+            "target='bound') num_noise"
+        )
+    if (apart := _between_islands(found.log_weights, run.ancestors, ratio)) > _APART:
+        texts.append(
+            "the islands' mean log densities differ more than particles of one island do (variance "
+            f"ratio {apart:.1f}, wanted about 1), so they may be in different modes or not "
+            "converged; take more temperatures, leapfrogs or particles"
+        )
+    parts = np.array_split(run.acceptance, 10)
+    lowest = min(float(part.mean()) for part in parts if len(part))
+    if lowest < _LOW_ACCEPTANCE:
+        texts.append(
+            f"acceptance falls to {lowest:.2f} (wanted about {ACCEPTANCE}), so the particles move "
+            "too little; take more temperatures"
+        )
+    return tuple(direction + text for text in texts)
+
+
+def _between_islands(log_weights: np.ndarray, ancestors: np.ndarray, ratio: np.ndarray) -> float:
+    """Return the variance of islands' mean log ratio, relative to that of independent particles."""
+    weights = np.exp(log_weights - np.asarray(logsumexp(log_weights, axis=1, keepdims=True)))
+    mean = np.sum(weights * ratio, axis=1)
+    within = np.sum(weights * np.square(ratio - mean[:, None]), axis=1)
+    # Particles of one family are not independent.
+    families = [np.bincount(a, w) for a, w in zip(ancestors, weights, strict=True)]
+    worth = np.array([1 / np.sum(np.square(f)) for f in families])
+    known = worth > 1
+    if known.sum() < 2:
+        return 0.0
+    expected = np.mean(within[known] / (worth[known] - 1))
+    return float(np.var(mean[known], ddof=1) / (expected + _SAME**2))

@@ -25,6 +25,9 @@ class Chains(Summarized, Portable):
         state: the kernel's state of all chains after the last step.
         steps: steps of each chain, including warm-up.
         seconds: wall-clock time of this call.
+        log_weights: log weights of the draws, up to a constant, [C, S]; None where all are equal.
+            `spaced` and `equally_weighted` turn them into draws of equal weights, as do `predict`
+            and `to_inferencedata`; `get_samples` leaves them out of account.
     """
 
     samples: dict[str, np.ndarray]
@@ -32,6 +35,7 @@ class Chains(Summarized, Portable):
     state: Any = None
     steps: int = 0
     seconds: float = 0.0
+    log_weights: np.ndarray | None = None
 
     @staticmethod
     def from_mcmc(mcmc: MCMC) -> Chains:
@@ -58,7 +62,12 @@ class Chains(Summarized, Portable):
             return [f"no draws{steps}"]
         chains, draws = self.shape
         fields = list_arrays("fields", self.fields, 2) if self.fields else []
-        first = f"{chains} chain{'s' * (chains > 1)} of {draws} draws{steps}"
+        weighted = ""
+        if self.log_weights is not None:
+            weights = np.exp(self.log_weights - self.log_weights.max())
+            worth = weights.sum() ** 2 / np.sum(weights**2)
+            weighted = f", weighted, worth {worth:.3g}"
+        first = f"{chains} chain{'s' * (chains > 1)} of {draws} draws{weighted}{steps}"
         return [first, *list_arrays("samples", self.samples, 2), *fields]
 
     @property
@@ -68,11 +77,44 @@ class Chains(Summarized, Portable):
         return chains, draws
 
     def spaced(self, num: int) -> Chains:
-        """Thin every chain to `num` evenly spaced draws, or keep all if there are fewer."""
-        total = self.shape[1]
-        kept = np.linspace(0, total - 1, min(num, total)).round().astype(int)
-        part = lambda draws: {n: a[:, kept] for n, a in draws.items()}  # noqa: E731
-        return dataclasses.replace(self, samples=part(self.samples), fields=part(self.fields))
+        """Thin every chain to `num` evenly spaced draws, or keep all if there are fewer.
+
+        Weighted draws are resampled to equal weights, see `equally_weighted`.
+        """
+        chains, total = self.shape
+        num = min(num, total)
+        if self.log_weights is not None:
+            return self._taken(self._resampled(chains * num).reshape(chains, num))
+        kept = np.linspace(0, total - 1, num).round().astype(int)
+        return self._taken(kept + total * np.arange(chains)[:, None])
+
+    def equally_weighted(self) -> Chains:
+        """Resample weighted draws to as many of equal weights.
+
+        Resampling is systematic over the draws of all chains in their order, without random
+        numbers: a draw whose normalised weight is w is there w C S times, rounded up or down. So a
+        chain that carries more of the weight fills more than its place. The weight that a draw had
+        is its field ``log_weight``.
+        """
+        return self.spaced(self.shape[1])
+
+    def _resampled(self, num: int) -> np.ndarray:
+        """Return the positions among all C S draws of `num` draws of equal weights."""
+        log_weights = np.asarray(self.log_weights, np.float64).ravel()
+        edges = np.cumsum(np.exp(log_weights - log_weights.max()))
+        at = (np.arange(num) + 0.5) / num * edges[-1]
+        return np.searchsorted(edges, at)
+
+    def _taken(self, rows: np.ndarray) -> Chains:
+        """Return the draws at positions [C, S] among all draws, with equal weights."""
+        fields = dict(self.fields)
+        if self.log_weights is not None:
+            fields["log_weight"] = self.log_weights
+        samples, fields = (
+            {n: a.reshape(-1, *a.shape[2:])[rows] for n, a in draws.items()}
+            for draws in (self.samples, fields)
+        )
+        return dataclasses.replace(self, samples=samples, fields=fields, log_weights=None)
 
     def get_samples(self, group_by_chain: bool = False) -> dict[str, np.ndarray]:
         """Return draws as NumPyro's `MCMC` does: [C S, ...], or [C, S, ...] if grouped."""

@@ -27,6 +27,46 @@ def test_spaced_draws_are_the_first_the_last_and_those_between():
     assert CHAINS.spaced(99).shape == (2, 10)
 
 
+def weighted(log_weights):
+    return Chains(CHAINS.samples, CHAINS.fields, log_weights=np.asarray(log_weights))
+
+
+def test_equal_weights_keep_every_draw():
+    chains = weighted(np.full((2, 10), 3.0)).equally_weighted()
+    np.testing.assert_array_equal(chains.samples["w"], CHAINS.samples["w"])
+    assert chains.log_weights is None
+
+
+def test_weighted_draws_are_there_in_proportion():
+    """Each as often as its weight says, rounded up or down, over the draws of all chains."""
+    rng = np.random.default_rng(0)
+    weights = rng.exponential(size=(2, 10))
+    chains = weighted(np.log(weights) - 700).equally_weighted()
+    times = np.bincount(chains.samples["w"].ravel().astype(int), minlength=20)
+    wanted = 20 * weights.ravel() / weights.sum()
+    assert times.sum() == 20
+    assert (np.abs(times - wanted) < 1).all()
+    np.testing.assert_allclose(
+        chains.fields["log_weight"].ravel(),
+        np.log(weights.ravel())[chains.samples["w"].ravel().astype(int)] - 700,
+    )
+    assert chains.fields["diverging"].shape == (2, 10)
+    assert weighted(np.log(weights)).spaced(3).shape == (2, 3)
+
+
+def test_a_weight_of_zero_leaves_a_draw_out():
+    log_weights = np.zeros((2, 10))
+    log_weights[0] = -np.inf
+    chains = weighted(log_weights).equally_weighted()
+    assert (chains.samples["w"] >= 10).all()
+
+
+def test_the_summary_says_what_weighted_draws_are_worth():
+    log_weights = np.full((2, 10), -np.inf)
+    log_weights[:, :3] = 0.0
+    assert "2 chains of 10 draws, weighted, worth 6" in repr(weighted(log_weights))
+
+
 @pytest.mark.parametrize("num_chains", [1, 2])
 def test_from_numpyros_mcmc(num_chains):
     def model():

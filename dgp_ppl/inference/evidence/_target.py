@@ -1,0 +1,206 @@
+"""The distributions that annealing passes through, and the moves that keep them, compiled."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any, Literal, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import lax, random
+from jax.flatten_util import ravel_pytree
+from jaxtyping import Array
+
+from dgp_ppl._partition import Partition
+from dgp_ppl._typing import Params, PRNGKey, Values
+from dgp_ppl.inference.guides import LayerGuide, reference_log_joint, to_reference
+
+__all__ = ["Arrays", "Points", "Target"]
+
+_AT_ONCE = 64  # particles in memory
+
+
+class Arrays(NamedTuple):
+    """The arrays that the target depends on.
+
+    Attributes:
+        params: of the guide and the model.
+        data: the arrays of the model's partitioned arguments.
+    """
+
+    params: Params
+    data: list[Any]
+
+
+class Points(NamedTuple):
+    """Particles in the reference space; without the leading axis, one of them.
+
+    Attributes:
+        z: positions, [C, d].
+        ratio: log r(z), [C].
+        slope: its gradient, [C, d].
+    """
+
+    z: Array
+    ratio: Array
+    slope: Array
+
+
+class Target:
+    """The path of distributions from N(0, I) to the posterior in a guide's reference space.
+
+    N(0, I) is the guide's q(v) in its reference space, v = T(z). At inverse temperature beta the
+    density is proportional to N(z; 0, I) r(z)^beta, with r(z) = p(y, T(z)) |T'(z)| / N(z; 0, I).
+
+    Every method takes particles with a leading axis C, and the keys of the unit noise of each,
+    [C, S]. It works through them in batches of 64, which bound the memory.
+
+    Args:
+        base: the guide.
+        partition: of the model's arguments.
+        target: ``"bound"`` or ``"model"``, as in `annealed_evidence`.
+        leapfrogs: leapfrog steps of a move.
+        sites: arrays in the shapes of the latent sites of one particle.
+    """
+
+    def __init__(
+        self,
+        base: LayerGuide,
+        partition: Partition,
+        target: Literal["bound", "model"],
+        leapfrogs: int,
+        sites: Values,
+    ) -> None:
+        self.base, self.partition, self.guided = base, partition, target == "bound"
+        flat, self._unravel = ravel_pytree(sites)
+        self.leapfrogs, self.dim = leapfrogs, flat.size
+        # Compiled per instance, so that the programs are freed with it.
+        self.points, self.move = jax.jit(self._points), jax.jit(self._move)
+        self.to_reference, self.latents = jax.jit(self._to_reference), jax.jit(self._latents)
+        self.log_ratio, self.noise_correction = jax.jit(self._ratio), jax.jit(self._correction)
+
+    def _points(self, z: Array, noise: Array, arrays: Arrays) -> Points:
+        """Return particles at positions [C, d]."""
+        return _each(lambda each: self._point(each[0], each[1], arrays), (z, noise))
+
+    def _move(
+        self, key: PRNGKey, points: Points, noise: Array, beta: Any, size: Any, scale: Any,
+        arrays: Arrays,
+    ) -> tuple[Points, Array]:  # fmt: skip
+        """Move every particle by one transition of Hamiltonian Monte Carlo at `beta`.
+
+        Args:
+            key: random key.
+            points: the particles.
+            noise: keys of their unit noise, [C, S].
+            beta: inverse temperature.
+            size: step size, relative to `scale`.
+            scale: scale of each coordinate, [d].
+            arrays: what the target depends on.
+
+        Returns:
+            The particles, and their acceptance probabilities, [C].
+        """
+
+        def one(each: Any) -> tuple[Points, Array]:
+            key, point, noise = each
+            return self._transition(key, point, noise, beta, size, scale, arrays)
+
+        return _each(one, (random.split(key, len(points.z)), points, noise))
+
+    def _transition(
+        self, key: PRNGKey, old: Points, noise: Array, beta: Any, size: Any, scale: Any,
+        arrays: Arrays,
+    ) -> tuple[Points, Array]:  # fmt: skip
+        key_size, key_momentum, key_accept = random.split(key, 3)
+        # Random lengths, because a fixed one may be the period of an orbit.
+        steps = size * scale * random.uniform(key_size, minval=0.7, maxval=1.3)
+
+        def leapfrog(_: Any, state: tuple[Points, Array]) -> tuple[Points, Array]:
+            at, p = state
+            p = p + 0.5 * steps * (beta * at.slope - at.z)
+            at = self._point(at.z + steps * p, noise, arrays)
+            return at, p + 0.5 * steps * (beta * at.slope - at.z)
+
+        def energy(at: Points, p: Array) -> Array:
+            return 0.5 * jnp.sum(jnp.square(at.z) + jnp.square(p)) - beta * at.ratio
+
+        p = random.normal(key_momentum, old.z.shape, old.z.dtype)
+        new, after = lax.fori_loop(0, self.leapfrogs, leapfrog, (old, p))
+        rate = jnp.exp(jnp.minimum(0.0, energy(old, p) - energy(new, after)))
+        rate = jnp.where(jnp.isfinite(rate), rate, 0.0)
+        accept = random.uniform(key_accept) < rate
+        return jax.tree.map(lambda a, b: jnp.where(accept, a, b), new, old), rate
+
+    def _to_reference(self, latents: Values, arrays: Arrays) -> Array:
+        """Return reference values [C, d] of latent sites [C, ...]."""
+        call = self.partition.join(arrays.data)
+        base = self.partition.guide(self.base, arrays.data)
+
+        def one(latents: Values) -> Array:
+            v = {n: latents[n] for n in base.layers}
+            z = to_reference(base, v, arrays.params, call)
+            return ravel_pytree(latents | z)[0]
+
+        return _each(one, latents)
+
+    def _latents(self, z: Array, noise: Array, arrays: Arrays) -> Values:
+        """Return latent sites [C, ...] of particles [C, d]."""
+
+        def one(each: tuple[Array, Array]) -> Values:
+            _, v = self._log_ratio_and_v(*each, arrays)
+            values = self._unravel(each[0])
+            return v | {n: a for n, a in values.items() if n not in v}
+
+        return _each(one, (z, noise))
+
+    def _log_ratio_and_v(self, z: Array, keys: Array, arrays: Arrays) -> tuple[Array, Values]:
+        """Return log p(y, T(z)) |T'(z)| - log N(z; 0, I) of one particle, and v = T(z).
+
+        The log density is averaged over `keys` [S], which draw the unit noise under "bound".
+        """
+        call = self.partition.join(arrays.data)
+        base = self.partition.guide(self.base, arrays.data)
+        values = self._unravel(z)
+        layers = {n: values[n] for n in self.base.layers}
+        given = {n: a for n, a in values.items() if n not in layers}
+
+        def joint(key: PRNGKey) -> tuple[Array, Values]:
+            return reference_log_joint(
+                base, layers, key, arrays.params, call.at(given), call, guided=self.guided
+            )
+
+        log_joint, v = jax.tree.map(partial(jnp.mean, axis=0), jax.vmap(joint)(keys))
+        log_start = -0.5 * (jnp.sum(jnp.square(z)) + self.dim * jnp.log(2 * jnp.pi))
+        return log_joint - log_start, v
+
+    def _point(self, z: Array, noise: Array, arrays: Arrays) -> Points:
+        ratio = lambda z: self._log_ratio_and_v(z, noise, arrays)[0]  # noqa: E731
+        return Points(z, *jax.value_and_grad(ratio)(z))
+
+    def _ratio(self, z: Array, noise: Array, arrays: Arrays) -> Array:
+        """Return the log ratio of every particle, [C]."""
+        return _each(lambda each: self._log_ratio_and_v(each[0], each[1], arrays)[0], (z, noise))
+
+    def _correction(self, z: Array, noise: Array, fresh: Array, arrays: Arrays) -> Array:
+        """Return log weights [C] that replace the particles' noise by a mean over the noise.
+
+        The mean is estimated from G sets of new noise, keys [C, G, S]. The exponential of an
+        estimate with variance s² is too large by exp(s² / 2) on average, so s² / 2 is subtracted.
+        """
+
+        def one(each: tuple[Array, Array, Array]) -> Array:
+            z, noise, fresh = each
+            ratio = lambda keys: self._log_ratio_and_v(z, keys, arrays)[0]  # noqa: E731
+            new = lax.map(ratio, fresh)  # [G]
+            return jnp.mean(new) - 0.5 * jnp.var(new, ddof=1) / len(new) - ratio(noise)
+
+        return _each(one, (z, noise, fresh))
+
+
+def _each(function: Any, each: Any) -> Any:
+    """Map a function over the leading axis of its argument's arrays, a batch at a time."""
+    num = len(jax.tree.leaves(each)[0])
+    if num <= _AT_ONCE:
+        return jax.vmap(function)(each)
+    return lax.map(function, each, batch_size=_AT_ONCE)

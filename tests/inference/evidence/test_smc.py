@@ -1,0 +1,148 @@
+"""Sequential Monte Carlo on Gaussian paths with exact moves: unbiased, with honest errors."""
+
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import random
+from support.helpers import KEY, assert_mean
+
+from dgp_ppl._terminal import Progress
+from dgp_ppl.inference.evidence._smc import Plan, anneal, pilot
+from dgp_ppl.inference.evidence._target import Points
+from dgp_ppl.inference.evidence._weights import estimate
+
+MEAN, SDS = np.array([2.0, -1.0, 0.0]), np.array([0.1, 0.5, 1.0])
+LOG_EVIDENCE = -1.7
+ARRAYS: Any = None
+BAR = Progress(False, None, "")
+
+
+class Path:
+    """From N(0, I) to N(MEAN, SDS²) times an evidence. A move is an exact draw."""
+
+    dim = 3
+
+    def __init__(self, moves=True):
+        self.moves = moves
+
+    def points(self, z, noise, arrays):
+        z = np.asarray(z, np.float64)
+        log_q = -0.5 * np.sum(z**2, axis=1)
+        log_p = -0.5 * np.sum(((z - MEAN) / SDS) ** 2, axis=1) - np.log(SDS).sum()
+        return Points(z, LOG_EVIDENCE + log_p - log_q, z)
+
+    def move(self, key, points, noise, beta, size, scale, arrays):
+        rates = jnp.full(len(points.z), 0.8)
+        if not self.moves:
+            return points, rates
+        precision = (1 - beta) + beta / SDS**2
+        mean = beta * MEAN / SDS**2 / precision
+        z = mean + np.asarray(random.normal(key, points.z.shape)) / np.sqrt(precision)
+        return self.points(z, noise, arrays), rates
+
+
+def plan(betas):
+    K = len(betas) - 1
+    return Plan(np.array(betas), np.ones(K), np.ones((K, 3)))
+
+
+def run(path: Any, betas, islands, particles):
+    z = random.normal(KEY, (islands, particles, 3))
+    return anneal(KEY, path, z, random.split(KEY, (islands, 1)), plan(betas), ARRAYS, BAR)
+
+
+def test_islands_are_unbiased_and_the_error_is_theirs():
+    """The mean of the islands' estimates is the evidence, though most islands resample."""
+    found = run(Path(), [0.0, 0.01, 0.03, 0.1, 0.3, 1.0], 4000, 8)
+    assert (found.resampled > 1000).sum() >= 3
+    islands = np.exp(found.log_weights - LOG_EVIDENCE).mean(axis=1)
+    assert_mean(islands, 1.0)
+    value = estimate(found.log_weights, found.ancestors)
+    assert abs(value.log_evidence - LOG_EVIDENCE) < 4 * value.standard_error < 0.2
+    # Families tell of the variance that even weights hide: within a factor of two of the truth.
+    worth = 1 / (1 / islands.size / 8 + value.standard_error**2)
+    assert 0.5 < value.effective_particles / worth < 2
+    flat = np.exp(found.log_weights - found.log_weights.max())
+    assert flat.sum() ** 2 / np.sum(flat**2) > 3 * value.effective_particles
+
+
+def test_islands_of_one_particle_are_annealed_importance_sampling():
+    found = run(Path(), np.linspace(0, 1, 20) ** 4, 500, 1)
+    assert not found.resampled.any()
+    assert (found.ancestors == 0).all()
+    assert_mean(np.exp(found.log_weights - LOG_EVIDENCE)[:, 0], 1.0)
+
+
+def test_particles_are_draws_of_the_posterior():
+    """Weighted, with moves or without."""
+    for path, betas in ((Path(), np.linspace(0, 1, 30) ** 3), (Path(moves=False), [0, 1])):
+        found = run(path, betas, 20, 2000)
+        weights = np.exp(found.log_weights - found.log_weights.max())
+        z = np.asarray(found.points.z).reshape(20, 2000, 3)
+        means = np.sum(weights[..., None] * z, axis=1) / weights.sum(axis=1)[:, None]
+        assert_mean(means, MEAN)
+
+
+def test_a_weight_of_zero_is_dropped():
+    """A density of NaN has no weight, and an island without any finite weight has none."""
+
+    class Broken(Path):
+        def points(self, z, noise, arrays):
+            points = super().points(z, noise, arrays)
+            ratio = np.where(np.arange(len(z)) < 12, np.nan, points.ratio)
+            return points._replace(ratio=ratio)
+
+    found = run(Broken(moves=False), [0.0, 0.5, 1.0], 3, 8)
+    assert np.isneginf(found.log_weights[0]).all()
+    assert np.isfinite(found.log_weights[1:]).all()
+    assert not np.isin(found.ancestors[1], [0, 1, 2, 3]).any()
+
+
+def test_the_pilot_spaces_temperatures_evenly():
+    """Neighbours of its plan have the same conditional effective sample size."""
+    z = random.normal(KEY, (4000, 3))
+    path: Any = Path()
+    found = pilot(KEY, path, z, random.split(KEY, 1), ARRAYS, 12, BAR)
+    assert found.betas[0] == 0
+    assert found.betas[-1] == 1
+    assert len(found.sizes) == len(found.scales) == 12
+    distances = [distance(a, b) for a, b in zip(found.betas[:-1], found.betas[1:], strict=True)]
+    assert max(distances) < 1.35 * min(distances)
+    default = pilot(KEY, path, z, random.split(KEY, 1), ARRAYS, None, BAR)
+    length = np.sum(distances)
+    assert len(default.sizes) == pytest.approx(max(20, length**2), rel=0.25)
+    # The sd of each coordinate at the last temperature, but for 4000 draws' error.
+    np.testing.assert_allclose(found.scales[-1], SDS, rtol=0.1)
+
+
+def distance(a, b):
+    """Relative sd of the weights from one inverse temperature to another, in closed form."""
+
+    def log_normalizer(beta):
+        precision = (1 - beta) + beta / SDS**2
+        linear = beta * MEAN / SDS**2
+        constant = -0.5 * beta * np.sum(MEAN**2 / SDS**2)
+        return constant + np.sum(0.5 * linear**2 / precision - 0.5 * np.log(precision))
+
+    step = b - a
+    second = log_normalizer(a + 2 * step) + log_normalizer(a) - 2 * log_normalizer(b)
+    return np.sqrt(np.expm1(second))
+
+
+def test_in_reverse_moves_are_those_of_the_same_temperatures():
+    K = 3
+    forward = Plan(np.array([0.0, 0.2, 0.6, 1.0]), np.array([1.0, 2.0, 3.0]), np.eye(K))
+    back = forward.reversed()
+    np.testing.assert_array_equal(back.betas, [1.0, 0.6, 0.2, 0.0])
+    np.testing.assert_array_equal(back.sizes, [2.0, 1.0, 1.0])
+    np.testing.assert_array_equal(back.scales, np.eye(K)[[1, 0, 0]])
+
+
+def test_in_reverse_the_evidence_is_inverted():
+    path: Any = Path()
+    z = jnp.asarray(MEAN + SDS * np.asarray(random.normal(KEY, (500, 4, 3))))
+    there = plan([0.0, 0.01, 0.03, 0.1, 0.3, 1.0]).reversed()
+    found = anneal(KEY, path, z, random.split(KEY, (500, 1)), there, ARRAYS, BAR)
+    assert_mean(np.exp(found.log_weights + LOG_EVIDENCE).mean(axis=1), 1.0)
