@@ -24,9 +24,10 @@ __all__ = ["VectorizedKernel"]
 class VectorizedKernel:
     """A kernel of C chains. Arrays of its state have a leading axis of size C.
 
-    `SGHMC`, BlackJAX's samplers, NumPyro's HMC and NUTS, and ensemble samplers keep all chains in one state. Any other
-    kernel runs a single chain, as under NumPyro's ``chain_method="sequential"``: its chains are
-    initialised one by one, and its step is mapped over them.
+    `SGHMC`, BlackJAX's samplers, NumPyro's HMC and NUTS, and ensemble samplers keep all chains in
+    one state. Any other kernel runs a single chain, as under NumPyro's
+    ``chain_method="sequential"``: its chains are initialised one by one, and its step is mapped
+    over them.
 
     Args:
         kernel: a NumPyro kernel. A copy of it is run, because a kernel keeps what a run compiled.

@@ -52,9 +52,9 @@ class BlackJAXKernel(ModelKernel):
         mcmc = MCMC(mala, num_warmup=1000, num_samples=5000)
 
     The log density is a function of the flat unconstrained values [d]: those of all latent sites,
-    sites in alphabetical order, as `jax.flatten_util.ravel_pytree` puts them. BlackJAX's adaptations
-    find settings, in `init`, by `num_warmup` steps of their own. The steps of warm-up that NumPyro
-    makes follow them::
+    sites in alphabetical order, as `jax.flatten_util.ravel_pytree` puts them. BlackJAX's
+    adaptations find settings, in `init`, by `num_warmup` steps of their own. The steps of warm-up
+    that NumPyro makes follow them::
 
         def adaptation(density):
             return blackjax.window_adaptation(blackjax.nuts, density)

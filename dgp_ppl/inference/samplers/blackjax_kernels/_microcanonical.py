@@ -19,9 +19,12 @@ from dgp_ppl.inference.samplers.blackjax_kernels._kernel import (
 )
 from dgp_ppl.inference.samplers.blackjax_kernels._tuning import (
     AcceptanceSearch,
+    AutocorrelationLength,
     EnergySearch,
+    Move,
     Tuner,
     Tuning,
+    TurnLength,
 )
 
 __all__ = ["MCLMC", "AdjustedMCLMC", "MicrocanonicalState"]
@@ -134,21 +137,29 @@ class MCLMC(ModelKernel):
     def _next(
         self, key: PRNGKey, state: MicrocanonicalState, density: LogDensity
     ) -> tuple[MicrocanonicalState, Flat]:
-        step = require_blackjax("MCLMC").mclmc.build_kernel()
-        tuning = state.tuning
+        blackjax = require_blackjax("MCLMC")
+        step, tuning = blackjax.mclmc.build_kernel(), state.tuning
+        key, key_turn = random.split(key)
+        # Paths without noise show how far they run before they turn back.
+        length = jnp.where(tuning.measuring, jnp.inf, tuning.length)
         chain, info = step(
-            key, state.chain, density, jnp.square(tuning.scale), tuning.length, tuning.step_size
+            key, state.chain, density, jnp.square(tuning.scale), length, tuning.step_size
         )
         report = jnp.where(info.nonans, info.energy_change, jnp.nan)
         new = state._replace(
             energy_error=info.energy_change, num_steps=jnp.ones_like(state.i),
             diverging=~info.nonans,
         )  # fmt: skip
-        return _moved(new, chain, self._tuner(chain.position), report), chain.position
+        tuner = self._tuner(chain.position)
+        new = _moved(new, chain, tuner, Move(chain.position, chain.momentum, report))
+        other = blackjax.util.generate_unit_vector(key_turn, chain.momentum)
+        turned = tuning.measuring & new.tuning.path.turned
+        momentum = jnp.where(turned, other, chain.momentum)
+        return new._replace(chain=chain._replace(momentum=momentum)), chain.position
 
     def _tuner(self, position: Flat) -> Tuner:
         search = EnergySearch(self.energy_variance, len(position))
-        return Tuner(search, True, self.step_size, self.L, self.precondition)
+        return Tuner(search, TurnLength(), self.step_size, self.L, self.precondition)
 
 
 class AdjustedMCLMC(ModelKernel):
@@ -237,11 +248,12 @@ class AdjustedMCLMC(ModelKernel):
             energy_error=-jnp.log(rate), accept_prob=rate, num_steps=num_steps,
             diverging=info.is_divergent,
         )  # fmt: skip
-        return _moved(new, chain, self._tuner(), rate), chain.position
+        move = Move(chain.position, jnp.zeros_like(chain.position), rate)
+        return _moved(new, chain, self._tuner(), move), chain.position
 
     def _tuner(self) -> Tuner:
         search = AcceptanceSearch(self.target_accept_prob)
-        return Tuner(search, False, self.step_size, self.L, self.precondition)
+        return Tuner(search, AutocorrelationLength(), self.step_size, self.L, self.precondition)
 
 
 def _first_state(
@@ -266,18 +278,16 @@ def _first_state(
     )
 
 
-def _moved(
-    state: MicrocanonicalState, chain: Any, tuner: Tuner, report: Array
-) -> MicrocanonicalState:
+def _moved(state: MicrocanonicalState, chain: Any, tuner: Tuner, move: Move) -> MicrocanonicalState:
     """Return the state after a step, which used the state's tuning."""
-    used, position = state.tuning, chain.position
+    used = state.tuning
     return state._replace(
         i=state.i + 1,
         chain=chain,
         potential_energy=-chain.logdensity,
         step_size=used.step_size,
         L=used.length,
-        tuning=tuner.update(used, state.i, state.num_warmup, position, report),
+        tuning=tuner.update(used, state.i, state.num_warmup, move),
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, Generic, NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -12,20 +12,27 @@ from numpyro.infer.hmc_util import dual_averaging
 
 from dgp_ppl.inference.samplers.blackjax_kernels._kernel import Flat
 
-__all__ = ["AcceptanceSearch", "EnergySearch", "Moments", "Tuner", "Tuning"]
+__all__ = [
+    "AcceptanceSearch",
+    "AutocorrelationLength",
+    "EnergySearch",
+    "Moments",
+    "Move",
+    "Tuner",
+    "Tuning",
+    "TurnLength",
+]
 
-_WINDOWS = (0.1, 0.25, 0.45, 0.7)  # ends of: the burn-in, and three windows that learn the scales
+_WINDOWS = (0.1, 0.2, 0.35, 0.55)  # ends of: the burn-in, and three windows that learn the scales
 _LENGTH_END = 0.85  # end of the window that learns the length; the rest settles the step size
 _LEAST_DRAWS = 10  # of a window that changes the scales
-_BATCHES, _LEAST_BATCHES = 16, 8
+_BATCHES, _LEAST_BATCHES = 10, 8
 _MEMORY = 50.0  # steps that the energy search remembers
 _SPREAD = 1.5  # in log step size, of the steps that the energy search trusts
 _LEAST_ERROR = 1e-8  # of squared energy errors relative to the target, against zeros
 _SHRINKAGE = 0.8  # of the step size after a step that is not finite
 _FIRST_STEP = 0.1  # times sqrt(d)
 _MOST_STRETCH = 4.0  # of the length at the end of its window
-
-SearchT = TypeVar("SearchT")
 
 
 class Moments(NamedTuple):
@@ -57,20 +64,6 @@ class Moments(NamedTuple):
     def variance(self) -> Flat:
         """The unbiased variance, [d]; 0 of a single value."""
         return self.square / jnp.maximum(self.count - 1, 1)
-
-
-class StepSearch(Protocol[SearchT]):
-    """A rule that finds a step size from what steps report."""
-
-    def init(self, step_size: Array) -> SearchT:
-        """Return the state of a search that begins at this step size."""
-        ...
-
-    def update(
-        self, state: SearchT, step_size: Array, report: Array
-    ) -> tuple[SearchT, Array, Array]:
-        """Return the state, the next step size, and the best so far, after a step's report."""
-        ...
 
 
 class EnergyState(NamedTuple):
@@ -141,6 +134,98 @@ class AcceptanceSearch:
         return state, jnp.exp(state[0]), jnp.exp(state[1])
 
 
+class BatchState(NamedTuple):
+    """Sum of the current batch's values, its size, and moments of the finished batches' means."""
+
+    total: Flat
+    count: Array
+    means: Moments
+
+
+@dataclasses.dataclass(frozen=True)
+class AutocorrelationLength:
+    """The length of trajectories at which draws forget their start.
+
+    Trajectories that are too short walk at random: the autocorrelation time falls with the square
+    of the length. Batch means estimate that time, in draws.
+    """
+
+    def first(self, radius: Array) -> Array:
+        """Return a quarter of the circle on which draws of a Gaussian move around its mean."""
+        return 0.5 * jnp.pi * radius
+
+    def init(self, position: Flat) -> BatchState:
+        empty = Moments.empty(position)
+        return BatchState(jnp.zeros_like(position), empty.count, empty)
+
+    def update(self, state: BatchState, tuning: Tuning, move: Move, window: Array) -> BatchState:
+        total, count = state.total + move.position, state.count + 1
+        full = count >= window // _BATCHES
+        fresh = BatchState(jnp.zeros_like(total), jnp.zeros_like(count), state.means)
+        finished = fresh._replace(means=state.means.with_value(total / count))
+        return _where(full, finished, BatchState(total, count, state.means))
+
+    def final(self, state: BatchState, tuning: Tuning, window: Array) -> Array:
+        size = jnp.maximum(window // _BATCHES, 1)
+        time = size * state.means.variance / jnp.maximum(tuning.draws.variance, 1e-30)
+        stretch = jnp.clip(jnp.sqrt(jnp.mean(time)), 1 / _MOST_STRETCH, _MOST_STRETCH)
+        enough = (state.means.count >= _LEAST_BATCHES) & jnp.isfinite(stretch)
+        return tuning.length * jnp.where(enough, stretch, 1)
+
+
+class TurnState(NamedTuple):
+    """Start of the current path, distance and turns so far, and whether the last step turned."""
+
+    start: Flat
+    distance: Array
+    turns: Array
+    turned: Array
+
+
+@dataclasses.dataclass(frozen=True)
+class TurnLength:
+    """The distance after which a path without noise turns back, divided by pi.
+
+    A path turns back where its distance from the start begins to fall, as in NUTS. For draws of a
+    Gaussian on a circle around its mean that is half of the circle, so L is its radius.
+    """
+
+    def first(self, radius: Array) -> Array:
+        return radius
+
+    def init(self, position: Flat) -> TurnState:
+        zero = jnp.zeros((), position.dtype)
+        return TurnState(position, zero, zero, jnp.zeros((), bool))
+
+    def update(self, state: TurnState, tuning: Tuning, move: Move, window: Array) -> TurnState:
+        away = (move.position - state.start) / tuning.scale
+        turned = away @ move.momentum < 0
+        return TurnState(
+            jnp.where(turned, move.position, state.start),
+            state.distance + tuning.step_size,
+            state.turns + turned,
+            turned,
+        )
+
+    def final(self, state: TurnState, tuning: Tuning, window: Array) -> Array:
+        return state.distance / jnp.maximum(state.turns, 1) / jnp.pi
+
+
+class Move(NamedTuple):
+    """A step of the chain, for its tuning.
+
+    Attributes:
+        position: values after it, [d].
+        momentum: after it, [d].
+        report: what the search of the step size learns from: an energy error in nats, or an
+            acceptance probability.
+    """
+
+    position: Flat
+    momentum: Flat
+    report: Array
+
+
 class Tuning(NamedTuple):
     """What warm-up has learned.
 
@@ -150,7 +235,8 @@ class Tuning(NamedTuple):
         scale: unit of each coordinate, [d].
         search: state of the step size's search.
         draws: moments of the window's values.
-        batch: sum of the values of the current batch, and moments of the finished batches' means.
+        path: state of the length's rule.
+        measuring: whether the next step is in the window that learns the length.
     """
 
     step_size: Array
@@ -158,23 +244,24 @@ class Tuning(NamedTuple):
     scale: Flat
     search: Any
     draws: Moments
-    batch: tuple[Flat, Moments]
+    path: Any
+    measuring: Array
 
 
 @dataclasses.dataclass(frozen=True)
-class Tuner(Generic[SearchT]):
+class Tuner:
     """The rules of warm-up. Chains that run together are tuned one by one.
 
     Args:
         search: the rule for the step size.
-        damping: exponent of the autocorrelation time in the length.
+        rule: the rule for the length.
         step_size: a step size to keep, or None to search for one.
         length: a length L to keep, or None to learn it.
         precondition: learn a scale for each coordinate.
     """
 
-    search: Any
-    langevin: bool
+    search: EnergySearch | AcceptanceSearch
+    rule: AutocorrelationLength | TurnLength
     step_size: float | None
     length: float | None
     precondition: bool
@@ -184,77 +271,59 @@ class Tuner(Generic[SearchT]):
         root = jnp.sqrt(jnp.asarray(len(position), position.dtype))
         step_size = _FIRST_STEP * root if self.step_size is None else self.step_size
         step_size = jnp.asarray(step_size, position.dtype)
-        length = jnp.asarray(root if self.length is None else self.length, position.dtype)
-        empty = Moments.empty(position)
+        length = self.rule.first(root) if self.length is None else self.length
         return Tuning(
             step_size=step_size,
-            length=length,
+            length=jnp.asarray(length, position.dtype),
             scale=jnp.ones_like(position),
             search=self.search.init(step_size),
-            draws=empty,
-            batch=(jnp.zeros_like(position), empty),
+            draws=Moments.empty(position),
+            path=self.rule.init(position),
+            measuring=jnp.zeros((), bool),
         )
 
-    def update(
-        self, tuning: Tuning, step: Array, num_warmup: Array, position: Flat, report: Array
-    ) -> Tuning:
+    def update(self, tuning: Tuning, step: Array, num_warmup: Array, move: Move) -> Tuning:
         """Return the tuning after a step of warm-up; after warm-up it stays as it is."""
         ends = [jnp.floor(f * num_warmup).astype(jnp.int32) for f in (*_WINDOWS, _LENGTH_END)]
-        done = step + 1
-        new = self._searched(tuning, report, done == num_warmup)
-        new = new._replace(draws=tuning.draws.with_value(position))
-        new = self._with_batches(new, done - ends[-2], ends[-1] - ends[-2], position)
-        learned = jnp.stack([done == e for e in ends[1:-1]]).any()
-        new = _where(learned, self._rescaled(new, len(position)), new)
-        new = _where(done == ends[-1], self._with_length(new, ends[-1] - ends[-2]), new)
+        done, window = step + 1, ends[-1] - ends[-2]
+        new = self._searched(tuning, move, done == num_warmup)
+        new = new._replace(
+            draws=tuning.draws.with_value(move.position),
+            path=self.rule.update(tuning.path, tuning, move, window),
+        )
+        rescales = jnp.stack([done == e for e in ends[1:-1]]).any()
+        new = _where(rescales, self._rescaled(new), new)
+        if self.length is None:
+            length = self.rule.final(new.path, new, window)
+            last = (done == ends[-1]) & (window > 0)
+            new = new._replace(
+                length=jnp.where(last, length, new.length),
+                measuring=(done >= ends[-2]) & (done < ends[-1]),
+            )
         # Each window begins anew.
         ended = jnp.stack([done == e for e in ends]).any()
-        empty = Moments.empty(position)
-        fresh = new._replace(draws=empty, batch=(jnp.zeros_like(position), empty))
+        fresh = new._replace(draws=Moments.empty(move.position), path=self.rule.init(move.position))
         return _where(step < num_warmup, _where(ended, fresh, new), tuning)
 
-    def _searched(self, tuning: Tuning, report: Array, last: Array) -> Tuning:
+    def _searched(self, tuning: Tuning, move: Move, last: Array) -> Tuning:
         if self.step_size is not None:
             return tuning
-        search, trial, best = self.search.update(tuning.search, tuning.step_size, report)
+        search, trial, best = self.search.update(tuning.search, tuning.step_size, move.report)
         return tuning._replace(search=search, step_size=jnp.where(last, best, trial))
 
-    def _with_batches(self, tuning: Tuning, done: Array, size: Array, position: Flat) -> Tuning:
-        total, means = tuning.batch
-        total, length = total + position, jnp.maximum(size // _BATCHES, 1)
-        full = (done > 0) & (done % length == 0)
-        finished = (jnp.zeros_like(total), means.with_value(total / length))
-        return tuning._replace(batch=_where(full, finished, (total, means)))
-
-    def _rescaled(self, tuning: Tuning, dim: int) -> Tuning:
+    def _rescaled(self, tuning: Tuning) -> Tuning:
         """Return the tuning at the end of a window that learns the scales."""
         count, variance = tuning.draws.count, tuning.draws.variance
-        # A few draws are shrunk to the unit scale as in Stan's warm-up.
+        # A few draws are shrunk to a small scale as in Stan's warm-up.
         variance = (count * variance + 5e-3) / (count + 5)
         scale = jnp.sqrt(variance) if self.precondition else tuning.scale
-        length = jnp.sqrt(jnp.sum(variance / jnp.square(scale)))
+        length = self.rule.first(jnp.sqrt(jnp.sum(variance / jnp.square(scale))))
         found = tuning._replace(
             scale=scale,
             length=length if self.length is None else tuning.length,
             search=self.search.init(tuning.step_size),
         )
         return _where(count >= _LEAST_DRAWS, found, tuning)
-
-    def _with_length(self, tuning: Tuning, size: Array) -> Tuning:
-        """Return the tuning at the end of the window that learns the length."""
-        if self.length is not None:
-            return tuning
-        means = tuning.batch[1]
-        per_batch = jnp.maximum(size // _BATCHES, 1)
-        times = per_batch * means.variance / jnp.maximum(tuning.draws.variance, 1e-30)
-        time = jnp.mean(times)
-        if self.langevin:
-            stretch = jnp.sqrt(0.4 * tuning.step_size * time / tuning.length)
-        else:
-            stretch = jnp.sqrt(time)
-        stretch = jnp.clip(stretch, 0.5, _MOST_STRETCH)
-        enough = (means.count >= _LEAST_BATCHES) & jnp.isfinite(stretch)
-        return tuning._replace(length=tuning.length * jnp.where(enough, stretch, 1))
 
 
 def _where(condition: Array, yes: Any, no: Any) -> Any:
