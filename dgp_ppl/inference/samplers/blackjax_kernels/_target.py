@@ -46,7 +46,8 @@ class Target:
 
     def log_density(self, unconstrained: Values, call: Call) -> Array:
         """Return log p(y, latents) + log |d latents / d unconstrained|, in nats, []."""
-        return -potential_energy(self._seeded, call.args, call.kwargs, unconstrained)
+        energy = potential_energy(self._seeded, call.args, call.kwargs, unconstrained)
+        return -jnp.asarray(energy)
 
     def constrain(self, unconstrained: Values, call: Call) -> Values:
         """Return the latent sites within their supports, and the deterministic sites."""

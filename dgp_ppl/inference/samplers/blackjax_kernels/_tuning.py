@@ -125,7 +125,8 @@ class AcceptanceSearch:
 
     def init(self, step_size: Array) -> Any:
         begin, _ = dual_averaging()
-        return begin(jnp.log(10 * step_size))  # larger steps cost less: try them
+        center: Any = jnp.log(10 * step_size)  # larger steps cost less: try them
+        return begin(center)
 
     def update(self, state: Any, step_size: Array, report: Array) -> tuple[Any, Array, Array]:
         """Take the acceptance probability of a proposal."""
