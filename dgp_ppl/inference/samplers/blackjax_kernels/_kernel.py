@@ -49,8 +49,10 @@ class ModelKernel(MCMCKernel, abc.ABC):
         caller: name of the kernel, for errors.
     """
 
-    _sample_fn = None
-    needs_init = False  # the state holds all that the kernel learns
+    # The state holds all that the kernel learns. `run_mcmc` and NumPyro's MCMC, which looks for
+    # `_sample_fn`, need no `init` where they have a state.
+    needs_init = False
+    _sample_fn = True
 
     def __init__(self, model: Model, init_strategy: Callable[..., Any] | None, caller: str) -> None:
         self._model = model

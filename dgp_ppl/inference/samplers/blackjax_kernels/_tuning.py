@@ -209,7 +209,8 @@ class TurnLength:
         )
 
     def final(self, state: TurnState, tuning: Tuning, window: Array) -> Array:
-        return state.distance / jnp.maximum(state.turns, 1) / jnp.pi
+        # The last path is half done, on average.
+        return state.distance / (state.turns + 0.5) / jnp.pi
 
 
 class Move(NamedTuple):
