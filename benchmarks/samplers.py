@@ -7,7 +7,9 @@ Problems:
 - ``logistic``: breast cancer with 30 standardised inputs, weights with the prior N(0, 1);
 - ``gp``: one layer of M = 20 inducing inputs, 200 points of two classes, fixed hyperparameters;
 - ``step``: the two layers of `step_problem.py`, in v; ``step_transported``: in the reference space
-  of its `GlobalInducing` fit.
+  of its `GlobalInducing` fit;
+- ``bias``: the bias of variances of independent Gaussians of 5, 20 and 100 values with variances
+  from 1e-4 to 1, from 16 chains.
 
 Each kernel runs four vectorised chains of NumPyro's `MCMC`. Seconds are the CPU's, of a second run
 of compiled programs without warm-up; `total_seconds` has warm-up and compilation. An effective
@@ -45,6 +47,7 @@ import dgp_ppl as dgp
 from dgp_ppl import kernels
 
 CHAINS, WARMUP, REFERENCE = 4, 1000, 4000
+BIAS = "bias"
 
 
 class Problem(NamedTuple):
@@ -133,6 +136,39 @@ def step_transported() -> Problem:
     start = coupled.start_from(key, mean_field, first.params, x, y)
     fit = dgp.fit(key, step_model, coupled, x, y, steps=2000, start=start, progress=False)
     return Problem(dgp.transported(step_model, coupled, fit.params), (x, y), 17)
+
+
+def biases() -> Any:
+    """Yield the bias of variances of the microcanonical kernels on Gaussians, by dimension."""
+    for dim in (5, 20, 100):
+        sd = jnp.logspace(-2, 0, dim)
+        kernels = {
+            f"mclmc, variance {v:g}": lambda m, v=v: dgp.MCLMC(m, energy_variance=v)
+            for v in (5e-3, 5e-4, 5e-5)
+        } | {"adjusted mclmc": dgp.AdjustedMCLMC}
+        for name, kernel in kernels.items():
+            chains = dgp.run_mcmc(
+                random.key(2), kernel(_diagonal(sd)), num_warmup=1000, num_samples=4000,
+                thinning=1 if "adjusted" in name else 5, num_chains=16, progress=False,
+            )  # fmt: skip
+            ratios = np.square(chains.samples["x"] / np.asarray(sd)).mean((1, 2))  # [C]
+            row = {
+                "problem": f"{BIAS}: {dim} values",
+                "kernel": name,
+                "variance_bias": round(float(ratios.mean() - 1), 4),
+                "variance_bias_error": round(float(ratios.std(ddof=1) / 4), 4),
+            }
+            if "energy_error" in chains.fields:
+                square = np.square(chains.fields["energy_error"]).mean()
+                row["energy_variance"] = float(f"{square / dim:.2g}")
+            yield row
+
+
+def _diagonal(sd: Any) -> Callable[[], None]:
+    def model() -> None:
+        numpyro.sample("x", dist.Normal(0, sd).to_event(1))
+
+    return model
 
 
 PROBLEMS = {f.__name__: f for f in (gaussian, eight_schools, logistic, gp, step, step_transported)}
@@ -260,13 +296,13 @@ def measure(name: str, wanted: list[str]) -> Any:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--problems", default=",".join(PROBLEMS))
+    parser.add_argument("--problems", default=",".join([*PROBLEMS, BIAS]))
     parser.add_argument("--kernels", default=";".join(KERNELS), help="separated by semicolons")
     parser.add_argument("--json", type=Path)
     args = parser.parse_args()
     rows: list[Any] = []
     for name in args.problems.split(","):
-        for row in measure(name, args.kernels.split(";")):
+        for row in biases() if name == BIAS else measure(name, args.kernels.split(";")):
             rows.append(row)
             print(json.dumps(row), flush=True)
     record = {

@@ -27,7 +27,7 @@ _WINDOWS = (0.1, 0.2, 0.35, 0.55)  # ends of: the burn-in, and three windows tha
 _LENGTH_END = 0.85  # end of the window that learns the length; the rest settles the step size
 _LEAST_DRAWS = 10  # of a window that changes the scales
 _BATCHES, _LEAST_BATCHES = 10, 8
-_MEMORY = 50.0  # steps that the energy search remembers
+_LEAST_MEMORY = 10.0  # steps that the energy search remembers, besides half of those so far
 _SPREAD = 1.5  # in log step size, of the steps that the energy search trusts
 _LEAST_ERROR = 1e-8  # of squared energy errors relative to the target, against zeros
 _SHRINKAGE = 0.8  # of the step size after a step that is not finite
@@ -67,8 +67,9 @@ class Moments(NamedTuple):
 
 
 class EnergyState(NamedTuple):
-    """Weighted sums of an `EnergySearch`: of weights, of error / step⁶; the largest step size."""
+    """Steps of an `EnergySearch`, weighted sums of 1 and of error / step⁶, largest step size."""
 
+    steps: Array
     weight: Array
     total: Array
     largest: Array
@@ -79,8 +80,8 @@ class EnergySearch:
     """The step size at which the energy error of a step has a given variance.
 
     The variance of a second-order integrator's error grows with the sixth power of the step size
-    (Robnik et al. 2023, section 5). Each step estimates the factor. The estimates are averaged over
-    recent steps, with smaller weights for errors that are far from the target's.
+    (Robnik et al. 2023). Each step estimates the factor. The estimates are averaged over
+    about the last half of the steps, with smaller weights for errors far from the target.
 
     Args:
         variance: the target of E[error²] for each dimension.
@@ -92,7 +93,7 @@ class EnergySearch:
 
     def init(self, step_size: Array) -> EnergyState:
         zero = jnp.zeros_like(step_size)
-        return EnergyState(zero, zero, jnp.full_like(step_size, jnp.inf))
+        return EnergyState(zero, zero, zero, jnp.full_like(step_size, jnp.inf))
 
     def update(
         self, state: EnergyState, step_size: Array, report: Array
@@ -102,8 +103,9 @@ class EnergySearch:
         error = jnp.square(jnp.where(sound, report, 0)) / (self.dim * self.variance) + _LEAST_ERROR
         # log error is 6 log(step size / best step size).
         weight = jnp.where(sound, jnp.exp(-0.5 * jnp.square(jnp.log(error) / (6 * _SPREAD))), 0)
-        decay = jnp.where(sound, (_MEMORY - 1) / (_MEMORY + 1), 1)
+        decay = jnp.where(sound, 1 - 2 / (state.steps + _LEAST_MEMORY), 1)
         new = EnergyState(
+            state.steps + 1,
             decay * state.weight + weight,
             decay * state.total + weight * error / step_size**6,
             jnp.where(sound, state.largest, jnp.minimum(state.largest, _SHRINKAGE * step_size)),
