@@ -56,9 +56,12 @@ from dgp_ppl.criticism import (
 )  # fmt: skip
 from dgp_ppl.datasets import Rows
 from dgp_ppl.inference import (
+    MCLMC,
     SGHMC,
+    AdjustedMCLMC,
     AdversarialELBO,
     AnnealedEvidence,
+    BlackJAXKernel,
     Chains,
     Decoupled,
     Diffusion,
@@ -102,10 +105,13 @@ from dgp_ppl.prediction import (
 from dgp_ppl.standardize import Standardizer
 
 __all__ = [
+    "MCLMC",
     "SGHMC",
+    "AdjustedMCLMC",
     "AdversarialELBO",
     "AnnealedEvidence",
     "BernoulliProbit",
+    "BlackJAXKernel",
     "Chains",
     "Comparison",
     "DataError",

@@ -40,7 +40,16 @@ from dgp_ppl.inference.guides import (
     discriminator_gap,
     transported,
 )
-from dgp_ppl.inference.samplers import SGHMC, Chains, MCEMResult, fit_mcem, run_mcmc
+from dgp_ppl.inference.samplers import (
+    MCLMC,
+    SGHMC,
+    AdjustedMCLMC,
+    BlackJAXKernel,
+    Chains,
+    MCEMResult,
+    fit_mcem,
+    run_mcmc,
+)
 from dgp_ppl.inference.svi import (
     FitProgram,
     FitResult,
@@ -52,9 +61,12 @@ from dgp_ppl.inference.svi import (
 )
 
 __all__ = [
+    "MCLMC",
     "SGHMC",
+    "AdjustedMCLMC",
     "AdversarialELBO",
     "AnnealedEvidence",
+    "BlackJAXKernel",
     "Call",
     "Chains",
     "Declared",

@@ -1,4 +1,4 @@
-"""MCMC: stochastic-gradient HMC, runs of any NumPyro kernel, and Monte Carlo EM."""
+"""MCMC: stochastic-gradient HMC, BlackJAX's samplers, runs of any NumPyro kernel, and MCEM."""
 
 from __future__ import annotations
 
@@ -6,5 +6,15 @@ from dgp_ppl.inference.samplers._chains import Chains
 from dgp_ppl.inference.samplers._mcem import MCEMResult, fit_mcem
 from dgp_ppl.inference.samplers._mcmc import run_mcmc
 from dgp_ppl.inference.samplers._sghmc import SGHMC
+from dgp_ppl.inference.samplers.blackjax_kernels import MCLMC, AdjustedMCLMC, BlackJAXKernel
 
-__all__ = ["SGHMC", "Chains", "MCEMResult", "fit_mcem", "run_mcmc"]
+__all__ = [
+    "MCLMC",
+    "SGHMC",
+    "AdjustedMCLMC",
+    "BlackJAXKernel",
+    "Chains",
+    "MCEMResult",
+    "fit_mcem",
+    "run_mcmc",
+]

@@ -16,6 +16,7 @@ from numpyro.util import nested_attrgetter
 
 from dgp_ppl._partition import Call
 from dgp_ppl.inference.samplers._sghmc import SGHMC
+from dgp_ppl.inference.samplers.blackjax_kernels import ModelKernel
 
 __all__ = ["VectorizedKernel"]
 
@@ -23,9 +24,10 @@ __all__ = ["VectorizedKernel"]
 class VectorizedKernel:
     """A kernel of C chains. Arrays of its state have a leading axis of size C.
 
-    `SGHMC`, NumPyro's HMC and NUTS, and ensemble samplers keep all chains in one state. Any other
-    kernel runs a single chain, as under NumPyro's ``chain_method="sequential"``: its chains are
-    initialised one by one, and its step is mapped over them.
+    `SGHMC`, BlackJAX's samplers, NumPyro's HMC and NUTS, and ensemble samplers keep all chains in
+    one state. Any other kernel runs a single chain, as under NumPyro's
+    ``chain_method="sequential"``: its chains are initialised one by one, and its step is mapped
+    over them.
 
     Args:
         kernel: a NumPyro kernel. A copy of it is run, because a kernel keeps what a run compiled.
@@ -38,7 +40,7 @@ class VectorizedKernel:
     def __init__(self, kernel: MCMCKernel, num_chains: int) -> None:
         self.kernel, self.num_chains = copy.copy(kernel), num_chains
         self.ensemble = kernel.is_ensemble_kernel
-        self.batched = self.ensemble or isinstance(kernel, HMC | SGHMC)
+        self.batched = self.ensemble or isinstance(kernel, HMC | SGHMC | ModelKernel)
         if self.ensemble and num_chains % 2:
             raise ValueError(
                 f"run_mcmc: num_chains is {num_chains}, wanted an even number: each half of "

@@ -1,0 +1,163 @@
+"""Any sampler of BlackJAX as a kernel for NumPyro's `MCMC`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import random
+from jaxtyping import Array
+
+from dgp_ppl._typing import Model, PRNGKey, Values
+from dgp_ppl.inference.samplers.blackjax_kernels._kernel import (
+    Flat,
+    LogDensity,
+    ModelKernel,
+    require_blackjax,
+)
+
+__all__ = ["BlackJAXKernel", "BlackJAXState"]
+
+
+class BlackJAXState(NamedTuple):
+    """The state of a chain of `BlackJAXKernel`.
+
+    Attributes:
+        i: steps done.
+        z: unconstrained values of the latent sites.
+        chain: BlackJAX's state.
+        info: BlackJAX's information about the step; zeros before the first.
+        diverging: whether BlackJAX calls the step divergent, or its values are not finite.
+        parameters: settings that the adaptation has found, by name.
+        rng_key: random key.
+    """
+
+    i: Array
+    z: Values
+    chain: Any
+    info: Any
+    diverging: Array
+    parameters: dict[str, Any]
+    rng_key: PRNGKey
+
+
+class BlackJAXKernel(ModelKernel):
+    """A sampler of BlackJAX for any NumPyro model, as a kernel for NumPyro's `MCMC`.
+
+    BlackJAX's samplers take a log density and their settings. `algorithm` binds the settings::
+
+        mala = dgp.BlackJAXKernel(model, lambda density: blackjax.mala(density, step_size=0.01))
+        mcmc = MCMC(mala, num_warmup=1000, num_samples=5000)
+
+    The log density is a function of the flat unconstrained values [d]: those of all latent sites,
+    sites in alphabetical order, as `jax.flatten_util.ravel_pytree` puts them. BlackJAX's
+    adaptations find settings, in `init`, by `num_warmup` steps of their own. The steps of warm-up
+    that NumPyro makes follow them::
+
+        def adaptation(density):
+            return blackjax.window_adaptation(blackjax.nuts, density)
+
+        dgp.BlackJAXKernel(model, blackjax.nuts, adaptation=adaptation)
+
+    Elliptical slice sampling (Murray et al. 2010) draws from a Gaussian times a function. Any
+    density is N(0, 1) times a function, and where the latent values have the prior N(0, 1), as v of
+    `gp`, that function is the likelihood::
+
+        def slices(density):
+            likelihood = lambda u: density(u) + 0.5 * u @ u
+            return blackjax.elliptical_slice(likelihood, mean=jnp.zeros(d), cov=jnp.ones(d))
+
+    Fields of BlackJAX's state and information are `extra_fields`, with dots:
+    ``"info.acceptance_rate"``, ``"chain.logdensity"``.
+
+    Args:
+        model: a NumPyro model with continuous latent sites, and no minibatches.
+        algorithm: a function from the log density, and settings by name that `adaptation` has
+            found, to a ``blackjax.SamplingAlgorithm``, whose state has a ``position``.
+        adaptation: a function from the log density to BlackJAX's adaptation; None for none.
+        init_strategy: NumPyro's, for sites that ``init_params`` omits; None for `init_to_uniform`.
+
+    Raises:
+        ImportError: if BlackJAX is not installed.
+        TypeError: in `init`, if `algorithm` returns something else.
+        ValueError: in `init`, as in `MCLMC`, or if there is an adaptation and no warm-up.
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        algorithm: Callable[..., Any],
+        *,
+        adaptation: Callable[[LogDensity], Any] | None = None,
+        init_strategy: Callable[..., Any] | None = None,
+    ) -> None:
+        require_blackjax("BlackJAXKernel")
+        for name, value in (("algorithm", algorithm), ("adaptation", adaptation)):
+            if not callable(value) and not (name == "adaptation" and value is None):
+                raise TypeError(
+                    f"BlackJAXKernel: {name} is {value!r}, wanted a function of the log density, "
+                    "such as lambda density: blackjax.mala(density, step_size=0.01)"
+                )
+        super().__init__(model, init_strategy, "BlackJAXKernel")
+        self.algorithm, self.adaptation = algorithm, adaptation
+
+    @property
+    def default_fields(self) -> tuple[str, ...]:
+        return ("z", "diverging")
+
+    def get_diagnostics_str(self, state: BlackJAXState) -> str:
+        rate = getattr(state.info, "acceptance_rate", None)
+        return "" if rate is None else f"acc. prob={rate:.2f}"
+
+    def _first(
+        self, key: PRNGKey, num_warmup: int, z: Values, position: Flat, density: LogDensity
+    ) -> BlackJAXState:
+        parameters: dict[str, Any] = {}
+        key_start, key_adapt = random.split(key)
+        if self.adaptation is not None:
+            if num_warmup < 1:
+                raise ValueError(
+                    f"BlackJAXKernel: num_warmup is {num_warmup}, wanted at least 1, because there "
+                    "is an adaptation; pass adaptation=None and settings in algorithm"
+                )
+            (found, parameters), _ = self.adaptation(density).run(key_adapt, position, num_warmup)
+            position = found.position
+        algorithm = self._bound(density, parameters)
+        chain = algorithm.init(position, key_start)
+        if not hasattr(chain, "position"):
+            raise TypeError(
+                f"BlackJAXKernel: the algorithm's state is a {type(chain).__name__}, wanted one "
+                "with a position, as of blackjax's samplers of a single chain"
+            )
+        info = jax.eval_shape(lambda k: algorithm.step(k, chain)[1], key)
+        return BlackJAXState(
+            i=jnp.zeros((), jnp.int32),
+            z=z,
+            chain=chain,
+            info=jax.tree.map(lambda a: jnp.zeros(a.shape, a.dtype), info),
+            diverging=jnp.zeros((), bool),
+            parameters=parameters,
+            rng_key=key,
+        )
+
+    def _next(
+        self, key: PRNGKey, state: BlackJAXState, density: LogDensity
+    ) -> tuple[BlackJAXState, Flat]:
+        chain, info = self._bound(density, state.parameters).step(key, state.chain)
+        finite = jnp.isfinite(chain.position).all()
+        diverging = getattr(info, "is_divergent", False) | ~finite
+        return state._replace(i=state.i + 1, chain=chain, info=info, diverging=diverging), (
+            chain.position
+        )
+
+    def _bound(self, density: LogDensity, parameters: dict[str, Any]) -> Any:
+        algorithm = self.algorithm(density, **parameters)
+        if not hasattr(algorithm, "step"):
+            raise TypeError(
+                f"BlackJAXKernel: algorithm returned a {type(algorithm).__name__}, wanted a "
+                "blackjax.SamplingAlgorithm; bind the settings: "
+                "lambda density: blackjax.mala(density, step_size=0.01)"
+            )
+        return algorithm

@@ -1,0 +1,165 @@
+"""The log density of a NumPyro model at unconstrained values, as NumPyro's HMC sees it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpyro.distributions as dist
+from jax import random
+from jax.flatten_util import ravel_pytree
+from jaxtyping import Array
+from numpyro import handlers
+from numpyro.distributions import biject_to
+from numpyro.infer.util import constrain_fn, find_valid_initial_params, potential_energy
+from numpyro.primitives import Messenger
+from numpyro.util import is_prng_key, not_jax_tracer
+
+from dgp_ppl._checks import short_list
+from dgp_ppl._partition import Call
+from dgp_ppl._typing import Model, PRNGKey, Values
+from dgp_ppl.inference._handlers import survey
+from dgp_ppl.inference.samplers._potential import Potential
+
+__all__ = ["Target"]
+
+
+class Target:
+    """The posterior density of a model's latent sites, without bounds, and its initial values.
+
+    Auxiliary sites (the unit noise of hidden layers) are latent, as for NumPyro's NUTS. The object
+    holds no state but the model, so that a kernel runs again from a state alone.
+
+    Args:
+        model: a NumPyro model. Its params have their initial values; set others by
+            ``handlers.substitute(model, data=params)``.
+        caller: name of the kernel, for errors.
+    """
+
+    def __init__(self, model: Model, caller: str) -> None:
+        self.model, self.caller = model, caller
+        self._fixed = _FixedParams(model)
+        # Sites that are random but not latent, such as numpyro.prng_key, are the same at each call.
+        self._seeded = handlers.seed(self._fixed, random.PRNGKey(0))
+
+    def log_density(self, unconstrained: Values, call: Call) -> Array:
+        """Return log p(y, latents) + log |d latents / d unconstrained|, in nats, []."""
+        energy = potential_energy(self._seeded, call.args, call.kwargs, unconstrained)
+        return -jnp.asarray(energy)
+
+    def constrain(self, unconstrained: Values, call: Call) -> Values:
+        """Return the latent sites within their supports, and the deterministic sites."""
+        return constrain_fn(
+            self._seeded, call.args, call.kwargs, unconstrained, return_deterministic=True
+        )
+
+    def start(
+        self, key: PRNGKey, strategy: Callable[..., Any], given: Values, call: Call
+    ) -> Values:
+        """Return initial unconstrained values of one chain, or of as many as there are keys.
+
+        Args:
+            key: a random key, or one for each chain.
+            strategy: one of NumPyro's, for sites that are not given.
+            given: values by site, with a leading axis where `key` has one.
+            call: the model's arguments.
+
+        Raises:
+            ValueError: if the model has no latent site, one that no gradient moves, or a subsampled
+                plate; if given values do not fit; if the density or its gradient is not finite.
+        """
+        empty = self._prototype(call)
+        chains = () if is_prng_key(key) else (len(key),)
+        shapes = {n: (*chains, *a.shape) for n, a in empty.items()}
+        wrong = {n: jnp.shape(a) for n, a in given.items() if shapes.get(n) != jnp.shape(a)}
+        if wrong:
+            raise ValueError(
+                f"{self.caller}: init_params has {wrong}, wanted unconstrained values of latent "
+                f"sites of these shapes (with several chains a leading axis for each): {shapes}"
+            )
+        values = {n: jnp.asarray(a, empty[n].dtype) for n, a in given.items()}
+        if missing := [n for n in empty if n not in given]:
+
+            def search(key: PRNGKey) -> Values:
+                return find_valid_initial_params(
+                    key, self._fixed, init_strategy=strategy, model_args=call.args,
+                    model_kwargs=call.kwargs, prototype_params=empty,
+                )[0][0]  # fmt: skip
+
+            found = jax.jit(search)(key)
+            values |= {n: found[n] for n in missing}
+        self._check_finite(values, bool(chains), call)
+        return values
+
+    def _prototype(self, call: Call) -> Values:
+        """Return zeros of the shapes of unconstrained values, after checks of the model's sites."""
+        trace = survey(self.model, call)
+        latent = {n: s for n, s in trace.items() if s["type"] == "sample" and not s["is_observed"]}
+        if not latent:
+            raise ValueError(f"{self.caller}: the model has no latent sites to sample")
+        if found := [n for n, s in latent.items() if s["fn"].support.is_discrete]:
+            raise ValueError(
+                f"{self.caller}: the latent sites {short_list(found)} are discrete, and have no "
+                "gradient; sum them out in the model, or sample them by numpyro's DiscreteHMCGibbs"
+            )
+        if found := [n for n, s in latent.items() if isinstance(s["fn"], dist.Delta)]:
+            raise ValueError(
+                f"{self.caller}: the latent sites {short_list(found)} have a delta distribution, "
+                "which has no density; use numpyro.deterministic"
+            )
+        parts = {
+            n: (len(s["value"]), s["args"][0])
+            for n, s in trace.items()
+            if s["type"] == "plate" and len(s["value"]) < s["args"][0]
+        }
+        if parts:
+            name, (rows, size) = next(iter(parts.items()))
+            raise ValueError(
+                f"{self.caller}: the plate {name!r} takes {rows} of {size} rows, wanted all of "
+                "them, because this kernel needs the exact density; leave out batch_size "
+                "(subsample_size), or use SGHMC, which draws minibatches"
+            )
+        shapes = {}
+        for name, site in latent.items():
+            try:
+                transform = biject_to(site["fn"].support)
+            except NotImplementedError:
+                raise ValueError(
+                    f"{self.caller}: the support of the latent site {name!r}, "
+                    f"{site['fn'].support}, has no map from unconstrained values; use another "
+                    "distribution, or numpyro.handlers.reparam"
+                ) from None
+            shape = transform.inverse_shape(jnp.shape(site["value"]))
+            shapes[name] = jnp.zeros(shape, site["value"].dtype)
+        return shapes
+
+    def _check_finite(self, values: Values, several: bool, call: Call) -> None:
+        def finite(unconstrained: Values) -> Array:
+            density, slope = jax.value_and_grad(self.log_density)(unconstrained, call)
+            return jnp.isfinite(density) & jnp.isfinite(ravel_pytree(slope)[0]).all()
+
+        sound = jax.jit(jax.vmap(finite) if several else finite)(values)
+        if not not_jax_tracer(sound) or sound.all():
+            return
+        which, one = "", values
+        if several:
+            chains = jnp.flatnonzero(~sound).tolist()
+            which, one = f" of chains {chains}", jax.tree.map(lambda a: a[chains[0]], values)
+        # Auxiliary sites have values here, so the energy's key draws nothing.
+        energy = Potential(self._fixed)(random.PRNGKey(0), one, call)
+        raise ValueError(
+            f"{self.caller}: the log density or its gradient is not finite at the start{which}: "
+            f"the log densities {energy.not_finite()}. Look for NaN in the data, or start "
+            "elsewhere: init_params (unconstrained values), or another init_strategy"
+        )
+
+
+class _FixedParams(Messenger):
+    """Sets params to their initial values. Those that a random key draws are always the same."""
+
+    def process_message(self, msg: Any) -> None:
+        if msg["type"] == "param" and msg["value"] is None:
+            with handlers.seed(rng_seed=random.PRNGKey(0)):
+                msg["value"] = msg["fn"](*msg["args"], **msg["kwargs"])

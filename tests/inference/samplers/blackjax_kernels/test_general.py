@@ -1,0 +1,111 @@
+"""Any sampler of BlackJAX as a NumPyro kernel."""
+
+import blackjax
+import jax.numpy as jnp
+import numpy as np
+import numpyro
+import numpyro.distributions as dist
+import pytest
+from support.helpers import KEY, exact_posterior, one_layer, regression, slow
+
+from dgp_ppl.inference.samplers._mcmc import run_mcmc
+from dgp_ppl.inference.samplers.blackjax_kernels import BlackJAXKernel
+
+SD = jnp.array([0.5, 1.0, 2.0])
+
+
+def gaussian():
+    numpyro.sample("a", dist.Normal(1, SD[:2]).to_event(1))
+    numpyro.sample("b", dist.Normal(1, SD[2]))
+
+
+def slices(density):
+    likelihood = lambda u: density(u) + 0.5 * u @ u  # noqa: E731
+    return blackjax.elliptical_slice(likelihood, mean=jnp.zeros(3), cov=jnp.ones(3))
+
+
+def adaptation(density):
+    return blackjax.window_adaptation(blackjax.nuts, density)
+
+
+KERNELS = {
+    "mala": lambda: BlackJAXKernel(gaussian, lambda d: blackjax.mala(d, step_size=0.1)),
+    "hmc": lambda: BlackJAXKernel(
+        gaussian,
+        lambda d: blackjax.hmc(
+            d, step_size=0.3, inverse_mass_matrix=SD**2, num_integration_steps=5
+        ),
+    ),
+    "barker": lambda: BlackJAXKernel(gaussian, lambda d: blackjax.barker(d, step_size=0.8)),
+    "elliptical slice": lambda: BlackJAXKernel(gaussian, slices),
+    "adapted nuts": lambda: BlackJAXKernel(gaussian, blackjax.nuts, adaptation=adaptation),
+}
+
+
+@pytest.mark.parametrize("name", ["hmc", *(slow(n) for n in KERNELS if n != "hmc")])
+def test_moments_of_a_gaussian(name):
+    """Means and variances over 16 chains are within 5 standard errors."""
+    chains = run_mcmc(
+        KEY, KERNELS[name](), num_warmup=200, num_samples=400, thinning=10, num_chains=16,
+        progress=False,
+    )  # fmt: skip
+    draws = np.concatenate([chains.samples["a"], chains.samples["b"][..., None]], axis=-1)
+    draws = (draws.astype(np.float64) - 1) / np.asarray(SD)
+    for values, wanted in ((draws.mean(axis=1), 0), (np.square(draws).mean(axis=1), 1)):
+        error = values.std(axis=0, ddof=1) / np.sqrt(len(values))
+        assert error.max() < 0.12
+        assert (np.abs(values.mean(axis=0) - wanted) < 5 * error).all()
+    assert not chains.fields["diverging"].any()
+
+
+@pytest.mark.slow
+def test_elliptical_slices_of_a_gp():
+    """The posterior mean of the function is exact, within 5 standard errors of 16 chains."""
+    x, y = regression(rows=8)
+
+    def algorithm(density):
+        likelihood = lambda u: density(u) + 0.5 * u @ u  # noqa: E731
+        return blackjax.elliptical_slice(likelihood, mean=jnp.zeros(8), cov=jnp.ones(8))
+
+    chains = run_mcmc(
+        KEY, BlackJAXKernel(one_layer, algorithm), x, y, z=x, num_warmup=500, num_samples=300,
+        thinning=10, num_chains=16, progress=False,
+    )  # fmt: skip
+    K = 1.5 * np.exp(-0.5 * ((np.asarray(x) - np.asarray(x).T) / 0.8) ** 2)
+    root = np.linalg.cholesky(K + 1e-5 * np.eye(8))
+    means = (chains.samples["l1.v"][..., 0] @ root.T).mean(axis=1)
+    error = means.std(axis=0, ddof=1) / 4
+    gap = means.mean(axis=0) - exact_posterior(x, y, x)[0]
+    assert (np.abs(gap) < 5 * error + 2e-3).all()
+
+
+def test_information_and_settings_are_fields():
+    chains = run_mcmc(
+        KEY, KERNELS["adapted nuts"](), num_warmup=30, num_samples=5, num_chains=2, progress=False,
+        extra_fields=("info.acceptance_rate", "chain.logdensity", "parameters.step_size"),
+    )  # fmt: skip
+    rate = chains.fields["info.acceptance_rate"]
+    assert rate.shape == (2, 5)
+    assert ((rate >= 0) & (rate <= 1)).all()
+    z = np.concatenate([chains.samples["a"], chains.samples["b"][..., None]], axis=-1)
+    wanted = (-0.5 * ((z - 1) / SD) ** 2 - jnp.log(SD) - 0.5 * np.log(2 * np.pi)).sum(axis=-1)
+    np.testing.assert_allclose(chains.fields["chain.logdensity"], wanted, rtol=1e-4, atol=1e-4)
+    sizes = chains.fields["parameters.step_size"]
+    assert (sizes[:, :1] == sizes).all()
+    assert sizes[0, 0] != sizes[1, 0]
+
+
+def test_wrong_algorithms():
+    run = lambda *a, warmup=2, **k: run_mcmc(  # noqa: E731
+        KEY, BlackJAXKernel(gaussian, *a, **k), num_warmup=warmup, num_samples=2, progress=False
+    )
+    with pytest.raises(TypeError, match="algorithm is 3, wanted a function of the log density"):
+        run(3)
+    with pytest.raises(TypeError, match="adaptation is 'window', wanted a function"):
+        run(slices, adaptation="window")
+    with pytest.raises(TypeError, match=r"algorithm returned a int, wanted a blackjax\.Sam"):
+        run(lambda density: 3)
+    with pytest.raises(ValueError, match="num_warmup is 0, wanted at least 1"):
+        run(blackjax.nuts, adaptation=adaptation, warmup=0)
+    with pytest.raises(TypeError, match="state is a tuple, wanted one with a position"):
+        run(lambda density: blackjax.SamplingAlgorithm(lambda *a: (), lambda *a: ((), ())))

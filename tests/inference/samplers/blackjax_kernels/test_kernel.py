@@ -1,0 +1,129 @@
+"""NumPyro's interface of kernels on BlackJAX's samplers, in every way that chains are run."""
+
+import importlib.util
+import pickle
+
+import blackjax
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro
+import numpyro.distributions as dist
+import pytest
+from jax import random
+from numpyro.infer import MCMC, init_to_value
+from support.helpers import KEY, slow
+
+import dgp_ppl as dgp
+from dgp_ppl.inference.samplers._mcmc import run_mcmc
+from dgp_ppl.inference.samplers.blackjax_kernels import MCLMC, AdjustedMCLMC, BlackJAXKernel
+
+X = random.normal(KEY, (30, 2))
+Y = X @ jnp.array([1.0, -0.5]) + 0.3 * random.normal(random.key(1), (30,))
+
+
+def slope(x, y):
+    w = numpyro.sample("w", dist.Normal(0, 1).expand([2]).to_event(1))
+    s = numpyro.sample("s", dist.HalfNormal(1))
+    numpyro.deterministic("mean", x @ w)
+    numpyro.sample("y", dist.Normal(x @ w, s), obs=y)
+
+
+def mala(density):
+    return blackjax.mala(density, step_size=1e-3)
+
+
+KERNELS = {
+    "mclmc": lambda: MCLMC(slope),
+    "adjusted": lambda: AdjustedMCLMC(slope),
+    "general": lambda: BlackJAXKernel(slope, mala),
+}
+SIZES = {"num_warmup": 40, "num_samples": 20}
+
+
+@pytest.mark.parametrize("name", ["mclmc", *(slow(n) for n in KERNELS if n != "mclmc")])
+def test_every_way_to_run_chains(name, x64):
+    """Vectorised chains, sequential ones and those of `run_mcmc` are the same."""
+    x, y = X.astype(float), Y.astype(float)
+    runs = []
+    for method in ("vectorized", "sequential"):
+        mcmc = MCMC(KERNELS[name](), num_chains=2, chain_method=method, progress_bar=False, **SIZES)
+        mcmc.run(KEY, x, y, extra_fields=("i", "diverging"))
+        runs.append(mcmc.get_samples(group_by_chain=True))
+        assert mcmc.get_extra_fields()["i"].max() == 60
+    runs.append(run_mcmc(KEY, KERNELS[name](), x, y, num_chains=2, progress=False, **SIZES).samples)
+    for found in runs:
+        assert set(found) == {"w", "s", "mean"}
+        assert found["w"].shape == (2, 20, 2)
+        np.testing.assert_allclose(found["mean"], found["w"] @ np.asarray(x).T, rtol=1e-6)
+        assert (found["s"] > 0).all()
+        for site, draws in runs[0].items():
+            np.testing.assert_allclose(found[site], draws, rtol=1e-5, atol=1e-7)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", KERNELS)
+def test_a_run_resumes_bit_for_bit(name, tmp_path):
+    """From a folder that was written in warm-up, and from a state."""
+    run = lambda **more: run_mcmc(  # noqa: E731
+        KEY, KERNELS[name](), X, Y,
+        **({"num_chains": 2, "progress": False, "every": 15} | SIZES | more),
+    )  # fmt: skip
+    whole = run()
+    stopped = tmp_path / "stopped"
+    run(num_samples=5, checkpoint=stopped)
+    found = run(checkpoint=stopped)
+    second = run(num_samples=10, num_warmup=0, start=run(num_samples=10).state)
+    for site, draws in whole.samples.items():
+        np.testing.assert_array_equal(found.samples[site], draws)
+        np.testing.assert_array_equal(second.samples[site], draws[:, 10:])
+    back = pickle.loads(pickle.dumps(whole))
+    third = run(num_samples=5, num_warmup=0, start=back.state)
+    again = run(num_samples=5, num_warmup=0, start=whole.state)
+    np.testing.assert_array_equal(third.samples["w"], again.samples["w"])
+    with pytest.raises(dgp.DataError, match="holds another run"):
+        run(checkpoint=stopped, num_warmup=39)
+
+
+@pytest.mark.parametrize("name", ["mclmc", slow("adjusted")])
+def test_pickled_kernels_run(name):
+    kernel = pickle.loads(pickle.dumps(KERNELS[name]()))
+    sizes = {"num_warmup": 2, "num_samples": 2, "progress": False}
+    runs = [run_mcmc(KEY, k, X, Y, **sizes).samples["w"] for k in (kernel, KERNELS[name]())]
+    np.testing.assert_array_equal(*runs)
+
+
+def test_another_data_set_runs_the_same_program():
+    calls = []
+
+    def counted(x, y):
+        calls.append(1)
+        slope(x, y)
+
+    kernel = MCLMC(counted)
+    state = kernel.init(KEY, 0, None, (X, Y), {})
+    step = jax.jit(lambda state, x, y: kernel.sample(state, (x, y), {}))
+    first = step(state, X, Y)
+    calls.clear()
+    second = step(state, X, -Y)
+    assert not calls
+    assert float(abs(first.z["w"] - second.z["w"]).max()) > 0
+
+
+def test_starts():
+    """`init_params` are unconstrained values, one for each chain; strategies set the others."""
+    start = init_to_value(values={"w": jnp.array([1.0, 2.0])})
+    state = MCLMC(slope, init_strategy=start).init(
+        random.split(KEY, 3), 0, {"s": jnp.arange(3.0)}, (X, Y), {}
+    )
+    np.testing.assert_array_equal(state.z["s"], [0, 1, 2])
+    np.testing.assert_allclose(state.z["w"], [[1, 2]] * 3)
+    with pytest.raises(ValueError, match=r"MCLMC: init_params has {'s': \(2,\)}, wanted"):
+        MCLMC(slope).init(random.split(KEY, 3), 0, {"s": jnp.zeros(2)}, (X, Y), {})
+
+
+def test_without_blackjax(monkeypatch):
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    for make in KERNELS.values():
+        with pytest.raises(ImportError, match=r"wanted blackjax; .*install 'dgp_ppl\[blackjax\]'"):
+            make()
