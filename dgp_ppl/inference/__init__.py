@@ -47,6 +47,7 @@ from dgp_ppl.inference.samplers import (
     BlackJAXKernel,
     Chains,
     MCEMResult,
+    ParallelTempering,
     fit_mcem,
     run_mcmc,
 )
@@ -89,6 +90,7 @@ __all__ = [
     "MeanForm",
     "MixerScore",
     "OrnsteinUhlenbeck",
+    "ParallelTempering",
     "PassProgram",
     "Portable",
     "PredictiveELBO",

@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import jax
+import numpyro.distributions as dist
 from jax import random
 from numpyro import handlers
+from numpyro.infer import init_to_feasible
 from numpyro.primitives import Messenger
 
 from dgp_ppl._checks import GivenParams, params_of, short_list
@@ -29,12 +31,19 @@ def survey(model: Model, call: Call) -> dict[str, Any]:
     trace: dict[str, Any] = {}
 
     def run(key: PRNGKey) -> None:
-        seeded = handlers.seed(model, key)
+        seeded = handlers.substitute(handlers.seed(model, key), substitute_fn=_instead_of_a_draw)
         trace.update(handlers.trace(seeded).get_trace(*call.args, **call.kwargs))
 
     with handlers.block():
         jax.eval_shape(run, random.PRNGKey(0))
     return trace
+
+
+def _instead_of_a_draw(site: Any) -> Any:
+    """Return a value of a site whose improper distribution has no draws; None for the others."""
+    if site["type"] == "sample" and isinstance(site["fn"], dist.ImproperUniform):
+        return init_to_feasible(site)
+    return None
 
 
 def data_plates(trace: dict[str, Any]) -> set[str]:

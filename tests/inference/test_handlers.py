@@ -24,6 +24,13 @@ def test_a_survey_has_shapes_and_leaves_no_trace_outside():
     assert sites["y"]["is_observed"]
 
 
+def test_improper_sites_have_shapes_too():
+    def model():
+        numpyro.sample("x", dist.ImproperUniform(dist.constraints.positive, (3,), (2,)))
+
+    assert survey(model, Call((), {}))["x"]["value"].shape == (3, 2)
+
+
 def test_plates_of_data_hold_observed_sites():
     """A call without data has the same plates."""
 

@@ -1,4 +1,4 @@
-"""MCMC: stochastic-gradient HMC, BlackJAX's samplers, runs of any NumPyro kernel, and MCEM."""
+"""Samplers as NumPyro kernels, runs of any kernel, and Monte Carlo EM."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from dgp_ppl.inference.samplers._mcem import MCEMResult, fit_mcem
 from dgp_ppl.inference.samplers._mcmc import run_mcmc
 from dgp_ppl.inference.samplers._sghmc import SGHMC
 from dgp_ppl.inference.samplers.blackjax_kernels import MCLMC, AdjustedMCLMC, BlackJAXKernel
+from dgp_ppl.inference.samplers.tempering import ParallelTempering
 
 __all__ = [
     "MCLMC",
@@ -15,6 +16,7 @@ __all__ = [
     "BlackJAXKernel",
     "Chains",
     "MCEMResult",
+    "ParallelTempering",
     "fit_mcem",
     "run_mcmc",
 ]

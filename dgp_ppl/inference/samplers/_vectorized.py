@@ -16,7 +16,7 @@ from numpyro.util import nested_attrgetter
 
 from dgp_ppl._partition import Call
 from dgp_ppl.inference.samplers._sghmc import SGHMC
-from dgp_ppl.inference.samplers.blackjax_kernels import ModelKernel
+from dgp_ppl.inference.samplers.exact import ModelKernel
 
 __all__ = ["VectorizedKernel"]
 

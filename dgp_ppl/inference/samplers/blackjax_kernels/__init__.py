@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dgp_ppl.inference.samplers.blackjax_kernels._general import BlackJAXKernel
-from dgp_ppl.inference.samplers.blackjax_kernels._kernel import ModelKernel
 from dgp_ppl.inference.samplers.blackjax_kernels._microcanonical import MCLMC, AdjustedMCLMC
 
-__all__ = ["MCLMC", "AdjustedMCLMC", "BlackJAXKernel", "ModelKernel"]
+__all__ = ["MCLMC", "AdjustedMCLMC", "BlackJAXKernel"]

@@ -11,12 +11,8 @@ from jax import random
 from jaxtyping import Array
 
 from dgp_ppl._typing import Model, PRNGKey, Values
-from dgp_ppl.inference.samplers.blackjax_kernels._kernel import (
-    Flat,
-    LogDensity,
-    ModelKernel,
-    require_blackjax,
-)
+from dgp_ppl.inference.samplers.blackjax_kernels._extra import require_blackjax
+from dgp_ppl.inference.samplers.exact import Flat, FlatDensity, ModelKernel
 
 __all__ = ["BlackJAXKernel", "BlackJAXState"]
 
@@ -90,7 +86,7 @@ class BlackJAXKernel(ModelKernel):
         model: Model,
         algorithm: Callable[..., Any],
         *,
-        adaptation: Callable[[LogDensity], Any] | None = None,
+        adaptation: Callable[[FlatDensity], Any] | None = None,
         init_strategy: Callable[..., Any] | None = None,
     ) -> None:
         require_blackjax("BlackJAXKernel")
@@ -112,7 +108,7 @@ class BlackJAXKernel(ModelKernel):
         return "" if rate is None else f"acc. prob={rate:.2f}"
 
     def _first(
-        self, key: PRNGKey, num_warmup: int, z: Values, position: Flat, density: LogDensity
+        self, key: PRNGKey, num_warmup: int, z: Values, position: Flat, density: FlatDensity
     ) -> BlackJAXState:
         parameters: dict[str, Any] = {}
         key_start, key_adapt = random.split(key)
@@ -143,7 +139,7 @@ class BlackJAXKernel(ModelKernel):
         )
 
     def _next(
-        self, key: PRNGKey, state: BlackJAXState, density: LogDensity
+        self, key: PRNGKey, state: BlackJAXState, density: FlatDensity
     ) -> tuple[BlackJAXState, Flat]:
         chain, info = self._bound(density, state.parameters).step(key, state.chain)
         finite = jnp.isfinite(chain.position).all()
@@ -152,7 +148,7 @@ class BlackJAXKernel(ModelKernel):
             chain.position
         )
 
-    def _bound(self, density: LogDensity, parameters: dict[str, Any]) -> Any:
+    def _bound(self, density: FlatDensity, parameters: dict[str, Any]) -> Any:
         algorithm = self.algorithm(density, **parameters)
         if not hasattr(algorithm, "step"):
             raise TypeError(

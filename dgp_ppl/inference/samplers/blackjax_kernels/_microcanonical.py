@@ -11,12 +11,7 @@ from jax import random
 from jaxtyping import Array
 
 from dgp_ppl._typing import Model, PRNGKey, Values
-from dgp_ppl.inference.samplers.blackjax_kernels._kernel import (
-    Flat,
-    LogDensity,
-    ModelKernel,
-    require_blackjax,
-)
+from dgp_ppl.inference.samplers.blackjax_kernels._extra import require_blackjax
 from dgp_ppl.inference.samplers.blackjax_kernels._tuning import (
     AcceptanceSearch,
     AutocorrelationLength,
@@ -26,6 +21,7 @@ from dgp_ppl.inference.samplers.blackjax_kernels._tuning import (
     Tuning,
     TurnLength,
 )
+from dgp_ppl.inference.samplers.exact import Flat, FlatDensity, ModelKernel
 
 __all__ = ["MCLMC", "AdjustedMCLMC", "MicrocanonicalState"]
 
@@ -127,7 +123,7 @@ class MCLMC(ModelKernel):
         return f"step size {state.step_size:.2g}, L {state.L:.2g}"
 
     def _first(
-        self, key: PRNGKey, num_warmup: int, z: Values, position: Flat, density: LogDensity
+        self, key: PRNGKey, num_warmup: int, z: Values, position: Flat, density: FlatDensity
     ) -> MicrocanonicalState:
         blackjax = require_blackjax("MCLMC")
         _check_dim("MCLMC", position)
@@ -135,7 +131,7 @@ class MCLMC(ModelKernel):
         return _first_state(key, num_warmup, z, chain, self._tuner(position))
 
     def _next(
-        self, key: PRNGKey, state: MicrocanonicalState, density: LogDensity
+        self, key: PRNGKey, state: MicrocanonicalState, density: FlatDensity
     ) -> tuple[MicrocanonicalState, Flat]:
         blackjax = require_blackjax("MCLMC")
         step, tuning = blackjax.mclmc.build_kernel(), state.tuning
@@ -220,7 +216,7 @@ class AdjustedMCLMC(ModelKernel):
         )
 
     def _first(
-        self, key: PRNGKey, num_warmup: int, z: Values, position: Flat, density: LogDensity
+        self, key: PRNGKey, num_warmup: int, z: Values, position: Flat, density: FlatDensity
     ) -> MicrocanonicalState:
         blackjax = require_blackjax("AdjustedMCLMC")
         _check_dim("AdjustedMCLMC", position)
@@ -228,7 +224,7 @@ class AdjustedMCLMC(ModelKernel):
         return _first_state(key, num_warmup, z, chain, self._tuner())
 
     def _next(
-        self, key: PRNGKey, state: MicrocanonicalState, density: LogDensity
+        self, key: PRNGKey, state: MicrocanonicalState, density: FlatDensity
     ) -> tuple[MicrocanonicalState, Flat]:
         step = require_blackjax("AdjustedMCLMC").adjusted_mclmc.build_kernel()
         tuning = state.tuning

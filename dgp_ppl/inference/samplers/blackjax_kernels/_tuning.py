@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from jaxtyping import Array
 from numpyro.infer.hmc_util import dual_averaging
 
-from dgp_ppl.inference.samplers.blackjax_kernels._kernel import Flat
+from dgp_ppl.inference.samplers.exact import Flat
 
 __all__ = [
     "AcceptanceSearch",

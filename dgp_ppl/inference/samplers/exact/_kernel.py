@@ -1,9 +1,8 @@
-"""What kernels on BlackJAX's samplers share: NumPyro's interface for one chain or several."""
+"""What kernels on exact densities share: NumPyro's interface for one chain or several."""
 
 from __future__ import annotations
 
 import abc
-import importlib.util
 from collections.abc import Callable
 from typing import Any
 
@@ -18,23 +17,36 @@ from numpyro.util import is_prng_key
 
 from dgp_ppl._partition import Call
 from dgp_ppl._typing import Model, PRNGKey, Values
-from dgp_ppl.inference.samplers.blackjax_kernels._target import Target
+from dgp_ppl.inference.samplers.exact._target import Target
 
-__all__ = ["Flat", "LogDensity", "ModelKernel", "require_blackjax"]
+__all__ = ["Flat", "FlatDensity", "ModelKernel"]
 
 Flat = Float[Array, "d"]
-LogDensity = Callable[[Flat], Array]
 
 
-def require_blackjax(caller: str) -> Any:
-    """Import BlackJAX, which is optional.
+class FlatDensity:
+    """The log density of one chain's flat unconstrained values, as a function, [d] to [].
 
-    Raises:
-        ImportError: if it is not installed.
+    Args:
+        target: the model's density.
+        prototype: unconstrained values by site, for their order and shapes.
+        call: the model's arguments.
     """
-    if importlib.util.find_spec("blackjax") is None:
-        raise ImportError(f"{caller}: wanted blackjax; python -m pip install 'dgp_ppl[blackjax]'")
-    return importlib.import_module("blackjax")
+
+    def __init__(self, target: Target, prototype: Values, call: Call) -> None:
+        self._target, self._call = target, call
+        self.unravel = ravel_pytree(prototype)[1]
+
+    def __call__(self, position: Flat) -> Array:
+        return self._target.log_density(self.unravel(position), self._call)
+
+    def parts(self, position: Flat) -> tuple[Array, Array]:
+        """Return the log density of the prior and that of the data, [] each."""
+        return self._target.log_parts(self.unravel(position), self._call)
+
+    def prior_draw(self, key: PRNGKey) -> Flat:
+        """Return a draw of the prior, [d]."""
+        return ravel_pytree(self._target.prior_draw(key, self._call))[0]
 
 
 class ModelKernel(MCMCKernel, abc.ABC):
@@ -61,12 +73,12 @@ class ModelKernel(MCMCKernel, abc.ABC):
 
     @abc.abstractmethod
     def _first(
-        self, key: PRNGKey, num_warmup: int, z: Values, position: Flat, density: LogDensity
+        self, key: PRNGKey, num_warmup: int, z: Values, position: Flat, density: FlatDensity
     ) -> Any:
         """Return the state of one chain at these values."""
 
     @abc.abstractmethod
-    def _next(self, key: PRNGKey, state: Any, density: LogDensity) -> tuple[Any, Flat]:
+    def _next(self, key: PRNGKey, state: Any, density: FlatDensity) -> tuple[Any, Flat]:
         """Return the state of one chain after a step, and its values."""
 
     @property
@@ -100,9 +112,10 @@ class ModelKernel(MCMCKernel, abc.ABC):
         values = self._target.start(starts, self.init_strategy, init_params or {}, call)
 
         def one(key: PRNGKey, first: PRNGKey, z: Values) -> Any:
-            flat, unravel = ravel_pytree(z)
-            density = lambda x: self._target.log_density(unravel(x), call)  # noqa: E731
-            return self._first(first, num_warmup, z, flat, density)._replace(rng_key=key)
+            density = FlatDensity(self._target, z, call)
+            return self._first(first, num_warmup, z, ravel_pytree(z)[0], density)._replace(
+                rng_key=key
+            )
 
         # NumPyro's MCMC calls `init` uncompiled.
         return jax.jit(jax.vmap(one) if several else one)(keys, firsts, values)
@@ -114,10 +127,9 @@ class ModelKernel(MCMCKernel, abc.ABC):
         call = Call(model_args, model_kwargs or {})
 
         def one(state: Any) -> Any:
-            _, unravel = ravel_pytree(state.z)
-            density = lambda x: self._target.log_density(unravel(x), call)  # noqa: E731
+            density = FlatDensity(self._target, state.z, call)
             key, key_step = random.split(state.rng_key)
             new, position = self._next(key_step, state, density)
-            return new._replace(z=unravel(position), rng_key=key)
+            return new._replace(z=density.unravel(position), rng_key=key)
 
         return one(state) if is_prng_key(state.rng_key) else jax.vmap(one)(state)

@@ -14,7 +14,7 @@ from support.helpers import KEY, one_layer, regression, spread, two_layers
 
 import dgp_ppl as dgp
 from dgp_ppl._partition import Call
-from dgp_ppl.inference.samplers.blackjax_kernels._target import Target
+from dgp_ppl.inference.samplers.exact._target import Target
 
 X, Y = regression(rows=8)
 

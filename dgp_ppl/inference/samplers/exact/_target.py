@@ -49,6 +49,36 @@ class Target:
         energy = potential_energy(self._seeded, call.args, call.kwargs, unconstrained)
         return -jnp.asarray(energy)
 
+    def log_parts(self, unconstrained: Values, call: Call) -> tuple[Array, Array]:
+        """Return the log density of the latent sites and that of the observed ones, [] each.
+
+        The first includes the log-determinant of the constraining transform; their sum is the
+        whole. Factors belong to the second.
+        """
+        # All latent sites have values here, so the energy's key draws nothing.
+        energy = Potential(self._fixed)(random.PRNGKey(0), unconstrained, call)
+        observed = [p for n, p in energy.log_densities.items() if n not in unconstrained]
+        data = jnp.asarray(sum(observed), float)
+        return self.log_density(unconstrained, call) - data, data
+
+    def prior_draw(self, key: PRNGKey, call: Call) -> Values:
+        """Return unconstrained values of a draw of the prior.
+
+        Raises:
+            ValueError: if a latent site's distribution cannot be sampled.
+        """
+        seeded = handlers.seed(self._fixed, key)
+        try:
+            with handlers.block():
+                sites = handlers.trace(seeded).get_trace(*call.args, **call.kwargs)
+        except NotImplementedError as error:  # by NumPyro's ImproperUniform
+            raise ValueError(
+                f"{self.caller}: a latent site has an improper prior, of which there are no draws; "
+                "give it a proper one"
+            ) from error
+        latent = {n: s for n, s in sites.items() if s["type"] == "sample" and not s["is_observed"]}
+        return {n: biject_to(s["fn"].support).inv(s["value"]) for n, s in latent.items()}
+
     def constrain(self, unconstrained: Values, call: Call) -> Values:
         """Return the latent sites within their supports, and the deterministic sites."""
         return constrain_fn(

@@ -1,0 +1,251 @@
+"""Parallel tempering between the prior and the posterior of any NumPyro model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import lax, random
+from jaxtyping import Array
+
+from dgp_ppl._checks import check_count
+from dgp_ppl._typing import Model, PRNGKey, Values
+from dgp_ppl.inference.samplers.exact import Flat, FlatDensity, ModelKernel
+from dgp_ppl.inference.samplers.tempering._ladder import (
+    Ladder,
+    first_ladder,
+    respaced,
+    swapped,
+)
+
+__all__ = ["ParallelTempering", "TemperingState"]
+
+_ACCEPTANCE = 0.8  # the acceptance rate that step sizes are adapted to
+_FIRST_SIZE = 0.3  # initial step size in one dimension
+_FORGETTING = 0.6  # rate of adaptation after i steps: (i + 10) to the minus this power
+_SPACINGS = (8, 4, 2)  # temperatures are spaced anew after 1 / so many of the warm-up
+_SCALED_AFTER = 30  # steps, before which scales are those of the first positions
+
+
+class TemperingState(NamedTuple):
+    """The state of a chain of `ParallelTempering`, with R replicas.
+
+    Attributes:
+        i: steps done.
+        z: unconstrained values of the latent sites at temperature 1.
+        positions: of all temperatures, the posterior first, [R, d].
+        log_prior: at each of them, [R].
+        log_likelihood: at each of them, [R].
+        potential_energy: -log p(y, z) without bounds at temperature 1, in nats.
+        accept_prob: acceptance probability of the move at temperature 1.
+        step_size: of the move at temperature 1, relative to the coordinates' scales.
+        swap_prob: mean acceptance probability of a swap so far.
+        round_trips: how often a replica came to the posterior from the prior, after warm-up.
+        diverging: whether the move's end at temperature 1 had no finite density.
+        betas: inverse temperatures, [R].
+        ladder: the temperatures, and which replica is where.
+        log_sizes: log step sizes, [R].
+        mean: of the positions at each temperature, [R, d].
+        variance: of the same, [R, d].
+        num_warmup: steps of warm-up.
+        rng_key: random key.
+    """
+
+    i: Array
+    z: Values
+    positions: Array
+    log_prior: Array
+    log_likelihood: Array
+    potential_energy: Array
+    accept_prob: Array
+    step_size: Array
+    swap_prob: Array
+    round_trips: Array
+    diverging: Array
+    ladder: Ladder
+    log_sizes: Array
+    mean: Array
+    variance: Array
+    num_warmup: Array
+    rng_key: PRNGKey
+
+
+class ParallelTempering(ModelKernel):
+    """Parallel tempering (Geyer 1991; Syed et al. 2022), a kernel for posteriors with many modes.
+
+    Replicas of the chain sample p(z) p(y | z)^beta at inverse temperatures beta from 1 to 0. Each
+    step moves all of them by Hamiltonian Monte Carlo, draws the last one anew from the prior, and
+    swaps neighbours. Values that come up from the prior bring new modes::
+
+        mcmc = MCMC(dgp.ParallelTempering(model), num_warmup=1000, num_samples=2000)
+        mcmc.run(key, x, y, z=z, extra_fields=("round_trips",))
+
+    Check that ``round_trips``, how often a replica came from the prior to the posterior after
+    warm-up, is a few dozen or more: each brings a value that does not depend on where the chain
+    was. The steps of a round trip are at least about 2 + 2 times the barrier, the sum of the
+    rejection rates of swaps; with as many temperatures as twice the barrier half of the swaps are
+    accepted, which is about best. Warm-up learns the step size and the scale of each coordinate at
+    each temperature, and spaces the temperatures evenly. On a model that `transported` has made,
+    the replicas range between a fitted guide and the posterior.
+
+    Args:
+        model: a NumPyro model without minibatches, whose latent sites are continuous and have
+            proper priors.
+        num_temperatures: R, with that of the posterior and of the prior.
+        leapfrogs: leapfrog steps of a move.
+        init_strategy: NumPyro's, for sites that ``init_params`` omits; None for `init_to_uniform`.
+
+    Raises:
+        TypeError: if a number is not an integer.
+        ValueError: if a number is too small; in `init`, if the model has discrete sites,
+            minibatches or improper priors, ``init_params`` do not fit, or the log density or its
+            gradient is not finite.
+
+    Source: Syed, Bouchard-Côté, Deligiannidis & Doucet (2022), "Non-reversible parallel tempering".
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        *,
+        num_temperatures: int = 16,
+        leapfrogs: int = 8,
+        init_strategy: Callable[..., Any] | None = None,
+    ) -> None:
+        super().__init__(model, init_strategy, "ParallelTempering")
+        check_count("ParallelTempering", "num_temperatures", num_temperatures, 3)
+        check_count("ParallelTempering", "leapfrogs", leapfrogs)
+        self.num_temperatures, self.leapfrogs = num_temperatures, leapfrogs
+
+    @property
+    def default_fields(self) -> tuple[str, ...]:
+        return ("z", "diverging", "round_trips")
+
+    def get_diagnostics_str(self, state: TemperingState) -> str:
+        trips, rate = jnp.mean(state.round_trips), jnp.mean(state.swap_prob)
+        return f"{float(trips):.0f} round trips, {100 * float(rate):.0f} % of swaps"
+
+    def _first(
+        self, key: PRNGKey, num_warmup: int, z: Values, position: Flat, density: FlatDensity
+    ) -> TemperingState:
+        R, d = self.num_temperatures, len(position)
+        draws = jax.vmap(density.prior_draw)(random.split(key, R - 1))
+        positions = jnp.concatenate([position[None], draws])
+        # Prior draws far from the data may have no finite density; the start has one.
+        prior, likelihood = jax.vmap(density.parts)(positions)
+        sound = jnp.isfinite(prior) & jnp.isfinite(likelihood)
+        positions = jnp.where(sound[:, None], positions, position)
+        prior, likelihood = (jnp.where(sound, a, a[0]) for a in (prior, likelihood))
+        scalar = jnp.zeros((), position.dtype)
+        return TemperingState(
+            i=jnp.zeros((), jnp.int32),
+            z=z,
+            positions=positions,
+            log_prior=prior,
+            log_likelihood=likelihood,
+            potential_energy=-(prior[0] + likelihood[0]),
+            accept_prob=scalar,
+            step_size=scalar,
+            swap_prob=scalar,
+            round_trips=jnp.zeros((), jnp.int32),
+            diverging=jnp.zeros((), bool),
+            ladder=first_ladder(R, position.dtype),
+            log_sizes=jnp.full(R, jnp.log(_FIRST_SIZE * d**-0.25), position.dtype),
+            mean=positions,
+            variance=jnp.ones_like(positions),
+            num_warmup=jnp.asarray(num_warmup, jnp.int32),
+            rng_key=key,
+        )
+
+    def _next(
+        self, key: PRNGKey, state: TemperingState, density: FlatDensity
+    ) -> tuple[TemperingState, Flat]:
+        key_moves, key_prior, key_swap = random.split(key, 3)
+        ladder, warm = state.ladder, state.i < state.num_warmup
+        scales = jnp.where(state.i < _SCALED_AFTER, 1.0, jnp.sqrt(state.variance))
+        keys = random.split(key_moves, self.num_temperatures)
+        old = _At(state.positions, state.log_prior, state.log_likelihood)
+        move = jax.vmap(lambda *each: self._moved(*each, density))
+        at, rates = move(keys, old, ladder.betas, jnp.exp(state.log_sizes), scales)
+        fresh = density.prior_draw(key_prior)
+        at = jax.tree.map(lambda a, b: a.at[-1].set(b), at, _At(fresh, *density.parts(fresh)))
+        adapted = self._adapted(state, at, rates, warm)
+        ladder, source = swapped(key_swap, ladder, at.log_likelihood, state.i % 2)
+        at = jax.tree.map(lambda a: a[source], at)
+        ladder = self._spaced(ladder, state.i + 1, state.num_warmup)
+        new = adapted._replace(
+            i=state.i + 1,
+            positions=at.position,
+            log_prior=at.log_prior,
+            log_likelihood=at.log_likelihood,
+            potential_energy=-(at.log_prior[0] + at.log_likelihood[0]),
+            accept_prob=rates[0],
+            step_size=jnp.exp(state.log_sizes[0]),
+            swap_prob=1 - jnp.mean(ladder.rejection),
+            round_trips=jnp.sum(ladder.round_trips),
+            diverging=rates[0] == 0,
+            ladder=ladder,
+        )
+        return new, at.position[0]
+
+    def _moved(
+        self, key: PRNGKey, old: _At, beta: Array, size: Array, scale: Flat, density: FlatDensity
+    ) -> tuple[_At, Array]:
+        """Make a Hamiltonian transition at one temperature; also return its acceptance rate."""
+        key_size, key_momentum, key_accept = random.split(key, 3)
+        # Random lengths, because a fixed one may be the period of an orbit.
+        steps = size * scale * random.uniform(key_size, minval=0.7, maxval=1.3)
+
+        def tempered(x: Flat) -> tuple[Array, tuple[Array, Array]]:
+            prior, likelihood = density.parts(x)
+            return prior + beta * likelihood, (prior, likelihood)
+
+        slope = jax.value_and_grad(tempered, has_aux=True)
+
+        def leapfrog(_: Any, carry: Any) -> Any:
+            x, p, g, _ = carry
+            p = p + 0.5 * steps * g
+            x = x + steps * p
+            (_, parts), g = slope(x)
+            return x, p + 0.5 * steps * g, g, parts
+
+        p = random.normal(key_momentum, scale.shape, scale.dtype)
+        parts = old.log_prior, old.log_likelihood
+        start = old.position, p, slope(old.position)[1], parts
+        x, q, _, (prior, likelihood) = lax.fori_loop(0, self.leapfrogs, leapfrog, start)
+        before = old.log_prior + beta * old.log_likelihood - 0.5 * jnp.sum(jnp.square(p))
+        after = prior + beta * likelihood - 0.5 * jnp.sum(jnp.square(q))
+        rate = jnp.exp(jnp.minimum(0.0, after - before))
+        rate = jnp.where(jnp.isfinite(after), rate, 0.0)
+        accept = random.uniform(key_accept) < rate
+        new = _At(x, prior, likelihood)
+        return jax.tree.map(lambda a, b: jnp.where(accept, a, b), new, old), rate
+
+    def _adapted(self, state: TemperingState, at: _At, rates: Array, warm: Array) -> TemperingState:
+        """Return step sizes and scales after the moves; unchanged after warm-up."""
+        rate = (state.i + 10.0) ** -_FORGETTING
+        log_sizes = state.log_sizes + 2 * rate * (rates - _ACCEPTANCE)
+        change = at.position - state.mean
+        mean = state.mean + rate * change
+        variance = (1 - rate) * (state.variance + rate * jnp.square(change))
+        learned = (a.astype(state.mean.dtype) for a in (log_sizes, mean, variance))
+        kept = state.log_sizes, state.mean, state.variance
+        found = (jnp.where(warm, a, b) for a, b in zip(learned, kept, strict=True))
+        return state._replace(**dict(zip(("log_sizes", "mean", "variance"), found, strict=True)))
+
+    def _spaced(self, ladder: Ladder, done: Array, num_warmup: Array) -> Ladder:
+        """Space the temperatures anew at some steps of warm-up, and count trips from its end."""
+        due = jnp.any(jnp.stack([done == num_warmup // part for part in _SPACINGS])) & (done > 1)
+        ladder = jax.tree.map(lambda a, b: jnp.where(due, a, b), respaced(ladder), ladder)
+        trips = jnp.where(done == num_warmup, 0, ladder.round_trips)
+        return ladder._replace(round_trips=trips)
+
+
+class _At(NamedTuple):
+    """A position and the two parts of its log density; with an axis R for all temperatures."""
+
+    position: Array
+    log_prior: Array
+    log_likelihood: Array
