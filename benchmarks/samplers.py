@@ -119,7 +119,7 @@ def gp() -> Problem:
         f = dgp.gp("f", kernels.SquaredExponential(2.0, 0.5), np.linspace(-2, 2, 20)[:, None])
         with dgp.minibatch(x, y) as (x, y):
             f = f(x)
-            numpyro.sample("y", dgp.observe(f, lambda f: dist.Bernoulli(logits=f)), obs=y)
+            numpyro.sample("y", dgp.observe(f, dgp.BernoulliProbit), obs=y)
 
     return Problem(model, (jnp.asarray(x[:, None], jnp.float32), jnp.asarray(y)), 20)
 
@@ -301,10 +301,6 @@ def main() -> None:
     parser.add_argument("--json", type=Path)
     args = parser.parse_args()
     rows: list[Any] = []
-    for name in args.problems.split(","):
-        for row in biases() if name == BIAS else measure(name, args.kernels.split(";")):
-            rows.append(row)
-            print(json.dumps(row), flush=True)
     record = {
         "chains": CHAINS,
         "warmup": WARMUP,
@@ -315,8 +311,12 @@ def main() -> None:
         "cores": os.cpu_count(),
         "rows": rows,
     }
-    if args.json:
-        args.json.write_text(json.dumps(record, indent=1) + "\n")
+    for name in args.problems.split(","):
+        for row in biases() if name == BIAS else measure(name, args.kernels.split(";")):
+            rows.append(row)
+            print(json.dumps(row), flush=True)
+            if args.json:
+                args.json.write_text(json.dumps(record, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -49,8 +49,8 @@ class BlackJAXKernel(ModelKernel):
 
     The log density is a function of the flat unconstrained values [d]: those of all latent sites,
     sites in alphabetical order, as `jax.flatten_util.ravel_pytree` puts them. BlackJAX's
-    adaptations find settings, in `init`, by `num_warmup` steps of their own. The steps of warm-up
-    that NumPyro makes follow them::
+    adaptations find settings, in `init`, by `num_warmup` steps of their own. NumPyro's warm-up
+    follows them::
 
         def adaptation(density):
             return blackjax.window_adaptation(blackjax.nuts, density)

@@ -43,15 +43,24 @@ SIZES = {"num_warmup": 40, "num_samples": 20}
 
 @pytest.mark.parametrize("name", ["mclmc", *(slow(n) for n in KERNELS if n != "mclmc")])
 def test_every_way_to_run_chains(name, x64):
-    """Vectorised chains, sequential ones and those of `run_mcmc` are the same."""
+    """Vectorised chains, sequential ones and those of `run_mcmc` are the same.
+
+    Tuned trajectories multiply rounding errors by 1e13 in 20 steps of `AdjustedMCLMC`; short ones
+    keep them small.
+    """
     x, y = X.astype(float), Y.astype(float)
+    make = (
+        (lambda: AdjustedMCLMC(slope, step_size=0.02, L=0.1))
+        if name == "adjusted"
+        else (KERNELS[name])
+    )
     runs = []
     for method in ("vectorized", "sequential"):
-        mcmc = MCMC(KERNELS[name](), num_chains=2, chain_method=method, progress_bar=False, **SIZES)
+        mcmc = MCMC(make(), num_chains=2, chain_method=method, progress_bar=False, **SIZES)
         mcmc.run(KEY, x, y, extra_fields=("i", "diverging"))
         runs.append(mcmc.get_samples(group_by_chain=True))
         assert mcmc.get_extra_fields()["i"].max() == 60
-    runs.append(run_mcmc(KEY, KERNELS[name](), x, y, num_chains=2, progress=False, **SIZES).samples)
+    runs.append(run_mcmc(KEY, make(), x, y, num_chains=2, progress=False, **SIZES).samples)
     for found in runs:
         assert set(found) == {"w", "s", "mean"}
         assert found["w"].shape == (2, 20, 2)
