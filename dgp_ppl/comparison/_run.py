@@ -38,7 +38,7 @@ from dgp_ppl.standardize import Standardizer
 
 __all__ = ["Run", "fit_options", "run_method"]
 
-_ANNEALING: dict[str, Any] = {"temperatures": 500, "num_particles": 8, "num_noise": 4}
+_ANNEALING: dict[str, Any] = {"temperatures": 250, "num_particles": 32, "num_noise": 2}
 
 # The tree has at least as many draws as the prediction has passes, and more for small data.
 _MAX_DRAWS_PER_PASS = 10

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -84,11 +85,9 @@ class ParallelTempering(ModelKernel):
 
     Check that ``round_trips``, how often a replica came from the prior to the posterior after
     warm-up, is a few dozen or more: each brings a value that does not depend on where the chain
-    was. The steps of a round trip are at least about 2 + 2 times the barrier, the sum of the
-    rejection rates of swaps; with as many temperatures as twice the barrier half of the swaps are
-    accepted, which is about best. Warm-up learns the step size and the scale of each coordinate at
-    each temperature, and spaces the temperatures evenly. On a model that `transported` has made,
-    the replicas range between a fitted guide and the posterior.
+    was. Warm-up learns the step size and the scale of each coordinate at each temperature, and
+    spaces the temperatures evenly; :doc:`/theory/tempering` says how many are best. On a model that
+    `transported` has made, replicas range between a fitted guide and the posterior.
 
     Args:
         model: a NumPyro model without minibatches, whose latent sites are continuous and have
@@ -167,7 +166,7 @@ class ParallelTempering(ModelKernel):
         scales = jnp.where(state.i < _SCALED_AFTER, 1.0, jnp.sqrt(state.variance))
         keys = random.split(key_moves, self.num_temperatures)
         old = _At(state.positions, state.log_prior, state.log_likelihood)
-        move = jax.vmap(lambda *each: self._moved(*each, density))
+        move = jax.vmap(functools.partial(self._moved, density))
         at, rates = move(keys, old, ladder.betas, jnp.exp(state.log_sizes), scales)
         fresh = density.prior_draw(key_prior)
         at = jax.tree.map(lambda a, b: a.at[-1].set(b), at, _At(fresh, *density.parts(fresh)))
@@ -191,7 +190,7 @@ class ParallelTempering(ModelKernel):
         return new, at.position[0]
 
     def _moved(
-        self, key: PRNGKey, old: _At, beta: Array, size: Array, scale: Flat, density: FlatDensity
+        self, density: FlatDensity, key: PRNGKey, old: _At, beta: Array, size: Array, scale: Flat
     ) -> tuple[_At, Array]:
         """Make a Hamiltonian transition at one temperature; also return its acceptance rate."""
         key_size, key_momentum, key_accept = random.split(key, 3)
