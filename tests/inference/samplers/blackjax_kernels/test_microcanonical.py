@@ -9,7 +9,7 @@ import pytest
 from jax import random
 from numpyro.infer import MCMC
 from support.foreign_models import FOREIGN, assert_same_posterior, nuts
-from support.helpers import KEY, one_layer, regression, spread
+from support.helpers import KEY, regression, spread
 
 import dgp_ppl as dgp
 from dgp_ppl import kernels, means
@@ -130,19 +130,12 @@ def test_to_arviz(kernel):
     """Statistics of the sampler have ArviZ's names, by both ways."""
     import arviz_base
 
-    x, y = regression(rows=10)
-    mcmc = MCMC(
-        kernel(one_layer), num_warmup=100, num_samples=50, num_chains=2, chain_method="vectorized",
-        progress_bar=False,
-    )  # fmt: skip
-    mcmc.run(KEY, x, y, z=spread(4), extra_fields=FIELDS)
-    chains = run_mcmc(
-        KEY, kernel(one_layer), x, y, z=spread(4), num_warmup=100, num_samples=50, num_chains=2,
-        extra_fields=FIELDS, progress=False,
-    )  # fmt: skip
-    tree = dgp.to_inferencedata(
-        KEY, one_layer, None, {}, x, y, z=spread(4), posterior_samples=chains
-    )
+    model, args = FOREIGN["logistic"]
+    sizes = {"num_warmup": 100, "num_samples": 50, "num_chains": 2}
+    mcmc = MCMC(kernel(model), chain_method="vectorized", progress_bar=False, **sizes)
+    mcmc.run(KEY, *args, extra_fields=FIELDS)
+    chains = run_mcmc(KEY, kernel(model), *args, extra_fields=FIELDS, progress=False, **sizes)
+    tree = dgp.to_inferencedata(KEY, model, None, {}, *args, posterior_samples=chains)
     names = {"energy_error", "step_size", "L", "acceptance_rate", "n_steps", "lp", "diverging"}
     for stats in (tree["sample_stats"], arviz_base.from_numpyro(mcmc)["sample_stats"]):
         assert names <= set(stats)
