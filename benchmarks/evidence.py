@@ -117,7 +117,7 @@ def waste_free(particles: int) -> list[dict[str, Any]]:
             key = random.key(seed)
             begun = time.perf_counter()
             run = anneal(key, target, z, noise[:G], plan, arrays, bar)
-            plain = logsumexp(run.log_weights, axis=1) - math.log(B)
+            plain = np.asarray(logsumexp(run.log_weights, axis=1)) - math.log(B)
             middle = time.perf_counter()
             chains = annealed_waste_free(key, target, z, noise[:G], plan, arrays)
             ended = time.perf_counter()
@@ -173,7 +173,7 @@ PROBLEMS = {"step": step, "energy": energy, "waste-free": waste_free}
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--only", default=",".join(PROBLEMS))
     parser.add_argument("--particles", type=int, default=1024)
     parser.add_argument("--json", type=Path)
