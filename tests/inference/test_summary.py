@@ -53,10 +53,11 @@ def test_predictions_and_other_results(fit):
     assert repr(p) == f"Prediction: {text}"
     assert repr(dgp.pool([p, p])).startswith("PooledPrediction: y at 20 inputs")
     found = AnnealedEvidence(
-        -12.345, 0.1, np.zeros(8), 7.5, {"l1.v": np.zeros((8, 6, 1))}, np.ones(9)
+        -12.345, 0.1, np.zeros((4, 2)), 7.5, {"l1.v": np.zeros((8, 6, 1))}, np.ones(10), np.ones(9)
     )
     assert repr(found) == (
-        "AnnealedEvidence: log evidence -12.345 +- 0.1 nats\n  worth 7.5 of 8 particles"
+        "AnnealedEvidence: log evidence -12.345 +- 0.1 nats\n"
+        "  worth 7.5 of 8 particles, 9 temperatures"
     )
     latent = LatentInputs(
         jnp.ones((5, 2)), jnp.ones((5, 2)), jnp.ones((5, 1)), None, svgp, SHALLOW, {}, "w"
