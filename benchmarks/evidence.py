@@ -1,18 +1,15 @@
 """Measure how exactly annealing finds the evidence, and what that costs.
 
 The step problem (`step_problem.py`) from the prior, and uci/energy (needs `DGP_PPL_DATA`) from a
-mean-field fit with own kernels and M = 50. Two keys each, which should agree. For the step problem
-the waste-free variant (Dau & Chopin 2022), in which every state of a chain is a particle, runs
-through the same plan with the same number of transitions.
+mean-field fit with own kernels and M = 50. Two keys each, which should agree.
 
-    python benchmarks/evidence.py [--only step,energy,waste-free] [--particles 2048] \
+    python benchmarks/evidence.py [--only step,energy] [--particles 2048] \
         [--json benchmarks/results/evidence.json]
 """
 
 import argparse
 import datetime
 import json
-import math
 import platform
 import time
 import warnings
@@ -20,23 +17,13 @@ from pathlib import Path
 from typing import Any
 
 import jax
-import jax.numpy as jnp
-import numpy as np
 import step_problem
 from jax import random
-from scipy.special import logsumexp
 
 import dgp_ppl as dgp
-from dgp_ppl._partition import Call, Partition
-from dgp_ppl._terminal import Progress
-from dgp_ppl.inference import log_mean
-from dgp_ppl.inference.evidence._smc import anneal, pilot
-from dgp_ppl.inference.evidence._starts import start_at_prior
-from dgp_ppl.inference.evidence._target import Arrays, Points, Target
 
 KEYS = (1, 2)
 TEMPERATURES = 500  # on energy; the default, about 180 there, leaves particles worth a fifth
-PARENTS = 4  # waste-free: one in so many particles is the parent of a chain
 
 
 def step(particles: int) -> list[dict[str, Any]]:
@@ -98,78 +85,7 @@ def row(problem: str, seed: int, found: Any, seconds: float, rows: int) -> dict[
     return record
 
 
-def waste_free(particles: int) -> list[dict[str, Any]]:
-    """Both variants through one plan, in 16 islands."""
-    model, (x, y) = step_problem.model, step_problem.step_data()
-    call, guide = Call((x, y), {}), dgp.MeanField(step_problem.model)
-    guide.setup(x, y)
-    base, params = start_at_prior(random.key(0), guide, {}, call)
-    partition, data = Partition.split(model, call, base)
-    sites = {n: jnp.zeros(layer.shape) for n, layer in base.layers.items()}
-    target, arrays = Target(base, partition, "bound", 15, sites), Arrays(params, data)
-    G, rows = 16, []
-    B = particles // G
-    noise = random.split(random.key(0), (G + 1, 1))
-    z = random.normal(random.key(1), (G, B, target.dim))
-    with Progress(False, None, "") as bar:
-        plan = pilot(random.key(2), target, z[0], noise[-1], arrays, None, bar)
-        for seed in KEYS:
-            key = random.key(seed)
-            begun = time.perf_counter()
-            run = anneal(key, target, z, noise[:G], plan, arrays, bar)
-            plain = np.asarray(logsumexp(run.log_weights, axis=1)) - math.log(B)
-            middle = time.perf_counter()
-            chains = annealed_waste_free(key, target, z, noise[:G], plan, arrays)
-            ended = time.perf_counter()
-            for name, islands, seconds in (
-                ("plain", plain, middle - begun), ("waste-free", chains, ended - middle)
-            ):  # fmt: skip
-                value, error, _ = log_mean(np.asarray(islands))
-                rows.append({
-                    "problem": f"step, {name}", "key": seed, "particles": particles,
-                    "temperatures": len(plan.sizes), "log_evidence": value,
-                    "standard_error": error, "islands_sd": float(np.std(islands, ddof=1)),
-                    "seconds": seconds,
-                })  # fmt: skip
-                print(rows[-1], flush=True)
-    return rows
-
-
-def annealed_waste_free(
-    key: Any, target: Target, z: Any, noise: Any, plan: Any, arrays: Arrays
-) -> np.ndarray:
-    """Return the log evidence of each island, [G]."""
-    G, B = z.shape[:2]
-    M = B // PARENTS
-    rng = np.random.default_rng(np.asarray(random.bits(key, (4,), jnp.uint32)))
-    points = target.points(z.reshape(G * B, -1), jnp.repeat(noise, B, axis=0), arrays)
-    noises, total = jnp.repeat(noise, M, axis=0), np.zeros(G)
-    for k in range(len(plan.sizes)):
-        increments = (plan.betas[k + 1] - plan.betas[k]) * np.asarray(points.ratio, np.float64)
-        increments = increments.reshape(G, B)
-        log_sum = np.asarray(logsumexp(increments, axis=1, keepdims=True))
-        total += log_sum[:, 0] - math.log(B)
-        edges = np.cumsum(np.exp(increments - log_sum), axis=1)
-        at = (rng.random((G, 1)) + np.arange(M)) / M
-        chosen = [np.minimum(np.searchsorted(e, a), B - 1) for e, a in zip(edges, at, strict=True)]
-        rows = (np.array(chosen) + B * np.arange(G)[:, None]).ravel()
-        moved = Points(*(a[rows] for a in points))
-        states = [moved]
-        for move in range(PARENTS - 1):
-            key_move = random.fold_in(random.fold_in(key, k), move)
-            size, scale = plan.sizes[k], plan.scales[k]
-            moved, _ = target.move(key_move, moved, noises, plan.betas[k + 1], size, scale, arrays)
-            states.append(moved)
-        # [P, G M, ...] to [G P M, ...]: particles of an island stay together.
-        points = Points(*(
-            jnp.moveaxis(jnp.stack(a).reshape(PARENTS, G, M, *a[0].shape[1:]), 0, 1)
-            .reshape(G * B, *a[0].shape[1:])
-            for a in zip(*states, strict=True)
-        ))  # fmt: skip
-    return total
-
-
-PROBLEMS = {"step": step, "energy": energy, "waste-free": waste_free}
+PROBLEMS = {"step": step, "energy": energy}
 
 
 def main() -> None:
