@@ -3,7 +3,7 @@
 The step problem (`step_problem.py`) from the prior, and uci/energy (needs `DGP_PPL_DATA`) from a
 mean-field fit with own kernels and M = 50. Two keys each, which should agree.
 
-    python benchmarks/evidence.py [--only step,energy] [--particles 2048] \
+    python benchmarks/evidence.py [--only step,energy] [--particles 1024] \
         [--json benchmarks/results/evidence.json]
 """
 

@@ -175,7 +175,8 @@ def draws_of(samples):
 def test_draws_of_samplers_are_kept(tmp_path):
     values = {"l1.v": np.asarray(random.normal(KEY, (2, 3, len(Z), 1)))}
     params = {n: a for n, a in fit().params.items() if ".v." not in n}
-    for draws in (draws_of(values), {"l1.v": jnp.asarray(values["l1.v"][0])}):
+    weighted = dataclasses.replace(draws_of(values), log_weights=np.log([[1, 5, 1], [1, 1, 9]]))
+    for draws in (weighted, draws_of(values), {"l1.v": jnp.asarray(values["l1.v"][0])}):
         dgp.save(tmp_path / "fit.dgp", svgp, None, params, posterior_samples=draws, z=Z)
         kept = dgp.load(tmp_path / "fit.dgp")
         p = dgp.predict(KEY, svgp, None, params, X, posterior_samples=draws, z=Z)

@@ -12,5 +12,5 @@ def assert_evidence(found, truth, errors=4.0):
 
 def annealed(model, guide, params, *args, **options):
     return annealed_evidence(
-        KEY, model, guide, params, *args, **({"num_particles": 16, "progress": False} | options)
+        KEY, model, guide, params, *args, **({"num_particles": 64, "progress": False} | options)
     )

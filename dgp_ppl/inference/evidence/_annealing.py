@@ -112,7 +112,9 @@ def annealed_evidence(
 
         found = dgp.annealed_evidence(key, model, guide, result.params, x, y, z=z)
         gap = found.log_evidence - bound
-        draws = dgp.predict(key, model, None, x_new, posterior_samples=found.chains, ...)
+        p = dgp.predict(
+            key, model, None, result.params, x_new, z=z, posterior_samples=found.chains
+        )
 
     The particles are divided into islands, which are independent estimates; the standard error is
     that of their mean. It assumes that all islands see the same posterior. There is a warning if
@@ -193,9 +195,11 @@ def annealed_evidence(
         guide.setup(*args, **kwargs)
     needed = guide if start == "guide" else None
     params = checked_params("annealed_evidence", params, model, needed, call)
-    key_noise, key_start, key_pilot, key_run, key_back, key_last = random.split(key, 6)
+    (
+        key_noise, key_base, key_start, key_pilot_start, key_pilot, key_run, key_back, key_last,
+    ) = random.split(key, 8)  # fmt: skip
     begin = start_at_prior if start == "prior" else start_at_guide
-    base, params = begin(key_start, guide, params, call)
+    base, params = begin(key_base, guide, params, call)
     partition, data = Partition.split(model, call, base)
     noise_sites, estimated = _noise_sites(base, params, call)
     sites = {n: jnp.zeros(layer.shape) for n, layer in base.layers.items()}
@@ -219,7 +223,7 @@ def annealed_evidence(
         if not difference < _SAME:
             raise ValueError(_NOT_OF_BOUND.format(f"from which it is {difference:.3g} nats apart"))
     # Step sizes and temperatures that depend on the particles they move would bias the weights.
-    pilot_z = random.normal(key_pilot, (min(num_particles, _PILOT), path.dim))
+    pilot_z = random.normal(key_pilot_start, (min(num_particles, _PILOT), path.dim))
     z = random.normal(key_start, (G, B, path.dim))
     with Progress(progress, None, "anneal: pilot", "temperatures") as bar:
         plan = pilot(key_pilot, path, pilot_z, noise[-1], arrays, temperatures, bar)

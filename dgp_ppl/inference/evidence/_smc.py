@@ -84,7 +84,7 @@ def anneal(
     G, B = z.shape[:2]
     noise = jnp.repeat(noise, B, axis=0)
     points = target.points(z.reshape(G * B, -1), noise, arrays)
-    rng = np.random.default_rng(np.asarray(random.bits(key, (4,), jnp.uint32)))
+    key, rng = _generator(key)
     log_weights, ancestors = np.zeros((G, B)), np.tile(np.arange(B), (G, 1))
     acceptance, resampled = [], []
     for k, (size, scale) in enumerate(zip(plan.sizes, plan.scales, strict=True)):
@@ -133,7 +133,7 @@ def pilot(
             "annealed_evidence: the log density is finite at no draw that annealing starts from; "
             "look for NaN in the data or the params, or start elsewhere (start='prior')"
         )
-    rng = np.random.default_rng(np.asarray(random.bits(key, (4,), jnp.uint32)))
+    key, rng = _generator(key)
     log_size, log_weights = float(np.log(_FIRST_SIZE * target.dim**-0.25)), np.zeros((1, C))
     betas, distances, log_sizes, scales = [0.0], [], [], []
     while betas[-1] < 1:
@@ -164,6 +164,12 @@ def pilot(
     smooth = np.exp((padded[:-2] + padded[1:-1] + padded[2:]) / 3)
     nearest = np.clip(np.searchsorted(length[1:], at[1:] - 1e-9), 0, len(scales) - 1)
     return Plan(found, np.interp(at[1:], length[1:], smooth), np.array(scales)[nearest])
+
+
+def _generator(key: PRNGKey) -> tuple[PRNGKey, np.random.Generator]:
+    """Return a new key, and a generator of random numbers on the host."""
+    key, key_host = random.split(key)
+    return key, np.random.default_rng(np.asarray(random.bits(key_host, (4,), jnp.uint32)))
 
 
 def _resampled(rng: np.random.Generator, log_weights: np.ndarray) -> tuple[Any, np.ndarray]:

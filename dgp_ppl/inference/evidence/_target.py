@@ -14,6 +14,7 @@ from jaxtyping import Array
 from dgp_ppl._partition import Partition
 from dgp_ppl._typing import Params, PRNGKey, Values
 from dgp_ppl.inference.guides import LayerGuide, reference_log_joint, to_reference
+from dgp_ppl.inference.samplers import Evaluated, hamiltonian_move
 
 __all__ = ["Arrays", "Points", "Target"]
 
@@ -112,25 +113,13 @@ class Target:
         self, key: PRNGKey, old: Points, noise: Array, beta: Any, size: Any, scale: Any,
         arrays: Arrays,
     ) -> tuple[Points, Array]:  # fmt: skip
-        key_size, key_momentum, key_accept = random.split(key, 3)
-        # Random lengths, because a fixed one may be the period of an orbit.
-        steps = size * scale * random.uniform(key_size, minval=0.7, maxval=1.3)
+        def tempered(at: Points) -> Evaluated:
+            value = beta * at.ratio - 0.5 * jnp.sum(jnp.square(at.z))
+            return Evaluated(at.z, value, beta * at.slope - at.z, at)
 
-        def leapfrog(_: Any, state: tuple[Points, Array]) -> tuple[Points, Array]:
-            at, p = state
-            p = p + 0.5 * steps * (beta * at.slope - at.z)
-            at = self._point(at.z + steps * p, noise, arrays)
-            return at, p + 0.5 * steps * (beta * at.slope - at.z)
-
-        def energy(at: Points, p: Array) -> Array:
-            return 0.5 * jnp.sum(jnp.square(at.z) + jnp.square(p)) - beta * at.ratio
-
-        p = random.normal(key_momentum, old.z.shape, old.z.dtype)
-        new, after = lax.fori_loop(0, self.leapfrogs, leapfrog, (old, p))
-        rate = jnp.exp(jnp.minimum(0.0, energy(old, p) - energy(new, after)))
-        rate = jnp.where(jnp.isfinite(rate), rate, 0.0)
-        accept = random.uniform(key_accept) < rate
-        return jax.tree.map(lambda a, b: jnp.where(accept, a, b), new, old), rate
+        evaluate = lambda z: tempered(self._point(z, noise, arrays))  # noqa: E731
+        new, rate = hamiltonian_move(key, tempered(old), evaluate, size * scale, self.leapfrogs)
+        return new.aux, rate
 
     def _to_reference(self, latents: Values, arrays: Arrays) -> Array:
         """Return reference values [C, d] of latent sites [C, ...]."""

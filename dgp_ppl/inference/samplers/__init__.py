@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dgp_ppl.inference.samplers._chains import Chains
+from dgp_ppl.inference.samplers._hamiltonian import Evaluated, hamiltonian_move
 from dgp_ppl.inference.samplers._mcem import MCEMResult, fit_mcem
 from dgp_ppl.inference.samplers._mcmc import run_mcmc
 from dgp_ppl.inference.samplers._sghmc import SGHMC
@@ -15,8 +16,10 @@ __all__ = [
     "AdjustedMCLMC",
     "BlackJAXKernel",
     "Chains",
+    "Evaluated",
     "MCEMResult",
     "ParallelTempering",
     "fit_mcem",
+    "hamiltonian_move",
     "run_mcmc",
 ]

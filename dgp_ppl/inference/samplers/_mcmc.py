@@ -63,7 +63,8 @@ def run_mcmc(
 
     Args:
         key: random key; the same key gives the same draws.
-        sampler: a NumPyro `MCMCKernel`: `SGHMC`, or NumPyro's `NUTS`, `HMC`, `DiscreteHMCGibbs`,
+        sampler: a NumPyro `MCMCKernel`: `SGHMC`, `AdjustedMCLMC`, `MCLMC`, `ParallelTempering` or
+            `BlackJAXKernel`, or NumPyro's `NUTS`, `HMC`, `DiscreteHMCGibbs`,
             `MixedHMC`, `HMCECS`, `BarkerMH` or `SA`; or `AIES` or `ESS` with an even number of
             chains. Other kernels are initialised chain by chain, and their step is mapped over the
             chains.

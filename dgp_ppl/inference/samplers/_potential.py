@@ -109,9 +109,9 @@ class Potential:
         latents = _SetUnconstrained(handlers.seed(self.model, key), unconstrained)
         with stratified():
             log_probs, sites = compute_log_probs(latents, call.args, call.kwargs, {})
-        # Auxiliary sites have no density here; factors are marked auxiliary, but are observed.
-        counts = lambda site: site["is_observed"] or _is_latent(site)  # noqa: E731
-        terms = {n: p for n, p in log_probs.items() if counts(sites[n])}
+        # Auxiliary sites that are not given have no density here; factors are observed.
+        counts = lambda n: n in unconstrained or sites[n]["is_observed"] or _is_latent(sites[n])  # noqa: E731
+        terms = {n: p for n, p in log_probs.items() if counts(n)}
         return Energy(-(sum(terms.values()) + latents.log_jacobian), latents.latents, terms)
 
     def of_all_rows(self) -> Potential:

@@ -24,7 +24,7 @@ __all__ = ["VectorizedKernel"]
 class VectorizedKernel:
     """A kernel of C chains. Arrays of its state have a leading axis of size C.
 
-    `SGHMC`, BlackJAX's samplers, NumPyro's HMC and NUTS, and ensemble samplers keep all chains in
+    `SGHMC`, each `ModelKernel`, NumPyro's HMC and NUTS, and ensemble samplers keep all chains in
     one state. Any other kernel runs a single chain, as under NumPyro's
     ``chain_method="sequential"``: its chains are initialised one by one, and its step is mapped
     over them.

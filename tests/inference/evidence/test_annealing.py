@@ -43,7 +43,7 @@ def test_exact_for_a_conjugate_model():
     for found in (once, twice):
         assert_evidence(found, truth)
         assert found.log_evidence > bound
-        assert found.draws["l1.v"].shape == (16, 20, 1)
+        assert found.draws["l1.v"].shape == (64, 20, 1)
         assert 0.6 < found.acceptance.mean() < 0.98
     apart = once.log_evidence - twice.log_evidence
     assert abs(apart) < 4 * np.hypot(once.standard_error, twice.standard_error)
@@ -74,7 +74,7 @@ def test_in_reverse_from_exact_draws():
     truth = exact_evidence(*ROWS)
     found = annealed(
         one_layer, GUIDE, params, *ROWS, z=ROWS[0], temperatures=100,
-        posterior_samples={"l1.v": exact_draws(16)},
+        posterior_samples={"l1.v": exact_draws(64)},
     )  # fmt: skip
     assert_evidence(found, truth)
     assert abs(found.upper - truth) < 4 * found.upper_error + 2e-3
@@ -91,7 +91,7 @@ def test_in_reverse_from_exact_draws():
 def test_from_the_posterior_all_weights_are_equal():
     found = annealed(one_layer, GUIDE, fitted(1500)[0], *ROWS, z=ROWS[0], temperatures=5)
     assert found.log_evidence == pytest.approx(exact_evidence(*ROWS), abs=2e-3)
-    assert found.effective_particles == pytest.approx(16, rel=1e-3)
+    assert found.effective_particles == pytest.approx(64, rel=1e-3)
 
 
 @pytest.mark.slow
@@ -156,5 +156,5 @@ def test_wrong_use():
         annealed(scaled, dgp.MeanField(scaled), TINY | level, x, y)
     fixed = handlers.substitute(scaled, data={"level": jnp.zeros(())})
     fixed = handlers.block(fixed, hide=["level"])
-    found = annealed(fixed, dgp.MeanField(fixed), TINY, x, y, target="model", num_particles=64)
+    found = annealed(fixed, dgp.MeanField(fixed), TINY, x, y, target="model")
     assert_evidence(found, tiny_evidence())

@@ -59,7 +59,7 @@ class Target:
         energy = Potential(self._fixed)(random.PRNGKey(0), unconstrained, call)
         observed = [p for n, p in energy.log_densities.items() if n not in unconstrained]
         data = jnp.asarray(sum(observed), float)
-        return self.log_density(unconstrained, call) - data, data
+        return -energy.value - data, data
 
     def prior_draw(self, key: PRNGKey, call: Call) -> Values:
         """Return unconstrained values of a draw of the prior.

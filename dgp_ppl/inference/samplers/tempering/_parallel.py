@@ -8,11 +8,12 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jax import lax, random
+from jax import random
 from jaxtyping import Array
 
 from dgp_ppl._checks import check_count
 from dgp_ppl._typing import Model, PRNGKey, Values
+from dgp_ppl.inference.samplers._hamiltonian import Evaluated, hamiltonian_move
 from dgp_ppl.inference.samplers.exact import Flat, FlatDensity, ModelKernel
 from dgp_ppl.inference.samplers.tempering._ladder import (
     Ladder,
@@ -45,7 +46,6 @@ class TemperingState(NamedTuple):
         swap_prob: mean acceptance probability of a swap so far.
         round_trips: how often a replica came to the posterior from the prior, after warm-up.
         diverging: whether the move's end at temperature 1 had no finite density.
-        betas: inverse temperatures, [R].
         ladder: the temperatures, and which replica is where.
         log_sizes: log step sizes, [R].
         mean: of the positions at each temperature, [R, d].
@@ -193,34 +193,18 @@ class ParallelTempering(ModelKernel):
         self, density: FlatDensity, key: PRNGKey, old: _At, beta: Array, size: Array, scale: Flat
     ) -> tuple[_At, Array]:
         """Make a Hamiltonian transition at one temperature; also return its acceptance rate."""
-        key_size, key_momentum, key_accept = random.split(key, 3)
-        # Random lengths, because a fixed one may be the period of an orbit.
-        steps = size * scale * random.uniform(key_size, minval=0.7, maxval=1.3)
 
-        def tempered(x: Flat) -> tuple[Array, tuple[Array, Array]]:
+        def tempered(x: Flat) -> tuple[Array, _At]:
             prior, likelihood = density.parts(x)
-            return prior + beta * likelihood, (prior, likelihood)
+            return prior + beta * likelihood, _At(x, prior, likelihood)
 
-        slope = jax.value_and_grad(tempered, has_aux=True)
+        def evaluate(x: Flat) -> Evaluated:
+            (value, at), slope = jax.value_and_grad(tempered, has_aux=True)(x)
+            return Evaluated(x, value, slope, at)
 
-        def leapfrog(_: Any, carry: Any) -> Any:
-            x, p, g, _ = carry
-            p = p + 0.5 * steps * g
-            x = x + steps * p
-            (_, parts), g = slope(x)
-            return x, p + 0.5 * steps * g, g, parts
-
-        p = random.normal(key_momentum, scale.shape, scale.dtype)
-        parts = old.log_prior, old.log_likelihood
-        start = old.position, p, slope(old.position)[1], parts
-        x, q, _, (prior, likelihood) = lax.fori_loop(0, self.leapfrogs, leapfrog, start)
-        before = old.log_prior + beta * old.log_likelihood - 0.5 * jnp.sum(jnp.square(p))
-        after = prior + beta * likelihood - 0.5 * jnp.sum(jnp.square(q))
-        rate = jnp.exp(jnp.minimum(0.0, after - before))
-        rate = jnp.where(jnp.isfinite(after), rate, 0.0)
-        accept = random.uniform(key_accept) < rate
-        new = _At(x, prior, likelihood)
-        return jax.tree.map(lambda a, b: jnp.where(accept, a, b), new, old), rate
+        start = evaluate(old.position)  # its slope is not that of the temperature it came from
+        new, rate = hamiltonian_move(key, start, evaluate, size * scale, self.leapfrogs)
+        return new.aux, rate
 
     def _adapted(self, state: TemperingState, at: _At, rates: Array, warm: Array) -> TemperingState:
         """Return step sizes and scales after the moves; unchanged after warm-up."""
