@@ -1,4 +1,4 @@
-"""The log density that BlackJAX's samplers see, its initial values, and models that it refuses."""
+"""The log density that kernels see, its initial values, and models that it refuses."""
 
 import jax
 import jax.numpy as jnp
@@ -11,6 +11,7 @@ from numpyro.infer import init_to_median, init_to_value
 from numpyro.infer.util import initialize_model
 from support.foreign_models import EFFECTS, eight_schools
 from support.helpers import KEY, one_layer, regression, spread, two_layers
+from support.tiny import tiny
 
 import dgp_ppl as dgp
 from dgp_ppl._partition import Call
@@ -121,3 +122,22 @@ def test_a_frozen_model_has_its_params():
     start = Target(frozen, "test").start(KEY, init_to_median, {}, call)
     densities = [float(Target(m, "test").log_density(start, call)) for m in (frozen, two_layers)]
     assert abs(densities[0] - densities[1]) > 1
+
+
+def test_the_parts_are_the_prior_and_the_data():
+    """Of a model with unit noise, which is latent here, and of one with a bounded site."""
+    call = Call((jnp.zeros((3, 1)), jnp.ones(3)), {})
+    target = Target(tiny, "test")
+    values = target.prior_draw(KEY, call)
+    assert set(values) == {"l1.v", "l2.v", "l1.eps"}
+    prior, data = target.log_parts(values, call)
+    normal = sum(dist.Normal().log_prob(a).sum() for a in values.values())
+    np.testing.assert_allclose(prior, normal, rtol=1e-5)
+    np.testing.assert_allclose(prior + data, target.log_density(values, call), rtol=1e-5)
+
+    def positive():
+        s = numpyro.sample("s", dist.Exponential(2.0))
+        numpyro.factor("data", -3 * s)
+
+    prior, data = Target(positive, "test").log_parts({"s": jnp.zeros(())}, Call((), {}))
+    np.testing.assert_allclose([prior, data], [np.log(2) - 2, -3], rtol=1e-5)  # s = exp(0)

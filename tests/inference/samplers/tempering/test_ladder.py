@@ -31,6 +31,13 @@ def test_values_without_a_density_stay_where_they_are():
     assert float(new.rejection[0]) == 1
 
 
+def test_without_swaps_there_are_no_round_trips():
+    ladder = first_ladder(3, FLOAT)
+    for k in range(6):
+        ladder, _ = swapped(KEY, ladder, jnp.full(3, jnp.nan), k % 2)
+    assert not ladder.round_trips.any()
+
+
 def test_swaps_keep_the_joint_distribution():
     """Of two Gaussians at temperatures 1 and 0.25, after many swaps and nothing else."""
     betas = jnp.array([1.0, 0.25])
