@@ -46,7 +46,8 @@ class GlobalInducing(PropagatingGuide):
         result = dgp.fit(key, model, guide, x, y, z=z, start=start)
 
     Params: ``pseudo_inputs`` [R, D]; for the first layer those of `MeanField`; for a later layer
-    ``l2.v.target`` t and ``l2.v.precision`` lambda, [R, P].
+    ``l2.v.target`` t and ``l2.v.precision`` lambda, [R, P] (R S rows if the model evaluates the
+    layer at S points for each input).
 
     Args:
         model: a model made of `dgp_ppl.gp` layers; its first argument is the inputs x.
@@ -83,7 +84,7 @@ class GlobalInducing(PropagatingGuide):
             if not value > 0:
                 raise ValueError(f"GlobalInducing: {name} is {value}, wanted a positive number")
         self.hidden_scale, self.precision = hidden_scale, precision
-        self._evaluated: list[str] = []
+        self._evaluated: dict[str, int] = {}
 
     @property
     def arrays(self) -> dict[str, Any]:
@@ -91,11 +92,12 @@ class GlobalInducing(PropagatingGuide):
 
     def find_layers(self, call: Call) -> dict[str, Any]:
         trace = super().find_layers(call)
-        # The first layer that is evaluated has other params than those above it.
-        order: list[str] = []
+        # The first layer that is evaluated has other params than those above it. A later layer may
+        # get several rows for each pseudo-input, such as the nodes of a quadrature.
+        rows: dict[str, int] = {}
 
         def visit(site: str, f: RandomFunction, h: Inputs) -> Array:
-            order.append(site)
+            rows[site] = len(h)
             return jnp.zeros(self.layers[site].shape)
 
         def dry_run(key: PRNGKey) -> None:
@@ -103,14 +105,14 @@ class GlobalInducing(PropagatingGuide):
                 self.propagate(key, call, jnp.asarray(self.pseudo_inputs), visit)
 
         jax.eval_shape(dry_run, jax.random.PRNGKey(0))
-        self._evaluated = order
+        self._evaluated = rows
         return trace
 
     def transport(self, call: Call, replace: Replace) -> dict[str, Handover]:
         inputs: Any = numpyro.param("pseudo_inputs", self.pseudo_inputs)
         key = numpyro.prng_key()
         keys = {site: numpyro.prng_key() for site in self._evaluated}
-        posteriors = self._posteriors(len(inputs))
+        posteriors = self._posteriors()
         handovers: dict[str, Handover] = {}
 
         def draw(site: str, f: RandomFunction, h: Inputs) -> Array:
@@ -125,9 +127,7 @@ class GlobalInducing(PropagatingGuide):
         self.propagate(key, call, inputs, draw)
         return handovers
 
-    def _posteriors(
-        self, num: int
-    ) -> dict[str, Callable[[RandomFunction, Inputs], TransportInducing]]:
+    def _posteriors(self) -> dict[str, Callable[[RandomFunction, Inputs], TransportInducing]]:
         """Return a function from a layer, and its pseudo-inputs [R, D_l], to its q(v)."""
         first, *later = self._evaluated
         layer = self.layers[first]
@@ -135,7 +135,7 @@ class GlobalInducing(PropagatingGuide):
         gaussian = gaussian_params(first, layer.shape, scale, "full")
 
         def conditional(site: str) -> Callable[[RandomFunction, Inputs], TransportInducing]:
-            shape = (num, self.layers[site].shape[1])
+            shape = (self._evaluated[site], self.layers[site].shape[1])
             target: Any = numpyro.param(f"{site}.target", jnp.zeros(shape))
             start = jnp.full(shape, self.precision)
             precision: Any = numpyro.param(
