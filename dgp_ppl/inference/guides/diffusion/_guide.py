@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import math
 from collections.abc import Callable, Hashable
 from typing import Any, ClassVar, Literal, Self
@@ -24,6 +23,7 @@ from dgp_ppl.core import DiagonalInducing, Handover, TransportInducing, padded
 from dgp_ppl.inference._handlers import hidden_samples
 from dgp_ppl.inference.guides._base import LayerGuide, Replace, TransportGuide
 from dgp_ppl.inference.guides._mean_field import MeanField
+from dgp_ppl.inference.guides._on_base import GuideOnBase
 from dgp_ppl.inference.guides._transport import point_distribution, reference_log_joint
 from dgp_ppl.inference.guides.diffusion._networks import (
     Score,
@@ -50,7 +50,7 @@ _MAX_NORM = 30.0  # of the target's gradient: a larger one gives the direction, 
 _TINY = 1e-12
 
 
-class Diffusion(LayerGuide):
+class Diffusion(GuideOnBase):
     """A denoising-diffusion posterior over all layers' inducing values jointly.
 
     A process with a learned score moves draws of another guide, the base, in the base's reference
@@ -121,13 +121,8 @@ class Diffusion(LayerGuide):
             )
         if base is None or base == "prior":
             base = _Prior(model) if base == "prior" else MeanField(model)
-        if not isinstance(base, TransportGuide):
-            raise ValueError(
-                f"Diffusion: base is {base!r}, wanted MeanField(model), GlobalInducing(model, ...) "
-                "or 'prior'"
-            )
-        super().__init__(model, rest=base.rest)
-        self.base, self.steps, self.discretization = base, steps, discretization
+        super().__init__(model, base, "MeanField(model), GlobalInducing(model, ...) or 'prior'")
+        self.steps, self.discretization = steps, discretization
         self.score = default_score if score is None else score
         far = VariancePreserving()
         near = VariancePreserving(low=3.0, high=3.0)
@@ -156,27 +151,9 @@ class Diffusion(LayerGuide):
         """Return this guide with the site ``diffusion.states``, x_K ... x_1 [K, H]."""
         return self.changed(records_states=True)
 
-    def with_model(self, model: Model) -> Self:
-        return super().with_model(model).changed(base=self.base.with_model(model))
-
     @property
     def arrays(self) -> dict[str, Any]:
-        return {"informed": self.informed, "base": self.base.arrays}
-
-    def with_arrays(self, arrays: dict[str, Any]) -> Diffusion:
-        other = copy.copy(self)
-        other.informed, other.base = arrays["informed"], self.base.with_arrays(arrays["base"])
-        return other
-
-    def find_layers(self, call: Call) -> dict[str, Any]:
-        trace = super().find_layers(call)
-        self.base.setup(*call.args, **call.kwargs)
-        if self.base.layers != self.layers:
-            raise ValueError(
-                f"Diffusion: base is of a model with the layers {self.base.layers}, wanted those "
-                f"of this model, {self.layers}; make both of one model"
-            )
-        return trace
+        return {"informed": self.informed, **super().arrays}
 
     def posterior(self, call: Call) -> dict[str, Handover]:
         key, key_last, key_model = random.split(_key(), 3)

@@ -12,22 +12,20 @@ are learned.
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-import numpyro
 from jax import random
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float
 
 from dgp_ppl._typing import PRNGKey, Values
 from dgp_ppl.inference.guides._base import Layer
+from dgp_ppl.inference.guides._modules import is_maker, module_params
 
 __all__ = [
     "DenseScore",
@@ -185,31 +183,9 @@ def score_params(score: Any, layers: dict[str, Layer], name: str) -> tuple[Any, 
     Raises:
         TypeError: if an array does not hold floating-point numbers.
     """
-    if _is_maker(score):
-        build = lambda key: score(layers, key=key)  # noqa: E731
-        shapes, static = eqx.partition(eqx.filter_eval_shape(build, random.key(0)), _is_shape)
-        make = jax.jit(lambda key: eqx.filter(build(key), eqx.is_array))
-    else:
-        arrays, static = eqx.partition(score, eqx.is_array)
-        shapes, make = arrays, lambda _: arrays
-    if wrong := {str(a.dtype) for a in jax.tree.leaves(shapes) if not _is_real(a)}:
-        raise TypeError(
-            f"Diffusion: the score has arrays of {sorted(wrong)}, which cannot be learned; wanted "
-            "floating-point arrays; make the others NumPy arrays or static fields"
-        )
-    initial: list[list[Array]] = []
-
-    def start(i: int, key: PRNGKey) -> Array:
-        if not initial:  # make all arrays at once, and only if some params have no value yet
-            initial.append(jax.tree.leaves(make(key)))
-        return initial[0][i]
-
-    paths, treedef = jax.tree_util.tree_flatten_with_path(shapes)
-    names = [jax.tree_util.keystr(path, simple=True, separator=".") for path, _ in paths]
-    values = [
-        numpyro.param(f"{name}.{n}" if n else name, partial(start, i)) for i, n in enumerate(names)
-    ]
-    return jax.tree.unflatten(treedef, values), static
+    if is_maker(score):
+        return module_params("Diffusion: the score", lambda key: score(layers, key=key), name)
+    return module_params("Diffusion: the score", score, name, made=True)
 
 
 def apply_score(score: Any, t: Array, z: Values) -> Values:
@@ -226,17 +202,3 @@ def apply_score(score: Any, t: Array, z: Values) -> Values:
             "makes a score from the layers, give it a parameter named key"
         )
     return values
-
-
-def _is_maker(score: Any) -> bool:
-    # The key must be required: many equinox modules have key=None in their call.
-    key = inspect.signature(score).parameters.get("key")
-    return key is not None and key.default is key.empty
-
-
-def _is_shape(leaf: Any) -> bool:
-    return isinstance(leaf, jax.ShapeDtypeStruct)
-
-
-def _is_real(leaf: Any) -> bool:
-    return jnp.issubdtype(leaf.dtype, jnp.floating)

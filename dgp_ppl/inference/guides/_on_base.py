@@ -1,0 +1,54 @@
+"""Guides that move draws of another guide, their base, in its reference space."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any, Self
+
+from dgp_ppl._partition import Call
+from dgp_ppl._typing import Model
+from dgp_ppl.inference.guides._base import LayerGuide, TransportGuide
+
+__all__ = ["GuideOnBase"]
+
+
+class GuideOnBase(LayerGuide):
+    """A guide of v = T(z), where T is the map of a base guide and z a draw of another distribution.
+
+    Args:
+        model: a model made of `dgp_ppl.gp` layers.
+        base: a guide of this model with a reference space. Its `rest` guides other latent sites.
+        wanted: what `base` may be, for errors.
+
+    Raises:
+        ValueError: if `base` has no reference space; at the first call, if it is of another model.
+    """
+
+    def __init__(self, model: Model, base: LayerGuide, wanted: str) -> None:
+        if not isinstance(base, TransportGuide):
+            raise ValueError(f"{type(self).__name__}: base is {base!r}, wanted {wanted}")
+        super().__init__(model, rest=base.rest)
+        self.base = base
+
+    def with_model(self, model: Model) -> Self:
+        return super().with_model(model).changed(base=self.base.with_model(model))
+
+    @property
+    def arrays(self) -> dict[str, Any]:
+        return {"base": self.base.arrays}
+
+    def with_arrays(self, arrays: dict[str, Any]) -> Self:
+        other = copy.copy(self)
+        own = {n: a for n, a in arrays.items() if n != "base"}
+        vars(other).update(own, base=self.base.with_arrays(arrays["base"]))
+        return other
+
+    def find_layers(self, call: Call) -> dict[str, Any]:
+        trace = super().find_layers(call)
+        self.base.setup(*call.args, **call.kwargs)
+        if self.base.layers != self.layers:
+            raise ValueError(
+                f"{type(self).__name__}: base is of a model with the layers {self.base.layers}, "
+                f"wanted those of this model, {self.layers}; make both of one model"
+            )
+        return trace

@@ -1,0 +1,34 @@
+"""What `Diffusion` and `Flow` have in common: a base guide."""
+
+import numpy as np
+import pytest
+from support.helpers import one_layer, regression, spread, two_layers
+
+import dgp_ppl as dgp
+
+Z = spread(5)
+GUIDES = pytest.mark.parametrize("guide", [dgp.Diffusion])
+
+
+@GUIDES
+def test_it_guides_the_model_that_its_base_guides(guide):
+    x, y = regression(rows=6)
+    with pytest.raises(ValueError, match=r"base is of a model with the layers.*make both of one"):
+        guide(two_layers, base=dgp.MeanField(one_layer)).setup(x, y, z=Z)
+    with pytest.raises(ValueError, match=r": base is 3, wanted MeanField\(model\)"):
+        guide(one_layer, base=3)
+
+
+@GUIDES
+def test_another_model_and_other_arrays(guide):
+    """They reach the base, also where programs are shared."""
+    own = guide(one_layer, base=dgp.GlobalInducing(one_layer, np.asarray(Z)))
+    assert own.rest is own.base.rest
+    other = own.with_model(two_layers)
+    assert (other.model, other.base.model) == (two_layers, two_layers)
+    arrays = own.arrays
+    arrays["base"] = {"pseudo_inputs": np.zeros((5, 1))}
+    changed = own.with_arrays(arrays)
+    assert not changed.base.pseudo_inputs.any()
+    assert own.base.pseudo_inputs.any()
+    assert type(changed) is guide
