@@ -104,8 +104,8 @@ class AbstractInducing(dist.Distribution):
 class TransportInducing(AbstractInducing):
     """A Gaussian q(v) as an affine map v = m + R e of unit noise e ~ N(0, I).
 
-    The second contract, for posteriors that others build on: the base of a `Diffusion` guide,
-    `transported` models, and annealing all move in the space of e.
+    The second contract, for posteriors that others build on: the base of a `Diffusion` or
+    `Flow`, `transported` models, and annealing all move in the space of e.
     """
 
     @abc.abstractmethod

@@ -180,7 +180,7 @@ def infer_latent(
         raise TypeError(
             f"infer_latent: guide is {type(guide).__name__} with latent rows "
             f"{sorted(new_guide.row_params)}, wanted a guide with a density that covers {site!r} "
-            "itself: MeanField, Decoupled, GlobalInducing or Diffusion, without `rest`"
+            "itself: MeanField, Decoupled, GlobalInducing, Diffusion or Flow, without `rest`"
         )
     fixed = {n: a for n, a in params.items() if n not in new_guide.row_params}
     first = {f"{site}_auto_loc": loc, f"{site}_auto_scale": jnp.full(loc.shape, 0.1)}

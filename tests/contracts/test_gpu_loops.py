@@ -26,6 +26,7 @@ GUIDES = {
     "global_inducing": functools.partial(dgp.GlobalInducing, pseudo_inputs=Z1),
     "decoupled": functools.partial(dgp.Decoupled, z_mean=Z),
     "diffusion": functools.partial(dgp.Diffusion, steps=3),
+    "flow": dgp.Flow,
     "implicit": dgp.Implicit,
     "low_rank": LowRank,
 }

@@ -21,7 +21,7 @@ from support.helpers import KEY, assert_mean, regression, slow, start
 
 import dgp_ppl as dgp
 from dgp_ppl import kernels
-from dgp_ppl.inference import evaluate
+from dgp_ppl.inference import SplineCoupling, evaluate
 from dgp_ppl.inference.svi._guide_optimizer import guide_optimizer
 from dgp_ppl.models import deep_gp
 
@@ -55,6 +55,11 @@ def coupled_diffusion(model, **options):
     return dgp.Diffusion(model, steps=3, base=dgp.GlobalInducing(model, PSEUDO, **options))
 
 
+def flow(model, **options):
+    small = functools.partial(SplineCoupling, layers=2, width=8, bins=4)
+    return dgp.Flow(model, base=dgp.GlobalInducing(model, PSEUDO, **options), flow=small)
+
+
 def anchored_diffusion(model, **options):
     return dgp.Diffusion(model, steps=3, base=dgp.MeanField(model, **options))
 
@@ -70,6 +75,7 @@ CASES = {
     "decoupled": case(functools.partial(dgp.Decoupled, z_mean=BASES), hidden_scale=1.0),
     "diffusion": case(functools.partial(dgp.Diffusion, steps=3), base="prior"),
     "coupled_diffusion": case(coupled_diffusion, hidden_scale=1.0),
+    "flow": case(flow, hidden_scale=1.0),
     "implicit": case(dgp.Implicit, generator=None, hidden_scale=1.0),
     "low_rank": case(LowRank, hidden_scale=1.0, factor_scale=0.0),  # written by a user
 }
@@ -321,6 +327,7 @@ NONZERO_GRADIENTS = {
     "global_inducing": {"pseudo_inputs", "l1.v.loc", "l2.v.target"},
     "decoupled": {"l2.v.weights"},
     "diffusion": {"l1.v.loc", "l2.v.loc"},
+    "flow": {"l1.v.loc", "l2.v.target", "flow.nets.layers.1.weight"},
 }
 
 

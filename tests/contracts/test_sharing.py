@@ -18,6 +18,7 @@ X_TEST = np.linspace(-2, 2, 7)[:, None]
 ARRAYS = {  # functions from inputs and targets to guides that hold arrays
     "global_inducing": lambda x, y: dgp.GlobalInducing(deep_gp, x[:4]),
     "decoupled": lambda x, y: dgp.Decoupled(deep_gp, x[:6]),
+    "flow": lambda x, y: dgp.Flow(deep_gp, base=dgp.GlobalInducing(deep_gp, x[:4])),
     "informed": lambda x, y: dgp.Diffusion(
         deep_gp, steps=2, base=dgp.GlobalInducing(deep_gp, x[:4]), informed=(x, y)
     ),
@@ -25,7 +26,7 @@ ARRAYS = {  # functions from inputs and targets to guides that hold arrays
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["global_inducing", "decoupled", "informed"])
+@pytest.mark.parametrize("name", ["global_inducing", "decoupled", "flow", "informed"])
 def test_guides_with_other_arrays_share_a_program(name):
     """A second guide runs the first one's programs, with its own arrays."""
 

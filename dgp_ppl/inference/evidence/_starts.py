@@ -33,13 +33,13 @@ def why_no_evidence(guide: Any) -> str | None:
         return (
             "guide is Decoupled, whose mean has separate inducing inputs: its bound can exceed the "
             "evidence of the model, which does not have them; wanted MeanField, GlobalInducing, "
-            "Implicit, or a Diffusion"
+            "Implicit, or a Diffusion or Flow"
         )
     if has_reference_space(guide) or (isinstance(guide, LayerGuide) and not guide.has_density):
         return None
     return (
         f"guide is {getattr(guide, '__name__', type(guide).__name__)}, wanted MeanField, "
-        "GlobalInducing, Implicit, or a Diffusion on one of the first two"
+        "GlobalInducing, Implicit, or a Diffusion or Flow on one of the first two"
     )
 
 
@@ -48,8 +48,8 @@ def start_at_guide(
 ) -> tuple[LayerGuide, Params]:
     """Return a guide with a reference space, and its params.
 
-    This is `guide` itself, the base of a `Diffusion`, or, for an `Implicit`, the Gaussian with the
-    moments of its draws.
+    This is `guide` itself, the base of a `Diffusion` or `Flow`, or, for an `Implicit`, the Gaussian
+    with the moments of its draws.
     """
     if has_reference_space(guide):
         base = transport_base("annealed_evidence", guide)

@@ -24,6 +24,7 @@ from dgp_ppl.inference.guides.diffusion import (
     diffusion_paths,
     log_weight,
 )
+from dgp_ppl.inference.guides.flow import Flow, SplineCoupling
 from dgp_ppl.inference.guides.implicit import (
     AdversarialELBO,
     DiscriminatorNet,
@@ -40,6 +41,7 @@ __all__ = [
     "Diffusion",
     "DiffusionELBO",
     "DiscriminatorNet",
+    "Flow",
     "GeneratorNet",
     "GlobalInducing",
     "Implicit",
@@ -48,6 +50,7 @@ __all__ = [
     "MeanForm",
     "MixerScore",
     "OrnsteinUhlenbeck",
+    "SplineCoupling",
     "TransportGuide",
     "VariancePreserving",
     "adversarial_optimizer",

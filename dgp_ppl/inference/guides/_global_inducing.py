@@ -46,8 +46,7 @@ class GlobalInducing(PropagatingGuide):
         result = dgp.fit(key, model, guide, x, y, z=z, start=start)
 
     Params: ``pseudo_inputs`` [R, D]; for the first layer those of `MeanField`; for a later layer
-    ``l2.v.target`` t and ``l2.v.precision`` lambda, [R, P] (R S rows if the model evaluates the
-    layer at S points for each input).
+    ``l2.v.target`` t and ``l2.v.precision`` lambda, [R, P].
 
     Args:
         model: a model made of `dgp_ppl.gp` layers; its first argument is the inputs x.

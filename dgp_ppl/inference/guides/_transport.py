@@ -42,7 +42,7 @@ def transported(model: Model, guide: TransportGuide, params: Params | Fitted) ->
     Args:
         model: a model made of `dgp_ppl.gp` layers.
         guide: a fitted `MeanField` or `GlobalInducing` guide of a model with these layers, or a
-            `Diffusion`, whose base is taken.
+            `Diffusion` or `Flow`, whose base is taken.
         params: the fit's params, or its result.
 
     Returns:
@@ -99,7 +99,7 @@ def has_reference_space(guide: Any) -> bool:
 
 
 def transport_base(caller: str, guide: Any) -> TransportGuide:
-    """Return the guide itself, or the base of a diffusion guide.
+    """Return the guide itself, or the base of a guide on one.
 
     Raises:
         TypeError: if the guide has no reference space; `caller` names the function.
@@ -108,7 +108,7 @@ def transport_base(caller: str, guide: Any) -> TransportGuide:
     if not (isinstance(base, TransportGuide) and base.bijective):
         raise TypeError(
             f"{caller}: guide is {getattr(guide, '__name__', type(guide).__name__)}, wanted "
-            "MeanField or GlobalInducing, or a Diffusion on one"
+            "MeanField or GlobalInducing, or a Diffusion or Flow on one"
         )
     return base
 

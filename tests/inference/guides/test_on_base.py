@@ -7,7 +7,7 @@ from support.helpers import one_layer, regression, spread, two_layers
 import dgp_ppl as dgp
 
 Z = spread(5)
-GUIDES = pytest.mark.parametrize("guide", [dgp.Diffusion])
+GUIDES = pytest.mark.parametrize("guide", [dgp.Diffusion, dgp.Flow])
 
 
 @GUIDES

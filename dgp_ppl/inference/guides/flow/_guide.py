@@ -1,0 +1,182 @@
+"""The normalising-flow guide: a bijection over all layers' inducing values."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpyro
+import numpyro.distributions as dist
+from jax import lax, random
+from jax.flatten_util import ravel_pytree
+from jaxtyping import Array, Float
+from numpyro.distributions import constraints
+from numpyro.infer.elbo import ELBO
+
+from dgp_ppl._partition import Call
+from dgp_ppl._typing import Model, PRNGKey
+from dgp_ppl.core import Handover, TransportInducing
+from dgp_ppl.inference.guides._base import TransportGuide
+from dgp_ppl.inference.guides._mean_field import MeanField
+from dgp_ppl.inference.guides._modules import is_maker
+from dgp_ppl.inference.guides._on_base import GuideOnBase
+from dgp_ppl.inference.guides._transport import point_distribution
+from dgp_ppl.inference.guides.diffusion import DiffusionELBO
+from dgp_ppl.inference.guides.flow._bijections import (
+    Bijection,
+    BijectionMaker,
+    SplineCoupling,
+    bijection_params,
+)
+
+__all__ = ["PREFIX", "Flow"]
+
+PREFIX = "flow."  # prefix of the bijection's params
+
+
+class Flow(GuideOnBase):
+    """A normalising-flow posterior over all layers' inducing values jointly.
+
+    A learned bijection F maps noise e ~ N(0, I) to the reference space of another guide, the base,
+    whose map T leads to v = T(F(e)). It couples all layers and outputs. It starts at the identity,
+    which is the base itself, so start from the base's fit::
+
+        first = dgp.fit(key, model, MeanField(model), x, y)
+        result = dgp.fit(key, model, Flow(model), x, y, start=first.params, keep_best=True)
+
+    The density of a draw is exact, and the ELBO is a bound. Layers use draws of v, so the bound is
+    noisier than one for which they integrate v out: a step takes eight draws.
+
+    Params: the base's, and ``flow.PATH`` for each array of the bijection.
+
+    Args:
+        model: a model made of `dgp_ppl.gp` layers.
+        base: `MeanField` (default) or `GlobalInducing`.
+        flow: a bijection of vectors [H], the inducing values of all layers, such as FlowJAX's; or
+            a maker of one, ``flow(size, key=key)``, such as `SplineCoupling`.
+        stick_the_landing: whether to hold the flow's params constant in the density, for gradients
+            with less noise. It takes the flow's inverse.
+
+    Raises:
+        TypeError: if `flow` is neither; at the first call, if it makes no bijection.
+        ValueError: if `base` has no reference space; at the first call, if it is of another model,
+            the flow returns no vector [H], or it has no inverse with `stick_the_landing`.
+
+    Source: Rezende & Mohamed (2015), "Variational inference with normalizing flows", eq. 7.
+    """
+
+    rate: ClassVar[float] = 0.1  # draws of all layers make the bound noisier
+    default_loss: ClassVar[ELBO] = DiffusionELBO(8)
+    rates: ClassVar[dict[str, float]] = {PREFIX: 0.01}
+
+    def __init__(
+        self,
+        model: Model,
+        *,
+        base: TransportGuide | None = None,
+        flow: Bijection | BijectionMaker = SplineCoupling,
+        stick_the_landing: bool = True,
+    ) -> None:
+        if not (is_maker(flow) or isinstance(flow, Bijection)):
+            raise TypeError(
+                f"Flow: flow is {flow!r}, wanted a bijection with transform_and_log_det(x), or a "
+                "callable (size, key) that makes one; leave it out for SplineCoupling"
+            )
+        wanted = "MeanField(model) or GlobalInducing(model, ...)"
+        super().__init__(model, MeanField(model) if base is None else base, wanted)
+        if not self.base.bijective:
+            raise ValueError(
+                f"Flow: base is {base!r}, whose mean has separate inducing inputs, which draws of "
+                f"v do not determine; wanted {wanted}"
+            )
+        self.flow, self.stick_the_landing = flow, stick_the_landing
+
+    def posterior(self, call: Call) -> dict[str, Handover]:
+        key = numpyro.prng_key()
+        if key is None:
+            raise ValueError(
+                "Flow needs a random key: run it under numpyro.handlers.seed, or through SVI"
+            )
+        zeros = {n: jnp.zeros(layer.shape) for n, layer in self.layers.items()}
+        flat, unravel = ravel_pytree(zeros)
+        flow = bijection_params(self.flow, flat.size, PREFIX.rstrip("."))
+        e = random.normal(key, flat.shape, flat.dtype)
+        z, log_det = flow.transform_and_log_det(e)
+        if (jnp.shape(z), jnp.shape(log_det)) != (flat.shape, ()):
+            raise ValueError(
+                f"Flow: flow maps {list(flat.shape)} to {list(jnp.shape(z))} with a log "
+                f"determinant {list(jnp.shape(log_det))}, wanted {list(flat.shape)} and []: the "
+                f"model has {flat.size} inducing values in all"
+            )
+        if self.stick_the_landing:
+            log_det = _landing(flow, e, z, log_det)
+        noise, reference = unravel(e), unravel(z)
+        log_dets: dict[str, Array] = {}
+
+        def at_z(site: str, q: TransportInducing) -> TransportInducing:
+            log_dets[site] = q.log_det()
+            return point_distribution(site, q, reference[site])
+
+        handovers = self.base.transport(call, at_z)
+        numpyro.factor(f"{PREFIX}log_det", -log_det)
+        return {
+            n: h._replace(
+                q=None,
+                site=_Drawn(zeros[n].shape, _standard_log_prob(noise[n]) - log_dets[n]),
+                value=h.distribution.loc,
+                white=None,
+            )
+            for n, h in handovers.items()
+        }
+
+
+def _landing(flow: Any, e: Array, z: Array, log_det: Array) -> Float[Array, ""]:
+    """Return log |F'(e)| with the gradient that makes log q(z) one at constant params of F.
+
+    The gradient of log q(z) in the params at constant z has mean zero, and only adds noise.
+    """
+    try:
+        back, inverse_log_det = _held(flow).inverse_and_log_det(z)
+    except (AttributeError, NotImplementedError):
+        raise ValueError(
+            f"Flow: stick_the_landing is True and flow is a {type(flow).__name__} without an "
+            "inverse; pass stick_the_landing=False"
+        ) from None
+    # log q(z) = log N(F⁻¹(z)) + log |(F⁻¹)'(z)|, and the layers' sites have log N(e).
+    landing = 0.5 * (jnp.sum(jnp.square(back)) - jnp.sum(jnp.square(e))) - inverse_log_det
+    return landing + lax.stop_gradient(log_det - landing)
+
+
+def _held(flow: Any) -> Any:
+    """Return the bijection with its arrays constant in gradients."""
+    arrays, static = eqx.partition(flow, eqx.is_array)
+    return eqx.combine(lax.stop_gradient(arrays), static)
+
+
+class _Drawn(dist.Distribution):
+    """The distribution of a layer's v that the guide has drawn, with the draw's log density.
+
+    Args:
+        shape: of the draw, (M, P).
+        log_density: log density of the draw given the layers below, but for the flow's volume.
+    """
+
+    support: Any = constraints.real_matrix
+    pytree_data_fields = ("log_density",)
+
+    def __init__(self, shape: tuple[int, ...], log_density: Float[Array, ""]) -> None:
+        self.log_density = log_density
+        super().__init__((), shape)
+
+    def sample(self, key: PRNGKey, sample_shape: tuple[int, ...] = ()) -> Array:
+        raise NotImplementedError(
+            "Flow: the guide draws all layers together; call sample_posterior"
+        )
+
+    def log_prob(self, value: Any) -> Array:
+        return self.log_density
+
+
+def _standard_log_prob(e: Float[Array, "M P"]) -> Float[Array, ""]:
+    return jnp.sum(dist.Normal().log_prob(e))

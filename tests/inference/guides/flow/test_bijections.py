@@ -1,0 +1,147 @@
+"""`SplineCoupling`: a bijection with an exact inverse and volume that starts at the identity."""
+
+from functools import partial
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import random
+from numpyro import handlers
+from support.helpers import KEY
+
+from dgp_ppl.inference.guides.flow._bijections import SplineCoupling, bijection_params
+
+
+def shaken(bijection, scale=0.1):
+    """Return the bijection with noise on its arrays; at first it is the identity."""
+    arrays, static = eqx.partition(bijection, eqx.is_array)
+    leaves, tree = jax.tree.flatten(arrays)
+    keys = random.split(random.key(5), len(leaves))
+    noisy = [a + scale * random.normal(k, a.shape) for a, k in zip(leaves, keys, strict=True)]
+    return eqx.combine(jax.tree.unflatten(tree, noisy), static)
+
+
+def numbers(size, seed=0):
+    """Return numbers within the splines' interval, on its edge, and outside of it."""
+    x = random.normal(random.key(seed), (size,))
+    return x.at[:3].set(jnp.array([4.0, -5.5, 6.0]))
+
+
+def test_it_starts_at_the_identity():
+    x = numbers(7)
+    y, log_det = SplineCoupling(7, KEY).transform_and_log_det(x)
+    np.testing.assert_allclose(y, x, rtol=1e-6)
+    assert abs(log_det) < 1e-5
+
+
+@pytest.mark.usefixtures("x64")
+@pytest.mark.parametrize("size", [2, 7])
+def test_its_inverse_and_its_volume(size):
+    """Compare with the dense Jacobian."""
+    bijection = shaken(SplineCoupling(size, KEY, layers=8, width=8, bins=5))
+    x = numbers(size) if size > 2 else jnp.array([0.3, -1.2])
+    y, log_det = bijection.transform_and_log_det(x)
+    assert jnp.abs(y - x).max() > 0.1
+    jacobian = jax.jacfwd(lambda x: bijection.transform_and_log_det(x)[0])(x)
+    np.testing.assert_allclose(log_det, np.linalg.slogdet(jacobian)[1], rtol=1e-9, atol=1e-9)
+    assert (jnp.abs(jacobian) > 1e-12).all()  # each number depends on all
+    back, minus_log_det = bijection.inverse_and_log_det(y)
+    np.testing.assert_allclose(back, x, rtol=1e-8, atol=1e-8)
+    np.testing.assert_allclose(minus_log_det, -log_det, rtol=1e-8)
+
+
+@pytest.mark.usefixtures("x64")
+def test_one_number_moves_by_a_smooth_increasing_map():
+    """The slope has no jump, also at the interval's ends, beyond which it is constant."""
+    bijection = shaken(SplineCoupling(2, KEY, layers=1, width=8, bins=6), 0.4)
+    moved = int(jnp.argmax(jnp.abs(bijection.transform_and_log_det(jnp.zeros(2))[0])))
+    x = jnp.linspace(-6, 6, 4001)
+    points = jnp.full((4001, 2), 0.3).at[:, moved].set(x)
+    y, log_det = jax.vmap(bijection.transform_and_log_det)(points)
+    assert (jnp.diff(y[:, moved]) > 0).all()
+    integral = jnp.trapezoid(jnp.exp(log_det), x)
+    assert integral == pytest.approx(float(y[-1, moved] - y[0, moved]), rel=1e-4)
+    assert jnp.abs(jnp.diff(log_det)).max() < 0.1
+    beyond = jnp.abs(x) > 4
+    np.testing.assert_allclose(log_det[beyond], log_det[0], rtol=1e-9)
+    assert np.ptp(log_det) > 0.3
+
+
+def test_gradients_are_finite_everywhere():
+    def both_ways(bijection, x):
+        y, log_det = bijection.transform_and_log_det(x)
+        back, inverse = bijection.inverse_and_log_det(jax.lax.stop_gradient(y) + 0.1)
+        return jnp.sum(jnp.sin(y)) + log_det + jnp.sum(jnp.cos(back)) + inverse
+
+    bijection = shaken(SplineCoupling(6, KEY, layers=2, width=8, bins=4), 3.0)
+    many = jnp.stack([numbers(6, seed) for seed in range(200)])
+    arrays, static = eqx.partition(bijection, eqx.is_array)
+    value = lambda arrays, x: both_ways(eqx.combine(arrays, static), x)  # noqa: E731
+    grads = jax.jit(jax.vmap(jax.grad(value, (0, 1)), (None, 0)))(arrays, many)
+    assert all(jnp.isfinite(g).all() for g in jax.tree.leaves(grads))
+
+
+def test_its_arrays_are_params():
+    """Named by their paths, started by the key, and used from the values that are given."""
+    make = partial(SplineCoupling, layers=2, width=3, bins=2)
+
+    def run():
+        return bijection_params(make, 4, "flow").transform_and_log_det(jnp.ones(4))[0]
+
+    trace = handlers.trace(handlers.seed(run, KEY)).get_trace()
+    names = {f"flow.nets.layers.{i}.{n}" for i in (0, 1) for n in ("weight", "bias")}
+    assert set(trace) == names
+    values = {n: s["value"] for n, s in trace.items()}
+    assert values["flow.nets.layers.0.weight"].shape == (2, 3, 2)
+    assert jnp.ptp(values["flow.nets.layers.0.weight"]) > 0
+    values["flow.nets.layers.1.bias"] = jnp.ones((2, 14))
+    assert jnp.abs(handlers.substitute(run, data=values)() - 1).max() > 0.1
+
+
+def test_a_bijection_of_ones_own_starts_at_its_arrays():
+    run = lambda: bijection_params(  # noqa: E731
+        SplineCoupling(4, KEY, layers=2, width=3), 4, "flow"
+    )
+    with handlers.trace() as trace, handlers.seed(rng_seed=0):
+        bijection = run()
+    own = SplineCoupling(4, KEY, layers=2, width=3).nets.layers[0].weight
+    np.testing.assert_array_equal(trace["flow.nets.layers.0.weight"]["value"], own)
+    np.testing.assert_array_equal(bijection.nets.layers[0].weight, own)
+
+
+@pytest.mark.parametrize(
+    ("size", "options", "message"),
+    [
+        (1, {}, "size is 1"),
+        (4, {"layers": 0}, "layers is 0"),
+        (4, {"bins": 0}, "bins is 0"),
+        (4, {"interval": -1.0}, "interval is -1.0, wanted a positive number"),
+    ],
+)
+def test_bad_sizes(size, options, message):
+    with pytest.raises(ValueError, match=f"SplineCoupling: {message}"):
+        SplineCoupling(size, KEY, **options)
+
+
+def test_a_maker_of_something_else():
+    with pytest.raises(TypeError, match=r"flow makes a tuple, wanted a bijection"):
+        handlers.seed(bijection_params, KEY)(lambda size, key: (jnp.zeros(size),), 4, "flow")
+
+
+def test_flowjax(x64):
+    """Its bijections have the same two methods; masks and permutations are not learned."""
+    flowjax = pytest.importorskip("flowjax.flows")
+    from flowjax.distributions import Normal
+
+    made = flowjax.coupling_flow(KEY, base_dist=Normal(jnp.zeros(4)), flow_layers=2, invert=False)
+    with handlers.trace() as trace, handlers.seed(rng_seed=0):
+        bijection = bijection_params(made.bijection, 4, "flow")
+    assert trace
+    assert all(jnp.issubdtype(s["value"].dtype, jnp.floating) for s in trace.values())
+    x = jnp.array([0.3, -1.0, 2.0, 0.1])
+    y, log_det = bijection.transform_and_log_det(x)
+    jacobian = jax.jacfwd(lambda x: bijection.transform_and_log_det(x)[0])(x)
+    np.testing.assert_allclose(log_det, np.linalg.slogdet(jacobian)[1], rtol=1e-6)
+    np.testing.assert_allclose(y, made.bijection.transform(x))

@@ -1,0 +1,234 @@
+"""`Flow`: its start, its density, its gradients, its fits and its errors."""
+
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro.distributions as dist
+import pytest
+from jax import random
+from jax.flatten_util import ravel_pytree
+from numpyro import handlers
+from numpyro.infer import TraceMeanField_ELBO
+from numpyro.infer.util import log_density
+from support.diffusion import Z, bases, shaken
+from support.helpers import (
+    KEY,
+    assert_mean,
+    bound,
+    exact_evidence,
+    one_layer,
+    regression,
+    slow,
+    start,
+    two_layers,
+)
+
+import dgp_ppl as dgp
+from dgp_ppl._partition import Call
+from dgp_ppl.criticism import check_guide
+from dgp_ppl.inference import DiffusionELBO, annealed_evidence, evaluate
+from dgp_ppl.inference.guides._transport import from_reference, to_reference
+from dgp_ppl.inference.guides.flow._bijections import SplineCoupling, bijection_params
+from dgp_ppl.inference.guides.flow._guide import Flow
+
+SMALL = partial(SplineCoupling, layers=2, width=8, bins=4)
+SITES = ("l1.v", "l2.v")
+
+
+def two(base, x, y, **options):
+    """Return a flow for two layers and its base, with params of the base that are not initial."""
+    own = bases(two_layers)[base]
+    guide = Flow(two_layers, base=own, flow=SMALL, **options)
+    params = start(two_layers, guide, x, y, z=Z)
+    moved = shaken({n: a for n, a in params.items() if not n.startswith("flow.")})
+    return own, guide, params | moved
+
+
+def moved(params, scale=0.3):
+    """Return params with a flow that is not the identity."""
+    of_flow = {n: a for n, a in params.items() if n.startswith("flow.")}
+    return params | shaken(of_flow, scale)
+
+
+@pytest.mark.usefixtures("x64")
+@pytest.mark.parametrize("base", ["mean-field", slow("global")])
+def test_it_starts_at_the_bound_of_its_base(base):
+    x, y = regression(rows=6)
+    own, guide, params = two(base, x, y)
+    keys = random.split(KEY, 4000)
+    assert_mean(
+        bound(two_layers, guide, params, x, y, z=Z, keys=keys)
+        - bound(two_layers, own, params, x, y, z=Z, keys=keys),
+        0.0,
+    )
+
+
+@pytest.mark.usefixtures("x64")
+@pytest.mark.parametrize("base", ["mean-field", slow("global")])
+def test_the_density_is_that_of_the_map_of_noise(base):
+    """Change of variables with the dense Jacobian from noise to v."""
+    x, y = regression(rows=6)
+    own, guide, params = two(base, x, y)
+    params = moved(params)
+    flat, unravel = ravel_pytree({n: jnp.zeros((5, 1)) for n in SITES})
+    with handlers.substitute(data=params):
+        bijection = bijection_params(SMALL, flat.size, "flow")
+
+    def v_of(e):
+        z = unravel(bijection.transform_and_log_det(e)[0])
+        v = from_reference(own, z, params, Call((x, y), {"z": Z}))
+        return ravel_pytree(v)[0]
+
+    @jax.jit
+    def both(key):
+        seeded = handlers.seed(guide, key)
+        log_q, sites = log_density(seeded, (x, y), {"z": Z}, params)
+        v = {n: sites[n]["value"] for n in SITES}
+        z = to_reference(own, v, params, Call((x, y), {"z": Z}))
+        e = bijection.inverse_and_log_det(ravel_pytree(z)[0])[0]
+        log_noise = jnp.sum(jax.scipy.stats.norm.logpdf(e))
+        return log_q, log_noise, jax.jacfwd(v_of)(e), v_of(e) - ravel_pytree(v)[0]
+
+    for key in random.split(KEY, 3):
+        log_q, log_noise, jacobian, error = both(key)
+        np.testing.assert_allclose(error, 0.0, atol=1e-7)
+        np.testing.assert_allclose(log_q, log_noise - np.linalg.slogdet(jacobian)[1], rtol=1e-7)
+
+
+def test_the_density_integrates_to_one():
+    """The mean of p(v) / q(v) over draws of q is the prior's mass."""
+    x, y = regression(rows=6)
+    own = dgp.MeanField(one_layer, hidden_scale=1.0)
+    guide = Flow(one_layer, base=own, flow=SMALL)
+    params = moved(start(one_layer, guide, x, y, z=Z), 0.1)
+    params["l1.v.scale_tril"] = 1.2 * params["l1.v.scale_tril"]  # heavier tails than the prior's
+
+    def ratio(key):
+        log_q, sites = log_density(handlers.seed(guide, key), (x, y), {"z": Z}, params)
+        return jnp.exp(jnp.sum(jax.scipy.stats.norm.logpdf(sites["l1.v"]["value"])) - log_q)
+
+    ratios = jax.jit(jax.vmap(ratio))(random.split(KEY, 20_000))
+    assert 0.1 < ratios.std() < 3
+    assert_mean(ratios, 1.0)
+
+
+def test_sticking_the_landing_changes_the_noise_of_gradients_alone():
+    """The data say nothing, so that q, the prior, is exact: then the gradient has no noise."""
+    x, y = regression(rows=6)
+    says_nothing = partial(one_layer, likelihood=lambda f: dist.Normal(0 * f, 1.0))
+
+    def values(held):
+        guide = Flow(says_nothing, flow=SMALL, stick_the_landing=held)
+        params = start(says_nothing, guide, x, y, z=Z)
+        of_flow = {n: a for n, a in params.items() if n.startswith("flow.")}
+
+        def loss(own, key):
+            return TraceMeanField_ELBO().loss(key, params | own, says_nothing, guide, x, y, z=Z)
+
+        run = jax.jit(jax.vmap(jax.value_and_grad(loss), (None, 0)))
+        value, grads = run(of_flow, random.split(KEY, 500))
+        return value, np.concatenate([g.reshape(500, -1) for g in grads.values()], axis=1)
+
+    (value, gradients), (free_value, free_gradients) = values(True), values(False)
+    np.testing.assert_allclose(value, free_value, rtol=1e-5)
+    assert free_gradients.std(axis=0).max() > 0.3
+    assert np.abs(gradients).max() < 1e-4
+    assert_mean(free_gradients, 0.0, errors=5)
+
+
+@pytest.mark.slow
+def test_trained_it_comes_near_the_evidence_and_not_above():
+    """One conjugate layer, whose posterior no diagonal Gaussian can match."""
+    x, y = regression(rows=8)
+    truth = exact_evidence(x, y)
+    diagonal = dgp.MeanField(one_layer, covariance="diagonal")
+    options = {"z": x, "progress": False}
+    first = dgp.fit(KEY, one_layer, diagonal, x, y, steps=1000, learning_rate=0.03, **options)
+    gap = truth - evaluate(KEY, one_layer, diagonal, first.params, x, y, z=x)[0]
+    guide = Flow(one_layer, base=diagonal)
+    result = dgp.fit(KEY, one_layer, guide, x, y, steps=1500, start=first.params, **options)
+    elbo, error = evaluate(KEY, one_layer, guide, result.params, x, y, z=x, num_draws=2000)
+    assert elbo < truth + 4.5 * error
+    assert truth - elbo < 0.1 * gap
+    check = check_guide(
+        KEY, one_layer, guide, result.params, x, y, z=x, num_simulations=0, num_weights=1000
+    )
+    assert check.khat < 0.7
+
+
+def test_a_fit_that_gets_worse_returns_the_base():
+    x, y = regression(rows=8)
+    base = dgp.MeanField(one_layer)
+    options = {"z": Z, "progress": False}
+    first = dgp.fit(KEY, one_layer, base, x, y, steps=300, learning_rate=0.03, **options)
+    guide = Flow(one_layer, base=base, flow=SMALL)
+    result = dgp.fit(
+        KEY, one_layer, guide, x, y, steps=3, learning_rate=30.0, start=first.params,
+        keep_best=True, **options,
+    )  # fmt: skip
+    assert result.reverted
+    own = {n: a for n, a in result.params.items() if not n.startswith("flow.")}
+    for n, a in own.items():
+        np.testing.assert_allclose(a, first.params[n], rtol=1e-5)
+
+
+@pytest.mark.slow
+def test_annealing_starts_from_its_base():
+    x, y = regression(rows=8)
+    base = dgp.MeanField(one_layer)
+    options = {"z": Z, "progress": False}
+    params = dgp.fit(KEY, one_layer, base, x, y, steps=300, learning_rate=0.03, **options).params
+    options |= {"temperatures": 40, "num_particles": 16}
+    wanted = annealed_evidence(KEY, one_layer, base, params, x, y, **options)
+    guide = Flow(one_layer, base=base, flow=SMALL)
+    params = moved(start(one_layer, guide, x, y, z=Z) | params)
+    found = annealed_evidence(KEY, one_layer, guide, params, x, y, **options)
+    assert found.log_evidence == pytest.approx(wanted.log_evidence)
+
+
+def test_bad_arguments():
+    with pytest.raises(ValueError, match=r"Flow: base is 'prior', wanted MeanField\(model\) or"):
+        Flow(one_layer, base="prior")
+    decoupled = dgp.Decoupled(one_layer, z_mean=np.asarray(Z))
+    with pytest.raises(ValueError, match=r"Flow: base is Decoupled.*separate inducing inputs"):
+        Flow(one_layer, base=decoupled)
+    with pytest.raises(TypeError, match=r"Flow: flow is 3, wanted a bijection"):
+        Flow(one_layer, flow=3)
+
+
+class Doubled:
+    """A bijection without an inverse, of vectors of any size."""
+
+    def transform_and_log_det(self, x):
+        return 2 * x, x.size * jnp.log(2.0)
+
+
+class Cut(Doubled):
+    def transform_and_log_det(self, x):
+        return x[:2], jnp.zeros(())
+
+
+def test_bijections_that_do_not_fit():
+    x, y = regression(rows=6)
+    run = lambda guide: handlers.seed(guide, KEY)(x, y, z=Z)  # noqa: E731
+    with pytest.raises(ValueError, match=r"Flow: flow maps \[5\] to \[2\].*has 5 inducing values"):
+        run(Flow(one_layer, flow=Cut()))
+    with pytest.raises(ValueError, match="without an inverse; pass stick_the_landing=False"):
+        run(Flow(one_layer, flow=Doubled()))
+    draws = run(Flow(one_layer, flow=Doubled(), stick_the_landing=False))
+    assert draws["l1.v"].shape == (5, 1)
+
+
+def test_without_a_key():
+    x, y = regression(rows=6)
+    guide = Flow(one_layer, flow=SMALL)
+    guide.setup(x, y, z=Z)
+    params = start(one_layer, guide, x, y, z=Z)
+    with pytest.raises(ValueError, match="Flow needs a random key: run it under"):
+        handlers.substitute(guide, data=params)(x, y, z=Z)
+
+
+def test_its_objective_is_a_mean_over_draws():
+    assert Flow.default_loss == DiffusionELBO(8)
