@@ -36,7 +36,10 @@ from dgp_ppl.core import Handover, guide_site
 from dgp_ppl.inference import (
     Diffusion,
     DiffusionELBO,
+    Flow,
     GlobalInducing,
+    ImportanceWeighted,
+    SplineCoupling,
     VariancePreserving,
     evaluate,
     importance_evidence,
@@ -172,6 +175,20 @@ def optimizer(rate: float, steps: int) -> Any:
     return optax.chain(optax.clip_by_global_norm(5.0), optax.adam(schedule))
 
 
+def flowjax_bijection(kind: str, key: Any) -> Any:
+    """Return one of FlowJAX's bijections of the 16 inducing values; none starts at the identity."""
+    from flowjax import bijections, distributions, flows
+
+    options = {"base_dist": distributions.StandardNormal((16,)), "invert": False}
+    if kind == "bnaf":
+        return flows.block_neural_autoregressive_flow(key, flow_layers=2, **options).bijection
+    options |= {"flow_layers": 8, "nn_width": 64, "nn_activation": jax.nn.silu}
+    if kind == "splines":
+        options["transformer"] = bijections.RationalQuadraticSpline(knots=8, interval=4)
+    make = flows.masked_autoregressive_flow if kind == "iaf" else flows.coupling_flow
+    return make(key, **options).bijection
+
+
 class Study:
     """Fits of one seed. Each starts from the fit that it builds on."""
 
@@ -200,6 +217,9 @@ class Study:
             choices = dict(option.split("=") for option in options)
             base = choices.get("base", "mean-field")
             found, start = (base, None) if base == "prior" else self.fitted(base)
+            if kind == "flow":
+                guide = self._flow(choices, found)
+                return guide, self._fit_from(guide, start, rate, loss).params
             low, high = map(float, choices.get("b", "0.1,20").split(","))
             guide = Diffusion(
                 model,
@@ -209,7 +229,10 @@ class Study:
                 informed=(self.x, self.y) if choices.get("informed") else None,
                 stick_the_landing=bool(choices.get("stl")),
             )
-        result = dgp.fit(
+        return guide, self._fit_from(guide, start, rate, loss).params
+
+    def _fit_from(self, guide: Any, start: Any, rate: float, loss: Any) -> Any:
+        return dgp.fit(
             self.key,
             model,
             guide,
@@ -221,7 +244,15 @@ class Study:
             start=start,
             progress=False,
         )
-        return guide, result.params
+
+    def _flow(self, choices: dict[str, str], base: Any) -> Any:
+        """Return a flow; `kind` takes one of FlowJAX's, and `layers` changes the default's."""
+        landing = choices.get("stl", "1") == "1"
+        if "kind" in choices:
+            flow = flowjax_bijection(choices["kind"], self.key)
+        else:
+            flow = partial(SplineCoupling, layers=int(choices.get("layers", 8)))
+        return Flow(model, base=base, flow=flow, stick_the_landing=landing)
 
     def measured(self, name: str, truth: Annealed) -> dict[str, Any]:
         log_weights = np.asarray(truth.log_weights, np.float64)
@@ -236,6 +267,11 @@ class Study:
         draws = np.concatenate([np.asarray(sites[f"l{l}.v"])[..., 0] for l in (1, 2)], axis=1)
         row = {"guide": name, "gap": truth.log_evidence - elbo, "se": error, "seconds": seconds}
         row["energy_distance"] = energy_distance(draws, np.asarray(truth.draws), weights)
+        if isinstance(guide, Flow):
+            weighted = ImportanceWeighted(1000, "global")
+            row["weighted_evidence"], row["weighted_error"] = evaluate(
+                self.key, model, guide, params, *args, loss=weighted, num_draws=40
+            )
         if isinstance(guide, Diffusion):
             weighted = importance_evidence(self.key, model, guide, params, *args, num_paths=2000)
             row["weighted_evidence"] = weighted.log_evidence
@@ -253,6 +289,13 @@ GUIDES = (
     "diffusion:base=gi:K=8",
     "diffusion:base=gi:K=16:b=3,3",
     "diffusion:base=gi:K=16:b=3,3:informed=1",
+    "flow",
+    "flow:base=gi",
+    "flow:base=gi:stl=0",
+    "flow:base=gi:kind=affine:stl=0",
+    "flow:base=gi:kind=splines:stl=0",
+    "flow:base=gi:kind=iaf:stl=0",
+    "flow:base=gi:kind=bnaf:stl=0",
 )
 
 

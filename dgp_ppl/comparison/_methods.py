@@ -25,7 +25,9 @@ from dgp_ppl.inference import (
     Chains,
     Decoupled,
     Diffusion,
+    DiffusionELBO,
     FitResult,
+    Flow,
     GlobalInducing,
     Implicit,
     LayerGuide,
@@ -175,6 +177,11 @@ def _decoupled(task: Task) -> Fitted:
 @register("global_inducing", streams=True)
 def _global_inducing(task: Task) -> Fitted:
     """Fit a deep GP with coupled layers; the first half of the steps fits a mean field."""
+    return _coupled(task, task.setting.steps)
+
+
+def _coupled(task: Task, steps: int) -> Fitted:
+    """Fit a mean field for half of the task's steps, then the coupled guide: `steps` in all."""
     task_first, task_z, task_start, task_fit = task.split(4)
     first = _dsvi(task_first.with_setting(steps=-(-task.setting.steps // 2)))
     z = initialize.inducing_inputs(task_z.key, task.x, task.setting.inducing)
@@ -184,22 +191,37 @@ def _global_inducing(task: Task) -> Fitted:
         task_start.key, first.guide, first.result.params, initialize.some_rows(task_z.key, task.x),
         **first.kwargs,
     )  # fmt: skip
-    return _continue_fit(task_fit, guide, first, start)
+    return _continue_fit(task_fit.with_setting(steps=steps), guide, first, start)
 
 
 @register("diffusion", streams=True)
 def _diffusion(task: Task) -> Fitted:
     """Fit a deep GP with a denoising diffusion posterior, based on the coupled guide.
 
-    The last quarter of the steps fits the diffusion.
+    Half of the steps fit a mean field, a quarter the coupled guide, and the last quarter all.
     """
-    task_first, task_fit = task.split()
-    first = _global_inducing(task_first.with_setting(steps=-(-3 * task.setting.steps // 4)))
-    assert isinstance(first.guide, LayerGuide)
-    # Predictions have no minibatch: an informed diffusion would take gradients on all rows.
-    informed = task.data if task.num_data <= task.setting.batch else None
-    guide = Diffusion(first.model, steps=4, base=first.guide, informed=informed)
-    return _continue_fit(task_fit, guide, first, first.result.params)
+    return _on_global_inducing(task, partial(Diffusion, steps=4), loss=DiffusionELBO(4))
+
+
+@register("flow", streams=True)
+def _flow(task: Task) -> Fitted:
+    """Fit a deep GP with a normalising-flow posterior, based on the coupled guide.
+
+    The steps are divided as those of `diffusion`.
+    """
+    return _on_global_inducing(task, Flow)
+
+
+def _on_global_inducing(task: Task, make: Callable[..., LayerGuide], **options: Any) -> Fitted:
+    """Fit a guide that is based on the coupled guide; `options` are those of `fit`.
+
+    The guide takes the place of the last steps of `global_inducing`. The base and the
+    hyperparameters go on at their rate there: at a lower one their steps would be missing.
+    """
+    first = _coupled(task, -(-3 * task.setting.steps // 4))  # of the key of `global_inducing`
+    task_fit = dataclasses.replace(task, key=random.fold_in(task.key, task.setting.steps))
+    guide = make(first.model, base=first.guide).changed(rate=GlobalInducing.rate)
+    return _continue_fit(task_fit, guide, first, first.result.params, **options)
 
 
 @register("implicit", streams=True)
@@ -337,13 +359,16 @@ def _evaluated(
     return Fitted(built.model, guide, built.kwargs, result, elbo / task.num_data)
 
 
-def _continue_fit(task: Task, guide: LayerGuide, first: Fitted, start: Params) -> Fitted:
+def _continue_fit(
+    task: Task, guide: LayerGuide, first: Fitted, start: Params, **options: Any
+) -> Fitted:
     """Spend the remaining steps on another guide; the losses of both fits are joined."""
     done = first.result
     built = Built(first.model, first.kwargs)
     second = _fit_guide(
         task.with_setting(steps=max(1, task.setting.steps - len(done.losses))), guide, built,
         num_draws=_NOISY_EVALUATION_DRAWS, start=start, keep_best=True,
+        **options,
     )  # fmt: skip
     result = dataclasses.replace(
         second.result,
