@@ -1,10 +1,11 @@
 """Measure how exactly annealing finds the evidence, and what that costs.
 
-The step problem (`step_problem.py`) from the prior, and uci/energy (needs `DGP_PPL_DATA`) from a
-mean-field fit with own kernels and M = 50. Two keys each, which should agree.
+The step problem (`step_problem.py`) from the prior and from a fitted `Flow`, and uci/energy (needs
+`DGP_PPL_DATA`) with own kernels and M = 50 from a mean-field fit and from a `Flow`. Two keys each,
+which should agree.
 
-    python benchmarks/evidence.py [--only step,energy] [--particles 1024] \
-        [--json benchmarks/results/evidence.json]
+    python benchmarks/evidence.py [--only step,step_flow,energy,energy_flow] [--particles 1024] \
+        [--temperatures 500] [--json benchmarks/results/evidence.json]
 """
 
 import argparse
@@ -13,6 +14,8 @@ import json
 import platform
 import time
 import warnings
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,80 +26,85 @@ from jax import random
 import dgp_ppl as dgp
 
 KEYS = (1, 2)
-TEMPERATURES = 500  # on energy; the default, about 180 there, leaves particles worth a fifth
 
 
-def step(particles: int) -> list[dict[str, Any]]:
+def step(options: dict[str, Any]) -> Iterator[dict[str, Any]]:
     x, y = step_problem.step_data()
     guide = dgp.MeanField(step_problem.model)
-    rows = []
+    options |= {"start": "prior", "num_islands": 16}
     for seed in KEYS:
-        found, seconds = timed(
-            random.key(seed), step_problem.model, guide, {}, x, y, start="prior",
-            num_particles=particles, num_islands=16,
-        )  # fmt: skip
-        rows.append(row("step", seed, found, seconds, 1))
-    return rows
+        yield row("step", seed, step_problem.model, guide, {}, x, y, **options)
 
 
-def energy(particles: int) -> list[dict[str, Any]]:
+def step_flow(options: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """Anneal from the flow of `step_problem.py --steps 4000 --paths 32`."""
+    x, y = step_problem.step_data()
+    guide, params = step_problem.Study(0, 4000, 32, 3e-3).fitted("flow:base=gi")
+    for seed in KEYS:
+        yield row("step_flow", seed, step_problem.model, guide, params, x, y, **options)
+
+
+def energy(options: dict[str, Any], method: str = "dsvi") -> Iterator[dict[str, Any]]:
     """Fit as `compare` does, and anneal from the fit."""
     fits = []
 
-    @dgp.comparison.register("dsvi_kept")
+    @dgp.comparison.register(f"{method}_kept")
     def kept(task: Any) -> Any:
-        fits.append((task, dgp.comparison.METHODS["dsvi"](task)))
+        fits.append((task, dgp.comparison.METHODS[method](task)))
         return fits[-1][1]
 
     dgp.compare(
-        "uci/energy", ["dsvi_kept"], splits=[0], split_key="dsdgp_test_index", inducing=50,
+        "uci/energy", [f"{method}_kept"], splits=[0], split_key="dsdgp_test_index", inducing=50,
         progress=False,
     )  # fmt: skip
     task, fit = fits[0]
-    rows = []
+    options |= {"num_noise": 2, "leapfrogs": 10} | fit.kwargs
+    name = "energy" if method == "dsvi" else f"energy_{method}"
     for seed in KEYS:
-        found, seconds = timed(
-            random.key(seed), fit.model, fit.guide, fit.result.params, task.x, task.y,
-            num_particles=particles, num_noise=2, leapfrogs=10, temperatures=TEMPERATURES,
-            **fit.kwargs,
-        )  # fmt: skip
-        rows.append(row("energy", seed, found, seconds, len(task.y)))
-        rows[-1]["elbo"] = fit.elbo_per_datum * len(task.y)
-    return rows
+        params = fit.result.params
+        found = row(name, seed, fit.model, fit.guide, params, task.x, task.y, **options)
+        yield found | {"rows": len(task.y), "elbo": fit.elbo_per_datum * len(task.y)}
 
 
-def timed(*args: Any, **kwargs: Any) -> tuple[Any, float]:
+def row(problem: str, seed: int, *args: Any, **kwargs: Any) -> dict[str, Any]:
     begun = time.perf_counter()
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "annealed_evidence: ")  # they are in the record
-        found = dgp.annealed_evidence(*args, **kwargs)
-    return found, time.perf_counter() - begun
-
-
-def row(problem: str, seed: int, found: Any, seconds: float, rows: int) -> dict[str, Any]:
+        found = dgp.annealed_evidence(random.key(seed), *args, **kwargs)
     num = found.log_weights.size
     record = {
-        "problem": problem, "key": seed, "rows": rows, "log_evidence": found.log_evidence,
+        "problem": problem, "key": seed, "log_evidence": found.log_evidence,
         "standard_error": found.standard_error, "particles": num,
         "islands": len(found.log_weights), "worth": found.effective_particles / num,
-        "temperatures": len(found.acceptance), "seconds": seconds, "doubts": list(found.warnings),
+        "temperatures": len(found.acceptance), "seconds": time.perf_counter() - begun,
+        "doubts": list(found.warnings),
     }  # fmt: skip
     print(record, flush=True)
     return record
 
 
-PROBLEMS = {"step": step, "energy": energy}
+PROBLEMS: dict[str, Callable[[dict[str, Any]], Iterator[dict[str, Any]]]] = {
+    "step": step, "step_flow": step_flow, "energy": energy,
+    "energy_flow": partial(energy, method="flow"),
+}  # fmt: skip
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--only", default=",".join(PROBLEMS))
     parser.add_argument("--particles", type=int, default=1024)
+    parser.add_argument("--temperatures", type=int, help="as many as the path is long without it")
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
+    given = {"num_particles": options.particles}
+    if options.temperatures is not None:
+        given["temperatures"] = options.temperatures
     for name in options.only.split(","):
-        rows = PROBLEMS[name](options.particles)
-        if options.json:
+        rows = []
+        for found in PROBLEMS[name](dict(given)):
+            rows.append(found)
+            if not options.json:
+                continue
             record = json.loads(options.json.read_text()) if options.json.exists() else {}
             record[f"{name}, {options.particles} particles"] = {
                 "rows": rows, "date": datetime.date.today().isoformat(),

@@ -125,7 +125,7 @@ def annealed_evidence(
     Args:
         key: random key.
         model: a model made of `dgp_ppl.gp` layers, without other latent sites.
-        guide: its fitted guide: `MeanField` or `GlobalInducing`; a `Diffusion` or `Flow` stands for
+        guide: its fitted guide: `MeanField`, `GlobalInducing` or `Flow`; a `Diffusion` stands for
             its base, an `Implicit` for the Gaussian with the moments of its draws. It sets where
             particles start. The evidence depends on the model's params only.
         params: the fit's params, or its result. From the prior, the model's are enough.

@@ -19,7 +19,7 @@ from dgp_ppl.inference.guides import (
     LayerGuide,
     MeanField,
     has_reference_space,
-    transport_base,
+    reference_guide,
 )
 
 __all__ = ["start_at_guide", "start_at_prior", "why_no_evidence"]
@@ -48,11 +48,11 @@ def start_at_guide(
 ) -> tuple[LayerGuide, Params]:
     """Return a guide with a reference space, and its params.
 
-    This is `guide` itself, the base of a `Diffusion` or `Flow`, or, for an `Implicit`, the Gaussian
-    with the moments of its draws.
+    This is `guide` itself, the base of a `Diffusion`, or, for an `Implicit`, the Gaussian with the
+    moments of its draws.
     """
     if has_reference_space(guide):
-        base = transport_base("annealed_evidence", guide)
+        base = reference_guide("annealed_evidence", guide)
         with handlers.block(), handlers.seed(rng_seed=key):
             base.setup(*call.args, **call.kwargs)
         return base, params

@@ -8,9 +8,9 @@ from dgp_ppl.inference.guides._global_inducing import GlobalInducing
 from dgp_ppl.inference.guides._mean_field import MeanField
 from dgp_ppl.inference.guides._transport import (
     has_reference_space,
+    reference_guide,
     reference_log_joint,
     to_reference,
-    transport_base,
     transported,
 )
 from dgp_ppl.inference.guides.diffusion import (
@@ -59,8 +59,8 @@ __all__ = [
     "discriminator_gap",
     "has_reference_space",
     "log_weight",
+    "reference_guide",
     "reference_log_joint",
     "to_reference",
-    "transport_base",
     "transported",
 ]

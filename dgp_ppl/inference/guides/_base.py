@@ -134,6 +134,11 @@ class LayerGuide(ComparedByArguments, AutoGuide, HasArrays):
         """Names of params whose leading axis is the rows of the data; known once it has run."""
         return frozenset() if self._other_sites is None else self._other_sites.row_params
 
+    @property
+    def own_prefixes(self) -> tuple[str, ...]:
+        """What the names of the guide's params start with; known once it has run."""
+        return tuple(f"{site}." for site in self.layers)
+
     def drawn(self) -> Self:
         """Return the same guide with a trace whose log density is that of its draws."""
         return self

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 from dgp_ppl._partition import Call
 from dgp_ppl._typing import Model
@@ -24,11 +24,18 @@ class GuideOnBase(LayerGuide):
         ValueError: if `base` has no reference space; at the first call, if it is of another model.
     """
 
+    warps: ClassVar[bool] = False
+    """Whether z = F(e) with a bijection F and e ~ N(0, I), the reference space of this guide."""
+
     def __init__(self, model: Model, base: LayerGuide, wanted: str) -> None:
         if not isinstance(base, TransportGuide):
             raise ValueError(f"{type(self).__name__}: base is {base!r}, wanted {wanted}")
         super().__init__(model, rest=base.rest)
         self.base = base
+
+    def bijection(self) -> Any:
+        """Return F of a guide that `warps`, with its params from `numpyro.param`."""
+        raise NotImplementedError
 
     def with_model(self, model: Model) -> Self:
         return super().with_model(model).changed(base=self.base.with_model(model))

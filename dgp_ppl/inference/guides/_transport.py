@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import functools
-from typing import Any
+from typing import Any, TypeGuard
 
 import jax.numpy as jnp
 import numpyro
 import numpyro.distributions as dist
 from jax import random
+from jax.flatten_util import ravel_pytree
 from jaxtyping import Array
 from numpyro import handlers
 from numpyro.infer.util import log_density
@@ -16,18 +17,19 @@ from numpyro.infer.util import log_density
 from dgp_ppl._checks import GivenParams, params_of, unknown_params
 from dgp_ppl._partition import Call
 from dgp_ppl._typing import Fitted, Model, Params, PRNGKey, Values
-from dgp_ppl.core import Handover, TransportInducing, determines_mean, guide_site
+from dgp_ppl.core import TransportInducing, determines_mean, guide_site
 from dgp_ppl.inference._handlers import held_names, survey
 from dgp_ppl.inference._summary import program_name
-from dgp_ppl.inference.guides._base import Replace, TransportGuide
+from dgp_ppl.inference.guides._base import LayerGuide, TransportGuide
+from dgp_ppl.inference.guides._on_base import GuideOnBase
 
 __all__ = [
-    "from_reference", "has_reference_space", "point_distribution", "reference_log_joint",
-    "to_reference", "transport_base", "transported",
+    "from_reference", "has_reference_space", "point_distribution", "reference_guide",
+    "reference_log_joint", "to_reference", "transported",
 ]  # fmt: skip
 
 
-def transported(model: Model, guide: TransportGuide, params: Params | Fitted) -> Model:
+def transported(model: Model, guide: LayerGuide, params: Params | Fitted) -> Model:
     """Reparameterise a model by v = T(z), where T maps N(0, I) to a fitted guide's q(v).
 
     The posterior of v stays the model's, but samplers move in z. The better the fit, the nearer the
@@ -41,8 +43,8 @@ def transported(model: Model, guide: TransportGuide, params: Params | Fitted) ->
 
     Args:
         model: a model made of `dgp_ppl.gp` layers.
-        guide: a fitted `MeanField` or `GlobalInducing` guide of a model with these layers, or a
-            `Diffusion` or `Flow`, whose base is taken.
+        guide: a fitted `MeanField`, `GlobalInducing` or `Flow` guide of a model with these layers,
+            or a `Diffusion`, whose base is taken.
         params: the fit's params, or its result.
 
     Returns:
@@ -54,25 +56,25 @@ def transported(model: Model, guide: TransportGuide, params: Params | Fitted) ->
             neither to the model nor to the guide.
 
     Source: Parno & Marzouk (2018), "Transport map accelerated Markov chain Monte Carlo". NumPyro's
-    `NeuTraReparam` does this for its own guides.
+    `NeuTraReparam` does this for its own guides. With `Flow` it is NeuTra (Hoffman et al. 2019).
     """
-    base, values = transport_base("transported", guide), params_of("transported", params)
+    start, values = reference_guide("transported", guide), params_of("transported", params)
     given = GivenParams(model, values, "transported")
     is_checked = False
 
     @functools.wraps(model)
     def program(*args: Any, **kwargs: Any) -> Any:
         nonlocal is_checked
-        base.setup(*args, **kwargs)
+        start.setup(*args, **kwargs)
         if not is_checked:  # names do not change between calls
             _refuse_unknown(values, model, guide, Call(args, kwargs))
             is_checked = True
         z: Values = {}
-        for name, layer in base.layers.items():
+        for name, layer in start.layers.items():
             normal = dist.Normal(0, 1).expand(layer.shape).to_event(2)
             z[name] = numpyro.sample(f"{name}.reference", normal)
         with handlers.seed(rng_seed=0):
-            handovers, log_det = _at(base, z, values, Call(args, kwargs))
+            handovers, log_det = _at(start, z, values, Call(args, kwargs))
         v: Any = {n: numpyro.deterministic(n, h.q.loc) for n, h in handovers.items()}
         # p(v) |T'(z)| in place of N(z; 0, I).
         squares = sum(jnp.sum(jnp.square(z[n]) - jnp.square(v[n])) for n in z)
@@ -83,7 +85,7 @@ def transported(model: Model, guide: TransportGuide, params: Params | Fitted) ->
     return program
 
 
-def _refuse_unknown(params: Params, model: Model, guide: TransportGuide, call: Call) -> None:
+def _refuse_unknown(params: Params, model: Model, guide: LayerGuide, call: Call) -> None:
     """Raise if params have a name that is no site of the model or the guide."""
     sites = survey(model, call) | survey(guide, call)
     known = sites.keys() | held_names(model) | held_names(guide)
@@ -94,27 +96,26 @@ def _refuse_unknown(params: Params, model: Model, guide: TransportGuide, call: C
 
 def has_reference_space(guide: Any) -> bool:
     """Return whether the guide or its base has a reference space in which samplers can move."""
-    base = getattr(guide, "base", guide)
+    base = _base(guide)
     return isinstance(base, TransportGuide) and base.bijective
 
 
-def transport_base(caller: str, guide: Any) -> TransportGuide:
-    """Return the guide itself, or the base of a guide on one.
+def reference_guide(caller: str, guide: Any) -> LayerGuide:
+    """Return the guide itself, or the base of one on a base whose q(v) is no map of noise.
 
     Raises:
         TypeError: if the guide has no reference space; `caller` names the function.
     """
-    base = getattr(guide, "base", guide)
-    if not (isinstance(base, TransportGuide) and base.bijective):
+    if not has_reference_space(guide):
         raise TypeError(
             f"{caller}: guide is {getattr(guide, '__name__', type(guide).__name__)}, wanted "
             "MeanField or GlobalInducing, or a Diffusion or Flow on one"
         )
-    return base
+    return guide if _warps(guide) else _base(guide)
 
 
 def reference_log_joint(
-    base: TransportGuide,
+    guide: LayerGuide,
     z: Values,
     key: PRNGKey,
     params: Params,
@@ -126,7 +127,7 @@ def reference_log_joint(
     """Return log p(y, T(z)) |T'(z)| in nats, and v = T(z).
 
     Args:
-        base: a guide with a reference space.
+        guide: a `reference_guide`.
         z: reference values of every layer's site, [M, P] each.
         key: random key of minibatches and of hidden layers' unit noise.
         params: the guide's and the model's.
@@ -137,36 +138,40 @@ def reference_log_joint(
             unit noise from the key. Otherwise it is the log-likelihood given v and the unit noise.
     """
     with handlers.block(), handlers.seed(rng_seed=key):
-        handovers, log_det = _at(base, z, params, call)
+        handovers, log_det = _at(guide, z, params, call)
         v = {n: h.q.loc for n, h in handovers.items()}
         with handlers.substitute(data=params):
             if guided:
-                program = handlers.substitute(base.model, data=call.given)
+                program = handlers.substitute(guide.model, data=call.given)
                 drawn: Any = {n: guide_site(n, h.drawn(v[n]), v[n]) for n, h in handovers.items()}
                 program = handlers.replay(program, drawn)
             else:
-                program = handlers.substitute(base.model, data=call.given | v)
+                program = handlers.substitute(guide.model, data=call.given | v)
             log_joint: Any = log_density(program, data.args, data.kwargs, {})[0]
     return log_joint + log_det, v
 
 
-def to_reference(base: TransportGuide, v: Values, params: Params, call: Call) -> Values:
-    """Return z with v = T(z), [M, P] for each layer; arguments as for `reference_log_joint`."""
+def to_reference(guide: LayerGuide, v: Values, params: Params, call: Call) -> Values:
+    """Return z with v = T(z), [M, P] for each layer; arguments as for `reference_log_joint`.
+
+    Raises:
+        ValueError: if a flow has no inverse.
+    """
     z: Values = {}
 
     def at_v(site: str, q: TransportInducing) -> TransportInducing:
         z[site] = q.to_white(v[site])
         return point_distribution(site, q, z[site])
 
-    with handlers.block(), handlers.seed(rng_seed=random.PRNGKey(0)):
-        _transport(base, at_v, params, call)
-    return z
+    with handlers.block(), handlers.seed(rng_seed=random.PRNGKey(0)), _given(guide, params):
+        _base(guide).transport(call, at_v)
+        return _unwarped(guide, z) if _warps(guide) else z
 
 
-def from_reference(base: TransportGuide, z: Values, params: Params, call: Call) -> Values:
+def from_reference(guide: LayerGuide, z: Values, params: Params, call: Call) -> Values:
     """Return v = T(z), the inverse of `to_reference`."""
     with handlers.block(), handlers.seed(rng_seed=random.PRNGKey(0)):
-        handovers, _ = _at(base, z, params, call)
+        handovers, _ = _at(guide, z, params, call)
     return {n: h.q.loc for n, h in handovers.items()}
 
 
@@ -186,9 +191,7 @@ def point_distribution(site: str, q: TransportInducing, z: Array) -> TransportIn
     return q.scaled(z, jnp.zeros_like(z))
 
 
-def _at(
-    base: TransportGuide, z: Values, params: Params, call: Call
-) -> tuple[dict[str, Any], Array]:
+def _at(guide: LayerGuide, z: Values, params: Params, call: Call) -> tuple[dict[str, Any], Array]:
     """Return the guide's handovers at T(z), each with its q, and log |T'(z)|."""
     log_dets = []
 
@@ -197,16 +200,39 @@ def _at(
         log_dets.append(q.log_det())
         return point_distribution(site, q, z[site])
 
-    handovers = _transport(base, at_z, params, call)
+    with handlers.block(), _given(guide, params):
+        if _warps(guide):
+            flat, unravel = ravel_pytree({n: z[n] for n in guide.layers})
+            flat, log_det = guide.bijection().transform_and_log_det(flat)
+            z = unravel(flat)
+            log_dets.append(log_det)
+        handovers = _base(guide).transport(call, at_z)
     handovers = {n: h._replace(q=h.distribution) for n, h in handovers.items()}
     return handovers, jnp.sum(jnp.stack(log_dets))
 
 
-def _transport(
-    base: TransportGuide, replace: Replace, params: Params, call: Call
-) -> dict[str, Handover]:
-    own = tuple(f"{site}." for site in base.layers)
+def _unwarped(guide: GuideOnBase, z: Values) -> Values:
+    flat, unravel = ravel_pytree(z)
+    bijection = guide.bijection()
+    try:
+        return unravel(bijection.inverse_and_log_det(flat)[0])
+    except (AttributeError, NotImplementedError):
+        raise ValueError(
+            f"{type(guide).__name__}: flow is a {type(bijection).__name__} without an inverse, "
+            "which maps draws to the reference space; wanted inverse_and_log_det(y), as "
+            "SplineCoupling has it"
+        ) from None
+
+
+def _base(guide: Any) -> Any:
+    return guide.base if isinstance(guide, GuideOnBase) else guide
+
+
+def _warps(guide: Any) -> TypeGuard[GuideOnBase]:
+    return isinstance(guide, GuideOnBase) and guide.warps
+
+
+def _given(guide: LayerGuide, params: Params) -> GivenParams:
     # A lifted model has no params for its hyperparameters, but every guide has its own.
-    given = GivenParams(None, params, "transported", missing=lambda name: not name.startswith(own))
-    with handlers.block(), given:
-        return base.transport(call, replace)
+    own = guide.own_prefixes
+    return GivenParams(None, params, "transported", missing=lambda name: not name.startswith(own))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, ClassVar
 
 import equinox as eqx
@@ -46,7 +47,8 @@ class Flow(GuideOnBase):
         result = dgp.fit(key, model, Flow(model), x, y, start=first.params, keep_best=True)
 
     The density of a draw is exact, and the ELBO is a bound. Layers use draws of v, so the bound is
-    noisier than one for which they integrate v out: a step takes eight draws.
+    noisier than one for which they integrate v out: a step takes eight draws. `transported` and
+    `annealed_evidence` move in the space of e.
 
     Params: the base's, and ``flow.PATH`` for each array of the bijection.
 
@@ -66,6 +68,7 @@ class Flow(GuideOnBase):
     Source: Rezende & Mohamed (2015), "Variational inference with normalizing flows", eq. 7.
     """
 
+    warps: ClassVar[bool] = True
     rate: ClassVar[float] = 0.1  # draws of all layers make the bound noisier
     default_loss: ClassVar[ELBO] = DiffusionELBO(8)
     rates: ClassVar[dict[str, float]] = {PREFIX: 0.01}
@@ -92,6 +95,14 @@ class Flow(GuideOnBase):
             )
         self.flow, self.stick_the_landing = flow, stick_the_landing
 
+    @property
+    def own_prefixes(self) -> tuple[str, ...]:
+        return (*super().own_prefixes, PREFIX)
+
+    def bijection(self) -> Bijection:
+        size = sum(math.prod(layer.shape) for layer in self.layers.values())
+        return bijection_params(self.flow, size, PREFIX.rstrip("."))
+
     def posterior(self, call: Call) -> dict[str, Handover]:
         key = numpyro.prng_key()
         if key is None:
@@ -100,7 +111,7 @@ class Flow(GuideOnBase):
             )
         zeros = {n: jnp.zeros(layer.shape) for n, layer in self.layers.items()}
         flat, unravel = ravel_pytree(zeros)
-        flow = bijection_params(self.flow, flat.size, PREFIX.rstrip("."))
+        flow = self.bijection()
         e = random.normal(key, flat.shape, flat.dtype)
         z, log_det = flow.transform_and_log_det(e)
         if (jnp.shape(z), jnp.shape(log_det)) != (flat.shape, ()):
