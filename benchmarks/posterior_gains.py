@@ -11,7 +11,7 @@ dsdgp's (for toy/mcycle the first random one). All fits use `fit`'s defaults:
 `Diffusion` is informed of the target, and its fit keeps the better of start and end. Each bound is
 a mean over many draws after the fit. Set DGP_PPL_DATA to the data's folder.
 
-    python benchmarks/posteriors.py [--sets uci/energy,uci/concrete,uci/boston,toy/mcycle] \
+    python benchmarks/posterior_gains.py [--sets uci/energy,uci/concrete,uci/boston,toy/mcycle] \
         [--guides global_inducing,diffusion,coupled_diffusion] [--seeds 5] [--json FILE]
 """
 
