@@ -23,6 +23,7 @@ from jaxtyping import Array, Float
 from numpyro.primitives import Messenger, apply_stack
 
 from dgp_ppl import means
+from dgp_ppl._checks import check_count
 from dgp_ppl._typing import Inputs, Outputs, PRNGKey
 from dgp_ppl.core._conditional import Grid, Sparse
 from dgp_ppl.core._handover import HANDOVER, Handover, handover_of
@@ -95,8 +96,10 @@ def gp(
         A random function. Call it at any inputs, any number of times; k(z, z) is factorised once.
 
     Raises:
+        TypeError: if `out` is not an integer.
         ValueError: if the shapes do not fit, or inside a plate.
     """
+    check_count(f"gp({name!r})", "out", out)
     grid = z if isinstance(z, Grid) else None
     z = as_float(z.points if isinstance(z, Grid) else z)
     if z.ndim not in (2, 3) or (z.ndim == 3 and z.shape[0] != out):

@@ -284,6 +284,14 @@ def test_a_mean_of_the_wrong_width():
         dgp.gp("f", KERNEL, np.zeros((M, 3)), out=2, mean=means.identity)
 
 
+def test_a_mean_in_the_place_of_the_number_of_outputs():
+    with (
+        handlers.seed(rng_seed=0),
+        pytest.raises(TypeError, match=r"gp\('f'\): out is <function identity.*such as out=8"),
+    ):
+        dgp.gp("f", KERNEL, Z, means.identity)  # pyright: ignore[reportArgumentType]
+
+
 @pytest.mark.parametrize("call", ["__call__", "sample", "joint"])
 @pytest.mark.parametrize("x", [X[:, 0], np.zeros((N, 2))])
 def test_inputs_of_the_wrong_shape(call, x):
