@@ -281,7 +281,7 @@ table[["elpd", "elpd_diff", "dse", "weight"]].astype(float).round(2)
 #
 # - `dgp-ppl compare DATA --report` fits many methods to your file, and writes one page of tables,
 #   pictures and criticism.
-# - `examples/svi_vs_mcmc.py` compares DSVI, diffusion, SGHMC and NUTS on one model, with held-out
+# - `examples/svi_vs_mcmc.py` compares DSVI, a flow, SGHMC and NUTS on one model, with held-out
 #   metrics.
 # - `examples/every_posterior.py` has a line for each guide, `examples/likelihoods.py` other
 #   likelihoods, `examples/counts_and_priors.py` priors, and `examples/gallery.py` all pictures.
