@@ -30,7 +30,7 @@ from dgp_ppl.inference._summary import Summarized, list_arrays, list_losses
 from dgp_ppl.inference.samplers._chains import Chains
 from dgp_ppl.inference.samplers._em import ExpectationMaximization, at_params, with_params
 from dgp_ppl.inference.samplers._mcmc import run_mcmc
-from dgp_ppl.inference.samplers._sghmc import SGHMC
+from dgp_ppl.inference.samplers.sghmc import SGHMC
 
 __all__ = ["MCEMResult", "fit_mcem"]
 

@@ -24,8 +24,8 @@ from dgp_ppl.inference._blocks import blocks, runs_on_cpu
 from dgp_ppl.inference._checkpoint import RunFolder, run_identity
 from dgp_ppl.inference._data import check_data
 from dgp_ppl.inference.samplers._chains import Chains
-from dgp_ppl.inference.samplers._sghmc import SGHMC
 from dgp_ppl.inference.samplers._vectorized import VectorizedKernel
+from dgp_ppl.inference.samplers.sghmc import SGHMC
 
 __all__ = ["run_mcmc"]
 

@@ -15,8 +15,8 @@ from numpyro.infer.mcmc import MCMCKernel
 from numpyro.util import nested_attrgetter
 
 from dgp_ppl._partition import Call
-from dgp_ppl.inference.samplers._sghmc import SGHMC
 from dgp_ppl.inference.samplers.exact import ModelKernel
+from dgp_ppl.inference.samplers.sghmc import SGHMC
 
 __all__ = ["VectorizedKernel"]
 

@@ -13,7 +13,7 @@ from support.helpers import KEY, slow
 from support.mcmc_runs import RUN, X, Y, assert_same, sampled, slope
 
 import dgp_ppl as dgp
-from dgp_ppl.inference.samplers._sghmc import SGHMC
+from dgp_ppl.inference.samplers.sghmc import SGHMC
 
 
 @pytest.mark.slow

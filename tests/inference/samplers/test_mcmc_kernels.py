@@ -13,7 +13,7 @@ from numpyro.infer.hmc import HMC
 from support.helpers import KEY
 from support.kernel_runs import short, slope
 
-from dgp_ppl.inference.samplers._sghmc import SGHMC
+from dgp_ppl.inference.samplers.sghmc import SGHMC
 
 
 @pytest.mark.parametrize(

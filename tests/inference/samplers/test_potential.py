@@ -15,7 +15,7 @@ from support.helpers import KEY, assert_mean, regression, two_layers
 from dgp_ppl._partition import Call
 from dgp_ppl.inference.samplers._mcmc import run_mcmc
 from dgp_ppl.inference.samplers._potential import Potential
-from dgp_ppl.inference.samplers._sghmc import SGHMC
+from dgp_ppl.inference.samplers.sghmc import SGHMC
 
 SERIES = jnp.array([1.0, 2.0, 1.5, 3.0, 2.5])
 

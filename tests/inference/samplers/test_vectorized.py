@@ -12,7 +12,7 @@ from support.kernel_runs import X, Y, short, slope
 
 import dgp_ppl as dgp
 from dgp_ppl.inference.samplers._mcmc import run_mcmc
-from dgp_ppl.inference.samplers._sghmc import SGHMC
+from dgp_ppl.inference.samplers.sghmc import SGHMC
 
 
 def switched(x, y):

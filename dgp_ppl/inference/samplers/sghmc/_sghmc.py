@@ -18,10 +18,10 @@ from numpyro.util import is_prng_key, not_jax_tracer
 from dgp_ppl._checks import check_count
 from dgp_ppl._partition import Call
 from dgp_ppl._typing import Model, PRNGKey, Values
-from dgp_ppl.inference.samplers._adaptation import Adaptation, Preconditioner, Warmup
-from dgp_ppl.inference.samplers._dynamics import Dynamics, Flat, Integrator
-from dgp_ppl.inference.samplers._gradients import Gradients
 from dgp_ppl.inference.samplers._potential import Energy, Potential
+from dgp_ppl.inference.samplers.sghmc._adaptation import Adaptation, Preconditioner, Warmup
+from dgp_ppl.inference.samplers.sghmc._dynamics import Dynamics, Flat, Integrator
+from dgp_ppl.inference.samplers.sghmc._gradients import Gradients
 
 __all__ = ["SGHMC", "SGHMCState"]
 

@@ -16,7 +16,7 @@ from support.helpers import KEY, assert_mean, exact_posterior, one_layer, regres
 
 import dgp_ppl as dgp
 from dgp_ppl.inference.samplers._mcmc import run_mcmc
-from dgp_ppl.inference.samplers._sghmc import SGHMC
+from dgp_ppl.inference.samplers.sghmc._sghmc import SGHMC
 
 SDS = np.array([1.0, 0.3, 0.1, 0.03])
 CHAINS = 64

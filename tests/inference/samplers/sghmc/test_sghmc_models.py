@@ -12,7 +12,7 @@ from support.distant import far
 from support.helpers import KEY
 
 from dgp_ppl.inference.samplers._mcmc import run_mcmc
-from dgp_ppl.inference.samplers._sghmc import SGHMC
+from dgp_ppl.inference.samplers.sghmc._sghmc import SGHMC
 
 
 @pytest.mark.slow

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from dgp_ppl.inference.samplers._dynamics import Flat, Integrator
+from dgp_ppl.inference.samplers.sghmc._dynamics import Flat, Integrator
 
 __all__ = ["Adaptation", "Phase", "Preconditioner", "Warmup"]
 

@@ -19,7 +19,7 @@ import dgp_ppl as dgp
 from dgp_ppl._partition import Call
 from dgp_ppl.inference.samplers._mcmc import run_mcmc
 from dgp_ppl.inference.samplers._potential import Potential
-from dgp_ppl.inference.samplers._sghmc import SGHMC
+from dgp_ppl.inference.samplers.sghmc._sghmc import SGHMC
 
 X, Y = regression(rows=12)
 

@@ -11,10 +11,10 @@ from support.helpers import KEY, assert_mean, one_layer, regression
 
 import dgp_ppl as dgp
 from dgp_ppl._partition import Call
-from dgp_ppl.inference.samplers._gradients import Gradients
 from dgp_ppl.inference.samplers._mcmc import run_mcmc
 from dgp_ppl.inference.samplers._potential import Potential
-from dgp_ppl.inference.samplers._sghmc import SGHMC
+from dgp_ppl.inference.samplers.sghmc._gradients import Gradients
+from dgp_ppl.inference.samplers.sghmc._sghmc import SGHMC
 
 X, Y = regression(rows=12)
 

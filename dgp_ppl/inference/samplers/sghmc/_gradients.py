@@ -10,8 +10,8 @@ from jaxtyping import Array
 
 from dgp_ppl._partition import Call
 from dgp_ppl._typing import PRNGKey, Values
-from dgp_ppl.inference.samplers._dynamics import Flat
 from dgp_ppl.inference.samplers._potential import Energy, Potential
+from dgp_ppl.inference.samplers.sghmc._dynamics import Flat
 
 __all__ = ["Gradients"]
 

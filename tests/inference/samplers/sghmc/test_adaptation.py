@@ -10,7 +10,7 @@ from support.helpers import KEY, assert_mean, slow
 
 import dgp_ppl as dgp
 from dgp_ppl.inference.samplers._mcmc import run_mcmc
-from dgp_ppl.inference.samplers._sghmc import SGHMC
+from dgp_ppl.inference.samplers.sghmc._sghmc import SGHMC
 
 
 @pytest.mark.slow

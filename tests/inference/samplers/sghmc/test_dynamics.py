@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from scipy.linalg import solve_discrete_lyapunov
 
-from dgp_ppl.inference.samplers._adaptation import Warmup
-from dgp_ppl.inference.samplers._dynamics import Dynamics
+from dgp_ppl.inference.samplers.sghmc._adaptation import Warmup
+from dgp_ppl.inference.samplers.sghmc._dynamics import Dynamics
 
 pytestmark = pytest.mark.usefixtures("x64")
 
