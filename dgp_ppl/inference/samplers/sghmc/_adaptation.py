@@ -12,9 +12,9 @@ from jaxtyping import Array, Float
 
 from dgp_ppl.inference.samplers.sghmc._dynamics import Flat, Integrator
 
-__all__ = ["Adaptation", "Phase", "Preconditioner", "Warmup"]
+__all__ = ["Adaptation", "Phase", "Preconditioner", "Warmup", "averaging_rate"]
 
-Preconditioner = Literal["variance", "rms"] | None
+Preconditioner = Literal["variance", "rms", "dense"] | None
 
 _SEARCH_STEP = 0.02  # initial step size of the search
 _SEARCH_RATE = 0.1  # learning rate of the search's moving averages
@@ -63,6 +63,7 @@ class Phase(NamedTuple):
         searching: whether the chain is on its way to the typical set.
         learning: whether averages of gradients are updated.
         rehearsing: whether the final step sizes are on trial.
+        concluding: whether the step is the first after the averages are complete.
     """
 
     step: Array
@@ -70,13 +71,24 @@ class Phase(NamedTuple):
     searching: Array
     learning: Array
     rehearsing: Array
+    concluding: Array
+
+    @property
+    def estimating(self) -> Array:
+        """Whether averages of gradients since the search are updated."""
+        return self.learning & (self.averaged >= 0)
+
+
+def averaging_rate(phase: Phase) -> Array:
+    """Return the weight of a new gradient after the search. All weigh about the same."""
+    return 2 / (phase.averaged + 10)
 
 
 @dataclasses.dataclass(frozen=True)
 class Warmup:
     """The rules of warm-up; the options are those of `SGHMC`.
 
-    With ``preconditioner="variance"`` warm-up has three phases:
+    With ``preconditioner="variance"`` or ``"dense"`` warm-up has three phases:
 
     1. *Search*, the first half. It moves the chain to the typical set. A coordinate's step grows
        while its gradient keeps its sign and shrinks when the sign changes (Rprop: Riedmiller &
@@ -84,7 +96,8 @@ class Warmup:
     2. *Estimation*, until three quarters. Averages of the gradient, its square and its noise start
        anew.
     3. *Rehearsal*, the last quarter, with ``integrator="baoab"`` only. The chain runs with its
-       final step sizes, which shrink if the kinetic temperature shows that they are unstable.
+       final step sizes, which shrink if the kinetic temperature shows that they are unstable. From
+       here on the adaptation of ``"dense"`` is along its directions; see `Directions`.
     """
 
     friction: float
@@ -113,14 +126,19 @@ class Warmup:
         return Phase(
             step=step,
             averaged=step - num_warmup // 2,
-            searching=(self.preconditioner == "variance") & (2 * step < num_warmup),
+            searching=self._searches & (2 * step < num_warmup),
             learning=step < (rehearsal if self._rehearses else num_warmup),
             rehearsing=(step >= rehearsal) & (step < num_warmup),
+            concluding=(step == rehearsal) & (rehearsal > num_warmup // 2),
         )
 
     @property
+    def _searches(self) -> bool:
+        return self.preconditioner in ("variance", "dense")
+
+    @property
     def _rehearses(self) -> bool:
-        return self.preconditioner == "variance" and self.integrator == "baoab"
+        return self._searches and self.integrator == "baoab"
 
     def clipped(self, adaptation: Adaptation, phase: Phase, gradient: Flat) -> Flat:
         """Return the gradient that moves the chain. The search clips outliers."""
@@ -140,7 +158,7 @@ class Warmup:
             rms = size * adaptation.mean_square**-0.25
             search = _SEARCH_STEP * adaptation.search_scale * adaptation.mean_square**-0.25
             inverse = size * adaptation.mean_square**-0.5
-            scale = inverse if self.preconditioner == "variance" else rms
+            scale = inverse if self._searches else rms
             scale = jnp.where(phase.searching, search, adaptation.shrinkage * scale)
         if not self.correct_noise:
             return scale, jnp.zeros_like(scale)
@@ -167,9 +185,8 @@ class Warmup:
         """Return moving averages with a new gradient; unchanged once learning has ended."""
         if self.preconditioner == "rms":  # a window for each coordinate: Springenberg et al., eq. 9
             rate = 1 / (old.window + 1)
-        elif self.preconditioner == "variance":
-            # After the search all gradients weigh about the same.
-            later = 2 / (phase.averaged + 10)
+        elif self._searches:
+            later = averaging_rate(phase)
             rate = jnp.full_like(gradient, jnp.where(phase.averaged < 0, _SEARCH_RATE, later))
         else:
             rate = jnp.full_like(gradient, 2 / (phase.step + 10))

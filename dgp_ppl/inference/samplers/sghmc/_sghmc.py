@@ -20,11 +20,13 @@ from dgp_ppl._partition import Call
 from dgp_ppl._typing import Model, PRNGKey, Values
 from dgp_ppl.inference.samplers._potential import Energy, Potential
 from dgp_ppl.inference.samplers.sghmc._adaptation import Adaptation, Preconditioner, Warmup
+from dgp_ppl.inference.samplers.sghmc._directions import Directions
 from dgp_ppl.inference.samplers.sghmc._dynamics import Dynamics, Flat, Integrator
 from dgp_ppl.inference.samplers.sghmc._gradients import Gradients
 
 __all__ = ["SGHMC", "SGHMCState"]
 
+_MOST_DENSE = 2000  # latent values with [d, d] matrices
 _HOT = 3.0  # a temperature above this, and beyond chance, is a divergence
 
 
@@ -37,6 +39,7 @@ class SGHMCState(NamedTuple):
         unconstrained: the same values without bounds; these move.
         momentum: in units of its stationary standard deviation, [d].
         adaptation: what warm-up has learned.
+        directions: what the chain moves along.
         anchor: with control variates, the values where the gradient of all rows is known, and that
             gradient, [2, d].
         potential_energy: estimate by the step's minibatch, in nats.
@@ -54,6 +57,7 @@ class SGHMCState(NamedTuple):
     unconstrained: Values
     momentum: Flat
     adaptation: Adaptation
+    directions: Directions
     anchor: Array
     potential_energy: Array
     temperature: Array
@@ -80,8 +84,9 @@ class SGHMC(MCMCKernel):
         step_size: relative to the scale of each coordinate.
         friction: fraction of the momentum that a step removes, in (0, 1]; best at one to two
             `step_size`.
-        preconditioner: "variance" (steps proportional to E[g²]^(-1/2)), "rms" (E[g²]^(-1/4)), or
-            None.
+        preconditioner: "variance" (steps proportional to E[g²]^(-1/2)), "dense" (the same along
+            directions in which the gradient's noise is uncorrelated, for at most 2,000 latent
+            values), "rms" (E[g²]^(-1/4)), or None.
         integrator: "baoab", or "euler" as published.
         correct_noise: reduce the injected noise by the gradient's noise ("baoab" only).
         control_variates: take differences to the gradient of all rows at the start of the chain.
@@ -119,13 +124,18 @@ class SGHMC(MCMCKernel):
         if not 0 < friction <= 1:
             raise ValueError(f"SGHMC: friction is {friction}, wanted in (0, 1]")
         for name, value, wanted in (
-            ("preconditioner", preconditioner, ("variance", "rms", None)),
+            ("preconditioner", preconditioner, ("variance", "dense", "rms", None)),
             ("integrator", integrator, ("baoab", "euler")),
         ):
             if value not in wanted:
                 raise ValueError(
                     f"SGHMC: {name} is {value!r}, wanted {' or '.join(map(repr, wanted))}"
                 )
+        if preconditioner == "dense" and integrator != "baoab":
+            raise ValueError(
+                f"SGHMC: integrator is {integrator!r}, wanted 'baoab' with preconditioner='dense'; "
+                "the published methods have one step size for each coordinate: try 'rms'"
+            )
         check_count("SGHMC", "num_steps", num_steps)
         if cycle is not None:
             check_count("SGHMC", "cycle", cycle, 2)
@@ -195,20 +205,63 @@ class SGHMC(MCMCKernel):
         """Make `num_steps` steps; ``diverging`` is set if any of them diverges."""
         call = Call(model_args, model_kwargs)
 
+        each = (lambda f: f) if is_prng_key(state.rng_key) else jax.vmap
+
         def step(_: Any, state: SGHMCState) -> SGHMCState:
-            new = self._step(state, call)
+            new = each(lambda s: self._step(s, call))(self._with_directions(state, each))
+            new = self._with_averages(state, new, each)
             return new._replace(diverging=state.diverging | new.diverging)
 
-        def one(state: SGHMCState) -> SGHMCState:
-            fresh = state._replace(diverging=jnp.zeros_like(state.diverging))
-            return lax.fori_loop(0, self.num_steps, step, fresh)
+        fresh = state._replace(diverging=jnp.zeros_like(state.diverging))
+        return lax.fori_loop(0, self.num_steps, step, fresh)
 
-        return one(state) if is_prng_key(state.rng_key) else jax.vmap(one)(state)
+    # Work with [d, d] matrices is for few steps of warm-up. Under `vmap` a condition that differs
+    # between chains would do it in every step, so these two functions take all chains.
+
+    def _with_directions(self, state: SGHMCState, each: Callable[..., Any]) -> SGHMCState:
+        """Return the state with the directions that warm-up has found, where they are due."""
+        if not state.directions.dense:
+            return state
+
+        def found(state: SGHMCState) -> SGHMCState:
+            phase = self._warmup.phase(state.i, state.num_warmup)
+            directions, adaptation = state.directions.found(state.adaptation, phase)
+            return state._replace(directions=directions, adaptation=adaptation)
+
+        due = self._warmup.phase(state.i, state.num_warmup).concluding
+        return lax.cond(jnp.all(due), each(found), lambda state: state, state)
+
+    def _with_averages(
+        self, old: SGHMCState, new: SGHMCState, each: Callable[..., Any]
+    ) -> SGHMCState:
+        """Return the new state with the step's gradient in the averages of the directions."""
+        if not new.directions.dense:
+            return new
+
+        def averaged(old: SGHMCState, new: SGHMCState) -> Directions:
+            phase = self._warmup.phase(old.i, old.num_warmup)
+            gradient = new.adaptation.last_gradients[0]
+            after = new.directions.averaged(phase, gradient, old.adaptation.last_gradients)
+            return jax.tree.map(lambda a, b: jnp.where(new.diverging, b, a), after, new.directions)
+
+        wanted = self._warmup.phase(old.i, old.num_warmup).estimating
+        directions = lax.cond(
+            jnp.all(wanted), each(averaged), lambda _, new: new.directions, old, new
+        )
+        return new._replace(directions=directions)
 
     def _init_chain(self, key: PRNGKey, num_warmup: int, given: Values, call: Call) -> SGHMCState:
         key, key_start, key_gradient, key_anchor, key_momentum = _init_keys(key)
         unconstrained = self._init_values(key_start, given, call)
         flat = ravel_pytree(unconstrained)[0]
+        dense = self.preconditioner == "dense"
+        if dense and len(flat) > _MOST_DENSE:
+            raise ValueError(
+                f"SGHMC: the model has {len(flat)} latent values, wanted at most {_MOST_DENSE} with "
+                "preconditioner='dense', which keeps square matrices of them; use 'variance', in "
+                "the reference space of a fit (dgp_ppl.transported) where the model is made of "
+                "layers"
+            )
 
         @jax.jit  # NumPyro's MCMC calls `init` uncompiled
         def first(unconstrained: Values) -> tuple[Array, Energy, Flat]:
@@ -222,6 +275,7 @@ class SGHMC(MCMCKernel):
             unconstrained=unconstrained,
             momentum=random.normal(key_momentum, flat.shape, flat.dtype),
             adaptation=self._warmup.init(gradient),
+            directions=Directions.init(gradient, dense),
             anchor=anchor,
             potential_energy=energy.value,
             temperature=jnp.ones((), flat.dtype),
@@ -271,12 +325,17 @@ class SGHMC(MCMCKernel):
         scale, removed = self._warmup.scales(state.adaptation, phase, size)
         noise = random.normal(key_noise, state.momentum.shape, state.momentum.dtype)
 
-        def gradient_at(position: Flat) -> tuple[Flat, tuple[Values, Energy]]:
-            values = unravel(position)
-            energy, gradient = self._gradients(key_gradient, values, state.anchor, call)
-            return self._warmup.clipped(state.adaptation, phase, gradient), (values, energy)
+        directions = state.directions
 
-        new = self._dynamics.step(position, state.momentum, noise, scale, removed, gradient_at)
+        def gradient_at(q: Flat) -> tuple[Flat, tuple[Values, Energy]]:
+            values = unravel(directions.values(position, q))
+            energy, gradient = self._gradients(key_gradient, values, state.anchor, call)
+            clipped = self._warmup.clipped(state.adaptation, phase, gradient)
+            return directions.slope(clipped), (values, energy)
+
+        new = self._dynamics.step(
+            directions.start(position), state.momentum, noise, scale, removed, gradient_at
+        )
         unconstrained, energy = new.aux
         hot = new.temperature > max(_HOT, 1 + 30 * math.sqrt(2 / len(position)))
         finite = jnp.isfinite(energy.value) & jnp.all(jnp.isfinite(new.gradient))

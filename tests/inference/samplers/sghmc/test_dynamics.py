@@ -7,6 +7,7 @@ import pytest
 from scipy.linalg import solve_discrete_lyapunov
 
 from dgp_ppl.inference.samplers.sghmc._adaptation import Warmup
+from dgp_ppl.inference.samplers.sghmc._directions import Directions
 from dgp_ppl.inference.samplers.sghmc._dynamics import Dynamics
 
 pytestmark = pytest.mark.usefixtures("x64")
@@ -14,25 +15,31 @@ pytestmark = pytest.mark.usefixtures("x64")
 CORRELATED = np.array([[1.0, 0.95], [0.95, 1.0]])
 
 
-def stationary(hessian, noise, step_size=0.2, friction=0.2):
+def stationary(hessian, noise, step_size=0.2, friction=0.2, dense=False):
     """Covariance of the position for the energy x'Hx / 2, whose gradients have covariance `noise`.
 
-    The scales are those of a warm-up that knows the variance of every coordinate's gradient.
+    The scales are those of a warm-up that knows the variance of every coordinate's gradient, and
+    if `dense` the covariances.
     """
     d, zero = len(hessian), jnp.zeros(len(hessian))
     warmup = Warmup(friction, "variance", "baoab", correct_noise=True)
     known = warmup.init(zero)._replace(
         mean_square=jnp.diag(hessian + noise), noise_variance=jnp.diag(noise)
     )
-    phase = warmup.phase(jnp.array(1000), jnp.array(1000))
+    phase = warmup.phase(jnp.array(3 * 10**8), jnp.array(4 * 10**8))
+    directions = Directions.init(zero, dense)
+    if dense:
+        averages = directions._replace(square=jnp.asarray(hessian + noise), noise=noise)
+        directions, known = averages.found(known, phase)
     scale, removed = warmup.scales(known, phase, jnp.array(step_size))
 
     def step(x, r, e, g):
-        def gradient(x):
-            return jnp.asarray(hessian) @ x + g, None
+        def gradient(q):
+            return directions.slope(jnp.asarray(hessian) @ directions.values(x, q) + g), None
 
-        new = Dynamics(friction, "baoab").step(x, r, e, scale, removed, gradient)
-        return jnp.concatenate([new.position, new.momentum])
+        start = directions.start(x)
+        new = Dynamics(friction, "baoab").step(start, r, e, scale, removed, gradient)
+        return jnp.concatenate([directions.values(x, new.position), new.momentum])
 
     blocks = jax.jacobian(step, argnums=(0, 1, 2, 3))(zero, zero, zero, zero)
     x, r, e, g = (np.asarray(a, np.float64) for a in blocks)
@@ -68,3 +75,13 @@ def test_correlated_noise_leaves_a_bias_of_a_few_percent():
     truth = np.linalg.inv(CORRELATED)
     found = sds(stationary(CORRELATED, 3 * CORRELATED), truth)
     assert 0.01 < np.abs(found - 1).max() < 0.05
+
+
+@pytest.mark.parametrize("step_size", [0.2, 0.4])
+@pytest.mark.parametrize("noise", [0.1, 1.0, 3.0])
+def test_correlated_noise_is_corrected_along_directions(noise, step_size):
+    """With any correlation of the noise, that of the Hessian or another."""
+    truth = np.linalg.inv(CORRELATED)
+    for shape in (CORRELATED, truth, np.array([[1.0, -0.5], [-0.5, 2.0]])):
+        found = stationary(CORRELATED, noise * shape, step_size, 0.2, dense=True)
+        np.testing.assert_allclose(sds(found, truth), 1.0, atol=5e-3)

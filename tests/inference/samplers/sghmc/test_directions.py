@@ -1,0 +1,150 @@
+"""Directions of SGHMC, along which the noise of gradients is uncorrelated."""
+
+import functools
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro
+import numpyro.distributions as dist
+import pytest
+from jax import random
+from numpyro.infer import MCMC
+from support.helpers import KEY, assert_mean, slow
+from support.mcem_runs import X as X_SLOPE
+from support.mcem_runs import Y as Y_SLOPE
+from support.mcem_runs import slope as slope_with_params
+from support.mcmc_runs import assert_same, sampled, slope
+
+import dgp_ppl as dgp
+from dgp_ppl.inference.samplers._mcmc import run_mcmc
+from dgp_ppl.inference.samplers.sghmc import SGHMC
+from dgp_ppl.inference.samplers.sghmc._adaptation import Warmup
+from dgp_ppl.inference.samplers.sghmc._directions import Directions
+
+dense = partial(SGHMC, preconditioner="dense")
+CHAINS, NOISE = 32, 0.5
+
+
+@functools.cache
+def regression():
+    """Inputs with correlation 0.95 and targets; the posterior's mean, variances and directions."""
+    rng = np.random.default_rng(0)
+    x = rng.multivariate_normal(np.zeros(2), [[1, 0.95], [0.95, 1]], 60)
+    y = x @ [1.0, -0.5] + NOISE * rng.standard_normal(60)
+    covariance = np.linalg.inv(x.T @ x / NOISE**2 + np.eye(2))
+    return x, y, covariance @ x.T @ y / NOISE**2, *np.linalg.eigh(covariance)
+
+
+def linear(x, y, batch_size=None):
+    w = numpyro.sample("w", dist.Normal(0, 1).expand([x.shape[1]]).to_event(1))
+    with dgp.minibatch(x, y, batch_size=batch_size) as (x, y):
+        numpyro.sample("y", dist.Normal(x @ w, NOISE), obs=y)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("batch_size", "step_size", "slack"),
+    [(20, 0.2, 0.005), slow(20, 0.5, 0.04), slow(6, 0.2, 0.005), slow(None, 0.2, 0.005)],
+)
+def test_minibatches_of_correlated_inputs(batch_size, step_size, slack):
+    """The posterior's variances are right in its narrowest and its widest direction.
+
+    The long step overestimates the noise: sds are 1.5 % too small in the narrowest direction.
+    """
+    x, y, mean, variances, axes = regression()
+    chains = run_mcmc(
+        KEY, dense(linear, step_size=step_size), jnp.asarray(x, float), jnp.asarray(y, float),
+        batch_size=batch_size, num_warmup=10_000, num_samples=1000, thinning=20,
+        num_chains=CHAINS, progress=False,
+    )  # fmt: skip
+    w = (chains.samples["w"].astype(np.float64) - mean) @ axes
+    squares = (w**2).mean(axis=1) / variances
+    error = squares.std(axis=0, ddof=1) / np.sqrt(CHAINS)
+    assert (error < 0.02).all()
+    assert (np.abs(squares.mean(axis=0) - 1) < 4.5 * error + slack).all()
+
+
+def found(gradients, averaged):
+    """Directions from the average square of gradients [S, d], as if they were `averaged` many."""
+    size = gradients.shape[1]
+    warmup = Warmup(0.2, "dense", "baoab", correct_noise=True)
+    square = gradients.T @ gradients / len(gradients)
+    adaptation = warmup.init(jnp.zeros(size))._replace(
+        mean_square=jnp.diag(square), noise_variance=0.5 * jnp.diag(square)
+    )
+    phase = warmup.phase(jnp.array(3 * averaged), jnp.array(4 * averaged))
+    directions = Directions.init(jnp.zeros(size), dense=True)
+    directions = directions._replace(square=square, noise=0.5 * square)
+    return square, *directions.found(adaptation, phase)
+
+
+def test_gradients_have_unit_variance_along_the_directions():
+    gradients = random.normal(KEY, (1000, 3)) @ jnp.array([[1.0, 2, 0], [0, 1, 0], [0, 3, 9]])
+    square, directions, adaptation = found(gradients, 10**6)
+    basis = np.asarray(directions.basis, np.float64)
+    np.testing.assert_allclose(basis.T @ square @ basis, np.eye(3), atol=5e-3)
+    np.testing.assert_allclose(adaptation.noise_variance, 0.5, atol=5e-3)
+    np.testing.assert_array_equal(adaptation.mean_square, 1)
+
+
+def test_few_gradients_give_the_coordinates():
+    """As many gradients as coordinates cannot tell correlations: every coordinate has its scale."""
+    square, directions, _ = found(random.normal(KEY, (20, 5)) * jnp.arange(1.0, 6.0), 20)
+    basis = np.asarray(directions.basis)
+    assert ((basis != 0).sum(axis=0) == 1).all()
+    np.testing.assert_allclose(np.abs(basis).max(axis=1), jnp.diag(square) ** -0.5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("num_warmup", [0, slow(1), slow(3), 8])
+def test_short_warm_up(num_warmup):
+    chains = sampled(dense(slope), num_warmup=num_warmup, num_samples=5)
+    assert all(np.isfinite(a).all() for a in jax.tree.leaves(chains.samples))
+
+
+@pytest.mark.slow
+def test_chains_one_by_one_or_together():
+    """A chain's draws do not depend on the other chains."""
+    x, y = (jnp.asarray(a, float) for a in regression()[:2])
+    draws = []
+    for method in ("vectorized", "sequential"):
+        mcmc = MCMC(
+            dense(linear), num_warmup=200, num_samples=20, num_chains=2, chain_method=method,
+            progress_bar=False,
+        )  # fmt: skip
+        mcmc.run(KEY, x, y, batch_size=20)
+        draws.append(np.asarray(mcmc.get_samples()["w"]))
+    np.testing.assert_allclose(draws[0], draws[1], rtol=1e-2, atol=1e-3)
+
+
+def test_resumed_runs_are_the_same(tmp_path):
+    options = {"num_samples": 5, "num_warmup": 40}
+    first = sampled(dense(slope), **options)
+    for _ in range(2):
+        assert_same(first, sampled(dense(slope), **options, checkpoint=tmp_path / "run"))
+
+
+@pytest.mark.slow
+def test_monte_carlo_em_draws_along_directions():
+    result = dgp.fit_mcem(
+        KEY, slope_with_params, X_SLOPE, Y_SLOPE, steps=2000, num_chains=4, num_samples=200,
+        thinning=20, sampler=dense, progress=False,
+    )  # fmt: skip
+    scale, noise = (float(result.params[n]) for n in ("scale", "noise"))
+    precision = 1 + (scale / noise) ** 2 * float(X_SLOPE @ X_SLOPE)
+    mean = scale / noise**2 * float(X_SLOPE @ Y_SLOPE) / precision
+    assert_mean(result.chains.samples["w"].astype(np.float64).mean(axis=1), mean, errors=6)
+
+
+def test_too_many_values():
+    with pytest.raises(ValueError, match="has 2001 latent values, wanted at most 2000 with"):
+        run_mcmc(
+            KEY, dense(linear), jnp.zeros((3, 2001)), jnp.zeros(3), num_samples=2, num_warmup=2,
+            progress=False,
+        )  # fmt: skip
+
+
+def test_other_integrators():
+    with pytest.raises(ValueError, match="integrator is 'euler', wanted 'baoab' with precond"):
+        dense(linear, integrator="euler")
