@@ -29,8 +29,8 @@ _CLASSES: dict[str, Callable[[Any, Any], float]] = {
     "brier": metrics.brier,
 }
 _FIT = (
-    "elbo_per_datum", "restart_spread", "evidence_per_datum", "evidence_error", "gap", "rhat",
-    "ess", "divergences", "seconds", "steps",
+    "elbo_per_datum", "restart_spread", "evidence_per_datum", "evidence_error", "gap",
+    "rhat_predictions", "rhat", "ess", "divergences", "seconds", "steps",
 )  # fmt: skip
 
 METRICS: dict[str, tuple[str, ...]] = {
@@ -60,7 +60,8 @@ INFERENCE_HEADINGS = {
     "evidence_per_datum": "evidence",
     "evidence_error": "its error",
     "gap": "gap",
-    "rhat": "R-hat",
+    "rhat_predictions": "R-hat pred.",
+    "rhat": "R-hat v",
     "ess": "ESS",
     "divergences": "div.",
 }
@@ -104,7 +105,7 @@ def summarise(
     for method in methods:
         fitted = [r for r in rows if r["method"] == method and "error" not in r]
         if fitted:
-            means = {m: _mean_and_error([r[m] for r in fitted]) for m in METRICS[task]}
+            means = {m: _mean_and_error([r.get(m) for r in fitted]) for m in METRICS[task]}
             summary.append({"method": method, **means})
     return summary
 

@@ -28,7 +28,7 @@ from dgp_ppl.comparison._fit_method import (
 from dgp_ppl.comparison._method import Fitted, Setting, Task
 from dgp_ppl.comparison._metrics import METRICS, predictive_metrics
 from dgp_ppl.comparison._source import Split
-from dgp_ppl.criticism import chain_diagnostics
+from dgp_ppl.criticism import chain_diagnostics, prediction_diagnostics
 from dgp_ppl.datasets import Dataset, Rows, RowSource
 from dgp_ppl.inference import Summarized, annealed_evidence, why_no_evidence
 from dgp_ppl.inferencedata import to_inferencedata
@@ -44,6 +44,8 @@ _ANNEALING: dict[str, Any] = {"temperatures": 250, "num_particles": 32, "num_noi
 _MAX_DRAWS_PER_PASS = 10
 _MAX_VALUES = 500_000  # draws times rows of the tree's large variables
 _LATENT_ROW_PASSES = 50
+
+_DIAGNOSED_ROWS = 50  # held-out rows at which the predictions of chains are compared
 
 _SHOWN_ROWS = 10_000  # training rows of a source that a run keeps
 _WIDTH = 100  # of the lines of a repr
@@ -196,6 +198,11 @@ def run_method(
     row |= predictive_metrics(data.task, prediction, y_test)
     if fitted.chains is not None:
         row |= chain_diagnostics(fitted.chains)
+        row["rhat_predictions"] = prediction_diagnostics(
+            keys_of_split(config["seed"], split.index)[2], fitted.model, fitted.result,
+            x_test[:_DIAGNOSED_ROWS], y_test[:_DIAGNOSED_ROWS], posterior_samples=fitted.chains,
+            standardizer=standardizer, **fitted.kwargs,
+        )["rhat_predictions"]  # fmt: skip
     if config["evidence"]:
         key = random.fold_in(random.key(config["seed"]), split.index)
         task = scaled_task(

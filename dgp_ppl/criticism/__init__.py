@@ -18,6 +18,7 @@ from dgp_ppl.criticism._compare_posteriors import (
     energy_distance,
 )
 from dgp_ppl.criticism._loo import WAIC, loo, stacking, waic, weights_khat
+from dgp_ppl.criticism._prediction_diagnostics import prediction_diagnostics
 
 __all__ = [
     "WAIC",
@@ -34,6 +35,7 @@ __all__ = [
     "loo_pit",
     "pit",
     "posterior_check",
+    "prediction_diagnostics",
     "stacking",
     "waic",
     "weights_khat",

@@ -26,6 +26,8 @@ def test_samplers_report_how_their_chains_mix(sampled):
     assert {n: row[n] for n in ("rhat", "ess", "divergences")} == chain_diagnostics(chains)
     assert row["elbo_per_datum"] is row["evidence_per_datum"] is row["gap"] is None
     assert np.isfinite([row["rmse"], row["log_density"]]).all()
+    assert 0.9 < row["rhat_predictions"] < np.inf
+    assert guided["rhat_predictions"] is None
     assert guided["rhat"] is guided["ess"] is guided["divergences"] is None
     assert sampled[0].summary[0]["rhat"] == {"mean": None, "se": None}
 

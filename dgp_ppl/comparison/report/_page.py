@@ -242,14 +242,27 @@ def _leave_one_out(runs: Mapping[str, Run]) -> tuple[dict[str, Any], list[str]]:
 
 
 def _mixing_notes(rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Warn of the first split's chains that have not mixed."""
+    """Warn of the first split's chains that have not mixed, in their predictions or in v alone."""
     first = rows[0]["split"] if rows else 0
-    return [
-        f"{plots.method_label(row['method'])}: the chains have not mixed (R-hat {row['rhat']:.2f}),"
-        " so the draws do not represent the posterior. Do not rely on this row of the table."
-        for row in rows
-        if row["split"] == first and (row.get("rhat") or 1.0) > _MAX_RHAT
-    ]
+    notes = []
+    for row in rows:
+        values, predictions = row.get("rhat") or 1.0, row.get("rhat_predictions")
+        if row["split"] != first or max(values, predictions or 1.0) <= _MAX_RHAT:
+            continue
+        name = plots.method_label(row["method"])
+        if predictions is not None and predictions <= _MAX_RHAT:
+            notes.append(
+                f"{name}: the chains have mixed in what they predict (R-hat {predictions:.2f}) but "
+                f"not in v (R-hat {values:.2f}). Rely on functions and predictions, not on single "
+                "inducing values."
+            )
+        else:
+            worst = values if predictions is None else predictions
+            notes.append(
+                f"{name}: the chains have not mixed (R-hat {worst:.2f}), so the draws do not "
+                "represent the posterior. Do not rely on this row of the table."
+            )
+    return notes
 
 
 def _predictive_checks(runs: Mapping[str, Run]) -> list[dict[str, Any]]:

@@ -161,9 +161,14 @@ def test_names_that_look_like_mathematics_and_runs_that_diverged():
 def test_chains_that_have_not_mixed_are_told(regression):
     found, _ = regression
     record = json.loads(json.dumps(found.record))
-    record["splits"][0]["rhat"] = 3.6
-    contents = report._contents(record, found.fits, {})
-    assert any("have not mixed (R-hat 3.60)" in note for note in contents["notes"])
+    for predictions, words in (
+        (None, "have not mixed (R-hat 3.60)"),
+        (1.4, "have not mixed (R-hat 1.40)"),
+        (1.02, "mixed in what they predict (R-hat 1.02) but not in v (R-hat 3.60)"),
+    ):
+        record["splits"][0] |= {"rhat": 3.6, "rhat_predictions": predictions}
+        contents = report._contents(record, found.fits, {})
+        assert any(words in note for note in contents["notes"])
 
 
 def test_too_few_draws_for_loo_are_a_note():

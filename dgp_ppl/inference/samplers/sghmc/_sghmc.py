@@ -257,10 +257,9 @@ class SGHMC(MCMCKernel):
         dense = self.preconditioner == "dense"
         if dense and len(flat) > _MOST_DENSE:
             raise ValueError(
-                f"SGHMC: the model has {len(flat)} latent values, wanted at most {_MOST_DENSE} with "
-                "preconditioner='dense', which keeps square matrices of them; use 'variance', in "
-                "the reference space of a fit (dgp_ppl.transported) where the model is made of "
-                "layers"
+                f"SGHMC: the model has {len(flat)} latent values, wanted at most {_MOST_DENSE} "
+                "with preconditioner='dense', which keeps square matrices of them; use 'variance', "
+                "in the reference space of a fit (dgp_ppl.transported) if the model has layers"
             )
 
         @jax.jit  # NumPyro's MCMC calls `init` uncompiled

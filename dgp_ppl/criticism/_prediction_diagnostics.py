@@ -1,0 +1,87 @@
+"""How well chains have mixed in what predictions see."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from jax.typing import ArrayLike
+from scipy.special import logsumexp
+
+from dgp_ppl._checks import check_count, check_key
+from dgp_ppl._typing import Fitted, Model, Params, PRNGKey
+from dgp_ppl.criticism._chain_diagnostics import chain_diagnostics
+from dgp_ppl.inference import Chains
+from dgp_ppl.prediction import predict
+from dgp_ppl.standardize import Standardizer
+
+__all__ = ["prediction_diagnostics"]
+
+
+def prediction_diagnostics(
+    key: PRNGKey,
+    model: Model,
+    params: Params | Fitted,
+    x: ArrayLike,
+    y: ArrayLike,
+    *args: Any,
+    posterior_samples: Chains,
+    num_draws: int = 100,
+    num_noise: int = 8,
+    standardizer: Standardizer | None = None,
+    **kwargs: Any,
+) -> dict[str, float | None]:
+    """Return how well chains have mixed in the predictions at fixed rows.
+
+    The latent values of a deep GP have directions along which the function hardly changes, such as
+    a shift of a hidden layer that the next layer undoes. Chains are slow there, and R-hat of the
+    values may be large where every prediction is right. What each draw predicts at fixed rows,
+    log p(y_n | draw), does not depend on such directions::
+
+        prediction_diagnostics(key, model, params, x_test, y_test, posterior_samples=chains)
+
+    Args:
+        key: random key.
+        model: the model; ``model(x, *args, **kwargs)`` must be a call without y.
+        params: its params, or a fit's result.
+        x: inputs of the fixed rows, [N, D]; in the data's units if there is a `standardizer`.
+        y: their targets, in the same units.
+        *args: further arguments of the model.
+        posterior_samples: the chains.
+        num_draws: draws of each chain to take, at most; evenly spaced.
+        num_noise: draws of the hidden layers' noise to average the density of each draw over.
+        standardizer: the training data's.
+        **kwargs: keyword arguments of the model.
+
+    Returns:
+        ``rhat_predictions``: largest rank-normalised split R-hat of the rows' log densities, or
+        None for one chain. ``ess_predictions``: their smallest effective sample size.
+        ``rhat_log_density`` and ``ess_log_density``: those of the mean over the rows.
+
+    Raises:
+        TypeError: if `key` is no random key, or a number is not an integer.
+        ValueError: if a number is not positive, or as `predict` does.
+    """
+    check_key("prediction_diagnostics", key)
+    for name, number in (("num_draws", num_draws), ("num_noise", num_noise)):
+        check_count("prediction_diagnostics", name, number)
+    chains = posterior_samples.spaced(num_draws)
+    repeated: dict[str, Any] = {
+        n: np.repeat(a, num_noise, axis=0) for n, a in chains.get_samples().items()
+    }
+    count, draws = chains.shape
+    found = predict(
+        key, model, None, params, x, *args, num_samples=count * draws * num_noise,
+        standardizer=standardizer, posterior_samples=repeated, **kwargs,
+    )  # fmt: skip
+    by_pass = np.asarray(found.log_prob_by_pass(y), np.float64)
+    # Noise of a single pass would hide differences between chains.
+    values = logsumexp(by_pass.reshape(count, draws, num_noise, -1), axis=2)
+    rows = chain_diagnostics(Chains({"log p(y)": values}))
+    mean = chain_diagnostics(Chains({"log p(y)": values.mean(axis=-1)}))
+    return {
+        "rhat_predictions": rows["rhat"],
+        "ess_predictions": rows["ess"],
+        "rhat_log_density": mean["rhat"],
+        "ess_log_density": mean["ess"],
+    }

@@ -1,0 +1,59 @@
+"""R-hat of predictions at fixed rows."""
+
+import jax.numpy as jnp
+import numpy as np
+import numpyro
+import numpyro.distributions as dist
+import pytest
+from support.helpers import KEY
+
+import dgp_ppl as dgp
+from dgp_ppl.criticism import chain_diagnostics, prediction_diagnostics
+
+X = jnp.linspace(-1, 1, 7)[:, None]
+Y = np.linspace(-0.5, 1.5, 7)
+
+
+def ridge(x, y=None):
+    """Only the sum of two values matters to f."""
+    f = dgp.gp("f", dgp.kernels.SquaredExponential(1.0, 1.0), X[::3])
+    shift = numpyro.sample("a", dist.Normal(0, 1)) + numpyro.sample("b", dist.Normal(0, 1))
+    with dgp.minibatch(x, y) as (x, y):
+        numpyro.sample("y", dgp.observe(f(x), lambda f: dist.Normal(f + shift, 0.3)), obs=y)
+
+
+def drawn(total, chains=4, draws=200):
+    """Chains that are far apart along the ridge; `total` [C] is their mean across it."""
+    rng = np.random.default_rng(0)
+    a = 5 * np.arange(chains)[:, None] + rng.standard_normal((chains, draws))
+    sums = np.asarray(total)[:, None] + rng.standard_normal((chains, draws))
+    v = rng.standard_normal((chains, draws, 3, 1))
+    return dgp.Chains({"f.v": v, "a": a, "b": sums - a})
+
+
+def diagnosed(chains, **options):
+    return prediction_diagnostics(KEY, ridge, {}, X, Y, posterior_samples=chains, **options)
+
+
+def test_directions_that_predictions_do_not_see():
+    chains = drawn(np.zeros(4))
+    assert chain_diagnostics(chains)["rhat"] > 2
+    found = diagnosed(chains, num_draws=200)
+    assert found["rhat_predictions"] < 1.05
+    assert found["rhat_log_density"] < 1.05
+    assert found["ess_predictions"] > 200
+
+
+def test_chains_that_predict_differently():
+    found = diagnosed(drawn([0.0, 3.0, 0.0, 3.0]), num_noise=2)
+    assert found["rhat_predictions"] > 1.3
+    assert found["ess_predictions"] < 20
+
+
+def test_one_chain_has_no_rhat():
+    assert diagnosed(drawn([0.0], chains=1))["rhat_predictions"] is None
+
+
+def test_numbers_that_are_not_positive():
+    with pytest.raises(ValueError, match="prediction_diagnostics: num_noise is 0"):
+        diagnosed(drawn(np.zeros(4)), num_noise=0)
