@@ -22,6 +22,7 @@ from dgp_ppl._typing import Inputs, Model, Params, PRNGKey
 from dgp_ppl.comparison._builders import Built, build, deep_gp, kernel_maker
 from dgp_ppl.comparison._method import Fitted, Task, register
 from dgp_ppl.inference import (
+    SGHMC,
     Chains,
     Decoupled,
     Diffusion,
@@ -52,6 +53,7 @@ _NOISY_EVALUATION_DRAWS = 100  # for guides whose draws of hidden layers make th
 _MODEL_RATE = 0.3  # learning rate of the model's params relative to the setting's, as in `fit`
 _DSPP_LOSS = PredictiveELBO(elbo_share=0.5, num_particles=4)
 _THINNING = 20  # sampler steps between draws
+_MOST_WARMUP = 2000  # of SGHMC in the reference space of a fit
 _POSITIVE = dist.constraints.positive
 
 
@@ -259,6 +261,22 @@ def _mcem(task: Task, expected: float) -> Fitted:
     return Fitted(built.model, None, built.kwargs, result, chains=result.chains)
 
 
+@register("sghmc_coupled")
+def _sghmc_coupled(task: Task) -> Fitted:
+    """Sample a deep GP by SGHMC at the hyperparameters of a coupled fit, in its reference space."""
+    task_first, task_run = task.split()
+    first, setting = _global_inducing(task_first), task.setting
+    assert isinstance(first.guide, GlobalInducing)
+    program = transported(first.model, first.guide, first.result.params)
+    chains = run_mcmc(
+        task_run.key, SGHMC(program, init_strategy=init_to_sample), task.x, task.y,
+        num_warmup=min(_MOST_WARMUP, setting.steps), num_samples=setting.draws,
+        num_chains=setting.chains, thinning=_THINNING, batch_size=setting.batch,
+        progress=task.progress, **first.kwargs,
+    )  # fmt: skip
+    return _sampled(first, chains)
+
+
 @register("nuts")
 def _nuts(task: Task) -> Fitted:
     """Sample a deep GP by NUTS at the hyperparameters of a mean-field fit."""
@@ -284,10 +302,15 @@ def _transported_nuts(task: Task, *, sample_hyperparameters: bool) -> Fitted:
         model = _Lifted(model, _log_normal_priors(model, task.x, first.kwargs))
     program = transported(model, first.guide, params)
     chains = run_nuts(task_run, NUTS(program, init_strategy=init_to_sample), first.kwargs)
+    return _sampled(dataclasses.replace(first, model=model), chains)
+
+
+def _sampled(first: Fitted, chains: Chains) -> Fitted:
+    """Return draws at the params of a fit in whose reference space the chains moved."""
     # Hidden unit noise belongs to the training rows, reference values to the sampler.
     kept = {n: a for n, a in chains.samples.items() if not n.endswith((".reference", ".eps"))}
     chains = dataclasses.replace(chains, samples=kept)
-    return Fitted(model, None, first.kwargs, first.result, chains=chains)
+    return Fitted(first.model, None, first.kwargs, first.result, chains=chains)
 
 
 class _Lifted(handlers.lift):

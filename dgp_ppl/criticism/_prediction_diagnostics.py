@@ -76,7 +76,7 @@ def prediction_diagnostics(
     )  # fmt: skip
     by_pass = np.asarray(found.log_prob_by_pass(y), np.float64)
     # Noise of a single pass would hide differences between chains.
-    values = logsumexp(by_pass.reshape(count, draws, num_noise, -1), axis=2)
+    values = np.asarray(logsumexp(by_pass.reshape(count, draws, num_noise, -1), axis=2))
     rows = chain_diagnostics(Chains({"log p(y)": values}))
     mean = chain_diagnostics(Chains({"log p(y)": values.mean(axis=-1)}))
     return {

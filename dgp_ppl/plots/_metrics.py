@@ -33,6 +33,7 @@ _METHODS = {
     "implicit": ("deep GP, variational", "implicit"),
     "sghmc": ("deep GP, sampled", "SGHMC"),
     "sghmc_mixed": ("deep GP, sampled", "SGHMC, mixed"),
+    "sghmc_coupled": ("deep GP, sampled", "SGHMC, coupled"),
     "nuts": ("deep GP, sampled", "NUTS"),
     "nuts_priors": ("deep GP, sampled", "NUTS, priors"),
 }

@@ -90,3 +90,17 @@ def test_they_are_not_below_the_coupled_guide_with_as_many_steps(method):
     rows = dgp_ppl.compare("step", ("global_inducing", method), **options).splits
     coupled, found = (row["elbo_per_datum"] for row in rows)
     assert found > coupled
+
+
+@pytest.mark.slow
+def test_minibatches_in_the_reference_space_of_a_coupled_fit():
+    """Chains of SGHMC start apart and mix in v."""
+    options = TINY | {"draws": 100, "chains": 4, "splits": 1, "steps": 1000, "samples": 20}
+    outcome = dgp_ppl.compare("step", ("sghmc_coupled",), batch=30, **options)
+    fitted = outcome.fits["sghmc_coupled"].fitted
+    assert set(fitted.chains.samples) == {"l1.v", "l2.v"}
+    assert np.std(fitted.chains.samples["l1.v"][:, 0], axis=0).min() > 0
+    (row,) = outcome.splits
+    assert row["rhat"] < 1.2
+    assert row["rhat_predictions"] < 1.1
+    assert row["rmse"] < 0.6 * np.std(outcome.fits["sghmc_coupled"].y_test)

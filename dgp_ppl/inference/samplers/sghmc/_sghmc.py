@@ -70,30 +70,29 @@ class SGHMCState(NamedTuple):
 class SGHMC(MCMCKernel):
     """Stochastic-gradient HMC (Chen et al. 2014) with a step size for each coordinate.
 
-    Samples any NumPyro model with one gradient per step. Every step draws new minibatches of the
-    model's plates and new values of its auxiliary sites (the unit noise of hidden layers)::
+    Samples any NumPyro model. Every step draws new minibatches of the model's plates and new values
+    of its auxiliary sites (the unit noise of hidden layers)::
 
         mcmc = MCMC(dgp.SGHMC(model), num_warmup=2000, num_samples=5000, thinning=50)
         mcmc.run(key, x, y, z=z, batch_size=1000)
 
-    Warm-up finds the typical set and the step sizes, in at least 500 steps, or 2,000 with small
-    minibatches. Check that ``temperature`` averages 1 and that R-hat is small; `run_mcmc` warns.
+    Warm-up takes at least 500 steps, or 2,000 with small minibatches. Check that ``temperature``
+    averages 1 and R-hat is small; `run_mcmc` warns. Sample a deep GP in the reference space of
+    a `GlobalInducing` fit (`transported`), where v mixes.
 
     Args:
         model: a NumPyro model.
         step_size: relative to the scale of each coordinate.
         friction: fraction of the momentum that a step removes, in (0, 1]; best at one to two
             `step_size`.
-        preconditioner: "variance" (steps proportional to E[g²]^(-1/2)), "dense" (the same along
-            directions in which the gradient's noise is uncorrelated, for at most 2,000 latent
-            values), "rms" (E[g²]^(-1/4)), or None.
+        preconditioner: "variance" (steps proportional to E[g²]^(-1/2)), "dense" (along directions
+            with uncorrelated gradient noise; at most 2,000 values), "rms" (E[g²]^(-1/4)), or None.
         integrator: "baoab", or "euler" as published.
-        correct_noise: reduce the injected noise by the gradient's noise ("baoab" only).
-        control_variates: take differences to the gradient of all rows at the start of the chain.
-            Doubles the cost; start at a fit (``init_params``).
+        correct_noise: reduce the injected noise by the gradient's ("baoab" only).
+        control_variates: take differences to all rows' gradient at the start; twice the cost. Start
+            at a fit (``init_params``).
         num_steps: gradient steps per step of `MCMC`.
-        cycle: steps in which the step size falls to a tenth along a cosine before it jumps back;
-            None keeps it constant.
+        cycle: steps in which the step size falls to a tenth before it jumps back, or None.
         init_strategy: NumPyro's, for sites that ``init_params`` omits; None for `init_to_median`.
 
     Raises:
