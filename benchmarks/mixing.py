@@ -14,7 +14,8 @@ R-hat is the largest rank-normalised split R-hat, and ESS the smallest effective
 of all inducing values, ``f`` of function values at 50 training inputs, ``density`` of the mean log
 density of the test rows. The last two are means over 8 draws of the hidden noise for each of 100
 draws of a chain. ``energies`` are the chains' mean potential energies in nats, which tell whether
-chains sit in modes of different depth. Set DGP_PPL_DATA to the data's folder.
+chains sit in modes of different depth. ``widest_reference`` is the largest standard deviation of a
+reference value of each layer, 1 if the guide were right. Set DGP_PPL_DATA to the data's folder.
 
     python benchmarks/mixing.py [--sets uci/energy,uci/concrete] [--steps 12000] [--json FILE]
 """
@@ -100,8 +101,8 @@ class Problem:
             num_samples=len(next(iter(repeated.values()))), **self.kwargs,
         )  # fmt: skip
         means = [
-            np.asarray(mixture.components.mean).reshape(passes.num_samples, -1)
-            for _, mixture in passes.components()
+            np.asarray(jax.vmap(lambda m: m.components.mean[0])(mixtures))
+            for _, mixtures in passes.components()
         ]
         values = np.concatenate(means, axis=1)[:, :50]  # the last chunk is padded
         return values.reshape(*kept.shape, NOISE, 50).mean(axis=2)
@@ -136,6 +137,7 @@ def measure(problem: Problem, setting: str, steps: int, batch_size: int) -> dict
         num_samples=400, standardizer=problem.scale, **problem.kwargs,
     )  # fmt: skip
     energies = chains.fields["potential_energy"]
+    white = {n: a.std(axis=(0, 1)) for n, a in _ending(chains.samples, ".reference").items()}
     return {
         "setting": setting,
         "warmup": warmup,
@@ -146,6 +148,7 @@ def measure(problem: Problem, setting: str, steps: int, batch_size: int) -> dict
         **{f"ess_{n}": _rounded(d["ess"], 0) for n, d in found.items()},
         "ess_density": _rounded(density["ess_log_density"], 0),
         "log_density": _rounded(held.log_prob(problem.test[1]).mean()),
+        "widest_reference": {n: _rounded(a.max(), 1) for n, a in white.items()},
         "energies": energies.mean(axis=1).round(1).tolist(),
         "temperature": _rounded(chains.fields["temperature"].mean()),
         "seconds": round(chains.seconds, 1),
