@@ -20,7 +20,7 @@ from dgp_ppl import datasets
 from dgp_ppl._checks import check_count
 from dgp_ppl._errors import Interrupted
 from dgp_ppl._storage import versions
-from dgp_ppl.comparison import _baselines, _methods  # noqa: F401 - registers the methods
+from dgp_ppl.comparison import methods as _methods  # noqa: F401 - registers the methods
 from dgp_ppl.comparison._builders import check_categories, check_setting, complete_setting
 from dgp_ppl.comparison._executor import ONE_AT_A_TIME, Job, check_executor, fits_here, fits_on
 from dgp_ppl.comparison._in_one_program import fits_in_one_program

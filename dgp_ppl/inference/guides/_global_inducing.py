@@ -193,7 +193,7 @@ class GlobalInducing(PropagatingGuide):
                 f"GlobalInducing.start_from: mean_field has the layers {mean_field.layers}, wanted "
                 f"those of this guide's model: {self.layers}"
             )
-        params = params_of(caller, params)
+        params = jax.tree.map(jnp.asarray, params_of(caller, params))
         given = GivenParams(None, params, caller)
         posteriors = mean_field.distributions(params)
         arrived: dict[str, tuple[Array, TransportInducing]] = {}

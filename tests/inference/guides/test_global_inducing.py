@@ -237,7 +237,8 @@ def test_a_later_layer_at_several_points_of_each_input():
     mean_field = dgp.MeanField(model)
     first = dgp.fit(KEY, model, mean_field, x, y, steps=200, progress=False)
     guide = dgp.GlobalInducing(model, PSEUDO)
-    begin = guide.start_from(KEY, mean_field, first.params, x, y)
+    kept = {n: np.asarray(a) for n, a in first.params.items()}  # as read from a file
+    begin = guide.start_from(KEY, mean_field, kept, x, y)
     cold = start(model, guide, x, y)
     assert begin["l2.v.target"].shape == cold["l2.v.target"].shape == (8, 1)
     near, far = (bound(model, guide, p, x, y, keys=random.split(KEY, 200)) for p in (begin, cold))

@@ -19,7 +19,8 @@ from dgp_ppl._errors import UnsuitableError
 from dgp_ppl._typing import Inputs, Params, PRNGKey
 from dgp_ppl.comparison._builders import kernel_maker, observation_arguments
 from dgp_ppl.comparison._method import Fitted, Task, register
-from dgp_ppl.comparison._methods import fit_collapsed, run_nuts
+from dgp_ppl.comparison.methods._samplers import run_nuts
+from dgp_ppl.comparison.methods._sparse import fit_collapsed
 from dgp_ppl.inference import evaluate, fit
 
 __all__: list[str] = []  # the methods are in METHODS

@@ -1,0 +1,18 @@
+"""Collapsed sparse GP regression in a comparison."""
+
+import pytest
+from support.comparisons import TINY
+from support.helpers import KEY
+
+import dgp_ppl
+from dgp_ppl.inference import evaluate
+
+
+def test_the_collapsed_bound_is_that_of_the_best_inducing_values():
+    """The fit that is kept predicts with q(v); its bound is the one that was maximised."""
+    found = dgp_ppl.compare("step", ("sgpr",), **(TINY | {"splits": 1, "steps": 200}))
+    run = found.fits["sgpr"]
+    fitted, scale = run.fitted, run.standardizer
+    x, y = scale.inputs(run.x), scale.outputs(run.y)
+    elbo, _ = evaluate(KEY, fitted.model, fitted.guide, fitted.result.params, x, y, **fitted.kwargs)
+    assert elbo / len(y) == pytest.approx(found.splits[0]["elbo_per_datum"], abs=1e-4)
