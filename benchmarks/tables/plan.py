@@ -95,6 +95,8 @@ UCI_SECOND: dict[str, Row] = {
         name: (name, {})
         for name in (
             "svgp",
+            "flow",
+            "sghmc_coupled",
             "diffusion",
             "sghmc_mixed",
             "decoupled",
