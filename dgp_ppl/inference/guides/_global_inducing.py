@@ -193,9 +193,9 @@ class GlobalInducing(PropagatingGuide):
                 f"GlobalInducing.start_from: mean_field has the layers {mean_field.layers}, wanted "
                 f"those of this guide's model: {self.layers}"
             )
-        params = jax.tree.map(jnp.asarray, params_of(caller, params))
-        given = GivenParams(None, params, caller)
-        posteriors = mean_field.distributions(params)
+        values: Params = jax.tree.map(jnp.asarray, params_of(caller, params))
+        given = GivenParams(None, values, caller)
+        posteriors = mean_field.distributions(values)
         arrived: dict[str, tuple[Array, TransportInducing]] = {}
 
         def draw(site: str, f: RandomFunction, h: Inputs) -> Array:
@@ -206,11 +206,11 @@ class GlobalInducing(PropagatingGuide):
             others = mean_field.other_sites.draw_globals(Call(args, kwargs))
             call = Call(args, kwargs, {n: s["value"] for n, s in others.items()})
             self.propagate(numpyro.prng_key(), call, self.pseudo_inputs, draw)
-        own = {n: a for n, a in params.items() if not n.rpartition(".")[0].endswith(".v")}
+        own = {n: a for n, a in values.items() if not n.rpartition(".")[0].endswith(".v")}
         own["pseudo_inputs"] = self.pseudo_inputs
         for i, (site, (A, q)) in enumerate(arrived.items()):
             if i == 0:
-                own |= {f"{site}.{n}": params[f"{site}.{n}"] for n in ("loc", "scale_tril")}
+                own |= {f"{site}.{n}": values[f"{site}.{n}"] for n in ("loc", "scale_tril")}
             else:
                 target, precision = _match(A, q, steps)
                 own |= {f"{site}.target": target, f"{site}.precision": precision}

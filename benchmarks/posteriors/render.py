@@ -1,0 +1,175 @@
+"""Render docs/posteriors.md and its picture from the records of `run.py`.
+
+python benchmarks/posteriors/render.py
+"""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+
+matplotlib.use("agg")
+import matplotlib.pyplot as plt
+
+HERE = Path(__file__).parent
+DOCS = HERE.parents[1] / "docs"
+Rows = dict[str, dict[str, Any]]  # of a problem
+
+PROBLEMS = {
+    "sine": "A sine with a gap: 40 rows, two layers, M = 8",
+    "step": "A step: 40 rows, two layers, M = 8",
+    "motorcycle": "Motorcycle: 84 rows, two layers, M = 20",
+    "energy": "Energy: 691 rows of 8 inputs, two layers, M = 50",
+    "breast_cancer": "Breast cancer: 512 rows of 30 inputs, two classes, width 5, M = 20",
+    "gplvm": "GPLVM of 100 irises: four measurements, two latent inputs, one layer, M = 20",
+}  # fmt: skip
+NAMES = {
+    "mean_field": "`MeanField`",
+    "decoupled": "`Decoupled`",
+    "global_inducing": "`GlobalInducing`",
+    "diffusion": "`Diffusion`, informed, K = 8",
+    "flow": "`Flow`",
+    "implicit": "`Implicit`",
+    "nuts": "NUTS",
+    "nuts_in_flow": "NUTS in the flow's space",
+    "adjusted_mclmc": "`AdjustedMCLMC`",
+    "sghmc": "`SGHMC`",
+    "sghmc_transported": "`SGHMC`, transported",
+}
+COLUMNS = 3  # of the picture
+LOOSE = ("decoupled",)  # its bound is not on this evidence
+COLORS = dict(zip(NAMES, plt.get_cmap("tab10").colors, strict=False))  # pyright: ignore
+
+HEAD = """# Every posterior on one target
+
+This page is made by `benchmarks/posteriors/render.py` from `benchmarks/posteriors/records.jsonl`,
+which `benchmarks/posteriors/run.py` fills (energy and motorcycle need `DGP_PPL_DATA`). The
+hyperparameters of a problem are fixed, by hand or at a mean-field fit, so that all posteriors have
+the same target. {about}
+
+- *gap*: log evidence less ELBO, in nats; it is KL[q(v) || p(v | y)]. Errors of the evidence are
+  common to all rows. `Decoupled` has inducing inputs of its own, and its bound another evidence.
+- *distance*: energy distance of the inducing values of all layers to NUTS's draws; 0 is exact.
+  NUTS's own is one half of its chains against the other. NUTS has the unit noise of the hidden
+  layers as latent values; the bounds and `SGHMC` average over it, so that a small distance remains.
+- *log density*: mean on new rows, in nats (in standardised units); *less NUTS*: with its standard
+  error. On energy and breast cancer the unit noise of all rows is too much for NUTS.
+- *k-hat*: Pareto shape of the importance weights; below 0.7 weighted draws are exact.
+- *R-hat*, *draws/s*: the worst of all inducing values over eight chains; effective draws a second,
+  with compilation and warm-up.
+- *s*: seconds of the fit and of those that it starts from, on a shared machine: an order of
+  magnitude.
+"""
+
+
+def load() -> tuple[dict[str, Rows], str]:
+    found: dict[str, Rows] = {}
+    dates, versions = set(), set()
+    for record in map(json.loads, (HERE / "records.jsonl").read_text().splitlines()):
+        found.setdefault(record["problem"], {})[record["row"]] = record
+        dates.add(record["date"])
+        versions.add(f"jax {record['jax']}, Python {record['python']}, {record['device']}")
+    about = f"Measured {min(dates)} to {max(dates)} with {'; '.join(sorted(versions))}."
+    return found, about.replace(f"{min(dates)} to {min(dates)}", f"on {min(dates)}")
+
+
+def with_error(value: float | None, error: float | None, digits: int = 3) -> str:
+    if value is None:
+        return ""
+    return f"{value:.{digits}f}" + ("" if error is None else f" ({error:.{digits}f})")
+
+
+def plain(value: float | None) -> str:
+    return "" if value is None else f"{value:.3g}"
+
+
+def table(rows: Rows) -> list[str]:
+    evidence = rows.get("evidence", {}).get("evidence")
+    columns = {
+        "bound": lambda n, r: with_error(r.get("bound"), r.get("bound_error"), 2),
+        "gap": lambda n, r: "" if gap(n, r, evidence) is None else f"{gap(n, r, evidence):.2f}",
+        "distance": lambda n, r: with_error(r.get("distance"), r.get("distance_error")),
+        "log density": lambda n, r: with_error(r.get("log_density"), None),
+        "less NUTS": lambda n, r: with_error(r.get("density_difference"), r.get("density_error")),
+        "k-hat": lambda n, r: plain(r.get("khat")),
+        "R-hat": lambda n, r: plain(r.get("rhat")),
+        "draws/s": lambda n, r: plain(r.get("ess_per_second")),
+        "s": lambda n, r: plain(r.get("seconds")),
+    }
+    shown = {n: r for n, r in rows.items() if n in NAMES and len(r) > 7 and "absent" not in r}
+    shown = {n: shown[n] for n in NAMES if n in shown}
+    cells = {c: [make(n, r) for n, r in shown.items()] for c, make in columns.items()}
+    kept = [c for c, values in cells.items() if any(values)]
+    lines = ["| posterior | " + " | ".join(kept) + " |", "|---" * (1 + len(kept)) + "|"]
+    for i, name in enumerate(shown):
+        lines.append(f"| {NAMES[name]} | " + " | ".join(cells[c][i] for c in kept) + " |")
+    return lines
+
+
+def gap(name: str, row: dict[str, Any], evidence: float | None) -> float | None:
+    if evidence is None or row.get("bound") is None or name in LOOSE:
+        return None
+    return evidence - row["bound"]
+
+
+def about_evidence(rows: Rows) -> str:
+    found = rows.get("evidence", {})
+    lines = []
+    if found.get("evidence") is not None:
+        doubts = "; ".join(found["doubts"]) or "none"
+        lines.append(
+            f"Log evidence {found['evidence']:.2f} ({found['error']:.2f}): {found['particles']} "
+            f"particles from the flow, {found['temperatures']} temperatures, worth "
+            f"{100 * found['worth']:.0f} % of their number, {found['seconds']:.0f} s. "
+            f"Doubts: {doubts}."
+        )
+    p = rows.get("calibration", {}).get("vsbc_p")
+    if p is not None:
+        lines.append(
+            "Simulation-based calibration (NumPyro's VSBC, 100 simulations) of mean field: the "
+            f"smallest p-value times the number of values is {p:.2g}."
+        )
+    return " ".join(lines)
+
+
+def picture(found: dict[str, Rows]) -> None:
+    shown = {n: r for n, r in found.items() if r.get("evidence", {}).get("evidence") is not None}
+    height = -(-len(shown) // COLUMNS)
+    figure, axes = plt.subplots(
+        height, COLUMNS, figsize=(9, 0.8 + 2.6 * height), squeeze=False, layout="constrained"
+    )
+    drawn: dict[str, Any] = {}
+    for axis, (problem, rows) in zip(axes.flat, shown.items(), strict=False):
+        for name, row in rows.items():
+            value = gap(name, row, rows["evidence"]["evidence"])
+            if value is not None:
+                # A gap below the error of the evidence is not resolved.
+                height = max(value, rows["evidence"]["error"])
+                (drawn[name],) = axis.loglog(row["seconds"], height, "o", color=COLORS[name])
+        axis.set(title=problem.replace("_", " "), xlabel="seconds")
+        axis.grid(alpha=0.3)
+    for axis in axes.flat[len(shown) :]:
+        axis.axis("off")
+    for axis in axes[:, 0]:
+        axis.set_ylabel("evidence less ELBO (nats)")
+    labels = [NAMES[n].replace("`", "") for n in drawn]
+    figure.legend(drawn.values(), labels, loc="outside lower center", ncols=3, frameon=False)
+    figure.savefig(DOCS / "images" / "posteriors.png", dpi=130)
+    plt.close(figure)
+
+
+def main() -> None:
+    found, about = load()
+    lines = [HEAD.format(about=about)]
+    lines += ["![Gap against seconds](images/posteriors.png)", ""]
+    for problem, title in PROBLEMS.items():
+        if rows := found.get(problem):
+            lines += [f"## {title}", "", *table(rows), ""]
+            lines += [about_evidence(rows), ""] if about_evidence(rows) else []
+    (DOCS / "posteriors.md").write_text("\n".join(lines).rstrip() + "\n")
+    picture(found)
+
+
+if __name__ == "__main__":
+    main()

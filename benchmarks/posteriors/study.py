@@ -1,0 +1,244 @@
+"""The posteriors of a problem, and what is measured of each."""
+
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from functools import cached_property, partial
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+import numpyro
+from jax import random
+from numpyro import handlers
+from numpyro.infer import NUTS, TraceMeanField_ELBO
+from numpyro.infer.calibration import vsbc_diagnostic
+from problems import Problem
+
+import dgp_ppl as dgp
+from dgp_ppl.criticism import chain_diagnostics
+from dgp_ppl.inference import evaluate
+
+__all__ = ["GUIDES", "SAMPLERS", "Study", "rows"]
+
+RATE = 0.03  # of Adam
+CHAINS = 8
+Row = dict[str, Any]
+
+
+class Study:
+    """One problem. Fits start from those that they build on, and are made once."""
+
+    def __init__(self, problem: Problem) -> None:
+        self.problem, self.key = problem, random.key(0)
+        self._fits: dict[str, tuple[Any, Any, float]] = {}
+
+    def fitted(self, name: str) -> tuple[Any, Any, float]:
+        """Return a guide, its params, and the seconds of its fit and of those before it."""
+        if name not in self._fits:
+            self._fits[name] = GUIDES[name](self)
+        return self._fits[name]
+
+    def fit(self, guide: Any, first: str | None, start: Any = None, **options: Any) -> Any:
+        """Fit a guide that starts from the fit `first`."""
+        before = 0.0
+        if first is not None:
+            _, params, before = self.fitted(first)
+            start = params if start is None else start
+        p = self.problem
+        start = p.rest if start is None else start
+        found = dgp.fit(
+            random.fold_in(self.key, len(self._fits)), p.model, guide, *p.data, steps=p.steps,
+            learning_rate=RATE, start=start or None, progress=False, **p.kwargs, **options,
+        )  # fmt: skip
+        return guide, found.params, before + found.seconds
+
+    @cached_property
+    def exact(self) -> dgp.Chains | None:
+        """NUTS in the reference space of the mean-field fit."""
+        if not self.problem.exact:
+            return None
+        guide, params, _ = self.fitted("mean_field")
+        return self.sampled(NUTS(dgp.transported(self.problem.model, guide, params)), 1000, 1000, 1)
+
+    def sampled(self, kernel: Any, warmup: int, draws: int, thinning: int) -> dgp.Chains:
+        p = self.problem
+        chains = dgp.run_mcmc(
+            random.fold_in(self.key, 99), kernel, *p.data, num_warmup=warmup, num_samples=draws,
+            thinning=thinning, num_chains=CHAINS, progress=False, **p.kwargs,
+        )  # fmt: skip
+        kept = {n: a for n, a in chains.samples.items() if n.endswith(".v") or n == "latent"}
+        return dgp.Chains(kept, chains.fields, None, chains.steps, chains.seconds)
+
+    def evidence(self) -> Row:
+        """The evidence that the bounds are on, by annealing from the best guide."""
+        p = self.problem
+        if p.evidence is None:
+            return {}
+        guide, params, _ = self.fitted("flow")
+        begun = time.perf_counter()
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "annealed_evidence: ")  # they are in the record
+            found = dgp.annealed_evidence(
+                self.key, p.model, guide, params, *p.data, **p.evidence, **p.kwargs
+            )
+        num = found.log_weights.size
+        return {
+            "evidence": found.log_evidence, "error": found.standard_error, "particles": num,
+            "worth": found.effective_particles / num, "temperatures": len(found.acceptance),
+            "doubts": list(found.warnings), "seconds": time.perf_counter() - begun,
+        }  # fmt: skip
+
+    def guide(self, name: str) -> Row:
+        guide, params, seconds = self.fitted(name)
+        p = self.problem
+        bound, error = evaluate(
+            self.key, p.model, guide, params, *p.data, num_draws=2000, **p.kwargs
+        )
+        row = {"bound": bound, "bound_error": error, "seconds": seconds}
+        return row | self._distances(guide, params) | self._log_density(guide, params)
+
+    def sampler(self, name: str) -> Row:
+        chains = self.exact if name == "nuts" else SAMPLERS[name](self)
+        if chains is None:
+            return {}
+        found = chain_diagnostics(chains)
+        row = dict(found) | {"seconds": chains.seconds}
+        row["ess_per_second"] = (found["ess"] or 0.0) / chains.seconds
+        return row | self._distances(chains, {}) | self._log_density(None, {}, chains)
+
+    def calibration(self) -> Row:
+        """Simulation-based calibration of mean field; p-values are corrected for their number."""
+        if not self.problem.calibrate:
+            return {}
+
+        def quiet(x: Any, y: Any = None) -> None:
+            """The model without the sites of its unit noise, which are not to be calibrated."""
+            noise = numpyro.prng_key()
+            hidden = handlers.block(hide_fn=lambda s: s.get("infer", {}).get("is_auxiliary", False))
+            with hidden, handlers.seed(rng_seed=noise):
+                self.problem.model(x, y)
+
+        found = vsbc_diagnostic(
+            random.PRNGKey(0), quiet, dgp.MeanField(quiet), numpyro.optim.Adam(0.02),
+            TraceMeanField_ELBO(), self.problem.data[0], observed_sites=["y"], num_simulations=100,
+            num_svi_steps=1000, num_samples=500,
+        )  # fmt: skip  # no typed key
+        values = np.concatenate([np.ravel(p) for p in found.ks_pvalues.values()])
+        return {"vsbc_p": float(min(1.0, values.min() * len(values)))}
+
+    def _distances(self, posterior: Any, params: Any) -> Row:
+        p = self.problem
+        if self.exact is None or p.test is None:
+            return {}
+        exact = self.exact
+        if posterior is exact:  # one half against the other shows the effect of chance
+            halves = [
+                dgp.Chains({n: a[part] for n, a in exact.samples.items()})
+                for part in (slice(CHAINS // 2), slice(CHAINS // 2, None))
+            ]
+            exact, posterior = halves
+        found = dgp.compare_posteriors(
+            self.key, exact, posterior, p.model, params, *p.data, test=p.test, **p.kwargs
+        )
+        assert found.log_density is not None
+        return {
+            "distance": found.joint.value, "distance_error": found.joint.error,
+            "density_difference": found.log_density.value,
+            "density_error": found.log_density.error, "khat": found.khat,
+        }  # fmt: skip
+
+    def _log_density(self, guide: Any, params: Any, chains: Any = None) -> Row:
+        p = self.problem
+        if p.test is None:
+            return {}
+        found = dgp.predict(
+            self.key, p.model, guide, params, p.test[0], posterior_samples=chains,
+            num_samples=500, **p.kwargs,
+        )  # fmt: skip
+        return {"log_density": float(jnp.mean(found.log_prob(p.test[1])))}
+
+
+def mean_field(study: Study) -> Any:
+    return study.fit(dgp.MeanField(study.problem.model), None)
+
+
+def decoupled(study: Study) -> Any:
+    p = study.problem
+    if p.z_mean is None:
+        raise NotImplementedError("no known inputs")
+    return study.fit(dgp.Decoupled(p.model, p.z_mean), None)
+
+
+def global_inducing(study: Study) -> Any:
+    p = study.problem
+    if p.pseudo is None:
+        raise NotImplementedError("no known inputs")
+    guide = dgp.GlobalInducing(p.model, p.pseudo)
+    first, params, _ = study.fitted("mean_field")
+    start = guide.start_from(study.key, first, params, *p.data, **p.kwargs)
+    return study.fit(guide, "mean_field", start)
+
+
+def on_base(make: Callable[..., Any], study: Study, **options: Any) -> Any:
+    """Fit a guide on `GlobalInducing`, or on mean field where there are no known inputs."""
+    base = "mean_field" if study.problem.pseudo is None else "global_inducing"
+    guide = make(study.problem.model, base=study.fitted(base)[0])
+    return study.fit(guide, base, keep_best=True, **options)
+
+
+def diffusion(study: Study) -> Any:
+    make = partial(dgp.Diffusion, steps=8, informed=study.problem.data)
+    return on_base(make, study, loss=dgp.DiffusionELBO(8))
+
+
+def flow(study: Study) -> Any:
+    return on_base(dgp.Flow, study)
+
+
+def implicit(study: Study) -> Any:
+    return study.fit(dgp.Implicit(study.problem.model), None)
+
+
+def sghmc(study: Study) -> dgp.Chains:
+    return study.sampled(dgp.SGHMC(study.problem.model), 4000, 1000, 50)
+
+
+def sghmc_transported(study: Study) -> dgp.Chains:
+    return study.sampled(dgp.SGHMC(_in_reference(study)), 4000, 1000, 50)
+
+
+def adjusted_mclmc(study: Study) -> dgp.Chains:
+    if not study.problem.exact:
+        raise NotImplementedError("too many unit-noise values")
+    return study.sampled(dgp.AdjustedMCLMC(_in_reference(study)), 1000, 1000, 1)
+
+
+def nuts_in_flow(study: Study) -> dgp.Chains:
+    """NUTS in the space of the flow's noise."""
+    if not study.problem.exact:
+        raise NotImplementedError("too many unit-noise values")
+    return study.sampled(NUTS(_in_reference(study, "flow")), 1000, 1000, 1)
+
+
+def _in_reference(study: Study, name: str = "mean_field") -> Any:
+    guide, params, _ = study.fitted(name)
+    return dgp.transported(study.problem.model, guide, params)
+
+
+GUIDES: dict[str, Callable[[Study], Any]] = {
+    f.__name__: f for f in (mean_field, decoupled, global_inducing, diffusion, flow, implicit)
+}
+SAMPLERS: dict[str, Callable[[Study], dgp.Chains]] = {
+    f.__name__: f for f in (sghmc, sghmc_transported, adjusted_mclmc, nuts_in_flow)
+}
+
+
+def rows(study: Study) -> Iterator[tuple[str, Callable[[], Row]]]:
+    """Iterate over names of rows and what measures them."""
+    yield "calibration", study.calibration
+    for name in GUIDES:
+        yield name, partial(study.guide, name)
+    yield "evidence", study.evidence
+    for name in ("nuts", *SAMPLERS):
+        yield name, partial(study.sampler, name)
