@@ -21,6 +21,7 @@ reference value of each layer, 1 if the guide were right. Set DGP_PPL_DATA to th
 """
 
 import argparse
+import dataclasses
 import json
 from pathlib import Path
 from typing import Any
@@ -100,6 +101,7 @@ class Problem:
             key, deep_gp, None, self.params, self.x[:50], posterior_samples=repeated,
             num_samples=len(next(iter(repeated.values()))), **self.kwargs,
         )  # fmt: skip
+        passes = dataclasses.replace(passes, num_noise=NOISE)  # the same for all draws
         means = [
             np.asarray(jax.vmap(lambda m: m.components.mean[0])(mixtures))
             for _, mixtures in passes.components()

@@ -133,8 +133,8 @@ def breast_cancer() -> Problem:
 
 def gplvm() -> Problem:
     """The Bayesian GPLVM of 100 irises: four measurements, two latent inputs, M = 20."""
-    y = load_iris().data
-    y = np.random.default_rng(0).permutation(y)[:100]
+    y, _ = load_iris(return_X_y=True)
+    y = np.random.default_rng(0).permutation(np.asarray(y))[:100]
     y = jnp.asarray((y - y.mean(axis=0)) / y.std(axis=0), float)
     kwargs, start = initialize.gplvm(random.key(0), y, dim=2, num_inducing=20)
     kwargs["out"] = 4

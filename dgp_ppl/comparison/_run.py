@@ -45,7 +45,8 @@ _MAX_DRAWS_PER_PASS = 10
 _MAX_VALUES = 500_000  # draws times rows of the tree's large variables
 _LATENT_ROW_PASSES = 50
 
-_DIAGNOSED_ROWS = 50  # held-out rows at which the predictions of chains are compared
+_DIAGNOSED_ROWS = 50  # held-out rows at which the log densities of chains are compared
+_DIAGNOSED_DRAWS = 500  # of each chain
 
 _SHOWN_ROWS = 10_000  # training rows of a source that a run keeps
 _WIDTH = 100  # of the lines of a repr
@@ -198,11 +199,12 @@ def run_method(
     row |= predictive_metrics(data.task, prediction, y_test)
     if fitted.chains is not None:
         row |= chain_diagnostics(fitted.chains)
+    if fitted.chains is not None and row["rhat"] is not None:  # several chains, enough draws
         row["rhat_predictions"] = prediction_diagnostics(
             keys_of_split(config["seed"], split.index)[2], fitted.model, fitted.result,
             x_test[:_DIAGNOSED_ROWS], y_test[:_DIAGNOSED_ROWS], posterior_samples=fitted.chains,
-            standardizer=standardizer, **fitted.kwargs,
-        )["rhat_predictions"]  # fmt: skip
+            standardizer=standardizer, num_draws=_DIAGNOSED_DRAWS, **fitted.kwargs,
+        )["rhat_log_density"]  # fmt: skip
     if config["evidence"]:
         key = random.fold_in(random.key(config["seed"]), split.index)
         task = scaled_task(

@@ -18,6 +18,8 @@ def chain_diagnostics(chains: Chains) -> dict[str, float | int | None]:
         chains: the chains.
 
     Returns:
+        For draws that are not all finite ``rhat`` is infinite and ``ess`` zero.
+
         ``rhat``: largest rank-normalised split R-hat (Vehtari et al. 2021), or None for one chain.
         ``ess``: smallest bulk effective sample size of all chains together.
         ``divergences``: number of draws at which the sampler diverged, or None if it reports none.
@@ -29,13 +31,15 @@ def chain_diagnostics(chains: Chains) -> dict[str, float | int | None]:
     rhats, sizes = [], []
     for draws in chains.samples.values():
         flat = draws.reshape(*chains.shape, -1).astype(np.float64)
+        if not np.isfinite(flat).all():
+            rhats.append(np.inf)
+            sizes.append(0.0)
+            continue
         flat = flat[..., np.ptp(flat, axis=(0, 1)) > 0]  # drops constant entries
         if flat.size:
             rhats.append(np.max(statistics.rhat(flat, **axes)))
             sizes.append(np.min(statistics.ess(flat, **axes)))
     found = {"rhat": float(np.max(rhats or [np.nan])), "ess": float(np.min(sizes or [np.nan]))}
-    known: dict[str, float | int | None] = {
-        n: a if np.isfinite(a) else None for n, a in found.items()
-    }
+    known: dict[str, float | int | None] = {n: None if np.isnan(a) else a for n, a in found.items()}
     diverging = chains.fields.get("diverging")
     return known | {"divergences": None if diverging is None else int(diverging.sum())}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,8 @@ from dgp_ppl.prediction import predict
 from dgp_ppl.standardize import Standardizer
 
 __all__ = ["prediction_diagnostics"]
+
+_LEAST_DRAWS = 4  # of a chain, for a split R-hat
 
 
 def prediction_diagnostics(
@@ -49,22 +52,36 @@ def prediction_diagnostics(
         *args: further arguments of the model.
         posterior_samples: the chains.
         num_draws: draws of each chain to take, at most; evenly spaced.
-        num_noise: draws of the hidden layers' noise to average the density of each draw over.
+        num_noise: draws of the hidden layers' noise to average the density of each draw over. All
+            draws have the same, so that it does not look like mixing.
         standardizer: the training data's.
         **kwargs: keyword arguments of the model.
 
     Returns:
-        ``rhat_predictions``: largest rank-normalised split R-hat of the rows' log densities, or
-        None for one chain. ``ess_predictions``: their smallest effective sample size.
-        ``rhat_log_density`` and ``ess_log_density``: those of the mean over the rows.
+        ``rhat_log_density`` and ``ess_log_density``: rank-normalised split R-hat and effective
+        sample size of the mean log density of the rows; R-hat is None for one chain.
+        ``rhat_predictions`` and ``ess_predictions``: the worst of single rows. The largest of many
+        R-hats is above 1.01 for independent draws too.
 
     Raises:
-        TypeError: if `key` is no random key, or a number is not an integer.
-        ValueError: if a number is not positive, or as `predict` does.
+        TypeError: if `key` is no random key, a number is not an integer, or `posterior_samples`
+            are not `Chains`.
+        ValueError: if a number is not positive, there are fewer than four draws of a chain, or as
+            `predict` does.
     """
     check_key("prediction_diagnostics", key)
-    for name, number in (("num_draws", num_draws), ("num_noise", num_noise)):
-        check_count("prediction_diagnostics", name, number)
+    check_count("prediction_diagnostics", "num_draws", num_draws, _LEAST_DRAWS)
+    check_count("prediction_diagnostics", "num_noise", num_noise)
+    if not isinstance(posterior_samples, Chains):
+        raise TypeError(
+            f"prediction_diagnostics: posterior_samples is a {type(posterior_samples).__name__}, "
+            "wanted Chains, which keep the chains apart; of NumPyro's MCMC take Chains.from_mcmc"
+        )
+    if posterior_samples.shape[1] < _LEAST_DRAWS:
+        raise ValueError(
+            f"prediction_diagnostics: posterior_samples has {posterior_samples.shape[1]} draws of "
+            f"each chain, wanted at least {_LEAST_DRAWS}; draw more"
+        )
     chains = posterior_samples.spaced(num_draws)
     repeated: dict[str, Any] = {
         n: np.repeat(a, num_noise, axis=0) for n, a in chains.get_samples().items()
@@ -74,8 +91,9 @@ def prediction_diagnostics(
         key, model, None, params, x, *args, num_samples=count * draws * num_noise,
         standardizer=standardizer, posterior_samples=repeated, **kwargs,
     )  # fmt: skip
+    # Draws with noise of their own would look as if they had mixed.
+    found = dataclasses.replace(found, num_noise=num_noise)
     by_pass = np.asarray(found.log_prob_by_pass(y), np.float64)
-    # Noise of a single pass would hide differences between chains.
     values = np.asarray(logsumexp(by_pass.reshape(count, draws, num_noise, -1), axis=2))
     rows = chain_diagnostics(Chains({"log p(y)": values}))
     mean = chain_diagnostics(Chains({"log p(y)": values.mean(axis=-1)}))

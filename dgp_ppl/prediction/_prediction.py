@@ -54,6 +54,7 @@ class Prediction(Summarized, Portable):
     chunk_size: int
     standardizer: Standardizer | None = None
     chains: Chains | None = None
+    num_noise: int | None = None  # so many random keys, which the passes take in turn; None: S
     _cache: dict[Any, Any] = dataclasses.field(default_factory=dict)
 
     left_out: ClassVar[tuple[str, ...]] = ("_cache",)
@@ -138,8 +139,7 @@ class Prediction(Summarized, Portable):
         """Return the draws of the latent sites behind the passes, [S, ...] by site."""
         draws = self.draws
         if self.forward_pass.guide is not None:
-            keys = random.split(self.key, self.num_samples)
-            found = latent_passes(self.forward_pass, keys, self.params, self.data, self.x)
+            found = latent_passes(self.forward_pass, self._keys(), self.params, self.data, self.x)
             draws = found | draws
         return {n: to_host(a, None) for n, a in draws.items()}
 
@@ -229,6 +229,11 @@ class Prediction(Summarized, Portable):
         lower, upper = self.quantile(np.array([0.5 - level / 2, 0.5 + level / 2]))
         return lower, upper
 
+    def _keys(self) -> Array:
+        """Return the random key of every pass, [S]."""
+        num = self.num_noise or self.num_samples
+        return random.split(self.key, num)[jnp.arange(self.num_samples) % num]
+
     def components(self) -> Iterator[tuple[slice, Mixture]]:
         """Iterate over the distributions of y in the model's units: rows, and their S mixtures.
 
@@ -237,7 +242,7 @@ class Prediction(Summarized, Portable):
         repeating its last row.
         """
         size, total = self.chunk_size, len(self.x)
-        keys = random.split(self.key, self.num_samples)
+        keys = self._keys()
         for start in range(0, total, size):
             mixtures = self._cache.get(start)
             if mixtures is None:

@@ -8,6 +8,7 @@ import pytest
 from support.helpers import KEY
 
 import dgp_ppl as dgp
+from dgp_ppl import models
 from dgp_ppl.criticism import chain_diagnostics, prediction_diagnostics
 
 X = jnp.linspace(-1, 1, 7)[:, None]
@@ -52,6 +53,31 @@ def test_chains_that_predict_differently():
 
 def test_one_chain_has_no_rhat():
     assert diagnosed(drawn([0.0], chains=1))["rhat_predictions"] is None
+
+
+def test_noise_of_hidden_layers_does_not_look_like_mixing():
+    """A draw predicts the same whenever it comes: chains that stay where they are have no R-hat."""
+    v = np.random.default_rng(0).standard_normal((2, 5, 1))
+    chains = dgp.Chains({f"l{i}.v": np.tile(v[i - 1], (4, 20, 1, 1)) for i in (1, 2)})
+    z = X[:5]
+    found = prediction_diagnostics(
+        KEY, models.deep_gp, {}, X, Y, posterior_samples=chains, z=(z, z), num_noise=3
+    )
+    assert found["rhat_log_density"] is found["rhat_predictions"] is None
+
+
+def test_draws_that_are_not_finite_have_not_mixed():
+    chains = drawn(np.zeros(4))
+    chains.samples["a"][0, 3] = np.nan
+    assert chain_diagnostics(chains)["rhat"] == np.inf
+    assert chain_diagnostics(chains)["ess"] == 0
+
+
+def test_samples_that_do_not_keep_chains_apart():
+    with pytest.raises(TypeError, match="posterior_samples is a dict, wanted Chains"):
+        prediction_diagnostics(KEY, ridge, {}, X, Y, posterior_samples={"a": np.zeros(8)})
+    with pytest.raises(ValueError, match="has 3 draws of each chain, wanted at least 4"):
+        diagnosed(drawn(np.zeros(4), draws=3))
 
 
 def test_numbers_that_are_not_positive():

@@ -89,6 +89,10 @@ class GlobalInducing(PropagatingGuide):
     def arrays(self) -> dict[str, Any]:
         return {"pseudo_inputs": self.pseudo_inputs}
 
+    @property
+    def own_prefixes(self) -> tuple[str, ...]:
+        return (*super().own_prefixes, "pseudo_inputs")
+
     def find_layers(self, call: Call) -> dict[str, Any]:
         trace = super().find_layers(call)
         # The first layer that is evaluated has other params than those above it. A later layer may
@@ -104,6 +108,13 @@ class GlobalInducing(PropagatingGuide):
                 self.propagate(key, call, jnp.asarray(self.pseudo_inputs), visit)
 
         jax.eval_shape(dry_run, jax.random.PRNGKey(0))
+        num = len(self.pseudo_inputs)
+        if wrong := {n: r for n, r in list(rows.items())[1:] if r % num}:
+            raise ValueError(
+                f"GlobalInducing: the model first evaluates {list(wrong)} at {list(wrong.values())}"
+                f" rows for {num} pseudo-inputs, wanted {num} or a multiple; evaluate a layer at "
+                "all rows before it is evaluated at some of them"
+            )
         self._evaluated = rows
         return trace
 

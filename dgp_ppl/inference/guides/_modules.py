@@ -51,7 +51,8 @@ def module_params(what: str, module: Any, name: str, *, made: bool = False) -> t
     if wrong := {str(a.dtype) for a in jax.tree.leaves(shapes) if not _is_real(a)}:
         raise TypeError(
             f"{what} has arrays of {sorted(wrong)}, which cannot be learned; wanted "
-            "floating-point arrays; make the others NumPy arrays or static fields"
+            "floating-point arrays; make the others NumPy arrays or static fields, or pass what "
+            "the function makes in place of the function"
         )
     initial: list[list[Array]] = []
 

@@ -7,6 +7,7 @@ from typing import Any, ClassVar, Self
 
 from dgp_ppl._partition import Call
 from dgp_ppl._typing import Model
+from dgp_ppl.inference._handlers import survey
 from dgp_ppl.inference.guides._base import LayerGuide, TransportGuide
 
 __all__ = ["GuideOnBase"]
@@ -33,6 +34,10 @@ class GuideOnBase(LayerGuide):
         super().__init__(model, rest=base.rest)
         self.base = base
 
+    @property
+    def own_prefixes(self) -> tuple[str, ...]:
+        return self.base.own_prefixes
+
     def bijection(self) -> Any:
         """Return F of a guide that `warps`, with its params from `numpyro.param`."""
         raise NotImplementedError
@@ -53,9 +58,22 @@ class GuideOnBase(LayerGuide):
     def find_layers(self, call: Call) -> dict[str, Any]:
         trace = super().find_layers(call)
         self.base.setup(*call.args, **call.kwargs)
+        self._check_params(trace, call)
         if self.base.layers != self.layers:
             raise ValueError(
                 f"{type(self).__name__}: base is of a model with the layers {self.base.layers}, "
                 f"wanted those of this model, {self.layers}; make both of one model"
             )
         return trace
+
+    def _check_params(self, trace: dict[str, Any], call: Call) -> None:
+        """Raise if the base's model declares params that this guide's model does not."""
+        if self.base.model is self.model:
+            return
+        params = [n for n, s in survey(self.base.model, call).items() if s["type"] == "param"]
+        if others := [n for n in params if n not in trace]:
+            raise ValueError(
+                f"{type(self).__name__}: base is of a model with the params {others}, which this "
+                "guide's model does not have, wanted guides of one model; if it is frozen, make "
+                "the base of the frozen model too"
+            )

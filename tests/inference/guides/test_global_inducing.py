@@ -220,6 +220,21 @@ def test_its_own_run_leaves_the_models_start_alone():
     np.testing.assert_array_equal(params["z"], x[:5])
 
 
+def test_a_later_layer_that_is_first_evaluated_at_some_rows():
+    x, y = regression(rows=12)
+
+    def model(x, y=None):
+        f1 = dgp.gp("l1", kernels.SquaredExponential(0.1, 1.0), spread(5), mean=means.identity)
+        f2 = dgp.gp("l2", kernels.SquaredExponential(1.0, 1.0), spread(5))
+        f2(f1.sample(x[:1]))
+        with dgp.minibatch(x, y) as (x, y):
+            f = f2(f1.sample(x))
+            numpyro.sample("y", dgp.observe(f, lambda f: dist.Normal(f, 0.2)), obs=y)
+
+    with pytest.raises(ValueError, match=r"first evaluates \['l2.v'\] at \[1\] rows for"):
+        dgp.GlobalInducing(model, PSEUDO).setup(x, y)
+
+
 def test_a_later_layer_at_several_points_of_each_input():
     """Quadrature over the hidden layer evaluates the last one at two points for each input."""
     x, y = regression(rows=12)

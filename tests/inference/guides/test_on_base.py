@@ -20,6 +20,17 @@ def test_it_guides_the_model_that_its_base_guides(guide):
 
 
 @GUIDES
+def test_a_base_that_learns_what_the_model_holds_fixed(guide):
+    x, y = regression(rows=6)
+    free = dgp.models.deep_gp
+    fixed = dgp.freeze(free, {"noise": 0.2})
+    layers = {"z": (Z, Z)}
+    with pytest.raises(ValueError, match=r"base is of a model with the params \['noise'\]"):
+        guide(fixed, base=dgp.MeanField(free)).setup(x, y, **layers)
+    guide(fixed, base=dgp.MeanField(fixed)).setup(x, y, **layers)
+
+
+@GUIDES
 def test_another_model_and_other_arrays(guide):
     """They reach the base, also where programs are shared."""
     own = guide(one_layer, base=dgp.GlobalInducing(one_layer, np.asarray(Z)))

@@ -15,7 +15,12 @@ from dgp_ppl.inference.guides._transport import reference_log_joint, to_referenc
 def test_white_values_and_back(kind):
     """`to_reference` inverts T, whatever the params."""
     guide, x, y = kind(tiny), jnp.asarray(X, float), jnp.asarray(Y, float)
-    params = {**TINY, "l2.v.target": jnp.ones((3, 1)), "l2.v.precision": jnp.full((3, 1), 2.0)}
+    params = {
+        **TINY,
+        "pseudo_inputs": jnp.asarray(X, float),
+        "l2.v.target": jnp.ones((3, 1)),
+        "l2.v.precision": jnp.full((3, 1), 2.0),
+    }
     z = {"l1.v": jnp.full((1, 1), 0.7), "l2.v": jnp.full((1, 1), -1.2)}
     call = Call((x, y))
     guide.setup(x, y)

@@ -10,6 +10,7 @@ bijection of vectors [size].
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any, Protocol, runtime_checkable
 
@@ -85,7 +86,7 @@ class SplineCoupling(eqx.Module):
         check_count("SplineCoupling", "size", size, 2)
         for name, count in (("layers", layers), ("width", width), ("bins", bins)):
             check_count("SplineCoupling", name, count)
-        if not interval > 0:
+        if not (math.isfinite(interval) and interval > 0):
             raise ValueError(f"SplineCoupling: interval is {interval}, wanted a positive number")
         held = size // 2
         outputs = (size - held) * (3 * bins + 1)  # widths, heights, inner slopes, shift, scale
@@ -198,11 +199,12 @@ def bijection_params(flow: Any, size: int, name: str) -> Bijection:
         name: prefix of the params' names, ``NAME.PATH``.
 
     Raises:
-        TypeError: if `flow` makes no bijection.
+        TypeError: if `flow` makes no bijection, or holds arrays without being a PyTree.
     """
     if is_maker(flow):
         learned, static = module_params("Flow: flow", lambda key: flow(size, key=key), name)
     else:
+        _check_tree(flow)
         arrays, fixed = eqx.partition(flow, eqx.is_inexact_array)
         learned, static = module_params("Flow: flow", arrays, name, made=True)
         static = eqx.combine(static, fixed)
@@ -213,3 +215,13 @@ def bijection_params(flow: Any, size: int, name: str) -> Bijection:
             "transform_and_log_det(x); leave it out for SplineCoupling"
         )
     return bijection
+
+
+def _check_tree(flow: Any) -> None:
+    """Raise if a bijection's arrays would not be learned."""
+    is_leaf = jax.tree_util.all_leaves([flow])
+    if is_leaf and any(eqx.is_inexact_array_like(a) for a in vars(flow).values()):
+        raise TypeError(
+            f"Flow: flow is a {type(flow).__name__}, which is no PyTree, so its arrays could not "
+            "be learned; make its class an equinox.Module"
+        )

@@ -81,7 +81,8 @@ class Flow(GuideOnBase):
         flow: Bijection | BijectionMaker = SplineCoupling,
         stick_the_landing: bool = True,
     ) -> None:
-        if not (is_maker(flow) or isinstance(flow, Bijection)):
+        is_object = isinstance(flow, Bijection) and not isinstance(flow, type)
+        if not (is_maker(flow) or is_object):
             raise TypeError(
                 f"Flow: flow is {flow!r}, wanted a bijection with transform_and_log_det(x), or a "
                 "callable (size, key) that makes one; leave it out for SplineCoupling"

@@ -118,11 +118,27 @@ def test_a_bijection_of_ones_own_starts_at_its_arrays():
         (4, {"layers": 0}, "layers is 0"),
         (4, {"bins": 0}, "bins is 0"),
         (4, {"interval": -1.0}, "interval is -1.0, wanted a positive number"),
+        (4, {"interval": np.inf}, "interval is inf, wanted a positive number"),
     ],
 )
 def test_bad_sizes(size, options, message):
     with pytest.raises(ValueError, match=f"SplineCoupling: {message}"):
         SplineCoupling(size, KEY, **options)
+
+
+class Scaled:
+    """A bijection with an array that JAX does not see."""
+
+    def __init__(self):
+        self.scale = jnp.ones(4)
+
+    def transform_and_log_det(self, x):
+        return self.scale * x, jnp.sum(jnp.log(self.scale))
+
+
+def test_a_bijection_whose_arrays_would_not_be_learned():
+    with pytest.raises(TypeError, match=r"flow is a Scaled, which is no PyTree.*equinox.Module"):
+        handlers.seed(bijection_params, KEY)(Scaled(), 4, "flow")
 
 
 def test_a_maker_of_something_else():
@@ -139,6 +155,13 @@ def test_flowjax(x64):
     with handlers.trace() as trace, handlers.seed(rng_seed=0):
         bijection = bijection_params(made.bijection, 4, "flow")
     assert trace
+
+    def maker(size, key):
+        base = Normal(jnp.zeros(size))
+        return flowjax.coupling_flow(key, base_dist=base, flow_layers=2, invert=False).bijection
+
+    with pytest.raises(TypeError, match="pass what the function makes in place of the function"):
+        handlers.seed(bijection_params, KEY)(maker, 4, "flow")
     assert all(jnp.issubdtype(s["value"].dtype, jnp.floating) for s in trace.values())
     x = jnp.array([0.3, -1.0, 2.0, 0.1])
     y, log_det = bijection.transform_and_log_det(x)

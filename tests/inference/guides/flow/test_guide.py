@@ -256,6 +256,8 @@ def test_bad_arguments():
         Flow(one_layer, base=decoupled)
     with pytest.raises(TypeError, match=r"Flow: flow is 3, wanted a bijection"):
         Flow(one_layer, flow=3)
+    with pytest.raises(TypeError, match=r"Flow: flow is <class .*Doubled.*wanted a bijection"):
+        Flow(one_layer, flow=Doubled)
 
 
 class Doubled:
