@@ -17,7 +17,7 @@ from typing import Any
 
 import jax
 from problems import PROBLEMS
-from study import Study, rows
+from study import AbsentError, Study, rows
 
 import dgp_ppl
 
@@ -46,7 +46,7 @@ def main() -> None:
                 continue
             try:
                 found = measure()
-            except NotImplementedError as error:
+            except AbsentError as error:
                 found = {"absent": str(error)}
             record = {
                 "problem": problem, "row": name, **{n: finite(v) for n, v in found.items()},

@@ -19,11 +19,16 @@ import dgp_ppl as dgp
 from dgp_ppl.criticism import chain_diagnostics
 from dgp_ppl.inference import evaluate
 
-__all__ = ["GUIDES", "SAMPLERS", "Study", "rows"]
+__all__ = ["GUIDES", "SAMPLERS", "AbsentError", "Study", "rows"]
 
 RATE = 0.03  # of Adam
 CHAINS = 8
+KEYS = ("MeanField", "Decoupled", "GlobalInducing", "Diffusion", "Flow", "Implicit")
 Row = dict[str, Any]
+
+
+class AbsentError(Exception):
+    """Says why a problem lacks a row."""
 
 
 class Study:
@@ -47,9 +52,10 @@ class Study:
             start = params if start is None else start
         p = self.problem
         start = p.rest if start is None else start
+        key = random.fold_in(self.key, KEYS.index(type(guide).__name__))
         found = dgp.fit(
-            random.fold_in(self.key, len(self._fits)), p.model, guide, *p.data, steps=p.steps,
-            learning_rate=RATE, start=start or None, progress=False, **p.kwargs, **options,
+            key, p.model, guide, *p.data, steps=p.steps, learning_rate=RATE, start=start or None,
+            progress=False, **p.kwargs, **options,
         )  # fmt: skip
         return guide, found.params, before + found.seconds
 
@@ -166,14 +172,14 @@ def mean_field(study: Study) -> Any:
 def decoupled(study: Study) -> Any:
     p = study.problem
     if p.z_mean is None:
-        raise NotImplementedError("no known inputs")
+        raise AbsentError("no known inputs")
     return study.fit(dgp.Decoupled(p.model, p.z_mean), None)
 
 
 def global_inducing(study: Study) -> Any:
     p = study.problem
     if p.pseudo is None:
-        raise NotImplementedError("no known inputs")
+        raise AbsentError("no known inputs")
     guide = dgp.GlobalInducing(p.model, p.pseudo)
     first, params, _ = study.fitted("mean_field")
     start = guide.start_from(study.key, first, params, *p.data, **p.kwargs)
@@ -210,14 +216,14 @@ def sghmc_transported(study: Study) -> dgp.Chains:
 
 def adjusted_mclmc(study: Study) -> dgp.Chains:
     if not study.problem.exact:
-        raise NotImplementedError("too many unit-noise values")
+        raise AbsentError("too many unit-noise values")
     return study.sampled(dgp.AdjustedMCLMC(_in_reference(study)), 1000, 1000, 1)
 
 
 def nuts_in_flow(study: Study) -> dgp.Chains:
     """NUTS in the space of the flow's noise."""
     if not study.problem.exact:
-        raise NotImplementedError("too many unit-noise values")
+        raise AbsentError("too many unit-noise values")
     return study.sampled(NUTS(_in_reference(study, "flow")), 1000, 1000, 1)
 
 
