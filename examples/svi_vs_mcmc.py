@@ -108,8 +108,8 @@ def main() -> None:
         curves = p.mean, *p.interval(0.9), p.function_draws(keys[5], 8)
         bands[name] = dict(zip(("mean", "lower", "upper", "draws"), curves, strict=True))
     columns = ["gap", "k-hat", "to NUTS", "log density", "CRPS", "rhat", "ess", "seconds"]
-    print(f"{evidence}\n\n{pandas.DataFrame(table).T[columns].to_string(float_format='%.3g')}")
-    print("\nLOO and stacking:\n" + criticism.stacking(trees).round(3).to_string())
+    frame = pandas.DataFrame(table).T[columns].fillna("-")
+    print(f"{evidence}\n\n{frame.to_string(float_format='{:.3g}'.format)}")
     figure = plots.function_bands(data[0][:, 0], data[1], test[0][:, 0], bands)
     figure.savefig(args.out / "functions.png", dpi=110)
     plots.posterior_forest(trees, 4, "Inducing values").savefig(args.out / "forest.png", dpi=110)
