@@ -85,6 +85,7 @@ def main() -> None:
     parser.add_argument("--smoke", action="store_true", help="a few steps only")
     args = parser.parse_args()
     args.out.mkdir(parents=True, exist_ok=True)
+    pandas.set_option("display.width", 120, "display.max_columns", 20)
     steps, draws, passes, rows = (4, 20, 2, 20) if args.smoke else (2000, 600, 10, 60)
     keys = random.split(random.key(args.seed), 6)
     data, test = slope(keys[0], rows), slope(keys[1], 200)
@@ -98,8 +99,7 @@ def main() -> None:
         trees[name].to_netcdf(args.out / f"{name}.nc")
     v = {n: {s: t["posterior"][s].values for s in SITES} for n, t in trees.items()}
     exact = dgp.Chains({s: a[:2] for s, a in v["NUTS"].items()})  # the others show chance
-    guide, params = found["flow"]
-    evidence = dgp.annealed_evidence(keys[4], model, guide, params, *data, progress=False)
+    evidence = dgp.annealed_evidence(keys[4], model, *found["flow"], *data, progress=False)
     for name, (guide, params) in found.items():
         sites = {s: a[2:] if name == "NUTS" else a for s, a in v[name].items()}
         table[name], p = row(keys[4], guide, params, dgp.Chains(sites), exact, data, test)
@@ -109,7 +109,7 @@ def main() -> None:
         bands[name] = dict(zip(("mean", "lower", "upper", "draws"), curves, strict=True))
     columns = ["gap", "k-hat", "to NUTS", "log density", "CRPS", "rhat", "ess", "seconds"]
     frame = pandas.DataFrame(table).T[columns].fillna("-")
-    print(f"{evidence}\n\n{frame.to_string(float_format='{:.3g}'.format)}")
+    print(f"{evidence}\n\n{frame.map(lambda a: f'{a:.3g}' if isinstance(a, float) else a)}")
     figure = plots.function_bands(data[0][:, 0], data[1], test[0][:, 0], bands)
     figure.savefig(args.out / "functions.png", dpi=110)
     plots.posterior_forest(trees, 4, "Inducing values").savefig(args.out / "forest.png", dpi=110)
