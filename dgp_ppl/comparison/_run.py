@@ -199,12 +199,13 @@ def run_method(
     row |= predictive_metrics(data.task, prediction, y_test)
     if fitted.chains is not None:
         row |= chain_diagnostics(fitted.chains)
-    if fitted.chains is not None and row["rhat"] is not None:  # several chains, enough draws
-        row["rhat_predictions"] = prediction_diagnostics(
-            keys_of_split(config["seed"], split.index)[2], fitted.model, fitted.result,
-            x_test[:_DIAGNOSED_ROWS], y_test[:_DIAGNOSED_ROWS], posterior_samples=fitted.chains,
-            standardizer=standardizer, num_draws=_DIAGNOSED_DRAWS, **fitted.kwargs,
-        )["rhat_log_density"]  # fmt: skip
+        if row["rhat"] is not None:  # several chains, with enough draws
+            row["rhat_predictions"] = prediction_diagnostics(
+                keys_of_split(config["seed"], split.index)[2], fitted.model, fitted.result,
+                x_test[:_DIAGNOSED_ROWS], y_test[:_DIAGNOSED_ROWS],
+                posterior_samples=fitted.chains, standardizer=standardizer,
+                num_draws=_DIAGNOSED_DRAWS, **fitted.kwargs,
+            )["rhat_log_density"]  # fmt: skip
     if config["evidence"]:
         key = random.fold_in(random.key(config["seed"]), split.index)
         task = scaled_task(

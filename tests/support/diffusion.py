@@ -1,12 +1,13 @@
-"""Bases, params and scores for the tests of diffusion guides."""
+"""Bases, params and scores for the tests of guides on a base."""
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from support.helpers import spread
+from support.helpers import KEY, exact_evidence, one_layer, spread
 
 import dgp_ppl as dgp
+from dgp_ppl.inference import evaluate
 from dgp_ppl.inference.guides._global_inducing import GlobalInducing
 
 Z = spread(5)
@@ -34,6 +35,16 @@ def shaken(params, scale=0.3, seed=0):
         else:
             moved[n] = a * jnp.exp(scale * noise) if positive else a + scale * noise
     return moved
+
+
+def diagonal_fit(x, y):
+    """Fit a diagonal Gaussian to one layer; returns guide, fit, log evidence and gap."""
+    guide = dgp.MeanField(one_layer, covariance="diagonal")
+    first = dgp.fit(
+        KEY, one_layer, guide, x, y, z=x, steps=1000, learning_rate=0.03, progress=False
+    )
+    truth = exact_evidence(x, y)
+    return guide, first, truth, truth - evaluate(KEY, one_layer, guide, first.params, x, y, z=x)[0]
 
 
 def wavy(layers, key):

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import abc
 import copy
-from typing import Any, ClassVar, Self
+from typing import Any, Self
+
+import numpyro
+from jaxtyping import Array
 
 from dgp_ppl._partition import Call
-from dgp_ppl._typing import Model
+from dgp_ppl._typing import Model, PRNGKey, Values
 from dgp_ppl.inference._handlers import survey
 from dgp_ppl.inference.guides._base import LayerGuide, TransportGuide
 
-__all__ = ["GuideOnBase"]
+__all__ = ["GuideOnBase", "WarpedGuide"]
 
 
 class GuideOnBase(LayerGuide):
@@ -25,9 +29,6 @@ class GuideOnBase(LayerGuide):
         ValueError: if `base` has no reference space; at the first call, if it is of another model.
     """
 
-    warps: ClassVar[bool] = False
-    """Whether z = F(e) with a bijection F and e ~ N(0, I), the reference space of this guide."""
-
     def __init__(self, model: Model, base: LayerGuide, wanted: str) -> None:
         if not isinstance(base, TransportGuide):
             raise ValueError(f"{type(self).__name__}: base is {base!r}, wanted {wanted}")
@@ -37,10 +38,6 @@ class GuideOnBase(LayerGuide):
     @property
     def own_prefixes(self) -> tuple[str, ...]:
         return self.base.own_prefixes
-
-    def bijection(self) -> Any:
-        """Return F of a guide that `warps`, with its params from `numpyro.param`."""
-        raise NotImplementedError
 
     def with_model(self, model: Model) -> Self:
         return super().with_model(model).changed(base=self.base.with_model(model))
@@ -77,3 +74,28 @@ class GuideOnBase(LayerGuide):
                 "guide's model does not have, wanted guides of one model; if it is frozen, make "
                 "the base of the frozen model too"
             )
+
+    def random_key(self) -> PRNGKey:
+        """Return a new random key of the program's."""
+        key = numpyro.prng_key()
+        if key is None:
+            raise ValueError(
+                f"{type(self).__name__} needs a random key: run it under numpyro.handlers.seed, or "
+                "through SVI"
+            )
+        return key
+
+
+class WarpedGuide(GuideOnBase):
+    """A guide of v = T(F(e)) with a bijection F and e ~ N(0, I): its reference space is that of e.
+
+    The two maps take their params by `numpyro.param`.
+    """
+
+    @abc.abstractmethod
+    def warped(self, e: Values) -> tuple[Values, Array]:
+        """Return z = F(e) by the layers' sites, and log |F'(e)|."""
+
+    @abc.abstractmethod
+    def unwarped(self, z: Values) -> Values:
+        """Return e with z = F(e)."""

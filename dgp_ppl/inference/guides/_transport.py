@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import functools
-from typing import Any, TypeGuard
+from typing import Any
 
 import jax.numpy as jnp
 import numpyro
 import numpyro.distributions as dist
 from jax import random
-from jax.flatten_util import ravel_pytree
 from jaxtyping import Array
 from numpyro import handlers
 from numpyro.infer.util import log_density
@@ -21,7 +20,7 @@ from dgp_ppl.core import TransportInducing, determines_mean, guide_site
 from dgp_ppl.inference._handlers import held_names, survey
 from dgp_ppl.inference._summary import program_name
 from dgp_ppl.inference.guides._base import LayerGuide, TransportGuide
-from dgp_ppl.inference.guides._on_base import GuideOnBase
+from dgp_ppl.inference.guides._on_base import GuideOnBase, WarpedGuide
 
 __all__ = [
     "from_reference", "has_reference_space", "point_distribution", "reference_guide",
@@ -111,7 +110,7 @@ def reference_guide(caller: str, guide: Any) -> LayerGuide:
             f"{caller}: guide is {getattr(guide, '__name__', type(guide).__name__)}, wanted "
             "MeanField or GlobalInducing, or a Diffusion or Flow on one"
         )
-    return guide if _warps(guide) else _base(guide)
+    return guide if isinstance(guide, WarpedGuide) else _base(guide)
 
 
 def reference_log_joint(
@@ -165,7 +164,7 @@ def to_reference(guide: LayerGuide, v: Values, params: Params, call: Call) -> Va
 
     with handlers.block(), handlers.seed(rng_seed=random.PRNGKey(0)), _given(guide, params):
         _base(guide).transport(call, at_v)
-        return _unwarped(guide, z) if _warps(guide) else z
+        return guide.unwarped(z) if isinstance(guide, WarpedGuide) else z
 
 
 def from_reference(guide: LayerGuide, z: Values, params: Params, call: Call) -> Values:
@@ -201,35 +200,16 @@ def _at(guide: LayerGuide, z: Values, params: Params, call: Call) -> tuple[dict[
         return point_distribution(site, q, z[site])
 
     with handlers.block(), _given(guide, params):
-        if _warps(guide):
-            flat, unravel = ravel_pytree({n: z[n] for n in guide.layers})
-            flat, log_det = guide.bijection().transform_and_log_det(flat)
-            z = unravel(flat)
+        if isinstance(guide, WarpedGuide):
+            z, log_det = guide.warped({n: z[n] for n in guide.layers})
             log_dets.append(log_det)
         handovers = _base(guide).transport(call, at_z)
     handovers = {n: h._replace(q=h.distribution) for n, h in handovers.items()}
     return handovers, jnp.sum(jnp.stack(log_dets))
 
 
-def _unwarped(guide: GuideOnBase, z: Values) -> Values:
-    flat, unravel = ravel_pytree(z)
-    bijection = guide.bijection()
-    try:
-        return unravel(bijection.inverse_and_log_det(flat)[0])
-    except (AttributeError, NotImplementedError):
-        raise ValueError(
-            f"{type(guide).__name__}: flow is a {type(bijection).__name__} without an inverse, "
-            "which maps draws to the reference space; wanted inverse_and_log_det(y), as "
-            "SplineCoupling has it"
-        ) from None
-
-
 def _base(guide: Any) -> Any:
     return guide.base if isinstance(guide, GuideOnBase) else guide
-
-
-def _warps(guide: Any) -> TypeGuard[GuideOnBase]:
-    return isinstance(guide, GuideOnBase) and guide.warps
 
 
 def _given(guide: LayerGuide, params: Params) -> GivenParams:

@@ -156,7 +156,7 @@ class Diffusion(GuideOnBase):
         return {"informed": self.informed, **super().arrays}
 
     def posterior(self, call: Call) -> dict[str, Handover]:
-        key, key_last, key_model = random.split(_key(), 3)
+        key, key_last, key_model = random.split(self.random_key(), 3)
         zeros = {n: jnp.zeros(layer.shape) for n, layer in self.layers.items()}
         flat, unravel = ravel_pytree(zeros)
         eta: Any = jnp.tile(jnp.asarray(self.process.variance, flat.dtype)[:, None], flat.size)
@@ -312,12 +312,3 @@ def _check_types(score: Any, schedule: Any, informed: Any) -> None:
             f"Diffusion: informed is {got}, wanted a tuple of the model's positional arguments; "
             "pass informed=(x, y)"
         )
-
-
-def _key() -> PRNGKey:
-    key = numpyro.prng_key()
-    if key is None:
-        raise ValueError(
-            "Diffusion needs a random key: run it under numpyro.handlers.seed, or through SVI"
-        )
-    return key

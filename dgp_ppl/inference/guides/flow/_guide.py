@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any, ClassVar
 
 import equinox as eqx
@@ -16,12 +15,12 @@ from numpyro.distributions import constraints
 from numpyro.infer.elbo import ELBO
 
 from dgp_ppl._partition import Call
-from dgp_ppl._typing import Model, PRNGKey
+from dgp_ppl._typing import Model, PRNGKey, Values
 from dgp_ppl.core import Handover, TransportInducing
 from dgp_ppl.inference.guides._base import TransportGuide
 from dgp_ppl.inference.guides._mean_field import MeanField
 from dgp_ppl.inference.guides._modules import is_maker
-from dgp_ppl.inference.guides._on_base import GuideOnBase
+from dgp_ppl.inference.guides._on_base import WarpedGuide
 from dgp_ppl.inference.guides._transport import point_distribution
 from dgp_ppl.inference.guides.diffusion import DiffusionELBO
 from dgp_ppl.inference.guides.flow._bijections import (
@@ -36,7 +35,7 @@ __all__ = ["PREFIX", "Flow"]
 PREFIX = "flow."  # prefix of the bijection's params
 
 
-class Flow(GuideOnBase):
+class Flow(WarpedGuide):
     """A normalising-flow posterior over all layers' inducing values jointly.
 
     A learned bijection F maps noise e ~ N(0, I) to the reference space of another guide, the base,
@@ -68,7 +67,6 @@ class Flow(GuideOnBase):
     Source: Rezende & Mohamed (2015), "Variational inference with normalizing flows", eq. 7.
     """
 
-    warps: ClassVar[bool] = True
     rate: ClassVar[float] = 0.1  # draws of all layers make the bound noisier
     default_loss: ClassVar[ELBO] = DiffusionELBO(8)
     rates: ClassVar[dict[str, float]] = {PREFIX: 0.01}
@@ -100,19 +98,24 @@ class Flow(GuideOnBase):
     def own_prefixes(self) -> tuple[str, ...]:
         return (*super().own_prefixes, PREFIX)
 
-    def bijection(self) -> Bijection:
-        size = sum(math.prod(layer.shape) for layer in self.layers.values())
+    def warped(self, e: Values) -> tuple[Values, Array]:
+        flat, unravel = ravel_pytree(e)
+        z, log_det = self._bijection(flat.size).transform_and_log_det(flat)
+        return unravel(z), log_det
+
+    def unwarped(self, z: Values) -> Values:
+        flat, unravel = ravel_pytree(z)
+        wanted = "wanted inverse_and_log_det(y), as SplineCoupling has it"
+        return unravel(_inverse(self._bijection(flat.size), flat, wanted)[0])
+
+    def _bijection(self, size: int) -> Bijection:
         return bijection_params(self.flow, size, PREFIX.rstrip("."))
 
     def posterior(self, call: Call) -> dict[str, Handover]:
-        key = numpyro.prng_key()
-        if key is None:
-            raise ValueError(
-                "Flow needs a random key: run it under numpyro.handlers.seed, or through SVI"
-            )
+        key = self.random_key()
         zeros = {n: jnp.zeros(layer.shape) for n, layer in self.layers.items()}
         flat, unravel = ravel_pytree(zeros)
-        flow = self.bijection()
+        flow = self._bijection(flat.size)
         e = random.normal(key, flat.shape, flat.dtype)
         z, log_det = flow.transform_and_log_det(e)
         if (jnp.shape(z), jnp.shape(log_det)) != (flat.shape, ()):
@@ -148,16 +151,21 @@ def _landing(flow: Any, e: Array, z: Array, log_det: Array) -> Float[Array, ""]:
 
     The gradient of log q(z) in the params at constant z has mean zero, and only adds noise.
     """
-    try:
-        back, inverse_log_det = _held(flow).inverse_and_log_det(z)
-    except (AttributeError, NotImplementedError):
-        raise ValueError(
-            f"Flow: stick_the_landing is True and flow is a {type(flow).__name__} without an "
-            "inverse; pass stick_the_landing=False"
-        ) from None
+    wanted = "with stick_the_landing=True wanted inverse_and_log_det(y); pass False"
+    back, inverse_log_det = _inverse(_held(flow), z, wanted)
     # log q(z) = log N(F⁻¹(z)) + log |(F⁻¹)'(z)|, and the layers' sites have log N(e).
     landing = 0.5 * (jnp.sum(jnp.square(back)) - jnp.sum(jnp.square(e))) - inverse_log_det
     return landing + lax.stop_gradient(log_det - landing)
+
+
+def _inverse(flow: Any, z: Array, wanted: str) -> tuple[Array, Array]:
+    """Return F⁻¹(z) and its log determinant; `wanted` ends the error if there is no inverse."""
+    try:
+        if hasattr(flow, "inverse_and_log_det"):
+            return flow.inverse_and_log_det(z)
+    except NotImplementedError:  # FlowJAX's bijections of one direction
+        pass
+    raise ValueError(f"Flow: flow is a {type(flow).__name__} without an inverse, {wanted}")
 
 
 def _held(flow: Any) -> Any:
