@@ -66,18 +66,34 @@ def test_minibatches_of_correlated_inputs(batch_size, step_size, slack):
     assert (np.abs(squares.mean(axis=0) - 1) < 4.5 * error + slack).all()
 
 
-def found(gradients, averaged):
-    """Directions from the average square of gradients [S, d], as if they were `averaged` many."""
+def found(gradients, averaged, noise=None):
+    """Directions from the average square of gradients [S, d], as if they were `averaged` many.
+
+    The covariance of the noise is half of the square without `noise`.
+    """
     size = gradients.shape[1]
     warmup = Warmup(0.2, "dense", "baoab", correct_noise=True)
     square = gradients.T @ gradients / len(gradients)
+    noise = 0.5 * square if noise is None else noise
     adaptation = warmup.init(jnp.zeros(size))._replace(
-        mean_square=jnp.diag(square), noise_variance=0.5 * jnp.diag(square)
+        mean_square=jnp.diag(square), noise_variance=jnp.diag(noise)
     )
     phase = warmup.phase(jnp.array(3 * averaged), jnp.array(4 * averaged))
     directions = Directions.init(jnp.zeros(size), dense=True)
-    directions = directions._replace(square=square, noise=0.5 * square)
+    directions = directions._replace(square=square, noise=noise)
     return square, *directions.found(adaptation, phase)
+
+
+def test_noise_is_uncorrelated_along_the_directions():
+    """Noise whose correlations are not those of the gradients."""
+    gradients = random.normal(KEY, (1000, 3)) @ jnp.array([[1.0, 2, 0], [0, 1, 0], [0, 3, 9]])
+    noise = jnp.array([[0.3, 0.2, 0.0], [0.2, 0.9, -0.6], [0.0, -0.6, 2.0]])
+    square, directions, adaptation = found(gradients, 10**6, noise)
+    basis = np.asarray(directions.basis, np.float64)
+    np.testing.assert_allclose(basis.T @ square @ basis, np.eye(3), atol=5e-3)
+    np.testing.assert_allclose(
+        basis.T @ noise @ basis, np.diag(adaptation.noise_variance), atol=5e-3
+    )
 
 
 def test_gradients_have_unit_variance_along_the_directions():
