@@ -34,7 +34,7 @@ class Problem:
         rest: params that guides of the latent inputs start from.
         exact: whether NUTS can sample it.
         evidence: options of `annealed_evidence`, or None where there is none.
-        calibrate: whether to run NumPyro's simulation-based calibration of mean field.
+        calibrate: whether to run NumPyro's simulation-based calibration.
     """
 
     model: Callable[..., None]

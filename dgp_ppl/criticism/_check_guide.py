@@ -13,12 +13,13 @@ from jax import random
 from numpyro import handlers
 from numpyro.infer import psis_diagnostic
 from numpyro.infer.calibration import vsbc_diagnostic
+from numpyro.infer.elbo import ELBO
 
 from dgp_ppl._checks import check_key
 from dgp_ppl._partition import Call
 from dgp_ppl._typing import Fitted, Model, Params, PRNGKey
 from dgp_ppl.core import determines_mean, handover_of, is_layer, with_handover
-from dgp_ppl.inference import LayerGuide, checked_params, freeze
+from dgp_ppl.inference import LayerGuide, checked_params, freeze, guide_optimizer
 from dgp_ppl.inferencedata import ModelSites
 
 __all__ = ["GuideCheck", "check_guide", "khat"]
@@ -96,8 +97,8 @@ def check_guide(
         *args: the model's arguments, x and y by position.
         num_weights: number of importance weights for k-hat.
         num_simulations: data sets that VSBC simulates and fits, at least 2; 0 skips it.
-        steps: optimiser steps of each fit.
-        learning_rate: Adam's learning rate in these fits.
+        steps: optimiser steps of each fit, from the guide's own start.
+        learning_rate: initial learning rate of these fits, whose optimiser is that of `fit`.
         num_draws: draws from each fitted guide.
         **kwargs: the model's keyword arguments, without a ``batch_size``.
 
@@ -141,13 +142,17 @@ def check_guide(
     fixed = {n: params[n] for n, s in trace.items() if s["type"] == "param" and n in params}
     simulator = _hide_noise(freeze(model, fixed))
     new_guide = guide.with_model(freeze(model, fixed)) if isinstance(guide, LayerGuide) else guide
-    loss = new_guide.bound_loss if isinstance(new_guide, LayerGuide) else numpyro.infer.Trace_ELBO()
+    loss: ELBO = numpyro.infer.Trace_ELBO()
+    if isinstance(new_guide, LayerGuide):
+        new_guide.setup(args[0], None, *args[2:], **kwargs)
+        loss = new_guide.bound_loss
     if jnp.issubdtype(key_simulate.dtype, jax.dtypes.prng_key):
         key_simulate = random.key_data(key_simulate)  # NumPyro reshapes it, as an old-style key
     found = vsbc_diagnostic(
-        key_simulate, simulator, new_guide, numpyro.optim.Adam(learning_rate), loss, args[0], None,
-        *args[2:], observed_sites=data_sites, num_simulations=num_simulations, num_svi_steps=steps,
-        num_samples=num_draws, simulated_data_to_args=_as_second_argument(data_sites[0]), **kwargs,
+        key_simulate, simulator, new_guide, guide_optimizer(new_guide, learning_rate, steps), loss,
+        args[0], None, *args[2:], observed_sites=data_sites, num_simulations=num_simulations,
+        num_svi_steps=steps, num_samples=num_draws,
+        simulated_data_to_args=_as_second_argument(data_sites[0]), **kwargs,
     )  # fmt: skip
     arrays = lambda d: {n: np.asarray(a) for n, a in d.items()}  # noqa: E731
     return GuideCheck(tail, arrays(found.probabilities), arrays(found.ks_pvalues))

@@ -61,6 +61,7 @@ from dgp_ppl.inference.svi import (
     fit,
     fit_many,
     fit_program,
+    guide_optimizer,
 )
 
 __all__ = [
@@ -115,6 +116,7 @@ __all__ = [
     "fit_mcem",
     "fit_program",
     "freeze",
+    "guide_optimizer",
     "importance_evidence",
     "list_arrays",
     "log_mean",

@@ -21,15 +21,18 @@ def guide_optimizer(
     *,
     from_params: bool = False,
 ) -> Any:
-    """Return `fit`'s default optimiser for a guide.
+    """Return `fit`'s default optimiser for a guide, for stock `SVI` too.
 
-    Guides declare what they need: `LayerGuide.rate`, `LayerGuide.rates` and `LayerGuide.optimizer`.
+    Guides declare what they need in `LayerGuide.rate`, `rates` and `optimizer`::
+
+        guide.setup(x, y)
+        svi = SVI(model, guide, guide_optimizer(guide, 0.1, 2000), guide.bound_loss)
 
     Args:
-        guide: the guide, which has run.
+        guide: the guide, which has run, or whose `LayerGuide.setup` was called.
         learning_rate: where the schedule starts.
         steps: number of steps of the fit.
-        slow: names of the model's own params.
+        slow: names of the model's own params, which move at 0.3 of the rate.
         from_params: whether the fit starts from given params.
 
     Returns:
