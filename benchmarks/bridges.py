@@ -38,7 +38,7 @@ from step_problem import Study, energy_distance, estimated, log_likelihood, mode
 import dgp_ppl as dgp
 
 H = 16  # numbers in the state
-PATHS, DRAWS = 64, 2000  # of a gradient step, and of the measurement
+PATHS, DRAWS = 16, 2000  # of a gradient step, and of the measurement
 
 
 class Variant(NamedTuple):

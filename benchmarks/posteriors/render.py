@@ -4,6 +4,7 @@ python benchmarks/posteriors/render.py
 """
 
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -35,11 +36,13 @@ NAMES = {
     "nuts": "NUTS",
     "nuts_in_flow": "NUTS in the flow's space",
     "adjusted_mclmc": "`AdjustedMCLMC`",
+    "tempering": "`ParallelTempering`",
     "sghmc": "`SGHMC`",
     "sghmc_transported": "`SGHMC` in mean field's space",
     "sghmc_coupled": "`SGHMC` in the space of `GlobalInducing`",
 }
 COLUMNS = 3  # of the picture
+FLOOR = 1e-2  # of the picture, in nats; smaller gaps tell nothing apart
 LOOSE = ("decoupled",)  # its bound is not on this evidence
 COLORS = dict(zip(NAMES, plt.get_cmap("tab10").colors, strict=False))  # pyright: ignore
 
@@ -62,7 +65,7 @@ the same target. {about}
 - *VSBC*: NumPyro's simulation-based calibration with 100 simulations and fits of 1,000 steps, from
   each guide's own start: the smallest p-value of all inducing values times their number.
 - *R-hat*, *draws/s*: the worst of all inducing values over eight chains; effective draws a second,
-  with compilation and warm-up.
+  with compilation and warm-up. *R-hat of predictions*: the worst of the log densities of new rows.
 - *s*: seconds of the fit and of those that it starts from, on a shared machine: an order of
   magnitude.
 """
@@ -94,12 +97,14 @@ def table(rows: Rows) -> list[str]:
     has_nuts = any("density_difference" in r for r in rows.values())
     columns = {
         "bound": lambda n, r: with_error(r.get("bound"), r.get("bound_error"), 2),
-        "gap": lambda n, r: "" if gap(n, r, evidence) is None else f"{gap(n, r, evidence):.2f}",
+        "gap": lambda n, r: with_error(gap(n, r, evidence), gap_error(r, rows), 2),
         "distance": lambda n, r: with_error(r.get("distance"), r.get("distance_error")),
         "log density": lambda n, r: "" if has_nuts else with_error(r.get("log_density"), None),
         "less NUTS": lambda n, r: with_error(r.get("density_difference"), r.get("density_error")),
         "k-hat": lambda n, r: plain(rows.get(f"check_{n}", r).get("khat")),
         "R-hat": lambda n, r: plain(r.get("rhat")),
+        "R-hat of predictions": lambda n, r: plain(r.get("rhat_predictions")),
+        "divergences": lambda n, r: str(r.get("divergences") or ""),
         "VSBC": lambda n, r: p_value(rows.get(f"check_{n}", {}).get("vsbc_p")),
         "draws/s": lambda n, r: plain(r.get("ess_per_second")),
         "s": lambda n, r: plain(r.get("seconds")),
@@ -124,6 +129,10 @@ def gap(name: str, row: dict[str, Any], evidence: float | None) -> float | None:
     return evidence - row["bound"]
 
 
+def gap_error(row: dict[str, Any], rows: Rows) -> float:
+    return math.hypot(row.get("bound_error") or 0.0, rows.get("evidence", {}).get("error") or 0.0)
+
+
 def about_evidence(rows: Rows) -> str:
     found = rows.get("evidence", {})
     lines = []
@@ -135,10 +144,13 @@ def about_evidence(rows: Rows) -> str:
             f"{100 * found['worth']:.0f} % of their number, {found['seconds']:.0f} s. "
             f"Doubts: {doubts}."
         )
+    if (trips := rows.get("tempering", {}).get("round_trips")) is not None:
+        lines.append(f"Round trips of parallel tempering, eight chains together: {trips}.")
     if any(r["problem"] == "gplvm" for r in rows.values()):
         lines.append(
-            "The latent inputs may be reflected and rotated, so chains of v do not mix, and "
-            "distances mean nothing. `GlobalInducing` and `Decoupled` need known inputs."
+            "The latent inputs may be reflected and rotated: an R-hat near one says that all "
+            "chains stayed where they started, in the mode of mean field, and distances mean "
+            "nothing. `GlobalInducing` and `Decoupled` need known inputs."
         )
     return " ".join(lines)
 
@@ -154,10 +166,12 @@ def picture(found: dict[str, Rows]) -> None:
         for name, row in rows.items():
             value = gap(name, row, rows["evidence"]["evidence"])
             if value is not None:
-                # Smaller gaps tell nothing apart.
-                shown_gap = max(value, 1e-2)
-                (drawn[name],) = axis.loglog(row["seconds"], shown_gap, "o", color=COLORS[name])
-        axis.set(title=problem.replace("_", " "), xlabel="seconds", ylim=(5e-3, 20))
+                face = COLORS[name] if value > FLOOR else "none"
+                (point,) = axis.loglog(
+                    row["seconds"], max(value, FLOOR), "o", color=COLORS[name], mfc=face
+                )
+                drawn.setdefault(name, point)
+        axis.set(title=problem.replace("_", " "), xlabel="seconds", ylim=(FLOOR / 2, 100))
         axis.xaxis.set_minor_formatter(NullFormatter())
         axis.yaxis.set_minor_formatter(NullFormatter())
         axis.grid(alpha=0.3)
@@ -175,6 +189,7 @@ def main() -> None:
     found, about = load()
     lines = [HEAD.format(about=about)]
     lines += ["![Gap against seconds](images/posteriors.png)", ""]
+    lines += [f"Open circles are gaps below {FLOOR} nats.", ""]
     for problem, title in PROBLEMS.items():
         if problem not in found:
             lines += [f"## {title}", "", "Not measured yet.", ""]

@@ -1,5 +1,6 @@
 """The posteriors of a problem, and what is measured of each."""
 
+import dataclasses
 import time
 import warnings
 from collections.abc import Callable, Iterator
@@ -13,7 +14,7 @@ from numpyro.infer import NUTS
 from problems import Problem
 
 import dgp_ppl as dgp
-from dgp_ppl.criticism import chain_diagnostics
+from dgp_ppl.criticism import chain_diagnostics, prediction_diagnostics
 from dgp_ppl.inference import evaluate
 
 __all__ = ["GUIDES", "SAMPLERS", "AbsentError", "Study", "rows"]
@@ -66,12 +67,13 @@ class Study:
 
     def sampled(self, kernel: Any, warmup: int, draws: int, thinning: int) -> dgp.Chains:
         p = self.problem
+        fields = ("round_trips",) if isinstance(kernel, dgp.ParallelTempering) else ()
         chains = dgp.run_mcmc(
             random.fold_in(self.key, 99), kernel, *p.data, num_warmup=warmup, num_samples=draws,
-            thinning=thinning, num_chains=CHAINS, progress=False, **p.kwargs,
+            thinning=thinning, num_chains=CHAINS, progress=False, extra_fields=fields, **p.kwargs,
         )  # fmt: skip
         kept = {n: a for n, a in chains.samples.items() if n.endswith(".v") or n == "latent"}
-        return dgp.Chains(kept, chains.fields, None, chains.steps, chains.seconds)
+        return dataclasses.replace(chains, samples=kept, state=None)
 
     def evidence(self) -> Row:
         """The evidence that the bounds are on, by annealing from the best guide."""
@@ -108,6 +110,13 @@ class Study:
         found = chain_diagnostics(chains)
         row = dict(found) | {"seconds": chains.seconds}
         row["ess_per_second"] = (found["ess"] or 0.0) / chains.seconds
+        if "round_trips" in chains.fields:
+            row["round_trips"] = int(chains.fields["round_trips"][:, -1].sum())
+        p = self.problem
+        if p.test is not None:
+            row |= prediction_diagnostics(
+                self.key, p.model, {}, *p.test, posterior_samples=chains, **p.kwargs
+            )
         return row | self._distances(chains, {}) | self._log_density(None, {}, chains)
 
     def check(self, name: str) -> Row:
@@ -230,6 +239,13 @@ def adjusted_mclmc(study: Study) -> dgp.Chains:
     return study.sampled(dgp.AdjustedMCLMC(_in_reference(study)), 1000, 1000, 1)
 
 
+def tempering(study: Study) -> dgp.Chains:
+    """Parallel tempering between mean field and the posterior."""
+    if not study.problem.exact:
+        raise AbsentError("too many unit-noise values")
+    return study.sampled(dgp.ParallelTempering(_in_reference(study)), 1000, 1000, 1)
+
+
 def nuts_in_flow(study: Study) -> dgp.Chains:
     """NUTS in the space of the flow's noise."""
     if not study.problem.exact:
@@ -246,7 +262,15 @@ GUIDES: dict[str, Callable[[Study], Any]] = {
     f.__name__: f for f in (mean_field, decoupled, global_inducing, diffusion, flow, implicit)
 }
 SAMPLERS: dict[str, Callable[[Study], dgp.Chains]] = {
-    f.__name__: f for f in (sghmc, sghmc_transported, sghmc_coupled, adjusted_mclmc, nuts_in_flow)
+    f.__name__: f
+    for f in (
+        sghmc,
+        sghmc_transported,
+        sghmc_coupled,
+        adjusted_mclmc,
+        tempering,
+        nuts_in_flow,
+    )
 }
 
 

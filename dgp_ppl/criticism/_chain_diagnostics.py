@@ -20,8 +20,10 @@ def chain_diagnostics(chains: Chains) -> dict[str, float | int | None]:
     Returns:
         For draws that are not all finite ``rhat`` is infinite and ``ess`` zero.
 
-        ``rhat``: largest rank-normalised split R-hat (Vehtari et al. 2021), or None for one chain.
-        ``ess``: smallest bulk effective sample size of all chains together.
+        ``rhat``: largest rank-normalised split R-hat (Vehtari et al. 2021), or None for one chain,
+        or for weighted draws, whose islands are no chains.
+        ``ess``: smallest bulk effective sample size of all chains together; of weighted draws the
+        number of equal weights that theirs are worth.
         ``divergences``: number of draws at which the sampler diverged, or None if it reports none.
     """
     import arviz_stats
@@ -35,10 +37,15 @@ def chain_diagnostics(chains: Chains) -> dict[str, float | int | None]:
             rhats.append(np.inf)
             sizes.append(0.0)
             continue
+        if chains.log_weights is not None:
+            continue
         flat = flat[..., np.ptp(flat, axis=(0, 1)) > 0]  # drops constant entries
         if flat.size:
             rhats.append(np.max(statistics.rhat(flat, **axes)))
             sizes.append(np.min(statistics.ess(flat, **axes)))
+    if chains.log_weights is not None:
+        weights = np.exp(chains.log_weights - np.max(chains.log_weights))
+        sizes.append(np.square(weights.sum()) / np.square(weights).sum())
     found = {"rhat": float(np.max(rhats or [np.nan])), "ess": float(np.min(sizes or [np.nan]))}
     known: dict[str, float | int | None] = {n: None if np.isnan(a) else a for n, a in found.items()}
     diverging = chains.fields.get("diverging")

@@ -1,4 +1,5 @@
 import numpy as np
+import pytest
 
 from dgp_ppl import Chains
 from dgp_ppl.criticism import chain_diagnostics
@@ -15,3 +16,12 @@ def test_chains_that_do_not_mix():
     assert diagnostics["divergences"] == 2
     single = Chains({"a": draws[:1]}, {}, None, 200, 0.0)
     assert chain_diagnostics(single)["rhat"] is None
+
+
+def test_weighted_draws_have_a_worth_and_no_r_hat():
+    """All the weight is on one island, so that the raw values say nothing."""
+    draws = np.random.default_rng(0).standard_normal((8, 64, 1)) + np.arange(8)[:, None, None]
+    log_weights = np.where(np.arange(8)[:, None] == 3, 0.0, -50.0) + np.zeros((8, 64))
+    found = chain_diagnostics(Chains({"a": draws}, log_weights=log_weights))
+    assert found["rhat"] is None
+    assert found["ess"] == pytest.approx(64)

@@ -6,6 +6,7 @@ import numpy as np
 import numpyro
 import numpyro.distributions as dist
 import pytest
+from support.foreign_models import FOREIGN, assert_same_posterior, nuts
 from support.helpers import KEY, exact_posterior, one_layer, regression, slow
 
 from dgp_ppl.inference.samplers._mcmc import run_mcmc
@@ -56,6 +57,18 @@ def test_moments_of_a_gaussian(name):
         assert error.max() < 0.12
         assert (np.abs(values.mean(axis=0) - wanted) < 5 * error).all()
     assert not chains.fields["diverging"].any()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", FOREIGN)
+def test_models_that_are_not_ours(name):
+    """BlackJAX's NUTS, with its own adaptation, agrees with NumPyro's."""
+    model, args = FOREIGN[name]
+    kernel = BlackJAXKernel(model, blackjax.nuts, adaptation=adaptation)
+    chains = run_mcmc(
+        KEY, kernel, *args, num_warmup=500, num_samples=500, num_chains=8, progress=False
+    )
+    assert_same_posterior(chains, nuts(model, *args))
 
 
 @pytest.mark.slow

@@ -1,4 +1,4 @@
-"""SGHMC on models with failing starts, and with deterministic sites."""
+"""SGHMC on models that are not ours, with failing starts, and with deterministic sites."""
 
 import jax
 import jax.numpy as jnp
@@ -9,10 +9,24 @@ import pytest
 from jax import lax, random
 from numpyro.infer import MCMC
 from support.distant import far
+from support.foreign_models import FOREIGN, assert_same_posterior, nuts
 from support.helpers import KEY
 
 from dgp_ppl.inference.samplers._mcmc import run_mcmc
 from dgp_ppl.inference.samplers.sghmc._sghmc import SGHMC
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", FOREIGN)
+def test_models_that_are_not_ours(name):
+    """Means and variances agree with those of NUTS, up to a bias of 3 % of the variances."""
+    model, args = FOREIGN[name]
+    chains = run_mcmc(
+        KEY, SGHMC(model), *args, num_warmup=2000, num_samples=1000, thinning=10, num_chains=8,
+        progress=False,
+    )  # fmt: skip
+    assert_same_posterior(chains, nuts(model, *args), bias=0.03)
+    assert not chains.fields["diverging"].any()
 
 
 @pytest.mark.slow
