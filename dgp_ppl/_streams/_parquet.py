@@ -9,12 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from dgp_ppl._errors import DataError
-from dgp_ppl.datasets._parquet import without_index
-from dgp_ppl.datasets._table import one_line
-from dgp_ppl.datasets.streams._readers import Arrays, Interval, Reader
+from dgp_ppl._errors import DataError, one_line
+from dgp_ppl._streams._readers import Arrays, Interval, Reader
 
-__all__ = ["ParquetReader", "parquet_columns"]
+__all__ = ["ParquetReader", "parquet_columns", "without_index"]
 
 
 class ParquetReader(Reader):
@@ -189,6 +187,28 @@ def parquet_columns(path: str | os.PathLike[str]) -> list[str]:
     if not (schema := _opened(path).schema).names:
         raise DataError(f"{path}: a folder without .parquet files; name a file or another folder")
     return _columns(path, schema)
+
+
+def without_index(where: str, data: Any, keep: str | None) -> Any:
+    """Leave out the columns of a `pyarrow.Table` in which pandas stored an index.
+
+    Args:
+        where: the file or frame, for messages.
+        data: the columns.
+        keep: a column of the index to keep, such as the target; None for none.
+
+    Raises:
+        DataError: if the record of the index is damaged.
+    """
+    try:
+        metadata: dict[str, Any] = data.schema.pandas_metadata or {}
+        index = [name for name in metadata.get("index_columns", ()) if isinstance(name, str)]
+    except ValueError as error:
+        raise DataError(
+            f"{where}: not a readable table ({one_line(error)}); write it again"
+        ) from error
+    columns = enumerate(data.column_names)
+    return data.select([i for i, name in columns if name == keep or name not in index])
 
 
 def _opened(path: str) -> Any:

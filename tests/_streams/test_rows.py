@@ -90,3 +90,9 @@ def test_bad_arguments():
 def test_they_are_no_array():
     with pytest.raises(TypeError, match=r"Rows\(83 rows.* are not in memory, wanted arrays; fit"):
         np.asarray(ROWS)
+
+
+def test_users_see_the_source_alone():
+    """How its rows are read ahead is no part of the public face."""
+    streams = {"Block", "Blocks", "Rows", "seed_of", "parquet_columns"}
+    assert streams & {*dgp.datasets.__all__} == {"Rows"}

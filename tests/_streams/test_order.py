@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from dgp_ppl.datasets.streams._order import Order
+from dgp_ppl._streams._order import Order
 
 N, B, WINDOW = 103, 7, 21
 

@@ -12,10 +12,9 @@ from jax import random
 
 from dgp_ppl._checks import check_count, check_key
 from dgp_ppl._errors import DataError
-from dgp_ppl._typing import PRNGKey
-from dgp_ppl.datasets.streams._order import Order
-from dgp_ppl.datasets.streams._parquet import ParquetReader
-from dgp_ppl.datasets.streams._readers import (
+from dgp_ppl._streams._order import Order
+from dgp_ppl._streams._parquet import ParquetReader
+from dgp_ppl._streams._readers import (
     ArrayReader,
     Arrays,
     BatchReader,
@@ -24,6 +23,7 @@ from dgp_ppl.datasets.streams._readers import (
     Sliceable,
     WithoutRows,
 )
+from dgp_ppl._typing import PRNGKey
 
 __all__ = ["Rows", "seed_of"]
 
