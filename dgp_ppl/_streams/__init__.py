@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dgp_ppl._streams._blocks import Block, Blocks
 from dgp_ppl._streams._parquet import parquet_columns, without_index
-from dgp_ppl._streams._rows import Rows, seed_of
+from dgp_ppl._streams._rows import Rows
+from dgp_ppl._streams._seeds import generator, seed_of
 
-__all__ = ["Block", "Blocks", "Rows", "parquet_columns", "seed_of", "without_index"]
+__all__ = ["Block", "Blocks", "Rows", "generator", "parquet_columns", "seed_of", "without_index"]

@@ -4,19 +4,26 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
 
 from dgp_ppl._errors import DataError, one_line
 from dgp_ppl._streams._readers import Arrays, Interval, Reader
+from dgp_ppl._streams._row_groups import Piece, RowGroups
 
 __all__ = ["ParquetReader", "parquet_columns", "without_index"]
 
+_COLUMN_BYTES = 2**16  # read from a file at once, of a column
+_BATCH_CELLS, _BATCH_ROWS = 2**17, (2**8, 2**14)
+# A column that is being decoded holds about 2 MB: a page, and what it was compressed to.
+_OPEN_COLUMNS, _LANES = 128, (4, 16)
+
 
 class ParquetReader(Reader):
-    """Reads the row groups that hold the wanted rows, one at a time.
+    """Reads the row groups that hold the wanted rows, from several places in turn.
 
     Args:
         path: a .parquet file, or a folder of them.
@@ -47,6 +54,7 @@ class ParquetReader(Reader):
             groups = [g for f in files for g in f.split_by_row_group()]
             stored = [(f.path, set(f.physical_schema.names)) for f in files]
             counts = [g.row_groups[0].num_rows for g in groups]
+            self._written = {f.path: _written(f) for f in files}
         self._schema = dataset.schema
         targets = [target] if isinstance(target, str) else list(target or ())
         rest = [n for n in _columns(self.path, self._schema) if n not in targets]
@@ -74,57 +82,80 @@ class ParquetReader(Reader):
             }
         self._starts = np.concatenate([[0], np.cumsum([n for n in counts if n])]).astype(np.int64)
         self.num_rows = int(self._starts[-1])
-        self._latest: tuple[int, Arrays] | None = None  # the row group that was read last
         if not self.num_rows:
             raise DataError(f"{self.path}: no rows, wanted some; check that the files are complete")
-        self.chunk_rows = int(np.ceil(self.num_rows / len(self._groups)))
+        self._names = [*dict.fromkeys([*self.inputs, *targets])]
+        self._batch_rows = int(np.clip(_BATCH_CELLS // len(self._names), *_BATCH_ROWS))
+        self.lanes = int(np.clip(_OPEN_COLUMNS // len(self._names), *_LANES))
+        # Fewer row groups than lanes are read from several places each.
+        self.chunk_rows = -(-self.num_rows // max(self.lanes, len(self._groups)))
 
     def read(self, intervals: Sequence[Interval]) -> Arrays:
-        rows = sum(stop - start for start, stop in intervals)
-        wanted = sorted(self._pieces(intervals))
-        found: Arrays | None = None
-        group, arrays = -1, ()
-        for number, start, stop, position in wanted:
-            if number != group:
-                group, arrays = number, self._group(number)
-            if found is None:
-                found = tuple(np.empty((rows, *a.shape[1:]), a.dtype) for a in arrays)
-            for out, array in zip(found, arrays, strict=True):
-                out[position : position + stop - start] = array[start:stop]
-        return found or ()
+        return self._row_groups.read(list(self._pieces(intervals)))
 
-    def _pieces(self, intervals: Sequence[Interval]) -> Iterator[tuple[int, int, int, int]]:
-        """Yield the row group, its rows [start, stop), and their position in the result."""
+    def take(self, numbers: np.ndarray) -> Arrays:
+        intervals = [(int(n), int(n) + 1) for n in numbers]
+        return self._row_groups.read_once(list(self._pieces(intervals)))
+
+    def _pieces(self, intervals: Sequence[Interval]) -> Iterator[Piece]:
+        """Yield the rows of intervals, divided at the ends of row groups."""
         position = 0
         for start, stop in intervals:
             while start < stop:
                 number = int(np.searchsorted(self._starts, start, side="right")) - 1
                 first, last = int(self._starts[number]), int(self._starts[number + 1])
                 end = min(stop, last)
-                yield number, start - first, end - first, position
+                yield Piece(number, start - first, end - first, position)
                 position += end - start
                 start = end
 
-    def _group(self, number: int) -> Arrays:
-        """Return a row group; that of the last read is at hand, as reads in order meet it again."""
-        latest = self._latest
-        if latest is None or latest[0] != number:
-            self._latest = latest = number, self._load(number)
-        return latest[1]
+    @cached_property
+    def _row_groups(self) -> RowGroups:
+        return RowGroups(
+            np.diff(self._starts).tolist(), self._batches, most=self.lanes + 2,
+            reach=self._batch_rows,
+        )  # fmt: skip
 
     def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {"_latest": None}
+        return {n: value for n, value in self.__dict__.items() if n != "_row_groups"}
 
-    def _load(self, number: int) -> Arrays:
-        """Read a row group."""
-        names = [n for part in self._columns for n in ([part] if isinstance(part, str) else part)]
-        with _readable(self.path):
-            group = self._groups[number]
-            table = group.to_table(self._schema, columns=names, use_threads=False)
-            columns = {n: self._numbers(n, table[n]) for n in names}
+    def _batches(self, number: int) -> Iterator[tuple[int, Callable[[], Arrays]]]:
+        """Decode a row group: yield the rows of each batch, and what makes their arrays."""
+        import pyarrow.parquet as pq
+
+        group, rows = self._groups[number], 0
         wanted = int(self._starts[number + 1] - self._starts[number])
-        if table.num_rows != wanted:
+        with _readable(self.path):
+            if self._written[group.path] != _written(group):
+                raise DataError(f"{self.path}: the files have changed since they were opened")
+            stored = set(group.physical_schema.names)
+            names = [n for n in self._names if n in stored]
+            with pq.ParquetFile(
+                group.open(), metadata=group.metadata, buffer_size=_COLUMN_BYTES, pre_buffer=False
+            ) as file:
+                for batch in file.iter_batches(
+                    self._batch_rows, [group.row_groups[0].id], names, use_threads=False
+                ):
+                    rows += len(batch)
+                    yield len(batch), partial(self._arrays, group, batch)
+        if rows != wanted:
             raise DataError(f"{self.path}: the files have changed since they were opened")
+
+    def _arrays(self, group: Any, batch: Any) -> Arrays:
+        """Return the arrays of the rows of a batch."""
+        import pyarrow as pa
+        import pyarrow.dataset as ds
+
+        parts = ds.get_partition_keys(group.partition_expression)
+        columns = {}
+        with _readable(self.path):
+            for name in self._names:
+                kind = self._schema.field(name).type
+                if name in batch.schema.names:
+                    column = pa.chunked_array([batch.column(name)]).cast(kind)
+                else:
+                    column = pa.chunked_array([pa.repeat(pa.scalar(parts[name], kind), len(batch))])
+                columns[name] = self._numbers(name, column)
         x = np.stack([columns[n] for n in self.inputs], axis=1, dtype=self._float(self.inputs))
         if len(self._columns) == 1:
             return (x,)
@@ -216,6 +247,12 @@ def _opened(path: str) -> Any:
 
     with _readable(path):
         return ds.dataset(path, format="parquet", partitioning="hive")
+
+
+def _written(file: Any) -> tuple[int, int | None]:
+    """Return the size of a file and when it was written."""
+    info = file.filesystem.get_file_info(file.path)
+    return info.size, info.mtime_ns
 
 
 def _columns(path: str, schema: Any) -> list[str]:

@@ -48,12 +48,15 @@ class Reader(abc.ABC):
         num_rows: number of rows N.
         chunk_rows: number of neighbouring rows that are read at about the cost of one; None if rows
             can only be read in order.
+        lanes: number of parts of the data that are read in turns. More than one mixes chunks that
+            are large for a buffer.
         buffer_bytes: size of a buffer of rows. A small one stays in the processor's caches, where
             taking rows at random is fast.
     """
 
     num_rows: int
     chunk_rows: int | None
+    lanes: int = 1
     buffer_bytes: int = 2**24
 
     @abc.abstractmethod
@@ -223,7 +226,7 @@ class MappedReader(Reader):
     def __init__(self, reader: Reader, function: Callable[..., Any]) -> None:
         self.reader, self.function = reader, function
         self.num_rows, self.chunk_rows = reader.num_rows, reader.chunk_rows
-        self.buffer_bytes = reader.buffer_bytes
+        self.lanes, self.buffer_bytes = reader.lanes, reader.buffer_bytes
 
     def read(self, intervals: Sequence[Interval]) -> Arrays:
         return self._apply(self.reader.read(intervals))
@@ -265,7 +268,7 @@ class WithoutRows(Reader):
     def __init__(self, reader: Reader, numbers: np.ndarray) -> None:
         self.reader, self.numbers = reader, numbers
         self.num_rows, self.chunk_rows = reader.num_rows - len(numbers), reader.chunk_rows
-        self.buffer_bytes = reader.buffer_bytes
+        self.lanes, self.buffer_bytes = reader.lanes, reader.buffer_bytes
         self._before = numbers - np.arange(len(numbers))  # kept rows before each that is left out
 
     def read(self, intervals: Sequence[Interval]) -> Arrays:

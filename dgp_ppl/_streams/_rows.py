@@ -8,7 +8,6 @@ from functools import cached_property
 from typing import Any, NoReturn
 
 import numpy as np
-from jax import random
 
 from dgp_ppl._checks import check_count, check_key
 from dgp_ppl._errors import DataError
@@ -23,18 +22,12 @@ from dgp_ppl._streams._readers import (
     Sliceable,
     WithoutRows,
 )
+from dgp_ppl._streams._seeds import generator, seed_of
 from dgp_ppl._typing import PRNGKey
 
-__all__ = ["Rows", "seed_of"]
+__all__ = ["Rows"]
 
 _MOST_ROWS = 2**31 - 1  # numbers of rows are int32
-
-
-def seed_of(key: PRNGKey) -> tuple[int, ...]:
-    """Return the numbers of a random key, as a seed of NumPy's generators."""
-    check_key("seed_of", key)
-    data = key if not hasattr(key, "dtype") or key.dtype == np.uint32 else random.key_data(key)
-    return tuple(int(word) for word in np.asarray(data).ravel())
 
 
 class Rows:
@@ -113,7 +106,7 @@ class Rows:
             target: the column of y, or several; None for inputs alone.
             inputs: the columns of x, [N, D]; None for all but the target.
             buffer_rows: number of rows that are read and shuffled together; by default those of
-                64 MB. Row groups are read whole, so a buffer of many row groups mixes best.
+                64 MB. They come from 4 to 16 places of the data, whatever the row groups are.
 
         Raises:
             DataError: if a file cannot be read, or a column is missing or has no numbers.
@@ -181,15 +174,14 @@ class Rows:
         check_count("Rows.sample", "num_rows", num_rows)
         if num_rows >= self.num_rows:
             return self.take(np.arange(self.num_rows))
-        rng = np.random.default_rng(seed_of(key))
+        rng = generator(seed_of(key), "sample")
         return self.take(rng.choice(self.num_rows, num_rows, replace=False))
 
     def hold_out(self, key: PRNGKey, num_rows: int) -> tuple[Rows, Arrays]:
         """Split off random rows for a test: returns the other rows, and the arrays of the test.
 
         >>> import numpy as np
-        >>> from jax import random
-        >>> import dgp_ppl as dgp
+        >>>         >>> import dgp_ppl as dgp
         >>> rows = dgp.Rows.from_arrays(np.zeros((100, 3)), np.zeros(100))
         >>> train, (x_test, y_test) = rows.hold_out(random.key(0), 10)
         >>> train, x_test.shape
@@ -205,7 +197,7 @@ class Rows:
             raise ValueError(
                 f"Rows.hold_out: num_rows is {num_rows}, wanted fewer than the {self.num_rows} rows"
             )
-        rng = np.random.default_rng(seed_of(key))
+        rng = generator(seed_of(key), "hold out")
         numbers = np.sort(rng.choice(self.num_rows, num_rows, replace=False))
         return self.without(numbers), self._reader.take(numbers)
 
@@ -238,7 +230,10 @@ class Rows:
         """Return the order in which a fit reads the rows."""
         buffer = self._buffer_rows or max(1, self._reader.buffer_bytes // self.row_bytes)
         steps = max(1, min(buffer, self.num_rows) // batch_size)
-        return Order(seed, self.num_rows, batch_size, steps * batch_size, self._reader.chunk_rows)
+        return Order(
+            seed, self.num_rows, batch_size, steps * batch_size, self._reader.chunk_rows,
+            self._reader.lanes,
+        )  # fmt: skip
 
     def read(self, intervals: Sequence[tuple[int, int]]) -> Arrays:
         """Return the rows of intervals [start, stop), one after another."""
