@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from dgp_ppl._errors import DataError, one_line
-from dgp_ppl._streams._readers import Arrays, Interval, Reader
+from dgp_ppl._streams._readers import Arrays, Interval, Reader, hash_arrays
 from dgp_ppl._streams._row_groups import Piece, RowGroups
 
 __all__ = ["ParquetReader", "parquet_columns", "without_index"]
@@ -20,6 +20,7 @@ _COLUMN_BYTES = 2**16  # read from a file at once, of a column
 _BATCH_CELLS, _BATCH_ROWS = 2**17, (2**8, 2**14)
 # A column that is being decoded holds about 2 MB: a page, and what it was compressed to.
 _OPEN_COLUMNS, _LANES = 128, (4, 16)
+_IDENTITY_GROUPS = 16  # whose first rows tell a source from others
 
 
 class ParquetReader(Reader):
@@ -115,6 +116,20 @@ class ParquetReader(Reader):
             np.diff(self._starts).tolist(), self._batches, most=self.lanes + 2,
             reach=self._batch_rows,
         )  # fmt: skip
+
+    def identify(self, found: Any) -> None:
+        super().identify(found)
+        found.update(repr(self._columns).encode())
+        for group in self._groups:  # from the footers, which are in memory
+            footer = group.metadata.row_group(group.row_groups[0].id)
+            found.update(f"{footer.num_rows} {group.partition_expression}".encode())
+            for i in range(footer.num_columns):
+                if (column := footer.column(i)).path_in_schema in self._names:
+                    found.update(repr(_figures(column)).encode())
+        some = np.unique(np.linspace(0, len(self._groups) - 1, _IDENTITY_GROUPS).astype(int))
+        lengths = np.minimum(np.diff(self._starts)[some], self._batch_rows)
+        for group, length in zip(some.tolist(), lengths.tolist(), strict=True):
+            hash_arrays(found, self._row_groups.read_once([Piece(group, 0, length, 0)]))
 
     def __getstate__(self) -> dict[str, Any]:
         return {n: value for n, value in self.__dict__.items() if n != "_row_groups"}
@@ -247,6 +262,16 @@ def _opened(path: str) -> Any:
 
     with _readable(path):
         return ds.dataset(path, format="parquet", partitioning="hive")
+
+
+def _figures(column: Any) -> tuple[Any, ...]:
+    """Return what a footer says of a column in a row group."""
+    sizes = column.total_compressed_size, column.total_uncompressed_size
+    found = column.statistics
+    if found is None:
+        return sizes
+    ends = (found.min_raw, found.max_raw) if found.has_min_max else ()
+    return (*sizes, found.null_count if found.has_null_count else None, *ends)
 
 
 def _written(file: Any) -> tuple[int, int | None]:

@@ -1,7 +1,11 @@
 """`Rows`: passes, samples, maps, rows that are held out, and bad arguments."""
 
+import pickle
+
 import jax
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import dgp_ppl as dgp
@@ -96,3 +100,43 @@ def test_users_see_the_source_alone():
     """How its rows are read ahead is no part of the public face."""
     streams = {"Block", "Blocks", "Rows", "seed_of", "parquet_columns"}
     assert streams & {*dgp.datasets.__all__} == {"Rows"}
+
+
+def npy(folder, x, y):
+    np.save(folder / "x.npy", x)
+    np.save(folder / "y.npy", y)
+    return dgp.Rows.from_arrays(*(np.load(folder / f"{n}.npy", mmap_mode="r") for n in "xy"))
+
+
+def parquet(folder, x, y):
+    table = pa.table({"a": x[:, 0], "b": x[:, 1], "y": y})
+    pq.write_table(table, folder / "t.parquet", row_group_size=2000)
+    return dgp.Rows.from_parquet(folder / "t.parquet", target="y")
+
+
+@pytest.mark.parametrize("of", [npy, parquet])
+def test_the_identity_of_a_source(of, tmp_path):
+    """It does not depend on where the files are, and on any rows that differ in bulk."""
+    x, y = np.arange(20_000.0).reshape(-1, 2), np.random.default_rng(0).normal(size=10_000)
+    sources = {"same": (x, y), "again": (x, y), "a type": (x, y.astype(np.float32))}
+    for name, part in (("start", y[:500]), ("middle", y[5000:5500]), ("end", y[-500:])):
+        changed = y.copy()
+        changed[np.flatnonzero(np.isin(y, part))] *= -1.5
+        sources[name] = (x, changed)
+    sources["fewer"] = x[:-1], y[:-1]
+    found = {}
+    for name, arrays in sources.items():
+        (tmp_path / name).mkdir()
+        rows = of(tmp_path / name, *arrays)
+        found[name] = rows.identity()
+        if name == "same":
+            found["without"] = rows.without([7]).identity()
+            assert rows.map(lambda x, y: (x, 2 * y)).identity() == found[name]
+            assert pickle.loads(pickle.dumps(rows)).identity() == found[name]
+    assert found.pop("again") == found["same"]
+    assert len(set(found.values())) == len(found)
+
+
+def test_the_identity_of_batches_is_their_number():
+    assert BATCHES.identity() == dgp.Rows.from_batches([X], N).identity()
+    assert BATCHES.identity() != dgp.Rows.from_batches([X[1:]], N - 1).identity()

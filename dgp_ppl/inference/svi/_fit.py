@@ -176,6 +176,7 @@ def fit(
                 loop.advance(first, data, 1)[1][0],
                 (key, first if continues else problem.first_params, call.args, call.kwargs),
                 steps=steps, learning_rate=learning_rate,
+                **({} if source is None else {"source": source[0].identity()}),
             )  # fmt: skip
             shared = devices is not None and devices.is_multi_process
             folder = (SharedFolder if shared else RunFolder)(checkpoint, identity)
