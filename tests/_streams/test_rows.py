@@ -4,9 +4,11 @@ import pickle
 
 import jax
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import zarr
 
 import dgp_ppl as dgp
 
@@ -78,9 +80,12 @@ def test_bad_arguments():
         ValueError, match=r"shapes \[\(83, 2\), \(82,\)\], wanted one common length"
     ):
         dgp.Rows.from_arrays(X, Y[1:])
-    for bad in ((), (3.0,), (X[:0],)):
+    for bad in ((), (np.float64(3.0),), (X[:0],)):
         with pytest.raises(ValueError, match="wanted one common length"):
             dgp.Rows.from_arrays(*bad)
+    for bad in ([[1.0, 2.0]], pd.DataFrame(X)):
+        with pytest.raises(TypeError, match=r"array 1 is a \w+, which has no dtype.*to_numpy\(\)"):
+            dgp.Rows.from_arrays(X, bad)
     with pytest.raises(TypeError, match="can be iterated once only"):
         dgp.Rows.from_batches(iter([X]), N)
     with pytest.raises(ValueError, match="buffer_rows is 0"):
@@ -140,3 +145,14 @@ def test_the_identity_of_a_source(of, tmp_path):
 def test_the_identity_of_batches_is_their_number():
     assert BATCHES.identity() == dgp.Rows.from_batches([X], N).identity()
     assert BATCHES.identity() != dgp.Rows.from_batches([X[1:]], N - 1).identity()
+
+
+def test_collections_of_dask_are_refused_with_a_way_out(tmp_path):
+    da = pytest.importorskip("dask.array")
+    array = da.from_array(X, chunks=(10, 2))
+    with pytest.raises(TypeError, match=r"array 0 is a collection of Dask.* by to_zarr"):
+        dgp.Rows.from_arrays(array, Y)
+    array.to_zarr(str(tmp_path / "x"))
+    rows = dgp.Rows.from_arrays(zarr.open_array(tmp_path / "x"), Y)
+    np.testing.assert_array_equal(rows.take([5, 70])[0], X[[5, 70]])
+    assert rows.order((0,), 5).chunk_rows == 10
