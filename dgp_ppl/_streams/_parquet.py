@@ -16,8 +16,9 @@ from dgp_ppl._streams._row_groups import Piece, RowGroups
 
 __all__ = ["ParquetReader", "parquet_columns", "without_index"]
 
+_CHANGED = "{}: the files have changed since they were opened; open them again"
 _COLUMN_BYTES = 2**16  # read from a file at once, of a column
-_BATCH_CELLS, _BATCH_ROWS = 2**17, (2**8, 2**14)
+_BATCH_CELLS, _BATCH_ROWS = 2**20, (2**8, 2**14)
 # A column that is being decoded holds about 2 MB: a page, and what it was compressed to.
 _OPEN_COLUMNS, _LANES = 128, (4, 16)
 _IDENTITY_GROUPS = 16  # whose first rows tell a source from others
@@ -142,7 +143,7 @@ class ParquetReader(Reader):
         wanted = int(self._starts[number + 1] - self._starts[number])
         with _readable(self.path):
             if self._written[group.path] != _written(group):
-                raise DataError(f"{self.path}: the files have changed since they were opened")
+                raise DataError(_CHANGED.format(self.path))
             stored = set(group.physical_schema.names)
             names = [n for n in self._names if n in stored]
             with pq.ParquetFile(
@@ -154,7 +155,7 @@ class ParquetReader(Reader):
                     rows += len(batch)
                     yield len(batch), partial(self._arrays, group, batch)
         if rows != wanted:
-            raise DataError(f"{self.path}: the files have changed since they were opened")
+            raise DataError(_CHANGED.format(self.path))
 
     def _arrays(self, group: Any, batch: Any) -> Arrays:
         """Return the arrays of the rows of a batch."""
