@@ -5,7 +5,13 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-__all__ = ["DataError", "Interrupted", "NonFiniteLossError", "UnsuitableError"]
+__all__ = ["DataError", "Interrupted", "NonFiniteLossError", "UnsuitableError", "one_line"]
+
+
+def one_line(error: BaseException) -> str:
+    """Format the error of another library: on one line of at most 200 characters."""
+    text = " ".join(str(error).split()) or type(error).__name__
+    return text if len(text) <= 200 else text[:197] + "..."
 
 
 class DataError(ValueError):

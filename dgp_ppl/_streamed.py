@@ -50,6 +50,11 @@ class Streamed:
     def __getitem__(self, index: Any) -> NoReturn:
         raise self._not_here()
 
+    def __getattr__(self, name: str) -> NoReturn:
+        if not name.startswith("_") and hasattr(jax.Array, name):
+            raise AttributeError(f"{name} of an array: {self._not_here()}")
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+
     def __array__(self, *args: Any, **kwargs: Any) -> NoReturn:
         raise self._not_here()
 
@@ -62,6 +67,25 @@ class Streamed:
             f"{self.rows.shape[0]} rows at a time are read from a source (dgp_ppl.Rows); take them "
             "in the plate: with dgp_ppl.minibatch(x, y, batch_size=batch_size) as (x, y)"
         )
+
+
+_BINARY = (
+    "add", "sub", "mul", "truediv", "floordiv", "mod", "divmod", "pow", "matmul", "and", "or",
+    "xor", "lshift", "rshift",
+)  # fmt: skip
+_OTHERS = (
+    "eq", "ne", "lt", "le", "gt", "ge", "neg", "pos", "abs", "invert", "round", "bool", "int",
+    "float", "complex", "index", "setitem",
+)  # fmt: skip
+
+
+def _refuse(self: Streamed, *_: Any) -> NoReturn:
+    raise self._not_here()
+
+
+# Python looks operators up in the class. Without them `y == 1` would be False for all rows.
+for _name in (*_BINARY, *(f"r{n}" for n in _BINARY), *_OTHERS):
+    setattr(Streamed, f"__{_name}__", _refuse)
 
 
 def is_streamed(tree: Any) -> bool:

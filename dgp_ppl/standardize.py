@@ -91,6 +91,7 @@ class Standardizer:
         if x.ndim != 2 or not len(x):
             raise ValueError(f"Standardizer.fit: x has shape {x.shape}, wanted [N, D] with N >= 1")
         check_inputs("Standardizer.fit", x)
+        unscaled = _columns(unscaled, x.shape[1])
         loc, scale = _moments(_scaled_together(x, unscaled) if shared else x)
         loc, scale = _of_columns(x.shape[1], loc, scale, unscaled)
         if y is None:
@@ -124,6 +125,13 @@ class Standardizer:
                 f"Standardizer.fit: the first array of {rows!r} has rows of shape "
                 f"{first.shape[1:]}, wanted [D]"
             )
+        if targets and others and (others[0].ndim > 2 or others[0].shape[1:] in ((0,), (1,))):
+            raise ValueError(
+                f"Standardizer.fit: the second array of {rows!r} has rows of shape "
+                f"{others[0].shape[1:]}, wanted [], or [P] for P > 1 targets; take one column by "
+                "rows.map(lambda x, y: (x, y[:, 0])), or leave the targets (targets=False)"
+            )
+        unscaled = _columns(unscaled, first.shape[1])  # before the pass, which may take long
         inputs, outputs = RunningMoments(), RunningMoments()
         start = 0
         for x, *rest in rows.blocks():
@@ -228,16 +236,21 @@ def _scaled_together(x: np.ndarray, unscaled: Sequence[int]) -> np.ndarray:
     return (x[:, others] if others else x).reshape(-1, 1)
 
 
-def _of_columns(
-    num: int, loc: np.ndarray, scale: np.ndarray, unscaled: Sequence[int]
-) -> tuple[np.ndarray, np.ndarray]:
-    """Return the location and scale of `num` columns, 0 and 1 for those that stay as they are."""
+def _columns(unscaled: Sequence[int], num: int) -> list[int]:
+    """Return the positions of columns that stay as they are, of `num`."""
     columns = [operator.index(i) for i in unscaled]
     if columns and not 0 <= min(columns) <= max(columns) < num:
         raise ValueError(
             f"Standardizer.fit: unscaled is {columns}, wanted positions of columns of x, at least "
             f"0 and below {num}"
         )
+    return columns
+
+
+def _of_columns(
+    num: int, loc: np.ndarray, scale: np.ndarray, columns: Sequence[int]
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the location and scale of `num` columns, 0 and 1 for those that stay as they are."""
     loc, scale = (np.array(np.broadcast_to(a, num)) for a in (loc, scale))
     loc[columns], scale[columns] = 0.0, 1.0
     return loc, scale

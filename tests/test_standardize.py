@@ -120,3 +120,13 @@ def test_rows_that_have_no_moments():
         Standardizer.fit(Rows.from_arrays(X), y)
     with pytest.raises(ValueError, match=r"has rows of shape \(\), wanted \[D\]"):
         Standardizer.fit(Rows.from_arrays(y))
+
+
+def test_arguments_are_checked_before_the_pass(monkeypatch):
+    monkeypatch.setattr(Rows, "blocks", lambda self, *_: pytest.fail("a pass has begun"))
+    rows = Rows.from_arrays(X, X[:, 0])
+    with pytest.raises(ValueError, match=r"unscaled is \[3\], wanted positions .* below 3"):
+        Standardizer.fit(rows, unscaled=[3])
+    column = Rows.from_arrays(X, X[:, :1])
+    with pytest.raises(ValueError, match=r"has rows of shape \(1,\).*rows.map\(lambda x, y:"):
+        Standardizer.fit(column)

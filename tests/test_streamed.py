@@ -28,10 +28,29 @@ def test_it_passes_through_jit():
     assert total[1].shape == (100,)
 
 
-@pytest.mark.parametrize("use", [jnp.sum, np.asarray, lambda x: x[0], lambda x: jnp.add(x, 1.0)])
+MESSAGE = r"shape \[100, 3\], of which only 2 rows.*minibatch\(x, y"
+USES = [
+    jnp.sum, jnp.mean, np.asarray, np.mean, list, float, bool, abs, jnp.exp,
+    lambda x: x[0], lambda x: jnp.add(x, 1.0), lambda x: x + 1, lambda x: 1 - x, lambda x: x**2,
+    lambda x: -x, lambda x: x @ jnp.ones(3), lambda x: jnp.ones((2, 100)) @ x, lambda x: x == 1,
+    lambda x: x != 1, lambda x: x < 1, lambda x: np.ones(3) * x, lambda x: jnp.concatenate([x, x]),
+    lambda x: jnp.where(x > 0, 1, 0), jax.jit(lambda x: x / 2), lambda x: divmod(x, 2),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("use", USES)
 def test_entries_outside_of_the_plate_are_an_error(use):
-    with pytest.raises(TypeError, match=r"shape \[100, 3\], of which only 2 rows.*minibatch\(x, y"):
+    with pytest.raises(TypeError, match=MESSAGE):
         use(X)
+
+
+@pytest.mark.parametrize("name", ["T", "mean", "sum", "at", "reshape", "astype"])
+def test_methods_of_arrays_are_an_error(name):
+    with pytest.raises(AttributeError, match=f"^{name} of an array: .*{MESSAGE}"):
+        getattr(X, name)
+    assert not hasattr(X, name)
+    with pytest.raises(AttributeError, match="'Streamed' object has no attribute 'nothing'"):
+        _ = X.nothing
 
 
 def test_minibatch_gives_the_rows_at_hand_and_scales_as_a_plate_of_all_rows():

@@ -139,7 +139,7 @@ def compare(
 
     Args:
         data: a `Dataset`; a name or file that `datasets.load` takes; a data frame; a folder of
-            .parquet files; or `Rows` of inputs, [N, D], and targets, [N].
+            .parquet files; or `Rows` of inputs, [N, D], and targets, [N] or [N, 1].
         methods: names in `dgp_ppl.comparison.METHODS`; by default sgpr, svgp and dsvi, and for
             classes, folders and `Rows` svgp and dsvi.
         model: the model to fit, a name in `dgp_ppl.comparison.MODELS`. sgpr, svgp and the
@@ -265,8 +265,8 @@ def compare(
     if splits is None:
         splits = default_splits(source)
     rows = divided(source, splits, seed)
-    prepared = {s: prepare(source, rows[s][0]) for s in splits}
-    first = prepared[splits[0]]()
+    waiting = {s: Split(prepare(source, rows[s][0]), s, *rows[s]) for s in splits}
+    first = waiting[splits[0]].data
     if category_kernel:
         check_categories("compare", first, model)
     _tell(first, progress)
@@ -293,8 +293,7 @@ def compare(
 
     def jobs() -> Iterator[Job]:
         for done, index in enumerate(splits):
-            dataset = first if done == 0 else prepared[index]()
-            split = Split(dataset, index, *rows[index])
+            split = waiting.pop(index)  # its inputs are made when it is fitted, and dropped then
             for place, method in enumerate(methods, done * len(methods)):
                 label = f"{method} {done + 1}/{len(splits)}" if progress else False
                 found = [r for r in kept if (r["split"], r["method"]) == (index, method)]
@@ -338,6 +337,7 @@ def compare(
             for found in fits:
                 with ONE_AT_A_TIME:
                     keep(*found)
+                del found  # with its data, before those of the next split are made
     except KeyboardInterrupt as interrupt:
         raise Interrupted(_how_to_go_on(folder, comparison, kept, total), comparison) from interrupt
     if folder is not None and report and comparison.fits:

@@ -32,7 +32,7 @@ from dgp_ppl.comparison._fit_method import MethodFit, fit_method
 from dgp_ppl.comparison._method import METHODS, Method, Setting
 from dgp_ppl.comparison._run import Run, run_method
 from dgp_ppl.comparison._source import Split
-from dgp_ppl.datasets import RowSource
+from dgp_ppl.datasets import Dataset, RowSource
 
 __all__ = [
     "ONE_AT_A_TIME",
@@ -235,7 +235,7 @@ def _finished(pool: Executor, jobs: Sequence[Job]) -> Iterator[Outcome]:
     """Yield the jobs as they finish, without those that a broken executor lost."""
     running: dict[Future[Any], Job] = {}
     if isinstance(pool, ProcessPoolExecutor):
-        for source in {job.split.data for job in jobs if isinstance(job.split.data, RowSource)}:
+        for source in {job.split.data for job in jobs if job.split.train is None}:
             _check_sent(source)
     try:
         with contextlib.suppress(BrokenExecutor):
@@ -254,7 +254,7 @@ def _finished(pool: Executor, jobs: Sequence[Job]) -> Iterator[Outcome]:
             future.cancel()
 
 
-def _check_sent(source: RowSource) -> None:
+def _check_sent(source: Dataset | RowSource) -> None:
     try:
         pickle.dumps(source)
     except (pickle.PicklingError, AttributeError, TypeError) as error:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import operator
 from collections.abc import Callable, Sequence
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -31,16 +32,25 @@ class Split:
     """One split of a data set.
 
     Attributes:
-        data: the data set.
+        make: makes the data set, at the first access to `data`; so splits that wait take no memory,
+            and go to a worker without their inputs.
         index: number of the split, from 0.
         train: row numbers of the training rows; None for all but those of the test.
         test: row numbers of the held-out rows.
     """
 
-    data: Dataset | RowSource
+    make: Callable[[], Dataset | RowSource]
     index: int
     train: np.ndarray | None
     test: np.ndarray
+
+    @cached_property
+    def data(self) -> Dataset | RowSource:
+        """The data set."""
+        return self.make()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {n: value for n, value in self.__dict__.items() if n != "data"}
 
     def training(self) -> tuple[Any, Any]:
         """Return the training data: x and y, or a source of rows and None."""
@@ -140,6 +150,9 @@ def divided(source: Source, splits: Sequence[int], seed: int) -> dict[int, tuple
 def prepare(source: Source, train: Any) -> Callable[[], Dataset | RowSource]:
     """Fit the preprocessor of a split, and return what makes the split's data set."""
     if not isinstance(source, TableSource):
-        return lambda: source
-    fitted = source.fit(train)
-    return lambda: source.dataset(fitted)
+        return partial(_given, source)
+    return partial(source.dataset, source.fit(train))
+
+
+def _given(source: Dataset | RowSource) -> Dataset | RowSource:
+    return source

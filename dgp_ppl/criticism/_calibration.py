@@ -12,6 +12,7 @@ from scipy import stats
 
 from dgp_ppl.criticism._groups import (
     arviz_stats,
+    in_float64,
     log_likelihood_name,
     observed_and_draws,
     warn_about_rows,
@@ -67,7 +68,7 @@ def loo_pit(tree: Any, var_name: str | None = None, *, seed: int = 0) -> np.ndar
             "one; use pit"
         )
     warn_about_rows(tree, name)
-    found = arviz_stats().loo_pit(tree, var_names=name, random_state=seed)
+    found = arviz_stats().loo_pit(in_float64(tree, name), var_names=name, random_state=seed)
     return np.clip(found[name].values, 0.0, 1.0)  # rounding can make sums of weights exceed 1
 
 

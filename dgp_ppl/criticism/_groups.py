@@ -10,6 +10,7 @@ import numpy as np
 
 __all__ = [
     "arviz_stats",
+    "in_float64",
     "log_likelihood_name",
     "observed_and_draws",
     "warn_about_passes",
@@ -39,6 +40,23 @@ def log_likelihood_name(tree: Any, name: str | None, caller: str) -> str:
     if name not in names:
         raise ValueError(f"{caller}: var_name is {name!r}, wanted one of {names}")
     return str(name)
+
+
+def in_float64(tree: Any, name: str) -> Any:
+    """Return the tree with a log-likelihood in float64.
+
+    In float32 the smallest weights of PSIS underflow if a row's log-likelihood spreads over more
+    than about 100 nats, and ArviZ's LOO is then NaN.
+    """
+    if tree["log_likelihood"][name].dtype == np.float64:
+        return tree
+    import xarray
+
+    group = tree["log_likelihood"].to_dataset()
+    group[name] = group[name].astype(np.float64)
+    tree = tree.copy()
+    tree["log_likelihood"] = xarray.DataTree(group)
+    return tree
 
 
 def warn_about_rows(tree: Any, name: str) -> None:

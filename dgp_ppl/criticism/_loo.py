@@ -18,6 +18,7 @@ from scipy.special import logsumexp
 
 from dgp_ppl.criticism._groups import (
     arviz_stats,
+    in_float64,
     log_likelihood_name,
     warn_about_passes,
     warn_about_rows,
@@ -81,6 +82,7 @@ def loo(tree: Any, var_name: str | None = None, *, correct: bool = False) -> Any
             UserWarning,
             stacklevel=2,
         )
+    tree = in_float64(tree, name)
     if not correct:
         result = arviz_stats().loo(tree, var_name=name, pointwise=True)
         # p is log p(y | y) - elpd. The correction is of elpd alone, but shifts both.

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
+from dgp_ppl._streams import Rows
 from dgp_ppl.datasets._dataset import Dataset, DatasetInfo, splits
 from dgp_ppl.datasets._frame import ArrowFrame
 from dgp_ppl.datasets._load import load, names
 from dgp_ppl.datasets._npz import DEFAULT_SPLITS
 from dgp_ppl.datasets._row_source import RowSource
 from dgp_ppl.datasets._source import TableSource, open_source
-from dgp_ppl.datasets.streams import Block, Blocks, Rows, seed_of
 from dgp_ppl.datasets.tables import Preprocessor, Report, Table, read_table, table_chunks
 
 __all__ = [
     "DEFAULT_SPLITS",
     "ArrowFrame",
-    "Block",
-    "Blocks",
     "Dataset",
     "DatasetInfo",
     "Preprocessor",
@@ -28,7 +26,6 @@ __all__ = [
     "names",
     "open_source",
     "read_table",
-    "seed_of",
     "splits",
     "table_chunks",
 ]

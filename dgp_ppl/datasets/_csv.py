@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
-from dgp_ppl._errors import DataError
+from dgp_ppl._errors import DataError, one_line
 from dgp_ppl.datasets._table import (
     FLOAT32_MAX,
     TOO_LARGE,
@@ -26,7 +26,6 @@ from dgp_ppl.datasets._table import (
     file_task,
     find_target,
     named,
-    one_line,
     quoted,
     shown,
     table_from_columns,

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 from typing import Any, Protocol, runtime_checkable
 
-from dgp_ppl._errors import DataError
-from dgp_ppl.datasets._table import one_line
+from dgp_ppl._errors import DataError, one_line
 
 __all__ = ["ArrowFrame", "arrow_columns", "frame_name"]
 

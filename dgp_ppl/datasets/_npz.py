@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from dgp_ppl._errors import DataError
+from dgp_ppl._errors import DataError, one_line
 from dgp_ppl.datasets._table import (
     MIN_TRAIN_ROWS,
     Table,
@@ -23,7 +23,6 @@ from dgp_ppl.datasets._table import (
     check_values,
     file_task,
     named,
-    one_line,
     quoted,
     shown,
     suggestion,

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from dgp_ppl._errors import DataError
+from dgp_ppl._errors import DataError, one_line
 from dgp_ppl.datasets._table import (
     Table,
     as_targets,
@@ -17,7 +17,6 @@ from dgp_ppl.datasets._table import (
     check_table,
     check_values,
     named,
-    one_line,
     quoted,
     shown,
 )

@@ -9,20 +9,20 @@ from typing import Any
 
 import numpy as np
 
-from dgp_ppl._errors import DataError
+from dgp_ppl._errors import DataError, one_line
+from dgp_ppl._streams import without_index
 from dgp_ppl.datasets._table import (
     Table,
     check_names,
     check_values,
     find_target,
     named,
-    one_line,
     shown,
     table_from_columns,
 )
 
 __all__ = [
-    "parquet_batches", "parquet_columns", "read_parquet", "table_from_arrow", "without_index",
+    "parquet_batches", "parquet_columns", "read_parquet", "table_from_arrow",
 ]  # fmt: skip
 
 
@@ -78,28 +78,6 @@ def _opened(path: Path) -> Iterator[Any]:
         raise DataError(
             f"{named(path)}: not a readable .parquet file ({one_line(error)}); write it again"
         ) from error
-
-
-def without_index(where: str, data: Any, keep: str | None) -> Any:
-    """Leave out the columns of a `pyarrow.Table` in which pandas stored an index.
-
-    Args:
-        where: the file or frame, for messages.
-        data: the columns.
-        keep: a column of the index to keep, such as the target; None for none.
-
-    Raises:
-        DataError: if the record of the index is damaged.
-    """
-    try:
-        metadata: dict[str, Any] = data.schema.pandas_metadata or {}
-        index = [name for name in metadata.get("index_columns", ()) if isinstance(name, str)]
-    except ValueError as error:
-        raise DataError(
-            f"{where}: not a readable table ({one_line(error)}); write it again"
-        ) from error
-    columns = enumerate(data.column_names)
-    return data.select([i for i, name in columns if name == keep or name not in index])
 
 
 def table_from_arrow(where: str, data: Any, target: str | None) -> Table:

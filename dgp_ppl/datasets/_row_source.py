@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from dgp_ppl._errors import DataError
+from dgp_ppl._streams import Rows, parquet_columns
 from dgp_ppl.datasets._table import MIN_ROWS, find_target, named, quoted
-from dgp_ppl.datasets.streams import Rows, parquet_columns
 
 __all__ = ["RowSource", "open_folder", "open_rows"]
 
@@ -78,7 +78,7 @@ def open_rows(
     One pass over the rows looks for others; it ends at the first.
 
     Args:
-        rows: a source of two arrays, [N, D] and [N].
+        rows: a source of two arrays, [N, D] and [N] or [N, 1].
         name: name of the data set.
         x_names: names of the inputs; None for x0, x1, ...
         y_name: name of the target.
@@ -90,10 +90,12 @@ def open_rows(
             are no classes and have to be.
     """
     shapes = [a.shape[1:] for a in rows.first]
+    if len(shapes) == 2 and shapes[1] == (1,):
+        rows, shapes = rows.map(_with_single_target), [shapes[0], ()]
     if len(shapes) != 2 or len(shapes[0]) != 1 or shapes[1]:
         raise DataError(
             f"{name}: a row has arrays of shapes {[list(s) for s in shapes]}, wanted inputs, [D], "
-            "and a target, []; make them by Rows.map"
+            "and a target, [] or [1]; make them by Rows.map"
         )
     if len(rows) < MIN_ROWS:
         raise DataError(f"{name}: {len(rows)} rows, wanted at least {MIN_ROWS}; add rows")
@@ -184,3 +186,7 @@ def _largest_class(name: str, y_name: str, rows: Rows, most: int) -> int | None:
 
 def _with_classes(x: np.ndarray, y: np.ndarray) -> tuple[Any, ...]:
     return x, y.astype(np.int32)
+
+
+def _with_single_target(x: np.ndarray, y: np.ndarray) -> tuple[Any, ...]:
+    return x, y[:, 0]

@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from dgp_ppl._errors import DataError
+from dgp_ppl._streams import Rows
 from dgp_ppl.datasets._dataset import Dataset
 from dgp_ppl.datasets._frame import ArrowFrame, frame_name
 from dgp_ppl.datasets._load import is_folder, load, refuse_split_key
@@ -18,7 +19,6 @@ from dgp_ppl.datasets._npz import DEFAULT_SPLITS
 from dgp_ppl.datasets._openml import PREFIX, fetch_frame
 from dgp_ppl.datasets._row_source import RowSource, open_folder, open_rows
 from dgp_ppl.datasets._table import MIN_ROWS, find_target, named, quoted
-from dgp_ppl.datasets.streams import Rows
 from dgp_ppl.datasets.tables import TABLE_SUFFIXES, Preprocessor, Table, read_table
 
 __all__ = ["TableSource", "open_source"]
@@ -171,7 +171,9 @@ def open_source(
         names = _several(names)
         reason = "strict takes all columns as they are" if strict else "the data are no table"
         raise DataError(f"{option} is {quoted(names)}, but {reason}; leave one of them out")
-    if isinstance(data, Dataset | RowSource):
+    if isinstance(data, Dataset):
+        return _with_single_target(data)
+    if isinstance(data, RowSource):
         return data
     if strict and isinstance(data, Table):
         raise DataError("strict takes files and frames, and the data are a Table; leave it out")
@@ -194,6 +196,19 @@ def open_source(
 
 def _several(names: str | Sequence[str]) -> Sequence[str]:
     return [names] if isinstance(names, str) else names
+
+
+def _with_single_target(data: Dataset) -> Dataset:
+    """Return a data set whose targets are [N], from those that are [N] or [N, 1]."""
+    y = np.asarray(data.y)
+    if y.ndim == 2 and y.shape[1] == 1:
+        return replace(data, y=y[:, 0])
+    if y.ndim != 1:
+        raise DataError(
+            f"{data.name}: y has shape {y.shape}, wanted [N] or [N, 1], as several outputs are not "
+            "supported; make a data set of each column, with y=y[:, j]"
+        )
+    return data
 
 
 def _table_source(

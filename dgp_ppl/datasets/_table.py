@@ -33,7 +33,6 @@ __all__ = [
     "file_task",
     "find_target",
     "named",
-    "one_line",
     "quoted",
     "shown",
     "suggestion",
@@ -94,12 +93,6 @@ def shown(value: object, limit: int = 60) -> str:
 def named(path: os.PathLike[str] | str) -> str:
     """Format a path or name for a message: in full and on one line."""
     return repr(os.fspath(path))
-
-
-def one_line(error: BaseException) -> str:
-    """Format the error of another library: on one line of at most 200 characters."""
-    text = " ".join(str(error).split()) or type(error).__name__
-    return text if len(text) <= 200 else text[:197] + "..."
 
 
 def suggestion(name: str, options: Iterable[str]) -> str:

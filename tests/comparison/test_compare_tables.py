@@ -1,7 +1,9 @@
 """`compare` with tables: text, dates, missing cells, labels and data frames."""
 
+import gc
 import json
 import warnings
+import weakref
 
 import numpy as np
 import pandas as pd
@@ -14,6 +16,7 @@ import dgp_ppl
 from dgp_ppl import datasets
 from dgp_ppl._errors import DataError
 from dgp_ppl.comparison import _executor
+from dgp_ppl.datasets import TableSource
 
 DROP = ["id", "owner"]
 
@@ -77,3 +80,25 @@ def test_strict_and_unknown_columns():
     ):
         with pytest.raises(DataError, match=words):
             dgp_ppl.compare(frame, target="price", **(TINY | options))
+
+
+def test_the_inputs_of_one_split_are_in_memory_beside_the_first(monkeypatch):
+    """Those of a split are made when its fits begin; the runs of the first split keep its data."""
+    made, alive, dataset = [], [], TableSource.dataset
+
+    def note(self, preprocessor):
+        gc.collect()
+        alive.append([ref() is not None for ref in made])
+        found = dataset(self, preprocessor)
+        made.append(weakref.ref(found))
+        return found
+
+    rows = []
+    monkeypatch.setattr(TableSource, "dataset", note)
+    found = dgp_ppl.compare(
+        pd.DataFrame(houses()), ["linear", "gp"], target="price", drop=DROP,
+        on_row=lambda row: rows.append((row["split"], len(made))), **(TINY | {"splits": 3}),
+    )  # fmt: skip
+    assert rows == [(0, 1), (0, 1), (1, 2), (1, 2), (2, 3), (2, 3)]
+    assert alive == [[], [True], [True, False]]
+    assert found.fits["linear"].data is made[0]()

@@ -135,3 +135,26 @@ def test_waic_is_its_formula():
     assert not found.warning
     with pytest.warns(UserWarning, match="7 of 7 rows"):
         assert criticism.waic(from_dict({"log_likelihood": {"y": 5 * terms}})).warning
+
+
+def test_log_likelihoods_in_float32_that_spread_widely():
+    """A short fit's draws differ by 100s of nats, whose ratios underflow; LOO was NaN."""
+    rng = np.random.default_rng(0)
+    values = (1.5 - 3.0 * rng.standard_gamma(0.5, (1, 50, 40)) ** 3).astype(np.float32)
+    assert np.ptp(values, axis=1).max() > 100
+    y = rng.standard_normal(40)
+    tree = from_dict(
+        {
+            "posterior": {"v": rng.standard_normal((1, 50))},
+            "log_likelihood": {"y": values},
+            "observed_data": {"y": y},
+            "posterior_predictive": {"y": y + rng.standard_normal((1, 50, 40))},
+        }
+    )
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Estimated shape parameter")
+        found = criticism.loo(tree)
+        assert np.isfinite([found.elpd, found.se, found.p]).all()
+        assert np.isfinite(found.elpd_i).all()
+        assert np.isfinite(criticism.loo_pit(tree)).all()
+    assert tree["log_likelihood"]["y"].dtype == np.float32  # the given one is unchanged

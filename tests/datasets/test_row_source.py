@@ -48,6 +48,10 @@ def test_the_task_is_that_of_a_file_with_these_targets(y, task, classes):
     found = source.rows.take(np.arange(30))[1]
     np.testing.assert_array_equal(found, y)
     assert found.dtype == (np.int32 if classes else np.asarray(y).dtype)
+    of_column = source_of(np.asarray(y)[:, None])  # scikit-learn's other shape of a target
+    assert (of_column.task, of_column.num_classes) == (task, classes)
+    again = of_column.rows.take(np.arange(30))[1]
+    np.testing.assert_array_equal(again, found, strict=True)
 
 
 def test_test_rows_are_a_tenth_and_differ_between_splits():
@@ -102,8 +106,8 @@ def test_a_folder_without_files_and_text_are_refused(tmp_path):
 
 def test_other_arrays_are_refused():
     fault(lambda: open_source(dgp.Rows.from_arrays(X)), "a row has arrays of shapes [[2]]")
-    column = dgp.Rows.from_arrays(X, np.zeros((30, 1)))
-    fault(lambda: open_source(column), "[[2], [1]]")
+    columns = dgp.Rows.from_arrays(X, np.zeros((30, 3)))
+    fault(lambda: open_source(columns), "[[2], [3]]")
     two = dgp.Rows.from_arrays(X[:2], np.zeros(2))
     fault(lambda: open_source(two), "2 rows, wanted at least 3")
     text = dgp.Rows.from_arrays(X, np.array(["a"] * 30))

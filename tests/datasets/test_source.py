@@ -1,3 +1,4 @@
+import dataclasses
 import warnings
 
 import numpy as np
@@ -9,6 +10,7 @@ from sklearn.utils import Bunch
 from support.data_samples import CSV
 from support.tables import arrow, fault, houses
 
+from dgp_ppl import DataError
 from dgp_ppl.datasets import Dataset, TableSource, load, open_source, read_table, splits
 
 DROP = ("id", "owner")
@@ -110,3 +112,13 @@ def test_openml_with_text_and_missing_cells(monkeypatch):
     fault(lambda: open_source("openml:some", strict=True), "openml:some")
     answer.target = pd.Series(["x", "y", "x", "y"], name="y")
     assert open_source("openml:some").task == "binary"
+
+
+def test_the_target_of_a_data_set_may_be_a_column():
+    data = load("step")
+    found = open_source(dataclasses.replace(data, y=data.y[:, None]))
+    np.testing.assert_array_equal(found.y, data.y, strict=True)
+    assert open_source(data) is data
+    wide = dataclasses.replace(data, y=np.stack([data.y, data.y], axis=1))
+    with pytest.raises(DataError, match=r"shape \(\d+, 2\), wanted \[N\] or \[N, 1\].*y\[:, j\]"):
+        open_source(wide)

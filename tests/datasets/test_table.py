@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 
 from dgp_ppl import DataError
+from dgp_ppl._errors import one_line
 from dgp_ppl.datasets._table import (
     as_targets,
     check_names,
     file_task,
-    one_line,
     quoted,
     shown,
     suggestion,

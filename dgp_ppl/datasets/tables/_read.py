@@ -10,9 +10,10 @@ from typing import Any
 import numpy as np
 
 from dgp_ppl._errors import DataError
+from dgp_ppl._streams import without_index
 from dgp_ppl.datasets._csv import MISSING, check_width, csv_header, csv_rows
 from dgp_ppl.datasets._frame import ArrowFrame, arrow_columns, frame_name
-from dgp_ppl.datasets._parquet import parquet_columns, without_index
+from dgp_ppl.datasets._parquet import parquet_columns
 from dgp_ppl.datasets._table import (
     WHOLE_MAX,
     check_file,

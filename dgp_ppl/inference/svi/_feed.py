@@ -13,8 +13,8 @@ from jax import lax
 from dgp_ppl._checks import check_count
 from dgp_ppl._partition import Call
 from dgp_ppl._streamed import Streamed
+from dgp_ppl._streams import Block, Blocks, Rows, generator, seed_of
 from dgp_ppl._typing import PRNGKey
-from dgp_ppl.datasets import Block, Blocks, Rows, seed_of
 from dgp_ppl.inference._data import RowCheck
 
 __all__ = ["Feed", "Position", "StepArrays", "at_step", "random_feed", "source_of"]
@@ -165,7 +165,7 @@ def _check_block(block: Block, check: RowCheck | None, repeats: bool = False) ->
 
 def _random_block(rows: Rows, key: PRNGKey, batch_size: int, num: int) -> Block:
     """Draw minibatches, each of different rows from anywhere in the source."""
-    rng = np.random.default_rng(seed_of(key))
+    rng = generator(seed_of(key), "minibatches")
     numbers = np.stack([rng.choice(len(rows), batch_size, replace=False) for _ in range(num)])
     arrays = rows.take(numbers.ravel())
     return Block.of(tuple(a.reshape(num, batch_size, *a.shape[1:]) for a in arrays), numbers)

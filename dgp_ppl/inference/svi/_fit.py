@@ -16,8 +16,8 @@ from numpyro.infer.elbo import ELBO
 from dgp_ppl._checks import check_count, check_key
 from dgp_ppl._errors import DataError, Interrupted
 from dgp_ppl._partition import Call, Partition
+from dgp_ppl._streams import Rows, seed_of
 from dgp_ppl._typing import Fitted, Model, Params, PRNGKey
-from dgp_ppl.datasets import Rows, seed_of
 from dgp_ppl.inference._checkpoint import RunFolder, fit_identity
 from dgp_ppl.inference._data import check_data, explain_data, row_check
 from dgp_ppl.inference._params import checked_params, set_up_guide
@@ -176,6 +176,7 @@ def fit(
                 loop.advance(first, data, 1)[1][0],
                 (key, first if continues else problem.first_params, call.args, call.kwargs),
                 steps=steps, learning_rate=learning_rate,
+                **({} if source is None else {"source": source[0].identity()}),
             )  # fmt: skip
             shared = devices is not None and devices.is_multi_process
             folder = (SharedFolder if shared else RunFolder)(checkpoint, identity)

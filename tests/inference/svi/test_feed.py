@@ -14,7 +14,7 @@ from support.fits import OPTIMIZER, SHALLOW
 from support.streams import KEY, B, N, X, Y, Z, sorted_rows, streamed
 
 import dgp_ppl as dgp
-from dgp_ppl.datasets import Blocks, seed_of
+from dgp_ppl._streams import Blocks, seed_of
 from dgp_ppl.models import deep_gp, gplvm, svgp
 
 

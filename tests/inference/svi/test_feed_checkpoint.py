@@ -9,9 +9,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from support.kills import kill_often
-from support.streams import X, Y, sorted_rows, streamed
+from support.streams import KEY, B, X, Y, sorted_rows, streamed
 
 import dgp_ppl as dgp
+from dgp_ppl._streams import seed_of
 from dgp_ppl.inference.svi._loop import TrainingLoop
 
 
@@ -59,9 +60,24 @@ def test_ctrl_c_returns_a_fit_that_goes_on(monkeypatch):
 
 def test_other_rows_are_another_fit(tmp_path):
     streamed(6, checkpoint=tmp_path)
-    for rows in (dgp.Rows.from_arrays(X, Y + 1), sorted_rows(buffer_rows=100)):
-        with pytest.raises(dgp.DataError, match="holds another run: its arguments, first_loss dif"):
-            streamed(6, rows, checkpoint=tmp_path)
+    with pytest.raises(dgp.DataError, match="holds another run: its arguments, first_loss differ"):
+        streamed(6, sorted_rows(buffer_rows=100), checkpoint=tmp_path)
+    with pytest.raises(dgp.DataError, match="run: its source, arguments, first_loss differ"):
+        streamed(6, dgp.Rows.from_arrays(X, Y + 1), checkpoint=tmp_path)
+
+
+def test_rows_that_the_first_minibatch_does_not_have_count_too(tmp_path):
+    streamed(6, checkpoint=tmp_path)
+    order = sorted_rows().order(seed_of(KEY), B)
+    window = np.concatenate([np.arange(a, b) for a, b in order.intervals(0)])
+    first = window[order.shuffle(0)[0]]
+    y = Y + 1
+    y[first] = Y[first]
+    rows = dgp.Rows.from_arrays(X, y, buffer_rows=50)
+    rows._reader.chunk_rows = 4
+    with pytest.raises(dgp.DataError, match="holds another run: its source differ"):
+        streamed(6, rows, checkpoint=tmp_path)
+    assert_same(streamed(6, checkpoint=tmp_path), streamed(6))
 
 
 PROGRAM = textwrap.dedent("""

@@ -1,8 +1,14 @@
 """`Rows`: passes, samples, maps, rows that are held out, and bad arguments."""
 
+import pickle
+
 import jax
 import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
+import zarr
 
 import dgp_ppl as dgp
 
@@ -74,9 +80,12 @@ def test_bad_arguments():
         ValueError, match=r"shapes \[\(83, 2\), \(82,\)\], wanted one common length"
     ):
         dgp.Rows.from_arrays(X, Y[1:])
-    for bad in ((), (3.0,), (X[:0],)):
+    for bad in ((), (np.float64(3.0),), (X[:0],)):
         with pytest.raises(ValueError, match="wanted one common length"):
             dgp.Rows.from_arrays(*bad)
+    for bad in ([[1.0, 2.0]], pd.DataFrame(X)):
+        with pytest.raises(TypeError, match=r"array 1 is a \w+, which has no dtype.*to_numpy\(\)"):
+            dgp.Rows.from_arrays(X, bad)
     with pytest.raises(TypeError, match="can be iterated once only"):
         dgp.Rows.from_batches(iter([X]), N)
     with pytest.raises(ValueError, match="buffer_rows is 0"):
@@ -90,3 +99,60 @@ def test_bad_arguments():
 def test_they_are_no_array():
     with pytest.raises(TypeError, match=r"Rows\(83 rows.* are not in memory, wanted arrays; fit"):
         np.asarray(ROWS)
+
+
+def test_users_see_the_source_alone():
+    """How its rows are read ahead is no part of the public face."""
+    streams = {"Block", "Blocks", "Rows", "seed_of", "parquet_columns"}
+    assert streams & {*dgp.datasets.__all__} == {"Rows"}
+
+
+def npy(folder, x, y):
+    np.save(folder / "x.npy", x)
+    np.save(folder / "y.npy", y)
+    return dgp.Rows.from_arrays(*(np.load(folder / f"{n}.npy", mmap_mode="r") for n in "xy"))
+
+
+def parquet(folder, x, y):
+    table = pa.table({"a": x[:, 0], "b": x[:, 1], "y": y})
+    pq.write_table(table, folder / "t.parquet", row_group_size=2000)
+    return dgp.Rows.from_parquet(folder / "t.parquet", target="y")
+
+
+@pytest.mark.parametrize("of", [npy, parquet])
+def test_the_identity_of_a_source(of, tmp_path):
+    """It does not depend on where the files are, and on any rows that differ in bulk."""
+    x, y = np.arange(20_000.0).reshape(-1, 2), np.random.default_rng(0).normal(size=10_000)
+    sources = {"same": (x, y), "again": (x, y), "a type": (x, y.astype(np.float32))}
+    for name, part in (("start", y[:500]), ("middle", y[5000:5500]), ("end", y[-500:])):
+        changed = y.copy()
+        changed[np.flatnonzero(np.isin(y, part))] *= -1.5
+        sources[name] = (x, changed)
+    sources["fewer"] = x[:-1], y[:-1]
+    found = {}
+    for name, arrays in sources.items():
+        (tmp_path / name).mkdir()
+        rows = of(tmp_path / name, *arrays)
+        found[name] = rows.identity()
+        if name == "same":
+            found["without"] = rows.without([7]).identity()
+            assert rows.map(lambda x, y: (x, 2 * y)).identity() == found[name]
+            assert pickle.loads(pickle.dumps(rows)).identity() == found[name]
+    assert found.pop("again") == found["same"]
+    assert len(set(found.values())) == len(found)
+
+
+def test_the_identity_of_batches_is_their_number():
+    assert BATCHES.identity() == dgp.Rows.from_batches([X], N).identity()
+    assert BATCHES.identity() != dgp.Rows.from_batches([X[1:]], N - 1).identity()
+
+
+def test_collections_of_dask_are_refused_with_a_way_out(tmp_path):
+    da = pytest.importorskip("dask.array")
+    array = da.from_array(X, chunks=(10, 2))
+    with pytest.raises(TypeError, match=r"array 0 is a collection of Dask.* by to_zarr"):
+        dgp.Rows.from_arrays(array, Y)
+    array.to_zarr(str(tmp_path / "x"))
+    rows = dgp.Rows.from_arrays(zarr.open_array(tmp_path / "x"), Y)
+    np.testing.assert_array_equal(rows.take([5, 70])[0], X[[5, 70]])
+    assert rows.order((0,), 5).chunk_rows == 10

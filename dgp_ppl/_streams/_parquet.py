@@ -4,21 +4,28 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
 
-from dgp_ppl._errors import DataError
-from dgp_ppl.datasets._parquet import without_index
-from dgp_ppl.datasets._table import one_line
-from dgp_ppl.datasets.streams._readers import Arrays, Interval, Reader
+from dgp_ppl._errors import DataError, one_line
+from dgp_ppl._streams._readers import Arrays, Interval, Reader, hash_arrays
+from dgp_ppl._streams._row_groups import Piece, RowGroups
 
-__all__ = ["ParquetReader", "parquet_columns"]
+__all__ = ["ParquetReader", "parquet_columns", "without_index"]
+
+_CHANGED = "{}: the files have changed since they were opened; open them again"
+_COLUMN_BYTES = 2**16  # read from a file at once, of a column
+_BATCH_CELLS, _BATCH_ROWS = 2**20, (2**8, 2**14)
+# A column that is being decoded holds about 2 MB: a page, and what it was compressed to.
+_OPEN_COLUMNS, _LANES = 128, (4, 16)
+_IDENTITY_GROUPS = 16  # whose first rows tell a source from others
 
 
 class ParquetReader(Reader):
-    """Reads the row groups that hold the wanted rows, one at a time.
+    """Reads the row groups that hold the wanted rows, from several places in turn.
 
     Args:
         path: a .parquet file, or a folder of them.
@@ -49,6 +56,7 @@ class ParquetReader(Reader):
             groups = [g for f in files for g in f.split_by_row_group()]
             stored = [(f.path, set(f.physical_schema.names)) for f in files]
             counts = [g.row_groups[0].num_rows for g in groups]
+            self._written = {f.path: _written(f) for f in files}
         self._schema = dataset.schema
         targets = [target] if isinstance(target, str) else list(target or ())
         rest = [n for n in _columns(self.path, self._schema) if n not in targets]
@@ -76,57 +84,94 @@ class ParquetReader(Reader):
             }
         self._starts = np.concatenate([[0], np.cumsum([n for n in counts if n])]).astype(np.int64)
         self.num_rows = int(self._starts[-1])
-        self._latest: tuple[int, Arrays] | None = None  # the row group that was read last
         if not self.num_rows:
             raise DataError(f"{self.path}: no rows, wanted some; check that the files are complete")
-        self.chunk_rows = int(np.ceil(self.num_rows / len(self._groups)))
+        self._names = [*dict.fromkeys([*self.inputs, *targets])]
+        self._batch_rows = int(np.clip(_BATCH_CELLS // len(self._names), *_BATCH_ROWS))
+        self.lanes = int(np.clip(_OPEN_COLUMNS // len(self._names), *_LANES))
+        # Fewer row groups than lanes are read from several places each.
+        self.chunk_rows = -(-self.num_rows // max(self.lanes, len(self._groups)))
 
     def read(self, intervals: Sequence[Interval]) -> Arrays:
-        rows = sum(stop - start for start, stop in intervals)
-        wanted = sorted(self._pieces(intervals))
-        found: Arrays | None = None
-        group, arrays = -1, ()
-        for number, start, stop, position in wanted:
-            if number != group:
-                group, arrays = number, self._group(number)
-            if found is None:
-                found = tuple(np.empty((rows, *a.shape[1:]), a.dtype) for a in arrays)
-            for out, array in zip(found, arrays, strict=True):
-                out[position : position + stop - start] = array[start:stop]
-        return found or ()
+        return self._row_groups.read(list(self._pieces(intervals)))
 
-    def _pieces(self, intervals: Sequence[Interval]) -> Iterator[tuple[int, int, int, int]]:
-        """Yield the row group, its rows [start, stop), and their position in the result."""
+    def take(self, numbers: np.ndarray) -> Arrays:
+        intervals = [(int(n), int(n) + 1) for n in numbers]
+        return self._row_groups.read_once(list(self._pieces(intervals)))
+
+    def _pieces(self, intervals: Sequence[Interval]) -> Iterator[Piece]:
+        """Yield the rows of intervals, divided at the ends of row groups."""
         position = 0
         for start, stop in intervals:
             while start < stop:
                 number = int(np.searchsorted(self._starts, start, side="right")) - 1
                 first, last = int(self._starts[number]), int(self._starts[number + 1])
                 end = min(stop, last)
-                yield number, start - first, end - first, position
+                yield Piece(number, start - first, end - first, position)
                 position += end - start
                 start = end
 
-    def _group(self, number: int) -> Arrays:
-        """Return a row group; that of the last read is at hand, as reads in order meet it again."""
-        latest = self._latest
-        if latest is None or latest[0] != number:
-            self._latest = latest = number, self._load(number)
-        return latest[1]
+    @cached_property
+    def _row_groups(self) -> RowGroups:
+        return RowGroups(
+            np.diff(self._starts).tolist(), self._batches, most=self.lanes + 2,
+            reach=self._batch_rows,
+        )  # fmt: skip
+
+    def identify(self, found: Any) -> None:
+        super().identify(found)
+        found.update(repr(self._columns).encode())
+        for group in self._groups:  # from the footers, which are in memory
+            footer = group.metadata.row_group(group.row_groups[0].id)
+            found.update(f"{footer.num_rows} {group.partition_expression}".encode())
+            for i in range(footer.num_columns):
+                if (column := footer.column(i)).path_in_schema in self._names:
+                    found.update(repr(_figures(column)).encode())
+        some = np.unique(np.linspace(0, len(self._groups) - 1, _IDENTITY_GROUPS).astype(int))
+        lengths = np.minimum(np.diff(self._starts)[some], self._batch_rows)
+        for group, length in zip(some.tolist(), lengths.tolist(), strict=True):
+            hash_arrays(found, self._row_groups.read_once([Piece(group, 0, length, 0)]))
 
     def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {"_latest": None}
+        return {n: value for n, value in self.__dict__.items() if n != "_row_groups"}
 
-    def _load(self, number: int) -> Arrays:
-        """Read a row group."""
-        names = [n for part in self._columns for n in ([part] if isinstance(part, str) else part)]
-        with _readable(self.path):
-            group = self._groups[number]
-            table = group.to_table(self._schema, columns=names, use_threads=False)
-            columns = {n: self._numbers(n, table[n]) for n in names}
+    def _batches(self, number: int) -> Iterator[tuple[int, Callable[[], Arrays]]]:
+        """Decode a row group: yield the rows of each batch, and what makes their arrays."""
+        import pyarrow.parquet as pq
+
+        group, rows = self._groups[number], 0
         wanted = int(self._starts[number + 1] - self._starts[number])
-        if table.num_rows != wanted:
-            raise DataError(f"{self.path}: the files have changed since they were opened")
+        with _readable(self.path):
+            if self._written[group.path] != _written(group):
+                raise DataError(_CHANGED.format(self.path))
+            stored = set(group.physical_schema.names)
+            names = [n for n in self._names if n in stored]
+            with pq.ParquetFile(
+                group.open(), metadata=group.metadata, buffer_size=_COLUMN_BYTES, pre_buffer=False
+            ) as file:
+                for batch in file.iter_batches(
+                    self._batch_rows, [group.row_groups[0].id], names, use_threads=False
+                ):
+                    rows += len(batch)
+                    yield len(batch), partial(self._arrays, group, batch)
+        if rows != wanted:
+            raise DataError(_CHANGED.format(self.path))
+
+    def _arrays(self, group: Any, batch: Any) -> Arrays:
+        """Return the arrays of the rows of a batch."""
+        import pyarrow as pa
+        import pyarrow.dataset as ds
+
+        parts = ds.get_partition_keys(group.partition_expression)
+        columns = {}
+        with _readable(self.path):
+            for name in self._names:
+                kind = self._schema.field(name).type
+                if name in batch.schema.names:
+                    column = pa.chunked_array([batch.column(name)]).cast(kind)
+                else:
+                    column = pa.chunked_array([pa.repeat(pa.scalar(parts[name], kind), len(batch))])
+                columns[name] = self._numbers(name, column)
         x = np.stack([columns[n] for n in self.inputs], axis=1, dtype=self._float(self.inputs))
         if len(self._columns) == 1:
             return (x,)
@@ -191,11 +236,49 @@ def parquet_columns(path: str | os.PathLike[str]) -> list[str]:
     return _columns(path, schema)
 
 
+def without_index(where: str, data: Any, keep: str | None) -> Any:
+    """Leave out the columns of a `pyarrow.Table` in which pandas stored an index.
+
+    Args:
+        where: the file or frame, for messages.
+        data: the columns.
+        keep: a column of the index to keep, such as the target; None for none.
+
+    Raises:
+        DataError: if the record of the index is damaged.
+    """
+    try:
+        metadata: dict[str, Any] = data.schema.pandas_metadata or {}
+        index = [name for name in metadata.get("index_columns", ()) if isinstance(name, str)]
+    except ValueError as error:
+        raise DataError(
+            f"{where}: not a readable table ({one_line(error)}); write it again"
+        ) from error
+    columns = enumerate(data.column_names)
+    return data.select([i for i, name in columns if name == keep or name not in index])
+
+
 def _opened(path: str) -> Any:
     import pyarrow.dataset as ds
 
     with _readable(path):
         return ds.dataset(path, format="parquet", partitioning="hive")
+
+
+def _figures(column: Any) -> tuple[Any, ...]:
+    """Return what a footer says of a column in a row group."""
+    sizes = column.total_compressed_size, column.total_uncompressed_size
+    found = column.statistics
+    if found is None:
+        return sizes
+    ends = (found.min_raw, found.max_raw) if found.has_min_max else ()
+    return (*sizes, found.null_count if found.has_null_count else None, *ends)
+
+
+def _written(file: Any) -> tuple[int, int | None]:
+    """Return the size of a file and when it was written."""
+    info = file.filesystem.get_file_info(file.path)
+    return info.size, info.mtime_ns
 
 
 def _columns(path: str, schema: Any) -> list[str]:

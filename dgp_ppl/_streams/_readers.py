@@ -16,7 +16,7 @@ from dgp_ppl._errors import DataError
 
 __all__ = [
     "ArrayReader", "Arrays", "BatchReader", "Interval", "MappedReader", "Reader", "Sliceable",
-    "WithoutRows",
+    "WithoutRows", "hash_arrays",
 ]  # fmt: skip
 
 Arrays = tuple[np.ndarray, ...]
@@ -25,6 +25,7 @@ Interval = tuple[int, int]
 _CHUNK_BYTES = 2**14
 _PIECE_ROWS = 2**13
 _MAPPED_INTERVALS = 256
+_IDENTITY_CHUNKS = 64  # that tell a source from others
 
 
 class Sliceable(Protocol):
@@ -48,12 +49,15 @@ class Reader(abc.ABC):
         num_rows: number of rows N.
         chunk_rows: number of neighbouring rows that are read at about the cost of one; None if rows
             can only be read in order.
+        lanes: number of parts of the data that are read in turns. More than one mixes chunks that
+            are large for a buffer.
         buffer_bytes: size of a buffer of rows. A small one stays in the processor's caches, where
             taking rows at random is fast.
     """
 
     num_rows: int
     chunk_rows: int | None
+    lanes: int = 1
     buffer_bytes: int = 2**24
 
     @abc.abstractmethod
@@ -64,8 +68,18 @@ class Reader(abc.ABC):
         """Read rows by their numbers, which increase."""
         return self.read([(int(n), int(n) + 1) for n in numbers])
 
+    def identify(self, found: Any) -> None:
+        """Update a hash with what tells this source from others, at a low cost."""
+        found.update(f"{self.num_rows} rows".encode())
+
     def __repr__(self) -> str:
         return type(self).__name__
+
+
+def hash_arrays(found: Any, arrays: Arrays) -> None:
+    """Update a hash with the types, shapes and entries of arrays."""
+    for array in arrays:
+        found.update(f"{array.dtype.str}{array.shape}".encode() + array.tobytes())
 
 
 class ArrayReader(Reader):
@@ -90,6 +104,13 @@ class ArrayReader(Reader):
                     mapped = _mapped_anew(array)
                 out[done : (done := done + stop - start)] = mapped[start:stop]
         return found
+
+    def identify(self, found: Any) -> None:
+        super().identify(found)
+        length = min(int(self.chunk_rows or 1), self.num_rows)
+        starts = np.unique(np.linspace(0, self.num_rows - length, _IDENTITY_CHUNKS).astype(int))
+        for start in starts:
+            hash_arrays(found, self.read([(int(start), int(start) + length)]))
 
     def __getstate__(self) -> dict[str, Any]:
         """Memory-mapped arrays are sent to other processes as the names of their files."""
@@ -223,13 +244,16 @@ class MappedReader(Reader):
     def __init__(self, reader: Reader, function: Callable[..., Any]) -> None:
         self.reader, self.function = reader, function
         self.num_rows, self.chunk_rows = reader.num_rows, reader.chunk_rows
-        self.buffer_bytes = reader.buffer_bytes
+        self.lanes, self.buffer_bytes = reader.lanes, reader.buffer_bytes
 
     def read(self, intervals: Sequence[Interval]) -> Arrays:
         return self._apply(self.reader.read(intervals))
 
     def take(self, numbers: np.ndarray) -> Arrays:
         return self._apply(self.reader.take(numbers))
+
+    def identify(self, found: Any) -> None:
+        self.reader.identify(found)
 
     def _apply(self, arrays: Arrays) -> Arrays:
         """Apply the function to pieces, whose temporary arrays stay in the processor's caches."""
@@ -265,7 +289,7 @@ class WithoutRows(Reader):
     def __init__(self, reader: Reader, numbers: np.ndarray) -> None:
         self.reader, self.numbers = reader, numbers
         self.num_rows, self.chunk_rows = reader.num_rows - len(numbers), reader.chunk_rows
-        self.buffer_bytes = reader.buffer_bytes
+        self.lanes, self.buffer_bytes = reader.lanes, reader.buffer_bytes
         self._before = numbers - np.arange(len(numbers))  # kept rows before each that is left out
 
     def read(self, intervals: Sequence[Interval]) -> Arrays:
@@ -283,6 +307,10 @@ class WithoutRows(Reader):
 
     def take(self, numbers: np.ndarray) -> Arrays:
         return self.reader.take(self._original(numbers))
+
+    def identify(self, found: Any) -> None:
+        self.reader.identify(found)
+        hash_arrays(found, (self.numbers,))
 
     def _original(self, numbers: np.ndarray) -> np.ndarray:
         """Return the numbers of rows in the other reader."""

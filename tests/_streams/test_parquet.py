@@ -112,9 +112,9 @@ def test_an_integer_target_has_one_type_in_all_row_groups(tmp_path):
 def test_reads_in_order_decode_a_row_group_once(tmp_path, monkeypatch):
     pq.write_table(pa.table({"a": A[:40], "y": A[:40]}), tmp_path / "t.parquet", row_group_size=20)
     rows = dgp.Rows.from_parquet(tmp_path / "t.parquet", target="y")
-    decoded, load = [], rows._reader._load
+    decoded, batches = [], rows._reader._batches
     monkeypatch.setattr(
-        rows._reader, "_load", lambda number: decoded.append(number) or load(number)
+        rows._reader, "_batches", lambda number: decoded.append(number) or batches(number)
     )
     blocks = [x[:, 0] for x, _ in rows.blocks(5)]
     np.testing.assert_array_equal(np.concatenate(blocks), A[:40])
@@ -122,3 +122,53 @@ def test_reads_in_order_decode_a_row_group_once(tmp_path, monkeypatch):
     monkeypatch.undo()
     sent = pickle.loads(pickle.dumps(rows))
     np.testing.assert_array_equal(sent.take([3, 30])[1], A[[3, 30]])
+
+
+def test_a_large_row_group_is_read_in_batches(tmp_path, monkeypatch):
+    """Memory does not grow with the row group: a row needs one batch."""
+    table = pa.table({"a": np.arange(100_000), "y": np.arange(100_000) / 2})
+    pq.write_table(table, tmp_path / "t.parquet")
+    rows = dgp.Rows.from_parquet(tmp_path / "t.parquet", target="y")
+    lengths, arrays = [], rows._reader._arrays
+
+    def note(group, batch):
+        lengths.append(len(batch))
+        return arrays(group, batch)
+
+    monkeypatch.setattr(rows._reader, "_arrays", note)
+    assert rows.take([60_000])[1] == 30_000
+    assert len(lengths) == 1
+    assert max(lengths) < 20_000
+    lengths.clear()
+    np.testing.assert_array_equal(rows.take([1, 99_999])[1], [0.5, 99_999 / 2])
+    assert len(lengths) == 2
+
+
+@pytest.mark.parametrize("group_rows", [20_000, 10_000, 1000])
+def test_minibatches_of_a_sorted_file_come_from_all_parts_of_it(tmp_path, group_rows):
+    """Also if a window is far smaller than a row group, in the first pass and across two."""
+    y = np.arange(20_000.0)
+    pq.write_table(pa.table({"a": y, "y": y}), tmp_path / "t.parquet", row_group_size=group_rows)
+    rows = dgp.Rows.from_parquet(tmp_path / "t.parquet", target="y", buffer_rows=1000)
+    order = rows.order((0,), 100)
+    reads = [rows.read(order.intervals(window))[1] for window in range(25)]
+    for window, found in enumerate(reads):
+        wanted = np.concatenate([np.arange(*i) for i in order.intervals(window)])
+        np.testing.assert_array_equal(found, wanted)
+        assert abs(found.mean() - y.mean()) < 0.25 * y.std()
+        assert len(np.unique(found // 2000)) >= 8  # of ten parts
+    np.testing.assert_array_equal(np.sort(np.concatenate(reads[:20])), y)
+
+
+def test_types_that_differ_between_files(tmp_path):
+    """The first file's types are those of all, as for `pyarrow.dataset`."""
+    pq.write_table(pa.table({"a": A[:5], "y": A[:5]}), tmp_path / "0.parquet")
+    pq.write_table(
+        pa.table({"y": np.arange(5), "more": np.arange(5), "a": A[5:10].astype(np.float64)}),
+        tmp_path / "1.parquet",
+    )
+    rows = dgp.Rows.from_parquet(tmp_path, target="y")
+    x, y = rows.take(np.arange(10))
+    assert x.dtype == y.dtype == np.float32
+    np.testing.assert_array_equal(x[:, 0], A[:10])
+    np.testing.assert_array_equal(y, np.r_[A[:5], np.arange(5)])

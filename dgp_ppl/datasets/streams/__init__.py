@@ -1,9 +1,0 @@
-"""Rows of data that do not fit in memory, read ahead in blocks of minibatches."""
-
-from __future__ import annotations
-
-from dgp_ppl.datasets.streams._blocks import Block, Blocks
-from dgp_ppl.datasets.streams._parquet import parquet_columns
-from dgp_ppl.datasets.streams._rows import Rows, seed_of
-
-__all__ = ["Block", "Blocks", "Rows", "parquet_columns", "seed_of"]
