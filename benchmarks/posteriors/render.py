@@ -101,7 +101,7 @@ def table(rows: Rows) -> list[str]:
         "distance": lambda n, r: with_error(r.get("distance"), r.get("distance_error")),
         "log density": lambda n, r: "" if has_nuts else with_error(r.get("log_density"), None),
         "less NUTS": lambda n, r: with_error(r.get("density_difference"), r.get("density_error")),
-        "k-hat": lambda n, r: plain(rows.get(f"check_{n}", r).get("khat")),
+        "k-hat": lambda n, r: plain((rows.get(f"check_{n}") or r).get("khat")),
         "R-hat": lambda n, r: plain(r.get("rhat")),
         "R-hat of predictions": lambda n, r: plain(r.get("rhat_predictions")),
         "divergences": lambda n, r: str(r.get("divergences") or ""),
