@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import warnings
+from functools import partial
 from typing import Any, Literal
 
 import jax
@@ -24,7 +25,7 @@ from dgp_ppl.inference.evidence._smc import anneal, pilot
 from dgp_ppl.inference.evidence._starts import start_at_guide, start_at_prior, why_no_evidence
 from dgp_ppl.inference.evidence._target import Arrays, Target
 from dgp_ppl.inference.evidence._weights import doubts, estimate
-from dgp_ppl.inference.guides import LayerGuide
+from dgp_ppl.inference.guides import LayerGuide, others_from_reference
 from dgp_ppl.inference.samplers import Chains
 
 __all__ = ["AnnealedEvidence", "annealed_evidence"]
@@ -124,7 +125,7 @@ def annealed_evidence(
 
     Args:
         key: random key.
-        model: a model made of `dgp_ppl.gp` layers, without other latent sites.
+        model: a model made of `dgp_ppl.gp` layers, and other latent sites.
         guide: its fitted guide: `MeanField`, `GlobalInducing` or `Flow`; a `Diffusion` stands for
             its base, an `Implicit` for the Gaussian with the moments of its draws. It sets where
             particles start. The evidence depends on the model's params only.
@@ -135,7 +136,7 @@ def annealed_evidence(
             layers. The gap is what a better q(v) could gain. ``"model"``: the evidence of the model
             that MCMC samples, where unit noise is latent; the whole gap.
         start: ``"guide"``: particles start from q(v). ``"prior"``: from p(v), which is farther from
-            the posterior, but less likely to miss a mode.
+            the posterior, but less likely to miss a mode. Other latent sites start from the guide.
         temperatures: number K of temperatures, equally far apart; None for as many as make the
             particles worth half of their number if moves mix perfectly, between 20 and 2,000.
         leapfrogs: leapfrog steps per transition.
@@ -158,10 +159,11 @@ def annealed_evidence(
 
     Raises:
         TypeError: if the guide is of another type, or a number is not an integer.
-        ValueError: if the model has other latent sites or subsamples its data, a number is not
-            positive, `num_particles` is no multiple of `num_islands`, the density is finite at no
-            start, `posterior_samples` lacks a site, has too few draws, or cannot be of the target,
-            or the names or shapes of params are not those of the model and the guide.
+        ValueError: if the model subsamples its data, the guide of a site besides the layers is no
+            bijection of a normal, a number is not positive, `num_particles` is no multiple of
+            `num_islands`, the density is finite at no start, `posterior_samples` lacks a site, has
+            too few draws, or cannot be of the target, or the names or shapes of params are not
+            those of the model and the guide.
 
     Warns:
         UserWarning: if few particles carry the weight, islands differ, or the acceptance rate is
@@ -193,7 +195,7 @@ def annealed_evidence(
     call = Call(args, kwargs)
     with handlers.block(), handlers.seed(rng_seed=key):
         guide.setup(*args, **kwargs)
-    needed = guide if start == "guide" else None
+    needed = guide if start == "guide" or guide.other_sites else None
     params = checked_params("annealed_evidence", params, model, needed, call)
     (
         key_noise, key_base, key_start, key_pilot_start, key_pilot, key_run, key_back, key_last,
@@ -201,23 +203,26 @@ def annealed_evidence(
     begin = start_at_prior if start == "prior" else start_at_guide
     base, params = begin(key_base, guide, params, call)
     partition, data = Partition.split(model, call, base)
-    noise_sites, estimated = _noise_sites(base, params, call)
+    noise_sites, others, estimated = _other_sites(base, params, call)
     sites = {n: jnp.zeros(layer.shape) for n, layer in base.layers.items()}
+    sites |= {n: jnp.zeros(shape) for n, shape in others.items()}
     if target == "model":
         sites |= {n: jnp.zeros(shape) for n, shape in noise_sites.items()}
     noisy = target == "bound" and bool(noise_sites or estimated)
     G, B = num_islands, num_particles // num_islands
     noise = random.split(key_noise, (G + 1, num_noise if noisy else 1))  # the last: the pilot's
-    path, arrays = Target(base, partition, target, leapfrogs, sites), Arrays(params, data)
+    path_of = partial(Target, base, partition, leapfrogs=leapfrogs, sites=sites, others=others)
+    path, arrays = path_of(target=target), Arrays(params, data)
     noises = jnp.repeat(noise[:G], B, axis=0)
     exact = None
     if posterior_samples is not None:
         if noisy:
             why = "unit noise" if noise_sites else "a likelihood that draws estimate"
             raise ValueError(_NOT_OF_BOUND.format(f"which has {why}"))
-        latents = _spaced(posterior_samples, sites, num_particles)
+        values, _ = others_from_reference(base, {n: sites[n] for n in others}, params, call)
+        latents = _spaced(posterior_samples, sites | values, num_particles)
         exact = path.to_reference(latents, arrays)
-        other = Target(base, partition, "model", leapfrogs, sites)
+        other = path_of(target="model")
         ratio, other_ratio = (p.log_ratio(exact, noises, arrays) for p in (path, other))
         difference = jnp.max(jnp.abs(ratio - other_ratio))
         if not difference < _SAME:
@@ -279,13 +284,18 @@ def _spaced(samples: dict[str, Any], sites: Values, num: int) -> Values:
     return {n: jnp.asarray(np.asarray(samples[n])[rows[n]], float) for n in shapes}
 
 
-def _noise_sites(
+def _other_sites(
     base: LayerGuide, params: Params, call: Call
-) -> tuple[dict[str, tuple[int, ...]], bool]:
-    """Return shapes of the unit noise, and whether a log-likelihood is estimated.
+) -> tuple[dict[str, tuple[int, ...]], dict[str, tuple[int, ...]], bool]:
+    """Return what there is besides layers.
+
+    Returns:
+        Shapes of the unit noise of hidden layers; shapes of the other latent sites, in the space of
+        their guides' unit noise; whether a log-likelihood is estimated.
 
     Raises:
-        ValueError: if the model subsamples its data or has other latent sites.
+        ValueError: if the model subsamples its data, or the guide of a site is no bijection of a
+            normal.
     """
     sites: dict[str, Any] = {}
 
@@ -302,11 +312,8 @@ def _noise_sites(
                 "evidence is that of all rows"
             )
     latent = {n: s for n, s in sites.items() if s["type"] == "sample" and not s["is_observed"]}
-    noise = {n: s["fn"].shape() for n, s in latent.items() if n not in base.layers}
-    if others := [n for n in noise if not latent[n]["infer"].get("is_auxiliary")]:
-        raise ValueError(
-            f"annealed_evidence: the model has other latent sites, {others}; fix them "
-            "and hide their priors: handlers.block(handlers.substitute(model, ...), hide=[...])"
-        )
+    noise = {n: s["fn"].shape() for n, s in latent.items() if s["infer"].get("is_auxiliary")}
+    with handlers.block(), handlers.substitute(data=params):
+        others = base.other_sites.noise_shapes(call)
     observed = [as_observed(s["fn"]) for s in sites.values() if s["type"] == "sample"]
-    return noise, any(o is not None and o.estimated for o in observed)
+    return noise, others, any(o is not None and o.estimated for o in observed)

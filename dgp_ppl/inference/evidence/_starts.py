@@ -58,7 +58,7 @@ def start_at_guide(
         return base, params
     num = _DRAWS_PER_VALUE * max(M for M, _ in (layer.shape for layer in guide.layers.values()))
     draws = guide.sample_posterior(key, params, *call.args, sample_shape=(num,), **call.kwargs)
-    base = MeanField(guide.model)
+    base = MeanField(guide.model, rest=guide.rest)
     base.setup(*call.args, **call.kwargs)
     moments: Params = dict(params)
     for name in base.layers:
@@ -75,7 +75,7 @@ def start_at_prior(
     key: PRNGKey, guide: Any, params: Params, call: Call
 ) -> tuple[LayerGuide, Params]:
     """Return a guide of the same model whose q(v) is the prior N(0, I), and its params."""
-    base = MeanField(guide.model)
+    base = MeanField(guide.model, rest=guide.rest)
     base.setup(*call.args, **call.kwargs)
     prior: Params = dict(params)
     for name, layer in base.layers.items():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import partial
 from typing import Any, Literal, NamedTuple
 
@@ -13,7 +14,13 @@ from jaxtyping import Array
 
 from dgp_ppl._partition import Partition
 from dgp_ppl._typing import Params, PRNGKey, Values
-from dgp_ppl.inference.guides import LayerGuide, reference_log_joint, to_reference
+from dgp_ppl.inference.guides import (
+    LayerGuide,
+    others_from_reference,
+    others_to_reference,
+    reference_log_joint,
+    to_reference,
+)
 from dgp_ppl.inference.samplers import Evaluated, hamiltonian_move
 
 __all__ = ["Arrays", "Points", "Target"]
@@ -61,7 +68,9 @@ class Target:
         partition: of the model's arguments.
         target: ``"bound"`` or ``"model"``, as in `annealed_evidence`.
         leapfrogs: leapfrog steps of a move.
-        sites: arrays in the shapes of the latent sites of one particle.
+        sites: arrays in the shapes of the reference values of one particle: of the layers, of the
+            unit noise of other latent sites, and of that of hidden layers under ``"model"``.
+        others: names of the other latent sites.
     """
 
     def __init__(
@@ -71,7 +80,9 @@ class Target:
         target: Literal["bound", "model"],
         leapfrogs: int,
         sites: Values,
+        others: Iterable[str] = (),
     ) -> None:
+        self.others = frozenset(others)
         self.base, self.partition, self.guided = base, partition, target == "bound"
         flat, self._unravel = ravel_pytree(sites)
         self.leapfrogs, self.dim = leapfrogs, flat.size
@@ -127,9 +138,11 @@ class Target:
         base = self.partition.guide(self.base, arrays.data)
 
         def one(latents: Values) -> Array:
+            others = {n: latents[n] for n in self.others}
+            e = others_to_reference(base, others, arrays.params, call)
             v = {n: latents[n] for n in base.layers}
-            z = to_reference(base, v, arrays.params, call)
-            return ravel_pytree(latents | z)[0]
+            z = to_reference(base, v, arrays.params, call.at(others))
+            return ravel_pytree(latents | e | z)[0]
 
         return _each(one, latents)
 
@@ -137,14 +150,13 @@ class Target:
         """Return latent sites [C, ...] of particles [C, d]."""
 
         def one(each: tuple[Array, Array]) -> Values:
-            _, v = self._log_ratio_and_v(*each, arrays)
-            values = self._unravel(each[0])
-            return v | {n: a for n, a in values.items() if n not in v}
+            _, found = self._log_ratio_at(*each, arrays)
+            return self._unravel(each[0]) | found
 
         return _each(one, (z, noise))
 
-    def _log_ratio_and_v(self, z: Array, keys: Array, arrays: Arrays) -> tuple[Array, Values]:
-        """Return log p(y, T(z)) |T'(z)| - log N(z; 0, I) of one particle, and v = T(z).
+    def _log_ratio_at(self, z: Array, keys: Array, arrays: Arrays) -> tuple[Array, Values]:
+        """Return log p(y, T(z)) |T'(z)| - log N(z; 0, I) of one particle, and the sites T(z).
 
         The log density is averaged over `keys` [S], which draw the unit noise under "bound".
         """
@@ -152,7 +164,9 @@ class Target:
         base = self.partition.guide(self.base, arrays.data)
         values = self._unravel(z)
         layers = {n: values[n] for n in self.base.layers}
-        given = {n: a for n, a in values.items() if n not in layers}
+        e = {n: values[n] for n in self.others}
+        others, log_det = others_from_reference(base, e, arrays.params, call)
+        given = {n: a for n, a in values.items() if n not in layers} | others
 
         def joint(key: PRNGKey) -> tuple[Array, Values]:
             return reference_log_joint(
@@ -161,15 +175,15 @@ class Target:
 
         log_joint, v = jax.tree.map(partial(jnp.mean, axis=0), jax.vmap(joint)(keys))
         log_start = -0.5 * (jnp.sum(jnp.square(z)) + self.dim * jnp.log(2 * jnp.pi))
-        return log_joint - log_start, v
+        return log_joint + log_det - log_start, v | others
 
     def _point(self, z: Array, noise: Array, arrays: Arrays) -> Points:
-        ratio = lambda z: self._log_ratio_and_v(z, noise, arrays)[0]  # noqa: E731
+        ratio = lambda z: self._log_ratio_at(z, noise, arrays)[0]  # noqa: E731
         return Points(z, *jax.value_and_grad(ratio)(z))
 
     def _ratio(self, z: Array, noise: Array, arrays: Arrays) -> Array:
         """Return the log ratio of every particle, [C]."""
-        return _each(lambda each: self._log_ratio_and_v(each[0], each[1], arrays)[0], (z, noise))
+        return _each(lambda each: self._log_ratio_at(each[0], each[1], arrays)[0], (z, noise))
 
     def _correction(self, z: Array, noise: Array, fresh: Array, arrays: Arrays) -> Array:
         """Return log weights [C] that replace the particles' noise by a mean over the noise.
@@ -180,7 +194,7 @@ class Target:
 
         def one(each: tuple[Array, Array, Array]) -> Array:
             z, noise, fresh = each
-            ratio = lambda keys: self._log_ratio_and_v(z, keys, arrays)[0]  # noqa: E731
+            ratio = lambda keys: self._log_ratio_at(z, keys, arrays)[0]  # noqa: E731
             new = lax.map(ratio, fresh)  # [G]
             return jnp.mean(new) - 0.5 * jnp.var(new, ddof=1) / len(new) - ratio(noise)
 

@@ -8,6 +8,8 @@ from dgp_ppl.inference.guides._global_inducing import GlobalInducing
 from dgp_ppl.inference.guides._mean_field import MeanField
 from dgp_ppl.inference.guides._transport import (
     has_reference_space,
+    others_from_reference,
+    others_to_reference,
     reference_guide,
     reference_log_joint,
     to_reference,
@@ -59,6 +61,8 @@ __all__ = [
     "discriminator_gap",
     "has_reference_space",
     "log_weight",
+    "others_from_reference",
+    "others_to_reference",
     "reference_guide",
     "reference_log_joint",
     "to_reference",

@@ -7,15 +7,17 @@ from collections.abc import Callable, Iterable
 from typing import Any, Self
 
 import jax
+import jax.numpy as jnp
 import numpyro
 import numpyro.distributions as dist
 from jax import random
+from jaxtyping import Array
 from numpyro import handlers
 from numpyro.infer.autoguide import AutoGuide, AutoLaplaceApproximation, AutoNormal
 
 from dgp_ppl._checks import is_traced
 from dgp_ppl._partition import Call
-from dgp_ppl._typing import Model, PRNGKey
+from dgp_ppl._typing import Model, PRNGKey, Values
 from dgp_ppl.core import Observed, stratified
 from dgp_ppl.inference._handlers import data_plates, hidden_samples
 from dgp_ppl.inference.guides._local_normal import LocalNormal
@@ -120,6 +122,61 @@ class OtherSites:
         """Draw the sites of the plate whose first site this is."""
         with stratified():
             return self._locals[name](*call.args, **call.kwargs)
+
+    def noise_shapes(self, call: Call) -> dict[str, tuple[int, ...]]:
+        """Return the shape of the unit noise e of each site; the params must be given.
+
+        Raises:
+            ValueError: if the guide of a site is no bijection of a normal.
+        """
+        return {n: normal.shape() for n, (normal, _) in self._normals(call).items()}
+
+    def from_noise(self, noise: Values, call: Call) -> tuple[Values, Array]:
+        """Return the sites T(e) at unit noise e, and log |T'(e)|; the params must be given."""
+        values: Values = {}
+        log_det = jnp.zeros(())
+        for name, (normal, bijections) in self._normals(call).items():
+            e = noise[name]
+            x: Any = normal.loc + normal.scale * e
+            log_det += jnp.sum(jnp.log(normal.scale * jnp.ones_like(e)))
+            for bijection in bijections:
+                y = bijection(x)
+                log_det += jnp.sum(bijection.log_abs_det_jacobian(x, y))
+                x = y
+            values[name] = x
+        return values, log_det
+
+    def to_noise(self, values: Values, call: Call) -> Values:
+        """Return the unit noise of values of the sites, the inverse of `from_noise`."""
+        noise = {}
+        for name, (normal, bijections) in self._normals(call).items():
+            x = values[name]
+            for bijection in reversed(bijections):
+                x = bijection.inv(x)
+            noise[name] = (x - normal.loc) / normal.scale
+        return noise
+
+    def _normals(self, call: Call) -> dict[str, tuple[Any, list[Any]]]:
+        """Return of each site's guide the normal, and the bijections of its draws."""
+        with handlers.trace() as trace, handlers.seed(rng_seed=0):
+            for part in self.parts:
+                part(*call.args, **call.kwargs)
+        found = {}
+        for name, site in trace.items():
+            if site["type"] != "sample":
+                continue
+            q, bijections = site["fn"], []
+            if isinstance(q, dist.TransformedDistribution):
+                q, bijections = q.base_dist, q.transforms
+            while isinstance(q, dist.Independent | dist.ExpandedDistribution):
+                q = q.base_dist
+            if not isinstance(q, dist.Normal):
+                raise ValueError(
+                    f"{self._guide}: the guide of {name!r} is a {type(q).__name__}, wanted a "
+                    "normal for each latent site; leave out rest, whose default is AutoNormal"
+                )
+            found[name] = q, bijections
+        return found
 
     def _joint(self, group: list[str], sites: Iterable[str], call: Call) -> dict[str, AutoGuide]:
         """Return one guide for several sites of the model, by the first one's name."""

@@ -23,8 +23,8 @@ from dgp_ppl.inference.guides._base import LayerGuide, TransportGuide
 from dgp_ppl.inference.guides._on_base import GuideOnBase, WarpedGuide
 
 __all__ = [
-    "from_reference", "has_reference_space", "point_distribution", "reference_guide",
-    "reference_log_joint", "to_reference", "transported",
+    "from_reference", "has_reference_space", "others_from_reference", "others_to_reference",
+    "point_distribution", "reference_guide", "reference_log_joint", "to_reference", "transported",
 ]  # fmt: skip
 
 
@@ -165,6 +165,20 @@ def to_reference(guide: LayerGuide, v: Values, params: Params, call: Call) -> Va
     with handlers.block(), handlers.seed(rng_seed=random.PRNGKey(0)), _given(guide, params):
         _base(guide).transport(call, at_v)
         return guide.unwarped(z) if isinstance(guide, WarpedGuide) else z
+
+
+def others_from_reference(
+    guide: LayerGuide, e: Values, params: Params, call: Call
+) -> tuple[Values, Array]:
+    """Return the latent sites besides the layers at unit noise e, and the map's log determinant."""
+    with handlers.block(), _given(guide, params):
+        return guide.other_sites.from_noise(e, call)
+
+
+def others_to_reference(guide: LayerGuide, values: Values, params: Params, call: Call) -> Values:
+    """Return the unit noise of latent sites, the inverse of `others_from_reference`."""
+    with handlers.block(), _given(guide, params):
+        return guide.other_sites.to_noise(values, call)
 
 
 def from_reference(guide: LayerGuide, z: Values, params: Params, call: Call) -> Values:

@@ -9,11 +9,14 @@ import numpyro.distributions as dist
 import pytest
 from numpyro import handlers
 from numpyro.infer import NUTS
+from numpyro.infer.autoguide import AutoMultivariateNormal
+from scipy import integrate, stats
 from support.annealing import annealed, assert_evidence
 from support.helpers import KEY, exact_evidence, one_layer, regression, squared_exponential
 from support.tiny import TINY, X, Y, tiny, tiny_evidence
 
 import dgp_ppl as dgp
+from dgp_ppl import kernels
 from dgp_ppl.inference import evaluate
 from dgp_ppl.inference.guides._transport import transported
 from dgp_ppl.inference.samplers._mcmc import run_mcmc
@@ -151,10 +154,67 @@ def test_wrong_use():
         numpyro.sample("level", dist.Normal(0, 1))
         tiny(x, y)
 
-    level = {"level_auto_loc": jnp.zeros(()), "level_auto_scale": jnp.ones(())}
-    with pytest.raises(ValueError, match=r"other latent sites, \['level'\]"):
-        annealed(scaled, dgp.MeanField(scaled), TINY | level, x, y)
+    joint = dgp.MeanField(scaled, rest=AutoMultivariateNormal)
+    names = {"auto_loc": jnp.zeros(1), "auto_scale_tril": jnp.eye(1)}
+    with pytest.raises(ValueError, match=r"guide of '_auto_latent' is a MultivariateNormal, want"):
+        annealed(scaled, joint, TINY | names, x, y)
     fixed = handlers.substitute(scaled, data={"level": jnp.zeros(())})
     fixed = handlers.block(fixed, hide=["level"])
     found = annealed(fixed, dgp.MeanField(fixed), TINY, x, y, target="model")
     assert_evidence(found, tiny_evidence())
+
+
+def with_noise_scale(x, y=None):
+    """`one_layer` at Z = X, with a prior on the noise's standard deviation."""
+    scale = numpyro.sample("scale", dist.LogNormal(-1.0, 0.4))
+    one_layer(x, y, z=ROWS[0], likelihood=lambda f: dist.Normal(f, scale))
+
+
+def with_offsets(x, y=None):
+    """`one_layer` at Z = X, with a latent value for each row."""
+    f = dgp.gp("l1", kernels.SquaredExponential(1.5, 0.8), ROWS[0])
+    with dgp.minibatch(x, y) as (x, y):
+        offset = numpyro.sample("offset", dist.Normal(0, 0.5))
+        numpyro.sample("y", dgp.observe(f(x), lambda f: dist.Normal(f + offset, 0.3)), obs=y)
+
+
+def noise_scale_evidence():
+    prior = stats.lognorm(0.4, scale=np.exp(-1.0))
+    peak = exact_evidence(*ROWS, noise=0.3)
+    density = lambda s: np.exp(exact_evidence(*ROWS, noise=s) - peak) * prior.pdf(s)  # noqa: E731
+    return peak + np.log(integrate.quad(density, 1e-3, 3.0, points=[0.2, 0.3, 0.5])[0])
+
+
+@pytest.mark.parametrize(
+    ("model", "truth"),
+    [
+        (with_noise_scale, noise_scale_evidence()),
+        (with_offsets, exact_evidence(*ROWS, noise=np.hypot(0.3, 0.5))),
+    ],
+    ids=["a positive hyperparameter", "a value for each row"],
+)
+@pytest.mark.parametrize("target", ["bound", "model"])
+def test_other_latent_sites_are_annealed_too(model, truth, target):
+    """The bounds of both targets agree here: v determines f at the data."""
+    guide = dgp.MeanField(model)
+    result = dgp.fit(KEY, model, guide, *ROWS, steps=300, progress=False)
+    found = annealed(model, guide, result, *ROWS, target=target, temperatures=100)
+    assert_evidence(found, truth)
+    assert evaluate(KEY, model, guide, result.params, *ROWS)[0] < truth
+    if model is with_noise_scale:
+        assert found.draws["scale"].shape == (64,)
+        assert (found.draws["scale"] > 0).all()
+
+
+def test_exact_draws_of_other_latent_sites_give_an_upper_end():
+    result = dgp.fit(KEY, with_noise_scale, guide := dgp.MeanField(with_noise_scale), *ROWS,
+                     steps=300, progress=False)  # fmt: skip
+    space = dgp.transported(with_noise_scale, guide, result)
+    draws = run_mcmc(KEY, NUTS(space), *ROWS, num_warmup=300, num_samples=256, progress=False)
+    found = annealed(
+        with_noise_scale, guide, result, *ROWS, target="model",
+        posterior_samples=draws.get_samples(),
+    )  # fmt: skip
+    truth = noise_scale_evidence()
+    assert found.upper > truth - 4 * found.upper_error
+    assert found.upper - found.log_evidence < 4 * (found.standard_error + found.upper_error) + 0.1

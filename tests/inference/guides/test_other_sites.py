@@ -7,6 +7,7 @@ import numpyro
 import numpyro.distributions as dist
 import pytest
 from jax import random
+from numpyro import handlers
 from numpyro.infer import SVI, TraceMeanField_ELBO
 from numpyro.infer.autoguide import (
     AutoLaplaceApproximation,
@@ -17,6 +18,7 @@ from support.helpers import KEY, assert_mean, slow, start
 
 import dgp_ppl as dgp
 from dgp_ppl import kernels
+from dgp_ppl._partition import Call
 
 X = np.linspace(-1, 1, 6)[:, None]
 Y = np.sin(3 * X[:, 0])
@@ -127,3 +129,32 @@ def test_a_guide_outlives_the_transformation_it_was_first_run_in(how):
         "a": (5,), "b": (5,), "c": (5, 2), "l1.v": (5, 3, 1),
     }  # fmt: skip
     assert ((draws["c"] > 0) & (draws["c"] < jnp.asarray([1, 2]))).all()
+
+
+def test_unit_noise_of_sites_and_back():
+    """T(e) has the guide's density: log q(T(e)) + log |T'(e)| = log N(e; 0, I)."""
+    guide = dgp.MeanField(idle)
+    guide.setup(X, Y)
+    call = Call((X, Y))
+    params = {
+        n: random.normal(random.fold_in(KEY, i), shape) * 0.3 + ("scale" in n)
+        for i, (n, shape) in enumerate(
+            (f"{site}_auto_{part}", shape)
+            for site, shape in {"a": (), "b": (), "w": (6,)}.items()
+            for part in ("loc", "scale")
+        )
+    }  # fmt: skip
+    noise = {"a": jnp.array(0.7), "b": jnp.array(-1.2), "w": random.normal(KEY, (6,))}
+    with handlers.substitute(data=params):
+        assert guide.other_sites.noise_shapes(call) == {"a": (), "b": (), "w": (6,)}
+        values, log_det = guide.other_sites.from_noise(noise, call)
+        back = guide.other_sites.to_noise(values, call)
+        for n, e in noise.items():
+            np.testing.assert_allclose(back[n], e, rtol=1e-4, atol=1e-5)
+    log_q = sum(
+        jnp.sum(dist.LogNormal(params[f"{n}_auto_loc"], params[f"{n}_auto_scale"]).log_prob(a))
+        for n, a in values.items()
+        if n != "w"
+    ) + jnp.sum(dist.Normal(params["w_auto_loc"], params["w_auto_scale"]).log_prob(values["w"]))
+    log_e = sum(jnp.sum(dist.Normal().log_prob(e)) for e in noise.values())
+    np.testing.assert_allclose(log_q + log_det, log_e, rtol=1e-5)
