@@ -146,7 +146,8 @@ def gplvm() -> Problem:
     rest = {n: a for n, a in fit.params.items() if n.startswith("latent")}
     hyper = {n: a for n, a in fit.params.items() if ".v." not in n and n not in rest}
     fixed = dgp.freeze(models.gplvm, hyper)
-    return Problem(fixed, (None, y), None, kwargs, rest=rest, evidence=None)
+    evidence = {"num_particles": 64, "temperatures": 800}
+    return Problem(fixed, (None, y), None, kwargs, rest=rest, evidence=evidence)
 
 
 PROBLEMS: dict[str, Callable[[], Problem]] = {

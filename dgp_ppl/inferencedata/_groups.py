@@ -180,7 +180,8 @@ class GroupBuilder:
             if value is not None:
                 observed[name] = value
             if log_likelihood is not None:
-                log_likelihoods[name] = log_likelihood
+                # ArviZ's Pareto-smoothed weights are NaN where they underflow in float32.
+                log_likelihoods[name] = np.asarray(log_likelihood, np.float64)
             if correction is not None:
                 corrections[name] = correction
         row_dims = {n: dims[n][: a.ndim - 2] for n, a in log_likelihoods.items()}

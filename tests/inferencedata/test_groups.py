@@ -1,5 +1,8 @@
 """Groups of a tree: targets, units and held-out rows."""
 
+import warnings
+from typing import Any
+
 import numpy as np
 import numpyro
 import numpyro.distributions as dist
@@ -46,6 +49,21 @@ def test_a_standardizer_wants_its_target_second():
         tree_of(third, X[:, None], np.ones(N), Y, **options)
     with pytest.raises(ValueError, match="site is 'zz'"):
         tree_of(columns, X[:, None], Y, site="zz", **options)
+
+
+def test_arviz_computes_loo_where_draws_differ_by_hundreds_of_nats():
+    """The tree has log-likelihoods in float64; ArviZ returned NaN for float32."""
+    import arviz_stats
+
+    statistics: Any = arviz_stats  # typed lazily
+    w = 0.7 + 2.0 * np.random.default_rng(0).standard_normal(100)
+    tree = tree_of(line, X, Y, samples={"w": w})
+    values = tree["log_likelihood"]["y"].values
+    assert values.dtype == np.float64
+    assert 200 < np.ptp(values) < 700
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of large k-hats
+        assert np.isfinite(statistics.loo(tree).elpd)
 
 
 def test_held_out_rows_without_a_target():
