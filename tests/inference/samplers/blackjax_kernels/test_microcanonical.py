@@ -76,7 +76,7 @@ def test_bias_without_adjustment(model, variance, low, high, x64):
     """Variances are too small by a fraction that the energy variance sets, and means are right.
 
     The documentation states these fractions. The energy's variance is what was asked for within a
-    factor of two.
+    factor of three.
     """
     draws, chains = standardized(model, MCLMC(model, energy_variance=variance))
     gap, error = against_unit(np.square(draws).mean(axis=(1, 2))[:, None])
