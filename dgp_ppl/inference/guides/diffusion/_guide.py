@@ -221,16 +221,17 @@ class Diffusion(GuideOnBase):
             name = f"{PREFIX}informed"
             multiples = numpyro.param(name, start, constraint=constraints.positive)
             gradient = self._target_gradient(key, unravel, call)
-        when = jnp.asarray(self.process.times[1:] / self.schedule.horizon)
+        when = self.process.times[1:] / self.schedule.horizon
 
         score: Any = eqx.combine(learned, static)
         if mixer := isinstance(score, MixerScore):
-            learned, static = eqx.partition(score.at(when), eqx.is_array)
+            learned, static = eqx.partition(score.at(jnp.asarray(when)), eqx.is_array)
 
         def control(params: Any, k: Array, x: Array, *gradient: Array) -> Array:
             (arrays, multiples), z = params, unravel(x)
             score: Any = eqx.combine(arrays, static)
-            u = score(k, z) if mixer else apply_score(score, when[k].astype(x.dtype), z)
+            # `walk` wants constants that are not traced: NumPy's.
+            u = score(k, z) if mixer else apply_score(score, jnp.asarray(when, x.dtype)[k], z)
             u = ravel_pytree(u)[0].astype(x.dtype)
             return u + multiples[k] * gradient[0] if gradient else u
 

@@ -253,7 +253,9 @@ def simulate_process(
         earlier steps in nats.
     """
     dtype = eta.dtype
-    gain, v = (jnp.asarray(a, dtype)[:, None] for a in (process.gain, process.variance))
+    carry, gain, v = (
+        jnp.asarray(a, dtype)[:, None] for a in (process.carry, process.gain, process.variance)
+    )
     path = _path(key, process, control, eta, given=given, detached=estimator == "detached")
     # Of steps 1 ... K - 1.
     x, new, controls, scale = path.before[1:], path.states[1:], path.controls[1:], jnp.sqrt(eta[1:])
@@ -265,7 +267,7 @@ def simulate_process(
             scale = lax.stop_gradient(scale)
             values = (a[1:] for a in path.given)
             controls = jax.vmap(lax.stop_gradient(control))(jnp.arange(1, len(eta)), x, *values)
-        reference = new - jnp.asarray(process.carry[1:], dtype)[:, None] * x
+        reference = new - carry[1:] * x
         noise = (reference - gain[1:] * controls) / scale
         terms = jnp.square(reference) / v[1:] - jnp.square(noise) - jnp.log(scale**2 / v[1:])
     initial = process.initial_variance / process.kappa[-1]
@@ -274,7 +276,9 @@ def simulate_process(
     if process.first_control_free:
         first = path.controls[-1]
         cost = cost - 0.5 * jnp.sum(jnp.square(gain[-1] * first)) / v[-1, 0]
-    return path.before[0], path.states[0], cost
+    # Not `path.states[0]`: with "detached" only the states are constant, and the mean is none.
+    mean = carry[0] * path.before[0] + gain[0] * path.controls[0]
+    return path.before[0], mean, cost
 
 
 def simulate_path(
