@@ -16,6 +16,7 @@ from jax.custom_batching import sequential_vmap
 from jaxtyping import Array, Float
 
 from dgp_ppl.linalg._products import matmul
+from dgp_ppl.linalg._small import MOST_ROWS, small_cholesky, small_inverse
 
 __all__ = ["cholesky", "inverse_by_blocks", "triangular_inverse"]
 
@@ -25,9 +26,9 @@ _WAITS_FOREVER = (0, 10, 0) <= jaxlib.version.__version_info__ < (0, 11, 1)
 
 def cholesky(K: Float[Array, "M M"]) -> Float[Array, "M M"]:
     """Return the lower Cholesky factor of a symmetric matrix; NaN if there is none."""
-    if _WAITS_FOREVER:
-        return lax.platform_dependent(K, cpu=_cholesky_one_by_one, default=_cholesky)
-    return _cholesky(K)
+    on_cpu = _cholesky_one_by_one if _WAITS_FOREVER else _cholesky
+    elsewhere = small_cholesky if len(K) <= MOST_ROWS else _cholesky
+    return lax.platform_dependent(K, cpu=on_cpu, default=elsewhere)
 
 
 def _cholesky(K: Array) -> Array:
@@ -61,7 +62,8 @@ def inverse_by_blocks(L: Float[Array, "M M"]) -> Float[Array, "M M"]:
     second thread keeps spinning for about 15 ms after a call and takes a core away from XLA, which
     costs more than the rest of a step with M = 100.
     """
-    return lax.platform_dependent(L, cpu=_inverse_by_products, default=_inverse_by_solve)
+    elsewhere = small_inverse if len(L) <= MOST_ROWS else _inverse_by_solve
+    return lax.platform_dependent(L, cpu=_inverse_by_products, default=elsewhere)
 
 
 def _inverse_by_solve(L: Float[Array, "M M"]) -> Float[Array, "M M"]:

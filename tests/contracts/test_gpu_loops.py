@@ -16,6 +16,7 @@ from support.lowered import open_loops
 
 import dgp_ppl as dgp
 from dgp_ppl.inference import fit_program
+from dgp_ppl.inference.guides.diffusion import DenseScore
 from dgp_ppl.models import deep_gp
 
 Z1 = np.linspace(-2, 2, 5)[:, None]
@@ -26,6 +27,9 @@ GUIDES = {
     "global_inducing": functools.partial(dgp.GlobalInducing, pseudo_inputs=Z1),
     "decoupled": functools.partial(dgp.Decoupled, z_mean=Z),
     "diffusion": functools.partial(dgp.Diffusion, steps=3),
+    "informed diffusion": functools.partial(
+        dgp.Diffusion, steps=3, score=DenseScore, informed=(X, Y)
+    ),
     "flow": dgp.Flow,
     "implicit": dgp.Implicit,
     "low_rank": LowRank,

@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import random
+from jax.tree_util import Partial
 
 from dgp_ppl.inference.guides.diffusion._process import (
     OrnsteinUhlenbeck,
@@ -112,9 +113,7 @@ def log_weights(process, model, policy, keys, estimator):
 
     def one(key):
         key, last = random.split(key)
-        x, mean, cost = simulate_process(
-            key, process, control, eta, frozen_control=control, estimator=estimator
-        )
+        x, mean, cost = simulate_process(key, process, Partial(control), eta, estimator=estimator)
         end = mean + jnp.sqrt(eta[0]) * random.normal(last, mean.shape)
         cost = cost + last_step_cost(process, x, end, 0.0)
         joint = jnp.sum(normal(y, X @ end, noise)) + jnp.sum(normal(end))

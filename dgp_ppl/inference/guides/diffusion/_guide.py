@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpyro
 from jax import lax, random
 from jax.flatten_util import ravel_pytree
+from jax.tree_util import Partial
 from jaxtyping import Array
 from numpyro import handlers
 from numpyro.distributions import constraints
@@ -26,6 +27,7 @@ from dgp_ppl.inference.guides._mean_field import MeanField
 from dgp_ppl.inference.guides._on_base import GuideOnBase
 from dgp_ppl.inference.guides._transport import point_distribution, reference_log_joint
 from dgp_ppl.inference.guides.diffusion._networks import (
+    MixerScore,
     Score,
     ScoreMaker,
     apply_score,
@@ -33,7 +35,6 @@ from dgp_ppl.inference.guides.diffusion._networks import (
     score_params,
 )
 from dgp_ppl.inference.guides.diffusion._process import (
-    Control,
     Estimator,
     Process,
     Schedule,
@@ -42,6 +43,7 @@ from dgp_ppl.inference.guides.diffusion._process import (
     simulate_path,
     simulate_process,
 )
+from dgp_ppl.inference.guides.diffusion._walk import Control
 
 __all__ = ["PREFIX", "Diffusion"]
 
@@ -162,17 +164,12 @@ class Diffusion(GuideOnBase):
         eta: Any = jnp.tile(jnp.asarray(self.process.variance, flat.dtype)[:, None], flat.size)
         if self.discretization == "exact":
             eta = numpyro.param(f"{PREFIX}variance", eta, constraint=constraints.positive)
-        control, frozen = self._controls(key_model, unravel, call)
+        control, gradient = self._control(key_model, unravel, call)
         x, mean, cost = simulate_process(
-            key,
-            self.process,
-            control,
-            eta,
-            frozen_control=frozen,
-            estimator=self.estimator,
+            key, self.process, control, eta, given=gradient, estimator=self.estimator
         )
         if self.records_states:
-            path = simulate_path(key, self.process, control, eta)
+            path = simulate_path(key, self.process, control, eta, given=gradient)
             numpyro.deterministic(f"{PREFIX}states", path)
         scale = jnp.sqrt(eta[0])
         loc, sd = unravel(mean), unravel(scale)
@@ -209,13 +206,13 @@ class Diffusion(GuideOnBase):
             for n, h in handovers.items()
         }
 
-    def _controls(
+    def _control(
         self,
         key: PRNGKey,
         unravel: Any,
         call: Call,
-    ) -> tuple[Control, Control]:
-        """Return the control of flat states, and the same with its params held constant."""
+    ) -> tuple[Control, Callable[[Array], Array] | None]:
+        """Return the control of flat states, and the target's gradient that it is given."""
         learned, static = score_params(self.score, self.layers, f"{PREFIX}score")
         multiples: Any = None
         gradient: Callable[[Array], Array] | None = None
@@ -224,20 +221,21 @@ class Diffusion(GuideOnBase):
             name = f"{PREFIX}informed"
             multiples = numpyro.param(name, start, constraint=constraints.positive)
             gradient = self._target_gradient(key, unravel, call)
-        when = jnp.asarray(self.process.times[1:] / self.schedule.horizon)
+        when = self.process.times[1:] / self.schedule.horizon
 
-        def control_of(arrays: Any, multiples: Any) -> Control:
+        score: Any = eqx.combine(learned, static)
+        if mixer := isinstance(score, MixerScore):
+            learned, static = eqx.partition(score.at(jnp.asarray(when)), eqx.is_array)
+
+        def control(params: Any, k: Array, x: Array, *gradient: Array) -> Array:
+            (arrays, multiples), z = params, unravel(x)
             score: Any = eqx.combine(arrays, static)
+            # `walk` wants constants that are not traced: NumPy's.
+            u = score(k, z) if mixer else apply_score(score, jnp.asarray(when, x.dtype)[k], z)
+            u = ravel_pytree(u)[0].astype(x.dtype)
+            return u + multiples[k] * gradient[0] if gradient else u
 
-            def control(k: Array, x: Array) -> Array:
-                u = apply_score(score, when[k].astype(x.dtype), unravel(x))
-                u = ravel_pytree(u)[0].astype(x.dtype)
-                return u if gradient is None else u + multiples[k] * gradient(x)
-
-            return control
-
-        frozen = lax.stop_gradient((learned, multiples))
-        return control_of(learned, multiples), control_of(*frozen)
+        return Partial(control, (learned, multiples)), gradient
 
     def _target_gradient(
         self,

@@ -26,7 +26,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 from collections.abc import Callable
-from typing import Literal, NamedTuple, Protocol, TypeAlias, runtime_checkable
+from typing import Literal, NamedTuple, Protocol, runtime_checkable
 
 import jax
 import jax.numpy as jnp
@@ -35,9 +35,9 @@ from jax import lax, random
 from jaxtyping import Array, Float
 
 from dgp_ppl._typing import PRNGKey
+from dgp_ppl.inference.guides.diffusion._walk import Control, Given, State, Walk, walk
 
 __all__ = [
-    "Control",
     "Estimator",
     "OrnsteinUhlenbeck",
     "Process",
@@ -48,8 +48,6 @@ __all__ = [
     "simulate_process",
 ]
 
-State: TypeAlias = Float[Array, " H"]
-Control = Callable[[Array, State], State]
 Estimator = Literal["expected", "landing", "detached", "drawn"]
 
 
@@ -232,20 +230,17 @@ def simulate_process(
     control: Control,
     eta: Float[Array, "K H"],
     *,
-    frozen_control: Control | None = None,
+    given: Given | None = None,
     estimator: Estimator = "expected",
 ) -> tuple[State, State, Float[Array, ""]]:
     """Draw a path down to x_1 and leave the last step to the caller.
 
-    The backward pass keeps the states and controls of the K steps in memory, and recomputes what
-    is inside the control.
-
     Args:
         key: random key.
         process: coefficients of the process.
-        control: u, a function of a step's index k and the state x_{k+1}.
+        control: u, a function of a step's index k and the state x_{k+1}, with its params as leaves.
         eta: variances of the steps.
-        frozen_control: `control` with its params held constant; ``"landing"`` requires it.
+        given: a function of the state for the control; see `walk`.
         estimator: estimator of the cost. ``"expected"`` uses the closed form of each step's KL. The
             others use log ratios of densities at the states drawn. ``"drawn"`` is the plain ratio.
             ``"landing"`` holds the params of the sampler's density constant (Roeder et al. 2017,
@@ -257,39 +252,45 @@ def simulate_process(
         The state x_1 from which the last step starts, the mean of that step, and the cost of the
         earlier steps in nats.
     """
-    dtype, last = eta.dtype, jnp.zeros((), int)
+    dtype = eta.dtype
     carry, gain, v = (
         jnp.asarray(a, dtype)[:, None] for a in (process.carry, process.gain, process.variance)
     )
-    states, controls = _path(key, process, control, eta, detached=estimator == "detached")
-    x, new, scale = states[1:], states[:-1], jnp.sqrt(eta[1:])  # of steps 1 ... K - 1
+    path = _path(key, process, control, eta, given=given, detached=estimator == "detached")
+    # Of steps 1 ... K - 1.
+    x, new, controls, scale = path.before[1:], path.states[1:], path.controls[1:], jnp.sqrt(eta[1:])
     if estimator == "expected":
         ratio = eta[1:] / v[1:]
         terms = ratio + jnp.square(gain[1:] * controls) / v[1:] - 1 - jnp.log(ratio)
     else:
-        of_density = controls
         if estimator == "landing":
-            assert frozen_control is not None
             scale = lax.stop_gradient(scale)
-            of_density = jax.vmap(frozen_control)(jnp.arange(1, len(eta)), x)
+            values = (a[1:] for a in path.given)
+            controls = jax.vmap(lax.stop_gradient(control))(jnp.arange(1, len(eta)), x, *values)
         reference = new - carry[1:] * x
-        noise = (reference - gain[1:] * of_density) / scale
+        noise = (reference - gain[1:] * controls) / scale
         terms = jnp.square(reference) / v[1:] - jnp.square(noise) - jnp.log(scale**2 / v[1:])
     initial = process.initial_variance / process.kappa[-1]
     cost = jnp.asarray(0.5 * x.shape[1] * (initial - 1 - np.log(initial)), dtype)
     cost = cost + 0.5 * jnp.sum(terms)
-    mean = carry[0] * states[0] + gain[0] * (u := control(last, states[0]))
     if process.first_control_free:
-        first = controls[-1] if len(controls) else u
+        first = path.controls[-1]
         cost = cost - 0.5 * jnp.sum(jnp.square(gain[-1] * first)) / v[-1, 0]
-    return states[0], mean, cost
+    # Not `path.states[0]`: with "detached" only the states are constant, and the mean is none.
+    mean = carry[0] * path.before[0] + gain[0] * path.controls[0]
+    return path.before[0], mean, cost
 
 
 def simulate_path(
-    key: PRNGKey, process: Process, control: Control, eta: Float[Array, "K H"]
+    key: PRNGKey,
+    process: Process,
+    control: Control,
+    eta: Float[Array, "K H"],
+    *,
+    given: Given | None = None,
 ) -> Float[Array, "K H"]:
     """Return the states x_K ... x_1 of the path that `simulate_process` draws with this key."""
-    return _path(key, process, control, eta)[0][::-1]
+    return _path(key, process, control, eta, given=given).before[::-1]
 
 
 def _path(
@@ -298,9 +299,10 @@ def _path(
     control: Control,
     eta: Float[Array, "K H"],
     *,
+    given: Given | None,
     detached: bool = False,
-) -> tuple[Float[Array, "K H"], Float[Array, "K-1 H"]]:
-    """Return the states x_1 ... x_K, and the controls of the steps 1 ... K - 1 between them.
+) -> Walk:
+    """Walk from noise to the mean of the last step, to which no noise is added.
 
     What does not depend on the state is computed for all steps at once, outside the loop.
     """
@@ -308,21 +310,10 @@ def _path(
     carry, gain = (jnp.asarray(a, dtype) for a in (process.carry, process.gain))
     key, start = random.split(key)
     x = jnp.asarray(np.sqrt(process.initial_variance), dtype) * random.normal(start, (H,), dtype)
-    steps = jnp.arange(1, num)
-    unit = jax.vmap(lambda k: random.normal(random.fold_in(key, k), (H,), dtype))(steps)
-    noise = jnp.sqrt(eta[1:]) * unit
-
-    @jax.checkpoint
-    def step(x: State, at: tuple[Array, ...]) -> tuple[State, tuple[State, State]]:
-        k, a, c, e = at
-        u = control(k, x)
-        new = a * x + c * u + e
-        new = lax.stop_gradient(new) if detached else new
-        return new, (new, u)
-
-    at = (steps, carry[1:], gain[1:], noise)
-    _, (states, controls) = lax.scan(step, x, at, reverse=True)
-    return jnp.concatenate([states, x[None]]), controls
+    unit = jax.vmap(lambda k: random.normal(random.fold_in(key, k), (H,), dtype))
+    noise = jnp.sqrt(eta[1:]) * unit(jnp.arange(1, num))
+    noise = jnp.concatenate([jnp.zeros((1, H), dtype), noise])
+    return walk(control, x, carry, gain, noise, given=given, detached=detached)
 
 
 def last_step_cost(

@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax import random
+from jax.tree_util import Partial
 from support.diffusion import Z, bases, shaken, wavy
 from support.helpers import (
     KEY,
@@ -28,7 +29,7 @@ from dgp_ppl.inference.guides.diffusion._process import (
 def test_a_path_ends_where_its_run_does():
     process = Process.exact(VariancePreserving(), 4)
     eta = jnp.asarray(np.random.default_rng(0).uniform(0.2, 1, (4, 3)))
-    control = lambda k, x: jnp.sin(x + k)  # noqa: E731
+    control = Partial(lambda k, x: jnp.sin(x + k))
     states = simulate_path(KEY, process, control, eta)
     x, _, _ = simulate_process(KEY, process, control, eta)
     assert states.shape == (4, 3)
