@@ -220,8 +220,6 @@ class Study:
             if kind == "flow":
                 guide = self._flow(choices, found)
                 return guide, self._fit_from(guide, start, rate, loss).params
-            if choices.get("lv"):
-                loss = DiffusionELBO(self.loss.num_paths, objective="log_variance")
             low, high = map(float, choices.get("b", "0.1,20").split(","))
             guide = Diffusion(
                 model,

@@ -61,8 +61,8 @@ the same target. {about}
 - *log density*: mean on new rows, in nats (in standardised units); *less NUTS*: its difference to
   that of NUTS's draws. On energy and breast cancer the unit noise of all rows is too much for NUTS.
 - *k-hat*: Pareto shape of the importance weights; below 0.7 averages over weighted draws are
-  reliable, where the posterior has draws at all. It is that of 1,000 weights, and rough: two keys gave
-  0.20 and 0.71 for the flow on the step.
+  reliable, where the posterior has draws at all. It is that of 1,000 weights, and rough: two keys
+  gave 0.20 and 0.71 for the flow on the step.
 - *VSBC*: NumPyro's simulation-based calibration with 100 simulations and fits of 1,000 steps, from
   each guide's own start: the smallest p-value of all inducing values times their number.
 - *R-hat*, *draws/s*: the worst of all inducing values over eight chains; effective draws a second,

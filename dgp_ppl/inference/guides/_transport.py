@@ -198,8 +198,8 @@ def point_distribution(site: str, q: TransportInducing, z: Array) -> TransportIn
         raise TypeError(
             f"the q(v) of the base at {site!r} has a mean with separate inducing inputs, "
             "which draws of v do not determine; wanted MeanField or GlobalInducing as the base of "
-            "annealing, and of diffusion guides that are informed or drawn (log-variance, "
-            "evidence, importance weights)"
+            "annealing, and of diffusion guides that are informed or drawn (evidence, "
+            "importance weights)"
         )
     return q.scaled(z, jnp.zeros_like(z))
 

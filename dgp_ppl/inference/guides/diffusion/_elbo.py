@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any
 
 import jax.numpy as jnp
-from jax import lax, random
+from jax import random
 from jaxtyping import Array
 from numpyro import handlers
 from numpyro.infer import TraceMeanField_ELBO
@@ -15,7 +15,7 @@ from numpyro.infer.util import log_density
 from dgp_ppl._checks import check_count
 from dgp_ppl._partition import Call, ComparedByArguments
 from dgp_ppl._typing import Model, Params, PRNGKey
-from dgp_ppl.inference.guides.diffusion._guide import PREFIX, Diffusion
+from dgp_ppl.inference.guides.diffusion._guide import Diffusion
 
 __all__ = ["DiffusionELBO", "check_weights", "log_weight"]
 
@@ -32,40 +32,19 @@ class DiffusionELBO(ComparedByArguments, ELBO):
         guide = Diffusion(model)
         result = dgp.fit(key, model, guide, x, y, loss=DiffusionELBO(16))
 
-    ``objective="log_variance"`` changes the gradients, not the loss that is reported. The score and
-    the step variances descend half the variance over paths of the log importance weights, with the
-    paths held constant (Richter et al. 2020, "VarGrad"). In expectation this is the gradient of the
-    bound. The base's and the model's params still ascend the bound. A step costs about twice as
-    much.
-
     Args:
         num_paths: number of paths per step.
-        objective: ``"elbo"`` or ``"log_variance"``.
         vectorize: whether to compute the paths in parallel, or one after the other.
 
     Raises:
-        ValueError: for another `objective`, or too few paths (``"log_variance"`` needs 2). `loss`
-            raises it for a guide whose paths have no importance weights (``"log_variance"`` only).
-        TypeError: if `num_paths` is not an integer. `loss` raises it for a guide other than
-            `Diffusion` (``"log_variance"`` only).
+        ValueError: if `num_paths` is not positive.
+        TypeError: if it is not an integer.
     """
 
-    def __init__(
-        self,
-        num_paths: int = 1,
-        *,
-        objective: Literal["elbo", "log_variance"] = "elbo",
-        vectorize: bool = True,
-    ) -> None:
-        if objective not in ("elbo", "log_variance"):
-            raise ValueError(
-                f"DiffusionELBO: objective is {objective!r}, wanted 'elbo' or 'log_variance'"
-            )
-        # A variance needs two paths.
-        caller = f"DiffusionELBO(objective={objective!r})"
-        check_count(caller, "num_paths", num_paths, 1 if objective == "elbo" else 2)
+    def __init__(self, num_paths: int = 1, *, vectorize: bool = True) -> None:
+        check_count("DiffusionELBO", "num_paths", num_paths)
         super().__init__(num_paths, vectorize)
-        self.num_paths, self.objective = num_paths, objective
+        self.num_paths = num_paths
 
     def loss(
         self,
@@ -77,36 +56,16 @@ class DiffusionELBO(ComparedByArguments, ELBO):
         **kwargs: Any,
     ) -> Array:
         """Return minus the bound in nats, averaged over paths."""
-        key_rows, key_paths, key_noise = random.split(rng_key, 3)
+        key_rows, key_paths = random.split(rng_key)
         rows = {"rng_seed": key_rows, "hide_types": ["sample", "prng_key", "control_flow"]}
         keys = random.split(key_paths, self.num_paths)
-        log_variance = self.objective == "log_variance"
-        if log_variance:
-            check_weights("DiffusionELBO(objective='log_variance')", guide)
-        of_process = {n: n.startswith(PREFIX) for n in param_map}
-        same_rows = handlers.seed(model, **rows)
+        same_rows, seeded = handlers.seed(model, **rows), handlers.seed(guide, **rows)
 
         def loss(key: PRNGKey) -> Array:
-            params = _frozen(param_map, of_process) if log_variance else param_map
-            seeded = handlers.seed(guide, **rows)
-            one: Any = _ONE_PATH.loss(key, params, same_rows, seeded, *args, **kwargs)
+            one: Any = _ONE_PATH.loss(key, param_map, same_rows, seeded, *args, **kwargs)
             return one
 
-        value = jnp.mean(self.vectorize_particles_fn(loss, keys))
-        if not log_variance:
-            return value
-        detached = handlers.seed(guide.drawn(detached=True), **rows)
-        others = {n: not process for n, process in of_process.items()}
-
-        def weight(key: PRNGKey) -> Array:
-            params = _frozen(param_map, others)
-            # One unit noise for all paths: its own variance must not enter theirs.
-            seeded = handlers.seed(same_rows, key_noise)
-            return log_weight(key, params, seeded, detached, Call(args, kwargs))
-
-        weights = self.vectorize_particles_fn(weight, keys)
-        half = 0.5 * jnp.var(weights, ddof=1)
-        return value + half - lax.stop_gradient(half)
+        return jnp.mean(self.vectorize_particles_fn(loss, keys))
 
 
 def check_weights(caller: str, guide: Any) -> None:
@@ -126,11 +85,6 @@ def check_weights(caller: str, guide: Any) -> None:
             f"{caller}: guide has discretization={guide.discretization!r}, whose paths have no "
             "importance weights; wanted discretization='exact'"
         )
-
-
-def _frozen(params: Params, which: dict[str, bool]) -> Params:
-    """Hold some params constant in gradients."""
-    return {n: lax.stop_gradient(a) if which[n] else a for n, a in params.items()}
 
 
 def log_weight(

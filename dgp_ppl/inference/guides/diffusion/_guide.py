@@ -138,16 +138,13 @@ class Diffusion(GuideOnBase):
         self.process = build(self.schedule, steps)
         self.records_states = False
 
-    def drawn(self, *, detached: bool = False) -> Self:
+    def drawn(self) -> Self:
         """Return this guide with the last step drawn, and the cost taken at the states drawn.
 
         The log density of the model's trace minus the guide's is then the log importance weight of
         the path.
-
-        Args:
-            detached: whether to hold the states constant in gradients.
         """
-        return self.changed(last="drawn", estimator="detached" if detached else "drawn")
+        return self.changed(last="drawn", estimator="drawn")
 
     def recording_states(self) -> Diffusion:
         """Return this guide with the site ``diffusion.states``, x_K ... x_1 [K, H]."""
@@ -178,8 +175,6 @@ class Diffusion(GuideOnBase):
             handovers = self.base.transport(call, lambda n, q: q.scaled(loc[n], sd[n]))
         else:
             end = mean + scale * random.normal(key_last, mean.shape, mean.dtype)
-            if self.estimator == "detached":
-                end = lax.stop_gradient(end)
             cost = cost + last_step_cost(self.process, x, end, 0.0)
             handovers = self._drawn_at(unravel(end), loc, sd, call)
         numpyro.factor(f"{PREFIX}path", cost)

@@ -48,7 +48,7 @@ __all__ = [
     "simulate_process",
 ]
 
-Estimator = Literal["expected", "landing", "detached", "drawn"]
+Estimator = Literal["expected", "landing", "drawn"]
 
 
 @runtime_checkable
@@ -245,8 +245,6 @@ def simulate_process(
             others use log ratios of densities at the states drawn. ``"drawn"`` is the plain ratio.
             ``"landing"`` holds the params of the sampler's density constant (Roeder et al. 2017,
             "Sticking the landing"): it has the same expectation, and less noise near the optimum.
-            ``"detached"`` holds the states constant, for objectives that differentiate the
-            densities alone.
 
     Returns:
         The state x_1 from which the last step starts, the mean of that step, and the cost of the
@@ -256,7 +254,7 @@ def simulate_process(
     carry, gain, v = (
         jnp.asarray(a, dtype)[:, None] for a in (process.carry, process.gain, process.variance)
     )
-    path = _path(key, process, control, eta, given=given, detached=estimator == "detached")
+    path = _path(key, process, control, eta, given=given)
     # Of steps 1 ... K - 1.
     x, new, controls, scale = path.before[1:], path.states[1:], path.controls[1:], jnp.sqrt(eta[1:])
     if estimator == "expected":
@@ -276,9 +274,7 @@ def simulate_process(
     if process.first_control_free:
         first = path.controls[-1]
         cost = cost - 0.5 * jnp.sum(jnp.square(gain[-1] * first)) / v[-1, 0]
-    # Not `path.states[0]`: with "detached" only the states are constant, and the mean is none.
-    mean = carry[0] * path.before[0] + gain[0] * path.controls[0]
-    return path.before[0], mean, cost
+    return path.before[0], path.states[0], cost
 
 
 def simulate_path(
@@ -300,7 +296,6 @@ def _path(
     eta: Float[Array, "K H"],
     *,
     given: Given | None,
-    detached: bool = False,
 ) -> Walk:
     """Walk from noise to the mean of the last step, to which no noise is added.
 
@@ -313,7 +308,7 @@ def _path(
     unit = jax.vmap(lambda k: random.normal(random.fold_in(key, k), (H,), dtype))
     noise = jnp.sqrt(eta[1:]) * unit(jnp.arange(1, num))
     noise = jnp.concatenate([jnp.zeros((1, H), dtype), noise])
-    return walk(control, x, carry, gain, noise, given=given, detached=detached)
+    return walk(control, x, carry, gain, noise, given=given)
 
 
 def last_step_cost(

@@ -61,7 +61,6 @@ def walk(
     e: Float[Array, "K H"],
     *,
     given: Given | None = None,
-    detached: bool = False,
 ) -> Walk:
     """Walk down from x_K.
 
@@ -76,14 +75,9 @@ def walk(
         e: what is added to the states.
         given: a function of the state, which is held constant; the control gets its value as a
             third argument.
-        detached: whether to hold the states constant in derivatives.
     """
     steps = Steps(jnp.arange(len(e)), a, c, e)
     by_loop, at_once = partial(walk_by_loop, given), partial(walk_at_once, given)
-    if detached:
-        states, _, values = lax.stop_gradient(by_loop(control, x, steps))
-        before = _before(states, lax.stop_gradient(x))
-        return Walk(states, before, jax.vmap(control)(steps.k, before, *values), values)
     states, controls, values = lax.platform_dependent(
         control, x, steps, cpu=by_loop, default=at_once
     )

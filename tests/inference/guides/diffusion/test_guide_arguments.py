@@ -15,7 +15,6 @@ import dgp_ppl as dgp
 from dgp_ppl import kernels
 from dgp_ppl.inference._objectives import PredictiveELBO
 from dgp_ppl.inference.evidence._importance import importance_evidence
-from dgp_ppl.inference.guides.diffusion._elbo import DiffusionELBO
 from dgp_ppl.inference.guides.diffusion._guide import Diffusion
 from dgp_ppl.inference.guides.diffusion._networks import DenseScore, score_params
 from dgp_ppl.inference.guides.diffusion._process import OrnsteinUhlenbeck, VariancePreserving
@@ -158,6 +157,3 @@ def test_the_printed_form_has_no_learned_variances_and_no_weights():
         ValueError, match=r"importance_evidence: guide has discretization='euler'.*no import"
     ):
         importance_evidence(KEY, one_layer, guide, params, x, y, z=Z)
-    loss = DiffusionELBO(2, objective="log_variance")
-    with pytest.raises(ValueError, match=r"log_variance'\): guide has discretization='euler'"):
-        loss.loss(KEY, params, one_layer, guide, x, y, z=Z)

@@ -119,7 +119,7 @@ def test_drawn_paths_have_these_gaps(steps, variant, gap, x64):
     assert (w.mean() - 4.5 * w.std() / np.sqrt(len(w)) > model[-1][0]) == (gap > 0)
 
 
-@pytest.mark.parametrize("estimator", ["expected", "drawn", "landing", "detached"])
+@pytest.mark.parametrize("estimator", ["expected", "drawn", "landing"])
 @pytest.mark.parametrize("build", [Process.exact, Process.euler])
 def test_drawn_paths_agree_with_the_closed_form(build, estimator, x64):
     model = linear_gaussian(3)

@@ -1,7 +1,5 @@
 """Walks and their derivatives, in the forms for CPUs and for other devices."""
 
-from functools import partial
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -10,7 +8,7 @@ from jax import random
 from jax.tree_util import Partial
 from support.helpers import KEY
 
-from dgp_ppl.inference.guides.diffusion._walk import Steps, walk, walk_at_once, walk_by_loop
+from dgp_ppl.inference.guides.diffusion._walk import Steps, walk_at_once, walk_by_loop
 
 K, H = 4, 3
 
@@ -92,25 +90,6 @@ def test_several_walks_at_once(form, x64):
         one = jax.jit(gradient)(jax.tree.map(lambda leaf: leaf[i], many), x, shifts[i])  # noqa: B023
         for b, truth in zip(jax.tree.leaves(found), jax.tree.leaves(one), strict=True):
             np.testing.assert_allclose(b[i], truth, rtol=1e-9)
-
-
-def test_detached_walks_differentiate_the_controls_alone(x64):
-    params, x, a, c, e = inputs()
-    detached = lambda params, x, e: walk(Partial(control, params), x, a, c, e, detached=True)  # noqa: E731
-    found, wanted = detached(params, x, e), walk(Partial(control, params), x, a, c, e)
-    for one, truth in zip(found, wanted, strict=True):
-        np.testing.assert_allclose(one, truth, rtol=1e-12)
-
-    def at_fixed_states(params):
-        controls = jax.vmap(partial(control, params))(jnp.arange(K), wanted.before)
-        return jnp.sum(jnp.square(controls))
-
-    gradient = jax.grad(lambda params: jnp.sum(jnp.square(detached(params, x, e).controls)))
-    truth = jax.grad(at_fixed_states)(params)
-    for one, other in zip(gradient(params), truth, strict=True):
-        np.testing.assert_allclose(one, other, rtol=1e-9)
-    states = jax.grad(lambda *at: jnp.sum(detached(*at).states), argnums=(0, 1, 2))
-    assert all((b == 0).all() for b in jax.tree.leaves(states(params, x, e)))
 
 
 def test_weights_are_not_copied_for_each_step():
