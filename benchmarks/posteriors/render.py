@@ -173,6 +173,8 @@ def picture(found: dict[str, Rows]) -> None:
                 )
                 drawn.setdefault(name, point)
         axis.set(title=problem.replace("_", " "), xlabel="seconds", ylim=(FLOOR / 2, 100))
+        low, high = axis.get_xlim()
+        axis.set_xlim(low / 1.5, high * 1.5)
         axis.xaxis.set_minor_formatter(NullFormatter())
         axis.yaxis.set_minor_formatter(NullFormatter())
         axis.grid(alpha=0.3)
