@@ -27,6 +27,10 @@ from dgp_ppl.inference.svi._loop import TrainingLoop
 __all__ = ["MeshLoop", "SharedFolder", "checked_mesh", "divided_loop"]
 
 
+# What an error of this process itself starts with; others mean that another one was lost.
+_OWN_ERRORS = ("RESOURCE_EXHAUSTED", "INVALID_ARGUMENT")
+
+
 class MeshLoop(TrainingLoop):
     """A training loop on the devices of a mesh. Its states are on one device between calls.
 
@@ -66,7 +70,7 @@ class MeshLoop(TrainingLoop):
         try:
             state, values = super().advance(self._everywhere(state), data, num)
         except jax.errors.JaxRuntimeError as error:
-            if not self.mesh.is_multi_process:
+            if not self.mesh.is_multi_process or str(error).startswith(_OWN_ERRORS):
                 raise
             raise RuntimeError(
                 f"fit: steps on the {jax.process_count()} processes of the mesh failed, because "
