@@ -4,7 +4,7 @@ A walk from x_K takes the steps x_k = a_k x_{k+1} + c_k u_k(x_{k+1}) + e_k for k
 steps follow each other, but little of its derivative does. Off CPUs, `walk` linearises the control
 at all states at once, and takes the derivative in the control's params for all steps at once. A
 loop remains for the derivative in the states. Differentiating the walk's own loop does all of that
-at every turn. It is a third less arithmetic, which decides the time on a CPU, but twice the
+at every turn. It is about a fifth less arithmetic, which decides the time on a CPU, but twice the
 launches, which decide it on a GPU.
 """
 
