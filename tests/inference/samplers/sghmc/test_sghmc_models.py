@@ -15,7 +15,6 @@ from support.helpers import KEY
 from dgp_ppl.inference.samplers._mcmc import run_mcmc
 from dgp_ppl.inference.samplers.sghmc._sghmc import SGHMC
 
-
 SDS = np.geomspace(1, 0.01, 10)
 ROTATION = np.linalg.qr(np.random.default_rng(0).standard_normal((10, 10)))[0]
 
