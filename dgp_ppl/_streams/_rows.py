@@ -186,7 +186,8 @@ class Rows:
         """Split off random rows for a test: returns the other rows, and the arrays of the test.
 
         >>> import numpy as np
-        >>>         >>> import dgp_ppl as dgp
+        >>> from jax import random
+        >>> import dgp_ppl as dgp
         >>> rows = dgp.Rows.from_arrays(np.zeros((100, 3)), np.zeros(100))
         >>> train, (x_test, y_test) = rows.hold_out(random.key(0), 10)
         >>> train, x_test.shape
