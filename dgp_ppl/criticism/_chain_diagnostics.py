@@ -37,15 +37,12 @@ def chain_diagnostics(chains: Chains) -> dict[str, float | int | None]:
             rhats.append(np.inf)
             sizes.append(0.0)
             continue
-        if chains.log_weights is not None:
-            continue
         flat = flat[..., np.ptp(flat, axis=(0, 1)) > 0]  # drops constant entries
-        if flat.size:
+        if flat.size and chains.log_weights is None:
             rhats.append(np.max(statistics.rhat(flat, **axes)))
             sizes.append(np.min(statistics.ess(flat, **axes)))
     if chains.log_weights is not None:
-        weights = np.exp(chains.log_weights - np.max(chains.log_weights))
-        sizes.append(np.square(weights.sum()) / np.square(weights).sum())
+        sizes.append(chains.worth)
     found = {"rhat": float(np.max(rhats or [np.nan])), "ess": float(np.min(sizes or [np.nan]))}
     known: dict[str, float | int | None] = {n: None if np.isnan(a) else a for n, a in found.items()}
     diverging = chains.fields.get("diverging")

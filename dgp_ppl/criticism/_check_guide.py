@@ -98,7 +98,8 @@ def check_guide(
         num_weights: number of importance weights for k-hat.
         num_simulations: data sets that VSBC simulates and fits, at least 2; 0 skips it.
         steps: optimiser steps of each fit, from the guide's own start.
-        learning_rate: initial learning rate of these fits, whose optimiser is that of `fit`.
+        learning_rate: initial learning rate of these fits, whose optimiser and objective are those
+            of `fit`.
         num_draws: draws from each fitted guide.
         **kwargs: the model's keyword arguments, without a ``batch_size``.
 
@@ -145,7 +146,7 @@ def check_guide(
     loss: ELBO = numpyro.infer.Trace_ELBO()
     if isinstance(new_guide, LayerGuide):
         new_guide.setup(args[0], None, *args[2:], **kwargs)
-        loss = new_guide.bound_loss
+        loss = new_guide.default_loss
     if jnp.issubdtype(key_simulate.dtype, jax.dtypes.prng_key):
         key_simulate = random.key_data(key_simulate)  # NumPyro reshapes it, as an old-style key
     found = vsbc_diagnostic(

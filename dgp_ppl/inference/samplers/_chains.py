@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from typing import Any
 
 import jax
@@ -64,9 +65,7 @@ class Chains(Summarized, Portable):
         fields = list_arrays("fields", self.fields, 2) if self.fields else []
         weighted = ""
         if self.log_weights is not None:
-            weights = np.exp(self.log_weights - self.log_weights.max())
-            worth = weights.sum() ** 2 / np.sum(weights**2)
-            weighted = f", weighted, worth {worth:.3g}"
+            weighted = f", weighted, worth {self.worth:.3g}"
         first = f"{chains} chain{'s' * (chains > 1)} of {draws} draws{weighted}{steps}"
         return [first, *list_arrays("samples", self.samples, 2), *fields]
 
@@ -75,6 +74,14 @@ class Chains(Summarized, Portable):
         """The number of chains C, and of draws S in each."""
         chains, draws = next(iter(self.samples.values())).shape[:2]
         return chains, draws
+
+    @property
+    def worth(self) -> float:
+        """The number of draws of equal weights that the weighted draws are worth."""
+        if self.log_weights is None:
+            return float(math.prod(self.shape))
+        weights = np.exp(np.asarray(self.log_weights, np.float64) - np.max(self.log_weights))
+        return float(weights.sum() ** 2 / np.sum(weights**2))
 
     def spaced(self, num: int) -> Chains:
         """Thin every chain to `num` evenly spaced draws, or keep all if there are fewer.

@@ -26,7 +26,7 @@ def guide_optimizer(
     Guides declare what they need in `LayerGuide.rate`, `rates` and `optimizer`::
 
         guide.setup(x, y)
-        svi = SVI(model, guide, guide_optimizer(guide, 0.1, 2000), guide.bound_loss)
+        svi = SVI(model, guide, guide_optimizer(guide, 0.1, 2000), guide.default_loss)
 
     Args:
         guide: the guide, which has run, or whose `LayerGuide.setup` was called.
