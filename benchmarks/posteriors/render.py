@@ -66,8 +66,7 @@ the same target. {about}
 - *VSBC*: NumPyro's simulation-based calibration with 100 simulations and fits of 1,000 steps, from
   each guide's own start: the smallest p-value of all inducing values times their number.
   `GlobalInducing` is far from its optimum then: fit mean field first. An informed `Diffusion` knows
-  one data set only, and `Implicit`'s hundred fits take hours. `MCLMC`, which has a bias, is in
-  `samplers.json`.
+  one data set only. `MCLMC`, which has a bias, is in `samplers.json`.
 - *R-hat*, *draws/s*: the worst of all inducing values over eight chains; effective draws a second,
   with compilation and warm-up. *R-hat of predictions*: the worst of the log densities of new rows.
 - *s*: seconds of the fit and of those that it starts from, on a shared machine: an order of
