@@ -4,9 +4,10 @@ Each row is a process with so many simulated CPU devices. They share the same co
 a step shows the overhead of dividing, and no gain; CPU time is less disturbed by other work on the
 machine. 0 devices is a fit without a mesh. The exchanges are those of the compiled program, which
 XLA dumps. From them the script estimates their time on 8 GPUs in a ring: each sends a sum's bytes
-2 (P - 1) / P times, at 300 GB/s and with 10 us for each exchange, both assumed.
+2 (P - 1) / P times, at 300 GB/s and with 10 us for each exchange, both assumed. Minibatches of 1,024
+rows divide the data, so each device draws from its own; those of 1,000 rows do not.
 
-    python benchmarks/devices.py [--shapes a2,o2] [--devices 0,1,2] [--steps 100] [--json FILE]
+    python benchmarks/devices.py [--shapes a2,o2] [--devices 0,1,2] [--batch 1000] [--json FILE]
 """
 
 import argparse
@@ -16,6 +17,7 @@ import math
 import os
 import platform
 import re
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -52,9 +54,10 @@ def exchanges(folder: Path) -> list[dict[str, Any]]:
     return found
 
 
-def measure(shape: str, devices: int, steps: int) -> dict[str, Any]:
+def measure(shape: str, devices: int, steps: int, batch: int) -> dict[str, Any]:
     """Time the steps of a fit in this process; the compilation is in none of the times."""
     model, x, y, options = problem(shape, jax.random.key(0))
+    options["batch_size"] = batch
     fit = partial(
         dgp.fit, jax.random.key(2), model, dgp.MeanField(model), x, y, progress=False,
         optimizer=optax.adam(1e-2), mesh="auto" if devices else None, **options,
@@ -70,14 +73,14 @@ def measure(shape: str, devices: int, steps: int) -> dict[str, Any]:
         wall.append((w2 - w1 - (w1 - w0)) / steps)
         cpu.append((c2 - c1 - (c1 - c0)) / steps)
     return {
-        "shape": shape, "devices": devices, "first_loss": float(result.losses[0]),
-        "last_loss": float(result.losses[-1]), "step_ms": 1e3 * min(wall),
-        "step_cpu_ms": 1e3 * min(cpu),
+        "shape": shape, "devices": devices, "batch": batch, "first_loss": float(result.losses[0]),
+        "last_loss": float(result.losses[-1]), "step_ms": 1e3 * statistics.median(wall),
+        "step_cpu_ms": 1e3 * statistics.median(cpu),
         "param_bytes": sum(4 * a.size for a in jax.tree.leaves(result.params)),
     }  # fmt: skip
 
 
-def run(shape: str, devices: int, steps: int) -> dict[str, Any]:
+def run(shape: str, devices: int, steps: int, batch: int) -> dict[str, Any]:
     """Measure in a process with so many devices; returns its row with the exchanges of a step."""
     with tempfile.TemporaryDirectory() as folder:
         flags = (
@@ -86,7 +89,8 @@ def run(shape: str, devices: int, steps: int) -> dict[str, Any]:
         )
         # A program that comes from a cache is not dumped.
         environment = os.environ | {"XLA_FLAGS": flags, "JAX_ENABLE_COMPILATION_CACHE": "0"}
-        words = [sys.executable, __file__, "--one", shape, str(devices), "--steps", str(steps)]
+        words = [sys.executable, __file__, "--one", shape, str(devices)]
+        words += ["--steps", str(steps), "--batch", str(batch)]
         row = json.loads(subprocess.check_output(words, env=environment, text=True))
         found = exchanges(Path(folder))
     sums = sum(e["bytes"] for e in found)
@@ -99,16 +103,17 @@ def main() -> None:
     parser.add_argument("--shapes", default="a2,o2", help=f"of {', '.join(SHAPES)}")
     parser.add_argument("--devices", default="0,1,2")
     parser.add_argument("--steps", type=int, default=100)
+    parser.add_argument("--batch", type=int, default=1024, help="rows of a minibatch, of 8,192")
     parser.add_argument("--json", help="write the rows to this file")
     parser.add_argument("--one", nargs=2, help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.one:
-        print(json.dumps(measure(args.one[0], int(args.one[1]), args.steps)))
+        print(json.dumps(measure(args.one[0], int(args.one[1]), args.steps, args.batch)))
         return
     rows = []
     for shape in args.shapes.split(","):
         for devices in map(int, args.devices.split(",")):
-            rows.append(run(shape, devices, args.steps))
+            rows.append(run(shape, devices, args.steps, args.batch))
             shown = {k: v for k, v in rows[-1].items() if k != "exchanges"}
             print(*(f"{k} {v:.6g}" if k != "shape" else v for k, v in shown.items()), flush=True)
             for found in rows[-1]["exchanges"]:

@@ -77,7 +77,7 @@ class Rows:
         Args:
             *arrays: arrays with N rows each: anything with a shape, a dtype and slices of rows.
             buffer_rows: number of rows that are read and shuffled together; by default those of
-                16 MB. Twice as many are in memory.
+                32 MB. Twice as many are in memory.
 
         Raises:
             TypeError: if one is a collection of Dask, or has no dtype.
@@ -132,7 +132,7 @@ class Rows:
             batches: gives a tuple of arrays, such as (x, y), for each batch. Each `iter` of it
                 starts a new pass.
             num_rows: number of rows N of a pass.
-            buffer_rows: number of rows that are shuffled together; by default those of 16 MB.
+            buffer_rows: number of rows that are shuffled together; by default those of 32 MB.
 
         Raises:
             TypeError: if it can be iterated once only.

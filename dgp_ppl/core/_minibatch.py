@@ -34,10 +34,11 @@ _real: ContextVar[Array | None] = ContextVar("real", default=None)
 def stratified_rows(key: PRNGKey, size: int, subsample_size: int) -> Int[Array, " B"]:
     """Draw distinct rows, each with the same probability.
 
-    Rows are split into B strata of consecutive rows, after a random rotation, and each stratum
-    contributes one row. The rotation gives every row the probability B/N, so minibatch bounds are
-    unbiased. Their variance is close to that of sampling without replacement, and smaller if
-    neighbouring rows are similar. The cost is O(B); a shuffle costs O(N).
+    Rows are split into B strata of consecutive rows, and each stratum contributes one row. If B
+    does not divide N, strata differ in size, and a random rotation before gives every row the
+    probability B/N all the same. So minibatch bounds are unbiased. Their variance is close to that
+    of sampling without replacement, and smaller if neighbouring rows are similar. The cost is
+    O(B); a shuffle costs O(N).
 
     Args:
         key: random key.
@@ -45,14 +46,16 @@ def stratified_rows(key: PRNGKey, size: int, subsample_size: int) -> Int[Array, 
         subsample_size: number of rows to draw, B <= N.
 
     Returns:
-        Row numbers, [B].
+        Row numbers, [B]. If B divides N, number i is of the rows from i N/B to (i + 1) N/B.
     """
     edges = (np.arange(subsample_size + 1, dtype=np.int64) * size) // subsample_size
     start, width = edges[:-1].astype(np.uint32), np.diff(edges).astype(np.uint32)
     bits = random.bits(key, (subsample_size + 2,), jnp.uint32)
     # A random word modulo N is off uniform by N / 2³²; the sum of two by the square of that.
-    shift = bits[-1] % np.uint32(size) + bits[-2] % np.uint32(size)
-    row = start + bits[:-2] % width + shift % np.uint32(size)
+    row = jnp.asarray(start) + bits[:-2] % width
+    if size % subsample_size == 0:
+        return row.astype(jnp.int32)
+    row += (bits[-1] % np.uint32(size) + bits[-2] % np.uint32(size)) % np.uint32(size)
     return jnp.where(row < size, row, row - np.uint32(size)).astype(jnp.int32)
 
 
@@ -61,11 +64,28 @@ class stratified(Messenger):  # noqa: N801 - a handler, named as NumPyro's are
 
     NumPyro draws a plate's rows by a Fisher-Yates scan on CPU. With thousands of rows this takes
     longer than a training step of a deep GP.
+
+    Attributes:
+        drawn: the rows that were drawn last; None if another handler gave them.
     """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.drawn: Array | None = None
 
     def process_message(self, msg: Any) -> None:
         if msg["type"] == "plate":
-            msg["fn"] = _draw_rows
+            msg["fn"] = self._draw
+
+    def _draw(self, size: int, subsample_size: int, rng_key: PRNGKey | None = None) -> Array:
+        if rng_key is None:
+            raise ValueError(
+                f"a minibatch of {subsample_size} of {size} rows needs a random key: run the model "
+                "under numpyro.handlers.seed or through SVI. NUTS and HMC need all rows: leave out "
+                "batch_size"
+            )
+        self.drawn = rows = stratified_rows(rng_key, size, subsample_size)
+        return rows
 
 
 class whole_plates(Messenger):  # noqa: N801 - a handler, named as NumPyro's are
@@ -87,16 +107,6 @@ class _rows_at_hand(Messenger):  # noqa: N801 - a handler
     def process_message(self, msg: Any) -> None:
         if msg["type"] == "plate":
             msg["value"] = self.numbers
-
-
-def _draw_rows(size: int, subsample_size: int, rng_key: PRNGKey | None = None) -> Array:
-    if rng_key is None:
-        raise ValueError(
-            f"a minibatch of {subsample_size} of {size} rows needs a random key: run the model "
-            "under numpyro.handlers.seed or through SVI. NUTS and HMC need all rows: leave out "
-            "batch_size"
-        )
-    return stratified_rows(rng_key, size, subsample_size)
 
 
 @jax.jit
@@ -136,17 +146,38 @@ def real_rows() -> Array | None:
     return _real.get()
 
 
-def _divided(array: Array, mesh: Mesh) -> Array:
-    """Return the rows divided among the devices of a mesh.
+def _by_rows(array: Array, mesh: Mesh) -> Array:
+    return lax.with_sharding_constraint(array, NamedSharding(mesh, PartitionSpec(mesh.axis_names)))
 
-    The rows are made whole first. Otherwise XLA also divides the drawing of their numbers, and
-    sends these around.
-    """
+
+def _whole(array: Array, mesh: Mesh) -> Array:
+    """Return an array on each device. XLA would divide how it is drawn, and send it around."""
+    return lax.with_sharding_constraint(array, NamedSharding(mesh, PartitionSpec()))
+
+
+def _divided(array: Array, mesh: Mesh) -> Array:
+    """Return the rows divided among the devices of a mesh."""
     size = len(array)
-    array = lax.with_sharding_constraint(array, NamedSharding(mesh, PartitionSpec()))
     padding = [(0, -size % mesh.size)] + [(0, 0)] * (array.ndim - 1)
-    by_rows = NamedSharding(mesh, PartitionSpec(mesh.axis_names))
-    return lax.with_sharding_constraint(jnp.pad(array, padding), by_rows)[:size]
+    return _by_rows(jnp.pad(_whole(array, mesh), padding), mesh)[:size]
+
+
+def _from_own_strata(array: Array, rows: Int[Array, " B"], mesh: Mesh) -> Array:
+    """Return the rows of `stratified_rows`, each from the device that holds its stratum."""
+    num, width = len(rows), len(array) // len(rows)
+    strata = _by_rows(array.reshape(num, width, *array.shape[1:]), mesh)
+    places = _by_rows(_whole(rows - width * jnp.arange(num), mesh), mesh)
+    return jax.vmap(lambda stratum, place: stratum[place])(strata, places)
+
+
+def _taken(array: Array, rows: Int[Array, " B"], drawn: Array | None) -> Array:
+    """Return the rows of an array, divided among the devices of the mesh at hand."""
+    mesh = _mesh.get()
+    if mesh is None:
+        return _take(array, rows)
+    if rows is drawn and len(array) % len(rows) == len(rows) % mesh.size == 0:
+        return _from_own_strata(array, rows, mesh)
+    return _divided(_take(array, rows), mesh)
 
 
 @contextlib.contextmanager
@@ -203,12 +234,15 @@ def minibatch(
         if streamed is not None:
             _check_rows(len(streamed.rows), len(rows))
         whole = len(rows) == size  # in order: also under `whole_plates`
+        drawn = handler.drawn if isinstance(handler, stratified) else None
         taken = tuple(
-            a.rows if isinstance(a, Streamed) else a if a is None or whole else _take(a, rows)
+            a.rows
+            if isinstance(a, Streamed)
+            else a
+            if a is None or whole
+            else _taken(a, rows, drawn)
             for a in arrays
         )
-        if not whole and (mesh := _mesh.get()) is not None:
-            taken = tuple(None if a is None else _divided(a, mesh) for a in taken)
         num_real = _num_real.get()
         token = _real.set(None if num_real is None else jnp.asarray(rows) < num_real)
         try:

@@ -70,7 +70,7 @@ def test_rows_of_a_reader(make, tmp_path):
 
 
 def test_neighbouring_rows_are_read_together(tmp_path):
-    assert memory_mapped(tmp_path).chunk_rows == 1024  # of 16 bytes
+    assert memory_mapped(tmp_path).chunk_rows == 4096  # of 16 bytes
     assert hdf5(tmp_path).chunk_rows == 7
     assert in_zarr(tmp_path).chunk_rows == 9
     assert batches(tmp_path).chunk_rows is None
@@ -78,7 +78,7 @@ def test_neighbouring_rows_are_read_together(tmp_path):
 
 @pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="needs Linux")
 def test_pages_that_were_read_do_not_stay_in_memory(tmp_path):
-    """Pages of a file count as memory as long as they are mapped; each reading maps them anew."""
+    """Pages of a file count as memory as long as they are mapped, so reading does not map them."""
 
     def resident():
         return int(Path("/proc/self/statm").read_text().split()[2]) * 4096  # of mapped files
@@ -91,6 +91,15 @@ def test_pages_that_were_read_do_not_stay_in_memory(tmp_path):
     assert resident() - before < 2**23
     assert x.sum() == 2**23
     assert resident() - before > 2**24
+
+
+def test_a_file_that_became_shorter(tmp_path):
+    reader = memory_mapped(tmp_path)
+    path = next(tmp_path.glob("*.npy"))
+    with path.open("r+b") as file:
+        file.truncate(path.stat().st_size - 8)
+    with pytest.raises(dgp.DataError, match=rf"{path.name} ends before row 49, wanted the 50 rows"):
+        reader.read([(0, 3), (40, 50)])
 
 
 def test_going_forward_takes_no_new_pass():

@@ -72,7 +72,7 @@ def test_the_buffer_is_a_number_of_minibatches():
     assert dgp.Rows.from_arrays(X, Y, buffer_rows=35).order((0,), 10).window_rows == 30
     assert dgp.Rows.from_arrays(X, Y, buffer_rows=5).order((0,), 10).window_rows == 10
     wide = dgp.Rows.from_arrays(np.zeros((40, 2**18)))
-    assert wide.order((0,), 4).window_rows == 8  # 16 MB
+    assert wide.order((0,), 4).window_rows == 16  # 32 MB
 
 
 def test_bad_arguments():

@@ -30,7 +30,13 @@ def test_rows_are_distinct_and_in_range(size, batch):
     assert (np.diff(np.sort(rows, axis=1), axis=1) > 0).all()
 
 
-@pytest.mark.parametrize(("size", "batch"), [(7, 3), (11, 1), (5, 4)])
+def test_strata_of_equal_size_are_not_rotated():
+    """So the devices of a mesh draw from their own rows."""
+    rows = jax.vmap(lambda k: stratified_rows(k, 12, 4))(random.split(KEY, 50))
+    np.testing.assert_array_equal(rows // 3, np.tile(np.arange(4), (50, 1)))
+
+
+@pytest.mark.parametrize(("size", "batch"), [(7, 3), (11, 1), (5, 4), (8, 2)])
 def test_every_row_is_equally_likely(size, batch):
     draw = jax.jit(jax.vmap(lambda k: jnp.zeros(size).at[stratified_rows(k, size, batch)].set(1)))
     assert_mean(draw(random.split(KEY, 100_000)), batch / size)

@@ -43,18 +43,18 @@ def difference(found, wanted):
     return max(float(np.abs(a - b).max() / np.abs(b).max()) for a, b in arrays)
 
 
-def exchanged(batch_size):
+def exchanged(batch_size, rows=N):
     """Return the numbers that devices sum in a step, and the number of params."""
-    found = fitted(steps=1, z=None, batch_size=batch_size)
+    found = fitted(steps=1, z=None, batch_size=batch_size, rows=rows)
     rng = np.random.default_rng(0)
-    x = rng.uniform(-2, 2, (N, 2))
+    x = rng.uniform(-2, 2, (rows, 2))
     call = Call((x, x[:, 0]), {"z": x[:5], "batch_size": batch_size})
     options = {"learning_rate": 0.1, "optimizer": None, "loss": None, "start": None}
     guide = dgp.MeanField(svgp)
     problem = Problem.set_up("fit", jax.random.key(0), svgp, guide, call, steps=10, **options)
     state = problem.loop.init(jax.random.key(0), problem.data, None)
     mesh = checked_mesh("fit", "auto")
-    loop, data = divided_loop("fit", problem.loop, mesh, state, problem.data, N)
+    loop, data = divided_loop("fit", problem.loop, mesh, state, problem.data, rows)
     steps = jax.jit(loop.run_chunk, out_shardings=loop._whole)
     text = steps.lower(loop._everywhere(state), 1, 0, data).compile().as_text()
     sums, kinds = 0, set()
@@ -90,7 +90,8 @@ def on_devices():
         one = fitted(**options)
         found = fitted("auto", **options)
         say(case=name, difference=difference(found, one), steps=len(found.losses))
-    say(case="exchanged", minibatches=exchanged(BATCH), rows=exchanged(None))
+    local = exchanged(20, rows=100)
+    say(case="exchanged", minibatches=exchanged(BATCH), own_strata=local, rows=exchanged(None))
     mesh = jax.make_mesh((2, 2), ("a", "b"))
     say(case="two axes", difference=difference(fitted(mesh, z=None), fitted(z=None)))
     try:

@@ -102,9 +102,11 @@ def test_four_devices():
     assert len(found) == 7
     for case, values in found.items():
         assert values["difference"] < ROUNDING, case
-    # Of a step they exchange the minibatch (inputs and target) and sums over it: the gradients,
-    # some before the chain rule's last, small factors, and the loss.
-    for values, minibatch in ((sums["minibatches"], 21 * 3), (sums["rows"], 0)):
+    # Of a step they exchange sums over the minibatch: the gradients, some before the chain rule's
+    # last, small factors, and the loss. The rows themselves (inputs and target) stay where they
+    # are, if the strata that they are drawn from do not lie on two devices.
+    for case, minibatch in (("minibatches", 21 * 3), ("own_strata", 0), ("rows", 0)):
+        values = sums[case]
         assert values["kinds"] == ["all-reduce"]
         assert values["numbers"] - minibatch <= 2 * values["params"]
 
