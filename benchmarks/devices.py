@@ -4,8 +4,8 @@ Each row is a process with so many simulated CPU devices. They share the same co
 a step shows the overhead of dividing, and no gain; CPU time is less disturbed by other work on the
 machine. 0 devices is a fit without a mesh. The exchanges are those of the compiled program, which
 XLA dumps. From them the script estimates their time on 8 GPUs in a ring: each sends a sum's bytes
-2 (P - 1) / P times, at 300 GB/s and with 10 us for each exchange, both assumed. Minibatches of 1,024
-rows divide the data, so each device draws from its own; those of 1,000 rows do not.
+2 (P - 1) / P times, at 300 GB/s and with 10 us for each exchange, both assumed. Minibatches of
+1,024 rows divide the data, so each device draws from its own; those of 1,000 rows do not.
 
     python benchmarks/devices.py [--shapes a2,o2] [--devices 0,1,2] [--batch 1000] [--json FILE]
 """
