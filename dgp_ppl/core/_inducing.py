@@ -58,6 +58,15 @@ class AbstractInducing(dist.Distribution):
     reparametrized_params = ["loc"]  # noqa: RUF012 - NumPyro's declaration
     loc: Any
 
+    @classmethod
+    def gather_pytree_data_fields(cls) -> tuple[str, ...]:
+        """Return the names of the arrays, in an order that is the same in every process.
+
+        NumPyro's order is that of a set of strings. A process then makes another program than the
+        one before, and finds none in JAX's compilation cache.
+        """
+        return tuple(sorted(super().gather_pytree_data_fields()))
+
     @abc.abstractmethod
     def variance_of(self, A: Array) -> Float[Array, "P N"]:
         """Return the variance of A'v for every output."""
