@@ -10,6 +10,7 @@ rows.
 
 import csv
 import json
+from collections import defaultdict
 from pathlib import Path
 
 import numpy as np
@@ -167,6 +168,19 @@ def classes(
     return lines
 
 
+def remaining(done: set[str]) -> list[str]:
+    """Render how many fits of the plan have no record, by table and row: sets and their splits."""
+    left: dict[tuple[str, str], dict[str, int]] = defaultdict(lambda: defaultdict(int))
+    for fit in FITS:
+        if fit.name not in done:
+            left[fit.table, fit.label][fit.data.removeprefix("uci/")] += 1
+    lines = ["| table | row | fits without a record, by set |", "|---|---|---|"]
+    for (table, label), sets in left.items():
+        numbers = ", ".join(f"{name} {number}" for name, number in sets.items())
+        lines.append(f"| {table} | {label} | {numbers} |")
+    return lines
+
+
 def main() -> None:
     found, records = load()
     with (HERE / "papers.csv").open() as file:
@@ -269,6 +283,9 @@ def main() -> None:
             ("rmse", "log_density", "seconds"), [],
         ),
         OTHERS,
+        "\n## What is left of the plan\n",
+        "`run.py` goes on with these, in the order of `plan.py`.\n",
+        *remaining({r["name"] for r in records}),
     ]  # fmt: skip
     PAGE.write_text("\n".join(text) + "\n")
     print(f"{PAGE}: {len(records)} records")
