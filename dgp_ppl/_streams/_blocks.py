@@ -92,7 +92,7 @@ class Blocks:
             window, offset = divmod(step, self.order.steps)
             arrays, numbers, shuffled = self._window(window)
             taken = shuffled[offset : offset + end - step]
-            # Nine times as fast as indexing.
+            # Nine times as fast as indexing, of contiguous arrays.
             parts.append(tuple(np.take(a, taken, axis=0) for a in (*arrays, numbers)))
             step += len(taken)
         *arrays, numbers = (
@@ -115,5 +115,5 @@ class Blocks:
         intervals = self.order.intervals(number)
         numbers = np.concatenate([np.arange(a, b, dtype=np.int32) for a, b in intervals])
         with jax.enable_x64(self._x64):
-            arrays = self.rows.read(intervals)
+            arrays = tuple(np.ascontiguousarray(a) for a in self.rows.read(intervals))
         return arrays, numbers, self.order.shuffle(number)

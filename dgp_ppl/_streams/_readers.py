@@ -25,6 +25,7 @@ Interval = tuple[int, int]
 
 _CHUNK_BYTES = 2**16  # half the processor time of 16 kB
 _PIECE_ROWS = 2**13
+_MAPPED_INTERVALS = 64
 _IDENTITY_CHUNKS = 64  # that tell a source from others
 
 
@@ -96,12 +97,15 @@ class ArrayReader(Reader):
         num = sum(stop - start for start, stop in intervals)
         found = tuple(np.empty((num, *a.shape[1:]), a.dtype) for a in self.arrays)
         for array, out in zip(self.arrays, found, strict=True):
-            file, done = _ArrayOfFile.of(array), 0
-            if isinstance(file, _ArrayOfFile) and file.order == "C":
+            file, done, rows = _ArrayOfFile.of(array), 0, array
+            # What was written to a mapping need not be in the file yet on all systems.
+            if isinstance(file, _ArrayOfFile) and file.is_read_only and file.order == "C":
                 file.read(intervals, out)
                 continue
-            rows = file.open() if isinstance(file, _ArrayOfFile) else array
-            for start, stop in intervals:
+            for i, (start, stop) in enumerate(intervals):
+                # Pages that were read stay in memory as long as their mapping.
+                if isinstance(file, _ArrayOfFile) and i % _MAPPED_INTERVALS == 0:
+                    rows = file.open()
                 out[done : (done := done + stop - start)] = rows[start:stop]
         return found
 
@@ -141,6 +145,7 @@ class _ArrayOfFile:
     offset: int
     shape: tuple[int, ...]
     order: Literal["C", "F"]
+    is_read_only: bool
 
     @classmethod
     def of(cls, array: Any) -> Any:
@@ -151,7 +156,9 @@ class _ArrayOfFile:
         if array.filename is None or array.mode == "c":
             return array
         order = "C" if array.flags.c_contiguous else "F"
-        return cls(str(array.filename), array.dtype, array.offset, array.shape, order)
+        return cls(
+            str(array.filename), array.dtype, array.offset, array.shape, order, array.mode == "r"
+        )
 
     def open(self) -> np.memmap:
         """Map the array."""
@@ -168,8 +175,8 @@ class _ArrayOfFile:
         done = 0
         with open(self.filename, "rb", buffering=0) as file:
             for start, stop in intervals:
-                file.seek(self.offset + start * row_bytes)
-                end = done + (stop - start) * row_bytes
+                file.seek(self.offset + int(start) * row_bytes)
+                end = done + int(stop - start) * row_bytes
                 while done < end:
                     read = file.readinto(view[done:end])
                     if not read:

@@ -29,7 +29,7 @@ from dgp_ppl._typing import PRNGKey
 __all__ = ["Rows"]
 
 _MOST_ROWS = 2**31 - 1  # numbers of rows are int32
-_ORDER = b"order 2"  # to change with `Order`: a checkpoint goes on in the order of its own
+_ORDER = b"order 3"  # to change with `Order`: a checkpoint goes on in the order of its own
 
 
 class Rows:
@@ -252,6 +252,12 @@ class Rows:
 
     def read(self, intervals: Sequence[tuple[int, int]]) -> Arrays:
         """Return the rows of intervals [start, stop), one after another."""
+        for start, stop in intervals:
+            if not 0 <= start <= stop <= self.num_rows:
+                raise IndexError(
+                    f"Rows.read: an interval is [{start}, {stop}), wanted numbers from 0 to "
+                    f"{self.num_rows}"
+                )
         return self._reader.read(intervals)
 
     def __repr__(self) -> str:

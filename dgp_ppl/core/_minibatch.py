@@ -51,11 +51,12 @@ def stratified_rows(key: PRNGKey, size: int, subsample_size: int) -> Int[Array, 
     edges = (np.arange(subsample_size + 1, dtype=np.int64) * size) // subsample_size
     start, width = edges[:-1].astype(np.uint32), np.diff(edges).astype(np.uint32)
     bits = random.bits(key, (subsample_size + 2,), jnp.uint32)
-    # A random word modulo N is off uniform by N / 2³²; the sum of two by the square of that.
-    row = jnp.asarray(start) + bits[:-2] % width
+    # A random word modulo n is off uniform by n / 2³²; the sum of two by the square of that.
     if size % subsample_size == 0:
-        return row.astype(jnp.int32)
-    row += (bits[-1] % np.uint32(size) + bits[-2] % np.uint32(size)) % np.uint32(size)
+        within = (bits[:-2] % width + bits[-1] % width) % width
+        return jnp.asarray(start + within, jnp.int32)
+    shift = bits[-1] % np.uint32(size) + bits[-2] % np.uint32(size)
+    row = start + bits[:-2] % width + shift % np.uint32(size)
     return jnp.where(row < size, row, row - np.uint32(size)).astype(jnp.int32)
 
 

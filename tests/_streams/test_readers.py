@@ -93,6 +93,25 @@ def test_pages_that_were_read_do_not_stay_in_memory(tmp_path):
     assert resident() - before > 2**24
 
 
+def test_rows_far_into_a_file(tmp_path):
+    """Row numbers of NumPy's int32 do not overflow as bytes."""
+    far = 300_000_000
+    x = np.lib.format.open_memmap(tmp_path / "x.npy", "w+", np.float64, (far + 8, 1))  # sparse
+    x[far] = 5.0
+    x.flush()
+    reader = ArrayReader([np.load(tmp_path / "x.npy", mmap_mode="r")])
+    (found,) = reader.read([(np.int32(far), np.int32(far + 2))])
+    np.testing.assert_array_equal(found, [[5.0], [0.0]])
+
+
+def test_what_was_written_to_a_mapping_is_read(tmp_path):
+    np.save(tmp_path / "x.npy", np.zeros((10, 2)))
+    x = np.load(tmp_path / "x.npy", mmap_mode="r+")
+    reader = ArrayReader([x])
+    x[3] = 7.0
+    np.testing.assert_array_equal(reader.read([(3, 4)])[0], [[7.0, 7.0]])
+
+
 def test_a_file_that_became_shorter(tmp_path):
     reader = memory_mapped(tmp_path)
     path = next(tmp_path.glob("*.npy"))

@@ -156,3 +156,12 @@ def test_collections_of_dask_are_refused_with_a_way_out(tmp_path):
     rows = dgp.Rows.from_arrays(zarr.open_array(tmp_path / "x"), Y)
     np.testing.assert_array_equal(rows.take([5, 70])[0], X[[5, 70]])
     assert rows.order((0,), 5).chunk_rows == 10
+
+
+@pytest.mark.parametrize("interval", [(-1, 3), (3, 2), (39, 41)])
+def test_intervals_outside_of_the_rows(interval):
+    rows = dgp.Rows.from_arrays(np.zeros((40, 2)))
+    with pytest.raises(
+        IndexError, match=rf"an interval is \[{interval[0]}, {interval[1]}\), wanted"
+    ):
+        rows.read([(0, 2), interval])
