@@ -1,4 +1,4 @@
-"""Time many fits in one program against the same fits one by one.
+"""Time many fits in one program against one of them alone.
 
 On a GPU one fit leaves most of the device idle, and 20 fits in one program should take little more
 than one. On a CPU they take about as long as one after the other. The first call of each compiles;

@@ -48,16 +48,19 @@ def stratified_rows(key: PRNGKey, size: int, subsample_size: int) -> Int[Array, 
     Returns:
         Row numbers, [B]. If B divides N, number i is of the rows from i N/B to (i + 1) N/B.
     """
-    edges = (np.arange(subsample_size + 1, dtype=np.int64) * size) // subsample_size
-    start, width = edges[:-1].astype(np.uint32), np.diff(edges).astype(np.uint32)
     bits = random.bits(key, (subsample_size + 2,), jnp.uint32)
     # A random word modulo n is off uniform by n / 2³²; the sum of two by the square of that.
     if size % subsample_size == 0:
-        within = (bits[:-2] % width + bits[-1] % width) % width
-        return jnp.asarray(start + within, jnp.int32)
-    shift = bits[-1] % np.uint32(size) + bits[-2] % np.uint32(size)
-    row = start + bits[:-2] % width + shift % np.uint32(size)
-    return jnp.where(row < size, row, row - np.uint32(size)).astype(jnp.int32)
+        width = np.uint32(size // subsample_size)
+        start = width * np.arange(subsample_size, dtype=np.uint32)
+        row = start + (bits[:-2] % width + bits[-1] % width) % width
+    else:
+        edges = (np.arange(subsample_size + 1, dtype=np.int64) * size) // subsample_size
+        start, widths = edges[:-1].astype(np.uint32), np.diff(edges).astype(np.uint32)
+        shift = bits[-1] % np.uint32(size) + bits[-2] % np.uint32(size)
+        row = start + bits[:-2] % widths + shift % np.uint32(size)
+        row = jnp.where(row < size, row, row - np.uint32(size))
+    return jnp.asarray(row, jnp.int32)
 
 
 class stratified(Messenger):  # noqa: N801 - a handler, named as NumPyro's are
@@ -236,14 +239,13 @@ def minibatch(
             _check_rows(len(streamed.rows), len(rows))
         whole = len(rows) == size  # in order: also under `whole_plates`
         drawn = handler.drawn if isinstance(handler, stratified) else None
-        taken = tuple(
-            a.rows
-            if isinstance(a, Streamed)
-            else a
-            if a is None or whole
-            else _taken(a, rows, drawn)
-            for a in arrays
-        )
+
+        def taken_from(a: Any) -> Any:
+            if isinstance(a, Streamed):
+                return a.rows
+            return a if a is None or whole else _taken(a, rows, drawn)
+
+        taken = tuple(map(taken_from, arrays))
         num_real = _num_real.get()
         token = _real.set(None if num_real is None else jnp.asarray(rows) < num_real)
         try:

@@ -77,13 +77,17 @@ def test_neighbouring_rows_are_read_together(tmp_path):
 
 
 @pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="needs Linux")
-def test_pages_that_were_read_do_not_stay_in_memory(tmp_path):
-    """Pages of a file count as memory as long as they are mapped, so reading does not map them."""
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_pages_that_were_read_do_not_stay_in_memory(order, tmp_path):
+    """Pages of a file count as memory as long as they are mapped.
+
+    Reading does not map an array in C order, and maps others anew.
+    """
 
     def resident():
         return int(Path("/proc/self/statm").read_text().split()[2]) * 4096  # of mapped files
 
-    np.save(tmp_path / "x.npy", np.ones((2**20, 8), np.float32))  # 32 MB
+    np.save(tmp_path / "x.npy", np.ones((2**20, 8), np.float32, order))  # 32 MB
     x = np.load(tmp_path / "x.npy", mmap_mode="r")
     reader, before = ArrayReader([x]), resident()
     for start in range(0, 2**20, 2**16):
@@ -104,9 +108,10 @@ def test_rows_far_into_a_file(tmp_path):
     np.testing.assert_array_equal(found, [[5.0], [0.0]])
 
 
-def test_what_was_written_to_a_mapping_is_read(tmp_path):
+@pytest.mark.parametrize("mode", ["r+", "c"])
+def test_what_was_written_to_a_mapping_is_read(mode, tmp_path):
     np.save(tmp_path / "x.npy", np.zeros((10, 2)))
-    x = np.load(tmp_path / "x.npy", mmap_mode="r+")
+    x = np.load(tmp_path / "x.npy", mmap_mode=mode)
     reader = ArrayReader([x])
     x[3] = 7.0
     np.testing.assert_array_equal(reader.read([(3, 4)])[0], [[7.0, 7.0]])
