@@ -73,13 +73,16 @@ def test_no_u_turns_and_hyperparameters_under_priors():
 
 @pytest.mark.slow
 def test_minibatches_in_the_reference_space_of_a_coupled_fit():
-    """Chains of SGHMC start apart and mix in v."""
-    options = TINY | {"draws": 100, "chains": 4, "splits": 1, "steps": 1000, "samples": 20}
+    """Chains of SGHMC start apart and mix in v: over ten seeds R-hat is at most 1.08.
+
+    With 100 draws it exceeds 1.2 for a third of the seeds.
+    """
+    options = TINY | {"draws": 2000, "chains": 4, "splits": 1, "steps": 1000, "samples": 20}
     outcome = dgp_ppl.compare("step", ("sghmc_coupled",), batch=30, **options)
     fitted = outcome.fits["sghmc_coupled"].fitted
     assert set(fitted.chains.samples) == {"l1.v", "l2.v"}
     assert np.std(fitted.chains.samples["l1.v"][:, 0], axis=0).min() > 0
     (row,) = outcome.splits
-    assert row["rhat"] < 1.2
-    assert row["rhat_predictions"] < 1.1
+    assert row["rhat"] < 1.15
+    assert row["rhat_predictions"] < 1.05
     assert row["rmse"] < 0.6 * np.std(outcome.fits["sghmc_coupled"].y_test)
