@@ -1,6 +1,6 @@
 """Fill the records of the tables, fit by fit; stop it at any time, and it goes on where it was.
 
-    DGP_PPL_DATA=... python benchmarks/tables/run.py [--only REGEX] [--minutes 60] [--workers 2]
+    DGP_PPL_DATA=... python benchmarks/tables/run.py [--only REGEX ...] [--minutes 60] [--workers 2]
 
 Set JAX_COMPILATION_CACHE_DIR to a folder to compile each program once for all workers and runs.
 
@@ -74,12 +74,14 @@ def commit() -> str:
     return subprocess.check_output(command, cwd=RECORDS.parent, text=True).strip()
 
 
-def todo(pattern: str) -> Iterator[Fit]:
-    """Iterate over the fits that have no record yet."""
+def todo(patterns: list[str]) -> Iterator[Fit]:
+    """Iterate over the fits that have no record yet: those of the first pattern come first."""
     known = done()
-    for fit in FITS:
-        if fit.name not in known and re.search(pattern, fit.name):
-            yield fit
+    for pattern in patterns:
+        for fit in FITS:
+            if fit.name not in known and re.search(pattern, fit.name):
+                known.add(fit.name)
+                yield fit
 
 
 def finite(value: Any) -> Any:
@@ -100,7 +102,13 @@ def write(record: dict[str, Any]) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--only", default="", help="regular expression that names must match")
+    parser.add_argument(
+        "--only",
+        nargs="+",
+        default=[""],
+        metavar="REGEX",
+        help="names must match one of these; the fits of the first come first",
+    )
     parser.add_argument("--minutes", type=float, default=1e9, help="start no fit after this time")
     allowed = sorted(os.sched_getaffinity(0))
     parser.add_argument("--workers", type=int, default=len(allowed))

@@ -130,6 +130,11 @@ STUDIES: dict[str, dict[str, Any]] = {
     "dsvi_1_scale": {"guide_options": {"hidden_scale": 1e-2}},
     "dsvi_01": {"model_options": {"kernel": start(variance=0.01)}},
     "dsvi_short": {"model_options": {"kernel": start(lengthscale=0.5, variance=0.1)}},
+    "dsvi_quarter": {"model_options": {"kernel": start(lengthscale=0.25, variance=0.1)}},
+    "dsvi_short_maps": {
+        "model": learned_maps,
+        "model_options": {"kernel": start(lengthscale=0.5, variance=0.1)},
+    },
     "dspp_0": {"loss": predictive(0.0)},
     "dspp_20": {"loss": predictive(0.2)},
     "dspp_50": {"loss": predictive(0.5)},
@@ -144,6 +149,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
         for name, options in STUDIES.items()
     },
     **{f"dsvi_flow_{t}": {"model_options": {"horizon": float(t)}} for t in range(1, 6)},
+    "predictive": {"loss": predictive(0.0)},
     "decoupled_500": {"mean_inducing": 500},
 }
 """Options of `fit_variant` by the name of the method."""
