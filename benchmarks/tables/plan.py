@@ -24,6 +24,9 @@ OBJECTIVES: dict[str, Row] = {
     "share 0.5": ("dspp_50", {}),
     "share 0.5, beta 0.3": ("dspp_50_beta", {}),
     "share 0.8": ("dspp_80", {}),
+    "share 1": ("dspp_100", {}),
+    "share 0.5, noise of at least 0.1": ("dspp_50_floor", {}),
+    "share 0.5, 1,000 steps": ("dspp_50", {"steps": 1000}),
 }
 CHANGES: dict[str, Row] = {
     "hidden variance 0.1": ("dsvi", {}),
@@ -97,7 +100,6 @@ _STUDENT: dict[str, Any] = {"likelihood": "student_t"}
 _LONG: dict[str, Any] = {"depth": 3, "steps": 20_000}
 UCI_TARGETS: dict[str, Row] = {
     "predictive": ("predictive", {}),
-    "predictive, Student t": ("predictive", _STUDENT),
     "dspp, Student t, 4 restarts": ("dspp", {"restarts": 4, **_STUDENT}),
     "flow, Student t": ("flow", _STUDENT),
     "flow, 4 restarts": ("flow", {"restarts": 4}),
@@ -106,7 +108,6 @@ UCI_TARGETS: dict[str, Row] = {
 }
 _TARGET_SETS: dict[str, tuple[str, ...]] = {
     "predictive": (*SMALL, *LARGE),
-    "predictive, Student t": ("concrete", "power", "protein"),
     "dspp, Student t, 4 restarts": ("concrete",),
     "flow, Student t": ("concrete",),
     "flow, 4 restarts": ("concrete",),
@@ -200,8 +201,8 @@ def _uci(rows: dict[str, Row], splits: range, names: tuple[str, ...]) -> Iterato
 
 def _defaults() -> Iterator[Fit]:
     for split in range(5):
-        for name in SMALL + LARGE if split < 3 else ("energy", "concrete"):
-            if split == 0 or name in SMALL:
+        for name in SMALL + LARGE if split < 3 else ("energy", "concrete", "power"):
+            if split == 0 or name in (*SMALL, "power"):
                 for label, (method, options) in DEFAULTS.items():
                     yield Fit(
                         "defaults", f"uci/{name}", split, label, method, options, "test_index"

@@ -8,12 +8,15 @@ from typing import Any
 
 import jax.numpy as jnp
 import numpyro
+import numpyro.distributions as dist
 
 from dgp_ppl import kernels, models
 from dgp_ppl.comparison import Fitted, Task, build, register
 from dgp_ppl.inference import Decoupled, LayerGuide, MeanField, PredictiveELBO, evaluate, fit
 
 __all__ = ["fit_variant"]
+
+_LEAST_NOISE = 0.1
 
 
 def fit_variant(
@@ -107,6 +110,14 @@ def learned_maps(*args: Any, mean: Any, z: Any, **kwargs: Any) -> Any:
     models.deep_gp(*args, mean=(*maps, mean[-1]), z=z, **kwargs)
 
 
+def floored_noise(*args: Any, noise: float = 0.3, **kwargs: Any) -> None:
+    """A `models.deep_gp` whose noise is at least 0.1 standard deviations of y."""
+    scale: Any = numpyro.param("noise", noise, constraint=dist.constraints.positive)
+    models.deep_gp(
+        *args, likelihood=lambda f: dist.Normal(f, jnp.hypot(scale, _LEAST_NOISE)), **kwargs
+    )
+
+
 def predictive(share: float, particles: int = 4, beta: float = 1.0) -> PredictiveELBO:
     """Return a predictive objective with a share of the ELBO."""
     return PredictiveELBO(beta=beta, elbo_share=share, num_particles=particles)
@@ -140,6 +151,8 @@ STUDIES: dict[str, dict[str, Any]] = {
     "dspp_50": {"loss": predictive(0.5)},
     "dspp_50_beta": {"loss": predictive(0.5, beta=0.3)},
     "dspp_80": {"loss": predictive(0.8)},
+    "dspp_100": {"loss": predictive(1.0)},
+    "dspp_50_floor": {"loss": predictive(0.5), "model": floored_noise},
 }
 """Options of `fit_variant` by the name of the method, for the studies at 3,000 steps."""
 

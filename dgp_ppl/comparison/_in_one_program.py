@@ -1,4 +1,4 @@
-"""The fits of a method to all splits of a data set in one program, which pays on a GPU."""
+"""The fits of a method, of all splits and restarts, in one program, which pays on a GPU."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ Found = MethodFit | NonFiniteLossError | UnsuitableError
 
 
 def fits_in_one_program(jobs: Sequence[Job]) -> Generator[Outcome]:
-    """Run the jobs method by method, with all splits of a method in one program where it can be.
+    """Run the jobs method by method, with all fits of a method in one program where it can be.
 
-    Its rows have the number of splits as ``in_one_program``, and as ``seconds`` an equal share of
-    the program's time.
+    Its rows have the number of fits, splits times restarts, as ``in_one_program``, and as
+    ``seconds`` a split's share of the program's time.
     """
     by_method: dict[str, list[Job]] = {}
     for job in jobs:
@@ -37,7 +37,7 @@ def fits_in_one_program(jobs: Sequence[Job]) -> Generator[Outcome]:
                 yield job, *job.run()
                 continue
             row, run = job.run(_giving(found[job.split.index]))
-            row["in_one_program"] = len(waiting)
+            row["in_one_program"] = len(waiting) * job.config["restarts"]
             yield job, row, run
 
 
@@ -54,11 +54,14 @@ def _giving(found: Found) -> Any:
 
 def _found(method: str, jobs: list[Job]) -> dict[int, Found]:
     """Fit a method to the splits of all jobs; returns nothing if one program cannot do that."""
-    if method not in IN_ONE_PROGRAM or len(jobs) < 2 or jobs[0].setting.model not in _MODELS:
+    if method not in IN_ONE_PROGRAM or not jobs or jobs[0].setting.model not in _MODELS:
         return {}
     setting, config = jobs[0].setting, jobs[0].config
     restarts = config["restarts"]
-    label = f"{method}, {len(jobs)} splits" if jobs[0].label else False
+    num_fits = len(jobs) * restarts
+    if num_fits < 2:
+        return {}
+    label = f"{method}, {num_fits} fits" if jobs[0].label else False
     prepared = []
     for job in jobs:
         options = {n: a for n, a in fit_options(job.split, config).items() if n != "restarts"}

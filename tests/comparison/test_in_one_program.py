@@ -92,6 +92,7 @@ def test_a_failed_fit_stops_no_other(monkeypatch):
     noted, whole = compared(data(), ["svgp"], in_one_program=True, restarts=2)
     assert "1 of 2 fits failed" in noted["restart_note"]
     assert "restart_note" not in whole
+    assert noted["in_one_program"] == 4
 
 
 def test_it_is_the_default_on_a_gpu_alone(monkeypatch):
@@ -99,6 +100,7 @@ def test_it_is_the_default_on_a_gpu_alone(monkeypatch):
     monkeypatch.setattr(_compare.jax, "default_backend", lambda: "gpu")
     assert compared(data(), ["svgp"])[0]["in_one_program"] == 2
     assert "in_one_program" not in compared(data(), ["svgp"], splits=1)[0]
+    assert compared(data(), ["svgp"], splits=1, restarts=3)[0]["in_one_program"] == 3
 
 
 def test_it_goes_on_with_the_splits_that_are_left(tmp_path, monkeypatch):
