@@ -137,6 +137,7 @@ UCI_SECOND: dict[str, Row] = {
     "dsvi L5": ("dsvi", {"depth": 5}),
     "sgpr, M = 500": ("sgpr", {"inducing": 500}),
 }
+SAMPLERS = ("sghmc", "sghmc_mixed", "sghmc_coupled")
 # Havasi et al. (2018), tables 4 to 6: width 10, the mean's inducing inputs and the covariance's.
 DECOUPLED: dict[str, Row] = {
     f"{label} L{depth}": (method, {"depth": depth, "width": 10, "inducing": inducing})

@@ -26,6 +26,7 @@ from plan import (
     IMAGES,
     LARGE,
     OBJECTIVES,
+    SAMPLERS,
     SMALL,
     UCI_FIRST,
     UCI_SECOND,
@@ -254,6 +255,13 @@ def main() -> None:
         "\nCRPS / coverage of 90 % intervals / ELBO per datum / seconds of a fit:\n",
         *study(
             found, defaults, ("crps", "coverage90", "elbo_per_datum", "seconds"), paired=False
+        ),
+        "\nSamplers: R-hat of v, the largest of all values, and of predictions, the largest of the "
+        "log densities of 50 held-out rows, of two chains. `sghmc` and `sghmc_mixed` move in v "
+        "itself and do not mix there; read their densities as those of a mixture of chains.\n",
+        *study(
+            found, [("uci", label) for label in SAMPLERS], ("rhat", "rhat_predictions"),
+            paired=False,
         ),
         "\n### Targets\n",
         "The best of our rows, among those with the most splits, against what this project wants:"

@@ -183,7 +183,7 @@ class ParallelTempering(ModelKernel):
             accept_prob=rates[0],
             step_size=jnp.exp(state.log_sizes[0]),
             swap_prob=1 - jnp.mean(ladder.rejection),
-            round_trips=jnp.sum(ladder.round_trips),
+            round_trips=jnp.sum(ladder.round_trips, dtype=ladder.round_trips.dtype),
             diverging=rates[0] == 0,
             ladder=ladder,
         )

@@ -1,0 +1,154 @@
+"""Own kernels with equal hyperparameters are one shared kernel: every route has the same numbers.
+
+The guides' own contract tests run on own kernels.
+"""
+
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from numpyro.infer import NUTS, TraceMeanField_ELBO, init_to_sample
+from support.helpers import KEY, regression, slow
+
+import dgp_ppl as dgp
+from dgp_ppl import plots
+from dgp_ppl.criticism import loo, prediction_diagnostics
+from dgp_ppl.inference import ImportanceWeighted, evaluate
+from dgp_ppl.models import deep_gp
+
+SHARED = partial(deep_gp, share_kernel=True)
+NEW = np.stack(np.meshgrid([-1.0, 0.0, 2.0], [-2.0, 1.0]), -1).reshape(-1, 2)
+P = 2  # outputs of the hidden layer
+
+
+@pytest.fixture(scope="module")
+def fits():
+    """Return inducing inputs, data, and params of a shared kernel and of own kernels."""
+    with jax.enable_x64(True):
+        x, y = regression(rows=16, dim=2)
+        z = (np.asarray(x[:5]),) * 2
+        result = dgp.fit(
+            KEY, SHARED, dgp.MeanField(SHARED), x, y, z=z, steps=60, learning_rate=0.05,
+            progress=False,
+        )  # fmt: skip
+        own = dict(result.params)
+        for name in ("l1.variance", "l1.lengthscale"):
+            own[name] = jnp.broadcast_to(own[name], (P, *jnp.shape(own[name])))
+        return z, (x, y), {SHARED: result.params, deep_gp: own}
+
+
+def loss(objective):
+    def route(model, params, z, x, y):
+        return objective.loss(KEY, params, model, dgp.MeanField(model), x, y, z=z)
+
+    return route
+
+
+def bound(model, params, z, x, y):
+    return evaluate(KEY, model, dgp.MeanField(model), params, x, y, z=z, num_draws=3)[0]
+
+
+def prediction(model, params, z, x, y):
+    p = dgp.predict(KEY, model, dgp.MeanField(model), params, NEW, z=z, num_samples=4)
+    return jnp.stack([p.mean, p.var, p.log_prob(jnp.zeros(len(NEW)))])
+
+
+def annealing(model, params, z, x, y, target="bound"):
+    return dgp.annealed_evidence(
+        KEY, model, dgp.MeanField(model), params, x, y, z=z, target=target, temperatures=4,
+        leapfrogs=2, num_particles=4, num_islands=2, num_noise=2, progress=False,
+    ).log_weights  # fmt: skip
+
+
+def chains(model, params, z, x, y, kernel=NUTS, space=True):
+    """Sample few draws: rounding grows along a chain."""
+    guide = dgp.MeanField(model)
+    program = dgp.transported(model, guide, params) if space else dgp.freeze(model, params)
+    if kernel is NUTS:
+        kernel = partial(NUTS, step_size=0.02, adapt_step_size=False, max_tree_depth=3)
+    return dgp.run_mcmc(
+        KEY, kernel(program, init_strategy=init_to_sample), x, y, z=z, num_warmup=2, num_samples=4,
+        num_chains=2, progress=False,
+    )  # fmt: skip
+
+
+def draws(*args, **options):
+    found = chains(*args, **options).samples
+    return jnp.concatenate([jnp.ravel(found[n]) for n in ("l1.v", "l2.v")])
+
+
+def diagnostics(model, params, z, x, y):
+    found = prediction_diagnostics(
+        KEY, model, params, x, y, z=z, posterior_samples=chains(model, params, z, x, y)
+    )
+    return jnp.asarray([v for v in found.values() if isinstance(v, float)])
+
+
+def tree_of(model, params, z, x, y, **options):
+    return dgp.to_inferencedata(
+        KEY, model, dgp.MeanField(model), params, x, y, z=z, **{"num_samples": 4, **options}
+    )
+
+
+def arviz_groups(model, params, z, x, y):
+    tree = tree_of(model, params, z, x, y)
+    groups = ("log_likelihood", "posterior_predictive", "prior_predictive")
+    return jnp.concatenate([np.ravel(tree[group]["y"]) for group in groups])
+
+
+def leave_one_out(model, params, z, x, y):
+    return loo(tree_of(model, params, z, x, y, num_samples=30)).elpd_i
+
+
+def layer_functions(model, params, z, x, y):
+    found = dgp.layer_functions(KEY, model, dgp.MeanField(model), params, NEW, z=z, num_draws=3)
+    for plot in (plots.layers, plots.hidden_maps):
+        plot(found)
+    return jnp.concatenate([jnp.ravel(f.mean) for f in found.values()])
+
+
+QUICK = ("ELBO", "PredictiveELBO", "evaluate", "predict", "annealed_evidence", "SGHMC", "ArviZ")
+ROUTES = {
+    "ELBO": loss(TraceMeanField_ELBO(num_particles=2)),
+    "PredictiveELBO": loss(dgp.PredictiveELBO(elbo_share=0.5, num_particles=2)),
+    "ImportanceWeighted": loss(ImportanceWeighted(3)),
+    "evaluate": bound,
+    "predict": prediction,
+    "annealed_evidence": annealing,
+    "annealed_evidence of the model": partial(annealing, target="model"),
+    "NUTS": draws,
+    "NUTS without a guide": partial(draws, space=False),
+    "SGHMC": partial(draws, kernel=dgp.SGHMC),
+    "SGHMC without a guide": partial(draws, kernel=dgp.SGHMC, space=False),
+    "MCLMC": partial(draws, kernel=dgp.MCLMC),
+    "ParallelTempering": partial(draws, kernel=partial(dgp.ParallelTempering, num_temperatures=3)),
+    "prediction_diagnostics": diagnostics,
+    "ArviZ": arviz_groups,
+    "LOO": leave_one_out,
+    "plots of layers": layer_functions,
+}
+
+
+@pytest.mark.usefixtures("x64")
+@pytest.mark.filterwarnings("ignore:Estimated shape parameter")  # of LOO with few draws
+@pytest.mark.parametrize("name", [n if n in QUICK else slow(n) for n in ROUTES])
+def test_equal_own_kernels_are_a_shared_kernel(name, fits):
+    z, data, params = fits
+    shared, own = (np.asarray(ROUTES[name](m, params[m], z, *data)) for m in (SHARED, deep_gp))
+    assert np.ptp(shared) > 0 or shared.ndim == 0
+    np.testing.assert_allclose(own, shared, rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.usefixtures("x64")
+@pytest.mark.parametrize("name", ["predict", "ELBO", "ArviZ"])
+def test_other_own_kernels_are_not(name, fits):
+    """The routes read each output's hyperparameters."""
+    z, data, params = fits
+    changed = dict(params[deep_gp])
+    changed["l1.lengthscale"] = changed["l1.lengthscale"] * jnp.array([[1.0], [0.3]])
+    own, shared = (
+        np.asarray(ROUTES[name](deep_gp, p, z, *data)) for p in (changed, params[deep_gp])
+    )
+    assert np.abs(own - shared).max() > 1e-3
