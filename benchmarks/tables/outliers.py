@@ -33,7 +33,7 @@ def main() -> None:
         args.data, methods, splits=[args.split], split_key=args.split_key, progress=False
     )
     densities, residuals = {}, {}
-    for method, run in found.runs.items():
+    for method, run in found.fits.items():
         densities[method] = np.asarray(run.test.log_prob(run.y_test))
         sd = np.sqrt(np.asarray(run.test.var))
         residuals[method] = (run.y_test - np.asarray(run.test.mean)) / sd

@@ -1,11 +1,13 @@
 """What the records say of the targets, and of every row of the papers."""
 
 import math
+import statistics
 from collections import Counter
+from collections.abc import Iterable
 
 from summary import Records, mean, number
 
-__all__ = ["floor", "published", "targets"]
+__all__ = ["against", "floor", "published", "targets"]
 
 METRICS = {"rmse": ("RMSE", -1), "log_density": ("log density", 1)}  # the sign of better
 
@@ -58,6 +60,50 @@ def targets(found: Records) -> list[str]:
             verdict = "reached" if sign * (value - goal) >= 0 else "not reached"
             cells += [_with_error(values[best]), best, str(most), verdict]
             lines.append(f"| {' | '.join(cells)} |")
+    return lines
+
+
+def against(found: Records, rows: Iterable[str], sets: Iterable[str], base: str) -> list[str]:
+    """Return a Markdown table of what each row gains over a base, on the splits that both have.
+
+    Args:
+        found: the records.
+        rows: labels of the rows.
+        sets: names of the data sets.
+        base: label of the base.
+    """
+    lines = [
+        "| | sets (splits) | log density higher | by, in nats | RMSE lower | by, in % "
+        "| coverage of the sets | time |",
+        "|---" * 8 + "|",
+    ]
+    for row in rows:
+        gains, coverage, num_splits = [], [], 0
+        for name in sets:
+            ours = {r["split"]: r for r in found.get(("uci", name, row), [])}
+            theirs = {r["split"]: r for r in found.get(("uci", name, base), [])}
+            common = sorted(set(ours) & set(theirs))
+            if not common:
+                continue
+            num_splits += len(common)
+            pairs = [(ours[s], theirs[s]) for s in common]
+            gains.append((
+                statistics.mean(a["log_density"] - b["log_density"] for a, b in pairs),
+                statistics.mean(math.log(b["rmse"] / a["rmse"]) for a, b in pairs),
+                statistics.mean(math.log(a["seconds"] / b["seconds"]) for a, b in pairs),
+            ))  # fmt: skip
+            coverage.append(statistics.mean(a["coverage90"] for a, _ in pairs))
+        if not gains:
+            continue
+        density, error, cost = zip(*gains, strict=True)
+        n = len(gains)
+        lines.append(
+            f"| {row} | {n} ({num_splits}) | {sum(g > 0 for g in density)} of {n} | "
+            f"{statistics.median(density):+.3f} | {sum(g > 0 for g in error)} of {n} | "
+            f"{100 * (1 - math.exp(-statistics.median(error))):+.1f} | "
+            f"{min(coverage):.2f} to {max(coverage):.2f} | "
+            f"{math.exp(statistics.median(cost)):.1f} |"
+        )
     return lines
 
 
