@@ -14,13 +14,17 @@ Records = dict[tuple[str, str, str], list[dict[str, Any]]]  # by table, data set
 
 
 def load() -> tuple[Records, list[dict[str, Any]]]:
-    """Return the records by table, data set and row, and all of them."""
+    """Return the records by table, data set and row, with those of peers, and all of ours."""
     records = [json.loads(line) for line in (HERE / "records.jsonl").read_text().splitlines()]
     found: Records = defaultdict(list)
     for record in records:
         table, rest = record["name"].split("/", 1)
         label = rest.removeprefix(f"{record['data']}/{record['split']}/")
         found[table, record["data"].removeprefix("uci/"), label].append(record)
+    peers = HERE / "peers.jsonl"
+    for line in peers.read_text().splitlines() if peers.exists() else []:
+        record = json.loads(line)
+        found["peers", record["data"], record["row"]].append(record)
     return found, records
 
 

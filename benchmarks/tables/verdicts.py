@@ -63,12 +63,14 @@ def targets(found: Records) -> list[str]:
     return lines
 
 
-def against(found: Records, rows: Iterable[str], sets: Iterable[str], base: str) -> list[str]:
+def against(
+    found: Records, rows: Iterable[tuple[str, str]], sets: Iterable[str], base: str
+) -> list[str]:
     """Return a Markdown table of what each row gains over a base, on the splits that both have.
 
     Args:
         found: the records.
-        rows: labels of the rows.
+        rows: table and label of each row.
         sets: names of the data sets.
         base: label of the base.
     """
@@ -77,10 +79,10 @@ def against(found: Records, rows: Iterable[str], sets: Iterable[str], base: str)
         "| coverage of the sets | time |",
         "|---" * 8 + "|",
     ]
-    for row in rows:
+    for table, row in rows:
         gains, coverage, num_splits = [], [], 0
         for name in sets:
-            ours = {r["split"]: r for r in found.get(("uci", name, row), [])}
+            ours = {r["split"]: r for r in found.get((table, name, row), [])}
             theirs = {r["split"]: r for r in found.get(("uci", name, base), [])}
             common = sorted(set(ours) & set(theirs))
             if not common:
@@ -92,7 +94,8 @@ def against(found: Records, rows: Iterable[str], sets: Iterable[str], base: str)
                 statistics.mean(math.log(b["rmse"] / a["rmse"]) for a, b in pairs),
                 statistics.mean(math.log(a["seconds"] / b["seconds"]) for a, b in pairs),
             ))  # fmt: skip
-            coverage.append(statistics.mean(a["coverage90"] for a, _ in pairs))
+            if all("coverage90" in a for a, _ in pairs):
+                coverage.append(statistics.mean(a["coverage90"] for a, _ in pairs))
         if not gains:
             continue
         density, error, cost = zip(*gains, strict=True)
@@ -101,7 +104,7 @@ def against(found: Records, rows: Iterable[str], sets: Iterable[str], base: str)
             f"| {row} | {n} ({num_splits}) | {sum(g > 0 for g in density)} of {n} | "
             f"{statistics.median(density):+.3f} | {sum(g > 0 for g in error)} of {n} | "
             f"{100 * (1 - math.exp(-statistics.median(error))):+.1f} | "
-            f"{min(coverage):.2f} to {max(coverage):.2f} | "
+            f"{_from_to(coverage)} | "
             f"{math.exp(statistics.median(cost)):.1f} |"
         )
     return lines
@@ -161,6 +164,10 @@ def _verdict(found: Records, paper: dict[str, str], ours: str) -> str:
     if abs(gain) <= tolerance:
         return "level"
     return "beaten" if gain > 0 else "not reached"
+
+
+def _from_to(values: list[float]) -> str:
+    return f"{min(values):.2f} to {max(values):.2f}" if values else ""
 
 
 def _with_error(value: tuple[float, float]) -> str:
