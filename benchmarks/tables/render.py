@@ -256,8 +256,8 @@ def main() -> None:
         "\nAgainst own kernels, on the splits of both:\n",
         *differences(found, "changes", list(CHANGES), base),
         "\nA variance of 0.1 is the default since 2026-11-25. A third layer wins on most sets "
-        "here, after 3,000 steps, but not after 6,000 (`dsvi L3` below), and takes several times as "
-        "long; so the default depth is 2.\n",
+        "here, after 3,000 steps, but not after 6,000 (`dsvi L3` below), and takes several times "
+        "as long; so the default depth is 2.\n",
         "\n## Defaults on more splits\n",
         "Two layers, M = 100, 6,000 steps, splits of `test_index`; RMSE / log density / ELBO per "
         "datum / seconds (splits). The row dsvi has the defaults.\n",
@@ -268,9 +268,10 @@ def main() -> None:
         *differences(found, "defaults", list(DEFAULTS)[1:], ("defaults", "dsvi")),
         "\nThe gain over a start at 1 is not the same on all splits: on concrete most of it comes "
         "from the fifth, and the bound is a little lower on most sets. Half the lengthscale wins "
-        "on energy, on four of five splits. On concrete and boston it wins on some splits and loses "
-        "on others, and elsewhere the log density changes by less than 0.015. A quarter, on one "
-        "split each, gains on energy, naval and protein and loses on boston, concrete and kin8nm. "
+        "on energy, on four of five splits. On concrete and boston it wins on some splits and "
+        "loses on others, and elsewhere the log density changes by less than 0.015. A quarter, on "
+        "one split each, gains on energy, naval and protein and loses on boston, concrete and "
+        "kin8nm. "
         "So sqrt(D) stays. Learned mean maps raise the bound. After 3,000 steps they had the "
         "higher log density on four of six sets (above); after 6,000, with half the lengthscale, "
         "they lose to half the lengthscale alone on five of six: they fit too much.\n",
