@@ -16,10 +16,10 @@ from dgp_ppl.likelihoods._censored import CensoredNormal
 from dgp_ppl.likelihoods._classes import RobustMax, robust_max, softmax
 from dgp_ppl.likelihoods._counts import NegativeBinomialLog, PoissonLog
 from dgp_ppl.likelihoods._heteroscedastic import HeteroscedasticNormal, heteroscedastic
-from dgp_ppl.likelihoods._student_t import student_t
+from dgp_ppl.likelihoods._student_t import StudentT, student_t
 
 __all__ = [
     "AnalyticLikelihood", "BernoulliProbit", "CensoredNormal", "HeteroscedasticNormal",
-    "NegativeBinomialLog", "PoissonLog", "RobustMax", "bernoulli_logit", "bernoulli_probit",
-    "heteroscedastic", "robust_max", "softmax", "student_t",
+    "NegativeBinomialLog", "PoissonLog", "RobustMax", "StudentT", "bernoulli_logit",
+    "bernoulli_probit", "heteroscedastic", "robust_max", "softmax", "student_t",
 ]  # fmt: skip

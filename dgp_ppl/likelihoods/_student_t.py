@@ -2,18 +2,242 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
+import jax.numpy as jnp
+import numpy as np
 import numpyro
 import numpyro.distributions as dist
+from jax import lax, random
+from jax.scipy.special import gammaln, logsumexp, ndtr
+from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 from numpyro.distributions import constraints
 
-__all__ = ["student_t"]
+from dgp_ppl._typing import PRNGKey
+from dgp_ppl.likelihoods._analytic import AnalyticLikelihood
+from dgp_ppl.linalg import deviation
+
+__all__ = ["StudentT", "student_t"]
+
+# Expectations are integrals over the log of a precision, by the trapezoidal rule. The integrands
+# are analytic, so its error is below 1e-6 wherever nodes are less than one of their widths apart.
+_FRACTIONS = np.linspace(0, 1, 64)
+_MANY = 10.0  # df / 2 from which series of the log Gamma function are exact
+_NATS = 15.0  # an integrand does not count where it is so far below its largest value
+
+
+class StudentT(AnalyticLikelihood):
+    """Student t noise: y ~ f + scale · t(df).
+
+    The noise is Gaussian with a random precision. So the density of y with f integrated out, and
+    the expected log density, are one-dimensional integrals of closed forms, whatever the variance
+    of f: right to 1e-5 nats.
+
+    >>> import jax.numpy as jnp
+    >>> from dgp_ppl.likelihoods import StudentT
+    >>> y = StudentT(4.0, jnp.zeros(2), 0.5)
+    >>> round(float(y.variance[0]), 2)  # 0.5² · 4 / (4 - 2)
+    0.5
+
+    Args:
+        df: degrees of freedom, a number or of the shape of f.
+        latent: f, [..., N], the median of y.
+        scale: scale of the noise in the units of y, a number or of the shape of f.
+
+    Source: the expected log density follows from log(1 + a) = ∫ exp(-w) (1 - exp(-a w)) / w dw.
+    """
+
+    arg_constraints = {  # noqa: RUF012 - NumPyro's declaration
+        "df": constraints.positive,
+        "latent": constraints.real,
+        "scale": constraints.positive,
+    }
+    support: Any = constraints.real
+
+    def __init__(
+        self,
+        df: ArrayLike,
+        latent: ArrayLike,
+        scale: ArrayLike = 1.0,
+        *,
+        validate_args: bool | None = None,
+    ) -> None:
+        self.latent = jnp.asarray(latent)
+        self.df: Any = df
+        self.scale: Any = scale
+        super().__init__(self.latent.shape, validate_args=validate_args)
+
+    @property
+    def _noisy(self) -> Any:
+        return dist.StudentT(self.df, self.latent, self.scale)
+
+    @property
+    def mean(self) -> Array:
+        return self._noisy.mean
+
+    @property
+    def variance(self) -> Array:
+        return self._noisy.variance
+
+    def log_prob(self, value: Array) -> Array:
+        return self._noisy.log_prob(value)
+
+    def cdf(self, value: Array) -> Array:
+        return self._noisy.cdf(value)
+
+    def icdf(self, q: Array) -> Array:
+        return self._noisy.icdf(q)
+
+    def sample(self, key: PRNGKey, sample_shape: tuple[int, ...] = ()) -> Array:
+        return self._noisy.sample(key, sample_shape)
+
+    def expected_log_prob(self, var: Array, value: Array, num_nodes: int) -> Array:
+        """Return E[log p(y | f)] in nats, [..., N].
+
+        Args:
+            var: variance of f, [..., N].
+            value: y, [..., N].
+            num_nodes: ignored.
+        """
+        unit = self.df * jnp.square(self.scale)
+        spread, square = var / unit, jnp.square(value - self.latent) / unit
+        # E log(1 + z²) = ∫ exp(-w) (1 - E exp(-w z²)) du with w = exp(u) and z² of mean a:
+        # the integrand is exp(u) a on the left of u = -log a.
+        mean = lax.stop_gradient(spread + square)
+        first = -_NATS - jnp.log(jnp.maximum(mean, 1.0))
+        u, width = _nodes(first, jnp.full_like(first, math.log(_NATS)))
+        w = jnp.exp(u)
+        noise = 2 * spread * w
+        less = -jnp.expm1(-square * w / (1 + noise) - 0.5 * jnp.log1p(noise))
+        expected = width * jnp.sum(jnp.exp(-w) * less, axis=0)
+        constant = _log_constant(self.df) - jnp.log(self.scale)
+        return constant - 0.5 * (self.df + 1) * expected
+
+    def predictive(self, var: Array) -> dist.Distribution:
+        """Return the distribution of y with f integrated out.
+
+        Args:
+            var: variance of f, [..., N].
+        """
+        return _Convolved(self.df, self.latent, self.scale, var)
+
+
+class _Convolved(dist.Distribution):
+    """The sum of a Student t and a Gaussian variable.
+
+    Args:
+        df: degrees of freedom.
+        loc: the median, [..., N].
+        scale: scale of the Student t variable.
+        var: variance of the Gaussian variable, [..., N].
+    """
+
+    arg_constraints = {  # noqa: RUF012 - NumPyro's declaration
+        "df": constraints.positive,
+        "loc": constraints.real,
+        "scale": constraints.positive,
+        "var": constraints.nonnegative,
+    }
+    support: Any = constraints.real
+
+    def __init__(self, df: Any, loc: Array, scale: Any, var: Array) -> None:
+        self.df, self.loc, self.scale, self.var = df, loc, scale, var
+        super().__init__(jnp.broadcast_shapes(jnp.shape(loc), jnp.shape(var)))
+
+    @property
+    def mean(self) -> Array:
+        return dist.StudentT(self.df, self.loc, self.scale).mean
+
+    @property
+    def variance(self) -> Array:
+        return self.var + dist.StudentT(self.df, self.loc, self.scale).variance
+
+    def log_prob(self, value: Array) -> Array:
+        square = jnp.square(value - self.loc)
+
+        def log_density(u: Array) -> Array:
+            variance = self._variance(u)
+            log_normal = jnp.log(2 * math.pi * variance) + square / variance
+            return self._log_weight(u) - 0.5 * log_normal
+
+        # From where the noise alone explains the value; narrow peaks need a second look.
+        ratio = square / jnp.square(self.scale)
+        first, last = self._ends(jnp.log((self.df + 1) / (self.df + ratio)))
+        u, step = lax.stop_gradient(_nodes(first, last))
+        found = lax.stop_gradient(log_density(u))
+        counts = found > jnp.max(found, axis=0) - _NATS
+        first = jnp.min(jnp.where(counts, u, jnp.inf), axis=0) - step
+        last = jnp.max(jnp.where(counts, u, -jnp.inf), axis=0) + step
+        u, step = _nodes(first, last)
+        return logsumexp(log_density(u), axis=0) + jnp.log(step)
+
+    def cdf(self, value: Array) -> Array:
+        u, step = _nodes(*self._ends(jnp.zeros_like(value - self.loc)))
+        below = ndtr((value - self.loc) / jnp.sqrt(self._variance(u)))
+        return jnp.minimum(step * jnp.sum(jnp.exp(self._log_weight(u)) * below, axis=0), 1.0)
+
+    def sample(self, key: PRNGKey, sample_shape: tuple[int, ...] = ()) -> Array:
+        key_f, key_y = random.split(key)
+        shape = sample_shape + self.batch_shape
+        f = self.loc + deviation(self.var) * random.normal(key_f, shape, self.loc.dtype)
+        noise: Any = dist.StudentT(self.df, jnp.zeros_like(f), self.scale).sample(key_y)
+        return f + noise
+
+    # Given w, whose Gamma distribution has mean 1, the noise is Gaussian of variance scale² / w.
+
+    def _variance(self, u: Array) -> Array:
+        """Return the variance of y given w = exp(u)."""
+        return self.var + jnp.square(self.scale) * jnp.exp(-u)
+
+    def _log_weight(self, u: Array) -> Array:
+        """Return the log density of u."""
+        half = 0.5 * jnp.asarray(self.df, u.dtype)
+        return _log_gamma_at_1(half) - half * (jnp.expm1(u) - u)
+
+    def _ends(self, mode: Array) -> tuple[Array, Array]:
+        """Return the values of u between which the integrand counts.
+
+        Args:
+            mode: the least value of u at which the integrand may have its mode.
+        """
+        nats = 2 * _NATS / jnp.asarray(self.df, mode.dtype)  # u - exp(u) + 1 > -nats between them
+        far = nats + jnp.sqrt(2 * nats)
+        first = jnp.minimum(mode, 0.0) - far
+        return lax.stop_gradient((first, jnp.broadcast_to(jnp.log1p(far), first.shape)))
+
+
+def _nodes(first: Array, last: Array) -> tuple[Array, Array]:
+    """Return evenly spaced nodes on intervals, [Q, ...], and how far they are apart."""
+    fractions = jnp.asarray(_FRACTIONS, first.dtype).reshape((-1,) + (1,) * first.ndim)
+    return first + (last - first) * fractions, (last - first) / (len(_FRACTIONS) - 1)
+
+
+def _log_gamma_at_1(half: Array) -> Array:
+    """Return the log density at 1 of a Gamma variable of mean 1 and shape df / 2.
+
+    In float32 a difference of large terms would be off by 0.004 nats at a df of 10,000.
+    """
+    few = jnp.minimum(half, _MANY)
+    many = jnp.maximum(half, _MANY)
+    exact = few * jnp.log(few) - few - gammaln(few)
+    series = 0.5 * jnp.log(many / (2 * math.pi)) - 1 / (12 * many) + 1 / (360 * many**3)
+    return jnp.where(half < _MANY, exact, series)
+
+
+def _log_constant(df: Any) -> Array:
+    """Return the log density of t(df) at 0."""
+    half = 0.5 * jnp.asarray(df)
+    few = jnp.minimum(half, _MANY)
+    many = jnp.maximum(half, _MANY)
+    exact = gammaln(few + 0.5) - gammaln(few) - 0.5 * jnp.log(few)
+    series = -1 / (8 * many) + 1 / (192 * many**3)
+    return jnp.where(half < _MANY, exact, series) - 0.5 * math.log(2 * math.pi)
 
 
 def student_t(f: Float[Array, "... N"]) -> dist.Distribution:
-    """Student t noise, for targets with outliers: y ~ f + scale · t(df).
+    """Student t noise, for targets with outliers. See `StudentT`.
 
     In a model its scale is the param ``noise``, which starts at 0.3, and its degrees of freedom are
     the param ``df``, which starts at 5 and stays above 2, where y has a variance. Gaussian noise is
@@ -33,4 +257,4 @@ def student_t(f: Float[Array, "... N"]) -> dist.Distribution:
     """
     scale: Any = numpyro.param("noise", 0.3, constraint=constraints.positive)
     df: Any = numpyro.param("df", 5.0, constraint=constraints.greater_than(2.0))
-    return dist.StudentT(df, f, scale)
+    return StudentT(df, f, scale)

@@ -18,6 +18,7 @@ SCALAR = {
     "PoissonLog": (likelihoods.PoissonLog, (0, 1, 10_000)),
     "NegativeBinomialLog": (lambda f: likelihoods.NegativeBinomialLog(f, 3.0), (0, 1, 10_000)),
     "student_t": (likelihoods.student_t, (-50.0, 0.3)),
+    "StudentT": (lambda f: likelihoods.StudentT(2.5, f, 1e-3), (-50.0, 0.3)),
 }  # fmt: skip
 CLASSES = {"softmax": likelihoods.softmax, "robust_max": likelihoods.robust_max}
 CLASSES["RobustMax"] = likelihoods.RobustMax
