@@ -56,9 +56,6 @@ def main() -> None:
         }
     results = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
     name = f"{args.data}/{args.split_key}/{args.split}"
-    # Methods that were measured before stay, if they have the same base.
-    kept = results.get(name, {}).get("methods", {})
-    entry["methods"] = {**kept, **entry["methods"]} if base in kept else entry["methods"]
     results[name] = entry
     RESULTS.write_text(json.dumps(results, indent=1) + "\n")
     print(json.dumps(entry, indent=1))

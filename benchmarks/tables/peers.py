@@ -77,7 +77,7 @@ def measure(data: Path, split: int) -> dict[str, Any]:
     test = test[test >= 0]
     train = np.setdiff1d(np.arange(len(x)), test)
     center, scale = x[train].mean(0), x[train].std(0)
-    scale[scale == 0] = 1
+    scale[scale <= 1e-9 * np.abs(center)] = 1  # constant but for rounding
     y_center, y_scale = y[train].mean(), y[train].std()
     inputs = torch.as_tensor((x - center) / scale).float()
     targets = torch.as_tensor((y - y_center) / y_scale).float()
