@@ -100,7 +100,7 @@ _STUDENT: dict[str, Any] = {"likelihood": "student_t"}
 _LONG: dict[str, Any] = {"depth": 3, "steps": 20_000}
 UCI_TARGETS: dict[str, tuple[Row, tuple[str, ...]]] = {
     "predictive": (("predictive", {}), (*SMALL, *LARGE)),
-    "dspp, Student t, 4 restarts": (("dspp", {"restarts": 4, **_STUDENT}), ("concrete",)),
+    "dspp, Student t, 4 restarts": (("dspp", {"restarts": 4, **_STUDENT}), ("concrete", "power")),
     "flow, Student t": (("flow", _STUDENT), ("concrete",)),
     "flow, 4 restarts": (("flow", {"restarts": 4}), ("concrete",)),
     "dspp L3, 20,000 steps": (("dspp", _LONG), ("power", "protein")),
@@ -128,6 +128,7 @@ UCI_SECOND: dict[str, Row] = {
     "dsvi L4": ("dsvi", {"depth": 4}),
     "dsvi L5": ("dsvi", {"depth": 5}),
     "sgpr, M = 500": ("sgpr", {"inducing": 500}),
+    **{f"dsvi, {model}": ("dsvi", {"model": model}) for model in ("deep_kernel", "latent", "skip")},
 }
 SAMPLERS = ("sghmc", "sghmc_mixed", "sghmc_coupled")
 # Havasi et al. (2018), tables 4 to 6: width 10, the mean's inducing inputs and the covariance's.
