@@ -7,7 +7,7 @@ import numpyro
 import numpyro.distributions as dist
 import pytest
 from jax import random
-from scipy import stats
+from scipy import special, stats
 from support import integrals
 from support.helpers import KEY, assert_mean, bound, start
 
@@ -66,6 +66,40 @@ def test_predictive_probabilities_are_those_of_draws_of_f(name):
     probabilities = getattr(likelihoods, name)(f).probs
     brute, error = probabilities.mean(axis=0), probabilities.std(axis=0) / np.sqrt(len(f))
     assert (np.abs(found - brute) < 6 * error + 5e-4).all()
+
+
+@pytest.mark.usefixtures("x64")
+def test_softmax_of_two_classes_against_quadrature():
+    """The difference of two values is Gaussian, so both integrals have one dimension."""
+    draws = 20_000
+    mean, sd = map(
+        np.ravel, np.meshgrid([-30.0, -2.0, 0.0, 0.7, 5.0], [1e-6, 1e-3, 0.1, 1.0, 30.0, 1e3])
+    )
+    both = jnp.stack([jnp.zeros(len(mean)), jnp.asarray(mean)], axis=1)
+    var = jnp.stack([jnp.asarray(0.3 * sd**2), jnp.asarray(0.7 * sd**2)], axis=1)
+    chosen = jnp.ones(len(mean), int)
+    with numpyro.handlers.seed(rng_seed=0):
+        bound, density = (
+            dgp.observe(Marginals(both, var, guided), likelihoods.softmax, num_draws=draws)
+            for guided in (True, False)
+        )
+
+    def moments(function):
+        powers = (function, lambda d: np.square(function(d)))
+        first, second = (
+            np.array(
+                [integrals.expectation(p, *case, [0.0]) for case in zip(mean, sd, strict=True)]
+            )
+            for p in powers
+        )
+        return first, np.sqrt(np.maximum(second - first**2, 0) / draws)
+
+    wanted, error = moments(special.log_expit)
+    off = np.abs(bound.log_prob(chosen) - wanted)
+    assert (off < 5 * error + 1e-5 * (1 + np.abs(wanted))).all()
+    wanted, error = moments(special.expit)
+    off = np.abs(np.exp(density.log_prob(chosen)) - wanted)
+    assert (off < 5 * error + 1e-5).all()
 
 
 def test_robust_max_is_exact():
