@@ -69,6 +69,7 @@ DEFAULTS: dict[str, Row] = {
     "dsvi, 2 restarts of 3,000 steps": ("dsvi", {"steps": 3000, "restarts": 2}),
     "dsvi, 2 restarts": ("dsvi", {"restarts": 2}),
     "dsvi, Student t": ("dsvi", {"likelihood": "student_t"}),
+    "sghmc": ("sghmc", {}),
 }
 # 20,000 steps, as in the papers.
 IMAGES: dict[str, Row] = {
@@ -101,6 +102,7 @@ _LONG: dict[str, Any] = {"depth": 3, "steps": 20_000}
 UCI_TARGETS: dict[str, tuple[Row, tuple[str, ...]]] = {
     "predictive": (("predictive", {}), (*SMALL, *LARGE)),
     "dspp, Student t, 4 restarts": (("dspp", {"restarts": 4, **_STUDENT}), ("concrete", "power")),
+    "dspp, deep_kernel": (("dspp", {"model": "deep_kernel"}), ("concrete", "wine_red", "protein")),
     "flow, Student t": (("flow", _STUDENT), ("concrete",)),
     "flow, 4 restarts": (("flow", {"restarts": 4}), ("concrete",)),
     "dspp L3, 20,000 steps": (("dspp", _LONG), ("power", "protein")),
