@@ -9,27 +9,31 @@ import jax.numpy as jnp
 import numpy as np
 import numpyro
 import numpyro.distributions as dist
-from jax import random
+from jax import lax, random
+from jax.scipy.special import ndtr
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 from numpyro.distributions import constraints
 
 from dgp_ppl._typing import PRNGKey
 from dgp_ppl.likelihoods._analytic import AnalyticLikelihood
+from dgp_ppl.likelihoods._log_integral import log_integral
 from dgp_ppl.linalg import deviation
 
 __all__ = ["HeteroscedasticNormal", "heteroscedastic"]
 
 _MAX_LOG_PRECISION = 50.0  # of E[sd⁻²], so that bounds stay finite in float32
-_NODES = 97  # an eighth of a standard deviation of f₂ apart
+_NODES = np.linspace(-6, 6, 97)  # standard deviations of f₂, for distribution functions
+_WIDTHS = 6.0  # from a mode to where the density of f₂ given y no longer counts
+_HALVINGS = 40
 
 
 class HeteroscedasticNormal(AnalyticLikelihood):
     """Gaussian noise with its own latent function: y ~ N(f₁, (scale · exp(f₂))²).
 
     The expected log-likelihood has a closed form (Lázaro-Gredilla & Titsias 2011). The predictive
-    density integrates f₁ exactly and f₂ by quadrature, right to 0.001 nats while the standard
-    deviation of f₂ is below 2.
+    density integrates f₁ exactly and f₂ by quadrature, with nodes where y wants them: right to
+    0.001 nats while the standard deviation of f₂ is below 2, however far y lies from f₁.
 
     >>> import jax.numpy as jnp
     >>> from dgp_ppl.likelihoods import HeteroscedasticNormal
@@ -111,14 +115,70 @@ class HeteroscedasticNormal(AnalyticLikelihood):
         Args:
             var: variance of f, [..., N, 2].
         """
-        nodes, log_weights = _nodes()
-        spread = deviation(var[..., 1:])
-        scale = self.base_scale * jnp.exp(self.latent[..., 1:] + spread * nodes)
-        sd = jnp.sqrt(var[..., :1] + jnp.square(scale))
-        normal = dist.Normal(self.latent[..., :1], sd)
-        shape = (*self.batch_shape, _NODES)
-        which: Any = dist.Categorical(logits=jnp.broadcast_to(log_weights, shape))
-        return dist.MixtureSameFamily(which, normal.expand(shape))
+        return _Predictive(self.latent, var, jnp.asarray(self.base_scale))
+
+
+class _Predictive(dist.Distribution):
+    """The distribution of y with both functions integrated out.
+
+    Args:
+        loc: mean of f, [..., N, 2].
+        var: variance of f, [..., N, 2].
+        base_scale: standard deviation of the noise where f₂ = 0.
+    """
+
+    arg_constraints = {  # noqa: RUF012 - NumPyro's declaration
+        "loc": constraints.independent(constraints.real, 1),
+        "var": constraints.independent(constraints.nonnegative, 1),
+        "base_scale": constraints.positive,
+    }
+    support: Any = constraints.real
+
+    def __init__(self, loc: Array, var: Array, base_scale: Any) -> None:
+        self.loc, self.var, self.base_scale = loc, var, base_scale
+        super().__init__(jnp.broadcast_shapes(loc.shape, var.shape)[:-1])
+
+    @property
+    def mean(self) -> Array:
+        return jnp.broadcast_to(self.loc[..., 0], self.batch_shape)
+
+    @property
+    def variance(self) -> Array:
+        noise = jnp.exp(2 * (self.loc[..., 1] + self.var[..., 1]))
+        return self.var[..., 0] + jnp.square(self.base_scale) * noise
+
+    def _variance(self, u: Array) -> Array:
+        """Return the variance of y given f₂ = m₂ + u √v₂."""
+        log_ratio = self.loc[..., 1] + deviation(self.var[..., 1]) * u
+        return self.var[..., 0] + jnp.square(self.base_scale * jnp.exp(log_ratio))
+
+    def log_prob(self, value: Array) -> Array:
+        square = jnp.square(value - self.loc[..., 0])
+
+        def log_density(u: Array) -> Array:
+            variance = self._variance(u)
+            log_normal = jnp.log(variance) + square / variance + jnp.square(u)
+            return -math.log(2 * math.pi) - 0.5 * log_normal
+
+        sd = lax.stop_gradient(deviation(self.var[..., 1]))
+        noise = jnp.square(self.base_scale * jnp.exp(self.loc[..., 1]))
+        mode = _largest_mode(lax.stop_gradient(square / noise), sd)
+        # No mode is below -√v₂, and none is wider than a standard deviation.
+        return log_integral(log_density, -sd - _WIDTHS, mode + _WIDTHS)
+
+    def cdf(self, value: Array) -> Array:
+        u = jnp.asarray(_NODES, self.loc.dtype).reshape((-1,) + (1,) * len(self.batch_shape))
+        below = ndtr((value - self.loc[..., 0]) / jnp.sqrt(self._variance(u)))
+        weights = jnp.exp(-0.5 * jnp.square(u))
+        return jnp.sum(weights * below, axis=0) / jnp.sum(weights, axis=0)
+
+    def sample(self, key: PRNGKey, sample_shape: tuple[int, ...] = ()) -> Array:
+        key_f, key_y = random.split(key)
+        shape = sample_shape + self.batch_shape
+        eps = random.normal(key_f, (*shape, 2), self.loc.dtype)
+        f = self.loc + deviation(self.var) * eps
+        noise = random.normal(key_y, shape, self.loc.dtype)
+        return f[..., 0] + self.base_scale * jnp.exp(f[..., 1]) * noise
 
 
 def heteroscedastic(f: Float[Array, "N 2"]) -> dist.Distribution:
@@ -137,8 +197,24 @@ def heteroscedastic(f: Float[Array, "N 2"]) -> dist.Distribution:
     return HeteroscedasticNormal(f, scale)
 
 
-def _nodes() -> tuple[np.ndarray, np.ndarray]:
-    """Return evenly spaced nodes of expectations over N(0, 1) and their log weights, [Q] each."""
-    nodes = np.linspace(-6, 6, _NODES)
-    log_weights = -0.5 * np.square(nodes)
-    return nodes, log_weights - np.log(np.exp(log_weights).sum())
+def _largest_mode(ratio: Array, sd: Array) -> Array:
+    """Return a bound on the modes of the density of u = (f₂ - m₂) / √v₂ given y, [...].
+
+    It is 0, or the mode for a known f₁, where u = √v₂ (ratio · exp(-2 √v₂ u) - 1).
+
+    Args:
+        ratio: (y - m₁)² over the variance of the noise at m₂, [...].
+        sd: √v₂, [...].
+    """
+    # In s = 2 √v₂ u: s + log(1 + s / (2 v₂)) = log(ratio), whose left side grows.
+    var = jnp.maximum(2 * jnp.square(sd), jnp.finfo(sd.dtype).tiny)
+    largest = jnp.log(jnp.maximum(ratio, 1.0))
+
+    def halve(_: int, ends: tuple[Array, Array]) -> tuple[Array, Array]:
+        low, high = ends
+        middle = 0.5 * (low + high)
+        above = middle + jnp.log1p(middle / var) > largest
+        return jnp.where(above, low, middle), jnp.where(above, middle, high)
+
+    s = lax.fori_loop(0, _HALVINGS, halve, (jnp.zeros_like(largest), largest))[1]
+    return s / jnp.sqrt(2 * var)

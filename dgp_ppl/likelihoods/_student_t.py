@@ -10,31 +10,30 @@ import numpy as np
 import numpyro
 import numpyro.distributions as dist
 from jax import lax, random
-from jax.scipy.special import gammaln, logsumexp, ndtr
+from jax.scipy.special import gammaln, ndtr
 from jaxtyping import Array, Float
 from numpyro.distributions import constraints
 
 from dgp_ppl._typing import PRNGKey
 from dgp_ppl.likelihoods._analytic import AnalyticLikelihood
+from dgp_ppl.likelihoods._log_integral import LEAST, evenly_spaced, log_integral
 from dgp_ppl.linalg import deviation
 
 __all__ = ["StudentT", "student_t"]
 
-# Expectations are integrals over the log of a precision, by the trapezoidal rule. The integrands
-# are analytic, so its error is below 1e-6 wherever nodes are less than one of their widths apart.
-_FRACTIONS = np.linspace(0, 1, 64)
+# Nodes of the trapezoidal rule over the log of a precision, for expected log densities.
 _STEP = 0.6
-_LOGS = np.arange(-31, 2.8, _STEP)  # right for z² up to 1e10
+_LOGS = np.arange(-34, 2.8, _STEP)
+_BELOW = math.exp(_LOGS[0]) * _STEP / math.expm1(_STEP)  # the sum of exp(u) below the first node
 _MANY = 10.0  # from here on Stirling's series is exact
-_NATS = 15.0  # an integrand does not count where it is so far below its largest value
 
 
 class StudentT(AnalyticLikelihood, dist.StudentT):
     """Student t noise: y ~ f + scale · t(df). It is NumPyro's, with expectations over a Gaussian f.
 
     The noise is Gaussian with a random precision. So the density of y with f integrated out, and
-    the expected log density, are one-dimensional integrals of closed forms, whatever the variance
-    of f: right to 1e-5 nats.
+    the expected log density, are one-dimensional integrals of closed forms. They are right to 1e-5
+    of their size while f is less than a million scales from y.
 
     >>> import jax.numpy as jnp
     >>> from dgp_ppl.likelihoods import StudentT
@@ -69,7 +68,8 @@ class StudentT(AnalyticLikelihood, dist.StudentT):
         w = jnp.exp(jnp.asarray(_LOGS, square.dtype)).reshape((-1,) + (1,) * square.ndim)
         noise = 2 * spread * w
         less = -jnp.expm1(-square * w / (1 + noise) - 0.5 * jnp.log1p(noise))
-        expected = _STEP * jnp.sum(jnp.exp(-w) * less, axis=0)
+        below = jnp.log1p(_BELOW * (square + spread))
+        expected = _STEP * jnp.sum(jnp.exp(-w) * less, axis=0) + below
         return _log_constant(df) - jnp.log(scale) - 0.5 * (df + 1) * expected
 
     def predictive(self, var: Array) -> dist.Distribution:
@@ -119,19 +119,13 @@ class _Convolved(dist.Distribution):
             log_normal = jnp.log(2 * math.pi * variance) + square / variance
             return self._log_weight(u) - 0.5 * log_normal
 
-        # From where the noise alone explains the value; narrow peaks need a second look.
+        # From where the noise alone explains the value.
         ratio = square / jnp.square(self.scale)
-        first, last = self._ends(jnp.log((self.df + 1) / (self.df + ratio)))
-        u, step = lax.stop_gradient(_nodes(first, last))
-        found = lax.stop_gradient(log_density(u))
-        counts = found > jnp.max(found, axis=0) - _NATS
-        first = jnp.min(jnp.where(counts, u, jnp.inf), axis=0) - step
-        last = jnp.max(jnp.where(counts, u, -jnp.inf), axis=0) + step
-        u, step = _nodes(first, last)
-        return logsumexp(log_density(u), axis=0) + jnp.log(step)
+        ends = self._ends(jnp.log((self.df + 1) / (self.df + ratio)))
+        return log_integral(log_density, *ends)
 
     def cdf(self, value: Array) -> Array:
-        u, step = _nodes(*self._ends(jnp.zeros_like(value - self.loc)))
+        u, step = evenly_spaced(*self._ends(jnp.zeros_like(value - self.loc)))
         below = ndtr((value - self.loc) / jnp.sqrt(self._variance(u)))
         return jnp.minimum(step * jnp.sum(jnp.exp(self._log_weight(u)) * below, axis=0), 1.0)
 
@@ -159,16 +153,10 @@ class _Convolved(dist.Distribution):
         Args:
             mode: the least value of u at which the integrand may have its mode.
         """
-        nats = 2 * _NATS / jnp.asarray(self.df, mode.dtype)  # u - exp(u) + 1 > -nats between them
+        nats = 2 * LEAST / jnp.asarray(self.df, mode.dtype)  # u - exp(u) + 1 > -nats between them
         far = nats + jnp.sqrt(2 * nats)
         first = jnp.minimum(mode, 0.0) - far
         return lax.stop_gradient((first, jnp.broadcast_to(jnp.log1p(far), first.shape)))
-
-
-def _nodes(first: Array, last: Array) -> tuple[Array, Array]:
-    """Return evenly spaced nodes on intervals, [Q, ...], and how far they are apart."""
-    fractions = jnp.asarray(_FRACTIONS, first.dtype).reshape((-1,) + (1,) * first.ndim)
-    return first + (last - first) * fractions, (last - first) / (len(_FRACTIONS) - 1)
 
 
 def _log_gamma_at_1(half: Array) -> Array:

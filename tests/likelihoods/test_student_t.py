@@ -77,6 +77,15 @@ def test_expectations_in_float32(df):
     against_integrals(df, 1e-5, mean=0.0)  # float32 has no 0.5 + 1e-9
 
 
+@pytest.mark.usefixtures("x64")
+@pytest.mark.parametrize("df", [0.5, 2.1, 4.0])
+def test_the_bound_of_noise_a_million_times_narrower_than_f(df):
+    likelihood = StudentT(df, jnp.array([0.0]), 1e-3)
+    found = likelihood.expected_log_prob(jnp.array([1e6]), jnp.array([500.0]), 20)[0]
+    log_p = lambda f: stats.t.logpdf(500.0, df, f, 1e-3)  # noqa: E731
+    assert found == pytest.approx(integrals.expectation(log_p, 0.0, 1e3, (500.0,)), rel=1e-5)
+
+
 @pytest.mark.parametrize("name", ["density", "bound"])
 def test_gradients_are_finite(name):
     """In float32, where f has no variance and where y is 1e6 scales away, too."""

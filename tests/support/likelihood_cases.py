@@ -34,9 +34,9 @@ def log_of_y(y):
     return (0.0, np.log(max(y, 1e-3)))
 
 
-def student(scale):
+def student(scale, noise=dist.StudentT):
     return Case(
-        lambda f: dist.StudentT(4.0, f, scale),
+        lambda f: noise(4.0, f, scale),
         lambda f, y: stats.t.logpdf(y, 4, f, scale), TARGETS, AWAY, at_y,
     )  # fmt: skip
 
@@ -87,6 +87,7 @@ CASES = {
     "censored narrow": censored(1e-3),
     "student": student(0.3),
     "student narrow": student(1e-3),
+    "integrated student narrow": student(1e-3, likelihoods.StudentT),
     "laplace": laplace(0.3),
     "laplace wide": laplace(1e3),
     "logistic": Case(
