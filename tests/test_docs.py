@@ -174,3 +174,13 @@ def test_the_site_builds_without_warnings(tmp_path):
     assert done.returncode == 0, done.stderr[-3000:]
     for page in ("index", "getting_started", "choose_a_posterior", "api/guides", "gallery/index"):
         assert (tmp_path / f"{page}.html").stat().st_size > 5000
+
+
+def test_the_tables_are_those_of_the_records():
+    """docs/tables.md is what `render.py` makes of the committed records."""
+    code = "import render; print(render.page() == render.PAGE.read_text())"
+    tables = ROOT / "benchmarks" / "tables"
+    ran = subprocess.run(
+        [sys.executable, "-c", code], cwd=tables, capture_output=True, text=True, check=True
+    )
+    assert ran.stdout.strip() == "True", "run python benchmarks/tables/render.py"

@@ -162,7 +162,6 @@ VARIANTS: dict[str, dict[str, Any]] = {
         for name, options in STUDIES.items()
     },
     **{f"dsvi_flow_{t}": {"model_options": {"horizon": float(t)}} for t in range(1, 6)},
-    "predictive": {"loss": predictive(0.0)},
     "decoupled_500": {"mean_inducing": 500},
 }
 """Options of `fit_variant` by the name of the method."""

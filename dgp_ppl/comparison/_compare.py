@@ -203,10 +203,11 @@ def compare(
             are the same. If workers die, what the function makes is made again for the fits that
             were lost, and those of an executor run here. None runs all fits here, in order.
         in_one_program: whether to do all splits and restarts of a method in one program, as
-            `fit_many` does, which svgp, dsvi and dspp can do. Rows then have ``in_one_program``,
-            the number of fits, and ``seconds`` is a split's share of the time. Numbers are those of
-            single fits but for rounding, and for minibatches if splits differ in their numbers of
-            rows. None does it on a GPU, which one small fit does not fill, without an executor.
+            `fit_many` does, which svgp, dsvi, dspp and predictive can do. Rows then have
+            ``in_one_program``, the number of fits, and ``seconds`` is a split's share of the time.
+            Numbers are those of single fits but for rounding, and for minibatches if splits differ
+            in their numbers of rows. None does it on a GPU, which one small fit does not fill,
+            without an executor.
         progress: whether to print what was done with a table, and to show a progress bar for each
             fit, or lines if the standard error stream is no terminal (see `fit`). With an executor
             it is one bar of all fits.

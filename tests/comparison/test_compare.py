@@ -198,6 +198,17 @@ def test_dspp_and_shared_kernels():
         dgp_ppl.compare(data, model="temporal_diff_gp", share_kernel=False, **TINY)
 
 
+def test_the_less_elbo_the_less_noise():
+    """Without the ELBO draws of f explain the residuals; half of it keeps some of the noise."""
+    data = datasets.load("robot_arm")
+    data = dataclasses.replace(data, x=data.x[:80], y=data.y[:80])
+    names = ("predictive", "dspp", "dsvi")
+    found = dgp_ppl.compare(data, names, splits=1, **{**TINY, "steps": 300})
+    alone, half, none = (float(found.fits[n].fitted.result.params["noise"]) for n in names)
+    assert alone < 0.7 * half
+    assert half < 0.9 * none
+
+
 def test_nothing_is_left_half_written(outcome):
     assert not list(outcome[1].glob("*.part"))
 

@@ -39,6 +39,7 @@ _EVALUATION_ROWS = 10_000  # rows of a minibatch when the ELBO is evaluated
 _EVALUATION_DRAWS = 20
 _NOISY_EVALUATION_DRAWS = 100  # for guides whose draws of hidden layers make the ELBO noisy
 _DSPP_LOSS = PredictiveELBO(elbo_share=0.5, num_particles=4)
+_PREDICTIVE_LOSS = PredictiveELBO(elbo_share=0.0, num_particles=4)
 
 
 def _svgp_model(task: Task) -> Built:
@@ -106,6 +107,14 @@ def _dspp(task: Task) -> Fitted:
     task_model, task_fit = task.split()
     built = build(task_model)
     return _fit_guide(task_fit, MeanField(built.model), built, loss=_DSPP_LOSS)
+
+
+@register("predictive", streams=True, in_one_program=partial(_mean_fields, loss=_PREDICTIVE_LOSS))
+def _predictive(task: Task) -> Fitted:
+    """Fit a deep GP to the predictive density alone (Jankowiak et al. 2020)."""
+    task_model, task_fit = task.split()
+    built = build(task_model)
+    return _fit_guide(task_fit, MeanField(built.model), built, loss=_PREDICTIVE_LOSS)
 
 
 @register("decoupled", streams=True)
