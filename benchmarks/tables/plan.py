@@ -130,6 +130,8 @@ UCI_SECOND: dict[str, Row] = {
     "dsvi L4": ("dsvi", {"depth": 4}),
     "dsvi L5": ("dsvi", {"depth": 5}),
     "sgpr, M = 500": ("sgpr", {"inducing": 500}),
+    "dsvi, heteroscedastic": ("dsvi", {"likelihood": "heteroscedastic"}),
+    "dspp, heteroscedastic": ("dspp", {"likelihood": "heteroscedastic"}),
     **{f"dsvi, {model}": ("dsvi", {"model": model}) for model in ("deep_kernel", "latent", "skip")},
 }
 SAMPLERS = ("sghmc", "sghmc_mixed", "sghmc_coupled")

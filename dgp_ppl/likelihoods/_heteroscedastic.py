@@ -207,6 +207,7 @@ def _largest_mode(ratio: Array, sd: Array) -> Array:
         sd: √v₂, [...].
     """
     # In s = 2 √v₂ u: s + log(1 + s / (2 v₂)) = log(ratio), whose left side grows.
+    ratio = jnp.minimum(ratio, jnp.finfo(ratio.dtype).max)
     var = jnp.maximum(2 * jnp.square(sd), jnp.finfo(sd.dtype).tiny)
     largest = jnp.log(jnp.maximum(ratio, 1.0))
 
@@ -217,4 +218,4 @@ def _largest_mode(ratio: Array, sd: Array) -> Array:
         return jnp.where(above, low, middle), jnp.where(above, middle, high)
 
     s = lax.fori_loop(0, _HALVINGS, halve, (jnp.zeros_like(largest), largest))[1]
-    return s / jnp.sqrt(2 * var)
+    return jnp.minimum(s / jnp.sqrt(2 * var), sd * ratio)  # where √v₂ is tiny, s has no digits

@@ -66,6 +66,24 @@ def test_gradients_are_finite_in_float32(variance):
         assert np.isfinite(found).all()
 
 
+@pytest.mark.parametrize("sd", [0.0, 1e-18, 1e-12, 1e-6, 1e-3])
+def test_where_the_noise_is_known(sd):
+    """In float32 the density is that of a Gaussian, and its gradients are finite."""
+    y, var = jnp.array([0.1, 3.0, 300.0]), jnp.array([[0.04, sd**2]] * 3)
+
+    def densities(latent, var):
+        return HeteroscedasticNormal(latent, SCALE).predictive(var).log_prob(y)
+
+    latent = jnp.array([[0.0, -0.5]] * 3)
+    scale = np.sqrt(0.04 + (SCALE * np.exp(-0.5)) ** 2)
+    near = slice(0, 2 if sd > 1e-6 else 3)
+    found = densities(latent, var)
+    wanted = stats.norm(0, scale).logpdf(y)
+    np.testing.assert_allclose(found[near], wanted[near], rtol=2e-3 if sd > 1e-6 else 1e-5)
+    gradients = jax.grad(lambda *a: densities(*a).sum(), argnums=(0, 1))(latent, var)
+    assert all(np.isfinite(g).all() for g in gradients)
+
+
 def test_moments_draws_and_the_distribution_function(x64):
     likelihood, var = observed(1.0, 0.5, -0.2, 0.3)
     predictive = likelihood.predictive(var)
