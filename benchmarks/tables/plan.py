@@ -101,6 +101,8 @@ _STUDENT: dict[str, Any] = {"likelihood": "student_t"}
 _LONG: dict[str, Any] = {"depth": 3, "steps": 20_000}
 UCI_TARGETS: dict[str, tuple[Row, tuple[str, ...]]] = {
     "predictive": (("predictive", {}), (*SMALL, *LARGE)),
+    "dsvi, a quarter of the lengthscale": (("dsvi_quarter", {}), (*SMALL, *LARGE)),
+    "dspp, a quarter of the lengthscale": (("dspp_quarter", {}), (*SMALL, *LARGE)),
     "dspp, Student t, 4 restarts": (("dspp", {"restarts": 4, **_STUDENT}), ("concrete", "power")),
     "dspp, deep_kernel": (("dspp", {"model": "deep_kernel"}), ("concrete", "wine_red", "protein")),
     "flow, Student t": (("flow", _STUDENT), ("concrete",)),

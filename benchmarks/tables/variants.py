@@ -162,6 +162,10 @@ VARIANTS: dict[str, dict[str, Any]] = {
         for name, options in STUDIES.items()
     },
     **{f"dsvi_flow_{t}": {"model_options": {"horizon": float(t)}} for t in range(1, 6)},
+    "dspp_quarter": {
+        "loss": predictive(0.5),
+        "model_options": {"kernel": start(lengthscale=0.25, variance=0.1)},
+    },
     "decoupled_500": {"mean_inducing": 500},
 }
 """Options of `fit_variant` by the name of the method."""
