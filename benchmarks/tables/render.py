@@ -100,22 +100,25 @@ def differences(found: Records, table: str, rows: list[str], base: tuple[str, st
     lines = ["| | sets where the bound is higher | log density is higher | RMSE is lower |",
              "|---|---|---|---|"]  # fmt: skip
     for label in rows:
-        wins, count = np.zeros(3, int), 0
+        wins, counts = np.zeros(3, int), np.zeros(3, int)
         for name in SETS:
             ours = {r["split"]: r for r in found.get((table, name, label), [])}
             theirs = {r["split"]: r for r in found.get((base[0], name, base[1]), [])}
             common = sorted(set(ours) & set(theirs))
-            if not common:
-                continue
-            count += 1
             for i, (metric, sign) in enumerate(
                 (("elbo_per_datum", 1), ("log_density", 1), ("rmse", -1))
             ):
-                change = [sign * (ours[s][metric] - theirs[s][metric]) for s in common]
-                wins[i] += np.mean(change) > 0
-        if not count:
+                change = [
+                    sign * (ours[s][metric] - theirs[s][metric])
+                    for s in common
+                    if ours[s][metric] is not None  # samplers have no bound
+                ]
+                if change:
+                    counts[i] += 1
+                    wins[i] += np.mean(change) > 0
+        if not counts.any():
             continue
-        cells = [f"{w} of {count}" for w in wins]
+        cells = [f"{w} of {n}" if n else "" for w, n in zip(wins, counts, strict=True)]
         lines.append(f"| {label} | " + " | ".join(cells) + " |")
     return lines
 
