@@ -281,7 +281,8 @@ def page() -> str:
         "nothing here and loses 0.07 there, and elsewhere it changes little. So sqrt(D) stays "
         "until more splits of the next table are done. Learned mean maps raise the bound. After "
         "3,000 steps they had the higher log density on four of six sets (above); after 6,000, "
-        "with half the lengthscale, they lose to half the lengthscale alone on five of six: they fit too much.\n",
+        "with half the lengthscale, they lose to half the lengthscale alone on five of six: "
+        "they fit too much.\n",
         "\n## UCI regression\n",
         "The defaults (M = 100, 6,000 steps) on the splits `dsdgp_test_index`. Rows in italics are "
         "the papers', from 20 random splits of their own. `GPyTorch DGP L=2` is the deep GP of "
