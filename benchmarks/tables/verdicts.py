@@ -7,7 +7,9 @@ from collections.abc import Iterable
 
 from summary import Records, mean, number
 
-__all__ = ["against", "conditions", "floor", "never_worse", "published", "targets"]
+__all__ = [
+    "against", "conditions", "floor", "images", "never_worse", "published", "targets",
+]  # fmt: skip
 
 METRICS = {"rmse": ("RMSE", -1), "log_density": ("log density", 1)}  # the sign of better
 SPLITS = 20  # of the papers' standard errors
@@ -49,6 +51,10 @@ COUNTERPARTS = {
     "DGP(DSVI) L=5 M=100": "dsvi L5",
     **{f"DiffGP T={t} M=100": f"diff_gp, T = {t}" for t in range(1, 6)},
 }
+
+
+IMAGE_METHODS = {"DSVI": "dsvi", "IPVI": "implicit", "SGHMC": "sghmc", "DDVI": "diffusion"}
+IMAGES_HELD_OUT = 10_000  # in both sets
 
 
 def targets(found: Records) -> list[str]:
@@ -208,6 +214,33 @@ def published(found: Records, papers: list[dict[str, str]]) -> list[str]:
     return lines
 
 
+def images(found: Records, papers: list[dict[str, str]], names: tuple[str, ...]) -> list[str]:
+    """Return a Markdown table with the verdict on every published accuracy of images."""
+    lines = ["| paper's row | ours | " + " | ".join(names) + " |", "|---" * (len(names) + 2) + "|"]
+    for method in dict.fromkeys(p["method"] for p in papers if p["data"] in names):
+        kind, depth = method.split(" L=")
+        ours = f"{IMAGE_METHODS[kind]} L{depth}"
+        cells = []
+        for name in names:
+            theirs = [
+                float(p["mean"]) for p in papers if (p["data"], p["method"]) == (name, method)
+            ]
+            value = mean(found.get(("images", name, ours), []), "accuracy")
+            if value is None or not theirs:
+                cells.append("not measured")
+                continue
+            # Both are shares of the same number of rows.
+            error = math.sqrt(2 * theirs[0] * (1 - theirs[0]) / IMAGES_HELD_OUT)
+            gain = value[0] - theirs[0]
+            cells.append("level" if abs(gain) <= 2 * error else _sign(gain))
+        lines.append(f"| {method} | {ours} | {' | '.join(cells)} |")
+    return lines
+
+
+def _sign(gain: float) -> str:
+    return "beaten" if gain > 0 else "not reached"
+
+
 def _verdict(found: Records, paper: dict[str, str], ours: str) -> str:
     """Compare a published mean with ours: differences within two standard errors are level.
 
@@ -225,7 +258,7 @@ def _verdict(found: Records, paper: dict[str, str], ours: str) -> str:
     gain = sign * (value[0] - theirs)
     if abs(gain) <= tolerance:
         return "level"
-    return "beaten" if gain > 0 else "not reached"
+    return _sign(gain)
 
 
 def _from_to(values: list[float]) -> str:
