@@ -167,8 +167,9 @@ class _Predictive(dist.Distribution):
         return log_integral(log_density, -sd - _WIDTHS, mode + _WIDTHS)
 
     def cdf(self, value: Array) -> Array:
-        u = jnp.asarray(_NODES, self.loc.dtype).reshape((-1,) + (1,) * len(self.batch_shape))
-        below = ndtr((value - self.loc[..., 0]) / jnp.sqrt(self._variance(u)))
+        away = value - self.loc[..., 0]
+        u = jnp.asarray(_NODES, away.dtype).reshape((-1,) + (1,) * away.ndim)
+        below = ndtr(away / jnp.sqrt(self._variance(u)))
         weights = jnp.exp(-0.5 * jnp.square(u))
         return jnp.sum(weights * below, axis=0) / jnp.sum(weights, axis=0)
 

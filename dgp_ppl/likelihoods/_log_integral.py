@@ -23,6 +23,7 @@ def evenly_spaced(first: Array, last: Array) -> tuple[Array, Array]:
         first: lower ends, [...].
         last: upper ends, [...].
     """
+    first, last = jnp.broadcast_arrays(first, last)
     fractions = jnp.asarray(_FRACTIONS, first.dtype).reshape((-1,) + (1,) * first.ndim)
     return first + (last - first) * fractions, (last - first) / (len(_FRACTIONS) - 1)
 

@@ -48,7 +48,7 @@ class StudentT(AnalyticLikelihood, dist.StudentT):
     """
 
     @property
-    def latent(self) -> Array:  # type: ignore[override]
+    def latent(self) -> Array:
         """The median of y, f."""
         loc: Any = self.loc  # the array itself, not a copy, as `observe` asks for
         return loc
@@ -156,7 +156,7 @@ class _Convolved(dist.Distribution):
         nats = 2 * LEAST / jnp.asarray(self.df, mode.dtype)  # u - exp(u) + 1 > -nats between them
         far = nats + jnp.sqrt(2 * nats)
         first = jnp.minimum(mode, 0.0) - far
-        return lax.stop_gradient((first, jnp.broadcast_to(jnp.log1p(far), first.shape)))
+        return lax.stop_gradient((first, jnp.log1p(far)))
 
 
 def _log_gamma_at_1(half: Array) -> Array:

@@ -43,11 +43,9 @@ def against_integrals(m1, v1, m2, v2, y):
         return log_p - 0.5 * v1 * np.exp(-2 * g) / SCALE**2
 
     found = likelihood.expected_log_prob(var, jnp.array([y]), 20)[0]
-    precision = np.exp(2 * v2 - 2 * m2) / SCALE**2
-    if precision < np.exp(50):
-        sd, places = np.sqrt(v2), (m2 - 2 * v2,)  # around which the precision is integrated
-        wanted = integrals.expectation(given, m2, sd, places)
-        assert found == pytest.approx(wanted, rel=1e-6, abs=1e-6)
+    peak = m2 - 2 * v2  # of the precision times the density of f2
+    wanted = integrals.expectation(given, m2, np.sqrt(v2), (peak,))
+    assert found == pytest.approx(wanted, rel=1e-6, abs=1e-6)
     log_given = lambda g: stats.norm.logpdf(y, m1, np.sqrt(v1 + SCALE**2 * np.exp(2 * g)))  # noqa: E731
     at = np.log(max(abs(y - m1), 1e-3) / SCALE)  # where the noise explains y
     wanted = integrals.log_expectation(log_given, m2, np.sqrt(v2), (at,))
@@ -66,7 +64,7 @@ def test_gradients_are_finite_in_float32(variance):
         assert np.isfinite(found).all()
 
 
-@pytest.mark.parametrize("sd", [0.0, 1e-18, 1e-12, 1e-6, 1e-3])
+@pytest.mark.parametrize("sd", [0.0, 1e-18, 1e-12, 1e-6])
 def test_where_the_noise_is_known(sd):
     """In float32 the density is that of a Gaussian, and its gradients are finite."""
     y, var = jnp.array([0.1, 3.0, 300.0]), jnp.array([[0.04, sd**2]] * 3)
@@ -76,10 +74,7 @@ def test_where_the_noise_is_known(sd):
 
     latent = jnp.array([[0.0, -0.5]] * 3)
     scale = np.sqrt(0.04 + (SCALE * np.exp(-0.5)) ** 2)
-    near = slice(0, 2 if sd > 1e-6 else 3)
-    found = densities(latent, var)
-    wanted = stats.norm(0, scale).logpdf(y)
-    np.testing.assert_allclose(found[near], wanted[near], rtol=2e-3 if sd > 1e-6 else 1e-5)
+    np.testing.assert_allclose(densities(latent, var), stats.norm(0, scale).logpdf(y), rtol=1e-5)
     gradients = jax.grad(lambda *a: densities(*a).sum(), argnums=(0, 1))(latent, var)
     assert all(np.isfinite(g).all() for g in gradients)
 
@@ -96,6 +91,16 @@ def test_moments_draws_and_the_distribution_function(x64):
     assert_mean((draws < 1.5) * 1.0, float(predictive.cdf(1.5)[0]))
     given = np.asarray(likelihood.sample(KEY, (20_000,)))[:, 0]
     assert_mean((given - 1.0) ** 2, float(likelihood.variance[0]))
+
+
+def test_several_values_of_each_row(x64):
+    """Values [S, N] give what each of the S gives alone."""
+    p = HeteroscedasticNormal(jnp.array([[1.0, -0.2], [0.0, 1.0]]), SCALE).predictive(
+        jnp.array([[0.5, 0.3], [0.1, 2.0]])
+    )
+    values = jnp.array([[0.0, 1.0], [5.0, -2.0], [0.3, 90.0]])
+    for method in (p.log_prob, p.cdf):
+        np.testing.assert_allclose(method(values), jnp.stack([method(v) for v in values]))
 
 
 def test_it_wants_two_outputs():

@@ -57,6 +57,14 @@ def censored(scale):
     return Case(make, log_p, (-2.0, 0.3, 1.0), AWAY, lambda y: (0.0, y, 1.0))
 
 
+def censored_below(scale):
+    """The mirror image of `censored`."""
+    above = censored(scale)
+    make = lambda f: likelihoods.CensoredNormal(f, scale, low=-1.0)  # noqa: E731
+    log_p = lambda f, y: above.log_p(-f, -y)  # noqa: E731
+    return Case(make, log_p, (2.0, -0.3, -1.0), AWAY, lambda y: (0.0, y, -1.0))
+
+
 def negative_binomial(f, y, r=3.0):
     normal = special.gammaln(y + r) - special.gammaln(r) - special.gammaln(y + 1)
     return normal + r * special.log_expit(np.log(r) - f) + y * special.log_expit(f - np.log(r))
@@ -85,6 +93,7 @@ CASES = {
     ),
     "censored": censored(0.3),
     "censored narrow": censored(1e-3),
+    "censored below": censored_below(1e-3),
     "student": student(0.3),
     "student narrow": student(1e-3),
     "integrated student narrow": student(1e-3, likelihoods.StudentT),

@@ -46,6 +46,13 @@ def _svgp_model(task: Task) -> Built:
     return deep_gp(task.with_setting(depth=1))
 
 
+def _fit_mean_field(task: Task, make: Callable[[Task], Built] = build, **options: Any) -> Fitted:
+    """Fit `MeanField` to a task; `options` are those of `fit`."""
+    task_model, task_fit = task.split()
+    built = make(task_model)
+    return _fit_guide(task_fit, MeanField(built.model), built, **options)
+
+
 def _mean_fields(
     tasks: Sequence[Task], make: Callable[[Task], Built] = build, **options: Any
 ) -> list[Fitted | NonFiniteLossError | UnsuitableError]:
@@ -88,33 +95,25 @@ def _stacked(kwargs: Sequence[dict[str, Any]]) -> tuple[dict[str, Any], tuple[st
 @register("svgp", streams=True, in_one_program=partial(_mean_fields, make=_svgp_model))
 def _svgp(task: Task) -> Fitted:
     """Fit a sparse variational GP in minibatches (Hensman et al. 2013)."""
-    task_model, task_fit = task.split()
-    built = _svgp_model(task_model)
-    return _fit_guide(task_fit, MeanField(built.model), built)
+    return _fit_mean_field(task, _svgp_model)
 
 
 @register("dsvi", streams=True, in_one_program=_mean_fields)
 def fit_mean_field(task: Task) -> Fitted:
     """Fit a deep GP by doubly stochastic variational inference (Salimbeni & Deisenroth 2017)."""
-    task_model, task_fit = task.split()
-    built = build(task_model)
-    return _fit_guide(task_fit, MeanField(built.model), built)
+    return _fit_mean_field(task)
 
 
 @register("dspp", streams=True, in_one_program=partial(_mean_fields, loss=_DSPP_LOSS))
 def _dspp(task: Task) -> Fitted:
     """Fit a deep GP to the predictive density and the ELBO (after Jankowiak et al. 2020)."""
-    task_model, task_fit = task.split()
-    built = build(task_model)
-    return _fit_guide(task_fit, MeanField(built.model), built, loss=_DSPP_LOSS)
+    return _fit_mean_field(task, loss=_DSPP_LOSS)
 
 
 @register("predictive", streams=True, in_one_program=partial(_mean_fields, loss=_PREDICTIVE_LOSS))
 def _predictive(task: Task) -> Fitted:
     """Fit a deep GP to the predictive density alone (Jankowiak et al. 2020)."""
-    task_model, task_fit = task.split()
-    built = build(task_model)
-    return _fit_guide(task_fit, MeanField(built.model), built, loss=_PREDICTIVE_LOSS)
+    return _fit_mean_field(task, loss=_PREDICTIVE_LOSS)
 
 
 @register("decoupled", streams=True)
