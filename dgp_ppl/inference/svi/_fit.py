@@ -6,6 +6,7 @@ import contextlib
 import math
 import os
 import time
+from collections.abc import Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -29,11 +30,13 @@ from dgp_ppl.inference.svi._result import FitResult
 from dgp_ppl.inference.svi._setup import (
     BOUND_DRAWS,
     Problem,
+    Start,
     bound_loss,
     checked_loss,
     mean_bound_loss,
     non_finite_loss,
 )
+from dgp_ppl.inference.svi._starts import begin
 
 __all__ = ["evaluate", "fit"]
 
@@ -47,7 +50,7 @@ def fit(
     learning_rate: float = 0.1,
     optimizer: Any = None,
     loss: ELBO | None = None,
-    start: Fitted | Params | None = None,
+    start: Start | Sequence[Start] = None,
     keep_best: bool = False,
     restarts: int = 1,
     checkpoint: str | os.PathLike[str] | None = None,
@@ -80,6 +83,9 @@ def fit(
             nor the guide has are left out. With an earlier `FitResult` and its own
             `optimizer` the fit goes on exactly where it stopped, and `key` is not used: two calls
             of n steps equal one of 2n. With another optimiser it starts from the result's params.
+            A list has several starts, of which None or {} leaves all initial values: each gets a
+            quarter of the steps, and the one whose loss is lowest then (the mean over the last
+            tenth of its trial) goes on. See `FitResult.start_losses`.
         keep_best: compare the params at the end with those that the fit began with, by 100 draws of
             the objective with the same keys, and return the better ones. Noisy fits, such as of a
             `Diffusion` on a nearly exact base, can lose more than they gain. The objective is
@@ -119,9 +125,10 @@ def fit(
             `guide` is None, an argument is an array of text, `mesh` is no mesh, or `start` is
             neither a dict nor a result; for a `RenyiELBO` with a guide of layers.
         ValueError: if `steps`, `every`, `restarts` or `learning_rate` is not positive, a param of
-            `start` has another shape, the model and the guide have none of them, `mesh` leaves
-            out a process, or no argument has a row for each row of the data; for `Rows` without a
-            `batch_size` or with a mesh, or a model with a latent site for each row.
+            `start` has another shape, the model and the guide have none of them, a list of starts
+            is empty, `mesh` leaves out a process, or no argument has a row for each row of the
+            data; for `Rows` without a `batch_size` or with a mesh, or a model with a latent site
+            for each row.
     """
     check_key("fit", key)
     check_count("fit", "steps", steps)
@@ -164,26 +171,33 @@ def fit(
         loop, data, num_data = problem.loop, problem.data, problem.num_data
         if feed is not None:
             data = feed.start(data, problem.check_rows)
-        state = loop.init(key, data, problem.first_params)
+        states = [loop.init(key, data, params) for params in problem.starts]
         if continues and isinstance(start, FitResult):
-            state = start.state
+            states = [start.state]
         if devices is not None:
-            loop, data = divided_loop("fit", loop, devices, state, data, num_data)
-        first, folder = state, None
+            loop, data = divided_loop("fit", loop, devices, states[0], data, num_data)
+        trials = begin(
+            loop, states, feed or data, steps=steps, num_data=num_data, progress=progress
+        )
+        first, folder = trials.first, None
         if checkpoint is not None:
+            values: Any = problem.starts if len(problem.starts) > 1 else problem.starts[0]
             identity = fit_identity(
                 guide, loop.svi.loss, optimizer, loop.unconstrained(first),
                 loop.advance(first, data, 1)[1][0],
-                (key, first if continues else problem.first_params, call.args, call.kwargs),
+                (key, first if continues else values, call.args, call.kwargs),
                 steps=steps, learning_rate=learning_rate,
                 **({} if source is None else {"source": source[0].identity()}),
             )  # fmt: skip
             shared = devices is not None and devices.is_multi_process
             folder = (SharedFolder if shared else RunFolder)(checkpoint, identity)
-        state, losses, failed, failed_data, interrupt = run_steps(
-            loop, state, feed or data, steps=steps, num_data=num_data, progress=progress,
-            folder=folder, every=every,
-        )  # fmt: skip
+        outcome = trials.outcome
+        if outcome.failed is outcome.interrupt is None:
+            outcome = run_steps(
+                loop, outcome.state, feed or data, steps=steps, num_data=num_data,
+                progress=progress, folder=folder, every=every, begun=outcome.losses,
+            )  # fmt: skip
+        state, losses, failed, failed_data, interrupt = outcome
     reverted = False
     if keep_best and failed is interrupt is None:
         drawn = problem.data if feed is None else feed.draws(key, BOUND_DRAWS)
@@ -196,7 +210,7 @@ def fit(
     done = max(0, len(losses) - (failed is not None))
     result = FitResult(
         loop.params(state), losses, num_data, state, seconds, problem.optimizer, reverted,
-        interrupted=interrupt is not None,
+        interrupted=interrupt is not None, start_losses=trials.losses,
         position=None if feed is None else feed.position(done),
     )  # fmt: skip
     if interrupt is not None:

@@ -19,11 +19,12 @@ from numpyro.infer.elbo import ELBO
 from dgp_ppl._checks import check_count, check_key, short_list
 from dgp_ppl._errors import Interrupted
 from dgp_ppl._partition import Call, Partition
-from dgp_ppl._typing import Fitted, Model, Params, PRNGKey
+from dgp_ppl._typing import Model, PRNGKey
 from dgp_ppl.inference._data import check_data, check_padding
 from dgp_ppl.inference.svi._loop_many import ManyLoops, PaddedLoop, part, run_many_steps
 from dgp_ppl.inference.svi._result import FitResult, FitResults
-from dgp_ppl.inference.svi._setup import Problem, mean_bound_loss, non_finite_loss
+from dgp_ppl.inference.svi._setup import Problem, Start, mean_bound_loss, non_finite_loss
+from dgp_ppl.inference.svi._starts import begin_many
 
 __all__ = ["best_fit", "fit_many"]
 
@@ -38,7 +39,7 @@ def fit_many(
     learning_rate: float = 0.1,
     optimizer: Any = None,
     loss: ELBO | None = None,
-    start: FitResults | Fitted | Params | None = None,
+    start: FitResults | Start | Sequence[Start] = None,
     num_rows: Sequence[int] | None = None,
     progress: bool | str = True,
     **kwargs: Any,
@@ -66,8 +67,9 @@ def fit_many(
         learning_rate: initial learning rate of the default optimiser; see `fit`.
         optimizer: an optax optimiser in place of the default.
         loss: the objective in place of the guide's; see `fit`.
-        start: params to start from, or a result, the same for all fits; or an earlier
-            `FitResults`, whose fits go on where they stopped if `optimizer` is theirs.
+        start: params to start from, or a result, the same for all fits; a list of them, of which
+            each fit chooses one (see `fit`); or an earlier `FitResults`, whose fits go on where
+            they stopped if `optimizer` is theirs.
         num_rows: numbers of rows of the fits, [R], if the data have different numbers and are
             padded at their ends to a common length, by copies of any row. `observe` masks the
             padding in the model's data plate, which `minibatch` makes.
@@ -122,7 +124,7 @@ def _run(
     learning_rate: float,
     optimizer: Any,
     loss: ELBO | None,
-    start: FitResults | Fitted | Params | None,
+    start: FitResults | Start | Sequence[Start],
     progress: bool | str,
     num_rows: Sequence[int] | None = None,
 ) -> tuple[FitResults, Problem]:
@@ -153,20 +155,23 @@ def _run(
         check_padding(caller, model, calls[0])
         loops = ManyLoops(_padded(loops.loop), (*loops.axes, 0))
         data = [*data, jnp.asarray(num_data)]
-    first = dict(start.params) if several else problem.first_params
-    states = loops.init(keys, data, first, each=several)
+    firsts = [dict(start.params)] if several else problem.starts
+    starts = [loops.init(keys, data, first, each=several) for first in firsts]
     if several and None is not optimizer is start.optimizer:
-        states = start.state
-    outcome = run_many_steps(
-        loops, states, data, num_fits=num, steps=steps, num_data=num_data, progress=progress,
-    )  # fmt: skip
+        starts = [start.state]
+    options: dict[str, Any] = {
+        "num_fits": num, "steps": steps, "num_data": num_data, "progress": progress,
+    }  # fmt: skip
+    outcome, ends = begin_many(loops, starts, data, **options)
+    if outcome.interrupt is None:
+        outcome = run_many_steps(loops, outcome.states, data, begun=outcome, **options)
     states, losses = outcome.states, outcome.losses
     for i, failure in outcome.failures.items():
         states = jax.tree.map(lambda a, b, i=i: a.at[i].set(b), states, failure.kept)
         losses[i, failure.step :] = np.nan
     result = FitResults(
         loops.params(states), losses, num_data, states, time.perf_counter() - begun,
-        problem.optimizer, interrupted=outcome.interrupt is not None,
+        problem.optimizer, interrupted=outcome.interrupt is not None, start_losses=ends,
     )  # fmt: skip
     errors = {
         i: non_finite_loss(

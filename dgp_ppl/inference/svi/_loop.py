@@ -189,23 +189,27 @@ def run_steps(
     progress: bool | str,
     folder: RunFolder | None = None,
     every: int = 1,
+    begun: np.ndarray | None = None,
 ) -> Outcome:
     """Run all steps, or those up to an interrupt or the first loss that is not finite.
 
     With a folder the steps go on from its state, and write to it after at least `every` steps.
+    `begun` has the losses of the first of these steps, if they ran before.
     """
     chunk = chunk_length(steps)
     if isinstance(arrays, Feed):
         chunk = min(chunk, arrays.length)
-    losses, saved = np.zeros(0), 0
+    losses = np.zeros(0) if begun is None else begun
+    saved = len(losses)
     if folder is not None:
         chunk = min(chunk, every)
-        saved, parts, state = folder.read(state)
+        at, parts, state = folder.read(state)
+        saved = max(saved, at)
         losses = np.concatenate([losses, *(part for (part,) in parts)])
     # Start, arrays and length of the chunk before.
     before: tuple[SVIState, list[Any], int] | None = None
     try:
-        with Progress(progress, steps, "fit", done=saved) as bar:
+        with Progress(progress, steps, "fit", done=len(losses)) as bar:
             while len(losses) < steps:
                 num = min(chunk, steps - len(losses))
                 data = arrays.at(len(losses)) if isinstance(arrays, Feed) else arrays

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -116,8 +116,7 @@ class Failure:
     kept: SVIState
 
 
-@dataclasses.dataclass(frozen=True)
-class ManyOutcomes:
+class ManyOutcomes(NamedTuple):
     """What the steps of many fits led to.
 
     Attributes:
@@ -142,12 +141,16 @@ def run_many_steps(
     steps: int,
     num_data: int | np.ndarray,
     progress: bool | str,
+    begun: ManyOutcomes | None = None,
 ) -> ManyOutcomes:
-    """Run all steps of all fits. A fit whose loss is not finite does not stop the others."""
+    """Run all steps of all fits. A fit whose loss is not finite does not stop the others.
+
+    `begun` is what the first of these steps led to, if they ran before.
+    """
     chunk = chunk_length(steps)
-    losses = np.zeros((num_fits, 0))
+    losses = np.zeros((num_fits, 0)) if begun is None else begun.losses
     before: tuple[SVIState, int] | None = None  # start and length of the chunk before
-    failures: dict[int, Failure] = {}
+    failures: dict[int, Failure] = {} if begun is None else begun.failures
 
     def failed(number: int, first: int) -> Failure:
         """Return the failure at a step of this chunk; its steps run again."""
@@ -160,7 +163,7 @@ def run_many_steps(
         return Failure(losses.shape[1] + first, part(state, number), part(kept, number))
 
     try:
-        with Progress(progress, steps, f"{num_fits} fits") as bar:
+        with Progress(progress, steps, f"{num_fits} fits", done=losses.shape[1]) as bar:
             while losses.shape[1] < steps and len(failures) < num_fits:
                 num = min(chunk, steps - losses.shape[1])
                 after, new = loops.advance(states, data, num)

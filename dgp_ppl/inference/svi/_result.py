@@ -38,6 +38,8 @@ class FitResult(Summarized, Portable):
         interrupted: whether Ctrl-C ended the fit early; see `Interrupted`.
         restart_bounds: of ``restarts=R``: the ELBO in nats of each restart, [R], by 100 draws with
             the same key; minus infinity for those that failed. This result is the best one's.
+        start_losses: of a list of starts: the loss in nats at the end of the trial of each, [S];
+            infinity for those that failed. The best one went on.
         position: of a fit to `Rows`: where a fit that goes on continues in the order of the rows,
             the seed of the order and a step.
     """
@@ -51,6 +53,7 @@ class FitResult(Summarized, Portable):
     reverted: bool = False
     interrupted: bool = False
     restart_bounds: np.ndarray | None = None
+    start_losses: np.ndarray | None = None
     position: Position | None = None
 
     if_possible: ClassVar[tuple[str, ...]] = ("optimizer",)
@@ -68,8 +71,11 @@ class FitResult(Summarized, Portable):
         interrupted = ["interrupted before its last step"] * self.interrupted
         bounds = [] if self.restart_bounds is None else self.restart_bounds / self.num_data
         chosen = "best of restarts with ELBO per datum " + ", ".join(f"{b:.4g}" for b in bounds)
+        trials = [] if self.start_losses is None else self.start_losses
+        begun = "best of starts with losses after a trial " + ", ".join(f"{a:.4g}" for a in trials)
         return [
-            first, *reverted, *interrupted, *[chosen] * bool(len(bounds)),
+            first, *reverted, *interrupted, *[begun] * bool(len(trials)),
+            *[chosen] * bool(len(bounds)),
             *list_arrays("params", self.params),
         ]  # fmt: skip
 
@@ -90,6 +96,7 @@ class FitResults(Summarized, Portable):
         errors: errors of the fits that failed, by number. Their params are the last ones with a
             finite loss.
         interrupted: whether Ctrl-C ended the fits early; see `Interrupted`.
+        start_losses: of a list of starts: see `FitResult`, [R, S].
     """
 
     params: Params
@@ -100,6 +107,7 @@ class FitResults(Summarized, Portable):
     optimizer: Any
     errors: Mapping[int, NonFiniteLossError] = dataclasses.field(default_factory=dict)
     interrupted: bool = False
+    start_losses: np.ndarray | None = None
 
     if_possible: ClassVar[tuple[str, ...]] = ("optimizer",)
 
@@ -139,6 +147,7 @@ class FitResults(Summarized, Portable):
         return FitResult(
             params, self.losses[number, :steps], num_data, state, self.seconds,
             self.optimizer, interrupted=self.interrupted,
+            start_losses=None if self.start_losses is None else self.start_losses[number],
         )  # fmt: skip
 
     def summary(self) -> list[str]:

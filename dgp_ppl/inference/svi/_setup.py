@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import jax.numpy as jnp
@@ -22,8 +23,12 @@ from dgp_ppl.inference.svi._guide_optimizer import guide_optimizer
 from dgp_ppl.inference.svi._loop import TrainingLoop, training_loop
 
 __all__ = [
-    "BOUND_DRAWS", "Problem", "bound_loss", "checked_loss", "mean_bound_loss", "non_finite_loss",
+    "BOUND_DRAWS", "Problem", "Start", "bound_loss", "checked_loss", "mean_bound_loss",
+    "non_finite_loss",
 ]  # fmt: skip
+
+Start = Fitted | Params | None
+"""What a fit starts from: some params, or all of a result; None has the initial values."""
 
 BOUND_DRAWS = 100  # of a bound, to compare two sets of params
 
@@ -39,7 +44,7 @@ class Problem:
         data: the arrays of the model and of the guide.
         optimizer: the optimiser, the default one if none was given.
         num_data: rows N of the data plate.
-        first_params: values that the fit starts from, or None.
+        starts: values that the fit starts from, or None, for each of the starts to choose among.
         check_rows: the check of further rows of streamed arguments.
     """
 
@@ -47,7 +52,7 @@ class Problem:
     data: list[Any]
     optimizer: Any
     num_data: int
-    first_params: Params | None
+    starts: list[Params | None]
     check_rows: RowCheck
 
     @staticmethod
@@ -62,7 +67,7 @@ class Problem:
         learning_rate: float,
         optimizer: Any,
         loss: ELBO | None,
-        start: Fitted | Params | None,
+        start: Start | Sequence[Start],
     ) -> Problem:
         """Check the arguments of a fit, and build its loop."""
         if not (math.isfinite(learning_rate) and learning_rate > 0):
@@ -71,17 +76,24 @@ class Problem:
             )
         sites = check_data(caller, model, call)
         set_up_guide(key, guide, call)
-        first = None if start is None else checked_start(caller, start, model, guide, call)
+        # A NumPyro result is a tuple too.
+        several = isinstance(start, list) or type(start) is tuple
+        given: Sequence[Any] = start if several else [start]  # type: ignore[assignment]
+        if not given:
+            raise ValueError(f"{caller}: start has no values, wanted one of the starts at least")
+        starts = [
+            None if a is None else checked_start(caller, a, model, guide, call) for a in given
+        ]
         partition, data = Partition.split(model, call, guide)
         num_data, model_params = _describe(sites)
         if optimizer is None:
             optimizer = guide_optimizer(
-                guide, learning_rate, steps, model_params, from_params=start is not None
+                guide, learning_rate, steps, model_params, from_params=None not in given
             )
         objective = checked_loss(caller, guide, loss) or _default_loss(guide)
         loop = training_loop(model, guide, optimizer, objective, partition)
         check_rows = row_check(caller, model, call, sites)
-        return Problem(loop, data, optimizer, num_data, first, check_rows)
+        return Problem(loop, data, optimizer, num_data, starts, check_rows)
 
 
 def bound_loss(guide: Model) -> ELBO:
