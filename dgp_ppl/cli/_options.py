@@ -31,6 +31,7 @@ __all__ = [
     "Seed",
     "ShareKernel",
     "SplitKey",
+    "Starts",
     "Steps",
     "Strict",
     "Target",
@@ -96,6 +97,13 @@ ShareKernel = Annotated[
     ),
 ]
 Steps = Annotated[int, typer.Option(help="Optimiser steps.", rich_help_panel=_FIT)]
+Starts = Annotated[
+    int,
+    typer.Option(
+        help="Initial lengthscales that dsvi, dspp and predictive try, for a quarter of the steps.",
+        rich_help_panel=_FIT,
+    ),
+]
 Batch = Annotated[int, typer.Option(help="Rows of a minibatch.", rich_help_panel=_FIT)]
 LearningRate = Annotated[
     float,

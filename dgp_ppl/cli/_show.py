@@ -21,7 +21,8 @@ __all__: list[str] = []
 
 _OPTIONS = (
     "model", "likelihood", "depth", "inducing", "width", "kernel", "category_kernel",
-    "share_kernel", "steps", "batch", "learning_rate", "draws", "chains", "samples", "seed", "x64",
+    "share_kernel", "steps", "starts", "batch", "learning_rate", "draws", "chains", "samples",
+    "seed", "x64",
 )  # fmt: skip
 _FLAGS = ("category_kernel", "x64")  # which are said if they are on
 _HEADINGS = {

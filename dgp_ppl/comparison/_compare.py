@@ -96,6 +96,7 @@ def compare(
     category_kernel: bool = False,
     share_kernel: bool | None = None,
     steps: int = 6000,
+    starts: int = 2,
     batch: int = 1000,
     learning_rate: float = 0.1,
     splits: int | Sequence[int] | None = None,
@@ -159,6 +160,10 @@ def compare(
         share_kernel: whether the outputs of a hidden layer share one kernel; by default each has
             its own, as in `models.deep_gp`.
         steps: number of optimiser steps.
+        starts: number of initial lengthscales of the models deep_gp and skip, two layers or more,
+            among which dsvi, dspp, predictive and nuts choose: sqrt(D), a quarter of it, and so on.
+            Each gets a quarter of the steps, and the one with the lowest loss then goes on, so that
+            two take a quarter more time than one.
         batch: number of rows of a minibatch; methods without minibatches (sgpr) use all rows.
         learning_rate: initial learning rate of Adam's cosine schedule.
         splits: number of splits: the first ones of the data set if it has splits, else random ones
@@ -227,8 +232,8 @@ def compare(
     """
     setting = Setting(
         model=model, depth=depth, inducing=inducing, width=width, kernel=kernel,
-        share_kernel=share_kernel, steps=steps, batch=batch, learning_rate=learning_rate,
-        draws=draws, chains=chains,
+        share_kernel=share_kernel, steps=steps, starts=starts, batch=batch,
+        learning_rate=learning_rate, draws=draws, chains=chains,
     )  # fmt: skip
     check_methods(methods)
     check_setting("compare", setting)

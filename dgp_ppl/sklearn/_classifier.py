@@ -29,9 +29,9 @@ class DeepGPClassifier(ClassifierMixin, DeepGPEstimator):
     (['early', 'late'], (4, 2))
 
     Parameters `method`, `model`, `likelihood`, `depth`, `inducing`, `width`, `kernel`,
-    `share_kernel`, `steps`, `batch`, `learning_rate`, `restarts`, `samples`, `draws` and `chains`
-    are those of `dgp_ppl.compare`, with its defaults. With ``random_state=s`` the fit is that of
-    ``compare(..., seed=s)`` on its first split.
+    `share_kernel`, `steps`, `starts`, `batch`, `learning_rate`, `restarts`, `samples`, `draws` and
+    `chains` are those of `dgp_ppl.compare`, with its defaults. With ``random_state=s`` the fit is
+    that of ``compare(..., seed=s)`` on its first split.
 
     Args:
         method: name of the method, such as "dsvi", "svgp", "global_inducing" or "nuts"; see

@@ -42,6 +42,7 @@ class DeepGPEstimator(BaseEstimator):
         kernel: str = "squared_exponential",
         share_kernel: bool | None = None,
         steps: int = 6000,
+        starts: int = 2,
         batch: int = 1000,
         learning_rate: float = 0.1,
         restarts: int = 1,
@@ -60,6 +61,7 @@ class DeepGPEstimator(BaseEstimator):
         self.kernel = kernel
         self.share_kernel = share_kernel
         self.steps = steps
+        self.starts = starts
         self.batch = batch
         self.learning_rate = learning_rate
         self.restarts = restarts
