@@ -9,12 +9,10 @@ from __future__ import annotations
 from dgp_ppl._errors import UnsuitableError
 from dgp_ppl._storage import versions
 from dgp_ppl.comparison._builders import (
-    KERNELS,
     LIKELIHOODS,
     MODELS,
     Builder,
     Built,
-    CategoryKernel,
     build,
     check_setting,
     complete_setting,
@@ -22,6 +20,7 @@ from dgp_ppl.comparison._builders import (
 from dgp_ppl.comparison._compare import Comparison, compare
 from dgp_ppl.comparison._executor import local_workers
 from dgp_ppl.comparison._fit_method import MethodFit, fit_method
+from dgp_ppl.comparison._kernels import KERNELS, CategoryKernel
 from dgp_ppl.comparison._method import (
     METHODS,
     Fitted,

@@ -17,45 +17,33 @@ from jaxtyping import Array
 from numpyro import handlers
 from numpyro.contrib.module import eqx_module
 
-from dgp_ppl import initialize, kernels, likelihoods, models
+from dgp_ppl import initialize, likelihoods, models
 from dgp_ppl._checks import check_count
 from dgp_ppl._errors import DataError, UnsuitableError
 from dgp_ppl._typing import InducingInputs, Inputs, Model, Params
+from dgp_ppl.comparison._kernels import KERNELS, kernel_maker, shorter_lengthscales
 from dgp_ppl.comparison._method import Setting, Task
 from dgp_ppl.core import Grid
 from dgp_ppl.datasets import Dataset, RowSource
 
 __all__ = [
-    "KERNELS",
     "LIKELIHOODS",
     "MODELS",
     "Builder",
     "Built",
-    "CategoryKernel",
     "Features",
     "build",
     "check_categories",
     "check_setting",
     "complete_setting",
     "deep_gp",
-    "kernel_maker",
     "observation_arguments",
 ]
 
 _HIDDEN_UNITS = 64  # in each of the two hidden layers of a deep kernel's network
 _MAX_FEATURES = 10
 _HORIZON = 5.0  # integration time of the flows
-_SHORTER = 0.25  # docs/tables.md has what it gains
 _NUM_TIMES = 3  # times of the inducing inputs of a field that changes with time
-
-KERNELS: dict[str, type[kernels.Kernel]] = {
-    "squared_exponential": kernels.SquaredExponential,
-    "matern52": kernels.Matern52,
-    "matern32": kernels.Matern32,
-    "matern12": kernels.Matern12,
-    "rational_quadratic": kernels.RationalQuadratic,
-}
-"""The kernels by name. Draws of the later ones of the first four are rougher."""
 
 LIKELIHOODS: dict[str, dict[str, Callable[[Array], dist.Distribution] | None]] = {
     "regression": {
@@ -74,52 +62,6 @@ LIKELIHOODS: dict[str, dict[str, Callable[[Array], dist.Distribution] | None]] =
 }
 """The likelihoods of each task by name; the first is the default. None stands for Gaussian noise
 with a learned standard deviation, which is built into the models."""
-
-
-@dataclasses.dataclass(frozen=True)
-class CategoryKernel:
-    """Makes a layer's kernel: one of the numbers, times a `Coregion` of each column of categories.
-
-    >>> import jax.numpy as jnp
-    >>> from dgp_ppl import kernels
-    >>> from dgp_ppl.comparison import CategoryKernel
-    >>> maker = CategoryKernel(kernels.Matern52, ((1, 2, 3),))
-    >>> maker("l1", 4)(jnp.zeros((5, 4))).shape
-    (5,)
-
-    Attributes:
-        kernel: class of the kernel of the other inputs.
-        one_hot: positions of the one-hot inputs of each column of categories.
-    """
-
-    kernel: type[kernels.Kernel]
-    one_hot: tuple[tuple[int, ...], ...]
-
-    def __call__(
-        self, name: str, dim: int, *, out: int | None = None, variance: float = 1.0
-    ) -> Any:
-        """Make the kernel of a layer with `dim` inputs.
-
-        It starts with this prior variance, or 1 if all inputs are categories.
-
-        The params of the categories are ``NAME.categoriesI.W`` and ``NAME.categoriesI.kappa``,
-        where I is the position of the first category's input.
-        """
-        numbers = sorted(set(range(dim)).difference(*self.one_hot))
-        factors = []
-        if numbers:
-            of_numbers = self.kernel.learned(name, len(numbers), out=out, variance=variance)
-            factors.append(of_numbers.on(numbers))
-        for columns in self.one_hot:
-            # The first factor has the variance of the product.
-            own = kernels.Coregion.learned(
-                f"{name}.categories{columns[0]}", len(columns), out=out, normalised=bool(factors)
-            )
-            factors.append(own.on(columns))
-        product, *rest = factors
-        for factor in rest:
-            product *= factor
-        return product
 
 
 @dataclasses.dataclass(frozen=True)
@@ -164,33 +106,10 @@ def _layered(task: Task, skip: bool = False) -> Built:
         width=setting.width, skip=skip,
     )  # fmt: skip
     kwargs = layout | _model_arguments(task, setting.depth)
-    others = _shorter(models.deep_gp, kwargs, setting) if setting.depth > 1 else ()
-    return Built(models.deep_gp, kwargs, layout["z"], others=others)
-
-
-def _shorter(model: Model, kwargs: dict[str, Any], setting: Setting) -> tuple[Params, ...]:
-    """Return the initial lengthscales of each further start: a quarter of those before.
-
-    On some data deep GPs stay in an optimum of long lengthscales, on others in one of short ones.
-    """
-    if setting.starts == 1:
-        return ()
-
-    @jax.jit  # computes the lengthscales alone
-    def lengthscales(x: Inputs) -> Params:
-        sites = handlers.trace(handlers.seed(model, 0)).get_trace(x, **kwargs)
-        return {
-            name: site["value"]
-            for name, site in sites.items()
-            if site["type"] == "param" and name.endswith(".lengthscale")
-        }
-
-    with handlers.block():
-        first = lengthscales(kwargs["z"][0][:1])
-    return tuple(
-        {name: value * _SHORTER**i for name, value in first.items()}
-        for i in range(1, setting.starts)
+    others = (
+        shorter_lengthscales(models.deep_gp, kwargs, setting.starts) if setting.depth > 1 else ()
     )
+    return Built(models.deep_gp, kwargs, layout["z"], others=others)
 
 
 def _deep_kernel(task: Task) -> Built:
@@ -398,12 +317,6 @@ def _model_arguments(task: Task, depth: int | None = None) -> dict[str, Any]:
     kernel = makers[0] if depth is None or len({*makers}) == 1 else tuple(makers)
     arguments = {"kernel": kernel, "share_kernel": setting.share_kernel}
     return arguments | observation_arguments(setting)
-
-
-def kernel_maker(task: Task) -> models.KernelMaker:
-    """Return the function that makes the kernel of the layer of the inputs."""
-    kernel = KERNELS[task.setting.kernel]
-    return CategoryKernel(kernel, task.one_hot) if task.one_hot else kernel.learned
 
 
 def observation_arguments(setting: Setting) -> dict[str, Any]:

@@ -1,9 +1,12 @@
-"""Guides that a comparison fits in stages."""
+"""Guides that a comparison fits in stages, or from the best of several starts."""
 
+import numpy as np
 import pytest
 from support.comparisons import TINY
+from support.helpers import regression
 
 import dgp_ppl
+from dgp_ppl.comparison import Setting, fit_method
 
 
 @pytest.mark.slow
@@ -25,3 +28,24 @@ def test_they_are_not_below_the_coupled_guide_with_as_many_steps(method):
     rows = dgp_ppl.compare("step", ("global_inducing", method), **options).splits
     coupled, found = (row["elbo_per_datum"] for row in rows)
     assert found > coupled
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("method", ["dsvi", "dspp", "predictive"])
+def test_a_mean_field_goes_on_from_the_better_lengthscales(method):
+    """Targets that change over a tenth of an input's standard deviation want short ones."""
+    x, _ = regression(rows=200, dim=2)
+    setting = Setting(inducing=40, steps=60)
+    for y, best in ((np.sin(10 * x[:, 0]), 1), (x[:, 0], 0)):
+        ends = fit_method(method, x, y, setting).fits[0].result.start_losses
+        assert np.argmin(ends) == best
+
+
+@pytest.mark.parametrize(
+    ("method", "changes"),
+    [("svgp", {}), ("dsvi", {"starts": 1}), ("dsvi", {"depth": 1}), ("global_inducing", {})],
+)
+def test_other_fits_have_one_start(method, changes):
+    x, y = regression(rows=12, dim=2)
+    fitted = fit_method(method, x, y, Setting(inducing=4, steps=4, **changes)).fits[0]
+    assert fitted.result.start_losses is None

@@ -1,0 +1,106 @@
+"""The kernels that `compare` knows by name, and the lengthscales that fits start from."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import jax
+from numpyro import handlers
+
+from dgp_ppl import kernels, models
+from dgp_ppl._typing import Inputs, Model, Params
+from dgp_ppl.comparison._method import Task
+
+__all__ = ["KERNELS", "CategoryKernel", "kernel_maker", "shorter_lengthscales"]
+
+_SHORTER = 0.25  # docs/tables.md has what it gains
+
+KERNELS: dict[str, type[kernels.Kernel]] = {
+    "squared_exponential": kernels.SquaredExponential,
+    "matern52": kernels.Matern52,
+    "matern32": kernels.Matern32,
+    "matern12": kernels.Matern12,
+    "rational_quadratic": kernels.RationalQuadratic,
+}
+"""The kernels by name. Draws of the later ones of the first four are rougher."""
+
+
+@dataclasses.dataclass(frozen=True)
+class CategoryKernel:
+    """Makes a layer's kernel: one of the numbers, times a `Coregion` of each column of categories.
+
+    >>> import jax.numpy as jnp
+    >>> from dgp_ppl import kernels
+    >>> from dgp_ppl.comparison import CategoryKernel
+    >>> maker = CategoryKernel(kernels.Matern52, ((1, 2, 3),))
+    >>> maker("l1", 4)(jnp.zeros((5, 4))).shape
+    (5,)
+
+    Attributes:
+        kernel: class of the kernel of the other inputs.
+        one_hot: positions of the one-hot inputs of each column of categories.
+    """
+
+    kernel: type[kernels.Kernel]
+    one_hot: tuple[tuple[int, ...], ...]
+
+    def __call__(
+        self, name: str, dim: int, *, out: int | None = None, variance: float = 1.0
+    ) -> Any:
+        """Make the kernel of a layer with `dim` inputs.
+
+        It starts with this prior variance, or 1 if all inputs are categories.
+
+        The params of the categories are ``NAME.categoriesI.W`` and ``NAME.categoriesI.kappa``,
+        where I is the position of the first category's input.
+        """
+        numbers = sorted(set(range(dim)).difference(*self.one_hot))
+        factors = []
+        if numbers:
+            of_numbers = self.kernel.learned(name, len(numbers), out=out, variance=variance)
+            factors.append(of_numbers.on(numbers))
+        for columns in self.one_hot:
+            # The first factor has the variance of the product.
+            own = kernels.Coregion.learned(
+                f"{name}.categories{columns[0]}", len(columns), out=out, normalised=bool(factors)
+            )
+            factors.append(own.on(columns))
+        product, *rest = factors
+        for factor in rest:
+            product *= factor
+        return product
+
+
+def kernel_maker(task: Task) -> models.KernelMaker:
+    """Return the function that makes the kernel of the layer of the inputs."""
+    kernel = KERNELS[task.setting.kernel]
+    return CategoryKernel(kernel, task.one_hot) if task.one_hot else kernel.learned
+
+
+def shorter_lengthscales(model: Model, kwargs: dict[str, Any], starts: int) -> tuple[Params, ...]:
+    """Return the lengthscales of every start after the first: a quarter of those before.
+
+    On some data deep GPs stay in an optimum of long lengthscales, on others in one of short ones.
+
+    Args:
+        model: a model that takes inputs, and `z` of each layer.
+        kwargs: its keyword arguments.
+        starts: number of starts, with the first, which has the model's own lengthscales.
+    """
+    if starts == 1:
+        return ()
+
+    @jax.jit  # computes the lengthscales alone
+    def lengthscales(x: Inputs) -> Params:
+        sites = handlers.trace(handlers.seed(model, 0)).get_trace(x, **kwargs)
+        return {
+            name: site["value"]
+            for name, site in sites.items()
+            if site["type"] == "param" and name.endswith(".lengthscale")
+        }
+
+    with handlers.block():
+        first = lengthscales(kwargs["z"][0][:1])
+    shares = [_SHORTER**i for i in range(1, starts)] if first else []
+    return tuple({name: share * value for name, value in first.items()} for share in shares)
