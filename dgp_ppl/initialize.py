@@ -8,20 +8,23 @@ from __future__ import annotations
 
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import random
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float
+from numpyro import handlers
 
 from dgp_ppl import means
 from dgp_ppl._checks import check_count, check_inputs, check_key
-from dgp_ppl._typing import Inputs, PRNGKey
+from dgp_ppl._typing import Inputs, Model, Params, PRNGKey
 from dgp_ppl.datasets import Rows
 from dgp_ppl.means import Linear
 
 __all__ = [
-    "deep_gp", "gplvm", "inducing_inputs", "median_lengthscale", "nearest_rows", "some_rows",
+    "deep_gp", "gplvm", "inducing_inputs", "median_lengthscale", "nearest_rows",
+    "shorter_lengthscales", "some_rows",
 ]  # fmt: skip
 
 _KMEANS_ROWS = 20_000  # of k-means; also all rows of a source that are used
@@ -272,6 +275,50 @@ def nearest_rows(y_new: ArrayLike, seen: ArrayLike, y: ArrayLike) -> np.ndarray:
     # |y_new - y|² over the observed entries, without a term that is the same for all rows of y.
     distance = seen @ np.square(y).T - 2 * observed @ y.T
     return np.argmin(distance, axis=1)
+
+
+def shorter_lengthscales(
+    model: Model, x: Inputs, *args: Any, factor: float = 0.25, **kwargs: Any
+) -> Params:
+    """Return a model's initial lengthscales times a factor, another start for a fit to try.
+
+    On some data a deep GP stays in an optimum with long lengthscales, on others in one with short
+    ones. `fit` chooses among several starts: ``fit(..., start=[{}, shorter])``.
+
+    >>> import jax.numpy as jnp
+    >>> from dgp_ppl import initialize, models
+    >>> x = jnp.zeros((5, 4))
+    >>> shorter = initialize.shorter_lengthscales(models.deep_gp, x, z=(x, x))
+    >>> {name: (a.shape, float(a.max())) for name, a in shorter.items()}
+    {'l1.lengthscale': ((4, 4), 0.5), 'l2.lengthscale': ((4,), 0.5)}
+
+    Args:
+        model: a NumPyro model.
+        x: inputs, [N, D]; a few rows will do.
+        *args: more of the model's positional arguments.
+        factor: number that multiplies the lengthscales, positive.
+        **kwargs: the model's keyword arguments.
+
+    Returns:
+        The params whose names end in ``lengthscale``; none if the model has none.
+
+    Raises:
+        ValueError: if `factor` is not positive.
+    """
+    if not 0 < factor < float("inf"):
+        raise ValueError(f"shorter_lengthscales: factor is {factor}, wanted a positive number")
+
+    @jax.jit  # computes the lengthscales alone
+    def scaled(x: Inputs) -> Params:
+        sites = handlers.trace(handlers.seed(model, 0)).get_trace(x, *args, **kwargs)
+        return {
+            name: factor * site["value"]
+            for name, site in sites.items()
+            if site["type"] == "param" and name.endswith("lengthscale")
+        }
+
+    with handlers.block():
+        return scaled(x)
 
 
 def some_rows(key: PRNGKey, x: Any) -> Any:

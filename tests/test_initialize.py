@@ -7,7 +7,7 @@ from jax import random
 from scipy.spatial.distance import pdist
 from support.helpers import KEY
 
-from dgp_ppl import DataError, Rows, initialize, means
+from dgp_ppl import DataError, Rows, initialize, kernels, means, models
 from dgp_ppl.initialize import inducing_inputs, median_lengthscale
 
 X = np.random.default_rng(0).normal(size=(60, 3))
@@ -161,3 +161,25 @@ def test_starts_from_rows_use_a_sample(monkeypatch):
     np.testing.assert_allclose(np.abs(start["mean"][0](jnp.eye(3))), wanted, atol=0.05)
     with pytest.raises(DataError, match="x is NaN or infinite"):
         initialize.deep_gp(KEY, Rows.from_arrays(np.full((5, 2), np.nan)))
+
+
+# --- lengthscales --------------------------------------------------------------------------------
+
+
+def test_shorter_lengthscales_of_any_model():
+    """Sums have several, kernels by name have them at the end of a name, other params are left."""
+
+    def kernel(name, dim):
+        smooth = kernels.SquaredExponential.learned(f"{name}.smooth", dim, lengthscale=3.0)
+        return smooth + kernels.Matern12.learned(f"{name}.rough", dim)
+
+    x = jnp.asarray(X, float)
+    found = initialize.shorter_lengthscales(models.svgp, x, factor=0.5, z=x[:4], kernel=kernel)
+    assert sorted(found) == ["l1.rough.lengthscale", "l1.smooth.lengthscale"]
+    np.testing.assert_allclose(found["l1.smooth.lengthscale"], [1.5] * 3)
+    np.testing.assert_allclose(found["l1.rough.lengthscale"], [3**0.5 / 2] * 3, rtol=1e-6)
+    fixed = kernels.Matern12(1.0, 1.0)
+    options = {"z": x[:4], "kernel": lambda name, dim: fixed}
+    assert initialize.shorter_lengthscales(models.svgp, x, X[:, 0], **options) == {}
+    with pytest.raises(ValueError, match="factor is 0"):
+        initialize.shorter_lengthscales(models.svgp, x, factor=0, z=x[:4])

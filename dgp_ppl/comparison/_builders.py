@@ -21,7 +21,7 @@ from dgp_ppl import initialize, likelihoods, models
 from dgp_ppl._checks import check_count
 from dgp_ppl._errors import DataError, UnsuitableError
 from dgp_ppl._typing import InducingInputs, Inputs, Model, Params
-from dgp_ppl.comparison._kernels import KERNELS, kernel_maker, shorter_lengthscales
+from dgp_ppl.comparison._kernels import KERNELS, kernel_maker
 from dgp_ppl.comparison._method import Setting, Task
 from dgp_ppl.core import Grid
 from dgp_ppl.datasets import Dataset, RowSource
@@ -43,6 +43,7 @@ __all__ = [
 _HIDDEN_UNITS = 64  # in each of the two hidden layers of a deep kernel's network
 _MAX_FEATURES = 10
 _HORIZON = 5.0  # integration time of the flows
+_SHORTER = 0.25  # lengthscales of each further start; docs/tables.md has what it gains
 _NUM_TIMES = 3  # times of the inducing inputs of a field that changes with time
 
 LIKELIHOODS: dict[str, dict[str, Callable[[Array], dist.Distribution] | None]] = {
@@ -106,9 +107,9 @@ def _layered(task: Task, skip: bool = False) -> Built:
         width=setting.width, skip=skip,
     )  # fmt: skip
     kwargs = layout | _model_arguments(task, setting.depth)
-    others = (
-        shorter_lengthscales(models.deep_gp, kwargs, setting.starts) if setting.depth > 1 else ()
-    )
+    starts = setting.starts if setting.depth > 1 else 1
+    shorter = partial(initialize.shorter_lengthscales, models.deep_gp, layout["z"][0][:1])
+    others = tuple(shorter(factor=_SHORTER**i, **kwargs) for i in range(1, starts))
     return Built(models.deep_gp, kwargs, layout["z"], others=others)
 
 

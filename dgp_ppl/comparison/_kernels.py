@@ -1,20 +1,14 @@
-"""The kernels that `compare` knows by name, and the lengthscales that fits start from."""
+"""The kernels that `compare` knows by name."""
 
 from __future__ import annotations
 
 import dataclasses
 from typing import Any
 
-import jax
-from numpyro import handlers
-
 from dgp_ppl import kernels, models
-from dgp_ppl._typing import Inputs, Model, Params
 from dgp_ppl.comparison._method import Task
 
-__all__ = ["KERNELS", "CategoryKernel", "kernel_maker", "shorter_lengthscales"]
-
-_SHORTER = 0.25  # docs/tables.md has what it gains
+__all__ = ["KERNELS", "CategoryKernel", "kernel_maker"]
 
 KERNELS: dict[str, type[kernels.Kernel]] = {
     "squared_exponential": kernels.SquaredExponential,
@@ -76,31 +70,3 @@ def kernel_maker(task: Task) -> models.KernelMaker:
     """Return the function that makes the kernel of the layer of the inputs."""
     kernel = KERNELS[task.setting.kernel]
     return CategoryKernel(kernel, task.one_hot) if task.one_hot else kernel.learned
-
-
-def shorter_lengthscales(model: Model, kwargs: dict[str, Any], starts: int) -> tuple[Params, ...]:
-    """Return the lengthscales of every start after the first: a quarter of those before.
-
-    On some data deep GPs stay in an optimum of long lengthscales, on others in one of short ones.
-
-    Args:
-        model: a model that takes inputs, and `z` of each layer.
-        kwargs: its keyword arguments.
-        starts: number of starts, with the first, which has the model's own lengthscales.
-    """
-    if starts == 1:
-        return ()
-
-    @jax.jit  # computes the lengthscales alone
-    def lengthscales(x: Inputs) -> Params:
-        sites = handlers.trace(handlers.seed(model, 0)).get_trace(x, **kwargs)
-        return {
-            name: site["value"]
-            for name, site in sites.items()
-            if site["type"] == "param" and name.endswith(".lengthscale")
-        }
-
-    with handlers.block():
-        first = lengthscales(kwargs["z"][0][:1])
-    shares = [_SHORTER**i for i in range(1, starts)] if first else []
-    return tuple({name: share * value for name, value in first.items()} for share in shares)

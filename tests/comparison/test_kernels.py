@@ -1,4 +1,4 @@
-"""Kernels over categories, and the lengthscales that fits start from."""
+"""The kernels of `compare`: those over categories."""
 
 import jax.numpy as jnp
 import numpy as np
@@ -89,21 +89,3 @@ def test_where_there_is_no_kernel_over_categories():
         dgp_ppl.compare(datasets.load("diabetes"), category_kernel=True, **TINY)
     with pytest.raises(ValueError, match="category_kernel is True and model 'latent', wanted one"):
         dgp_ppl.compare(frame, ["svgp"], model="latent", **OPTIONS, **TINY)
-
-
-@pytest.mark.parametrize("model", ["deep_gp", "skip"])
-def test_further_starts_have_shorter_lengthscales(model):
-    x, y = regression(rows=12, dim=4)
-    setting = Setting(inducing=5, model=model, kernel="matern52", starts=3)
-    built = build(Task(KEY, x, y, setting))
-    sites = handlers.trace(handlers.seed(built.model, KEY)).get_trace(x, **built.kwargs)
-    for share, other in zip((1 / 4, 1 / 16), built.others, strict=True):
-        assert sorted(other) == ["l1.lengthscale", "l2.lengthscale"]
-        for name, value in other.items():
-            np.testing.assert_allclose(value, share * sites[name]["value"], rtol=1e-6)
-
-
-@pytest.mark.parametrize("changes", [{"starts": 1}, {"depth": 1}, {"model": "diff_gp"}])
-def test_other_fits_have_one_start(changes):
-    x, y = regression(rows=12, dim=4)
-    assert build(Task(KEY, x, y, Setting(inducing=5, **changes))).others == ()
