@@ -5,8 +5,9 @@
 Set JAX_COMPILATION_CACHE_DIR to a folder to compile each program once for all workers and runs.
 
 `plan.py` lists the fits, the most telling first. Each worker process has one core for itself: two
-fits side by side with a thread each take less time than one after the other with two threads. Every
-finished fit appends one line to benchmarks/tables/records.jsonl. `render.py` makes the tables.
+fits side by side take 0.85 of the time of one after the other with two threads
+(side-by-side-cpu.json). Every finished fit appends one line to benchmarks/tables/records.jsonl.
+`render.py` makes the tables.
 """
 
 import argparse
