@@ -139,13 +139,14 @@ def check_finite_params(caller: str, params: Params) -> None:
         )
 
 
-def params_of(caller: str, params: Params | Fitted) -> Params:
+def params_of(caller: str, params: Params | Fitted, name: str = "params") -> Params:
     """Return params by name, from a dict or from a result that has them.
 
     Args:
         caller: name of the function that received the argument.
         params: a dict, or an object with an attribute `params`, such as a `FitResult`, an
             `MCEMResult` or the result of NumPyro's ``SVI.run``.
+        name: name of the argument.
 
     Raises:
         TypeError: for anything else.
@@ -153,7 +154,7 @@ def params_of(caller: str, params: Params | Fitted) -> Params:
     found = params if isinstance(params, Mapping) else getattr(params, "params", None)
     if not isinstance(found, Mapping):
         raise TypeError(
-            f"{caller}: params is a {type(params).__name__}, wanted a fit's result, or its params: "
+            f"{caller}: {name} is a {type(params).__name__}, wanted a fit's result, or its params: "
             "a dict of arrays by name"
         )
     return dict(found)

@@ -6,6 +6,7 @@ a key.
 
 from __future__ import annotations
 
+from numbers import Real
 from typing import Any
 
 import jax
@@ -278,7 +279,7 @@ def nearest_rows(y_new: ArrayLike, seen: ArrayLike, y: ArrayLike) -> np.ndarray:
 
 
 def shorter_lengthscales(
-    model: Model, x: Inputs, *args: Any, factor: float = 0.25, **kwargs: Any
+    model: Model, x: ArrayLike | Rows, *args: Any, factor: float = 0.25, **kwargs: Any
 ) -> Params:
     """Return a model's initial lengthscales times a factor, another start for a fit to try.
 
@@ -294,7 +295,7 @@ def shorter_lengthscales(
 
     Args:
         model: a NumPyro model.
-        x: inputs, [N, D]; a few rows will do.
+        x: inputs, [N, D], or a source of rows, whose first array they are; one row will do.
         *args: more of the model's positional arguments.
         factor: number that multiplies the lengthscales, positive.
         **kwargs: the model's keyword arguments.
@@ -303,10 +304,14 @@ def shorter_lengthscales(
         The params whose names end in ``lengthscale``; none if the model has none.
 
     Raises:
-        ValueError: if `factor` is not positive.
+        DataError: if x has NaN or infinity.
+        TypeError: if x holds no numbers.
+        ValueError: if `factor` is not a positive number.
     """
-    if not 0 < factor < float("inf"):
-        raise ValueError(f"shorter_lengthscales: factor is {factor}, wanted a positive number")
+    if not isinstance(factor, Real) or not 0 < factor < float("inf"):
+        raise ValueError(f"shorter_lengthscales: factor is {factor!r}, wanted a positive number")
+    inputs = x.take(range(1))[0] if isinstance(x, Rows) else x
+    check_inputs("shorter_lengthscales", inputs)
 
     @jax.jit  # computes the lengthscales alone
     def scaled(x: Inputs) -> Params:
@@ -318,7 +323,7 @@ def shorter_lengthscales(
         }
 
     with handlers.block():
-        return scaled(x)
+        return scaled(jnp.asarray(inputs))
 
 
 def some_rows(key: PRNGKey, x: Any) -> Any:

@@ -181,5 +181,11 @@ def test_shorter_lengthscales_of_any_model():
     fixed = kernels.Matern12(1.0, 1.0)
     options = {"z": x[:4], "kernel": lambda name, dim: fixed}
     assert initialize.shorter_lengthscales(models.svgp, x, X[:, 0], **options) == {}
+    rows = Rows.from_arrays(X.astype(np.float32), X[:, 0])
+    for source in (rows, X.tolist()):
+        again = initialize.shorter_lengthscales(models.svgp, source, z=x[:4])
+        np.testing.assert_allclose(again["l1.lengthscale"], [3**0.5 / 4] * 3, rtol=1e-6)
+    with pytest.raises(ValueError, match="factor is '2'"):
+        initialize.shorter_lengthscales(models.svgp, x, factor="2", z=x[:4])
     with pytest.raises(ValueError, match="factor is 0"):
         initialize.shorter_lengthscales(models.svgp, x, factor=0, z=x[:4])

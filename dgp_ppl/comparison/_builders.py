@@ -43,7 +43,6 @@ __all__ = [
 _HIDDEN_UNITS = 64  # in each of the two hidden layers of a deep kernel's network
 _MAX_FEATURES = 10
 _HORIZON = 5.0  # integration time of the flows
-_SHORTER = 0.25  # lengthscales of each further start; docs/tables.md has what it gains
 _NUM_TIMES = 3  # times of the inducing inputs of a field that changes with time
 
 LIKELIHOODS: dict[str, dict[str, Callable[[Array], dist.Distribution] | None]] = {
@@ -74,14 +73,12 @@ class Built:
         kwargs: its keyword arguments.
         inducing: initial inducing inputs of its layers, in the order of their sites.
         start: initial guide params that differ from the guide's defaults.
-        others: for further starts that a fit may choose among: the params that differ.
     """
 
     model: Model
     kwargs: dict[str, Any]
     inducing: tuple[InducingInputs, ...] = ()
     start: Params = dataclasses.field(default_factory=dict)
-    others: tuple[Params, ...] = ()
 
 
 class Builder(Protocol):
@@ -106,11 +103,7 @@ def _layered(task: Task, skip: bool = False) -> Built:
         task.key, task.x, num_inducing=setting.inducing, depth=setting.depth,
         width=setting.width, skip=skip,
     )  # fmt: skip
-    kwargs = layout | _model_arguments(task, setting.depth)
-    starts = setting.starts if setting.depth > 1 else 1
-    shorter = partial(initialize.shorter_lengthscales, models.deep_gp, layout["z"][0][:1])
-    others = tuple(shorter(factor=_SHORTER**i, **kwargs) for i in range(1, starts))
-    return Built(models.deep_gp, kwargs, layout["z"], others=others)
+    return Built(models.deep_gp, layout | _model_arguments(task, setting.depth), layout["z"])
 
 
 def _deep_kernel(task: Task) -> Built:

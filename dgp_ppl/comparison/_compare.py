@@ -161,8 +161,8 @@ def compare(
             its own, as in `models.deep_gp`.
         steps: number of optimiser steps.
         starts: number of initial lengthscales of the models deep_gp and skip, two layers or more,
-            among which dsvi, dspp, predictive and nuts choose: sqrt(D), a quarter of it, and so on.
-            Each gets a quarter of the steps, and the one with the lowest loss then goes on, so that
+            among which dsvi, dspp and predictive choose: sqrt(D), a quarter of it, and so on. Each
+            gets a quarter of the steps, and the one with the lowest loss then goes on, so that
             two take a quarter more time than one.
         batch: number of rows of a minibatch; methods without minibatches (sgpr) use all rows.
         learning_rate: initial learning rate of Adam's cosine schedule.

@@ -159,24 +159,25 @@ def declared_params(
 
 
 def checked_start(
-    caller: str, start: Params | Fitted, model: Model, guide: Model, call: Call
+    caller: str, start: Params | Fitted, model: Model, guide: Model, call: Call, name: str
 ) -> Params:
     """Return the values that a fit starts from, some or all, after comparing shapes.
 
-    A fit of another guide may give them: its own params are left out.
+    A fit of another guide may give them: its own params are left out. `name` is that of the
+    argument.
 
     Raises:
         TypeError: if `start` is neither a dict nor a result.
         ValueError: if a value has another shape than declared, or no name is declared.
     """
-    given = params_of(caller, start)
+    given = params_of(caller, start, name)
     declared = declared_params(model, guide, call)
     if given and declared.all and not given.keys() & declared.all.keys():
         raise ValueError(
-            f"{caller}: start has {short_list(sorted(given))}, none of them a param of the model "
+            f"{caller}: {name} has {short_list(sorted(given))}, none of them a param of the model "
             f"or of {program_name(guide)}, wanted some of {short_list(sorted(declared.all))}"
         )
-    _check_shapes(caller, given, declared)
+    _check_shapes(caller if name == "start" else f"{caller}: {name}", given, declared)
     return given
 
 

@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-from numpyro import handlers
 from support.comparisons import TINY
 from support.helpers import KEY, regression
 
@@ -64,21 +63,3 @@ def test_the_likelihood_and_its_outputs_reach_the_model():
     found = observation_arguments(Setting(task="multiclass", likelihood="softmax", outputs=3))
     assert found["out"] == 3
     assert observation_arguments(Setting()) == {}
-
-
-@pytest.mark.parametrize("model", ["deep_gp", "skip"])
-def test_further_starts_have_shorter_lengthscales(model):
-    x, y = regression(rows=12, dim=4)
-    setting = Setting(inducing=5, model=model, kernel="matern52", starts=3)
-    built = build(Task(KEY, x, y, setting))
-    sites = handlers.trace(handlers.seed(built.model, KEY)).get_trace(x, **built.kwargs)
-    for share, other in zip((1 / 4, 1 / 16), built.others, strict=True):
-        assert sorted(other) == ["l1.lengthscale", "l2.lengthscale"]
-        for name, value in other.items():
-            np.testing.assert_allclose(value, share * sites[name]["value"], rtol=1e-6)
-
-
-@pytest.mark.parametrize("changes", [{"starts": 1}, {"depth": 1}, {"model": "diff_gp"}])
-def test_other_fits_have_one_start(changes):
-    x, y = regression(rows=12, dim=4)
-    assert build(Task(KEY, x, y, Setting(inducing=5, **changes))).others == ()

@@ -93,7 +93,7 @@ def _nuts_priors(task: Task) -> Fitted:
 def _transported_nuts(task: Task, *, sample_hyperparameters: bool) -> Fitted:
     """Sample by NUTS in the reference space of a mean-field fit."""
     task_first, task_run = task.split()
-    first = fit_mean_field(task_first)
+    first = fit_mean_field(task_first.with_setting(starts=1))
     model, params = first.model, first.result.params
     assert isinstance(first.guide, MeanField)
     if sample_hyperparameters:

@@ -83,9 +83,9 @@ def fit(
             nor the guide has are left out. With an earlier `FitResult` and its own
             `optimizer` the fit goes on exactly where it stopped, and `key` is not used: two calls
             of n steps equal one of 2n. With another optimiser it starts from the result's params.
-            A list has several starts, of which None or {} leaves all initial values: each gets a
-            quarter of the steps, and the one whose loss is lowest then (the mean over the last
-            tenth of its trial) goes on. See `FitResult.start_losses`.
+            A list has several starts, of params or results for their params; None and {} are the
+            initial values. Each gets a quarter of the steps, and the one whose loss is lowest then
+            (the mean over the last tenth of its trial) goes on. See `FitResult.start_losses`.
         keep_best: compare the params at the end with those that the fit began with, by 100 draws of
             the objective with the same keys, and return the better ones. Noisy fits, such as of a
             `Diffusion` on a nearly exact base, can lose more than they gain. The objective is
@@ -94,8 +94,8 @@ def fit(
             bound, by 100 draws of the objective with the same keys, is returned; see
             `FitResult.restart_bounds`.
         checkpoint: folder for this fit only. A call with the same arguments resumes a killed fit,
-            and returns the params and losses of an uninterrupted one, bit for bit. None writes
-            nothing.
+            and returns the params and losses of an uninterrupted one, bit for bit. Trials of
+            several starts are not kept: a fit killed there begins anew. None writes nothing.
         every: least number of steps between checkpoints.
         mesh: devices that divide the rows among them, a `jax.sharding.Mesh`, or "auto" for all of
             this process. Each has all params and its part of every minibatch that `minibatch`
@@ -175,29 +175,26 @@ def fit(
         if continues and isinstance(start, FitResult):
             states = [start.state]
         if devices is not None:
-            loop, data = divided_loop("fit", loop, devices, states[0], data, num_data)
-        trials = begin(
-            loop, states, feed or data, steps=steps, num_data=num_data, progress=progress
-        )
-        first, folder = trials.first, None
+            loop, data = divided_loop("fit", loop, devices, states, data, num_data)
+        folder = None
         if checkpoint is not None:
-            values: Any = problem.starts if len(problem.starts) > 1 else problem.starts[0]
+            values: Any = problem.starts if len(states) > 1 else problem.starts[0]
             identity = fit_identity(
-                guide, loop.svi.loss, optimizer, loop.unconstrained(first),
-                loop.advance(first, data, 1)[1][0],
-                (key, first if continues else values, call.args, call.kwargs),
+                guide, loop.svi.loss, optimizer, loop.unconstrained(states[0]),
+                loop.advance(states[0], data, 1)[1][0],
+                (key, states[0] if continues else values, call.args, call.kwargs),
                 steps=steps, learning_rate=learning_rate,
                 **({} if source is None else {"source": source[0].identity()}),
             )  # fmt: skip
             shared = devices is not None and devices.is_multi_process
             folder = (SharedFolder if shared else RunFolder)(checkpoint, identity)
-        outcome = trials.outcome
+        each: dict[str, Any] = {
+            "steps": steps, "num_data": num_data, "progress": progress, "folder": folder,
+        }  # fmt: skip
+        first, outcome = begin(loop, states, feed or data, **each)
         if outcome.failed is outcome.interrupt is None:
-            outcome = run_steps(
-                loop, outcome.state, feed or data, steps=steps, num_data=num_data,
-                progress=progress, folder=folder, every=every, begun=outcome.losses,
-            )  # fmt: skip
-        state, losses, failed, failed_data, interrupt = outcome
+            outcome = run_steps(loop, outcome, feed or data, every=every, **each)
+        state, losses, failed, failed_data, interrupt, _, ends = outcome
     reverted = False
     if keep_best and failed is interrupt is None:
         drawn = problem.data if feed is None else feed.draws(key, BOUND_DRAWS)
@@ -210,7 +207,7 @@ def fit(
     done = max(0, len(losses) - (failed is not None))
     result = FitResult(
         loop.params(state), losses, num_data, state, seconds, problem.optimizer, reverted,
-        interrupted=interrupt is not None, start_losses=trials.losses,
+        interrupted=interrupt is not None, start_losses=ends,
         position=None if feed is None else feed.position(done),
     )  # fmt: skip
     if interrupt is not None:

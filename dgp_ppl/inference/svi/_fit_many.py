@@ -159,19 +159,17 @@ def _run(
     starts = [loops.init(keys, data, first, each=several) for first in firsts]
     if several and None is not optimizer is start.optimizer:
         starts = [start.state]
-    options: dict[str, Any] = {
-        "num_fits": num, "steps": steps, "num_data": num_data, "progress": progress,
-    }  # fmt: skip
-    outcome, ends = begin_many(loops, starts, data, **options)
+    options: dict[str, Any] = {"steps": steps, "num_data": num_data, "progress": progress}
+    outcome = begin_many(loops, starts, data, num_fits=num, **options)
     if outcome.interrupt is None:
-        outcome = run_many_steps(loops, outcome.states, data, begun=outcome, **options)
+        outcome = run_many_steps(loops, outcome, data, **options)
     states, losses = outcome.states, outcome.losses
     for i, failure in outcome.failures.items():
         states = jax.tree.map(lambda a, b, i=i: a.at[i].set(b), states, failure.kept)
         losses[i, failure.step :] = np.nan
     result = FitResults(
         loops.params(states), losses, num_data, states, time.perf_counter() - begun,
-        problem.optimizer, interrupted=outcome.interrupt is not None, start_losses=ends,
+        problem.optimizer, interrupted=outcome.interrupt is not None, start_losses=outcome.ends,
     )  # fmt: skip
     errors = {
         i: non_finite_loss(

@@ -157,7 +157,7 @@ def cached_loop(
 
 
 class Outcome(NamedTuple):
-    """What the steps of a fit led to.
+    """What the steps of a fit led to; of its first state alone, where it begins.
 
     Attributes:
         state: the last state with a finite loss.
@@ -165,13 +165,17 @@ class Outcome(NamedTuple):
         failed: the state whose loss is not finite, or None.
         data: the arrays of the step of `failed`.
         interrupt: the interrupt (Ctrl-C) that ended the steps early, or None.
+        before: start, arrays and length of the last chunk of steps, or None.
+        ends: of several starts: the losses at the end of their trials, [S].
     """
 
     state: SVIState
-    losses: np.ndarray
+    losses: np.ndarray = np.zeros(0)
     failed: SVIState | None = None
     data: list[Any] = []  # noqa: RUF012 - never changed
     interrupt: KeyboardInterrupt | None = None
+    before: tuple[SVIState, list[Any], int] | None = None
+    ends: np.ndarray | None = None
 
 
 def chunk_length(steps: int) -> int:
@@ -181,37 +185,45 @@ def chunk_length(steps: int) -> int:
 
 def run_steps(
     loop: TrainingLoop,
-    state: SVIState,
+    begun: Outcome,
     arrays: list[Any] | Feed,
     *,
     steps: int,
     num_data: int,
     progress: bool | str,
+    until: int | None = None,
     folder: RunFolder | None = None,
     every: int = 1,
-    begun: np.ndarray | None = None,
 ) -> Outcome:
-    """Run all steps, or those up to an interrupt or the first loss that is not finite.
+    """Run the steps that are left, or those up to an interrupt or a loss that is not finite.
 
     With a folder the steps go on from its state, and write to it after at least `every` steps.
-    `begun` has the losses of the first of these steps, if they ran before.
+
+    Args:
+        loop: the fit's loop.
+        begun: what the steps so far led to.
+        arrays: the fit's arrays.
+        steps: number of steps of the fit.
+        num_data: rows N of the data plate.
+        progress: see `fit`.
+        until: number of the step to stop at; None runs all.
+        folder: the folder of the fit.
+        every: see `fit`.
     """
     chunk = chunk_length(steps)
     if isinstance(arrays, Feed):
         chunk = min(chunk, arrays.length)
-    losses = np.zeros(0) if begun is None else begun
-    saved = len(losses)
+    (state, losses, *_), before, saved = begun, begun.before, 0
     if folder is not None:
         chunk = min(chunk, every)
-        at, parts, state = folder.read(state)
-        saved = max(saved, at)
-        losses = np.concatenate([losses, *(part for (part,) in parts)])
-    # Start, arrays and length of the chunk before.
-    before: tuple[SVIState, list[Any], int] | None = None
+        saved, parts, state = folder.read(state)
+        if saved:
+            losses, before = np.concatenate([part[0] for part in parts]), None
+    last = steps if until is None else until
     try:
-        with Progress(progress, steps, "fit", done=len(losses)) as bar:
-            while len(losses) < steps:
-                num = min(chunk, steps - len(losses))
+        with Progress(progress, last, "fit", done=len(losses)) as bar:
+            while len(losses) < last:
+                num = min(chunk, last - len(losses))
                 data = arrays.at(len(losses)) if isinstance(arrays, Feed) else arrays
                 after, new = loop.advance(state, data, num)
                 finite = np.isfinite(new)
@@ -224,7 +236,9 @@ def run_steps(
                     elif before is not None:
                         state = loop.advance(before[0], before[1], before[2] - 1)[0]
                     losses = np.concatenate([losses, new[:first]])
-                    return Outcome(state, losses, failed, at_step(data, first))
+                    return begun._replace(
+                        state=state, losses=losses, failed=failed, data=at_step(data, first)
+                    )
                 all_losses = np.concatenate([losses, new])
                 # An interrupt never falls between assignments of one statement.
                 before, state, losses = (state, data, num), after, all_losses
@@ -234,11 +248,12 @@ def run_steps(
                     ended = len(losses) == steps
                     at, kept = (steps, state) if ended else (len(losses) - num, before[0])
                     if ended or at - saved >= every:
-                        folder.write(at, kept, [[losses[saved:at]]])
+                        ends = [] if begun.ends is None else [begun.ends[: 0 if saved else None]]
+                        folder.write(at, kept, [[losses[saved:at], *ends]])
                         saved = at
     except KeyboardInterrupt as interrupt:
-        return Outcome(state, losses, interrupt=interrupt)
-    return Outcome(state, losses)
+        return begun._replace(state=state, losses=losses, interrupt=interrupt, before=before)
+    return begun._replace(state=state, losses=losses, before=before)
 
 
 @PassProgram

@@ -117,40 +117,49 @@ class Failure:
 
 
 class ManyOutcomes(NamedTuple):
-    """What the steps of many fits led to.
+    """What the steps of many fits led to; of their first states alone, where they begin.
 
     Attributes:
         states: the states at the end; those of fits that failed mean nothing.
         losses: the losses, [R, steps].
         failures: the fits that failed, by number.
         interrupt: the interrupt (Ctrl-C) that ended the steps early, or None.
+        before: start and length of the last chunk of steps, or None.
+        ends: of several starts: the losses at the end of their trials, [R, S].
     """
 
     states: SVIState
     losses: np.ndarray
     failures: dict[int, Failure]
     interrupt: KeyboardInterrupt | None = None
+    before: tuple[SVIState, int] | None = None
+    ends: np.ndarray | None = None
 
 
 def run_many_steps(
     loops: ManyLoops,
-    states: SVIState,
+    begun: ManyOutcomes,
     data: list[Any],
     *,
-    num_fits: int,
     steps: int,
     num_data: int | np.ndarray,
     progress: bool | str,
-    begun: ManyOutcomes | None = None,
+    until: int | None = None,
 ) -> ManyOutcomes:
-    """Run all steps of all fits. A fit whose loss is not finite does not stop the others.
+    """Run the steps that are left of all fits; one that fails does not stop the others.
 
-    `begun` is what the first of these steps led to, if they ran before.
+    Args:
+        loops: the fits' loops.
+        begun: what the steps so far led to.
+        data: the fits' arrays.
+        steps: number of steps of a fit.
+        num_data: rows N of the data plate, or of each fit, [R].
+        progress: see `fit_many`.
+        until: number of the step to stop at; None runs all.
     """
-    chunk = chunk_length(steps)
-    losses = np.zeros((num_fits, 0)) if begun is None else begun.losses
-    before: tuple[SVIState, int] | None = None  # start and length of the chunk before
-    failures: dict[int, Failure] = {} if begun is None else begun.failures
+    chunk, last = chunk_length(steps), steps if until is None else until
+    states, losses, failures, before = begun.states, begun.losses, begun.failures, begun.before
+    num_fits = len(losses)
 
     def failed(number: int, first: int) -> Failure:
         """Return the failure at a step of this chunk; its steps run again."""
@@ -163,9 +172,9 @@ def run_many_steps(
         return Failure(losses.shape[1] + first, part(state, number), part(kept, number))
 
     try:
-        with Progress(progress, steps, f"{num_fits} fits", done=losses.shape[1]) as bar:
-            while losses.shape[1] < steps and len(failures) < num_fits:
-                num = min(chunk, steps - losses.shape[1])
+        with Progress(progress, last, f"{num_fits} fits", done=losses.shape[1]) as bar:
+            while losses.shape[1] < last and len(failures) < num_fits:
+                num = min(chunk, last - losses.shape[1])
                 after, new = loops.advance(states, data, num)
                 finite = np.isfinite(new)
                 found = {
@@ -186,5 +195,5 @@ def run_many_steps(
                 note = f"ELBO/datum {bounds[sound].mean():.4f}" if sound else "all failed"
                 bar.update(num, note + f", {len(failures)} failed" * bool(failures))
     except KeyboardInterrupt as interrupt:
-        return ManyOutcomes(states, losses, failures, interrupt)
-    return ManyOutcomes(states, losses, failures)
+        return ManyOutcomes(states, losses, failures, interrupt, before, begun.ends)
+    return ManyOutcomes(states, losses, failures, before=before, ends=begun.ends)

@@ -136,7 +136,7 @@ def checked_mesh(caller: str, mesh: Mesh | Literal["auto"] | None) -> Mesh | Non
 
 
 def divided_loop(
-    caller: str, loop: TrainingLoop, mesh: Mesh, state: SVIState, data: list[Any], num_data: int
+    caller: str, loop: TrainingLoop, mesh: Mesh, states: Any, data: list[Any], num_data: int
 ) -> tuple[TrainingLoop, list[Any]]:
     """Return the loop on the devices of a mesh, and the data placed on them.
 
@@ -150,7 +150,7 @@ def divided_loop(
             f"{caller}: mesh is given, and no argument of the model has {num_data} rows, the size "
             "of its data plate, wanted arrays whose rows can be divided among the devices"
         )
-    if mesh.is_multi_process and _differ(np.frombuffer(digest((state, data)).encode(), np.uint8)):
+    if mesh.is_multi_process and _differ(np.frombuffer(digest((states, data)).encode(), np.uint8)):
         raise DataError(
             f"{caller}: the processes of the mesh have different arguments, wanted the same key "
             "and the same arrays, with all rows, in each; a process keeps its part of the rows"

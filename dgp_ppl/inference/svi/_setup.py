@@ -81,14 +81,17 @@ class Problem:
         given: Sequence[Any] = start if several else [start]  # type: ignore[assignment]
         if not given:
             raise ValueError(f"{caller}: start has no values, wanted one of the starts at least")
+        names = [f"start[{i}]" for i in range(len(given))] if several else ["start"]
+        # No values are all initial values.
         starts = [
-            None if a is None else checked_start(caller, a, model, guide, call) for a in given
+            None if a is None or a == {} else checked_start(caller, a, model, guide, call, name)
+            for a, name in zip(given, names, strict=True)
         ]
         partition, data = Partition.split(model, call, guide)
         num_data, model_params = _describe(sites)
         if optimizer is None:
             optimizer = guide_optimizer(
-                guide, learning_rate, steps, model_params, from_params=None not in given
+                guide, learning_rate, steps, model_params, from_params=None not in starts
             )
         objective = checked_loss(caller, guide, loss) or _default_loss(guide)
         loop = training_loop(model, guide, optimizer, objective, partition)

@@ -2,11 +2,13 @@
 
 import numpy as np
 import pytest
+from numpyro import handlers
 from support.comparisons import TINY
-from support.helpers import regression
+from support.helpers import KEY, regression
 
 import dgp_ppl
-from dgp_ppl.comparison import Setting, fit_method
+from dgp_ppl.comparison import Setting, Task, build, fit_method
+from dgp_ppl.comparison.methods._guides import _starts
 
 
 @pytest.mark.slow
@@ -41,10 +43,27 @@ def test_a_mean_field_goes_on_from_the_better_lengthscales(method):
         assert np.argmin(ends) == best
 
 
+@pytest.mark.parametrize("model", ["deep_gp", "skip"])
+def test_further_starts_have_shorter_lengthscales(model):
+    x, y = regression(rows=12, dim=4)
+    task = Task(KEY, x, y, Setting(inducing=5, model=model, kernel="matern52", starts=3))
+    built = build(task)
+    sites = handlers.trace(handlers.seed(built.model, KEY)).get_trace(x, **built.kwargs)
+    first, *others = _starts(task, built)
+    assert first == {}
+    for share, other in zip((1 / 4, 1 / 16), others, strict=True):
+        assert sorted(other) == ["l1.lengthscale", "l2.lengthscale"]
+        for name, value in other.items():
+            np.testing.assert_allclose(value, share * sites[name]["value"], rtol=1e-6)
+
+
 @pytest.mark.parametrize(
     ("method", "changes"),
-    [("svgp", {}), ("dsvi", {"starts": 1}), ("dsvi", {"depth": 1}), ("global_inducing", {})],
-)
+    [
+        ("svgp", {}), ("dsvi", {"starts": 1}), ("dsvi", {"depth": 1}), ("global_inducing", {}),
+        ("dsvi", {"model": "diff_gp"}), ("nuts", {"draws": 2}),
+    ],
+)  # fmt: skip
 def test_other_fits_have_one_start(method, changes):
     x, y = regression(rows=12, dim=2)
     fitted = fit_method(method, x, y, Setting(inducing=4, steps=4, **changes)).fits[0]

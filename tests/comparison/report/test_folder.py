@@ -54,3 +54,14 @@ def test_rows_of_the_first_split_are_left_out_wherever_they_stand(tmp_path):
     rows = [{"split": s, "method": m} for s, m in ((0, "a"), (1, "a"), (2, "a"), (0, "b"))]
     write_json(tmp_path / "results.json", record | {"splits": rows})
     assert finished_rows(tmp_path, record, refit=True) == rows[1:3]
+
+
+def test_a_comparison_of_an_earlier_version_had_one_start(tmp_path):
+    record = {"config": {"methods": ["a"], "splits": 1}, "data": {}}
+    rows = [{"split": 0, "method": "a", "error": "no"}]
+    write_json(tmp_path / "results.json", record | {"splits": rows})
+    now = {"config": record["config"] | {"starts": 1}, "data": {}}
+    assert finished_rows(tmp_path, now, refit=False) == rows
+    now["config"]["starts"] = 2
+    with pytest.raises(DataError, match="its starts differ"):
+        finished_rows(tmp_path, now, refit=False)

@@ -10,6 +10,7 @@ from support.fits import OPTIMIZER, SHALLOW, X, Y, Z, shallow
 from support.helpers import KEY
 
 import dgp_ppl as dgp
+from dgp_ppl.inference._checkpoint import RunFolder
 from dgp_ppl.inference.svi import _starts as starts
 from dgp_ppl.models import svgp
 
@@ -63,16 +64,70 @@ def test_it_fails_only_if_all_trials_do():
 def test_a_list_of_no_start_is_refused():
     with pytest.raises(ValueError, match="start"):
         shallow(10, start=[])
-    with pytest.raises(ValueError, match="none of them a param"):
+    with pytest.raises(ValueError, match=r"start\[1\] has \['nois'\], none of them a param"):
         shallow(10, start=[{}, {"nois": 0.3}])
+    with pytest.raises(TypeError, match=r"start\[0\] is a int, wanted a fit's result"):
+        shallow(10, start=[3, {}])
 
 
-def test_a_checkpoint_goes_on_after_the_trials(tmp_path):
+def test_initial_values_are_no_params():
+    """The learning rate of a guide that starts from given params is lower."""
+    guide = dgp.GlobalInducing(svgp, Z)
+    options = {"z": Z, "steps": 20, "progress": False}
+    found, wanted, alone = (
+        dgp.fit(KEY, svgp, guide, X, Y, start=start, **options)
+        for start in ([{}, BAD], [None, BAD], None)
+    )
+    np.testing.assert_array_equal(found.losses, wanted.losses)
+    np.testing.assert_array_equal(found.losses, alone.losses)
+
+
+def test_a_fit_that_chose_goes_on_as_any_other():
+    half = shallow(40, start=[BAD, GOOD])
+    whole = shallow(40, start=half)
+    alone = shallow(40, start=shallow(40, start=GOOD))
+    assert_same(whole.params, alone.params)
+    assert whole.start_losses is None
+
+
+def test_progress_says_which_start_a_trial_is_of(capsys):
+    for progress, label in ((True, "fit"), ("mine", "mine")):
+        dgp.fit(KEY, svgp, SHALLOW, X, Y, z=Z, steps=8, start=[GOOD, BAD], progress=progress)
+        assert f"{label}, start 2/2" in capsys.readouterr().err
+    shallow(8, start=[GOOD, BAD])
+    assert not capsys.readouterr().err
+
+
+def test_a_checkpoint_goes_on_after_the_trials(tmp_path, monkeypatch):
     whole = shallow(40, start=[BAD, GOOD])
-    for _ in range(2):  # the second call reads the end of the first
-        kept = shallow(40, start=[BAD, GOOD], checkpoint=tmp_path / "run", every=7)
+    options = {"start": [BAD, GOOD], "checkpoint": tmp_path / "run", "every": 7}
+    with monkeypatch.context() as patched:  # killed
+        patched.setattr(RunFolder, "write", _ends_after(RunFolder.write, 2))
+        with pytest.raises(SystemExit):
+            shallow(40, **options)
+    trials = []
+    monkeypatch.setattr(starts, "run_steps", lambda *args, **_: trials.append(args))
+    for _ in range(2):  # it goes on, and then reads the end
+        kept = shallow(40, **options)
         assert_same(kept.params, whole.params)
         np.testing.assert_array_equal(kept.losses, whole.losses)
+        np.testing.assert_array_equal(kept.start_losses, whole.start_losses)
+    assert not trials
+    with pytest.raises(dgp.DataError, match="holds another run"):
+        shallow(40, **(options | {"start": [GOOD, BAD]}))
+
+
+def _ends_after(write, num):
+    """A write that is killed at its call of this number."""
+    calls = []
+
+    def counted(*args):
+        write(*args)
+        calls.append(args)
+        if len(calls) == num:
+            raise SystemExit
+
+    return counted
 
 
 def test_keep_best_compares_with_the_first_params():
@@ -81,11 +136,12 @@ def test_keep_best_compares_with_the_first_params():
     np.testing.assert_allclose(found.params["noise"], 0.3, rtol=1e-6)
 
 
-@pytest.mark.parametrize("given", [[BAD, GOOD], [BROKEN, GOOD], [BROKEN, BROKEN]])
+@pytest.mark.parametrize("steps", [40, 100])  # a trial of one chunk of steps, and of more
+@pytest.mark.parametrize("given", [[BAD, GOOD], [BROKEN, GOOD], [GOOD, BROKEN], [BROKEN, BROKEN]])
 @pytest.mark.usefixtures("x64")
-def test_many_fits_choose_as_each_alone(given):
+def test_many_fits_choose_as_each_alone(given, steps):
     keys = random.split(KEY, 2)
-    options = {"z": Z, "steps": 40, "optimizer": OPTIMIZER, "start": given, "progress": False}
+    options = {"z": Z, "steps": steps, "optimizer": OPTIMIZER, "start": given, "progress": False}
     fits = dgp.fit_many(keys, svgp, SHALLOW, X, Y, **options)
     assert fits.start_losses.shape == (2, 2)
     if given == [BROKEN, BROKEN]:
@@ -96,6 +152,32 @@ def test_many_fits_choose_as_each_alone(given):
         alone = dgp.fit(key, svgp, SHALLOW, X, Y, **options)
         np.testing.assert_allclose(found.losses, alone.losses, rtol=1e-8)
         np.testing.assert_allclose(found.start_losses, alone.start_losses, rtol=1e-8)
+    best = dgp.fit(KEY, svgp, SHALLOW, X, Y, restarts=2, **options)
+    assert np.isfinite(best.restart_bounds).all()
+    assert len(best.start_losses) == 2
+
+
+@pytest.mark.parametrize("after", [0, 1])
+def test_a_failure_after_the_trials_keeps_the_last_finite_state(after):
+    """The first step after a trial has no chunk of its own before it."""
+    broken = optax.chain(
+        OPTIMIZER,
+        optax.inject_hyperparams(optax.scale)(
+            step_size=lambda i: jnp.where(i == 9 + after, jnp.nan, 1.0)
+        ),
+    )
+    options = {"optimizer": broken, "start": [BAD, GOOD]}
+    with pytest.raises(dgp.NonFiniteLossError) as caught:
+        shallow(40, **options)
+    assert caught.value.step == 10 + after
+    kept = caught.value.result
+    assert all(np.isfinite(a).all() for a in kept.params.values())
+    fits = dgp.fit_many(
+        random.split(KEY, 2), svgp, SHALLOW, X, Y, z=Z, steps=40, progress=False, **options
+    )
+    assert fits.errors[1].step == 10 + after
+    assert all(np.isfinite(a).all() for a in fits.params.values())
+    assert len(fits.errors[1].result.losses) == 10 + after
 
 
 @pytest.mark.usefixtures("x64")
@@ -116,9 +198,10 @@ def test_each_of_many_fits_chooses_for_itself():
         np.testing.assert_allclose(found.losses, alone.losses, rtol=1e-6)
 
 
-@pytest.mark.parametrize("found", ["first", "second"])
+@pytest.mark.parametrize("found", ["first", "second", "after one that failed"])
 def test_an_interrupt_in_a_trial_keeps_the_best_so_far(monkeypatch, found):
     """One in the first trial keeps that; one in a later trial the best of those that ended."""
+    given = [BROKEN, GOOD] if found.startswith("after") else [GOOD, BAD]
     run, calls = starts.run_steps, []
 
     def interrupted(loop, state, *args, **options):
@@ -130,7 +213,7 @@ def test_an_interrupt_in_a_trial_keeps_the_best_so_far(monkeypatch, found):
 
     monkeypatch.setattr(starts, "run_steps", interrupted)
     with pytest.raises(dgp.Interrupted, match="after 10 of 40 steps") as caught:
-        shallow(40, start=[GOOD, BAD])
+        shallow(40, start=given)
     assert_same(caught.value.result.params, shallow(10, start=GOOD).params)
 
 
@@ -143,3 +226,21 @@ def test_each_trial_of_rows_reads_them_from_their_first():
     assert found.start_losses[1] < found.start_losses[0]
     assert_same(found.params, alone.params)
     assert found.position == alone.position
+
+
+@pytest.mark.parametrize("given", [[GOOD, BAD], [BROKEN, GOOD]])
+def test_an_interrupt_of_many_fits_in_a_trial_keeps_the_best_so_far(monkeypatch, given):
+    run, calls = starts.run_many_steps, []
+
+    def interrupted(*args, **options):
+        calls.append(args)
+        outcome = run(*args, **options)
+        return outcome._replace(interrupt=KeyboardInterrupt() if len(calls) == 2 else None)
+
+    monkeypatch.setattr(starts, "run_many_steps", interrupted)
+    keys = random.split(KEY, 2)
+    options = {"z": Z, "optimizer": OPTIMIZER, "progress": False}
+    with pytest.raises(dgp.Interrupted, match="after 10 of 40 steps") as caught:
+        dgp.fit_many(keys, svgp, SHALLOW, X, Y, steps=40, start=given, **options)
+    wanted = dgp.fit_many(keys, svgp, SHALLOW, X, Y, steps=10, start=GOOD, **options)
+    assert_same(caught.value.result.params, wanted.params)
