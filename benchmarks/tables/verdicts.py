@@ -4,11 +4,13 @@ import math
 import statistics
 from collections import Counter
 from collections.abc import Iterable
+from typing import Any
 
 from summary import Records, mean, number
 
 __all__ = [
-    "against", "conditions", "floor", "images", "never_worse", "published", "targets",
+    "against", "agreement", "by_set", "conditions", "floor", "images", "never_worse", "published",
+    "targets",
 ]  # fmt: skip
 
 METRICS = {"rmse": ("RMSE", -1), "log_density": ("log density", 1)}  # the sign of better
@@ -170,6 +172,67 @@ def against(
             f"{math.exp(statistics.median(cost)):.1f} |"
         )
     return lines
+
+
+def by_set(
+    found: Records, pairs: Iterable[tuple[str, str]], sets: Iterable[str], tables: Iterable[str]
+) -> list[str]:
+    """Return a Markdown table of the mean gain of each row over its base, set by set.
+
+    Args:
+        found: the records.
+        pairs: labels of rows and their bases.
+        sets: names of the data sets.
+        tables: the tables whose splits are put together.
+    """
+    sets, tables = tuple(sets), tuple(tables)
+    lines = ["| | " + " | ".join(sets) + " |", "|---" * (len(sets) + 1) + "|"]
+    for row, base in pairs:
+        cells = []
+        for name in sets:
+            both = _both(found, row, base, name, tables)
+            if not both:
+                cells.append("")
+                continue
+            density, bound = (
+                statistics.mean(a[metric] - b[metric] for a, b in both)
+                for metric in ("log_density", "elbo_per_datum")
+            )
+            error = statistics.mean(math.log(a["rmse"] / b["rmse"]) for a, b in both)
+            cells.append(
+                f"{density:+.3f} / {100 * (1 - math.exp(error)):+.1f} / {bound:+.3f} ({len(both)})"
+            )
+        lines.append(f"| {row} | {' | '.join(cells)} |")
+    return lines
+
+
+def agreement(
+    found: Records, row: str, base: str, tables: Iterable[str], least: float = 0.02
+) -> str:
+    """Return on how many splits the row with the higher bound has the higher log density.
+
+    Splits count whose bounds differ by `least` nats per datum or more.
+    """
+    tables = tuple(tables)
+    changes = [
+        (a["elbo_per_datum"] - b["elbo_per_datum"], a["log_density"] - b["log_density"])
+        for name in WANTED
+        for a, b in _both(found, row, base, name, tables)
+    ]
+    large = [(bound, density) for bound, density in changes if abs(bound) >= least]
+    return f"{sum(bound * density > 0 for bound, density in large)} of {len(large)}"
+
+
+def _both(
+    found: Records, row: str, base: str, data: str, tables: tuple[str, ...]
+) -> list[tuple[dict[str, Any], dict[str, Any]]]:
+    """Return the records of two rows for each split that both have."""
+    pairs = []
+    for table in tables:
+        theirs = {r["split"]: r for r in found.get((table, data, base), [])}
+        ours = found.get((table, data, row), [])
+        pairs += [(r, theirs[r["split"]]) for r in ours if r["split"] in theirs]
+    return pairs
 
 
 def floor(found: Records, papers: list[dict[str, str]], row: str = "DGP(DSVI) L=2 M=100") -> str:

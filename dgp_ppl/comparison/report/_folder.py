@@ -70,7 +70,8 @@ def finished_rows(folder: Path, record: dict[str, Any], refit: bool) -> list[dic
         rows, parts = kept["splits"], [(kept[n], record[n]) for n in ("config", "data")]
         wanted = json.loads(json.dumps(finite([now for _, now in parts])))
         before = [old for old, _ in parts]
-        before[0].setdefault("starts", 1)  # what earlier versions had
+        if "starts" in record["config"]:
+            before[0].setdefault("starts", 1)  # what earlier versions had
         differing = [
             n
             for old, now in zip(before, wanted, strict=True)
