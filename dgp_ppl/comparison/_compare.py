@@ -160,10 +160,10 @@ def compare(
         share_kernel: whether the outputs of a hidden layer share one kernel; by default each has
             its own, as in `models.deep_gp`.
         steps: number of optimiser steps.
-        starts: number of initial lengthscales of the models deep_gp and skip, two layers or more,
-            among which dsvi, dspp and predictive choose: sqrt(D), a quarter of it, and so on. Each
-            gets a quarter of the steps, and the one with the lowest loss then goes on, so that
-            two take a quarter more time than one.
+        starts: number of initial lengthscales of the model deep_gp, with two layers or more, among
+            which dsvi, dspp and predictive choose: sqrt(D), a quarter of it, and so on. Each gets a
+            quarter of the steps, and the one with the lowest loss then goes on, so that two take a
+            quarter more time than one.
         batch: number of rows of a minibatch; methods without minibatches (sgpr) use all rows.
         learning_rate: initial learning rate of Adam's cosine schedule.
         splits: number of splits: the first ones of the data set if it has splits, else random ones

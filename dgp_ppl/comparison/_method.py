@@ -49,8 +49,8 @@ class Setting:
         share_kernel: whether the outputs of a hidden layer share one kernel; None leaves it to the
             model's rule.
         steps: number of optimiser steps.
-        starts: number of initial lengthscales among which fits of a mean field to the layers of
-            `deep_gp` and `skip` choose; see `compare`.
+        starts: number of initial lengthscales among which fits of a mean field to `deep_gp` choose;
+            see `compare`.
         batch: number of rows of a minibatch, for the methods that use minibatches.
         learning_rate: initial learning rate of the cosine schedule; see `fit`.
         draws: number of draws that samplers keep from each chain.

@@ -38,7 +38,6 @@ __all__ = ["fit_coupled", "fit_mean_field"]
 _EVALUATION_ROWS = 10_000  # rows of a minibatch when the ELBO is evaluated
 _EVALUATION_DRAWS = 20
 _NOISY_EVALUATION_DRAWS = 100  # for guides whose draws of hidden layers make the ELBO noisy
-_LAYERS = ("deep_gp", "skip")
 _SHORTER = 0.25  # lengthscales of a start, against those of the one before
 _DSPP_LOSS = PredictiveELBO(elbo_share=0.5, num_particles=4)
 _PREDICTIVE_LOSS = PredictiveELBO(elbo_share=0.0, num_particles=4)
@@ -60,8 +59,8 @@ def _fit_mean_field(task: Task, make: Callable[[Task], Built] = build, **options
 def _starts(task: Task, built: Built) -> list[Params]:
     """Return what the fit of a mean field may start from: itself, and shorter lengthscales."""
     setting, starts = task.setting, [built.start]
-    # What several starts gain is measured for layers of GPs alone.
-    if setting.starts > 1 and setting.model in _LAYERS and len(built.inducing) > 1:
+    # What several starts gain is measured for this model alone.
+    if setting.starts > 1 and setting.model == "deep_gp" and len(built.inducing) > 1:
         x = built.inducing[0][:1]
         initial = initialize.shorter_lengthscales(built.model, x, factor=1.0, **built.kwargs)
         starts += [
