@@ -106,6 +106,7 @@ UCI_TARGETS: dict[str, tuple[Row, tuple[str, ...]]] = {
     "dsvi, one start": (("dsvi", {}), (*SMALL, *LARGE)),
     "dspp, one start": (("dspp", {}), (*SMALL, *LARGE)),
     "predictive": (("predictive", {}), (*SMALL, *LARGE)),
+    "predictive, two starts": (("predictive", _TWO_STARTS), (*SMALL, *LARGE)),
     "dsvi, a quarter of the lengthscale": (("dsvi_quarter", {}), (*SMALL, *LARGE)),
     "dspp, a quarter of the lengthscale": (("dspp_quarter", {}), (*SMALL, *LARGE)),
     "dspp, Student t, 4 restarts": (("dspp", {"restarts": 4, **_STUDENT}), ("concrete", "power")),

@@ -304,9 +304,9 @@ def page() -> str:
         STARTS.format(agreement=agreement(found, QUARTER, ONE_START, ("defaults", "uci"))),
         *by_set(
             found,
-            [(row.replace(", one start", text), row)
-             for row in (ONE_START, ONE_START.replace("dsvi", "dspp"))
-             for text in ("", ", a quarter of the lengthscale")],
+            [("dsvi", ONE_START), (QUARTER, ONE_START), *((row, "dspp, one start") for row in
+             ("dspp", "dspp, a quarter of the lengthscale")),
+             ("predictive, two starts", "predictive")],
             SETS, ("defaults", "uci"),
         ),
         "\n## UCI regression\n",
