@@ -156,7 +156,7 @@ def test_starts(good):
         shallow(2, start={"l1.z": jnp.zeros((5, 1))})
     with pytest.raises(ValueError, match=r"fit: start has \['l9.z'\], none of them a param of the"):
         shallow(2, start={"l9.z": jnp.zeros((5, 1))})
-    with pytest.raises(TypeError, match="fit: params is a str, wanted a fit's result"):
+    with pytest.raises(TypeError, match="fit: start is a str, wanted a fit's result"):
         shallow(2, start="fit.npz")
 
 
