@@ -338,7 +338,7 @@ def page() -> str:
             paired=False,
         ),
         "\n### Targets\n",
-        "The best of our rows, among those with the most splits, against what this project wants. "
+        "The best of our rows, among those with five splits or more, against what this project wants. "
         "The row is chosen by the score on held-out rows that the table shows, for each metric "
         "anew. So a value says what one of our methods reaches, not what a user who has to "
         "choose will get. The densities of `predictive` on wine_red are those of narrow peaks at "
