@@ -339,8 +339,8 @@ def page() -> str:
         ),
         "\n### Targets\n",
         "The best of our rows, among those with five splits or more, against what this project "
-        "wants. The row is chosen by the score on held-out rows that the table shows, for each metric "
-        "anew. So a value says what one of our methods reaches, not what a user who has to "
+        "wants. The row is chosen by the score on held-out rows that the table shows, for each "
+        "metric anew. So a value says what one of our methods reaches, not what a user who has to "
         "choose will get. The densities of `predictive` on wine_red are those of narrow peaks at "
         "the whole numbers that its targets are.\n",
         *targets(found),
