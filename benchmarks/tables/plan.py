@@ -108,6 +108,14 @@ UCI_TARGETS: dict[str, tuple[Row, tuple[str, ...]]] = {
     "predictive": (("predictive", {}), (*SMALL, *LARGE)),
     "predictive, two starts": (("predictive", _TWO_STARTS), (*SMALL, *LARGE)),
     "dsvi, a quarter of the lengthscale": (("dsvi_quarter", {}), (*SMALL, *LARGE)),
+    **{
+        f"dsvi, a quarter of the lengthscale, {where}": ((f"dsvi_quarter_{name}", {}), names)
+        for name, where, names in (
+            ("hidden", "hidden layers alone", ("energy", "power")),
+            ("last", "last layer alone", ("energy", "power")),
+            ("spread", "spread over the outputs", ("energy", "power")),
+        )
+    },
     "dspp, a quarter of the lengthscale": (("dspp_quarter", {}), (*SMALL, *LARGE)),
     "dspp, Student t, 4 restarts": (("dspp", {"restarts": 4, **_STUDENT}), ("concrete", "power")),
     "dspp, deep_kernel": (("dspp", {"model": "deep_kernel"}), ("concrete", "wine_red", "protein")),

@@ -304,7 +304,8 @@ def page() -> str:
         STARTS.format(agreement=agreement(found, QUARTER, ONE_START, ("defaults", "uci"))),
         *by_set(
             found,
-            [("dsvi", ONE_START), (QUARTER, ONE_START), *((row, "dspp, one start") for row in
+            [("dsvi", ONE_START), *((row, ONE_START) for row in UCI_TARGETS if QUARTER in row),
+             *((row, "dspp, one start") for row in
              ("dspp", "dspp, a quarter of the lengthscale")),
              ("predictive, two starts", "predictive")],
             SETS, ("defaults", "uci"),

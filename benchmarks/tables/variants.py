@@ -75,25 +75,32 @@ def fit_variant(
 def start(
     kernel: type[kernels.Kernel] = kernels.SquaredExponential,
     *,
-    lengthscale: float = 1.0,
+    lengthscale: Any = 1.0,
     variance: float = 1.0,
 ) -> Any:
     """Return what makes a kernel with other initial values than the default.
 
     Args:
         kernel: class of the kernel.
-        lengthscale: initial lengthscale, in units of the default.
+        lengthscale: initial lengthscale, in units of the default; or a function that returns it
+            for a number of outputs, and None in the last layer.
         variance: initial variance in hidden layers.
     """
     return partial(_learned, kernel=kernel, lengthscale=lengthscale, variance=variance)
 
 
 def _learned(
-    name: str, dim: int, *, out: int | None = None, kernel: Any, lengthscale: float, variance: float
+    name: str, dim: int, *, out: int | None = None, kernel: Any, lengthscale: Any, variance: float
 ) -> Any:
+    lengthscale = lengthscale(out) if callable(lengthscale) else lengthscale
     # Hidden layers of the fits here have several outputs.
     options = {"variance": 1.0 if out is None else variance}
     return kernel.learned(name, dim, out=out, lengthscale=lengthscale * dim**0.5, **options)
+
+
+def spread(out: int | None) -> Any:
+    """Return lengthscales from 1 to a quarter over the outputs, and a half in the last layer."""
+    return 0.5 if out is None else 0.25 ** (jnp.arange(out) / max(out - 1, 1))[:, None]
 
 
 def learned_maps(*args: Any, mean: Any, z: Any, **kwargs: Any) -> Any:
@@ -165,6 +172,16 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "dspp_quarter": {
         "loss": predictive(0.5),
         "model_options": {"kernel": start(lengthscale=0.25, variance=0.1)},
+    },
+    **{
+        f"dsvi_quarter_{where}": {
+            "model_options": {"kernel": start(lengthscale=lengthscale, variance=0.1)}
+        }
+        for where, lengthscale in (
+            ("hidden", lambda out: 1.0 if out is None else 0.25),
+            ("last", lambda out: 0.25 if out is None else 1.0),
+            ("spread", spread),
+        )
     },
     "decoupled_500": {"mean_inducing": 500},
 }
