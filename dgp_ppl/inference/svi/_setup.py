@@ -77,8 +77,9 @@ class Problem:
         sites = check_data(caller, model, call)
         set_up_guide(key, guide, call)
         # A NumPyro result is a tuple too.
+        entries: Any = start
         several = isinstance(start, list) or type(start) is tuple
-        given: Sequence[Any] = start if several else [start]  # type: ignore[assignment]
+        given: list[Any] = list(entries) if several else [entries]
         if not given:
             raise ValueError(f"{caller}: start has no values, wanted one of the starts at least")
         names = [f"start[{i}]" for i in range(len(given))] if several else ["start"]
