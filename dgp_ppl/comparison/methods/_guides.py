@@ -61,12 +61,10 @@ def _starts(task: Task, built: Built) -> list[Params]:
     setting, starts = task.setting, [built.start]
     # What several starts gain is measured for this model alone.
     if setting.starts > 1 and setting.model == "deep_gp" and len(built.inducing) > 1:
-        x = built.inducing[0][:1]
-        initial = initialize.shorter_lengthscales(built.model, x, factor=1.0, **built.kwargs)
-        starts += [
-            built.start | {name: value * _SHORTER**i for name, value in initial.items()}
-            for i in range(1, setting.starts)
-        ]
+        shorter = partial(
+            initialize.shorter_lengthscales, built.model, built.inducing[0][:1], **built.kwargs
+        )
+        starts += [built.start | shorter(factor=_SHORTER**i) for i in range(1, setting.starts)]
     return starts
 
 
