@@ -265,5 +265,7 @@ _PLAN = chain(
     ),
     _uci(UCI_SECOND, range(5), SMALL + LARGE),
     _uci(UCI_FIRST, range(5, 20), SMALL),
+    # Where five splits leave open whether the papers' number is reached.
+    _uci({label: UCI_FIRST[label] for label in ("sgpr", "dsvi")}, range(5, 20), ("power",)),
 )
 FITS: list[Fit] = _unique(_PLAN)
