@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from dgp_ppl.inferencedata import passes_factor
+
 __all__ = [
     "arviz_stats",
     "in_float64",
@@ -16,8 +18,6 @@ __all__ = [
     "warn_about_passes",
     "warn_about_rows",
 ]
-
-_MAX_BIAS = 0.1  # of the standard error, that few passes may give LOO
 
 
 def arviz_stats() -> Any:
@@ -87,9 +87,7 @@ def warn_about_passes(tree: Any, name: str, se: float) -> None:
     what = "hidden layers' noise" if integrated[0] == "integrated" else "latent inputs"
     if math.isnan(bias):  # of a single pass, or where p is 0 in all passes
         size, wanted = "an unknown bias", f"passes={10 * passes} or more in to_inferencedata"
-    elif abs(bias) > _MAX_BIAS * se > 0:
-        # The bias falls about as passes ** -1.5.
-        factor = 2 ** max(1, math.ceil(math.log2(abs(bias) / (_MAX_BIAS * se)) / 1.5))
+    elif (factor := passes_factor(bias, se)) > 1:
         size = f"an estimated bias of {-bias:.2g} nats, more than a tenth of the error {se:.2g}"
         wanted = f"passes={factor * passes} in to_inferencedata"
     else:

@@ -11,7 +11,7 @@ import numpy as np
 from jax.scipy.special import logsumexp
 from jaxtyping import Array
 
-__all__ = ["LooBias", "PassSums", "loo_bias"]
+__all__ = ["LooBias", "PassSums", "loo_bias", "passes_factor"]
 
 _MAX_SHARE = 0.1  # of the standard error, that the bias left may have
 
@@ -86,14 +86,8 @@ class LooBias:
 
     @property
     def wanted_factor(self) -> int:
-        """How many times as many passes it takes to bring the bias below a tenth of `se`.
-
-        The bias left falls between 1 / K and 1 / K squared. This takes the power 1.5, which fits
-        measurements. The factor is a power of two, and 1 if the bias is small enough or cannot be
-        estimated.
-        """
-        ratio = abs(self.total) / (_MAX_SHARE * self.se) if self.se else 0.0
-        return 2 ** max(1, math.ceil(math.log2(ratio) / 1.5)) if ratio > 1 else 1
+        """How many times as many passes it takes to make the bias small; see `passes_factor`."""
+        return passes_factor(self.total, self.se)
 
     @property
     def total(self) -> float:
@@ -105,6 +99,21 @@ class LooBias:
         """Standard error of the sum over rows, in nats."""
         elpd = self.elpd[self.seen]
         return float(np.sqrt(elpd.size * elpd.var(dtype=np.float64))) if elpd.size else 0.0
+
+
+def passes_factor(bias: float, se: float) -> int:
+    """Return how many times as many passes bring the bias below a tenth of the standard error.
+
+    The bias left falls between 1 / K and 1 / K squared. This takes the power 1.5, which fits
+    measurements. The factor is a power of two, and 1 if the bias is small enough or cannot be
+    estimated.
+
+    Args:
+        bias: bias left in the sum over rows, in nats.
+        se: standard error of the sum, in nats.
+    """
+    ratio = abs(bias) / (_MAX_SHARE * se) if se else 0.0
+    return 2 ** max(1, math.ceil(math.log2(ratio) / 1.5)) if ratio > 1 else 1
 
 
 def loo_bias(sums: PassSums, passes: Array) -> tuple[Array, Array, Array]:
