@@ -267,5 +267,7 @@ _PLAN = chain(
     _uci(UCI_FIRST, range(5, 20), SMALL),
     # Where five splits leave open whether the papers' number is reached.
     _uci({label: UCI_FIRST[label] for label in ("sgpr", "dsvi")}, range(5, 20), ("power",)),
+    # Whether the splits are the papers'.
+    _uci({"linear": UCI_SECOND["linear"]}, range(20), (*SMALL, "power")),
 )
 FITS: list[Fit] = _unique(_PLAN)

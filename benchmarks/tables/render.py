@@ -71,9 +71,10 @@ half the lengthscale, they lose to half the lengthscale alone on five of six: th
 Lengthscales: a start at a quarter of sqrt(D) leads to another optimum. Of the splits of both
 tables, this and the next, whose bounds differ by 0.02 or more between the two starts, the one with
 the higher bound has the higher log density on {agreement}. So `compare` tries both, for 1,500 steps
-each, and goes on with the one whose loss is lower. After 1,000 steps the short lengthscales are
-ahead on kin8nm too, where they lose in the end. What this choice, and the quarter alone, gain over
-sqrt(D) on the splits of both tables: log density / RMSE lower, in % / bound (splits).
+each, and goes on with the one whose loss is lower. (After 1,000 steps, in runs without records, the
+short lengthscales were ahead on kin8nm too, where they lose in the end.) This table has the gains
+of the choice, and of the quarter alone, over sqrt(D), on the splits of both tables: log density /
+RMSE lower, in % / bound (splits).
 """
 
 OTHERS = """
@@ -269,7 +270,7 @@ def page() -> str:
         *differences(found, "hidden kernels", list(HIDDEN_KERNELS)[1:], base),
         "\nOwn kernels are the default. Inducing inputs of their own raise the bound a little on "
         "most sets and do not improve the predictions, so they are shared by default. A step with "
-        "them takes 0.98 to 1.16 times as long (`peer-steps-cpu.json`).\n",
+        "them takes 0.98 to 1.17 times as long (`peer-steps-cpu.json`).\n",
         "The same of the outputs of a flow's field, in `models.diff_gp`:\n",
         *study(found, [("flows", label) for label in FLOWS], three),
         "\n## Objectives\n",
@@ -287,12 +288,13 @@ def page() -> str:
         *differences(found, "changes", list(CHANGES), base),
         "\nA variance of 0.1 is the default since 2026-11-25. A third layer wins on most sets "
         "here, after 3,000 steps. After 6,000 (`dsvi L3` below) its log density is higher on three "
-        "of seven sets, and a step takes several times as long; so the default depth is 2.\n",
+        "of seven sets, and a step takes about twice as long (`step-time-cpu.json`); so the "
+        "default depth is 2.\n",
         "\n## Defaults on more splits\n",
         "Two layers, M = 100, 6,000 steps, splits of `test_index`; RMSE / log density / ELBO per "
         "datum / seconds (splits). The row dsvi has the defaults: two starts, with lengthscales of "
-        "sqrt(D) and a quarter of it. All other rows of this page have one, of sqrt(D) unless they "
-        "say otherwise, but for dspp below.\n",
+        "sqrt(D) and a quarter of it; so has dspp below. All other rows of this page have one "
+        "start, with lengthscales of sqrt(D), unless their names say otherwise.\n",
         *study(
             found, [("defaults", label) for label in DEFAULTS], (*three, "seconds"), paired=False
         ),
@@ -312,9 +314,9 @@ def page() -> str:
         ),
         "\n## UCI regression\n",
         "The defaults (M = 100, 6,000 steps) on the splits `dsdgp_test_index`. Rows in italics are "
-        "the papers', from 20 random splits of their own. `GPyTorch DGP L=2` is the deep GP of "
-        "GPyTorch's tutorial in the same setting (`peers.py`); its bound on naval did not rise in "
-        "6,000 steps.\n",
+        "the papers', means over 20 splits. Theirs are probably the same: least squares on all 20 "
+        "of ours has the papers' errors (Linear) to two decimals. `GPyTorch DGP L=2` is the deep "
+        "GP of GPyTorch's tutorial in the same setting (`peers.py`); on naval it did not learn.\n",
         "RMSE, its standard error, and the number of splits:\n",
         *uci(found, "rmse", regression),
         "\nLog density:\n",
@@ -323,12 +325,11 @@ def page() -> str:
         *study(
             found, defaults, ("crps", "coverage90", "elbo_per_datum", "seconds"), paired=False
         ),
-        "\nWhat each row gains over dsvi with one start, which all rows have but dsvi and dspp, on "
-        "the splits that both have. Sets are counted by their means. Gains in log density and "
-        "reductions of the RMSE are medians over the sets. The coverage is that of 90 % intervals, "
-        "from the lowest mean of a set to the highest. The "
-        "time of a fit is a multiple of dsvi's. Times of Student t noise before 2026-11-26 are of "
-        "an earlier, slower likelihood.\n",
+        "\nWhat each row gains over dsvi with one start, on the splits that both have. Sets are "
+        "counted by their means. Gains in log density and reductions of the RMSE are medians over "
+        "the sets. The coverage is that of 90 % intervals, from the lowest mean of a set to the "
+        "highest. The time of a fit is a multiple of dsvi's. Times of Student t noise before "
+        "2026-11-26 are of an earlier, slower likelihood.\n",
         *against(found, [r for r in (*defaults, *PEERS) if r[1] != ONE_START], SETS, ONE_START),
         "\nSamplers: R-hat of v, the largest of all values, and, in records since 2026-11-26, of "
         "predictions, the largest of the log densities of 50 held-out rows, of two chains. "
