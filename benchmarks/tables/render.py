@@ -331,6 +331,8 @@ def page() -> str:
         "highest. The time of a fit is a multiple of dsvi's. Times of Student t noise before "
         "2026-11-26 are of an earlier, slower likelihood.\n",
         *against(found, [r for r in (*defaults, *PEERS) if r[1] != ONE_START], SETS, ONE_START),
+        "\nWith two starts of each, over dsvi: log density / RMSE lower, in % / bound (splits).\n",
+        *by_set(found, [("dspp", "dsvi")], SETS, ("uci",)),
         "\nSamplers: R-hat of v, the largest of all values, and, in records since 2026-11-26, of "
         "predictions, the largest of the log densities of 50 held-out rows, of two chains. "
         "`sghmc` and `sghmc_mixed` move in v itself and do not mix there; read their densities as "
