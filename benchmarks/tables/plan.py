@@ -122,6 +122,10 @@ UCI_TARGETS: dict[str, tuple[Row, tuple[str, ...]]] = {
     "flow, Student t": (("flow", _STUDENT), ("concrete",)),
     "flow, 4 restarts": (("flow", {"restarts": 4}), ("concrete",)),
     "dspp L3, 20,000 steps": (("dspp", _LONG), ("power", "protein")),
+    **{
+        f"dspp, M = {M}": (("dspp", {**_TWO_STARTS, "inducing": M}), ("protein",))
+        for M in (200, 300)
+    },
     "predictive L3, 20,000 steps": (("predictive", _LONG), ("protein",)),
 }
 UCI_SECOND: dict[str, Row] = {

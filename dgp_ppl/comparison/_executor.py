@@ -21,7 +21,8 @@ from concurrent.futures import (
     wait,
 )
 from functools import partial
-from multiprocessing import get_context
+from itertools import cycle
+from multiprocessing.context import SpawnContext, SpawnProcess
 from typing import Any
 
 import jax
@@ -181,12 +182,9 @@ class _LocalPool(ProcessPoolExecutor):
     """Processes with a part of the cores each; they end with the comparison."""
 
     def __init__(self, num: int) -> None:
-        context = get_context("spawn")
         cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
-        parts: Any = context.SimpleQueue()
-        for i in range(num):
-            parts.put(cores[i::num] or cores[i % len(cores or [0]) :][:1])
-        super().__init__(num, context, _start_worker, (parts, os.getpid()))
+        parts = [cores[i::num] or cores[i % len(cores or [0]) :][:1] for i in range(num)]
+        super().__init__(num, _PinnedContext(parts), _start_worker, (os.getpid(),))
 
     def stop(self) -> None:
         """End the processes, also those in the middle of a fit."""
@@ -196,15 +194,43 @@ class _LocalPool(ProcessPoolExecutor):
             process.terminate()
 
 
-def _start_worker(parts: Any, parent: int) -> None:
-    """Pin a worker to its cores before JAX starts its threads, and leave Ctrl-C to the parent.
+class _PinnedContext(SpawnContext):
+    """Starts processes that have a part of the cores each, in turn."""
 
-    The worker ends with its parent, also with one that is killed.
+    def __init__(self, parts: Sequence[Sequence[int]]) -> None:
+        self._parts = cycle(parts)
+
+    def Process(self, *args: Any, **kwargs: Any) -> SpawnProcess:  # noqa: N802 - its name
+        return _PinnedProcess(next(self._parts), *args, **kwargs)
+
+
+class _PinnedProcess(SpawnProcess):
+    """A process that has its cores before its first import.
+
+    Libraries count the cores as they are imported. With fewer cores later, threads of OpenBLAS
+    spin while they wait for others on the same core: a factor of 300 rows takes 20 times as long.
     """
+
+    def __init__(self, cores: Sequence[int], *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._cores = cores
+
+    def start(self) -> None:
+        if not self._cores:
+            super().start()
+            return
+        allowed = os.sched_getaffinity(0)
+        os.sched_setaffinity(0, self._cores)  # of this thread; the new process begins with it
+        try:
+            super().start()
+        finally:
+            os.sched_setaffinity(0, allowed)
+
+
+def _start_worker(parent: int) -> None:
+    """Leave Ctrl-C to the parent, and end with it, also with one that is killed."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
-    if cores := parts.get():
-        os.sched_setaffinity(0, cores)
 
 
 def _end_with(parent: int) -> None:
