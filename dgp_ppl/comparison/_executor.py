@@ -208,7 +208,7 @@ class _PinnedProcess(SpawnProcess):
     """A process that has its cores before its first import.
 
     Libraries count the cores as they are imported. With fewer cores later, threads of OpenBLAS
-    spin while they wait for others on the same core: a factor of 300 rows takes 20 times as long.
+    spin while they wait for others on the same core, which multiplies the time of large factors.
     """
 
     def __init__(self, cores: Sequence[int], *args: Any, **kwargs: Any) -> None:
