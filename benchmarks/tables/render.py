@@ -314,9 +314,9 @@ def page() -> str:
         ),
         "\n## UCI regression\n",
         "The defaults (M = 100, 6,000 steps) on the splits `dsdgp_test_index`. Rows in italics are "
-        "the papers', means over 20 splits. Theirs are probably the same: the recipe is that of the "
-        "authors' demo of DSVI. `GPyTorch DGP L=2` is the deep GP of GPyTorch's tutorial in the "
-        "same setting (`peers.py`); on naval it did not learn.\n",
+        "the papers', means over 20 splits. Theirs are probably the same: the recipe is that of "
+        "the authors' demo of DSVI. `GPyTorch DGP L=2` is the deep GP of GPyTorch's tutorial in "
+        "the same setting (`peers.py`); on naval it did not learn.\n",
         "RMSE, its standard error, and the number of splits:\n",
         *uci(found, "rmse", regression),
         "\nLog density:\n",
