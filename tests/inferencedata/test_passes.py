@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from scipy.special import logsumexp
 
-from dgp_ppl.inferencedata._passes import LooBias, PassSums, loo_bias
+from dgp_ppl.inferencedata._passes import LooBias, PassSums, loo_bias, passes_factor
 
 
 def sums_of(terms, blocks=1):
@@ -76,6 +76,15 @@ def test_more_passes_are_wanted_until_the_bias_is_small():
     more = bias_of(log_p, 4 * few.wanted_factor, 0.7, rng)
     assert abs(more.total) < 0.1 * more.se
     assert more.wanted_factor == 1
+
+
+@pytest.mark.parametrize(
+    ("bias", "se", "factor"),
+    [(-1.6, 1.0, 8), (1.6, 1.0, 8), (0.11, 1.0, 2), (0.09, 1.0, 1), (math.nan, 1.0, 1), (1, 0, 1)],
+)
+def test_the_factor_of_passes(bias, se, factor):
+    """A bias of 16 tenths of the error takes 16^(2/3) = 6.3 times the passes."""
+    assert passes_factor(bias, se) == factor
 
 
 def test_the_bias_of_a_single_pass_is_unknown():
