@@ -51,7 +51,7 @@ def _shared_variance(name: str, dim: int) -> Any:
 
 @register("gp", regression_only=True)
 def _gp(task: Task) -> Fitted:
-    """Fit the exact GP, as a sparse GP with inducing inputs at all rows."""
+    """Fit the exact GP, as a sparse GP with inducing inputs at all distinct rows."""
     if len(task.x) > _EXACT_ROWS:
         raise UnsuitableError(
             f"gp: {len(task.x)} training rows, wanted at most {_EXACT_ROWS:,}, as the cost grows "
@@ -59,7 +59,9 @@ def _gp(task: Task) -> Fitted:
         )
     steps = min(task.setting.steps, _EXACT_STEPS)
     task = task.with_setting(steps=steps)
-    return fit_collapsed(task, task.x, kernel_maker(task), fixed=True)
+    # Repeated rows would make the kernel matrix singular, and the jitter would act as noise.
+    distinct = jnp.unique(task.x, axis=0)
+    return fit_collapsed(task, distinct, kernel_maker(task), fixed=True)
 
 
 @register("bnn", streams=True)

@@ -63,9 +63,14 @@ def test_linear_is_bayesian_linear_regression():
     np.testing.assert_allclose(np.sqrt(run.test.var), sd * scale.y_scale, rtol=0.03)
 
 
-def test_gp_is_exact():
+@pytest.mark.parametrize("copies", [1, 2])
+def test_gp_is_exact(copies):
     """The ELBO equals log p(y), and the predictive mean is exact, at the fitted params."""
-    comparison = dgp_ppl.compare(few("diabetes", 60), ["gp"], splits=1, **(TINY | {"steps": 100}))
+    data = few("diabetes", 60 // copies)
+    data = dataclasses.replace(
+        data, x=np.repeat(data.x, copies, axis=0), y=np.repeat(data.y, copies)
+    )
+    comparison = dgp_ppl.compare(data, ["gp"], splits=1, **(TINY | {"steps": 100}))
     run = comparison.fits["gp"]
     params = {n: np.asarray(a, np.float64) for n, a in run.fitted.result.params.items()}
     x, y, x_test = (
@@ -80,6 +85,7 @@ def test_gp_is_exact():
         square = (((a[:, None] - b) / params["l1.lengthscale"]) ** 2).sum(axis=-1)
         return params["l1.variance"] * np.exp(-0.5 * square)
 
+    assert len(params["l1.z"]) == len(np.unique(x, axis=0))
     K = kernel(x, x) + params["noise"] ** 2 * np.eye(len(x))
     evidence = -0.5 * (y @ np.linalg.solve(K, y) + np.linalg.slogdet(2 * np.pi * K)[1])
     assert run.fitted.elbo_per_datum == pytest.approx(evidence / len(y), abs=1e-3)
