@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dgp_ppl._streams import Rows
-from dgp_ppl.datasets._dataset import Dataset, DatasetInfo, splits
+from dgp_ppl.datasets._dataset import Dataset, DatasetInfo, repeated_rows, splits
 from dgp_ppl.datasets._frame import ArrowFrame
 from dgp_ppl.datasets._load import load, names
 from dgp_ppl.datasets._npz import DEFAULT_SPLITS
@@ -26,6 +26,7 @@ __all__ = [
     "names",
     "open_source",
     "read_table",
+    "repeated_rows",
     "splits",
     "table_chunks",
 ]

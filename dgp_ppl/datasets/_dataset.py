@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -11,7 +12,7 @@ from dgp_ppl._errors import DataError
 from dgp_ppl.datasets._table import shown
 from dgp_ppl.datasets.tables import Preprocessor
 
-__all__ = ["Dataset", "DatasetInfo", "splits"]
+__all__ = ["Dataset", "DatasetInfo", "repeated_rows", "splits"]
 
 
 _NAMES = 8  # of inputs, in a repr
@@ -131,6 +132,40 @@ def splits(data: Rows, num_splits: int, seed: int) -> list[tuple[np.ndarray, np.
     else:
         tests = list(data.test_index[:num_splits])
     return [(np.setdiff1d(np.arange(rows), test), test) for test in tests]
+
+
+def repeated_rows(x: np.ndarray, x_test: np.ndarray) -> np.ndarray:
+    """Tell which held-out rows have the inputs of a training row.
+
+    A method predicts them well if it remembers rows, so errors on them say little of new rows.
+
+    >>> import numpy as np
+    >>> from dgp_ppl.datasets import repeated_rows
+    >>> repeated_rows(np.array([[1.0, 2.0], [3.0, 4.0]]), np.array([[3.0, 4.0], [3.0, 5.0]]))
+    array([ True, False])
+
+    Args:
+        x: training inputs, [N, D].
+        x_test: held-out inputs, [N*, D].
+
+    Returns:
+        Booleans, [N*].
+
+    Raises:
+        ValueError: if the numbers of columns differ.
+    """
+    if x.shape[1:] != x_test.shape[1:]:
+        raise ValueError(
+            f"repeated_rows: x_test has shape {x_test.shape} and x {x.shape}, wanted the same "
+            "number of columns"
+        )
+    known = set(_hashes(x))
+    return np.array([row in known for row in _hashes(x_test)], bool)
+
+
+def _hashes(x: np.ndarray) -> Iterator[int]:
+    """Iterate over a hash of each row."""
+    return (hash((np.asarray(row, float) + 0.0).tobytes()) for row in x)  # -0.0 is 0.0
 
 
 def _random_test_rows(rows: int, seed: int, split: int) -> np.ndarray:

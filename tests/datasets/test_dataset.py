@@ -60,6 +60,21 @@ class TestSplits:
             datasets.splits(load("step"), 1, seed=-1)
 
 
+def test_repeated_rows():
+    x = np.array([[1.0, 0.0], [2.0, 3.0]])
+    x_test = np.array([[1.0, -0.0], [0.0, 1.0], [2, 3], [2.0, 3.0 + 1e-12]])
+    assert datasets.repeated_rows(x, x_test).tolist() == [True, False, True, False]
+    assert datasets.repeated_rows(x, x_test.astype(np.float32)).tolist() == [
+        True,
+        False,
+        True,
+        True,
+    ]
+    assert datasets.repeated_rows(x, x_test[:0]).shape == (0,)
+    with pytest.raises(ValueError, match=r"x_test has shape \(4, 1\) and x \(2, 2\)"):
+        datasets.repeated_rows(x, x_test[:, :1])
+
+
 def test_its_repr_has_no_arrays():
     assert repr(load("diabetes")) == (
         "Dataset('diabetes': regression of disease_progression on 10 inputs (age, sex, bmi, bp, "

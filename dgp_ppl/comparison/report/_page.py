@@ -11,7 +11,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from dgp_ppl import criticism, plots
+from dgp_ppl import criticism, datasets, plots
 from dgp_ppl.comparison._metrics import (
     INFERENCE_HEADINGS,
     PREDICTION_HEADINGS,
@@ -151,7 +151,7 @@ def _contents(
         "inference": _summary_table(record["summary"], INFERENCE_HEADINGS),
         "failed": [r for r in record["splits"] if "error" in r],
         "loo": loo,
-        "notes": notes + _mixing_notes(record["splits"]),
+        "notes": _repeated_note(runs) + notes + _mixing_notes(record["splits"]),
         "checks": _predictive_checks(runs) if is_regression else [],
         "figures": [
             {"title": title, "caption": caption, "image": _inline(figures[name])}
@@ -239,6 +239,21 @@ def _leave_one_out(runs: Mapping[str, Run]) -> tuple[dict[str, Any], list[str]]:
         "explained": [_LOO_COLUMNS[n] for n in shown],
     }
     return table, notes
+
+
+def _repeated_note(runs: Mapping[str, Run]) -> list[str]:
+    """Tell how many held-out rows of the first split are training rows too."""
+    run = next(iter(runs.values()))
+    if isinstance(run.data, datasets.RowSource):  # few of the training rows are at hand
+        return []
+    repeated = datasets.repeated_rows(run.x, run.x_test).sum()
+    if not repeated:
+        return []
+    return [
+        f"{repeated:,} of the {len(run.y_test):,} held-out rows have the inputs of a training row. "
+        "A method that remembers rows predicts them well. If new rows will not repeat old ones, "
+        "remove the repeated rows before you compare."
+    ]
 
 
 def _mixing_notes(rows: Sequence[Mapping[str, Any]]) -> list[str]:

@@ -171,6 +171,14 @@ def test_chains_that_have_not_mixed_are_told(regression):
         assert any(words in note for note in contents["notes"])
 
 
+def test_held_out_rows_that_are_training_rows_are_told():
+    run = SimpleNamespace(x=np.eye(3), x_test=np.eye(3)[[1, 1]], y_test=np.ones(2), data=None)
+    (note,) = report._repeated_note({"dsvi": run})
+    assert note.startswith("2 of the 2 held-out rows have the inputs of a training row.")
+    run.x_test = 2 * run.x_test
+    assert report._repeated_note({"dsvi": run}) == []
+
+
 def test_too_few_draws_for_loo_are_a_note():
     values = np.random.default_rng(0).normal(size=(2, 10, 7))
     groups = {
