@@ -128,7 +128,6 @@ UCI_TARGETS: dict[str, tuple[Row, tuple[str, ...]]] = {
         for M in (200, 300)
     },
     "predictive L3, 20,000 steps": (("predictive", _LONG), ("protein",)),
-    "global_inducing, 4 restarts": (("global_inducing", {"restarts": 4}), ("concrete",)),
     "gp, Matern-1/2": (("gp", {"kernel": "matern12", **_EXACT}), ("wine_red",)),
 }
 UCI_SECOND: dict[str, Row] = {
