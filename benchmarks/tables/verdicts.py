@@ -45,9 +45,6 @@ CONDITIONS: dict[str, list[tuple[str, str, int, dict[str, float]]]] = {
 # Why a limit is not reached, by set, metric and, for one row's own limit, the row.
 WHY = {
     ("concrete", "rmse"): "the papers' best in this table is 4.56 (DiffGP, T = 5)",
-    ("protein", "rmse"): "the papers' best is 3.72, with five layers; they have 4.00 with two, as "
-    "here; 300 inducing inputs have 3.68 on three splits",
-    ("wine_red", "rmse"): "no row is below 0.69 on split 3; `flow` has 0.587 on the other four",
     ("energy", "log_density", "sghmc"): "one row of split 1, and of split 2 of the papers' splits, "
     "is tens of predictive standard deviations away (outliers.json); the others have -0.34, and "
     "-0.29 on the papers'",
