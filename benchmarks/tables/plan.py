@@ -101,7 +101,7 @@ UCI_FIRST: dict[str, Row] = {
 # What may reach the targets of `verdicts.py`, on the sets where the defaults do not: the predictive
 # objective alone, heavier tails, mixtures, depth and time.
 _STUDENT: dict[str, Any] = {"likelihood": "student_t"}
-_EXACT: dict[str, Any] = {"steps": 100, "learning_rate": 0.1}  # a step takes a second
+_EXACT: dict[str, Any] = {"steps": 100, "learning_rate": 0.1}  # a step takes 2 s
 _LONG: dict[str, Any] = {"depth": 3, "steps": 20_000}
 UCI_TARGETS: dict[str, tuple[Row, tuple[str, ...]]] = {
     "dsvi, one start": (("dsvi", {}), (*SMALL, *LARGE)),

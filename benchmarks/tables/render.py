@@ -314,10 +314,9 @@ def page() -> str:
         ),
         "\n## UCI regression\n",
         "The defaults (M = 100, 6,000 steps) on the splits `dsdgp_test_index`. Rows in italics are "
-        "the papers', means over 20 splits. Theirs are the same: on the first four sets `linear`, "
-        "which has no random start, has the means of *Linear* within 0.02. "
-        "`GPyTorch DGP L=2` is the deep GP of GPyTorch's tutorial in the same setting "
-        "(`peers.py`); on naval it did not learn.\n",
+        "the papers', means over 20 splits. Theirs are the same on the first four sets, where "
+        "`linear` has the means of *Linear* within 0.02, and probably on the others. `GPyTorch DGP "
+        "L=2` is that of its tutorial in the same setting (`peers.py`); naval it did not learn.\n",
         "RMSE, its standard error, and the number of splits:\n",
         *uci(found, "rmse", regression),
         "\nLog density:\n",
@@ -330,7 +329,8 @@ def page() -> str:
         "counted by their means. Gains in log density and reductions of the RMSE are medians over "
         "the sets. The coverage is that of 90 % intervals, from the lowest mean of a set to the "
         "highest. The time of a fit is a multiple of dsvi's. Times of Student t noise before "
-        "2026-11-26 are of an earlier, slower likelihood.\n",
+        "2026-11-26 are of an earlier, slower likelihood, and those of `gp, Matern-1/2` and of two "
+        "splits of `dspp, M = 300` of a slower CPU.\n",
         *against(found, [r for r in (*defaults, *PEERS) if r[1] != ONE_START], SETS, ONE_START),
         "\nWith two starts of each, over dsvi: log density / RMSE lower, in % / bound (splits).\n",
         *by_set(found, [("dspp", "dsvi")], SETS, ("uci",)),
@@ -350,7 +350,7 @@ def page() -> str:
         "the whole numbers that its targets are. A quarter of its held-out rows are training rows "
         "too, and `gp, Matern-1/2` has the smallest errors because it remembers them: on the first "
         "split 0.006 there, and 0.616 on the others, where `dsvi` has 0.533 and 0.575 "
-        "(`repeated-rows.json`). On protein 6 % are, on concrete 4 %, on power 1 %.\n",
+        "(`repeated-rows.json`). The shares on protein, concrete and power are 6, 4 and 1 %.\n",
         *targets(found),
         "\nWhat the defaults have to reach:\n",
         *conditions(found),

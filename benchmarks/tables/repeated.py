@@ -4,8 +4,8 @@
 
 Writes benchmarks/results/repeated-rows.json. "sets" has, over the splits `dsdgp_test_index`, the
 share of held-out rows with the inputs of a training row, and with its target too. "wine_red" has
-the RMSE of two rows of the tables on the held-out rows of one split: those whose inputs are of a
-training row, and the others.
+the RMSE of new fits of two rows of the tables on the held-out rows of one split: those whose inputs
+are of a training row, and the others.
 """
 
 import argparse

@@ -137,7 +137,8 @@ def splits(data: Rows, num_splits: int, seed: int) -> list[tuple[np.ndarray, np.
 def repeated_rows(x: np.ndarray, x_test: np.ndarray) -> np.ndarray:
     """Tell which held-out rows have the inputs of a training row.
 
-    A method predicts them well if it remembers rows, so errors on them say little of new rows.
+    If they also have its target, a method that remembers rows predicts them well, and their errors
+    say little of new rows.
 
     >>> import numpy as np
     >>> from dgp_ppl.datasets import repeated_rows
@@ -145,19 +146,20 @@ def repeated_rows(x: np.ndarray, x_test: np.ndarray) -> np.ndarray:
     array([ True, False])
 
     Args:
-        x: training inputs, [N, D].
+        x: training inputs, finite numbers, [N, D]; compared as float64.
         x_test: held-out inputs, [N*, D].
 
     Returns:
         Booleans, [N*].
 
     Raises:
-        ValueError: if the numbers of columns differ.
+        ValueError: if an array does not have two axes, or the numbers of columns differ.
     """
-    if x.shape[1:] != x_test.shape[1:]:
+    x, x_test = np.asarray(x), np.asarray(x_test)
+    if x.ndim != 2 or x_test.ndim != 2 or x.shape[1] != x_test.shape[1]:
         raise ValueError(
-            f"repeated_rows: x_test has shape {x_test.shape} and x {x.shape}, wanted the same "
-            "number of columns"
+            f"repeated_rows: x_test has shape {x_test.shape} and x {x.shape}, wanted [N*, D] and "
+            "[N, D] with the same number of columns D"
         )
     known = set(_hashes(x))
     return np.array([row in known for row in _hashes(x_test)], bool)

@@ -71,6 +71,12 @@ def test_repeated_rows():
         True,
     ]
     assert datasets.repeated_rows(x, x_test[:0]).shape == (0,)
+    assert not datasets.repeated_rows(x[:0], x_test).any()
+    assert datasets.repeated_rows([[1, 2]], [[1, 2], [2, 1]]).tolist() == [True, False]
+    with pytest.raises(
+        ValueError, match=r"x_test has shape \(2,\) and x \(2, 2\), wanted \[N\*, D"
+    ):
+        datasets.repeated_rows(x, x[0])
     with pytest.raises(ValueError, match=r"x_test has shape \(4, 1\) and x \(2, 2\)"):
         datasets.repeated_rows(x, x_test[:, :1])
 

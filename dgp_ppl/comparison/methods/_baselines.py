@@ -51,7 +51,11 @@ def _shared_variance(name: str, dim: int) -> Any:
 
 @register("gp", regression_only=True)
 def _gp(task: Task) -> Fitted:
-    """Fit the exact GP, as a sparse GP with inducing inputs at all distinct rows."""
+    """Fit the exact GP, as a sparse GP with inducing inputs at all distinct rows.
+
+    In float32 the rounding of distances acts as noise in the Matern-1/2 kernel: a variance of some
+    4e-4 of the kernel's.
+    """
     if len(task.x) > _EXACT_ROWS:
         raise UnsuitableError(
             f"gp: {len(task.x)} training rows, wanted at most {_EXACT_ROWS:,}, as the cost grows "
@@ -59,7 +63,7 @@ def _gp(task: Task) -> Fitted:
         )
     steps = min(task.setting.steps, _EXACT_STEPS)
     task = task.with_setting(steps=steps)
-    # Repeated rows would make the kernel matrix singular, and the jitter would act as noise.
+    # Repeated rows add nothing, and a singular kernel matrix needs more jitter.
     distinct = jnp.unique(task.x, axis=0)
     return fit_collapsed(task, distinct, kernel_maker(task), fixed=True)
 

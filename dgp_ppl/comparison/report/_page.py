@@ -11,6 +11,8 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from dgp_ppl import criticism, datasets, plots
 from dgp_ppl.comparison._metrics import (
     INFERENCE_HEADINGS,
@@ -242,18 +244,24 @@ def _leave_one_out(runs: Mapping[str, Run]) -> tuple[dict[str, Any], list[str]]:
 
 
 def _repeated_note(runs: Mapping[str, Run]) -> list[str]:
-    """Tell how many held-out rows of the first split are training rows too."""
+    """Tell how many held-out rows of the first split have the inputs of a training row."""
     run = next(iter(runs.values()))
     if isinstance(run.data, datasets.RowSource):  # few of the training rows are at hand
         return []
-    repeated = datasets.repeated_rows(run.x, run.x_test).sum()
-    if not repeated:
+    inputs = datasets.repeated_rows(run.x, run.x_test).sum()
+    if not inputs:
         return []
-    return [
-        f"{repeated:,} of the {len(run.y_test):,} held-out rows have the inputs of a training row. "
-        "A method that remembers rows predicts them well. If new rows will not repeat old ones, "
-        "remove the repeated rows before you compare."
-    ]
+    rows, held_out = (np.column_stack(a) for a in ((run.x, run.y), (run.x_test, run.y_test)))
+    both = datasets.repeated_rows(rows, held_out).sum()
+    note = (
+        f"{inputs:,} of the {len(run.y_test):,} held-out rows have the inputs of a training row, "
+        f"{both:,} of them also its target."
+    )
+    advice = (
+        " A method that remembers rows predicts these well. If they are copies of a training row, "
+        "remove them before you compare."
+    )
+    return [note + advice * bool(both)]
 
 
 def _mixing_notes(rows: Sequence[Mapping[str, Any]]) -> list[str]:

@@ -172,10 +172,17 @@ def test_chains_that_have_not_mixed_are_told(regression):
 
 
 def test_held_out_rows_that_are_training_rows_are_told():
-    run = SimpleNamespace(x=np.eye(3), x_test=np.eye(3)[[1, 1]], y_test=np.ones(2), data=None)
+    run = SimpleNamespace(x=np.eye(3), y=np.arange(3), data=None)
+    run.x_test, run.y_test = np.eye(3)[[1, 2, 2]], np.ones(3)
     (note,) = report._repeated_note({"dsvi": run})
-    assert note.startswith("2 of the 2 held-out rows have the inputs of a training row.")
+    assert "3 of the 3 held-out rows have the inputs of a training row, 1 of them also its" in note
+    assert "remove them" in note
+    run.y_test = run.y_test + 7
+    (note,) = report._repeated_note({"dsvi": run})
+    assert note.endswith("0 of them also its target.")
     run.x_test = 2 * run.x_test
+    assert report._repeated_note({"dsvi": run}) == []
+    run.x_test, run.data = run.x, object.__new__(datasets.RowSource)
     assert report._repeated_note({"dsvi": run}) == []
 
 
