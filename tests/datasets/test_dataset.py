@@ -64,18 +64,12 @@ def test_repeated_rows():
     x = np.array([[1.0, 0.0], [2.0, 3.0]])
     x_test = np.array([[1.0, -0.0], [0.0, 1.0], [2, 3], [2.0, 3.0 + 1e-12]])
     assert datasets.repeated_rows(x, x_test).tolist() == [True, False, True, False]
-    assert datasets.repeated_rows(x, x_test.astype(np.float32)).tolist() == [
-        True,
-        False,
-        True,
-        True,
-    ]
+    x_single = x_test.astype(np.float32)
+    assert datasets.repeated_rows(x, x_single).tolist() == [True, False, True, True]
     assert datasets.repeated_rows(x, x_test[:0]).shape == (0,)
     assert not datasets.repeated_rows(x[:0], x_test).any()
     assert datasets.repeated_rows([[1, 2]], [[1, 2], [2, 1]]).tolist() == [True, False]
-    with pytest.raises(
-        ValueError, match=r"x_test has shape \(2,\) and x \(2, 2\), wanted \[N\*, D"
-    ):
+    with pytest.raises(ValueError, match=r"x_test has shape \(2,\) and x \(2, 2\), wanted"):
         datasets.repeated_rows(x, x[0])
     with pytest.raises(ValueError, match=r"x_test has shape \(4, 1\) and x \(2, 2\)"):
         datasets.repeated_rows(x, x_test[:, :1])

@@ -51,11 +51,7 @@ def _shared_variance(name: str, dim: int) -> Any:
 
 @register("gp", regression_only=True)
 def _gp(task: Task) -> Fitted:
-    """Fit the exact GP, as a sparse GP with inducing inputs at all distinct rows.
-
-    In float32 the rounding of distances acts as noise in the Matern-1/2 kernel: a variance of some
-    4e-4 of the kernel's.
-    """
+    """Fit the exact GP, as a sparse GP with inducing inputs at all distinct rows."""
     if len(task.x) > _EXACT_ROWS:
         raise UnsuitableError(
             f"gp: {len(task.x)} training rows, wanted at most {_EXACT_ROWS:,}, as the cost grows "
