@@ -355,7 +355,7 @@ def _from_to(values: list[float]) -> str:
     return f"{min(values):.2f} to {max(values):.2f}" if values else ""
 
 
-def _reason(reached: bool, key: tuple[str, ...]) -> str:
+def _reason(reached: bool, key: tuple[str, str, str]) -> str:
     verdict = "reached" if reached else "not reached"
     return f"{verdict}: {WHY[key]}" if key in WHY else verdict
 
