@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from support.helpers import slow
 
 from dgp_ppl._streams._order import Order
 
@@ -33,7 +34,7 @@ def test_passes_and_windows_have_their_own_order():
 
 
 @pytest.mark.parametrize("window", [0, 2, 5])
-@pytest.mark.parametrize(("chunk", "lanes"), [(16, 1), (60, 1), (16, 3)])
+@pytest.mark.parametrize(("chunk", "lanes"), [(16, 1), (60, 1), slow(16, 3)])
 def test_every_row_has_the_same_probability(window, chunk, lanes):
     """Also with a shorter last chunk, and in windows that go on into the next pass."""
     draws = 8000

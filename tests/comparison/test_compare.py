@@ -174,6 +174,7 @@ def test_a_restart_that_fails_leaves_the_others(monkeypatch):
     assert row["restart_spread"] > 0
 
 
+@pytest.mark.slow
 def test_kernels_have_names():
     """They change the fits of sparse GPs and of the exact one."""
     data = dataclasses.replace(datasets.load("step"), x=np.linspace(-1, 1, 30)[:, None])
@@ -187,6 +188,7 @@ def test_kernels_have_names():
         dgp_ppl.compare(data, kernel="rbf", **TINY)
 
 
+@pytest.mark.slow
 def test_dspp_and_shared_kernels():
     data = dataclasses.replace(datasets.load("diabetes"), x_names=("a", "b"))
     data = dataclasses.replace(data, x=data.x[:60, :2], y=data.y[:60])
@@ -198,6 +200,7 @@ def test_dspp_and_shared_kernels():
         dgp_ppl.compare(data, model="temporal_diff_gp", share_kernel=False, **TINY)
 
 
+@pytest.mark.slow
 def test_the_less_elbo_the_less_noise():
     """Without the ELBO draws of f explain the residuals; half of it keeps some of the noise."""
     data = datasets.load("robot_arm")

@@ -82,6 +82,7 @@ def test_strict_and_unknown_columns():
             dgp_ppl.compare(frame, target="price", **(TINY | options))
 
 
+@pytest.mark.slow
 def test_the_inputs_of_one_split_are_in_memory_beside_the_first(monkeypatch):
     """Those of a split are made when its fits begin; the runs of the first split keep its data."""
     made, alive, dataset = [], [], TableSource.dataset

@@ -76,6 +76,7 @@ def test_results_are_those_without_an_executor(wanted, tmp_path):
         )
 
 
+@pytest.mark.slow
 def test_lost_fits_are_done_again(wanted):
     with pytest.warns(RuntimeWarning, match="worker of the executor has died, so 2 fits run in"):
         found = dgp_ppl.compare("step", ["sgpr", "linear"], executor=Here({1, 2}), **OPTIONS)
@@ -256,6 +257,7 @@ def test_ctrl_c_ends_the_workers(tmp_path):
     assert "Traceback" not in "".join(lines)
 
 
+@pytest.mark.slow
 def test_workers_end_with_a_parent_that_is_killed(tmp_path):
     script = tmp_path / "main.py"
     script.write_text(

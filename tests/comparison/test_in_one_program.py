@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from support.comparisons import TINY
+from support.helpers import slow
 
 import dgp_ppl as dgp
 from dgp_ppl._errors import UnsuitableError
@@ -46,7 +47,7 @@ def assert_rows_agree(source, methods, tolerance=1e-6, **options):
 
 
 @pytest.mark.usefixtures("x64")
-@pytest.mark.parametrize("tests", [(6, 6), (6, 5)])
+@pytest.mark.parametrize("tests", [(6, 6), slow((6, 5))])
 def test_the_numbers_are_those_of_single_fits(tests):
     """All rows at each step; the second split may have another number of rows."""
     rows = assert_rows_agree(data(tests=tests), ["sgpr", "svgp"], inducing=6)
@@ -57,12 +58,13 @@ def test_the_numbers_are_those_of_single_fits(tests):
 
 
 @pytest.mark.usefixtures("x64")
-@pytest.mark.parametrize("method", sorted(IN_ONE_PROGRAM))
+@pytest.mark.parametrize("method", [m if m == "dsvi" else slow(m) for m in sorted(IN_ONE_PROGRAM)])
 def test_every_method_that_can(method):
     """Noise of hidden layers and minibatches follow the keys, as rows are equally many."""
     assert_rows_agree(data(), [method], batch=20, restarts=2, tolerance=1e-4)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("x64")
 @pytest.mark.parametrize("options", [{"model": "diff_gp"}, {"width": 2}, {"depth": 3}])
 def test_other_models(options):
@@ -70,6 +72,7 @@ def test_other_models(options):
     assert_rows_agree(data(), ["dsvi"], tolerance=1e-4, **options)
 
 
+@pytest.mark.slow
 def test_classes_and_models_that_are_fitted_one_by_one():
     labels = data((Y > 0).astype(int), "binary")
     rows = compared(labels, ["dsvi"], in_one_program=True)

@@ -8,6 +8,7 @@ import pytest
 from jax import random
 from support.commands import command
 from support.comparisons import TINY
+from support.helpers import slow
 
 import dgp_ppl as dgp
 from dgp_ppl.comparison import METHODS, METRICS, local_workers
@@ -61,19 +62,24 @@ def test_the_bound_is_that_of_all_training_rows(outcome):
     assert fitted.elbo_per_datum == pytest.approx(wanted / len(y), abs=4 * error / len(y))
 
 
-@pytest.mark.parametrize("method", methods_for("regression", tuple(METHODS), streams=True))
+STREAM = methods_for("regression", tuple(METHODS), streams=True)
+
+
+@pytest.mark.parametrize("method", [m if m in ("svgp", "dspp") else slow(m) for m in STREAM])
 def test_every_method_that_streams(method):
     (row,) = dgp.compare(rows(), [method], **OPTIONS).splits
     assert "error" not in row
     assert all(np.isfinite(row[m]) for m in METRICS["regression"][:4])
 
 
+@pytest.mark.slow
 def test_classes():
     (row,) = dgp.compare(rows(LABELS), ["dsvi"], **OPTIONS).splits
     assert 0 <= row["accuracy"] <= 1
     assert row["log_loss"] > 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", ["deep_kernel", "diff_gp"])
 def test_other_models(model):
     (row,) = dgp.compare(rows(), ["dsvi"], model=model, **OPTIONS).splits
@@ -97,6 +103,7 @@ def test_what_needs_all_rows_is_refused(options, words):
         dgp.compare(rows(), **options, **OPTIONS)
 
 
+@pytest.mark.slow
 def test_workers_read_the_files(outcome, tmp_path):
     for name, array in (("x", X), ("y", Y)):
         np.save(tmp_path / f"{name}.npy", array)
@@ -106,6 +113,7 @@ def test_workers_read_the_files(outcome, tmp_path):
         assert row | {"seconds": 0} == wanted | {"seconds": 0}
 
 
+@pytest.mark.slow
 def test_a_folder_on_the_command_line(tmp_path, monkeypatch, capsys):
     folder = tmp_path / "parts"
     folder.mkdir()
@@ -135,6 +143,7 @@ def test_a_runs_training_rows_are_a_sample(monkeypatch):
     assert "21,600 training and 2,400 held-out rows" in repr(run)
 
 
+@pytest.mark.slow
 def test_few_rows_are_read_whole():
     few = dgp.Rows.from_arrays(X[:40], Y[:40])
     comparison = dgp.compare(few, ["svgp", "dsvi"], model="latent", **OPTIONS)

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 from numpyro.infer.calibration import VSBCResult
 from support.conjugate import KEY, N, X, Y, conjugate, guide_params, posterior
+from support.helpers import slow
 
 import dgp_ppl as dgp
 
@@ -39,7 +40,7 @@ def test_both_of_numpyros_diagnostics_in_one_call():
         dgp.check_guide(KEY, conjugate, guide, params, x, y, num_simulations=1)
 
 
-@pytest.mark.parametrize("kind", [dgp.MeanField, dgp.Flow, dgp.Implicit])
+@pytest.mark.parametrize("kind", [dgp.MeanField, slow(dgp.Flow), slow(dgp.Implicit)])
 def test_simulations_are_fitted_as_fit_does(kind, monkeypatch):
     """With the objective and the optimiser that the guide declares."""
     seen = {}

@@ -197,7 +197,7 @@ def test_a_toy_is_fitted_to_the_bayes_error(name, depth):
 
     Robust-max explains overlapping classes by rare errors, so its probabilities are not.
     """
-    (x, y, _), (x_test, y_test, truth) = blobs(600, 0), blobs(4000, 1)
+    (x, y, _), (x_test, y_test, truth) = blobs(3000, 0), blobs(4000, 1)
     options = initialize.deep_gp(KEY, x, num_inducing=20, depth=depth)
     options |= {"likelihood": getattr(likelihoods, name), "out": 3}
     guide = dgp.MeanField(models.deep_gp)

@@ -93,6 +93,7 @@ def test_moments_draws_and_the_distribution_function(x64):
     assert_mean((given - 1.0) ** 2, float(likelihood.variance[0]))
 
 
+@pytest.mark.slow
 def test_several_values_of_each_row(x64):
     """Values [S, N] give what each of the S gives alone."""
     p = HeteroscedasticNormal(jnp.array([[1.0, -0.2], [0.0, 1.0]]), SCALE).predictive(

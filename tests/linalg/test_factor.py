@@ -174,6 +174,7 @@ def test_nan_gives_a_factor_that_is_not_finite():
     assert not np.isfinite(compiled(K).lower).all()
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("x64")
 def test_moments_with_a_rule_of_their_own_have_the_derivatives_of_the_formula():
     """Compare value, gradient, tangent and Hessian with those of products that JAX derives."""

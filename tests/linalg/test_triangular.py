@@ -66,6 +66,7 @@ MANY = textwrap.dedent("""
 """)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="needs a set of two cores")
 def test_many_batches_at_once_do_not_wait_for_each_other():
     """In jaxlib 0.10, two batched LAPACK calls in one program wait for each other on two cores."""

@@ -58,6 +58,7 @@ def row_by_row(rows, **arguments):
     ]  # fmt: skip
 
 
+@pytest.mark.slow
 def test_it_agrees_with_predict_at_any_number_of_rows(path):
     header, program = read(path)
     found = program.call(RAW.astype("float32"))

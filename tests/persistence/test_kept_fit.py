@@ -153,6 +153,7 @@ def test_tables_pass_through_the_preprocessor(tmp_path):
         unnamed.predict(KEY, tmp_path / "t.csv")
 
 
+@pytest.mark.slow
 def test_automatic_guides_of_numpyro_predict_after_loading(tmp_path):
     """A loaded guide has had no call with y. Its first call must not take y for a latent site."""
     guide = AutoNormal(bnn, init_scale=0.1)

@@ -63,7 +63,7 @@ def test_linear_is_bayesian_linear_regression():
     np.testing.assert_allclose(np.sqrt(run.test.var), sd * scale.y_scale, rtol=0.03)
 
 
-@pytest.mark.parametrize("copies", [1, 2])
+@pytest.mark.parametrize("copies", [slow(1), 2])
 def test_gp_is_exact(copies):
     """The ELBO equals log p(y), and the predictive mean is exact, at the fitted params."""
     data = few("diabetes", 60 // copies)

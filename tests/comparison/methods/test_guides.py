@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from numpyro import handlers
 from support.comparisons import TINY
-from support.helpers import KEY, regression
+from support.helpers import KEY, regression, slow
 
 import dgp_ppl
 from dgp_ppl.comparison import Setting, Task, build, fit_method
@@ -59,8 +59,8 @@ def test_further_starts_have_shorter_lengthscales():
 @pytest.mark.parametrize(
     ("method", "changes"),
     [
-        ("svgp", {}), ("dsvi", {"starts": 1}), ("dsvi", {"depth": 1}), ("global_inducing", {}),
-        ("dsvi", {"model": "skip"}), ("nuts", {"draws": 2}),
+        ("svgp", {}), ("dsvi", {"starts": 1}), ("dsvi", {"depth": 1}), slow("global_inducing", {}),
+        ("dsvi", {"model": "skip"}), slow("nuts", {"draws": 2}),
     ],
 )  # fmt: skip
 def test_other_fits_have_one_start(method, changes):

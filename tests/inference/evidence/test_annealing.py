@@ -185,6 +185,7 @@ def noise_scale_evidence():
     return peak + np.log(integrate.quad(density, 1e-3, 3.0, points=[0.2, 0.3, 0.5])[0])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("model", "truth"),
     [
@@ -206,6 +207,7 @@ def test_other_latent_sites_are_annealed_too(model, truth, target):
         assert (found.draws["scale"] > 0).all()
 
 
+@pytest.mark.slow
 def test_exact_draws_of_other_latent_sites_give_an_upper_end():
     result = dgp.fit(KEY, with_noise_scale, guide := dgp.MeanField(with_noise_scale), *ROWS,
                      steps=300, progress=False)  # fmt: skip

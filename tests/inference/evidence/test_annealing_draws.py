@@ -49,6 +49,7 @@ def found():
     )
 
 
+@pytest.mark.slow
 def test_two_modes_have_their_weights():
     """Within five percent, and within the error of the particles' worth."""
     evidence, right = exact()
@@ -78,6 +79,7 @@ def test_particles_go_to_arviz_and_to_predictions():
     assert float(np.squeeze(pred.mean)) == pytest.approx(mean, abs=1e-3)
 
 
+@pytest.mark.slow
 def test_a_mode_that_no_particle_reaches_goes_unnoticed():
     """From a narrow guide the estimate lacks the other mode; from the prior it does not."""
     evidence, right = exact()

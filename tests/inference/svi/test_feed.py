@@ -11,6 +11,7 @@ from numpyro.infer import SVI, TraceMeanField_ELBO
 from numpyro.infer.autoguide import AutoNormal
 from numpyro.primitives import Messenger
 from support.fits import OPTIMIZER, SHALLOW
+from support.helpers import slow
 from support.streams import KEY, B, N, X, Y, Z, sorted_rows, streamed
 
 import dgp_ppl as dgp
@@ -48,7 +49,7 @@ LOSSES = {
 }
 
 
-@pytest.mark.parametrize("name", LOSSES)
+@pytest.mark.parametrize("name", ["mean field", *(slow(n) for n in LOSSES if n != "mean field")])
 def test_a_step_is_that_of_arrays_with_the_same_rows(name):
     """The losses are those of stock SVI on the whole arrays, whose plate takes the rows read."""
     guide, loss = LOSSES[name](deep_gp)

@@ -9,7 +9,7 @@ import pytest
 from jax import random
 from numpyro.infer.autoguide import AutoNormal
 from support.fits import OPTIMIZER, SHALLOW, X, Y, Z
-from support.helpers import KEY
+from support.helpers import KEY, slow
 
 import dgp_ppl as dgp
 from dgp_ppl.core import padded
@@ -49,7 +49,7 @@ def assert_equal_single_fits(model, guide, **call):
     [
         (svgp, dgp.MeanField(svgp), {"z": Z}),
         (deep_gp, dgp.MeanField(deep_gp), {"z": [Z]}),
-        (dgp.models.bnn, AutoNormal(dgp.models.bnn), {"hidden": ()}),
+        slow(dgp.models.bnn, AutoNormal(dgp.models.bnn), {"hidden": ()}),
     ],
 )
 def test_padded_fits_equal_single_fits(model, guide, arguments):
@@ -57,7 +57,9 @@ def test_padded_fits_equal_single_fits(model, guide, arguments):
 
 
 @pytest.mark.usefixtures("x64")
-@pytest.mark.parametrize("loss", [dgp.ImportanceWeighted(2), dgp.PredictiveELBO(elbo_share=0.5)])
+@pytest.mark.parametrize(
+    "loss", [slow(dgp.ImportanceWeighted(2)), dgp.PredictiveELBO(elbo_share=0.5)]
+)
 def test_other_objectives_leave_padding_out(loss):
     assert_equal_single_fits(svgp, SHALLOW, z=Z, steps=6, loss=loss, **OPTIONS)
 

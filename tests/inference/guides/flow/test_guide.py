@@ -121,6 +121,7 @@ def test_the_density_integrates_to_one():
     assert_mean(ratios, 1.0)
 
 
+@pytest.mark.slow
 def test_sticking_the_landing_changes_the_noise_of_gradients_alone():
     """The data say nothing, so that q, the prior, is exact: then the gradient has no noise.
 
@@ -213,6 +214,7 @@ def test_its_reference_space_is_that_of_its_noise(base):
     np.testing.assert_allclose(log_joint - base_joint, np.subtract(*volumes), rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_samplers_move_in_it():
     """NUTS on the model in the flow's space draws from the exact posterior of a conjugate layer."""
     x, y = regression(rows=8)

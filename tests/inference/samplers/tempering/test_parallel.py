@@ -70,6 +70,7 @@ def test_without_a_ladder_the_modes_stay_apart():
     assert (chains.samples["x"][..., 0] < 0).all()
 
 
+@pytest.mark.slow
 def test_stationary_at_a_condition_of_ten_thousand():
     """Variances of a Gaussian whose sds range over a factor of 100."""
     sds = np.geomspace(0.01, 1.0, 8)
@@ -85,6 +86,7 @@ def test_stationary_at_a_condition_of_ten_thousand():
     assert chains.fields["diverging"].mean() < 0.01
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["two groups", slow("eight schools"), slow("logistic")])
 def test_models_that_are_not_ours(name):
     model, args = FOREIGN[name]
