@@ -42,7 +42,7 @@ SIZES = {"num_warmup": 40, "num_samples": 20}
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["mclmc", *(slow(n) for n in KERNELS if n != "mclmc")])
+@pytest.mark.parametrize("name", KERNELS)
 def test_every_way_to_run_chains(name, x64):
     """Vectorised chains, sequential ones and those of `run_mcmc` are the same.
 

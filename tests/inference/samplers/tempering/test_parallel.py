@@ -8,7 +8,7 @@ import pytest
 from jax import random
 from numpyro.infer import MCMC
 from support.foreign_models import FOREIGN, assert_same_posterior, nuts
-from support.helpers import KEY, assert_mean, slow
+from support.helpers import KEY, assert_mean
 
 import dgp_ppl as dgp
 from dgp_ppl.inference.samplers._mcmc import run_mcmc
@@ -87,7 +87,7 @@ def test_stationary_at_a_condition_of_ten_thousand():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["two groups", slow("eight schools"), slow("logistic")])
+@pytest.mark.parametrize("name", ["two groups", "eight schools", "logistic"])
 def test_models_that_are_not_ours(name):
     model, args = FOREIGN[name]
     assert_same_posterior(run(model, *args, samples=1500), nuts(model, *args))
