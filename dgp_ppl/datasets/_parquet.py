@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 
 from dgp_ppl._errors import DataError, one_line
-from dgp_ppl._streams import without_index
 from dgp_ppl.datasets._table import (
     Table,
     check_names,
@@ -20,6 +19,7 @@ from dgp_ppl.datasets._table import (
     shown,
     table_from_columns,
 )
+from dgp_ppl.datasets.rows import without_index
 
 __all__ = [
     "parquet_batches", "parquet_columns", "read_parquet", "table_from_arrow",

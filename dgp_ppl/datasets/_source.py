@@ -11,7 +11,6 @@ from pathlib import Path
 import numpy as np
 
 from dgp_ppl._errors import DataError
-from dgp_ppl._streams import Rows
 from dgp_ppl.datasets._dataset import Dataset
 from dgp_ppl.datasets._frame import ArrowFrame, frame_name
 from dgp_ppl.datasets._load import is_folder, load, refuse_split_key
@@ -19,6 +18,7 @@ from dgp_ppl.datasets._npz import DEFAULT_SPLITS
 from dgp_ppl.datasets._openml import PREFIX, fetch_frame
 from dgp_ppl.datasets._row_source import RowSource, open_folder, open_rows
 from dgp_ppl.datasets._table import MIN_ROWS, find_target, named, quoted
+from dgp_ppl.datasets.rows import Rows
 from dgp_ppl.datasets.tables import TABLE_SUFFIXES, Preprocessor, Table, read_table
 
 __all__ = ["TableSource", "open_source"]

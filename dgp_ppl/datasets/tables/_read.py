@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 
 from dgp_ppl._errors import DataError
-from dgp_ppl._streams import without_index
 from dgp_ppl.datasets._csv import MISSING, check_width, csv_header, csv_rows
 from dgp_ppl.datasets._frame import ArrowFrame, arrow_columns, frame_name
 from dgp_ppl.datasets._parquet import parquet_columns
@@ -20,6 +19,7 @@ from dgp_ppl.datasets._table import (
     check_names,
     named,
 )
+from dgp_ppl.datasets.rows import without_index
 from dgp_ppl.datasets.tables._cells import DAY_MICROSECONDS, is_missing, is_too_long
 from dgp_ppl.datasets.tables._table import Column, NumberColumn, OtherColumn, Table, TextColumn
 

@@ -9,8 +9,8 @@ import jax
 import numpy as np
 from jaxtyping import Array
 
-from dgp_ppl._streams._readers import Arrays
-from dgp_ppl._streams._rows import Rows
+from dgp_ppl.datasets.rows._readers import Arrays
+from dgp_ppl.datasets.rows._rows import Rows
 
 __all__ = ["Block", "Blocks"]
 

@@ -5,7 +5,7 @@ import threading
 import numpy as np
 import pytest
 
-from dgp_ppl._streams._row_groups import Piece, RowGroups
+from dgp_ppl.datasets.rows._row_groups import Piece, RowGroups
 
 SIZES = [1000, 1000, 300]
 

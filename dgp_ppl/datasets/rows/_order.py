@@ -9,7 +9,7 @@ from functools import cached_property, lru_cache
 
 import numpy as np
 
-from dgp_ppl._streams._seeds import generator
+from dgp_ppl.datasets.rows._seeds import generator
 
 __all__ = ["Order"]
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from support.helpers import slow
 
-from dgp_ppl._streams._order import Order
+from dgp_ppl.datasets.rows._order import Order
 
 N, B, WINDOW = 103, 7, 21
 

@@ -12,9 +12,10 @@ import numpy as np
 
 from dgp_ppl._checks import check_count, check_key
 from dgp_ppl._errors import DataError
-from dgp_ppl._streams._order import Order
-from dgp_ppl._streams._parquet import ParquetReader
-from dgp_ppl._streams._readers import (
+from dgp_ppl._typing import PRNGKey
+from dgp_ppl.datasets.rows._order import Order
+from dgp_ppl.datasets.rows._parquet import ParquetReader
+from dgp_ppl.datasets.rows._readers import (
     ArrayReader,
     Arrays,
     BatchReader,
@@ -23,8 +24,7 @@ from dgp_ppl._streams._readers import (
     Sliceable,
     WithoutRows,
 )
-from dgp_ppl._streams._seeds import generator, seed_of
-from dgp_ppl._typing import PRNGKey
+from dgp_ppl.datasets.rows._seeds import generator, seed_of
 
 __all__ = ["Rows"]
 

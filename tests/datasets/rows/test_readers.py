@@ -9,7 +9,7 @@ import pytest
 import zarr
 
 import dgp_ppl as dgp
-from dgp_ppl._streams._readers import ArrayReader, BatchReader, MappedReader, WithoutRows
+from dgp_ppl.datasets.rows._readers import ArrayReader, BatchReader, MappedReader, WithoutRows
 
 N = 50
 X = np.arange(2.0 * N, dtype=np.float32).reshape(N, 2)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import dgp_ppl as dgp
-from dgp_ppl._streams import generator, seed_of
+from dgp_ppl.datasets.rows import generator, seed_of
 
 USES = [("chunks", 0), ("chunks", 1), ("shuffle", 0), ("shuffle", 1), ("sample",), ("hold out",),
         ("minibatches",)]  # fmt: skip

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from dgp_ppl._errors import DataError, one_line
-from dgp_ppl._streams._readers import Arrays, Interval, Reader, hash_arrays
-from dgp_ppl._streams._row_groups import Piece, RowGroups
+from dgp_ppl.datasets.rows._readers import Arrays, Interval, Reader, hash_arrays
+from dgp_ppl.datasets.rows._row_groups import Piece, RowGroups
 
 __all__ = ["ParquetReader", "parquet_columns", "without_index"]
 
