@@ -46,7 +46,7 @@ from dgp_ppl import (
 )  # fmt: skip
 from dgp_ppl._errors import DataError, Interrupted, NonFiniteLossError
 from dgp_ppl.comparison import Comparison, compare
-from dgp_ppl.core import Grid, Marginals, RandomFunction, function_draws, gp, minibatch, observe
+from dgp_ppl.core import Grid, Marginals, RandomFunction, function_draws, gp, minibatch
 from dgp_ppl.criticism import (
     GuideCheck,
     PosteriorComparison,
@@ -91,7 +91,7 @@ from dgp_ppl.inference import (
     transported,
 )  # fmt: skip
 from dgp_ppl.inferencedata import to_inferencedata
-from dgp_ppl.likelihoods import BernoulliProbit
+from dgp_ppl.likelihoods import BernoulliProbit, observe
 from dgp_ppl.persistence import KeptFit, export, load, save
 from dgp_ppl.prediction import (
     LatentInputs,

@@ -24,8 +24,6 @@ from dgp_ppl.core._inducing import (
 )
 from dgp_ppl.core._marginals import Marginals
 from dgp_ppl.core._minibatch import minibatch, padded, rows_on, stratified, whole_plates
-from dgp_ppl.core._mixture import Mixture
-from dgp_ppl.core._observe import Likelihood, Observed, as_observed, log_density, observe
 
 __all__ = [
     "HANDOVER",
@@ -35,15 +33,11 @@ __all__ = [
     "FullInducing",
     "Grid",
     "Handover",
-    "Likelihood",
     "Marginals",
-    "Mixture",
-    "Observed",
     "RandomFunction",
     "SharedInducing",
     "Sparse",
     "TransportInducing",
-    "as_observed",
     "cholesky_factor",
     "covariance",
     "determines_mean",
@@ -52,9 +46,7 @@ __all__ = [
     "guide_site",
     "handover_of",
     "is_layer",
-    "log_density",
     "minibatch",
-    "observe",
     "padded",
     "project",
     "rows_on",

@@ -14,8 +14,8 @@ from numpyro.primitives import Messenger
 from dgp_ppl._checks import GivenParams, params_of, short_list
 from dgp_ppl._partition import Call
 from dgp_ppl._typing import Fitted, Model, Params, PRNGKey
-from dgp_ppl.core import Observed
 from dgp_ppl.inference._summary import program_name
+from dgp_ppl.likelihoods import Observed
 
 __all__ = [
     "AllLayersSeen", "data_plates", "freeze", "held_names", "hidden_samples", "survey",

@@ -18,10 +18,11 @@ from numpyro import handlers
 
 from dgp_ppl._partition import Call, Partition
 from dgp_ppl._typing import Model, Params, PRNGKey
-from dgp_ppl.core import Observed, log_density, whole_plates
+from dgp_ppl.core import whole_plates
 from dgp_ppl.inferencedata._draws import MAX_NUMBERS, Draws, SetDraws, StaticCall
 from dgp_ppl.inferencedata._passes import LooBias, PassSums, loo_bias
 from dgp_ppl.inferencedata._sites import ModelSites
+from dgp_ppl.likelihoods import Observed, log_density
 
 __all__ = ["PASSES_AT_ONCE", "PointwiseEvaluator", "PointwiseResult"]
 

@@ -16,10 +16,28 @@ from dgp_ppl.likelihoods._censored import CensoredNormal
 from dgp_ppl.likelihoods._classes import RobustMax, robust_max, softmax
 from dgp_ppl.likelihoods._counts import NegativeBinomialLog, PoissonLog
 from dgp_ppl.likelihoods._heteroscedastic import HeteroscedasticNormal, heteroscedastic
+from dgp_ppl.likelihoods._mixture import Mixture
+from dgp_ppl.likelihoods._observe import Likelihood, Observed, log_density, observe
 from dgp_ppl.likelihoods._student_t import StudentT, student_t
 
 __all__ = [
-    "AnalyticLikelihood", "BernoulliProbit", "CensoredNormal", "HeteroscedasticNormal",
-    "NegativeBinomialLog", "PoissonLog", "RobustMax", "StudentT", "bernoulli_logit",
-    "bernoulli_probit", "heteroscedastic", "robust_max", "softmax", "student_t",
-]  # fmt: skip
+    "AnalyticLikelihood",
+    "BernoulliProbit",
+    "CensoredNormal",
+    "HeteroscedasticNormal",
+    "Likelihood",
+    "Mixture",
+    "NegativeBinomialLog",
+    "Observed",
+    "PoissonLog",
+    "RobustMax",
+    "StudentT",
+    "bernoulli_logit",
+    "bernoulli_probit",
+    "heteroscedastic",
+    "log_density",
+    "observe",
+    "robust_max",
+    "softmax",
+    "student_t",
+]

@@ -14,7 +14,8 @@ import numpyro.distributions as dist
 from jaxtyping import Array
 
 from dgp_ppl._typing import Inputs
-from dgp_ppl.core import Likelihood, Marginals, minibatch, observe
+from dgp_ppl.core import Marginals, minibatch
+from dgp_ppl.likelihoods import Likelihood, observe
 from dgp_ppl.linalg import as_float, matmul
 
 __all__ = ["bnn"]

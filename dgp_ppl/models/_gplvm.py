@@ -11,8 +11,9 @@ import numpyro.distributions as dist
 from jaxtyping import Array
 
 from dgp_ppl._typing import InducingInputs, Inputs
-from dgp_ppl.core import Likelihood, minibatch, observe
+from dgp_ppl.core import minibatch
 from dgp_ppl.kernels import SquaredExponential
+from dgp_ppl.likelihoods import Likelihood, observe
 from dgp_ppl.linalg import as_float
 from dgp_ppl.models._stack import KernelMaker, MeanFunction, likelihood_or_gaussian, make_stack
 

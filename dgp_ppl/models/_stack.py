@@ -15,8 +15,9 @@ from jaxtyping import Array
 
 from dgp_ppl import means
 from dgp_ppl._typing import InducingInputs, Inputs
-from dgp_ppl.core import Likelihood, Marginals, RandomFunction, gp
+from dgp_ppl.core import Marginals, RandomFunction, gp
 from dgp_ppl.kernels import Covariance, Kernel
+from dgp_ppl.likelihoods import Likelihood
 from dgp_ppl.linalg import as_float
 
 __all__ = [

@@ -20,7 +20,7 @@ from numpyro.distributions import constraints
 
 from dgp_ppl._checks import is_traced
 from dgp_ppl._typing import PRNGKey
-from dgp_ppl.core import Mixture
+from dgp_ppl.likelihoods import Mixture
 
 __all__ = [
     "QUANTILE_TOLERANCE", "describe", "distribution_function", "draws", "log_density",

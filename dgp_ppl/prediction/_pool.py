@@ -14,7 +14,7 @@ from jaxtyping import Array
 
 from dgp_ppl._checks import is_traced
 from dgp_ppl._typing import PRNGKey
-from dgp_ppl.core import Mixture
+from dgp_ppl.likelihoods import Mixture
 from dgp_ppl.prediction._arrays import namespace
 from dgp_ppl.prediction._prediction import Prediction
 from dgp_ppl.standardize import Standardizer

@@ -16,8 +16,8 @@ from jaxtyping import Array
 
 from dgp_ppl._checks import bad_rows, check_count, check_key, is_traced
 from dgp_ppl._typing import Params, PRNGKey
-from dgp_ppl.core import Mixture
 from dgp_ppl.inference import Chains, Portable, Summarized
+from dgp_ppl.likelihoods import Mixture
 from dgp_ppl.metrics import crps_gaussian_mixture, crps_samples
 from dgp_ppl.prediction import _functionals as functionals
 from dgp_ppl.prediction._arrays import check_concrete, namespace, pad, to_host

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from jax import random
 from jaxtyping import Array
 
-from dgp_ppl.core import Mixture
+from dgp_ppl.likelihoods import Mixture
 from dgp_ppl.prediction import _functionals as functionals
 from dgp_ppl.prediction._passes import predictive_passes
 from dgp_ppl.prediction._pool import PooledPrediction

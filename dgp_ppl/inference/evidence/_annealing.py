@@ -18,7 +18,6 @@ from dgp_ppl._checks import check_count, check_key
 from dgp_ppl._partition import Call, Partition
 from dgp_ppl._terminal import Progress
 from dgp_ppl._typing import Fitted, Model, Params, PRNGKey, Values
-from dgp_ppl.core import as_observed
 from dgp_ppl.inference._params import checked_params
 from dgp_ppl.inference._summary import Summarized
 from dgp_ppl.inference.evidence._smc import anneal, pilot
@@ -27,6 +26,7 @@ from dgp_ppl.inference.evidence._target import Arrays, Target
 from dgp_ppl.inference.evidence._weights import doubts, estimate
 from dgp_ppl.inference.guides import LayerGuide, others_from_reference
 from dgp_ppl.inference.samplers import Chains
+from dgp_ppl.likelihoods._observe import as_observed
 
 __all__ = ["AnnealedEvidence", "annealed_evidence"]
 

@@ -18,9 +18,10 @@ from numpyro.infer.autoguide import AutoGuide, AutoLaplaceApproximation, AutoNor
 from dgp_ppl._checks import is_traced
 from dgp_ppl._partition import Call
 from dgp_ppl._typing import Model, PRNGKey, Values
-from dgp_ppl.core import Observed, stratified
+from dgp_ppl.core import stratified
 from dgp_ppl.inference._handlers import data_plates, hidden_samples
 from dgp_ppl.inference.guides._local_normal import LocalNormal
+from dgp_ppl.likelihoods import Observed
 
 __all__ = ["OtherSites"]
 

@@ -20,12 +20,12 @@ from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
 from dgp_ppl._typing import PRNGKey
-from dgp_ppl.core._likelihood_sites import call_likelihood
 from dgp_ppl.core._marginals import Marginals
 from dgp_ppl.core._minibatch import real_rows
-from dgp_ppl.core._mixture import LatentMixture, Mixture
-from dgp_ppl.core._quadrature import TRAPEZOID, expectation, log_expectation
-from dgp_ppl.likelihoods import AnalyticLikelihood
+from dgp_ppl.likelihoods._analytic import AnalyticLikelihood
+from dgp_ppl.likelihoods._likelihood_sites import call_likelihood
+from dgp_ppl.likelihoods._mixture import LatentMixture, Mixture
+from dgp_ppl.likelihoods._quadrature import TRAPEZOID, expectation, log_expectation
 from dgp_ppl.linalg import deviation
 
 __all__ = ["Likelihood", "Observed", "as_observed", "log_density", "observe"]

@@ -15,7 +15,7 @@ from jax.scipy.special import logsumexp, ndtr
 from jaxtyping import Array, Float
 
 from dgp_ppl._typing import PRNGKey
-from dgp_ppl.core._quadrature import log_expectation, step_expectation
+from dgp_ppl.likelihoods._quadrature import log_expectation, step_expectation
 
 __all__ = ["LatentMixture", "Mixture"]
 

@@ -7,7 +7,7 @@ import pytest
 from scipy import stats
 from support.helpers import KEY, assert_mean
 
-from dgp_ppl.core._mixture import Mixture
+from dgp_ppl.likelihoods._mixture import Mixture
 
 WEIGHTS = np.array([0.2, 0.5, 0.3])
 LOC = np.array([[-1.0, 0.0], [0.5, 2.0], [3.0, -2.0]])

@@ -17,8 +17,8 @@ from support.helpers import KEY, assert_derivatives, assert_mean, slow, start
 
 import dgp_ppl as dgp
 from dgp_ppl.core import Marginals
-from dgp_ppl.core._observe import observe
 from dgp_ppl.likelihoods import BernoulliProbit
+from dgp_ppl.likelihoods._observe import observe
 
 MEAN, VAR = np.float32([-0.5, 0.3, 1.2, 0.0]), np.float32([0.2, 0.5, 1.0, 0.05])
 DRAWS = 100_000

@@ -12,7 +12,7 @@ from support.helpers import slow
 import dgp_ppl as dgp
 from dgp_ppl import likelihoods
 from dgp_ppl.core import Marginals
-from dgp_ppl.core._quadrature import step_expectation
+from dgp_ppl.likelihoods._quadrature import step_expectation
 
 pytestmark = pytest.mark.usefixtures("x64")
 HIGH = 1.0
