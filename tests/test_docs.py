@@ -3,7 +3,6 @@
 import doctest
 import importlib
 import os
-import pkgutil
 import re
 import shlex
 import socket
@@ -23,7 +22,6 @@ README = ROOT / "README.md"
 BUILT = {"_build", "api", "gallery"}
 PAGES = sorted(p for p in DOCS.rglob("*.md") if not BUILT & {*p.parts} and p.stem != "tutorial")
 WITH_CODE = [p for p in (README, *PAGES) if blocks(p.read_text(), "python")]
-MODULES = sorted(m.name for m in pkgutil.walk_packages(dgp_ppl.__path__, "dgp_ppl."))
 
 # Short fits and chains warn, as they should.
 of_short_runs = pytest.mark.filterwarnings("ignore::UserWarning", "ignore::RuntimeWarning")
@@ -57,9 +55,9 @@ def run_page(path, most=None):
     return names
 
 
-@pytest.mark.parametrize("path", WITH_CODE, ids=short)
-def test_blocks_of_a_page_compile(path):
-    compile(program(path), str(path), "exec")
+def test_blocks_of_pages_compile():
+    for path in WITH_CODE:
+        compile(program(path), str(path), "exec")
 
 
 def test_the_readmes_first_program_runs(tmp_path, monkeypatch):
@@ -115,14 +113,17 @@ def test_the_readme_is_short():
     assert len(README.read_text().split()) <= 900
 
 
-@pytest.mark.parametrize("path", [README, *PAGES, ROOT / "CONTRIBUTING.md"], ids=short)
-def test_blocks_are_fenced_and_links_lead_somewhere(path):
-    text = re.sub(r"^```.*?^```", "", path.read_text(), flags=re.MULTILINE | re.DOTALL)
-    assert not re.search(r"\n\n(?!\s*[-*\d])    \S", text), "a block without a fence"
-    for target in re.findall(r"\]\(([^)#\s]+)[^)]*\)", text):
-        if "://" not in target:
+def test_blocks_are_fenced_and_links_lead_somewhere():
+    wrong = []
+    for path in (README, *PAGES, ROOT / "CONTRIBUTING.md"):
+        text = re.sub(r"^```.*?^```", "", path.read_text(), flags=re.MULTILINE | re.DOTALL)
+        if re.search(r"\n\n(?!\s*[-*\d])    \S", text):
+            wrong.append(f"{path.name} has a block without a fence")
+        for target in re.findall(r"\]\(([^)#\s]+)[^)]*\)", text):
             found = (path.parent / target).resolve()
-            assert found.exists() or BUILT & {*found.parts}, f"{path.name} links to {target}"
+            if "://" not in target and not (found.exists() or BUILT & {*found.parts}):
+                wrong.append(f"{path.name} links to {target}")
+    assert not wrong
 
 
 def commands():
@@ -133,34 +134,45 @@ def commands():
                 while words and "=" in words[0]:
                     words.pop(0)
                 if words:
-                    yield pytest.param(words, id=f"{path.stem}: {' '.join(words)}"[:80])
+                    yield f"{path.name}: {' '.join(words)}", words
 
 
-@pytest.mark.parametrize("words", list(commands()))
-def test_commands_exist(words):
+def test_commands_exist():
     """Check targets of make, options of dgp-ppl, and paths of programs."""
-    if words[0] == "make":
-        targets = re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
-        assert set(words[1:]) <= set(targets)
-    elif words[0] == "dgp-ppl":
-        from typer.main import get_command
+    from typer.main import get_command
 
-        from dgp_ppl.cli import app
+    from dgp_ppl.cli import app
 
-        command = get_command(app).commands[words[1]]
-        command.make_context(words[1], words[2:], resilient_parsing=False)
-    elif words[0].startswith("python"):
-        assert words[1] == "-m" or (ROOT / words[1]).exists()
-    else:
-        assert words[0] in {"git", "pip", "curl", "pre-commit"}
+    targets = re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    for where, words in commands():
+        if words[0] == "make":
+            assert set(words[1:]) <= set(targets), where
+        elif words[0] == "dgp-ppl":
+            command = get_command(app).commands[words[1]]
+            try:
+                command.make_context(words[1], words[2:], resilient_parsing=False)
+            except Exception as error:
+                pytest.fail(f"{where}: {error}")
+        elif words[0].startswith("python"):
+            assert words[1] == "-m" or (ROOT / words[1]).exists(), where
+        else:
+            assert words[0] in {"git", "pip", "curl", "pre-commit"}, where
 
 
-@pytest.mark.parametrize("name", MODULES)
+def parts_with_examples():
+    """Yield the modules whose docstrings have examples; those that fit something are slow."""
+    for path in sorted(Path(dgp_ppl.__file__).parent.rglob("*.py")):
+        if ">>>" in (text := path.read_text()):
+            name = ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+            fits = re.search(r">>> .*\b(fit|fit_many|fit_mcem|compare|run_mcmc)\(", text)
+            yield pytest.param(name, marks=[pytest.mark.slow] if fits else [], id=name)
+
+
+@pytest.mark.parametrize("name", list(parts_with_examples()))
 def test_docstrings_examples(name):
     module = importlib.import_module(name)
-    if ">>>" in Path(module.__file__).read_text():
-        found = doctest.testmod(module, optionflags=doctest.NORMALIZE_WHITESPACE | doctest.ELLIPSIS)
-        assert not found.failed
+    found = doctest.testmod(module, optionflags=doctest.NORMALIZE_WHITESPACE | doctest.ELLIPSIS)
+    assert not found.failed
 
 
 @pytest.mark.slow
