@@ -9,7 +9,7 @@ import pytest
 from numpyro import handlers
 
 import dgp_ppl as dgp
-from dgp_ppl._streamed import Streamed, is_streamed
+from dgp_ppl._partition import Streamed, is_streamed
 
 NUMBERS = jnp.array([3, 97])
 X = Streamed(jnp.array([[1.0, 2, 3], [4, 5, 6]]), NUMBERS, 100)

@@ -17,7 +17,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jaxtyping import Array, Int
 from numpyro.primitives import Messenger
 
-from dgp_ppl._streamed import Streamed, shape_of
+from dgp_ppl._partition import Streamed, shape_of
 from dgp_ppl._typing import PRNGKey
 
 __all__ = [

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 from dgp_ppl._partition import Call
 from dgp_ppl.inference._blocks import PassProgram
-from dgp_ppl.inference._handlers import data_plates, freeze, survey
-from dgp_ppl.inference._objectives import ImportanceWeighted, PredictiveELBO
-from dgp_ppl.inference._optimizer import default_optimizer
 from dgp_ppl.inference._params import Declared, checked_params, declared_params
 from dgp_ppl.inference._pickling import Portable
 from dgp_ppl.inference._summary import Summarized, list_arrays, program_name
@@ -42,6 +39,8 @@ from dgp_ppl.inference.guides import (
     discriminator_gap,
     transported,
 )
+from dgp_ppl.inference.programs._handlers import data_plates, freeze, survey
+from dgp_ppl.inference.programs._optimizer import default_optimizer
 from dgp_ppl.inference.samplers import (
     MCLMC,
     SGHMC,
@@ -63,6 +62,7 @@ from dgp_ppl.inference.svi import (
     fit_program,
     guide_optimizer,
 )
+from dgp_ppl.inference.svi._objectives import ImportanceWeighted, PredictiveELBO
 
 __all__ = [
     "MCLMC",

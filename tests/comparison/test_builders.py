@@ -10,7 +10,7 @@ from dgp_ppl._partition import Call
 from dgp_ppl.comparison import KERNELS, MODELS, Setting, Task, build
 from dgp_ppl.comparison._builders import observation_arguments
 from dgp_ppl.core import handover_of, is_layer
-from dgp_ppl.inference._handlers import survey
+from dgp_ppl.inference.programs._handlers import survey
 
 
 @pytest.mark.slow

@@ -16,7 +16,7 @@ from support.objectives import NOISE, values
 
 import dgp_ppl as dgp
 from dgp_ppl import kernels
-from dgp_ppl.inference._objectives import ImportanceWeighted
+from dgp_ppl.inference.svi._objectives import ImportanceWeighted
 from dgp_ppl.models import optimal_inducing
 
 X, Y = regression(rows=12)

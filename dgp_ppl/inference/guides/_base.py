@@ -21,8 +21,8 @@ from dgp_ppl._checks import GivenParams, params_of
 from dgp_ppl._partition import Call, ComparedByArguments, HasArrays
 from dgp_ppl._typing import Fitted, Model, Params, PRNGKey, Values
 from dgp_ppl.core import HANDOVER, Handover, handover_of, is_layer
-from dgp_ppl.inference._handlers import survey
 from dgp_ppl.inference.guides._other_sites import OtherSites
+from dgp_ppl.inference.programs._handlers import survey
 
 __all__ = ["Layer", "LayerGuide", "Replace", "TransportGuide"]
 

@@ -29,9 +29,9 @@ from dgp_ppl.core import (
     project,
     with_handover,
 )
-from dgp_ppl.inference._handlers import AllLayersSeen, hidden_samples
 from dgp_ppl.inference.guides._base import Replace, TransportGuide
 from dgp_ppl.inference.guides._propagate import check_rows
+from dgp_ppl.inference.programs._handlers import AllLayersSeen, hidden_samples
 from dgp_ppl.linalg import as_float, default_jitter, matmul, precision_factor
 
 __all__ = ["Decoupled", "DecoupledInducing", "MeanForm"]

@@ -20,7 +20,7 @@ from dgp_ppl._checks import is_traced
 from dgp_ppl._partition import Call
 from dgp_ppl._typing import Model, Params
 from dgp_ppl.core import stratified
-from dgp_ppl.inference._handlers import survey
+from dgp_ppl.inference.programs._handlers import survey
 
 __all__ = ["LocalNormal"]
 

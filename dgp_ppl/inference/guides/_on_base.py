@@ -11,8 +11,8 @@ from jaxtyping import Array
 
 from dgp_ppl._partition import Call
 from dgp_ppl._typing import Model, PRNGKey, Values
-from dgp_ppl.inference._handlers import survey
 from dgp_ppl.inference.guides._base import LayerGuide, TransportGuide
+from dgp_ppl.inference.programs._handlers import survey
 
 __all__ = ["GuideOnBase", "WarpedGuide"]
 

@@ -21,13 +21,12 @@ from jaxtyping import Array
 from numpyro import handlers
 from numpyro.primitives import Messenger
 
-from dgp_ppl._partition import Call
-from dgp_ppl._streamed import rows_of, shape_of
+from dgp_ppl._partition import Call, rows_of, shape_of
 from dgp_ppl._typing import Inputs, PRNGKey
 from dgp_ppl.core import RandomFunction, function_draws, is_layer, with_handover
-from dgp_ppl.inference._handlers import AllLayersSeen, hidden_samples
 from dgp_ppl.inference.guides._base import TransportGuide
 from dgp_ppl.inference.guides._sources import Place, sources
+from dgp_ppl.inference.programs._handlers import AllLayersSeen, hidden_samples
 
 __all__ = ["PropagatingGuide", "check_rows"]
 

@@ -23,10 +23,10 @@ from dgp_ppl._partition import Call, signature
 from dgp_ppl._terminal import Progress
 from dgp_ppl._typing import Fitted, Model, Params, PRNGKey
 from dgp_ppl.inference._checkpoint import RunFolder, optimizer_fingerprint, run_identity
-from dgp_ppl.inference._data import check_data
-from dgp_ppl.inference._optimizer import default_optimizer
 from dgp_ppl.inference._pickling import Portable
 from dgp_ppl.inference._summary import Summarized, list_arrays, list_losses
+from dgp_ppl.inference.programs._data import check_data
+from dgp_ppl.inference.programs._optimizer import default_optimizer
 from dgp_ppl.inference.samplers._chains import Chains
 from dgp_ppl.inference.samplers._em import ExpectationMaximization, at_params, with_params
 from dgp_ppl.inference.samplers._mcmc import run_mcmc

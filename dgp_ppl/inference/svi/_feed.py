@@ -11,11 +11,10 @@ import numpy as np
 from jax import lax
 
 from dgp_ppl._checks import check_count
-from dgp_ppl._partition import Call
-from dgp_ppl._streamed import Streamed
+from dgp_ppl._partition import Call, Streamed
 from dgp_ppl._typing import PRNGKey
 from dgp_ppl.datasets.rows import Block, Blocks, Rows, generator, seed_of
-from dgp_ppl.inference._data import RowCheck
+from dgp_ppl.inference.programs._data import RowCheck
 
 __all__ = ["Feed", "Position", "StepArrays", "at_step", "random_feed", "source_of"]
 

@@ -20,7 +20,7 @@ from dgp_ppl._checks import check_count, check_key, short_list
 from dgp_ppl._errors import Interrupted
 from dgp_ppl._partition import Call, Partition
 from dgp_ppl._typing import Model, PRNGKey
-from dgp_ppl.inference._data import check_data, check_padding
+from dgp_ppl.inference.programs._data import check_data, check_padding
 from dgp_ppl.inference.svi._loop_many import ManyLoops, PaddedLoop, part, run_many_steps
 from dgp_ppl.inference.svi._result import FitResult, FitResults
 from dgp_ppl.inference.svi._setup import Problem, Start, mean_bound_loss, non_finite_loss

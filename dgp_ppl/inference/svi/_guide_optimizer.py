@@ -7,8 +7,8 @@ from typing import Any
 import optax
 
 from dgp_ppl._typing import Model
-from dgp_ppl.inference._optimizer import default_optimizer
 from dgp_ppl.inference.guides import LayerGuide
+from dgp_ppl.inference.programs._optimizer import default_optimizer
 
 __all__ = ["guide_optimizer"]
 

@@ -16,9 +16,9 @@ from numpyro.infer.svi import SVIState
 from dgp_ppl._errors import NonFiniteLossError
 from dgp_ppl._partition import Call, Partition
 from dgp_ppl._typing import Fitted, Model, Params, PRNGKey
-from dgp_ppl.inference._data import RowCheck, check_data, explain_data, row_check
 from dgp_ppl.inference._params import checked_start, set_up_guide
 from dgp_ppl.inference.guides import LayerGuide
+from dgp_ppl.inference.programs._data import RowCheck, check_data, explain_data, row_check
 from dgp_ppl.inference.svi._guide_optimizer import guide_optimizer
 from dgp_ppl.inference.svi._loop import TrainingLoop, training_loop
 

@@ -5,8 +5,8 @@ from support.layers import X, Y, Z, layer
 
 from dgp_ppl import kernels
 from dgp_ppl._partition import Call
-from dgp_ppl.inference._handlers import survey
 from dgp_ppl.inference.guides._sources import sources
+from dgp_ppl.inference.programs._handlers import survey
 
 
 def test_sources():

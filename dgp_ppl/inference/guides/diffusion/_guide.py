@@ -21,7 +21,6 @@ from dgp_ppl._checks import check_count
 from dgp_ppl._partition import Call
 from dgp_ppl._typing import Model, PRNGKey
 from dgp_ppl.core import DiagonalInducing, Handover, TransportInducing, padded
-from dgp_ppl.inference._handlers import hidden_samples
 from dgp_ppl.inference.guides._base import LayerGuide, Replace, TransportGuide
 from dgp_ppl.inference.guides._mean_field import MeanField
 from dgp_ppl.inference.guides._on_base import GuideOnBase
@@ -44,6 +43,7 @@ from dgp_ppl.inference.guides.diffusion._process import (
     simulate_process,
 )
 from dgp_ppl.inference.guides.diffusion._walk import Control
+from dgp_ppl.inference.programs._handlers import hidden_samples
 
 __all__ = ["PREFIX", "Diffusion"]
 

@@ -9,7 +9,7 @@ import optax
 
 from dgp_ppl._checks import check_count
 from dgp_ppl._typing import Params
-from dgp_ppl.inference._optimizer import RecordedOptimizer, cosine_schedule
+from dgp_ppl.inference.programs._optimizer import RecordedOptimizer, cosine_schedule
 
 __all__ = ["adversarial_optimizer"]
 

@@ -20,7 +20,7 @@ from numpyro.util import is_prng_key, not_jax_tracer
 from dgp_ppl._checks import short_list
 from dgp_ppl._partition import Call
 from dgp_ppl._typing import Model, PRNGKey, Values
-from dgp_ppl.inference._handlers import survey
+from dgp_ppl.inference.programs._handlers import survey
 from dgp_ppl.inference.samplers._potential import Potential
 
 __all__ = ["Target"]

@@ -20,10 +20,10 @@ from support.helpers import (
 )
 
 import dgp_ppl as dgp
-from dgp_ppl.inference._objectives import ImportanceWeighted, PredictiveELBO
 from dgp_ppl.inference.evidence._importance import importance_evidence
 from dgp_ppl.inference.guides.diffusion._elbo import DiffusionELBO
 from dgp_ppl.inference.guides.diffusion._guide import Diffusion
+from dgp_ppl.inference.svi._objectives import ImportanceWeighted, PredictiveELBO
 
 
 def test_paths_share_a_minibatch():

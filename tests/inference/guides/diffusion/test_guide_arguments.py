@@ -13,11 +13,11 @@ from support.helpers import KEY, bound, one_layer, regression, start
 
 import dgp_ppl as dgp
 from dgp_ppl import kernels
-from dgp_ppl.inference._objectives import PredictiveELBO
 from dgp_ppl.inference.evidence._importance import importance_evidence
 from dgp_ppl.inference.guides.diffusion._guide import Diffusion
 from dgp_ppl.inference.guides.diffusion._networks import DenseScore, score_params
 from dgp_ppl.inference.guides.diffusion._process import OrnsteinUhlenbeck, VariancePreserving
+from dgp_ppl.inference.svi._objectives import PredictiveELBO
 
 
 def plain(t, z):

@@ -4,7 +4,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from dgp_ppl.inference._optimizer import cosine_schedule, scale_by_row_adam
+from dgp_ppl.inference.programs._optimizer import cosine_schedule, scale_by_row_adam
 
 
 def test_row_adam_is_adam_where_all_rows_are_seen():

@@ -8,7 +8,7 @@ from numpyro import handlers
 from support.helpers import regression, spread, two_layers
 
 from dgp_ppl._partition import Call
-from dgp_ppl.inference._handlers import data_plates, freeze, hidden_samples, survey
+from dgp_ppl.inference.programs._handlers import data_plates, freeze, hidden_samples, survey
 
 X, Y = regression(rows=5)
 

@@ -11,7 +11,7 @@ from support.fits import OPTIMIZER, SHALLOW, Z
 from support.helpers import KEY, no_guide, regression
 
 import dgp_ppl as dgp
-from dgp_ppl.inference._data import check_data
+from dgp_ppl.inference.programs._data import check_data
 from dgp_ppl.models import svgp
 
 X, Y = regression()

@@ -19,9 +19,9 @@ from support.objectives import NOISE, Z, kl, kls, log_mean_exp_of_pairs, values
 
 import dgp_ppl as dgp
 from dgp_ppl import kernels
-from dgp_ppl.inference._objectives import PredictiveELBO
 from dgp_ppl.inference.guides._decoupled import Decoupled
 from dgp_ppl.inference.guides.diffusion._guide import Diffusion
+from dgp_ppl.inference.svi._objectives import PredictiveELBO
 from dgp_ppl.models import deep_gp, svgp
 
 

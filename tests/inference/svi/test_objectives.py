@@ -27,10 +27,10 @@ from support.tiny import TINY, Q, X, Y, given, hidden, tiny, tiny_evidence
 
 import dgp_ppl as dgp
 from dgp_ppl import kernels
-from dgp_ppl.inference._objectives import ImportanceWeighted, PredictiveELBO
 from dgp_ppl.inference.guides._decoupled import Decoupled
 from dgp_ppl.inference.guides.diffusion._guide import Diffusion
 from dgp_ppl.inference.guides.implicit._guide import Implicit
+from dgp_ppl.inference.svi._objectives import ImportanceWeighted, PredictiveELBO
 from dgp_ppl.models import deep_gp, optimal_inducing, svgp
 
 

@@ -16,12 +16,11 @@ from numpyro.primitives import Messenger
 
 from dgp_ppl._checks import bad_rows, check_inputs
 from dgp_ppl._errors import DataError
-from dgp_ppl._partition import Call, named_arrays
-from dgp_ppl._streamed import Streamed, is_streamed
+from dgp_ppl._partition import Call, Streamed, is_streamed, named_arrays
 from dgp_ppl._typing import Model
 from dgp_ppl.core import padded, whole_plates
 from dgp_ppl.datasets import Rows
-from dgp_ppl.inference._handlers import data_plates, survey
+from dgp_ppl.inference.programs._handlers import data_plates, survey
 from dgp_ppl.likelihoods import Observed
 
 __all__ = ["RowCheck", "check_data", "check_padding", "explain_data", "row_check"]
