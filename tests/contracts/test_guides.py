@@ -22,7 +22,7 @@ from support.helpers import KEY, assert_mean, regression, slow, start
 import dgp_ppl as dgp
 from dgp_ppl import kernels
 from dgp_ppl.inference import SplineCoupling, evaluate
-from dgp_ppl.inference.svi._guide_optimizer import guide_optimizer
+from dgp_ppl.inference.svi._setup import guide_optimizer
 from dgp_ppl.models import deep_gp
 
 # The prior on the noise makes a latent site that belongs to no layer.

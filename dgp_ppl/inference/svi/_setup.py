@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import jax.numpy as jnp
+import optax
 from jax import random
 from numpyro.infer import TraceMeanField_ELBO
 from numpyro.infer.elbo import ELBO, RenyiELBO
@@ -19,12 +20,12 @@ from dgp_ppl._typing import Fitted, Model, Params, PRNGKey
 from dgp_ppl.inference._params import checked_start, set_up_guide
 from dgp_ppl.inference.guides import LayerGuide
 from dgp_ppl.inference.programs._data import RowCheck, check_data, explain_data, row_check
-from dgp_ppl.inference.svi._guide_optimizer import guide_optimizer
+from dgp_ppl.inference.programs._optimizer import default_optimizer
 from dgp_ppl.inference.svi._loop import TrainingLoop, training_loop
 
 __all__ = [
-    "BOUND_DRAWS", "Problem", "Start", "bound_loss", "checked_loss", "mean_bound_loss",
-    "non_finite_loss",
+    "BOUND_DRAWS", "Problem", "Start", "bound_loss", "checked_loss", "guide_optimizer",
+    "mean_bound_loss", "non_finite_loss",
 ]  # fmt: skip
 
 Start = Fitted | Params | None
@@ -98,6 +99,45 @@ class Problem:
         loop = training_loop(model, guide, optimizer, objective, partition)
         check_rows = row_check(caller, model, call, sites)
         return Problem(loop, data, optimizer, num_data, starts, check_rows)
+
+
+def guide_optimizer(
+    guide: Model,
+    learning_rate: float,
+    steps: int,
+    slow: frozenset[str] = frozenset(),
+    *,
+    from_params: bool = False,
+) -> Any:
+    """Return `fit`'s default optimiser for a guide, for stock `SVI` too.
+
+    Guides declare what they need in `LayerGuide.rate`, `rates` and `optimizer`::
+
+        guide.setup(x, y)
+        svi = SVI(model, guide, guide_optimizer(guide, 0.1, 2000), guide.default_loss)
+
+    Args:
+        guide: the guide, which has run, or whose `LayerGuide.setup` was called.
+        learning_rate: where the schedule starts.
+        steps: number of steps of the fit.
+        slow: names of the model's own params, which move at 0.3 of the rate.
+        from_params: whether the fit starts from given params.
+
+    Returns:
+        An optax optimiser.
+    """
+    if not isinstance(guide, LayerGuide):
+        return default_optimizer(learning_rate, steps, slow)
+    if guide.optimizer is None:
+        share = guide.rate if from_params else 1.0
+        rates = tuple((start, rate / share) for start, rate in guide.rates.items())
+        return default_optimizer(share * learning_rate, steps, slow, rates, guide.row_params)
+    special, rows = guide.optimizer(learning_rate, steps, slow), guide.row_params
+    if not rows:
+        return special
+    parts: Any = {"rows": default_optimizer(learning_rate, steps, rows=rows), "special": special}
+    label = lambda params: {n: "rows" if n in rows else "special" for n in params}  # noqa: E731
+    return optax.partition(parts, label)
 
 
 def bound_loss(guide: Model) -> ELBO:

@@ -9,7 +9,7 @@ from support.helpers import KEY, slow
 
 import dgp_ppl as dgp
 from dgp_ppl import initialize, models
-from dgp_ppl.inference.svi._guide_optimizer import guide_optimizer
+from dgp_ppl.inference.svi._setup import guide_optimizer
 
 gplvm = models.gplvm
 
