@@ -40,8 +40,7 @@ from jax import random
 from numpyro.diagnostics import effective_sample_size, gelman_rubin
 from numpyro.infer import MCMC, NUTS
 from sklearn.datasets import load_breast_cancer
-from step_problem import model as step_model
-from step_problem import step_data
+from step_problem import model as step_model, step_data
 
 import dgp_ppl as dgp
 from dgp_ppl import kernels

@@ -19,7 +19,7 @@ import dgp_ppl
 ROOT = Path(dgp_ppl.__file__).parent
 TESTS = Path(__file__).parent
 PROJECT = TESTS.parent
-MOST_LINES, MOST_FILES, MOST_ROOT_FILES = 400, 12, 14
+MOST_LINES, MOST_FILES = 400, 14
 
 
 def module(path):
@@ -121,9 +121,8 @@ def test_files_are_private_and_short_and_folders_are_small():
         if (lines := len(path.read_text().splitlines())) > MOST_LINES:
             wrong.append(f"{module(path)} has {lines} lines, wanted at most {MOST_LINES}")
     for folder in {p.parent for p in FILES}:
-        most = MOST_ROOT_FILES if folder == ROOT else MOST_FILES
-        if (files := len(list(folder.glob("*.py")))) > most:
-            wrong.append(f"{folder.relative_to(PROJECT)} has {files} files, wanted at most {most}")
+        if (files := len(list(folder.glob("*.py")))) > MOST_FILES:
+            wrong.append(f"{folder.relative_to(PROJECT)} has {files} files, wanted {MOST_FILES}")
     assert not wrong
 
 

@@ -16,8 +16,7 @@ from sphinx import addnodes
 from sphinx.application import Sphinx
 from sphinx.pycode import ModuleAnalyzer
 from sphinx.transforms.post_transforms import SphinxPostTransform
-from sphinx.util.inspect import signature as signature_of
-from sphinx.util.inspect import stringify_signature
+from sphinx.util.inspect import signature as signature_of, stringify_signature
 from sphinx.util.nodes import make_refnode
 
 import dgp_ppl

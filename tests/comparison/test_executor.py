@@ -6,8 +6,14 @@ import signal
 import subprocess
 import sys
 import time
-from concurrent.futures import BrokenExecutor, Executor, Future, ProcessPoolExecutor, wait
-from concurrent.futures import ThreadPoolExecutor as Threads
+from concurrent.futures import (
+    BrokenExecutor,
+    Executor,
+    Future,
+    ProcessPoolExecutor,
+    ThreadPoolExecutor as Threads,
+    wait,
+)
 from multiprocessing import get_context
 
 import numpy as np

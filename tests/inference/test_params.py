@@ -11,8 +11,7 @@ from jax import random
 from numpyro import handlers
 from numpyro.infer import SVI, Predictive, TraceMeanField_ELBO
 from numpyro.infer.autoguide import AutoNormal
-from support.fits import SHALLOW as FITTED
-from support.fits import shallow
+from support.fits import SHALLOW as FITTED, shallow
 from support.helpers import KEY, regression, start
 
 import dgp_ppl as dgp

@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 from support.helpers import KEY
-from support.mcem_runs import X, Y
-from support.mcem_runs import slope as learned
+from support.mcem_runs import X, Y, slope as learned
 from support.mcmc_runs import assert_same, sampled
 
 import dgp_ppl as dgp
