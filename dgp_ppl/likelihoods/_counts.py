@@ -13,23 +13,26 @@ from typing import Any
 import jax.numpy as jnp
 import numpyro.distributions as dist
 from jax.nn import softplus
-from jax.scipy.special import gammaln
+from jax.scipy.special import betainc, gammainc, gammaincc, gammaln, ndtr
 from jax.typing import ArrayLike
 from jaxtyping import Array
 from numpyro.distributions import constraints
 
-from dgp_ppl.likelihoods._incomplete import incomplete_beta, incomplete_gamma
-
 __all__ = ["NegativeBinomialLog", "PoissonLog"]
 
 _LARGE = 16.0  # Stirling's series has the digits of float64 from here on
+# Above these arguments the series of `jax.scipy.special` have fewer digits than an approximation by
+# a normal: in float32 they lose a digit for every factor of ten, and return noise at a million.
+_LARGE_GAMMA = {"float32": 200.0, "float64": 1e5}
+_LARGE_BETA = {"float32": 50.0, "float64": float("inf")}
 
 
 class PoissonLog(dist.Poisson):
     """Counts with a log rate: y ~ Poisson(exp(log_rate)).
 
     It is NumPyro's `Poisson` with gradients that are finite for any f below 88 in float32, and
-    below 709 in float64, where exp(f) overflows.
+    below 709 in float64, where exp(f) overflows. Its distribution function is right to 1e-4 in
+    float32, for counts of any size.
 
     >>> import jax.numpy as jnp
     >>> from dgp_ppl import likelihoods
@@ -56,7 +59,7 @@ class PoissonLog(dist.Poisson):
 
     def cdf(self, value: Array) -> Array:
         count = jnp.floor(jnp.asarray(value, self.log_rate.dtype))
-        p = incomplete_gamma(jnp.maximum(count, 0.0) + 1, jnp.asarray(self.rate))
+        p = _upper_gamma(jnp.maximum(count, 0.0) + 1, jnp.asarray(self.rate))
         return jnp.where(count < 0, 0.0, p)
 
 
@@ -64,7 +67,8 @@ class NegativeBinomialLog(dist.NegativeBinomialLogits):
     """Counts that vary more than Poisson ones, with a log mean.
 
     It is NumPyro's `NegativeBinomial2` with gradients that are finite for any f. The mean is
-    exp(log_mean), and the variance is mean + mean² / concentration.
+    exp(log_mean), and the variance is mean + mean² / concentration. Its distribution function is
+    right to 1e-3 in float32, for counts of any size.
 
     >>> import jax
     >>> from dgp_ppl import likelihoods
@@ -106,7 +110,7 @@ class NegativeBinomialLog(dist.NegativeBinomialLogits):
     def cdf(self, value: Array) -> Array:
         count = jnp.floor(jnp.asarray(value, self.log_mean.dtype))
         size, odds = jnp.asarray(self.total_count, self.log_mean.dtype), jnp.asarray(self.rate)
-        p = incomplete_beta(size, jnp.maximum(count, 0.0) + 1, odds)
+        p = _lower_beta(size, jnp.maximum(count, 0.0) + 1, odds)
         return jnp.where(count < 0, 0.0, p)
 
 
@@ -125,3 +129,51 @@ def _stirling_error(x: Array) -> Array:
     stirling = (small + 0.5) * jnp.log(small) - small + 0.5 * jnp.log(2 * jnp.pi)
     series = (1 / 12 - (1 / 360 - 1 / 1260 / large**2) / large**2) / large
     return jnp.where(is_large, series, gammaln(small + 1) - stirling)
+
+
+def _upper_gamma(a: Array, x: Array) -> Array:
+    """Return the regularised upper incomplete gamma function Q(a, x).
+
+    Source: Wilson and Hilferty 1931, "The distribution of chi-square", where a is large.
+
+    Args:
+        a: at least 1.
+        x: at least 0.
+    """
+    large = _LARGE_GAMMA[a.dtype.name]
+    is_large = a >= large
+    x = jnp.clip(x, 1e-30, 1e30)  # keeps derivatives finite
+    exact = gammaincc(jnp.where(is_large, 1.0, a), jnp.where(is_large, 1.0, x))
+    a, x = jnp.where(is_large, a, large), jnp.where(is_large, x, large)
+    gap = jnp.clip((x - a) / a, -1 + jnp.finfo(a.dtype).eps)
+    above = jnp.expm1(jnp.log1p(gap) / 3)  # (x / a)^(1/3) - 1, without cancellation
+    return jnp.where(is_large, ndtr(-3 * jnp.sqrt(a) * (above + 1 / (9 * a))), exact)
+
+
+def _lower_beta(a: Array, b: Array, odds: Array) -> Array:
+    """Return the regularised incomplete beta function I_x(a, b).
+
+    Source: Paulson 1942, "An approximate normalization of the analysis of variance distribution",
+    where a and b are large; DiDonato and Morris 1992, "Significant digit computation of the
+    incomplete beta function ratios", equation 9, leading term, where one of them is.
+
+    Args:
+        a: positive.
+        b: positive.
+        odds: x / (1 - x), so that x and 1 - x both keep their digits.
+    """
+    a, b, odds = jnp.broadcast_arrays(a, b, jnp.clip(odds, 1e-30, 1e30))
+    large = _LARGE_BETA[a.dtype.name]
+    lesser, greater = jnp.minimum(a, b), jnp.maximum(a, b)
+    both, one = lesser >= large, (lesser < large) & (greater >= 25 * large)
+    x = jnp.minimum(odds / (1 + odds), 1 - jnp.finfo(a.dtype).epsneg)
+    exact = betainc(jnp.where(both | one, 1.0, a), jnp.where(both | one, 1.0, b), x)
+    root = jnp.cbrt(odds * b / a)
+    z = (1 - 1 / (9 * b)) * root - (1 - 1 / (9 * a))
+    normal = ndtr(z / jnp.sqrt(jnp.square(root) / (9 * b) + 1 / (9 * a)))
+    # 1 - x is to the power of b, or x to the power of a: -log(1 - x) = log(1 + odds).
+    shape = jnp.where(one, lesser, 1.0)
+    log_power = jnp.log1p(jnp.where(b >= a, odds, 1 / odds))
+    at = jnp.minimum(jnp.where(one, (greater + 0.5 * (lesser - 1)) * log_power, 1.0), 1e6)
+    skewed = jnp.where(b >= a, gammainc(shape, at), gammaincc(shape, at))
+    return jnp.where(both, normal, jnp.where(one, skewed, exact))

@@ -13,8 +13,12 @@ from dgp_ppl import likelihoods
 LOC, LOW, HIGH = jnp.array([-2.0, 0.1, 0.6, 3.0]), -0.5, 1.0
 
 
-@pytest.mark.parametrize("ends", [(LOW, HIGH), (LOW, jnp.inf), (-jnp.inf, HIGH)])
-def test_censored_readings(ends):
+def test_censored_readings():
+    for ends in ((LOW, HIGH), (LOW, jnp.inf), (-jnp.inf, HIGH)):
+        against_scipy_and_draws(ends)
+
+
+def against_scipy_and_draws(ends):
     censored = likelihoods.CensoredNormal(LOC, 0.7, *ends)
     draws = np.asarray(censored.sample(KEY, (100_000,)), np.float64)
     assert draws.min() >= ends[0]
@@ -40,9 +44,7 @@ def test_censored_readings_far_beyond():
         assert np.isfinite([value, *jnp.concatenate(slopes)]).all()
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("scale", [1e-3, 0.3, 1.0, 10.0, 1e3, 1e6])
-def test_moments_of_a_censored_normal_do_not_cancel(scale):
+def test_moments_of_a_censored_normal_do_not_cancel():
     loc = jnp.array([-3.0, -0.4, 0.0, 0.6, 2.0])
 
     @jax.jit
@@ -50,10 +52,12 @@ def test_moments_of_a_censored_normal_do_not_cancel(scale):
         distribution = likelihoods.CensoredNormal(loc, scale, low=-0.5, high=0.7)
         return distribution.mean, distribution.variance
 
-    found = moments(scale)
-    for i, mean in enumerate(np.asarray(loc, float)):
-        value = lambda f: np.clip(f, -0.5, 0.7)  # noqa: E731
-        first = integrals.expectation(value, mean, scale, (-0.5, 0.7))
-        second = integrals.expectation(lambda f: (value(f) - first) ** 2, mean, scale, (-0.5, 0.7))  # noqa: B023
-        assert found[0][i] == pytest.approx(first, abs=1e-4)
-        assert found[1][i] == pytest.approx(second, rel=2e-3, abs=1e-9)
+    value = lambda f: np.clip(f, -0.5, 0.7)  # noqa: E731
+    for scale in (1e-3, 0.3, 1.0, 10.0, 1e3, 1e6):
+        found = moments(scale)
+        for i, mean in enumerate(np.asarray(loc, float)):
+            integral = lambda g: integrals.expectation(g, mean, scale, (-0.5, 0.7))  # noqa: B023, E731
+            first = integral(value)
+            second = integral(lambda f: (value(f) - first) ** 2)  # noqa: B023
+            assert found[0][i] == pytest.approx(first, abs=1e-4), (scale, mean)
+            assert found[1][i] == pytest.approx(second, rel=2e-3, abs=1e-9), (scale, mean)

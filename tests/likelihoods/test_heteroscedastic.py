@@ -9,7 +9,6 @@ from support import integrals
 from support.helpers import KEY, assert_mean, slow
 
 import dgp_ppl as dgp
-from dgp_ppl import likelihoods
 from dgp_ppl.likelihoods import HeteroscedasticNormal
 
 SCALE = 0.3
@@ -28,9 +27,9 @@ def observed(m1, v1, m2, v2):
     return HeteroscedasticNormal(latent, SCALE), jnp.array([[v1, v2]])
 
 
-@pytest.mark.parametrize("part", [slow(0), 1, *map(slow, range(2, 16))])
-def test_expectations_are_integrals(x64, part):
-    for case in GRID[part::16]:
+@pytest.mark.parametrize("stride", [13, slow(1)])
+def test_expectations_are_integrals(x64, stride):
+    for case in GRID[::stride]:
         against_integrals(*case)
 
 
@@ -53,30 +52,32 @@ def against_integrals(m1, v1, m2, v2, y):
     assert log_p == pytest.approx(wanted, abs=1e-3), (m1, v1, m2, v2, y)
 
 
-@pytest.mark.parametrize("variance", [1e-12, 1.0, 1e6])
-def test_gradients_are_finite_in_float32(variance):
-    def bound(latent):
+def test_gradients_of_the_bound_are_finite_in_float32():
+    def bound(g, variance):
         var = jnp.full((1, 2), variance)
-        return HeteroscedasticNormal(latent).expected_log_prob(var, jnp.array([0.5]), 20)[0]
+        likelihood = HeteroscedasticNormal(jnp.array([[0.0, g]]))
+        return likelihood.expected_log_prob(var, jnp.array([0.5]), 20)[0]
 
-    latents = jnp.array([[[0.0, g]] for g in (-100.0, -15.0, 0.0, 15.0, 80.0)])
-    for found in jax.vmap(jax.value_and_grad(bound))(latents):
+    logs, variances = jnp.array([-100.0, -15.0, 0.0, 15.0, 80.0]), jnp.array([1e-12, 1.0, 1e6])
+    each = jax.vmap(jax.vmap(jax.value_and_grad(bound), (0, None)), (None, 0))
+    for found in each(logs, variances):
         assert np.isfinite(found).all()
 
 
-@pytest.mark.parametrize("sd", [0.0, 1e-18, 1e-12, 1e-6])
-def test_where_the_noise_is_known(sd):
-    """In float32 the density is that of a Gaussian, and its gradients are finite."""
-    y, var = jnp.array([0.1, 3.0, 300.0]), jnp.array([[0.04, sd**2]] * 3)
+def test_where_the_noise_is_known_the_density_is_a_gaussian():
+    """In float32, with finite gradients."""
+    y, latent = jnp.array([0.1, 3.0, 300.0]), jnp.array([[0.0, -0.5]] * 3)
+    wanted = stats.norm(0, np.sqrt(0.04 + (SCALE * np.exp(-0.5)) ** 2)).logpdf(y)
 
-    def densities(latent, var):
-        return HeteroscedasticNormal(latent, SCALE).predictive(var).log_prob(y)
+    @jax.jit
+    def densities_and_gradients(latent, var):
+        density = lambda *a: HeteroscedasticNormal(a[0], SCALE).predictive(a[1]).log_prob(y)  # noqa: E731
+        return density(latent, var), jax.grad(lambda *a: density(*a).sum(), (0, 1))(latent, var)
 
-    latent = jnp.array([[0.0, -0.5]] * 3)
-    scale = np.sqrt(0.04 + (SCALE * np.exp(-0.5)) ** 2)
-    np.testing.assert_allclose(densities(latent, var), stats.norm(0, scale).logpdf(y), rtol=1e-5)
-    gradients = jax.grad(lambda *a: densities(*a).sum(), argnums=(0, 1))(latent, var)
-    assert all(np.isfinite(g).all() for g in gradients)
+    for sd in (0.0, 1e-18, 1e-12, 1e-6):
+        found, gradients = densities_and_gradients(latent, jnp.array([[0.04, sd**2]] * 3))
+        np.testing.assert_allclose(found, wanted, rtol=1e-5, err_msg=str(sd))
+        assert all(np.isfinite(g).all() for g in gradients), sd
 
 
 def test_moments_draws_and_the_distribution_function(x64):
@@ -102,11 +103,6 @@ def test_several_values_of_each_row(x64):
     values = jnp.array([[0.0, 1.0], [5.0, -2.0], [0.3, 90.0]])
     for method in (p.log_prob, p.cdf):
         np.testing.assert_allclose(method(values), jnp.stack([method(v) for v in values]))
-
-
-def test_it_wants_two_outputs():
-    with pytest.raises(ValueError, match=r"latent has shape \(3, 1\), wanted \[\.\.\., 2\]"):
-        likelihoods.heteroscedastic(jnp.zeros((3, 1)))
 
 
 @pytest.mark.slow

@@ -25,21 +25,35 @@ CLASSES["RobustMax"] = likelihoods.RobustMax
 NOISE = dict.fromkeys(("heteroscedastic", "HeteroscedasticNormal"), likelihoods.heteroscedastic)
 
 
-@pytest.mark.parametrize("name", [*SCALAR, *CLASSES, *NOISE])
-def test_values_and_gradients_are_finite_for_any_latent(name):
+def cases():
+    """Yield each likelihood's name, its function, targets and latent values."""
+    for name, (make, targets) in SCALAR.items():
+        yield name, make, targets, F
+    for name, make in CLASSES.items():
+        yield name, make, (0, 1, 2), jnp.stack([F, 0 * F, F[::-1]], axis=-1)
+    for name, make in NOISE.items():
+        yield name, make, (-2.0, 80.0), jnp.stack([F, F[::-1] / 4], axis=-1)
+
+
+def test_values_and_gradients_are_finite_for_any_latent():
     """In float32, for f from -100 to 80; the log of the noise from -25 to 20."""
-    if name in SCALAR:
-        make, targets, f = *SCALAR[name], F
-    elif name in NOISE:
-        make, targets, f = NOISE[name], (-2.0, 80.0), jnp.stack([F, F[::-1] / 4], axis=-1)
-    else:
-        make, targets, f = CLASSES[name], (0, 1, 2), jnp.stack([F, 0 * F, F[::-1]], axis=-1)
-    for y in targets:
-        value, gradient = jax.value_and_grad(lambda f, y=y: make(f).log_prob(y).sum())(f)
-        assert np.isfinite(value)
-        assert np.isfinite(gradient).all()
-
-
-def test_no_likelihood_is_left_out():
+    for name, make, targets, f in cases():
+        total = jax.jit(jax.value_and_grad(lambda f, y, make=make: make(f).log_prob(y).sum()))
+        for y in targets:
+            value, gradient = total(f, y)
+            assert np.isfinite(value), name
+            assert np.isfinite(gradient).all(), name
     others = {"AnalyticLikelihood", "Likelihood", "Mixture", "Observed", "log_density", "observe"}
-    assert set(likelihoods.__all__) == {*SCALAR, *CLASSES, *NOISE, *others}
+    assert set(likelihoods.__all__) == {name for name, *_ in cases()} | others
+
+
+@pytest.mark.parametrize(
+    ("make", "pattern"),
+    [
+        (likelihoods.RobustMax, r"latent.*\[\.\.\., C\].*out=C"),
+        (likelihoods.heteroscedastic, r"latent.*\[\.\.\., 2\].*out=2"),
+    ],
+)
+def test_a_latent_of_another_width_is_refused(make, pattern):
+    with pytest.raises(ValueError, match=pattern):
+        make(jnp.zeros((3, 1)))

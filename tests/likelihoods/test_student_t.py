@@ -66,24 +66,25 @@ def against_integrals(df, tolerance, mean):
 
 
 @pytest.mark.usefixtures("x64")
-@pytest.mark.parametrize("df", [2.1, slow(4.0), 20.0, slow(300.0), slow(1e4)])
-def test_expectations_are_the_integrals(df):
-    against_integrals(df, 3e-6, mean=0.5)
+@pytest.mark.parametrize("some", [(2.1, 20.0), slow((4.0, 300.0, 1e4))])
+def test_expectations_are_the_integrals(some):
+    for df in some:
+        against_integrals(df, 3e-6, mean=0.5)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("df", [2.1, 4.0, 20.0, 1e4])
-def test_expectations_in_float32(df):
-    against_integrals(df, 1e-5, mean=0.0)  # float32 has no 0.5 + 1e-9
+def test_expectations_in_float32():
+    for df in (2.1, 4.0, 20.0, 1e4):
+        against_integrals(df, 1e-5, mean=0.0)  # float32 has no 0.5 + 1e-9
 
 
 @pytest.mark.usefixtures("x64")
-@pytest.mark.parametrize("df", [0.5, 2.1, 4.0])
-def test_the_bound_of_noise_a_million_times_narrower_than_f(df):
-    likelihood = StudentT(df, jnp.array([0.0]), 1e-3)
-    found = likelihood.expected_log_prob(jnp.array([1e6]), jnp.array([500.0]), 20)[0]
-    log_p = lambda f: stats.t.logpdf(500.0, df, f, 1e-3)  # noqa: E731
-    assert found == pytest.approx(integrals.expectation(log_p, 0.0, 1e3, (500.0,)), rel=1e-5)
+def test_the_bound_of_noise_a_million_times_narrower_than_f():
+    for df in (0.5, 2.1, 4.0):
+        likelihood = StudentT(df, jnp.array([0.0]), 1e-3)
+        found = likelihood.expected_log_prob(jnp.array([1e6]), jnp.array([500.0]), 20)[0]
+        log_p = lambda f, df=df: stats.t.logpdf(500.0, df, f, 1e-3)  # noqa: E731
+        assert found == pytest.approx(integrals.expectation(log_p, 0.0, 1e3, (500.0,)), rel=1e-5)
 
 
 @pytest.mark.parametrize("name", [slow("density"), "bound"])
