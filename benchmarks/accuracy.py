@@ -1,6 +1,6 @@
 """Measure the accuracy of 0.1's defaults on UCI regression, for benchmarks/results/README.md.
 
-The script runs ``dgp-ppl compare DATA --split-key dsdgp_test_index --share-kernel`` (two layers,
+The script runs ``dgp-ppl compare DATA --split-key dsdgp_test_index --as-published`` (two layers,
 M = 100, batch 1000, 6,000 steps) on the first splits of each data set, and writes one JSON file per
 entry of SETS to benchmarks/results. It needs the data: set DGP_PPL_DATA.
 
@@ -49,7 +49,7 @@ def main() -> None:
         data, splits, methods, depth = SETS[name]
         outcome = dgp.compare(
             data, methods, model=MODEL.get(name, "deep_gp"), splits=splits, depth=depth,
-            split_key="dsdgp_test_index", share_kernel=True,
+            split_key="dsdgp_test_index", as_published=True,
         )  # fmt: skip
         outcome.record["data"]["source"] = f"{data} under DGP_PPL_DATA"  # without local paths
         path = args.out / f"accuracy-{name}.json"

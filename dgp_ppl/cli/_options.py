@@ -29,9 +29,7 @@ __all__ = [
     "Quiet",
     "Samples",
     "Seed",
-    "ShareKernel",
     "SplitKey",
-    "Starts",
     "Steps",
     "Strict",
     "Target",
@@ -87,23 +85,7 @@ CategoryKernel = Annotated[
         rich_help_panel=_MODEL,
     ),
 ]
-ShareKernel = Annotated[
-    bool | None,
-    typer.Option(
-        "--share-kernel/--own-kernels",
-        help="One kernel for all outputs of a hidden layer, or one for each.",
-        show_default="own, unless a layer has very many inputs",
-        rich_help_panel=_MODEL,
-    ),
-]
 Steps = Annotated[int, typer.Option(help="Optimiser steps.", rich_help_panel=_FIT)]
-Starts = Annotated[
-    int,
-    typer.Option(
-        help="Initial lengthscales that dsvi, dspp and predictive try, for a quarter of the steps.",
-        rich_help_panel=_FIT,
-    ),
-]
 Batch = Annotated[int, typer.Option(help="Rows of a minibatch.", rich_help_panel=_FIT)]
 LearningRate = Annotated[
     float,

@@ -8,15 +8,7 @@ from __future__ import annotations
 
 from dgp_ppl._errors import UnsuitableError
 from dgp_ppl._storage import versions
-from dgp_ppl.comparison._builders import (
-    LIKELIHOODS,
-    MODELS,
-    Builder,
-    Built,
-    build,
-    check_setting,
-    complete_setting,
-)
+from dgp_ppl.comparison._builders import Builder, Built, build
 from dgp_ppl.comparison._compare import Comparison, compare
 from dgp_ppl.comparison._executor import local_workers
 from dgp_ppl.comparison._fit_method import MethodFit, fit_method
@@ -25,7 +17,6 @@ from dgp_ppl.comparison._method import (
     METHODS,
     Fitted,
     Method,
-    Setting,
     Task,
     methods_for,
     register,
@@ -38,6 +29,7 @@ from dgp_ppl.comparison._metrics import (
     format_summary,
 )
 from dgp_ppl.comparison._run import Run
+from dgp_ppl.comparison._setting import LIKELIHOODS, MODELS, Setting, setting_options
 from dgp_ppl.comparison.report import draw_held_out, write_json
 
 __all__ = [
@@ -60,9 +52,7 @@ __all__ = [
     "Task",
     "UnsuitableError",
     "build",
-    "check_setting",
     "compare",
-    "complete_setting",
     "draw_held_out",
     "fit_method",
     "format_number",
@@ -70,6 +60,7 @@ __all__ = [
     "local_workers",
     "methods_for",
     "register",
+    "setting_options",
     "versions",
     "write_json",
 ]

@@ -5,38 +5,33 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable
 from functools import partial
-from numbers import Real
 from typing import Any, Protocol
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import numpyro.distributions as dist
 from jax import random
 from jaxtyping import Array
 from numpyro import handlers
 from numpyro.contrib.module import eqx_module
 
-from dgp_ppl import initialize, likelihoods, models
-from dgp_ppl._checks import check_count
+from dgp_ppl import initialize, models
 from dgp_ppl._errors import DataError, UnsuitableError
 from dgp_ppl._typing import InducingInputs, Inputs, Model, Params
-from dgp_ppl.comparison._kernels import KERNELS, kernel_maker
-from dgp_ppl.comparison._method import Setting, Task
+from dgp_ppl.comparison._kernels import KERNELS, CategoryKernel
+from dgp_ppl.comparison._method import Task
+from dgp_ppl.comparison._setting import LIKELIHOODS, MODELS, Setting
 from dgp_ppl.core import Grid
 from dgp_ppl.datasets import Dataset, RowSource
 
 __all__ = [
-    "LIKELIHOODS",
-    "MODELS",
     "Builder",
     "Built",
     "Features",
     "build",
     "check_categories",
-    "check_setting",
-    "complete_setting",
     "deep_gp",
+    "kernel_maker",
     "observation_arguments",
 ]
 
@@ -44,24 +39,6 @@ _HIDDEN_UNITS = 64  # in each of the two hidden layers of a deep kernel's networ
 _MAX_FEATURES = 10
 _HORIZON = 5.0  # integration time of the flows
 _NUM_TIMES = 3  # times of the inducing inputs of a field that changes with time
-
-LIKELIHOODS: dict[str, dict[str, Callable[[Array], dist.Distribution] | None]] = {
-    "regression": {
-        "gaussian": None,
-        "student_t": likelihoods.student_t,
-        "heteroscedastic": likelihoods.heteroscedastic,
-    },
-    "binary": {
-        "probit": likelihoods.bernoulli_probit,
-        "logit": likelihoods.bernoulli_logit,
-    },
-    "multiclass": {
-        "softmax": likelihoods.softmax,
-        "robust_max": likelihoods.robust_max,
-    },
-}
-"""The likelihoods of each task by name; the first is the default. None stands for Gaussian noise
-with a learned standard deviation, which is built into the models."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -173,88 +150,17 @@ def _temporal_diff_gp(task: Task) -> Built:
     return Built(constant.model, constant.kwargs | {"z_time": times}, (Grid(z, times).points, z))
 
 
-MODELS: dict[str, Builder] = {
-    "deep_gp": deep_gp,
-    "skip": _skip,
-    "deep_kernel": _deep_kernel,
-    "latent": _latent,
-    "diff_gp": _diff_gp,
-    "temporal_diff_gp": _temporal_diff_gp,
-}
-"""The builders of the models by name."""
+MODELS.update(
+    deep_gp=deep_gp,
+    skip=_skip,
+    deep_kernel=_deep_kernel,
+    latent=_latent,
+    diff_gp=_diff_gp,
+    temporal_diff_gp=_temporal_diff_gp,
+)
 
 CATEGORY_MODELS = ("deep_gp", "skip")
 """The models whose first layer has the inputs themselves, and so can have `CategoryKernel`."""
-
-
-def check_setting(caller: str, setting: Setting) -> None:
-    """Raise unless the model is known and all numbers of a setting are in range.
-
-    Args:
-        caller: name of the function or class that was given the values.
-        setting: the settings.
-
-    Raises:
-        TypeError: if a count is not an integer.
-        ValueError: if the model or the kernel is unknown, or a number is out of range.
-    """
-    if setting.model not in MODELS:
-        raise ValueError(f"{caller}: model is {setting.model!r}, wanted one of {', '.join(MODELS)}")
-    if setting.kernel not in KERNELS:
-        raise ValueError(
-            f"{caller}: kernel is {setting.kernel!r}, wanted one of {', '.join(KERNELS)}"
-        )
-    if setting.share_kernel is False and setting.model == "temporal_diff_gp":
-        raise ValueError(
-            f"{caller}: share_kernel is False, but the field of temporal_diff_gp has one kernel "
-            "for all outputs; leave it out, or take the model diff_gp"
-        )
-    for name in ("depth", "inducing", "width", "steps", "starts", "batch", "draws", "chains"):
-        value = getattr(setting, name)
-        if not (name == "width" and value is None):
-            check_count(caller, name, value)
-    rate = setting.learning_rate
-    if not isinstance(rate, Real) or not 0 < rate < float("inf"):
-        raise ValueError(f"{caller}: learning_rate is {rate!r}, wanted a positive number")
-
-
-def complete_setting(
-    caller: str,
-    setting: Setting,
-    task: str,
-    classes: int,
-    likelihood: str | None,
-    *,
-    target: str = "the target",
-) -> Setting:
-    """Return a setting with a task, its likelihood and the number of outputs.
-
-    >>> from dgp_ppl.comparison import Setting, complete_setting
-    >>> found = complete_setting("compare", Setting(), "multiclass", 3, None)
-    >>> found.likelihood, found.outputs
-    ('softmax', 3)
-
-    Args:
-        caller: name of the function or class that was given the values.
-        setting: the settings.
-        task: "regression", "binary" or "multiclass".
-        classes: number of classes of a multiclass target.
-        likelihood: name of the likelihood; None for the task's first.
-        target: what the error calls the target.
-
-    Raises:
-        ValueError: if the task has no such likelihood.
-    """
-    known = LIKELIHOODS[task]
-    name = next(iter(known)) if likelihood is None else likelihood
-    if name not in known:
-        raise ValueError(
-            f"{caller}: likelihood is {name!r}, wanted one for {target} ({task}): "
-            f"{', '.join(known)}"
-        )
-    outputs = classes if task == "multiclass" else 1
-    outputs = 2 if name == "heteroscedastic" else outputs
-    return dataclasses.replace(setting, task=task, likelihood=name, outputs=outputs)
 
 
 def check_categories(caller: str, data: Dataset | RowSource, model: str) -> None:
@@ -297,6 +203,12 @@ def build(task: Task) -> Built:
     return MODELS[task.setting.model](task)
 
 
+def kernel_maker(task: Task) -> models.KernelMaker:
+    """Return the function that makes the kernel of the layer of the inputs."""
+    kernel = KERNELS[task.setting.kernel]
+    return CategoryKernel(kernel, task.one_hot) if task.one_hot else kernel.learned
+
+
 def _model_arguments(task: Task, depth: int | None = None) -> dict[str, Any]:
     """Return the model arguments for the kernels and for the observations.
 
@@ -309,11 +221,14 @@ def _model_arguments(task: Task, depth: int | None = None) -> dict[str, Any]:
     if setting.likelihood == "heteroscedastic":  # mean and noise have little in common
         makers[-1] = partial(makers[-1], out=setting.outputs)
     kernel = makers[0] if depth is None or len({*makers}) == 1 else tuple(makers)
-    arguments = {"kernel": kernel, "share_kernel": setting.share_kernel}
+    # None leaves it to the model, which shares the kernel of layers with very many inputs alone.
+    arguments = {"kernel": kernel, "share_kernel": True if setting.as_published else None}
     return arguments | observation_arguments(setting)
 
 
 def observation_arguments(setting: Setting) -> dict[str, Any]:
     """Return the model arguments for the observations: the outputs and the likelihood."""
-    likelihood = LIKELIHOODS[setting.task][setting.likelihood]
+    known = LIKELIHOODS[setting.task]
+    name = next(iter(known)) if setting.likelihood is None else setting.likelihood
+    likelihood = known[name]
     return {} if likelihood is None else {"out": setting.outputs, "likelihood": likelihood}

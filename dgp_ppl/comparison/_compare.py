@@ -17,16 +17,20 @@ import jax.numpy as jnp
 import numpy as np
 
 from dgp_ppl import datasets
-from dgp_ppl._checks import check_count
 from dgp_ppl._errors import Interrupted
 from dgp_ppl._storage import versions
 from dgp_ppl.comparison import methods as _methods  # noqa: F401 - registers the methods
-from dgp_ppl.comparison._builders import check_categories, check_setting, complete_setting
+from dgp_ppl.comparison._builders import check_categories
 from dgp_ppl.comparison._executor import ONE_AT_A_TIME, Job, check_executor, fits_here, fits_on
 from dgp_ppl.comparison._in_one_program import fits_in_one_program
-from dgp_ppl.comparison._method import Setting
 from dgp_ppl.comparison._metrics import summarise
 from dgp_ppl.comparison._run import Run
+from dgp_ppl.comparison._setting import (
+    Setting,
+    complete_setting,
+    make_setting,
+    with_setting_options,
+)
 from dgp_ppl.comparison._source import (
     Split,
     check_methods,
@@ -83,28 +87,14 @@ class Comparison:
         return self.record["summary"]
 
 
+@with_setting_options
 def compare(
     data: str | os.PathLike[str] | ArrowFrame | Table | Dataset | Rows,
     methods: Sequence[str] | None = None,
     *,
-    model: str = "deep_gp",
-    likelihood: str | None = None,
-    depth: int = 2,
-    inducing: int = 100,
-    width: int | None = None,
-    kernel: str = "squared_exponential",
-    category_kernel: bool = False,
-    share_kernel: bool | None = None,
-    steps: int = 6000,
-    starts: int = 2,
-    batch: int = 1000,
-    learning_rate: float = 0.1,
+    setting: Setting | None = None,
     splits: int | Sequence[int] | None = None,
     seed: int = 0,
-    restarts: int = 1,
-    samples: int = 100,
-    draws: int = 250,
-    chains: int = 2,
     evidence: bool = False,
     target: str | None = None,
     drop: str | Sequence[str] = (),
@@ -119,6 +109,7 @@ def compare(
     in_one_program: bool | None = None,
     progress: bool = True,
     on_row: Callable[[dict[str, Any]], None] | None = None,
+    **options: Any,
 ) -> Comparison:
     """Fit each method to each split of a data set, and measure it on the held-out rows.
 
@@ -143,44 +134,12 @@ def compare(
             .parquet files; or `Rows` of inputs, [N, D], and targets, [N] or [N, 1].
         methods: names in `dgp_ppl.comparison.METHODS`; by default sgpr, svgp and dsvi, and for
             classes, folders and `Rows` svgp and dsvi.
-        model: the model to fit, a name in `dgp_ppl.comparison.MODELS`. sgpr, svgp and the
-            baselines have their own models.
-        likelihood: distribution of the target given f: "gaussian" (the default), "student_t", for
-            targets with outliers, or "heteroscedastic", whose noise is a second output of the last
-            layer, for regression;
-            "probit" (the default) or "logit" for two classes; "softmax" (the default) or
-            "robust_max" for more. sgpr, gp and linear have Gaussian noise in any case.
-        depth: number of GP layers of the deep methods.
-        inducing: number of inducing inputs of every layer.
-        width: number of outputs of the hidden layers; by default min(30, number of inputs).
-        kernel: the kernel of every layer, a name in `dgp_ppl.comparison.KERNELS`.
-        category_kernel: whether the first layer's kernel has a factor for each column of three or
-            more categories, with a learned covariance (`kernels.Coregion`), in place of a
-            lengthscale for each one-hot input. For the models deep_gp and skip.
-        share_kernel: whether the outputs of a hidden layer share one kernel; by default each has
-            its own, as in `models.deep_gp`.
-        steps: number of optimiser steps.
-        starts: number of initial lengthscales of the model deep_gp, with two layers or more, among
-            which dsvi, dspp and predictive choose: sqrt(D), a quarter of it, and so on. Each gets a
-            quarter of the steps, and the one with the lowest loss then goes on, so that two take a
-            quarter more time than one.
-        batch: number of rows of a minibatch; methods without minibatches (sgpr) use all rows.
-        learning_rate: initial learning rate of Adam's cosine schedule.
+        setting: the options that all methods share; None for the defaults of `Setting`.
         splits: number of splits: the first ones of the data set if it has splits, else random ones
             with 90 % of the rows for training; by default three, or all if the data set has fewer,
             and one of folders and `Rows`.
             A sequence takes the splits of these numbers, from 0: ``splits=[4]`` is the fifth alone.
         seed: seed of the random splits and of all fits.
-        restarts: number of fits of each method, with different keys. Their predictions are mixed
-            with equal weights (`pool`); the row holds the mean ELBO, the seconds of all fits, and
-            ``restart_spread``, the standard deviation over fits of the mean log density (of the
-            log loss for classes). The evidence, the gap, the diagnostics of chains and the ArviZ
-            tree are those of the first fit. If some fits fail, the others are mixed, and
-            ``restart_note`` says so. gp, linear and sgpr find the same fit each time.
-        samples: number of passes (draws through the layers) of a prediction.
-        draws: number of draws that samplers (sghmc, nuts) keep from each chain; NUTS takes the
-            same number of warm-up steps.
-        chains: number of chains of the samplers; R-hat needs at least two.
         evidence: whether to estimate the log evidence at each fit's hyperparameters with
             `annealed_evidence`, which takes minutes per fit. The rows then hold
             ``evidence_per_datum`` and its standard error ``evidence_error``, and ``gap``, its
@@ -217,6 +176,7 @@ def compare(
             fit, or lines if the standard error stream is no terminal (see `fit`). With an executor
             it is one bar of all fits.
         on_row: called with each row of ``splits`` when it is done.
+        **options: options of `Setting`, such as ``depth=3``; they change `setting`.
 
     Returns:
         The results. The row of a failed fit has an ``error``, and its metrics are None.
@@ -226,18 +186,12 @@ def compare(
         Interrupted: at Ctrl-C, a `KeyboardInterrupt`. Its `result` is the `Comparison` of the
             finished fits.
         RuntimeError: if workers die three times before they finish a fit.
-        TypeError: if a count is not an integer; if a worker's fit cannot be pickled.
+        TypeError: if an option is unknown or of another type; if a worker's fit cannot be pickled.
         ValueError: if a name is unknown or a number is out of range; if a worker does not have a
             method that the main program has registered.
     """
-    setting = Setting(
-        model=model, depth=depth, inducing=inducing, width=width, kernel=kernel,
-        share_kernel=share_kernel, steps=steps, starts=starts, batch=batch,
-        learning_rate=learning_rate, draws=draws, chains=chains,
-    )  # fmt: skip
+    setting = make_setting("compare", setting, options)
     check_methods(methods)
-    check_setting("compare", setting)
-    _check_sizes(samples=samples, restarts=restarts)
     check_executor(executor)
     if in_one_program and executor is not None:
         raise ValueError(
@@ -267,22 +221,20 @@ def compare(
         )
     classes = source.num_classes if source.task == "multiclass" else 1
     where = f"the target of {source.name}"
-    setting = complete_setting("compare", setting, source.task, classes, likelihood, target=where)
+    setting = complete_setting("compare", setting, source.task, classes, target=where)
     if splits is None:
         splits = default_splits(source)
     rows = divided(source, splits, seed)
     waiting = {s: Split(prepare(source, rows[s][0]), s, *rows[s]) for s in splits}
     first = waiting[splits[0]].data
-    if category_kernel:
-        check_categories("compare", first, model)
+    if setting.category_kernel:
+        check_categories("compare", first, setting.model)
     _tell(first, progress)
     folder = None if out is None else prepare_folder(Path(out), overwrite, resume)
     config = dataclasses.asdict(setting) | {
         "methods": list(methods), "splits": splits if given else len(splits), "seed": seed,
-        "restarts": restarts, "samples": samples,
         "evidence": evidence, "target": target, "split_key": split_key,
         "drop": _names(drop), "categorical": _names(categorical), "strict": strict,
-        "category_kernel": category_kernel,
         "x64": jnp.zeros(()).dtype == jnp.float64,
     }  # fmt: skip
     comparison = Comparison(
@@ -380,8 +332,3 @@ def _tell(data: Dataset | RowSource, progress: bool) -> None:
 
 def _names(given: str | Sequence[str]) -> list[str]:
     return [given] if isinstance(given, str) else list(given)
-
-
-def _check_sizes(**sizes: int) -> None:
-    for name, value in sizes.items():
-        check_count("compare", name, value)

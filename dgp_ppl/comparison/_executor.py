@@ -30,8 +30,9 @@ import jax
 from dgp_ppl._checks import check_count
 from dgp_ppl._terminal import Progress
 from dgp_ppl.comparison._fit_method import MethodFit, fit_method
-from dgp_ppl.comparison._method import METHODS, Method, Setting
+from dgp_ppl.comparison._method import METHODS, Method
 from dgp_ppl.comparison._run import Run, run_method
+from dgp_ppl.comparison._setting import Setting
 from dgp_ppl.comparison._source import Split
 from dgp_ppl.datasets import Dataset, RowSource
 

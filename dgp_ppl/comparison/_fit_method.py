@@ -13,7 +13,8 @@ from jax.typing import ArrayLike
 
 from dgp_ppl._errors import NonFiniteLossError, UnsuitableError
 from dgp_ppl._typing import PRNGKey
-from dgp_ppl.comparison._method import METHODS, Fitted, Setting, Task
+from dgp_ppl.comparison._method import METHODS, Fitted, Task
+from dgp_ppl.comparison._setting import Setting
 from dgp_ppl.datasets import Rows
 from dgp_ppl.inference import Summarized
 from dgp_ppl.prediction import Prediction, pool
@@ -85,7 +86,6 @@ def fit_method(
     *,
     seed: int = 0,
     split: int = 0,
-    restarts: int = 1,
     shared_unit: bool = False,
     one_hot: Sequence[Sequence[int]] = (),
     progress: str | bool = False,
@@ -103,11 +103,10 @@ def fit_method(
         method: name of the method, a key of `METHODS`.
         x: training inputs in their units, [N, D]; or a source of rows, with the targets.
         y: training targets in their units, or classes 0 ... C-1, [N]; None with a source.
-        setting: the settings, with the task, the likelihood and the number of outputs; see
-            `complete_setting`.
+        setting: the options. For classes its fields `task`, "binary" or "multiclass", and
+            `outputs`, the number of classes, tell the target.
         seed: seed of the fit, at least 0.
         split: number of the split in `compare`.
-        restarts: number of fits, with different keys.
         shared_unit: whether all inputs have the same unit; see `Dataset`.
         one_hot: positions of the one-hot inputs of each column of categories that gets a kernel
             over categories, such as ``Preprocessor.one_hot.values()``.
@@ -123,7 +122,7 @@ def fit_method(
     )  # fmt: skip
     start = time.perf_counter()
     found: list[Any] = []
-    for each in task.restarts(restarts):
+    for each in task.restarts(setting.restarts):
         try:
             found.append(METHODS[method](each))
         except FailedFit as error:

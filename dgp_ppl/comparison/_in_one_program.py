@@ -37,7 +37,7 @@ def fits_in_one_program(jobs: Sequence[Job]) -> Generator[Outcome]:
                 yield job, *job.run()
                 continue
             row, run = job.run(_giving(found[job.split.index]))
-            row["in_one_program"] = len(waiting) * job.config["restarts"]
+            row["in_one_program"] = len(waiting) * job.setting.restarts
             yield job, row, run
 
 
@@ -57,14 +57,14 @@ def _found(method: str, jobs: list[Job]) -> dict[int, Found]:
     if method not in IN_ONE_PROGRAM or not jobs or jobs[0].setting.model not in _MODELS:
         return {}
     setting, config = jobs[0].setting, jobs[0].config
-    restarts = config["restarts"]
+    restarts = setting.restarts
     num_fits = len(jobs) * restarts
     if num_fits < 2:
         return {}
     label = f"{method}, {num_fits} fits" if jobs[0].label else False
     prepared = []
     for job in jobs:
-        options = {n: a for n, a in fit_options(job.split, config).items() if n != "restarts"}
+        options = fit_options(job.split, config)
         prepared.append(prepared_task(*job.split.training(), setting, **options, progress=label))
     if any(task.is_streamed for _, task in prepared):
         return {}

@@ -5,10 +5,9 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from dgp_ppl import kernels, models
-from dgp_ppl.comparison._method import Task
+from dgp_ppl import kernels
 
-__all__ = ["KERNELS", "CategoryKernel", "kernel_maker"]
+__all__ = ["KERNELS", "CategoryKernel"]
 
 KERNELS: dict[str, type[kernels.Kernel]] = {
     "squared_exponential": kernels.SquaredExponential,
@@ -64,9 +63,3 @@ class CategoryKernel:
         for factor in rest:
             product *= factor
         return product
-
-
-def kernel_maker(task: Task) -> models.KernelMaker:
-    """Return the function that makes the kernel of the layer of the inputs."""
-    kernel = KERNELS[task.setting.kernel]
-    return CategoryKernel(kernel, task.one_hot) if task.one_hot else kernel.learned

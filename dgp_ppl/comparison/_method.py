@@ -12,6 +12,7 @@ from jaxtyping import Array
 
 from dgp_ppl._errors import NonFiniteLossError, UnsuitableError
 from dgp_ppl._typing import Model, PRNGKey
+from dgp_ppl.comparison._setting import Setting
 from dgp_ppl.datasets import Rows
 from dgp_ppl.inference import (
     Chains,
@@ -29,53 +30,10 @@ __all__ = [
     "FitsInOneProgram",
     "Fitted",
     "Method",
-    "Setting",
     "Task",
     "methods_for",
     "register",
 ]  # fmt: skip
-
-
-@dataclasses.dataclass(frozen=True)
-class Setting:
-    """The settings that all methods of a comparison share.
-
-    Attributes:
-        model: name of the model, a key of `MODELS`.
-        depth: number L of GP layers of the deep methods.
-        inducing: number M of inducing inputs of every layer.
-        width: number of outputs of the hidden layers; None for min(30, D).
-        kernel: name of the kernel of every layer, a key of `KERNELS`.
-        share_kernel: whether the outputs of a hidden layer share one kernel; None leaves it to the
-            model's rule.
-        steps: number of optimiser steps.
-        starts: number of initial lengthscales among which fits of a mean field to `deep_gp` choose;
-            see `compare`.
-        batch: number of rows of a minibatch, for the methods that use minibatches.
-        learning_rate: initial learning rate of the cosine schedule; see `fit`.
-        draws: number of draws that samplers keep from each chain.
-        chains: number of chains of the samplers.
-        task: what is predicted: "regression", "binary" or "multiclass".
-        likelihood: name of the likelihood, a key of ``LIKELIHOODS[task]``.
-        outputs: number of outputs of the last layer: the number of classes of a multiclass data
-            set, 2 for heteroscedastic noise, else 1.
-    """
-
-    model: str = "deep_gp"
-    depth: int = 2
-    inducing: int = 100
-    width: int | None = None
-    kernel: str = "squared_exponential"
-    share_kernel: bool | None = None
-    steps: int = 6000
-    starts: int = 2
-    batch: int = 1000
-    learning_rate: float = 0.1
-    draws: int = 250
-    chains: int = 2
-    task: str = "regression"
-    likelihood: str = "gaussian"
-    outputs: int = 1
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

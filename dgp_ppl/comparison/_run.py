@@ -25,8 +25,9 @@ from dgp_ppl.comparison._fit_method import (
     mixed,
     scaled_task,
 )
-from dgp_ppl.comparison._method import Fitted, Setting, Task
+from dgp_ppl.comparison._method import Fitted, Task
 from dgp_ppl.comparison._metrics import METRICS, predictive_metrics
+from dgp_ppl.comparison._setting import Setting
 from dgp_ppl.comparison._source import Split
 from dgp_ppl.criticism import chain_diagnostics, prediction_diagnostics
 from dgp_ppl.datasets import Dataset, Rows, RowSource
@@ -163,7 +164,7 @@ def run_method(
         method: name of the method.
         split: the split.
         setting: the settings of the comparison.
-        config: its configuration, with ``seed``, ``restarts``, ``samples`` and ``evidence``.
+        config: its configuration, with ``seed`` and ``evidence``.
         progress: label of the progress bar, or False.
         fit: `fit_method`, or what returns the fit that it would make.
 
@@ -177,17 +178,17 @@ def run_method(
         "split": split.index, "method": method, **dict.fromkeys(METRICS[data.task]),
         "steps": setting.steps,
     }  # fmt: skip
-    restarts = config["restarts"]
     try:
         found = fit(method, x, y, setting, **fit_options(split, config), progress=progress)
     except FailedFit as error:
         return {**row, "error": str(error)}, None
     row["seconds"] = found.seconds
     if found.errors:
-        row["restart_note"] = f"{len(found.errors)} of {restarts} fits failed: {found.errors[0]}"
+        failed = f"{len(found.errors)} of {setting.restarts} fits failed"
+        row["restart_note"] = f"{failed}: {found.errors[0]}"
 
     fits, standardizer = found.fits, found.standardizer
-    predictions = found.predictions(x_test, config["samples"])
+    predictions = found.predictions(x_test, setting.samples)
     fitted, prediction = fits[0], mixed(predictions)
     row["elbo_per_datum"], row["steps"] = fitted.elbo_per_datum, len(fitted.result.losses)
     if len(fits) > 1:
@@ -221,8 +222,8 @@ def run_method(
 def fit_options(split: Split, config: Mapping[str, Any]) -> dict[str, Any]:
     """Return the options of `fit_method` for a split."""
     return {
-        "seed": config["seed"], "split": split.index, "restarts": config["restarts"],
-        "shared_unit": split.data.shared_unit, "one_hot": _one_hot(split.data, config),
+        "seed": config["seed"], "split": split.index, "shared_unit": split.data.shared_unit,
+        "one_hot": _one_hot(split.data, config),
     }  # fmt: skip
 
 

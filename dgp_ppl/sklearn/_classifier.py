@@ -29,7 +29,7 @@ class DeepGPClassifier(ClassifierMixin, DeepGPEstimator):
     (['early', 'late'], (4, 2))
 
     Parameters `method`, `model`, `likelihood`, `depth`, `inducing`, `width`, `kernel`,
-    `share_kernel`, `steps`, `starts`, `batch`, `learning_rate`, `restarts`, `samples`, `draws` and
+    `steps`, `batch`, `learning_rate`, `restarts`, `samples`, `draws` and
     `chains` are those of `dgp_ppl.compare`, with its defaults. With ``random_state=s`` the fit is
     that of ``compare(..., seed=s)`` on its first split.
 

@@ -10,15 +10,8 @@ from sklearn.base import BaseEstimator
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from dgp_ppl._checks import check_count
-from dgp_ppl.comparison import (
-    METHODS,
-    Setting,
-    check_setting,
-    complete_setting,
-    fit_method,
-    methods_for,
-)
+from dgp_ppl.comparison import METHODS, Setting, fit_method, methods_for
+from dgp_ppl.comparison._setting import complete_setting
 from dgp_ppl.prediction import Prediction
 
 __all__ = ["DeepGPEstimator"]
@@ -40,9 +33,7 @@ class DeepGPEstimator(BaseEstimator):
         inducing: int = 100,
         width: int | None = None,
         kernel: str = "squared_exponential",
-        share_kernel: bool | None = None,
         steps: int = 6000,
-        starts: int = 2,
         batch: int = 1000,
         learning_rate: float = 0.1,
         restarts: int = 1,
@@ -59,9 +50,7 @@ class DeepGPEstimator(BaseEstimator):
         self.inducing = inducing
         self.width = width
         self.kernel = kernel
-        self.share_kernel = share_kernel
         self.steps = steps
-        self.starts = starts
         self.batch = batch
         self.learning_rate = learning_rate
         self.restarts = restarts
@@ -93,12 +82,12 @@ class DeepGPEstimator(BaseEstimator):
         caller = type(self).__name__
         self._check_parameters(task)
         given = self.get_params(deep=False)
-        names = Setting.__dataclass_fields__.keys() & given.keys() - {"likelihood"}
+        names = Setting.__dataclass_fields__.keys() & given.keys()
         setting = Setting(**{n: given[n] for n in names})
-        check_setting(caller, setting)
-        setting = complete_setting(caller, setting, task, classes, self.likelihood)
+        setting.check(caller)
+        setting = complete_setting(caller, setting, task, classes)
         self.fitted_ = fit_method(
-            self.method, X, y, setting, seed=self._seed(), restarts=self.restarts,
+            self.method, X, y, setting, seed=self._seed(),
             progress=self.method if self.verbose else False,
         )  # fmt: skip
         if self.fitted_.errors:
@@ -114,7 +103,7 @@ class DeepGPEstimator(BaseEstimator):
         return self
 
     def _check_parameters(self, task: str) -> None:
-        """Raise unless the method can do the task, and the numbers that `fit` uses are in range."""
+        """Raise unless the method can do the task."""
         caller = type(self).__name__
         known = methods_for(task, tuple(METHODS))
         if self.method not in known:
@@ -122,8 +111,6 @@ class DeepGPEstimator(BaseEstimator):
             raise ValueError(
                 f"{caller}: method is {self.method!r}{why}, wanted one of {', '.join(known)}"
             )
-        for name in ("restarts", "samples"):
-            check_count(caller, name, getattr(self, name))
 
     def _seed(self) -> int:
         """Return the seed: `random_state` if it is a number, else a number drawn from it."""

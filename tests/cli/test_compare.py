@@ -104,11 +104,10 @@ def test_a_good_file_is_compared(tmp_path, monkeypatch, capsys):
 @pytest.mark.parametrize(
     ("args", "found"),
     [
-        ([], {"share_kernel": None, "restarts": 1}),
-        (["--share-kernel"], {"share_kernel": True}),
+        ([], {"restarts": 1}),
         (["--category-kernel"], {"category_kernel": True}),
         (["--kernel", "matern52"], {"kernel": "matern52"}),
-        (["--own-kernels", "--restarts", "3"], {"share_kernel": False, "restarts": 3}),
+        (["--restarts", "3"], {"restarts": 3}),
         (["--likelihood", "heteroscedastic"], {"likelihood": "heteroscedastic"}),
     ],
 )

@@ -189,15 +189,13 @@ def test_kernels_have_names():
 
 
 @pytest.mark.slow
-def test_dspp_and_shared_kernels():
+def test_dspp_as_published():
     data = dataclasses.replace(datasets.load("diabetes"), x_names=("a", "b"))
     data = dataclasses.replace(data, x=data.x[:60, :2], y=data.y[:60])
-    found = dgp_ppl.compare(data, ["dspp"], splits=1, share_kernel=True, **TINY)
+    found = dgp_ppl.compare(data, ["dspp"], splits=1, as_published=True, **TINY)
     assert np.isfinite(found.splits[0]["log_density"])
     params = found.fits["dspp"].fitted.result.params
     assert params["l1.lengthscale"].shape == (2,)
-    with pytest.raises(ValueError, match="share_kernel is False, but the field of temporal_diff"):
-        dgp_ppl.compare(data, model="temporal_diff_gp", share_kernel=False, **TINY)
 
 
 @pytest.mark.slow

@@ -17,8 +17,7 @@ from numpyro.infer.autoguide import AutoDelta, AutoNormal
 from dgp_ppl import kernels, models
 from dgp_ppl._errors import UnsuitableError
 from dgp_ppl._typing import Inputs, Params, PRNGKey
-from dgp_ppl.comparison._builders import observation_arguments
-from dgp_ppl.comparison._kernels import kernel_maker
+from dgp_ppl.comparison._builders import kernel_maker, observation_arguments
 from dgp_ppl.comparison._method import Fitted, Task, register
 from dgp_ppl.comparison.methods._samplers import run_nuts
 from dgp_ppl.comparison.methods._sparse import fit_collapsed

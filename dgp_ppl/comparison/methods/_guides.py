@@ -33,22 +33,29 @@ from dgp_ppl.inference import (
     fit_many,
 )
 
-__all__ = ["fit_coupled", "fit_mean_field"]
+__all__ = ["fit_coupled", "fit_first_stage"]
 
 _EVALUATION_ROWS = 10_000  # rows of a minibatch when the ELBO is evaluated
 _EVALUATION_DRAWS = 20
 _NOISY_EVALUATION_DRAWS = 100  # for guides whose draws of hidden layers make the ELBO noisy
-_SHORTER = 0.25  # lengthscales of a start, against those of the one before
-_DSPP_LOSS = PredictiveELBO(elbo_share=0.5, num_particles=4)
-_PREDICTIVE_LOSS = PredictiveELBO(elbo_share=0.0, num_particles=4)
+_SHORTER = 0.25  # lengthscales of the second start, relative to the first
+_DRAWS = 4  # of the log predictive density, at each step
+_PREDICTIVE_LOSS = PredictiveELBO(elbo_share=0.0, num_particles=_DRAWS)
 
 
 def _svgp_model(task: Task) -> Built:
     return deep_gp(task.with_setting(depth=1))
 
 
+def fit_first_stage(task: Task) -> Fitted:
+    """Fit a mean field from one start: what several starts gain later stages is not measured."""
+    task_model, task_fit = task.split()
+    built = build(task_model)
+    return _fit_guide(task_fit, MeanField(built.model), built, start=[built.start])
+
+
 def _fit_mean_field(task: Task, make: Callable[[Task], Built] = build, **options: Any) -> Fitted:
-    """Fit `MeanField` to a task; `options` are those of `fit`."""
+    """Fit `MeanField` to a task; `options` are keywords of `fit`."""
     task_model, task_fit = task.split()
     built = make(task_model)
     return _fit_guide(
@@ -59,12 +66,12 @@ def _fit_mean_field(task: Task, make: Callable[[Task], Built] = build, **options
 def _starts(task: Task, built: Built) -> list[Params]:
     """Return what the fit of a mean field may start from: itself, and shorter lengthscales."""
     setting, starts = task.setting, [built.start]
-    # What several starts gain is measured for this model alone.
-    if setting.starts > 1 and setting.model == "deep_gp" and len(built.inducing) > 1:
-        shorter = partial(
-            initialize.shorter_lengthscales, built.model, built.inducing[0][:1], **built.kwargs
+    # What a second start gains is measured for this model alone.
+    if not setting.as_published and setting.model == "deep_gp" and len(built.inducing) > 1:
+        shorter = initialize.shorter_lengthscales(
+            built.model, built.inducing[0][:1], factor=_SHORTER, **built.kwargs
         )
-        starts += [built.start | shorter(factor=_SHORTER**i) for i in range(1, setting.starts)]
+        starts.append(built.start | shorter)
     return starts
 
 
@@ -114,15 +121,23 @@ def _svgp(task: Task) -> Fitted:
 
 
 @register("dsvi", streams=True, in_one_program=_mean_fields)
-def fit_mean_field(task: Task) -> Fitted:
+def _dsvi(task: Task) -> Fitted:
     """Fit a deep GP by doubly stochastic variational inference (Salimbeni & Deisenroth 2017)."""
     return _fit_mean_field(task)
 
 
-@register("dspp", streams=True, in_one_program=partial(_mean_fields, loss=_DSPP_LOSS))
+def _predictive_loss(task: Task) -> PredictiveELBO:
+    return PredictiveELBO(elbo_share=task.setting.elbo_share, num_particles=_DRAWS)
+
+
+def _dspps(tasks: Sequence[Task]) -> list[Fitted | NonFiniteLossError | UnsuitableError]:
+    return _mean_fields(tasks, loss=_predictive_loss(tasks[0]))
+
+
+@register("dspp", streams=True, in_one_program=_dspps)
 def _dspp(task: Task) -> Fitted:
     """Fit a deep GP to the predictive density and the ELBO (after Jankowiak et al. 2020)."""
-    return _fit_mean_field(task, loss=_DSPP_LOSS)
+    return _fit_mean_field(task, loss=_predictive_loss(task))
 
 
 @register("predictive", streams=True, in_one_program=partial(_mean_fields, loss=_PREDICTIVE_LOSS))
@@ -154,8 +169,7 @@ def _global_inducing(task: Task) -> Fitted:
 def fit_coupled(task: Task, steps: int) -> Fitted:
     """Fit a mean field for half of the task's steps, then the coupled guide: `steps` in all."""
     task_first, task_z, task_start, task_fit = task.split(4)
-    # What several starts gain is not measured for fits of which this is the first stage.
-    first = fit_mean_field(task_first.with_setting(steps=-(-task.setting.steps // 2), starts=1))
+    first = fit_first_stage(task_first.with_setting(steps=-(-task.setting.steps // 2)))
     z = initialize.inducing_inputs(task_z.key, task.x, task.setting.inducing)
     guide = GlobalInducing(first.model, z)
     assert isinstance(first.guide, MeanField)

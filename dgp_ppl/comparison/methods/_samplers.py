@@ -13,7 +13,7 @@ from numpyro.infer import NUTS, init_to_sample
 from dgp_ppl._typing import Inputs, Model
 from dgp_ppl.comparison._builders import build
 from dgp_ppl.comparison._method import Fitted, Task, register
-from dgp_ppl.comparison.methods._guides import fit_coupled, fit_mean_field
+from dgp_ppl.comparison.methods._guides import fit_coupled, fit_first_stage
 from dgp_ppl.inference import (
     SGHMC,
     Chains,
@@ -93,7 +93,7 @@ def _nuts_priors(task: Task) -> Fitted:
 def _transported_nuts(task: Task, *, sample_hyperparameters: bool) -> Fitted:
     """Sample by NUTS in the reference space of a mean-field fit."""
     task_first, task_run = task.split()
-    first = fit_mean_field(task_first.with_setting(starts=1))
+    first = fit_first_stage(task_first)
     model, params = first.model, first.result.params
     assert isinstance(first.guide, MeanField)
     if sample_hyperparameters:

@@ -9,7 +9,7 @@ from jax import random
 from jaxtyping import Array
 
 from dgp_ppl import initialize, models
-from dgp_ppl.comparison._kernels import kernel_maker
+from dgp_ppl.comparison._builders import kernel_maker
 from dgp_ppl.comparison._method import Fitted, Task, register
 from dgp_ppl.inference import MeanField, evaluate, fit, freeze
 from dgp_ppl.models import KernelMaker

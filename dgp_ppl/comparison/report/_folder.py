@@ -70,8 +70,8 @@ def finished_rows(folder: Path, record: dict[str, Any], refit: bool) -> list[dic
         rows, parts = kept["splits"], [(kept[n], record[n]) for n in ("config", "data")]
         wanted = json.loads(json.dumps(finite([now for _, now in parts])))
         before = [old for old, _ in parts]
-        if "starts" in record["config"]:
-            before[0].setdefault("starts", 1)  # what earlier versions had
+        if "starts" in before[0] or "share_kernel" in before[0]:
+            _as_now(before[0])
         differing = [
             n
             for old, now in zip(before, wanted, strict=True)
@@ -95,6 +95,17 @@ def finished_rows(folder: Path, record: dict[str, Any], refit: bool) -> list[dic
     if is_whole and (is_drawn or all("error" in row for row in first)) and not refit:
         return rows
     return [row for row in rows if row["split"] != number]
+
+
+def _as_now(config: dict[str, Any]) -> None:
+    """Change a configuration of version 0.2 to the options of today that mean the same."""
+    earlier = config.get("starts", 1), config.get("share_kernel")
+    known = {(2, None): False, (1, True): True}
+    if earlier in known:
+        del config["share_kernel"]
+        config.pop("starts", None)
+        config["as_published"] = known[earlier]
+    config.setdefault("elbo_share", 0.5)
 
 
 def clear_folder(folder: Path) -> None:

@@ -56,12 +56,20 @@ def test_rows_of_the_first_split_are_left_out_wherever_they_stand(tmp_path):
     assert finished_rows(tmp_path, record, refit=True) == rows[1:3]
 
 
-def test_a_comparison_of_an_earlier_version_had_one_start(tmp_path):
-    record = {"config": {"methods": ["a"], "splits": 1}, "data": {}}
+def test_records_of_version_0_2_have_the_options_of_today(tmp_path):
     rows = [{"split": 0, "method": "a", "error": "no"}]
-    write_json(tmp_path / "results.json", record | {"splits": rows})
-    now = {"config": record["config"] | {"starts": 1}, "data": {}}
-    assert finished_rows(tmp_path, now, refit=False) == rows
-    now["config"]["starts"] = 2
-    with pytest.raises(DataError, match="its starts differ"):
-        finished_rows(tmp_path, now, refit=False)
+    base = {"methods": ["a"], "splits": 1}
+    now = {"config": base | {"as_published": False, "elbo_share": 0.5}, "data": {}}
+    for earlier, wanted in (
+        ({"starts": 2, "share_kernel": None}, rows),
+        ({"starts": 1, "share_kernel": None}, "its as_published, starts differ"),
+        ({"share_kernel": True}, "its as_published differ"),
+    ):
+        write_json(
+            tmp_path / "results.json", {"config": base | earlier, "data": {}, "splits": rows}
+        )
+        if wanted is rows:
+            assert finished_rows(tmp_path, now, refit=False) == rows
+            continue
+        with pytest.raises(DataError, match=wanted):
+            finished_rows(tmp_path, now, refit=False)

@@ -1,0 +1,294 @@
+"""The options of a comparison: names, types, defaults, help texts and checks, each stated once."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import inspect
+import math
+from collections.abc import Callable, Collection, Iterator, Mapping
+from numbers import Real
+from typing import Any, NamedTuple, get_type_hints
+
+import numpyro.distributions as dist
+from jaxtyping import Array
+
+from dgp_ppl import likelihoods
+from dgp_ppl._checks import check_count
+from dgp_ppl.comparison._kernels import KERNELS
+
+__all__ = [
+    "LIKELIHOODS", "MODELS", "Option", "Setting", "complete_setting", "make_setting",
+    "setting_options", "with_setting_options",
+]  # fmt: skip
+
+MODELS: dict[str, Callable[..., Any]] = {}
+"""The builders of the models by name: functions that take a `Task` and return a `Built`."""
+
+LIKELIHOODS: dict[str, dict[str, Callable[[Array], dist.Distribution] | None]] = {
+    "regression": {
+        "gaussian": None,
+        "student_t": likelihoods.student_t,
+        "heteroscedastic": likelihoods.heteroscedastic,
+    },
+    "binary": {
+        "probit": likelihoods.bernoulli_probit,
+        "logit": likelihoods.bernoulli_logit,
+    },
+    "multiclass": {
+        "softmax": likelihoods.softmax,
+        "robust_max": likelihoods.robust_max,
+    },
+}
+"""The likelihoods of each task by name; the first is the default. None stands for Gaussian noise
+with a learned standard deviation, which is built into the models."""
+
+MODEL, FIT, RESULTS = "Methods and model", "Fit", "Results"  # headings of the command's help
+
+
+def _option(
+    default: Any,
+    help: str,
+    group: str,
+    *,
+    choices: Collection[str] = (),
+    default_text: str | None = None,
+    hidden: bool = False,
+    check: Callable[[Any], str | None] | None = None,
+) -> Any:
+    """Declare an option; `check` returns what was wanted, if a value is wrong."""
+    metadata = {
+        "help": help, "group": group, "choices": choices, "default_text": default_text,
+        "hidden": hidden, "check": check,
+    }  # fmt: skip
+    return dataclasses.field(default=default, metadata=metadata)
+
+
+def _wanted_rate(value: Any) -> str | None:
+    return None if isinstance(value, Real) and 0 < value < math.inf else "a positive number"
+
+
+def _wanted_share(value: Any) -> str | None:
+    return None if isinstance(value, Real) and 0 <= value <= 1 else "a number from 0 to 1"
+
+
+@dataclasses.dataclass(frozen=True)
+class Setting:
+    """The options that all methods of a comparison share.
+
+    `compare` takes a setting, or the same names as keywords. The command's options and the
+    parameters of the scikit-learn estimators are these, too.
+
+    >>> from dgp_ppl.comparison import Setting
+    >>> Setting(depth=3, steps=1000).inducing
+    100
+    """
+
+    model: str = _option(
+        "deep_gp",
+        "Model of the deep methods. sgpr and the baselines have their own models.",
+        MODEL,
+        choices=MODELS,
+    )
+    likelihood: str | None = _option(
+        None,
+        "Distribution of the target given f. student_t is for targets with outliers; the noise of "
+        "heteroscedastic is a second output of the last layer. sgpr, gp and linear have Gaussian "
+        "noise in any case.",
+        MODEL,
+        choices=[name for known in LIKELIHOODS.values() for name in known],
+        default_text="gaussian, probit or softmax",
+    )
+    depth: int = _option(
+        2, "GP layers of the deep methods; 1 is a sparse variational GP (SVGP).", MODEL
+    )
+    inducing: int = _option(100, "Inducing inputs of each layer.", MODEL)
+    width: int | None = _option(
+        None, "Outputs of each hidden layer.", MODEL, default_text="min(30, number of inputs)"
+    )
+    kernel: str = _option("squared_exponential", "Kernel of every layer.", MODEL, choices=KERNELS)
+    category_kernel: bool = _option(
+        False,
+        "Learn the covariance of the categories of each column of three or more, instead of a "
+        "lengthscale for each one-hot input. For the model deep_gp.",
+        MODEL,
+    )
+    as_published: bool = _option(
+        False,
+        "Fit as the papers do: one kernel for all outputs of a hidden layer, and one start. It is "
+        "there to reproduce earlier results, and predicts worse.",
+        MODEL,
+        hidden=True,
+    )
+    steps: int = _option(6000, "Optimiser steps.", FIT)
+    batch: int = _option(
+        1000, "Rows of a minibatch. Methods without minibatches (sgpr) use all rows.", FIT
+    )
+    learning_rate: float = _option(
+        0.1, "Initial learning rate of Adam; it decays by a cosine.", FIT, check=_wanted_rate
+    )
+    elbo_share: float = _option(
+        0.5,
+        "Share of the ELBO in the objective of dspp; the rest is the log predictive density. With "
+        "0 the density is all that is fitted.",
+        FIT,
+        check=_wanted_share,
+    )
+    restarts: int = _option(
+        1, "Fits of each method with different keys; their predictions are mixed.", FIT
+    )
+    draws: int = _option(250, "Draws kept from each chain, for sghmc and nuts.", FIT)
+    chains: int = _option(2, "Chains, for sghmc and nuts; R-hat needs at least two.", FIT)
+    samples: int = _option(100, "Draws through the layers for each prediction.", RESULTS)
+
+    # What the data say; see `complete_setting`.
+    task: str = "regression"
+    outputs: int = 1
+
+    def check(self, caller: str = "Setting") -> None:
+        """Raise unless all values are of their types and in range.
+
+        Args:
+            caller: name of the function or class that was given the values.
+
+        Raises:
+            TypeError: if a count is not an integer, or a switch is not a boolean.
+            ValueError: if a name is unknown, or a number is out of range.
+        """
+        for option in setting_options():
+            value = getattr(self, option.name)
+            if value is None and option.default is None:
+                continue
+            if option.choices:
+                wanted = None if value in option.choices else "one of " + ", ".join(option.choices)
+            elif option.check is not None:
+                wanted = option.check(value)
+            elif option.type is bool:
+                if not isinstance(value, bool):
+                    raise TypeError(f"{caller}: {option.name} is {value!r}, wanted True or False")
+                continue
+            else:
+                check_count(caller, option.name, value)
+                continue
+            if wanted is not None:
+                raise ValueError(f"{caller}: {option.name} is {value!r}, wanted {wanted}")
+
+
+class Option(NamedTuple):
+    """One option of a comparison, as a field of `Setting` declares it.
+
+    Attributes:
+        name: name of the field and of the keyword; the command writes "-" for "_".
+        type: type of the values, such as ``int`` or ``str | None``.
+        default: the default.
+        help: what it does, in whole sentences.
+        choices: the names to choose from; empty for numbers and switches.
+        group: heading in the command's help.
+        default_text: what the help shows as default, if not `default`.
+        hidden: whether help texts and the estimators leave it out.
+        check: returns what was wanted, if a value is wrong; None for choices, counts and switches.
+    """
+
+    name: str
+    type: Any
+    default: Any
+    help: str
+    choices: tuple[str, ...]
+    group: str
+    default_text: str | None
+    hidden: bool
+    check: Callable[[Any], str | None] | None
+
+
+def setting_options() -> Iterator[Option]:
+    """Iterate over the options that `Setting` declares, in their order."""
+    types = get_type_hints(Setting)
+    for field in dataclasses.fields(Setting):
+        if field.metadata:
+            known = {**field.metadata, "choices": tuple(field.metadata["choices"])}
+            yield Option(field.name, types[field.name], field.default, **known)
+
+
+def make_setting(caller: str, setting: Setting | None, options: Mapping[str, Any]) -> Setting:
+    """Return a checked setting with these options.
+
+    Args:
+        caller: name of the function that received the options.
+        setting: the setting to change; None for the defaults.
+        options: values by name.
+
+    Raises:
+        TypeError: if an option is unknown, or of another type.
+        ValueError: if a value is out of range.
+    """
+    if setting is not None and not isinstance(setting, Setting):
+        raise TypeError(
+            f"{caller}: setting is a {type(setting).__name__}, wanted a "
+            "dgp_ppl.comparison.Setting; give its options as keywords, such as depth=2"
+        )
+    known = [option.name for option in setting_options()]
+    for name in options:
+        if name not in known:
+            near = difflib.get_close_matches(name, known, 1)
+            hint = f"did you mean {near[0]}?" if near else f"wanted one of {', '.join(known)}"
+            raise TypeError(f"{caller}: there is no option {name!r}; {hint}")
+    setting = dataclasses.replace(Setting() if setting is None else setting, **options)
+    setting.check(caller)
+    return setting
+
+
+def with_setting_options(function: Any) -> Any:
+    """Show the options of `Setting` in the signature of a function that takes ``**options``."""
+    signature = inspect.signature(function)
+    parameters = list(signature.parameters.values())[:-1]
+    parameters += [
+        inspect.Parameter(
+            o.name, inspect.Parameter.KEYWORD_ONLY, default=o.default, annotation=o.type
+        )
+        for o in setting_options()
+        if not o.hidden
+    ]
+    function.__signature__ = signature.replace(parameters=parameters)
+    return function
+
+
+def complete_setting(
+    caller: str, setting: Setting, task: str, classes: int = 1, *, target: str = "the target"
+) -> Setting:
+    """Return a setting with a task, its likelihood and the number of outputs.
+
+    >>> from dgp_ppl.comparison import Setting
+    >>> from dgp_ppl.comparison._setting import complete_setting
+    >>> found = complete_setting("compare", Setting(), "multiclass", 3)
+    >>> found.likelihood, found.outputs
+    ('softmax', 3)
+
+    Args:
+        caller: name of the function or class that was given the values.
+        setting: the setting.
+        task: "regression", "binary" or "multiclass".
+        classes: number of classes of a multiclass target.
+        target: what the error calls the target.
+
+    Raises:
+        ValueError: if the task has no such likelihood.
+    """
+    known = LIKELIHOODS[task]
+    name = next(iter(known)) if setting.likelihood is None else setting.likelihood
+    if name not in known:
+        raise ValueError(
+            f"{caller}: likelihood is {name!r}, wanted one for {target} ({task}): "
+            f"{', '.join(known)}"
+        )
+    outputs = classes if task == "multiclass" else 1
+    outputs = 2 if name == "heteroscedastic" else outputs
+    return dataclasses.replace(setting, task=task, likelihood=name, outputs=outputs)
+
+
+# The attributes of the docstring are the help texts, so that none is written twice.
+Setting.__doc__ = "\n".join(
+    [
+        f"{inspect.cleandoc(Setting.__doc__ or '')}\n\nAttributes:",
+        *(f"    {option.name}: {option.help}" for option in setting_options()),
+    ]
+)
