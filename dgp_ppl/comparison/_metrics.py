@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import sklearn.metrics
 
 from dgp_ppl import metrics
 from dgp_ppl.prediction import Prediction
@@ -22,12 +23,7 @@ __all__ = [
 ]
 
 _REGRESSION = ("rmse", "log_density", "crps", "coverage90")
-_CLASSES: dict[str, Callable[[Any, Any], float]] = {
-    "accuracy": metrics.accuracy,
-    "log_loss": metrics.log_loss,
-    "ece": metrics.expected_calibration_error,
-    "brier": metrics.brier,
-}
+_CLASSES = ("accuracy", "log_loss", "ece", "brier")
 _FIT = (
     "elbo_per_datum", "restart_spread", "evidence_per_datum", "evidence_error", "gap",
     "rhat_predictions", "rhat", "ess", "divergences", "seconds", "steps",
@@ -88,13 +84,31 @@ def predictive_metrics(task: str, prediction: Prediction, y: np.ndarray) -> dict
             "coverage90": metrics.interval_coverage(y, *prediction.interval(0.9)),
         }
     probabilities = prediction.probabilities
+    classes = np.arange(probabilities.shape[1])
+    correct = probabilities.argmax(axis=1) == y
+    with np.errstate(divide="ignore"):  # scikit-learn's log loss would clip probabilities
+        log_loss = -np.log(probabilities[np.arange(len(y)), y.astype(int)])
     values: dict[str, float | None] = {
-        name: function(y, probabilities) for name, function in _CLASSES.items()
+        "accuracy": float(correct.mean()),
+        "log_loss": float(log_loss.mean()),
+        "ece": _calibration_error(probabilities.max(axis=1), correct),
+        "brier": float(np.square(probabilities - (classes == y[:, None])).sum(axis=1).mean()),
     }
     if task == "binary":
         has_both = len(np.unique(y)) == 2
-        values["auc"] = metrics.auc(y, probabilities[:, 1]) if has_both else None
+        auc = sklearn.metrics.roc_auc_score
+        values["auc"] = float(auc(y, probabilities[:, 1])) if has_both else None
     return values
+
+
+def _calibration_error(confidence: np.ndarray, correct: np.ndarray, bins: int = 15) -> float:
+    """Return the expected calibration error.
+
+    Source: Guo, Pleiss, Sun and Weinberger 2017, "On Calibration of Modern Neural Networks".
+    """
+    inner = np.linspace(0.0, 1.0, bins + 1)[1:-1]
+    gaps = np.bincount(np.searchsorted(inner, confidence), weights=correct - confidence)
+    return float(np.sum(np.abs(gaps)) / len(confidence))
 
 
 def summarise(
@@ -114,7 +128,9 @@ def _mean_and_error(values: list[float | None]) -> dict[str, float | None]:
     known = [v for v in values if v is not None]
     if not known:
         return {"mean": None, "se": None}
-    return dict(zip(("mean", "se"), metrics.mean_and_standard_error(known), strict=True))
+    several = len(known) > 1
+    error = float(np.std(known, ddof=1) / np.sqrt(len(known))) if several else math.nan
+    return {"mean": float(np.mean(known)), "se": error}
 
 
 def format_number(value: float) -> str:
