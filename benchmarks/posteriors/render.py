@@ -1,4 +1,4 @@
-"""Render docs/posteriors.md and its picture from the records of `run.py`.
+"""Render docs/posteriors.md, its picture and appendix.md from the records of `run.py`.
 
 python benchmarks/posteriors/render.py
 """
@@ -46,31 +46,66 @@ FLOOR = 1e-2  # of the picture, in nats; smaller gaps tell nothing apart
 LOOSE = ("decoupled",)  # its bound is not on this evidence
 COLORS = dict(zip(NAMES, plt.get_cmap("tab10").colors, strict=False))  # pyright: ignore
 
-HEAD = """# Every posterior on one target
+PAGE = """# Every posterior on one target
 
-This page is made by `benchmarks/posteriors/render.py` from `benchmarks/posteriors/records.jsonl`,
-which `benchmarks/posteriors/run.py` fills (energy and motorcycle need `DGP_PPL_DATA`). The
-hyperparameters of a problem are fixed, by hand or at a mean-field fit, so that all posteriors have
-the same target. {about}
+How far is each posterior from the exact one? The hyperparameters of a problem are fixed, so all
+posteriors have the same target. `benchmarks/posteriors/render.py` makes this page, and
+`benchmarks/posteriors/appendix.md` has every number with its error. {about}
 
-- *gap*: log evidence less ELBO, in nats; it is KL[q(v) || p(v | y)]. Errors of the evidence are
-  common to all rows. `Decoupled` has inducing inputs of its own, and its bound another evidence.
-- *distance*: energy distance of the inducing values of all layers to NUTS's draws; 0 is exact.
-  NUTS's own is one half of its chains against the other. NUTS has the unit noise of the hidden
-  layers as latent values; the bounds and `SGHMC` average over it, so that a small distance remains.
-- *log density*: mean on new rows, in nats (in standardised units); *less NUTS*: its difference to
-  that of NUTS's draws. On energy and breast cancer the unit noise of all rows is too much for NUTS.
-- *k-hat*: Pareto shape of the importance weights; below 0.7 averages over weighted draws are
-  reliable, where the posterior has draws at all. It is that of 1,000 weights, and rough: two keys
-  gave 0.20 and 0.71 for the flow on the step.
-- *VSBC*: NumPyro's simulation-based calibration with 100 simulations and fits of 1,000 steps, from
-  each guide's own start: the smallest p-value of all inducing values times their number.
-  `GlobalInducing` is far from its optimum then: fit mean field first. An informed `Diffusion` knows
-  one data set only. `MCLMC`, which has a bias, is in `samplers.json`.
-- *R-hat*, *draws/s*: the worst of all inducing values over eight chains; effective draws a second,
-  with compilation and warm-up. *R-hat of predictions*: the worst of the log densities of new rows.
-- *s*: seconds of the fit and of those that it starts from, on a shared machine: an order of
-  magnitude.
+![Gap against seconds](images/posteriors.png)
+
+Open circles are gaps below {floor} nats.
+
+## The gap
+
+Log evidence minus ELBO, in nats; it is KL[q(v) || p(v | y)]:
+
+{gaps}
+
+`Decoupled` has inducing inputs of its own, so its bound belongs to another evidence.
+`GlobalInducing` needs known inputs.
+
+## The distance from exact draws
+
+Energy distance of v to NUTS's draws; 0 is exact:
+
+{distances}
+
+NUTS samples the unit noise of hidden layers; the bounds and `SGHMC` average over it, so a small
+distance remains. NUTS is not run on energy and breast cancer: it would sample one noise value for
+each row. The mean log density of new rows differs from NUTS's by at most {density:.2f} nats, for
+every posterior.
+
+## Mixing
+
+Largest R-hat of v over eight chains, and effective draws a second, with compilation and warm-up:
+
+{mixing}
+
+`SGHMC` mixes in the space of `GlobalInducing`. There it makes the most effective draws a second on
+the sine, the step, energy and breast cancer. Each gradient of NUTS in a flow's space passes through
+the flow. Latent inputs of the GPLVM may be reflected: an R-hat near one says that all chains stayed
+in the mode where they started.
+"""
+
+APPENDIX = """# Appendix: every posterior on one target
+
+Made by `render.py` from [records.jsonl](records.jsonl), which `run.py` fills (energy and motorcycle
+need `DGP_PPL_DATA`). {about}
+
+- *gap*: log evidence minus ELBO, in nats. Errors of the evidence are common to all rows.
+- *distance*: energy distance of v to NUTS's draws; the distance of NUTS compares two halves of its
+  chains.
+- *log density*: mean on new rows, in nats, in standardised units; *less NUTS*: the difference to
+  NUTS's log density.
+- *k-hat*: Pareto shape of 1,000 importance weights. Below 0.7 weighted averages are reliable. It
+  is rough: two keys gave 0.20 and 0.71 for the flow on the step.
+- *VSBC*: simulation-based calibration with 100 simulations and fits of 1,000 steps from each
+  guide's own start: the smallest p-value of all inducing values times their number.
+  `GlobalInducing` is far from its optimum then; an informed `Diffusion` knows one data set only.
+- *R-hat*, *draws/s*: the worst of all inducing values over eight chains. *R-hat of predictions*:
+  the worst of the log densities of new rows.
+- *s*: seconds of the fit and of the fits that it starts from, on a shared machine.
 """
 
 
@@ -143,9 +178,9 @@ def about_evidence(rows: Rows) -> str:
         doubts = "; ".join(found["doubts"]) or "none"
         lines.append(
             f"Log evidence {found['evidence']:.2f} ({found['error']:.2f}): {found['particles']} "
-            f"particles from the flow, {found['temperatures']} temperatures, worth "
-            f"{100 * found['worth']:.0f} % of their number, {found['seconds']:.0f} s. "
-            f"Doubts: {doubts}."
+            f"particles from the flow, {found['temperatures']} temperatures, effective sample size "
+            f"{100 * found['worth']:.0f} %, {found['seconds']:.0f} s. "
+            f"Warnings: {doubts}."
         )
     if (trips := rows.get("tempering", {}).get("round_trips")) is not None:
         lines.append(f"Round trips of parallel tempering, eight chains together: {trips}.")
@@ -190,18 +225,60 @@ def picture(found: dict[str, Rows]) -> None:
     plt.close(figure)
 
 
-def main() -> None:
-    found, about = load()
-    lines = [HEAD.format(about=about)]
-    lines += ["![Gap against seconds](images/posteriors.png)", ""]
-    lines += [f"Open circles are gaps below {FLOOR} nats.", ""]
+def by_problem(found: dict[str, Rows], cell: Any) -> list[str]:
+    """Return a table of posteriors by problems, without empty rows and columns."""
+    rows = {
+        name: [cell(name, rows.get(name, {}), rows) for rows in found.values()] for name in NAMES
+    }
+    rows = {name: cells for name, cells in rows.items() if any(cells)}
+    kept = [i for i in range(len(found)) if any(cells[i] for cells in rows.values())]
+    heads = [list(found)[i].replace("_", " ") for i in kept]
+    lines = [f"| | {' | '.join(heads)} |", "|---" * (len(kept) + 1) + "|"]
+    for name, cells in rows.items():
+        lines.append(f"| {NAMES[name]} | {' | '.join(cells[i] for i in kept)} |")
+    return lines
+
+
+def page(found: dict[str, Rows], about: str) -> str:
+    def gaps(name: str, row: dict[str, Any], rows: Rows) -> str:
+        return with_error(gap(name, row, rows.get("evidence", {}).get("evidence")), None, 2)
+
+    def distances(name: str, row: dict[str, Any], rows: Rows) -> str:
+        return with_error(row.get("distance"), None, 2)
+
+    def mixing(name: str, row: dict[str, Any], rows: Rows) -> str:
+        if row.get("rhat") is None:
+            return ""
+        return f"{row['rhat']:.2f}, {plain(row.get('ess_per_second'))}/s"
+
+    differences = [
+        abs(row["density_difference"])
+        for rows in found.values()
+        for row in rows.values()
+        if row.get("density_difference") is not None
+    ]
+    return PAGE.format(
+        about=about, floor=FLOOR, density=max(differences),
+        gaps="\n".join(by_problem(found, gaps)),
+        distances="\n".join(by_problem(found, distances)),
+        mixing="\n".join(by_problem(found, mixing)),
+    )  # fmt: skip
+
+
+def appendix(found: dict[str, Rows], about: str) -> str:
+    lines = [APPENDIX.format(about=about)]
     for problem, title in PROBLEMS.items():
-        if problem not in found:
-            lines += [f"## {title}", "", "Not measured yet.", ""]
         if rows := found.get(problem):
             lines += [f"## {title}", "", *table(rows), ""]
             lines += [about_evidence(rows), ""] if about_evidence(rows) else []
-    (DOCS / "posteriors.md").write_text("\n".join(lines).rstrip() + "\n")
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def main() -> None:
+    found, about = load()
+    found = {problem: found[problem] for problem in PROBLEMS if problem in found}
+    (DOCS / "posteriors.md").write_text(page(found, about))
+    (HERE / "appendix.md").write_text(appendix(found, about))
     picture(found)
 
 
