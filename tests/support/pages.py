@@ -15,7 +15,7 @@ _MOST = {
     "thinning": 2,
     "window": 2,
 }
-_NUMBER = re.compile(rf"\b({'|'.join(_MOST)})=([\d_]+)")
+_NUMBER = re.compile(rf"\b({'|'.join(_MOST)})(=|\": )([\d_]+)")  # arguments, and keys of dicts
 _FENCE = re.compile(r"^```(\w*)[^\n]*\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
 
@@ -27,7 +27,7 @@ def blocks(page, language):
 def smaller(code):
     """Return the program with few steps and draws."""
     code = re.sub(r"(svi\.run\(\w+, )[\d_]+", r"\g<1>3", code)
-    code = _NUMBER.sub(lambda m: f"{m[1]}={min(_MOST[m[1]], int(m[2]))}", code)
+    code = _NUMBER.sub(lambda m: f"{m[1]}{m[2]}{min(_MOST[m[1]], int(m[3]))}", code)
     # LOO needs more draws than that, and few of the default: short fits need many passes for each.
     few = "__import__('functools').partial(dgp.to_inferencedata, num_samples=50)("
     return code.replace("dgp.to_inferencedata(", few)
