@@ -9,7 +9,7 @@ import typer
 
 from dgp_ppl import datasets
 from dgp_ppl._errors import DataError
-from dgp_ppl._storage import replacing
+from dgp_ppl._files import replacing
 from dgp_ppl.cli import _options as given
 from dgp_ppl.cli._app import app, interruptible
 from dgp_ppl.cli._compare import print_results

@@ -9,7 +9,7 @@ import numpy as np
 import typer
 
 from dgp_ppl._errors import DataError
-from dgp_ppl._storage import table_writer
+from dgp_ppl._files import table_writer
 from dgp_ppl.cli._app import app, interruptible
 from dgp_ppl.cli._kept import comparison_of, open_fit
 from dgp_ppl.cli._options import column_names

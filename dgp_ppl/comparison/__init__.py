@@ -7,7 +7,7 @@ returns a `Fitted`.
 from __future__ import annotations
 
 from dgp_ppl._errors import UnsuitableError
-from dgp_ppl._storage import versions
+from dgp_ppl._files import versions
 from dgp_ppl.comparison._builders import Builder, Built, build
 from dgp_ppl.comparison._compare import Comparison, compare
 from dgp_ppl.comparison._executor import local_workers

@@ -18,7 +18,7 @@ import numpy as np
 
 from dgp_ppl import datasets
 from dgp_ppl._errors import Interrupted
-from dgp_ppl._storage import versions
+from dgp_ppl._files import versions
 from dgp_ppl.comparison import methods as _methods  # noqa: F401 - registers the methods
 from dgp_ppl.comparison._builders import check_categories
 from dgp_ppl.comparison._executor import ONE_AT_A_TIME, Job, check_executor, fits_here, fits_on

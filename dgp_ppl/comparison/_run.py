@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from jax import random
 
-from dgp_ppl._storage import fingerprint, finite
+from dgp_ppl._files import fingerprint, finite
 from dgp_ppl._typing import PRNGKey
 from dgp_ppl.comparison._fit_method import (
     FailedFit,

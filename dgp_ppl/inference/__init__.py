@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 from dgp_ppl._partition import Call
-from dgp_ppl.inference._blocks import PassProgram
 from dgp_ppl.inference._params import Declared, checked_params, declared_params
-from dgp_ppl.inference._pickling import Portable
-from dgp_ppl.inference._summary import Summarized, list_arrays, program_name
 from dgp_ppl.inference.evidence import (
     AnnealedEvidence,
     ImportanceEvidence,
@@ -41,6 +38,7 @@ from dgp_ppl.inference.guides import (
 )
 from dgp_ppl.inference.programs._handlers import data_plates, freeze, survey
 from dgp_ppl.inference.programs._optimizer import default_optimizer
+from dgp_ppl.inference.runs._blocks import PassProgram
 from dgp_ppl.inference.samplers import (
     MCLMC,
     SGHMC,

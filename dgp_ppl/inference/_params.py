@@ -21,9 +21,9 @@ from dgp_ppl._checks import (
 )
 from dgp_ppl._partition import Call, Partition
 from dgp_ppl._typing import Fitted, Model, Params, PRNGKey
-from dgp_ppl.inference._summary import program_name
 from dgp_ppl.inference.guides import LayerGuide
 from dgp_ppl.inference.programs._handlers import held_names
+from dgp_ppl.inference.runs._summary import program_name
 
 __all__ = ["Declared", "checked_params", "checked_start", "declared_params", "set_up_guide"]
 

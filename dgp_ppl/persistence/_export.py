@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib.util import find_spec
 from typing import Any
 
 import jax
 import jax.export
-import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Array
 
-from dgp_ppl._storage import versions, write_archive
-from dgp_ppl.persistence._folding import Folded
-from dgp_ppl.prediction import Prediction, row_function
+from dgp_ppl._files import versions
+from dgp_ppl.persistence._archive import write_archive
+from dgp_ppl.prediction import PooledPrediction, Prediction, row_function
 
 __all__ = ["export"]
 
@@ -35,9 +36,8 @@ def export(
 
     The program maps x [N, D], for any N, to a dict of arrays in the units of the data: ``mean``
     and ``var`` [N], ``quantiles`` [N, Q], and for classes ``probabilities`` [N, C]. `jax.export`
-    serialises it. All that does not depend on x is computed already: Cholesky factors, the guide's
-    draws, and the hidden layers' noise, so the program draws nothing. The values of a row depend
-    on that row only: they are those of the same prediction at x[i : i + 1]::
+    serialises it. The params and the random key are constants of the program. The values of a row
+    depend on that row only: they equal the values of the same prediction at x[i : i + 1]::
 
         dgp.export("price.jaxprogram", dgp.predict(key, model, guide, fit.params, x[:1], z=z))
 
@@ -82,16 +82,17 @@ def export(
     _check_resolution(prediction)
     levels = _checked_levels(quantiles)
     by_row = [a for a, own in zip(prediction.data, prediction.by_row, strict=True) if own]
-    row_shapes = [((dim,), dtype), *((a.shape[1:], a.dtype) for a in by_row)]
+    (rows,) = jax.export.symbolic_shape("rows")
+    inputs = [jax.ShapeDtypeStruct((rows, dim), dtype)]
+    inputs += [jax.ShapeDtypeStruct((rows, *a.shape[1:]), a.dtype) for a in by_row]
+    program = _at_rows(prediction, levels.tolist())
+    row = [jax.ShapeDtypeStruct(a.shape[1:], a.dtype) for a in inputs]
     try:
-        examples = [jnp.zeros(*shape) for shape in row_shapes]
-        program = Folded(row_function(prediction, levels.tolist()), *examples)
+        jax.eval_shape(row_function(prediction, levels.tolist()), *row)
     except ValueError as error:
         raise ValueError(f"export: {error}") from error
-    (rows,) = jax.export.symbolic_shape("rows")
-    inputs = [jax.ShapeDtypeStruct((rows, *s), d) for s, d in row_shapes]
     try:
-        exported = jax.export.export(jax.jit(jax.vmap(program)), platforms=list(platforms))(*inputs)
+        exported = jax.export.export(jax.jit(program), platforms=list(platforms))(*inputs)
         content = bytes(exported.serialize())
     except (NotImplementedError, ValueError) as error:
         reason = " ".join(str(error).split())[:300]
@@ -110,6 +111,25 @@ def export(
         "platforms": list(platforms),
     }
     write_archive(path, "export", _FORMAT, record, {"program": content})
+
+
+def _at_rows(prediction: Prediction, levels: list[float]) -> Callable[..., dict[str, Array]]:
+    """Return the prediction as a function of rows."""
+
+    def shielded(member: Prediction) -> Prediction:
+        # XLA would spend seconds on folding the products of constant matrices at the first call.
+        arrays = jax.lax.optimization_barrier((member.params, member.draws, member.data))
+        params, draws, data = arrays
+        return dataclasses.replace(member, params=params, draws=draws, data=data)
+
+    def program(*rows: Array) -> dict[str, Array]:
+        if isinstance(prediction, PooledPrediction):
+            p = dataclasses.replace(prediction, members=tuple(map(shielded, prediction.members)))
+        else:
+            p = shielded(prediction)
+        return jax.vmap(row_function(p, levels))(*rows)
+
+    return program
 
 
 def _checked_levels(quantiles: Sequence[float]) -> np.ndarray:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import inspect
 import json
 import os
 from collections.abc import Mapping, Sequence
@@ -15,23 +16,17 @@ from jax.typing import ArrayLike
 from jaxtyping import Array
 from numpyro import handlers
 from numpyro.infer.autoguide import AutoGuide
+from numpyro.primitives import Messenger
 
-from dgp_ppl._checks import params_of
+from dgp_ppl._checks import params_of, short_list
 from dgp_ppl._errors import DataError
-from dgp_ppl._storage import (
-    DAMAGE,
-    Decoder,
-    Encoder,
-    UnnamedError,
-    fingerprint,
-    import_path,
-    versions,
-    write_archive,
-)  # fmt: skip
+from dgp_ppl._files import DAMAGE, fingerprint, versions
 from dgp_ppl._typing import Fitted, Model, Params, PRNGKey
 from dgp_ppl.datasets import ArrowFrame, Preprocessor, Table
 from dgp_ppl.inference import Chains, FitResult, LayerGuide, MCEMResult
-from dgp_ppl.persistence._parts import PREDICT_OPTIONS, check_arguments, check_names
+from dgp_ppl.inference.runs._summary import program_name
+from dgp_ppl.persistence._archive import write_archive
+from dgp_ppl.persistence._content import Encoder, UnnamedError, decode, import_path
 from dgp_ppl.persistence._record import FORMAT, KIND, PLAIN, open_record
 from dgp_ppl.prediction import Prediction, predict
 from dgp_ppl.standardize import Standardizer
@@ -44,6 +39,7 @@ _INTERRUPTED = "interrupted"  # in the info of fits that Ctrl-C ended early
 _ENCODED = (
     "model", "guide", "params", "kwargs", "standardizer", "posterior_samples", "losses",
 )  # fmt: skip
+_PREDICT_OPTIONS = ("num_samples", "standardizer", "posterior_samples", "site", "chunk_size")
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -63,7 +59,7 @@ class KeptFit:
         data: fingerprint of the training data: its shapes, and a hash.
         info: further values of JSON, such as the target's name, and ``interrupted`` of a fit that
             Ctrl-C ended early.
-        preprocessing: the state of a preprocessor of tables, as values of JSON; that of a
+        preprocessing: the state of a preprocessor of tables, as values of JSON; the state of a
             `Preprocessor` is applied to tables.
         versions: versions of the packages that saved the fit, the device and the date.
     """
@@ -114,7 +110,7 @@ class KeptFit:
             **options,
         }
         rows = self._rows(x, unseen)
-        model_options = {n: v for n, v in options.items() if n not in PREDICT_OPTIONS}
+        model_options = {n: v for n, v in options.items() if n not in _PREDICT_OPTIONS}
         _find_sites(self.guide, options.get("site", "y"), (rows, *args), model_options)
         return predict(key, self.model, self.guide, self.params, rows, *args, **options)
 
@@ -145,13 +141,13 @@ class KeptFit:
         return fingerprint(*data) == self.data
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write this fit to a file, at once; see `save`.
+        """Write this fit to a file; see `save`.
 
         Raises:
             DataError: if the file cannot be written.
             TypeError: if a file cannot hold a part of the fit.
         """
-        encoder = Encoder("save")
+        encoder = Encoder()
         chains = self.posterior_samples
         if isinstance(chains, Chains):  # the kernel's state belongs to the run
             chains = dataclasses.replace(chains, state=None)
@@ -225,7 +221,7 @@ def save(
         dgp.load("price.dgp").predict(key, x_test).mean
 
     Args:
-        path: the file. An earlier file is replaced at the end, at once.
+        path: the file. An earlier file is replaced when all is written.
         model: the model.
         guide: its guide, or None.
         params: the fit's result, whose losses (and chains) are kept too, or its params.
@@ -244,8 +240,8 @@ def save(
         TypeError: if a file cannot hold an argument, such as a lambda, or a function of
             ``__main__``. The message names it and says what to do. Also if the model has no
             argument of a name.
-        ValueError: if `columns` is not a name for each column of `data`; or if params lack a name
-            of the model or the guide, or have another, as far as this can be seen without data.
+        ValueError: if `columns` is not a name for each column of `data`, or if there is a guide
+            and `params` is empty.
     """
     losses, info = None, dict(info or {})
     if isinstance(params, FitResult | MCEMResult):
@@ -266,10 +262,12 @@ def save(
     if draws is not None and not isinstance(draws, Chains):
         draws = {n: np.asarray(a) for n, a in draws.items()}
     values = params_of("save", params)
-    check_arguments(model, kwargs)
-    widths = [shape[1]] if len(shape) == 2 else []
-    widths += [] if standardizer is None else [np.size(standardizer.x_loc)]
-    check_names(model, guide, values, kwargs, widths, sampled=draws is not None)
+    if guide is not None and not values:
+        raise ValueError(
+            "save: params is empty, wanted the params of the model and of "
+            f"{program_name(guide)}; pass the result of their fit, or its params"
+        )
+    _check_arguments(model, kwargs)
     KeptFit(
         model, guide, values, kwargs, standardizer, draws, losses, names, found, info,
         preprocessing,
@@ -295,17 +293,33 @@ def load(path: str | os.PathLike[str]) -> KeptFit:
             or another part, cannot be imported; if it was saved in float64 and JAX runs in float32.
     """
     archive, record = open_record(path)
-    decoder = Decoder(archive, "load")
     try:
-        content = {n: decoder.decode(node) for n, node in archive.record["content"].items()}
-        plain = {n: record[n] for n in PLAIN}
-        columns = plain["columns"]
-        plain["columns"] = None if columns is None else tuple(columns)
+        content = {n: decode(archive, node) for n, node in archive.record["content"].items()}
+        columns = None if record["columns"] is None else tuple(record["columns"])
+        plain = {n: record[n] for n in PLAIN} | {"columns": columns}
         return KeptFit(**content, **plain, versions=record["versions"])
     except DataError:
         raise
     except DAMAGE as error:
         raise archive.damaged(error) from error
+
+
+def _check_arguments(model: Model, kwargs: dict[str, Any]) -> None:
+    """Raise unless the model, or `predict`, takes all keyword arguments."""
+    program: Any = model
+    while isinstance(program, Messenger) and program.fn is not None:
+        program = program.fn
+    try:
+        parameters = inspect.signature(program, follow_wrapped=False).parameters.values()
+    except (TypeError, ValueError):  # functions that do not say what they take
+        return
+    known = [p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
+    unknown = [n for n in kwargs if n not in known and n not in _PREDICT_OPTIONS]
+    if unknown and not any(p.kind is p.VAR_KEYWORD for p in parameters):
+        raise TypeError(
+            f"save: {program_name(model)} has no argument {', '.join(map(repr, unknown))}, wanted "
+            f"some of {short_list(known, most=20)}; leave it out"
+        )
 
 
 def _find_sites(guide: Any, site: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:

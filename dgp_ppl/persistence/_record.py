@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from dgp_ppl._storage import DAMAGE, ArchiveReader
+from dgp_ppl._files import DAMAGE
+from dgp_ppl.persistence._archive import ArchiveReader
 
 __all__ = ["FORMAT", "KIND", "PLAIN", "open_record", "read_record"]
 
@@ -57,28 +58,18 @@ def read_record(path: str | os.PathLike[str]) -> dict[str, Any]:
 def _check(record: dict[str, Any]) -> None:
     """Raise `TypeError` if an entry is not what `save` writes."""
     versions, columns, data = (record[name] for name in ("versions", "columns", "data"))
-    if not isinstance(record["info"], dict):
-        raise TypeError("its info is no object")
-    if not isinstance(record["model"], str):
-        raise TypeError("its model is no text")
-    if not isinstance(versions, dict) or not all(map(_is_word, versions.values())):
-        raise TypeError("its versions are no object of texts")
     if missing := [name for name in _VERSIONS if name not in versions]:
         raise TypeError(f"its versions lack {', '.join(missing)}")
-    if columns is not None and not (isinstance(columns, list) and all(map(_is_text, columns))):
-        raise TypeError("its columns are no list of texts")
-    shapes = data.get("shapes") if isinstance(data, dict) else None
-    if data is not None and not (isinstance(shapes, list) and all(map(_is_shape, shapes))):
-        raise TypeError("its data have no list of shapes")
+    right = {
+        "versions": all(isinstance(text, str) and text.strip() for text in versions.values()),
+        "model": isinstance(record["model"], str),
+        "info": isinstance(record["info"], dict),
+        "columns": columns is None or _is_list_of(str, columns),
+        "data": data is None or all(_is_list_of(int, shape) for shape in data["shapes"]),
+    }
+    if wrong := [name for name, is_right in right.items() if not is_right]:
+        raise TypeError(f"its {wrong[0]} is not of the right type")
 
 
-def _is_text(value: Any) -> bool:
-    return isinstance(value, str)
-
-
-def _is_word(value: Any) -> bool:
-    return isinstance(value, str) and bool(value.strip())
-
-
-def _is_shape(value: Any) -> bool:
-    return isinstance(value, list) and all(isinstance(size, int) for size in value)
+def _is_list_of(kind: type, value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(v, kind) for v in value)

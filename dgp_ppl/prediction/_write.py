@@ -11,7 +11,7 @@ import numpy as np
 
 from dgp_ppl._checks import bad_rows, check_count, check_inputs, check_key
 from dgp_ppl._errors import DataError
-from dgp_ppl._storage import table_writer
+from dgp_ppl._files import table_writer
 from dgp_ppl._typing import Fitted, Model, Params, PRNGKey
 from dgp_ppl.datasets import Rows
 from dgp_ppl.prediction._predict import predict

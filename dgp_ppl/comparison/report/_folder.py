@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from dgp_ppl._errors import DataError
-from dgp_ppl._storage import fingerprint, finite, replacing
+from dgp_ppl._files import fingerprint, finite, replacing
 from dgp_ppl.comparison._method import METHODS
 from dgp_ppl.comparison.report._figures import FIGURES
 from dgp_ppl.datasets import Dataset, RowSource

@@ -19,12 +19,12 @@ from dgp_ppl._partition import Call, Partition
 from dgp_ppl._terminal import Progress
 from dgp_ppl._typing import Fitted, Model, Params, PRNGKey, Values
 from dgp_ppl.inference._params import checked_params
-from dgp_ppl.inference._summary import Summarized
 from dgp_ppl.inference.evidence._smc import anneal, pilot
 from dgp_ppl.inference.evidence._starts import start_at_guide, start_at_prior, why_no_evidence
 from dgp_ppl.inference.evidence._target import Arrays, Target
 from dgp_ppl.inference.evidence._weights import doubts, estimate
 from dgp_ppl.inference.guides import LayerGuide, others_from_reference
+from dgp_ppl.inference.runs._summary import Summarized
 from dgp_ppl.inference.samplers import Chains
 from dgp_ppl.likelihoods._observe import as_observed
 

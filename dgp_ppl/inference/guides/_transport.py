@@ -17,10 +17,10 @@ from dgp_ppl._checks import GivenParams, params_of, unknown_params
 from dgp_ppl._partition import Call
 from dgp_ppl._typing import Fitted, Model, Params, PRNGKey, Values
 from dgp_ppl.core import TransportInducing, determines_mean, guide_site
-from dgp_ppl.inference._summary import program_name
 from dgp_ppl.inference.guides._base import LayerGuide, TransportGuide
 from dgp_ppl.inference.guides._on_base import GuideOnBase, WarpedGuide
 from dgp_ppl.inference.programs._handlers import held_names, survey
+from dgp_ppl.inference.runs._summary import program_name
 
 __all__ = [
     "from_reference", "has_reference_space", "others_from_reference", "others_to_reference",

@@ -14,7 +14,7 @@ from numpyro.primitives import Messenger
 from dgp_ppl._checks import GivenParams, params_of, short_list
 from dgp_ppl._partition import Call
 from dgp_ppl._typing import Fitted, Model, Params, PRNGKey
-from dgp_ppl.inference._summary import program_name
+from dgp_ppl.inference.runs._summary import program_name
 from dgp_ppl.likelihoods import Observed
 
 __all__ = [

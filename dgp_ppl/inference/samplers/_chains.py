@@ -10,8 +10,8 @@ import jax
 import numpy as np
 from numpyro.infer.mcmc import MCMC
 
-from dgp_ppl.inference._pickling import Portable
-from dgp_ppl.inference._summary import Summarized, list_arrays
+from dgp_ppl.inference.runs._pickling import Portable
+from dgp_ppl.inference.runs._summary import Summarized, list_arrays
 
 __all__ = ["Chains"]
 

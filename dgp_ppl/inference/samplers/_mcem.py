@@ -22,11 +22,11 @@ from dgp_ppl._errors import Interrupted, NonFiniteLossError
 from dgp_ppl._partition import Call, signature
 from dgp_ppl._terminal import Progress
 from dgp_ppl._typing import Fitted, Model, Params, PRNGKey
-from dgp_ppl.inference._checkpoint import RunFolder, optimizer_fingerprint, run_identity
-from dgp_ppl.inference._pickling import Portable
-from dgp_ppl.inference._summary import Summarized, list_arrays, list_losses
 from dgp_ppl.inference.programs._data import check_data
 from dgp_ppl.inference.programs._optimizer import default_optimizer
+from dgp_ppl.inference.runs._checkpoint import RunFolder, optimizer_identity, run_identity
+from dgp_ppl.inference.runs._pickling import Portable
+from dgp_ppl.inference.runs._summary import Summarized, list_arrays, list_losses
 from dgp_ppl.inference.samplers._chains import Chains
 from dgp_ppl.inference.samplers._em import ExpectationMaximization, at_params, with_params
 from dgp_ppl.inference.samplers._mcmc import run_mcmc
@@ -152,7 +152,7 @@ def fit_mcem(
         identity = run_identity(
             kernel, first, (key, given or None, args, kwargs), steps=steps, window=window,
             num_chains=num_chains, learning_rate=learning_rate, expected=expected,
-            optimizer=optimizer_fingerprint(optimizer, unconstrained, steps),
+            optimizer=optimizer_identity(optimizer, unconstrained),
         )  # fmt: skip
         folder, draws = RunFolder(Path(checkpoint) / "fit", identity), Path(checkpoint) / "draws"
         saved, parts, state = folder.read(state)

@@ -20,9 +20,9 @@ from dgp_ppl._errors import Interrupted
 from dgp_ppl._partition import Call, Partition
 from dgp_ppl._terminal import Progress
 from dgp_ppl._typing import PRNGKey
-from dgp_ppl.inference._blocks import blocks, runs_on_cpu
-from dgp_ppl.inference._checkpoint import RunFolder, run_identity
 from dgp_ppl.inference.programs._data import check_data
+from dgp_ppl.inference.runs._blocks import blocks, runs_on_cpu
+from dgp_ppl.inference.runs._checkpoint import RunFolder, run_identity
 from dgp_ppl.inference.samplers._chains import Chains
 from dgp_ppl.inference.samplers._vectorized import VectorizedKernel
 from dgp_ppl.inference.samplers.sghmc import SGHMC

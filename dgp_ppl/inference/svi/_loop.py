@@ -21,8 +21,8 @@ from numpyro.infer.svi import SVIState
 from dgp_ppl._partition import Partition
 from dgp_ppl._terminal import Progress
 from dgp_ppl._typing import Model, Params
-from dgp_ppl.inference._blocks import PassProgram, StepProgram
-from dgp_ppl.inference._checkpoint import RunFolder
+from dgp_ppl.inference.runs._blocks import PassProgram, StepProgram
+from dgp_ppl.inference.runs._checkpoint import RunFolder
 from dgp_ppl.inference.svi._feed import Feed, at_step
 
 __all__ = [

@@ -13,7 +13,7 @@ from numpyro.infer.svi import SVIState
 from dgp_ppl._terminal import Progress
 from dgp_ppl._typing import Params
 from dgp_ppl.core import padded
-from dgp_ppl.inference._blocks import StepProgram
+from dgp_ppl.inference.runs._blocks import StepProgram
 from dgp_ppl.inference.svi._loop import TrainingLoop, chunk_length
 
 __all__ = ["Failure", "ManyLoops", "ManyOutcomes", "PaddedLoop", "part", "run_many_steps"]

@@ -20,8 +20,8 @@ from numpyro.infer.svi import SVIState
 
 from dgp_ppl._errors import DataError
 from dgp_ppl.core import rows_on
-from dgp_ppl.inference._blocks import StepProgram
-from dgp_ppl.inference._checkpoint import RunFolder, digest
+from dgp_ppl.inference.runs._blocks import StepProgram
+from dgp_ppl.inference.runs._checkpoint import RunFolder, digest
 from dgp_ppl.inference.svi._loop import TrainingLoop
 
 __all__ = ["MeshLoop", "SharedFolder", "checked_mesh", "divided_loop"]

@@ -12,8 +12,8 @@ from numpyro.infer.svi import SVIState
 
 from dgp_ppl._errors import NonFiniteLossError
 from dgp_ppl._typing import Params
-from dgp_ppl.inference._pickling import Portable
-from dgp_ppl.inference._summary import Summarized, list_arrays, list_losses
+from dgp_ppl.inference.runs._pickling import Portable
+from dgp_ppl.inference.runs._summary import Summarized, list_arrays, list_losses
 from dgp_ppl.inference.svi._feed import Position
 
 __all__ = ["FitResult", "FitResults"]

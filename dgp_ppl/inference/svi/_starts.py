@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from numpyro.infer.svi import SVIState
 
-from dgp_ppl.inference._checkpoint import RunFolder
+from dgp_ppl.inference.runs._checkpoint import RunFolder
 from dgp_ppl.inference.svi._feed import Feed
 from dgp_ppl.inference.svi._loop import Outcome, TrainingLoop, run_steps
 from dgp_ppl.inference.svi._loop_many import ManyLoops, ManyOutcomes, run_many_steps

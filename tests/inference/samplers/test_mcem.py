@@ -14,7 +14,7 @@ from support.mcem_runs import X, Y, slope
 
 import dgp_ppl as dgp
 from dgp_ppl import initialize
-from dgp_ppl.inference._checkpoint import RunFolder
+from dgp_ppl.inference.runs._checkpoint import RunFolder
 from dgp_ppl.inference.samplers._mcem import fit_mcem
 from dgp_ppl.models import deep_gp
 

@@ -10,7 +10,7 @@ from support.fits import OPTIMIZER, SHALLOW, X, Y, Z, shallow
 from support.helpers import KEY
 
 import dgp_ppl as dgp
-from dgp_ppl.inference._checkpoint import RunFolder
+from dgp_ppl.inference.runs._checkpoint import RunFolder
 from dgp_ppl.inference.svi import _starts as starts
 from dgp_ppl.models import svgp
 

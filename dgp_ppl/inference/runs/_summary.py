@@ -1,4 +1,4 @@
-"""Short descriptions of results, a few lines in place of their arrays."""
+"""Short descriptions of results: a few lines instead of their arrays."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ import numpy as np
 
 __all__ = ["Summarized", "list_arrays", "list_losses", "program_name"]
 
-_WIDTH = 100
 _MOST = 30  # arrays
 
 
@@ -28,33 +27,32 @@ class Summarized:
 
 
 def list_arrays(title: str, arrays: Mapping[str, Any], skip: int = 0) -> list[str]:
-    """Return lines with the names and shapes of arrays, or of the arrays in trees.
+    """Return lines with names and shapes of arrays; of a tree of arrays only their number.
 
     Args:
-        title: what comes first.
-        arrays: by name.
+        title: start of the first line.
+        arrays: arrays, or trees of arrays, by name.
         skip: number of leading axes to leave out.
     """
     parts = []
     for name, value in arrays.items():
         shapes = [list(np.shape(a))[skip:] for a in jax.tree.leaves(value) if hasattr(a, "shape")]
-        parts.append(
-            f"{name} {shapes[0]}" if len(shapes) == 1 else f"{name} ({len(shapes)} arrays)"
-        )
+        shown = f" {shapes[0]}" if len(shapes) == 1 else f" ({len(shapes)} arrays)"
+        parts.append(name + shown)
     text = ", ".join(parts[:_MOST]) + (f", ... ({len(parts)} in all)" if len(parts) > _MOST else "")
-    return textwrap.wrap(f"{title}: {text}", _WIDTH, subsequent_indent="  ", break_on_hyphens=False)
-
-
-def program_name(program: Any) -> str:
-    """Return the name of a model or a guide; handlers around it count as the program inside."""
-    name = getattr(program, "__name__", None)
-    inner = getattr(program, "fn", getattr(program, "func", None))  # of handlers and partials
-    if name is None and inner is not None:
-        return program_name(inner)
-    return name or type(program).__name__
+    return textwrap.wrap(f"{title}: {text}", 100, subsequent_indent="  ", break_on_hyphens=False)
 
 
 def list_losses(name: str, losses: np.ndarray, seconds: float) -> str:
-    """Return the number of steps, the time they took, and the last loss."""
+    """Return the number of steps, the seconds they took, and the last loss."""
     last = f", final {name} {losses[-1]:.6g}" if len(losses) else ""
     return f"{len(losses)} steps in {seconds:.3g} s{last}"
+
+
+def program_name(program: Any) -> str:
+    """Return the name of a model or a guide; of a handler or a partial, the program inside."""
+    name = getattr(program, "__name__", None)
+    inner = getattr(program, "fn", getattr(program, "func", None))
+    if name is None and inner is not None:
+        return program_name(inner)
+    return name or type(program).__name__

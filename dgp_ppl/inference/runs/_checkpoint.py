@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,16 +12,16 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from jax import lax, random
+from jax import random
 from jaxtyping import Array
 from numpyro.infer.mcmc import MCMCKernel
 
 from dgp_ppl._checks import check_count
 from dgp_ppl._errors import DataError
-from dgp_ppl._storage import DAMAGE, replacing
+from dgp_ppl._files import DAMAGE, replacing
 from dgp_ppl._typing import Params
 
-__all__ = ["RunFolder", "digest", "fit_identity", "optimizer_fingerprint", "run_identity"]
+__all__ = ["RunFolder", "digest", "fit_identity", "optimizer_identity", "run_identity"]
 
 _LATEST = "latest.json"
 _PLAIN_TYPES = (bool, int, float, str, type(None))
@@ -180,7 +179,7 @@ def fit_identity(
     return {
         "guide": type(guide).__name__,
         "loss": type(loss).__name__,
-        "optimizer": optimizer_fingerprint(optimizer, params, others["steps"]) if given else None,
+        "optimizer": optimizer_identity(optimizer, params) if given else None,
         **others,
         "arguments": digest(arguments),
         "first_loss": [first],
@@ -203,40 +202,14 @@ def _options(value: Any) -> Any:
     return {n: v for n, v in settings.items() if v is not None}
 
 
-def optimizer_fingerprint(optimizer: Any, params: Params, steps: int) -> list[float]:
-    """Return the updates of an optimiser for fixed gradients, which reveal its settings.
+def optimizer_identity(optimizer: Any, params: Params) -> str:
+    """Return the structure of an optimiser's state, which tells kinds of optimisers apart.
 
-    Optax's optimisers are functions, which cannot be compared. This is the norm of every param's
-    update in ten steps, with gradients that grow from 1e-6 to 1e3, at params that are not zero. The
-    steps begin at 0, a third, two thirds and the whole of `steps`, to cover schedules.
+    Optax's optimisers are functions, whose settings cannot be read. The state's counters and
+    moments show what they are chained of, but not their learning rates.
     """
-    leaves, treedef = jax.tree.flatten(params)
-    rng = np.random.default_rng(0)
-
-    def normal(*scales: float) -> Any:
-        """Normal draws in the params' shapes, stacked over scales."""
-        draws = [[scale * rng.standard_normal(a.shape) for scale in scales] for a in leaves]
-        return treedef.unflatten(
-            [jnp.asarray(d, a.dtype) for d, a in zip(draws, leaves, strict=True)]
-        )
-
-    gradients = normal(*np.logspace(-6, 3, 10))
-    params = jax.tree.map(lambda a: a[0], normal(1.0))
-
-    def with_count(leaf: Any, count: Array) -> Any:
-        is_count = jnp.ndim(leaf) == 0 and jnp.issubdtype(jnp.result_type(leaf), jnp.signedinteger)
-        return count.astype(jnp.result_type(leaf)) if is_count else leaf
-
-    def step(state: Any, gradient: Any) -> Any:
-        updates, state = optimizer.update(gradient, state, params)
-        return state, [jnp.linalg.norm(jnp.ravel(a)) for a in jax.tree.leaves(updates)]
-
-    def norms(count: Array) -> Any:
-        state = jax.tree.map(partial(with_count, count=count), optimizer.init(params))
-        return lax.scan(step, state, gradients)[1]
-
-    found = jax.jit(jax.vmap(norms))(jnp.arange(4) * steps // 3)
-    return np.stack([np.asarray(a, np.float64) for a in found]).ravel().tolist()
+    leaves, treedef = jax.tree.flatten(jax.eval_shape(optimizer.init, params))
+    return f"{treedef} of {[str(a) for a in leaves]}"
 
 
 def digest(arguments: Any) -> str:

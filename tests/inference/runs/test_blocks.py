@@ -9,7 +9,7 @@ from support.helpers import KEY, one_layer, regression
 
 import dgp_ppl as dgp
 from dgp_ppl import models
-from dgp_ppl.inference import _blocks
+from dgp_ppl.inference.runs import _blocks
 from dgp_ppl.inference.samplers import _mcmc
 
 X, Y = regression(rows=12)

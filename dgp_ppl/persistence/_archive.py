@@ -1,68 +1,27 @@
-"""Files that are replaced at once, and archives of JSON and arrays in one file.
+"""Archives: zip files of JSON and arrays.
 
-An archive is a zip file. Its first member, ``dgp_ppl.json``, says what the file is. The others are
-arrays in NumPy's format, and bytes. Every member has a checksum.
+The first member, ``dgp_ppl.json``, says what the file is. The other members are arrays in NumPy's
+format, and bytes. Every member has a checksum.
 """
 
 from __future__ import annotations
 
-import contextlib
 import io
 import json
-import math
 import os
-import struct
 import zipfile
-import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from dgp_ppl._errors import DataError
+from dgp_ppl._files import DAMAGE, replacing
 
-__all__ = [
-    "DAMAGE",
-    "ArchiveReader",
-    "array_bytes",
-    "finite",
-    "read_array",
-    "replacing",
-    "write_archive",
-]
-
-DAMAGE = (
-    OSError, ValueError, KeyError, IndexError, TypeError, AttributeError, EOFError, RuntimeError,
-    OverflowError, MemoryError, zipfile.BadZipFile, zlib.error, struct.error,
-)  # fmt: skip
-"""What Python and NumPy raise for damaged archives, and for records that lack something."""
+__all__ = ["ArchiveReader", "array_bytes", "read_array", "write_archive"]
 
 _HEADER = "dgp_ppl.json"
-
-
-@contextlib.contextmanager
-def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
-    """Write a file under another name, and rename it at the end, so it is never half written.
-
-    If the block raises, an earlier file stays as it was.
-
-    Args:
-        path: the file. A symbolic link keeps pointing to it.
-
-    Yields:
-        The path to write to, in the same folder.
-    """
-    target = Path(os.path.realpath(path))
-    draft = target.with_name(f"{target.name}.{os.getpid()}.part")
-    try:
-        yield draft
-        with draft.open("rb+") as written:  # else a power cut could leave an empty file
-            os.fsync(written.fileno())
-        draft.replace(target)
-    except BaseException:
-        draft.unlink(missing_ok=True)
-        raise
 
 
 def write_archive(
@@ -72,7 +31,7 @@ def write_archive(
     record: dict[str, Any],
     members: Mapping[str, bytes],
 ) -> None:
-    """Write an archive at once. The same content gives the same bytes.
+    """Write an archive, or leave an earlier file as it was. The same content has the same bytes.
 
     Args:
         path: the file.
@@ -82,7 +41,7 @@ def write_archive(
         members: further members by name.
 
     Raises:
-        DataError: if the file cannot be written. An earlier file is then unchanged.
+        DataError: if the file cannot be written.
     """
     record = {"kind": kind, "format": version, **record}
     text = json.dumps(record, indent=1, allow_nan=False)
@@ -107,7 +66,6 @@ class ArchiveReader:
         wanted: the file that the caller wants, in words.
 
     Attributes:
-        path: the file.
         record: its JSON.
 
     Raises:
@@ -163,25 +121,8 @@ class ArchiveReader:
         )
 
 
-def finite(value: Any) -> Any:
-    """Return a value of JSON where None replaces the numbers that are not finite.
-
-    >>> finite({"a": [1.0, float("nan")]})
-    {'a': [1.0, None]}
-    """
-    if isinstance(value, dict):
-        return {name: finite(inner) for name, inner in value.items()}
-    if isinstance(value, list | tuple):
-        return [finite(inner) for inner in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
-
-
 def array_bytes(array: np.ndarray) -> bytes:
-    """Return an array in NumPy's format, without pickles.
-
-    Raises:
-        ValueError: if the array holds Python objects.
-    """
+    """Return an array in NumPy's format, without pickles."""
     buffer = io.BytesIO()
     np.lib.format.write_array(buffer, array, allow_pickle=False)
     return buffer.getvalue()

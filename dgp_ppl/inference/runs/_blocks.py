@@ -1,10 +1,8 @@
 """Programs of many steps or passes, in the form that suits the platform they run on.
 
-Steps are compiled once on a CPU, in static blocks elsewhere. If their number is an argument of the
-program, one program serves all numbers. The compiler then does not know when the loop ends. On a
-CPU that costs nothing. On a GPU the host evaluates the condition, so each step waits for the host,
-and no CUDA graph spans it. There a number is the sum of a few lengths, each compiled when it is
-first needed.
+On a CPU the number of steps is an argument of one compiled program, which serves all numbers. On a
+GPU such a loop would be slow: the host evaluates its condition, so each step waits for the host,
+and no CUDA graph spans the steps. There a number is the sum of a few lengths, each compiled once.
 """
 
 from __future__ import annotations
@@ -38,7 +36,7 @@ def blocks(num: int) -> list[int]:
 
 
 def runs_on_cpu(tree: Any) -> bool:
-    """Return whether programs with these arrays run on a CPU; so it is taken for traced ones."""
+    """Return whether the arrays live on a CPU. Traced arrays are assumed to."""
     arrays = [a for a in jax.tree.leaves(tree) if isinstance(a, jax.Array) and not is_traced(a)]
     return all(device.platform == "cpu" for a in arrays[:1] for device in a.devices())
 
@@ -48,8 +46,8 @@ class StepProgram:
 
     Args:
         function: a function of (state, num, first, *others) that makes `num` steps, and returns the
-            new state and the steps' outputs. `num` is an integer or a traced one, and `first` the
-            traced number of the first of them in this call.
+            new state and the steps' outputs. `num` may be traced. `first` is the number of steps
+            that this call has made before.
         **options: options of `jax.jit`.
     """
 
@@ -77,12 +75,12 @@ class StepProgram:
 class PassProgram:
     """A compiled function of one pass, mapped over many: one by one on a CPU, 16 at once elsewhere.
 
-    One pass fills a CPU, and the memory of one is enough. On a GPU the launches of small programs
-    decide their time, and 16 passes launch what one does.
+    One pass fills a CPU, and needs the memory of one. On a GPU the launches of small programs take
+    the time, and 16 passes launch as many programs as one.
 
     Args:
-        function: a function of `(static, each, *others)` that makes one pass. `static` is hashable,
-            and `each` what differs between passes.
+        function: a function of (static, each, *others) that makes one pass. `static` is hashable,
+            and `each` differs between passes.
     """
 
     def __init__(self, function: Callable[..., Any]) -> None:
@@ -95,8 +93,7 @@ class PassProgram:
         return self._mapped(1 if runs_on_cpu(each) else _PASSES_AT_ONCE, static, each, *others)
 
     def _map(self, at_once: int, static: Any, each: Any, *others: Any) -> Any:
-        one = functools.partial(self._one, static, others)
-        return lax.map(one, each, batch_size=None if at_once == 1 else at_once)
+        def one(entry: Any) -> Any:
+            return self._function(static, entry, *others)
 
-    def _one(self, static: Any, others: tuple[Any, ...], each: Any) -> Any:
-        return self._function(static, each, *others)
+        return lax.map(one, each, batch_size=None if at_once == 1 else at_once)

@@ -1,0 +1,178 @@
+"""Files that are never half written, and what they say about where they come from."""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import datetime
+import functools
+import hashlib
+import math
+import os
+import platform
+import struct
+import subprocess
+import zipfile
+import zlib
+from collections.abc import Callable, Iterator
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from dgp_ppl._errors import DataError
+
+__all__ = ["DAMAGE", "fingerprint", "finite", "replacing", "table_writer", "versions"]
+
+DAMAGE = (
+    OSError, ValueError, KeyError, IndexError, TypeError, AttributeError, EOFError, RuntimeError,
+    OverflowError, MemoryError, zipfile.BadZipFile, zlib.error, struct.error,
+)  # fmt: skip
+"""What Python and NumPy raise for damaged archives, and for records that lack something."""
+
+_PACKAGES = (
+    "jax", "jaxlib", "numpyro", "optax", "numpy", "scikit-learn", "arviz-base", "arviz-stats",
+)  # fmt: skip
+
+
+@contextlib.contextmanager
+def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
+    """Write a file under another name, and rename it at the end, so it is never half written.
+
+    If the block raises, an earlier file stays as it was.
+
+    Args:
+        path: the file. A symbolic link keeps pointing to it.
+
+    Yields:
+        The path to write to, in the same folder.
+    """
+    target = Path(os.path.realpath(path))
+    draft = target.with_name(f"{target.name}.{os.getpid()}.part")
+    try:
+        yield draft
+        with draft.open("rb+") as written:  # else a power cut could leave an empty file
+            os.fsync(written.fileno())
+        draft.replace(target)
+    except BaseException:
+        draft.unlink(missing_ok=True)
+        raise
+
+
+@contextlib.contextmanager
+def table_writer(path: Path) -> Iterator[Callable[[Any], None]]:
+    """Write a .csv or .parquet file some rows at a time. The file appears when all are written.
+
+    Args:
+        path: the file.
+
+    Yields:
+        A function that writes the rows of a `pyarrow.Table`. All tables have the same columns.
+
+    Raises:
+        DataError: if the file cannot be written, or a column changes its type. An earlier file is
+            then unchanged.
+    """
+    try:
+        with replacing(path) as draft, contextlib.ExitStack() as stack:
+            schema: Any = None
+            add: Any = None
+
+            def write(table: Any) -> None:
+                nonlocal schema, add
+                if add is None:
+                    schema = table.schema
+                    add = _appender(draft, path.suffix.lower(), schema, stack)
+                for was, now in zip(schema, table.schema, strict=True):
+                    if was.type != now.type:
+                        raise DataError(
+                            f"{path} cannot be written: column {now.name!r} holds {now.type} in "
+                            f"some rows and {was.type} in others; give it one type in all files"
+                        )
+                add(table)
+
+            yield write
+    except OSError as error:
+        raise DataError(
+            f"{path} cannot be written: {error.strerror or error}; choose another name"
+        ) from error
+
+
+def _appender(
+    path: Path, suffix: str, schema: Any, stack: contextlib.ExitStack
+) -> Callable[[Any], None]:
+    """Open a file, and return a function that appends the rows of a table to it."""
+    if suffix == ".parquet":
+        import pyarrow.parquet as pq
+
+        return stack.enter_context(pq.ParquetWriter(path, schema)).write_table
+    stream = stack.enter_context(path.open("w", encoding="utf-8", newline=""))
+    writer = csv.writer(stream, lineterminator="\n")
+    writer.writerow(schema.names)
+    return lambda table: writer.writerows(zip(*(c.to_pylist() for c in table.columns), strict=True))
+
+
+def finite(value: Any) -> Any:
+    """Return a value of JSON where None replaces the numbers that are not finite.
+
+    >>> finite({"a": [1.0, float("nan")]})
+    {'a': [1.0, None]}
+    """
+    if isinstance(value, dict):
+        return {name: finite(inner) for name, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [finite(inner) for inner in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def versions() -> dict[str, str]:
+    """Return the versions of the packages, the device and the date.
+
+    Where `dgp_ppl` runs from a checkout of Git, ``commit`` is its commit, with ``-dirty`` if files
+    differ from it.
+    """
+    device = jax.devices()[0]
+    commit = _commit()
+    return {
+        "dgp_ppl": version("dgp_ppl"),
+        **({"commit": commit} if commit else {}),
+        "python": platform.python_version(),
+        **{name: version(name) for name in _PACKAGES},
+        "device": f"{device.platform} {device.device_kind}",
+        "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+    }
+
+
+@functools.cache
+def _commit() -> str:
+    """Return the commit of the checkout that the package runs from; empty without one."""
+    root = Path(__file__).parent.parent
+    if not (root / ".git").exists():
+        return ""
+    describe = ["git", "-C", str(root), "describe", "--always", "--dirty"]
+    try:
+        done = subprocess.run(describe, capture_output=True, text=True, timeout=10, check=True)
+    except (OSError, subprocess.SubprocessError):  # no git, or a folder of another user
+        return ""
+    return done.stdout.strip()
+
+
+def fingerprint(*arrays: Any) -> dict[str, Any]:
+    """Return shapes and a hash of data, which equal values share in any container.
+
+    Numbers count in float64, so the float32 copy of a column has another fingerprint.
+
+    >>> fingerprint([1, 2]) == fingerprint([1.0, 2.0]), fingerprint(["a"])["shapes"]
+    (True, [[1]])
+    """
+    digest = hashlib.sha256()
+    found = [np.asarray(a) for a in arrays]
+    for a in found:
+        numbers = a.dtype.kind in "fiub"
+        texts = "" if numbers else "\0".join(map(str, a.ravel().tolist()))
+        digest.update(f"{a.shape}{'numbers' if numbers else 'texts'}".encode())
+        # Adding zero turns -0.0, which equals 0.0, into it.
+        digest.update((a.astype("<f8") + 0.0).tobytes() if numbers else texts.encode())
+    return {"shapes": [list(a.shape) for a in found], "sha256": digest.hexdigest()}

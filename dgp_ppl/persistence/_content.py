@@ -1,0 +1,372 @@
+"""The parts of a fit as JSON and arrays, without pickles.
+
+Functions, classes and constants are their import paths, guides and objectives the arguments of
+their constructors, dataclasses, equinox modules and objects of NumPyro their fields, and arrays
+members of the archive. In JSON each is an object with a ``kind``; numbers and texts are JSON's own.
+
+Reading imports the named modules, which runs their statements, and constructs guides and
+objectives. It calls nothing else.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import functools
+import importlib
+import inspect
+import math
+import sys
+import weakref
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import random
+from jax.tree_util import Partial
+from numpyro.distributions import Distribution, constraints
+from numpyro.distributions.transforms import Transform
+from numpyro.infer.autoguide import AutoGuide
+from numpyro.infer.reparam import Reparam
+from numpyro.primitives import Messenger
+
+from dgp_ppl._errors import DataError
+from dgp_ppl._partition import ComparedByArguments
+from dgp_ppl.persistence._archive import ArchiveReader, array_bytes, read_array
+
+__all__ = ["Encoder", "UnnamedError", "decode", "import_name", "import_path"]
+
+_BY_ARGUMENTS = (ComparedByArguments, AutoGuide)
+_BY_FIELDS = (Distribution, Transform, constraints.Constraint, Messenger, Reparam)
+
+
+class Encoder:
+    """Turns values into JSON, and collects their arrays.
+
+    Attributes:
+        members: the arrays in NumPy's format, by the name of the archive's member.
+    """
+
+    def __init__(self) -> None:
+        self.members: dict[str, bytes] = {}
+        self._seen: dict[int, tuple[Any, Any]] = {}  # by id; the value stays alive
+
+    def encode(self, value: Any, name: str) -> Any:
+        """Return a value as JSON.
+
+        Args:
+            value: the value.
+            name: what errors call it, such as ``kernel[1]``.
+
+        Raises:
+            TypeError: if a file cannot hold the value, or a part of it.
+        """
+        if value is None or type(value) in (bool, int, str):
+            return value
+        if type(value) is float:
+            return value if math.isfinite(value) else {"kind": "float", "value": repr(value)}
+        if type(value) is list:
+            return self._items(value, name)
+        if isinstance(value, tuple):
+            path = None if type(value) is tuple else self._path(type(value), name)
+            return {"kind": "tuple", "class": path, "items": self._items(value, name)}
+        if type(value) is dict:
+            return {"kind": "dict", "items": self._pairs(value, name)}
+        if isinstance(value, jax.Array | np.ndarray | np.generic):
+            if id(value) not in self._seen:
+                self._seen[id(value)] = value, self._array(value, name)
+            return self._seen[id(value)][1]
+        if isinstance(value, functools.partial):
+            return {
+                "kind": "partial",
+                "tree": isinstance(value, Partial),
+                "function": self.encode(value.func, f"{name}.func"),
+                "args": self._items(value.args, f"{name}.args"),
+                "keywords": self._pairs(value.keywords, f"{name}.keywords"),
+            }
+        if isinstance(value, _BY_ARGUMENTS):
+            given, changes = _arguments(value, name)
+            parts = {"arguments": given, "changes": changes}
+        elif fields := _fields(value):
+            parts = {"fields": fields}
+        else:
+            return {"kind": "import", "path": self._path(value, name)}
+        node = {
+            "kind": "arguments" if "arguments" in parts else "object",
+            "class": self._path(type(value), name),
+        }
+        for part, content in parts.items():
+            node[part] = [[n, self.encode(v, f"{name}.{n}")] for n, v in content.items()]
+        return node
+
+    def _items(self, values: Any, name: str) -> list[Any]:
+        return [self.encode(v, f"{name}[{i}]") for i, v in enumerate(values)]
+
+    def _pairs(self, values: Any, name: str) -> list[list[Any]]:
+        return [
+            [self.encode(n, f"a key of {name}"), self.encode(v, f"{name}[{n!r}]")]
+            for n, v in values.items()
+        ]
+
+    def _array(self, value: Any, name: str) -> dict[str, Any]:
+        member = f"arrays/{len(self.members)}.npy"
+        node: dict[str, Any] = {"kind": "array", "in": "jax", "member": member}
+        if isinstance(value, jax.Array) and jnp.issubdtype(value.dtype, jax.dtypes.prng_key):
+            node |= {"in": "key", "implementation": str(random.key_impl(value))}
+            value = random.key_data(value)
+        elif not isinstance(value, jax.Array):
+            node["in"] = "numpy" if isinstance(value, np.ndarray) else "scalar"
+        array = np.asarray(value)
+        if array.dtype.hasobject:
+            raise TypeError(
+                f"save: {name} is an array of Python objects, wanted numbers; convert it, for "
+                "example by np.asarray(..., float)"
+            )
+        if array.dtype.kind not in "SU":
+            node["dtype"] = array.dtype.name
+        self.members[member] = array_bytes(array)
+        return node
+
+    def _path(self, value: Any, name: str) -> str:
+        try:
+            return import_path(value)
+        except UnnamedError as error:
+            raise TypeError(
+                f"save: {name} is {error}; a new process imports functions and classes by name, so "
+                "define it at the top of a module, such as my_models.py, import it from there and "
+                "pass that (a fit with the same params needs no repetition); objects must be "
+                "dataclasses or equinox modules"
+            ) from None
+
+
+def _arguments(value: Any, name: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the arguments of a guide's or an objective's constructor, and later changes."""
+    if isinstance(value, ComparedByArguments):
+        if (given := value.constructor_arguments) is None:
+            raise TypeError(
+                f"save: {name} is a {type(value).__name__}, whose __new__ hides the constructor's "
+                "arguments; call super().__new__ with them"
+            )
+        return given
+    # NumPyro's guides keep their arguments as attributes.
+    found: dict[str, Any] = {}
+    for p in list(inspect.signature(type(value).__init__).parameters.values())[1:]:
+        held = [n for n in (p.name, f"_{p.name}") if n in vars(value)]
+        if p.kind in (p.VAR_POSITIONAL, p.VAR_KEYWORD) or not held:
+            raise TypeError(
+                f"save: {name} is a {type(value).__name__}, which does not keep its argument "
+                f"{p.name}; wanted a guide of dgp_ppl, or a function of a module"
+            )
+        found[p.name] = vars(value)[held[0]]
+    return found, {}
+
+
+def _fields(value: Any) -> dict[str, Any]:
+    """Return the fields of a dataclass, an equinox module or an object of NumPyro; else nothing."""
+    if isinstance(value, type):
+        return {}
+    if dataclasses.is_dataclass(value):
+        names = [f.name for f in dataclasses.fields(value) if hasattr(value, f.name)]
+        return {n: getattr(value, n) for n in names}
+    if isinstance(value, _BY_FIELDS):
+        # Handlers have the dunders of the function that they wrap. Transforms may refer weakly to
+        # their inverses, which they make when needed.
+        held = {n: v for n, v in vars(value).items() if not isinstance(v, weakref.ref)}
+        return {n: v for n, v in held.items() if n[:2] != "__"}
+    return {}
+
+
+def decode(archive: ArchiveReader, node: Any) -> Any:
+    """Return the value of what `Encoder.encode` returned.
+
+    Args:
+        archive: the archive that holds the arrays.
+        node: the value as JSON.
+
+    Raises:
+        DataError: if it needs what cannot be imported or has changed, or arrays in float64 that
+            this process cannot represent.
+    """
+    read = functools.partial(decode, archive)
+    if isinstance(node, list):
+        return [read(v) for v in node]
+    if not isinstance(node, dict):
+        return node
+
+    def pairs(name: str) -> dict[Any, Any]:
+        return {read(n): read(v) for n, v in node[name]}
+
+    kind = node["kind"]
+    if kind == "tuple":
+        items = read(node["items"])
+        return tuple.__new__(tuple if node["class"] is None else _named(archive, node), items)
+    if kind == "dict":
+        return pairs("items")
+    if kind == "float":
+        return float(node["value"])
+    if kind == "array":
+        return _read_array(archive, node)
+    if kind == "import":
+        return _named(archive, node, "path")
+    if kind == "method":  # of a class, in files of version 0.2
+        return getattr(read(node["of"]), node["name"])
+    if kind == "partial":
+        make = Partial if node["tree"] else functools.partial
+        return make(read(node["function"]), *read(node["args"]), **pairs("keywords"))
+    cls = _named(archive, node)
+    if kind == "arguments" and isinstance(cls, type) and issubclass(cls, _BY_ARGUMENTS):
+        return _construct(archive, node["class"], cls, pairs("arguments"), pairs("changes"))
+    if kind == "object" and (dataclasses.is_dataclass(cls) or issubclass(cls, _BY_FIELDS)):
+        return _with_fields(archive, node["class"], cls, pairs("fields"))
+    raise _changed(archive, node["class"], "wanted a guide, a dataclass or a class of NumPyro")
+
+
+def _construct(
+    archive: ArchiveReader, path: str, cls: Any, arguments: dict[str, Any], changes: dict[str, Any]
+) -> Any:
+    signature = inspect.signature(cls.__init__)
+    if unknown := arguments.keys() - signature.parameters.keys():
+        raise _changed(archive, path, f"it takes no argument {', '.join(sorted(unknown))}")
+    # The first parameter is self, or the ``*args`` of a wrapper, which hold it.
+    first = next(iter(signature.parameters))
+    arguments[first] = (None, *arguments[first]) if first in arguments else None
+    bound = inspect.BoundArguments(signature, arguments)  # pyright: ignore[reportArgumentType]
+    value = cls(*bound.args[1:], **bound.kwargs)
+    return value.changed(**changes) if changes else value
+
+
+def _with_fields(archive: ArchiveReader, path: str, cls: Any, fields: dict[str, Any]) -> Any:
+    if dataclasses.is_dataclass(cls):
+        known = {f.name: f for f in dataclasses.fields(cls)}
+        if unknown := fields.keys() - known.keys():
+            raise _changed(archive, path, f"it has no field {', '.join(sorted(unknown))}")
+        for name in known.keys() - fields.keys():  # which later releases added
+            if known[name].default is not dataclasses.MISSING:
+                fields[name] = known[name].default
+            elif known[name].default_factory is not dataclasses.MISSING:
+                fields[name] = known[name].default_factory()
+    value: Any = object.__new__(cls)
+    for name, content in fields.items():
+        object.__setattr__(value, name, content)  # dataclasses may be frozen
+    if isinstance(value, Messenger) and value.fn is not None:
+        functools.update_wrapper(value, value.fn, updated=())
+    return value
+
+
+def _read_array(archive: ArchiveReader, node: dict[str, Any]) -> Any:
+    array = read_array(archive.member(node["member"]))
+    if node.get("dtype", array.dtype.name) != array.dtype.name:
+        array = array.view(jnp.dtype(node["dtype"]))  # NumPy's format has no bfloat16
+    if node["in"] in ("numpy", "scalar"):
+        return array if node["in"] == "numpy" else array[()]
+    if jax.dtypes.canonicalize_dtype(array.dtype) != array.dtype:
+        raise DataError(
+            f"{archive.path} holds arrays of JAX in {array.dtype.name}, and this process has "
+            "JAX's 32-bit default; call jax.config.update('jax_enable_x64', True) first, as in the "
+            "process that saved them"
+        )
+    found = jnp.asarray(array)
+    if node["in"] == "key":
+        return random.wrap_key_data(found, impl=node["implementation"])
+    return found
+
+
+def _named(archive: ArchiveReader, node: dict[str, Any], entry: str = "class") -> Any:
+    """Import what an entry of a node names. All that a file imports comes through here."""
+    path = node[entry]
+    module, _, name = path.partition(":")
+    try:
+        return import_name(path)
+    except ImportError as error:
+        reason = " ".join(str(error).split())
+        raise DataError(
+            f"{archive.path} needs {name} of the module {module}, which cannot be imported "
+            f"({reason}); install it, or put its folder on Python's path (PYTHONPATH)"
+        ) from error
+    except AttributeError as error:
+        raise _changed(archive, path, f"the module {module} has no {name}") from error
+
+
+def _changed(archive: ArchiveReader, path: str, reason: str) -> DataError:
+    return DataError(
+        f"{archive.path} was saved with another version of {path.replace(':', '.')}: {reason}; "
+        "take the version of the file's record, or save the fit again"
+    )
+
+
+class UnnamedError(ValueError):
+    """A value has no import path. The message says why, as the end of "it is ..."."""
+
+
+def import_path(value: Any) -> str:
+    """Return the path from which a new process can import a function, a class or a constant.
+
+    Public paths come first, because private ones change between releases.
+
+    >>> import jax
+    >>> from dgp_ppl import models
+    >>> import_path(models.deep_gp), import_path(jax.nn.relu)
+    ('dgp_ppl.models:deep_gp', 'jax.nn:relu')
+
+    Raises:
+        UnnamedError: if there is none.
+    """
+    if inspect.ismethod(value) and isinstance(value.__self__, type):  # a classmethod
+        return f"{import_path(value.__self__)}.{value.__name__}"
+    module = str(getattr(value, "__module__", None))
+    name = getattr(value, "__qualname__", None) or getattr(value, "__name__", None)
+    if isinstance(value, enum.Enum):
+        name = f"{type(value).__qualname__}.{value.name}"
+    elif not isinstance(name, str) or "<lambda>" in name:
+        variables = vars(sys.modules.get(module, enum)).items()
+        names = [n for n, held in variables if held is value]
+        if not names:
+            what = f"an object of the class {type(value).__qualname__}"
+            raise UnnamedError("a lambda" if isinstance(name, str) else what)
+        name = min(names, key=lambda n: (n.startswith("_"), n))
+    if "<locals>" in name:
+        raise UnnamedError(f"{name.rpartition('.')[2]}, which is defined inside a function")
+    if module == "__main__":
+        raise UnnamedError(f"{name} of __main__, the program that runs now")
+    try:
+        found = import_name(f"{module}:{name}")
+    except (ImportError, AttributeError):
+        raise UnnamedError(f"{name}, which cannot be imported from {module}") from None
+    if found is not value:
+        raise UnnamedError(f"not what {module}.{name} is now")
+    return f"{_public_module(module, name, value)}:{name}"
+
+
+def import_name(path: str) -> Any:
+    """Import what a path names.
+
+    Raises:
+        ImportError: if the module cannot be imported.
+        AttributeError: if it lacks the name.
+    """
+    module, _, name = path.partition(":")
+    try:
+        found = importlib.import_module(module)
+    except ImportError:
+        raise
+    except Exception as error:  # whatever a module's own statements raise
+        raise ImportError(f"{module}: {type(error).__name__}: {error}") from error
+    return functools.reduce(getattr, name.split("."), found)
+
+
+def _public_module(module: str, name: str, value: Any) -> str:
+    """Return the shortest public module of the same package that has the value by this name."""
+
+    def is_private(module: str) -> bool:
+        return any(part.startswith("_") for part in module.split("."))
+
+    if not is_private(module) or "." in name:
+        return module
+    package = module.split(".")[0]
+    found = [
+        m for m, loaded in list(sys.modules.items())
+        if m.split(".")[0] == package and not is_private(m)
+        and getattr(loaded, "__dict__", {}).get(name) is value
+    ]  # fmt: skip
+    return min(found, key=lambda m: (m.count("."), m), default=module)
