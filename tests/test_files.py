@@ -76,11 +76,7 @@ def test_versions_name_the_packages_the_device_and_the_commit(monkeypatch, tmp_p
     (tmp_path / "dgp_ppl").mkdir()
     (tmp_path / "dgp_ppl" / "_files.py").write_text("")
     git = ["git", "-C", str(tmp_path), "-c", "user.name=a", "-c", "user.email=a@b.c"]
-    for made, command in (
-        (False, ["init", "-q"]),
-        (False, ["add", "."]),
-        (True, ["commit", "-qma"]),
-    ):
+    for command in (["init", "-q"], ["add", "."], ["commit", "-qma"]):
         _files._commit.cache_clear()
         assert "commit" not in versions()
         subprocess.run([*git, *command], check=True)

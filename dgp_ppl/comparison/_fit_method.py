@@ -16,7 +16,7 @@ from dgp_ppl._typing import PRNGKey
 from dgp_ppl.comparison._method import METHODS, Fitted, Task
 from dgp_ppl.comparison._setting import Setting
 from dgp_ppl.datasets import Rows
-from dgp_ppl.inference import Summarized
+from dgp_ppl.inference.runs._summary import Summarized
 from dgp_ppl.prediction import Prediction, pool
 from dgp_ppl.standardize import Standardizer
 

@@ -14,14 +14,8 @@ from dgp_ppl._errors import NonFiniteLossError, UnsuitableError
 from dgp_ppl._typing import Model, PRNGKey
 from dgp_ppl.comparison._setting import Setting
 from dgp_ppl.datasets import Rows
-from dgp_ppl.inference import (
-    Chains,
-    FitResult,
-    MCEMResult,
-    Summarized,
-    list_arrays,
-    program_name,
-)
+from dgp_ppl.inference import Chains, FitResult, MCEMResult
+from dgp_ppl.inference.runs._summary import Summarized, list_arrays, program_name
 from dgp_ppl.prediction import Prediction, predict
 
 __all__ = [

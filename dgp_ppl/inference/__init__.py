@@ -38,7 +38,6 @@ from dgp_ppl.inference.guides import (
 )
 from dgp_ppl.inference.programs._handlers import data_plates, freeze, survey
 from dgp_ppl.inference.programs._optimizer import default_optimizer
-from dgp_ppl.inference.runs._blocks import PassProgram
 from dgp_ppl.inference.samplers import (
     MCLMC,
     SGHMC,
@@ -93,11 +92,8 @@ __all__ = [
     "MixerScore",
     "OrnsteinUhlenbeck",
     "ParallelTempering",
-    "PassProgram",
-    "Portable",
     "PredictiveELBO",
     "SplineCoupling",
-    "Summarized",
     "TransportGuide",
     "VariancePreserving",
     "adversarial_optimizer",
@@ -116,9 +112,7 @@ __all__ = [
     "freeze",
     "guide_optimizer",
     "importance_evidence",
-    "list_arrays",
     "log_mean",
-    "program_name",
     "run_mcmc",
     "survey",
     "transported",

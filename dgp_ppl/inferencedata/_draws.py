@@ -29,7 +29,8 @@ from dgp_ppl.core import (
     whole_plates,
     with_handover,
 )
-from dgp_ppl.inference import Chains, LayerGuide, PassProgram
+from dgp_ppl.inference import Chains, LayerGuide
+from dgp_ppl.inference.runs._blocks import PassProgram
 from dgp_ppl.inferencedata._sites import ModelSites
 
 __all__ = [

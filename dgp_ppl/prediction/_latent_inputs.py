@@ -15,15 +15,8 @@ from numpyro.distributions import biject_to
 
 from dgp_ppl._checks import check_key, params_of
 from dgp_ppl._typing import Fitted, Model, Params, PRNGKey
-from dgp_ppl.inference import (
-    FitResult,
-    Implicit,
-    LayerGuide,
-    Summarized,
-    default_optimizer,
-    fit,
-    freeze,
-)
+from dgp_ppl.inference import FitResult, Implicit, LayerGuide, default_optimizer, fit, freeze
+from dgp_ppl.inference.runs._summary import Summarized
 from dgp_ppl.prediction._predict import predict
 from dgp_ppl.prediction._prediction import Prediction
 

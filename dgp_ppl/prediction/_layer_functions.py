@@ -17,7 +17,9 @@ from numpyro.primitives import Messenger
 from dgp_ppl._checks import check_count, check_key
 from dgp_ppl._typing import Fitted, Model, Params, PRNGKey
 from dgp_ppl.core import DrawMode, RandomFunction, function_draws
-from dgp_ppl.inference import Chains, PassProgram, Summarized, list_arrays
+from dgp_ppl.inference import Chains
+from dgp_ppl.inference.runs._blocks import PassProgram
+from dgp_ppl.inference.runs._summary import Summarized, list_arrays
 from dgp_ppl.prediction._passes import ForwardPass
 from dgp_ppl.prediction._predict import predict
 

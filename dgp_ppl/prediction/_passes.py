@@ -16,7 +16,8 @@ from numpyro import handlers
 from dgp_ppl._partition import Call, Partition
 from dgp_ppl._typing import Model, Params, PRNGKey
 from dgp_ppl.core import function_draws
-from dgp_ppl.inference import LayerGuide, PassProgram, data_plates, survey
+from dgp_ppl.inference import LayerGuide, data_plates, survey
+from dgp_ppl.inference.runs._blocks import PassProgram
 from dgp_ppl.likelihoods import Mixture, Observed
 
 __all__ = ["ForwardPass", "function_passes", "latent_passes", "predictive_passes"]

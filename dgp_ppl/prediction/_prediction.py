@@ -16,7 +16,9 @@ from jaxtyping import Array
 
 from dgp_ppl._checks import bad_rows, check_count, check_key, is_traced
 from dgp_ppl._typing import Params, PRNGKey
-from dgp_ppl.inference import Chains, Portable, Summarized
+from dgp_ppl.inference import Chains
+from dgp_ppl.inference.runs._pickling import Portable
+from dgp_ppl.inference.runs._summary import Summarized
 from dgp_ppl.likelihoods import Mixture
 from dgp_ppl.metrics import crps_gaussian_mixture, crps_samples
 from dgp_ppl.prediction import _functionals as functionals

@@ -11,7 +11,8 @@ from support.helpers import KEY
 
 import dgp_ppl as dgp
 from dgp_ppl.comparison import Comparison
-from dgp_ppl.inference import AnnealedEvidence, Chains, MCEMResult, program_name
+from dgp_ppl.inference import AnnealedEvidence, Chains, MCEMResult
+from dgp_ppl.inference.runs._summary import program_name
 from dgp_ppl.models import svgp
 from dgp_ppl.prediction import LatentInputs, LayerFunction
 

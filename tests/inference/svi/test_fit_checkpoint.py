@@ -112,7 +112,7 @@ def test_a_fit_that_continues_another(tmp_path):
 def test_another_fit_in_the_folder(tmp_path):
     first = shallow(6, checkpoint=tmp_path)
     for differing, options in {
-        "optimizer": {"optimizer": optax.adam(0.1)},
+        "optimizer": {"optimizer": optax.sgd(0.1)},
         "steps": {"steps": 7},
         "arguments": {"key": jax.random.key(5)},
         "loss": {"loss": dgp.ImportanceWeighted(2)},
