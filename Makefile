@@ -4,21 +4,31 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 EXTRA ?= dev
 
-.PHONY: compare test test-slow test-all lint docs tutorial picture clean
+SHARD ?=
+PYTEST := $(BIN)/python -m pytest -n 2 --dist loadfile
+
+.PHONY: compare test test-slow test-ecosystem test-all coverage lint docs tutorial picture clean
 
 compare: $(VENV)/.installed
 	$(BIN)/dgp-ppl compare robot_arm --methods sgpr,dsvi,dspp --steps 1000 --batch 500 --splits 2 \
 		--out results/robot_arm --overwrite
 
 test: $(VENV)/.installed
-	$(BIN)/python -m pytest -n 2 --dist worksteal
+	$(PYTEST)
 
+# The tests that train or sample for long: all of them, or with SHARD=1 to 4 a quarter.
 test-slow: $(VENV)/.installed
-	$(BIN)/python -m pytest -n 2 --dist worksteal -m slow
+	$(PYTEST) -m slow $(if $(SHARD),--splits 4 --splitting-algorithm least_duration --group $(SHARD))
 
-# The default and the slow suite in one run.
+# What other projects check, for releases: scikit-learn's estimator checks, zarr, Dask, polars.
+test-ecosystem: $(VENV)/.installed
+	$(PYTEST) -m ecosystem
+
 test-all: $(VENV)/.installed
-	$(BIN)/python -m pytest -n 2 --dist worksteal -m 'slow or not slow'
+	$(PYTEST) -m ''
+
+coverage: $(VENV)/.installed
+	$(PYTEST) -m 'not ecosystem' --cov=dgp_ppl --cov-report=term:skip-covered --cov-fail-under=95
 
 lint: $(VENV)/.installed
 	$(BIN)/ruff check .

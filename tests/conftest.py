@@ -33,23 +33,6 @@ _MAPPINGS, _BYTES = 40_000, 3 * 2**30
 _SECONDS_BETWEEN_CHECKS = 5.0
 _LONGEST = {"test_docs.py", "test_examples.py", "test_tutorial.py"}
 _checked = 0.0
-_begun = time.monotonic()
-
-
-def pytest_addoption(parser):
-    """Let a run with little time do what it can, and say what it left out."""
-    parser.addoption(
-        "--begin-within",
-        type=float,
-        default=float("inf"),
-        metavar="SECONDS",
-        help="skip each test that would begin later than this after the start of the run",
-    )
-
-
-def pytest_runtest_setup(item):
-    if time.monotonic() - _begun > (most := item.config.getoption("--begin-within")):
-        pytest.skip(f"it would begin more than {most:g} s after the start of the run")
 
 
 def pytest_configure(config):
