@@ -18,6 +18,7 @@ import dgp_ppl
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
 README = ROOT / "README.md"
+ARVIZ = str(ROOT / "tests" / "support" / "python311")  # a module `arviz` of its parts
 # tests/test_tutorial.py tests the tutorial. The build writes docs/api and docs/gallery.
 BUILT = {"_build", "api", "gallery"}
 PAGES = sorted(p for p in DOCS.rglob("*.md") if not BUILT & {*p.parts} and p.stem != "tutorial")
@@ -51,6 +52,8 @@ def program(path, most=None):
 def run_page(path, most=None):
     """Run a page's Python blocks, or the first `most`, and return the names that they define."""
     names = {"__name__": "page"}
+    if sys.version_info < (3, 12) and ARVIZ not in sys.path:
+        sys.path.append(ARVIZ)  # pages say `import arviz`
     exec(compile(program(path, most), str(path), "exec"), names)
     return names
 
