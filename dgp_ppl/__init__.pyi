@@ -18,6 +18,7 @@ from . import (
     prediction as prediction,
     sklearn as sklearn,
 )
+from ._cite import cite as cite
 from ._errors import (
     DataError as DataError,
     Interrupted as Interrupted,
