@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from dgp_ppl.datasets._arrow import ArrowFrame
 from dgp_ppl.datasets._dataset import Dataset, DatasetInfo, repeated_rows, splits
-from dgp_ppl.datasets._frame import ArrowFrame
 from dgp_ppl.datasets._load import load, names
 from dgp_ppl.datasets._npz import DEFAULT_SPLITS
 from dgp_ppl.datasets._row_source import RowSource

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any
 
 import numpy as np
 
 from dgp_ppl._errors import DataError
-from dgp_ppl.datasets._table import shown
+from dgp_ppl.datasets._messages import shown
 from dgp_ppl.datasets.tables import Preprocessor
 
-__all__ = ["Dataset", "DatasetInfo", "repeated_rows", "splits"]
+__all__ = ["MIN_ROWS", "Dataset", "DatasetInfo", "repeated_rows", "splits"]
 
+MIN_ROWS = 3  # two to train on, so that a spread exists, and one to test on
 
 _NAMES = 8  # of inputs, in a repr
 
@@ -67,17 +67,6 @@ class Dataset:
         )
 
 
-class Rows(Protocol):
-    """What `splits` needs of a data set."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def y(self) -> np.ndarray: ...
-    @property
-    def test_index(self) -> tuple[np.ndarray, ...] | None: ...
-
-
 @dataclass(frozen=True)
 class DatasetInfo:
     """An entry in the list of data sets that `names` returns.
@@ -97,7 +86,7 @@ class DatasetInfo:
     source: str
 
 
-def splits(data: Rows, num_splits: int, seed: int) -> list[tuple[np.ndarray, np.ndarray]]:
+def splits(data: Any, num_splits: int, seed: int) -> list[tuple[np.ndarray, np.ndarray]]:
     """Split a data set into training and test rows.
 
     The splits that come with the data set are used if there are any. Otherwise split ``s``
@@ -123,7 +112,8 @@ def splits(data: Rows, num_splits: int, seed: int) -> list[tuple[np.ndarray, np.
         raise ValueError(f"seed: got {seed}, wanted at least 0")
     rows = len(data.y)
     if data.test_index is None:
-        tests = [_random_test_rows(rows, seed, split) for split in range(num_splits)]
+        orders = (np.random.default_rng((seed, s)).permutation(rows) for s in range(num_splits))
+        tests = [np.sort(order[9 * rows // 10 :]) for order in orders]
     elif num_splits > len(data.test_index):
         raise DataError(
             f"{shown(data.name)}: num_splits is {num_splits}, and the data set comes with "
@@ -161,15 +151,9 @@ def repeated_rows(x: np.ndarray, x_test: np.ndarray) -> np.ndarray:
             f"repeated_rows: x_test has shape {x_test.shape} and x {x.shape}, wanted [N*, D] and "
             "[N, D] with the same number of columns D"
         )
-    known = set(_hashes(x))
-    return np.array([row in known for row in _hashes(x_test)], bool)
+    known = {_hash(row) for row in x}
+    return np.array([_hash(row) in known for row in x_test], bool)
 
 
-def _hashes(x: np.ndarray) -> Iterator[int]:
-    """Iterate over a hash of each row."""
-    return (hash((np.asarray(row, float) + 0.0).tobytes()) for row in x)  # -0.0 is 0.0
-
-
-def _random_test_rows(rows: int, seed: int, split: int) -> np.ndarray:
-    order = np.random.default_rng((seed, split)).permutation(rows)
-    return np.sort(order[9 * rows // 10 :])
+def _hash(row: np.ndarray) -> int:
+    return hash((np.asarray(row, float) + 0.0).tobytes())  # -0.0 + 0.0 is 0.0

@@ -3,28 +3,23 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 
 from dgp_ppl._errors import DataError
+from dgp_ppl.datasets._arrow import ArrowFrame, frame_name
 from dgp_ppl.datasets._bundled import BUNDLED, load_bundled
-from dgp_ppl.datasets._csv import read_csv
-from dgp_ppl.datasets._dataset import Dataset, DatasetInfo
-from dgp_ppl.datasets._frame import ArrowFrame, arrow_columns, frame_name
-from dgp_ppl.datasets._npz import DEFAULT_SPLITS, peek_npz, read_npz
-from dgp_ppl.datasets._openml import PREFIX, fetch
-from dgp_ppl.datasets._parquet import read_parquet, table_from_arrow
-from dgp_ppl.datasets._table import (
-    FILE_SUFFIXES,
-    Table,
-    check_file,
-    named,
-    quoted,
-    shown,
-    suggestion,
-)
+from dgp_ppl.datasets._dataset import MIN_ROWS, Dataset, DatasetInfo
+from dgp_ppl.datasets._messages import check_file, named, quoted, shown, suggestion
+from dgp_ppl.datasets._npz import DEFAULT_SPLITS, describe_npz, read_npz
+from dgp_ppl.datasets._openml import PREFIX, fetch_frame
+from dgp_ppl.datasets.tables import Preprocessor, Table, read_table
+from dgp_ppl.datasets.tables._columns import fit_target
+from dgp_ppl.datasets.tables._preprocessor import find_target
 
 __all__ = ["is_folder", "load", "names", "refuse_split_key"]
 
+_FILE_SUFFIXES = (".csv", ".parquet", ".npz")
 _FOLDER_VARIABLE = "DGP_PPL_DATA"
 
 
@@ -36,8 +31,8 @@ def load(
 ) -> Dataset:
     """Load a data set of numbers by name, from a file or from a data frame.
 
-    `load` is strict: it refuses text, dates and missing cells. A `Preprocessor` turns a table with
-    these into numbers, and so does `compare`.
+    `load` is strict: it refuses inputs that are text or dates, and missing cells. A `Preprocessor`
+    turns a table with these into numbers, and so does `compare`.
 
     A `Path`, or a string that ends in .csv, .parquet or .npz, is a file. Any other string is a
     bundled name, a name at OpenML (``openml:NAME``, ``openml:NAME:VERSION`` or ``openml:ID``), or
@@ -53,8 +48,8 @@ def load(
     - .npz of images: ``x_train`` [N, ...], ``y_train`` [N], ``x_test`` and ``y_test``.
 
     The task of a file is binary if the target is stored as whole numbers (in .npz also booleans)
-    and takes the values 0 and 1 only. Images are classified if their targets are 0 ... C-1. All
-    other files are regression.
+    and takes the values 0 and 1 only. Targets of text are classes, and so are those of images that
+    are 0 ... C-1. All other files are regression.
 
     The bundled data set ``step`` has 100 points with x uniform on [-1, 1] and y = [x > 0] plus
     noise of standard deviation 0.05. ``heteroscedastic`` has 200 points with x uniform on [-1, 1]
@@ -84,15 +79,19 @@ def load(
             with the reason and the next thing to try.
     """
     if not isinstance(name_or_path, str | os.PathLike):
-        where = frame_name(name_or_path)
-        refuse_split_key(where, split_key)
-        table = table_from_arrow(where, arrow_columns(name_or_path), target)
-        return _from_table("table", table, where)
-    text = os.fspath(name_or_path)
-    if not isinstance(name_or_path, str) or text.lower().endswith(FILE_SUFFIXES):
+        refuse_split_key(frame_name(name_or_path), split_key)
+        table = read_table(name_or_path, keep=target)
+        return _from_table("table", table, target, table.where)
+    text, folder = os.fspath(name_or_path), os.environ.get(_FOLDER_VARIABLE)
+    where, in_folder = named(text), Path(folder or "", f"{text}.npz")
+    is_file = not isinstance(name_or_path, str) or text.lower().endswith(_FILE_SUFFIXES)
+    if is_file:
         path = Path(os.path.expanduser(text))
-        return _load_file(path, path.stem, target, split_key)
-    where = named(text)
+        check_file(path, _FILE_SUFFIXES)
+        if path.suffix.lower() == ".npz":
+            return _load_npz(path, path.stem, target, split_key)
+        refuse_split_key(named(path), split_key)
+        return _from_table(path.stem, read_table(path, keep=target), target, f"file {path}")
     if text in BUNDLED:
         refuse_split_key(where, split_key)
         data = load_bundled(text)
@@ -104,20 +103,54 @@ def load(
         return data
     if text.startswith(PREFIX):
         refuse_split_key(where, split_key)
-        return _from_table(text, *fetch(text, target))
-    folder = os.environ.get(_FOLDER_VARIABLE)
-    if folder and text and os.path.isfile(os.path.join(folder, f"{text}.npz")):
-        return _load_file(Path(folder, f"{text}.npz"), text, target, split_key)
+        frame, target, address = fetch_frame(text, target)
+        table = replace(read_table(frame), where=where)
+        return _from_table(text, table, target, address)
+    if folder and text and os.path.isfile(in_folder):
+        return _load_npz(in_folder, text, target, split_key)
     if os.path.exists(text):
-        if os.path.isdir(text):
-            raise DataError(
-                f"{where}: a folder, wanted a .csv, .parquet or .npz file; name one, or read a "
-                "folder of .parquet files block by block: dgp.Rows.from_parquet"
-            )
+        kind = "a folder" if os.path.isdir(text) else "a file of another kind"
         raise DataError(
-            f"{where}: a file of another kind, wanted a .csv, .parquet or .npz file; name one"
+            f"{where}: {kind}, wanted a .csv, .parquet or .npz file; name one, or read a folder of "
+            ".parquet files block by block: dgp.Rows.from_parquet"
         )
     raise DataError(_unknown_name(text, folder))
+
+
+def _load_npz(path: Path, name: str, target: str | None, split_key: str) -> Dataset:
+    if target not in (None, "y"):
+        raise DataError(
+            f"{named(path)}: target is {shown(target)}, but the target of an .npz file is its "
+            "array 'y'; leave the target out"
+        )
+    return read_npz(path, name, split_key)
+
+
+def _from_table(name: str, table: Table, target: str | None, source: str) -> Dataset:
+    """Make a data set of a table whose inputs are finite numbers, and which has all targets."""
+    target = find_target(table.where, table.names, target)
+    inputs = tuple(n for n in table.names if n != target)
+    for n in inputs:
+        if table.columns[n].declared:
+            raise DataError(
+                f"{table.where}: column {shown(n)} holds categories or booleans, wanted numbers; "
+                "encode it as numbers, leave it out, or read it with `Preprocessor`"
+            )
+    x = Preprocessor.of_numbers(inputs).inputs(table)
+    goal = fit_target(table, target, categorical=False)
+    y, present = goal.read(table)
+    if not present.all():
+        raise DataError(
+            f"{table.where}: the target {shown(target)} is missing in {(~present).sum()} rows, "
+            f"first in {table.place(int(present.argmin()))}, wanted a target in every row; leave "
+            "these rows out"
+        )
+    if len(y) < MIN_ROWS:
+        raise DataError(
+            f"{table.where}: {len(y)} row{'s' * (len(y) != 1)} of data, wanted at least {MIN_ROWS} "
+            "(two for training, one for testing); add rows"
+        )
+    return Dataset(name, x, y, goal.task, None, inputs, target, source)
 
 
 def is_folder(text: str) -> bool:
@@ -147,9 +180,9 @@ def names() -> list[DatasetInfo]:
             "files, or unset it"
         )
     for name, path in sorted(_npz_files(Path(folder)).items()):
-        header = peek_npz(path)
-        if header is not None and name not in BUNDLED:
-            result.append(DatasetInfo(name, *header, source=f"file {path}"))
+        info = describe_npz(path, name)
+        if info is not None and name not in BUNDLED:
+            result.append(info)
     return result
 
 
@@ -186,34 +219,3 @@ def refuse_split_key(where: str, split_key: str) -> None:
             f"{where}: split_key is {shown(split_key)}, but only .npz files have named splits; "
             "leave it out for random splits"
         )
-
-
-def _load_file(path: Path, name: str, target: str | None, split_key: str) -> Dataset:
-    where = named(path)
-    check_file(path, FILE_SUFFIXES)
-    suffix = path.suffix.lower()
-    if suffix == ".npz":
-        if target not in (None, "y"):
-            raise DataError(
-                f"{where}: target is {shown(target)}, but the target of an .npz file is its array "
-                "'y'; leave the target out"
-            )
-        table = read_npz(path, split_key)
-    else:
-        refuse_split_key(where, split_key)
-        table = (read_csv if suffix == ".csv" else read_parquet)(path, target)
-    return _from_table(name, table, f"file {path}")
-
-
-def _from_table(name: str, table: Table, source: str) -> Dataset:
-    return Dataset(
-        name=name,
-        x=table.x,
-        y=table.y,
-        task=table.task,
-        test_index=table.test_index,
-        x_names=table.x_names,
-        y_name=table.y_name,
-        source=source,
-        shared_unit=table.shared_unit,
-    )

@@ -11,8 +11,10 @@ from typing import Any
 import numpy as np
 
 from dgp_ppl._errors import DataError
-from dgp_ppl.datasets._table import MIN_ROWS, find_target, named, quoted
+from dgp_ppl.datasets._dataset import MIN_ROWS
+from dgp_ppl.datasets._messages import named, quoted
 from dgp_ppl.datasets.rows import Rows, parquet_columns
+from dgp_ppl.datasets.tables._preprocessor import find_target
 
 __all__ = ["RowSource", "open_folder", "open_rows"]
 

@@ -1,4 +1,4 @@
-"""`open_source`: a data set of any kind, whose inputs may be made anew for each split."""
+"""`open_source`: a data set of any kind, whose inputs may be made again for each split."""
 
 from __future__ import annotations
 
@@ -11,22 +11,24 @@ from pathlib import Path
 import numpy as np
 
 from dgp_ppl._errors import DataError
-from dgp_ppl.datasets._dataset import Dataset
-from dgp_ppl.datasets._frame import ArrowFrame, frame_name
+from dgp_ppl.datasets._arrow import ArrowFrame, frame_name
+from dgp_ppl.datasets._dataset import MIN_ROWS, Dataset
 from dgp_ppl.datasets._load import is_folder, load, refuse_split_key
+from dgp_ppl.datasets._messages import named, quoted
 from dgp_ppl.datasets._npz import DEFAULT_SPLITS
 from dgp_ppl.datasets._openml import PREFIX, fetch_frame
 from dgp_ppl.datasets._row_source import RowSource, open_folder, open_rows
-from dgp_ppl.datasets._table import MIN_ROWS, find_target, named, quoted
 from dgp_ppl.datasets.rows import Rows
-from dgp_ppl.datasets.tables import TABLE_SUFFIXES, Preprocessor, Table, read_table
+from dgp_ppl.datasets.tables import Preprocessor, Table, read_table
+from dgp_ppl.datasets.tables._preprocessor import find_target
+from dgp_ppl.datasets.tables._read import TABLE_SUFFIXES
 
 __all__ = ["TableSource", "open_source"]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class TableSource:
-    """A table whose inputs are made anew for each split, from what its training rows say.
+    """A table whose inputs are made for each split, from what its training rows say.
 
     Attributes:
         name: name of the data set.
@@ -216,7 +218,7 @@ def _table_source(
     categorical: str | Sequence[str],
 ) -> TableSource:  # fmt: skip
     """Make a source, and check all that does not depend on a split."""
-    target = table.names[find_target(table.where, table.names, target)]
+    target = find_target(table.where, table.names, target)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         whole = Preprocessor.fit(table, target, drop=drop, categorical=categorical)

@@ -4,7 +4,7 @@ from support.data_samples import X, Y
 
 from dgp_ppl import datasets
 from dgp_ppl._errors import DataError
-from dgp_ppl.datasets._load import load
+from dgp_ppl.datasets import load
 
 
 @pytest.fixture

@@ -1,14 +1,19 @@
+"""`load` and `names`: names, files, frames, and what is refused."""
+
+import os
 import subprocess
 import sys
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
 import pytest
-from support.data_samples import CSV, X, Y, assert_words, message
+from support.data_samples import CSV, X, Y, refused
 
 from dgp_ppl import datasets
-from dgp_ppl._errors import DataError
-from dgp_ppl.datasets._load import load
+from dgp_ppl.datasets import load
 
 
 @pytest.fixture(autouse=True)
@@ -30,91 +35,155 @@ def folder(tmp_path, monkeypatch):
 def csv(tmp_path):
     def write(text, name="data.csv"):
         path = tmp_path / name
-        path.write_bytes(text if isinstance(text, bytes) else text.encode())
+        path.write_text(text)
         return path
 
     return write
 
 
-class TestImport:
-    def test_leaves_the_slow_libraries_alone(self):
-        code = (
-            "import sys; before = set(sys.modules); import dgp_ppl.datasets._openml, "
-            "dgp_ppl.datasets._csv, "
-            "dgp_ppl.datasets._parquet, dgp_ppl.datasets; new = set(sys.modules) - before; "
-            "datasets = dgp_ppl.datasets; datasets.names(); datasets.load('step'); "
-            "sys.exit(sum(m in sys.modules for m in ('sklearn', 'pandas', 'pyarrow')))"
+def test_the_import_leaves_the_slow_libraries_alone():
+    code = (
+        "import sys, dgp_ppl.datasets as d; d.names(); d.load('step'); d.load(sys.argv[1]); "
+        "sys.exit(sum(m in sys.modules for m in ('sklearn', 'pandas', 'pyarrow')))"
+    )
+    path = Path(os.environ.get("TMPDIR", "/tmp")) / f"dgp_ppl-{os.getpid()}.npz"
+    np.savez(path, X=X, y=Y)
+    done = subprocess.run([sys.executable, "-c", code, str(path)], check=False)
+    path.unlink()
+    assert done.returncode == 0
+
+
+class TestFiles:
+    def test_columns_of_csv_parquet_and_frames(self, csv, tmp_path):
+        frame = pd.read_csv(csv(CSV))
+        frame.to_parquet(tmp_path / "data.parquet")
+        frames = (frame, pl.from_pandas(frame), pa.Table.from_pandas(frame))
+        for source in (csv(CSV), str(csv(CSV, "data.CSV")), tmp_path / "data.parquet", *frames):
+            data = load(source, target="b")
+            np.testing.assert_array_equal(data.x, [[1, 0.5], [2, 1.5], [3, 2.5]])
+            np.testing.assert_array_equal(data.y, [2, 1, 0])
+            assert (data.x.dtype, data.y.dtype) == (np.float64, np.float64)
+            assert (data.x_names, data.y_name) == (("a", "y"), "b")
+            assert (data.task, data.test_index) == ("regression", None)
+            assert data.name == ("data" if isinstance(source, str | Path) else "table")
+        assert load(csv(CSV), target="b").source == f"file {csv(CSV)}"
+
+    def test_numbers_as_column_names(self):
+        data = load(pd.DataFrame(np.column_stack([X, Y])), target="2")
+        np.testing.assert_array_equal(data.x, X)
+        assert data.x_names == ("0", "1")
+
+    def test_the_index_of_pandas_may_be_the_target(self, tmp_path):
+        frame = pd.DataFrame({"a": [1.0, 2, 3], "y": [1.0, 3, 2]}, index=[5, 6, 8])
+        frame.rename_axis("id").to_parquet(tmp_path / "f.parquet")
+        assert load(tmp_path / "f.parquet", target="y").x_names == ("a",)
+        assert load(tmp_path / "f.parquet", target="id").x_names == ("a", "y")
+
+    def test_classes(self, csv):
+        """Whole numbers 0 and 1 are classes, as they are written; and so is text."""
+        for cells, task in (
+            ("011", "binary"),
+            (("0", "1", "1.0"), "regression"),
+            ("012", "regression"),
+            (("u", "v", "u"), "binary"),
+        ):
+            lines = [f"{i},{c}" for i, c in enumerate(cells)]
+            data = load(csv("\n".join(["a,y", *lines])), target="y")
+            assert data.task == task
+            assert data.y.dtype == (np.float64 if task == "regression" else np.int64)
+        for y, task in (([0, 1, 0], "binary"), ([0.0, 1, 0], "regression")):
+            assert load(pa.table({"a": [1, 2, 3], "y": y}), target="y").task == task
+
+    def test_tables_that_are_refused(self, csv):
+        def read(text, target="y"):
+            return lambda: load(csv(text), target=target)
+
+        def frame(a, y=(1, 2, 3)):
+            return lambda: load(pa.table({"a": a, "y": y}), target="y")
+
+        wide = ",".join(f"c{i}" for i in range(100)) + "\n" + ",".join("1" * 100) + "\n"
+        refused(
+            (read(CSV, None), "the column to predict", "--target", "'a', 'b', 'y'"),
+            (read("Price,Rooms\n1,2\n", "price"), "no column 'price' (did you mean 'Price'?)"),
+            (read("a,b\n1,2\n"), "no column 'y'; the columns are 'a', 'b'"),
+            (read(wide), "'c11', ... (100 in all)"),
+            (read("1,2\n3,4\n5,6\n"), "is the header missing?"),
+            (read("y\n1\n2\n3\n"), "'y' is the only column", "at least one input column"),
+            (read("a,b,y\n1,2,3\n2,3,4\n"), "2 rows of data", "at least 3"),
+            (read("a,b,y\n1,2,3\n2,1,3\n3,0,3\n"), "target 'y' is 3 in every row"),
+            (read(CSV + "\n4,red,6\n5,blue,7\n"), "'b': 'red' in line 6", "2 such cells"),
+            (read(CSV + "4,5,red\n"), "'y': 'red' in line 5"),
+            (read(CSV + "True,1,2\n"), "'a': 'True' in line 5"),
+            (read(CSV + '"1\n2",5,6\n'), r"'1\n2' in line 6"),
+            (read(CSV + "1\0,5,6\n"), r"'1\x00' in line 5"),
+            (read(CSV + "4,,6\n,NA,7\n"), "'a': 1 cell missing", "line 6"),
+            (read(CSV + "4,5,nan\n"), "'y' is missing in 1 rows", "line 5"),
+            (read(CSV + "-inf,5,6\n"), "'a': -inf in line 5 is infinite"),
+            (read(CSV + "1e400,5,6\n"), "'a': inf in line 5", "float32"),
+            (read(CSV + "4,5,-1e39\n"), "'y': -1e+39 in line 5", "float32"),
+            (read(CSV + f"4,{2**53 + 1},6\n"), f"'b': '{2**53 + 1}' in line 5", "2^53"),
+            (frame(["u", "v", "w"]), "pyarrow Table", "'a': 'u' in row 0"),
+            (frame([True, False, True]), "'a' holds categories or booleans", "Preprocessor"),
+            (frame(pa.array(["1"] * 3).dictionary_encode()), "'a' holds categories"),
+            (frame([[1], [2], [3]]), "'a' holds type 'list<"),
+            (frame([None, None, None]), "'a': 3 cells missing"),
+            (frame([1.0, None, 3]), "'a': 1 cell missing", "row 1"),
+            (frame([1, 2, 2**53 + 1]), "'a'", "row 2", "2^53"),
+            (frame([1, 2, 3], [1, None, 3]), "'y' is missing in 1 rows", "row 1 (from 0)"),
         )
-        assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
-
-
-class TestNames:
-    def test_unknown_without_a_folder(self):
-        text = message("diabets")
-        assert_words(
-            text, "'diabets'", "did you mean 'diabetes'?", "DGP_PPL_DATA is not set", ".csv"
-        )
-
-    def test_unknown_with_a_folder(self, folder):
-        text = message("enrgy")
-        assert_words(text, "did you mean 'uci/energy'?", repr(str(folder)), "has no 'enrgy.npz'")
-        assert "did you mean" not in message("nothing-like-it")
-
-    def test_unknown_with_a_folder_that_is_none(self, monkeypatch):
-        monkeypatch.setenv("DGP_PPL_DATA", "/no/such\nfolder")
-        assert_words(message("energy"), r"'/no/such\nfolder', which is not a folder")
-        with pytest.raises(DataError, match=r"DGP_PPL_DATA: .* is not a folder; set it"):
-            datasets.names()
-
-    @pytest.mark.parametrize("name", ["", "a\nb", "a\0b", "x" * 5000, "../..", "~"])
-    def test_strange_names(self, name, folder):
-        message(name)
-
-    def test_only_npz_files_have_splits(self, csv):
-        assert_words(message(csv(CSV), target="y", split_key="folds"), "'folds'", "only .npz files")
-        path = csv("", "data.parquet")
-        assert_words(message(path, target="y", split_key="folds"), "'folds'", "only .npz files")
-
-    def test_a_folder(self, tmp_path):
-        assert_words(message(str(tmp_path)), "a folder", "wanted a .csv, .parquet or .npz file")
-        assert_words(message(tmp_path), "not a file", "wanted a .csv, .parquet or .npz file")
-
-    def test_another_kind_of_file(self, tmp_path):
-        path = tmp_path / "data.xlsx"
-        path.write_text("")
-        assert_words(message(str(path)), "data.xlsx", "wanted a .csv, .parquet or .npz file")
-        assert_words(message(path), "ends in '.xlsx'", "wanted .csv, .parquet or .npz")
-
-    @pytest.mark.parametrize("ending", ["csv", "npz", "parquet"])
-    def test_a_folder_with_the_ending_of_a_file(self, ending, tmp_path):
-        (tmp_path / f"x.{ending}").mkdir()
-        assert_words(message(tmp_path / f"x.{ending}", target=None), "not a file")
-
-    def test_a_missing_file(self, csv):
-        csv(CSV, "energy.csv")
-        path = csv(CSV).with_name("enrgy.csv")
-        assert_words(message(path), "no such file", "did you mean 'energy.csv'?", "check the path")
-        assert_words(message("/no/such/place/x.npz"), "'/no/such/place/x.npz': no such file;")
-        assert_words(message("a\0b.csv"), r"'a\x00b.csv': no such file")
-
-    @pytest.mark.parametrize("ending", ["csv", "npz", "parquet"])
-    def test_a_file_that_may_not_be_read(self, ending, tmp_path, monkeypatch):
-        path = tmp_path / f"data.{ending}"
-        path.touch()
-
-        def refuse(*_, **__):
-            raise PermissionError(13, "Permission denied")
-
-        monkeypatch.setattr(Path, "open", refuse)
-        target = None if ending == "npz" else "y"
-        assert_words(message(path, target=target), f"data.{ending}", "Permission denied")
+        assert load(csv("0,1\n3,4\n5,6\n7,8\n"), target="1").y_name == "1"
+        assert load(csv("a,y\n1e20,0\n2.5e30,1\n3,0\n"), target="y").x[1, 0] == 2.5e30
 
     def test_home_is_expanded(self, csv, monkeypatch):
         monkeypatch.setenv("HOME", str(csv(CSV).parent))
         assert load("~/data.csv", target="y").name == "data"
 
+    def test_files_that_are_not_there(self, csv, tmp_path, monkeypatch):
+        csv(CSV, "energy.csv")
+        (tmp_path / "data.xlsx").write_text("")
+        names = "wanted a .csv, .parquet or .npz file"
+        refused(
+            (lambda: load(str(tmp_path)), "a folder", names, "Rows.from_parquet"),
+            (lambda: load(tmp_path), "not a file"),
+            (lambda: load(str(tmp_path / "data.xlsx")), "a file of another kind", names),
+            (lambda: load(tmp_path / "data.xlsx"), "ends in '.xlsx'"),
+            (lambda: load(tmp_path / "enrgy.csv"), "no such file (did you mean 'energy.csv'"),
+            (lambda: load("/no/such/place/x.npz"), "'/no/such/place/x.npz': no such file;"),
+            (lambda: load("a\0b.csv"), r"'a\x00b.csv': no such file"),
+        )
+        for ending in ("csv", "npz", "parquet"):
+            (tmp_path / f"x.{ending}").mkdir()
+            refused((lambda e=ending: load(tmp_path / f"x.{e}"), "not a file"))
+            path = csv("", f"data.{ending}")
+            target = None if ending == "npz" else "y"
+            with monkeypatch.context() as patch:
+                patch.setattr(Path, "open", _refuse)
+                refused((lambda p=path, t=target: load(p, target=t), "Permission denied"))
 
-class TestFolder:
+    def test_only_npz_files_have_splits(self, csv):
+        for source in (csv(CSV), csv("", "data.parquet"), "step", pa.table({"a": [1]}), "openml:x"):
+            refused((lambda s=source: load(s, split_key="folds"), "'folds'", "only .npz files"))
+
+
+def _refuse(*_, **__):
+    raise PermissionError(13, "Permission denied")
+
+
+class TestNames:
+    def test_unknown_names(self, folder, monkeypatch):
+        refused(
+            (lambda: load("enrgy"), "mean 'uci/energy'?", repr(str(folder)), "no 'enrgy.npz'"),
+            (lambda: load("diabets"), "did you mean 'diabetes'?", "openml:NAME"),
+            *[(lambda n=n: load(n),) for n in ("", "a\nb", "a\0b", "x" * 500, "../..", "~")],
+        )
+        monkeypatch.setenv("DGP_PPL_DATA", "/no/such\nfolder")
+        refused(
+            (lambda: load("energy"), r"'/no/such\nfolder', which is not a folder"),
+            (datasets.names, "DGP_PPL_DATA: ", " is not a folder; set it"),
+        )
+        monkeypatch.delenv("DGP_PPL_DATA")
+        refused((lambda: load("enrgy"), "DGP_PPL_DATA is not set"))
+
     def test_names_come_from_paths(self, folder):
         data = load("uci/energy")
         assert (data.name, data.task) == ("uci/energy", "regression")
@@ -122,24 +191,19 @@ class TestFolder:
         np.testing.assert_array_equal(data.x, X)
         np.testing.assert_array_equal(data.y, Y)
 
-    def test_are_listed_after_the_bundled_ones(self, folder):
+    def test_files_are_listed_after_the_bundled_ones(self, folder):
         (folder / "broken.npz").write_bytes(b"PK\3\4 nothing")
         (folder / "a.npz").mkdir()
         np.savez(folder / "step.npz", X=X, y=Y)  # the bundled data set takes precedence
         np.savez(folder / "outputs.npz", X=X, y=X)
         np.savez(folder / "texts.npz", X=X.astype(str), y=Y)
         np.savez(folder / "objects.npz", X=X, y=Y.astype(object))
-        listed = datasets.names()[8:]
-        assert [(info.name, info.rows, info.columns, info.task) for info in listed] == [
+        listed = datasets.names()
+        assert [(info.name, info.rows, info.columns, info.task) for info in listed[8:]] == [
             ("flags", 6, 2, "binary"),
             ("uci/energy", 6, 2, "regression"),
         ]
-        assert listed[1].source == f"file {folder / 'uci' / 'energy.npz'}"
-
-    def test_what_is_listed_loads_as_listed(self, folder):
-        for info in datasets.names():
+        assert listed[9].source == f"file {folder / 'uci' / 'energy.npz'}"
+        for info in listed:
             data = load(info.name)
             assert (*data.x.shape, data.task) == (info.rows, info.columns, info.task)
-
-    def test_without_inputs_and_targets_the_arrays_are_named(self, folder):
-        assert_words(message("images"), "'X' [N, D]", "'x_train', 'x_test'")

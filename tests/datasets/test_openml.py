@@ -1,126 +1,98 @@
+"""Data sets of openml.org, with the network replaced."""
+
 import urllib.error
-import warnings
 
 import numpy as np
 import pandas as pd
 import pytest
 import sklearn.datasets
 from sklearn.utils import Bunch
-from support.data_samples import assert_words, message
+from support.data_samples import refused
 
-from dgp_ppl.datasets._load import load
-
-
-@pytest.fixture(autouse=True)
-def no_folder(monkeypatch):
-    monkeypatch.delenv("DGP_PPL_DATA", raising=False)
+from dgp_ppl.datasets import load
+from dgp_ppl.datasets._source import open_source
 
 
-class TestOpenML:
-    @pytest.fixture
-    def fetched(self, monkeypatch):
-        """Replace the network: the list of requests, and the list of answers."""
-        asked, answers = [], []
+@pytest.fixture
+def fetched(monkeypatch):
+    """Return a list of requests, and a function that sets the answer."""
+    asked, answer = [], {}
 
-        def fetch(**which):
-            asked.append(which)
-            if isinstance(answers[0], Exception):
-                raise answers[0]
-            return answers[0]
+    def fetch(**which):
+        asked.append(which)
+        if isinstance(answer["now"], Exception):
+            raise answer["now"]
+        return answer["now"]
 
-        monkeypatch.setattr(sklearn.datasets, "fetch_openml", fetch)
-        return asked, answers
+    def reply(target, **columns):
+        if not isinstance(target, Exception):
+            frame = pd.DataFrame({"a": [1.0, 2, 3, 4, 5], "b": range(5)} | columns)
+            if isinstance(target, list):
+                target = pd.Series(target, name="y")
+            target = Bunch(data=frame, target=target, url="https://www.openml.org/d/61")
+        answer["now"] = target
 
-    @staticmethod
-    def bunch(target, **columns):
-        frame = pd.DataFrame({"a": [1.0, 2, 3, 4], "b": [1, 2, 3, 4]} | columns)
-        return Bunch(data=frame, target=target, url="https://www.openml.org/d/61")
+    monkeypatch.setattr(sklearn.datasets, "fetch_openml", fetch)
+    return asked, reply
 
-    @pytest.mark.parametrize(
-        ("text", "target", "which"),
-        [
-            ("openml:boston", None, {"name": "boston"}),
-            ("openml:boston:2", None, {"name": "boston", "version": 2}),
-            ("openml:531", None, {"data_id": 531}),
-            ("openml:2dplanes", "y", {"name": "2dplanes", "target_column": "y"}),
-        ],
-    )
-    def test_what_is_asked_for(self, fetched, text, target, which):
-        asked, answers = fetched
-        answers.append(self.bunch(pd.Series([1.0, 2, 3, 5], name="y")))
+
+def test_what_is_asked_for(fetched):
+    asked, reply = fetched
+    reply([1.0, 2, 3, 5, 7])
+    for text, target, which in (
+        ("openml:boston", None, {"name": "boston"}),
+        ("openml:boston:2", None, {"name": "boston", "version": 2}),
+        ("openml:531", None, {"data_id": 531}),
+        ("openml:2dplanes", "y", {"name": "2dplanes", "target_column": "y"}),
+    ):
         data = load(text, target=target)
-        assert asked == [which | {"as_frame": True, "n_retries": 1}]
+        assert asked.pop() == which | {"as_frame": True, "n_retries": 1}
         assert (data.name, data.task, data.y_name) == (text, "regression", "y")
         assert data.source == "openml.org, https://www.openml.org/d/61"
-        np.testing.assert_array_equal(data.x, [[1, 1], [2, 2], [3, 3], [4, 4]])
+        np.testing.assert_array_equal(data.x, np.column_stack([range(1, 6), range(5)]))
+    for text in ("openml:", "openml::", "openml:x:", "openml:x:new", "openml:x:1:2"):
+        refused((lambda text=text: load(text), repr(text), "openml:NAME:VERSION"))
+    refused((lambda: load("opemml:iris"),))  # a typo
+    assert asked == []
 
-    @pytest.mark.parametrize("kind", ["category", object, "str"])
-    def test_labels_become_classes(self, fetched, kind):
-        fetched[1].append(self.bunch(pd.Series(["v", "u", "v", "w"], dtype=kind, name="c")))
+
+def test_labels_become_classes(fetched):
+    for kind in ("category", object, "str"):
+        fetched[1](pd.Series(["v", "u", "v", "w", "u", "w"], dtype=kind, name="c"), a=range(6),
+                   b=range(6))  # fmt: skip
         data = load("openml:x")
-        assert (data.task, data.y.tolist(), data.y.dtype) == ("multiclass", [1, 0, 1, 2], np.int64)
-        fetched[1][0] = self.bunch(pd.Series(["v", "u", "v", "u"], dtype=kind, name="c"))
-        assert load("openml:x").task == "binary"
+        assert (data.task, data.y.dtype) == ("multiclass", np.int64)
+        assert data.y.tolist() == [1, 0, 1, 2, 0, 2]
+    fetched[1]([0, 1, 1, 0, 1])
+    assert load("openml:x").task == "regression"  # classes are labels there
 
-    @pytest.mark.parametrize(
-        "text", ["openml:", "openml::", "openml:x:", "openml:x:new", "openml:x:1:2"]
-    )
-    def test_other_forms_never_ask_the_network(self, fetched, text):
-        assert_words(message(text), repr(text), "openml:NAME:VERSION")
-        assert fetched[0] == []
 
-    def test_a_typo_never_asks_the_network(self, fetched):
-        message("opemml:iris")
-        assert fetched[0] == []
+def test_text_and_missing_cells(fetched):
+    columns = {"a": [1.0, None, 3, 4, 5], "b": pd.Categorical(["u", "v", "u", "v", "u"])}
+    fetched[1]([0.5, 1, 1, 0, 3], **columns)
+    source = open_source("openml:some")
+    assert (source.name, source.task, source.target) == ("openml:some", "regression", "y")
+    assert source.source == "openml.org, https://www.openml.org/d/61"
+    assert source.fit(np.arange(4)).names == ("a", "b=v", "a missing")
+    refused((lambda: open_source("openml:some", strict=True), "openml:some"))
 
-    def test_splits_are_random(self, fetched):
-        assert_words(message("openml:x", split_key="folds"), "'folds'", "only .npz files")
 
-    @pytest.mark.parametrize(
-        ("error", "words"),
-        [
-            (urllib.error.URLError("no route\nto host"), ["cannot be reached", "no route to host"]),
-            (TimeoutError(), ["cannot be reached (TimeoutError)", "check the network"]),
-            (ValueError("Unknown data set\nx"), ["cannot be used (Unknown data set x)"]),
-            (KeyError("Could not find target_column='q'"), ["target_column='q'"]),
-            (ImportError("needs pandas"), ["needs pandas"]),
-        ],
-    )
-    def test_failures_are_one_line(self, fetched, error, words):
-        fetched[1].append(error)
-        assert_words(message("openml:x"), "'openml:x'", *words)
-
-    def test_warnings_come_only_with_a_result(self, monkeypatch):
-        answers: list[object] = [OSError("down"), self.bunch(pd.Series([1.0, 2, 3, 5], name="y"))]
-
-        def fetch(**which):
-            warnings.warn("take two", UserWarning, stacklevel=2)
-            answer = answers.pop(0)
-            if isinstance(answer, Exception):
-                raise answer
-            return answer
-
-        monkeypatch.setattr(sklearn.datasets, "fetch_openml", fetch)
-        message("openml:x")
-        with pytest.warns(UserWarning, match="take two"):
-            load("openml:x")
-
-    @pytest.mark.parametrize(
-        ("target", "columns", "words"),
-        [
-            (None, {}, ["no default target", "--target", "'a', 'b'"]),
-            (pd.DataFrame({"y": [1] * 4, "z": [2] * 4}), {}, ["'y', 'z'", "wanted one"]),
-            ([1.0, 2, np.nan, 4], {}, ["target 'y' is missing in 1 rows", "row 2"]),
-            (["u", None, "v", "w"], {}, ["target 'y' is missing in 1 rows", "row 1"]),
-            ([1.0, 2, np.inf, 4], {}, ["'y', row 2"]),
-            ([2.0] * 4, {}, ["target 'y' is 2 in every row"]),
-            ([1.0, 2, 3, 4], {"c": [1, np.nan, 2, 3]}, ["1 value missing", "'c', row 1"]),
-            ([1.0, 2, 3, 4], {"c": ["u", "v", "w", "z"]}, ["'c' does not hold numbers, first 'u'"]),
-            ([1.0, 2, 3, 4], {"c": [2**60] * 4}, ["2^53", "'c', row 0"]),
-        ],
-    )
-    def test_bad_data(self, fetched, target, columns, words):
-        if isinstance(target, list):
-            target = pd.Series(target, name="y")
-        fetched[1].append(self.bunch(target, **columns))
-        assert_words(message("openml:x"), "'openml:x'", *words)
+def test_failures_are_one_line(fetched):
+    text, mixed = ["u", "v", "w", "z", "u"], [1.0, 2, np.inf, 4, 5]
+    tables = pd.DataFrame({"y": [1] * 5, "z": [2] * 5})
+    for answer, columns, *words in (
+        (urllib.error.URLError("no route\nto host"), {}, "cannot be reached", "no route to host"),
+        (TimeoutError(), {}, "cannot be reached (TimeoutError)", "check the network"),
+        (ValueError("Unknown data set\nx"), {}, "cannot be used (Unknown data set x)"),
+        (KeyError("Could not find target_column='q'"), {}, "target_column='q'"),
+        (ImportError("needs pandas"), {}, "needs pandas"),
+        (None, {}, "no single default target", "--target", "'a', 'b'"),
+        (tables, {}, "'y', 'z'", "wanted one"),
+        ([1.0, 2, np.nan, 4, 5], {}, "target 'y' is missing in 1 rows", "row 2"),
+        (mixed, {}, "'y': inf in row 2"),
+        ([2.0] * 5, {}, "target 'y' is 2 in every row"),
+        ([1.0, 2, 3, 4, 5], {"c": [1, np.nan, 2, 3, 4]}, "'c': 1 cell missing", "row 1"),
+        ([1.0, 2, 3, 4, 5], {"c": text}, "'c': 'u' in row 0"),
+    ):
+        fetched[1](answer, **columns)
+        refused((lambda: load("openml:x"), "'openml:x'", *words))

@@ -4,7 +4,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from support.tables import fault
+from support.data_samples import refused
 
 import dgp_ppl as dgp
 from dgp_ppl.datasets import RowSource, open_source
@@ -95,25 +95,25 @@ def test_the_name_of_a_data_set_is_not_a_folder(folder, monkeypatch):
     ],
 )
 def test_faults_of_a_folder_are_named(folder, options, words):
-    fault(lambda: open_source(folder, **options), *words)
+    refused((lambda: open_source(folder, **options), *words))
 
 
 def test_a_folder_without_files_and_text_are_refused(tmp_path):
-    fault(lambda: open_source(tmp_path, target="y"), "without .parquet files")
+    refused((lambda: open_source(tmp_path, target="y"), "without .parquet files"))
     pq.write_table(pa.table({"a": ["u", "v"], "y": [0.0, 1.0]}), tmp_path / "0.parquet")
-    fault(lambda: open_source(tmp_path, target="y"), "'a'", "--drop")
+    refused((lambda: open_source(tmp_path, target="y"), "'a'", "--drop"))
 
 
 def test_other_arrays_are_refused():
-    fault(lambda: open_source(dgp.Rows.from_arrays(X)), "a row has arrays of shapes [[2]]")
+    refused((lambda: open_source(dgp.Rows.from_arrays(X)), "a row has arrays of shapes [[2]]"))
     columns = dgp.Rows.from_arrays(X, np.zeros((30, 3)))
-    fault(lambda: open_source(columns), "[[2], [3]]")
+    refused((lambda: open_source(columns), "[[2], [3]]"))
     two = dgp.Rows.from_arrays(X[:2], np.zeros(2))
-    fault(lambda: open_source(two), "2 rows, wanted at least 3")
+    refused((lambda: open_source(two), "2 rows, wanted at least 3"))
     text = dgp.Rows.from_arrays(X, np.array(["a"] * 30))
-    fault(lambda: open_source(text), "wanted numbers", "Rows.map")
+    refused((lambda: open_source(text), "wanted numbers", "Rows.map"))
 
 
 def test_files_with_other_columns_are_named(folder):
     pq.write_table(pa.table({"hour": [1.0], "price": [2.0]}), folder / "9.parquet")
-    fault(lambda: open_source(folder, target="fare"), "9.parquet", "no column 'fare'")
+    refused((lambda: open_source(folder, target="fare"), "9.parquet", "no column 'fare'"))

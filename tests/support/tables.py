@@ -5,9 +5,7 @@ import warnings
 
 import numpy as np
 import pyarrow as pa
-import pytest
 
-from dgp_ppl._errors import DataError
 from dgp_ppl.datasets import Preprocessor
 
 
@@ -45,13 +43,3 @@ def fitted(source, target="price", **options):
 def arrow(**columns):
     """Return an Arrow table."""
     return pa.table(columns)
-
-
-def fault(action, *words, **options):
-    """Assert that an action raises a `DataError` of one line with all these words."""
-    with pytest.raises(DataError) as caught:
-        action(**options)
-    text = str(caught.value)
-    assert len(text.splitlines()) == 1
-    for word in words:
-        assert word in text, f"{word!r} is not in {text!r}"

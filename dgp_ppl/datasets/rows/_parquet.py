@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property, partial
@@ -10,11 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from dgp_ppl._errors import DataError, one_line
+from dgp_ppl._errors import DataError
+from dgp_ppl.datasets._arrow import readable, without_index
 from dgp_ppl.datasets.rows._readers import Arrays, Interval, Reader, hash_arrays
 from dgp_ppl.datasets.rows._row_groups import Piece, RowGroups
 
-__all__ = ["ParquetReader", "parquet_columns", "without_index"]
+__all__ = ["ParquetReader", "parquet_columns"]
 
 _CHANGED = "{}: the files have changed since they were opened; open them again"
 _COLUMN_BYTES = 2**16  # read from a file at once, of a column
@@ -51,7 +51,7 @@ class ParquetReader(Reader):
 
         self.path = os.path.expanduser(os.fspath(path))
         dataset = _opened(self.path)
-        with _readable(self.path):
+        with readable(self.path):
             files = list(dataset.get_fragments())
             groups = [g for f in files for g in f.split_by_row_group()]
             stored = [(f.path, set(f.physical_schema.names)) for f in files]
@@ -75,7 +75,7 @@ class ParquetReader(Reader):
                     "write it again, or leave the column out"
                 )
         self._groups = [g for g, n in zip(groups, counts, strict=True) if n]
-        with _readable(self.path):
+        with readable(self.path):
             self._floats = {
                 name
                 for name in targets
@@ -141,7 +141,7 @@ class ParquetReader(Reader):
 
         group, rows = self._groups[number], 0
         wanted = int(self._starts[number + 1] - self._starts[number])
-        with _readable(self.path):
+        with readable(self.path):
             if self._written[group.path] != _written(group):
                 raise DataError(_CHANGED.format(self.path))
             stored = set(group.physical_schema.names)
@@ -164,7 +164,7 @@ class ParquetReader(Reader):
 
         parts = ds.get_partition_keys(group.partition_expression)
         columns = {}
-        with _readable(self.path):
+        with readable(self.path):
             for name in self._names:
                 kind = self._schema.field(name).type
                 if name in batch.schema.names:
@@ -236,32 +236,10 @@ def parquet_columns(path: str | os.PathLike[str]) -> list[str]:
     return _columns(path, schema)
 
 
-def without_index(where: str, data: Any, keep: str | None) -> Any:
-    """Leave out the columns of a `pyarrow.Table` in which pandas stored an index.
-
-    Args:
-        where: the file or frame, for messages.
-        data: the columns.
-        keep: a column of the index to keep, such as the target; None for none.
-
-    Raises:
-        DataError: if the record of the index is damaged.
-    """
-    try:
-        metadata: dict[str, Any] = data.schema.pandas_metadata or {}
-        index = [name for name in metadata.get("index_columns", ()) if isinstance(name, str)]
-    except ValueError as error:
-        raise DataError(
-            f"{where}: not a readable table ({one_line(error)}); write it again"
-        ) from error
-    columns = enumerate(data.column_names)
-    return data.select([i for i, name in columns if name == keep or name not in index])
-
-
 def _opened(path: str) -> Any:
     import pyarrow.dataset as ds
 
-    with _readable(path):
+    with readable(path):
         return ds.dataset(path, format="parquet", partitioning="hive")
 
 
@@ -282,7 +260,7 @@ def _written(file: Any) -> tuple[int, int | None]:
 
 
 def _columns(path: str, schema: Any) -> list[str]:
-    return without_index(path, schema.empty_table(), None).column_names
+    return without_index(path, schema.empty_table()).column_names
 
 
 def _may_miss(group: Any, name: str) -> bool:
@@ -294,19 +272,3 @@ def _may_miss(group: Any, name: str) -> bool:
             found = column.statistics
             return found is None or not found.has_null_count or found.null_count > 0
     return False  # a part of the folder's name
-
-
-@contextlib.contextmanager
-def _readable(path: str) -> Iterator[None]:
-    """Turn what Arrow raises into `DataError`."""
-    import pyarrow as pa
-
-    try:
-        yield
-    except DataError:
-        raise
-    except (pa.ArrowException, OSError) as error:
-        raise DataError(
-            f"{path}: not a readable .parquet file, or folder of them ({one_line(error)}); write "
-            "it again"
-        ) from error

@@ -7,12 +7,11 @@ import re
 
 import numpy as np
 
-from dgp_ppl.datasets._csv import MISSING
-from dgp_ppl.datasets._table import WHOLE_MAX
-
 __all__ = [
     "DATE_ORDERS",
     "DAY_MICROSECONDS",
+    "MISSING",
+    "WHOLE_MAX",
     "canonical",
     "has_decimal_comma",
     "is_missing",
@@ -21,18 +20,26 @@ __all__ = [
     "parse_number",
 ]
 
+MISSING = frozenset(
+    ("", "na", "n/a", "#n/a", "<na>", "nan", "+nan", "-nan", "null", "none", "nil", "?", ".", "-")
+)
+"""Texts of cells without a value, in lower case."""
+
 DAY_MICROSECONDS = 86_400_000_000
-DATE_ORDERS = ("year", "day", "month")
-"""What a date starts with: 2024-03-31, 31/03/2024 or 03/31/2024."""
+WHOLE_MAX = 2**53  # float64 holds every whole number up to here
 
 _THOUSANDS = re.compile(r"[+-]?[1-9]\d{0,2}(,\d{3})+(\.\d*)?")
 _DECIMAL_COMMA = re.compile(r"[+-]?\d+,\d+")
+_PARTS = {"y": r"(?P<y>\d{4})", "m": r"(?P<m>\d{1,2})", "d": r"(?P<d>\d{1,2})"}
 _TIME = r"(?:[T ]\s*(?P<time>\d.*))?"
-_YEAR_FIRST = re.compile(r"(?P<y>\d{4})(?P<sep>[-/.])(?P<m>\d{1,2})(?P=sep)(?P<d>\d{1,2})" + _TIME)
-_DAY_FIRST = re.compile(r"(?P<d>\d{1,2})(?P<sep>[-/.])(?P<m>\d{1,2})(?P=sep)(?P<y>\d{4})" + _TIME)
-_MONTH_FIRST = re.compile(r"(?P<m>\d{1,2})(?P<sep>[-/])(?P<d>\d{1,2})(?P=sep)(?P<y>\d{4})" + _TIME)
-_DATES = {"year": _YEAR_FIRST, "day": _DAY_FIRST, "month": _MONTH_FIRST}
-_EPOCH = datetime.date(1970, 1, 1)
+_DATES = {
+    order: re.compile(f"{_PARTS[a]}(?P<sep>[{separators}]){_PARTS[b]}(?P=sep){_PARTS[c]}{_TIME}")
+    for order, (a, b, c), separators in (
+        ("year", "ymd", "-/."), ("day", "dmy", "-/."), ("month", "mdy", "-/"),
+    )
+}  # fmt: skip
+DATE_ORDERS = tuple(_DATES)
+"""What a date starts with: 2024-03-31, 31/03/2024 or 03/31/2024."""
 
 
 def is_missing(text: str) -> bool:
@@ -49,10 +56,8 @@ def parse_number(text: str) -> float | None:
         return np.nan
     if "_" in text:  # a number for Python alone
         return None
-    if _THOUSANDS.fullmatch(text):
-        text = text.replace(",", "")
     try:
-        return float(text)
+        return float(text.replace(",", "") if _THOUSANDS.fullmatch(text) else text)
     except ValueError:
         return None
 
@@ -86,11 +91,12 @@ def parse_date(text: str, order: str) -> float | None:
         time = datetime.time.fromisoformat(match["time"] or "00:00")
     except ValueError:
         return None
-    since_midnight = datetime.timedelta(
-        hours=time.hour, minutes=time.minute, seconds=time.second, microseconds=time.microsecond
+    if time.tzinfo is None:
+        time = time.replace(tzinfo=datetime.UTC)
+    since = datetime.datetime.combine(date, time) - datetime.datetime(
+        1970, 1, 1, tzinfo=datetime.UTC
     )
-    total = (date - _EPOCH) + since_midnight - (time.utcoffset() or datetime.timedelta())
-    return total / datetime.timedelta(microseconds=1) / DAY_MICROSECONDS
+    return since / datetime.timedelta(microseconds=1) / DAY_MICROSECONDS
 
 
 def canonical(number: float) -> str:

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from dgp_ppl._errors import DataError
-from dgp_ppl.datasets._table import as_targets, file_task, quoted, shown, suggestion
+from dgp_ppl.datasets._messages import quoted, shown, suggestion
 from dgp_ppl.datasets.tables._kinds import Kind, infer, labels, numbers
-from dgp_ppl.datasets.tables._table import NumberColumn, Table, TextColumn
+from dgp_ppl.datasets.tables._table import Table
 
 __all__ = ["InputColumn", "TargetColumn", "fit_input", "fit_target", "format_value"]
 
-MOST_CATEGORIES = 50
-MOSTLY_DIFFERENT = 0.9  # the share of different texts from which on they are names
+_MOST_CATEGORIES = 50
+_MOSTLY_DIFFERENT = 0.9  # the share of different texts from which on they are names
 
 
 @dataclass(frozen=True)
@@ -42,40 +41,36 @@ class InputColumn:
     missing: bool = False
     categories: tuple[str, ...] = ()
 
-    def read(self, table: Table, unseen: str) -> np.ndarray:
-        """Return the numbers of the column, or the positions of its categories, float64 [N].
+    @property
+    def size(self) -> int:
+        """Number of categories, of which a missing cell may be one; 0 of numbers and dates."""
+        return len(self.categories) + self.missing if self.kind.name == "category" else 0
 
-        Missing numbers are NaN. A missing cell of a category has the position after the last
-        category, or that of the most frequent one if no cell was missing in training. An unseen
-        category has the position -1.
+    def read(self, table: Table, unseen: str = "error") -> np.ndarray:
+        """Return the numbers of the column, NaN where missing, or the positions of its categories.
+
+        A missing cell of a category has the position after the last category, or the position of
+        the most frequent one if no cell was missing in training. An unseen category has -1.
 
         Args:
             table: the rows.
             unseen: "error", or "zeros" to allow categories that are not among `categories`.
         """
         if self.kind.name != "category":
-            return self._complete(table, numbers(table, self.name, self.kind))
-        found, codes = labels(table, self.name, self.kind)
-        known = {label: i for i, label in enumerate(self.categories)}
-        new = [label for label in found if label not in known]
-        if new and unseen == "error":
-            todo = "or predict them as none of these categories (unseen='zeros', --unseen zeros)"
-            raise _unseen(table, self.name, new, found, codes, self.categories, todo)
-        missing = len(known) if self.missing else int(self.fill or 0)
-        lookup = np.array([known.get(label, -1) for label in found] + [missing], float)
-        return lookup[codes]
-
-    def _complete(self, table: Table, values: np.ndarray) -> np.ndarray:
-        """Return the numbers, or raise `DataError` if some are missing and there is no `fill`."""
-        missing = np.isnan(values)
-        if self.fill is None and missing.any():
-            count, place = int(missing.sum()), table.place(int(missing.argmax()))
-            raise DataError(
-                f"{table.where}: column {shown(self.name)}: {count} cell{'s' * (count > 1)} "
-                f"missing (empty or NaN), first in {place}, wanted numbers, as in the training "
-                "data; fill the cells in, or leave these rows out"
-            )
-        return values
+            values = numbers(table, self.name, self.kind)
+            missing = np.isnan(values)
+            if self.fill is None and missing.any():
+                count, place = int(missing.sum()), table.place(int(missing.argmax()))
+                raise DataError(
+                    f"{table.where}: column {shown(self.name)}: {count} cell{'s' * (count > 1)} "
+                    f"missing (empty or NaN), first in {place}, wanted numbers; fill the cells in, "
+                    "or leave these rows out"
+                )
+            return values
+        todo = "or predict them as none of these categories (unseen='zeros', --unseen zeros)"
+        codes = _codes(table, self.name, self.kind, self.categories, todo * (unseen == "error"))
+        missing = len(self.categories) if self.missing else int(self.fill or 0)
+        return np.where(codes == len(self.categories), missing, codes)
 
 
 @dataclass(frozen=True)
@@ -99,139 +94,125 @@ class TargetColumn:
 
         Without a target the value is NaN, or -1 for classes.
         """
-        if self.kind.name != "category":
-            values = numbers(table, self.name, self.kind)
-            present = ~np.isnan(values)
-            if self.task == "regression":
-                return values, present
-            y = np.where(present, values, -1)
-            if not np.isin(y, (-1, 0, 1)).all():
-                raise DataError(
-                    f"{table.where}: the target {shown(self.name)} has other values than 0 and 1, "
-                    "wanted the classes of the training data; correct the cells"
-                )
-            return as_targets(y, self.task), present
-        found, codes = labels(table, self.name, self.kind)
-        known = {label: i for i, label in enumerate(self.classes)}
-        new = [label for label in found if label not in known]
-        if new:
-            todo = "or fit with such rows"
-            raise _unseen(table, self.name, new, found, codes, self.classes, todo)
-        lookup = np.array([known[label] for label in found] + [-1])
-        return lookup[codes], codes >= 0
+        if self.kind.name == "category":
+            y = _codes(table, self.name, self.kind, self.classes, "or fit with such rows")
+            present = y < len(self.classes)
+            return np.where(present, y, -1), present
+        values = numbers(table, self.name, self.kind)
+        present = ~np.isnan(values)
+        if self.task == "regression":
+            return values, present
+        y = np.where(present, values, -1).astype(np.int64)
+        if not np.isin(values[present], (0, 1)).all():
+            raise DataError(
+                f"{table.where}: the target {shown(self.name)} has other values than 0 and 1, "
+                "wanted the classes of the training data; correct the cells"
+            )
+        return y, present
+
+
+def _codes(table: Table, name: str, kind: Kind, known: Sequence[str], todo: str) -> np.ndarray:
+    """Return the position of each row's category in `known`; `len(known)` if its cell is missing.
+
+    Other categories have -1, or raise `DataError` if there is something `todo` about them.
+    """
+    found, codes = labels(table, name, kind)
+    position = {label: i for i, label in enumerate(known)}
+    positions = np.array([position.get(label, -1) for label in found] + [len(known)])[codes]
+    unseen = positions < 0
+    if unseen.any() and todo:
+        row, count = int(unseen.argmax()), int(unseen.sum())
+        first = found[codes[row]]
+        raise DataError(
+            f"{table.where}: column {shown(name)}: {shown(first)} in {table.place(row)} is no "
+            f"category of the training data{suggestion(first, known)} "
+            f"({count} such cell{'s' * (count > 1)}), wanted {quoted(known)}; correct the cells, "
+            f"leave these rows out, {todo}"
+        )
+    return positions
 
 
 def fit_input(
-    table: Table, training: Table, name: str, categorical: bool, whole: Table | None = None
+    table: Table, training: Table, name: str, categorical: bool, whole: Table
 ) -> tuple[InputColumn | None, str]:
     """Learn a column from training rows.
 
     Args:
-        table: the table. All its rows tell the kind of the column.
-        training: its training rows, which tell everything but the kind and the categories.
+        table: the rows with a target. All of them tell the kind of the column.
+        training: the training rows, which tell everything but the kind and the categories.
         name: name of the column.
         categorical: whether its cells are categories in any case.
-        whole: the rows that tell the categories; those of `table` by default.
+        whole: the rows that tell the categories.
 
     Returns:
-        The column, and a note: why there is none, what was done, or an empty string.
+        The column, and an empty string; or None, and why it is no input.
     """
     kind = infer(table, name, categorical)
-    if kind.name == "category":
-        return _fit_categories(table if whole is None else whole, training, name, kind, categorical)
-    values = numbers(training, name, kind, fitting=True)
-    present = values[~np.isnan(values)]
-    if not len(present):
-        return None, "empty"
-    varies = bool(present.min() < present.max())
-    missing = len(present) < len(values)
-    if not varies and not missing:
-        return None, f"always {format_value(kind, present[0])}"
-    return InputColumn(name, kind, _median(values), varies, missing), ""
-
-
-def format_value(kind: Kind, value: float) -> str:
-    """Format a number, or a date given in days since 1970-01-01."""
-    if kind.name != "date":
-        return f"{value:g}"
-    seconds = np.datetime64(round(value * 86400), "s")
-    return str(seconds).removesuffix("T00:00:00")
-
-
-def _median(values: np.ndarray) -> float:
-    from sklearn.impute import SimpleImputer
-
-    imputer: Any = SimpleImputer(strategy="median").fit(values[:, None])
-    return float(imputer.statistics_[0])
-
-
-def _fit_categories(
-    whole: Table, table: Table, name: str, kind: Kind, categorical: bool
-) -> tuple[InputColumn | None, str]:
-    """Learn the categories from the whole table, and all else from the training rows `table`."""
-    found, codes = labels(table, name, kind, fitting=True)
+    if kind.name != "category":
+        values = numbers(training, name, kind, fitting=True)
+        present = values[~np.isnan(values)]
+        if not len(present):
+            return None, "empty"
+        varies, missing = bool(present.min() < present.max()), len(present) < len(values)
+        if not varies and not missing:
+            return None, f"always {format_value(kind, present[0])}"
+        return InputColumn(name, kind, float(np.median(present)), varies, missing), ""
+    found, codes = labels(training, name, kind, fitting=True)
     present = codes[codes >= 0]
     missing = len(present) < len(codes)
     if not len(present):
         return None, "empty"
     if len(found) == 1 and not missing:
         return None, f"always {shown(found[0])}"
-    column = table.columns[name]
-    declared = categorical or (isinstance(column, TextColumn) and column.declared)
-    distinct = len(found) > 2 and len(found) >= MOSTLY_DIFFERENT * len(present)
-    if not declared and (distinct or len(found) > MOST_CATEGORIES):
+    are_names = len(found) > 2 and len(found) >= _MOSTLY_DIFFERENT * len(present)
+    declared = categorical or table.columns[name].declared
+    if not declared and (are_names or len(found) > _MOST_CATEGORIES):
         return None, f"{len(found)} different texts in {len(present)} cells"
     known, _ = labels(whole, name, kind, fitting=True)
     fill = known.index(found[np.bincount(present).argmax()])
     return InputColumn(name, kind, float(fill), True, missing, known), ""
 
 
+def format_value(kind: Kind, value: float) -> str:
+    """Format a number, or a date given in days since 1970-01-01."""
+    if kind.name != "date":
+        return f"{value:g}"
+    return str(np.datetime64(round(value * 86400), "s")).removesuffix("T00:00:00")
+
+
 def fit_target(table: Table, name: str, categorical: bool) -> TargetColumn:
     """Learn the task, and the classes if there are any, from all rows with a target.
+
+    Numbers are classes if they are stored or written as whole numbers, and take the values 0 and 1
+    alone. Text and booleans are classes in sorted order.
 
     Raises:
         DataError: if there are too many classes, or the target is the same in every row.
     """
     kind = infer(table, name, categorical)
     where, column = table.where, table.columns[name]
-    if kind.name != "category":
-        values = numbers(table, name, kind, fitting=True)
-        present = values[~np.isnan(values)]
-        whole = isinstance(column, NumberColumn) and column.whole
-        if len(present) and present.min() == present.max():
-            raise _constant(where, name, format_value(kind, present[0]))
-        return TargetColumn(name, kind, file_task(present, whole) if len(present) else "regression")
-    classes, codes = labels(table, name, kind, fitting=True)
-    if len(classes) == 1:
-        raise _constant(where, name, shown(classes[0]))
-    declared = categorical or (isinstance(column, TextColumn) and column.declared)
-    most = max(2, int((codes >= 0).sum()) // 2)
-    if len(classes) > most or (not declared and len(classes) > MOST_CATEGORIES):
+    classes: tuple[str, ...] = ()
+    if kind.name == "category":
+        classes, codes = labels(table, name, kind, fitting=True)
+        constant = shown(classes[0]) if len(classes) == 1 else ""
+        rows = int((codes >= 0).sum())
+        most = max(2, rows // 2)
+        if not (categorical or column.declared):
+            most = min(most, _MOST_CATEGORIES)
+        if len(classes) > most:
+            raise DataError(
+                f"{where}: the target {shown(name)} has {len(classes)} different texts in {rows} "
+                "rows, wanted numbers or a few classes; choose another target or correct its cells"
+            )
+        task = "binary" if len(classes) == 2 else "multiclass"
+    else:
+        values = np.unique(numbers(table, name, kind, fitting=True))
+        values = values[~np.isnan(values)]
+        constant = format_value(kind, values[0]) if len(values) == 1 else ""
+        task = "binary" if column.whole and np.array_equal(values, (0, 1)) else "regression"
+    if constant:
         raise DataError(
-            f"{where}: the target {shown(name)} has {len(classes)} different texts in "
-            f"{int((codes >= 0).sum())} rows, wanted numbers or a few classes; choose another "
-            "target or correct its cells"
+            f"{where}: the target {shown(name)} is {constant} in every row, wanted different "
+            "values; choose another target or add rows that differ"
         )
-    return TargetColumn(name, kind, "binary" if len(classes) == 2 else "multiclass", classes)
-
-
-def _constant(where: str, name: str, value: str) -> DataError:
-    return DataError(
-        f"{where}: the target {shown(name)} is {value} in every row, wanted different values; "
-        "choose another target or add rows that differ"
-    )
-
-
-def _unseen(
-    table: Table, name: str, new: Sequence[str], found: tuple[str, ...], codes: np.ndarray,
-    known: Sequence[str], todo: str,
-) -> DataError:  # fmt: skip
-    cells = np.isin(codes, [found.index(label) for label in new])
-    row, count = int(cells.argmax()), int(cells.sum())
-    first = found[codes[row]]
-    hint = suggestion(first, known)
-    return DataError(
-        f"{table.where}: column {shown(name)}: {shown(first)} in {table.place(row)} is no category "
-        f"of the training data{hint} ({count} such cell{'s' * (count > 1)}), "
-        f"wanted {quoted(known)}; correct the cells, leave these rows out, {todo}"
-    )
+    return TargetColumn(name, kind, task, classes)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
 from dgp_ppl._errors import DataError
-from dgp_ppl.datasets._table import FLOAT32_MAX, TOO_LARGE, TOO_LONG, quoted, shown
+from dgp_ppl.datasets._messages import quoted, shown
 from dgp_ppl.datasets.tables._cells import (
     DATE_ORDERS,
     canonical,
@@ -17,9 +18,11 @@ from dgp_ppl.datasets.tables._cells import (
     parse_date,
     parse_number,
 )
-from dgp_ppl.datasets.tables._table import NumberColumn, OtherColumn, Table, TextColumn
+from dgp_ppl.datasets.tables._table import Column, Table
 
-__all__ = ["Kind", "ambiguous_dates", "infer", "labels", "numbers"]
+__all__ = ["FLOAT32_MAX", "Kind", "ambiguous_dates", "infer", "labels", "numbers"]
+
+FLOAT32_MAX = float(np.finfo(np.float32).max)
 
 _OF_TRAINING = (
     "correct the cells, leave the column out (drop=..., --drop), or take its cells as categories "
@@ -55,20 +58,18 @@ def infer(table: Table, name: str, categorical: bool = False) -> Kind:
         DataError: if most cells are numbers, or dates, but some are not.
     """
     column = table.columns[name]
-    if isinstance(column, OtherColumn):
+    if column.kind not in ("number", "date", "text"):
         raise DataError(
             f"{table.where}: column {shown(name)} is of type {shown(column.kind)}, wanted numbers, "
             "dates, text or booleans; leave it out (drop=..., --drop)"
         )
-    if isinstance(column, NumberColumn):
-        if categorical and column.is_date:
-            raise DataError(
-                f"{table.where}: categorical has {shown(name)}, a column of dates; leave it out of "
-                "categorical, or write the dates as text"
-            )
-        if categorical:
-            return Kind("category", numeric=True)
-        return Kind("date" if column.is_date else "number")
+    if column.kind == "date" and categorical:
+        raise DataError(
+            f"{table.where}: categorical has {shown(name)}, a column of dates; leave it out of "
+            "categorical, or write the dates as text"
+        )
+    if column.kind != "text":
+        return Kind("category", numeric=True) if categorical else Kind(column.kind)
     are_numbers = [parse_number(text) is not None for text in column.texts]
     if categorical or column.declared:
         return Kind("category", numeric=all(are_numbers))
@@ -83,14 +84,17 @@ def infer(table: Table, name: str, categorical: bool = False) -> Kind:
             return Kind("date", order=order)
     commas = [has_decimal_comma(text) for text in column.texts]
     if any(commas) and all(a or b for a, b in zip(are_numbers, commas, strict=True)):
-        _refuse(table, name, column, commas, "has a decimal comma", "numbers with a decimal point")
+        wanted = f"numbers with a decimal point; {_OF_TRAINING}"
+        raise _bad_cells(table, name, commas, "has a decimal comma", wanted)
+    present = column.values[column.values >= 0]
     for wanted, valid in (("numbers", are_numbers), *(("dates", v) for v in are_dates.values())):
-        if _share(column, valid) > 0.5:
-            _refuse(table, name, column, [not v for v in valid], f"is no {wanted[:-1]}", wanted)
+        if len(present) and np.array(valid)[present].mean() > 0.5:
+            bad = [not v for v in valid]
+            raise _bad_cells(table, name, bad, f"is no {wanted[:-1]}", f"{wanted}; {_OF_TRAINING}")
     return Kind("category")
 
 
-def ambiguous_dates(column: TextColumn) -> bool:
+def ambiguous_dates(column: Column) -> bool:
     """Return whether day and month of all dates could be exchanged."""
     return all(
         parse_date(text, order) is not None for text in column.texts for order in ("day", "month")
@@ -110,30 +114,36 @@ def numbers(table: Table, name: str, kind: Kind, *, fitting: bool = False) -> np
         DataError: if a cell is of another kind, infinite or too large.
     """
     column = table.columns[name]
-    if isinstance(column, NumberColumn) and (
-        column.is_date == (kind.name == "date") or np.isnan(column.values).all()
-    ):  # a column without cells may have any type
-        _check_size(table, name, column, fitting)
-        return column.values
-    if not isinstance(column, TextColumn):
-        held = "dates" if isinstance(column, NumberColumn) and column.is_date else "no dates"
-        held = f"type {shown(column.kind)}" if isinstance(column, OtherColumn) else held
+    values = column.values
+    todo = _OF_TRAINING if fitting else _OF_NEW_ROWS
+    if column.kind == "text":
+        parse: Callable[[str], float | None] = parse_number
+        if kind.name == "date":
+            parse = partial(parse_date, order=kind.order)
+        parsed = [parse(text) for text in column.texts]
+        if None in parsed:
+            bad = [value is None for value in parsed]
+            wanted = f"{kind.name}s; {todo}"
+            raise _bad_cells(table, name, bad, f"is no {kind.name}", wanted)
+        if kind.name == "number" and any(bad := [is_too_long(text) for text in column.texts]):
+            what = "is a whole number beyond 2^53, where float64 loses digits"
+            raise _bad_cells(table, name, bad, what, f"fewer digits; {todo}")
+        values = np.array([*parsed, np.nan], float)[values]
+    elif column.kind != kind.name and not _is_empty(column):  # without cells it may have any type
+        is_known = column.kind in ("number", "date")
+        held = f"{column.kind}s" if is_known else f"type {shown(column.kind)}"
         raise DataError(
             f"{table.where}: column {shown(name)} holds {held}, wanted {kind.name}s, as in the "
             "training data; convert the column"
         )
-    parse: Callable[[str], float | None] = parse_number
-    if kind.name == "date":
-        parse = lambda text: parse_date(text, kind.order)  # noqa: E731
-    parsed = [parse(text) for text in column.texts]
-    if None in parsed:
-        bad = [value is None for value in parsed]
-        wanted = f"{kind.name}s, as in the training data"
-        _refuse(table, name, column, bad, f"is no {kind.name}", wanted, _OF_NEW_ROWS)
-    values = np.array([*parsed, np.nan], float)[column.codes]
-    long = np.array([is_too_long(text) for text in column.texts] + [False])[column.codes]
-    too_long = int(long.argmax()) if kind.name == "number" and long.any() else None
-    _check_size(table, name, NumberColumn(values, too_long=too_long), fitting)
+    too_large = np.abs(values) > FLOAT32_MAX
+    if too_large.any():
+        row = int(too_large.argmax())
+        raise DataError(
+            f"{table.where}: column {shown(name)}: {values[row]} in {table.place(row)} is infinite "
+            "or beyond the range of float32 (3.4e38), which fits use, wanted finite numbers; "
+            f"{todo}"
+        )
     return values
 
 
@@ -142,30 +152,31 @@ def labels(
 ) -> tuple[tuple[str, ...], np.ndarray]:
     """Return the different categories of a column, and the position of each row's; -1 if missing.
 
-    Categories without rows are left out, and the others are sorted. The arguments are those of
-    `numbers`.
+    The categories are sorted. The arguments are as for `numbers`.
 
     Raises:
         DataError: if the column is of a type that has no categories.
     """
     column = table.columns[name]
-    if isinstance(column, TextColumn):
-        texts, codes = [_label(text, kind.numeric) for text in column.texts], column.codes
-    elif isinstance(column, NumberColumn) and (not column.is_date or np.isnan(column.values).all()):
-        _check_size(table, name, column, fitting)
-        present = ~np.isnan(column.values)
-        values, found = np.unique(column.values[present], return_inverse=True)
-        texts, codes = [canonical(v) for v in values], np.full(len(table), -1)
-        codes[present] = found
+    if column.kind == "text":
+        texts, codes = [_label(text, kind.numeric) for text in column.texts], column.values
+    elif column.kind == "number" or _is_empty(column):
+        values = numbers(table, name, Kind(column.kind), fitting=fitting)
+        found, codes = np.unique(values, return_inverse=True, equal_nan=True)
+        texts = [canonical(v) for v in found if not np.isnan(v)]
+        codes = np.where(np.isnan(values), -1, codes)
     else:
         raise DataError(
             f"{table.where}: column {shown(name)} holds no text, wanted categories, as in the "
             "training data; convert the column"
         )
-    used = sorted({texts[code] for code in np.flatnonzero(np.bincount(codes[codes >= 0]))})
-    position = {text: i for i, text in enumerate(used)}
-    lookup = np.array([position.get(text, -1) for text in texts] + [-1])
+    used = {text: i for i, text in enumerate(sorted(set(texts)))}
+    lookup = np.array([used[text] for text in texts] + [-1])
     return tuple(used), lookup[codes]
+
+
+def _is_empty(column: Column) -> bool:
+    return column.kind in ("number", "date") and bool(np.isnan(column.values).all())
 
 
 def _label(text: str, numeric: bool) -> str:
@@ -176,42 +187,15 @@ def _label(text: str, numeric: bool) -> str:
     return text if number is None or not np.isfinite(number) else canonical(number)
 
 
-def _share(column: TextColumn, valid: list[bool]) -> float:
-    """Return the share of the cells with a text that are valid."""
-    present = column.codes[column.codes >= 0]
-    return float(np.array(valid)[present].mean()) if len(present) else 0.0
-
-
-def _refuse(
-    table: Table, name: str, column: TextColumn, bad: list[bool], what: str, wanted: str,
-    todo: str = _OF_TRAINING,
-) -> None:  # fmt: skip
-    """Raise `DataError` about the cells of a text column whose texts are bad."""
-    cells = np.append(bad, False)[column.codes]
+def _bad_cells(table: Table, name: str, bad: Sequence[bool], what: str, wanted: str) -> DataError:
+    """Return the error about the cells of a text column whose texts are bad."""
+    column = table.columns[name]
+    cells = np.append(bad, False)[column.values]
     row, count = int(cells.argmax()), int(cells.sum())
-    others = dict.fromkeys(t for t, b in zip(column.texts, bad, strict=True) if b)
-    first = column.texts[column.codes[row]]
-    others.pop(first)
+    first = column.texts[column.values[row]]
+    others = [t for t, b in zip(column.texts, bad, strict=True) if b and t != first]
     more = f", and {quoted(others, 3)}" if others else ""
-    raise DataError(
+    return DataError(
         f"{table.where}: column {shown(name)}: {shown(first)} in {table.place(row)} {what} "
-        f"({count} such cell{'' if count == 1 else 's'}{more}), wanted {wanted}; {todo}"
+        f"({count} such cell{'s' * (count != 1)}{more}), wanted {wanted}"
     )
-
-
-def _check_size(table: Table, name: str, column: NumberColumn, fitting: bool) -> None:
-    """Raise `DataError` if a number is infinite, or too large for the fits."""
-    values = np.abs(column.values)
-    faults = (
-        (np.isinf(values), "infinite", "correct the cells, or leave the column out"),
-        (values > FLOAT32_MAX, *TOO_LARGE),
-        (np.arange(len(values)) == column.too_long, *TOO_LONG),
-    )
-    for bad, what, todo in faults:
-        if bad.any():
-            row = int(bad.argmax())
-            raise DataError(
-                f"{table.where}: column {shown(name)}: {column.values[row]} in {table.place(row)} "
-                f"is {what}, wanted finite numbers; "
-                f"{f'{todo} (drop=..., --drop)' if fitting else _OF_NEW_ROWS}"
-            )

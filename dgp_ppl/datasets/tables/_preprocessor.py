@@ -2,31 +2,28 @@
 
 from __future__ import annotations
 
+import json
 import os
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from dgp_ppl._errors import DataError
-from dgp_ppl.datasets._frame import ArrowFrame
-from dgp_ppl.datasets._table import find_target, quoted, shown, suggestion
-from dgp_ppl.datasets.tables._columns import (
-    InputColumn,
-    TargetColumn,
-    fit_input,
-    fit_target,
-)  # fmt: skip
+from dgp_ppl.datasets._arrow import ArrowFrame
+from dgp_ppl.datasets._messages import quoted, shown, suggestion
+from dgp_ppl.datasets.tables._columns import InputColumn, TargetColumn, fit_input, fit_target
 from dgp_ppl.datasets.tables._kinds import Kind
 from dgp_ppl.datasets.tables._read import read_table
 from dgp_ppl.datasets.tables._report import Report, describe
-from dgp_ppl.datasets.tables._state import from_state, is_state, to_state
 from dgp_ppl.datasets.tables._table import Table
 
-__all__ = ["Preprocessor", "Source"]
+__all__ = ["Preprocessor", "Source", "find_target"]
+
+_FORMAT, _VERSION = "dgp_ppl.Preprocessor", 1
 
 Source = str | os.PathLike[str] | ArrowFrame | Table
 
@@ -49,8 +46,6 @@ class Preprocessor:
     - Columns that are constant in the training rows are left out.
     - A target of text or booleans becomes the classes 0 ... C-1, in sorted order. One of whole
       numbers that are all 0 or 1 is binary, and other numbers are for regression.
-
-    scikit-learn's `ColumnTransformer` does the work; it is `transformer`.
 
     Attributes:
         columns: the columns of the table that become inputs.
@@ -113,31 +108,38 @@ class Preprocessor:
         Raises:
             DataError: if a column is unknown or cannot be used, or no input is left.
         """
-        table = read_table(source, keep=target)
-        dropped = check_columns(table, "drop", drop)
-        chosen = check_columns(table, "categorical", categorical)
+        whole = read_table(source, keep=target)
+        where, names = whole.where, whole.names
+        dropped, chosen = ((o,) if isinstance(o, str) else tuple(o) for o in (drop, categorical))
+        for option, given in (("drop", dropped), ("categorical", chosen)):
+            for name in given:
+                if name not in names:
+                    raise DataError(
+                        f"{where}: {option} has {shown(name)}, and there is no such column"
+                        f"{suggestion(str(name), names)}; the columns are {quoted(names)}"
+                    )
         if clash := [name for name in dropped if name in chosen or name == target]:
             raise DataError(
-                f"{table.where}: drop has {quoted(clash)}, which is the target or in categorical, "
+                f"{where}: drop has {quoted(clash)}, which is the target or in categorical, "
                 "wanted each column in one place; leave it out of drop"
             )
-        chosen_rows = np.zeros(len(table), bool)
-        chosen_rows[slice(None) if rows is None else rows] = True
-        whole, goal, without_target = table, None, 0
+        is_training = np.zeros(len(whole), bool)
+        is_training[slice(None) if rows is None else rows] = True
+        table, goal, without_target = whole, None, 0
         if target is not None:
-            find_target(table.where, table.names, target)
-            goal = fit_target(table, target, target in chosen)
-            present = goal.read(table)[1]
-            without_target = int((chosen_rows & ~present).sum())
-            table, chosen_rows = table.take(present), chosen_rows[present]
-        training = table.take(chosen_rows)
+            find_target(where, names, target)
+            goal = fit_target(whole, target, target in chosen)
+            present = goal.read(whole)[1]
+            without_target = int((is_training & ~present).sum())
+            table, is_training = whole.take(present), is_training[present]
+        training = table.take(is_training)
         if not len(training):
             raise DataError(
-                f"{table.where}: no training rows{' with a target' if target else ''}, wanted some;"
-                " check that the file is complete"
+                f"{where}: no training rows{' with a target' * (target is not None)}, wanted some; "
+                "check that the file is complete"
             )
         columns, left_out = [], {name: "as asked" for name in dropped}
-        for name in table.names:
+        for name in names:
             if name != target and name not in dropped:
                 column, note = fit_input(table, training, name, name in chosen, whole)
                 if column is None:
@@ -147,15 +149,13 @@ class Preprocessor:
         if not columns:
             notes = "; ".join(f"{shown(name)}: {note}" for name, note in left_out.items())
             raise DataError(
-                f"{table.where}: no column is left as an input ({notes}), wanted at least one; "
-                "add inputs, or keep text with categorical=... (--categorical)"
+                f"{where}: no column is left as an input ({notes}), wanted at least one; add "
+                "inputs, or keep text with categorical=... (--categorical)"
             )
         made = cls(tuple(columns), goal)
-        report = describe(
-            table, training, made.columns, goal, len(made.names), left_out, without_target
-        )
+        report = describe(table, training, columns, goal, len(made.names), left_out, without_target)
         for text in report.warnings:
-            warnings.warn(f"{table.where}: {text}", UserWarning, stacklevel=2)
+            warnings.warn(f"{where}: {text}", UserWarning, stacklevel=2)
         return cls(made.columns, goal, report)
 
     def inputs(self, source: Source, rows: Any = None, *, unseen: str = "error") -> np.ndarray:
@@ -189,12 +189,16 @@ class Preprocessor:
             )
         if rows is not None:
             table = table.take(np.arange(len(table))[rows])
-        if not len(table):
-            return np.empty((0, len(self.names)))
-        matrix = np.column_stack([column.read(table, unseen) for column in self.columns])
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", "Found unknown categories")
-            return np.asarray(self.transformer.transform(matrix), np.float64)
+        read = {column.name: column.read(table, unseen) for column in self.columns}
+        values, marks = [np.empty((len(table), 0))], []
+        for column in self._numbers:
+            cells = read[column.name]
+            values.append(np.where(np.isnan(cells), column.fill or 0.0, cells)[:, None])
+        for column in self._categories:
+            one_hot = read[column.name][:, None] == np.arange(column.size)
+            values.append(one_hot[:, column.size == 2 :])  # two categories share one input
+        marks = [np.isnan(read[column.name])[:, None] for column in self._marked]
+        return np.concatenate([*values, *marks], axis=1, dtype=np.float64)
 
     def targets(self, source: Source, rows: Any = None) -> tuple[np.ndarray, np.ndarray]:
         """Return the targets of a table's rows, and which rows have one.
@@ -212,7 +216,8 @@ class Preprocessor:
         """
         goal = self._goal
         table = read_table(source, keep=goal.name)
-        find_target(table.where, (*table.names, ""), goal.name)
+        if goal.name not in table.columns:
+            find_target(table.where, table.names, goal.name)
         if rows is not None:
             table = table.take(np.arange(len(table))[rows])
         return goal.read(table)
@@ -246,8 +251,8 @@ class Preprocessor:
         marks = [f"{c.name} missing" for c in self._marked]
         one_hot = []
         for column in self._categories:
-            categories = [*column.categories, *(["(missing)"] if column.missing else [])]
-            one_hot += [f"{column.name}={c}" for c in categories[len(categories) == 2 :]]
+            categories = (*column.categories, "(missing)")[: column.size]
+            one_hot += [f"{column.name}={c}" for c in categories[column.size == 2 :]]
         return (*values, *one_hot, *marks)
 
     @property
@@ -259,38 +264,10 @@ class Preprocessor:
         """
         start, found = len(self._numbers), {}
         for column in self._categories:
-            size = len(column.categories) + column.missing
-            if size > 2:
-                found[column.name] = range(start, start + size)
-            start += size if size > 2 else 1
+            if column.size != 2:
+                found[column.name] = range(start, start + column.size)
+            start += column.size - (column.size == 2)
         return found
-
-    @cached_property
-    def transformer(self) -> Any:
-        """The fitted `ColumnTransformer`.
-
-        It takes numbers with NaN for missing cells, and categories as their positions. It is fitted
-        to one row of the learnt values, so it is the same after loading.
-        """
-        from sklearn.compose import ColumnTransformer
-        from sklearn.impute import MissingIndicator, SimpleImputer
-        from sklearn.preprocessing import OneHotEncoder
-
-        position = {column.name: i for i, column in enumerate(self.columns)}
-        sizes = [len(column.categories) + column.missing for column in self._categories]
-        codes: Any = [np.arange(size, dtype=float) for size in sizes]
-        one_hot = OneHotEncoder(
-            categories=codes, drop="if_binary", handle_unknown="ignore", sparse_output=False
-        )
-        numbers, marks = SimpleImputer(strategy="median"), MissingIndicator(features="all")
-        parts: list[tuple[str, Any, list[int]]] = [
-            ("numbers", numbers, [position[c.name] for c in self._numbers]),
-            ("categories", one_hot, [position[c.name] for c in self._categories]),
-            ("missing", marks, [position[c.name] for c in self._marked]),
-        ]
-        made = ColumnTransformer([part for part in parts if part[2]], sparse_threshold=0.0)
-        memory = np.array([[column.fill or 0.0 for column in self.columns]])
-        return made.set_output(transform="default").fit(memory)
 
     @property
     def _numbers(self) -> list[InputColumn]:
@@ -320,11 +297,12 @@ class Preprocessor:
     @staticmethod
     def is_state(state: Any) -> bool:
         """Return whether a value of JSON is a state of `to_state`, of any version."""
-        return is_state(state)
+        return isinstance(state, Mapping) and state.get("format") == _FORMAT
 
     def to_state(self) -> dict[str, Any]:
         """Return everything learnt, in types that JSON has."""
-        return to_state(self.columns, self.target, self.report)
+        learnt = {"format": _FORMAT, "version": _VERSION, **asdict(self)}
+        return json.loads(json.dumps(learnt))  # lists instead of tuples
 
     @classmethod
     def from_state(cls, state: Mapping[str, Any]) -> Preprocessor:
@@ -333,24 +311,65 @@ class Preprocessor:
         Raises:
             DataError: if the state is damaged, or of a newer version of the library.
         """
-        return cls(*from_state(state))
+        if not cls.is_state(state):
+            raise DataError(
+                "Preprocessor.from_state: got no state of a Preprocessor; check the file"
+            )
+        version = state.get("version")
+        if isinstance(version, int) and version > _VERSION:
+            raise DataError(
+                f"Preprocessor.from_state: the state has version {version}, wanted at most "
+                f"{_VERSION}; update dgp_ppl"
+            )
+        try:
+            if version != _VERSION:
+                raise ValueError(f"the version is {version!r}")
+            target, report = state["target"], state["report"]
+            return cls(
+                tuple(_column(InputColumn, column) for column in state["columns"]),
+                None if target is None else _column(TargetColumn, target),
+                Report(
+                    str(report["title"]),
+                    tuple((str(heading), str(text)) for heading, text in report["steps"]),
+                    tuple(map(str, report["warnings"])),
+                ),
+            )
+        except (KeyError, TypeError, ValueError) as error:
+            raise DataError(
+                f"Preprocessor.from_state: damaged ({type(error).__name__}: {error}); fit again"
+            ) from error
 
     def __repr__(self) -> str:
         goal = "" if self.target is None else f", target {self.target.name!r} ({self.target.task})"
         return f"Preprocessor({len(self.columns)} columns -> {len(self.names)} inputs{goal})"
 
 
-def check_columns(table: Table, option: str, given: str | Sequence[str]) -> tuple[str, ...]:
-    """Return the names of columns that an option lists.
+def _column(made: Any, state: Mapping[str, Any]) -> Any:
+    lists = {name: tuple(value) for name, value in state.items() if isinstance(value, list)}
+    return made(**{**state, **lists, "kind": Kind(**state["kind"])})
+
+
+def find_target(where: str, names: Sequence[str], target: str | None) -> str:
+    """Return the target, which is a column.
 
     Raises:
-        DataError: if there is no such column.
+        DataError: if `target` is None or not a column, or if no other column is left.
     """
-    names = (given,) if isinstance(given, str) else tuple(given)
-    for name in names:
-        if name not in table.columns:
-            raise DataError(
-                f"{table.where}: {option} has {shown(name)}, and there is no such column"
-                f"{suggestion(str(name), table.names)}; the columns are {quoted(table.names)}"
-            )
-    return names
+    if target is None:
+        raise DataError(
+            f"{where}: no target, wanted the column to predict (target=..., --target); "
+            f"the columns are {quoted(names)}"
+        )
+    if target not in names:
+        headless = all(name.replace(".", "").strip("+-").isdecimal() for name in names)
+        hint = suggestion(str(target), names)
+        hint += " (the first line holds only numbers: is the header missing?)" * headless
+        raise DataError(
+            f"{where}: no column {shown(target)}{hint}; the columns are {quoted(names)}"
+        )
+    if len(names) == 1:
+        raise DataError(
+            f"{where}: {shown(target)} is the only column, wanted at least one input column "
+            "besides the target; add the inputs to the file"
+        )
+    return target

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dgp_ppl.datasets._table import shown
+from dgp_ppl.datasets._messages import shown
 from dgp_ppl.datasets.tables._columns import InputColumn, TargetColumn, format_value
 from dgp_ppl.datasets.tables._kinds import ambiguous_dates, labels
-from dgp_ppl.datasets.tables._table import Table, TextColumn
+from dgp_ppl.datasets.tables._table import Table
 
 __all__ = ["Report", "describe"]
 
@@ -52,15 +52,15 @@ def describe(
     """Describe what was learnt from training rows.
 
     Args:
-        table: the table.
-        training: its training rows.
+        table: the rows with a target.
+        training: the training rows.
         columns: the columns that become inputs.
         target: the column to predict.
         num_inputs: number D of inputs.
         left_out: the columns that were left out, and why.
         without_target: number of training rows that were left out, as they have no target.
     """
-    steps = []
+    steps, warnings = [], []
     for kind, note in (("number", ""), ("date", " (days since 1970-01-01)")):
         names = [c.name for c in columns if c.kind.name == kind and c.varies]
         if names:
@@ -69,58 +69,52 @@ def describe(
         if c.kind.name == "category":
             seen = labels(training, c.name, c.kind)[0]
             others = [category for category in c.categories if category not in seen]
-            more = ", and missing" if c.missing else ""
+            more = ", and missing" * c.missing
             more += f" ({_listed(others)} in other rows alone)" if others else ""
             steps.append(("categories", f"{c.name}: {_listed(c.categories)}{more}"))
     for c in columns:
-        if c.missing and c.kind.name != "category":
-            count = int(np.isnan(c.read(training, "error")).sum())
-            cells = f"{c.name}: {count:,} cell{'' if count == 1 else 's'}"
+        if c.kind.name == "category":
+            continue
+        values = c.read(training)
+        present = values[~np.isnan(values)]
+        if c.missing:
+            count = len(values) - len(present)
             filled = (
                 f" -> {format_value(c.kind, c.fill or 0)}, and" if c.varies else ", replaced by"
             )
-            steps.append(("missing", f"{cells}{filled} an input that marks them"))
-    steps += [("left out", f"{name}: {note}") for name, note in left_out.items()]
+            cells = f"{c.name}: {count:,} cell{'s' * (count != 1)}{filled}"
+            steps.append(("missing", f"{cells} an input that marks them"))
+        different = len(np.unique(present[present == np.round(present)]))
+        if c.kind.name == "number" and different >= max(_FEW_CELLS, _MOSTLY * len(present)):
+            warnings.append(
+                f"column {shown(c.name)} has {different} different whole numbers in "
+                f"{len(present)} cells: if it is an identifier, leave it out (drop=..., --drop)"
+            )
+        texts = table.columns[c.name].texts
+        if c.kind.order == "month" and ambiguous_dates(table.columns[c.name]):
+            warnings.append(
+                f"column {shown(c.name)}: dates such as {texts[0]} are read as month/day/year, but "
+                "day and month could be exchanged: write year-month-day"
+            )
+    for name, note in left_out.items():
+        steps.append(("left out", f"{name}: {note}"))
+        if "different texts" in note:
+            warnings.append(
+                f"column {shown(name)} is left out, as it has {note}: to keep it as categories, "
+                "name it (categorical=..., --categorical)"
+            )
     if without_target:
-        many = "s" * (without_target > 1)
-        steps.append(("left out", f"{without_target:,} row{many} without a target"))
+        steps.append(
+            ("left out", f"{without_target:,} row{'s' * (without_target > 1)} without a target")
+        )
     if target is not None:
         classes = f": {_listed(target.classes)}" if target.classes else ""
         steps.append(("target", f"{target.name} ({target.task}{classes})"))
     title = f"{table.where}: {len(training):,} training rows, {len(table.names)} columns -> "
     title += f"{num_inputs} input{'s' * (num_inputs != 1)}"
-    return Report(title, tuple(steps), tuple(_warnings(columns, table, training, left_out)))
+    return Report(title, tuple(steps), tuple(warnings))
 
 
 def _listed(names: Sequence[str], limit: int = 10) -> str:
     rest = f", ... ({len(names)} in all)" if len(names) > limit else ""
     return ", ".join(names[:limit]) + rest
-
-
-def _warnings(
-    columns: Sequence[InputColumn], table: Table, training: Table, left_out: Mapping[str, str]
-) -> list[str]:
-    found = []
-    for column in columns:
-        raw = table.columns[column.name]
-        if column.kind.name == "number":
-            values = column.read(training, "error")
-            present = values[~np.isnan(values)]
-            different = len(np.unique(present[present == np.round(present)]))
-            if len(present) >= _FEW_CELLS and different >= _MOSTLY * len(present):
-                found.append(
-                    f"column {shown(column.name)} has {different} different whole numbers in "
-                    f"{len(present)} cells: if it is an identifier, leave it out "
-                    "(drop=..., --drop)"
-                )
-        if column.kind.order == "month" and isinstance(raw, TextColumn) and ambiguous_dates(raw):
-            found.append(
-                f"column {shown(column.name)}: dates such as {raw.texts[0]} are read as "
-                "month/day/year, but day and month could be exchanged: write year-month-day"
-            )
-    found += [
-        f"column {shown(name)} is left out, as it has {note}: to keep it as categories, name it "
-        "(categorical=..., --categorical)"
-        for name, note in left_out.items() if "different texts" in note
-    ]  # fmt: skip
-    return found

@@ -8,55 +8,38 @@ from pathlib import Path
 
 import numpy as np
 
-from dgp_ppl.datasets._csv import csv_rows
+from dgp_ppl.datasets.tables._csv import csv_rows
 
-__all__ = ["Column", "NumberColumn", "OtherColumn", "Table", "TextColumn"]
-
-
-@dataclass(frozen=True, eq=False)
-class NumberColumn:
-    """A column of numbers or of dates.
-
-    Attributes:
-        values: numbers, or days since 1970-01-01, float64 [N]; NaN where missing.
-        is_date: whether they are dates.
-        whole: whether they are stored or written as whole numbers.
-        too_long: row of the first whole number that float64 cannot hold; None without one.
-    """
-
-    values: np.ndarray
-    is_date: bool = False
-    whole: bool = False
-    too_long: int | None = None
+__all__ = ["Column", "Table"]
 
 
 @dataclass(frozen=True, eq=False)
-class TextColumn:
-    """A column of texts: categories, or numbers and dates that have yet to be parsed.
+class Column:
+    """A column of a table.
 
     Attributes:
+        kind: "number", "date" or "text"; else the type of a column that cannot be an input.
+        values: numbers, or days since 1970-01-01, float64 [N], NaN where missing; of text the
+            position in `texts` of each row's text, int64 [N], -1 where missing.
         texts: the different texts, without spaces around them.
-        codes: position in `texts` of every row's text, [N]; -1 where missing.
+        whole: whether the numbers are stored or written as whole numbers.
         declared: whether the source says that the column holds categories or booleans.
     """
 
-    texts: tuple[str, ...]
-    codes: np.ndarray
+    kind: str
+    values: np.ndarray
+    texts: tuple[str, ...] = ()
+    whole: bool = False
     declared: bool = False
 
-
-@dataclass(frozen=True, eq=False)
-class OtherColumn:
-    """A column that cannot be an input, such as one of lists.
-
-    Attributes:
-        kind: name of its type.
-    """
-
-    kind: str
-
-
-Column = NumberColumn | TextColumn | OtherColumn
+    def take(self, rows: np.ndarray) -> Column:
+        """Return some rows: their positions, or a mask."""
+        values = self.values[rows]
+        if self.kind != "text":
+            return replace(self, values=values)
+        used, positions = np.unique(values[values >= 0], return_inverse=True)
+        values[values >= 0] = positions
+        return replace(self, values=values, texts=tuple(self.texts[i] for i in used))
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,7 +68,7 @@ class Table:
 
     def take(self, rows: np.ndarray) -> Table:
         """Return a table of some rows: their positions in this table, or a mask."""
-        columns = {name: _take(column, rows) for name, column in self.columns.items()}
+        columns = {name: column.take(rows) for name, column in self.columns.items()}
         return replace(self, columns=columns, rows=self.rows[rows])
 
     def place(self, row: int) -> str:
@@ -97,20 +80,5 @@ class Table:
         return f"row {number} (from 0)" if line is None else f"line {line}"
 
     def __repr__(self) -> str:
-        names = ", ".join(map(repr, self.names[:8])) + (", ..." if len(self.names) > 8 else "")
+        names = ", ".join(map(repr, self.names[:8])) + ", ..." * (len(self.names) > 8)
         return f"Table({self.where}: {len(self):,} rows; {names})"
-
-
-def _take(column: Column, rows: np.ndarray) -> Column:
-    if isinstance(column, NumberColumn):
-        positions = np.arange(len(column.values))[rows]
-        found = np.flatnonzero(positions == column.too_long)
-        too_long = int(found[0]) if len(found) else None
-        return replace(column, values=column.values[rows], too_long=too_long)
-    if isinstance(column, TextColumn):
-        codes = column.codes[rows]
-        used = np.flatnonzero(np.bincount(codes[codes >= 0], minlength=len(column.texts)))
-        lookup = np.full(len(column.texts) + 1, -1)
-        lookup[used] = np.arange(len(used))
-        return replace(column, texts=tuple(column.texts[i] for i in used), codes=lookup[codes])
-    return column

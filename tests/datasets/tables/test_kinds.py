@@ -1,24 +1,74 @@
+"""What a `Preprocessor` takes the columns of a table and its target for."""
+
 import datetime
 
 import numpy as np
-import pyarrow as pa
 import pytest
-from support.tables import arrow, fault
+from support.data_samples import refused
+from support.tables import arrow, fitted
 
-from dgp_ppl._errors import DataError
-from dgp_ppl.datasets import read_table
-from dgp_ppl.datasets.tables._kinds import Kind, infer, labels, numbers
+from dgp_ppl.datasets.tables import read_table
+from dgp_ppl.datasets.tables._cells import parse_date, parse_number
+from dgp_ppl.datasets.tables._kinds import Kind, infer
+
+DAY = datetime.date(2024, 1, 1)
+ROWS = np.arange(100) / 2
 
 
-def table(cells):
-    return read_table(arrow(a=cells))
+def learn(cells, rows=None, **options):
+    """Return what is learnt of a column from some of its rows, beside a column of numbers."""
+    made = fitted(arrow(a=cells, other=ROWS[: len(cells)]), None, rows=rows, **options)
+    columns = [c for c in made.columns if c.name == "a"]
+    notes = [text for name, text in made.report.steps if name == "left out"]
+    return columns[0] if columns else notes[0].removeprefix("a: ")
 
 
-@pytest.mark.parametrize(
-    ("cells", "kind"),
-    [
+def inputs(cells, new, kind=None, **options):
+    """Return the inputs of new cells of a column."""
+    made = fitted(arrow(a=cells), None, **options)
+    return made.inputs(arrow(a=new)).tolist()
+
+
+def test_numbers_in_texts():
+    for text, number in (
+        ("1,421.48", 1421.48), ("1,234,567", 1234567), ("-12,000.5", -12000.5), ("+1.5e-1", 0.15),
+        ("007", 7), ("inf", np.inf), ("1_000", None), ("0,532", None), ("3,14", None),
+        ("1,42,000", None), ("12,3456", None), ("0x10", None), ("red", None), ("1 421", None),
+    ):  # fmt: skip
+        assert parse_number(text) == number, text
+    for text in ("", "NA", "n/a", "NaN", "null", "None", "?", "-", "<NA>"):
+        assert np.isnan(parse_number(text)), text
+        assert np.isnan(parse_date(text, "year")), text
+
+
+def test_dates_in_texts():
+    for text, order, date in (
+        ("2024-03-31", "year", "2024-03-31"),
+        ("2024/3/1", "year", "2024-03-01"),
+        ("1969-12-31", "year", "1969-12-31"),
+        ("2024-03-31 12:30:15.5", "year", "2024-03-31T12:30:15.5"),
+        ("2024-03-31T12:30Z", "year", "2024-03-31T12:30"),
+        ("2024-03-31 00:30:00+02:00", "year", "2024-03-30T22:30"),
+        ("31/03/2024", "day", "2024-03-31"),
+        ("31.3.2024 08:00", "day", "2024-03-31T08:00"),
+        ("03-31-2024", "month", "2024-03-31"),
+        ("31/03/2024", "month", None),
+        ("3.31.2024", "month", None),
+        ("31/03-2024", "day", None),
+        ("2024-02-30", "year", None),
+        ("0000-01-01", "year", None),
+        ("2024-03-31 later", "year", None),
+        ("2024-03-31 25:00", "year", None),
+        ("20240331", "year", None),
+    ):
+        wanted = date and np.datetime64(date, "us").astype(int) / 86_400_000_000
+        assert parse_date(text, order) == wanted, text
+
+
+def test_kinds_of_columns():
+    for cells, kind in (
         ([1, 2], Kind("number")),
-        ([datetime.date(2024, 1, 1)], Kind("date")),
+        ([DAY], Kind("date")),
         ([True, False], Kind("category")),
         (["1,421.48", "7", None], Kind("number")),
         (["", "NA"], Kind("number")),
@@ -29,117 +79,143 @@ def table(cells):
         (["01.02.2024", "03.02.2024"], Kind("date", "day")),
         (["red", "blue", "1"], Kind("category")),
         (["1stFlr", "2ndFlr", "3"], Kind("category")),
-    ],
-)
-def test_what_a_column_holds(cells, kind):
-    assert infer(table(cells), "a") == kind
+    ):
+        assert infer(read_table(arrow(a=cells)), "a") == kind, cells
+    for cells, numeric in (([1, 2], True), (["1,000", "2"], True), (["1", "2a"], False)):
+        assert learn(cells, categorical="a").kind == Kind("category", numeric=numeric), cells
 
 
-def test_categories_on_demand():
-    assert infer(table([1, 2]), "a", categorical=True) == Kind("category", numeric=True)
-    assert infer(table(["1,000", "2"]), "a", categorical=True) == Kind("category", numeric=True)
-    assert infer(table(["1", "2a", "3"]), "a", categorical=True) == Kind("category")
-
-
-@pytest.mark.parametrize(
-    ("cells", "words"),
-    [
-        ([1.5, "x"] * 2 + ["7", "8"], ["'x'", "row 1 (from 0)", "is no number (2 such cells)"]),
-        (["1", "2", "3", "red", "blue"], ["'red' in row 3", "2 such cells, and 'blue'", "--drop"]),
-        (["2024-01-31", "2024-02-31", "2024-03-31"], ["'2024-02-31' in row 1", "is no date"]),
-        (["3,14", "2,71"], ["'3,14' in row 0", "has a decimal comma", "decimal point"]),
-        (["0,532", "1,421"], ["'0,532'", "decimal comma"]),
-        ([[1], [2]], ["'a' is of type 'list<", "leave it out"]),
-    ],
-)
-def test_columns_that_are_neither_one_thing_nor_another(cells, words):
-    if any(isinstance(c, float) for c in cells):
-        cells = [None if c is None else str(c) for c in cells]
-    fault(lambda: infer(table(cells), "a"), "column 'a'", *words)
-    if "type" not in words[0]:
-        assert infer(table(cells), "a", categorical=True).name == "category"
-
-
-def test_dates_are_no_categories():
-    cells = [datetime.date(2024, 1, 1)]
-    fault(lambda: infer(table(cells), "a", categorical=True), "'a', a column of dates")
-
-
-def test_numbers_and_dates():
-    number, date = Kind("number"), Kind("date", "day")
-    np.testing.assert_array_equal(
-        numbers(table(["1,000.5", None, "-2"]), "a", number), [1000.5, np.nan, -2]
+def test_columns_that_are_neither_one_thing_nor_another():
+    refused(
+        *[
+            (lambda cells=cells: learn(cells), "column 'a'", *words)
+            for cells, *words in (
+                (["1.5", "x", "1.5", "x", "7", "8"], "'x' in row 1 (from 0) is no number (2 such"),
+                (["1", "2", "3", "red", "blue"], "'red' in row 3", "2 such cells, and 'blue'"),
+                (["1", "2", "red"], "--drop", "--categorical"),
+                (["2024-01-31", "2024-02-31", "2024-03-31"], "'2024-02-31' in row 1", "is no date"),
+                (["3,14", "2,71"], "'3,14' in row 0", "has a decimal comma", "decimal point"),
+                (["0,532", "1,421"], "'0,532'", "decimal comma"),
+                ([[1], [2]], "'a' is of type 'list<", "leave it out"),
+                ([1, np.inf], "inf in row 1 (from 0) is infinite", "--drop"),
+                (["1,000", "-inf"], "-inf in row 1 (from 0) is infinite"),
+                ([1e39, 1], "1e+39 in row 0", "beyond the range of float32"),
+                ([1, 2**60], "in row 1", "beyond 2^53"),
+                (["1,000", "9,007,199,254,740,993"], "in row 1", "beyond 2^53"),
+            )
+        ],
+        (lambda: learn([DAY], categorical="a"), "'a', a column of dates"),
     )
-    np.testing.assert_array_equal(numbers(table([3, None]), "a", number), [3, np.nan])
-    assert numbers(table(["02/01/1970"]), "a", date) == [1]
-    assert numbers(table([datetime.date(1970, 1, 2)]), "a", date) == [1]
+    assert learn(["3,14", "2,71", "3,14"], categorical="a").categories == ("2,71", "3,14")
 
 
-@pytest.mark.parametrize(
-    ("cells", "kind", "words"),
-    [
-        (["1", "red"], "number", ["'red' in row 1", "is no number", "as in the training data"]),
-        (["1970-01-01", "red"], "date", ["'red' in row 1", "is no date"]),
-        ([datetime.date(2024, 1, 1)], "number", ["holds dates, wanted numbers"]),
-        ([1.5], "date", ["holds no dates, wanted dates"]),
-        ([[1]], "number", ["holds type 'list<"]),
-        ([1, np.inf], "number", ["inf in row 1 (from 0) is infinite"]),
-        (["1,000", "-inf"], "number", ["-inf in row 1 (from 0) is infinite"]),
-        ([1e39, 1], "number", ["1e+39 in row 0", "beyond the range of float32"]),
-        ([1, 2**60], "number", ["row 1", "2^53", "identifier", "--drop"]),
-        (["7", "9,007,199,254,740,993"], "number", ["row 1", "2^53"]),
-    ],
-)
-def test_bad_cells(cells, kind, words):
-    fault(lambda: numbers(table(cells), "a", Kind(kind), fitting=True), "column 'a'", *words)
+def test_what_is_learnt_of_numbers():
+    for cells, *wanted in (
+        ([1, 2, 9], 2, True, False),
+        ([1, 2, None, 9, 10], 5.5, True, True),
+        (["1,000", None, "3"], 501.5, True, True),
+        ([5, None, 5], 5, False, True),
+    ):
+        column = learn(cells)
+        assert [column.fill, column.varies, column.missing] == wanted, cells
+    column = learn([1, 3, None, 100], rows=[0, 1])
+    assert (column.fill, column.missing) == (2, False)
 
 
-@pytest.mark.parametrize(
-    ("cells", "kind"),
-    [
-        (["1", "red"], Kind("number")),
-        (["1970-01-01", "red"], Kind("date")),
-        ([1, np.inf], Kind("number")),
-        (["1,000", "-inf"], Kind("number")),
-        ([1e39, 1], Kind("number")),
-        ([1, 2**60], Kind("number")),
-        ([1, np.inf], Kind("category", numeric=True)),
-    ],
-)
-def test_new_rows_get_advice_that_predictions_can_follow(cells, kind):
-    """The column of a fit cannot be left out any more, nor be taken as categories."""
-    read = labels if kind.name == "category" else numbers
-    with pytest.raises(DataError, match=r"correct the cells, or leave these rows out$"):
-        read(table(cells), "a", kind)
+def test_what_is_learnt_of_categories():
+    column = learn(["b", "a", "b", "a", "b"])
+    assert (column.categories, column.fill, column.missing) == (("a", "b"), 1, False)
+    column = learn(["b", None, "b"])
+    assert (column.categories, column.missing) == (("b",), True)
+    assert learn([3.0, 1.0, 0.1], categorical="a").categories == ("0.1", "1", "3")
+    assert learn(["true", "FALSE", "yes", "true"]).categories == ("False", "True", "yes")
+    column = learn(["c", "b", "c", "a", "a", "a"], rows=[0, 1, 2])
+    assert (column.categories, column.fill) == (("a", "b", "c"), 2)  # names of all rows
+    # Fewer than nine in ten of the cells with a text differ.
+    assert len(learn(["x", "x", *"abcdefg", None]).categories) == 8
+    assert len(learn([f"t{i}" for i in range(60)], categorical="a").categories) == 60
 
 
-@pytest.mark.parametrize(
-    "cells",
-    [
-        pa.nulls(2), pa.nulls(2, pa.float64()), pa.nulls(2, pa.date32()), pa.nulls(2, pa.string()),
-        pa.nulls(2, pa.timestamp("us")), pa.nulls(2, pa.int64()),
-    ],
-    ids=lambda cells: str(cells.type),
-)  # fmt: skip
-def test_a_column_without_cells_may_have_any_type(cells):
-    for name in ("number", "date"):
-        assert np.isnan(numbers(table(cells), "a", Kind(name))).all()
-    texts, codes = labels(table(cells), "a", Kind("category"))
-    assert (texts, codes.tolist()) == ((), [-1, -1])
+def test_what_is_left_out():
+    for cells, note in (
+        ([None, None], "empty"),
+        (["", "NA"], "empty"),
+        ([3, 3], "always 3"),
+        ([DAY, DAY], "always 2024-01-01"),
+        (["x", "x"], "always 'x'"),
+        ([True, True], "always 'True'"),
+        (["a", "b", "c"], "3 different texts in 3 cells"),
+        ([*(f"t{i}" for i in range(39)), "t0"], "39 different texts in 40 cells"),
+        (["x", *"xabcdefgh", None], "9 different texts in 10 cells"),
+        ([f"t{i}" for i in range(51)] + ["t0"] * 49, "51 different texts in 100 cells"),
+    ):
+        assert learn(cells) == note
+    assert learn([1, 1, 2], rows=[0, 1]) == "always 1"
+    assert learn(["a", "a", "b"], rows=[0, 1]) == "always 'a'"
 
 
-def test_labels():
-    def found(cells, **options):
-        texts, codes = labels(table(cells), "a", Kind("category", **options))
-        return [None if c < 0 else texts[c] for c in codes], texts
-
-    assert found(["red", None, "blue", "red"]) == (
-        ["red", None, "blue", "red"], ("blue", "red"),
+def test_new_rows():
+    assert inputs(["b", "a", "b"], ["a", None, "b"]) == [[0], [1], [1]]  # the most frequent one
+    three = ["blue", None, "red"]
+    assert inputs(three, ["red", None]) == [[0, 1, 0], [0, 0, 1]]
+    assert inputs([1, 2], ["1,000.5", "-2"]) == [[1000.5], [-2]]
+    assert inputs([DAY, DAY - datetime.timedelta(3)], ["1970-01-02"]) == [[1]]
+    assert inputs(["01/02/2024", "31/01/2024"], [datetime.date(1970, 1, 2), None])[0] == [1]
+    numbers, dates = [1, 2], ["2024-01-01", "2024-01-02"]
+    refused(
+        (lambda: inputs("bab", ["a", "bb", "c", "c"]), "'bb' in row 1 (from 0) is no category",
+         "(3 such cells)", "wanted 'a', 'b'", "unseen='zeros', --unseen zeros"),
+        (lambda: inputs(three, ["Blue"]), "(did you mean 'blue'?)", "(1 such cell)"),
+        (lambda: inputs(numbers, ["1", "red"]), "'red' in row 1", "is no number"),
+        (lambda: inputs(dates, ["1970-01-01", "red"]), "'red' in row 1", "is no date"),
+        (lambda: inputs(numbers, [DAY]), "holds dates, wanted numbers"),
+        (lambda: inputs(dates, [1.5]), "holds numbers, wanted dates"),
+        (lambda: inputs(numbers, [[1]]), "holds type 'list<"),
+        (lambda: inputs(three, [DAY]), "holds no text, wanted categories"),
+        (lambda: inputs(numbers, [1, np.inf]), "inf in row 1 (from 0) is infinite", "these rows"),
+        (lambda: inputs([1, 2, 1], [np.inf], categorical="a"), "infinite"),
     )  # fmt: skip
-    assert found([True, False])[1] == found(["TRUE", "false"])[1] == ("False", "True")
-    assert found(["3.0", "007", "1,000"], numeric=True)[0] == ["3", "7", "1000"]
-    assert found(["3.0", "007", "x"])[0] == ["3.0", "007", "x"]
-    assert found([3, 1, None])[0] == found([3.0, 1.0, None])[0] == ["3", "1", None]
-    assert found([0.5])[1] == ("0.5",)
-    dates = [datetime.date(2024, 1, 1)]
-    fault(lambda: labels(table(dates), "a", Kind("category")), "'a' holds no text")
+
+
+@pytest.mark.parametrize(
+    ("cells", "categorical", "task", "classes"),
+    [
+        ([1.0, 0.0, 1.0], False, "regression", ()),
+        ([1, 0, 1], False, "binary", ()),
+        ([1, 0, 2], False, "regression", ()),
+        ([1, 3, 2, 3, 3, 2], True, "multiclass", ("1", "2", "3")),
+        ([True, False, True], False, "binary", ("False", "True")),
+        (["yes", "no", None, "no"], False, "binary", ("no", "yes")),
+        (["c", "a", "b", "a", "b", "c"], False, "multiclass", ("a", "b", "c")),
+        (["1,000.5", "3", None], False, "regression", ()),
+    ],
+    ids=str,
+)
+def test_targets(cells, categorical, task, classes):
+    table = arrow(y=cells, other=ROWS[: len(cells)])
+    made = fitted(table, "y", categorical="y" if categorical else ())
+    assert (made.task, made.target.classes) == (task, classes)
+    y, present = made.targets(table)
+    assert present.tolist() == [c is not None for c in cells]
+    assert y.dtype == (np.float64 if task == "regression" else np.int64)
+    for value, cell in zip(y, cells, strict=True):
+        if cell is None:
+            assert np.isnan(value) if task == "regression" else value == -1
+        elif classes:
+            assert classes[value] == str(cell)
+
+
+def test_targets_that_are_refused():
+    def fit(cells):
+        return fitted(arrow(y=cells, other=np.arange(len(cells)) / 2), "y")
+
+    binary, labelled = fit([0, 1, 1]), fit(["u", "v", "u"])
+    refused(
+        (lambda: fit([1, 1, None]), "the target 'y' is 1 in every row"),
+        (lambda: fit(["x", "x"]), "the target 'y' is 'x' in every row"),
+        (lambda: fit([DAY, DAY]), "the target 'y' is 2024-01-01 in every row"),
+        (lambda: fit([f"t{i}" for i in range(9)]), "9 different texts in 9 rows", "a few classes"),
+        (lambda: fit([f"t{i}" for i in range(51)] * 3), "51 different texts in 153 rows"),
+        (lambda: labelled.targets(arrow(y=["w"])), "'w' in row 0 (from 0) is no category"),
+        (lambda: binary.targets(arrow(y=[2])), "other values than 0 and 1"),
+    )

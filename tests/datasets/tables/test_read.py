@@ -1,5 +1,8 @@
+"""One reader of .csv and .parquet files and of data frames, and what it refuses."""
+
 import datetime
 import decimal
+from functools import partial
 
 import numpy as np
 import pandas as pd
@@ -7,129 +10,179 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from support.tables import arrow, fault, houses
+from support.data_samples import refused
+from support.malformed import CASES, malformed, name_of
+from support.tables import DROP, arrow, fitted, houses
 
-from dgp_ppl.datasets import read_table
-from dgp_ppl.datasets.tables import _read as read_module
-from dgp_ppl.datasets.tables._table import NumberColumn, OtherColumn, TextColumn
+from dgp_ppl import DataError
+from dgp_ppl.datasets import Preprocessor, load
+from dgp_ppl.datasets.tables import read_table, table_chunks
 
 
-def values(column):
+@pytest.fixture
+def csv(tmp_path):
+    def write(text):
+        path = tmp_path / "t.csv"
+        path.write_bytes(text if isinstance(text, bytes) else text.encode())
+        return path
+
+    return write
+
+
+def cells(column):
     """Return the cells of a column: numbers, or texts; None where missing."""
-    if isinstance(column, NumberColumn):
-        return [None if np.isnan(v) else v for v in column.values]
-    return [None if code < 0 else column.texts[code] for code in column.codes]
+    if column.kind == "text":
+        return [None if code < 0 else column.texts[code] for code in column.values]
+    return [None if np.isnan(v) else v for v in column.values]
 
 
-class TestCsv:
-    @pytest.fixture
-    def csv(self, tmp_path):
-        def write(text):
-            path = tmp_path / "t.csv"
-            path.write_bytes(text if isinstance(text, bytes) else text.encode())
-            return path
-
-        return write
-
-    @pytest.mark.parametrize("fast", [True, False])
-    @pytest.mark.parametrize("end", ["\n", "\r\n", "\r", "\n\n"])
-    def test_columns(self, csv, monkeypatch, fast, end):
-        if not fast:
-            monkeypatch.setattr(pa, "BufferReader", lambda _: pa.py_buffer(b""))
-        lines = ["\ufeffa, b ,c,d", "1,x,1.5,", "2, ,NA,", "NaN,x ,-3e2,"]
-        table = read_table(csv(end.join(lines) + end))
+@pytest.mark.parametrize("end", ["\n", "\r\n", "\r", "\n\n"])
+def test_columns_of_a_csv_file(csv, end):
+    """Blank lines, spaces around cells, a byte order mark and all ends of lines are accepted."""
+    lines = ["a, b ,c,d", "1,x,+15e-1,", "2, ,NA,", "NaN,x ,-3e2,"]
+    quoted = ["", *lines[:1], '"1",x,"+15e-1",', *lines[2:], ""]
+    for text in ("\ufeff" + end.join(lines), end.join(quoted)):
+        table = read_table(csv(text))
         assert table.names == ("a", "b", "c", "d")
-        assert [values(c) for c in table.columns.values()] == [
+        assert [cells(c) for c in table.columns.values()] == [
             [1, 2, None], ["x", None, "x"], [1.5, None, -300], [None] * 3,
         ]  # fmt: skip
         assert (table.columns["a"].whole, table.columns["c"].whole) == (True, False)
 
-    def test_clean_files_are_read_by_arrow(self, csv, monkeypatch):
-        monkeypatch.setattr(read_module, "csv_rows", None)
-        assert values(read_table(csv("a,b\n1,x\n")).columns["b"]) == ["x"]
 
-    def test_quotes(self, csv):
-        table = read_table(csv('a,"b,c"\n"1,421.48","say ""hi"""\n"3","x, y"\n'))
-        assert table.names == ("a", "b,c")
-        assert values(table.columns["a"]) == ["1,421.48", "3"]
-        assert values(table.columns["b,c"]) == ['say "hi"', "x, y"]
+def test_quotes_and_places(csv):
+    table = read_table(csv('a,"b\nc,d"\n"1,421.48","say ""hi"""\n\n"3","x,\ny"\n4,z\n'))
+    assert table.names == ("a", "b\nc,d")
+    assert cells(table.columns["a"]) == ["1,421.48", "3", "4"]
+    assert cells(table.columns["b\nc,d"]) == ['say "hi"', "x,\ny", "z"]
+    assert [table.place(i) for i in range(3)] == ["line 3", "line 6", "line 7"]
+    part = table.take(np.array([False, False, True]))
+    assert (len(part), part.place(0), part.columns["a"].texts) == (1, "line 7", ("4",))
+    assert read_table(arrow(a=[1, 2])).take(np.array([1])).place(0) == "row 1 (from 0)"
 
-    @pytest.mark.parametrize(
-        ("text", "words"),
-        [
-            ("", ["file is empty"]),
-            ("a,b\n", ["a header and no rows"]),
-            ("a,a\n1,2\n", ["'a' names more than one column"]),
-            (",a\n1,2\n", ["column 1 of 2 has no name"]),
-            ("a;b\n1;2\n", ["separated by ';'"]),
-            ("a,b\n1,2\n3\n", ["line 3 has 1 field, wanted 2"]),
-            ('a,b\n1,"2\n3,4\n', ["not valid CSV"]),
-            (b"a,b\n1,\xe9\n", ["line 2 is not UTF-8"]),
-        ],
+
+def test_every_digit_of_a_csv_file_is_read(csv):
+    values = np.random.default_rng(0).normal(size=(200, 3)) * 10.0 ** np.arange(-30, 31, 30)
+    lines = "".join(",".join(map(repr, row)) + "\n" for row in values.tolist())
+    table = read_table(csv("a,b,y\n" + lines))
+    np.testing.assert_array_equal([c.values for c in table.columns.values()], values.T)
+    assert cells(read_table(csv(f"a\n{2**53}\n")).columns["a"])[0] in (2**53, str(2**53))
+    assert cells(read_table(csv(f"a\n{2**53 + 1}\n1\n")).columns["a"])[0] == str(2**53 + 1)
+
+
+def test_malformed_csv_files(csv):
+    def read(text):
+        return lambda: read_table(csv(text))
+
+    refused(
+        (read(""), "t.csv", "file is empty"),
+        (read("\n\n"), "file is empty"),
+        (read("a,b\n"), "a header and no rows"),
+        (read("a, a \n1,2\n"), "'a' names more than one column"),
+        (read(",a\n1,2\n"), "column 1 of 2 has no name", "index=False"),
+        (read("a;b\n1;2\n"), "separated by ';'"),
+        (read("a\tb\n1\t2\n"), r"separated by '\t'"),
+        (read("a,b\n1,2\n\n3\n4,5,6\n"), "line 4 has 1 field, wanted 2"),
+        (read('a,b\n1,"2\n3,4\n'), "not valid CSV", "quotes"),
+        (read('a,b\n1,2\n3,"2\n3,4\n'), "not valid CSV"),
+        (read('a,b\n1,"2"5\n3,4\n'), "line 2 is not valid CSV"),
+        (read(b"a,b\n1,2\n1,\xe9\n"), "line 3 is not UTF-8", "CSV UTF-8"),
+        (read(b"\xe9,b\n1,2\n"), "line 1 is not UTF-8"),
+        (read("a,b\n1,2\n".encode("utf-16")), "line 1 is not UTF-8"),
     )
-    def test_malformed_files(self, csv, text, words):
-        fault(read_table, "t.csv", *words, source=csv(text))
-
-    def test_no_such_file(self, csv, tmp_path):
-        csv("a,b\n1,2\n")
-        fault(read_table, "no such file (did you mean 't.csv'?)", source=tmp_path / "tt.csv")
-        fault(read_table, "not a file", source=str(tmp_path))
-        (tmp_path / "t.txt").write_text("a\n")
-        fault(read_table, "ends in '.txt', wanted .csv or .parquet", source=tmp_path / "t.txt")
 
 
-class TestArrow:
-    @pytest.mark.parametrize(
-        ("array", "wanted"),
-        [
-            (pa.array([1, None, 3], pa.int8()), [1, None, 3]),
-            (pa.array([1.5, None, np.nan]), [1.5, None, None]),
-            (pa.array([decimal.Decimal("1.5"), None, 2]), [1.5, None, 2]),
-            (pa.array([datetime.date(1970, 1, 3), None] * 2), [2, None] * 2),
-            (pa.array([datetime.datetime(1970, 1, 1, 12)], pa.timestamp("ns")), [0.5]),
-            (pa.array([0], pa.timestamp("s", "Europe/Amsterdam")), [0]),
-            (pa.array([86_400_000], pa.date64()), [1]),
-            (pa.nulls(2), [None, None]),
-            (pa.array(["x", None, " x ", "NA"]), ["x", None, "x", None]),
-            (pa.array(["x"], pa.large_string()), ["x"]),
-            (pa.array(["x"], pa.string_view()), ["x"]),
-            (pa.array(["1", "2.5"]), [1, 2.5]),
-            (pa.array([True, None, False]), ["True", None, "False"]),
-            (pa.array(["u", "v", None]).dictionary_encode(), ["u", "v", None]),
-            (pa.array([3, 1]).dictionary_encode(), ["3", "1"]),
-            (pa.array(["1", "2"]).dictionary_encode(), ["1", "2"]),
-        ],
-        ids=lambda a: str(a.type) if isinstance(a, pa.Array) else "",
+@pytest.mark.parametrize("case", CASES, ids=name_of)
+def test_malformed_files_end_in_one_line(case, tmp_path):
+    """The strict reader and the `Preprocessor`, in memory and in chunks, name the file."""
+    path = malformed(tmp_path, case, seed=0)
+    actions = [partial(load, path, target="y"), partial(fitted, path, "y")]
+    if name_of(case) not in ("_few_rows", "_constant_target", "_no_targets", "_constant_inputs"):
+        numbers = Preprocessor.of_numbers(["a", "b", "y"])
+        actions.append(lambda: [numbers.inputs(t) for _, t in table_chunks(path, 9)])
+    if name_of(case) == "_few_rows":
+        del actions[1]  # two rows are enough for it
+    for action in actions:
+        refused((action, path.name))
+
+
+def test_missing_files(csv, tmp_path):
+    csv("a,b\n1,2\n")
+    (tmp_path / "t.txt").write_text("a\n")
+    (tmp_path / "x.csv").mkdir()
+    (tmp_path / "none").mkdir()
+    refused(
+        (lambda: read_table(tmp_path / "tt.csv"), "no such file (did you mean 't.csv'"),
+        (lambda: read_table(tmp_path / "x.csv"), "not a file"),
+        (lambda: read_table(tmp_path / "t.txt"), "ends in '.txt', wanted .csv or .parquet"),
+        (lambda: list(table_chunks(tmp_path / "none", 2)), "the folder has no .parquet files"),
     )
-    def test_types(self, array, wanted):
-        assert values(read_table(pa.table({"a": array})).columns["a"]) == wanted
 
-    def test_what_is_declared(self):
-        table = read_table(
-            arrow(b=[True], c=pa.array(["1"]).dictionary_encode(), t=["u"], n=[1], f=[1.0])
-        )
-        columns = table.columns
-        assert (columns["b"].declared, columns["c"].declared, columns["t"].declared) == (1, 1, 0)
-        assert (columns["n"].whole, columns["f"].whole) == (True, False)
-        assert isinstance(read_table(arrow(a=[[1]])).columns["a"], OtherColumn)
 
-    def test_no_rows_and_no_columns(self):
-        table = read_table(arrow(a=pa.array([], pa.string()), b=pa.array([], pa.float32())))
-        assert len(table) == 0
-        fault(read_table, "no columns", source=pa.table({}))
+ARRAYS = [
+    (pa.array([1, None, 3], pa.int8()), [1, None, 3]),
+    (pa.array([2**60, None]), [str(2**60), None]),
+    (pa.array([-(2**53) - 1]), [str(-(2**53) - 1)]),
+    (pa.array([2**64 - 1], pa.uint64()), [str(2**64 - 1)]),
+    (pa.array(np.array([1.5, 2], np.float16)), [1.5, 2]),
+    (pa.array([1.5, None, np.nan]), [1.5, None, None]),
+    (pa.array([decimal.Decimal("1.5"), None, 2]), [1.5, None, 2]),
+    (pa.array([datetime.date(1970, 1, 3), None] * 2), [2, None] * 2),
+    (pa.array([datetime.datetime(1970, 1, 1, 12)], pa.timestamp("ns")), [0.5]),
+    (pa.array([0], pa.timestamp("s", "Europe/Amsterdam")), [0]),
+    (pa.array([86_400_000], pa.date64()), [1]),
+    (pa.nulls(2), [None, None]),
+    (pa.array(["x", None, " x ", "NA"]), ["x", None, "x", None]),
+    (pa.array(["x"], pa.large_string()), ["x"]),
+    (pa.array(["x"], pa.string_view()), ["x"]),
+    (pa.array(["1", "2.5"]), [1, 2.5]),
+    (pa.array([True, None, False]), ["True", None, "False"]),
+    (pa.array(["u", "v", None]).dictionary_encode(), ["u", "v", None]),
+    (pa.array([3, 1]).dictionary_encode(), ["3", "1"]),
+    (pa.array(["1", "2"]).dictionary_encode(), ["1", "2"]),
+]
 
-    def test_a_damaged_parquet_file(self, tmp_path):
-        path = tmp_path / "t.parquet"
-        pq.write_table(arrow(a=[1, 2]), path)
-        path.write_bytes(path.read_bytes()[:-20])
-        fault(read_table, "not a readable .parquet file", source=path)
 
-    def test_the_index_of_pandas_is_no_column(self, tmp_path):
-        frame = pd.DataFrame({"a": [1, 2], "y": [3, 4]}, index=pd.Index([7, 9], name="id"))
-        frame.to_parquet(tmp_path / "t.parquet")
-        for source in (frame, tmp_path / "t.parquet"):
-            assert read_table(source).names == ("a", "y")
-            assert set(read_table(source, keep="id").names) == {"a", "y", "id"}
+def test_types_of_arrow():
+    for array, wanted in ARRAYS:
+        assert cells(read_table(arrow(a=array)).columns["a"]) == wanted, array.type
+    columns = read_table(
+        arrow(b=[True], c=pa.array(["1"]).dictionary_encode(), t=["u"], n=[1], f=[1.0], o=[[1]])
+    ).columns
+    assert {n for n, c in columns.items() if c.declared} == {"b", "c"}
+    assert {n for n, c in columns.items() if c.whole} == {"n"}
+    assert columns["o"].kind.startswith("list<")
+    empty = read_table(arrow(a=pa.array([], pa.string()), b=pa.array([], pa.float32())))
+    assert len(empty) == 0
+
+
+def test_frames_that_are_refused(tmp_path):
+    path = tmp_path / "t.parquet"
+    pq.write_table(arrow(a=[1, 2]), path)
+    path.write_bytes(path.read_bytes()[:-20])
+    refused(
+        (lambda: read_table(pa.table({})), "no columns"),
+        (lambda: read_table(path), "not a readable .parquet file", "write it again"),
+        (lambda: read_table(np.zeros((3, 2))), "numpy ndarray", "data frame such as pandas'"),
+        (lambda: read_table([1, 2]), "builtins list"),
+        (lambda: read_table(pl.LazyFrame({"a": [1]})), "polars LazyFrame", "collect it first"),
+        (lambda: read_table(pd.DataFrame(np.zeros((2, 2)), columns=["a", "a"])), "Duplicate"),
+    )
+
+
+def test_the_index_of_pandas_is_no_column(tmp_path):
+    frame = pd.DataFrame({"a": [1, 2], "y": [3, 4]}, index=pd.Index([7, 9], name="id"))
+    frame.to_parquet(tmp_path / "t.parquet")
+    for source in (frame, tmp_path / "t.parquet"):
+        assert read_table(source).names == ("a", "y")
+        assert set(read_table(source, keep="id").names) == {"a", "y", "id"}
+
+
+def test_mixed_python_objects_become_text():
+    frame = pd.DataFrame({"m": [1, "x", None, float("nan")], "n": [1, 2, 3, 4]}, index=[5, 6, 7, 8])
+    found = read_table(frame).columns
+    assert cells(found["m"]) == ["1", "x", None, None]
+    assert cells(found["n"]) == [1, 2, 3, 4]
 
 
 def test_the_same_columns_from_frames_and_files(tmp_path):
@@ -140,11 +193,70 @@ def test_the_same_columns_from_frames_and_files(tmp_path):
     sources = (frame, pl.DataFrame(table), pa.table(table), str(tmp_path / "t.parquet"))
     first, *others = [read_table(source) for source in sources]
     for other in others:
-        assert {n: values(c) for n, c in first.columns.items()} == {
-            n: values(c) for n, c in other.columns.items()
+        assert {n: cells(c) for n, c in first.columns.items()} == {
+            n: cells(c) for n, c in other.columns.items()
         }
     written = read_table(tmp_path / "t.csv").columns
-    assert isinstance(written["sold"], TextColumn)
+    assert written["sold"].kind == "text"
     for name in ("id", "area", "rooms", "colour", "garage", "owner", "price"):
-        assert values(written[name]) == values(first.columns[name])
+        assert cells(written[name]) == cells(first.columns[name])
     assert read_table(first) is first
+    assert repr(first).startswith("Table(pandas DataFrame: 24 rows; 'id', 'area'")
+
+
+@pytest.mark.parametrize("kind", ["csv", "parquet"])
+def test_chunks_give_the_inputs_of_the_whole_file(kind, tmp_path):
+    path, frame = tmp_path / f"t.{kind}", pd.DataFrame(houses())
+    frame.to_csv(path, index=False) if kind == "csv" else frame.to_parquet(path)
+    columns = fitted(path, **DROP)
+    for rows in (1, 7, 24, 100):
+        chunks = list(table_chunks(path, rows, texts=columns.text_columns))
+        assert [len(t) for _, t in chunks] == [min(rows, 24 - i) for i in range(0, 24, rows)]
+        found = np.concatenate([columns.inputs(table) for _, table in chunks])
+        np.testing.assert_array_equal(found, columns.inputs(path))
+        raw = pa.concat_tables([raw for raw, _ in chunks])
+        assert [str(i) for i in raw["id"].to_pylist()] == [str(i) for i in houses()["id"]]
+
+
+def test_long_files_are_read_in_batches(tmp_path):
+    """A file of more than a block has the same rows, and a late fault is named."""
+    lines = ["a,b", *(f"{i},{i % 7}" for i in range(200_000))]
+    path = tmp_path / "t.csv"
+    path.write_text("\n".join(lines))
+    sizes = [len(table) for _, table in table_chunks(path, 150_000)]
+    assert sizes == [150_000, 50_000]
+    np.testing.assert_array_equal(read_table(path).columns["a"].values, np.arange(200_000))
+    lines[180_000] = "1,2,3"
+    path.write_text("\n".join(lines))
+    chunks = table_chunks(path, 1000)
+    assert len(next(chunks)[1]) == 1000
+    with pytest.raises(DataError, match="line 180001 has 3 fields, wanted 2"):
+        list(chunks)
+
+
+def test_categories_of_digits_stay_texts_in_every_chunk(csv):
+    """007 stays 007, also in a chunk or a file where all cells of a category are digits."""
+    columns = Preprocessor.fit(csv("code,y\n007,1\n01A,2\n007,3\n12B,4\n"), "y", categorical="code")
+    path = csv("code\n007\n007\n")
+    assert columns.inputs(path).tolist() == [[1, 0, 0], [1, 0, 0]]
+    (_, table), _ = table_chunks(path, 1, texts=columns.text_columns)
+    assert columns.inputs(table).tolist() == [[1, 0, 0]]
+
+
+def test_the_files_of_a_folder_come_one_after_another(tmp_path):
+    table = pa.table({"a": np.arange(7.0)})
+    pq.write_table(table[:3], tmp_path / "1.parquet")
+    (tmp_path / "more").mkdir()
+    pq.write_table(table[3:], tmp_path / "more" / "2.parquet")
+    chunks = [c for _, c in table_chunks(tmp_path, 2)]
+    assert [len(c) for c in chunks] == [2, 1, 2, 2]
+    assert [c.place(0) for c in chunks] == [f"row {n} (from 0)" for n in (0, 2, 0, 2)]
+    found = np.concatenate([Preprocessor.of_numbers(["a"]).inputs(c)[:, 0] for c in chunks])
+    np.testing.assert_array_equal(found, np.arange(7.0))
+
+
+def test_without_pyarrow_one_line_says_what_to_install(monkeypatch, tmp_path):
+    for name in ("pyarrow", "pyarrow.parquet"):
+        monkeypatch.setitem(__import__("sys").modules, name, None)
+    (tmp_path / "t.csv").write_text("a,b\n1,2\n")
+    refused((lambda: read_table(tmp_path / "t.csv"), "pip install 'dgp_ppl[tables]'"))

@@ -1,0 +1,111 @@
+"""PyArrow, which reads .csv and .parquet files and data frames; loaded when it is needed."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+from collections.abc import Iterator
+from typing import Any, Protocol, runtime_checkable
+
+from dgp_ppl._errors import DataError, one_line
+
+__all__ = ["ArrowFrame", "arrow", "frame_columns", "frame_name", "readable", "without_index"]
+
+
+def arrow(module: str = "") -> Any:
+    """Import PyArrow, or one of its modules such as ``csv``.
+
+    Raises:
+        DataError: if PyArrow is not installed.
+    """
+    try:
+        return importlib.import_module(f"pyarrow.{module}".rstrip("."))
+    except ImportError as error:
+        raise DataError(
+            "tables and .parquet files need PyArrow: pip install 'dgp_ppl[tables]'"
+        ) from error
+
+
+@contextlib.contextmanager
+def readable(where: str) -> Iterator[None]:
+    """Turn the errors that PyArrow raises on a .parquet file into `DataError`."""
+    pa = arrow()
+    try:
+        yield
+    except DataError:
+        raise
+    except (pa.ArrowException, OSError, ValueError) as error:
+        raise DataError(
+            f"{where}: not a readable .parquet file, or folder of them ({one_line(error)}); write "
+            "it again"
+        ) from error
+
+
+def without_index(where: str, data: Any, keep: str | None = None) -> Any:
+    """Leave out the columns of a `pyarrow.Table` in which pandas stored an index.
+
+    Args:
+        where: the file or frame, for messages.
+        data: the columns.
+        keep: a column of the index to keep, such as the target.
+    """
+    try:
+        metadata: dict[str, Any] = data.schema.pandas_metadata or {}
+        index = [name for name in metadata.get("index_columns", ()) if isinstance(name, str)]
+    except ValueError as error:
+        raise DataError(
+            f"{where}: not a readable table ({one_line(error)}); write it again"
+        ) from error
+    columns = enumerate(data.column_names)
+    return data.select([i for i, name in columns if name == keep or name not in index])
+
+
+@runtime_checkable
+class ArrowFrame(Protocol):
+    """A data frame of any library that has Arrow's PyCapsule interface.
+
+    pandas, polars, PyArrow and DuckDB have it, so no layer over these libraries is needed.
+    """
+
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object: ...
+
+
+def frame_name(frame: object) -> str:
+    """Return the library and the class of a frame, for messages: ``pandas DataFrame``."""
+    return f"{type(frame).__module__.partition('.')[0]} {type(frame).__name__}"
+
+
+def frame_columns(frame: Any) -> Any:
+    """Convert a frame to a `pyarrow.Table`. A column of mixed Python objects becomes text.
+
+    Raises:
+        DataError: if the object is no frame, or Arrow has no such columns.
+    """
+    where = frame_name(frame)
+    if not isinstance(frame, ArrowFrame):
+        todo = "collect it first" if hasattr(frame, "collect") else "make a frame of it"
+        raise DataError(
+            f"{where}: wanted a file, or a data frame such as pandas' or polars'; {todo}"
+        )
+    pa = arrow()
+    try:
+        return pa.table(frame)
+    except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
+        if not hasattr(frame, "columns"):
+            raise DataError(f"{where}: Arrow cannot hold it ({one_line(error)})") from error
+    except (pa.ArrowException, ValueError, TypeError) as error:
+        raise DataError(
+            f"{where}: cannot be read ({one_line(error)}); check its columns"
+        ) from error
+    mixed: Any = frame
+    return pa.table({str(name): _column(mixed[name]) for name in mixed.columns})
+
+
+def _column(values: Any) -> Any:
+    pa = arrow()
+    try:
+        return pa.array(values, from_pandas=True)
+    except (pa.ArrowInvalid, pa.ArrowTypeError):
+        missing = [v is None or (isinstance(v, float) and v != v) for v in values]
+        texts = [None if m else str(v) for v, m in zip(values, missing, strict=True)]
+        return pa.array(texts, pa.string())

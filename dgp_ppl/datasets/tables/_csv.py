@@ -1,0 +1,136 @@
+"""Rows of .csv files: Arrow reads them, and Python's csv module says which line is at fault."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from dgp_ppl._errors import DataError, one_line
+from dgp_ppl.datasets._arrow import arrow
+from dgp_ppl.datasets._messages import named, quoted, shown
+
+__all__ = ["check_names", "csv_batches", "csv_rows"]
+
+_BLOCK_BYTES = 2**20
+
+
+def csv_rows(path: Path) -> Iterator[tuple[int, list[str]]]:
+    """Yield the rows that are not blank, each with the number of its last line, from 1.
+
+    Raises:
+        DataError: if the file is not UTF-8, its quotes are wrong, or it cannot be read.
+    """
+    line = 0
+    try:
+        # Bytes that are no UTF-8 become lone surrogates, so that their line is known.
+        with path.open(encoding="utf-8-sig", errors="surrogateescape", newline="") as stream:
+            reader = csv.reader(stream, strict=True)
+            for row in reader:
+                line = reader.line_num
+                "".join(row).encode()
+                if row:
+                    yield line, row
+    except UnicodeEncodeError as error:
+        raise DataError(
+            f"{named(path)}: line {line} is not UTF-8 text; save the file as CSV UTF-8"
+        ) from error
+    except csv.Error as error:
+        raise DataError(
+            f"{named(path)}: line {line + 1} is not valid CSV ({one_line(error)}); check its quotes"
+        ) from error
+    except OSError as error:
+        raise DataError(
+            f"{named(path)}: cannot be read ({error.strerror or one_line(error)}); check the file"
+        ) from error
+
+
+def csv_batches(path: Path) -> Iterator[Any]:
+    """Yield the rows of a file in batches, as `pyarrow.Table`s of texts.
+
+    The file is UTF-8, with or without a byte order mark, and separated by commas. Blank lines are
+    skipped, and the first other line is the header.
+
+    Raises:
+        DataError: if the file cannot be used. Batches before the fault may have been yielded.
+    """
+    pa, pa_csv = arrow(), arrow("csv")
+    line, names = _header(path)
+    with path.open("rb") as stream:
+        has_quotes = any(b'"' in block for block in iter(lambda: stream.read(_BLOCK_BYTES), b""))
+    if has_quotes:  # Arrow reads on to the end of the file after a quote that is left open
+        _check_rows(path, len(names))
+    try:
+        with path.open("rb") as stream:
+            yield from map(
+                pa.Table.from_batches,
+                ([batch] for batch in pa_csv.open_csv(
+                    stream,
+                    pa_csv.ReadOptions(
+                        skip_rows=line, column_names=names, block_size=_BLOCK_BYTES,
+                        use_threads=False,
+                    ),
+                    pa_csv.ParseOptions(newlines_in_values=has_quotes),
+                    pa_csv.ConvertOptions(column_types=dict.fromkeys(names, pa.string())),
+                )),
+            )  # fmt: skip
+    except (pa.ArrowException, ValueError) as error:
+        _check_rows(path, len(names))
+        raise DataError(
+            f"{named(path)}: not a readable .csv file ({one_line(error)}); write it again"
+        ) from error
+
+
+def _header(path: Path) -> tuple[int, list[str]]:
+    """Return the number of the header's last line, and the names of the columns."""
+    rows = csv_rows(path)
+    line, header = next(rows, (0, []))
+    if not header:
+        raise DataError(
+            f"{named(path)}: the file is empty, wanted a header line and rows of numbers; "
+            "check that it is complete"
+        )
+    if next(rows, None) is None:
+        raise DataError(
+            f"{named(path)}: a header and no rows of data, wanted rows of numbers; "
+            "check that the file is complete"
+        )
+    for separator in (";", "\t", "|"):
+        if len(header) == 1 and separator in header[0]:
+            raise DataError(
+                f"{named(path)}: the header {shown(header[0])} has no commas and seems to be "
+                f"separated by {separator!r}, wanted commas; save the file with commas"
+            )
+    names = [name.strip() for name in header]
+    check_names(named(path), names)
+    return line, names
+
+
+def _check_rows(path: Path, width: int) -> None:
+    """Raise `DataError` unless each row has as many fields as the header."""
+    for line, row in csv_rows(path):
+        if len(row) != width:
+            raise DataError(
+                f"{named(path)}: line {line} has {len(row)} field{'s' * (len(row) != 1)}, wanted "
+                f"{width} as in the header; add or remove fields, and put quotes around text with "
+                "commas"
+            )
+
+
+def check_names(where: str, names: Sequence[str]) -> None:
+    """Raise `DataError` unless every column has a different name."""
+    if not names:
+        raise DataError(f"{where}: no columns, wanted some; check what wrote it")
+    for position, name in enumerate(names):
+        if not name:
+            raise DataError(
+                f"{where}: column {position + 1} of {len(names)} has no name; name it or leave it "
+                "out (pandas writes its index as such a column: save with index=False)"
+            )
+    repeated = [name for name in dict.fromkeys(names) if names.count(name) > 1]
+    if repeated:
+        raise DataError(
+            f"{where}: {quoted(repeated)} names more than one column, wanted different names; "
+            "rename or leave out the repeats"
+        )
