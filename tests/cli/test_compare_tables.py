@@ -46,7 +46,7 @@ def test_the_report_of_a_messy_file_is_printed(messy, tmp_path, monkeypatch, cap
 @pytest.mark.parametrize(
     ("args", "word"),
     [
-        (["--strict"], "cells not a number"),
+        (["--strict"], "cell missing"),
         (["--strict", "--drop", "id"], "strict takes all columns"),
         (["--drop", "nothing"], "drop has 'nothing'"),
         (["--drop", "price"], "the target"),

@@ -74,7 +74,7 @@ def test_labels_are_classes_and_warnings_are_given(capsys):
 def test_strict_and_unknown_columns():
     frame = pd.DataFrame(houses())
     for options, words in (
-        ({"strict": True}, "column 'area' is of type"),
+        ({"strict": True}, "column 'garage' holds categories"),
         ({"drop": ["aera"]}, "did you mean 'area'"),
         ({"drop": ["id"], "strict": True}, "strict takes all columns as they are"),
     ):
