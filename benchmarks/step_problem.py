@@ -227,7 +227,6 @@ class Study:
                 base=found,
                 schedule=VariancePreserving(low, high),
                 informed=(self.x, self.y) if choices.get("informed") else None,
-                stick_the_landing=bool(choices.get("stl")),
             )
         return guide, self._fit_from(guide, start, rate, loss).params
 

@@ -7,7 +7,6 @@ from jax import random
 from jax.tree_util import Partial
 
 from dgp_ppl.inference.guides.diffusion._process import (
-    OrnsteinUhlenbeck,
     VariancePreserving,
     last_step_cost,
     simulate_process,
@@ -15,8 +14,6 @@ from dgp_ppl.inference.guides.diffusion._process import (
 
 CONSTANT = VariancePreserving(low=8.0, high=8.0)
 RISING = VariancePreserving()
-FALLING = OrnsteinUhlenbeck(lambda t: 3.0, lambda t: 2.0)
-NARROW = VariancePreserving(low=8.0, high=8.0, variance=0.25)
 
 
 def linear_gaussian(seed, models=1, H=5, N=8):
@@ -49,34 +46,26 @@ def best_bound(process, model, variances):
     """Return the best bound that affine controls reach, by dynamic programming, and its policy.
 
     With variances="fixed" the steps have the variances of the reference process. With "free" they
-    have the best diagonal ones. The bound is infinite where no maximum exists.
+    have the best diagonal ones.
     """
     X, y, noise = model[:3]
-    H, s2 = X.shape[-1], process.kappa[0]
+    H = X.shape[-1]
     design = np.swapaxes(X, -1, -2) / noise[..., None] ** 2
-    # log p(y, x) - log N(x; 0, s²) = value + b'x - x'Px / 2
-    P = design @ X + (1 - 1 / s2) * np.eye(H)
-    b = (design @ y[..., None])[..., 0]
-    data = -0.5 * np.square(y / noise) - np.log(noise) - 0.5 * np.log(2 * np.pi)
-    value = data.sum(-1) + 0.5 * H * np.log(s2)
+    # log p(y, x) - log N(x; 0, I) = value + b'x - x'Px / 2
+    P, b = design @ X, (design @ y[..., None])[..., 0]
+    value = (-0.5 * np.square(y / noise) - np.log(noise) - 0.5 * np.log(2 * np.pi)).sum(-1)
     policy = []
-    for k, (r, v) in enumerate(zip(process.carry, process.variance, strict=True)):
-        price = 0.0 if process.first_control_free and k == len(process.carry) - 1 else 1.0
-        curvature = P + price * np.eye(H) / v
-        unbounded = np.linalg.eigvalsh(curvature).min(axis=-1) <= 0
-        value = value + np.where(unbounded, np.inf, 0.0)
-        M = np.linalg.inv(np.where(unbounded[..., None, None], np.eye(H), curvature))
+    for r, v in zip(process.carry, process.variance, strict=True):
+        M = np.linalg.inv(P + np.eye(H) / v)
         offset = (M @ b[..., None])[..., 0]
         diagonal = np.diagonal(P, axis1=-2, axis2=-1)
         eta = 1 / (diagonal + 1 / v) if variances == "free" else np.full(diagonal.shape, v)
         spread = (diagonal * eta + eta / v - 1 - np.log(eta / v)).sum(-1)
-        policy.append((offset, price * r / v * M, eta))
+        policy.append((offset, r / v * M, eta))
         value = value + 0.5 * (b * offset).sum(-1) - 0.5 * spread
-        P, b = price * (r**2 / v * np.eye(H) - (r / v) ** 2 * M), price * r / v * offset
+        P, b = r**2 / v * np.eye(H) - (r / v) ** 2 * M, r / v * offset
     policy = [np.stack(a, axis=1) for a in zip(*policy, strict=True)]
-    ratio = process.initial_variance / process.kappa[-1]
-    value = value - 0.5 * H * (ratio - 1 - np.log(ratio))
-    return value - 0.5 * process.initial_variance * np.trace(P, axis1=-2, axis2=-1), policy
+    return value - 0.5 * np.trace(P, axis1=-2, axis2=-1), policy
 
 
 def gaussian_kl(cov_p, mean_q, cov_q):
@@ -92,16 +81,14 @@ def closed_form_gap(process, model):
     """Return the cost of the reference's step variances and of its initial distribution."""
     mean, C = model[3:5]
     eye, gap = np.eye(mean.shape[-1]), 0.0
-    a = process.carry * process.kappa[1:] / process.kappa[:-1]
-    for k, v in enumerate(process.variance):
-        after = a[k] ** 2 * C + process.gain[k] * a[k] * eye
-        back = C - a[k] ** 2 * C @ np.linalg.solve(after, C)
+    for r, v in zip(process.carry, process.variance, strict=True):
+        back = C - r**2 * C @ np.linalg.solve(r**2 * C + v * eye, C)
         gap = gap + gaussian_kl(v * eye, np.zeros_like(mean), back)
-        mean, C = a[k] * mean, after
-    return gap + gaussian_kl(process.initial_variance * eye, mean, C)
+        mean, C = r * mean, r**2 * C + v * eye
+    return gap + gaussian_kl(eye, mean, C)
 
 
-def log_weights(process, model, policy, keys, estimator):
+def log_weights(process, model, policy, keys, drawn):
     """Return log p(y, x_0) - log q(x_0 | x_1) - cost of paths drawn with an affine policy."""
     X, y, noise = (jnp.asarray(a[0]) for a in model[:3])
     offset, slope, eta = (jnp.asarray(a[0]) for a in policy)
@@ -113,7 +100,7 @@ def log_weights(process, model, policy, keys, estimator):
 
     def one(key):
         key, last = random.split(key)
-        x, mean, cost = simulate_process(key, process, Partial(control), eta, estimator=estimator)
+        x, mean, cost = simulate_process(key, process, Partial(control), eta, drawn=drawn)
         end = mean + jnp.sqrt(eta[0]) * random.normal(last, mean.shape)
         cost = cost + last_step_cost(process, x, end, 0.0)
         joint = jnp.sum(normal(y, X @ end, noise)) + jnp.sum(normal(end))

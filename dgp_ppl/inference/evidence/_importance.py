@@ -72,9 +72,8 @@ def importance_evidence(
         The estimate, its error, and the bound from the same paths.
 
     Raises:
-        ValueError: if the model subsamples its data, `num_paths` is less than 2, the guide has
-            ``discretization="euler"``, whose paths have no weights, or the names or shapes of
-            params are not those of the model and the guide.
+        ValueError: if the model subsamples its data, `num_paths` is less than 2, or the model and
+            the guide have params of other names or shapes.
         TypeError: if the guide is not a `Diffusion`, or `num_paths` is not an integer.
     """
     check_key("importance_evidence", key)

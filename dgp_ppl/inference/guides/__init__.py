@@ -20,7 +20,6 @@ from dgp_ppl.inference.guides.diffusion import (
     Diffusion,
     DiffusionELBO,
     MixerScore,
-    OrnsteinUhlenbeck,
     VariancePreserving,
     check_weights,
     diffusion_paths,
@@ -33,7 +32,6 @@ from dgp_ppl.inference.guides.implicit import (
     GeneratorNet,
     Implicit,
     adversarial_optimizer,
-    discriminator_gap,
 )
 
 __all__ = [
@@ -51,14 +49,12 @@ __all__ = [
     "MeanField",
     "MeanForm",
     "MixerScore",
-    "OrnsteinUhlenbeck",
     "SplineCoupling",
     "TransportGuide",
     "VariancePreserving",
     "adversarial_optimizer",
     "check_weights",
     "diffusion_paths",
-    "discriminator_gap",
     "has_reference_space",
     "log_weight",
     "others_from_reference",

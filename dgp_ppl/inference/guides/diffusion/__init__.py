@@ -6,14 +6,13 @@ from dgp_ppl.inference.guides.diffusion._elbo import DiffusionELBO, check_weight
 from dgp_ppl.inference.guides.diffusion._guide import Diffusion
 from dgp_ppl.inference.guides.diffusion._networks import DenseScore, MixerScore
 from dgp_ppl.inference.guides.diffusion._paths import diffusion_paths
-from dgp_ppl.inference.guides.diffusion._process import OrnsteinUhlenbeck, VariancePreserving
+from dgp_ppl.inference.guides.diffusion._process import VariancePreserving
 
 __all__ = [
     "DenseScore",
     "Diffusion",
     "DiffusionELBO",
     "MixerScore",
-    "OrnsteinUhlenbeck",
     "VariancePreserving",
     "check_weights",
     "diffusion_paths",

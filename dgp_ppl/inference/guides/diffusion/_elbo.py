@@ -73,17 +73,11 @@ def check_weights(caller: str, guide: Any) -> None:
 
     Raises:
         TypeError: if the guide is not a `Diffusion`.
-        ValueError: if the guide has ``discretization="euler"``.
     """
     if not isinstance(guide, Diffusion):
         raise TypeError(
             f"{caller}: guide is a {type(guide).__name__}, wanted a Diffusion, whose paths have "
             "importance weights"
-        )
-    if guide.discretization != "exact":
-        raise ValueError(
-            f"{caller}: guide has discretization={guide.discretization!r}, whose paths have no "
-            "importance weights; wanted discretization='exact'"
         )
 
 

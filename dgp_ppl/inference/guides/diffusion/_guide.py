@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Hashable
+from collections.abc import Callable
 from typing import Any, ClassVar, Literal, Self
 
 import equinox as eqx
@@ -19,14 +19,13 @@ from numpyro.distributions import constraints
 
 from dgp_ppl._checks import check_count
 from dgp_ppl._partition import Call
-from dgp_ppl._typing import Model, PRNGKey
+from dgp_ppl._typing import Model, PRNGKey, Values
 from dgp_ppl.core import DiagonalInducing, Handover, TransportInducing, padded
 from dgp_ppl.inference.guides._base import LayerGuide, Replace, TransportGuide
 from dgp_ppl.inference.guides._mean_field import MeanField
 from dgp_ppl.inference.guides._on_base import GuideOnBase
 from dgp_ppl.inference.guides._transport import point_distribution, reference_log_joint
 from dgp_ppl.inference.guides.diffusion._networks import (
-    MixerScore,
     Score,
     ScoreMaker,
     apply_score,
@@ -34,15 +33,13 @@ from dgp_ppl.inference.guides.diffusion._networks import (
     score_params,
 )
 from dgp_ppl.inference.guides.diffusion._process import (
-    Estimator,
+    Control,
     Process,
-    Schedule,
     VariancePreserving,
     last_step_cost,
     simulate_path,
     simulate_process,
 )
-from dgp_ppl.inference.guides.diffusion._walk import Control
 from dgp_ppl.inference.programs._handlers import hidden_samples
 
 __all__ = ["PREFIX", "Diffusion"]
@@ -72,19 +69,17 @@ class Diffusion(GuideOnBase):
         steps: number of steps K.
         base: `MeanField` (default), `GlobalInducing`, or ``"prior"``.
         score: ``score(t, z)``, or a maker ``score(layers, key=key)``; see `DenseScore`.
-        schedule: noise rates of the reference; see `VariancePreserving`.
-        discretization: ``"exact"``; or ``"euler"``, the paper's algorithm, which is not a bound.
+        schedule: noise rates of the reference. By default b = 3 throughout; for ``base="prior"``,
+            which is far from any posterior, b rises from 0.1 to 20.
         informed: the model's positional arguments (x, y, ...), to add a multiple of the target's
             gradient to the score. Costs one pass through the model per step. Calls without a
             ``batch_size`` use all these rows, so pass a part of large data.
-        stick_the_landing: whether to hold the densities' params constant in the cost, for gradients
-            with less noise near the optimum.
         last: ``"integrated"``: the layers integrate the last step out; ``"drawn"``: they use its
             draw, as importance weights require.
 
     Raises:
-        ValueError: for an unsupported option or combination; at the first call, if base, score or
-            `informed` do not match the model.
+        ValueError: for an unsupported option; at the first call, if base, score or `informed` do
+            not match the model.
         TypeError: for an argument of the wrong type.
 
     Source: Xu & Zeng 2024 (DDVI).
@@ -102,40 +97,23 @@ class Diffusion(GuideOnBase):
         steps: int = 8,
         base: LayerGuide | Literal["prior"] | None = None,
         score: eqx.Module | Score | ScoreMaker | None = None,
-        schedule: Schedule | None = None,
-        discretization: Literal["exact", "euler"] = "exact",
+        schedule: VariancePreserving | None = None,
         informed: tuple[Any, ...] | None = None,
-        stick_the_landing: bool = False,
         last: Literal["integrated", "drawn"] = "integrated",
     ) -> None:
         check_count("Diffusion", "steps", steps)
         _check_types(score, schedule, informed)
-        for name, value, wanted in (
-            ("discretization", discretization, ("exact", "euler")),
-            ("last", last, ("integrated", "drawn")),
-        ):
-            if value not in wanted:
-                raise ValueError(f"Diffusion: {name} is {value!r}, wanted {' or '.join(wanted)}")
-        if stick_the_landing and last == "drawn":
-            raise ValueError(
-                "Diffusion: stick_the_landing is True with last='drawn', wanted last='integrated'; "
-                "drawn paths make importance weights, which hold no params constant"
-            )
+        if last not in ("integrated", "drawn"):
+            raise ValueError(f"Diffusion: last is {last!r}, wanted 'integrated' or 'drawn'")
+        far, near = VariancePreserving(), VariancePreserving(3.0, 3.0)
+        self.schedule = schedule or (far if base == "prior" else near)
         if base is None or base == "prior":
             base = _Prior(model) if base == "prior" else MeanField(model)
         super().__init__(model, base, "MeanField(model), GlobalInducing(model, ...) or 'prior'")
-        self.steps, self.discretization = steps, discretization
+        self.steps = steps
         self.score = default_score if score is None else score
-        far = VariancePreserving()
-        near = VariancePreserving(low=3.0, high=3.0)
-        default = far if isinstance(base, _Prior) else near
-        self.schedule = default if schedule is None else schedule
         self.informed, self.last = informed, last
-        self.estimator: Estimator = (
-            "drawn" if last == "drawn" else "landing" if stick_the_landing else "expected"
-        )
-        build = Process.exact if discretization == "exact" else Process.euler
-        self.process = build(self.schedule, steps)
+        self.process = Process.build(self.schedule, steps)
         self.records_states = False
 
     def drawn(self) -> Self:
@@ -144,7 +122,7 @@ class Diffusion(GuideOnBase):
         The log density of the model's trace minus the guide's is then the log importance weight of
         the path.
         """
-        return self.changed(last="drawn", estimator="drawn")
+        return self.changed(last="drawn")
 
     def recording_states(self) -> Diffusion:
         """Return this guide with the site ``diffusion.states``, x_K ... x_1 [K, H]."""
@@ -159,34 +137,28 @@ class Diffusion(GuideOnBase):
         zeros = {n: jnp.zeros(layer.shape) for n, layer in self.layers.items()}
         flat, unravel = ravel_pytree(zeros)
         eta: Any = jnp.tile(jnp.asarray(self.process.variance, flat.dtype)[:, None], flat.size)
-        if self.discretization == "exact":
-            eta = numpyro.param(f"{PREFIX}variance", eta, constraint=constraints.positive)
+        eta = numpyro.param(f"{PREFIX}variance", eta, constraint=constraints.positive)
         control, gradient = self._control(key_model, unravel, call)
+        drawn = self.last == "drawn"
         x, mean, cost = simulate_process(
-            key, self.process, control, eta, given=gradient, estimator=self.estimator
+            key, self.process, control, eta, given=gradient, drawn=drawn
         )
         if self.records_states:
             path = simulate_path(key, self.process, control, eta, given=gradient)
             numpyro.deterministic(f"{PREFIX}states", path)
         scale = jnp.sqrt(eta[0])
         loc, sd = unravel(mean), unravel(scale)
-        if self.last == "integrated":
-            cost = cost + last_step_cost(self.process, x, mean, eta[0])
-            handovers = self.base.transport(call, lambda n, q: q.scaled(loc[n], sd[n]))
-        else:
+        if drawn:
             end = mean + scale * random.normal(key_last, mean.shape, mean.dtype)
             cost = cost + last_step_cost(self.process, x, end, 0.0)
             handovers = self._drawn_at(unravel(end), loc, sd, call)
+        else:
+            cost = cost + last_step_cost(self.process, x, mean, eta[0])
+            handovers = self.base.transport(call, lambda n, q: q.scaled(loc[n], sd[n]))
         numpyro.factor(f"{PREFIX}path", cost)
         return handovers
 
-    def _drawn_at(
-        self,
-        z: dict[str, Array],
-        loc: dict[str, Array],
-        sd: dict[str, Array],
-        call: Call,
-    ) -> dict[str, Handover]:
+    def _drawn_at(self, z: Values, loc: Values, sd: Values, call: Call) -> dict[str, Handover]:
         """Hand over v = T(z), for z drawn from N(loc, sd²)."""
         scaled: dict[str, TransportInducing] = {}
 
@@ -202,10 +174,7 @@ class Diffusion(GuideOnBase):
         }
 
     def _control(
-        self,
-        key: PRNGKey,
-        unravel: Any,
-        call: Call,
+        self, key: PRNGKey, unravel: Any, call: Call
     ) -> tuple[Control, Callable[[Array], Array] | None]:
         """Return the control of flat states, and the target's gradient that it is given."""
         learned, static = score_params(self.score, self.layers, f"{PREFIX}score")
@@ -216,28 +185,17 @@ class Diffusion(GuideOnBase):
             name = f"{PREFIX}informed"
             multiples = numpyro.param(name, start, constraint=constraints.positive)
             gradient = self._target_gradient(key, unravel, call)
-        when = self.process.times[1:] / self.schedule.horizon
-
-        score: Any = eqx.combine(learned, static)
-        if mixer := isinstance(score, MixerScore):
-            learned, static = eqx.partition(score.at(jnp.asarray(when)), eqx.is_array)
+        when = self.process.times[1:]
 
         def control(params: Any, k: Array, x: Array, *gradient: Array) -> Array:
             (arrays, multiples), z = params, unravel(x)
-            score: Any = eqx.combine(arrays, static)
-            # `walk` wants constants that are not traced: NumPy's.
-            u = score(k, z) if mixer else apply_score(score, jnp.asarray(when, x.dtype)[k], z)
-            u = ravel_pytree(u)[0].astype(x.dtype)
+            t = jnp.asarray(when, x.dtype)[k]
+            u = ravel_pytree(apply_score(eqx.combine(arrays, static), t, z))[0].astype(x.dtype)
             return u + multiples[k] * gradient[0] if gradient else u
 
         return Partial(control, (learned, multiples)), gradient
 
-    def _target_gradient(
-        self,
-        key: PRNGKey,
-        unravel: Any,
-        call: Call,
-    ) -> Callable[[Array], Array]:
+    def _target_gradient(self, key: PRNGKey, unravel: Any, call: Call) -> Callable[[Array], Array]:
         """Return the function z -> gradient of log p(y, T(z)) |T'| / N(z; 0, I), for flat z.
 
         The gradient is capped in norm and held constant.
@@ -289,15 +247,10 @@ def _check_types(score: Any, schedule: Any, informed: Any) -> None:
             f"Diffusion: score is {score!r}, wanted a callable (t, z), or a callable (layers, key) "
             "that makes one; leave it out for the default"
         )
-    if not (schedule is None or isinstance(schedule, Schedule)):
+    if not (schedule is None or isinstance(schedule, VariancePreserving)):
         raise TypeError(
-            f"Diffusion: schedule is {schedule!r}, wanted an object with horizon, variance, "
-            f"rate(t) and diffusion(t), such as {VariancePreserving()}"
-        )
-    if not isinstance(schedule, Hashable):
-        raise ValueError(
-            f"Diffusion: schedule is a {type(schedule).__name__}, which has no hash, wanted a "
-            "hashable schedule; make it a dataclass with frozen=True"
+            f"Diffusion: schedule is {schedule!r}, wanted noise rates, such as "
+            f"{VariancePreserving()}"
         )
     if not (informed is None or (isinstance(informed, tuple) and informed)):
         got = "()" if isinstance(informed, tuple) else f"a {type(informed).__name__}"

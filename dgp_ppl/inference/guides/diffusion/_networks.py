@@ -19,19 +19,13 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import random
+from jax import lax, random
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float
 
 from dgp_ppl._typing import PRNGKey, Values
 from dgp_ppl.inference.guides._base import Layer
 from dgp_ppl.inference.guides._modules import is_maker, module_params
-from dgp_ppl.inference.guides.diffusion._stacked_mixer import (
-    StackedBlock,
-    StackedMixer,
-    Tokens,
-    stacked,
-)
 
 __all__ = [
     "DenseScore",
@@ -135,29 +129,11 @@ class MixerScore(eqx.Module):
         }
 
     def __call__(self, t: Array, z: Values) -> Values:
-        return self.at(jnp.atleast_1d(t))(0, z)
-
-    def at(self, times: Float[Array, " K"]) -> StackedMixer:
-        """Return the score at given times, as a function of a time's index and the state.
-
-        It does once what calls share.
-        """
-        features = jax.vmap(lambda t: _time_features(t, self.time.weight))(times)
-        groups: dict[int, list[str]] = {}
-        for n, points in self.position.items():
-            groups.setdefault(len(points), []).append(n)
-        return StackedMixer(
-            jax.nn.silu(jax.vmap(self.time)(features)),
-            [self._tokens(names) for names in groups.values()],
-            [block.stacked(list(groups.values())) for block in self.blocks],
-        )
-
-    def _tokens(self, names: list[str]) -> Tokens:
-        outputs = {n: self.embed[n].weight.shape[1] for n in names}
-        most = max(outputs.values())
-        w, b = stacked([self.embed[n] for n in names], inputs=most)
-        offset = jnp.stack([self.position[n] for n in names]) + b[:, None]
-        return Tokens(outputs, w, offset, *stacked([self.out[n] for n in names], outputs=most))
+        time = jax.nn.silu(self.time(_time_features(t, self.time.weight)))
+        h = {n: jax.vmap(self.embed[n])(a) + self.position[n] + time for n, a in z.items()}
+        for block in self.blocks:
+            h = block(h)
+        return {n: jax.vmap(self.out[n])(a) for n, a in h.items()}
 
 
 class _Block(eqx.Module):
@@ -174,16 +150,16 @@ class _Block(eqx.Module):
             self.tokens[n] = eqx.nn.MLP(M, M, hidden, 1, jax.nn.silu, key=a)
             self.summary[n] = eqx.nn.Linear(channels, channels, key=b)
 
-    def stacked(self, groups: list[list[str]]) -> StackedBlock:
-        maps = [
-            (stacked([self.tokens[n].layers[0] for n in names]),
-             stacked([self.tokens[n].layers[1] for n in names]))
-            for names in groups
-        ]  # fmt: skip
-        num = len(self.summary)
-        summaries = [stacked([self.summary[n] for n in names]) for names in groups]
-        offset: Any = sum(jnp.sum(b, axis=0) for _, b in summaries) / num
-        return StackedBlock(maps, [w / num for w, _ in summaries], offset, self.channels)
+    def __call__(self, h: Values) -> Values:
+        h = {n: a + jax.vmap(self.tokens[n], 1, 1)(_unit(a)) for n, a in h.items()}
+        summaries = [self.summary[n](jnp.mean(a, axis=0)) for n, a in h.items()]
+        context = jnp.mean(jnp.stack(summaries), axis=0)
+        return {n: a + jax.vmap(self.channels)(_unit(a) + context) for n, a in h.items()}
+
+
+def _unit(h: Float[Array, "M C"]) -> Float[Array, "M C"]:
+    """Scale each token to unit mean square."""
+    return h * lax.rsqrt(jnp.mean(jnp.square(h), axis=-1, keepdims=True) + 1e-6)
 
 
 def _time_features(t: Array, like: Array) -> Float[Array, " W"]:

@@ -13,17 +13,14 @@ from support.helpers import (
     assert_mean,
     bound,
     no_guide,
-    one_layer,
     regression,
     start,
     two_layers,
 )
 
 import dgp_ppl as dgp
-from dgp_ppl.inference.evidence._importance import importance_evidence
 from dgp_ppl.inference.guides.diffusion._elbo import DiffusionELBO
 from dgp_ppl.inference.guides.diffusion._guide import Diffusion
-from dgp_ppl.inference.svi._objectives import ImportanceWeighted, PredictiveELBO
 
 
 def test_paths_share_a_minibatch():
@@ -52,23 +49,3 @@ def test_paths_average():
     assert_mean(values, single.mean(), errors=5)
     assert DiffusionELBO(2) == DiffusionELBO(2) != DiffusionELBO(3)
     assert hash(DiffusionELBO(2)) == hash(DiffusionELBO(2))
-
-
-@pytest.mark.parametrize(
-    ("make", "message"),
-    [
-        (lambda: DiffusionELBO(2.0), r"DiffusionELBO.*: num_paths is 2\.0, wanted an integer"),
-        (lambda: ImportanceWeighted(2.5), r"ImportanceWeighted: num_particles is 2\.5, wanted an"),
-        (lambda: ImportanceWeighted("a"), r"ImportanceWeighted: num_particles is 'a', wanted an"),
-        (lambda: PredictiveELBO(1.0, 2.5), r"PredictiveELBO: num_particles is 2\.5, wanted an"),
-        (lambda: dgp.AdversarialELBO("a"), r"AdversarialELBO: num_draws is 'a', wanted an integer"),
-        (lambda: dgp.AdversarialELBO(1, 2.5), r"AdversarialELBO: kl_draws is 2\.5, wanted an"),
-        (
-            lambda: importance_evidence(KEY, one_layer, Diffusion(one_layer), {}, num_paths=2.5),
-            r"importance_evidence: num_paths is 2\.5, wanted an integer of at least 2",
-        ),
-    ],
-)
-def test_counts_of_objectives_are_integers(make, message):
-    with pytest.raises(TypeError, match=message):
-        make()

@@ -1,4 +1,4 @@
-"""Arguments of the diffusion guide and its objectives, and the errors for wrong ones."""
+"""Arguments of the diffusion guide and of objectives, and the errors for wrong ones."""
 
 from functools import partial
 
@@ -9,15 +9,14 @@ import numpy as np
 import pytest
 from numpyro import handlers
 from support.diffusion import Z, wavy
-from support.helpers import KEY, bound, one_layer, regression, start
+from support.helpers import KEY, one_layer, regression
 
 import dgp_ppl as dgp
 from dgp_ppl import kernels
 from dgp_ppl.inference.evidence._importance import importance_evidence
 from dgp_ppl.inference.guides.diffusion._guide import Diffusion
 from dgp_ppl.inference.guides.diffusion._networks import DenseScore, score_params
-from dgp_ppl.inference.guides.diffusion._process import OrnsteinUhlenbeck, VariancePreserving
-from dgp_ppl.inference.svi._objectives import PredictiveELBO
+from dgp_ppl.inference.svi._objectives import ImportanceWeighted, PredictiveELBO
 
 
 def plain(t, z):
@@ -76,84 +75,76 @@ def test_what_requires_a_key_makes_a_score():
         assert len(jax.tree.leaves(arrays)) == 6
 
 
-@pytest.mark.parametrize(
-    ("score", "got"),
-    [
+def test_scores_of_other_shapes():
+    for score, got in (
         (lambda t, z: {n: a[:2] for n, a in z.items()}, r"\{'l1\.v': \(2, 1\)\}"),
-        (lambda t, z: jnp.zeros(3), r"\(3,\)"),
         (lambda t, z: {"l2.v": z["l1.v"]}, r"\{'l2\.v': \(5, 1\)\}"),
-        (lambda t, z: 0.0, r"\(\)"),
         (lambda layers, rng: lambda t, z: z, r"\(\).*give it a parameter named key"),
         (lambda layers, key: lambda t, z: jnp.zeros(3), r"\(3,\)"),
-    ],
-)
-def test_scores_of_other_shapes(score, got):
-    guide = Diffusion(one_layer, steps=2, score=score)
-    wanted = rf"score\(t, z\) has the shapes {got}"
-    with pytest.raises(ValueError, match=wanted) as error, handlers.seed(rng_seed=0):
-        guide(*regression(rows=6), z=Z)
-    assert "wanted those of z, {'l1.v': (5, 1)}" in str(error.value)
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"steps": 2.0}, r"steps is 2\.0, wanted an integer of at least 1, such as steps=8"),
-        ({"steps": "8"}, r"steps is '8', wanted an integer of at least 1"),
-        ({"steps": True}, r"steps is True, wanted an integer"),
-        ({"score": "mlp"}, r"score is 'mlp', wanted a callable \(t, z\)"),
-        ({"schedule": "linear"}, r"schedule is 'linear', wanted .* VariancePreserving\(low=0\.1"),
-        ({"informed": jnp.ones(3)}, r"informed is a ArrayImpl, wanted .* informed=\(x, y\)"),
-        ({"informed": ()}, r"informed is \(\), wanted a tuple"),
-    ],
-)
-def test_arguments_of_other_types(options, message):
-    with pytest.raises(TypeError, match=message):
-        Diffusion(one_layer, **options)
-
-
-def test_numbers_of_numpy_are_integers():
-    assert Diffusion(one_layer, steps=np.int64(2)).process.carry.shape == (2,)
-
-
-@pytest.mark.parametrize(
-    "schedule", [VariancePreserving(-5.0, -5.0), OrnsteinUhlenbeck(lambda t: 1.0, lambda t: 0.0)]
-)
-def test_schedules_without_noise(schedule):
-    with pytest.raises(ValueError, match=r"schedule is .*, wanted rates that .*positive numbers"):
-        Diffusion(one_layer, schedule=schedule)
-
-
-def test_a_base_of_another_model():
-    def other(x, y=None, *, z):
-        dgp.gp("other", kernels.SquaredExponential(1.0, 1.0), z)
-
-    guide = Diffusion(one_layer, base=dgp.MeanField(other))
-    wanted = r"base is of a model with the layers \{'other\.v'.*wanted those of .*'l1\.v'"
-    with pytest.raises(ValueError, match=wanted), handlers.seed(rng_seed=0):
-        guide(*regression(rows=6), z=Z)
-
-
-def test_informed_of_no_data():
-    x, y = regression(rows=6)
-    guide = Diffusion(one_layer, steps=2, informed=(x,))
-    wanted = r"informed has 1 of the model's arguments, .* observes nothing.*informed=\(x, y\)"
-    with pytest.raises(ValueError, match=wanted), handlers.seed(rng_seed=0):
-        guide(x, y, z=Z)
-
-
-def test_the_weight_of_the_kl_is_a_number():
-    with pytest.raises(ValueError, match=r"beta is 'a', wanted a number"):
-        PredictiveELBO("a")
-
-
-def test_the_printed_form_has_no_learned_variances_and_no_weights():
-    x, y = regression(rows=6)
-    guide = Diffusion(one_layer, steps=2, base="prior", score=plain, discretization="euler")
-    params = start(one_layer, guide, x, y, z=Z)
-    assert params == {}
-    assert np.isfinite(bound(one_layer, guide, params, x, y, z=Z))
-    with pytest.raises(
-        ValueError, match=r"importance_evidence: guide has discretization='euler'.*no import"
     ):
-        importance_evidence(KEY, one_layer, guide, params, x, y, z=Z)
+        guide = Diffusion(one_layer, steps=2, score=score)
+        wanted = rf"score\(t, z\) has the shapes {got}"
+        with pytest.raises(ValueError, match=wanted), handlers.seed(rng_seed=0):
+            guide(*regression(rows=6), z=Z)
+
+
+def other(x, y=None, *, z):
+    dgp.gp("other", kernels.SquaredExponential(1.0, 1.0), z)
+
+
+def run(guide):
+    with handlers.seed(rng_seed=0):
+        guide(*regression(rows=6), z=Z)
+
+
+def test_errors():
+    """Each names the argument and what was wanted."""
+    base = dgp.MeanField(one_layer)
+    for error, message, options in (
+        (TypeError, "steps is 2.0, wanted an integer of at least 1", {"steps": 2.0}),
+        (ValueError, "steps is 0, wanted at least 1", {"steps": 0}),
+        (TypeError, r"score is 'mlp', wanted a callable \(t, z\)", {"score": "mlp"}),
+        (TypeError, "schedule is 'linear', wanted .* VariancePreserving", {"schedule": "linear"}),
+        (TypeError, r"informed is a .*, wanted .* informed=\(x, y\)", {"informed": jnp.ones(3)}),
+        (TypeError, r"informed is \(\), wanted a tuple", {"informed": ()}),
+        (ValueError, "last is 'kept', wanted 'integrated' or 'drawn'", {"last": "kept"}),
+        (ValueError, "base is 'none', wanted MeanField", {"base": "none"}),
+        (ValueError, "wanted MeanField", {"base": Diffusion(one_layer, base=base)}),
+        (
+            ValueError,
+            r"base is of a model with the layers \{'other\.v'.*wanted those of .*'l1\.v'",
+            {"base": dgp.MeanField(other)},
+        ),
+        (
+            ValueError,
+            r"informed has 1 of the model's arguments, .* observes nothing.*informed=\(x, y\)",
+            {"informed": (regression(rows=6)[0],)},
+        ),
+        (
+            TypeError,
+            r"arrays of \['int32'\], which cannot be learned",
+            {"score": Speed(jnp.array(3))},
+        ),
+    ):
+        with pytest.raises(error, match=message):
+            run(Diffusion(one_layer, **{"steps": 2, **options}))
+    with handlers.block(), pytest.raises(ValueError, match="Diffusion needs a random key"):
+        Diffusion(one_layer)(*regression(rows=6), z=Z)
+
+
+def test_errors_of_objectives():
+    diffusion = Diffusion(one_layer)
+    for error, message, make in (
+        (TypeError, r"DiffusionELBO.*: num_paths is 2\.0", lambda: dgp.DiffusionELBO(2.0)),
+        (TypeError, "num_particles is 2.5", lambda: ImportanceWeighted(2.5)),
+        (TypeError, "num_particles is 2.5", lambda: PredictiveELBO(1.0, 2.5)),
+        (ValueError, "beta is 'a', wanted a number", lambda: PredictiveELBO("a")),
+        (TypeError, "num_draws is 'a'", lambda: dgp.AdversarialELBO("a")),
+        (
+            TypeError,
+            "num_paths is 2.5, wanted an integer of at least 2",
+            lambda: importance_evidence(KEY, one_layer, diffusion, {}, num_paths=2.5),
+        ),
+    ):
+        with pytest.raises(error, match=message):
+            make()

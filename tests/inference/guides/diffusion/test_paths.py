@@ -1,11 +1,7 @@
 """Paths of a diffusion guide."""
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
-from jax import random
-from jax.tree_util import Partial
 from support.diffusion import Z, bases, shaken, wavy
 from support.helpers import (
     KEY,
@@ -18,29 +14,6 @@ from support.helpers import (
 )
 
 import dgp_ppl as dgp
-from dgp_ppl.inference.guides.diffusion._process import (
-    Process,
-    VariancePreserving,
-    simulate_path,
-    simulate_process,
-)
-
-
-def test_a_path_ends_where_its_run_does():
-    process = Process.exact(VariancePreserving(), 4)
-    eta = jnp.asarray(np.random.default_rng(0).uniform(0.2, 1, (4, 3)))
-    control = Partial(lambda k, x: jnp.sin(x + k))
-    states = simulate_path(KEY, process, control, eta)
-    x, _, _ = simulate_process(KEY, process, control, eta)
-    assert states.shape == (4, 3)
-    np.testing.assert_allclose(states[-1], x, rtol=1e-6)
-    # Each step has the mean and variance of the process's definition.
-    many = jax.vmap(lambda k: simulate_path(k, process, control, eta))(random.split(KEY, 4000))
-    for i, k in enumerate((3, 2, 1)):
-        before, after = np.asarray(many[:, i]), np.asarray(many[:, i + 1])
-        residual = after - process.carry[k] * before - process.gain[k] * np.sin(before + k)
-        assert_mean(residual, 0.0)
-        assert_mean(np.square(residual), eta[k])
 
 
 @pytest.mark.parametrize("base", ["prior", slow("mean-field"), slow("global")])
