@@ -140,7 +140,7 @@ def test_models_under_handlers_come_back(there_and_back):
 GUIDES = {
     "mean_field": dgp.MeanField(models.svgp, hidden_scale=0.1),
     "changed": dgp.MeanField(models.deep_gp).changed(hidden_scale=0.2).with_model(models.svgp),
-    "decoupled": dgp.Decoupled(models.svgp, {"l1": Z}, mean="gp"),
+    "decoupled": dgp.Decoupled(models.svgp, {"l1": Z}, mean="cb"),
     "nested": dgp.Diffusion(models.svgp, steps=2, base=dgp.GlobalInducing(models.svgp, Z)),
     "rest": dgp.MeanField(models.svgp, rest=functools.partial(AutoNormal, init_scale=0.2)),
 }

@@ -17,8 +17,8 @@ from dgp_ppl import kernels
 from dgp_ppl.core import handover_of
 from dgp_ppl.linalg import default_jitter
 
-MEANS = ("gp_centred", "gp", "cb", "orthogonal")
-COVARIANCES = {"whitened": "scale_tril", "gp": "value_tril", "cb": "precision_tril"}
+MEANS = ("orthogonal", "cb")
+COVARIANCES = {"whitened": "scale_tril", "cb": "precision_tril"}
 FORMS = list(itertools.product(MEANS, COVARIANCES))
 NOISE = 0.3
 M_A, M_B, P = 9, 5, 2
@@ -76,19 +76,13 @@ class DenseDecoupled:
         K = K + default_jitter(np.float64) * K[0, 0] * np.eye(len(W))
         L_b = np.linalg.cholesky(K[b, b])
         m, R = self.p["weights"][:, output], self.p[COVARIANCES[self.covariance]][output]
-        if self.mean_form == "gp_centred":
-            mean = K[:, a] @ np.linalg.solve(np.linalg.cholesky(K[a, a]).T, m)
-        elif self.mean_form == "gp":
-            mean = K[:, a] @ np.linalg.solve(K[a, a], m)
-        elif self.mean_form == "cb":
+        if self.mean_form == "cb":
             mean = K[:, a] @ m
         else:
             orthogonal = K[:, a] - K[:, b] @ np.linalg.solve(K[b, b], K[b, a])
             mean = orthogonal @ m + K[:, b] @ np.linalg.solve(L_b.T, self.p["loc"][:, output])
         if self.covariance == "whitened":
             S = L_b @ R @ R.T @ L_b.T
-        elif self.covariance == "gp":
-            S = R @ R.T
         else:
             S = np.linalg.inv(np.linalg.inv(K[b, b]) + R.T @ R)
         half = np.linalg.solve(K[b, b], K[b, :])
@@ -105,7 +99,7 @@ class DenseDecoupled:
 
 
 def best_params(x, y, z_a, z_b):
-    """Return the optimal "gp_centred" mean and "whitened" covariance, in closed form."""
+    """Return the optimal "cb" mean and "whitened" covariance, in closed form."""
     jitter = default_jitter(np.float64) * 1.5
     K_a = squared_exponential(z_a, z_a) + jitter * np.eye(len(z_a))
     K_b = squared_exponential(z_b, z_b) + jitter * np.eye(len(z_b))
@@ -116,7 +110,7 @@ def best_params(x, y, z_a, z_b):
     S = np.linalg.inv(np.eye(len(z_b)) + A_b @ A_b.T / NOISE**2)
     params = {
         "l1.v.z_mean": z_a,
-        "l1.v.weights": m[:, None],
+        "l1.v.weights": np.linalg.solve(L_a.T, m)[:, None],
         "l1.v.scale_tril": np.linalg.cholesky(S)[None],
         "l1.z": z_b,
         "l1.variance": 1.5,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Any, ClassVar, Literal, get_args
 
 import jax
@@ -24,8 +25,8 @@ from dgp_ppl.core import (
     Sparse,
     cholesky_factor,
     covariance,
-    handover_of,
     is_layer,
+    layer_of,
     project,
     with_handover,
 )
@@ -36,10 +37,10 @@ from dgp_ppl.linalg import as_float, default_jitter, matmul, precision_factor
 
 __all__ = ["Decoupled", "DecoupledInducing", "MeanForm"]
 
-MeanForm = Literal["gp_centred", "gp", "cb", "orthogonal"]
+MeanForm = Literal["orthogonal", "cb"]
 """Form of the mean of a `Decoupled` guide."""
 
-PrecisionForm = Literal["whitened", "gp", "cb"]
+CovarianceForm = Literal["whitened", "cb"]
 
 _NEARLY_PRIOR = 0.995  # where "cb" starts for the prior itself, at which its gradient vanishes
 
@@ -66,6 +67,7 @@ class DecoupledInducing(FullInducing):
     Source: Cheng & Boots (2017), eq. 9; Salimbeni et al. (2018), eq. 8.
     """
 
+    determines_mean: ClassVar[bool] = False
     pytree_data_fields = ("kernel", "basis", "weights", "projected", "excess")
 
     def __init__(
@@ -83,6 +85,10 @@ class DecoupledInducing(FullInducing):
         self.kernel, self.basis, self.weights = kernel, basis, weights
         self.projected, self.excess = projected, excess
         super().__init__(loc, scale_tril, upper=upper, validate_args=False)
+
+    @property
+    def moment_root(self) -> None:
+        return None
 
     def shift(self, A: Array, x: Inputs) -> Outputs:
         across = covariance(self.kernel, self.basis, x)
@@ -114,9 +120,8 @@ class Decoupled(TransportGuide):
         guide = dgp.Decoupled(model, z_mean=dgp.initialize.inducing_inputs(key, x, 300))
 
     Params: ``weights`` [M_a, P] of the mean, for ``"orthogonal"`` also ``loc`` [M_b, P]; for the
-    covariance ``scale_tril`` (``"whitened"``), ``value_tril`` (``"gp"``) or ``precision_tril``
-    (``"cb"``), [P, M_b, M_b]. The documentation has the formulas. The default can start from a fit
-    of `MeanField`.
+    covariance ``scale_tril`` (``"whitened"``) or ``precision_tril`` (``"cb"``), [P, M_b, M_b]. The
+    documentation has the formulas. The default can start from a fit of `MeanField`.
 
     Predict with `dgp_ppl.predict` or `dgp_ppl.guided`: draws of v, which ``Predictive(model,
     guide=guide)`` uses, do not determine the mean.
@@ -125,8 +130,9 @@ class Decoupled(TransportGuide):
         model: a model made of `dgp_ppl.gp` layers.
         z_mean: initial Z_a, [M_a, D], for all layers; a sequence in the layers' order; or a dict by
             layer name.
-        mean: ``"orthogonal"``, ``"gp_centred"``, ``"gp"`` or ``"cb"``.
-        covariance: ``"whitened"``, ``"gp"`` or ``"cb"``.
+        mean: ``"orthogonal"``, which contains the mean of `MeanField`, or ``"cb"`` (Cheng & Boots
+            2017), a weighted sum of the k(x, Z_a), which is harder to train.
+        covariance: ``"whitened"``, as in `MeanField`, or ``"cb"``, never above the prior's.
         hidden_scale: initial scale of q in hidden layers; see `MeanField`.
         rest: from a model without inducing values to a guide of its other latent sites.
 
@@ -147,13 +153,13 @@ class Decoupled(TransportGuide):
         z_mean: ArrayLike | Sequence[ArrayLike] | Mapping[str, ArrayLike],
         *,
         mean: MeanForm = "orthogonal",
-        covariance: PrecisionForm = "whitened",
+        covariance: CovarianceForm = "whitened",
         hidden_scale: float = 1e-5,
         rest: Callable[[Model], AutoGuide] = AutoNormal,
     ) -> None:
         for name, value, forms in (
             ("mean", mean, get_args(MeanForm)),
-            ("covariance", covariance, get_args(PrecisionForm)),
+            ("covariance", covariance, get_args(CovarianceForm)),
         ):
             if value not in forms:
                 wanted = ", ".join(map(repr, forms))
@@ -163,7 +169,7 @@ class Decoupled(TransportGuide):
         super().__init__(model, rest=rest)
         self.z_mean = z_mean
         self.mean: MeanForm = mean
-        self.covariance: PrecisionForm = covariance
+        self.covariance: CovarianceForm = covariance
         self.hidden_scale = hidden_scale
         self.bases: dict[str, np.ndarray] = {}
 
@@ -236,7 +242,7 @@ class Decoupled(TransportGuide):
         scale = self.hidden_scale if layer.hidden else 1.0
         root = self._root(f"{site}.", sparse, layer.shape, scale)
         upper = self.covariance == "cb"
-        return _distribution(sparse, basis, weights, loc, root, self.mean, upper)
+        return _distribution(sparse, basis, weights, loc, root, upper)
 
     def _root(self, prefix: str, sparse: Sparse, shape: tuple[int, int], scale: float) -> Array:
         """Return R with R R' the covariance of v, [P, M_b, M_b]; at first scale² I."""
@@ -249,8 +255,6 @@ class Decoupled(TransportGuide):
 
         if self.covariance == "whitened":
             return triangle("scale_tril", scale * jnp.eye(M, dtype=L.dtype))
-        if self.covariance == "gp":
-            return matmul(inverse, triangle("value_tril", scale * L))
         # (I + L'T'T L)⁻¹ = C⁻ᵀ C⁻¹: no inverse of B = T'T, which may be singular.
         precision = min(scale, _NEARLY_PRIOR) ** -2 - 1
         T = triangle("precision_tril", precision**0.5 * inverse)
@@ -269,7 +273,7 @@ class _Factorise(Messenger):
     def process_message(self, msg: Any) -> None:
         if msg["type"] != "sample" or not is_layer(msg):
             return
-        layer = handover_of(msg)
+        layer = layer_of(msg)
         if msg["name"] in self.wanted:
             self.guide.check_layer(msg["name"], msg["fn"].event_shape, layer.num_inputs)
         sparse = Sparse.build(layer.kernel, layer.z, layer.outputs)
@@ -280,28 +284,16 @@ class _Factorise(Messenger):
             raise AllLayersSeen
 
 
-def _form_distribution(
-    sparse: Sparse,
-    basis: Array,
-    weights: Array,
-    loc: Array | None,
-    root: Array,
-    mean: MeanForm,
-    upper: bool,
+@partial(jax.jit, static_argnums=5)
+def _distribution(
+    sparse: Sparse, basis: Array, weights: Array, loc: Array | None, root: Array, upper: bool
 ) -> DecoupledInducing:
     """Return the distribution of these params; `loc` is None unless the mean is orthogonal."""
-    if mean in ("cb", "orthogonal"):
-        gram = covariance(sparse.kernel, basis, basis)
-        # Jitter, as in every Gram matrix: a quadratic form in K_aa could round to below zero.
-        square = jnp.sum(weights * project(gram, weights))
-        jitter = default_jitter(gram.dtype) * jnp.mean(jnp.asarray(sparse.kernel(basis)))
-        square = square + jitter * jnp.sum(jnp.square(weights))
-    else:
-        inverse = Sparse.build(sparse.kernel, basis, sparse.out).factor.inverse
-        if mean == "gp":
-            weights = project(jnp.swapaxes(inverse, -1, -2), weights)
-        square = jnp.sum(jnp.square(weights))
-        weights = project(inverse, weights)
+    gram = covariance(sparse.kernel, basis, basis)
+    # Jitter, as in every Gram matrix: a quadratic form in K_aa could round to below zero.
+    square = jnp.sum(weights * project(gram, weights))
+    jitter = default_jitter(gram.dtype) * jnp.mean(jnp.asarray(sparse.kernel(basis)))
+    square = square + jitter * jnp.sum(jnp.square(weights))
     projected = project(jnp.swapaxes(sparse.project(basis), -1, -2), weights)
     return DecoupledInducing(
         projected if loc is None else loc,
@@ -313,6 +305,3 @@ def _form_distribution(
         excess=0.5 * (square - jnp.sum(jnp.square(projected))),
         upper=upper,
     )
-
-
-_distribution = jax.jit(_form_distribution, static_argnums=(5, 6))

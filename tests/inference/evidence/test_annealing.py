@@ -146,7 +146,7 @@ def test_wrong_use():
         annealed(tiny, guide, nowhere, x, y)
     with pytest.raises(TypeError, match="guide is <lambda>, wanted MeanField"):
         annealed(tiny, lambda *args: None, TINY, x, y)
-    decoupled = dgp.Decoupled(one_layer, ROWS[0][:5], mean="gp_centred")
+    decoupled = dgp.Decoupled(one_layer, ROWS[0][:5], mean="cb")
     with pytest.raises(TypeError, match="Decoupled, whose mean has separate inducing inputs"):
         annealed(one_layer, decoupled, {}, *ROWS, z=ROWS[0])
 
