@@ -71,7 +71,6 @@ from .inference import (
     PredictiveELBO as PredictiveELBO,
     annealed_evidence as annealed_evidence,
     diffusion_paths as diffusion_paths,
-    discriminator_gap as discriminator_gap,
     evaluate as evaluate,
     fit as fit,
     fit_many as fit_many,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dgp_ppl.inference.guides.implicit._discriminator_gap import discriminator_gap
 from dgp_ppl.inference.guides.implicit._elbo import AdversarialELBO
 from dgp_ppl.inference.guides.implicit._guide import Implicit
 from dgp_ppl.inference.guides.implicit._networks import DiscriminatorNet, GeneratorNet
@@ -14,5 +13,4 @@ __all__ = [
     "GeneratorNet",
     "Implicit",
     "adversarial_optimizer",
-    "discriminator_gap",
 ]

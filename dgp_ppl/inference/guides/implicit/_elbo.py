@@ -49,9 +49,10 @@ class AdversarialELBO(ComparedByArguments, ELBO):
     gradient of the loss at fixed discriminator. The discriminator gets the gradient of its
     cross-entropy at fixed draws.
 
-    The loss is a bound only if T is right; check it with `discriminator_gap`. With
-    ``certified=True`` an upper bound on the KL replaces E_q[T], and the result is a bound for any
-    discriminator. Use it to evaluate a fit: it does not train the discriminator.
+    The loss is a bound only if T is right. With ``certified=True`` an upper bound on the KL (exact
+    for a Gaussian generator) replaces E_q[T], and the result is a bound for any discriminator. It
+    does not train the discriminator. `evaluate` reports it, so a fit whose own loss promises more
+    than `evaluate` has a discriminator that lags behind.
 
     Args:
         num_draws: number of draws of v in the data term, in antithetic pairs. All use one
@@ -107,7 +108,7 @@ class AdversarialELBO(ComparedByArguments, ELBO):
         data = stock_loss(0) if num == 1 else jnp.mean(lax.map(stock_loss, jnp.arange(num)))
         if self.certified:
             others = pair.features(key_p, 2 * self.kl_draws)[::2]
-            kl = jnp.mean(pair.kl_bounds(key_z, h, others)[1])
+            kl = jnp.mean(pair.kl_bound(key_z, h, others))
             return {"loss": data + kl, "mutable_state": None}
         inputs = pair.discriminator_inputs(key_z, h)
         fixed = eqx.tree_at(lambda p: p.discriminator, pair, _frozen(pair.discriminator))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from functools import cache
-from typing import Any, Literal
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -56,10 +56,11 @@ class Implicit(AdversarialGuide):
     """An implicit posterior over all layers' inducing values jointly (IPVI, Yu et al. 2019).
 
     A generator maps noise to draws of v; q(v) has no density. A discriminator learns log q(v)/p(v)
-    from draws, for `AdversarialELBO`. Check it with `discriminator_gap`::
+    from draws, for `AdversarialELBO`. `evaluate` reports a bound for any discriminator::
 
         guide = Implicit(model)
         result = dgp.fit(key, model, guide, x, y)
+        bound, error = inference.evaluate(key, model, guide, result.params, x, y)
 
     Params: ``implicit.affine.l1.v.loc`` [M, P], ``.scale_tril`` [P, M, M] and ``.directions``
     [K, M, P] for a layer ``l1``; ``implicit.generator.PATH`` and ``implicit.discriminator.PATH``.
@@ -68,20 +69,16 @@ class Implicit(AdversarialGuide):
         model: a model made of `dgp_ppl.gp` layers.
         generator: ``generator(noise_dim, key=key)`` makes an equinox module from [K] to [K]. None
             makes q Gaussian and independent over layers.
-        discriminator: ``discriminator(shapes, key=key)`` makes an equinox module to a scalar, from
-            inputs {"shared": [K, 1]}, or {site: [M, P]} with ``contrast="prior"``.
-        contrast: what the discriminator separates q from: ``"anchor"``, the Gaussian with q's
-            moments, or ``"prior"``, as in the paper. The latter underestimates large KLs.
-        integrate: whether layers integrate v out given the shared noise, or use one draw.
+        discriminator: ``discriminator(shapes, key=key)`` makes an equinox module from
+            {"shared": [K, 1]} to a scalar. It separates q from the Gaussian with q's moments.
         noise_dim: K, the dimension of the noise that all layers share.
         direction_scale: initial length of each direction, relative to the layers' unit noise.
-        hidden_scale: initial scale of hidden layers; by default 1e-5, or 1 with
-            ``contrast="prior"``.
+        hidden_scale: initial scale of hidden layers; see `MeanField`.
         rest: maps a model without inducing values to a guide of its other latent sites.
 
     Raises:
-        ValueError: for an unknown `contrast` or a size that is not positive; at the first call, if
-            the model has no layer or a network's output has the wrong shape.
+        ValueError: for a size that is not positive; at the first call, if the model has no layer or
+            a network's output has the wrong shape.
         TypeError: if `noise_dim` is not an integer or a network is not callable.
     """
 
@@ -94,15 +91,11 @@ class Implicit(AdversarialGuide):
         *,
         generator: Callable[..., Any] | None = GeneratorNet,
         discriminator: Callable[..., Any] = DiscriminatorNet,
-        contrast: Literal["anchor", "prior"] = "anchor",
-        integrate: bool = True,
         noise_dim: int = 8,
         direction_scale: float = 0.3,
-        hidden_scale: float | None = None,
+        hidden_scale: float = 1e-5,
         rest: Callable[[Model], AutoGuide] = AutoNormal,
     ) -> None:
-        if contrast not in ("anchor", "prior"):
-            raise ValueError(f"Implicit: contrast is {contrast!r}, wanted 'anchor' or 'prior'")
         check_count("Implicit", "noise_dim", noise_dim)
         for name, make in (("generator", generator), ("discriminator", discriminator)):
             if not (callable(make) or (make is None and name == "generator")):
@@ -110,16 +103,12 @@ class Implicit(AdversarialGuide):
                     f"Implicit: {name} is {make!r}, wanted a callable that makes an equinox "
                     "module; leave it out for the default"
                 )
-        if hidden_scale is None:
-            hidden_scale = 1e-5 if contrast == "anchor" else 1.0
-        scales = ("hidden_scale", hidden_scale), ("direction_scale", direction_scale)
-        for name, value in scales:
+        for name, value in (("hidden_scale", hidden_scale), ("direction_scale", direction_scale)):
             if not value > 0:
                 raise ValueError(f"Implicit: {name} is {value}, wanted a positive number")
         super().__init__(model, rest=rest)
         self.generator, self.discriminator = generator, discriminator
-        self.contrast: Literal["anchor", "prior"] = contrast
-        self.integrate, self.noise_dim = integrate, noise_dim
+        self.noise_dim = noise_dim
         self.direction_scale, self.hidden_scale = direction_scale, hidden_scale
 
     @property
@@ -148,12 +137,9 @@ class Implicit(AdversarialGuide):
             generator = _learned("generator", lambda key: make(K, key=key))
             length = self.direction_scale / math.sqrt(sum(M * P for M, P in shapes.values()))
             directions = {n: self._directions(n, length) for n in shapes}
-        anchored = self.contrast == "anchor"
-        inputs = {"shared": (K, 1)} if anchored else shapes
+        inputs = {"shared": (K, 1)}
         discriminator = _learned("discriminator", lambda key: self.discriminator(inputs, key=key))
-        return AdversarialPair(
-            affine, directions, generator, discriminator, anchored, self.integrate
-        )
+        return AdversarialPair(affine, directions, generator, discriminator)
 
     def _directions(self, site: str, length: float) -> Any:
         shape = self.noise_dim, *self.layers[site].shape

@@ -26,30 +26,22 @@ class AdversarialPair(eqx.Module):
     features are h(s). The directions U, the unit noise e and the affine map (m, R) are the layer's.
     Given s, v is Gaussian, so the layers can integrate it out exactly.
 
-    The discriminator t separates draws of q from draws of a reference distribution. Its estimate of
-    log q(v)/p(v) is T(v):
-
-    - The reference is the prior: T(v) = t(v), as in IPVI.
-    - `anchored`: the reference is r, the Gaussian with q's mean and covariance ("adaptive
-      contrast", Mescheder et al. 2017, section 3.3). Then T(v) = t(z) + log r(v)/p(v), and E_q of
-      the second term is known. z has K numbers: U'(U h + e), scaled to N(0, I) under r.
+    The discriminator t separates draws of q from draws of r, the Gaussian with q's mean and
+    covariance ("adaptive contrast", Mescheder et al. 2017, section 3.3). The estimate of
+    log q(v)/p(v) is T(v) = t(z) + log r(v)/p(v), and E_q of the second term is known. z has K
+    numbers: U'(U h + e), scaled to N(0, I) under r.
 
     Attributes:
         affine: N(m, R R') by site.
         directions: U by site, [K, M, P].
         generator: h, a function from [K] to [K]; None for a Gaussian q with U = 0.
-        discriminator: t, a function from {site: [M, P]}, or from {"shared": [K, 1]} if anchored,
-            to a scalar.
-        anchored: whether the reference is r.
-        integrated: whether the layers integrate e out.
+        discriminator: t, a function from {"shared": [K, 1]} to a scalar.
     """
 
     affine: dict[str, FullInducing]
     directions: Values
     generator: Any
     discriminator: Any
-    anchored: bool = eqx.field(static=True)
-    integrated: bool = eqx.field(static=True)
 
     def features(self, key: PRNGKey, num: int) -> Features:
         """Draw h(s) in antithetic pairs: each odd draw uses minus the noise of the one before."""
@@ -69,10 +61,8 @@ class AdversarialPair(eqx.Module):
             draws[n] = q.loc + _times_root(q, self._shared_part(n, h) + _antithetic(e, len(h)))
         return draws
 
-    def conditionals(self, h: Float[Array, " K"]) -> dict[str, FullInducing | None]:
-        """Return the Gaussian of v given the features, by site; None if layers use the draw."""
-        if not self.integrated:
-            return dict.fromkeys(self.affine)
+    def conditionals(self, h: Float[Array, " K"]) -> dict[str, FullInducing]:
+        """Return the Gaussian of v given the features, by site."""
         return {n: _shifted(q, self._shared_part(n, h[None])[0]) for n, q in self.affine.items()}
 
     def _shared_part(self, site: str, h: Features) -> Float[Array, "S M P"]:
@@ -119,28 +109,19 @@ class AdversarialPair(eqx.Module):
 
         `inputs` are the `discriminator_inputs` at these features.
         """
-        t = self._discriminate(inputs)
-        return self.gaussian_kl(h) + t if self.anchored else t
+        return self.gaussian_kl(h) + self._discriminate(inputs)
 
     def discriminator_inputs(self, key: PRNGKey, h: Features) -> Values:
-        """Draw the discriminator's inputs under q, given the features: z if anchored, else v."""
-        if not self.anchored:
-            return self.values(key, h)
+        """Draw the discriminator's inputs z under q, given the features."""
         mean, L, A = self._moments(h)
         z = matmul(matmul(h - mean, L) + _unit_noise(key, h), A.T)
         return {"shared": z[..., None]}
 
     def reference_inputs(self, key: PRNGKey, num: int) -> Values:
-        """Draw the discriminator's inputs under its reference, which is N(0, I)."""
-        shapes = {n: q.loc.shape for n, q in self.affine.items()}
+        """Draw the discriminator's inputs under r, which is N(0, I)."""
         U = next(iter(self.directions.values()))
-        if self.anchored:
-            shapes = {"shared": (len(U), 1)}
-        keys = random.split(key, len(shapes))
-        return {
-            n: random.normal(k, (num, *shape), U.dtype)
-            for k, (n, shape) in zip(keys, shapes.items(), strict=True)
-        }
+        [own] = random.split(key, 1)
+        return {"shared": random.normal(own, (num, len(U), 1), U.dtype)}
 
     def cross_entropy(self, inputs: Values, reference: Values) -> Float[Array, ""]:
         """Return -E_q log sigma(t) - E_reference log(1 - sigma(t)).
@@ -155,12 +136,12 @@ class AdversarialPair(eqx.Module):
         num = len(next(iter(inputs.values())))
         return _checked("discriminator", t, (num,), "one number for all its inputs")
 
-    def kl_bounds(self, key: PRNGKey, h: Features, others: Features) -> tuple[Array, Array]:
-        """Return terms whose means bound KL[q || p] from below and from above, [S] each.
+    def kl_bound(self, key: PRNGKey, h: Features, others: Features) -> Float[Array, " S"]:
+        """Return terms whose mean bounds KL[q || p] from above; exact for a Gaussian generator.
 
         The discriminator is not used. Under q, a = L'h + N(0, I) is a mixture of N(L'h(s), I) over
-        s. A mixture over S' other draws of s has an expected log density that is too low. With the
-        draw's s among them it is too high.
+        s. A mixture over S' other draws of s and the draw's own s has too high an expected log
+        density.
 
         Args:
             key: random key.
@@ -171,15 +152,14 @@ class AdversarialPair(eqx.Module):
         """
         base = self._affine_kl(h)
         if self.generator is None:
-            return base, base
+            return base
         _, L, _ = self._moments(h)
         noise, centres = _unit_noise(key, h), matmul(others, L)
         a = matmul(h, L) + noise
         # log N(a; centre, I) - log N(noise; 0, I), which is 0 for the draw's s.
         squares = jnp.sum(a * a - noise * noise, axis=1)[:, None] + jnp.sum(centres**2, axis=1)
-        low = jax.nn.logsumexp(matmul(a, centres.T) - 0.5 * squares, axis=1)
-        high = jnp.logaddexp(low, 0.0) - jnp.log1p(len(others))
-        return base + low - jnp.log(len(others)), base + high
+        log_sum = jax.nn.logsumexp(matmul(a, centres.T) - 0.5 * squares, axis=1)
+        return base + jnp.logaddexp(log_sum, 0.0) - jnp.log1p(len(others))
 
 
 _HIGHEST = lax.Precision.HIGHEST

@@ -7,7 +7,7 @@ import numpyro.distributions as dist
 import pytest
 from jax import random
 from numpyro import handlers
-from numpyro.infer import SVI, Trace_ELBO, TraceMeanField_ELBO
+from numpyro.infer import Trace_ELBO, TraceMeanField_ELBO
 from scipy import stats
 from support.adversarial import (
     Line,
@@ -18,7 +18,6 @@ from support.adversarial import (
     line_kl,
     model,
     random_params,
-    single,
     small,
 )
 from support.helpers import (
@@ -33,7 +32,7 @@ from support.helpers import (
 )
 
 import dgp_ppl as dgp
-from dgp_ppl.inference.guides.implicit._discriminator_gap import discriminator_gap
+from dgp_ppl.inference import evaluate
 from dgp_ppl.inference.guides.implicit._elbo import AdversarialELBO
 from dgp_ppl.inference.guides.implicit._guide import Implicit
 from dgp_ppl.inference.guides.implicit._networks import DiscriminatorNet
@@ -75,23 +74,18 @@ def test_draws_have_the_distribution_of_the_generator(make):
     assert_mean(centred[:, :, None] * centred[:, None, :], cov)
 
 
-@pytest.mark.parametrize("integrate", [True, False])
-def test_a_gaussian_generator_has_the_mean_field_bound(integrate):
-    """With t = 0 and the anchor: exactly if v is integrated out, else on average."""
+def test_a_gaussian_generator_has_the_mean_field_bound():
+    """Exactly, where the discriminator is zero."""
     x, y = regression(rows=8)
-    guide = Implicit(one_layer, generator=None, integrate=integrate)
+    guide = Implicit(one_layer, generator=None)
     params = random_params(guide, x, y, z=spread(4))
     params = {n: jnp.zeros_like(a) if "discr" in n else a for n, a in params.items()}
     q = guide.adversarial_pair(params).affine["l1.v"]
     given = {"l1.v.loc": q.loc, "l1.v.scale_tril": q.scale_tril}
     truth = bound(one_layer, dgp.MeanField(one_layer), given, x, y, z=spread(4))
     one = lambda k: -AdversarialELBO(2, 2).loss(k, params, one_layer, guide, x, y, z=spread(4))  # noqa: E731
-    values = jax.jit(jax.vmap(one))(random.split(KEY, 4000))
-    if integrate:
-        np.testing.assert_allclose(values, truth, rtol=1e-5)
-    else:
-        assert np.std(values) > 0.1
-        assert_mean(values, truth)
+    values = jax.jit(jax.vmap(one))(random.split(KEY, 50))
+    np.testing.assert_allclose(values, truth, rtol=1e-5)
 
 
 def collapsed_bound(x, y, z, noise=0.3, variance=1.5):
@@ -112,11 +106,9 @@ def test_one_layer_with_gaussian_noise_converges_to_the_svgp_optimum():
     fitted = dgp.fit(KEY, one_layer, guide, x, y, z=z, steps=800, progress=False)
     best = collapsed_bound(x, y, z) / len(y)
     reported = fitted.elbo_per_datum[-100:].mean()
-    gap = discriminator_gap(KEY, guide, fitted.params)
-    certified = reported + (gap.estimate - gap.upper) / len(y)
+    certified = evaluate(KEY, one_layer, guide, fitted.params, x, y, z=z)[0] / len(y)
     assert best - 0.05 < reported < best + 0.05
     assert best - 0.05 < certified < best + 0.01
-    assert not gap.lags
 
 
 def test_other_latent_sites_pay_their_own_kl():
@@ -140,25 +132,6 @@ def test_other_latent_sites_pay_their_own_kl():
     draws = jax.jit(lambda p: guide.sample_posterior(KEY, p, x, sample_shape=(3000,)))(moved)
     assert draws["l1.v"].shape == (3000, 3, 1)
     assert_mean(draws["w"], 1.5)
-
-
-@pytest.mark.slow
-def test_seeds_in_parallel(x64):
-    """A vmap runs a fit for each key; float64 in, float64 out."""
-    x, y = regression(rows=5)
-    svi = SVI(
-        single, Implicit(single, **small), adversarial_optimizer(0.01, 5), AdversarialELBO(2, 4)
-    )
-
-    def fitted(key):
-        state, loss = svi.update(svi.init(key, x, y), x, y)
-        return svi.get_params(state), loss
-
-    keys = random.split(KEY, 3)
-    params, losses = jax.jit(jax.vmap(fitted))(keys)
-    assert losses.dtype == jnp.float64
-    assert all(a.dtype == jnp.float64 for a in params.values())
-    assert len(set(np.asarray(losses))) == 3
 
 
 @pytest.mark.slow
@@ -201,41 +174,52 @@ def test_networks_of_other_shapes():
 
 def test_errors():
     x, y = regression(rows=5)
-    mean_field = dgp.MeanField(idle)
-    with pytest.raises(TypeError, match=r"guide is MeanField, wanted one with a discriminator"):
-        AdversarialELBO().loss(KEY, random_params(mean_field, x, y), idle, mean_field, x, y)
-    with pytest.raises(TypeError, match=r"discriminator_gap: guide is MeanField, wanted one with"):
-        dgp.discriminator_gap(KEY, mean_field, {})
-    with pytest.raises(ValueError, match="num_draws is 0, wanted at least 1"):
-        AdversarialELBO(0)
-    with pytest.raises(ValueError, match="kl_draws is 2, wanted at least num_draws, 4"):
-        AdversarialELBO(4, 2)
-    with pytest.raises(ValueError, match="contrast is 'both', wanted 'anchor' or 'prior'"):
-        Implicit(idle, contrast="both")
-    with pytest.raises(ValueError, match="noise_dim is 0, wanted at least 1"):
-        Implicit(idle, noise_dim=0)
-    with pytest.raises(TypeError, match=r"noise_dim is 2\.5, wanted an integer of at least 1"):
-        Implicit(idle, noise_dim=2.5)
-    with pytest.raises(TypeError, match=r"generator is 'net', wanted a callable that makes an"):
-        Implicit(idle, generator="net")
-    with pytest.raises(TypeError, match=r"discriminator is None, wanted a callable that makes"):
-        Implicit(idle, discriminator=None)
-    with pytest.raises(ValueError, match=r"hidden_scale is -1, wanted a positive number"):
-        Implicit(idle, hidden_scale=-1)
-    with pytest.raises(ValueError, match=r"direction_scale is 0, wanted a positive number"):
-        Implicit(idle, direction_scale=0)
-    with pytest.raises(ValueError, match="discriminator_steps is 0, wanted at least 1"):
-        adversarial_optimizer(0.1, 10, discriminator_steps=0)
-    guide = Implicit(idle, **small)
+    mean_field, guide = dgp.MeanField(idle), Implicit(idle, **small)
     with pytest.raises(ValueError, match="call the guide once"):
         guide.adversarial_pair({})
     guide.setup(x, y)
-    with pytest.raises(ValueError, match=r"params lack some of implicit\.generator\.\*"):
-        guide.adversarial_pair({})
-    some = {n: a for n, a in random_params(guide, x, y).items() if "directions" not in n}
-    with pytest.raises(ValueError, match=r"params lack some of implicit\.affine\..*directions"):
-        guide.adversarial_pair(some)
-    with pytest.raises(ValueError, match="Implicit needs a random key"):
-        handlers.substitute(guide, data=random_params(guide, x, y))(x, y)
-    with pytest.raises(ValueError, match=r"base is .*Implicit.*, wanted MeanField"):
-        dgp.Diffusion(guide.model, base=guide)
+    params = random_params(guide, x, y)
+    some = {n: a for n, a in params.items() if "directions" not in n}
+    of_mean_field = random_params(mean_field, x, y)
+    for error, message, make in (
+        (
+            TypeError,
+            "guide is MeanField, wanted one with a discriminator",
+            lambda: AdversarialELBO().loss(KEY, of_mean_field, idle, mean_field, x, y),
+        ),
+        (ValueError, "num_draws is 0, wanted at least 1", lambda: AdversarialELBO(0)),
+        (ValueError, "kl_draws is 2, wanted at least num_draws, 4", lambda: AdversarialELBO(4, 2)),
+        (ValueError, "noise_dim is 0, wanted at least 1", lambda: Implicit(idle, noise_dim=0)),
+        (TypeError, "noise_dim is 2.5, wanted an integer", lambda: Implicit(idle, noise_dim=2.5)),
+        (TypeError, "generator is 'net', wanted", lambda: Implicit(idle, generator="net")),
+        (TypeError, "discriminator is None", lambda: Implicit(idle, discriminator=None)),
+        (ValueError, "hidden_scale is -1, wanted", lambda: Implicit(idle, hidden_scale=-1)),
+        (ValueError, "direction_scale is 0", lambda: Implicit(idle, direction_scale=0)),
+        (
+            ValueError,
+            "discriminator_steps is 0, wanted at least 1",
+            lambda: adversarial_optimizer(0.1, 10, discriminator_steps=0),
+        ),
+        (
+            ValueError,
+            r"params lack some of implicit\.generator\.\*",
+            lambda: guide.adversarial_pair({}),
+        ),
+        (
+            ValueError,
+            r"params lack some of implicit\.affine\..*directions",
+            lambda: guide.adversarial_pair(some),
+        ),
+        (
+            ValueError,
+            "Implicit needs a random key",
+            lambda: handlers.substitute(guide, data=params)(x, y),
+        ),
+        (
+            ValueError,
+            "base is .*Implicit.*, wanted MeanField",
+            lambda: dgp.Diffusion(guide.model, base=guide),
+        ),
+    ):
+        with pytest.raises(error, match=message):
+            make()
