@@ -7,9 +7,12 @@ from dgp_ppl.core._gp import DrawMode, RandomFunction, function_draws, gp
 from dgp_ppl.core._handover import (
     HANDOVER,
     Handover,
+    LayerSite,
     guide_site,
     handover_of,
+    hidden_layers,
     is_layer,
+    layer_of,
     with_handover,
 )
 from dgp_ppl.core._inducing import (
@@ -19,7 +22,6 @@ from dgp_ppl.core._inducing import (
     SharedInducing,
     TransportInducing,
     cholesky_factor,
-    determines_mean,
     project,
 )
 from dgp_ppl.core._marginals import Marginals
@@ -33,6 +35,7 @@ __all__ = [
     "FullInducing",
     "Grid",
     "Handover",
+    "LayerSite",
     "Marginals",
     "RandomFunction",
     "SharedInducing",
@@ -40,12 +43,13 @@ __all__ = [
     "TransportInducing",
     "cholesky_factor",
     "covariance",
-    "determines_mean",
     "function_draws",
     "gp",
     "guide_site",
     "handover_of",
+    "hidden_layers",
     "is_layer",
+    "layer_of",
     "minibatch",
     "padded",
     "project",

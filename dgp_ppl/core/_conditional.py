@@ -25,7 +25,7 @@ from jax.tree_util import Partial
 from jaxtyping import Array, Float
 
 from dgp_ppl._typing import Inputs, Outputs
-from dgp_ppl.core._inducing import AbstractInducing, FullInducing, SharedInducing, project
+from dgp_ppl.core._inducing import AbstractInducing, project
 from dgp_ppl.kernels import Covariance, PerOutput, Separable
 from dgp_ppl.linalg import (
     Factor,
@@ -47,7 +47,7 @@ class Grid(eqx.Module):
     """A grid of inducing inputs (z_m, t_j): M places at each of M_t times.
 
     A layer with a `kernels.Separable` kernel factorises k(z, z) and k(t, t) separately. Its
-    projections then cost as much as those of M places and M_t times, not of all M_t M points.
+    projections then cost as much as projections on M places and on M_t times, not on M_t M points.
 
     >>> import jax.numpy as jnp
     >>> from dgp_ppl import Grid
@@ -277,12 +277,11 @@ def _mean(q: InducingPosterior, A: Array, x: Inputs) -> Outputs:
 
 @jax.jit
 def _marginals(sparse: Sparse, q: InducingPosterior, x: Inputs) -> tuple[Outputs, Outputs]:
-    # A posterior of a class of its own may have another variance or a shift.
-    plain = type(q) in (FullInducing, SharedInducing)
-    if isinstance(q, FullInducing) and plain and sparse.separate:
+    root = q.moment_root if isinstance(q, AbstractInducing) else None
+    if isinstance(q, AbstractInducing) and root is not None and sparse.separate:
         k, prior = covariance(sparse.kernel, sparse.z, x), jnp.asarray(sparse.kernel(x))
         prior = jnp.broadcast_to(prior, (sparse.out, x.shape[0]))
-        mean, var = white_moments(sparse.factor, k, prior, q.loc, q.scale_tril)
+        mean, var = white_moments(sparse.factor, k, prior, q.loc, root)
         return stored_gradient(mean.T), stored_gradient(var.T)
     A = _project(sparse, x)
     var = sparse.residual(A, x)

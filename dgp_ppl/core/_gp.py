@@ -26,7 +26,7 @@ from dgp_ppl import means
 from dgp_ppl._checks import check_count
 from dgp_ppl._typing import Inputs, Outputs, PRNGKey
 from dgp_ppl.core._conditional import Grid, Sparse
-from dgp_ppl.core._handover import HANDOVER, Handover, handover_of
+from dgp_ppl.core._handover import LAYER, NOISE_OF, Handover, LayerSite, handover_of
 from dgp_ppl.core._inducing import AbstractInducing
 from dgp_ppl.core._marginals import Marginals
 from dgp_ppl.kernels import Covariance, PerOutput
@@ -121,7 +121,7 @@ def gp(
         v: Any = numpyro.sample(
             f"{name}.v",
             dist.Normal(0, 1).expand([M, out]).to_event(2),
-            infer={HANDOVER: Handover(guided=False, kernel=kernel, z=inducing, outputs=out)},
+            infer={LAYER: LayerSite(kernel, inducing, out)},
         )
     message = listener.message
     if message["cond_indep_stack"]:
@@ -170,7 +170,7 @@ class RandomFunction:
         self.guided, self.q, sparse = handover.guided, handover.q, handover.sparse
         self.sparse: Sparse = Sparse.build(kernel, z, out) if sparse is None else sparse
         self._on_first_call = handover.on_first_call
-        self._calls = 0
+        self._noises = 0
         self._draw = draw
         self._path = self.path(_key(f"{name}.v")) if self._draw == "path" else None
 
@@ -187,10 +187,10 @@ class RandomFunction:
         """Return the function's marginals at x: [N, D] -> mean and variance [N, P].
 
         If a guide handed over q(v), these are the marginals of q(f(x)), with v integrated out.
-        Otherwise they are those of p(f(x) | v). They scale, and add to other layers' and to arrays:
-        ``2 * f(x) + g(x) + trend``.
+        Otherwise they are the marginals of p(f(x) | v). They scale, and add to arrays and to the
+        marginals of other layers: ``2 * f(x) + g(x) + trend``.
         """
-        x = self._check(x)
+        x = self._arrive(x)
         if self._draw is not None:
             draw = _apply_handlers("function_draw", RandomFunction._function_draw, self, x)
             return Marginals(draw, jnp.zeros_like(draw), self.guided, (self.site,))
@@ -205,9 +205,10 @@ class RandomFunction:
         approximation like FITC otherwise. ``joint=True`` draws jointly, for small N.
 
         Under a guide the unit noise comes from `numpyro.prng_key`. Without a guide it is the
-        auxiliary sample site ``NAME.eps``.
+        auxiliary sample site ``NAME.eps``. Further calls draw independent noise, at the sites
+        ``NAME.eps_1``, ``NAME.eps_2`` and so on.
         """
-        x = self._check(x)
+        x = self._arrive(x)
         if self._draw is not None:
             return self(x).mean
         if joint:
@@ -236,16 +237,17 @@ class RandomFunction:
     def unit_noise(self, x: Inputs, steps: int | None = None) -> Array:
         """Return unit noise for draws at x: [N, P], or [N, steps, P] with `steps`.
 
-        Under a guide it comes from `numpyro.prng_key`. Without a guide it is the auxiliary sample
-        site ``NAME.eps``.
+        It comes from the places that `sample` names.
         """
         shape = (x.shape[0], self.out) if steps is None else (x.shape[0], steps, self.out)
-        name = f"{self.name}.eps" + (f"_{self._calls}" if self._calls else "")
-        self._calls += 1
+        # NumPyro wants a name of its own for each site, so the noise of further calls is numbered.
+        name = f"{self.name}.eps" + (f"_{self._noises}" if self._noises else "")
+        self._noises += 1
         if self.guided:
             return random.normal(_key(name), shape, x.dtype)
         normal = dist.Normal(0, 1).expand(shape).to_event(len(shape) - 1)
-        noise: Any = numpyro.sample(name, normal, infer={"is_auxiliary": True})
+        infer = {"is_auxiliary": True, NOISE_OF: self.site}
+        noise: Any = numpyro.sample(name, normal, infer=infer)
         if jnp.shape(noise)[-len(shape) :] != shape:
             raise ValueError(
                 f"gp({self.name!r}): the site {name!r} has values of shape {jnp.shape(noise)}, "
@@ -256,7 +258,7 @@ class RandomFunction:
 
     def joint(self, x: Inputs) -> tuple[Outputs, Float[Array, "P N N"]]:
         """Return mean [N, P] and covariance [P, N, N] of the function at x."""
-        x = self._check(x)
+        x = self._arrive(x)
         mean, cov = self.sparse.joint(self.inducing, x)
         return self.mean(x) + mean, cov
 
@@ -311,7 +313,15 @@ class RandomFunction:
         noise = random.normal(_key(f"{self.name}.eps"), mean.shape, mean.dtype)
         return mean + _correlate(cov, self.sparse.scale(x), noise)
 
-    def _check(self, x: Inputs) -> Inputs:
+    def _arrive(self, x: Inputs) -> Inputs:
+        """Return checked inputs, after a guide that propagates inputs has drawn v at the first."""
+        x = self._checked(x)
+        if self._on_first_call is not None:
+            draw, self._on_first_call = self._on_first_call, None
+            self.v = draw(self, x)
+        return x
+
+    def _checked(self, x: Inputs) -> Inputs:
         dim = self.sparse.z.shape[-1]
         if isinstance(x, Marginals):
             raise TypeError(
@@ -323,11 +333,7 @@ class RandomFunction:
                 f"gp({self.name!r}): x has shape {jnp.shape(x)}, wanted [N, {dim}] "
                 "to match z; for one input dimension pass x[:, None]"
             )
-        x = as_float(x)
-        if self._on_first_call is not None:
-            draw, self._on_first_call = self._on_first_call, None
-            self.v = draw(self, x)
-        return x
+        return as_float(x)
 
 
 @jax.jit

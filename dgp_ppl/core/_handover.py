@@ -1,8 +1,9 @@
-"""The only values that guides and layers exchange: a `Handover` at each layer's sample site.
+"""What layers and guides tell each other, in the ``infer`` dicts of sample sites.
 
-A layer draws its whitened inducing values v at the site ``NAME.v``. The site's ``infer`` dict holds
-one `Handover`, in which the layer describes itself. A guide puts a `Handover` at its site of the
-same name. `numpyro.handlers.replay` copies it into the model's message, where the layer reads it.
+A layer draws its whitened inducing values v at the site ``NAME.v``. It describes itself there by a
+`LayerSite`. A guide puts a `Handover` at its site of the same name.
+`numpyro.handlers.replay` copies it into the model's message, where the layer reads it. A layer that
+is sampled from says so at the site of its unit noise (`hidden_layers`).
 """
 
 from __future__ import annotations
@@ -13,16 +14,56 @@ from typing import Any, NamedTuple
 import numpyro.distributions as dist
 from jaxtyping import Array, Float
 
+from dgp_ppl.core._conditional import Grid, Sparse
 from dgp_ppl.core._inducing import AbstractInducing
+from dgp_ppl.kernels import Covariance
 
-__all__ = ["HANDOVER", "Handover", "guide_site", "handover_of", "is_layer", "with_handover"]
+__all__ = [
+    "HANDOVER",
+    "LAYER",
+    "NOISE_OF",
+    "Handover",
+    "LayerSite",
+    "guide_site",
+    "handover_of",
+    "hidden_layers",
+    "is_layer",
+    "layer_of",
+    "with_handover",
+]
 
 HANDOVER = "handover"
-"""Where a site's ``infer`` holds its `Handover`."""
+"""Where a site's ``infer`` holds the guide's `Handover`."""
+
+LAYER = "layer"
+"""Where a site's ``infer`` holds the layer's `LayerSite`."""
+
+NOISE_OF = "noise_of"
+"""Where the ``infer`` of a layer's unit noise holds the name of the layer's site."""
+
+
+class LayerSite(NamedTuple):
+    """A layer's description of itself, at the site of its inducing values.
+
+    Attributes:
+        kernel: the layer's kernel.
+        z: the layer's inducing inputs.
+        outputs: the layer's number of outputs P.
+    """
+
+    kernel: Covariance
+    z: Float[Array, "M D"] | Float[Array, "P M D"] | Grid
+    outputs: int
+
+    @property
+    def num_inputs(self) -> int:
+        """Number of inputs D of the layer."""
+        points = self.z.points if isinstance(self.z, Grid) else self.z
+        return points.shape[-1]
 
 
 class Handover(NamedTuple):
-    """The value that a guide and a layer exchange at the site ``NAME.v``.
+    """The value that a guide hands over to a layer at the site ``NAME.v``.
 
     If the layer is to integrate v out, the guide hands over its Gaussian q(v)::
 
@@ -44,9 +85,6 @@ class Handover(NamedTuple):
             even if q is very narrow.
         sparse: the layer's factorised Gram matrix, if the guide has computed it; else None.
         guided: whether a guide made this value.
-        kernel: the layer's kernel. Set by the layer.
-        z: the layer's inducing inputs, [M, D], [P, M, D] or a `Grid`. Set by the layer.
-        outputs: the layer's number of outputs P. Set by the layer.
         on_first_call: draws v when the layer is first evaluated, from the layer and its inputs; for
             guides that propagate inputs through the layers.
     """
@@ -55,11 +93,8 @@ class Handover(NamedTuple):
     site: dist.Distribution | None = None
     value: Float[Array, "M P"] | None = None
     white: Float[Array, "M P"] | None = None
-    sparse: Any = None
+    sparse: Sparse | None = None
     guided: bool = True
-    kernel: Any = None
-    z: Any = None
-    outputs: int = 1
     on_first_call: Callable[[Any, Array], Array] | None = None
 
     @property
@@ -67,20 +102,26 @@ class Handover(NamedTuple):
         """Distribution of v at the guide's site."""
         return self.q if self.site is None else self.site
 
-    @property
-    def num_inputs(self) -> int:
-        """Number of inputs D of the layer."""
-        points = getattr(self.z, "points", self.z)
-        return points.shape[-1]
-
     def drawn(self, value: Array, white: Array | None = None) -> Handover:
-        """Return the same distribution, with a draw of v in place of its integral."""
+        """Return the same distribution, with a draw of v for the layer to use."""
         return self._replace(q=None, site=self.distribution, value=value, white=white)
 
 
 def is_layer(site: Mapping[str, Any]) -> bool:
-    """Return whether a site of a trace holds a layer's inducing values."""
-    return HANDOVER in site.get("infer", {})
+    """Return whether a site of a trace, of a model or a guide, holds a layer's inducing values."""
+    infer = site.get("infer", {})
+    return LAYER in infer or HANDOVER in infer
+
+
+def layer_of(site: Mapping[str, Any]) -> LayerSite:
+    """Return the layer's description of itself, at its site in the model."""
+    return site["infer"][LAYER]
+
+
+def hidden_layers(trace: Mapping[str, Mapping[str, Any]]) -> set[str]:
+    """Return the sites of the layers that a model samples from, and so feeds to other layers."""
+    infers = [site.get("infer") or {} for site in trace.values()]
+    return {infer[NOISE_OF] for infer in infers if NOISE_OF in infer}
 
 
 def handover_of(site: Mapping[str, Any]) -> Handover:

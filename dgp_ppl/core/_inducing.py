@@ -10,7 +10,7 @@ from __future__ import annotations
 import abc
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -31,7 +31,6 @@ __all__ = [
     "SharedInducing",
     "TransportInducing",
     "cholesky_factor",
-    "determines_mean",
     "project",
 ]  # fmt: skip
 
@@ -48,7 +47,8 @@ class AbstractInducing(dist.Distribution):
 
     A new posterior needs a mean and three methods: `variance_of`, `root_of` and `standard_kl`.
     Draws and densities follow from these; override `sample` or `log_prob` where there is a cheaper
-    way. `TransportInducing` is the contract for posteriors that other guides and samplers build on.
+    way. A posterior with a `shift` also sets `determines_mean` to False. `TransportInducing` is the
+    contract for posteriors that other guides and samplers build on.
 
     Attributes:
         loc: mean, [M, P].
@@ -58,12 +58,15 @@ class AbstractInducing(dist.Distribution):
     reparametrized_params = ["loc"]  # noqa: RUF012 - NumPyro's declaration
     loc: Any
 
+    determines_mean: ClassVar[bool] = True
+    """Whether draws of v determine the mean of the function, so that `shift` is zero."""
+
     @classmethod
     def gather_pytree_data_fields(cls) -> tuple[str, ...]:
         """Return the names of the arrays, in an order that is the same in every process.
 
-        NumPyro's order is that of a set of strings. A process then makes another program than the
-        one before, and finds none in JAX's compilation cache.
+        NumPyro takes the order of a set of strings, which differs between processes. Each would
+        make another program, and find none in JAX's compilation cache.
         """
         return tuple(sorted(super().gather_pytree_data_fields()))
 
@@ -81,6 +84,15 @@ class AbstractInducing(dist.Distribution):
 
         This is KL[q(v) || N(0, I)] if there is no `shift`.
         """
+
+    @property
+    def moment_root(self) -> Float[Array, "P M M"] | None:
+        """Triangular R with Cov(v) = R R' for every output, if loc and R give all moments of f(x).
+
+        The layer then uses one derivative rule for both moments. None if there is no such R, or if
+        a subclass has another variance or a `shift`.
+        """
+        return None
 
     def shift(self, A: Array, x: Inputs) -> Array | float:
         """Return the mean of f(x) minus A'loc, [N, P]; 0 unless it has separate inducing inputs."""
@@ -145,11 +157,6 @@ class TransportInducing(AbstractInducing):
         return _standard_log_prob(white) - self.log_det()
 
 
-def determines_mean(q: AbstractInducing) -> bool:
-    """Return whether draws of v determine the mean of the function, so that `shift` is zero."""
-    return type(q).shift is AbstractInducing.shift
-
-
 def _standard_log_prob(white: Array) -> Array:
     """Return log N(e; 0, I) for e [..., M, P]."""
     size = white.shape[-2] * white.shape[-1]
@@ -183,6 +190,10 @@ class FullInducing(TransportInducing):
     ) -> None:
         self.loc, self.scale_tril, self.upper = loc, scale_tril, upper
         super().__init__((), jnp.shape(loc), validate_args=validate_args)
+
+    @property
+    def moment_root(self) -> Float[Array, "P M M"] | None:
+        return self.scale_tril
 
     def variance_of(self, A: Array) -> Array:
         return weighted_squares(A, self.scale_tril)

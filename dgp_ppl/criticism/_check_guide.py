@@ -18,7 +18,7 @@ from numpyro.infer.elbo import ELBO
 from dgp_ppl._checks import check_key
 from dgp_ppl._partition import Call
 from dgp_ppl._typing import Fitted, Model, Params, PRNGKey
-from dgp_ppl.core import determines_mean, handover_of, is_layer, with_handover
+from dgp_ppl.core import handover_of, is_layer, with_handover
 from dgp_ppl.inference import LayerGuide, checked_params, freeze, guide_optimizer
 from dgp_ppl.inferencedata import ModelSites
 
@@ -204,7 +204,7 @@ def khat(
     program = handlers.infer_config(drawn, config_fn=without_q)
     with handlers.block(), handlers.seed(rng_seed=key), handlers.substitute(data=params):
         program(*call.args, **call.kwargs)
-    if any(q is not None and not determines_mean(q) for q in posteriors):
+    if any(q is not None and not q.determines_mean for q in posteriors):
         return None
     found = psis_diagnostic(
         key, params, model, program, *call.args, num_particles=num, chunk_size=min(num, 100),

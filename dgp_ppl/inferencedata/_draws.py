@@ -24,7 +24,6 @@ from dgp_ppl._typing import Model, Params, PRNGKey
 from dgp_ppl.core import (
     AbstractInducing,
     TransportInducing,
-    determines_mean,
     handover_of,
     whole_plates,
     with_handover,
@@ -285,6 +284,6 @@ def _is_factor(site: Any) -> bool:
 
 def _conditional(q: Any, v: Array) -> AbstractInducing | None:
     """Return a layer's distribution given a draw of v; None where v determines its mean."""
-    if not isinstance(q, TransportInducing) or determines_mean(q):
+    if not isinstance(q, TransportInducing) or q.determines_mean:
         return None
     return q.scaled(q.to_white(v), jnp.zeros_like(v))

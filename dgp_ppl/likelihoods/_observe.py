@@ -20,6 +20,7 @@ from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
 from dgp_ppl._typing import PRNGKey
+from dgp_ppl.core._dependence import dependence
 from dgp_ppl.core._marginals import Marginals
 from dgp_ppl.core._minibatch import real_rows
 from dgp_ppl.likelihoods._analytic import AnalyticLikelihood
@@ -254,7 +255,8 @@ class Observed(dist.Distribution):
             return None
         scale_at = lambda f: _elementwise(self.likelihood(f), self.scalar).scale  # noqa: E731
         scale: Any = base.scale
-        return None if _depends(scale_at, self.latent_mean) else scale
+        [[depends]] = dependence(scale_at, self.latent_mean)
+        return None if depends else scale
 
     def _nodes(self, dense: bool = False) -> tuple[Float[Array, " Q"], Array]:
         """Return log weights [Q] and values of f [Q, N] or [Q, N, P] for expectations over f.
@@ -314,16 +316,6 @@ def _elementwise(distribution: Any, scalar: bool) -> Any:
     """Undo the ``.to_event(1)`` of a distribution of several outputs."""
     independent = not scalar and type(distribution) is dist.Independent
     return distribution.base_dist if independent else distribution
-
-
-def _depends(function: Callable[[Array], Array], f: Array) -> bool:
-    """Return whether a function's value can depend on its argument, judged by its jaxpr."""
-    jaxpr = jax.make_jaxpr(function)(f).jaxpr
-    dependent = {id(v) for v in jaxpr.invars}
-    for equation in jaxpr.eqns:
-        if any(id(v) in dependent for v in equation.invars):
-            dependent |= {id(v) for v in equation.outvars}
-    return any(id(v) in dependent for v in jaxpr.outvars)
 
 
 def observe(

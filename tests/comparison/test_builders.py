@@ -9,7 +9,7 @@ import dgp_ppl
 from dgp_ppl._partition import Call
 from dgp_ppl.comparison import KERNELS, MODELS, Setting, Task, build
 from dgp_ppl.comparison._builders import observation_arguments
-from dgp_ppl.core import handover_of, is_layer
+from dgp_ppl.core import is_layer, layer_of
 from dgp_ppl.inference.programs._handlers import survey
 
 
@@ -55,7 +55,7 @@ def test_every_model_has_inducing_inputs_for_each_of_its_layers(model):
     built = build(Task(KEY, x, y, setting))
     sites = survey(built.model, Call((x, y), built.kwargs))
     layers = [s for s in sites.values() if is_layer(s)]
-    shapes = [(s["value"].shape[0], handover_of(s).num_inputs) for s in layers]
+    shapes = [(s["value"].shape[0], layer_of(s).num_inputs) for s in layers]
     assert [np.shape(z) for z in built.inducing] == shapes
 
 

@@ -74,8 +74,5 @@ def test_wrong_shapes_and_parts():
     kernel = kernels.Separable(per_output, kernels.Matern32(1.0, 1.0))
     with handlers.seed(rng_seed=0), pytest.raises(TypeError, match="one kernel for all outputs"):
         dgp.gp("f", kernel, dgp.Grid([[0.0, 1.0]], [0.0, 1.0]), out=2)
-
-
-def test_another_kernel():
     with handlers.seed(rng_seed=0), pytest.raises(TypeError, match=r"wanted kernels\.Separable"):
         dgp.gp("f", kernels.Matern32(1.0, 1.0), dgp.Grid(jnp.zeros((2, 2)), jnp.arange(3.0)))

@@ -36,7 +36,6 @@ LAYERS = {
     "inputs": (KERNEL, np.stack([Z, Z + 0.2])),
     "both": (PER_OUTPUT, np.stack([Z, Z + 0.2])),
 }
-POSTERIORS = ["draw", "full", "diagonal"]
 
 
 def single(kernel, z, p):
@@ -89,28 +88,28 @@ def dense(kernel, z, x, p, posterior):
 
 
 @pytest.mark.usefixtures("x64")
-@pytest.mark.parametrize("posterior", POSTERIORS)
-@pytest.mark.parametrize("name", LAYERS)
-def test_moments_are_the_dense_ones_of_each_output(name, posterior):
+@pytest.mark.parametrize("posterior", ["draw", "full", "diagonal"])
+def test_moments_are_the_dense_ones_of_each_output(posterior):
     """Each output equals a single-output layer, in marginals and joint moments."""
-    kernel = jax.tree.map(np.float64, LAYERS[name][0])
+    for name, (kernel, z) in LAYERS.items():
+        kernel = jax.tree.map(np.float64, kernel)
 
-    @jax.jit
-    def moments(x):
-        f = layer(name, posterior, kernel=kernel, mean=means.pad(1, P))
-        return f(x), f.joint(x)
+        @jax.jit
+        def moments(x, name=name, kernel=kernel):
+            f = layer(name, posterior, kernel=kernel, mean=means.pad(1, P))
+            return f(x), f.joint(x)
 
-    marginals, (mean, cov) = moments(X.astype(np.float64))
-    for p in range(P):
-        expected_mean, expected_cov = dense(kernel, LAYERS[name][1], X, p, posterior)
-        expected_mean = expected_mean + (X[:, 0] if p == 0 else 0)
-        np.testing.assert_allclose(mean[:, p], expected_mean, atol=1e-6)
-        np.testing.assert_allclose(cov[p], expected_cov, atol=1e-6)
-        np.testing.assert_allclose(marginals.mean[:, p], mean[:, p], atol=1e-12)
-        np.testing.assert_allclose(marginals.var[:, p], np.diag(cov[p]), rtol=1e-9)
+        marginals, (mean, cov) = moments(X.astype(np.float64))
+        for p in range(P):
+            expected_mean, expected_cov = dense(kernel, z, X, p, posterior)
+            expected_mean = expected_mean + (X[:, 0] if p == 0 else 0)
+            np.testing.assert_allclose(mean[:, p], expected_mean, atol=1e-6)
+            np.testing.assert_allclose(cov[p], expected_cov, atol=1e-6)
+            np.testing.assert_allclose(marginals.mean[:, p], mean[:, p], atol=1e-12)
+            np.testing.assert_allclose(marginals.var[:, p], np.diag(cov[p]), rtol=1e-9)
 
 
-def test_a_diagonal_law_is_a_full_one_with_a_diagonal_factor():
+def test_a_diagonal_posterior_is_a_full_one_with_a_diagonal_factor():
     full = FullInducing(V, np.stack([np.diag(s) for s in SCALE.T]))
     for name in ("shared", "both"):
         f = layer(name)
@@ -118,19 +117,31 @@ def test_a_diagonal_law_is_a_full_one_with_a_diagonal_factor():
         np.testing.assert_allclose(a, b, rtol=2e-5, atol=1e-6)
 
 
-def test_tinygp_kernels_fit():
-    kernel = 1.3 * tinygp.kernels.ExpSquared(jnp.float32(0.9))
-    ours, theirs = layer(), layer(kernel=kernel)
-    for a, b in zip(ours.joint(X), theirs.joint(X), strict=True):
-        np.testing.assert_allclose(a, b, atol=2e-4)
+class Shifted(FullInducing):
+    """A posterior of a user's, with a mean that v does not determine."""
+
+    determines_mean = False
+    moment_root = None
+
+    def shift(self, A, x):
+        return jnp.full((len(x), P), 2.0)
 
 
-def test_plain_functions_fit():
-    def kernel(x, z=None):
-        return KERNEL(x, z)
+def test_a_posterior_of_ones_own_adds_its_shift():
+    tril = jnp.asarray(TRIL, float)
+    for name in ("shared", "both"):
+        f = layer(name)
+        own, full = (q(jnp.asarray(V, float), tril) for q in (Shifted, FullInducing))
+        a, b = (f.sparse.marginals(q, X) for q in (own, full))
+        np.testing.assert_allclose(a[0], b[0] + 2, rtol=1e-4)
+        np.testing.assert_allclose(a[1], b[1], rtol=2e-5, atol=1e-6)
 
-    a, b = layer()(X), layer(kernel=kernel)(X)
-    np.testing.assert_allclose(a.var, b.var, rtol=1e-5)
+
+def test_kernels_of_tinygp_and_plain_functions_fit():
+    ours = layer().joint(X)
+    for kernel in (1.3 * tinygp.kernels.ExpSquared(jnp.float32(0.9)), lambda *x: KERNEL(*x)):
+        for a, b in zip(ours, layer(kernel=kernel).joint(X), strict=True):
+            np.testing.assert_allclose(a, b, atol=2e-4)
 
 
 # --- draws ---------------------------------------------------------------------------------------
@@ -151,27 +162,19 @@ def drawn(function, count=6000):
 
 
 @pytest.mark.parametrize("posterior", ["draw", "full"])
-def test_samples_are_independent_draws_of_the_marginals(posterior):
+def test_samples_have_the_marginal_or_the_joint_distribution(posterior):
     def draw(key):
         with handlers.seed(rng_seed=key):
-            return layer(posterior=posterior, key=key).sample(X)
+            f = layer(posterior=posterior, key=key)
+            return f.sample(X), f.sample(X, joint=True)
 
-    f = layer(posterior=posterior)(X)
-    check_moments(drawn(draw), (f.mean, np.stack([np.diag(v) for v in f.var.T])))
-
-
-@pytest.mark.parametrize("posterior", ["draw", "full"])
-def test_joint_samples_have_the_joint_distribution(posterior):
-    def draw(key):
-        with handlers.seed(rng_seed=key):
-            return layer(posterior=posterior, key=key).sample(X, joint=True)
-
-    check_moments(drawn(draw), layer(posterior=posterior).joint(X))
+    f = layer(posterior=posterior)
+    (apart, joint), f_x = drawn(draw), f(X)
+    check_moments(apart, (f_x.mean, np.stack([np.diag(v) for v in f_x.var.T])))
+    check_moments(joint, f.joint(X))
 
 
-@pytest.mark.parametrize(
-    ("name", "posterior"), [("shared", "draw"), ("shared", "full"), ("both", "full")]
-)
+@pytest.mark.parametrize(("name", "posterior"), [("shared", "draw"), ("both", "full")])
 def test_paths_have_the_joint_distribution(name, posterior):
     f = layer(name, posterior, mean=means.pad(1, P))
     draws = drawn(lambda key: f.path(key, 200)(X))
@@ -185,12 +188,6 @@ def test_a_path_is_one_function():
     np.testing.assert_array_equal(path(X), together)
     np.testing.assert_allclose(apart, together, atol=1e-5)
     assert np.abs(layer("both", "full").path(random.key(1), 50)(X) - together).max() > 0.01
-
-
-def test_a_path_of_a_kernel_without_features():
-    f = layer(kernel=tinygp.kernels.ExpSquared(1.0))
-    with pytest.raises(TypeError, match=r"gp\('f'\)\.path: ExpSquared has no random features"):
-        f.path(KEY)
 
 
 @pytest.mark.parametrize("mode", ["joint", slow("path")])
@@ -220,11 +217,6 @@ def test_function_draws_leave_other_sites_alone():
     assert trace["a"]["infer"] == {}
 
 
-def test_unknown_mode():
-    with pytest.raises(ValueError, match=r"mode is 'exact', wanted 'joint', 'path' or 'mean'"):
-        dgp.function_draws(mode="exact")
-
-
 # --- sites and errors ----------------------------------------------------------------------------
 
 
@@ -236,6 +228,7 @@ def test_noise_is_an_auxiliary_site_without_a_guide_and_none_with_one():
     assert list(trace) == ["f.v", "f.eps", "f.eps_1"]
     assert trace["f.eps"]["infer"]["is_auxiliary"]
     assert trace["f.eps"]["value"].shape == (N, P)
+    assert trace["f.eps_1"]["value"].shape == (2, P)
     assert trace["f.v"]["fn"].event_shape == (M, P)
     with handlers.trace() as trace, given("full"):
         dgp.gp("f", KERNEL, Z, out=P).sample(X)
@@ -258,45 +251,36 @@ def test_jitter_is_reported():
     assert layer("both").jitter.shape == (P,)
 
 
-def test_inside_a_plate():
-    with (
-        handlers.seed(rng_seed=0),
-        numpyro.plate("data", N),
-        pytest.raises(ValueError, match=r"gp\('f'\) was called inside the plate 'data'.*before"),
+def test_errors():
+    def in_a_plate():
+        with numpyro.plate("data", N):
+            dgp.gp("f", KERNEL, Z)
+
+    wide, wrong_z = np.zeros((M, 3)), r"z has shape .*wanted \[M, D\].*z\[:, None\]"
+    wrong_x = r"x has shape .*wanted \[N, 1\].*x\[:, None\]"
+    for error, message, call in (
+        (ValueError, "gp\\('f'\\) was called inside the plate 'data'.*before", in_a_plate),
+        (ValueError, wrong_z, lambda: dgp.gp("f", KERNEL, Z[:, 0], out=P)),
+        (ValueError, wrong_z, lambda: dgp.gp("f", KERNEL, np.zeros((3, M, 1)), out=P)),
+        (
+            ValueError,
+            r"maps 3 inputs to 3 outputs, wanted out=2.*pad\(3, 2\)",
+            lambda: dgp.gp("f", KERNEL, wide, out=2, mean=means.identity),
+        ),
+        (TypeError, "out is <function identity", lambda: dgp.gp("f", KERNEL, Z, means.identity)),  # pyright: ignore[reportArgumentType]
+        (ValueError, wrong_x, lambda: layer()(X[:, 0])),
+        (ValueError, wrong_x, lambda: layer().sample(np.zeros((N, 2)))),
+        (ValueError, wrong_x, lambda: layer().joint(X[:, 0])),
+        (TypeError, "x is Marginals, wanted an array", lambda: layer()(layer()(X))),
+        (ValueError, "mode is 'exact', wanted 'joint'", lambda: dgp.function_draws(mode="exact")),
+        (
+            TypeError,
+            "ExpSquared has no random features",
+            lambda: layer(kernel=tinygp.kernels.ExpSquared(1.0)).path(KEY),
+        ),
     ):
-        dgp.gp("f", KERNEL, Z)
-
-
-@pytest.mark.parametrize("z", [Z[:, 0], np.zeros((3, M, 1)), np.zeros((1, 1, M, 1))])
-def test_inducing_inputs_of_the_wrong_shape(z):
-    with (
-        handlers.seed(rng_seed=0),
-        pytest.raises(ValueError, match=r"z has shape .*wanted \[M, D\].*z\[:, None\]"),
-    ):
-        dgp.gp("f", KERNEL, z, out=P)
-
-
-def test_a_mean_of_the_wrong_width():
-    with (
-        handlers.seed(rng_seed=0),
-        pytest.raises(ValueError, match=r"maps 3 inputs to 3 outputs, wanted out=2.*pad\(3, 2\)"),
-    ):
-        dgp.gp("f", KERNEL, np.zeros((M, 3)), out=2, mean=means.identity)
-
-
-def test_a_mean_in_the_place_of_the_number_of_outputs():
-    with (
-        handlers.seed(rng_seed=0),
-        pytest.raises(TypeError, match=r"gp\('f'\): out is <function identity.*such as out=8"),
-    ):
-        dgp.gp("f", KERNEL, Z, means.identity)  # pyright: ignore[reportArgumentType]
-
-
-@pytest.mark.parametrize("call", ["__call__", "sample", "joint"])
-@pytest.mark.parametrize("x", [X[:, 0], np.zeros((N, 2))])
-def test_inputs_of_the_wrong_shape(call, x):
-    with pytest.raises(ValueError, match=r"x has shape .*wanted \[N, 1\].*x\[:, None\]"):
-        getattr(layer(), call)(x)
+        with handlers.seed(rng_seed=0), pytest.raises(error, match=message):
+            call()
 
 
 def test_noise_without_a_key():
@@ -312,19 +296,6 @@ def test_integer_and_double_inputs_are_taken():
         f = dgp.gp("f", KERNEL, np.arange(M)[:, None], out=P)
         assert f(X.astype(np.float64)).mean.dtype == jnp.float32
         assert f.sample(X.astype(np.float64)).dtype == jnp.float32
-
-
-@pytest.mark.slow
-def test_integers_everywhere():
-    x, z = np.arange(8)[:, None], np.arange(3)[:, None]
-    y = np.arange(8) % 3
-    for model in (dgp.models.sgpr, dgp.models.svgp):
-        guide = dgp.MeanField(model) if model is dgp.models.svgp else (lambda *args, **kwargs: None)
-        losses = dgp.fit(KEY, model, guide, x, y, z=z, steps=2, progress=False).losses
-        assert np.isfinite(losses).all()
-    guide = dgp.MeanField(dgp.models.deep_gp)
-    result = dgp.fit(KEY, dgp.models.deep_gp, guide, x, y, z=(z, z), steps=2, progress=False)
-    assert np.isfinite(result.losses).all()
 
 
 def test_a_guide_of_other_inducing_inputs_is_an_error():

@@ -3,8 +3,6 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
-import numpyro
-import numpyro.distributions as dist
 import pytest
 from jax import random
 from numpyro import handlers
@@ -46,13 +44,13 @@ def many(lengthscales, variance=1.0, q=None):
     )
 
 
-@pytest.mark.parametrize("variance", [1e-8, 1.0, 1e8])
-def test_draws_are_finite(variance):
+def test_draws_are_finite():
     lengthscales = jnp.exp(0.5 * random.normal(KEY, (400,)))
     lengthscales = lengthscales.at[:80].set(jnp.repeat(LENGTHSCALES, 20))
-    draws = np.asarray(many(lengthscales, variance))
-    assert np.isfinite(draws).all()
-    assert (np.abs(draws) < 6 * np.sqrt(variance)).all()
+    for variance in (1e-8, 1.0, 1e8):
+        draws = np.asarray(many(lengthscales, variance))
+        assert np.isfinite(draws).all()
+        assert (np.abs(draws) < 6 * np.sqrt(variance)).all()
 
 
 def test_gradients_of_a_draw_are_finite():
@@ -60,14 +58,14 @@ def test_gradients_of_a_draw_are_finite():
     assert np.isfinite(grad(LENGTHSCALES)).all()
 
 
-@pytest.mark.parametrize("lengthscale", LENGTHSCALES[1:])
+@pytest.mark.parametrize("lengthscale", LENGTHSCALES[1::2])
 def test_draws_of_the_prior_have_the_kernels_covariance(lengthscale):
     for draws in many(jnp.full(3000, lengthscale)):
         assert_mean(draws, np.zeros(5))
         assert_covariance(draws, squared_exponential(X, X, 1.0, lengthscale))
 
 
-@pytest.mark.parametrize("lengthscale", LENGTHSCALES[1:])
+@pytest.mark.parametrize("lengthscale", LENGTHSCALES[1::2])
 def test_draws_have_the_moments_of_dense_algebra(lengthscale):
     """Mean A'm and covariance k(x, x) - A'A + A'R R'A, in float64 with the jitter of float32."""
     Kzz, Kzx, Kxx = (
@@ -80,10 +78,9 @@ def test_draws_have_the_moments_of_dense_algebra(lengthscale):
         assert_covariance(draws, Kxx - A.T @ A + root @ root.T)
 
 
-@pytest.mark.parametrize("rows", [5, 50])
-def test_a_draw_needs_no_more_jitter_than_the_gram_matrix(rows):
+def test_a_draw_needs_no_more_jitter_than_the_gram_matrix():
     """Of this jitter, 1e-3 would show: it is white noise with 3 % of the prior's deviation."""
-    x = np.linspace(-2, 2, rows)[:, None]
+    x = np.linspace(-2, 2, 50)[:, None]
 
     def needed(lengthscale):
         with handlers.seed(rng_seed=0):
@@ -106,13 +103,3 @@ def test_draws_of_each_output_take_the_scale_of_its_kernel():
 
     draws = np.asarray(jax.jit(jax.vmap(two))(random.split(KEY, 100)))
     assert (draws.std(axis=(0, 1)) < [0.3, 3e-5]).all()  # 0.003 of the prior's
-
-
-def test_functions_of_the_prior_with_random_lengthscales_are_finite():
-    def model(x):
-        lengthscale = numpyro.sample("ls", dist.LogNormal(0.0, 0.5))
-        f = dgp.gp("f", kernels.SquaredExponential(1.0, lengthscale), Z)
-        numpyro.sample("y", dgp.observe(f(x), lambda f: dist.Normal(f, 0.1)))
-
-    p = dgp.predict(random.key(1), model, None, {}, X, num_samples=200)
-    assert np.isfinite(p.function_draws(random.key(2), 200)).all()

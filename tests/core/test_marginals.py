@@ -9,7 +9,7 @@ import pytest
 from jax import random
 from numpyro import handlers
 from scipy import stats
-from support.helpers import KEY, assert_covariance, bound, regression, slow
+from support.helpers import KEY, bound, regression
 
 import dgp_ppl as dgp
 from dgp_ppl import kernels, likelihoods
@@ -136,45 +136,6 @@ def test_the_best_bound_lacks_the_correlation_of_the_layers(linear):
     np.testing.assert_allclose(found, exact - gap - var.sum() / (2 * NOISE**2), atol=1e-6)
 
 
-@pytest.mark.slow
-def test_a_guide_at_the_prior_predicts_the_kernels_variance():
-    guide, prior = dgp.MeanField(additive), {}
-    for name in KERNELS:
-        prior |= {f"{name}.v.loc": jnp.zeros((8, 1)), f"{name}.v.scale_tril": jnp.eye(8)[None]}
-    p = dgp.predict(KEY, additive, guide, prior, X_TEST, num_samples=1)
-    np.testing.assert_allclose(p.mean, 0, atol=1e-6)
-    np.testing.assert_allclose(p.var, np.diag(gram(X_TEST, X_TEST)) + NOISE**2, rtol=1e-5)
-
-
-@pytest.mark.slow
-def test_functions_of_the_sum_have_the_kernels_covariance():
-    p = dgp.predict(KEY, additive, None, {}, X_TEST, num_samples=2000)
-    assert_covariance(p.function_draws(random.key(1), 2000), gram(X_TEST, X_TEST))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "guide",
-    [
-        dgp.MeanField(additive),
-        dgp.GlobalInducing(additive, X[:, 0:1]),
-        dgp.Decoupled(additive, X),
-        dgp.Diffusion(additive, steps=4),
-        dgp.Implicit(additive),
-    ],
-    ids=lambda g: type(g).__name__,
-)
-def test_every_guide_fits_predicts_and_converts(guide):
-    """Its bound is below the exact evidence, and its draws have both layers."""
-    fit = dgp.fit(KEY, additive, guide, X, Y, z=X, steps=400, learning_rate=0.02, progress=False)
-    found, se = dgp.evaluate(KEY, additive, guide, fit.params, X, Y, z=X, num_draws=100)
-    exact = stats.multivariate_normal(np.zeros(8), gram(X, X) + NOISE**2 * np.eye(8)).logpdf(Y)
-    assert exact - 8 < found < exact + 4 * se + 1e-3
-    tree = dgp.to_inferencedata(KEY, additive, guide, fit.params, X, Y, z=X, num_samples=20)
-    assert {"f.v", "g.v"} <= set(tree["posterior"].data_vars)
-    assert tree["log_likelihood"]["y"].shape == (1, 20, 8)
-
-
 # --- arithmetic ----------------------------------------------------------------------------------
 
 
@@ -195,9 +156,8 @@ F, G = pair()
 ROWS = np.array([1.0, -2.0, 3.0])
 
 
-@pytest.mark.parametrize(
-    ("found", "mean", "var"),
-    [
+def test_moments():
+    for found, mean, var in (
         (F + G, F.mean + G.mean, F.var + G.var),
         (F - G, F.mean - G.mean, F.var + G.var),
         (sum([F, G]), F.mean + G.mean, F.var + G.var),
@@ -210,12 +170,10 @@ ROWS = np.array([1.0, -2.0, 3.0])
         (F * np.array([[1, 2]]), F.mean * np.array([[1, 2]]), F.var * np.array([[1, 4]])),
         (np.ones((3, 2)) - F, 1 - F.mean, F.var),
         (F - np.ones((3, 1)), F.mean - 1, F.var),
-    ],
-)
-def test_moments(found, mean, var):
-    np.testing.assert_allclose(found.mean, mean, rtol=1e-6)
-    np.testing.assert_allclose(found.var, var, rtol=1e-6)
-    assert found.mean.dtype == found.var.dtype == jnp.float32
+    ):
+        np.testing.assert_allclose(found.mean, mean, rtol=1e-6)
+        np.testing.assert_allclose(found.var, var, rtol=1e-6)
+        assert found.mean.dtype == found.var.dtype == jnp.float32
 
 
 def test_what_the_sum_is_made_of():
@@ -226,30 +184,28 @@ def test_what_the_sum_is_made_of():
     assert not (F + G).guided
 
 
-@pytest.mark.parametrize("likelihood", ["normal", slow("probit"), "heteroscedastic"])
-def test_closed_forms_stay(likelihood):
-    make, y = {
-        "normal": (lambda f: dist.Normal(f, 0.2).to_event(1), jnp.ones((3, 2))),
-        "probit": (likelihoods.BernoulliProbit, jnp.ones(3)),
-        "heteroscedastic": (likelihoods.heteroscedastic, jnp.ones(3)),
-    }[likelihood]
-    f, g = pair(1 if likelihood == "probit" else 2, guided=True)
-    with handlers.seed(rng_seed=0):
-        found = dgp.observe(f + g, make)
-        alike = dgp.observe(Marginals(f.mean + g.mean, f.var + g.var, True), make)
-    assert not found.estimated
-    np.testing.assert_array_equal(found.log_prob(y), alike.log_prob(y))
+def test_closed_forms_stay():
+    for columns, make, y in (
+        (2, lambda f: dist.Normal(f, 0.2).to_event(1), jnp.ones((3, 2))),
+        (1, likelihoods.BernoulliProbit, jnp.ones(3)),
+        (2, likelihoods.heteroscedastic, jnp.ones(3)),
+    ):
+        f, g = pair(columns, guided=True)
+        with handlers.seed(rng_seed=0):
+            found = dgp.observe(f + g, make)
+            alike = dgp.observe(Marginals(f.mean + g.mean, f.var + g.var, True), make)
+        assert not found.estimated
+        np.testing.assert_array_equal(found.log_prob(y), alike.log_prob(y))
 
 
-@pytest.mark.parametrize("likelihood", [slow(likelihoods.PoissonLog), likelihoods.heteroscedastic])
-def test_rows_without_a_layer_have_finite_gradients(likelihood):
+def test_rows_without_a_layer_have_finite_gradients():
     """A treatment effect: t is 0 in the rows that are not treated."""
-    f = pair(2 if likelihood is likelihoods.heteroscedastic else 1, guided=True)[0]
+    f = pair(2, guided=True)[0]
 
     def loss(scale):
         treated = jnp.array([0.0, 1.0, 0.0]) * (scale * f)
         with handlers.seed(rng_seed=0):
-            observed = dgp.observe(treated, likelihood)
+            observed = dgp.observe(treated, likelihoods.heteroscedastic)
         return (observed.log_prob(jnp.ones(3)) + observed.log_density(jnp.ones(3))).sum()
 
     assert np.isfinite(jax.jit(jax.grad(loss))(1.3))
@@ -275,9 +231,8 @@ def test_layers_of_one_name_in_two_scopes_add():
 # --- errors --------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("function", "error", "message"),
-    [
+def test_errors():
+    for function, error, message in (
         (lambda: F + F, ValueError, r"layer 'f' in two of its terms.*2 \* f\(x\).*joint=True"),
         (lambda: F + (G - F), ValueError, "layer 'f' in two of its terms"),
         (lambda: F * G, TypeError, r"product of two layers is not Gaussian.*f\.sample"),
@@ -287,15 +242,6 @@ def test_layers_of_one_name_in_two_scopes_add():
         (lambda: F + np.ones((1, 3, 2)), ValueError, r"shape \(1, 3, 2\), wanted a number"),
         (lambda: F + len, TypeError, r"got a builtin_function.*, wanted a number, an array"),
         (lambda: F + pair(1)[1], ValueError, r"shapes \(3, 2\) and \(3, 1\), wanted the same"),
-    ],
-)
-def test_what_cannot_be_exact(function, error, message):
-    with pytest.raises(error, match=message):
-        function()
-
-
-def test_marginals_are_no_inputs():
-    with handlers.seed(rng_seed=0):
-        f, g = layers()
-    with pytest.raises(TypeError, match=r"gp\('g'\): x is Marginals.*f\.sample\(x\) \+ g\.sample"):
-        g(f(X))
+    ):
+        with pytest.raises(error, match=message):
+            function()

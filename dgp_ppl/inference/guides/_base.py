@@ -20,7 +20,7 @@ from numpyro.infer.elbo import ELBO
 from dgp_ppl._checks import GivenParams, params_of
 from dgp_ppl._partition import Call, ComparedByArguments, HasArrays
 from dgp_ppl._typing import Fitted, Model, Params, PRNGKey, Values
-from dgp_ppl.core import HANDOVER, Handover, handover_of, is_layer
+from dgp_ppl.core import HANDOVER, Handover, hidden_layers, is_layer, layer_of
 from dgp_ppl.inference.guides._other_sites import OtherSites
 from dgp_ppl.inference.programs._handlers import survey
 
@@ -185,10 +185,9 @@ class LayerGuide(ComparedByArguments, AutoGuide, HasArrays):
                 f"{type(self).__name__}: the model has no dgp_ppl.gp layer; its latent sites are "
                 f"{list(sites)}"
             )
-        # A layer that is sampled from, and so has unit noise, is a hidden one.
-        noisy = {n.rsplit(".eps", 1)[0] for n in sites if ".eps" in n}
+        hidden = hidden_layers(sites)
         layers = {
-            n: Layer(s["fn"].event_shape, handover_of(s).num_inputs, n.removesuffix(".v") in noisy)
+            n: Layer(s["fn"].event_shape, layer_of(s).num_inputs, n in hidden)
             for n, s in found.items()
         }
         name = type(self).__name__

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax.interpreters.partial_eval import dce_jaxpr
 from numpyro import handlers
 from numpyro.primitives import Messenger
 
 from dgp_ppl._partition import Call
 from dgp_ppl._typing import Model
-from dgp_ppl.core import handover_of, is_layer
+from dgp_ppl.core import is_layer, layer_of
+from dgp_ppl.core._dependence import dependence
 
 __all__ = ["Place", "sources"]
 
@@ -35,7 +35,7 @@ class _Recorder(Messenger):
             # Not the initial value, which may depend on the data.
             msg["value"] = self.params[msg["name"]]
         elif msg["type"] == "sample" and is_layer(msg):
-            layer = handover_of(msg)
+            layer = layer_of(msg)
             self.made_of[msg["name"]] = (layer.kernel, layer.z)
         elif msg["type"] == "sample" and msg["is_observed"]:
             self.observed.append(msg["value"])
@@ -77,20 +77,17 @@ def sources(
         return [*(a for part in parts.values() for a in part), *_arrays(listener.observed)]
 
     try:
-        program = jax.make_jaxpr(run)([leaves[i] for i in arrays]).jaxpr
+        reads = dependence(run, [leaves[i] for i in arrays])
     except (jax.errors.ConcretizationTypeError, jax.errors.TracerArrayConversionError):
         return {}, set()
 
-    def used(outputs: Iterable[int]) -> set[Place]:
-        wanted = [i in set(outputs) for i in range(len(program.outvars))]
-        _, read = dce_jaxpr(program, wanted)
-        return {places[i] for i, r in zip(arrays, read, strict=True) if r}
+    def used(results: list[list[bool]]) -> set[Place]:
+        return {places[i] for read in results for i, r in zip(arrays, read, strict=True) if r}
 
-    start, by_layer = 0, {}
+    by_layer = {}
     for site, count in found.items():
-        by_layer[site] = used(range(start, start + count))
-        start += count
-    return by_layer, used(range(start, len(program.outvars)))
+        by_layer[site], reads = used(reads[:count]), reads[count:]
+    return by_layer, used(reads)
 
 
 def _some_value(leaf: Any) -> Any:

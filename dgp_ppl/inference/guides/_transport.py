@@ -16,7 +16,7 @@ from numpyro.infer.util import log_density
 from dgp_ppl._checks import GivenParams, params_of, unknown_params
 from dgp_ppl._partition import Call
 from dgp_ppl._typing import Fitted, Model, Params, PRNGKey, Values
-from dgp_ppl.core import TransportInducing, determines_mean, guide_site
+from dgp_ppl.core import TransportInducing, guide_site
 from dgp_ppl.inference.guides._base import LayerGuide, TransportGuide
 from dgp_ppl.inference.guides._on_base import GuideOnBase, WarpedGuide
 from dgp_ppl.inference.programs._handlers import held_names, survey
@@ -194,7 +194,7 @@ def point_distribution(site: str, q: TransportInducing, z: Array) -> TransportIn
     Raises:
         TypeError: if draws of v do not determine the mean of the function.
     """
-    if not determines_mean(q):
+    if not q.determines_mean:
         raise TypeError(
             f"the q(v) of the base at {site!r} has a mean with separate inducing inputs, "
             "which draws of v do not determine; wanted MeanField or GlobalInducing as the base of "

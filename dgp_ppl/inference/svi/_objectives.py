@@ -24,7 +24,7 @@ from numpyro.primitives import Messenger
 from dgp_ppl._checks import check_count
 from dgp_ppl._partition import ComparedByArguments
 from dgp_ppl._typing import Model, Params, PRNGKey
-from dgp_ppl.core import determines_mean, handover_of, with_handover
+from dgp_ppl.core import handover_of, with_handover
 from dgp_ppl.inference.guides import LayerGuide
 from dgp_ppl.likelihoods import log_density
 from dgp_ppl.likelihoods._observe import as_observed
@@ -234,7 +234,7 @@ class ImportanceWeighted(_Objective):
             )
         for n, site in drawn.items():
             q = handover_of(site).q
-            if q is not None and not determines_mean(q):
+            if q is not None and not q.determines_mean:
                 raise TypeError(
                     f"{self._name}: q of {n!r} has a mean with separate inducing inputs, which "
                     "draws of v do not determine; wanted MeanField, GlobalInducing or Diffusion"

@@ -1,0 +1,26 @@
+"""Which arguments a function computes its results from: the one place that reads jaxprs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+from jax.interpreters.partial_eval import dce_jaxpr
+
+__all__ = ["dependence"]
+
+
+def dependence(function: Callable[..., Any], *args: Any) -> list[list[bool]]:
+    """Return for each array that a function returns which arrays of its arguments it depends on.
+
+    The order is the order of `jax.tree.leaves` of the result and of the arguments.
+
+    Args:
+        function: a function of pytrees of arrays; it is traced, not run.
+        *args: its arguments.
+    """
+    program = jax.make_jaxpr(function)(*args).jaxpr
+    num = len(program.outvars)
+    # What is left of the program if only one result is wanted reads only what that result needs.
+    return [dce_jaxpr(program, [i == j for j in range(num)])[1] for i in range(num)]
