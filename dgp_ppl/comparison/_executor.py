@@ -28,7 +28,7 @@ from typing import Any
 import jax
 
 from dgp_ppl._checks import check_count
-from dgp_ppl._terminal import Progress
+from dgp_ppl._progress import Progress
 from dgp_ppl.comparison._fit_method import MethodFit, fit_method
 from dgp_ppl.comparison._method import METHODS, Method
 from dgp_ppl.comparison._run import Run, run_method

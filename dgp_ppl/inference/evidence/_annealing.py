@@ -16,7 +16,7 @@ from numpyro import handlers
 
 from dgp_ppl._checks import check_count, check_key
 from dgp_ppl._partition import Call, Partition
-from dgp_ppl._terminal import Progress
+from dgp_ppl._progress import Progress
 from dgp_ppl._typing import Fitted, Model, Params, PRNGKey, Values
 from dgp_ppl.inference._params import checked_params
 from dgp_ppl.inference.evidence._smc import anneal, pilot

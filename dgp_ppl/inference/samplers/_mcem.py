@@ -20,7 +20,7 @@ from numpyro.distributions import biject_to, constraints
 from dgp_ppl._checks import check_count, check_key, params_of
 from dgp_ppl._errors import Interrupted, NonFiniteLossError
 from dgp_ppl._partition import Call, signature
-from dgp_ppl._terminal import Progress
+from dgp_ppl._progress import Progress
 from dgp_ppl._typing import Fitted, Model, Params, PRNGKey
 from dgp_ppl.inference.programs._data import check_data
 from dgp_ppl.inference.programs._optimizer import default_optimizer

@@ -18,7 +18,7 @@ from numpyro.infer.mcmc import MCMCKernel
 from dgp_ppl._checks import check_count, check_key
 from dgp_ppl._errors import Interrupted
 from dgp_ppl._partition import Call, Partition
-from dgp_ppl._terminal import Progress
+from dgp_ppl._progress import Progress
 from dgp_ppl._typing import PRNGKey
 from dgp_ppl.inference.programs._data import check_data
 from dgp_ppl.inference.runs._blocks import blocks, runs_on_cpu

@@ -19,7 +19,7 @@ from numpyro.infer.elbo import ELBO
 from numpyro.infer.svi import SVIState
 
 from dgp_ppl._partition import Partition
-from dgp_ppl._terminal import Progress
+from dgp_ppl._progress import Progress
 from dgp_ppl._typing import Model, Params
 from dgp_ppl.inference.runs._blocks import PassProgram, StepProgram
 from dgp_ppl.inference.runs._checkpoint import RunFolder

@@ -10,7 +10,7 @@ import jax
 import numpy as np
 from numpyro.infer.svi import SVIState
 
-from dgp_ppl._terminal import Progress
+from dgp_ppl._progress import Progress
 from dgp_ppl._typing import Params
 from dgp_ppl.core import padded
 from dgp_ppl.inference.runs._blocks import StepProgram

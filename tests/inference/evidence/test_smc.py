@@ -8,7 +8,7 @@ import pytest
 from jax import random
 from support.helpers import KEY, assert_mean
 
-from dgp_ppl._terminal import Progress
+from dgp_ppl._progress import Progress
 from dgp_ppl.inference.evidence._smc import Plan, anneal, pilot
 from dgp_ppl.inference.evidence._target import Points
 from dgp_ppl.inference.evidence._weights import estimate

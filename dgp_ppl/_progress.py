@@ -1,0 +1,38 @@
+"""The progress bar of long runs."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+from tqdm.auto import tqdm
+
+__all__ = ["Progress"]
+
+
+class Progress(tqdm):  # pyright: ignore[reportGeneralTypeIssues] - tqdm chooses its base class
+    """A bar of tqdm. In files and pipes it is drawn every ten seconds, and stays at the end.
+
+    Args:
+        show: whether to show it; a string is the label.
+        total: number of steps; None if it is not known.
+        label: what is run, if `show` is no string.
+        unit: name of the steps.
+        done: steps done before.
+    """
+
+    def __init__(
+        self, show: bool | str, total: int | None, label: str, unit: str = "steps", done: int = 0
+    ) -> None:
+        is_live = sys.stderr.isatty() or "ipykernel" in sys.modules
+        options: dict[str, Any] = {"mininterval": 0.1 if is_live else 10.0, "leave": not is_live}
+        super().__init__(
+            desc=show if isinstance(show, str) else label, total=total, initial=done,
+            unit=f" {unit}", disable=not show, **options,
+        )  # fmt: skip
+
+    def update(self, n: float | None = 1, note: str = "") -> bool | None:
+        """Add finished steps, and show a note about the last one, such as its loss."""
+        if note:
+            self.set_postfix_str(note, refresh=False)
+        return super().update(n)
