@@ -144,14 +144,14 @@ def test_commands_exist():
     """Check targets of make, options of dgp-ppl, and paths of programs."""
     from typer.main import get_command
 
-    from dgp_ppl.cli import app
+    from dgp_ppl.cli.__main__ import load
 
     targets = re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
     for where, words in commands():
         if words[0] == "make":
             assert set(words[1:]) <= set(targets), where
         elif words[0] == "dgp-ppl":
-            command = get_command(app).commands[words[1]]
+            command = get_command(load()).commands[words[1]]
             try:
                 command.make_context(words[1], words[2:], resilient_parsing=False)
             except Exception as error:

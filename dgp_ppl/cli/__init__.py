@@ -1,8 +1,5 @@
-"""The command ``dgp-ppl``."""
+"""The command ``dgp-ppl``. `dgp_ppl.cli.__main__` starts it, before what takes seconds to load."""
 
 from __future__ import annotations
 
-from dgp_ppl.cli import _compare, _datasets, _fit, _predict, _show  # noqa: F401 - the commands
-from dgp_ppl.cli._app import app, main
-
-__all__ = ["app", "main"]
+__all__: list[str] = []

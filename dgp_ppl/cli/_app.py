@@ -1,4 +1,4 @@
-"""The command ``dgp-ppl`` itself: its version, and what happens to errors."""
+"""The command ``dgp-ppl`` itself: its version, and what Ctrl-C does."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ import typer
 from typer.core import TyperGroup
 
 import dgp_ppl
-from dgp_ppl._errors import DataError, Interrupted
+from dgp_ppl._errors import Interrupted
 
-__all__ = ["app", "interruptible", "main", "print_note"]
+__all__ = ["app", "interruptible", "print_note"]
 
 
 class _Commands(TyperGroup):
@@ -31,17 +31,6 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     help="Deep Gaussian processes as NumPyro programs.",
 )
-
-
-def main() -> None:
-    """Run the command. Bad input prints one line and exits with code 2."""
-    try:
-        app()
-    except (DataError, ValueError) as error:
-        if not isinstance(error, DataError) and not str(error).startswith("compare:"):
-            raise
-        print(f"dgp-ppl: {error}", file=sys.stderr)
-        sys.exit(2)
 
 
 @contextmanager

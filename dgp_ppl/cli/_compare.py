@@ -28,6 +28,7 @@ __all__ = ["print_results"]
 
 
 @app.command("compare")
+@given.with_setting()
 def _compare(
     data: given.Data,
     methods: Annotated[
@@ -38,26 +39,8 @@ def _compare(
             rich_help_panel="Methods and model",
         ),
     ] = None,
-    model: given.Model = "deep_gp",
-    likelihood: given.Likelihood = None,
-    depth: given.Depth = 2,
-    inducing: given.Inducing = 100,
-    width: given.Width = None,
-    kernel: given.Kernel = "squared_exponential",
-    category_kernel: given.CategoryKernel = False,
-    steps: given.Steps = 6000,
-    batch: given.Batch = 1000,
-    learning_rate: given.LearningRate = 0.1,
-    draws: given.Draws = 250,
-    chains: given.Chains = 2,
+    *,
     seed: given.Seed = 0,
-    restarts: Annotated[
-        int,
-        typer.Option(
-            help="Fits of each method with different keys; their predictions are mixed.",
-            rich_help_panel="Fit",
-        ),
-    ] = 1,
     x64: given.X64 = False,
     target: given.Target = None,
     drop: given.Drop = None,
@@ -73,7 +56,6 @@ def _compare(
         ),
     ] = None,
     split_key: given.SplitKey = datasets.DEFAULT_SPLITS,
-    samples: given.Samples = 100,
     evidence: Annotated[
         bool,
         typer.Option(
@@ -115,6 +97,7 @@ def _compare(
         ),
     ] = 1,
     quiet: given.Quiet = False,
+    **options: Any,
 ) -> None:
     """Fit several methods to a data set, compare their predictions, and write the results.
 
@@ -133,22 +116,8 @@ def _compare(
         outcome = compare(
             data,
             None if methods is None else [m.strip() for m in methods.split(",")],
-            model=model,
-            likelihood=likelihood,
-            depth=depth,
-            inducing=inducing,
-            width=width,
-            kernel=kernel,
-            category_kernel=category_kernel,
-            steps=steps,
-            batch=batch,
-            learning_rate=learning_rate,
             splits=splits,
             seed=seed,
-            restarts=restarts,
-            samples=samples,
-            draws=draws,
-            chains=chains,
             evidence=evidence,
             target=target,
             drop=column_names(drop),
@@ -162,6 +131,7 @@ def _compare(
             executor=None if workers == 1 else local_workers(workers),
             progress=not quiet,
             on_row=None if quiet else lambda row: print_note(notes, _line(row)),
+            **options,
         )
     console = Console()
     print_results(console, outcome, _title(outcome))

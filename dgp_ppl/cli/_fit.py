@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -13,14 +13,14 @@ from dgp_ppl._files import replacing
 from dgp_ppl.cli import _options as given
 from dgp_ppl.cli._app import app, interruptible
 from dgp_ppl.cli._compare import print_results
-from dgp_ppl.cli._options import column_names, data_stem, use_x64
-from dgp_ppl.cli._outputs import check_output
+from dgp_ppl.cli._options import check_output, column_names, data_stem, use_x64
 from dgp_ppl.comparison import METHODS, compare, draw_held_out
 
 __all__: list[str] = []
 
 
 @app.command("fit")
+@given.with_setting("restarts")
 def _fit(
     data: given.Data,
     method: Annotated[
@@ -30,18 +30,7 @@ def _fit(
             rich_help_panel="Methods and model",
         ),
     ] = "dsvi",
-    model: given.Model = "deep_gp",
-    likelihood: given.Likelihood = None,
-    depth: given.Depth = 2,
-    inducing: given.Inducing = 100,
-    width: given.Width = None,
-    kernel: given.Kernel = "squared_exponential",
-    category_kernel: given.CategoryKernel = False,
-    steps: given.Steps = 6000,
-    batch: given.Batch = 1000,
-    learning_rate: given.LearningRate = 0.1,
-    draws: given.Draws = 250,
-    chains: given.Chains = 2,
+    *,
     seed: given.Seed = 0,
     x64: given.X64 = False,
     target: given.Target = None,
@@ -57,7 +46,6 @@ def _fit(
         ),
     ] = 0,
     split_key: given.SplitKey = datasets.DEFAULT_SPLITS,
-    samples: given.Samples = 100,
     out: Annotated[
         Path | None,
         typer.Option(
@@ -75,10 +63,11 @@ def _fit(
     ] = True,
     overwrite: given.Overwrite = False,
     quiet: given.Quiet = False,
+    **options: Any,
 ) -> None:
     """Fit one method to a data set, check it on held-out rows, and keep the fit in a file.
 
-    The fit is that of `dgp-ppl compare` with the same options, on one split.
+    The fit equals the fit of `dgp-ppl compare` with the same options to one split.
 
     Example: `dgp-ppl fit houses.csv --target price --out price.dgp`.
     """
@@ -99,27 +88,15 @@ def _fit(
             outcome = compare(
                 data,
                 [method],
-                model=model,
-                likelihood=likelihood,
-                depth=depth,
-                inducing=inducing,
-                width=width,
-                kernel=kernel,
-                category_kernel=category_kernel,
-                steps=steps,
-                batch=batch,
-                learning_rate=learning_rate,
                 splits=[split],
                 seed=seed,
-                samples=samples,
-                draws=draws,
-                chains=chains,
                 target=target,
                 drop=column_names(drop),
                 categorical=column_names(categorical),
                 strict=strict,
                 split_key=split_key,
                 progress=not quiet,
+                **options,
             )
     except ValueError as error:
         if not str(error).startswith("compare: "):

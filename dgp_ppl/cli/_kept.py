@@ -29,7 +29,7 @@ def open_fit(path: Path) -> KeptFit:
     if about and Preprocessor.is_state(kept.preprocessing):
         columns = Preprocessor.from_state(kept.preprocessing)
         if (columns.task, list(columns.classes)) != (about["task"], about["classes"]):
-            raise _wrong(path, "task and classes", "those of its preprocessor")
+            raise _wrong(path, "task and classes")
     return kept
 
 
@@ -48,45 +48,37 @@ def comparison_of(path: Path, info: dict[str, Any]) -> dict[str, Any]:
     """
     about = info.get("comparison", {})
     if not isinstance(about, dict):
-        raise _wrong(path, "content", "an object")
+        raise _wrong(path, "content")
     if not about:
         return {}
     about = {"config": {}, "row": {}} | about
-    for name, wanted in _faults(about):
-        raise _wrong(path, name, wanted)
+    for name, is_right in _checks(about):
+        if not is_right:
+            raise _wrong(path, name)
     return about
 
 
-def _faults(about: dict[str, Any]) -> Iterator[tuple[str, str]]:
-    """Yield the name of each wrong entry, and what is wanted."""
-    for name in ("source", "target"):
-        if not isinstance(about.get(name), str):
-            yield name, "a text"
-    if about.get("task") not in _TASKS:
-        yield "task", f"one of {', '.join(_TASKS)}"
-    classes = about.get("classes")
-    if not isinstance(classes, list) or not all(isinstance(label, str) for label in classes):
-        yield "classes", "a list of texts"
+def _checks(about: dict[str, Any]) -> Iterator[tuple[str, bool]]:
+    """Yield the name of each entry, and whether it is of the right type; dicts come first."""
     for name in ("rows", "config", "row"):
-        if not isinstance(about.get(name), dict):
-            yield name, "an object"
-    for name in ("training", "held_out"):
-        if not isinstance(about["rows"].get(name), int):
-            yield f"rows.{name}", "a whole number"
-    row = about["row"]
-    if row and not isinstance(row.get("method"), str):
-        yield "row.method", "a text"
-    if row and not isinstance(row.get("steps"), int):
-        yield "row.steps", "a whole number"
-    if row and not isinstance(row.get("seconds"), int | float):
-        yield "row.seconds", "a number"
+        yield name, isinstance(about.get(name), dict)
+    classes, rows, row = about.get("classes"), about["rows"], about["row"]
+    yield "source", isinstance(about.get("source"), str)
+    yield "target", isinstance(about.get("target"), str)
+    yield "task", about.get("task") in _TASKS
+    yield "classes", isinstance(classes, list) and all(isinstance(c, str) for c in classes)
+    yield "rows.training", isinstance(rows.get("training"), int)
+    yield "rows.held_out", isinstance(rows.get("held_out"), int)
+    if row:
+        yield "row.method", isinstance(row.get("method"), str)
+        yield "row.steps", isinstance(row.get("steps"), int)
+        yield "row.seconds", isinstance(row.get("seconds"), int | float)
     for name in PREDICTION_HEADINGS | INFERENCE_HEADINGS:
-        if not isinstance(row.get(name), int | float | None):
-            yield f"row.{name}", "a number or null"
+        yield f"row.{name}", isinstance(row.get(name), int | float | None)
 
 
-def _wrong(path: Path, name: str, wanted: str) -> DataError:
+def _wrong(path: Path, name: str) -> DataError:
     return DataError(
-        f"{path} is damaged: the {name} of its info['comparison'] is wrong, wanted {wanted}; take "
-        "another copy of it, or fit again"
+        f"{path} is damaged: the {name} of its info['comparison'] is missing or of another type; "
+        "take another copy of it, or fit again"
     )

@@ -1,109 +1,32 @@
-"""Options that several commands share, as types of their arguments."""
+"""Options that several commands share, and the check of files to write."""
 
 from __future__ import annotations
 
 import csv
+import inspect
+import os
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from dgp_ppl.comparison import KERNELS, MODELS
+from dgp_ppl._errors import DataError
+from dgp_ppl.comparison._setting import setting_options
 
 __all__ = [
-    "X64",
-    "Batch",
-    "Categorical",
-    "CategoryKernel",
-    "Chains",
-    "Data",
-    "Depth",
-    "Draws",
-    "Drop",
-    "Inducing",
-    "Kernel",
-    "LearningRate",
-    "Likelihood",
-    "Model",
-    "Overwrite",
-    "Quiet",
-    "Samples",
-    "Seed",
-    "SplitKey",
-    "Steps",
-    "Strict",
-    "Target",
-    "Width",
-    "column_names",
-    "data_stem",
-    "use_x64",
-]
+    "X64", "Categorical", "Data", "Drop", "Overwrite", "Quiet", "Seed", "SplitKey", "Strict",
+    "Target", "check_output", "column_names", "data_stem", "use_x64", "with_setting",
+]  # fmt: skip
 
 # Headings of the help's groups of options.
-_DATA, _MODEL, _FIT, _RESULTS = "Data", "Methods and model", "Fit", "Results"
+_DATA, _FIT, _RESULTS = "Data", "Fit", "Results"
 
 Data = Annotated[
     str,
     typer.Argument(
         help="Name of a data set (see `dgp-ppl datasets`), a file, or a folder of .parquet files."
     ),
-]
-Model = Annotated[
-    str,
-    typer.Option(help=f"Model of the deep methods: {', '.join(MODELS)}.", rich_help_panel=_MODEL),
-]
-Likelihood = Annotated[
-    str | None,
-    typer.Option(
-        help="Likelihood: gaussian, student_t or heteroscedastic for regression, probit or logit "
-        "for two classes, softmax or robust_max for more.",
-        show_default="gaussian, probit or softmax",
-        rich_help_panel=_MODEL,
-    ),
-]
-Depth = Annotated[int, typer.Option(help="GP layers of the deep methods.", rich_help_panel=_MODEL)]
-Inducing = Annotated[
-    int, typer.Option(help="Inducing inputs of each layer.", rich_help_panel=_MODEL)
-]
-Width = Annotated[
-    int | None,
-    typer.Option(
-        help="Outputs of each hidden layer.",
-        show_default="min(30, number of inputs)",
-        rich_help_panel=_MODEL,
-    ),
-]
-Kernel = Annotated[
-    str, typer.Option(help=f"Kernel of every layer: {', '.join(KERNELS)}.", rich_help_panel=_MODEL)
-]
-CategoryKernel = Annotated[
-    bool,
-    typer.Option(
-        "--category-kernel",
-        help="Learn the covariance of the categories of each column of text, in place of "
-        "a lengthscale for each.",
-        rich_help_panel=_MODEL,
-    ),
-]
-Steps = Annotated[int, typer.Option(help="Optimiser steps.", rich_help_panel=_FIT)]
-Batch = Annotated[int, typer.Option(help="Rows of a minibatch.", rich_help_panel=_FIT)]
-LearningRate = Annotated[
-    float,
-    typer.Option(
-        help="Initial learning rate of Adam; it decays by a cosine.", rich_help_panel=_FIT
-    ),
-]
-Draws = Annotated[
-    int,
-    typer.Option(help="Draws kept from each chain, for sghmc and nuts.", rich_help_panel=_FIT),
-]
-Chains = Annotated[int, typer.Option(help="Chains, for sghmc and nuts.", rich_help_panel=_FIT)]
-Seed = Annotated[
-    int, typer.Option(help="Seed of the random splits and the fits.", rich_help_panel=_FIT)
-]
-X64 = Annotated[
-    bool,
-    typer.Option("--x64", help="Compute in float64 instead of float32.", rich_help_panel=_FIT),
 ]
 Target = Annotated[
     str | None,
@@ -141,14 +64,50 @@ SplitKey = Annotated[
         help="Name of the array of an .npz file that holds the splits.", rich_help_panel=_DATA
     ),
 ]
-Samples = Annotated[
-    int,
-    typer.Option(help="Draws through the layers for each prediction.", rich_help_panel=_RESULTS),
+Seed = Annotated[
+    int, typer.Option(help="Seed of the random splits and the fits.", rich_help_panel=_FIT)
+]
+X64 = Annotated[
+    bool,
+    typer.Option("--x64", help="Compute in float64 instead of float32.", rich_help_panel=_FIT),
 ]
 Overwrite = Annotated[
     bool, typer.Option("--overwrite", help="Replace earlier results.", rich_help_panel=_RESULTS)
 ]
 Quiet = Annotated[bool, typer.Option("--quiet", help="Show no progress.", rich_help_panel=_RESULTS)]
+
+
+def with_setting(*without: str) -> Callable[[Any], Any]:
+    """Give the options of `comparison.Setting` to a command that takes ``**options``.
+
+    Args:
+        *without: names of options that the command lacks.
+    """
+
+    def decorate(command: Any) -> Any:
+        signature = inspect.signature(command, eval_str=True)
+        *own, _ = signature.parameters.values()
+        added = []
+        for o in setting_options():
+            if o.name in without:
+                continue
+            flags = [f"--{o.name.replace('_', '-')}"] if o.type is bool else []
+            option = typer.Option(
+                *flags,
+                help=f"{o.help} One of {', '.join(o.choices)}." if o.choices else o.help,
+                show_default=o.default_text or True,
+                rich_help_panel=o.group,
+                hidden=o.hidden,
+            )
+            kind = inspect.Parameter.KEYWORD_ONLY
+            annotation = Annotated[o.type, option]
+            added.append(inspect.Parameter(o.name, kind, default=o.default, annotation=annotation))
+        command.__signature__ = signature.replace(parameters=[*own, *added])
+        # typer reads types from here.
+        command.__annotations__ = {p.name: p.annotation for p in [*own, *added]}
+        return command
+
+    return decorate
 
 
 def column_names(given: list[str] | None) -> list[str]:
@@ -170,3 +129,32 @@ def use_x64(wanted: bool) -> None:
 
     if wanted:
         jax.config.update("jax_enable_x64", True)
+
+
+def check_output(
+    path: Path, overwrite: bool, suffixes: Sequence[str], inputs: Sequence[Path | str] = ()
+) -> None:
+    """Raise `DataError` unless a file can be written, before any work is done.
+
+    Args:
+        path: the file.
+        overwrite: whether an earlier file may be replaced.
+        suffixes: how its name may end.
+        inputs: files that are read, which must not be replaced.
+    """
+    folder = Path(os.path.realpath(path)).parent
+    if path.suffix.lower() not in suffixes:
+        fault = f" ends in {path.suffix!r}, wanted {' or '.join(suffixes)}"
+    elif path.is_dir():
+        fault = " is a folder, wanted a file; choose another name"
+    elif any(os.path.realpath(other) == os.path.realpath(path) for other in inputs):
+        fault = " is an input, wanted another file; choose another name"
+    elif path.exists() and not overwrite:
+        fault = " exists; choose another name, or pass --overwrite"
+    elif not folder.is_dir():
+        fault = f": there is no folder {folder}; make it, or choose another name"
+    elif not os.access(folder, os.W_OK):
+        fault = f": the folder {folder} cannot be written to; choose another name"
+    else:
+        return
+    raise DataError(f"{path}{fault}")

@@ -1,4 +1,4 @@
-"""`dgp-ppl show`: what a kept fit is."""
+"""`dgp-ppl show` and `dgp-ppl datasets`: what a kept fit is, and which data sets have names."""
 
 from __future__ import annotations
 
@@ -10,9 +10,11 @@ from typing import Annotated, Any
 import numpy as np
 import typer
 
+from dgp_ppl import datasets
 from dgp_ppl.cli._app import app
 from dgp_ppl.cli._kept import comparison_of, open_fit
 from dgp_ppl.comparison import INFERENCE_HEADINGS, PREDICTION_HEADINGS, format_number
+from dgp_ppl.comparison._setting import setting_options
 from dgp_ppl.datasets import Preprocessor
 from dgp_ppl.inference import Chains
 from dgp_ppl.persistence import KeptFit, read_record
@@ -20,11 +22,8 @@ from dgp_ppl.persistence import KeptFit, read_record
 __all__: list[str] = []
 
 _OPTIONS = (
-    "model", "likelihood", "depth", "inducing", "width", "kernel", "category_kernel",
-    "share_kernel", "steps", "starts", "batch", "learning_rate", "draws", "chains", "samples",
-    "seed", "x64",
+    *(option.name for option in setting_options()), "seed", "x64",
 )  # fmt: skip
-_FLAGS = ("category_kernel", "x64")  # which are said if they are on
 _HEADINGS = {
     name: heading
     for name, heading in (PREDICTION_HEADINGS | INFERENCE_HEADINGS).items()
@@ -70,7 +69,7 @@ def _lines(kept: KeptFit, model: str, about: dict[str, Any]) -> Iterator[tuple[s
     if kept.is_interrupted:
         yield "interrupted", "the fit ended before its last step"
     options = {n: config[n] for n in _OPTIONS if config.get(n) is not None}
-    options = {n: v for n, v in options.items() if v is not False or n not in _FLAGS}
+    options = {n: v for n, v in options.items() if v is not False}
     if not isinstance(kept.posterior_samples, Chains):
         options = {n: v for n, v in options.items() if n not in ("draws", "chains")}
     if options:
@@ -98,3 +97,22 @@ def _lines(kept: KeptFit, model: str, about: dict[str, Any]) -> Iterator[tuple[s
     saved = kept.versions
     packages = ", ".join(f"{name} {saved[name]}" for name in _PACKAGES if name in saved)
     yield "saved", f"{saved['date']} by {packages}, on {saved['device'].split(maxsplit=1)[-1]}"
+
+
+@app.command("datasets")
+def _datasets() -> None:
+    """List the data sets that can be loaded by name without a network."""
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False)
+    for heading in ("name", "rows", "columns", "task", "source"):
+        table.add_column(heading, justify="right" if heading in ("rows", "columns") else "left")
+    for info in datasets.names():
+        table.add_row(info.name, str(info.rows), str(info.columns), info.task, info.source)
+    console = Console()
+    console.print(table)
+    console.print(
+        "To add data sets, set DGP_PPL_DATA to a folder of .npz files. `dgp-ppl compare` also "
+        "takes openml:NAME and .csv, .parquet and .npz files."
+    )

@@ -92,7 +92,7 @@ class Encoder:
             parts = {"fields": fields}
         else:
             return {"kind": "import", "path": self._path(value, name)}
-        node = {
+        node: dict[str, Any] = {
             "kind": "arguments" if "arguments" in parts else "object",
             "class": self._path(type(value), name),
         }
@@ -238,7 +238,7 @@ def _construct(
 
 def _with_fields(archive: ArchiveReader, path: str, cls: Any, fields: dict[str, Any]) -> Any:
     if dataclasses.is_dataclass(cls):
-        known = {f.name: f for f in dataclasses.fields(cls)}
+        known: dict[str, Any] = {f.name: f for f in dataclasses.fields(cls)}
         if unknown := fields.keys() - known.keys():
             raise _changed(archive, path, f"it has no field {', '.join(sorted(unknown))}")
         for name in known.keys() - fields.keys():  # which later releases added
@@ -246,7 +246,7 @@ def _with_fields(archive: ArchiveReader, path: str, cls: Any, fields: dict[str, 
                 fields[name] = known[name].default
             elif known[name].default_factory is not dataclasses.MISSING:
                 fields[name] = known[name].default_factory()
-    value: Any = object.__new__(cls)
+    value = object.__new__(cls)  # pyright: ignore[reportArgumentType] - a dataclass is a class
     for name, content in fields.items():
         object.__setattr__(value, name, content)  # dataclasses may be frozen
     if isinstance(value, Messenger) and value.fn is not None:

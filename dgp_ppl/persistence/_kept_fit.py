@@ -295,8 +295,9 @@ def load(path: str | os.PathLike[str]) -> KeptFit:
     archive, record = open_record(path)
     try:
         content = {n: decode(archive, node) for n, node in archive.record["content"].items()}
-        columns = None if record["columns"] is None else tuple(record["columns"])
-        plain = {n: record[n] for n in PLAIN} | {"columns": columns}
+        plain = {n: record[n] for n in PLAIN}
+        if plain["columns"] is not None:
+            plain["columns"] = tuple(plain["columns"])
         return KeptFit(**content, **plain, versions=record["versions"])
     except DataError:
         raise

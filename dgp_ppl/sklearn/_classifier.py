@@ -28,31 +28,10 @@ class DeepGPClassifier(ClassifierMixin, DeepGPEstimator):
     >>> gp.classes_.tolist(), gp.predict_proba(X[:4]).shape
     (['early', 'late'], (4, 2))
 
-    Parameters `method`, `model`, `likelihood`, `depth`, `inducing`, `width`, `kernel`,
-    `steps`, `batch`, `learning_rate`, `restarts`, `samples`, `draws` and
-    `chains` are those of `dgp_ppl.compare`, with its defaults. With ``random_state=s`` the fit is
-    that of ``compare(..., seed=s)`` on its first split.
-
-    Args:
-        method: name of the method, such as "dsvi", "svgp", "global_inducing" or "nuts"; see
-            `dgp_ppl.comparison.METHODS`. Those that need Gaussian noise ("sgpr", "gp" and
-            "linear") are for regression alone.
-        random_state: seed, a NumPy `RandomState`, or None for another fit each time.
-        verbose: whether to show a progress bar.
+    `DeepGPEstimator` documents the parameters, which `compare` has too, and the attributes.
 
     Attributes:
         classes_: the C classes, sorted.
-        fitted_: the `comparison.MethodFit` of all restarts; those below are of the first one.
-        model_: the model function.
-        guide_: its guide; None for samplers.
-        model_kwargs_: the model's keyword arguments.
-        params_: fitted params by name.
-        result_: the `FitResult`.
-        loss_curve_: loss of each step, [steps].
-        elbo_per_datum_: bound on the log evidence, in nats per datum; or None.
-        standardizer_: the units of the training inputs.
-        n_features_in_: number D of inputs.
-        feature_names_in_: their names, if X was a data frame.
     """
 
     def fit(self, X: Any, y: Any) -> Self:
@@ -69,7 +48,7 @@ class DeepGPClassifier(ClassifierMixin, DeepGPEstimator):
             NonFiniteLossError: if the loss became NaN or infinite.
             ValueError: if the data or a parameter cannot be used.
         """
-        X, y = self._training_data(X, y)
+        X, y = self._checked(X, y=y, ensure_min_samples=2)
         check_classification_targets(y)
         self.classes_, numbers = np.unique(y, return_inverse=True)
         num = len(self.classes_)
@@ -83,7 +62,7 @@ class DeepGPClassifier(ClassifierMixin, DeepGPEstimator):
     def predict_proba(self, X: Any) -> np.ndarray:
         """Return the probability of each class, [N, C], in the order of `classes_`.
 
-        Those of a row depend on that row alone.
+        The probabilities of a row depend on that row alone.
 
         Args:
             X: inputs, [N, D].
@@ -93,7 +72,7 @@ class DeepGPClassifier(ClassifierMixin, DeepGPEstimator):
             ValueError: if X cannot be used.
         """
         check_is_fitted(self)
-        found = predict_rows(self.fitted_, self._inputs(X), self.samples)
+        found = predict_rows(self.fitted_, self._checked(X, reset=False), self.samples)
         return found["probabilities"]
 
     def predict(self, X: Any) -> np.ndarray:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import warnings
 from typing import Any, Self
 
@@ -10,8 +11,8 @@ from sklearn.base import BaseEstimator
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from dgp_ppl.comparison import METHODS, Setting, fit_method, methods_for
-from dgp_ppl.comparison._setting import complete_setting
+from dgp_ppl.comparison import METHODS, fit_method, methods_for
+from dgp_ppl.comparison._setting import complete_setting, make_setting, setting_options
 from dgp_ppl.prediction import Prediction
 
 __all__ = ["DeepGPEstimator"]
@@ -19,46 +20,76 @@ __all__ = ["DeepGPEstimator"]
 _MOST_SEEDS = 2**32
 _LARGEST = float(np.finfo(np.float32).max) ** 0.5  # squares of differences stay finite
 
+# Arrays have no columns of categories.
+_OPTIONS = [o for o in setting_options() if not o.hidden and o.name != "category_kernel"]
+
+
+def _with_options(init: Any) -> Any:
+    """Show the options of `Setting` in a signature, where scikit-learn finds its parameters."""
+    signature = inspect.signature(init)
+    *own, _ = signature.parameters.values()
+    options = [
+        inspect.Parameter(o.name, inspect.Parameter.KEYWORD_ONLY, default=o.default)
+        for o in _OPTIONS
+    ]
+    init.__signature__ = signature.replace(parameters=[*own, *options])
+    return init
+
 
 class DeepGPEstimator(BaseEstimator):
-    """Base of `DeepGPRegressor` and `DeepGPClassifier`, which document its parameters."""
+    """Base of `DeepGPRegressor` and `DeepGPClassifier`, with their parameters and attributes.
 
+    The parameters are the options of `dgp_ppl.comparison.Setting`, such as `model`, `depth`,
+    `inducing`, `kernel`, `steps` and `restarts`, with the defaults of `dgp_ppl.compare`, and the
+    three below. With ``random_state=s`` the fit equals the fit of ``compare(..., seed=s)`` to its
+    first split.
+
+    Args:
+        method: name of the method, such as "dsvi", "svgp", "global_inducing" or "nuts"; see
+            `dgp_ppl.comparison.METHODS`. Methods that need Gaussian noise ("sgpr", "gp" and
+            "linear") are for regression alone.
+        random_state: seed, a NumPy `RandomState`, or None for another fit each time.
+        verbose: whether to show a progress bar.
+        **options: options of `Setting`.
+
+    Attributes:
+        fitted_: the `comparison.MethodFit` of all restarts. What follows describes the first.
+        model_: the model function.
+        guide_: its guide; None for samplers.
+        model_kwargs_: the model's keyword arguments.
+        params_: fitted params by name.
+        result_: the `FitResult`.
+        loss_curve_: loss of each step, [steps].
+        elbo_per_datum_: bound on the log evidence, in nats per datum; None for samplers. For
+            regression the target is standardised.
+        standardizer_: the units of the training data.
+        n_features_in_: number D of inputs.
+        feature_names_in_: their names, if X was a data frame.
+    """
+
+    samples: int
+    restarts: int
+
+    @_with_options
     def __init__(
         self,
         *,
         method: str = "dsvi",
-        model: str = "deep_gp",
-        likelihood: str | None = None,
-        depth: int = 2,
-        inducing: int = 100,
-        width: int | None = None,
-        kernel: str = "squared_exponential",
-        steps: int = 6000,
-        batch: int = 1000,
-        learning_rate: float = 0.1,
-        restarts: int = 1,
-        samples: int = 100,
-        draws: int = 250,
-        chains: int = 2,
         random_state: Any = None,
         verbose: bool = False,
+        **options: Any,
     ) -> None:
         self.method = method
-        self.model = model
-        self.likelihood = likelihood
-        self.depth = depth
-        self.inducing = inducing
-        self.width = width
-        self.kernel = kernel
-        self.steps = steps
-        self.batch = batch
-        self.learning_rate = learning_rate
-        self.restarts = restarts
-        self.samples = samples
-        self.draws = draws
-        self.chains = chains
         self.random_state = random_state
         self.verbose = verbose
+        defaults = {o.name: o.default for o in _OPTIONS}
+        if unknown := options.keys() - defaults.keys():
+            raise TypeError(
+                f"{type(self).__name__}: there is no parameter {', '.join(sorted(unknown))}, "
+                f"wanted some of {', '.join(defaults)}"
+            )
+        for name, value in (defaults | options).items():
+            setattr(self, name, value)
 
     def prediction(self, X: Any) -> Prediction:
         """Return the whole predictive distribution at X: the `dgp_ppl.Prediction` of `compare`.
@@ -75,16 +106,18 @@ class DeepGPEstimator(BaseEstimator):
             ValueError: if X cannot be used.
         """
         check_is_fitted(self)
-        return self.fitted_.predict(self._inputs(X), self.samples)
+        return self.fitted_.predict(self._checked(X, reset=False), self.samples)
 
     def _fit(self, X: np.ndarray, y: np.ndarray, task: str, classes: int = 1) -> Self:
         """Fit to checked arrays; y is a number, or a class 0 ... C-1."""
         caller = type(self).__name__
-        self._check_parameters(task)
-        given = self.get_params(deep=False)
-        names = Setting.__dataclass_fields__.keys() & given.keys()
-        setting = Setting(**{n: given[n] for n in names})
-        setting.check(caller)
+        known = methods_for(task, tuple(METHODS))
+        if self.method not in known:
+            why = ", which needs Gaussian noise" if self.method in METHODS else ""
+            raise ValueError(
+                f"{caller}: method is {self.method!r}{why}, wanted one of {', '.join(known)}"
+            )
+        setting = make_setting(caller, None, {o.name: getattr(self, o.name) for o in _OPTIONS})
         setting = complete_setting(caller, setting, task, classes)
         self.fitted_ = fit_method(
             self.method, X, y, setting, seed=self._seed(),
@@ -102,16 +135,6 @@ class DeepGPEstimator(BaseEstimator):
         self.standardizer_ = self.fitted_.standardizer
         return self
 
-    def _check_parameters(self, task: str) -> None:
-        """Raise unless the method can do the task."""
-        caller = type(self).__name__
-        known = methods_for(task, tuple(METHODS))
-        if self.method not in known:
-            why = ", which needs Gaussian noise" if self.method in METHODS else ""
-            raise ValueError(
-                f"{caller}: method is {self.method!r}{why}, wanted one of {', '.join(known)}"
-            )
-
     def _seed(self) -> int:
         """Return the seed: `random_state` if it is a number, else a number drawn from it."""
         given = self.random_state
@@ -123,16 +146,8 @@ class DeepGPEstimator(BaseEstimator):
             )
         return int(given)
 
-    def _training_data(self, X: Any, y: Any, **options: Any) -> tuple[np.ndarray, Any]:
-        """Return checked inputs and targets, and learn the columns."""
-        return self._checked(X, y=y, ensure_min_samples=2, **options)
-
-    def _inputs(self, X: Any) -> np.ndarray:
-        """Return checked inputs of a prediction."""
-        return self._checked(X, reset=False)
-
     def _checked(self, X: Any, **options: Any) -> Any:
-        """Return what scikit-learn's `validate_data` does; its errors name columns of text."""
+        """Return what scikit-learn's `validate_data` returns; errors name columns of text."""
         try:
             found = validate_data(self, X, dtype=np.float64, **options)
         except ValueError as error:
@@ -170,11 +185,8 @@ class DeepGPEstimator(BaseEstimator):
 
 def _text_columns(X: Any) -> list[Any]:
     """Return the names of a data frame's columns that NumPy cannot convert to numbers."""
-    names = getattr(X, "columns", None)
-    if names is None:
-        return []
     found = []
-    for name in names:
+    for name in getattr(X, "columns", ()):
         try:
             np.asarray(X[name]).astype(np.float64)
         except (TypeError, ValueError):

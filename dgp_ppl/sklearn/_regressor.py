@@ -30,29 +30,7 @@ class DeepGPRegressor(RegressorMixin, DeepGPEstimator):
     >>> mean.shape, std.shape
     ((4,), (4,))
 
-    Parameters `method`, `model`, `likelihood`, `depth`, `inducing`, `width`, `kernel`,
-    `steps`, `batch`, `learning_rate`, `restarts`, `samples`, `draws` and
-    `chains` are those of `dgp_ppl.compare`, with its defaults. With ``random_state=s`` the fit is
-    that of ``compare(..., seed=s)`` on its first split.
-
-    Args:
-        method: name of the method, such as "dsvi", "sgpr", "global_inducing" or "nuts"; see
-            `dgp_ppl.comparison.METHODS`.
-        random_state: seed, a NumPy `RandomState`, or None for another fit each time.
-        verbose: whether to show a progress bar.
-
-    Attributes:
-        fitted_: the `comparison.MethodFit` of all restarts; those below are of the first one.
-        model_: the model function.
-        guide_: its guide; None for samplers.
-        model_kwargs_: the model's keyword arguments.
-        params_: fitted params by name.
-        result_: the `FitResult`.
-        loss_curve_: loss of each step, [steps].
-        elbo_per_datum_: bound on the log evidence of the standardised target, in nats; or None.
-        standardizer_: the units of the training data.
-        n_features_in_: number D of inputs.
-        feature_names_in_: their names, if X was a data frame.
+    `DeepGPEstimator` documents the parameters, which `compare` has too, and the attributes.
     """
 
     def fit(self, X: Any, y: Any) -> Self:
@@ -69,7 +47,7 @@ class DeepGPRegressor(RegressorMixin, DeepGPEstimator):
             NonFiniteLossError: if the loss became NaN or infinite.
             ValueError: if the data or a parameter cannot be used.
         """
-        X, y = self._training_data(X, y, y_numeric=True)
+        X, y = self._checked(X, y=y, ensure_min_samples=2, y_numeric=True)
         try:
             y = np.asarray(y, np.float64)
         except ValueError as error:
@@ -82,8 +60,8 @@ class DeepGPRegressor(RegressorMixin, DeepGPEstimator):
     def predict(self, X: Any, return_std: bool = False, quantiles: ArrayLike | None = None) -> Any:
         """Return the predictive mean, and what else is asked for.
 
-        Mean, standard deviation and quantiles are those of y, the noise included. Those of a row
-        depend on that row alone.
+        Mean, standard deviation and quantiles are of y, with the noise. The values of a row depend
+        on that row alone.
 
         Args:
             X: inputs, [N, D].
@@ -99,7 +77,7 @@ class DeepGPRegressor(RegressorMixin, DeepGPEstimator):
             ValueError: if X or a level cannot be used.
         """
         check_is_fitted(self)
-        X = self._inputs(X)
+        X = self._checked(X, reset=False)
         levels = np.asarray([] if quantiles is None else quantiles, np.float64)
         if levels.ndim > 1 or not ((levels > 0) & (levels < 1)).all():
             raise ValueError(

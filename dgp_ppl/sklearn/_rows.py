@@ -25,7 +25,7 @@ def predict_rows(
 
     All rows share the draws of the hidden layers' noise, so other rows of x, and their order,
     change nothing. Chunks have 2^k rows, so that predictions at other numbers of rows rarely
-    compile anew.
+    compile a program.
 
     Args:
         fit: the fit.
@@ -43,7 +43,8 @@ def predict_rows(
         dataclasses.replace(p, standardizer=None) for p in fit.predictions(x[:1], num_samples)
     ]
     at_rows = jax.vmap(row_function(pool(members), levels))
-    size = _chunk_rows(len(x), num_samples * len(members))
+    most = 2 ** max(0, (_MAX_PASSES // (num_samples * len(members))).bit_length() - 1)
+    size = min(most, max(_FEWEST_ROWS, 2 ** (len(x) - 1).bit_length()))
     chunks = []
     for start in range(0, len(x), size):
         chunk = inputs[start : start + size]
@@ -54,10 +55,3 @@ def predict_rows(
         return {"probabilities": values["probabilities"]}
     units = {n: scale.original(a) for n, a in values.items() if n != "var"}
     return units | {"var": values["var"] * scale.y_scale**2}
-
-
-def _chunk_rows(rows: int, passes: int) -> int:
-    """Return the number of rows of a chunk, a power of two."""
-    most = 2 ** max(0, (_MAX_PASSES // passes).bit_length() - 1)
-    wanted = max(_FEWEST_ROWS, 2 ** (rows - 1).bit_length())
-    return min(most, wanted)

@@ -1,13 +1,20 @@
-"""The command line: exit codes, one-line errors for bad input, and output files."""
+"""`dgp-ppl compare`: its files, exit codes, and one-line errors for bad input."""
+
+import json
 
 import numpy as np
+import pandas as pd
 import pytest
-from support.commands import command
+from support.commands import command, refused
+from support.comparisons import no_fit
+from support.malformed import malformed
+from support.tables import houses
 
 from dgp_ppl._errors import DataError
 from dgp_ppl.cli import _compare
+from dgp_ppl.comparison import _executor
 
-TINY = ["--steps", "3", "--inducing", "4", "--samples", "4", "--splits", "1", "--quiet"]
+TINY = ["--steps", "3", "--inducing", "4", "--samples", "4", "--splits", "1", "--methods", "svgp"]
 
 
 def csv(path, rows, header="a,b,y"):
@@ -15,75 +22,14 @@ def csv(path, rows, header="a,b,y"):
     return path
 
 
-GOOD = [(i, i % 3, i * 0.5) for i in range(20)]
-BAD_FILES = {
-    "NaN": (("a,b,y"), [*GOOD, (1, "nan", 2)], "b"),
-    "non-numeric": (("a,b,y"), [*GOOD, (1, "red", 2)], "red"),
-    "constant target": (("a,b,y"), [(i, i, 1.0) for i in range(9)], "y"),
-    "one row": (("a,b,y"), GOOD[:1], "row"),
-    "header only": (("a,b,y"), [], "row"),
-    "duplicate header": (("a,a,y"), GOOD, "a"),
-    "overflow": (("a,b,y"), [*GOOD, (10**400, 1, 2)], "a"),
-}
+@pytest.fixture
+def messy(tmp_path):
+    path = tmp_path / "houses.csv"
+    pd.DataFrame(houses(30)).to_csv(path, index=False)
+    return path
 
 
-@pytest.mark.parametrize("name", BAD_FILES)
-def test_bad_file(name, tmp_path, monkeypatch, capsys):
-    header, rows, word = BAD_FILES[name]
-    path = csv(tmp_path / "data.csv", rows, header)
-    out = tmp_path / "out"
-    code, _, err = command(
-        monkeypatch, capsys, "compare", path, "--target", "y", "--strict", "--out", out, *TINY
-    )
-    assert code == 2
-    assert len(err.strip().splitlines()) == 1
-    assert word in err
-    assert not out.exists()
-
-
-@pytest.mark.parametrize(
-    ("args", "word"),
-    [
-        (["no-such-file.csv", "--target", "y"], "no-such-file.csv"),
-        (["diabetez"], "diabetes"),
-        (["diabetes", "--target", "nothing"], "nothing"),
-        (["diabetes", "--methods", "svgp,magic"], "magic"),
-        (["diabetes", "--steps", "0"], "steps"),
-        (["diabetes", "--workers", "0"], "workers"),
-        (["diabetes", "--learning-rate", "-1"], "learning_rate"),
-        (["diabetes", "--seed", "-1"], "seed"),
-        (["diabetes", "--seed", "99999999999999999999"], "seed"),
-        (["diabetes", "--split-key", "mine"], "mine"),
-        (["breast_cancer", "--methods", "sgpr,dsvi"], "sgpr"),
-        (["diabetes", "--likelihood", "softmax"], "softmax"),
-        (["diabetes", "--model", "deep"], "deep_gp"),
-    ],
-)
-def test_bad_argument(args, word, tmp_path, monkeypatch, capsys):
-    out = tmp_path / "out"
-    code, _, err = command(monkeypatch, capsys, "compare", *TINY, *args, "--out", out)
-    assert code == 2
-    assert len(err.strip().splitlines()) == 1
-    assert word in err
-    assert not out.exists()
-
-
-def test_no_such_column_lists_the_columns(tmp_path, monkeypatch, capsys):
-    path = csv(tmp_path / "data.csv", GOOD)
-    code, _, err = command(monkeypatch, capsys, "compare", path, "--target", "z", *TINY)
-    assert code == 2
-    assert all(repr(c) in err or c in err for c in "aby")
-
-
-def test_results_are_not_overwritten_unasked(tmp_path, monkeypatch, capsys):
-    (tmp_path / "results.json").write_text("{}")
-    code, _, err = command(monkeypatch, capsys, "compare", "diabetes", "--out", tmp_path, *TINY)
-    assert code == 2
-    assert "--overwrite" in err
-    assert (tmp_path / "results.json").read_text() == "{}"
-
-
-def test_a_good_file_is_compared(tmp_path, monkeypatch, capsys):
+def test_a_good_file_is_compared(tmp_path):
     """Overwriting removes the files of the earlier comparison and keeps the user's."""
     rng = np.random.default_rng(0)
     path = csv(tmp_path / "data.csv", [(a, a * a, a + 1) for a in rng.normal(size=30)])
@@ -91,27 +37,64 @@ def test_a_good_file_is_compared(tmp_path, monkeypatch, capsys):
     out.mkdir()
     for name in ("results.json", "sgpr.nc", "function.png", "notes.txt"):
         (out / name).write_text("{}")
-    args = ["compare", path, "--target", "y", "--methods", "svgp", "--out", out, *TINY]
-    args.append("--overwrite")
-    code, text, _ = command(monkeypatch, capsys, *args)
-    assert code == 0
+    args = ["compare", path, "--target", "y", "--out", out, *TINY]
+    assert "--overwrite" in refused(*args)
+    assert (out / "results.json").read_text() == "{}"
+    code, text, err = command(*args, "--overwrite", "--quiet")
+    assert (code, err) == (0, "")
     assert "svgp" in text
     assert {p.name for p in out.iterdir()} == {
         "results.json", "svgp.nc", "training.png", "predictions.png", "coverage.png", "notes.txt",
     }  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("args", "found"),
-    [
-        ([], {"restarts": 1}),
-        (["--category-kernel"], {"category_kernel": True}),
-        (["--kernel", "matern52"], {"kernel": "matern52"}),
-        (["--restarts", "3"], {"restarts": 3}),
-        (["--likelihood", "heteroscedastic"], {"likelihood": "heteroscedastic"}),
-    ],
-)
-def test_options_reach_the_comparison(args, found, tmp_path, monkeypatch, capsys):
+def test_the_report_of_a_messy_file_is_printed(messy, tmp_path, monkeypatch):
+    monkeypatch.setattr(_executor, "run_method", no_fit)
+    args = ["compare", messy, "--target", "price", "--out", tmp_path / "out", *TINY]
+    code, _, err = command(*args, "--drop", "owner, country", "--categorical", "rooms")
+    assert code == 0
+    for words in ("categories  rooms: 1, 2, 3, 4, 5, and missing", "left out    owner: as asked",
+                  "left out    1 row of the table without a target",
+                  "Warning: column 'id' has 26 different whole numbers in 26"):  # fmt: skip
+        assert words in err
+    record = json.loads((tmp_path / "out" / "results.json").read_text())
+    assert record["config"]["drop"] == ["owner", "country"]
+    assert record["config"]["categorical"] == ["rooms"]
+
+
+def test_bad_input_is_one_line(messy, tmp_path):
+    """Exit code 2, and nothing is written."""
+    price = [messy, "--target", "price"]
+    for args, word in (
+        (["no-such-file.csv", "--target", "y"], "no-such-file.csv"),
+        (["diabetez"], "diabetes"),
+        (["diabetes", "--target", "nothing"], "nothing"),
+        (["diabetes", "--methods", "svgp,magic"], "magic"),
+        (["diabetes", "--steps", "0"], "steps"),
+        (["diabetes", "--workers", "0"], "workers"),
+        (["diabetes", "--learning-rate", "-1"], "learning_rate"),
+        (["diabetes", "--seed", "99999999999999999999"], "seed"),
+        (["diabetes", "--split-key", "mine"], "mine"),
+        (["breast_cancer", "--methods", "sgpr,dsvi"], "sgpr"),
+        (["diabetes", "--likelihood", "softmax"], "softmax"),
+        (["diabetes", "--model", "deep"], "deep_gp"),
+        ([messy, "--target", "pryce"], "'price'"),
+        ([*price, "--strict"], "houses.csv"),
+        ([*price, "--drop", "nothing"], "drop has 'nothing'"),
+        ([*price, "--categorical", '"a, b"'], "categorical has 'a, b'"),
+    ):
+        assert word in refused("compare", *TINY, *args, "--out", tmp_path / "out")
+    assert [p.name for p in tmp_path.iterdir()] == ["houses.csv"]
+
+
+@pytest.mark.parametrize("case", ["truncated", "no parquet"])
+def test_malformed_files(case, tmp_path):
+    path = malformed(tmp_path, case, 0)
+    assert path.name in refused("compare", path, "--target", "y", "--out", tmp_path / "o", *TINY)
+    assert [p.name for p in tmp_path.iterdir()] == [path.name]
+
+
+def test_options_reach_the_comparison(tmp_path, monkeypatch):
     seen = {}
 
     def record(*_, **options):
@@ -119,6 +102,11 @@ def test_options_reach_the_comparison(args, found, tmp_path, monkeypatch, capsys
         raise DataError("stop here")
 
     monkeypatch.setattr(_compare, "compare", record)
-    code, _, err = command(monkeypatch, capsys, "compare", "step", "--out", tmp_path / "out", *args)
-    assert (code, err.strip()) == (2, "dgp-ppl: stop here")
-    assert {name: seen[name] for name in found} == found
+    wanted = {
+        "category_kernel": True, "kernel": "matern52", "restarts": 3, "elbo_share": 0.2,
+        "likelihood": "heteroscedastic", "width": 3, "as_published": True,
+    }  # fmt: skip
+    args = [f"--{n.replace('_', '-')}" + f"={v}" * (v is not True) for n, v in wanted.items()]
+    assert refused("compare", "step", "--out", tmp_path / "out", *args) == "dgp-ppl: stop here\n"
+    assert seen.items() >= wanted.items()
+    assert (seen["depth"], seen["batch"]) == (2, 1000)

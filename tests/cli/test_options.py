@@ -1,8 +1,45 @@
-"""Options that several commands share."""
+"""Options that commands share, and files that they write."""
 
-from dgp_ppl.cli._options import column_names
+import inspect
+
+import pytest
+
+import dgp_ppl
+from dgp_ppl._errors import DataError
+from dgp_ppl.cli import _compare, _fit
+from dgp_ppl.cli._options import check_output, column_names
+from dgp_ppl.comparison._setting import setting_options
+
+
+def test_options_are_those_of_compare():
+    """Names, defaults and types come from `Setting`; a fit has no restarts."""
+    compared = inspect.signature(dgp_ppl.compare).parameters
+    for command in (_compare._compare, _fit._fit):
+        given = inspect.signature(command).parameters
+        for option in setting_options():
+            if option.name != "restarts" or command is _compare._compare:
+                assert given[option.name].default == option.default
+                assert given[option.name].annotation.__origin__ == option.type
+        assert (given.keys() & compared.keys()) >= {"seed", "target", "drop", "split_key"}
+    assert "restarts" not in given
 
 
 def test_names_are_separated_by_commas_or_options():
     assert column_names(['a, "b, c"', " d "]) == ["a", "b, c", "d"]
     assert column_names(None) == []
+
+
+def test_files_that_cannot_be_written(tmp_path):
+    folder, source = tmp_path / "t.csv", tmp_path / "in.csv"
+    folder.mkdir()
+    source.write_text("")
+    for path, inputs, words in (
+        (folder, (), "is a folder"),
+        (source, [folder / ".." / "in.csv"], "is an input"),
+        (source, (), "exists; .*--overwrite"),
+        (tmp_path / "p.xlsx", (), r"'.xlsx', wanted .csv"),
+        (tmp_path / "nowhere" / "p.csv", (), "there is no folder"),
+    ):
+        with pytest.raises(DataError, match=words):
+            check_output(path, False, (".csv",), inputs)
+    check_output(source, True, (".csv",))

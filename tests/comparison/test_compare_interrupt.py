@@ -104,7 +104,7 @@ def test_failed_fits_count_as_finished(monkeypatch, interrupted_fit, tmp_path):
 def test_a_signal_in_the_command(tmp_path):
     """A real Ctrl-C, through a pipe: one line, the code 130, and no carriage return."""
     arguments = [
-        sys.executable, "-c", "from dgp_ppl.cli import main; main()", "compare", "step",
+        sys.executable, "-c", "from dgp_ppl.cli.__main__ import main; main()", "compare", "step",
         "--methods", "gp,svgp", "--splits", "2", "--inducing", "4", "--samples", "4",
         "--steps", "1000000", "--out", str(tmp_path),
     ]  # fmt: skip

@@ -246,7 +246,7 @@ def test_dask(wanted, monkeypatch, tmp_path):
 def test_ctrl_c_ends_the_workers(tmp_path):
     """The command ends with one line, though its workers are in the middle of fits."""
     arguments = [
-        sys.executable, "-c", "from dgp_ppl.cli import main; main()", "compare", "step",
+        sys.executable, "-c", "from dgp_ppl.cli.__main__ import main; main()", "compare", "step",
         "--methods", "linear,svgp", "--splits", "2", "--inducing", "4", "--samples", "4",
         "--steps", "1000000", "--workers", "2", "--out", str(tmp_path),
     ]  # fmt: skip

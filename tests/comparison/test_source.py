@@ -120,17 +120,15 @@ def test_a_folder_on_the_command_line(tmp_path, monkeypatch, capsys):
     pq.write_table(pa.table({"a": X[:, 0], "b": X[:, 1], "y": Y}), folder / "0.parquet")
     monkeypatch.chdir(tmp_path)
     small = ["--target", "y", "--steps", 4, "--inducing", 4, "--samples", 4, "--batch", 50]
-    code, out, _ = command(monkeypatch, capsys, "fit", "parts/", *small)
+    code, out, _ = command("fit", "parts/", *small)
     assert code == 0
     assert "2,400 of 24,000 rows held out" in " ".join(out.split())
     kept = dgp.load(tmp_path / "parts.dgp")
     assert kept.predict(random.key(0), X[:3]).mean.shape == (3,)
     resumed = [*small, "--methods", "svgp", "--splits", 2, "--quiet", "--out", "r"]
-    assert command(monkeypatch, capsys, "compare", "parts", *resumed)[0] == 0
-    assert command(monkeypatch, capsys, "compare", "parts", *resumed, "--resume")[0] == 0
-    code, _, err = command(
-        monkeypatch, capsys, "fit", "parts", *small, "--method", "gp", "--out", "gp.dgp"
-    )
+    assert command("compare", "parts", *resumed)[0] == 0
+    assert command("compare", "parts", *resumed, "--resume")[0] == 0
+    code, _, err = command("fit", "parts", *small, "--method", "gp", "--out", "gp.dgp")
     assert code == 2
     assert "read block by block" in err
 

@@ -11,7 +11,6 @@ from dgp_ppl.sklearn import DeepGPClassifier
 X = np.linspace(-2, 2, 12)[:, None]
 
 
-@pytest.mark.slow
 def test_the_fit_is_that_of_compare():
     rows, gp = run("iris"), fitted("iris")
     found = gp.prediction(rows.x_test)
@@ -44,33 +43,16 @@ def test_classes_may_be_text_or_booleans():
     np.testing.assert_array_equal(truth.predict_proba(X), text.predict_proba(X))
 
 
-def test_predictions_need_a_fit():
+def test_errors():
     for method in ("predict", "predict_proba", "prediction"):
         with pytest.raises(NotFittedError, match="not fitted yet"):
             getattr(DeepGPClassifier(), method)(X)
-
-
-def test_one_class_is_an_error():
-    with pytest.raises(ValueError, match="y has one class, 'a', wanted at least two"):
-        DeepGPClassifier().fit(X, ["a"] * len(X))
-
-
-def test_real_targets_are_an_error():
-    with pytest.raises(ValueError, match="Unknown label type: continuous"):
-        DeepGPClassifier().fit(X, X[:, 0])
-
-
-def test_several_targets_are_an_error_with_a_way_out():
-    with pytest.raises(ValueError, match=r"MultiOutputClassifier\(DeepGPClassifier"):
-        DeepGPClassifier().fit(X, np.zeros((len(X), 2)))
-
-
-@pytest.mark.parametrize("method", ["sgpr", "linear"])
-def test_methods_for_gaussian_noise_are_an_error(method):
-    with pytest.raises(ValueError, match=f"'{method}', which needs Gaussian noise, wanted one of"):
-        DeepGPClassifier(method=method).fit(X, X[:, 0] > 0)
-
-
-def test_a_likelihood_of_another_task_is_an_error():
-    with pytest.raises(ValueError, match=r"DeepGPClassifier: likelihood is 'softmax'.*probit"):
-        DeepGPClassifier(likelihood="softmax").fit(X, X[:, 0] > 0)
+    for options, y, message in (
+        ({}, ["a"] * len(X), "y has one class, 'a', wanted at least two"),
+        ({}, X[:, 0], "Unknown label type: continuous"),
+        ({}, np.zeros((len(X), 2)), r"MultiOutputClassifier\(DeepGPClassifier"),
+        ({"method": "sgpr"}, X[:, 0] > 0, "'sgpr', which needs Gaussian noise, wanted one of"),
+        ({"likelihood": "softmax"}, X[:, 0] > 0, r"likelihood is 'softmax'.*probit"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            DeepGPClassifier(**options).fit(X, y)

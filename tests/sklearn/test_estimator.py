@@ -19,31 +19,25 @@ from support.helpers import KEY
 import dgp_ppl as dgp
 from dgp_ppl import NonFiniteLossError
 from dgp_ppl.comparison import Setting
-from dgp_ppl.kernels import Matern52
 from dgp_ppl.sklearn import DeepGPClassifier, DeepGPRegressor
 
 X = np.linspace(-2, 2, 12)[:, None]
 Y = np.sin(X[:, 0])
 OWN = {"method", "random_state", "verbose"}
 FROM_THE_DATA = {"task", "outputs"}  # settings that `fit` finds in y
-OF_TABLES = {"category_kernel", "as_published", "elbo_share"}
+OF_TABLES = {"category_kernel", "as_published"}
 
 
-@pytest.mark.parametrize("estimator", [DeepGPRegressor, DeepGPClassifier])
-def test_parameters_are_those_of_compare(estimator):
-    given = inspect.signature(estimator).parameters
-    settings = {f.name for f in dataclasses.fields(Setting)}
-    assert given.keys() - OWN == settings - FROM_THE_DATA - OF_TABLES
-    compared = inspect.signature(dgp.compare).parameters
-    for name in given.keys() - OWN:
-        assert given[name].default == compared[name].default, name
-
-
-@pytest.mark.slow
-def test_the_kernel_is_that_of_the_fit():
-    gp = DeepGPRegressor(method="sgpr", kernel="matern52", random_state=0, **SMALL).fit(X, Y)
-    assert "kernel='matern52'" in repr(gp)
-    assert gp.model_kwargs_["kernel"] == Matern52.learned
+def test_parameters_are_those_of_compare():
+    for estimator in (DeepGPRegressor, DeepGPClassifier):
+        given = inspect.signature(estimator).parameters
+        settings = {f.name for f in dataclasses.fields(Setting)}
+        assert given.keys() - OWN == settings - FROM_THE_DATA - OF_TABLES
+        compared = inspect.signature(dgp.compare).parameters
+        for name in given.keys() - OWN:
+            assert given[name].default == compared[name].default, name
+        with pytest.raises(TypeError, match=r"no parameter category_kernel, wanted some of model"):
+            estimator(category_kernel=True)
 
 
 def test_clone_and_repr():
@@ -59,13 +53,6 @@ def test_a_pickle_predicts_the_same():
     again = pickle.loads(pickle.dumps(gp))
     np.testing.assert_array_equal(again.predict(x), gp.predict(x))
     np.testing.assert_array_equal(again.prediction(x).mean, gp.prediction(x).mean)
-
-
-@pytest.mark.slow
-def test_a_pickle_of_chains_and_priors_predicts_the_same():
-    gp = DeepGPRegressor(method="nuts_priors", draws=4, random_state=0, **SMALL).fit(X, Y)
-    again = pickle.loads(pickle.dumps(gp))
-    np.testing.assert_array_equal(again.predict(X), gp.predict(X))
 
 
 def test_attributes_suffice_to_keep_the_fit(tmp_path):
@@ -84,20 +71,11 @@ def test_attributes_suffice_to_keep_the_fit(tmp_path):
     assert gp.n_features_in_ == 1
 
 
-@pytest.mark.parametrize("seed", [5, np.int64(5)])
-def test_a_number_is_the_seed_of_compare(seed):
-    rows = run("step")
-    gp = DeepGPRegressor(method="sgpr", random_state=seed, **SMALL).fit(rows.x, rows.y)
-    assert gp.fitted_.seed == 5
-
-
-def test_random_states_draw_seeds():
-    rows = run("step")
-
+def test_a_number_is_the_seed_and_a_state_draws_one():
     def seed(state):
-        options = {"method": "sgpr", "random_state": state, **SMALL}
-        return DeepGPRegressor(**options).fit(rows.x, rows.y).fitted_.seed
+        return DeepGPRegressor(random_state=state)._seed()
 
+    assert seed(5) == seed(np.int64(5)) == 5
     assert seed(np.random.RandomState(1)) == seed(np.random.RandomState(1))
     state = np.random.RandomState(1)
     assert seed(state) != seed(state)
@@ -118,17 +96,14 @@ ERRORS = [
 ]
 
 
-@pytest.mark.parametrize(("options", "message"), ERRORS)
-def test_wrong_parameters_are_named(options, message):
-    with pytest.raises(ValueError, match=f"DeepGPRegressor: {message}"):
-        DeepGPRegressor(**options).fit(X, Y)
-
-
-@pytest.mark.parametrize("options", [{"inducing": 10.0}, {"steps": "many"}, {"samples": None}])
-def test_counts_are_integers(options):
-    (name,) = options
-    with pytest.raises(TypeError, match=f"DeepGPRegressor: {name} is .*, wanted an integer"):
-        DeepGPRegressor(**options).fit(X, Y)
+def test_wrong_parameters_are_named():
+    for options, message in ERRORS:
+        with pytest.raises(ValueError, match=f"DeepGPRegressor: {message}"):
+            DeepGPRegressor(**options).fit(X, Y)
+    for options in ({"inducing": 10.0}, {"steps": "many"}, {"samples": None}):
+        (name,) = options
+        with pytest.raises(TypeError, match=f"DeepGPRegressor: {name} is .*, wanted an integer"):
+            DeepGPRegressor(**options).fit(X, Y)
 
 
 def test_text_is_an_error_that_names_columns_and_ways_out():
@@ -181,15 +156,14 @@ def test_cross_validation():
     assert np.isfinite(scores).all()
 
 
-# Rows are few and each check has shapes of its own, which are compiled anew.
+# Rows are few: each check has other shapes, for which programs are compiled.
 CHECKED = [
     DeepGPRegressor(inducing=8, steps=60, samples=4),
-    DeepGPRegressor(method="sgpr", inducing=8, steps=60, samples=4),
     DeepGPClassifier(method="svgp", inducing=8, steps=60, samples=4),
 ]
 
 
-@pytest.mark.slow
+@pytest.mark.ecosystem
 @pytest.mark.filterwarnings("ignore")
 @parametrize_with_checks(CHECKED)
 def test_checks_of_scikit_learn(estimator, check):

@@ -3,7 +3,7 @@
 import numpy as np
 import pandas as pd
 import pytest
-from sklearn.exceptions import DataConversionWarning, NotFittedError
+from sklearn.exceptions import NotFittedError
 from sklearn.metrics import r2_score
 from support.estimators import SMALL, fitted, run
 
@@ -21,20 +21,18 @@ def x():
     return run("step").x_test
 
 
-@pytest.mark.parametrize("method", ["dsvi", "sgpr"])
-def test_the_fit_is_that_of_compare(method):
-    rows, gp = run("step", method), fitted("step", method)
-    found = gp.prediction(rows.x_test)
-    np.testing.assert_array_equal(found.mean, rows.test.mean)
-    np.testing.assert_array_equal(found.var, rows.test.var)
-    assert gp.elbo_per_datum_ == rows.fitted.elbo_per_datum
-    for name, value in rows.fitted.result.params.items():
-        np.testing.assert_array_equal(gp.params_[name], value)
+def test_the_fit_is_that_of_compare():
+    for method in ("dsvi", "sgpr"):
+        rows, gp = run("step", method), fitted("step", method)
+        found = gp.prediction(rows.x_test)
+        np.testing.assert_array_equal(found.mean, rows.test.mean)
+        np.testing.assert_array_equal(found.var, rows.test.var)
+        assert gp.elbo_per_datum_ == rows.fitted.elbo_per_datum
+        for name, value in rows.fitted.result.params.items():
+            np.testing.assert_array_equal(gp.params_[name], value)
 
 
-@pytest.mark.parametrize("method", ["dsvi", "sgpr"])
-def test_a_rows_values_are_those_of_its_prediction(method, x):
-    gp = fitted("step", method)
+def test_a_rows_values_are_those_of_its_prediction(gp, x):
     mean, std, quantiles = gp.predict(x, return_std=True, quantiles=[0.1, 0.9])
     for i in (0, 4):
         alone = gp.prediction(x[i : i + 1])
@@ -134,29 +132,17 @@ def test_columns_of_a_frame_are_known_by_name(x):
         gp.predict(pd.DataFrame(x, columns=["height"]))
 
 
-def test_a_column_as_target_warns():
-    rows = run("step")
-    with pytest.warns(DataConversionWarning):
-        gp = DeepGPRegressor(method="sgpr", random_state=3, **SMALL).fit(rows.x, rows.y[:, None])
-    np.testing.assert_array_equal(
-        gp.predict(rows.x_test), fitted("step", "sgpr").predict(rows.x_test)
-    )
-
-
-def test_several_targets_are_an_error_with_a_way_out():
-    x = np.zeros((5, 1))
-    message = r"y has shape \(5, 2\), wanted one target .*MultiOutputRegressor\(DeepGP"
-    for y in (np.zeros((5, 2)), [[0, 0]] * 5):
+def test_errors_of_targets():
+    x = np.arange(5.0)[:, None]
+    several = r"y has shape \(5, 2\), wanted one target .*MultiOutputRegressor\(DeepGP"
+    for y, message in (
+        (np.zeros((5, 2)), several),
+        ([[0, 0]] * 5, several),
+        (["a", "b", "a", "b", "c"], r"y is text .* use DeepGPClassifier"),
+        ([0, 1, np.nan, 3, 4], "Input y contains NaN"),
+    ):
         with pytest.raises(ValueError, match=message):
             DeepGPRegressor().fit(x, y)
-
-
-def test_other_errors_of_targets():
-    x = np.arange(5.0)[:, None]
-    with pytest.raises(ValueError, match=r"y is text .* use DeepGPClassifier"):
-        DeepGPRegressor().fit(x, ["a", "b", "a", "b", "c"])
-    with pytest.raises(ValueError, match="Input y contains NaN"):
-        DeepGPRegressor().fit(x, [0, 1, np.nan, 3, 4])
 
 
 def test_errors_of_predictions(gp, x):

@@ -1,16 +1,31 @@
 """Runs of the command line in this process."""
 
-from dgp_ppl import cli
+import contextlib
+import io
+
+import pytest
+
+from dgp_ppl.cli.__main__ import run
 
 
-def command(monkeypatch, capsys, *args):
-    """Run `dgp-ppl`; return its exit code, standard output and standard error."""
-    monkeypatch.setattr("sys.argv", ["dgp-ppl", *map(str, args)])
-    monkeypatch.delenv("DGP_PPL_DATA", raising=False)
-    code = 0
-    try:
-        cli.main()
-    except SystemExit as stop:
-        code = stop.code or 0
-    out, err = capsys.readouterr()
-    return code, out, err
+def command(*args, folder=None):
+    """Run `dgp-ppl` in a folder; return its exit code, standard output and standard error."""
+    code, out, err = 0, io.StringIO(), io.StringIO()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("sys.argv", ["dgp-ppl", *map(str, args)])
+        patch.delenv("DGP_PPL_DATA", raising=False)
+        if folder is not None:
+            patch.chdir(folder)
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+            try:
+                run()
+            except SystemExit as stop:
+                code = stop.code or 0
+    return code, out.getvalue(), err.getvalue()
+
+
+def refused(*args, folder=None):
+    """Run `dgp-ppl` with bad input; return its one line on standard error."""
+    code, out, err = command(*args, folder=folder)
+    assert (code, out, len(err.strip().splitlines())) == (2, "", 1), (args, err)
+    return err

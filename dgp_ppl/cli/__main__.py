@@ -1,0 +1,86 @@
+"""The start of the command ``dgp-ppl``: every end is orderly, with one line for what went wrong.
+
+It loads typer, JAX and the rest when Ctrl-C can end the command in one line already.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import sys
+from typing import Any
+
+__all__ = ["load", "main", "run"]
+
+_INTERRUPTED = 130  # the shell's code for a command that Ctrl-C ended
+_EXTRAS = {
+    "typer": "cli", "rich": "cli", "pyarrow": "tables", "narwhals": "tables", "jinja2": "report",
+    "matplotlib": "plots", "arviz_plots": "plots",
+}  # fmt: skip
+"""The extra of `dgp_ppl` that installs a module."""
+
+
+def main() -> None:
+    """Load the command, and run it."""
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, _stop)  # else ignored, as in the background of a script
+    try:
+        run()
+    except KeyboardInterrupt:
+        _stop()
+    except SystemExit as stop:
+        if stop.code == _INTERRUPTED:
+            _end()
+        raise
+
+
+def run() -> None:
+    """Load the command, and run it; bad input and missing packages end in one line and code 2."""
+    try:
+        app = load()
+        if signal.getsignal(signal.SIGINT) is _stop:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+        app()
+    except ModuleNotFoundError as error:
+        extra = _EXTRAS.get(f"{error.name}".split(".")[0])
+        if extra is None:
+            raise
+        _fail(f"{error.name} is not installed; pip install 'dgp_ppl[{extra}]'")
+    except ValueError as error:
+        from dgp_ppl._errors import DataError
+
+        if not isinstance(error, DataError) and not str(error).startswith("compare:"):
+            raise
+        _fail(str(error))
+
+
+def load() -> Any:
+    """Return the app of typer, with all commands."""
+    from dgp_ppl.cli import _compare, _fit, _predict, _show  # noqa: F401
+    from dgp_ppl.cli._app import app
+
+    return app
+
+
+def _fail(text: str) -> None:
+    print(f"dgp-ppl: {text}", file=sys.stderr)
+    sys.exit(2)
+
+
+def _stop(*_: Any) -> None:
+    """Handle Ctrl-C while the command loads, when imports would turn it into other errors."""
+    print("dgp-ppl: interrupted", file=sys.stderr)
+    _end()
+
+
+def _end() -> None:
+    """End the process without its last steps, in which threads of JAX that compute can crash."""
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError, RuntimeError):  # closed, or in use
+            stream.flush()
+    os._exit(_INTERRUPTED)
+
+
+if __name__ == "__main__":
+    main()

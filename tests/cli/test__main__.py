@@ -1,0 +1,65 @@
+"""Where the command starts: Ctrl-C while it loads, missing packages, and how it ends."""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+INTERRUPTED = "import os, signal, time\nos.kill(os.getpid(), signal.SIGINT); time.sleep(60)\n"
+
+
+def start(folder, *, typer="", run="pass", ignored=False):
+    """Start the command with this code in place of typer, and of what runs when it is loaded."""
+    (folder / "typer.py").write_text(typer)
+    code = "import dgp_ppl.cli.__main__ as c; c.main()"
+    if not typer:
+        code = f"import atexit, os, signal, sys; {code.replace('; ', '; c.load = lambda: run; ')}"
+        code = f"def run():\n    {run}\n{code}"
+    if ignored:
+        code = f"import signal; signal.signal(signal.SIGINT, signal.SIG_IGN)\n{code}"
+    path = f"{folder}{os.pathsep}{ROOT}"
+    return subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60,
+        env={**os.environ, "PYTHONPATH": path},
+    )  # fmt: skip
+
+
+def test_an_interruption_while_loading_is_one_line(tmp_path):
+    """Imports of compiled modules would turn `KeyboardInterrupt` into `ImportError`."""
+    guarded = INTERRUPTED.splitlines()
+    guarded = (
+        f"{guarded[0]}\ntry:\n    {guarded[1]}\nexcept BaseException:\n    raise ImportError\n"
+    )
+    for code in (INTERRUPTED, guarded):
+        found = start(tmp_path, typer=code)
+        assert (found.returncode, found.stdout, found.stderr) == (
+            130, "", "dgp-ppl: interrupted\n"
+        )  # fmt: skip
+
+
+def test_a_missing_package_is_named_with_its_extra(tmp_path):
+    found = start(tmp_path, typer="raise ModuleNotFoundError(name='typer')")
+    line = "dgp-ppl: typer is not installed; pip install 'dgp_ppl[cli]'\n"
+    assert (found.returncode, found.stdout, found.stderr) == (2, "", line)
+
+
+def test_an_interrupted_command_does_not_crash_at_its_end(tmp_path):
+    found = start(tmp_path, run="atexit.register(os.abort); print('line'); sys.exit(130)")
+    assert (found.returncode, found.stdout) == (130, "line\n")
+
+
+def test_other_ends_are_orderly(tmp_path):
+    for code in (0, 2):
+        found = start(tmp_path, run=f"atexit.register(print, 'ended'); sys.exit({code})")
+        assert (found.returncode, found.stdout) == (code, "ended\n")
+
+
+@pytest.mark.parametrize("ignored", [False, True])
+def test_the_command_has_the_handler_that_it_was_started_with(ignored, tmp_path):
+    found = start(tmp_path, run="print(signal.getsignal(signal.SIGINT))", ignored=ignored)
+    handler = signal.SIG_IGN if ignored else signal.default_int_handler
+    assert found.stdout == f"{handler}\n"
