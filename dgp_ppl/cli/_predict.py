@@ -68,10 +68,11 @@ def _predict(
 
     Classes get the most probable class, and the probability of each.
 
-    A row that cannot be predicted is an error. So is one of a new category, unless --unseen zeros.
+    A row that cannot be predicted is an error, and so is a new category, unless --unseen zeros.
 
     Example: `dgp-ppl predict price.dgp new.csv --id house --out predictions.csv`.
     """
+    import pyarrow as pa
     from jax import random
     from rich.console import Console
 
@@ -108,7 +109,12 @@ def _predict(
                 )  # fmt: skip
                 found = _summary(prediction, about, levels)
                 _check(found, table)
-                write(_joined(table, copied, found))
+                if clash := [name for name in copied if name in found]:
+                    raise DataError(
+                        f"{table.where}: id has {clash[0]!r}, which is also a column of the "
+                        "predictions; rename the column"
+                    )
+                write(pa.table(copied | found))
                 done += len(table)
                 status.update(f"{done:,} rows predicted")
     notes.print(f"{done:,} row{'s' * (done != 1)} predicted: {out}", soft_wrap=True)
@@ -143,23 +149,16 @@ def _summary(
     """Return the columns of the predictions."""
     if about["task"] == "regression":
         return summary_columns(prediction, levels)
-    probabilities, classes = _probabilities(prediction), about["classes"]
-    if len(classes) != probabilities.shape[1]:
-        raise DataError(
-            f"predict: the file of the fit names {len(classes)} classes, and its model has "
-            f"{probabilities.shape[1]}; take another copy of it, or fit again"
-        )
-    return summary_columns(prediction, levels, classes)
-
-
-def _probabilities(prediction: Prediction) -> np.ndarray:
     try:
-        return prediction.probabilities
-    except ValueError as error:
+        num = prediction.probabilities.shape[1]
+    except ValueError:  # y is no class
+        num = 0
+    if num != len(about["classes"]):
         raise DataError(
-            "predict: the file of the fit says that the target is classes, and its model has none; "
-            "take another copy of it, or fit again"
-        ) from error
+            f"predict: the file of the fit names {len(about['classes'])} classes, and its model "
+            f"has {num}; take another copy of it, or fit again"
+        )
+    return summary_columns(prediction, levels, about["classes"])
 
 
 def _check(found: dict[str, np.ndarray], table: Table) -> None:
@@ -173,15 +172,3 @@ def _check(found: dict[str, np.ndarray], table: Table) -> None:
             f"({int(bad.sum())} such rows): are its numbers in the units of the training data? "
             "Correct them, or leave the rows out"
         )
-
-
-def _joined(table: Table, copied: dict[str, Any], found: dict[str, np.ndarray]) -> Any:
-    """Return the copied and the predicted columns as a `pyarrow.Table`."""
-    import pyarrow as pa
-
-    if clash := [name for name in copied if name in found]:
-        raise DataError(
-            f"{table.where}: id has {clash[0]!r}, which is also a column of the predictions; "
-            "rename the column"
-        )
-    return pa.table(copied | found)

@@ -30,10 +30,8 @@ def start(folder, *, typer="", run="pass", ignored=False):
 
 def test_an_interruption_while_loading_is_one_line(tmp_path):
     """Imports of compiled modules would turn `KeyboardInterrupt` into `ImportError`."""
-    guarded = INTERRUPTED.splitlines()
-    guarded = (
-        f"{guarded[0]}\ntry:\n    {guarded[1]}\nexcept BaseException:\n    raise ImportError\n"
-    )
+    first, second = INTERRUPTED.splitlines()
+    guarded = f"{first}\ntry:\n    {second}\nexcept BaseException:\n    raise ImportError\n"
     for code in (INTERRUPTED, guarded):
         found = start(tmp_path, typer=code)
         assert (found.returncode, found.stdout, found.stderr) == (

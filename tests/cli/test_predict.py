@@ -214,7 +214,7 @@ def test_classes_that_the_model_has_not(tmp_path):
     args = [path, tmp_path / "n.csv", "--out", tmp_path / "p.csv", *NEW]
     code, _, err = command("predict", *args)
     assert (code, len(err.strip().splitlines())) == (2, 1), err
-    assert "says that the target is classes, and its model has none" in err
+    assert "names 2 classes, and its model has 0" in err
     assert not (tmp_path / "p.csv").exists()
 
 
@@ -225,7 +225,7 @@ def test_another_number_of_classes():
 
 
 def test_fits_that_the_command_cannot_use(tmp_path):
-    """A fit of another program; and a new category, of which a kernel over categories knows nothing.
+    """A fit of another program, and a kernel over categories at a row of none of them.
 
     The function of such a row would be 0, with variance 0.
     """

@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 import dgp_ppl
 from dgp_ppl import NonFiniteLossError
-from dgp_ppl.cli.__main__ import load
+from dgp_ppl.cli import __main__ as cli
 from dgp_ppl.comparison import Fitted, MethodFit, Run, Setting, fit_method
 from dgp_ppl.datasets import load
 from dgp_ppl.models import svgp
@@ -87,7 +87,7 @@ def test_a_method_that_is_not_measured_says_why():
 @pytest.mark.slow
 def test_the_command_names_it(tmp_path):
     args = ["compare", "step", "--methods", "decoupled", "--out", str(tmp_path), *FEW.split()]
-    found = CliRunner().invoke(load(), args)
+    found = CliRunner().invoke(cli.load(), args)
     assert found.exit_code == 0, found.output
     assert f"Evidence of decoupled: {WHY}" in " ".join(found.output.split())
     row = json.loads((tmp_path / "results.json").read_text())["splits"][0]

@@ -114,7 +114,7 @@ def test_workers_read_the_files(outcome, tmp_path):
 
 
 @pytest.mark.slow
-def test_a_folder_on_the_command_line(tmp_path, monkeypatch, capsys):
+def test_a_folder_on_the_command_line(tmp_path, monkeypatch):
     folder = tmp_path / "parts"
     folder.mkdir()
     pq.write_table(pa.table({"a": X[:, 0], "b": X[:, 1], "y": Y}), folder / "0.parquet")
