@@ -33,10 +33,10 @@ def _compare(
     data: given.Data,
     methods: Annotated[
         str | None,
-        typer.Option(
-            help=f"Methods to compare, separated by commas: {', '.join(METHODS)}.",
+        given.option(
+            f"Methods to compare, separated by commas: {', '.join(METHODS)}.",
+            given.MODEL,
             show_default="sgpr,svgp,dsvi; for classes svgp,dsvi",
-            rich_help_panel="Methods and model",
         ),
     ] = None,
     *,
@@ -48,52 +48,47 @@ def _compare(
     strict: given.Strict = False,
     splits: Annotated[
         int | None,
-        typer.Option(
-            help="Number of splits: those that come with the data, else random ones with 90 % of "
+        given.option(
+            "Number of splits: those that come with the data, else random ones with 90 % of "
             "the rows for training.",
+            given.DATA,
             show_default="3, or all if the data come with fewer",
-            rich_help_panel="Data",
         ),
     ] = None,
     split_key: given.SplitKey = datasets.DEFAULT_SPLITS,
     evidence: Annotated[
         bool,
-        typer.Option(
+        given.option(
+            "Estimate the log evidence and how far each ELBO is below it (minutes per fit).",
+            given.RESULTS,
             "--evidence",
-            help="Estimate the log evidence and how far each ELBO is below it (minutes per fit).",
-            rich_help_panel="Results",
         ),
     ] = False,
     out: Annotated[
         Path | None,
-        typer.Option(
-            help="Folder for the results.",
-            show_default="results/DATA-TIME",
-            rich_help_panel="Results",
-        ),
+        given.option("Folder for the results.", given.RESULTS, show_default="results/DATA-TIME"),
     ] = None,
     overwrite: given.Overwrite = False,
     resume: Annotated[
         bool,
-        typer.Option(
+        given.option(
+            "Go on with the interrupted comparison in the folder, with the same options.",
+            given.RESULTS,
             "--resume",
-            help="Go on with the interrupted comparison in the folder, with the same options.",
-            rich_help_panel="Results",
         ),
     ] = False,
     report: Annotated[
         bool,
-        typer.Option(
+        given.option(
+            "Also write report.html, one page with all tables and figures.",
+            given.RESULTS,
             "--report",
-            help="Also write report.html, one page with all tables and figures.",
-            rich_help_panel="Results",
         ),
     ] = False,
     workers: Annotated[
         int,
-        typer.Option(
-            help="Processes that fit side by side, with a part of the cores each.",
-            rich_help_panel="Results",
+        given.option(
+            "Processes that fit side by side, with a part of the cores each.", given.RESULTS
         ),
     ] = 1,
     quiet: given.Quiet = False,

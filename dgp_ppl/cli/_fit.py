@@ -23,13 +23,7 @@ __all__: list[str] = []
 @given.with_setting("restarts")
 def _fit(
     data: given.Data,
-    method: Annotated[
-        str,
-        typer.Option(
-            help=f"Method: {', '.join(METHODS)}.",
-            rich_help_panel="Methods and model",
-        ),
-    ] = "dsvi",
+    method: Annotated[str, given.option(f"Method: {', '.join(METHODS)}.", given.MODEL)] = "dsvi",
     *,
     seed: given.Seed = 0,
     x64: given.X64 = False,
@@ -39,26 +33,23 @@ def _fit(
     strict: given.Strict = False,
     split: Annotated[
         int,
-        typer.Option(
-            help="Number of the split, from 0: one that comes with the data, else a random one "
+        given.option(
+            "Number of the split, from 0: one that comes with the data, else a random one "
             "with 90 % of the rows for training.",
-            rich_help_panel="Data",
+            given.DATA,
         ),
     ] = 0,
     split_key: given.SplitKey = datasets.DEFAULT_SPLITS,
     out: Annotated[
         Path | None,
-        typer.Option(
-            help="File of the fit, which ends in .dgp.",
-            show_default="DATA.dgp",
-            rich_help_panel="Results",
+        given.option(
+            "File of the fit, which ends in .dgp.", given.RESULTS, show_default="DATA.dgp"
         ),
     ] = None,
     picture: Annotated[
         bool,
-        typer.Option(
-            help="Draw the predictions of the held-out rows, next to the fit's file.",
-            rich_help_panel="Results",
+        given.option(
+            "Draw the predictions of the held-out rows, next to the fit's file.", given.RESULTS
         ),
     ] = True,
     overwrite: given.Overwrite = False,

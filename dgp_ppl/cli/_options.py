@@ -15,12 +15,19 @@ from dgp_ppl._errors import DataError
 from dgp_ppl.comparison._setting import setting_options
 
 __all__ = [
-    "X64", "Categorical", "Data", "Drop", "Overwrite", "Quiet", "Seed", "SplitKey", "Strict",
-    "Target", "check_output", "column_names", "data_stem", "use_x64", "with_setting",
+    "DATA", "FIT", "MODEL", "RESULTS", "X64", "Categorical", "Data", "Drop", "Overwrite", "Quiet",
+    "Seed", "SplitKey", "Strict", "Target", "check_output", "column_names", "data_stem", "option",
+    "use_x64", "with_setting",
 ]  # fmt: skip
 
-# Headings of the help's groups of options.
-_DATA, _FIT, _RESULTS = "Data", "Fit", "Results"
+MODEL, DATA, FIT, RESULTS = "Methods and model", "Data", "Fit", "Results"
+"""Headings of the help's groups of options."""
+
+
+def option(help: str, group: str, *flags: str, **more: Any) -> Any:
+    """Return an option of a command; a switch has one flag, so that there is no ``--no-...``."""
+    return typer.Option(*flags, help=help, rich_help_panel=group, **more)
+
 
 Data = Annotated[
     str,
@@ -30,51 +37,28 @@ Data = Annotated[
 ]
 Target = Annotated[
     str | None,
-    typer.Option(
-        help="Column to predict; required for .csv and .parquet files. Text is classes.",
-        rich_help_panel=_DATA,
-    ),
+    option("Column to predict; required for .csv and .parquet files. Text is classes.", DATA),
 ]
 Drop = Annotated[
     list[str] | None,
-    typer.Option(
-        help="Column to leave out; give it several times, or names separated by commas.",
-        rich_help_panel=_DATA,
-    ),
+    option("Column to leave out; give it several times, or names separated by commas.", DATA),
 ]
 Categorical = Annotated[
     list[str] | None,
-    typer.Option(
-        help="Column of numbers to take as categories; as for --drop. The target's numbers "
-        "are then classes.",
-        rich_help_panel=_DATA,
+    option(
+        "Column of numbers to take as categories; as for --drop. The target's numbers are then "
+        "classes.",
+        DATA,
     ),
 ]
 Strict = Annotated[
-    bool,
-    typer.Option(
-        "--strict",
-        help="Refuse a table with text, dates or missing cells.",
-        rich_help_panel=_DATA,
-    ),
+    bool, option("Refuse a table with text, dates or missing cells.", DATA, "--strict")
 ]
-SplitKey = Annotated[
-    str,
-    typer.Option(
-        help="Name of the array of an .npz file that holds the splits.", rich_help_panel=_DATA
-    ),
-]
-Seed = Annotated[
-    int, typer.Option(help="Seed of the random splits and the fits.", rich_help_panel=_FIT)
-]
-X64 = Annotated[
-    bool,
-    typer.Option("--x64", help="Compute in float64 instead of float32.", rich_help_panel=_FIT),
-]
-Overwrite = Annotated[
-    bool, typer.Option("--overwrite", help="Replace earlier results.", rich_help_panel=_RESULTS)
-]
-Quiet = Annotated[bool, typer.Option("--quiet", help="Show no progress.", rich_help_panel=_RESULTS)]
+SplitKey = Annotated[str, option("Name of the array of an .npz file that holds the splits.", DATA)]
+Seed = Annotated[int, option("Seed of the random splits and the fits.", FIT)]
+X64 = Annotated[bool, option("Compute in float64 instead of float32.", FIT, "--x64")]
+Overwrite = Annotated[bool, option("Replace earlier results.", RESULTS, "--overwrite")]
+Quiet = Annotated[bool, option("Show no progress.", RESULTS, "--quiet")]
 
 
 def with_setting(*without: str) -> Callable[[Any], Any]:
@@ -92,15 +76,17 @@ def with_setting(*without: str) -> Callable[[Any], Any]:
             if o.name in without:
                 continue
             flags = [f"--{o.name.replace('_', '-')}"] if o.type is bool else []
-            option = typer.Option(
-                *flags,
-                help=f"{o.help} One of {', '.join(o.choices)}." if o.choices else o.help,
-                show_default=o.default_text or True,
-                rich_help_panel=o.group,
-                hidden=o.hidden,
-            )
+            annotation = Annotated[
+                o.type,
+                option(
+                    f"{o.help} One of {', '.join(o.choices)}." if o.choices else o.help,
+                    o.group,
+                    *flags,
+                    show_default=o.default_text or True,
+                    hidden=o.hidden,
+                ),
+            ]
             kind = inspect.Parameter.KEYWORD_ONLY
-            annotation = Annotated[o.type, option]
             added.append(inspect.Parameter(o.name, kind, default=o.default, annotation=annotation))
         command.__signature__ = signature.replace(parameters=[*own, *added])
         # typer reads types from here.

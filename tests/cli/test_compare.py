@@ -37,10 +37,10 @@ def test_a_good_file_is_compared(tmp_path):
     out.mkdir()
     for name in ("results.json", "sgpr.nc", "function.png", "notes.txt"):
         (out / name).write_text("{}")
-    args = ["compare", path, "--target", "y", "--out", out, *TINY]
+    args = ["compare", path, "--target", "y", "--out", out, "--quiet", *TINY]
     assert "--overwrite" in refused(*args)
     assert (out / "results.json").read_text() == "{}"
-    code, text, err = command(*args, "--overwrite", "--quiet")
+    code, text, err = command(*args, "--overwrite")
     assert (code, err) == (0, "")
     assert "svgp" in text
     assert {p.name for p in out.iterdir()} == {

@@ -13,7 +13,7 @@ def test_everything_is_said(fit):
     code, printed, err = command("show", fit.path)
     assert (code, err) == (0, "")
     for words in (
-        "method      svgp", "model       dgp_ppl.models.svgp", "guide       MeanField",
+        "method      svgp", "model       dgp_ppl.models.deep_gp", "guide       MeanField",
         "inducing 4", "steps 3", "seed 3", "data        file houses.csv",
         "numbers     area, rooms", "target      price (regression)",
         "rows        26 for training, 3 held out", "nats per datum (ELBO)", "held out    ",
@@ -24,7 +24,7 @@ def test_everything_is_said(fit):
     assert code == 0
     record = json.loads(printed)
     assert record["info"]["comparison"]["row"]["method"] == "svgp"
-    assert record["model"] == "dgp_ppl.models.svgp"
+    assert record["model"] == "dgp_ppl.models.deep_gp"
 
 
 def test_fits_of_other_programs_are_shown(tmp_path):
