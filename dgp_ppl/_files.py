@@ -22,6 +22,7 @@ from typing import Any
 import jax
 import numpy as np
 
+import dgp_ppl
 from dgp_ppl._errors import DataError
 
 __all__ = ["DAMAGE", "fingerprint", "finite", "replacing", "table_writer", "versions"]
@@ -136,7 +137,7 @@ def versions() -> dict[str, str]:
     device = jax.devices()[0]
     commit = _commit()
     return {
-        "dgp_ppl": version("dgp_ppl"),
+        "dgp_ppl": dgp_ppl.__version__,
         **({"commit": commit} if commit else {}),
         "python": platform.python_version(),
         **{name: version(name) for name in _PACKAGES},
