@@ -1,8 +1,8 @@
 """Compare SVI and MCMC on a model of your own: DSVI, a flow, SGHMC and NUTS.
 
-DSVI fits two layers to a steep slope. At its hyperparameters the others have the same posterior of
-the inducing values v. The table has what tells posteriors apart: the gap between the bound and the
-evidence, the distance to exact draws, predictions, and effective draws.
+DSVI fits two layers to a steep slope. At these hyperparameters all methods have the same posterior
+of the inducing values v. The table has what tells posteriors apart: the gap between the bound and
+the evidence, the distance to exact draws, predictions, and effective draws.
 
     python examples/svi_vs_mcmc.py [--out svi_vs_mcmc] [--seed 0] [--smoke]
 """
