@@ -1,16 +1,19 @@
 """A model's arguments, and their partition into arrays and static values.
 
-`jax.jit` traces the arrays. The static values are hashable, so calls that differ only in arrays
-share compiled programs: all splits of a comparison compile once.
+`jax.jit` traces the arrays. The rest is hashable, so calls that differ only in arrays share
+compiled programs: a model and its guide compile once for all data of the same shapes.
 """
 
 from __future__ import annotations
 
 import copy
 import dataclasses
+import dis
+import functools
 import inspect
+import types
 from collections.abc import Hashable, Iterator
-from typing import Any, ClassVar, NoReturn, Self
+from typing import Any, ClassVar, NamedTuple, NoReturn, Self
 
 import jax
 import jax.numpy as jnp
@@ -18,12 +21,23 @@ import numpy as np
 from jax.core import Tracer
 from jaxtyping import Array
 from numpyro import handlers
+from numpyro.primitives import Messenger
 
 _MOST_LETTERS = 60  # of an argument in a description
 
 __all__ = [
-    "Call", "ComparedByArguments", "HasArrays", "Partition", "Streamed", "is_streamed",
-    "named_arrays", "rows_of", "shape_of", "signature",
+    "Call",
+    "CallArrays",
+    "ComparedByArguments",
+    "HasArrays",
+    "Partition",
+    "Streamed",
+    "is_streamed",
+    "named_arrays",
+    "rows_of",
+    "shape_of",
+    "signature",
+    "static_key",
 ]  # fmt: skip
 
 
@@ -130,7 +144,7 @@ class ComparedByArguments:
         named = {**self._arguments, **self._changes}
         named = {n: vars(self).get(n, a) for n, a in named.items()}
         return type(self), tuple(
-            (n, signature(a) if n in self.array_arguments else _identity(a))
+            (n, signature(a) if n in self.array_arguments else static_key(a))
             for n, a in sorted(named.items())
         )
 
@@ -171,31 +185,6 @@ def _is_same(value: Any, default: Any) -> bool:
         return False
 
 
-class _ComparedByIdentity:
-    """Compares a value without a hash by identity, and keeps it alive."""
-
-    def __init__(self, value: Any) -> None:
-        self.value = value
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _ComparedByIdentity) and self.value is other.value
-
-    def __hash__(self) -> int:
-        return id(self.value)
-
-
-def _identity(value: Any) -> Hashable:
-    if isinstance(value, dict):
-        return dict, tuple((n, _identity(a)) for n, a in value.items())
-    if type(value) in (list, tuple):
-        return type(value), tuple(map(_identity, value))
-    try:
-        hash(value)
-    except TypeError:
-        return _ComparedByIdentity(value)
-    return type(value), value  # 1 == 1.0 == True, and programs may differ
-
-
 class HasArrays:
     """Base of guides that contain arrays; guides with other arrays share compiled programs."""
 
@@ -219,62 +208,155 @@ def signature(tree: Any) -> Any:
     return treedef, tuple((jnp.shape(a), str(jnp.result_type(a))) for a in leaves)
 
 
-@dataclasses.dataclass(frozen=True)
-class Partition:
-    """The static part of a call and of a guide's arrays; hashable.
+class CallArrays(NamedTuple):
+    """The arrays of a call and of a guide, with None in place of their static values.
 
     Attributes:
-        treedef: structure of (args, kwargs, the guide's arrays).
-        static: each leaf with its type; None in place of arrays.
-        token: None if programs may be shared, otherwise an object that equals only itself.
+        args: positional arguments of the model.
+        kwargs: its keyword arguments.
+        guide: the arrays that the guide holds, by attribute.
+        num_rows: number of the rows that are not padding; None if there is no padding.
     """
 
-    treedef: Any
-    static: tuple[tuple[type, Any] | None, ...]
-    token: object = None
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    guide: dict[str, Any]
+    num_rows: Any = None
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Partition:
+    """A model, its guide and the static values of their arguments: what a program is made from.
+
+    It is hashable, so it can be a static argument of a compiled program, beside the `CallArrays`.
+    Partitions are equal if their programs compute the same: see `static_key`.
+
+    Attributes:
+        model: the model.
+        guide: its guide, or None.
+        static: the static values, with None in place of arrays.
+    """
+
+    model: Any
+    guide: Any
+    static: CallArrays
+
+    def __post_init__(self) -> None:
+        leaves, treedef = jax.tree.flatten(self.static)
+        key = treedef, static_key((self.model, self.guide, leaves))
+        vars(self).update(_key=key, _hash=hash(key))
 
     @staticmethod
-    def split(model: Any, call: Call, guide: Any = None) -> tuple[Partition, list[Any]]:
-        """Return the static part, and the arrays to join with it, in order.
+    def split(model: Any, call: Call, guide: Any = None) -> tuple[Partition, CallArrays]:
+        """Return the static part of a call, and the arrays to join with it."""
+        held = guide.arrays if isinstance(guide, HasArrays) else {}
+        leaves, treedef = jax.tree.flatten(CallArrays(call.args, call.kwargs, held))
+        is_array = [isinstance(leaf, jax.Array | np.ndarray) for leaf in leaves]
+        pairs = list(zip(leaves, is_array, strict=True))
+        arrays = treedef.unflatten([jnp.asarray(leaf) if a else None for leaf, a in pairs])
+        static = treedef.unflatten([None if a else leaf for leaf, a in pairs])
+        return Partition(model, guide, static), arrays
 
-        Programs are shared if the model, and the functions among its arguments, belong to this
-        library. A user's function may read globals that change between calls, so it is compiled
-        each time.
-        """
-        guide_arrays = guide.arrays if isinstance(guide, HasArrays) else {}
-        leaves, treedef = jax.tree.flatten((call.args, call.kwargs, guide_arrays))
-        arrays = [isinstance(leaf, jax.Array | np.ndarray) for leaf in leaves]
-        static = tuple(
-            None if a else (type(leaf), leaf) for a, leaf in zip(arrays, leaves, strict=True)
-        )
-        data = [jnp.asarray(leaf) for a, leaf in zip(arrays, leaves, strict=True) if a]
-        functions = [model, *(s[1] for s in static if s is not None and callable(s[1]))]
-        shared = all(str(getattr(f, "__module__", "")).startswith("dgp_ppl.") for f in functions)
-        return Partition(treedef, static, None if shared else object()), data
-
-    def join(self, data: list[Any]) -> Call:
+    def join(self, arrays: CallArrays) -> Call:
         """Return the call with these arrays."""
-        return Call(*self._unflatten(data)[:2])
+        return Call(*self._joined(arrays)[:2])
 
-    def guide(self, guide: Any, data: list[Any]) -> Any:
+    def guide_with(self, arrays: CallArrays) -> Any:
         """Return the guide with these arrays."""
-        if not isinstance(guide, HasArrays):
-            return guide
-        return guide.with_arrays(self._unflatten(data)[2])
+        if not isinstance(self.guide, HasArrays):
+            return self.guide
+        return self.guide.with_arrays(self._joined(arrays).guide)
 
-    def __getstate__(self) -> dict[str, Any]:
-        # The types follow from the values, and pickle has no name for those of functions.
-        values = tuple(None if s is None else s[1:] for s in self.static)
-        return {**vars(self), "static": values}
+    def _joined(self, arrays: CallArrays) -> CallArrays:
+        is_none = lambda a: a is None  # noqa: E731
+        either = lambda a, b: b if a is None else a  # noqa: E731
+        return jax.tree.map(either, arrays, self.static, is_leaf=is_none)
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        typed = tuple(None if v is None else (type(v[0]), *v) for v in state["static"])
-        vars(self).update(state, static=typed)
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Partition) and vars(self)["_key"] == vars(other)["_key"]
 
-    def _unflatten(self, data: list[Any]) -> Any:
-        rest = iter(data)
-        leaves = [next(rest) if s is None else s[1] for s in self.static]
-        return jax.tree.unflatten(self.treedef, leaves)
+    def __hash__(self) -> int:
+        return vars(self)["_hash"]
+
+    def __reduce__(self) -> Any:
+        return Partition, (self.model, self.guide, self.static)
+
+
+def static_key(value: Any, within: tuple[Any, ...] = ()) -> Hashable:
+    """Return a key that is equal for values with which a program computes the same.
+
+    Functions are equal if their code is, and the values in their closures, their defaults and the
+    globals that their code names. So a function that is defined again needs no new program. Values
+    without a hash, such as arrays, are equal to themselves only. What changes inside an object with
+    a hash, or in a module, is not seen.
+
+    Args:
+        value: a static value.
+        within: the functions around the value, the outermost one first.
+    """
+    if type(value) in (list, tuple):
+        return type(value), tuple(static_key(a, within) for a in value)
+    if type(value) is dict:
+        return dict, tuple((n, static_key(a, within)) for n, a in value.items())
+    if isinstance(value, functools.partial):
+        return functools.partial, static_key((value.func, value.args, value.keywords), within)
+    if isinstance(value, types.MethodType):
+        return types.MethodType, static_key((value.__func__, value.__self__), within)
+    if isinstance(value, Messenger):
+        held = {n: a for n, a in vars(value).items() if not n.startswith("__")}
+        return type(value), static_key(held, within)
+    if isinstance(value, types.FunctionType):
+        return _function_key(value, within)
+    try:
+        hash(value)
+    except TypeError:
+        return _SameObject(value)
+    return type(value), value  # 1 == 1.0 == True, and programs may differ
+
+
+def _function_key(function: types.FunctionType, within: tuple[Any, ...]) -> Hashable:
+    if function in within:  # it calls itself
+        return types.FunctionType, within.index(function)
+    within = (*within, function)
+    named: dict[str, Hashable] = {}
+    for name in _global_names(function.__code__):
+        value = function.__globals__.get(name)
+        # Functions of other files do not change, and name others without end.
+        is_foreign = getattr(value, "__module__", None) != function.__module__
+        of_another = isinstance(value, types.FunctionType) and is_foreign
+        named[name] = value if of_another else static_key(value, within)
+    held = [_content(cell) for cell in function.__closure__ or ()]
+    held += [function.__defaults__, function.__kwdefaults__]
+    identity = function.__module__, function.__qualname__, function.__code__
+    return *identity, static_key(held, within), tuple(named.items())
+
+
+def _content(cell: types.CellType) -> Any:
+    try:
+        return cell.cell_contents
+    except ValueError:  # a variable without a value yet
+        return None
+
+
+@functools.lru_cache(maxsize=1024)
+def _global_names(code: types.CodeType) -> tuple[str, ...]:
+    """Return the names of globals that a function's code reads, and the code of functions in it."""
+    own = [i.argval for i in dis.get_instructions(code) if i.opname in ("LOAD_GLOBAL", "LOAD_NAME")]
+    inner = [c for c in code.co_consts if isinstance(c, types.CodeType)]
+    return tuple(sorted({*own, *(n for c in inner for n in _global_names(c))}))
+
+
+class _SameObject:
+    """Compares a value without a hash by identity, and keeps it alive."""
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _SameObject) and self.value is other.value
+
+    def __hash__(self) -> int:
+        return id(self.value)
 
 
 @jax.tree_util.register_dataclass

@@ -1,11 +1,21 @@
-"""Guides and objectives compare by their arguments."""
+"""What makes programs equal, and so compiled once: models, guides, objectives, static values."""
 
+import functools
+import logging
+import types
+
+import jax
 import jax.numpy as jnp
 import numpy as np
+import numpyro
+import numpyro.distributions as dist
 import pytest
+from numpyro import handlers
 from support.helpers import KEY, regression
 
 import dgp_ppl as dgp
+from dgp_ppl import kernels
+from dgp_ppl._partition import static_key
 from dgp_ppl.models import deep_gp
 
 Z = (np.linspace(-2, 2, 5)[:, None],) * 2
@@ -125,3 +135,117 @@ def test_objectives_compare_by_their_arguments(one, same, other):
     assert one == same
     assert hash(one) == hash(same)
     assert one != other
+
+
+def own_model(x, y=None, *, z):
+    """A model as a user writes it, in a file of their own."""
+    f = dgp.gp("l1", kernels.Matern52.learned("l1", 1), z)
+    with dgp.minibatch(x, y) as (xb, yb):
+        numpyro.sample("y", dgp.observe(f(xb), lambda f: dist.Normal(f, SD)), obs=yb)
+
+
+SD = 0.1
+
+
+def made_again(sd):
+    """Return a model that is a new function at each call."""
+
+    def model(x, y=None, *, z):
+        f = dgp.gp("l1", kernels.Matern52.learned("l1", 1), z)
+        with dgp.minibatch(x, y) as (xb, yb):
+            numpyro.sample("y", dgp.observe(f(xb), lambda f: dist.Normal(f, sd)), obs=yb)
+
+    return model
+
+
+def compilations(run, caplog):
+    """Return how many programs a function compiles."""
+    caplog.clear()
+    with jax.log_compiles(), caplog.at_level(logging.WARNING):
+        run()
+    return sum(record.getMessage().startswith("Compiling") for record in caplog.records)
+
+
+@pytest.mark.parametrize("make", [lambda: own_model, lambda: made_again(0.1)])
+def test_a_users_model_compiles_once(make, caplog):
+    """Later fits, evaluations, predictions and conversions of equal models compile nothing."""
+
+    def run():
+        model = make()
+        guide = dgp.MeanField(model)
+        result = dgp.fit(KEY, model, guide, X, Y, z=Z[0], steps=10, progress=False, start={})
+        dgp.evaluate(KEY, model, guide, result, X, Y, z=Z[0])
+        dgp.predict(KEY, model, guide, result, X, z=Z[0], num_samples=3).mean  # noqa: B018
+        options = {"num_samples": 3, "num_prior_samples": 3, "z": Z[0]}
+        dgp.to_inferencedata(KEY, model, guide, result, X, Y, **options)
+
+    assert compilations(run, caplog) > 3
+    assert compilations(run, caplog) == 0
+
+
+SETTINGS = types.SimpleNamespace(sd=0.1)
+
+
+def model_of_settings(x, y=None, *, z):
+    made_again(SETTINGS.sd)(x, y, z=z)
+
+
+def test_a_model_with_another_closure_or_global_compiles_again(monkeypatch):
+    """Changes inside of an object are not seen, and `jax.clear_caches` forgets the programs."""
+
+    def run(model):
+        options = {"z": Z[0], "steps": 10, "progress": False}
+        return dgp.fit(KEY, model, dgp.MeanField(model), X, Y, **options).losses[0]
+
+    assert run(made_again(0.1)) != run(made_again(0.2))
+    before = run(own_model)
+    monkeypatch.setitem(globals(), "SD", 0.2)
+    assert run(own_model) != before
+    before = run(model_of_settings)
+    monkeypatch.setattr(SETTINGS, "sd", 0.2)
+    assert run(model_of_settings) == before
+    jax.clear_caches()
+    assert run(model_of_settings) != before
+
+
+def test_values_that_are_equal_and_values_that_are_not():
+    """Functions are equal by code, closure, defaults and globals; arrays by identity."""
+    array, equal = np.zeros(2), np.zeros(2)
+    new = lambda f: types.FunctionType(  # noqa: E731
+        f.__code__, f.__globals__, f.__name__, f.__defaults__, f.__closure__
+    )
+
+    def closed_over(value):
+        return lambda: value
+
+    def with_default(value):
+        return lambda a=value: a
+
+    def recursive():
+        def itself(n):
+            return itself(n - 1)
+
+        return itself
+
+    same = {
+        "a function": (own_model, new(own_model)),
+        "a closure": (closed_over(1.0), closed_over(1.0)),
+        "a default": (with_default((1, "a")), with_default((1, "a"))),
+        "an array in a closure": (closed_over(array), closed_over(array)),
+        "a recursive function": (recursive(), recursive()),
+        "partial": (functools.partial(own_model, z=1), functools.partial(new(own_model), z=1)),
+        "a handler": (handlers.lift(own_model), handlers.lift(new(own_model))),
+    }
+    other = {
+        "another type": (1, True),
+        "another closure": (closed_over(1.0), closed_over(2.0)),
+        "another default": (with_default(1), with_default(2)),
+        "another array": (closed_over(array), closed_over(equal)),
+        "other code": (lambda: 1, lambda: 2),
+        "another argument": (functools.partial(own_model, z=1), functools.partial(own_model, z=2)),
+    }
+    key = static_key
+    assert [
+        n for n, (a, b) in same.items() if (key(a), hash(key(a))) != (key(b), hash(key(b)))
+    ] == []
+    assert [n for n, (a, b) in other.items() if key(a) == key(b)] == []

@@ -19,7 +19,7 @@ from dgp_ppl._checks import (
     short_list,
     unknown_params,
 )
-from dgp_ppl._partition import Call, Partition
+from dgp_ppl._partition import Call, CallArrays, Partition
 from dgp_ppl._typing import Fitted, Model, Params, PRNGKey
 from dgp_ppl.inference.guides import LayerGuide
 from dgp_ppl.inference.programs._handlers import held_names
@@ -142,10 +142,8 @@ def declared_params(
     """
     set_up_guide(random.PRNGKey(0), guide, call)
     partition, data = Partition.split(model, call, guide)
-    shapes = tuple(map(_abstract, data))
-    # No later call can have the partition of a user's model, as in `training_loop`.
-    run = _shapes_of if partition.token is None else _shapes_of.__wrapped__
-    found = run(model, guide, partition, shapes, new_rows)
+    shapes, treedef = jax.tree.flatten(jax.tree.map(_abstract, data))
+    found = _shapes_of(partition, treedef, tuple(shapes), new_rows)
     if model is None or guide is None:
         return found
     unused: set[str] | None = held_names(model) | held_names(guide)
@@ -192,15 +190,15 @@ def set_up_guide(key: PRNGKey, guide: Model | None, call: Call) -> None:
 
 @lru_cache(maxsize=64)
 def _shapes_of(
-    model: Any, guide: Any, partition: Partition, shapes: tuple[Any, ...], new_rows: bool
+    partition: Partition, treedef: Any, shapes: tuple[Any, ...], new_rows: bool
 ) -> Declared:
     """Run the programs on shapes, and return those of their params."""
     found: dict[str, dict[str, Any]] = {"model": {}, "guide": {}}
 
-    def run(key: PRNGKey, data: tuple[Any, ...]) -> None:
-        call, programs = partition.join(list(data)), {"model": model}
-        if guide is not None:
-            programs["guide"] = partition.guide(guide, list(data))
+    def run(key: PRNGKey, data: CallArrays) -> None:
+        call, programs = partition.join(data), {"model": partition.model}
+        if partition.guide is not None:
+            programs["guide"] = partition.guide_with(data)
             if new_rows and isinstance(programs["guide"], LayerGuide):
                 programs["guide"] = programs["guide"].for_new_rows()
         for name, program in programs.items():
@@ -210,7 +208,7 @@ def _shapes_of(
                 found[name] = recorder.shapes
 
     with handlers.block():
-        jax.eval_shape(run, random.PRNGKey(0), shapes)
+        jax.eval_shape(run, random.PRNGKey(0), treedef.unflatten(shapes))
     return Declared(found["model"], found["guide"])
 
 

@@ -19,7 +19,7 @@ from numpyro import handlers
 from numpyro.infer.autoguide import AutoDelta, AutoGuide, AutoLaplaceApproximation
 from numpyro.primitives import Messenger
 
-from dgp_ppl._partition import Call, Partition
+from dgp_ppl._partition import Call, CallArrays, Partition
 from dgp_ppl._typing import Model, Params, PRNGKey
 from dgp_ppl.core import (
     AbstractInducing,
@@ -102,15 +102,11 @@ class StaticCall:
     Hashable: the static argument of compiled programs.
 
     Attributes:
-        model: the model.
-        guide: its guide, or None.
-        partition: the static part of their arguments.
+        partition: the model, its guide, and the static part of their arguments.
         latent: latent sites.
         data: data sites.
     """
 
-    model: Model
-    guide: Model | None
     partition: Partition
     latent: tuple[str, ...]
     data: tuple[str, ...] = ()
@@ -169,7 +165,7 @@ def draws_from_guide(
         found = guide.sample_posterior(key, params, *call.args, sample_shape=(num,), **call.kwargs)
         return Draws({n: np.asarray(found[n])[None] for n in sites.latent_dims})
     partition, data = Partition.split(model, call, guide)
-    static = StaticCall(model, guide, partition, tuple(sites.latent_dims))
+    static = StaticCall(partition, tuple(sites.latent_dims))
     values, conditionals, log_prior, log_q = _in_parts(_draw_guide, static, key, num, params, data)
     deterministic = {n: values.pop(n) for n in sites.deterministic_dims if n in values}
     _check(values, sites, "the guide")
@@ -200,14 +196,14 @@ def draws_from_prior(
 ) -> Draws:
     """Draw from the prior, as one chain."""
     partition, data = Partition.split(model, call)
-    static = StaticCall(model, None, partition, tuple(sites.latent_dims))
+    static = StaticCall(partition, tuple(sites.latent_dims))
     values = _in_parts(_draw_prior, static, key, num, params, data)[0]
     deterministic = {n: values.pop(n) for n in sites.deterministic_dims if n in values}
     return Draws(values, deterministic=deterministic)
 
 
 def _in_parts(
-    draw: Any, static: StaticCall, key: PRNGKey, num: int, params: Params, data: list[Any]
+    draw: Any, static: StaticCall, key: PRNGKey, num: int, params: Params, data: CallArrays
 ) -> Any:
     """Draw in parts, and move each to the host; values and log densities are [1, num, ...]."""
     keys = random.split(key, num)
@@ -225,17 +221,19 @@ def _in_parts(
 
 
 @PassProgram
-def _draw_prior(static: StaticCall, key: PRNGKey, params: Params, data: list[Any]) -> Any:
+def _draw_prior(static: StaticCall, key: PRNGKey, params: Params, data: CallArrays) -> Any:
     call = static.partition.join(data)
-    model = handlers.substitute(handlers.seed(whole_plates(static.model), key), data=params)
+    model = handlers.substitute(
+        handlers.seed(whole_plates(static.partition.model), key), data=params
+    )
     trace = handlers.trace(model).get_trace(*call.args, **call.kwargs)
     return {n: trace[n]["value"] for n in static.latent} | _deterministic(trace), {}
 
 
 @PassProgram
-def _draw_guide(static: StaticCall, key: PRNGKey, params: Params, data: list[Any]) -> Any:
+def _draw_guide(static: StaticCall, key: PRNGKey, params: Params, data: CallArrays) -> Any:
     call = static.partition.join(data)
-    guide: Any = static.partition.guide(static.guide, data)
+    guide: Any = static.partition.guide_with(data)
     has_density = getattr(guide, "has_density", True)
 
     key, key_model = random.split(key)
@@ -245,7 +243,7 @@ def _draw_guide(static: StaticCall, key: PRNGKey, params: Params, data: list[Any
     log_q = sum(_log_density(s) for s in (sampled.values() if has_density else ()))
     latent = {n: s for n, s in sampled.items() if n in static.latent}
     values = {n: s["value"] for n, s in latent.items()}
-    model = handlers.seed(SetDraws(whole_plates(static.model), values, {}), key_model)
+    model = handlers.seed(SetDraws(whole_plates(static.partition.model), values, {}), key_model)
     model = handlers.substitute(model, data=params)
     prior = handlers.trace(model).get_trace(*call.args, **call.kwargs)
     factors = {n: s["value"] for n, s in prior.items() if _is_factor(s)}

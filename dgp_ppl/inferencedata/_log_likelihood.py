@@ -16,7 +16,7 @@ from jax import lax, random
 from jaxtyping import Array
 from numpyro import handlers
 
-from dgp_ppl._partition import Call, Partition
+from dgp_ppl._partition import Call, CallArrays, Partition
 from dgp_ppl._typing import Model, Params, PRNGKey
 from dgp_ppl.core import whole_plates
 from dgp_ppl.inferencedata._draws import MAX_NUMBERS, Draws, SetDraws, StaticCall
@@ -74,7 +74,6 @@ class PointwiseEvaluator:
     def __init__(self, model: Model, params: Params, chunk_size: int | None) -> None:
         self.model, self.params = model, params
         self._max_size, self._size = chunk_size, 0
-        self._static_calls: dict[Any, StaticCall] = {}
 
     def __call__(
         self,
@@ -104,7 +103,8 @@ class PointwiseEvaluator:
         shared = jax.tree.map(jnp.asarray, (values, draws.conditionals))
         parts: list[dict[str, Any]] = []
         for rows, padding, chunk in self._chunks(call, sites, num, passes):
-            static, data = self._static_call(chunk, tuple(values), tuple(sites.data_dims))
+            partition, data = Partition.split(self.model, chunk)
+            static = StaticCall(partition, tuple(values), tuple(sites.data_dims))
             row_draws = {}
             if use_row_draws:
                 row_draws = {
@@ -209,15 +209,6 @@ class PointwiseEvaluator:
                 return with_kwargs
         return None
 
-    def _static_call(
-        self, call: Call, latent: tuple[str, ...], data: tuple[str, ...]
-    ) -> tuple[StaticCall, list[Any]]:
-        """Return the static part of a call, from an earlier call if possible, and its arrays."""
-        partition, arrays = Partition.split(self.model, call)
-        static = StaticCall(self.model, None, partition, latent, data)
-        which = (partition.treedef, partition.static, latent, data)
-        return self._static_calls.setdefault(which, static), arrays
-
 
 def _pad(a: Array, count: int, axis: int) -> Array:
     """Append `count` copies of the last row."""
@@ -242,7 +233,7 @@ def _evaluate(
     conditionals: dict[str, Any],
     row_values: dict[str, Array],
     params: Params,
-    data: list[Any],
+    data: CallArrays,
 ) -> Any:
     """Evaluate the data sites given each draw.
 
@@ -265,7 +256,7 @@ def _evaluate(
     block, at_once = sizes
 
     def trace(key: PRNGKey, values: dict[str, Array], conditionals: dict[str, Any]) -> Any:
-        model = SetDraws(whole_plates(static.model), values, conditionals)
+        model = SetDraws(whole_plates(static.partition.model), values, conditionals)
         model = handlers.substitute(handlers.seed(model, key), data=params)
         return handlers.trace(model).get_trace(*call.args, **call.kwargs)
 

@@ -81,7 +81,8 @@ def export(
         )
     _check_resolution(prediction)
     levels = _checked_levels(quantiles)
-    by_row = [a for a, own in zip(prediction.data, prediction.by_row, strict=True) if own]
+    arrays, owns = jax.tree.leaves(prediction.data), jax.tree.leaves(prediction.by_row)
+    by_row = [a for a, own in zip(arrays, owns, strict=True) if own]
     (rows,) = jax.export.symbolic_shape("rows")
     inputs = [jax.ShapeDtypeStruct((rows, dim), dtype)]
     inputs += [jax.ShapeDtypeStruct((rows, *a.shape[1:]), a.dtype) for a in by_row]

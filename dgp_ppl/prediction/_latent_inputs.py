@@ -75,10 +75,6 @@ class _Decoder:
     model: Model
     site: str
 
-    def __post_init__(self) -> None:
-        # Compiled programs are shared only for this library's models (see `Partition.split`).
-        object.__setattr__(self, "__module__", getattr(self.model, "__module__", ""))
-
     def __call__(self, x: Array, mean: Array, sd: Array, /, **kwargs: Any) -> Any:
         key: Any = numpyro.prng_key()
         w = mean + sd * random.normal(key, mean.shape, mean.dtype)

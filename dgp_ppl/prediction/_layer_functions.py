@@ -15,6 +15,7 @@ from jaxtyping import Array
 from numpyro.primitives import Messenger
 
 from dgp_ppl._checks import check_count, check_key
+from dgp_ppl._partition import CallArrays
 from dgp_ppl._typing import Fitted, Model, Params, PRNGKey
 from dgp_ppl.core import DrawMode, RandomFunction, function_draws
 from dgp_ppl.inference import Chains
@@ -176,7 +177,7 @@ def _passes(
     static: tuple[ForwardPass, DrawMode],
     each: tuple[PRNGKey, dict[str, Array]],
     params: Params,
-    data: list[Any],
+    data: CallArrays,
     x: Array,
     at: dict[str, Array],
 ) -> dict[str, dict[str, Array]]:

@@ -13,8 +13,8 @@ from jax.typing import ArrayLike
 from jaxtyping import Array
 from numpyro import handlers
 
-from dgp_ppl._partition import Call, Partition
-from dgp_ppl._typing import Model, Params, PRNGKey
+from dgp_ppl._partition import Call, CallArrays, Partition
+from dgp_ppl._typing import Params, PRNGKey
 from dgp_ppl.core import function_draws
 from dgp_ppl.inference import LayerGuide, data_plates, survey
 from dgp_ppl.inference.runs._blocks import PassProgram
@@ -28,23 +28,19 @@ class ForwardPass:
     """One pass through a model and its guide. Hashable: the static argument of compiled programs.
 
     Attributes:
-        model: the model.
-        guide: its guide, or None.
+        partition: the model, its guide, and the static part of the arguments after x.
         site: the observed site.
-        partition: the static part of the arguments after x.
     """
 
-    model: Model
-    guide: Model | None
-    site: str
     partition: Partition
+    site: str
 
     def guide_sites(
-        self, key: PRNGKey, params: Params, data: list[Any], x: Array
+        self, key: PRNGKey, params: Params, data: CallArrays, x: Array
     ) -> dict[str, Any]:
         """Return the guide's latent sites in the pass with this key."""
         call = self._call(data, x)
-        guide = self.partition.guide(self.guide, data)
+        guide = self.partition.guide_with(data)
         if isinstance(guide, LayerGuide):  # latent sites of the data plate keep their prior
             guide.setup(*call.args, **call.kwargs)
             guide = guide.for_new_rows()
@@ -59,7 +55,7 @@ class ForwardPass:
         key: PRNGKey,
         draws: dict[str, Array],
         params: Params,
-        data: list[Any],
+        data: CallArrays,
         x: Array,
         row: ArrayLike = 0,
         mode: Any = None,
@@ -78,10 +74,10 @@ class ForwardPass:
         call = self._call(data, x)
         # All rows of a pass share one draw of the global sites. Unit noise differs by row.
         key_global = random.split(key)[0]
-        model = handlers.seed(self.model, random.fold_in(random.split(key)[1], row))
+        model = handlers.seed(self.partition.model, random.fold_in(random.split(key)[1], row))
         if mode is not None:
             model = function_draws(model, mode)
-        if self.guide is not None:
+        if self.partition.guide is not None:
             sites: Any = self.guide_sites(key, params, data, x)
             model = handlers.replay(model, sites)
         model = handlers.substitute(model, data=params)
@@ -91,10 +87,10 @@ class ForwardPass:
             if site["type"] != "sample" or site["infer"].get("is_auxiliary"):
                 return None
             plates = {frame.name for frame in site["cond_indep_stack"]}
-            if plates and plates & data_plates(survey(self.model, call)):
+            if plates and plates & data_plates(survey(self.partition.model, call)):
                 return None  # a latent site of the training rows
             value = draws.get(site["name"])
-            if value is None and self.guide is None and not plates:
+            if value is None and self.partition.guide is None and not plates:
                 if draws and not isinstance(site["fn"], Observed):
                     raise ValueError(  # else posterior draws would be mixed with prior draws
                         f"predict: posterior_samples has no draws of {site['name']!r}, a latent "
@@ -121,7 +117,7 @@ class ForwardPass:
             )
         return found
 
-    def _call(self, data: list[Any], x: Array) -> Call:
+    def _call(self, data: CallArrays, x: Array) -> Call:
         """Return the model's arguments at x."""
         call = self.partition.join(data)
         return Call((x, *call.args), call.kwargs)
@@ -133,7 +129,7 @@ def predictive_passes(
     keys: Array,
     draws: dict[str, Array],
     params: Params,
-    data: list[Any],
+    data: CallArrays,
     x: Array,
     row: ArrayLike,
 ) -> Mixture:
@@ -147,7 +143,7 @@ def predictive_passes(
 
 @PassProgram
 def latent_passes(
-    forward_pass: ForwardPass, key: PRNGKey, params: Params, data: list[Any], x: Array
+    forward_pass: ForwardPass, key: PRNGKey, params: Params, data: CallArrays, x: Array
 ) -> dict[str, Array]:
     """Return the guide's draws by site in the pass with this key."""
     sites = forward_pass.guide_sites(key, params, data, x)
@@ -159,7 +155,7 @@ def function_passes(
     static: tuple[ForwardPass, str],
     each: tuple[PRNGKey, dict[str, Array]],
     params: Params,
-    data: list[Any],
+    data: CallArrays,
     x: Array,
 ) -> Array:
     """Return f at x in the pass with this key and draws, where each layer is one function."""

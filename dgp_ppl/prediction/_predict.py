@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
@@ -120,12 +121,13 @@ def predict(
     params = checked_params("predict", params, model, guide, call, new_rows=True, prior=initial)
     check_finite_params("predict", params)
     partition, data = Partition.split(model, Call(args, kwargs), guide)
-    # The arrays of args come first. Those with one row per row of x are divided into its chunks.
-    num_positional = len(Partition.split(model, Call(args))[1])
-    by_row = tuple(i < num_positional and a.shape[:1] == (len(inputs),) for i, a in enumerate(data))
+    # Positional arrays with one row per row of x are divided into its chunks.
+    by_row = jax.tree.map(lambda a: False, data)._replace(
+        args=jax.tree.map(lambda a: a.shape[:1] == (len(inputs),), data.args)
+    )
     return Prediction(
         key=key,
-        forward_pass=ForwardPass(model, guide, site, partition),
+        forward_pass=ForwardPass(partition, site),
         params=params,
         data=data,
         by_row=by_row,

@@ -15,6 +15,7 @@ from jax.typing import ArrayLike
 from jaxtyping import Array
 
 from dgp_ppl._checks import bad_rows, check_count, check_key, is_traced
+from dgp_ppl._partition import CallArrays
 from dgp_ppl._typing import Params, PRNGKey
 from dgp_ppl.inference import Chains
 from dgp_ppl.inference.runs._pickling import Portable
@@ -48,8 +49,8 @@ class Prediction(Summarized, Portable):
     key: PRNGKey
     forward_pass: ForwardPass
     params: Params
-    data: list[Any]
-    by_row: tuple[bool, ...]
+    data: CallArrays
+    by_row: CallArrays
     x: Array
     draws: dict[str, Array]
     num_samples: int
@@ -140,7 +141,7 @@ class Prediction(Summarized, Portable):
     def latent_draws(self) -> dict[str, np.ndarray]:
         """Return the draws of the latent sites behind the passes, [S, ...] by site."""
         draws = self.draws
-        if self.forward_pass.guide is not None:
+        if self.forward_pass.partition.guide is not None:
             found = latent_passes(self.forward_pass, self._keys(), self.params, self.data, self.x)
             draws = found | draws
         return {n: to_host(a, None) for n, a in draws.items()}
@@ -250,10 +251,8 @@ class Prediction(Summarized, Portable):
             if mixtures is None:
                 stop = min(start + size, total)
                 x = pad(self.x[start:stop], size)
-                data = [
-                    pad(a[start:stop], size) if by_row else a
-                    for a, by_row in zip(self.data, self.by_row, strict=True)
-                ]
+                chunk = lambda a, own: pad(a[start:stop], size) if own else a  # noqa: B023, E731
+                data = jax.tree.map(chunk, self.data, self.by_row)
                 mixtures = predictive_passes(
                     self.forward_pass, keys, self.draws, self.params, data, x, start
                 )

@@ -47,10 +47,8 @@ def row_function(
 
     def mixture(member: Prediction, x: Array, others: tuple[Array, ...]) -> Mixture:
         rest = iter(others)
-        data = [
-            next(rest)[None] if own else a
-            for a, own in zip(member.data, member.by_row, strict=True)
-        ]
+        row = lambda a, own: next(rest)[None] if own else a  # noqa: E731
+        data = jax.tree.map(row, member.data, member.by_row)
         keys = random.split(member.key, member.num_samples)
         return predictive_passes(
             member.forward_pass, keys, member.draws, member.params, data, x[None], 0

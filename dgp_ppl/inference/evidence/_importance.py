@@ -13,7 +13,7 @@ from jaxtyping import Array
 from numpyro import handlers
 
 from dgp_ppl._checks import check_count, check_key
-from dgp_ppl._partition import Call, Partition
+from dgp_ppl._partition import Call, CallArrays, Partition
 from dgp_ppl._typing import Fitted, Model, Params, PRNGKey
 from dgp_ppl.inference._params import checked_params
 from dgp_ppl.inference.guides import Diffusion, check_weights, log_weight
@@ -86,13 +86,13 @@ def importance_evidence(
     params = checked_params("importance_evidence", params, model, guide, call)
     drawn = guide.drawn()
 
-    def one(key: PRNGKey, params: Params, data: list[Any]) -> Array:
+    def one(key: PRNGKey, params: Params, data: CallArrays) -> Array:
         key, key_noise = random.split(key)
         program = handlers.seed(model, key_noise)
         return log_weight(key, params, program, drawn, partition.join(data), all_rows=True)
 
     @jax.jit
-    def all_paths(keys: Array, params: Params, data: list[Any]) -> Array:
+    def all_paths(keys: Array, params: Params, data: CallArrays) -> Array:
         return lax.map(lambda k: one(k, params, data), keys, batch_size=_BATCH)
 
     w = all_paths(random.split(key, num_paths), params, data)

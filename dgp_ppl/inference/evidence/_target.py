@@ -12,7 +12,7 @@ from jax import lax, random
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array
 
-from dgp_ppl._partition import Partition
+from dgp_ppl._partition import CallArrays, Partition
 from dgp_ppl._typing import Params, PRNGKey, Values
 from dgp_ppl.inference.guides import (
     LayerGuide,
@@ -37,7 +37,7 @@ class Arrays(NamedTuple):
     """
 
     params: Params
-    data: list[Any]
+    data: CallArrays
 
 
 class Points(NamedTuple):
@@ -135,7 +135,7 @@ class Target:
     def _to_reference(self, latents: Values, arrays: Arrays) -> Array:
         """Return reference values [C, d] of latent sites [C, ...]."""
         call = self.partition.join(arrays.data)
-        base = self.partition.guide(self.base, arrays.data)
+        base = self.partition.guide_with(arrays.data)
 
         def one(latents: Values) -> Array:
             others = {n: latents[n] for n in self.others}
@@ -161,7 +161,7 @@ class Target:
         The log density is averaged over `keys` [S], which draw the unit noise under "bound".
         """
         call = self.partition.join(arrays.data)
-        base = self.partition.guide(self.base, arrays.data)
+        base = self.partition.guide_with(arrays.data)
         values = self._unravel(z)
         layers = {n: values[n] for n in self.base.layers}
         e = {n: values[n] for n in self.others}

@@ -15,7 +15,7 @@ from jaxtyping import Array
 from numpyro import handlers
 from numpyro.primitives import Messenger
 
-from dgp_ppl._partition import Call, Partition
+from dgp_ppl._partition import Call, CallArrays, Partition
 from dgp_ppl._typing import Model, Params, PRNGKey
 from dgp_ppl.core import is_layer, with_handover
 from dgp_ppl.inference.runs._blocks import StepProgram
@@ -89,7 +89,7 @@ class ExpectationMaximization:
         return state, np.concatenate([np.asarray(part)[:done] for part, done in parts])
 
     def _iterations(
-        self, state: EMState, num: Any, _: Any, data: list[Any]
+        self, state: EMState, num: Any, _: Any, data: CallArrays
     ) -> tuple[EMState, Array]:
         call = self.partition.join(data)
 

@@ -17,7 +17,7 @@ from numpyro.infer.mcmc import MCMCKernel
 
 from dgp_ppl._checks import check_count, check_key
 from dgp_ppl._errors import Interrupted
-from dgp_ppl._partition import Call, Partition
+from dgp_ppl._partition import Call, CallArrays, Partition
 from dgp_ppl._progress import Progress
 from dgp_ppl._typing import PRNGKey
 from dgp_ppl.inference.programs._data import check_data
@@ -234,7 +234,7 @@ class _Program:
         return samples, dict(zip(self.fields[1:], others, strict=True))
 
     def _draws(
-        self, state: Any, num: Any, thinning: Any, data: list[Any]
+        self, state: Any, num: Any, thinning: Any, data: CallArrays
     ) -> tuple[Any, list[Array]]:
         call = self.partition.join(data)
 
@@ -254,7 +254,7 @@ class _Program:
         values = self.kernel.fields(state, self.fields)
         return jax.tree.map(lambda a: jnp.zeros((self.most, *a.shape), a.dtype), values)
 
-    def _constrained(self, kept: list[Any], data: list[Any]) -> list[Any]:
+    def _constrained(self, kept: list[Any], data: CallArrays) -> list[Any]:
         """Return fields with the latent sites constrained, and deterministic sites added."""
         postprocess = self.kernel.kernel.postprocess_fn(*self.partition.join(data))
         constrain = jax.vmap(jax.vmap(postprocess))

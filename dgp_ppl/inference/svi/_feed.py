@@ -11,7 +11,7 @@ import numpy as np
 from jax import lax
 
 from dgp_ppl._checks import check_count
-from dgp_ppl._partition import Call, Streamed
+from dgp_ppl._partition import Call, CallArrays, Streamed
 from dgp_ppl._typing import PRNGKey
 from dgp_ppl.datasets.rows import Block, Blocks, Rows, generator, seed_of
 from dgp_ppl.inference.programs._data import RowCheck
@@ -30,12 +30,14 @@ class StepArrays:
     steps: Any
 
 
-def at_step(data: list[Any], step: Any) -> list[Any]:
+def at_step(data: CallArrays, step: Any) -> CallArrays:
     """Return the arrays of one step. Those that are the same for all steps are unchanged."""
-    return [
-        lax.dynamic_index_in_dim(a.steps, step, keepdims=False) if isinstance(a, StepArrays) else a
-        for a in data
-    ]
+
+    def one(a: Any) -> Any:
+        is_of_steps = isinstance(a, StepArrays)
+        return lax.dynamic_index_in_dim(a.steps, step, keepdims=False) if is_of_steps else a
+
+    return jax.tree.map(one, data, is_leaf=lambda a: isinstance(a, StepArrays))
 
 
 def source_of(caller: str, call: Call) -> tuple[Rows, int] | None:
@@ -90,7 +92,7 @@ class Feed:
         self.seed, self.first = position
         self._blocks = Blocks(rows, self.seed, batch_size, length, self.first + steps)
         self.call = _first_call(call, rows, self._blocks.at(self.first))
-        self._others: list[Any] = []
+        self._data: CallArrays | None = None
         self._check: RowCheck | None = None
 
     @property
@@ -98,17 +100,17 @@ class Feed:
         """The most steps whose arrays `at` returns."""
         return self._blocks.steps
 
-    def start(self, data: list[Any], check: RowCheck) -> list[Any]:
+    def start(self, data: CallArrays, check: RowCheck) -> CallArrays:
         """Return the arrays of the first steps.
 
         Args:
             data: the arrays of `call` and of the guide.
             check: called with the rows of further steps; it may raise.
         """
-        self._check, self._others = check, data[2 * len(self.rows.first) :]
+        self._check, self._data = check, data
         return self.at(0)
 
-    def at(self, step: int) -> list[Any]:
+    def at(self, step: int) -> CallArrays:
         """Return the arrays of steps from this one on, which is counted from the first one.
 
         Raises:
@@ -116,13 +118,15 @@ class Feed:
         """
         block = self._blocks.at(self.first + step)
         _check_block(block, self._check)
-        return _stacked(block) + self._others
+        assert self._data is not None
+        return _stacked(block, self._data)
 
-    def draws(self, key: PRNGKey, num: int) -> list[Any]:
+    def draws(self, key: PRNGKey, num: int) -> CallArrays:
         """Return minibatches at random as the arrays of so many steps."""
         block = _random_block(self.rows, key, self.batch_size, num)
         _check_block(block, self._check, repeats=True)
-        return _stacked(block) + self._others
+        assert self._data is not None
+        return _stacked(block, self._data)
 
     def position(self, step: int) -> Position:
         """Return where a step is, which is counted from the first one."""
@@ -135,17 +139,18 @@ class Feed:
 
 def random_feed(
     key: PRNGKey, call: Call, rows: Rows, batch_size: int, num: int
-) -> tuple[Call, Callable[[RowCheck], list[Any]]]:
+) -> tuple[Call, Callable[[CallArrays, RowCheck], CallArrays]]:
     """Draw minibatches for so many steps.
 
     Returns:
-        The call with the first minibatch, and a function that checks all, and returns their arrays.
+        The call with the first minibatch, and a function that checks all of them, and puts their
+        arrays in the place of the first one's.
     """
     block = _random_block(rows, key, batch_size, num)
 
-    def checked(check: RowCheck) -> list[Any]:
+    def checked(data: CallArrays, check: RowCheck) -> CallArrays:
         _check_block(block, check, repeats=True)
-        return _stacked(block)
+        return _stacked(block, data)
 
     return _first_call(call, rows, block), checked
 
@@ -176,6 +181,11 @@ def _first_call(call: Call, rows: Rows, block: Block) -> Call:
     return dataclasses.replace(call, args=(*streamed, *call.args[1:]))
 
 
-def _stacked(block: Block) -> list[Any]:
-    """Return the leaves of the streamed arguments, which come first in a call, for each step."""
-    return [StepArrays(leaf) for a in block.arrays for leaf in (a, block.numbers)]
+def _stacked(block: Block, data: CallArrays) -> CallArrays:
+    """Return the arrays of each step: the streamed arguments are the first ones of a call."""
+    numbers = StepArrays(block.numbers)
+    streamed = [
+        dataclasses.replace(first, rows=StepArrays(a), numbers=numbers)
+        for first, a in zip(data.args, block.arrays, strict=False)
+    ]
+    return data._replace(args=(*streamed, *data.args[len(streamed) :]))

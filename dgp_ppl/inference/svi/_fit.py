@@ -22,21 +22,19 @@ from dgp_ppl.datasets.rows import Rows, seed_of
 from dgp_ppl.inference._params import checked_params, set_up_guide
 from dgp_ppl.inference.programs._data import check_data, explain_data, row_check
 from dgp_ppl.inference.runs._checkpoint import RunFolder, fit_identity
+from dgp_ppl.inference.svi._choice import BOUND_DRAWS, begin, bound_losses
 from dgp_ppl.inference.svi._feed import Feed, random_feed, source_of
 from dgp_ppl.inference.svi._fit_many import best_fit
 from dgp_ppl.inference.svi._loop import chunk_length, losses_of, run_steps
 from dgp_ppl.inference.svi._mesh import SharedFolder, checked_mesh, divided_loop
 from dgp_ppl.inference.svi._result import FitResult
 from dgp_ppl.inference.svi._setup import (
-    BOUND_DRAWS,
     Problem,
     Start,
     bound_loss,
     checked_loss,
-    mean_bound_loss,
     non_finite_loss,
 )
-from dgp_ppl.inference.svi._starts import begin
 
 __all__ = ["evaluate", "fit"]
 
@@ -181,7 +179,7 @@ def fit(
             values: Any = problem.starts if len(states) > 1 else problem.starts[0]
             identity = fit_identity(
                 guide, loop.svi.loss, optimizer, loop.unconstrained(states[0]),
-                loop.advance(states[0], data, 1)[1][0],
+                loop.advance(states[0], data, 1)[1][0, 0],
                 (key, states[0] if continues else values, call.args, call.kwargs),
                 steps=steps, learning_rate=learning_rate,
                 **({} if source is None else {"source": source[0].identity()}),
@@ -192,23 +190,25 @@ def fit(
             "steps": steps, "num_data": num_data, "progress": progress, "folder": folder,
         }  # fmt: skip
         first, outcome = begin(loop, states, feed or data, **each)
-        if outcome.failed is outcome.interrupt is None:
+        if not outcome.failures and outcome.interrupt is None:
             outcome = run_steps(loop, outcome, feed or data, every=every, **each)
-        state, losses, failed, failed_data, interrupt, _, ends = outcome
+    failure, interrupt = outcome.failures.get(0), outcome.interrupt
+    state = outcome.state if failure is None else failure.kept
+    losses = outcome.losses[0, : None if failure is None else failure.step]
     reverted = False
-    if keep_best and failed is interrupt is None:
+    if keep_best and failure is interrupt is None:
         drawn = problem.data if feed is None else feed.draws(key, BOUND_DRAWS)
-        before, after = (
-            mean_bound_loss(key, loop, loss, loop.params(s), drawn) for s in (first, state)
-        )
-        if reverted := before < after or not math.isfinite(after):
+        candidates = [loop.params(s) for s in (state, first)]
+        at_end, at_first = bound_losses(key, loop, loss or bound_loss(guide), candidates, drawn)
+        if reverted := bool(at_first < at_end or np.isinf(at_end)):
             state = first._replace(rng_key=state.rng_key)
     seconds = time.perf_counter() - begun
-    done = max(0, len(losses) - (failed is not None))
     result = FitResult(
         loop.params(state), losses, num_data, state, seconds, problem.optimizer, reverted,
-        interrupted=interrupt is not None, start_losses=ends,
-        position=None if feed is None else feed.position(done),
+        interrupted=interrupt is not None,
+        start_losses=None if outcome.ends is None else outcome.ends[0],
+        # The last state with a finite loss is before the step of the last finite loss.
+        position=feed and feed.position(max(0, len(losses) - (failure is not None))),
     )  # fmt: skip
     if interrupt is not None:
         raise Interrupted(
@@ -216,15 +216,13 @@ def fit(
             f"result. To go on, call fit {_how_to_go_on(steps - len(losses), checkpoint)}",
             result,
         ) from interrupt
-    if failed is None:
+    if failure is None:
         return result
-    if feed is None:
-        failed_data = problem.data
-    else:
-        call = loop.partition.join(failed_data)
-    raise non_finite_loss(
-        loop, failed, failed_data, call, step=len(losses), steps=steps, result=result
-    )
+    if feed is not None:
+        call = loop.partition.join(failure.data)
+    elif devices is not None:  # the arrays on one device
+        failure = failure._replace(data=problem.data)
+    raise non_finite_loss(loop, failure, call, steps, result)
 
 
 def evaluate(
@@ -258,17 +256,17 @@ def evaluate(
     """
     check_key("evaluate", key)
     check_count("evaluate", "num_draws", num_draws, 2)
-    call, checked = Call(args, kwargs), None
+    call, put_rows = Call(args, kwargs), None
     if (source := source_of("evaluate", call)) is not None:
-        call, checked = random_feed(key, call, *source, num_draws)
+        call, put_rows = random_feed(key, call, *source, num_draws)
     sites = check_data("evaluate", model, call)
-    streamed = [] if checked is None else checked(row_check("evaluate", model, call, sites))
     set_up_guide(key, guide, call)
     partition, data = Partition.split(model, call, guide)
-    data = streamed + data[len(streamed) :]
+    if put_rows is not None:
+        data = put_rows(data, row_check("evaluate", model, call, sites))
     objective = checked_loss("evaluate", guide, loss) or bound_loss(guide)
     params = checked_params("evaluate", params, model, guide, call)
-    program = (model, guide, objective, partition)
+    program = (partition, objective)
     each = random.split(key, num_draws), np.arange(num_draws)
     values = -np.asarray(losses_of(program, each, params, data))
     if not np.isfinite(values).all() and (why := explain_data(model, call)):

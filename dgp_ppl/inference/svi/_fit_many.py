@@ -7,7 +7,6 @@ import inspect
 import math
 import time
 from collections.abc import Sequence
-from functools import lru_cache
 from typing import Any
 
 import jax
@@ -18,13 +17,13 @@ from numpyro.infer.elbo import ELBO
 
 from dgp_ppl._checks import check_count, check_key, short_list
 from dgp_ppl._errors import Interrupted
-from dgp_ppl._partition import Call, Partition
+from dgp_ppl._partition import Call, CallArrays, Partition
 from dgp_ppl._typing import Model, PRNGKey
 from dgp_ppl.inference.programs._data import check_data, check_padding
-from dgp_ppl.inference.svi._loop_many import ManyLoops, PaddedLoop, part, run_many_steps
+from dgp_ppl.inference.svi._choice import begin, bound_losses
+from dgp_ppl.inference.svi._loop import ManyFits, many_fits, run_steps
 from dgp_ppl.inference.svi._result import FitResult, FitResults
-from dgp_ppl.inference.svi._setup import Problem, Start, mean_bound_loss, non_finite_loss
-from dgp_ppl.inference.svi._starts import begin_many
+from dgp_ppl.inference.svi._setup import Problem, Start, bound_loss, non_finite_loss
 
 __all__ = ["best_fit", "fit_many"]
 
@@ -105,10 +104,9 @@ def best_fit(
     fits, problem = _run("fit", random.split(key, num), model, guide, call, (), **options)
     if not fits.succeeded:
         raise fits.errors[0]
-    bounds = np.full(num, -math.inf)
-    for i in fits.succeeded:
-        loss = mean_bound_loss(key, problem.loop, options["loss"], fits[i].params, problem.data)
-        bounds[i] = -loss if math.isfinite(loss) else -math.inf
+    bounds, loss = np.full(num, -math.inf), options["loss"] or bound_loss(guide)
+    candidates = [fits[i].params for i in fits.succeeded]
+    bounds[fits.succeeded] = -bound_losses(key, problem.loop, loss, candidates, problem.data)
     return dataclasses.replace(fits[int(np.argmax(bounds))], restart_bounds=bounds)
 
 
@@ -144,40 +142,41 @@ def _run(
         )
     problem = Problem.set_up(
         caller, keys[0], model, guide, calls[0], steps=steps, learning_rate=learning_rate,
-        optimizer=optimizer, loss=loss, start=part(start.params, 0) if several else start,
+        optimizer=optimizer, loss=loss, start=_part(start.params, 0) if several else start,
     )  # fmt: skip
     for other in calls[1:] if each else ():
         check_data(caller, model, other)
-    loops, data = _stacked(problem, model, guide, calls if each else calls[:1])
+    loop, data = _stacked(problem, num, calls if each else calls[:1])
     num_data: Any = problem.num_data
     if num_rows is not None:
         num_data = _checked_num_rows(caller, num_rows, num, problem.num_data)
         check_padding(caller, model, calls[0])
-        loops = ManyLoops(_padded(loops.loop), (*loops.axes, 0))
-        data = [*data, jnp.asarray(num_data)]
+        data = data._replace(num_rows=jnp.asarray(num_data))
+        loop = many_fits(loop.one, (*loop.stacked, True), num)
     firsts = [dict(start.params)] if several else problem.starts
-    starts = [loops.init(keys, data, first, each=several) for first in firsts]
+    states = [loop.init(keys, data, first, each=several) for first in firsts]
     if several and None is not optimizer is start.optimizer:
-        starts = [start.state]
-    options: dict[str, Any] = {"steps": steps, "num_data": num_data, "progress": progress}
-    outcome = begin_many(loops, starts, data, num_fits=num, **options)
+        states = [start.state]
+    options: dict[str, Any] = {
+        "steps": steps, "num_data": num_data, "progress": progress, "label": f"{num} fits",
+    }  # fmt: skip
+    _, outcome = begin(loop, states, data, **options)
     if outcome.interrupt is None:
-        outcome = run_many_steps(loops, outcome, data, **options)
-    states, losses = outcome.states, outcome.losses
+        outcome = run_steps(loop, outcome, data, **options)
+    state, losses = outcome.state, outcome.losses
     for i, failure in outcome.failures.items():
-        states = jax.tree.map(lambda a, b, i=i: a.at[i].set(b), states, failure.kept)
+        state = jax.tree.map(lambda a, b, i=i: a.at[i].set(b), state, failure.kept)
         losses[i, failure.step :] = np.nan
     result = FitResults(
-        loops.params(states), losses, num_data, states, time.perf_counter() - begun,
+        loop.params(state), losses, num_data, state, time.perf_counter() - begun,
         problem.optimizer, interrupted=outcome.interrupt is not None, start_losses=outcome.ends,
     )  # fmt: skip
     errors = {
         i: non_finite_loss(
-            loops.loop, failure.state, loops.data(data, i), calls[i if each else 0],
-            step=failure.step, steps=steps, result=result.part(i, failure.step),
+            loop.one, failure, calls[i if each else 0], steps, result.part(i, failure.step)
         )
         for i, failure in sorted(outcome.failures.items())
-    }  # fmt: skip
+    }
     result = dataclasses.replace(result, errors=errors)
     if outcome.interrupt is not None:
         raise Interrupted(
@@ -187,6 +186,11 @@ def _run(
             result,
         ) from outcome.interrupt
     return result, problem
+
+
+def _part(tree: Any, number: int) -> Any:
+    """Return the values of one fit. Leaves that are no arrays, such as functions, are shared."""
+    return jax.tree.map(lambda a: a if callable(a) else a[number], tree)
 
 
 def _number_of_keys(caller: str, keys: PRNGKey) -> int:
@@ -214,9 +218,6 @@ def _checked_num_rows(caller: str, num_rows: Any, num: int, most: int) -> np.nda
     return found
 
 
-_padded = lru_cache(maxsize=32)(PaddedLoop)
-
-
 def _calls(caller: str, model: Model, call: Call, each: tuple[str, ...], num: int) -> list[Call]:
     """Return the call of each fit."""
     places = _places(model, call)
@@ -241,8 +242,8 @@ def _calls(caller: str, model: Model, call: Call, each: tuple[str, ...], num: in
     )
 
     def one(i: int) -> Call:
-        args = [part(a, i) if j in chosen else a for j, a in enumerate(given_args)]
-        kwargs = {n: part(a, i) if n in chosen else a for n, a in given_kwargs.items()}
+        args = [_part(a, i) if j in chosen else a for j, a in enumerate(given_args)]
+        kwargs = {n: _part(a, i) if n in chosen else a for n, a in given_kwargs.items()}
         return Call(tuple(args), kwargs)
 
     chosen = {places[n] for n in each}
@@ -260,14 +261,11 @@ def _places(model: Model, call: Call) -> dict[str, int | str]:
     return dict(zip(names, range(len(call.args)), strict=False)) | {n: n for n in call.kwargs}
 
 
-def _stacked(
-    problem: Problem, model: Model, guide: Model, calls: list[Call]
-) -> tuple[ManyLoops, list[Any]]:
-    """Return the loops of all fits, and their arrays: stacked where fits differ."""
-    arrays = [problem.data, *(Partition.split(model, c, guide)[1] for c in calls[1:])]
-    axes, data = [], []
-    for column in zip(*arrays, strict=True):
-        same = all(a is column[0] for a in column)
-        axes.append(None if same else 0)
-        data.append(column[0] if same else jnp.stack(column))
-    return ManyLoops(problem.loop, tuple(axes)), data
+def _stacked(problem: Problem, num: int, calls: list[Call]) -> tuple[ManyFits, CallArrays]:
+    """Return the loop of all fits, and their arrays: stacked where fits differ."""
+    one = problem.loop
+    split = lambda c: Partition.split(one.partition.model, c, one.partition.guide)[1]  # noqa: E731
+    columns = list(zip(*map(jax.tree.leaves, [problem.data, *map(split, calls[1:])]), strict=True))
+    differ = tuple(any(a is not column[0] for a in column) for column in columns)
+    data = [jnp.stack(c) if d else c[0] for c, d in zip(columns, differ, strict=True)]
+    return many_fits(one, differ, num), jax.tree.structure(problem.data).unflatten(data)

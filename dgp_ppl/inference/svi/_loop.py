@@ -1,9 +1,9 @@
-"""The loop of a fit: steps in chunks on the device, and what went wrong in a step."""
+"""The loop of a fit, or of many fits in one program: steps in chunks on the device."""
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -18,16 +18,17 @@ from numpyro.infer import SVI
 from numpyro.infer.elbo import ELBO
 from numpyro.infer.svi import SVIState
 
-from dgp_ppl._partition import Partition
+from dgp_ppl._partition import CallArrays, Partition
 from dgp_ppl._progress import Progress
-from dgp_ppl._typing import Model, Params
+from dgp_ppl._typing import Params
+from dgp_ppl.core import padded
 from dgp_ppl.inference.runs._blocks import PassProgram, StepProgram
 from dgp_ppl.inference.runs._checkpoint import RunFolder
 from dgp_ppl.inference.svi._feed import Feed, at_step
 
 __all__ = [
-    "MOST_STEPS", "Outcome", "TrainingLoop", "cached_loop", "chunk_length", "losses_of",
-    "run_steps", "training_loop",
+    "MOST_STEPS", "Failure", "ManyFits", "Outcome", "TrainingLoop", "chunk_length", "losses_of",
+    "many_fits", "run_steps", "training_loop",
 ]  # fmt: skip
 
 MOST_STEPS = 200  # steps in one call of the device, at most
@@ -36,24 +37,34 @@ MOST_STEPS = 200  # steps in one call of the device, at most
 class TrainingLoop:
     """The compiled pieces of a fit. They serve all data of the same shapes.
 
-    The methods take the arrays of the model and the guide as `data`, from `Partition.split`, or
-    from a `Feed`: those of several steps, of which step i of a chunk takes the i-th.
+    The methods take the arrays of `Partition.split`, or of a `Feed`: the arrays of several steps,
+    of which step i of a chunk takes entry i.
     """
 
-    def __init__(self, svi: SVI, partition: Partition) -> None:
-        self.svi, self.partition = svi, partition
+    def __init__(self, partition: Partition, svi: SVI) -> None:
+        self.partition, self.svi = partition, svi
         self._steps = StepProgram(self.run_chunk)
-        self._start = jax.jit(self.first_state)
+        self._start = jax.jit(self.first_state, static_argnames="each")
 
-    def init(self, key: Any, data: list[Any], params: Params | None) -> SVIState:
-        """Return the first state; `params` replace the initial values of the same names."""
-        return self._start(key, data, params)
+    def init(
+        self, key: Any, data: CallArrays, params: Params | None, *, each: bool = False
+    ) -> SVIState:
+        """Return the first state; `params` replace the initial values of the same names.
 
-    def advance(self, state: SVIState, data: list[Any], num: int) -> tuple[SVIState, np.ndarray]:
-        """Run `num` <= 200 steps in compiled loops; returns the state and their losses."""
+        `each` says that params have a leading axis of fits.
+        """
+        return self._start(key, data, params, each=each)
+
+    def advance(self, state: SVIState, data: CallArrays, num: int) -> tuple[SVIState, np.ndarray]:
+        """Run `num` <= 200 steps in compiled loops; returns the state and the losses, [R, num]."""
         state, parts = self._steps(state, num, data)
-        losses = [np.asarray(part, np.float64)[:done] for part, done in parts]
-        return state, np.concatenate([*losses, np.zeros(0)])
+        losses = [np.atleast_2d(np.asarray(part, np.float64))[:, :done] for part, done in parts]
+        return state, np.concatenate(losses, axis=1) if losses else np.zeros((self.num_fits, 0))
+
+    @property
+    def num_fits(self) -> int:
+        """Number of fits R."""
+        return 1
 
     def params(self, state: SVIState) -> Params:
         """Return the constrained params of a state."""
@@ -63,35 +74,50 @@ class TrainingLoop:
         """Return the params that the optimiser moves."""
         return self.svi.optim.get_params(state.optim_state)
 
-    def mean_loss(self, loss: ELBO, keys: jax.Array, params: Params, data: list[Any]) -> float:
-        """Return the mean over keys of a loss at constrained params."""
-        program = (self.svi.model, self.svi.guide, loss, self.partition)
-        return float(losses_of(program, (keys, np.arange(len(keys))), params, data).mean())
+    def part(self, state: SVIState, number: int) -> SVIState:
+        """Return the state of one of the fits."""
+        return state
 
-    def first_non_finite(self, state: SVIState, data: list[Any]) -> str:
-        """Return the first param or site that is not finite in the loss of this state."""
+    def part_of_data(self, data: CallArrays, number: int) -> CallArrays:
+        """Return the arrays of one of the fits."""
+        return data
+
+    def select(self, states: Sequence[SVIState], best: np.ndarray) -> SVIState:
+        """Return the state of number ``best[i]`` for each fit i."""
+        return states[int(best[0])]
+
+    def mean_loss(self, loss: ELBO, keys: jax.Array, params: Params, data: CallArrays) -> float:
+        """Return the mean over keys of a loss at constrained params of one fit."""
+        each = keys, np.arange(len(keys))
+        return float(losses_of((self.partition, loss), each, params, data).mean())
+
+    def first_non_finite(self, state: SVIState, data: CallArrays) -> str:
+        """Return the first param or site that is not finite in the loss of a state of one fit."""
         params = self.params(state)
         for name, value in params.items():
             if not all(np.isfinite(np.asarray(a)).all() for a in jax.tree.leaves(value)):
                 return f"param {name}"
         # Values out of support are looked for here, so NumPyro need not warn of them.
-        with numpyro.validation_enabled(False):
+        with numpyro.validation_enabled(False), padded(data.num_rows):
             for name, terms in self._terms(state, params, data):
                 if not np.isfinite(np.asarray(terms)).all():
                     return f"site {name}"
         return "the loss itself (every site is finite)"
 
-    def first_state(self, key: Any, data: list[Any], params: Params | None) -> SVIState:
+    def first_state(
+        self, key: Any, data: CallArrays, params: Params | None, *, each: bool = False
+    ) -> SVIState:
         """Return the first state; a program that can be traced, as `run_chunk`."""
         data = at_step(data, 0)
         call = self.partition.join(data)
         svi = self._with_arrays(data)
-        state = svi.init(key, *call.args, init_params=params, **call.kwargs)
+        with padded(data.num_rows):
+            state = svi.init(key, *call.args, init_params=params, **call.kwargs)
         self.svi.constrain_fn = svi.constrain_fn
         return state
 
     def run_chunk(
-        self, state: SVIState, num: Any, first: Any, data: list[Any]
+        self, state: SVIState, num: Any, first: Any, data: CallArrays
     ) -> tuple[SVIState, jax.Array]:
         """Run steps; returns the state, and an array whose first `num` entries are losses.
 
@@ -105,24 +131,25 @@ class TrainingLoop:
             state, value = svi.update(state, *call.args, **call.kwargs)
             return state, losses.at[i].set(value)
 
-        return lax.fori_loop(0, num, step, (state, jnp.zeros(MOST_STEPS)))
+        with padded(data.num_rows):
+            return lax.fori_loop(0, num, step, (state, jnp.zeros(MOST_STEPS)))
 
-    def _with_arrays(self, data: list[Any]) -> SVI:
+    def _with_arrays(self, data: CallArrays) -> SVI:
         """Return the SVI with the guide's arrays in place."""
         svi = copy.copy(self.svi)
-        svi.guide = self.partition.guide(svi.guide, data)
+        svi.guide = self.partition.guide_with(data)
         return svi
 
     def _terms(
-        self, state: SVIState, params: Params, data: list[Any]
+        self, state: SVIState, params: Params, data: CallArrays
     ) -> Iterator[tuple[str, jax.Array]]:
         """Yield the log density and the KL of every site in this state's loss."""
         args, kwargs = self.partition.join(data)
         key_model, key_guide = random.split(random.split(state.rng_key)[1])
-        seeded = handlers.seed(self._with_arrays(data).guide, key_guide)
+        seeded = handlers.seed(self.partition.guide_with(data), key_guide)
         guide = handlers.substitute(seeded, data=params)
         drawn = handlers.trace(guide).get_trace(*args, **kwargs)
-        model = handlers.replay(handlers.seed(self.svi.model, key_model), drawn)
+        model = handlers.replay(handlers.seed(self.partition.model, key_model), drawn)
         trace = handlers.trace(handlers.substitute(model, data=params))
         for name, site in trace.get_trace(*args, **kwargs).items():
             if site["type"] != "sample":
@@ -135,46 +162,101 @@ class TrainingLoop:
                     yield name, drawn[name]["fn"].log_prob(site["value"])
 
 
-def training_loop(
-    model: Model, guide: Model, optimizer: Any, loss: ELBO, partition: Partition
-) -> TrainingLoop:
-    """Return a loop for these arguments; equal arguments share a compiled one."""
-    key = (model, guide, optimizer, loss, partition)
-    try:
-        hash(key)
-    except TypeError:
-        return TrainingLoop(SVI(model, guide, optimizer, loss), partition)
-    # No later call can have the partition of a user's model: the cache would only keep it alive.
-    return cached_loop(*key) if partition.token is None else cached_loop.__wrapped__(*key)
+class ManyFits(TrainingLoop):
+    """The loop of many fits in one program, by `jax.vmap` of the loop of one.
+
+    Args:
+        one: the loop of one fit.
+        stacked: which leaves of the data have a leading axis of fits.
+        num_fits: number of fits R.
+    """
+
+    def __init__(self, one: TrainingLoop, stacked: tuple[bool, ...], num_fits: int) -> None:
+        super().__init__(one.partition, one.svi)
+        self.one, self.stacked, self._num_fits = one, stacked, num_fits
+
+    @property
+    def num_fits(self) -> int:
+        return self._num_fits
+
+    def first_state(
+        self, key: Any, data: CallArrays, params: Params | None, *, each: bool = False
+    ) -> SVIState:
+        axes = 0, self._axes(data), 0 if each else None
+        return jax.vmap(self.one.first_state, in_axes=axes)(key, data, params)
+
+    def run_chunk(
+        self, state: SVIState, num: Any, first: Any, data: CallArrays
+    ) -> tuple[SVIState, jax.Array]:
+        steps = lambda state, data: self.one.run_chunk(state, num, first, data)  # noqa: E731
+        return jax.vmap(steps, in_axes=(0, self._axes(data)))(state, data)
+
+    def _axes(self, data: CallArrays) -> CallArrays:
+        return jax.tree.structure(data).unflatten([0 if s else None for s in self.stacked])
+
+    def params(self, state: SVIState) -> Params:
+        return jax.vmap(self.one.params)(state)
+
+    def part(self, state: SVIState, number: int) -> SVIState:
+        return jax.tree.map(lambda a: a[number], state)
+
+    def part_of_data(self, data: CallArrays, number: int) -> CallArrays:
+        leaves, treedef = jax.tree.flatten(data)
+        pairs = zip(leaves, self.stacked, strict=True)
+        return treedef.unflatten([a[number] if s else a for a, s in pairs])
+
+    def select(self, states: Sequence[SVIState], best: np.ndarray) -> SVIState:
+        return _selected(states, best)
+
+
+@jax.jit
+def _selected(trees: Sequence[Any], best: jax.Array) -> Any:
+    """Return the leaves of a tree for each fit, stacked along the first axis of all leaves."""
+    return jax.tree.map(lambda *each: jnp.stack(each)[best, jnp.arange(len(best))], *trees)
 
 
 @lru_cache(maxsize=32)
-def cached_loop(
-    model: Model, guide: Model, optimizer: Any, loss: ELBO, partition: Partition
-) -> TrainingLoop:
-    """Return a loop for these arguments, and keep it for the next call."""
-    return TrainingLoop(SVI(model, guide, optimizer, loss), partition)
+def training_loop(partition: Partition, optimizer: Any, loss: ELBO) -> TrainingLoop:
+    """Return the loop of one fit; equal arguments share a compiled one."""
+    return TrainingLoop(partition, SVI(partition.model, partition.guide, optimizer, loss))
+
+
+many_fits = lru_cache(maxsize=32)(ManyFits)
+
+
+class Failure(NamedTuple):
+    """A fit whose loss is not finite.
+
+    Attributes:
+        step: number of the step, from 0.
+        state: the fit's state before this step.
+        kept: its last state whose own loss is finite.
+        data: the arrays of the step.
+    """
+
+    step: int
+    state: SVIState
+    kept: SVIState
+    data: CallArrays
 
 
 class Outcome(NamedTuple):
-    """What the steps of a fit led to; of its first state alone, where it begins.
+    """What the steps of R fits led to; of their first states alone, where they begin.
 
     Attributes:
-        state: the last state with a finite loss.
-        losses: the losses up to there.
-        failed: the state whose loss is not finite, or None.
-        data: the arrays of the step of `failed`.
+        state: the state of the fits at the end. The state of a fit that failed means nothing.
+        losses: the losses, [R, steps].
+        failures: the fits that failed, by number.
         interrupt: the interrupt (Ctrl-C) that ended the steps early, or None.
         before: start, arrays and length of the last chunk of steps, or None.
-        ends: of several starts: the losses at the end of their trials, [S].
+        ends: the losses at the end of the trials of S starts, [R, S]; None for a single start.
     """
 
     state: SVIState
-    losses: np.ndarray = np.zeros(0)
-    failed: SVIState | None = None
-    data: list[Any] = []  # noqa: RUF012 - never changed
+    losses: np.ndarray
+    failures: dict[int, Failure] = {}  # noqa: RUF012 - never changed
     interrupt: KeyboardInterrupt | None = None
-    before: tuple[SVIState, list[Any], int] | None = None
+    before: tuple[SVIState, CallArrays, int] | None = None
     ends: np.ndarray | None = None
 
 
@@ -186,26 +268,29 @@ def chunk_length(steps: int) -> int:
 def run_steps(
     loop: TrainingLoop,
     begun: Outcome,
-    arrays: list[Any] | Feed,
+    arrays: CallArrays | Feed,
     *,
     steps: int,
-    num_data: int,
+    num_data: int | np.ndarray,
     progress: bool | str,
+    label: str = "fit",
     until: int | None = None,
     folder: RunFolder | None = None,
     every: int = 1,
 ) -> Outcome:
-    """Run the steps that are left, or those up to an interrupt or a loss that is not finite.
+    """Run the steps that are left, or the steps up to an interrupt.
 
-    With a folder the steps go on from its state, and write to it after at least `every` steps.
+    A fit whose loss is not finite fails, and does not stop the others. With a folder, of one fit,
+    the steps go on from its state, and write to it after at least `every` steps.
 
     Args:
-        loop: the fit's loop.
+        loop: the loop of the fits.
         begun: what the steps so far led to.
-        arrays: the fit's arrays.
-        steps: number of steps of the fit.
-        num_data: rows N of the data plate.
+        arrays: the arrays of the fits.
+        steps: number of steps of a fit.
+        num_data: rows N of the data plate, or of each fit, [R].
         progress: see `fit`.
+        label: what the progress bar is called by default.
         until: number of the step to stop at; None runs all.
         folder: the folder of the fit.
         every: see `fit`.
@@ -213,56 +298,67 @@ def run_steps(
     chunk = chunk_length(steps)
     if isinstance(arrays, Feed):
         chunk = min(chunk, arrays.length)
-    (state, losses, *_), before, saved = begun, begun.before, 0
+    state, losses, failures, _, before, ends = begun
+    saved, num_fits = 0, loop.num_fits
     if folder is not None:
         chunk = min(chunk, every)
         saved, parts, state = folder.read(state)
         if saved:
-            losses, before = np.concatenate([part[0] for part in parts]), None
+            losses, before = np.concatenate([part[0] for part in parts])[None], None
+
+    def failure(number: int, first: int, data: CallArrays) -> Failure:
+        """Run the steps of this chunk again, up to the first one whose loss is not finite."""
+        failed = kept = loop.advance(state, data, first)[0]
+        if first:
+            kept = loop.advance(state, data, first - 1)[0]
+        elif before is not None:
+            kept = loop.advance(before[0], before[1], before[2] - 1)[0]
+        own = loop.part_of_data(at_step(data, first), number)
+        step = losses.shape[1] + first
+        return Failure(step, loop.part(failed, number), loop.part(kept, number), own)
+
     last = steps if until is None else until
+    interrupt = None
     try:
-        with Progress(progress, last, "fit", done=len(losses)) as bar:
-            while len(losses) < last:
-                num = min(chunk, last - len(losses))
-                data = arrays.at(len(losses)) if isinstance(arrays, Feed) else arrays
+        with Progress(progress, last, label, done=losses.shape[1]) as bar:
+            while (done := losses.shape[1]) < last and len(failures) < num_fits:
+                num = min(chunk, last - done)
+                data = arrays.at(done) if isinstance(arrays, Feed) else arrays
                 after, new = loop.advance(state, data, num)
                 finite = np.isfinite(new)
-                if not finite.all():
-                    first = int(np.argmin(finite))
-                    failed = loop.advance(state, data, first)[0]
-                    # Run the steps again up to the last state whose own loss is finite.
-                    if first:
-                        state = loop.advance(state, data, first - 1)[0]
-                    elif before is not None:
-                        state = loop.advance(before[0], before[1], before[2] - 1)[0]
-                    losses = np.concatenate([losses, new[:first]])
-                    return begun._replace(
-                        state=state, losses=losses, failed=failed, data=at_step(data, first)
-                    )
-                all_losses = np.concatenate([losses, new])
+                found = {
+                    i: failure(i, int(np.argmin(finite[i])), data)
+                    for i in np.flatnonzero(~finite.all(axis=1)).tolist()
+                    if i not in failures
+                }
+                ended, longer = (state, data, num), np.concatenate([losses, new], axis=1)
                 # An interrupt never falls between assignments of one statement.
-                before, state, losses = (state, data, num), after, all_losses
-                bar.update(num, f"ELBO/datum {-new.mean() / num_data:.4f}")
-                if folder is not None:
+                before, state, losses, failures = ended, after, longer, failures | found
+                sound = [i for i in range(num_fits) if i not in failures]
+                bounds = -new / np.asarray(num_data)[..., None]
+                note = f"ELBO/datum {bounds[sound].mean():.4f}" if sound else "failed"
+                failed = f", {len(failures)} failed" if failures and num_fits > 1 else ""
+                bar.update(num, note + failed)
+                if folder is not None and not failures:
                     # Before the end, keep the state before the chunk: its own loss is finite.
-                    ended = len(losses) == steps
-                    at, kept = (steps, state) if ended else (len(losses) - num, before[0])
-                    if ended or at - saved >= every:
-                        ends = [] if begun.ends is None else [begun.ends[: 0 if saved else None]]
-                        folder.write(at, kept, [[losses[saved:at], *ends]])
+                    at, kept = (steps, state) if done + num == steps else (done, before[0])
+                    if at == steps or at - saved >= every:
+                        trials = [] if ends is None else [ends[0, : 0 if saved else None]]
+                        folder.write(at, kept, [[losses[0, saved:at], *trials]])
                         saved = at
-    except KeyboardInterrupt as interrupt:
-        return begun._replace(state=state, losses=losses, interrupt=interrupt, before=before)
-    return begun._replace(state=state, losses=losses, before=before)
+    except KeyboardInterrupt as error:
+        interrupt = error
+    return Outcome(state, losses, failures, interrupt, before, ends)
 
 
 @PassProgram
 def losses_of(
-    program: Any, each: tuple[jax.Array, jax.Array], params: Params, data: list[Any]
+    program: tuple[Partition, ELBO], each: tuple[jax.Array, jax.Array], params: Params, data: Any
 ) -> jax.Array:
-    """Return the loss of (model, guide, loss, partition) for a key and the number of its block."""
-    model, guide, loss, partition = program
+    """Return the loss for a random key and the number of its step."""
+    partition, loss = program
     key, number = each
     data = at_step(data, number)
     args, kwargs = partition.join(data)
-    return loss.loss(key, params, model, partition.guide(guide, data), *args, **kwargs)
+    guide = partition.guide_with(data)
+    return loss.loss(key, params, partition.model, guide, *args, **kwargs)

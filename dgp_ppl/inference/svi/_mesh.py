@@ -7,6 +7,7 @@ rows in the gradients.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import lru_cache
 from typing import Any, Literal
 
@@ -19,6 +20,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from numpyro.infer.svi import SVIState
 
 from dgp_ppl._errors import DataError
+from dgp_ppl._partition import CallArrays
 from dgp_ppl.core import rows_on
 from dgp_ppl.inference.runs._blocks import StepProgram
 from dgp_ppl.inference.runs._checkpoint import RunFolder, digest
@@ -44,12 +46,16 @@ class MeshLoop(TrainingLoop):
     def __init__(
         self, loop: TrainingLoop, mesh: Mesh, num_data: int, by_row: tuple[bool, ...]
     ) -> None:
-        super().__init__(loop.svi, loop.partition)
+        super().__init__(loop.partition, loop.svi)
         self.mesh, self.num_data, self.by_row = mesh, num_data, by_row
         self._whole = NamedSharding(mesh, PartitionSpec())
         self._steps = StepProgram(self.run_chunk, out_shardings=self._whole)
 
-    def place(self, data: list[Any]) -> list[Any]:
+    def _map(self, function: Callable[[Any, bool], Any], data: CallArrays) -> CallArrays:
+        leaves, treedef = jax.tree.flatten(data)
+        return treedef.unflatten(map(function, leaves, self.by_row))
+
+    def place(self, data: CallArrays) -> CallArrays:
         """Return the arrays on the devices: rows divided, after padding, and the others whole."""
         by_rows = NamedSharding(self.mesh, PartitionSpec(self.mesh.axis_names))
         missing = -self.num_data % self.mesh.size
@@ -59,9 +65,9 @@ class MeshLoop(TrainingLoop):
                 return _put(array, self._whole)
             return _put(np.pad(array, [(0, missing)] + [(0, 0)] * (array.ndim - 1)), by_rows)
 
-        return [put(a, is_by_row) for a, is_by_row in zip(data, self.by_row, strict=True)]
+        return self._map(put, data)
 
-    def advance(self, state: SVIState, data: list[Any], num: int) -> tuple[SVIState, np.ndarray]:
+    def advance(self, state: SVIState, data: CallArrays, num: int) -> tuple[SVIState, np.ndarray]:
         """Run `num` <= 200 steps on all devices; `data` are those of `place`.
 
         Raises:
@@ -83,11 +89,10 @@ class MeshLoop(TrainingLoop):
         return jax.tree.map(lambda a: _put(a, self._whole), state)
 
     def run_chunk(
-        self, state: SVIState, num: Any, first: Any, data: list[Any]
+        self, state: SVIState, num: Any, first: Any, data: CallArrays
     ) -> tuple[SVIState, jax.Array]:
         """Run steps; a program that can be traced."""
-        rows = slice(self.num_data)
-        data = [a[rows] if is_by_row else a for a, is_by_row in zip(data, self.by_row, strict=True)]
+        data = self._map(lambda a, by_row: a[: self.num_data] if by_row else a, data)
         with rows_on(self.mesh):
             return super().run_chunk(state, num, first, data)
 
@@ -136,15 +141,15 @@ def checked_mesh(caller: str, mesh: Mesh | Literal["auto"] | None) -> Mesh | Non
 
 
 def divided_loop(
-    caller: str, loop: TrainingLoop, mesh: Mesh, states: Any, data: list[Any], num_data: int
-) -> tuple[TrainingLoop, list[Any]]:
+    caller: str, loop: TrainingLoop, mesh: Mesh, states: Any, data: CallArrays, num_data: int
+) -> tuple[TrainingLoop, CallArrays]:
     """Return the loop on the devices of a mesh, and the data placed on them.
 
     Raises:
         DataError: if the processes of the mesh have different states or data.
         ValueError: if no array has a row for each row of the data.
     """
-    by_row = tuple(jnp.shape(a)[:1] == (num_data,) for a in data)
+    by_row = tuple(jnp.shape(a)[:1] == (num_data,) for a in jax.tree.leaves(data))
     if not any(by_row):
         raise ValueError(
             f"{caller}: mesh is given, and no argument of the model has {num_data} rows, the size "
@@ -155,8 +160,7 @@ def divided_loop(
             f"{caller}: the processes of the mesh have different arguments, wanted the same key "
             "and the same arrays, with all rows, in each; a process keeps its part of the rows"
         )
-    make = _cached if loop.partition.token is None else MeshLoop
-    divided = make(loop, mesh, num_data, by_row)
+    divided = _mesh_loop(loop, mesh, num_data, by_row)
     return divided, divided.place(data)
 
 
@@ -169,7 +173,7 @@ def _put(array: Any, sharding: NamedSharding) -> jax.Array:
     return jax.make_array_from_callback(host.shape, sharding, lambda at: host[at])
 
 
-_cached = lru_cache(maxsize=32)(MeshLoop)
+_mesh_loop = lru_cache(maxsize=32)(MeshLoop)
 
 
 def _differ(value: np.ndarray) -> bool:

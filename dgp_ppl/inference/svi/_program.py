@@ -10,7 +10,7 @@ from numpyro.infer.elbo import ELBO
 from numpyro.infer.svi import SVIState
 
 from dgp_ppl._checks import check_count, check_key
-from dgp_ppl._partition import Call
+from dgp_ppl._partition import Call, CallArrays
 from dgp_ppl._typing import Model, PRNGKey
 from dgp_ppl.inference.svi._loop import MOST_STEPS
 from dgp_ppl.inference.svi._setup import Problem
@@ -28,9 +28,9 @@ class FitProgram(NamedTuple):
         data: the arrays of the model and of the guide.
     """
 
-    run: Callable[[SVIState, list[Any]], tuple[SVIState, jax.Array]]
+    run: Callable[[SVIState, CallArrays], tuple[SVIState, jax.Array]]
     state: SVIState
-    data: list[Any]
+    data: CallArrays
 
 
 def fit_program(
@@ -83,7 +83,7 @@ def fit_program(
     )  # fmt: skip
     loop, data = problem.loop, problem.data
 
-    def run(state: SVIState, data: list[Any]) -> tuple[SVIState, jax.Array]:
+    def run(state: SVIState, data: CallArrays) -> tuple[SVIState, jax.Array]:
         return loop.run_chunk(state, num, 0, data)
 
     return FitProgram(run, loop.init(key, data, None), data)

@@ -9,29 +9,24 @@ from typing import Any
 
 import jax.numpy as jnp
 import optax
-from jax import random
 from numpyro.infer import TraceMeanField_ELBO
 from numpyro.infer.elbo import ELBO, RenyiELBO
-from numpyro.infer.svi import SVIState
 
 from dgp_ppl._errors import NonFiniteLossError
-from dgp_ppl._partition import Call, Partition
+from dgp_ppl._partition import Call, CallArrays, Partition
 from dgp_ppl._typing import Fitted, Model, Params, PRNGKey
 from dgp_ppl.inference._params import checked_start, set_up_guide
 from dgp_ppl.inference.guides import LayerGuide
 from dgp_ppl.inference.programs._data import RowCheck, check_data, explain_data, row_check
 from dgp_ppl.inference.programs._optimizer import default_optimizer
-from dgp_ppl.inference.svi._loop import TrainingLoop, training_loop
+from dgp_ppl.inference.svi._loop import Failure, TrainingLoop, training_loop
 
 __all__ = [
-    "BOUND_DRAWS", "Problem", "Start", "bound_loss", "checked_loss", "guide_optimizer",
-    "mean_bound_loss", "non_finite_loss",
+    "Problem", "Start", "bound_loss", "checked_loss", "guide_optimizer", "non_finite_loss",
 ]  # fmt: skip
 
 Start = Fitted | Params | None
 """What a fit starts from: some params, or all of a result; None has the initial values."""
-
-BOUND_DRAWS = 100  # of a bound, to compare two sets of params
 
 _DEFAULT_LOSS = TraceMeanField_ELBO()
 
@@ -50,7 +45,7 @@ class Problem:
     """
 
     loop: TrainingLoop
-    data: list[Any]
+    data: CallArrays
     optimizer: Any
     num_data: int
     starts: list[Params | None]
@@ -96,7 +91,7 @@ class Problem:
                 guide, learning_rate, steps, model_params, from_params=None not in starts
             )
         objective = checked_loss(caller, guide, loss) or _default_loss(guide)
-        loop = training_loop(model, guide, optimizer, objective, partition)
+        loop = training_loop(partition, optimizer, objective)
         check_rows = row_check(caller, model, call, sites)
         return Problem(loop, data, optimizer, num_data, starts, check_rows)
 
@@ -145,17 +140,6 @@ def bound_loss(guide: Model) -> ELBO:
     return guide.bound_loss if isinstance(guide, LayerGuide) else _DEFAULT_LOSS
 
 
-def mean_bound_loss(
-    key: PRNGKey, loop: TrainingLoop, loss: ELBO | None, params: Params, data: list[Any]
-) -> float:
-    """Return the mean of a loss, or of minus the guide's bound, over draws of this key.
-
-    It compares params: the same key gives the same draws.
-    """
-    wanted = loss or bound_loss(loop.svi.guide)
-    return loop.mean_loss(wanted, random.split(key, BOUND_DRAWS), params, data)
-
-
 def checked_loss(caller: str, guide: Model, loss: ELBO | None) -> ELBO | None:
     """Return the loss, unless it would weigh draws that the guide integrates out."""
     if isinstance(loss, RenyiELBO) and isinstance(guide, LayerGuide):
@@ -168,27 +152,18 @@ def checked_loss(caller: str, guide: Model, loss: ELBO | None) -> ELBO | None:
 
 
 def non_finite_loss(
-    loop: TrainingLoop,
-    failed: SVIState,
-    data: list[Any],
-    call: Call,
-    *,
-    step: int,
-    steps: int,
-    result: Any,
+    loop: TrainingLoop, failure: Failure, call: Call, steps: int, result: Any
 ) -> NonFiniteLossError:
     """Return the error of a fit whose loss is not finite at a step.
 
     Args:
-        loop: the fit's loop.
-        failed: the state whose loss is not finite.
-        data: the fit's arrays.
+        loop: the loop of one fit.
+        failure: the step, and the state before it.
         call: the model's arguments.
-        step: number of the step, from 0.
         steps: number of all steps.
         result: the last state with a finite loss.
     """
-    site = loop.first_non_finite(failed, data)
+    step, site = failure.step, loop.first_non_finite(failure.state, failure.data)
     kept = f"the state before it, after {step - 1} steps, is the error's result" if step else ""
     advice = (
         "Try a smaller learning_rate, standardised data (dgp_ppl.Standardizer), or float64 "
@@ -196,7 +171,7 @@ def non_finite_loss(
     )
     return NonFiniteLossError(
         f"the loss is not finite at step {step} (of {steps}); first not finite: {site}. "
-        f"{explain_data(loop.svi.model, call) or advice}{'; ' + kept if kept else ''}",
+        f"{explain_data(loop.partition.model, call) or advice}{'; ' + kept if kept else ''}",
         step=step,
         site=site,
         result=result if step else None,

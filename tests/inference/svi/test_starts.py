@@ -11,7 +11,7 @@ from support.helpers import KEY
 
 import dgp_ppl as dgp
 from dgp_ppl.inference.runs._checkpoint import RunFolder
-from dgp_ppl.inference.svi import _starts as starts
+from dgp_ppl.inference.svi import _choice as starts
 from dgp_ppl.models import svgp
 
 GOOD, BAD = {"noise": jnp.float32(0.3)}, {"noise": jnp.float32(3e4)}
@@ -234,14 +234,14 @@ def test_each_trial_of_rows_reads_them_from_their_first():
 
 @pytest.mark.parametrize("given", [[GOOD, BAD], [BROKEN, GOOD]])
 def test_an_interrupt_of_many_fits_in_a_trial_keeps_the_best_so_far(monkeypatch, given):
-    run, calls = starts.run_many_steps, []
+    run, calls = starts.run_steps, []
 
     def interrupted(*args, **options):
         calls.append(args)
         outcome = run(*args, **options)
         return outcome._replace(interrupt=KeyboardInterrupt() if len(calls) == 2 else None)
 
-    monkeypatch.setattr(starts, "run_many_steps", interrupted)
+    monkeypatch.setattr(starts, "run_steps", interrupted)
     keys = random.split(KEY, 2)
     options = {"z": Z, "optimizer": OPTIMIZER, "progress": False}
     with pytest.raises(dgp.Interrupted, match="after 10 of 40 steps") as caught:

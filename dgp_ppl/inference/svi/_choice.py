@@ -1,0 +1,114 @@
+"""The choice among candidates: several starts, restarts, or a fit and the params it began with."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from jax import random
+from numpyro.infer.elbo import ELBO
+from numpyro.infer.svi import SVIState
+
+from dgp_ppl._partition import CallArrays
+from dgp_ppl._typing import Params, PRNGKey
+from dgp_ppl.inference.runs._checkpoint import RunFolder
+from dgp_ppl.inference.svi._feed import Feed
+from dgp_ppl.inference.svi._loop import Outcome, TrainingLoop, run_steps
+
+__all__ = ["BOUND_DRAWS", "begin", "bound_losses"]
+
+BOUND_DRAWS = 100  # of a bound, to compare params
+
+_SHARE = 4  # a trial has one of so many steps: after a sixth, short lengthscales look too good
+_END = 10  # the loss of a trial is the mean over the last of so many parts
+
+
+def bound_losses(
+    key: PRNGKey, loop: TrainingLoop, loss: ELBO, candidates: Sequence[Params], data: CallArrays
+) -> np.ndarray:
+    """Return the mean of a loss at the params of each candidate, [S]; infinity if not finite.
+
+    The mean is over the same draws for all candidates.
+    """
+    keys = random.split(key, BOUND_DRAWS)
+    found = np.array([loop.mean_loss(loss, keys, params, data) for params in candidates])
+    return np.where(np.isfinite(found), found, np.inf)
+
+
+def begin(
+    loop: TrainingLoop,
+    states: Sequence[SVIState],
+    arrays: CallArrays | Feed,
+    *,
+    steps: int,
+    progress: bool | str,
+    label: str = "fit",
+    folder: RunFolder | None = None,
+    **options: Any,
+) -> tuple[SVIState, Outcome]:
+    """Run the first steps of each fit from each of several states, and choose the best ones.
+
+    Args:
+        loop: the loop of the fits.
+        states: the first state of each start.
+        arrays: the arrays of the fits, the same for all starts.
+        steps: number of steps of a whole fit.
+        progress: see `fit`.
+        label: what the progress bar is called by default.
+        folder: the folder of the fit. If it has a later state, it also has the choice.
+        **options: options of `run_steps`.
+
+    Returns:
+        The chosen first state, and the outcome of its trial (no steps for a single start).
+    """
+    firsts = [Outcome(state, np.zeros((loop.num_fits, 0))) for state in states]
+    if len(states) == 1:
+        return states[0], firsts[0]
+    if folder is not None:
+        saved, parts, _ = folder.read(states[0])
+        if saved:
+            ends = np.concatenate([part[1] for part in parts])
+            best = int(np.argmin(ends))
+            return states[best], firsts[best]._replace(ends=ends[None])
+    trial = max(1, steps // _SHARE)
+    outcomes: list[Outcome] = []
+    for i, first in enumerate(firsts):
+        name = label if progress is True else progress
+        outcome = run_steps(
+            loop, first, arrays, steps=steps, until=trial,
+            progress=bool(progress) and f"{name}, start {i + 1}/{len(states)}", **options,
+        )  # fmt: skip
+        if outcome.interrupt is None:
+            outcomes.append(outcome)
+            continue
+        # A trial that ended early does not compare, but is better than nothing.
+        first, chosen = _choose(loop, states, outcomes, trial) if outcomes else (states[i], outcome)
+        if len(chosen.failures) == loop.num_fits:
+            first, chosen = states[i], outcome._replace(ends=chosen.ends)
+        return first, chosen._replace(interrupt=outcome.interrupt)
+    return _choose(loop, states, outcomes, trial)
+
+
+def _choose(
+    loop: TrainingLoop, firsts: Sequence[SVIState], outcomes: Sequence[Outcome], steps: int
+) -> tuple[SVIState, Outcome]:
+    """Return the best of the trials of so many steps for each fit, and its first state."""
+    # A trial stops where all fits have failed.
+    losses = np.full((len(outcomes), loop.num_fits, steps), np.nan)
+    for row, outcome in zip(losses, outcomes, strict=True):
+        row[:, : outcome.losses.shape[1]] = outcome.losses
+    ends = np.full((loop.num_fits, len(firsts)), np.nan)
+    ends[:, : len(outcomes)] = losses[:, :, -max(1, steps // _END) :].mean(axis=2).T
+    for s, outcome in enumerate(outcomes):
+        ends[list(outcome.failures), s] = np.inf
+    best, fits = np.nanargmin(ends, axis=1), range(loop.num_fits)
+    failures = {i: outcomes[best[i]].failures[i] for i in fits if np.isinf(ends[i, best[i]])}
+    lasts: list[Any] = [o.before for o in outcomes]
+    # The last chunk of a trial to the end; if all failed before, it is not needed.
+    ended = [o.before for o in outcomes if o.before and o.losses.shape[1] == steps]
+    _, data, num = (*ended, *lasts)[0]
+    before = loop.select([last[0] for last in lasts], best), data, num
+    state = loop.select([o.state for o in outcomes], best)
+    first = loop.select(firsts[: len(outcomes)], best)
+    return first, Outcome(state, losses[best, fits], failures, before=before, ends=ends)
