@@ -41,7 +41,6 @@ from .criticism import (
     PosteriorComparison as PosteriorComparison,
     check_guide as check_guide,
     compare_posteriors as compare_posteriors,
-    energy_distance as energy_distance,
 )
 from .datasets import (
     Rows as Rows,

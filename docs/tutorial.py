@@ -10,12 +10,12 @@ import os
 import warnings
 from typing import Any
 
+import arviz_plots
 import arviz_stats
 import jax.numpy as jnp
 import numpy as np
 import numpyro
 import numpyro.distributions as dist
-import pandas
 from jax import random
 from numpyro import handlers
 from numpyro.infer import NUTS
@@ -164,25 +164,21 @@ print("their volumes (mL):", volume[bad, 0].round(1))
 # are, do not cover what the posterior would be without the row. NUTS, below, has wider draws.
 #
 # **LOO-PIT** is the position of each observed pH in the distribution that the other rows predict
-# for it. Calibrated predictions make these values uniform. A peak in the middle means bands that
-# are too wide, peaks at both ends mean bands that are too narrow. The grey band shows what chance
-# allows.
+# for it. Calibrated predictions make these values uniform. The curve is their distribution minus
+# the uniform one, and mostly stays in the grey band. A curve that falls and then rises means bands
+# that are too wide. A curve that rises and then falls means bands that are too narrow.
 
-# %% name="loo_pit" alt="Histogram of the LOO-PIT"
-pit = criticism.loo_pit(tree)
-print(f"p-value of uniform LOO-PIT: {criticism.calibration(pit).p_value:.2f}")
-plots.pit_histograms({"two layers, DSVI": pit}, bins=6)
+# %% name="loo_pit" alt="Distribution of the LOO-PIT minus the uniform one, with its band"
+_ = arviz_plots.plot_loo_pit(tree, backend="matplotlib")
 
 # %% [markdown]
-# **Posterior predictive checks** compare statistics of the data with those of replicated data. A
-# `p_value` near 0 or 1 names a feature that the model does not reproduce.
+# **Posterior predictive checks** compare a statistic of the data, the dot, with its distribution
+# over replicated data. A dot far in a tail names a feature that the model does not reproduce.
 
-# %%
-criticism.posterior_check(tree).round(2)
+# %% name="check" alt="The standard deviation of the data and of replicated data"
+_ = arviz_plots.plot_ppc_tstat(tree, t_stat="std", backend="matplotlib")
 
 # %% [markdown]
-# None of these p-values is extreme: the model makes data like ours.
-#
 # **k-hat** judges the guide, not the model: how heavy is the tail of the importance weights p(y,
 # v) / q(v)? Below 0.7, q is close enough to the posterior that weighting can correct its draws.
 
@@ -241,18 +237,14 @@ for name in ("DSVI", "diffusion"):
     print(f"{name:10s} {found.joint}")
 
 # %% name="forest" alt="Intervals of inducing values by DSVI, diffusion and NUTS"
-plots.posterior_forest(trees, 4)
+shown = {"l1.inducing": [0, 3, 6], "l2.inducing": [0, 3, 6]}
+options: dict[str, Any] = {"combined": True, "coords": shown, "backend": "matplotlib"}
+_ = arviz_plots.plot_forest(trees, var_names=["l1.v", "l2.v"], **options)
 
 # %% [markdown]
-# DSVI's intervals are the shortest nearly everywhere, those of NUTS are the longest, and
-# diffusion's lie between. Two inducing values of the last layer show the same: DSVI has their
-# correlation, which is within a layer, but not their spread.
-
-# %% name="pair" alt="Draws of two inducing values by DSVI and by NUTS"
-pair = [("l2.v", 0, 0), ("l2.v", 1, 0)]
-plots.posterior_pair({n: trees[n] for n in ("NUTS", "DSVI")}, pair)
-
-# %% [markdown]
+# DSVI's intervals are the shortest nearly everywhere, the intervals of NUTS are the longest, and
+# the intervals by diffusion lie between.
+#
 # ## Did the second layer pay?
 #
 # `models.svgp` is the one-layer model. **Stacking** finds the mixture of models that best
@@ -268,7 +260,8 @@ one_tree = dgp.to_inferencedata(
 )
 for name, result in {"one layer": first, "two layers": fit}.items():
     print(f"{name:11s} ELBO per datum {result.elbo_per_datum[-steps // 10 :].mean():.3f}")
-table: pandas.DataFrame = criticism.stacking({"one layer": one_tree, **trees})
+estimates = {n: criticism.loo(t) for n, t in {"one layer": one_tree, **trees}.items()}
+table: Any = arviz_stats.compare(estimates)
 table[["elpd", "elpd_diff", "dse", "weight"]].astype(float).round(2)
 
 # %% [markdown]

@@ -17,7 +17,9 @@ from dgp_ppl._partition import Call
 from dgp_ppl._typing import Fitted, Model, Params, PRNGKey
 from dgp_ppl.criticism._check_guide import khat
 from dgp_ppl.inference import Chains, LayerGuide, checked_params
-from dgp_ppl.inferencedata import Draws, ModelSites, PointwiseEvaluator
+from dgp_ppl.inferencedata._draws import Draws
+from dgp_ppl.inferencedata._log_likelihood import PointwiseEvaluator
+from dgp_ppl.inferencedata._sites import ModelSites
 
 __all__ = ["Estimate", "PosteriorComparison", "compare_posteriors", "energy_distance"]
 

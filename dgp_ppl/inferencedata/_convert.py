@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from importlib.metadata import version
 from typing import Any, Literal
 
 import jax
@@ -14,6 +13,7 @@ from jax import random
 from jax.typing import ArrayLike
 from numpyro.infer import MCMC
 
+from dgp_ppl import __version__
 from dgp_ppl._checks import check_key
 from dgp_ppl._partition import Call
 from dgp_ppl._typing import Fitted, Model, Params, PRNGKey
@@ -251,7 +251,7 @@ def _tree(groups: dict[str, Any], model: Model, guide: Model | None, attrs: dict
     tree: Any = xarray.DataTree.from_dict({n: d for n, d in groups.items() if len(d.variables)})
     attributes = {
         "inference_library": "dgp_ppl",
-        "inference_library_version": version("dgp_ppl"),
+        "inference_library_version": __version__,
         "numpyro_version": numpyro.__version__,
         "jax_version": jax.__version__,
         "model": getattr(model, "__name__", type(model).__name__),

@@ -12,7 +12,7 @@ import numpy as np
 from dgp_ppl._partition import Call, named_arrays
 from dgp_ppl._typing import Model
 from dgp_ppl.inferencedata._log_likelihood import PointwiseResult
-from dgp_ppl.inferencedata._passes import LooBias
+from dgp_ppl.inferencedata._loo_bias import LooBias, correction_variable
 from dgp_ppl.inferencedata._sites import ModelSites
 from dgp_ppl.standardize import Standardizer
 
@@ -24,11 +24,6 @@ _UNITS = {"loss": "nats", "lp": "nats", "log_q": "nats", "log_weight": "nats"}
 def _storable(name: str) -> str:
     """Return a name that files can store: they cannot store "/"."""
     return name.replace("/", ".")
-
-
-def _correction(name: str) -> str:
-    """Return the variable of a site's correction of LOO."""
-    return f"{name}_loo_correction"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -190,8 +185,8 @@ class GroupBuilder:
             "log_likelihood": self.dataset(log_likelihoods, row_dims, coords=coords),
             "observed": self.dataset(observed, dims, sampled=False, coords=coords),
             "correction": self.dataset(
-                {_correction(n): a for n, a in corrections.items()},
-                {_correction(n): row_dims[n] for n in corrections},
+                {correction_variable(n): a for n, a in corrections.items()},
+                {correction_variable(n): row_dims[n] for n in corrections},
                 sampled=False,
                 coords=coords,
             ),
@@ -201,7 +196,7 @@ class GroupBuilder:
             attributes = {"units": "nats", "noise_error": error}
             if name in corrections:
                 attributes["loo_bias"] = biases[name].total
-                found["correction"][_correction(_storable(name))].attrs["units"] = "nats"
+                found["correction"][correction_variable(_storable(name))].attrs["units"] = "nats"
             found["log_likelihood"][_storable(name)].attrs.update(attributes)
         return found
 

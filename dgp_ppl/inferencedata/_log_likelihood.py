@@ -20,7 +20,7 @@ from dgp_ppl._partition import Call, CallArrays, Partition
 from dgp_ppl._typing import Model, Params, PRNGKey
 from dgp_ppl.core import whole_plates
 from dgp_ppl.inferencedata._draws import MAX_NUMBERS, Draws, SetDraws, StaticCall
-from dgp_ppl.inferencedata._passes import LooBias, PassSums, loo_bias
+from dgp_ppl.inferencedata._loo_bias import LooBias, PassSums, loo_bias
 from dgp_ppl.inferencedata._sites import ModelSites
 from dgp_ppl.likelihoods import Observed, log_density
 

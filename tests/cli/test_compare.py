@@ -44,7 +44,7 @@ def test_a_good_file_is_compared(tmp_path):
     assert (code, err) == (0, "")
     assert "svgp" in text
     assert {p.name for p in out.iterdir()} == {
-        "results.json", "svgp.nc", "training.png", "predictions.png", "coverage.png", "notes.txt",
+        "results.json", "svgp.nc", "training.png", "predictions.png", "pit.png", "notes.txt",
     }  # fmt: skip
 
 

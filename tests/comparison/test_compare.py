@@ -61,7 +61,7 @@ def test_standardizer_has_seen_training_rows_only(outcome):
 
 
 def test_plots_are_written(outcome):
-    for name in ("training", "predictions", "coverage", "function"):
+    for name in ("training", "predictions", "pit", "function"):
         data = (outcome[1] / f"{name}.png").read_bytes()
         assert data.startswith(b"\x89PNG")
         assert len(data) > 10_000

@@ -1,32 +1,23 @@
-"""LOO against its closed form, WAIC and stacking."""
+"""LOO against its closed form, and its checks."""
 
 import warnings
 
 import jax.numpy as jnp
 import numpy as np
-import numpyro
-import numpyro.distributions as dist
 import pytest
 from arviz_base import from_dict
 from arviz_stats import loo_approximate_posterior
 from numpyro.infer import NUTS
-from numpyro.infer.autoguide import AutoNormal
 from support import trees
 from support.conjugate import KEY, X, Y, conjugate, exact_loo, exact_tree, guide_params, posterior
 from support.helpers import slow
 from support.trees import converted, deep
 
 import dgp_ppl as dgp
-from dgp_ppl import criticism
+from dgp_ppl import criticism, models
 
 
-@pytest.fixture(scope="module")
-def exact():
-    return exact_tree()
-
-
-@pytest.fixture(scope="module")
-def sampled():
+def sampled_tree():
     chains = dgp.run_mcmc(
         KEY, NUTS(conjugate), jnp.asarray(X), jnp.asarray(Y), num_warmup=300, num_samples=1000,
         num_chains=4, progress=False,
@@ -45,9 +36,9 @@ def in_parts(tree, parts):
         return [criticism.loo(tree.isel(draw=r)).elpd for r in rows]
 
 
-@pytest.mark.parametrize("route", ["exact", slow("sampled")])
-def test_loo_is_the_closed_form(route, request):
-    tree = request.getfixturevalue(route)
+@pytest.mark.parametrize("route", [exact_tree, slow(sampled_tree)])
+def test_loo_is_the_closed_form(route):
+    tree = route()
     found = criticism.loo(tree)
     assert "loo_bias" not in tree["log_likelihood"]["y"].attrs  # one layer has no hidden noise
     true, _ = exact_loo()
@@ -94,67 +85,72 @@ def test_the_weights_of_q_need_no_correction_of_few_passes():
     np.testing.assert_allclose(weighted.elpd_i, wanted.elpd_i, rtol=1e-5)
 
 
-@pytest.mark.slow
-def test_stacking_prefers_the_model_that_made_the_data(exact):
-    def flat(x, y=None):
-        level = numpyro.sample("level", dist.Normal(0, 1))
-        with numpyro.plate("data", len(x)):
-            numpyro.sample("y", dist.Normal(level, 1.0), obs=y)
-
-    guide = AutoNormal(flat)
-    params = {"level_auto_loc": jnp.asarray(0.0), "level_auto_scale": jnp.asarray(0.2)}
-    other = dgp.to_inferencedata(KEY, flat, guide, params, X, Y)
-    table = criticism.stacking({"flat": other, "gp": exact})
-    assert table.index[0] == "gp"
-    assert float(table.loc["gp", "weight"]) > 0.9
-    assert table["elpd"].astype(float)["gp"] == pytest.approx(criticism.loo(exact).elpd, abs=0.06)
-    with pytest.raises(ValueError, match="wanted two or more"):
-        criticism.stacking({"gp": exact})
-    moved = dgp.to_inferencedata(KEY, flat, guide, params, X, Y + 1.0)
-    with pytest.raises(ValueError, match="have different data"):
-        criticism.stacking({"flat": moved, "gp": exact})
-
-
-def test_few_draws_are_refused():
-    rng = np.random.default_rng(0)
-    tree = from_dict({"posterior": {"a": np.zeros((2, 12))}, "log_likelihood": {
-        "y": rng.normal(size=(2, 12, 4))}})  # fmt: skip
-    with pytest.raises(ValueError, match="has 24 draws, wanted at least 25"):
-        criticism.loo(tree)
-
-
-def test_waic_is_its_formula():
-    terms = np.random.default_rng(0).normal(-1, 0.2, (2, 50, 7))
-    tree = from_dict({"log_likelihood": {"y": terms}, "posterior": {"a": terms[..., 0]}})
-    found = criticism.waic(tree)
-    flat = terms.reshape(100, 7)
-    elpd_i = np.log(np.exp(flat).mean(axis=0)) - flat.var(axis=0, ddof=1)
-    np.testing.assert_allclose(found.elpd_i, elpd_i)
-    assert found.elpd == pytest.approx(elpd_i.sum())
-    assert found.se == pytest.approx(np.sqrt(7) * elpd_i.std())
-    assert not found.warning
-    with pytest.warns(UserWarning, match="7 of 7 rows"):
-        assert criticism.waic(from_dict({"log_likelihood": {"y": 5 * terms}})).warning
-
-
 def test_log_likelihoods_in_float32_that_spread_widely():
     """A short fit's draws differ by 100s of nats, whose ratios underflow; LOO was NaN."""
     rng = np.random.default_rng(0)
     values = (1.5 - 3.0 * rng.standard_gamma(0.5, (1, 50, 40)) ** 3).astype(np.float32)
     assert np.ptp(values, axis=1).max() > 100
-    y = rng.standard_normal(40)
-    tree = from_dict(
-        {
-            "posterior": {"v": rng.standard_normal((1, 50))},
-            "log_likelihood": {"y": values},
-            "observed_data": {"y": y},
-            "posterior_predictive": {"y": y + rng.standard_normal((1, 50, 40))},
-        }
-    )
+    groups = {"posterior": {"v": rng.standard_normal((1, 50))}, "log_likelihood": {"y": values}}
+    tree = from_dict(groups)
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Estimated shape parameter")
         found = criticism.loo(tree)
-        assert np.isfinite([found.elpd, found.se, found.p]).all()
-        assert np.isfinite(found.elpd_i).all()
-        assert np.isfinite(criticism.loo_pit(tree)).all()
+    assert np.isfinite([found.elpd, found.se, found.p, *found.elpd_i.values]).all()
     assert tree["log_likelihood"]["y"].dtype == np.float32  # the given one is unchanged
+
+
+def attributed(**attributes):
+    """Return a tree whose log-likelihood has these attributes."""
+    rng = np.random.default_rng(0)
+    values = rng.normal(0, 0.1, (2, 500, 4))
+    tree = from_dict({"posterior": {"a": values[..., 0]}, "log_likelihood": {"y": values}})
+    tree["log_likelihood"].attrs |= attributes
+    return tree
+
+
+def test_biases_of_the_log_likelihood_are_told():
+    noisy = {"hidden_noise": "integrated", "latent_rows": "none", "passes": 10}
+    cases = [
+        (attributed(**noisy | {"passes": 1}), "by passes=1, .* an unknown bias; set passes=10"),
+        (attributed(latent_rows="given"), "own latent inputs"),
+    ]
+    biased = attributed(**noisy)
+    biased["log_likelihood"]["y"].attrs["loo_bias"] = -3.0
+    cases.append((biased, r"estimated bias of 3 nats, .* set passes=\d+"))
+    for tree, pattern in cases:
+        with pytest.warns(UserWarning, match=pattern):
+            criticism.loo(tree)
+    small = attributed(**noisy)
+    small["log_likelihood"]["y"].attrs["loo_bias"] = 1e-4
+    criticism.loo(small)  # no warning
+
+
+@pytest.mark.slow
+def test_converted_latent_inputs_are_told():
+    kwargs = {"z": [jnp.linspace(0, 1, 4)[:, None]], "out": 1}
+    guide = dgp.MeanField(models.gplvm)
+    fit = dgp.fit(KEY, models.gplvm, guide, None, Y, steps=2, progress=False, **kwargs)
+    tree = dgp.to_inferencedata(
+        KEY, models.gplvm, guide, fit.params, None, Y, num_samples=50, **kwargs
+    )
+    with warnings.catch_warnings(record=True) as caught:  # perhaps of Pareto k too
+        warnings.simplefilter("always")
+        criticism.loo(tree)
+    assert "own latent inputs" in str(caught[0].message)
+
+
+def test_trees_without_what_loo_needs():
+    rng = np.random.default_rng(0)
+    a = {"a": np.zeros((2, 12))}
+    few = {"posterior": a, "log_likelihood": {"y": rng.normal(size=(2, 12, 4))}}
+    same = {"posterior": a, "log_likelihood": {"y": np.zeros((2, 12, 4))}}
+    plain = attributed()
+    for call, pattern in (
+        (lambda: criticism.loo(from_dict({"posterior": a})), "wanted log_likelihood"),
+        (lambda: criticism.loo(plain, "z"), "var_name is 'z'"),
+        (lambda: criticism.loo(from_dict(few)), "24 draws, wanted at least 25"),
+        (lambda: criticism.loo(from_dict(same)), "not a point mass"),
+        (lambda: criticism.loo(plain, correct=True), "log_q"),
+    ):
+        with pytest.raises(ValueError, match=f"loo: .*{pattern}"):
+            call()

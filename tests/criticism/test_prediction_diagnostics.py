@@ -73,13 +73,12 @@ def test_draws_that_are_not_finite_have_not_mixed():
     assert chain_diagnostics(chains)["ess"] == 0
 
 
-def test_samples_that_do_not_keep_chains_apart():
-    with pytest.raises(TypeError, match="posterior_samples is a dict, wanted Chains"):
-        prediction_diagnostics(KEY, ridge, {}, X, Y, posterior_samples={"a": np.zeros(8)})
-    with pytest.raises(ValueError, match="has 3 draws of each chain, wanted at least 4"):
-        diagnosed(drawn(np.zeros(4), draws=3))
-
-
-def test_numbers_that_are_not_positive():
-    with pytest.raises(ValueError, match="prediction_diagnostics: num_noise is 0"):
-        diagnosed(drawn(np.zeros(4)), num_noise=0)
+def test_wrong_use():
+    chains, few = drawn(np.zeros(4)), drawn(np.zeros(4), draws=3)
+    for error, call, pattern in (
+        (TypeError, lambda: diagnosed({"a": np.zeros(8)}), "posterior_samples is a dict"),
+        (ValueError, lambda: diagnosed(few), "3 draws of each chain, wanted at least 4"),
+        (ValueError, lambda: diagnosed(chains, num_noise=0), "num_noise is 0"),
+    ):
+        with pytest.raises(error, match=f"prediction_diagnostics: .*{pattern}"):
+            call()

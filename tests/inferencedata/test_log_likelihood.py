@@ -89,7 +89,6 @@ def sparse(x, y=None):
 
 
 @pytest.mark.slow
-@pytest.mark.filterwarnings("ignore:waic")  # two rows' log-likelihoods vary much
 def test_few_passes_bias_loo_by_less_than_a_tenth_of_its_error():
     x = np.linspace(-2, 2, 12)[:, None]
     y = np.sign(x[:, 0]) + 0.2 * np.random.default_rng(1).normal(size=12)
@@ -104,13 +103,12 @@ def test_few_passes_bias_loo_by_less_than_a_tenth_of_its_error():
         )  # fmt: skip
 
     reference = tree_of(1000, 1)
-    exact, exact_waic = criticism.loo(reference), criticism.waic(reference)
+    exact = criticism.loo(reference)
     enough = tree_of(None, 2)
     assert 10 < enough["log_likelihood"].attrs["passes"] <= 160
     found = criticism.loo(enough)  # no warning
     assert abs(found.elpd - exact.elpd) < 0.1 * exact.se
     assert abs(found.p - exact.p) < 0.1 * exact.se
-    assert abs(criticism.waic(enough).elpd - exact_waic.elpd) < 0.1 * exact_waic.se
     # Ten passes are too few here, as the warning says. The correction removes most of the bias.
     few = tree_of(10, 3)
     with pytest.warns(UserWarning, match=r"passes=10, which .* bias of .* nats.*set passes=20"):

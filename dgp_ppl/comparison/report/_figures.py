@@ -15,11 +15,11 @@ from dgp_ppl.inference import FitResult
 
 __all__ = ["FIGURES", "draw_figures", "draw_held_out"]
 
-FIGURES = ("training", "predictions", "coverage", "reliability", "function")
+FIGURES = ("training", "predictions", "pit", "reliability", "function")
 """The names of all figures; a comparison has those that suit its data."""
 
 _LEVEL = 0.9  # probability of the plotted intervals
-_COVERAGE_LEVELS = np.linspace(0.1, 0.9, 9)
+_DRAWS = 400  # of the targets, for the figures of calibration
 _GRID_POINTS = 300
 _FUNCTION_DRAWS = 8
 
@@ -37,7 +37,7 @@ def draw_figures(runs: Mapping[str, Run]) -> dict[str, Any]:
     figures = _training(data.name, data.task, _labelled(runs))
     if data.task != "regression":
         return figures | {"reliability": draw_held_out(runs)}
-    figures |= {"predictions": draw_held_out(runs), "coverage": _coverage(runs)}
+    figures |= {"predictions": draw_held_out(runs), "pit": _pit(_labelled(runs))}
     if len(data.x_names) == 1:
         figures["function"] = _function(_labelled(runs), _target(data))
     return figures
@@ -55,7 +55,7 @@ def draw_held_out(runs: Mapping[str, Run]) -> Any:
     first = next(iter(runs.values()))
     y_test, title, shown = first.y_test, _title(first), _labelled(runs)
     if first.data.task != "regression":
-        return plots.reliability(y_test, {m: r.test.probabilities for m, r in shown.items()}, title)
+        return _reliability(shown)
     bands = {m: (r.test.mean, *r.test.interval(_LEVEL)) for m, r in shown.items()}
     return plots.predicted_against_observed(y_test, bands, _target(first.data), title, _LEVEL)
 
@@ -86,12 +86,44 @@ def _training(name: str, task: str, runs: Mapping[str, Run]) -> dict[str, Any]:
     return {"training": plots.training_curves(curves, f"{name}: training, split {split}", units)}
 
 
-def _coverage(runs: Mapping[str, Run]) -> Any:
-    """Draw the coverage of intervals."""
-    first = next(iter(runs.values()))
-    tails = np.stack([0.5 - _COVERAGE_LEVELS / 2, 0.5 + _COVERAGE_LEVELS / 2])
-    intervals = {m: r.test.quantile(tails) for m, r in _labelled(runs).items()}
-    return plots.coverage_curves(first.y_test, _COVERAGE_LEVELS, intervals, _title(first))
+def _pit(runs: Mapping[str, Run]) -> Any:
+    """Draw the distribution of P(Y <= y) at the held-out targets: one panel per method."""
+    import arviz_plots
+
+    draws = {m: r.test.sample(random.key(0), _DRAWS)[None] for m, r in runs.items()}
+    tree = _predictive_tree(draws, {m: r.y_test for m, r in runs.items()})
+    return _figure_of(arviz_plots.plot_ppc_pit(tree, backend="matplotlib"))
+
+
+def _reliability(runs: Mapping[str, Run]) -> Any:
+    """Draw how often predicted classes are right against their probability: a panel per method."""
+    import arviz_plots
+
+    rng = np.random.default_rng(0)
+    draws, right = {}, {}
+    for method, run in runs.items():
+        confidence = run.test.probabilities.max(axis=1)
+        draws[method] = (rng.uniform(size=(1, _DRAWS, len(confidence))) < confidence).astype(int)
+        right[method] = (run.test.probabilities.argmax(axis=1) == run.y_test).astype(int)
+    tree = _predictive_tree(draws, right)
+    return _figure_of(arviz_plots.plot_ppc_pava(tree, data_type="binary", backend="matplotlib"))
+
+
+def _predictive_tree(draws: Mapping[str, np.ndarray], y: Mapping[str, np.ndarray]) -> Any:
+    """Return ArviZ's tree of draws [1, S, N] and targets [N], a variable for each method."""
+    import arviz_base
+
+    groups = {"posterior_predictive": dict(draws), "observed_data": dict(y)}
+    return arviz_base.from_dict(groups, dims={m: ["test"] for m in draws})
+
+
+def _figure_of(collection: Any) -> Any:
+    """Return the Matplotlib figure of an ArviZ plot, closed in pyplot."""
+    from matplotlib import pyplot
+
+    figure = collection.viz["figure"].item()
+    pyplot.close(figure)
+    return figure
 
 
 def _function(runs: Mapping[str, Run], target: str) -> Any:

@@ -17,7 +17,6 @@ from dgp_ppl import criticism, datasets, plots
 from dgp_ppl.comparison._metrics import (
     INFERENCE_HEADINGS,
     PREDICTION_HEADINGS,
-    format_number,
     format_summary,
 )
 from dgp_ppl.comparison._run import Run
@@ -41,20 +40,16 @@ _CAPTIONS = {
         "Points near the diagonal are predicted well. Crosses are rows outside their 90 % "
         "interval; about one row in ten should be a cross.",
     ),
-    "coverage": (
-        "Interval coverage",
-        "A calibrated method stays in the grey band. Above the band its intervals are too wide, "
-        "below it too narrow.",
-    ),
     "pit": (
         "Held-out targets within their predictive distributions",
-        "A flat histogram means calibrated predictions. A peak in the middle means too wide "
-        "distributions, peaks at both ends mean too narrow ones, and a slope means bias.",
+        "The distribution of P(Y <= y) minus the uniform one. A curve in the grey band means "
+        "calibrated predictions. A curve that falls and then rises means too wide distributions, "
+        "one that rises and then falls too narrow ones.",
     ),
     "reliability": (
         "Reliability",
-        "On the diagonal, classes occur as often as predicted. Below it, the method is "
-        "overconfident.",
+        "How often the predicted class is right, against its probability. Below the diagonal "
+        "and its band, the method is overconfident.",
     ),
     "function": (
         "The function",
@@ -91,10 +86,6 @@ _LOO_COLUMNS = {
     "weight": (
         "weight",
         "Weight of the method in the mixture that predicts left-out rows best (stacking).",
-    ),
-    "waic": (
-        "elpd WAIC",
-        "A second estimate of elpd LOO. If the two differ much, both are unreliable.",
     ),
     "khat": (
         "k-hat",
@@ -134,14 +125,8 @@ def _contents(
     """Return the variables of the template."""
     figures = dict(figures)
     is_regression = record["data"]["task"] == "regression"
-    if is_regression:
-        pits = {
-            plots.method_label(m): criticism.pit(r.tree, group="predictions")
-            for m, r in runs.items()
-        }
-        figures["pit"] = plots.pit_histograms(pits, f"{record['data']['name']}: held-out rows")
-        if len(record["summary"]) > 1:
-            figures["scores"] = plots.metric_dots([record])
+    if is_regression and len(record["summary"]) > 1:
+        figures["scores"] = plots.metric_dots([record])
     loo, notes = _leave_one_out(runs)
     return {
         "data": record["data"],
@@ -154,7 +139,6 @@ def _contents(
         "failed": [r for r in record["splits"] if "error" in r],
         "loo": loo,
         "notes": _repeated_note(runs) + notes + _mixing_notes(record["splits"]),
-        "checks": _predictive_checks(runs) if is_regression else [],
         "figures": [
             {"title": title, "caption": caption, "image": _inline(figures[name])}
             for name, (title, caption) in _CAPTIONS.items()
@@ -196,28 +180,30 @@ def _summary_table(
 
 def _leave_one_out(runs: Mapping[str, Run]) -> tuple[dict[str, Any], list[str]]:
     """Return the leave-one-out table of all methods, and the warnings that came with it."""
+    import arviz_stats
+
     values: dict[str, dict[str, str]] = {}
+    estimates: dict[str, Any] = {}
     notes: list[str] = []
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        trees = {m: r.tree for m, r in runs.items()}
-        for method, tree in trees.items():
+        for method, run in runs.items():
             caught.clear()
             try:
-                loo = criticism.loo(tree)
+                loo = criticism.loo(run.tree)
             except ValueError as error:  # too few draws, or draws that do not differ
                 notes.append(
                     f"{plots.method_label(method)} has no leave-one-out estimate: {error}."
                 )
                 continue
+            estimates[method] = loo
             high = int((loo.pareto_k.values > loo.good_k).sum())
-            khat = criticism.weights_khat(tree)
+            khat = criticism.weights_khat(run.tree)
             values[method] = {
                 "elpd_loo": f"{loo.elpd:.1f}",
                 "se": f"{loo.se:.1f}",
                 "p_loo": f"{loo.p:.1f}",
                 "k_high": f"{high} of {loo.n_data_points}",
-                "waic": f"{criticism.waic(tree).elpd:.1f}",
                 "khat": "" if khat is None else f"{khat:.2f}",
             }
             # ArviZ also warns of high k, which has its own column.
@@ -225,7 +211,7 @@ def _leave_one_out(runs: Mapping[str, Run]) -> tuple[dict[str, Any], list[str]]:
             kept = [t for t in texts if "hidden" in t or "latent" in t]
             notes += [f"{plots.method_label(method)}: {text}." for text in kept]
         if len(values) > 1:
-            stacked = criticism.stacking({method: trees[method] for method in values})
+            stacked: Any = arviz_stats.compare(estimates)
             for method in values:
                 values[method]["weight"] = f"{float(stacked.loc[method, 'weight']):.2f}"
     shown = [n for n in _LOO_COLUMNS if any(row.get(n) for row in values.values())]
@@ -286,26 +272,6 @@ def _mixing_notes(rows: Sequence[Mapping[str, Any]]) -> list[str]:
                 "represent the posterior. Do not rely on this row of the table."
             )
     return notes
-
-
-def _predictive_checks(runs: Mapping[str, Run]) -> list[dict[str, Any]]:
-    """Return the posterior predictive checks: one row for each method and statistic."""
-    rows = []
-    for method, run in runs.items():
-        for name, check in criticism.posterior_check(run.tree).iterrows():
-            p = float(check["p_value"])
-            replicated = f"{format_number(check['lower'])} to {format_number(check['upper'])}"
-            rows.append(
-                {
-                    "method": plots.method_label(method),
-                    "statistic": name,
-                    "observed": format_number(check["observed"]),
-                    "replicated": replicated,
-                    "p_value": f"{p:.3f}",
-                    "extreme": min(p, 1 - p) < 0.025,
-                }
-            )
-    return rows
 
 
 def _inline(figure: Any) -> dict[str, Any]:

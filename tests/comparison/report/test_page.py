@@ -75,7 +75,7 @@ def test_the_page_needs_nothing_else(regression):
 def test_every_picture_is_one_and_is_told(regression):
     _, page = regression
     images = [a for t, a in page.tags if t == "img"]
-    assert len(images) == 6  # training, predictions, coverage, pit, function, scores
+    assert len(images) == 5  # training, predictions, pit, function, scores
     for image in images:
         data = base64.b64decode(image["src"].split(",")[1])
         assert data.startswith(b"\x89PNG")
@@ -104,11 +104,8 @@ def test_tables_hold_the_records_numbers(regression):
 def test_criticism_is_that_of_the_trees(regression):
     found, page = regression
     loo = dgp_ppl.criticism.loo(found.fits["linear"].tree)
-    rows = [r for r in page.rows if r[0] == "linear" and len(r) >= 7]
+    rows = [r for r in page.rows if r[0] == "linear" and len(r) >= 6]
     assert any(f"{loo.elpd:.1f}" in r and f"{loo.se:.1f}" in r for r in rows)
-    checks = [r for r in page.rows if len(r) == 5 and r[0] == "linear"]
-    assert [r[1] for r in checks] == ["mean", "sd", "min", "max"]
-    assert checks[0][2] == f"{found.fits['linear'].y.mean():.4g}"
 
 
 @pytest.mark.slow

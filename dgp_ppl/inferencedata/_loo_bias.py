@@ -1,9 +1,15 @@
-"""Means of p over passes, draws of the hidden layers' noise, and the bias that they give LOO."""
+"""The bias that few passes over the hidden layers' noise give LOO: estimate, storage and warning.
+
+The log-likelihood of a row is the log of a mean of p over passes. To first order, its bias in LOO
+is a constant for each row. `to_inferencedata` adds this correction to the log-likelihood, and
+stores it in ``constant_data``. The bias left is the attribute ``loo_bias`` of the log-likelihood.
+"""
 
 from __future__ import annotations
 
 import dataclasses
 import math
+import warnings
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
@@ -11,7 +17,14 @@ import numpy as np
 from jax.scipy.special import logsumexp
 from jaxtyping import Array
 
-__all__ = ["LooBias", "PassSums", "loo_bias", "passes_factor"]
+__all__ = [
+    "LooBias",
+    "PassSums",
+    "correction_variable",
+    "loo_bias",
+    "stored_correction",
+    "warn_about_bias",
+]
 
 _MAX_SHARE = 0.1  # of the standard error, that the bias left may have
 
@@ -86,8 +99,8 @@ class LooBias:
 
     @property
     def wanted_factor(self) -> int:
-        """How many times as many passes it takes to make the bias small; see `passes_factor`."""
-        return passes_factor(self.total, self.se)
+        """How many times as many passes it takes to make the bias small."""
+        return _passes_factor(self.total, self.se)
 
     @property
     def total(self) -> float:
@@ -101,16 +114,11 @@ class LooBias:
         return float(np.sqrt(elpd.size * elpd.var(dtype=np.float64))) if elpd.size else 0.0
 
 
-def passes_factor(bias: float, se: float) -> int:
+def _passes_factor(bias: float, se: float) -> int:
     """Return how many times as many passes bring the bias below a tenth of the standard error.
 
     The bias left falls between 1 / K and 1 / K squared. This takes the power 1.5, which fits
-    measurements. The factor is a power of two, and 1 if the bias is small enough or cannot be
-    estimated.
-
-    Args:
-        bias: bias left in the sum over rows, in nats.
-        se: standard error of the sum, in nats.
+    measurements. The factor is a power of two, and 1 if the bias is small enough or unknown.
     """
     ratio = abs(bias) / (_MAX_SHARE * se) if se else 0.0
     return 2 ** max(1, math.ceil(math.log2(ratio) / 1.5)) if ratio > 1 else 1
@@ -152,3 +160,45 @@ def _leave_one_out(log_p: Array, error: Array) -> tuple[Array, Array]:
     log_weight = jnp.minimum(log_weight, most)
     log_weight = log_weight - logsumexp(log_weight, axis=0)
     return logsumexp(log_weight + log_p, axis=0), jnp.sum(jnp.exp(log_weight) * error, axis=0)
+
+
+def correction_variable(name: str) -> str:
+    """Return the variable of ``constant_data`` that holds the correction of a site."""
+    return f"{name}_loo_correction"
+
+
+def stored_correction(tree: Any, name: str) -> np.ndarray:
+    """Return the correction that a site's log-likelihood contains, in nats, [N]; 0 for none."""
+    found = tree.children.get("constant_data")
+    variable = correction_variable(name)
+    return found[variable].values if found is not None and variable in found else np.zeros(())
+
+
+def warn_about_bias(tree: Any, name: str, se: float) -> None:
+    """Warn where the passes over hidden noise are too few for LOO.
+
+    Args:
+        tree: an ArviZ tree.
+        name: the observed site.
+        se: standard error of LOO.
+    """
+    attributes = tree["log_likelihood"].attrs
+    integrated = (attributes.get("hidden_noise"), attributes.get("latent_rows"))
+    if "integrated" not in integrated:
+        return
+    passes = attributes.get("passes", 1)
+    bias = float(tree["log_likelihood"][name].attrs.get("loo_bias", math.nan))
+    what = "hidden layers' noise" if integrated[0] == "integrated" else "latent inputs"
+    if math.isnan(bias):  # of a single pass, or where p is 0 in all passes
+        size, wanted = "an unknown bias", f"passes={10 * passes} or more in to_inferencedata"
+    elif (factor := _passes_factor(bias, se)) > 1:
+        size = f"an estimated bias of {-bias:.2g} nats, more than a tenth of the error {se:.2g}"
+        wanted = f"passes={factor * passes} in to_inferencedata"
+    else:
+        return
+    warnings.warn(
+        f"the log-likelihood integrates over {what} by passes={passes}, which gives LOO {size}; "
+        f"set {wanted}",
+        UserWarning,
+        stacklevel=3,
+    )
