@@ -49,56 +49,35 @@ def one_input(steps: int, draws: int) -> Iterator[tuple[str, Any]]:
     kernel = NUTS(dgp.transported(fixed, guides["mean field"], params["mean field"]))
     sizes = {"num_warmup": draws, "num_samples": draws, "num_chains": 2, "progress": False}
     exact: Any = dgp.run_mcmc(keys[3], kernel, x, y, **sizes, **options).samples
-    posteriors = {"NUTS": exact}
-    for n in ("mean field", "diagonal"):
-        sample = guides[n].sample_posterior
-        posteriors[n] = sample(keys[4], params[n], x, y, sample_shape=(1, 2 * draws), **options)
     options["num_paths"] = 2 * draws
     fitted = guides["diffusion"], params["diffusion"]
     states = dgp.diffusion_paths(keys[5], *fitted, x, y, **options)
-    posteriors["diffusion"] = {n: a[None, :, -1] for n, a in states.items()}
-    yield "forest", plots.posterior_forest(posteriors, title="Inducing values of both layers")
-    yield "pair", plots.posterior_pair(posteriors, title="Inducing values against each other")
-    yield "rank", plots.posterior_rank(posteriors, title="Ranks among the draws of all methods")
     yield "paths", plots.diffusion_paths(states, exact=exact, title="Paths of a diffusion guide")
 
 
 def two_inputs(steps: int, size: int) -> Iterator[tuple[str, Any]]:
-    """Draw reliability on held-out points, layers and hidden maps for two classes."""
-    points, classes = (np.asarray(a) for a in make_moons(700, noise=0.25, random_state=0))
-    x, keys = dgp.Standardizer.fit(points).inputs(points), random.split(random.key(1), 4)
-    model, data = models.deep_gp, (x[:200], jnp.asarray(classes[:200]))
-    found, fitted = {}, {}
-    for name, depth in {"one layer": 1, "two layers": 2}.items():
-        options: dict[str, Any] = initialize.deep_gp(keys[0], data[0], num_inducing=20, depth=depth)
-        options |= {"likelihood": likelihoods.bernoulli_probit}
-        guide = dgp.MeanField(model)
-        fit = dgp.fit(keys[1], model, guide, *data, steps=steps, progress=False, **options)
-        p = dgp.predict(keys[2], model, guide, fit.params, x[200:], **options)
-        found[name], fitted[name] = p.probabilities, (guide, fit.params, options)
-    yield "reliability", plots.reliability(classes[200:], found, "Two moons: held-out points")
+    """Draw the layers and hidden maps of a deep GP for two classes."""
+    points, classes = (np.asarray(a) for a in make_moons(200, noise=0.25, random_state=0))
+    x, keys = dgp.Standardizer.fit(points).inputs(points), random.split(random.key(1), 3)
+    model, guide = models.deep_gp, dgp.MeanField(models.deep_gp)
+    options: dict[str, Any] = initialize.deep_gp(keys[0], x, num_inducing=20, depth=2)
+    options |= {"likelihood": likelihoods.bernoulli_probit}
+    fit = dgp.fit(keys[1], model, guide, x, classes, steps=steps, progress=False, **options)
     side, names = np.linspace(-2.2, 2.2, size), ["first input", "second input"]
     lattice = np.stack(np.meshgrid(side, side, indexing="ij"), axis=-1).reshape(-1, 2)
-    *deep, options = fitted["two layers"]
-    functions = dgp.layer_functions(keys[3], model, *deep, lattice, **options)
+    functions = dgp.layer_functions(keys[2], model, guide, fit, lattice, **options)
     yield "layers_2d", plots.layers(functions, names, "Two moons: the function of each layer")
     yield "hidden_2d", plots.hidden_maps(functions, names, "Two moons: layers over the inputs")
-    yield "lattice", plots.hidden_lattice(functions, (size, size), names, "Two moons: a lattice")
 
 
 def comparisons(steps: int, splits: int) -> Iterator[tuple[str, Any]]:
     """Draw metrics of small comparisons, and the predictions of one of them."""
     small: dict[str, Any] = {"steps": steps, "inducing": 20, "splits": splits, "progress": False}
-    names, methods = ("step", "heteroscedastic", "diabetes"), ("linear", "svgp", "dsvi")
+    names, methods = ("step", "heteroscedastic", "diabetes"), ("linear", "sgpr", "dsvi")
     found = {n: dgp.compare(n, methods[: splits + 1], **small) for n in names[-splits:]}
     yield "metrics", plots.metric_dots([c.record for c in found.values()], title="Small data sets")
     runs, title = found["diabetes"].fits, "diabetes: held-out patients"
-    y, levels = runs["svgp"].y_test, np.linspace(0.05, 0.95, 19)
-    tests = {plots.method_label(n): run.test for n, run in runs.items()}
-    ends = {n: p.quantile(0.5 + np.array([[-0.5], [0.5]]) * levels) for n, p in tests.items()}
-    yield "coverage", plots.coverage_curves(y, levels, ends, title)
-    pit = {n: (p.sample(random.key(2), 400) <= y).mean(axis=0) for n, p in tests.items()}
-    yield "pit", plots.pit_histograms(pit, title, bins=5)
+    y, tests = runs["sgpr"].y_test, {plots.method_label(n): run.test for n, run in runs.items()}
     bands = {n: (p.mean, *p.interval(0.9)) for n, p in tests.items()}
     yield "predictions", plots.predicted_against_observed(y, bands, "progression", title)
 

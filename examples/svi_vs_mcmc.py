@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import arviz_plots
 import jax.numpy as jnp
 import numpy as np
 import numpyro
@@ -112,7 +113,11 @@ def main() -> None:
     print(f"{evidence}\n\n{frame.map(lambda a: f'{a:.3g}' if isinstance(a, float) else a)}")
     figure = plots.function_bands(data[0][:, 0], data[1], test[0][:, 0], bands)
     figure.savefig(args.out / "functions.png", dpi=110)
-    plots.posterior_forest(trees, 4, "Inducing values").savefig(args.out / "forest.png", dpi=110)
+    shown = dict.fromkeys(("l1.inducing", "l2.inducing"), range(0, len(Z), 2))
+    forest = arviz_plots.plot_forest(
+        trees, var_names=list(SITES), coords=shown, combined=True, backend="matplotlib"
+    )
+    forest.savefig(args.out / "forest.png", dpi=110)
     print(f"\nwrote {', '.join(trees)} (.nc), functions.png and forest.png in {args.out}")
 
 

@@ -36,8 +36,12 @@ def figure_of(
     width: float, height: float, columns: int = 1, rows: int = 1, **options: Any
 ) -> tuple[Any, Any]:
     """Make a figure of this size in inches, without pyplot, and its axes, [rows, columns]."""
-    from matplotlib.figure import Figure
-
+    try:
+        from matplotlib.figure import Figure
+    except ImportError:
+        raise ImportError(
+            "plots: wanted matplotlib; python -m pip install 'dgp_ppl[plots]'"
+        ) from None
     figure = Figure(figsize=(width, height), layout="constrained")
     axes = figure.subplots(rows, columns, squeeze=False, **options)
     for axis in axes.flat:

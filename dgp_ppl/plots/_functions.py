@@ -24,7 +24,7 @@ from dgp_ppl.plots._figure import (
 )  # fmt: skip
 from dgp_ppl.prediction import LayerFunction
 
-__all__ = ["function_bands", "hidden_lattice", "hidden_maps", "layers"]
+__all__ = ["function_bands", "hidden_maps", "layers"]
 
 _MEAN, _SPREAD = "viridis", "cividis"  # ordered by lightness, safe for colour-blind readers
 _CONTOURS = 12
@@ -141,7 +141,8 @@ def hidden_maps(
     Raises:
         ValueError: if there is no layer, or the model has more than two inputs.
     """
-    x = _model_inputs("hidden_maps", functions)
+    not_empty("hidden_maps", "functions", functions)
+    x = next(iter(functions.values())).reached[0]  # the first layer's inputs
     if x.shape[1] > 2:
         raise ValueError(f"hidden_maps: the model has {x.shape[1]} inputs, wanted one or two")
     panels = [(n, p) for n, f in functions.items() for p in range(f.passed.shape[2])]
@@ -167,70 +168,9 @@ def hidden_maps(
     return finish(figure, title, axes)
 
 
-def hidden_lattice(
-    functions: Mapping[str, LayerFunction],
-    shape: tuple[int, int],
-    names: Sequence[str] | None = None,
-    title: str = "",
-) -> Any:
-    """Plot how layers with two outputs deform a lattice of the model's two inputs.
-
-    Where the lines are dense, later layers can hardly distinguish inputs. Where the lattice folds,
-    they cannot. Each crossing is the mean over the passes.
-
-    Args:
-        functions: by layer, from `dgp_ppl.layer_functions` at a lattice of inputs,
-            ``np.stack(np.meshgrid(a, b, indexing="ij"), -1).reshape(-1, 2)``.
-        shape: shape of the lattice, (len(a), len(b)).
-        names: names of the model's inputs, with their units.
-        title: title of the figure.
-
-    Raises:
-        ValueError: if the model's inputs are not a lattice of this shape, or no layer has two
-            outputs.
-    """
-    x = _model_inputs("hidden_lattice", functions)
-    if x.shape != (shape[0] * shape[1], 2):
-        raise ValueError(
-            f"hidden_lattice: shape is {shape}, and the layers were called at inputs of shape "
-            f"{x.shape}; wanted a lattice of two inputs, [{shape[0] * shape[1]}, 2]"
-        )
-    carried = {n: f.passed.mean(axis=0) for n, f in functions.items() if f.passed.shape[2] == 2}
-    if not carried:
-        widths = {n: f.passed.shape[2] for n, f in functions.items()}
-        raise ValueError(
-            f"hidden_lattice: outputs of the layers are {widths}, wanted two in one layer"
-        )
-    panels = {"inputs": x, **{f"after {layer_label(n)}": a for n, a in carried.items()}}
-    figure, axes = figure_of(3.9 * len(panels), 4.1, len(panels))
-    for axis, (name, points) in zip(axes[0], panels.items(), strict=True):
-        lattice = points.reshape(*shape, 2)
-        first, second = names or ("input 1", "input 2")
-        for lines, color, label in (
-            (lattice, COLORS[0], f"constant {first}"),
-            (lattice.swapaxes(0, 1), COLORS[1], f"constant {second}"),
-        ):
-            for i, line in enumerate(lines):
-                axis.plot(
-                    *line.T, color=color, linewidth=0.9, alpha=0.8, label=None if i else label
-                )
-        axis.set_title(name, fontsize=10)
-        previous = None if name == "inputs" else name.removeprefix("after ")
-        axis.set_xlabel(input_label(names, previous, 0, 2))
-        axis.set_ylabel(input_label(names, previous, 1, 2))
-        axis.set_aspect("equal", adjustable="datalim")
-    return finish(figure, title, axes[:, :1])
-
-
 def _output_label(name: str, p: int, outputs: int) -> str:
     """Label a layer's output: by the layer alone if it has one output."""
     return f"output {p + 1} of {layer_label(name)}" if outputs > 1 else layer_label(name)
-
-
-def _model_inputs(caller: str, functions: Mapping[str, LayerFunction]) -> np.ndarray:
-    """Return the inputs of the first layer, [N, D]."""
-    not_empty(caller, "functions", functions)
-    return next(iter(functions.values())).reached[0]
 
 
 def _band(

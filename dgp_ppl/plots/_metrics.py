@@ -21,7 +21,6 @@ _METHODS = {
     "linear": ("baseline", "linear"),
     "gp": ("baseline", "exact GP"),
     "bnn": ("baseline", "BNN"),
-    "bnn_nuts": ("baseline", "BNN, NUTS"),
     "ensemble": ("baseline", "ensemble"),
     "sgpr": ("one GP layer", "SGPR"),
     "svgp": ("one GP layer", "SVGP"),
@@ -33,10 +32,8 @@ _METHODS = {
     "diffusion": ("deep GP, variational", "diffusion"),
     "implicit": ("deep GP, variational", "implicit"),
     "sghmc": ("deep GP, sampled", "SGHMC"),
-    "sghmc_mixed": ("deep GP, sampled", "SGHMC, mixed"),
     "sghmc_coupled": ("deep GP, sampled", "SGHMC, coupled"),
     "nuts": ("deep GP, sampled", "NUTS"),
-    "nuts_priors": ("deep GP, sampled", "NUTS, priors"),
 }
 _METRICS = {
     "rmse": ("RMSE", "in units of {target}", "lower is better"),

@@ -47,14 +47,3 @@ def test_hidden_maps_are_means_over_passes():
     np.testing.assert_allclose(axis.lines[-1].get_ydata(), first.passed[:, :, 0].mean(axis=0))
     assert len(axis.lines) == len(first.passed) + 1
     assert [a.get_ylabel() for a in figure.axes] == ["layer 1", "layer 2"]
-
-
-def test_a_lattice_keeps_its_lines():
-    f = layer("x", 2, 2)
-    figure = plots.hidden_lattice({"l1": f}, (9, 9))
-    before, after = figure.axes
-    assert len(before.lines) == len(after.lines) == 18
-    lattice = f.passed.mean(axis=0).reshape(9, 9, 2)
-    np.testing.assert_allclose(after.lines[2].get_data(), lattice[2].T)
-    np.testing.assert_allclose(after.lines[9 + 4].get_data(), lattice[:, 4].T)
-    assert legend_words(figure) == ["constant input 1", "constant input 2"]

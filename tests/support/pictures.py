@@ -3,7 +3,6 @@
 import itertools
 
 import numpy as np
-import xarray
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.colors import to_hex, to_rgb
 
@@ -81,19 +80,6 @@ def layer(inputs, outputs, dim=1, passes=3, rows=9):
     )  # fmt: skip
 
 
-def posteriors(methods=("NUTS", "mean field", "diffusion"), draws=80):
-    """Return an ArviZ data tree of two layers by method; the second method is too narrow."""
-    trees = {}
-    for i, method in enumerate(methods):
-        scale = 0.3 if i == 1 else 1.0
-        sites = {"l1.v": scale * RNG.standard_normal((2, draws, 5, 2))}
-        sites["l2.v"] = 3 + scale * RNG.standard_normal((2, draws, 5, 1))
-        dims = {n: ("chain", "draw", f"{n}.m", f"{n}.p") for n in sites}
-        data = xarray.Dataset({n: (dims[n], a) for n, a in sites.items()})
-        trees[method] = xarray.DataTree.from_dict({"posterior": data})
-    return trees
-
-
 def record(name, rows, depth=2, **config):
     summary = [
         {"method": m, "rmse": {"mean": a, "se": b}, "log_density": {"mean": c, "se": d}}
@@ -116,15 +102,8 @@ def bands(methods, points=30):
     return grid, dict.fromkeys(methods, band)
 
 
-LEVELS = np.array([0.2, 0.5, 0.9])
 Y = RNG.standard_normal(50)
 NAMES = ["mean field", "global inducing", "diffusion"]
-
-
-def coverage():
-    half = np.array([0.25, 0.67, 1.64])[:, None]
-    ends = (np.broadcast_to(-half, (3, 50)), np.broadcast_to(half, (3, 50)))
-    return plots.coverage_curves(Y, LEVELS, dict.fromkeys(NAMES, ends), "Coverage")
 
 
 def states():
