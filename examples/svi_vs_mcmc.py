@@ -18,6 +18,7 @@ import numpy as np
 import numpyro
 import numpyro.distributions as dist
 import pandas
+import xarray
 from jax import random
 from numpyro.infer import NUTS
 
@@ -114,8 +115,13 @@ def main() -> None:
     figure = plots.function_bands(data[0][:, 0], data[1], test[0][:, 0], bands)
     figure.savefig(args.out / "functions.png", dpi=110)
     shown = dict.fromkeys(("l1.inducing", "l2.inducing"), range(0, len(Z), 2))
+    flat = {}
+    for name, tree in trees.items():  # all have as many draws, in different numbers of chains
+        joined = tree["posterior"].to_dataset()[list(SITES)].stack(sample=["chain", "draw"])
+        joined = joined.drop_vars(["sample", "chain", "draw"])
+        flat[name] = xarray.DataTree.from_dict({"posterior": joined})
     forest = arviz_plots.plot_forest(
-        trees, var_names=list(SITES), coords=shown, combined=True, backend="matplotlib"
+        flat, sample_dims=["sample"], coords=shown, backend="matplotlib"
     )
     forest.savefig(args.out / "forest.png", dpi=110)
     print(f"\nwrote {', '.join(trees)} (.nc), functions.png and forest.png in {args.out}")
