@@ -3,43 +3,71 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
-from functools import cached_property, partial
-from typing import Any
+import threading
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from dgp_ppl._errors import DataError
-from dgp_ppl.datasets._arrow import readable, without_index
+from dgp_ppl.datasets._arrow import arrow, readable, without_index
+from dgp_ppl.datasets._messages import quoted
 from dgp_ppl.datasets.rows._readers import Arrays, Interval, Reader, hash_arrays
-from dgp_ppl.datasets.rows._row_groups import Piece, RowGroups
 
 __all__ = ["ParquetReader", "parquet_columns"]
 
-_CHANGED = "{}: the files have changed since they were opened; open them again"
 _COLUMN_BYTES = 2**16  # read from a file at once, of a column
 _BATCH_CELLS, _BATCH_ROWS = 2**20, (2**8, 2**14)
 # A column that is being decoded holds about 2 MB: a page, and what it was compressed to.
-_OPEN_COLUMNS, _LANES = 128, (4, 16)
+_OPEN_COLUMNS, _ARCS = 128, (4, 16)
 _IDENTITY_GROUPS = 16  # whose first rows tell a source from others
+
+
+class _Piece(NamedTuple):
+    """Rows [start, stop) of a row group, and the position of the first one in the result."""
+
+    group: int
+    start: int
+    stop: int
+    position: int
+
+
+class _Cursor:
+    """A row group that is decoded from its beginning; `row` is the next row."""
+
+    def __init__(self, group: int, batches: Iterator[Any]) -> None:
+        self.group, self.row = group, 0
+        self._batches, self._rest = batches, ()
+
+    def read(self, start: int, stop: int) -> Iterator[Any]:
+        """Yield Arrow's batches of the rows [start, stop), which are not before `row`."""
+        while self.row < stop:
+            batch = self._rest or next(self._batches)
+            skip, end = max(0, start - self.row), min(len(batch), stop - self.row)
+            if skip < end:
+                yield batch.slice(skip, end - skip)
+            self.row += end
+            self._rest = batch.slice(end)
 
 
 class ParquetReader(Reader):
     """Reads the row groups that hold the wanted rows, from several places in turn.
+
+    Parquet cannot be read from the middle of a row group. So a reading goes on from a place where
+    an earlier one ended, if one is close before it, and else from the beginning of the row group.
+    Memory holds a batch for each place, however large the row groups are.
 
     Args:
         path: a .parquet file, or a folder of them.
         inputs: columns of x; None for all but the target.
         target: the column of y, or several.
 
-    Attributes:
-        inputs: columns of x.
-
     Raises:
         DataError: if the files cannot be read, or a column is missing or no numbers.
     """
 
     buffer_bytes = 2**26  # of many row groups, which are large
+    chunk_rows = 1
 
     def __init__(
         self,
@@ -47,181 +75,165 @@ class ParquetReader(Reader):
         inputs: Sequence[str] | None,
         target: str | Sequence[str] | None,
     ) -> None:
-        import pyarrow as pa
-
         self.path = os.path.expanduser(os.fspath(path))
         dataset = _opened(self.path)
         with readable(self.path):
             files = list(dataset.get_fragments())
             groups = [g for f in files for g in f.split_by_row_group()]
-            stored = [(f.path, set(f.physical_schema.names)) for f in files]
-            counts = [g.row_groups[0].num_rows for g in groups]
+            groups = [(g, g.row_groups[0].num_rows) for g in groups]
             self._written = {f.path: _written(f) for f in files}
         self._schema = dataset.schema
         targets = [target] if isinstance(target, str) else list(target or ())
         rest = [n for n in _columns(self.path, self._schema) if n not in targets]
-        self.inputs = tuple(rest if inputs is None else inputs)
-        self._columns = [self.inputs, target if isinstance(target, str) else tuple(targets)]
-        self._columns = self._columns[: 2 if targets else 1]
-        if not self.inputs:
+        self._inputs = list(rest if inputs is None else inputs)
+        self._target = target if isinstance(target, str) else targets
+        self._names = [*dict.fromkeys([*self._inputs, *targets])]
+        if not self._inputs:
             raise DataError(f"{self.path}: there are no inputs; name some columns")
-        self._check_columns([*self.inputs, *targets])
-        # Columns that no file stores are parts of the folders' names.
-        wanted = {*self.inputs, *targets} & set().union(*(names for _, names in stored))
-        for file, names in stored:
-            if lost := sorted(wanted - names):
-                raise DataError(
-                    f"{self.path}: the file {file} has no column {lost[0]!r}, which others have; "
-                    "write it again, or leave the column out"
-                )
-        self._groups = [g for g, n in zip(groups, counts, strict=True) if n]
-        with readable(self.path):
-            self._floats = {
-                name
-                for name in targets
-                if not pa.types.is_floating(self._schema.field(name).type)
-                and any(_may_miss(group, name) for group in self._groups)
-            }
-        self._starts = np.concatenate([[0], np.cumsum([n for n in counts if n])]).astype(np.int64)
+        self._check_columns(files)
+        self._groups = [g for g, num in groups if num]
+        self._starts = np.cumsum([0, *(num for _, num in groups if num)])
         self.num_rows = int(self._starts[-1])
         if not self.num_rows:
             raise DataError(f"{self.path}: no rows, wanted some; check that the files are complete")
-        self._names = [*dict.fromkeys([*self.inputs, *targets])]
+        # A target has one type in all row groups, so whole numbers with missing cells are floats.
+        self._floats = {n for n in targets if any(_may_miss(g, n) for g in self._groups)}
         self._batch_rows = int(np.clip(_BATCH_CELLS // len(self._names), *_BATCH_ROWS))
-        self.lanes = int(np.clip(_OPEN_COLUMNS // len(self._names), *_LANES))
-        # Fewer row groups than lanes are read from several places each.
-        self.chunk_rows = -(-self.num_rows // max(self.lanes, len(self._groups)))
+        self.most_arcs = int(np.clip(_OPEN_COLUMNS // len(self._names), *_ARCS))
+        self._cursors: list[_Cursor] = []
+        self._lock = threading.Lock()
 
     def read(self, intervals: Sequence[Interval]) -> Arrays:
-        return self._row_groups.read(list(self._pieces(intervals)))
+        with self._lock:
+            return self._read(intervals, self._cursors, self._batch_rows)
 
     def take(self, numbers: np.ndarray) -> Arrays:
-        intervals = [(int(n), int(n) + 1) for n in numbers]
-        return self._row_groups.read_once(list(self._pieces(intervals)))
+        return self._read([(int(n), int(n) + 1) for n in numbers], [], self.num_rows)
 
-    def _pieces(self, intervals: Sequence[Interval]) -> Iterator[Piece]:
+    def _read(self, intervals: Sequence[Interval], cursors: list[_Cursor], reach: int) -> Arrays:
+        """Read rows, and keep the cursors.
+
+        A cursor goes on with rows that are at most `reach` after it; a larger gap takes a new one.
+        """
+        pieces = list(self._pieces(intervals))
+        rows, found = sum(p.stop - p.start for p in pieces), ()
+        for group, start, stop, position in sorted(pieces):
+            near = [c for c in cursors if c.group == group and 0 <= start - c.row <= reach]
+            if near:
+                cursor = max(near, key=lambda c: c.row)
+                cursors.remove(cursor)
+            else:
+                cursor = _Cursor(group, self._batches(group))
+            for batch in cursor.read(start, stop):
+                arrays = self._arrays(group, batch)
+                found = found or tuple(np.empty((rows, *a.shape[1:]), a.dtype) for a in arrays)
+                for out, array in zip(found, arrays, strict=True):
+                    out[position : position + len(array)] = array
+                position += len(batch)
+            if stop < self._starts[group + 1] - self._starts[group]:
+                cursors.append(cursor)
+                del cursors[: -self.most_arcs - 2]  # those used last are at the end
+        return found
+
+    def _pieces(self, intervals: Sequence[Interval]) -> Iterator[_Piece]:
         """Yield the rows of intervals, divided at the ends of row groups."""
         position = 0
         for start, stop in intervals:
             while start < stop:
-                number = int(np.searchsorted(self._starts, start, side="right")) - 1
-                first, last = int(self._starts[number]), int(self._starts[number + 1])
-                end = min(stop, last)
-                yield Piece(number, start - first, end - first, position)
-                position += end - start
-                start = end
+                group = int(np.searchsorted(self._starts, start, side="right")) - 1
+                first, end = int(self._starts[group]), min(stop, int(self._starts[group + 1]))
+                yield _Piece(group, start - first, end - first, position)
+                position, start = position + end - start, end
 
-    @cached_property
-    def _row_groups(self) -> RowGroups:
-        return RowGroups(
-            np.diff(self._starts).tolist(), self._batches, most=self.lanes + 2,
-            reach=self._batch_rows,
-        )  # fmt: skip
-
-    def identify(self, found: Any) -> None:
-        super().identify(found)
-        found.update(repr(self._columns).encode())
-        for group in self._groups:  # from the footers, which are in memory
-            footer = group.metadata.row_group(group.row_groups[0].id)
-            found.update(f"{footer.num_rows} {group.partition_expression}".encode())
-            for i in range(footer.num_columns):
-                if (column := footer.column(i)).path_in_schema in self._names:
-                    found.update(repr(_figures(column)).encode())
-        some = np.unique(np.linspace(0, len(self._groups) - 1, _IDENTITY_GROUPS).astype(int))
-        lengths = np.minimum(np.diff(self._starts)[some], self._batch_rows)
-        for group, length in zip(some.tolist(), lengths.tolist(), strict=True):
-            hash_arrays(found, self._row_groups.read_once([Piece(group, 0, length, 0)]))
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {n: value for n, value in self.__dict__.items() if n != "_row_groups"}
-
-    def _batches(self, number: int) -> Iterator[tuple[int, Callable[[], Arrays]]]:
-        """Decode a row group: yield the rows of each batch, and what makes their arrays."""
-        import pyarrow.parquet as pq
-
-        group, rows = self._groups[number], 0
-        wanted = int(self._starts[number + 1] - self._starts[number])
+    def _batches(self, number: int) -> Iterator[Any]:
+        """Decode a row group from its beginning."""
+        group = self._groups[number]
         with readable(self.path):
-            if self._written[group.path] != _written(group):
-                raise DataError(_CHANGED.format(self.path))
-            stored = set(group.physical_schema.names)
-            names = [n for n in self._names if n in stored]
-            with pq.ParquetFile(
-                group.open(), metadata=group.metadata, buffer_size=_COLUMN_BYTES, pre_buffer=False
-            ) as file:
-                for batch in file.iter_batches(
-                    self._batch_rows, [group.row_groups[0].id], names, use_threads=False
-                ):
-                    rows += len(batch)
-                    yield len(batch), partial(self._arrays, group, batch)
-        if rows != wanted:
-            raise DataError(_CHANGED.format(self.path))
+            if self._written[group.path] == _written(group):
+                stored = set(group.physical_schema.names)
+                with arrow("parquet").ParquetFile(
+                    group.open(), metadata=group.metadata, buffer_size=_COLUMN_BYTES,
+                    pre_buffer=False,
+                ) as file:  # fmt: skip
+                    yield from file.iter_batches(
+                        self._batch_rows, [group.row_groups[0].id],
+                        [n for n in self._names if n in stored], use_threads=False,
+                    )  # fmt: skip
+        raise DataError(
+            f"{self.path}: the files have changed since they were opened; open them again"
+        )
 
-    def _arrays(self, group: Any, batch: Any) -> Arrays:
+    def _arrays(self, number: int, batch: Any) -> Arrays:
         """Return the arrays of the rows of a batch."""
-        import pyarrow as pa
-        import pyarrow.dataset as ds
-
-        parts = ds.get_partition_keys(group.partition_expression)
+        pa, group = arrow(), self._groups[number]
+        parts = arrow("dataset").get_partition_keys(group.partition_expression)
         columns = {}
         with readable(self.path):
             for name in self._names:
                 kind = self._schema.field(name).type
                 if name in batch.schema.names:
-                    column = pa.chunked_array([batch.column(name)]).cast(kind)
+                    column = batch.column(name).cast(kind)
                 else:
-                    column = pa.chunked_array([pa.repeat(pa.scalar(parts[name], kind), len(batch))])
-                columns[name] = self._numbers(name, column)
-        x = np.stack([columns[n] for n in self.inputs], axis=1, dtype=self._float(self.inputs))
-        if len(self._columns) == 1:
-            return (x,)
-        part = self._columns[1]
-        y = columns[part] if isinstance(part, str) else np.stack([columns[n] for n in part], axis=1)
-        return x, y
-
-    def _float(self, names: Sequence[str]) -> Any:
-        """Return the type that holds floats of these columns."""
-        import pyarrow as pa
-
+                    column = pa.repeat(pa.scalar(parts[name], kind), len(batch))
+                if pa.types.is_boolean(kind):
+                    column = column.cast(pa.int8())
+                if not pa.types.is_floating(kind) and (
+                    name in self._floats or column.null_count or pa.types.is_decimal(kind)
+                ):
+                    column = column.cast(pa.float64(), safe=False)  # NaN for missing cells
+                columns[name] = column.to_numpy(zero_copy_only=False)
         small = (pa.float32(), pa.float16(), pa.int8(), pa.int16(), pa.uint8(), pa.uint16())
-        is_small = all(self._schema.field(n).type in small for n in names)
-        return np.float32 if is_small else np.float64
+        is_small = all(self._schema.field(n).type in small for n in self._inputs)
+        dtype = np.float32 if is_small else np.float64
+        x = np.stack([columns[n] for n in self._inputs], axis=1, dtype=dtype)
+        if isinstance(self._target, str):
+            return x, columns[self._target]
+        return (x, np.stack([columns[n] for n in self._target], axis=1)) if self._target else (x,)
 
-    def _numbers(self, name: str, column: Any) -> np.ndarray:
-        """Return a column as numbers, of one type in all row groups: NaN for missing cells."""
-        import pyarrow as pa
+    def identify(self, found: Any) -> None:
+        found.update(f"{self.num_rows} rows {self._inputs} {self._target}".encode())
+        for group in self._groups:  # from the footers, which are in memory
+            footer = group.metadata.row_group(group.row_groups[0].id)
+            found.update(f"{footer.num_rows} {group.partition_expression}".encode())
+            columns = (footer.column(i).to_dict() for i in range(footer.num_columns))
+            found.update(repr([c for c in columns if c["path_in_schema"] in self._names]).encode())
+        some = np.unique(np.linspace(0, len(self._groups) - 1, _IDENTITY_GROUPS).astype(int))
+        for start, stop in zip(self._starts[some], self._starts[some + 1], strict=True):
+            first = [(int(start), int(min(stop, start + self._batch_rows)))]
+            hash_arrays(found, self._read(first, [], self.num_rows))
 
-        kind = column.type
-        if pa.types.is_boolean(kind):
-            column = column.cast(pa.int8())
-        if (
-            pa.types.is_decimal(kind)
-            or name in self._floats
-            or (column.null_count and not pa.types.is_floating(kind))
-        ):
-            column = column.cast(pa.float64(), safe=False)
-        return column.to_numpy()
+    def __getstate__(self) -> dict[str, Any]:
+        return {n: v for n, v in self.__dict__.items() if n not in ("_cursors", "_lock")}
 
-    def _check_columns(self, names: Sequence[str]) -> None:
-        import pyarrow.types as types
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state, _cursors=[], _lock=threading.Lock())
 
-        known = self._schema.names
-        for name in names:
-            if name not in known:
+    def _check_columns(self, files: Sequence[Any]) -> None:
+        """Raise `DataError` unless all columns exist, hold numbers, and are in all files."""
+        types = arrow().types
+        is_number = (types.is_integer, types.is_floating, types.is_decimal, types.is_boolean)
+        for name in self._names:
+            if name not in self._schema.names:
                 raise DataError(
                     f"{self.path}: there is no column {name!r}; the columns are "
-                    f"{', '.join(map(repr, known))}"
+                    f"{quoted(self._schema.names)}"
                 )
             kind = self._schema.field(name).type
-            wanted = (types.is_integer, types.is_floating, types.is_decimal, types.is_boolean)
-            if not any(is_kind(kind) for is_kind in wanted):
+            if not any(test(kind) for test in is_number):
                 raise DataError(
                     f"{self.path}: column {name!r} is of type {str(kind)!r}, wanted numbers; "
                     "encode it as numbers, or leave it out (inputs=[...], --drop)"
                 )
-
-    def __repr__(self) -> str:
-        return f"{self.path} in {len(self._groups)} row groups"
+        with readable(self.path):
+            stored = {f.path: set(f.physical_schema.names) for f in files}
+        # Columns that no file stores are parts of the folders' names.
+        wanted = set(self._names) & set().union(*stored.values())
+        for file, names in stored.items():
+            if lost := sorted(wanted - names):
+                raise DataError(
+                    f"{self.path}: the file {file} has no column {lost[0]!r}, which other files "
+                    "have; write it again, or leave the column out"
+                )
 
 
 def parquet_columns(path: str | os.PathLike[str]) -> list[str]:
@@ -237,20 +249,12 @@ def parquet_columns(path: str | os.PathLike[str]) -> list[str]:
 
 
 def _opened(path: str) -> Any:
-    import pyarrow.dataset as ds
-
     with readable(path):
-        return ds.dataset(path, format="parquet", partitioning="hive")
+        return arrow("dataset").dataset(path, format="parquet", partitioning="hive")
 
 
-def _figures(column: Any) -> tuple[Any, ...]:
-    """Return what a footer says of a column in a row group."""
-    sizes = column.total_compressed_size, column.total_uncompressed_size
-    found = column.statistics
-    if found is None:
-        return sizes
-    ends = (found.min_raw, found.max_raw) if found.has_min_max else ()
-    return (*sizes, found.null_count if found.has_null_count else None, *ends)
+def _columns(path: str, schema: Any) -> list[str]:
+    return without_index(path, schema.empty_table()).column_names
 
 
 def _written(file: Any) -> tuple[int, int | None]:
@@ -259,16 +263,9 @@ def _written(file: Any) -> tuple[int, int | None]:
     return info.size, info.mtime_ns
 
 
-def _columns(path: str, schema: Any) -> list[str]:
-    return without_index(path, schema.empty_table()).column_names
-
-
 def _may_miss(group: Any, name: str) -> bool:
     """Return whether a row group may miss cells of a column, by its statistics."""
-    metadata = group.metadata.row_group(group.row_groups[0].id)
-    for i in range(metadata.num_columns):
-        column = metadata.column(i)
-        if column.path_in_schema == name:
-            found = column.statistics
-            return found is None or not found.has_null_count or found.null_count > 0
-    return False  # a part of the folder's name
+    footer = group.metadata.row_group(group.row_groups[0].id)
+    columns = (footer.column(i) for i in range(footer.num_columns))
+    found = [c.statistics for c in columns if c.path_in_schema == name]
+    return any(s is None or not s.has_null_count or s.null_count > 0 for s in found)

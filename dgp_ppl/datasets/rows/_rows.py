@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
 from typing import Any, NoReturn
 
@@ -18,7 +18,6 @@ from dgp_ppl.datasets.rows._parquet import ParquetReader
 from dgp_ppl.datasets.rows._readers import (
     ArrayReader,
     Arrays,
-    BatchReader,
     MappedReader,
     Reader,
     Sliceable,
@@ -29,11 +28,12 @@ from dgp_ppl.datasets.rows._seeds import generator, seed_of
 __all__ = ["Rows"]
 
 _MOST_ROWS = 2**31 - 1  # numbers of rows are int32
-_ORDER = b"order 3"  # to change with `Order`: a checkpoint goes on in the order of its own
+_FEWEST_ARCS = 16  # also of a buffer that holds fewer chunks
+_ORDER = b"order 4"  # to change with `Order`: a checkpoint goes on in the order of its own
 
 
 class Rows:
-    """Rows of arrays that need not fit in memory: memory-mapped, in Parquet files, or in batches.
+    """Rows of arrays that need not fit in memory: memory-mapped or in Parquet files.
 
     `fit` and `evaluate` take it in place of the model's first arguments::
 
@@ -46,8 +46,7 @@ class Rows:
     the minibatches of many steps ahead, and memory does not grow with N.
 
     The order of the rows is random, and determined by the key of the fit. Minibatches are unbiased,
-    also if the rows are sorted: see `docs/scale.md`. Batches of `from_batches` are shuffled within
-    the buffer only.
+    also if the rows are sorted: see `docs/scale.md`.
 
     Attributes:
         num_rows: number of rows N.
@@ -117,33 +116,6 @@ class Rows:
             DataError: if a file cannot be read, or a column is missing or has no numbers.
         """
         return cls(ParquetReader(path, inputs, target), buffer_rows=buffer_rows)
-
-    @classmethod
-    def from_batches(
-        cls, batches: Iterable[Any], num_rows: int, *, buffer_rows: int | None = None
-    ) -> Rows:
-        """Read batches of any size from an iterable, such as a data loader.
-
-        The batches are taken in their order, and rows are shuffled in the buffer. Let the iterable
-        shuffle if the rows are sorted. A fit goes on exactly where it stopped if every pass
-        has the same batches.
-
-        Args:
-            batches: gives a tuple of arrays, such as (x, y), for each batch. Each `iter` of it
-                starts a new pass.
-            num_rows: number of rows N of a pass.
-            buffer_rows: number of rows that are shuffled together; by default those of 32 MB.
-
-        Raises:
-            TypeError: if it can be iterated once only.
-        """
-        check_count("Rows.from_batches", "num_rows", num_rows)
-        if iter(batches) is batches:
-            raise TypeError(
-                "Rows.from_batches: batches can be iterated once only, wanted an object whose "
-                "__iter__ starts a new pass, such as a list or a data loader"
-            )
-        return cls(BatchReader(batches, num_rows), buffer_rows=buffer_rows)
 
     def __len__(self) -> int:
         return self.num_rows
@@ -235,7 +207,7 @@ class Rows:
     def identity(self) -> str:
         """Return a hash that tells the source from others, from a sample of its rows.
 
-        That of batches is their number of rows. Functions of `map` do not count.
+        Functions of `map` do not count.
         """
         found = hashlib.sha256(_ORDER)
         self._reader.identify(found)
@@ -244,11 +216,11 @@ class Rows:
     def order(self, seed: tuple[int, ...], batch_size: int) -> Order:
         """Return the order in which a fit reads the rows."""
         buffer = self._buffer_rows or max(1, self._reader.buffer_bytes // self.row_bytes)
-        steps = max(1, min(buffer, self.num_rows) // batch_size)
+        window = max(1, min(buffer, self.num_rows) // batch_size) * batch_size
+        arcs = max(_FEWEST_ARCS, window // self._reader.chunk_rows)
         return Order(
-            seed, self.num_rows, batch_size, steps * batch_size, self._reader.chunk_rows,
-            self._reader.lanes,
-        )  # fmt: skip
+            seed, self.num_rows, batch_size, window, min(arcs, window, self._reader.most_arcs)
+        )
 
     def read(self, intervals: Sequence[tuple[int, int]]) -> Arrays:
         """Return the rows of intervals [start, stop), one after another."""

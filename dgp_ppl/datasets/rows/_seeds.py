@@ -10,7 +10,7 @@ from dgp_ppl._typing import PRNGKey
 
 __all__ = ["generator", "seed_of"]
 
-_USES = ("chunks", "shuffle", "sample", "hold out", "minibatches")
+_USES = ("pass", "shuffle", "sample", "hold out", "minibatches")
 
 
 def seed_of(key: PRNGKey) -> tuple[int, ...]:

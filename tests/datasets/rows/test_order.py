@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-from support.helpers import slow
 
 from dgp_ppl.datasets.rows._order import Order
 
@@ -13,15 +12,13 @@ def rows(order, window):
     return np.concatenate([np.arange(a, b) for a, b in order.intervals(window)])
 
 
-@pytest.mark.parametrize("lanes", [1, 2, 4, 200])
-@pytest.mark.parametrize("chunk", [None, 1, 5, 16, 103, 200])
-def test_a_pass_has_every_row_once(chunk, lanes):
-    order = Order((1, 2), N, B, WINDOW, chunk, lanes)
+@pytest.mark.parametrize("arcs", [1, 2, 4, 16, 103, 200])
+def test_a_pass_has_every_row_once(arcs):
+    order = Order((1, 2), N, B, WINDOW, arcs)
     found = np.concatenate([rows(order, w) for w in range(N)])
     assert len(found) == WINDOW * N
     passes = found.reshape(WINDOW, N)
     np.testing.assert_array_equal(np.sort(passes), np.tile(np.arange(N), (WINDOW, 1)))
-    assert (chunk is None) == bool((passes == np.arange(N)).all())
 
 
 def test_passes_and_windows_have_their_own_order():
@@ -33,25 +30,43 @@ def test_passes_and_windows_have_their_own_order():
     np.testing.assert_array_equal(np.sort(order.shuffle(3).ravel()), np.arange(WINDOW))
 
 
-@pytest.mark.parametrize("window", [0, 2, 5])
-@pytest.mark.parametrize(("chunk", "lanes"), [(16, 1), (60, 1), slow(16, 3)])
-def test_every_row_has_the_same_probability(window, chunk, lanes):
-    """Also with a shorter last chunk, and in windows that go on into the next pass."""
+@pytest.mark.parametrize("window", [0, 2, 4, 5])
+@pytest.mark.parametrize("arcs", [1, 6])
+def test_every_row_has_the_same_probability(window, arcs):
+    """Also in windows that go on into the next pass, if the arcs differ in length."""
     draws = 8000
     counts = np.zeros(N)
     for seed in range(draws):
-        np.add.at(counts, rows(Order((seed,), N, B, WINDOW, chunk, lanes), window), 1)
+        np.add.at(counts, rows(Order((seed,), N, B, WINDOW, arcs), window), 1)
     p = WINDOW / N
     z = (counts - draws * p) / np.sqrt(draws * p * (1 - p))
     assert np.abs(z).max() < 4.5  # of 103, which are correlated
     assert counts.sum() == draws * WINDOW
 
 
-def test_lanes_have_equal_shares_of_every_window():
-    """Each of four lanes has a quarter of the data, in which it reads one chunk after another."""
-    order = Order((1,), 4000, 10, 200, 100, lanes=4)
+def test_steps_are_unbiased_on_sorted_rows():
+    """The mean of a minibatch of a sorted column is that of the column, at each step."""
+    y = np.sort(np.random.default_rng(0).normal(size=N) ** 3)
+    for arcs in (1, 6):
+        found = []
+        for seed in range(4000):
+            order = Order((seed,), N, B, WINDOW, arcs)
+            found.append(y[rows(order, 1)[order.shuffle(1)]].mean(axis=1))
+        error = np.std(found, axis=0) / np.sqrt(len(found))
+        assert (np.abs(np.mean(found, axis=0) - y.mean()) < 4.5 * error).all()
+
+
+def test_arcs_have_equal_shares_of_every_window():
+    """And windows follow each arc from a row of its own, so periods of the rows do not matter."""
+    order = Order((1,), 4000, 10, 200, arcs=4)
+    whole = np.concatenate([rows(order, window) for window in range(20)])
+    first = rows(order, 0)[:50]
     for window in range(20):
-        (offset,) = {order._pass(0, 100).offset}
-        found = (rows(order, window) - offset) % 4000
-        np.testing.assert_allclose(np.bincount(found // 1000), 50, atol=2)
-        assert all(len(np.unique(part // 100)) <= 2 for part in np.split(np.sort(found), 4))
+        found = rows(order, window)
+        counts = np.bincount((found - found[0]) % 4000 // 1000, minlength=4)
+        assert counts.max() <= 100
+        assert len(order.intervals(window)) <= 4 * 2 + 1
+    assert len(np.unique(whole)) == 4000
+    assert (np.diff(first) % 4000 == 1).sum() >= 48  # neighbours, but where the arc goes around
+    phases = [rows(order, 0)[50 * arc] % 1000 for arc in range(4)]
+    assert len(set(phases)) == 4

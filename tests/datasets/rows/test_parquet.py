@@ -2,6 +2,7 @@
 
 import decimal
 import pickle
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pandas as pd
@@ -125,23 +126,49 @@ def test_reads_in_order_decode_a_row_group_once(tmp_path, monkeypatch):
 
 
 def test_a_large_row_group_is_read_in_batches(tmp_path, monkeypatch):
-    """Memory does not grow with the row group: a row needs one batch."""
+    """Memory does not grow with the row group, and readings go on where others ended."""
     table = pa.table({"a": np.arange(100_000), "y": np.arange(100_000) / 2})
     pq.write_table(table, tmp_path / "t.parquet")
     rows = dgp.Rows.from_parquet(tmp_path / "t.parquet", target="y")
-    lengths, arrays = [], rows._reader._arrays
+    lengths, opened, batches = [], [], rows._reader._batches
 
-    def note(group, batch):
-        lengths.append(len(batch))
-        return arrays(group, batch)
+    def note(group):
+        opened.append(group)
+        for batch in batches(group):
+            lengths.append(len(batch))
+            yield batch
 
-    monkeypatch.setattr(rows._reader, "_arrays", note)
-    assert rows.take([60_000])[1] == 30_000
-    assert len(lengths) == 1
+    monkeypatch.setattr(rows._reader, "_batches", note)
+    np.testing.assert_array_equal(rows.take([1, 60_000, 99_999])[1], [0.5, 30_000, 99_999 / 2])
+    assert (len(opened), sum(lengths)) == (1, 100_000)
     assert max(lengths) < 20_000
+    opened.clear()
     lengths.clear()
-    np.testing.assert_array_equal(rows.take([1, 99_999])[1], [0.5, 99_999 / 2])
-    assert len(lengths) == 2
+    for start in range(0, 5000, 700):  # three places side by side
+        for first in (60_000, 0, 30_000):
+            _, y = rows.read([(first + start, first + start + 700)])
+            np.testing.assert_array_equal(y, np.arange(first + start, first + start + 700) / 2)
+    assert len(opened) == 3
+    assert sum(lengths) < 60_000 + 30_000 + 4 * max(lengths)
+    rows.read([(0, 20)])  # before all places
+    assert len(opened) == 4
+    for start in range(0, 40):
+        rows.read([(2000 * start + 7000, 2000 * start + 7010)])
+    assert len(rows._reader._cursors) <= rows._reader.most_arcs + 2
+
+
+def test_threads_read_at_the_same_time(folder):
+    rows = dgp.Rows.from_parquet(folder, inputs=["a"], target="target")
+
+    def work(seed):
+        rng = np.random.default_rng(seed)
+        for _ in range(60):
+            start = int(rng.integers(N - 10))
+            _, y = rows.read([(start, start + 10)])
+            np.testing.assert_array_equal(y, 2 * A[start : start + 10])
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(work, range(4)))
 
 
 @pytest.mark.parametrize("group_rows", [20_000, 10_000, 1000])

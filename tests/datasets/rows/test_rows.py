@@ -16,25 +16,22 @@ KEY = jax.random.key(0)
 N = 83
 X, Y = np.arange(2.0 * N).reshape(N, 2), np.arange(N)
 ROWS = dgp.Rows.from_arrays(X, Y)
-BATCHES = dgp.Rows.from_batches([(X[i : i + 9], Y[i : i + 9]) for i in range(0, N, 9)], N)
 
 
-@pytest.mark.parametrize("rows", [ROWS, BATCHES])
-def test_a_pass_in_order(rows):
-    x, y = (np.concatenate(a) for a in zip(*rows.blocks(10), strict=True))
+def test_a_pass_in_order():
+    x, y = (np.concatenate(a) for a in zip(*ROWS.blocks(10), strict=True))
     np.testing.assert_array_equal(x, X)
     np.testing.assert_array_equal(y, Y)
-    assert repr(rows) == "Rows(83 rows of [2], [])"
+    assert repr(ROWS) == "Rows(83 rows of [2], [])"
 
 
-@pytest.mark.parametrize("rows", [ROWS, BATCHES])
-def test_rows_by_number_in_any_order(rows):
-    x, y = rows.take([5, 0, 82, 5])
+def test_rows_by_number_in_any_order():
+    x, y = ROWS.take([5, 0, 82, 5])
     np.testing.assert_array_equal(y, [5, 0, 82, 5])
     np.testing.assert_array_equal(x, X[[5, 0, 82, 5]])
     for bad in ([], [-1], [83]):
         with pytest.raises(ValueError, match="wanted numbers of rows, from 0 to 82"):
-            rows.take(bad)
+            ROWS.take(bad)
 
 
 def test_a_sample_has_different_rows_of_equal_probability():
@@ -46,7 +43,6 @@ def test_a_sample_has_different_rows_of_equal_probability():
     z = (counts - 400 * 20 / N) / np.sqrt(400 * 20 / N * (1 - 20 / N))
     assert np.abs(z).max() < 4.5
     np.testing.assert_array_equal(ROWS.sample(KEY, 500)[1], Y)
-    np.testing.assert_array_equal(ROWS.sample(KEY, 7)[1], BATCHES.sample(KEY, 7)[1])
 
 
 def test_rows_that_are_held_out_are_not_among_the_others():
@@ -86,25 +82,17 @@ def test_bad_arguments():
     for bad in ([[1.0, 2.0]], pd.DataFrame(X)):
         with pytest.raises(TypeError, match=r"array 1 is a \w+, which has no dtype.*to_numpy\(\)"):
             dgp.Rows.from_arrays(X, bad)
-    with pytest.raises(TypeError, match="can be iterated once only"):
-        dgp.Rows.from_batches(iter([X]), N)
     with pytest.raises(ValueError, match="buffer_rows is 0"):
         dgp.Rows.from_arrays(X, buffer_rows=0)
     with pytest.raises(TypeError, match="key is 0, wanted one random key"):
         ROWS.sample(0, 3)
     with pytest.raises(dgp.DataError, match="wanted at most 2\\^31 - 1"):
-        dgp.Rows.from_batches([X], 2**31)
+        dgp.Rows.from_arrays(np.broadcast_to(0.0, 2**31))
 
 
 def test_they_are_no_array():
     with pytest.raises(TypeError, match=r"Rows\(83 rows.* are not in memory, wanted arrays; fit"):
         np.asarray(ROWS)
-
-
-def test_users_see_the_source_alone():
-    """How its rows are read ahead is no part of the public face."""
-    streams = {"Block", "Blocks", "Rows", "seed_of", "parquet_columns"}
-    assert streams & {*dgp.datasets.__all__} == {"Rows"}
 
 
 def npy(folder, x, y):
@@ -142,11 +130,6 @@ def test_the_identity_of_a_source(of, tmp_path):
     assert len(set(found.values())) == len(found)
 
 
-def test_the_identity_of_batches_is_their_number():
-    assert BATCHES.identity() == dgp.Rows.from_batches([X], N).identity()
-    assert BATCHES.identity() != dgp.Rows.from_batches([X[1:]], N - 1).identity()
-
-
 def test_collections_of_dask_are_refused_with_a_way_out(tmp_path):
     da = pytest.importorskip("dask.array")
     array = da.from_array(X, chunks=(10, 2))
@@ -155,13 +138,11 @@ def test_collections_of_dask_are_refused_with_a_way_out(tmp_path):
     array.to_zarr(str(tmp_path / "x"))
     rows = dgp.Rows.from_arrays(zarr.open_array(tmp_path / "x"), Y)
     np.testing.assert_array_equal(rows.take([5, 70])[0], X[[5, 70]])
-    assert rows.order((0,), 5).chunk_rows == 10
+    assert rows.order((0,), 5).arcs == 16
 
 
-@pytest.mark.parametrize("interval", [(-1, 3), (3, 2), (39, 41)])
-def test_intervals_outside_of_the_rows(interval):
+def test_intervals_outside_of_the_rows():
     rows = dgp.Rows.from_arrays(np.zeros((40, 2)))
-    with pytest.raises(
-        IndexError, match=rf"an interval is \[{interval[0]}, {interval[1]}\), wanted"
-    ):
-        rows.read([(0, 2), interval])
+    for a, b in ((-1, 3), (3, 2), (39, 41)):
+        with pytest.raises(IndexError, match=rf"an interval is \[{a}, {b}\), wanted"):
+            rows.read([(0, 2), (a, b)])

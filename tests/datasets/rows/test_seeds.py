@@ -9,7 +9,7 @@ import pytest
 import dgp_ppl as dgp
 from dgp_ppl.datasets.rows import generator, seed_of
 
-USES = [("chunks", 0), ("chunks", 1), ("shuffle", 0), ("shuffle", 1), ("sample",), ("hold out",),
+USES = [("pass", 0), ("pass", 1), ("shuffle", 0), ("shuffle", 1), ("sample",), ("hold out",),
         ("minibatches",)]  # fmt: skip
 
 

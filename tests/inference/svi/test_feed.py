@@ -123,8 +123,8 @@ def test_minibatches_of_a_sorted_file_are_unbiased(bound, step):
 
 
 def test_the_test_of_bias_sees_a_sorted_order(bound):
-    """Without chunks in random order the first steps see the smallest targets only."""
-    rows = dgp.Rows.from_batches([(X, Y)], N, buffer_rows=50)
+    """In the order of the file the first steps would see the smallest targets only."""
+    rows = dgp.Rows.from_arrays(X, Y, buffer_rows=50)
     numbers = [np.arange(50)[rows.order((s,), B).shuffle(0)[0]] for s in range(50)]
     found = np.stack([bound(jnp.asarray(n)) for n in numbers])
     exact = np.asarray(bound(jnp.arange(N)))
@@ -143,17 +143,13 @@ def test_a_fit_goes_on_exactly_where_it_stopped():
     assert (streamed(13, key=jax.random.key(9)).losses != first.losses).all()
 
 
-def test_batches_memory_maps_and_arrays_of_the_same_rows(tmp_path):
+def test_memory_maps_and_arrays_of_the_same_rows(tmp_path):
     """The blocks do not depend on where the rows come from."""
     np.save(tmp_path / "x.npy", X)
     np.save(tmp_path / "y.npy", Y)
     arrays = [np.load(tmp_path / f"{n}.npy", mmap_mode="r") for n in "xy"]
     mapped = streamed(8, dgp.Rows.from_arrays(*arrays))
     np.testing.assert_array_equal(mapped.losses, streamed(8, dgp.Rows.from_arrays(X, Y)).losses)
-    batches = dgp.Rows.from_batches([(X[i : i + 7], Y[i : i + 7]) for i in range(0, N, 7)], N)
-    in_order = dgp.Rows.from_arrays(X, Y)
-    in_order._reader.chunk_rows = None
-    np.testing.assert_array_equal(streamed(8, batches).losses, streamed(8, in_order).losses)
 
 
 def test_the_bound_of_a_source():
