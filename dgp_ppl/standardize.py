@@ -86,72 +86,34 @@ class Standardizer:
                 raise ValueError(
                     "Standardizer.fit: x is Rows, whose second array is y; leave y out"
                 )
-            return cls._of_rows(x, shared, unscaled, targets)
-        x = np.asarray(x, np.float64)
-        if x.ndim != 2 or not len(x):
-            raise ValueError(f"Standardizer.fit: x has shape {x.shape}, wanted [N, D] with N >= 1")
-        check_inputs("Standardizer.fit", x)
-        unscaled = _columns(unscaled, x.shape[1])
-        loc, scale = _moments(_scaled_together(x, unscaled) if shared else x)
-        loc, scale = _of_columns(x.shape[1], loc, scale, unscaled)
-        if y is None:
-            return cls(loc, scale)
-        y = np.asarray(y, np.float64)
-        if y.shape[:1] != x.shape[:1] or y.ndim > 2 or y.shape[1:] in ((0,), (1,)):
-            raise ValueError(
-                f"Standardizer.fit: y has shape {y.shape}, wanted [N] = ({len(x)},), or [N, P] for "
-                "P > 1 targets" + ("; pass y[:, 0]" if y.shape == (len(x), 1) else "")
-            )
-        if np.isinf(y).any():
-            raise DataError(
-                f"Standardizer.fit: y is infinite in {bad_rows(np.isinf(y))}, wanted finite "
-                "targets; NaN marks those that a mask leaves out of the fit"
-            )
-        if np.isnan(y).all(axis=0).any():
-            raise ValueError("Standardizer.fit: a target of y is NaN in all rows, wanted a number")
-        y_loc, y_scale = _moments(y)
-        return cls(loc, scale, float(y_loc), float(y_scale)) if y.ndim == 1 else cls(
-            loc, scale, y_loc, y_scale
-        )  # fmt: skip
-
-    @classmethod
-    def _of_rows(
-        cls, rows: Rows, shared: bool, unscaled: Sequence[int], targets: bool
-    ) -> Standardizer:
-        """Compute means and standard deviations of a source in one pass."""
-        first, *others = rows.first
-        if first.ndim != 2:
-            raise ValueError(
-                f"Standardizer.fit: the first array of {rows!r} has rows of shape "
-                f"{first.shape[1:]}, wanted [D]"
-            )
-        if targets and others and (others[0].ndim > 2 or others[0].shape[1:] in ((0,), (1,))):
-            raise ValueError(
-                f"Standardizer.fit: the second array of {rows!r} has rows of shape "
-                f"{others[0].shape[1:]}, wanted [], or [P] for P > 1 targets; take one column by "
-                "rows.map(lambda x, y: (x, y[:, 0])), or leave the targets (targets=False)"
-            )
-        unscaled = _columns(unscaled, first.shape[1])  # before the pass, which may take long
-        inputs, outputs = RunningMoments(), RunningMoments()
-        start = 0
-        for x, *rest in rows.blocks():
-            check_inputs("Standardizer.fit", x, numbers=start + np.arange(len(x)))
-            inputs.add(_scaled_together(x, unscaled) if shared else x)
-            if targets and rest:
-                if np.isinf(y := np.asarray(rest[0], np.float64)).any():
-                    bad = bad_rows(np.isinf(y), start + np.arange(len(y)))
+            first, blocks = x.first, x.blocks
+        else:
+            arrays = [np.asarray(a, np.float64) for a in (x, y) if a is not None]
+            first, blocks = arrays, lambda: [arrays]
+        first = first[: 1 + targets]
+        _check_shapes(*first)
+        unscaled = _columns(unscaled, first[0].shape[1])  # before the pass, which may take long
+        inputs, outputs, start = RunningMoments(), RunningMoments(), 0
+        for block in blocks():
+            numbers = start + np.arange(len(block[0]))
+            check_inputs("Standardizer.fit", block[0], numbers=numbers)
+            inputs.add(_scaled_together(block[0], unscaled) if shared else block[0])
+            if len(first) > 1:
+                if np.isinf(targets_read := np.asarray(block[1], np.float64)).any():
+                    bad = bad_rows(np.isinf(targets_read), numbers)
                     raise DataError(
-                        f"Standardizer.fit: y is infinite in {bad}, wanted finite targets"
+                        f"Standardizer.fit: y is infinite in {bad}, wanted finite targets; NaN "
+                        "marks those that a mask leaves out of the fit"
                     )
-                outputs.add(y)
-            start += len(x)
-        loc, scale = _of_columns(first.shape[1], *inputs.loc_and_scale(), unscaled)
-        if not (targets and others):
+                outputs.add(targets_read)
+            start += len(numbers)
+        loc, scale = _of_columns(first[0].shape[1], *inputs.loc_and_scale(), unscaled)
+        if len(first) == 1:
             return cls(loc, scale)
         if not outputs.count.all():
             raise ValueError("Standardizer.fit: a target of y is NaN in all rows, wanted a number")
         y_loc, y_scale = outputs.loc_and_scale()
-        single = others[0].ndim == 1
+        single = first[1].ndim == 1
         return cls(loc, scale, *((float(y_loc), float(y_scale)) if single else (y_loc, y_scale)))
 
     def rows(self, rows: Rows) -> Rows:
@@ -230,6 +192,24 @@ def _floats(a: ArrayLike) -> Any:
     return jnp.asarray(a, float) if is_traced(a) else np.asarray(a, np.float64)
 
 
+def _check_shapes(x: np.ndarray, y: np.ndarray | None = None) -> None:
+    """Check the shapes of arrays, or of the first rows of a source."""
+    if x.ndim != 2 or not len(x):
+        raise ValueError(
+            f"Standardizer.fit: x has rows of shape {x.shape[1:]}, wanted one row [D] or more"
+        )
+    if y is None:
+        return
+    if y.shape[:1] != x.shape[:1]:
+        raise ValueError(f"Standardizer.fit: x has {len(x)} rows and y has shape {y.shape}")
+    if y.ndim > 2 or y.shape[1:] in ((0,), (1,)):
+        raise ValueError(
+            f"Standardizer.fit: y has rows of shape {y.shape[1:]}, wanted [], or [P] for P > 1 "
+            "targets; pass y[:, 0] (of Rows, rows.map(lambda x, y: (x, y[:, 0]))), or leave the "
+            "targets out (targets=False)"
+        )
+
+
 def _scaled_together(x: np.ndarray, unscaled: Sequence[int]) -> np.ndarray:
     """Return the entries of the columns that share a scale, [N D, 1]."""
     others = [i for i in range(x.shape[1]) if i not in unscaled]
@@ -254,13 +234,6 @@ def _of_columns(
     loc, scale = (np.array(np.broadcast_to(a, num)) for a in (loc, scale))
     loc[columns], scale[columns] = 0.0, 1.0
     return loc, scale
-
-
-def _moments(a: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return mean and standard deviation of columns; 1 for columns constant up to rounding."""
-    moments = RunningMoments()
-    moments.add(a)
-    return moments.loc_and_scale()
 
 
 class RunningMoments:
