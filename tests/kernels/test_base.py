@@ -1,6 +1,7 @@
 """Kernels register hyperparameters, may differ by output, and are pytrees."""
 
 import dataclasses
+import itertools
 
 import jax
 import jax.numpy as jnp
@@ -21,36 +22,29 @@ def registered(make):
     return value, trace
 
 
-@pytest.mark.parametrize("name", CLASSES)
-@pytest.mark.parametrize(("out", "ard"), [(None, True), (None, False), (3, True)])
-def test_learned_registers_positive_params(name, out, ard):
-    cls = getattr(kernels, name)
-    fields = [f.name for f in dataclasses.fields(cls)]
-    kernel, trace = registered(lambda: cls.learned("l1", 2, out=out, ard=ard, variance=2.5))
-    assert list(trace) == [f"l1.{field}" for field in fields]
-    for field in fields:
-        site, lead = trace[f"l1.{field}"], () if out is None else (out,)
-        assert site["type"] == "param"
-        assert site["kwargs"]["constraint"] is constraints.positive
-        wanted = (*lead, 2) if field == "lengthscale" and ard else lead
-        assert site["value"].shape == wanted
-    assert (trace["l1.variance"]["value"] == 2.5).all()
-    np.testing.assert_allclose(trace["l1.lengthscale"]["value"], np.sqrt(2))
-    if out is None:
-        assert type(kernel) is cls
-    else:
-        assert type(kernel) is kernels.PerOutput
-        assert type(kernel.kernel) is cls
+def test_learned_registers_positive_params():
+    cases = itertools.product(CLASSES, ((None, True), (None, False), (3, True)))
+    for name, (out, ard) in cases:
+        cls = getattr(kernels, name)
+        fields = [f.name for f in dataclasses.fields(cls)]
+        kernel, trace = registered(
+            lambda cls=cls, out=out, ard=ard: cls.learned("l1", 2, out=out, ard=ard, variance=2.5)
+        )
+        assert list(trace) == [f"l1.{field}" for field in fields]
+        for field in fields:
+            site, lead = trace[f"l1.{field}"], () if out is None else (out,)
+            assert site["kwargs"]["constraint"] is constraints.positive
+            wanted = (*lead, 2) if field == "lengthscale" and ard else lead
+            assert site["value"].shape == wanted
+        assert (trace["l1.variance"]["value"] == 2.5).all()
+        np.testing.assert_allclose(trace["l1.lengthscale"]["value"], np.sqrt(2))
+        single = kernel if out is None else kernel.kernel
+        assert type(single) is cls
 
 
 def test_learned_takes_starting_values_of_any_shape():
     _, trace = registered(lambda: kernels.Matern52.learned("k", 2, lengthscale=[0.1, 0.2]))
     np.testing.assert_allclose(trace["k.lengthscale"]["value"], [0.1, 0.2])
-
-
-def test_unknown_hyperparameter():
-    with pytest.raises(TypeError, match=r"Matern32.learned got 'alpha'.*variance.*lengthscale"):
-        kernels.Matern32.learned("k", 1, alpha=1.0)
 
 
 def test_per_output_is_a_loop():
@@ -100,13 +94,12 @@ def test_a_kernel_of_some_columns_ignores_the_others():
     np.testing.assert_allclose(own.on(1)(x, z), own(x[:, 1:], z[:, 1:]), rtol=1e-6)
 
 
-@pytest.mark.parametrize("columns", [[], [0, 0], -1, 0.5, slice(1, None), slice(-2, 3), "ab"])
-def test_wrong_columns(columns):
-    with pytest.raises(ValueError, match=r"Columns: columns is .*wanted"):
-        kernels.Linear(1.0, 1.0).on(columns)
-
-
-def test_columns_that_the_inputs_lack():
+def test_errors():
+    with pytest.raises(TypeError, match=r"Matern32.learned got 'alpha'.*variance.*lengthscale"):
+        kernels.Matern32.learned("k", 1, alpha=1.0)
+    for columns in ([], [0, 0], -1, 0.5, slice(1, None), slice(-2, 3), "ab"):
+        with pytest.raises(ValueError, match=r"Columns: columns is .*wanted"):
+            kernels.Linear(1.0, 1.0).on(columns)
     with pytest.raises(ValueError, match=r"Columns: columns has 2, and the inputs have 2 columns"):
         kernels.Linear(1.0, 1.0).on([0, 2])(jnp.zeros((3, 2)))
 

@@ -3,15 +3,12 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 import pytest
-from jax import random
 from numpyro import handlers
 from numpyro.distributions import constraints
 from support.helpers import KEY
 
-import dgp_ppl as dgp
-from dgp_ppl import kernels, models
+from dgp_ppl import kernels
 
 W, KAPPA = np.array([[0.9, 0.2], [-0.4, 0.7], [0.0, 0.3]]), np.array([0.3, 0.8, 0.1])
 B = W @ W.T + np.diag(KAPPA)
@@ -85,34 +82,3 @@ def test_wrong_arguments():
     for call in (lambda k: k(labels), lambda k: k(jnp.eye(3), labels)):
         with pytest.raises(ValueError, match=r"Coregion: .*1 columns.* 3 .*jax.nn.one_hot"):
             call(kernels.Coregion(W, KAPPA))
-
-
-def kernel_of_categories(name, dim):
-    numbers = kernels.SquaredExponential.learned(name, 1, ard=False)
-    return numbers.on(0) * kernels.Coregion.learned(f"{name}.group", dim - 1).on(range(1, dim))
-
-
-@pytest.mark.slow
-def test_a_fit_learns_which_categories_agree():
-    """The second category follows the first, the third is its opposite; it has data on one side.
-
-    So the prediction of the third on the other side comes from the covariance alone.
-    """
-    rng = np.random.default_rng(0)
-    x, label = rng.uniform(-2, 2, 150), rng.integers(0, 3, 150)
-    x = np.where(label == 2, -np.abs(x), x)
-    signs = np.array([1.0, 1.0, -1.0])
-    y = signs[label] * np.sin(2 * x) + 0.05 * rng.normal(size=150)
-    inputs = np.column_stack([x, np.eye(3)[label]])
-    guide, options = dgp.MeanField(models.svgp), {"kernel": kernel_of_categories, "z": inputs[::6]}
-    fit = dgp.fit(
-        KEY, models.svgp, guide, inputs, y, steps=800, optimizer=optax.adam(0.02), progress=False,
-        **options,
-    )  # fmt: skip
-    found = kernels.Coregion(fit.params["l1.group.W"], fit.params["l1.group.kappa"], True)
-    assert found.covariance[0, 1] > 0.9
-    assert found.covariance[0, 2] < -0.9
-    unseen = np.linspace(0.2, 1.8, 9)
-    new = np.column_stack([unseen, np.tile(np.eye(3)[2], (9, 1))])
-    p = dgp.predict(random.key(1), models.svgp, guide, fit.params, new, **options)
-    assert np.sqrt(np.mean((p.mean + np.sin(2 * unseen)) ** 2)) < 0.2

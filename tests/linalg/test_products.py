@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from support.lowered import use_gpu_branches
 
-from dgp_ppl import linalg
 from dgp_ppl.linalg import _products, weighted_squares
 
 
@@ -16,10 +15,8 @@ from dgp_ppl.linalg import _products, weighted_squares
 @pytest.mark.parametrize(
     ("A_shape", "outputs", "at_once"),
     [
-        ((4, 5), 1, 9),
         ((4, 5), 3, 9),
         ((4, 5), 3, 2),
-        ((4, 5), 3, 1),
         ((4, 5), 20, 1),
         ((3, 4, 5), 3, 9),
         ((4, 5), 3, None),
@@ -57,29 +54,28 @@ def test_a_stored_gradient_is_the_gradient():
     """In both modes, and under vmap."""
     x = jax.random.normal(jax.random.key(0), (3, 5, 4))
     f = lambda x: jnp.sum(jnp.sin(x) * x)  # noqa: E731
-    stored = lambda x: f(linalg.stored_gradient(x))  # noqa: E731
-    np.testing.assert_array_equal(linalg.stored_gradient(x[0]), x[0])
+    stored = lambda x: f(_products.stored_gradient(x))  # noqa: E731
+    np.testing.assert_array_equal(_products.stored_gradient(x[0]), x[0])
     for mode in (jax.grad, jax.jacfwd):
         found, wanted = (jax.vmap(mode(g))(x) for g in (stored, f))
         np.testing.assert_allclose(found, wanted, rtol=1e-6)
-    backward = str(jax.make_jaxpr(jax.grad(lambda x: f(linalg.stored_gradient(x))))(x[0]))
+    backward = str(jax.make_jaxpr(jax.grad(lambda x: f(_products.stored_gradient(x))))(x[0]))
     assert "dot_general" in backward  # XLA does not fuse it
     assert "dot_general" not in str(jax.make_jaxpr(jax.grad(f))(x[0]))
 
 
 def test_the_deviation_has_a_finite_gradient_at_zero():
     var = jnp.array([0.0, 1e-30, 0.25, 4.0])
-    np.testing.assert_allclose(linalg.deviation(var), jnp.sqrt(var))
-    slope = jax.grad(lambda s: linalg.deviation(s * var).sum())(1.0)
+    np.testing.assert_allclose(_products.deviation(var), jnp.sqrt(var))
+    slope = jax.grad(lambda s: _products.deviation(s * var).sum())(1.0)
     np.testing.assert_allclose(slope, 0.5 * jnp.sqrt(var).sum(), rtol=1e-6)
 
 
-@pytest.mark.parametrize("shape", [(4, 4), (3, 4, 4)])
-def test_the_gradient_of_a_diagonal_is_a_mask(shape):
-    A = jax.random.normal(jax.random.key(1), shape)
-    own = lambda A: jnp.sum(jnp.sin(linalg.diagonal(A)))  # noqa: E731
+def test_the_gradient_of_a_diagonal_is_a_mask():
+    A = jax.random.normal(jax.random.key(1), (3, 4, 4))
+    own = lambda A: jnp.sum(jnp.sin(_products.diagonal(A)))  # noqa: E731
     stock = lambda A: jnp.sum(jnp.sin(jnp.diagonal(A, axis1=-2, axis2=-1)))  # noqa: E731
-    np.testing.assert_array_equal(linalg.diagonal(A), jnp.diagonal(A, axis1=-2, axis2=-1))
+    np.testing.assert_array_equal(_products.diagonal(A), jnp.diagonal(A, axis1=-2, axis2=-1))
     for transform in (jax.grad, jax.jacfwd, jax.hessian):
         np.testing.assert_array_equal(transform(own)(A), transform(stock)(A))
     program = jax.jit(jax.grad(own)).lower(A).as_text()

@@ -17,18 +17,6 @@ from dgp_ppl.models import deep_gp
 pytestmark = pytest.mark.usefixtures("x64")
 
 
-def test_deep_gp_wants_one_depth():
-    x, y = regression()
-    z = (spread(4), spread(4))
-    with (
-        handlers.seed(rng_seed=0),
-        pytest.raises(ValueError, match=r"z has 2 layers, mean 1 and kernel 2"),
-    ):
-        deep_gp(x, y, z=z, mean=(dgp.means.zero,))
-    with handlers.seed(rng_seed=0), pytest.raises(ValueError, match="at least one"):
-        deep_gp(x, y, z=())
-
-
 def test_sites_and_params_of_a_deep_gp():
     """A layer is as wide as the next layer's inducing inputs; means are padded."""
     x = jnp.zeros((7, 2))
@@ -79,9 +67,8 @@ def passed_on(name, dim, **options):
     return kernels.Matern32.learned(name, dim, **options)
 
 
-@pytest.mark.parametrize(
-    ("dim", "width", "options", "shapes"),
-    [
+def test_outputs_of_a_hidden_layer_have_their_own_kernels():
+    for dim, width, options, shapes in (
         (2, 3, {}, ((3,), (3, 2))),
         (2, 3, {"share_kernel": True}, ((), (2,))),
         (2, 1, {}, ((), (2,))),  # one output has nothing to share
@@ -93,10 +80,8 @@ def passed_on(name, dim, **options):
         (2, 3, {"kernel": by_hand}, ((), (2,))),
         (2, 3, {"kernel": passed_on}, ((3,), (3, 2))),
         (2, 3, {"kernel": (kernels.Matern32.learned, by_hand)}, ((3,), (3, 2))),
-    ],
-)
-def test_outputs_of_a_hidden_layer_have_their_own_kernels(dim, width, options, shapes):
-    assert kernel_shapes(dim, width, **options) == shapes
+    ):
+        assert kernel_shapes(dim, width, **options) == shapes, (dim, width, options)
 
 
 def with_variance(name, dim, *, out=None, variance=1.0):
@@ -107,25 +92,22 @@ def without_variance(name, dim, *, out=None):
     return kernels.Matern32.learned(name, dim, out=out)
 
 
-@pytest.mark.parametrize(
-    ("kernel", "hidden"),
-    [
-        (kernels.SquaredExponential.learned, 0.1),
-        (passed_on, 1.0),
-        (with_variance, 0.1),
-        (partial(kernels.Matern32.learned, lengthscale=3.0), 0.1),
-        (partial(kernels.Matern32.learned, variance=2.0), 2.0),
-        (without_variance, 1.0),
-    ],
-)
-@pytest.mark.parametrize("share_kernel", [None, True])
-def test_hidden_layers_start_near_their_mean_function(kernel, hidden, share_kernel):
+def test_hidden_layers_start_near_their_mean_function():
     x, z = jnp.zeros((3, 2)), (jnp.zeros((4, 2)),) * 3
-    program = handlers.trace(handlers.seed(deep_gp, KEY))
-    sites = program.get_trace(x, z=z, kernel=kernel, share_kernel=share_kernel)
-    last = 2.0 if hidden == 2.0 else 1.0
-    for name, variance in (("l1", hidden), ("l2", hidden), ("l3", last)):
-        np.testing.assert_allclose(sites[f"{name}.variance"]["value"], variance, rtol=1e-6)
+    for kernel, hidden, share_kernel in (
+        (kernels.SquaredExponential.learned, 0.1, None),
+        (kernels.SquaredExponential.learned, 0.1, True),
+        (passed_on, 1.0, None),
+        (with_variance, 0.1, None),
+        (partial(kernels.Matern32.learned, lengthscale=3.0), 0.1, None),
+        (partial(kernels.Matern32.learned, variance=2.0), 2.0, True),
+        (without_variance, 1.0, None),
+    ):
+        program = handlers.trace(handlers.seed(deep_gp, KEY))
+        sites = program.get_trace(x, z=z, kernel=kernel, share_kernel=share_kernel)
+        last = 2.0 if hidden == 2.0 else 1.0
+        for name, variance in (("l1", hidden), ("l2", hidden), ("l3", last)):
+            np.testing.assert_allclose(sites[f"{name}.variance"]["value"], variance, rtol=1e-6)
 
 
 def test_a_kernel_without_a_variance_is_not_told_one():
@@ -146,11 +128,28 @@ def test_a_kernel_without_a_variance_is_not_told_one():
     assert "l1.variance" not in sites
 
 
-def test_a_kernel_that_takes_no_number_of_outputs_can_only_be_shared():
-    with pytest.raises(TypeError, match=r"by_hand.* does not take out; wanted .*Matern52"):
-        kernel_shapes(2, 3, kernel=by_hand, share_kernel=False)
-    with pytest.raises(TypeError, match="share_kernel is 'no', wanted True, False or None"):
-        kernel_shapes(2, 3, share_kernel="no")
+def test_errors():
+    x, z = jnp.zeros((3, 1)), (spread(4), spread(4))
+    for error, message, call in (
+        (
+            TypeError,
+            r"by_hand.* does not take out; wanted .*Matern52",
+            lambda: kernel_shapes(2, 3, kernel=by_hand, share_kernel=False),
+        ),
+        (
+            TypeError,
+            "share_kernel is 'no', wanted True, False or None",
+            lambda: kernel_shapes(2, 3, share_kernel="no"),
+        ),
+        (
+            ValueError,
+            "z has 2 layers, mean 1 and kernel 2",
+            lambda: deep_gp(x, z=z, mean=(dgp.means.zero,)),
+        ),
+        (ValueError, "at least one", lambda: deep_gp(x, z=())),
+    ):
+        with handlers.seed(rng_seed=0), pytest.raises(error, match=message):
+            call()
 
 
 def test_inducing_inputs_per_output_take_the_same_work_with_own_kernels():

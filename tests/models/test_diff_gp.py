@@ -1,6 +1,7 @@
 """Differential GPs: equality with SVGP, distributions of the flows, and validity of the bound."""
 
 import functools
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -9,7 +10,6 @@ import pytest
 from jax import random
 from jax.scipy.special import logsumexp
 from numpyro import handlers
-from numpyro.infer import MCMC, NUTS
 from numpyro.infer.util import log_density
 from support.helpers import KEY, assert_mean, bound, regression, slow, spread, start
 
@@ -108,37 +108,6 @@ def test_the_bound_of_the_sampled_flow_is_one(scheme):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "kind",
-    [
-        dgp.MeanField,
-        lambda m: dgp.Decoupled(m, z_mean=[spread(6), spread(7)]),
-        lambda m: dgp.GlobalInducing(m, spread(6)),
-        dgp.Implicit,
-        functools.partial(dgp.Diffusion, steps=3),
-    ],
-)
-@pytest.mark.parametrize("flow", ["marginal", "sampled"])
-def test_every_guide(kind, flow):
-    """Fit in minibatches, predict, and draw whole functions."""
-    options = {**Z, "flow": flow, "flow_steps": 4, "horizon": 1.0}
-    fit = {"steps": 40, "learning_rate": 0.02, "progress": False, "batch_size": 8}
-
-    def model(x, y=None, **others):
-        diff_gp(x, y, **options, **others)
-
-    guide = kind(model)
-    result = dgp.fit(KEY, model, guide, X, Y, **fit)
-    assert np.isfinite(result.losses).all()
-    held = dgp.predict(KEY, model, guide, result.params, X, num_samples=5)
-    assert (held.var > 0).all()
-    for mode in ("joint", "path"):
-        draws = held.function_draws(KEY, 3, mode=mode)
-        assert draws.shape == (3, 15)
-        assert np.isfinite(draws).all()
-
-
-@pytest.mark.slow
 def test_a_drawn_function_is_one():
     """Within one draw, equal inputs end at the same place."""
 
@@ -154,21 +123,6 @@ def test_a_drawn_function_is_one():
     assert np.ptp(draws, axis=0).max() > 0.01
 
 
-@pytest.mark.slow
-def test_without_a_guide_by_nuts():
-    """The flow's unit noise is a site."""
-
-    def model(x, y=None):
-        tiny(x, y)
-
-    mcmc = MCMC(NUTS(model), num_warmup=100, num_samples=100, progress_bar=False)
-    mcmc.run(KEY, TINY_X, TINY_Y)
-    samples = mcmc.get_samples()
-    assert samples["flow.eps"].shape == (100, 3, 3, 1)
-    assert np.isfinite(samples["out.v"]).all()
-
-
-@pytest.mark.slow
 def test_a_field_that_changes_with_time():
     """Its inducing inputs are a grid. One time and a long time scale give a constant field."""
     guide, options = dgp.MeanField(diff_gp), {**Z, "horizon": 2.0, "flow_steps": 4}
@@ -184,32 +138,8 @@ def test_a_field_that_changes_with_time():
     np.testing.assert_allclose(found, wanted, rtol=1e-3)
 
 
-@pytest.mark.slow
-def test_the_path_can_be_kept():
-    """The path differs between draws, and is deterministic along the mean field."""
-    guide = dgp.MeanField(diff_gp, hidden_scale=1.0)
-    options = {**Z, "horizon": 2.0, "flow_steps": 4, "keep_path": True, "flow": "sampled"}
-    params = start(diff_gp, guide, X, Y, **options)
-    drawn = handlers.trace(handlers.seed(handlers.substitute(guide, params), 0))
-    sites = drawn.get_trace(X, **options)
-
-    def path(key, mode):
-        model = handlers.substitute(handlers.seed(diff_gp, key), params)
-        model = handlers.replay(model, sites)
-        model = model if mode is None else dgp.function_draws(model, mode)
-        return handlers.trace(model).get_trace(X, **options)["flow.path"]["value"]
-
-    one, two = path(1, None), path(2, None)
-    assert one.shape == (len(X), 4, 1)
-    assert (one != two).all()
-    np.testing.assert_array_equal(path(1, "mean"), path(2, "mean"))
-    with handlers.seed(rng_seed=0):
-        assert "flow.path" not in handlers.trace(diff_gp).get_trace(X, **Z)
-
-
-@pytest.mark.parametrize(
-    ("options", "text"),
-    [
+def test_errors():
+    for options, text in (
         ({"flow": "ode"}, "diff_gp: flow is 'ode', wanted 'marginal' or 'sampled'"),
         ({"z_time": jnp.zeros((2, 1))}, r"diff_gp: z_time has shape \(2, 1\), wanted \[M_t\]"),
         ({"flow_steps": 0}, "steps is 0, wanted at least 1"),
@@ -217,26 +147,25 @@ def test_the_path_can_be_kept():
             {"z_time": jnp.zeros(2), "share_kernel": False},
             "share_kernel is False, but a field on a grid",
         ),
-    ],
-)
-def test_wrong_use(options, text):
-    with handlers.seed(rng_seed=0), handlers.trace(), pytest.raises(ValueError, match=text):
-        diff_gp(X, Y, **(Z | options))
+    ):
+        with handlers.seed(rng_seed=0), handlers.trace(), pytest.raises(ValueError, match=text):
+            diff_gp(X, Y, **(Z | options))
 
 
-@pytest.mark.parametrize(
-    ("options", "shape"),
-    [({}, (2, 2)), ({"share_kernel": True}, (2,)), ({"z_time": jnp.linspace(0, 5, 3)}, (2,))],
-)
-def test_outputs_of_a_constant_field_have_their_own_kernels(options, shape):
+def test_outputs_of_a_constant_field_have_their_own_kernels():
     x, z = jnp.zeros((3, 2)), jnp.zeros((4, 2))
 
-    def lengthscale():
+    def lengthscale(**options):
         with handlers.seed(rng_seed=0), handlers.trace() as sites:
             diff_gp(x, z=z, z_flow=z, flow_steps=2, **options)
         return sites["flow.lengthscale"]["value"]
 
-    assert jax.eval_shape(lengthscale).shape == shape
+    for options, shape in (
+        ({}, (2, 2)),
+        ({"share_kernel": True}, (2,)),
+        ({"z_time": jnp.linspace(0, 5, 3)}, (2,)),
+    ):
+        assert jax.eval_shape(partial(lengthscale, **options)).shape == shape
 
 
 def test_a_kernel_of_the_field_that_takes_no_number_of_outputs():
