@@ -11,7 +11,7 @@ import pytest
 from jax import random
 from numpyro import handlers
 from numpyro.distributions import constraints
-from support.helpers import KEY, slow
+from support.helpers import KEY
 
 import dgp_ppl as dgp
 from dgp_ppl import Marginals, likelihoods, models
@@ -30,7 +30,7 @@ def outside(scale):
     return lambda f: dist.StudentT(4.0, f, scale)
 
 
-@pytest.mark.parametrize("guided", [True, slow(False)])
+@pytest.mark.parametrize("guided", [True, False])
 def test_densities_have_the_value_and_the_gradient_of_a_param(guided):
     f = dataclasses.replace(F, guided=guided)
 

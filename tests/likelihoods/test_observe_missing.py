@@ -22,15 +22,11 @@ def missing(name, mask):
         return dgp.observe(Marginals(MEAN, VAR, True), getattr(likelihoods, name), mask=mask)
 
 
-@pytest.mark.parametrize("guided", [True, slow(False)])
-@pytest.mark.parametrize(
-    "name", ["normal", slow("student"), "poisson", slow("probit"), "robust_max"]
-)
-def test_missing_rows_add_nothing(name, guided):
+@pytest.mark.parametrize("name", ["normal", "poisson", "robust_max"])
+def test_missing_rows_add_nothing(name):
     """Missing rows do not affect values or gradients of the other rows."""
     likelihood_of = {
-        "normal": lambda f: dist.Normal(f, 0.3), "student": lambda f: dist.StudentT(3.0, f, 0.3),
-        "poisson": lambda f: dist.Poisson(jnp.exp(f)), "probit": likelihoods.bernoulli_probit,
+        "normal": lambda f: dist.Normal(f, 0.3), "poisson": lambda f: dist.Poisson(jnp.exp(f)),
         "robust_max": likelihoods.robust_max,
     }  # fmt: skip
     wide = name == "robust_max"
@@ -40,7 +36,7 @@ def test_missing_rows_add_nothing(name, guided):
 
     def terms(mean, y, **options):
         with numpyro.handlers.seed(rng_seed=0):
-            marginals = Marginals(mean, VAR[:, : mean.shape[1]], guided)
+            marginals = Marginals(mean, VAR[:, : mean.shape[1]], True)
             return dgp.observe(marginals, likelihood_of[name], **options).log_prob(y)
 
     found = terms(mean, y, mask=mask)
@@ -51,8 +47,7 @@ def test_missing_rows_add_nothing(name, guided):
     np.testing.assert_array_equal(gradient[3:], 0.0)
 
 
-@pytest.mark.parametrize("guided", [True, slow(False)])
-@pytest.mark.parametrize("closed", [True, slow(False)])
+@pytest.mark.parametrize(("closed", "guided"), [(True, True), slow(False, False)])
 def test_missing_entries_add_nothing(closed, guided):
     """The density is that of a model of the observed entries alone."""
     y = jnp.asarray(RNG.standard_normal((6, 4)), jnp.float32)

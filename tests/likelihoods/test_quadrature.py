@@ -7,7 +7,6 @@ import numpyro.distributions as dist
 import pytest
 from scipy import special, stats
 from support import integrals
-from support.helpers import slow
 
 import dgp_ppl as dgp
 from dgp_ppl import likelihoods
@@ -25,9 +24,7 @@ def censored(f, y, s):
 
 KINDS = {  # p(y | f) with scale s: NumPyro's, and log p by SciPy
     "student": (lambda f, s: dist.StudentT(4.0, f, s), lambda f, y, s: stats.t.logpdf(y, 4, f, s)),
-    "cauchy": (dist.Cauchy, lambda f, y, s: stats.cauchy.logpdf(y, f, s)),
     "laplace": (dist.Laplace, lambda f, y, s: -np.abs(y - f) / s - np.log(2 * s)),
-    "logistic": (dist.Logistic, lambda f, y, s: stats.logistic.logpdf(y, f, s)),
     "censored": (lambda f, s: likelihoods.CensoredNormal(f, s, high=HIGH), censored),
 }
 
@@ -49,9 +46,7 @@ def observed(kind, guided, mean, sd, scale, y):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "kind", ["student", slow("cauchy"), slow("laplace"), slow("logistic"), "censored"]
-)
+@pytest.mark.parametrize("kind", KINDS)
 def test_densities_and_bounds_are_the_integrals(kind):
     """To 1e-3 nats for a width of the likelihood from 1e-3 to 1e3 of the latent sd."""
     mean, sd, scale, y = grid(kind)
@@ -127,9 +122,9 @@ def test_a_prediction_uses_them_within_vmap_and_jit():
             assert abs(below[i, j] - integrals.expectation(p, mean, 1.0, (y[j],))) < 2e-5
 
 
-@pytest.mark.parametrize("width", [1e-8, 1e-3, 1.0, 1e3])
-def test_steps_of_any_width(width):
+def test_steps_of_any_width():
     mean, sd = jnp.array([0.0, 0.0, -2.0]), jnp.array([1.0, 2.0, 0.5])
-    found = step_expectation(lambda f: jax.scipy.special.ndtr((f - 0.4) / width), mean, sd)
-    exact = stats.norm.cdf((mean - 0.4) / np.hypot(sd, width))
-    np.testing.assert_allclose(found, exact, atol=1e-5)
+    for width in (1e-8, 1e-3, 1.0, 1e3):
+        step = lambda f, s=width: jax.scipy.special.ndtr((f - 0.4) / s)  # noqa: E731
+        exact = stats.norm.cdf((mean - 0.4) / np.hypot(sd, width))
+        np.testing.assert_allclose(step_expectation(step, mean, sd), exact, atol=1e-5)

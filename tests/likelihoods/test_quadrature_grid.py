@@ -4,16 +4,13 @@ import jax
 import numpy as np
 import pytest
 from support import integrals
-from support.helpers import slow
 from support.likelihood_cases import CASES
 
 import dgp_ppl as dgp
 from dgp_ppl.core import Marginals
 
-VARIANCES = 10.0 ** np.arange(-12, 7)
+VARIANCES = 10.0 ** np.array([-12, -6, -3, -1, 0, 1, 3, 6])
 ROWS = 57  # of one call: jaxlib 0.10's CPU compiler miscompiles Beta on much larger arrays
-DEFAULT = "bernoulli_probit"
-NAMES = [name if name == DEFAULT else slow(name) for name in CASES]
 
 
 def terms(name, guided, mean, var, y):
@@ -28,36 +25,34 @@ def overflows(case, mean, var, dtype):
 
 
 @pytest.mark.parametrize("guided", [True, False], ids=["bound", "density"])
-@pytest.mark.parametrize("bits", [32, slow(64)])
-@pytest.mark.parametrize("name", NAMES)
-def test_expectations_at_any_variance(name, bits, guided):
+@pytest.mark.parametrize("name", CASES)
+def test_expectations_at_any_variance(name, guided):
     """To 1e-3 nats, or 1e-3 of the value if it is larger than 1, with finite gradients.
 
     An expectation of exp(f) beyond the range of a dtype comes out as a huge negative number.
     """
-    case, dtype = CASES[name], np.dtype(f"float{bits}")
+    case, dtype = CASES[name], np.dtype("float32")
     grid = [(m, v, y) for y in case.y for m in case.means for v in VARIANCES]
     grid += grid[: -len(grid) % ROWS]
     mean, var = (np.array([row[i] for row in grid], dtype) for i in (0, 1))
     y = np.array([row[2] for row in grid], int if isinstance(case.y[0], int) else dtype)
     reference = integrals.expectation if guided else integrals.log_expectation
-    with jax.enable_x64(bits == 64):
 
-        @jax.jit
-        def both(mean, var, y):
-            values = terms(name, guided, mean, var, y)
-            total = lambda m, v: terms(name, guided, m, v, y).sum()  # noqa: E731
-            return values, jax.grad(total, (0, 1))(mean, var)
+    @jax.jit
+    def both(mean, var, y):
+        values = terms(name, guided, mean, var, y)
+        total = lambda m, v: terms(name, guided, m, v, y).sum()  # noqa: E731
+        return values, jax.grad(total, (0, 1))(mean, var)
 
-        for i in range(0, len(grid), ROWS):
-            rows = mean[i : i + ROWS], var[i : i + ROWS], y[i : i + ROWS]
-            found, gradients = both(*rows)
-            assert all(np.isfinite(g).all() for g in gradients)
-            for value, m, v, target in zip(np.float64(found), *rows, strict=True):
-                m, v, target = m.item(), v.item(), target.item()
-                if guided and overflows(case, m, v, dtype):
-                    assert value < -1e10, (m, v, target)
-                    continue
-                log_p = lambda f, y=target: case.log_p(f, y)  # noqa: E731
-                exact = reference(log_p, m, np.sqrt(v), case.places(target))
-                assert abs(value - exact) < 1e-3 * max(1, abs(exact)), (m, v, target, value, exact)
+    for i in range(0, len(grid), ROWS):
+        rows = mean[i : i + ROWS], var[i : i + ROWS], y[i : i + ROWS]
+        found, gradients = both(*rows)
+        assert all(np.isfinite(g).all() for g in gradients)
+        for value, m, v, target in zip(np.float64(found), *rows, strict=True):
+            m, v, target = m.item(), v.item(), target.item()
+            if guided and overflows(case, m, v, dtype):
+                assert value < -1e10, (m, v, target)
+                continue
+            log_p = lambda f, y=target: case.log_p(f, y)  # noqa: E731
+            exact = reference(log_p, m, np.sqrt(v), case.places(target))
+            assert abs(value - exact) < 1e-3 * max(1, abs(exact)), (m, v, target, value, exact)

@@ -126,20 +126,6 @@ def test_order_of_the_bounds_at_their_optima(x64):
     assert coupled + 0.1 < decoupled(x, z) < evidence - 1
 
 
-def test_the_closed_form_is_an_optimum(x64):
-    """The gradient of the bound is zero at the closed form."""
-    x, y = regression(rows=20)
-    z_a, z_b = spread(7), spread(4)
-    best = best_params(x, y, z_a, z_b)
-    names = ("l1.v.weights", "l1.v.scale_tril")
-    guide = Decoupled(svgp, z_a, mean="cb")
-    gradient = jax.jit(
-        jax.grad(lambda q: bound(svgp, guide, best | q, x, y, z=z_b)),
-    )({n: best[n] for n in names})
-    np.testing.assert_allclose(gradient["l1.v.weights"], 0, atol=1e-6)
-    np.testing.assert_allclose(np.tril(gradient["l1.v.scale_tril"]), 0, atol=1e-6)
-
-
 @pytest.mark.parametrize("mean", MEANS)
 def test_the_prior_has_no_kl(mean, x64):
     z_b, x = jnp.asarray(points(M_B, 2)), jnp.asarray(points(4, 3))

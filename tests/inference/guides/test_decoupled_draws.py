@@ -13,7 +13,6 @@ from support.decoupled_forms import (
     MEANS,
     DenseDecoupled,
     P,
-    best_params,
     handovers,
     model,
     points,
@@ -23,8 +22,6 @@ from support.helpers import (
     KEY,
     assert_covariance,
     assert_mean,
-    regression,
-    spread,
     squared_exponential,
 )
 
@@ -33,7 +30,6 @@ from dgp_ppl import kernels
 from dgp_ppl.core import Handover
 from dgp_ppl.core._gp import RandomFunction
 from dgp_ppl.inference.guides._decoupled import Decoupled, DecoupledInducing
-from dgp_ppl.models import svgp
 
 
 @pytest.mark.slow
@@ -49,21 +45,6 @@ def test_paths_have_the_mean_and_the_covariance_of_q(mean):
     _, at_w, cov = DenseDecoupled(mean, "whitened", params).at(np.asarray(x), 1)
     assert_mean(draws[..., 1], at_w[-6:])
     assert_covariance(draws[..., 1], cov[-6:, -6:])
-
-
-@pytest.mark.slow
-def test_draws_of_functions_through_predict():
-    """Function draws of a one-layer model have the posterior mean, in both modes."""
-    x, y = regression(rows=40)
-    z_a, z_b = spread(12), spread(4)
-    params = best_params(x, y, z_a, z_b)
-    guide = Decoupled(svgp, z_a, mean="cb")
-    posterior = jax.jit(lambda p: handovers(guide, p, x, z=z_b)["l1.v"])(params)
-    mean = posterior["sparse"].marginals(posterior["q"], x[:6])[0][:, 0]
-    p = dgp.predict(KEY, svgp, guide, params, x[:6], z=z_b)
-    for kind in ("joint", "path"):
-        draws = p.function_draws(random.key(1), 600, mode=kind)
-        assert_mean(np.asarray(draws).reshape(600, 6), mean)
 
 
 def test_predictive_has_the_means_own_inducing_inputs_under_the_guide():

@@ -11,10 +11,9 @@ from numpyro import handlers
 from numpyro.infer import SVI, TraceMeanField_ELBO
 from numpyro.infer.autoguide import (
     AutoLaplaceApproximation,
-    AutoLowRankMultivariateNormal,
     AutoMultivariateNormal,
 )
-from support.helpers import KEY, assert_mean, slow, start
+from support.helpers import KEY, slow, start
 
 import dgp_ppl as dgp
 from dgp_ppl import kernels
@@ -70,27 +69,6 @@ def test_a_joint_guide_pays_its_kl(base):
     error = np.hypot(*(np.std(a) / np.sqrt(DRAWS) for a in found))
     assert abs(found[0].mean() - found[1].mean() - kl) < 5 * error
     assert kl > 10 * error
-
-
-@pytest.mark.slow
-def test_draws_are_the_joint_guides():
-    guide = dgp.MeanField(idle, rest=AutoMultivariateNormal)
-    params = start(idle, guide, X, Y) | {"auto_loc": LOC, "auto_scale_tril": ROOT}
-    draws = guide.sample_posterior(KEY, params, X, sample_shape=(4000,))
-    assert set(draws) == {"a", "b", "l1.v", "w"}
-    both = np.log(np.stack([draws["a"], draws["b"]], axis=1))
-    assert_mean(both - np.asarray(LOC), 0.0)
-    products = np.prod(both - np.asarray(LOC), axis=1)
-    assert_mean(products, float((ROOT @ ROOT.T)[0, 1]))
-
-
-@pytest.mark.slow
-def test_a_joint_guide_does_not_collapse():
-    """A fit finds the prior of sites that the data do not depend on."""
-    guide = dgp.MeanField(idle, rest=AutoLowRankMultivariateNormal)
-    params = dgp.fit(KEY, idle, guide, X, Y, steps=600, learning_rate=0.05, progress=False).params
-    draws = guide.sample_posterior(KEY, params, X, sample_shape=(2000,))
-    assert 0.7 < np.std(np.log(draws["a"])) < 1.3
 
 
 def test_a_guide_that_is_a_point_until_it_is_fitted():

@@ -46,18 +46,12 @@ def of_targets(x, y):
     layer(x, y, kernel=kernels.SquaredExponential(jnp.var(y), 1.0))
 
 
-@pytest.mark.parametrize("model", [scaled, some_rows, of_targets])
-def test_layers_made_of_the_data_are_refused(model):
-    """On the guide's rows they would be different layers, and the bound would be wrong."""
-    place = 1 if model is of_targets else 0
-    with pytest.raises(ValueError, match=rf"layer 'l1'.*argument {place} of the model"):
-        start(model, GUIDES["global_inducing"](model), X, Y)
-
-
-@pytest.mark.parametrize("model", [scaled, some_rows, of_targets])
-def test_a_guide_without_rows_of_its_own_takes_layers_made_of_the_data(model):
-    """`Decoupled` reads kernels and inducing inputs from the layers' sites."""
-    assert_mean_fields_bound(model, GUIDES["decoupled"], X, Y)
+def test_layers_made_of_the_data_are_refused():
+    """On the guide's rows they would be other layers; `Decoupled` has no rows of its own."""
+    for model, place in ((scaled, 0), (some_rows, 0), (of_targets, 1)):
+        with pytest.raises(ValueError, match=rf"layer 'l1'.*argument {place} of the model"):
+            start(model, GUIDES["global_inducing"](model), X, Y)
+        assert_mean_fields_bound(model, GUIDES["decoupled"], X, Y)
 
 
 def given_inputs(x, y, z):
@@ -96,11 +90,10 @@ CALLS = {
 
 
 @every_guide
-@pytest.mark.parametrize("call", CALLS)
-def test_the_bound_is_mean_fields_at_its_params(guide, call):
+def test_the_bound_is_mean_fields_at_its_params(guide):
     """With one layer the bounds are equal, whatever the arguments."""
-    model, args, kwargs = CALLS[call]
-    assert_mean_fields_bound(model, guide, *args, **kwargs)
+    for model, args, kwargs in CALLS.values():
+        assert_mean_fields_bound(model, guide, *args, **kwargs)
 
 
 def correlated(x, y=None):
@@ -143,13 +136,12 @@ def test_a_layer_that_is_first_met_within_scan():
     assert_mean_fields_bound(stepwise, GUIDES["decoupled"], X, Y)
 
 
-@pytest.mark.parametrize("value", [None, "x", X[:0], X[:, 0], X * np.nan, np.zeros((3, 2))])
 @every_guide
-def test_values_that_are_not_rows(guide, value):
-    with pytest.raises(
-        ValueError, match=r"(pseudo_inputs|z_mean|guide's? ro?ws?|the rows).*wanted"
-    ):
-        start(given_inputs, guide(given_inputs, value), X, Y, Z)
+def test_values_that_are_not_rows(guide):
+    message = r"(pseudo_inputs|z_mean|guide's? ro?ws?|the rows).*wanted"
+    for value in (None, "x", X[:0], X[:, 0], X * np.nan, np.zeros((3, 2))):
+        with pytest.raises(ValueError, match=message):
+            start(given_inputs, guide(given_inputs, value), X, Y, Z)
 
 
 def test_a_model_without_inputs():

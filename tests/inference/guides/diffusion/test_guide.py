@@ -1,15 +1,11 @@
-from functools import partial
-
 import jax
 import jax.numpy as jnp
 import numpy as np
-import numpyro
 import pytest
 from jax import random
 from numpyro import handlers
-from numpyro.infer import TraceMeanField_ELBO
 from numpyro.infer.util import log_density
-from support.diffusion import Line, Z, bases, diagonal_fit, shaken, wavy
+from support.diffusion import Z, bases, diagonal_fit, shaken, wavy
 from support.helpers import (
     KEY,
     assert_mean,
@@ -27,10 +23,8 @@ from dgp_ppl._partition import Call
 from dgp_ppl.core._inducing import DiagonalInducing
 from dgp_ppl.inference import evaluate
 from dgp_ppl.inference.evidence._importance import importance_evidence
-from dgp_ppl.inference.guides.diffusion import _guide as diffusion
 from dgp_ppl.inference.guides.diffusion._elbo import DiffusionELBO
 from dgp_ppl.inference.guides.diffusion._guide import Diffusion
-from dgp_ppl.inference.guides.diffusion._networks import MixerScore
 
 
 @pytest.mark.parametrize("base", ["mean-field", slow("diagonal"), slow("global")])
@@ -59,30 +53,6 @@ def test_without_control_the_guide_is_its_base_draw_by_draw(base, x64):
 
     paths, alone = jax.jit(jax.vmap(both))(random.split(KEY, 20))
     np.testing.assert_allclose(paths, alone, rtol=1e-9)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("covariance", ["full", "diagonal"])
-def test_without_control_the_bound_is_the_anchors(covariance, x64, monkeypatch):
-    """Exactly: given x_1 the bound of a Gaussian likelihood is quadratic in x_1, and cubature of
-    degree two gives its mean over N(0, I)."""
-    x, y = regression(rows=6)
-    base = dgp.MeanField(one_layer, covariance=covariance)
-    guide = Diffusion(one_layer, steps=3, base=base)
-    params = start(one_layer, guide, x, y, z=Z)
-    own = {n: a for n, a in params.items() if "diffusion" not in n}
-    params |= shaken(own)
-    points = np.sqrt(5) * np.concatenate([np.eye(5), -np.eye(5)])
-    values = []
-    for point in points:
-        at = lambda key, process, control, eta, **_: (  # noqa: E731
-            jnp.asarray(point), process.carry[0] * jnp.asarray(point), jnp.zeros(())  # noqa: B023
-        )  # fmt: skip
-        monkeypatch.setattr(diffusion, "simulate_process", at)
-        values.append(bound(one_layer, guide, params, x, y, z=Z))
-    anchor = bound(one_layer, base, params, x, y, z=Z)
-    assert np.std(values) > 1
-    np.testing.assert_allclose(np.mean(values), anchor, rtol=1e-10)
 
 
 def test_the_last_step_may_be_integrated_or_drawn():
@@ -115,46 +85,6 @@ def test_trained_it_comes_near_the_evidence_and_not_above():
     assert found.standard_error < 0.1
     assert found.elbo < found.log_evidence
     assert 20 < found.effective_paths < 2000
-
-
-@pytest.mark.slow
-def test_the_network_learns_in_minibatches():
-    """All of its params move, and the loss falls."""
-    x, y = regression(rows=12)
-    score = partial(MixerScore, blocks=2)
-    guide = Diffusion(one_layer, steps=2, score=score)
-    first = start(one_layer, guide, x, y, z=Z)
-    result = dgp.fit(
-        KEY, one_layer, guide, x, y, z=Z, batch_size=6, steps=200,
-        loss=DiffusionELBO(4), start=first, progress=False,
-    )  # fmt: skip
-    assert np.isfinite(result.losses).all()
-    assert result.losses[-50:].mean() < result.losses[:50].mean() - 1
-    assert all((result.params[n] != a).any() for n, a in first.items() if "diffusion" in n)
-
-
-@pytest.mark.slow
-def test_a_module_of_ones_own():
-    x, y = regression(rows=6)
-    guide = Diffusion(one_layer, steps=2, score=Line(jnp.array(0.2)))
-    params = start(one_layer, guide, x, y, z=Z)
-    np.testing.assert_allclose(params["diffusion.score.slope"], 0.2)
-    assert params["diffusion.variance"].shape == (2, 5)
-    result = dgp.fit(KEY, one_layer, guide, x, y, z=Z, steps=5, progress=False)
-    assert result.params["diffusion.score.slope"] != 0.2
-
-
-def test_seeds_side_by_side():
-    x, y = regression(rows=6)
-    guide = Diffusion(one_layer, steps=2, base="prior")
-    svi = numpyro.infer.SVI(one_layer, guide, numpyro.optim.Adam(1e-3), TraceMeanField_ELBO())
-    init = lambda key: svi.get_params(svi.init(key, x, y, z=Z))  # noqa: E731
-    many = jax.jit(jax.vmap(init))(random.split(KEY, 3))
-    first = many["diffusion.score.net.layers.0.weight"]
-    assert first.shape[0] == 3
-    assert np.std(first, axis=0).min() > 0  # a network of its own for each key
-    losses = jax.vmap(lambda p: bound(one_layer, guide, p, x, y, z=Z))(many)
-    assert np.isfinite(losses).all()
 
 
 def test_a_base_whose_mean_has_its_own_inducing_inputs_has_no_drawn_paths():

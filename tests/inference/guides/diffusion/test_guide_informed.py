@@ -7,7 +7,7 @@ import pytest
 from jax import random
 from numpyro import handlers
 from numpyro.infer.util import log_density
-from support.diffusion import Z, bases, shaken
+from support.diffusion import Z, shaken
 from support.helpers import (
     KEY,
     bound,
@@ -15,7 +15,6 @@ from support.helpers import (
     regression,
     spread,
     start,
-    two_layers,
 )
 
 import dgp_ppl as dgp
@@ -65,27 +64,3 @@ def test_informed_steps_from_an_ill_conditioned_base():
     below = np.tril(np.random.default_rng(0).uniform(-0.2, 0.2, (1, 40, 40)), -1)
     params["l1.v.scale_tril"] = jnp.float32(below + 1e-5 * np.eye(40))
     assert np.isfinite(bound(one_layer, guide, params, x, y, z=z))
-
-
-@pytest.mark.slow
-def test_informed_guides_fit_in_minibatches_and_predict():
-    x, y = regression(rows=12)
-    guide = Diffusion(one_layer, steps=2, informed=(x, y))
-    options = {"z": Z, "batch_size": 6, "steps": 10, "progress": False}
-    result = dgp.fit(KEY, one_layer, guide, x, y, **options)
-    assert (result.params["diffusion.informed"] != np.float32(np.exp(-5))).all()
-    p = dgp.predict(KEY, one_layer, guide, result.params, x[:4], z=Z, num_samples=5)
-    assert np.isfinite(p.mean).all()
-
-
-@pytest.mark.slow
-def test_informed_guides_know_layers_that_follow_each_other():
-    x, y = regression(rows=6)
-    options = {"steps": 2, "base": bases(two_layers)["global"]}
-    plain, guide = (Diffusion(two_layers, **options, informed=i) for i in (None, (x, y)))
-    params = start(two_layers, guide, x, y, z=Z)
-    near, far = (bound(two_layers, g, params, x, y, z=Z) for g in (plain, guide))
-    assert np.isfinite(far)
-    assert far != near
-    silent = params | {"diffusion.informed": jnp.zeros(2)}
-    np.testing.assert_allclose(bound(two_layers, guide, silent, x, y, z=Z), near, rtol=1e-5)

@@ -10,20 +10,16 @@ import pytest
 from jax import random
 from jax.flatten_util import ravel_pytree
 from numpyro import handlers
-from numpyro.infer import NUTS, TraceMeanField_ELBO
+from numpyro.infer import TraceMeanField_ELBO
 from numpyro.infer.util import log_density
 from support.diffusion import Z, bases, diagonal_fit, shaken
 from support.helpers import (
     KEY,
-    assert_covariance,
     assert_mean,
     bound,
-    exact_evidence,
-    exact_posterior,
     one_layer,
     regression,
     slow,
-    squared_exponential,
     start,
     two_layers,
 )
@@ -31,7 +27,7 @@ from support.helpers import (
 import dgp_ppl as dgp
 from dgp_ppl._partition import Call
 from dgp_ppl.criticism import check_guide
-from dgp_ppl.inference import DiffusionELBO, annealed_evidence, evaluate
+from dgp_ppl.inference import evaluate
 from dgp_ppl.inference.guides._transport import (
     from_reference,
     reference_log_joint,
@@ -170,22 +166,6 @@ def test_trained_it_comes_near_the_evidence_and_not_above():
     assert check.khat < 0.7
 
 
-def test_a_fit_that_gets_worse_returns_the_base():
-    x, y = regression(rows=8)
-    base = dgp.MeanField(one_layer)
-    options = {"z": Z, "progress": False}
-    first = dgp.fit(KEY, one_layer, base, x, y, steps=300, learning_rate=0.03, **options)
-    guide = Flow(one_layer, base=base, flow=SMALL)
-    result = dgp.fit(
-        KEY, one_layer, guide, x, y, steps=3, learning_rate=30.0, start=first.params,
-        keep_best=True, **options,
-    )  # fmt: skip
-    assert result.reverted
-    own = {n: a for n, a in result.params.items() if not n.startswith("flow.")}
-    for n, a in own.items():
-        np.testing.assert_allclose(a, first.params[n], rtol=1e-5)
-
-
 @pytest.mark.usefixtures("x64")
 @pytest.mark.parametrize("base", ["mean-field", slow("global")])
 def test_its_reference_space_is_that_of_its_noise(base):
@@ -214,58 +194,6 @@ def test_its_reference_space_is_that_of_its_noise(base):
     np.testing.assert_allclose(log_joint - base_joint, np.subtract(*volumes), rtol=1e-6)
 
 
-@pytest.mark.slow
-def test_samplers_move_in_it():
-    """NUTS on the model in the flow's space draws from the exact posterior of a conjugate layer."""
-    x, y = regression(rows=8)
-    guide = Flow(one_layer, base=dgp.MeanField(one_layer), flow=SMALL)
-    params = moved(start(one_layer, guide, x, y, z=x))
-    program = dgp.transported(one_layer, guide, params)
-    chains = dgp.run_mcmc(
-        KEY, NUTS(program), x, y, z=x, num_warmup=300, num_samples=1500, thinning=3, progress=False
-    )
-    factor = np.linalg.cholesky(squared_exponential(x, x) + 1e-6 * np.eye(8))
-    f = np.asarray(chains.samples["l1.v"], np.float64)[0, :, :, 0] @ factor.T
-    mean, covariance = exact_posterior(x, y, x)
-    assert_mean(f, mean)
-    assert_covariance(f, covariance)
-    lacking = {n: a for n, a in params.items() if not n.startswith("flow.")}
-    with pytest.raises(ValueError, match=r"transported: .*flow\."):
-        handlers.seed(dgp.transported(one_layer, guide, lacking), KEY)(x, y, z=x)
-
-
-@pytest.mark.slow
-def test_annealing_starts_from_it():
-    """The evidence is that of the base's path, with less noise."""
-    x, y = regression(rows=8)
-    base = dgp.MeanField(one_layer, covariance="diagonal")
-    options = {"z": x, "progress": False}
-    first = dgp.fit(KEY, one_layer, base, x, y, steps=600, learning_rate=0.03, **options)
-    guide = Flow(one_layer, base=base)
-    result = dgp.fit(KEY, one_layer, guide, x, y, steps=600, start=first.params, **options)
-    options = {"z": x, "temperatures": 40, "num_particles": 64}
-    truth = exact_evidence(x, y)
-    far, near = (
-        annealed_evidence(KEY, one_layer, g, r.params, x, y, **options)
-        for g, r in ((base, first), (guide, result))
-    )
-    for found in (far, near):
-        assert abs(found.log_evidence - truth) < 4.5 * found.standard_error + 1e-3
-    assert near.standard_error < far.standard_error
-
-
-def test_bad_arguments():
-    with pytest.raises(ValueError, match=r"Flow: base is 'prior', wanted MeanField\(model\) or"):
-        Flow(one_layer, base="prior")
-    decoupled = dgp.Decoupled(one_layer, z_mean=np.asarray(Z))
-    with pytest.raises(ValueError, match=r"Flow: base is Decoupled.*separate inducing inputs"):
-        Flow(one_layer, base=decoupled)
-    with pytest.raises(TypeError, match=r"Flow: flow is 3, wanted a bijection"):
-        Flow(one_layer, flow=3)
-    with pytest.raises(TypeError, match=r"Flow: flow is <class .*Doubled.*wanted a bijection"):
-        Flow(one_layer, flow=Doubled)
-
-
 class Doubled:
     """A bijection without an inverse, of vectors of any size."""
 
@@ -278,32 +206,41 @@ class Cut(Doubled):
         return x[:2], jnp.zeros(())
 
 
-def test_bijections_that_do_not_fit():
-    x, y = regression(rows=6)
-    run = lambda guide: handlers.seed(guide, KEY)(x, y, z=Z)  # noqa: E731
-    with pytest.raises(ValueError, match=r"Flow: flow maps \[5\] to \[2\].*has 5 inducing values"):
-        run(Flow(one_layer, flow=Cut()))
-    with pytest.raises(
-        ValueError,
-        match=r"a Doubled without an inverse, with stick_the_landing=True wanted .*pass False",
+def test_errors():
+    run = lambda guide: handlers.seed(guide, KEY)(*regression(rows=6), z=Z)  # noqa: E731
+    decoupled = dgp.Decoupled(one_layer, z_mean=np.asarray(Z))
+    no_inverse = r"a Doubled without an inverse, with stick_the_landing=True wanted .*pass False"
+    for error, message, call in (
+        (ValueError, "base is 'prior', wanted MeanField", lambda: Flow(one_layer, base="prior")),
+        (
+            ValueError,
+            "base is Decoupled.*separate inducing inputs",
+            lambda: Flow(one_layer, base=decoupled),
+        ),
+        (TypeError, "flow is 3, wanted a bijection", lambda: Flow(one_layer, flow=3)),
+        (
+            TypeError,
+            "flow is <class .*Doubled.*wanted a bijection",
+            lambda: Flow(one_layer, flow=Doubled),
+        ),
+        (
+            ValueError,
+            r"flow maps \[5\] to \[2\].*has 5 inducing values",
+            lambda: run(Flow(one_layer, flow=Cut())),
+        ),
+        (ValueError, no_inverse, lambda: run(Flow(one_layer, flow=Doubled()))),
     ):
-        run(Flow(one_layer, flow=Doubled()))
-    guide = Flow(one_layer, flow=Doubled(), stick_the_landing=False)
-    draws = run(guide)
-    assert draws["l1.v"].shape == (5, 1)
-    params = start(one_layer, guide, x, y, z=Z)
-    with pytest.raises(ValueError, match="a Doubled without an inverse, wanted inverse_and_log"):
-        to_reference(guide, {"l1.v": draws["l1.v"]}, params, Call((x, y), {"z": Z}))
+        with pytest.raises(error, match=message):
+            call()
 
 
-def test_without_a_key():
+def test_a_bijection_without_an_inverse():
+    """It has draws and a bound, and neither a landing nor a way back."""
     x, y = regression(rows=6)
-    guide = Flow(one_layer, flow=SMALL)
-    guide.setup(x, y, z=Z)
+    guide = Flow(one_layer, flow=Doubled(), stick_the_landing=False)
     params = start(one_layer, guide, x, y, z=Z)
+    assert handlers.seed(guide, KEY)(x, y, z=Z)["l1.v"].shape == (5, 1)
+    with pytest.raises(ValueError, match="a Doubled without an inverse, wanted inverse_and_log"):
+        to_reference(guide, {"l1.v": jnp.ones((5, 1))}, params, Call((x, y), {"z": Z}))
     with pytest.raises(ValueError, match="Flow needs a random key: run it under"):
         handlers.substitute(guide, data=params)(x, y, z=Z)
-
-
-def test_its_objective_is_a_mean_over_draws():
-    assert Flow.default_loss == DiffusionELBO(8)
