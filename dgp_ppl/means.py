@@ -20,7 +20,7 @@ from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
 from dgp_ppl._typing import Inputs, Outputs
-from dgp_ppl.linalg import matmul
+from dgp_ppl.linalg._products import matmul
 
 __all__ = ["Linear", "identity", "linear", "pad", "pca", "zero"]
 

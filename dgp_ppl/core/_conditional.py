@@ -27,15 +27,8 @@ from jaxtyping import Array, Float
 from dgp_ppl._typing import Inputs, Outputs
 from dgp_ppl.core._inducing import AbstractInducing, project
 from dgp_ppl.kernels import Covariance, PerOutput, Separable
-from dgp_ppl.linalg import (
-    Factor,
-    computed_once,
-    default_jitter,
-    factorise,
-    matmul,
-    stored_gradient,
-    white_moments,
-)
+from dgp_ppl.linalg import Factor, default_jitter, factorise, white_moments
+from dgp_ppl.linalg._products import computed_once, matmul, stored_gradient
 
 __all__ = ["Grid", "Sparse", "covariance"]
 

@@ -30,7 +30,8 @@ from dgp_ppl.core._handover import LAYER, NOISE_OF, Handover, LayerSite, handove
 from dgp_ppl.core._inducing import AbstractInducing
 from dgp_ppl.core._marginals import Marginals
 from dgp_ppl.kernels import Covariance, PerOutput
-from dgp_ppl.linalg import as_float, factorise, matmul
+from dgp_ppl.linalg import factorise
+from dgp_ppl.linalg._products import as_float, matmul
 
 __all__ = ["DrawMode", "RandomFunction", "function_draws", "gp"]
 

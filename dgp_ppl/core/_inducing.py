@@ -22,7 +22,9 @@ from numpyro.distributions.kl import kl_divergence
 from numpyro.distributions.transforms import ParameterFreeTransform, biject_to
 
 from dgp_ppl._typing import Inputs, PRNGKey
-from dgp_ppl.linalg import diagonal, factorise, matmul, triangular_inverse, weighted_squares
+from dgp_ppl.linalg import factorise, weighted_squares
+from dgp_ppl.linalg._products import diagonal, matmul
+from dgp_ppl.linalg._triangular import triangular_inverse
 
 __all__ = [
     "AbstractInducing",

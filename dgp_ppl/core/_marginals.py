@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
-from dgp_ppl.linalg import as_float
+from dgp_ppl.linalg._products import as_float
 
 __all__ = ["Marginals"]
 

@@ -18,7 +18,7 @@ from numpyro.infer.elbo import ELBO
 from dgp_ppl._checks import check_key
 from dgp_ppl._partition import Call
 from dgp_ppl._typing import Fitted, Model, Params, PRNGKey
-from dgp_ppl.core import handover_of, is_layer, with_handover
+from dgp_ppl.core._handover import handover_of, is_layer, with_handover
 from dgp_ppl.inference import LayerGuide, checked_params, freeze, guide_optimizer
 from dgp_ppl.inferencedata._sites import ModelSites
 

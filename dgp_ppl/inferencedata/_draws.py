@@ -21,13 +21,9 @@ from numpyro.primitives import Messenger
 
 from dgp_ppl._partition import Call, CallArrays, Partition
 from dgp_ppl._typing import Model, Params, PRNGKey
-from dgp_ppl.core import (
-    AbstractInducing,
-    TransportInducing,
-    handover_of,
-    whole_plates,
-    with_handover,
-)
+from dgp_ppl.core import AbstractInducing, TransportInducing
+from dgp_ppl.core._handover import handover_of, with_handover
+from dgp_ppl.core._minibatch import whole_plates
 from dgp_ppl.inference import Chains, LayerGuide
 from dgp_ppl.inference.runs._blocks import PassProgram
 from dgp_ppl.inferencedata._sites import ModelSites

@@ -18,7 +18,7 @@ from numpyro import handlers
 
 from dgp_ppl._partition import Call, CallArrays, Partition
 from dgp_ppl._typing import Model, Params, PRNGKey
-from dgp_ppl.core import whole_plates
+from dgp_ppl.core._minibatch import whole_plates
 from dgp_ppl.inferencedata._draws import MAX_NUMBERS, Draws, SetDraws, StaticCall
 from dgp_ppl.inferencedata._loo_bias import LooBias, PassSums, loo_bias
 from dgp_ppl.inferencedata._sites import ModelSites

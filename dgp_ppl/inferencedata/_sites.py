@@ -12,7 +12,8 @@ import numpyro.distributions as dist
 
 from dgp_ppl._partition import Call
 from dgp_ppl._typing import Model
-from dgp_ppl.core import is_layer, whole_plates
+from dgp_ppl.core._handover import is_layer
+from dgp_ppl.core._minibatch import whole_plates
 from dgp_ppl.inference import survey
 from dgp_ppl.likelihoods import Observed
 from dgp_ppl.likelihoods._observe import as_observed

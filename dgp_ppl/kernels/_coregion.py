@@ -15,7 +15,7 @@ from jaxtyping import Array, Float
 from dgp_ppl._checks import check_count
 from dgp_ppl._typing import Inputs, PRNGKey
 from dgp_ppl.kernels._base import Features, Kernel
-from dgp_ppl.linalg import matmul
+from dgp_ppl.linalg._products import matmul
 
 __all__ = ["Coregion"]
 

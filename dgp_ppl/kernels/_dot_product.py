@@ -11,7 +11,7 @@ from jaxtyping import Array
 
 from dgp_ppl._typing import Inputs, PRNGKey
 from dgp_ppl.kernels._base import Features, Kernel
-from dgp_ppl.linalg import computed_once, matmul
+from dgp_ppl.linalg._products import computed_once, matmul
 
 __all__ = ["ArcCosine", "Linear"]
 

@@ -17,7 +17,7 @@ from jaxtyping import Array
 
 from dgp_ppl._typing import Inputs, PRNGKey
 from dgp_ppl.kernels._base import Features, Kernel
-from dgp_ppl.linalg import computed_once, matmul
+from dgp_ppl.linalg._products import computed_once, matmul
 
 __all__ = [
     "Matern12",

@@ -27,7 +27,7 @@ from dgp_ppl.likelihoods._analytic import AnalyticLikelihood
 from dgp_ppl.likelihoods._likelihood_sites import call_likelihood
 from dgp_ppl.likelihoods._mixture import LatentMixture, Mixture
 from dgp_ppl.likelihoods._quadrature import TRAPEZOID, expectation, log_expectation
-from dgp_ppl.linalg import deviation
+from dgp_ppl.linalg._products import deviation
 
 __all__ = ["Likelihood", "Observed", "as_observed", "log_density", "observe"]
 

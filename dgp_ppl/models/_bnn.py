@@ -16,7 +16,7 @@ from jaxtyping import Array
 from dgp_ppl._typing import Inputs
 from dgp_ppl.core import Marginals, minibatch
 from dgp_ppl.likelihoods import Likelihood, observe
-from dgp_ppl.linalg import as_float, matmul
+from dgp_ppl.linalg._products import as_float, matmul
 
 __all__ = ["bnn"]
 

@@ -11,7 +11,7 @@ from dgp_ppl._typing import InducingInputs, Inputs
 from dgp_ppl.core import minibatch
 from dgp_ppl.kernels import SquaredExponential
 from dgp_ppl.likelihoods import Likelihood, observe
-from dgp_ppl.linalg import as_float
+from dgp_ppl.linalg._products import as_float
 from dgp_ppl.models._stack import KernelMaker, MeanFunction, likelihood_or_gaussian, make_stack
 
 __all__ = ["FeatureMaker", "deep_gp", "svgp"]

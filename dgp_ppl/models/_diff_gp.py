@@ -14,7 +14,7 @@ from dgp_ppl._typing import InducingInputs, Inputs
 from dgp_ppl.core import Grid, RandomFunction, gp, minibatch
 from dgp_ppl.kernels import Separable, SquaredExponential
 from dgp_ppl.likelihoods import Likelihood, observe
-from dgp_ppl.linalg import as_float
+from dgp_ppl.linalg._products import as_float
 from dgp_ppl.models._sde import Scheme, integrate
 from dgp_ppl.models._stack import (
     KernelMaker,

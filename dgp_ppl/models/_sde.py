@@ -13,7 +13,7 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Float
 
-from dgp_ppl.linalg import deviation
+from dgp_ppl.linalg._products import deviation
 
 __all__ = ["Scheme", "integrate"]
 

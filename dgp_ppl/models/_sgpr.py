@@ -13,9 +13,10 @@ from numpyro.distributions import constraints
 
 from dgp_ppl._checks import GivenParams, missing_params, params_of
 from dgp_ppl._typing import Fitted, InducingInputs, Inputs, Params, PRNGKey
-from dgp_ppl.core import Sparse
+from dgp_ppl.core._conditional import Sparse
 from dgp_ppl.kernels import SquaredExponential
-from dgp_ppl.linalg import as_float, factorise, matmul
+from dgp_ppl.linalg import factorise
+from dgp_ppl.linalg._products import as_float, matmul
 from dgp_ppl.models._stack import KernelMaker
 
 __all__ = ["CollapsedNormal", "optimal_inducing", "sgpr"]

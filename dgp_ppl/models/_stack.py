@@ -18,7 +18,7 @@ from dgp_ppl._typing import InducingInputs, Inputs
 from dgp_ppl.core import Marginals, RandomFunction, gp
 from dgp_ppl.kernels import Covariance, Kernel
 from dgp_ppl.likelihoods import Likelihood
-from dgp_ppl.linalg import as_float
+from dgp_ppl.linalg._products import as_float
 
 __all__ = [
     "KernelMaker",

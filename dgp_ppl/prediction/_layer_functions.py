@@ -17,7 +17,8 @@ from numpyro.primitives import Messenger
 from dgp_ppl._checks import check_count, check_key
 from dgp_ppl._partition import CallArrays
 from dgp_ppl._typing import Fitted, Model, Params, PRNGKey
-from dgp_ppl.core import DrawMode, RandomFunction, function_draws
+from dgp_ppl.core import RandomFunction, function_draws
+from dgp_ppl.core._gp import DrawMode
 from dgp_ppl.inference import Chains
 from dgp_ppl.inference.runs._blocks import PassProgram
 from dgp_ppl.inference.runs._summary import Summarized, list_arrays

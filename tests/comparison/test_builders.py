@@ -9,7 +9,7 @@ import dgp_ppl
 from dgp_ppl._partition import Call
 from dgp_ppl.comparison import KERNELS, MODELS, Setting, Task, build
 from dgp_ppl.comparison._builders import observation_arguments
-from dgp_ppl.core import is_layer, layer_of
+from dgp_ppl.core._handover import is_layer, layer_of
 from dgp_ppl.inference.programs._handlers import survey
 
 

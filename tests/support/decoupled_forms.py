@@ -14,7 +14,7 @@ from support.helpers import (
 
 import dgp_ppl as dgp
 from dgp_ppl import kernels
-from dgp_ppl.core import handover_of
+from dgp_ppl.core._handover import handover_of
 from dgp_ppl.linalg import default_jitter
 
 MEANS = ("orthogonal", "cb")

@@ -23,7 +23,8 @@ from dgp_ppl.inference.evidence._smc import anneal, pilot
 from dgp_ppl.inference.evidence._starts import start_at_guide, start_at_prior, why_no_evidence
 from dgp_ppl.inference.evidence._target import Arrays, Target
 from dgp_ppl.inference.evidence._weights import doubts, estimate
-from dgp_ppl.inference.guides import LayerGuide, others_from_reference
+from dgp_ppl.inference.guides import LayerGuide
+from dgp_ppl.inference.guides._transport import others_from_reference
 from dgp_ppl.inference.runs._summary import Summarized
 from dgp_ppl.inference.samplers import Chains
 from dgp_ppl.likelihoods._observe import as_observed

@@ -16,7 +16,8 @@ from dgp_ppl._checks import check_count, check_key
 from dgp_ppl._partition import Call, CallArrays, Partition
 from dgp_ppl._typing import Fitted, Model, Params, PRNGKey
 from dgp_ppl.inference._params import checked_params
-from dgp_ppl.inference.guides import Diffusion, check_weights, log_weight
+from dgp_ppl.inference.guides import Diffusion
+from dgp_ppl.inference.guides.diffusion._elbo import check_weights, log_weight
 
 __all__ = ["ImportanceEvidence", "importance_evidence"]
 

@@ -14,13 +14,8 @@ from numpyro import handlers
 
 from dgp_ppl._partition import Call
 from dgp_ppl._typing import Params, PRNGKey
-from dgp_ppl.inference.guides import (
-    Decoupled,
-    LayerGuide,
-    MeanField,
-    has_reference_space,
-    reference_guide,
-)
+from dgp_ppl.inference.guides import Decoupled, LayerGuide, MeanField
+from dgp_ppl.inference.guides._transport import has_reference_space, reference_guide
 
 __all__ = ["start_at_guide", "start_at_prior", "why_no_evidence"]
 

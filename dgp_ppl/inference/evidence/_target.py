@@ -14,8 +14,8 @@ from jaxtyping import Array
 
 from dgp_ppl._partition import CallArrays, Partition
 from dgp_ppl._typing import Params, PRNGKey, Values
-from dgp_ppl.inference.guides import (
-    LayerGuide,
+from dgp_ppl.inference.guides import LayerGuide
+from dgp_ppl.inference.guides._transport import (
     others_from_reference,
     others_to_reference,
     reference_log_joint,

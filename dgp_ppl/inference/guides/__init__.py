@@ -6,24 +6,14 @@ from dgp_ppl.inference.guides._base import LayerGuide, TransportGuide
 from dgp_ppl.inference.guides._decoupled import Decoupled, MeanForm
 from dgp_ppl.inference.guides._global_inducing import GlobalInducing
 from dgp_ppl.inference.guides._mean_field import MeanField
-from dgp_ppl.inference.guides._transport import (
-    has_reference_space,
-    others_from_reference,
-    others_to_reference,
-    reference_guide,
-    reference_log_joint,
-    to_reference,
-    transported,
-)
+from dgp_ppl.inference.guides._transport import transported
 from dgp_ppl.inference.guides.diffusion import (
     DenseScore,
     Diffusion,
     DiffusionELBO,
     MixerScore,
     VariancePreserving,
-    check_weights,
     diffusion_paths,
-    log_weight,
 )
 from dgp_ppl.inference.guides.flow import Flow, SplineCoupling
 from dgp_ppl.inference.guides.implicit import (
@@ -53,14 +43,6 @@ __all__ = [
     "TransportGuide",
     "VariancePreserving",
     "adversarial_optimizer",
-    "check_weights",
     "diffusion_paths",
-    "has_reference_space",
-    "log_weight",
-    "others_from_reference",
-    "others_to_reference",
-    "reference_guide",
-    "reference_log_joint",
-    "to_reference",
     "transported",
 ]

@@ -20,7 +20,8 @@ from numpyro.infer.elbo import ELBO
 from dgp_ppl._checks import GivenParams, params_of
 from dgp_ppl._partition import Call, ComparedByArguments, HasArrays
 from dgp_ppl._typing import Fitted, Model, Params, PRNGKey, Values
-from dgp_ppl.core import HANDOVER, Handover, hidden_layers, is_layer, layer_of
+from dgp_ppl.core import Handover
+from dgp_ppl.core._handover import HANDOVER, hidden_layers, is_layer, layer_of
 from dgp_ppl.inference.guides._other_sites import OtherSites
 from dgp_ppl.inference.programs._handlers import survey
 

@@ -19,21 +19,16 @@ from numpyro.primitives import Messenger
 
 from dgp_ppl._partition import Call
 from dgp_ppl._typing import Inputs, Model, Outputs
-from dgp_ppl.core import (
-    FullInducing,
-    Handover,
-    Sparse,
-    cholesky_factor,
-    covariance,
-    is_layer,
-    layer_of,
-    project,
-    with_handover,
-)
+from dgp_ppl.core import FullInducing, Handover
+from dgp_ppl.core._conditional import Sparse, covariance
+from dgp_ppl.core._handover import is_layer, layer_of, with_handover
+from dgp_ppl.core._inducing import cholesky_factor, project
 from dgp_ppl.inference.guides._base import Replace, TransportGuide
 from dgp_ppl.inference.guides._propagate import check_rows
 from dgp_ppl.inference.programs._handlers import AllLayersSeen, hidden_samples
-from dgp_ppl.linalg import as_float, default_jitter, matmul, precision_factor
+from dgp_ppl.linalg import default_jitter
+from dgp_ppl.linalg._factor import precision_factor
+from dgp_ppl.linalg._products import as_float, matmul
 
 __all__ = ["Decoupled", "DecoupledInducing", "MeanForm"]
 

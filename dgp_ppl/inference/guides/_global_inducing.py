@@ -24,7 +24,8 @@ from dgp_ppl.core import FullInducing, Handover, RandomFunction, TransportInduci
 from dgp_ppl.inference.guides._base import Replace
 from dgp_ppl.inference.guides._mean_field import MeanField, gaussian_params
 from dgp_ppl.inference.guides._propagate import PropagatingGuide, check_rows
-from dgp_ppl.linalg import as_float, diagonal, matmul, precision_factor
+from dgp_ppl.linalg._factor import precision_factor
+from dgp_ppl.linalg._products import as_float, diagonal, matmul
 
 __all__ = ["GlobalInducing"]
 

@@ -19,7 +19,7 @@ from numpyro.distributions import biject_to, constraints
 from dgp_ppl._checks import is_traced
 from dgp_ppl._partition import Call
 from dgp_ppl._typing import Model, Params
-from dgp_ppl.core import stratified
+from dgp_ppl.core._minibatch import stratified
 from dgp_ppl.inference.programs._handlers import survey
 
 __all__ = ["LocalNormal"]

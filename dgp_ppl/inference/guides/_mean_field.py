@@ -15,14 +15,8 @@ from numpyro.infer.autoguide import AutoGuide, AutoNormal
 from dgp_ppl._checks import GivenParams, params_of
 from dgp_ppl._partition import Call
 from dgp_ppl._typing import Fitted, Model, Params
-from dgp_ppl.core import (
-    DiagonalInducing,
-    FullInducing,
-    Handover,
-    SharedInducing,
-    TransportInducing,
-    cholesky_factor,
-)
+from dgp_ppl.core import DiagonalInducing, FullInducing, Handover, SharedInducing, TransportInducing
+from dgp_ppl.core._inducing import cholesky_factor
 from dgp_ppl.inference.guides._base import Replace, TransportGuide
 
 __all__ = ["MeanField", "gaussian_params"]

@@ -18,7 +18,7 @@ from numpyro.infer.autoguide import AutoGuide, AutoLaplaceApproximation, AutoNor
 from dgp_ppl._checks import is_traced
 from dgp_ppl._partition import Call
 from dgp_ppl._typing import Model, PRNGKey, Values
-from dgp_ppl.core import stratified
+from dgp_ppl.core._minibatch import stratified
 from dgp_ppl.inference.guides._local_normal import LocalNormal
 from dgp_ppl.inference.programs._handlers import data_plates, hidden_samples
 from dgp_ppl.likelihoods import Observed

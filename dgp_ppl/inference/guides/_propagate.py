@@ -23,7 +23,8 @@ from numpyro.primitives import Messenger
 
 from dgp_ppl._partition import Call, rows_of, shape_of
 from dgp_ppl._typing import Inputs, PRNGKey
-from dgp_ppl.core import RandomFunction, function_draws, is_layer, with_handover
+from dgp_ppl.core import RandomFunction, function_draws
+from dgp_ppl.core._handover import is_layer, with_handover
 from dgp_ppl.inference.guides._base import TransportGuide
 from dgp_ppl.inference.guides._sources import Place, sources
 from dgp_ppl.inference.programs._handlers import AllLayersSeen, hidden_samples

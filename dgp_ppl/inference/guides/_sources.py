@@ -12,8 +12,8 @@ from numpyro.primitives import Messenger
 
 from dgp_ppl._partition import Call
 from dgp_ppl._typing import Model
-from dgp_ppl.core import is_layer, layer_of
 from dgp_ppl.core._dependence import dependence
+from dgp_ppl.core._handover import is_layer, layer_of
 
 __all__ = ["Place", "sources"]
 

@@ -18,7 +18,7 @@ from dgp_ppl._checks import bad_rows, check_inputs
 from dgp_ppl._errors import DataError
 from dgp_ppl._partition import Call, Streamed, is_streamed, named_arrays
 from dgp_ppl._typing import Model
-from dgp_ppl.core import padded, whole_plates
+from dgp_ppl.core._minibatch import padded, whole_plates
 from dgp_ppl.datasets import Rows
 from dgp_ppl.inference.programs._handlers import data_plates, survey
 from dgp_ppl.likelihoods import Observed

@@ -17,7 +17,7 @@ from numpyro.primitives import Messenger
 
 from dgp_ppl._partition import Call, CallArrays, Partition
 from dgp_ppl._typing import Model, Params, PRNGKey
-from dgp_ppl.core import is_layer, with_handover
+from dgp_ppl.core._handover import is_layer, with_handover
 from dgp_ppl.inference.runs._blocks import StepProgram
 from dgp_ppl.inference.samplers._potential import Potential
 from dgp_ppl.inference.samplers.sghmc import SGHMC, SGHMCState

@@ -18,7 +18,7 @@ from numpyro.primitives import Messenger
 
 from dgp_ppl._partition import Call
 from dgp_ppl._typing import Model, PRNGKey, Values
-from dgp_ppl.core import stratified, whole_plates
+from dgp_ppl.core._minibatch import stratified, whole_plates
 
 __all__ = ["Energy", "Potential"]
 

@@ -21,7 +21,7 @@ from numpyro.infer.svi import SVIState
 from dgp_ppl._partition import CallArrays, Partition
 from dgp_ppl._progress import Progress
 from dgp_ppl._typing import Params
-from dgp_ppl.core import padded
+from dgp_ppl.core._minibatch import padded
 from dgp_ppl.inference.runs._blocks import PassProgram, StepProgram
 from dgp_ppl.inference.runs._checkpoint import RunFolder
 from dgp_ppl.inference.svi._feed import Feed, at_step

@@ -21,7 +21,7 @@ from numpyro.infer.svi import SVIState
 
 from dgp_ppl._errors import DataError
 from dgp_ppl._partition import CallArrays
-from dgp_ppl.core import rows_on
+from dgp_ppl.core._minibatch import rows_on
 from dgp_ppl.inference.runs._blocks import StepProgram
 from dgp_ppl.inference.runs._checkpoint import RunFolder, digest
 from dgp_ppl.inference.svi._loop import TrainingLoop

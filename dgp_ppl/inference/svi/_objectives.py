@@ -24,7 +24,7 @@ from numpyro.primitives import Messenger
 from dgp_ppl._checks import check_count
 from dgp_ppl._partition import ComparedByArguments
 from dgp_ppl._typing import Model, Params, PRNGKey
-from dgp_ppl.core import handover_of, with_handover
+from dgp_ppl.core._handover import handover_of, with_handover
 from dgp_ppl.inference.guides import LayerGuide
 from dgp_ppl.likelihoods import log_density
 from dgp_ppl.likelihoods._observe import as_observed

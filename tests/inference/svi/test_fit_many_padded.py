@@ -12,7 +12,7 @@ from support.fits import OPTIMIZER, SHALLOW, X, Y, Z
 from support.helpers import KEY, slow
 
 import dgp_ppl as dgp
-from dgp_ppl.core import padded
+from dgp_ppl.core._minibatch import padded
 from dgp_ppl.models import deep_gp, svgp
 
 SIZES = [20, 17, 19]

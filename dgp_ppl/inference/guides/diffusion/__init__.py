@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dgp_ppl.inference.guides.diffusion._elbo import DiffusionELBO, check_weights, log_weight
+from dgp_ppl.inference.guides.diffusion._elbo import DiffusionELBO
 from dgp_ppl.inference.guides.diffusion._guide import Diffusion
 from dgp_ppl.inference.guides.diffusion._networks import DenseScore, MixerScore
 from dgp_ppl.inference.guides.diffusion._paths import diffusion_paths
@@ -14,7 +14,5 @@ __all__ = [
     "DiffusionELBO",
     "MixerScore",
     "VariancePreserving",
-    "check_weights",
     "diffusion_paths",
-    "log_weight",
 ]

@@ -20,7 +20,8 @@ from numpyro.distributions import constraints
 from dgp_ppl._checks import check_count
 from dgp_ppl._partition import Call
 from dgp_ppl._typing import Model, PRNGKey, Values
-from dgp_ppl.core import DiagonalInducing, Handover, TransportInducing, padded
+from dgp_ppl.core import DiagonalInducing, Handover, TransportInducing
+from dgp_ppl.core._minibatch import padded
 from dgp_ppl.inference.guides._base import LayerGuide, Replace, TransportGuide
 from dgp_ppl.inference.guides._mean_field import MeanField
 from dgp_ppl.inference.guides._on_base import GuideOnBase

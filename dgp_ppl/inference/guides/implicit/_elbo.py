@@ -21,7 +21,7 @@ from dgp_ppl.core import Handover, guide_site
 from dgp_ppl.inference.guides._base import LayerGuide
 from dgp_ppl.inference.guides.implicit._pair import AdversarialPair
 
-__all__ = ["AdversarialELBO", "AdversarialGuide", "check_adversarial"]
+__all__ = ["AdversarialELBO", "AdversarialGuide"]
 
 
 class AdversarialGuide(LayerGuide):
@@ -90,7 +90,13 @@ class AdversarialELBO(ComparedByArguments, ELBO):
         **kwargs: Any,
     ) -> Any:
         key_s, key_e, key_z, key_p, key_data = random.split(rng_key, 5)
-        pair = check_adversarial("AdversarialELBO", guide).adversarial_pair(param_map)
+        if not isinstance(guide, AdversarialGuide):
+            raise TypeError(
+                f"AdversarialELBO: guide is {getattr(guide, '__name__', type(guide).__name__)}, "
+                "wanted one with a discriminator, such as dgp_ppl.Implicit(model); use "
+                "numpyro.infer.TraceMeanField_ELBO() for a guide with a density"
+            )
+        pair = guide.adversarial_pair(param_map)
         h = pair.features(key_s, self.kl_draws)
         values = pair.values(key_e, h[: self.num_draws])
 
@@ -121,18 +127,3 @@ class AdversarialELBO(ComparedByArguments, ELBO):
 def _frozen(tree: Any) -> Any:
     """Hold arrays constant in gradients."""
     return jax.tree.map(lambda a: lax.stop_gradient(a) if eqx.is_array(a) else a, tree)
-
-
-def check_adversarial(caller: str, guide: object) -> AdversarialGuide:
-    """Return the guide if it has a discriminator.
-
-    Raises:
-        TypeError: if it has none.
-    """
-    if not isinstance(guide, AdversarialGuide):
-        raise TypeError(
-            f"{caller}: guide is {getattr(guide, '__name__', type(guide).__name__)}, wanted one "
-            "with a discriminator, such as dgp_ppl.Implicit(model); use "
-            "numpyro.infer.TraceMeanField_ELBO() for a guide with a density"
-        )
-    return guide

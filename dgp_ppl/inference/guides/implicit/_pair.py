@@ -12,7 +12,9 @@ from jaxtyping import Array, Float
 
 from dgp_ppl._typing import PRNGKey, Values
 from dgp_ppl.core import FullInducing
-from dgp_ppl.linalg import factorise, matmul, precision_factor
+from dgp_ppl.linalg import factorise
+from dgp_ppl.linalg._factor import precision_factor
+from dgp_ppl.linalg._products import matmul
 
 __all__ = ["AdversarialPair"]
 
