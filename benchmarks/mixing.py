@@ -8,7 +8,7 @@ settings of a space at the same ones. Settings:
 - ``mean_field``: the reference space of the `MeanField` fit (`transported`);
 - ``global_inducing``: that of a `GlobalInducing` fit at the same hyperparameters;
 - ``long``: steps of 0.4 with friction 0.05, where others have the defaults;
-- ``dense``: ``preconditioner="dense"``, with a warm-up of 20,000 steps; ``cycle``: ``cycle=50``.
+- ``dense``: ``preconditioner="dense"``, with a warm-up of 20,000 steps.
 
 R-hat is the largest rank-normalised split R-hat, and ESS the smallest effective sample size: ``v``
 of all inducing values, ``f`` of function values at 50 training inputs, ``density`` of the mean log
@@ -46,7 +46,6 @@ SETTINGS: dict[str, tuple[str, int, dict[str, Any]]] = {
     "mean_field": ("mean_field", WARMUP, {}),
     "mean_field, long": ("mean_field", WARMUP, LONG),
     "mean_field, long, dense": ("mean_field", LONG_WARMUP, LONG | {"preconditioner": "dense"}),
-    "mean_field, long, cycle": ("mean_field", WARMUP, LONG | {"cycle": 50}),
     "global_inducing": ("global_inducing", WARMUP, {}),
     "global_inducing, long": ("global_inducing", WARMUP, LONG),
 }

@@ -122,7 +122,7 @@ def fit_mcem(
         TypeError: if `key` is not a random key, or a number is not an integer.
         ValueError: if the model has no params, `start` has unknown params or invalid values, a
             number is not positive, `expected` is outside [0, 1], or `sampler` does not make an
-            `SGHMC` without control variates.
+            `SGHMC`.
     """
     check_key("fit_mcem", key)
     if not 0 <= expected <= 1:
@@ -196,12 +196,6 @@ def _check_kernel(kernel: Any) -> None:
             f"fit_mcem: sampler makes {type(kernel).__name__}, wanted SGHMC, such as "
             "functools.partial(SGHMC, friction=0.1); for draws by another kernel give the params "
             "of this fit to run_mcmc"
-        )
-    if kernel.control_variates:
-        raise ValueError(
-            "fit_mcem: sampler makes an SGHMC with control_variates=True, whose gradient of all "
-            "rows belongs to one value of the params, wanted one without; use control variates in "
-            "a run_mcmc at fixed params"
         )
 
 

@@ -1,13 +1,9 @@
 """Moving-window MCEM finds the params with the largest evidence, and draws there."""
 
-from functools import partial
 from types import SimpleNamespace
 
 import numpy as np
-import numpyro
-import numpyro.distributions as dist
 import pytest
-from numpyro.infer import NUTS
 from scipy import optimize, stats
 from support.helpers import KEY, assert_mean, regression, slow
 from support.mcem_runs import X, Y, slope
@@ -127,45 +123,3 @@ def test_an_interrupted_run_goes_on(tmp_path, monkeypatch, writes):
     assert whole.params == resumed.params
     with pytest.raises(dgp.DataError, match="holds another run: its window differ"):
         fit_mcem(KEY, slope, X, Y, checkpoint=tmp_path, window=7, **options)
-
-
-@pytest.mark.parametrize(
-    ("start", "wanted"),
-    [
-        ({"nois": 0.1}, r"start has \['nois'\], wanted params of the model: \['noise', 'scale'\]"),
-        ({"scale": 1.0, "nois": 0.1}, r"start has \['nois'\]"),
-        ({"noise": -0.1}, r"start\['noise'\] is -0.1.*, wanted finite values within"),
-        ({"noise": 0.0}, r"start\['noise'\] is 0.0, wanted finite .* not at its edge"),
-        ({"noise": float("nan")}, r"start\['noise'\] is nan, wanted finite"),
-        ({"noise": np.ones(3)}, r"start\['noise'\] has shapes \[\(3,\)\], wanted \[\(\)\]"),
-    ],
-)
-def test_wrong_starts(start, wanted):
-    with pytest.raises(ValueError, match=wanted):
-        fit_mcem(KEY, slope, X, Y, start=start, progress=False)
-
-
-def test_what_is_not_finite_is_said():
-    with pytest.raises(dgp.NonFiniteLossError, match=r"not finite at step \d+: (param|the pot)"):
-        fit_mcem(KEY, slope, X, Y, learning_rate=1e30, steps=300, progress=False)
-
-
-def test_wrong_use():
-    with pytest.raises(ValueError, match=r"sampler makes an SGHMC with control_.*one without"):
-        fit_mcem(KEY, slope, X, Y, sampler=partial(dgp.SGHMC, control_variates=True))
-    with pytest.raises(ValueError, match="sampler makes NUTS, wanted SGHMC"):
-        fit_mcem(KEY, slope, X, Y, sampler=NUTS)
-    with pytest.raises(TypeError, match=r"fit_mcem: num_samples is 2\.5, wanted an integer"):
-        fit_mcem(KEY, slope, X, Y, num_samples=2.5)
-    with pytest.raises(TypeError, match="fit_mcem: key is 0, wanted one random key"):
-        fit_mcem(0, slope, X, Y)
-
-    def fixed(x, y):
-        numpyro.sample("y", dist.Normal(numpyro.sample("w", dist.Normal(0, 1)) * x, 1), obs=y)
-
-    with pytest.raises(ValueError, match="no params to learn"):
-        fit_mcem(KEY, fixed, X, Y, progress=False)
-    with pytest.raises(ValueError, match=r"expected is 1\.5, wanted a number between 0 and 1"):
-        fit_mcem(KEY, slope, X, Y, expected=1.5)
-    with pytest.raises(ValueError, match="fit_mcem: window is 0, wanted at least 1"):
-        fit_mcem(KEY, slope, X, Y, window=0, progress=False)

