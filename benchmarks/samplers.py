@@ -183,8 +183,8 @@ def slices(problem: Problem) -> Any:
 KERNELS = {
     "nuts": Setting(lambda p: NUTS(p.model), 1000, 1, ("num_steps",), lambda f: f["num_steps"]),
     "mclmc": Setting(
-        lambda p: dgp.MCLMC(p.model), 20_000, 4, ("num_steps", "energy_error"),
-        lambda f: 8 * f["num_steps"],
+        lambda p: dgp.MCLMC(p.model), 20_000, 4, ("energy_error",),
+        lambda f: 8 * f["count"],
     ),
     "adjusted mclmc": Setting(
         lambda p: dgp.AdjustedMCLMC(p.model), 1000, 1, ("num_steps", "accept_prob"),

@@ -122,8 +122,6 @@ ROUTES = {
     "NUTS without a guide": partial(draws, space=False),
     "SGHMC": partial(draws, kernel=dgp.SGHMC),
     "SGHMC without a guide": partial(draws, kernel=dgp.SGHMC, space=False),
-    "MCLMC": partial(draws, kernel=dgp.MCLMC),
-    "AdjustedMCLMC": partial(draws, kernel=dgp.AdjustedMCLMC),
     "ParallelTempering": partial(draws, kernel=partial(dgp.ParallelTempering, num_temperatures=3)),
     "prediction_diagnostics": diagnostics,
     "ArviZ": arviz_groups,

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from dgp_ppl.inference.samplers._blackjax import BlackJAXKernel
 from dgp_ppl.inference.samplers._chains import Chains
 from dgp_ppl.inference.samplers._hamiltonian import Evaluated, hamiltonian_move
 from dgp_ppl.inference.samplers._mcem import MCEMResult, fit_mcem
 from dgp_ppl.inference.samplers._mcmc import run_mcmc
-from dgp_ppl.inference.samplers.blackjax_kernels import MCLMC, AdjustedMCLMC, BlackJAXKernel
+from dgp_ppl.inference.samplers._microcanonical import MCLMC, AdjustedMCLMC
 from dgp_ppl.inference.samplers.sghmc import SGHMC
 from dgp_ppl.inference.samplers.tempering import ParallelTempering
 

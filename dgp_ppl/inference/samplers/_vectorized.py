@@ -15,10 +15,12 @@ from numpyro.infer.mcmc import MCMCKernel
 from numpyro.util import nested_attrgetter
 
 from dgp_ppl._partition import Call
-from dgp_ppl.inference.samplers.exact import ModelKernel
+from dgp_ppl.inference.samplers._exact import ModelKernel
 from dgp_ppl.inference.samplers.sghmc import SGHMC
 
 __all__ = ["VectorizedKernel"]
+
+_SOME_WARMUP = 100
 
 
 class VectorizedKernel:
@@ -71,7 +73,7 @@ class VectorizedKernel:
             )
         keys = random.split(key, self.num_chains)
 
-        def first() -> Any:
+        def first(num_warmup: int) -> Any:
             given: dict[str, Any] = {"model_args": call.args, "model_kwargs": call.kwargs}
             if self.batched:
                 return self.kernel.init(keys, num_warmup, init_params, **given)
@@ -82,10 +84,12 @@ class VectorizedKernel:
             return jax.tree.map(lambda *a: jnp.stack(a), *states)
 
         if start is None:
-            return first()
-        # NumPyro's kernels set up their sampling in `init`, so it must run.
+            return first(num_warmup)
+        # NumPyro's kernels set up their sampling in `init`, so it must run. Of our kernels only the
+        # shapes are needed, which warm-up does not change; some refuse to have none.
         runs = getattr(self.kernel, "needs_init", True)
-        _check_start(start, first() if runs else jax.eval_shape(first))
+        wanted = first(num_warmup) if runs else jax.eval_shape(lambda: first(_SOME_WARMUP))
+        _check_start(start, wanted)
         return start
 
     def sample(self, state: Any, call: Call) -> Any:

@@ -106,14 +106,3 @@ def latest(folder):
         return json.loads((folder / "latest.json").read_text())["steps"]
     except FileNotFoundError:
         return 0
-
-
-def test_a_start_needs_no_warm_up():
-    with pytest.raises(ValueError, match="num_warmup is 300, wanted 0 where start is given"):
-        sampled(start=sampled(num_samples=1).state)
-
-
-@pytest.mark.parametrize("name", ["num_samples", "thinning", "num_chains", "every"])
-def test_wrong_numbers(name):
-    with pytest.raises(ValueError, match=f"run_mcmc: {name} is 0, wanted at least 1"):
-        sampled(**{name: 0})

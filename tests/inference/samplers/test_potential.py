@@ -82,19 +82,6 @@ def test_posterior_of_a_random_walk():
     assert_mean((x**2).mean(axis=1) / np.diag(cov), 1.0)
 
 
-def test_rows_of_steps_are_refused():
-    def model():
-        def step(x, _):
-            with numpyro.plate("rows", 4, subsample_size=2):
-                own = numpyro.sample("own", dist.Normal(x, 1))
-            return own.sum(), None
-
-        scan(step, jnp.zeros(()), None, length=3)
-
-    with pytest.raises(ValueError, match=r"\['own'\] are in a plate with a subsample_size within"):
-        SGHMC(model).init(KEY, 10, None, (), {})
-
-
 def test_draws_have_noise_of_their_own():
     """Every draw has its own value of an auxiliary site, from the prior."""
 

@@ -13,8 +13,8 @@ from jaxtyping import Array
 
 from dgp_ppl._checks import check_count
 from dgp_ppl._typing import Model, PRNGKey, Values
+from dgp_ppl.inference.samplers._exact import Flat, FlatDensity, ModelKernel
 from dgp_ppl.inference.samplers._hamiltonian import Evaluated, hamiltonian_move
-from dgp_ppl.inference.samplers.exact import Flat, FlatDensity, ModelKernel
 from dgp_ppl.inference.samplers.tempering._ladder import (
     Ladder,
     first_ladder,

@@ -1,4 +1,4 @@
-"""`run_mcmc`: wrong arguments, and warnings about unreliable draws."""
+"""`run_mcmc`: warnings about unreliable draws."""
 
 import warnings
 from functools import partial
@@ -8,34 +8,11 @@ import numpyro
 import numpyro.distributions as dist
 import pytest
 from jax import random
-from numpyro.infer import AIES, init_to_value
-from numpyro.infer.hmc import HMC
+from numpyro.infer import init_to_value
 from support.helpers import KEY
-from support.kernel_runs import short, slope
+from support.kernel_runs import short
 
 from dgp_ppl.inference.samplers.sghmc import SGHMC
-
-
-@pytest.mark.parametrize(
-    ("options", "error", "wanted"),
-    [
-        ({"num_samples": 2.5}, TypeError, r"run_mcmc: num_samples is 2\.5, wanted an integer"),
-        ({"num_warmup": 1.0}, TypeError, r"run_mcmc: num_warmup is 1\.0, wanted an integer"),
-        ({"key": 0}, TypeError, r"run_mcmc: key is 0, wanted one random key, such as jax.random"),
-        ({"key": random.split(KEY)}, TypeError, r"key is an array of shape \(2,\), wanted one"),
-        ({"extra_fields": ("enrgy",)}, ValueError, r"extra_fields has 'enrgy'.*'potential_energy'"),
-        ({"extra_fields": ("z.v",)}, ValueError, r"extra_fields has 'z.v', wanted a tuple of"),
-        ({"kernel": AIES(slope), "num_chains": 3}, ValueError, "num_chains is 3, wanted an even"),
-        (
-            {"kernel": HMC(slope), "num_chains": 2, "init_params": {"w": jnp.zeros((3, 2))}},
-            ValueError,
-            r"init_params has \['w'\] of leading sizes \[\(3,\)\], wanted 2: a value for each",
-        ),
-    ],
-)
-def test_wrong_arguments(options, error, wanted):
-    with pytest.raises(error, match=wanted):
-        short(**options)
 
 
 def hills(x, y):

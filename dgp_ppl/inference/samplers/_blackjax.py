@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -11,10 +12,11 @@ from jax import random
 from jaxtyping import Array
 
 from dgp_ppl._typing import Model, PRNGKey, Values
-from dgp_ppl.inference.samplers.blackjax_kernels._extra import require_blackjax
-from dgp_ppl.inference.samplers.exact import Flat, FlatDensity, ModelKernel
+from dgp_ppl.inference.samplers._exact import Flat, FlatDensity, ModelKernel
 
 __all__ = ["BlackJAXKernel", "BlackJAXState"]
+
+_LEAST_WARMUP = 20  # steps of an adaptation
 
 
 class BlackJAXState(NamedTuple):
@@ -28,6 +30,9 @@ class BlackJAXState(NamedTuple):
         diverging: whether BlackJAX calls the step divergent, or its values are not finite.
         parameters: settings that the adaptation has found, by name.
         rng_key: random key.
+
+    Statistics that the sampler has, by the names of NumPyro's kernels: ``potential_energy``,
+    ``energy_error``, ``accept_prob`` and ``num_steps``.
     """
 
     i: Array
@@ -38,6 +43,22 @@ class BlackJAXState(NamedTuple):
     parameters: dict[str, Any]
     rng_key: PRNGKey
 
+    @property
+    def potential_energy(self) -> Array:
+        return -self.chain.logdensity
+
+    @property
+    def energy_error(self) -> Array:
+        return self.info.energy_change
+
+    @property
+    def accept_prob(self) -> Array:
+        return self.info.acceptance_rate
+
+    @property
+    def num_steps(self) -> Array:
+        return self.info.num_integration_steps
+
 
 class BlackJAXKernel(ModelKernel):
     """A sampler of BlackJAX for any NumPyro model, as a kernel for NumPyro's `MCMC`.
@@ -47,10 +68,9 @@ class BlackJAXKernel(ModelKernel):
         mala = dgp.BlackJAXKernel(model, lambda density: blackjax.mala(density, step_size=0.01))
         mcmc = MCMC(mala, num_warmup=1000, num_samples=5000)
 
-    The log density is a function of the flat unconstrained values [d]: those of all latent sites,
-    sites in alphabetical order, as `jax.flatten_util.ravel_pytree` puts them. BlackJAX's
-    adaptations find settings, in `init`, by `num_warmup` steps of their own. NumPyro's warm-up
-    follows them::
+    The log density is a function of the flat unconstrained values [d] of all latent sites, sites in
+    alphabetical order, as `jax.flatten_util.ravel_pytree` puts them. BlackJAX's adaptations find
+    settings, in `init`, by `num_warmup` steps of their own. NumPyro's warm-up follows them::
 
         def adaptation(density):
             return blackjax.window_adaptation(blackjax.nuts, density)
@@ -66,7 +86,7 @@ class BlackJAXKernel(ModelKernel):
             return blackjax.elliptical_slice(likelihood, mean=jnp.zeros(d), cov=jnp.ones(d))
 
     Fields of BlackJAX's state and information are `extra_fields`, with dots:
-    ``"info.acceptance_rate"``, ``"chain.logdensity"``.
+    ``"info.acceptance_rate"``, ``"chain.logdensity"``, ``"parameters.step_size"``.
 
     Args:
         model: a NumPyro model with continuous latent sites, and no minibatches.
@@ -78,7 +98,9 @@ class BlackJAXKernel(ModelKernel):
     Raises:
         ImportError: if BlackJAX is not installed.
         TypeError: in `init`, if `algorithm` returns something else.
-        ValueError: in `init`, as in `MCLMC`, or if there is an adaptation and no warm-up.
+        ValueError: in `init`, if the model has discrete sites or minibatches, ``init_params`` do
+            not fit, the log density or its gradient is not finite, or an adaptation has fewer than
+            20 steps of warm-up.
     """
 
     def __init__(
@@ -89,14 +111,18 @@ class BlackJAXKernel(ModelKernel):
         adaptation: Callable[[FlatDensity], Any] | None = None,
         init_strategy: Callable[..., Any] | None = None,
     ) -> None:
-        require_blackjax("BlackJAXKernel")
+        caller = type(self).__name__
+        if importlib.util.find_spec("blackjax") is None:
+            raise ImportError(
+                f"{caller}: wanted blackjax; python -m pip install 'dgp_ppl[blackjax]'"
+            )
         for name, value in (("algorithm", algorithm), ("adaptation", adaptation)):
             if not callable(value) and not (name == "adaptation" and value is None):
                 raise TypeError(
-                    f"BlackJAXKernel: {name} is {value!r}, wanted a function of the log density, "
+                    f"{caller}: {name} is {value!r}, wanted a function of the log density, "
                     "such as lambda density: blackjax.mala(density, step_size=0.01)"
                 )
-        super().__init__(model, init_strategy, "BlackJAXKernel")
+        super().__init__(model, init_strategy, caller)
         self.algorithm, self.adaptation = algorithm, adaptation
 
     @property
@@ -113,10 +139,11 @@ class BlackJAXKernel(ModelKernel):
         parameters: dict[str, Any] = {}
         key_start, key_adapt = random.split(key)
         if self.adaptation is not None:
-            if num_warmup < 1:
+            if num_warmup < _LEAST_WARMUP:
                 raise ValueError(
-                    f"BlackJAXKernel: num_warmup is {num_warmup}, wanted at least 1, because there "
-                    "is an adaptation; pass adaptation=None and settings in algorithm"
+                    f"{type(self).__name__}: num_warmup is {num_warmup}, wanted at least "
+                    f"{_LEAST_WARMUP} for the adaptation; or a BlackJAXKernel with settings in "
+                    "algorithm and no adaptation"
                 )
             (found, parameters), _ = self.adaptation(density).run(key_adapt, position, num_warmup)
             position = found.position
@@ -143,7 +170,8 @@ class BlackJAXKernel(ModelKernel):
     ) -> tuple[BlackJAXState, Flat]:
         chain, info = self._bound(density, state.parameters).step(key, state.chain)
         finite = jnp.isfinite(chain.position).all()
-        diverging = getattr(info, "is_divergent", False) | ~finite
+        # MCLMC's information has `nonans` instead.
+        diverging = getattr(info, "is_divergent", False) | ~getattr(info, "nonans", finite)
         return state._replace(i=state.i + 1, chain=chain, info=info, diverging=diverging), (
             chain.position
         )

@@ -9,8 +9,7 @@ import pytest
 from support.foreign_models import FOREIGN, assert_same_posterior, nuts
 from support.helpers import KEY, exact_posterior, one_layer, regression, slow
 
-from dgp_ppl.inference.samplers._mcmc import run_mcmc
-from dgp_ppl.inference.samplers.blackjax_kernels import BlackJAXKernel
+from dgp_ppl import BlackJAXKernel, run_mcmc
 
 SD = jnp.array([0.5, 1.0, 2.0])
 
@@ -106,19 +105,3 @@ def test_information_and_settings_are_fields():
     sizes = chains.fields["parameters.step_size"]
     assert (sizes[:, :1] == sizes).all()
     assert sizes[0, 0] != sizes[1, 0]
-
-
-def test_wrong_algorithms():
-    run = lambda *a, warmup=2, **k: run_mcmc(  # noqa: E731
-        KEY, BlackJAXKernel(gaussian, *a, **k), num_warmup=warmup, num_samples=2, progress=False
-    )
-    with pytest.raises(TypeError, match="algorithm is 3, wanted a function of the log density"):
-        run(3)
-    with pytest.raises(TypeError, match="adaptation is 'window', wanted a function"):
-        run(slices, adaptation="window")
-    with pytest.raises(TypeError, match=r"algorithm returned a int, wanted a blackjax\.Sam"):
-        run(lambda density: 3)
-    with pytest.raises(ValueError, match="num_warmup is 0, wanted at least 1"):
-        run(blackjax.nuts, adaptation=adaptation, warmup=0)
-    with pytest.raises(TypeError, match="state is a tuple, wanted one with a position"):
-        run(lambda density: blackjax.SamplingAlgorithm(lambda *a: (), lambda *a: ((), ())))
