@@ -18,6 +18,7 @@ import inspect
 import math
 import sys
 import weakref
+from collections.abc import Iterable
 from typing import Any
 
 import jax
@@ -31,13 +32,14 @@ from numpyro.infer.autoguide import AutoGuide
 from numpyro.infer.reparam import Reparam
 from numpyro.primitives import Messenger
 
-from dgp_ppl._errors import DataError
+from dgp_ppl._errors import DataError, one_line
 from dgp_ppl._partition import ComparedByArguments
 from dgp_ppl.persistence._archive import ArchiveReader, array_bytes, read_array
 
-__all__ = ["Encoder", "UnnamedError", "decode", "import_name", "import_path"]
+__all__ = ["Encoder", "decode", "import_name", "import_path"]
 
 _BY_ARGUMENTS = (ComparedByArguments, AutoGuide)
+_CURE = "take the version of the file's record, or save the fit again"
 _BY_FIELDS = (Distribution, Transform, constraints.Constraint, Messenger, Reparam)
 
 
@@ -131,7 +133,7 @@ class Encoder:
     def _path(self, value: Any, name: str) -> str:
         try:
             return import_path(value)
-        except UnnamedError as error:
+        except ValueError as error:
             raise TypeError(
                 f"save: {name} is {error}; a new process imports functions and classes by name, so "
                 "define it at the top of a module, such as my_models.py, import it from there and "
@@ -199,8 +201,8 @@ def decode(archive: ArchiveReader, node: Any) -> Any:
 
     kind = node["kind"]
     if kind == "tuple":
-        items = read(node["items"])
-        return tuple.__new__(tuple if node["class"] is None else _named(archive, node), items)
+        cls = tuple if node["class"] is None else _named(archive, node["class"])
+        return tuple.__new__(cls, read(node["items"]))
     if kind == "dict":
         return pairs("items")
     if kind == "float":
@@ -208,50 +210,46 @@ def decode(archive: ArchiveReader, node: Any) -> Any:
     if kind == "array":
         return _read_array(archive, node)
     if kind == "import":
-        return _named(archive, node, "path")
+        return _named(archive, node["path"])
     if kind == "method":  # of a class, in files of version 0.2
         return getattr(read(node["of"]), node["name"])
     if kind == "partial":
         make = Partial if node["tree"] else functools.partial
         return make(read(node["function"]), *read(node["args"]), **pairs("keywords"))
-    cls = _named(archive, node)
+    cls = _named(archive, node["class"])
     if kind == "arguments" and isinstance(cls, type) and issubclass(cls, _BY_ARGUMENTS):
-        return _construct(archive, node["class"], cls, pairs("arguments"), pairs("changes"))
+        signature, given = inspect.signature(cls.__init__), pairs("arguments")
+        _check_names(archive, cls, given, signature.parameters)
+        # The first parameter is self, or the ``*args`` of a wrapper, which hold it.
+        first = next(iter(signature.parameters))
+        given[first] = (None, *given[first]) if first in given else None
+        bound = inspect.BoundArguments(signature, given)  # pyright: ignore[reportArgumentType]
+        value = cls(*bound.args[1:], **bound.kwargs)
+        changes = pairs("changes")
+        return value.changed(**changes) if changes else value
     if kind == "object" and (dataclasses.is_dataclass(cls) or issubclass(cls, _BY_FIELDS)):
-        return _with_fields(archive, node["class"], cls, pairs("fields"))
-    raise _changed(archive, node["class"], "wanted a guide, a dataclass or a class of NumPyro")
+        value, given = object.__new__(cls), pairs("fields")
+        if dataclasses.is_dataclass(cls):  # fields that a later release added have defaults
+            _check_names(archive, cls, given, [f.name for f in dataclasses.fields(cls)])
+        for name, content in given.items():
+            object.__setattr__(value, name, content)  # dataclasses may be frozen
+        if isinstance(value, Messenger) and value.fn is not None:
+            functools.update_wrapper(value, value.fn, updated=())
+        return value
+    raise DataError(
+        f"{archive.path} was saved with another version of {node['class'].replace(':', '.')}: "
+        f"wanted a guide, a dataclass or a class of NumPyro; {_CURE}"
+    )
 
 
-def _construct(
-    archive: ArchiveReader, path: str, cls: Any, arguments: dict[str, Any], changes: dict[str, Any]
-) -> Any:
-    signature = inspect.signature(cls.__init__)
-    if unknown := arguments.keys() - signature.parameters.keys():
-        raise _changed(archive, path, f"it takes no argument {', '.join(sorted(unknown))}")
-    # The first parameter is self, or the ``*args`` of a wrapper, which hold it.
-    first = next(iter(signature.parameters))
-    arguments[first] = (None, *arguments[first]) if first in arguments else None
-    bound = inspect.BoundArguments(signature, arguments)  # pyright: ignore[reportArgumentType]
-    value = cls(*bound.args[1:], **bound.kwargs)
-    return value.changed(**changes) if changes else value
-
-
-def _with_fields(archive: ArchiveReader, path: str, cls: Any, fields: dict[str, Any]) -> Any:
-    if dataclasses.is_dataclass(cls):
-        known: dict[str, Any] = {f.name: f for f in dataclasses.fields(cls)}
-        if unknown := fields.keys() - known.keys():
-            raise _changed(archive, path, f"it has no field {', '.join(sorted(unknown))}")
-        for name in known.keys() - fields.keys():  # which later releases added
-            if known[name].default is not dataclasses.MISSING:
-                fields[name] = known[name].default
-            elif known[name].default_factory is not dataclasses.MISSING:
-                fields[name] = known[name].default_factory()
-    value = object.__new__(cls)  # pyright: ignore[reportArgumentType] - a dataclass is a class
-    for name, content in fields.items():
-        object.__setattr__(value, name, content)  # dataclasses may be frozen
-    if isinstance(value, Messenger) and value.fn is not None:
-        functools.update_wrapper(value, value.fn, updated=())
-    return value
+def _check_names(
+    archive: ArchiveReader, cls: type, given: Iterable[str], known: Iterable[str]
+) -> None:
+    if unknown := set(given) - set(known):
+        raise DataError(
+            f"{archive.path} was saved with another version of {cls.__module__}.{cls.__name__}: "
+            f"it has no {', '.join(sorted(unknown))}; {_CURE}"
+        )
 
 
 def _read_array(archive: ArchiveReader, node: dict[str, Any]) -> Any:
@@ -272,31 +270,17 @@ def _read_array(archive: ArchiveReader, node: dict[str, Any]) -> Any:
     return found
 
 
-def _named(archive: ArchiveReader, node: dict[str, Any], entry: str = "class") -> Any:
-    """Import what an entry of a node names. All that a file imports comes through here."""
-    path = node[entry]
+def _named(archive: ArchiveReader, path: str) -> Any:
+    """Import what a file names. All that a file imports comes through here."""
     module, _, name = path.partition(":")
     try:
         return import_name(path)
-    except ImportError as error:
-        reason = " ".join(str(error).split())
+    except (ImportError, AttributeError) as error:
         raise DataError(
             f"{archive.path} needs {name} of the module {module}, which cannot be imported "
-            f"({reason}); install it, or put its folder on Python's path (PYTHONPATH)"
+            f"({one_line(error)}); install it, or put its folder on Python's path (PYTHONPATH); if "
+            f"it is installed in another version, {_CURE}"
         ) from error
-    except AttributeError as error:
-        raise _changed(archive, path, f"the module {module} has no {name}") from error
-
-
-def _changed(archive: ArchiveReader, path: str, reason: str) -> DataError:
-    return DataError(
-        f"{archive.path} was saved with another version of {path.replace(':', '.')}: {reason}; "
-        "take the version of the file's record, or save the fit again"
-    )
-
-
-class UnnamedError(ValueError):
-    """A value has no import path. The message says why, as the end of "it is ..."."""
 
 
 def import_path(value: Any) -> str:
@@ -310,7 +294,7 @@ def import_path(value: Any) -> str:
     ('dgp_ppl.models:deep_gp', 'jax.nn:relu')
 
     Raises:
-        UnnamedError: if there is none.
+        ValueError: if there is none. The message says why, as the end of "it is ...".
     """
     if inspect.ismethod(value) and isinstance(value.__self__, type):  # a classmethod
         return f"{import_path(value.__self__)}.{value.__name__}"
@@ -323,18 +307,18 @@ def import_path(value: Any) -> str:
         names = [n for n, held in variables if held is value]
         if not names:
             what = f"an object of the class {type(value).__qualname__}"
-            raise UnnamedError("a lambda" if isinstance(name, str) else what)
+            raise ValueError("a lambda" if isinstance(name, str) else what)
         name = min(names, key=lambda n: (n.startswith("_"), n))
     if "<locals>" in name:
-        raise UnnamedError(f"{name.rpartition('.')[2]}, which is defined inside a function")
+        raise ValueError(f"{name.rpartition('.')[2]}, which is defined inside a function")
     if module == "__main__":
-        raise UnnamedError(f"{name} of __main__, the program that runs now")
+        raise ValueError(f"{name} of __main__, the program that runs now")
     try:
         found = import_name(f"{module}:{name}")
     except (ImportError, AttributeError):
-        raise UnnamedError(f"{name}, which cannot be imported from {module}") from None
+        raise ValueError(f"{name}, which cannot be imported from {module}") from None
     if found is not value:
-        raise UnnamedError(f"not what {module}.{name} is now")
+        raise ValueError(f"not what {module}.{name} is now")
     return f"{_public_module(module, name, value)}:{name}"
 
 

@@ -26,7 +26,7 @@ from dgp_ppl.datasets import ArrowFrame, Preprocessor, Table
 from dgp_ppl.inference import Chains, FitResult, LayerGuide, MCEMResult
 from dgp_ppl.inference.runs._summary import program_name
 from dgp_ppl.persistence._archive import write_archive
-from dgp_ppl.persistence._content import Encoder, UnnamedError, decode, import_path
+from dgp_ppl.persistence._content import Encoder, decode, import_path
 from dgp_ppl.persistence._record import FORMAT, KIND, PLAIN, open_record
 from dgp_ppl.prediction import Prediction, predict
 from dgp_ppl.standardize import Standardizer
@@ -368,7 +368,7 @@ def _name(value: Any) -> str:
         return type(value).__name__
     try:
         return import_path(value).replace(":", ".")
-    except UnnamedError:
+    except ValueError:
         inner = getattr(value, "fn", getattr(value, "func", None))  # of handlers and partials
         name = type(value).__name__.lstrip("_")
         return name if inner is None else f"{name}({_name(inner)})"
