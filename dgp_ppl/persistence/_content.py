@@ -216,7 +216,7 @@ def decode(archive: ArchiveReader, node: Any) -> Any:
     if kind == "partial":
         make = Partial if node["tree"] else functools.partial
         return make(read(node["function"]), *read(node["args"]), **pairs("keywords"))
-    cls = _named(archive, node["class"])
+    cls: Any = _named(archive, node["class"])
     if kind == "arguments" and isinstance(cls, type) and issubclass(cls, _BY_ARGUMENTS):
         signature, given = inspect.signature(cls.__init__), pairs("arguments")
         _check_names(archive, cls, given, signature.parameters)
@@ -224,13 +224,14 @@ def decode(archive: ArchiveReader, node: Any) -> Any:
         first = next(iter(signature.parameters))
         given[first] = (None, *given[first]) if first in given else None
         bound = inspect.BoundArguments(signature, given)  # pyright: ignore[reportArgumentType]
-        value = cls(*bound.args[1:], **bound.kwargs)
+        value: Any = cls(*bound.args[1:], **bound.kwargs)
         changes = pairs("changes")
         return value.changed(**changes) if changes else value
     if kind == "object" and (dataclasses.is_dataclass(cls) or issubclass(cls, _BY_FIELDS)):
-        value, given = object.__new__(cls), pairs("fields")
+        given = pairs("fields")
         if dataclasses.is_dataclass(cls):  # fields that a later release added have defaults
-            _check_names(archive, cls, given, [f.name for f in dataclasses.fields(cls)])
+            _check_names(archive, cls, given, cls.__dataclass_fields__)
+        value = object.__new__(cls)  # pyright: ignore[reportArgumentType] - it is a class
         for name, content in given.items():
             object.__setattr__(value, name, content)  # dataclasses may be frozen
         if isinstance(value, Messenger) and value.fn is not None:
@@ -243,7 +244,7 @@ def decode(archive: ArchiveReader, node: Any) -> Any:
 
 
 def _check_names(
-    archive: ArchiveReader, cls: type, given: Iterable[str], known: Iterable[str]
+    archive: ArchiveReader, cls: Any, given: Iterable[str], known: Iterable[str]
 ) -> None:
     if unknown := set(given) - set(known):
         raise DataError(

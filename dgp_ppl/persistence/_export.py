@@ -80,7 +80,11 @@ def export(
             f"export: platforms is {list(platforms)}, wanted some of {', '.join(_PLATFORMS)}"
         )
     _check_resolution(prediction)
-    levels = _checked_levels(quantiles)
+    levels = np.asarray(quantiles, np.float64)
+    if levels.ndim != 1 or not ((levels > 0) & (levels < 1)).all():
+        raise ValueError(
+            f"export: quantiles is {quantiles}, wanted levels strictly between 0 and 1"
+        )
     arrays, owns = jax.tree.leaves(prediction.data), jax.tree.leaves(prediction.by_row)
     by_row = [a for a, own in zip(arrays, owns, strict=True) if own]
     (rows,) = jax.export.symbolic_shape("rows")
@@ -131,15 +135,6 @@ def _at_rows(prediction: Prediction, levels: list[float]) -> Callable[..., dict[
         return jax.vmap(row_function(p, levels))(*rows)
 
     return program
-
-
-def _checked_levels(quantiles: Sequence[float]) -> np.ndarray:
-    levels = np.asarray(quantiles, np.float64)
-    if levels.ndim != 1 or not ((levels > 0) & (levels < 1)).all():
-        raise ValueError(
-            f"export: quantiles is {quantiles}, wanted levels strictly between 0 and 1"
-        )
-    return levels
 
 
 def _check_resolution(prediction: Prediction) -> None:

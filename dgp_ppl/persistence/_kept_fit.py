@@ -56,9 +56,8 @@ class KeptFit:
             use instead of a guide.
         losses: losses of the fit's steps, [steps].
         columns: names of the inputs' columns.
-        data: fingerprint of the training data: its shapes, and a hash.
-        info: further values of JSON, such as the target's name, and ``interrupted`` of a fit that
-            Ctrl-C ended early.
+        data: shapes and a hash of the training data.
+        info: further values of JSON, such as the target's name.
         preprocessing: the state of a preprocessor of tables, as values of JSON; the state of a
             `Preprocessor` is applied to tables.
         versions: versions of the packages that saved the fit, the device and the date.
@@ -163,31 +162,22 @@ class KeptFit:
         return bool((self.info or {}).get(_INTERRUPTED))
 
     def __repr__(self) -> str:
-        shapes = [np.shape(a) for a in jax.tree.leaves(self.params)]
-        numbers = sum(int(np.prod(s)) for s in shapes)
-        parts = [_name(self.model)]
-        if self.guide is not None:
-            parts.append(_name(self.guide))
+        numbers = sum(int(np.size(a)) for a in jax.tree.leaves(self.params))
+        parts = [_name(self.model), *([] if self.guide is None else [_name(self.guide)])]
         parts.append(f"{len(self.params)} params of {numbers:,} numbers")
         if isinstance(self.posterior_samples, Chains):
-            chains, draws = self.posterior_samples.shape
-            parts.append(f"{chains} chains of {draws} draws")
+            parts.append("{} chains of {} draws".format(*self.posterior_samples.shape))
         if self.is_interrupted:
             parts.append("interrupted before its last step")
-        if self.columns is not None:
-            parts.append("inputs " + ", ".join(self.columns))
-        if self.data is not None:
-            parts.append("data " + " and ".join(map(str, self.data["shapes"])))
         if self.versions:
-            saved = self.versions
-            parts.append(
-                f"saved {saved['date'][:10]} by dgp_ppl {saved['dgp_ppl']} with jax {saved['jax']}"
-            )
+            parts.append(f"saved {self.versions['date'][:10]} by {self.versions['dgp_ppl']}")
         return f"KeptFit({'; '.join(parts)})"
 
     def _rows(self, x: Any, unseen: str) -> Any:
         """Return the inputs of a table, whose columns go by their names; else x itself."""
-        if not (isinstance(x, str | os.PathLike | Table) or _is_frame(x)):
+        is_frame = hasattr(type(x), "columns")  # also of dask, which is collected first
+        is_frame |= isinstance(x, ArrowFrame) and not hasattr(x, "__array__")  # no Series
+        if not (is_frame or isinstance(x, str | os.PathLike | Table)):
             return x
         if self.preprocessor is None:
             raise ValueError(
@@ -252,7 +242,7 @@ def save(
             posterior_samples = params.chains
     found = None if data is None else fingerprint(*data)
     names = None if columns is None else tuple(map(str, columns))
-    shape = [] if found is None else found["shapes"][0]
+    shape = () if data is None else np.shape(data[0])
     if names is not None and len(shape) == 2 and shape[1] != len(names):
         raise ValueError(
             f"save: columns has {len(names)} names, wanted {shape[1]}, one for each column of "
@@ -324,15 +314,9 @@ def _check_arguments(model: Model, kwargs: dict[str, Any]) -> None:
 
 
 def _find_sites(guide: Any, site: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    """Let one of NumPyro's guides, which is new, find its latent sites.
+    """Let one of NumPyro's automatic guides, which is new, find its latent sites.
 
-    It does so in its first call. Without y that call would take the observed site for a latent one.
-
-    Args:
-        guide: the guide; others than NumPyro's automatic ones are unchanged.
-        site: the observed site.
-        args: the model's arguments. Their values do not matter.
-        kwargs: its keyword arguments.
+    It does so in its first call, which without y would take the observed site for a latent one.
     """
     is_stock = isinstance(guide, AutoGuide) and not isinstance(guide, LayerGuide)
     if not is_stock or guide.prototype_trace is not None:
@@ -340,16 +324,10 @@ def _find_sites(guide: Any, site: str, args: tuple[Any, ...], kwargs: dict[str, 
     model = guide.model
     guide.model = handlers.block(model, hide=[site])
     try:
-        rows = np.zeros(np.shape(args[0]), np.float32)
+        rows = np.zeros(np.shape(args[0]), np.float32)  # values do not matter
         handlers.seed(guide, 0)(rows, *args[1:], **kwargs)
     finally:
         guide.model = model
-
-
-def _is_frame(x: Any) -> bool:
-    """Return whether x has columns with names, also if it must be collected first."""
-    unnamed = not isinstance(x, ArrowFrame) or hasattr(x, "__array__")  # such as a Series
-    return hasattr(type(x), "columns") or not unnamed
 
 
 def _checked_json(name: str, value: Any) -> Any:

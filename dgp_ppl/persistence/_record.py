@@ -14,23 +14,12 @@ KIND, FORMAT = "fit", 1
 PLAIN = ("columns", "data", "info", "preprocessing")
 """The attributes of a `KeptFit` that the record has as they are."""
 
-_WANTED = "a fit that dgp_ppl.save wrote"
 _VERSIONS = ("dgp_ppl", "jax", "device", "date")  # which every file has
 
 
 def open_record(path: str | os.PathLike[str]) -> tuple[ArchiveReader, dict[str, Any]]:
-    """Open the file of a fit.
-
-    Args:
-        path: the file.
-
-    Returns:
-        The archive, and the result of `read_record`.
-
-    Raises:
-        DataError: if the file is not one of `save`, is damaged or of a later version.
-    """
-    archive = ArchiveReader(path, KIND, FORMAT, _WANTED)
+    """Open the file of a fit; return the archive, and the result of `read_record`."""
+    archive = ArchiveReader(path, KIND, FORMAT, "a fit that dgp_ppl.save wrote")
     try:
         found = {name: archive.record[name] for name in ("versions", "model", *PLAIN)}
         _check(found)

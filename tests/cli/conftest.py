@@ -2,21 +2,13 @@
 
 from types import SimpleNamespace
 
-import pandas as pd
 import pytest
-from support.commands import command
-from support.tables import houses
+from support.commands import command, frame
 
 FIT = [
-    "--target", "price", "--drop", "house,owner", "--split", "1", "--seed", "3",
+    "--target", "price", "--drop", "house", "--split", "1", "--seed", "3",
     "--method", "svgp", "--steps", "3", "--inducing", "4", "--samples", "4",
 ]  # fmt: skip
-
-
-def frame(rows=30):
-    """Return a messy table whose houses have numbers such as 007."""
-    table = pd.DataFrame(houses(rows)).drop(columns="id")
-    return table.assign(house=[f"{i:03d}" for i in range(rows)])
 
 
 @pytest.fixture(scope="session")

@@ -30,7 +30,7 @@ def test_the_fit_is_that_of_compare(fit):
     assert (fit.folder / "houses.png").read_bytes()[:4] == b"\x89PNG"
 
     same = dgp_ppl.compare(
-        fit.folder / "houses.csv", ["svgp"], target="price", drop=["house", "owner"], splits=[1],
+        fit.folder / "houses.csv", ["svgp"], target="price", drop=["house"], splits=[1],
         seed=3, steps=3, inducing=4, samples=4, progress=False,
     )  # fmt: skip
     kept, run = dgp_ppl.load(fit.path), same.fits["svgp"]

@@ -2,7 +2,6 @@
 
 import subprocess
 import sys
-from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -10,9 +9,8 @@ import pyarrow.parquet as pq
 import pytest
 from jax import random
 from support.archives import rewritten
-from support.commands import command, refused
+from support.commands import command, frame, refused
 from support.malformed import malformed
-from support.tables import houses
 
 import dgp_ppl
 from dgp_ppl import datasets
@@ -26,12 +24,6 @@ ABOUT = {
     "task": "regression", "classes": [], "source": "", "target": "t",
     "rows": {"training": 2, "held_out": 1},
 }  # fmt: skip
-
-
-def frame(rows=30):
-    """Return the table of `fit`, without the owners."""
-    table = pd.DataFrame(houses(rows)).drop(columns=["id", "owner"])
-    return table.assign(house=[f"{i:03d}" for i in range(rows)])
 
 
 def kept(folder, table, target):
@@ -89,21 +81,6 @@ def test_classes_have_the_labels_that_people_wrote(tmp_path):
     code, printed, _ = command("show", path)
     assert code == 0
     assert "sells (multiclass: Yes, no way, perhaps, later)" in printed
-
-
-@pytest.mark.slow
-def test_fits_of_numbers_take_the_columns_by_name(tmp_path):
-    """Bundled data, .npz files and `strict` have no preprocessor."""
-    outcome = dgp_ppl.compare("step", ["svgp"], **TINY)
-    outcome.fits["svgp"].save(tmp_path / "fit.dgp")
-    names = dgp_ppl.load(tmp_path / "fit.dgp").columns
-    pd.DataFrame({name: [0.1, 0.2] for name in names}).to_csv(tmp_path / "new.csv")
-    args = [tmp_path / "fit.dgp", tmp_path / "new.csv", "--out", tmp_path / "p.csv"]
-    named = (tmp_path / "new.csv").read_text().replace(",", "row,", 1)
-    (tmp_path / "new.csv").write_text(named)
-    code, _, err = command("predict", *args, "--id", "row", *NEW)
-    assert (code, err) == (0, "")
-    assert pd.read_csv(tmp_path / "p.csv")["row"].tolist() == [0, 1]
 
 
 @pytest.mark.slow
@@ -203,25 +180,20 @@ def test_malformed_tables(case, empty_fit, tmp_path):
 
 
 @pytest.mark.slow
-def test_classes_that_the_model_has_not(tmp_path):
+def test_fits_of_numbers_take_the_columns_by_name(tmp_path):
+    """Bundled data, .npz files and `strict` have no preprocessor."""
     outcome = dgp_ppl.compare("step", ["svgp"], **TINY)
     path = tmp_path / "fit.dgp"
     outcome.fits["svgp"].save(path)
-    loaded = dgp_ppl.load(path)
-    about = loaded.info["comparison"] | {"task": "binary", "classes": ["u", "v"]}
+    kept = dgp_ppl.load(path)
+    table = pd.DataFrame({name: [0.1, 0.2] for name in kept.columns}).assign(row=[0, 1])
+    table.to_csv(tmp_path / "new.csv", index=False)
+    args = [path, tmp_path / "new.csv", "--out", tmp_path / "p.csv", "--id", "row", *NEW]
+    assert command("predict", *args) == (0, "", "")
+    assert pd.read_csv(tmp_path / "p.csv")["row"].tolist() == [0, 1]
+    about = kept.info["comparison"] | {"task": "binary", "classes": ["u", "v"]}
     path.write_bytes(rewritten(path.read_bytes(), info={"comparison": about}))
-    pd.DataFrame({n: [0.1, 0.2] for n in loaded.columns}).to_csv(tmp_path / "n.csv", index=False)
-    args = [path, tmp_path / "n.csv", "--out", tmp_path / "p.csv", *NEW]
-    code, _, err = command("predict", *args)
-    assert (code, len(err.strip().splitlines())) == (2, 1), err
-    assert "names 2 classes, and its model has 0" in err
-    assert not (tmp_path / "p.csv").exists()
-
-
-def test_another_number_of_classes():
-    prediction = SimpleNamespace(probabilities=np.full((2, 3), 1 / 3))
-    with pytest.raises(dgp_ppl.DataError, match="names 2 classes, and its model has 3"):
-        _predict._summary(prediction, {"task": "multiclass", "classes": ["u", "v"]}, [0.5])
+    assert "names 2 classes, and its model has 0" in refused("predict", *args, "--overwrite")
 
 
 def test_fits_that_the_command_cannot_use(tmp_path):

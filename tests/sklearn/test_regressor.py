@@ -7,7 +7,6 @@ from sklearn.exceptions import NotFittedError
 from sklearn.metrics import r2_score
 from support.estimators import SMALL, fitted, run
 
-from dgp_ppl import metrics
 from dgp_ppl.sklearn import DeepGPRegressor
 
 
@@ -109,16 +108,6 @@ def test_noise_may_change_with_the_inputs(x):
     gp.fit(rows.x, rows.y)
     assert len(np.unique(gp.predict(x, return_std=True)[1])) == len(x)
     assert gp.sample_y(x, 5, noise=False).shape == (len(x), 5)
-
-
-@pytest.mark.slow
-def test_a_fit_of_defaults_predicts_well():
-    rows = run("step")
-    gp = DeepGPRegressor(inducing=30, steps=1500, random_state=0).fit(rows.x, rows.y)
-    mean, _, bounds = gp.predict(rows.x_test, return_std=True, quantiles=[0.05, 0.95])
-    assert metrics.rmse(rows.y_test, mean) < 0.5 * rows.y.std()
-    assert metrics.interval_coverage(rows.y_test, *bounds.T) >= 0.5
-    assert gp.loss_curve_.shape == (1500,)
 
 
 def test_columns_of_a_frame_are_known_by_name(x):

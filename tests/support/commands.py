@@ -1,11 +1,19 @@
-"""Runs of the command line in this process."""
+"""Runs of the command line in this process, and a table for them."""
 
 import contextlib
 import io
 
+import pandas as pd
 import pytest
+from support.tables import houses
 
 from dgp_ppl.cli.__main__ import run
+
+
+def frame(rows=30):
+    """Return a messy table whose houses have numbers such as 007."""
+    table = pd.DataFrame(houses(rows)).drop(columns=["id", "owner"])
+    return table.assign(house=[f"{i:03d}" for i in range(rows)])
 
 
 def command(*args, folder=None):

@@ -30,7 +30,7 @@ _PLAIN_TYPES = (bool, int, float, str, type(None))
 class RunFolder:
     """The files of a run: its draws in parts, and the state after the last part.
 
-    ``latest.json`` names the valid parts. It is written last and replaced at once, so files that a
+    ``latest.json`` names the valid parts. It is written last, and never half, so files that a
     killed run left unfinished are ignored.
 
     Args:
@@ -94,18 +94,14 @@ class RunFolder:
     def write(self, steps: int, state: Any, draws: list[list[np.ndarray]]) -> None:
         """Append a part of draws, and replace the state."""
         columns = [np.concatenate(c) for c in zip(*draws, strict=True)]
-        _save(self.path / f"draws-{self.parts}.npz", columns)
+        np.savez(self.path / f"draws-{self.parts}.npz", *columns)
         leaves = [np.asarray(_raw(a)) for a in jax.tree.leaves(state)]
-        _save(self.path / f"state-{self.parts + 1}.npz", leaves)
+        np.savez(self.path / f"state-{self.parts + 1}.npz", *leaves)
         self.parts += 1
         record = {"about": self.identity, "parts": self.parts, "steps": steps}
         with replacing(self.path / _LATEST) as draft:
             draft.write_text(json.dumps(record, indent=1) + "\n")
         (self.path / f"state-{self.parts - 1}.npz").unlink(missing_ok=True)
-
-
-def _save(path: Path, arrays: list[np.ndarray]) -> None:
-    np.savez(path, *arrays)
 
 
 def _load(path: Path) -> list[np.ndarray]:
@@ -140,7 +136,7 @@ def _like(saved: np.ndarray, leaf: Any) -> Array:
 
 
 def run_identity(kernel: Any, state: Any, arguments: Any, **others: Any) -> dict[str, Any]:
-    """Return plain values that identify a sampler's run: kernel, arguments and other values.
+    """Return plain values that identify a sampler's run.
 
     Models are functions, which cannot be compared by value. A different model usually has a
     different energy at the initial state.
@@ -156,15 +152,10 @@ def run_identity(kernel: Any, state: Any, arguments: Any, **others: Any) -> dict
 
 
 def fit_identity(
-    guide: Any,
-    loss: Any,
-    optimizer: Any,
-    params: Params,
-    first: float,
-    arguments: Any,
+    guide: Any, loss: Any, optimizer: Any, params: Params, first: float, arguments: Any,
     **others: Any,
-) -> dict[str, Any]:
-    """Return plain values that identify a fit: guide, objective, arguments and other values.
+) -> dict[str, Any]:  # fmt: skip
+    """Return plain values that identify a fit.
 
     Args:
         guide: the guide, which is known by its type and its effect on the first loss.

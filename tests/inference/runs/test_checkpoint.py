@@ -1,18 +1,23 @@
 """Folders of runs: those of other runs are refused, and damaged ones are detected."""
 
+import io
+import json
 import random
 import subprocess
 import sys
 import time
 
+import jax.numpy as jnp
+import numpy as np
+import optax
 import pytest
 from support.mcmc_runs import assert_same, sampled, slope
 
 import dgp_ppl as dgp
+from dgp_ppl.inference.runs._checkpoint import optimizer_identity
 from dgp_ppl.inference.samplers.sghmc import SGHMC
 
 
-@pytest.mark.slow
 def test_another_run_in_the_folder(tmp_path):
     """The error names the difference, and the folder stays intact."""
     first = sampled(num_samples=5, checkpoint=tmp_path / "run")
@@ -24,22 +29,44 @@ def test_another_run_in_the_folder(tmp_path):
         with pytest.raises(dgp.DataError, match=f"holds another run: its {differing}"):
             sampled(**({"num_samples": 5, "checkpoint": tmp_path / "run"} | options))
     assert_same(first, sampled(num_samples=5, checkpoint=tmp_path / "run"))
+    damage(tmp_path / "run", lambda: sampled(num_samples=5, checkpoint=tmp_path / "run"))
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "thesis.tex").write_text("")
     with pytest.raises(dgp.DataError, match="not empty and holds no run"):
         sampled(checkpoint=tmp_path / "other")
-    draws, latest = (tmp_path / "run" / n for n in ("draws-0.npz", "latest.json"))
-    for path, broken in (
-        (draws, draws.read_bytes()[:200]),
-        (draws, b"PK"),
-        (latest, b"{}"),
-        (latest, b"[1"),
-    ):
+
+
+def damage(folder, run):
+    """Damage the files of a run, one at a time, and assert that resuming says so."""
+    latest, draws = folder / "latest.json", folder / "draws-0.npz"
+    (state,) = folder.glob("state-*.npz")
+    record = json.loads(latest.read_text())
+    with np.load(state) as file:
+        arrays = list(file.values())
+    fewer = io.BytesIO()
+    np.savez(fewer, *arrays[:-1])
+    damages = [(latest, b"{}"), (latest, b"[1"), (draws, draws.read_bytes()[:200]), (draws, b"PK")]
+    damages += [(state, fewer.getvalue())]
+    damages += [
+        (latest, json.dumps(record | {name: value}).encode())
+        for name, value in (("steps", -5), ("steps", 2.5), ("steps", 0), ("parts", "1"))
+    ]
+    for path, broken in damages:
         whole = path.read_bytes()
         path.write_bytes(broken)
         with pytest.raises(dgp.DataError, match="is damaged"):
-            sampled(num_samples=5, checkpoint=tmp_path / "run")
+            run()
         path.write_bytes(whole)
+
+
+def test_optimisers_are_told_apart_by_their_states():
+    """Settings of one kind, such as learning rates, cannot be seen."""
+    params = {"noise": jnp.ones(()), "z": jnp.ones((3, 2))}
+    wanted = optimizer_identity(optax.adam(1e-2), params)
+    assert optimizer_identity(optax.adam(1e-3), params) == wanted
+    scheduled = optax.adam(optax.piecewise_constant_schedule(1e-2, {15: 0.1}))
+    for other in (scheduled, optax.sgd(1e-2), optax.sgd(1e-2, momentum=0.9), optax.adagrad(1e-2)):
+        assert optimizer_identity(other, params) != wanted
 
 
 def test_another_model_in_the_folder(tmp_path):

@@ -1,4 +1,4 @@
-"""Pickled results in this process and in a new one, on the same Python and on another."""
+"""Pickled results in this process and in a new one."""
 
 import copy
 import dataclasses
@@ -9,7 +9,6 @@ import textwrap
 
 import jax.numpy as jnp
 import numpy as np
-import optax
 import pytest
 from jax import random
 from support.fits import OPTIMIZER, SHALLOW, X, Z, shallow
@@ -64,14 +63,9 @@ def test_chains_and_predictions():
 
 
 def test_every_default_optimizer_is_picklable():
-    slow = frozenset(["noise"])
-    made = (
-        dgp.inference.default_optimizer(0.1, 5, slow),
-        dgp.inference.adversarial_optimizer(0.1, 5, slow),
-    )
     params = {"noise": jnp.ones(()), "l1.v.loc": jnp.ones(3)}
-    for optimizer in made:
-        assert isinstance(optimizer, optax.GradientTransformation)
+    for make in (dgp.inference.default_optimizer, dgp.inference.adversarial_optimizer):
+        optimizer = make(0.1, 5, frozenset(["noise"]))
         one, other = (
             o.update(params, o.init(params), params)[0] for o in (optimizer, loaded(optimizer))
         )
