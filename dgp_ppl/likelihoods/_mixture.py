@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpyro.distributions as dist
 from jax import lax, random
+from jax.extend.core import ClosedJaxpr, jaxpr_as_fun
 from jax.scipy.special import logsumexp, ndtr
 from jaxtyping import Array, Float
 
@@ -107,6 +108,25 @@ class Mixture(eqx.Module):
         return draws[row, jnp.arange(draws.shape[1])]
 
 
+class _Program(eqx.Module):
+    """A function with its closed-over arrays as leaves: `jax.jit` and `jax.vmap` can return it.
+
+    (The program inside `equinox.filter_closure_convert` is a leaf, which they cannot return.)
+    """
+
+    jaxpr: Any = eqx.field(static=True)
+    arrays: list[Array]
+
+    @staticmethod
+    def from_closure(function: Callable[..., Array], *args: Array) -> _Program:
+        """Trace a function at arguments of the shapes that it will get."""
+        closed = jax.make_jaxpr(function)(*args)
+        return _Program(closed.jaxpr, closed.consts)
+
+    def __call__(self, *args: Array) -> Array:
+        return jaxpr_as_fun(ClosedJaxpr(self.jaxpr, self.arrays))(*args)[0]
+
+
 class LatentMixture(Mixture):
     """The distribution of y with a scalar latent f ~ N(latent_mean, latent_sd²) integrated out.
 
@@ -142,13 +162,10 @@ class LatentMixture(Mixture):
         at_mean = likelihood(mean)
         y = jnp.zeros(at_mean.shape(), mean.dtype)
         discrete = bool(components.support.is_discrete)
-        # Arrays that the likelihood closes over become leaves: `jax.jit` and `jax.vmap` can return
-        # the mixture.
-        closed = eqx.filter_closure_convert
         log_prob = lambda f, y: likelihood(f).log_prob(y)  # noqa: E731
-        density = closed(log_prob, mean, y.astype(int) if discrete else y)
+        density = _Program.from_closure(log_prob, mean, y.astype(int) if discrete else y)
         try:
-            cdf = closed(lambda f, y: likelihood(f).cdf(y), mean, y)
+            cdf = _Program.from_closure(lambda f, y: likelihood(f).cdf(y), mean, y)
         except NotImplementedError:
             cdf = None
         return LatentMixture(log_weights, components, mean, sd, density, cdf)
