@@ -32,7 +32,7 @@ def one_input(steps: int, draws: int) -> Iterator[tuple[str, Any]]:
     yield "layers_1d", plots.layers(functions, names, "A step: the function of each layer")
     yield "hidden_1d", plots.hidden_maps(functions, names, "A step: each layer as a function of x")
 
-    # All posteriors are those of one model: hold the hyperparameters of the first fit.
+    # All posteriors belong to one model: hold the hyperparameters of the first fit.
     fixed = dgp.freeze(model, {n: a for n, a in first.params.items() if ".v." not in n})
     guides = {
         "mean field": dgp.MeanField(fixed),

@@ -107,7 +107,7 @@ def main() -> None:
         options = {"steps": steps, "learning_rate": 0.03, "progress": False}
         fit = dgp.fit(random.key(0), model, guide, x, exposure, y, mask, **options, **kwargs)
         held = dgp.predict(random.key(1), model, guide, fit.params, GRID, ONE, **kwargs)
-        # The first mixed output equals f. For the others f is the layer's first output.
+        # The first mixed output equals f. Elsewhere f is the layer's first output.
         draws = held.function_draws(random.key(2), 100).reshape(100, len(GRID), -1)
         found = held.mean[:, 0] if make is mixed else draws[..., 0].mean(axis=0)
         error = np.sqrt(np.mean(np.square(found - np.sin(3 * GRID[:, 0]))))

@@ -100,7 +100,7 @@ def main() -> None:
         )  # fmt: skip
         trees[name].to_netcdf(args.out / f"{name}.nc")
     v = {n: {s: t["posterior"][s].values for s in SITES} for n, t in trees.items()}
-    exact = dgp.Chains({s: a[:2] for s, a in v["NUTS"].items()})  # the others show chance
+    exact = dgp.Chains({s: a[:2] for s, a in v["NUTS"].items()})  # two more chains show chance
     evidence = dgp.annealed_evidence(keys[4], model, *found["flow"], *data, progress=False)
     for name, (guide, params) in found.items():
         sites = {s: a[2:] if name == "NUTS" else a for s, a in v[name].items()}

@@ -2,7 +2,7 @@
 
     DGP_PPL_DATA=... python benchmarks/tables/peers.py [--sets energy,concrete] [--splits 1]
 
-Needs torch and gpytorch, in an environment of their own. The model is that of GPyTorch's tutorial
+Needs torch and gpytorch, in an environment of their own. The model is from GPyTorch's tutorial
 on deep GPs: a kernel and inducing inputs for each output, a learned linear mean in the hidden
 layer, Adam with a rate of 0.01. As in our rows there are two layers, M = 100, as many hidden
 outputs as inputs (at most 30), minibatches of 1,000 rows, 6,000 steps, and 100 passes of a

@@ -4,8 +4,8 @@
 
 Writes benchmarks/results/repeated-rows.json. "sets" has, over the splits `dsdgp_test_index`, the
 share of held-out rows with the inputs of a training row, and with its target too. "wine_red" has
-the RMSE of new fits of two rows of the tables on the held-out rows of one split: those whose inputs
-are of a training row, and the others.
+the RMSE of new fits of two rows of the tables on the held-out rows of one split: rows whose inputs
+repeat a training row, and new rows.
 """
 
 import argparse
@@ -38,7 +38,7 @@ def shares(name: str) -> dict[str, float]:
 
 
 def errors(split: int) -> dict[str, Any]:
-    """Return the RMSE of each row of the tables on repeated rows, and on the others."""
+    """Return the RMSE of each row of the tables on repeated rows, and on new rows."""
     found: dict[str, Any] = {"split": split}
     for label in ROWS:
         (fit,) = (f for f in FITS if f.name == f"uci/uci/wine_red/{split}/{label}")

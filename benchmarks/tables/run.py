@@ -76,7 +76,7 @@ def commit() -> str:
 
 
 def todo(patterns: list[str]) -> Iterator[Fit]:
-    """Iterate over the fits that have no record yet: those of the first pattern come first."""
+    """Iterate over the fits that have no record yet, fits of the first pattern first."""
     known = done()
     for pattern in patterns:
         for fit in FITS:

@@ -14,7 +14,7 @@ Records = dict[tuple[str, str, str], list[dict[str, Any]]]  # by table, data set
 
 
 def load() -> tuple[Records, list[dict[str, Any]]]:
-    """Return the records by table, data set and row, with those of peers, and all of ours."""
+    """Return the records of ours and of peers by table, data set and row, and all of ours."""
     records = [json.loads(line) for line in (HERE / "records.jsonl").read_text().splitlines()]
     found: Records = defaultdict(list)
     for record in records:

@@ -43,7 +43,7 @@ def fit_variant(
         model_options: more keyword arguments of the model.
         **options: options of `fit`.
     """
-    # Keys as in dsvi: differences between the rows are those of the methods.
+    # Keys as in dsvi: rows differ by their methods alone.
     task_model, task_fit = task.split()
     key_fit, key_elbo = (part.key for part in task_fit.split())
     built, setting = build(task_model), task.setting

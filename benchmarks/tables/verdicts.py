@@ -44,10 +44,10 @@ CONDITIONS: dict[str, list[tuple[str, str, int, dict[str, float]]]] = {
 # Why a row reaches a limit or not, by set, metric and row.
 WHY = {
     ("wine_red", "rmse", "gp, Matern-1/2"): "a quarter of the held-out rows are training rows, "
-    "which the row remembers; of the others `flow` has 0.608",
+    "which the row remembers; the best other row, `flow`, has 0.608",
     ("concrete", "rmse", "dspp"): "the papers' best in this table is 4.56 (DiffGP, T = 5)",
     ("energy", "log_density", "sghmc"): "one row of split 1, and of split 2 of the papers' splits, "
-    "is tens of predictive standard deviations away (outliers.json); the others have -0.34, and "
+    "is tens of predictive standard deviations away (outliers.json); without it -0.34, and "
     "-0.29 on the papers'",
 }
 
@@ -117,7 +117,7 @@ def conditions(found: Records) -> list[str]:
 def never_worse(found: Records, row: str = "dsvi", base: str = "sgpr") -> str:
     """Return on which sets a row is worse than another by more than two standard errors.
 
-    The errors are those of the mean difference over the splits that both have, and 0 for one split.
+    The errors are of the mean difference over common splits, and 0 for one split.
     """
     worse, sets = [], set()
     for table in ("defaults", "uci"):

@@ -2,8 +2,8 @@
 
     python docs/scripts/gallery_pictures.py [NAME ...] [--smoke]
 
-A NAME is that of an example; all of them take some ten minutes on two cores. Examples that draw are
-run as they are. For the others, which print a table, this draws what their model found.
+A NAME names an example; all examples take some ten minutes on two cores. Examples that draw are
+run as they are. Of examples that print a table this draws what their model found.
 """
 
 import argparse
