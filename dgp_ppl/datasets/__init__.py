@@ -6,8 +6,7 @@ from dgp_ppl.datasets._arrow import ArrowFrame
 from dgp_ppl.datasets._dataset import Dataset, DatasetInfo, repeated_rows, splits
 from dgp_ppl.datasets._load import load, names
 from dgp_ppl.datasets._npz import DEFAULT_SPLITS
-from dgp_ppl.datasets._row_source import RowSource
-from dgp_ppl.datasets._source import TableSource, open_source
+from dgp_ppl.datasets._source import RowSource, TableSource, open_source
 from dgp_ppl.datasets.rows import Rows
 from dgp_ppl.datasets.tables import Preprocessor, Report, Table, read_table, table_chunks
 

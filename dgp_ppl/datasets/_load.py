@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from dgp_ppl._errors import DataError
-from dgp_ppl.datasets._arrow import ArrowFrame, frame_name
+from dgp_ppl.datasets._arrow import ArrowFrame
 from dgp_ppl.datasets._bundled import BUNDLED, load_bundled
 from dgp_ppl.datasets._dataset import MIN_ROWS, Dataset, DatasetInfo
 from dgp_ppl.datasets._messages import check_file, named, quoted, shown, suggestion
@@ -16,10 +17,11 @@ from dgp_ppl.datasets._openml import PREFIX, fetch_frame
 from dgp_ppl.datasets.tables import Preprocessor, Table, read_table
 from dgp_ppl.datasets.tables._columns import fit_target
 from dgp_ppl.datasets.tables._preprocessor import find_target
+from dgp_ppl.datasets.tables._read import TABLE_SUFFIXES
 
-__all__ = ["is_folder", "load", "names", "refuse_split_key"]
+__all__ = ["is_folder", "load", "names", "open_table", "refuse_split_key"]
 
-_FILE_SUFFIXES = (".csv", ".parquet", ".npz")
+_FILE_SUFFIXES = (*TABLE_SUFFIXES, ".npz")
 _FOLDER_VARIABLE = "DGP_PPL_DATA"
 
 
@@ -78,20 +80,15 @@ def load(
         DataError: if there is no such data set, or it cannot be used. The message is one line
             with the reason and the next thing to try.
     """
-    if not isinstance(name_or_path, str | os.PathLike):
-        refuse_split_key(frame_name(name_or_path), split_key)
-        table = read_table(name_or_path, keep=target)
-        return _from_table("table", table, target, table.where)
-    text, folder = os.fspath(name_or_path), os.environ.get(_FOLDER_VARIABLE)
-    where, in_folder = named(text), Path(folder or "", f"{text}.npz")
-    is_file = not isinstance(name_or_path, str) or text.lower().endswith(_FILE_SUFFIXES)
-    if is_file:
+    found = open_table(name_or_path, target, split_key)
+    if found is not None:
+        return _from_table(*found)
+    text, folder = os.fspath(name_or_path), os.environ.get(_FOLDER_VARIABLE)  # type: ignore[arg-type]
+    if not isinstance(name_or_path, str) or text.lower().endswith(_FILE_SUFFIXES):
         path = Path(os.path.expanduser(text))
         check_file(path, _FILE_SUFFIXES)
-        if path.suffix.lower() == ".npz":
-            return _load_npz(path, path.stem, target, split_key)
-        refuse_split_key(named(path), split_key)
-        return _from_table(path.stem, read_table(path, keep=target), target, f"file {path}")
+        return _load_npz(path, path.stem, target, split_key)
+    where, in_folder = named(text), Path(folder or "", f"{text}.npz")
     if text in BUNDLED:
         refuse_split_key(where, split_key)
         data = load_bundled(text)
@@ -101,11 +98,6 @@ def load(
                 "this data set; leave the target out"
             )
         return data
-    if text.startswith(PREFIX):
-        refuse_split_key(where, split_key)
-        frame, target, address = fetch_frame(text, target)
-        table = replace(read_table(frame), where=where)
-        return _from_table(text, table, target, address)
     if folder and text and os.path.isfile(in_folder):
         return _load_npz(in_folder, text, target, split_key)
     if os.path.exists(text):
@@ -115,6 +107,30 @@ def load(
             ".parquet files block by block: dgp.Rows.from_parquet"
         )
     raise DataError(_unknown_name(text, folder))
+
+
+def open_table(
+    data: Any, target: str | None, split_key: str
+) -> tuple[str, Table, str | None, str] | None:
+    """Read a table: a .csv or .parquet file, a frame, a `Table`, or a data set of OpenML.
+
+    Returns:
+        Its name, the table, the target, and where it comes from; None if `data` is no table.
+    """
+    if not isinstance(data, str | os.PathLike):
+        table = read_table(data, keep=target)
+        refuse_split_key(table.where, split_key)
+        return "table", table, target, table.where
+    text = os.fspath(data)
+    if isinstance(data, str) and text.startswith(PREFIX):
+        refuse_split_key(named(text), split_key)
+        frame, target, address = fetch_frame(text, target)
+        return text, replace(read_table(frame), where=named(text)), target, address
+    if text.lower().endswith(TABLE_SUFFIXES):
+        path = Path(os.path.expanduser(text))
+        refuse_split_key(named(path), split_key)
+        return path.stem, read_table(path, keep=target), target, f"file {path}"
+    return None
 
 
 def _load_npz(path: Path, name: str, target: str | None, split_key: str) -> Dataset:

@@ -1,4 +1,4 @@
-"""`open_source`: a data set of any kind, whose inputs may be made again for each split."""
+"""`open_source`: a data set of any kind, of which inputs are made or rows are read when needed."""
 
 from __future__ import annotations
 
@@ -7,23 +7,24 @@ import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from dgp_ppl._errors import DataError
-from dgp_ppl.datasets._arrow import ArrowFrame, frame_name
+from dgp_ppl.datasets._arrow import ArrowFrame
 from dgp_ppl.datasets._dataset import MIN_ROWS, Dataset
-from dgp_ppl.datasets._load import is_folder, load, refuse_split_key
+from dgp_ppl.datasets._load import is_folder, load, open_table, refuse_split_key
 from dgp_ppl.datasets._messages import named, quoted
 from dgp_ppl.datasets._npz import DEFAULT_SPLITS
-from dgp_ppl.datasets._openml import PREFIX, fetch_frame
-from dgp_ppl.datasets._row_source import RowSource, open_folder, open_rows
-from dgp_ppl.datasets.rows import Rows
-from dgp_ppl.datasets.tables import Preprocessor, Table, read_table
+from dgp_ppl.datasets.rows import Rows, parquet_columns
+from dgp_ppl.datasets.tables import Preprocessor, Table
 from dgp_ppl.datasets.tables._preprocessor import find_target
-from dgp_ppl.datasets.tables._read import TABLE_SUFFIXES
 
-__all__ = ["TableSource", "open_source"]
+__all__ = ["RowSource", "TableSource", "open_source"]
+
+_MOST_TEST_ROWS = 10_000
+_MOST_CLASSES = 1000
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -49,8 +50,10 @@ class TableSource:
     task: str
     target: str
     source: str
-    drop: str | Sequence[str] = ()
-    categorical: str | Sequence[str] = ()
+    drop: Sequence[str] = ()
+    categorical: Sequence[str] = ()
+
+    test_index = None  # tables come without splits
 
     def __len__(self) -> int:
         return len(self.y)
@@ -61,11 +64,6 @@ class TableSource:
         return 0 if self.task == "regression" else int(self.y.max()) + 1
 
     @property
-    def table(self) -> Table:
-        """The rows that have a target."""
-        return self.whole.take(self.rows)
-
-    @property
     def without_target(self) -> int:
         """Number of rows without a target, which are left out."""
         return len(self.whole) - len(self.rows)
@@ -73,13 +71,9 @@ class TableSource:
     def __repr__(self) -> str:
         left_out = f", {self.without_target:,} without a target" * bool(self.without_target)
         return (
-            f"TableSource({self.name!r}: {self.task} of {self.target} in {self.table}, "
+            f"TableSource({self.name!r}: {self.task} of {self.target} in {self.whole}, "
             f"{len(self.y):,} rows with a target{left_out})"
         )
-
-    @property
-    def test_index(self) -> None:
-        """Tables come without splits."""
 
     def fit(self, train: np.ndarray) -> Preprocessor:
         """Fit a preprocessor to training rows; its `report` says what it does.
@@ -107,7 +101,7 @@ class TableSource:
         """Return the data set with the inputs that a preprocessor makes of all rows."""
         return Dataset(
             name=self.name,
-            x=preprocessor.inputs(self.table),
+            x=preprocessor.inputs(self.whole, self.rows),
             y=self.y,
             task=self.task,
             test_index=None,
@@ -116,6 +110,49 @@ class TableSource:
             source=self.source,
             preprocessor=preprocessor,
         )
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class RowSource:
+    """A source of rows with a task, whose rows are read block by block.
+
+    Attributes:
+        name: name of the data set.
+        rows: inputs in the units of the source, [N, D], and targets, [N]: numbers for regression,
+            else the classes 0 ... C-1.
+        task: "regression", "binary" or "multiclass".
+        num_classes: number of classes C; 0 for regression.
+        x_names: names of the D inputs.
+        y_name: name of the target.
+        source: where the data come from, on one line.
+    """
+
+    name: str
+    rows: Rows
+    task: str
+    num_classes: int
+    x_names: tuple[str, ...]
+    y_name: str
+    source: str
+
+    test_index = None
+    shared_unit = False
+    preprocessor = None
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __repr__(self) -> str:
+        return (
+            f"RowSource({self.name!r}: {self.task} of {self.y_name} on {len(self.x_names)} inputs, "
+            f"{len(self):,} rows)"
+        )
+
+    def test_rows(self, seed: int, split: int) -> np.ndarray:
+        """Draw the numbers of a split's test rows: a tenth of all, and at most 10,000."""
+        num = min(-(-len(self) // 10), _MOST_TEST_ROWS)
+        rng = np.random.default_rng((seed, split))
+        return np.sort(rng.choice(len(self), num, replace=False))
 
 
 def open_source(
@@ -141,95 +178,173 @@ def open_source(
             case.
 
     Returns:
-        A `RowSource` for folders and `Rows`; a `TableSource` for tables, that is for .csv and
-        .parquet files, frames and OpenML; else, or if `strict`, a `Dataset`.
+        A `RowSource` for folders and `Rows`; a `TableSource` for tables: .csv and .parquet files,
+        frames and OpenML; else, or if `strict`, a `Dataset`.
 
     Raises:
         DataError: if the data cannot be used.
     """
-    is_path = isinstance(data, str | os.PathLike)
-    text = os.fspath(data) if is_path else ""
-    if is_path and is_folder(text):
-        refuse_split_key(named(text), split_key)
-        return open_folder(text, target, _several(drop), _several(categorical))
+    drop, categorical = ([o] if isinstance(o, str) else list(o) for o in (drop, categorical))
+    if isinstance(data, str | os.PathLike) and is_folder(os.fspath(data)):
+        refuse_split_key(named(data), split_key)
+        return _open_folder(Path(data).expanduser(), target, drop, categorical)
     if isinstance(data, Rows):
         refuse_split_key("Rows", split_key)
-        if (
-            target not in (None, "y")
-            or drop
-            or _several(categorical) not in ([], (), ["y"], ("y",))
-        ):
+        if target not in (None, "y") or drop or categorical not in ([], ["y"]):
             raise DataError(
                 f"Rows have no columns but x and y: target is {target!r}, drop {drop!r} and "
                 f"categorical {categorical!r}, wanted target='y' or None, and categorical='y' if "
                 "the targets are classes; take columns by Rows.from_parquet or Rows.map"
             )
-        return open_rows(data, classes=bool(categorical))
-    is_openml = isinstance(data, str) and text.startswith(PREFIX)
-    is_table = is_openml or text.lower().endswith(TABLE_SUFFIXES)
-    is_table = is_table or not (is_path or isinstance(data, Dataset | RowSource))
-    if (drop or categorical) and (strict or not is_table):
+        return _open_rows(data, "rows", None, "y", "rows", bool(categorical))
+    found = None
+    if not strict and not isinstance(data, Dataset | RowSource):
+        found = open_table(data, target, split_key)
+    if (drop or categorical) and found is None:
         option, names = ("drop", drop) if drop else ("categorical", categorical)
-        names = _several(names)
         reason = "strict takes all columns as they are" if strict else "the data are no table"
         raise DataError(f"{option} is {quoted(names)}, but {reason}; leave one of them out")
+    if found is not None:
+        return _table_source(*found, drop, categorical)
     if isinstance(data, Dataset):
         return _with_single_target(data)
-    if isinstance(data, RowSource):
-        return data
-    if strict and isinstance(data, Table):
-        raise DataError("strict takes files and frames, and the data are a Table; leave it out")
-    if strict or not is_table:
-        return load(data, target=target, split_key=split_key)  # type: ignore[arg-type]
-    if is_openml:
-        refuse_split_key(named(text), split_key)
-        frame, target, address = fetch_frame(text, target)
-        table = replace(read_table(frame), where=named(text))
-        return _table_source(table, target, text, address, drop, categorical)
-    if is_path:
-        path = Path(os.path.expanduser(text))
-        refuse_split_key(named(path), split_key)
-        table = read_table(path, keep=target)
-        return _table_source(table, target, path.stem, f"file {path}", drop, categorical)
-    refuse_split_key(frame_name(data), split_key)
-    table = read_table(data, keep=target)  # type: ignore[arg-type]
-    return _table_source(table, target, "table", table.where, drop, categorical)
-
-
-def _several(names: str | Sequence[str]) -> Sequence[str]:
-    return [names] if isinstance(names, str) else names
+    return data if isinstance(data, RowSource) else load(data, target=target, split_key=split_key)
 
 
 def _with_single_target(data: Dataset) -> Dataset:
-    """Return a data set whose targets are [N], from those that are [N] or [N, 1]."""
+    """Return a data set whose targets are [N], from targets [N] or [N, 1]."""
     y = np.asarray(data.y)
-    if y.ndim == 2 and y.shape[1] == 1:
-        return replace(data, y=y[:, 0])
-    if y.ndim != 1:
+    if y.ndim == 1:
+        return data
+    if y.ndim != 2 or y.shape[1] != 1:
         raise DataError(
             f"{data.name}: y has shape {y.shape}, wanted [N] or [N, 1], as several outputs are not "
             "supported; make a data set of each column, with y=y[:, j]"
         )
-    return data
+    return replace(data, y=y[:, 0])
 
 
 def _table_source(
-    table: Table, target: str | None, name: str, origin: str, drop: str | Sequence[str],
-    categorical: str | Sequence[str],
-) -> TableSource:  # fmt: skip
+    name: str,
+    table: Table,
+    target: str | None,
+    origin: str,
+    drop: Sequence[str],
+    categorical: Sequence[str],
+) -> TableSource:
     """Make a source, and check all that does not depend on a split."""
     target = find_target(table.where, table.names, target)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         whole = Preprocessor.fit(table, target, drop=drop, categorical=categorical)
     y, present = whole.targets(table)
-    rows = int(present.sum())
-    if rows < MIN_ROWS:
+    rows = np.flatnonzero(present)
+    if len(rows) < MIN_ROWS:
         raise DataError(
-            f"{table.where}: {rows} row{'' if rows == 1 else 's'} of data with a target, wanted "
+            f"{table.where}: {len(rows)} row{'s' * (len(rows) != 1)} of data with a target, wanted "
             f"at least {MIN_ROWS} (two for training, one for testing); add rows"
         )
-    return TableSource(
-        name, table, np.flatnonzero(present), y[present], whole.task, target, origin, drop,
-        categorical,
-    )  # fmt: skip
+    return TableSource(name, table, rows, y[rows], whole.task, target, origin, drop, categorical)
+
+
+def _open_folder(
+    path: Path, target: str | None, drop: Sequence[str], categorical: Sequence[str]
+) -> RowSource:
+    """Open a folder of .parquet files, which is read block by block.
+
+    Raises:
+        DataError: if the files cannot be used; if `categorical` has an input, which would have to
+            be encoded.
+    """
+    names = parquet_columns(path)
+    target = find_target(named(path), names, target)
+    if unknown := [n for n in (*drop, *categorical) if n not in names]:
+        raise DataError(
+            f"{path}: there is no column {unknown[0]!r}; the columns are {quoted(names)}"
+        )
+    if target in drop:
+        raise DataError(
+            f"{path}: drop has {target!r}, which is the target, wanted each column in one place; "
+            "leave it out of drop"
+        )
+    if encoded := [n for n in categorical if n != target]:
+        raise DataError(
+            f"{path}: categorical is {quoted(encoded)}, but inputs of a folder are read as "
+            "numbers, block by block; encode them in the files, or give one .parquet file, which "
+            "is read whole"
+        )
+    inputs = tuple(n for n in names if n != target and n not in drop)
+    rows = Rows.from_parquet(path, inputs=inputs, target=target)
+    name = path.name or str(path)
+    return _open_rows(rows, name, inputs, target, f"folder {path}", bool(categorical))
+
+
+def _open_rows(
+    rows: Rows, name: str, x_names: tuple[str, ...] | None, y_name: str, source: str, classes: bool
+) -> RowSource:
+    """Find the task of a source of inputs and targets.
+
+    It is binary if the targets are stored as whole numbers, and are 0 and 1 alone, as for files.
+    One pass over the rows looks for other targets; it ends at the first.
+
+    Args:
+        rows: a source of two arrays, [N, D] and [N] or [N, 1].
+        name: name of the data set.
+        x_names: names of the inputs; None for x0, x1, ...
+        y_name: name of the target.
+        source: where the data come from, on one line.
+        classes: whether the targets are classes 0 ... C-1, whatever their type.
+
+    Raises:
+        DataError: if these are not two such arrays, there are fewer than three rows, or the targets
+            are no classes and have to be.
+    """
+    shapes, kinds = [a.shape[1:] for a in rows.first], [a.dtype.kind for a in rows.first]
+    if len(shapes) != 2 or len(shapes[0]) != 1 or shapes[1] not in ((), (1,)):
+        raise DataError(
+            f"{name}: a row has arrays of shapes {[list(s) for s in shapes]}, wanted inputs, [D], "
+            "and a target, [] or [1]; make them by Rows.map"
+        )
+    if shapes[1] == (1,):
+        rows = rows.map(_with_flat_target)
+    if len(rows) < MIN_ROWS:
+        raise DataError(f"{name}: {len(rows)} rows, wanted at least {MIN_ROWS}; add rows")
+    if not set(kinds) <= set("biuf"):
+        raise DataError(
+            f"{name}: a row has arrays of types {[str(a.dtype) for a in rows.first]}, wanted "
+            "numbers; encode text and dates by Rows.map"
+        )
+    x_names = tuple(f"x{i}" for i in range(shapes[0][0])) if x_names is None else x_names
+    largest = None
+    if classes or kinds[1] in "iub":
+        largest = _largest_class(name, y_name, rows, _MOST_CLASSES if classes else 1)
+    if largest is None:
+        if classes:
+            raise DataError(
+                f"{name}: {y_name!r} is a target of classes, and has other values than 0, 1, ..., "
+                f"{_MOST_CLASSES}; number the classes from 0"
+            )
+        return RowSource(name, rows, "regression", 0, x_names, y_name, source)
+    num = max(2, largest + 1)
+    task = "binary" if num == 2 else "multiclass"
+    return RowSource(name, rows.map(_with_classes), task, num, x_names, y_name, source)
+
+
+def _largest_class(name: str, y_name: str, rows: Rows, most: int) -> int | None:
+    """Return the largest target, or None if one is not among 0, 1, ..., `most`."""
+    largest = 0
+    for _, y in rows.blocks():
+        if np.isnan(y).any():
+            raise DataError(f"{name}: {y_name!r} misses values; leave these rows out")
+        if (y != np.floor(y)).any() or y.min() < 0 or y.max() > most:
+            return None
+        largest = max(largest, int(y.max()))
+    return largest
+
+
+def _with_classes(x: np.ndarray, y: np.ndarray) -> tuple[Any, ...]:
+    return x, y.astype(np.int32)
+
+
+def _with_flat_target(x: np.ndarray, y: np.ndarray) -> tuple[Any, ...]:
+    return x, y[:, 0]

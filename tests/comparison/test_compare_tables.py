@@ -47,7 +47,7 @@ def test_each_split_is_fitted_to_its_training_rows(outcome):
     source = datasets.open_source(pd.DataFrame(houses(40)), target="price", drop=DROP)
     train, test = datasets.splits(source, 1, 0)[0]
     assert run.data.preprocessor == source.fit(train)
-    np.testing.assert_array_equal(run.x, run.data.preprocessor.inputs(source.table, train))
+    np.testing.assert_array_equal(run.x, run.data.preprocessor.inputs(source.whole, source.rows[train]))
     np.testing.assert_array_equal(run.x_test, source.dataset(source.fit(train)).x[test])
     np.testing.assert_allclose(run.standardizer.x_loc, run.x.mean(axis=0))
 

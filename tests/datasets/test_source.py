@@ -21,7 +21,7 @@ def source():
 def test_a_table_is_encoded_for_each_split(source):
     assert isinstance(source, TableSource)
     assert (source.name, source.task, source.without_target) == ("table", "regression", 1)
-    assert len(source.table) == len(source.y) == 23
+    assert len(source) == len(source.y) == 23
     for train, _ in splits(source, 2, 0):
         columns = source.fit(train)
         data = source.dataset(columns)
@@ -37,7 +37,7 @@ def test_a_table_is_encoded_for_each_split(source):
 
 def test_its_repr_is_one_line(source):
     assert repr(source) == (
-        f"TableSource('table': regression of price in {source.table!r}, 23 rows with a target, "
+        f"TableSource('table': regression of price in {source.whole!r}, 23 rows with a target, "
         "1 without a target)"
     )
     assert "array" not in repr(source)
@@ -89,7 +89,6 @@ def test_files_and_strictness(tmp_path):
         (arrow(a=[1], y=[1]), {}, ["no target, wanted the column to predict"]),
         (arrow(a=[1, 2], y=[1, 2]), {"target": "y"}, ["2 rows of data with a target"]),
         (arrow(a=[1, 2], y=[1, 2]), {"target": "y", "split_key": "mine"}, ["mine"]),
-        (read_table(arrow(a=[1])), {"strict": True}, ["strict takes files and frames"]),
         (3, {"target": "y"}, ["builtins int: wanted a file, or a data frame"]),
     ],
     ids=lambda v: str(v)[:12],

@@ -190,15 +190,14 @@ class Preprocessor:
         if rows is not None:
             table = table.take(np.arange(len(table))[rows])
         read = {column.name: column.read(table, unseen) for column in self.columns}
-        values, marks = [np.empty((len(table), 0))], []
-        for column in self._numbers:
+        x = np.empty((len(table), len(self._parts)))
+        for j, (_, column, part) in enumerate(self._parts):
             cells = read[column.name]
-            values.append(np.where(np.isnan(cells), column.fill or 0.0, cells)[:, None])
-        for column in self._categories:
-            one_hot = read[column.name][:, None] == np.arange(column.size)
-            values.append(one_hot[:, column.size == 2 :])  # two categories share one input
-        marks = [np.isnan(read[column.name])[:, None] for column in self._marked]
-        return np.concatenate([*values, *marks], axis=1, dtype=np.float64)
+            if part == "value":
+                x[:, j] = np.where(np.isnan(cells), column.fill or 0.0, cells)
+            else:
+                x[:, j] = np.isnan(cells) if part == "missing" else cells == part
+        return x
 
     def targets(self, source: Source, rows: Any = None) -> tuple[np.ndarray, np.ndarray]:
         """Return the targets of a table's rows, and which rows have one.
@@ -225,7 +224,7 @@ class Preprocessor:
     @property
     def text_columns(self) -> tuple[str, ...]:
         """Columns of texts that are categories: `read_table` must not take them as numbers."""
-        return tuple(c.name for c in self._categories if not c.kind.numeric)
+        return tuple(c.name for c in self.columns if c.size and not c.kind.numeric)
 
     @property
     def task(self) -> str:
@@ -245,15 +244,24 @@ class Preprocessor:
         return self.target
 
     @cached_property
+    def _parts(self) -> list[tuple[str, InputColumn, str | int]]:
+        """Name and column of each input, and what it shows.
+
+        That is "value", the position of a category, or "missing".
+        """
+        numbers = [c for c in self.columns if c.kind.name != "category"]
+        parts: list[tuple[str, InputColumn, str | int]]
+        parts = [(c.name, c, "value") for c in numbers if c.varies]
+        for c in self.columns:
+            categories = [*c.categories, "(missing)"][: c.size]
+            one_hot = [(f"{c.name}={label}", c, i) for i, label in enumerate(categories)]
+            parts += one_hot[c.size == 2 :]  # two categories share one input
+        return parts + [(f"{c.name} missing", c, "missing") for c in numbers if c.missing]
+
+    @property
     def names(self) -> tuple[str, ...]:
         """Names of the D inputs, such as ``area``, ``colour=red`` and ``area missing``."""
-        values = [c.name for c in self._numbers]
-        marks = [f"{c.name} missing" for c in self._marked]
-        one_hot = []
-        for column in self._categories:
-            categories = (*column.categories, "(missing)")[: column.size]
-            one_hot += [f"{column.name}={c}" for c in categories[column.size == 2 :]]
-        return (*values, *one_hot, *marks)
+        return tuple(name for name, _, _ in self._parts)
 
     @property
     def one_hot(self) -> dict[str, range]:
@@ -262,24 +270,10 @@ class Preprocessor:
         Columns of two categories are not in it: they have one input, whose lengthscale says how
         much the two have in common.
         """
-        start, found = len(self._numbers), {}
-        for column in self._categories:
-            if column.size != 2:
-                found[column.name] = range(start, start + column.size)
-            start += column.size - (column.size == 2)
-        return found
-
-    @property
-    def _numbers(self) -> list[InputColumn]:
-        return [c for c in self.columns if c.kind.name != "category" and c.varies]
-
-    @property
-    def _categories(self) -> list[InputColumn]:
-        return [c for c in self.columns if c.kind.name == "category"]
-
-    @property
-    def _marked(self) -> list[InputColumn]:
-        return [c for c in self.columns if c.kind.name != "category" and c.missing]
+        parts = enumerate(self._parts)
+        first = {c.name: j for j, (_, c, part) in parts if part == 0 and c.size != 2}
+        sizes = {c.name: c.size for c in self.columns}
+        return {name: range(j, j + sizes[name]) for name, j in first.items()}
 
     @classmethod
     def of_numbers(cls, names: Sequence[str]) -> Preprocessor:
