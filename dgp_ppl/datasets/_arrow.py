@@ -13,11 +13,7 @@ __all__ = ["ArrowFrame", "arrow", "frame_columns", "frame_name", "readable", "wi
 
 
 def arrow(module: str = "") -> Any:
-    """Import PyArrow, or one of its modules such as ``csv``.
-
-    Raises:
-        DataError: if PyArrow is not installed.
-    """
+    """Import PyArrow, or one of its modules such as ``csv``; say how to install what is missing."""
     try:
         return importlib.import_module(f"pyarrow.{module}".rstrip("."))
     except ImportError as error:
@@ -42,13 +38,7 @@ def readable(where: str) -> Iterator[None]:
 
 
 def without_index(where: str, data: Any, keep: str | None = None) -> Any:
-    """Leave out the columns of a `pyarrow.Table` in which pandas stored an index.
-
-    Args:
-        where: the file or frame, for messages.
-        data: the columns.
-        keep: a column of the index to keep, such as the target.
-    """
+    """Leave out the columns in which pandas stored an index, but for a column to keep."""
     try:
         metadata: dict[str, Any] = data.schema.pandas_metadata or {}
         index = [name for name in metadata.get("index_columns", ()) if isinstance(name, str)]
@@ -76,11 +66,7 @@ def frame_name(frame: object) -> str:
 
 
 def frame_columns(frame: Any) -> Any:
-    """Convert a frame to a `pyarrow.Table`. A column of mixed Python objects becomes text.
-
-    Raises:
-        DataError: if the object is no frame, or Arrow has no such columns.
-    """
+    """Convert a frame to a `pyarrow.Table`. A column of mixed Python objects becomes text."""
     where = frame_name(frame)
     if not isinstance(frame, ArrowFrame):
         todo = "collect it first" if hasattr(frame, "collect") else "make a frame of it"

@@ -112,10 +112,9 @@ def load(
 def open_table(
     data: Any, target: str | None, split_key: str
 ) -> tuple[str, Table, str | None, str] | None:
-    """Read a table: a .csv or .parquet file, a frame, a `Table`, or a data set of OpenML.
+    """Open a .csv or .parquet file, a frame, a `Table`, or a data set of OpenML.
 
-    Returns:
-        Its name, the table, the target, and where it comes from; None if `data` is no table.
+    Return its name, the table, the target, and where it comes from; None if `data` is no table.
     """
     if not isinstance(data, str | os.PathLike):
         table = read_table(data, keep=target)

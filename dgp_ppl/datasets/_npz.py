@@ -50,20 +50,7 @@ _FAULTS = (
 
 
 def read_npz(path: Path, name: str, split_key: str) -> Dataset:
-    """Read ``X``, ``y`` and the splits of an .npz file.
-
-    A file of images has ``x_train`` [N, ...], ``y_train`` [N], ``x_test`` and ``y_test`` instead.
-    The file's array ``columns`` names the inputs if it holds D strings; else they are x0, x1, ...
-
-    Args:
-        path: the file.
-        name: name of the data set.
-        split_key: the array with each split's test rows: whole numbers, [splits, n] padded with
-            -1, or [n] for a single split. The default, ``test_index``, may be absent.
-
-    Raises:
-        DataError: if the file cannot be used.
-    """
+    """Read ``X``, ``y`` and splits, or the parts of a file of images; see `load`."""
     where = named(path)
     with _open(path) as archive:
         is_images = set(_IMAGES) <= set(archive.files)
@@ -115,8 +102,7 @@ def read_npz(path: Path, name: str, split_key: str) -> Dataset:
 def describe_npz(path: Path, name: str) -> DatasetInfo | None:
     """Return the entry of an .npz file in the list of data sets, without reading its inputs.
 
-    Returns:
-        None if the file cannot be read, or does not hold inputs and targets.
+    Return None if the file cannot be read, or does not hold inputs and targets.
     """
     try:
         with zipfile.ZipFile(path) as archive, np.load(path, allow_pickle=False) as arrays:
@@ -172,10 +158,7 @@ def _checked(where: str, values: np.ndarray, names: tuple[str, ...]) -> np.ndarr
 
 
 def _read_images(archive: Any, where: str) -> tuple[np.ndarray, np.ndarray, tuple[np.ndarray, ...]]:
-    """Read images: inputs, a column per pixel; targets; and the row numbers of the one split.
-
-    Training rows come first, then test rows.
-    """
+    """Read images: inputs, a column per pixel; targets; and the row numbers of the test images."""
     x_train, y_train, x_test, y_test = (_array(archive, name, where) for name in _IMAGES)
     if x_train.ndim < 2 or x_train.shape[1:] != x_test.shape[1:] or y_train.ndim != y_test.ndim:
         raise DataError(

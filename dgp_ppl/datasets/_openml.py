@@ -16,18 +16,9 @@ _NAME = re.compile(PREFIX + r"(?:(\d+)|([^:]*[^:\d][^:]*)(?::(\d+))?)")
 
 
 def fetch_frame(text: str, target: str | None) -> tuple[Any, str, str]:
-    """Fetch a data set.
+    """Fetch ``openml:NAME``, ``openml:NAME:VERSION`` or ``openml:ID``.
 
-    Args:
-        text: ``openml:NAME``, ``openml:NAME:VERSION`` or ``openml:ID``.
-        target: the column to predict; None for the default target.
-
-    Returns:
-        The pandas frame of inputs and target, the name of the target, and the address.
-
-    Raises:
-        DataError: if the text has another form, openml.org cannot be reached or has no such data
-            set, or it has no single target.
+    Return the pandas frame of inputs and target, the name of the target, and the address.
     """
     import sklearn.datasets
 

@@ -76,14 +76,7 @@ class TableSource:
         )
 
     def fit(self, train: np.ndarray) -> Preprocessor:
-        """Fit a preprocessor to training rows; its `report` says what it does.
-
-        Args:
-            train: positions of the training rows among the rows with a target.
-
-        Raises:
-            DataError: if no column is left as an input.
-        """
+        """Fit a preprocessor to training rows: positions among the rows with a target."""
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # the report has them
             fitted = Preprocessor.fit(
@@ -164,25 +157,10 @@ def open_source(
     categorical: str | Sequence[str] = (),
     strict: bool = False,
 ) -> Dataset | TableSource | RowSource:
-    """Open a data set of any kind.
+    """Open what `compare` takes; the arguments are `compare`'s.
 
-    Args:
-        data: a `Dataset`, a name or file that `load` takes, a data frame, a `Table`, a folder of
-            .parquet files, or `Rows`.
-        target: the column to predict, for data with columns.
-        split_key: the array of splits in an .npz file.
-        drop: columns of a table to leave out.
-        categorical: columns of numbers to take as categories; of a folder the target alone, and of
-            `Rows` "y", if the targets are classes.
-        strict: whether a table must hold finite numbers alone, as for `load`. A folder must in any
-            case.
-
-    Returns:
-        A `RowSource` for folders and `Rows`; a `TableSource` for tables: .csv and .parquet files,
-        frames and OpenML; else, or if `strict`, a `Dataset`.
-
-    Raises:
-        DataError: if the data cannot be used.
+    Return a `RowSource` for folders and `Rows`; a `TableSource` for tables, if not `strict`: .csv
+    and .parquet files, frames and OpenML; else a `Dataset`.
     """
     drop, categorical = ([o] if isinstance(o, str) else list(o) for o in (drop, categorical))
     if isinstance(data, str | os.PathLike) and is_folder(os.fspath(data)):
@@ -250,12 +228,7 @@ def _table_source(
 def _open_folder(
     path: Path, target: str | None, drop: Sequence[str], categorical: Sequence[str]
 ) -> RowSource:
-    """Open a folder of .parquet files, which is read block by block.
-
-    Raises:
-        DataError: if the files cannot be used; if `categorical` has an input, which would have to
-            be encoded.
-    """
+    """Open a folder of .parquet files, which is read block by block."""
     names = parquet_columns(path)
     target = find_target(named(path), names, target)
     if unknown := [n for n in (*drop, *categorical) if n not in names]:
@@ -282,22 +255,10 @@ def _open_folder(
 def _open_rows(
     rows: Rows, name: str, x_names: tuple[str, ...] | None, y_name: str, source: str, classes: bool
 ) -> RowSource:
-    """Find the task of a source of inputs and targets.
+    """Find the task of a source of inputs [N, D] and targets [N] or [N, 1].
 
-    It is binary if the targets are stored as whole numbers, and are 0 and 1 alone, as for files.
-    One pass over the rows looks for other targets; it ends at the first.
-
-    Args:
-        rows: a source of two arrays, [N, D] and [N] or [N, 1].
-        name: name of the data set.
-        x_names: names of the inputs; None for x0, x1, ...
-        y_name: name of the target.
-        source: where the data come from, on one line.
-        classes: whether the targets are classes 0 ... C-1, whatever their type.
-
-    Raises:
-        DataError: if these are not two such arrays, there are fewer than three rows, or the targets
-            are no classes and have to be.
+    It is binary if the targets are stored as whole numbers, and are 0 and 1 alone, as for files;
+    multiclass if they have to be `classes`. A pass over the rows ends at the first other target.
     """
     shapes, kinds = [a.shape[1:] for a in rows.first], [a.dtype.kind for a in rows.first]
     if len(shapes) != 2 or len(shapes[0]) != 1 or shapes[1] not in ((), (1,)):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, NamedTuple
 
@@ -38,6 +39,28 @@ class Block(NamedTuple):
         return Block(moved[0], moved[1], arrays)
 
 
+class _Ahead:
+    """Reads pieces in a thread, by the number of each piece, and the next one ahead."""
+
+    def __init__(self, name: str, read: Callable[[int], Any]) -> None:
+        self._thread, self._read = ThreadPoolExecutor(1, f"dgp_ppl {name}"), read
+        self._pieces: dict[int, Future[Any]] = {}
+        self._x64 = jax.dtypes.canonicalize_dtype(float) == np.float64  # a thread has its own
+
+    def get(self, number: int, following: int | None) -> Any:
+        wanted = [n for n in (number, following) if n is not None]
+        pieces = self._pieces
+        self._pieces = {n: pieces.get(n) or self._thread.submit(self._work, n) for n in wanted}
+        return self._pieces[number].result()
+
+    def _work(self, number: int) -> Any:
+        with jax.enable_x64(self._x64):
+            return self._read(number)
+
+    def close(self) -> None:
+        self._thread.shutdown(wait=True, cancel_futures=True)
+
+
 class Blocks:
     """Reads the minibatches of steps in blocks, ahead of the steps.
 
@@ -53,67 +76,42 @@ class Blocks:
     """
 
     def __init__(
-        self,
-        rows: Rows,
-        seed: tuple[int, ...],
-        batch_size: int,
-        steps: int,
-        last: int,
+        self, rows: Rows, seed: tuple[int, ...], batch_size: int, steps: int, last: int
     ) -> None:
         self.rows, self.last = rows, last
-        self._x64 = jax.dtypes.canonicalize_dtype(float) == np.float64  # a thread has its own
         self.order = rows.order(seed, batch_size)
         self.steps = max(1, min(steps, _BLOCK_BYTES // (batch_size * rows.row_bytes)))
-        self._block_thread = ThreadPoolExecutor(1, "dgp_ppl blocks")
-        self._window_thread = ThreadPoolExecutor(1, "dgp_ppl windows")
-        self._blocks: dict[int, Future[Block]] = {}
-        self._windows: dict[int, Future[Any]] = {}
+        self._blocks = _Ahead("blocks", self._cut)
+        self._windows = _Ahead("windows", self._window)
 
     def close(self) -> None:
         """End the threads."""
-        for thread in (self._block_thread, self._window_thread):
-            thread.shutdown(wait=True, cancel_futures=True)
+        self._blocks.close()
+        self._windows.close()
 
     def at(self, step: int) -> Block:
         """Return the block that begins at a step, and start reading the next one."""
-        wanted = [s for s in (step, step + self.steps) if s == step or s < self.last]
-        self._blocks = {
-            s: self._blocks.get(s) or self._block_thread.submit(self._read, s) for s in wanted
-        }
-        return self._blocks[step].result()
-
-    def _read(self, step: int) -> Block:
-        with jax.enable_x64(self._x64):
-            return self._cut(step)
+        following = step + self.steps
+        return self._blocks.get(step, following if following < self.last else None)
 
     def _cut(self, step: int) -> Block:
         end, parts = step + self.steps, []
         while step < end:
             window, offset = divmod(step, self.order.steps)
-            arrays, numbers, shuffled = self._window(window)
+            is_last = (window + 1) * self.order.steps >= self.last
+            arrays, shuffled = self._windows.get(window, None if is_last else window + 1)
             taken = shuffled[offset : offset + end - step]
             # Nine times as fast as indexing, of contiguous arrays.
-            parts.append(tuple(np.take(a, taken, axis=0) for a in (*arrays, numbers)))
+            parts.append(tuple(np.take(a, taken, axis=0) for a in arrays))
             step += len(taken)
         *arrays, numbers = (
             p[0] if len(p) == 1 else np.concatenate(p) for p in zip(*parts, strict=True)
         )
         return Block.of(tuple(arrays), numbers)
 
-    def _window(self, number: int) -> Any:
-        """Return the arrays of a window, their rows' numbers and the order of these."""
-        wanted = [number]
-        if (number + 1) * self.order.steps < self.last:
-            wanted.append(number + 1)
-        self._windows = {
-            w: self._windows.get(w) or self._window_thread.submit(self._read_window, w)
-            for w in wanted
-        }
-        return self._windows[number].result()
-
-    def _read_window(self, number: int) -> Any:
+    def _window(self, number: int) -> tuple[Arrays, np.ndarray]:
+        """Return the arrays of a window with the rows' numbers, and an order of its rows."""
         intervals = self.order.intervals(number)
         numbers = np.concatenate([np.arange(a, b, dtype=np.int32) for a, b in intervals])
-        with jax.enable_x64(self._x64):
-            arrays = tuple(np.ascontiguousarray(a) for a in self.rows.read(intervals))
-        return arrays, numbers, self.order.shuffle(number)
+        arrays = (np.ascontiguousarray(a) for a in self.rows.read(intervals))
+        return (*arrays, numbers), self.order.shuffle(number)

@@ -111,10 +111,7 @@ class ParquetReader(Reader):
         return self._read([(int(n), int(n) + 1) for n in numbers], [], self.num_rows)
 
     def _read(self, intervals: Sequence[Interval], cursors: list[_Cursor], reach: int) -> Arrays:
-        """Read rows, and keep the cursors.
-
-        A cursor goes on with rows that are at most `reach` after it; a larger gap takes a new one.
-        """
+        """Read rows. A cursor goes on with rows at most `reach` after it, and is kept."""
         pieces = list(self._pieces(intervals))
         rows, found = sum(p.stop - p.start for p in pieces), ()
         for group, start, stop, position in sorted(pieces):
@@ -237,11 +234,7 @@ class ParquetReader(Reader):
 
 
 def parquet_columns(path: str | os.PathLike[str]) -> list[str]:
-    """Return the columns of a .parquet file, or of a folder of them, without a pandas index.
-
-    Raises:
-        DataError: if there are no such files, or they cannot be read.
-    """
+    """Return the columns of a .parquet file, or of a folder of them, without a pandas index."""
     path = os.path.expanduser(os.fspath(path))
     if not (schema := _opened(path).schema).names:
         raise DataError(f"{path}: a folder without .parquet files; name a file or another folder")

@@ -21,14 +21,9 @@ def seed_of(key: PRNGKey) -> tuple[int, ...]:
 
 
 def generator(seed: tuple[int, ...], use: str, *numbers: int) -> np.random.Generator:
-    """Return the generator of a use of a seed, such as the shuffle of a window.
+    """Return the generator of a use of a seed, such as the shuffle of window `numbers`.
 
     Zeros at the end of a seed do not count for NumPy, so the use cannot stand there.
-
-    Args:
-        seed: numbers of a key.
-        use: one of those that this file lists.
-        *numbers: numbers within the use, such as that of the window.
     """
     return np.random.default_rng(
         np.random.SeedSequence(seed, spawn_key=(_USES.index(use), *numbers))

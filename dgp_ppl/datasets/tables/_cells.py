@@ -48,7 +48,7 @@ def is_missing(text: str) -> bool:
 
 
 def parse_number(text: str) -> float | None:
-    """Return the number in a text without spaces around it; NaN if missing; None for other texts.
+    """Return the number in a text; NaN if missing; None for other texts.
 
     Commas may separate thousands, as in ``1,421.48``. A decimal comma is no number: ``0,532``.
     """
@@ -74,13 +74,7 @@ def has_decimal_comma(text: str) -> bool:
 
 
 def parse_date(text: str, order: str) -> float | None:
-    """Return the days from 1970-01-01 to a date; NaN if missing; None for other texts.
-
-    Args:
-        text: a date with or without a time of day, without spaces around it. A time with an offset
-            is converted to UTC.
-        order: one of `DATE_ORDERS`.
-    """
+    """Return the days from 1970-01-01 (UTC) to a date; NaN if missing; None for other texts."""
     if is_missing(text):
         return np.nan
     match = _DATES[order].fullmatch(text)

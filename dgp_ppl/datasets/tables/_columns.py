@@ -49,12 +49,7 @@ class InputColumn:
     def read(self, table: Table, unseen: str = "error") -> np.ndarray:
         """Return the numbers of the column, NaN where missing, or the positions of its categories.
 
-        A missing cell of a category has the position after the last category, or the position of
-        the most frequent one if no cell was missing in training. An unseen category has -1.
-
-        Args:
-            table: the rows.
-            unseen: "error", or "zeros" to allow categories that are not among `categories`.
+        An unseen category is an error, or the position -1 if `unseen` is "zeros".
         """
         if self.kind.name != "category":
             values = numbers(table, self.name, self.kind)
@@ -90,10 +85,7 @@ class TargetColumn:
     classes: tuple[str, ...] = ()
 
     def read(self, table: Table) -> tuple[np.ndarray, np.ndarray]:
-        """Return the targets [N] and a mask [N] of the rows that have one.
-
-        Without a target the value is NaN, or -1 for classes.
-        """
+        """Return the targets [N], NaN or -1 where missing, and which rows have one, [N]."""
         if self.kind.name == "category":
             y = _codes(table, self.name, self.kind, self.classes, "or fit with such rows")
             present = y < len(self.classes)
@@ -114,7 +106,7 @@ class TargetColumn:
 def _codes(table: Table, name: str, kind: Kind, known: Sequence[str], todo: str) -> np.ndarray:
     """Return the position of each row's category in `known`; `len(known)` if its cell is missing.
 
-    Other categories have -1, or raise `DataError` if there is something `todo` about them.
+    Other categories have -1; they are an error if there is something `todo` about them.
     """
     found, codes = labels(table, name, kind)
     position = {label: i for i, label in enumerate(known)}
@@ -135,17 +127,9 @@ def _codes(table: Table, name: str, kind: Kind, known: Sequence[str], todo: str)
 def fit_input(
     table: Table, training: Table, name: str, categorical: bool, whole: Table
 ) -> tuple[InputColumn | None, str]:
-    """Learn a column from training rows.
+    """Learn a column from training rows; return it, or None and why it is no input.
 
-    Args:
-        table: the rows with a target. All of them tell the kind of the column.
-        training: the training rows, which tell everything but the kind and the categories.
-        name: name of the column.
-        categorical: whether its cells are categories in any case.
-        whole: the rows that tell the categories.
-
-    Returns:
-        The column, and an empty string; or None, and why it is no input.
+    The rows with a target, `table`, tell the kind; `whole`, which has all rows, the categories.
     """
     kind = infer(table, name, categorical)
     if kind.name != "category":
@@ -181,14 +165,7 @@ def format_value(kind: Kind, value: float) -> str:
 
 
 def fit_target(table: Table, name: str, categorical: bool) -> TargetColumn:
-    """Learn the task, and the classes if there are any, from all rows with a target.
-
-    Numbers are classes if they are stored or written as whole numbers, and take the values 0 and 1
-    alone. Text and booleans are classes in sorted order.
-
-    Raises:
-        DataError: if there are too many classes, or the target is the same in every row.
-    """
+    """Learn the task, and the classes if there are any, from all rows with a target."""
     kind = infer(table, name, categorical)
     where, column = table.where, table.columns[name]
     classes: tuple[str, ...] = ()

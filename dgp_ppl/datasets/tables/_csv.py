@@ -17,11 +17,7 @@ _BLOCK_BYTES = 2**20
 
 
 def csv_rows(path: Path) -> Iterator[tuple[int, list[str]]]:
-    """Yield the rows that are not blank, each with the number of its last line, from 1.
-
-    Raises:
-        DataError: if the file is not UTF-8, its quotes are wrong, or it cannot be read.
-    """
+    """Yield the rows that are not blank, each with the number of its last line, from 1."""
     line = 0
     try:
         # Bytes that are no UTF-8 become lone surrogates, so that their line is known.
@@ -47,14 +43,7 @@ def csv_rows(path: Path) -> Iterator[tuple[int, list[str]]]:
 
 
 def csv_batches(path: Path) -> Iterator[Any]:
-    """Yield the rows of a file in batches, as `pyarrow.Table`s of texts.
-
-    The file is UTF-8, with or without a byte order mark, and separated by commas. Blank lines are
-    skipped, and the first other line is the header.
-
-    Raises:
-        DataError: if the file cannot be used. Batches before the fault may have been yielded.
-    """
+    """Yield the rows of a UTF-8 file in batches, as `pyarrow.Table`s of texts."""
     pa, pa_csv = arrow(), arrow("csv")
     line, names = _header(path)
     with path.open("rb") as stream:

@@ -47,16 +47,7 @@ class Kind:
 
 
 def infer(table: Table, name: str, categorical: bool = False) -> Kind:
-    """Return what a column holds.
-
-    Args:
-        table: the table.
-        name: name of the column.
-        categorical: whether its cells are categories, even if they are numbers.
-
-    Raises:
-        DataError: if most cells are numbers, or dates, but some are not.
-    """
+    """Return what a column holds; refuse numbers or dates of which some cells are not."""
     column = table.columns[name]
     if column.kind not in ("number", "date", "text"):
         raise DataError(
@@ -104,14 +95,7 @@ def ambiguous_dates(column: Column) -> bool:
 def numbers(table: Table, name: str, kind: Kind, *, fitting: bool = False) -> np.ndarray:
     """Return the numbers or dates of a column, float64 [N], with NaN where cells are missing.
 
-    Args:
-        table: the table.
-        name: name of the column.
-        kind: what it holds.
-        fitting: whether the column is learnt, so that it can be left out instead.
-
-    Raises:
-        DataError: if a cell is of another kind, infinite or too large.
+    If the column is learnt (`fitting`), messages say how to leave it out.
     """
     column = table.columns[name]
     values = column.values
@@ -150,13 +134,7 @@ def numbers(table: Table, name: str, kind: Kind, *, fitting: bool = False) -> np
 def labels(
     table: Table, name: str, kind: Kind, *, fitting: bool = False
 ) -> tuple[tuple[str, ...], np.ndarray]:
-    """Return the different categories of a column, and the position of each row's; -1 if missing.
-
-    The categories are sorted. The arguments are as for `numbers`.
-
-    Raises:
-        DataError: if the column is of a type that has no categories.
-    """
+    """Return the categories of a column, sorted, and each row's position in them; -1 if missing."""
     column = table.columns[name]
     if column.kind == "text":
         texts, codes = [_label(text, kind.numeric) for text in column.texts], column.values

@@ -344,11 +344,7 @@ def _column(made: Any, state: Mapping[str, Any]) -> Any:
 
 
 def find_target(where: str, names: Sequence[str], target: str | None) -> str:
-    """Return the target, which is a column.
-
-    Raises:
-        DataError: if `target` is None or not a column, or if no other column is left.
-    """
+    """Return the target, or raise `DataError` unless it is a column, and not the only one."""
     if target is None:
         raise DataError(
             f"{where}: no target, wanted the column to predict (target=..., --target); "

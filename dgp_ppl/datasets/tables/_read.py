@@ -173,10 +173,7 @@ def _column(column: Any, keep: bool) -> Column:
 def _texts(column: Any, keep: bool = False, declared: bool = False) -> Column:
     """Make a column of Arrow strings: numbers if all cells are plain numbers or missing.
 
-    Args:
-        column: the strings.
-        keep: whether they stay texts in any case.
-        declared: whether the source says that they are categories or booleans.
+    They stay texts if `keep`, or if the source `declared` that they are categories or booleans.
     """
     pa = arrow()
     if pa.types.is_string_view(column.type):  # polars' type, which few functions know

@@ -51,14 +51,8 @@ def describe(
 ) -> Report:
     """Describe what was learnt from training rows.
 
-    Args:
-        table: the rows with a target.
-        training: the training rows.
-        columns: the columns that become inputs.
-        target: the column to predict.
-        num_inputs: number D of inputs.
-        left_out: the columns that were left out, and why.
-        without_target: number of training rows that were left out, as they have no target.
+    The rows of `table` have a target; `left_out` says why a column is no input; `without_target` is
+    the number of training rows that were left out.
     """
     steps, warnings = [], []
     for kind, note in (("number", ""), ("date", " (days since 1970-01-01)")):
