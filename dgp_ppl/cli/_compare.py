@@ -8,7 +8,6 @@ from typing import Annotated, Any
 
 import typer
 
-from dgp_ppl import datasets
 from dgp_ppl._checks import check_count
 from dgp_ppl.cli import _options as given
 from dgp_ppl.cli._app import app, interruptible, print_note
@@ -23,6 +22,7 @@ from dgp_ppl.comparison import (
     format_summary,
     local_workers,
 )
+from dgp_ppl.datasets._npz import DEFAULT_SPLITS
 
 __all__ = ["print_results"]
 
@@ -55,7 +55,7 @@ def _compare(
             show_default="3, or all if the data come with fewer",
         ),
     ] = None,
-    split_key: given.SplitKey = datasets.DEFAULT_SPLITS,
+    split_key: given.SplitKey = DEFAULT_SPLITS,
     evidence: Annotated[
         bool,
         given.option(

@@ -7,7 +7,6 @@ from typing import Annotated, Any
 
 import typer
 
-from dgp_ppl import datasets
 from dgp_ppl._errors import DataError
 from dgp_ppl._files import replacing
 from dgp_ppl.cli import _options as given
@@ -15,6 +14,7 @@ from dgp_ppl.cli._app import app, interruptible
 from dgp_ppl.cli._compare import print_results
 from dgp_ppl.cli._options import check_output, column_names, data_stem, use_x64
 from dgp_ppl.comparison import METHODS, compare, draw_held_out
+from dgp_ppl.datasets._npz import DEFAULT_SPLITS
 
 __all__: list[str] = []
 
@@ -39,7 +39,7 @@ def _fit(
             given.DATA,
         ),
     ] = 0,
-    split_key: given.SplitKey = datasets.DEFAULT_SPLITS,
+    split_key: given.SplitKey = DEFAULT_SPLITS,
     out: Annotated[
         Path | None,
         given.option(

@@ -22,7 +22,8 @@ from dgp_ppl.comparison._kernels import KERNELS, CategoryKernel
 from dgp_ppl.comparison._method import Task
 from dgp_ppl.comparison._setting import LIKELIHOODS, MODELS, Setting
 from dgp_ppl.core import Grid
-from dgp_ppl.datasets import Dataset, RowSource
+from dgp_ppl.datasets import Dataset
+from dgp_ppl.datasets._source import RowSource
 
 __all__ = [
     "Builder",

@@ -16,7 +16,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from dgp_ppl import datasets
 from dgp_ppl._errors import Interrupted
 from dgp_ppl._files import versions
 from dgp_ppl.comparison import methods as _methods  # noqa: F401 - registers the methods
@@ -50,7 +49,11 @@ from dgp_ppl.comparison.report import (
     write_report,
     write_tree,
 )
-from dgp_ppl.datasets import ArrowFrame, Dataset, Rows, RowSource, Table
+from dgp_ppl.datasets import Dataset, Rows
+from dgp_ppl.datasets._arrow import ArrowFrame
+from dgp_ppl.datasets._npz import DEFAULT_SPLITS
+from dgp_ppl.datasets._source import RowSource, open_source
+from dgp_ppl.datasets.tables._table import Table
 
 __all__ = ["Comparison", "compare"]
 
@@ -100,7 +103,7 @@ def compare(
     drop: str | Sequence[str] = (),
     categorical: str | Sequence[str] = (),
     strict: bool = False,
-    split_key: str = datasets.DEFAULT_SPLITS,
+    split_key: str = DEFAULT_SPLITS,
     out: str | os.PathLike[str] | None = None,
     overwrite: bool = False,
     resume: bool = False,
@@ -210,7 +213,7 @@ def compare(
             f"compare: resume is True, out is {out} and overwrite {overwrite}, wanted the folder "
             "of an interrupted comparison, and overwrite=False"
         )
-    source = datasets.open_source(
+    source = open_source(
         data, target=target, split_key=split_key, drop=drop, categorical=categorical, strict=strict
     )
     methods = chosen_methods(source, methods)

@@ -34,7 +34,8 @@ from dgp_ppl.comparison._method import METHODS, Method
 from dgp_ppl.comparison._run import Run, run_method
 from dgp_ppl.comparison._setting import Setting
 from dgp_ppl.comparison._source import Split
-from dgp_ppl.datasets import Dataset, RowSource
+from dgp_ppl.datasets import Dataset
+from dgp_ppl.datasets._source import RowSource
 
 __all__ = [
     "ONE_AT_A_TIME",

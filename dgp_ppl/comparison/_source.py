@@ -14,7 +14,8 @@ from dgp_ppl import datasets
 from dgp_ppl._checks import bad_rows, check_count
 from dgp_ppl._errors import DataError
 from dgp_ppl.comparison._method import METHODS, methods_for
-from dgp_ppl.datasets import Dataset, RowSource, TableSource
+from dgp_ppl.datasets import Dataset
+from dgp_ppl.datasets._source import RowSource, TableSource
 
 __all__ = [
     "Split", "check_methods", "chosen_methods", "default_splits", "divided", "prepare",

@@ -2,30 +2,18 @@
 
 from __future__ import annotations
 
-from dgp_ppl.datasets._arrow import ArrowFrame
-from dgp_ppl.datasets._dataset import Dataset, DatasetInfo, repeated_rows, splits
+from dgp_ppl.datasets._dataset import Dataset, repeated_rows, splits
 from dgp_ppl.datasets._load import load, names
-from dgp_ppl.datasets._npz import DEFAULT_SPLITS
-from dgp_ppl.datasets._source import RowSource, TableSource, open_source
 from dgp_ppl.datasets.rows import Rows
-from dgp_ppl.datasets.tables import Preprocessor, Report, Table, read_table, table_chunks
+from dgp_ppl.datasets.tables import Preprocessor, read_table
 
 __all__ = [
-    "DEFAULT_SPLITS",
-    "ArrowFrame",
     "Dataset",
-    "DatasetInfo",
     "Preprocessor",
-    "Report",
-    "RowSource",
     "Rows",
-    "Table",
-    "TableSource",
     "load",
     "names",
-    "open_source",
     "read_table",
     "repeated_rows",
     "splits",
-    "table_chunks",
 ]

@@ -14,10 +14,11 @@ from dgp_ppl.datasets._dataset import MIN_ROWS, Dataset, DatasetInfo
 from dgp_ppl.datasets._messages import check_file, named, quoted, shown, suggestion
 from dgp_ppl.datasets._npz import DEFAULT_SPLITS, describe_npz, read_npz
 from dgp_ppl.datasets._openml import PREFIX, fetch_frame
-from dgp_ppl.datasets.tables import Preprocessor, Table, read_table
+from dgp_ppl.datasets.tables import Preprocessor, read_table
 from dgp_ppl.datasets.tables._columns import fit_target
 from dgp_ppl.datasets.tables._preprocessor import find_target
 from dgp_ppl.datasets.tables._read import TABLE_SUFFIXES
+from dgp_ppl.datasets.tables._table import Table
 
 __all__ = ["is_folder", "load", "names", "open_table", "refuse_split_key"]
 

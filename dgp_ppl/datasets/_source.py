@@ -17,9 +17,11 @@ from dgp_ppl.datasets._dataset import MIN_ROWS, Dataset
 from dgp_ppl.datasets._load import is_folder, load, open_table, refuse_split_key
 from dgp_ppl.datasets._messages import named, quoted
 from dgp_ppl.datasets._npz import DEFAULT_SPLITS
-from dgp_ppl.datasets.rows import Rows, parquet_columns
-from dgp_ppl.datasets.tables import Preprocessor, Table
+from dgp_ppl.datasets.rows import Rows
+from dgp_ppl.datasets.rows._parquet import parquet_columns
+from dgp_ppl.datasets.tables import Preprocessor
 from dgp_ppl.datasets.tables._preprocessor import find_target
+from dgp_ppl.datasets.tables._table import Table
 
 __all__ = ["RowSource", "TableSource", "open_source"]
 

@@ -15,6 +15,7 @@ from support.malformed import malformed
 import dgp_ppl
 from dgp_ppl import datasets
 from dgp_ppl.cli import _kept, _predict
+from dgp_ppl.datasets._source import open_source
 from dgp_ppl.models import svgp
 from dgp_ppl.persistence import KeptFit
 
@@ -87,7 +88,7 @@ def test_classes_have_the_labels_that_people_wrote(tmp_path):
 def test_the_table_of_the_fit_can_be_predicted(tmp_path):
     """Also a category that is in held-out rows alone, or in rows without a target."""
     table = frame(40)
-    _, test = datasets.splits(datasets.open_source(table, target="price"), 1, 0)[0]
+    _, test = datasets.splits(open_source(table, target="price"), 1, 0)[0]
     with_target = np.flatnonzero(table["price"].notna())
     table.loc[with_target[test[0]], "colour"] = "rare"
     table.loc[table["price"].isna(), "colour"] = "late"

@@ -16,7 +16,7 @@ import dgp_ppl
 from dgp_ppl import datasets
 from dgp_ppl._errors import DataError
 from dgp_ppl.comparison import _executor
-from dgp_ppl.datasets import TableSource
+from dgp_ppl.datasets._source import TableSource, open_source
 
 DROP = ["id", "owner"]
 
@@ -44,10 +44,12 @@ def test_a_frame_is_compared(outcome):
 
 def test_each_split_is_fitted_to_its_training_rows(outcome):
     run = outcome[0].fits["svgp"]
-    source = datasets.open_source(pd.DataFrame(houses(40)), target="price", drop=DROP)
+    source = open_source(pd.DataFrame(houses(40)), target="price", drop=DROP)
     train, test = datasets.splits(source, 1, 0)[0]
     assert run.data.preprocessor == source.fit(train)
-    np.testing.assert_array_equal(run.x, run.data.preprocessor.inputs(source.whole, source.rows[train]))
+    np.testing.assert_array_equal(
+        run.x, run.data.preprocessor.inputs(source.whole, source.rows[train])
+    )
     np.testing.assert_array_equal(run.x_test, source.dataset(source.fit(train)).x[test])
     np.testing.assert_allclose(run.standardizer.x_loc, run.x.mean(axis=0))
 

@@ -13,6 +13,7 @@ from support.helpers import slow
 import dgp_ppl as dgp
 from dgp_ppl.comparison import METHODS, METRICS, local_workers
 from dgp_ppl.comparison._method import methods_for
+from dgp_ppl.datasets._source import open_source
 
 N = 24_000  # more than are read whole
 X = np.random.default_rng(0).normal(size=(N, 2)) + 5.0
@@ -151,7 +152,7 @@ def test_few_rows_are_read_whole():
 
 
 def test_held_out_rows_are_checked_before_the_fit():
-    held_out = dgp.datasets.open_source(rows()).test_rows(3, 0)
+    held_out = open_source(rows()).test_rows(3, 0)
     for name, bad in (("y", int(held_out[7])), ("an input", int(held_out[2]))):
         x, y = X.copy(), Y.copy()
         (y if name == "y" else x)[bad] = np.nan

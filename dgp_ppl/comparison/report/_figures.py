@@ -10,7 +10,8 @@ from jax import random
 
 from dgp_ppl import plots
 from dgp_ppl.comparison._run import Run
-from dgp_ppl.datasets import Dataset, RowSource
+from dgp_ppl.datasets import Dataset
+from dgp_ppl.datasets._source import RowSource
 from dgp_ppl.inference import FitResult
 
 __all__ = ["FIGURES", "draw_figures", "draw_held_out"]

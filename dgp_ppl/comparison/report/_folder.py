@@ -14,7 +14,8 @@ from dgp_ppl._errors import DataError
 from dgp_ppl._files import fingerprint, finite, replacing
 from dgp_ppl.comparison._method import METHODS
 from dgp_ppl.comparison.report._figures import FIGURES
-from dgp_ppl.datasets import Dataset, RowSource
+from dgp_ppl.datasets import Dataset
+from dgp_ppl.datasets._source import RowSource
 
 __all__ = [
     "clear_folder", "describe", "finished_rows", "prepare_folder", "write_json",

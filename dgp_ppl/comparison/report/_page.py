@@ -20,6 +20,7 @@ from dgp_ppl.comparison._metrics import (
     format_summary,
 )
 from dgp_ppl.comparison._run import Run
+from dgp_ppl.datasets._source import RowSource
 
 __all__ = ["write_report"]
 
@@ -232,7 +233,7 @@ def _leave_one_out(runs: Mapping[str, Run]) -> tuple[dict[str, Any], list[str]]:
 def _repeated_note(runs: Mapping[str, Run]) -> list[str]:
     """Tell how many held-out rows of the first split have the inputs of a training row."""
     run = next(iter(runs.values()))
-    if isinstance(run.data, datasets.RowSource):  # few of the training rows are at hand
+    if isinstance(run.data, RowSource):  # few of the training rows are at hand
         return []
     inputs = datasets.repeated_rows(run.x, run.x_test).sum()
     if not inputs:

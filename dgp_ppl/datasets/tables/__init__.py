@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from dgp_ppl.datasets.tables._preprocessor import Preprocessor
-from dgp_ppl.datasets.tables._read import read_table, table_chunks
-from dgp_ppl.datasets.tables._report import Report
-from dgp_ppl.datasets.tables._table import Table
+from dgp_ppl.datasets.tables._read import read_table
 
-__all__ = ["Preprocessor", "Report", "Table", "read_table", "table_chunks"]
+__all__ = ["Preprocessor", "read_table"]

@@ -16,6 +16,7 @@ from dgp_ppl import datasets, plots
 from dgp_ppl.comparison._compare import compare
 from dgp_ppl.comparison._metrics import format_summary
 from dgp_ppl.comparison.report import _page as report
+from dgp_ppl.datasets._source import RowSource
 
 TINY = {"inducing": 4, "steps": 30, "samples": 20, "progress": False, "batch": 50}
 
@@ -179,7 +180,7 @@ def test_held_out_rows_that_are_training_rows_are_told():
     assert note.endswith("0 of them also its target.")
     run.x_test = 2 * run.x_test
     assert report._repeated_note({"dsvi": run}) == []
-    run.x_test, run.data = run.x, object.__new__(datasets.RowSource)
+    run.x_test, run.data = run.x, object.__new__(RowSource)
     assert report._repeated_note({"dsvi": run}) == []
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import dgp_ppl as dgp
-from dgp_ppl.datasets.rows import Blocks
+from dgp_ppl.datasets.rows._blocks import Blocks
 
 N, B = 103, 7
 X, Y = np.arange(2.0 * N).reshape(N, 2), np.arange(N)

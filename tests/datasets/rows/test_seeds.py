@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import dgp_ppl as dgp
-from dgp_ppl.datasets.rows import generator, seed_of
+from dgp_ppl.datasets.rows._seeds import generator, seed_of
 
 USES = [("pass", 0), ("pass", 1), ("shuffle", 0), ("shuffle", 1), ("sample",), ("hold out",),
         ("minibatches",)]  # fmt: skip
