@@ -49,7 +49,7 @@ def _predict(
     ] = "0.05,0.5,0.95",
     samples: Annotated[int, typer.Option(help="Draws through the layers.")] = 100,
     seed: Annotated[int, typer.Option(help="Seed of the draws.")] = 0,
-    chunk: Annotated[int, typer.Option(help="Rows in memory at once.")] = 10_000,
+    chunk: Annotated[int, typer.Option(help="Rows in memory at a time.")] = 10_000,
     unseen: Annotated[
         str,
         typer.Option(

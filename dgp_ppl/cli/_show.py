@@ -29,7 +29,7 @@ _HEADINGS = {
     for name, heading in (PREDICTION_HEADINGS | INFERENCE_HEADINGS).items()
     if name not in ("elbo_per_datum", "seconds")
 }
-_PACKAGES = ("dgp_ppl", "jax", "numpyro", "python")
+_PACKAGES = ("dgp_ppl", "commit", "jax", "numpyro", "python")
 
 
 @app.command("show")
@@ -55,7 +55,7 @@ def _show(
 
 
 def _lines(kept: KeptFit, model: str, about: dict[str, Any]) -> Iterator[tuple[str, str]]:
-    """Yield headings and texts; `about` is that of `comparison_of`."""
+    """Yield headings and texts; `comparison_of` returned `about`."""
     import jax
 
     config, row = about.get("config", {}), about.get("row", {})

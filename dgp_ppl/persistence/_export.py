@@ -51,8 +51,8 @@ def export(
 
     Args:
         path: the file.
-        prediction: made by `predict`, `KeptFit.predict` or `pool`, at any inputs. Its key, passes
-            and standardizer are those of the program.
+        prediction: made by `predict`, `KeptFit.predict` or `pool`, at any inputs. The program
+            has its key, passes and standardizer.
         quantiles: levels in (0, 1); () for none.
         platforms: what the program can run on: "cpu", "cuda", "rocm" or "tpu".
         columns: names of the inputs' columns, for the file's header.

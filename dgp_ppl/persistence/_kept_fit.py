@@ -205,7 +205,7 @@ def save(
 ) -> None:
     """Keep a fit in one file, from which `load` makes the same predictions in a new process.
 
-    The arguments are those of `predict`. The file holds arrays and JSON, no pickles: functions and
+    It takes the arguments of `predict`. The file holds arrays and JSON, no pickles: functions and
     classes by the name that they are imported from, guides by their constructor's arguments. So the
     model, and functions among its arguments, must be defined at the top of a module::
 
@@ -277,7 +277,7 @@ def load(path: str | os.PathLike[str]) -> KeptFit:
         path: the file.
 
     Returns:
-        The fit. Its predictions equal those of the fit that was saved: exactly under the same
+        The fit. It makes the same predictions as the fit that was saved: exactly under the same
         versions and device, and within rounding under others.
 
     Raises:

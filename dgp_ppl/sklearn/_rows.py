@@ -15,7 +15,7 @@ from dgp_ppl.prediction import pool, row_function
 __all__ = ["predict_rows"]
 
 _FEWEST_ROWS = 64  # in a chunk
-_MAX_PASSES = 100_000  # rows times passes in memory at once
+_MAX_PASSES = 100_000  # rows times passes in memory at a time
 
 
 def predict_rows(

@@ -13,7 +13,7 @@ INTERRUPTED = "import os, signal, time\nos.kill(os.getpid(), signal.SIGINT); tim
 
 
 def start(folder, *, typer="", run="pass", ignored=False):
-    """Start the command with this code in place of typer, and of what runs when it is loaded."""
+    """Start the command with this code instead of typer, and of what runs when it is loaded."""
     (folder / "typer.py").write_text(typer)
     code = "import dgp_ppl.cli.__main__ as c; c.main()"
     if not typer:

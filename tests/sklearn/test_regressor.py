@@ -54,7 +54,7 @@ def test_predictions_agree_with_those_of_compare_up_to_their_error(x):
     many = DeepGPRegressor(random_state=3, **SMALL | {"samples": 2000})
     many = many.fit(run("step").x, run("step").y)
     found = many.prediction(x)
-    error = np.sqrt(found.var / 2000)  # above that of both
+    error = np.sqrt(found.var / 2000)  # above the error of both
     np.testing.assert_array_less(np.abs(many.predict(x) - found.mean), 6 * error)
     np.testing.assert_array_equal(gp.params_["noise"], many.params_["noise"])
 

@@ -1,4 +1,4 @@
-"""Folders of runs: those of other runs are refused, and damaged ones are detected."""
+"""Folders of runs: folders of other runs are refused, and damaged ones are detected."""
 
 import io
 import json
@@ -99,7 +99,7 @@ run = lambda **options: dgp.fit_mcem(
 @pytest.mark.slow
 @pytest.mark.parametrize("name", KILLED)
 def test_kills_at_random_moments(name, tmp_path):
-    """After SIGKILLs at random moments the draws are those of an uninterrupted run."""
+    """After SIGKILLs at random moments the draws equal the draws of an uninterrupted run."""
     program = KILLED[name] + f"\nrun(checkpoint={str(tmp_path)!r})"
     moments = random.Random(1)
     for _ in range(6):

@@ -16,9 +16,7 @@ from numpyro.infer import AIES, NUTS
 from numpyro.infer.hmc import HMC
 from support.helpers import KEY, one_layer, regression
 from support.kernel_runs import X, Y, short, slope
-from support.mcem_runs import X as X_EM
-from support.mcem_runs import Y as Y_EM
-from support.mcem_runs import slope as with_params
+from support.mcem_runs import X as X_EM, Y as Y_EM, slope as with_params
 
 import dgp_ppl as dgp
 

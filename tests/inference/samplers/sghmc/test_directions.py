@@ -12,9 +12,7 @@ import pytest
 from jax import random
 from numpyro.infer import MCMC
 from support.helpers import KEY, assert_mean
-from support.mcem_runs import X as X_SLOPE
-from support.mcem_runs import Y as Y_SLOPE
-from support.mcem_runs import slope as slope_with_params
+from support.mcem_runs import X as X_SLOPE, Y as Y_SLOPE, slope as slope_with_params
 from support.mcmc_runs import sampled, slope
 
 import dgp_ppl as dgp
