@@ -51,6 +51,7 @@ def main() -> None:
             record = {
                 "problem": problem, "row": name, **{n: finite(v) for n, v in found.items()},
                 "date": datetime.date.today().isoformat(), "dgp_ppl": dgp_ppl.__version__,
+                "commit": dgp_ppl.comparison.versions().get("commit"),
                 "jax": jax.__version__, "python": platform.python_version(),
                 "device": jax.devices()[0].device_kind,
             }  # fmt: skip

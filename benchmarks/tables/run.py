@@ -18,7 +18,6 @@ import os
 import platform
 import re
 import signal
-import subprocess
 import time
 import traceback
 from collections.abc import Iterator
@@ -47,7 +46,6 @@ def done() -> set[str]:
 def measure(fit: Fit) -> dict[str, Any]:
     """Fit and measure; returns the record."""
     import jax
-    import numpyro
     import variants  # noqa: F401 - registers methods
 
     import dgp_ppl
@@ -56,23 +54,14 @@ def measure(fit: Fit) -> dict[str, Any]:
         fit.data, [fit.method], splits=[fit.split], split_key=fit.split_key, progress=False,
         **fit.options,
     )  # fmt: skip
-    versions = {
-        "dgp_ppl": dgp_ppl.__version__,
-        "jax": jax.__version__,
-        "numpyro": numpyro.__version__,
-    }
+    versions = dgp_ppl.comparison.versions()
     return {
         "name": fit.name, "data": fit.data, "split_key": fit.split_key, "options": fit.options,
-        **found.splits[0], "commit": commit(), "date": datetime.date.today().isoformat(),
-        "versions": versions,
+        **found.splits[0], "commit": versions.get("commit"),
+        "date": datetime.date.today().isoformat(),
+        "versions": {name: versions[name] for name in ("dgp_ppl", "jax", "numpyro")},
         "python": platform.python_version(), "device": jax.devices()[0].device_kind,
     }  # fmt: skip
-
-
-def commit() -> str:
-    """Return the commit of the code."""
-    command = ["git", "rev-parse", "--short", "HEAD"]
-    return subprocess.check_output(command, cwd=RECORDS.parent, text=True).strip()
 
 
 def todo(patterns: list[str]) -> Iterator[Fit]:
