@@ -15,7 +15,7 @@ from dgp_ppl.cli._kept import comparison_of, open_fit
 from dgp_ppl.cli._options import check_output, column_names
 from dgp_ppl.datasets.tables._read import table_chunks
 from dgp_ppl.datasets.tables._table import Table
-from dgp_ppl.prediction import Prediction, summary_columns
+from dgp_ppl.prediction import Prediction
 
 __all__: list[str] = []
 
@@ -147,9 +147,11 @@ def _copied(table: Table, raw: Any, ids: list[str]) -> dict[str, Any]:
 def _summary(
     prediction: Prediction, about: dict[str, Any], levels: list[float]
 ) -> dict[str, np.ndarray]:
-    """Return the columns of the predictions."""
+    """Return the columns of the predictions: moments and quantiles, or classes."""
     if about["task"] == "regression":
-        return summary_columns(prediction, levels)
+        found = {"mean": prediction.mean, "sd": np.sqrt(prediction.var)}
+        names = [f"q{100 * level:02.6g}" for level in levels]
+        return found | dict(zip(names, prediction.quantile(np.array(levels)), strict=True))
     try:
         num = prediction.probabilities.shape[1]
     except ValueError:  # y is no class
@@ -159,7 +161,9 @@ def _summary(
             f"predict: the file of the fit names {len(about['classes'])} classes, and its model "
             f"has {num}; take another copy of it, or fit again"
         )
-    return summary_columns(prediction, levels, about["classes"])
+    classes, probabilities = about["classes"], np.asarray(prediction.probabilities)
+    columns = {f"P({c})": p for c, p in zip(classes, probabilities.T, strict=True)}
+    return {"class": np.array(classes)[probabilities.argmax(axis=1)], **columns}
 
 
 def _check(found: dict[str, np.ndarray], table: Table) -> None:

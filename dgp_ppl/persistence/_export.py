@@ -15,7 +15,9 @@ from jaxtyping import Array
 
 from dgp_ppl._files import versions
 from dgp_ppl.persistence._archive import write_archive
-from dgp_ppl.prediction import PooledPrediction, Prediction, row_function
+from dgp_ppl.prediction import Prediction
+from dgp_ppl.prediction._pool import PooledPrediction
+from dgp_ppl.prediction._row_function import row_function
 
 __all__ = ["export"]
 

@@ -5,16 +5,13 @@ from __future__ import annotations
 from dgp_ppl.prediction._guided import guided
 from dgp_ppl.prediction._latent_inputs import LatentInputs, infer_latent, latent_inputs
 from dgp_ppl.prediction._layer_functions import LayerFunction, layer_functions
-from dgp_ppl.prediction._pool import PooledPrediction, pool
+from dgp_ppl.prediction._pool import pool
 from dgp_ppl.prediction._predict import predict
 from dgp_ppl.prediction._prediction import Prediction
-from dgp_ppl.prediction._row_function import row_function
-from dgp_ppl.prediction._write import summary_columns, write_predictions
 
 __all__ = [
     "LatentInputs",
     "LayerFunction",
-    "PooledPrediction",
     "Prediction",
     "guided",
     "infer_latent",
@@ -22,7 +19,4 @@ __all__ = [
     "layer_functions",
     "pool",
     "predict",
-    "row_function",
-    "summary_columns",
-    "write_predictions",
 ]

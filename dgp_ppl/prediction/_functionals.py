@@ -187,7 +187,7 @@ def _search(mixtures: Mixture, levels: Array) -> Array:
 
     if discrete:
         ends = ends[0], jnp.ceil(ends[1])
-    lower, upper, _ = _invert(cdf, level, ends, tolerance, discrete, support is constraints.real)
+    lower, upper, _ = _invert(cdf, level, *ends, tolerance, discrete)
     return upper if discrete else 0.5 * (lower + upper)
 
 
@@ -226,92 +226,72 @@ def _cdf(mixtures: Mixture, y: Array) -> Array:
 
 
 def _invert(
-    cdf: Any,
-    level: Array,
-    ends: tuple[Array, Array],
-    tolerance: Array,
-    discrete: bool,
-    unbounded: bool,
+    cdf: Any, level: Array, lower: Array, upper: Array, tolerance: Array, discrete: bool
 ) -> tuple[Array, Array, Array]:
     """Invert a distribution function by the Illinois variant of false position.
 
-    The search runs on the scale on which a Gaussian's distribution function is a straight line.
-    Every fourth step bisects, which bounds the number of steps for any shape. All entries run
-    until the slowest has converged: one evaluation can cost thousands of special functions a row.
+    The search runs on the scale on which a Gaussian's distribution function is a straight line, and
+    bisects at every fourth step. Half of bisection's evaluations do, and one evaluation can cost
+    thousands of special functions a row.
 
     Args:
         cdf: the distribution function, elementwise.
         level: levels in (0, 1).
-        ends: initial ends of the bracket.
+        lower: initial lower ends, with a distribution function below any level where y has a bound.
+        upper: initial upper ends. Both ends move apart until the quantile is between them.
         tolerance: width of the final bracket.
         discrete: try integers only.
-        unbounded: whether the initial lower end may be too high. If False, it must lie at or below
-            the smallest value.
 
     Returns:
         Ends with cdf(lower) < level <= cdf(upper) up to rounding, at most `tolerance` apart, and
         the number of steps.
     """
     target, info = ndtri(level), jnp.finfo(level.dtype)
-    # The rounding error of the level on this scale. Within it, places cannot be distinguished.
+    # The rounding error of a level on this scale: within it, places cannot be distinguished.
     rounding = info.eps * level * jnp.sqrt(2 * jnp.pi) * jnp.exp(0.5 * jnp.square(target))
 
     def excess(y: Array) -> Array:
         return ndtri(jnp.clip(cdf(y), info.tiny, 1 - info.epsneg)) - target
 
-    def is_open(state: Any) -> Array:
-        _, _, at_lower, at_upper, steps = state
-        return jnp.any(((at_lower >= 0) & unbounded) | (at_upper < 0)) & (steps < 16)
+    def with_values(lower: Array, upper: Array) -> tuple[Array, Array, Array, Array]:
+        return lower, upper, *lax.map(excess, jnp.stack([lower, upper]))
 
     def widen(state: Any) -> Any:
-        # A lower end that is too high serves as the upper end, and the other way round.
         lower, upper, at_lower, at_upper, steps = state
-        too_high, too_low = (at_lower >= 0) & unbounded, at_upper < 0
         width = 2 * (upper - lower)
-        new = jnp.where(too_high, lower - width, upper + width * too_low)
-        at_new = excess(new)
-        return (
-            jnp.where(too_high, new, jnp.where(too_low, upper, lower)),
-            jnp.where(too_high, lower, new),
-            jnp.where(too_high, at_new, jnp.where(too_low, at_upper, at_lower)),
-            jnp.where(too_high, at_lower, at_new),
-            steps + 1,
-        )
-
-    def final_width(lower: Array, upper: Array) -> Array:
-        return jnp.maximum(tolerance, 4 * info.eps * jnp.maximum(jnp.abs(lower), jnp.abs(upper)))
-
-    def is_wide(state: Any) -> Array:
-        lower, upper, *_, steps = state
-        return jnp.any(upper - lower > final_width(lower, upper)) & (steps < 120)
+        lower = jnp.where(at_lower >= 0, lower - width, lower)
+        return *with_values(lower, jnp.where(at_upper < 0, upper + width, upper)), steps + 1
 
     def narrow(state: Any) -> Any:
-        lower, upper, at_lower, at_upper, last_moved, steps = state
+        lower, upper, at_lower, at_upper, moved, steps = state
         width = final_width(lower, upper)
-        active = upper - lower > width
         rise = at_upper - at_lower
-        fraction = jnp.where((steps % 4 == 3) | ~(rise > 0), 0.5, -at_lower / rise)
-        middle = lower + fraction * (upper - lower)
+        share = jnp.where((steps % 4 == 3) | ~(rise > 0), 0.5, -at_lower / rise)
+        middle = lower + share * (upper - lower)
         if discrete:
             middle = jnp.clip(jnp.floor(middle), lower + 1, upper - 1)
         else:  # too close to an end, a step would gain nothing
             middle = jnp.clip(middle, lower + 0.5 * width, upper - 0.5 * width)
         at_middle = excess(middle)
-        below, above = at_middle < 0, at_middle >= 0
-        if not discrete:
-            below, above = at_middle <= rounding, at_middle >= -rounding  # both: converged
+        slack = 0.0 if discrete else rounding
+        below, above = at_middle < -slack, at_middle > slack  # neither: this is the quantile
         # Illinois: halve the value at an end that stays twice, or it might never move.
-        weight = jnp.where(last_moved == jnp.where(below, 1, -1), 0.5, 1.0)
+        weight = jnp.where(moved == jnp.where(below, 1, -1), 0.5, 1.0)
+        active = upper - lower > width
         return (
-            jnp.where(active & below, middle, lower),
-            jnp.where(active & above, middle, upper),
+            jnp.where(active & ~above, middle, lower),
+            jnp.where(active & ~below, middle, upper),
             jnp.where(below, at_middle, weight * at_lower),
             jnp.where(below, weight * at_upper, at_middle),
             jnp.where(below, 1, -1),
             steps + 1,
         )
 
-    state = lax.while_loop(is_open, widen, (*ends, *lax.map(excess, jnp.stack(ends)), 0))
-    last_moved = jnp.zeros(jnp.shape(ends[0]), int)
-    lower, upper, *_, steps = lax.while_loop(is_wide, narrow, (*state[:4], last_moved, 0))
-    return lower, upper, steps
+    def final_width(lower: Array, upper: Array) -> Array:
+        return jnp.maximum(tolerance, 4 * info.eps * jnp.maximum(jnp.abs(lower), jnp.abs(upper)))
+
+    is_open = lambda s: jnp.any((s[2] >= 0) | (s[3] < 0)) & (s[4] < 16)  # noqa: E731
+    is_wide = lambda s: jnp.any(s[1] - s[0] > final_width(s[0], s[1])) & (s[5] < 120)  # noqa: E731
+    ends = lax.while_loop(is_open, widen, (*with_values(lower, upper), 0))[:4]
+    state = lax.while_loop(is_wide, narrow, (*ends, jnp.zeros(jnp.shape(lower), int), 0))
+    return state[0], state[1], state[5]

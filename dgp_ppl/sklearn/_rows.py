@@ -10,7 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from dgp_ppl.comparison import MethodFit
-from dgp_ppl.prediction import pool, row_function
+from dgp_ppl.prediction import pool
+from dgp_ppl.prediction._row_function import row_function
 
 __all__ = ["predict_rows"]
 

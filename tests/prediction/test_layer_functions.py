@@ -102,15 +102,12 @@ def test_a_flow_and_draws_of_a_sampler():
     np.testing.assert_allclose(found["l1"].mean, X, atol=1e-5)  # v is 0, the mean the identity
 
 
-@pytest.mark.parametrize(
-    ("options", "wanted"),
-    [
-        ({"num_draws": 0}, "num_draws is 0, wanted at least 1"),
+def test_what_layers_cannot_do_is_said():
+    for options, pattern in (
+        ({"num_draws": 0}, "num_draws is 0"),
         ({"mode": "all"}, "mode is 'all', wanted 'joint', 'path' or 'mean'"),
         ({"at": {"l3": X}}, "at names the layer 'l3', wanted one of l1, l2"),
-        ({"at": {"l2": X[:, 0]}}, r"at\['l2'\] has shape \(7,\), wanted \[G, 1\]"),
-    ],
-)
-def test_what_layers_cannot_do_is_said(options, wanted):
-    with pytest.raises(ValueError, match=wanted):
-        functions(**options)
+        ({"at": {"l2": X[:, 0]}}, r"at\['l2'\] .*\[G, 1\]"),
+    ):
+        with pytest.raises(ValueError, match=pattern):
+            functions(**options)

@@ -8,7 +8,7 @@ from support.helpers import KEY
 
 import dgp_ppl as dgp
 from dgp_ppl.models import svgp
-from dgp_ppl.prediction import row_function
+from dgp_ppl.prediction._row_function import row_function
 
 
 def test_it_can_be_mapped_compiled_and_differentiated():
