@@ -28,7 +28,9 @@ def local_model(task):
     return fitted
 
 
-def forget():
-    """Remove the methods from the table of methods, as in a process that never imported them."""
-    for name in ("dies_once", "local_model"):
-        METHODS.pop(name, None)
+def threads_of_libraries(_):
+    """Return the threads of BLAS libraries in this process, and the number that XLA is told."""
+    import scipy.linalg  # noqa: F401 - loads its BLAS
+    from threadpoolctl import threadpool_info
+
+    return [found["num_threads"] for found in threadpool_info()], os.environ["NPROC"]
