@@ -16,6 +16,7 @@ from . import (
     persistence as persistence,
     plots as plots,
     prediction as prediction,
+    report as report,
     sklearn as sklearn,
 )
 from ._cite import cite as cite

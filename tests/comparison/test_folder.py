@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from dgp_ppl import DataError
-from dgp_ppl.comparison.report import clear_folder, finished_rows, prepare_folder, write_json
+from dgp_ppl.comparison._folder import clear_folder, finished_rows, prepare_folder, write_json
 
 
 def test_a_folder_is_created_and_results_are_not_overwritten_unasked(tmp_path):
@@ -16,60 +16,50 @@ def test_a_folder_is_created_and_results_are_not_overwritten_unasked(tmp_path):
     with pytest.raises(DataError, match=r"already holds results.json; choose another --out"):
         prepare_folder(folder, overwrite=False)
     assert prepare_folder(folder, overwrite=True) == folder
-
-
-def test_a_file_in_the_folders_place(tmp_path):
-    (tmp_path / "file").write_text("")
     with pytest.raises(DataError, match=r"cannot be created: .*; choose another --out"):
-        prepare_folder(tmp_path / "file" / "folder", overwrite=False)
+        prepare_folder(folder / "results.json" / "folder", overwrite=False)
 
 
 def test_files_of_an_earlier_comparison_are_removed_and_no_others(tmp_path):
-    for name in ("svgp.nc", "training.png", "report.html", "thesis.tex"):
+    for name in ("dsvi.nc", "training.png", "report.html", "thesis.tex"):
         (tmp_path / name).write_text("")
     clear_folder(tmp_path)
     assert [p.name for p in tmp_path.iterdir()] == ["thesis.tex"]
 
 
-def test_numbers_that_are_not_finite_become_null(tmp_path):
+def test_json_has_no_nan_and_is_written_whole(tmp_path):
     path = tmp_path / "results.json"
-    record = {"rows": [{"rmse": np.nan, "gap": np.inf}, (1.5, None, "nan")]}
-    write_json(path, record)
+    write_json(path, {"rows": [{"rmse": np.nan, "gap": np.inf}, (1.5, None, "nan")]})
     wanted = {"rows": [{"rmse": None, "gap": None}, [1.5, None, "nan"]]}
+    assert json.loads(path.read_text()) == wanted
+    with pytest.raises(TypeError):
+        write_json(path, {"rmse": object()})
     assert json.loads(path.read_text()) == wanted
     assert [p.name for p in tmp_path.iterdir()] == ["results.json"]
 
 
-def test_a_record_that_cannot_be_written_leaves_the_earlier_file(tmp_path):
-    path = tmp_path / "results.json"
-    write_json(path, {"rmse": 1.0})
-    with pytest.raises(TypeError):
-        write_json(path, {"rmse": object()})
-    assert json.loads(path.read_text()) == {"rmse": 1.0}
-
-
-def test_rows_of_the_first_split_are_left_out_wherever_they_stand(tmp_path):
+def test_rows_of_the_first_split_are_left_out_for_a_report(tmp_path):
     """Fits run method by method, so an interrupted comparison may have others before them."""
     record = {"config": {"methods": ["a", "b"], "splits": 3}, "data": {"name": "made"}}
     rows = [{"split": s, "method": m} for s, m in ((0, "a"), (1, "a"), (2, "a"), (0, "b"))]
     write_json(tmp_path / "results.json", record | {"splits": rows})
     assert finished_rows(tmp_path, record, refit=True) == rows[1:3]
+    assert finished_rows(tmp_path, record, refit=False) == rows
 
 
 def test_records_of_version_0_2_have_the_options_of_today(tmp_path):
     rows = [{"split": 0, "method": "a", "error": "no"}]
     base = {"methods": ["a"], "splits": 1}
     now = {"config": base | {"as_published": False, "elbo_share": 0.5}, "data": {}}
-    for earlier, wanted in (
-        ({"starts": 2, "share_kernel": None}, rows),
+    for earlier, words in (
+        ({"starts": 2, "share_kernel": None}, None),
         ({"starts": 1, "share_kernel": None}, "its as_published, starts differ"),
         ({"share_kernel": True}, "its as_published differ"),
     ):
-        write_json(
-            tmp_path / "results.json", {"config": base | earlier, "data": {}, "splits": rows}
-        )
-        if wanted is rows:
+        record = {"config": base | earlier, "data": {}, "splits": rows}
+        write_json(tmp_path / "results.json", record)
+        if words is None:
             assert finished_rows(tmp_path, now, refit=False) == rows
-            continue
-        with pytest.raises(DataError, match=wanted):
-            finished_rows(tmp_path, now, refit=False)
+        else:
+            with pytest.raises(DataError, match=words):
+                finished_rows(tmp_path, now, refit=False)

@@ -14,6 +14,8 @@ from typing import Any
 import numpy as np
 
 from dgp_ppl import criticism, datasets, plots
+from dgp_ppl._files import replacing
+from dgp_ppl.comparison._compare import Comparison
 from dgp_ppl.comparison._metrics import (
     INFERENCE_HEADINGS,
     PREDICTION_HEADINGS,
@@ -21,6 +23,14 @@ from dgp_ppl.comparison._metrics import (
 )
 from dgp_ppl.comparison._run import Run
 from dgp_ppl.datasets._source import RowSource
+from dgp_ppl.report._figures import draw_figures
+
+try:
+    import jinja2
+except ImportError as error:
+    raise ModuleNotFoundError(
+        "report: wanted jinja2; python -m pip install 'dgp_ppl[report]'", name="jinja2"
+    ) from error
 
 __all__ = ["write_report"]
 
@@ -95,29 +105,28 @@ _LOO_COLUMNS = {
 }
 
 
-def write_report(
-    path: Path, record: Mapping[str, Any], runs: Mapping[str, Run], figures: Mapping[str, Any]
-) -> None:
-    """Write a comparison as one self-contained HTML page.
+def write_report(comparison: Comparison, folder: Path) -> None:
+    """Write the figures of a comparison, and report.html: one page that needs no other file.
+
+    The page has the tables, the figures, criticism of the first split's fits, the configuration
+    and the versions. ::
+
+        dgp_ppl.compare("diabetes", out="r", report=dgp_ppl.report.write_report)
 
     Args:
-        path: the file to write.
-        record: the content of results.json.
-        runs: the runs of the first split by method.
-        figures: their figures by name.
+        comparison: the comparison, with at least one fit.
+        folder: the folder.
     """
-    import jinja2
-
-    source = (
-        files("dgp_ppl.comparison.report").joinpath("report.html.jinja").read_text(encoding="utf-8")
-    )
+    figures = draw_figures(comparison.fits)
+    for name, figure in figures.items():
+        figure.savefig(folder / f"{name}.png", dpi=150)
+    source = files("dgp_ppl.report").joinpath("report.html.jinja").read_text(encoding="utf-8")
     environment = jinja2.Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
-    draft = path.with_suffix(".html.part")
-    draft.write_text(
-        environment.from_string(source).render(_contents(record, runs, figures)),
-        encoding="utf-8",
+    page = environment.from_string(source).render(
+        _contents(comparison.record, comparison.fits, figures)
     )
-    draft.replace(path)
+    with replacing(folder / "report.html") as draft:
+        draft.write_text(page, encoding="utf-8")
 
 
 def _contents(

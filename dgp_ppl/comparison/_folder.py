@@ -13,15 +13,17 @@ from typing import Any
 from dgp_ppl._errors import DataError
 from dgp_ppl._files import fingerprint, finite, replacing
 from dgp_ppl.comparison._method import METHODS
-from dgp_ppl.comparison.report._figures import FIGURES
 from dgp_ppl.datasets import Dataset
 from dgp_ppl.datasets._source import RowSource
 
 __all__ = [
-    "clear_folder", "describe", "finished_rows", "prepare_folder", "write_json",
+    "FIGURES", "clear_folder", "describe", "finished_rows", "prepare_folder", "write_json",
     "write_record", "write_tree",
 ]  # fmt: skip
 
+
+FIGURES = ("training", "predictions", "pit", "reliability", "function")
+"""The names of the figures of a report; a comparison has those that suit its data."""
 
 _HASHED_ROWS = 1000
 
@@ -52,13 +54,10 @@ def prepare_folder(folder: Path, overwrite: bool, resume: bool = False) -> Path:
 def finished_rows(folder: Path, record: dict[str, Any], refit: bool) -> list[dict[str, Any]]:
     """Return the rows of an interrupted comparison that need not be fitted again.
 
-    The figures need the fits of the first split. So its rows are left out, unless all of them and
-    the figures are there.
-
     Args:
         folder: the folder of the comparison.
         record: the record of this comparison, without rows.
-        refit: whether the fits of the first split are needed in any case.
+        refit: whether the fits of the first split are needed again, for a report.
 
     Raises:
         DataError: if the folder holds another comparison, or its results.json is damaged.
@@ -68,34 +67,29 @@ def finished_rows(folder: Path, record: dict[str, Any], refit: bool) -> list[dic
         return []
     try:
         kept = json.loads(path.read_text(encoding="utf-8"))
-        rows, parts = kept["splits"], [(kept[n], record[n]) for n in ("config", "data")]
-        wanted = json.loads(json.dumps(finite([now for _, now in parts])))
-        before = [old for old, _ in parts]
-        if "starts" in before[0] or "share_kernel" in before[0]:
-            _as_now(before[0])
-        differing = [
-            n
-            for old, now in zip(before, wanted, strict=True)
-            for n in sorted(old.keys() | now.keys())
-            if old.get(n) != now.get(n)
-        ]
+        before, rows = [dict(kept[name]) for name in ("config", "data")], list(kept["splits"])
         splits = kept["config"]["splits"]
-        number = splits[0] if isinstance(splits, list) else 0  # with an executor, others may lead
-        first = [row for row in rows if row["split"] == number]
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        first = splits[0] if isinstance(splits, list) else 0
+        rows = [row for row in rows if not refit or row["split"] != first]
+    except (OSError, ValueError, KeyError, TypeError) as error:
         raise DataError(
             f"{path} cannot be read ({error!r}); choose another --out, or pass --overwrite"
         ) from error
+    if "starts" in before[0] or "share_kernel" in before[0]:
+        _as_now(before[0])
+    now = json.loads(json.dumps(finite([record["config"], record["data"]])))
+    differing = [
+        name
+        for old, new in zip(before, now, strict=True)
+        for name in sorted(old.keys() | new.keys())
+        if old.get(name) != new.get(name)
+    ]
     if differing:
         raise DataError(
             f"{folder} holds another comparison: its {', '.join(differing)} differ; call with the "
             "same options and data, choose another --out, or pass --overwrite"
         )
-    is_whole = len(first) == len(record["config"]["methods"])
-    is_drawn = any((folder / f"{name}.png").exists() for name in FIGURES)
-    if is_whole and (is_drawn or all("error" in row for row in first)) and not refit:
-        return rows
-    return [row for row in rows if row["split"] != number]
+    return rows
 
 
 def _as_now(config: dict[str, Any]) -> None:
@@ -110,7 +104,7 @@ def _as_now(config: dict[str, Any]) -> None:
 
 
 def clear_folder(folder: Path) -> None:
-    """Remove the files that an earlier comparison may have written."""
+    """Remove the files that an earlier comparison and its report may have written."""
     for name in (*(f"{m}.nc" for m in METHODS), *(f"{f}.png" for f in FIGURES), "report.html"):
         (folder / name).unlink(missing_ok=True)
 

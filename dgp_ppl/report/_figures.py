@@ -3,26 +3,40 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from jax import random
 
 from dgp_ppl import plots
+from dgp_ppl.comparison._compare import Comparison
 from dgp_ppl.comparison._run import Run
 from dgp_ppl.datasets import Dataset
 from dgp_ppl.datasets._source import RowSource
 from dgp_ppl.inference import FitResult
 
-__all__ = ["FIGURES", "draw_figures", "draw_held_out"]
-
-FIGURES = ("training", "predictions", "pit", "reliability", "function")
-"""The names of all figures; a comparison has those that suit its data."""
+__all__ = ["draw_figures", "draw_held_out", "write_figures"]
 
 _LEVEL = 0.9  # probability of the plotted intervals
 _DRAWS = 400  # of the targets, for the figures of calibration
 _GRID_POINTS = 300
 _FUNCTION_DRAWS = 8
+
+
+def write_figures(comparison: Comparison, folder: Path) -> None:
+    """Write the figures of a comparison's first split as PNG files.
+
+    ::
+
+        dgp_ppl.compare("diabetes", out="r", report=dgp_ppl.report.write_figures)
+
+    Args:
+        comparison: the comparison, with at least one fit.
+        folder: the folder.
+    """
+    for name, figure in draw_figures(comparison.fits).items():
+        figure.savefig(folder / f"{name}.png", dpi=150)
 
 
 def draw_figures(runs: Mapping[str, Run]) -> dict[str, Any]:
@@ -32,7 +46,7 @@ def draw_figures(runs: Mapping[str, Run]) -> dict[str, Any]:
         runs: the runs by method; at least one.
 
     Returns:
-        Matplotlib figures by name, a subset of `FIGURES`.
+        Matplotlib figures by name, those of `FIGURES` that suit the data.
     """
     data = next(iter(runs.values())).data
     figures = _training(data.name, data.task, _labelled(runs))
