@@ -204,6 +204,25 @@ class Fit:
         """The name of its record."""
         return f"{self.table}/{self.data}/{self.split}/{self.label}"
 
+    def today(self) -> Row | None:
+        """Return the method and the options as `compare` and `variants.py` name them today.
+
+        `options` has the names of version 0.2, as the records do. None: only the record is left.
+        """
+        options, method = dict(self.options), self.method
+        if method == "sghmc_mixed" or options.get("model") in ("skip", "deep_kernel", "latent"):
+            return None
+        if method == "svgp":
+            method, options["depth"] = "dsvi", 1
+        elif method == "predictive":
+            method, options["elbo_share"] = "dspp", 0.0
+        one_start = options.pop("starts") == 1
+        if options.pop("share_kernel", False):
+            method += "_shared_kernel"
+        elif one_start and method in ("dsvi", "dspp"):
+            method += "_one_start"
+        return method, options
+
 
 def _study(table: str, rows: dict[str, Row], splits: tuple[int, ...]) -> Iterator[Fit]:
     """Iterate over fits of 3,000 steps; large sets have one split."""

@@ -42,9 +42,10 @@ def errors(split: int) -> dict[str, Any]:
     found: dict[str, Any] = {"split": split}
     for label in ROWS:
         (fit,) = (f for f in FITS if f.name == f"uci/uci/wine_red/{split}/{label}")
+        method, options = fit.today() or (fit.method, fit.options)
         run = dgp_ppl.compare(
-            fit.data, [fit.method], splits=[split], split_key=KEY, progress=False, **fit.options
-        ).fits[fit.method]
+            fit.data, [method], splits=[split], split_key=KEY, progress=False, **options
+        ).fits[method]
         repeated = datasets.repeated_rows(run.x, run.x_test)
         square = np.square(np.asarray(run.test.mean) - run.y_test)
         found["repeated_rows"], found["other_rows"] = int(repeated.sum()), int((~repeated).sum())

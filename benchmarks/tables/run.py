@@ -50,14 +50,14 @@ def measure(fit: Fit) -> dict[str, Any]:
 
     import dgp_ppl
 
+    method, options = fit.today() or (fit.method, fit.options)
     found = dgp_ppl.compare(
-        fit.data, [fit.method], splits=[fit.split], split_key=fit.split_key, progress=False,
-        **fit.options,
-    )  # fmt: skip
+        fit.data, [method], splits=[fit.split], split_key=fit.split_key, progress=False, **options
+    )
     versions = dgp_ppl.comparison.versions()
     return {
         "name": fit.name, "data": fit.data, "split_key": fit.split_key, "options": fit.options,
-        **found.splits[0], "commit": versions.get("commit"),
+        **found.splits[0], "method": fit.method, "commit": versions.get("commit"),
         "date": datetime.date.today().isoformat(),
         "versions": {name: versions[name] for name in ("dgp_ppl", "jax", "numpyro")},
         "python": platform.python_version(), "device": jax.devices()[0].device_kind,
@@ -69,7 +69,7 @@ def todo(patterns: list[str]) -> Iterator[Fit]:
     known = done()
     for pattern in patterns:
         for fit in FITS:
-            if fit.name not in known and re.search(pattern, fit.name):
+            if fit.name not in known and fit.today() and re.search(pattern, fit.name):
                 known.add(fit.name)
                 yield fit
 

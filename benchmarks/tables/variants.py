@@ -184,8 +184,17 @@ VARIANTS: dict[str, dict[str, Any]] = {
         )
     },
     "decoupled_500": {"mean_inducing": 500},
+    "dsvi_one_start": {},
+    "dsvi_shared_kernel": {"model_options": {"share_kernel": True}},
+    "dsvi_1_shared_kernel": {"model_options": {"kernel": _ONE, "share_kernel": True}},
 }
 """Options of `fit_variant` by the name of the method."""
 
 for _name, _options in VARIANTS.items():
     register(_name)(partial(fit_variant, **_options))
+
+
+@register("dspp_one_start")
+def dspp_one_start(task: Task) -> Fitted:
+    """Fit as dspp does, from one start."""
+    return fit_variant(task, loss=predictive(task.setting.elbo_share))

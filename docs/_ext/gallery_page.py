@@ -14,6 +14,7 @@ TITLES = {
     "counts_and_priors": "Counts, and priors on hyperparameters",
     "every_posterior": "Every posterior of one model",
     "low_rank_guide": "A guide of your own",
+    "more_models": "Skip connections, deep kernels, latent inputs",
     "svi_vs_mcmc": "SVI against MCMC",
     "gallery": "A picture of every kind",
 }
