@@ -47,7 +47,7 @@ def run() -> None:
         if extra is None:
             raise
         _fail(f"{error.name} is not installed; pip install 'dgp_ppl[{extra}]'")
-    except ValueError as error:
+    except (ValueError, RuntimeError) as error:
         from dgp_ppl._errors import DataError
 
         if not isinstance(error, DataError) and not str(error).startswith("compare:"):

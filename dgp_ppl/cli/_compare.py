@@ -8,19 +8,17 @@ from typing import Annotated, Any
 
 import typer
 
+import dgp_ppl
 from dgp_ppl._checks import check_count
 from dgp_ppl.cli import _options as given
 from dgp_ppl.cli._app import app, interruptible, print_note
 from dgp_ppl.cli._options import column_names, data_stem, use_x64
-from dgp_ppl.comparison import (
+from dgp_ppl.comparison import METHODS, Comparison, compare, local_workers
+from dgp_ppl.comparison._metrics import (
     INFERENCE_HEADINGS,
-    METHODS,
     PREDICTION_HEADINGS,
-    Comparison,
-    compare,
     format_number,
     format_summary,
-    local_workers,
 )
 from dgp_ppl.datasets._npz import DEFAULT_SPLITS
 
@@ -36,7 +34,7 @@ def _compare(
         given.option(
             f"Methods to compare, separated by commas: {', '.join(METHODS)}.",
             given.MODEL,
-            show_default="sgpr,svgp,dsvi; for classes svgp,dsvi",
+            show_default="sgpr,dsvi,dspp; for classes dsvi,dspp",
         ),
     ] = None,
     *,
@@ -96,7 +94,7 @@ def _compare(
 ) -> None:
     """Fit several methods to a data set, compare their predictions, and write the results.
 
-    Examples: `dgp-ppl compare diabetes --methods svgp,dsvi`, or
+    Examples: `dgp-ppl compare diabetes --methods sgpr,dsvi`, or
     `dgp-ppl compare houses.csv --target price --report`.
     """
     from rich.console import Console
@@ -107,6 +105,11 @@ def _compare(
         stamp = datetime.datetime.now().strftime("%Y%m%d-%H%M%S")
         out = Path("results") / f"{data_stem(data)}-{stamp}"
     notes = Console(stderr=True)
+    # A resumed comparison has its figures; to draw them again the first split is fitted again.
+    is_drawn = resume and any(out.glob("*.png"))
+    write: Any = None if is_drawn else dgp_ppl.report.write_figures
+    if report:
+        write = dgp_ppl.report.write_report
     with interruptible("compare"):
         outcome = compare(
             data,
@@ -122,7 +125,7 @@ def _compare(
             out=out,
             overwrite=overwrite,
             resume=resume,
-            report=report,
+            report=write,
             executor=None if workers == 1 else local_workers(workers),
             progress=not quiet,
             on_row=None if quiet else lambda row: print_note(notes, _line(row)),

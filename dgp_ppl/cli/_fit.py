@@ -13,8 +13,9 @@ from dgp_ppl.cli import _options as given
 from dgp_ppl.cli._app import app, interruptible
 from dgp_ppl.cli._compare import print_results
 from dgp_ppl.cli._options import check_output, column_names, data_stem, use_x64
-from dgp_ppl.comparison import METHODS, compare, draw_held_out
+from dgp_ppl.comparison import METHODS, compare
 from dgp_ppl.datasets._npz import DEFAULT_SPLITS
+from dgp_ppl.report import draw_held_out
 
 __all__: list[str] = []
 

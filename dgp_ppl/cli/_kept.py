@@ -8,7 +8,7 @@ from typing import Any
 
 from dgp_ppl._errors import DataError
 from dgp_ppl.cli._options import use_x64
-from dgp_ppl.comparison import INFERENCE_HEADINGS, PREDICTION_HEADINGS
+from dgp_ppl.comparison._metrics import INFERENCE_HEADINGS, PREDICTION_HEADINGS
 from dgp_ppl.datasets import Preprocessor
 from dgp_ppl.persistence import KeptFit, load, read_record
 

@@ -13,7 +13,7 @@ import typer
 from dgp_ppl import datasets
 from dgp_ppl.cli._app import app
 from dgp_ppl.cli._kept import comparison_of, open_fit
-from dgp_ppl.comparison import INFERENCE_HEADINGS, PREDICTION_HEADINGS, format_number
+from dgp_ppl.comparison._metrics import INFERENCE_HEADINGS, PREDICTION_HEADINGS, format_number
 from dgp_ppl.comparison._setting import setting_options
 from dgp_ppl.datasets import Preprocessor
 from dgp_ppl.inference import Chains

@@ -3,21 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
 from functools import partial
 from typing import Any, Protocol
 
-import equinox as eqx
-import jax
 import jax.numpy as jnp
-from jax import random
-from jaxtyping import Array
-from numpyro import handlers
-from numpyro.contrib.module import eqx_module
 
 from dgp_ppl import initialize, models
-from dgp_ppl._errors import DataError, UnsuitableError
-from dgp_ppl._typing import InducingInputs, Inputs, Model, Params
+from dgp_ppl._errors import DataError
+from dgp_ppl._typing import InducingInputs, Model
 from dgp_ppl.comparison._kernels import KERNELS, CategoryKernel
 from dgp_ppl.comparison._method import Task
 from dgp_ppl.comparison._setting import LIKELIHOODS, MODELS, Setting
@@ -28,16 +21,12 @@ from dgp_ppl.datasets._source import RowSource
 __all__ = [
     "Builder",
     "Built",
-    "Features",
     "build",
     "check_categories",
-    "deep_gp",
     "kernel_maker",
     "observation_arguments",
 ]
 
-_HIDDEN_UNITS = 64  # in each of the two hidden layers of a deep kernel's network
-_MAX_FEATURES = 10
 _HORIZON = 5.0  # integration time of the flows
 _NUM_TIMES = 3  # times of the inducing inputs of a field that changes with time
 
@@ -50,13 +39,11 @@ class Built:
         model: the model function.
         kwargs: its keyword arguments.
         inducing: initial inducing inputs of its layers, in the order of their sites.
-        start: initial guide params that differ from the guide's defaults.
     """
 
     model: Model
     kwargs: dict[str, Any]
     inducing: tuple[InducingInputs, ...] = ()
-    start: Params = dataclasses.field(default_factory=dict)
 
 
 class Builder(Protocol):
@@ -65,75 +52,13 @@ class Builder(Protocol):
     def __call__(self, task: Task, /) -> Built: ...
 
 
-def deep_gp(task: Task) -> Built:
+def _deep_gp(task: Task) -> Built:
     """Build `models.deep_gp` with k-means inducing inputs and PCA mean functions."""
-    return _layered(task)
-
-
-def _skip(task: Task) -> Built:
-    """Build `models.deep_gp` with the input fed to every layer."""
-    return _layered(task, skip=True)
-
-
-def _layered(task: Task, skip: bool = False) -> Built:
     setting = task.setting
     layout = initialize.deep_gp(
-        task.key, task.x, num_inducing=setting.inducing, depth=setting.depth,
-        width=setting.width, skip=skip,
-    )  # fmt: skip
-    return Built(models.deep_gp, layout | _model_arguments(task, setting.depth), layout["z"])
-
-
-def _deep_kernel(task: Task) -> Built:
-    """Build `models.deep_gp` on the outputs of a neural network, trained jointly."""
-    setting = task.setting
-    key_net, key_z = random.split(task.key)
-    x = initialize.some_rows(key_z, task.x)
-    num_inputs = x.shape[1]
-    width = min(_MAX_FEATURES, num_inputs) if setting.width is None else setting.width
-    net = eqx.nn.MLP(num_inputs, width, _HIDDEN_UNITS, 2, key=key_net)
-    features = Features(net)
-    with handlers.block():
-        layout = initialize.deep_gp(
-            key_z, features("features")(x), num_inducing=setting.inducing, depth=setting.depth
-        )
-    kwargs = layout | {"features": features} | _model_arguments(task, setting.depth)
-    return Built(models.deep_gp, kwargs, layout["z"])
-
-
-class Features(eqx.Module):
-    """An equinox module used as a map of a model's inputs; its arrays become model params.
-
-    Attributes:
-        module: the equinox module, a map of one row.
-    """
-
-    module: Any
-
-    def __call__(self, name: str) -> Callable[[Inputs], Array]:
-        """Register the module's params under a name, and return the map of all rows."""
-        network: Any = eqx_module(name, self.module)
-        return jax.vmap(network)
-
-
-def _latent(task: Task) -> Built:
-    """Build `models.gplvm` with one latent input beside the observed ones.
-
-    The latent input lets the noise take any distribution.
-    """
-    if task.is_streamed:
-        raise UnsuitableError(
-            "latent: the model has a latent input for each row, which a source of rows does not "
-            "keep; wanted arrays, or another model"
-        )
-    key_latent, key_z = random.split(task.key)
-    is_regression = task.setting.task == "regression"
-    target = task.y if is_regression else random.normal(key_latent, jnp.shape(task.y))
-    layout, start = initialize.gplvm(
-        key_z, target, 1, x=task.x, num_inducing=task.setting.inducing, depth=task.setting.depth
+        task.key, task.x, num_inducing=setting.inducing, depth=setting.depth, width=setting.width
     )
-    arguments = _model_arguments(task, task.setting.depth)
-    return Built(models.gplvm, layout | arguments, layout["z"], start)
+    return Built(models.deep_gp, layout | _model_arguments(task, setting.depth), layout["z"])
 
 
 def _diff_gp(task: Task) -> Built:
@@ -152,16 +77,12 @@ def _temporal_diff_gp(task: Task) -> Built:
 
 
 MODELS.update(
-    deep_gp=deep_gp,
-    skip=_skip,
-    deep_kernel=_deep_kernel,
-    latent=_latent,
+    deep_gp=_deep_gp,
     diff_gp=_diff_gp,
     temporal_diff_gp=_temporal_diff_gp,
 )
 
-CATEGORY_MODELS = ("deep_gp", "skip")
-"""The models whose first layer has the inputs themselves, and so can have `CategoryKernel`."""
+_CATEGORY_MODEL = "deep_gp"  # its first layer has the inputs themselves
 
 
 def check_categories(caller: str, data: Dataset | RowSource, model: str) -> None:
@@ -171,10 +92,9 @@ def check_categories(caller: str, data: Dataset | RowSource, model: str) -> None
         DataError: if no column has three or more categories.
         ValueError: if the model's first layer does not have the inputs themselves.
     """
-    if model not in CATEGORY_MODELS:
+    if model != _CATEGORY_MODEL:
         raise ValueError(
-            f"{caller}: category_kernel is True and model {model!r}, wanted one of "
-            f"{', '.join(CATEGORY_MODELS)}"
+            f"{caller}: category_kernel is True and model {model!r}, wanted {_CATEGORY_MODEL}"
         )
     if isinstance(data, RowSource):
         raise DataError(
@@ -196,12 +116,11 @@ def build(task: Task) -> Built:
             first layer does not have these inputs.
     """
     model = task.setting.model
-    if task.one_hot and model not in CATEGORY_MODELS:
+    if task.one_hot and model != _CATEGORY_MODEL:
         raise ValueError(
-            f"build: one_hot is given and model is {model!r}, wanted one of "
-            f"{', '.join(CATEGORY_MODELS)}"
+            f"build: one_hot is given and model is {model!r}, wanted {_CATEGORY_MODEL}"
         )
-    return MODELS[task.setting.model](task)
+    return MODELS[model](task)
 
 
 def kernel_maker(task: Task) -> models.KernelMaker:

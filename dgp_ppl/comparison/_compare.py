@@ -8,7 +8,7 @@ import os
 import sys
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Executor
+from concurrent.futures import BrokenExecutor, Executor
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,14 @@ from dgp_ppl._files import versions
 from dgp_ppl.comparison import methods as _methods  # noqa: F401 - registers the methods
 from dgp_ppl.comparison._builders import check_categories
 from dgp_ppl.comparison._executor import ONE_AT_A_TIME, Job, check_executor, fits_here, fits_on
+from dgp_ppl.comparison._folder import (
+    clear_folder,
+    describe,
+    finished_rows,
+    prepare_folder,
+    write_record,
+    write_tree,
+)
 from dgp_ppl.comparison._in_one_program import fits_in_one_program
 from dgp_ppl.comparison._metrics import summarise
 from dgp_ppl.comparison._run import Run
@@ -38,16 +46,6 @@ from dgp_ppl.comparison._source import (
     divided,
     prepare,
     split_numbers,
-)
-from dgp_ppl.comparison.report import (
-    clear_folder,
-    describe,
-    draw_figures,
-    finished_rows,
-    prepare_folder,
-    write_record,
-    write_report,
-    write_tree,
 )
 from dgp_ppl.datasets import Dataset, Rows
 from dgp_ppl.datasets._arrow import ArrowFrame
@@ -107,7 +105,7 @@ def compare(
     out: str | os.PathLike[str] | None = None,
     overwrite: bool = False,
     resume: bool = False,
-    report: bool = False,
+    report: Callable[[Comparison, Path], None] | None = None,
     executor: Executor | Callable[[], Executor] | None = None,
     in_one_program: bool | None = None,
     progress: bool = True,
@@ -117,67 +115,60 @@ def compare(
     """Fit each method to each split of a data set, and measure it on the held-out rows.
 
     The columns of .csv and .parquet files, data frames and OpenML may be numbers, dates, text or
-    booleans, with missing cells. A `Preprocessor` makes inputs of them. It is fitted to the
-    training rows of each split, but the whole table tells the categories. The training rows also
-    set the scale of the inputs and of a regression target. The ELBO is that of the standardised
-    target. RMSE, log density and CRPS are in the data's units.
-    Metrics for classes are accuracy, log loss (nats), expected calibration error and Brier score,
-    and for two classes also the AUC.
+    booleans, with missing cells; a `Preprocessor`, fitted to the training rows of each split, makes
+    inputs of them. The training rows also set the scale of the inputs and of a regression target.
+    The ELBO is in nats per row of the standardised target; RMSE, log density and CRPS are in the
+    data's units. Classes have accuracy, log loss (nats), expected calibration error, Brier score,
+    and the AUC if there are two.
 
     `Rows` and folders of .parquet files are read block by block, and need not fit in memory. Their
     columns are numbers. A split holds out a tenth of the rows at random, at most 10,000.
 
     ::
 
-        comparison = compare("diabetes", ["svgp", "dsvi"], steps=1500, splits=2)
+        comparison = compare("diabetes", ["sgpr", "dsvi"], steps=1500, splits=2)
         comparison.summary[0]["rmse"]  # {"mean": ..., "se": ...}
 
     Args:
         data: a `Dataset`; a name or file that `datasets.load` takes; a data frame; a folder of
             .parquet files; or `Rows` of inputs, [N, D], and targets, [N] or [N, 1].
-        methods: names in `dgp_ppl.comparison.METHODS`; by default sgpr, svgp and dsvi, and for
-            classes, folders and `Rows` svgp and dsvi.
+        methods: names in `dgp_ppl.comparison.METHODS`; by default sgpr, dsvi and dspp, and for
+            classes, folders and `Rows` dsvi and dspp.
         setting: the options that all methods share; None for the defaults of `Setting`.
         splits: number of splits: the first ones of the data set if it has splits, else random ones
-            with 90 % of the rows for training; by default three, or all if the data set has fewer,
-            and one of folders and `Rows`.
-            A sequence takes the splits of these numbers, from 0: ``splits=[4]`` is the fifth alone.
+            with 90 % of the rows for training. By default three, or fewer if the data set has
+            fewer, and one for folders and `Rows`. ``splits=[4]`` takes the fifth alone.
         seed: seed of the random splits and of all fits.
         evidence: whether to estimate the log evidence at each fit's hyperparameters with
-            `annealed_evidence`, which takes minutes per fit. The rows then hold
-            ``evidence_per_datum`` and its standard error ``evidence_error``, and ``gap``, its
-            distance above the ELBO, all in nats per datum. ``evidence_note`` explains why there is
-            no estimate, or why its error cannot be trusted.
+            `annealed_evidence`, which takes minutes per fit. Rows then hold ``evidence_per_datum``,
+            its standard error ``evidence_error``, and ``gap``, its distance above the ELBO;
+            ``evidence_note`` says why there is no estimate, or why to doubt its error.
         target: the column to predict, for data with columns. Text and booleans are classes. Rows
             without a target are left out.
         drop: columns to leave out.
-        categorical: columns of numbers to take as categories. With the target in it, its numbers
-            are classes. A folder takes the target alone, and `Rows` take "y", whose classes are
-            0 ... C-1.
+        categorical: columns of numbers to take as categories. The target's numbers are then
+            classes. A folder takes the target alone, and `Rows` take "y", classes 0 ... C-1.
         strict: whether to refuse a table with anything but finite numbers.
         split_key: the array of splits in an .npz file.
-        out: folder for results.json, METHOD.nc and the figures; None writes nothing. It is updated
-            after every fit, so an interrupted comparison keeps the finished fits.
+        out: folder for results.json and METHOD.nc; None writes nothing. It is updated after every
+            fit, so an interrupted comparison keeps the finished fits.
         overwrite: whether `out` may hold an earlier comparison, which is then replaced.
         resume: whether to go on with an interrupted comparison of the same options and data in
-            `out`. Its finished fits are kept. Those of the first split are done again if it was
-            not finished, and for a report, because the figures show them together.
-        report: whether to write report.html to `out`: one page with the tables, the figures,
-            criticism of the first split's fits, the configuration and the versions.
+            `out`, and keep its finished fits. For a report the first split is fitted again.
+        report: what writes more to `out`: a function of the comparison and the folder, such as
+            `dgp_ppl.report.write_figures`, or `dgp_ppl.report.write_report`, which adds one page
+            with all tables and figures. It is called when the first split is done, and at the end.
         executor: where to run the fits: a `concurrent.futures.Executor`, such as Dask's
             ``client.get_executor()``, whose tasks are the fits of one method to one split; or a
             function that makes one, such as ``local_workers(4)`` of `dgp_ppl.comparison`. Results
-            are the same. If workers die, what the function makes is made again for the fits that
-            were lost, and those of an executor run here. None runs all fits here, in order.
-        in_one_program: whether to do all splits and restarts of a method in one program, as
-            `fit_many` does, which svgp, dsvi, dspp and predictive can do. Rows then have
-            ``in_one_program``, the number of fits, and ``seconds`` is a split's share of the time.
-            Numbers are those of single fits but for rounding, and for minibatches if splits differ
-            in their numbers of rows. None does it on a GPU, which one small fit does not fill,
-            without an executor.
+            are the same. None runs all fits here, in order.
+        in_one_program: whether to do all splits and restarts of dsvi or dspp in one program, as
+            `fit_many` does. Rows then have ``in_one_program``, the number of fits, and ``seconds``
+            is a split's share. Numbers differ from single fits by rounding, and by the minibatches
+            if splits differ in their numbers of rows. None does it on a GPU, which one small fit
+            does not fill, without an executor.
         progress: whether to print what was done with a table, and to show a progress bar for each
-            fit, or lines if the standard error stream is no terminal (see `fit`). With an executor
-            it is one bar of all fits.
+            fit, or one for all fits of an executor.
         on_row: called with each row of ``splits`` when it is done.
         **options: options of `Setting`, such as ``depth=3``; they change `setting`.
 
@@ -186,12 +177,10 @@ def compare(
 
     Raises:
         DataError: if the data or `out` cannot be used; nothing has been written then.
-        Interrupted: at Ctrl-C, a `KeyboardInterrupt`. Its `result` is the `Comparison` of the
-            finished fits.
-        RuntimeError: if workers die three times before they finish a fit.
+        Interrupted: at Ctrl-C, a `KeyboardInterrupt`. Its `result` is the `Comparison` so far.
+        RuntimeError: if a worker dies. Fits that were finished are in `out`; see `resume`.
         TypeError: if an option is unknown or of another type; if a worker's fit cannot be pickled.
-        ValueError: if a name is unknown or a number is out of range; if a worker does not have a
-            method that the main program has registered.
+        ValueError: if a name is unknown or a number is out of range.
     """
     setting = make_setting("compare", setting, options)
     check_methods(methods)
@@ -206,8 +195,11 @@ def compare(
         splits = split_numbers(splits)
     if not 0 <= seed < 2**32:
         raise ValueError(f"compare: seed is {seed}, wanted at least 0 and below 2^32")
-    if report and out is None:
-        raise ValueError("compare: report is True and out is None, wanted a folder to write it to")
+    if report is not None and (out is None or not callable(report)):
+        raise ValueError(
+            f"compare: report is {report!r} and out is {out}, wanted a function, such as "
+            "dgp_ppl.report.write_report, and a folder to write to"
+        )
     if resume and (out is None or overwrite):
         raise ValueError(
             f"compare: resume is True, out is {out} and overwrite {overwrite}, wanted the folder "
@@ -240,58 +232,56 @@ def compare(
         "drop": _names(drop), "categorical": _names(categorical), "strict": strict,
         "x64": jnp.zeros(()).dtype == jnp.float64,
     }  # fmt: skip
-    comparison = Comparison(
-        {
-            "data": describe(first),
-            "config": config,
-            "versions": versions(),
-            "splits": [],
-            "summary": [],
-        }
-    )
-    kept = finished_rows(folder, comparison.record, report) if folder and resume else []
-    total, cleared, figures = len(splits) * len(methods), resume, {}
+    record = {"data": describe(first), "config": config, "versions": versions()}
+    comparison = Comparison(record | {"splits": [], "summary": []})
+    kept = []
+    if folder is not None and resume:
+        kept = finished_rows(folder, comparison.record, report is not None)
+    known = {(row["split"], row["method"]): row for row in kept}
+    total, cleared = len(splits) * len(methods), resume
 
     def jobs() -> Iterator[Job]:
         for done, index in enumerate(splits):
             split = waiting.pop(index)  # its inputs are made when it is fitted, and dropped then
             for place, method in enumerate(methods, done * len(methods)):
                 label = f"{method} {done + 1}/{len(splits)}" if progress else False
-                found = [r for r in kept if (r["split"], r["method"]) == (index, method)]
                 yield Job(
-                    place, method, split, setting, config, label, found[0] if found else None,
+                    place, method, split, setting, config, label, known.get((index, method)),
                     keeps_run=done == 0, keeps_tree=done == 0 and folder is not None,
                 )  # fmt: skip
 
-    if in_one_program is None:
-        in_one_program = executor is None and jax.default_backend() != "cpu"
-    fits = fits_in_one_program(list(jobs())) if in_one_program else fits_here(jobs())
     if executor is not None:
         fits = fits_on(executor, jobs(), progress and on_row is None)
+    elif in_one_program or (in_one_program is None and jax.default_backend() != "cpu"):
+        fits = fits_in_one_program(list(jobs()))
+    else:
+        fits = fits_here(jobs())
     finished: dict[int, dict[str, Any]] = {}
 
     def keep(job: Job, row: dict[str, Any], run: Run | None) -> None:
         nonlocal cleared
-        if folder is not None and not cleared:
-            clear_folder(folder)
-            cleared = True
-        if job.keeps_run and run is not None:
-            if folder is not None:
-                write_tree(folder / f"{job.method}.nc", run.tree)
-            comparison.fits[job.method] = run
         finished[job.place] = row
         comparison.record["splits"] = [finished[place] for place in sorted(finished)]
         comparison.record["summary"] = summarise(comparison.splits, methods, source.task)
+        if job.keeps_run and run is not None:
+            found = comparison.fits | {job.method: run}
+            comparison.fits = {m: found[m] for m in methods if m in found}
         if folder is not None:
+            if not cleared:
+                clear_folder(folder)
+                cleared = True
+            if job.keeps_run and run is not None:
+                write_tree(folder / f"{job.method}.nc", run.tree)
             write_record(folder, comparison.record, kept)
         if on_row is not None:
             on_row(row)
-        if job.keeps_run and all(place in finished for place in range(len(methods))):
-            comparison.fits = {m: comparison.fits[m] for m in methods if m in comparison.fits}
-            if folder is not None and comparison.fits:
-                figures.update(draw_figures(comparison.fits))
-                for name, figure in figures.items():
-                    figure.savefig(folder / f"{name}.png", dpi=150)
+        is_first_split_done = job.keeps_run and all(i in finished for i in range(len(methods)))
+        if is_first_split_done and len(splits) > 1:
+            write_more()
+
+    def write_more() -> None:
+        if report is not None and folder is not None and comparison.fits:
+            report(comparison, folder)
 
     try:
         with contextlib.closing(fits):
@@ -300,9 +290,14 @@ def compare(
                     keep(*found)
                 del found  # with its data, before those of the next split are made
     except KeyboardInterrupt as interrupt:
-        raise Interrupted(_how_to_go_on(folder, comparison, kept, total), comparison) from interrupt
-    if folder is not None and report and comparison.fits:
-        write_report(folder / "report.html", comparison.record, comparison.fits, figures)
+        text = f"compare: interrupted with {_how_to_go_on(folder, comparison, kept, total)}"
+        raise Interrupted(text, comparison) from interrupt
+    except BrokenExecutor as error:
+        raise RuntimeError(
+            "compare: a worker died; look for too little memory (fewer workers need less) or for "
+            f"a method that workers cannot import; {_how_to_go_on(folder, comparison, kept, total)}"
+        ) from error
+    write_more()
     return comparison
 
 
@@ -311,9 +306,9 @@ def _how_to_go_on(
 ) -> str:
     """Return the message of an interrupted comparison, and write its last row."""
     rows = {(r["split"], r["method"]) for r in [*comparison.splits, *kept]}
-    start = f"compare: interrupted with {len(rows)} of {total} fits finished"
+    start = f"{len(rows)} of {total} fits finished"
     if folder is None:
-        return f"{start}, which are the error's result; an `out` folder keeps them in files"
+        return f"{start}; an `out` folder keeps fits in files"
     if comparison.splits:
         write_record(folder, comparison.record, kept)
     return (
@@ -324,11 +319,9 @@ def _how_to_go_on(
 
 def _tell(data: Dataset | RowSource, progress: bool) -> None:
     """Print what was done with a table; without progress, only warn."""
-    if data.preprocessor is None:
-        return
-    if progress:
+    if data.preprocessor is not None and progress:
         print(data.preprocessor.report, file=sys.stderr)
-    else:
+    elif data.preprocessor is not None:
         for text in data.preprocessor.report.warnings:
             warnings.warn(f"compare: {text}", UserWarning, stacklevel=3)
 

@@ -13,7 +13,7 @@ from jax.typing import ArrayLike
 
 from dgp_ppl._errors import NonFiniteLossError, UnsuitableError
 from dgp_ppl._typing import PRNGKey
-from dgp_ppl.comparison._method import METHODS, Fitted, Task
+from dgp_ppl.comparison._method import METHODS, Fitted, Task, check_method
 from dgp_ppl.comparison._setting import Setting
 from dgp_ppl.datasets import Rows
 from dgp_ppl.inference.runs._summary import Summarized
@@ -103,8 +103,8 @@ def fit_method(
         method: name of the method, a key of `METHODS`.
         x: training inputs in their units, [N, D]; or a source of rows, with the targets.
         y: training targets in their units, or classes 0 ... C-1, [N]; None with a source.
-        setting: the options. For classes its fields `task`, "binary" or "multiclass", and
-            `outputs`, the number of classes, tell the target.
+        setting: the options. For classes its field `task` is "binary" or "multiclass", and
+            `outputs` the number of classes.
         seed: seed of the fit, at least 0.
         split: number of the split in `compare`.
         shared_unit: whether all inputs have the same unit; see `Dataset`.
@@ -115,7 +115,9 @@ def fit_method(
     Raises:
         NonFiniteLossError: if the loss of the only fit became NaN or infinite.
         UnsuitableError: if the method does not support these data, or no restart succeeded.
+        ValueError: if there is no such method.
     """
+    check_method("fit_method", method)
     standardizer, task = prepared_task(
         x, y, setting, seed=seed, split=split, shared_unit=shared_unit, one_hot=one_hot,
         progress=progress,
@@ -127,8 +129,7 @@ def fit_method(
             found.append(METHODS[method](each))
         except FailedFit as error:
             found.append(error)
-    seconds = time.perf_counter() - start
-    return method_fit(found, standardizer, seed, split, seconds)
+    return method_fit(found, standardizer, seed, split, time.perf_counter() - start)
 
 
 def method_fit(
@@ -138,11 +139,7 @@ def method_fit(
     split: int,
     seconds: float,
 ) -> MethodFit:
-    """Return the fits of all restarts.
-
-    Raises:
-        NonFiniteLossError, UnsuitableError: the first error, if all restarts failed.
-    """
+    """Return the fits of all restarts; if all of them failed, raise the first error."""
     fits = tuple(f for f in found if isinstance(f, Fitted))
     errors = [f for f in found if not isinstance(f, Fitted)]
     if not fits:
@@ -161,7 +158,7 @@ def prepared_task(
     one_hot: Sequence[Sequence[int]],
     progress: str | bool,
 ) -> tuple[Standardizer, Task]:
-    """Return the scale of the training rows, and the fit to do; the arguments of `fit_method`."""
+    """Return the scale of the training rows, and the fit to do; arguments as in `fit_method`."""
     x, y = in_memory_if_few(x, y, setting)
     is_streamed, is_regression = isinstance(x, Rows), setting.task == "regression"
     standardizer = Standardizer.fit(
@@ -173,7 +170,7 @@ def prepared_task(
 
 
 def in_memory_if_few(x: Any, y: Any, setting: Setting) -> tuple[Any, Any]:
-    """Return the inputs and targets of a source with few rows; others are unchanged."""
+    """Return the inputs and targets of a source with few rows; anything else is unchanged."""
     if isinstance(x, Rows) and len(x) <= max(setting.batch, _ROWS_IN_MEMORY):
         x, y = x.take(range(len(x)))
     return x, y

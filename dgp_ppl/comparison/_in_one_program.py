@@ -15,7 +15,7 @@ from dgp_ppl.comparison._run import fit_options
 __all__ = ["fits_in_one_program"]
 
 # Their arguments differ between splits in arrays alone.
-_MODELS = ("deep_gp", "skip", "diff_gp", "temporal_diff_gp")
+_MODELS = ("deep_gp", "diff_gp", "temporal_diff_gp")
 
 Found = MethodFit | NonFiniteLossError | UnsuitableError
 

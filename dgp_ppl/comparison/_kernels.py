@@ -25,7 +25,7 @@ class CategoryKernel:
 
     >>> import jax.numpy as jnp
     >>> from dgp_ppl import kernels
-    >>> from dgp_ppl.comparison import CategoryKernel
+    >>> from dgp_ppl.comparison._kernels import CategoryKernel
     >>> maker = CategoryKernel(kernels.Matern52, ((1, 2, 3),))
     >>> maker("l1", 4)(jnp.zeros((5, 4))).shape
     (5,)

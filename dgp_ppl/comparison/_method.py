@@ -25,6 +25,7 @@ __all__ = [
     "Fitted",
     "Method",
     "Task",
+    "check_method",
     "methods_for",
     "register",
 ]  # fmt: skip
@@ -169,7 +170,7 @@ def register(
             )
             return Fitted(built.model, guide, built.kwargs, result)
 
-        compare("step", ["svgp", "full_batch"])
+        compare("step", ["dsvi", "full_batch"])
 
     A method that cannot fit a data set raises `UnsuitableError`. `compare` then writes the message
     into the row of that fit and goes on with the other methods.
@@ -202,6 +203,25 @@ def register(
         return method
 
     return add
+
+
+_NOW = {
+    "svgp": "dsvi with depth=1 (--depth 1)",
+    "predictive": "dspp with elbo_share=0 (--elbo-share 0)",
+    "sghmc_mixed": "dgp_ppl.fit_mcem with expected=0.5",
+    "bnn_nuts": "NUTS of dgp_ppl.models.bnn",
+    "nuts_priors": "NUTS of numpyro.handlers.lift(model, priors)",
+}
+"""What does the work of methods of version 0.2."""
+
+
+def check_method(caller: str, method: str) -> None:
+    """Raise a ValueError unless a method has this name."""
+    if method in METHODS:
+        return
+    if method in _NOW:
+        raise ValueError(f"{caller}: the method {method!r} is now {_NOW[method]}")
+    raise ValueError(f"{caller}: there is no method {method!r}, wanted one of {', '.join(METHODS)}")
 
 
 def methods_for(task: str, methods: Sequence[str], streams: bool = False) -> tuple[str, ...]:

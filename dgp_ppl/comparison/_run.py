@@ -46,7 +46,6 @@ _ANNEALING: dict[str, Any] = {"temperatures": 250, "num_particles": 32, "num_noi
 # The tree has at least as many draws as the prediction has passes, and more for small data.
 _MAX_DRAWS_PER_PASS = 10
 _MAX_VALUES = 500_000  # draws times rows of the tree's large variables
-_LATENT_ROW_PASSES = 50
 
 _DIAGNOSED_ROWS = 50  # held-out rows at which the log densities of chains are compared
 _DIAGNOSED_DRAWS = 500  # of each chain
@@ -112,7 +111,6 @@ class Run(Summarized):
             test=(self.x_test, self.y_test), result=fitted.result,
             # LOO leaves out whole rows, so a row's likelihood integrates its latent inputs.
             latent_rows="integrated",
-            passes=_LATENT_ROW_PASSES if config["model"] == "latent" else None,
             coords={"input": np.array(self.data.x_names)},
             attrs={"config": json.dumps(config)}, **fitted.kwargs,
         )  # fmt: skip

@@ -175,29 +175,17 @@ class Setting:
 
 
 class Option(NamedTuple):
-    """One option of a comparison, as a field of `Setting` declares it.
-
-    Attributes:
-        name: name of the field and of the keyword; the command writes "-" for "_".
-        type: type of the values, such as ``int`` or ``str | None``.
-        default: the default.
-        help: what it does, in whole sentences.
-        choices: the names to choose from; empty for numbers and switches.
-        group: heading in the command's help.
-        default_text: what the help shows as default, if not `default`.
-        hidden: whether help texts and the estimators leave it out.
-        check: returns what was wanted, if a value is wrong; None for choices, counts and switches.
-    """
+    """One option of a comparison, as a field of `Setting` declares it."""
 
     name: str
-    type: Any
+    type: Any  # such as int, or str | None
     default: Any
     help: str
-    choices: tuple[str, ...]
-    group: str
-    default_text: str | None
-    hidden: bool
-    check: Callable[[Any], str | None] | None
+    choices: tuple[str, ...]  # empty for numbers and switches
+    group: str  # heading in the command's help
+    default_text: str | None  # what the help shows as default, if not `default`
+    hidden: bool  # whether help texts and the estimators leave it out
+    check: Callable[[Any], str | None] | None  # None for choices, counts and switches
 
 
 def setting_options() -> Iterator[Option]:
@@ -210,17 +198,7 @@ def setting_options() -> Iterator[Option]:
 
 
 def make_setting(caller: str, setting: Setting | None, options: Mapping[str, Any]) -> Setting:
-    """Return a checked setting with these options.
-
-    Args:
-        caller: name of the function that received the options.
-        setting: the setting to change; None for the defaults.
-        options: values by name.
-
-    Raises:
-        TypeError: if an option is unknown, or of another type.
-        ValueError: if a value is out of range.
-    """
+    """Return a checked setting with these options; None stands for the defaults."""
     if setting is not None and not isinstance(setting, Setting):
         raise TypeError(
             f"{caller}: setting is a {type(setting).__name__}, wanted a "
@@ -257,21 +235,12 @@ def complete_setting(
 ) -> Setting:
     """Return a setting with a task, its likelihood and the number of outputs.
 
-    >>> from dgp_ppl.comparison import Setting
-    >>> from dgp_ppl.comparison._setting import complete_setting
-    >>> found = complete_setting("compare", Setting(), "multiclass", 3)
-    >>> found.likelihood, found.outputs
-    ('softmax', 3)
-
     Args:
         caller: name of the function or class that was given the values.
         setting: the setting.
         task: "regression", "binary" or "multiclass".
         classes: number of classes of a multiclass target.
         target: what the error calls the target.
-
-    Raises:
-        ValueError: if the task has no such likelihood.
     """
     known = LIKELIHOODS[task]
     name = next(iter(known)) if setting.likelihood is None else setting.likelihood

@@ -13,7 +13,7 @@ import numpy as np
 from dgp_ppl import datasets
 from dgp_ppl._checks import bad_rows, check_count
 from dgp_ppl._errors import DataError
-from dgp_ppl.comparison._method import METHODS, methods_for
+from dgp_ppl.comparison._method import METHODS, check_method, methods_for
 from dgp_ppl.datasets import Dataset
 from dgp_ppl.datasets._source import RowSource, TableSource
 
@@ -22,7 +22,7 @@ __all__ = [
     "split_numbers",
 ]  # fmt: skip
 
-_DEFAULT_METHODS = ("sgpr", "svgp", "dsvi")
+_DEFAULT_METHODS = ("sgpr", "dsvi", "dspp")
 _DEFAULT_SPLITS = 3
 
 Source = Dataset | TableSource | RowSource
@@ -83,11 +83,12 @@ def check_methods(methods: Sequence[str] | None) -> None:
     """Raise unless these are different names of methods, or None."""
     if methods is None:
         return
-    unknown = [m for m in methods if m not in METHODS]
-    if unknown or not methods or len(set(methods)) < len(methods):
-        got = unknown[0] if unknown else ",".join(methods)
+    for method in methods:
+        check_method("compare", method)
+    if not methods or len(set(methods)) < len(methods):
         raise ValueError(
-            f"compare: methods has {got!r}, wanted different names among {', '.join(METHODS)}"
+            f"compare: methods has {','.join(methods)!r}, wanted different names among "
+            f"{', '.join(METHODS)}"
         )
 
 

@@ -11,7 +11,8 @@ from sklearn.base import BaseEstimator
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from dgp_ppl.comparison import METHODS, fit_method, methods_for
+from dgp_ppl.comparison import METHODS, fit_method
+from dgp_ppl.comparison._method import methods_for
 from dgp_ppl.comparison._setting import complete_setting, make_setting, setting_options
 from dgp_ppl.prediction import Prediction
 
@@ -45,7 +46,7 @@ class DeepGPEstimator(BaseEstimator):
     first split.
 
     Args:
-        method: name of the method, such as "dsvi", "svgp", "global_inducing" or "nuts"; see
+        method: name of the method, such as "dsvi", "dspp", "global_inducing" or "nuts"; see
             `dgp_ppl.comparison.METHODS`. Methods that need Gaussian noise ("sgpr", "gp" and
             "linear") are for regression alone.
         random_state: seed, a NumPy `RandomState`, or None for another fit each time.

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from dgp_ppl.comparison import MethodFit
+from dgp_ppl.comparison._fit_method import MethodFit
 from dgp_ppl.prediction import pool
 from dgp_ppl.prediction._row_function import row_function
 

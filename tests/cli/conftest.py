@@ -7,7 +7,7 @@ from support.commands import command, frame
 
 FIT = [
     "--target", "price", "--drop", "house", "--split", "1", "--seed", "3",
-    "--method", "svgp", "--steps", "3", "--inducing", "4", "--samples", "4",
+    "--depth", "1", "--steps", "3", "--inducing", "4", "--samples", "4",
 ]  # fmt: skip
 
 

@@ -14,7 +14,8 @@ from dgp_ppl._errors import DataError
 from dgp_ppl.cli import _compare
 from dgp_ppl.comparison import _executor
 
-TINY = ["--steps", "3", "--inducing", "4", "--samples", "4", "--splits", "1", "--methods", "svgp"]
+TINY = ["--steps", "3", "--inducing", "4", "--samples", "4", "--splits", "1", "--depth", "1"]
+TINY += ["--methods", "dsvi"]
 
 
 def csv(path, rows, header="a,b,y"):
@@ -42,9 +43,9 @@ def test_a_good_file_is_compared(tmp_path):
     assert (out / "results.json").read_text() == "{}"
     code, text, err = command(*args, "--overwrite")
     assert (code, err) == (0, "")
-    assert "svgp" in text
+    assert "dsvi" in text
     assert {p.name for p in out.iterdir()} == {
-        "results.json", "svgp.nc", "training.png", "predictions.png", "pit.png", "notes.txt",
+        "results.json", "dsvi.nc", "training.png", "predictions.png", "pit.png", "notes.txt",
     }  # fmt: skip
 
 
@@ -69,7 +70,7 @@ def test_bad_input_is_one_line(messy, tmp_path):
         (["no-such-file.csv", "--target", "y"], "no-such-file.csv"),
         (["diabetez"], "diabetes"),
         (["diabetes", "--target", "nothing"], "nothing"),
-        (["diabetes", "--methods", "svgp,magic"], "magic"),
+        (["diabetes", "--methods", "dsvi,magic"], "magic"),
         (["diabetes", "--steps", "0"], "steps"),
         (["diabetes", "--workers", "0"], "workers"),
         (["diabetes", "--learning-rate", "-1"], "learning_rate"),

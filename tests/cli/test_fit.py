@@ -12,7 +12,7 @@ import dgp_ppl
 from dgp_ppl._errors import Interrupted
 from dgp_ppl.cli import _fit
 
-TINY = ["--method", "svgp", "--steps", "3", "--inducing", "4", "--samples", "4"]
+TINY = ["--depth", "1", "--steps", "3", "--inducing", "4", "--samples", "4"]
 
 
 @pytest.fixture
@@ -25,15 +25,15 @@ def test_the_fit_is_that_of_compare(fit):
     assert "houses: 3 of 29 rows held out" in fit.out
     assert "RMSE" in fit.out
     assert "26 training rows" in fit.err  # the report
-    assert "svgp 1/1: 100%" in fit.err
+    assert "dsvi 1/1: 100%" in fit.err
     assert {p.name for p in fit.folder.iterdir()} == {"houses.csv", "houses.dgp", "houses.png"}
     assert (fit.folder / "houses.png").read_bytes()[:4] == b"\x89PNG"
 
     same = dgp_ppl.compare(
-        fit.folder / "houses.csv", ["svgp"], target="price", drop=["house"], splits=[1],
+        fit.folder / "houses.csv", ["dsvi"], depth=1, target="price", drop=["house"], splits=[1],
         seed=3, steps=3, inducing=4, samples=4, progress=False,
     )  # fmt: skip
-    kept, run = dgp_ppl.load(fit.path), same.fits["svgp"]
+    kept, run = dgp_ppl.load(fit.path), same.fits["dsvi"]
     assert kept.params.keys() == run.fitted.result.params.keys()
     for name, value in run.fitted.result.params.items():
         np.testing.assert_array_equal(kept.params[name], value)
@@ -72,14 +72,14 @@ def test_bad_input_is_one_line(folder):
 
 def test_a_failed_or_interrupted_fit_writes_nothing(folder, monkeypatch):
     def fail(*_, **options):
-        row = {"split": options["splits"][0], "method": "svgp", "error": "not finite"}
+        row = {"split": options["splits"][0], "method": "dsvi", "error": "not finite"}
         return dgp_ppl.Comparison({"splits": [row], "summary": []})
 
     def interrupt(*_, **__):
         raise Interrupted("compare: interrupted with 0 of 1 fits finished", None)
 
     for compare, code, err in (
-        (fail, 1, "svgp: not finite\n"),
+        (fail, 1, "dsvi: not finite\n"),
         (interrupt, 130, "dgp-ppl: fit: interrupted; houses.dgp is not written\n"),
     ):
         monkeypatch.setattr(_fit, "compare", compare)

@@ -10,7 +10,7 @@ from support.commands import refused
 
 import dgp_ppl
 from dgp_ppl.cli._kept import comparison_of
-from dgp_ppl.comparison import METRICS
+from dgp_ppl.comparison._metrics import METRICS
 from dgp_ppl.datasets import Preprocessor
 from dgp_ppl.models import svgp
 

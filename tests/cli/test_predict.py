@@ -29,8 +29,8 @@ ABOUT = {
 
 def kept(folder, table, target):
     """Fit a tiny model, and return the path of its file."""
-    outcome = dgp_ppl.compare(table, ["svgp"], target=target, drop="house", **TINY)
-    outcome.fits["svgp"].save(folder / "fit.dgp")
+    outcome = dgp_ppl.compare(table, ["dsvi"], depth=1, target=target, drop="house", **TINY)
+    outcome.fits["dsvi"].save(folder / "fit.dgp")
     return folder / "fit.dgp"
 
 
@@ -183,9 +183,9 @@ def test_malformed_tables(case, empty_fit, tmp_path):
 @pytest.mark.slow
 def test_fits_of_numbers_take_the_columns_by_name(tmp_path):
     """Bundled data, .npz files and `strict` have no preprocessor."""
-    outcome = dgp_ppl.compare("step", ["svgp"], **TINY)
+    outcome = dgp_ppl.compare("step", ["dsvi"], depth=1, **TINY)
     path = tmp_path / "fit.dgp"
-    outcome.fits["svgp"].save(path)
+    outcome.fits["dsvi"].save(path)
     kept = dgp_ppl.load(path)
     table = pd.DataFrame({name: [0.1, 0.2] for name in kept.columns}).assign(row=[0, 1])
     table.to_csv(tmp_path / "new.csv", index=False)
@@ -230,7 +230,7 @@ def test_a_new_process_predicts_the_same(fit, tmp_path):
     found = pd.read_csv(tmp_path / "p.csv")["mean"]
     wanted = dgp_ppl.load(fit.path).predict(random.key(0), tmp_path / "new.csv", num_samples=4).mean
     np.testing.assert_allclose(found, wanted, rtol=1e-4)
-    options = ["--method", "svgp", "--steps", "3", "--inducing", "4", "--samples", "4", "--x64"]
+    options = ["--depth", "1", "--steps", "3", "--inducing", "4", "--samples", "4", "--x64"]
     run("fit", "new.csv", "--target", "price", "--drop", "house", *options, "--no-picture")
     run("predict", "new.dgp", "new.csv", "--out", "q.csv", *NEW)
     assert len(pd.read_csv(tmp_path / "q.csv")) == 30

@@ -13,7 +13,7 @@ def test_everything_is_said(fit):
     code, printed, err = command("show", fit.path)
     assert (code, err) == (0, "")
     for words in (
-        "method      svgp", "model       dgp_ppl.models.deep_gp", "guide       MeanField",
+        "method      dsvi", "model       dgp_ppl.models.deep_gp", "guide       MeanField",
         "inducing 4", "steps 3", "seed 3", "data        file houses.csv",
         "numbers     area, rooms", "target      price (regression)",
         "rows        26 for training, 3 held out", "nats per datum (ELBO)", "held out    ",
@@ -23,7 +23,7 @@ def test_everything_is_said(fit):
     code, printed, _ = command("show", fit.path, "--json")
     assert code == 0
     record = json.loads(printed)
-    assert record["info"]["comparison"]["row"]["method"] == "svgp"
+    assert record["info"]["comparison"]["row"]["method"] == "dsvi"
     assert record["model"] == "dgp_ppl.models.deep_gp"
 
 

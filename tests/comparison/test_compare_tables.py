@@ -29,7 +29,7 @@ def outcome(tmp_path_factory):
     options = {"target": "price", "drop": DROP, "splits": 1, "out": out}
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        return dgp_ppl.compare(frame, ["svgp"], **options, **TINY), out
+        return dgp_ppl.compare(frame, ["sgpr"], **options, **TINY), out
 
 
 def test_a_frame_is_compared(outcome):
@@ -43,7 +43,7 @@ def test_a_frame_is_compared(outcome):
 
 
 def test_each_split_is_fitted_to_its_training_rows(outcome):
-    run = outcome[0].fits["svgp"]
+    run = outcome[0].fits["sgpr"]
     source = open_source(pd.DataFrame(houses(40)), target="price", drop=DROP)
     train, test = datasets.splits(source, 1, 0)[0]
     assert run.data.preprocessor == source.fit(train)
@@ -67,7 +67,7 @@ def test_labels_are_classes_and_warnings_are_given(capsys):
     frame = pl.DataFrame({n: table[n] for n in ("id", "area", "garage")})
     options = {"target": "garage", "splits": 1} | TINY
     with pytest.warns(UserWarning, match="'id' has 27 different whole numbers in 27"):
-        found = dgp_ppl.compare(frame, ["svgp"], **options)
+        found = dgp_ppl.compare(frame, ["dsvi"], **options)
     assert found.record["data"]["task"] == "binary"
     assert found.record["data"]["classes"] == ["no", "yes"]
     assert capsys.readouterr().err == ""

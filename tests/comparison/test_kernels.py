@@ -13,7 +13,8 @@ from support.tables import houses
 import dgp_ppl
 from dgp_ppl import datasets, kernels
 from dgp_ppl._errors import DataError
-from dgp_ppl.comparison import CategoryKernel, Setting, Task, build
+from dgp_ppl.comparison import Setting, Task, build
+from dgp_ppl.comparison._kernels import CategoryKernel
 
 OPTIONS = {"target": "price", "drop": ["id", "owner"], "splits": 1, "category_kernel": True}
 X = np.column_stack([np.linspace(-1, 1, 6), np.eye(3)[[0, 1, 2, 2, 1, 0]], np.linspace(3, 4, 6)])
@@ -47,21 +48,16 @@ def test_a_table_of_categories_alone_has_a_variance_too():
     assert (first.normalised, second.normalised) == (False, True)
 
 
-def test_a_hidden_layer_starts_near_its_mean_function():
-    x, y = regression(rows=12, dim=4)
-    layout = build(Task(KEY, x, y, Setting(inducing=5), one_hot=((1, 2, 3),)))
-    model = handlers.seed(layout.model, KEY)
-    sites = handlers.trace(model).get_trace(jnp.zeros((3, 4)), **layout.kwargs)
-    np.testing.assert_allclose(sites["l1.variance"]["value"], 0.1)
-
-
 def test_the_first_layer_alone_has_it():
     x, y = regression(rows=12, dim=4)
     task = Task(KEY, x, y, Setting(inducing=5, depth=3), one_hot=((1, 2, 3),))
-    first, *others = build(task).kwargs["kernel"]
+    layout = build(task)
+    first, *others = layout.kwargs["kernel"]
     assert first == CategoryKernel(kernels.SquaredExponential, ((1, 2, 3),))
     assert others == [kernels.SquaredExponential.learned] * 2
-    with pytest.raises(ValueError, match=r"one_hot is given and model is 'diff_gp', wanted .*skip"):
+    sites = handlers.trace(handlers.seed(layout.model, KEY)).get_trace(x, **layout.kwargs)
+    np.testing.assert_allclose(sites["l1.variance"]["value"], 0.1)  # near its mean function
+    with pytest.raises(ValueError, match=r"one_hot is given and model is 'diff_gp', wanted deep_g"):
         build(task.with_setting(model="diff_gp"))
 
 
@@ -84,8 +80,8 @@ def test_compare_keeps_a_kernel_over_categories(method, tmp_path):
 def test_where_there_is_no_kernel_over_categories():
     frame = pd.DataFrame(houses(40)).drop(columns="colour")
     with pytest.raises(DataError, match="category_kernel is True, but no input is a column of"):
-        dgp_ppl.compare(frame, ["svgp"], **OPTIONS, **TINY)
+        dgp_ppl.compare(frame, ["dsvi"], **OPTIONS, **TINY)
     with pytest.raises(DataError, match="diabetes: category_kernel is True, but no input"):
         dgp_ppl.compare(datasets.load("diabetes"), category_kernel=True, **TINY)
-    with pytest.raises(ValueError, match="category_kernel is True and model 'latent', wanted one"):
-        dgp_ppl.compare(frame, ["svgp"], model="latent", **OPTIONS, **TINY)
+    with pytest.raises(ValueError, match="category_kernel is True and model 'diff_gp', wanted dee"):
+        dgp_ppl.compare(frame, ["dsvi"], model="diff_gp", **OPTIONS, **TINY)

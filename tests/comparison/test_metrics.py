@@ -23,9 +23,8 @@ def test_failed_fits_and_missing_values_are_left_out_of_the_summary():
     assert found["seconds"]["mean"] == 1.0
 
 
-@pytest.mark.parametrize(
-    ("metric", "mean", "se", "text"),
-    [
+def test_a_mean_has_the_decimals_of_its_standard_error():
+    for metric, mean, se, text in (
         ("rmse", 0.12345, 0.0123, "0.123 ±0.012"),
         ("rmse", 1234.5, 120.0, "1234 ±120"),
         ("rmse", 0.5, 1e-7, "0.5 ±1e-07"),
@@ -33,10 +32,8 @@ def test_failed_fits_and_missing_values_are_left_out_of_the_summary():
         ("rmse", 0.123456, 0.0, "0.1235"),
         ("rmse", None, None, ""),
         ("seconds", 12.6, 0.5, "13"),
-    ],
-)
-def test_a_mean_has_the_decimals_of_its_standard_error(metric, mean, se, text):
-    assert format_summary(metric, {"mean": mean, "se": se}) == text
+    ):
+        assert format_summary(metric, {"mean": mean, "se": se}) == text
 
 
 def test_numbers_have_four_digits():

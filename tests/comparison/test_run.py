@@ -6,52 +6,49 @@ import numpy as np
 import pytest
 from support.comparisons import TINY
 from support.fits import SHALLOW, X, Y, Z, shallow
-from typer.testing import CliRunner
 
 import dgp_ppl
 from dgp_ppl import NonFiniteLossError
-from dgp_ppl.cli import __main__ as cli
-from dgp_ppl.comparison import Fitted, MethodFit, Run, Setting, fit_method
+from dgp_ppl.comparison import Fitted, Run, Setting, fit_method
+from dgp_ppl.comparison._fit_method import MethodFit
 from dgp_ppl.datasets import load
 from dgp_ppl.models import svgp
 
 
 def test_a_failed_fit_is_a_row_of_nulls(tmp_path):
-    settings = TINY | {"learning_rate": 1e30}
-    comparison = dgp_ppl.compare("step", ["svgp"], splits=1, out=tmp_path, **settings)
+    settings = TINY | {"learning_rate": 1e30, "depth": 1}
+    comparison = dgp_ppl.compare("step", ["dsvi"], splits=1, out=tmp_path, **settings)
     row = json.loads((tmp_path / "results.json").read_text())["splits"][0]
     assert row["rmse"] is None
     assert "not finite at step" in row["error"]
     assert comparison.summary == []
+    x = np.linspace(-1, 1, 20)[:, None]
+    with pytest.raises(NonFiniteLossError, match="not finite at step"):
+        fit_method("dsvi", x, x[:, 0], Setting(steps=4, inducing=4, depth=1, learning_rate=1e30))
+    with pytest.raises(ValueError, match="fit_method: the method 'svgp' is now dsvi with depth=1"):
+        fit_method("svgp", x, x[:, 0], Setting())
 
 
 def test_one_method_is_fitted_as_compare_does():
-    (run,) = dgp_ppl.compare("step", ["svgp"], splits=[1], seed=3, **TINY).fits.values()
+    (run,) = dgp_ppl.compare("step", ["sgpr"], splits=[1], seed=3, **TINY).fits.values()
     setting = Setting(steps=TINY["steps"], inducing=TINY["inducing"])
-    found = fit_method("svgp", run.x, run.y, setting, seed=3, split=1)
+    found = fit_method("sgpr", run.x, run.y, setting, seed=3, split=1)
     again = found.predict(run.x_test, TINY["samples"])
     np.testing.assert_array_equal(again.mean, run.test.mean)
     np.testing.assert_array_equal(again.var, run.test.var)
     assert found.fits[0].elbo_per_datum == run.fitted.elbo_per_datum
 
 
-def test_one_method_that_fails_raises():
-    setting = Setting(steps=4, inducing=4, learning_rate=1e30)
-    x = np.linspace(-1, 1, 20)[:, None]
-    with pytest.raises(NonFiniteLossError, match="not finite at step"):
-        fit_method("svgp", x, x[:, 0], setting)
-
-
 def test_runs_and_fits_of_a_method_are_described_in_a_few_lines():
     fitted = Fitted(svgp, SHALLOW, {"z": Z}, shallow(4))
     scale = dgp_ppl.Standardizer.fit(X, Y)
-    row = {"method": "svgp", "split": 0, "rmse": 0.123456, "crps": None, "seconds": 2.0}
+    row = {"method": "dsvi", "split": 0, "rmse": 0.123456, "crps": None, "seconds": 2.0}
     data = load("robot_arm")
     x, y = data.x, data.y
     run = Run(fitted, scale, None, x[10:], y[10:], x[:10], y[:10], data, {"seed": 0}, row)
     lines = repr(run).splitlines()
     assert lines[:2] == [
-        f"Run: svgp on robot_arm (regression of {data.y_name}), 1,990 training and 10 "
+        f"Run: dsvi on robot_arm (regression of {data.y_name}), 1,990 training and 10 "
         "held-out rows of 6 inputs",
         "  rmse 0.1235, seconds 2",
     ]
@@ -70,25 +67,9 @@ def test_a_sampler_that_fails_is_a_row_of_nulls():
     assert row["rmse"] is None
 
 
-WHY = "guide is Decoupled, whose mean has separate inducing inputs"
-FEW = "--inducing 4 --steps 4 --splits 1 --samples 3 --quiet --evidence"
-
-
 @pytest.mark.slow
-def test_a_method_that_is_not_measured_says_why():
-    options = {"inducing": 4, "steps": 4, "splits": 1, "samples": 3, "progress": False}
-    outcome = dgp_ppl.compare("step", ["decoupled"], evidence=True, **options)
-    row = outcome.splits[0]
-    assert row["evidence_note"].startswith(WHY)
+def test_a_method_whose_evidence_is_not_measured_says_why():
+    row = dgp_ppl.compare("step", ["decoupled"], evidence=True, splits=1, **TINY).splits[0]
+    why = "guide is Decoupled, whose mean has separate inducing inputs"
+    assert row["evidence_note"].startswith(why)
     assert row["evidence_per_datum"] is row["gap"] is None
-    assert "evidence_note" not in dgp_ppl.compare("step", ["decoupled"], **options).splits[0]
-
-
-@pytest.mark.slow
-def test_the_command_names_it(tmp_path):
-    args = ["compare", "step", "--methods", "decoupled", "--out", str(tmp_path), *FEW.split()]
-    found = CliRunner().invoke(cli.load(), args)
-    assert found.exit_code == 0, found.output
-    assert f"Evidence of decoupled: {WHY}" in " ".join(found.output.split())
-    row = json.loads((tmp_path / "results.json").read_text())["splits"][0]
-    assert row["evidence_note"].startswith(WHY)

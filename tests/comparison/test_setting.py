@@ -7,8 +7,8 @@ import re
 import pytest
 
 import dgp_ppl
-from dgp_ppl.comparison import Setting, setting_options
-from dgp_ppl.comparison._setting import make_setting
+from dgp_ppl.comparison import Setting
+from dgp_ppl.comparison._setting import make_setting, setting_options
 
 
 def test_every_option_is_declared_once_with_all_that_a_help_text_needs():

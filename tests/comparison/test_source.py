@@ -1,6 +1,5 @@
 """`compare` of a source of rows, which are read block by block."""
 
-import h5py
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -8,11 +7,11 @@ import pytest
 from jax import random
 from support.commands import command
 from support.comparisons import TINY
-from support.helpers import slow
 
 import dgp_ppl as dgp
-from dgp_ppl.comparison import METHODS, METRICS, local_workers
+from dgp_ppl.comparison import METHODS, local_workers
 from dgp_ppl.comparison._method import methods_for
+from dgp_ppl.comparison._metrics import METRICS
 from dgp_ppl.datasets._source import open_source
 
 N = 24_000  # more than are read whole
@@ -32,7 +31,7 @@ def outcome():
 
 
 def test_the_default_is_one_split_of_the_methods_that_stream(outcome):
-    assert [(r["split"], r["method"]) for r in outcome.splits] == [(0, "svgp"), (0, "dsvi")]
+    assert [(r["split"], r["method"]) for r in outcome.splits] == [(0, "dsvi"), (0, "dspp")]
     assert outcome.record["data"]["rows"] == N
     assert all(r["elbo_per_datum"] is not None for r in outcome.splits)
 
@@ -46,12 +45,12 @@ def test_held_out_rows_are_not_fitted(outcome):
     wanted = dgp.Standardizer.fit(X[train], Y[train])
     np.testing.assert_allclose(run.standardizer.x_loc, wanted.x_loc, rtol=1e-12)
     np.testing.assert_allclose(run.standardizer.y_scale, wanted.y_scale, rtol=1e-12)
-    row = outcome.splits[1]
+    row = outcome.splits[0]
     assert row["rmse"] == pytest.approx(np.sqrt(np.mean((run.test.mean - run.y_test) ** 2)))
 
 
 def test_the_bound_is_that_of_all_training_rows(outcome):
-    run = outcome.fits["svgp"]
+    run = outcome.fits["dsvi"]
     fitted, scale = run.fitted, run.standardizer
     train = ~np.isin(Y, run.y_test)
     x, y = scale.inputs(X[train]), scale.outputs(Y[train])
@@ -63,10 +62,8 @@ def test_the_bound_is_that_of_all_training_rows(outcome):
     assert fitted.elbo_per_datum == pytest.approx(wanted / len(y), abs=4 * error / len(y))
 
 
-STREAM = methods_for("regression", tuple(METHODS), streams=True)
-
-
-@pytest.mark.parametrize("method", [m if m in ("svgp", "dspp") else slow(m) for m in STREAM])
+@pytest.mark.slow
+@pytest.mark.parametrize("method", methods_for("regression", tuple(METHODS), streams=True))
 def test_every_method_that_streams(method):
     (row,) = dgp.compare(rows(), [method], **OPTIONS).splits
     assert "error" not in row
@@ -74,34 +71,29 @@ def test_every_method_that_streams(method):
 
 
 @pytest.mark.slow
-def test_classes():
+def test_classes_and_other_models():
     (row,) = dgp.compare(rows(LABELS), ["dsvi"], **OPTIONS).splits
     assert 0 <= row["accuracy"] <= 1
     assert row["log_loss"] > 0
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("model", ["deep_kernel", "diff_gp"])
-def test_other_models(model):
-    (row,) = dgp.compare(rows(), ["dsvi"], model=model, **OPTIONS).splits
+    y = np.digitize(Y, [12, 15, 18])
+    (row,) = dgp.compare(rows(y), ["dsvi"], categorical="y", **OPTIONS).splits
+    assert 0 <= row["accuracy"] <= 1
+    (row,) = dgp.compare(rows(), ["dsvi"], model="diff_gp", **OPTIONS).splits
     assert np.isfinite(row["rmse"])
 
 
-def test_latent_inputs_need_arrays():
-    (row,) = dgp.compare(rows(), ["dsvi"], model="latent", **OPTIONS).splits
-    assert "latent input for each row" in row["error"]
-
-
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [
-        ({"methods": ["sgpr", "dsvi"]}, r"\['sgpr'\].*read block by block.*svgp, dsvi"),
-        ({"evidence": True}, "evidence is True.*block by block"),
-    ],
-)
-def test_what_needs_all_rows_is_refused(options, words):
-    with pytest.raises(ValueError, match=words):
-        dgp.compare(rows(), **options, **OPTIONS)
+def test_what_a_source_cannot_do_is_refused():
+    for error, options, words in (
+        (ValueError, {"methods": ["sgpr", "dsvi"]}, r"\['sgpr'\].*read block by block.*dsvi, dspp"),
+        (ValueError, {"evidence": True}, "evidence is True.*block by block"),
+        (dgp.DataError, {"category_kernel": True}, "category_kernel is True, which takes a table"),
+        (dgp.DataError, {"target": "z"}, "Rows"),
+        (dgp.DataError, {"drop": ["x0"]}, "Rows"),
+        (dgp.DataError, {"categorical": ["x0"]}, "Rows"),
+        (dgp.DataError, {"split_key": "s"}, "Rows"),
+    ):
+        with pytest.raises(error, match=words):
+            dgp.compare(rows(), **options, **OPTIONS)
 
 
 @pytest.mark.slow
@@ -115,28 +107,31 @@ def test_workers_read_the_files(outcome, tmp_path):
 
 
 @pytest.mark.slow
-def test_a_folder_on_the_command_line(tmp_path, monkeypatch):
+def test_a_folder_on_the_command_line(tmp_path, monkeypatch, capsys):
     folder = tmp_path / "parts"
     folder.mkdir()
     pq.write_table(pa.table({"a": X[:, 0], "b": X[:, 1], "y": Y}), folder / "0.parquet")
     monkeypatch.chdir(tmp_path)
     small = ["--target", "y", "--steps", 4, "--inducing", 4, "--samples", 4, "--batch", 50]
-    code, out, _ = command("fit", "parts/", *small)
+    code, out, _ = command(monkeypatch, capsys, "fit", "parts/", *small)
     assert code == 0
     assert "2,400 of 24,000 rows held out" in " ".join(out.split())
     kept = dgp.load(tmp_path / "parts.dgp")
     assert kept.predict(random.key(0), X[:3]).mean.shape == (3,)
-    resumed = [*small, "--methods", "svgp", "--splits", 2, "--quiet", "--out", "r"]
-    assert command("compare", "parts", *resumed)[0] == 0
-    assert command("compare", "parts", *resumed, "--resume")[0] == 0
-    code, _, err = command("fit", "parts", *small, "--method", "gp", "--out", "gp.dgp")
+    resumed = [*small, "--methods", "dsvi", "--splits", 2, "--quiet", "--out", "r"]
+    assert command(monkeypatch, capsys, "compare", "parts", *resumed)[0] == 0
+    assert command(monkeypatch, capsys, "compare", "parts", *resumed, "--resume")[0] == 0
+    code, _, err = command(
+        monkeypatch, capsys, "fit", "parts", *small, "--method", "gp", "--out", "gp.dgp"
+    )
     assert code == 2
     assert "read block by block" in err
 
 
+@pytest.mark.slow
 def test_a_runs_training_rows_are_a_sample(monkeypatch):
     monkeypatch.setattr("dgp_ppl.comparison._run._SHOWN_ROWS", 40)
-    run = dgp.compare(rows(), ["svgp"], **OPTIONS).fits["svgp"]
+    run = dgp.compare(rows(), ["dsvi"], depth=1, **OPTIONS).fits["dsvi"]
     assert (len(run.y), run.num_data) == (40, 21_600)
     assert run.tree.posterior.sizes["draw"] > 0
     assert "21,600 training and 2,400 held-out rows" in repr(run)
@@ -145,8 +140,7 @@ def test_a_runs_training_rows_are_a_sample(monkeypatch):
 @pytest.mark.slow
 def test_few_rows_are_read_whole():
     few = dgp.Rows.from_arrays(X[:40], Y[:40])
-    comparison = dgp.compare(few, ["svgp", "dsvi"], model="latent", **OPTIONS)
-    assert all("error" not in row for row in comparison.splits)
+    comparison = dgp.compare(few, ["dsvi"], **OPTIONS)
     assert comparison.fits["dsvi"].fitted.result.position is None  # not of a stream
     assert comparison.fits["dsvi"].tree.posterior.sizes["draw"] > 0
 
@@ -157,31 +151,4 @@ def test_held_out_rows_are_checked_before_the_fit():
         x, y = X.copy(), Y.copy()
         (y if name == "y" else x)[bad] = np.nan
         with pytest.raises(dgp.DataError, match=rf"{name}.* in 1 of 2400 rows \[{bad}\]"):
-            dgp.compare(dgp.Rows.from_arrays(x, y), ["svgp"], **OPTIONS)
-
-
-def test_rows_of_an_open_file_cannot_be_sent_to_workers(tmp_path):
-    with h5py.File(tmp_path / "a.h5", "w") as file:
-        file["x"], file["y"] = X, Y
-        source = dgp.Rows.from_arrays(file["x"], file["y"])
-        with pytest.raises(TypeError, match=r"compare: the rows of rows cannot be sent .*\.npy"):
-            dgp.compare(source, ["svgp"], executor=local_workers(1), **OPTIONS)
-
-
-def test_more_classes_by_name():
-    y = np.digitize(Y, [12, 15, 18])
-    (row,) = dgp.compare(rows(y), ["svgp"], categorical="y", **OPTIONS).splits
-    assert 0 <= row["accuracy"] <= 1
-
-
-@pytest.mark.parametrize(
-    "options", [{"target": "z"}, {"drop": ["x0"]}, {"categorical": ["x0"]}, {"split_key": "s"}]
-)
-def test_columns_that_rows_do_not_have(options):
-    with pytest.raises(dgp.DataError, match="Rows"):
-        dgp.compare(rows(), ["svgp"], **options, **OPTIONS)
-
-
-def test_categories_of_a_source():
-    with pytest.raises(dgp.DataError, match="category_kernel is True, which takes a table that is"):
-        dgp.compare(rows(), ["svgp"], category_kernel=True, **OPTIONS)
+            dgp.compare(dgp.Rows.from_arrays(x, y), ["dsvi"], **OPTIONS)

@@ -110,11 +110,11 @@ def test_it_finds_noise_that_grows():
     """On data whose noise grows with x its log density is higher than with one noise for all."""
     options = {"splits": 1, "steps": 6000, "inducing": 20, "progress": False}
     rows = {
-        name: dgp.compare("heteroscedastic", ["svgp"], likelihood=name, **options)
+        name: dgp.compare("heteroscedastic", ["dsvi"], depth=1, likelihood=name, **options)
         for name in ("gaussian", "heteroscedastic")
     }
     density = {name: found.splits[0]["log_density"] for name, found in rows.items()}
     assert density["heteroscedastic"] > density["gaussian"] + 0.1
-    run = rows["heteroscedastic"].fits["svgp"]
+    run = rows["heteroscedastic"].fits["dsvi"]
     p = run.fitted.predict(KEY, np.array([[-0.9], [0.9]]), standardizer=run.standardizer)
     assert p.var[1] > 2 * p.var[0]

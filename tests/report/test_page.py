@@ -13,7 +13,6 @@ import xarray
 from support.comparisons import TINY, compared
 
 import dgp_ppl
-from dgp_ppl import datasets
 from dgp_ppl.comparison._metrics import format_summary
 from dgp_ppl.datasets._source import RowSource
 from dgp_ppl.report import _page as report

@@ -1,8 +1,31 @@
-"""The smallest settings of a comparison."""
+"""The smallest settings of a comparison, and one comparison that many tests look at."""
 
-from dgp_ppl.comparison import METRICS
+import atexit
+import functools
+import shutil
+import tempfile
+from pathlib import Path
+
+import dgp_ppl
+from dgp_ppl.comparison._metrics import METRICS
 
 TINY = {"steps": 4, "inducing": 4, "samples": 4, "progress": False}
+
+
+@functools.cache
+def compared():
+    """Return a comparison of sgpr and dsvi on two splits of "step", and its folder with a report.
+
+    Tests look at the folder and at the comparison; none changes them.
+    """
+    folder = Path(tempfile.mkdtemp())
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    out = folder / "deep" / "er"
+    found = dgp_ppl.compare(
+        "step", ["sgpr", "dsvi"], splits=2, seed=3, out=out, report=dgp_ppl.report.write_report,
+        **TINY,
+    )  # fmt: skip
+    return found, out
 
 
 def no_fit(method, split, *_):

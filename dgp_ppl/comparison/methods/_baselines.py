@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 from jax import random
 from numpyro import handlers
-from numpyro.infer import NUTS, init_to_sample, init_to_value
+from numpyro.infer import init_to_sample
 from numpyro.infer.autoguide import AutoDelta, AutoNormal
 
 from dgp_ppl import kernels, models
@@ -19,7 +19,6 @@ from dgp_ppl._errors import UnsuitableError
 from dgp_ppl._typing import Inputs, Params, PRNGKey
 from dgp_ppl.comparison._builders import kernel_maker, observation_arguments
 from dgp_ppl.comparison._method import Fitted, Task, register
-from dgp_ppl.comparison.methods._samplers import run_nuts
 from dgp_ppl.comparison.methods._sparse import fit_collapsed
 from dgp_ppl.inference import evaluate, fit
 
@@ -54,7 +53,7 @@ def _gp(task: Task) -> Fitted:
     if len(task.x) > _EXACT_ROWS:
         raise UnsuitableError(
             f"gp: {len(task.x)} training rows, wanted at most {_EXACT_ROWS:,}, as the cost grows "
-            "with their cube; use sgpr or svgp"
+            "with their cube; use sgpr or dsvi"
         )
     steps = min(task.setting.steps, _EXACT_STEPS)
     task = task.with_setting(steps=steps)
@@ -79,31 +78,14 @@ def _bnn(task: Task) -> Fitted:
     return Fitted(models.bnn, guide, kwargs, result, elbo / task.num_data)
 
 
-@register("bnn_nuts")
-def _bnn_nuts(task: Task) -> Fitted:
-    """Sample the same network by NUTS on all rows; every chain starts at the same mode."""
-    task_mode, task_run = task.split()
-    mode = _fit_modes(task_mode, 1, _BNN_UNITS)
-    assert mode.draws is not None
-    values = {n: a[0] for n, a in mode.draws.items()}
-    kernel = NUTS(models.bnn, init_strategy=init_to_value(values=values))
-    chains = run_nuts(task_run, kernel, mode.kwargs)
-    return Fitted(models.bnn, None, mode.kwargs, mode.result, chains=chains)
-
-
 @register("ensemble", streams=True)
 def _ensemble(task: Task) -> Fitted:
     """Fit five networks with two hidden layers, each to a mode (Lakshminarayanan et al. 2017)."""
-    return _fit_modes(task, _MEMBERS, _MEMBER_UNITS)
-
-
-def _fit_modes(task: Task, num: int, hidden: tuple[int, ...]) -> Fitted:
-    """Fit networks to modes of the posterior, each from its own draw of the prior."""
     setting = task.setting
-    kwargs = {"hidden": hidden, **observation_arguments(setting)}
+    kwargs = {"hidden": _MEMBER_UNITS, **observation_arguments(setting)}
     guide = AutoDelta(models.bnn, init_loc_fn=init_to_sample)
     results, first = [], task.x.first[0] if task.is_streamed else task.x[:1]
-    for key in random.split(task.key, num):
+    for key in random.split(task.key, _MEMBERS):
         key_start, key_fit = random.split(key)
         results.append(
             fit(

@@ -15,7 +15,7 @@ from jax import random
 from dgp_ppl import initialize
 from dgp_ppl._errors import NonFiniteLossError, UnsuitableError
 from dgp_ppl._typing import Params, PRNGKey
-from dgp_ppl.comparison._builders import Built, build, deep_gp
+from dgp_ppl.comparison._builders import Built, build
 from dgp_ppl.comparison._method import Fitted, Task, register
 from dgp_ppl.inference import (
     Decoupled,
@@ -40,24 +40,19 @@ _EVALUATION_DRAWS = 20
 _NOISY_EVALUATION_DRAWS = 100  # for guides whose draws of hidden layers make the ELBO noisy
 _SHORTER = 0.25  # lengthscales of the second start, relative to the first
 _DRAWS = 4  # of the log predictive density, at each step
-_PREDICTIVE_LOSS = PredictiveELBO(elbo_share=0.0, num_particles=_DRAWS)
-
-
-def _svgp_model(task: Task) -> Built:
-    return deep_gp(task.with_setting(depth=1))
 
 
 def fit_first_stage(task: Task) -> Fitted:
     """Fit a mean field from one start: what several starts gain later stages is not measured."""
     task_model, task_fit = task.split()
     built = build(task_model)
-    return _fit_guide(task_fit, MeanField(built.model), built, start=[built.start])
+    return _fit_guide(task_fit, MeanField(built.model), built, start=[{}])
 
 
-def _fit_mean_field(task: Task, make: Callable[[Task], Built] = build, **options: Any) -> Fitted:
+def _fit_mean_field(task: Task, **options: Any) -> Fitted:
     """Fit `MeanField` to a task; `options` are keywords of `fit`."""
     task_model, task_fit = task.split()
-    built = make(task_model)
+    built = build(task_model)
     return _fit_guide(
         task_fit, MeanField(built.model), built, start=_starts(task_model, built), **options
     )
@@ -65,22 +60,22 @@ def _fit_mean_field(task: Task, make: Callable[[Task], Built] = build, **options
 
 def _starts(task: Task, built: Built) -> list[Params]:
     """Return what the fit of a mean field may start from: itself, and shorter lengthscales."""
-    setting, starts = task.setting, [built.start]
+    setting = task.setting
     # What a second start gains is measured for this model alone.
-    if not setting.as_published and setting.model == "deep_gp" and len(built.inducing) > 1:
-        shorter = initialize.shorter_lengthscales(
-            built.model, built.inducing[0][:1], factor=_SHORTER, **built.kwargs
-        )
-        starts.append(built.start | shorter)
-    return starts
+    if setting.as_published or setting.model != "deep_gp" or len(built.inducing) == 1:
+        return [{}]
+    x = built.inducing[0][:1]
+    return [
+        {}, initialize.shorter_lengthscales(built.model, x, factor=_SHORTER, **built.kwargs)
+    ]  # fmt: skip
 
 
 def _mean_fields(
-    tasks: Sequence[Task], make: Callable[[Task], Built] = build, **options: Any
+    tasks: Sequence[Task], **options: Any
 ) -> list[Fitted | NonFiniteLossError | UnsuitableError]:
-    """Fit `MeanField` to several tasks in one program; `options` are those of `fit`."""
+    """Fit `MeanField` to several tasks in one program; `options` are keywords of `fit_many`."""
     tasks_model, tasks_fit = zip(*(task.split() for task in tasks), strict=True)
-    builts = [make(task) for task in tasks_model]
+    builts = [build(task) for task in tasks_model]
     keys = [random.split(task.key) for task in tasks_fit]
     model, setting = builts[0].model, tasks[0].setting
     guide = MeanField(model)
@@ -114,15 +109,12 @@ def _stacked(kwargs: Sequence[dict[str, Any]]) -> tuple[dict[str, Any], tuple[st
     return stacked, tuple(each)
 
 
-@register("svgp", streams=True, in_one_program=partial(_mean_fields, make=_svgp_model))
-def _svgp(task: Task) -> Fitted:
-    """Fit a sparse variational GP in minibatches (Hensman et al. 2013)."""
-    return _fit_mean_field(task, _svgp_model)
-
-
 @register("dsvi", streams=True, in_one_program=_mean_fields)
 def _dsvi(task: Task) -> Fitted:
-    """Fit a deep GP by doubly stochastic variational inference (Salimbeni & Deisenroth 2017)."""
+    """Fit a deep GP by doubly stochastic variational inference (Salimbeni & Deisenroth 2017).
+
+    With ``depth=1`` it is a sparse variational GP in minibatches, SVGP (Hensman et al. 2013).
+    """
     return _fit_mean_field(task)
 
 
@@ -136,14 +128,11 @@ def _dspps(tasks: Sequence[Task]) -> list[Fitted | NonFiniteLossError | Unsuitab
 
 @register("dspp", streams=True, in_one_program=_dspps)
 def _dspp(task: Task) -> Fitted:
-    """Fit a deep GP to the predictive density and the ELBO (after Jankowiak et al. 2020)."""
+    """Fit a deep GP to the predictive density and the ELBO (after Jankowiak et al. 2020).
+
+    With ``elbo_share=0`` it is fitted to the predictive density alone, as in the paper.
+    """
     return _fit_mean_field(task, loss=_predictive_loss(task))
-
-
-@register("predictive", streams=True, in_one_program=partial(_mean_fields, loss=_PREDICTIVE_LOSS))
-def _predictive(task: Task) -> Fitted:
-    """Fit a deep GP to the predictive density alone (Jankowiak et al. 2020)."""
-    return _fit_mean_field(task, loss=_PREDICTIVE_LOSS)
 
 
 @register("decoupled", streams=True)
@@ -154,7 +143,6 @@ def _decoupled(task: Task) -> Fitted:
     """
     task_model, task_fit = task.split()
     built = build(task_model)
-    # The same key gives a deep kernel the same network.
     for_mean = build(task_model.with_setting(inducing=2 * task.setting.inducing))
     guide = Decoupled(built.model, z_mean=for_mean.inducing)
     return _fit_guide(task_fit, guide, built)
@@ -229,8 +217,6 @@ def _fit_guide(
     """Fit a guide in minibatches and evaluate its ELBO; `options` are those of `fit`."""
     key_fit, key_elbo = random.split(task.key)
     setting = task.setting
-    if built.start:
-        options = {"start": built.start, **options}
     result = fit(
         key_fit, built.model, guide, *task.data, steps=setting.steps, batch_size=setting.batch,
         learning_rate=setting.learning_rate, progress=task.progress, **options, **built.kwargs,
