@@ -16,7 +16,7 @@ from dgp_ppl.datasets import Dataset
 from dgp_ppl.datasets._source import RowSource
 from dgp_ppl.inference import FitResult
 
-__all__ = ["draw_figures", "draw_held_out", "write_figures"]
+__all__ = ["draw_held_out", "write_figures"]
 
 _LEVEL = 0.9  # probability of the plotted intervals
 _DRAWS = 400  # of the targets, for the figures of calibration
@@ -24,7 +24,7 @@ _GRID_POINTS = 300
 _FUNCTION_DRAWS = 8
 
 
-def write_figures(comparison: Comparison, folder: Path) -> None:
+def write_figures(comparison: Comparison, folder: Path) -> dict[str, Any]:
     """Write the figures of a comparison's first split as PNG files.
 
     ::
@@ -34,27 +34,21 @@ def write_figures(comparison: Comparison, folder: Path) -> None:
     Args:
         comparison: the comparison, with at least one fit.
         folder: the folder.
-    """
-    for name, figure in draw_figures(comparison.fits).items():
-        figure.savefig(folder / f"{name}.png", dpi=150)
-
-
-def draw_figures(runs: Mapping[str, Run]) -> dict[str, Any]:
-    """Draw the figures of the first split's runs.
-
-    Args:
-        runs: the runs by method; at least one.
 
     Returns:
-        Matplotlib figures by name, those of `FIGURES` that suit the data.
+        The Matplotlib figures by name.
     """
-    data = next(iter(runs.values())).data
-    figures = _training(data.name, data.task, _labelled(runs))
+    runs = comparison.fits
+    data, shown = next(iter(runs.values())).data, _labelled(runs)
+    figures = _training(data.name, data.task, shown)
     if data.task != "regression":
-        return figures | {"reliability": draw_held_out(runs)}
-    figures |= {"predictions": draw_held_out(runs), "pit": _pit(_labelled(runs))}
-    if len(data.x_names) == 1:
-        figures["function"] = _function(_labelled(runs), _target(data))
+        figures["reliability"] = draw_held_out(runs)
+    else:
+        figures |= {"predictions": draw_held_out(runs), "pit": _pit(shown)}
+        if len(data.x_names) == 1:
+            figures["function"] = _function(shown, _target(data))
+    for name, figure in figures.items():
+        figure.savefig(folder / f"{name}.png", dpi=150)
     return figures
 
 
@@ -106,8 +100,7 @@ def _pit(runs: Mapping[str, Run]) -> Any:
     import arviz_plots
 
     draws = {m: r.test.sample(random.key(0), _DRAWS)[None] for m, r in runs.items()}
-    tree = _predictive_tree(draws, {m: r.y_test for m, r in runs.items()})
-    return _figure_of(arviz_plots.plot_ppc_pit(tree, backend="matplotlib"))
+    return _drawn(arviz_plots.plot_ppc_pit, draws, {m: r.y_test for m, r in runs.items()})
 
 
 def _reliability(runs: Mapping[str, Run]) -> Any:
@@ -120,23 +113,19 @@ def _reliability(runs: Mapping[str, Run]) -> Any:
         confidence = run.test.probabilities.max(axis=1)
         draws[method] = (rng.uniform(size=(1, _DRAWS, len(confidence))) < confidence).astype(int)
         right[method] = (run.test.probabilities.argmax(axis=1) == run.y_test).astype(int)
-    tree = _predictive_tree(draws, right)
-    return _figure_of(arviz_plots.plot_ppc_pava(tree, data_type="binary", backend="matplotlib"))
+    return _drawn(arviz_plots.plot_ppc_pava, draws, right, data_type="binary")
 
 
-def _predictive_tree(draws: Mapping[str, np.ndarray], y: Mapping[str, np.ndarray]) -> Any:
-    """Return ArviZ's tree of draws [1, S, N] and targets [N], a variable for each method."""
+def _drawn(
+    plot: Any, draws: Mapping[str, np.ndarray], y: Mapping[str, np.ndarray], **options: Any
+) -> Any:
+    """Return ArviZ's plot of draws [1, S, N] and targets [N], with a panel for each method."""
     import arviz_base
-
-    groups = {"posterior_predictive": dict(draws), "observed_data": dict(y)}
-    return arviz_base.from_dict(groups, dims={m: ["test"] for m in draws})
-
-
-def _figure_of(collection: Any) -> Any:
-    """Return the Matplotlib figure of an ArviZ plot, closed in pyplot."""
     from matplotlib import pyplot
 
-    figure = collection.viz["figure"].item()
+    groups = {"posterior_predictive": dict(draws), "observed_data": dict(y)}
+    tree = arviz_base.from_dict(groups, dims={m: ["test"] for m in draws})
+    figure = plot(tree, backend="matplotlib", **options).viz["figure"].item()
     pyplot.close(figure)
     return figure
 
@@ -149,16 +138,15 @@ def _function(runs: Mapping[str, Run], target: str) -> Any:
     low, high = x.min(), x.max()
     margin = 0.1 * (high - low)
     grid = np.linspace(low - margin, high + margin, _GRID_POINTS)
-    bands = {m: _function_band(r, grid) for m, r in runs.items()}
+    bands = {}
+    for method, run in runs.items():
+        key_band, key_draw = random.split(random.key(run.config["seed"]))
+        p = run.fitted.predict(
+            key_band, grid[:, None], num_samples=run.test.num_samples,
+            standardizer=run.standardizer,
+        )  # fmt: skip
+        lower, upper = p.interval(_LEVEL)
+        draws = p.function_draws(key_draw, _FUNCTION_DRAWS)
+        bands[method] = {"mean": p.mean, "lower": lower, "upper": upper, "draws": draws}
     labels = (data.x_names[0], target)
     return plots.function_bands(x[:, 0], y, grid, bands, labels, data.name)
-
-
-def _function_band(run: Run, grid: np.ndarray) -> dict[str, np.ndarray]:
-    key_band, key_draw = random.split(random.key(run.config["seed"]))
-    prediction = run.fitted.predict(
-        key_band, grid[:, None], num_samples=run.test.num_samples, standardizer=run.standardizer
-    )
-    lower, upper = prediction.interval(_LEVEL)
-    draws = prediction.function_draws(key_draw, _FUNCTION_DRAWS)
-    return {"mean": prediction.mean, "lower": lower, "upper": upper, "draws": draws}

@@ -16,14 +16,10 @@ import numpy as np
 from dgp_ppl import criticism, datasets, plots
 from dgp_ppl._files import replacing
 from dgp_ppl.comparison._compare import Comparison
-from dgp_ppl.comparison._metrics import (
-    INFERENCE_HEADINGS,
-    PREDICTION_HEADINGS,
-    format_summary,
-)
+from dgp_ppl.comparison._metrics import INFERENCE_HEADINGS, PREDICTION_HEADINGS, format_summary
 from dgp_ppl.comparison._run import Run
 from dgp_ppl.datasets._source import RowSource
-from dgp_ppl.report._figures import draw_figures
+from dgp_ppl.report._figures import write_figures
 
 try:
     import jinja2
@@ -39,70 +35,8 @@ _MAX_RHAT = 1.05  # the report warns above it
 _LOWER_IS_BETTER = {"log_loss", "ece", "brier", "rmse", "crps"}
 _HIGHER_IS_BETTER = {"accuracy", "auc", "log_density"}
 
-# The title and caption of every figure, in the order of the page.
-_CAPTIONS = {
-    "training": (
-        "Training",
-        "If a curve still rises at its right end, use more steps. A higher curve is a tighter "
-        "bound. Bounds of different models do not tell which model predicts better.",
-    ),
-    "predictions": (
-        "Predicted against observed",
-        "Points near the diagonal are predicted well. Crosses are rows outside their 90 % "
-        "interval; about one row in ten should be a cross.",
-    ),
-    "pit": (
-        "Held-out targets within their predictive distributions",
-        "The distribution of P(Y <= y) minus the uniform one. A curve in the grey band means "
-        "calibrated predictions. A curve that falls and then rises means too wide distributions, "
-        "one that rises and then falls too narrow ones.",
-    ),
-    "reliability": (
-        "Reliability",
-        "How often the predicted class is right, against its probability. Below the diagonal "
-        "and its band, the method is overconfident.",
-    ),
-    "function": (
-        "The function",
-        "The band contains 90 % of new targets. Thin lines are draws of the function; they spread "
-        "out where the data constrain it little.",
-    ),
-    "scores": (
-        "Metrics over splits",
-        "Errors are better further left, log densities further right. Bars are standard errors "
-        "over splits. These data do not separate methods with overlapping bars.",
-    ),
-}
-
-# The heading and explanation of every column of the leave-one-out table.
-_LOO_COLUMNS = {
-    "elpd_loo": (
-        "elpd LOO",
-        "Log density of left-out rows, summed over the rows, in nats; higher is better.",
-    ),
-    "se": (
-        "its SE",
-        "Standard error of the elpd over rows. A difference below two standard errors is not "
-        "significant.",
-    ),
-    "p_loo": (
-        "p LOO",
-        "Effective number of parameters: how much better rows are predicted when they are in the "
-        "training data.",
-    ),
-    "k_high": (
-        "high k",
-        "Rows with a Pareto k above ArviZ's threshold. The LOO estimate is unreliable for them.",
-    ),
-    "weight": (
-        "weight",
-        "Weight of the method in the mixture that predicts left-out rows best (stacking).",
-    ),
-    "khat": (
-        "k-hat",
-        "Below 0.7, the guide is close to the posterior at the fitted hyperparameters.",
-    ),
-}
+# Columns of the leave-one-out table; the template explains them.
+_LOO_COLUMNS = ("elpd LOO", "its SE", "p LOO", "high k", "weight", "k-hat")
 
 
 def write_report(comparison: Comparison, folder: Path) -> None:
@@ -117,28 +51,13 @@ def write_report(comparison: Comparison, folder: Path) -> None:
         comparison: the comparison, with at least one fit.
         folder: the folder.
     """
-    figures = draw_figures(comparison.fits)
-    for name, figure in figures.items():
-        figure.savefig(folder / f"{name}.png", dpi=150)
-    source = files("dgp_ppl.report").joinpath("report.html.jinja").read_text(encoding="utf-8")
-    environment = jinja2.Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
-    page = environment.from_string(source).render(
-        _contents(comparison.record, comparison.fits, figures)
-    )
-    with replacing(folder / "report.html") as draft:
-        draft.write_text(page, encoding="utf-8")
-
-
-def _contents(
-    record: Mapping[str, Any], runs: Mapping[str, Run], figures: Mapping[str, Any]
-) -> dict[str, Any]:
-    """Return the variables of the template."""
-    figures = dict(figures)
+    figures = write_figures(comparison, folder)
+    record, runs = comparison.record, comparison.fits
     is_regression = record["data"]["task"] == "regression"
     if is_regression and len(record["summary"]) > 1:
         figures["scores"] = plots.metric_dots([record])
     loo, notes = _leave_one_out(runs)
-    return {
+    contents = {
         "data": record["data"],
         "config": {n: json.dumps(v) for n, v in record["config"].items()},
         "versions": record["versions"],
@@ -149,12 +68,12 @@ def _contents(
         "failed": [r for r in record["splits"] if "error" in r],
         "loo": loo,
         "notes": _repeated_note(runs) + notes + _mixing_notes(record["splits"]),
-        "figures": [
-            {"title": title, "caption": caption, "image": _inline(figures[name])}
-            for name, (title, caption) in _CAPTIONS.items()
-            if name in figures
-        ],
+        "figures": {name: _inline(figure) for name, figure in figures.items()},
     }
+    source = files("dgp_ppl.report").joinpath("report.html.jinja").read_text(encoding="utf-8")
+    environment = jinja2.Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
+    with replacing(folder / "report.html") as draft:
+        draft.write_text(environment.from_string(source).render(contents), encoding="utf-8")
 
 
 def _summary_table(
@@ -171,20 +90,14 @@ def _summary_table(
         means = [value for row in summary if (value := mean(row, metric)) is not None]
         if len(means) > 1 and metric in _LOWER_IS_BETTER | _HIGHER_IS_BETTER:
             best[metric] = min(means) if metric in _LOWER_IS_BETTER else max(means)
-    rows = [
-        {
-            "method": plots.method_label(row["method"]),
-            "cells": [
-                {
-                    "text": format_summary(metric, row[metric]),
-                    "best": metric in best and mean(row, metric) == best[metric],
-                }
-                for metric in shown
-            ],
-        }
-        for row in summary
-        if any(mean(row, metric) is not None for metric in shown)
-    ]
+    rows = []
+    for row in summary:
+        cells = [
+            {"text": format_summary(m, row[m]), "best": m in best and mean(row, m) == best[m]}
+            for m in shown
+        ]
+        if any(cell["text"] for cell in cells):
+            rows.append({"method": plots.method_label(row["method"]), "cells": cells})
     return {"headings": [headings[m] for m in shown], "rows": rows}
 
 
@@ -198,45 +111,35 @@ def _leave_one_out(runs: Mapping[str, Run]) -> tuple[dict[str, Any], list[str]]:
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         for method, run in runs.items():
+            name = plots.method_label(method)
             caught.clear()
             try:
                 loo = criticism.loo(run.tree)
             except ValueError as error:  # too few draws, or draws that do not differ
-                notes.append(
-                    f"{plots.method_label(method)} has no leave-one-out estimate: {error}."
-                )
+                notes.append(f"{name} has no leave-one-out estimate: {error}.")
                 continue
-            estimates[method] = loo
-            high = int((loo.pareto_k.values > loo.good_k).sum())
             khat = criticism.weights_khat(run.tree)
-            values[method] = {
-                "elpd_loo": f"{loo.elpd:.1f}",
-                "se": f"{loo.se:.1f}",
-                "p_loo": f"{loo.p:.1f}",
-                "k_high": f"{high} of {loo.n_data_points}",
-                "khat": "" if khat is None else f"{khat:.2f}",
+            estimates[name] = loo
+            values[name] = {
+                "elpd LOO": f"{loo.elpd:.1f}",
+                "its SE": f"{loo.se:.1f}",
+                "p LOO": f"{loo.p:.1f}",
+                "high k": f"{(loo.pareto_k.values > loo.good_k).sum()} of {loo.n_data_points}",
+                "k-hat": "" if khat is None else f"{khat:.2f}",
             }
             # ArviZ also warns of high k, which has its own column.
             texts = dict.fromkeys(str(w.message) for w in caught)
-            kept = [t for t in texts if "hidden" in t or "latent" in t]
-            notes += [f"{plots.method_label(method)}: {text}." for text in kept]
+            notes += [f"{name}: {t}." for t in texts if "hidden" in t or "latent" in t]
         if len(values) > 1:
-            stacked: Any = arviz_stats.compare(estimates)
-            for method in values:
-                values[method]["weight"] = f"{float(stacked.loc[method, 'weight']):.2f}"
+            weights: Any = arviz_stats.compare(estimates)["weight"]
+            for name, row in values.items():
+                row["weight"] = f"{float(weights[name]):.2f}"
     shown = [n for n in _LOO_COLUMNS if any(row.get(n) for row in values.values())]
-    table = {
-        "headings": [_LOO_COLUMNS[n][0] for n in shown],
-        "rows": [
-            {
-                "method": plots.method_label(method),
-                "cells": [{"text": row.get(n, ""), "best": False} for n in shown],
-            }
-            for method, row in values.items()
-        ],
-        "explained": [_LOO_COLUMNS[n] for n in shown],
-    }
-    return table, notes
+    rows = [
+        {"method": name, "cells": [{"text": row.get(n, "")} for n in shown]}
+        for name, row in values.items()
+    ]
+    return {"headings": shown, "rows": rows}, notes
 
 
 def _repeated_note(runs: Mapping[str, Run]) -> list[str]:
@@ -253,11 +156,12 @@ def _repeated_note(runs: Mapping[str, Run]) -> list[str]:
         f"{inputs:,} of the {len(run.y_test):,} held-out rows have the inputs of a training row, "
         f"{both:,} of them also its target."
     )
-    advice = (
-        " A method that remembers rows predicts these well. If they are copies of a training row, "
-        "remove them before you compare."
-    )
-    return [note + advice * bool(both)]
+    if both:
+        note += (
+            " A method that remembers rows predicts these well. If they are copies of a training "
+            "row, remove them before you compare."
+        )
+    return [note]
 
 
 def _mixing_notes(rows: Sequence[Mapping[str, Any]]) -> list[str]:
