@@ -1,29 +1,26 @@
 # %% [markdown]
 # # A deep GP, from the first line to the criticism
 #
-# This page is for readers who know NumPyro. It writes a deep Gaussian process as a model
-# function, fits it, predicts, hands the fit to ArviZ, criticises it, and compares it with NUTS.
-# The outputs come from running `docs/tutorial.py`; `make tutorial` runs it again.
+# For readers who know NumPyro. This page writes a deep Gaussian process, fits it, predicts, hands
+# it to ArviZ, criticises it, and compares it with NUTS. `make tutorial` runs `docs/tutorial.py`
+# and renders this page.
 
 # %%
 import os
 import warnings
 from typing import Any
 
-import arviz_plots
-import arviz_stats
+import arviz as az
 import jax.numpy as jnp
 import numpy as np
 import numpyro
 import numpyro.distributions as dist
-import xarray
 from jax import random
 from numpyro import handlers
 from numpyro.infer import NUTS
 
 import dgp_ppl as dgp
 from dgp_ppl import criticism, kernels, means, models, plots
-from dgp_ppl.criticism import chain_diagnostics
 
 quick = "DGP_PPL_QUICK" in os.environ  # the tests run this page with few steps
 steps, draws = (3, 20) if quick else (3000, 400)
@@ -32,11 +29,9 @@ keys = random.split(random.key(0), 12)
 # %% [markdown]
 # ## Data with a jump
 #
-# The data imitate a titration: pH against the volume of a base, in mL. The pH hardly moves, then
-# jumps, then hardly moves again. A stationary GP has one lengthscale, which fits either the
-# plains or the jump.
-#
-# Models see standardised values. A `Standardizer` remembers the units of the data.
+# A titration: pH against the volume of a base, in mL. The pH hardly moves, then jumps. A
+# stationary GP has one lengthscale, which fits either the plains or the jump. Models see
+# standardised values; a `Standardizer` remembers the units.
 
 # %%
 rng = np.random.default_rng(0)
@@ -45,15 +40,13 @@ ph = 7 + 4 * np.tanh((volume[:, 0] - 27) / 1.5) + 0.6 * rng.normal(size=60)
 
 scale = dgp.Standardizer.fit(volume, ph)
 x, y = scale.inputs(volume), scale.outputs(ph)
-print("rows:", x.shape, y.shape)
 
 # %% [markdown]
 # ## The model
 #
-# A deep GP is a NumPyro model. `dgp.gp` makes a sparse GP layer with inducing inputs `z`. Its
-# only latent site holds the whitened inducing values, `l1.v`. `f1.sample(x)` draws a hidden
-# layer. Calling a layer, `f2(...)`, gives its Gaussian at each row. `observe` connects `y` to the
-# last layer, and `minibatch` is a plate over the rows. Kernel parameters are `numpyro.param`s.
+# `dgp.gp` makes a sparse GP layer with inducing inputs `z`. Its only latent site, `l1.v`, holds
+# the whitened inducing values. `f1.sample(x)` draws a hidden layer; calling a layer gives its
+# Gaussian at each row. `observe` connects `y` to the last layer, and `minibatch` is a plate.
 
 
 # %%
@@ -72,12 +65,11 @@ def model(x: Any, y: Any = None, *, z: Any) -> None:
 z = jnp.linspace(-1.8, 1.8, 8)[:, None]
 
 # %% [markdown]
-# ## Fit it by doubly stochastic variational inference
+# ## Fit
 #
-# `MeanField` is a Gaussian for each layer's inducing values. `fit` runs NumPyro's SVI on the
-# device. It learns the kernels, the noise and the inducing inputs as well. Stock
-# `SVI(...).run(...)` with `TraceMeanField_ELBO` does the same. One draw estimates the bound at
-# each step, so the curve stays noisy. It should be flat at the end:
+# `MeanField` is a Gaussian for each layer's inducing values. `fit` runs SVI on the device, and
+# learns kernels, noise and inducing inputs too. One draw estimates the bound at each step, so the
+# curve stays noisy. It should be flat at the end:
 
 # %% name="elbo" alt="The ELBO per datum rises and becomes flat"
 guide = dgp.MeanField(model)
@@ -85,24 +77,21 @@ fit = dgp.fit(keys[0], model, guide, x, y, z=z, steps=steps, progress=False)
 plots.training_curves({"two layers, DSVI": fit.elbo_per_datum})
 
 # %% [markdown]
-# ## Predict in the units of the data
+# ## Predict
 #
-# With the `standardizer`, inputs go in as mL, and means, intervals and densities come out as pH.
-# The grid extends a little beyond the data on both sides.
+# With the `standardizer`, inputs are in mL, and means, intervals and densities are in pH.
 
 # %% name="prediction" alt="Data, mean and 90 % band of the pH against the volume"
 grid = np.linspace(-5, 55, 120)[:, None]
 p = dgp.predict(keys[1], model, guide, fit.params, grid, standardizer=scale, z=z)
 lower, upper = p.interval(0.9)
-curves = p.function_draws(keys[2], 8)
-band = {"mean": p.mean, "lower": lower, "upper": upper, "draws": curves}
+band = {"mean": p.mean, "lower": lower, "upper": upper, "draws": p.function_draws(keys[2], 8)}
 names = ("volume (mL)", "pH")
 plots.function_bands(volume[:, 0], ph, grid[:, 0], {"two layers, DSVI": band}, names)
 
 # %% [markdown]
-# What did each layer learn? `layer_functions` draws all layers together. The first layer is steep
-# where the pH jumps: it stretches the jump, so the second layer can be smooth. Ticks at the
-# bottom mark the inputs of a layer, circles mark inducing inputs.
+# The first layer is steep where the pH jumps. It stretches the jump, so the second layer can be
+# smooth. Ticks mark the inputs of a layer, circles its inducing inputs.
 
 # %% name="layers" alt="The function of the first layer above that of the second one"
 functions = dgp.layer_functions(keys[3], model, guide, fit.params, scale.inputs(grid), z=z)
@@ -111,22 +100,19 @@ plots.layers(functions, ["volume, standardised"])
 # %% [markdown]
 # ## Hand it to ArviZ
 #
-# `to_inferencedata` makes one data tree of the fit: draws of the posterior and of the prior,
-# replicated `y`, and log p(y_n | draw) of every row. It integrates out the noise of the hidden
-# layers, which is a nuisance of each row. `tree.to_netcdf(path)` saves the tree.
+# `to_inferencedata` makes one data tree: draws of posterior and prior, replicated `y`, and
+# log p(y_n | draw) of every row, with the noise of hidden layers integrated out.
 
 # %%
 common: dict[str, Any] = {"standardizer": scale, "z": z, "num_samples": 4 * draws}
 tree = dgp.to_inferencedata(
     keys[4], model, guide, fit.params, volume, ph, result=fit, units={"y": "pH"}, **common
 )
-for name, group in tree.children.items():
-    print(f"{name:22s}{', '.join(list(group.data_vars)[:3])}")
-print(dict(tree["posterior"]["l2.v"].sizes))
+print(", ".join(tree.children))
 
 # %% [markdown]
-# So far kernels and noise are point estimates. NumPyro's `handlers.lift` puts priors on them, and
-# the same guide then covers them too. Lengthscales are in standardised units.
+# So far kernels and noise are point estimates. `handlers.lift` gives them priors, and the same
+# guide then covers them too:
 
 # %%
 wide = dist.LogNormal(0.0, 1.0)
@@ -141,74 +127,64 @@ lifted_fit = dgp.fit(keys[5], lifted, lifted_guide, x, y, z=z, steps=steps, prog
 lifted_tree = dgp.to_inferencedata(
     keys[5], lifted, lifted_guide, lifted_fit.params, volume, ph, num_prior_samples=0, **common
 )
-statistics: Any = arviz_stats  # typed lazily
-statistics.summary(lifted_tree, var_names=list(priors), kind="stats")
+az.summary(lifted_tree, var_names=list(priors), kind="stats")
 
 # %% [markdown]
 # ## Criticise it
 #
-# **Leave-one-out cross-validation** estimates how well the other rows predict each row, without a
-# new fit. `elpd` is the sum of log densities, in nats. The Pareto k of a row tells whether the
-# estimate can be trusted: above `good_k` the row moves the posterior too much. ArviZ warns about
-# such rows; this page counts them instead.
+# **Leave-one-out cross-validation** estimates how well the other rows predict each row. `elpd` is
+# the sum of log densities, in nats. Where the Pareto k of a row is above `good_k`, the row moves
+# the posterior too much and the estimate is a guess.
 
 # %%
 warnings.filterwarnings("ignore", "Estimated shape parameter")
 loo = criticism.loo(tree)
-print(f"elpd {loo.elpd:.1f} ± {loo.se:.1f} nats, effective parameters {loo.p:.1f}")
 bad = loo.pareto_k.values > loo.good_k
+print(f"elpd {loo.elpd:.1f} ± {loo.se:.1f} nats")
 print(f"{bad.sum()} of {len(bad)} rows have Pareto k above {loo.good_k:.2f}")
-print("their volumes (mL):", volume[bad, 0].round(1))
 
 # %% [markdown]
-# For these rows the estimate is a guess. Draws that are narrower than the posterior, as DSVI's
-# are, do not cover what the posterior would be without the row. NUTS, below, has wider draws.
+# Draws that are narrower than the posterior, as DSVI's are, have many large Pareto k.
 #
-# **LOO-PIT** is the position of each observed pH in the distribution that the other rows predict
-# for it. Calibrated predictions make these values uniform. The curve is their distribution minus
-# the uniform one, and mostly stays in the grey band. A curve that falls and then rises means bands
-# that are too wide. A curve that rises and then falls means bands that are too narrow.
+# **LOO-PIT** is the position of each pH in the distribution that the other rows predict for it,
+# uniform if predictions are calibrated. The curve is its distribution minus the uniform one; the
+# band shows what chance allows:
 
-# %% name="loo_pit" alt="Distribution of the LOO-PIT minus the uniform one, with its band"
-_ = arviz_plots.plot_loo_pit(tree, backend="matplotlib")
+# %% name="loo_pit" alt="The distribution of the LOO-PIT minus the uniform one, inside its band"
+_ = az.plot_loo_pit(tree)
 
 # %% [markdown]
 # **Posterior predictive checks** compare a statistic of the data, the dot, with its distribution
-# over replicated data. A dot far in a tail names a feature that the model does not reproduce.
+# over replicated data. A dot far in a tail names a feature that the model does not reproduce:
 
 # %% name="check" alt="The standard deviation of the data and of replicated data"
-_ = arviz_plots.plot_ppc_tstat(tree, t_stat="std", backend="matplotlib")
+_ = az.plot_ppc_tstat(tree, t_stat="std")
 
 # %% [markdown]
-# **k-hat** judges the guide, not the model: how heavy is the tail of the importance weights p(y,
-# v) / q(v)? Below 0.7, q is close enough to the posterior that weighting can correct its draws.
+# **k-hat** judges the guide, not the model. Below 0.7, importance weights can correct its draws:
 
 # %%
 print(dgp.check_guide(keys[6], model, guide, fit.params, x, y, z=z, num_simulations=0))
 
 # %% [markdown]
-# So the predictions are calibrated, and the posterior is still not the exact one. These are two
-# different questions.
+# So the predictions are calibrated, and the posterior is still not the exact one.
 #
 # ## A better posterior, and NUTS as the reference
 #
 # A mean-field posterior cannot let one layer follow another. `Diffusion` starts at the mean-field
-# fit and moves draws of both layers together through a few learned steps. (`GlobalInducing`
-# couples the layers in closed form; see `examples/every_posterior.py`.) The hyperparameters are
-# fixed at those of DSVI, so all methods have the same posterior to find.
+# fit and moves draws of both layers together. The hyperparameters are fixed, so all methods have
+# the same posterior to find.
 
-# %% name="diffusion" alt="The ELBO per datum of DSVI, and of the diffusion that starts from it"
+# %%
 fixed = dgp.freeze(model, {n: a for n, a in fit.params.items() if ".v." not in n})
 diffusion = dgp.Diffusion(fixed, base=dgp.MeanField(fixed), informed=(x, y))
 quiet: dict[str, Any] = {"z": z, "progress": False}
 better = dgp.fit(keys[7], fixed, diffusion, x, y, steps=steps, start=fit, **quiet)
 better_params = {**fit.params, **better.params}
-plots.training_curves({"DSVI": fit.elbo_per_datum, "diffusion": better.elbo_per_datum})
 
 # %% [markdown]
-# NUTS draws from the exact posterior if its chains mix, which they can on 60 rows. `transported`
-# gives it the same model in the reference space of the fit, where it takes longer steps. R-hat
-# should be near 1:
+# NUTS draws from the exact posterior if its chains mix. `transported` gives it the model in the
+# reference space of the fit, where it takes longer steps. R-hat should be near 1:
 
 # %%
 kernel = NUTS(dgp.transported(model, guide, fit.params), target_accept_prob=0.95)
@@ -219,15 +195,14 @@ exact = dgp.to_inferencedata(
     num_prior_samples=0, **common,
 )  # fmt: skip
 v = dgp.Chains({n: chains.samples[n] for n in ("l1.v", "l2.v")}, chains.fields)
-mixed = chain_diagnostics(v)
+mixed = criticism.chain_diagnostics(v)
 print(f"R-hat {mixed['rhat']:.3f}, least effective sample size {mixed['ess']:.0f}")
-print(f"{mixed['divergences']} divergences")
 
 # %% [markdown]
-# The energy distance measures how far the draws of `v` are from those of NUTS. It is 0 for equal
-# distributions.
+# The energy distance measures how far draws of `v` are from NUTS's; 0 is exact. DSVI's intervals
+# are the shortest, NUTS's the longest:
 
-# %%
+# %% name="forest" alt="Intervals of inducing values by DSVI, diffusion and NUTS"
 diffusion_tree = dgp.to_inferencedata(
     keys[9], model, diffusion, better_params, volume, ph, num_prior_samples=0, **common
 )
@@ -236,52 +211,33 @@ for name in ("DSVI", "diffusion"):
     approximate = dgp.Chains({n: trees[name]["posterior"][n].values for n in v.samples})
     found = dgp.compare_posteriors(keys[10], v, approximate, model, fit.params, x, y, z=z)
     print(f"{name:10s} {found.joint}")
-
-# %% name="forest" alt="Intervals of inducing values by DSVI, diffusion and NUTS"
-shown = {"l1.inducing": [0, 3, 6], "l2.inducing": [0, 3, 6]}
-flat = {}
-for name, each in trees.items():  # all have as many draws, in different numbers of chains
-    joined = each["posterior"].to_dataset()[["l1.v", "l2.v"]].stack(sample=["chain", "draw"])
-    joined = joined.drop_vars(["sample", "chain", "draw"])
-    flat[name] = xarray.DataTree.from_dict({"posterior": joined})
-_ = arviz_plots.plot_forest(flat, sample_dims=["sample"], coords=shown, backend="matplotlib")
+v2 = {n: t["posterior"]["l2.v"].values.reshape(1, -1, len(z)) for n, t in trees.items()}
+shown = {n: az.from_dict({"posterior": {"l2.v": a}}) for n, a in v2.items()}
+az.plot_forest(shown, figure_kwargs={"figsize": (7, 5)}).add_legend("model")
 
 # %% [markdown]
-# DSVI is blue, diffusion orange, and NUTS green. DSVI's intervals are the shortest nearly
-# everywhere, the intervals of NUTS are the longest, and the intervals by diffusion lie between.
-#
 # ## Did the second layer pay?
 #
-# `models.svgp` is the one-layer model. **Stacking** finds the mixture of models that best
-# predicts left-out rows. The table lists the best `elpd` first, its difference from the others
-# with the standard error `dse`, and the `weight` of each in the mixture.
+# `models.svgp` has one layer. **Stacking** finds the mixture of models that best predicts left-out
+# rows. The table lists the best `elpd` first, and the `weight` of each model in the mixture.
 
 # %%
-one: dict[str, Any] = {"z": z}
 shallow = dgp.MeanField(models.svgp)
-first = dgp.fit(keys[11], models.svgp, shallow, x, y, steps=steps, progress=False, **one)
+first = dgp.fit(keys[11], models.svgp, shallow, x, y, steps=steps, **quiet)
 one_tree = dgp.to_inferencedata(
     keys[11], models.svgp, shallow, first.params, volume, ph, num_prior_samples=0, **common
 )
-for name, result in {"one layer": first, "two layers": fit}.items():
-    print(f"{name:11s} ELBO per datum {result.elbo_per_datum[-steps // 10 :].mean():.3f}")
-estimates = {n: criticism.loo(t) for n, t in {"one layer": one_tree, **trees}.items()}
-table: Any = arviz_stats.compare(estimates)
+table: Any = az.compare({n: criticism.loo(t) for n, t in {"one layer": one_tree, **trees}.items()})
 table[["elpd", "elpd_diff", "dse", "weight"]].astype(float).round(2)
 
 # %% [markdown]
-# The ELBO is higher with two layers, and so is the LOO of all posteriors with two layers. At the
-# same hyperparameters, a better posterior also gains: NUTS is best, and the mixture needs nothing
-# else. On 60 rows the differences from NUTS to DSVI and to one layer are two to three standard
-# errors, that to diffusion is less than two. DSVI's LOO has many large Pareto k.
+# The LOO of all posteriors with two layers is higher, and at the same hyperparameters a better
+# posterior gains. From NUTS to DSVI and to one layer the differences are two to three standard
+# errors; from NUTS to diffusion the difference is less than two.
 #
 # ## Where next
 #
-# - `dgp-ppl compare DATA --report` fits many methods to your file, and writes one page of tables,
-#   pictures and criticism.
-# - `examples/svi_vs_mcmc.py` compares DSVI, a flow, SGHMC and NUTS on one model, with held-out
-#   metrics.
-# - `examples/every_posterior.py` has a line for each guide, `examples/likelihoods.py` other
-#   likelihoods, `examples/counts_and_priors.py` priors, and `examples/gallery.py` all pictures.
-# - [Choose a model](choose_a_model.md) has latent inputs and flows; [write a
-#   model](write_a_model.md) has minibatches and priors.
+# - `dgp-ppl compare DATA --report` fits many methods to your file.
+# - `examples/` has a program for each guide, for likelihoods, priors and pictures.
+# - [Choose a model](choose_a_model.md), [choose a posterior](choose_a_posterior.md), and [write a
+#   model](write_a_model.md).

@@ -50,7 +50,7 @@ def names(room: Any) -> list[str]:
 def public_path(face: str, name: str) -> str:
     """The shortest public path of an object of a room."""
     own = getattr(importlib.import_module(face), name)
-    short = getattr(dgp_ppl, name, None) if name in dgp_ppl.__all__ else None
+    short = getattr(dgp_ppl, name, None) if name in dir(dgp_ppl) else None
     return f"dgp_ppl.{name}" if short is own else f"{face}.{name}"
 
 
@@ -83,7 +83,7 @@ def _home(face: str, path: str, value: Any) -> str:
 def root_entries() -> list[tuple[str, Any]]:
     """What the package has beside its rooms: the standardiser and the errors."""
     told = {path for _, _, face, part in PAGES for path, _ in entries(face, part)}
-    values = [(f"dgp_ppl.{n}", getattr(dgp_ppl, n)) for n in dgp_ppl.__all__]
+    values = [(f"dgp_ppl.{n}", getattr(dgp_ppl, n)) for n in dir(dgp_ppl)]
     return [(p, o) for p, o in values if p not in told and not inspect.ismodule(o)]
 
 

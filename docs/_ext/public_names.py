@@ -6,6 +6,7 @@ private paths, short names in docstrings, and inline code on Markdown pages to t
 writes signatures as a reader would: `ArrayLike` for the union that it stands for.
 """
 
+import contextlib
 import inspect
 import re
 import sys
@@ -14,6 +15,7 @@ from typing import Any
 from docutils import nodes
 from sphinx import addnodes
 from sphinx.application import Sphinx
+from sphinx.ext.autodoc._dynamic import _signatures
 from sphinx.pycode import ModuleAnalyzer
 from sphinx.transforms.post_transforms import SphinxPostTransform
 from sphinx.util.inspect import signature as signature_of, stringify_signature
@@ -77,7 +79,7 @@ class LinkInlineCode(SphinxPostTransform):
             if inside or match is None:
                 continue
             name = match[1]
-            if name not in dgp_ppl.__all__ and "." not in name:
+            if name not in dir(dgp_ppl) and "." not in name:
                 continue
             found = find(self.env, f"dgp_ppl.{name}")
             if found is None or found[0] != f"dgp_ppl.{name}":
@@ -136,6 +138,21 @@ def _with_aliases(text: str | None) -> str | None:
     return re.sub(r", _\w+: .*?(?=, \w+: |\)$)", "", text)  # private fields of dataclasses
 
 
+def _suppress_missing_defaults() -> None:
+    """Let Sphinx read fewer defaults in a function's source than its signature has.
+
+    `compare`, the estimators and the commands take the options of `Setting` into their signatures.
+    """
+    module: Any = _signatures
+    read = module.update_default_value
+
+    def update(obj: Any, bound_method: bool) -> None:
+        with contextlib.suppress(IndexError):
+            read(obj, bound_method)
+
+    module.update_default_value = update
+
+
 def skip_member(app: Sphinx, what: str, name: str, obj: Any, skip: bool, options: Any) -> Any:
     """Leave out members that have no documentation of their own."""
     if name in ("support", "arg_constraints", "process_message"):  # NumPyro's, without our docs
@@ -178,6 +195,7 @@ def _comment(name: str, value: Any) -> list[str]:
 
 def setup(app: Sphinx) -> dict[str, Any]:
     """Register the hooks."""
+    _suppress_missing_defaults()
     app.connect("missing-reference", resolve)
     app.connect("autodoc-process-docstring", plain, priority=900)
     app.connect("autodoc-process-signature", write_signature)
