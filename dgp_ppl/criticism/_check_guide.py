@@ -98,7 +98,7 @@ def check_guide(
         num_weights: number of importance weights for k-hat.
         num_simulations: data sets that VSBC simulates and fits, at least 2; 0 skips it.
         steps: optimiser steps of each fit, from the guide's own start.
-        learning_rate: initial learning rate of these fits, whose optimiser and objective are those
+        learning_rate: initial learning rate of these fits, which have the optimiser and objective
             of `fit`.
         num_draws: draws from each fitted guide.
         **kwargs: the model's keyword arguments, without a ``batch_size``.
@@ -106,7 +106,7 @@ def check_guide(
     Raises:
         ValueError: if x or y is not given by position, a number is too small, the model has a
             ``batch_size`` or several observed sites, or the names or shapes of params are not
-            those of the model and the guide.
+            the model's and the guide's.
 
     Source: Yao et al. 2018, "Yes, but Did It Work?: Evaluating Variational Inference".
     """

@@ -74,7 +74,7 @@ def compare_posteriors(
 ) -> PosteriorComparison:
     """Compare an approximate posterior with draws from the exact one.
 
-    The exact draws come from NUTS, say, at the same hyperparameters. Check that its chains have
+    The exact draws usually come from NUTS, at the same hyperparameters. Check that its chains have
     mixed (`chain_diagnostics`): with few effective draws, all standard errors grow. ::
 
         chains = dgp.run_mcmc(key, NUTS(dgp.freeze(model, fit.params)), x, y)
@@ -103,8 +103,8 @@ def compare_posteriors(
         TypeError: if `key` is not a random key, or a number is not an integer.
         ValueError: if `exact` lacks a site of the approximation or has another shape of it, there
             are too few draws, the draws lack a site that the test data depend on, x or y is not
-            given by position, or the names or shapes of params are not those of the model and the
-            guide.
+            given by position, or the names or shapes of params differ from the model's and the
+            guide's.
     """
     check_key("compare_posteriors", key)
     check_count("compare_posteriors", "num_draws", num_draws, 2 * _NUM_GROUPS)
@@ -163,12 +163,12 @@ def energy_distance(a: ArrayLike, b: ArrayLike) -> Estimate:
 
     It is 0 if the distributions are equal, and positive otherwise. The estimate is unbiased, so it
     may be negative. It uses pairs of draws from different groups: draws within a group may depend
-    on each other, so MCMC chains can be groups, mixed or not. The standard error is that of a
-    U-statistic over groups, to second order. A jackknife sees only the first order, and reports an
-    error of zero where the groups happen to be balanced.
+    on each other, so MCMC chains can be groups, mixed or not. The standard error is the error of
+    a U-statistic over groups, to second order. A jackknife sees only the first order, and reports
+    an error of zero where the groups happen to be balanced.
 
     Args:
-        a: draws, [G, S, D], in at least 4 independent groups (chains, say).
+        a: draws, [G, S, D], in at least 4 independent groups (such as chains).
         b: draws from the other distribution, [H, T, D].
 
     Returns:
@@ -203,7 +203,7 @@ def energy_distance(a: ArrayLike, b: ArrayLike) -> Estimate:
 
 
 def _between_groups(distances: np.ndarray) -> tuple[np.ndarray, float]:
-    """Return each group's summed distance to the others, [G], and E <alpha, alpha'>².
+    """Return each group's summed distance to other groups, [G], and E <alpha, alpha'>².
 
     The second is unbiased, by the U-centring of Székely and Rizzo 2014.
     """
@@ -263,7 +263,7 @@ def _mean_log_density(
         raise ValueError(
             f"compare_posteriors: with the test data the model has latent sites "
             f"{list(sites.latent_dims)} and observes {list(sites.data_dims)}, wanted draws of all "
-            "latent sites but those of rows, and something observed; draws are of "
+            "latent sites outside of rows, and something observed; draws are of "
             f"{list(thinned.samples)}. Leave out test"
         )
     evaluate = PointwiseEvaluator(model, params, None)

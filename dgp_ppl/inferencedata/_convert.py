@@ -81,8 +81,8 @@ def to_inferencedata(
     - ``sample_stats``: a sampler's statistics. For a guide's draws, their log density under the
       model, ``lp``, and under the guide, ``log_q``, and the log importance weight, ``log_weight``.
     - ``prior``, ``prior_predictive``, ``observed_data``.
-    - ``constant_data``: x, and the model's other arguments with one row per row of x (a group
-      index, say), by their names.
+    - ``constant_data``: x, and the model's other arguments with one row per row of x (such as a
+      group index), by their names.
     - With `test`: ``predictions``, ``predictions_constant_data``.
     - With `result`: ``fit``, the params, and in ``sample_stats`` the ``loss`` of every step.
 
@@ -112,8 +112,8 @@ def to_inferencedata(
         site: the observed site that `standardizer` scales.
         test: the model's positional arguments at held-out rows, x and y first; y may be None.
         result: the fit, for its losses and params.
-        coords: labels by dimension: ``data``, ``input``, ``output``, ``l1.output``, say.
-        units: units by variable: ``{"y": "MPa"}``, say.
+        coords: labels by dimension: ``data``, ``input``, ``output``, ``l1.output``.
+        units: units by variable: such as ``{"y": "MPa"}``.
         attrs: further attributes of the tree, beside versions, ``model``, ``guide`` and
             ``configuration``.
         chunk_size: rows in memory at once; the default depends on the numbers of draws and passes.
@@ -124,8 +124,8 @@ def to_inferencedata(
 
     Raises:
         ValueError: if a number is too small, the model has no observed site, a latent site has no
-            draws, the names or shapes of params are not those of the model and the guide, or a
-            log-likelihood is NaN (because of NaN in y without a mask, say).
+            draws, the names or shapes of params differ from the model's and the guide's, or a
+            log-likelihood is NaN, for example because of NaN in y without a mask.
     """
     check_key("to_inferencedata", key)
     for name, value, least in (
@@ -348,7 +348,7 @@ def _fit_group(result: FitResult | MCEMResult) -> Any:
 
 
 def _flat(params: dict[str, Any]) -> dict[str, np.ndarray]:
-    """Return params by name; a param that is a tree (a network, say) gives one array per leaf."""
+    """Return params by name; a tree, such as a network, gives one array per leaf."""
     leaves = jax.tree_util.tree_leaves_with_path(params)
     named = {(path[0].key, *path[1:]): leaf for path, leaf in leaves}
     return {n + jax.tree_util.keystr(tuple(p)): np.asarray(a) for (n, *p), a in named.items()}

@@ -109,7 +109,7 @@ class StaticCall:
 
 
 def draws_from_chains(chains: Chains, sites: ModelSites) -> Draws:
-    """Return a sampler's draws, without those of auxiliary sites.
+    """Return a sampler's draws, without draws of auxiliary sites.
 
     Raises:
         ValueError: if the chains lack a latent site that is not one of the rows', or a site has
@@ -172,7 +172,7 @@ def draws_from_guide(
 
 
 def _plausible(log_q: np.ndarray, values: dict[str, np.ndarray]) -> bool:
-    """Return whether log densities vary as much as those of draws, not only by rounding errors."""
+    """Return whether log densities vary as draws' densities do, not only by rounding errors."""
     size = sum(a[0, 0].size for a in values.values())
     spread = np.ptp(log_q) if np.isfinite(log_q).all() else np.inf
     if spread <= 100 + 2 * size:  # for a Gaussian about sqrt(2 size)

@@ -85,7 +85,7 @@ class LooBias:
     """Leave-one-out cross-validation of each row, and its bias because of few passes.
 
     Attributes:
-        elpd: log density of each row given the others, in nats, [N], corrected.
+        elpd: log density of each row given all other rows, in nats, [N], corrected.
         correction: the bias of the mean over passes to first order in 1 / K, in nats, [N]: log p
             plus it gives a corrected LOO.
         left: estimate of the bias after the correction, in nats, [N]; NaN for a single pass.
@@ -149,7 +149,7 @@ def loo_bias(sums: PassSums, passes: Array) -> tuple[Array, Array, Array]:
 
 
 def _leave_one_out(log_p: Array, error: Array) -> tuple[Array, Array]:
-    """Return the log density of rows given the others, and the weighted mean of squared errors.
+    """Return the log density of rows given other rows, and the weighted mean of squared errors.
 
     The importance weights 1/p are truncated at sqrt(S) times their mean (Ionides 2008, "Truncated
     Importance Sampling").

@@ -30,7 +30,7 @@ def to_host(a: Any, dtype: DTypeLike | None = np.float64) -> Any:
 
     Args:
         a: anything that NumPy converts to an array.
-        dtype: a dtype of NumPy; None keeps that of `a`.
+        dtype: a dtype of NumPy; None keeps the dtype of `a`.
     """
     if is_traced(a):
         return a if dtype is None else jnp.asarray(a, float)

@@ -54,7 +54,7 @@ def moments_of_draws(draws: Any) -> tuple[Any, Any]:
     mean, var = draws.mean(axis=0), draws.var(axis=0, ddof=1)
     error = "" if is_traced(var) else f"; standard errors of means up to {_error(var, draws):.2g}"
     warnings.warn(
-        f"NumPyro has no mean or variance of this likelihood: they are those of {len(draws):,} "
+        f"NumPyro has no mean or variance of this likelihood: they come from {len(draws):,} "
         f"draws{error}. Quantiles and draws are also available",
         UserWarning,
         stacklevel=4,

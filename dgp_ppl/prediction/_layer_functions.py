@@ -81,7 +81,7 @@ def layer_functions(
 
     Each pass draws the functions of all layers and carries x through them. Means and variances are
     the posterior's: they integrate over the inducing values where the guide supplies q(v), and
-    average over the passes. A layer that is called several times (the field of a flow, say) is
+    average over the passes. A layer that is called several times (such as the field of a flow) is
     reported at its first call. `plots.layers` and `plots.hidden_maps` show the result.
 
     Args:

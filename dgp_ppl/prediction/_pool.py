@@ -83,7 +83,7 @@ def pool(predictions: Prediction | Sequence[Prediction]) -> PooledPrediction:
 class PooledPrediction(Prediction):
     """A mixture of predictions with equal weights, itself a `Prediction`. Made by `pool`.
 
-    Its ``params``, ``key`` and ``draws`` are those of the first member.
+    Its ``params``, ``key`` and ``draws`` belong to the first member.
 
     Attributes:
         members: the predictions.

@@ -49,7 +49,7 @@ def predict(
     `jax.jit`, `jax.vmap` and `jax.grad` can trace this function and what its result computes, but
     `Prediction.crps`. Traced results are JAX arrays in JAX's default dtype, others NumPy's.
 
-    Latent sites in the data's plate (latent inputs, say) belong to the rows of the fit. Here the
+    Latent sites in the data's plate (such as latent inputs) belong to the rows of the fit. Here the
     rows are new, so these sites are drawn from their priors. For the rows of the fit, see
     `latent_inputs`.
 
@@ -59,8 +59,8 @@ def predict(
         guide: its fitted guide, or None.
         params: the fit's params, or its result.
         x: test inputs, [N, D]; in the units of the data if there is a `standardizer`.
-        *args: further arguments of the model. Arrays with one row per row of x (an exposure, say)
-            are divided into the same chunks.
+        *args: further arguments of the model. Arrays with one row per row of x, such as an
+            exposure, are divided into the same chunks.
         num_samples: number of passes S. With `posterior_samples`, at most this many draws are
             used, evenly spaced.
         standardizer: the training data's. Inputs and predictions are then in the data's units.
@@ -80,11 +80,11 @@ def predict(
             is not an integer.
         ValueError: if x is not [N, D], `num_samples` or `chunk_size` is not positive,
             `posterior_samples` has different numbers of draws, a param is not finite, or the names
-            or shapes of params are not those of the model and the guide.
+            or shapes of params differ from the model's and the guide's.
 
     The first query of the prediction raises a ValueError if the site is not an `observe`,
     `posterior_samples` lacks a global latent site, or the model returns a number of rows other
-    than N (because of a `batch_size`, say).
+    than N (for example because of a `batch_size`).
 
     Source: Salimbeni and Deisenroth 2017, "Doubly Stochastic Variational Inference for Deep
     Gaussian Processes", section 3.3.

@@ -42,7 +42,7 @@ class Prediction(Summarized, Portable):
     """A mixture of `num_samples` distributions of y at each of N inputs, in the data's units.
 
     `predict` makes it. It can be pickled if its model can, as a function of a module can. Mean,
-    variance, quantiles and densities are those of y, the noise included; `function_draws` draws f.
+    variance, quantiles and densities describe y, noise included; `function_draws` draws f.
     For several classes, use `probabilities`.
     """
 
@@ -106,7 +106,7 @@ class Prediction(Summarized, Portable):
         return self._log_density(functionals.log_density, "log_prob", y, mask)
 
     def log_prob_by_pass(self, y: ArrayLike, mask: ArrayLike | None = None) -> np.ndarray:
-        """Return log p(y_n | pass s) in nats, [S, N]; the arguments are those of `log_prob`.
+        """Return log p(y_n | pass s) in nats, [S, N]; the arguments are as for `log_prob`.
 
         `log_prob` is the log of the mean over passes of the exponential.
         """
@@ -117,8 +117,8 @@ class Prediction(Summarized, Portable):
     def cdf(self, y: ArrayLike, num: int = 1000) -> np.ndarray:
         """Return P(Y_n <= y_n) of every entry of y, [N] or [N, P].
 
-        It is that of the mixture if NumPyro has a distribution function of the likelihood, and of
-        draws otherwise.
+        It comes from the mixture if NumPyro has a distribution function of the likelihood, and
+        from draws otherwise.
 
         Args:
             y: values in the units of y, in its shape, or one number for all inputs.
@@ -323,7 +323,7 @@ class Prediction(Summarized, Portable):
         seen = seen.astype(bool)
         if seen.shape not in (targets.shape[:1], targets.shape):
             raise ValueError(
-                f"{caller}: mask has shape {seen.shape}, wanted that of the rows "
+                f"{caller}: mask has shape {seen.shape}, wanted the shape of the rows "
                 f"{targets.shape[:1]} or of y {targets.shape}: True where y counts"
             )
         entries = seen.reshape(seen.shape + (1,) * (targets.ndim - seen.ndim))

@@ -38,7 +38,7 @@ def row_function(
         A function from x [D], and a row of each argument that has one row per row of x, to a dict:
         ``mean`` and ``var`` of y [], and ``quantiles`` [Q] if there are levels; for classes also
         ``probabilities`` [C], and no moments or quantiles if the distribution has none. They are in
-        the units of the data, and those of the same prediction at this row alone.
+        the units of the data, and equal the same prediction at this row alone.
 
     The function raises a ValueError if the distribution of y lacks moments, or quantiles.
     """

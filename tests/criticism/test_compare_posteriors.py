@@ -98,7 +98,7 @@ def line(x, y):
 
 
 def test_a_model_without_layers():
-    """The log density of the test data is that of two normals, in closed form."""
+    """Two normals give the log density of the test data in closed form."""
     x, (x_test, y_test) = (
         jnp.linspace(-1, 1, 10),
         (jnp.linspace(-2, 2, 30), jnp.linspace(-3, 4, 30)),

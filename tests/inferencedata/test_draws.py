@@ -17,7 +17,7 @@ from dgp_ppl import initialize, models
     "name", ["MeanField", slow("Decoupled"), slow("Diffusion"), slow("Implicit")]
 )
 def test_draws_of_every_guide_give_back_its_predictions(name):
-    """Mean and variance of the posterior predictive draws are those of `predict`."""
+    """Posterior predictive draws have the mean and variance of `predict`."""
     build = {
         "MeanField": dgp.MeanField,
         "Decoupled": lambda m: dgp.Decoupled(m, z_mean=X[::2]),

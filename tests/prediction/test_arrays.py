@@ -18,7 +18,7 @@ def test_results_are_numpys_on_the_host_and_jaxs_where_traced():
     def traced(a):
         assert to_host(a, None) is a
         assert namespace({"a": a}) is jnp
-        with pytest.raises(TypeError, match="^f is computed in NumPy.*outside"):
+        with pytest.raises(TypeError, match=r"^f is computed in NumPy.*outside"):
             check_concrete("f", a)
         return to_host(a)
 

@@ -31,7 +31,7 @@ def test_quantiles_take_few_evaluations():
         assert (upper >= lower).all()
 
 
-def test_moments_of_a_likelihood_without_any_are_those_of_draws():
+def test_moments_of_a_likelihood_without_any_come_from_draws():
     """NumPyro raised an error without words."""
 
     def half(f):
@@ -42,7 +42,7 @@ def test_moments_of_a_likelihood_without_any_are_those_of_draws():
         numpyro.sample("y", dgp.observe(f, half))
 
     p = dgp.predict(KEY, model, None, {}, np.linspace(-1, 1, 4)[:, None], num_samples=3)
-    words = "no mean or variance of this likelihood: they are those of 4,000 draws; standard errors"
+    words = "no mean or variance of this likelihood: .* 4,000 draws; standard errors"
     with pytest.warns(UserWarning, match=words):
         mean = p.mean
     np.testing.assert_allclose(mean, 1.0, atol=0.08)  # half of a Laplace is an exponential

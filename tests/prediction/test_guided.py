@@ -13,7 +13,7 @@ PARAMS = {"l1.v.loc": jnp.linspace(-1, 1, 4)[:, None], "l1.v.scale_tril": 0.1 * 
 
 
 def test_the_layer_integrates_over_the_guides_q():
-    """The marginals of f are those of `predict`, whatever the key."""
+    """The marginals of f equal `predict`'s, whatever the key."""
     guide = dgp.MeanField(one_layer)
     program = dgp.guided(one_layer, guide, PARAMS)
     means = []

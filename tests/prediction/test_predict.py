@@ -217,7 +217,7 @@ def test_classes():
     draws = p.sample(KEY, 4000)
     assert set(np.unique(draws)) == {0.0, 1.0}
     assert_mean(draws, p.mean)
-    # BernoulliProbit has no distribution function, so the quantiles are those of draws.
+    # BernoulliProbit has no distribution function, so the quantiles come from draws.
     assert set(np.unique(p.quantile([0.01, 0.99]))) <= {0.0, 1.0}
 
 
@@ -241,10 +241,10 @@ def test_several_outputs():
     assert p.function_draws(KEY, 3).shape == (3, 7, 2)
 
 
-# --- draws in place of a guide -------------------------------------------------------------------
+# --- draws instead of a guide --------------------------------------------------------------------
 
 
-def test_posterior_samples_take_the_place_of_a_guide():
+def test_posterior_samples_replace_a_guide():
     """Each pass has the mean of f given one draw of v; draws of the training noise are ignored."""
     rng = np.random.default_rng(0)
     draws = {

@@ -98,7 +98,9 @@ def test_missing_entries_add_nothing(gaussian):
     np.testing.assert_allclose(gaussian.log_prob(y, mask), mixed, rtol=1e-3, atol=1e-4)
     with pytest.raises(ValueError, match=r"log_prob: y is NaN in 2 of 7 rows \[0, 2\].*mask="):
         gaussian.log_prob(y)
-    with pytest.raises(ValueError, match=r"mask has shape \(3,\), wanted that of the rows \(7,\)"):
+    with pytest.raises(
+        ValueError, match=r"mask has shape \(3,\), wanted the shape of the rows \(7,\)"
+    ):
         gaussian.log_prob(y, [True] * 3)
 
 
