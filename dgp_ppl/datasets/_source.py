@@ -188,7 +188,10 @@ def open_source(
         return _table_source(*found, drop, categorical)
     if isinstance(data, Dataset):
         return _with_single_target(data)
-    return data if isinstance(data, RowSource) else load(data, target=target, split_key=split_key)
+    if isinstance(data, RowSource):
+        return data
+    source: Any = data  # a table that must be strict, or no table
+    return load(source, target=target, split_key=split_key)
 
 
 def _with_single_target(data: Dataset) -> Dataset:

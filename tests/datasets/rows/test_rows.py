@@ -130,6 +130,7 @@ def test_the_identity_of_a_source(of, tmp_path):
     assert len(set(found.values())) == len(found)
 
 
+@pytest.mark.slow
 def test_collections_of_dask_are_refused_with_a_way_out(tmp_path):
     da = pytest.importorskip("dask.array")
     array = da.from_array(X, chunks=(10, 2))

@@ -38,23 +38,20 @@ def warned(cells, **options):
     return report.warnings
 
 
-@pytest.mark.parametrize("cells", [range(100, 120), [float(i) for i in range(20)],
-                                   [f"{i},000" for i in range(1, 21)], [*range(20), 0],
-                                   [*range(19), None], [0.5, *range(20)]])  # fmt: skip
-def test_different_whole_numbers_may_be_an_identifier(cells):
-    (text,) = warned(list(cells))
-    different = len({c for c in cells if c is not None and c != 0.5})
-    count = len([c for c in cells if c is not None])
-    assert f"column 'a' has {different} different whole numbers in {count} cells" in text
-    assert "--drop" in text
-
-
-@pytest.mark.parametrize(
-    "cells", [range(9), [*range(18), 0, 1], [i / 3 for i in range(20)], [*range(9), None]],
-    ids=["few", "repeated", "fractions", "few cells"],
-)  # fmt: skip
-def test_other_numbers_are_no_identifier(cells):
-    assert warned(list(cells)) == ()
+def test_different_whole_numbers_may_be_an_identifier():
+    for cells, different, count in (
+        (range(100, 120), 20, 20),
+        ([float(i) for i in range(20)], 20, 20),
+        ([f"{i},000" for i in range(1, 21)], 20, 20),
+        ([*range(20), 0], 20, 21),
+        ([*range(19), None], 19, 19),
+        ([0.5, *range(20)], 20, 21),
+    ):
+        (text,) = warned(list(cells))
+        assert f"column 'a' has {different} different whole numbers in {count} cells" in text
+        assert "--drop" in text
+    for cells in (range(9), [*range(18), 0, 1], [i / 3 for i in range(20)], [*range(9), None]):
+        assert warned(list(cells)) == ()
 
 
 def test_day_and_month_that_could_be_exchanged():
