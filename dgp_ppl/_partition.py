@@ -26,18 +26,8 @@ from numpyro.primitives import Messenger
 _MOST_LETTERS = 60  # of an argument in a description
 
 __all__ = [
-    "Call",
-    "CallArrays",
-    "ComparedByArguments",
-    "HasArrays",
-    "Partition",
-    "Streamed",
-    "is_streamed",
-    "named_arrays",
-    "rows_of",
-    "shape_of",
-    "signature",
-    "static_key",
+    "Call", "CallArrays", "ComparedByFields", "Partition", "Streamed", "is_streamed",
+    "named_arrays", "rows_of", "shape_of", "signature", "static_key",
 ]  # fmt: skip
 
 
@@ -95,79 +85,73 @@ def named_arrays(model: Any, call: Call) -> Iterator[tuple[str, Any]]:
             yield name.key + jax.tree_util.keystr(tuple(rest)), leaf
 
 
-class ComparedByArguments:
-    """Base of guides and objectives that are equal if their constructors got equal arguments.
+_FOUND = {
+    "found",
+    "row_sites",
+    "prototype_trace",
+    "_prototype_frames",
+    "_prototype_frame_full_sizes",
+}
 
-    Equal objects share compiled programs. Arguments that a subclass adds are compared too. If an
-    attribute has the name of an argument, its current value counts. Arguments without a hash
-    (arrays, networks) are compared by identity. Those named in `array_arguments` are compared by
-    structure, shapes and dtypes, because their arrays are traced. If a subclass has a ``__new__``
-    that hides the arguments, an object equals itself only.
+
+class ComparedByFields:
+    """Base of guides and objectives that are equal if their attributes are: see `static_key`.
+
+    Equal objects share compiled programs. These do not count: attributes named in `array_fields`,
+    what a guide finds at its first call (`found`), and values of cached properties.
     """
 
-    array_arguments: ClassVar[tuple[str, ...]] = ()
-    """Names of the arguments whose arrays are passed to compiled programs."""
+    array_fields: ClassVar[tuple[str, ...]] = ()
+    """Attributes whose arrays are arguments of compiled programs, not constants in them."""
 
-    _arguments: dict[str, Any] | None = None
-    _changes: dict[str, Any] = {}  # noqa: RUF012 - replaced, never changed in place
-
-    def __new__(cls, *args: Any, **kwargs: Any) -> Self:
-        self = super().__new__(cls)
-        try:
-            bound = inspect.signature(cls.__init__).bind(self, *args, **kwargs)
-        except TypeError:  # copies have no arguments, and __init__ reports mistakes
-            return self
-        bound.apply_defaults()
-        # The first parameter holds self: alone, or ahead of others in a wrapper's ``*args``.
-        (first, value), *rest = bound.arguments.items()
-        self._arguments = dict(rest) if value is self else {first: value[1:], **dict(rest)}
-        return self
-
-    def changed(self, **attributes: Any) -> Self:
-        """Return a copy with changed attributes, which count as constructor arguments."""
-        other = copy.copy(self)
-        vars(other).update(attributes, _changes={**self._changes, **attributes})
-        return other
+    found: Any = None
+    """What the object finds at its first call."""
 
     @property
-    def constructor_arguments(self) -> tuple[dict[str, Any], dict[str, Any]] | None:
-        """The arguments that the constructor got, by name, and the attributes changed since.
+    def arrays(self) -> dict[str, Any]:
+        """The attributes named in `array_fields`."""
+        return {n: getattr(self, n) for n in self.array_fields}
 
-        None if a ``__new__`` hides the arguments.
-        """
-        return None if self._arguments is None else (self._arguments, self._changes)
+    def with_arrays(self, arrays: dict[str, Any]) -> Self:
+        """Return the same object with other arrays."""
+        return self.replace(**arrays) if arrays else self
 
-    def identity(self) -> Hashable:
-        """Return a hashable value that equal programs share."""
-        if self._arguments is None:
-            return type(self), id(self)
-        named = {**self._arguments, **self._changes}
-        named = {n: vars(self).get(n, a) for n, a in named.items()}
-        return type(self), tuple(
-            (n, signature(a) if n in self.array_arguments else static_key(a))
-            for n, a in sorted(named.items())
-        )
+    def replace(self, **attributes: Any) -> Self:
+        """Return a copy with other values of some attributes."""
+        other = copy.copy(self)
+        vars(other).update(attributes)
+        for name in [n for n in vars(other) if self._is_cached(n)]:
+            del vars(other)[name]
+        return other
+
+    def _is_cached(self, name: str) -> bool:
+        return isinstance(getattr(type(self), name, None), functools.cached_property)
+
+    def _key(self) -> Hashable:
+        left_out = {*self.array_fields, *_FOUND}
+        named = {
+            n: a for n, a in vars(self).items() if n not in left_out and not self._is_cached(n)
+        }
+        return type(self), static_key(dict(sorted(named.items())))
+
+    def __eq__(self, other: object) -> bool:
+        if self is other or not isinstance(other, ComparedByFields):
+            return self is other
+        return self.found == other.found and self._key() == other._key()
+
+    def __hash__(self) -> int:
+        return hash(self._key())
 
     def __repr__(self) -> str:
         """Return the call that makes the object, without defaults, with shapes for arrays."""
-        if self._arguments is None:
-            return f"<{type(self).__name__}>"
-        parameters = inspect.signature(type(self).__init__).parameters
         shown = []
-        for name, value in {**self._arguments, **self._changes}.items():
-            value = vars(self).get(name, value)
-            default = parameters[name].default if name in parameters else inspect.Parameter.empty
-            if default is inspect.Parameter.empty:
+        for name, parameter in inspect.signature(type(self).__init__).parameters.items():
+            value = vars(self).get(name, parameter.default)
+            if parameter.default is parameter.empty and value is not parameter.empty:
                 shown.append(_brief(value))
-            elif not _is_same(value, default):
+            elif not _is_same(value, parameter.default):
                 shown.append(f"{name}={_brief(value)}")
         return f"{type(self).__name__}({', '.join(shown)})"
-
-    def __eq__(self, other: object) -> bool:
-        return self is other or (type(other) is type(self) and self.identity() == other.identity())
-
-    def __hash__(self) -> int:
-        return hash(self.identity())
 
 
 def _brief(value: Any) -> str:
@@ -183,23 +167,6 @@ def _is_same(value: Any, default: Any) -> bool:
         return value is default or bool(value == default)
     except (TypeError, ValueError):  # arrays
         return False
-
-
-class HasArrays:
-    """Base of guides that contain arrays; guides with other arrays share compiled programs."""
-
-    @property
-    def arrays(self) -> dict[str, Any]:
-        """Attributes that are arrays, or trees of them, by name."""
-        return {}
-
-    def with_arrays(self, arrays: dict[str, Any]) -> Self:
-        """Return the same program with these arrays."""
-        if not arrays:
-            return self
-        other = copy.copy(self)
-        vars(other).update(arrays)
-        return other
 
 
 def signature(tree: Any) -> Any:
@@ -249,7 +216,7 @@ class Partition:
     @staticmethod
     def split(model: Any, call: Call, guide: Any = None) -> tuple[Partition, CallArrays]:
         """Return the static part of a call, and the arrays to join with it."""
-        held = guide.arrays if isinstance(guide, HasArrays) else {}
+        held = guide.arrays if isinstance(guide, ComparedByFields) else {}
         leaves, treedef = jax.tree.flatten(CallArrays(call.args, call.kwargs, held))
         is_array = [isinstance(leaf, jax.Array | np.ndarray) for leaf in leaves]
         pairs = list(zip(leaves, is_array, strict=True))
@@ -263,7 +230,7 @@ class Partition:
 
     def guide_with(self, arrays: CallArrays) -> Any:
         """Return the guide with these arrays."""
-        if not isinstance(self.guide, HasArrays):
+        if not isinstance(self.guide, ComparedByFields):
             return self.guide
         return self.guide.with_arrays(self._joined(arrays).guide)
 

@@ -33,12 +33,12 @@ from numpyro.infer.reparam import Reparam
 from numpyro.primitives import Messenger
 
 from dgp_ppl._errors import DataError, one_line
-from dgp_ppl._partition import ComparedByArguments
+from dgp_ppl._partition import ComparedByFields
 from dgp_ppl.persistence._archive import ArchiveReader, array_bytes, read_array
 
 __all__ = ["Encoder", "decode", "import_name", "import_path"]
 
-_BY_ARGUMENTS = (ComparedByArguments, AutoGuide)
+_BY_ARGUMENTS = (ComparedByFields, AutoGuide)
 _CURE = "take the version of the file's record, or save the fit again"
 _BY_FIELDS = (Distribution, Transform, constraints.Constraint, Messenger, Reparam)
 
@@ -88,8 +88,7 @@ class Encoder:
                 "keywords": self._pairs(value.keywords, f"{name}.keywords"),
             }
         if isinstance(value, _BY_ARGUMENTS):
-            given, changes = _arguments(value, name)
-            parts = {"arguments": given, "changes": changes}
+            parts = {"arguments": _arguments(value, name)}
         elif fields := _fields(value):
             parts = {"fields": fields}
         else:
@@ -142,26 +141,23 @@ class Encoder:
             ) from None
 
 
-def _arguments(value: Any, name: str) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return the arguments of a guide's or an objective's constructor, and later changes."""
-    if isinstance(value, ComparedByArguments):
-        if (given := value.constructor_arguments) is None:
-            raise TypeError(
-                f"save: {name} is a {type(value).__name__}, whose __new__ hides the constructor's "
-                "arguments; call super().__new__ with them"
-            )
-        return given
-    # NumPyro's guides keep their arguments as attributes.
+def _arguments(value: Any, name: str) -> dict[str, Any]:
+    """Return the arguments of a guide's or an objective's constructor, from its attributes."""
+    makers = [c.__init__ for c in type(value).__mro__ if "__init__" in vars(c)]
     found: dict[str, Any] = {}
-    for p in list(inspect.signature(type(value).__init__).parameters.values())[1:]:
+    for p in list(inspect.signature(makers[0]).parameters.values())[1:]:
         held = [n for n in (p.name, f"_{p.name}") if n in vars(value)]
-        if p.kind in (p.VAR_POSITIONAL, p.VAR_KEYWORD) or not held:
+        if p.kind is p.VAR_KEYWORD:  # passed on to the next class's constructor
+            passed_on = inspect.signature(makers[1]).parameters.keys() - found.keys()
+            found[p.name] = {n: vars(value)[n] for n in sorted(passed_on) if n in vars(value)}
+        elif p.kind is p.VAR_POSITIONAL or not held:
             raise TypeError(
                 f"save: {name} is a {type(value).__name__}, which does not keep its argument "
-                f"{p.name}; wanted a guide of dgp_ppl, or a function of a module"
+                f"{p.name}; keep it in an attribute of this name"
             )
-        found[p.name] = vars(value)[held[0]]
-    return found, {}
+        else:
+            found[p.name] = vars(value)[held[0]]
+    return found
 
 
 def _fields(value: Any) -> dict[str, Any]:
@@ -225,8 +221,8 @@ def decode(archive: ArchiveReader, node: Any) -> Any:
         given[first] = (None, *given[first]) if first in given else None
         bound = inspect.BoundArguments(signature, given)  # pyright: ignore[reportArgumentType]
         value: Any = cls(*bound.args[1:], **bound.kwargs)
-        changes = pairs("changes")
-        return value.changed(**changes) if changes else value
+        changes = pairs("changes") if "changes" in node else {}  # in files of version 0.2
+        return value.replace(**changes) if changes else value
     if kind == "object" and (dataclasses.is_dataclass(cls) or issubclass(cls, _BY_FIELDS)):
         given = pairs("fields")
         if dataclasses.is_dataclass(cls):  # fields that a later release added have defaults

@@ -194,7 +194,7 @@ def _on_global_inducing(task: Task, make: Callable[..., LayerGuide], **options: 
     """
     first = fit_coupled(task, -(-3 * task.setting.steps // 4))  # of the key of `global_inducing`
     task_fit = dataclasses.replace(task, key=random.fold_in(task.key, task.setting.steps))
-    guide = make(first.model, base=first.guide).changed(rate=GlobalInducing.rate)
+    guide = make(first.model, base=first.guide).replace(rate=GlobalInducing.rate)
     return _continue_fit(task_fit, guide, first, first.result.params, **options)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import abc
-import copy
 import math
 from collections.abc import Callable
 from typing import Any, ClassVar, NamedTuple, Self
@@ -18,14 +17,14 @@ from numpyro.infer.autoguide import AutoGuide, AutoNormal
 from numpyro.infer.elbo import ELBO
 
 from dgp_ppl._checks import GivenParams, params_of
-from dgp_ppl._partition import Call, ComparedByArguments, HasArrays
+from dgp_ppl._partition import Call, ComparedByFields
 from dgp_ppl._typing import Fitted, Model, Params, PRNGKey, Values
 from dgp_ppl.core import Handover
 from dgp_ppl.core._handover import HANDOVER, hidden_layers, is_layer, layer_of
 from dgp_ppl.inference.guides._other_sites import OtherSites
 from dgp_ppl.inference.programs._handlers import survey
 
-__all__ = ["Layer", "LayerGuide", "Replace", "TransportGuide"]
+__all__ = ["Found", "Layer", "LayerGuide", "Replace", "TransportGuide"]
 
 Replace = Callable[[str, Any], Any]
 """From a layer's site and its q(v) to the distribution that takes its place."""
@@ -51,7 +50,21 @@ class Layer(NamedTuple):
         return f"{M} inducing inputs of {D} columns and {P} output{'s' * (P != 1)}"
 
 
-class LayerGuide(ComparedByArguments, AutoGuide, HasArrays):
+class Found(NamedTuple):
+    """What a guide finds in its model at its first call.
+
+    Attributes:
+        layers: the layers by site name, in the model's order.
+        others: the guides of the model's other latent sites.
+        more: what subclasses find, by name.
+    """
+
+    layers: dict[str, Layer]
+    others: OtherSites
+    more: dict[str, Any]
+
+
+class LayerGuide(ComparedByFields, AutoGuide):
     """A guide of a model made of `dgp_ppl.gp` layers and other latent sites.
 
     A subclass implements one method, `posterior`: what to hand over to each layer. It takes its
@@ -67,7 +80,10 @@ class LayerGuide(ComparedByArguments, AutoGuide, HasArrays):
                     found[site] = Handover(None, site=dist.Delta(v, event_dim=2))
                 return found
 
-    Two guides are equal, and share compiled programs, if their constructors got equal arguments.
+    Two guides are equal, and share compiled programs, if their attributes are equal. Attributes
+    named in `array_fields` do not count: programs take their arrays as arguments. A subclass with a
+    constructor passes the model on by ``super().__init__(model)``, and keeps each argument in an
+    attribute of the same name, which `dgp_ppl.save` reads.
 
     Args:
         model: a model made of `dgp_ppl.gp` layers.
@@ -98,8 +114,7 @@ class LayerGuide(ComparedByArguments, AutoGuide, HasArrays):
     def __init__(self, model: Model, *, rest: Callable[[Model], AutoGuide] = AutoNormal) -> None:
         super().__init__(model)
         self.rest = rest
-        self._layers: dict[str, Layer] | None = None
-        self._other_sites: OtherSites | None = None
+        self.found: Found | None = None
         self.row_sites: dict[str, int] = {}
 
     @abc.abstractmethod
@@ -118,22 +133,22 @@ class LayerGuide(ComparedByArguments, AutoGuide, HasArrays):
     @property
     def layers(self) -> dict[str, Layer]:
         """The layers by site name, in the model's order; known once the guide has run."""
-        if self._layers is None:
+        if self.found is None:
             name = type(self).__name__
             raise ValueError(f"{name}: the layers are not known yet; call the guide once, or setup")
-        return self._layers
+        return self.found.layers
 
     @property
     def other_sites(self) -> OtherSites:
         """The guides of the model's other latent sites; known once the guide has run."""
         assert self.layers
-        assert self._other_sites is not None
-        return self._other_sites
+        assert self.found is not None
+        return self.found.others
 
     @property
     def row_params(self) -> frozenset[str]:
         """Names of params whose leading axis is the rows of the data; known once it has run."""
-        return frozenset() if self._other_sites is None else self._other_sites.row_params
+        return frozenset() if self.found is None else self.found.others.row_params
 
     @property
     def own_prefixes(self) -> tuple[str, ...]:
@@ -146,34 +161,30 @@ class LayerGuide(ComparedByArguments, AutoGuide, HasArrays):
 
     def with_model(self, model: Model) -> Self:
         """Return the same guide for another model, or other data, with layers of the same names."""
-        other = self.changed(model=model)
-        other._layers = other._other_sites = None
-        return other
+        return self.replace(model=model, found=None)
 
     def for_new_rows(self) -> Self:
         """Return the same guide without the latent sites of the data's rows."""
-        if self._other_sites is None or not self._other_sites:
+        if self.found is None or not self.found.others:
             return self
-        other = copy.copy(self)
-        other._other_sites = self._other_sites.for_new_rows()
-        return other
+        return self.replace(found=self.found._replace(others=self.found.others.for_new_rows()))
 
     def setup(self, *args: Any, **kwargs: Any) -> None:
         """Find the model's latent sites; takes the model's arguments. The first call does it too.
 
         Call it outside of `jax.jit` if the model has latent sites besides its layers.
         """
-        if vars(self).get("_layers") is None:
+        if self.found is None:
             self._setup_prototype(*args, **kwargs)
 
     def _setup_prototype(self, *args: Any, **kwargs: Any) -> None:
-        if "_layers" not in vars(self):
+        if "row_sites" not in vars(self):
             name = type(self).__name__
             raise TypeError(f"{name}: its __init__ does not call super().__init__(model); add that")
         try:
             self.find_layers(Call(args, kwargs))
         except BaseException:
-            self._layers = None  # what a subclass looks for is missing
+            self.found = None  # what a subclass looks for is missing
             raise
 
     def find_layers(self, call: Call) -> dict[str, Any]:
@@ -192,10 +203,10 @@ class LayerGuide(ComparedByArguments, AutoGuide, HasArrays):
             for n, s in found.items()
         }
         name = type(self).__name__
-        self._other_sites = OtherSites(name, self.model, self.rest, trace, layers, call)
-        self._layers = layers
+        others = OtherSites(name, self.model, self.rest, trace, layers, call)
+        self.found = Found(layers, others, {})
         # Another model with the same latent inputs can have them as arguments (`with_model`).
-        self.row_sites = self._other_sites.row_sites or self.row_sites
+        self.row_sites = others.row_sites or self.row_sites
         self.prototype_trace = {
             n: {"type": s["type"], "name": n, "shape": s["fn"].shape()} for n, s in sites.items()
         }
@@ -262,16 +273,6 @@ class LayerGuide(ComparedByArguments, AutoGuide, HasArrays):
         keys = random.split(rng_key, math.prod(sample_shape))
         draws = jax.vmap(lambda key: _latents(guide, key, args, kwargs))(keys)
         return jax.tree.map(lambda a: a.reshape(sample_shape + a.shape[1:]), draws)
-
-    def __eq__(self, other: object) -> bool:
-        """Return whether one compiled program can serve both guides."""
-        if self is other or not isinstance(other, LayerGuide):
-            return self is other
-        # Guides of other sites hold arrays of their own that are compiled in.
-        shared = self._layers is not None and not self._other_sites and not other._other_sites
-        return shared and self._layers == other._layers and super().__eq__(other)
-
-    __hash__ = ComparedByArguments.__hash__
 
 
 class TransportGuide(LayerGuide):

@@ -9,7 +9,6 @@ from typing import Any, ClassVar, Literal, get_args
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 import numpyro
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float
@@ -140,7 +139,7 @@ class Decoupled(TransportGuide):
     """
 
     bijective: ClassVar[bool] = False  # draws of v do not determine the mean
-    array_arguments: ClassVar[tuple[str, ...]] = ("z_mean",)
+    array_fields: ClassVar[tuple[str, ...]] = ("z_mean",)
 
     def __init__(
         self,
@@ -166,18 +165,13 @@ class Decoupled(TransportGuide):
         self.mean: MeanForm = mean
         self.covariance: CovarianceForm = covariance
         self.hidden_scale = hidden_scale
-        self.bases: dict[str, np.ndarray] = {}
-
-    @property
-    def arrays(self) -> dict[str, Any]:
-        return {"bases": self.bases}
 
     def find_layers(self, call: Call) -> dict[str, Any]:
         trace = super().find_layers(call)
-        self.bases = self._bases_by_site()
+        self._bases_by_site()  # raises if they do not fit
         return trace
 
-    def _bases_by_site(self) -> dict[str, np.ndarray]:
+    def _bases_by_site(self) -> dict[str, Any]:
         """Return the initial Z_a of every layer's site."""
         given: Any = self.z_mean
         names = {site: site.removesuffix(".v") for site in self.layers}
@@ -206,9 +200,9 @@ class Decoupled(TransportGuide):
         }
 
     def transport(self, call: Call, replace: Replace) -> dict[str, Handover]:
-        handovers = {}
+        handovers, bases = {}, self._bases_by_site()
         for site, sparse in self._factorised(call).items():
-            q = replace(site, self._distribution(site, sparse))
+            q = replace(site, self._distribution(site, sparse, bases[site]))
             handovers[site] = Handover(q, sparse=sparse)
         return handovers
 
@@ -225,10 +219,10 @@ class Decoupled(TransportGuide):
             call.run(self.model)
         return found.sparse
 
-    def _distribution(self, site: str, sparse: Sparse) -> DecoupledInducing:
+    def _distribution(self, site: str, sparse: Sparse, start_at: Any) -> DecoupledInducing:
         """Return q of one layer, from its params."""
         layer = self.layers[site]
-        basis: Any = numpyro.param(f"{site}.z_mean", as_float(self.bases[site]))
+        basis: Any = numpyro.param(f"{site}.z_mean", as_float(start_at))
         start = jnp.zeros((len(basis), layer.shape[1]), basis.dtype)
         weights: Any = numpyro.param(f"{site}.weights", start)
         loc: Any = None

@@ -66,7 +66,7 @@ class GlobalInducing(PropagatingGuide):
     """
 
     rate: ClassVar[float] = 0.1  # draws of hidden layers make the bound noisier
-    array_arguments: ClassVar[tuple[str, ...]] = ("pseudo_inputs",)
+    array_fields: ClassVar[tuple[str, ...]] = ("pseudo_inputs",)
 
     def __init__(
         self,
@@ -84,11 +84,6 @@ class GlobalInducing(PropagatingGuide):
             if not value > 0:
                 raise ValueError(f"GlobalInducing: {name} is {value}, wanted a positive number")
         self.hidden_scale, self.precision = hidden_scale, precision
-        self._evaluated: dict[str, int] = {}
-
-    @property
-    def arrays(self) -> dict[str, Any]:
-        return {"pseudo_inputs": self.pseudo_inputs}
 
     @property
     def own_prefixes(self) -> tuple[str, ...]:
@@ -116,13 +111,20 @@ class GlobalInducing(PropagatingGuide):
                 f" rows for {num} pseudo-inputs, wanted {num} or a multiple; evaluate a layer at "
                 "all rows before it is evaluated at some of them"
             )
-        self._evaluated = rows
+        assert self.found is not None
+        self.found.more["rows"] = rows
         return trace
+
+    @property
+    def _rows(self) -> dict[str, int]:
+        """Rows at which each layer is evaluated, in the order of evaluation."""
+        assert self.found is not None
+        return self.found.more["rows"]
 
     def transport(self, call: Call, replace: Replace) -> dict[str, Handover]:
         inputs: Any = numpyro.param("pseudo_inputs", self.pseudo_inputs)
         key = numpyro.prng_key()
-        keys = {site: numpyro.prng_key() for site in self._evaluated}
+        keys = {site: numpyro.prng_key() for site in self._rows}
         posteriors = self._posteriors()
         handovers: dict[str, Handover] = {}
 
@@ -140,13 +142,13 @@ class GlobalInducing(PropagatingGuide):
 
     def _posteriors(self) -> dict[str, Callable[[RandomFunction, Inputs], TransportInducing]]:
         """Return a function from a layer, and its pseudo-inputs [R, D_l], to its q(v)."""
-        first, *later = self._evaluated
+        first, *later = self._rows
         layer = self.layers[first]
         scale = self.hidden_scale if layer.hidden else 1.0
         gaussian = gaussian_params(first, layer.shape, scale, "full")
 
         def conditional(site: str) -> Callable[[RandomFunction, Inputs], TransportInducing]:
-            shape = (self._evaluated[site], self.layers[site].shape[1])
+            shape = (self._rows[site], self.layers[site].shape[1])
             target: Any = numpyro.param(f"{site}.target", jnp.zeros(shape))
             start = jnp.full(shape, self.precision)
             precision: Any = numpyro.param(

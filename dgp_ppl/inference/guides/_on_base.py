@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import abc
-import copy
 from typing import Any, Self
 
 import numpyro
@@ -40,17 +39,14 @@ class GuideOnBase(LayerGuide):
         return self.base.own_prefixes
 
     def with_model(self, model: Model) -> Self:
-        return super().with_model(model).changed(base=self.base.with_model(model))
+        return super().with_model(model).replace(base=self.base.with_model(model))
 
     @property
     def arrays(self) -> dict[str, Any]:
-        return {"base": self.base.arrays}
+        return {"base": self.base.arrays, **super().arrays}
 
     def with_arrays(self, arrays: dict[str, Any]) -> Self:
-        other = copy.copy(self)
-        own = {n: a for n, a in arrays.items() if n != "base"}
-        vars(other).update(own, base=self.base.with_arrays(arrays["base"]))
-        return other
+        return self.replace(**{**arrays, "base": self.base.with_arrays(arrays["base"])})
 
     def find_layers(self, call: Call) -> dict[str, Any]:
         trace = super().find_layers(call)

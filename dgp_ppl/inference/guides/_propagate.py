@@ -77,9 +77,6 @@ class _Propagation(Messenger):
 class PropagatingGuide(TransportGuide):
     """A guide that runs the model on separate inputs, layer by layer."""
 
-    _fixed: frozenset[Place] = frozenset()
-    """Arguments that the layers' kernels and inducing inputs are computed from."""
-
     def find_layers(self, call: Call) -> dict[str, Any]:
         trace = super().find_layers(call)
         by_layer, observed = sources(self.model, call, trace)
@@ -93,7 +90,9 @@ class PropagatingGuide(TransportGuide):
                     "rows, which would change them; compute them outside of the model, and pass "
                     "them as an argument or make them params (numpyro.param)"
                 )
-        self._fixed = frozenset().union(*by_layer.values())
+        assert self.found is not None
+        # Arguments that the layers' kernels and inducing inputs are computed from.
+        self.found.more["fixed"] = frozenset().union(*by_layer.values())
         return trace
 
     def propagate(self, key: PRNGKey | None, call: Call, x: Inputs, draw: Draw) -> None:
@@ -181,11 +180,12 @@ class PropagatingGuide(TransportGuide):
     def _on_rows(self, call: Call, x: Inputs) -> Call:
         """Return the call with other inputs."""
         call = call.without("batch_size")
+        fixed = self.found.more["fixed"] if self.found else frozenset()
         values: dict[Place, Any] = {**dict(enumerate(call.args)), **call.kwargs}
         arrays = {p: a for p, a in values.items() if hasattr(a, "shape") and a.ndim > 0}
-        size = next((len(a) for p, a in arrays.items() if p not in self._fixed), None)
+        size = next((len(a) for p, a in arrays.items() if p not in fixed), None)
         for place, array in arrays.items():
-            if place not in self._fixed and len(array) == size:
+            if place not in fixed and len(array) == size:
                 whole = rows_of(array)
                 values[place] = jnp.resize(whole, (len(x), *whole.shape[1:]))
         values[0 if call.args else "x"] = None if call.inputs is None else x

@@ -22,7 +22,7 @@ from numpyro.infer.elbo import ELBO
 from numpyro.primitives import Messenger
 
 from dgp_ppl._checks import check_count
-from dgp_ppl._partition import ComparedByArguments
+from dgp_ppl._partition import ComparedByFields
 from dgp_ppl._typing import Model, Params, PRNGKey
 from dgp_ppl.core._handover import handover_of, with_handover
 from dgp_ppl.inference.guides import LayerGuide
@@ -61,7 +61,7 @@ class _RowKeys(Messenger):
             msg["kwargs"]["rng_key"] = random.fold_in(self.key, zlib.crc32(msg["name"].encode()))
 
 
-class _Objective(ComparedByArguments, ELBO):
+class _Objective(ComparedByFields, ELBO):
     """An objective of several particles, each a run of guide and model on the same minibatch."""
 
     def __init__(self, num_particles: int, plate: str, vectorize_particles: bool) -> None:

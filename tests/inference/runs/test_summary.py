@@ -53,7 +53,7 @@ def test_guides_and_objectives_show_the_call_that_makes_them():
         (dgp.MeanField(svgp, covariance="diagonal"), "MeanField(svgp, covariance='diagonal')"),
         (dgp.GlobalInducing(svgp, X), "GlobalInducing(svgp, array[20, 1])"),
         (dgp.PredictiveELBO(elbo_share=0.5), "PredictiveELBO(elbo_share=0.5)"),
-        (DEEP.changed(hidden_scale=0.1), "MeanField(deep_gp, hidden_scale=0.1)"),
+        (DEEP.replace(hidden_scale=0.1), "MeanField(deep_gp, hidden_scale=0.1)"),
     ):
         assert repr(made) == text
 

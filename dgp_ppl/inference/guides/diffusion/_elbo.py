@@ -13,7 +13,7 @@ from numpyro.infer.elbo import ELBO
 from numpyro.infer.util import log_density
 
 from dgp_ppl._checks import check_count
-from dgp_ppl._partition import Call, ComparedByArguments
+from dgp_ppl._partition import Call, ComparedByFields
 from dgp_ppl._typing import Model, Params, PRNGKey
 from dgp_ppl.inference.guides.diffusion._guide import Diffusion
 
@@ -22,7 +22,7 @@ __all__ = ["DiffusionELBO", "check_weights", "log_weight"]
 _ONE_PATH = TraceMeanField_ELBO()
 
 
-class DiffusionELBO(ComparedByArguments, ELBO):
+class DiffusionELBO(ComparedByFields, ELBO):
     """The evidence lower bound from several paths of a `Diffusion` guide.
 
     All paths share one minibatch. (NumPyro's ``num_particles`` draws a minibatch for each
@@ -44,7 +44,7 @@ class DiffusionELBO(ComparedByArguments, ELBO):
     def __init__(self, num_paths: int = 1, *, vectorize: bool = True) -> None:
         check_count("DiffusionELBO", "num_paths", num_paths)
         super().__init__(num_paths, vectorize)
-        self.num_paths = num_paths
+        self.num_paths, self.vectorize = num_paths, vectorize
 
     def loss(
         self,

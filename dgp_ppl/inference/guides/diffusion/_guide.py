@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import cached_property
 from typing import Any, ClassVar, Literal, Self
 
 import equinox as eqx
@@ -89,7 +90,7 @@ class Diffusion(GuideOnBase):
     # One path gives a noisy bound. At the base's usual rate the noise would undo its fit.
     rate: ClassVar[float] = 0.01
     rates: ClassVar[dict[str, float]] = {PREFIX: 0.1}
-    array_arguments: ClassVar[tuple[str, ...]] = ("informed",)
+    array_fields: ClassVar[tuple[str, ...]] = ("informed",)
 
     def __init__(
         self,
@@ -114,7 +115,6 @@ class Diffusion(GuideOnBase):
         self.steps = steps
         self.score = default_score if score is None else score
         self.informed, self.last = informed, last
-        self.process = Process.build(self.schedule, steps)
         self.records_states = False
 
     def drawn(self) -> Self:
@@ -123,15 +123,16 @@ class Diffusion(GuideOnBase):
         The log density of the model's trace minus the guide's is then the log importance weight of
         the path.
         """
-        return self.changed(last="drawn")
+        return self.replace(last="drawn")
 
     def recording_states(self) -> Diffusion:
         """Return this guide with the site ``diffusion.states``, x_K ... x_1 [K, H]."""
-        return self.changed(records_states=True)
+        return self.replace(records_states=True)
 
-    @property
-    def arrays(self) -> dict[str, Any]:
-        return {"informed": self.informed, **super().arrays}
+    @cached_property
+    def process(self) -> Process:
+        """The process in its steps."""
+        return Process.build(self.schedule, self.steps)
 
     def posterior(self, call: Call) -> dict[str, Handover]:
         key, key_last, key_model = random.split(self.random_key(), 3)

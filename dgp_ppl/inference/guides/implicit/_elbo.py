@@ -15,7 +15,7 @@ from numpyro.infer import TraceMeanField_ELBO
 from numpyro.infer.elbo import ELBO
 
 from dgp_ppl._checks import check_count
-from dgp_ppl._partition import ComparedByArguments
+from dgp_ppl._partition import ComparedByFields
 from dgp_ppl._typing import Model, Params, PRNGKey
 from dgp_ppl.core import Handover, guide_site
 from dgp_ppl.inference.guides._base import LayerGuide
@@ -38,7 +38,7 @@ class AdversarialGuide(LayerGuide):
         """
 
 
-class AdversarialELBO(ComparedByArguments, ELBO):
+class AdversarialELBO(ComparedByFields, ELBO):
     """The objective of guides without a density, such as `Implicit`.
 
     The loss is minus the bound, with the discriminator's estimate in place of the KL::
