@@ -66,97 +66,81 @@ TAKERS = {
 }  # fmt: skip
 
 
-def _names_of(taker):
-    """Return the name of the function that refuses the params."""
-    return {"layer_functions": "predict"}.get(taker, taker)
-
-
-@pytest.mark.parametrize("taker", [n for n in TAKERS if n != "sample_posterior"])
-def test_params_of_neither_are_refused_and_named(taker, good):
-    words = (
-        rf"{_names_of(taker)}: params has \['bogus'\], which neither the model nor MeanField has"
-    )
-    with pytest.raises(ValueError, match=words):
-        TAKERS[taker](good | {"bogus": 1.0})
-
-
-@pytest.mark.parametrize("taker", TAKERS)
-def test_wrong_params_are_refused_and_named(taker, good):
+def test_wrong_params_are_refused_wherever_params_are_taken(good):
     """They gave predictions of initial values, or errors from inside JAX."""
-    take, taker = TAKERS[taker], _names_of(taker)
-    with pytest.raises(ValueError, match=rf"{taker}: params has no 'l1.v.loc'.*it has \["):
-        take(without(good, "l1.v.loc"))
-    wide = good | {"l1.v.loc": jnp.zeros((4, 2))}
-    with pytest.raises(ValueError, match=r"l1.v.loc'\] has shape \(4, 2\), wanted \(4, 1\)"):
-        take(wide)
-    with pytest.raises(TypeError, match=rf"{taker}: params is a list, wanted a fit's result"):
-        take([1])
+    cases = {
+        "bogus": (good | {"bogus": 1.0}, ValueError, r"params has \['bogus'\], which neither"),
+        "missing": (without(good, "l1.v.loc"), ValueError, r"params has no 'l1.v.loc'.*has \["),
+        "shape": (
+            good | {"l1.v.loc": jnp.zeros((4, 2))}, ValueError,
+            r"l1.v.loc'\] has shape \(4, 2\), wanted \(4, 1\)",
+        ),
+        "type": ([1], TypeError, "params is a list, wanted a fit's result"),
+    }  # fmt: skip
+    for taker, take in TAKERS.items():
+        name = {"layer_functions": "predict"}.get(taker, taker)
+        for case, (params, error, words) in cases.items():
+            if (taker, case) != ("sample_posterior", "bogus"):  # it runs the guide alone
+                with pytest.raises(error, match=rf"{name}: .*{words}"):
+                    take(params)
 
 
-def test_no_params_or_those_of_the_guide_alone_or_of_another_model(good):
-    with pytest.raises(ValueError, match=r"predict: params has no 'l1.z' and 5 more .*it has \[\]"):
-        predicted({})
-    kernel = ("l1.variance", "l1.lengthscale")
-    with pytest.raises(ValueError, match=r"no 'l1.variance' and 1 more .*l1.lengthscale"):
-        predicted(without(good, *kernel))
-    with pytest.raises(ValueError, match=r"no 'l2.*pass the result of their fit"):
-        predicted(good, deep_gp, DEEP, z=(Z, Z))
-
-
-def test_params_of_a_deeper_model_are_refused(good):
-    """Its layers have the same names and shapes."""
-    more = good | {"l2.variance": jnp.ones(()), "l2.v.loc": jnp.zeros((4, 1))}
-    words = r"predict: params has \['l2.variance', 'l2.v.loc'\], which neither .* nor MeanField has"
-    with pytest.raises(ValueError, match=words):
-        predicted(more)
-    assert predicted(more, guide=None, posterior_samples={"l1.v": np.zeros((2, 4, 1))})
-
-
-def test_diffusion_paths_and_evidence(diffusion):
+def test_errors_name_the_params(good, diffusion):
+    """Of one program alone, of another model, and of starts."""
     name = next(n for n in diffusion if n.startswith("diffusion"))
-    wrong = without(diffusion, name)
-    with pytest.raises(ValueError, match=rf"importance_evidence: params has no '{name}'"):
-        dgp.importance_evidence(KEY, svgp, DIFFUSION, wrong, X, Y, num_paths=2, **ONE)
-    with pytest.raises(ValueError, match=rf"diffusion_paths: params has no '{name}'"):
-        dgp.diffusion_paths(KEY, DIFFUSION, wrong, X, Y, num_paths=2, **ONE)
+    wrong, coupled = without(diffusion, name), dgp.GlobalInducing(svgp, X)
+    wide = good | {"l1.z": jnp.zeros((7, 3))}
+    deeper = good | {"l2.variance": jnp.ones(()), "l2.v.loc": jnp.zeros((4, 1))}
+    samples = {"guide": None, "posterior_samples": {"l1.v": np.zeros((2, 4, 1))}}
+    chains = {"posterior_samples": CHAINS, "num_prior_samples": 0, **ONE}
+    paths = {"num_paths": 2, **ONE}
+    refused = {
+        r"predict: params has no 'l1.z' and 5 more .*it has \[\]": lambda: predicted({}),
+        r"no 'l2.*pass the result of their fit": lambda: predicted(good, deep_gp, DEEP, z=(Z, Z)),
+        r"\['l2.variance', 'l2.v.loc'\], which neither .* nor MeanField": lambda: predicted(deeper),
+        rf"importance_evidence: params has no '{name}'": lambda: dgp.importance_evidence(
+            KEY, svgp, DIFFUSION, wrong, X, Y, **paths
+        ),
+        rf"diffusion_paths: params has no '{name}'": lambda: dgp.diffusion_paths(
+            KEY, DIFFUSION, wrong, X, Y, **paths
+        ),
+        r"freeze: params\['l1.z'\] has shape \(7, 3\)": lambda: seeded(
+            dgp.freeze(svgp, wide), X, Y, **ONE
+        ),
+        r"freeze: params has \['bogus'\], none of them a param of svgp": lambda: seeded(
+            dgp.freeze(svgp, {"bogus": 1}), X, Y, **ONE
+        ),
+        "optimal_inducing: params has no 'noise'": lambda: optimal_inducing(
+            without(good, "noise"), X, Y
+        ),
+        "to_inferencedata: params has no 'l1.z' and 3 more": lambda: dgp.to_inferencedata(
+            KEY, svgp, None, {}, X, Y, **chains
+        ),
+        "predict: params has no 'l1.z' and 2 more": lambda: predicted({"noise": 0.1}, **samples),
+        "MeanField: params has no 'l1.v.loc'": lambda: coupled.start_from(
+            KEY, SHALLOW, without(good, "l1.v.loc"), X, Y, **ONE
+        ),
+        "GlobalInducing.start_from: params has no 'noise'": lambda: coupled.start_from(
+            KEY, SHALLOW, without(good, "noise"), X, Y, **ONE
+        ),
+        r"fit: params\['l1.z'\] has shape \(5, 1\)": lambda: shallow(
+            2, start={"l1.z": jnp.zeros((5, 1))}
+        ),
+        r"fit: start has \['l9.z'\], none of them": lambda: shallow(2, start={"l9.z": 0.0}),
+        "evaluate: params has no 'w_auto_loc' and 1 more": lambda: dgp.evaluate(
+            KEY, line, AutoNormal(line), {}, X, Y
+        ),
+    }
+    for words, call in refused.items():
+        with pytest.raises(ValueError, match=words):
+            call()
+    assert predicted(deeper, **samples)
+    seeded(dgp.freeze(svgp, good), X, Y, **ONE)  # the guide's params are not used
 
 
-def test_models_alone(good):
-    wrong = good | {"l1.z": jnp.zeros((7, 3))}
-    with pytest.raises(
-        ValueError, match=r"freeze: params\['l1.z'\] has shape \(7, 3\), wanted \(4"
-    ):
-        seeded(dgp.freeze(svgp, wrong), X, Y, **ONE)
-    words = (
-        r"freeze: params has \['bogus', .*\], none of them a param of svgp, wanted some of \['l1"
-    )
-    with pytest.raises(ValueError, match=words):
-        seeded(dgp.freeze(svgp, {"bogus": 1, "l1.v.loc": good["l1.v.loc"]}), X, Y, **ONE)
-    seeded(dgp.freeze(svgp, good), X, Y, **ONE)  # the guide's are not used
-    with pytest.raises(ValueError, match="optimal_inducing: params has no 'noise'"):
-        optimal_inducing(without(good, "noise"), X, Y)
-    chains = {"posterior_samples": CHAINS, "num_prior_samples": 0}
-    with pytest.raises(ValueError, match=r"to_inferencedata: params has no 'l1.z' and 3 more"):
-        dgp.to_inferencedata(KEY, svgp, None, {}, X, Y, **chains, **ONE)
-    few = {"noise": 0.1, "l1.variance": 1.0}
-    with pytest.raises(ValueError, match=r"predict: params has no 'l1.z' and 1 more"):
-        predicted(few, guide=None, posterior_samples={"l1.v": np.zeros((2, 4, 1))})
-
-
-def test_starts(good):
-    coupled = dgp.GlobalInducing(svgp, X)
-    with pytest.raises(ValueError, match=r"MeanField: params has no 'l1.v.loc'"):
-        coupled.start_from(KEY, SHALLOW, without(good, "l1.v.loc"), X, Y, **ONE)
-    with pytest.raises(ValueError, match=r"GlobalInducing.start_from: params has no 'noise'"):
-        coupled.start_from(KEY, SHALLOW, without(good, "noise"), X, Y, **ONE)
-    with pytest.raises(
-        ValueError, match=r"fit: params\['l1.z'\] has shape \(5, 1\), wanted \(6, 1"
-    ):
-        shallow(2, start={"l1.z": jnp.zeros((5, 1))})
-    with pytest.raises(ValueError, match=r"fit: start has \['l9.z'\], none of them a param of the"):
-        shallow(2, start={"l9.z": jnp.zeros((5, 1))})
-    with pytest.raises(TypeError, match="fit: start is a str, wanted a fit's result"):
-        shallow(2, start="fit.npz")
+def line(x, y=None):
+    w = numpyro.deterministic("twice", 2 * numpyro.sample("w", dist.Normal(0, 1)))
+    numpyro.sample("y", dgp.observe(dgp.core.Marginals(w * x, 0 * x), dist.Normal), obs=y)
 
 
 def test_a_result_serves_as_its_params():
@@ -225,13 +209,3 @@ def test_a_guide_that_was_used_with_other_inducing_inputs():
     wide = good | {"l1.v.loc": jnp.zeros((4, 2))}
     with pytest.raises(ValueError, match=r"shape \(4, 2\), wanted \(4, 1\)"):
         checked_params("f", wide, svgp, guide, CALL)
-
-
-def test_guides_of_numpyro():
-    def line(x, y=None):
-        w = numpyro.deterministic("twice", 2 * numpyro.sample("w", dist.Normal(0, 1)))
-        numpyro.sample("y", dgp.observe(dgp.core.Marginals(w * x, 0 * x), dist.Normal), obs=y)
-
-    guide = AutoNormal(line)
-    with pytest.raises(ValueError, match="evaluate: params has no 'w_auto_loc' and 1 more"):
-        dgp.evaluate(KEY, line, guide, {}, X, Y)

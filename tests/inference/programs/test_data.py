@@ -41,39 +41,32 @@ CALLERS = {
 }
 
 
-@pytest.mark.parametrize("caller", CALLERS)
-def test_nan_is_named_before_the_first_step(caller):
-    with pytest.raises(dgp.DataError, match=rf"^{caller}: {WORDS}"):
-        CALLERS[caller](BAD)
+def test_nan_is_named_before_the_first_step():
+    for caller, call in CALLERS.items():
+        with pytest.raises(dgp.DataError, match=rf"^{caller}: {WORDS}"):
+            call(BAD)
 
 
 COUNTS = np.array([0.0, 2.0, 1.0])
 X3 = np.linspace(-1, 1, 3)
 
 
-@pytest.mark.parametrize(
-    ("values", "family", "words"),
-    [
-        (
-            [0, 2, -1],
-            lambda f: dist.Poisson(jnp.exp(f)),
-            r"Poisson .* in 1 of 3 rows \[2\], first -1",
-        ),
+def test_values_out_of_the_support():
+    """Many of these had finite, meaningless log densities."""
+    cases = (
+        ([0, 2, -1], lambda f: dist.Poisson(jnp.exp(f)), r"Poisson .* 3 rows \[2\], first -1"),
         ([0.0, 2.5, 1], lambda f: dist.Poisson(jnp.exp(f)), r"rows \[1\], first 2.5"),
-        ([0, 2, 1], lambda f: dist.Bernoulli(logits=f), r"Bernoulli.* \(Boolean\(\)\) in 1 of 3"),
+        ([0, 2, 1], lambda f: dist.Bernoulli(logits=f), r"Bernoulli.* in 1 of 3"),
         ([0, 3, 5], lambda f: dist.Categorical(logits=jnp.stack([f] * 3, -1)), "2 of 3 rows .1, 2"),
         ([0.5, 0.2, -1], lambda f: dist.Gamma(jnp.exp(f)), "Gamma .* rows .2., first -1.0"),
         ([0.0, np.inf, 1], lambda f: dist.Normal(f, 1), r"Normal .Real.* rows \[1\], first inf"),
         ([0.0, 1.0, np.nan], lambda f: dist.Normal(f, 1), r"is NaN in 1 of 3 rows \[2\]"),
         ([0, 9, 1], lambda f: dist.Binomial(np.array([4, 4, 4]), logits=f), r"rows \[1\], first 9"),
-    ],
-)
-def test_values_out_of_the_support(values, family, words):
-    """Many of these had finite, meaningless log densities."""
-    with pytest.raises(
-        dgp.DataError, match=f"^f: argument 'counts', observed at site 'y',.*{words}"
-    ):
-        check_data("f", line, CALL((X3, np.array(values)), {"family": family, "batch_size": 2}))
+    )
+    for values, family, words in cases:
+        call = CALL((X3, np.array(values)), {"family": family, "batch_size": 2})
+        with pytest.raises(dgp.DataError, match=f"^f: argument 'counts', .*site 'y',.*{words}"):
+            check_data("f", line, call)
 
 
 def test_masked_values_and_good_ones_pass():

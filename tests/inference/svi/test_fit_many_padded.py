@@ -13,7 +13,7 @@ from support.helpers import KEY, slow
 
 import dgp_ppl as dgp
 from dgp_ppl.core._minibatch import padded
-from dgp_ppl.models import deep_gp, svgp
+from dgp_ppl.models import deep_gp, gplvm, svgp
 
 SIZES = [20, 17, 19]
 KEYS = random.split(KEY, 3)
@@ -158,9 +158,10 @@ def with_a_site_of_its_own(x, y, *, z):
     numpyro.sample("other", dist.Normal(0.0, 1.0), obs=jnp.sum(jnp.asarray(x)))
 
 
-@pytest.mark.parametrize(
-    ("model", "num_rows", "words"),
-    [
+def test_faults_of_padding_are_named():
+    """Wrong numbers of rows, and models in whose density padding would count."""
+    x, y = padded_data()
+    cases = (
         (svgp, [20, 17], "wanted 3 numbers"),
         (svgp, [20, 17, 21], "from 1 to 20"),
         (svgp, [20, 17, 0], "from 1 to 20"),
@@ -169,18 +170,10 @@ def with_a_site_of_its_own(x, y, *, z):
         (observed_before_its_plate, SIZES, "site 'y' does not leave padding out"),
         (in_two_plates, SIZES, "in the plates data, other"),
         (with_a_site_of_its_own, SIZES, "site 'other' does not leave padding out"),
-    ],
-)
-def test_faults_of_padding_are_named(model, num_rows, words):
-    x, y = padded_data()
-    call = {"each": ("x", "y"), "steps": 2, "z": Z, **OPTIONS}
-    with pytest.raises(ValueError, match=words):
-        dgp.fit_many(KEYS, model, dgp.MeanField(model), x, y, num_rows=num_rows, **call)
-
-
-def test_latent_inputs_cannot_be_padded():
-    x, y = padded_data()
-    call = {"each": ("x", "y"), "steps": 2, "z": [np.c_[Z, Z]], "num_rows": SIZES, **OPTIONS}
-    model = dgp.models.gplvm
-    with pytest.raises(ValueError, match="a latent value of each row, which a fit to padded data"):
-        dgp.fit_many(KEYS, model, dgp.MeanField(model), x, y, **call)
+        (gplvm, SIZES, "a latent value of each row, which a fit to padded data"),
+    )
+    for model, num_rows, words in cases:
+        z = [np.c_[Z, Z]] if model is gplvm else Z
+        call = {"each": ("x", "y"), "steps": 2, "z": z, **OPTIONS}
+        with pytest.raises(ValueError, match=words):
+            dgp.fit_many(KEYS, model, dgp.MeanField(model), x, y, num_rows=num_rows, **call)

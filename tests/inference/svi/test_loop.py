@@ -19,21 +19,20 @@ def descending(w):
     numpyro.factor("f", -w + 1e-6 * jnp.log(w + 0.05))
 
 
-@pytest.mark.parametrize(("first", "step"), [(1.0, 11), (0.9, 10), (0.5, 6), (0.0, 1)])
-def test_the_step_and_the_site_of_a_loss_that_is_not_finite(first, step):
+def test_the_step_and_the_site_of_a_loss_that_is_not_finite():
     """The step is inside a chunk of ten steps, or the first one of a chunk."""
-    with pytest.raises(dgp.NonFiniteLossError) as caught:
-        dgp.fit(
-            KEY, descending, no_guide, first, steps=30, optimizer=optax.sgd(0.1), progress=False
-        )
-    error = caught.value
-    assert (error.step, error.site) == (step, "site f")
-    assert f"not finite at step {step} (of 30); first not finite: site f" in str(error)
-    assert "smaller learning_rate" in str(error)
-    assert error.result.losses.shape == (step,)
-    assert np.isfinite(error.result.losses).all()
-    # The last state with a finite loss.
-    assert error.result.params["w"] == pytest.approx(first - 0.1 * (step - 1), abs=1e-4)
+    options = {"steps": 30, "optimizer": optax.sgd(0.1), "progress": False}
+    for first, step in ((1.0, 11), (0.9, 10), (0.5, 6), (0.0, 1)):
+        with pytest.raises(dgp.NonFiniteLossError) as caught:
+            dgp.fit(KEY, descending, no_guide, first, **options)
+        error = caught.value
+        assert (error.step, error.site) == (step, "site f")
+        assert f"not finite at step {step} (of 30); first not finite: site f" in str(error)
+        assert "smaller learning_rate" in str(error)
+        assert error.result.losses.shape == (step,)
+        assert np.isfinite(error.result.losses).all()
+        # The last state with a finite loss.
+        assert error.result.params["w"] == pytest.approx(first - 0.1 * (step - 1), abs=1e-4)
 
 
 def test_nothing_is_kept_where_the_first_loss_is_not_finite():

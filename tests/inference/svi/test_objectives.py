@@ -7,7 +7,7 @@ import numpyro
 import numpyro.distributions as dist
 import pytest
 from jax import random
-from numpyro.infer import SVI, TraceMeanField_ELBO
+from numpyro.infer import TraceMeanField_ELBO
 from scipy import stats
 from scipy.special import logsumexp
 from support.helpers import (
@@ -16,7 +16,6 @@ from support.helpers import (
     no_guide,
     one_layer,
     regression,
-    slow,
     spread,
     squared_exponential,
     start,
@@ -204,23 +203,6 @@ def test_global_weights_want_all_rows():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("objective", [ImportanceWeighted(4), slow(PredictiveELBO(0.1, 4))])
-def test_they_train(objective):
-    x, y = regression(rows=60)
-    guide = dgp.MeanField(deep_gp)
-    options = {"z": Z, "batch_size": 20, "loss": objective, "progress": False}
-    result = dgp.fit(KEY, deep_gp, guide, x, y, steps=200, **options)
-    assert result.elbo_per_datum[-30:].mean() > result.elbo_per_datum[:30].mean() + 0.5
-
-
-@pytest.mark.slow
-def test_stock_svi():
-    x, y = regression(rows=6)
-    svi = SVI(deep_gp, dgp.MeanField(deep_gp), numpyro.optim.Adam(0.01), ImportanceWeighted(2))
-    assert np.isfinite(svi.run(KEY, 3, x, y, z=Z, progress_bar=False).losses).all()
-
-
-@pytest.mark.slow
 def test_one_after_the_other_is_side_by_side():
     x, y = regression(rows=6)
     guide = dgp.MeanField(deep_gp)
@@ -230,13 +212,6 @@ def test_one_after_the_other_is_side_by_side():
         for v in (True, False)
     )
     assert side == pytest.approx(float(other), rel=1e-5)
-
-
-def test_equal_objectives_are_one_program():
-    assert ImportanceWeighted(3) == ImportanceWeighted(3)
-    assert hash(PredictiveELBO(0.5)) == hash(PredictiveELBO(0.5))
-    assert ImportanceWeighted(3) != ImportanceWeighted(3, "global")
-    assert PredictiveELBO(0.5) != PredictiveELBO(0.6)
 
 
 def test_guides_that_make_no_weights():

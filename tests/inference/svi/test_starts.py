@@ -26,18 +26,18 @@ def assert_same(a, b):
     jax.tree.map(np.testing.assert_array_equal, a, b)
 
 
-@pytest.mark.parametrize("given", [[GOOD, BAD], [BAD, GOOD], (BAD, None), [BROKEN, GOOD, {}]])
-def test_a_fit_goes_on_from_the_best_start(given):
+def test_a_fit_goes_on_from_the_best_start():
     """It equals the fit of that start alone, which a trial of it has begun."""
-    found = shallow(40, start=given)
-    ends = [np.inf if s is BROKEN else shallow(10, start=s).losses[-1] for s in given]
-    np.testing.assert_allclose(found.start_losses, ends, rtol=1e-6)
-    best = given[int(np.argmin(ends))]
-    assert best is not BAD
-    alone = shallow(40, start=best)
-    assert_same(found.params, alone.params)
-    np.testing.assert_array_equal(found.losses, alone.losses)
-    assert alone.start_losses is None
+    for given in ([GOOD, BAD], (BAD, None), [BROKEN, GOOD, {}]):
+        found = shallow(40, start=given)
+        ends = [np.inf if s is BROKEN else shallow(10, start=s).losses[-1] for s in given]
+        np.testing.assert_allclose(found.start_losses, ends, rtol=1e-6)
+        best = given[int(np.argmin(ends))]
+        assert best is not BAD
+        alone = shallow(40, start=best)
+        assert_same(found.params, alone.params)
+        np.testing.assert_array_equal(found.losses, alone.losses)
+        assert alone.start_losses is None
     assert "best of starts" in str(found)
     assert "best of starts" not in str(alone)
 
@@ -49,15 +49,6 @@ def test_the_loss_of_a_trial_is_that_of_its_end():
     np.testing.assert_allclose(found.start_losses, trials, rtol=1e-6)
 
 
-def test_the_default_schedule_is_that_of_one_start():
-    found = shallow(40, start=[BAD, GOOD], optimizer=None)
-    assert_same(found.params, shallow(40, start=GOOD, optimizer=None).params)
-
-
-def test_a_fit_of_one_step_has_a_trial():
-    assert shallow(1, start=[BAD, GOOD]).losses.shape == (1,)
-
-
 def test_it_fails_only_if_all_trials_do():
     with pytest.raises(dgp.NonFiniteLossError) as caught:
         shallow(40, start=[BROKEN, BROKEN])
@@ -65,6 +56,7 @@ def test_it_fails_only_if_all_trials_do():
 
 
 def test_a_list_of_no_start_is_refused():
+    assert shallow(1, start=[BAD, GOOD]).losses.shape == (1,)
     with pytest.raises(ValueError, match="start"):
         shallow(10, start=[])
     with pytest.raises(ValueError, match=r"start\[1\] has \['nois'\], none of them a param"):
@@ -139,8 +131,10 @@ def test_keep_best_compares_with_the_first_params():
     np.testing.assert_allclose(found.params["noise"], 0.3, rtol=1e-6)
 
 
-@pytest.mark.parametrize("steps", [40, 100])  # a trial of one chunk of steps, and of more
-@pytest.mark.parametrize("given", [[BAD, GOOD], [BROKEN, GOOD], [GOOD, BROKEN], [BROKEN, BROKEN]])
+@pytest.mark.parametrize(
+    ("given", "steps"),  # a trial of one chunk of steps, and of more
+    [([BROKEN, GOOD], 40), ([BAD, GOOD], 100), ([GOOD, BROKEN], 100), ([BROKEN, BROKEN], 40)],
+)
 @pytest.mark.usefixtures("x64")
 def test_many_fits_choose_as_each_alone(given, steps):
     keys = random.split(KEY, 2)
