@@ -10,7 +10,6 @@ import jax
 from jax import random
 from numpyro import handlers
 from numpyro.infer.autoguide import AutoGuide, AutoNormal
-from numpyro.primitives import Messenger
 
 from dgp_ppl._checks import (
     check_shapes,
@@ -22,7 +21,7 @@ from dgp_ppl._checks import (
 from dgp_ppl._partition import Call, CallArrays, Partition
 from dgp_ppl._typing import Fitted, Model, Params, PRNGKey
 from dgp_ppl.inference.guides import LayerGuide
-from dgp_ppl.inference.programs._handlers import held_names
+from dgp_ppl.inference.programs._handlers import held_names, survey
 from dgp_ppl.inference.runs._summary import program_name
 
 __all__ = ["Declared", "checked_params", "checked_start", "declared_params", "set_up_guide"]
@@ -64,23 +63,6 @@ class Declared:
         known = self.all.keys() | self.unused
         if unknown := [n for n in given if n not in known]:
             raise unknown_params(caller, unknown, self.program, self.all)
-
-
-class _RecordShapes(Messenger):
-    """Records the shapes of params that no inner handler sets."""
-
-    def __init__(self, fn: Any) -> None:
-        super().__init__(fn)
-        self.shapes: dict[str, Any] = {}
-
-    def process_message(self, msg: Any) -> None:
-        # NumPyro's networks ask for their param, without an initial value, before they declare it.
-        if msg["type"] == "param" and msg["value"] is None and (*msg["args"], 0)[0] is not None:
-            self.shapes[msg["name"]] = None
-
-    def postprocess_message(self, msg: Any) -> None:
-        if msg["type"] == "param" and self.shapes.get(msg["name"], 0) is None:
-            self.shapes[msg["name"]] = jax.tree.map(_abstract, msg["value"])
 
 
 def checked_params(
@@ -195,7 +177,7 @@ def _shapes_of(
     """Run the programs on shapes, and return those of their params."""
     found: dict[str, dict[str, Any]] = {"model": {}, "guide": {}}
 
-    def run(key: PRNGKey, data: CallArrays) -> None:
+    def run(data: CallArrays) -> None:
         call, programs = partition.join(data), {"model": partition.model}
         if partition.guide is not None:
             programs["guide"] = partition.guide_with(data)
@@ -203,12 +185,12 @@ def _shapes_of(
                 programs["guide"] = programs["guide"].for_new_rows()
         for name, program in programs.items():
             if program is not None:
-                recorder = _RecordShapes(handlers.seed(program, key))
-                recorder(*call.args, **call.kwargs)
-                found[name] = recorder.shapes
+                sites = {n: s for n, s in survey(program, call).items() if s["type"] == "param"}
+                own = {n: s["value"] for n, s in sites.items() if s["declared"]}
+                found[name] = {n: jax.tree.map(_abstract, value) for n, value in own.items()}
 
     with handlers.block():
-        jax.eval_shape(run, random.PRNGKey(0), treedef.unflatten(shapes))
+        jax.eval_shape(run, treedef.unflatten(shapes))
     return Declared(found["model"], found["guide"])
 
 

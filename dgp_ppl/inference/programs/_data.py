@@ -12,7 +12,6 @@ import numpyro.distributions as dist
 from jax import random
 from jax.core import Tracer
 from numpyro import handlers
-from numpyro.primitives import Messenger
 
 from dgp_ppl._checks import bad_rows, check_inputs
 from dgp_ppl._errors import DataError
@@ -34,15 +33,6 @@ _FILL_IN = (
     "fill in these values (dgp_ppl.datasets.Preprocessor does), or leave out these rows; a mask "
     "leaves out observed values only"
 )
-
-
-class _UnknownParams(Messenger):
-    """Hides the values of params from the trace: supports that depend on them are not known."""
-
-    def postprocess_message(self, msg: Any) -> None:
-        if msg["type"] == "param":
-            hide = lambda a: jnp.copy(a) if hasattr(a, "shape") or isinstance(a, float) else a  # noqa: E731
-            msg["value"] = jax.tree.map(hide, msg["value"])
 
 
 def check_data(caller: str, model: Model, call: Call) -> dict[str, Any]:
@@ -80,7 +70,7 @@ def check_data(caller: str, model: Model, call: Call) -> dict[str, Any]:
             "array: numpy.asarray(x)"
         )
     call = _on_device(call)
-    sites = survey(_UnknownParams(_with_all_rows(model, call)), call)
+    sites = survey(_with_all_rows(model, call), call, hide_params=True)
     if is_streamed(call.args):
         _refuse_row_sites(caller, sites, "Rows")
     names = {id(a): n for n, a in named_arrays(model, call)}
@@ -194,7 +184,7 @@ def _refuse_row_sites(caller: str, sites: dict[str, Any], to: str) -> None:
 def check_padding(caller: str, model: Model, call: Call) -> None:
     """Raise a ValueError if padding of the rows would count in a model's density."""
     with padded(1):
-        sites = survey(_UnknownParams(whole_plates(model)), _on_device(call))
+        sites = survey(whole_plates(model), _on_device(call), hide_params=True)
     _refuse_row_sites(caller, sites, "padded data")
     if len(plates := data_plates(sites)) > 1:
         raise ValueError(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpyro.distributions as dist
 from jax import random
 from numpyro import handlers
@@ -26,24 +27,48 @@ class AllLayersSeen(BaseException):
     """Ends a run of the model after its last layer. It is not an error of the model."""
 
 
-def survey(model: Model, call: Call) -> dict[str, Any]:
-    """Trace the model with abstract values, which have shapes but no numbers."""
+def survey(program: Model, call: Call, *, hide_params: bool = False) -> dict[str, Any]:
+    """Trace a model or a guide with abstract values, which have shapes but no numbers.
+
+    Args:
+        program: the model or the guide.
+        call: its arguments.
+        hide_params: make the values of params abstract too, also where they are constants.
+
+    Returns:
+        The sites by name. Params have an entry ``declared``: whether the program, and no handler
+        around it, sets their values.
+    """
     trace: dict[str, Any] = {}
 
     def run(key: PRNGKey) -> None:
-        seeded = handlers.substitute(handlers.seed(model, key), substitute_fn=_instead_of_a_draw)
-        trace.update(handlers.trace(seeded).get_trace(*call.args, **call.kwargs))
+        abstract = _Abstract(handlers.seed(program, key), hide_params)
+        trace.update(handlers.trace(abstract).get_trace(*call.args, **call.kwargs))
 
     with handlers.block():
         jax.eval_shape(run, random.PRNGKey(0))
     return trace
 
 
-def _instead_of_a_draw(site: Any) -> Any:
-    """Return a value of a site whose improper distribution has no draws; None for the others."""
-    if site["type"] == "sample" and isinstance(site["fn"], dist.ImproperUniform):
-        return init_to_feasible(site)
-    return None
+class _Abstract(Messenger):
+    """Makes values for a `survey`."""
+
+    def __init__(self, fn: Any, hide_params: bool) -> None:
+        super().__init__(fn)
+        self.hide_params = hide_params
+
+    def process_message(self, msg: Any) -> None:
+        if msg["type"] == "param":
+            # NumPyro's networks ask for their param, without an initial value, before they declare
+            # it.
+            msg["declared"] = msg["value"] is None and (*msg["args"], 0)[0] is not None
+        elif msg["type"] == "sample" and isinstance(msg["fn"], dist.ImproperUniform):
+            msg["value"] = init_to_feasible(msg)  # it has no draws
+
+    def postprocess_message(self, msg: Any) -> None:
+        if msg["type"] == "param" and self.hide_params:
+            hide = lambda a: jnp.copy(a) if hasattr(a, "shape") or isinstance(a, float) else a  # noqa: E731
+            msg["value"] = jax.tree.map(hide, msg["value"])
 
 
 def data_plates(trace: dict[str, Any]) -> set[str]:
