@@ -76,15 +76,13 @@ def frame_columns(frame: Any) -> Any:
     pa = arrow()
     try:
         return pa.table(frame)
-    except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
-        if not hasattr(frame, "columns"):
-            raise DataError(f"{where}: Arrow cannot hold it ({one_line(error)})") from error
     except (pa.ArrowException, ValueError, TypeError) as error:
-        raise DataError(
-            f"{where}: cannot be read ({one_line(error)}); check its columns"
-        ) from error
-    mixed: Any = frame
-    return pa.table({str(name): _column(mixed[name]) for name in mixed.columns})
+        is_mixed = isinstance(error, pa.ArrowInvalid | pa.ArrowTypeError)
+        if not is_mixed or not hasattr(frame, "columns"):
+            raise DataError(
+                f"{where}: cannot be read ({one_line(error)}); check its columns"
+            ) from error
+    return pa.table({str(name): _column(frame[name]) for name in frame.columns})
 
 
 def _column(values: Any) -> Any:

@@ -7,14 +7,14 @@ import dataclasses
 import itertools
 import mmap
 from collections.abc import Callable, Sequence
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 import numpy as np
 
 from dgp_ppl._errors import DataError
 
 __all__ = [
-    "ArrayReader", "Arrays", "Interval", "MappedReader", "Reader", "Sliceable", "WithoutRows",
+    "ArrayReader", "Arrays", "Interval", "MappedReader", "Reader", "WithoutRows",
     "hash_arrays",
 ]  # fmt: skip
 
@@ -24,20 +24,6 @@ Interval = tuple[int, int]
 _CHUNK_BYTES = 2**16  # half the processor time of 16 kB
 _MAPPED_INTERVALS = 64
 _IDENTITY_CHUNKS = 64  # that tell a source from others
-
-
-class Sliceable(Protocol):
-    """An array on disk: a memory-mapped one, or one of h5py or zarr."""
-
-    @property
-    def shape(self) -> Any:
-        """Its shape, (N, ...)."""
-
-    @property
-    def dtype(self) -> Any:
-        """Type of its entries."""
-
-    def __getitem__(self, index: Any) -> Any: ...
 
 
 class Reader(abc.ABC):
@@ -89,7 +75,7 @@ def hash_arrays(found: Any, arrays: Arrays) -> None:
 class ArrayReader(Reader):
     """Reads slices of arrays."""
 
-    def __init__(self, arrays: Sequence[Sliceable]) -> None:
+    def __init__(self, arrays: Sequence[Any]) -> None:
         self.arrays = tuple(arrays)
         self.num_rows = int(arrays[0].shape[0])
         row_bytes = sum(a.dtype.itemsize * int(np.prod(a.shape[1:])) for a in arrays)

@@ -20,7 +20,6 @@ from dgp_ppl.datasets.rows._readers import (
     Arrays,
     MappedReader,
     Reader,
-    Sliceable,
     WithoutRows,
 )
 from dgp_ppl.datasets.rows._seeds import generator, seed_of
@@ -35,7 +34,7 @@ _ORDER = b"order 4"  # to change with `Order`: a checkpoint goes on in the order
 class Rows:
     """Rows of arrays that need not fit in memory: memory-mapped or in Parquet files.
 
-    `fit` and `evaluate` take it in place of the model's first arguments::
+    `fit` and `evaluate` take it instead of the model's first arguments::
 
         rows = dgp.Rows.from_parquet("trips", inputs=["hour", "miles"], target="fare")
         scale = dgp.Standardizer.fit(rows)
@@ -64,7 +63,7 @@ class Rows:
         self.num_rows = reader.num_rows
 
     @classmethod
-    def from_arrays(cls, *arrays: Sliceable, buffer_rows: int | None = None) -> Rows:
+    def from_arrays(cls, *arrays: Any, buffer_rows: int | None = None) -> Rows:
         """Read slices of arrays: memory-mapped ones, HDF5 datasets of h5py, or zarr arrays.
 
         >>> import numpy as np
@@ -75,8 +74,8 @@ class Rows:
 
         Args:
             *arrays: arrays with N rows each: anything with a shape, a dtype and slices of rows.
-            buffer_rows: number of rows that are read and shuffled together; by default those of
-                32 MB. Twice as many are in memory.
+            buffer_rows: number of rows that are read and shuffled together; by default 32 MB of
+                rows. Twice as many are in memory.
 
         Raises:
             TypeError: if one is a collection of Dask, or has no dtype.
@@ -109,8 +108,8 @@ class Rows:
             path: a file or a folder.
             target: the column of y, or several; None for inputs alone.
             inputs: the columns of x, [N, D]; None for all but the target.
-            buffer_rows: number of rows that are read and shuffled together; by default those of
-                64 MB. They come from 4 to 16 places of the data, whatever the row groups are.
+            buffer_rows: number of rows that are read and shuffled together; by default 64 MB of
+                rows. They come from 4 to 16 places of the data, whatever the row groups are.
 
         Raises:
             DataError: if a file cannot be read, or a column is missing or has no numbers.
@@ -249,7 +248,7 @@ def _check_sliceable(position: int, array: Any) -> None:
     graph = getattr(array, "__dask_graph__", None)
     if callable(graph) and graph() is not None:
         raise TypeError(
-            f"{start} a collection of Dask, whose rows are computed anew for each read, wanted an "
+            f"{start} a collection of Dask, whose rows are computed again for each read, wanted an "
             "array on disk or in memory; write an array by to_zarr and pass zarr.open_array(path), "
             "or a frame by to_parquet and use Rows.from_parquet"
         )

@@ -161,7 +161,7 @@ class Preprocessor:
     def inputs(self, source: Source, rows: Any = None, *, unseen: str = "error") -> np.ndarray:
         """Return the inputs of a table's rows, float64 [N, D].
 
-        Other columns than those of the training data are ignored.
+        Columns that the training data do not have are ignored.
 
         Args:
             source: a file, a data frame or a `Table`.

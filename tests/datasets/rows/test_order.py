@@ -44,7 +44,7 @@ def test_every_row_has_the_same_probability(window, arcs):
 
 
 def test_steps_are_unbiased_on_sorted_rows():
-    """The mean of a minibatch of a sorted column is that of the column, at each step."""
+    """A minibatch of a sorted column has the column's mean in expectation, at each step."""
     y = np.sort(np.random.default_rng(0).normal(size=N) ** 3)
     for arcs in (1, 6):
         found = []

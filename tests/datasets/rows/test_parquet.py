@@ -175,7 +175,7 @@ def test_minibatches_of_a_sorted_file_come_from_all_parts_of_it(tmp_path, group_
 
 
 def test_types_that_differ_between_files(tmp_path):
-    """The first file's types are those of all, as for `pyarrow.dataset`."""
+    """All files get the first file's types, as for `pyarrow.dataset`."""
     pq.write_table(pa.table({"a": A[:5], "y": A[:5]}), tmp_path / "0.parquet")
     pq.write_table(
         pa.table({"y": np.arange(5), "more": np.arange(5), "a": A[5:10].astype(np.float64)}),

@@ -109,7 +109,7 @@ def test_the_whole_table_tells_the_categories():
     assert found[3:, 1:].tolist() == [[0, 0, 0, 1], [0, 1, 0, 0], [0, 0, 1, 0]]
     assert "c: a, b, late, new (late, new in other rows alone)" in str(columns.report)
     assert "d: always" not in str(fitted(table, "y").report)
-    assert columns.columns[0].fill == 1  # that of b, the most frequent one in training
+    assert columns.columns[0].fill == 1  # the position of b, the most frequent one in training
 
 
 def test_rows_are_positions_or_a_mask(columns, sources):
