@@ -32,7 +32,8 @@ from dgp_ppl.comparison._source import Split
 from dgp_ppl.criticism import chain_diagnostics, prediction_diagnostics
 from dgp_ppl.datasets import Dataset, Rows
 from dgp_ppl.datasets._source import RowSource
-from dgp_ppl.inference import annealed_evidence, why_no_evidence
+from dgp_ppl.inference import annealed_evidence
+from dgp_ppl.inference.evidence._starts import why_no_evidence
 from dgp_ppl.inference.runs._summary import Summarized
 from dgp_ppl.inferencedata import to_inferencedata
 from dgp_ppl.persistence import KeptFit

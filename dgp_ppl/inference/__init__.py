@@ -10,7 +10,6 @@ from dgp_ppl.inference.evidence import (
     annealed_evidence,
     importance_evidence,
     log_mean,
-    why_no_evidence,
 )
 from dgp_ppl.inference.guides import (
     AdversarialELBO,
@@ -112,5 +111,4 @@ __all__ = [
     "run_mcmc",
     "survey",
     "transported",
-    "why_no_evidence",
 ]

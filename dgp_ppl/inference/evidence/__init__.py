@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dgp_ppl.inference.evidence._annealing import AnnealedEvidence, annealed_evidence
 from dgp_ppl.inference.evidence._importance import ImportanceEvidence, importance_evidence
-from dgp_ppl.inference.evidence._starts import why_no_evidence
 from dgp_ppl.inference.evidence._weights import log_mean
 
 __all__ = [
@@ -13,5 +12,4 @@ __all__ = [
     "annealed_evidence",
     "importance_evidence",
     "log_mean",
-    "why_no_evidence",
 ]

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from dgp_ppl.inference.samplers._blackjax import BlackJAXKernel
 from dgp_ppl.inference.samplers._chains import Chains
-from dgp_ppl.inference.samplers._hamiltonian import Evaluated, hamiltonian_move
 from dgp_ppl.inference.samplers._mcem import MCEMResult, fit_mcem
 from dgp_ppl.inference.samplers._mcmc import run_mcmc
 from dgp_ppl.inference.samplers._microcanonical import MCLMC, AdjustedMCLMC
+from dgp_ppl.inference.samplers._tempering import ParallelTempering
 from dgp_ppl.inference.samplers.sghmc import SGHMC
-from dgp_ppl.inference.samplers.tempering import ParallelTempering
 
 __all__ = [
     "MCLMC",
@@ -17,10 +16,8 @@ __all__ = [
     "AdjustedMCLMC",
     "BlackJAXKernel",
     "Chains",
-    "Evaluated",
     "MCEMResult",
     "ParallelTempering",
     "fit_mcem",
-    "hamiltonian_move",
     "run_mcmc",
 ]

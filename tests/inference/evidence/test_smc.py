@@ -10,16 +10,16 @@ from support.helpers import KEY, assert_mean
 
 from dgp_ppl._progress import Progress
 from dgp_ppl.inference.evidence._smc import Plan, anneal, pilot
-from dgp_ppl.inference.evidence._target import Points
+from dgp_ppl.inference.evidence._target import Arrays, Points, Target
 from dgp_ppl.inference.evidence._weights import estimate
 
 MEAN, SDS = np.array([2.0, -1.0, 0.0]), np.array([0.1, 0.5, 1.0])
 LOG_EVIDENCE = -1.7
-ARRAYS: Any = None
+ARRAYS = Arrays({}, None)
 BAR = Progress(False, None, "")
 
 
-class Path:
+class Path(Target):
     """From N(0, I) to N(MEAN, SDS²) times an evidence. A move is an exact draw."""
 
     dim = 3

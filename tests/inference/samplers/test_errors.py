@@ -39,6 +39,10 @@ def one():
     numpyro.sample("x", dist.Normal(0, 1))
 
 
+def improper():
+    numpyro.sample("x", dist.ImproperUniform(dist.constraints.real, (), ()))
+
+
 def broken():
     numpyro.factor("cliff", jnp.nan * numpyro.sample("x", dist.Normal(0, 1).expand([2])).sum())
 
@@ -97,6 +101,10 @@ OPTIONS = [  # (call, pattern) of ValueErrors, unless the pattern begins with th
         lambda: dgp.AdjustedMCLMC(slope, target_accept_prob=1.0),
         r"AdjustedMCLMC: target_accept_prob is 1.0, wanted in \(0, 1\)",
     ),
+    (
+        lambda: dgp.ParallelTempering(slope, num_temperatures=2),
+        "num_temperatures is 2, wanted at least 3",
+    ),
     (lambda: dgp.BlackJAXKernel(slope, 3), "TypeError: .*algorithm is 3, wanted a function of"),
     (
         lambda: dgp.BlackJAXKernel(slope, blackjax.nuts, adaptation="window"),
@@ -141,6 +149,10 @@ MODELS = [
     (lambda: run(dgp.MCLMC(one)), "AdjustedMCLMC: the model has one latent value, wanted at"),
 ]
 STARTS = [
+    (
+        lambda: run(dgp.ParallelTempering(improper)),
+        "ParallelTempering: a latent site has an improper prior.* proper one",
+    ),
     (
         lambda: dgp.SGHMC(one_layer).init(
             random.split(KEY), 5, {"l1.v": jnp.zeros((3, 4, 1))}, ROWS, Z

@@ -92,7 +92,7 @@ def test_another_data_set_runs_the_same_program():
         calls.append(1)
         slope(x, y)
 
-    kernel = BlackJAXKernel(counted, lambda density: blackjax.mala(density, step_size=1e-6))
+    kernel = BlackJAXKernel(counted, lambda density: blackjax.mclmc(density, 1.0, 0.1))
     state = kernel.init(KEY, 0, None, (X, Y), {})
     step = jax.jit(lambda state, x, y: kernel.sample(state, (x, y), {}))
     first = step(state, X, Y)

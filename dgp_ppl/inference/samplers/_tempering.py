@@ -9,26 +9,99 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 from jax import random
-from jaxtyping import Array
+from jaxtyping import Array, Float, Int
 
 from dgp_ppl._checks import check_count
 from dgp_ppl._typing import Model, PRNGKey, Values
 from dgp_ppl.inference.samplers._exact import Flat, FlatDensity, ModelKernel
 from dgp_ppl.inference.samplers._hamiltonian import Evaluated, hamiltonian_move
-from dgp_ppl.inference.samplers.tempering._ladder import (
-    Ladder,
-    first_ladder,
-    respaced,
-    swapped,
-)
 
 __all__ = ["ParallelTempering", "TemperingState"]
 
 _ACCEPTANCE = 0.8  # the acceptance rate that step sizes are adapted to
 _FIRST_SIZE = 0.3  # initial step size in one dimension
 _FORGETTING = 0.6  # rate of adaptation after i steps: (i + 10) to the minus this power
-_SPACINGS = (8, 4, 2)  # temperatures are spaced anew after 1 / so many of the warm-up
+_SPACINGS = (8, 4, 2)  # temperatures are spaced again after 1 / so many of the warm-up
 _SCALED_AFTER = 30  # steps, before which scales are those of the first positions
+
+
+class Ladder(NamedTuple):
+    """The temperatures of R replicas, from 1 (the posterior) to 0 (the prior).
+
+    Attributes:
+        betas: inverse temperatures, falling, [R].
+        replica: which replica is at each temperature, [R].
+        leg: by replica: 1 on the way up from the prior, -1 on the way down, 0 before either, [R].
+        round_trips: by replica: how often it came to the posterior from the prior, [R].
+        rejection: mean rejection probability of swaps with the next temperature, [R - 1].
+        attempts: how many of them the mean is over, [R - 1].
+    """
+
+    betas: Float[Array, " R"]
+    replica: Int[Array, " R"]
+    leg: Int[Array, " R"]
+    round_trips: Int[Array, " R"]
+    rejection: Float[Array, " R-1"]
+    attempts: Int[Array, " R-1"]
+
+
+def _first_ladder(num: int, dtype: jnp.dtype) -> Ladder:
+    """Return a ladder that is dense near the prior, where a likelihood of many rows is sharp."""
+    betas = jnp.linspace(1, 0, num, dtype=dtype) ** 4
+    empty = jnp.zeros(num - 1, dtype)
+    none = jnp.zeros(num, jnp.int32)
+    return Ladder(betas, jnp.arange(num), none, none, empty, none[1:])
+
+
+def _swapped(
+    key: PRNGKey, ladder: Ladder, log_likelihood: Array, odd: Array
+) -> tuple[Ladder, Array]:
+    """Swap neighbours, even pairs or odd ones.
+
+    Turns of even and odd pairs make replicas travel further than random pairs do (Okabe et al.
+    2001; Syed et al. 2022, algorithm 1).
+
+    Args:
+        key: random key.
+        ladder: before.
+        log_likelihood: at each temperature, [R].
+        odd: whether the pairs are (1, 2), (3, 4), ... and not (0, 1), (2, 3), ...
+
+    Returns:
+        The ladder, and the temperature that each replica's values come from, [R].
+    """
+    betas, R = ladder.betas, len(ladder.betas)
+    tried = jnp.arange(R - 1) % 2 == odd
+    gain = (betas[:-1] - betas[1:]) * (log_likelihood[1:] - log_likelihood[:-1])
+    accept = jnp.exp(jnp.minimum(0.0, jnp.where(jnp.isnan(gain), -jnp.inf, gain)))
+    swaps = tried & (random.uniform(key, (R - 1,)) < accept)
+    source = jnp.arange(R) + jnp.append(swaps, False) - jnp.append(False, swaps)
+    replica = ladder.replica[source]
+    # A round trip ends where a replica that was last at the prior reaches the posterior.
+    first, last = replica[0], replica[-1]
+    arrived = ladder.leg[first] == 1
+    trips = ladder.round_trips.at[first].add(arrived.astype(ladder.round_trips.dtype))
+    leg = ladder.leg.at[first].set(-1).at[last].set(1)
+    attempts = ladder.attempts + tried
+    change = jnp.where(tried, (1 - accept - ladder.rejection) / jnp.maximum(attempts, 1), 0.0)
+    rejection = ladder.rejection + change
+    return Ladder(betas, replica, leg, trips, rejection, attempts), source
+
+
+def _respaced(ladder: Ladder) -> Ladder:
+    """Space the temperatures such that neighbours reject alike, and restart the counts.
+
+    The cumulative rejection as a function of beta hardly depends on the spacing (Syed et al. 2022,
+    section 5.4); it is taken as linear between temperatures.
+    """
+    # No pair is taken as closer than a hundredth of the mean, so that the map can be inverted.
+    least = 0.01 * jnp.mean(ladder.rejection) + 1e-6
+    length = jnp.cumsum(jnp.maximum(ladder.rejection, least))
+    length = jnp.append(jnp.zeros(1, length.dtype), length)
+    at = jnp.linspace(0, 1, len(ladder.betas), dtype=length.dtype) * length[-1]
+    betas = jnp.interp(at, length, ladder.betas).at[0].set(1.0).at[-1].set(0.0)
+    empty = jnp.zeros_like(ladder.rejection)
+    return ladder._replace(betas=betas, rejection=empty, attempts=jnp.zeros_like(ladder.attempts))
 
 
 class TemperingState(NamedTuple):
@@ -77,7 +150,7 @@ class ParallelTempering(ModelKernel):
     """Parallel tempering (Geyer 1991; Syed et al. 2022), a kernel for posteriors with many modes.
 
     Replicas of the chain sample p(z) p(y | z)^beta at inverse temperatures beta from 1 to 0. Each
-    step moves all of them by Hamiltonian Monte Carlo, draws the last one anew from the prior, and
+    step moves all of them by Hamiltonian Monte Carlo, draws the last one from the prior, and
     swaps neighbours. Values that come up from the prior bring new modes::
 
         mcmc = MCMC(dgp.ParallelTempering(model), num_warmup=1000, num_samples=2000)
@@ -150,7 +223,7 @@ class ParallelTempering(ModelKernel):
             swap_prob=scalar,
             round_trips=jnp.zeros((), jnp.int32),
             diverging=jnp.zeros((), bool),
-            ladder=first_ladder(R, position.dtype),
+            ladder=_first_ladder(R, position.dtype),
             log_sizes=jnp.full(R, jnp.log(_FIRST_SIZE * d**-0.25), position.dtype),
             mean=positions,
             variance=jnp.ones_like(positions),
@@ -171,7 +244,7 @@ class ParallelTempering(ModelKernel):
         fresh = density.prior_draw(key_prior)
         at = jax.tree.map(lambda a, b: a.at[-1].set(b), at, _At(fresh, *density.parts(fresh)))
         adapted = self._adapted(state, at, rates, warm)
-        ladder, source = swapped(key_swap, ladder, at.log_likelihood, state.i % 2)
+        ladder, source = _swapped(key_swap, ladder, at.log_likelihood, state.i % 2)
         at = jax.tree.map(lambda a: a[source], at)
         ladder = self._spaced(ladder, state.i + 1, state.num_warmup)
         new = adapted._replace(
@@ -219,9 +292,9 @@ class ParallelTempering(ModelKernel):
         return state._replace(**dict(zip(("log_sizes", "mean", "variance"), found, strict=True)))
 
     def _spaced(self, ladder: Ladder, done: Array, num_warmup: Array) -> Ladder:
-        """Space the temperatures anew at some steps of warm-up, and count trips from its end."""
+        """Space the temperatures again at some steps of warm-up, and count trips from its end."""
         due = jnp.any(jnp.stack([done == num_warmup // part for part in _SPACINGS])) & (done > 1)
-        ladder = jax.tree.map(lambda a, b: jnp.where(due, a, b), respaced(ladder), ladder)
+        ladder = jax.tree.map(lambda a, b: jnp.where(due, a, b), _respaced(ladder), ladder)
         trips = jnp.where(done == num_warmup, 0, ladder.round_trips)
         return ladder._replace(round_trips=trips)
 

@@ -1,0 +1,129 @@
+"""Parallel tempering on posteriors with known modes, weights and moments."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro
+import numpyro.distributions as dist
+import pytest
+from jax import random
+from support.foreign_models import FOREIGN, assert_same_posterior, nuts
+from support.helpers import KEY, assert_mean
+
+from dgp_ppl import ParallelTempering, run_mcmc
+from dgp_ppl.inference.samplers._tempering import _first_ladder, _respaced, _swapped
+
+FLOAT = jnp.zeros(()).dtype
+CENTRES, SHARES, SD = jnp.array([[-4.0, 0.0], [4.0, 2.0]]), jnp.array([0.2, 0.8]), 0.2
+
+
+def two_modes(scale=3.0):
+    """Two narrow modes, forty of their sds apart, that the prior covers."""
+    x = numpyro.sample("x", dist.Normal(0, scale).expand([2]).to_event(1))
+    logs = dist.Normal(CENTRES, SD).to_event(1).log_prob(x) + jnp.log(SHARES)
+    numpyro.factor("data", jnp.logaddexp(*logs))
+
+
+def weights():
+    """Posterior probability of the second mode: a product of Gaussians, in closed form."""
+    marginal = np.prod(
+        np.exp(dist.Normal(0, np.sqrt(9 + SD**2)).log_prob(np.asarray(CENTRES))), axis=1
+    )
+    joint = np.asarray(SHARES) * marginal
+    return joint[1] / joint.sum()
+
+
+def run(model, *args, chains=8, warmup=600, samples=1000, thinning=2, **options):
+    return run_mcmc(
+        KEY, ParallelTempering(model, **options), *args, num_warmup=warmup, num_samples=samples,
+        thinning=thinning, num_chains=chains, progress=False,
+    )  # fmt: skip
+
+
+@pytest.mark.slow
+def test_two_modes_have_their_weights():
+    """Within five percent, and within the error over chains, from one mode."""
+    chains = run_mcmc(
+        KEY, ParallelTempering(two_modes, num_temperatures=12), num_warmup=600, num_samples=1500,
+        num_chains=8, init_params={"x": jnp.tile(CENTRES[0], (8, 1))}, progress=False,
+    )  # fmt: skip
+    right = (chains.samples["x"][..., 0] > 0).mean(axis=1)
+    assert_mean(right, weights())
+    assert abs(right.mean() - weights()) < 0.05
+    trips = chains.fields["round_trips"][:, -1]
+    assert (trips > 50).all()
+    assert (chains.fields["round_trips"][:, 0] <= 1).all()  # those of warm-up are not counted
+    # Within a mode the spread is the mode's.
+    x = chains.samples["x"][..., 0]
+    inside = [np.where(x > 0, (x - x[x > 0].mean()) ** 2, np.nan)]
+    assert np.nanmean(inside) == pytest.approx(1 / (1 / SD**2 + 1 / 9), rel=0.1)
+
+
+@pytest.mark.slow
+def test_stationary_at_a_condition_of_ten_thousand():
+    """Variances of a Gaussian whose sds range over a factor of 100."""
+    sds = np.geomspace(0.01, 1.0, 8)
+    noise = 1 / np.sqrt(1 / sds**2 - 1 / 1.1**2)  # so that the posterior's sd is `sds`
+
+    def gaussian():
+        x = numpyro.sample("x", dist.Normal(0, 1.1).expand([8]).to_event(1))
+        numpyro.sample("y", dist.Normal(x, noise).to_event(1), obs=jnp.zeros(8))
+
+    chains = run(gaussian, warmup=1000, samples=1500, thinning=3)
+    assert_mean((chains.samples["x"] ** 2).mean(axis=1) / sds**2, 1.0, errors=6)
+    assert (chains.samples["x"] ** 2).mean(axis=(0, 1)) / sds**2 == pytest.approx(1.0, rel=0.1)
+    assert chains.fields["diverging"].mean() < 0.01
+
+
+@pytest.mark.slow
+def test_models_that_are_not_ours():
+    for name in ("two groups", "eight schools"):
+        model, args = FOREIGN[name]
+        assert_same_posterior(run(model, *args, samples=1500), nuts(model, *args))
+
+
+def test_swaps_keep_the_joint_distribution():
+    """Of two Gaussians at temperatures 1 and 0.25, after many swaps and nothing else."""
+    betas = jnp.array([1.0, 0.25])
+    ladder = _first_ladder(2, FLOAT)._replace(betas=betas)
+    x = random.normal(KEY, (20_000, 2)) / jnp.sqrt(betas)
+
+    def swap(key, x):
+        _, source = _swapped(key, ladder, -0.5 * x**2, 0)
+        return x[source]
+
+    for k in range(3):
+        x = jax.vmap(swap)(random.split(random.key(k), len(x)), x)
+    assert_mean(x**2, 1 / betas)
+
+
+def test_round_trips_are_counted_from_the_prior_to_the_posterior():
+    """If every swap is accepted, a replica needs 2 R steps for one."""
+    R, steps = 5, 200
+    ladder = _first_ladder(R, FLOAT)
+    step = jax.jit(_swapped)
+    for k in range(steps):
+        ladder, _ = step(random.fold_in(KEY, k), ladder, jnp.zeros(R), k % 2)
+    assert int(ladder.round_trips.sum()) == pytest.approx(R * steps / (2 * R), abs=R)
+    assert sorted(np.asarray(ladder.replica)) == list(range(R))
+
+
+def test_spacing_makes_rejections_even():
+    """The rejection between two temperatures of a Gaussian target is a function of their ratio."""
+    ladder = _first_ladder(6, FLOAT)
+
+    def measured(ladder):
+        draws = random.normal(KEY, (4000, 6)) / jnp.sqrt(1 + 50 * ladder.betas)
+        likelihood = -25 * draws**2
+        gain = (ladder.betas[:-1] - ladder.betas[1:]) * (likelihood[:, 1:] - likelihood[:, :-1])
+        return jnp.mean(1 - jnp.exp(jnp.minimum(0.0, gain)), axis=0)
+
+    before = measured(ladder)
+    for _ in range(4):
+        ladder = _respaced(ladder._replace(rejection=measured(ladder)))
+    after = measured(ladder)
+    assert float(jnp.std(after)) < 0.25 * float(jnp.std(before))
+    assert float(after.sum()) == pytest.approx(float(before.sum()), rel=0.25)
+    assert ladder.betas[0] == 1
+    assert ladder.betas[-1] == 0
+    assert not ladder.rejection.any()
