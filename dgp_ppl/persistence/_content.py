@@ -71,8 +71,8 @@ class Encoder:
         if type(value) is list:
             return self._items(value, name)
         if isinstance(value, tuple):
-            path = None if type(value) is tuple else self._path(type(value), name)
-            return {"kind": "tuple", "class": path, "items": self._items(value, name)}
+            named = {"class": None if type(value) is tuple else _class_path(value, name)}
+            return {"kind": "tuple", **named, "items": self._items(value, name)}
         if type(value) is dict:
             return {"kind": "dict", "items": self._pairs(value, name)}
         if isinstance(value, jax.Array | np.ndarray | np.generic):
@@ -87,19 +87,15 @@ class Encoder:
                 "args": self._items(value.args, f"{name}.args"),
                 "keywords": self._pairs(value.keywords, f"{name}.keywords"),
             }
-        if isinstance(value, _BY_ARGUMENTS):
-            parts = {"arguments": _arguments(value, name)}
-        elif fields := _fields(value):
-            parts = {"fields": fields}
-        else:
-            return {"kind": "import", "path": self._path(value, name)}
-        node: dict[str, Any] = {
-            "kind": "arguments" if "arguments" in parts else "object",
-            "class": self._path(type(value), name),
-        }
+        try:
+            return {"kind": "import", "path": import_path(value)}
+        except ValueError as error:
+            if not (parts := _parts(value, name)):
+                raise _unsuitable(name, error) from None
+        node: dict[str, Any] = {"kind": "object" if "fields" in parts else "arguments"}
         for part, content in parts.items():
             node[part] = [[n, self.encode(v, f"{name}.{n}")] for n, v in content.items()]
-        return node
+        return node | {"class": _class_path(value, name)}
 
     def _items(self, values: Any, name: str) -> list[Any]:
         return [self.encode(v, f"{name}[{i}]") for i, v in enumerate(values)]
@@ -129,16 +125,38 @@ class Encoder:
         self.members[member] = array_bytes(array)
         return node
 
-    def _path(self, value: Any, name: str) -> str:
-        try:
-            return import_path(value)
-        except ValueError as error:
-            raise TypeError(
-                f"save: {name} is {error}; a new process imports functions and classes by name, so "
-                "define it at the top of a module, such as my_models.py, import it from there and "
-                "pass that (a fit with the same params needs no repetition); objects must be "
-                "dataclasses or equinox modules"
-            ) from None
+
+def _class_path(value: Any, name: str) -> str:
+    try:
+        return import_path(type(value))
+    except ValueError as error:
+        raise _unsuitable(f"the class of {name}", error) from None
+
+
+def _unsuitable(name: str, error: ValueError) -> TypeError:
+    return TypeError(
+        f"save: {name} is {error}; a new process imports functions and classes by name, so define "
+        "it at the top of a module, such as my_models.py, import it from there and pass that (a "
+        "fit with the same params needs no repetition); objects must be dataclasses or equinox "
+        "modules"
+    )
+
+
+def _parts(value: Any, name: str) -> dict[str, dict[str, Any]]:
+    """Return the arguments or the fields that an object is made of; empty for other values."""
+    if isinstance(value, type):
+        return {}
+    if isinstance(value, _BY_ARGUMENTS):
+        return {"arguments": _arguments(value, name)}
+    if dataclasses.is_dataclass(value):  # equinox modules too
+        names = [f.name for f in dataclasses.fields(value) if hasattr(value, f.name)]
+        return {"fields": {n: getattr(value, n) for n in names}}
+    if isinstance(value, _BY_FIELDS):
+        # Handlers have the dunders of the function that they wrap. Transforms may refer weakly to
+        # their inverses, which they make when needed.
+        held = {n: v for n, v in vars(value).items() if not isinstance(v, weakref.ref)}
+        return {"fields": {n: v for n, v in held.items() if n[:2] != "__"}}
+    return {}
 
 
 def _arguments(value: Any, name: str) -> dict[str, Any]:
@@ -158,21 +176,6 @@ def _arguments(value: Any, name: str) -> dict[str, Any]:
         else:
             found[p.name] = vars(value)[held[0]]
     return found
-
-
-def _fields(value: Any) -> dict[str, Any]:
-    """Return the fields of a dataclass, an equinox module or an object of NumPyro; else nothing."""
-    if isinstance(value, type):
-        return {}
-    if dataclasses.is_dataclass(value):
-        names = [f.name for f in dataclasses.fields(value) if hasattr(value, f.name)]
-        return {n: getattr(value, n) for n in names}
-    if isinstance(value, _BY_FIELDS):
-        # Handlers have the dunders of the function that they wrap. Transforms may refer weakly to
-        # their inverses, which they make when needed.
-        held = {n: v for n, v in vars(value).items() if not isinstance(v, weakref.ref)}
-        return {n: v for n, v in held.items() if n[:2] != "__"}
-    return {}
 
 
 def decode(archive: ArchiveReader, node: Any) -> Any:
