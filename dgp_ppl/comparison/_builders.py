@@ -86,12 +86,7 @@ _CATEGORY_MODEL = "deep_gp"  # its first layer has the inputs themselves
 
 
 def check_categories(caller: str, data: Dataset | RowSource, model: str) -> None:
-    """Raise unless a model can have kernels over the categories of a data set.
-
-    Raises:
-        DataError: if no column has three or more categories.
-        ValueError: if the model's first layer does not have the inputs themselves.
-    """
+    """Raise unless a model can have kernels over the categories of a data set."""
     if model != _CATEGORY_MODEL:
         raise ValueError(
             f"{caller}: category_kernel is True and model {model!r}, wanted {_CATEGORY_MODEL}"
@@ -132,9 +127,7 @@ def kernel_maker(task: Task) -> models.KernelMaker:
 def _model_arguments(task: Task, depth: int | None = None) -> dict[str, Any]:
     """Return the model arguments for the kernels and for the observations.
 
-    Args:
-        task: the fit to do.
-        depth: number of layers of models that take a kernel for each; None for others.
+    `depth` is None for models that take one kernel for all layers.
     """
     setting = task.setting
     makers = [kernel_maker(task), *[KERNELS[setting.kernel].learned] * ((depth or 1) - 1)]

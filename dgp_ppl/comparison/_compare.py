@@ -288,7 +288,7 @@ def compare(
             for found in fits:
                 with ONE_AT_A_TIME:
                     keep(*found)
-                del found  # with its data, before those of the next split are made
+                del found  # with its data, before the data of the next split are made
     except KeyboardInterrupt as interrupt:
         text = f"compare: interrupted with {_how_to_go_on(folder, comparison, kept, total)}"
         raise Interrupted(text, comparison) from interrupt

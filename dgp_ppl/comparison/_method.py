@@ -64,7 +64,7 @@ class Task:
 
     @property
     def is_streamed(self) -> bool:
-        """Whether the rows are those of a source, and need not fit in memory."""
+        """Whether the rows come from a source, and need not fit in memory."""
         return isinstance(self.x, Rows)
 
     def split(self, num: int = 2) -> tuple[Task, ...]:
@@ -180,7 +180,7 @@ def register(
         regression_only: whether the method needs Gaussian noise. `compare` refuses it for classes.
         streams: whether the method also fits a source of rows. It then takes the training data from
             ``task.data``, and their number from ``task.num_data``.
-        in_one_program: fits several tasks at once, as `fit_many` does, and returns the fit or the
+        in_one_program: fits several tasks together, as `fit_many` does, and returns the fit or the
             error of each. The tasks differ in their keys and rows; their numbers of rows may
             differ. `compare` uses it for the splits of a data set on a GPU. If it raises
             `UnsuitableError`, `compare` fits one split after another.

@@ -34,7 +34,7 @@ METRICS: dict[str, tuple[str, ...]] = {
     "binary": (*_CLASSES, "auc", *_FIT),
     "multiclass": (*_CLASSES, *_FIT),
 }
-"""The metrics of each task: those of predictions, then those of fits."""
+"""The metrics of each task: first of predictions, then of fits."""
 
 PREDICTION_HEADINGS = {
     "accuracy": "accuracy",
@@ -73,7 +73,7 @@ def predictive_metrics(task: str, prediction: Prediction, y: np.ndarray) -> dict
         y: their targets, [N].
 
     Returns:
-        Values by metric; those of a regression are in the units of y. The AUC is None if all
+        Values by metric; metrics of a regression are in the units of y. The AUC is None if all
         targets are of one class.
     """
     if task == "regression":

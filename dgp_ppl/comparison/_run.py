@@ -124,7 +124,7 @@ class Run(Summarized):
         the configuration and the row of results. Of several restarts, it is the first fit.
 
         Args:
-            path: the file. An earlier file is replaced at the end, at once.
+            path: the file. An earlier file is replaced in one step at the end.
 
         Raises:
             DataError: if the file cannot be written.
@@ -159,18 +159,15 @@ def run_method(
     progress: str | bool,
     fit: Callable[..., MethodFit] = fit_method,
 ) -> tuple[dict[str, Any], Run | None]:
-    """Fit a method to a split and measure it.
+    """Fit a method to a split and measure it; returns the row, and the run unless it failed.
 
     Args:
         method: name of the method.
         split: the split.
-        setting: the settings of the comparison.
-        config: its configuration, with ``seed`` and ``evidence``.
+        setting: the options of the comparison.
+        config: the configuration of the comparison.
         progress: label of the progress bar, or False.
         fit: `fit_method`, or what returns the fit that it would make.
-
-    Returns:
-        The row of results, and the run; None if the fit failed.
     """
     data = split.data
     x, y = in_memory_if_few(*split.training(), setting)
@@ -222,29 +219,20 @@ def run_method(
 
 def fit_options(split: Split, config: Mapping[str, Any]) -> dict[str, Any]:
     """Return the options of `fit_method` for a split."""
+    data, one_hot = split.data, []
+    if config["category_kernel"] and data.preprocessor is not None:
+        one_hot = list(data.preprocessor.one_hot.values())
     return {
-        "seed": config["seed"], "split": split.index, "shared_unit": split.data.shared_unit,
-        "one_hot": _one_hot(split.data, config),
+        "seed": config["seed"], "split": split.index, "shared_unit": data.shared_unit,
+        "one_hot": one_hot,
     }  # fmt: skip
 
 
-def _one_hot(data: Dataset | RowSource, config: Mapping[str, Any]) -> list[range]:
-    """Return the one-hot inputs of a data set that get a kernel over categories."""
-    if not config.get("category_kernel") or data.preprocessor is None:
-        return []
-    return list(data.preprocessor.one_hot.values())
-
-
 def _measure_evidence(key: PRNGKey, fitted: Fitted, task: Task) -> dict[str, Any]:
-    """Measure the log evidence and its gap above the ELBO, in nats per datum.
-
-    Returns:
-        The entries of the row. ``evidence_note`` explains a missing or doubtful evidence.
-    """
+    """Return the row's log evidence and its gap above the ELBO, in nats per datum, or a note."""
     guide: Any = fitted.guide
     if fitted.elbo_per_datum is None:
-        note = "this method reports no ELBO, so there is no gap to measure"
-        return {"evidence_note": note}
+        return {"evidence_note": "this method reports no ELBO, so there is no gap to measure"}
     if (reason := why_no_evidence(guide)) is not None:
         return {"evidence_note": reason}
     if getattr(guide, "row_params", ()):

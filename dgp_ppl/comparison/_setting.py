@@ -65,11 +65,11 @@ def _option(
 
 
 def _wanted_rate(value: Any) -> str | None:
-    return None if isinstance(value, Real) and 0 < value < math.inf else "a positive number"
+    return None if isinstance(value, Real) and 0 < float(value) < math.inf else "a positive number"
 
 
 def _wanted_share(value: Any) -> str | None:
-    return None if isinstance(value, Real) and 0 <= value <= 1 else "a number from 0 to 1"
+    return None if isinstance(value, Real) and 0 <= float(value) <= 1 else "a number from 0 to 1"
 
 
 @dataclasses.dataclass(frozen=True)

@@ -36,7 +36,7 @@ class Split:
         make: makes the data set, at the first access to `data`; so splits that wait take no memory,
             and go to a worker without their inputs.
         index: number of the split, from 0.
-        train: row numbers of the training rows; None for all but those of the test.
+        train: row numbers of the training rows; None for all rows but the test rows.
         test: row numbers of the held-out rows.
     """
 
@@ -106,7 +106,7 @@ def chosen_methods(source: Source, methods: Sequence[str] | None) -> tuple[str, 
     if streams and refused != sorted(set(methods) - set(methods_for(source.task, methods))):
         able = ", ".join(methods_for(source.task, tuple(METHODS), streams))
         raise ValueError(
-            f"compare: methods has {refused}, which need all rows in memory, and those of "
+            f"compare: methods has {refused}, which need all rows in memory, and the rows of "
             f"{source.name} are read block by block; wanted some of {able}"
         )
     raise ValueError(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -125,7 +126,10 @@ def _drawn(
 
     groups = {"posterior_predictive": dict(draws), "observed_data": dict(y)}
     tree = arviz_base.from_dict(groups, dims={m: ["test"] for m in draws})
-    figure = plot(tree, backend="matplotlib", **options).viz["figure"].item()
+    with warnings.catch_warnings():
+        # ArviZ takes few held-out rows for chains and draws in the wrong order.
+        warnings.filterwarnings("ignore", "Found chain dimension to be longer")
+        figure = plot(tree, backend="matplotlib", **options).viz["figure"].item()
     pyplot.close(figure)
     return figure
 

@@ -178,17 +178,6 @@ def test_restarts_are_mixed(monkeypatch):
 
 
 @pytest.mark.slow
-def test_kernels_have_names():
-    """They change the fits of sparse GPs and of the exact one."""
-    names = ("squared_exponential", "matern32")
-    data = few("step", 30)
-    found = [dgp_ppl.compare(data, ["sgpr", "gp"], splits=1, kernel=k, **TINY) for k in names]
-    for first, second in zip(found[0].splits, found[1].splits, strict=True):
-        assert first["log_density"] != second["log_density"]
-    assert found[1].record["config"]["kernel"] == "matern32"
-
-
-@pytest.mark.slow
 def test_one_kernel_and_one_start_as_published():
     data = few("diabetes", 60, 2)
     fitted = dgp_ppl.compare(data, ["dspp"], splits=1, as_published=True, **TINY).fits["dspp"]

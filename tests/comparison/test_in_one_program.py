@@ -76,12 +76,6 @@ def test_other_models(options):
     assert_rows_agree(data(), ["dsvi"], tolerance=1e-4, **options)
 
 
-@pytest.mark.slow
-def test_classes():
-    labels = data((Y > 0).astype(int), "binary")
-    assert all(0 < r["log_loss"] < 2 for r in compared(labels, ["dsvi"], in_one_program=True))
-
-
 def test_a_failed_fit_stops_no_other(monkeypatch):
     real = IN_ONE_PROGRAM["dsvi"]
 

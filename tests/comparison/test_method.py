@@ -31,12 +31,6 @@ def test_split_tasks_have_the_keys_of_random_split():
         assert part.setting == task.setting
 
 
-def test_settings_are_changed_in_a_copy():
-    task = Task(KEY, np.zeros((3, 1)), np.zeros(3), Setting(depth=2))
-    assert task.with_setting(depth=1, steps=7).setting == Setting(depth=1, steps=7)
-    assert task.setting.depth == 2
-
-
 def test_a_fitted_method_names_its_parts_and_shapes():
     found = shallow(4)
     lines = repr(Fitted(svgp, SHALLOW, {"z": Z}, found, -1.23456)).splitlines()

@@ -56,7 +56,7 @@ def test_the_bound_is_that_of_all_training_rows(outcome):
     x, y = scale.inputs(X[train]), scale.outputs(Y[train])
     call = (random.key(0), fitted.model, fitted.guide, fitted.result.params, x, y)
     sampled = {"batch_size": 10_000, "num_draws": 20}
-    _, error = dgp.evaluate(*call, **sampled, **fitted.kwargs)  # that of the row's bound
+    _, error = dgp.evaluate(*call, **sampled, **fitted.kwargs)  # of the row's bound
     wanted, _ = dgp.evaluate(*call, **fitted.kwargs)
     assert 0 < error < 0.01 * abs(wanted)
     assert fitted.elbo_per_datum == pytest.approx(wanted / len(y), abs=4 * error / len(y))

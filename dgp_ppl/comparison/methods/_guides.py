@@ -181,13 +181,13 @@ def _diffusion(task: Task) -> Fitted:
 def _flow(task: Task) -> Fitted:
     """Fit a deep GP with a normalising-flow posterior, based on the coupled guide.
 
-    The steps are divided as those of `diffusion`.
+    The steps are divided as in `diffusion`.
     """
     return _on_global_inducing(task, Flow)
 
 
 def _on_global_inducing(task: Task, make: Callable[..., LayerGuide], **options: Any) -> Fitted:
-    """Fit a guide that is based on the coupled guide; `options` are those of `fit`.
+    """Fit a guide that is based on the coupled guide; `options` are keywords of `fit`.
 
     The guide takes the place of the last steps of `global_inducing`. The base and the
     hyperparameters go on at their rate there: at a lower one their steps would be missing.
@@ -214,7 +214,7 @@ def _fit_guide(
     num_draws: int = _EVALUATION_DRAWS,
     **options: Any,
 ) -> Fitted:
-    """Fit a guide in minibatches and evaluate its ELBO; `options` are those of `fit`."""
+    """Fit a guide in minibatches and evaluate its ELBO; `options` are keywords of `fit`."""
     key_fit, key_elbo = random.split(task.key)
     setting = task.setting
     result = fit(
