@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import importlib
 import io
 import json
 import warnings
@@ -103,8 +104,7 @@ def _summary_table(
 
 def _leave_one_out(runs: Mapping[str, Run]) -> tuple[dict[str, Any], list[str]]:
     """Return the leave-one-out table of all methods, and the warnings that came with it."""
-    import arviz_stats
-
+    arviz_stats: Any = importlib.import_module("arviz_stats")
     values: dict[str, dict[str, str]] = {}
     estimates: dict[str, Any] = {}
     notes: list[str] = []
