@@ -11,7 +11,7 @@ from dgp_ppl._files import versions
 from dgp_ppl.comparison._builders import Built, build
 from dgp_ppl.comparison._compare import Comparison, compare
 from dgp_ppl.comparison._executor import local_workers
-from dgp_ppl.comparison._fit_method import fit_method
+from dgp_ppl.comparison._fit_method import MethodFit, fit_method
 from dgp_ppl.comparison._folder import write_json
 from dgp_ppl.comparison._kernels import KERNELS
 from dgp_ppl.comparison._method import METHODS, Fitted, Task, register
@@ -25,6 +25,7 @@ __all__ = [
     "Built",
     "Comparison",
     "Fitted",
+    "MethodFit",
     "Run",
     "Setting",
     "Task",
