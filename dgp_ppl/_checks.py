@@ -101,7 +101,7 @@ def check_inputs(caller: str, x: Any, name: str = "x", numbers: np.ndarray | Non
 
 def _kind(values: np.ndarray) -> str:
     if values.dtype.kind == "O" and values.size:
-        return f"objects ({type(values.ravel()[0]).__name__}, say)"
+        return f"objects (such as {type(values.ravel()[0]).__name__})"
     return f"values of type {values.dtype}"
 
 
@@ -166,7 +166,7 @@ def check_shapes(caller: str, name: str, value: Any, declared: Any, *, shared: b
     Args:
         caller: name of the function that received the params.
         name: name of the param.
-        value: its value: an array, or a tree of arrays (a network, say).
+        value: its value: an array, or a tree of arrays (such as a network).
         declared: arrays or shapes of the initial value.
         shared: accept a value without the leading axis, which outputs or inputs then share. Params
             of a shared kernel serve kernels per output.
@@ -252,7 +252,7 @@ def unknown_params(
 
 
 def short_list(names: Iterable[Any], most: int = 6) -> str:
-    """Return the first entries of a list, and the number of the others, in brackets."""
+    """Return the first entries of a list, and the number of all, in brackets."""
     entries = list(names)
     shown = ", ".join(map(repr, entries[:most]))
     more = f", ... ({len(entries)} in all)" if len(entries) > most else ""

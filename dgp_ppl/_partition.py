@@ -176,7 +176,7 @@ def signature(tree: Any) -> Any:
 
 
 class CallArrays(NamedTuple):
-    """The arrays of a call and of a guide, with None in place of their static values.
+    """The arrays of a call and of a guide, with None for each static value.
 
     Attributes:
         args: positional arguments of the model.
@@ -201,7 +201,7 @@ class Partition:
     Attributes:
         model: the model.
         guide: its guide, or None.
-        static: the static values, with None in place of arrays.
+        static: the static values, with None for each array.
     """
 
     model: Any

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from contextvars import ContextVar
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -25,9 +26,31 @@ __all__ = [
 ]  # fmt: skip
 
 
-_mesh: ContextVar[Mesh | None] = ContextVar("mesh", default=None)
-_num_real: ContextVar[Any] = ContextVar("num_real", default=None)
-_real: ContextVar[Array | None] = ContextVar("real", default=None)
+class _RowContext(NamedTuple):
+    """How `minibatch` takes its rows.
+
+    Attributes:
+        mesh: the devices that the rows are divided among, or None.
+        num_real: number of rows that are not padding; None if there is no padding.
+        real: which rows of the minibatch at hand are not padding, [B]; None if all are real.
+    """
+
+    mesh: Mesh | None = None
+    num_real: Any = None
+    real: Array | None = None
+
+
+_PLAIN = _RowContext()
+_context: ContextVar[_RowContext] = ContextVar("rows", default=_PLAIN)
+
+
+@contextlib.contextmanager
+def _with_context(**fields: Any) -> Iterator[None]:
+    token = _context.set(_context.get()._replace(**fields))
+    try:
+        yield
+    finally:
+        _context.reset(token)
 
 
 @partial(jax.jit, static_argnums=(1, 2))
@@ -118,36 +141,26 @@ def _take(array: Array, rows: Int[Array, " B"]) -> Array:
     return array[rows]
 
 
-@contextlib.contextmanager
-def rows_on(mesh: Mesh) -> Iterator[None]:
+def rows_on(mesh: Mesh) -> AbstractContextManager[None]:
     """Divide the rows of the minibatches of traced programs among the devices of a mesh."""
-    token = _mesh.set(mesh)
-    try:
-        yield
-    finally:
-        _mesh.reset(token)
+    return _with_context(mesh=mesh)
 
 
-@contextlib.contextmanager
-def padded(num_rows: Any) -> Iterator[None]:
-    """Take only the first rows of data plates for real; the others are padding.
+def padded(num_rows: Any) -> AbstractContextManager[None]:
+    """Take only the first rows of data plates for real; the rows behind them are padding.
 
     Within the plate `observe` masks the padding. The plate keeps its size: a minibatch has padding
     as often as the data have, so its bound remains unbiased.
 
     Args:
-        num_rows: number of real rows, which may be traced.
+        num_rows: number of real rows, which may be traced; None if there is no padding.
     """
-    token = _num_real.set(num_rows)
-    try:
-        yield
-    finally:
-        _num_real.reset(token)
+    return _with_context(num_real=num_rows)
 
 
 def real_rows() -> Array | None:
     """Return which rows of the minibatch at hand are not padding, [B]; None if all are real."""
-    return _real.get()
+    return _context.get().real
 
 
 def _by_rows(array: Array, mesh: Mesh) -> Array:
@@ -176,7 +189,7 @@ def _from_own_strata(array: Array, rows: Int[Array, " B"], mesh: Mesh) -> Array:
 
 def _taken(array: Array, rows: Int[Array, " B"], drawn: Array | None) -> Array:
     """Return the rows of an array, divided among the devices of the mesh at hand."""
-    mesh = _mesh.get()
+    mesh = _context.get().mesh
     if mesh is None:
         return _take(array, rows)
     if rows is drawn and len(array) % len(rows) == len(rows) % mesh.size == 0:
@@ -246,12 +259,9 @@ def minibatch(
             return a if a is None or whole else _taken(a, rows, drawn)
 
         taken = tuple(map(taken_from, arrays))
-        num_real = _num_real.get()
-        token = _real.set(None if num_real is None else jnp.asarray(rows) < num_real)
-        try:
+        num_real = _context.get().num_real
+        with _with_context(real=None if num_real is None else jnp.asarray(rows) < num_real):
             yield taken[0] if len(taken) == 1 else taken
-        finally:
-            _real.reset(token)
 
 
 def _check_rows(read: int, wanted: int | None) -> None:

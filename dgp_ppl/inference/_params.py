@@ -77,8 +77,8 @@ def checked_params(
 ) -> Params:
     """Return params by name, after comparing their names and shapes with what programs declare.
 
-    Nothing is computed: the programs run on shapes. Params that a handler holds (`freeze`, say) are
-    not declared. Without a guide, its params may be there too.
+    Nothing is computed: the programs run on shapes. Params that a handler such as `freeze` holds
+    are not declared. Without a guide, its params may be there too.
 
     Args:
         caller: name of the function that received the params, for errors.
@@ -86,7 +86,7 @@ def checked_params(
         model: the model, or None to check the guide alone.
         guide: the guide, or None to check the model alone.
         call: the model's arguments.
-        new_rows: whether the call's rows are not those of the fit. Params of the latent sites of
+        new_rows: whether the call has other rows than the fit. Params of the latent sites of
             the fit's rows are then allowed, and not needed.
         prior: whether params that are not given may keep their initial values.
 
@@ -120,7 +120,7 @@ def declared_params(
         model: the model, or None for the guide alone.
         guide: the guide, or None for the model alone. A guide that is new finds its layers.
         call: the model's arguments.
-        new_rows: whether the call's rows are not those of the fit; see `checked_params`.
+        new_rows: whether the call has other rows than the fit; see `checked_params`.
     """
     set_up_guide(random.PRNGKey(0), guide, call)
     partition, data = Partition.split(model, call, guide)
@@ -130,7 +130,7 @@ def declared_params(
         return found
     unused: set[str] | None = held_names(model) | held_names(guide)
     if isinstance(guide, LayerGuide) and new_rows:
-        # Other guides than AutoNormal have params of the rows whose names are not known.
+        # Only AutoNormal's per-row params are known by name.
         known = guide.rest is AutoNormal or not guide.other_sites
         unused = unused | guide.row_params if known else None
     return dataclasses.replace(
@@ -143,7 +143,7 @@ def checked_start(
 ) -> Params:
     """Return the values that a fit starts from, some or all, after comparing shapes.
 
-    A fit of another guide may give them: its own params are left out. `name` is that of the
+    A fit of another guide may give them: its own params are left out. `name` is the name of the
     argument.
 
     Raises:
@@ -174,7 +174,7 @@ def set_up_guide(key: PRNGKey, guide: Model | None, call: Call) -> None:
 def _shapes_of(
     partition: Partition, treedef: Any, shapes: tuple[Any, ...], new_rows: bool
 ) -> Declared:
-    """Run the programs on shapes, and return those of their params."""
+    """Run the programs on shapes, and return the shapes of their params."""
     found: dict[str, dict[str, Any]] = {"model": {}, "guide": {}}
 
     def run(data: CallArrays) -> None:

@@ -1,4 +1,4 @@
-"""Params that are not those of the model and the guide are refused wherever params are taken."""
+"""Params that do not fit the model and the guide are refused wherever params are taken."""
 
 import dataclasses
 

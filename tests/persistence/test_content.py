@@ -141,6 +141,7 @@ GUIDES = {
     "changed": dgp.MeanField(models.deep_gp).replace(hidden_scale=0.2).with_model(models.svgp),
     "decoupled": dgp.Decoupled(models.svgp, {"l1": Z}, mean="cb"),
     "nested": dgp.Diffusion(models.svgp, steps=2, base=dgp.GlobalInducing(models.svgp, Z)),
+    "own": keepable.Shifted(models.svgp, shift=1.0, hidden_scale=0.2),
     "rest": dgp.MeanField(models.svgp, rest=functools.partial(AutoNormal, init_scale=0.2)),
 }
 

@@ -26,6 +26,14 @@ def student(f):
     return dist.StudentT(4.0, f, 0.3)
 
 
+class Shifted(dgp.MeanField):
+    """A guide of a user's, which passes options on."""
+
+    def __init__(self, model, *, shift=0.0, **options):
+        super().__init__(model, **options)
+        self.shift = shift
+
+
 counts = lambda f: dist.Poisson(jnp.exp(f))  # noqa: E731 - a lambda that can be imported
 
 

@@ -47,7 +47,7 @@ def check_data(caller: str, model: Model, call: Call) -> dict[str, Any]:
         call: its arguments.
 
     Returns:
-        The sites of the model, with all rows in each plate, or those of the minibatch at hand.
+        The sites of the model, with all rows in each plate, or the rows of the minibatch at hand.
 
     Raises:
         DataError: if an observed value is NaN or out of the support of its distribution, and no
@@ -59,7 +59,7 @@ def check_data(caller: str, model: Model, call: Call) -> dict[str, Any]:
     if any(isinstance(a, Rows) for a in (*call.args, *call.kwargs.values())):
         raise TypeError(
             f"{caller}: an argument is Rows, wanted arrays in memory: Rows.sample draws some rows; "
-            "fit and evaluate take Rows in place of the model's first arguments"
+            "fit and evaluate take Rows for the model's first arguments"
         )
     for name, array in named_arrays(model, call):
         if array.dtype.kind in "OUSMm":
@@ -142,7 +142,7 @@ def row_check(caller: str, model: Model, call: Call, sites: dict[str, Any]) -> R
         if site["type"] != "sample" or not site["is_observed"] or isinstance(site["fn"], dist.Unit):
             continue
         for i, array in enumerate(streamed):
-            # A mask of the first minibatch says nothing about the others.
+            # A mask of the first minibatch says nothing about other minibatches.
             if site["value"] is array and _seen(site["fn"]) is True:
                 found.append(
                     (i, f"argument {names[id(array)]!r}, observed at site {name!r},", site)

@@ -1,4 +1,4 @@
-"""Views of a model: its sites, the same model with constant params, and what it shows outside."""
+"""Trace a model's sites, freeze its params, hide its sites."""
 
 from __future__ import annotations
 
@@ -98,8 +98,8 @@ def freeze(program: Any, params: Params | Fitted) -> Any:
 
     Args:
         program: a model or a guide.
-        params: values by name, or the result of a fit. Those of its guide may be among them, or
-            those of its model; the program does not use them.
+        params: values by name, or the result of a fit. Params of the other program of the fit
+            may be among them, and are not used.
 
     Raises:
         TypeError: if `params` is neither a dict nor a result.

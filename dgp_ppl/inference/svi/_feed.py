@@ -54,7 +54,7 @@ def source_of(caller: str, call: Call) -> tuple[Rows, int] | None:
     rows, *others = call.args or (None,)
     if not isinstance(rows, Rows) or any(isinstance(a, Rows) for a in others):
         raise TypeError(
-            f"{caller}: wanted one Rows, in place of the model's first arguments: {caller}(key, "
+            f"{caller}: wanted one Rows, for the model's first arguments: {caller}(key, "
             "model, guide, rows, batch_size=1000)"
         )
     size = call.kwargs.get("batch_size")
@@ -67,7 +67,7 @@ def source_of(caller: str, call: Call) -> tuple[Rows, int] | None:
     if size >= len(rows):
         raise ValueError(
             f"{caller}: batch_size is {size}, wanted fewer than the {len(rows)} rows; for all rows "
-            "at once pass arrays: *rows.take(range(len(rows)))"
+            "together pass arrays: *rows.take(range(len(rows)))"
         )
     return rows, int(size)
 
@@ -81,7 +81,7 @@ class Feed:
         batch_size: rows of a minibatch.
         position: the seed of the order, and the number of the first step in it.
         steps: number of steps.
-        length: the most steps at once.
+        length: the most steps in one call.
 
     Attributes:
         call: the model's call with the minibatch of the first step.
@@ -178,7 +178,7 @@ def _random_block(rows: Rows, key: PRNGKey, batch_size: int, num: int) -> Block:
 
 
 def _first_call(call: Call, rows: Rows, block: Block) -> Call:
-    """Return the call with a minibatch of each array of the source in place of the source."""
+    """Return the call with a minibatch of each array of the source as arguments."""
     streamed = [Streamed(a[0], block.numbers[0], len(rows)) for a in block.arrays]
     return dataclasses.replace(call, args=(*streamed, *call.args[1:]))
 

@@ -69,14 +69,14 @@ def fit(
         key: random key; the same key gives the same fit.
         model: a NumPyro model.
         guide: its guide, such as `MeanField(model)`.
-        *args: the model's positional arguments. `Rows` in place of the first ones are read from
+        *args: the model's positional arguments. `Rows` as the first one are read from
             their files ahead of the steps; `batch_size` is then needed.
         steps: number of optimiser steps.
         learning_rate: initial learning rate of the default optimiser, Adam (b1 = 0.95, b2 = 0.99)
             with one cosine decay to 3 % of it. The model's own params (hyperparameters, inducing
             inputs) move at 0.3 of it. Guides may declare other shares: see `LayerGuide.rate`.
-        optimizer: an optax optimiser in place of the default.
-        loss: the objective in place of the guide's (`LayerGuide.default_loss`), which is
+        optimizer: an optax optimiser instead of the default.
+        loss: the objective instead of the guide's (`LayerGuide.default_loss`), which is
             `TraceMeanField_ELBO()` for most guides.
         start: params to start from, some or all, or an earlier result. Those that neither the model
             nor the guide has are left out. With an earlier `FitResult` and its own
@@ -94,12 +94,12 @@ def fit(
             `FitResult.restart_bounds`.
         checkpoint: folder for this fit only. A call with the same arguments resumes a killed fit,
             and returns the params and losses of an uninterrupted one, bit for bit. Trials of
-            several starts are not kept: a fit killed there begins anew. None writes nothing.
+            several starts are not kept: a fit killed there begins again. None writes nothing.
         every: least number of steps between checkpoints.
         mesh: devices that divide the rows among them, a `jax.sharding.Mesh`, or "auto" for all of
             this process. Each has all params and its part of every minibatch that `minibatch`
-            draws. With the same key the losses are those of one device but for rounding. The
-            devices may be those of several processes (`jax.distributed`), which all make the same
+            draws. With the same key the losses equal the losses on one device up to rounding. The
+            devices may belong to several processes (`jax.distributed`), which all make the same
             call with all rows; the first one writes the checkpoints.
         progress: show a progress bar with the ELBO per datum; a string is its label. If the
             standard error stream is no terminal, it is a line at the end, and before it one per
@@ -115,7 +115,7 @@ def fit(
             `checkpoint` holds another fit, or damaged or foreign files. If processes of a mesh
             have other arguments or other checkpoints than each other.
         Interrupted: at Ctrl-C, a `KeyboardInterrupt`. Its `result` is the fit after the last
-            finished steps (up to 200 of them run at once), which predicts and can be saved like any
+            finished steps (up to 200 steps are one call), which predicts and can be saved like any
             other.
         NonFiniteLossError: at the first loss that is not finite. It names the step and the site;
             its `result` is the last finite state.
@@ -244,7 +244,7 @@ def evaluate(
         guide: its guide.
         params: of the model and the guide, or the fit's result.
         *args: the model's positional arguments, or `Rows`, of which rows at random are read.
-        loss: the objective in place of the guide's `LayerGuide.bound_loss`. (The loss that an
+        loss: the objective instead of the guide's `LayerGuide.bound_loss`. (The loss that an
             `Implicit` guide is fitted with is not a bound.)
         num_draws: number of estimates; one is in memory at a time.
         **kwargs: the model's keyword arguments.
@@ -253,7 +253,7 @@ def evaluate(
         DataError: if the data are NaN or out of the support, as in `fit`, or the ELBO is not finite
             because another argument is NaN.
         TypeError: if `key` is no random key; for a `RenyiELBO` with a guide of layers.
-        ValueError: if the names or shapes of params are not those of the model and the guide.
+        ValueError: if the names or shapes of params do not fit the model and the guide.
     """
     check_key("evaluate", key)
     check_count("evaluate", "num_draws", num_draws, 2)

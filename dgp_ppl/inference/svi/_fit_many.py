@@ -46,26 +46,26 @@ def fit_many(
     """Fit a guide to a model several times in one program: restarts, splits or a grid.
 
     The fits differ by their keys, and by the arguments of the model that `each` names. These have
-    a leading axis of fits; the other arguments are those of all fits::
+    a leading axis of fits; all fits share the other arguments::
 
         fits = dgp.fit_many(random.split(key, 5), model, guide, xs, ys, z=zs, each=("x", "y", "z"))
         predictions = [dgp.predict(key, model, guide, f, x_test, z=z) for f, z in zip(fits, zs)]
 
-    Each fit equals that of `fit` with the same key, up to rounding. On a GPU many small fits take
+    Each fit equals a call of `fit` with the same key, up to rounding. On a GPU many small fits take
     the time of a few. On a CPU they take as long as one after the other. A fit that fails does not
-    stop the others.
+    stop the other fits.
 
     Args:
         keys: random keys, one for each of the R fits.
         model: a NumPyro model.
-        guide: its guide. Arrays that the guide itself holds are those of all fits.
+        guide: its guide. All fits share the arrays that the guide itself holds.
         *args: the model's positional arguments.
         each: names of the arguments with a leading axis of R fits. All arrays of a tree have it,
-            and its functions are those of all fits.
+            and all fits share its functions.
         steps: number of optimiser steps.
         learning_rate: initial learning rate of the default optimiser; see `fit`.
-        optimizer: an optax optimiser in place of the default.
-        loss: the objective in place of the guide's; see `fit`.
+        optimizer: an optax optimiser instead of the default.
+        loss: the objective instead of the guide's; see `fit`.
         start: params to start from, or a result, the same for all fits; a list of them, of which
             each fit chooses one (see `fit`); or an earlier `FitResults`, whose fits go on where
             they stopped if `optimizer` is theirs.

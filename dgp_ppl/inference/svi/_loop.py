@@ -280,8 +280,8 @@ def run_steps(
 ) -> Outcome:
     """Run the steps that are left, or the steps up to an interrupt.
 
-    A fit whose loss is not finite fails, and does not stop the others. With a folder, of one fit,
-    the steps go on from its state, and write to it after at least `every` steps.
+    A fit whose loss is not finite fails, and does not stop the other fits. With a folder, of one
+    fit, the steps go on from its state, and write to it after at least `every` steps.
 
     Args:
         loop: the loop of the fits.

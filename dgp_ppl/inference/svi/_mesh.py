@@ -56,7 +56,7 @@ class MeshLoop(TrainingLoop):
         return treedef.unflatten(map(function, leaves, self.by_row))
 
     def place(self, data: CallArrays) -> CallArrays:
-        """Return the arrays on the devices: rows divided, after padding, and the others whole."""
+        """Return the arrays on the devices: rows divided, after padding, other arrays whole."""
         by_rows = NamedSharding(self.mesh, PartitionSpec(self.mesh.axis_names))
         missing = -self.num_data % self.mesh.size
 
@@ -68,7 +68,7 @@ class MeshLoop(TrainingLoop):
         return self._map(put, data)
 
     def advance(self, state: SVIState, data: CallArrays, num: int) -> tuple[SVIState, np.ndarray]:
-        """Run `num` <= 200 steps on all devices; `data` are those of `place`.
+        """Run `num` <= 200 steps on all devices; `data` come from `place`.
 
         Raises:
             RuntimeError: if another process of the mesh ended or cannot be reached.

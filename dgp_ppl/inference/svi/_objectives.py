@@ -223,7 +223,7 @@ class ImportanceWeighted(_Objective):
         return run(self._with_draws(drawn, layers))
 
     def _with_draws(self, sites: Sites, layers: list[str]) -> Any:
-        """Return the guide's sites, with draws of v in place of q(v) for some layers."""
+        """Return the guide's sites, with draws of v instead of q(v) for some layers."""
         drawn = {n: sites[n] for n in layers}
         factors = [n for n, s in sites.items() if s["type"] == "sample" and s["is_observed"]]
         if self.over == "global" and drawn and factors:
@@ -259,7 +259,7 @@ class PredictiveELBO(_Objective):
     """The log predictive density of the data minus beta times the KL, which is not a bound.
 
     ``sum_n log E_q[p(y_n | f)] - beta KL`` fits the predictions of single rows to the data, and may
-    exceed the evidence. For one layer it is the objective of PPGPR, for deep models that of DSPP
+    exceed the evidence. For one layer it is the objective of PPGPR, for deep models of DSPP
     with draws instead of learned sigma points. Pass it as the loss::
 
         dgp.fit(key, model, guide, x, y, z=z, loss=dgp.PredictiveELBO(elbo_share=0.5), steps=3000)

@@ -61,8 +61,8 @@ def fit_program(
         num: number of steps of the program, 200 at most.
         steps: number of steps of the fit, for the default optimiser.
         learning_rate: of the default optimiser; see `fit`.
-        optimizer: an optax optimiser in place of the default.
-        loss: the objective in place of the guide's; see `fit`.
+        optimizer: an optax optimiser instead of the default.
+        loss: the objective instead of the guide's; see `fit`.
         **kwargs: the model's keyword arguments.
 
     Raises:

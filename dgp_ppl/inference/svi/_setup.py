@@ -1,4 +1,4 @@
-"""What fits do before their first step, and what they say if one fails."""
+"""Set up a fit, and report a loss that is not finite."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Problem:
         data: the arrays of the model and of the guide.
         optimizer: the optimiser, the default one if none was given.
         num_data: rows N of the data plate.
-        starts: values that the fit starts from, or None, for each of the starts to choose among.
+        starts: initial params of each candidate start; None for the initial values of the model.
         check_rows: the check of further rows of streamed arguments.
     """
 
@@ -185,7 +185,7 @@ def _default_loss(guide: Model) -> ELBO:
 def _describe(sites: dict[str, Any]) -> tuple[int, frozenset[str]]:
     """Return the number of rows N, and the names of the model's params.
 
-    N is that of the plate ``data``, else of the largest plate, else of an observed site.
+    N is the size of the plate ``data``, else of the largest plate, else of an observed site.
     """
     sizes: dict[str, int] = {}
     params: set[str] = set()

@@ -52,7 +52,7 @@ LOSSES = {
 
 @pytest.mark.parametrize("name", ["mean field", *(slow(n) for n in LOSSES if n != "mean field")])
 def test_a_step_is_that_of_arrays_with_the_same_rows(name):
-    """The losses are those of stock SVI on the whole arrays, whose plate takes the rows read."""
+    """The losses equal stock SVI's on the whole arrays, whose plate takes the rows read."""
     guide, loss = LOSSES[name](deep_gp)
     rows = sorted_rows()
     found = dgp.fit(
@@ -228,7 +228,7 @@ def test_what_is_refused():
         dgp.fit(KEY, svgp, SHALLOW, rows, **fit)
     with pytest.raises(ValueError, match="batch_size is 503, wanted fewer than the 503 rows"):
         dgp.fit(KEY, svgp, SHALLOW, rows, batch_size=N, **fit)
-    with pytest.raises(TypeError, match="wanted one Rows, in place of the model's first arguments"):
+    with pytest.raises(TypeError, match="wanted one Rows"):
         dgp.fit(KEY, svgp, SHALLOW, X, rows, batch_size=B, **fit)
     with pytest.raises(ValueError, match="restarts is 2, wanted 1 with Rows"):
         streamed(1, restarts=2)

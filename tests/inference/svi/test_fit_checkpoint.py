@@ -27,7 +27,7 @@ def assert_same(a, b):
 
 @pytest.fixture
 def stop_after(monkeypatch):
-    """Return a function that raises an error in place of the chunk with this number, from 0."""
+    """Return a function that raises an error instead of the chunk with this number, from 0."""
     advance = TrainingLoop.advance
 
     def stop(number, error):
@@ -82,7 +82,7 @@ def descending(w):
 
 @pytest.mark.parametrize(("first", "step"), [(0.9, 10), (1.1, 12)])
 def test_the_last_finite_state_after_going_on(tmp_path, monkeypatch, stop_after, first, step):
-    """The state of a failed fit is that of an uninterrupted one, also at the start of a chunk."""
+    """A failed fit has the state of an uninterrupted one, also at the start of a chunk."""
 
     def run(**options):
         with pytest.raises(dgp.NonFiniteLossError) as caught:
@@ -157,7 +157,7 @@ PROGRAM = textwrap.dedent("""
 
 @pytest.mark.slow
 def test_twenty_kills(tmp_path):
-    """SIGKILL at random moments of the steps; the result is that of an uninterrupted fit."""
+    """SIGKILL at random moments of the steps; the result equals an uninterrupted fit."""
     assert kill_often(PROGRAM, tmp_path) == 20
     assert json.loads((tmp_path / "latest.json").read_text())["steps"] < 16_000
     options = {"z": [Z, Z], "steps": 16_000, "batch_size": 7, "progress": False}

@@ -63,7 +63,7 @@ def test_fits_of_other_data_equal_single_fits_in_float64():
 
 @pytest.mark.usefixtures("x64")
 def test_a_grid_of_a_keyword_argument():
-    """Trees have a leading axis in every leaf; the inputs are those of all fits."""
+    """Trees have a leading axis in every leaf; all fits share the inputs."""
     zs = [jnp.stack([Z, Z + 0.1, Z + 0.2])] * 2
     fits = dgp.fit_many(KEYS, deep_gp, DEEP, X, Y, z=zs, each=["z"], steps=4, **OPTIONS)
     for i, found in enumerate(fits):
@@ -87,7 +87,7 @@ def test_a_fit_that_fails_stops_no_other():
 
 
 def test_the_last_finite_state_of_a_fit_that_fails():
-    """It is that of a fit alone, also where the failure is the first step of a chunk."""
+    """It equals the state of a fit alone, also where the failure is the first step of a chunk."""
     for momentum in (0.9, 0.95, 0.97):
         options = {"optimizer": optax.sgd(0.05, momentum=momentum)}
         with pytest.raises(dgp.NonFiniteLossError) as alone:

@@ -141,7 +141,7 @@ def test_latent_inputs_have_weights(x64):
 
 
 def test_particles_share_one_minibatch():
-    """Without latent values per row all particles agree, so the value is that of one minibatch."""
+    """Without latent values per row all particles agree, so the value belongs to one minibatch."""
     x, y = regression(rows=3)
     z = spread(4)
 
