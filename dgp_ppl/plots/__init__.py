@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from dgp_ppl.plots._figure import COLORS
 from dgp_ppl.plots._functions import function_bands, hidden_maps, layers
-from dgp_ppl.plots._metrics import method_label, metric_dots
 from dgp_ppl.plots._paths import diffusion_paths
 from dgp_ppl.plots._predictions import predicted_against_observed
 from dgp_ppl.plots._training import training_curves
@@ -19,8 +18,6 @@ __all__ = [
     "function_bands",
     "hidden_maps",
     "layers",
-    "method_label",
-    "metric_dots",
     "predicted_against_observed",
     "training_curves",
 ]

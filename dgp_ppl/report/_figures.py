@@ -25,6 +25,17 @@ _GRID_POINTS = 300
 _FUNCTION_DRAWS = 8
 
 
+_LABELS = {
+    "gp": "exact GP", "bnn": "BNN", "sgpr": "SGPR", "svgp": "SVGP", "dsvi": "DSVI",
+    "dspp": "half predictive", "sghmc": "SGHMC", "nuts": "NUTS",
+}  # fmt: skip
+
+
+def method_label(method: str) -> str:
+    """Return the label of a method in figures and tables: ``DSVI`` for ``dsvi``."""
+    return _LABELS.get(method, method.replace("_", " "))
+
+
 def write_figures(comparison: Comparison, folder: Path) -> dict[str, Any]:
     """Write the figures of a comparison's first split as PNG files.
 
@@ -71,7 +82,7 @@ def draw_held_out(runs: Mapping[str, Run]) -> Any:
 
 
 def _labelled(runs: Mapping[str, Run]) -> dict[str, Run]:
-    return {plots.method_label(m): r for m, r in runs.items()}
+    return {method_label(m): r for m, r in runs.items()}
 
 
 def _target(data: Dataset | RowSource) -> str:

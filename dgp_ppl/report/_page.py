@@ -14,13 +14,13 @@ from typing import Any
 
 import numpy as np
 
-from dgp_ppl import criticism, datasets, plots
+from dgp_ppl import criticism, datasets
 from dgp_ppl._files import replacing
 from dgp_ppl.comparison._compare import Comparison
 from dgp_ppl.comparison._metrics import INFERENCE_HEADINGS, PREDICTION_HEADINGS, format_summary
 from dgp_ppl.comparison._run import Run
 from dgp_ppl.datasets._source import RowSource
-from dgp_ppl.report._figures import write_figures
+from dgp_ppl.report._figures import method_label, write_figures
 
 try:
     import jinja2
@@ -55,8 +55,6 @@ def write_report(comparison: Comparison, folder: Path) -> None:
     figures = write_figures(comparison, folder)
     record, runs = comparison.record, comparison.fits
     is_regression = record["data"]["task"] == "regression"
-    if is_regression and len(record["summary"]) > 1:
-        figures["scores"] = plots.metric_dots([record])
     loo, notes = _leave_one_out(runs)
     contents = {
         "data": record["data"],
@@ -98,7 +96,7 @@ def _summary_table(
             for m in shown
         ]
         if any(cell["text"] for cell in cells):
-            rows.append({"method": plots.method_label(row["method"]), "cells": cells})
+            rows.append({"method": method_label(row["method"]), "cells": cells})
     return {"headings": [headings[m] for m in shown], "rows": rows}
 
 
@@ -111,7 +109,7 @@ def _leave_one_out(runs: Mapping[str, Run]) -> tuple[dict[str, Any], list[str]]:
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         for method, run in runs.items():
-            name = plots.method_label(method)
+            name = method_label(method)
             caught.clear()
             try:
                 loo = criticism.loo(run.tree)
@@ -172,7 +170,7 @@ def _mixing_notes(rows: Sequence[Mapping[str, Any]]) -> list[str]:
         values, predictions = row.get("rhat") or 1.0, row.get("rhat_predictions")
         if row["split"] != first or max(values, predictions or 1.0) <= _MAX_RHAT:
             continue
-        name = plots.method_label(row["method"])
+        name = method_label(row["method"])
         if predictions is not None and predictions <= _MAX_RHAT:
             notes.append(
                 f"{name}: the chains have mixed in what they predict (R-hat {predictions:.2f}) but "

@@ -10,7 +10,6 @@ import pytest
 from matplotlib.figure import Figure
 from support.pictures import (
     NAMES,
-    RECORDS,
     Y,
     assert_readable,
     assert_safe_colours,
@@ -44,7 +43,6 @@ FIGURES = {
     "diffusion_paths": lambda: plots.diffusion_paths(
         states(), exact={n: a[:, -1] for n, a in states().items()}, title="Paths"
     ),
-    "metric_dots": lambda: plots.metric_dots(RECORDS, title="Metrics"),
 }
 
 
@@ -92,8 +90,6 @@ WRONG = [
         r"exact\['l1.v'\].*wanted \[S, 3, 2\]",
     ),
     (lambda: plots.diffusion_paths(states(), snapshots=1), "snapshots is 1, wanted at least 2"),
-    (lambda: plots.metric_dots(RECORDS, ["auc"]), "metrics has 'auc', wanted one of"),
-    (lambda: plots.metric_dots([RECORDS[0], RECORDS[0]]), "'linear' on uci/energy twice"),
 ]
 
 

@@ -80,22 +80,6 @@ def layer(inputs, outputs, dim=1, passes=3, rows=9):
     )  # fmt: skip
 
 
-def record(name, rows, depth=2, **config):
-    summary = [
-        {"method": m, "rmse": {"mean": a, "se": b}, "log_density": {"mean": c, "se": d}}
-        for m, a, b, c, d in rows
-    ]
-    data = {"name": name, "rows": 1000, "columns": 8, "target": "y"}
-    return {"data": data, "config": {"depth": depth} | config, "summary": summary}
-
-
-RECORDS = [
-    record("uci/energy", [("linear", 3.0, 0.1, -2.5, 0.05), ("dsvi", 0.5, 0.02, -0.7, 0.1)]),
-    record("uci/energy", [("dsvi", 0.45, None, -0.6, None)], depth=3),
-    record("step", [("linear", 0.3, 0.01, -0.2, 0.1), ("sghmc", 0.1, 0.02, 0.9, 0.2)]),
-]
-
-
 def bands(methods, points=30):
     grid = np.linspace(0, 1, points)
     band = {"mean": grid, "lower": grid - 1, "upper": grid + 1, "draws": np.stack([grid, -grid])}
