@@ -82,7 +82,8 @@ def frame_columns(frame: Any) -> Any:
             raise DataError(
                 f"{where}: cannot be read ({one_line(error)}); check its columns"
             ) from error
-    return pa.table({str(name): _column(frame[name]) for name in frame.columns})
+    mixed: Any = frame
+    return pa.table({str(name): _column(mixed[name]) for name in mixed.columns})
 
 
 def _column(values: Any) -> Any:

@@ -20,7 +20,7 @@ from dgp_ppl.datasets._npz import DEFAULT_SPLITS
 from dgp_ppl.datasets.rows import Rows
 from dgp_ppl.datasets.rows._parquet import parquet_columns
 from dgp_ppl.datasets.tables import Preprocessor
-from dgp_ppl.datasets.tables._preprocessor import find_target
+from dgp_ppl.datasets.tables._preprocessor import check_columns, find_target
 from dgp_ppl.datasets.tables._table import Table
 
 __all__ = ["RowSource", "TableSource", "open_source"]
@@ -236,15 +236,7 @@ def _open_folder(
     """Open a folder of .parquet files, which is read block by block."""
     names = parquet_columns(path)
     target = find_target(named(path), names, target)
-    if unknown := [n for n in (*drop, *categorical) if n not in names]:
-        raise DataError(
-            f"{path}: there is no column {unknown[0]!r}; the columns are {quoted(names)}"
-        )
-    if target in drop:
-        raise DataError(
-            f"{path}: drop has {target!r}, which is the target, wanted each column in one place; "
-            "leave it out of drop"
-        )
+    check_columns(named(path), names, target, drop, categorical)
     if encoded := [n for n in categorical if n != target]:
         raise DataError(
             f"{path}: categorical is {quoted(encoded)}, but inputs of a folder are read as "
@@ -265,47 +257,37 @@ def _open_rows(
     It is binary if the targets are stored as whole numbers, and are 0 and 1 alone, as for files;
     multiclass if they have to be `classes`. A pass over the rows ends at the first other target.
     """
-    shapes, kinds = [a.shape[1:] for a in rows.first], [a.dtype.kind for a in rows.first]
-    if len(shapes) != 2 or len(shapes[0]) != 1 or shapes[1] not in ((), (1,)):
+    shapes, types = [a.shape[1:] for a in rows.first], [a.dtype for a in rows.first]
+    are_arrays = len(shapes) == 2 and len(shapes[0]) == 1 and shapes[1] in ((), (1,))
+    if not are_arrays or any(t.kind not in "biuf" for t in types):
         raise DataError(
-            f"{name}: a row has arrays of shapes {[list(s) for s in shapes]}, wanted inputs, [D], "
-            "and a target, [] or [1]; make them by Rows.map"
+            f"{name}: a row has arrays of shapes {[list(s) for s in shapes]} and types "
+            f"{list(map(str, types))}, wanted numbers: inputs, [D], and a target, [] or [1]; make "
+            "them by Rows.map"
         )
-    if shapes[1] == (1,):
-        rows = rows.map(_with_flat_target)
     if len(rows) < MIN_ROWS:
         raise DataError(f"{name}: {len(rows)} rows, wanted at least {MIN_ROWS}; add rows")
-    if not set(kinds) <= set("biuf"):
-        raise DataError(
-            f"{name}: a row has arrays of types {[str(a.dtype) for a in rows.first]}, wanted "
-            "numbers; encode text and dates by Rows.map"
-        )
+    if shapes[1] == (1,):
+        rows = rows.map(_with_flat_target)
     x_names = tuple(f"x{i}" for i in range(shapes[0][0])) if x_names is None else x_names
-    largest = None
-    if classes or kinds[1] in "iub":
-        largest = _largest_class(name, y_name, rows, _MOST_CLASSES if classes else 1)
-    if largest is None:
-        if classes:
-            raise DataError(
-                f"{name}: {y_name!r} is a target of classes, and has other values than 0, 1, ..., "
-                f"{_MOST_CLASSES}; number the classes from 0"
-            )
+    largest, most = -1, _MOST_CLASSES if classes else 1
+    for _, y in rows.blocks() if classes or types[1].kind != "f" else ():
+        if np.isnan(y).any():
+            raise DataError(f"{name}: {y_name!r} misses values; leave these rows out")
+        if (y != np.floor(y)).any() or y.min() < 0 or y.max() > most:
+            if classes:
+                raise DataError(
+                    f"{name}: {y_name!r} is a target of classes, and has other values than 0, 1, "
+                    f"..., {most}; number the classes from 0"
+                )
+            largest = -1
+            break
+        largest = max(largest, int(y.max()))
+    if largest < 0:
         return RowSource(name, rows, "regression", 0, x_names, y_name, source)
     num = max(2, largest + 1)
     task = "binary" if num == 2 else "multiclass"
     return RowSource(name, rows.map(_with_classes), task, num, x_names, y_name, source)
-
-
-def _largest_class(name: str, y_name: str, rows: Rows, most: int) -> int | None:
-    """Return the largest target, or None if one is not among 0, 1, ..., `most`."""
-    largest = 0
-    for _, y in rows.blocks():
-        if np.isnan(y).any():
-            raise DataError(f"{name}: {y_name!r} misses values; leave these rows out")
-        if (y != np.floor(y)).any() or y.min() < 0 or y.max() > most:
-            return None
-        largest = max(largest, int(y.max()))
-    return largest
 
 
 def _with_classes(x: np.ndarray, y: np.ndarray) -> tuple[Any, ...]:

@@ -21,7 +21,7 @@ from dgp_ppl.datasets.tables._read import read_table
 from dgp_ppl.datasets.tables._report import Report, describe
 from dgp_ppl.datasets.tables._table import Table
 
-__all__ = ["Preprocessor", "Source", "find_target"]
+__all__ = ["Preprocessor", "Source", "check_columns", "find_target"]
 
 _FORMAT, _VERSION = "dgp_ppl.Preprocessor", 1
 
@@ -110,24 +110,11 @@ class Preprocessor:
         """
         whole = read_table(source, keep=target)
         where, names = whole.where, whole.names
-        dropped, chosen = ((o,) if isinstance(o, str) else tuple(o) for o in (drop, categorical))
-        for option, given in (("drop", dropped), ("categorical", chosen)):
-            for name in given:
-                if name not in names:
-                    raise DataError(
-                        f"{where}: {option} has {shown(name)}, and there is no such column"
-                        f"{suggestion(str(name), names)}; the columns are {quoted(names)}"
-                    )
-        if clash := [name for name in dropped if name in chosen or name == target]:
-            raise DataError(
-                f"{where}: drop has {quoted(clash)}, which is the target or in categorical, "
-                "wanted each column in one place; leave it out of drop"
-            )
+        dropped, chosen = check_columns(where, names, target, drop, categorical)
         is_training = np.zeros(len(whole), bool)
         is_training[slice(None) if rows is None else rows] = True
         table, goal, without_target = whole, None, 0
         if target is not None:
-            find_target(where, names, target)
             goal = fit_target(whole, target, target in chosen)
             present = goal.read(whole)[1]
             without_target = int((is_training & ~present).sum())
@@ -343,6 +330,41 @@ def _column(made: Any, state: Mapping[str, Any]) -> Any:
     return made(**{**state, **lists, "kind": Kind(**state["kind"])})
 
 
+def check_columns(
+    where: str,
+    names: Sequence[str],
+    target: str | None,
+    drop: str | Sequence[str] = (),
+    categorical: str | Sequence[str] = (),
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return `drop` and `categorical` as tuples, or raise `DataError` about a column.
+
+    All must be columns, each in one place; and the target, if any, not the only column.
+    """
+    dropped, chosen = ((o,) if isinstance(o, str) else tuple(o) for o in (drop, categorical))
+    given = [("target", target)] if target is not None else []
+    given += [("drop", name) for name in dropped] + [("categorical", name) for name in chosen]
+    for option, name in given:
+        if name not in names:
+            headless = all(n.replace(".", "").strip("+-").isdecimal() for n in names)
+            hint = " (the first line holds only numbers: is the header missing?)" * headless
+            raise DataError(
+                f"{where}: {option}: no column {shown(name)}{suggestion(str(name), names)}{hint}; "
+                f"the columns are {quoted(names)}"
+            )
+    if target is not None and len(names) == 1:
+        raise DataError(
+            f"{where}: {shown(target)} is the only column, wanted at least one input column "
+            "besides the target; add the inputs to the file"
+        )
+    if clash := [name for name in dropped if name in chosen or name == target]:
+        raise DataError(
+            f"{where}: drop has {quoted(clash)}, which is the target or in categorical, wanted "
+            "each column in one place; leave it out of drop"
+        )
+    return dropped, chosen
+
+
 def find_target(where: str, names: Sequence[str], target: str | None) -> str:
     """Return the target, or raise `DataError` unless it is a column, and not the only one."""
     if target is None:
@@ -350,16 +372,5 @@ def find_target(where: str, names: Sequence[str], target: str | None) -> str:
             f"{where}: no target, wanted the column to predict (target=..., --target); "
             f"the columns are {quoted(names)}"
         )
-    if target not in names:
-        headless = all(name.replace(".", "").strip("+-").isdecimal() for name in names)
-        hint = suggestion(str(target), names)
-        hint += " (the first line holds only numbers: is the header missing?)" * headless
-        raise DataError(
-            f"{where}: no column {shown(target)}{hint}; the columns are {quoted(names)}"
-        )
-    if len(names) == 1:
-        raise DataError(
-            f"{where}: {shown(target)} is the only column, wanted at least one input column "
-            "besides the target; add the inputs to the file"
-        )
+    check_columns(where, names, target)
     return target
