@@ -81,7 +81,7 @@ def test_bad_input_is_one_line(messy, tmp_path):
         (["diabetes", "--model", "deep"], "deep_gp"),
         ([messy, "--target", "pryce"], "'price'"),
         ([*price, "--strict"], "houses.csv"),
-        ([*price, "--drop", "nothing"], "drop has 'nothing'"),
+        ([*price, "--drop", "nothing"], "drop: no column 'nothing'"),
         ([*price, "--categorical", '"a, b"'], "categorical has 'a, b'"),
     ):
         assert word in refused("compare", *TINY, *args, "--out", tmp_path / "out")

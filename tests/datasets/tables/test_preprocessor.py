@@ -167,7 +167,11 @@ def test_what_cannot_be_fitted(sources):
                 ({"target": "cost"}, "no column 'cost'"),
                 ({"target": 8}, "no column 8; the columns are 'id'"),
                 ({"drop": "rom"}, "drop: no column 'rom'", "did you mean 'room"),
-                ({"categorical": ["nothing"]}, "categorical: no column 'nothing'", "columns are 'id'"),
+                (
+                    {"categorical": ["nothing"]},
+                    "categorical: no column 'nothing'",
+                    "columns are 'id'",
+                ),
                 ({"drop": "price"}, "drop has 'price', which is the target"),
                 ({"drop": "id", "categorical": "id"}, "drop has 'id'"),
                 ({"rows": []}, "no training rows with a target"),
