@@ -77,15 +77,3 @@ def test_particles_go_to_arviz_and_to_predictions():
     pred = dgp.predict(KEY, two_modes, None, {}, X, posterior_samples=chains, num_samples=1024)
     mean = chains.equally_weighted().samples["l1.v"].mean() - SHARES @ MODES
     assert float(np.squeeze(pred.mean)) == pytest.approx(mean, abs=1e-3)
-
-
-@pytest.mark.slow
-def test_a_mode_that_no_particle_reaches_goes_unnoticed():
-    """From a narrow guide the estimate lacks the other mode; from the prior it does not."""
-    evidence, right = exact()
-    guide = dgp.MeanField(two_modes)
-    narrow = {"l1.v.loc": jnp.full((1, 1), -2.0), "l1.v.scale_tril": jnp.full((1, 1, 1), 0.2)}
-    near = annealed(two_modes, guide, narrow, X, jnp.zeros(1), num_particles=64)
-    assert_evidence(near, evidence + np.log(1 - right))
-    assert near.warnings == ()
-    assert found().log_evidence > near.log_evidence + 0.5

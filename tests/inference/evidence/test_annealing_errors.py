@@ -10,7 +10,7 @@ import numpyro.distributions as dist
 import pytest
 from jax import random
 from support.helpers import KEY, one_layer, regression
-from support.tiny import TINY, X, Y, tiny, tiny_evidence
+from support.tiny import X, Y, tiny, tiny_evidence
 
 import dgp_ppl as dgp
 from dgp_ppl import kernels, means
@@ -88,25 +88,6 @@ def test_the_error_by_repetition():
     assert np.median(error) < 0.6
 
 
-@pytest.mark.slow
-@pytest.mark.filterwarnings("ignore:annealed_evidence")
-def test_two_layers_never_below_the_bound_and_stable():
-    """From a fit near its evidence, with 50 or 100 temperatures."""
-    guide, params = fitted_tiny()
-    bound, noise = evaluate(KEY, tiny, guide, params, *DATA, num_draws=1000)
-    once, twice = (
-        annealed_evidence(
-            KEY, tiny, guide, params, *DATA, temperatures=number, num_particles=16, **QUIET
-        )
-        for number in (50, 100)
-    )
-    for found in (once, twice):
-        assert found.log_evidence > bound - np.hypot(found.standard_error, noise)
-        assert abs(found.log_evidence - tiny_evidence(bound=True)) < 4 * found.standard_error
-    apart = once.log_evidence - twice.log_evidence
-    assert abs(apart) < 4 * np.hypot(once.standard_error, twice.standard_error)
-
-
 def test_few_temperatures_are_warned_of():
     x, y = regression(rows=20)
     guide = dgp.MeanField(one_layer)
@@ -117,18 +98,3 @@ def test_few_temperatures_are_warned_of():
     assert [str(w.message).split(": ", 1)[1] for w in warned] == list(found.warnings)
     assert "64 particles are worth" in found.warnings[0]
     assert found.effective_particles < 32
-
-
-def test_draws_of_another_target_are_refused():
-    """The bound's target has the model's posterior only for one layer that v determines."""
-    x, y = regression(rows=20)
-    guide, few = dgp.MeanField(one_layer), x[::4]
-    params = dgp.fit(KEY, one_layer, guide, x, y, z=few, steps=1, **QUIET).params
-    samples = {"l1.v": np.random.default_rng(0).standard_normal((20, 5, 1))}
-    options = {"temperatures": 2, "num_particles": 8, "posterior_samples": samples, **QUIET}
-    with pytest.raises(ValueError, match="nats apart; wanted target='model' and draws"):
-        annealed_evidence(KEY, one_layer, guide, params, x, y, z=few, **options)
-    samples = {n: np.zeros((8, *s)) for n, s in (("l1.v", (1, 1)), ("l2.v", (1, 1)))}
-    options = options | {"posterior_samples": samples}
-    with pytest.raises(ValueError, match="which has unit noise; wanted target='model'"):
-        annealed_evidence(KEY, tiny, dgp.MeanField(tiny), TINY, *DATA, **options)

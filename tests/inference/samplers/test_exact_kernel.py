@@ -14,7 +14,7 @@ from numpyro.infer import MCMC, init_to_value
 from support.helpers import KEY
 
 import dgp_ppl as dgp
-from dgp_ppl import MCLMC, AdjustedMCLMC, BlackJAXKernel, run_mcmc
+from dgp_ppl import AdjustedMCLMC, BlackJAXKernel, run_mcmc
 
 X = random.normal(KEY, (30, 2))
 Y = X @ jnp.array([1.0, -0.5]) + 0.3 * random.normal(random.key(1), (30,))
@@ -32,7 +32,6 @@ def mala(density):
 
 
 KERNELS = {
-    "mclmc": lambda: MCLMC(slope),
     "adjusted": lambda: AdjustedMCLMC(slope),
     "general": lambda: BlackJAXKernel(slope, mala),
 }
@@ -62,27 +61,23 @@ def test_every_way_to_run_chains(x64):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", KERNELS)
+@pytest.mark.parametrize("name", ["adjusted", "general"])
 def test_a_run_resumes_bit_for_bit(name, tmp_path):
-    """From a folder that was written in warm-up, and from a state."""
+    """From a folder that was written in warm-up, and from a pickled state."""
     run = lambda **more: run_mcmc(  # noqa: E731
         KEY, KERNELS[name](), X, Y,
         **({"num_chains": 2, "progress": False, "every": 15} | SIZES | more),
     )  # fmt: skip
     whole = run()
-    stopped = tmp_path / "stopped"
-    run(num_samples=5, checkpoint=stopped)
-    found = run(checkpoint=stopped)
-    second = run(num_samples=10, num_warmup=0, start=run(num_samples=10).state)
+    run(num_samples=5, checkpoint=tmp_path)
+    found = run(checkpoint=tmp_path)
+    first = pickle.loads(pickle.dumps(run(num_samples=10)))
+    second = run(num_samples=10, num_warmup=0, start=first.state)
     for site, draws in whole.samples.items():
         np.testing.assert_array_equal(found.samples[site], draws)
         np.testing.assert_array_equal(second.samples[site], draws[:, 10:])
-    back = pickle.loads(pickle.dumps(whole))
-    third = run(num_samples=5, num_warmup=0, start=back.state)
-    again = run(num_samples=5, num_warmup=0, start=whole.state)
-    np.testing.assert_array_equal(third.samples["w"], again.samples["w"])
     with pytest.raises(dgp.DataError, match="holds another run"):
-        run(checkpoint=stopped, num_warmup=39)
+        run(checkpoint=tmp_path, num_warmup=39)
 
 
 def test_another_data_set_runs_the_same_program():

@@ -11,8 +11,7 @@ import numpyro.distributions as dist
 import pytest
 from jax import random
 from numpyro.infer import MCMC
-from support.helpers import KEY, assert_mean
-from support.mcem_runs import X as X_SLOPE, Y as Y_SLOPE, slope as slope_with_params
+from support.helpers import KEY
 from support.mcmc_runs import sampled, slope
 
 import dgp_ppl as dgp
@@ -118,15 +117,3 @@ def test_chains_one_by_one_or_together():
         mcmc.run(KEY, x, y, batch_size=20)
         draws.append(np.asarray(mcmc.get_samples()["w"]))
     np.testing.assert_allclose(draws[0], draws[1], rtol=1e-2, atol=1e-3)
-
-
-@pytest.mark.slow
-def test_monte_carlo_em_draws_along_directions():
-    result = dgp.fit_mcem(
-        KEY, slope_with_params, X_SLOPE, Y_SLOPE, steps=2000, num_chains=4, num_samples=200,
-        thinning=20, sampler=dense, progress=False,
-    )  # fmt: skip
-    scale, noise = (float(result.params[n]) for n in ("scale", "noise"))
-    precision = 1 + (scale / noise) ** 2 * float(X_SLOPE @ X_SLOPE)
-    mean = scale / noise**2 * float(X_SLOPE @ Y_SLOPE) / precision
-    assert_mean(result.chains.samples["w"].astype(np.float64).mean(axis=1), mean, errors=6)

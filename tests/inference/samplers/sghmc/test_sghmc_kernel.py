@@ -11,7 +11,6 @@ import numpyro.distributions as dist
 import pytest
 from jax import random
 from numpyro.infer import MCMC
-from scipy import stats
 from support.helpers import KEY, one_layer, regression
 
 import dgp_ppl as dgp
@@ -21,23 +20,6 @@ from dgp_ppl.inference.samplers._potential import Potential
 from dgp_ppl.inference.samplers.sghmc._sghmc import SGHMC
 
 X, Y = regression(rows=12)
-
-
-@pytest.mark.slow
-def test_warm_start_and_fields():
-    """An MCMC continues from its last state, with diagnostics and extra fields."""
-    mcmc = MCMC(SGHMC(one_layer), num_warmup=50, num_samples=20, thinning=2, progress_bar=False)
-    mcmc.run(KEY, X, Y, z=X[::3], extra_fields=("temperature", "potential_energy", "step_size"))
-    first = mcmc.last_state
-    assert int(first.i) == 70
-    assert set(mcmc.get_extra_fields()) == {
-        "diverging", "temperature", "potential_energy", "step_size",
-    }  # fmt: skip
-    assert mcmc.get_samples()["l1.v"].shape == (10, 4, 1)
-    mcmc.post_warmup_state = first
-    mcmc.run(first.rng_key, X, Y, z=X[::3])
-    assert int(mcmc.last_state.i) == 90
-    assert "temperature" in SGHMC(one_layer).get_diagnostics_str(first)
 
 
 PARALLEL = """
@@ -67,38 +49,6 @@ def test_every_way_to_run_chains():
     program = PARALLEL.format(tests=str(Path(__file__).parent))
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-
-
-@pytest.mark.slow
-def test_to_arviz():
-    """Chains convert to ArviZ with log-likelihoods and sampler statistics."""
-    import arviz_base
-
-    mcmc = MCMC(
-        SGHMC(one_layer), num_warmup=500, num_samples=1000, thinning=10, num_chains=4,
-        chain_method="vectorized", progress_bar=False,
-    )  # fmt: skip
-    mcmc.run(KEY, X, Y, z=X[::3], batch_size=4, extra_fields=("potential_energy", "temperature"))
-    chains = dgp.Chains.from_mcmc(mcmc)
-    whole = dgp.to_inferencedata(
-        KEY, one_layer, None, {}, X, Y, posterior_samples=chains, num_samples=400, z=X[::3],
-        batch_size=4,
-    )  # fmt: skip
-    assert whole["posterior"]["l1.v"].dims == ("chain", "draw", "l1.inducing", "l1.output")
-    assert whole["log_likelihood"]["y"].shape == (4, 100, 12)  # all rows, not a minibatch's
-    f = dgp.kernels.SquaredExponential(1.5, 0.8)
-    L = np.linalg.cholesky(f(X[::3], X[::3]) + 1e-6 * 1.5 * np.eye(4))
-    A = np.linalg.solve(L, f(X[::3], X))
-    mean = np.einsum("mn,csm->csn", A, chains.samples["l1.v"][..., 0])
-    sd = np.sqrt(1.5 - (A**2).sum(axis=0) + 0.3**2)
-    np.testing.assert_allclose(
-        whole["log_likelihood"]["y"], stats.norm(mean, sd).logpdf(Y), rtol=1e-3, atol=1e-3
-    )
-    np.testing.assert_array_equal(whole["sample_stats"]["lp"], -chains.fields["potential_energy"])
-    tree = arviz_base.from_numpyro(mcmc)
-    assert tree["posterior"]["l1.v"].shape == (4, 100, 4, 1)
-    assert {"lp", "temperature", "diverging"} <= set(tree["sample_stats"])
-    assert tree["posterior"]["l1.v"].dims[:2] == ("chain", "draw")
 
 
 @pytest.mark.slow
