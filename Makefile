@@ -43,6 +43,7 @@ tutorial: $(VENV)/.installed
 	$(BIN)/python docs/scripts/render_tutorial.py
 
 picture: $(VENV)/.installed
+	$(BIN)/python docs/scripts/concepts_picture.py
 	$(BIN)/python docs/scripts/step_picture.py
 	$(BIN)/python docs/scripts/flow_picture.py
 	$(BIN)/python docs/scripts/gallery_pictures.py
