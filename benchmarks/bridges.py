@@ -6,7 +6,7 @@ every step. A path of any of them has an importance weight, whose mean logarithm
 - ``denoising``: the process of `Diffusion`, that is of Vargas et al. (2023), to which the others
   are additions;
 - ``learned noising``: the noising kernels are learned too (Richter et al. 2024);
-- ``full covariance``: steps have a covariance in place of variances;
+- ``full covariance``: steps have a covariance instead of variances;
 - ``bridge``: controlled Langevin steps along an annealing path (Vargas et al. 2024);
 - ``underdamped``: the same with momenta and leapfrog steps (Geffner & Domke 2023; Blessing et al.
   2025);
@@ -261,7 +261,7 @@ def measured_paths(sampler: Sampler, target: Target, key: Any) -> Any:
 def particles(sampler: Sampler, target: Target, key: Any, num: int, resample: bool) -> Any:
     """Return the log of the mean weight of `num` particles.
 
-    Where they are resampled, a step's weight is that of the annealing path at its end.
+    Where they are resampled, a step's weight comes from the annealing path at its end.
     """
     K = sampler.variant.steps
     key, *keys = random.split(key, 4)

@@ -6,7 +6,7 @@ settings of a space at the same ones. Settings:
 
 - ``model``: the model itself;
 - ``mean_field``: the reference space of the `MeanField` fit (`transported`);
-- ``global_inducing``: that of a `GlobalInducing` fit at the same hyperparameters;
+- ``global_inducing``: the reference space of a `GlobalInducing` fit at the same hyperparameters;
 - ``long``: steps of 0.4 with friction 0.05, where others have the defaults;
 - ``dense``: ``preconditioner="dense"``, with a warm-up of 20,000 steps.
 

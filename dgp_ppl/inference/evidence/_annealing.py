@@ -119,8 +119,8 @@ def annealed_evidence(
         )
 
     The particles are divided into islands, which are independent estimates; the standard error is
-    that of their mean. It assumes that all islands see the same posterior. There is a warning if
-    they do not, or if `effective_particles` is low; more temperatures and particles help. A mode
+    of their mean. It assumes that all islands see the same posterior. There is a warning if they
+    do not, or if `effective_particles` is low; more temperatures and particles help. A mode
     that no particle reaches goes unnoticed and makes the estimate too low. This is most likely for
     fits to few data: repeat with ``start="prior"`` and believe the larger value.
 
@@ -163,8 +163,8 @@ def annealed_evidence(
         ValueError: if the model subsamples its data, the guide of a site besides the layers is no
             bijection of a normal, a number is not positive, `num_particles` is no multiple of
             `num_islands`, the density is finite at no start, `posterior_samples` lacks a site, has
-            too few draws, or cannot be of the target, or the names or shapes of params are not
-            those of the model and the guide.
+            too few draws, or cannot be of the target, or the names or shapes of params differ
+            from the model's and the guide's.
 
     Warns:
         UserWarning: if few particles carry the weight, islands differ, or the acceptance rate is
@@ -260,7 +260,7 @@ def annealed_evidence(
 
 _NOT_OF_BOUND = (
     "annealed_evidence: posterior_samples are given with target='bound', whose posterior differs "
-    "from that of the model, {}; wanted target='model' and draws of the model itself by NUTS, unit "
+    "from the model's, {}; wanted target='model' and draws of the model itself by NUTS, unit "
     "noise (.eps) included"
 )
 
@@ -310,7 +310,7 @@ def _other_sites(
         if site["type"] == "plate" and len(site["value"]) < site["args"][0]:
             raise ValueError(
                 f"annealed_evidence: plate {name!r} is subsampled; leave out batch_size: the "
-                "evidence is that of all rows"
+                "evidence needs all rows"
             )
     latent = {n: s for n, s in sites.items() if s["type"] == "sample" and not s["is_observed"]}
     noise = {n: s["fn"].shape() for n, s in latent.items() if s["infer"].get("is_auxiliary")}

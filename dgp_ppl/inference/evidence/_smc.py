@@ -20,7 +20,7 @@ _PILOT_ESS = 0.9  # conditional effective sample size from one temperature of th
 _PILOT_MOVES = 2  # transitions at each of its temperatures
 _GAIN = 0.7  # change of the log step size per deviation of the acceptance rate
 _FIRST_SIZE = 0.5  # initial step size in one dimension
-_PRIOR_DRAWS = 20  # the weight of a common scale against that of the particles' own, in draws
+_PRIOR_DRAWS = 20  # weight of a common scale relative to the particles' own scales, in draws
 _LEAST_ESS = 0.5  # particles of an island are resampled below
 _SMALLEST_STEP = 1e-12  # of the inverse temperature
 
@@ -175,7 +175,7 @@ def _generator(key: PRNGKey) -> tuple[PRNGKey, np.random.Generator]:
 def _resampled(rng: np.random.Generator, log_weights: np.ndarray) -> tuple[Any, np.ndarray]:
     """Return which particles [G, B] go on, and their log weights.
 
-    An island whose particles are worth half of their number keeps them. The others are resampled
+    An island whose particles are worth half of their number keeps them. Other islands are resampled
     systematically; each weight is then the mean weight of the island.
     """
     G, B = log_weights.shape
@@ -196,7 +196,7 @@ def _resampled(rng: np.random.Generator, log_weights: np.ndarray) -> tuple[Any, 
 
 
 def _ratios(points: Points) -> np.ndarray:
-    """Return the log ratio of every particle, [C]; that of a density of NaN is -inf."""
+    """Return the log ratio of every particle, [C]; -inf where the density is NaN."""
     ratio = np.asarray(points.ratio, np.float64)
     return np.where(np.isnan(ratio), -np.inf, ratio)
 

@@ -69,7 +69,7 @@ class Target:
         target: ``"bound"`` or ``"model"``, as in `annealed_evidence`.
         leapfrogs: leapfrog steps of a move.
         sites: arrays in the shapes of the reference values of one particle: of the layers, of the
-            unit noise of other latent sites, and of that of hidden layers under ``"model"``.
+            unit noise of other latent sites, and of hidden layers' noise under ``"model"``.
         others: names of the other latent sites.
     """
 

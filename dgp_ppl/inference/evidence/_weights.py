@@ -37,8 +37,9 @@ class Estimate(NamedTuple):
 def estimate(log_weights: np.ndarray, ancestors: np.ndarray) -> Estimate:
     """Return the log mean of weights [G, B] in G independent islands of dependent particles.
 
-    Resampling evens out the weights of particles, and not those of their families. So the effective
-    number is that of the families' weights (Lee & Whiteley 2018), by first ancestors [G, B].
+    Resampling equalises the weights of particles, but not of families (particles with a common
+    ancestor). So the effective number is computed from the families' weights (Lee & Whiteley 2018),
+    by first ancestors [G, B].
     """
     islands = np.asarray(logsumexp(log_weights, axis=1), np.float64)
     value, error, _ = log_mean(islands - math.log(log_weights.shape[1]))
@@ -99,7 +100,7 @@ def doubts(found: Estimate, run: Run, ratio: np.ndarray, direction: str = "") ->
 
 
 def _between_islands(log_weights: np.ndarray, ancestors: np.ndarray, ratio: np.ndarray) -> float:
-    """Return the variance of islands' mean log ratio, relative to that of independent particles."""
+    """Return the variance of islands' mean log ratio, relative to independent particles."""
     weights = np.exp(log_weights - np.asarray(logsumexp(log_weights, axis=1, keepdims=True)))
     mean = np.sum(weights * ratio, axis=1)
     within = np.sum(weights * np.square(ratio - mean[:, None]), axis=1)

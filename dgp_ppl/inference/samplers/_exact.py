@@ -55,7 +55,7 @@ class Target:
         return -jnp.asarray(energy)
 
     def log_parts(self, unconstrained: Values, call: Call) -> tuple[Array, Array]:
-        """Return the log density of the latent sites and that of the observed ones, [] each.
+        """Return the log densities of the latent and of the observed sites, [] each.
 
         The first includes the log-determinant of the constraining transform; their sum is the
         whole. Factors belong to the second.
@@ -217,7 +217,7 @@ class FlatDensity:
         return self._target.log_density(self.unravel(position), self._call)
 
     def parts(self, position: Flat) -> tuple[Array, Array]:
-        """Return the log density of the prior and that of the data, [] each."""
+        """Return the log densities of the prior and of the data, [] each."""
         return self._target.log_parts(self.unravel(position), self._call)
 
     def prior_draw(self, key: PRNGKey) -> Flat:

@@ -102,7 +102,7 @@ def fit_mcem(
             the variance of f given v can explain residuals, and the noise can vanish: predictive
             densities may improve while means worsen.
         start: initial values of some or all params, or a fit's result, whose params of a guide are
-            left out; the model's initial values for the others.
+            left out; other params start at the model's initial values.
         progress: show a progress bar; a string is its label.
         sampler: a function from a model to its `SGHMC`, such as
             ``functools.partial(SGHMC, friction=0.1)``.
@@ -223,7 +223,7 @@ def _initial_params(
 ) -> tuple[Params, dict[str, Any], Params]:
     """Return initial unconstrained params, the bijections to their constrained values, and `start`.
 
-    The params of a result that the model does not have are those of its guide, and left out.
+    Params of a result that the model does not have belong to its guide, and are left out.
     """
     supports: dict[str, Any] = {}
 

@@ -52,7 +52,7 @@ def run_mcmc(
 ) -> Chains:
     """Run several chains in one program, and resume the run after an interruption.
 
-    The draws are those of NumPyro's ``MCMC(kernel, chain_method="vectorized")``. With a checkpoint
+    NumPyro's ``MCMC(kernel, chain_method="vectorized")`` makes the same draws. With a checkpoint
     folder, a call with the same arguments continues a killed run and returns the draws of an
     uninterrupted one. Draws move to the host as they are made. Deterministic sites are computed for
     the draws that are kept, not for thinned steps::

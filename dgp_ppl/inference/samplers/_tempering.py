@@ -22,7 +22,7 @@ _ACCEPTANCE = 0.8  # the acceptance rate that step sizes are adapted to
 _FIRST_SIZE = 0.3  # initial step size in one dimension
 _FORGETTING = 0.6  # rate of adaptation after i steps: (i + 10) to the minus this power
 _SPACINGS = (8, 4, 2)  # temperatures are spaced again after 1 / so many of the warm-up
-_SCALED_AFTER = 30  # steps, before which scales are those of the first positions
+_SCALED_AFTER = 30  # steps, before which the scales are 1
 
 
 class Ladder(NamedTuple):
@@ -165,7 +165,7 @@ class ParallelTempering(ModelKernel):
     Args:
         model: a NumPyro model without minibatches, whose latent sites are continuous and have
             proper priors.
-        num_temperatures: R, with that of the posterior and of the prior.
+        num_temperatures: R, including the posterior's and the prior's.
         leapfrogs: leapfrog steps of a move.
         init_strategy: NumPyro's, for sites that ``init_params`` omits; None for `init_to_uniform`.
 
@@ -275,7 +275,7 @@ class ParallelTempering(ModelKernel):
             (value, at), slope = jax.value_and_grad(tempered, has_aux=True)(x)
             return Evaluated(x, value, slope, at)
 
-        start = evaluate(old.position)  # its slope is not that of the temperature it came from
+        start = evaluate(old.position)  # the slope depends on the temperature
         new, rate = hamiltonian_move(key, start, evaluate, size * scale, self.leapfrogs)
         return new.aux, rate
 

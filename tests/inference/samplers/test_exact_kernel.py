@@ -39,7 +39,7 @@ SIZES = {"num_warmup": 40, "num_samples": 20}
 
 
 def test_every_way_to_run_chains(x64):
-    """Vectorised chains, sequential ones and those of `run_mcmc` are the same.
+    """Vectorised chains, sequential chains and chains of `run_mcmc` are the same.
 
     Tuned trajectories multiply rounding errors by 1e13 in 20 steps of `AdjustedMCLMC`.
     """
@@ -98,7 +98,7 @@ def test_another_data_set_runs_the_same_program():
 
 
 def test_starts():
-    """`init_params` are unconstrained values, one for each chain; strategies set the others."""
+    """`init_params` are unconstrained values, one for each chain; strategies set the rest."""
     start = init_to_value(values={"w": jnp.array([1.0, 2.0])})
     state = BlackJAXKernel(slope, mala, init_strategy=start).init(
         random.split(KEY, 3), 0, {"s": jnp.arange(3.0)}, (X, Y), {}

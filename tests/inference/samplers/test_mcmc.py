@@ -81,7 +81,7 @@ sampled(checkpoint={folder!r}, every=20, num_samples=100_000)
 
 @pytest.mark.slow
 def test_a_killed_run_goes_on(tmp_path):
-    """After two SIGKILLs at arbitrary steps the draws are those of an uninterrupted run."""
+    """After two SIGKILLs at arbitrary steps the draws equal an uninterrupted run's."""
     folder = tmp_path / "run"
     program = KILLED.format(folder=str(folder))
     steps = [0]

@@ -89,7 +89,7 @@ def test_bias_without_adjustment(x64):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", FOREIGN)
 def test_models_that_are_not_ours(name):
-    """Means and variances agree with those of NUTS, up to a bias of 3 % without adjustment."""
+    """Means and variances agree with NUTS, up to a bias of 3 % without adjustment."""
     assert_as_nuts(*FOREIGN[name])
 
 

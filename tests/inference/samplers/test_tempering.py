@@ -52,7 +52,7 @@ def test_two_modes_have_their_weights():
     assert abs(right.mean() - weights()) < 0.05
     trips = chains.fields["round_trips"][:, -1]
     assert (trips > 50).all()
-    assert (chains.fields["round_trips"][:, 0] <= 1).all()  # those of warm-up are not counted
+    assert (chains.fields["round_trips"][:, 0] <= 1).all()  # trips of warm-up are not counted
     # Within a mode the spread is the mode's.
     x = chains.samples["x"][..., 0]
     inside = [np.where(x > 0, (x - x[x > 0].mean()) ** 2, np.nan)]

@@ -86,15 +86,15 @@ def averaging_rate(phase: Phase) -> Array:
 
 @dataclasses.dataclass(frozen=True)
 class Warmup:
-    """The rules of warm-up; the options are those of `SGHMC`.
+    """The rules of warm-up, with options of `SGHMC`.
 
     With ``preconditioner="variance"`` or ``"dense"`` warm-up has three phases:
 
     1. *Search*, the first half. It moves the chain to the typical set. A coordinate's step grows
        while its gradient keeps its sign and shrinks when the sign changes (Rprop: Riedmiller &
        Braun 1993).
-    2. *Estimation*, until three quarters. Averages of the gradient, its square and its noise start
-       anew.
+    2. *Estimation*, until three quarters. Averages of the gradient, its square and its noise
+       restart.
     3. *Rehearsal*, the last quarter, with ``integrator="baoab"`` only. The chain runs with its
        final step sizes, which shrink if the kinetic temperature shows that they are unstable. From
        here on the adaptation of ``"dense"`` is along its directions; see `Directions`.

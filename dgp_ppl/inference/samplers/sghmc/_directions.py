@@ -91,7 +91,7 @@ class Directions(NamedTuple):
 def _shrunk_correlation(covariance: Array, num: Array) -> Array:
     """Return correlations shrunk towards none, given a covariance of `num` independent vectors.
 
-    The weight of no correlation is that of least squared error, estimated (Schäfer & Strimmer
+    The weight of no correlation has the least squared error, estimated (Schäfer & Strimmer
     2005), but never less than (d / num)², because d vectors or fewer make a singular matrix.
     """
     size = len(covariance)

@@ -39,7 +39,7 @@ class Dynamics:
     """Langevin dynamics with a step size for each coordinate and unit mass.
 
     ``"baoab"`` is half a drift, friction and noise, half a drift, and a kick (Leimkuhler & Matthews
-    2013). ``"euler"`` is a drift, then kick, friction and noise at once (Chen et al. 2014, eq. 15).
+    2013). ``"euler"`` is a drift, then kick, friction and noise in one (Chen et al. 2014, eq. 15).
 
     Args:
         friction: fraction a of the momentum that a step removes, in (0, 1].

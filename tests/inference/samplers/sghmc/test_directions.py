@@ -79,7 +79,7 @@ def found(gradients, averaged, noise=None):
 
 
 def test_noise_is_uncorrelated_along_the_directions():
-    """Noise whose correlations are not those of the gradients."""
+    """Noise whose correlations differ from the gradients'."""
     gradients = random.normal(KEY, (1000, 3)) @ jnp.array([[1.0, 2, 0], [0, 1, 0], [0, 3, 9]])
     noise = jnp.array([[0.3, 0.2, 0.0], [0.2, 0.9, -0.6], [0.0, -0.6, 2.0]])
     square, directions, adaptation = found(gradients, 10**6, noise)

@@ -18,7 +18,7 @@ CORRELATED = np.array([[1.0, 0.95], [0.95, 1.0]])
 def stationary(hessian, noise, step_size=0.2, friction=0.2, dense=False):
     """Covariance of the position for the energy x'Hx / 2, whose gradients have covariance `noise`.
 
-    The scales are those of a warm-up that knows the variance of every coordinate's gradient, and
+    The scales come from a warm-up that knows the variance of every coordinate's gradient, and
     if `dense` the covariances.
     """
     d, zero = len(hessian), jnp.zeros(len(hessian))

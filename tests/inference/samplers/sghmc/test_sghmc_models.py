@@ -47,7 +47,7 @@ def test_stationary_at_a_condition_of_ten_thousand(axes, preconditioner):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", FOREIGN)
 def test_models_that_are_not_ours(name):
-    """Means and variances agree with those of NUTS, up to a bias of 3 % of the variances."""
+    """Means and variances agree with NUTS, up to a bias of 3 % of the variances."""
     model, args = FOREIGN[name]
     chains = run_mcmc(
         KEY, SGHMC(model), *args, num_warmup=2000, num_samples=1000, thinning=10, num_chains=8,
