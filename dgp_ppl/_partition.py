@@ -26,7 +26,7 @@ from numpyro.primitives import Messenger
 _MOST_LETTERS = 60  # of an argument in a description
 
 __all__ = [
-    "Call", "CallArrays", "ComparedByFields", "Partition", "Streamed", "is_streamed",
+    "Call", "CallArrays", "ComparedByFields", "Keyed", "Partition", "Streamed", "is_streamed",
     "named_arrays", "rows_of", "shape_of", "signature", "static_key",
 ]  # fmt: skip
 
@@ -253,15 +253,15 @@ def static_key(value: Any, within: tuple[Any, ...] = ()) -> Hashable:
     """Return a key that is equal for values with which a program computes the same.
 
     Functions are equal if their code is, and the values in their closures, their defaults and the
-    globals that their code names. So a function that is defined again needs no new program. Values
-    without a hash, such as arrays, are equal to themselves only. What changes inside an object with
-    a hash, or in a module, is not seen.
+    globals that their code names. So a function that is defined again needs no new program. Other
+    objects, such as arrays, are equal to themselves only, and as long as their attributes are the
+    same. What changes deeper inside of them, or in a module, is not seen.
 
     Args:
         value: a static value.
         within: the functions around the value, the outermost one first.
     """
-    if type(value) in (list, tuple):
+    if isinstance(value, list | tuple):
         return type(value), tuple(static_key(a, within) for a in value)
     if type(value) is dict:
         return dict, tuple((n, static_key(a, within)) for n, a in value.items())
@@ -274,6 +274,15 @@ def static_key(value: Any, within: tuple[Any, ...] = ()) -> Hashable:
         return type(value), static_key(held, within)
     if isinstance(value, types.FunctionType):
         return _function_key(value, within)
+    own = _own_key(value)
+    is_plain = type(value).__hash__ is object.__hash__
+    if is_plain and not isinstance(value, type | types.ModuleType):
+        held = getattr(value, "__dict__", {})
+        return own, tuple((n, _own_key(a)) for n, a in held.items())
+    return own
+
+
+def _own_key(value: Any) -> Hashable:
     try:
         hash(value)
     except TypeError:
@@ -311,6 +320,21 @@ def _global_names(code: types.CodeType) -> tuple[str, ...]:
     own = [i.argval for i in dis.get_instructions(code) if i.opname in ("LOAD_GLOBAL", "LOAD_NAME")]
     inner = [c for c in code.co_consts if isinstance(c, types.CodeType)]
     return tuple(sorted({*own, *(n for c in inner for n in _global_names(c))}))
+
+
+class Keyed:
+    """A value that equals itself, and values with the same `static_key`."""
+
+    def __init__(self, value: Any) -> None:
+        self.value, self.key = value, static_key(value)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Keyed):
+            return False
+        return self.value is other.value or self.key == other.key
+
+    def __hash__(self) -> int:
+        return hash(Keyed)  # optax's schedules change their closures, and so the key, when they run
 
 
 class _SameObject:

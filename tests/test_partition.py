@@ -9,8 +9,10 @@ import jax.numpy as jnp
 import numpy as np
 import numpyro
 import numpyro.distributions as dist
+import optax
 import pytest
 from numpyro import handlers
+from numpyro.infer.autoguide import AutoNormal
 from support.helpers import KEY, regression
 
 import dgp_ppl as dgp
@@ -149,7 +151,9 @@ def test_a_users_model_compiles_once(make, caplog):
     def run():
         model = make()
         guide = dgp.MeanField(model)
-        result = dgp.fit(KEY, model, guide, X, Y, z=Z[0], steps=10, progress=False, start={})
+        options = {"z": Z[0], "steps": 10, "progress": False}
+        dgp.fit(KEY, model, guide, X, Y, optimizer=optax.adam(0.01), **options)
+        result = dgp.fit(KEY, model, guide, X, Y, start={}, **options)
         dgp.evaluate(KEY, model, guide, result, X, Y, z=Z[0])
         dgp.predict(KEY, model, guide, result, X, z=Z[0], num_samples=3).mean  # noqa: B018
         options = {"num_samples": 3, "num_prior_samples": 3, "z": Z[0]}
@@ -159,15 +163,26 @@ def test_a_users_model_compiles_once(make, caplog):
     assert compilations(run, caplog) == 0
 
 
-SETTINGS = types.SimpleNamespace(sd=0.1)
+SETTINGS = types.ModuleType("settings")
+SETTINGS.sd = 0.1
 
 
 def model_of_settings(x, y=None, *, z):
     made_again(SETTINGS.sd)(x, y, z=z)
 
 
+class Noisy:
+    """A model that is a method, and reads an attribute."""
+
+    def __init__(self, sd):
+        self.sd = sd
+
+    def model(self, x, y=None, *, z):
+        made_again(self.sd)(x, y, z=z)
+
+
 def test_a_model_with_another_closure_or_global_compiles_again(monkeypatch):
-    """Changes inside of an object are not seen, and `jax.clear_caches` forgets the programs."""
+    """Changes in a module are not seen, and `jax.clear_caches` forgets the programs."""
 
     def run(model):
         options = {"z": Z[0], "steps": 10, "progress": False}
@@ -177,11 +192,26 @@ def test_a_model_with_another_closure_or_global_compiles_again(monkeypatch):
     before = run(own_model)
     monkeypatch.setitem(globals(), "SD", 0.2)
     assert run(own_model) != before
+    noisy = Noisy(0.1)
+    before = run(noisy.model)
+    noisy.sd = 0.2
+    assert run(noisy.model) != before
     before = run(model_of_settings)
     monkeypatch.setattr(SETTINGS, "sd", 0.2)
     assert run(model_of_settings) == before
     jax.clear_caches()
     assert run(model_of_settings) != before
+
+
+def test_a_stock_guide_compiles_once(caplog):
+    def plain(x, y=None):
+        w = numpyro.sample("w", dist.Normal(0, 1))
+        numpyro.sample("y", dist.Normal(w * x[:, 0], SD).to_event(1), obs=y)
+
+    guide = AutoNormal(plain)
+    run = lambda: dgp.fit(KEY, plain, guide, X, Y, steps=10, progress=False)  # noqa: E731
+    assert compilations(run, caplog) > 0
+    assert compilations(run, caplog) == 0
 
 
 def test_values_that_are_equal_and_values_that_are_not():

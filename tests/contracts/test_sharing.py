@@ -7,7 +7,7 @@ from support.helpers import KEY, regression
 
 import dgp_ppl as dgp
 from dgp_ppl.inference import evaluate
-from dgp_ppl.inference.svi._loop import losses_of, training_loop
+from dgp_ppl.inference.svi._loop import _training_loop, losses_of
 from dgp_ppl.models import deep_gp
 from dgp_ppl.prediction._passes import predictive_passes
 
@@ -39,12 +39,12 @@ def test_guides_with_other_arrays_share_a_program(name):
         return np.concatenate([result.losses, bound, mean])
 
     programs = losses_of._mapped, predictive_passes
-    count = lambda: (training_loop.cache_info().misses, *(p._cache_size() for p in programs))  # noqa: E731
+    count = lambda: (_training_loop.cache_info().misses, *(p._cache_size() for p in programs))  # noqa: E731
     first = results(slice(0, 12))
     compiled = count()
     second = results(slice(12, 24))
     assert count() == compiled
     assert np.abs(second - first).max() > 1e-3
-    training_loop.cache_clear()
+    _training_loop.cache_clear()
     jax.clear_caches()
     np.testing.assert_allclose(results(slice(12, 24)), second, rtol=1e-5)

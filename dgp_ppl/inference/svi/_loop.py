@@ -18,7 +18,7 @@ from numpyro.infer import SVI
 from numpyro.infer.elbo import ELBO
 from numpyro.infer.svi import SVIState
 
-from dgp_ppl._partition import CallArrays, Partition
+from dgp_ppl._partition import CallArrays, Keyed, Partition
 from dgp_ppl._progress import Progress
 from dgp_ppl._typing import Params
 from dgp_ppl.core._minibatch import padded
@@ -215,10 +215,15 @@ def _selected(trees: Sequence[Any], best: jax.Array) -> Any:
     return jax.tree.map(lambda *each: jnp.stack(each)[best, jnp.arange(len(best))], *trees)
 
 
-@lru_cache(maxsize=32)
 def training_loop(partition: Partition, optimizer: Any, loss: ELBO) -> TrainingLoop:
     """Return the loop of one fit; equal arguments share a compiled one."""
-    return TrainingLoop(partition, SVI(partition.model, partition.guide, optimizer, loss))
+    return _training_loop(partition, Keyed(optimizer), Keyed(loss))
+
+
+@lru_cache(maxsize=32)
+def _training_loop(partition: Partition, optimizer: Keyed, loss: Keyed) -> TrainingLoop:
+    svi = SVI(partition.model, partition.guide, optimizer.value, loss.value)
+    return TrainingLoop(partition, svi)
 
 
 many_fits = lru_cache(maxsize=32)(ManyFits)
