@@ -86,7 +86,8 @@ class Standardizer:
                 raise ValueError(
                     "Standardizer.fit: x is Rows, whose second array is y; leave y out"
                 )
-            first, blocks = x.first, x.blocks
+            first: Any = x.first
+            blocks: Any = x.blocks
         else:
             arrays = [np.asarray(a, np.float64) for a in (x, y) if a is not None]
             first, blocks = arrays, lambda: [arrays]

@@ -150,8 +150,8 @@ class Sparse(eqx.Module):
             A: A(x) from `project`, [M, N] or [P, M, N].
             x: inputs, [N, D].
         """
-        prior = jnp.asarray(self.kernel(x))
         explained = jnp.sum(jnp.square(A), axis=-2)
+        prior = jnp.broadcast_to(self.kernel(x), explained.shape)
         return jnp.maximum(computed_once(prior - explained), default_jitter(A.dtype) * prior)
 
     def scale(self, x: Inputs) -> Array:
@@ -279,7 +279,7 @@ def _marginals(sparse: Sparse, q: InducingPosterior, x: Inputs) -> tuple[Outputs
     A = _project(sparse, x)
     var = sparse.residual(A, x)
     if isinstance(q, AbstractInducing):
-        var = var + q.variance_of(A)
+        var = jnp.atleast_2d(var) + q.variance_of(A)
     mean, var = _mean(q, A, x), jnp.broadcast_to(var, (sparse.out, x.shape[0])).T
     return (stored_gradient(mean), stored_gradient(var)) if A.ndim == 3 else (mean, var)
 
@@ -287,7 +287,8 @@ def _marginals(sparse: Sparse, q: InducingPosterior, x: Inputs) -> tuple[Outputs
 @jax.jit
 def _joint(sparse: Sparse, q: InducingPosterior, x: Inputs) -> tuple[Outputs, Array]:
     A = _refined_projection(sparse, x)
-    cov = covariance(sparse.kernel, x, x) - matmul(jnp.swapaxes(A, -1, -2), A)
+    explained = matmul(jnp.swapaxes(A, -1, -2), A)
+    cov = jnp.broadcast_to(covariance(sparse.kernel, x, x), explained.shape) - explained
     rows = jnp.arange(x.shape[0])
     cov = cov.at[..., rows, rows].set(sparse.residual(A, x))
     cov = jnp.broadcast_to(cov, (sparse.out, x.shape[0], x.shape[0]))

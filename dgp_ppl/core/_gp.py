@@ -302,7 +302,7 @@ class RandomFunction:
 
         # The jitter is white noise on the inducing values. The function itself has none.
         noise = random.normal(key_j, v.shape, v.dtype)
-        at_z = prior(z) + jnp.sqrt(self.jitter) * noise
+        at_z = prior(z) + jnp.atleast_2d(jnp.sqrt(self.jitter)) * noise
         return lambda x: self.mean(x) + prior(x) + self.sparse.correction(self.inducing, v, at_z, x)
 
     def _function_draw(self, x: Inputs) -> Outputs:

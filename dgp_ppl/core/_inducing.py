@@ -105,7 +105,7 @@ class AbstractInducing(dist.Distribution):
         root = self.root_of(jnp.eye(len(self.loc), dtype=self.loc.dtype))  # R', [P, K, M]
         noise = random.normal(key, (*shape, *root.shape[:2]), root.dtype)
         spread = jnp.einsum("pkm,...pk->...mp", root, noise, precision=lax.Precision.HIGHEST)
-        return self.loc + spread, None
+        return _like(self.loc, spread) + spread, None
 
     def sample(self, key: PRNGKey, sample_shape: tuple[int, ...] = ()) -> Array:
         return self.draw(key, sample_shape)[0]
@@ -114,7 +114,10 @@ class AbstractInducing(dist.Distribution):
         root = self.root_of(jnp.eye(len(self.loc), dtype=self.loc.dtype))
         factor = jax.vmap(factorise)(matmul(jnp.swapaxes(root, -1, -2), root))
         residual = jnp.einsum(
-            "pij,...jp->...ip", factor.inverse, value - self.loc, precision=lax.Precision.HIGHEST
+            "pij,...jp->...ip",
+            factor.inverse,
+            value - _like(self.loc, value),
+            precision=lax.Precision.HIGHEST,
         )
         log_det = jnp.sum(jnp.log(diagonal(factor.lower)))
         return _standard_log_prob(residual) - log_det
@@ -157,6 +160,11 @@ class TransportInducing(AbstractInducing):
     def log_prob_from_white(self, white: Float[Array, "*s M P"]) -> Float[Array, "*s"]:
         """Return the log density at m + R e in nats, for e = white; exact for tiny R."""
         return _standard_log_prob(white) - self.log_det()
+
+
+def _like(a: Array, other: Array) -> Array:
+    """Return an array with axes of length 1 in front, as many as another has more."""
+    return a.reshape((1,) * (other.ndim - a.ndim) + a.shape)
 
 
 def _standard_log_prob(white: Array) -> Array:
@@ -223,7 +231,7 @@ class FullInducing(TransportInducing):
         return _at(self.loc, self.scale_tril, white)
 
     def to_white(self, value: Array) -> Array:
-        return _at(jnp.zeros(()), self.inverse_root, value - self.loc)
+        return _at(jnp.zeros(()), self.inverse_root, value - _like(self.loc, value))
 
     @property
     def inverse_root(self) -> Float[Array, "P M M"]:
@@ -275,7 +283,8 @@ class SharedInducing(FullInducing):
 
 @jax.jit
 def _at(loc: Array, scale_tril: Array, white: Array) -> Array:
-    return loc + jnp.einsum("pij,...jp->...ip", scale_tril, white, precision=lax.Precision.HIGHEST)
+    moved = jnp.einsum("pij,...jp->...ip", scale_tril, white, precision=lax.Precision.HIGHEST)
+    return _like(loc, moved) + moved
 
 
 class DiagonalInducing(TransportInducing):
@@ -302,7 +311,7 @@ class DiagonalInducing(TransportInducing):
         return jnp.sum(jnp.square(self.scale.T[:, :, None] * A), axis=-2)
 
     def root_of(self, A: Array) -> Array:
-        return self.scale.T[:, :, None] * A
+        return self.scale.T[:, :, None] * (A if A.ndim == 3 else A[None])
 
     def log_det(self) -> Array:
         return jnp.sum(jnp.log(self.scale))
@@ -321,10 +330,10 @@ class DiagonalInducing(TransportInducing):
         return jnp.square(self.scale)
 
     def from_white(self, white: Array) -> Array:
-        return self.loc + self.scale * white
+        return _like(self.loc, white) + _like(self.scale, white) * white
 
     def to_white(self, value: Array) -> Array:
-        return (value - self.loc) / self.scale
+        return (value - _like(self.loc, value)) / _like(self.scale, value)
 
 
 _register_kl: Any = kl_divergence  # a multipledispatch Dispatcher, typed as a function
@@ -366,7 +375,7 @@ the diagonal positive.
 def _map_diagonal(x: Array, function: Callable[[Array], Array]) -> Array:
     """Return the lower triangle of x, with a function applied to its diagonal."""
     mapped = function(diagonal(x))
-    return jnp.tril(x, -1) + mapped[..., None] * jnp.eye(x.shape[-1], dtype=x.dtype)
+    return jnp.tril(x, -1) + mapped[..., None] * _like(jnp.eye(x.shape[-1], dtype=x.dtype), x)
 
 
 class _FactorTransform(ParameterFreeTransform):

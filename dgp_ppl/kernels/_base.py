@@ -7,7 +7,7 @@ import dataclasses
 import math
 import operator
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Protocol, runtime_checkable
 
 import equinox as eqx
 import jax
@@ -31,6 +31,7 @@ Features = Callable[[Inputs], Float[Array, "N F"]]
 """A function that evaluates random features at inputs, [N, D] -> [N, F]."""
 
 
+@runtime_checkable
 class Covariance(Protocol):
     """The interface of a kernel: ``k(x, z)`` and ``k(x)``. tinygp's kernels implement it."""
 

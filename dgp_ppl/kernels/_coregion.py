@@ -123,7 +123,7 @@ class Coregion(Kernel):
             shared = jnp.sum(jnp.square(matmul(x, W)), axis=-1)
             return shared + matmul(jnp.square(x), kappa)
         self._check(z)
-        return matmul(matmul(x, W), matmul(z, W).T) + matmul(x * kappa, z.T)
+        return matmul(matmul(x, W), matmul(z, W).T) + matmul(x * kappa[None], z.T)
 
     def features(self, key: PRNGKey, num: int, dim: int) -> Features:
         W, kappa = self._parts()

@@ -28,12 +28,13 @@ class Linear(Kernel):
     lengthscale: Any
 
     def __call__(self, x: Inputs, z: Inputs | None = None) -> Array:
+        scale = jnp.atleast_2d(self.lengthscale)
         if z is None:
-            return self.variance * jnp.sum(jnp.square(x / self.lengthscale), axis=-1)
-        return self.variance * matmul(x / self.lengthscale, (z / self.lengthscale).T)
+            return self.variance * jnp.sum(jnp.square(x / scale), axis=-1)
+        return self.variance * matmul(x / scale, (z / scale).T)
 
     def features(self, key: PRNGKey, num: int, dim: int) -> Features:
-        slope = random.normal(key, (num, dim)) / self.lengthscale
+        slope = random.normal(key, (num, dim)) / jnp.atleast_2d(self.lengthscale)
         return lambda x: jnp.sqrt(self.variance) * matmul(x, slope.T)
 
 
@@ -57,13 +58,13 @@ class ArcCosine(Kernel):
     bias: Any
 
     def __call__(self, x: Inputs, z: Inputs | None = None) -> Array:
-        bias = jnp.square(self.bias)
-        norm_x = jnp.sqrt(jnp.sum(jnp.square(x / self.lengthscale), axis=-1) + bias)
+        bias, scale = jnp.square(self.bias), jnp.atleast_2d(self.lengthscale)
+        norm_x = jnp.sqrt(jnp.sum(jnp.square(x / scale), axis=-1) + bias)
         if z is None:
             return self.variance * jnp.square(norm_x)
-        norm_z = jnp.sqrt(jnp.sum(jnp.square(z / self.lengthscale), axis=-1) + bias)
+        norm_z = jnp.sqrt(jnp.sum(jnp.square(z / scale), axis=-1) + bias)
         norms = norm_x[:, None] * norm_z[None, :]
-        inner = matmul(x / self.lengthscale, (z / self.lengthscale).T) + bias
+        inner = matmul(x / scale, (z / scale).T) + bias
         # The slope of arccos is infinite at ±1, although the kernel's is finite: stay off ±1.
         bound = 1 - jnp.finfo(norms.dtype).eps
         cosine = jnp.clip(computed_once(inner / norms), -bound, bound)
@@ -73,7 +74,7 @@ class ArcCosine(Kernel):
 
     def features(self, key: PRNGKey, num: int, dim: int) -> Features:
         key_w, key_b = random.split(key)
-        slope = random.normal(key_w, (num, dim)) / self.lengthscale
+        slope = random.normal(key_w, (num, dim)) / jnp.atleast_2d(self.lengthscale)
         offset = self.bias * random.normal(key_b, (num,))
         scale = jnp.sqrt(2 * self.variance)
-        return lambda x: scale * jax.nn.relu(matmul(x, slope.T) + offset)
+        return lambda x: scale * jax.nn.relu(matmul(x, slope.T) + offset[None])

@@ -37,7 +37,7 @@ def _squared_distance(x: Array, z: Array, lengthscale: Array) -> Array:
     is scaled by the lengthscale: its gradient and the lengthscale's gradient then share one product
     with the larger set, and no gradient with respect to the larger set is formed if it is data.
     """
-    w = jnp.broadcast_to(1 / jnp.square(lengthscale), x.shape[-1:])
+    w = jnp.broadcast_to(1 / jnp.square(lengthscale), x.shape[-1:])[None]  # [1, D]
     smaller = x if len(x) < len(z) else z
     centre = jax.lax.stop_gradient(_centre(smaller))
     scaled_x, scaled_z = (w, 1.0) if smaller is x else (1.0, w)
@@ -48,19 +48,21 @@ def _squared_distance(x: Array, z: Array, lengthscale: Array) -> Array:
 
 
 def _centre(x: Array) -> Array:
-    """Return the median of up to 15 rows, [D]: unlike the mean, no outlier moves it.
+    """Return the median of up to 15 rows, [1, D]: unlike the mean, no outlier moves it.
 
     Comparing so few rows with each other takes 3 µs, sorting 100 rows 60.
     """
     some = x[:: -(-len(x) // 15)]
     order = jnp.arange(len(some))[:, None]
-    before = (some[:, None] < some) | ((some[:, None] == some) & (order[:, None] < order))
-    return jnp.where(before.sum(axis=0) == len(some) // 2, some, 0.0).sum(axis=0)
+    one, other = some[:, None], some[None]
+    before = (one < other) | ((one == other) & (order[:, None] < order[None]))
+    middle = before.sum(axis=0) == len(some) // 2
+    return jnp.where(middle, some, 0.0).sum(axis=0, keepdims=True)
 
 
 def _square_norm(x: Array, w: Array) -> Array:
     """Return sum_d w_d x_d², [N]. In this form the gradient of w keeps x alone, not its squares."""
-    return matmul(x * (x * w), jnp.ones_like(w))
+    return matmul(x * (x * w), jnp.ones_like(w[0]))
 
 
 def _distance(square: Array) -> Array:
@@ -91,9 +93,9 @@ class _Stationary(Kernel):
     def features(self, key: PRNGKey, num: int, dim: int) -> Features:
         # Rahimi & Recht (2007): sqrt(2) cos(w'x + b), w from the spectral density, b uniform.
         key_w, key_b = random.split(key)
-        omega = self._frequencies(key_w, num, dim) / self.lengthscale
+        omega = self._frequencies(key_w, num, dim) / jnp.atleast_2d(self.lengthscale)
         phase = random.uniform(key_b, (num,), maxval=2 * jnp.pi)
-        return lambda x: jnp.sqrt(2 * self.variance) * jnp.cos(matmul(x, omega.T) + phase)
+        return lambda x: jnp.sqrt(2 * self.variance) * jnp.cos(matmul(x, omega.T) + phase[None])
 
 
 class SquaredExponential(_Stationary):

@@ -46,7 +46,7 @@ class Mixture(eqx.Module):
     @property
     def variance(self) -> Array:
         """Var[y], by the law of total variance."""
-        spread = self._average(jnp.square(self.components.mean - self.mean))
+        spread = self._average(jnp.square(self.components.mean - self.mean[None]))
         return self._average(self.components.variance) + spread
 
     def log_prob(self, y: Array) -> Array:

@@ -271,7 +271,7 @@ class Observed(dist.Distribution):
                 x, w = TRAPEZOID, np.exp(-0.5 * TRAPEZOID**2)
             x = jnp.asarray(x, sd.dtype)
             log_weights = jnp.asarray(np.log(w / w.sum()), sd.dtype)
-            return log_weights, self.latent_mean + sd * x[:, None]
+            return log_weights, self.latent_mean[None] + sd[None] * x[:, None]
         if self.key is None:
             raise ValueError(
                 "observe: a latent with several outputs is integrated by Monte Carlo and needs a "
@@ -279,7 +279,7 @@ class Observed(dist.Distribution):
             )
         num = _DENSE_DRAWS * self.num_draws if dense else self.num_draws
         eps = random.normal(self.key, (num, *sd.shape), sd.dtype)
-        return jnp.full((num,), -jnp.log(num)), self.latent_mean + sd * eps
+        return jnp.full((num,), -jnp.log(num)), self.latent_mean[None] + sd[None] * eps
 
 
 def as_observed(distribution: Any) -> Observed | None:

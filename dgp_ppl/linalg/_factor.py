@@ -153,8 +153,9 @@ def precision_factor(A: Array, precision: Float[Array, "P N"]) -> Float[Array, "
         C⁻¹, [P, M, M].
     """
     M = A.shape[-2]
-    gram = matmul(A * precision[:, None, :], jnp.swapaxes(A, -1, -2))
-    total = gram + jnp.eye(M, dtype=A.dtype)
+    each = A if A.ndim == 3 else A[None]
+    gram = matmul(each * precision[:, None, :], jnp.swapaxes(A, -1, -2))
+    total = gram + jnp.eye(M, dtype=A.dtype)[None]
     return jax.vmap(lambda K: _factor(K, _mean_diagonal(K))[1])(total)
 
 

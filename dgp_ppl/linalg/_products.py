@@ -172,4 +172,4 @@ def _stacked_product(
 
 def _column_sums(U: Float[Array, "PM N"], A: Float[Array, "M N"], P: int) -> Float[Array, "P N"]:
     """Return sum_m U[p, m, n] A[m, n]."""
-    return jnp.sum(U.reshape(P, *A.shape) * A, axis=1)
+    return jnp.sum(U.reshape(P, *A.shape) * A[None], axis=1)

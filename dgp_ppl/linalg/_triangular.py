@@ -94,12 +94,12 @@ def _inverse_by_products(L: Float[Array, "M M"]) -> Float[Array, "M M"]:
 def _inverse_by_masks(L: Float[Array, "B M M"]) -> Float[Array, "B M M"]:
     """Invert small matrices: from the blocks' inverses X to those of twice the size, X - X C X."""
     i = jnp.arange(L.shape[-1])
-    inverse = jnp.eye(len(i), dtype=L.dtype) / jnp.diagonal(L, axis1=-2, axis2=-1)[..., None]
+    inverse = jnp.eye(len(i), dtype=L.dtype)[None] / jnp.diagonal(L, axis1=-2, axis2=-1)[..., None]
     size = 1
     while size < len(i):
         is_second = (i // size) % 2 == 1
-        same = i[:, None] // (2 * size) == i // (2 * size)
-        below = jnp.where(same & is_second[:, None] & ~is_second, L, 0.0)
+        same = i[:, None] // (2 * size) == i[None] // (2 * size)
+        below = jnp.where((same & is_second[:, None] & ~is_second[None])[None], L, 0.0)
         inverse = inverse - matmul(inverse, matmul(below, inverse))
         size *= 2
     return inverse

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterable
-from typing import Any, Self
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -108,7 +108,7 @@ class OtherSites:
         parts = [p for n, p in self._locals.items() if n in self._row_names]
         return frozenset().union(*(p.params for p in parts if isinstance(p, LocalNormal)))
 
-    def for_new_rows(self) -> Self:
+    def for_new_rows(self) -> OtherSites:
         """Return the same guides without the sites that belong to the data's rows."""
         other = copy.copy(self)
         other._locals = {n: p for n, p in self._locals.items() if n not in self._row_names}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from functools import cached_property
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal
 
 import equinox as eqx
 import jax
@@ -117,7 +117,7 @@ class Diffusion(GuideOnBase):
         self.informed, self.last = informed, last
         self.records_states = False
 
-    def drawn(self) -> Self:
+    def drawn(self) -> Diffusion:
         """Return this guide with the last step drawn, and the cost taken at the states drawn.
 
         The log density of the model's trace minus the guide's is then the log importance weight of

@@ -130,7 +130,7 @@ class MixerScore(eqx.Module):
 
     def __call__(self, t: Array, z: Values) -> Values:
         time = jax.nn.silu(self.time(_time_features(t, self.time.weight)))
-        h = {n: jax.vmap(self.embed[n])(a) + self.position[n] + time for n, a in z.items()}
+        h = {n: jax.vmap(self.embed[n])(a) + self.position[n] + time[None] for n, a in z.items()}
         for block in self.blocks:
             h = block(h)
         return {n: jax.vmap(self.out[n])(a) for n, a in h.items()}
@@ -154,7 +154,7 @@ class _Block(eqx.Module):
         h = {n: a + jax.vmap(self.tokens[n], 1, 1)(_unit(a)) for n, a in h.items()}
         summaries = [self.summary[n](jnp.mean(a, axis=0)) for n, a in h.items()]
         context = jnp.mean(jnp.stack(summaries), axis=0)
-        return {n: a + jax.vmap(self.channels)(_unit(a) + context) for n, a in h.items()}
+        return {n: a + jax.vmap(self.channels)(_unit(a) + context[None]) for n, a in h.items()}
 
 
 def _unit(h: Float[Array, "M C"]) -> Float[Array, "M C"]:

@@ -60,7 +60,9 @@ class AdversarialPair(eqx.Module):
         draws = {}
         for k, (n, q) in zip(keys, self.affine.items(), strict=True):
             e = random.normal(k, (-(-len(h) // 2), *q.loc.shape), q.loc.dtype)
-            draws[n] = q.loc + _times_root(q, self._shared_part(n, h) + _antithetic(e, len(h)))
+            draws[n] = q.loc[None] + _times_root(
+                q, self._shared_part(n, h) + _antithetic(e, len(h))
+            )
         return draws
 
     def conditionals(self, h: Float[Array, " K"]) -> dict[str, FullInducing]:
@@ -85,7 +87,7 @@ class AdversarialPair(eqx.Module):
         length = jnp.sqrt(jnp.diagonal(gram) + jnp.finfo(h.dtype).eps ** 2)
         jitter = 100 * jnp.finfo(h.dtype).eps * jnp.eye(len(mean), dtype=h.dtype)
         L = length[:, None] * factorise(gram / jnp.outer(length, length) + jitter, 0.0).lower
-        a = matmul(h - mean, L)
+        a = matmul(h - mean[None], L)
         weights = jnp.full((1, len(h)), 1 / len(h), h.dtype)
         return mean, L, precision_factor(a.T, weights)[0]
 
@@ -116,7 +118,7 @@ class AdversarialPair(eqx.Module):
     def discriminator_inputs(self, key: PRNGKey, h: Features) -> Values:
         """Draw the discriminator's inputs z under q, given the features."""
         mean, L, A = self._moments(h)
-        z = matmul(matmul(h - mean, L) + _unit_noise(key, h), A.T)
+        z = matmul(matmul(h - mean[None], L) + _unit_noise(key, h), A.T)
         return {"shared": z[..., None]}
 
     def reference_inputs(self, key: PRNGKey, num: int) -> Values:
@@ -159,7 +161,9 @@ class AdversarialPair(eqx.Module):
         noise, centres = _unit_noise(key, h), matmul(others, L)
         a = matmul(h, L) + noise
         # log N(a; centre, I) - log N(noise; 0, I), which is 0 for the draw's s.
-        squares = jnp.sum(a * a - noise * noise, axis=1)[:, None] + jnp.sum(centres**2, axis=1)
+        squares = (
+            jnp.sum(a * a - noise * noise, axis=1)[:, None] + jnp.sum(centres**2, axis=1)[None]
+        )
         log_sum = jax.nn.logsumexp(matmul(a, centres.T) - 0.5 * squares, axis=1)
         return base + jnp.logaddexp(log_sum, 0.0) - jnp.log1p(len(others))
 
