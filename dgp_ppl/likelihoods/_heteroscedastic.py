@@ -212,7 +212,7 @@ def _largest_mode(ratio: Array, sd: Array) -> Array:
     var = jnp.maximum(2 * jnp.square(sd), jnp.finfo(sd.dtype).tiny)
     largest = jnp.log(jnp.maximum(ratio, 1.0))
 
-    def halve(_: int, ends: tuple[Array, Array]) -> tuple[Array, Array]:
+    def halve(_: Any, ends: tuple[Array, Array]) -> tuple[Array, Array]:
         low, high = ends
         middle = 0.5 * (low + high)
         above = middle + jnp.log1p(middle / var) > largest

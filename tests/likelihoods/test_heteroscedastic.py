@@ -89,7 +89,7 @@ def test_moments_draws_and_the_distribution_function(x64):
     draws = np.asarray(predictive.sample(KEY, (20_000,)))[:, 0]
     assert_mean(draws, 1.0)
     assert_mean((draws - 1.0) ** 2, variance)
-    assert_mean((draws < 1.5) * 1.0, float(predictive.cdf(1.5)[0]))
+    assert_mean((draws < 1.5) * 1.0, float(predictive.cdf(jnp.array(1.5))[0]))
     given = np.asarray(likelihood.sample(KEY, (20_000,)))[:, 0]
     assert_mean((given - 1.0) ** 2, float(likelihood.variance[0]))
 
