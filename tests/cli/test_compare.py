@@ -82,7 +82,7 @@ def test_bad_input_is_one_line(messy, tmp_path):
         ([messy, "--target", "pryce"], "'price'"),
         ([*price, "--strict"], "houses.csv"),
         ([*price, "--drop", "nothing"], "drop: no column 'nothing'"),
-        ([*price, "--categorical", '"a, b"'], "categorical has 'a, b'"),
+        ([*price, "--categorical", '"a, b"'], "no column 'a, b'"),
     ):
         assert word in refused("compare", *TINY, *args, "--out", tmp_path / "out")
     assert [p.name for p in tmp_path.iterdir()] == ["houses.csv"]
