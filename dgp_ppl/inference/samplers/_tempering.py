@@ -54,7 +54,7 @@ def _first_ladder(num: int, dtype: jnp.dtype) -> Ladder:
 
 
 def _swapped(
-    key: PRNGKey, ladder: Ladder, log_likelihood: Array, odd: Array
+    key: PRNGKey, ladder: Ladder, log_likelihood: Array, odd: Array | int
 ) -> tuple[Ladder, Array]:
     """Swap neighbours, even pairs or odd ones.
 

@@ -29,7 +29,8 @@ def stationary(hessian, noise, step_size=0.2, friction=0.2, dense=False):
     phase = warmup.phase(jnp.array(3 * 10**8), jnp.array(4 * 10**8))
     directions = Directions.init(zero, dense)
     if dense:
-        averages = directions._replace(square=jnp.asarray(hessian + noise), noise=noise)
+        squares = jnp.asarray(hessian + noise), jnp.asarray(noise)
+        averages = directions._replace(square=squares[0], noise=squares[1])
         directions, known = averages.found(known, phase)
     scale, removed = warmup.scales(known, phase, jnp.array(step_size))
 
