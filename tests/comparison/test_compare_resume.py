@@ -111,7 +111,7 @@ def test_a_signal_in_the_command(tmp_path, workers):
     It ends workers in the middle of fits, too: the pipe is closed when they have ended.
     """
     arguments = [
-        sys.executable, "-c", "from dgp_ppl.cli import main; main()", "compare", "step",
+        sys.executable, "-c", "from dgp_ppl.cli.__main__ import main; main()", "compare", "step",
         "--methods", "gp,dsvi", "--splits", "2", "--inducing", "4", "--samples", "4",
         "--steps", "1000000", "--workers", str(workers), "--out", str(tmp_path),
     ]  # fmt: skip
@@ -120,6 +120,7 @@ def test_a_signal_in_the_command(tmp_path, workers):
     ) as process:
         lines = [process.stderr.readline()]
         while not re.search("split . +gp ", lines[-1]):
+            assert lines[-1], lines  # else it has ended
             lines.append(process.stderr.readline())
         process.send_signal(signal.SIGINT)
         lines += process.stderr.readlines()
