@@ -108,7 +108,7 @@ def test_every_line_of_the_readmes_table_runs(tmp_path, monkeypatch):
             code = "dgp.fit(key, model, guide, x, y, z=z, batch_size=100, steps=2, progress=False)"
         else:
             names |= {"x": names["x"][:20], "y": names["y"][:20]}
-            code = "dgp.run_mcmc(key, kernel, x, y, z=z, num_warmup=2, num_samples=2)"
+            code = "dgp.run_mcmc(key, kernel, x, y, z=z, num_warmup=20, num_samples=2)"
         exec(code, names)
 
 
