@@ -8,10 +8,8 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-import dis
 import functools
 import inspect
-import types
 from collections.abc import Hashable, Iterator
 from typing import Any, ClassVar, NamedTuple, NoReturn, Self
 
@@ -21,13 +19,14 @@ import numpy as np
 from jax.core import Tracer
 from jaxtyping import Array
 from numpyro import handlers
-from numpyro.primitives import Messenger
+
+from dgp_ppl._static_key import static_key
 
 _MOST_LETTERS = 60  # of an argument in a description
 
 __all__ = [
-    "Call", "CallArrays", "ComparedByFields", "Keyed", "Partition", "Streamed", "is_streamed",
-    "named_arrays", "rows_of", "shape_of", "signature", "static_key",
+    "Call", "CallArrays", "ComparedByFields", "Partition", "Streamed", "is_streamed",
+    "named_arrays", "rows_of", "shape_of", "signature",
 ]  # fmt: skip
 
 
@@ -247,107 +246,6 @@ class Partition:
 
     def __reduce__(self) -> Any:
         return Partition, (self.model, self.guide, self.static)
-
-
-def static_key(value: Any, within: tuple[Any, ...] = ()) -> Hashable:
-    """Return a key that is equal for values with which a program computes the same.
-
-    Functions are equal if their code is, and the values in their closures, their defaults and the
-    globals that their code names. So a function that is defined again needs no new program. Other
-    objects, such as arrays, are equal to themselves only, and as long as their attributes are the
-    same. What changes deeper inside of them, or in a module, is not seen.
-
-    Args:
-        value: a static value.
-        within: the functions around the value, the outermost one first.
-    """
-    if isinstance(value, list | tuple):
-        return type(value), tuple(static_key(a, within) for a in value)
-    if type(value) is dict:
-        return dict, tuple((n, static_key(a, within)) for n, a in value.items())
-    if isinstance(value, functools.partial):
-        return functools.partial, static_key((value.func, value.args, value.keywords), within)
-    if isinstance(value, types.MethodType):
-        return types.MethodType, static_key((value.__func__, value.__self__), within)
-    if isinstance(value, Messenger):
-        held = {n: a for n, a in vars(value).items() if not n.startswith("__")}
-        return type(value), static_key(held, within)
-    if isinstance(value, types.FunctionType):
-        return _function_key(value, within)
-    own = _own_key(value)
-    is_plain = type(value).__hash__ is object.__hash__
-    if is_plain and not isinstance(value, type | types.ModuleType):
-        held = getattr(value, "__dict__", {})
-        return own, tuple((n, _own_key(a)) for n, a in held.items())
-    return own
-
-
-def _own_key(value: Any) -> Hashable:
-    try:
-        hash(value)
-    except TypeError:
-        return _SameObject(value)
-    return type(value), value  # 1 == 1.0 == True, and programs may differ
-
-
-def _function_key(function: types.FunctionType, within: tuple[Any, ...]) -> Hashable:
-    if function in within:  # it calls itself
-        return types.FunctionType, within.index(function)
-    within = (*within, function)
-    named: dict[str, Hashable] = {}
-    for name in _global_names(function.__code__):
-        value = function.__globals__.get(name)
-        # Functions of other files do not change, and name others without end.
-        is_foreign = getattr(value, "__module__", None) != function.__module__
-        of_another = isinstance(value, types.FunctionType) and is_foreign
-        named[name] = value if of_another else static_key(value, within)
-    held = [_content(cell) for cell in function.__closure__ or ()]
-    held += [function.__defaults__, function.__kwdefaults__]
-    identity = function.__module__, function.__qualname__, function.__code__
-    return *identity, static_key(held, within), tuple(named.items())
-
-
-def _content(cell: types.CellType) -> Any:
-    try:
-        return cell.cell_contents
-    except ValueError:  # a variable without a value yet
-        return None
-
-
-@functools.lru_cache(maxsize=1024)
-def _global_names(code: types.CodeType) -> tuple[str, ...]:
-    """Return the names of globals that a function's code reads, and the code of functions in it."""
-    own = [i.argval for i in dis.get_instructions(code) if i.opname in ("LOAD_GLOBAL", "LOAD_NAME")]
-    inner = [c for c in code.co_consts if isinstance(c, types.CodeType)]
-    return tuple(sorted({*own, *(n for c in inner for n in _global_names(c))}))
-
-
-class Keyed:
-    """A value that equals itself, and values with the same `static_key`."""
-
-    def __init__(self, value: Any) -> None:
-        self.value, self.key = value, static_key(value)
-
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, Keyed):
-            return False
-        return self.value is other.value or self.key == other.key
-
-    def __hash__(self) -> int:
-        return hash(Keyed)  # optax's schedules change their closures, and so the key, when they run
-
-
-class _SameObject:
-    """Compares a value without a hash by identity, and keeps it alive."""
-
-    def __init__(self, value: Any) -> None:
-        self.value = value
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _SameObject) and self.value is other.value
-
-    def __hash__(self) -> int:
-        return id(self.value)
 
 
 @jax.tree_util.register_dataclass

@@ -17,7 +17,7 @@ from support.helpers import KEY, regression
 
 import dgp_ppl as dgp
 from dgp_ppl import kernels
-from dgp_ppl._partition import static_key
+from dgp_ppl._static_key import static_key
 from dgp_ppl.models import deep_gp
 
 Z = (np.linspace(-2, 2, 5)[:, None],) * 2

@@ -18,8 +18,9 @@ from numpyro.infer import SVI
 from numpyro.infer.elbo import ELBO
 from numpyro.infer.svi import SVIState
 
-from dgp_ppl._partition import CallArrays, Keyed, Partition
+from dgp_ppl._partition import CallArrays, Partition
 from dgp_ppl._progress import Progress
+from dgp_ppl._static_key import Keyed
 from dgp_ppl._typing import Params
 from dgp_ppl.core._minibatch import padded
 from dgp_ppl.inference.runs._blocks import PassProgram, StepProgram
