@@ -16,6 +16,7 @@ from dgp_ppl.cli._kept import comparison_of, open_fit
 from dgp_ppl.comparison._metrics import INFERENCE_HEADINGS, PREDICTION_HEADINGS, format_number
 from dgp_ppl.comparison._setting import setting_options
 from dgp_ppl.datasets import Preprocessor
+from dgp_ppl.datasets._load import named_files
 from dgp_ppl.inference import Chains
 from dgp_ppl.persistence import KeptFit, read_record
 
@@ -112,6 +113,8 @@ def _datasets() -> None:
         table.add_row(info.name, str(info.rows), str(info.columns), info.task, info.source)
     console = Console()
     console.print(table)
+    if files := named_files():
+        console.print(f"Files of the folder DGP_PPL_DATA: {', '.join(files)}")
     console.print(
         "To add data sets, set DGP_PPL_DATA to a folder of .npz files. `dgp-ppl compare` also "
         "takes openml:NAME and .csv, .parquet and .npz files."

@@ -12,7 +12,7 @@ from dgp_ppl.datasets._arrow import ArrowFrame
 from dgp_ppl.datasets._bundled import BUNDLED, load_bundled
 from dgp_ppl.datasets._dataset import MIN_ROWS, Dataset, DatasetInfo
 from dgp_ppl.datasets._messages import check_file, named, quoted, shown, suggestion
-from dgp_ppl.datasets._npz import DEFAULT_SPLITS, describe_npz, read_npz
+from dgp_ppl.datasets._npz import DEFAULT_SPLITS, read_npz
 from dgp_ppl.datasets._openml import PREFIX, fetch_frame
 from dgp_ppl.datasets.tables import Preprocessor, read_table
 from dgp_ppl.datasets.tables._columns import fit_target
@@ -20,7 +20,7 @@ from dgp_ppl.datasets.tables._preprocessor import find_target
 from dgp_ppl.datasets.tables._read import TABLE_SUFFIXES
 from dgp_ppl.datasets.tables._table import Table
 
-__all__ = ["is_folder", "load", "names", "open_table", "refuse_split_key"]
+__all__ = ["is_folder", "load", "named_files", "names", "open_table", "refuse_split_key"]
 
 _FILE_SUFFIXES = (*TABLE_SUFFIXES, ".npz")
 _FOLDER_VARIABLE = "DGP_PPL_DATA"
@@ -45,14 +45,12 @@ def load(
     Files have these forms:
 
     - .csv (UTF-8, commas, a header), .parquet and data frames: `target` is the column to predict,
-      and all other columns are inputs, except a pandas index.
+      and all other columns are inputs, but not a pandas index.
     - .npz: ``X`` [N, D] and ``y`` [N] or [N, 1]. Optional arrays are the splits, ``test_index``
       [splits, n], padded with -1, and the names of the inputs, ``columns``.
-    - .npz of images: ``x_train`` [N, ...], ``y_train`` [N], ``x_test`` and ``y_test``.
 
     The task of a file is binary if the target is stored as whole numbers (in .npz also booleans)
-    and takes the values 0 and 1 only. Targets of text are classes, and so are targets of images
-    that are 0 ... C-1. All other files are regression.
+    and takes the values 0 and 1 only. Targets of text are classes. All other files are regression.
 
     The bundled data set ``step`` has 100 points with x uniform on [-1, 1] and y = [x > 0] plus
     noise of standard deviation 0.05. ``heteroscedastic`` has 200 points with x uniform on [-1, 1]
@@ -118,7 +116,7 @@ def open_table(
     Return its name, the table, the target, and where it comes from; None if `data` is no table.
     """
     if not isinstance(data, str | os.PathLike):
-        table = read_table(data, keep=target)
+        table = read_table(data)
         refuse_split_key(table.where, split_key)
         return "table", table, target, table.where
     text = os.fspath(data)
@@ -129,7 +127,7 @@ def open_table(
     if text.lower().endswith(TABLE_SUFFIXES):
         path = Path(os.path.expanduser(text))
         refuse_split_key(named(path), split_key)
-        return path.stem, read_table(path, keep=target), target, f"file {path}"
+        return path.stem, read_table(path), target, f"file {path}"
     return None
 
 
@@ -178,44 +176,21 @@ def is_folder(text: str) -> bool:
 
 
 def names() -> list[DatasetInfo]:
-    """List the data sets that can be loaded by name without a network.
-
-    These are the bundled data sets, then the .npz files under the folder DGP_PPL_DATA, sorted by
-    name. Only the headers of the files are read, and targets of whole numbers.
-
-    Raises:
-        DataError: if DGP_PPL_DATA is set and is not a folder.
-    """
-    result = list(BUNDLED.values())
-    folder = os.environ.get(_FOLDER_VARIABLE)
-    if not folder:
-        return result
-    if not os.path.isdir(folder):
-        raise DataError(
-            f"{_FOLDER_VARIABLE}: {named(folder)} is not a folder; set it to a folder of .npz "
-            "files, or unset it"
-        )
-    for name, path in sorted(_npz_files(Path(folder)).items()):
-        info = describe_npz(path, name)
-        if info is not None and name not in BUNDLED:
-            result.append(info)
-    return result
+    """List the bundled data sets: `load` takes their names without a network or a file."""
+    return list(BUNDLED.values())
 
 
-def _npz_files(folder: Path) -> dict[str, Path]:
-    """Return the .npz files under a folder by name."""
-    return {
-        path.relative_to(folder).with_suffix("").as_posix(): path
-        for path in folder.rglob("*.npz")
-        if path.is_file()
-    }
+def named_files() -> list[str]:
+    """List the names of the .npz files under the folder DGP_PPL_DATA, sorted."""
+    folder = Path(os.environ.get(_FOLDER_VARIABLE) or os.devnull)
+    files = (path for path in folder.rglob("*.npz") if path.is_file())
+    return sorted(path.relative_to(folder).with_suffix("").as_posix() for path in files)
 
 
 def _unknown_name(text: str, folder: str | None) -> str:
     """Return the error text for a name that is not known."""
-    known = list(BUNDLED)
+    known = [*BUNDLED, *named_files()]
     if folder and os.path.isdir(folder):
-        known += sorted(_npz_files(Path(folder)))
         state = f"{_FOLDER_VARIABLE} is {named(folder)}, which has no {shown(text + '.npz')}"
     elif folder:
         state = f"{_FOLDER_VARIABLE} is {named(folder)}, which is not a folder"

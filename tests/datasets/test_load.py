@@ -12,8 +12,8 @@ import pyarrow as pa
 import pytest
 from support.data_samples import CSV, X, Y, refused
 
-from dgp_ppl import datasets
 from dgp_ppl.datasets import load
+from dgp_ppl.datasets._load import named_files
 
 
 @pytest.fixture(autouse=True)
@@ -26,7 +26,6 @@ def folder(tmp_path, monkeypatch):
     (tmp_path / "uci").mkdir()
     np.savez(tmp_path / "uci" / "energy.npz", X=X, y=Y, test_index=[[0, 1], [2, -1]])
     np.savez(tmp_path / "flags.npz", X=X, y=(Y > 1)[:, None])
-    np.savez(tmp_path / "images.npz", x_train=X, x_test=X)
     monkeypatch.setenv("DGP_PPL_DATA", str(tmp_path))
     return tmp_path
 
@@ -67,17 +66,6 @@ class TestFiles:
             assert (data.task, data.test_index) == ("regression", None)
             assert data.name == ("data" if isinstance(source, str | Path) else "table")
         assert load(csv(CSV), target="b").source == f"file {csv(CSV)}"
-
-    def test_numbers_as_column_names(self):
-        data = load(pd.DataFrame(np.column_stack([X, Y])), target="2")
-        np.testing.assert_array_equal(data.x, X)
-        assert data.x_names == ("0", "1")
-
-    def test_the_index_of_pandas_may_be_the_target(self, tmp_path):
-        frame = pd.DataFrame({"a": [1.0, 2, 3], "y": [1.0, 3, 2]}, index=[5, 6, 8])
-        frame.rename_axis("id").to_parquet(tmp_path / "f.parquet")
-        assert load(tmp_path / "f.parquet", target="y").x_names == ("a",)
-        assert load(tmp_path / "f.parquet", target="id").x_names == ("a", "y")
 
     def test_classes(self, csv):
         """Whole numbers 0 and 1 are classes, as they are written; and so is text."""
@@ -179,7 +167,6 @@ class TestNames:
         monkeypatch.setenv("DGP_PPL_DATA", "/no/such\nfolder")
         refused(
             (lambda: load("energy"), r"'/no/such\nfolder', which is not a folder"),
-            (datasets.names, "DGP_PPL_DATA: ", " is not a folder; set it"),
         )
         monkeypatch.delenv("DGP_PPL_DATA")
         refused((lambda: load("enrgy"), "DGP_PPL_DATA is not set"))
@@ -191,19 +178,7 @@ class TestNames:
         np.testing.assert_array_equal(data.x, X)
         np.testing.assert_array_equal(data.y, Y)
 
-    def test_files_are_listed_after_the_bundled_ones(self, folder):
-        (folder / "broken.npz").write_bytes(b"PK\3\4 nothing")
+    def test_files_of_the_folder_are_listed(self, folder):
         (folder / "a.npz").mkdir()
-        np.savez(folder / "step.npz", X=X, y=Y)  # the bundled data set takes precedence
-        np.savez(folder / "outputs.npz", X=X, y=X)
-        np.savez(folder / "texts.npz", X=X.astype(str), y=Y)
-        np.savez(folder / "objects.npz", X=X, y=Y.astype(object))
-        listed = datasets.names()
-        assert [(info.name, info.rows, info.columns, info.task) for info in listed[8:]] == [
-            ("flags", 6, 2, "binary"),
-            ("uci/energy", 6, 2, "regression"),
-        ]
-        assert listed[9].source == f"file {folder / 'uci' / 'energy.npz'}"
-        for info in listed:
-            data = load(info.name)
-            assert (*data.x.shape, data.task) == (info.rows, info.columns, info.task)
+        assert named_files() == ["flags", "uci/energy"]
+        assert load("flags").task == "binary"

@@ -1,4 +1,4 @@
-"""The reader of .npz files: arrays, splits, images, and what is refused."""
+"""The reader of .npz files: arrays, splits, and what is refused."""
 
 import zipfile
 
@@ -6,22 +6,14 @@ import numpy as np
 import pytest
 from support.data_samples import X, Y, refused
 
-from dgp_ppl import datasets
 from dgp_ppl.datasets import load
-
-IMAGES = {
-    "x_train": np.arange(48, dtype=np.uint8).reshape(4, 3, 4),
-    "y_train": np.array([0, 1, 2, 1], np.uint8),
-    "x_test": np.zeros((2, 3, 4), np.uint8),
-    "y_test": np.array([2, 0], np.uint8),
-}
 
 
 @pytest.fixture
 def npz(tmp_path):
     def write(**arrays):
         path = tmp_path / "data.npz"
-        np.savez(path, **(arrays if "x_train" in arrays else {"X": X, "y": Y} | arrays))
+        np.savez(path, **({"X": X, "y": Y} | arrays))
         return path
 
     return write
@@ -124,7 +116,7 @@ def test_splits(npz):
     assert [split.tolist() for split in folds] == [[1], [2]]
     refused(
         (lambda: load(path, split_key="fold"), "no splits 'fold' (did you mean 'folds'?)",
-         "arrays of splits, 'test_index', 'folds'"),
+         "wanted one of its other arrays, 'test_index', 'folds'"),
     )  # fmt: skip
     refused((lambda: load(npz(), split_key="folds"), "no splits 'folds'", "leave split_key out"))
     for index, *words in (
@@ -140,27 +132,3 @@ def test_splits(npz):
         (np.array([[1], [1, 2]], object), "Python objects"),
     ):
         refused((lambda i=index: load(npz(test_index=i)), "data.npz", "'test_index'", *words))
-
-
-def test_images_have_one_split(tmp_path, monkeypatch):
-    np.savez(tmp_path / "images.npz", **IMAGES)
-    monkeypatch.setenv("DGP_PPL_DATA", str(tmp_path))
-    data = load("images")
-    assert (data.x.shape, data.task, data.shared_unit) == ((6, 12), "multiclass", True)
-    np.testing.assert_array_equal(data.x[0], np.arange(12))
-    np.testing.assert_array_equal(data.y, [0, 1, 2, 1, 2, 0])
-    ((train, test),) = datasets.splits(data, 1, 0)
-    np.testing.assert_array_equal(train, np.arange(4))
-    np.testing.assert_array_equal(test, [4, 5])
-    (info,) = (i for i in datasets.names() if i.name == "images")
-    assert (info.rows, info.columns, info.task) == (6, 12, "multiclass")
-
-
-def test_images_that_are_refused(npz):
-    refused((lambda: load(npz(**IMAGES), split_key="mine"), "'mine'", "one split"))
-    for part, word in (
-        ({"x_test": np.zeros((2, 4, 4))}, "images of one size"),
-        ({"y_test": np.zeros((2, 1))}, "a class each"),
-        ({"y_test": np.zeros(3, int)}, "'y' has shape (7,)"),
-    ):
-        refused((lambda part=part: load(npz(**(IMAGES | part))), word))
