@@ -12,7 +12,7 @@ import numpy as np
 from dgp_ppl._errors import DataError
 from dgp_ppl.datasets._arrow import arrow, readable, without_index
 from dgp_ppl.datasets._messages import quoted
-from dgp_ppl.datasets.rows._readers import Arrays, Interval, Reader, hash_arrays
+from dgp_ppl.datasets.rows._readers import Arrays, Interval, Reader
 
 __all__ = ["ParquetReader", "parquet_columns"]
 
@@ -20,7 +20,6 @@ _COLUMN_BYTES = 2**16  # read from a file at once, of a column
 _BATCH_CELLS, _BATCH_ROWS = 2**20, (2**8, 2**14)
 # A column that is being decoded holds about 2 MB: a page, and what it was compressed to.
 _OPEN_COLUMNS, _ARCS = 128, (4, 16)
-_IDENTITY_GROUPS = 16  # whose first rows tell a source from others
 
 
 class _Piece(NamedTuple):
@@ -81,7 +80,6 @@ class ParquetReader(Reader):
             files = list(dataset.get_fragments())
             groups = [g for f in files for g in f.split_by_row_group()]
             groups = [(g, g.row_groups[0].num_rows) for g in groups]
-            self._written = {f.path: _written(f) for f in files}
         self._schema = dataset.schema
         targets = [target] if isinstance(target, str) else list(target or ())
         rest = [n for n in _columns(self.path, self._schema) if n not in targets]
@@ -122,7 +120,7 @@ class ParquetReader(Reader):
             else:
                 cursor = _Cursor(group, self._batches(group))
             for batch in cursor.read(start, stop):
-                arrays = self._arrays(group, batch)
+                arrays = self._arrays(batch)
                 found = found or tuple(np.empty((rows, *a.shape[1:]), a.dtype) for a in arrays)
                 for out, array in zip(found, arrays, strict=True):
                     out[position : position + len(array)] = array
@@ -145,33 +143,28 @@ class ParquetReader(Reader):
     def _batches(self, number: int) -> Iterator[Any]:
         """Decode a row group from its beginning."""
         group = self._groups[number]
-        with readable(self.path):
-            if self._written[group.path] == _written(group):
-                stored = set(group.physical_schema.names)
-                with arrow("parquet").ParquetFile(
-                    group.open(), metadata=group.metadata, buffer_size=_COLUMN_BYTES,
-                    pre_buffer=False,
-                ) as file:  # fmt: skip
-                    yield from file.iter_batches(
-                        self._batch_rows, [group.row_groups[0].id],
-                        [n for n in self._names if n in stored], use_threads=False,
-                    )  # fmt: skip
+        open_file = arrow("parquet").ParquetFile
+        with (
+            readable(self.path),
+            open_file(
+                group.open(), metadata=group.metadata, buffer_size=_COLUMN_BYTES, pre_buffer=False
+            ) as file,
+        ):
+            row_group = [group.row_groups[0].id]
+            yield from file.iter_batches(
+                self._batch_rows, row_group, self._names, use_threads=False
+            )  # fmt: skip
         raise DataError(
             f"{self.path}: the files have changed since they were opened; open them again"
         )
 
-    def _arrays(self, number: int, batch: Any) -> Arrays:
+    def _arrays(self, batch: Any) -> Arrays:
         """Return the arrays of the rows of a batch."""
-        pa, group = arrow(), self._groups[number]
-        parts = arrow("dataset").get_partition_keys(group.partition_expression)
-        columns = {}
+        pa, columns = arrow(), {}
         with readable(self.path):
             for name in self._names:
                 kind = self._schema.field(name).type
-                if name in batch.schema.names:
-                    column = batch.column(name).cast(kind)
-                else:
-                    column = pa.repeat(pa.scalar(parts[name], kind), len(batch))
+                column = batch.column(name).cast(kind)
                 if pa.types.is_boolean(kind):
                     column = column.cast(pa.int8())
                 if not pa.types.is_floating(kind) and (
@@ -191,13 +184,9 @@ class ParquetReader(Reader):
         found.update(f"{self.num_rows} rows {self._inputs} {self._target}".encode())
         for group in self._groups:  # from the footers, which are in memory
             footer = group.metadata.row_group(group.row_groups[0].id)
-            found.update(f"{footer.num_rows} {group.partition_expression}".encode())
+            found.update(f"{footer.num_rows} rows".encode())
             columns = (footer.column(i).to_dict() for i in range(footer.num_columns))
             found.update(repr([c for c in columns if c["path_in_schema"] in self._names]).encode())
-        some = np.unique(np.linspace(0, len(self._groups) - 1, _IDENTITY_GROUPS).astype(int))
-        for start, stop in zip(self._starts[some], self._starts[some + 1], strict=True):
-            first = [(int(start), int(min(stop, start + self._batch_rows)))]
-            hash_arrays(found, self._read(first, [], self.num_rows))
 
     def __getstate__(self) -> dict[str, Any]:
         return {n: v for n, v in self.__dict__.items() if n not in ("_cursors", "_lock")}
@@ -223,10 +212,8 @@ class ParquetReader(Reader):
                 )
         with readable(self.path):
             stored = {f.path: set(f.physical_schema.names) for f in files}
-        # Columns that no file stores are parts of the folders' names.
-        wanted = set(self._names) & set().union(*stored.values())
         for file, names in stored.items():
-            if lost := sorted(wanted - names):
+            if lost := sorted(set(self._names) - names):
                 raise DataError(
                     f"{self.path}: the file {file} has no column {lost[0]!r}, which other files "
                     "have; write it again, or leave the column out"
@@ -243,17 +230,11 @@ def parquet_columns(path: str | os.PathLike[str]) -> list[str]:
 
 def _opened(path: str) -> Any:
     with readable(path):
-        return arrow("dataset").dataset(path, format="parquet", partitioning="hive")
+        return arrow("dataset").dataset(path, format="parquet")
 
 
 def _columns(path: str, schema: Any) -> list[str]:
     return without_index(path, schema.empty_table()).column_names
-
-
-def _written(file: Any) -> tuple[int, int | None]:
-    """Return the size of a file and when it was written."""
-    info = file.filesystem.get_file_info(file.path)
-    return info.size, info.mtime_ns
 
 
 def _may_miss(group: Any, name: str) -> bool:

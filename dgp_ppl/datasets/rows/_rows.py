@@ -78,11 +78,15 @@ class Rows:
                 rows. Twice as many are in memory.
 
         Raises:
-            TypeError: if one is a collection of Dask, or has no dtype.
+            TypeError: if one has no dtype.
             ValueError: if the arrays differ in length or have no rows.
         """
         for i, array in enumerate(arrays):
-            _check_sliceable(i, array)
+            if not hasattr(array, "dtype"):
+                raise TypeError(
+                    f"Rows.from_arrays: array {i} is a {type(array).__name__}, which has no dtype, "
+                    "wanted an array; pass numpy.asarray of lists, and to_numpy() of frames"
+                )
         shapes = [tuple(getattr(a, "shape", ())) for a in arrays]
         if len({s[:1] for s in shapes}) != 1 or not shapes[0] or not shapes[0][0]:
             raise ValueError(
@@ -102,7 +106,7 @@ class Rows:
     ) -> Rows:
         """Read columns of a Parquet file, or of all files of a folder, by `pyarrow.dataset`.
 
-        Missing cells become NaN. Folders may have Hive's names, ``year=2013/part-0.parquet``.
+        Missing cells become NaN.
 
         Args:
             path: a file or a folder.
@@ -239,21 +243,4 @@ class Rows:
         raise TypeError(
             f"{self!r} are not in memory, wanted arrays; fit, evaluate, Standardizer.fit and "
             "initialize take Rows, and blocks, take and sample return arrays"
-        )
-
-
-def _check_sliceable(position: int, array: Any) -> None:
-    """Raise unless an array's rows can be read again and again at a low cost."""
-    start = f"Rows.from_arrays: array {position} is"
-    graph = getattr(array, "__dask_graph__", None)
-    if callable(graph) and graph() is not None:
-        raise TypeError(
-            f"{start} a collection of Dask, whose rows are computed again for each read, wanted an "
-            "array on disk or in memory; write an array by to_zarr and pass zarr.open_array(path), "
-            "or a frame by to_parquet and use Rows.from_parquet"
-        )
-    if not hasattr(array, "dtype"):
-        raise TypeError(
-            f"{start} a {type(array).__name__}, which has no dtype, wanted an array; pass "
-            "numpy.asarray of lists, and to_numpy() of frames"
         )

@@ -50,15 +50,6 @@ def test_inputs_are_all_other_columns_but_an_index(tmp_path):
     np.testing.assert_array_equal(y, [[0, 60], [1, 59]])
 
 
-def test_names_of_folders_are_columns(tmp_path):
-    for year in (2012, 2013):
-        (tmp_path / f"year={year}").mkdir()
-        pq.write_table(TABLE[:3], tmp_path / f"year={year}" / "part.parquet")
-    rows = dgp.Rows.from_parquet(tmp_path, inputs=["a", "year"], target="target")
-    x, _ = rows.take(np.arange(6))
-    np.testing.assert_array_equal(x[:, 1], [2012] * 3 + [2013] * 3)
-
-
 def test_kinds_of_numbers(tmp_path):
     columns = {
         "flag": [True, False, True],
@@ -87,13 +78,6 @@ def test_what_is_refused(folder, tmp_path):
         (opened(tmp_path / "bad.parquet"), unreadable),
         (opened(tmp_path / "empty.parquet", inputs=["a"]), "no rows, wanted some"),
     )
-
-
-def test_files_that_change_after_they_were_opened(folder):
-    rows = dgp.Rows.from_parquet(folder, inputs=["a"], target="target")
-    pq.write_table(TABLE[:30], folder / "part-0.parquet")
-    with pytest.raises(dgp.DataError):
-        rows.take([0])
 
 
 def test_an_integer_target_has_one_type_in_all_row_groups(tmp_path):

@@ -8,7 +8,6 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-import zarr
 
 import dgp_ppl as dgp
 
@@ -128,18 +127,6 @@ def test_the_identity_of_a_source(of, tmp_path):
             assert pickle.loads(pickle.dumps(rows)).identity() == found[name]
     assert found.pop("again") == found["same"]
     assert len(set(found.values())) == len(found)
-
-
-@pytest.mark.slow
-def test_collections_of_dask_are_refused_with_a_way_out(tmp_path):
-    da = pytest.importorskip("dask.array")
-    array = da.from_array(X, chunks=(10, 2))
-    with pytest.raises(TypeError, match=r"array 0 is a collection of Dask.* by to_zarr"):
-        dgp.Rows.from_arrays(array, Y)
-    array.to_zarr(str(tmp_path / "x"))
-    rows = dgp.Rows.from_arrays(zarr.open_array(tmp_path / "x"), Y)
-    np.testing.assert_array_equal(rows.take([5, 70])[0], X[[5, 70]])
-    assert rows.order((0,), 5).arcs == 16
 
 
 def test_intervals_outside_of_the_rows():
