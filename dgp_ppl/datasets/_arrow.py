@@ -37,8 +37,8 @@ def readable(where: str) -> Iterator[None]:
         ) from error
 
 
-def without_index(where: str, data: Any, keep: str | None = None) -> Any:
-    """Leave out the columns in which pandas stored an index, but for a column to keep."""
+def without_index(where: str, data: Any) -> Any:
+    """Leave out the columns in which pandas stored an index."""
     try:
         metadata: dict[str, Any] = data.schema.pandas_metadata or {}
         index = [name for name in metadata.get("index_columns", ()) if isinstance(name, str)]
@@ -46,8 +46,7 @@ def without_index(where: str, data: Any, keep: str | None = None) -> Any:
         raise DataError(
             f"{where}: not a readable table ({one_line(error)}); write it again"
         ) from error
-    columns = enumerate(data.column_names)
-    return data.select([i for i, name in columns if name == keep or name not in index])
+    return data.select([i for i, name in enumerate(data.column_names) if name not in index])
 
 
 @runtime_checkable
@@ -66,7 +65,7 @@ def frame_name(frame: object) -> str:
 
 
 def frame_columns(frame: Any) -> Any:
-    """Convert a frame to a `pyarrow.Table`. A column of mixed Python objects becomes text."""
+    """Convert a frame to a `pyarrow.Table`."""
     where = frame_name(frame)
     if not isinstance(frame, ArrowFrame):
         todo = "collect it first" if hasattr(frame, "collect") else "make a frame of it"
@@ -77,20 +76,7 @@ def frame_columns(frame: Any) -> Any:
     try:
         return pa.table(frame)
     except (pa.ArrowException, ValueError, TypeError) as error:
-        is_mixed = isinstance(error, pa.ArrowInvalid | pa.ArrowTypeError)
-        if not is_mixed or not hasattr(frame, "columns"):
-            raise DataError(
-                f"{where}: cannot be read ({one_line(error)}); check its columns"
-            ) from error
-    mixed: Any = frame
-    return pa.table({str(name): _column(mixed[name]) for name in mixed.columns})
-
-
-def _column(values: Any) -> Any:
-    pa = arrow()
-    try:
-        return pa.array(values, from_pandas=True)
-    except (pa.ArrowInvalid, pa.ArrowTypeError):
-        missing = [v is None or (isinstance(v, float) and v != v) for v in values]
-        texts = [None if m else str(v) for v, m in zip(values, missing, strict=True)]
-        return pa.array(texts, pa.string())
+        raise DataError(
+            f"{where}: cannot be read ({one_line(error)}); give each column one type, for example "
+            "by frame[column].astype('string')"
+        ) from error

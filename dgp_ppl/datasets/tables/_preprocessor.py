@@ -108,7 +108,7 @@ class Preprocessor:
         Raises:
             DataError: if a column is unknown or cannot be used, or no input is left.
         """
-        whole = read_table(source, keep=target)
+        whole = read_table(source)
         where, names = whole.where, whole.names
         dropped, chosen = check_columns(where, names, target, drop, categorical)
         is_training = np.zeros(len(whole), bool)
@@ -201,7 +201,7 @@ class Preprocessor:
             DataError: if there is no target, or a class is unseen.
         """
         goal = self._goal
-        table = read_table(source, keep=goal.name)
+        table = read_table(source)
         if goal.name not in table.columns:
             find_target(table.where, table.names, goal.name)
         if rows is not None:

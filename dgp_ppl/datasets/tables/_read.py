@@ -34,7 +34,6 @@ _BATCH_ROWS = 2**16
 def read_table(
     source: str | os.PathLike[str] | ArrowFrame | Table,
     *,
-    keep: str | None = None,
     texts: Collection[str] = (),
 ) -> Table:
     """Read the columns of a .csv or .parquet file or of a data frame, as they are.
@@ -50,7 +49,6 @@ def read_table(
     Args:
         source: the file; a frame of pandas, polars, PyArrow or any library with Arrow's PyCapsule
             interface; or a table, which is returned.
-        keep: a column of the index that pandas stored; the other columns of an index are left out.
         texts: columns whose texts stay texts, even if all are numbers, so that ``007`` is not 7.
 
     Raises:
@@ -59,10 +57,10 @@ def read_table(
     if isinstance(source, Table):
         return source
     if not isinstance(source, str | os.PathLike):
-        return _table(frame_name(source), frame_columns(source), keep, texts)
+        return _table(frame_name(source), frame_columns(source), texts)
     path = Path(os.path.expanduser(os.fspath(source)))
     raw = arrow().concat_tables(_batches(path))
-    return _table(named(path), raw, keep, texts, path)
+    return _table(named(path), raw, texts, path)
 
 
 def table_chunks(
@@ -90,7 +88,7 @@ def table_chunks(
     for file in files:
         start = 0
         for raw in _of_size(_batches(file), rows):
-            table = _table(named(file), raw, None, texts, file)
+            table = _table(named(file), raw, texts, file)
             numbers = np.arange(start, start := start + len(table))
             yield raw, dataclasses.replace(table, rows=numbers)
         if not start:
@@ -125,11 +123,9 @@ def _of_size(tables: Iterator[Any], rows: int) -> Iterator[Any]:
             held = [whole.slice(end)]
 
 
-def _table(
-    where: str, data: Any, keep: str | None, texts: Collection[str], path: Path | None = None
-) -> Table:
-    """Make a table of a `pyarrow.Table`; `keep` and `texts` as for `read_table`."""
-    data = without_index(where, data, keep)
+def _table(where: str, data: Any, texts: Collection[str], path: Path | None = None) -> Table:
+    """Make a table of a `pyarrow.Table`; `texts` as for `read_table`."""
+    data = without_index(where, data)
     check_names(where, data.column_names)
     columns = {
         name: _column(column.combine_chunks(), name in texts)
