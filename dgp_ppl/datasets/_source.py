@@ -31,24 +31,12 @@ _MOST_CLASSES = 1000
 
 @dataclass(frozen=True, eq=False, repr=False)
 class TableSource:
-    """A table whose inputs are made for each split, from what its training rows say.
-
-    Attributes:
-        name: name of the data set.
-        whole: the table. Rows without a target tell categories.
-        rows: positions of the rows with a target, [N].
-        y: their targets, [N], as in `Dataset`.
-        task: "regression", "binary" or "multiclass".
-        target: the column to predict.
-        source: where the data come from, on one line.
-        drop: columns to leave out.
-        categorical: columns of numbers to take as categories.
-    """
+    """A table whose inputs are made for each split, from what its training rows say."""
 
     name: str
-    whole: Table
-    rows: np.ndarray
-    y: np.ndarray
+    whole: Table  # rows without a target tell categories
+    rows: np.ndarray  # positions of the rows with a target, [N]
+    y: np.ndarray  # their targets, [N]
     task: str
     target: str
     source: str
@@ -65,18 +53,6 @@ class TableSource:
         """Number of classes C; 0 for regression."""
         return 0 if self.task == "regression" else int(self.y.max()) + 1
 
-    @property
-    def without_target(self) -> int:
-        """Number of rows without a target, which are left out."""
-        return len(self.whole) - len(self.rows)
-
-    def __repr__(self) -> str:
-        left_out = f", {self.without_target:,} without a target" * bool(self.without_target)
-        return (
-            f"TableSource({self.name!r}: {self.task} of {self.target} in {self.whole}, "
-            f"{len(self.y):,} rows with a target{left_out})"
-        )
-
     def fit(self, train: np.ndarray) -> Preprocessor:
         """Fit a preprocessor to training rows: positions among the rows with a target."""
         with warnings.catch_warnings():
@@ -85,10 +61,11 @@ class TableSource:
                 self.whole, self.target, rows=self.rows[train], drop=self.drop,
                 categorical=self.categorical,
             )  # fmt: skip
-        if not self.without_target:
+        without = len(self.whole) - len(self.rows)
+        if not without:
             return fitted
-        many = "s" * (self.without_target > 1)
-        step = ("left out", f"{self.without_target:,} row{many} of the table without a target")
+        many = "s" * (without > 1)
+        step = ("left out", f"{without:,} row{many} of the table without a target")
         *steps, target = fitted.report.steps
         return replace(fitted, report=replace(fitted.report, steps=(*steps, step, target)))
 
@@ -109,21 +86,10 @@ class TableSource:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class RowSource:
-    """A source of rows with a task, whose rows are read block by block.
-
-    Attributes:
-        name: name of the data set.
-        rows: inputs in the units of the source, [N, D], and targets, [N]: numbers for regression,
-            else the classes 0 ... C-1.
-        task: "regression", "binary" or "multiclass".
-        num_classes: number of classes C; 0 for regression.
-        x_names: names of the D inputs.
-        y_name: name of the target.
-        source: where the data come from, on one line.
-    """
+    """A source of rows with a task, whose rows are read block by block; else as `Dataset`."""
 
     name: str
-    rows: Rows
+    rows: Rows  # inputs [N, D] and targets [N]
     task: str
     num_classes: int
     x_names: tuple[str, ...]
@@ -136,12 +102,6 @@ class RowSource:
 
     def __len__(self) -> int:
         return len(self.rows)
-
-    def __repr__(self) -> str:
-        return (
-            f"RowSource({self.name!r}: {self.task} of {self.y_name} on {len(self.x_names)} inputs, "
-            f"{len(self):,} rows)"
-        )
 
     def test_rows(self, seed: int, split: int) -> np.ndarray:
         """Draw the numbers of a split's test rows: a tenth of all, and at most 10,000."""
@@ -290,7 +250,7 @@ def _open_rows(
     return RowSource(name, rows.map(_with_classes), task, num, x_names, y_name, source)
 
 
-def _with_classes(x: np.ndarray, y: np.ndarray) -> tuple[Any, ...]:
+def _with_classes(x: np.ndarray, y: np.ndarray) -> tuple[Any, ...]:  # processes import it by name
     return x, y.astype(np.int32)
 
 
