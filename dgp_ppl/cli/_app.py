@@ -37,10 +37,7 @@ app = typer.Typer(
 def interruptible(command: str = "", unwritten: object = None) -> Iterator[None]:
     """At Ctrl-C, print one line and exit with the shell's code 130.
 
-    Args:
-        command: name of the command; empty for all of them.
-        unwritten: the file that is then not written; None if an `Interrupted` says what is kept
-            and how to go on.
+    The line names the `unwritten` file; without one, an `Interrupted` says how to go on.
     """
     try:
         yield

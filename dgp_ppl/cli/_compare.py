@@ -131,8 +131,11 @@ def _compare(
             on_row=None if quiet else lambda row: print_note(notes, _line(row)),
             **options,
         )
+    about, num_splits = outcome.record["data"], outcome.record["config"]["splits"]
+    title = f"{about['name']}: {about['rows']} rows, {about['columns']} inputs, "
+    title += f"{num_splits} splits; mean ± standard error" if num_splits > 1 else "1 split"
     console = Console()
-    print_results(console, outcome, _title(outcome))
+    print_results(console, outcome, title)
     console.print(f"Written to {out}", soft_wrap=True)
     if report and outcome.fits:
         console.print(f"Report: {out / 'report.html'}", soft_wrap=True)
@@ -145,20 +148,8 @@ def _compare(
         raise typer.Exit(1)
 
 
-def _title(outcome: Comparison) -> str:
-    data, num_splits = outcome.record["data"], outcome.record["config"]["splits"]
-    title = f"{data['name']}: {data['rows']} rows, {data['columns']} inputs, "
-    return title + (f"{num_splits} splits; mean ± standard error" if num_splits > 1 else "1 split")
-
-
 def print_results(console: Any, outcome: Comparison, title: str) -> None:
-    """Print the tables of a comparison, and its notes on the evidence.
-
-    Args:
-        console: rich's console.
-        outcome: the comparison.
-        title: title of the first table.
-    """
+    """Print the tables of a comparison, and its notes on the evidence, on rich's console."""
     summary = outcome.summary
     headings = {m: h for m, h in PREDICTION_HEADINGS.items() if any(m in r for r in summary)}
     console.print(_table(outcome, headings or PREDICTION_HEADINGS, title))

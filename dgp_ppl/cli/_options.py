@@ -62,11 +62,7 @@ Quiet = Annotated[bool, option("Show no progress.", RESULTS, "--quiet")]
 
 
 def with_setting(*without: str) -> Callable[[Any], Any]:
-    """Give the options of `comparison.Setting` to a command that takes ``**options``.
-
-    Args:
-        *without: names of options that the command lacks.
-    """
+    """Give the options of `comparison.Setting`, but some, to a command with ``**options``."""
 
     def decorate(command: Any) -> Any:
         signature = inspect.signature(command, eval_str=True)
@@ -120,14 +116,7 @@ def use_x64(wanted: bool) -> None:
 def check_output(
     path: Path, overwrite: bool, suffixes: Sequence[str], inputs: Sequence[Path | str] = ()
 ) -> None:
-    """Raise `DataError` unless a file can be written, before any work is done.
-
-    Args:
-        path: the file.
-        overwrite: whether an earlier file may be replaced.
-        suffixes: how its name may end.
-        inputs: files that are read, which must not be replaced.
-    """
+    """Raise `DataError` unless a file can be written, and is none of the `inputs`."""
     folder = Path(os.path.realpath(path)).parent
     if path.suffix.lower() not in suffixes:
         fault = f" ends in {path.suffix!r}, wanted {' or '.join(suffixes)}"

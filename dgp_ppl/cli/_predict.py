@@ -152,15 +152,6 @@ def _summary(
         found = {"mean": prediction.mean, "sd": np.sqrt(prediction.var)}
         names = [f"q{100 * level:02.6g}" for level in levels]
         return found | dict(zip(names, prediction.quantile(np.array(levels)), strict=True))
-    try:
-        num = prediction.probabilities.shape[1]
-    except ValueError:  # y is no class
-        num = 0
-    if num != len(about["classes"]):
-        raise DataError(
-            f"predict: the file of the fit names {len(about['classes'])} classes, and its model "
-            f"has {num}; take another copy of it, or fit again"
-        )
     classes, probabilities = about["classes"], np.asarray(prediction.probabilities)
     columns = {f"P({c})": p for c, p in zip(classes, probabilities.T, strict=True)}
     return {"class": np.array(classes)[probabilities.argmax(axis=1)], **columns}

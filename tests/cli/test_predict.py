@@ -8,7 +8,6 @@ import pandas as pd
 import pyarrow.parquet as pq
 import pytest
 from jax import random
-from support.archives import rewritten
 from support.commands import command, frame, refused
 from support.malformed import malformed
 
@@ -192,9 +191,6 @@ def test_fits_of_numbers_take_the_columns_by_name(tmp_path):
     args = [path, tmp_path / "new.csv", "--out", tmp_path / "p.csv", "--id", "row", *NEW]
     assert command("predict", *args) == (0, "", "")
     assert pd.read_csv(tmp_path / "p.csv")["row"].tolist() == [0, 1]
-    about = kept.info["comparison"] | {"task": "binary", "classes": ["u", "v"]}
-    path.write_bytes(rewritten(path.read_bytes(), info={"comparison": about}))
-    assert "names 2 classes, and its model has 0" in refused("predict", *args, "--overwrite")
 
 
 def test_fits_that_the_command_cannot_use(tmp_path):
