@@ -40,15 +40,9 @@ _PACKAGES = (
 
 @contextlib.contextmanager
 def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
-    """Write a file under another name, and rename it at the end, so it is never half written.
+    """Yield a path to write a file to, and rename it at the end, so it is never half written.
 
-    If the block raises, an earlier file stays as it was.
-
-    Args:
-        path: the file. A symbolic link keeps pointing to it.
-
-    Yields:
-        The path to write to, in the same folder.
+    If the block raises, an earlier file stays as it was. A symbolic link keeps pointing to it.
     """
     target = Path(os.path.realpath(path))
     draft = target.with_name(f"{target.name}.{os.getpid()}.part")
@@ -64,17 +58,10 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def table_writer(path: Path) -> Iterator[Callable[[Any], None]]:
-    """Write a .csv or .parquet file some rows at a time. The file appears when all are written.
+    """Yield a function that writes the rows of a `pyarrow.Table` to a .csv or .parquet file.
 
-    Args:
-        path: the file.
-
-    Yields:
-        A function that writes the rows of a `pyarrow.Table`. All tables have the same columns.
-
-    Raises:
-        DataError: if the file cannot be written, or a column changes its type. An earlier file is
-            then unchanged.
+    All tables have the same columns. The file appears when all are written; a `DataError` leaves an
+    earlier file as it was.
     """
     try:
         with replacing(path) as draft, contextlib.ExitStack() as stack:

@@ -33,15 +33,7 @@ def write_archive(
 ) -> None:
     """Write an archive, or leave an earlier file as it was. The same content has the same bytes.
 
-    Args:
-        path: the file.
-        kind: what the file holds, such as "fit".
-        version: number of the kind's format.
-        record: values of JSON.
-        members: further members by name.
-
-    Raises:
-        DataError: if the file cannot be written.
+    `kind` is what the file holds, such as "fit", and `version` the number of the kind's format.
     """
     record = {"kind": kind, "format": version, **record}
     text = json.dumps(record, indent=1, allow_nan=False)
@@ -57,19 +49,10 @@ def write_archive(
 
 
 class ArchiveReader:
-    """The content of an archive.
+    """The content of an archive: its JSON is `record`, and `member` returns the rest.
 
-    Args:
-        path: the file.
-        kind: what the file must hold.
-        version: the newest format that can be read.
-        wanted: the file that the caller wants, in words.
-
-    Attributes:
-        record: its JSON.
-
-    Raises:
-        DataError: if the file does not exist, is not of this kind, is damaged or newer.
+    It raises `DataError` if the file does not exist, is not of this kind, is damaged or newer than
+    the `version`. `wanted` says in words which file the caller wants.
     """
 
     def __init__(
@@ -102,11 +85,7 @@ class ArchiveReader:
             )
 
     def member(self, name: str) -> bytes:
-        """Return the content of a member.
-
-        Raises:
-            DataError: if it is missing, or does not fit its checksum.
-        """
+        """Return the content of a member; raise `DataError` if it is missing or damaged."""
         try:
             return self._file.read(name)
         except DAMAGE as error:

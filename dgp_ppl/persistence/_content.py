@@ -44,26 +44,14 @@ _BY_FIELDS = (Distribution, Transform, constraints.Constraint, Messenger, Repara
 
 
 class Encoder:
-    """Turns values into JSON, and collects their arrays.
-
-    Attributes:
-        members: the arrays in NumPy's format, by the name of the archive's member.
-    """
+    """Turns values into JSON, and collects their arrays as `members` of an archive."""
 
     def __init__(self) -> None:
         self.members: dict[str, bytes] = {}
         self._seen: dict[int, tuple[Any, Any]] = {}  # by id; the value stays alive
 
     def encode(self, value: Any, name: str) -> Any:
-        """Return a value as JSON.
-
-        Args:
-            value: the value.
-            name: what errors call it, such as ``kernel[1]``.
-
-        Raises:
-            TypeError: if a file cannot hold the value, or a part of it.
-        """
+        """Return a value as JSON; errors call it by `name`, such as ``kernel[1]``."""
         if value is None or type(value) in (bool, int, str):
             return value
         if type(value) is float:
@@ -179,16 +167,7 @@ def _arguments(value: Any, name: str) -> dict[str, Any]:
 
 
 def decode(archive: ArchiveReader, node: Any) -> Any:
-    """Return the value of what `Encoder.encode` returned.
-
-    Args:
-        archive: the archive that holds the arrays.
-        node: the value as JSON.
-
-    Raises:
-        DataError: if it needs what cannot be imported or has changed, or arrays in float64 that
-            this process cannot represent.
-    """
+    """Return the value of what `Encoder.encode` returned."""
     read = functools.partial(decode, archive)
     if isinstance(node, list):
         return [read(v) for v in node]
@@ -323,12 +302,7 @@ def import_path(value: Any) -> str:
 
 
 def import_name(path: str) -> Any:
-    """Import what a path names.
-
-    Raises:
-        ImportError: if the module cannot be imported.
-        AttributeError: if it lacks the name.
-    """
+    """Import what a path names, or raise ImportError or AttributeError."""
     module, _, name = path.partition(":")
     try:
         found = importlib.import_module(module)

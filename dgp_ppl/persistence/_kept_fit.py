@@ -142,12 +142,7 @@ class KeptFit:
         return fingerprint(*data) == self.data
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write this fit to a file; see `save`.
-
-        Raises:
-            DataError: if the file cannot be written.
-            TypeError: if a file cannot hold a part of the fit.
-        """
+        """Write this fit to a file; see `save`."""
         encoder = Encoder()
         chains = self.posterior_samples
         if isinstance(chains, Chains):  # the kernel's state belongs to the run

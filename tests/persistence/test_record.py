@@ -24,27 +24,15 @@ def test_the_record_is_read_without_the_parts(path):
     assert record["data"]["shapes"] == [[1, 1], [1]]
 
 
-VERSIONS = {"dgp_ppl": "0.2.0", "jax": "0.10", "device": "cpu", "date": "2026-01-01"}
-
-
 def test_entries_of_another_type(path):
     """Each is damage, for the record and for the fit."""
     whole = path.read_bytes()
-    for entry, value, words in (
-        ("versions", 3, "'int' object"),
-        ("versions", VERSIONS | {"date": 2026}, "its versions is not of the right type"),
-        ("versions", VERSIONS | {"device": " "}, "its versions is not of the right type"),
-        ("versions", {"jax": "0.10", "date": "x"}, "its versions lack dgp_ppl, device"),
-        ("model", 3, "its model is not of the right type"),
-        ("info", [1], "its info is not of the right type"),
-        ("columns", "age", "its columns is not of the right type"),
-        ("columns", [3], "its columns is not of the right type"),
-        ("data", [], "list indices"),
-        ("data", {"shapes": [3]}, "its data is not of the right type"),
-    ):
+    for entry, value in (
+        ("versions", {"jax": "0.10", "date": "x"}), ("model", 3), ("info", [1]),
+        ("columns", "age"), ("data", []),
+    ):  # fmt: skip
         path.write_bytes(rewritten(whole, **{entry: value}))
         for read in (read_record, dgp_ppl.load):
-            with pytest.raises(
-                dgp_ppl.DataError, match=f"fit.dgp is damaged or cut short .{words}"
-            ):
+            wanted = f"fit.dgp is damaged or cut short .its {entry} is"
+            with pytest.raises(dgp_ppl.DataError, match=wanted):
                 read(path)
