@@ -199,13 +199,3 @@ def test_latent_inputs_of_other_rows():
         checked_params("f", params, gplvm, dgp.MeanField(gplvm), other)
     assert checked_params("f", params, gplvm, guide, other, new_rows=True) == params
     seeded(dgp.guided(gplvm, guide, params), None, y[:4], **layers)
-
-
-def test_a_guide_that_was_used_with_other_inducing_inputs():
-    guide = dgp.MeanField(svgp)
-    guide.setup(X, Y, z=X)
-    good = start(svgp, dgp.MeanField(svgp), X, Y, **ONE)
-    assert checked_params("f", good, svgp, guide, CALL) == good
-    wide = good | {"l1.v.loc": jnp.zeros((4, 2))}
-    with pytest.raises(ValueError, match=r"shape \(4, 2\), wanted \(4, 1\)"):
-        checked_params("f", wide, svgp, guide, CALL)

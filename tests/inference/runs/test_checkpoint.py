@@ -7,14 +7,11 @@ import subprocess
 import sys
 import time
 
-import jax.numpy as jnp
 import numpy as np
-import optax
 import pytest
 from support.mcmc_runs import assert_same, sampled, slope
 
 import dgp_ppl as dgp
-from dgp_ppl.inference.runs._checkpoint import optimizer_identity
 from dgp_ppl.inference.samplers.sghmc import SGHMC
 
 
@@ -57,27 +54,6 @@ def damage(folder, run):
         with pytest.raises(dgp.DataError, match="is damaged"):
             run()
         path.write_bytes(whole)
-
-
-def test_optimisers_are_told_apart_by_their_states():
-    """Settings of one kind, such as learning rates, cannot be seen."""
-    params = {"noise": jnp.ones(()), "z": jnp.ones((3, 2))}
-    wanted = optimizer_identity(optax.adam(1e-2), params)
-    assert optimizer_identity(optax.adam(1e-3), params) == wanted
-    scheduled = optax.adam(optax.piecewise_constant_schedule(1e-2, {15: 0.1}))
-    for other in (scheduled, optax.sgd(1e-2), optax.sgd(1e-2, momentum=0.9), optax.adagrad(1e-2)):
-        assert optimizer_identity(other, params) != wanted
-
-
-def test_another_model_in_the_folder(tmp_path):
-    """Functions cannot be compared, but the energies they compute can."""
-
-    def shifted(x, y, batch_size=None):
-        slope(x, y + 1, batch_size)
-
-    sampled(num_samples=5, checkpoint=tmp_path / "run")
-    with pytest.raises(dgp.DataError, match="holds another run: its energy differ"):
-        sampled(SGHMC(shifted), num_samples=5, checkpoint=tmp_path / "run")
 
 
 KILLED = {

@@ -62,16 +62,6 @@ def test_chains_and_predictions():
     np.testing.assert_array_equal(loaded(p).mean, mean)
 
 
-def test_every_default_optimizer_is_picklable():
-    params = {"noise": jnp.ones(()), "l1.v.loc": jnp.ones(3)}
-    for make in (dgp.inference.default_optimizer, dgp.inference.adversarial_optimizer):
-        optimizer = make(0.1, 5, frozenset(["noise"]))
-        one, other = (
-            o.update(params, o.init(params), params)[0] for o in (optimizer, loaded(optimizer))
-        )
-        assert same(one, other)
-
-
 PROGRAM = textwrap.dedent("""
     import pickle, sys
     import numpy as np

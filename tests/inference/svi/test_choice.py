@@ -19,7 +19,6 @@ BROKEN = {"noise": jnp.float32(jnp.nan)}
 # In float64, so that rounding does not grow, with inducing inputs that need no jitter.
 ON_APART, X_64, Y_64 = dgp.MeanField(svgp), np.asarray(X, float), np.asarray(Y, float)
 APART = X_64[1::4]
-CLIMBING = optax.sgd(-1e-7)
 
 
 def assert_same(a, b):
@@ -42,13 +41,6 @@ def test_a_fit_goes_on_from_the_best_start():
     assert "best of starts" not in str(alone)
 
 
-def test_the_loss_of_a_trial_is_that_of_its_end():
-    """The last tenth of a quarter of the steps."""
-    found = shallow(80, start=[BAD, GOOD])
-    trials = [shallow(20, start=s).losses[-2:].mean() for s in (BAD, GOOD)]
-    np.testing.assert_allclose(found.start_losses, trials, rtol=1e-6)
-
-
 def test_it_fails_only_if_all_trials_do():
     with pytest.raises(dgp.NonFiniteLossError) as caught:
         shallow(40, start=[BROKEN, BROKEN])
@@ -63,34 +55,6 @@ def test_a_list_of_no_start_is_refused():
         shallow(10, start=[{}, {"nois": 0.3}])
     with pytest.raises(TypeError, match=r"start\[0\] is a int, wanted a fit's result"):
         shallow(10, start=[3, {}])
-
-
-def test_initial_values_are_no_params():
-    """The learning rate of a guide that starts from given params is lower."""
-    guide = dgp.GlobalInducing(svgp, Z)
-    options = {"z": Z, "steps": 20, "progress": False}
-    found, wanted, alone = (
-        dgp.fit(KEY, svgp, guide, X, Y, start=start, **options)
-        for start in ([{}, BAD], [None, BAD], None)
-    )
-    np.testing.assert_array_equal(found.losses, wanted.losses)
-    np.testing.assert_array_equal(found.losses, alone.losses)
-
-
-def test_a_fit_that_chose_goes_on_as_any_other():
-    half = shallow(40, start=[BAD, GOOD])
-    whole = shallow(40, start=half)
-    alone = shallow(40, start=shallow(40, start=GOOD))
-    assert_same(whole.params, alone.params)
-    assert whole.start_losses is None
-
-
-def test_progress_says_which_start_a_trial_is_of(capsys):
-    for progress, label in ((True, "fit"), ("mine", "mine")):
-        dgp.fit(KEY, svgp, SHALLOW, X, Y, z=Z, steps=8, start=[GOOD, BAD], progress=progress)
-        assert f"{label}, start 2/2" in capsys.readouterr().err
-    shallow(8, start=[GOOD, BAD])
-    assert not capsys.readouterr().err
 
 
 def test_a_checkpoint_goes_on_after_the_trials(tmp_path, monkeypatch):
@@ -125,15 +89,9 @@ def _ends_after(write, num):
     return counted
 
 
-def test_keep_best_compares_with_the_first_params():
-    found = shallow(8, start=[BAD, GOOD], keep_best=True, optimizer=CLIMBING)
-    assert found.reverted
-    np.testing.assert_allclose(found.params["noise"], 0.3, rtol=1e-6)
-
-
 @pytest.mark.parametrize(
     ("given", "steps"),  # a trial of one chunk of steps, and of more
-    [([BROKEN, GOOD], 40), ([BAD, GOOD], 100), ([GOOD, BROKEN], 100), ([BROKEN, BROKEN], 40)],
+    [([BAD, GOOD], 100), ([BROKEN, BROKEN], 40)],
 )
 @pytest.mark.usefixtures("x64")
 def test_many_fits_choose_as_each_alone(given, steps):
@@ -155,27 +113,24 @@ def test_many_fits_choose_as_each_alone(given, steps):
     assert len(best.start_losses) == 2
 
 
-@pytest.mark.parametrize("after", [0, 1])
-def test_a_failure_after_the_trials_keeps_the_last_finite_state(after):
+def test_a_failure_after_the_trials_keeps_the_last_finite_state():
     """The first step after a trial has no chunk of its own before it."""
     broken = optax.chain(
         OPTIMIZER,
-        optax.inject_hyperparams(optax.scale)(
-            step_size=lambda i: jnp.where(i == 9 + after, jnp.nan, 1.0)
-        ),
+        optax.inject_hyperparams(optax.scale)(step_size=lambda i: jnp.where(i == 9, jnp.nan, 1.0)),
     )
     options = {"optimizer": broken, "start": [BAD, GOOD]}
     with pytest.raises(dgp.NonFiniteLossError) as caught:
         shallow(40, **options)
-    assert caught.value.step == 10 + after
+    assert caught.value.step == 10
     kept = caught.value.result
     assert all(np.isfinite(a).all() for a in kept.params.values())
     fits = dgp.fit_many(
         random.split(KEY, 2), svgp, SHALLOW, X, Y, z=Z, steps=40, progress=False, **options
     )
-    assert fits.errors[1].step == 10 + after
+    assert fits.errors[1].step == 10
     assert all(np.isfinite(a).all() for a in fits.params.values())
-    assert len(fits.errors[1].result.losses) == 10 + after
+    assert len(fits.errors[1].result.losses) == 10
 
 
 @pytest.mark.usefixtures("x64")
@@ -196,7 +151,7 @@ def test_each_of_many_fits_chooses_for_itself():
         np.testing.assert_allclose(found.losses, alone.losses, rtol=1e-6)
 
 
-@pytest.mark.parametrize("found", ["first", "second", "after one that failed"])
+@pytest.mark.parametrize("found", ["first", "after one that failed"])
 def test_an_interrupt_in_a_trial_keeps_the_best_so_far(monkeypatch, found):
     """One in the first trial keeps that; one in a later trial the best of those that ended."""
     given = [BROKEN, GOOD] if found.startswith("after") else [GOOD, BAD]
@@ -224,21 +179,3 @@ def test_each_trial_of_rows_reads_them_from_their_first():
     assert found.start_losses[1] < found.start_losses[0]
     assert_same(found.params, alone.params)
     assert found.position == alone.position
-
-
-@pytest.mark.parametrize("given", [[GOOD, BAD], [BROKEN, GOOD]])
-def test_an_interrupt_of_many_fits_in_a_trial_keeps_the_best_so_far(monkeypatch, given):
-    run, calls = starts.run_steps, []
-
-    def interrupted(*args, **options):
-        calls.append(args)
-        outcome = run(*args, **options)
-        return outcome._replace(interrupt=KeyboardInterrupt() if len(calls) == 2 else None)
-
-    monkeypatch.setattr(starts, "run_steps", interrupted)
-    keys = random.split(KEY, 2)
-    options = {"z": Z, "optimizer": OPTIMIZER, "progress": False}
-    with pytest.raises(dgp.Interrupted, match="after 10 of 40 steps") as caught:
-        dgp.fit_many(keys, svgp, SHALLOW, X, Y, steps=40, start=given, **options)
-    wanted = dgp.fit_many(keys, svgp, SHALLOW, X, Y, steps=10, start=GOOD, **options)
-    assert_same(caught.value.result.params, wanted.params)

@@ -5,7 +5,6 @@ import jax.numpy as jnp
 import numpy as np
 import numpyro
 import numpyro.distributions as dist
-import optax
 import pytest
 from numpyro.infer import SVI, TraceMeanField_ELBO
 from numpyro.infer.autoguide import AutoNormal
@@ -15,7 +14,6 @@ from support.helpers import slow
 from support.streams import KEY, B, N, X, Y, Z, sorted_rows, streamed
 
 import dgp_ppl as dgp
-from dgp_ppl.datasets.rows._blocks import Blocks
 from dgp_ppl.datasets.rows._seeds import seed_of
 from dgp_ppl.models import deep_gp, gplvm, svgp
 
@@ -144,15 +142,6 @@ def test_a_fit_goes_on_exactly_where_it_stopped():
     assert (streamed(13, key=jax.random.key(9)).losses != first.losses).all()
 
 
-def test_memory_maps_and_arrays_of_the_same_rows(tmp_path):
-    """The blocks do not depend on where the rows come from."""
-    np.save(tmp_path / "x.npy", X)
-    np.save(tmp_path / "y.npy", Y)
-    arrays = [np.load(tmp_path / f"{n}.npy", mmap_mode="r") for n in "xy"]
-    mapped = streamed(8, dgp.Rows.from_arrays(*arrays))
-    np.testing.assert_array_equal(mapped.losses, streamed(8, dgp.Rows.from_arrays(X, Y)).losses)
-
-
 def test_the_bound_of_a_source():
     fit = streamed(20)
     options = {"z": Z, "num_draws": 200}
@@ -160,13 +149,6 @@ def test_the_bound_of_a_source():
     exact, _ = dgp.evaluate(KEY, svgp, SHALLOW, fit, X, Y, z=Z, num_draws=2)
     assert abs(mean - exact) < 4 * error
     assert error < 0.1 * abs(exact)
-
-
-def test_keep_best_compares_on_rows_at_random():
-    kept = streamed(30, keep_best=True, optimizer=optax.sgd(1e-7))
-    assert not kept.reverted
-    worse = streamed(3, keep_best=True, optimizer=optax.sgd(-1e-4))
-    assert worse.reverted
 
 
 def test_stock_guides():
@@ -197,18 +179,6 @@ def test_rows_that_cannot_be_observed_are_named():
             KEY, svgp, dgp.MeanField(svgp), dgp.Rows.from_arrays(X, classes), z=Z, batch_size=B,
             steps=60, out=3, likelihood=lambda f: dist.Categorical(logits=f), progress=False,
         )  # fmt: skip
-
-
-def test_inputs_that_are_not_finite():
-    x = X.copy()
-    x[77] = np.nan
-    with pytest.raises(dgp.NonFiniteLossError, match="argument 'x' is NaN or infinite") as caught:
-        streamed(60, dgp.Rows.from_arrays(x, Y))
-    step = caught.value.step
-    assert step < 60
-    if step:
-        assert len(caught.value.result.losses) == step
-        assert caught.value.result.position == (seed_of(KEY), step - 1)
 
 
 def test_a_failing_disk_ends_the_fit():
@@ -255,24 +225,3 @@ def test_a_model_without_minibatches_is_told_so():
 
     with pytest.raises(TypeError, match=r"of which only 10 rows.*take them in the plate"):
         dgp.fit(KEY, model, AutoNormal(model), sorted_rows(), batch_size=B, steps=1)
-
-
-def test_evaluations_and_comparisons_of_fits_check_their_rows():
-    sound = dgp.Rows.from_arrays(X, Y)
-    blocks = Blocks(sound, seed_of(KEY), B, 2, 2)
-    bad = int(np.setdiff1d(np.arange(N), blocks.at(0).numbers)[0])  # no step reads it
-    blocks.close()
-    rows = dgp.Rows.from_arrays(X, np.where(np.arange(N) == bad, np.nan, Y))
-    fit = streamed(steps=2, rows=rows)
-    named = rf"argument 'y'.* is NaN in 1 of \d+ rows \[{bad}\]"
-    with pytest.raises(dgp.DataError, match="evaluate: " + named):
-        dgp.evaluate(KEY, svgp, SHALLOW, fit, rows, z=Z, batch_size=B, num_draws=400)
-    with pytest.raises(dgp.DataError, match="fit: " + named):
-        streamed(steps=2, rows=rows, keep_best=True)
-
-
-def test_rows_of_the_first_minibatch_have_their_own_numbers():
-    with pytest.raises(dgp.DataError, match=r"is NaN in 10 of 10 rows \[") as caught:
-        streamed(steps=2, rows=dgp.Rows.from_arrays(X, np.full(N, np.nan)))
-    numbers = str(caught.value).split("[")[1].split(",")[:5]
-    assert max(map(int, numbers)) >= B

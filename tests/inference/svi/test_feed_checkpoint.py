@@ -41,31 +41,6 @@ def test_a_fit_that_was_stopped_goes_on(tmp_path, monkeypatch, chunks):
     assert_same(streamed(18, checkpoint=tmp_path, every=4), whole)
 
 
-def test_ctrl_c_returns_a_fit_that_goes_on(monkeypatch):
-    whole, advance, calls = streamed(18), TrainingLoop.advance, iter(range(100))
-
-    def stopped(self, *args):
-        if next(calls) == 1:
-            raise KeyboardInterrupt
-        return advance(self, *args)
-
-    monkeypatch.setattr(TrainingLoop, "advance", stopped)
-    with pytest.raises(dgp.Interrupted) as caught:
-        streamed(18)
-    monkeypatch.undo()
-    first = caught.value.result
-    rest = streamed(18 - len(first.losses), start=first)
-    np.testing.assert_array_equal(np.r_[first.losses, rest.losses], whole.losses)
-
-
-def test_other_rows_are_another_fit(tmp_path):
-    streamed(6, checkpoint=tmp_path)
-    with pytest.raises(dgp.DataError, match="holds another run: its arguments, first_loss differ"):
-        streamed(6, sorted_rows(buffer_rows=100), checkpoint=tmp_path)
-    with pytest.raises(dgp.DataError, match="run: its source, arguments, first_loss differ"):
-        streamed(6, dgp.Rows.from_arrays(X, Y + 1), checkpoint=tmp_path)
-
-
 def test_rows_that_the_first_minibatch_does_not_have_count_too(tmp_path):
     streamed(6, checkpoint=tmp_path)
     order = sorted_rows().order(seed_of(KEY), B)

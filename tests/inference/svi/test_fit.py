@@ -10,13 +10,11 @@ import pytest
 from jax import random
 from numpyro.infer import RenyiELBO, TraceGraph_ELBO
 from support.fits import DEEP, OPTIMIZER, SHALLOW, X, Y, Z, shallow
-from support.helpers import KEY, bound, no_guide, two_layers
+from support.helpers import KEY, bound, no_guide
 
 import dgp_ppl as dgp
 from dgp_ppl.inference import evaluate
 from dgp_ppl.models import deep_gp, svgp
-
-CLIPPED = optax.chain(optax.clip_by_global_norm(1.0), optax.adam(0.03))
 
 
 def deep(steps=40, key=KEY, **options):
@@ -29,16 +27,6 @@ def assert_same(a, b):
         if jnp.issubdtype(left.dtype, jax.dtypes.prng_key):
             left, right = random.key_data(left), random.key_data(right)
         np.testing.assert_array_equal(left, right)
-
-
-@pytest.mark.slow
-def test_losses_decrease():
-    result = deep(120)
-    assert result.losses.shape == (120,)
-    assert result.losses[-10:].mean() < 0.7 * result.losses[:10].mean()
-    assert result.num_data == 20
-    np.testing.assert_array_equal(result.elbo_per_datum, -result.losses / 20)
-    assert result.seconds > 0
 
 
 def test_the_same_key_gives_the_same_fit():
@@ -58,30 +46,12 @@ def test_two_fits_in_a_row_are_one():
     assert_same(rest.state, whole.state)
 
 
-@pytest.mark.slow
-@pytest.mark.usefixtures("optimised")  # two programs round alike only as users compile them
-def test_starting_from_params():
-    """The bound of one layer has no noise, so the first loss is the bound at the start."""
-    result = shallow(10)
-    value = bound(svgp, SHALLOW, result.params, X, Y, z=Z)
-    for start in (result.params, result):
-        again = shallow(10, start=start, optimizer=CLIPPED)
-        assert again.losses[0] == pytest.approx(-float(value), rel=1e-5)
-
-
 def test_starting_from_some_params():
     given = shallow(10, start={"noise": jnp.float32(0.7)})
     params = {"l1.z": Z, "l1.variance": 1.0, "l1.lengthscale": 1.0, "noise": 0.7}
     params |= {"l1.v.loc": jnp.zeros((6, 1)), "l1.v.scale_tril": jnp.eye(6)[None]}
     value = bound(svgp, SHALLOW, jax.tree.map(jnp.asarray, params), X, Y, z=Z)
     assert given.losses[0] == pytest.approx(-float(value), rel=1e-5)
-
-
-def test_the_default_optimizer_starts_afresh_from_a_result():
-    first = shallow(10, optimizer=None)
-    second = shallow(10, optimizer=None, start=first)
-    assert second.losses[0] < first.losses[0]
-    assert second.losses[-1] < second.losses[0]
 
 
 def test_the_better_of_start_and_end_is_kept():
@@ -100,12 +70,6 @@ def test_the_better_of_start_and_end_is_kept():
     assert gained.losses[-1] < gained.losses[0]
     assert_same(gained.params, plain.params)
     assert not gained.reverted
-
-
-def test_any_optax_optimizer():
-    result = shallow(10, optimizer=CLIPPED)
-    assert result.optimizer is CLIPPED
-    assert result.losses[-1] < result.losses[0]
 
 
 def test_any_objective():
@@ -134,17 +98,6 @@ def test_a_fit_reaches_the_collapsed_bound():
     assert result.losses[-1] > collapsed.losses[-1] - 0.1
 
 
-@pytest.mark.slow
-def test_numpy_inputs_and_a_static_batch_size():
-    guide = dgp.MeanField(two_layers)
-    x, y, z = (np.asarray(a, np.float64) for a in (X, Y, Z))
-    options = {"steps": 10, "progress": False, "z": z, "batch_size": 7}
-    result = dgp.fit(KEY, two_layers, guide, x, y, **options)
-    assert result.num_data == 20
-    assert result.losses.shape == (10,)
-    assert all(a.dtype == jnp.float32 for a in jax.tree.leaves(result.params))
-
-
 def test_a_model_without_a_plate():
     def model(x, y):
         f = dgp.gp("f", dgp.kernels.SquaredExponential(1.0, 1.0), Z)
@@ -162,14 +115,6 @@ def test_numbers_out_of_range_are_refused():
     for rate in (0.0, -1.0, float("nan"), float("inf")):
         with pytest.raises(ValueError, match=r"learning_rate is .*wanted a positive number"):
             shallow(1, learning_rate=rate)
-
-
-def test_progress_is_shown_when_asked_for(capsys):
-    options = {"steps": 10, "optimizer": OPTIMIZER, "z": Z}
-    dgp.fit(KEY, svgp, SHALLOW, X, Y, progress=False, **options)
-    assert capsys.readouterr().err == ""
-    dgp.fit(KEY, svgp, SHALLOW, X, Y, **options)
-    assert capsys.readouterr().err.startswith("\rfit:   0%")
 
 
 def test_evaluate_is_the_mean_of_bounds_and_its_error():

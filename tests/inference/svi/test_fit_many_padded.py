@@ -57,17 +57,10 @@ def test_padded_fits_equal_single_fits(model, guide, arguments):
 
 
 @pytest.mark.usefixtures("x64")
-@pytest.mark.parametrize(
-    "loss", [slow(dgp.ImportanceWeighted(2)), dgp.PredictiveELBO(elbo_share=0.5)]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("loss", [dgp.ImportanceWeighted(2), dgp.PredictiveELBO(elbo_share=0.5)])
 def test_other_objectives_leave_padding_out(loss):
     assert_equal_single_fits(svgp, SHALLOW, z=Z, steps=6, loss=loss, **OPTIONS)
-
-
-@pytest.mark.usefixtures("x64")
-def test_rows_that_a_guide_holds_are_no_padding():
-    guide = dgp.Diffusion(svgp, steps=2, informed=(np.asarray(X, float), np.asarray(Y, float)))
-    assert_equal_single_fits(svgp, guide, z=Z, steps=3, **OPTIONS)
 
 
 @pytest.mark.usefixtures("x64")
@@ -110,27 +103,6 @@ def test_masks_of_rows_and_entries_join_the_padding():
         with padded(15):
             found = density(X, y, mask)
         assert found == pytest.approx(density(X[:15], y[:15], mask[:15]), rel=1e-12)
-
-
-def test_a_failed_fit_of_padded_data_is_named():
-    x, y = padded_data()
-    y[1, :17] *= 1e30
-    many = dgp.fit_many(
-        KEYS, svgp, SHALLOW, x, y, each=("x", "y"), num_rows=SIZES, steps=5, z=Z, **OPTIONS
-    )
-    assert list(many.errors) == [1]
-    assert "site y" in str(many.errors[1])
-
-
-@pytest.mark.usefixtures("x64")
-def test_fits_of_padded_data_go_on():
-    x, y = padded_data()
-    options = {"each": ("x", "y"), "num_rows": SIZES, "z": Z, **OPTIONS}
-    whole = dgp.fit_many(KEYS, svgp, SHALLOW, x, y, steps=8, **options)
-    first = dgp.fit_many(KEYS, svgp, SHALLOW, x, y, steps=5, **options)
-    options["optimizer"] = first.optimizer
-    second = dgp.fit_many(KEYS, svgp, SHALLOW, x, y, steps=3, start=first, **options)
-    np.testing.assert_allclose(second.losses, whole.losses[:, 5:], rtol=1e-9)
 
 
 def in_a_plate_of_its_own(x, y, *, z):

@@ -68,12 +68,3 @@ def test_an_interrupted_fit_goes_on_where_it_stopped(press_ctrl_c, monkeypatch):
     np.testing.assert_array_equal([*caught.value.result.losses, *rest.losses], whole.losses)
     for a, b in zip(*map(jax.tree.leaves, (rest.params, whole.params)), strict=True):
         np.testing.assert_array_equal(a, b)
-
-
-def test_nothing_is_lost_before_the_first_steps(press_ctrl_c):
-    press_ctrl_c(0)
-    with pytest.raises(dgp.Interrupted, match="after 0 of 10 steps") as caught:
-        fit(10, keep_best=True)
-    result = caught.value.result
-    assert len(result.losses) == 0
-    assert np.isfinite(dgp.predict(KEY, svgp, GUIDE, result, X, z=Z, num_samples=2).mean).all()

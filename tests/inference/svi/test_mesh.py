@@ -16,8 +16,6 @@ from support.helpers import KEY
 from support.mesh_runs import fitted
 
 import dgp_ppl as dgp
-from dgp_ppl.inference.svi._loop import TrainingLoop
-from dgp_ppl.inference.svi._mesh import MeshLoop
 from dgp_ppl.models import deep_gp
 
 ROUNDING = 1e-6  # Adam's first steps have the sign of gradients that are zero but for rounding
@@ -48,26 +46,6 @@ def test_a_mesh_of_one_device_changes_nothing(tmp_path):
     np.testing.assert_array_equal(shallow(6, checkpoint=tmp_path).losses, found.losses)
     again = shallow(3, start=found, mesh=Mesh(np.array(jax.devices()[:1]), ("any",)))
     np.testing.assert_allclose(again.losses, shallow(3, start=wanted).losses, rtol=1e-4)
-
-
-@pytest.mark.parametrize(
-    ("words", "wanted"),
-    [
-        ("RESOURCE_EXHAUSTED: Out of memory", "^RESOURCE_EXHAUSTED"),
-        ("UNKNOWN: Gloo AllReduce failed: connection closed by peer", "^fit: steps on the 1 proc"),
-    ],
-)
-def test_an_error_of_the_process_itself_is_no_lost_process(monkeypatch, words, wanted):
-    def fails(*args):
-        raise jax.errors.JaxRuntimeError(words)
-
-    monkeypatch.setattr(TrainingLoop, "advance", fails)
-    monkeypatch.setattr(MeshLoop, "_everywhere", lambda self, state: state)
-    monkeypatch.setattr(Mesh, "is_multi_process", True)
-    loop = object.__new__(MeshLoop)
-    loop.mesh = Mesh(np.array(jax.devices()[:1]), ("any",))
-    with pytest.raises(RuntimeError, match=wanted):
-        loop.advance(None, [], 1)
 
 
 def test_wrong_meshes():

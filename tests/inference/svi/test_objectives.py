@@ -202,18 +202,6 @@ def test_global_weights_want_all_rows():
 # --- use and errors ------------------------------------------------------------------------------
 
 
-@pytest.mark.slow
-def test_one_after_the_other_is_side_by_side():
-    x, y = regression(rows=6)
-    guide = dgp.MeanField(deep_gp)
-    params = two_layer_params()
-    side, other = (
-        values(ImportanceWeighted(3, vectorize_particles=v), deep_gp, guide, params, x, y, z=Z)
-        for v in (True, False)
-    )
-    assert side == pytest.approx(float(other), rel=1e-5)
-
-
 def test_guides_that_make_no_weights():
     x, y = regression(rows=6)
 
