@@ -131,15 +131,6 @@ def distance(a, b):
     return np.sqrt(np.expm1(second))
 
 
-def test_in_reverse_moves_are_those_of_the_same_temperatures():
-    K = 3
-    forward = Plan(np.array([0.0, 0.2, 0.6, 1.0]), np.array([1.0, 2.0, 3.0]), np.eye(K))
-    back = forward.reversed()
-    np.testing.assert_array_equal(back.betas, [1.0, 0.6, 0.2, 0.0])
-    np.testing.assert_array_equal(back.sizes, [2.0, 1.0, 1.0])
-    np.testing.assert_array_equal(back.scales, np.eye(K)[[1, 0, 0]])
-
-
 def test_in_reverse_the_evidence_is_inverted():
     path: Any = Path()
     z = jnp.asarray(MEAN + SDS * np.asarray(random.normal(KEY, (500, 4, 3))))

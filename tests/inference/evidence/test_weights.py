@@ -33,23 +33,6 @@ def test_families_count_once():
     assert estimate(even, ALONE // 2).effective_particles == pytest.approx(64)
 
 
-def test_the_mean_and_error_are_those_of_islands():
-    log_weights = DRAWS + np.arange(8)[:, None]
-    found = estimate(log_weights, ALONE)
-    islands = np.log(np.mean(np.exp(log_weights), axis=1))
-    assert (found.log_evidence, found.standard_error) == pytest.approx(log_mean(islands)[:2])
-
-
-def test_a_sound_run_raises_no_doubt():
-    assert doubts(estimate(np.zeros((8, 16)), ALONE), run(), DRAWS) == ()
-
-
-def test_differences_that_do_not_matter_raise_no_doubt():
-    """From the posterior itself the log ratio is constant, up to rounding."""
-    tiny = 1e-3 * np.arange(8.0)[:, None] + np.zeros((8, 16))
-    assert doubts(estimate(np.zeros((8, 16)), ALONE), run(), tiny) == ()
-
-
 def test_each_doubt_has_its_text():
     sound = estimate(np.zeros((8, 16)), ALONE)
     (text,) = doubts(sound, run(), DRAWS + 3.0 * (np.arange(8) < 2)[:, None], "in reverse, ")

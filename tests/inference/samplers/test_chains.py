@@ -61,12 +61,6 @@ def test_a_weight_of_zero_leaves_a_draw_out():
     assert (chains.samples["w"] >= 10).all()
 
 
-def test_the_summary_says_what_weighted_draws_are_worth():
-    log_weights = np.full((2, 10), -np.inf)
-    log_weights[:, :3] = 0.0
-    assert "2 chains of 10 draws, weighted, worth 6" in repr(weighted(log_weights))
-
-
 @pytest.mark.parametrize("num_chains", [1, 2])
 def test_from_numpyros_mcmc(num_chains):
     def model():

@@ -1,19 +1,15 @@
 """NumPyro's interface of kernels on BlackJAX's samplers, in every way that chains are run."""
 
-import pickle
-
 import blackjax
 import jax
 import jax.numpy as jnp
 import numpy as np
 import numpyro
 import numpyro.distributions as dist
-import pytest
 from jax import random
 from numpyro.infer import MCMC, init_to_value
 from support.helpers import KEY
 
-import dgp_ppl as dgp
 from dgp_ppl import AdjustedMCLMC, BlackJAXKernel, run_mcmc
 
 X = random.normal(KEY, (30, 2))
@@ -60,26 +56,6 @@ def test_every_way_to_run_chains(x64):
             np.testing.assert_allclose(found[site], draws, rtol=1e-5, atol=1e-7)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["adjusted", "general"])
-def test_a_run_resumes_bit_for_bit(name, tmp_path):
-    """From a folder that was written in warm-up, and from a pickled state."""
-    run = lambda **more: run_mcmc(  # noqa: E731
-        KEY, KERNELS[name](), X, Y,
-        **({"num_chains": 2, "progress": False, "every": 15} | SIZES | more),
-    )  # fmt: skip
-    whole = run()
-    run(num_samples=5, checkpoint=tmp_path)
-    found = run(checkpoint=tmp_path)
-    first = pickle.loads(pickle.dumps(run(num_samples=10)))
-    second = run(num_samples=10, num_warmup=0, start=first.state)
-    for site, draws in whole.samples.items():
-        np.testing.assert_array_equal(found.samples[site], draws)
-        np.testing.assert_array_equal(second.samples[site], draws[:, 10:])
-    with pytest.raises(dgp.DataError, match="holds another run"):
-        run(checkpoint=tmp_path, num_warmup=39)
-
-
 def test_another_data_set_runs_the_same_program():
     calls = []
 
@@ -105,12 +81,3 @@ def test_starts():
     )
     np.testing.assert_array_equal(state.z["s"], [0, 1, 2])
     np.testing.assert_allclose(state.z["w"], [[1, 2]] * 3)
-
-
-def test_pickled_kernels_run():
-    kernel = pickle.loads(pickle.dumps(AdjustedMCLMC(slope)))
-    runs = [
-        run_mcmc(KEY, k, X, Y, num_warmup=20, num_samples=2, progress=False).samples["w"]
-        for k in (kernel, AdjustedMCLMC(slope))
-    ]
-    np.testing.assert_array_equal(*runs)

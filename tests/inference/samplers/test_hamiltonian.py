@@ -29,11 +29,6 @@ def test_a_gaussian_stays_as_it_is_though_many_ends_are_rejected():
     np.testing.assert_allclose(new.aux, new.position.sum(axis=1), rtol=1e-5, atol=1e-6)
 
 
-def test_short_steps_are_accepted():
-    x = random.normal(KEY, (100, 2)) * SDS
-    assert float(moved(x, 0.01)[1].min()) > 0.999
-
-
 def test_an_end_without_a_density_is_rejected():
     def cliff(x):
         at = evaluate(x)

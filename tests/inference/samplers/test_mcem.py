@@ -1,7 +1,5 @@
 """Moving-window MCEM finds the params with the largest evidence, and draws there."""
 
-from types import SimpleNamespace
-
 import numpy as np
 import pytest
 from scipy import optimize, stats
@@ -62,19 +60,6 @@ def test_what_v_leaves_open_is_not_a_residual_explained():
         assert variance.mean() > 0.2 * float(params["noise"]) ** 2  # there is something to explain
         squares.append(np.square(np.asarray(y)[rows] - loc) + variance)
     assert float(params["noise"]) ** 2 == pytest.approx(np.mean(squares), rel=0.08)
-
-
-@pytest.mark.slow
-def test_it_goes_on_from_a_fit():
-    """It starts at given params, and the same key gives the same result."""
-    options = {"steps": 1, "num_samples": 2, "thinning": 1, "progress": False}
-    result = SimpleNamespace(params={"noise": 0.4, "w_auto_loc": np.zeros(1)})  # with a guide's
-    first, again = (
-        fit_mcem(KEY, slope, X, Y, start=start, **options) for start in ({"noise": 0.4}, result)
-    )
-    assert first.params["noise"] == pytest.approx(0.4, rel=0.1)
-    assert first.params["scale"] == pytest.approx(1.0, rel=0.1)
-    np.testing.assert_array_equal(first.chains.samples["w"], again.chains.samples["w"])
 
 
 def test_an_interrupted_run_goes_on(tmp_path, monkeypatch):

@@ -7,12 +7,10 @@ import numpy as np
 import numpyro
 import numpyro.distributions as dist
 import pytest
-from numpyro.infer import MCMC
 from support.foreign_models import FOREIGN, assert_same_posterior, nuts
-from support.helpers import KEY, regression, spread
+from support.helpers import KEY
 
-import dgp_ppl as dgp
-from dgp_ppl import MCLMC, AdjustedMCLMC, BlackJAXKernel, kernels, means, run_mcmc
+from dgp_ppl import MCLMC, AdjustedMCLMC, BlackJAXKernel, run_mcmc
 
 DIM = 20
 SD = jnp.logspace(-2, 0, DIM)  # variances from 1e-4 to 1
@@ -102,41 +100,6 @@ def assert_as_nuts(model, args):
     assert_same_posterior(adjusted, exact)
     unadjusted = run_mcmc(KEY, MCLMC(model), *args, **SIZES[MCLMC], **options)
     assert_same_posterior(unadjusted, exact, bias=0.03)
-
-
-def two_layers(x, y):
-    """A hidden layer with its unit noise, which is a latent site here as for NUTS."""
-    f1 = dgp.gp("l1", kernels.SquaredExponential(1.0, 0.8), spread(4), mean=means.identity)
-    f2 = dgp.gp("l2", kernels.Matern52(1.0, 0.8), spread(4))
-    with dgp.minibatch(x, y) as (x, y):
-        numpyro.sample("y", dgp.observe(f2(f1.sample(x)), lambda f: dist.Normal(f, 0.3)), obs=y)
-
-
-@pytest.mark.slow
-def test_a_deep_gp():
-    assert_as_nuts(two_layers, regression(rows=10))
-
-
-@pytest.mark.slow
-def test_to_arviz():
-    """Statistics of the sampler have ArviZ's names, by both ways."""
-    import arviz_base
-
-    model, args = FOREIGN["logistic"]
-    sizes = {"num_warmup": 100, "num_samples": 50, "num_chains": 2}
-    for kernel, fields, names in (
-        (MCLMC, ("energy_error",), {"energy_error"}),
-        (AdjustedMCLMC, ("accept_prob", "num_steps"), {"acceptance_rate", "n_steps"}),
-    ):
-        fields = (*fields, "potential_energy")
-        mcmc = MCMC(kernel(model), chain_method="vectorized", progress_bar=False, **sizes)
-        mcmc.run(KEY, *args, extra_fields=fields)
-        chains = run_mcmc(KEY, kernel(model), *args, extra_fields=fields, progress=False, **sizes)
-        tree = dgp.to_inferencedata(KEY, model, None, {}, *args, posterior_samples=chains)
-        for stats in (tree["sample_stats"], arviz_base.from_numpyro(mcmc)["sample_stats"]):
-            assert names | {"lp", "diverging"} <= set(stats)
-            assert stats["lp"].shape == (2, 50)
-            assert np.isfinite(stats["lp"]).all()
 
 
 def cliff():

@@ -10,7 +10,6 @@ from numpyro.infer.hmc import HMC
 from support.helpers import KEY, slow
 from support.kernel_runs import X, Y, short, slope
 
-import dgp_ppl as dgp
 from dgp_ppl.inference.samplers._mcmc import run_mcmc
 
 
@@ -70,24 +69,6 @@ def test_any_kernel_goes_on(name, tmp_path):
     second = run(num_samples=20, num_warmup=0, start=run(num_samples=10).state)
     np.testing.assert_array_equal(whole.samples["w"], found.samples["w"])
     np.testing.assert_array_equal(whole.samples["w"][:, 10:], second.samples["w"])
-
-
-@pytest.mark.slow
-def test_settings_of_an_inner_kernel_are_another_run(tmp_path):
-    sizes = {"num_warmup": 2, "num_samples": 1, "progress": False, "checkpoint": tmp_path}
-    for rate in (0.8, 0.8):
-        run_mcmc(KEY, DiscreteHMCGibbs(HMC(switched, target_accept_prob=rate)), X, Y, **sizes)
-    with pytest.raises(dgp.DataError, match="its options differ"):
-        run_mcmc(KEY, DiscreteHMCGibbs(HMC(switched, target_accept_prob=0.9)), X, Y, **sizes)
-
-
-@pytest.mark.slow
-def test_a_kernel_runs_twice():
-    """A run compiles nothing into the kernel, so the number of chains may change."""
-    kernel = HMC(slope)
-    sizes = {"num_warmup": 5, "num_samples": 3, "progress": False}
-    first, second = (run_mcmc(KEY, kernel, X, Y, num_chains=c, **sizes) for c in (2, 1))
-    assert (first.shape, second.shape) == ((2, 3), (1, 3))
 
 
 def test_an_old_style_key_is_accepted_in_a_start():

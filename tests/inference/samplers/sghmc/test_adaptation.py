@@ -40,24 +40,3 @@ def warm_up_from_afar(centre, batch_size):
     assert_mean(mean.mean(axis=1), 0.0)
     assert mean.std(axis=1).max() < 1.5
     assert mean.std() == pytest.approx(1.0, abs=0.15)
-
-
-@pytest.mark.slow
-def test_warm_up_with_counts_by_minibatches():
-    """Warm-up from rates that are off by e^10, with noisy gradients."""
-    rng = np.random.default_rng(1)
-    x = rng.standard_normal((1000, 3))
-    y = rng.poisson(np.exp(2 + x @ [1, -1, 0.5]))
-
-    def model(x, y):
-        w = numpyro.sample("w", dist.Normal(0, 5).expand([3]).to_event(1))
-        shift = numpyro.sample("shift", dist.Normal(0, 10))
-        with dgp.minibatch(x, y, batch_size=50) as (x, y):
-            numpyro.sample("y", dist.Poisson(jnp.exp(shift + x @ w)), obs=y)
-
-    chains = run_mcmc(
-        KEY, SGHMC(model), jnp.asarray(x, float), jnp.asarray(y, float), num_warmup=2000,
-        num_samples=100, thinning=20, num_chains=8, progress=False,
-    )  # fmt: skip
-    assert np.abs(chains.samples["w"] - [1, -1, 0.5]).max() < 0.15  # sd 0.01
-    assert np.abs(chains.samples["shift"] - 2).max() < 0.15

@@ -10,7 +10,6 @@ import numpyro
 import numpyro.distributions as dist
 import pytest
 from jax import random
-from numpyro.infer import MCMC
 from support.helpers import KEY
 from support.mcmc_runs import sampled, slope
 
@@ -102,18 +101,3 @@ def test_short_warm_up():
     for num_warmup in (0, 8):
         chains = sampled(dense(slope), num_warmup=num_warmup, num_samples=2, thinning=1)
         assert all(np.isfinite(a).all() for a in jax.tree.leaves(chains.samples))
-
-
-@pytest.mark.slow
-def test_chains_one_by_one_or_together():
-    """A chain's draws do not depend on the other chains."""
-    x, y = (jnp.asarray(a, float) for a in regression()[:2])
-    draws = []
-    for method in ("vectorized", "sequential"):
-        mcmc = MCMC(
-            dense(linear), num_warmup=200, num_samples=20, num_chains=2, chain_method=method,
-            progress_bar=False,
-        )  # fmt: skip
-        mcmc.run(KEY, x, y, batch_size=20)
-        draws.append(np.asarray(mcmc.get_samples()["w"]))
-    np.testing.assert_allclose(draws[0], draws[1], rtol=1e-2, atol=1e-3)

@@ -7,8 +7,7 @@ import numpy as np
 import numpyro
 import numpyro.distributions as dist
 import pytest
-from numpyro import handlers
-from numpyro.infer import MCMC, NUTS
+from numpyro.infer import MCMC
 from scipy.linalg import solve_discrete_lyapunov
 from support.helpers import KEY, assert_mean, exact_posterior, one_layer, regression
 
@@ -109,46 +108,10 @@ def assert_exact(f, slack=0.0):
 
 
 @pytest.mark.slow
-def test_conjugate_posterior_by_sghmc():
-    assert_exact(functions(SGHMC(one_layer), num_warmup=2000, num_samples=500, thinning=20))
-
-
-@pytest.mark.slow
 def test_conjugate_posterior_by_minibatches():
     """With a quarter of the rows the noise varies with f, which is not corrected."""
     options = {"num_warmup": 4000, "num_samples": 500, "thinning": 40, "batch_size": 3}
     assert_exact(functions(SGHMC(one_layer), **options), slack=0.1)
-
-
-@pytest.mark.slow
-def test_conjugate_posterior_by_nuts():
-    assert_exact(functions(NUTS(one_layer), num_warmup=300, num_samples=300))
-
-
-@pytest.mark.slow
-def test_stock_mcmc_with_hyperpriors():
-    """Hyperparameters with priors have the moments that NUTS finds."""
-    model = handlers.lift(one_layer_with_noise, {"noise": dist.LogNormal(-1, 1)})
-    found = []
-    for kernel, warmup, num, thinning in (
-        (SGHMC(model), 2000, 8000, 20),
-        (NUTS(model), 300, 300, 1),
-    ):
-        mcmc = MCMC(
-            kernel, num_warmup=warmup, num_samples=num, thinning=thinning, num_chains=4,
-            chain_method="vectorized", progress_bar=False,
-        )  # fmt: skip
-        mcmc.run(KEY, X, Y, z=X[::2])
-        found.append(np.log(mcmc.get_samples(group_by_chain=True)["noise"]).astype(np.float64))
-    for moment in (np.mean, np.std):
-        a, b = (moment(f, axis=1) for f in found)
-        error = np.hypot(a.std(ddof=1), b.std(ddof=1)) / 2
-        assert abs(a.mean() - b.mean()) < 4.5 * error + 0.02
-
-
-def one_layer_with_noise(x, y=None, *, z):
-    noise = numpyro.param("noise", 0.3, constraint=dist.constraints.positive)
-    one_layer(x, y, z=z, likelihood=lambda f: dist.Normal(f, noise))
 
 
 def hierarchy(y, batch_size=None):
