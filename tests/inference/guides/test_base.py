@@ -4,7 +4,6 @@ import jax.numpy as jnp
 import numpyro
 import numpyro.distributions as dist
 import pytest
-from support.two_outputs import model
 
 import dgp_ppl as dgp
 
@@ -15,12 +14,3 @@ def test_a_model_without_layers():
 
     with pytest.raises(ValueError, match=r"no dgp_ppl\.gp layer.*\['w'\]"):
         dgp.MeanField(plain).setup(jnp.zeros(3))
-
-
-def test_questions_before_the_first_call():
-    for method in (
-        lambda g: g.median({}),
-        lambda g: g.quantiles({}, 0.5),
-    ):
-        with pytest.raises(ValueError, match="call the guide once"):
-            method(dgp.MeanField(model))

@@ -1,6 +1,5 @@
 """`Decoupled`: KL and moments against dense algebra, the coupled case, optimal bounds, errors."""
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -9,9 +8,7 @@ from scipy import stats
 from support.decoupled_forms import (
     COVARIANCES,
     FORMS,
-    M_A,
     M_B,
-    MEANS,
     NOISE,
     DenseDecoupled,
     P,
@@ -22,7 +19,6 @@ from support.decoupled_forms import (
     random_params,
 )
 from support.helpers import (
-    KEY,
     bound,
     exact_evidence,
     regression,
@@ -33,7 +29,6 @@ from support.helpers import (
 )
 
 import dgp_ppl as dgp
-from dgp_ppl import models
 from dgp_ppl.inference.guides._decoupled import Decoupled
 from dgp_ppl.linalg import default_jitter
 from dgp_ppl.models import deep_gp, svgp
@@ -126,46 +121,6 @@ def test_order_of_the_bounds_at_their_optima(x64):
     assert coupled + 0.1 < decoupled(x, z) < evidence - 1
 
 
-@pytest.mark.parametrize("mean", MEANS)
-def test_the_prior_has_no_kl(mean, x64):
-    z_b, x = jnp.asarray(points(M_B, 2)), jnp.asarray(points(4, 3))
-    tiny = 1e-9 * jnp.tile(jnp.eye(M_B), (P, 1, 1))  # "cb" reaches the prior only in the limit
-
-    @jax.jit
-    def kls():
-        guides = [Decoupled(model, points(M_A, 1), mean=mean, covariance=c) for c in COVARIANCES]
-        posteriors = [
-            handovers(g, {"l1.v.precision_tril": tiny}, x, z=z_b)["l1.v"]["q"] for g in guides
-        ]
-        return jnp.stack([posterior.standard_kl() for posterior in posteriors])
-
-    np.testing.assert_allclose(kls(), 0, atol=1e-10)
-
-
-@pytest.mark.parametrize("covariance", COVARIANCES)
-def test_params_and_where_they_start(covariance):
-    """The mean starts at zero, hidden layers nearly deterministic, and the last at the prior."""
-    x, y = regression(rows=6)
-    options = {"mean": "cb", "covariance": covariance, "hidden_scale": 1e-3}
-    guide = Decoupled(deep_gp, [spread(7), spread(6)], **options)
-    z = (spread(4), spread(4))
-    params = start(deep_gp, guide, x, y, z=z)
-    name = COVARIANCES[covariance]
-    shapes = {n: a.shape for n, a in params.items() if ".v." in n}
-    assert shapes == {
-        **{"l1.v.z_mean": (7, 1), "l1.v.weights": (7, 1), f"l1.v.{name}": (1, 4, 4)},
-        **{"l2.v.z_mean": (6, 1), "l2.v.weights": (6, 1), f"l2.v.{name}": (1, 4, 4)},
-    }
-    np.testing.assert_array_equal(params["l1.v.z_mean"], spread(7))
-    posteriors = handovers(guide, params, x, y, z=z)
-    last_scale = 0.995 if covariance == "cb" else 1.0
-    for site, scale in (("l1.v", 1e-3), ("l2.v", last_scale)):
-        posterior = posteriors[site]["q"]
-        assert (posterior.loc == 0).all()
-        cov = posterior.scale_tril @ posterior.scale_tril.swapaxes(-1, -2)
-        np.testing.assert_allclose(cov[0], scale**2 * np.eye(4), atol=2e-3 * scale**2)
-
-
 def two_layers(x, y=None, **kwargs):
     deep_gp(x, y, z=(spread(6), spread(6)), noise=0.2, **kwargs)
 
@@ -202,12 +157,3 @@ def test_errors():
     with pytest.raises(ValueError, match=r"for the layers \['l1'\], wanted.*\['l1', 'l2'\]"):
         run({"l1": spread(4)})
     run(spread(4), lambda y: two_layers(x, y), (y,))  # no x among the arguments
-
-
-def test_data_of_another_width_than_at_the_first_call():
-    x = np.linspace(-1, 1, 12)[:, None]
-    guide = dgp.Decoupled(models.svgp, z_mean=x[:5])
-    guide.setup(x, x[:, 0], z=x[:4])
-    wide = np.c_[x, x]
-    with pytest.raises(ValueError, match=r"4 inducing inputs of 2 columns.*make a new"):
-        dgp.fit(KEY, models.svgp, guide, wide, x[:, 0], z=wide[:4], steps=1, progress=False)

@@ -14,9 +14,6 @@ from support.helpers import KEY, bound, regression, spread, start, two_layer_par
 
 import dgp_ppl as dgp
 from dgp_ppl import kernels, means
-from dgp_ppl.core._handover import handover_of
-from dgp_ppl.core._inducing import FullInducing
-from dgp_ppl.inference.guides._global_inducing import gaussian_kl
 from dgp_ppl.linalg import default_jitter
 from dgp_ppl.models import deep_gp, svgp
 
@@ -78,21 +75,6 @@ def test_the_second_layer_follows_the_first():
     np.testing.assert_allclose(posterior.log_prob(jnp.asarray(value)), density, rtol=1e-8)
 
 
-def test_hidden_layers_are_drawn_and_the_last_is_integrated():
-    trace = sites(coupled_params())
-    assert handover_of(trace["l1.v"]).q is None
-    assert handover_of(trace["l2.v"]).q is trace["l2.v"]["fn"]
-    # The layer's factorisation is handed over too.
-    np.testing.assert_array_equal(handover_of(trace["l2.v"]).sparse.z, trace["l2.z"]["value"])
-
-
-def test_no_pseudo_precision_is_the_prior():
-    posterior = sites(coupled_params(precision=4 * (1e-30,)))["l2.v"]["fn"]
-    np.testing.assert_allclose(posterior.loc, 0, atol=1e-12)
-    np.testing.assert_allclose(posterior.scale_tril, np.eye(5)[None], atol=1e-12)
-    assert abs(posterior.standard_kl()) < 1e-6
-
-
 def test_one_layer_is_mean_field():
     x, y = regression()
     guide, z = dgp.GlobalInducing(svgp, PSEUDO), spread(5)
@@ -144,23 +126,6 @@ def test_starting_from_a_mean_field_fit():
     assert np.isfinite(result.losses).all()
 
 
-@pytest.mark.usefixtures("x64")
-def test_kl_between_gaussians():
-    rng = np.random.default_rng(0)
-    posteriors, truth = [], []
-    for upper in (False, True):
-        R = np.tril(rng.standard_normal((3, 3)), -1) * 0.3 + np.diag(rng.uniform(0.5, 2, 3))
-        R = R.T if upper else R
-        loc = rng.standard_normal((3, 1))
-        posteriors.append(FullInducing(jnp.asarray(loc), jnp.asarray(R)[None], upper=upper))
-        truth.append((loc[:, 0], R @ R.T))
-    (m, S), (n, T) = truth
-    P = np.linalg.inv(T)
-    kl = np.trace(P @ S) + (m - n) @ P @ (m - n) - 3
-    kl = 0.5 * (kl + np.linalg.slogdet(T)[1] - np.linalg.slogdet(S)[1])
-    np.testing.assert_allclose(gaussian_kl(*posteriors), kl, rtol=1e-10)
-
-
 def test_errors():
     x, y = regression()
     for message, pseudo_inputs, options in (
@@ -188,21 +153,6 @@ def test_its_own_run_leaves_the_models_start_alone():
     params = svi.get_params(svi.init(KEY, x, y=np.asarray(y)))
     np.testing.assert_allclose(params["level"], x.mean(), rtol=1e-6)
     np.testing.assert_array_equal(params["z"], x[:5])
-
-
-def test_a_later_layer_that_is_first_evaluated_at_some_rows():
-    x, y = regression(rows=12)
-
-    def model(x, y=None):
-        f1 = dgp.gp("l1", kernels.SquaredExponential(0.1, 1.0), spread(5), mean=means.identity)
-        f2 = dgp.gp("l2", kernels.SquaredExponential(1.0, 1.0), spread(5))
-        f2(f1.sample(x[:1]))
-        with dgp.minibatch(x, y) as (x, y):
-            f = f2(f1.sample(x))
-            numpyro.sample("y", dgp.observe(f, lambda f: dist.Normal(f, 0.2)), obs=y)
-
-    with pytest.raises(ValueError, match=r"first evaluates \['l2.v'\] at \[1\] rows for"):
-        dgp.GlobalInducing(model, PSEUDO).setup(x, y)
 
 
 def test_a_later_layer_at_several_points_of_each_input():

@@ -3,10 +3,7 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
-import numpyro
-import numpyro.distributions as dist
 import pytest
-from numpyro import handlers
 from scipy import stats
 from support.helpers import (
     KEY,
@@ -15,12 +12,9 @@ from support.helpers import (
     regression,
     start,
 )
-from support.two_outputs import Z, model
+from support.two_outputs import model
 
 import dgp_ppl as dgp
-from dgp_ppl import kernels, means
-from dgp_ppl.core._handover import handover_of
-from dgp_ppl.core._inducing import DiagonalInducing, FullInducing
 
 
 def set_up(model, x=None, **options):
@@ -69,14 +63,6 @@ def test_params_and_where_they_start(covariance, scales):
         np.testing.assert_allclose(scale, sd * np.broadcast_to(unit, scale.shape), rtol=1e-5)
 
 
-def test_the_guide_hands_q_to_the_layer():
-    for covariance, posterior in (("full", FullInducing), ("diagonal", DiagonalInducing)):
-        guide = set_up(model, covariance=covariance)
-        sites = handlers.trace(handlers.seed(guide, KEY)).get_trace(jnp.zeros((4, 1)))
-        assert type(handover_of(sites["l1.v"]).q) is posterior
-        assert sites["l1.v"]["fn"] is handover_of(sites["l1.v"]).q
-
-
 def test_draws_have_the_moments_of_their_params_and_sites_are_independent():
     params, truth = random_params()
     guide = set_up(model)
@@ -109,13 +95,3 @@ def test_unknown_options():
         dgp.MeanField(model, covariance="low rank")
     with pytest.raises(ValueError, match=r"hidden_scale is 0\.0, wanted a positive number"):
         dgp.MeanField(model, hidden_scale=0.0)
-
-
-def test_a_layer_of_several_calls_without_noise_starts_at_the_prior():
-    def direct(x):
-        f = dgp.gp("f", kernels.SquaredExponential(1.0, 1.0), Z, mean=means.zero)
-        with numpyro.plate("data", 4):
-            numpyro.sample("y", dgp.observe(f(x), lambda f: dist.Normal(f, 0.3)), obs=x[:, 0])
-
-    params = start(direct, dgp.MeanField(direct), jnp.zeros((4, 1)))
-    np.testing.assert_array_equal(params["f.v.scale_tril"], np.eye(3)[None])

@@ -1,6 +1,5 @@
 """What `Diffusion` and `Flow` have in common: a base guide."""
 
-import numpy as np
 import pytest
 from support.helpers import one_layer, regression, spread, two_layers
 
@@ -28,18 +27,3 @@ def test_a_base_that_learns_what_the_model_holds_fixed(guide):
     with pytest.raises(ValueError, match=r"base is of a model with the params \['noise'\]"):
         guide(fixed, base=dgp.MeanField(free)).setup(x, y, **layers)
     guide(fixed, base=dgp.MeanField(fixed)).setup(x, y, **layers)
-
-
-@GUIDES
-def test_another_model_and_other_arrays(guide):
-    """They reach the base, also where programs are shared."""
-    own = guide(one_layer, base=dgp.GlobalInducing(one_layer, np.asarray(Z)))
-    assert own.rest is own.base.rest
-    other = own.with_model(two_layers)
-    assert (other.model, other.base.model) == (two_layers, two_layers)
-    arrays = own.arrays
-    arrays["base"] = {"pseudo_inputs": np.zeros((5, 1))}
-    changed = own.with_arrays(arrays)
-    assert not changed.base.pseudo_inputs.any()
-    assert own.base.pseudo_inputs.any()
-    assert type(changed) is guide

@@ -1,7 +1,5 @@
 """Arguments of the diffusion guide and of objectives, and the errors for wrong ones."""
 
-from functools import partial
-
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -9,14 +7,11 @@ import numpy as np
 import pytest
 from numpyro import handlers
 from support.diffusion import Z, wavy
-from support.helpers import KEY, one_layer, regression
+from support.helpers import one_layer, regression
 
 import dgp_ppl as dgp
 from dgp_ppl import kernels
-from dgp_ppl.inference.evidence._importance import importance_evidence
 from dgp_ppl.inference.guides.diffusion._guide import Diffusion
-from dgp_ppl.inference.guides.diffusion._networks import DenseScore, score_params
-from dgp_ppl.inference.svi._objectives import ImportanceWeighted, PredictiveELBO
 
 
 def plain(t, z):
@@ -64,15 +59,6 @@ def test_scores_of_any_kind():
         values[name] = sites["diffusion.path"]["fn"].log_factor
     np.testing.assert_allclose(list(values.values()), values["maker"], rtol=1e-6)
     assert values["maker"] != 0
-
-
-def test_what_requires_a_key_makes_a_score():
-    guide = Diffusion(one_layer, steps=2)
-    guide.setup(*regression(rows=6), z=Z)
-    for maker in (DenseScore, partial(DenseScore, width=4), eqx.filter_jit(DenseScore)):
-        with handlers.seed(rng_seed=0):
-            arrays, _ = score_params(maker, guide.layers, "s")
-        assert len(jax.tree.leaves(arrays)) == 6
 
 
 def test_scores_of_other_shapes():
@@ -130,21 +116,3 @@ def test_errors():
             run(Diffusion(one_layer, **{"steps": 2, **options}))
     with handlers.block(), pytest.raises(ValueError, match="Diffusion needs a random key"):
         Diffusion(one_layer)(*regression(rows=6), z=Z)
-
-
-def test_errors_of_objectives():
-    diffusion = Diffusion(one_layer)
-    for error, message, make in (
-        (TypeError, r"DiffusionELBO.*: num_paths is 2\.0", lambda: dgp.DiffusionELBO(2.0)),
-        (TypeError, "num_particles is 2.5", lambda: ImportanceWeighted(2.5)),
-        (TypeError, "num_particles is 2.5", lambda: PredictiveELBO(1.0, 2.5)),
-        (ValueError, "beta is 'a', wanted a number", lambda: PredictiveELBO("a")),
-        (TypeError, "num_draws is 'a'", lambda: dgp.AdversarialELBO("a")),
-        (
-            TypeError,
-            "num_paths is 2.5, wanted an integer of at least 2",
-            lambda: importance_evidence(KEY, one_layer, diffusion, {}, num_paths=2.5),
-        ),
-    ):
-        with pytest.raises(error, match=message):
-            make()

@@ -10,7 +10,6 @@ from support.linear_gaussian import RISING
 from dgp_ppl.inference.guides.diffusion._process import (
     Process,
     VariancePreserving,
-    last_step_cost,
     simulate_path,
     simulate_process,
 )
@@ -89,29 +88,6 @@ def test_rates_are_positive_and_leave_some_of_the_state():
         Process.build(VariancePreserving(high=1e5), 4)
 
 
-def test_expected_cost_of_the_last_step(x64):
-    process = Process.build(RISING, 3)
-    x, mean, eta = random.normal(KEY, (3, 4)) ** 2 + 0.1
-    ends = mean + jnp.sqrt(eta) * random.normal(random.key(1), (20_000, 4))
-    draws = jax.vmap(lambda end: last_step_cost(process, x, end, 0.0))(ends)
-    assert_mean(draws, last_step_cost(process, x, mean, eta))
-
-
-def test_no_control_costs_nothing(x64):
-    """Process and reference are then equal: log q(x_0 | x_1) + cost is log N(x_0; 0, I)."""
-    process = Process.build(VariancePreserving(8.0, 8.0), 5)
-    eta = jnp.tile(jnp.asarray(process.variance)[:, None], 3)
-    normal = jax.scipy.stats.norm.logpdf
-    for drawn in (False, True):
-        control = Partial(lambda k, x: jnp.zeros(3))
-        x, mean, cost = simulate_process(KEY, process, control, eta, drawn=drawn)
-        assert abs(cost) < 1e-12
-        np.testing.assert_allclose(mean, process.carry[0] * x)
-        end = mean + 0.3
-        total = jnp.sum(normal(end, mean, jnp.sqrt(eta[0]))) + last_step_cost(process, x, end, 0.0)
-        np.testing.assert_allclose(total, jnp.sum(normal(end)), rtol=1e-12)
-
-
 def test_memory_does_not_grow_with_the_steps():
     """The backward pass keeps the control's intermediates of one step only."""
     H, width = 4, 4096
@@ -129,18 +105,3 @@ def test_memory_does_not_grow_with_the_steps():
 
     # Without the checkpoint 56 more steps would keep 2 x 56 x 4096 numbers.
     assert memory(64) - memory(8) < 56 * width
-
-
-def test_costs_in_closed_form_and_of_draws_have_the_same_mean_gradient(x64):
-    process = Process.build(RISING, 3)
-    eta = jnp.broadcast_to(jnp.asarray(process.variance)[:, None], (3, 1))
-
-    def gradient(key, drawn):
-        def cost(theta):
-            control = Partial(lambda theta, k, x: theta[k] + 0 * x, theta)
-            return simulate_process(key, process, control, eta, drawn=drawn)[2]
-
-        return jax.grad(cost)(jnp.array([0.4, -0.3, 0.7]))
-
-    difference = lambda key: gradient(key, True) - gradient(key, False)  # noqa: E731
-    assert_mean(jax.jit(jax.vmap(difference))(random.split(KEY, 4000)), 0.0)

@@ -1,7 +1,5 @@
 """`SplineCoupling`: a bijection with an exact inverse and volume that starts at the identity."""
 
-from functools import partial
-
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -27,13 +25,6 @@ def numbers(size, seed=0):
     """Return numbers within the splines' interval, on its edge, and outside of it."""
     x = random.normal(random.key(seed), (size,))
     return x.at[:3].set(jnp.array([4.0, -5.5, 6.0]))
-
-
-def test_it_starts_at_the_identity():
-    x = numbers(7)
-    y, log_det = SplineCoupling(7, KEY).transform_and_log_det(x)
-    np.testing.assert_allclose(y, x, rtol=1e-6)
-    assert abs(log_det) < 1e-5
 
 
 @pytest.mark.usefixtures("x64")
@@ -81,34 +72,6 @@ def test_gradients_are_finite_everywhere():
     value = lambda arrays, x: both_ways(eqx.combine(arrays, static), x)  # noqa: E731
     grads = jax.jit(jax.vmap(jax.grad(value, (0, 1)), (None, 0)))(arrays, many)
     assert all(jnp.isfinite(g).all() for g in jax.tree.leaves(grads))
-
-
-def test_its_arrays_are_params():
-    """Named by their paths, started by the key, and used from the values that are given."""
-    make = partial(SplineCoupling, layers=2, width=3, bins=2)
-
-    def run():
-        return bijection_params(make, 4, "flow").transform_and_log_det(jnp.ones(4))[0]
-
-    trace = handlers.trace(handlers.seed(run, KEY)).get_trace()
-    names = {f"flow.nets.layers.{i}.{n}" for i in (0, 1) for n in ("weight", "bias")}
-    assert set(trace) == names
-    values = {n: s["value"] for n, s in trace.items()}
-    assert values["flow.nets.layers.0.weight"].shape == (2, 3, 2)
-    assert jnp.ptp(values["flow.nets.layers.0.weight"]) > 0
-    values["flow.nets.layers.1.bias"] = jnp.ones((2, 14))
-    assert jnp.abs(handlers.substitute(run, data=values)() - 1).max() > 0.1
-
-
-def test_a_bijection_of_ones_own_starts_at_its_arrays():
-    run = lambda: bijection_params(  # noqa: E731
-        SplineCoupling(4, KEY, layers=2, width=3), 4, "flow"
-    )
-    with handlers.trace() as trace, handlers.seed(rng_seed=0):
-        bijection = run()
-    own = SplineCoupling(4, KEY, layers=2, width=3).nets.layers[0].weight
-    np.testing.assert_array_equal(trace["flow.nets.layers.0.weight"]["value"], own)
-    np.testing.assert_array_equal(bijection.nets.layers[0].weight, own)
 
 
 class Scaled:

@@ -1,4 +1,3 @@
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -7,7 +6,6 @@ import numpyro.distributions as dist
 import pytest
 from jax import random
 from numpyro import handlers
-from numpyro.infer import Trace_ELBO, TraceMeanField_ELBO
 from scipy import stats
 from support.adversarial import (
     Line,
@@ -16,7 +14,6 @@ from support.adversarial import (
     dense,
     idle,
     line_kl,
-    model,
     random_params,
     small,
 )
@@ -28,32 +25,13 @@ from support.helpers import (
     regression,
     spread,
     squared_exponential,
-    start,
 )
 
 import dgp_ppl as dgp
 from dgp_ppl.inference import evaluate
 from dgp_ppl.inference.guides.implicit._elbo import AdversarialELBO
 from dgp_ppl.inference.guides.implicit._guide import Implicit
-from dgp_ppl.inference.guides.implicit._networks import DiscriminatorNet
 from dgp_ppl.inference.guides.implicit._optimizer import adversarial_optimizer
-
-
-def test_params_one_per_array():
-    params = start(model, Implicit(model, **small, noise_dim=4), *regression(rows=5))
-    affine = {n for n in params if n.startswith("implicit.affine.")}
-    assert affine == {
-        f"implicit.affine.{l}.v.{p}"
-        for l in ("l1", "l2")
-        for p in ("loc", "scale_tril", "directions")
-    }
-    assert params["implicit.affine.l1.v.directions"].shape == (4, 3, 2)
-    assert params["implicit.generator.mlp.layers.0.weight"].shape == (8, 4)
-    assert params["implicit.discriminator.project.shared"].shape == (9, 4, 1)
-    assert all(isinstance(a, jax.Array) for a in params.values())
-    np.testing.assert_allclose(
-        params["implicit.affine.l1.v.scale_tril"], 1e-5 * np.eye(3)[None].repeat(2, 0), rtol=1e-5
-    )
 
 
 @pytest.mark.parametrize("make", [Line, None])
@@ -132,44 +110,6 @@ def test_other_latent_sites_pay_their_own_kl():
     draws = jax.jit(lambda p: guide.sample_posterior(KEY, p, x, sample_shape=(3000,)))(moved)
     assert draws["l1.v"].shape == (3000, 3, 1)
     assert_mean(draws["w"], 1.5)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("loss", [TraceMeanField_ELBO(), Trace_ELBO()])
-def test_objectives_that_need_a_density(loss):
-    x, y = regression(rows=5)
-    guide = Implicit(idle, **small)
-    params = random_params(guide, x, y)
-    with pytest.raises(NotImplementedError, match=r"no density.*AdversarialELBO"):
-        loss.loss(KEY, params, idle, guide, x, y)
-
-
-def test_networks_of_other_shapes():
-    x, y = regression(rows=5)
-
-    def estimate_with(**nets):
-        guide = Implicit(idle, noise_dim=4, **nets)
-        guide.setup(x, y)
-
-        def estimate():
-            with handlers.seed(rng_seed=0):
-                pair = guide._pair()
-            h = pair.features(KEY, 2)
-            return pair.log_ratio(h, pair.discriminator_inputs(KEY, h))
-
-        jax.eval_shape(estimate)
-
-    def wide(noise_dim, *, key):
-        return eqx.nn.Linear(noise_dim, noise_dim + 1, key=key)
-
-    class Twice(DiscriminatorNet):
-        def __call__(self, values):
-            return jnp.tile(super().__call__(values), 2)
-
-    with pytest.raises(ValueError, match=r"generator has an output of shape \(5,\), wanted \(4,\)"):
-        estimate_with(generator=wide)
-    with pytest.raises(ValueError, match=r"discriminator has .* shape \(2,\), wanted \(\): one"):
-        estimate_with(discriminator=Twice)
 
 
 def test_errors():
