@@ -7,7 +7,6 @@ import pkgutil
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from jax import random
 from support.fits import SHALLOW, X, Y, Z, shallow
 from support.helpers import KEY
 
@@ -83,13 +82,6 @@ def shallow_of(x, y=Y, guide=SHALLOW):
     return dgp.fit(KEY, svgp, guide, x, y, z=Z, steps=4, progress=False)
 
 
-def test_infinite_targets():
-    y = np.array(Y, float)
-    y[2] = np.inf
-    with pytest.raises(dgp.DataError, match=r"y is infinite in 1 of 20 rows \[2\], wanted finite"):
-        dgp.Standardizer.fit(X, y)
-
-
 def test_inputs_that_are_no_numbers():
     text = np.array([["a", "b"]] * 20)
     with pytest.raises(TypeError, match="predict: x holds values of type <U1, wanted numbers; dgp"):
@@ -100,9 +92,3 @@ def test_inputs_that_are_no_numbers():
         shallow_of(np.asarray(X).tolist())
     with pytest.raises(TypeError, match=r"fit: guide is None, wanted a guide, such as dgp_ppl.Mea"):
         shallow_of(X, guide=None)
-
-
-def test_params_that_are_not_finite():
-    params = shallow(4).params | {"noise": jnp.nan}
-    with pytest.raises(ValueError, match=r"predict: params \['noise'\] are NaN or infinite"):
-        dgp.predict(random.key(0), svgp, SHALLOW, params, X, z=Z)

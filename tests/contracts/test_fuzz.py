@@ -47,19 +47,3 @@ def test_nan_and_unnamed_errors_are_found(fuzz, monkeypatch):
 
     monkeypatch.setattr(dgp, "fit", broken)
     assert fuzz.run_case(case) == ("FAILED", "TypeError: cannot reshape")
-
-
-def test_cases_are_fixed_by_their_numbers(fuzz):
-    first, again = fuzz.make_case(11), fuzz.make_case(11)
-    np.testing.assert_array_equal(first.x, again.x)
-    np.testing.assert_array_equal(first.y, again.y)
-    assert {fuzz.make_case(n).kind for n in range(len(fuzz.GROUPS))} == set(fuzz.KINDS)
-    assert sorted(fuzz.order(200)) == list(range(200))
-
-
-def test_records_go_on(fuzz, tmp_path):
-    path = tmp_path / "records.jsonl"
-    assert fuzz.finished(path) == {}
-    path.write_text('{"case": 3, "outcome": "ok"}\n{"case": 4, "out')  # a line cut short
-    assert list(fuzz.finished(path)) == [3]
-    assert path.read_text().endswith("}\n")

@@ -4,7 +4,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from jax import random
 from support.helpers import KEY, assert_mean
 from support.kernel_cases import CASES, OURS, contract, inputs
 
@@ -59,22 +58,6 @@ def test_features_are_unbiased(name):
     a, b = np.asarray(phi(jnp.asarray(x, float))).T, np.asarray(phi(jnp.asarray(z, float))).T
     truth = [[formula(a, b) for b in z] for a in x]
     assert_mean(a[:, :, None] * b[:, None, :], truth)
-
-
-def test_features_are_functions_of_their_key():
-    draw = lambda key: CASES["Linear"][0].features(key, 40_000, 2)(jnp.ones((1, 2)))  # noqa: E731
-    assert (draw(KEY) == draw(KEY)).all()
-    assert (draw(KEY) != draw(random.key(1))).all()
-
-
-@pytest.mark.parametrize("name", ["Matern52", "Periodic", "Linear", "ArcCosine"])
-def test_one_lengthscale_stands_for_all_inputs(name):
-    values = {**vars(CASES[name][0]), "lengthscale": np.float32(0.8)}
-    one = getattr(kernels, name)(**values)
-    many = getattr(kernels, name)(**values | {"lengthscale": np.full(2, 0.8, np.float32)})
-    x, z = jnp.asarray(inputs(4, 8), float), jnp.asarray(inputs(3, 9), float)
-    for got, wanted in zip(contract(one, x, z), contract(many, x, z), strict=True):
-        np.testing.assert_allclose(got, wanted, rtol=1e-5, atol=1e-6)
 
 
 def test_every_kernel_of_the_module_is_in_the_contract():

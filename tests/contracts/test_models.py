@@ -76,16 +76,6 @@ def test_under_svi_and_nuts(name, x64):
             assert np.isfinite(draws).all(), site
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("method", ["global_inducing", "sghmc", "nuts"])
-def test_methods_of_compare(method):
-    """`compare` runs other guides and samplers on the flow."""
-    tiny = {"steps": 8, "inducing": 4, "samples": 4, "draws": 4, "progress": False}
-    (row,) = dgp.compare("step", [method], model="temporal_diff_gp", splits=1, **tiny).splits
-    assert "error" not in row
-    assert np.isfinite([row["rmse"], row["log_density"]]).all()
-
-
 def noise_prior():
     """Return a prior for the standard deviation of the noise."""
     import numpyro.distributions as dist

@@ -8,12 +8,8 @@ import importlib
 import inspect
 import pkgutil
 
-import numpy as np
-import pytest
-from support.helpers import KEY, regression, spread
-
 import dgp_ppl as dgp
-from dgp_ppl import kernels, models
+from dgp_ppl import models
 
 DATA = {"x", "y"}  # arguments that a function may share with the model
 
@@ -69,32 +65,3 @@ def test_no_option_captures_an_argument_of_a_model():
         if (options := (names(function, *NAMED) - DATA) & names(program, *NAMED))
     ]
     assert not captured
-
-
-@pytest.mark.slow
-def test_a_kernel_reaches_the_model_through_fit_mcem():
-    """`run_mcmc` forwards a kernel too; it takes NumPyro's kernel as `sampler`."""
-    x, y = regression(rows=10)
-    kernel = spy(kernels.Matern52.learned)
-    result = dgp.fit_mcem(
-        KEY, models.deep_gp, x, y, z=(spread(3),), kernel=kernel, steps=2, num_samples=2,
-        thinning=1, progress=False,
-    )  # fmt: skip
-    assert kernel.names == {"l1"}
-    assert np.isfinite(result.losses).all()
-    chains = dgp.run_mcmc(
-        KEY, dgp.SGHMC(models.deep_gp), x, y, z=(spread(3),), kernel=kernels.Matern52.learned,
-        num_warmup=2, num_samples=2, progress=False,
-    )  # fmt: skip
-    assert chains.samples["l1.v"].shape == (1, 2, 3, 1)
-
-
-def spy(learned):
-    """Wrap `learned` in a function that records the names in its calls."""
-
-    def kernel(name, dim):
-        kernel.names.add(name)
-        return learned(name, dim)
-
-    kernel.names = set()
-    return kernel

@@ -184,13 +184,3 @@ def test_vmap_over_data_splits(fits):
     x, y = (jnp.stack(a) for a in zip(regression(1, 8), regression(2, 8), strict=True))
     batch, loop = (f(keys, x, y) for f in fits)
     np.testing.assert_allclose(batch, loop, rtol=1e-8)
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("x64")
-def test_vmap_over_seeds(fits):
-    keys = random.split(KEY, 2)
-    x, y = (jnp.stack([a, a]) for a in regression(rows=8))
-    batch, loop = (f(keys, x, y) for f in fits)
-    np.testing.assert_allclose(batch, loop, rtol=1e-8)
-    assert batch[0, -1] != batch[1, -1]

@@ -100,16 +100,6 @@ def test_two_layers():
         assert_finite(program(params, jnp.float32(x), jnp.float32(Y), (z, z)), setting)
 
 
-@pytest.mark.slow
-def test_a_thousand_inducing_inputs():
-    program = with_gradient(svgp, dgp.MeanField(svgp))
-    for setting, (x, z, factor) in SETTINGS.items():
-        many = np.concatenate([z, RNG.normal(size=(1000 - len(z), D)) * z.any(axis=0) + z[0]])
-        params = initial("l1", many) | {"noise": 0.05}
-        params["l1.lengthscale"] *= factor
-        assert_finite(program(params, jnp.float32(x), jnp.asarray(Y), params["l1.z"]), setting)
-
-
 def test_variances_stay_positive_where_the_function_is_known():
     """At the inducing inputs k - A'A consists of rounding errors."""
     z = jnp.asarray(X)
