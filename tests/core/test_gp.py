@@ -109,14 +109,6 @@ def test_moments_are_the_dense_ones_of_each_output(posterior):
             np.testing.assert_allclose(marginals.var[:, p], np.diag(cov[p]), rtol=1e-9)
 
 
-def test_a_diagonal_posterior_is_a_full_one_with_a_diagonal_factor():
-    full = FullInducing(V, np.stack([np.diag(s) for s in SCALE.T]))
-    for name in ("shared", "both"):
-        f = layer(name)
-        a, b = (f.sparse.marginals(q, X) for q in (inducing("diagonal"), full))
-        np.testing.assert_allclose(a, b, rtol=2e-5, atol=1e-6)
-
-
 class Shifted(FullInducing):
     """A posterior of a user's, with a mean that v does not determine."""
 
@@ -211,12 +203,6 @@ def test_a_path_draw_is_one_function_through_all_calls():
     np.testing.assert_array_equal(sampled, whole)
 
 
-def test_function_draws_leave_other_sites_alone():
-    with dgp.function_draws(), handlers.seed(rng_seed=0), handlers.trace() as trace:
-        numpyro.sample("a", numpyro.distributions.Normal())
-    assert trace["a"]["infer"] == {}
-
-
 # --- sites and errors ----------------------------------------------------------------------------
 
 
@@ -244,11 +230,6 @@ def test_a_layer_factorises_once_however_often_it_is_called():
         return str(jax.make_jaxpr(jax.grad(total))(X)).count("cholesky")
 
     assert count(1) == count(3) > 0
-
-
-def test_jitter_is_reported():
-    np.testing.assert_allclose(layer().jitter, 1.3 * default_jitter(np.float32), rtol=1e-4)
-    assert layer("both").jitter.shape == (P,)
 
 
 def test_errors():
@@ -289,19 +270,3 @@ def test_noise_without_a_key():
         assert f.guided
         with pytest.raises(ValueError, match=r"f\.eps needs a random key.*seed"):
             f.sample(X)
-
-
-def test_integer_and_double_inputs_are_taken():
-    with given():
-        f = dgp.gp("f", KERNEL, np.arange(M)[:, None], out=P)
-        assert f(X.astype(np.float64)).mean.dtype == jnp.float32
-        assert f.sample(X.astype(np.float64)).dtype == jnp.float32
-
-
-def test_a_guide_of_other_inducing_inputs_is_an_error():
-    guide = dgp.MeanField(dgp.models.svgp)
-    options = {"steps": 1, "progress": False}
-    dgp.fit(KEY, dgp.models.svgp, guide, X, X[:, 0], z=Z, **options)
-    message = r"at 'l1\.v' have shape \(4, 1\), wanted \(3, 1\).* make a new one"
-    with pytest.raises(ValueError, match=message):
-        dgp.fit(KEY, dgp.models.svgp, guide, X, X[:, 0], z=Z[:3], **options)

@@ -95,25 +95,6 @@ def test_the_evidence_is_that_of_the_sum_of_the_kernels(linear):
     np.testing.assert_allclose(observed.log_prob(jnp.asarray(Y)), terms, atol=1e-7)
 
 
-@pytest.mark.slow
-@pytest.mark.usefixtures("x64")
-def test_predictions_given_the_exact_posterior_of_all_v(linear):
-    """Posterior mean and variance of the sum at new rows are those of the one GP."""
-    (J, var), (J_test, var_test) = linear["train"], linear["test"]
-    precision = np.eye(16) + (J.T / (var + NOISE**2)) @ J
-    loc = np.linalg.solve(precision, J.T @ (Y / (var + NOISE**2)))
-    v = {n: jnp.asarray(loc[8 * i : 8 * (i + 1), None]) for i, n in enumerate(KERNELS)}
-    draws = {f"{n}.v": a[None] for n, a in v.items()}
-    z = jnp.asarray(X)  # not X itself: JAX would keep it in float64 for other tests
-    p = dgp.predict(KEY, additive, None, {}, X_TEST, posterior_samples=draws, z=z)
-    gain = np.linalg.solve(gram(X, X) + NOISE**2 * np.eye(8), gram(X, X_TEST))
-    np.testing.assert_allclose(p.mean, gain.T @ Y, atol=1e-6)
-    cov = J_test @ np.linalg.solve(precision, J_test.T) + np.diag(var_test)
-    exact = gram(X_TEST, X_TEST) - gram(X, X_TEST).T @ gain
-    np.testing.assert_allclose(np.diag(cov), np.diag(exact), atol=1e-6)
-    np.testing.assert_allclose(p.var, var_test + NOISE**2, atol=1e-9)  # one draw of v
-
-
 @pytest.mark.usefixtures("x64")
 def test_the_best_bound_lacks_the_correlation_of_the_layers(linear):
     """The best q(f) q(g) has the exact posterior's means, and the blocks of its precision.
@@ -209,23 +190,6 @@ def test_rows_without_a_layer_have_finite_gradients():
         return (observed.log_prob(jnp.ones(3)) + observed.log_density(jnp.ones(3))).sum()
 
     assert np.isfinite(jax.jit(jax.grad(loss))(1.3))
-
-
-def test_under_function_draws_it_is_the_sum_of_draws():
-    with dgp.function_draws(mode="path"), handlers.seed(rng_seed=0):
-        f, g = layers()
-        total = f(X) - 2 * g(X)
-    np.testing.assert_allclose(total.mean, f(X).mean - 2 * g(X).mean, rtol=1e-6)
-    assert (total.var == 0).all()
-
-
-def test_layers_of_one_name_in_two_scopes_add():
-    def model():
-        return dgp.gp("f", KERNELS["f"], X)(X)
-
-    with handlers.seed(rng_seed=0):
-        a, b = (handlers.scope(model, prefix=prefix)() for prefix in ("a", "b"))
-    assert (a + b).layers == ("a/f.v", "b/f.v")
 
 
 # --- errors --------------------------------------------------------------------------------------

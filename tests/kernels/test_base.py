@@ -42,11 +42,6 @@ def test_learned_registers_positive_params():
         assert type(single) is cls
 
 
-def test_learned_takes_starting_values_of_any_shape():
-    _, trace = registered(lambda: kernels.Matern52.learned("k", 2, lengthscale=[0.1, 0.2]))
-    np.testing.assert_allclose(trace["k.lengthscale"]["value"], [0.1, 0.2])
-
-
 def test_per_output_is_a_loop():
     single = [kernels.Matern52(np.float32(v), np.float32([v, 1.0])) for v in (0.5, 1.0, 2.0)]
     stacked = kernels.PerOutput(jax.tree.map(lambda *a: np.stack(a), *single))

@@ -58,21 +58,6 @@ def test_learned_starts_with_correlated_categories():
     assert trace["k.kappa"]["kwargs"]["constraint"] is constraints.positive
 
 
-def test_columns_of_a_higher_rank_start_apart():
-    kernel, trace = registered(rank=3, normalised=True)
-    assert trace["k.W"]["value"].shape == (4, 3)
-    assert np.linalg.matrix_rank(kernel.W) == 3
-    assert kernel.normalised
-    np.testing.assert_allclose(kernel(jnp.eye(4)), 1.0, rtol=1e-6)
-
-
-def test_learned_takes_starting_values_and_outputs():
-    kernel, trace = registered(out=2, kappa=0.2)
-    assert trace["k.W"]["value"].shape == (2, 4, 1)
-    assert trace["k.kappa"]["value"].tolist() == np.full((2, 4), 0.2, np.float32).tolist()
-    assert kernel.on(range(4))(jnp.eye(4), jnp.eye(4)[:2]).shape == (2, 4, 2)
-
-
 def test_wrong_arguments():
     with pytest.raises(TypeError, match=r"Coregion.learned got 'variance'.*\['W', 'kappa'\]"):
         registered(variance=1.0)

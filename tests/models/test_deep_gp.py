@@ -7,8 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from numpyro import handlers
-from numpyro.infer import TraceMeanField_ELBO
-from support.helpers import KEY, regression, spread, start
+from support.helpers import KEY, spread
 
 import dgp_ppl as dgp
 from dgp_ppl import kernels
@@ -110,24 +109,6 @@ def test_hidden_layers_start_near_their_mean_function():
             np.testing.assert_allclose(sites[f"{name}.variance"]["value"], variance, rtol=1e-6)
 
 
-def test_a_kernel_without_a_variance_is_not_told_one():
-    class Unscaled(kernels.Kernel):
-        lengthscale: jax.Array
-
-        def __call__(self, x, z=None):
-            if z is None:
-                return jnp.ones(len(x))
-            return jnp.exp(-jnp.square((x[:, None] - z) / self.lengthscale).sum(-1))
-
-        def features(self, key, num, dim):
-            raise NotImplementedError
-
-    x, z = jnp.zeros((3, 2)), (jnp.zeros((4, 2)),) * 2
-    sites = handlers.trace(handlers.seed(deep_gp, KEY)).get_trace(x, z=z, kernel=Unscaled.learned)
-    assert sites["l1.lengthscale"]["value"].shape == (2, 2)
-    assert "l1.variance" not in sites
-
-
 def test_errors():
     x, z = jnp.zeros((3, 1)), (spread(4), spread(4))
     for error, message, call in (
@@ -150,33 +131,3 @@ def test_errors():
     ):
         with handlers.seed(rng_seed=0), pytest.raises(error, match=message):
             call()
-
-
-def test_inducing_inputs_per_output_take_the_same_work_with_own_kernels():
-    """So the rule of cost does not share the kernel of a wide layer then."""
-
-    def params():
-        z = (jnp.zeros((2, 4, 65)), jnp.zeros((4, 2)))
-        sites = handlers.trace(handlers.seed(deep_gp, KEY)).get_trace(jnp.zeros((3, 65)), z=z)
-        return sites["l1.lengthscale"]["value"]
-
-    assert jax.eval_shape(params).shape == (2, 65)
-
-
-def test_own_kernels_with_the_same_hyperparameters_are_a_shared_one():
-    x, y = regression(dim=2)
-    z = (x[:5], x[:5])
-    guide, loss = dgp.MeanField(deep_gp, hidden_scale=0.5), TraceMeanField_ELBO()
-
-    def bound(params, **options):
-        return loss.loss(KEY, params, deep_gp, guide, x, y, z=z, **options)
-
-    params = start(deep_gp, guide, x, y, z=z, share_kernel=True)
-    params |= {"l1.variance": jnp.array(0.7), "l1.lengthscale": jnp.array([0.5, 2.0])}
-    own = {n: jnp.stack([params[n]] * 2) for n in ("l1.variance", "l1.lengthscale")}
-    shared = float(bound(params, share_kernel=True))
-    assert bound(params | own) == pytest.approx(shared, rel=1e-10)
-    # Params of a fit with a shared kernel still work.
-    assert bound(params) == pytest.approx(shared, rel=1e-10)
-    with pytest.raises(ValueError, match=r"l1.variance has shape \(2,\), wanted \(\)"):
-        bound(params | own, share_kernel=True)

@@ -1,7 +1,6 @@
 """Differential GPs: equality with SVGP, distributions of the flows, and validity of the bound."""
 
 import functools
-from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -107,22 +106,6 @@ def test_the_bound_of_the_sampled_flow_is_one(scheme):
     assert mean > value - 3  # and the bound is not trivial
 
 
-@pytest.mark.slow
-def test_a_drawn_function_is_one():
-    """Within one draw, equal inputs end at the same place."""
-
-    def model(x, y=None):
-        diff_gp(x, y, **Z, flow_steps=6, horizon=2.0)
-
-    twice = jnp.concatenate([X, X])
-    guide = dgp.MeanField(model, hidden_scale=1.0)
-    params = start(model, guide, X, Y)
-    held = dgp.predict(KEY, model, guide, params, twice, num_samples=3)
-    draws = held.function_draws(KEY, 4, mode="path")
-    np.testing.assert_allclose(draws[:, :15], draws[:, 15:], rtol=1e-4, atol=1e-5)
-    assert np.ptp(draws, axis=0).max() > 0.01
-
-
 def test_a_field_that_changes_with_time():
     """Its inducing inputs are a grid. One time and a long time scale give a constant field."""
     guide, options = dgp.MeanField(diff_gp), {**Z, "horizon": 2.0, "flow_steps": 4}
@@ -150,29 +133,3 @@ def test_errors():
     ):
         with handlers.seed(rng_seed=0), handlers.trace(), pytest.raises(ValueError, match=text):
             diff_gp(X, Y, **(Z | options))
-
-
-def test_outputs_of_a_constant_field_have_their_own_kernels():
-    x, z = jnp.zeros((3, 2)), jnp.zeros((4, 2))
-
-    def lengthscale(**options):
-        with handlers.seed(rng_seed=0), handlers.trace() as sites:
-            diff_gp(x, z=z, z_flow=z, flow_steps=2, **options)
-        return sites["flow.lengthscale"]["value"]
-
-    for options, shape in (
-        ({}, (2, 2)),
-        ({"share_kernel": True}, (2,)),
-        ({"z_time": jnp.linspace(0, 5, 3)}, (2,)),
-    ):
-        assert jax.eval_shape(partial(lengthscale, **options)).shape == shape
-
-
-def test_a_kernel_of_the_field_that_takes_no_number_of_outputs():
-    z, x = jnp.zeros((4, 2)), jnp.zeros((3, 2))
-    make = lambda name, dim, variance: kernels.Matern52.learned(name, dim, variance=variance)  # noqa: E731
-    with handlers.seed(rng_seed=0), handlers.trace() as sites:
-        diff_gp(x, z=z, z_flow=z, flow_steps=2, flow_kernel=make)
-        with pytest.raises(TypeError, match="diff_gp: share_kernel is False, but flow_kernel"):
-            diff_gp(x, z=z, z_flow=z, flow_kernel=make, share_kernel=False)
-    assert sites["flow.variance"]["value"].shape == ()

@@ -11,7 +11,6 @@ from support.helpers import KEY, assert_mean, bound, regression, spread, start
 
 import dgp_ppl as dgp
 from dgp_ppl import initialize, kernels, models
-from dgp_ppl._partition import Call
 
 gplvm = models.gplvm
 
@@ -84,15 +83,6 @@ def test_new_rows_have_the_prior(fitted):
     assert np.sqrt(p.var[:, 3]).min() > 0.8
 
 
-def test_outputs_of_a_hidden_layer_have_their_own_kernels():
-    program, z = handlers.trace(handlers.seed(gplvm, 0)), (jnp.zeros((4, 2)), jnp.zeros((4, 3)))
-    for options, wanted in (({}, ((3,), (3, 2))), ({"share_kernel": True}, ((), (2,)))):
-        trace = program.get_trace(None, jnp.zeros((5, 1)), z=z, **options)
-        names = ("l1.variance", "l1.lengthscale")
-        assert tuple(jnp.shape(trace[n]["value"]) for n in names) == wanted
-        assert jnp.shape(trace["l2.variance"]["value"]) == ()
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("dim", [0, 2])
 def test_minibatches_are_unbiased(dim):
@@ -110,24 +100,6 @@ def test_minibatches_are_unbiased(dim):
         batch_size=2,
     )  # fmt: skip
     assert_mean(batches - full, 0.0)
-
-
-@pytest.mark.slow
-def test_known_inputs_beside_latent_ones():
-    """Noise with two modes, which Gaussian noise cannot fit; the latent input picks the mode."""
-    rng = np.random.default_rng(0)
-    x = np.linspace(-2, 2, 120)[:, None]
-    y = jnp.asarray(np.where(rng.random(120) < 0.5, 1.0, -1.0) + 0.1 * rng.standard_normal(120))
-    layout, first = initialize.gplvm(KEY, y, 1, x=jnp.asarray(x), num_inducing=20)
-    guide = dgp.MeanField(gplvm)
-    fit = dgp.fit(
-        KEY, gplvm, guide, jnp.asarray(x, float), y, start=first, steps=1500, progress=False,
-        **layout,
-    )  # fmt: skip
-    p = dgp.predict(KEY, gplvm, guide, fit.params, jnp.zeros((1, 1)), num_samples=400, **layout)
-    draws = p.sample(KEY, 2000)[:, 0]
-    assert np.mean(np.abs(np.abs(draws) - 1) < 0.5) > 0.8  # next to one of the modes
-    assert 0.3 < np.mean(draws > 0) < 0.7
 
 
 def test_hyperparameters_in_a_plate_of_their_own_are_no_rows():
@@ -155,27 +127,6 @@ def test_hyperparameters_in_a_plate_of_their_own_are_no_rows():
     assert (one != other).any()
     again = dgp.predict(KEY, model, None, {}, x, posterior_samples=given, chunk_size=2).mean
     np.testing.assert_allclose(again, one, rtol=1e-5)
-
-
-def test_pseudo_inputs_go_where_latent_inputs_do():
-    """When a guide runs the model, the columns after the known inputs replace the latent site."""
-    y = curve(rows=10)[0]
-    layout, _ = initialize.gplvm(KEY, y, 2, num_inducing=6, depth=2)
-    options = dict(layout, out=4)
-    z = layout["z"][0]
-    coupled = dgp.GlobalInducing(gplvm, z)
-    seen = []
-
-    def record(site, f, h):
-        seen.append(h)
-        return jnp.zeros(coupled.layers[site].shape)
-
-    coupled.setup(None, y, **options)
-    with handlers.block():
-        coupled.propagate(KEY, Call((None, y), options), z, record)
-    np.testing.assert_array_equal(seen[0], z)
-    with pytest.raises(ValueError, match=r"wanted \[R, 2\]"):
-        start(gplvm, dgp.GlobalInducing(gplvm, z[:, :1]), None, y, **options)
 
 
 def test_a_custom_likelihood_and_a_mask():

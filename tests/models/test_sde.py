@@ -68,14 +68,3 @@ def test_path_and_gradient_where_there_is_no_noise():
     gradient, path = jax.grad(total, has_aux=True)(1.0)
     assert gradient == pytest.approx(2 * 1.2**4, rel=1e-5)
     np.testing.assert_allclose(path[:, 0, 0], 1.2 ** np.arange(1, 6), rtol=1e-5)
-
-
-def test_errors():
-    for options, text in (
-        ({"scheme": "milstein"}, "scheme is 'milstein', wanted 'euler' or 'heun'"),
-        ({"noise": jnp.zeros((1, 0, 1))}, "steps is 0, wanted at least 1"),
-        ({"horizon": -1.0}, "horizon is -1.0, wanted at least 0"),
-    ):
-        arguments = {"noise": jnp.zeros((1, 2, 1)), "horizon": 1.0} | options
-        with pytest.raises(ValueError, match=text):
-            integrate(geometric, jnp.ones((1, 1)), **arguments)

@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-from numpyro import handlers
 from numpyro.infer import Predictive
 from support.collapsed import NOISE, hyperparameters
 from support.helpers import KEY, assert_mean, regression, spread, squared_exponential
@@ -21,12 +20,3 @@ def test_sgpr_draws_from_its_low_rank_normal():
     cov = Kzx.T @ np.linalg.solve(squared_exponential(z, z), Kzx) + NOISE**2 * np.eye(6)
     assert_mean(y, np.zeros(6))
     assert_mean(y[:, :, None] * y[:, None, :], cov)
-
-
-def test_sgpr_wants_a_vector():
-    x, y = regression()
-    with (
-        handlers.seed(rng_seed=0),
-        pytest.raises(ValueError, match=r"sgpr: y has shape \(20, 1\), wanted \(20,\)"),
-    ):
-        handlers.trace(sgpr).get_trace(x, y[:, None], z=spread(4))["y"]["fn"].log_prob(y[:, None])
