@@ -3,9 +3,7 @@
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from numpyro.infer.calibration import VSBCResult
 from support.conjugate import KEY, N, X, Y, conjugate, guide_params, posterior
-from support.helpers import slow
 
 import dgp_ppl as dgp
 
@@ -38,24 +36,3 @@ def test_both_of_numpyros_diagnostics_in_one_call():
         dgp.check_guide(KEY, conjugate, guide, params, x)
     with pytest.raises(ValueError, match="num_simulations is 1"):
         dgp.check_guide(KEY, conjugate, guide, params, x, y, num_simulations=1)
-
-
-@pytest.mark.parametrize("kind", [dgp.MeanField, slow(dgp.Flow), slow(dgp.Implicit)])
-def test_simulations_are_fitted_as_fit_does(kind, monkeypatch):
-    """With the objective and the optimiser that the guide declares."""
-    seen = {}
-
-    def diagnostic(key, model, guide, optimizer, loss, *args, **kwargs):
-        seen.update(optimizer=optimizer, loss=loss)
-        return VSBCResult({}, {}, {}, {}, ())
-
-    monkeypatch.setattr("dgp_ppl.criticism._check_guide.vsbc_diagnostic", diagnostic)
-    guide = kind(conjugate)
-    x, y = jnp.asarray(X), jnp.asarray(Y)
-    params = dgp.fit(KEY, conjugate, guide, x, y, steps=1, progress=False).params
-    dgp.check_guide(
-        KEY, conjugate, guide, params, x, y, num_weights=100, steps=5, learning_rate=0.03
-    )
-    assert seen["loss"] == guide.default_loss
-    wanted = dgp.inference.guide_optimizer(guide, 0.03, 5)
-    assert seen["optimizer"].call == wanted.call

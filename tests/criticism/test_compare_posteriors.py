@@ -67,29 +67,6 @@ def test_chains_that_have_not_mixed(shift, high):
         assert (values > -2.5 * errors).all()
 
 
-def test_chains_that_happen_to_be_balanced():
-    """With equally many chains in both modes the slopes vanish, but the error does not."""
-    rng, modes = RNG(0), np.where(np.arange(8) % 2, 1.0, -1.0)[:, None, None]
-    stuck = modes + 0.1 * rng.standard_normal((8, 50, 1))
-    free = rng.permuted(modes * np.ones((8, 50, 1)), axis=0) + 0.1 * rng.standard_normal((8, 50, 1))
-    found = energy_distance(free, stuck)
-    assert -2 * found.error < found.value < -0.1
-
-
-def test_fewer_chains_than_groups():
-    """Four chains that have not mixed are groups; halves of them would add a bias of 0.07."""
-    rng = RNG(0)
-    chains = lambda draws: Chains({"w": draws})  # noqa: E731
-    values = [
-        compare_posteriors(
-            KEY, chains(rng.standard_normal((8, 60, 2))), chains(unmixed(rng, 4, 2)), tiny, {}, 0, 0
-        ).joint.value
-        for _ in range(200)
-    ]
-    assert abs(np.mean(values)) < 4 * np.std(values) / np.sqrt(200)
-    assert np.std(values) / np.sqrt(200) < 0.015
-
-
 def line(x, y):
     """A model without layers that needs y."""
     w = numpyro.sample("w", dist.Normal(0, 1))

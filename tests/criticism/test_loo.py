@@ -14,7 +14,7 @@ from support.helpers import slow
 from support.trees import converted, deep
 
 import dgp_ppl as dgp
-from dgp_ppl import criticism, models
+from dgp_ppl import criticism
 
 
 def sampled_tree():
@@ -123,20 +123,6 @@ def test_biases_of_the_log_likelihood_are_told():
     small = attributed(**noisy)
     small["log_likelihood"]["y"].attrs["loo_bias"] = 1e-4
     criticism.loo(small)  # no warning
-
-
-@pytest.mark.slow
-def test_converted_latent_inputs_are_told():
-    kwargs = {"z": [jnp.linspace(0, 1, 4)[:, None]], "out": 1}
-    guide = dgp.MeanField(models.gplvm)
-    fit = dgp.fit(KEY, models.gplvm, guide, None, Y, steps=2, progress=False, **kwargs)
-    tree = dgp.to_inferencedata(
-        KEY, models.gplvm, guide, fit.params, None, Y, num_samples=50, **kwargs
-    )
-    with warnings.catch_warnings(record=True) as caught:  # perhaps of Pareto k too
-        warnings.simplefilter("always")
-        criticism.loo(tree)
-    assert "own latent inputs" in str(caught[0].message)
 
 
 def test_trees_without_what_loo_needs():

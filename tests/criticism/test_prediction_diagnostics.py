@@ -51,10 +51,6 @@ def test_chains_that_predict_differently():
     assert found["ess_predictions"] < 20
 
 
-def test_one_chain_has_no_rhat():
-    assert diagnosed(drawn([0.0], chains=1))["rhat_predictions"] is None
-
-
 def test_noise_of_hidden_layers_does_not_look_like_mixing():
     """A draw predicts the same whenever it comes: chains that stay where they are have no R-hat."""
     v = np.random.default_rng(0).standard_normal((2, 5, 1))

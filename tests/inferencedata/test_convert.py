@@ -9,9 +9,8 @@ import numpyro.distributions as dist
 import pytest
 import xarray
 from numpyro import handlers
-from numpyro.infer.autoguide import AutoNormal
 from support.helpers import slow
-from support.trees import KEY, X, Y, Z, converted, deep, fitted, stock
+from support.trees import KEY, X, Y, Z, converted, deep, fitted
 
 import dgp_ppl as dgp
 from dgp_ppl import kernels, models
@@ -89,19 +88,6 @@ def test_a_minibatch_of_the_model_changes_nothing():
         xarray.testing.assert_equal(tree["observed_data"], whole["observed_data"])
 
 
-@pytest.mark.slow
-def test_a_subsampled_model_without_layers_and_with_a_guide_of_numpyros():
-    tree = converted(stock, jnp.asarray(X), jnp.asarray(Y), guide=AutoNormal(stock))
-    assert tree["log_likelihood"]["y"].dims == ("chain", "draw", "rows")
-    w = tree["posterior"]["w"].values
-    wanted = dist.Normal(np.einsum("nd,csd->csn", X, w), 0.3).log_prob(Y)
-    np.testing.assert_allclose(tree["log_likelihood"]["y"], wanted, rtol=1e-4, atol=1e-4)
-    np.testing.assert_allclose(tree["observed_data"]["y"], Y, rtol=1e-6)
-    prior = dist.Normal(0, 1).log_prob(w).sum(-1)
-    total = prior + tree["log_likelihood"]["y"].sum("rows")
-    np.testing.assert_allclose(tree["sample_stats"]["lp"], total, rtol=1e-5)
-
-
 def several(x, y=None, counts=None):
     f = dgp.gp("l1", kernels.SquaredExponential(1.0, 1.0), jnp.asarray(Z, float), out=2)
     with dgp.minibatch(x, y, counts) as (x, y, counts):
@@ -144,19 +130,6 @@ def test_missing_rows_are_told_apart():
     guide, params = fitted(deep, X, Y)
     with pytest.raises(ValueError, match=r"not a number in 2 of 23 rows, the first.*2.*mask"):
         dgp.to_inferencedata(KEY, deep, guide, params, X, y, num_samples=3)
-
-
-@pytest.mark.slow
-def test_numpyros_masks_count_too():
-    keep = np.arange(23) % 5 > 0
-
-    def masked(x, y=None):
-        w = numpyro.sample("w", dist.Normal(0, 1))
-        with numpyro.plate("data", len(x)), handlers.mask(mask=jnp.asarray(keep)):
-            numpyro.sample("y", dist.Normal(w * x[:, 0], 0.3), obs=y)
-
-    tree = converted(masked, jnp.asarray(X), jnp.asarray(Y), guide=AutoNormal(masked))
-    assert tree["log_likelihood"]["y.seen"].values.tolist() == np.flatnonzero(keep).tolist()
 
 
 @pytest.mark.slow
@@ -219,19 +192,6 @@ def test_the_prior_alone():
     v = tree["prior"]["l1.v"].values
     assert abs(v.var() - 1) < 5 * np.sqrt(2 / v.size)
     assert abs(v.mean()) < 5 / np.sqrt(v.size)
-
-
-@pytest.mark.slow
-def test_names_with_a_slash_can_be_stored(tmp_path):
-    def scoped(x, y=None):
-        with handlers.scope(prefix="part"):
-            w = numpyro.sample("w", dist.Normal(0, 1))
-        with numpyro.plate("data", len(x)):
-            numpyro.sample("y", dist.Normal(w * x[:, 0], 0.3), obs=y)
-
-    tree = converted(scoped, jnp.asarray(X), jnp.asarray(Y), guide=AutoNormal(scoped))
-    assert "part.w" in tree["posterior"]
-    tree.to_netcdf(tmp_path / "a.nc", engine="h5netcdf")
 
 
 def test_bad_arguments_are_named():

@@ -64,9 +64,3 @@ def test_arviz_computes_loo_where_draws_differ_by_hundreds_of_nats():
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Estimated shape parameter")  # large k-hats
         assert np.isfinite(statistics.loo(tree).elpd)
-
-
-def test_held_out_rows_without_a_target():
-    tree = tree_of(line, X, Y, samples={"w": np.full(5, 0.7)}, test=(X[:4], None))
-    assert tree["predictions"]["y"].shape == (1, 5, 4)
-    assert "y" not in tree["predictions_constant_data"]

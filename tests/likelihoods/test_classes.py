@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import numpyro
 import pytest
-from scipy import special, stats
+from scipy import special
 from support import integrals
 from support.helpers import KEY, assert_mean, bound, start
 
@@ -115,16 +115,3 @@ def test_the_bound_of_robust_max_is_below_the_evidence():
     # Given the largest of the three values, which are independent, the targets are too.
     right, wrong = 30 * np.log(1 - 1e-3), 30 * np.log(1e-3 / 2)
     assert found < np.log((2 * np.exp(right + wrong) + np.exp(2 * wrong)) / 3)
-
-
-@pytest.mark.slow
-def test_robust_max_of_functions_that_are_known():
-    """If all but one f are known, the probability is a step function of it."""
-    mean, largest = jnp.array([[0.0, -0.3, 0.2]]), stats.norm.sf(0.2)
-    exact = largest * (1 - 1e-3) + (1 - largest) * 1e-3 / 2
-    bound = lambda m, v: RobustMax(m).expected_log_prob(v, jnp.array([0]), 20).sum()  # noqa: E731
-    for known in (1e-9, 0.0):
-        var = jnp.array([[1.0, known, known]])
-        found = RobustMax(mean).predictive(var).probs[0, 0]
-        assert found == pytest.approx(exact, abs=1e-4)
-        assert all(np.isfinite(a).all() for a in jax.grad(bound, argnums=(0, 1))(mean, var))

@@ -8,7 +8,6 @@ from scipy import stats
 from support import integrals
 from support.helpers import KEY, assert_mean, slow
 
-import dgp_ppl as dgp
 from dgp_ppl.likelihoods import HeteroscedasticNormal
 
 SCALE = 0.3
@@ -92,29 +91,3 @@ def test_moments_draws_and_the_distribution_function(x64):
     assert_mean((draws < 1.5) * 1.0, float(predictive.cdf(jnp.array(1.5))[0]))
     given = np.asarray(likelihood.sample(KEY, (20_000,)))[:, 0]
     assert_mean((given - 1.0) ** 2, float(likelihood.variance[0]))
-
-
-@pytest.mark.slow
-def test_several_values_of_each_row(x64):
-    """Values [S, N] give what each of the S gives alone."""
-    p = HeteroscedasticNormal(jnp.array([[1.0, -0.2], [0.0, 1.0]]), SCALE).predictive(
-        jnp.array([[0.5, 0.3], [0.1, 2.0]])
-    )
-    values = jnp.array([[0.0, 1.0], [5.0, -2.0], [0.3, 90.0]])
-    for method in (p.log_prob, p.cdf):
-        np.testing.assert_allclose(method(values), jnp.stack([method(v) for v in values]))
-
-
-@pytest.mark.slow
-def test_it_finds_noise_that_grows():
-    """On data whose noise grows with x its log density is higher than with one noise for all."""
-    options = {"splits": 1, "steps": 6000, "inducing": 20, "progress": False}
-    rows = {
-        name: dgp.compare("heteroscedastic", ["dsvi"], depth=1, likelihood=name, **options)
-        for name in ("gaussian", "heteroscedastic")
-    }
-    density = {name: found.splits[0]["log_density"] for name, found in rows.items()}
-    assert density["heteroscedastic"] > density["gaussian"] + 0.1
-    run = rows["heteroscedastic"].fits["dsvi"]
-    p = run.fitted.predict(KEY, np.array([[-0.9], [0.9]]), standardizer=run.standardizer)
-    assert p.var[1] > 2 * p.var[0]

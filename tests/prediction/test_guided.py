@@ -2,7 +2,6 @@
 
 import jax.numpy as jnp
 import numpy as np
-import pytest
 from numpyro import handlers
 from support.helpers import KEY, one_layer, regression, spread
 
@@ -24,12 +23,3 @@ def test_the_layer_integrates_over_the_guides_q():
     np.testing.assert_allclose(means[0], means[1], rtol=1e-6)
     wanted = dgp.predict(KEY, one_layer, guide, PARAMS, X, num_samples=1, z=spread(4)).mean
     np.testing.assert_allclose(means[0], wanted, rtol=1e-4, atol=1e-5)
-
-
-def test_a_run_without_a_key():
-    program = dgp.guided(one_layer, dgp.MeanField(one_layer), PARAMS)
-    with (
-        handlers.block(),
-        pytest.raises(ValueError, match="runs without a random key"),
-    ):
-        program(X, z=spread(4))

@@ -4,13 +4,10 @@ import jax.numpy as jnp
 import numpy as np
 import numpyro
 import numpyro.distributions as dist
-import pytest
-from support.helpers import KEY, regression, spread, start
+from support.helpers import KEY, start
 
 import dgp_ppl as dgp
-from dgp_ppl import initialize, kernels, models
-
-gplvm = models.gplvm
+from dgp_ppl import kernels
 
 
 def test_latent_sites_of_another_support():
@@ -31,24 +28,3 @@ def test_latent_sites_of_another_support():
     np.testing.assert_allclose(guide.median(params)["latent"], np.exp(loc), rtol=1e-5)
     back = dgp.latent_inputs(model, guide, params).reconstruct(KEY, num_samples=5)
     np.testing.assert_allclose(back.mean, np.exp(loc)[:, 0], rtol=1e-2)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "kind",
-    [
-        lambda m: dgp.GlobalInducing(m, spread(6)),
-        lambda m: dgp.Decoupled(m, z_mean=jnp.tile(spread(6), (1, 2))),
-        lambda m: dgp.Diffusion(m, steps=2, base=dgp.GlobalInducing(m, spread(6))),
-    ],
-)
-def test_every_guide_with_known_inputs(kind):
-    """Fit, infer latent inputs of new rows, and reconstruct them."""
-    x, y = regression(rows=20)
-    layout, first = initialize.gplvm(KEY, y, 1, x=x, num_inducing=6)
-    guide = kind(gplvm)
-    quick = {"steps": 20, "progress": False}
-    fit = dgp.fit(KEY, gplvm, guide, x, y, start=first, batch_size=8, **quick, **layout)
-    new = dgp.infer_latent(KEY, gplvm, guide, fit.params, x[:6], y[:6], **quick, **layout)
-    p = new.reconstruct(KEY, num_samples=5, **layout)
-    assert np.isfinite(p.log_prob(y[:6])).all()

@@ -1,21 +1,17 @@
 """The functions that layers represent."""
 
-import jax.numpy as jnp
 import numpy as np
 import pytest
-from support.diffusion import shaken
 from support.helpers import (
     KEY,
     assert_mean,
     layer_moments,
-    regression,
     spread,
-    start,
     two_layer_params,
 )
 
 import dgp_ppl as dgp
-from dgp_ppl.models import deep_gp, diff_gp
+from dgp_ppl.models import deep_gp
 
 GUIDE = dgp.MeanField(deep_gp)
 BOTH = (spread(5), spread(5))
@@ -69,37 +65,6 @@ def test_a_draw_is_one_function_on_the_grid_and_on_the_way(x64):
     ends = second.inputs[[0, -1], 0]
     np.testing.assert_allclose(ends, [ends.min(), ends.max()])
     assert np.ptp(ends) > 0.5 * np.ptp(second.reached)
-
-
-@pytest.mark.slow
-def test_inducing_inputs_of_each_output_have_their_own_values():
-    z = jnp.stack([spread(4), spread(4) + 0.3])
-    guide = dgp.MeanField(deep_gp)
-    kwargs = {"z": (z,), "mean": (dgp.means.zero,), "out": 2}
-    params = shaken(start(deep_gp, guide, jnp.asarray(X), jnp.zeros((7, 2)), **kwargs))
-    options = {"mode": "mean", "num_draws": 1, **kwargs}
-    for p in (0, 1):
-        at = np.asarray(params["l1.z"][p])
-        f = dgp.layer_functions(KEY, deep_gp, guide, params, X, at={"l1": at}, **options)["l1"]
-        np.testing.assert_allclose(f.z_mean[:, p], f.mean[:, p], atol=1e-5)
-        np.testing.assert_allclose(f.z_sd[:, p] ** 2, f.var[:, p], atol=1e-5)
-
-
-@pytest.mark.slow
-def test_a_flow_and_draws_of_a_sampler():
-    """A layer that a flow calls repeatedly is reported at its first call."""
-    x, y = regression(rows=6)
-    guide = dgp.MeanField(diff_gp)
-    kwargs = {"z": spread(4), "z_flow": spread(4), "flow_steps": 3}
-    params = start(diff_gp, guide, x, y, **kwargs)
-    found = dgp.layer_functions(KEY, diff_gp, guide, params, x, num_draws=4, **kwargs)
-    assert list(found) == ["flow", "out"]
-    np.testing.assert_allclose(found["flow"].reached, np.broadcast_to(x, (4, 6, 1)))
-    draws = {"l1.v": jnp.zeros((5, 5, 1)), "l2.v": jnp.ones((5, 5, 1))}
-    options = {"posterior_samples": draws, "z": BOTH, "mode": "mean"}
-    found = dgp.layer_functions(KEY, deep_gp, None, two_layer_params(), X, **options)
-    assert found["l1"].reached.shape == (5, 7, 1)
-    np.testing.assert_allclose(found["l1"].mean, X, atol=1e-5)  # v is 0, the mean the identity
 
 
 def test_what_layers_cannot_do_is_said():

@@ -44,15 +44,6 @@ def test_quantiles_and_draws_of_a_pool():
     assert pooled.latent_draws()["l1.v"].shape == (8, len(Z), 1)
 
 
-def test_function_draws_take_the_members_in_turn():
-    members = predictions(num=2)
-    draws = dgp.pool(members).function_draws(KEY, 5)
-    keys = random.split(KEY, 2)
-    assert draws.shape == (5, 5)
-    np.testing.assert_array_equal(draws[::2], members[0].function_draws(keys[0], 3))
-    np.testing.assert_array_equal(draws[1::2], members[1].function_draws(keys[1], 2))
-
-
 def test_a_pool_of_pools_is_the_pool_of_their_members():
     members = predictions(num=3)
     other = predictions(num=1, chunk_size=2)[0]

@@ -94,12 +94,6 @@ def test_a_prediction_is_the_mixture_of_its_passes():
     )
 
 
-def test_shape_of_quantiles_and_their_levels():
-    p = deep()
-    assert p.quantile(0.5).shape == (7,)
-    assert p.quantile([[0.1, 0.5, 0.9]]).shape == (1, 3, 7)
-
-
 def test_draws_have_the_mixtures_moments():
     p = deep()
     draws = p.sample(KEY, 6000)
@@ -317,10 +311,3 @@ def test_what_predictions_cannot_do_is_said():
     ):
         with pytest.raises(ValueError, match=pattern):
             call()
-
-
-def test_levels_next_to_0_and_1():
-    p = with_likelihood(lambda f: dist.Normal(f, 0.3), num_samples=2)
-    low, high = p.interval(1 - 1e-12)
-    assert np.isfinite([low, high]).all()
-    assert (high - low > 8 * np.sqrt(p.var)).all()

@@ -6,13 +6,12 @@ import numpy as np
 import numpyro
 import numpyro.distributions as dist
 import pytest
-from jax import random
 from support.helpers import KEY, two_layer_params
-from support.predictions import DEEP, SHALLOW, X_TEST, deep
+from support.predictions import SHALLOW, X_TEST, deep
 
 import dgp_ppl as dgp
 from dgp_ppl import kernels
-from dgp_ppl.models import deep_gp, svgp
+from dgp_ppl.models import svgp
 
 X, Y = np.float32(X_TEST), np.sin(2 * np.float32(X_TEST[:, 0]))
 Z = X[::2]
@@ -92,37 +91,6 @@ def test_every_query_of_a_deep_gp(options):
 
 
 @pytest.mark.slow
-def test_a_batch_of_inputs_keys_and_params():
-    """`vmap` over the arguments of predict gives what a loop gives."""
-    inputs, keys = jnp.stack([X, X + 0.3]), random.split(KEY, 2)
-    params = [two_layer_params(v) for v in (0.5, 0.8)]
-    stacked = jax.tree.map(lambda *a: jnp.stack(a), *params)
-
-    def one(x, key, params):
-        z = (PARAMS["l1.z"], PARAMS["l1.z"])
-        return ask(dgp.predict(key, deep_gp, DEEP, params, x, z=z, num_samples=3), SMOOTH)
-
-    found = jax.vmap(one)(inputs, keys, stacked)
-    for i in range(2):
-        assert_close(jax.tree.map(lambda a, i=i: a[i], found), one(inputs[i], keys[i], params[i]))
-
-
-@pytest.mark.slow
-def test_classes():
-    def model(x):
-        f = dgp.gp("f", kernels.SquaredExponential(1.0, 1.0), Z)
-        numpyro.sample("y", dgp.observe(f(x), lambda f: dist.Bernoulli(logits=f)))
-
-    def query(x):
-        p = dgp.predict(KEY, model, None, {}, x, num_samples=3)
-        return {"probabilities": p.probabilities, "quantile": p.quantile(0.5)}
-
-    assert_close(jax.jit(query)(X), query(X))
-    slope = jax.grad(lambda x: query(x)["quantile"].sum())(X)
-    assert (slope == 0).all()
-
-
-@pytest.mark.slow
 @pytest.mark.usefixtures("x64")
 @pytest.mark.parametrize("likelihood", LIKELIHOODS)
 def test_derivatives_are_finite_differences(likelihood):
@@ -152,12 +120,3 @@ def test_the_derivative_in_the_level_is_one_over_the_density():
     p = deep(num_samples=4)
     q, slope = jax.jvp(lambda level: p.quantile(level), (0.7,), (1.0,))
     np.testing.assert_allclose(slope, np.exp(-p.log_prob(q)), rtol=1e-4)
-
-
-@pytest.mark.slow
-def test_a_pool_is_traced():
-    def pooled(x):
-        p = dgp.pool([deep(x=x, num_samples=2), deep(random.key(3), x, num_samples=2)])
-        return {"mean": p.mean, "draws": p.function_draws(KEY, 3), **p.latent_draws()}
-
-    assert_close(jax.jit(pooled)(X), pooled(X))

@@ -32,10 +32,6 @@ def normal(f):
     return dist.Normal(f, jnp.array([0.3, 0.6])).to_event(1)
 
 
-def laplace(f):
-    return dist.Laplace(f, 0.3).to_event(1)
-
-
 def prior(model, **options):
     options = {"num_samples": 3} | options
     return dgp.predict(KEY, model, None, {}, X_TEST, **options)
@@ -61,15 +57,6 @@ def test_crps_of_several_outputs_is_each_outputs_own(gaussian):
     for i in range(2):
         wanted = metrics.crps_gaussian_mixture(Y2[:, i], loc[..., i], scale[..., i])
         np.testing.assert_allclose(found[:, i], wanted, rtol=1e-4, atol=1e-5)
-
-
-def test_crps_of_several_outputs_by_draws():
-    p = prior(two(laplace), standardizer=SCALE)
-    found = p.crps(Y2, num=500)
-    draws = p.sample(KEY, 4000)
-    for i in range(2):
-        wanted = metrics.crps_samples(Y2[:, i], draws[..., i])
-        np.testing.assert_allclose(found[:, i], wanted, atol=0.3)
 
 
 def test_densities_of_several_standardised_outputs(gaussian):
@@ -104,18 +91,6 @@ def test_missing_entries_add_nothing(gaussian):
         gaussian.log_prob(y, [True] * 3)
 
 
-def test_missing_rows_of_one_output():
-    p = deep(num_samples=4)
-    mask = np.arange(N) != 3
-    y = np.where(mask, Y_TEST, np.nan)
-    np.testing.assert_allclose(p.log_prob(y, mask), np.where(mask, p.log_prob(Y_TEST), 0))
-    found = p.log_prob_by_pass(y, mask)
-    assert found.shape == (4, N)
-    assert (found[:, 3] == 0).all()
-    with pytest.raises(ValueError, match=r"log_prob: y is NaN in 1 of 7 rows \[3\]"):
-        p.log_prob(y)
-
-
 def test_outputs_that_depend_on_each_other_have_no_single_entries():
     p = prior(two(lambda f: dist.MultivariateNormal(f, covariance_matrix=jnp.eye(2))))
     with pytest.raises(ValueError, match="MultivariateNormal, which cannot leave out single"):
@@ -135,14 +110,6 @@ def test_distribution_functions_of_a_gaussian_mixture():
     np.testing.assert_allclose(p.survival(far), mixture.sf(far).mean(axis=0), rtol=1e-3, atol=1e-37)
     with pytest.raises(ValueError, match=r"cdf: y has shape \(7, 1\), wanted \(7,\).*y\[:, 0\]"):
         p.cdf(Y_TEST[:, None])
-
-
-def test_distribution_functions_of_several_outputs(gaussian):
-    loc, scale = outputs(gaussian)
-    wanted = stats.norm(loc, scale).cdf(Y2).mean(axis=0)
-    np.testing.assert_allclose(gaussian.cdf(Y2), wanted, atol=1e-4)
-    np.testing.assert_allclose(gaussian.cdf(Y2) + gaussian.survival(Y2), 1, atol=1e-5)
-    assert gaussian.survival(0.0).shape == (N, 2)
 
 
 def one(likelihood):
@@ -165,14 +132,6 @@ def test_distribution_functions_of_counts_and_classes():
     classes = one(dgp.BernoulliProbit)
     np.testing.assert_allclose(classes.cdf(0), classes.probabilities[:, 0], rtol=1e-3)
     np.testing.assert_allclose(classes.survival(0), classes.probabilities[:, 1], rtol=1e-3)
-
-
-@pytest.mark.slow
-def test_survival_of_times():
-    times = one(lambda f: dist.Weibull(jnp.exp(f), 1.5))
-    assert (times.survival(-1.0) == 1).all()
-    draws = times.sample(KEY, 8000)
-    np.testing.assert_allclose(times.survival(1.0), (draws > 1).mean(axis=0), atol=0.03)
 
 
 class WithoutCdf(dist.Distribution):

@@ -2,7 +2,6 @@
 checks its arguments.
 """
 
-import subprocess
 import sys
 
 import numpy as np
@@ -61,18 +60,6 @@ def test_overlapping_text_is_found():
         figure.subplots().text(at, 0.5, "words")
     with pytest.raises(AssertionError, match="overlap"):
         assert_readable(figure)
-
-
-@pytest.mark.slow
-def test_no_other_plot_imports_pyplot():
-    code = """
-import io, sys, numpy as np
-from dgp_ppl import plots
-plots.training_curves({"a": np.ones(9)}).savefig(io.BytesIO())
-assert "matplotlib.pyplot" not in sys.modules and "arviz_plots" not in sys.modules
-"""
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
 
 
 WRONG = [
