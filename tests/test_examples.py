@@ -24,12 +24,3 @@ def run(*args, cwd):
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda p: p.stem)
 def test_example_runs(path, tmp_path):
     assert run(path, "--smoke", cwd=tmp_path).strip()
-
-
-@pytest.mark.parametrize("path", EXAMPLES, ids=lambda p: p.stem)
-def test_example_is_short(path):
-    assert len(path.read_text().splitlines()) <= 120
-
-
-def test_there_are_examples():
-    assert {"step_function", "regression", "counts_and_priors"} <= {p.stem for p in EXAMPLES}

@@ -25,14 +25,6 @@ def test_centroids_of_separate_clusters():
     np.testing.assert_allclose(z[order], expected, atol=0.02)
 
 
-def test_inducing_inputs_come_from_their_key():
-    first, second = (inducing_inputs(KEY, X, 8) for _ in range(2))
-    np.testing.assert_array_equal(first, second)
-    assert (np.asarray(inducing_inputs(random.key(5), X, 8)) != first).any()
-    assert first.shape == (8, 3)
-    assert first.dtype == jnp.float32
-
-
 @pytest.mark.parametrize("num", [60, 75])
 def test_all_rows_are_taken_where_there_are_no_more(num):
     z = np.asarray(inducing_inputs(KEY, X, num))
@@ -65,17 +57,6 @@ def test_large_sets_are_thinned():
     np.testing.assert_allclose(np.sort(z), [-1.22, 0.0, 1.22], atol=0.1)
 
 
-@pytest.mark.parametrize("x", [X[:, 0], X[:0]])
-def test_rows_of_the_wrong_shape(x):
-    with pytest.raises(ValueError, match=r"inducing_inputs: x has shape .*wanted \[N, D\]"):
-        inducing_inputs(KEY, x, 3)
-
-
-def test_no_inducing_inputs():
-    with pytest.raises(ValueError, match="num is 0, wanted at least 1"):
-        inducing_inputs(KEY, X, 0)
-
-
 # --- lengthscale ---------------------------------------------------------------------------------
 
 
@@ -90,11 +71,6 @@ def test_median_lengthscale_of_a_sample_of_rows():
     assert some == median_lengthscale(KEY, x, 300)
     assert some != median_lengthscale(random.key(1), x, 300)
     assert some == pytest.approx(np.median(pdist(x[:2000])), rel=0.1)
-
-
-def test_median_lengthscale_where_rows_coincide():
-    assert median_lengthscale(KEY, np.ones((10, 4))) == 2.0
-    assert median_lengthscale(KEY, X[:1]) == np.sqrt(3)
 
 
 # --- deep_gp -------------------------------------------------------------------------------------
@@ -124,26 +100,6 @@ def test_the_mean_of_a_narrow_layer_is_pca_and_of_a_wide_one_padding():
     np.testing.assert_allclose(narrow(x), means.pca(x, 2)(x), rtol=1e-5)
     wide = initialize.deep_gp(KEY, x, num_inducing=4, width=5)["mean"][0]
     np.testing.assert_array_equal(wide(x), np.pad(x, [(0, 0), (0, 2)]))
-
-
-def test_fewer_rows_than_directions():
-    x = jnp.asarray(np.random.default_rng(0).normal(size=(3, 6)), float)
-    start = initialize.deep_gp(KEY, x, num_inducing=4, width=5)
-    assert start["z"][1].shape == (4, 5)
-
-
-def test_default_width_is_at_most_thirty():
-    x = jnp.asarray(np.random.default_rng(0).normal(size=(50, 40)), float)
-    assert initialize.deep_gp(KEY, x, num_inducing=4)["z"][1].shape == (4, 30)
-
-
-def test_depth_and_width_are_positive():
-    x = jnp.asarray(X, float)
-    assert initialize.deep_gp(KEY, x, num_inducing=4, depth=1)["mean"] == (means.zero,)
-    with pytest.raises(ValueError, match="depth is 0"):
-        initialize.deep_gp(KEY, x, depth=0)
-    with pytest.raises(ValueError, match="width is 0"):
-        initialize.deep_gp(KEY, x, width=0)
 
 
 def test_starts_from_rows_use_a_sample(monkeypatch):

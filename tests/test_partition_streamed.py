@@ -22,12 +22,6 @@ def test_it_has_the_shape_of_the_whole_array():
     assert not is_streamed((1, jnp.zeros(3), None))
 
 
-def test_it_passes_through_jit():
-    total = jax.jit(lambda x: (x.rows.sum(), jnp.zeros(len(x))))(X)
-    assert total[0] == 21
-    assert total[1].shape == (100,)
-
-
 MESSAGE = r"shape \[100, 3\], of which only 2 rows.*minibatch\(x, y"
 USES = [
     jnp.sum, jnp.mean, np.asarray, np.mean, list, float, bool, abs, jnp.exp,
