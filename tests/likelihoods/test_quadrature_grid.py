@@ -1,14 +1,138 @@
 """Expectations of every likelihood for variances from 1e-12 to 1e6, against adaptive quadrature."""
 
+from typing import NamedTuple
+
 import jax
+import jax.numpy as jnp
 import numpy as np
+import numpyro.distributions as dist
 import pytest
+from scipy import special, stats
 from support import integrals
 from support.helpers import slow
-from support.likelihood_cases import CASES
 
 import dgp_ppl as dgp
+from dgp_ppl import likelihoods
 from dgp_ppl.core import Marginals
+
+
+class Case(NamedTuple):
+    """A likelihood, its log density by SciPy, targets, and means of f."""
+
+    likelihood: object
+    log_p: object
+    y: tuple
+    means: tuple
+    places: object = lambda y: (0.0,)  # where log p is not smooth
+    exponential: bool = False  # whether log p falls exponentially in f or -f
+
+
+TARGETS, AWAY, LOGS = (-2.0, 0.3, 50.0), (-5.0, 0.0, 0.29, 100.0), (-10.0, -1.0, 0.0, 3.0, 10.0)
+COUNTS, BINARY, LINKS = (0, 1, 7, 1000), (0, 1), (-30.0, -3.0, 0.0, 0.5, 100.0)
+
+
+def at_y(y):
+    return (0.0, y)
+
+
+def log_of_y(y):
+    return (0.0, np.log(max(y, 1e-3)))
+
+
+def student(scale, noise=dist.StudentT):
+    return Case(
+        lambda f: noise(4.0, f, scale),
+        lambda f, y: stats.t.logpdf(y, 4, f, scale), TARGETS, AWAY, at_y,
+    )  # fmt: skip
+
+
+def laplace(scale):
+    return Case(
+        lambda f: dist.Laplace(f, scale),
+        lambda f, y: -np.abs(y - f) / scale - np.log(2 * scale), TARGETS, AWAY, at_y,
+    )  # fmt: skip
+
+
+def censored(scale):
+    def log_p(f, y):
+        inside = stats.norm.logpdf(y, f, scale)
+        return special.log_ndtr((f - 1) / scale) if y >= 1 else inside
+
+    make = lambda f: likelihoods.CensoredNormal(f, scale, high=1.0)  # noqa: E731
+    return Case(make, log_p, (-2.0, 0.3, 1.0), AWAY, lambda y: (0.0, y, 1.0))
+
+
+def censored_below(scale):
+    """The mirror image of `censored`."""
+    above = censored(scale)
+    make = lambda f: likelihoods.CensoredNormal(f, scale, low=-1.0)  # noqa: E731
+    log_p = lambda f, y: above.log_p(-f, -y)  # noqa: E731
+    return Case(make, log_p, (2.0, -0.3, -1.0), AWAY, lambda y: (0.0, y, -1.0))
+
+
+def negative_binomial(f, y, r=3.0):
+    normal = special.gammaln(y + r) - special.gammaln(r) - special.gammaln(y + 1)
+    return normal + r * special.log_expit(np.log(r) - f) + y * special.log_expit(f - np.log(r))
+
+
+def beta(f, y):
+    return stats.beta.logpdf(y, 5 * special.ndtr(f) + 1, 5 * special.ndtr(-f) + 1)
+
+
+CASES = {
+    "bernoulli_probit": Case(
+        likelihoods.bernoulli_probit,
+        lambda f, y: special.log_ndtr(f if y else -f), BINARY, LINKS,
+    ),
+    "bernoulli_logit": Case(
+        likelihoods.bernoulli_logit,
+        lambda f, y: special.log_expit(f if y else -f), BINARY, LINKS,
+    ),
+    "poisson": Case(
+        likelihoods.PoissonLog,
+        lambda f, y: y * f - np.exp(f) - special.gammaln(y + 1), COUNTS, LOGS, log_of_y,
+        exponential=True,
+    ),
+    "negative_binomial": Case(
+        lambda f: likelihoods.NegativeBinomialLog(f, 3.0), negative_binomial, COUNTS, LOGS, log_of_y
+    ),
+    "censored": censored(0.3),
+    "censored narrow": censored(1e-3),
+    "censored below": censored_below(1e-3),
+    "student": student(0.3),
+    "student narrow": student(1e-3),
+    "integrated student narrow": student(1e-3, likelihoods.StudentT),
+    "laplace": laplace(0.3),
+    "laplace wide": laplace(1e3),
+    "logistic": Case(
+        lambda f: dist.Logistic(f, 0.1),
+        lambda f, y: stats.logistic.logpdf(y, f, 0.1), TARGETS, AWAY, at_y,
+    ),
+    "gamma": Case(
+        lambda f: dist.Gamma(2.0, 2.0 * jnp.exp(-f)),
+        lambda f, y: 2 * (np.log(2) - f) + np.log(y) - 2 * y * np.exp(-f),
+        (1e-3, 0.5, 100.0), (-5.0, 0.0, 3.0, 8.0), log_of_y, exponential=True,
+    ),
+    "lognormal": Case(
+        lambda f: dist.LogNormal(f, 0.1),
+        lambda f, y: stats.norm.logpdf(np.log(y), f, 0.1) - np.log(y),
+        (0.1, 1.0, 50.0), AWAY, log_of_y,
+    ),
+    "beta": Case(
+        lambda f: dist.Beta(
+            5 * jax.scipy.special.ndtr(f) + 1, 5 * jax.scipy.special.ndtr(-f) + 1
+        ),
+        beta, (1e-3, 0.5, 0.99), (-10.0, 0.0, 0.5, 3.0),
+    ),
+    "binomial": Case(
+        lambda f: dist.BinomialLogits(f, 50),
+        lambda f, y: (
+            -special.betaln(y + 1, 51 - y) - np.log(51)
+            + y * special.log_expit(f) + (50 - y) * special.log_expit(-f)
+        ), (0, 1, 25), LOGS, lambda y: (0.0, special.logit((y + 1e-3) / 51)),
+    ),
+}  # fmt: skip
+
 
 VARIANCES = 10.0 ** np.array([-12, -6, -2, 0, 1, 3, 6])
 ROWS = 57  # of one call: jaxlib 0.10's CPU compiler miscompiles Beta on much larger arrays

@@ -1,6 +1,7 @@
 """Values of objectives at many keys, and closed forms to compare them with."""
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax import random
 from support.helpers import KEY, spread
@@ -39,3 +40,11 @@ def log_mean_exp_of_pairs(log_terms, log_weights):
     """
     pairs = np.logaddexp(log_terms[:, None], log_terms[None, :]) - np.log(2)
     return np.einsum("s,t,stn->n", np.exp(log_weights), np.exp(log_weights), pairs)
+
+
+def hyperparameters(z):
+    """Return the params of `sgpr`, which are those of `svgp` without q(v).
+
+    The kernel is that of `exact_evidence`.
+    """
+    return {"l1.z": z, "l1.variance": 1.5, "l1.lengthscale": jnp.array([0.8]), "noise": NOISE}

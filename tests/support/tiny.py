@@ -6,11 +6,12 @@ import numpyro
 import numpyro.distributions as dist
 from scipy import stats
 from scipy.special import logsumexp
-from support.helpers import squared_exponential
+from support.helpers import KEY, squared_exponential
 from support.objectives import LOG_WEIGHTS, NODES, NOISE
 
 import dgp_ppl as dgp
 from dgp_ppl import kernels
+from dgp_ppl.inference.evidence._annealing import annealed_evidence
 
 X = np.array([[-1.0], [0.4], [1.2]])
 Y = np.array([0.9, -0.6, 0.7])
@@ -66,3 +67,14 @@ def tiny_evidence(*, bound=False):
                 points = logsumexp(terms + LOG_WEIGHTS[:, None], axis=0)
             total.append(w1 + w2 + points.sum())
     return logsumexp(total)
+
+
+def assert_evidence(found, truth, errors=4.0):
+    assert abs(found.log_evidence - truth) < errors * found.standard_error + 2e-3
+    assert found.standard_error < 0.3
+
+
+def annealed(model, guide, params, *args, **options):
+    return annealed_evidence(
+        KEY, model, guide, params, *args, **({"num_particles": 64, "progress": False} | options)
+    )

@@ -9,11 +9,21 @@ import numpyro.distributions as dist
 import pytest
 from numpyro.contrib.control_flow import scan
 from numpyro.contrib.module import eqx_module
-from support.helpers import KEY, start
-from support.layers import X, Y, Z, layer
+from support.helpers import KEY, regression, start
 
 import dgp_ppl as dgp
 from dgp_ppl import kernels
+
+X, Y = (np.asarray(a) for a in regression(rows=12))
+Z = np.linspace(-1, 1, 5)[:, None]
+
+
+def layer(x, y, z=Z, kernel=None, **others):
+    f = dgp.gp("l1", kernel or kernels.SquaredExponential(1.0, 1.0), z)
+    with dgp.minibatch(x, y, *others.values()) as rows:
+        observed = dgp.observe(f(rows[0]), lambda f: dist.Normal(f, 0.3))
+        numpyro.sample("y", observed, obs=rows[1])
+
 
 GUIDES = {
     "global_inducing": lambda m, z=Z: dgp.GlobalInducing(m, z),
@@ -142,35 +152,3 @@ def test_values_that_are_not_rows(guide):
     for value in (None, "x", X[:0], X[:, 0], X * np.nan, np.zeros((3, 2))):
         with pytest.raises(ValueError, match=message):
             start(given_inputs, guide(given_inputs, value), X, Y, Z)
-
-
-def test_a_model_without_inputs():
-    def other(*, inputs, y=None):
-        layer(inputs, y)
-
-    with pytest.raises(ValueError, match="first argument"):
-        start(other, GUIDES["global_inducing"](other), inputs=X, y=Y)
-    assert_mean_fields_bound(other, GUIDES["decoupled"], inputs=X, y=Y)
-
-
-def test_what_a_start_is_from():
-    guide = dgp.GlobalInducing(given_inputs, Z)
-
-    def start_from(mean_field, params):
-        guide.start_from(KEY, mean_field, params, X, Y, Z)
-
-    def deeper(x, y, z):
-        dgp.gp("other", kernels.SquaredExponential(1.0, 1.0), z)
-        layer(x, y, z=z)
-
-    diagonal = dgp.MeanField(given_inputs, covariance="diagonal")
-    for mean_field, params, words in (
-        (diagonal, {}, "covariance='diagonal', wanted"),
-        (dgp.Decoupled(given_inputs, Z), {}, "is a Decoupled"),
-        (dgp.MeanField(deeper), {}, "has the layers .*other"),
-        (dgp.MeanField(given_inputs), {}, "params has no 'l1.v.loc'"),
-    ):
-        with pytest.raises(ValueError, match=words):
-            start_from(mean_field, params)
-    with pytest.raises(TypeError, match="params is a NoneType, wanted a fit's result"):
-        start_from(dgp.MeanField(given_inputs), None)
