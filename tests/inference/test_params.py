@@ -5,12 +5,10 @@ import dataclasses
 import jax.numpy as jnp
 import numpy as np
 import numpyro
-import numpyro.distributions as dist
 import pytest
 from jax import random
 from numpyro import handlers
 from numpyro.infer import SVI, Predictive, TraceMeanField_ELBO
-from numpyro.infer.autoguide import AutoNormal
 from support.fits import SHALLOW as FITTED, shallow
 from support.helpers import KEY, regression, start
 
@@ -92,55 +90,30 @@ def test_errors_name_the_params(good, diffusion):
     wide = good | {"l1.z": jnp.zeros((7, 3))}
     deeper = good | {"l2.variance": jnp.ones(()), "l2.v.loc": jnp.zeros((4, 1))}
     samples = {"guide": None, "posterior_samples": {"l1.v": np.zeros((2, 4, 1))}}
-    chains = {"posterior_samples": CHAINS, "num_prior_samples": 0, **ONE}
     paths = {"num_paths": 2, **ONE}
     refused = {
         r"predict: params has no 'l1.z' and 5 more .*it has \[\]": lambda: predicted({}),
-        r"no 'l2.*pass the result of their fit": lambda: predicted(good, deep_gp, DEEP, z=(Z, Z)),
         r"\['l2.variance', 'l2.v.loc'\], which neither .* nor MeanField": lambda: predicted(deeper),
         rf"importance_evidence: params has no '{name}'": lambda: dgp.importance_evidence(
             KEY, svgp, DIFFUSION, wrong, X, Y, **paths
         ),
-        rf"diffusion_paths: params has no '{name}'": lambda: dgp.diffusion_paths(
-            KEY, DIFFUSION, wrong, X, Y, **paths
-        ),
         r"freeze: params\['l1.z'\] has shape \(7, 3\)": lambda: seeded(
             dgp.freeze(svgp, wide), X, Y, **ONE
         ),
-        r"freeze: params has \['bogus'\], none of them a param of svgp": lambda: seeded(
-            dgp.freeze(svgp, {"bogus": 1}), X, Y, **ONE
-        ),
         "optimal_inducing: params has no 'noise'": lambda: optimal_inducing(
             without(good, "noise"), X, Y
-        ),
-        "to_inferencedata: params has no 'l1.z' and 3 more": lambda: dgp.to_inferencedata(
-            KEY, svgp, None, {}, X, Y, **chains
         ),
         "predict: params has no 'l1.z' and 2 more": lambda: predicted({"noise": 0.1}, **samples),
         "MeanField: params has no 'l1.v.loc'": lambda: coupled.start_from(
             KEY, SHALLOW, without(good, "l1.v.loc"), X, Y, **ONE
         ),
-        "GlobalInducing.start_from: params has no 'noise'": lambda: coupled.start_from(
-            KEY, SHALLOW, without(good, "noise"), X, Y, **ONE
-        ),
-        r"fit: params\['l1.z'\] has shape \(5, 1\)": lambda: shallow(
-            2, start={"l1.z": jnp.zeros((5, 1))}
-        ),
         r"fit: start has \['l9.z'\], none of them": lambda: shallow(2, start={"l9.z": 0.0}),
-        "evaluate: params has no 'w_auto_loc' and 1 more": lambda: dgp.evaluate(
-            KEY, line, AutoNormal(line), {}, X, Y
-        ),
     }
     for words, call in refused.items():
         with pytest.raises(ValueError, match=words):
             call()
     assert predicted(deeper, **samples)
     seeded(dgp.freeze(svgp, good), X, Y, **ONE)  # the guide's params are not used
-
-
-def line(x, y=None):
-    w = numpyro.deterministic("twice", 2 * numpyro.sample("w", dist.Normal(0, 1)))
-    numpyro.sample("y", dgp.observe(dgp.core.Marginals(w * x, 0 * x), dist.Normal), obs=y)
 
 
 def test_a_result_serves_as_its_params():

@@ -9,9 +9,8 @@ import numpyro.distributions as dist
 import pytest
 from numpyro.infer import NUTS
 from scipy import integrate, stats
-from support.annealing import annealed, assert_evidence
 from support.helpers import KEY, exact_evidence, one_layer, regression, squared_exponential
-from support.tiny import TINY, X, Y, tiny, tiny_evidence
+from support.tiny import TINY, X, Y, annealed, assert_evidence, tiny, tiny_evidence
 
 import dgp_ppl as dgp
 from dgp_ppl import kernels

@@ -8,8 +8,8 @@ import numpyro
 import numpyro.distributions as dist
 import pytest
 from scipy import stats
-from support.annealing import annealed, assert_evidence
 from support.helpers import KEY
+from support.tiny import annealed, assert_evidence
 
 import dgp_ppl as dgp
 from dgp_ppl import kernels

@@ -8,10 +8,9 @@ import numpy as np
 import numpyro
 import numpyro.distributions as dist
 from numpyro.infer.autoguide import AutoMultivariateNormal
-from support.annealing import annealed
 from support.diffusion import Z
 from support.helpers import KEY, one_layer, regression, start
-from support.tiny import TINY, X, Y, tiny
+from support.tiny import TINY, X, Y, annealed, tiny
 
 import dgp_ppl as dgp
 
@@ -39,13 +38,11 @@ def test_errors_name_the_argument_and_the_cure():
     other = {"l1.v": np.random.default_rng(0).standard_normal((64, 5, 1))}
     cases = [
         (lambda: run(batch_size=2), "plate 'data' is subsampled; leave out batch_size"),
-        (lambda: run(start="q"), "start is 'q', wanted 'guide' or 'prior'"),
         (lambda: run(target="prior"), "target is 'prior', wanted 'bound' or 'model'"),
         (
             lambda: run(target="model", posterior_samples={"l2.v": np.zeros((99, 1, 1))}),
             "posterior_samples has .*'l2.v'.* wanted at least",
         ),
-        (lambda: run(temperatures=0), "temperatures is 0, wanted at least 1"),
         (lambda: run(num_particles=20), "num_particles is 20, wanted a multiple of num_islands"),
         (
             lambda: annealed(tiny, GUIDE, TINY | {"l2.v.loc": jnp.full((1, 1), 1e30)}, *DATA),
@@ -68,14 +65,6 @@ def test_errors_name_the_argument_and_the_cure():
             "nats apart; wanted target='model' and draws",
         ),
         (lambda: run(posterior_samples=zeros), "which has unit noise; wanted target='model'"),
-        (
-            lambda: weights(diffusion, diffusion_params, *ROWS, z=Z, batch_size=3),
-            "plate 'data' takes 3 of 20 rows.*leave out batch_size",
-        ),
-        (
-            lambda: weights(diffusion, diffusion_params, *ROWS, z=Z, num_paths=1),
-            "num_paths is 1, wanted at least 2",
-        ),
         (
             lambda: weights(one, diffusion_params, *ROWS, z=Z),
             "TypeError: .*guide is a MeanField, wanted a Diffusion",

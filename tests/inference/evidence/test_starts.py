@@ -5,9 +5,8 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from support.annealing import annealed, assert_evidence
 from support.helpers import KEY, exact_evidence, one_layer, regression, slow
-from support.tiny import TINY, X, Y, tiny, tiny_evidence
+from support.tiny import TINY, X, Y, annealed, assert_evidence, tiny, tiny_evidence
 
 import dgp_ppl as dgp
 from dgp_ppl.inference.evidence._annealing import annealed_evidence

@@ -6,14 +6,11 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-import numpyro
-import numpyro.distributions as dist
 from jax import random
 from support.helpers import KEY, assert_mean
 from support.tiny import TINY, X, Y, tiny
 
 import dgp_ppl as dgp
-from dgp_ppl import kernels
 from dgp_ppl._partition import Call, Partition
 from dgp_ppl.inference.evidence._target import Arrays, Target
 
@@ -32,51 +29,6 @@ def path(target: Any = "model", leapfrogs=5):
 
 def noise(num, draws=1):
     return jnp.broadcast_to(random.split(KEY, draws), (num, draws, *random.split(KEY).shape[1:]))
-
-
-def test_latents_and_reference_values_are_inverse():
-    target, arrays = path()
-    z = random.normal(KEY, (70, target.dim))  # more than one batch
-    latents = target.latents(z, noise(70), arrays)
-    assert {n: a.shape[1:] for n, a in latents.items()} == {n: a.shape for n, a in LATENTS.items()}
-    np.testing.assert_allclose(target.to_reference(latents, arrays), z, rtol=1e-4, atol=1e-5)
-
-
-def with_lengthscale(x, y=None):
-    lengthscale = numpyro.sample("lengthscale", dist.LogNormal(0, 0.5))
-    f1 = dgp.gp("l1", kernels.SquaredExponential(1.0, lengthscale), X[:2])
-    f2 = dgp.gp("l2", kernels.SquaredExponential(1.0, 1.0), X[:2])
-    with dgp.minibatch(x, y) as (x, y):
-        f = f2(f1.sample(x))
-        numpyro.sample("y", dgp.observe(f, lambda f: dist.Normal(f, 0.3)), obs=y)
-
-
-def test_latents_and_reference_values_are_inverse_where_q_depends_on_other_sites():
-    """The second layer of `GlobalInducing` follows the lengthscale of the first, a latent site."""
-    guide = dgp.GlobalInducing(with_lengthscale, X)
-    call = Call((jnp.asarray(X, float), jnp.asarray(Y, float)), {})
-    params = dgp.fit(KEY, with_lengthscale, guide, *call.args, steps=20, progress=False).params
-    params["l1.v.scale_tril"] = 0.5 * jnp.eye(2)[None]  # a fit starts at a nearly singular one
-    partition, data = Partition.split(with_lengthscale, call, guide)
-    sites = {f"l{i}.v": jnp.zeros((2, 1)) for i in (1, 2)} | {"lengthscale": jnp.zeros(())}
-    target = Target(guide, partition, "bound", 5, sites, ["lengthscale"])
-    z = random.normal(KEY, (20, target.dim))
-    latents = target.latents(z, noise(20), Arrays(params, data))
-    assert (latents["lengthscale"] > 0).all()
-    back = target.to_reference(latents, Arrays(params, data))
-    np.testing.assert_allclose(back, z, rtol=1e-3, atol=1e-3)
-
-
-def test_slopes_are_gradients_and_batches_agree():
-    target, arrays = path()
-    z = random.normal(KEY, (70, target.dim))
-    points = target.points(z, noise(70), arrays)
-    np.testing.assert_allclose(points.ratio, target.log_ratio(z, noise(70), arrays), rtol=1e-5)
-    few = target.points(z[66:], noise(4), arrays)
-    np.testing.assert_allclose(few.ratio, points.ratio[66:], rtol=1e-5)
-    step = 1e-2 * jnp.eye(target.dim)[0]
-    ends = [target.log_ratio(z + s * step, noise(70), arrays) for s in (1, -1)]
-    np.testing.assert_allclose((ends[0] - ends[1]) / 2e-2, points.slope[:, 0], rtol=0.02, atol=0.02)
 
 
 def test_moves_keep_the_first_distribution():

@@ -24,7 +24,6 @@ from support.helpers import (
     regression,
     spread,
     squared_exponential,
-    start,
     two_layer_params,
 )
 
@@ -123,18 +122,6 @@ def test_order_of_the_bounds_at_their_optima(x64):
 
 def two_layers(x, y=None, **kwargs):
     deep_gp(x, y, z=(spread(6), spread(6)), noise=0.2, **kwargs)
-
-
-def test_a_mean_field_fit_is_a_start_of_the_orthogonal_form():
-    """With zero weights and the params of `MeanField`, the bound at the same key is equal."""
-    x, y = regression(rows=20)
-    q = two_layer_params()
-    params = {"noise": 0.2} | {n: a for n, a in q.items() if n != "noise"}
-    z = (spread(5), spread(5))
-    guide = Decoupled(deep_gp, spread(9), mean="orthogonal")
-    ours = start(deep_gp, guide, x, y, z=z) | params
-    expected = bound(deep_gp, dgp.MeanField(deep_gp), params, x, y, z=z)
-    assert bound(deep_gp, guide, ours, x, y, z=z) == pytest.approx(float(expected), rel=1e-5)
 
 
 def test_errors():

@@ -13,7 +13,7 @@ from scipy import stats
 from support.helpers import KEY, bound, regression, spread, start, two_layer_params
 
 import dgp_ppl as dgp
-from dgp_ppl import kernels, means
+from dgp_ppl import kernels
 from dgp_ppl.linalg import default_jitter
 from dgp_ppl.models import deep_gp, svgp
 
@@ -153,28 +153,3 @@ def test_its_own_run_leaves_the_models_start_alone():
     params = svi.get_params(svi.init(KEY, x, y=np.asarray(y)))
     np.testing.assert_allclose(params["level"], x.mean(), rtol=1e-6)
     np.testing.assert_array_equal(params["z"], x[:5])
-
-
-def test_a_later_layer_at_several_points_of_each_input():
-    """Quadrature over the hidden layer evaluates the last one at two points for each input."""
-    x, y = regression(rows=12)
-
-    def model(x, y=None):
-        f1 = dgp.gp("l1", kernels.SquaredExponential(0.1, 1.0), spread(5), mean=means.identity)
-        f2 = dgp.gp("l2", kernels.SquaredExponential(1.0, 1.0), spread(5))
-        f1.sample(x[:1])
-        h = f1(x)
-        nodes = h.mean + jnp.sqrt(h.var) * jnp.array([-1.0, 1.0])
-        with numpyro.plate("data", nodes.size), handlers.scale(scale=0.5):
-            f = f2(nodes.reshape(-1, 1))
-            numpyro.sample("y", dgp.observe(f, lambda f: dist.Normal(f, 0.2)), obs=jnp.repeat(y, 2))
-
-    mean_field = dgp.MeanField(model)
-    first = dgp.fit(KEY, model, mean_field, x, y, steps=200, progress=False)
-    guide = dgp.GlobalInducing(model, PSEUDO)
-    kept = {n: np.asarray(a) for n, a in first.params.items()}  # as read from a file
-    begin = guide.start_from(KEY, mean_field, kept, x, y)
-    cold = start(model, guide, x, y)
-    assert begin["l2.v.target"].shape == cold["l2.v.target"].shape == (8, 1)
-    near, far = (bound(model, guide, p, x, y, keys=random.split(KEY, 200)) for p in (begin, cold))
-    assert near.mean() > far.mean() + 20

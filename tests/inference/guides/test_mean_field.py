@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from scipy import stats
+from support.adversarial import model
 from support.helpers import (
     KEY,
     assert_covariance,
@@ -12,7 +13,6 @@ from support.helpers import (
     regression,
     start,
 )
-from support.two_outputs import model
 
 import dgp_ppl as dgp
 

@@ -5,7 +5,6 @@ import numpy as np
 import numpyro
 import numpyro.distributions as dist
 import pytest
-from jax import random
 from numpyro.infer import NUTS
 from support.fits import OPTIMIZER, SHALLOW, Z
 from support.helpers import KEY, no_guide, regression
@@ -93,14 +92,6 @@ def test_masked_values_and_good_ones_pass():
         check_data("f", pairs, CALL((both, np.ones((20, 2), bool))))
 
 
-def test_a_support_that_params_determine_is_left_to_the_loss():
-    def model(y):
-        top = numpyro.param("top", 1.0)
-        numpyro.sample("y", dist.Uniform(0, top), obs=y)
-
-    check_data("f", model, CALL((COUNTS,)))
-
-
 def fitted(model, *args):
     options = {"steps": 2, "optimizer": OPTIMIZER, "progress": False}
     return dgp.fit(KEY, model, no_guide, *args, **options)
@@ -121,15 +112,3 @@ def test_inputs_and_computed_data_are_named_at_the_first_loss():
         dgp.NonFiniteLossError, match=r"argument 'x' is NaN or inf.*rows \[2\]: fill in"
     ):
         fitted(slope, x, abs(y))
-
-
-def test_arguments_are_named_through_handlers_and_trees():
-    frozen = dgp.freeze(line, {"scale": 1.0})
-    with pytest.raises(dgp.DataError, match="argument 'counts'"):
-        check_data("f", frozen, CALL((X3, -COUNTS)))
-
-    def model(data):
-        numpyro.sample("y", dist.Poisson(jnp.ones(3)), obs=data["y"])
-
-    with pytest.raises(dgp.DataError, match=r"argument \"data\['y'\]\""):
-        check_data("f", model, CALL(({"y": -COUNTS, "key": random.key(0)},)))

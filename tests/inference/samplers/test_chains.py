@@ -31,12 +31,6 @@ def weighted(log_weights):
     return Chains(CHAINS.samples, CHAINS.fields, log_weights=np.asarray(log_weights))
 
 
-def test_equal_weights_keep_every_draw():
-    chains = weighted(np.full((2, 10), 3.0)).equally_weighted()
-    np.testing.assert_array_equal(chains.samples["w"], CHAINS.samples["w"])
-    assert chains.log_weights is None
-
-
 def test_weighted_draws_are_there_in_proportion():
     """Each as often as its weight says, rounded up or down, over the draws of all chains."""
     rng = np.random.default_rng(0)
@@ -52,13 +46,6 @@ def test_weighted_draws_are_there_in_proportion():
     )
     assert chains.fields["diverging"].shape == (2, 10)
     assert weighted(np.log(weights)).spaced(3).shape == (2, 3)
-
-
-def test_a_weight_of_zero_leaves_a_draw_out():
-    log_weights = np.zeros((2, 10))
-    log_weights[0] = -np.inf
-    chains = weighted(log_weights).equally_weighted()
-    assert (chains.samples["w"] >= 10).all()
 
 
 @pytest.mark.parametrize("num_chains", [1, 2])

@@ -13,7 +13,6 @@ import pytest
 from jax import random
 from numpyro.contrib.control_flow import scan
 from numpyro.infer import AIES, NUTS
-from numpyro.infer.hmc import HMC
 from support.helpers import KEY, one_layer, regression
 from support.kernel_runs import X, Y, short, slope
 from support.mcem_runs import X as X_EM, Y as Y_EM, slope as with_params
@@ -88,9 +87,7 @@ def state():
 AT = {"x": jnp.array([1.0, 3.0, 4.0])}
 OPTIONS = [  # (call, pattern) of ValueErrors, unless the pattern begins with the type
     (lambda: dgp.SGHMC(slope, step_size=0.0), "SGHMC: step_size is 0.0, wanted a positive"),
-    (lambda: dgp.SGHMC(slope, friction=1.5), r"SGHMC: friction is 1.5, wanted in \(0, 1\]"),
     (lambda: dgp.SGHMC(slope, preconditioner="full"), "preconditioner is 'full', wanted 'var"),
-    (lambda: dgp.SGHMC(slope, integrator="leapfrog"), "integrator is 'leapfrog', wanted 'baoab'"),
     (
         lambda: dgp.SGHMC(slope, preconditioner="dense", integrator="euler"),
         "integrator is 'euler', wanted 'baoab' with preconditioner='dense'",
@@ -106,10 +103,6 @@ OPTIONS = [  # (call, pattern) of ValueErrors, unless the pattern begins with th
         "num_temperatures is 2, wanted at least 3",
     ),
     (lambda: dgp.BlackJAXKernel(slope, 3), "TypeError: .*algorithm is 3, wanted a function of"),
-    (
-        lambda: dgp.BlackJAXKernel(slope, blackjax.nuts, adaptation="window"),
-        "TypeError: .*adaptation is 'window', wanted a function",
-    ),
     (
         lambda: run(dgp.BlackJAXKernel(one, lambda density: 3)),
         r"TypeError: .*algorithm returned a int, wanted a blackjax\.SamplingAlgorithm",
@@ -133,15 +126,9 @@ MODELS = [
         "has 2001 latent values, wanted at most 2000 with",
     ),
     (lambda: run(dgp.SGHMC(broken)), "not finite at the start.*{'cliff': nan}; the gradients of"),
-    (
-        lambda: run(dgp.SGHMC(cliff), 2.0, num_chains=3, init_params=AT),
-        r"of chains \[1, 2\]: the log densities {'cliff': nan}; the gradients of \['x'\]",
-    ),
     (lambda: run(dgp.MCLMC(coin)), r"MCLMC: .*\['side'\] are discrete.*DiscreteHMCGibbs"),
     (lambda: run(dgp.MCLMC(constant)), r"\['c'\] have a delta distribution.*deterministic"),
-    (lambda: run(dgp.MCLMC(lambda: None)), "MCLMC: the model has no latent sites"),
     (lambda: run(dgp.MCLMC(half), X, Y), "plate 'rows' takes 3 of 40 rows.*batch_size.*SGHMC"),
-    (lambda: run(dgp.MCLMC(broken)), "not finite at the start.*: the log densities {'cliff': nan}"),
     (
         lambda: run(dgp.MCLMC(cliff), 2.0, num_chains=3, init_params=AT),
         r"of chains \[1, 2\].*'cliff': nan",
@@ -160,16 +147,8 @@ STARTS = [
         r"SGHMC: init_params has \['l1.v'\] of leading sizes \[\(3,\)\], wanted 2",
     ),
     (
-        lambda: run(dgp.SGHMC(one_layer), *ROWS, **Z, init_params={"l1.w": jnp.zeros((4, 1))}),
-        r"SGHMC: init_params has {'l1.w': \(4, 1\)}, wanted .*'l1.v'",
-    ),
-    (
         lambda: run(dgp.MCLMC(slope), X, Y, init_params={"w": jnp.zeros(3)}),
         r"MCLMC: init_params has {'w': \(1, 3\)}, wanted .*'w'",
-    ),
-    (
-        lambda: short(HMC(slope), num_chains=2, init_params={"w": jnp.zeros((3, 2))}),
-        r"init_params has \['w'\] of leading sizes \[\(3,\)\], wanted 2: a value for each",
     ),
     (
         lambda: short(num_chains=3, start=state()),
@@ -179,7 +158,6 @@ STARTS = [
         lambda: short(dgp.SGHMC(wider), num_chains=2, start=state()),
         r"start has no \.z\['b'\], wanted a state of this kernel",
     ),
-    (lambda: short(HMC(slope), num_chains=2, start=state()), "start has no .*, wanted a st"),
     (
         lambda: short(num_chains=2, start=dgp.Chains({}, state=state())),
         r"start has no \.i.*the `Chains.state` of an earlier",
@@ -189,24 +167,14 @@ RUNS = [
     (lambda: short(num_samples=0), "run_mcmc: num_samples is 0, wanted at least 1"),
     (lambda: short(num_warmup=3, start=state()), "num_warmup is 3, wanted 0 where start"),
     (lambda: short(num_samples=2.5), r"TypeError: run_mcmc: num_samples is 2\.5, wanted an int"),
-    (lambda: short(num_warmup=1.0), r"TypeError: run_mcmc: num_warmup is 1\.0, wanted an integer"),
-    (lambda: short(key=0), "TypeError: run_mcmc: key is 0, wanted one random key"),
-    (lambda: short(key=random.split(KEY)), r"TypeError: .*key is an array of shape \(2,\)"),
     (lambda: short(extra_fields=("enrgy",)), "extra_fields has 'enrgy'.*'potential_energy'"),
-    (lambda: short(extra_fields=("z.v",)), r"extra_fields has 'z.v', wanted a tuple of"),
     (lambda: short(AIES(slope), num_chains=3), "num_chains is 3, wanted an even"),
     (lambda: em(start={"nois": 0.1}), r"start has \['nois'\], wanted params of the model: \['noi"),
-    (lambda: em(start={"scale": 1.0, "nois": 0.1}), r"start has \['nois'\]"),
     (lambda: em(start={"noise": -0.1}), r"start\['noise'\] is -0.1.*, wanted finite values within"),
-    (lambda: em(start={"noise": 0.0}), r"start\['noise'\] is 0.0, wanted finite .* its edge"),
-    (lambda: em(start={"noise": np.nan}), r"start\['noise'\] is nan, wanted finite"),
     (lambda: em(start={"noise": np.ones(3)}), r"start\['noise'\] has shapes \[\(3,\)\], wanted"),
     (lambda: em(learning_rate=1e30, steps=300), r"NonFiniteLossError: .*step \d+: (param|the pot)"),
     (lambda: em(sampler=NUTS), "fit_mcem: sampler makes NUTS, wanted SGHMC"),
-    (lambda: em(num_samples=2.5), r"TypeError: fit_mcem: num_samples is 2\.5, wanted an integer"),
     (lambda: em(expected=1.5), r"expected is 1\.5, wanted a number between 0 and 1"),
-    (lambda: em(window=0), "fit_mcem: window is 0, wanted at least 1"),
-    (lambda: dgp.fit_mcem(0, with_params, X_EM, Y_EM), "TypeError: fit_mcem: key is 0, wanted one"),
     (
         lambda: dgp.fit_mcem(KEY, without_params, X_EM, Y_EM, progress=False),
         "fit_mcem: the model has no params to learn",

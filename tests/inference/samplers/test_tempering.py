@@ -7,7 +7,6 @@ import numpyro
 import numpyro.distributions as dist
 import pytest
 from jax import random
-from support.foreign_models import FOREIGN, assert_same_posterior, nuts
 from support.helpers import KEY, assert_mean
 
 from dgp_ppl import ParallelTempering, run_mcmc
@@ -33,13 +32,6 @@ def weights():
     return joint[1] / joint.sum()
 
 
-def run(model, *args, chains=8, warmup=600, samples=1000, thinning=2, **options):
-    return run_mcmc(
-        KEY, ParallelTempering(model, **options), *args, num_warmup=warmup, num_samples=samples,
-        thinning=thinning, num_chains=chains, progress=False,
-    )  # fmt: skip
-
-
 @pytest.mark.slow
 def test_two_modes_have_their_weights():
     """Within five percent, and within the error over chains, from one mode."""
@@ -59,29 +51,6 @@ def test_two_modes_have_their_weights():
     assert np.nanmean(inside) == pytest.approx(1 / (1 / SD**2 + 1 / 9), rel=0.1)
 
 
-@pytest.mark.slow
-def test_stationary_at_a_condition_of_ten_thousand():
-    """Variances of a Gaussian whose sds range over a factor of 100."""
-    sds = np.geomspace(0.01, 1.0, 8)
-    noise = 1 / np.sqrt(1 / sds**2 - 1 / 1.1**2)  # so that the posterior's sd is `sds`
-
-    def gaussian():
-        x = numpyro.sample("x", dist.Normal(0, 1.1).expand([8]).to_event(1))
-        numpyro.sample("y", dist.Normal(x, noise).to_event(1), obs=jnp.zeros(8))
-
-    chains = run(gaussian, warmup=1000, samples=1500, thinning=3)
-    assert_mean((chains.samples["x"] ** 2).mean(axis=1) / sds**2, 1.0, errors=6)
-    assert (chains.samples["x"] ** 2).mean(axis=(0, 1)) / sds**2 == pytest.approx(1.0, rel=0.1)
-    assert chains.fields["diverging"].mean() < 0.01
-
-
-@pytest.mark.slow
-def test_models_that_are_not_ours():
-    for name in ("two groups", "eight schools"):
-        model, args = FOREIGN[name]
-        assert_same_posterior(run(model, *args, samples=1500), nuts(model, *args))
-
-
 def test_swaps_keep_the_joint_distribution():
     """Of two Gaussians at temperatures 1 and 0.25, after many swaps and nothing else."""
     betas = jnp.array([1.0, 0.25])
@@ -95,17 +64,6 @@ def test_swaps_keep_the_joint_distribution():
     for k in range(3):
         x = jax.vmap(swap)(random.split(random.key(k), len(x)), x)
     assert_mean(x**2, 1 / betas)
-
-
-def test_round_trips_are_counted_from_the_prior_to_the_posterior():
-    """If every swap is accepted, a replica needs 2 R steps for one."""
-    R, steps = 5, 200
-    ladder = _first_ladder(R, FLOAT)
-    step = jax.jit(_swapped)
-    for k in range(steps):
-        ladder, _ = step(random.fold_in(KEY, k), ladder, jnp.zeros(R), k % 2)
-    assert int(ladder.round_trips.sum()) == pytest.approx(R * steps / (2 * R), abs=R)
-    assert sorted(np.asarray(ladder.replica)) == list(range(R))
 
 
 def test_spacing_makes_rejections_even():
