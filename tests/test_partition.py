@@ -52,14 +52,6 @@ def test_a_subclass_with_one_more_argument_has_a_program_of_its_own():
     assert dgp.MeanField(deep_gp) != guides[0]
 
 
-def test_what_a_copy_changes_counts_as_an_argument():
-    guide = dgp.Diffusion(deep_gp, steps=2)
-    guide.setup(X, Y, z=Z)
-    assert guide.drawn() != guide
-    assert guide.drawn() == guide.drawn()
-    assert guide.recording_states() != guide
-
-
 def test_attributes_set_later_count_as_arguments():
     """A guide or objective with another setting has a program of its own, before and after use."""
     x, y = X[:8], Y[:8]

@@ -4,7 +4,6 @@ import importlib
 import inspect
 import pkgutil
 
-import jax.numpy as jnp
 import numpy as np
 import pytest
 from support.fits import SHALLOW, X, Y, Z, shallow
@@ -42,22 +41,6 @@ def test_what_is_no_key_is_refused_first():
         for key in (0, None, [1, 2]):
             with pytest.raises(TypeError, match=r"key is .*, wanted one random key"):
                 function(key, **{p.name: None for p in needed})
-
-
-@pytest.fixture(scope="module")
-def prediction():
-    return dgp.predict(KEY, svgp, SHALLOW, shallow(4), X, z=Z, num_samples=2)
-
-
-def test_keys_and_numbers_of_draws(prediction):
-    for query in (prediction.sample, prediction.sample_by_pass, prediction.function_draws):
-        with pytest.raises(TypeError, match="key is 0, wanted one random key"):
-            query(0)
-    for query in (prediction.sample, prediction.function_draws):
-        with pytest.raises(ValueError, match="num is -1, wanted at least 0"):
-            query(KEY, -1)
-    with pytest.raises(ValueError, match=r"crps: y is NaN in 1 of 20 rows \[3\], wanted numbers"):
-        prediction.crps(jnp.asarray(Y).at[3].set(jnp.nan))
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf])

@@ -10,7 +10,6 @@ from jax import random
 from numpyro import handlers
 from numpyro.infer.util import log_density
 from scipy import stats
-from support.collapsed import NOISE, hyperparameters
 from support.helpers import (
     KEY,
     assert_mean,
@@ -25,6 +24,7 @@ from support.helpers import (
     squared_exponential,
     two_layer_params,
 )
+from support.objectives import NOISE, hyperparameters
 
 import dgp_ppl as dgp
 from dgp_ppl.linalg import default_jitter

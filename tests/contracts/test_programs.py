@@ -7,7 +7,7 @@ import numpyro
 import numpyro.distributions as dist
 import optax
 import pytest
-from jax import lax, random
+from jax import random
 from numpyro import handlers
 from numpyro.diagnostics import effective_sample_size
 from numpyro.infer import MCMC, NUTS, SVI, Predictive, TraceMeanField_ELBO
@@ -160,27 +160,3 @@ def test_trace_and_substitute():
     np.testing.assert_array_equal(sites["l2.z"]["value"], x[2:6])
     assert sites["y"]["is_observed"]
     assert sites["y"]["cond_indep_stack"][0].name == "data"
-
-
-def fitted_losses(key, x, y):
-    """Return the losses of three steps of NumPyro's SVI."""
-    svi = SVI(two_layers, dgp.MeanField(two_layers), optax.adam(0.03), TraceMeanField_ELBO())
-    z = x[:4]
-    state = svi.init(key, x, y, z=z)
-    return lax.scan(lambda s, _: svi.update(s, x, y, z=z), state, length=3)[1]
-
-
-@pytest.fixture(scope="module")
-def fits():
-    """Return two functions that fit a batch of keys and data sets: with vmap, and in a loop."""
-    single, batch = jax.jit(fitted_losses), jax.jit(jax.vmap(fitted_losses))
-    return batch, lambda *arrays: [single(*a) for a in zip(*arrays, strict=True)]
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("x64")
-def test_vmap_over_data_splits(fits):
-    keys = random.split(KEY, 2)
-    x, y = (jnp.stack(a) for a in zip(regression(1, 8), regression(2, 8), strict=True))
-    batch, loop = (f(keys, x, y) for f in fits)
-    np.testing.assert_allclose(batch, loop, rtol=1e-8)

@@ -10,7 +10,7 @@ import pytest
 import xarray
 from numpyro import handlers
 from support.helpers import slow
-from support.trees import KEY, X, Y, Z, converted, deep, fitted
+from support.trees import KEY, X, Y, converted, deep, fitted
 
 import dgp_ppl as dgp
 from dgp_ppl import kernels, models
@@ -86,30 +86,6 @@ def test_a_minibatch_of_the_model_changes_nothing():
         )  # fmt: skip
         xarray.testing.assert_equal(tree["log_likelihood"], whole["log_likelihood"])
         xarray.testing.assert_equal(tree["observed_data"], whole["observed_data"])
-
-
-def several(x, y=None, counts=None):
-    f = dgp.gp("l1", kernels.SquaredExponential(1.0, 1.0), jnp.asarray(Z, float), out=2)
-    with dgp.minibatch(x, y, counts) as (x, y, counts):
-        m = f(x)
-        level, rate = (dgp.Marginals(m.mean[:, [i]], m.var[:, [i]], m.guided) for i in (0, 1))
-        numpyro.sample("y", dgp.observe(level, lambda f: dist.Normal(f, 0.3)), obs=y)
-        numpyro.sample("counts", dgp.observe(rate, lambda f: dist.Poisson(jnp.exp(f))), obs=counts)
-
-
-@pytest.mark.slow
-def test_several_observed_sites():
-    counts = np.arange(23) % 4
-    tree = converted(several, X, Y, counts, options={"test": (X[:3], None, None)})
-    for group in ("posterior_predictive", "prior_predictive", "log_likelihood"):
-        assert set(tree[group].data_vars) == {"y", "counts"}
-    np.testing.assert_array_equal(tree["observed_data"]["counts"], counts)
-    assert tree["posterior_predictive"]["counts"].dtype.kind == "i"
-    assert tree["predictions"]["counts"].dims == ("chain", "draw", "test")
-    assert "y" not in tree["predictions_constant_data"]
-    total = sum(tree["log_likelihood"][n].sum("data") for n in ("y", "counts"))
-    prior = dist.Normal(0, 1).log_prob(tree["posterior"]["l1.v"].values).sum((-1, -2))
-    np.testing.assert_allclose(tree["sample_stats"]["lp"], total + prior, rtol=1e-5)
 
 
 @pytest.mark.slow

@@ -7,7 +7,7 @@ import numpyro.distributions as dist
 import pytest
 from numpyro.infer import MCMC, NUTS
 from support.helpers import slow
-from support.trees import KEY, X, Y, stock
+from support.trees import KEY, X, Y
 
 import dgp_ppl as dgp
 from dgp_ppl import initialize, models
@@ -51,9 +51,6 @@ def test_log_weights_average_to_the_bound():
 
 
 def test_chains_keep_their_axes_and_what_the_sampler_told():
-    mcmc = MCMC(NUTS(stock), num_warmup=20, num_samples=8, num_chains=2, chain_method="vectorized",
-                progress_bar=False)  # fmt: skip
-
     def whole(x, y=None):
         w = numpyro.sample("w", dist.Normal(0, 1).expand([2]).to_event(1))
         with numpyro.plate("data", len(x)):
@@ -64,15 +61,9 @@ def test_chains_keep_their_axes_and_what_the_sampler_told():
                 chain_method="vectorized")  # fmt: skip
     x, y = jnp.asarray(X), jnp.asarray(Y)
     mcmc.run(KEY, x, y, extra_fields=fields)
+    chains = dgp.Chains.from_mcmc(mcmc)
     tree = dgp.to_inferencedata(
-        KEY,
-        whole,
-        None,
-        {},
-        x,
-        y,
-        posterior_samples=dgp.Chains.from_mcmc(mcmc),
-        num_prior_samples=0,
+        KEY, whole, None, {}, x, y, posterior_samples=chains, num_prior_samples=0
     )
     w = np.asarray(mcmc.get_samples(group_by_chain=True)["w"])
     np.testing.assert_array_equal(tree["posterior"]["w"], w)

@@ -5,7 +5,7 @@ import numpy as np
 import numpyro
 import numpyro.distributions as dist
 import pytest
-from support.lines import N, X, Y, grouped, line, tree_of
+from support.lines import N, X, Y, grouped, tree_of
 
 
 @pytest.mark.slow
@@ -39,23 +39,3 @@ def test_rows_whose_only_latent_is_their_own():
         tree["log_likelihood"]["y"][0, 0], dist.Normal(0, 0.3).log_prob(Y), rtol=1e-5
     )
     assert tree["predictions"]["y"].shape == (1, 9, 3)
-
-
-@pytest.mark.slow
-def test_data_that_cannot_be_divided_are_not():
-    """A model that closes over its data, and data given as keyword arguments."""
-
-    def closed():
-        w = numpyro.sample("w", dist.Normal(0, 1))
-        with numpyro.plate("data", N):
-            numpyro.sample("y", dist.Normal(w * X, 0.3), obs=jnp.asarray(Y))
-
-    samples = {"w": np.linspace(0, 1, 8)}
-    whole = tree_of(line, X, Y, samples=samples)["log_likelihood"]["y"]
-    for tree in (
-        tree_of(closed, samples=samples, chunk_size=7),
-        tree_of(line, X, samples=samples, chunk_size=7, y=jnp.asarray(Y)),
-        tree_of(line, samples=samples, chunk_size=7, x=X, y=jnp.asarray(Y)),
-    ):
-        np.testing.assert_allclose(tree["log_likelihood"]["y"], whole, rtol=1e-4, atol=1e-5)
-        np.testing.assert_allclose(tree["observed_data"]["y"], Y, rtol=1e-6)

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 from numpyro.infer import Predictive
-from support.collapsed import NOISE, hyperparameters
 from support.helpers import KEY, assert_mean, regression, spread, squared_exponential
+from support.objectives import NOISE, hyperparameters
 
 from dgp_ppl.models import sgpr
 

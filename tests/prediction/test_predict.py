@@ -1,14 +1,11 @@
 """Predictions of a conjugate model against exact ones, and mixtures against brute force."""
 
-import dataclasses
-
 import jax
 import jax.numpy as jnp
 import numpy as np
 import numpyro
 import numpyro.distributions as dist
 import pytest
-from jax import random
 from scipy import stats
 from support.helpers import (
     KEY,
@@ -101,14 +98,6 @@ def test_draws_have_the_mixtures_moments():
     assert_mean(draws, p.mean)
     assert_mean((draws - p.mean) ** 2, p.var)
     assert p.sample_by_pass(KEY).shape == (50, 7)
-
-
-def test_the_key_alone_decides():
-    first, second = deep(), deep()
-    density = second.log_prob(Y_TEST)  # before the mean
-    np.testing.assert_array_equal(first.mean, second.mean)
-    np.testing.assert_array_equal(first.log_prob(Y_TEST), density)
-    assert (deep(key=random.key(1)).mean != first.mean).all()
 
 
 def test_a_standardizer_changes_units():
@@ -266,15 +255,6 @@ def test_the_prior_predictive():
     p = dgp.predict(KEY, deep_gp, None, params, X_TEST, z=(spread(5), spread(5)), num_samples=2000)
     assert_mean(components(p)[0], np.zeros(7))
     np.testing.assert_allclose(p.var, 1.5 + 0.3**2, rtol=0.15)
-
-
-def test_classes_are_not_standardised():
-    x = np.arange(3.0)[:, None]
-    scale = dgp.Standardizer.fit(x)
-    p = with_likelihood(lambda f: dist.Categorical(logits=jnp.stack([f, -f, 0 * f], axis=-1)))
-    units = dataclasses.replace(p, standardizer=scale)
-    classes = np.array([0, 2, 1])
-    np.testing.assert_array_equal(units.log_prob(classes), p.log_prob(classes))
 
 
 # --- errors --------------------------------------------------------------------------------------
