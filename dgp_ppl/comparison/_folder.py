@@ -29,12 +29,7 @@ _HASHED_ROWS = 1000
 
 
 def prepare_folder(folder: Path, overwrite: bool, resume: bool = False) -> Path:
-    """Create the output folder if necessary, before anything is fitted.
-
-    Raises:
-        DataError: if the folder cannot be created or written to, or if it holds results and both
-            `overwrite` and `resume` are False.
-    """
+    """Create the output folder if necessary, before anything is fitted."""
     if (folder / "results.json").exists() and not (overwrite or resume):
         raise DataError(
             f"{folder} already holds results.json; choose another --out, or pass --resume to go on "
@@ -54,13 +49,7 @@ def prepare_folder(folder: Path, overwrite: bool, resume: bool = False) -> Path:
 def finished_rows(folder: Path, record: dict[str, Any], refit: bool) -> list[dict[str, Any]]:
     """Return the rows of an interrupted comparison that need not be fitted again.
 
-    Args:
-        folder: the folder of the comparison.
-        record: the record of this comparison, without rows.
-        refit: whether the fits of the first split are needed again, for a report.
-
-    Raises:
-        DataError: if the folder holds another comparison, or its results.json is damaged.
+    `refit` says that the fits of the first split are needed again, for a report.
     """
     path = folder / "results.json"
     if not path.exists():
@@ -75,8 +64,6 @@ def finished_rows(folder: Path, record: dict[str, Any], refit: bool) -> list[dic
         raise DataError(
             f"{path} cannot be read ({error!r}); choose another --out, or pass --overwrite"
         ) from error
-    if "starts" in before[0] or "share_kernel" in before[0]:
-        _as_now(before[0])
     now = json.loads(json.dumps(finite([record["config"], record["data"]])))
     differing = [
         name
@@ -92,17 +79,6 @@ def finished_rows(folder: Path, record: dict[str, Any], refit: bool) -> list[dic
     return rows
 
 
-def _as_now(config: dict[str, Any]) -> None:
-    """Change a configuration of version 0.2 to the options of today that mean the same."""
-    earlier = config.get("starts", 1), config.get("share_kernel")
-    known = {(2, None): False, (1, True): True}
-    if earlier in known:
-        del config["share_kernel"]
-        config.pop("starts", None)
-        config["as_published"] = known[earlier]
-    config.setdefault("elbo_share", 0.5)
-
-
 def clear_folder(folder: Path) -> None:
     """Remove the files that an earlier comparison and its report may have written."""
     for name in (*(f"{m}.nc" for m in METHODS), *(f"{f}.png" for f in FIGURES), "report.html"):
@@ -110,13 +86,7 @@ def clear_folder(folder: Path) -> None:
 
 
 def write_record(folder: Path, record: dict[str, Any], kept: list[dict[str, Any]]) -> None:
-    """Write results.json.
-
-    Args:
-        folder: the folder of the comparison.
-        record: the record so far.
-        kept: rows of an earlier run of the comparison, of which some are yet to come.
-    """
+    """Write results.json, with the `kept` rows of an earlier run that are yet to come."""
     written = {(row["split"], row["method"]) for row in record["splits"]}
     later = [row for row in kept if (row["split"], row["method"]) not in written]
     write_json(folder / "results.json", record | {"splits": record["splits"] + later})

@@ -45,21 +45,3 @@ def test_rows_of_the_first_split_are_left_out_for_a_report(tmp_path):
     write_json(tmp_path / "results.json", record | {"splits": rows})
     assert finished_rows(tmp_path, record, refit=True) == rows[1:3]
     assert finished_rows(tmp_path, record, refit=False) == rows
-
-
-def test_records_of_version_0_2_have_the_options_of_today(tmp_path):
-    rows = [{"split": 0, "method": "a", "error": "no"}]
-    base = {"methods": ["a"], "splits": 1}
-    now = {"config": base | {"as_published": False, "elbo_share": 0.5}, "data": {}}
-    for earlier, words in (
-        ({"starts": 2, "share_kernel": None}, None),
-        ({"starts": 1, "share_kernel": None}, "its as_published, starts differ"),
-        ({"share_kernel": True}, "its as_published differ"),
-    ):
-        record = {"config": base | earlier, "data": {}, "splits": rows}
-        write_json(tmp_path / "results.json", record)
-        if words is None:
-            assert finished_rows(tmp_path, now, refit=False) == rows
-        else:
-            with pytest.raises(DataError, match=words):
-                finished_rows(tmp_path, now, refit=False)
