@@ -54,14 +54,6 @@ def _compare(
         ),
     ] = None,
     split_key: given.SplitKey = DEFAULT_SPLITS,
-    evidence: Annotated[
-        bool,
-        given.option(
-            "Estimate the log evidence and how far each ELBO is below it (minutes per fit).",
-            given.RESULTS,
-            "--evidence",
-        ),
-    ] = False,
     out: Annotated[
         Path | None,
         given.option("Folder for the results.", given.RESULTS, show_default="results/DATA-TIME"),
@@ -116,7 +108,6 @@ def _compare(
             None if methods is None else [m.strip() for m in methods.split(",")],
             splits=splits,
             seed=seed,
-            evidence=evidence,
             target=target,
             drop=column_names(drop),
             categorical=column_names(categorical),
@@ -149,7 +140,7 @@ def _compare(
 
 
 def print_results(console: Any, outcome: Comparison, title: str) -> None:
-    """Print the tables of a comparison, and its notes on the evidence, on rich's console."""
+    """Print the tables of a comparison on rich's console."""
     summary = outcome.summary
     headings = {m: h for m, h in PREDICTION_HEADINGS.items() if any(m in r for r in summary)}
     console.print(_table(outcome, headings or PREDICTION_HEADINGS, title))
@@ -157,11 +148,6 @@ def print_results(console: Any, outcome: Comparison, title: str) -> None:
     headings = {m: h for m, h in INFERENCE_HEADINGS.items() if m in measured}
     if headings:
         console.print(_table(outcome, headings, "Quality of inference"))
-    evidence_notes = {
-        (r["method"], r["evidence_note"]) for r in outcome.splits if "evidence_note" in r
-    }
-    for method, note in sorted(evidence_notes):
-        console.print(f"Evidence of {method}: {note}", highlight=False)
 
 
 def _line(row: dict[str, Any]) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 import jax.numpy as jnp
 
@@ -19,7 +19,6 @@ from dgp_ppl.datasets import Dataset
 from dgp_ppl.datasets._source import RowSource
 
 __all__ = [
-    "Builder",
     "Built",
     "build",
     "check_categories",
@@ -44,12 +43,6 @@ class Built:
     model: Model
     kwargs: dict[str, Any]
     inducing: tuple[InducingInputs, ...] = ()
-
-
-class Builder(Protocol):
-    """A function that builds a model for the training rows of a `Task`."""
-
-    def __call__(self, task: Task, /) -> Built: ...
 
 
 def _deep_gp(task: Task) -> Built:

@@ -96,7 +96,6 @@ def compare(
     setting: Setting | None = None,
     splits: int | Sequence[int] | None = None,
     seed: int = 0,
-    evidence: bool = False,
     target: str | None = None,
     drop: str | Sequence[str] = (),
     categorical: str | Sequence[str] = (),
@@ -139,10 +138,6 @@ def compare(
             with 90 % of the rows for training. By default three, or fewer if the data set has
             fewer, and one for folders and `Rows`. ``splits=[4]`` takes the fifth alone.
         seed: seed of the random splits and of all fits.
-        evidence: whether to estimate the log evidence at each fit's hyperparameters with
-            `annealed_evidence`, which takes minutes per fit. Rows then hold ``evidence_per_datum``,
-            its standard error ``evidence_error``, and ``gap``, its distance above the ELBO;
-            ``evidence_note`` says why there is no estimate, or why to doubt its error.
         target: the column to predict, for data with columns. Text and booleans are classes. Rows
             without a target are left out.
         drop: columns to leave out.
@@ -209,11 +204,6 @@ def compare(
         data, target=target, split_key=split_key, drop=drop, categorical=categorical, strict=strict
     )
     methods = chosen_methods(source, methods)
-    if evidence and isinstance(source, RowSource):
-        raise ValueError(
-            "compare: evidence is True, which takes all rows at each temperature, and the rows of "
-            f"{source.name} are read block by block; leave it out"
-        )
     classes = source.num_classes if source.task == "multiclass" else 1
     where = f"the target of {source.name}"
     setting = complete_setting("compare", setting, source.task, classes, target=where)
@@ -228,7 +218,7 @@ def compare(
     folder = None if out is None else prepare_folder(Path(out), overwrite, resume)
     config = dataclasses.asdict(setting) | {
         "methods": list(methods), "splits": splits if given else len(splits), "seed": seed,
-        "evidence": evidence, "target": target, "split_key": split_key,
+        "target": target, "split_key": split_key,
         "drop": _names(drop), "categorical": _names(categorical), "strict": strict,
         "x64": jnp.zeros(()).dtype == jnp.float64,
     }  # fmt: skip

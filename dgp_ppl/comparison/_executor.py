@@ -51,29 +51,17 @@ Outcome = tuple["Job", dict[str, Any], Run | None]
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Job:
-    """One method on one split.
+    """One method on one split."""
 
-    Attributes:
-        place: number of its row in the table.
-        method: name of the method.
-        split: the split.
-        setting: the settings of the comparison.
-        config: its configuration.
-        label: label of the progress bar, or False.
-        known: its row, if it was finished in an earlier run of the comparison.
-        keeps_run: whether the run is needed, and not the row alone.
-        keeps_tree: whether its ArviZ tree is needed too.
-    """
-
-    place: int
+    place: int  # of its row in the table
     method: str
     split: Split
     setting: Setting
     config: Mapping[str, Any]
-    label: str | bool = False
-    known: dict[str, Any] | None = None
-    keeps_run: bool = True
-    keeps_tree: bool = False
+    label: str | bool = False  # of the progress bar
+    known: dict[str, Any] | None = None  # its row, if an earlier run of the comparison finished it
+    keeps_run: bool = True  # whether the run is needed, and not the row alone
+    keeps_tree: bool = False  # whether its ArviZ tree is needed too
 
     def run(self, fit: Callable[..., MethodFit] = fit_method) -> tuple[dict[str, Any], Run | None]:
         """Fit and measure, unless the row is known; `fit` as in `run_method`."""
@@ -93,14 +81,7 @@ def fits_on(
 ) -> Generator[Outcome]:
     """Run the jobs as tasks of an executor; yields each when it is done.
 
-    Args:
-        executor: the executor, or a function that makes one, which is shut down at the end.
-        jobs: the jobs.
-        progress: whether to show a bar of finished fits.
-
-    Raises:
-        BrokenExecutor: if a worker dies.
-        TypeError: if a job or a fit cannot be pickled.
+    If a worker dies, `BrokenExecutor` is raised after the fits that were finished.
     """
     waiting: list[Job] = []
     for job in jobs:

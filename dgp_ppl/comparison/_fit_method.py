@@ -12,7 +12,6 @@ from jax import random
 from jax.typing import ArrayLike
 
 from dgp_ppl._errors import NonFiniteLossError, UnsuitableError
-from dgp_ppl._typing import PRNGKey
 from dgp_ppl.comparison._method import METHODS, Fitted, Task, check_method
 from dgp_ppl.comparison._setting import Setting
 from dgp_ppl.datasets import Rows
@@ -22,7 +21,7 @@ from dgp_ppl.standardize import Standardizer
 
 __all__ = [
     "FailedFit", "MethodFit", "fit_method", "in_memory_if_few", "keys_of_split", "method_fit",
-    "mixed", "prepared_task", "scaled_task",
+    "mixed", "prepared_task",
 ]  # fmt: skip
 
 FailedFit = (NonFiniteLossError, UnsuitableError)
@@ -165,8 +164,11 @@ def prepared_task(
         x, y if is_regression and not is_streamed else None, shared=shared_unit,
         unscaled=[i for columns in one_hot for i in columns], targets=is_regression,
     )  # fmt: skip
-    task = scaled_task(keys_of_split(seed, split)[0], x, y, setting, standardizer, progress)
-    return standardizer, dataclasses.replace(task, one_hot=tuple(map(tuple, one_hot)))
+    key, categories = keys_of_split(seed, split)[0], tuple(map(tuple, one_hot))
+    if is_streamed:
+        return standardizer, Task(key, standardizer.rows(x), None, setting, progress, categories)
+    target = standardizer.outputs(y) if is_regression else jnp.asarray(y)
+    return standardizer, Task(key, standardizer.inputs(x), target, setting, progress, categories)
 
 
 def in_memory_if_few(x: Any, y: Any, setting: Setting) -> tuple[Any, Any]:
@@ -174,16 +176,6 @@ def in_memory_if_few(x: Any, y: Any, setting: Setting) -> tuple[Any, Any]:
     if isinstance(x, Rows) and len(x) <= max(setting.batch, _ROWS_IN_MEMORY):
         x, y = x.take(range(len(x)))
     return x, y
-
-
-def scaled_task(
-    key: PRNGKey, x: Any, y: Any, setting: Setting, scale: Standardizer, progress: str | bool
-) -> Task:
-    """Return the fit to do, in standardised units."""
-    if isinstance(x, Rows):
-        return Task(key, scale.rows(x), None, setting, progress)
-    target = scale.outputs(y) if setting.task == "regression" else jnp.asarray(y)
-    return Task(key, scale.inputs(x), target, setting, progress)
 
 
 def keys_of_split(seed: int, split: int) -> Any:

@@ -23,31 +23,17 @@ KERNELS: dict[str, type[kernels.Kernel]] = {
 class CategoryKernel:
     """Makes a layer's kernel: one of the numbers, times a `Coregion` of each column of categories.
 
-    >>> import jax.numpy as jnp
-    >>> from dgp_ppl import kernels
-    >>> from dgp_ppl.comparison._kernels import CategoryKernel
-    >>> maker = CategoryKernel(kernels.Matern52, ((1, 2, 3),))
-    >>> maker("l1", 4)(jnp.zeros((5, 4))).shape
-    (5,)
-
-    Attributes:
-        kernel: class of the kernel of the other inputs.
-        one_hot: positions of the one-hot inputs of each column of categories.
+    The params of the categories are ``NAME.categoriesI.W`` and ``NAME.categoriesI.kappa``, where I
+    is the position of the first category's input.
     """
 
-    kernel: type[kernels.Kernel]
-    one_hot: tuple[tuple[int, ...], ...]
+    kernel: type[kernels.Kernel]  # of the numbers
+    one_hot: tuple[tuple[int, ...], ...]  # positions of the inputs of each column of categories
 
     def __call__(
         self, name: str, dim: int, *, out: int | None = None, variance: float = 1.0
     ) -> Any:
-        """Make the kernel of a layer with `dim` inputs.
-
-        It starts with this prior variance, or 1 if all inputs are categories.
-
-        The params of the categories are ``NAME.categoriesI.W`` and ``NAME.categoriesI.kappa``,
-        where I is the position of the first category's input.
-        """
+        """Make the kernel; without numbers its variance starts at 1."""
         numbers = sorted(set(range(dim)).difference(*self.one_hot))
         factors = []
         if numbers:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 from jax import random
 from jax.typing import ArrayLike
@@ -127,11 +127,7 @@ class Fitted(Summarized):
         return predict(key, self.model, self.guide, self.result.params, x, **options)
 
 
-class Method(Protocol):
-    """A function that fits a model to the training rows of a `Task`."""
-
-    def __call__(self, task: Task, /) -> Fitted: ...
-
+Method = Callable[[Task], Fitted]
 
 METHODS: dict[str, Method] = {}
 """The registered methods by name."""
@@ -225,13 +221,7 @@ def check_method(caller: str, method: str) -> None:
 
 
 def methods_for(task: str, methods: Sequence[str], streams: bool = False) -> tuple[str, ...]:
-    """Return the methods that can do a "regression", "binary" or "multiclass" task.
-
-    Args:
-        task: the task.
-        methods: names of methods.
-        streams: whether they have to fit a source of rows.
-    """
+    """Return the methods that can do a task, and fit a source of rows if it `streams`."""
     return tuple(
         m
         for m in methods

@@ -25,8 +25,8 @@ __all__ = [
 _REGRESSION = ("rmse", "log_density", "crps", "coverage90")
 _CLASSES = ("accuracy", "log_loss", "ece", "brier")
 _FIT = (
-    "elbo_per_datum", "restart_spread", "evidence_per_datum", "evidence_error", "gap",
-    "rhat_predictions", "rhat", "ess", "divergences", "seconds", "steps",
+    "elbo_per_datum", "restart_spread", "rhat_predictions", "rhat", "ess", "divergences", "seconds",
+    "steps",
 )  # fmt: skip
 
 METRICS: dict[str, tuple[str, ...]] = {
@@ -53,28 +53,18 @@ PREDICTION_HEADINGS = {
 
 INFERENCE_HEADINGS = {
     "restart_spread": "spread",
-    "evidence_per_datum": "evidence",
-    "evidence_error": "its error",
-    "gap": "gap",
     "rhat_predictions": "R-hat pred.",
     "rhat": "R-hat v",
     "ess": "ESS",
     "divergences": "div.",
 }
-"""Table headings of the metrics of inference: restarts, evidence and chain diagnostics."""
+"""Table headings of the metrics of inference: restarts and chain diagnostics."""
 
 
 def predictive_metrics(task: str, prediction: Prediction, y: np.ndarray) -> dict[str, float | None]:
-    """Compare a prediction with the observed targets.
+    """Return the metrics of a prediction of targets y, [N], in the units of y for regression.
 
-    Args:
-        task: "regression", "binary" or "multiclass".
-        prediction: the prediction at N held-out rows.
-        y: their targets, [N].
-
-    Returns:
-        Values by metric; metrics of a regression are in the units of y. The AUC is None if all
-        targets are of one class.
+    The AUC is None if all targets are of one class.
     """
     if task == "regression":
         return {

@@ -6,7 +6,6 @@ import dataclasses
 import json
 import os
 import textwrap
-import warnings
 from collections.abc import Callable, Mapping
 from functools import cached_property
 from typing import Any
@@ -15,7 +14,6 @@ import numpy as np
 from jax import random
 
 from dgp_ppl._files import fingerprint, finite
-from dgp_ppl._typing import PRNGKey
 from dgp_ppl.comparison._fit_method import (
     FailedFit,
     MethodFit,
@@ -23,17 +21,14 @@ from dgp_ppl.comparison._fit_method import (
     in_memory_if_few,
     keys_of_split,
     mixed,
-    scaled_task,
 )
-from dgp_ppl.comparison._method import Fitted, Task
+from dgp_ppl.comparison._method import Fitted
 from dgp_ppl.comparison._metrics import METRICS, predictive_metrics
 from dgp_ppl.comparison._setting import Setting
 from dgp_ppl.comparison._source import Split
 from dgp_ppl.criticism import chain_diagnostics, prediction_diagnostics
 from dgp_ppl.datasets import Dataset, Rows
 from dgp_ppl.datasets._source import RowSource
-from dgp_ppl.inference import annealed_evidence
-from dgp_ppl.inference.evidence._starts import why_no_evidence
 from dgp_ppl.inference.runs._summary import Summarized
 from dgp_ppl.inferencedata import to_inferencedata
 from dgp_ppl.persistence import KeptFit
@@ -41,8 +36,6 @@ from dgp_ppl.prediction import Prediction
 from dgp_ppl.standardize import Standardizer
 
 __all__ = ["Run", "fit_options", "run_method"]
-
-_ANNEALING: dict[str, Any] = {"temperatures": 250, "num_particles": 32, "num_noise": 2}
 
 # The tree has at least as many draws as the prediction has passes, and more for small data.
 _MAX_DRAWS_PER_PASS = 10
@@ -159,15 +152,9 @@ def run_method(
     progress: str | bool,
     fit: Callable[..., MethodFit] = fit_method,
 ) -> tuple[dict[str, Any], Run | None]:
-    """Fit a method to a split and measure it; returns the row, and the run unless it failed.
+    """Fit a method to a split and measure it; return the row, and the run unless it failed.
 
-    Args:
-        method: name of the method.
-        split: the split.
-        setting: the options of the comparison.
-        config: the configuration of the comparison.
-        progress: label of the progress bar, or False.
-        fit: `fit_method`, or what returns the fit that it would make.
+    `fit` is `fit_method`, or what returns the fit that it would make.
     """
     data = split.data
     x, y = in_memory_if_few(*split.training(), setting)
@@ -205,12 +192,6 @@ def run_method(
                 posterior_samples=fitted.chains, standardizer=standardizer,
                 num_draws=_DIAGNOSED_DRAWS, **fitted.kwargs,
             )["rhat_log_density"]  # fmt: skip
-    if config["evidence"]:
-        key = random.fold_in(random.key(config["seed"]), split.index)
-        task = scaled_task(
-            keys_of_split(config["seed"], split.index)[0], x, y, setting, standardizer, progress
-        )
-        row |= _measure_evidence(random.fold_in(key, 1), fitted, task)
     if isinstance(x, Rows):
         x, y = x.sample(keys_of_split(config["seed"], split.index)[1], _SHOWN_ROWS)
     run = Run(fitted, standardizer, prediction, x, y, x_test, y_test, data, config, row)
@@ -226,29 +207,3 @@ def fit_options(split: Split, config: Mapping[str, Any]) -> dict[str, Any]:
         "seed": config["seed"], "split": split.index, "shared_unit": data.shared_unit,
         "one_hot": one_hot,
     }  # fmt: skip
-
-
-def _measure_evidence(key: PRNGKey, fitted: Fitted, task: Task) -> dict[str, Any]:
-    """Return the row's log evidence and its gap above the ELBO, in nats per datum, or a note."""
-    guide: Any = fitted.guide
-    if fitted.elbo_per_datum is None:
-        return {"evidence_note": "this method reports no ELBO, so there is no gap to measure"}
-    if (reason := why_no_evidence(guide)) is not None:
-        return {"evidence_note": reason}
-    if getattr(guide, "row_params", ()):
-        return {"evidence_note": "the model has latent inputs, which annealing does not sample"}
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "annealed_evidence: ")  # the note repeats them
-        evidence = annealed_evidence(
-            key, fitted.model, guide, fitted.result.params, task.x, task.y,
-            progress=task.progress, **_ANNEALING, **fitted.kwargs,
-        )  # fmt: skip
-    rows = len(task.y)
-    measured: dict[str, Any] = {
-        "evidence_per_datum": evidence.log_evidence / rows,
-        "evidence_error": evidence.standard_error / rows,
-        "gap": evidence.log_evidence / rows - fitted.elbo_per_datum,
-    }
-    if evidence.warnings:
-        measured["evidence_note"] = "; ".join(evidence.warnings)
-    return measured

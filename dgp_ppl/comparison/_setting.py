@@ -233,15 +233,7 @@ def with_setting_options(function: Any) -> Any:
 def complete_setting(
     caller: str, setting: Setting, task: str, classes: int = 1, *, target: str = "the target"
 ) -> Setting:
-    """Return a setting with a task, its likelihood and the number of outputs.
-
-    Args:
-        caller: name of the function or class that was given the values.
-        setting: the setting.
-        task: "regression", "binary" or "multiclass".
-        classes: number of classes of a multiclass target.
-        target: what the error calls the target.
-    """
+    """Return a setting with a task, its likelihood and the number of outputs."""
     known = LIKELIHOODS[task]
     name = next(iter(known)) if setting.likelihood is None else setting.likelihood
     if name not in known:

@@ -32,17 +32,13 @@ Source = Dataset | TableSource | RowSource
 class Split:
     """One split of a data set.
 
-    Attributes:
-        make: makes the data set, at the first access to `data`; so splits that wait take no memory,
-            and go to a worker without their inputs.
-        index: number of the split, from 0.
-        train: row numbers of the training rows; None for all rows but the test rows.
-        test: row numbers of the held-out rows.
+    The data set is made at the first access to `data`; so splits that wait take no memory, and go
+    to a worker without their inputs.
     """
 
     make: Callable[[], Dataset | RowSource]
     index: int
-    train: np.ndarray | None
+    train: np.ndarray | None  # numbers of the rows; None for all rows but the test rows
     test: np.ndarray
 
     @cached_property
@@ -60,11 +56,7 @@ class Split:
         return self.data.x[self.train], self.data.y[self.train]
 
     def held_out(self) -> tuple[np.ndarray, np.ndarray]:
-        """Return the held-out inputs and targets.
-
-        Raises:
-            DataError: if some of a source are not finite.
-        """
+        """Return the held-out inputs and targets."""
         if isinstance(self.data, RowSource):
             x, y = self.data.rows.take(self.test)
             for what, array in (("an input", x), (repr(self.data.y_name), y)):
@@ -93,11 +85,7 @@ def check_methods(methods: Sequence[str] | None) -> None:
 
 
 def chosen_methods(source: Source, methods: Sequence[str] | None) -> tuple[str, ...]:
-    """Return the methods of a comparison.
-
-    Raises:
-        ValueError: if some of those that were asked for cannot fit the source.
-    """
+    """Return the methods of a comparison; raise if some cannot fit the source."""
     streams = isinstance(source, RowSource)
     found = methods_for(source.task, _DEFAULT_METHODS if methods is None else methods, streams)
     if methods is None or found == tuple(methods):

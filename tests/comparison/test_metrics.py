@@ -9,7 +9,7 @@ from dgp_ppl.comparison._metrics import METRICS, format_number, format_summary, 
 
 
 def test_failed_fits_and_missing_values_are_left_out_of_the_summary():
-    row = dict.fromkeys(METRICS["regression"], 1.0) | {"gap": None}
+    row = dict.fromkeys(METRICS["regression"], 1.0) | {"ess": None}
     rows = [
         {"method": "a", **row, "rmse": 1.0, "seconds": None},
         {"method": "a", **row, "rmse": 3.0},
@@ -19,7 +19,7 @@ def test_failed_fits_and_missing_values_are_left_out_of_the_summary():
     (found,) = summarise(rows, ["a", "b"], "regression")
     assert found["method"] == "a"
     assert found["rmse"] == {"mean": 2.0, "se": pytest.approx(np.std([1, 3], ddof=1) / np.sqrt(2))}
-    assert found["gap"] == {"mean": None, "se": None}
+    assert found["ess"] == {"mean": None, "se": None}
     assert found["seconds"]["mean"] == 1.0
 
 

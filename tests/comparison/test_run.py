@@ -1,4 +1,4 @@
-"""One method on one split: failures, and notes on the evidence."""
+"""One method on one split: failures."""
 
 import json
 
@@ -65,11 +65,3 @@ def test_a_sampler_that_fails_is_a_row_of_nulls():
     (row,) = outcome.splits
     assert "not finite" in row["error"]
     assert row["rmse"] is None
-
-
-@pytest.mark.slow
-def test_a_method_whose_evidence_is_not_measured_says_why():
-    row = dgp_ppl.compare("step", ["decoupled"], evidence=True, splits=1, **TINY).splits[0]
-    why = "guide is Decoupled, whose mean has separate inducing inputs"
-    assert row["evidence_note"].startswith(why)
-    assert row["evidence_per_datum"] is row["gap"] is None

@@ -31,14 +31,7 @@ def fit_collapsed(
     kernel: KernelMaker,
     fixed: bool = False,
 ) -> Fitted:
-    """Fit `models.sgpr`, which integrates the inducing values out in closed form.
-
-    Args:
-        task: a regression task.
-        z: initial inducing inputs, [M, D].
-        kernel: makes the kernel.
-        fixed: whether the inducing inputs stay at z.
-    """
+    """Fit `models.sgpr`, which integrates the inducing values out; z may be `fixed`."""
     key_fit, key_elbo = random.split(task.key)
     x, y, setting = task.x, task.y, task.setting
     frozen = {"l1.z": z} if fixed else {}
