@@ -9,7 +9,13 @@ from numpyro.distributions import biject_to
 from numpyro.distributions.kl import kl_divergence
 from support.helpers import KEY, assert_covariance, assert_mean
 
-from dgp_ppl.core._inducing import DiagonalInducing, FullInducing, cholesky_factor, project
+from dgp_ppl.core._inducing import (
+    DiagonalInducing,
+    FullInducing,
+    SharedInducing,
+    cholesky_factor,
+    project,
+)
 
 M, P = 4, 2
 pytestmark = pytest.mark.usefixtures("x64")
@@ -23,11 +29,15 @@ def posterior(covariance):
         dense = np.stack([np.diag(s**2) for s in scale.T])
         return DiagonalInducing(jnp.asarray(loc), jnp.asarray(scale)), loc, dense
     tril = np.tril(rng.standard_normal((P, M, M)), -1) + np.stack([np.diag(s) for s in scale.T])
+    if covariance == "shared":
+        tril = np.stack([tril[0]] * P)
     dense = tril @ tril.transpose(0, 2, 1)
+    if covariance == "shared":
+        return SharedInducing(jnp.asarray(loc), jnp.asarray(tril[0])), loc, dense
     return FullInducing(jnp.asarray(loc), jnp.asarray(tril)), loc, dense
 
 
-@pytest.fixture(params=["full", "diagonal"])
+@pytest.fixture(params=["full", "diagonal", "shared"])
 def case(request, x64):
     return posterior(request.param)
 
