@@ -15,6 +15,7 @@ from scipy import stats
 from support.adversarial import (
     Fork,
     Line,
+    columns,
     dense,
     fork_kl,
     gaussian_kl,
@@ -95,6 +96,10 @@ def test_the_upper_bound_on_the_kl(make):
     error = 4.5 * np.std(many) / np.sqrt(2000)
     assert truth - error < many.mean() < truth + error
     assert many.mean() < few.mean()
+    # q is Gaussian, so the KL of the Gaussian with the draws' moments is a closed form.
+    U = columns(pair.directions)
+    cov = R @ (np.eye(len(mean)) + U.T @ np.cov(np.asarray(h, float).T, bias=True) @ U) @ R.T
+    np.testing.assert_allclose(pair.gaussian_kl(h).mean(), gaussian_kl(mean, cov), rtol=1e-3)
 
 
 def test_gradients_of_generator_and_discriminator(x64):
@@ -115,8 +120,11 @@ def test_gradients_of_generator_and_discriminator(x64):
     def cross_entropy(discriminator):
         key_s, _, key_z, key_p, _ = random.split(KEY, 5)
         pair = guide.adversarial_pair(params | discriminator)
-        inputs = pair.discriminator_inputs(key_z, pair.features(key_s, 8))
-        return pair.cross_entropy(inputs, pair.reference_inputs(key_p, 8))
+        t = jax.vmap(pair.discriminator)
+        of_q = t(pair.discriminator_inputs(key_z, pair.features(key_s, 8)))
+        of_reference = t(pair.reference_inputs(key_p, 8))
+        is_q, is_reference = jax.nn.sigmoid(of_q), jax.nn.sigmoid(-of_reference)
+        return -jnp.mean(jnp.log(is_q)) - jnp.mean(jnp.log(is_reference))
 
     found = jax.jit(jax.grad(value, 1))(others, discriminator)
     wanted = jax.jit(jax.grad(cross_entropy))(discriminator)
