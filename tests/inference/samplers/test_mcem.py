@@ -1,15 +1,26 @@
 """Moving-window MCEM finds the params with the largest evidence, and draws there."""
 
+from functools import partial
+
+import jax.numpy as jnp
 import numpy as np
+import numpyro
+import numpyro.distributions as dist
+import optax
 import pytest
+from jax import random
+from numpyro.distributions import biject_to, constraints
 from scipy import optimize, stats
-from support.helpers import KEY, assert_mean, regression
+from support.helpers import KEY, assert_mean, regression, spread, squared_exponential
 from support.mcem_runs import X, Y, slope
 
 import dgp_ppl as dgp
-from dgp_ppl import initialize
+from dgp_ppl import initialize, kernels
+from dgp_ppl._partition import Call
 from dgp_ppl.inference.runs._checkpoint import RunFolder
+from dgp_ppl.inference.samplers._em import ExpectationMaximization, at_params, with_params
 from dgp_ppl.inference.samplers._mcem import fit_mcem
+from dgp_ppl.inference.samplers.sghmc import SGHMC
 from dgp_ppl.models import deep_gp
 
 
@@ -17,6 +28,46 @@ def evidence(scale, noise):
     x, y = np.asarray(X, np.float64), np.asarray(Y, np.float64)
     cov = scale**2 * np.outer(x, x) + noise**2 * np.eye(len(x))
     return stats.multivariate_normal(np.zeros(len(x)), cov).logpdf(y)
+
+
+def layer_and_noise(x, y):
+    """Noise around a GP whose three inducing values leave some of its variance open."""
+    noise = numpyro.param("noise", 0.5, constraint=constraints.positive)
+    f = dgp.gp("l1", kernels.SquaredExponential(1.5, 0.8), spread(3))
+    with dgp.minibatch(x, y) as (x, y):
+        numpyro.sample("y", dgp.observe(f(x), lambda f: dist.Normal(f, noise)), obs=y)
+
+
+def test_a_step_of_the_params_is_downhill_at_a_recent_state():
+    """Each iteration of two chains keeps their last three states, and steps at one of these."""
+    (x, y), size, share, rate = regression(rows=10), 3, 0.25, 1e-3
+    L = np.linalg.cholesky(squared_exponential(spread(3), spread(3)))
+    A = np.linalg.solve(L, squared_exponential(spread(3), x))
+    open_var = 1.5 - (A**2).sum(axis=0)
+
+    def slope_at(v, log_noise):
+        """Return the derivative of the energy in the log of the noise."""
+        s2, square = np.exp(2 * log_noise), (np.asarray(y) - A.T @ v) ** 2
+        of_mean_log = 1 - (square + open_var) / s2  # of -E log p(y | f)
+        of_log_mean = (1 - square / (s2 + open_var)) * s2 / (s2 + open_var)  # of -log E p(y | f)
+        return np.sum(share * of_mean_log + (1 - share) * of_log_mean)
+
+    kernel, call = SGHMC(partial(at_params, layer_and_noise)), Call((x, y), {})
+    bijections, free = {"noise": biject_to(constraints.positive)}, {"noise": jnp.log(0.5)}
+    em = ExpectationMaximization(kernel, optax.sgd(rate), bijections, call, share)
+    first = kernel.init(random.split(KEY, 2), 8, None, *with_params(em.params(free), call))
+    state, visited, taken = em.init(KEY, first, size, free), [], set()
+    for i in range(8):
+        before = float(state.unconstrained["noise"])
+        state, _ = em.advance(state, 1)
+        visited = [*visited[1 - size :], np.asarray(state.sampler.unconstrained["l1.v"])[..., 0]]
+        for age, v in enumerate(reversed(visited)):
+            np.testing.assert_array_equal(state.window[(i - age) % size], v)
+        step = (before - float(state.unconstrained["noise"])) / rate
+        gaps = np.abs([[slope_at(v, before) - step for v in chains] for chains in visited])
+        assert gaps.min() < 1e-3 * (1 + abs(step)), f"iteration {i}"
+        taken.add(np.unravel_index(gaps.argmin(), gaps.shape))
+    assert all(len(set(places)) > 1 for places in zip(*taken, strict=True))
 
 
 @pytest.mark.slow
