@@ -109,3 +109,18 @@ def test_minibatches_and_unit_noise_are_unbiased():
     for site in at:
         assert_mean(np.asarray(part[site][:4000]) - np.asarray(whole[site]), 0.0)
         assert np.asarray(part[site]).std(axis=0).min() > 0
+
+
+def test_latents_of_the_rows_of_a_minibatch_count_for_all_rows():
+    """The density, its data and the Jacobian of a row that is drawn count N times."""
+
+    def model(y, size=None):
+        with numpyro.plate("data", len(y), subsample_size=size) as rows:
+            own = numpyro.sample("own", dist.Gamma(2.0, 1.0))
+            numpyro.sample("y", dist.Normal(own, 0.5), obs=y[rows])
+
+    y, at = jnp.array([1.0, 0.5, 2.0]), {"own": jnp.array([0.3, -0.4, 0.8])}
+    slope = jax.grad(lambda u, size: Potential(model)(KEY, u, Call((y, size))).value)
+    whole, part = jax.jit(lambda u: [slope(u, size)["own"] for size in (None, 1)])(at)
+    assert np.count_nonzero(part) == 1
+    np.testing.assert_allclose(part, np.where(part == 0, 0, 3 * whole), rtol=1e-5)
