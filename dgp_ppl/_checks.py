@@ -33,18 +33,7 @@ _MOST_ROWS = 5
 
 
 def check_count(caller: str, name: str, value: object, minimum: int = 1) -> None:
-    """Raise unless an argument is an integer that is large enough.
-
-    Args:
-        caller: name of the function that received the argument.
-        name: name of the argument.
-        value: value of the argument.
-        minimum: smallest value allowed.
-
-    Raises:
-        TypeError: if the value is not an integer. Floats such as 2.0 are not integers.
-        ValueError: if the value is below the minimum.
-    """
+    """Raise unless an argument is an integer of at least `minimum`; 2.0 is not an integer."""
     if isinstance(value, bool) or not isinstance(value, int | np.integer):
         raise TypeError(
             f"{caller}: {name} is {value!r}, wanted an integer of at least {minimum}, such as "
@@ -55,15 +44,7 @@ def check_count(caller: str, name: str, value: object, minimum: int = 1) -> None
 
 
 def check_key(caller: str, key: Any) -> None:
-    """Raise unless an argument is a single random key. Integer seeds are not accepted.
-
-    Args:
-        caller: name of the function that received the key.
-        key: value of the argument.
-
-    Raises:
-        TypeError: if the value is not a key, or is an array of keys.
-    """
+    """Raise unless an argument is a single random key. Integer seeds are not accepted."""
     if not is_prng_key(key):
         what = f"an array of shape {key.shape}" if hasattr(key, "shape") else repr(key)
         raise TypeError(
@@ -74,15 +55,7 @@ def check_key(caller: str, key: Any) -> None:
 def check_inputs(caller: str, x: Any, name: str = "x", numbers: np.ndarray | None = None) -> None:
     """Raise unless inputs are finite numbers. Traced ones are not checked.
 
-    Args:
-        caller: name of the function that received the inputs.
-        x: value of the argument.
-        name: name of the argument.
-        numbers: the rows' numbers, [N], if they are not 0 ... N - 1.
-
-    Raises:
-        DataError: if a row has NaN or infinity.
-        TypeError: if the values are no numbers.
+    `numbers` are the rows' numbers, [N], if they are not 0 ... N - 1.
     """
     if is_traced(x):
         return
@@ -106,12 +79,7 @@ def _kind(values: np.ndarray) -> str:
 
 
 def bad_rows(bad: np.ndarray, numbers: np.ndarray | None = None) -> str:
-    """Return the number of rows with a bad entry, and the first of them.
-
-    Args:
-        bad: where entries are bad, [N, ...].
-        numbers: the rows' numbers, [N], if they are not 0 ... N - 1.
-    """
+    """Return the number of rows with a bad entry, [N, ...], and the first of them."""
     if not bad.ndim:
         return "its only value"
     rows = np.flatnonzero(bad.reshape(len(bad), -1).any(axis=1))
@@ -121,11 +89,7 @@ def bad_rows(bad: np.ndarray, numbers: np.ndarray | None = None) -> str:
 
 
 def check_finite_params(caller: str, params: Params) -> None:
-    """Raise if a param is NaN or infinite. Traced ones are not checked.
-
-    Raises:
-        ValueError: names the params.
-    """
+    """Raise if a param is NaN or infinite. Traced ones are not checked."""
 
     def is_finite(value: Any) -> bool:
         leaves = [a for a in jax.tree.leaves(value) if hasattr(a, "dtype") or type(a) is float]
@@ -140,17 +104,7 @@ def check_finite_params(caller: str, params: Params) -> None:
 
 
 def params_of(caller: str, params: Params | Fitted, name: str = "params") -> Params:
-    """Return params by name, from a dict or from a result that has them.
-
-    Args:
-        caller: name of the function that received the argument.
-        params: a dict, or an object with an attribute `params`, such as a `FitResult`, an
-            `MCEMResult` or the result of NumPyro's ``SVI.run``.
-        name: name of the argument.
-
-    Raises:
-        TypeError: for anything else.
-    """
+    """Return params by name, from a dict or from a result such as a `FitResult`."""
     found = params if isinstance(params, Mapping) else getattr(params, "params", None)
     if not isinstance(found, Mapping):
         raise TypeError(
@@ -163,16 +117,8 @@ def params_of(caller: str, params: Params | Fitted, name: str = "params") -> Par
 def check_shapes(caller: str, name: str, value: Any, declared: Any, *, shared: bool = True) -> None:
     """Raise unless a param's value has the shape with which the program declares it.
 
-    Args:
-        caller: name of the function that received the params.
-        name: name of the param.
-        value: its value: an array, or a tree of arrays (such as a network).
-        declared: arrays or shapes of the initial value.
-        shared: accept a value without the leading axis, which outputs or inputs then share. Params
-            of a shared kernel serve kernels per output.
-
-    Raises:
-        ValueError: if the shapes differ.
+    Values may be trees of arrays, such as networks. A `shared` value may lack the leading axis:
+    params of a shared kernel serve kernels per output.
     """
     got, wanted = _shapes(value), _shapes(declared)
     if got == wanted:
@@ -185,8 +131,8 @@ def check_shapes(caller: str, name: str, value: Any, declared: Any, *, shared: b
         what = f"arrays of shapes {short_list(got)}, wanted {short_list(wanted)}"
     raise ValueError(
         f"{caller}: params[{name!r}] has {what}, which the program declares at these arguments; "
-        "pass the params of a fit of the same model and guide, and the arguments of that fit (z, "
-        "say)"
+        "pass the params of a fit of the same model and guide, and the arguments of that "
+        "fit, such as z"
     )
 
 

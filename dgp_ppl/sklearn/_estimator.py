@@ -152,7 +152,6 @@ class DeepGPEstimator(BaseEstimator):
         try:
             found = validate_data(self, X, dtype=np.float64, **options)
         except ValueError as error:
-            self._name_several_targets(options.get("y"), error)
             if columns := _text_columns(X):
                 raise ValueError(
                     f"{type(self).__name__}: X has text in {', '.join(map(repr, columns))} "
@@ -168,20 +167,6 @@ class DeepGPEstimator(BaseEstimator):
                 f"most {_LARGEST:.3g}; put a StandardScaler in front, or take logarithms"
             )
         return found
-
-    def _name_several_targets(self, y: Any, error: ValueError) -> None:
-        """Raise a clearer error if y has several targets."""
-        try:
-            shape = np.asarray(y).shape
-        except ValueError:  # ragged lists
-            return
-        if len(shape) == 2 and shape[1] > 1:
-            name = type(self).__name__
-            kind = "Regressor" if name.endswith("Regressor") else "Classifier"
-            raise ValueError(
-                f"{name}: y has shape {shape}, wanted one target for each row, (n_samples,); for "
-                f"several targets use sklearn.multioutput.MultiOutput{kind}({name}(...))"
-            ) from error
 
 
 def _text_columns(X: Any) -> list[Any]:

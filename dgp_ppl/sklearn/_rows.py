@@ -22,21 +22,11 @@ _MAX_PASSES = 100_000  # rows times passes in memory at a time
 def predict_rows(
     fit: MethodFit, x: np.ndarray, num_samples: int, levels: Sequence[float] = ()
 ) -> dict[str, np.ndarray]:
-    """Return what `row_function` computes at each row, in the units of the data.
+    """Return what `row_function` computes at each row of x, [N, D], in the units of the data.
 
-    All rows share the draws of the hidden layers' noise, so other rows of x, and their order,
-    change nothing. Chunks have 2^k rows, so that predictions at other numbers of rows rarely
-    compile a program.
-
-    Args:
-        fit: the fit.
-        x: inputs in the units of the data, [N, D].
-        num_samples: number of passes of each fit.
-        levels: levels of quantiles, Q in number.
-
-    Returns:
-        For regression ``mean`` and ``var``, [N], and ``quantiles``, [N, Q], if there are levels;
-        for classes ``probabilities``, [N, C].
+    For regression these are ``mean`` and ``var``, [N], and ``quantiles``, [N, Q], if there are
+    levels; for classes ``probabilities``, [N, C]. All rows share the draws of the hidden layers'
+    noise, so other rows of x, and their order, change nothing.
     """
     scale = fit.standardizer
     inputs = scale.inputs(x)  # in float64, before JAX rounds them
@@ -44,6 +34,7 @@ def predict_rows(
         dataclasses.replace(p, standardizer=None) for p in fit.predictions(x[:1], num_samples)
     ]
     at_rows = jax.vmap(row_function(pool(members), levels))
+    # Chunks have 2^k rows, so that other numbers of rows rarely compile a program.
     most = 2 ** max(0, (_MAX_PASSES // (num_samples * len(members))).bit_length() - 1)
     size = min(most, max(_FEWEST_ROWS, 2 ** (len(x) - 1).bit_length()))
     chunks = []

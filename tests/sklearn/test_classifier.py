@@ -50,7 +50,7 @@ def test_errors():
     for options, y, message in (
         ({}, ["a"] * len(X), "y has one class, 'a', wanted at least two"),
         ({}, X[:, 0], "Unknown label type: continuous"),
-        ({}, np.zeros((len(X), 2)), r"MultiOutputClassifier\(DeepGPClassifier"),
+        ({}, np.zeros((len(X), 2)), "y should be a 1d array"),
         ({"method": "sgpr"}, X[:, 0] > 0, "'sgpr', which needs Gaussian noise, wanted one of"),
         ({"likelihood": "softmax"}, X[:, 0] > 0, r"likelihood is 'softmax'.*probit"),
     ):

@@ -83,7 +83,7 @@ def test_a_number_is_the_seed_and_a_state_draws_one():
 
 
 ERRORS = [
-    ({"method": "gpr"}, "method is 'gpr', wanted one of sgpr, svgp, "),
+    ({"method": "gpr"}, "method is 'gpr', wanted one of sgpr, dsvi, "),
     ({"model": "gp"}, "model is 'gp', wanted one of deep_gp, "),
     ({"kernel": "rbf"}, "kernel is 'rbf', wanted one of squared_exponential, matern52, "),
     ({"likelihood": "probit"}, "likelihood is 'probit', wanted one for the target"),
