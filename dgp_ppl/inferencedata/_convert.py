@@ -13,7 +13,7 @@ from jax import random
 from jax.typing import ArrayLike
 from numpyro.infer import MCMC
 
-from dgp_ppl import __version__
+import dgp_ppl
 from dgp_ppl._checks import check_key
 from dgp_ppl._partition import Call
 from dgp_ppl._typing import Fitted, Model, Params, PRNGKey
@@ -251,7 +251,7 @@ def _tree(groups: dict[str, Any], model: Model, guide: Model | None, attrs: dict
     tree: Any = xarray.DataTree.from_dict({n: d for n, d in groups.items() if len(d.variables)})
     attributes = {
         "inference_library": "dgp_ppl",
-        "inference_library_version": __version__,
+        "inference_library_version": dgp_ppl.__version__,
         "numpyro_version": numpyro.__version__,
         "jax_version": jax.__version__,
         "model": getattr(model, "__name__", type(model).__name__),

@@ -6,11 +6,20 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import numpyro
+import numpyro.distributions as dist
 import pytest
 import tinygp
 from jax import random
 from numpyro import handlers
-from support.helpers import KEY, assert_covariance, assert_mean, slow
+from support.helpers import (
+    KEY,
+    assert_covariance,
+    assert_mean,
+    regression,
+    slow,
+    spread,
+    two_layers,
+)
 
 import dgp_ppl as dgp
 from dgp_ppl import kernels, means
@@ -270,3 +279,15 @@ def test_noise_without_a_key():
         assert f.guided
         with pytest.raises(ValueError, match=r"f\.eps needs a random key.*seed"):
             f.sample(X)
+
+
+def test_a_layer_is_hidden_if_it_is_sampled_from():
+    """A site of the user's whose name looks like a layer's noise does not count."""
+
+    def model(x, y=None, *, z):
+        numpyro.sample("l2.epsilon", dist.Normal(0, 1))
+        two_layers(x, y, z=z)
+
+    guide = dgp.MeanField(model)
+    guide.setup(*regression(rows=5), z=spread(4))
+    assert {n: layer.hidden for n, layer in guide.layers.items()} == {"l1.v": True, "l2.v": False}

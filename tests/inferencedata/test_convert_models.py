@@ -1,17 +1,51 @@
-"""Trees of NumPyro models: masks, factors, guides and arguments."""
+"""Trees of NumPyro models: masks, factors, targets, units, rows and arguments."""
+
+import warnings
+from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
 import numpyro
 import numpyro.distributions as dist
 import pytest
+from jax import random
 from numpyro import handlers
 from numpyro.infer.autoguide import AutoNormal
 from numpyro.infer.reparam import LocScaleReparam
-from support.lines import SCALE, N, X, Y, grouped, line, tree_of
 
 import dgp_ppl as dgp
 from dgp_ppl import criticism
+
+KEY = random.key(0)
+N = 40
+X = np.random.default_rng(0).normal(size=N)
+Y = 0.7 * X + 0.3 * np.random.default_rng(1).normal(size=N)
+
+
+def line(x, y=None):
+    w = numpyro.sample("w", dist.Normal(0, 1))
+    with numpyro.plate("data", len(x)):
+        numpyro.sample("y", dist.Normal(w * x, 0.3), obs=y)
+
+
+def tree_of(model, *args, samples=None, guide=None, params=None, **options):
+    options = {"num_samples": 50, "num_prior_samples": 0, **options}
+    return dgp.to_inferencedata(
+        KEY, model, guide, params or {}, *args, posterior_samples=samples, **options
+    )
+
+
+def grouped(x, y=None):
+    """One intercept for each output, in a plate that also contains the data."""
+    w = numpyro.sample("w", dist.Normal(0, 1))
+    with numpyro.plate("output", 3, dim=-1):
+        b = numpyro.sample("b", dist.Normal(0, 100))
+    with numpyro.plate("data", len(x), dim=-2), numpyro.plate("output", 3, dim=-1):
+        numpyro.sample("y", dist.Normal(w * x[:, None] + b, 0.1), obs=y)
+
+
+SCALE = dgp.Standardizer(np.zeros(1), np.ones(1), y_loc=1e6, y_scale=20.0)
+
 
 PRECISION = 1 + np.sum(X**2) / 0.09
 MEAN = np.sum(X * Y) / 0.09 / PRECISION
@@ -150,3 +184,75 @@ def test_what_is_wrong_is_named():
     for args, options, words in wrong:
         with pytest.raises(ValueError, match=words):
             tree_of(line, X, *args, **options)
+
+
+def columns(x, y=None, name="y"):
+    return line_named(x[:, 0], y, name)
+
+
+def line_named(x, y, name):
+    w = numpyro.sample("w", dist.Normal(0, 1))
+    with numpyro.plate("data", len(x)):
+        numpyro.sample(name, dist.Normal(w * x, 0.3), obs=y)
+
+
+@pytest.mark.parametrize("name", ["y", "target"])
+def test_the_target_that_is_given_is_the_one_that_is_stored(name):
+    y = 1e6 + 20 * Y
+    samples = {"w": np.full(200, 0.7)}
+    tree = dgp.to_inferencedata(
+        KEY, columns, None, {}, X[:, None], y, posterior_samples=samples, num_prior_samples=0,
+        standardizer=SCALE, name=name, test=(X[:4, None], y[:4]),
+    )  # fmt: skip
+    np.testing.assert_array_equal(tree["observed_data"][name], y)
+    drawn = tree["posterior_predictive"][name].values[0]
+    error = 6.0 / np.sqrt(200)  # of a mean of draws with noise 0.3 * 20
+    assert np.abs(drawn.mean(axis=0) - (1e6 + 14 * X)).max() < 5 * error
+    wanted = dist.Normal(0.7 * X, 0.3).log_prob(Y) - np.log(20)
+    np.testing.assert_allclose(tree["log_likelihood"][name][0, 0], wanted, rtol=1e-3, atol=1e-3)
+    assert tree["predictions_constant_data"][name].shape == (4,)
+
+
+def test_a_standardizer_wants_its_target_second():
+    def third(x, c=None, y=None):
+        return line_named(x[:, 0], y, "y")
+
+    samples = {"w": np.full(5, 0.7)}
+    options = {"samples": samples, "standardizer": SCALE}
+    with pytest.raises(ValueError, match="wants y as the model's second argument"):
+        tree_of(third, X[:, None], np.ones(N), Y, **options)
+    with pytest.raises(ValueError, match="site is 'zz'"):
+        tree_of(columns, X[:, None], Y, site="zz", **options)
+
+
+def test_arviz_computes_loo_where_draws_differ_by_hundreds_of_nats():
+    """The tree has log-likelihoods in float64; ArviZ returned NaN for float32."""
+    import arviz_stats
+
+    statistics: Any = arviz_stats  # typed lazily
+    w = 0.7 + 2.0 * np.random.default_rng(0).standard_normal(100)
+    tree = tree_of(line, X, Y, samples={"w": w})
+    values = tree["log_likelihood"]["y"].values
+    assert values.dtype == np.float64
+    assert 200 < np.ptp(values) < 700
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Estimated shape parameter")  # large k-hats
+        assert np.isfinite(statistics.loo(tree).elpd)
+
+
+@pytest.mark.slow
+def test_effects_of_outputs_are_no_rows():
+    """Held-out rows use the draws of the intercepts, which must be given."""
+    y = 0.7 * X[:, None] + jnp.zeros(3)
+    samples = {"w": np.full(50, 0.7), "b": np.zeros((50, 3))}
+    tree = tree_of(grouped, X, y, samples=samples, test=(X[:5], y[:5]))
+    assert tree["predictions"]["y"].std("draw").max() < 0.2
+    assert tree["log_likelihood"].attrs["latent_rows"] == "none"
+    assert tree["posterior"]["b"].dims == ("chain", "draw", "output")
+    whole, parts = (
+        tree["log_likelihood"]["y"],
+        tree_of(grouped, X, y, samples=samples, chunk_size=7),
+    )
+    np.testing.assert_allclose(parts["log_likelihood"]["y"], whole, rtol=1e-5)
+    with pytest.raises(ValueError, match="has no draws of 'b'"):
+        tree_of(grouped, X, y, samples={"w": samples["w"]})

@@ -1,4 +1,4 @@
-"""Kernels register hyperparameters, may differ by output, and are pytrees."""
+"""Hyperparameters of kernels, kernels per output, pytrees, and rounding of distances."""
 
 import dataclasses
 import itertools
@@ -10,7 +10,7 @@ import pytest
 import tinygp
 from numpyro import handlers
 from numpyro.distributions import constraints
-from support.kernel_cases import CASES, CLASSES, V, inputs
+from support.kernel_cases import CASES, CLASSES, V, contract, inputs
 
 from dgp_ppl import kernels
 
@@ -105,3 +105,24 @@ def test_a_kernel_of_tinygp_can_have_some_columns():
     found = kernels.Columns(kernel, 1) * kernels.Linear(1.0, 1.0).on(0)
     wanted = kernel(x[:, 1:], x[:, 1:]) * x[:, :1] * x[:, 0]
     np.testing.assert_allclose(found(x, x), wanted, rtol=1e-5, atol=1e-6)
+
+
+def test_a_common_shift_costs_no_digits():
+    # Multiples of 1/64 are exact before and after the shift.
+    x, z = (jnp.asarray(np.round(64 * inputs(6, s)) / 64, jnp.float32) for s in (4, 5))
+    for name in ("SquaredExponential", "Matern12", "RationalQuadratic"):
+        kernel = CASES[name][0]
+        shifted = contract(kernel, x + 2**16, z + 2**16)[0]
+        np.testing.assert_allclose(shifted, contract(kernel, x, z)[0], atol=2e-6)
+
+
+def test_outliers_cost_the_other_inputs_no_digits():
+    x, is_near = np.round(64 * inputs(7, 4)) / 64, np.arange(7) % 3 != 1
+    far = x + np.where(is_near, 0.0, 1e6 * np.arange(7))[:, None]
+    for name in ("SquaredExponential", "Matern12", "RationalQuadratic"):
+        kernel = CASES[name][0]
+        found, expected = (
+            kernel(a, a) for a in (jnp.asarray(far, jnp.float32), jnp.asarray(x, jnp.float32))
+        )
+        near = np.ix_(is_near, is_near)
+        np.testing.assert_allclose(found[near], expected[near], atol=2e-6)

@@ -1,11 +1,20 @@
-"""Every likelihood of the library."""
+"""Every likelihood of the library, closed forms, mixtures, integrals of one variable."""
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+import numpyro.distributions as dist
 import pytest
+from scipy import special, stats
+from support import integrals
+from support.helpers import KEY, assert_mean
 
+import dgp_ppl as dgp
 from dgp_ppl import likelihoods
+from dgp_ppl.core import Marginals
+from dgp_ppl.likelihoods import AnalyticLikelihood, BernoulliProbit
+from dgp_ppl.likelihoods._log_integral import log_integral
+from dgp_ppl.likelihoods._mixture import Mixture
 
 F = jnp.linspace(-100.0, 80.0, 361)
 SCALAR = {
@@ -57,3 +66,105 @@ def test_values_and_gradients_are_finite_for_any_latent():
 def test_a_latent_of_another_width_is_refused(make, pattern):
     with pytest.raises(ValueError, match=pattern):
         make(jnp.zeros((3, 1)))
+
+
+def test_probit_is_stable_in_both_tails():
+    f = jnp.array([-30.0, -1.0, 0.0, 5.0])
+    distribution = BernoulliProbit(f)
+    for y, exact in ((jnp.ones(4), stats.norm.logcdf(f)), (jnp.zeros(4), stats.norm.logsf(f))):
+        np.testing.assert_allclose(distribution.log_prob(y), exact, rtol=1e-4, atol=1e-7)
+    variance = stats.norm.cdf(f) * stats.norm.sf(f)
+    np.testing.assert_allclose(distribution.variance, variance, rtol=1e-4, atol=1e-30)
+    gradient = jax.grad(lambda f: BernoulliProbit(f).log_prob(jnp.ones(4)).sum())(f)
+    assert np.isfinite(gradient).all()
+    assert_mean(distribution.sample(KEY, (20_000,)), stats.norm.cdf(f))
+
+
+@pytest.mark.slow
+def test_a_bound_that_is_left_to_quadrature_follows_the_likelihood():
+    """20 Gauss-Hermite nodes miss 6 nats at a variance of 10,000."""
+    mean, var, y = (
+        jnp.array([100.0, -30.0, 0.5]), jnp.array([1e4, 1e3, 1.0]), jnp.array([1, 0, 1])
+    )  # fmt: skip
+    found = dgp.observe(Marginals(mean[:, None], var[:, None], True), BernoulliProbit).log_prob(y)
+    for i, (m, v, target) in enumerate(zip(*map(np.asarray, (mean, var, y)), strict=True)):
+        log_p = lambda f, y=target: special.log_ndtr(f if y else -f)  # noqa: E731
+        exact = integrals.expectation(log_p, float(m), np.sqrt(float(v)), (0.0,))
+        assert abs(found[i] - exact) < 1e-4 * max(1, abs(exact))
+
+
+def test_closed_forms_come_first():
+    class Constant(BernoulliProbit):
+        def expected_log_prob(self, var, value, num_nodes):
+            return jnp.full(self.batch_shape, -7.0)
+
+    assert issubclass(Constant, AnalyticLikelihood)
+    marginals = Marginals(jnp.zeros((2, 1)), jnp.ones((2, 1)), True)
+    assert dgp.observe(marginals, Constant).log_prob(jnp.ones(2)).tolist() == [-7.0, -7.0]
+
+
+def test_peaks_and_their_gradients(x64):
+    """A Gaussian much narrower than the interval, one that fills a sixth of it, and two peaks."""
+
+    def integral(log_height, width):
+        log_normal = lambda u: log_height - 0.5 * jnp.square((u - 4.321) / width)  # noqa: E731
+        return log_integral(log_normal, jnp.array(-20.0), jnp.array(25.0))
+
+    for width in (0.03, 0.5, 3.0):
+        found, slope = jax.value_and_grad(integral)(2.0, width)
+        assert found == pytest.approx(2 + np.log(width * np.sqrt(2 * np.pi)), abs=1e-6)
+        assert slope == pytest.approx(1.0)
+
+    def log_sum(u):
+        return jnp.logaddexp(-0.5 * jnp.square(u + 5), 3 - 0.5 * jnp.square(u - 7))
+
+    found = log_integral(log_sum, jnp.array(-15.0), jnp.array(20.0))
+    assert found == pytest.approx(np.log(np.sqrt(2 * np.pi) * (1 + np.exp(3))), abs=1e-6)
+
+
+WEIGHTS = np.array([0.2, 0.5, 0.3])
+LOC = np.array([[-1.0, 0.0], [0.5, 2.0], [3.0, -2.0]])
+SCALE = np.array([[0.3, 1.0], [0.5, 0.2], [1.0, 0.4]])
+Y = np.array([0.2, 1.5])
+
+
+@pytest.fixture
+def mixture(x64):
+    return Mixture(jnp.log(WEIGHTS), dist.Normal(jnp.asarray(LOC), jnp.asarray(SCALE)))
+
+
+def test_moments(mixture):
+    mean = WEIGHTS @ LOC
+    np.testing.assert_allclose(mixture.mean, mean)
+    np.testing.assert_allclose(mixture.variance, WEIGHTS @ (SCALE**2 + LOC**2) - mean**2)
+
+
+def test_density_and_distribution_function(mixture):
+    parts = stats.norm(LOC, SCALE)
+    np.testing.assert_allclose(mixture.log_prob(Y), np.log(WEIGHTS @ parts.pdf(Y)))
+    np.testing.assert_allclose(mixture.cdf(Y), WEIGHTS @ parts.cdf(Y))
+
+
+def test_density_far_out_is_finite(mixture):
+    assert np.isfinite(mixture.log_prob(1e3 * Y)).all()
+
+
+def test_rows_pick_their_components_independently(mixture):
+    rows = 4000
+    wide = Mixture(
+        mixture.log_weights, dist.Normal(jnp.tile(LOC[:, :1], rows), jnp.tile(SCALE[:, :1], rows))
+    )
+    draws = wide.sample(KEY)
+    assert draws.shape == (rows,)
+    assert_mean(draws, mixture.mean[0])
+    assert_mean((draws - mixture.mean[0]) ** 2, mixture.variance[0])
+
+
+def test_entries_of_a_row_share_their_component(x64):
+    """The density of a row is a mixture of products, and the cdf is of each entry."""
+    joint = Mixture(jnp.log(WEIGHTS), dist.Normal(LOC[:, None], SCALE[:, None]).to_event(1))
+    parts = stats.norm(LOC, SCALE)
+    wanted = np.log(WEIGHTS @ np.prod(parts.pdf(Y), axis=1))
+    np.testing.assert_allclose(joint.log_prob(Y[None]), [wanted])
+    np.testing.assert_allclose(joint.cdf(Y[None]), [WEIGHTS @ parts.cdf(Y)])
+    assert joint.support is dist.constraints.real

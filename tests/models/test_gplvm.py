@@ -3,11 +3,10 @@ import numpy as np
 import numpyro
 import numpyro.distributions as dist
 import pytest
-from jax import random
 from numpyro import handlers
 from numpyro.infer.autoguide import AutoNormal
 from support.curves import curve
-from support.helpers import KEY, assert_mean, bound, regression, spread, start
+from support.helpers import KEY, bound, regression, spread, start
 
 import dgp_ppl as dgp
 from dgp_ppl import initialize, kernels, models
@@ -81,25 +80,6 @@ def test_new_rows_have_the_prior(fitted):
     spread_of_rows = np.ptp(p.mean[:, 3])
     assert spread_of_rows < 0.3  # rows are alike, and y spreads as it does in the data
     assert np.sqrt(p.var[:, 3]).min() > 0.8
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("dim", [0, 2])
-def test_minibatches_are_unbiased(dim):
-    """With and without known inputs; KL terms of the rows are scaled like their likelihoods."""
-    y = jnp.stack([regression(rows=6)[1]] * 2, axis=1)
-    x = regression(rows=6, dim=2)[0] if dim else None
-    z = jnp.tile(spread(4), (1, dim + 1))
-    guide = dgp.MeanField(gplvm)
-    params = start(gplvm, guide, x, y, z=(z,), out=2)
-    assert params["latent_auto_loc"].shape == params["latent_auto_scale"].shape == (6, 1)
-    keys = random.split(KEY, 3000)
-    full = bound(gplvm, guide, params, x, y, keys=keys, z=(z,), out=2)
-    batches = bound(
-        gplvm, guide, params, x, y, keys=random.split(random.key(1), 3000), z=(z,), out=2,
-        batch_size=2,
-    )  # fmt: skip
-    assert_mean(batches - full, 0.0)
 
 
 def test_hyperparameters_in_a_plate_of_their_own_are_no_rows():

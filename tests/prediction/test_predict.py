@@ -1,4 +1,4 @@
-"""Predictions of a conjugate model against exact ones, and mixtures against brute force."""
+"""Predictions against exact ones, quadrature over hidden layers, and brute force."""
 
 import jax
 import jax.numpy as jnp
@@ -6,13 +6,16 @@ import numpy as np
 import numpyro
 import numpyro.distributions as dist
 import pytest
+from numpyro import handlers
 from scipy import stats
 from support.helpers import (
     KEY,
     assert_covariance,
     assert_mean,
     exact_posterior,
+    hidden_nodes,
     layer_moments,
+    one_layer,
     regression,
     spread,
     start,
@@ -291,3 +294,69 @@ def test_what_predictions_cannot_do_is_said():
     ):
         with pytest.raises(ValueError, match=pattern):
             call()
+
+
+def test_the_passes_average_to_the_doubly_stochastic_prediction():
+    """Against quadrature over the hidden layer, in NumPy."""
+    loc, scale = components(deep(num_samples=4000))
+    mean, density = np.zeros(7), np.zeros(7)
+    for weight, h in hidden_nodes(two_layer_params(), X_TEST):
+        f_mean, f_var = layer_moments(two_layer_params(), 2, h[:, None])
+        mean += weight * f_mean
+        density += weight * stats.norm(f_mean, np.sqrt(f_var + 0.3**2)).pdf(Y_TEST)
+    assert_mean(loc, mean)
+    assert_mean(stats.norm(loc, scale).pdf(Y_TEST), density)
+
+
+def test_rows_of_different_chunks_have_noise_of_their_own():
+    x = np.zeros((4, 1))  # four times the same input
+    loc, _ = components(deep(x=x, chunk_size=2))
+    assert (np.std(loc, axis=1) > 0).all()
+    assert (loc[:, :2] != loc[:, 2:]).all()
+
+
+def test_all_chunks_of_a_prior_pass_see_one_function():
+    options = {"z": spread(5), "num_samples": 3}
+    whole, parts = (
+        dgp.predict(KEY, svgp, None, {"noise": 0.3} | KERNEL, X_TEST, chunk_size=n, **options)
+        for n in (7, 2)
+    )
+    np.testing.assert_allclose(components(whole)[0], components(parts)[0], atol=1e-5)
+
+
+X_FIVE, _ = regression(rows=5)
+PARAMS = {"l1.v.loc": jnp.linspace(-1, 1, 4)[:, None], "l1.v.scale_tril": 0.1 * jnp.eye(4)[None]}
+
+
+def test_the_layer_integrates_over_the_guides_q():
+    """The marginals of f equal `predict`'s, whatever the key."""
+    guide = dgp.MeanField(one_layer)
+    program = dgp.guided(one_layer, guide, PARAMS)
+    means = []
+    for seed in (0, 1):
+        with handlers.seed(rng_seed=seed):
+            sites = handlers.trace(program).get_trace(X_FIVE, z=spread(4))
+        means.append(np.asarray(sites["y"]["fn"].marginals.mean)[:, 0])
+    np.testing.assert_allclose(means[0], means[1], rtol=1e-6)
+    wanted = dgp.predict(KEY, one_layer, guide, PARAMS, X_FIVE, num_samples=1, z=spread(4)).mean
+    np.testing.assert_allclose(means[0], wanted, rtol=1e-4, atol=1e-5)
+
+
+def test_latent_sites_of_another_support():
+    """Params are in unconstrained space; reconstructions apply the bijection."""
+
+    def model(x, y=None):
+        f = dgp.gp("l1", kernels.Linear(1.0, 1.0), jnp.array([[1.0]]))
+        with dgp.minibatch(x, y) as (x, y):
+            w = numpyro.sample("latent", dist.LogNormal(0, 1).expand([1]).to_event(1))
+            numpyro.sample("y", dgp.observe(f(w), lambda f: dist.Normal(f, 0.1)), obs=y)
+
+    x, y = jnp.zeros((4, 0)), jnp.arange(4.0)
+    guide = dgp.MeanField(model)
+    loc = jnp.array([[-1.0], [0.0], [1.0], [2.0]])
+    params = start(model, guide, x, y) | {"latent_auto_loc": loc, "l1.v.loc": jnp.ones((1, 1))}
+    params |= {"latent_auto_scale": jnp.full((4, 1), 1e-4)}
+    params |= {"l1.v.scale_tril": jnp.full((1, 1, 1), 1e-4)}
+    np.testing.assert_allclose(guide.median(params)["latent"], np.exp(loc), rtol=1e-5)
+    back = dgp.latent_inputs(model, guide, params).reconstruct(KEY, num_samples=5)
+    np.testing.assert_allclose(back.mean, np.exp(loc)[:, 0], rtol=1e-2)

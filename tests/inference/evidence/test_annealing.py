@@ -1,6 +1,7 @@
-"""Annealing where the evidence is known."""
+"""Annealing where the evidence is known: estimates, their errors, particles as draws."""
 
 import functools
+from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
@@ -9,12 +10,14 @@ import numpyro.distributions as dist
 import pytest
 from numpyro.infer import NUTS
 from scipy import integrate, stats
-from support.helpers import KEY, exact_evidence, one_layer, regression, squared_exponential
+from support.helpers import KEY, exact_evidence, one_layer, regression, slow, squared_exponential
 from support.tiny import TINY, X, Y, annealed, assert_evidence, tiny, tiny_evidence
 
 import dgp_ppl as dgp
 from dgp_ppl import kernels
 from dgp_ppl.inference import evaluate
+from dgp_ppl.inference.evidence._annealing import annealed_evidence
+from dgp_ppl.inference.evidence._weights import log_mean
 from dgp_ppl.inference.guides._transport import transported
 from dgp_ppl.inference.samplers._mcmc import run_mcmc
 
@@ -161,3 +164,132 @@ def test_other_latent_sites_are_annealed_too(model, truth):
     if model is with_noise_scale:
         assert found.draws["scale"].shape == (64,)
         assert (found.draws["scale"] > 0).all()
+
+
+QUIET: dict[str, Any] = {"progress": False}
+
+
+@pytest.mark.slow
+def test_from_an_implicit_fit():
+    """Particles start from the Gaussian with the moments of its draws."""
+    x, y = regression(rows=20)
+    guide = dgp.Implicit(one_layer, noise_dim=2)
+    params = dgp.fit(KEY, one_layer, guide, x, y, z=x, steps=60, **QUIET).params
+    found = annealed_evidence(
+        KEY, one_layer, guide, params, x, y, z=x, temperatures=100, num_particles=16, **QUIET
+    )
+    assert abs(found.log_evidence - exact_evidence(x, y)) < 4 * found.standard_error + 2e-3
+    assert found.standard_error < 0.3
+
+
+@pytest.mark.parametrize("target", [slow("bound"), "model"])
+def test_from_the_prior(target):
+    """The guide's q(v) does not matter."""
+    far = TINY | {"l1.v.loc": jnp.full((1, 1), 30.0), "l2.v.loc": jnp.full((1, 1), np.nan)}
+    found = annealed(
+        tiny, dgp.MeanField(tiny), far, X, Y, target=target, start="prior", temperatures=100,
+        num_particles=64, num_noise=32,
+    )  # fmt: skip
+    assert_evidence(found, tiny_evidence(bound=target == "bound"))
+
+
+DATA = jnp.asarray(X, float), jnp.asarray(Y, float)
+QUIET: dict[str, Any] = {"progress": False}
+
+
+@functools.cache
+def fitted_tiny():
+    guide = dgp.MeanField(tiny)
+    fit = dgp.fit(KEY, tiny, guide, *DATA, steps=600, learning_rate=0.03, **QUIET)
+    return guide, fit.params
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:annealed_evidence")
+def test_the_error_knows_of_the_noise():
+    """Two layers: every group of eight particles is an estimate of a known evidence."""
+    guide, params = fitted_tiny()
+    found = annealed_evidence(
+        KEY, tiny, guide, params, *DATA, temperatures=100, num_particles=96, num_noise=16, **QUIET
+    )
+    truth = tiny_evidence(bound=True)
+    assert abs(found.log_evidence - truth) < 4 * found.standard_error
+    assert found.standard_error < 0.2
+    groups = [log_mean(w)[:2] for w in found.log_weights.reshape(12, 8)]
+    z = np.array([(value - truth) / error for value, error in groups])
+    assert np.mean(z**2) < 3.5  # of Student's t with 7 degrees: 1.4, with a standard error of 0.8
+
+
+def test_few_temperatures_are_warned_of():
+    params, _ = fitted(1)
+    with pytest.warns(UserWarning, match="annealed_evidence: ") as warned:
+        found = annealed(one_layer, GUIDE, params, *ROWS, z=ROWS[0], temperatures=2)
+    assert [str(w.message).split(": ", 1)[1] for w in warned] == list(found.warnings)
+    assert "64 particles are worth" in found.warnings[0]
+    assert found.effective_particles < 32
+
+
+ORIGIN = jnp.zeros((1, 1))
+SHARES, MODES, SD = np.array([0.3, 0.7]), np.array([-2.0, 1.5]), 0.2
+
+
+def two_modes(x, y=None):
+    """One inducing value v, and a likelihood of v with two modes."""
+    f = dgp.gp("l1", kernels.SquaredExponential(1.0, 1.0), ORIGIN)(x)
+
+    def likelihood(f):
+        return dist.MixtureSameFamily(
+            dist.Categorical(jnp.asarray(SHARES)),
+            dist.Normal(f[..., None] - jnp.asarray(MODES), SD),
+        )
+
+    with numpyro.plate("data", 1):
+        numpyro.sample("y", dgp.observe(f, likelihood), obs=y)
+
+
+def exact():
+    """Return the evidence, and the posterior probability of the right mode."""
+    v = np.linspace(-6, 6, 100_001)
+    joint = stats.norm.pdf(v) * (SHARES * stats.norm.pdf(v[:, None], MODES, SD)).sum(axis=1)
+    return np.log(joint.sum() * (v[1] - v[0])), joint[v > 0].sum() / joint.sum()
+
+
+def annealed_modes(particles, islands):
+    """Anneal from the prior."""
+    guide = dgp.MeanField(two_modes)
+    params = {"l1.v.loc": jnp.zeros((1, 1)), "l1.v.scale_tril": jnp.ones((1, 1, 1))}
+    return annealed(
+        two_modes, guide, params, ORIGIN, jnp.zeros(1), start="prior", num_particles=particles,
+        num_islands=islands,
+    )  # fmt: skip
+
+
+@pytest.mark.slow
+def test_two_modes_have_their_weights():
+    """Within five percent, and within the error of the particles' worth."""
+    (evidence, right), found = exact(), annealed_modes(1024, 16)
+    assert_evidence(found, evidence)
+    chains = found.chains
+    weights = np.exp(chains.log_weights - chains.log_weights.max())
+    share = np.sum(weights * (chains.samples["l1.v"][..., 0, 0] > 0)) / weights.sum()
+    error = np.sqrt(right * (1 - right) / found.effective_particles)
+    assert abs(share - right) < min(4 * error, 0.05)
+    assert found.warnings == ()
+
+
+@pytest.mark.filterwarnings("ignore:annealed_evidence")  # few particles
+def test_particles_go_to_arviz_and_to_predictions():
+    """Resampled by their weights; ArviZ has the weight of each."""
+    args = ORIGIN, jnp.zeros(1)
+    chains = annealed_modes(64, 8).chains
+    assert chains.shape == (8, 8)
+    data = dgp.to_inferencedata(
+        KEY, two_modes, None, {}, *args, posterior_samples=chains, num_samples=64
+    )
+    v = np.asarray(data["posterior"]["l1.v"])
+    assert v.shape[:2] == (8, 8)
+    np.testing.assert_array_equal(v, chains.equally_weighted().samples["l1.v"])
+    assert data["sample_stats"]["log_weight"].shape == (8, 8)
+    pred = dgp.predict(KEY, two_modes, None, {}, ORIGIN, posterior_samples=chains, num_samples=64)
+    mean = chains.equally_weighted().samples["l1.v"].mean() - SHARES @ MODES
+    assert float(np.squeeze(pred.mean)) == pytest.approx(mean, abs=1e-3)

@@ -1,4 +1,4 @@
-"""Sequential Monte Carlo on Gaussian paths with exact moves: unbiased, with honest errors."""
+"""Sequential Monte Carlo with exact moves: unbiased, with honest errors and doubts."""
 
 from typing import Any
 
@@ -9,9 +9,9 @@ from jax import random
 from support.helpers import KEY, assert_mean
 
 from dgp_ppl._progress import Progress
-from dgp_ppl.inference.evidence._smc import Plan, anneal, pilot
+from dgp_ppl.inference.evidence._smc import Plan, Run, anneal, pilot
 from dgp_ppl.inference.evidence._target import Arrays, Points, Target
-from dgp_ppl.inference.evidence._weights import estimate
+from dgp_ppl.inference.evidence._weights import Estimate, doubts, estimate, log_mean
 
 MEAN, SDS = np.array([2.0, -1.0, 0.0]), np.array([0.1, 0.5, 1.0])
 LOG_EVIDENCE = -1.7
@@ -137,3 +137,43 @@ def test_in_reverse_the_evidence_is_inverted():
     there = plan([0.0, 0.01, 0.03, 0.1, 0.3, 1.0]).reversed()
     found = anneal(KEY, path, z, random.split(KEY, (500, 1)), there, ARRAYS, BAR)
     assert_mean(np.exp(found.log_weights + LOG_EVIDENCE).mean(axis=1), 1.0)
+
+
+ALONE = np.tile(np.arange(16), (8, 1))  # each particle is its own ancestor
+DRAWS = np.random.default_rng(0).standard_normal((8, 16))
+
+
+def test_the_error_of_few_unequal_weights():
+    """Log-normal weights of scale 2; their sample variance gives a 1.77 times smaller error."""
+    w = 2 * np.random.default_rng(0).standard_normal((2, 2000, 8))
+    (a, b), errors = np.moveaxis([[log_mean(row)[:2] for row in half] for half in w], 2, 0)
+    z = (a - b) / np.hypot(*errors)
+    assert 1.1 < np.sqrt(np.mean(z**2)) < 1.5
+    equal = log_mean(np.full(8, 3.0))
+    assert equal == pytest.approx((3.0, 0.0, 8.0), abs=1e-6)
+
+
+def weighted_run(ancestors=ALONE, acceptance=0.8):
+    none: object = None
+    return Run(none, np.zeros((8, 16)), ancestors, np.full(40, acceptance), np.zeros(40))
+
+
+def test_families_count_once():
+    """Sixteen particles of one ancestor are worth one."""
+    even = np.zeros((8, 16))
+    assert estimate(even, ALONE).effective_particles == pytest.approx(128)
+    assert estimate(even, np.zeros_like(ALONE)).effective_particles == pytest.approx(8)
+    assert estimate(even, ALONE // 2).effective_particles == pytest.approx(64)
+
+
+def test_each_doubt_has_its_text():
+    sound = estimate(np.zeros((8, 16)), ALONE)
+    (text,) = doubts(
+        sound, weighted_run(), DRAWS + 3.0 * (np.arange(8) < 2)[:, None], "in reverse, "
+    )
+    assert text.startswith("in reverse, the islands' mean log densities differ")
+    (text,) = doubts(sound, weighted_run(acceptance=0.3), DRAWS)
+    assert "acceptance falls to 0.30 (wanted about 0.8)" in text
+    few = Estimate(0.0, 0.1, np.zeros((8, 16)), 20.0)
+    (text,) = doubts(few, weighted_run(), DRAWS)
+    assert "128 particles are worth 20.0 independent ones" in text

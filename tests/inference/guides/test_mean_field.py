@@ -3,6 +3,8 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
+import numpyro
+import numpyro.distributions as dist
 import pytest
 from scipy import stats
 from support.adversarial import model
@@ -95,3 +97,11 @@ def test_unknown_options():
         dgp.MeanField(model, covariance="low rank")
     with pytest.raises(ValueError, match=r"hidden_scale is 0\.0, wanted a positive number"):
         dgp.MeanField(model, hidden_scale=0.0)
+
+
+def test_a_model_without_layers():
+    def plain(x):
+        numpyro.sample("w", dist.Normal())
+
+    with pytest.raises(ValueError, match=r"no dgp_ppl\.gp layer.*\['w'\]"):
+        dgp.MeanField(plain).setup(jnp.zeros(3))

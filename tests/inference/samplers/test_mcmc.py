@@ -1,11 +1,19 @@
-"""`run_mcmc`: the draws of NumPyro's `MCMC`, and runs that resume after an interruption."""
+"""`run_mcmc`: runs that go on, interruptions, and warnings about unreliable draws."""
 
+import jax.numpy as jnp
 import numpy as np
+import numpyro
+import numpyro.distributions as dist
 import pytest
-from numpyro.infer import NUTS
-from support.helpers import slow
-from support.mcmc_runs import sampled, slope
+from numpyro.infer import NUTS, init_to_value
+from support.helpers import KEY, slow
+from support.kernel_runs import short
+from support.mcem_runs import X, Y, slope as learned
+from support.mcmc_runs import assert_same, sampled, slope
 
+import dgp_ppl as dgp
+from dgp_ppl.inference.samplers._em import ExpectationMaximization
+from dgp_ppl.inference.samplers._mcmc import _Program
 from dgp_ppl.inference.samplers.sghmc import SGHMC
 
 
@@ -23,3 +31,99 @@ def test_two_runs_make_one(kind):
     second = sampled(kind(slope), num_samples=60, num_warmup=0, start=first.state, **own)
     both = np.concatenate([first.samples["w"], second.samples["w"]], axis=1)
     np.testing.assert_array_equal(whole.samples["w"], both)
+
+
+def hills(x, y):
+    """Ten normal values."""
+    numpyro.sample("w", dist.Normal(0, 1).expand([10]).to_event(1))
+
+
+def test_draws_that_are_too_hot_are_said():
+    """Euler steps that are too large heat the momentum; there is one warning."""
+    hot = SGHMC(hills, step_size=1.0, preconditioner=None, integrator="euler", friction=0.5)
+    options = {"num_warmup": 200, "num_samples": 200, "num_chains": 4}
+    with pytest.warns(
+        UserWarning, match="mean kinetic temperature is .*longer num_warmup"
+    ) as warned:
+        chains = short(hot, **options)
+    assert len(warned) == 1
+    assert chains.fields["temperature"].mean() > 1.25
+    sound = short(SGHMC(hills, step_size=0.2, preconditioner=None), **options)
+    assert sound.fields["temperature"].mean() == pytest.approx(1, abs=0.1)
+
+
+def test_divergences_are_said():
+    """A chain diverges from far out without warm-up."""
+    start = init_to_value(values={"w": 100 * jnp.ones(10)})
+    far = SGHMC(hills, step_size=1.0, preconditioner=None, init_strategy=start)
+    with pytest.warns(UserWarning, match="1 of the draws diverge"):
+        chains = short(far, num_samples=20)
+    assert chains.fields["diverging"].all()
+
+
+LONG = {"num_warmup": 300, "num_samples": 100, "thinning": 4}  # 2 calls, then 50 draws a call
+MCEM = {"steps": 300, "num_samples": 120, "thinning": 4, "progress": False}
+
+
+@pytest.fixture
+def press_ctrl_c(monkeypatch):
+    """Return a function that interrupts the call of the device with this number, from 0."""
+
+    def interrupt_at(kind, number):
+        advance, calls = kind.advance, iter(range(number + 1))
+
+        def interrupted(self, *args):
+            if next(calls) == number:
+                raise KeyboardInterrupt
+            return advance(self, *args)
+
+        monkeypatch.setattr(kind, "advance", interrupted)
+
+    return interrupt_at
+
+
+def test_an_interrupted_run_is_the_errors_result(press_ctrl_c, monkeypatch):
+    whole = sampled(**LONG)
+    press_ctrl_c(_Program, 3)
+    wanted = r"after 500 steps with 50 of 100 draws .* start=error\.result\.state .* for 50 draws"
+    with pytest.raises(dgp.Interrupted, match=wanted) as caught:
+        sampled(**LONG)
+    monkeypatch.undo()
+    first = caught.value.result
+    assert first.shape == (2, 50)
+    rest = sampled(**LONG | {"num_warmup": 0, "num_samples": 50}, start=first.state)
+    for name, draws in whole.samples.items():
+        parts = [first.samples[name], rest.samples[name]]
+        np.testing.assert_array_equal(np.concatenate(parts, axis=1), draws)
+
+
+def test_a_warm_up_without_and_with_a_checkpoint(press_ctrl_c, monkeypatch, tmp_path):
+    press_ctrl_c(_Program, 1)
+    with pytest.raises(dgp.Interrupted, match=r"after 200 steps with 0 of 100 .* again: a warm-up"):
+        sampled(**LONG)
+    monkeypatch.undo()
+    press_ctrl_c(_Program, 1)
+    run = {**LONG, "checkpoint": tmp_path, "every": 100}
+    with pytest.raises(dgp.Interrupted, match="it resumes from the last checkpoint") as caught:
+        sampled(**run)
+    assert caught.value.result.samples == {}
+    assert "no draws, 100 steps" in repr(caught.value.result)
+    monkeypatch.undo()
+    assert_same(sampled(**run), sampled(**LONG))
+
+
+@pytest.mark.parametrize(("kind", "iterations", "draws"), [("fit", 200, 0), ("draws", 300, 50)])
+def test_an_interrupted_fit_mcem(press_ctrl_c, monkeypatch, tmp_path, kind, iterations, draws):
+    press_ctrl_c(ExpectationMaximization if kind == "fit" else _Program, 1)
+    wanted = f"after {iterations} of 300 iterations with {draws} of 120 draws"
+    with pytest.raises(dgp.Interrupted, match=wanted) as caught:
+        dgp.fit_mcem(KEY, learned, X, Y, checkpoint=tmp_path, **MCEM)
+    monkeypatch.undo()
+    result = caught.value.result
+    assert len(result.losses) == iterations
+    assert set(result.params) == {"scale", "noise"}
+    assert len(result.chains.samples) == bool(draws)
+    found = dgp.fit_mcem(KEY, learned, X, Y, checkpoint=tmp_path, **MCEM)
+    whole = dgp.fit_mcem(KEY, learned, X, Y, **MCEM)
+    assert found.params == whole.params
+    np.testing.assert_array_equal(found.chains.samples["w"], whole.chains.samples["w"])

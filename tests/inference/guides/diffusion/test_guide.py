@@ -1,6 +1,11 @@
+"""The diffusion guide: its base, bounds, paths, informed steps and arguments."""
+
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+import numpyro
+import numpyro.distributions as dist
 import pytest
 from jax import random
 from numpyro import handlers
@@ -8,8 +13,10 @@ from numpyro.infer.util import log_density
 from support.diffusion import Z, bases, diagonal_fit, shaken, wavy
 from support.helpers import (
     KEY,
+    assert_covariance,
     assert_mean,
     bound,
+    no_guide,
     one_layer,
     regression,
     slow,
@@ -20,6 +27,7 @@ from support.helpers import (
 
 import dgp_ppl as dgp
 from dgp_ppl._partition import Call
+from dgp_ppl.core import Handover, guide_site
 from dgp_ppl.core._inducing import DiagonalInducing
 from dgp_ppl.inference import evaluate
 from dgp_ppl.inference.evidence._importance import importance_evidence
@@ -94,3 +102,173 @@ def test_a_base_whose_mean_has_its_own_inducing_inputs_has_no_drawn_paths():
     assert np.isfinite(bound(one_layer, guide, params, x, y, z=Z))
     with pytest.raises(TypeError, match="a mean with separate inducing inputs"):
         bound(one_layer, guide.drawn(), params, x, y, z=Z)
+
+
+def test_paths_share_a_minibatch():
+    def sums(y, *, batch_size):
+        with dgp.minibatch(y, batch_size=batch_size) as y:
+            numpyro.sample("y", dist.Delta(jnp.zeros(len(y)), log_density=y), obs=jnp.zeros(len(y)))
+
+    y = 2.0 ** jnp.arange(12)
+    loss = lambda key: -DiffusionELBO(3).loss(key, {}, sums, no_guide, y, batch_size=1)  # noqa: E731
+    values = jax.jit(jax.vmap(loss))(random.split(KEY, 40))
+    assert np.isin(np.round(values), 12 * np.asarray(y)).all()
+    assert len(set(np.round(values).tolist())) > 5
+
+
+@pytest.mark.parametrize("base", ["prior", slow("mean-field"), slow("global")])
+def test_paths_start_as_noise_and_end_as_the_guides_draws(base):
+    """Noise has the base's distribution, N(0, I) for the prior. Tolerance: 4.5 standard errors."""
+    x, y = regression(rows=6)
+    own = base if base == "prior" else bases(two_layers)[base]
+    guide = dgp.Diffusion(two_layers, steps=3, base=own, score=wavy)
+    params = shaken(start(two_layers, guide, x, y, z=Z), 0.2)
+    num = 600
+    states = dgp.diffusion_paths(KEY, guide, params, x, y, num_paths=num, z=Z)
+    assert {n: a.shape for n, a in states.items()} == dict.fromkeys(
+        ("l1.v", "l2.v"), (num, 4, 5, 1)
+    )
+    ends = guide.sample_posterior(KEY, params, x, y, sample_shape=(num,), z=Z)
+    for site, a in states.items():
+        np.testing.assert_allclose(a[:, -1], ends[site], atol=5e-4)  # the two round differently
+    first = np.concatenate([np.asarray(a)[:, 0, :, 0] for a in states.values()], axis=1)
+    if base == "prior":
+        assert_mean(first, np.zeros(10))
+        assert_covariance(first, np.eye(10))
+    elif base == "mean-field":
+        for l, site in enumerate(states):
+            R = np.asarray(params[f"{site}.scale_tril"], np.float64)[0]
+            noise = first[:, 5 * l : 5 * l + 5]
+            assert_mean(noise, np.asarray(params[f"{site}.loc"])[:, 0])
+            assert_covariance(noise, R @ R.T)
+
+
+def test_paths_need_a_diffusion():
+    x, y = regression(rows=6)
+    with pytest.raises(TypeError, match="guide is MeanField, wanted a Diffusion"):
+        dgp.diffusion_paths(KEY, dgp.MeanField(two_layers), {}, x, y, z=Z)
+    guide = dgp.Diffusion(two_layers, steps=3, base="prior", score=wavy)
+    with pytest.raises(ValueError, match="num_paths is 0, wanted at least 1"):
+        dgp.diffusion_paths(KEY, guide, {}, x, y, num_paths=0, z=Z)
+
+
+@pytest.mark.slow
+def test_informed_steps_know_the_gradient(x64):
+    """On a conjugate layer the gradient of log p(y, T(z)) |T'| / N(z) is known."""
+    x, y = regression(rows=6)
+    base = dgp.MeanField(one_layer, covariance="diagonal")
+    guide = Diffusion(one_layer, steps=2, base=base, informed=(x, y))
+    params = shaken(start(one_layer, guide, x, y, z=Z))
+    m, s = params["l1.v.loc"], params["l1.v.scale"]
+    assert params["diffusion.informed"].shape == (2,)
+
+    def ask(z):
+        with handlers.block(), handlers.seed(rng_seed=KEY), handlers.substitute(data=params):
+            guide.setup(x, y, z=Z)
+            unravel = lambda a: {"l1.v": a[:, None]}  # noqa: E731
+            return guide._target_gradient(KEY, unravel, Call((x, y), {"z": Z}))(z)
+
+    def log_ratio(z):
+        v = m + s * z[:, None]
+        drawn = {"l1.v": guide_site("l1.v", Handover(), v)}
+        program = handlers.replay(one_layer, drawn)
+        return log_density(program, (x, y), {"z": Z}, {})[0] + 0.5 * jnp.sum(z**2)
+
+    ask, gradient = jax.jit(ask), jax.jit(jax.grad(log_ratio))
+    near = random.normal(KEY, (5,))
+    for z, capped in ((near, False), (5 * near, True)):
+        truth = gradient(z)
+        norm = jnp.linalg.norm(truth)
+        assert (norm > 30) == capped
+        np.testing.assert_allclose(ask(z), truth * jnp.minimum(1, 30 / norm), rtol=1e-9)
+    assert (jax.jacobian(ask)(near) == 0).all()
+
+
+def plain(t, z):
+    return {n: jnp.sin(2 * a + t) for n, a in z.items()}
+
+
+class Wave:
+    """A user's class that is not an `equinox` module."""
+
+    def __call__(self, t, z):
+        return plain(t, z)
+
+
+class Speed(eqx.Module):
+    """A module with the call signature that is usual in `equinox`."""
+
+    speed: jax.Array
+
+    def __call__(self, t, z, *, key=None):
+        return {n: jnp.sin(self.speed * a + t) for n, a in z.items()}
+
+
+def test_scores_of_any_kind():
+    """A maker, its score, and other callables with equal values give one bound."""
+    x, y = regression(rows=6)
+    scores = {
+        "maker": wavy,
+        "function": plain,
+        "lambda": lambda t, z: plain(t, z),
+        "compiled": jax.jit(plain),
+        "object": Wave(),
+        "module": Speed(jnp.array(2.0)),
+        "compiled module": eqx.filter_jit(Speed(jnp.array(2.0))),
+    }
+    values = {}
+    for name, score in scores.items():
+        guide = Diffusion(one_layer, steps=2, base="prior", score=score)
+        with handlers.seed(rng_seed=0), handlers.trace() as sites:
+            guide(x, y, z=Z)
+        params = {n: s["value"] for n, s in sites.items() if s["type"] == "param"}
+        learned = {n for n in params if "score" in n}
+        assert learned == ({"diffusion.score.speed"} if name == "module" else set()) or (
+            name == "compiled module" and len(learned) == 1
+        )
+        values[name] = sites["diffusion.path"]["fn"].log_factor
+    np.testing.assert_allclose(list(values.values()), values["maker"], rtol=1e-6)
+    assert values["maker"] != 0
+
+
+def test_scores_of_other_shapes():
+    for score, got in (
+        (lambda t, z: {n: a[:2] for n, a in z.items()}, r"\{'l1\.v': \(2, 1\)\}"),
+        (lambda layers, rng: lambda t, z: z, r"\(\).*give it a parameter named key"),
+        (lambda layers, key: lambda t, z: jnp.zeros(3), r"\(3,\)"),
+    ):
+        guide = Diffusion(one_layer, steps=2, score=score)
+        wanted = rf"score\(t, z\) has the shapes {got}"
+        with pytest.raises(ValueError, match=wanted), handlers.seed(rng_seed=0):
+            guide(*regression(rows=6), z=Z)
+
+
+def run(guide):
+    with handlers.seed(rng_seed=0):
+        guide(*regression(rows=6), z=Z)
+
+
+def test_errors():
+    """Each names the argument and what was wanted."""
+    for error, message, options in (
+        (TypeError, "steps is 2.0, wanted an integer of at least 1", {"steps": 2.0}),
+        (TypeError, r"score is 'mlp', wanted a callable \(t, z\)", {"score": "mlp"}),
+        (TypeError, "schedule is 'linear', wanted .* VariancePreserving", {"schedule": "linear"}),
+        (TypeError, r"informed is a .*, wanted .* informed=\(x, y\)", {"informed": jnp.ones(3)}),
+        (ValueError, "last is 'kept', wanted 'integrated' or 'drawn'", {"last": "kept"}),
+        (ValueError, "base is 'none', wanted MeanField", {"base": "none"}),
+        (
+            ValueError,
+            r"informed has 1 of the model's arguments, .* observes nothing.*informed=\(x, y\)",
+            {"informed": (regression(rows=6)[0],)},
+        ),
+        (
+            TypeError,
+            r"arrays of \['int32'\], which cannot be learned",
+            {"score": Speed(jnp.array(3))},
+        ),
+    ):
+        with pytest.raises(error, match=message):
+            run(Diffusion(one_layer, **{"steps": 2, **options}))
+    with handlers.block(), pytest.raises(ValueError, match="Diffusion needs a random key"):
+        Diffusion(one_layer)(*regression(rows=6), z=Z)

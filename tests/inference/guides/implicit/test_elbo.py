@@ -11,7 +11,7 @@ import optax
 import pytest
 from jax import random
 from numpyro.infer import SVI
-from scipy import stats
+from scipy import special, stats
 from support.adversarial import (
     Fork,
     Line,
@@ -28,6 +28,7 @@ from support.adversarial import (
 from support.helpers import (
     KEY,
     assert_derivatives,
+    assert_mean,
     exact_evidence,
     one_layer,
     regression,
@@ -192,3 +193,27 @@ def test_evaluate_reports_a_bound_for_any_discriminator():
     assert uncertified > evidence + 4.5 * error
     found, error = evaluate(KEY, one_layer, guide, params, x, y, z=z, num_draws=200)
     assert evidence - 0.5 < found < evidence + 4.5 * error
+
+
+@pytest.mark.slow
+def test_a_statistic_of_few_numbers_loses_nothing():
+    """The KL of the statistic of K numbers equals that of all inducing values, by brute force."""
+    guide = Implicit(idle, **small, noise_dim=2)
+    params = random_params(guide, *regression(rows=5))
+    params = {n: 2 * a if ".generator." in n else a for n, a in params.items()}
+    mean, R = dense(guide, params)
+    pair = guide.adversarial_pair(params)
+    h, others = (pair.features(k, n) for k, n in zip(random.split(KEY), (8000, 300), strict=True))
+    v = columns(pair.values(KEY, h))
+    centres = np.asarray(others) @ columns(pair.directions)
+    e = np.linalg.solve(R, (v - mean).T).T
+    squares = ((e[:, None, :] - centres) ** 2).sum(axis=-1)
+    own = ((e - np.asarray(h) @ columns(pair.directions)) ** 2).sum(axis=-1)
+    sums = special.logsumexp(-0.5 * np.c_[squares, own], axis=1)
+    log_q = sums - np.log(301) - np.linalg.slogdet(R)[1]
+    brute = log_q + 0.5 * (v**2).sum(axis=1)
+    found = np.asarray(pair.kl_bound(random.key(7), h, others), float)
+    pairs = (brute - found).reshape(-1, 2).mean(axis=1)  # antithetic
+    assert_mean(pairs, 0)
+    assert pairs.std() / np.sqrt(len(pairs)) < 0.1
+    assert np.mean(found) - np.mean(np.asarray(pair.gaussian_kl(h))) > 0.05  # q is not a Gaussian

@@ -1,18 +1,26 @@
-"""SGHMC: stationary distributions and exact posteriors."""
+"""SGHMC: stationary distributions, exact posteriors, warm-up, and NumPyro's interface."""
 
 import functools
+import subprocess
+import sys
+from pathlib import Path
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import numpyro
 import numpyro.distributions as dist
 import pytest
+from jax import lax, random
 from numpyro.infer import MCMC
 from scipy.linalg import solve_discrete_lyapunov
+from support.foreign_models import FOREIGN, assert_same_posterior, nuts
 from support.helpers import KEY, assert_mean, exact_posterior, one_layer, regression
 
 import dgp_ppl as dgp
+from dgp_ppl._partition import Call
 from dgp_ppl.inference.samplers._mcmc import run_mcmc
+from dgp_ppl.inference.samplers._potential import Potential
 from dgp_ppl.inference.samplers.sghmc._sghmc import SGHMC
 
 SDS = np.array([1.0, 0.3, 0.1, 0.03])
@@ -161,3 +169,155 @@ def test_many_coordinates_that_depend_on_each_other():
 def linear(A, y):
     w = numpyro.sample("w", dist.Normal(0, 1).expand([A.shape[1]]).to_event(1))
     numpyro.sample("y", dist.Normal(A @ w, 1), obs=y)
+
+
+def far(y, batch_size=None):
+    """A model whose posterior is far from the prior's centre."""
+    mean, sd = numpyro.sample("mean", dist.Normal(0, 100)), numpyro.sample("sd", dist.HalfNormal(5))
+    with dgp.minibatch(y, batch_size=batch_size) as y:
+        numpyro.sample("y", dist.Normal(mean, sd), obs=y)
+
+
+@pytest.mark.slow
+def test_warm_up_from_afar():
+    """2,000 steps suffice from hundreds of posterior standard deviations away.
+
+    The mean has a Student's t distribution about the rows' mean; its sd is right to a few percent.
+    """
+    for centre, batch_size in ((50, 20), (500, None)):
+        warm_up_from_afar(centre, batch_size)
+
+
+def warm_up_from_afar(centre, batch_size):
+    y = centre + np.random.default_rng(0).standard_normal(200)
+    truth, sd = y.mean(), y.std() / np.sqrt(200)
+    chains = run_mcmc(
+        KEY, SGHMC(far), jnp.asarray(y, float), batch_size=batch_size, num_warmup=2000,
+        num_samples=100, thinning=40, num_chains=8, progress=False,
+    )  # fmt: skip
+    mean = (chains.samples["mean"].astype(np.float64) - truth) / sd
+    assert_mean(mean.mean(axis=1), 0.0)
+    assert mean.std(axis=1).max() < 1.5
+    assert mean.std() == pytest.approx(1.0, abs=0.15)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", FOREIGN)
+def test_models_that_are_not_ours(name):
+    """Means and variances agree with NUTS, up to a bias of 3 % of the variances."""
+    model, args = FOREIGN[name]
+    chains = run_mcmc(
+        KEY, SGHMC(model), *args, num_warmup=2000, num_samples=1000, thinning=10, num_chains=8,
+        progress=False,
+    )  # fmt: skip
+    assert_same_posterior(chains, nuts(model, *args), bias=0.03)
+    assert not chains.fields["diverging"].any()
+
+
+def test_steps_between_draws_cost_no_post_processing():
+    """`num_steps` skips the steps that `thinning` drops, and their deterministic sites."""
+    calls = []
+
+    def model():
+        w = numpyro.sample("w", dist.Normal(0, 1))
+        count = lambda w: calls.append(None) or w  # noqa: E731
+        shape = jax.ShapeDtypeStruct((), w.dtype)
+        same = jax.pure_callback(count, shape, lax.stop_gradient(w), vmap_method="sequential")
+        numpyro.deterministic("same", same)
+
+    whole = run_mcmc(
+        KEY, SGHMC(model), num_warmup=50, num_samples=6, thinning=10, progress=False,
+    )  # fmt: skip
+    calls.clear()
+    mcmc = MCMC(SGHMC(model, num_steps=10), num_warmup=5, num_samples=6, progress_bar=False)
+    mcmc.run(random.split(KEY, 1)[0])
+    np.testing.assert_allclose(mcmc.get_samples()["w"], whole.samples["w"][0], rtol=1e-5)
+    np.testing.assert_allclose(mcmc.get_samples()["same"], mcmc.get_samples()["w"])
+    assert len(calls) <= 1 + 5 + 6  # the start, and each of MCMC's steps; not 110
+
+
+PARALLEL = """
+import numpyro
+numpyro.set_host_device_count(2)
+import sys
+sys.path.insert(0, {tests!r})
+import jax, numpy as np
+from numpyro.infer import MCMC
+from test_sghmc import KEY, SGHMC, X, Y, one_layer
+assert jax.local_device_count() == 2
+draws = []
+for method in ("parallel", "vectorized", "sequential"):
+    mcmc = MCMC(SGHMC(one_layer), num_warmup=50, num_samples=20, num_chains=2,
+                chain_method=method, progress_bar=False)
+    mcmc.run(KEY, X, Y, z=X[::3])
+    draws.append(np.asarray(mcmc.get_samples()["l1.v"]))
+    assert draws[-1].shape == (40, 4, 1)
+for other in draws[1:]:
+    np.testing.assert_allclose(draws[0], other, rtol=1e-2, atol=1e-3)
+"""
+
+
+@pytest.mark.slow
+def test_every_way_to_run_chains():
+    """Parallel, vectorized and sequential chains have the same draws."""
+    program = PARALLEL.format(tests=str(Path(__file__).parent))
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.slow
+def test_deterministic_sites_come_along():
+    """Draws have the deterministic sites of all rows, such as a transported model's layers."""
+
+    def model(x, y, batch_size=None):
+        w = numpyro.sample("w", dist.Normal(0, 1))
+        numpyro.deterministic("double", 2 * w)
+        with dgp.minibatch(x, y, batch_size=batch_size) as (x, y):
+            mean = numpyro.deterministic("mean", w * x)
+            numpyro.sample("y", dist.Normal(mean, 1), obs=y)
+
+    options = {"num_warmup": 20, "num_samples": 5, "progress": False}
+    for chains in (
+        run_mcmc(KEY, SGHMC(model), X[:, 0], Y, batch_size=4, **options),
+        dgp.Chains.from_mcmc(stock(SGHMC(model), X[:, 0], Y, batch_size=4)),
+    ):
+        w = chains.samples["w"]
+        np.testing.assert_allclose(chains.samples["double"], 2 * w)
+        np.testing.assert_allclose(
+            chains.samples["mean"], w[..., None] * np.asarray(X[:, 0]), rtol=1e-5
+        )
+    guide = dgp.MeanField(one_layer)
+    fit = dgp.fit(KEY, one_layer, guide, X, Y, z=X[::3], steps=20, progress=False)
+    program = dgp.transported(one_layer, guide, fit.params)
+    chains = run_mcmc(KEY, SGHMC(program), X, Y, z=X[::3], **options)
+    assert chains.samples["l1.v"].shape == (1, 5, 4, 1)
+
+
+def stock(kernel, *args, **kwargs):
+    mcmc = MCMC(kernel, num_warmup=20, num_samples=5, progress_bar=False)
+    mcmc.run(KEY, *args, **kwargs)
+    return mcmc
+
+
+def test_params_with_a_random_start_stay_as_they_are():
+    def model():
+        b = numpyro.param("b", lambda key: 3 * random.normal(key))
+        numpyro.factor("p", b * numpyro.sample("w", dist.Normal(0, 1)))
+
+    energy = lambda k: Potential(model)(k, {"w": jnp.ones(())}, Call()).value  # noqa: E731
+    assert len({float(energy(k)) for k in random.split(KEY, 5)}) == 1
+
+
+@pytest.mark.slow
+def test_a_gradient_that_is_not_finite_moves_nothing():
+    def model():
+        x = numpyro.sample("x", dist.Normal(0, 1))
+        numpyro.factor("cliff", jnp.where(x > 0.5, jnp.nan, 0.0) * x)
+
+    with pytest.warns(UserWarning, match="of the draws diverge"):
+        chains = run_mcmc(
+            KEY, SGHMC(model, step_size=0.5), num_warmup=200, num_samples=500, progress=False
+        )
+    assert chains.fields["diverging"].any()
+    assert not chains.fields["diverging"].all()
+    assert (chains.samples["x"] < 0.6).all()
