@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from numpyro.infer import NUTS
 from support.foreign_models import FOREIGN
-from support.helpers import KEY
+from support.helpers import KEY, slow
 
 import dgp_ppl as dgp
 from dgp_ppl.criticism import chain_diagnostics
@@ -24,7 +24,7 @@ SAMPLERS = {
 }
 
 
-@pytest.mark.parametrize("name", SAMPLERS)
+@pytest.mark.parametrize("name", ["SGHMC", *(slow(n) for n in SAMPLERS if n != "SGHMC")])
 def test_arviz_has_draws_and_statistics(name):
     """R-hat and the effective sample size of the tree are those of `chain_diagnostics`."""
     chains = dgp.run_mcmc(
