@@ -103,7 +103,7 @@ def test_the_mean_of_a_narrow_layer_is_pca_and_of_a_wide_one_padding():
 
 
 def test_starts_from_rows_use_a_sample(monkeypatch):
-    """With few rows they are those of all rows; with many, k-means and PCA see a sample."""
+    """With few rows all rows are used; with many, k-means and PCA see a sample."""
     rows = Rows.from_arrays(X.astype(np.float32), X[:, 0])
     for name in ("inducing_inputs", "median_lengthscale"):
         function = getattr(initialize, name)

@@ -62,7 +62,7 @@ def test_some_columns_stay_as_they_are():
 
 
 def test_rows_are_standardised_in_one_pass(monkeypatch):
-    """The moments are those of arrays, also of a large shift, of constants and missing targets."""
+    """The moments equal the moments of arrays, also with a shift, constants, missing targets."""
     x = np.c_[X * [1.0, 20.0, 0.1] + 1e4, np.full(60, 3.0)]
     y = np.c_[X[:, 0] * 7 + 3, X[:, 1]]
     y[5, 0] = np.nan

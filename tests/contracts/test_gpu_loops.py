@@ -51,7 +51,7 @@ def test_open_loops_are_found():
     assert len(open_loops(lambda x: lax.map(until, x), jnp.ones(3))) == 1
 
 
-# The guides with loops of their own; the loops of the others are in layers, kernels and `fit`.
+# The guides with loops of their own. All guides have the loops of layers, kernels and `fit`.
 QUICK = ("global_inducing", "informed diffusion", "flow", "implicit")
 
 

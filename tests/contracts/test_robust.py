@@ -117,7 +117,7 @@ SLOW = [slow(k) for k in SMOOTH if k not in QUICK]
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kernel", [*QUICK, *SLOW])
-def test_gradients_are_those_of_float64(kernel):
+def test_gradients_equal_the_gradients_in_float64(kernel):
     """Compare gradients at 60 steps of gradient ascent on the collapsed bound.
 
     The terms of the diagonal of k(Z, Z) must keep cancelling. Where they did not, with jax 0.12,

@@ -26,7 +26,7 @@ SAMPLERS = {
 
 @pytest.mark.parametrize("name", ["SGHMC", *(slow(n) for n in SAMPLERS if n != "SGHMC")])
 def test_arviz_has_draws_and_statistics(name):
-    """R-hat and the effective sample size of the tree are those of `chain_diagnostics`."""
+    """R-hat and the effective sample size of the tree equal the values of `chain_diagnostics`."""
     chains = dgp.run_mcmc(
         KEY, SAMPLERS[name](), *ARGS, num_warmup=100, num_samples=50, num_chains=4, progress=False
     )

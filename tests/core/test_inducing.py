@@ -144,7 +144,7 @@ def test_log_determinant_of_the_bijection():
 
 
 def test_arrays_come_in_the_same_order_in_every_process():
-    """NumPyro's order is that of a set of strings, which differs from process to process."""
+    """NumPyro takes the order of a set of strings, which differs from process to process."""
     q = FullInducing(jnp.zeros((M, P)), jnp.stack([jnp.eye(M)] * P))
     assert [leaf.shape for leaf in jax.tree.leaves(q)] == [(M, P), (P, M, M)]
     assert FullInducing.gather_pytree_data_fields() == ("loc", "scale_tril")

@@ -71,7 +71,7 @@ def linear():
 
 
 @pytest.mark.usefixtures("x64")
-def test_the_prior_is_that_of_the_sum_of_the_kernels(linear):
+def test_the_prior_has_the_sum_of_the_kernels(linear):
     for name, x in (("train", X), ("test", X_TEST)):
         J, var = linear[name]
         total = gram(x, x)
@@ -82,7 +82,7 @@ def test_the_prior_is_that_of_the_sum_of_the_kernels(linear):
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("x64")
-def test_the_evidence_is_that_of_the_sum_of_the_kernels(linear):
+def test_the_evidence_of_a_sum_is_the_evidence_of_the_summed_kernels(linear):
     """p(y) = E over v of the densities that `observe` gives without a guide."""
     J, var = linear["train"]
     evidence = stats.multivariate_normal(np.zeros(8), J @ J.T + np.diag(var + NOISE**2)).logpdf(Y)

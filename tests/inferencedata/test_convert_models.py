@@ -58,7 +58,7 @@ def q(scale):
     return {"w_auto_loc": jnp.asarray(MEAN), "w_auto_scale": jnp.asarray(spread)}
 
 
-def test_the_density_of_entries_is_of_those_that_were_seen():
+def test_the_density_of_entries_is_of_seen_entries():
     seen = np.ones((N, 3), bool)
     seen[0, 1:] = False
     y = 1e6 + 20 * np.where(seen, np.stack([Y, Y, Y], axis=1), np.nan)

@@ -76,7 +76,7 @@ def test_kernels_per_output_add_and_multiply_output_by_output():
         np.testing.assert_allclose(product(x), own(x) * shared(x), rtol=1e-6)
 
 
-def test_a_kernel_of_some_columns_ignores_the_others():
+def test_a_kernel_of_some_columns_ignores_all_other_columns():
     x, z = jnp.asarray(inputs(4, 6), float), jnp.asarray(inputs(3, 7), float)
     kernel = kernels.Matern52(0.5, 0.7)
     for columns, picked in [(1, [1]), ([1, 0], [1, 0]), (slice(0, 2), [0, 1]), (range(1), [0])]:

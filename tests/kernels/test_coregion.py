@@ -35,7 +35,7 @@ def test_a_normalised_covariance_has_correlations(x64):
 
 
 def test_weights_stand_for_sums_of_functions(x64):
-    """With weights v and w the covariance is that of Σ v_c f_c(x) and Σ w_c f_c(z)."""
+    """With weights v and w it is the covariance of Σ v_c f_c(x) and Σ w_c f_c(z)."""
     k = kernels.Matern52(1.3, 0.7).on(0) * kernels.Coregion(W, KAPPA).on(slice(1, 4))
     v, w = np.array([0.2, 0.5, 0.3]), np.array([1.0, -2.0, 0.0])
     eye = np.eye(3)

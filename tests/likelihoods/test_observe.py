@@ -318,7 +318,7 @@ def test_missing_rows_add_nothing(name):
 
 @pytest.mark.parametrize(("closed", "guided"), [(True, True), slow(False, False)])
 def test_missing_entries_add_nothing(closed, guided):
-    """The density is that of a model of the observed entries alone."""
+    """The density equals the density of a model of the observed entries alone."""
     y = jnp.asarray(RNG.standard_normal((6, 4)), jnp.float32)
     mask = jnp.asarray(RNG.uniform(size=(6, 4)) < 0.5).at[0].set(False)
     scale = (lambda f: 0.3) if closed else lambda f: 1 + 0 * f  # the latter needs Monte Carlo

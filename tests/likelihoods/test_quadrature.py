@@ -78,7 +78,7 @@ def test_values_that_were_wrong():
 
 
 @pytest.mark.parametrize("guided", [False, True])
-def test_gradients_are_those_of_the_integrals(guided):
+def test_gradients_equal_the_gradients_of_the_integrals(guided):
     mean, sd, scale, y = (jnp.asarray(a[:24]) for a in grid("student"))
 
     @jax.jit

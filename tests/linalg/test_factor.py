@@ -89,7 +89,7 @@ def test_jitter_escalates_where_rounding_has_eaten_it():
     assert compiled(K.at[3, 3].set(0.0)).jitter < 2 * eaten
 
 
-def test_all_jitters_at_once_give_the_factor_of_one_after_another(monkeypatch):
+def test_all_jitters_together_give_the_factor_of_one_after_another(monkeypatch):
     """A GPU factorises with all jitters, and takes the first sound factor."""
     cases = ALL | {"positive": positive(4, 40), "zero": np.zeros((40, 40))}
     cases["nan"] = positive(5, 40).at[20, 3].set(jnp.nan)
@@ -165,7 +165,7 @@ def test_nan_gives_a_factor_that_is_not_finite():
 
 @pytest.mark.usefixtures("x64")
 def test_moments_with_a_rule_of_their_own_have_the_derivatives_of_the_formula():
-    """Compare value, gradient, tangent and Hessian with those of products that JAX derives."""
+    """Compare value, gradient, tangent and Hessian with the same of products that JAX derives."""
     rng = np.random.default_rng(8)
     root, k, loc, R, prior = (
         jnp.asarray(rng.standard_normal(shape))

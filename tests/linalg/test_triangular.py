@@ -1,4 +1,4 @@
-"""Inverses of triangular matrices, and factors of several matrices at once."""
+"""Inverses of triangular matrices, and factors of batches of matrices."""
 
 import os
 import subprocess
@@ -60,6 +60,6 @@ MANY = textwrap.dedent("""
 
 @pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="needs a set of two cores")
-def test_many_batches_at_once_do_not_wait_for_each_other():
+def test_many_batches_do_not_wait_for_each_other():
     """In jaxlib 0.10, two batched LAPACK calls in one program wait for each other on two cores."""
     subprocess.run([sys.executable, "-c", MANY], check=True, timeout=120)

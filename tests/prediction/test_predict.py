@@ -134,7 +134,7 @@ def test_chunks_do_not_change_a_prediction_without_hidden_noise(exact):
     np.testing.assert_allclose(chunked.log_prob(Y_TEST), whole.log_prob(Y_TEST), atol=1e-8)
 
 
-def test_latent_draws_are_those_of_the_guide():
+def test_latent_draws_are_the_guides_draws():
     params, draws = two_layer_params(), deep(num_samples=2000).latent_draws()
     assert {n: a.shape for n, a in draws.items()} == {
         "l1.v": (2000, 5, 1),

@@ -53,7 +53,7 @@ def guide_params(loc, scale_tril):
 
 
 def exact_loo():
-    """Return log p(y_n | all other y), [N], and the mean and variance of y_n given the others.
+    """Return log p(y_n | all other y), [N], and the mean and variance of y_n given all other y.
 
     Source: Rasmussen and Williams 2006, equations 5.10 to 5.12.
     """

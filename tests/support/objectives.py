@@ -43,8 +43,8 @@ def log_mean_exp_of_pairs(log_terms, log_weights):
 
 
 def hyperparameters(z):
-    """Return the params of `sgpr`, which are those of `svgp` without q(v).
+    """Return the params of `sgpr`, which are the params of `svgp` without q(v).
 
-    The kernel is that of `exact_evidence`.
+    The kernel is the kernel of `exact_evidence`.
     """
     return {"l1.z": z, "l1.variance": 1.5, "l1.lengthscale": jnp.array([0.8]), "noise": NOISE}

@@ -64,7 +64,7 @@ def test_moves_keep_a_tempered_distribution():
             key, points, noise(2000), beta, 0.4, jnp.ones(target.dim), arrays
         )
     assert 0.5 < float(jnp.mean(rates)) < 0.999
-    # The weighted moments have an error too: that of at least as many draws.
+    # The weighted moments have an error too, of at least as many draws.
     for got, wanted in zip((points.z, points.z**2), moments, strict=True):
         error = np.std(got, axis=0) * np.sqrt(2 / 2000)
         assert (np.abs(np.mean(got, axis=0) - wanted) < 4 * error).all()

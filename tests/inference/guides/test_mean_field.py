@@ -90,7 +90,7 @@ def test_draws_have_the_moments_of_their_params_and_sites_are_independent():
 
 
 @pytest.mark.parametrize("covariance", ["full", "diagonal"])
-def test_median_and_quantiles_are_those_of_the_marginals(covariance):
+def test_median_and_quantiles_of_the_marginals(covariance):
     params, truth = random_params(covariance)
     guide = set_up(model, covariance=covariance)
     levels = [0.05, 0.5, 0.9]

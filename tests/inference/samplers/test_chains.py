@@ -20,7 +20,7 @@ def test_draws_are_grouped_when_asked_for():
     assert CHAINS.get_extra_fields()["diverging"].shape == (20,)
 
 
-def test_spaced_draws_are_the_first_the_last_and_those_between():
+def test_spaced_draws_are_the_first_the_last_and_some_between():
     few = CHAINS.spaced(4)
     np.testing.assert_array_equal(few.samples["w"], [[0, 3, 6, 9], [10, 13, 16, 19]])
     assert few.fields["diverging"].shape == (2, 4)

@@ -22,7 +22,7 @@ X, Y = regression(rows=8)
         (two_layers, Call((X, Y), {"z": spread(3)})),
     ],
 )
-def test_density_and_values_are_those_of_nuts(model, call):
+def test_density_and_values_equal_what_nuts_sees(model, call):
     """Auxiliary sites, the unit noise of a hidden layer, are latent."""
     found = initialize_model(
         KEY, model, model_args=call.args, model_kwargs=call.kwargs, dynamic_args=True

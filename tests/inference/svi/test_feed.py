@@ -49,7 +49,7 @@ LOSSES = {
 
 
 @pytest.mark.parametrize("name", ["mean field", *(slow(n) for n in LOSSES if n != "mean field")])
-def test_a_step_is_that_of_arrays_with_the_same_rows(name):
+def test_a_step_equals_the_step_of_arrays_with_the_same_rows(name):
     """The losses equal stock SVI's on the whole arrays, whose plate takes the rows read."""
     guide, loss = LOSSES[name](deep_gp)
     rows = sorted_rows()

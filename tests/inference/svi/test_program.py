@@ -13,7 +13,7 @@ Z = np.linspace(-2, 2, 3)[:, None]
 GUIDE = dgp.MeanField(one_layer)
 
 
-def test_its_steps_are_those_of_a_fit():
+def test_its_steps_are_the_steps_of_a_fit():
     run, state, data = fit_program(KEY, one_layer, GUIDE, X, Y, num=6, steps=12, z=Z)
     compiled = jax.jit(run).lower(state, data).compile()
     losses = []

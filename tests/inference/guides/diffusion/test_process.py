@@ -152,7 +152,7 @@ def test_states_of_a_path():
 
 
 @pytest.mark.parametrize("known", [False, True])
-def test_derivatives_are_those_of_a_loop_in_python(known, x64):
+def test_derivatives_equal_the_derivatives_of_a_loop_in_python(known, x64):
     """In the control's params and in the variances; what is given counts as a constant."""
     process = Process.build(VariancePreserving(3.0, 3.0), 4)
     weights = 0.5 * random.normal(KEY, (3, 5))

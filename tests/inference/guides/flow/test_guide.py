@@ -70,7 +70,7 @@ def test_it_starts_at_the_bound_of_its_base(base):
 
 @pytest.mark.usefixtures("x64")
 @pytest.mark.parametrize("base", ["mean-field", slow("global")])
-def test_the_density_is_that_of_the_map_of_noise(base):
+def test_the_density_is_the_density_of_the_map_of_noise(base):
     """Change of variables with the dense Jacobian from noise to v."""
     x, y = regression(rows=6)
     own, guide, params = two(base, x, y)
@@ -151,7 +151,7 @@ def test_trained_it_comes_near_the_evidence_and_not_above():
 
 @pytest.mark.usefixtures("x64")
 @pytest.mark.parametrize("base", ["mean-field", slow("global")])
-def test_its_reference_space_is_that_of_its_noise(base):
+def test_its_reference_space_is_the_space_of_its_noise(base):
     """v = T(F(e)) and back, and the density of e has the Jacobian of both maps."""
     x, y = regression(rows=6)
     own, guide, params = two(base, x, y)

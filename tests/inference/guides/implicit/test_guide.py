@@ -171,7 +171,7 @@ def test_a_gaussian_generator_has_the_mean_field_bound():
 
 
 def collapsed_bound(x, y, z, noise=0.3, variance=1.5):
-    """Return Titsias's bound of `one_layer`, that of the best q(v), in NumPy."""
+    """Return Titsias's bound of `one_layer`, the bound of the best q(v), in NumPy."""
     cross, eye = squared_exponential(z, x), np.eye(len(z))
     Q = cross.T @ np.linalg.solve(squared_exponential(z, z) + 1e-6 * eye, cross)
     marginal = stats.multivariate_normal(np.zeros(len(x)), Q + noise**2 * np.eye(len(x)))
@@ -408,7 +408,7 @@ def test_evaluate_reports_a_bound_for_any_discriminator():
 
 @pytest.mark.slow
 def test_a_statistic_of_few_numbers_loses_nothing():
-    """The KL of the statistic of K numbers equals that of all inducing values, by brute force."""
+    """The KL of the statistic of K numbers equals the KL of all inducing values, by brute force."""
     guide = Implicit(idle, **small, noise_dim=2)
     params = random_params(guide, *regression(rows=5))
     params = {n: 2 * a if ".generator." in n else a for n, a in params.items()}
