@@ -90,7 +90,7 @@ def test_bad_input_is_one_line(messy, tmp_path):
 
 @pytest.mark.parametrize("case", ["truncated", "no parquet"])
 def test_malformed_files(case, tmp_path):
-    path = malformed(tmp_path, case, 0)
+    path = malformed(tmp_path, case)
     assert path.name in refused("compare", path, "--target", "y", "--out", tmp_path / "o", *TINY)
     assert [p.name for p in tmp_path.iterdir()] == [path.name]
 

@@ -90,34 +90,6 @@ def test_a_failed_or_interrupted_fit_writes_nothing(folder, monkeypatch):
 
 @pytest.mark.parametrize("case", ["truncated", "lists"])
 def test_malformed_files(case, tmp_path):
-    path = malformed(tmp_path, case, 1)
+    path = malformed(tmp_path, case)
     assert path.name in refused("fit", path.name, "--target", "y", *TINY, folder=tmp_path)
     assert [p.name for p in tmp_path.iterdir()] == [path.name]
-
-
-@pytest.mark.slow
-def test_tables_of_parquet_their_categories_and_strictness(tmp_path):
-    def run(name, *args):
-        given = ["fit", f"{name}.parquet", "--target", "price", "--no-picture", "--quiet", *args]
-        return command(*given, *TINY, folder=tmp_path)
-
-    table = pd.DataFrame(houses(30)).drop(columns=["id", "owner"])
-    table.to_parquet(tmp_path / "messy.parquet", index=False)
-    code, printed, err = run("messy", "--categorical", "rooms")
-    assert code == 0, err
-    assert "messy: 3 of 29 rows held out" in printed
-    kept = dgp_ppl.load(tmp_path / "messy.dgp")
-    rooms = [name for name in kept.columns if name.startswith("rooms")]
-    assert rooms == [f"rooms={n}" for n in (1, 2, 3, 4, 5, "(missing)")]
-    assert kept.columns == kept.preprocessor.names
-    found = kept.predict(random.key(0), tmp_path / "messy.parquet", num_samples=4).mean
-    assert np.isfinite(found).all()
-
-    code, printed, err = run("messy", "--strict", "--overwrite")
-    assert (code, len(err.strip().splitlines()), printed) == (2, 1, ""), err
-    assert dgp_ppl.load(tmp_path / "messy.dgp").columns == kept.columns  # the earlier file
-    numbers = table[["rooms", "price"]].dropna().assign(size=1.0, area=np.arange(28) / 2)
-    numbers.to_parquet(tmp_path / "numbers.parquet", index=False)
-    assert run("numbers", "--strict")[0] == 0
-    strict = dgp_ppl.load(tmp_path / "numbers.dgp")
-    assert (strict.columns, strict.preprocessing) == (("rooms", "size", "area"), None)

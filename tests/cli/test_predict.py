@@ -12,9 +12,7 @@ from support.commands import command, frame, refused
 from support.malformed import malformed
 
 import dgp_ppl
-from dgp_ppl import datasets
 from dgp_ppl.cli import _kept, _predict
-from dgp_ppl.datasets._source import open_source
 from dgp_ppl.models import svgp
 from dgp_ppl.persistence import KeptFit
 
@@ -81,22 +79,6 @@ def test_classes_have_the_labels_that_people_wrote(tmp_path):
     code, printed, _ = command("show", path)
     assert code == 0
     assert "sells (multiclass: Yes, no way, perhaps, later)" in printed
-
-
-@pytest.mark.slow
-def test_the_table_of_the_fit_can_be_predicted(tmp_path):
-    """Also a category that is in held-out rows alone, or in rows without a target."""
-    table = frame(40)
-    _, test = datasets.splits(open_source(table, target="price"), 1, 0)[0]
-    with_target = np.flatnonzero(table["price"].notna())
-    table.loc[with_target[test[0]], "colour"] = "rare"
-    table.loc[table["price"].isna(), "colour"] = "late"
-    path = kept(tmp_path, table, "price")
-    table.to_csv(tmp_path / "new.csv", index=False)
-    args = [path, tmp_path / "new.csv", "--out", tmp_path / "p.csv", *NEW]
-    code, _, err = command("predict", *args)
-    assert (code, err) == (0, "")
-    assert np.isfinite(pd.read_csv(tmp_path / "p.csv")["mean"]).sum() == 40
 
 
 def test_new_categories_as_none_of_the_known_ones(fit, tmp_path):
@@ -174,7 +156,7 @@ def test_an_interrupted_prediction_writes_nothing(place, empty_fit, tmp_path, mo
 
 @pytest.mark.parametrize("case", ["truncated", "no parquet"])
 def test_malformed_tables(case, empty_fit, tmp_path):
-    path = malformed(tmp_path, case, 2)
+    path = malformed(tmp_path, case)
     assert path.name in refused("predict", empty_fit, path.name, folder=tmp_path)
     assert [p.name for p in tmp_path.iterdir()] == [path.name]
 
