@@ -1,26 +1,13 @@
 """The models of `compare`."""
 
 import numpy as np
-import pytest
-from support.comparisons import TINY
 from support.helpers import KEY, regression
 
-import dgp_ppl
 from dgp_ppl._partition import Call
 from dgp_ppl.comparison import KERNELS, MODELS, Setting, Task, build
 from dgp_ppl.comparison._builders import observation_arguments
 from dgp_ppl.core._handover import is_layer, layer_of
 from dgp_ppl.inference.programs._handlers import survey
-
-
-@pytest.mark.slow
-def test_another_model(tmp_path):
-    """Another model works up to the figure of its function."""
-    options = TINY | {"model": "diff_gp", "splits": 1, "out": tmp_path}
-    found = dgp_ppl.compare("step", ["dsvi"], report=dgp_ppl.report.write_figures, **options)
-    assert "flow.v.loc" in found.fits["dsvi"].fitted.result.params
-    assert np.isfinite(found.splits[0]["log_density"])
-    assert (tmp_path / "function.png").stat().st_size > 10_000
 
 
 def test_the_kernel_reaches_every_layer():

@@ -178,15 +178,6 @@ def test_restarts_are_mixed(monkeypatch):
 
 
 @pytest.mark.slow
-def test_one_kernel_and_one_start_as_published():
-    data = few("diabetes", 60, 2)
-    fitted = dgp_ppl.compare(data, ["dspp"], splits=1, as_published=True, **TINY).fits["dspp"]
-    result = fitted.fitted.result
-    assert result.params["l1.lengthscale"].shape == (2,)
-    assert result.start_losses is None
-
-
-@pytest.mark.slow
 def test_the_less_elbo_the_less_noise():
     """Without the ELBO draws of f explain the residuals; half of it keeps some of the noise."""
     options = {**TINY, "steps": 300, "splits": 1}

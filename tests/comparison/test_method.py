@@ -4,13 +4,11 @@ import jax
 import numpy as np
 import pytest
 from jax import random
-from support.fits import SHALLOW, Z, shallow
 from support.helpers import KEY
 
 import dgp_ppl
 from dgp_ppl.comparison import METHODS, Fitted, Setting, Task, UnsuitableError, build, register
-from dgp_ppl.inference import Chains, MCEMResult, MeanField, fit
-from dgp_ppl.models import svgp
+from dgp_ppl.inference import MeanField, fit
 
 
 @pytest.fixture
@@ -29,24 +27,6 @@ def test_split_tasks_have_the_keys_of_random_split():
         np.testing.assert_array_equal(jax.random.key_data(part.key), key)
         assert part.x is task.x
         assert part.setting == task.setting
-
-
-def test_a_fitted_method_names_its_parts_and_shapes():
-    found = shallow(4)
-    lines = repr(Fitted(svgp, SHALLOW, {"z": Z}, found, -1.23456)).splitlines()
-    assert lines[0].startswith("Fitted: svgp with MeanField, 4 steps in ")
-    assert "l1.v.loc [6, 1], l1.v.scale_tril [1, 6, 6], " in lines[1]
-    assert lines[-1] == "  ELBO per datum -1.235, of many draws"
-    chains = Chains({"l1.v": np.zeros((2, 500, 6, 1))})
-    held = dgp_ppl.freeze(svgp, {"noise": 0.1})
-    sampled = repr(Fitted(held, None, {"z": Z}, found, chains=chains))
-    assert sampled.startswith("Fitted: svgp, 4 steps in ")
-    assert sampled.endswith("\n  chains: 2 chains of 500 draws")
-    mcem = repr(Fitted(svgp, None, {}, MCEMResult({}, chains, np.ones(3), 2.0), chains=chains))
-    assert mcem.count("2 chains of 500 draws") == 1
-    members = repr(Fitted(svgp, None, {}, found, draws={"w": np.zeros((5, 100))}))
-    assert members.endswith("\n  draws: w [5, 100]")
-    assert max(map(len, (*lines, sampled, mcem, members))) < 500
 
 
 def test_registered_methods_are_compared(registered):

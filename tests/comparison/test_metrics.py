@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from dgp_ppl.comparison._metrics import METRICS, format_number, format_summary, summarise
+from dgp_ppl.comparison._metrics import METRICS, format_summary, summarise
 
 
 def test_failed_fits_and_missing_values_are_left_out_of_the_summary():
@@ -34,8 +34,3 @@ def test_a_mean_has_the_decimals_of_its_standard_error():
         ("seconds", 12.6, 0.5, "13"),
     ):
         assert format_summary(metric, {"mean": mean, "se": se}) == text
-
-
-def test_numbers_have_four_digits():
-    found = [format_number(v) for v in (1.0, 123456.0, 0.00012378)]
-    assert found == ["1", "1.235e+05", "0.0001238"]

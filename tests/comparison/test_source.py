@@ -134,14 +134,6 @@ def test_a_runs_training_rows_are_a_sample(monkeypatch):
     assert "21,600 training and 2,400 held-out rows" in repr(run)
 
 
-@pytest.mark.slow
-def test_few_rows_are_read_whole():
-    few = dgp.Rows.from_arrays(X[:40], Y[:40])
-    comparison = dgp.compare(few, ["dsvi"], **OPTIONS)
-    assert comparison.fits["dsvi"].fitted.result.position is None  # not of a stream
-    assert comparison.fits["dsvi"].tree.posterior.sizes["draw"] > 0
-
-
 def test_held_out_rows_are_checked_before_the_fit():
     held_out = open_source(rows()).test_rows(3, 0)
     for name, bad in (("y", int(held_out[7])), ("an input", int(held_out[2]))):

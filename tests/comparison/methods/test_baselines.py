@@ -2,13 +2,9 @@
 
 import dataclasses
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
-from jax import random
 from sklearn.linear_model import BayesianRidge
-from support.helpers import KEY
 
 import dgp_ppl
 from dgp_ppl import datasets
@@ -94,14 +90,3 @@ def test_too_many_rows_are_one_row_of_the_table(monkeypatch):
     comparison = dgp_ppl.compare(few("diabetes", 40), ["gp", "linear"], splits=1, **TINY)
     assert "36 training rows, wanted at most 20" in comparison.splits[0]["error"]
     assert "error" not in comparison.splits[1]
-
-
-@pytest.mark.slow
-def test_members_of_an_ensemble_differ():
-    comparison = dgp_ppl.compare(few("diabetes", 40), ["ensemble"], splits=1, **TINY)
-    draws = comparison.fits["ensemble"].fitted.draws
-    assert {a.shape[0] for a in jax.tree.leaves(draws)} == {5}
-    assert jnp.ptp(draws["w1"], axis=0).min() > 0
-    p = comparison.fits["ensemble"].test
-    assert p.num_samples == 4
-    assert p.sample(random.fold_in(KEY, 1), 3).shape == (3, 4)

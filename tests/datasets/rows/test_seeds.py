@@ -6,7 +6,6 @@ import jax
 import numpy as np
 import pytest
 
-import dgp_ppl as dgp
 from dgp_ppl.datasets.rows._seeds import generator, seed_of
 
 USES = [("pass", 0), ("pass", 1), ("shuffle", 0), ("shuffle", 1), ("sample",), ("hold out",),
@@ -21,14 +20,6 @@ def test_uses_of_a_key_have_draws_of_their_own():
         assert abs(np.corrcoef(a, b)[0, 1]) < 4.5 / np.sqrt(4000)
     again = generator(seed_of(key), *USES[1]).standard_normal(4000)
     np.testing.assert_array_equal(again, draws[1])
-
-
-def test_a_sample_and_the_rows_held_out_are_drawn_apart():
-    """They were the same rows for one key."""
-    rows, key = dgp.Rows.from_arrays(np.arange(1000)), jax.random.key(3)
-    _, (held_out,) = rows.hold_out(key, 100)
-    (sample,) = rows.sample(key, 100)
-    assert len(np.intersect1d(held_out, sample)) < 30  # 10 are expected
 
 
 def test_seeds():

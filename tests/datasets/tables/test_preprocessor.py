@@ -1,5 +1,4 @@
 import json
-import pickle
 
 import numpy as np
 import pandas as pd
@@ -207,16 +206,6 @@ def test_the_state_is_json_and_the_round_trip_exact(columns, sources):
                 again.inputs(sources["polars"], unseen=unseen),
                 fit.inputs(sources["polars"], unseen=unseen),
             )
-
-
-def test_pickling_after_use(columns, sources):
-    again = pickle.loads(pickle.dumps(columns))
-    assert again == columns
-    np.testing.assert_array_equal(again.inputs(sources["csv"]), columns.inputs(sources["csv"]))
-
-
-def test_repr(columns):
-    assert repr(columns) == "Preprocessor(5 columns -> 10 inputs, target 'price' (regression))"
 
 
 def test_numbers_as_they_are():
