@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from concurrent.futures import BrokenExecutor, Executor, ThreadPoolExecutor, as_completed
 from functools import partial
+from multiprocessing import resource_tracker
 from typing import Any
 
 import jax
@@ -152,6 +153,16 @@ class _LocalWorkers(loky.ProcessPoolExecutor):
         # it waits for them, which multiplies the time of large factors by up to 20.
         threads = str(max(1, loky.cpu_count() // num))
         environment = dict.fromkeys(_THREADS, threads)
+        # Workers that are killed leave semaphores to the process that frees them. It would say so
+        # behind the one line that an interrupted command prints.
+        before = os.environ.get("PYTHONWARNINGS")
+        os.environ["PYTHONWARNINGS"] = "ignore:resource_tracker"
+        for tracker in (resource_tracker, loky.backend.resource_tracker):
+            tracker.ensure_running()
+        if before is None:
+            del os.environ["PYTHONWARNINGS"]
+        else:
+            os.environ["PYTHONWARNINGS"] = before
         super().__init__(num, initializer=_start_worker, initargs=(os.getpid(),), env=environment)
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
