@@ -15,7 +15,7 @@ from support.fits import DEEP, OPTIMIZER, SHALLOW, X, Y, Z, shallow
 from support.helpers import KEY, bound, no_guide
 
 import dgp_ppl as dgp
-from dgp_ppl.inference import evaluate
+from dgp_ppl.inference import evaluate, fit_program
 from dgp_ppl.inference.svi._loop import TrainingLoop
 from dgp_ppl.models import deep_gp, svgp
 
@@ -240,3 +240,16 @@ def test_an_interrupted_fit_goes_on_where_it_stopped(press_ctrl_c, monkeypatch):
     np.testing.assert_array_equal([*caught.value.result.losses, *rest.losses], whole.losses)
     for a, b in zip(*map(jax.tree.leaves, (rest.params, whole.params)), strict=True):
         np.testing.assert_array_equal(a, b)
+
+
+def test_a_program_of_steps_makes_the_steps_of_a_fit():
+    run, state, data = fit_program(KEY, svgp, SHALLOW, X, Y, num=6, steps=12, z=Z)
+    compiled, losses = jax.jit(run).lower(state, data).compile(), []
+    for _ in range(2):
+        state, new = compiled(state, data)
+        losses.append(new[:6])
+    whole = shallow(12, optimizer=None)
+    np.testing.assert_allclose(np.concatenate(losses), whole.losses, rtol=1e-5)
+    for num in (0, 201):
+        with pytest.raises(ValueError, match=f"fit_program: num is {num}, wanted at"):
+            fit_program(KEY, svgp, SHALLOW, X, Y, num=num, z=Z)

@@ -1,0 +1,32 @@
+"""The density of the Bayesian neural network, and draws of SGPR."""
+
+import numpy as np
+from numpyro import handlers
+from numpyro.infer import Predictive
+from support.helpers import KEY, assert_mean, regression, spread, squared_exponential
+from support.objectives import NOISE, hyperparameters
+
+from dgp_ppl import models
+
+
+def test_the_network_is_what_it_says():
+    """The log density of the model at a draw equals NumPy's."""
+    x, y = regression(rows=5, dim=2)
+    with handlers.seed(rng_seed=0):
+        trace = handlers.trace(models.bnn).get_trace(x, y, hidden=(3,))
+    s = {n: np.asarray(site["value"], np.float64) for n, site in trace.items() if n != "data"}
+    h = np.maximum(np.asarray(x) @ s["w1"] / np.sqrt(2) + s["b1"], 0)
+    f = (h @ s["w2"] / np.sqrt(3) + s["b2"])[:, 0]
+    expected = -0.5 * ((s["y"] - f) / s["noise"]) ** 2 - np.log(s["noise"] * np.sqrt(2 * np.pi))
+    np.testing.assert_allclose(trace["y"]["fn"].log_prob(y), expected, rtol=1e-4)
+
+
+def test_sgpr_draws_from_its_low_rank_normal(x64):
+    x, _ = regression(rows=6)
+    z = spread(4)
+    draw = Predictive(models.sgpr, params=hyperparameters(z), num_samples=6000)
+    y = draw(KEY, x, z=z)["y"]
+    Kzx = squared_exponential(z, x)
+    cov = Kzx.T @ np.linalg.solve(squared_exponential(z, z), Kzx) + NOISE**2 * np.eye(6)
+    assert_mean(y, np.zeros(6))
+    assert_mean(y[:, :, None] * y[:, None, :], cov)
