@@ -50,21 +50,17 @@ def unmixed(rng, chains, dim, steps=60, rho=0.9):
     return np.sqrt(0.5) * (x + rng.standard_normal((chains, 1, dim)))
 
 
-@pytest.mark.parametrize(("shift", "high"), [(0.3, 1.2), (0.0, 1.7)])
-def test_chains_that_have_not_mixed(shift, high):
+def test_chains_that_have_not_mixed():
     """With chains as groups there is no bias, and errors are the spread of repetitions."""
     rng = RNG(0)
-    truth = energy_distance(
-        rng.standard_normal((8, 500, 8)), rng.standard_normal((8, 500, 8)) + shift
-    )
-    pairs = [(rng.standard_normal((8, 60, 8)), unmixed(rng, 8, 8) + shift) for _ in range(100)]
+    truth = energy_distance(rng.standard_normal((8, 500, 8)), rng.standard_normal((8, 500, 8)))
+    pairs = [(rng.standard_normal((8, 60, 8)), unmixed(rng, 8, 8)) for _ in range(100)]
     values, errors = np.array([energy_distance(a, b) for a, b in pairs]).T
     bias = values.mean() - truth.value
     assert abs(bias) < 4 * np.hypot(values.std() / 10, truth.error)
-    assert 0.85 < np.sqrt((errors**2).mean()) / values.std() < high
-    if not shift:
-        assert values.min() < -0.1
-        assert (values > -2.5 * errors).all()
+    assert 0.85 < np.sqrt((errors**2).mean()) / values.std() < 1.7
+    assert values.min() < -0.1
+    assert (values > -2.5 * errors).all()
 
 
 def line(x, y):
