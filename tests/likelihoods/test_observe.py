@@ -279,6 +279,9 @@ def test_within_numpyros_scan():
     assert values[0] == pytest.approx(values[1], rel=1e-6)
 
 
+# --- missing targets ------------------------------------------------------------------------------
+
+
 RNG = np.random.default_rng(0)
 MANY_MEANS = jnp.asarray(1.5 * RNG.standard_normal((6, 4)), jnp.float32)
 MANY_VARS = jnp.asarray(RNG.uniform(0.05, 2.0, (6, 4)), jnp.float32)

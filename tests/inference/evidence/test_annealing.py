@@ -197,6 +197,9 @@ DATA = jnp.asarray(X, float), jnp.asarray(Y, float)
 QUIET: dict[str, Any] = {"progress": False}
 
 
+# --- the standard error, and warnings -------------------------------------------------------------
+
+
 @functools.cache
 def fitted_tiny():
     guide = dgp.MeanField(tiny)
@@ -227,6 +230,9 @@ def test_few_temperatures_are_warned_of():
     assert [str(w.message).split(": ", 1)[1] for w in warned] == list(found.warnings)
     assert "64 particles are worth" in found.warnings[0]
     assert found.effective_particles < 32
+
+
+# --- particles as draws ---------------------------------------------------------------------------
 
 
 ORIGIN = jnp.zeros((1, 1))

@@ -33,6 +33,9 @@ def test_two_runs_make_one(kind):
     np.testing.assert_array_equal(whole.samples["w"], both)
 
 
+# --- warnings -------------------------------------------------------------------------------------
+
+
 def hills(x, y):
     """Ten normal values."""
     numpyro.sample("w", dist.Normal(0, 1).expand([10]).to_event(1))
@@ -59,6 +62,9 @@ def test_divergences_are_said():
     with pytest.warns(UserWarning, match="1 of the draws diverge"):
         chains = short(far, num_samples=20)
     assert chains.fields["diverging"].all()
+
+
+# --- Ctrl-C ---------------------------------------------------------------------------------------
 
 
 LONG = {"num_warmup": 300, "num_samples": 100, "thinning": 4}  # 2 calls, then 50 draws a call

@@ -129,6 +129,9 @@ def test_evaluate_is_the_mean_of_bounds_and_its_error():
     assert mean == pytest.approx(values.mean(), abs=4.5 * np.sqrt(2) * error)
 
 
+# --- losses that are not finite -------------------------------------------------------------------
+
+
 def descending(w):
     """A loss that is NaN below w = -0.05; gradient descent lowers w by 0.1 per step."""
     w = numpyro.param("w", w)
@@ -182,6 +185,9 @@ def test_an_enormous_learning_rate():
     result = caught.value.result
     assert all(np.isfinite(a).all() for a in jax.tree.leaves(result.params))
     assert isinstance(caught.value, FloatingPointError)
+
+
+# --- Ctrl-C ---------------------------------------------------------------------------------------
 
 
 GUIDE = dgp.MeanField(svgp)

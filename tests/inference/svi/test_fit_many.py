@@ -136,6 +136,9 @@ def test_invalid_arguments():
         )  # fmt: skip
 
 
+# --- data of different lengths, padded to one -----------------------------------------------------
+
+
 SIZES = [20, 17, 19]
 
 

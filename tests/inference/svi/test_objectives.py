@@ -270,6 +270,9 @@ def test_errors():
         run(ImportanceWeighted(2), scaled, dgp.MeanField(scaled))
 
 
+# --- the predictive objective ---------------------------------------------------------------------
+
+
 def test_predictive_of_one_layer_is_its_closed_form(x64):
     """The value is sum log N(y; mu, s² + v) - beta KL for any K; minibatches are unbiased."""
     x, y = regression(rows=9)
@@ -329,7 +332,7 @@ def test_predictive_of_two_layers_is_a_mixture():
     assert_mean(draws, mixed - 0.5 * kls(params))
 
 
-# --- use and errors ------------------------------------------------------------------------------
+# --- what a mask hides from the predictive objective ----------------------------------------------
 
 
 @pytest.mark.parametrize("way", ["mask", "handlers.mask"])

@@ -171,6 +171,9 @@ def linear(A, y):
     numpyro.sample("y", dist.Normal(A @ w, 1), obs=y)
 
 
+# --- warm-up from distant starts ------------------------------------------------------------------
+
+
 def far(y, batch_size=None):
     """A model whose posterior is far from the prior's centre."""
     mean, sd = numpyro.sample("mean", dist.Normal(0, 100)), numpyro.sample("sd", dist.HalfNormal(5))
@@ -234,6 +237,9 @@ def test_steps_between_draws_cost_no_post_processing():
     np.testing.assert_allclose(mcmc.get_samples()["w"], whole.samples["w"][0], rtol=1e-5)
     np.testing.assert_allclose(mcmc.get_samples()["same"], mcmc.get_samples()["w"])
     assert len(calls) <= 1 + 5 + 6  # the start, and each of MCMC's steps; not 110
+
+
+# --- NumPyro's interface --------------------------------------------------------------------------
 
 
 PARALLEL = """
