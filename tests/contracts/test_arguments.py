@@ -1,4 +1,4 @@
-"""Keys that are none and inputs that are not numbers end in errors that name the argument."""
+"""Arguments of public functions: bad ones are named, and none captures an argument of a model."""
 
 import importlib
 import inspect
@@ -10,7 +10,7 @@ from support.fits import SHALLOW, X, Y, Z, shallow
 from support.helpers import KEY
 
 import dgp_ppl as dgp
-from dgp_ppl import initialize
+from dgp_ppl import initialize, models
 from dgp_ppl.models import svgp
 
 
@@ -43,11 +43,10 @@ def test_what_is_no_key_is_refused_first():
                 function(key, **{p.name: None for p in needed})
 
 
-@pytest.mark.parametrize("value", [np.nan, np.inf])
-def test_inputs_that_are_not_finite(value):
+def test_inputs_that_are_not_finite():
     """Rows are named; nothing is computed."""
     x = np.array(X)
-    x[[3, 7]] = value
+    x[3], x[7] = np.nan, np.inf
     fit, place = shallow(4), r"x is NaN or infinite in 2 of 20 rows \[3, 7\]; fill in"
     with pytest.raises(dgp.DataError, match=f"^predict: {place}"):
         dgp.predict(KEY, svgp, SHALLOW, fit, x, z=Z)
@@ -75,3 +74,60 @@ def test_inputs_that_are_no_numbers():
         shallow_of(np.asarray(X).tolist())
     with pytest.raises(TypeError, match=r"fit: guide is None, wanted a guide, such as dgp_ppl.Mea"):
         shallow_of(X, guide=None)
+
+
+DATA = {"x", "y"}  # arguments that a function may share with the model
+
+
+def functions(module):
+    """Return the functions that a module exports, by name."""
+    found = {n: getattr(module, n) for n in module.__all__}
+    return {n: f for n, f in found.items() if inspect.isfunction(f)}
+
+
+def programs():
+    """Return all public functions and methods of the package's faces, by name."""
+    found = {}
+    for info in pkgutil.walk_packages(dgp.__path__, "dgp_ppl."):
+        if not info.ispkg or any(part.startswith("_") for part in info.name.split(".")):
+            continue
+        face = importlib.import_module(info.name)
+        found |= {f"{info.name}.{n}": f for n, f in functions(face).items()}
+        for name, kind in inspect.getmembers(face, inspect.isclass):
+            methods = inspect.getmembers(kind, inspect.isfunction)
+            found |= {
+                f"{name}.{n}": f
+                for n, f in methods
+                if name in face.__all__ and not n.startswith("_") and "dgp_ppl" in f.__module__
+            }
+    return found | functions(dgp)
+
+
+def names(function, *kinds):
+    """Return the names of a function's parameters of these kinds."""
+    parameters = inspect.signature(function).parameters.values()
+    return {p.name for p in parameters if p.kind in kinds}
+
+
+NAMED = inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY
+FORWARDING = {
+    n: f for n, f in programs().items()
+    if names(f, inspect.Parameter.VAR_KEYWORD) and not n.startswith("dgp_ppl.models")
+}  # fmt: skip
+MODELS = {
+    n: f for n, f in functions(models).items() if next(iter(inspect.signature(f).parameters)) == "x"
+}
+
+
+def test_no_option_captures_an_argument_of_a_model():
+    """Functions that forward keyword arguments to a model have options too."""
+    assert {"fit", "fit_mcem", "run_mcmc", "predict", "annealed_evidence"} <= set(FORWARDING)
+    assert {"GlobalInducing.start_from", "LatentInputs.reconstruct"} <= set(FORWARDING)
+    assert {"deep_gp", "svgp", "diff_gp", "gplvm", "bnn", "sgpr"} <= set(MODELS)
+    captured = [
+        f"{name} captures {options}, arguments of models.{model}"
+        for name, function in FORWARDING.items()
+        for model, program in MODELS.items()
+        if (options := (names(function, *NAMED) - DATA) & names(program, *NAMED))
+    ]
+    assert not captured
