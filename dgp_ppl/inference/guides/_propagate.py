@@ -16,6 +16,7 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
+from jax.extend.core import get_opaque_trace_state
 from jaxtyping import Array
 from numpyro import handlers
 from numpyro.primitives import Messenger
@@ -27,11 +28,6 @@ from dgp_ppl.core._handover import is_layer, with_handover
 from dgp_ppl.inference.guides._base import TransportGuide
 from dgp_ppl.inference.guides._sources import Place, sources
 from dgp_ppl.inference.programs._handlers import AllLayersSeen, hidden_samples
-
-try:
-    from jax.extend.core import get_opaque_trace_state
-except ImportError:  # jax 0.9
-    from jax.core import get_opaque_trace_state  # pyright: ignore[reportAttributeAccessIssue]
 
 __all__ = ["PropagatingGuide", "check_rows"]
 
