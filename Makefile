@@ -7,7 +7,7 @@ EXTRA ?= dev
 SHARD ?=
 PYTEST := $(BIN)/python -m pytest -n 2 --dist loadfile
 
-.PHONY: compare test test-slow test-ecosystem test-all coverage lint docs tutorial picture clean
+.PHONY: compare test test-slow test-ecosystem test-all coverage lint lock docs tutorial picture clean
 
 compare: $(VENV)/.installed
 	$(BIN)/dgp-ppl compare robot_arm --methods sgpr,dsvi,dspp --steps 1000 --batch 500 --splits 2 \
@@ -34,6 +34,11 @@ lint: $(VENV)/.installed
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/pyright
+
+# The versions of the development environment; `pip install -r requirements-dev.txt` installs them.
+lock:
+	uv pip compile --quiet --universal --python-version 3.11 --extra dev --no-emit-index-url \
+		--no-header --no-annotate pyproject.toml --output-file requirements-dev.txt
 
 # The site: open docs/_build/index.html.
 docs: $(VENV)/.installed
