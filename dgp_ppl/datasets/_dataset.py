@@ -69,21 +69,13 @@ class Dataset:
 
 @dataclass(frozen=True)
 class DatasetInfo:
-    """An entry in the list of data sets that `names` returns.
+    """An entry in the list of data sets that `names` returns."""
 
-    Attributes:
-        name: the name that `load` takes.
-        rows: number N of data points.
-        columns: number D of inputs.
-        task: "regression", "binary" or "multiclass".
-        source: where the data come from, on one line.
-    """
-
-    name: str
+    name: str  # that `load` takes
     rows: int
-    columns: int
-    task: str
-    source: str
+    columns: int  # number D of inputs
+    task: str  # "regression", "binary" or "multiclass"
+    source: str  # where the data come from
 
 
 def splits(data: Any, num_splits: int, seed: int) -> list[tuple[np.ndarray, np.ndarray]]:

@@ -19,17 +19,11 @@ _BLOCK_BYTES = 2**26
 
 
 class Block(NamedTuple):
-    """The minibatches of consecutive steps.
+    """The minibatches of consecutive steps."""
 
-    Attributes:
-        arrays: arrays of rows on the device, [steps, B, ...] each.
-        numbers: the rows' numbers in the source, [steps, B].
-        read: the arrays of rows as they were read.
-    """
-
-    arrays: tuple[Array, ...]
-    numbers: Array
-    read: Arrays
+    arrays: tuple[Array, ...]  # rows on the device, [steps, B, ...] each
+    numbers: Array  # of the rows in the source, [steps, B]
+    read: Arrays  # the rows as they were read
 
     @staticmethod
     def of(arrays: Arrays, numbers: np.ndarray) -> Block:
@@ -67,12 +61,7 @@ class Blocks:
     One thread reads windows of rows, and another cuts blocks from them and moves these to the
     device. Both work one piece ahead. They end with `close`, or when nothing refers to this object.
 
-    Args:
-        rows: the source.
-        seed: numbers that determine the order.
-        batch_size: rows of a minibatch B.
-        steps: the most steps of a block. Blocks have fewer if these take more than 64 MB.
-        last: number of the step after the last one, beyond which nothing is read ahead.
+    Blocks have at most `steps` steps, and 64 MB. Nothing is read ahead beyond the step `last`.
     """
 
     def __init__(

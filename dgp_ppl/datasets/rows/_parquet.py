@@ -55,14 +55,6 @@ class ParquetReader(Reader):
     Parquet cannot be read from the middle of a row group. So a reading goes on from a place where
     an earlier one ended, if one is close before it, and else from the beginning of the row group.
     Memory holds a batch for each place, however large the row groups are.
-
-    Args:
-        path: a .parquet file, or a folder of them.
-        inputs: columns of x; None for all but the target.
-        target: the column of y, or several.
-
-    Raises:
-        DataError: if the files cannot be read, or a column is missing or no numbers.
     """
 
     buffer_bytes = 2**26  # of many row groups, which are large

@@ -27,19 +27,12 @@ _IDENTITY_CHUNKS = 64  # that tell a source from others
 
 
 class Reader(abc.ABC):
-    """Arrays with N rows each, of which rows can be read.
-
-    Attributes:
-        num_rows: number of rows N.
-        chunk_rows: number of neighbouring rows that are read at about the cost of one.
-        most_arcs: the most places at which the data can be read in turns.
-        buffer_bytes: size of a buffer of rows, of which two are in memory.
-    """
+    """Arrays with N rows each, of which rows can be read."""
 
     num_rows: int
-    chunk_rows: int
-    most_arcs: int = 2**16
-    buffer_bytes: int = 2**25
+    chunk_rows: int  # neighbouring rows that are read at about the cost of one
+    most_arcs: int = 2**16  # places at which the data can be read in turns
+    buffer_bytes: int = 2**25  # of rows; two such buffers are in memory
 
     @abc.abstractmethod
     def read(self, intervals: Sequence[Interval]) -> Arrays:

@@ -20,26 +20,16 @@ _MOSTLY_DIFFERENT = 0.9  # the share of different texts from which on they are n
 
 @dataclass(frozen=True)
 class InputColumn:
-    """A column of the table that becomes one or more inputs.
-
-    Attributes:
-        name: its name.
-        kind: how to read it.
-        fill: for missing cells: the training rows' median, or the position in `categories` of
-            their most frequent category; None if missing cells are errors.
-        varies: whether its numbers differ in the training rows. If they do not, only the indicator
-            of missing cells is an input.
-        missing: whether cells are missing in the training rows, so that an indicator is an input;
-            for categories, whether ``missing`` is one of them.
-        categories: the categories of the whole table, sorted.
-    """
+    """A column of the table that becomes one or more inputs."""
 
     name: str
     kind: Kind
+    # For missing cells: the training rows' median, or the position of their most frequent category;
+    # None if missing cells are errors.
     fill: float | None
-    varies: bool = True
-    missing: bool = False
-    categories: tuple[str, ...] = ()
+    varies: bool = True  # in the training rows; else only the indicator of missing cells is input
+    missing: bool = False  # in training rows, so there is an indicator, or a category of its own
+    categories: tuple[str, ...] = ()  # of the whole table, sorted
 
     @property
     def size(self) -> int:
@@ -70,19 +60,12 @@ class InputColumn:
 
 @dataclass(frozen=True)
 class TargetColumn:
-    """The column to predict.
-
-    Attributes:
-        name: its name.
-        kind: how to read it.
-        task: "regression", "binary" or "multiclass".
-        classes: the labels of the classes 0 ... C-1; empty for regression.
-    """
+    """The column to predict."""
 
     name: str
     kind: Kind
-    task: str
-    classes: tuple[str, ...] = ()
+    task: str  # "regression", "binary" or "multiclass"
+    classes: tuple[str, ...] = ()  # labels of the classes 0 ... C-1
 
     def read(self, table: Table) -> tuple[np.ndarray, np.ndarray]:
         """Return the targets [N], NaN or -1 where missing, and which rows have one, [N]."""

@@ -33,17 +33,11 @@ _OF_NEW_ROWS = "correct the cells, or leave these rows out"
 
 @dataclass(frozen=True)
 class Kind:
-    """How to read a column.
+    """How to read a column."""
 
-    Attributes:
-        name: "number", "date" or "category".
-        order: for dates, one of `DATE_ORDERS`.
-        numeric: for categories, whether they are numbers; 3.0 is then the category "3".
-    """
-
-    name: str
-    order: str = "year"
-    numeric: bool = False
+    name: str  # "number", "date" or "category"
+    order: str = "year"  # of dates, one of `DATE_ORDERS`
+    numeric: bool = False  # of categories: 3.0 is then the category "3"
 
 
 def infer(table: Table, name: str, categorical: bool = False) -> Kind:

@@ -66,20 +66,10 @@ def read_table(
 def table_chunks(
     path: str | os.PathLike[str], rows: int, *, texts: Collection[str] = ()
 ) -> Iterator[tuple[Any, Table]]:
-    """Read a .csv or .parquet file some rows at a time, so that memory is bounded.
+    """Read a file, or a folder of .parquet files, some rows at a time, so that memory is bounded.
 
-    Args:
-        path: the file, as for `read_table`, or a folder of .parquet files, which are read in the
-            order of their names.
-        rows: the most rows of a chunk.
-        texts: columns whose texts stay texts, as for `read_table`.
-
-    Yields:
-        The columns as the file has them, a `pyarrow.Table` (of texts for .csv files), and the
-        `Table` of the same rows. There is at least one row.
-
-    Raises:
-        DataError: if the file cannot be read. Rows before the fault may have been yielded.
+    Yield the columns as the file has them, a `pyarrow.Table` (of texts for .csv files), and the
+    `Table` of the same rows. There is at least one row. Rows before a fault may have been yielded.
     """
     path = Path(os.path.expanduser(os.fspath(path)))
     files = sorted(path.rglob("*.parquet")) if path.is_dir() else [path]

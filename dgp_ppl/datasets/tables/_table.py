@@ -15,22 +15,15 @@ __all__ = ["Column", "Table"]
 
 @dataclass(frozen=True, eq=False)
 class Column:
-    """A column of a table.
+    """A column of a table."""
 
-    Attributes:
-        kind: "number", "date" or "text"; else the type of a column that cannot be an input.
-        values: numbers, or days since 1970-01-01, float64 [N], NaN where missing; of text the
-            position in `texts` of each row's text, int64 [N], -1 where missing.
-        texts: the different texts, without spaces around them.
-        whole: whether the numbers are stored or written as whole numbers.
-        declared: whether the source says that the column holds categories or booleans.
-    """
-
-    kind: str
+    kind: str  # "number", "date" or "text"; else the type of a column that cannot be an input
+    # Numbers, or days since 1970-01-01, float64 [N], NaN where missing; of text the position of
+    # each row's text in `texts`, int64 [N], -1 where missing.
     values: np.ndarray
-    texts: tuple[str, ...] = ()
-    whole: bool = False
-    declared: bool = False
+    texts: tuple[str, ...] = ()  # that differ, without spaces around them
+    whole: bool = False  # whether the numbers are stored or written as whole numbers
+    declared: bool = False  # whether the source says that it holds categories or booleans
 
     def take(self, rows: np.ndarray) -> Column:
         """Return some rows: their positions, or a mask."""
@@ -44,19 +37,12 @@ class Column:
 
 @dataclass(frozen=True, eq=False)
 class Table:
-    """The columns of a file or of a data frame; `read_table` makes it.
+    """The columns of a file or of a data frame; `read_table` makes it."""
 
-    Attributes:
-        where: the file or frame, for messages.
-        columns: the columns by name.
-        rows: number of each row in the source, from 0, [N].
-        path: the file, if it has lines.
-    """
-
-    where: str
+    where: str  # the file or frame, for messages
     columns: dict[str, Column]
-    rows: np.ndarray
-    path: Path | None = None
+    rows: np.ndarray  # numbers in the source, from 0, [N]
+    path: Path | None = None  # of a file that has lines
 
     def __len__(self) -> int:
         return len(self.rows)
