@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
+from dgp_ppl import report
 from dgp_ppl._errors import DataError
 from dgp_ppl._files import replacing
 from dgp_ppl.cli import _options as given
@@ -15,7 +16,6 @@ from dgp_ppl.cli._compare import print_results
 from dgp_ppl.cli._options import check_output, column_names, data_stem, use_x64
 from dgp_ppl.comparison import METHODS, compare
 from dgp_ppl.datasets._npz import DEFAULT_SPLITS
-from dgp_ppl.report import draw_held_out
 
 __all__: list[str] = []
 
@@ -73,6 +73,7 @@ def _fit(
     out = Path(f"{data_stem(data)}.dgp") if out is None else out
     check_output(out, overwrite, (".dgp",), [data])
     image = out.with_suffix(".png")
+    draw: Any = report.draw_held_out if picture else None  # without Matplotlib, the command ends
     if picture:
         check_output(image, overwrite, (".png",), [data])
     try:
@@ -107,5 +108,5 @@ def _fit(
     console.print(f"Kept in {out}", soft_wrap=True, highlight=False)
     if picture:
         with interruptible("fit", image), replacing(image) as draft:
-            draw_held_out({method: run}).savefig(draft, format="png", dpi=150)
+            draw({method: run}).savefig(draft, format="png", dpi=150)
         console.print(f"Picture: {image}", soft_wrap=True, highlight=False)
