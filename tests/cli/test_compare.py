@@ -88,9 +88,8 @@ def test_bad_input_is_one_line(messy, tmp_path):
     assert [p.name for p in tmp_path.iterdir()] == ["houses.csv"]
 
 
-@pytest.mark.parametrize("case", ["truncated", "no parquet"])
-def test_malformed_files(case, tmp_path):
-    path = malformed(tmp_path, case)
+def test_a_malformed_file(tmp_path):
+    path = malformed(tmp_path, "truncated")
     assert path.name in refused("compare", path, "--target", "y", "--out", tmp_path / "o", *TINY)
     assert [p.name for p in tmp_path.iterdir()] == [path.name]
 

@@ -196,11 +196,3 @@ def test_own_splits_are_used_and_nothing_is_written_unasked(tmp_path, monkeypatc
     comparison = dgp_ppl.compare(with_splits, ["linear"], splits=1, **TINY)
     np.testing.assert_array_equal(comparison.fits["linear"].y_test, step.y[:7])
     assert not list(tmp_path.iterdir())
-
-
-def test_random_splits_follow_the_seed():
-    numbers = [
-        dgp_ppl.compare("step", ["linear"], splits=1, seed=s, **TINY).splits[0]["rmse"]
-        for s in (1, 1, 2)
-    ]
-    assert numbers[0] == numbers[1] != numbers[2]

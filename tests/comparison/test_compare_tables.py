@@ -14,7 +14,6 @@ from support.tables import houses
 
 import dgp_ppl
 from dgp_ppl import datasets
-from dgp_ppl._errors import DataError
 from dgp_ppl.comparison import _executor
 from dgp_ppl.datasets._source import TableSource, open_source
 
@@ -71,17 +70,6 @@ def test_labels_are_classes_and_warnings_are_given(capsys):
     assert found.record["data"]["task"] == "binary"
     assert found.record["data"]["classes"] == ["no", "yes"]
     assert capsys.readouterr().err == ""
-
-
-def test_strict_and_unknown_columns():
-    frame = pd.DataFrame(houses())
-    for options, words in (
-        ({"strict": True}, "column 'garage' holds categories"),
-        ({"drop": ["aera"]}, "did you mean 'area'"),
-        ({"drop": ["id"], "strict": True}, "strict takes all columns as they are"),
-    ):
-        with pytest.raises(DataError, match=words):
-            dgp_ppl.compare(frame, target="price", **(TINY | options))
 
 
 @pytest.mark.slow

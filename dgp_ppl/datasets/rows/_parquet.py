@@ -16,7 +16,7 @@ from dgp_ppl.datasets.rows._readers import Arrays, Interval, Reader
 
 __all__ = ["ParquetReader", "parquet_columns"]
 
-_COLUMN_BYTES = 2**16  # read from a file at once, of a column
+_COLUMN_BYTES = 2**16  # of a column that one read takes from a file
 _BATCH_CELLS, _BATCH_ROWS = 2**20, (2**8, 2**14)
 # A column that is being decoded holds about 2 MB: a page, and what it was compressed to.
 _OPEN_COLUMNS, _ARCS = 128, (4, 16)

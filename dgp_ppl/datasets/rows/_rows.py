@@ -78,14 +78,16 @@ class Rows:
                 rows. Twice as many are in memory.
 
         Raises:
-            TypeError: if one has no dtype.
+            TypeError: if one has no dtype, or is computed by Dask.
             ValueError: if the arrays differ in length or have no rows.
         """
         for i, array in enumerate(arrays):
-            if not hasattr(array, "dtype"):
+            of_dask = getattr(array, "__dask_graph__", lambda: None)() is not None
+            if of_dask or not hasattr(array, "dtype"):
                 raise TypeError(
-                    f"Rows.from_arrays: array {i} is a {type(array).__name__}, which has no dtype, "
-                    "wanted an array; pass numpy.asarray of lists, and to_numpy() of frames"
+                    f"Rows.from_arrays: array {i} is a {type(array).__name__}, wanted an array on "
+                    "disk or in memory; pass numpy.asarray of lists, and to_numpy() of frames, and "
+                    "write arrays of Dask by to_zarr"
                 )
         shapes = [tuple(getattr(a, "shape", ())) for a in arrays]
         if len({s[:1] for s in shapes}) != 1 or not shapes[0] or not shapes[0][0]:

@@ -78,8 +78,9 @@ def test_bad_arguments():
     for bad in ((), (np.float64(3.0),), (X[:0],)):
         with pytest.raises(ValueError, match="wanted one common length"):
             dgp.Rows.from_arrays(*bad)
-    for bad in ([[1.0, 2.0]], pd.DataFrame(X)):
-        with pytest.raises(TypeError, match=r"array 1 is a \w+, which has no dtype.*to_numpy\(\)"):
+    lazy = type("Lazy", (), {"dtype": X.dtype, "shape": X.shape, "__dask_graph__": dict})()
+    for bad in ([[1.0, 2.0]], pd.DataFrame(X), lazy):
+        with pytest.raises(TypeError, match=r"array 1 is a \w+, wanted an array.*to_numpy\(\)"):
             dgp.Rows.from_arrays(X, bad)
     with pytest.raises(ValueError, match="buffer_rows is 0"):
         dgp.Rows.from_arrays(X, buffer_rows=0)
