@@ -16,6 +16,7 @@ from numpyro.infer import SVI, TraceMeanField_ELBO
 from scipy import special, stats
 from support.helpers import (
     KEY,
+    assert_covariance,
     assert_derivatives,
     assert_mean,
     bound,
@@ -312,6 +313,8 @@ def test_the_upper_bound_on_the_kl(make):
     U = columns(pair.directions)
     cov = R @ (np.eye(len(mean)) + U.T @ np.cov(np.asarray(h, float).T, bias=True) @ U) @ R.T
     np.testing.assert_allclose(pair.gaussian_kl(h).mean(), gaussian_kl(mean, cov), rtol=1e-3)
+    inputs = pair.discriminator_inputs(random.key(2), h)["shared"][::2, :, 0]  # antithetic pairs
+    assert_covariance(np.asarray(inputs, float), np.eye(2))
 
 
 def test_gradients_of_generator_and_discriminator(x64):
