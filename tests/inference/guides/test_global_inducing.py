@@ -73,6 +73,8 @@ def test_the_second_layer_follows_the_first():
     value = np.random.default_rng(3).standard_normal((5, 1))
     density = stats.multivariate_normal(mean[:, 0], cov).logpdf(value[:, 0])
     np.testing.assert_allclose(posterior.log_prob(jnp.asarray(value)), density, rtol=1e-8)
+    of_first, of_second = (s["fn"].to_white(s["value"]) for s in map(trace.get, ("l1.v", "l2.v")))
+    assert np.abs(of_first - of_second).min() > 1e-3  # each layer has its own noise
 
 
 def test_one_layer_is_mean_field():
