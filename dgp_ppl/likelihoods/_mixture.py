@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpyro.distributions as dist
 from jax import lax, random
 from jax.extend.core import ClosedJaxpr, jaxpr_as_fun
-from jax.scipy.special import logsumexp, ndtr
+from jax.scipy.special import logsumexp
 from jaxtyping import Array, Float
 
 from dgp_ppl._typing import PRNGKey
@@ -64,26 +64,8 @@ class Mixture(eqx.Module):
         """Return P(Y <= y) of every entry, if the likelihood has a cdf."""
         return self._average(self._elementwise().cdf(y))
 
-    def survival(self, y: Array) -> Array:
-        """Return P(Y > y) of every entry, if the likelihood has a cdf.
-
-        Gaussian tails keep their relative precision; others are 1 - cdf.
-        """
-        entries: Any = self._elementwise()
-        if type(entries) is dist.Normal:
-            loc, scale = jnp.asarray(entries.loc), jnp.asarray(entries.scale)
-            return self._average(ndtr((loc - y) / scale))
-        return 1 - self.cdf(y)
-
     def with_entries(self, mask: Array) -> Mixture:
-        """Return the mixture of some entries of every row.
-
-        Args:
-            mask: True for the entries that count in `log_prob`, [N, P].
-
-        Raises:
-            ValueError: if the entries are not independent given f.
-        """
+        """Return the mixture of the entries where the mask [N, P] is True."""
         components: Any = self.components
         if type(components) is not dist.Independent:
             raise ValueError(
@@ -183,7 +165,3 @@ class LatentMixture(Mixture):
         cdf, y = self.likelihood_cdf, jnp.asarray(y, self.latent_mean.dtype)
         p = jax.vmap(lambda f: cdf(f, y))
         return step_expectation(p, self.latent_mean, self.latent_sd)
-
-    def survival(self, y: Array) -> Array:
-        """Return P(Y > y), [N], if the likelihood has a cdf."""
-        return 1 - self.cdf(y)

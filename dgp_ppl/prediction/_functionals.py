@@ -6,7 +6,6 @@ leaf is S. The predictive distribution of y weighs every pass by 1/S. B is the n
 
 from __future__ import annotations
 
-import warnings
 from functools import partial
 from typing import Any
 
@@ -18,14 +17,12 @@ from jax.scipy.special import logsumexp, ndtri
 from jaxtyping import Array
 from numpyro.distributions import constraints
 
-from dgp_ppl._checks import is_traced
 from dgp_ppl._typing import PRNGKey
 from dgp_ppl.likelihoods import Mixture
 
 __all__ = [
-    "QUANTILE_TOLERANCE", "describe", "distribution_function", "draws", "log_density",
-    "log_density_by_pass", "moments", "moments_of_draws", "num_classes", "probabilities",
-    "quantiles",
+    "QUANTILE_TOLERANCE", "distribution_function", "draws", "log_density", "log_density_by_pass",
+    "moments", "num_classes", "probabilities", "quantiles",
 ]  # fmt: skip
 
 QUANTILE_TOLERANCE = 1e-6
@@ -42,30 +39,6 @@ def moments(mixtures: Mixture) -> Array:
     return jnp.stack([mean, var], axis=1)
 
 
-def describe(x: Array, num_samples: int, standardized: bool) -> list[str]:
-    """Return a line that describes a prediction."""
-    units = "the model's units" if standardized else "the data's units"
-    inputs = f"{len(x)} inputs {list(x.shape)}"
-    return [f"y at {inputs}, a mixture of {num_samples} distributions each, in {units}"]
-
-
-def moments_of_draws(draws: Any) -> tuple[Any, Any]:
-    """Return the mean and variance of draws of y, [S, N, ...]; warns of their standard error."""
-    mean, var = draws.mean(axis=0), draws.var(axis=0, ddof=1)
-    error = "" if is_traced(var) else f"; standard errors of means up to {_error(var, draws):.2g}"
-    warnings.warn(
-        f"NumPyro has no mean or variance of this likelihood: they come from {len(draws):,} "
-        f"draws{error}. Quantiles and draws are also available",
-        UserWarning,
-        stacklevel=4,
-    )
-    return mean, var
-
-
-def _error(var: Any, draws: Any) -> float:
-    return float((var / len(draws)).max() ** 0.5)
-
-
 @jax.jit
 def log_density(mixtures: Mixture, y: Array, seen: Array | None = None) -> Array:
     """Return log p(y) in nats, [B]: the log of the mean density over passes."""
@@ -75,13 +48,7 @@ def log_density(mixtures: Mixture, y: Array, seen: Array | None = None) -> Array
 
 @jax.jit
 def log_density_by_pass(mixtures: Mixture, y: Array, seen: Array | None = None) -> Array:
-    """Return log p(y | pass) in nats, [B, S].
-
-    Args:
-        mixtures: the mixtures.
-        y: targets, one row each.
-        seen: True for the entries of y that count, in the shape of y, if some do not.
-    """
+    """Return log p(y | pass) in nats, [B, S]; `seen` says which entries of y count."""
 
     def one(mixture: Mixture) -> Array:
         return (mixture if seen is None else mixture.with_entries(seen)).log_prob(y)
@@ -89,9 +56,9 @@ def log_density_by_pass(mixtures: Mixture, y: Array, seen: Array | None = None) 
     return jax.vmap(one, out_axes=1)(mixtures)
 
 
-@partial(jax.jit, static_argnums=2)
-def distribution_function(mixtures: Mixture, y: Array, upper: bool) -> Array:
-    """Return P(Y <= y) of every entry over all passes, [B, ...], or P(Y > y) if `upper`.
+@jax.jit
+def distribution_function(mixtures: Mixture, y: Array) -> Array:
+    """Return P(Y <= y) of every entry over all passes, [B, ...].
 
     Raises:
         NotImplementedError: if NumPyro has no distribution function of the likelihood.
@@ -99,16 +66,15 @@ def distribution_function(mixtures: Mixture, y: Array, upper: bool) -> Array:
     classes, support = num_classes(mixtures), mixtures.support
     if classes is not None:
         values = probabilities(mixtures, classes)
-        below = jnp.arange(classes) <= y[:, None]
-        counted = jnp.where(~below if upper else below, values, 0.0).sum(axis=1)
+        counted = jnp.where(jnp.arange(classes) <= y[:, None], values, 0.0).sum(axis=1)
         return jnp.clip(counted, 0.0, 1.0)
     is_discrete = bool(support.is_discrete)
     starts_at_zero = is_discrete or support in _AT_LEAST_ZERO
     inside = jnp.maximum(jnp.floor(y) if is_discrete else y, 0.0) if starts_at_zero else y
     if support is constraints.unit_interval:
         inside = jnp.minimum(inside, 1.0)
-    p = jax.vmap(lambda m: m.survival(inside) if upper else m.cdf(inside))(mixtures).mean(axis=0)
-    return jnp.where(y < 0, float(upper), p) if starts_at_zero else p
+    p = jax.vmap(lambda m: m.cdf(inside))(mixtures).mean(axis=0)
+    return jnp.where(y < 0, 0.0, p) if starts_at_zero else p
 
 
 _AT_LEAST_ZERO = (constraints.positive, constraints.nonnegative, constraints.unit_interval)

@@ -20,7 +20,7 @@ from dgp_ppl.inference import LayerGuide, data_plates, survey
 from dgp_ppl.inference.runs._blocks import PassProgram
 from dgp_ppl.likelihoods import Mixture, Observed
 
-__all__ = ["ForwardPass", "function_passes", "latent_passes", "predictive_passes"]
+__all__ = ["ForwardPass", "function_passes", "predictive_passes"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,21 +34,6 @@ class ForwardPass:
 
     partition: Partition
     site: str
-
-    def guide_sites(
-        self, key: PRNGKey, params: Params, data: CallArrays, x: Array
-    ) -> dict[str, Any]:
-        """Return the guide's latent sites in the pass with this key."""
-        call = self._call(data, x)
-        guide = self.partition.guide_with(data)
-        if isinstance(guide, LayerGuide):  # latent sites of the data plate keep their prior
-            guide.setup(*call.args, **call.kwargs)
-            guide = guide.for_new_rows()
-        seeded = handlers.seed(guide, random.split(key)[0])
-        trace = handlers.trace(handlers.substitute(seeded, data=params))
-        sites = trace.get_trace(*call.args, **call.kwargs)
-        # A guide's factors are observed sites.
-        return {n: s for n, s in sites.items() if s["type"] == "sample" and not s["is_observed"]}
 
     def distribution(
         self,
@@ -71,15 +56,23 @@ class ForwardPass:
             row: number of the first row, which selects the rows' unit noise.
             mode: draw each layer as one function: see `function_draws`. None integrates over it.
         """
-        call = self._call(data, x)
+        call = self.partition.join(data)
+        call = Call((x, *call.args), call.kwargs)
         # All rows of a pass share one draw of the global sites. Unit noise differs by row.
-        key_global = random.split(key)[0]
-        model = handlers.seed(self.partition.model, random.fold_in(random.split(key)[1], row))
+        key_global, key_noise = random.split(key)
+        model = handlers.seed(self.partition.model, random.fold_in(key_noise, row))
         if mode is not None:
             model = function_draws(model, mode)
         if self.partition.guide is not None:
-            sites: Any = self.guide_sites(key, params, data, x)
-            model = handlers.replay(model, sites)
+            guide = self.partition.guide_with(data)
+            if isinstance(guide, LayerGuide):  # latent sites of the data plate keep their prior
+                guide.setup(*call.args, **call.kwargs)
+                guide = guide.for_new_rows()
+            seeded = handlers.substitute(handlers.seed(guide, key_global), data=params)
+            drawn = handlers.trace(seeded).get_trace(*call.args, **call.kwargs).items()
+            # A guide's factors are observed sites.
+            latent: Any = {n: s for n, s in drawn if s["type"] == "sample" and not s["is_observed"]}
+            model = handlers.replay(model, latent)
         model = handlers.substitute(model, data=params)
 
         def global_value(site: Any) -> Array | None:
@@ -117,11 +110,6 @@ class ForwardPass:
             )
         return found
 
-    def _call(self, data: CallArrays, x: Array) -> Call:
-        """Return the model's arguments at x."""
-        call = self.partition.join(data)
-        return Call((x, *call.args), call.kwargs)
-
 
 @partial(jax.jit, static_argnums=0)
 def predictive_passes(
@@ -139,15 +127,6 @@ def predictive_passes(
         return forward_pass.distribution(key, draw, params, data, x, row).predictive()
 
     return jax.vmap(one)(keys, draws)
-
-
-@PassProgram
-def latent_passes(
-    forward_pass: ForwardPass, key: PRNGKey, params: Params, data: CallArrays, x: Array
-) -> dict[str, Array]:
-    """Return the guide's draws by site in the pass with this key."""
-    sites = forward_pass.guide_sites(key, params, data, x)
-    return {n: s["value"] for n, s in sites.items()}
 
 
 @PassProgram

@@ -10,7 +10,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import random
-from jaxtyping import Array
 
 from dgp_ppl._checks import is_traced
 from dgp_ppl._typing import PRNGKey
@@ -58,7 +57,9 @@ def pool(predictions: Prediction | Sequence[Prediction]) -> PooledPrediction:
                 f"{first.num_samples}, wanted the same number, for equal weights; see num_samples "
                 "of predict"
             )
-        if other.x.shape != first.x.shape or not _equal(other.x, first.x):
+        # The values of traced inputs are not known yet.
+        known = not is_traced(other.x, first.x)
+        if other.x.shape != first.x.shape or (known and not (other.x == first.x).all()):
             raise ValueError(
                 f"pool: predictions[{i}] has other inputs than predictions[0], of shapes "
                 f"{other.x.shape} and {first.x.shape}, wanted the same rows of x"
@@ -97,11 +98,6 @@ class PooledPrediction(Prediction):
             mixtures = [mixture for _, mixture in parts]
             yield parts[0][0], jax.tree.map(lambda *a: jnp.concatenate(a), *mixtures)
 
-    def latent_draws(self) -> dict[str, np.ndarray]:
-        """Return the draws of the latent sites behind the passes, [S, ...] by site."""
-        draws = [m.latent_draws() for m in self.members]
-        return {n: namespace(draws).concatenate([d[n] for d in draws]) for n in draws[0]}
-
     def function_draws(
         self, key: PRNGKey, num: int = 10, mode: Literal["joint", "path"] = "joint"
     ) -> np.ndarray:
@@ -119,11 +115,6 @@ class PooledPrediction(Prediction):
             for m, k, n in zip(self.members, keys, counts, strict=True)
         ]
         return namespace(draws).stack([draws[i % R][i // R] for i in range(num)])
-
-
-def _equal(a: Array, b: Array) -> bool:
-    """Return whether arrays are equal, as far as it is known: traced ones have no values yet."""
-    return is_traced(a, b) or bool((a == b).all())
 
 
 def _same(a: Standardizer | None, b: Standardizer | None) -> bool:

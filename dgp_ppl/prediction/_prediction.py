@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import warnings
 from collections.abc import Callable, Iterator
 from typing import Any, ClassVar, Literal
 
@@ -24,12 +25,7 @@ from dgp_ppl.likelihoods import Mixture
 from dgp_ppl.metrics import crps_gaussian_mixture, crps_samples
 from dgp_ppl.prediction import _functionals as functionals
 from dgp_ppl.prediction._arrays import check_concrete, namespace, pad, to_host
-from dgp_ppl.prediction._passes import (
-    ForwardPass,
-    function_passes,
-    latent_passes,
-    predictive_passes,
-)
+from dgp_ppl.prediction._passes import ForwardPass, function_passes, predictive_passes
 from dgp_ppl.standardize import Standardizer
 
 __all__ = ["Prediction"]
@@ -63,7 +59,9 @@ class Prediction(Summarized, Portable):
     left_out: ClassVar[tuple[str, ...]] = ("_cache",)
 
     def summary(self) -> list[str]:
-        return functionals.describe(self.x, self.num_samples, self.standardizer is None)
+        units = "the model's units" if self.standardizer is None else "the data's units"
+        inputs = f"{len(self.x)} inputs {list(self.x.shape)}"
+        return [f"y at {inputs}, a mixture of {self.num_samples} distributions each, in {units}"]
 
     @property
     def mean(self) -> np.ndarray:
@@ -127,24 +125,15 @@ class Prediction(Summarized, Portable):
         Raises:
             ValueError: if y has another shape.
         """
-        return self._probability("cdf", y, num, upper=False)
-
-    def survival(self, y: ArrayLike, num: int = 1000) -> np.ndarray:
-        """Return P(Y_n > y_n) = 1 - cdf; Gaussian tails keep their precision. See `cdf`."""
-        return self._probability("survival", y, num, upper=True)
-
-    def sample_by_pass(self, key: PRNGKey) -> np.ndarray:
-        """Draw y once from every pass, [S, N]."""
-        check_key("Prediction.sample_by_pass", key)
-        return self._sample(key, jnp.arange(self.num_samples))
-
-    def latent_draws(self) -> dict[str, np.ndarray]:
-        """Return the draws of the latent sites behind the passes, [S, ...] by site."""
-        draws = self.draws
-        if self.forward_pass.partition.guide is not None:
-            found = latent_passes(self.forward_pass, self._keys(), self.params, self.data, self.x)
-            draws = found | draws
-        return {n: to_host(a, None) for n, a in draws.items()}
+        at: Any = y
+        if np.ndim(at) == 0:
+            first = next(self.components())[1]
+            at = namespace(at).full((len(self.x), *first.components.event_shape), at)
+        at = self._shaped("cdf", at)
+        try:
+            return self._map(functionals.distribution_function, to_host(self._standardized(at)))
+        except NotImplementedError:
+            return (self.sample(random.fold_in(self.key, 1), num) <= at).mean(axis=0)
 
     def crps(self, y: ArrayLike, num: int = 200) -> np.ndarray:
         """Return the continuous ranked probability score in the units of y; lower is better.
@@ -192,11 +181,8 @@ class Prediction(Summarized, Portable):
         check_count("Prediction.sample", "num", num, 0)
         key_pass, key_y = random.split(key)
         passes = random.randint(key_pass, (num,), 0, self.num_samples)
-        return self._sample(key_y, passes)
-
-    def _sample(self, key: PRNGKey, passes: Array) -> np.ndarray:
         draws = self._map(
-            lambda mixtures, row: functionals.draws(mixtures, passes, random.fold_in(key, row)),
+            lambda mixtures, row: functionals.draws(mixtures, passes, random.fold_in(key_y, row)),
             with_row=True,
         )
         return self._original(draws.swapaxes(0, 1))
@@ -307,8 +293,17 @@ class Prediction(Summarized, Portable):
                 found = self._map(functionals.moments)
                 moments = self._original(found[:, 0]), found[:, 1] * np.square(self._y_scale)
             except NotImplementedError:
-                moments = functionals.moments_of_draws(
-                    self.sample(random.fold_in(self.key, 3), 4000)
+                draws = self.sample(random.fold_in(self.key, 3), 4000)
+                moments = draws.mean(axis=0), draws.var(axis=0, ddof=1)
+                error = ""
+                if not is_traced(draws):
+                    largest = float((moments[1] / len(draws)).max() ** 0.5)
+                    error = f"; standard errors of means up to {largest:.2g}"
+                warnings.warn(
+                    "NumPyro has no mean or variance of this likelihood: they come from "
+                    f"{len(draws):,} draws{error}. Quantiles and draws are also available",
+                    UserWarning,
+                    stacklevel=3,
                 )
             if not is_traced(moments):
                 self._cache["moments"] = moments
@@ -339,21 +334,6 @@ class Prediction(Summarized, Portable):
         align = lambda a: a.reshape(a.shape + (1,) * (found.ndim - 1))  # noqa: E731
         found = namespace(found, seen).where(align(rows), found, 0.0)
         return found - align(shift.reshape(len(shift), -1).sum(axis=1))
-
-    def _probability(self, caller: str, y: ArrayLike, num: int, *, upper: bool) -> np.ndarray:
-        first = next(self.components())[1]
-        at: Any = y
-        if np.ndim(at) == 0:
-            at = namespace(at).full((len(self.x), *first.components.event_shape), at)
-        at = self._shaped(caller, at)
-        try:
-            return self._map(
-                lambda m, y: functionals.distribution_function(m, y, upper),
-                to_host(self._standardized(at)),
-            )
-        except NotImplementedError:
-            draws = self.sample(random.fold_in(self.key, 1), num)
-            return (draws > at if upper else draws <= at).mean(axis=0)
 
     def _shaped(self, caller: str, y: ArrayLike) -> Any:
         """Return y as an array with the shape of the targets, one row per input."""

@@ -39,9 +39,7 @@ def test_quantiles_and_draws_of_a_pool():
     draws = pooled.sample(KEY, 4000)
     share = ((draws > low) & (draws < high)).mean(axis=0)
     assert (abs(share - 0.8) < 4.5 * np.sqrt(0.16 / 4000)).all()
-    assert pooled.sample_by_pass(KEY).shape == (8, 5)
     assert pooled.log_prob_by_pass(Y_NEW).shape == (8, 5)
-    assert pooled.latent_draws()["l1.v"].shape == (8, len(Z), 1)
 
 
 def test_a_pool_of_pools_is_the_pool_of_their_members():

@@ -100,7 +100,6 @@ def test_draws_have_the_mixtures_moments():
     assert draws.shape == (6000, 7)
     assert_mean(draws, p.mean)
     assert_mean((draws - p.mean) ** 2, p.var)
-    assert p.sample_by_pass(KEY).shape == (50, 7)
 
 
 def test_a_standardizer_changes_units():
@@ -132,16 +131,6 @@ def test_chunks_do_not_change_a_prediction_without_hidden_noise(exact):
     width = _functionals.QUANTILE_TOLERANCE * np.sqrt(whole.var)
     assert (np.abs(chunked.quantile(0.9) - whole.quantile(0.9)) <= width).all()
     np.testing.assert_allclose(chunked.log_prob(Y_TEST), whole.log_prob(Y_TEST), atol=1e-8)
-
-
-def test_latent_draws_are_the_guides_draws():
-    params, draws = two_layer_params(), deep(num_samples=2000).latent_draws()
-    assert {n: a.shape for n, a in draws.items()} == {
-        "l1.v": (2000, 5, 1),
-        "l2.v": (2000, 5, 1),
-    }
-    for name in draws:
-        assert_mean(draws[name], params[f"{name}.loc"])
 
 
 # --- other likelihoods ---------------------------------------------------------------------------

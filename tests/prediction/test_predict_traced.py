@@ -27,7 +27,6 @@ QUERIES = SMOOTH | {
     "log_prob_by_pass": lambda p: p.log_prob_by_pass(Y),
     "interval": lambda p: p.interval(0.8),
     "sample": lambda p: p.sample(KEY, 3),
-    "sample_by_pass": lambda p: p.sample_by_pass(KEY),
     "function_draws": lambda p: p.function_draws(KEY, 2),
 }
 LIKELIHOODS = {
