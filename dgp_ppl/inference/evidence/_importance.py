@@ -11,13 +11,13 @@ from jax import lax, random
 from jax.scipy.special import logsumexp
 from jaxtyping import Array
 from numpyro import handlers
+from numpyro.infer.util import log_density
 
 from dgp_ppl._checks import check_count, check_key
 from dgp_ppl._partition import Call, CallArrays, Partition
 from dgp_ppl._typing import Fitted, Model, Params, PRNGKey
 from dgp_ppl.inference._params import checked_params
 from dgp_ppl.inference.guides import Diffusion
-from dgp_ppl.inference.guides.diffusion._elbo import check_weights, log_weight
 
 __all__ = ["ImportanceEvidence", "importance_evidence"]
 
@@ -78,7 +78,11 @@ def importance_evidence(
         TypeError: if the guide is not a `Diffusion`, or `num_paths` is not an integer.
     """
     check_key("importance_evidence", key)
-    check_weights("importance_evidence", guide)
+    if not isinstance(guide, Diffusion):
+        raise TypeError(
+            f"importance_evidence: guide is a {type(guide).__name__}, wanted a Diffusion, whose "
+            "paths have importance weights"
+        )
     check_count("importance_evidence", "num_paths", num_paths, 2)
     call = Call(args, kwargs)
     partition, data = Partition.split(model, call)
@@ -89,8 +93,19 @@ def importance_evidence(
 
     def one(key: PRNGKey, params: Params, data: CallArrays) -> Array:
         key, key_noise = random.split(key)
-        program = handlers.seed(model, key_noise)
-        return log_weight(key, params, program, drawn, partition.join(data), all_rows=True)
+        call = partition.join(data)
+        log_q: Any
+        log_p: Any
+        log_q, path = log_density(handlers.seed(drawn, key), call.args, call.kwargs, params)
+        program = handlers.replay(handlers.seed(model, key_noise), path)
+        log_p, trace = log_density(program, call.args, call.kwargs, params)
+        for name, site in trace.items():
+            if site["type"] == "plate" and len(site["value"]) < site["args"][0]:
+                raise ValueError(
+                    f"importance_evidence: plate {name!r} takes {len(site['value'])} of "
+                    f"{site['args'][0]} rows, wanted all; leave out batch_size"
+                )
+        return log_p - log_q
 
     @jax.jit
     def all_paths(keys: Array, params: Params, data: CallArrays) -> Array:

@@ -9,9 +9,11 @@ from typing import Any, ClassVar, NamedTuple, Self
 
 import jax
 import numpyro
+import numpyro.distributions as dist
 from jax import random
 from jaxtyping import Array
 from numpyro import handlers
+from numpyro.distributions import constraints
 from numpyro.infer import TraceMeanField_ELBO
 from numpyro.infer.autoguide import AutoGuide, AutoNormal
 from numpyro.infer.elbo import ELBO
@@ -24,24 +26,18 @@ from dgp_ppl.core._handover import HANDOVER, hidden_layers, is_layer, layer_of
 from dgp_ppl.inference.guides._other_sites import OtherSites
 from dgp_ppl.inference.programs._handlers import survey
 
-__all__ = ["Found", "Layer", "LayerGuide", "Replace", "TransportGuide"]
+__all__ = ["DrawnTogether", "Found", "Layer", "LayerGuide", "Replace", "TransportGuide"]
 
 Replace = Callable[[str, Any], Any]
 """From a layer's site and its q(v) to the distribution that takes its place."""
 
 
 class Layer(NamedTuple):
-    """A layer's site as the guide found it.
+    """A layer's site as the guide found it."""
 
-    Attributes:
-        shape: of the inducing values, (M, P).
-        inputs: number of inputs D.
-        hidden: whether the model samples from the layer, and so feeds it to other layers.
-    """
-
-    shape: tuple[int, int]
-    inputs: int
-    hidden: bool
+    shape: tuple[int, int]  # of the inducing values, (M, P)
+    inputs: int  # number of inputs D
+    hidden: bool  # whether the model samples from the layer, and so feeds it to other layers
 
     @property
     def size(self) -> str:
@@ -51,17 +47,40 @@ class Layer(NamedTuple):
 
 
 class Found(NamedTuple):
-    """What a guide finds in its model at its first call.
+    """What a guide finds in its model at its first call."""
 
-    Attributes:
-        layers: the layers by site name, in the model's order.
-        others: the guides of the model's other latent sites.
-        more: what subclasses find, by name.
+    layers: dict[str, Layer]  # the layers by site name, in the model's order
+    others: OtherSites  # the guides of the model's other latent sites
+    more: dict[str, Any]  # what subclasses find, by name
+
+
+class DrawnTogether(dist.Distribution):
+    """The distribution of a layer's v that a guide has drawn together with the other layers.
+
+    Args:
+        shape: of the draw, (M, P).
+        log_density: log density of the draw; None where q has none.
     """
 
-    layers: dict[str, Layer]
-    others: OtherSites
-    more: dict[str, Any]
+    support: Any = constraints.real_matrix
+    pytree_data_fields = ("log_density",)
+
+    def __init__(self, shape: tuple[int, ...], log_density: Array | None = None) -> None:
+        self.log_density = log_density
+        super().__init__((), shape)
+
+    def sample(self, key: PRNGKey, sample_shape: tuple[int, ...] = ()) -> Array:
+        raise NotImplementedError(
+            "the guide draws all layers together, wanted no draw of one; call sample_posterior"
+        )
+
+    def log_prob(self, value: Any) -> Array:
+        if self.log_density is None:
+            raise NotImplementedError(
+                "Implicit: q(v) has no density, and this objective needs one; use "
+                "loss=dgp_ppl.AdversarialELBO()"
+            )
+        return self.log_density
 
 
 class LayerGuide(ComparedByFields, AutoGuide):
@@ -156,7 +175,7 @@ class LayerGuide(ComparedByFields, AutoGuide):
         return tuple(f"{site}." for site in self.layers)
 
     def drawn(self) -> Self:
-        """Return the same guide with a trace whose log density is that of its draws."""
+        """Return the same guide with a trace whose log density is the density of its draws."""
         return self
 
     def with_model(self, model: Model) -> Self:
@@ -213,16 +232,7 @@ class LayerGuide(ComparedByFields, AutoGuide):
         return trace
 
     def check_layer(self, site: str, shape: tuple[int, ...], inputs: int | None = None) -> None:
-        """Raise unless a layer is as it was when the guide first ran.
-
-        Args:
-            site: the layer's site.
-            shape: of its inducing values now, (M, P).
-            inputs: number of its inputs now; None to leave them out.
-
-        Raises:
-            ValueError: if it has other shapes.
-        """
+        """Raise unless a layer has the shapes that it had when the guide first ran."""
         then = self.layers[site]
         if shape != then.shape or inputs not in (None, then.inputs):
             now = Layer((shape[0], shape[1]), then.inputs if inputs is None else inputs, False)
@@ -240,7 +250,7 @@ class LayerGuide(ComparedByFields, AutoGuide):
         call = Call(args, kwargs, {n: s["value"] for n, s in globals_.items()})
         handovers = self.posterior(call)
         draws = {}
-        # The noise of a joint guide comes first: its density is that of all its sites.
+        # The noise of a joint guide comes first: its density is the density of all its sites.
         joint = [n for n in globals_ if n not in others.order]
         # TraceMeanField_ELBO needs the guide's sites in the model's order.
         for name in (*joint, *others.order):
@@ -288,7 +298,7 @@ class TransportGuide(LayerGuide):
 
     @abc.abstractmethod
     def transport(self, call: Call, replace: Replace) -> dict[str, Handover]:
-        """Do what `posterior` does, with ``replace(site, q)`` in place of each layer's q(v).
+        """Do what `posterior` does, with ``replace(site, q)`` instead of each layer's q(v).
 
         The replacement happens before anything is drawn from q, so that later layers follow it.
         """

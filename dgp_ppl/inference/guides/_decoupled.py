@@ -55,7 +55,7 @@ class DecoupledInducing(FullInducing):
         basis: inducing inputs of the mean, [M_a, D].
         weights: [M_a, P].
         projected: L⁻¹ k(Z, basis) weights, [M, P].
-        excess: the part of the KL beyond that of v, [].
+        excess: the part of the KL beyond the KL of v, [].
         upper: whether R is upper-triangular.
 
     Source: Cheng & Boots (2017), eq. 9; Salimbeni et al. (2018), eq. 8.

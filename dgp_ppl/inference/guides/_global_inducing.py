@@ -35,7 +35,7 @@ _MATCHING_STEPS = 300
 class GlobalInducing(PropagatingGuide):
     """A Gaussian posterior that couples the layers through propagated pseudo-inputs.
 
-    The first layer's q(v) is that of `MeanField`. A later layer's q(v) is the prior times a
+    The first layer's q(v) is `MeanField`'s. A later layer's q(v) is the prior times a
     Gaussian pseudo-likelihood of the function at pseudo-inputs h, which are propagated through the
     draws of the layers below: ``q(v | below) ∝ N(v; 0, I) prod_j N(t_j; A(h_j)'v, 1/lambda_j)``.
 
@@ -46,7 +46,7 @@ class GlobalInducing(PropagatingGuide):
         start = guide.start_from(key, mean_field, first.params, x, z=z)
         result = dgp.fit(key, model, guide, x, y, z=z, start=start)
 
-    Params: ``pseudo_inputs`` [R, D]; for the first layer those of `MeanField`; for a later layer
+    Params: ``pseudo_inputs`` [R, D]; for the first layer `MeanField`'s; for a later layer
     ``l2.v.target`` t and ``l2.v.precision`` lambda, [R, P].
 
     Args:
@@ -172,7 +172,7 @@ class GlobalInducing(PropagatingGuide):
         The model's params and the first layer's q(v) are copied. The pseudo-observations of each
         later layer are fitted to its q(v) by `steps` of Adam on their KL, with pseudo-inputs that
         are propagated through the means of the layers below. This takes seconds. If those layers
-        are uncertain, the bound is lower at first, and exceeds that of the mean-field fit after a
+        are uncertain, the bound is lower at first, and exceeds the mean-field fit's bound after a
         few hundred steps.
 
         Args:
@@ -205,7 +205,7 @@ class GlobalInducing(PropagatingGuide):
         if list(mean_field.layers.items()) != list(self.layers.items()):
             raise ValueError(
                 f"GlobalInducing.start_from: mean_field has the layers {mean_field.layers}, wanted "
-                f"those of this guide's model: {self.layers}"
+                f"the layers of this guide's model: {self.layers}"
             )
         values: Params = jax.tree.map(jnp.asarray, params_of(caller, params))
         given = GivenParams(None, values, caller)

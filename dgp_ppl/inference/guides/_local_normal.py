@@ -34,11 +34,6 @@ class LocalNormal:
     NumPyro's `AutoNormal`, with the same names of params, except that the size of the batch may
     change between calls. Locations start at draws of a standard normal in the site's unconstrained
     space.
-
-    Args:
-        model: the model.
-        names: its sites.
-        sites: a trace of the model with these sites.
     """
 
     def __init__(self, model: Model, names: Sequence[str], sites: dict[str, Any]) -> None:

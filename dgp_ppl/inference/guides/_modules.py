@@ -27,14 +27,14 @@ def is_maker(value: Any) -> bool:
     return key is not None and key.default is key.empty
 
 
-def module_params(what: str, module: Any, name: str, *, made: bool = False) -> tuple[Any, Any]:
+def module_params(what: str, module: Any, name: str, *args: Any) -> tuple[Any, Any]:
     """Declare each array of a module as a param.
 
     Args:
         what: the argument that holds the module, for errors.
-        module: the module if it is `made`, else a function from a random key to it.
+        module: the module, with its arrays as initial values, or a maker, see `is_maker`.
         name: prefix of the params' names, ``NAME.PATH``.
-        made: whether the module is given, with its arrays as initial values.
+        *args: arguments of the maker before the key.
 
     Returns:
         The module's arrays, and its static part; `equinox.combine` joins them.
@@ -42,22 +42,24 @@ def module_params(what: str, module: Any, name: str, *, made: bool = False) -> t
     Raises:
         TypeError: if an array does not hold floating-point numbers.
     """
-    if made:
+    if is_maker(module):
+        made = eqx.filter_eval_shape(lambda key: module(*args, key=key), random.key(0))
+        shapes, static = eqx.partition(made, lambda a: isinstance(a, jax.ShapeDtypeStruct))
+        make = jax.jit(lambda key: eqx.filter(module(*args, key=key), eqx.is_array))
+    else:
         arrays, static = eqx.partition(module, eqx.is_array)
         shapes, make = arrays, lambda _: arrays
-    else:
-        shapes, static = eqx.partition(eqx.filter_eval_shape(module, random.key(0)), _is_shape)
-        make = jax.jit(lambda key: eqx.filter(module(key), eqx.is_array))
-    if wrong := {str(a.dtype) for a in jax.tree.leaves(shapes) if not _is_real(a)}:
+    types = {a.dtype for a in jax.tree.leaves(shapes)}
+    if wrong := sorted(str(t) for t in types if not jnp.issubdtype(t, jnp.floating)):
         raise TypeError(
-            f"{what} has arrays of {sorted(wrong)}, which cannot be learned; wanted "
-            "floating-point arrays; make the others NumPy arrays or static fields, or pass what "
-            "the function makes in place of the function"
+            f"{what} has arrays of {wrong}, which cannot be learned; wanted "
+            "floating-point arrays; make other arrays NumPy arrays or static fields, or pass what "
+            "the function makes instead of the function"
         )
     initial: list[list[Array]] = []
 
     def start(i: int, key: PRNGKey) -> Array:
-        if not initial:  # make all arrays at once, and only if some params have no value yet
+        if not initial:  # make all arrays together, and only if some params have no value yet
             initial.append(jax.tree.leaves(make(key)))
         return initial[0][i]
 
@@ -67,11 +69,3 @@ def module_params(what: str, module: Any, name: str, *, made: bool = False) -> t
         numpyro.param(f"{name}.{n}" if n else name, partial(start, i)) for i, n in enumerate(names)
     ]
     return jax.tree.unflatten(treedef, values), static
-
-
-def _is_shape(leaf: Any) -> bool:
-    return isinstance(leaf, jax.ShapeDtypeStruct)
-
-
-def _is_real(leaf: Any) -> bool:
-    return jnp.issubdtype(leaf.dtype, jnp.floating)

@@ -51,25 +51,20 @@ class GuideOnBase(LayerGuide):
     def find_layers(self, call: Call) -> dict[str, Any]:
         trace = super().find_layers(call)
         self.base.setup(*call.args, **call.kwargs)
-        self._check_params(trace, call)
+        if self.base.model is not self.model:
+            sites = survey(self.base.model, call).items()
+            if others := [n for n, s in sites if s["type"] == "param" and n not in trace]:
+                raise ValueError(
+                    f"{type(self).__name__}: base is of a model with the params {others}, which "
+                    "this guide's model does not have, wanted guides of one model; if it is "
+                    "frozen, make the base of the frozen model too"
+                )
         if self.base.layers != self.layers:
             raise ValueError(
                 f"{type(self).__name__}: base is of a model with the layers {self.base.layers}, "
-                f"wanted those of this model, {self.layers}; make both of one model"
+                f"wanted this model's layers, {self.layers}; make both of one model"
             )
         return trace
-
-    def _check_params(self, trace: dict[str, Any], call: Call) -> None:
-        """Raise if the base's model declares params that this guide's model does not."""
-        if self.base.model is self.model:
-            return
-        params = [n for n, s in survey(self.base.model, call).items() if s["type"] == "param"]
-        if others := [n for n in params if n not in trace]:
-            raise ValueError(
-                f"{type(self).__name__}: base is of a model with the params {others}, which this "
-                "guide's model does not have, wanted guides of one model; if it is frozen, make "
-                "the base of the frozen model too"
-            )
 
     def random_key(self) -> PRNGKey:
         """Return a new random key of the program's."""
@@ -83,7 +78,7 @@ class GuideOnBase(LayerGuide):
 
 
 class WarpedGuide(GuideOnBase):
-    """A guide of v = T(F(e)) with a bijection F and e ~ N(0, I): its reference space is that of e.
+    """A guide of v = T(F(e)) with a bijection F and e ~ N(0, I), which is its reference space.
 
     The two maps take their params by `numpyro.param`.
     """

@@ -32,14 +32,6 @@ class OtherSites:
     Global sites are drawn first, so that a guide of layers can run the model with them. Sites with
     one value per row are drawn for the rows of a minibatch.
 
-    Args:
-        guide: name of the guide, for errors.
-        model: the model.
-        factory: from a model without the layers' sites to a guide of its other latent sites.
-        trace: a `survey` of the model.
-        layers: names of the layers' sites.
-        call: the model's arguments.
-
     Attributes:
         order: all latent sites that have a place in the guide's trace, in the model's order.
         row_sites: latent inputs, sites [N, Q] of the data's rows, and their Q.

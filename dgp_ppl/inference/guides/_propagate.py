@@ -100,9 +100,9 @@ class PropagatingGuide(TransportGuide):
         Args:
             key: random key of the run.
             call: the model's arguments. The first one (or ``x=``) is its inputs, or None. Arrays
-                with a row per input (y, say) are cut to the rows of x, unless layers' kernels or
+                with a row per input, such as y, are cut to the rows of x, unless layers' kernels or
                 inducing inputs are computed from them. A ``batch_size`` is removed.
-            x: inputs in place of the model's, [R, D]. Columns after D are latent inputs, in the
+            x: inputs instead of the model's, [R, D]. Columns after D are latent inputs, in the
                 order of `row_sites`.
             draw: called once for each layer, in the order of evaluation.
 
@@ -201,7 +201,7 @@ def check_rows(what: str, value: Any, rows: str, width: int | None = None) -> An
     try:
         array = value if traced else np.asarray(value) + 0.0
     except (TypeError, ValueError):
-        raise ValueError(f"{what} is {value!r}, {wanted}; take rows of x, say") from None
+        raise ValueError(f"{what} is {value!r}, {wanted}, such as rows of x") from None
     if array.ndim != 2 or not len(array) or width not in (None, array.shape[1]):
         raise ValueError(
             f"{what} has shape {array.shape}, {wanted}, one row or more; for one input "

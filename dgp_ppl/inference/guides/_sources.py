@@ -48,11 +48,6 @@ def sources(
 
     Params do not count as arguments, whatever their initial values; neither do sizes. A model that
     needs its arguments' values to run, which no compiled program has, yields nothing.
-
-    Args:
-        model: the model.
-        call: its arguments.
-        trace: a `survey` of the model at these arguments.
     """
     located, treedef = jax.tree_util.tree_flatten_with_path(tuple(call))
     leaves = [leaf for _, leaf in located]

@@ -36,9 +36,9 @@ def transported(model: Model, guide: LayerGuide, params: Params | Fitted) -> Mod
 
         mcmc = MCMC(NUTS(dgp.transported(model, guide, params)), num_warmup=200, num_samples=200)
 
-    Sites: ``NAME.v.reference`` for every layer in place of ``NAME.v`` (now deterministic), and all
-    others of the model. The model's params are held at `params`; those that are not among them
-    (under `numpyro.handlers.lift`, say) are sampled.
+    Sites: ``NAME.v.reference`` for every layer instead of ``NAME.v`` (now deterministic), and all
+    other sites of the model. The model's params are held at `params`; params that are not among
+    them (such as under `numpyro.handlers.lift`) are sampled.
 
     Args:
         model: a model made of `dgp_ppl.gp` layers.
@@ -66,7 +66,12 @@ def transported(model: Model, guide: LayerGuide, params: Params | Fitted) -> Mod
         nonlocal is_checked
         start.setup(*args, **kwargs)
         if not is_checked:  # names do not change between calls
-            _refuse_unknown(values, model, guide, Call(args, kwargs))
+            call = Call(args, kwargs)
+            sites = survey(model, call) | survey(guide, call)
+            known = sites.keys() | held_names(model) | held_names(guide)
+            if unknown := [n for n in values if n not in known]:
+                declared = [n for n, site in sites.items() if site["type"] == "param"]
+                raise unknown_params("transported", unknown, program_name(guide), declared)
             is_checked = True
         z: Values = {}
         for name, layer in start.layers.items():
@@ -75,22 +80,13 @@ def transported(model: Model, guide: LayerGuide, params: Params | Fitted) -> Mod
         with handlers.seed(rng_seed=0):
             handovers, log_det = _at(start, z, values, Call(args, kwargs))
         v: Any = {n: numpyro.deterministic(n, h.q.loc) for n, h in handovers.items()}
-        # p(v) |T'(z)| in place of N(z; 0, I).
+        # p(v) |T'(z)| instead of N(z; 0, I).
         squares = sum(jnp.sum(jnp.square(z[n]) - jnp.square(v[n])) for n in z)
         numpyro.factor("transport", log_det + 0.5 * squares)
         at_v = handlers.substitute(given, data=v)
         return handlers.block(at_v, hide=list(v))(*args, **kwargs)
 
     return program
-
-
-def _refuse_unknown(params: Params, model: Model, guide: LayerGuide, call: Call) -> None:
-    """Raise if params have a name that is no site of the model or the guide."""
-    sites = survey(model, call) | survey(guide, call)
-    known = sites.keys() | held_names(model) | held_names(guide)
-    if unknown := [n for n in params if n not in known]:
-        declared = [n for n, site in sites.items() if site["type"] == "param"]
-        raise unknown_params("transported", unknown, program_name(guide), declared)
 
 
 def has_reference_space(guide: Any) -> bool:

@@ -10,14 +10,12 @@ from jaxtyping import Array
 from numpyro import handlers
 from numpyro.infer import TraceMeanField_ELBO
 from numpyro.infer.elbo import ELBO
-from numpyro.infer.util import log_density
 
 from dgp_ppl._checks import check_count
-from dgp_ppl._partition import Call, ComparedByFields
+from dgp_ppl._partition import ComparedByFields
 from dgp_ppl._typing import Model, Params, PRNGKey
-from dgp_ppl.inference.guides.diffusion._guide import Diffusion
 
-__all__ = ["DiffusionELBO", "check_weights", "log_weight"]
+__all__ = ["DiffusionELBO"]
 
 _ONE_PATH = TraceMeanField_ELBO()
 
@@ -33,18 +31,17 @@ class DiffusionELBO(ComparedByFields, ELBO):
         result = dgp.fit(key, model, guide, x, y, loss=DiffusionELBO(16))
 
     Args:
-        num_paths: number of paths per step.
-        vectorize: whether to compute the paths in parallel, or one after the other.
+        num_paths: number of paths per step, which are computed in parallel.
 
     Raises:
         ValueError: if `num_paths` is not positive.
         TypeError: if it is not an integer.
     """
 
-    def __init__(self, num_paths: int = 1, *, vectorize: bool = True) -> None:
+    def __init__(self, num_paths: int = 1) -> None:
         check_count("DiffusionELBO", "num_paths", num_paths)
-        super().__init__(num_paths, vectorize)
-        self.num_paths, self.vectorize = num_paths, vectorize
+        super().__init__(num_paths)
+        self.num_paths = num_paths
 
     def loss(
         self,
@@ -66,51 +63,3 @@ class DiffusionELBO(ComparedByFields, ELBO):
             return one
 
         return jnp.mean(self.vectorize_particles_fn(loss, keys))
-
-
-def check_weights(caller: str, guide: Any) -> None:
-    """Check that the guide's paths have importance weights.
-
-    Raises:
-        TypeError: if the guide is not a `Diffusion`.
-    """
-    if not isinstance(guide, Diffusion):
-        raise TypeError(
-            f"{caller}: guide is a {type(guide).__name__}, wanted a Diffusion, whose paths have "
-            "importance weights"
-        )
-
-
-def log_weight(
-    key: PRNGKey,
-    params: Params,
-    model: Model,
-    guide: Model,
-    call: Call,
-    *,
-    all_rows: bool = False,
-) -> Array:
-    """Return log p(y, draws) - log q(draws) for one path of the guide.
-
-    Args:
-        key: random key of the path.
-        params: the guide's and the model's params.
-        model: the model, seeded.
-        guide: a `Diffusion` guide whose last step is drawn; see `Diffusion.drawn`.
-        call: the model's arguments.
-        all_rows: whether to refuse a minibatch.
-
-    Raises:
-        ValueError: if the model takes a minibatch where `all_rows` are wanted.
-    """
-    log_q: Any
-    log_p: Any
-    log_q, drawn = log_density(handlers.seed(guide, key), call.args, call.kwargs, params)
-    log_p, trace = log_density(handlers.replay(model, drawn), call.args, call.kwargs, params)
-    for name, site in trace.items():
-        if all_rows and site["type"] == "plate" and len(site["value"]) < site["args"][0]:
-            raise ValueError(
-                f"importance_evidence: plate {name!r} takes {len(site['value'])} of "
-                f"{site['args'][0]} rows, wanted all; leave out batch_size"
-            )
-    return log_p - log_q

@@ -25,6 +25,7 @@ from dgp_ppl.core import DiagonalInducing, Handover, TransportInducing
 from dgp_ppl.core._minibatch import padded
 from dgp_ppl.inference.guides._base import LayerGuide, Replace, TransportGuide
 from dgp_ppl.inference.guides._mean_field import MeanField
+from dgp_ppl.inference.guides._modules import module_params
 from dgp_ppl.inference.guides._on_base import GuideOnBase
 from dgp_ppl.inference.guides._transport import point_distribution, reference_log_joint
 from dgp_ppl.inference.guides.diffusion._networks import (
@@ -32,7 +33,6 @@ from dgp_ppl.inference.guides.diffusion._networks import (
     ScoreMaker,
     apply_score,
     default_score,
-    score_params,
 )
 from dgp_ppl.inference.guides.diffusion._process import (
     Control,
@@ -179,7 +179,8 @@ class Diffusion(GuideOnBase):
         self, key: PRNGKey, unravel: Any, call: Call
     ) -> tuple[Control, Callable[[Array], Array] | None]:
         """Return the control of flat states, and the target's gradient that it is given."""
-        learned, static = score_params(self.score, self.layers, f"{PREFIX}score")
+        what, name = "Diffusion: the score", f"{PREFIX}score"
+        learned, static = module_params(what, self.score, name, self.layers)
         multiples: Any = None
         gradient: Callable[[Array], Array] | None = None
         if self.informed is not None:
@@ -204,7 +205,7 @@ class Diffusion(GuideOnBase):
         """
         data = Call(self.informed or (), call.without("x", "y").kwargs)
         # The process runs in a loop that no message may leave, so it gets the params' values.
-        # Padding is that of the data of the fit, not of the guide's own.
+        # Padding belongs to the data of the fit, not to the guide's own data.
         with (
             padded(None), hidden_samples(), handlers.trace() as sites, handlers.seed(rng_seed=key)
         ):  # fmt: skip

@@ -25,17 +25,8 @@ from jaxtyping import Array, Float
 
 from dgp_ppl._typing import PRNGKey, Values
 from dgp_ppl.inference.guides._base import Layer
-from dgp_ppl.inference.guides._modules import is_maker, module_params
 
-__all__ = [
-    "DenseScore",
-    "MixerScore",
-    "Score",
-    "ScoreMaker",
-    "apply_score",
-    "default_score",
-    "score_params",
-]
+__all__ = ["DenseScore", "MixerScore", "Score", "ScoreMaker", "apply_score", "default_score"]
 
 Score = Callable[[Array, Values], Values]
 ScoreMaker = Callable[..., Score]  # (layers: dict[str, Layer], *, key: PRNGKey)
@@ -169,25 +160,6 @@ def _time_features(t: Array, like: Array) -> Float[Array, " W"]:
     return jnp.concatenate([t[None], jnp.cos(jnp.pi * order * t)])
 
 
-def score_params(score: Any, layers: dict[str, Layer], name: str) -> tuple[Any, Any]:
-    """Declare each array of a score as a param.
-
-    Args:
-        score: a score, or a maker of one.
-        layers: the model's layers by site.
-        name: prefix of the params' names, ``NAME.PATH``.
-
-    Returns:
-        The score's arrays, and its static part; `equinox.combine` joins them.
-
-    Raises:
-        TypeError: if an array does not hold floating-point numbers.
-    """
-    if is_maker(score):
-        return module_params("Diffusion: the score", lambda key: score(layers, key=key), name)
-    return module_params("Diffusion: the score", score, name, made=True)
-
-
 def apply_score(score: Any, t: Array, z: Values) -> Values:
     """Return ``score(t, z)``.
 
@@ -198,7 +170,7 @@ def apply_score(score: Any, t: Array, z: Values) -> Values:
     got, wanted = (jax.tree.map(np.shape, a) for a in (values, z))
     if got != wanted:
         raise ValueError(
-            f"Diffusion: score(t, z) has the shapes {got}, wanted those of z, {wanted}; if score "
-            "makes a score from the layers, give it a parameter named key"
+            f"Diffusion: score(t, z) has the shapes {got}, wanted the shapes of z, {wanted}; "
+            "if score makes a score from the layers, give it a parameter named key"
         )
     return values

@@ -76,18 +76,12 @@ class Process(NamedTuple):
     """The coefficients of a denoising process of K steps, as NumPy arrays.
 
     Index k counts from the end of a path: step k leads from x_{k+1} to x_k.
-
-    Attributes:
-        times: 0 = t_0 < ... < t_K = 1, [K + 1].
-        carry: r, the coefficient of the state, [K].
-        gain: c, the coefficient of the control, [K].
-        variance: v, the variance of the reference's step, [K].
     """
 
-    times: np.ndarray
-    carry: np.ndarray
-    gain: np.ndarray
-    variance: np.ndarray
+    times: np.ndarray  # 0 = t_0 < ... < t_K = 1, [K + 1].
+    carry: np.ndarray  # r, the coefficient of the state, [K]
+    gain: np.ndarray  # c, the coefficient of the control, [K]
+    variance: np.ndarray  # v, the variance of the reference's step, [K]
 
     @staticmethod
     def build(schedule: VariancePreserving, steps: int) -> Process:
@@ -178,7 +172,7 @@ def _walk(
     carry, gain = (jnp.asarray(a, dtype) for a in (process.carry, process.gain))
     key, start = random.split(key)
     x = random.normal(start, (H,), dtype)
-    # What does not depend on the state is computed for all steps at once, outside the loop.
+    # What does not depend on the state is computed for all steps together, outside the loop.
     unit = jax.vmap(lambda k: random.normal(random.fold_in(key, k), (H,), dtype))
     noise = jnp.sqrt(eta[1:]) * unit(jnp.arange(1, num))
     noise = jnp.concatenate([jnp.zeros((1, H), dtype), noise])
@@ -201,14 +195,7 @@ def _walk(
 def last_step_cost(
     process: Process, x: State, mean: State, variance: State | float
 ) -> Float[Array, ""]:
-    """Return E[log N(x_0; 0, I) - log N(x_0; r_0 x_1, v_0 I)], x_0 ~ N(mean, diag variance).
-
-    Args:
-        process: coefficients of the process.
-        x: the state x_1 from which the last step starts.
-        mean: mean of the last step.
-        variance: variance of the last step; 0 evaluates the difference at x_0 = mean.
-    """
+    """Return E[log N(x_0; 0, I) - log N(x_0; r_0 x, v_0 I)] for x_0 ~ N(mean, diag variance)."""
     v = float(process.variance[0])
     gap = mean - float(process.carry[0]) * x
     terms = (jnp.square(gap) + variance) / v - (jnp.square(mean) + variance)

@@ -47,7 +47,7 @@ class SplineCoupling(eqx.Module):
 
     Each layer holds one half of the vector. A network computes from it, for each number of the
     other half, a monotone spline and an affine map. The next layer swaps the halves, and every
-    second one divides the vector anew. Transform and inverse cost the same::
+    second one makes new halves. Transform and inverse cost the same::
 
         guide = dgp.Flow(model, flow=functools.partial(SplineCoupling, layers=12))
 
@@ -149,7 +149,7 @@ class SplineCoupling(eqx.Module):
         B = self.interval
         width, height = (2 * B * _shares(raw) for raw in (widths, heights))
         slope = _LEAST + jax.nn.softplus(slopes + _SLOPE)
-        slope = jnp.pad(slope, ((0, 0), (1, 1)), constant_values=1.0)  # that of the identity
+        slope = jnp.pad(slope, ((0, 0), (1, 1)), constant_values=1.0)  # the identity has 1
         left, low = (jnp.cumsum(size, axis=1) - size - B for size in (width, height))
         inside = jnp.abs(x) < B
         # The branch that is not taken must have finite derivatives.
@@ -193,35 +193,23 @@ def _orders(size: int, layers: int) -> np.ndarray:
 def bijection_params(flow: Any, size: int, name: str) -> Bijection:
     """Declare each array of a bijection as a param, and return the bijection with their values.
 
-    Args:
-        flow: a bijection of vectors [size], or a maker of one.
-        size: length of the vectors.
-        name: prefix of the params' names, ``NAME.PATH``.
-
     Raises:
         TypeError: if `flow` makes no bijection, or holds arrays without being a PyTree.
     """
-    if is_maker(flow):
-        learned, static = module_params("Flow: flow", lambda key: flow(size, key=key), name)
-    else:
-        _check_tree(flow)
-        arrays, fixed = eqx.partition(flow, eqx.is_inexact_array)
-        learned, static = module_params("Flow: flow", arrays, name, made=True)
-        static = eqx.combine(static, fixed)
-    bijection = eqx.combine(learned, static)
+    fixed = []
+    if not is_maker(flow):
+        is_leaf = jax.tree_util.all_leaves([flow])
+        if is_leaf and any(eqx.is_inexact_array_like(a) for a in vars(flow).values()):
+            raise TypeError(
+                f"Flow: flow is a {type(flow).__name__}, which is no PyTree, so its arrays could "
+                "not be learned; make its class an equinox.Module"
+            )
+        flow, *fixed = eqx.partition(flow, eqx.is_inexact_array)
+    learned = module_params("Flow: flow", flow, name, size)
+    bijection = eqx.combine(*learned, *fixed)
     if not isinstance(bijection, Bijection):
         raise TypeError(
             f"Flow: flow makes a {type(bijection).__name__}, wanted a bijection with "
             "transform_and_log_det(x); leave it out for SplineCoupling"
         )
     return bijection
-
-
-def _check_tree(flow: Any) -> None:
-    """Raise if a bijection's arrays would not be learned."""
-    is_leaf = jax.tree_util.all_leaves([flow])
-    if is_leaf and any(eqx.is_inexact_array_like(a) for a in vars(flow).values()):
-        raise TypeError(
-            f"Flow: flow is a {type(flow).__name__}, which is no PyTree, so its arrays could not "
-            "be learned; make its class an equinox.Module"
-        )

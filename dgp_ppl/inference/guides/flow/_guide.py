@@ -11,13 +11,12 @@ import numpyro.distributions as dist
 from jax import lax, random
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float
-from numpyro.distributions import constraints
 from numpyro.infer.elbo import ELBO
 
 from dgp_ppl._partition import Call
-from dgp_ppl._typing import Model, PRNGKey, Values
+from dgp_ppl._typing import Model, Values
 from dgp_ppl.core import Handover, TransportInducing
-from dgp_ppl.inference.guides._base import TransportGuide
+from dgp_ppl.inference.guides._base import DrawnTogether, TransportGuide
 from dgp_ppl.inference.guides._mean_field import MeanField
 from dgp_ppl.inference.guides._modules import is_maker
 from dgp_ppl.inference.guides._on_base import WarpedGuide
@@ -138,7 +137,10 @@ class Flow(WarpedGuide):
         return {
             n: h._replace(
                 q=None,
-                site=_Drawn(zeros[n].shape, _standard_log_prob(noise[n]) - log_dets[n]),
+                # The density given the layers below, but for the flow's volume.
+                site=DrawnTogether(
+                    zeros[n].shape, jnp.sum(dist.Normal().log_prob(noise[n])) - log_dets[n]
+                ),
                 value=h.distribution.loc,
                 white=None,
             )
@@ -152,7 +154,9 @@ def _landing(flow: Any, e: Array, z: Array, log_det: Array) -> Float[Array, ""]:
     The gradient of log q(z) in the params at constant z has mean zero, and only adds noise.
     """
     wanted = "with stick_the_landing=True wanted inverse_and_log_det(y); pass False"
-    back, inverse_log_det = _inverse(_held(flow), z, wanted)
+    arrays, static = eqx.partition(flow, eqx.is_array)
+    held = eqx.combine(lax.stop_gradient(arrays), static)
+    back, inverse_log_det = _inverse(held, z, wanted)
     # log q(z) = log N(F⁻¹(z)) + log |(F⁻¹)'(z)|, and the layers' sites have log N(e).
     landing = 0.5 * (jnp.sum(jnp.square(back)) - jnp.sum(jnp.square(e))) - inverse_log_det
     return landing + lax.stop_gradient(log_det - landing)
@@ -166,37 +170,3 @@ def _inverse(flow: Any, z: Array, wanted: str) -> tuple[Array, Array]:
     except NotImplementedError:  # FlowJAX's bijections of one direction
         pass
     raise ValueError(f"Flow: flow is a {type(flow).__name__} without an inverse, {wanted}")
-
-
-def _held(flow: Any) -> Any:
-    """Return the bijection with its arrays constant in gradients."""
-    arrays, static = eqx.partition(flow, eqx.is_array)
-    return eqx.combine(lax.stop_gradient(arrays), static)
-
-
-class _Drawn(dist.Distribution):
-    """The distribution of a layer's v that the guide has drawn, with the draw's log density.
-
-    Args:
-        shape: of the draw, (M, P).
-        log_density: log density of the draw given the layers below, but for the flow's volume.
-    """
-
-    support: Any = constraints.real_matrix
-    pytree_data_fields = ("log_density",)
-
-    def __init__(self, shape: tuple[int, ...], log_density: Float[Array, ""]) -> None:
-        self.log_density = log_density
-        super().__init__((), shape)
-
-    def sample(self, key: PRNGKey, sample_shape: tuple[int, ...] = ()) -> Array:
-        raise NotImplementedError(
-            "Flow: the guide draws all layers together; call sample_posterior"
-        )
-
-    def log_prob(self, value: Any) -> Array:
-        return self.log_density
-
-
-def _standard_log_prob(e: Float[Array, "M P"]) -> Float[Array, ""]:
-    return jnp.sum(dist.Normal().log_prob(e))

@@ -41,11 +41,11 @@ class AdversarialGuide(LayerGuide):
 class AdversarialELBO(ComparedByFields, ELBO):
     """The objective of guides without a density, such as `Implicit`.
 
-    The loss is minus the bound, with the discriminator's estimate in place of the KL::
+    The loss is minus the bound, with the discriminator's estimate instead of the KL::
 
         -E_q[log p(y | f)] + E_q[T(v)]    (+ the KL of other latent sites)
 
-    All params move at once (Yu et al. 2019, eq. 4 and 5). The generator and the model get the
+    All params move in every step (Yu et al. 2019, eq. 4 and 5). The generator and the model get the
     gradient of the loss at fixed discriminator. The discriminator gets the gradient of its
     cross-entropy at fixed draws.
 
@@ -75,7 +75,7 @@ class AdversarialELBO(ComparedByFields, ELBO):
         if kl_draws < num_draws:
             raise ValueError(
                 f"AdversarialELBO: kl_draws is {kl_draws}, wanted at least num_draws, {num_draws}: "
-                "the draws of the data term are among those of the KL"
+                "the draws of the data term are among the KL's draws"
             )
         super().__init__()
         self.num_draws, self.kl_draws, self.certified = num_draws, kl_draws, certified

@@ -11,11 +11,9 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpyro
-import numpyro.distributions as dist
 from jax import random
 from jaxtyping import Array
 from numpyro import handlers
-from numpyro.distributions import constraints
 from numpyro.infer.autoguide import AutoGuide, AutoNormal
 from numpyro.infer.elbo import ELBO
 
@@ -23,6 +21,7 @@ from dgp_ppl._checks import check_count
 from dgp_ppl._partition import Call
 from dgp_ppl._typing import Model, Params, PRNGKey
 from dgp_ppl.core import Handover
+from dgp_ppl.inference.guides._base import DrawnTogether
 from dgp_ppl.inference.guides._mean_field import gaussian_params
 from dgp_ppl.inference.guides.implicit._elbo import AdversarialELBO, AdversarialGuide
 from dgp_ppl.inference.guides.implicit._networks import DiscriminatorNet, GeneratorNet
@@ -30,26 +29,6 @@ from dgp_ppl.inference.guides.implicit._optimizer import adversarial_optimizer
 from dgp_ppl.inference.guides.implicit._pair import AdversarialPair
 
 __all__ = ["Implicit"]
-
-
-class NoDensity(dist.Distribution):
-    """The distribution of an implicit layer's v: without a density, drawn by the guide."""
-
-    support: Any = constraints.real_matrix
-
-    def __init__(self, shape: tuple[int, int]) -> None:
-        super().__init__((), shape)
-
-    def sample(self, key: PRNGKey, sample_shape: tuple[int, ...] = ()) -> Array:
-        raise NotImplementedError(
-            "Implicit: the guide draws all layers together; call sample_posterior"
-        )
-
-    def log_prob(self, value: Any) -> Array:
-        raise NotImplementedError(
-            "Implicit: q(v) has no density, and this objective needs one; use "
-            "loss=dgp_ppl.AdversarialELBO()"
-        )
 
 
 class Implicit(AdversarialGuide):
@@ -160,7 +139,7 @@ class Implicit(AdversarialGuide):
         h = pair.features(key_s, 1)
         q, values = pair.conditionals(h[0]), pair.values(key_e, h)
         return {
-            n: Handover(q[n], site=NoDensity(layer.shape), value=values[n][0])
+            n: Handover(q[n], site=DrawnTogether(layer.shape), value=values[n][0])
             for n, layer in self.layers.items()
         }
 

@@ -32,18 +32,12 @@ class AdversarialPair(eqx.Module):
     covariance ("adaptive contrast", Mescheder et al. 2017, section 3.3). The estimate of
     log q(v)/p(v) is T(v) = t(z) + log r(v)/p(v), and E_q of the second term is known. z has K
     numbers: U'(U h + e), scaled to N(0, I) under r.
-
-    Attributes:
-        affine: N(m, R R') by site.
-        directions: U by site, [K, M, P].
-        generator: h, a function from [K] to [K]; None for a Gaussian q with U = 0.
-        discriminator: t, a function from {"shared": [K, 1]} to a scalar.
     """
 
-    affine: dict[str, FullInducing]
-    directions: Values
-    generator: Any
-    discriminator: Any
+    affine: dict[str, FullInducing]  # N(m, R R') by site
+    directions: Values  # U by site, [K, M, P]
+    generator: Any  # h, a function from [K] to [K]; None for a Gaussian q with U = 0
+    discriminator: Any  # t, a function from {"shared": [K, 1]} to a scalar
 
     def features(self, key: PRNGKey, num: int) -> Features:
         """Draw h(s) in antithetic pairs: each odd draw uses minus the noise of the one before."""
@@ -67,7 +61,11 @@ class AdversarialPair(eqx.Module):
 
     def conditionals(self, h: Float[Array, " K"]) -> dict[str, FullInducing]:
         """Return the Gaussian of v given the features, by site."""
-        return {n: _shifted(q, self._shared_part(n, h[None])[0]) for n, q in self.affine.items()}
+        found = {}
+        for n, q in self.affine.items():
+            loc = q.loc + _times_root(q, self._shared_part(n, h[None]))[0]
+            found[n] = FullInducing(loc, q.scale_tril, validate_args=False)
+        return found
 
     def _shared_part(self, site: str, h: Features) -> Float[Array, "S M P"]:
         """Return U h."""
@@ -145,12 +143,7 @@ class AdversarialPair(eqx.Module):
 
         The discriminator is not used. Under q, a = L'h + N(0, I) is a mixture of N(L'h(s), I) over
         s. A mixture over S' other draws of s and the draw's own s has too high an expected log
-        density.
-
-        Args:
-            key: random key.
-            h: features.
-            others: features of S' independent draws; of antithetic draws, take every second one.
+        density. Of antithetic draws, `others` has every second one.
 
         Source: Molchanov et al. 2019, "Doubly semi-implicit variational inference", section 3.
         """
@@ -194,8 +187,3 @@ def _unit_noise(key: PRNGKey, h: Features) -> Features:
 def _times_root(q: FullInducing, w: Float[Array, "S M P"]) -> Float[Array, "S M P"]:
     """Return R w for every output."""
     return jnp.einsum("pij,sjp->sip", q.scale_tril, w, precision=_HIGHEST)
-
-
-def _shifted(q: FullInducing, w: Float[Array, "M P"]) -> FullInducing:
-    """Return N(m + R w, R R')."""
-    return FullInducing(q.loc + _times_root(q, w[None])[0], q.scale_tril, validate_args=False)
