@@ -19,7 +19,8 @@ from dgp_ppl._checks import check_key
 from dgp_ppl._partition import Call
 from dgp_ppl._typing import Fitted, Model, Params, PRNGKey
 from dgp_ppl.core._handover import handover_of, is_layer, with_handover
-from dgp_ppl.inference import LayerGuide, checked_params, freeze, guide_optimizer
+from dgp_ppl.inference import LayerGuide, freeze, guide_optimizer
+from dgp_ppl.inference._params import checked_params
 from dgp_ppl.inferencedata._sites import ModelSites
 
 __all__ = ["GuideCheck", "check_guide", "khat"]
@@ -147,25 +148,20 @@ def check_guide(
     if isinstance(new_guide, LayerGuide):
         new_guide.setup(args[0], None, *args[2:], **kwargs)
         loss = new_guide.default_loss
+
+    def as_second_argument(data: dict[str, Any], x: Any, y: Any, *args: Any, **kwargs: Any) -> Any:
+        return (x, data[data_sites[0]], *args), kwargs
+
     if jnp.issubdtype(key_simulate.dtype, jax.dtypes.prng_key):
         key_simulate = random.key_data(key_simulate)  # NumPyro reshapes it, as an old-style key
     found = vsbc_diagnostic(
         key_simulate, simulator, new_guide, guide_optimizer(new_guide, learning_rate, steps), loss,
         args[0], None, *args[2:], observed_sites=data_sites, num_simulations=num_simulations,
         num_svi_steps=steps, num_samples=num_draws,
-        simulated_data_to_args=_as_second_argument(data_sites[0]), **kwargs,
+        simulated_data_to_args=as_second_argument, **kwargs,
     )  # fmt: skip
     arrays = lambda d: {n: np.asarray(a) for n, a in d.items()}  # noqa: E731
     return GuideCheck(tail, arrays(found.probabilities), arrays(found.ks_pvalues))
-
-
-def _as_second_argument(site: str) -> Any:
-    """Return a function that passes simulated data as the model's second argument."""
-
-    def to_args(data: dict[str, Any], x: Any, y: Any, *args: Any, **kwargs: Any) -> Any:
-        return (x, data[site], *args), kwargs
-
-    return to_args
 
 
 def _hide_noise(model: Model) -> Model:

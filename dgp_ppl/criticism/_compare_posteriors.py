@@ -16,7 +16,8 @@ from dgp_ppl._checks import check_count, check_key, params_of
 from dgp_ppl._partition import Call
 from dgp_ppl._typing import Fitted, Model, Params, PRNGKey
 from dgp_ppl.criticism._check_guide import khat
-from dgp_ppl.inference import Chains, LayerGuide, checked_params
+from dgp_ppl.inference import Chains, LayerGuide
+from dgp_ppl.inference._params import checked_params
 from dgp_ppl.inferencedata._draws import Draws
 from dgp_ppl.inferencedata._log_likelihood import PointwiseEvaluator
 from dgp_ppl.inferencedata._sites import ModelSites

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dgp_ppl._partition import Call
-from dgp_ppl.inference._params import Declared, checked_params, declared_params
 from dgp_ppl.inference.evidence import (
     AnnealedEvidence,
     ImportanceEvidence,
@@ -33,7 +32,7 @@ from dgp_ppl.inference.guides import (
     diffusion_paths,
     transported,
 )
-from dgp_ppl.inference.programs._handlers import data_plates, freeze, survey
+from dgp_ppl.inference.programs._handlers import freeze
 from dgp_ppl.inference.programs._optimizer import default_optimizer
 from dgp_ppl.inference.samplers import (
     MCLMC,
@@ -67,7 +66,6 @@ __all__ = [
     "BlackJAXKernel",
     "Call",
     "Chains",
-    "Declared",
     "Decoupled",
     "DenseScore",
     "Diffusion",
@@ -94,9 +92,6 @@ __all__ = [
     "VariancePreserving",
     "adversarial_optimizer",
     "annealed_evidence",
-    "checked_params",
-    "data_plates",
-    "declared_params",
     "default_optimizer",
     "diffusion_paths",
     "evaluate",
@@ -109,6 +104,5 @@ __all__ = [
     "importance_evidence",
     "log_mean",
     "run_mcmc",
-    "survey",
     "transported",
 ]

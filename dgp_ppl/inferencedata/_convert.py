@@ -17,7 +17,8 @@ import dgp_ppl
 from dgp_ppl._checks import check_key
 from dgp_ppl._partition import Call
 from dgp_ppl._typing import Fitted, Model, Params, PRNGKey
-from dgp_ppl.inference import Chains, FitResult, MCEMResult, checked_params
+from dgp_ppl.inference import Chains, FitResult, MCEMResult
+from dgp_ppl.inference._params import checked_params
 from dgp_ppl.inferencedata._draws import (
     Draws,
     draws_from_chains,
@@ -127,6 +128,8 @@ def to_inferencedata(
             draws, the names or shapes of params differ from the model's and the guide's, or a
             log-likelihood is NaN, for example because of NaN in y without a mask.
     """
+    import xarray
+
     check_key("to_inferencedata", key)
     for name, value, least in (
         ("num_samples", num_samples, 1),
@@ -242,12 +245,6 @@ def to_inferencedata(
     }
     simple = {n: a for n, a in kwargs.items() if isinstance(a, bool | int | float | str)}
     configuration = json.dumps({**settings, "model_arguments": simple})
-    return _tree(groups, model, guide, {"configuration": configuration, **dict(attrs or {})})
-
-
-def _tree(groups: dict[str, Any], model: Model, guide: Model | None, attrs: dict[str, Any]) -> Any:
-    import xarray
-
     tree: Any = xarray.DataTree.from_dict({n: d for n, d in groups.items() if len(d.variables)})
     attributes = {
         "inference_library": "dgp_ppl",
@@ -256,8 +253,9 @@ def _tree(groups: dict[str, Any], model: Model, guide: Model | None, attrs: dict
         "jax_version": jax.__version__,
         "model": getattr(model, "__name__", type(model).__name__),
         "guide": "none" if guide is None else getattr(guide, "__name__", type(guide).__name__),
+        "configuration": configuration,
     }
-    tree.attrs.update({**attributes, **attrs})
+    tree.attrs.update({**attributes, **(attrs or {})})
     return tree
 
 

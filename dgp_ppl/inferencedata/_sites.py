@@ -14,7 +14,7 @@ from dgp_ppl._partition import Call
 from dgp_ppl._typing import Model
 from dgp_ppl.core._handover import is_layer
 from dgp_ppl.core._minibatch import whole_plates
-from dgp_ppl.inference import survey
+from dgp_ppl.inference.programs._handlers import survey
 from dgp_ppl.likelihoods import Observed
 from dgp_ppl.likelihoods._observe import as_observed
 
@@ -23,39 +23,26 @@ __all__ = ["ModelSites"]
 
 @dataclasses.dataclass(frozen=True)
 class ModelSites:
-    """The sites of a model at some arguments.
+    """The sites of a model at some arguments."""
 
-    Attributes:
-        latent_dims: names of the dimensions of each latent site, without auxiliary sites.
-        latent_shapes: shape of each of these sites.
-        data_dims: names of the dimensions of each data site: one that is observed, or whose
-            distribution is an `observe`.
-        event_ndims: number of event dimensions of each data site.
-        row_sites: latent sites with one value for each row of the data.
-        num_rows: rows N of the data, if N is the leading dimension of all data sites; else None.
-        draws_noise: whether a run of the model draws noise, as hidden layers do.
-        auxiliary: auxiliary sites.
-        deterministic_dims: names of the dimensions of each deterministic site.
-    """
-
+    # Names of the dimensions of each latent site, without auxiliary sites.
     latent_dims: dict[str, tuple[str, ...]]
-    latent_shapes: dict[str, tuple[int, ...]]
+    latent_shapes: dict[str, tuple[int, ...]]  # shape of each of these sites
+    # Names of the dimensions of each data site: one that is observed, or whose distribution is an
+    # `observe`.
     data_dims: dict[str, tuple[str, ...]]
-    event_ndims: dict[str, int]
-    row_sites: frozenset[str]
+    event_ndims: dict[str, int]  # number of event dimensions of each data site
+    row_sites: frozenset[str]  # latent sites with one value for each row of the data
+    # Rows N of the data, if N is the leading dimension of all data sites; else None.
     num_rows: int | None
-    draws_noise: bool
-    auxiliary: frozenset[str]
+    draws_noise: bool  # whether a run of the model draws noise, as hidden layers do
+    auxiliary: frozenset[str]  # auxiliary sites
+    # Names of the dimensions of each deterministic site.
     deterministic_dims: dict[str, tuple[str, ...]]
 
     @staticmethod
     def from_model(model: Model, call: Call, data: Iterable[str] = ()) -> ModelSites:
         """Trace the model's shapes; nothing is computed.
-
-        Args:
-            model: the model.
-            call: its arguments.
-            data: data sites that need not be observed in this call.
 
         Raises:
             ValueError: if an observed value and its distribution differ in shape.

@@ -26,12 +26,7 @@ def namespace(*trees: Any) -> ModuleType:
 
 
 def to_host(a: Any, dtype: DTypeLike | None = np.float64) -> Any:
-    """Return an array as NumPy's, or a traced one as JAX's: floats then have JAX's default dtype.
-
-    Args:
-        a: anything that NumPy converts to an array.
-        dtype: a dtype of NumPy; None keeps the dtype of `a`.
-    """
+    """Return NumPy's array in this dtype, or a traced array in JAX's default float dtype."""
     if is_traced(a):
         return a if dtype is None else jnp.asarray(a, float)
     return np.asarray(a, dtype)

@@ -10,7 +10,8 @@ from numpyro import handlers
 from dgp_ppl._checks import GivenParams, params_of
 from dgp_ppl._partition import Call
 from dgp_ppl._typing import Fitted, Model, Params
-from dgp_ppl.inference import LayerGuide, declared_params
+from dgp_ppl.inference import LayerGuide
+from dgp_ppl.inference._params import declared_params
 
 __all__ = ["guided"]
 

@@ -16,7 +16,8 @@ from numpyro import handlers
 from dgp_ppl._partition import Call, CallArrays, Partition
 from dgp_ppl._typing import Params, PRNGKey
 from dgp_ppl.core import function_draws
-from dgp_ppl.inference import LayerGuide, data_plates, survey
+from dgp_ppl.inference import LayerGuide
+from dgp_ppl.inference.programs._handlers import data_plates, survey
 from dgp_ppl.inference.runs._blocks import PassProgram
 from dgp_ppl.likelihoods import Mixture, Observed
 
@@ -25,15 +26,10 @@ __all__ = ["ForwardPass", "function_passes", "predictive_passes"]
 
 @dataclasses.dataclass(frozen=True)
 class ForwardPass:
-    """One pass through a model and its guide. Hashable: the static argument of compiled programs.
+    """One pass through a model and its guide: the static argument of compiled programs."""
 
-    Attributes:
-        partition: the model, its guide, and the static part of the arguments after x.
-        site: the observed site.
-    """
-
-    partition: Partition
-    site: str
+    partition: Partition  # the model, its guide, and the static part of the arguments after x
+    site: str  # the observed site
 
     def distribution(
         self,

@@ -13,7 +13,8 @@ from jaxtyping import Array
 from dgp_ppl._checks import check_count, check_finite_params, check_inputs, check_key
 from dgp_ppl._partition import Call, Partition
 from dgp_ppl._typing import Fitted, Model, Params, PRNGKey
-from dgp_ppl.inference import Chains, checked_params
+from dgp_ppl.inference import Chains
+from dgp_ppl.inference._params import checked_params
 from dgp_ppl.prediction._passes import ForwardPass
 from dgp_ppl.prediction._prediction import Prediction
 from dgp_ppl.standardize import Standardizer

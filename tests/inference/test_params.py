@@ -13,7 +13,8 @@ from support.fits import SHALLOW as FITTED, shallow
 from support.helpers import KEY, regression, start
 
 import dgp_ppl as dgp
-from dgp_ppl.inference import Chains, checked_params
+from dgp_ppl.inference import Chains
+from dgp_ppl.inference._params import checked_params
 from dgp_ppl.models import deep_gp, gplvm, optimal_inducing, svgp
 
 X, Y = regression(rows=8)
