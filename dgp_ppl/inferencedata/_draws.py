@@ -44,22 +44,17 @@ MAX_NUMBERS = 20_000_000
 
 @dataclasses.dataclass(frozen=True)
 class Draws:
-    """Draws of a model's latent sites, in host memory.
+    """Draws of a model's latent sites, in host memory."""
 
-    Attributes:
-        values: by site, [C, S, ...]: S draws in each of C chains.
-        conditionals: by site, the distribution of a layer's function given each draw of v, where v
-            does not determine the mean (a mean with a separate basis); leaves are [C S, ...].
-        log_prior: log density of each draw under the model, in nats, [C, S].
-        log_q: log density of each draw under the guide, in nats, [C, S]. Both log densities are
-            None where the guide has no density.
-        deterministic: the model's deterministic sites at each draw, [C, S, ...].
-    """
-
-    values: dict[str, np.ndarray]
+    values: dict[str, np.ndarray]  # by site, [C, S, ...]: S draws in each of C chains
+    # By site, the distribution of a layer's function given each draw of v, where v does not
+    # determine the mean (a mean with a separate basis); leaves are [C S, ...].
     conditionals: dict[str, Any] = dataclasses.field(default_factory=dict)
-    log_prior: np.ndarray | None = None
+    log_prior: np.ndarray | None = None  # log density of each draw under the model, in nats, [C, S]
+    # Log density of each draw under the guide, in nats, [C, S]. Both log densities are None where
+    # the guide has no density.
     log_q: np.ndarray | None = None
+    # The model's deterministic sites at each draw, [C, S, ...].
     deterministic: dict[str, np.ndarray] = dataclasses.field(default_factory=dict)
 
     @property
@@ -70,14 +65,7 @@ class Draws:
 
 
 class SetDraws(Messenger):
-    """Handler that sets latent sites to draws.
-
-    Args:
-        fn: the model.
-        values: draws by site.
-        conditionals: by site, the distribution of a layer's function given its draw, which the
-            layer then uses as q(v).
-    """
+    """Handler that sets latent sites to draws; layers use the conditionals as their q(v)."""
 
     def __init__(self, fn: Any, values: dict[str, Array], conditionals: dict[str, Any]) -> None:
         super().__init__(fn)
@@ -93,15 +81,7 @@ class SetDraws(Messenger):
 
 @dataclasses.dataclass(frozen=True)
 class StaticCall:
-    """A model, its guide and the static part of their arguments.
-
-    Hashable: the static argument of compiled programs.
-
-    Attributes:
-        partition: the model, its guide, and the static part of their arguments.
-        latent: latent sites.
-        data: data sites.
-    """
+    """A model and its guide, with names of sites: the static argument of compiled programs."""
 
     partition: Partition
     latent: tuple[str, ...]
@@ -109,12 +89,7 @@ class StaticCall:
 
 
 def draws_from_chains(chains: Chains, sites: ModelSites) -> Draws:
-    """Return a sampler's draws, without draws of auxiliary sites.
-
-    Raises:
-        ValueError: if the chains lack a latent site that is not one of the rows', or a site has
-            the wrong shape.
-    """
+    """Return a sampler's draws, without draws of auxiliary sites."""
     _check(chains.samples, sites, "posterior_samples")
     return Draws({n: a for n, a in chains.samples.items() if n not in sites.auxiliary})
 
@@ -146,11 +121,7 @@ def draws_from_guide(
     sites: ModelSites,
     num: int,
 ) -> Draws:
-    """Draw from a guide, as one chain, with log densities where the guide has them.
-
-    Raises:
-        ValueError: if the guide lacks a latent site.
-    """
+    """Draw from a guide, as one chain, with log densities where the guide has them."""
     if isinstance(guide, LayerGuide):
         guide.setup(*call.args, **call.kwargs)
         guide = guide.drawn()
@@ -242,7 +213,8 @@ def _draw_guide(static: StaticCall, key: PRNGKey, params: Params, data: CallArra
     model = handlers.seed(SetDraws(whole_plates(static.partition.model), values, {}), key_model)
     model = handlers.substitute(model, data=params)
     prior = handlers.trace(model).get_trace(*call.args, **call.kwargs)
-    factors = {n: s["value"] for n, s in prior.items() if _is_factor(s)}
+    sites = {n: s for n, s in prior.items() if s["type"] == "sample"}
+    factors = {n: s["value"] for n, s in sites.items() if isinstance(s["fn"], dist.Unit)}
     log_prior = sum(jnp.sum(prior[n]["fn"].log_prob(a)) for n, a in (values | factors).items())
     conditionals = {n: _conditional(handover_of(s).q, s["value"]) for n, s in latent.items()}
     conditionals = {n: q for n, q in conditionals.items() if q is not None}
@@ -270,10 +242,6 @@ def _log_density(site: Any) -> Array:
     if white is not None:
         return site["fn"].log_prob_from_white(white)
     return jnp.sum(site["fn"].log_prob(site["value"]))
-
-
-def _is_factor(site: Any) -> bool:
-    return site["type"] == "sample" and isinstance(site["fn"], dist.Unit)
 
 
 def _conditional(q: Any, v: Array) -> AbstractInducing | None:

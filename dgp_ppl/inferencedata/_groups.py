@@ -28,21 +28,13 @@ def _storable(name: str) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class GroupBuilder:
-    """Builds the groups of a tree.
+    """Builds the groups of a tree."""
 
-    Attributes:
-        sites: the model's sites.
-        coords: labels by dimension.
-        units: units by variable.
-        standardizer: the training data's.
-        site: the data site that the standardizer's target is.
-    """
-
-    sites: ModelSites
-    coords: dict[str, Any]
-    units: dict[str, str]
-    standardizer: Standardizer
-    site: str
+    sites: ModelSites  # the model's sites
+    coords: dict[str, Any]  # labels by dimension
+    units: dict[str, str]  # units by variable
+    standardizer: Standardizer  # the training data's
+    site: str  # the data site that the standardizer's target is
 
     def dataset(
         self,
@@ -54,11 +46,8 @@ class GroupBuilder:
     ) -> Any:
         """Build a group with its labels and units.
 
-        Args:
-            values: arrays by variable.
-            dims: names of the dimensions by variable, without chain and draw.
-            sampled: whether the arrays lead with chain and draw.
-            coords: labels by dimension, beside the tree's.
+        `dims` are without chain and draw, with which the arrays lead if `sampled`. `coords` are
+        labels beside the tree's.
         """
         from arviz_base import dict_to_dataset
 
@@ -72,7 +61,14 @@ class GroupBuilder:
                 "'.', wanted different ones; rename one of them"
             )
         labels = {d: c for d, c in {**self.coords, **(coords or {})}.items() if d in used}
-        self._check_labels(labels, named, named_dims, 2 if sampled else 0)
+        for name, site_dims in named_dims.items():
+            sizes = zip(site_dims, named[name].shape[2 if sampled else 0 :], strict=False)
+            for dim, size in sizes:
+                if dim in labels and len(labels[dim]) != size:
+                    raise ValueError(
+                        f"to_inferencedata: coords has {len(labels[dim])} labels of {dim!r}, "
+                        f"wanted {size}, the size of {name!r} along it"
+                    )
         sample_dims = ["chain", "draw"] if sampled else []
         build: Any = dict_to_dataset
         dataset: Any = build(named, dims=named_dims, coords=labels, sample_dims=sample_dims)
@@ -83,22 +79,6 @@ class GroupBuilder:
             if unit is not None:
                 variable.attrs["units"] = unit
         return dataset
-
-    def _check_labels(
-        self,
-        labels: Mapping[str, Any],
-        values: Mapping[str, np.ndarray],
-        dims: Mapping[str, list[str]],
-        num_sample_dims: int,
-    ) -> None:
-        for name, site_dims in dims.items():
-            sizes = dict(zip(site_dims, values[name].shape[num_sample_dims:], strict=False))
-            for dim, size in sizes.items():
-                if dim in labels and len(labels[dim]) != size:
-                    raise ValueError(
-                        f"to_inferencedata: coords has {len(labels[dim])} labels of {dim!r}, "
-                        f"wanted {size}, the size of {name!r} along it"
-                    )
 
     def original(self, name: str, y: np.ndarray) -> np.ndarray:
         """Return a site's values in the data's units, in float64 if float32 is too coarse."""

@@ -38,37 +38,24 @@ _DRAWS_AT_ONCE = 10  # if the number of rows is unknown
 
 @dataclasses.dataclass(frozen=True)
 class PointwiseResult:
-    """The log-likelihood and draws of a data site, given C S draws of the latent sites.
+    """The log-likelihood and draws of a data site, given C S draws of the latent sites."""
 
-    Attributes:
-        log_likelihood: log p(y_n | draw) in nats, [C, S, N], with the noise of hidden layers
-            integrated out by Monte Carlo, without LOO's correction; None where the model was
-            called without y.
-        draws: a draw of y given each draw, [C, S, N, ...].
-        error: Monte Carlo error of the log-likelihood in nats, [N]: root mean square over draws.
-            Zero for a single pass.
-        loo: LOO, its correction and its bias by row; None without a log-likelihood.
-        value: y, [N, ...]; None where the model was called without it.
-        seen: where y was observed, with the shape of the log-likelihood's rows or of y.
-    """
-
+    # Its values log p(y_n | draw) in nats, [C, S, N], with hidden layers' noise integrated out by
+    # Monte Carlo, without LOO's correction; None where the model was called without y.
     log_likelihood: np.ndarray | None
-    draws: np.ndarray
+    draws: np.ndarray  # a draw of y given each draw, [C, S, N, ...]
+    # Monte Carlo error of the log-likelihood in nats, [N]: root mean square over draws. Zero for a
+    # single pass.
     error: np.ndarray
-    loo: LooBias | None
-    value: np.ndarray | None
-    seen: np.ndarray
+    loo: LooBias | None  # LOO, its correction and its bias by row; None without a log-likelihood
+    value: np.ndarray | None  # y, [N, ...]; None where the model was called without it
+    seen: np.ndarray  # where y was observed, with the shape of the log-likelihood's rows or of y
 
 
 class PointwiseEvaluator:
     """Evaluates a model at all rows of its data given draws of its latent sites, in chunks.
 
     Chunks are padded to one length, also between calls, so that all calls share one compilation.
-
-    Args:
-        model: the model.
-        params: the fit's params.
-        chunk_size: rows at once; None derives it from the number of draws and passes.
     """
 
     def __init__(self, model: Model, params: Params, chunk_size: int | None) -> None:
@@ -92,10 +79,10 @@ class PointwiseEvaluator:
             draws: draws of the latent sites.
             call: the model's arguments.
             sites: the model's sites at these arguments.
-            passes: draws of the hidden layers' noise for each draw. Calls that differ in it share
-                a compilation from 10 on.
-            use_row_draws: use the draws of latent sites of the data's rows. False draws these sites
-                from their priors in each pass, as for new rows.
+            passes: draws of the hidden layers' noise for each draw. From 10 on, all numbers share
+                a compilation.
+            use_row_draws: False draws the latent sites of the data's rows from their priors in each
+                pass, as for new rows.
         """
         num = math.prod(draws.shape)
         values = {n: a.reshape(num, *a.shape[2:]) for n, a in draws.values.items()}
@@ -115,9 +102,8 @@ class PointwiseEvaluator:
             at_once = _DRAWS_AT_ONCE
             if count is not None:
                 at_once = _MAX_ROWS // max(1, block * (count + padding))
-            at_once = max(1, min(num, at_once))
+            sizes = block, max(1, min(num, at_once))
             keys = random.split(random.fold_in(key, rows.start), num)
-            sizes = (block, at_once)
             found = _evaluate(static, sizes, passes, keys, *shared, row_draws, self.params, data)
             by_draw, by_row = jax.tree.map(np.asarray, found)
             cut = partial(_cut, count=count)
@@ -145,11 +131,7 @@ class PointwiseEvaluator:
     def with_enough_passes(
         self, key: PRNGKey, draws: Draws, call: Call, sites: ModelSites, *, use_row_draws: bool
     ) -> tuple[dict[str, PointwiseResult], int]:
-        """Evaluate every data site with more and more passes, until LOO has little bias.
-
-        Returns:
-            The results, and the number of passes.
-        """
+        """Evaluate with more and more passes, until LOO has little bias; also returns them."""
         passes = PASSES_AT_ONCE
         while True:
             results = self(key, draws, call, sites, passes, use_row_draws=use_row_draws)
@@ -235,25 +217,15 @@ def _evaluate(
     params: Params,
     data: CallArrays,
 ) -> Any:
-    """Evaluate the data sites given each draw.
-
-    Args:
-        static: the model.
-        sizes: passes and draws that are evaluated at once.
-        passes: number of passes; not static, so that all numbers share a compilation.
-        keys: a key for each draw.
-        values: draws of latent sites.
-        conditionals: draws of layers' distributions.
-        row_values: draws of the rows' latent sites.
-        params: params of the model.
-        data: arrays of the model's arguments.
+    """Evaluate the data sites given each draw, with its key.
 
     Returns:
         By site: (log-likelihood, draws of y), [S, N, ...] each, and (Monte Carlo error, value,
         seen, LOO, its correction, its bias), [N, ...] each.
     """
     call = static.partition.join(data)
-    block, at_once = sizes
+    block, at_once = sizes  # passes and draws that are evaluated together
+    # The number of passes is not static, so that all numbers share a compilation.
 
     def trace(key: PRNGKey, values: dict[str, Array], conditionals: dict[str, Any]) -> Any:
         model = SetDraws(whole_plates(static.partition.model), values, conditionals)
@@ -267,53 +239,41 @@ def _evaluate(
             key_model, key_draw = random.split(key)
             sites = trace(key_model, values, conditionals)
             keys = random.split(key_draw, len(static.data))
-            return {
-                n: _log_likelihood_and_draw(sites[n], k)
-                for n, k in zip(static.data, keys, strict=True)
-            }
+            terms, draws = {}, {}
+            for name, k in zip(static.data, keys, strict=True):
+                site = sites[name]
+                draws[name] = site["fn"].sample(k)
+                if site["is_observed"]:
+                    terms[name] = log_density(site["fn"], site["value"])
+            return terms, draws
 
         def add_block(i: Array, found: Any) -> Any:
             index = i * block + jnp.arange(block)
-            passed = jax.vmap(lambda j: one_pass(random.fold_in(key, j)))(index)
-            return {n: _add(found[n], passed[n], index, passes) for n in static.data}
+            sums, first = found
+            terms, draws = jax.vmap(lambda j: one_pass(random.fold_in(key, j)))(index)
+            sums = {n: s.add(terms[n], index, passes) for n, s in sums.items()}
+            # The draw of y is the first pass's.
+            first = {n: jnp.where(index[0] == 0, draws[n][0], y) for n, y in first.items()}
+            return sums, first
 
-        shapes = jax.eval_shape(one_pass, key)
-        start = {n: _no_passes(shapes[n]) for n in static.data}
+        terms, draws = jax.eval_shape(one_pass, key)
+        sums = {n: PassSums.empty(a.shape, a.dtype) for n, a in terms.items()}
+        start = sums, {n: jnp.zeros(y.shape, y.dtype) for n, y in draws.items()}
         return lax.fori_loop(0, (passes + block - 1) // block, add_block, start)
 
     inputs = (keys, values | row_values, conditionals)
-    found = _map_in_parts(evaluate, inputs, len(keys), at_once)
+    sums, draws = _map_in_parts(evaluate, inputs, len(keys), at_once)
     sites = trace(*jax.tree.map(lambda a: a[0], inputs))
     by_draw, by_row = {}, {}
-    for name, (sums, y) in found.items():
+    for name, y in draws.items():
         log_likelihood, error, loo = None, jnp.zeros(()), ()
-        if sums is not None:
-            log_likelihood, squares = sums.log_mean(passes)
+        if name in sums:
+            log_likelihood, squares = sums[name].log_mean(passes)
             error = jnp.sqrt(jnp.mean(squares, axis=0))
-            loo = loo_bias(sums, passes)
+            loo = loo_bias(sums[name], passes)
         by_draw[name] = (log_likelihood, y)
         by_row[name] = (error, *_value_and_seen(sites[name]), *loo)
     return by_draw, by_row
-
-
-def _no_passes(shapes: tuple[Any, Any]) -> tuple[PassSums | None, Array]:
-    """Return the sums over no pass and an empty draw, given the shapes of a pass."""
-    terms, y = shapes
-    sums = None if terms is None else PassSums.empty(terms.shape, terms.dtype)
-    return sums, jnp.zeros(y.shape, y.dtype)
-
-
-def _add(
-    found: tuple[PassSums | None, Array],
-    passed: tuple[Array | None, Array],
-    index: Array,
-    passes: Array,
-) -> tuple[PassSums | None, Array]:
-    """Add a block of passes to the sums; the draw of y is the first pass's."""
-    (sums, first), (terms, y) = found, passed
-    if sums is not None and terms is not None:
-        sums = sums.add(terms, index, passes)
-    return sums, jnp.where(index[0] == 0, y[0], first)
 
 
 def _concatenate(parts: Sequence[Any], axis: int) -> Any:
@@ -333,14 +293,6 @@ def _map_in_parts(function: Any, inputs: Any, num: int, at_once: int) -> Any:
     rows = jnp.concatenate([jnp.arange(num), jnp.full(extra, num - 1)]).reshape(-1, size)
     part = lambda rows: jax.vmap(function)(jax.tree.map(lambda a: a[rows], inputs))  # noqa: E731
     return jax.tree.map(lambda a: a.reshape(-1, *a.shape[2:])[:num], lax.map(part, rows))
-
-
-def _log_likelihood_and_draw(site: Any, key: PRNGKey) -> tuple[Array | None, Array]:
-    """Return the log-likelihood of a site's value, if it was observed, and a new draw."""
-    draw = site["fn"].sample(key)
-    if not site["is_observed"]:
-        return None, draw
-    return log_density(site["fn"], site["value"]), draw
 
 
 def _value_and_seen(site: Any) -> tuple[Array | None, Array]:

@@ -47,13 +47,7 @@ class PassSums(NamedTuple):
         return PassSums(nothing, nothing)
 
     def add(self, terms: Array, index: Array, passes: Array) -> PassSums:
-        """Add log p of a block of passes.
-
-        Args:
-            terms: log p, [B, ...].
-            index: numbers of the passes, [B]; those from `passes` on do not count.
-            passes: number of passes K.
-        """
+        """Add log p [B, ...] of a block of passes by their numbers [B], of which K count."""
         half = jnp.stack([index % 2 == 0, index % 2 == 1], axis=-1) & (index < passes)[:, None]
         counted = half.reshape(len(index), *(1,) * (terms.ndim - 1), 2)
         log_p = jnp.where(counted, terms[..., None], -jnp.inf)
@@ -82,20 +76,12 @@ def _log_mean(first: Array, second: Array, count: Array) -> tuple[Array, Array]:
 
 @dataclasses.dataclass(frozen=True)
 class LooBias:
-    """Leave-one-out cross-validation of each row, and its bias because of few passes.
+    """Leave-one-out cross-validation of each row, and its bias because of few passes, in nats."""
 
-    Attributes:
-        elpd: log density of each row given all other rows, in nats, [N], corrected.
-        correction: the bias of the mean over passes to first order in 1 / K, in nats, [N]: log p
-            plus it gives a corrected LOO.
-        left: estimate of the bias after the correction, in nats, [N]; NaN for a single pass.
-        seen: whether a row counts, [N].
-    """
-
-    elpd: np.ndarray
-    correction: np.ndarray
-    left: np.ndarray
-    seen: np.ndarray
+    elpd: np.ndarray  # log density of each row given all other rows, [N], corrected
+    correction: np.ndarray  # [N]; log p plus it gives a corrected LOO
+    left: np.ndarray  # estimate of the bias after the correction, [N]; NaN for a single pass
+    seen: np.ndarray  # whether a row counts, [N]
 
     @property
     def wanted_factor(self) -> int:
@@ -115,33 +101,24 @@ class LooBias:
 
 
 def _passes_factor(bias: float, se: float) -> int:
-    """Return how many times as many passes bring the bias below a tenth of the standard error.
-
-    The bias left falls between 1 / K and 1 / K squared. This takes the power 1.5, which fits
-    measurements. The factor is a power of two, and 1 if the bias is small enough or unknown.
-    """
+    """Return how many times as many passes make the bias small: 2, 4, ...; 1 for no more."""
+    # The bias left falls between 1 / K and 1 / K squared. The power 1.5 fits measurements.
     ratio = abs(bias) / (_MAX_SHARE * se) if se else 0.0
     return 2 ** max(1, math.ceil(math.log2(ratio) / 1.5)) if ratio > 1 else 1
 
 
 def loo_bias(sums: PassSums, passes: Array) -> tuple[Array, Array, Array]:
-    """Return LOO of each row, its correction and the bias left, [...].
-
-    LOO needs the mean of 1/p over draws. The mean q of p over K passes is unbiased, but 1/q is not:
-    to first order in 1 / K, E[1/q] = (1 + e) / p, where e is the squared relative error of q. So
-    LOO of a row is too low by the mean of e over draws, weighted by 1/q. This is the correction.
-    (The bias of log q is half as large.) The bias left is estimated by what doubling the passes
-    from K / 2 to K has changed: its size if the bias falls as 1 / K, three times its size if it
-    falls as 1 / K squared.
-
-    Args:
-        sums: the sums over passes at S draws, [S, ..., 2].
-        passes: number of passes K.
+    """Return LOO of each row, its correction and the bias left, [...], from sums at S draws.
 
     Source: Vehtari, Gelman and Gabry 2017, "Practical Bayesian model evaluation using leave-one-out
     cross-validation and WAIC", for the harmonic mean; the bias is its delta method.
     """
+    # LOO needs the mean of 1/p over draws. The mean q of p over K passes is unbiased, but 1/q is
+    # not: to first order in 1 / K, E[1/q] = (1 + e) / p, where e is the squared relative error of
+    # q. So LOO of a row is too low by the mean of e over draws, weighted by 1/q: the correction.
     elpd, correction = _leave_one_out(*sums.log_mean(passes))
+    # The bias left is estimated by what doubling the passes from K / 2 to K has changed: its size
+    # if the bias falls as 1 / K, three times its size if it falls as 1 / K squared.
     of_halves = sum(_leave_one_out(*sums.log_means_of_halves(passes)))
     left = elpd + correction - jnp.mean(of_halves, axis=-1)
     # Where p is 0 in all passes at a draw, LOO and its bias are NaN. Other draws stay as they are.
@@ -175,13 +152,7 @@ def stored_correction(tree: Any, name: str) -> np.ndarray:
 
 
 def warn_about_bias(tree: Any, name: str, se: float) -> None:
-    """Warn where the passes over hidden noise are too few for LOO.
-
-    Args:
-        tree: an ArviZ tree.
-        name: the observed site.
-        se: standard error of LOO.
-    """
+    """Warn where the passes over hidden noise are too few for LOO, whose standard error is `se`."""
     attributes = tree["log_likelihood"].attrs
     integrated = (attributes.get("hidden_noise"), attributes.get("latent_rows"))
     if "integrated" not in integrated:
