@@ -29,29 +29,17 @@ __all__ = ["Declared", "checked_params", "checked_start", "declared_params", "se
 
 @dataclasses.dataclass(frozen=True)
 class Declared:
-    """The params that a model and a guide declare; `declared_params` finds them.
+    """The params that a model and a guide declare; `declared_params` finds them."""
 
-    Attributes:
-        model: shapes of the model's params, by name.
-        guide: shapes of the guide's.
-        program: name of the guide; None without one.
-        unused: further names that params may have; None for all.
-    """
-
-    model: dict[str, Any]
-    guide: dict[str, Any]
-    program: str | None = None
-    unused: frozenset[str] | None = None
+    model: dict[str, Any]  # shapes of the model's params, by name
+    guide: dict[str, Any]  # shapes of the guide's
+    program: str | None = None  # name of the guide; None without one
+    unused: frozenset[str] | None = None  # further names that params may have; None for all
 
     @property
     def all(self) -> dict[str, Any]:
         """Shapes of all params by name."""
         return self.model | self.guide
-
-    def refuse_missing(self, caller: str, given: Params) -> None:
-        """Raise if params lack a declared name."""
-        if missing := [n for n in self.all if n not in given]:
-            raise missing_params(caller, missing, given)
 
     def refuse_unknown(self, caller: str, given: Params) -> None:
         """Raise if params have a name that neither the model nor the guide declares.
@@ -97,8 +85,8 @@ def checked_params(
     """
     given = params_of(caller, params)
     declared = declared_params(model, guide, call, new_rows=new_rows)
-    if not prior:
-        declared.refuse_missing(caller, given)
+    if not prior and (missing := [n for n in declared.all if n not in given]):
+        raise missing_params(caller, missing, given)
     try:
         _check_shapes(caller, given, declared)
     except ValueError:
@@ -116,11 +104,7 @@ def declared_params(
 ) -> Declared:
     """Return the params that programs declare in a call, without computing anything.
 
-    Args:
-        model: the model, or None for the guide alone.
-        guide: the guide, or None for the model alone. A guide that is new finds its layers.
-        call: the model's arguments.
-        new_rows: whether the call has other rows than the fit; see `checked_params`.
+    The arguments are as for `checked_params`. A guide that is new finds its layers.
     """
     set_up_guide(random.PRNGKey(0), guide, call)
     partition, data = Partition.split(model, call, guide)
@@ -145,10 +129,6 @@ def checked_start(
 
     A fit of another guide may give them: its own params are left out. `name` is the name of the
     argument.
-
-    Raises:
-        TypeError: if `start` is neither a dict nor a result.
-        ValueError: if a value has another shape than declared, or no name is declared.
     """
     given = params_of(caller, start, name)
     declared = declared_params(model, guide, call)

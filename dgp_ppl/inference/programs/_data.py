@@ -64,7 +64,8 @@ def check_data(caller: str, model: Model, call: Call) -> dict[str, Any]:
     for name, array in named_arrays(model, call):
         if array.dtype.kind in "OUSMm":
             check_inputs(caller, array, f"argument {name!r}")
-    if isinstance(call.inputs, list | tuple) and _is_numbers(call.inputs):
+    leaves = jax.tree.leaves(call.inputs) if isinstance(call.inputs, list | tuple) else []
+    if leaves and all(isinstance(a, int | float) for a in leaves):
         raise TypeError(
             f"{caller}: the first argument is a {type(call.inputs).__name__} of numbers, wanted an "
             "array: numpy.asarray(x)"
@@ -127,14 +128,7 @@ RowCheck = Callable[[Sequence[np.ndarray], np.ndarray], None]
 
 
 def row_check(caller: str, model: Model, call: Call, sites: dict[str, Any]) -> RowCheck:
-    """Return the check of `check_data` for further rows of a call's streamed arguments.
-
-    Args:
-        caller: name of the function that received the data, for errors.
-        model: the model.
-        call: its arguments, of which the first ones are streamed.
-        sites: what `check_data` returned.
-    """
+    """Return the check of `check_data`, which returned the sites, for further streamed rows."""
     streamed = [a.rows for a in call.args if isinstance(a, Streamed)]
     names = {id(a): n for n, a in named_arrays(model, call)}
     found = []
@@ -199,12 +193,6 @@ def check_padding(caller: str, model: Model, call: Call) -> None:
                 f"{caller}: num_rows is given, and site {name!r} does not leave padding out, "
                 "wanted dgp_ppl.observe called within dgp_ppl.minibatch; call fit for each data set"
             )
-
-
-def _is_numbers(values: Any) -> bool:
-    """Return whether all leaves of a list are Python's numbers."""
-    leaves = jax.tree.leaves(values)
-    return bool(leaves) and all(isinstance(a, int | float) for a in leaves)
 
 
 def _check_values(

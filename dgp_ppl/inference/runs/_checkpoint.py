@@ -157,14 +157,8 @@ def fit_identity(
 ) -> dict[str, Any]:  # fmt: skip
     """Return plain values that identify a fit.
 
-    Args:
-        guide: the guide, which is known by its type and its effect on the first loss.
-        loss: the objective, likewise.
-        optimizer: an optimiser of optax, or None for the default.
-        params: unconstrained params that the optimiser moves.
-        first: the first loss in nats.
-        arguments: key, start and arguments of the model.
-        **others: plain values.
+    The guide and the objective are known by their types and their effect on the first loss. The
+    params are the ones that the optimiser moves.
     """
     given = isinstance(optimizer, optax.GradientTransformation)
     return {

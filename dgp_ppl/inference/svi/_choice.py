@@ -49,15 +49,8 @@ def begin(
 ) -> tuple[SVIState, Outcome]:
     """Run the first steps of each fit from each of several states, and choose the best ones.
 
-    Args:
-        loop: the loop of the fits.
-        states: the first state of each start.
-        arrays: the arrays of the fits, the same for all starts.
-        steps: number of steps of a whole fit.
-        progress: see `fit`.
-        label: what the progress bar is called by default.
-        folder: the folder of the fit. If it has a later state, it also has the choice.
-        **options: options of `run_steps`.
+    The options are the options of `run_steps`. If the folder has a later state, it also has the
+    choice.
 
     Returns:
         The chosen first state, and the outcome of its trial (no steps for a single start).

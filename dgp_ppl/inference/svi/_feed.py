@@ -103,12 +103,7 @@ class Feed:
         return self._blocks.steps
 
     def start(self, data: CallArrays, check: RowCheck) -> CallArrays:
-        """Return the arrays of the first steps.
-
-        Args:
-            data: the arrays of `call` and of the guide.
-            check: called with the rows of further steps; it may raise.
-        """
+        """Return the arrays of the first steps, given the call's; `check` sees all later rows."""
         self._check, self._data = check, data
         return self.at(0)
 

@@ -164,13 +164,7 @@ class TrainingLoop:
 
 
 class ManyFits(TrainingLoop):
-    """The loop of many fits in one program, by `jax.vmap` of the loop of one.
-
-    Args:
-        one: the loop of one fit.
-        stacked: which leaves of the data have a leading axis of fits.
-        num_fits: number of fits R.
-    """
+    """The loop of many fits in one program, by `jax.vmap` of the loop of one."""
 
     def __init__(self, one: TrainingLoop, stacked: tuple[bool, ...], num_fits: int) -> None:
         super().__init__(one.partition, one.svi)
@@ -231,39 +225,24 @@ many_fits = lru_cache(maxsize=32)(ManyFits)
 
 
 class Failure(NamedTuple):
-    """A fit whose loss is not finite.
+    """A fit whose loss is not finite."""
 
-    Attributes:
-        step: number of the step, from 0.
-        state: the fit's state before this step.
-        kept: its last state whose own loss is finite.
-        data: the arrays of the step.
-    """
-
-    step: int
-    state: SVIState
-    kept: SVIState
-    data: CallArrays
+    step: int  # from 0
+    state: SVIState  # before this step
+    kept: SVIState  # the last state whose own loss is finite
+    data: CallArrays  # of the step
 
 
 class Outcome(NamedTuple):
-    """What the steps of R fits led to; of their first states alone, where they begin.
+    """What the steps of R fits led to; of their first states alone, where they begin."""
 
-    Attributes:
-        state: the state of the fits at the end. The state of a fit that failed means nothing.
-        losses: the losses, [R, steps].
-        failures: the fits that failed, by number.
-        interrupt: the interrupt (Ctrl-C) that ended the steps early, or None.
-        before: start, arrays and length of the last chunk of steps, or None.
-        ends: the losses at the end of the trials of S starts, [R, S]; None for a single start.
-    """
-
-    state: SVIState
-    losses: np.ndarray
-    failures: dict[int, Failure] = {}  # noqa: RUF012 - never changed
-    interrupt: KeyboardInterrupt | None = None
+    state: SVIState  # at the end; of a fit that failed, it means nothing
+    losses: np.ndarray  # [R, steps]
+    failures: dict[int, Failure] = {}  # noqa: RUF012 - by number; never changed
+    interrupt: KeyboardInterrupt | None = None  # Ctrl-C, which ended the steps early
+    # Start, arrays and length of the last chunk of steps.
     before: tuple[SVIState, CallArrays, int] | None = None
-    ends: np.ndarray | None = None
+    ends: np.ndarray | None = None  # losses at the end of the trials of S starts, [R, S]
 
 
 def chunk_length(steps: int) -> int:
@@ -287,19 +266,8 @@ def run_steps(
     """Run the steps that are left, or the steps up to an interrupt.
 
     A fit whose loss is not finite fails, and does not stop the other fits. With a folder, of one
-    fit, the steps go on from its state, and write to it after at least `every` steps.
-
-    Args:
-        loop: the loop of the fits.
-        begun: what the steps so far led to.
-        arrays: the arrays of the fits.
-        steps: number of steps of a fit.
-        num_data: rows N of the data plate, or of each fit, [R].
-        progress: see `fit`.
-        label: what the progress bar is called by default.
-        until: number of the step to stop at; None runs all.
-        folder: the folder of the fit.
-        every: see `fit`.
+    fit, the steps go on from its state, and write to it after at least `every` steps. `until` stops
+    before the end of all `steps`.
     """
     chunk = chunk_length(steps)
     if isinstance(arrays, Feed):

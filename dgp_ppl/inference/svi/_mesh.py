@@ -34,14 +34,7 @@ _OWN_ERRORS = ("RESOURCE_EXHAUSTED", "INVALID_ARGUMENT")
 
 
 class MeshLoop(TrainingLoop):
-    """A training loop on the devices of a mesh. Its states are on one device between calls.
-
-    Args:
-        loop: the loop on one device.
-        mesh: the devices, with one axis.
-        num_data: number of rows N.
-        by_row: which of the data's arrays have a row for each of the N.
-    """
+    """A training loop on the devices of a mesh. Its states are on one device between calls."""
 
     def __init__(
         self, loop: TrainingLoop, mesh: Mesh, num_data: int, by_row: tuple[bool, ...]

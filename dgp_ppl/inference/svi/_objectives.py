@@ -35,18 +35,13 @@ Sites = dict[str, Any]
 
 
 class _Terms(NamedTuple):
-    """One particle's terms of the objective, in nats.
+    """One particle's terms of the objective, in nats."""
 
-    Attributes:
-        outside: averaged over particles, [].
-        inside: log weights, whose exponentials are averaged over particles: of each row [B], or of
-            all rows [].
-        scale: factor of the logarithms of those averages, N/B or 1, [].
-    """
-
-    outside: Array
+    outside: Array  # averaged over particles, []
+    # Log weights, whose exponentials are averaged over particles: of each row [B], or of all rows
+    # [].
     inside: Float[Array, " B"] | Float[Array, ""]
-    scale: Array
+    scale: Array  # factor of the logarithms of those averages, N/B or 1, []
 
 
 class _RowKeys(Messenger):
@@ -64,16 +59,16 @@ class _RowKeys(Messenger):
 class _Objective(ComparedByFields, ELBO):
     """An objective of several particles, each a run of guide and model on the same minibatch."""
 
-    def __init__(self, num_particles: int, plate: str, vectorize_particles: bool) -> None:
+    def __init__(self, num_particles: int, plate: str) -> None:
         check_count(self._name, "num_particles", num_particles)
-        super().__init__(num_particles, vectorize_particles)
+        super().__init__(num_particles)
         self.plate = plate
 
     @abc.abstractmethod
     def _terms(self, guide: Sites, model: Sites) -> _Terms:
         """Return one particle's terms from the sites of its run."""
 
-    def _model_sites(self, guide: Model, drawn: Sites, run: Callable[[Any], Sites]) -> Sites:
+    def _model_sites(self, guide: Any, drawn: Sites, run: Callable[[Any], Sites]) -> Sites:
         """Return the model's sites; `run` replays the model against sites of the guide."""
         return run(drawn)
 
@@ -175,7 +170,6 @@ class ImportanceWeighted(_Objective):
         num_particles: K.
         over: ``"local"`` or ``"global"``.
         plate: name of the data's plate.
-        vectorize_particles: run particles in parallel, or one after another.
 
     Raises:
         ValueError: for fewer than one particle or another `over`; in a fit, if the plate is
@@ -192,11 +186,10 @@ class ImportanceWeighted(_Objective):
         over: Literal["local", "global"] = "local",
         *,
         plate: str = "data",
-        vectorize_particles: bool = True,
     ) -> None:
         if over not in ("local", "global"):
             raise ValueError(f"{self._name}: over is {over!r}, wanted 'local' or 'global'")
-        super().__init__(num_particles, plate, vectorize_particles)
+        super().__init__(num_particles, plate)
         self.over: Literal["local", "global"] = over
 
     def _seeded_guide(self, guide: Model, shared: PRNGKey, particle: PRNGKey) -> Model:
@@ -204,7 +197,7 @@ class ImportanceWeighted(_Objective):
             return super()._seeded_guide(guide, shared, particle)
         return handlers.seed(_RowKeys(guide, particle, self.plate), shared)
 
-    def _model_sites(self, guide: Model, drawn: Sites, run: Callable[[Any], Sites]) -> Sites:
+    def _model_sites(self, guide: Any, drawn: Sites, run: Callable[[Any], Sites]) -> Sites:
         """Return the model's sites given draws of the layers that must not be integrated.
 
         The v of hidden layers is drawn: averaging each row over draws that all rows share would not
@@ -214,7 +207,13 @@ class ImportanceWeighted(_Objective):
         layers = [n for n, s in drawn.items() if handover_of(s).q is not None]
         if self.over == "global":
             return run(self._with_draws(drawn, layers))
-        found = run(self._with_draws(drawn, [n for n in layers if _is_hidden(guide, n)]))
+        if layers and not isinstance(guide, LayerGuide):
+            raise TypeError(
+                f"ImportanceWeighted: guide is a {type(guide).__name__} that gives {layers[0]!r} a "
+                "q(v), wanted a LayerGuide, which records whether that layer is hidden"
+            )
+        hidden = [n for n in layers if guide.layers[n].hidden]
+        found = run(self._with_draws(drawn, hidden))
         data = [s["fn"] for s in found.values() if s["type"] == "sample" and s["is_observed"]]
         if not any(o is not None and o.estimated for o in map(as_observed, data)):
             return found
@@ -243,7 +242,14 @@ class ImportanceWeighted(_Objective):
 
     def _terms(self, guide: Sites, model: Sites) -> _Terms:
         if self.over == "global":
-            _check_all_rows(model)
+            for n, site in model.items():
+                if site["type"] == "plate" and len(site["value"]) < site["args"][0]:
+                    raise ValueError(
+                        f"ImportanceWeighted: plate {n!r} takes {len(site['value'])} of "
+                        f"{site['args'][0]} rows, wanted all with over='global': the log of an "
+                        "average of noisy weights is no bound; leave out batch_size, or take "
+                        "over='local'"
+                    )
             weight = _sum(_scaled_log_probs(model)) - _sum(_scaled_log_probs(guide))
             return _Terms(jnp.zeros(()), weight, jnp.ones(()))
         local, shared = self._split(model)
@@ -276,7 +282,6 @@ class PredictiveELBO(_Objective):
         elbo_share: weight of the ELBO, from 0 to 1.
         num_particles: K.
         plate: name of the data's plate.
-        vectorize_particles: run particles in parallel, or one after another.
 
     Raises:
         ValueError: if `beta` is negative or `elbo_share` is not from 0 to 1; in a fit, if the plate
@@ -294,7 +299,6 @@ class PredictiveELBO(_Objective):
         *,
         elbo_share: float = 0.0,
         plate: str = "data",
-        vectorize_particles: bool = True,
     ) -> None:
         if not (isinstance(beta, Real) and beta >= 0):
             raise ValueError(f"{self._name}: beta is {beta!r}, wanted a number of at least 0")
@@ -302,7 +306,7 @@ class PredictiveELBO(_Objective):
             raise ValueError(
                 f"{self._name}: elbo_share is {elbo_share!r}, wanted a number from 0 to 1"
             )
-        super().__init__(num_particles, plate, vectorize_particles)
+        super().__init__(num_particles, plate)
         self.beta, self.elbo_share = beta, elbo_share
 
     def _terms(self, guide: Sites, model: Sites) -> _Terms:
@@ -322,25 +326,6 @@ class PredictiveELBO(_Objective):
             outside += [share * term for term in _scaled_log_probs(data)]
         outside += _scaled_log_probs(shared, observed=True)
         return _Terms(_sum(outside), _sum(rows), (1 - share) * scale)
-
-
-def _is_hidden(guide: Model, site: str) -> bool:
-    if isinstance(guide, LayerGuide):
-        return guide.layers[site].hidden
-    raise TypeError(
-        f"ImportanceWeighted: guide is a {type(guide).__name__} that gives {site!r} a q(v), wanted "
-        "a LayerGuide, which records whether that layer is hidden"
-    )
-
-
-def _check_all_rows(model: Sites) -> None:
-    for n, site in model.items():
-        if site["type"] == "plate" and len(site["value"]) < site["args"][0]:
-            raise ValueError(
-                f"ImportanceWeighted: plate {n!r} takes {len(site['value'])} of {site['args'][0]} "
-                "rows, wanted all with over='global': the log of an average of noisy weights is no "
-                "bound; leave out batch_size, or take over='local'"
-            )
 
 
 def _in_plate(site: Any, plate: str) -> bool:

@@ -33,23 +33,14 @@ _DEFAULT_LOSS = TraceMeanField_ELBO()
 
 @dataclasses.dataclass(frozen=True)
 class Problem:
-    """A fit that is ready to run.
-
-    Attributes:
-        loop: its compiled steps.
-        data: the arrays of the model and of the guide.
-        optimizer: the optimiser, the default one if none was given.
-        num_data: rows N of the data plate.
-        starts: initial params of each candidate start; None for the initial values of the model.
-        check_rows: the check of further rows of streamed arguments.
-    """
+    """A fit that is ready to run."""
 
     loop: TrainingLoop
-    data: CallArrays
-    optimizer: Any
-    num_data: int
-    starts: list[Params | None]
-    check_rows: RowCheck
+    data: CallArrays  # of the model and of the guide
+    optimizer: Any  # the default one if none was given
+    num_data: int  # rows N of the data plate
+    starts: list[Params | None]  # of each candidate; None has the model's initial values
+    check_rows: RowCheck  # of streamed arguments
 
     @staticmethod
     def set_up(
@@ -85,15 +76,15 @@ class Problem:
             for a, name in zip(given, names, strict=True)
         ]
         partition, data = Partition.split(model, call, guide)
-        num_data, model_params = _describe(sites)
+        model_params = frozenset(n for n, s in sites.items() if s["type"] == "param")
         if optimizer is None:
             optimizer = guide_optimizer(
                 guide, learning_rate, steps, model_params, from_params=None not in starts
             )
-        objective = checked_loss(caller, guide, loss) or _default_loss(guide)
-        loop = training_loop(partition, optimizer, objective)
+        default = guide.default_loss if isinstance(guide, LayerGuide) else _DEFAULT_LOSS
+        loop = training_loop(partition, optimizer, checked_loss(caller, guide, loss) or default)
         check_rows = row_check(caller, model, call, sites)
-        return Problem(loop, data, optimizer, num_data, starts, check_rows)
+        return Problem(loop, data, optimizer, _num_rows(sites), starts, check_rows)
 
 
 def guide_optimizer(
@@ -154,15 +145,7 @@ def checked_loss(caller: str, guide: Model, loss: ELBO | None) -> ELBO | None:
 def non_finite_loss(
     loop: TrainingLoop, failure: Failure, call: Call, steps: int, result: Any
 ) -> NonFiniteLossError:
-    """Return the error of a fit whose loss is not finite at a step.
-
-    Args:
-        loop: the loop of one fit.
-        failure: the step, and the state before it.
-        call: the model's arguments.
-        steps: number of all steps.
-        result: the last state with a finite loss.
-    """
+    """Return the error of a fit that failed; `result` has the last state with a finite loss."""
     step, site = failure.step, loop.first_non_finite(failure.state, failure.data)
     kept = f"the state before it, after {step - 1} steps, is the error's result" if step else ""
     advice = (
@@ -178,24 +161,11 @@ def non_finite_loss(
     )
 
 
-def _default_loss(guide: Model) -> ELBO:
-    return guide.default_loss if isinstance(guide, LayerGuide) else _DEFAULT_LOSS
-
-
-def _describe(sites: dict[str, Any]) -> tuple[int, frozenset[str]]:
-    """Return the number of rows N, and the names of the model's params.
-
-    N is the size of the plate ``data``, else of the largest plate, else of an observed site.
-    """
-    sizes: dict[str, int] = {}
-    params: set[str] = set()
+def _num_rows(sites: dict[str, Any]) -> int:
+    """Return the size of the plate ``data``, else of the largest plate, else of observed values."""
+    sizes = {n: s["args"][0] for n, s in sites.items() if s["type"] == "plate"}
     observed = 1
-    for name, site in sites.items():
-        if site["type"] == "param":
-            params.add(name)
-        elif site["type"] == "plate":
-            sizes[name] = site["args"][0]
-        elif site["type"] == "sample" and site["is_observed"]:
+    for site in sites.values():
+        if site["type"] == "sample" and site["is_observed"]:
             observed = (*jnp.shape(site["value"]), 1)[0]
-    num_data = sizes.get("data", max(sizes.values(), default=observed))
-    return max(1, num_data), frozenset(params)
+    return max(1, sizes.get("data", max(sizes.values(), default=observed)))
