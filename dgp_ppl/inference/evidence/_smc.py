@@ -26,17 +26,11 @@ _SMALLEST_STEP = 1e-12  # of the inverse temperature
 
 
 class Plan(NamedTuple):
-    """What a pilot run found out; K temperatures.
+    """What a pilot run found out; K temperatures."""
 
-    Attributes:
-        betas: inverse temperatures from 0 to 1, [K + 1].
-        sizes: step sizes, [K].
-        scales: scale of each coordinate, [K, d].
-    """
-
-    betas: np.ndarray
-    sizes: np.ndarray
-    scales: np.ndarray
+    betas: np.ndarray  # inverse temperatures from 0 to 1, [K + 1]
+    sizes: np.ndarray  # step sizes, [K]
+    scales: np.ndarray  # scale of each coordinate, [K, d]
 
     def reversed(self) -> Plan:
         """The plan from 1 to 0. The last moves are those at the start of the other direction."""
@@ -45,41 +39,26 @@ class Plan(NamedTuple):
 
 
 class Run(NamedTuple):
-    """The result of a run through all K temperatures.
+    """The result of a run through all K temperatures."""
 
-    Attributes:
-        points: the final particles, [C, ...].
-        log_weights: their log weights, [G, C / G] in G islands; the mean weight of an island is an
-            unbiased estimate of the ratio of the normalising constants.
-        ancestors: the first particle that each descends from, counted in its island, [G, C / G].
-        acceptance: the mean acceptance rate at each temperature, [K].
-        resampled: how often islands were resampled at each temperature, [K].
-    """
-
-    points: Points
+    points: Points  # the final particles, [C, ...]
+    # Their log weights, [G, C / G] in G islands; the mean weight of an island is an unbiased
+    # estimate of the ratio of the normalising constants.
     log_weights: np.ndarray
+    # The first particle that each descends from, counted in its island, [G, C / G].
     ancestors: np.ndarray
-    acceptance: np.ndarray
-    resampled: np.ndarray
+    acceptance: np.ndarray  # the mean acceptance rate at each temperature, [K]
+    resampled: np.ndarray  # how often islands were resampled at each temperature, [K]
 
 
 def anneal(
     key: PRNGKey, target: Target, z: Array, noise: Array, plan: Plan, arrays: Arrays, bar: Any
 ) -> Run:
-    """Move islands of particles through the temperatures of a plan.
+    """Move islands of particles z [G, B, d], with keys [G, S] of their noise, through a plan.
 
     Each island is a sequential Monte Carlo sampler (Del Moral et al. 2006) of its own. At each
     temperature its particles are weighted, resampled if they are worth less than half of their
     number (systematically), and moved. Nothing else links particles, so islands are independent.
-
-    Args:
-        key: random key.
-        target: the path.
-        z: the first particles, draws of the plan's first distribution, [G, B, d].
-        noise: keys of each island's unit noise, [G, S].
-        plan: temperatures and moves.
-        arrays: what the target depends on.
-        bar: progress bar.
     """
     G, B = z.shape[:2]
     noise = jnp.repeat(noise, B, axis=0)
@@ -107,7 +86,7 @@ def pilot(
     key: PRNGKey, target: Target, z: Array, noise: Array, arrays: Arrays, temperatures: int | None,
     bar: Any,
 ) -> Plan:  # fmt: skip
-    """Find the temperatures and the moves by an adaptive run of one island.
+    """Find the temperatures and the moves by an adaptive run of one island, z [C, d].
 
     From one temperature to the next the conditional effective sample size of the particles is 90 %
     (Zhou et al. 2016), so neighbours are equally far apart. `temperatures` of them, also equally
@@ -115,15 +94,6 @@ def pilot(
     mean; if moves mix perfectly, the relative variance of the estimate is the squared length of the
     path divided by temperatures times particles. The default number makes it one divided by the
     number of particles: they are then worth half of it.
-
-    Args:
-        key: random key.
-        target: the path.
-        z: draws of N(0, I), [C, d].
-        noise: keys of the unit noise that all particles share, [S].
-        arrays: what the target depends on.
-        temperatures: number K of temperatures of the plan; None for the number above.
-        bar: progress bar.
     """
     C = len(z)
     noise = jnp.broadcast_to(noise, (C, *noise.shape))

@@ -29,29 +29,18 @@ _AT_ONCE = 64  # particles in memory
 
 
 class Arrays(NamedTuple):
-    """The arrays that the target depends on.
+    """The arrays that the target depends on."""
 
-    Attributes:
-        params: of the guide and the model.
-        data: the arrays of the model's partitioned arguments.
-    """
-
-    params: Params
-    data: CallArrays
+    params: Params  # of the guide and the model
+    data: CallArrays  # the arrays of the model's partitioned arguments
 
 
 class Points(NamedTuple):
-    """Particles in the reference space; without the leading axis, one of them.
+    """Particles in the reference space; without the leading axis, one of them."""
 
-    Attributes:
-        z: positions, [C, d].
-        ratio: log r(z), [C].
-        slope: its gradient, [C, d].
-    """
-
-    z: Array
-    ratio: Array
-    slope: Array
+    z: Array  # positions, [C, d]
+    ratio: Array  # log r(z), [C]
+    slope: Array  # its gradient, [C, d]
 
 
 class Target:
@@ -100,15 +89,6 @@ class Target:
         arrays: Arrays,
     ) -> tuple[Points, Array]:  # fmt: skip
         """Move every particle by one transition of Hamiltonian Monte Carlo at `beta`.
-
-        Args:
-            key: random key.
-            points: the particles.
-            noise: keys of their unit noise, [C, S].
-            beta: inverse temperature.
-            size: step size, relative to `scale`.
-            scale: scale of each coordinate, [d].
-            arrays: what the target depends on.
 
         Returns:
             The particles, and their acceptance probabilities, [C].

@@ -19,19 +19,12 @@ _APART = 6.0  # variance between islands, relative to what chance gives
 
 
 class Estimate(NamedTuple):
-    """The log of the mean weight of all particles.
+    """The log of the mean weight of all particles."""
 
-    Attributes:
-        log_evidence: the estimate.
-        standard_error: jackknife estimate over islands.
-        log_weights: of the particles, [G, B].
-        effective_particles: the number of independent draws with the same variance of the mean.
-    """
-
-    log_evidence: float
-    standard_error: float
-    log_weights: np.ndarray
-    effective_particles: float
+    log_evidence: float  # the estimate
+    standard_error: float  # jackknife estimate over islands
+    log_weights: np.ndarray  # of the particles, [G, B]
+    effective_particles: float  # the number of independent draws with the same variance of the mean
 
 
 def estimate(log_weights: np.ndarray, ancestors: np.ndarray) -> Estimate:

@@ -22,26 +22,17 @@ _LEAST_WARMUP = 20  # steps of an adaptation
 class BlackJAXState(NamedTuple):
     """The state of a chain of `BlackJAXKernel`.
 
-    Attributes:
-        i: steps done.
-        z: unconstrained values of the latent sites.
-        chain: BlackJAX's state.
-        info: BlackJAX's information about the step; zeros before the first.
-        diverging: whether BlackJAX calls the step divergent, or its values are not finite.
-        parameters: settings that the adaptation has found, by name.
-        rng_key: random key.
-
     Statistics that the sampler has, by the names of NumPyro's kernels: ``potential_energy``,
     ``energy_error``, ``accept_prob`` and ``num_steps``.
     """
 
-    i: Array
-    z: Values
-    chain: Any
-    info: Any
-    diverging: Array
-    parameters: dict[str, Any]
-    rng_key: PRNGKey
+    i: Array  # steps done
+    z: Values  # unconstrained values of the latent sites
+    chain: Any  # BlackJAX's state
+    info: Any  # BlackJAX's information about the step; zeros before the first
+    diverging: Array  # whether BlackJAX calls the step divergent, or its values are not finite
+    parameters: dict[str, Any]  # settings that the adaptation has found, by name
+    rng_key: PRNGKey  # random key
 
     @property
     def potential_energy(self) -> Array:

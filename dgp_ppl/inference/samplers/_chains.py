@@ -27,8 +27,8 @@ class Chains(Summarized, Portable):
         steps: steps of each chain, including warm-up.
         seconds: wall-clock time of this call.
         log_weights: log weights of the draws, up to a constant, [C, S]; None where all are equal.
-            `spaced` and `equally_weighted` turn them into draws of equal weights, as do `predict`
-            and `to_inferencedata`; `get_samples` leaves them out of account.
+            `spaced` turns them into draws of equal weights, as do `predict` and
+            `to_inferencedata`; `get_samples` leaves them out of account.
     """
 
     samples: dict[str, np.ndarray]
@@ -86,37 +86,23 @@ class Chains(Summarized, Portable):
     def spaced(self, num: int) -> Chains:
         """Thin every chain to `num` evenly spaced draws, or keep all if there are fewer.
 
-        Weighted draws are resampled to equal weights, see `equally_weighted`.
+        Weighted draws are resampled to equal weights: systematically over the draws of all chains
+        in their order, without random numbers. A draw whose normalised weight is w is there w C
+        `num` times, rounded up or down. So a chain that carries more of the weight fills more than
+        its place. The weight that a draw had is its field ``log_weight``.
         """
         chains, total = self.shape
         num = min(num, total)
-        if self.log_weights is not None:
-            return self._taken(self._resampled(chains * num).reshape(chains, num))
-        kept = np.linspace(0, total - 1, num).round().astype(int)
-        return self._taken(kept + total * np.arange(chains)[:, None])
-
-    def equally_weighted(self) -> Chains:
-        """Resample weighted draws to as many of equal weights.
-
-        Resampling is systematic over the draws of all chains in their order, without random
-        numbers: a draw whose normalised weight is w is there w C S times, rounded up or down. So a
-        chain that carries more of the weight fills more than its place. The weight that a draw had
-        is its field ``log_weight``.
-        """
-        return self.spaced(self.shape[1])
-
-    def _resampled(self, num: int) -> np.ndarray:
-        """Return the positions among all C S draws of `num` draws of equal weights."""
-        log_weights = np.asarray(self.log_weights, np.float64).ravel()
-        edges = np.cumsum(np.exp(log_weights - log_weights.max()))
-        at = (np.arange(num) + 0.5) / num * edges[-1]
-        return np.searchsorted(edges, at)
-
-    def _taken(self, rows: np.ndarray) -> Chains:
-        """Return the draws at positions [C, S] among all draws, with equal weights."""
         fields = dict(self.fields)
+        # Positions among all draws, [C, num].
+        rows = np.linspace(0, total - 1, num).round().astype(int)
+        rows = rows + total * np.arange(chains)[:, None]
         if self.log_weights is not None:
             fields["log_weight"] = self.log_weights
+            log_weights = np.asarray(self.log_weights, np.float64).ravel()
+            edges = np.cumsum(np.exp(log_weights - log_weights.max()))
+            at = (np.arange(chains * num) + 0.5) / (chains * num) * edges[-1]
+            rows = np.searchsorted(edges, at).reshape(chains, num)
         samples, fields = (
             {n: a.reshape(-1, *a.shape[2:])[rows] for n, a in draws.items()}
             for draws in (self.samples, fields)

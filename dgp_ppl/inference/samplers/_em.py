@@ -28,34 +28,20 @@ _ITERATIONS_PER_CALL = 200  # of `advance`
 
 
 class EMState(NamedTuple):
-    """The state after an iteration.
+    """The state after an iteration."""
 
-    Attributes:
-        i: iterations done.
-        key: random key.
-        sampler: the sampler's state of all C chains.
-        window: the last W unconstrained states of the chains, flattened, [W, C, d].
-        unconstrained: unconstrained params.
-        optimizer: the optimiser's state.
-    """
-
-    i: Array
-    key: PRNGKey
-    sampler: SGHMCState
-    window: Array
-    unconstrained: Params
-    optimizer: Any
+    i: Array  # iterations done
+    key: PRNGKey  # random key
+    sampler: SGHMCState  # the sampler's state of all C chains
+    window: Array  # the last W unconstrained states of the chains, flattened, [W, C, d]
+    unconstrained: Params  # unconstrained params
+    optimizer: Any  # the optimiser's state
 
 
 class ExpectationMaximization:
-    """Moving-window Monte Carlo EM (Havasi et al. 2018, section 4).
+    """Moving-window Monte Carlo EM (Havasi et al. 2018, section 4); see `fit_mcem`.
 
-    Args:
-        kernel: the sampler, of a model that takes its params as its first argument (`at_params`).
-        optimizer: an optax optimiser of the params.
-        bijections: from unconstrained params to params, by name.
-        call: the model's arguments, without the params.
-        expected: weight of E log p(y | f) in the M-step's objective; see `fit_mcem`.
+    The kernel samples a model that takes its params as its first argument (`at_params`).
     """
 
     def __init__(

@@ -201,13 +201,7 @@ class _FixedParams(Messenger):
 
 
 class FlatDensity:
-    """The log density of one chain's flat unconstrained values, as a function, [d] to [].
-
-    Args:
-        target: the model's density.
-        prototype: unconstrained values by site, for their order and shapes.
-        call: the model's arguments.
-    """
+    """The log density of one chain's flat unconstrained values, as a function, [d] to []."""
 
     def __init__(self, target: Target, prototype: Values, call: Call) -> None:
         self._target, self._call = target, call

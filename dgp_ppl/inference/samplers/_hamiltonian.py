@@ -16,19 +16,12 @@ __all__ = ["Evaluated", "hamiltonian_move"]
 
 
 class Evaluated(NamedTuple):
-    """A position and its density.
+    """A position and its density."""
 
-    Attributes:
-        position: [d].
-        value: log density there, up to a constant, [].
-        slope: its gradient, [d].
-        aux: what else is known there.
-    """
-
-    position: Array
-    value: Array
-    slope: Array
-    aux: Any
+    position: Array  # [d]
+    value: Array  # log density there, up to a constant, []
+    slope: Array  # its gradient, [d]
+    aux: Any  # what else is known there
 
 
 def hamiltonian_move(

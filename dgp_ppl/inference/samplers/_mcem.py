@@ -137,8 +137,13 @@ def fit_mcem(
     check_data("fit_mcem", model, call)
     key_params, key_init, key_em, key_run = random.split(key, 4)
     # The params are an argument of the model, so that one compiled program serves all their values.
-    kernel = sampler(partial(at_params, model))
-    _check_kernel(kernel)
+    kernel: Any = sampler(partial(at_params, model))
+    if not isinstance(kernel, SGHMC):
+        raise ValueError(
+            f"fit_mcem: sampler makes {type(kernel).__name__}, wanted SGHMC, such as "
+            "functools.partial(SGHMC, friction=0.1); for draws by another kernel give the params "
+            "of this fit to run_mcmc"
+        )
     given: Params = {} if start is None else params_of("fit_mcem", start)
     is_result = not isinstance(start, Mapping | None)
     unconstrained, bijections, given = _initial_params(key_params, model, given, is_result, call)
@@ -188,15 +193,6 @@ def fit_mcem(
             MCEMResult(params, chains, losses, time.perf_counter() - begun),
         ) from error
     return MCEMResult(params, chains, losses, time.perf_counter() - begun)
-
-
-def _check_kernel(kernel: Any) -> None:
-    if not isinstance(kernel, SGHMC):
-        raise ValueError(
-            f"fit_mcem: sampler makes {type(kernel).__name__}, wanted SGHMC, such as "
-            "functools.partial(SGHMC, friction=0.1); for draws by another kernel give the params "
-            "of this fit to run_mcmc"
-        )
 
 
 def _check_finite(losses: np.ndarray, params: Params) -> None:

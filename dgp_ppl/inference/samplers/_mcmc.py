@@ -187,15 +187,7 @@ def _how_to_go_on(chains: Chains, num_warmup: int, num_samples: int, checkpoint:
 
 
 class _Program:
-    """The compiled steps of all chains.
-
-    Args:
-        kernel: the kernel of all chains.
-        call: the model's arguments.
-        fields: fields of the state to keep, the latent sites first.
-        state: a state, for its shapes.
-        most: the largest number of draws in one call.
-    """
+    """The compiled steps of all chains."""
 
     def __init__(
         self, kernel: VectorizedKernel, call: Call, fields: tuple[str, ...], state: Any, most: int

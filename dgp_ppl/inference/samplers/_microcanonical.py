@@ -164,11 +164,7 @@ class _Search:
     ) -> tuple[Any, Any]:
         """Return BlackJAX's state and settings.
 
-        Args:
-            key: random key.
-            position: where to start, [d].
-            num_steps: steps.
-            fractions: of the steps: burn-in, scales, and L; L is sqrt(d) if the last is 0.
+        The fractions of the steps are for burn-in, scales, and L; L is sqrt(d) if the last is 0.
         """
         import blackjax
 

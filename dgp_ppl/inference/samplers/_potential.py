@@ -24,17 +24,11 @@ __all__ = ["Energy", "Potential"]
 
 
 class Energy(NamedTuple):
-    """An estimate of the potential energy.
+    """An estimate of the potential energy."""
 
-    Attributes:
-        value: -log p(y, latents) - log |d latents / d unconstrained|, in nats, [].
-        latents: constrained values of the latent sites.
-        log_densities: log densities of the observed and latent sites, by name, [] each.
-    """
-
-    value: Array
-    latents: Values
-    log_densities: Values
+    value: Array  # -log p(y, latents) - log |d latents / d unconstrained|, in nats, []
+    latents: Values  # constrained values of the latent sites
+    log_densities: Values  # log densities of the observed and latent sites, by name, [] each
 
     def not_finite(self) -> dict[str, float]:
         """Return the log densities that are not finite, by site."""
@@ -113,10 +107,6 @@ class Potential:
         counts = lambda n: n in unconstrained or sites[n]["is_observed"] or _is_latent(sites[n])  # noqa: E731
         terms = {n: p for n, p in log_probs.items() if counts(n)}
         return Energy(-(sum(terms.values()) + latents.log_jacobian), latents.latents, terms)
-
-    def of_all_rows(self) -> Potential:
-        """Return the potential of the same model without subsampling."""
-        return Potential(whole_plates(self.model))
 
     def deterministic(self, call: Call) -> Callable[[Values], Values]:
         """Return a function from latents to the model's deterministic sites, of all rows.

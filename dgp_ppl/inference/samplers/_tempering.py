@@ -26,23 +26,17 @@ _SCALED_AFTER = 30  # steps, before which the scales are 1
 
 
 class Ladder(NamedTuple):
-    """The temperatures of R replicas, from 1 (the posterior) to 0 (the prior).
+    """The temperatures of R replicas, from 1 (the posterior) to 0 (the prior)."""
 
-    Attributes:
-        betas: inverse temperatures, falling, [R].
-        replica: which replica is at each temperature, [R].
-        leg: by replica: 1 on the way up from the prior, -1 on the way down, 0 before either, [R].
-        round_trips: by replica: how often it came to the posterior from the prior, [R].
-        rejection: mean rejection probability of swaps with the next temperature, [R - 1].
-        attempts: how many of them the mean is over, [R - 1].
-    """
-
-    betas: Float[Array, " R"]
-    replica: Int[Array, " R"]
+    betas: Float[Array, " R"]  # inverse temperatures, falling, [R]
+    replica: Int[Array, " R"]  # which replica is at each temperature, [R]
+    # By replica: 1 on the way up from the prior, -1 on the way down, 0 before either, [R].
     leg: Int[Array, " R"]
+    # By replica: how often it came to the posterior from the prior, [R].
     round_trips: Int[Array, " R"]
+    # Mean rejection probability of swaps with the next temperature, [R - 1].
     rejection: Float[Array, " R-1"]
-    attempts: Int[Array, " R-1"]
+    attempts: Int[Array, " R-1"]  # how many of them the mean is over, [R - 1]
 
 
 def _first_ladder(num: int, dtype: jnp.dtype) -> Ladder:
@@ -56,16 +50,10 @@ def _first_ladder(num: int, dtype: jnp.dtype) -> Ladder:
 def _swapped(
     key: PRNGKey, ladder: Ladder, log_likelihood: Array, odd: Array | int
 ) -> tuple[Ladder, Array]:
-    """Swap neighbours, even pairs or odd ones.
+    """Swap neighbours: the pairs (0, 1), (2, 3), ..., or the pairs (1, 2), (3, 4), ... if `odd`.
 
     Turns of even and odd pairs make replicas travel further than random pairs do (Okabe et al.
     2001; Syed et al. 2022, algorithm 1).
-
-    Args:
-        key: random key.
-        ladder: before.
-        log_likelihood: at each temperature, [R].
-        odd: whether the pairs are (1, 2), (3, 4), ... and not (0, 1), (2, 3), ...
 
     Returns:
         The ladder, and the temperature that each replica's values come from, [R].
@@ -105,45 +93,25 @@ def _respaced(ladder: Ladder) -> Ladder:
 
 
 class TemperingState(NamedTuple):
-    """The state of a chain of `ParallelTempering`, with R replicas.
+    """The state of a chain of `ParallelTempering`, with R replicas."""
 
-    Attributes:
-        i: steps done.
-        z: unconstrained values of the latent sites at temperature 1.
-        positions: of all temperatures, the posterior first, [R, d].
-        log_prior: at each of them, [R].
-        log_likelihood: at each of them, [R].
-        potential_energy: -log p(y, z) without bounds at temperature 1, in nats.
-        accept_prob: acceptance probability of the move at temperature 1.
-        step_size: of the move at temperature 1, relative to the coordinates' scales.
-        swap_prob: mean acceptance probability of a swap so far.
-        round_trips: how often a replica came to the posterior from the prior, after warm-up.
-        diverging: whether the move's end at temperature 1 had no finite density.
-        ladder: the temperatures, and which replica is where.
-        log_sizes: log step sizes, [R].
-        mean: of the positions at each temperature, [R, d].
-        variance: of the same, [R, d].
-        num_warmup: steps of warm-up.
-        rng_key: random key.
-    """
-
-    i: Array
-    z: Values
-    positions: Array
-    log_prior: Array
-    log_likelihood: Array
-    potential_energy: Array
-    accept_prob: Array
-    step_size: Array
-    swap_prob: Array
-    round_trips: Array
-    diverging: Array
-    ladder: Ladder
-    log_sizes: Array
-    mean: Array
-    variance: Array
-    num_warmup: Array
-    rng_key: PRNGKey
+    i: Array  # steps done
+    z: Values  # unconstrained values of the latent sites at temperature 1
+    positions: Array  # of all temperatures, the posterior first, [R, d]
+    log_prior: Array  # at each of them, [R]
+    log_likelihood: Array  # at each of them, [R]
+    potential_energy: Array  # -log p(y, z) without bounds at temperature 1, in nats
+    accept_prob: Array  # acceptance probability of the move at temperature 1
+    step_size: Array  # of the move at temperature 1, relative to the coordinates' scales
+    swap_prob: Array  # mean acceptance probability of a swap so far
+    round_trips: Array  # how often a replica came to the posterior from the prior, after warm-up
+    diverging: Array  # whether the move's end at temperature 1 had no finite density
+    ladder: Ladder  # the temperatures, and which replica is where
+    log_sizes: Array  # log step sizes, [R]
+    mean: Array  # of the positions at each temperature, [R, d]
+    variance: Array  # of the same, [R, d]
+    num_warmup: Array  # steps of warm-up
+    rng_key: PRNGKey  # random key
 
 
 class ParallelTempering(ModelKernel):

@@ -31,15 +31,12 @@ class VectorizedKernel:
     ``chain_method="sequential"``: its chains are initialised one by one, and its step is mapped
     over them.
 
-    Args:
-        kernel: a NumPyro kernel. A copy of it is run, because a kernel keeps what a run compiled.
-        num_chains: C.
-
     Raises:
         ValueError: if the number of chains of an ensemble sampler is odd.
     """
 
     def __init__(self, kernel: MCMCKernel, num_chains: int) -> None:
+        # A copy, because a kernel keeps what a run compiled.
         self.kernel, self.num_chains = copy.copy(kernel), num_chains
         self.ensemble = kernel.is_ensemble_kernel
         self.batched = self.ensemble or isinstance(kernel, HMC | SGHMC | ModelKernel)

@@ -294,8 +294,8 @@ def test_particles_go_to_arviz_and_to_predictions():
     )
     v = np.asarray(data["posterior"]["l1.v"])
     assert v.shape[:2] == (8, 8)
-    np.testing.assert_array_equal(v, chains.equally_weighted().samples["l1.v"])
+    np.testing.assert_array_equal(v, chains.spaced(64).samples["l1.v"])
     assert data["sample_stats"]["log_weight"].shape == (8, 8)
     pred = dgp.predict(KEY, two_modes, None, {}, ORIGIN, posterior_samples=chains, num_samples=64)
-    mean = chains.equally_weighted().samples["l1.v"].mean() - SHARES @ MODES
+    mean = chains.spaced(64).samples["l1.v"].mean() - SHARES @ MODES
     assert float(np.squeeze(pred.mean)) == pytest.approx(mean, abs=1e-3)

@@ -35,7 +35,7 @@ def test_weighted_draws_are_there_in_proportion():
     """Each as often as its weight says, rounded up or down, over the draws of all chains."""
     rng = np.random.default_rng(0)
     weights = rng.exponential(size=(2, 10))
-    chains = weighted(np.log(weights) - 700).equally_weighted()
+    chains = weighted(np.log(weights) - 700).spaced(10)
     times = np.bincount(chains.samples["w"].ravel().astype(int), minlength=20)
     wanted = 20 * weights.ravel() / weights.sum()
     assert times.sum() == 20

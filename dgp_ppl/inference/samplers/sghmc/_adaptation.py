@@ -29,49 +29,28 @@ _TINY = 1e-30
 
 
 class Adaptation(NamedTuple):
-    """What warm-up has learned; [d] unless stated otherwise.
+    """What warm-up has learned; [d] unless stated otherwise."""
 
-    Attributes:
-        window: length of the averages of "rms", in steps.
-        mean: moving average of the gradient.
-        mean_square: moving average of its square.
-        noise_variance: variance of the gradient's noise.
-        search_scale: step size of the search, relative to the initial one.
-        shrinkage: factor of the step size, below 1 where the rehearsal found it unstable, [].
-        trial_steps: steps of the current trial so far, [].
-        mean_temperature: average temperature of the current trial, [].
-        last_gradients: gradients of the last two steps, latest first, [2, d].
-    """
-
-    window: Flat
-    mean: Flat
-    mean_square: Flat
-    noise_variance: Flat
-    search_scale: Flat
-    shrinkage: Array
-    trial_steps: Array
-    mean_temperature: Array
-    last_gradients: Float[Array, "2 d"]
+    window: Flat  # length of the averages of "rms", in steps
+    mean: Flat  # moving average of the gradient
+    mean_square: Flat  # moving average of its square
+    noise_variance: Flat  # variance of the gradient's noise
+    search_scale: Flat  # step size of the search, relative to the initial one
+    shrinkage: Array  # factor of the step size, below 1 where the rehearsal found it unstable, []
+    trial_steps: Array  # steps of the current trial so far, []
+    mean_temperature: Array  # average temperature of the current trial, []
+    last_gradients: Float[Array, "2 d"]  # gradients of the last two steps, latest first, [2, d]
 
 
 class Phase(NamedTuple):
-    """The part of warm-up, or of sampling, that a step belongs to.
+    """The part of warm-up, or of sampling, that a step belongs to."""
 
-    Attributes:
-        step: number of steps before this one.
-        averaged: number of gradients averaged since the search, negative during it.
-        searching: whether the chain is on its way to the typical set.
-        learning: whether averages of gradients are updated.
-        rehearsing: whether the final step sizes are on trial.
-        concluding: whether the step is the first after the averages are complete.
-    """
-
-    step: Array
-    averaged: Array
-    searching: Array
-    learning: Array
-    rehearsing: Array
-    concluding: Array
+    step: Array  # number of steps before this one
+    averaged: Array  # number of gradients averaged since the search, negative during it
+    searching: Array  # whether the chain is on its way to the typical set
+    learning: Array  # whether averages of gradients are updated
+    rehearsing: Array  # whether the final step sizes are on trial
+    concluding: Array  # whether the step is the first after the averages are complete
 
     @property
     def estimating(self) -> Array:

@@ -25,15 +25,11 @@ class Directions(NamedTuple):
     the slope along them is Aᵀ g. Warm-up chooses A with Aᵀ E[g gᵀ] A = I and Aᵀ V A diagonal, where
     V is the covariance of the gradient's noise. So the noise is uncorrelated along the directions,
     and one variance for each corrects it.
-
-    Attributes:
-        square: average of g gᵀ over the estimation phase, [d, d].
-        noise: average of the noise's covariance, [d, d].
-        basis: A, [d, d]. All three are [0, 0] where the directions are the coordinates.
     """
 
-    square: Float[Array, "d d"]
-    noise: Float[Array, "d d"]
+    square: Float[Array, "d d"]  # average of g gᵀ over the estimation phase, [d, d]
+    noise: Float[Array, "d d"]  # average of the noise's covariance, [d, d]
+    # A, [d, d]. All three are [0, 0] where the directions are the coordinates.
     basis: Float[Array, "d d"]
 
     @staticmethod

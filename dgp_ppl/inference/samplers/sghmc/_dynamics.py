@@ -17,21 +17,13 @@ Integrator = Literal["baoab", "euler"]
 
 
 class Step(NamedTuple):
-    """The result of one step.
+    """The result of one step."""
 
-    Attributes:
-        position: where the chain is now, [d].
-        momentum: in units of its stationary standard deviation, [d].
-        gradient: the gradient of the energy that kicked it, [d].
-        temperature: mean square of the momentum halfway through the kick, [].
-        aux: what `gradient_at` returned beside the gradient.
-    """
-
-    position: Flat
-    momentum: Flat
-    gradient: Flat
-    temperature: Array
-    aux: Any
+    position: Flat  # where the chain is now, [d]
+    momentum: Flat  # in units of its stationary standard deviation, [d]
+    gradient: Flat  # the gradient of the energy that kicked it, [d]
+    temperature: Array  # mean square of the momentum halfway through the kick, []
+    aux: Any  # what `gradient_at` returned beside the gradient
 
 
 @dataclasses.dataclass(frozen=True)

@@ -30,37 +30,22 @@ _HOT = 3.0  # a temperature above this, and beyond chance, is a divergence
 
 
 class SGHMCState(NamedTuple):
-    """The state of a chain.
+    """The state of a chain."""
 
-    Attributes:
-        i: steps done.
-        z: values of the latent sites.
-        unconstrained: the same values without bounds; these move.
-        momentum: in units of its stationary standard deviation, [d].
-        adaptation: what warm-up has learned.
-        directions: what the chain moves along.
-        potential_energy: estimate by the step's minibatch, in nats.
-        temperature: kinetic temperature: mean square of the momentum halfway through the kick. Its
-            expectation is 1.
-        step_size: the kernel's, relative to the scale of each coordinate.
-        diverging: whether the gradient was not finite or the momentum far too large. The chain then
-            stayed where it was.
-        num_warmup: steps of warm-up.
-        rng_key: random key.
-    """
-
-    i: Array
-    z: Values
-    unconstrained: Values
-    momentum: Flat
-    adaptation: Adaptation
-    directions: Directions
-    potential_energy: Array
+    i: Array  # steps done
+    z: Values  # values of the latent sites
+    unconstrained: Values  # the same values without bounds; these move
+    momentum: Flat  # in units of its stationary standard deviation, [d]
+    adaptation: Adaptation  # what warm-up has learned
+    directions: Directions  # what the chain moves along
+    potential_energy: Array  # estimate by the step's minibatch, in nats
+    # Mean square of the momentum halfway through the kick, whose expectation is 1.
     temperature: Array
-    step_size: Array
+    step_size: Array  # the kernel's, relative to the scale of each coordinate
+    # Whether the gradient was not finite or the momentum far too large: the chain then stayed.
     diverging: Array
-    num_warmup: Array
-    rng_key: PRNGKey
+    num_warmup: Array  # steps of warm-up
+    rng_key: PRNGKey  # random key
 
 
 class SGHMC(MCMCKernel):
