@@ -202,7 +202,7 @@ def gplvm(
         key: random key of the k-means.
         y: centred targets, [N, P] or [N], with missing entries set to 0.
         dim: number of latent inputs Q.
-        x: known inputs, [N, D]. With them, the principal components are those of the residuals of
+        x: known inputs, [N, D]. With them, they are the principal components of the residuals of
             a linear regression of y on x.
         num_inducing: number of inducing inputs M of every layer.
         depth: number of GP layers. Hidden layers have as many outputs as the first has inputs.
@@ -246,7 +246,7 @@ def gplvm(
 def nearest_rows(y_new: ArrayLike, seen: ArrayLike, y: ArrayLike) -> np.ndarray:
     """Find, for each new row, the training row that is nearest in the observed entries.
 
-    The latent inputs of the nearest training rows are a good start for those of the new rows.
+    A new row's latent inputs have a good start at the latent inputs of its nearest training row.
 
     >>> import numpy as np
     >>> from dgp_ppl import initialize

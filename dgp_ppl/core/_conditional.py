@@ -77,33 +77,20 @@ class Sparse(eqx.Module):
 
     The methods take the distribution of the whitened inducing values as `q`: either a Gaussian
     over v, which they integrate over, or a draw of v, [M, P], which they condition on.
-
-    Attributes:
-        kernel: covariance function, shared by the outputs, or a `PerOutput`.
-        z: inducing inputs, [M, D], or [P, M, D] for a set per output.
-        factor: Cholesky factor of k(z, z), its inverse and its jitter; stacked over outputs if
-            kernels or inducing inputs differ between outputs.
-        out: number of outputs P.
-        parts: for a `Grid`, the sparse GPs in space and in time whose product this one is.
     """
 
-    kernel: Any
-    z: Array
+    kernel: Any  # covariance function, shared by the outputs, or a `PerOutput`
+    z: Array  # inducing inputs, [M, D], or [P, M, D] for a set per output
+    # Cholesky factor of k(z, z), its inverse and its jitter; stacked over outputs if kernels or
+    # inducing inputs differ between outputs.
     factor: Factor
-    out: int = eqx.field(static=True)
+    out: int = eqx.field(static=True)  # number of outputs P
+    # For a `Grid`, the sparse GPs in space and in time whose product this one is.
     parts: tuple[Sparse, Sparse] | None = None
 
     @staticmethod
     def build(kernel: Covariance, z: Array | Grid, out: int) -> Sparse:
         """Factorise k(z, z).
-
-        Args:
-            kernel: covariance function.
-            z: inducing inputs, [M, D] or [P, M, D], or a `Grid`.
-            out: number of outputs P.
-
-        Returns:
-            The sparse GP, to be evaluated at any number of inputs with this factor.
 
         Raises:
             TypeError: for a `Grid`, if the kernel is not a `kernels.Separable` of two kernels that
@@ -133,44 +120,26 @@ class Sparse(eqx.Module):
         return isinstance(self.kernel, PerOutput) or self.z.ndim == 3
 
     def project(self, x: Inputs) -> Array:
-        """Return A(x) = L⁻¹ k(Z, x), [M, N], or [P, M, N] if outputs differ.
-
-        Args:
-            x: inputs, [N, D].
-        """
+        """Return A(x) = L⁻¹ k(Z, x), [M, N], or [P, M, N] if outputs differ."""
         return _project(self, x)
 
     def residual(self, A: Array, x: Inputs) -> Array:
-        """Return the conditional variance given v, k(x, x) - diag(A'A), [N] or [P, N].
-
-        Exact values are at least about the jitter's fraction of k(x, x), so smaller ones, which are
-        rounding errors, are raised to it.
-
-        Args:
-            A: A(x) from `project`, [M, N] or [P, M, N].
-            x: inputs, [N, D].
-        """
+        """Return the conditional variance given v, k(x, x) - diag(A'A), [N] or [P, N]."""
         explained = jnp.sum(jnp.square(A), axis=-2)
         prior = jnp.broadcast_to(self.kernel(x), explained.shape)
+        # Exact values are at least about the jitter's fraction of k(x, x), so smaller ones, which
+        # are rounding errors, are raised to it.
         return jnp.maximum(computed_once(prior - explained), default_jitter(A.dtype) * prior)
 
     def scale(self, x: Inputs) -> Array:
         """Return the mean prior variance of f(x), [] or [P]: the scale of rounding errors.
 
         Where Z determines f, the covariance of `joint` is a small difference of terms of this size.
-
-        Args:
-            x: inputs, [N, D].
         """
         return jnp.mean(jnp.asarray(self.kernel(x)), axis=-1)
 
     def marginals(self, q: InducingPosterior, x: Inputs) -> tuple[Outputs, Outputs]:
-        """Return mean and variance of f(x), [N, P] each, without the layer's mean function.
-
-        Args:
-            q: a Gaussian over v, or a draw of v, [M, P].
-            x: inputs, [N, D].
-        """
+        """Return mean and variance of f(x), [N, P] each, without the layer's mean function."""
         return _marginals(self, q, x)
 
     def joint(self, q: InducingPosterior, x: Inputs) -> tuple[Outputs, Float[Array, "P N N"]]:
@@ -178,10 +147,6 @@ class Sparse(eqx.Module):
 
         The variances are at least about the jitter's fraction of k(x, x). Rounding at `scale` can
         still give the covariance negative eigenvalues.
-
-        Args:
-            q: a Gaussian over v, or a draw of v, [M, P].
-            x: inputs, [N, D].
         """
         return _joint(self, q, x)
 
@@ -204,13 +169,7 @@ class Sparse(eqx.Module):
 
 
 def covariance(kernel: Any, a: Array, b: Array) -> Array:
-    """Return k(a, b), [N, M], or [P, N, M] if the kernel or either input is per output.
-
-    Args:
-        kernel: covariance function, or a `PerOutput`.
-        a: inputs, [N, D] or [P, N, D].
-        b: inputs, [M, D] or [P, M, D].
-    """
+    """Return k(a, b), [N, M], or [P, N, M] if the kernel or either input is per output."""
     per_output = isinstance(kernel, PerOutput)
     axes = (0 if per_output else None, *(0 if u.ndim == 3 else None for u in (a, b)))
     if axes == (None, None, None):

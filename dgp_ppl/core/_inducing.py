@@ -246,7 +246,7 @@ class SharedInducing(FullInducing):
     """Gaussian with one full covariance for all outputs: q(v) = prod_p N(loc_p, R R').
 
     If all outputs share one kernel and have Gaussian noise of one variance, their optimal
-    covariances are equal. The variance of P outputs then costs as much as that of one.
+    covariances are equal. The variance of P outputs then costs as much as the variance of one.
 
     Args:
         loc: means, [M, P].

@@ -17,8 +17,8 @@ __all__ = ["Marginals"]
 class Marginals(eqx.Module):
     """Gaussian marginals of a function at N inputs, independent over points and outputs.
 
-    They add to arrays and to those of other layers, and scale by numbers and arrays. The result is
-    exact, because layers are independent: given draws of v, and under a guide's q(v).
+    They add to arrays and to other layers' marginals, and scale by numbers and arrays. The result
+    is exact, because layers are independent: given draws of v, and under a guide's q(v).
 
     >>> import jax.numpy as jnp
     >>> import dgp_ppl as dgp
@@ -28,7 +28,7 @@ class Marginals(eqx.Module):
     >>> y.mean.ravel().tolist(), y.var.ravel().tolist()
     ([-2.0, -1.0, 0.0], [5.0, 5.0, 5.0])
 
-    An array is one number, one number per row, [N], or [N, P], with 1 in place of N or P. Layers
+    An array is one number, one number per row, [N], or [N, P], with 1 instead of N or P. Layers
     have the same number of rows and of outputs.
 
     Attributes:
@@ -103,7 +103,7 @@ class Marginals(eqx.Module):
         return Marginals(mean, var, self.guided, self.layers)
 
     def _array(self, operator: str, other: Any) -> Array:
-        """Return an array that broadcasts with the mean, from one number for each row, say."""
+        """Return an array that broadcasts with the mean, such as from one number for each row."""
         N, P = self.mean.shape
         try:
             array = as_float(other)

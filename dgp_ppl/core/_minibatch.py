@@ -27,17 +27,11 @@ __all__ = [
 
 
 class _RowContext(NamedTuple):
-    """How `minibatch` takes its rows.
+    """How `minibatch` takes its rows."""
 
-    Attributes:
-        mesh: the devices that the rows are divided among, or None.
-        num_real: number of rows that are not padding; None if there is no padding.
-        real: which rows of the minibatch at hand are not padding, [B]; None if all are real.
-    """
-
-    mesh: Mesh | None = None
-    num_real: Any = None
-    real: Array | None = None
+    mesh: Mesh | None = None  # the devices that the rows are divided among
+    num_real: Any = None  # number of rows that are not padding; None without padding
+    real: Array | None = None  # of the minibatch at hand, [B]; None if all rows are real
 
 
 _PLAIN = _RowContext()
@@ -55,22 +49,14 @@ def _with_context(**fields: Any) -> Iterator[None]:
 
 @partial(jax.jit, static_argnums=(1, 2))
 def stratified_rows(key: PRNGKey, size: int, subsample_size: int) -> Int[Array, " B"]:
-    """Draw distinct rows, each with the same probability.
+    """Draw B distinct rows of N, each with the same probability, in O(B) time.
 
-    Rows are split into B strata of consecutive rows, and each stratum contributes one row. If B
-    does not divide N, strata differ in size, and a random rotation before gives every row the
-    probability B/N all the same. So minibatch bounds are unbiased. Their variance is close to that
-    of sampling without replacement, and smaller if neighbouring rows are similar. The cost is
-    O(B); a shuffle costs O(N).
-
-    Args:
-        key: random key.
-        size: number of rows N.
-        subsample_size: number of rows to draw, B <= N.
-
-    Returns:
-        Row numbers, [B]. If B divides N, number i is of the rows from i N/B to (i + 1) N/B.
+    Each of B strata of consecutive rows contributes one row. So minibatch bounds are unbiased.
+    Their variance is close to the variance of sampling without replacement, and smaller if
+    neighbouring rows are similar.
     """
+    # If B divides N, number i is of the rows from i N/B to (i + 1) N/B. If not, strata differ in
+    # size, and a random rotation before gives every row the probability B/N all the same.
     bits = random.bits(key, (subsample_size + 2,), jnp.uint32)
     # A random word modulo n is off uniform by n / 2³²; the sum of two by the square of that.
     if size % subsample_size == 0:
@@ -215,8 +201,8 @@ def minibatch(
     (10, 2) (10,)
 
     Args:
-        *arrays: arrays with a leading axis of length N. None is passed through. Those of a source,
-            see `dgp_ppl.Rows`, are the rows that were read for this step.
+        *arrays: arrays with a leading axis of length N. None is passed through. Arrays of a
+            source, see `dgp_ppl.Rows`, are the rows that were read for this step.
         batch_size: number of rows B of a minibatch. None, or any number from N up, takes all rows
             in order.
         name: name of the plate.
@@ -227,7 +213,7 @@ def minibatch(
     Raises:
         ValueError: if the arrays differ in length or are empty, if `batch_size` is not positive, or
             if there is no random key to draw a minibatch with; for arrays of a source, if
-            `batch_size` is not that of the call, or all rows are wanted.
+            the call has another `batch_size`, or all rows are wanted.
     """
     shapes = [None if a is None else shape_of(a) for a in arrays]
     sizes = {shape[0] for shape in shapes if shape}
@@ -270,5 +256,5 @@ def _check_rows(read: int, wanted: int | None) -> None:
         raise ValueError(
             f"minibatch: {read} rows of a source are at hand, and the model takes "
             f"{'all' if wanted is None else wanted} rows; wanted the batch_size of the call: "
-            "minibatch(x, y, batch_size=batch_size). What needs all rows at once takes arrays only"
+            "minibatch(x, y, batch_size=batch_size). What needs all rows takes arrays only"
         )

@@ -107,14 +107,8 @@ class RobustMax(AnalyticLikelihood):
         return predictive
 
     def _largest_probability(self, var: Array, y: Array) -> Array:
-        """Return P(argmax f = y), the integral of p(f_y) prod_c P(f_c < f_y) over f_y.
-
-        Each factor is a step, of any width. Gauss-Legendre panels begin and end where the steps do.
-
-        Args:
-            var: variance of f, [..., C].
-            y: classes, [...].
-        """
+        """Return P(argmax f = y), the integral of p(f_y) prod_c P(f_c < f_y) over f_y, [...]."""
+        # Each factor is a step, of any width. Gauss-Legendre panels begin and end where steps do.
         sd = jnp.sqrt(jnp.maximum(var, _MIN_VARIANCE))
         at_y = lambda a: jnp.take_along_axis(a, y[..., None], axis=-1)  # noqa: E731
         others = jnp.arange(self.num_classes) != y[..., None]
@@ -145,13 +139,9 @@ class RobustMax(AnalyticLikelihood):
 def _step_panels(shift: Array, ratio: Array, others: Array) -> tuple[Array, Array]:
     """Return centres and half-widths of panels that resolve the steps Phi(shift + ratio t).
 
-    Steps lie within three widths of their middles, and the density within six deviations.
-
-    Args:
-        shift: [..., C].
-        ratio: reciprocal widths of the steps, [..., C].
-        others: False for entries that are not steps, [..., C].
+    All arguments are [..., C]; `others` is False for entries that are not steps.
     """
+    # Steps lie within three widths of their middles, and the density within six deviations.
     middle, width = -shift / ratio, 3.0 / ratio
     ends = jnp.concatenate([middle - width, middle + width], axis=-1)
     ends = jnp.where(jnp.concatenate([others, others], axis=-1), ends, 0.0)

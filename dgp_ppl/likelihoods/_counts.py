@@ -135,10 +135,6 @@ def _upper_gamma(a: Array, x: Array) -> Array:
     """Return the regularised upper incomplete gamma function Q(a, x).
 
     Source: Wilson and Hilferty 1931, "The distribution of chi-square", where a is large.
-
-    Args:
-        a: at least 1.
-        x: at least 0.
     """
     large = _LARGE_GAMMA[a.dtype.name]
     is_large = a >= large
@@ -151,16 +147,11 @@ def _upper_gamma(a: Array, x: Array) -> Array:
 
 
 def _lower_beta(a: Array, b: Array, odds: Array) -> Array:
-    """Return the regularised incomplete beta function I_x(a, b).
+    """Return the regularised incomplete beta function I_x(a, b), odds = x / (1 - x).
 
     Source: Paulson 1942, "An approximate normalization of the analysis of variance distribution",
     where a and b are large; DiDonato and Morris 1992, "Significant digit computation of the
     incomplete beta function ratios", equation 9, leading term, where one of them is.
-
-    Args:
-        a: positive.
-        b: positive.
-        odds: x / (1 - x), so that x and 1 - x both keep their digits.
     """
     a, b, odds = jnp.broadcast_arrays(a, b, jnp.clip(odds, 1e-30, 1e30))
     large = _LARGE_BETA[a.dtype.name]

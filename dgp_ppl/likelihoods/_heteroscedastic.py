@@ -93,16 +93,8 @@ class HeteroscedasticNormal(AnalyticLikelihood):
         return self.mean + self.scale * noise
 
     def expected_log_prob(self, var: Array, value: Array, num_nodes: int) -> Array:
-        """Return E[log p(y | f)] in nats, [..., N].
-
-        It is -½ log 2π - E[log sd] - ½ ((y - m₁)² + v₁) E[sd⁻²], where E[sd⁻²] is
-        exp(2 v₂ - 2 m₂) / base_scale², taken as at most exp(50).
-
-        Args:
-            var: variance of f, [..., N, 2].
-            value: y, [..., N].
-            num_nodes: ignored.
-        """
+        # -½ log 2π - E[log sd] - ½ ((y - m₁)² + v₁) E[sd⁻²], where E[sd⁻²] is
+        # exp(2 v₂ - 2 m₂) / base_scale², taken as at most exp(50)
         mean, log_ratio = self.latent[..., 0], self.latent[..., 1]
         log_scale = jnp.log(self.base_scale) + log_ratio
         precision = jnp.exp(jnp.minimum(2 * var[..., 1] - 2 * log_scale, _MAX_LOG_PRECISION))
@@ -110,22 +102,11 @@ class HeteroscedasticNormal(AnalyticLikelihood):
         return -0.5 * math.log(2 * math.pi) - log_scale - 0.5 * square * precision
 
     def predictive(self, var: Array) -> dist.Distribution:
-        """Return the distribution of y with f integrated out: a mixture of Gaussians.
-
-        Args:
-            var: variance of f, [..., N, 2].
-        """
         return _Predictive(self.latent, var, jnp.asarray(self.base_scale))
 
 
 class _Predictive(dist.Distribution):
-    """The distribution of y with both functions integrated out.
-
-    Args:
-        loc: mean of f, [..., N, 2].
-        var: variance of f, [..., N, 2].
-        base_scale: standard deviation of the noise where f₂ = 0.
-    """
+    """The distribution of y with both functions integrated out, given mean and variance of f."""
 
     arg_constraints = {  # noqa: RUF012 - NumPyro's declaration
         "loc": constraints.independent(constraints.real, 1),
@@ -202,10 +183,6 @@ def _largest_mode(ratio: Array, sd: Array) -> Array:
     """Return a bound on the modes of the density of u = (f₂ - m₂) / √v₂ given y, [...].
 
     It is 0, or the mode for a known f₁, where u = √v₂ (ratio · exp(-2 √v₂ u) - 1).
-
-    Args:
-        ratio: (y - m₁)² over the variance of the noise at m₂, [...].
-        sd: √v₂, [...].
     """
     # In s = 2 √v₂ u: s + log(1 + s / (2 v₂)) = log(ratio), whose left side grows.
     ratio = jnp.minimum(ratio, jnp.finfo(ratio.dtype).max)

@@ -20,10 +20,6 @@ def call_likelihood(likelihood: Likelihood, f: Array) -> tuple[dist.Distribution
 
     Objectives evaluate densities after the model has run. A call to `numpyro.param` in the
     likelihood would then return its initial value, which is not what the objective differentiates.
-
-    Args:
-        likelihood: a function of f.
-        f: the latent function's values.
     """
     recorder = _SiteRecorder()
     with recorder:

@@ -17,29 +17,19 @@ _FRACTIONS = np.linspace(0, 1, 64)
 
 
 def evenly_spaced(first: Array, last: Array) -> tuple[Array, Array]:
-    """Return evenly spaced nodes on intervals, [Q, ...], and how far they are apart, [...].
-
-    Args:
-        first: lower ends, [...].
-        last: upper ends, [...].
-    """
+    """Return evenly spaced nodes on intervals, [Q, ...], and how far they are apart, [...]."""
     first, last = jnp.broadcast_arrays(first, last)
     fractions = jnp.asarray(_FRACTIONS, first.dtype).reshape((-1,) + (1,) * first.ndim)
     return first + (last - first) * fractions, (last - first) / (len(_FRACTIONS) - 1)
 
 
 def log_integral(log_integrand: Callable[[Array], Array], first: Array, last: Array) -> Array:
-    """Return log ∫ exp(log_integrand(u)) du, [...].
+    """Return log ∫ exp(log_integrand(u)) du, [...], of an integrand that counts between the ends.
 
-    The first look finds where the integrand counts, and the second integrates there. The integrand
-    is analytic and falls fast at both ends, so the error is below 1e-6 where nodes are less than a
-    width of the integrand apart. Gradients treat the nodes as constants.
-
-    Args:
-        log_integrand: from nodes [Q, ...] to nats, [Q, ...].
-        first: lower ends of the intervals outside of which the integrand does not count, [...].
-        last: their upper ends, [...].
+    The integrand is analytic and falls fast at both ends, so the error is below 1e-6 where nodes
+    are less than a width of the integrand apart. Gradients treat the nodes as constants.
     """
+    # The first look finds where the integrand counts, and the second integrates there.
     u, step = lax.stop_gradient(evenly_spaced(first, last))
     found = lax.stop_gradient(log_integrand(u))
     counts = found > jnp.max(found, axis=0) - LEAST

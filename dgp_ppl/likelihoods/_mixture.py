@@ -112,7 +112,7 @@ class _Program(eqx.Module):
 class LatentMixture(Mixture):
     """The distribution of y with a scalar latent f ~ N(latent_mean, latent_sd²) integrated out.
 
-    Moments and draws are those of a mixture over fixed nodes of f. Densities and distribution
+    Moments and draws come from a mixture over fixed nodes of f. Densities and distribution
     functions place their nodes by y, because a likelihood can be narrower than the nodes' spacing.
 
     Attributes:
@@ -131,15 +131,7 @@ class LatentMixture(Mixture):
     def build(
         log_weights: Array, f: Array, likelihood: Callable[[Array], Any], mean: Array, sd: Array
     ) -> LatentMixture:
-        """Make the mixture of a likelihood.
-
-        Args:
-            log_weights: normalised log weights of fixed nodes, [Q].
-            f: the nodes, [Q, N].
-            likelihood: from f to the distribution of y. Arrays that it closes over become leaves.
-            mean: mean of f, [N].
-            sd: standard deviation of f, [N].
-        """
+        """Make the mixture of a likelihood p(y | f), given log weights [Q] of nodes of f [Q, N]."""
         components = likelihood(f)
         at_mean = likelihood(mean)
         y = jnp.zeros(at_mean.shape(), mean.dtype)

@@ -262,7 +262,6 @@ class Observed(dist.Distribution):
         """Return log weights [Q] and values of f [Q, N] or [Q, N, P] for expectations over f.
 
         A scalar f uses Gauss-Hermite nodes, or `dense` ones for functions that are not polynomials.
-        A vector f uses Monte Carlo.
         """
         sd = deviation(self.latent_var)
         if self.scalar:
@@ -283,11 +282,7 @@ class Observed(dist.Distribution):
 
 
 def as_observed(distribution: Any) -> Observed | None:
-    """Return the `Observed` of a sample site's distribution, or None if `observe` did not make it.
-
-    Args:
-        distribution: the ``fn`` of a site; a mask from `handlers.mask` is removed.
-    """
+    """Return the `Observed` of a site's ``fn``, without `handlers.mask`; None if there is none."""
     masked = isinstance(distribution, dist.MaskedDistribution)
     inner = distribution.base_dist if masked else distribution
     return inner if isinstance(inner, Observed) else None

@@ -178,18 +178,11 @@ def _values(log_p: Function, f: Array) -> Array:
 def _guarded(
     log_p: Function, mean: Array, sd: Array, u: Array, lowest: ArrayLike, counts: Function
 ) -> Array:
-    """Return log p at nodes u, with gradients at the nodes that count alone.
+    """Return log p at nodes u [Q, N], with gradients at the nodes that count alone.
 
-    An infinite derivative far from the mean, times a weight of nearly 0, would spoil a gradient.
-
-    Args:
-        log_p: as for `log_expectation`.
-        mean: mean of f.
-        sd: standard deviation of f.
-        u: nodes, [Q, N].
-        lowest: stands for values that are not finite.
-        counts: from values of log p to whether they matter for the result.
+    `lowest` stands for values that are not finite.
     """
+    # An infinite derivative far from the mean, times a weight of nearly 0, would spoil a gradient.
     f = mean + sd * u
     values = _values(log_p, f)
     finite = jnp.isfinite(values)
@@ -201,18 +194,12 @@ def _guarded(
 def _peak_at_link(
     log_p: Function, terms: Array, log_integral: ArrayLike, mean: Array, sd: Array
 ) -> Array:
-    """Return whether p at f = 0 shows a peak that fixed nodes miss, [N].
+    """Return whether p at f = 0 shows a peak that the terms at fixed nodes miss, [N].
 
-    A likelihood that is flat on both sides of a narrow peak near 0, such as a Beta distribution of
-    a logit, can hide the peak from two rules.
-
-    Args:
-        log_p: as for `log_expectation`.
-        terms: log p at fixed nodes, [Q, N].
-        log_integral: log of the integral of p by these nodes; inf if far peaks do not count.
-        mean: mean of f.
-        sd: standard deviation of f.
+    Far peaks do not count where the log of the integral by these nodes is given as inf.
     """
+    # A likelihood that is flat on both sides of a narrow peak near 0, such as a Beta distribution
+    # of a logit, can hide the peak from two rules.
     at_zero, u = _values(log_p, jnp.zeros_like(mean)[None])[0], jnp.abs(mean / sd)
     higher = at_zero > jnp.max(lax.stop_gradient(terms), axis=0) + 0.1
     far = (u >= 8) & (at_zero - 0.5 * u**2 > log_integral - 15)
@@ -250,10 +237,8 @@ def _all_of_batch(size: int, batched: list[bool], good: Array) -> tuple[Array, b
 def _panels(centres: list[Array], low: Array, high: Array) -> tuple[Array, Array]:
     """Return nodes u and log weights, [Q, N], of an expectation over N(0, 1).
 
-    Args:
-        centres: places towards which panels shrink, [N] each.
-        low: the integrand is negligible more than 10 below it, [N].
-        high: the integrand is negligible more than 10 above it, [N].
+    Panels shrink towards the centres. The integrand is negligible more than 10 below `low`, and
+    more than 10 above `high`.
     """
     rows = centres[0]
     offsets = np.concatenate([-_SHRINKING, [0.0], _SHRINKING])[:, None]
@@ -269,14 +254,7 @@ def _panels(centres: list[Array], low: Array, high: Array) -> tuple[Array, Array
 
 
 def _centres(log_p: Function, mean: Array, sd: Array, kinds: tuple[Interval, ...]) -> list[Array]:
-    """Return places found by repeated choices of an interval between given places, each [N].
-
-    Args:
-        log_p: log p, row by row.
-        mean: mean of f.
-        sd: standard deviation of f.
-        kinds: functions that choose an interval.
-    """
+    """Return places found by repeated choices of an interval, one for each kind, [N] each."""
     mean, sd = lax.stop_gradient((mean, sd))
     links = (jnp.asarray(_LINKS, sd.dtype)[:, None] - mean) / jnp.maximum(sd, 1e-30)
     start = jnp.broadcast_to(jnp.asarray(_SEARCH, sd.dtype)[:, None], (len(_SEARCH), *mean.shape))

@@ -54,13 +54,6 @@ class StudentT(AnalyticLikelihood, dist.StudentT):
         return loc
 
     def expected_log_prob(self, var: Array, value: Array, num_nodes: int) -> Array:
-        """Return E[log p(y | f)] in nats, [..., N].
-
-        Args:
-            var: variance of f, [..., N].
-            value: y, [..., N].
-            num_nodes: ignored.
-        """
         df, scale = jnp.asarray(self.df), jnp.asarray(self.scale)
         unit = df * jnp.square(scale)
         spread, square = var / unit, jnp.square(value - self.latent) / unit
@@ -73,23 +66,11 @@ class StudentT(AnalyticLikelihood, dist.StudentT):
         return _log_constant(df) - jnp.log(scale) - 0.5 * (df + 1) * expected
 
     def predictive(self, var: Array) -> dist.Distribution:
-        """Return the distribution of y with f integrated out.
-
-        Args:
-            var: variance of f, [..., N].
-        """
         return _Convolved(self.df, self.latent, self.scale, var)
 
 
 class _Convolved(dist.Distribution):
-    """The sum of a Student t and a Gaussian variable.
-
-    Args:
-        df: degrees of freedom.
-        loc: the median, [..., N].
-        scale: scale of the Student t variable.
-        var: variance of the Gaussian variable, [..., N].
-    """
+    """The sum of a Student t variable, with this df, loc and scale, and a Gaussian, with `var`."""
 
     arg_constraints = {  # noqa: RUF012 - NumPyro's declaration
         "df": constraints.positive,
@@ -148,11 +129,7 @@ class _Convolved(dist.Distribution):
         return _log_gamma_at_1(half) - half * (jnp.expm1(u) - u)
 
     def _ends(self, mode: Array) -> tuple[Array, Array]:
-        """Return the values of u between which the integrand counts.
-
-        Args:
-            mode: the least value of u at which the integrand may have its mode.
-        """
+        """Return where the integrand counts, given the least u at which it may have its mode."""
         nats = 2 * LEAST / jnp.asarray(self.df, mode.dtype)  # u - exp(u) + 1 > -nats between them
         far = nats + jnp.sqrt(2 * nats)
         first = jnp.minimum(mode, 0.0) - far

@@ -46,7 +46,7 @@ def deep_gp(
     >>> {n: s["value"].shape for n, s in sites.items() if s["type"] == "sample"}
     {'l1.v': (2, 3), 'l2.v': (2, 1), 'l1.eps': (4, 3), 'y': (4,)}
 
-    Params: ``lK.z`` and those of the kernel (``lK.variance``, ``lK.lengthscale``) for layer K, and
+    Params: ``lK.z`` and the kernel's (``lK.variance``, ``lK.lengthscale``) for layer K, and
     ``noise``, the standard deviation of the Gaussian likelihood. Sites: ``lK.v``; ``y`` in the
     plate ``data``; without a guide also the unit noise ``lK.eps`` of hidden layers.
 
@@ -68,7 +68,7 @@ def deep_gp(
             output its own if `kernel` takes the keyword ``out``, unless the layer has more than 64
             inputs and more inputs than shared inducing inputs: computing its distances once per
             output would then dominate the cost. Params of own kernels have a leading axis P.
-            Params without it, such as those of a fit with a shared kernel, are shared.
+            Params without it, such as params of a fit with a shared kernel, are shared.
         likelihood: a function from the last layer's f to the distribution of y (see `observe`);
             None for Gaussian noise with a learned standard deviation.
         noise: initial standard deviation of the Gaussian noise, in the units of y.

@@ -55,7 +55,7 @@ def diff_gp(
     standard deviation of the GP ``flow``, which has D outputs. The GP ``out`` and a likelihood
     follow.
 
-    Params: ``flow.z``, ``out.z``, those of the kernels, and ``noise``. Sites: ``flow.v``,
+    Params: ``flow.z``, ``out.z``, the kernels' params, and ``noise``. Sites: ``flow.v``,
     ``out.v``; ``y`` in the plate ``data``; without a guide also the flow's unit noise ``flow.eps``.
 
     >>> import jax.numpy as jnp
@@ -77,7 +77,7 @@ def diff_gp(
             separable with a squared exponential in t. None for a constant field.
         horizon: T; with 0 the inputs do not move.
         flow_steps: number of integrator steps; the paper's code takes 19.
-        flow: ``"marginal"`` integrates q(v) of the field out anew at every step, as in the paper.
+        flow: ``"marginal"`` integrates q(v) of the field out at every step, as in the paper.
             The objective then bounds the evidence of a model with these coefficients.
             ``"sampled"`` draws the field once for the whole path, as in the model, and the
             objective bounds the model's evidence. Both are the same without a guide.
