@@ -28,7 +28,7 @@ def data(seed, num):
 def features(name):
     """Make the map of a deep kernel: a network, whose weights are params of the model."""
     net = eqx.nn.MLP(2, 3, 32, 2, key=random.key(0))
-    return jax.vmap(eqx_module(name, net))
+    return jax.vmap(eqx_module(name, net))  # pyright: ignore[reportArgumentType] - a module
 
 
 def main():

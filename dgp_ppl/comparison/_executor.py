@@ -17,6 +17,7 @@ from typing import Any
 
 import jax
 from joblib.externals import loky
+from joblib.externals.loky.backend import resource_tracker as loky_tracker
 
 from dgp_ppl._checks import check_count
 from dgp_ppl._progress import Progress
@@ -157,7 +158,7 @@ class _LocalWorkers(loky.ProcessPoolExecutor):
         # behind the one line that an interrupted command prints.
         before = os.environ.get("PYTHONWARNINGS")
         os.environ["PYTHONWARNINGS"] = "ignore:resource_tracker"
-        for tracker in (resource_tracker, loky.backend.resource_tracker):
+        for tracker in (resource_tracker, loky_tracker):
             tracker.ensure_running()
         if before is None:
             del os.environ["PYTHONWARNINGS"]
