@@ -112,24 +112,21 @@ def test_what_cannot_be_opened():
     )
 
 
-@pytest.mark.parametrize(
-    ("y", "task", "classes"),
-    [
+def test_rows_have_the_task_of_a_file_with_their_targets():
+    for y, task, classes in (
         (np.linspace(0, 1, 30), "regression", 0),
         (ROWS % 2, "binary", 2),
         (ROWS % 2 == 0, "binary", 2),
         (np.zeros(30, np.int64), "binary", 2),
         (ROWS % 3, "regression", 0),
         ((ROWS % 2).astype(float), "regression", 0),
-    ],
-)
-def test_rows_have_the_task_of_a_file_with_their_targets(y, task, classes):
-    for target in (y, y[:, None]):  # scikit-learn's other shape of a target
-        source = open_source(dgp.Rows.from_arrays(X, target))
-        assert (source.task, source.num_classes, len(source)) == (task, classes, 30)
-        found = source.rows.take(ROWS)[1]
-        np.testing.assert_array_equal(found, y)
-        assert found.dtype == (np.int32 if classes else y.dtype)
+    ):
+        for target in (y, y[:, None]):  # scikit-learn's other shape of a target
+            source = open_source(dgp.Rows.from_arrays(X, target))
+            assert (source.task, source.num_classes, len(source)) == (task, classes, 30)
+            found = source.rows.take(ROWS)[1]
+            np.testing.assert_array_equal(found, y)
+            assert found.dtype == (np.int32 if classes else y.dtype)
 
 
 def test_test_rows_are_a_tenth_and_differ_between_splits():

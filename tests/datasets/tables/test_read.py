@@ -37,18 +37,18 @@ def cells(column):
     return [None if np.isnan(v) else v for v in column.values]
 
 
-@pytest.mark.parametrize("end", ["\n", "\r\n", "\r", "\n\n"])
-def test_columns_of_a_csv_file(csv, end):
+def test_columns_of_a_csv_file(csv):
     """Blank lines, spaces around cells, a byte order mark and all ends of lines are accepted."""
-    lines = ["a, b ,c,d", "1,x,+15e-1,", "2, ,NA,", "NaN,x ,-3e2,"]
-    quoted = ["", *lines[:1], '"1",x,"+15e-1",', *lines[2:], ""]
-    for text in ("\ufeff" + end.join(lines), end.join(quoted)):
-        table = read_table(csv(text))
-        assert table.names == ("a", "b", "c", "d")
-        assert [cells(c) for c in table.columns.values()] == [
-            [1, 2, None], ["x", None, "x"], [1.5, None, -300], [None] * 3,
-        ]  # fmt: skip
-        assert (table.columns["a"].whole, table.columns["c"].whole) == (True, False)
+    for end in ("\n", "\r\n", "\r", "\n\n"):
+        lines = ["a, b ,c,d", "1,x,+15e-1,", "2, ,NA,", "NaN,x ,-3e2,"]
+        quoted = ["", *lines[:1], '"1",x,"+15e-1",', *lines[2:], ""]
+        for text in ("\ufeff" + end.join(lines), end.join(quoted)):
+            table = read_table(csv(text))
+            assert table.names == ("a", "b", "c", "d")
+            assert [cells(c) for c in table.columns.values()] == [
+                [1, 2, None], ["x", None, "x"], [1.5, None, -300], [None] * 3,
+            ]  # fmt: skip
+            assert (table.columns["a"].whole, table.columns["c"].whole) == (True, False)
 
 
 def test_quotes_and_places(csv):
