@@ -6,11 +6,15 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+import numpyro
+import numpyro.distributions as dist
 from jax import random
+from scipy import stats
 from support.helpers import KEY
-from support.tiny import TINY, X, Y, tiny
+from support.tiny import TINY, Z_ONE, Q, X, Y, given, tiny
 
 import dgp_ppl as dgp
+from dgp_ppl import kernels
 from dgp_ppl._partition import Call, Partition
 from dgp_ppl.inference.evidence._target import Arrays, Target
 
@@ -29,6 +33,33 @@ def path(target: Any = "model", leapfrogs=5):
 
 def noise(num, draws=1):
     return jnp.broadcast_to(random.split(KEY, draws), (num, draws, *random.split(KEY).shape[1:]))
+
+
+def test_another_latent_site_counts_with_its_jacobian():
+    def noisy(x, y):
+        noise = numpyro.sample("noise", dist.LogNormal(0, 0.5))
+        f = dgp.gp("l1", kernels.SquaredExponential(1.5, 0.8), Z_ONE)
+        with dgp.minibatch(x, y) as (x, y):
+            numpyro.sample("y", dgp.observe(f(x), lambda f: dist.Normal(f, noise)), obs=y)
+
+    guide, call = dgp.MeanField(noisy), Call((jnp.asarray(X, float), jnp.asarray(Y, float)), {})
+    guide.setup(*call.args)
+    params = {n: a for n, a in TINY.items() if n.startswith("l1.")}
+    params |= {"noise_auto_loc": jnp.asarray(-0.3), "noise_auto_scale": jnp.asarray(0.4)}
+    partition, data = Partition.split(noisy, call, guide)
+    sites = {"l1.v": jnp.zeros((1, 1)), "noise": jnp.zeros(())}
+    target = Target(guide, partition, "model", 5, sites, ("noise",))
+    z = np.random.default_rng(0).standard_normal((4, 2))
+    found = target.log_ratio(jnp.asarray(z, float), noise(4), Arrays(params, data))
+    v, log_noise = (
+        loc + scale * e for (loc, scale), e in zip((Q[1], (-0.3, 0.4)), z.T, strict=True)
+    )
+    mean, var = given(v[:, None], X[:, 0])
+    sd = np.sqrt(var + np.exp(2 * log_noise)[:, None])
+    log_joint = stats.norm(mean, sd).logpdf(Y).sum(axis=1) + stats.norm.logpdf(v)
+    log_joint += stats.norm(0, 0.5).logpdf(log_noise)  # the Jacobian of exp cancels
+    log_base = stats.norm.logpdf(z).sum(axis=1) - np.log(Q[1][1]) - np.log(0.4)
+    np.testing.assert_allclose(found, log_joint - log_base, rtol=1e-4)
 
 
 def test_moves_keep_a_tempered_distribution():
