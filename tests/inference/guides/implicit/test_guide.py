@@ -310,7 +310,8 @@ def test_the_upper_bound_on_the_kl(make):
     assert truth - error < many.mean() < truth + error
     assert many.mean() < few.mean()
     # q is Gaussian, so the KL of the Gaussian with the draws' moments is a closed form.
-    U = columns(pair.directions)
+    U, h = columns(pair.directions), h + np.float32([0.5, -0.3])
+    mean = mean + R @ U.T @ np.mean(np.asarray(h, float), axis=0)
     cov = R @ (np.eye(len(mean)) + U.T @ np.cov(np.asarray(h, float).T, bias=True) @ U) @ R.T
     np.testing.assert_allclose(pair.gaussian_kl(h).mean(), gaussian_kl(mean, cov), rtol=1e-3)
     inputs = pair.discriminator_inputs(random.key(2), h)["shared"][::2, :, 0]  # antithetic pairs
