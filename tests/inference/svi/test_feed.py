@@ -41,10 +41,7 @@ def given_rows(model):
 DEEP = {"z": [Z, Z], "batch_size": B}
 LOSSES = {
     "mean field": lambda m: (dgp.MeanField(m), TraceMeanField_ELBO()),
-    "global": lambda m: (dgp.GlobalInducing(m, pseudo_inputs=Z), TraceMeanField_ELBO()),
-    "decoupled": lambda m: (dgp.Decoupled(m, z_mean=X[::50]), TraceMeanField_ELBO()),
     "weighted": lambda m: (dgp.MeanField(m), dgp.ImportanceWeighted(2)),
-    "predictive": lambda m: (dgp.MeanField(m), dgp.PredictiveELBO()),
 }
 
 
