@@ -68,7 +68,7 @@ def test_inputs_that_are_no_numbers():
     text = np.array([["a", "b"]] * 20)
     with pytest.raises(TypeError, match="predict: x holds values of type <U1, wanted numbers; dgp"):
         dgp.predict(KEY, svgp, SHALLOW, shallow(4), text, z=Z)
-    with pytest.raises(TypeError, match=r"argument 'x' holds objects \(str, say\), wanted numbers"):
+    with pytest.raises(TypeError, match=r"argument 'x' holds objects .*str.*wanted numbers"):
         shallow_of(text.astype(object))
     with pytest.raises(TypeError, match="the first argument is a list of numbers, wanted an array"):
         shallow_of(np.asarray(X).tolist())

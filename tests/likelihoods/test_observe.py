@@ -105,7 +105,7 @@ def test_draws_have_the_predictive_moments(name):
 
 
 @pytest.mark.usefixtures("x64")
-@pytest.mark.parametrize("name", ["Normal", "BernoulliProbit", "Poisson"])
+@pytest.mark.parametrize("name", ["Normal", slow("BernoulliProbit"), "Poisson"])
 def test_derivatives(name):
     """Of the closed form of normals, of an analytic likelihood, and of quadrature."""
     likelihood, _, y = SCALAR[name]

@@ -260,20 +260,15 @@ def exact():
     return np.log(joint.sum() * (v[1] - v[0])), joint[v > 0].sum() / joint.sum()
 
 
-def annealed_modes(particles, islands):
-    """Anneal from the prior."""
-    guide = dgp.MeanField(two_modes)
-    params = {"l1.v.loc": jnp.zeros((1, 1)), "l1.v.scale_tril": jnp.ones((1, 1, 1))}
-    return annealed(
-        two_modes, guide, params, ORIGIN, jnp.zeros(1), start="prior", num_particles=particles,
-        num_islands=islands,
-    )  # fmt: skip
-
-
 @pytest.mark.slow
 def test_two_modes_have_their_weights():
     """Within five percent, and within the error of the particles' worth."""
-    (evidence, right), found = exact(), annealed_modes(1024, 16)
+    (evidence, right), guide = exact(), dgp.MeanField(two_modes)
+    params = {"l1.v.loc": jnp.zeros((1, 1)), "l1.v.scale_tril": jnp.ones((1, 1, 1))}
+    found = annealed(
+        two_modes, guide, params, ORIGIN, jnp.zeros(1), start="prior", num_particles=1024,
+        num_islands=16,
+    )  # fmt: skip
     assert_evidence(found, evidence)
     chains = found.chains
     weights = np.exp(chains.log_weights - chains.log_weights.max())
@@ -283,19 +278,16 @@ def test_two_modes_have_their_weights():
     assert found.warnings == ()
 
 
-@pytest.mark.filterwarnings("ignore:annealed_evidence")  # few particles
 def test_particles_go_to_arviz_and_to_predictions():
     """Resampled by their weights; ArviZ has the weight of each."""
-    args = ORIGIN, jnp.zeros(1)
-    chains = annealed_modes(64, 8).chains
-    assert chains.shape == (8, 8)
-    data = dgp.to_inferencedata(
-        KEY, two_modes, None, {}, *args, posterior_samples=chains, num_samples=64
-    )
-    v = np.asarray(data["posterior"]["l1.v"])
-    assert v.shape[:2] == (8, 8)
-    np.testing.assert_array_equal(v, chains.spaced(64).samples["l1.v"])
-    assert data["sample_stats"]["log_weight"].shape == (8, 8)
-    pred = dgp.predict(KEY, two_modes, None, {}, ORIGIN, posterior_samples=chains, num_samples=64)
-    mean = chains.spaced(64).samples["l1.v"].mean() - SHARES @ MODES
-    assert float(np.squeeze(pred.mean)) == pytest.approx(mean, abs=1e-3)
+    (x, _), options = ROWS, {"z": ROWS[0]}
+    params, _ = fitted(400)
+    chains = annealed(one_layer, GUIDE, params, *ROWS, temperatures=50, **options).chains
+    options |= {"posterior_samples": chains, "num_samples": 64}
+    tree = dgp.to_inferencedata(KEY, one_layer, None, {}, *ROWS, num_prior_samples=0, **options)
+    v = np.asarray(chains.spaced(64).samples["l1.v"])
+    np.testing.assert_array_equal(tree["posterior"]["l1.v"], v)
+    assert tree["sample_stats"]["log_weight"].shape == chains.shape
+    p = dgp.predict(KEY, one_layer, None, {}, x, **options)
+    L = np.linalg.cholesky(squared_exponential(x, x) + 1e-6 * 1.5 * np.eye(20))
+    np.testing.assert_allclose(p.mean, L @ v.mean(axis=(0, 1))[:, 0], atol=0.01)
