@@ -77,14 +77,10 @@ def _found(method: str, jobs: list[Job]) -> dict[int, Found]:
         return {}  # one fit after another says which split it is
     seconds = (time.perf_counter() - start) / len(jobs)
     found: dict[int, Found] = {}
-    for job, (scale, _), part in zip(jobs, prepared, _parts(fits, restarts), strict=True):
-        index = job.split.index
+    for i, (job, (scale, _)) in enumerate(zip(jobs, prepared, strict=True)):
+        index, own = job.split.index, fits[i * restarts : (i + 1) * restarts]
         try:
-            found[index] = method_fit(part, scale, config["seed"], index, seconds)
+            found[index] = method_fit(own, scale, config["seed"], index, seconds)
         except FailedFit as error:
             found[index] = error
     return found
-
-
-def _parts(values: list[Any], length: int) -> list[list[Any]]:
-    return [values[i : i + length] for i in range(0, len(values), length)]

@@ -23,11 +23,9 @@ _LEVEL = 0.9  # probability of the plotted intervals
 _DRAWS = 400  # of the targets, for the figures of calibration
 _GRID_POINTS = 300
 _FUNCTION_DRAWS = 8
-
-
 _LABELS = {
-    "gp": "exact GP", "bnn": "BNN", "sgpr": "SGPR", "svgp": "SVGP", "dsvi": "DSVI",
-    "dspp": "half predictive", "sghmc": "SGHMC", "nuts": "NUTS",
+    "gp": "exact GP", "bnn": "BNN", "sgpr": "SGPR", "dsvi": "DSVI", "dspp": "half predictive",
+    "sghmc": "SGHMC", "nuts": "NUTS",
 }  # fmt: skip
 
 
@@ -74,7 +72,8 @@ def draw_held_out(runs: Mapping[str, Run]) -> Any:
         A Matplotlib figure.
     """
     first = next(iter(runs.values()))
-    y_test, title, shown = first.y_test, _title(first), _labelled(runs)
+    y_test, shown = first.y_test, _labelled(runs)
+    title = f"{first.data.name}: held-out rows, split {first.row['split']}"
     if first.data.task != "regression":
         return _reliability(shown)
     bands = {m: (r.test.mean, *r.test.interval(_LEVEL)) for m, r in shown.items()}
@@ -87,10 +86,6 @@ def _labelled(runs: Mapping[str, Run]) -> dict[str, Run]:
 
 def _target(data: Dataset | RowSource) -> str:
     return data.y_name.replace("_", " ")
-
-
-def _title(run: Run) -> str:
-    return f"{run.data.name}: held-out rows, split {run.row['split']}"
 
 
 def _training(name: str, task: str, runs: Mapping[str, Run]) -> dict[str, Any]:
