@@ -48,9 +48,11 @@ def load(
       and all other columns are inputs, but not a pandas index.
     - .npz: ``X`` [N, D] and ``y`` [N] or [N, 1]. Optional arrays are the splits, ``test_index``
       [splits, n], padded with -1, and the names of the inputs, ``columns``.
+    - .npz of images: ``x_train`` [N, ...], ``y_train`` [N], ``x_test`` and ``y_test``.
 
     The task of a file is binary if the target is stored as whole numbers (in .npz also booleans)
-    and takes the values 0 and 1 only. Targets of text are classes. All other files are regression.
+    and takes the values 0 and 1 only. Targets of text are classes, and so are targets of images
+    that are 0 ... C-1. All other files are regression.
 
     The bundled data set ``step`` has 100 points with x uniform on [-1, 1] and y = [x > 0] plus
     noise of standard deviation 0.05. ``heteroscedastic`` has 200 points with x uniform on [-1, 1]

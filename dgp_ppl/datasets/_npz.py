@@ -22,18 +22,30 @@ DEFAULT_SPLITS = "test_index"
 
 _MIN_TRAIN_ROWS = 2
 
+# The arrays of a file of images; its test rows are its only split.
+_IMAGES = ("x_train", "y_train", "x_test", "y_test")
+
 
 def read_npz(path: Path, name: str, split_key: str) -> Dataset:
-    """Read ``X``, ``y`` and splits; see `load`."""
+    """Read ``X``, ``y`` and splits, or the parts of a file of images; see `load`."""
     where = named(path)
     with _open(path) as archive:
-        if not {"X", "y"} <= set(archive.files):
+        is_images = set(_IMAGES) <= set(archive.files)
+        if not is_images and not {"X", "y"} <= set(archive.files):
             raise DataError(
                 f"{where}: the file has {quoted(archive.files) or 'no arrays'}, wanted the arrays "
                 "'X' [N, D] and 'y' [N]; save it with np.savez(path, X=..., y=...)"
             )
-        x, y = _array(archive, "X", where), _array(archive, "y", where)
-        test_index = _read_splits(archive, split_key, len(y) if y.ndim else 0, where)
+        if is_images and split_key != DEFAULT_SPLITS:
+            raise DataError(
+                f"{where}: split_key is {shown(split_key)}, but a file of images has one split, "
+                "its x_test and y_test; leave split_key out"
+            )
+        if is_images:
+            x, y, test_index = _read_images(archive, where)
+        else:
+            x, y = _array(archive, "X", where), _array(archive, "y", where)
+            test_index = _read_splits(archive, split_key, len(y) if y.ndim else 0, where)
         if x.ndim != 2 or not x.shape[1]:
             raise DataError(f"{where}: 'X' has shape {x.shape}, wanted [N, D], D > 0; reshape it")
         if y.shape not in ((len(x),), (len(x), 1)):
@@ -50,16 +62,22 @@ def read_npz(path: Path, name: str, split_key: str) -> Dataset:
             f"{where}: {len(y)} rows of data and {len(np.unique(y))} different targets, wanted at "
             f"least {MIN_ROWS} rows (two for training, one for testing) and two targets; add rows"
         )
-    is_binary = whole and np.array_equal(np.unique(y), (0, 1))  # more whole numbers may be counts
+    # Whole numbers 0 and 1 are classes. More whole numbers may be counts, but not those of images.
+    values = np.unique(y)
+    are_classes = whole and np.array_equal(values, np.arange(len(values)))
+    task = "binary" if are_classes and len(values) == 2 else "regression"
+    if is_images and are_classes and len(values) > 2:
+        task = "multiclass"
     return Dataset(
         name=name,
         x=x,
-        y=y.astype(np.int64) if is_binary else y,
-        task="binary" if is_binary else "regression",
+        y=y if task == "regression" else y.astype(np.int64),
+        task=task,
         test_index=test_index,
         x_names=x_names,
         y_name="y",
         source=f"file {path}",
+        shared_unit=is_images,
     )
 
 
@@ -79,6 +97,19 @@ def _checked(where: str, values: np.ndarray, names: tuple[str, ...]) -> np.ndarr
         "wanted finite numbers that float32 or, if whole, float64 can hold; drop these rows, fill "
         "the cells in or rescale the column"
     )
+
+
+def _read_images(archive: Any, where: str) -> tuple[np.ndarray, np.ndarray, tuple[np.ndarray, ...]]:
+    """Read images: inputs, a column per pixel; targets; and the row numbers of the test images."""
+    x_train, y_train, x_test, y_test = (_array(archive, name, where) for name in _IMAGES)
+    if x_train.ndim < 2 or x_train.shape[1:] != x_test.shape[1:] or y_train.ndim != y_test.ndim:
+        raise DataError(
+            f"{where}: 'x_train' has shape {x_train.shape}, 'x_test' {x_test.shape}, 'y_train' "
+            f"{y_train.shape} and 'y_test' {y_test.shape}, wanted images of the same shape, with a "
+            "class each; save images of one size"
+        )
+    x = np.concatenate([a.reshape(len(a), -1) for a in (x_train, x_test)])
+    return x, np.concatenate([y_train, y_test]), (np.arange(len(x_train), len(x)),)
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""The reader of .npz files: arrays, splits, and what is refused."""
+"""The reader of .npz files: arrays, splits, images, and what is refused."""
 
 import zipfile
 
@@ -6,14 +6,22 @@ import numpy as np
 import pytest
 from support.data_samples import X, Y, refused
 
+from dgp_ppl import datasets
 from dgp_ppl.datasets import load
+
+IMAGES = {
+    "x_train": np.arange(48, dtype=np.uint8).reshape(4, 3, 4),
+    "y_train": np.array([0, 1, 2, 1], np.uint8),
+    "x_test": np.zeros((2, 3, 4), np.uint8),
+    "y_test": np.array([2, 0], np.uint8),
+}
 
 
 @pytest.fixture
 def npz(tmp_path):
     def write(**arrays):
         path = tmp_path / "data.npz"
-        np.savez(path, **({"X": X, "y": Y} | arrays))
+        np.savez(path, **(arrays if "x_train" in arrays else {"X": X, "y": Y} | arrays))
         return path
 
     return write
@@ -132,3 +140,23 @@ def test_splits(npz):
         (np.array([[1], [1, 2]], object), "Python objects"),
     ):
         refused((lambda i=index: load(npz(test_index=i)), "data.npz", "'test_index'", *words))
+
+
+def test_images_have_one_split(npz):
+    data = load(npz(**IMAGES))
+    assert (data.x.shape, data.task, data.shared_unit) == ((6, 12), "multiclass", True)
+    np.testing.assert_array_equal(data.x[0], np.arange(12))
+    np.testing.assert_array_equal(data.y, [0, 1, 2, 1, 2, 0])
+    ((train, test),) = datasets.splits(data, 1, 0)
+    np.testing.assert_array_equal(train, np.arange(4))
+    np.testing.assert_array_equal(test, [4, 5])
+
+
+def test_images_that_are_refused(npz):
+    refused((lambda: load(npz(**IMAGES), split_key="mine"), "'mine'", "one split"))
+    for part, word in (
+        ({"x_test": np.zeros((2, 4, 4))}, "images of one size"),
+        ({"y_test": np.zeros((2, 1))}, "a class each"),
+        ({"y_test": np.zeros(3, int)}, "'y' has shape (7,)"),
+    ):
+        refused((lambda part=part: load(npz(**(IMAGES | part))), word))
