@@ -13,11 +13,14 @@ from numpyro.infer.autoguide import (
     AutoLaplaceApproximation,
     AutoMultivariateNormal,
 )
+from scipy import stats
 from support.helpers import KEY, slow, start
 
 import dgp_ppl as dgp
 from dgp_ppl import kernels
 from dgp_ppl._partition import Call
+from dgp_ppl.inference.guides._local_normal import LocalNormal
+from dgp_ppl.inference.programs._handlers import survey
 
 X = np.linspace(-1, 1, 6)[:, None]
 Y = np.sin(3 * X[:, 0])
@@ -136,3 +139,22 @@ def test_unit_noise_of_sites_and_back():
     ) + jnp.sum(dist.Normal(params["w_auto_loc"], params["w_auto_scale"]).log_prob(values["w"]))
     log_e = sum(jnp.sum(dist.Normal().log_prob(e)) for e in noise.values())
     np.testing.assert_allclose(log_q + log_det, log_e, rtol=1e-5)
+
+
+def test_latents_of_rows_take_the_rows_of_the_minibatch():
+    """The bound of a minibatch of one row is N times this row's part of the bound."""
+
+    def model(y, size=None):
+        with dgp.minibatch(y, batch_size=size) as y:
+            numpyro.sample("y", dist.Normal(numpyro.sample("w", dist.Normal(0, 1)), 0.5), obs=y)
+
+    y, loc, scale = jnp.array([1.0, -0.5, 2.0]), np.array([0.5, 0.2, 1.5]), 1e-4
+    guide = LocalNormal(model, ("w",), survey(model, Call((y,), {})))
+    params = {"w_auto_loc": jnp.asarray(loc, float), "w_auto_scale": jnp.full(3, scale)}
+    bound = lambda key: -TraceMeanField_ELBO().loss(key, params, model, guide, y, size=1)  # noqa: E731
+    found = np.asarray(jax.jit(jax.vmap(bound))(random.split(KEY, 40)))
+    kl = 0.5 * (scale**2 + loc**2 - 1) - np.log(scale)
+    each = 3 * (stats.norm(loc, 0.5).logpdf(y) - kl)
+    gaps = np.abs(found[:, None] - each)
+    assert gaps.min(axis=1).max() < 0.02
+    assert set(gaps.argmin(axis=1)) == {0, 1, 2}
