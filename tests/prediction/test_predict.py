@@ -78,6 +78,7 @@ def test_a_prediction_is_the_mixture_of_its_passes():
     p = deep()
     loc, scale = components(p)
     assert loc.shape == (50, 7)
+    assert len(np.unique(loc[:, 0])) == 50  # each pass has its own draws
     np.testing.assert_allclose(p.mean, loc.mean(axis=0), rtol=1e-4, atol=1e-5)
     np.testing.assert_allclose(p.var, (scale**2).mean(axis=0) + loc.var(axis=0), rtol=1e-4)
     density = stats.norm(loc, scale).pdf(Y_TEST).mean(axis=0)
