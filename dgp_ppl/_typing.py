@@ -13,18 +13,22 @@ S     Monte Carlo draws
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias, runtime_checkable
 
-from jaxtyping import Array, Float, Key
+import numpy as np
+from jaxtyping import Array, Float, Key, Real
 
 __all__ = [
-    "Fitted", "InducingInputs", "InducingValues", "Inputs", "Model", "Outputs", "PRNGKey",
-    "Params", "Values",
+    "AnyArray", "Fitted", "InducingInputs", "InducingValues", "Inputs", "Model", "OtherInputs",
+    "Outputs", "PRNGKey", "Params", "Values",
 ]  # fmt: skip
 
-Inputs: TypeAlias = Float[Array, "N D"]
+AnyArray: TypeAlias = Array | np.ndarray
+"""An array of JAX or of NumPy."""
+Inputs: TypeAlias = Real[AnyArray, "N D"]
+OtherInputs: TypeAlias = Real[AnyArray, "M D"]
 Outputs: TypeAlias = Float[Array, "N P"]
-InducingInputs: TypeAlias = Float[Array, "M D"] | Float[Array, "P M D"]
+InducingInputs: TypeAlias = Real[AnyArray, "M D"] | Real[AnyArray, "P M D"]
 InducingValues: TypeAlias = Float[Array, "M P"]
 PRNGKey: TypeAlias = Key[Array, ""] | Array
 Params: TypeAlias = dict[str, Any]
@@ -34,6 +38,7 @@ Values: TypeAlias = dict[str, Any]
 """Values of latent sites by name."""
 
 
+@runtime_checkable
 class Fitted(Protocol):
     """The result of a fit, which functions take in place of its params."""
 

@@ -11,11 +11,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
-from jaxtyping import Array
+from jaxtyping import Array, Float
 
 from dgp_ppl._checks import bad_rows, check_inputs, is_traced
 from dgp_ppl._errors import DataError
-from dgp_ppl._typing import Inputs
 from dgp_ppl.datasets import Rows
 
 __all__ = ["Standardizer"]
@@ -149,7 +148,7 @@ class Standardizer:
         loc, scale = np.asarray(self.y_loc), np.asarray(self.y_scale)
         return bool((loc != 0.0).any() or (scale != 1.0).any())
 
-    def inputs(self, x: ArrayLike) -> Inputs:
+    def inputs(self, x: ArrayLike) -> Float[Array, "N D"]:
         """Standardise inputs.
 
         Args:

@@ -17,6 +17,7 @@ if version("jaxlib").startswith("0.10."):  # later versions have no other code g
 os.environ["XLA_FLAGS"] = " ".join([*_FLAGS, os.environ.get("XLA_FLAGS", "")]).strip()
 
 import jax  # noqa: E402
+import jaxtyping  # noqa: E402
 import pytest  # noqa: E402
 
 # Compilation takes most of the suite's time. Leave out XLA's costly passes, except in tests of
@@ -32,7 +33,11 @@ _CACHE_BYTES = 2**30
 _MAPPINGS, _BYTES = 40_000, 3 * 2**30
 _SECONDS_BETWEEN_CHECKS = 5.0
 _LONGEST = {"test_docs.py", "test_examples.py", "test_tutorial.py"}
+_SAME_RANKS = {"core", "kernels", "linalg"}
+_TYPED = _SAME_RANKS | {"likelihoods"}
 _checked = 0.0
+
+jaxtyping.config.update("jaxtyping_disable", True)  # but see `_strict`
 
 
 def pytest_configure(config):
@@ -107,3 +112,17 @@ def x64():
     """Use float64 in one test; the default of the library and of the tests is float32."""
     with jax.enable_x64(True):
         yield
+
+
+@pytest.fixture(autouse=True)
+def _strict(request):
+    """Check shapes and types in signatures, and let JAX promote no ranks, in some folders' tests.
+
+    The marker `wrong_types` is for tests of error messages: beartype would raise first.
+    """
+    folder = request.path.relative_to(Path(__file__).parent).parts[0]
+    checked = folder in _TYPED and not request.node.get_closest_marker("wrong_types")
+    jaxtyping.config.update("jaxtyping_disable", not checked)
+    with jax.numpy_rank_promotion("raise" if folder in _SAME_RANKS else "allow"):
+        yield
+    jaxtyping.config.update("jaxtyping_disable", True)

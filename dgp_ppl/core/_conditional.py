@@ -24,7 +24,7 @@ import jax.numpy as jnp
 from jax.tree_util import Partial
 from jaxtyping import Array, Float
 
-from dgp_ppl._typing import Inputs, Outputs
+from dgp_ppl._typing import AnyArray, Inputs, Outputs
 from dgp_ppl.core._inducing import AbstractInducing, project
 from dgp_ppl.kernels import Covariance, PerOutput, Separable
 from dgp_ppl.linalg import Factor, default_jitter, factorise, white_moments
@@ -168,7 +168,7 @@ class Sparse(eqx.Module):
         return _correction(self, q, v, at_z, x)
 
 
-def covariance(kernel: Any, a: Array, b: Array) -> Array:
+def covariance(kernel: Any, a: AnyArray, b: AnyArray) -> Array:
     """Return k(a, b), [N, M], or [P, N, M] if the kernel or either input is per output."""
     per_output = isinstance(kernel, PerOutput)
     axes = (0 if per_output else None, *(0 if u.ndim == 3 else None for u in (a, b)))

@@ -24,7 +24,7 @@ from numpyro.primitives import Messenger, apply_stack
 
 from dgp_ppl import means
 from dgp_ppl._checks import check_count
-from dgp_ppl._typing import Inputs, Outputs, PRNGKey
+from dgp_ppl._typing import AnyArray, Inputs, Outputs, PRNGKey
 from dgp_ppl.core._conditional import Grid, Sparse
 from dgp_ppl.core._handover import LAYER, NOISE_OF, Handover, LayerSite, handover_of
 from dgp_ppl.core._inducing import AbstractInducing
@@ -80,7 +80,7 @@ def gp(
     kernel: Covariance,
     z: ArrayLike | Grid,
     out: int = 1,
-    mean: Callable[[Inputs], Array] | None = None,
+    mean: Callable[[Array], AnyArray] | None = None,
 ) -> RandomFunction:
     """Draw a layer: `out` sparse GPs at the sample site ``name.v``.
 
@@ -161,13 +161,14 @@ class RandomFunction:
         kernel: Covariance,
         z: Array | Grid,
         out: int,
-        mean: Callable[[Inputs], Array],
+        mean: Callable[[Array], AnyArray],
         v: Array,
         handover: Handover,
         draw: DrawMode | None,
         site: str,
     ) -> None:
-        self.name, self.site, self.out, self.mean, self.v = name, site, out, mean, v
+        self.name, self.site, self.out, self.v = name, site, out, v
+        self.mean: Callable[[Any], Any] = mean
         self.guided, self.q, sparse = handover.guided, handover.q, handover.sparse
         self.sparse: Sparse = Sparse.build(kernel, z, out) if sparse is None else sparse
         self._on_first_call = handover.on_first_call
@@ -294,7 +295,7 @@ class RandomFunction:
         def output(kernel: Any, key: PRNGKey, x: Inputs, w: Array) -> Array:
             return matmul(kernel.features(key, num_features, x.shape[-1])(x), w)
 
-        def prior(x: Array) -> Outputs:  # x: [N, D], or [P, N, D] with inputs per output
+        def prior(x: AnyArray) -> Outputs:  # x: [N, D], or [P, N, D] with inputs per output
             axes = (0 if own else None, 0 if own else None, 0 if x.ndim == 3 else None, 1)
             if axes == (None, None, None, 1):
                 return output(single, keys, x, weights)

@@ -95,7 +95,7 @@ class Handover(NamedTuple):
     white: Float[Array, "M P"] | None = None
     sparse: Sparse | None = None
     guided: bool = True
-    on_first_call: Callable[[Any, Array], Array] | None = None
+    on_first_call: Callable[[Any, Any], Array] | None = None
 
     @property
     def distribution(self) -> Any:

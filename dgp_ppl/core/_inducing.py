@@ -21,7 +21,7 @@ from numpyro.distributions import constraints
 from numpyro.distributions.kl import kl_divergence
 from numpyro.distributions.transforms import ParameterFreeTransform, biject_to
 
-from dgp_ppl._typing import Inputs, PRNGKey
+from dgp_ppl._typing import AnyArray, Inputs, PRNGKey
 from dgp_ppl.linalg import factorise, weighted_squares
 from dgp_ppl.linalg._products import diagonal, matmul
 from dgp_ppl.linalg._triangular import triangular_inverse
@@ -88,7 +88,7 @@ class AbstractInducing(dist.Distribution):
         """
 
     @property
-    def moment_root(self) -> Float[Array, "P M M"] | None:
+    def moment_root(self) -> Float[AnyArray, "P M M"] | None:
         """Triangular R with Cov(v) = R R' for every output, if loc and R give all moments of f(x).
 
         The layer then uses one derivative rule for both moments. None if there is no such R, or if
@@ -192,8 +192,8 @@ class FullInducing(TransportInducing):
 
     def __init__(
         self,
-        loc: Array,
-        scale_tril: Array,
+        loc: AnyArray,
+        scale_tril: AnyArray,
         *,
         upper: bool = False,
         validate_args: bool | None = None,
@@ -202,7 +202,7 @@ class FullInducing(TransportInducing):
         super().__init__((), jnp.shape(loc), validate_args=validate_args)
 
     @property
-    def moment_root(self) -> Float[Array, "P M M"] | None:
+    def moment_root(self) -> Float[AnyArray, "P M M"] | None:
         return self.scale_tril
 
     def variance_of(self, A: Array) -> Array:

@@ -19,7 +19,7 @@ from jaxtyping import Array, Int
 from numpyro.primitives import Messenger
 
 from dgp_ppl._partition import Streamed, shape_of
-from dgp_ppl._typing import PRNGKey
+from dgp_ppl._typing import AnyArray, PRNGKey
 
 __all__ = [
     "minibatch", "padded", "real_rows", "rows_on", "stratified", "stratified_rows", "whole_plates",
@@ -185,7 +185,7 @@ def _taken(array: Array, rows: Int[Array, " B"], drawn: Array | None) -> Array:
 
 @contextlib.contextmanager
 def minibatch(
-    *arrays: Array | Streamed | None, batch_size: int | None = None, name: str = "data"
+    *arrays: AnyArray | Streamed | None, batch_size: int | None = None, name: str = "data"
 ) -> Iterator[Any]:
     """Enter a data plate with a minibatch of the same random rows of all arrays.
 

@@ -17,9 +17,9 @@ import numpyro
 import numpyro.distributions as dist
 from jax import random
 from jax.typing import ArrayLike
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Real
 
-from dgp_ppl._typing import Inputs, PRNGKey
+from dgp_ppl._typing import AnyArray, Inputs, OtherInputs, PRNGKey
 
 __all__ = [
     "Columns", "Covariance", "Features", "Kernel", "PerOutput", "Product", "Separable", "Sum",
@@ -62,7 +62,7 @@ class Kernel(eqx.Module):
     initial: ClassVar[dict[str, float]] = {"variance": 1.0}
 
     @abc.abstractmethod
-    def __call__(self, x: Inputs, z: Inputs | None = None) -> Array:
+    def __call__(self, x: Inputs, z: OtherInputs | None = None) -> Array:
         """Evaluate the covariance.
 
         Args:
@@ -98,7 +98,7 @@ class Kernel(eqx.Module):
         *,
         out: int | None = None,
         ard: bool = True,
-        **initial: ArrayLike,
+        **initial: ArrayLike | Sequence[float],
     ) -> Any:
         """Make this kernel with its hyperparameters registered as positive NumPyro params.
 
@@ -203,7 +203,7 @@ class Sum(Kernel):
     first: Any
     second: Any
 
-    def __call__(self, x: Inputs, z: Inputs | None = None) -> Array:
+    def __call__(self, x: Inputs, z: OtherInputs | None = None) -> Array:
         return self.first(x, z) + self.second(x, z)
 
     def features(self, key: PRNGKey, num: int, dim: int) -> Features:
@@ -225,7 +225,7 @@ class Product(Kernel):
     first: Any
     second: Any
 
-    def __call__(self, x: Inputs, z: Inputs | None = None) -> Array:
+    def __call__(self, x: Inputs, z: OtherInputs | None = None) -> Array:
         return self.first(x, z) * self.second(x, z)
 
     def features(self, key: PRNGKey, num: int, dim: int) -> Features:
@@ -253,7 +253,7 @@ class Separable(Kernel):
     space: Any
     time: Any
 
-    def __call__(self, x: Inputs, z: Inputs | None = None) -> Array:
+    def __call__(self, x: Inputs, z: OtherInputs | None = None) -> Array:
         if z is None:
             return self.space(x[..., :-1]) * self.time(x[..., -1:])
         return self.space(x[..., :-1], z[..., :-1]) * self.time(x[..., -1:], z[..., -1:])
@@ -299,7 +299,7 @@ class Columns(Kernel):
     kernel: Any
     columns: tuple[int, ...] = eqx.field(static=True, converter=_positions)
 
-    def _of(self, x: Inputs) -> Inputs:
+    def _of(self, x: Inputs) -> Real[AnyArray, "N C"]:
         first, last = self.columns[0], self.columns[-1]
         if max(self.columns) >= x.shape[-1]:
             raise ValueError(
@@ -310,7 +310,7 @@ class Columns(Kernel):
             return x[..., first : last + 1]
         return x[..., np.array(self.columns)]
 
-    def __call__(self, x: Inputs, z: Inputs | None = None) -> Array:
+    def __call__(self, x: Inputs, z: OtherInputs | None = None) -> Array:
         return self.kernel(self._of(x), None if z is None else self._of(z))
 
     def features(self, key: PRNGKey, num: int, dim: int) -> Features:
@@ -358,6 +358,6 @@ class PerOutput(eqx.Module):
         P = len(jax.tree.leaves(self.kernel)[0])
         return jax.tree.map(lambda a: jnp.broadcast_to(a, (P, *jnp.shape(a))), other)
 
-    def __call__(self, x: Inputs, z: Inputs | None = None) -> Array:
+    def __call__(self, x: Inputs, z: OtherInputs | None = None) -> Array:
         """Return K(x, z) for every output, [P, N, M], or the diagonals, [P, N], without `z`."""
         return jax.vmap(lambda k: k(x, z))(self.kernel)

@@ -13,7 +13,7 @@ from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
 from dgp_ppl._checks import check_count
-from dgp_ppl._typing import Inputs, PRNGKey
+from dgp_ppl._typing import AnyArray, Inputs, OtherInputs, PRNGKey
 from dgp_ppl.kernels._base import Features, Kernel
 from dgp_ppl.linalg._products import matmul
 
@@ -109,14 +109,14 @@ class Coregion(Kernel):
         W, kappa = self._parts()
         return matmul(W, W.T) + jnp.diag(kappa)
 
-    def _parts(self) -> tuple[Array, Array]:
+    def _parts(self) -> tuple[AnyArray, AnyArray]:
         """Return W and kappa of the normalised covariance."""
         if not self.normalised:
             return self.W, self.kappa
         variance = jnp.sum(jnp.square(self.W), axis=1) + self.kappa
         return self.W / jnp.sqrt(variance)[:, None], self.kappa / variance
 
-    def __call__(self, x: Inputs, z: Inputs | None = None) -> Array:
+    def __call__(self, x: Inputs, z: OtherInputs | None = None) -> Array:
         W, kappa = self._parts()
         self._check(x)
         if z is None:

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from jax import random
 from jaxtyping import Array
 
-from dgp_ppl._typing import Inputs, PRNGKey
+from dgp_ppl._typing import Inputs, OtherInputs, PRNGKey
 from dgp_ppl.kernels._base import Features, Kernel
 from dgp_ppl.linalg._products import computed_once, matmul
 
@@ -27,7 +27,7 @@ class Linear(Kernel):
     variance: Any
     lengthscale: Any
 
-    def __call__(self, x: Inputs, z: Inputs | None = None) -> Array:
+    def __call__(self, x: Inputs, z: OtherInputs | None = None) -> Array:
         scale = jnp.atleast_2d(self.lengthscale)
         if z is None:
             return self.variance * jnp.sum(jnp.square(x / scale), axis=-1)
@@ -57,7 +57,7 @@ class ArcCosine(Kernel):
     lengthscale: Any
     bias: Any
 
-    def __call__(self, x: Inputs, z: Inputs | None = None) -> Array:
+    def __call__(self, x: Inputs, z: OtherInputs | None = None) -> Array:
         bias, scale = jnp.square(self.bias), jnp.atleast_2d(self.lengthscale)
         norm_x = jnp.sqrt(jnp.sum(jnp.square(x / scale), axis=-1) + bias)
         if z is None:

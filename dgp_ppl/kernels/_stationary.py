@@ -13,9 +13,10 @@ from typing import Any, ClassVar
 import jax
 import jax.numpy as jnp
 from jax import random
+from jax.typing import ArrayLike
 from jaxtyping import Array
 
-from dgp_ppl._typing import Inputs, PRNGKey
+from dgp_ppl._typing import AnyArray, Inputs, OtherInputs, PRNGKey
 from dgp_ppl.kernels._base import Features, Kernel
 from dgp_ppl.linalg._products import computed_once, matmul
 
@@ -29,7 +30,7 @@ __all__ = [
 ]
 
 
-def _squared_distance(x: Array, z: Array, lengthscale: Array) -> Array:
+def _squared_distance(x: Inputs, z: OtherInputs, lengthscale: ArrayLike) -> Array:
     """Return sum_d (x_d - z_d)² / l_d², [N, M].
 
     The square is expanded so that the cost is one matrix product. Subtracting the centre of the
@@ -47,7 +48,7 @@ def _squared_distance(x: Array, z: Array, lengthscale: Array) -> Array:
     return jnp.maximum(computed_once(square - 2 * cross), 0.0)
 
 
-def _centre(x: Array) -> Array:
+def _centre(x: Inputs) -> Array:
     """Return the median of up to 15 rows, [1, D]: unlike the mean, no outlier moves it.
 
     Comparing so few rows with each other takes 3 µs, sorting 100 rows 60.
@@ -60,7 +61,7 @@ def _centre(x: Array) -> Array:
     return jnp.where(middle, some, 0.0).sum(axis=0, keepdims=True)
 
 
-def _square_norm(x: Array, w: Array) -> Array:
+def _square_norm(x: Inputs, w: Array) -> Array:
     """Return sum_d w_d x_d², [N]. In this form the gradient of w keeps x alone, not its squares."""
     return matmul(x * (x * w), jnp.ones_like(w[0]))
 
@@ -85,7 +86,7 @@ class _Stationary(Kernel):
     def _frequencies(self, key: PRNGKey, num: int, dim: int) -> Array:
         """Draw from the spectral density at lengthscale 1, [num, dim]."""
 
-    def __call__(self, x: Inputs, z: Inputs | None = None) -> Array:
+    def __call__(self, x: Inputs, z: OtherInputs | None = None) -> Array:
         if z is None:
             return jnp.broadcast_to(self.variance, x.shape[:1])
         return self.variance * self._profile(_squared_distance(x, z, self.lengthscale))
@@ -210,7 +211,7 @@ class Periodic(Kernel):
     lengthscale: Any
     period: Any
 
-    def _warp(self, x: Array) -> Array:
+    def _warp(self, x: AnyArray) -> Array:
         # sin²(a - b) is a quarter of |(cos 2a, sin 2a) - (cos 2b, sin 2b)|².
         angle = 2 * jnp.pi * x / self.period
         return 0.5 * jnp.concatenate([jnp.cos(angle), jnp.sin(angle)], axis=-1)
@@ -219,7 +220,7 @@ class Periodic(Kernel):
         lengthscale = jnp.broadcast_to(self.lengthscale, (dim,))
         return SquaredExponential(self.variance, jnp.concatenate([lengthscale, lengthscale]))
 
-    def __call__(self, x: Inputs, z: Inputs | None = None) -> Array:
+    def __call__(self, x: Inputs, z: OtherInputs | None = None) -> Array:
         z = None if z is None else self._warp(z)
         return self._warped(x.shape[-1])(self._warp(x), z)
 

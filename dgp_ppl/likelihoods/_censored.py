@@ -73,7 +73,7 @@ class CensoredNormal(dist.Distribution):
 
         return end(self.low, -_FAR), end(self.high, _FAR)
 
-    def log_prob(self, value: Array) -> Array:
+    def log_prob(self, value: ArrayLike) -> Array:
         low, high = self._ends(self.loc)
         inside = dist.Normal(self.loc, self.scale).log_prob(jnp.clip(value, self.low, self.high))
         terms = jnp.where(value <= self.low, log_ndtr(low), inside)
@@ -83,7 +83,7 @@ class CensoredNormal(dist.Distribution):
         noise = random.normal(key, sample_shape + self.batch_shape, self.loc.dtype)
         return jnp.clip(self.loc + self.scale * noise, self.low, self.high)
 
-    def cdf(self, value: Array) -> Array:
+    def cdf(self, value: ArrayLike) -> Array:
         inside = ndtr((value - self.loc) / self.scale)
         return jnp.where(value < self.low, 0.0, jnp.where(value >= self.high, 1.0, inside))
 

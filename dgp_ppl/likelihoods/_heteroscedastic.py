@@ -163,7 +163,7 @@ class _Predictive(dist.Distribution):
         return f[..., 0] + self.base_scale * jnp.exp(f[..., 1]) * noise
 
 
-def heteroscedastic(f: Float[Array, "N 2"]) -> dist.Distribution:
+def heteroscedastic(f: Float[Array, "*batch N 2"]) -> dist.Distribution:
     """Gaussian noise that changes with the input. See `HeteroscedasticNormal`.
 
     In a model its `base_scale` is the param ``noise``, which starts at 0.3. So f₂, whose prior mean

@@ -12,6 +12,7 @@ import numpyro.distributions as dist
 from jax import lax, random
 from jax.extend.core import ClosedJaxpr, jaxpr_as_fun
 from jax.scipy.special import logsumexp
+from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
 from dgp_ppl._typing import PRNGKey
@@ -49,7 +50,7 @@ class Mixture(eqx.Module):
         spread = self._average(jnp.square(self.components.mean - self.mean[None]))
         return self._average(self.components.variance) + spread
 
-    def log_prob(self, y: Array) -> Array:
+    def log_prob(self, y: ArrayLike) -> Array:
         """Return log p(y) in nats, by logsumexp over the components."""
         values: Any = self.components.log_prob(y)
         weights = self.log_weights.reshape((-1,) + (1,) * (values.ndim - 1))
@@ -60,7 +61,7 @@ class Mixture(eqx.Module):
         """The support of y; for independent entries, the support of one entry."""
         return self._elementwise().support
 
-    def cdf(self, y: Array) -> Array:
+    def cdf(self, y: ArrayLike) -> Array:
         """Return P(Y <= y) of every entry, if the likelihood has a cdf."""
         return self._average(self._elementwise().cdf(y))
 
@@ -97,15 +98,15 @@ class _Program(eqx.Module):
     """
 
     jaxpr: Any = eqx.field(static=True)
-    arrays: list[Array]
+    arrays: list[ArrayLike]
 
     @staticmethod
-    def from_closure(function: Callable[..., Array], *args: Array) -> _Program:
+    def from_closure(function: Callable[..., Array], *args: ArrayLike) -> _Program:
         """Trace a function at arguments of the shapes that it will get."""
         closed = jax.make_jaxpr(function)(*args)
         return _Program(closed.jaxpr, closed.consts)
 
-    def __call__(self, *args: Array) -> Array:
+    def __call__(self, *args: ArrayLike) -> Array:
         return jaxpr_as_fun(ClosedJaxpr(self.jaxpr, self.arrays))(*args)[0]
 
 
@@ -144,13 +145,13 @@ class LatentMixture(Mixture):
             cdf = None
         return LatentMixture(log_weights, components, mean, sd, density, cdf)
 
-    def log_prob(self, y: Array) -> Array:
+    def log_prob(self, y: ArrayLike) -> Array:
         """Return log p(y) in nats, [N]."""
         y = jnp.asarray(y, int if self.support.is_discrete else self.latent_mean.dtype)
         log_p = jax.vmap(lambda f: self.log_likelihood(f, y))
         return log_expectation(log_p, self.latent_mean, self.latent_sd)
 
-    def cdf(self, y: Array) -> Array:
+    def cdf(self, y: ArrayLike) -> Array:
         """Return P(Y <= y), [N], if the likelihood has a cdf."""
         if self.likelihood_cdf is None:
             raise NotImplementedError("cdf: NumPyro has no cdf of this likelihood; draw samples")

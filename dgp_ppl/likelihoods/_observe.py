@@ -7,7 +7,7 @@ guide it is log E[p(y | f)], the log density of y. Both expectations are over th
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -70,7 +70,7 @@ class Observed(dist.Distribution):
         num_nodes: int,
         num_draws: int,
         key: PRNGKey | None,
-        mask: Array | None = None,
+        mask: ArrayLike | Sequence[bool] | None = None,
         skips_padding: bool = False,
     ) -> None:
         N, P = marginals.mean.shape
@@ -109,13 +109,13 @@ class Observed(dist.Distribution):
         """Whether log densities are Monte Carlo estimates."""
         return not self.scalar and self.normal_scale is None and not self.analytic
 
-    def log_prob(self, value: ArrayLike) -> Float[Array, " N"]:
+    def log_prob(self, value: ArrayLike) -> Float[Array, "*steps N"]:
         """Return E[log p(y | f)] under a guide and log E[p(y | f)] without one, [N] in nats."""
         if self.marginals.guided:
             return self._over_steps(value, lambda d: d._expected_log_likelihood)
         return self._over_steps(value, lambda d: d._log_expected_likelihood)
 
-    def log_density(self, value: ArrayLike) -> Float[Array, " N"]:
+    def log_density(self, value: ArrayLike) -> Float[Array, "*steps N"]:
         """Return log E[p(y | f)], with a guide and without one, [N] in nats."""
         return self._over_steps(value, lambda d: d._log_expected_likelihood)
 
@@ -191,7 +191,7 @@ class Observed(dist.Distribution):
             return distribution
         return distribution.base_dist.mask(self.obs_mask).to_event(1)
 
-    def _checked_mask(self, mask: Array | None) -> Array | None:
+    def _checked_mask(self, mask: ArrayLike | Sequence[bool] | None) -> Array | None:
         """Check that a mask is one of rows, or one of the entries of an `Independent`."""
         if mask is None:
             return None
@@ -248,7 +248,7 @@ class Observed(dist.Distribution):
     def variance(self) -> Array:
         return self.predictive().variance
 
-    def _constant_normal_scale(self) -> Array | None:
+    def _constant_normal_scale(self) -> ArrayLike | None:
         """Return s if the likelihood is ``Normal(f, s)`` and s does not depend on f, else None."""
         base = _elementwise(self.at_mean, self.scalar)
         if type(base) is not dist.Normal or base.loc is not self.latent_mean:
@@ -319,7 +319,7 @@ def observe(
     *,
     num_nodes: int = 20,
     num_draws: int = 5,
-    mask: ArrayLike | None = None,
+    mask: ArrayLike | Sequence[bool] | None = None,
 ) -> Observed:
     """Make the distribution of y from the marginals of f and a likelihood p(y | f).
 

@@ -265,7 +265,7 @@ def _centres(log_p: Function, mean: Array, sd: Array, kinds: tuple[Interval, ...
         low, high = zip(*(kind(u[:, k], values[:, k]) for k, kind in enumerate(kinds)), strict=True)
         return jnp.stack(low), jnp.stack(high)
 
-    def again(_: int, ends: tuple[Array, Array]) -> tuple[Array, Array]:
+    def again(_: Array, ends: tuple[Array, Array]) -> tuple[Array, Array]:
         low, high = ends
         u = low + (high - low) * inner  # [10, kinds, N]
         values = _values(log_p, (mean + sd * u).reshape(-1, *mean.shape))

@@ -12,6 +12,7 @@ from jax import lax
 from jax.typing import ArrayLike, DTypeLike
 from jaxtyping import Array, Float
 
+from dgp_ppl._typing import AnyArray
 from dgp_ppl.linalg._products import matmul
 from dgp_ppl.linalg._triangular import cholesky, inverse_by_blocks
 
@@ -181,7 +182,7 @@ def white_moments(
     k: Float[Array, "P M N"],
     prior: Float[Array, "P N"],
     loc: Float[Array, "M P"],
-    R: Float[Array, "P M M"],
+    R: Float[AnyArray, "P M M"],
 ) -> tuple[Float[Array, "P N"], Float[Array, "P N"]]:
     """Compute mean A'm and variance k(x, x) - A'A + A'R R'A of outputs with their own A = L⁻¹ k.
 

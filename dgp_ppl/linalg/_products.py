@@ -14,6 +14,8 @@ from jax import lax
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
+from dgp_ppl._typing import AnyArray
+
 __all__ = [
     "as_float",
     "computed_once",
@@ -25,7 +27,7 @@ __all__ = [
 ]
 
 
-def matmul(a: Array, b: Array) -> Array:
+def matmul(a: AnyArray, b: AnyArray) -> Array:
     """Return ``a @ b`` at the highest precision that the device offers for the dtype.
 
     Args:
@@ -117,7 +119,9 @@ _GROUP = 2**19  # entries of U in a group: 2 MB in float32
 _MAX_GROUPS = 16  # every group adds to the compiled program
 
 
-def weighted_squares(A: Float[Array, "M N"], R: Float[Array, "P M M"]) -> Float[Array, "P N"]:
+def weighted_squares(
+    A: Float[AnyArray, "M N"] | Float[AnyArray, "P M N"], R: Float[AnyArray, "P M M"]
+) -> Float[Array, "P N"]:
     """Compute a' (R R') a for every column a of A and every factor R: the variance q(v) adds.
 
     Most of a deep GP's floating-point work is here. The forward pass is one product U = (R R') A

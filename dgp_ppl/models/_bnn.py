@@ -13,7 +13,7 @@ import numpyro
 import numpyro.distributions as dist
 from jaxtyping import Array
 
-from dgp_ppl._typing import Inputs
+from dgp_ppl._typing import AnyArray, Inputs
 from dgp_ppl.core import Marginals, minibatch
 from dgp_ppl.likelihoods import Likelihood, observe
 from dgp_ppl.linalg._products import as_float, matmul
@@ -23,7 +23,7 @@ __all__ = ["bnn"]
 
 def bnn(
     x: Inputs,
-    y: Array | None = None,
+    y: AnyArray | None = None,
     *,
     hidden: Sequence[int] = (50,),
     out: int = 1,

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 import numpyro
 from jaxtyping import Array
 
-from dgp_ppl._typing import InducingInputs, Inputs
+from dgp_ppl._typing import AnyArray, InducingInputs, Inputs
 from dgp_ppl.core import minibatch
 from dgp_ppl.kernels import SquaredExponential
 from dgp_ppl.likelihoods import Likelihood, observe
@@ -22,7 +22,7 @@ FeatureMaker = Callable[[str], Callable[[Inputs], Array]]
 
 def deep_gp(
     x: Inputs,
-    y: Array | None = None,
+    y: AnyArray | None = None,
     *,
     z: Sequence[InducingInputs],
     mean: Sequence[MeanFunction] | None = None,
@@ -97,7 +97,7 @@ def deep_gp(
 
 def svgp(
     x: Inputs,
-    y: Array | None = None,
+    y: AnyArray | None = None,
     *,
     z: InducingInputs,
     mean: MeanFunction | None = None,

@@ -10,7 +10,7 @@ import numpyro
 import numpyro.distributions as dist
 from jaxtyping import Array
 
-from dgp_ppl._typing import InducingInputs, Inputs
+from dgp_ppl._typing import AnyArray, InducingInputs, Inputs
 from dgp_ppl.core import Grid, RandomFunction, gp, minibatch
 from dgp_ppl.kernels import Separable, SquaredExponential
 from dgp_ppl.likelihoods import Likelihood, observe
@@ -30,7 +30,7 @@ _FLOW_VARIANCE = 0.01  # initial variance of the field: inputs hardly flow at th
 
 def diff_gp(
     x: Inputs,
-    y: Array | None = None,
+    y: AnyArray | None = None,
     *,
     z: InducingInputs,
     z_flow: InducingInputs,

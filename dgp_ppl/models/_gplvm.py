@@ -10,7 +10,7 @@ import numpyro
 import numpyro.distributions as dist
 from jaxtyping import Array
 
-from dgp_ppl._typing import InducingInputs, Inputs
+from dgp_ppl._typing import AnyArray, InducingInputs, Inputs
 from dgp_ppl.core import minibatch
 from dgp_ppl.kernels import SquaredExponential
 from dgp_ppl.likelihoods import Likelihood, observe
@@ -22,7 +22,7 @@ __all__ = ["gplvm"]
 
 def gplvm(
     x: Inputs | None,
-    y: Array | None = None,
+    y: AnyArray | None = None,
     seen: Array | None = None,
     *,
     z: Sequence[InducingInputs],

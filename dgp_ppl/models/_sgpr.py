@@ -12,7 +12,7 @@ from jaxtyping import Array, Float
 from numpyro.distributions import constraints
 
 from dgp_ppl._checks import GivenParams, missing_params, params_of
-from dgp_ppl._typing import Fitted, InducingInputs, Inputs, Params, PRNGKey
+from dgp_ppl._typing import AnyArray, Fitted, InducingInputs, Inputs, Params, PRNGKey
 from dgp_ppl.core._conditional import Sparse
 from dgp_ppl.kernels import SquaredExponential
 from dgp_ppl.linalg import factorise
@@ -69,7 +69,7 @@ class CollapsedNormal(dist.Distribution):
 
 def sgpr(
     x: Inputs,
-    y: Array | None = None,
+    y: AnyArray | None = None,
     *,
     z: InducingInputs,
     kernel: KernelMaker = SquaredExponential.learned,
@@ -105,7 +105,7 @@ def sgpr(
 def optimal_inducing(
     params: Params | Fitted,
     x: Inputs,
-    y: Array,
+    y: AnyArray,
     *,
     kernel: KernelMaker = SquaredExponential.learned,
 ) -> Params:

@@ -14,7 +14,7 @@ import numpyro.distributions as dist
 from jaxtyping import Array
 
 from dgp_ppl import means
-from dgp_ppl._typing import InducingInputs, Inputs
+from dgp_ppl._typing import AnyArray, InducingInputs, Inputs
 from dgp_ppl.core import Marginals, RandomFunction, gp
 from dgp_ppl.kernels import Covariance, Kernel
 from dgp_ppl.likelihoods import Likelihood
@@ -35,7 +35,7 @@ KernelMaker = Callable[..., Covariance]
 If it also takes the keyword ``out``, as `Kernel.learned` does, it can make a kernel per output. If
 it has a parameter ``variance``, it is passed the prior variance that hidden layers start from.
 """
-MeanFunction = Callable[[Inputs], Array]
+MeanFunction = Callable[[Array], AnyArray]
 
 _HIDDEN_VARIANCE = 0.1  # docs/tables.md compares it with 1
 _LEARNED: Any = Kernel.__dict__["learned"].__func__

@@ -241,6 +241,7 @@ def test_a_layer_factorises_once_however_often_it_is_called():
     assert count(1) == count(3) > 0
 
 
+@pytest.mark.wrong_types
 def test_errors():
     def in_a_plate():
         with numpyro.plate("data", N):

@@ -56,7 +56,8 @@ def of_multivariate_normals(loc, dense, v):
     """Return the KL to the prior, and the log density, of NumPyro's multivariate normals."""
     normals = dist.MultivariateNormal(loc.T, dense)
     standard = dist.MultivariateNormal(jnp.zeros((P, M)), jnp.eye(M))
-    log_prob = normals.log_prob(v.swapaxes(-1, -2)).sum(axis=-1)
+    with jax.numpy_rank_promotion("allow"):  # NumPyro promotes the mean
+        log_prob = normals.log_prob(v.swapaxes(-1, -2)).sum(axis=-1)
     return kl_divergence(normals, standard).sum(), log_prob
 
 

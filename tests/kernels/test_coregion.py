@@ -58,6 +58,7 @@ def test_learned_starts_with_correlated_categories():
     assert trace["k.kappa"]["kwargs"]["constraint"] is constraints.positive
 
 
+@pytest.mark.wrong_types
 def test_wrong_arguments():
     with pytest.raises(TypeError, match=r"Coregion.learned got 'variance'.*\['W', 'kappa'\]"):
         registered(variance=1.0)

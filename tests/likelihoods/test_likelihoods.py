@@ -63,6 +63,7 @@ def test_values_and_gradients_are_finite_for_any_latent():
         (likelihoods.heteroscedastic, r"latent.*\[\.\.\., 2\].*out=2"),
     ],
 )
+@pytest.mark.wrong_types
 def test_a_latent_of_another_width_is_refused(make, pattern):
     with pytest.raises(ValueError, match=pattern):
         make(jnp.zeros((3, 1)))

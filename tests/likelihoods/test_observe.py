@@ -209,6 +209,7 @@ def test_closed_form_of_several_normals_is_a_sum_over_outputs():
 # --- errors --------------------------------------------------------------------------------------
 
 
+@pytest.mark.wrong_types
 def test_errors():
     normal = SCALAR["Normal"][0]
     one = observe(marginals(True), normal)

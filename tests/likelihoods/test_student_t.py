@@ -47,7 +47,9 @@ def rows(df, mean):
 def against_integrals(df, tolerance, mean):
     """Compare densities, bounds and distribution functions with adaptive quadrature."""
     mean, var, scale, y = rows(df, mean)
-    marginals = [Marginals(*(jnp.asarray(a)[:, None] for a in (mean, var)), g) for g in (0, 1)]
+    marginals = [
+        Marginals(*(jnp.asarray(a)[:, None] for a in (mean, var)), g) for g in (False, True)
+    ]
     density, bound = (
         dgp.observe(m, lambda f: StudentT(df, f, jnp.asarray(scale))).log_prob(jnp.asarray(y))
         for m in marginals

@@ -204,7 +204,7 @@ def test_moments_with_a_rule_of_their_own_have_the_derivatives_of_the_formula():
 def test_moments_stay_positive_where_rounding_makes_them_negative():
     """At inducing inputs that nearly coincide, in float32, with a q(v) of almost no variance."""
     z = jnp.linspace(0, 1, 40)
-    k = jnp.exp(-0.5 * jnp.square(z[:, None] - z))
+    k = jnp.exp(-0.5 * jnp.square(z[:, None] - z[None]))
     one = factorise(k)
     factor = jax.tree.map(lambda a: a[None], one)
     R = 1e-5 * jnp.eye(40)[None]

@@ -4,6 +4,7 @@ from functools import partial
 
 import jax
 import jax.numpy as jnp
+import jaxtyping
 import numpy as np
 import pytest
 from support.lowered import use_gpu_branches
@@ -81,3 +82,8 @@ def test_the_gradient_of_a_diagonal_is_a_mask():
     program = jax.jit(jax.grad(own)).lower(A).as_text()
     assert "scatter" not in program
     assert "scatter" in jax.jit(jax.grad(stock)).lower(A).as_text()
+
+
+def test_shapes_in_signatures_are_checked():
+    with pytest.raises(jaxtyping.TypeCheckError, match="parameter 'R'"):
+        weighted_squares(jnp.ones((3, 5)), jnp.ones((2, 4, 4)))

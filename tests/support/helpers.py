@@ -143,7 +143,8 @@ def assert_mean(draws, truth, errors=4.5):
 
 def assert_covariance(draws, truth, errors=4.5):
     """Assert the same of the covariance of draws [S, N], with the truth [N, N]."""
-    centred = np.asarray(draws, np.float64) - np.mean(draws, axis=0)
+    draws = np.asarray(draws, np.float64)
+    centred = draws - draws.mean(axis=0)
     assert_mean(centred[:, :, None] * centred[:, None, :], truth, errors)
 
 

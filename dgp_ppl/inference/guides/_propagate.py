@@ -212,7 +212,7 @@ def check_rows(what: str, value: Any, rows: str, width: int | None = None) -> An
     return array
 
 
-def _columns(x: Array, widths: dict[str, int]) -> dict[str, Array]:
+def _columns(x: Inputs, widths: dict[str, int]) -> dict[str, Array]:
     """Return the columns of each latent input, one after another."""
     ends = np.cumsum(list(widths.values()))
     return dict(zip(widths, jnp.split(x, ends[:-1], axis=1), strict=True))

@@ -33,6 +33,7 @@ _MOST = 3.0  # of the log scale of an affine map: a bad step must not overflow
 
 
 @runtime_checkable
+@runtime_checkable
 class Bijection(Protocol):
     """A learned invertible map of vectors [H]."""
 
