@@ -39,15 +39,6 @@ from dgp_ppl.inference.guides.implicit._optimizer import adversarial_optimizer
 Z = np.float32([[-1.0], [0.0], [1.0]])
 
 
-def model(x, y=None, *, batch_size=None):
-    """Two layers, with two outputs and one output."""
-    f1 = dgp.gp("l1", kernels.SquaredExponential(1.0, 1.0), Z, out=2)
-    f2 = dgp.gp("l2", kernels.SquaredExponential(1.0, 1.0), np.tile(Z, 2))
-    with dgp.minibatch(x, y, batch_size=batch_size) as (x, y):
-        f = f2(f1.sample(x))
-        numpyro.sample("y", dgp.observe(f, lambda f: dist.Normal(f, 0.3)), obs=y)
-
-
 def idle(x, y=None):
     """The same layers, with data that do not depend on them, for tests of q(v) alone."""
     dgp.gp("l1", kernels.SquaredExponential(1.0, 1.0), Z, out=2)
