@@ -10,6 +10,7 @@ from numpyro import handlers
 
 import dgp_ppl as dgp
 from dgp_ppl._partition import Streamed, is_streamed
+from dgp_ppl.core._minibatch import whole_plates
 
 NUMBERS = jnp.array([3, 97])
 X = Streamed(jnp.array([[1.0, 2, 3], [4, 5, 6]]), NUMBERS, 100)
@@ -64,4 +65,4 @@ def test_minibatch_gives_the_rows_at_hand_and_scales_as_a_plate_of_all_rows():
         with pytest.raises(ValueError, match=f"2 rows of a source.*takes {wanted} rows"):
             model(size)
     with pytest.raises(ValueError, match="2 rows of a source are at hand"):
-        dgp.core.whole_plates(model)(2)
+        whole_plates(model)(2)
