@@ -27,8 +27,8 @@ def static_key(value: Any, within: tuple[Any, ...] = ()) -> Hashable:
     """
     if isinstance(value, list | tuple):
         return type(value), tuple(static_key(a, within) for a in value)
-    if type(value) is dict:
-        return dict, tuple((n, static_key(a, within)) for n, a in value.items())
+    if isinstance(value, dict):
+        return type(value), tuple((n, static_key(a, within)) for n, a in value.items())
     if isinstance(value, functools.partial):
         return functools.partial, static_key((value.func, value.args, value.keywords), within)
     if isinstance(value, types.MethodType):
@@ -39,7 +39,7 @@ def static_key(value: Any, within: tuple[Any, ...] = ()) -> Hashable:
     if isinstance(value, types.FunctionType):
         return _function_key(value, within)
     own = _own_key(value)
-    is_plain = type(value).__hash__ is object.__hash__
+    is_plain = type(value).__hash__ in (None, object.__hash__)  # None: a mutable dataclass, say
     if is_plain and not isinstance(value, type | types.ModuleType):
         held = getattr(value, "__dict__", {})
         return own, tuple((n, _own_key(a)) for n, a in held.items())

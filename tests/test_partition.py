@@ -70,6 +70,28 @@ def test_attributes_set_later_count_as_arguments():
     assert (loss == dgp.PredictiveELBO(beta=10.0), loss == dgp.PredictiveELBO()) == (True, False)
 
 
+def test_handlers_around_a_fit_and_attributes_of_a_mutable_object_count():
+    settings = types.SimpleNamespace(noise=1.0)
+
+    def model(x, y=None):
+        f = dgp.gp("l1", kernels.SquaredExponential(1.0, 1.0), Z[0])
+        with dgp.minibatch(x, y) as (x, y):
+            likelihood = dgp.observe(f(x), lambda f: dist.Normal(f, settings.noise))
+            numpyro.sample("y", likelihood, obs=y)
+
+    def first():
+        options = {"steps": 1, "progress": False}
+        return float(dgp.fit(KEY, model, dgp.MeanField(model), X[:8], Y[:8], **options).losses[0])
+
+    alone = first()
+    with handlers.scale(scale=10.0):
+        scaled = first()
+    assert scaled == pytest.approx(10 * alone, rel=1e-4)  # the KL is 0: q starts at the prior
+    assert first() == alone
+    settings.noise = 3.0
+    assert abs(first() - alone) > 0.1
+
+
 def test_a_guide_without_the_base_classs_constructor():
     class Bare(dgp.MeanField):
         def __init__(self, model):
