@@ -38,9 +38,9 @@ def figure_of(
     """Make a figure of this size in inches, without pyplot, and its axes, [rows, columns]."""
     try:
         from matplotlib.figure import Figure
-    except ImportError:
-        raise ImportError(
-            "plots: wanted matplotlib; python -m pip install 'dgp_ppl[plots]'"
+    except ModuleNotFoundError:
+        raise ModuleNotFoundError(
+            "plots: wanted matplotlib; python -m pip install 'dgp_ppl[plots]'", name="matplotlib"
         ) from None
     figure = Figure(figsize=(width, height), layout="constrained")
     axes = figure.subplots(rows, columns, squeeze=False, **options)

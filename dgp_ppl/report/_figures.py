@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import matplotlib  # noqa: F401 - a command without it ends before it fits anything
 import numpy as np
 from jax import random
 
