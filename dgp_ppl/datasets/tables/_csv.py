@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -46,8 +47,10 @@ def csv_batches(path: Path) -> Iterator[Any]:
     """Yield the rows of a UTF-8 file in batches, as `pyarrow.Table`s of texts."""
     pa, pa_csv = arrow(), arrow("csv")
     line, names = _header(path)
+    has_quotes, longest = False, 0
     with path.open("rb") as stream:
-        has_quotes = any(b'"' in block for block in iter(lambda: stream.read(_BLOCK_BYTES), b""))
+        for text in stream:
+            has_quotes, longest = has_quotes or b'"' in text, max(longest, len(text))
     if has_quotes:  # Arrow reads on to the end of the file after a quote that is left open
         _check_rows(path, len(names))
     try:
@@ -57,8 +60,8 @@ def csv_batches(path: Path) -> Iterator[Any]:
                 ([batch] for batch in pa_csv.open_csv(
                     stream,
                     pa_csv.ReadOptions(
-                        skip_rows=line, column_names=names, block_size=_BLOCK_BYTES,
-                        use_threads=False,
+                        skip_rows=line, column_names=names, use_threads=False,
+                        block_size=max(_BLOCK_BYTES, 4 * longest),  # a row lies in two at most
                     ),
                     pa_csv.ParseOptions(newlines_in_values=has_quotes),
                     pa_csv.ConvertOptions(column_types=dict.fromkeys(names, pa.string())),
@@ -117,7 +120,7 @@ def check_names(where: str, names: Sequence[str]) -> None:
                 f"{where}: column {position + 1} of {len(names)} has no name; name it or leave it "
                 "out (pandas writes its index as such a column: save with index=False)"
             )
-    repeated = [name for name in dict.fromkeys(names) if names.count(name) > 1]
+    repeated = [name for name, count in Counter(names).items() if count > 1]
     if repeated:
         raise DataError(
             f"{where}: {quoted(repeated)} names more than one column, wanted different names; "

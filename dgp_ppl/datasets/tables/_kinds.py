@@ -155,7 +155,7 @@ def _label(text: str, numeric: bool) -> str:
     """Return a category in one way of writing: ``true`` is ``True``, and ``3.0`` is ``3``."""
     if text.lower() in ("true", "false"):
         return text.capitalize()
-    number = parse_number(text) if numeric else None
+    number = parse_number(text) if numeric and not is_too_long(text) else None
     return text if number is None or not np.isfinite(number) else canonical(number)
 
 
