@@ -16,10 +16,9 @@ from typing import Any, ClassVar, NamedTuple, NoReturn, Self
 import jax
 import jax.numpy as jnp
 import numpy as np
-import numpyro
 from jax.core import Tracer
 from jaxtyping import Array
-from numpyro import handlers
+from numpyro import handlers, primitives
 
 from dgp_ppl._static_key import static_key
 
@@ -211,7 +210,7 @@ class Partition:
     def __post_init__(self) -> None:
         leaves, treedef = jax.tree.flatten(self.static)
         # Handlers around the call change what the program computes, so it is not shared.
-        token = object() if numpyro.primitives._PYRO_STACK else None
+        token = object() if primitives._PYRO_STACK else None
         key = treedef, static_key((self.model, self.guide, leaves)), token
         vars(self).update(_key=key, _hash=hash(key))
 
