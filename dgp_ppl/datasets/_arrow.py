@@ -50,7 +50,6 @@ def without_index(where: str, data: Any) -> Any:
 
 
 @runtime_checkable
-@runtime_checkable
 class ArrowFrame(Protocol):
     """A data frame of any library that has Arrow's PyCapsule interface.
 
