@@ -260,3 +260,19 @@ def test_a_state_of_version_0_2_is_read():
     found = columns.inputs(arrow(a=[None, 7], c=["v", None]))
     assert found.tolist() == [[2.5, 0, 1, 0, 1], [7, 0, 0, 1, 0]]
     assert columns.to_state() == state
+
+
+def test_categories_of_long_whole_numbers_stay_apart(tmp_path):
+    """float64 would take 2^53 + 1 for 2^53."""
+    path, ids = tmp_path / "t.csv", (2**53, 2**53 + 1, 1)
+    rows = [f"{i},{k}" for k, i in enumerate(ids * 2)]
+    path.write_text("\n".join(["id,y", *rows]) + "\n")
+    found = Preprocessor.fit(path, "y", categorical="id").inputs(read_table(path))
+    assert len(np.unique(found, axis=0)) == 3
+
+
+def test_a_row_may_be_longer_than_a_block_of_arrow(tmp_path):
+    path, cell = tmp_path / "t.csv", "a" * 100_000
+    row = ",".join([cell] * 12)
+    path.write_text("\n".join([",".join(f"c{i}" for i in range(12)), row, row]) + "\n")
+    assert len(read_table(path)) == 2
