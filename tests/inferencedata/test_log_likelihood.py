@@ -2,6 +2,7 @@
 
 import warnings
 from collections import Counter
+from types import SimpleNamespace
 
 import jax.numpy as jnp
 import numpy as np
@@ -41,10 +42,10 @@ def test_chunks_of_rows_say_the_same_but_for_the_noise():
 
 def test_chunks_compile_once():
     """This holds for users' models too, whose programs are not shared between calls."""
-    calls = Counter()  # by number of rows; a list's values would be part of the model
+    held = SimpleNamespace(calls=Counter())  # by number of rows; no part of the model's key
 
     def counted(x, y=None):
-        calls[len(x)] += 1
+        held.calls[len(x)] += 1
         w = numpyro.sample("w", dist.Normal(0, 1))
         with numpyro.plate("data", len(x)):
             numpyro.sample("y", dist.Normal(w * x[:, 0], 0.3), obs=y)
@@ -54,7 +55,7 @@ def test_chunks_compile_once():
             KEY, counted, None, {}, jnp.asarray(X), jnp.asarray(Y), chunk_size=size,
             posterior_samples={"w": np.zeros(4)}, num_prior_samples=0,
         )  # fmt: skip
-        return calls[size]
+        return held.calls[size]
 
     assert traces(2) == traces(8)
 

@@ -14,8 +14,7 @@ from dgp_ppl.inference.runs._checkpoint import RunFolder
 from dgp_ppl.inference.svi import _choice as starts
 from dgp_ppl.models import svgp
 
-GOOD, BAD = {"noise": jnp.float32(0.3)}, {"noise": jnp.float32(3e4)}
-BROKEN = {"noise": jnp.float32(jnp.nan)}
+GOOD, BAD, BROKEN = {"noise": 0.3}, {"noise": 3e4}, {"noise": jnp.nan}
 # In float64, so that rounding does not grow, with inducing inputs that need no jitter.
 ON_APART, X_64, Y_64 = dgp.MeanField(svgp), np.asarray(X, float), np.asarray(Y, float)
 APART = X_64[1::4]
