@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -20,15 +20,6 @@ _COLUMN_BYTES = 2**16  # of a column that one read takes from a file
 _BATCH_CELLS, _BATCH_ROWS = 2**20, (2**8, 2**14)
 # A column that is being decoded holds about 2 MB: a page, and what it was compressed to.
 _OPEN_COLUMNS, _ARCS = 128, (4, 16)
-
-
-class _Piece(NamedTuple):
-    """Rows [start, stop) of a row group, and the position of the first one in the result."""
-
-    group: int
-    start: int
-    stop: int
-    position: int
 
 
 class _Cursor:
@@ -102,9 +93,8 @@ class ParquetReader(Reader):
 
     def _read(self, intervals: Sequence[Interval], cursors: list[_Cursor], reach: int) -> Arrays:
         """Read rows. A cursor goes on with rows at most `reach` after it, and is kept."""
-        pieces = list(self._pieces(intervals))
-        rows, found = sum(p.stop - p.start for p in pieces), ()
-        for group, start, stop, position in sorted(pieces):
+        rows, found = sum(stop - start for start, stop in intervals), ()
+        for group, start, stop, position in sorted(self._pieces(intervals)):
             near = [c for c in cursors if c.group == group and 0 <= start - c.row <= reach]
             if near:
                 cursor = max(near, key=lambda c: c.row)
@@ -122,30 +112,24 @@ class ParquetReader(Reader):
                 del cursors[: -self.most_arcs - 2]  # those used last are at the end
         return found
 
-    def _pieces(self, intervals: Sequence[Interval]) -> Iterator[_Piece]:
-        """Yield the rows of intervals, divided at the ends of row groups."""
+    def _pieces(self, intervals: Sequence[Interval]) -> Iterator[tuple[int, int, int, int]]:
+        """Yield each row group, its rows [start, stop), and the first one's place in the result."""
         position = 0
         for start, stop in intervals:
             while start < stop:
                 group = int(np.searchsorted(self._starts, start, side="right")) - 1
                 first, end = int(self._starts[group]), min(stop, int(self._starts[group + 1]))
-                yield _Piece(group, start - first, end - first, position)
+                yield group, start - first, end - first, position
                 position, start = position + end - start, end
 
     def _batches(self, number: int) -> Iterator[Any]:
         """Decode a row group from its beginning."""
         group = self._groups[number]
+        options = {"metadata": group.metadata, "buffer_size": _COLUMN_BYTES, "pre_buffer": False}
+        part = {"row_groups": [group.row_groups[0].id], "columns": self._names}
         open_file = arrow("parquet").ParquetFile
-        with (
-            readable(self.path),
-            open_file(
-                group.open(), metadata=group.metadata, buffer_size=_COLUMN_BYTES, pre_buffer=False
-            ) as file,
-        ):
-            row_group = [group.row_groups[0].id]
-            yield from file.iter_batches(
-                self._batch_rows, row_group, self._names, use_threads=False
-            )  # fmt: skip
+        with readable(self.path), open_file(group.open(), **options) as file:
+            yield from file.iter_batches(self._batch_rows, **part, use_threads=False)
         raise DataError(
             f"{self.path}: the files have changed since they were opened; open them again"
         )
@@ -175,10 +159,9 @@ class ParquetReader(Reader):
     def identify(self, found: Any) -> None:
         found.update(f"{self.num_rows} rows {self._inputs} {self._target}".encode())
         for group in self._groups:  # from the footers, which are in memory
-            footer = group.metadata.row_group(group.row_groups[0].id)
-            found.update(f"{footer.num_rows} rows".encode())
-            columns = (footer.column(i).to_dict() for i in range(footer.num_columns))
-            found.update(repr([c for c in columns if c["path_in_schema"] in self._names]).encode())
+            found.update(f"{group.row_groups[0].num_rows} rows".encode())
+            columns = (c.to_dict() for c in _footers(group) if c.path_in_schema in self._names)
+            found.update(repr(list(columns)).encode())
 
     def __getstate__(self) -> dict[str, Any]:
         return {n: v for n, v in self.__dict__.items() if n not in ("_cursors", "_lock")}
@@ -229,9 +212,13 @@ def _columns(path: str, schema: Any) -> list[str]:
     return without_index(path, schema.empty_table()).column_names
 
 
+def _footers(group: Any) -> list[Any]:
+    """Return what a file says about each column of a row group."""
+    footer = group.metadata.row_group(group.row_groups[0].id)
+    return [footer.column(i) for i in range(footer.num_columns)]
+
+
 def _may_miss(group: Any, name: str) -> bool:
     """Return whether a row group may miss cells of a column, by its statistics."""
-    footer = group.metadata.row_group(group.row_groups[0].id)
-    columns = (footer.column(i) for i in range(footer.num_columns))
-    found = [c.statistics for c in columns if c.path_in_schema == name]
+    found = [c.statistics for c in _footers(group) if c.path_in_schema == name]
     return any(s is None or not s.has_null_count or s.null_count > 0 for s in found)

@@ -6,17 +6,14 @@ import abc
 import dataclasses
 import itertools
 import mmap
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, Literal
 
 import numpy as np
 
 from dgp_ppl._errors import DataError
 
-__all__ = [
-    "ArrayReader", "Arrays", "Interval", "MappedReader", "Reader", "WithoutRows",
-    "hash_arrays",
-]  # fmt: skip
+__all__ = ["ArrayReader", "Arrays", "Interval", "Reader", "hash_arrays"]
 
 Arrays = tuple[np.ndarray, ...]
 Interval = tuple[int, int]
@@ -45,18 +42,6 @@ class Reader(abc.ABC):
     @abc.abstractmethod
     def identify(self, found: Any) -> None:
         """Update a hash with what tells this source from others, at a low cost."""
-
-
-class _Derived(Reader):
-    """A reader of another reader's rows."""
-
-    def __init__(self, reader: Reader) -> None:
-        self.reader = reader
-        self.num_rows, self.chunk_rows = reader.num_rows, reader.chunk_rows
-        self.most_arcs, self.buffer_bytes = reader.most_arcs, reader.buffer_bytes
-
-    def identify(self, found: Any) -> None:
-        self.reader.identify(found)
 
 
 def hash_arrays(found: Any, arrays: Arrays) -> None:
@@ -145,57 +130,3 @@ class _ArrayOfFile:
                 f"{self.filename} is shorter than when it was opened, wanted {self.shape[0]} rows; "
                 "open it again"
             ) from error
-
-
-class MappedReader(_Derived):
-    """Applies a function to the rows that another reader reads."""
-
-    def __init__(self, reader: Reader, function: Callable[..., Any]) -> None:
-        super().__init__(reader)
-        self.function = function
-
-    def read(self, intervals: Sequence[Interval]) -> Arrays:
-        return self._apply(self.reader.read(intervals))
-
-    def take(self, numbers: np.ndarray) -> Arrays:
-        return self._apply(self.reader.take(numbers))
-
-    def _apply(self, arrays: Arrays) -> Arrays:
-        made = self.function(*arrays)
-        made = tuple(np.asarray(a) for a in (made if isinstance(made, tuple | list) else (made,)))
-        if any(a.shape[:1] != arrays[0].shape[:1] for a in made):
-            raise ValueError(
-                f"Rows.map: the function made arrays of shapes {[a.shape for a in made]} of "
-                f"{len(arrays[0])} rows, wanted as many rows in each"
-            )
-        return made
-
-
-class WithoutRows(_Derived):
-    """Reads all rows of another reader but some, whose numbers increase."""
-
-    def __init__(self, reader: Reader, numbers: np.ndarray) -> None:
-        super().__init__(reader)
-        self.numbers, self.num_rows = numbers, reader.num_rows - len(numbers)
-        self._before = numbers - np.arange(len(numbers))  # kept rows before each that is left out
-
-    def read(self, intervals: Sequence[Interval]) -> Arrays:
-        wanted = []
-        for start, stop in intervals:
-            within = np.searchsorted(self._before, [start, stop - 1], "right")
-            first, last = self._original(np.array([start, stop - 1]))
-            gaps = self.numbers[slice(*within)]
-            starts, stops = [first, *(gaps + 1)], [*gaps, last + 1]
-            wanted += [(int(a), int(b)) for a, b in zip(starts, stops, strict=True) if a < b]
-        return self.reader.read(wanted)
-
-    def take(self, numbers: np.ndarray) -> Arrays:
-        return self.reader.take(self._original(numbers))
-
-    def identify(self, found: Any) -> None:
-        super().identify(found)
-        hash_arrays(found, (self.numbers,))
-
-    def _original(self, numbers: np.ndarray) -> np.ndarray:
-        """Return the numbers of rows in the other reader."""
-        return numbers + np.searchsorted(self._before, numbers, side="right")

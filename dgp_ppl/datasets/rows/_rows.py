@@ -13,16 +13,9 @@ import numpy as np
 from dgp_ppl._checks import check_count, check_key
 from dgp_ppl._errors import DataError
 from dgp_ppl._typing import PRNGKey
-from dgp_ppl.datasets.rows._order import Order
+from dgp_ppl.datasets.rows._order import Order, generator, seed_of
 from dgp_ppl.datasets.rows._parquet import ParquetReader
-from dgp_ppl.datasets.rows._readers import (
-    ArrayReader,
-    Arrays,
-    MappedReader,
-    Reader,
-    WithoutRows,
-)
-from dgp_ppl.datasets.rows._seeds import generator, seed_of
+from dgp_ppl.datasets.rows._readers import ArrayReader, Arrays, Interval, Reader, hash_arrays
 
 __all__ = ["Rows"]
 
@@ -51,7 +44,13 @@ class Rows:
         num_rows: number of rows N.
     """
 
-    def __init__(self, reader: Reader, *, buffer_rows: int | None = None) -> None:
+    def __init__(
+        self,
+        reader: Reader,
+        buffer_rows: int | None = None,
+        left_out: np.ndarray | None = None,
+        functions: tuple[Callable[..., Any], ...] = (),
+    ) -> None:
         if buffer_rows is not None:
             check_count("Rows", "buffer_rows", buffer_rows)
         if reader.num_rows > _MOST_ROWS:
@@ -59,8 +58,11 @@ class Rows:
                 f"Rows: there are {reader.num_rows:,} rows, wanted at most 2^31 - 1; fit a part of "
                 "them, such as some of the files"
             )
-        self._reader, self._buffer_rows = reader, buffer_rows
-        self.num_rows = reader.num_rows
+        self._reader, self._buffer_rows, self._functions = reader, buffer_rows, functions
+        # Numbers of the reader's rows that are left out, and of kept rows before each of them.
+        self._left_out = np.zeros(0, np.int64) if left_out is None else left_out
+        self._kept_before = self._left_out - np.arange(len(self._left_out))
+        self.num_rows = reader.num_rows - len(self._left_out)
 
     @classmethod
     def from_arrays(cls, *arrays: Any, buffer_rows: int | None = None) -> Rows:
@@ -95,7 +97,7 @@ class Rows:
                 f"Rows.from_arrays: the arrays have shapes {shapes}, wanted one common length N in "
                 "front, of at least 1"
             )
-        return cls(ArrayReader(arrays), buffer_rows=buffer_rows)
+        return cls(ArrayReader(arrays), buffer_rows)
 
     @classmethod
     def from_parquet(
@@ -120,7 +122,7 @@ class Rows:
         Raises:
             DataError: if a file cannot be read, or a column is missing or has no numbers.
         """
-        return cls(ParquetReader(path, inputs, target), buffer_rows=buffer_rows)
+        return cls(ParquetReader(path, inputs, target), buffer_rows)
 
     def __len__(self) -> int:
         return self.num_rows
@@ -132,18 +134,20 @@ class Rows:
             function: from blocks of the arrays, NumPy arrays with equally many rows, to a tuple of
                 arrays with as many rows. It must treat each row alike.
         """
-        return Rows(MappedReader(self._reader, function), buffer_rows=self._buffer_rows)
+        functions = (*self._functions, function)
+        return Rows(self._reader, self._buffer_rows, self._left_out, functions)
 
     def blocks(self, num_rows: int = 65_536) -> Iterator[Arrays]:
         """Yield the arrays of all rows in order, `num_rows` at a time."""
         for start in range(0, self.num_rows, num_rows):
-            yield self._reader.read([(start, min(self.num_rows, start + num_rows))])
+            yield self.read([(start, min(self.num_rows, start + num_rows))])
 
     def take(self, numbers: Any) -> Arrays:
         """Return the rows with these numbers, which may repeat, in one pass at most."""
         distinct, where = np.unique(np.asarray(numbers, np.int64), return_inverse=True)
         self._check_numbers("take", distinct)
-        return tuple(a[where] for a in self._reader.take(distinct))
+        arrays = self._mapped(self._reader.take(self._originals(distinct)))
+        return tuple(a[where] for a in arrays)
 
     def sample(self, key: PRNGKey, num_rows: int) -> Arrays:
         """Return random rows, all different, in one pass at most.
@@ -182,7 +186,7 @@ class Rows:
             )
         rng = generator(seed_of(key), "hold out")
         numbers = np.sort(rng.choice(self.num_rows, num_rows, replace=False))
-        return self.without(numbers), self._reader.take(numbers)
+        return self.without(numbers), self.take(numbers)
 
     def without(self, numbers: Any) -> Rows:
         """Return all rows but those with these numbers, which differ, and are not all rows."""
@@ -190,7 +194,8 @@ class Rows:
         if len(distinct) >= self.num_rows:
             raise ValueError(f"Rows.without: no row is left of {self.num_rows}")
         self._check_numbers("without", distinct)
-        return Rows(WithoutRows(self._reader, distinct), buffer_rows=self._buffer_rows)
+        left_out = np.union1d(self._left_out, self._originals(distinct))
+        return Rows(self._reader, self._buffer_rows, left_out, self._functions)
 
     def _check_numbers(self, method: str, numbers: np.ndarray) -> None:
         """Raise unless these are numbers of rows, which increase."""
@@ -202,7 +207,7 @@ class Rows:
     @cached_property
     def first(self) -> Arrays:
         """The first row of each array, [1, ...]."""
-        return self._reader.take(np.zeros(1, np.int64))
+        return self.take([0])
 
     @property
     def row_bytes(self) -> int:
@@ -216,6 +221,8 @@ class Rows:
         """
         found = hashlib.sha256(_ORDER)
         self._reader.identify(found)
+        if len(self._left_out):
+            hash_arrays(found, (self._left_out,))
         return found.hexdigest()
 
     def order(self, seed: tuple[int, ...], batch_size: int) -> Order:
@@ -227,7 +234,7 @@ class Rows:
             seed, self.num_rows, batch_size, window, min(arcs, window, self._reader.most_arcs)
         )
 
-    def read(self, intervals: Sequence[tuple[int, int]]) -> Arrays:
+    def read(self, intervals: Sequence[Interval]) -> Arrays:
         """Return the rows of intervals [start, stop), one after another."""
         for start, stop in intervals:
             if not 0 <= start <= stop <= self.num_rows:
@@ -235,7 +242,38 @@ class Rows:
                     f"Rows.read: an interval is [{start}, {stop}), wanted numbers from 0 to "
                     f"{self.num_rows}"
                 )
-        return self._reader.read(intervals)
+        if len(self._left_out):
+            intervals = self._without_gaps(intervals)
+        return self._mapped(self._reader.read(intervals))
+
+    def _originals(self, numbers: Any) -> np.ndarray:
+        """Return the reader's numbers of rows."""
+        return numbers + np.searchsorted(self._kept_before, numbers, side="right")
+
+    def _without_gaps(self, intervals: Sequence[Interval]) -> list[Interval]:
+        """Return the reader's intervals of the kept rows in intervals."""
+        found = []
+        for start, stop in intervals:
+            ends = [start, stop - 1]
+            gaps = self._left_out[slice(*np.searchsorted(self._kept_before, ends, "right"))]
+            first, last = self._originals(ends)
+            starts, stops = [first, *(gaps + 1)], [*gaps, last + 1]
+            found += [(int(a), int(b)) for a, b in zip(starts, stops, strict=True) if a < b]
+        return found
+
+    def _mapped(self, arrays: Arrays) -> Arrays:
+        """Apply the functions of `map`."""
+        for function in self._functions:
+            made = function(*arrays)
+            made = made if isinstance(made, tuple | list) else (made,)
+            made = tuple(np.asarray(a) for a in made)
+            if any(a.shape[:1] != arrays[0].shape[:1] for a in made):
+                raise ValueError(
+                    f"Rows.map: the function made arrays of shapes {[a.shape for a in made]} of "
+                    f"{len(arrays[0])} rows, wanted as many rows in each"
+                )
+            arrays = made
+        return arrays
 
     def __repr__(self) -> str:
         shapes = ", ".join(str(list(a.shape[1:])) for a in self.first)

@@ -15,7 +15,7 @@ from dgp_ppl._partition import Call, CallArrays, Streamed
 from dgp_ppl._typing import PRNGKey
 from dgp_ppl.datasets.rows import Rows
 from dgp_ppl.datasets.rows._blocks import Block, Blocks
-from dgp_ppl.datasets.rows._seeds import generator, seed_of
+from dgp_ppl.datasets.rows._order import generator, seed_of
 from dgp_ppl.inference.programs._data import RowCheck
 
 __all__ = ["Feed", "Position", "StepArrays", "at_step", "random_feed", "source_of"]

@@ -19,7 +19,7 @@ from dgp_ppl._errors import DataError, Interrupted
 from dgp_ppl._partition import Call, Partition
 from dgp_ppl._typing import Fitted, Model, Params, PRNGKey
 from dgp_ppl.datasets.rows import Rows
-from dgp_ppl.datasets.rows._seeds import seed_of
+from dgp_ppl.datasets.rows._order import seed_of
 from dgp_ppl.inference._params import checked_params, set_up_guide
 from dgp_ppl.inference.programs._data import check_data, explain_data, row_check
 from dgp_ppl.inference.runs._checkpoint import RunFolder, fit_identity

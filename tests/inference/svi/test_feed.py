@@ -14,7 +14,7 @@ from support.helpers import slow
 from support.streams import KEY, B, N, X, Y, Z, sorted_rows, streamed
 
 import dgp_ppl as dgp
-from dgp_ppl.datasets.rows._seeds import seed_of
+from dgp_ppl.datasets.rows._order import seed_of
 from dgp_ppl.models import deep_gp, gplvm, svgp
 
 

@@ -12,7 +12,7 @@ from support.kills import kill_often
 from support.streams import KEY, B, X, Y, sorted_rows, streamed
 
 import dgp_ppl as dgp
-from dgp_ppl.datasets.rows._seeds import seed_of
+from dgp_ppl.datasets.rows._order import seed_of
 from dgp_ppl.inference.svi._loop import TrainingLoop
 
 
