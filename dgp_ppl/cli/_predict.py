@@ -13,8 +13,7 @@ from dgp_ppl._files import table_writer
 from dgp_ppl.cli._app import app, interruptible
 from dgp_ppl.cli._kept import comparison_of, open_fit
 from dgp_ppl.cli._options import check_output, column_names
-from dgp_ppl.datasets.tables._read import table_chunks
-from dgp_ppl.datasets.tables._table import Table
+from dgp_ppl.datasets.tables._read import Table, table_chunks
 from dgp_ppl.prediction import Prediction
 
 __all__: list[str] = []

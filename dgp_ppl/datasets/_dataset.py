@@ -11,10 +11,9 @@ from dgp_ppl._errors import DataError
 from dgp_ppl.datasets._messages import shown
 from dgp_ppl.datasets.tables import Preprocessor
 
-__all__ = ["MIN_ROWS", "Dataset", "DatasetInfo", "repeated_rows", "splits"]
+__all__ = ["Dataset", "DatasetInfo", "check_size", "repeated_rows", "splits"]
 
-MIN_ROWS = 3  # two to train on, so that a spread exists, and one to test on
-
+_MIN_ROWS = 3
 _NAMES = 8  # of inputs, in a repr
 
 
@@ -76,6 +75,15 @@ class DatasetInfo:
     columns: int  # number D of inputs
     task: str  # "regression", "binary" or "multiclass"
     source: str  # where the data come from
+
+
+def check_size(where: str, rows: int) -> None:
+    """Raise `DataError` unless there are rows to train on, with a spread, and one to test on."""
+    if rows < _MIN_ROWS:
+        raise DataError(
+            f"{where}: {rows} row{'s' * (rows != 1)} of data with a target, wanted at least "
+            f"{_MIN_ROWS} (two for training, one for testing); add rows"
+        )
 
 
 def splits(data: Any, num_splits: int, seed: int) -> list[tuple[np.ndarray, np.ndarray]]:

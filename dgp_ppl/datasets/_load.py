@@ -7,20 +7,23 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from dgp_ppl._errors import DataError
 from dgp_ppl.datasets._arrow import ArrowFrame
 from dgp_ppl.datasets._bundled import BUNDLED, load_bundled
-from dgp_ppl.datasets._dataset import MIN_ROWS, Dataset, DatasetInfo
+from dgp_ppl.datasets._dataset import Dataset, DatasetInfo, check_size
 from dgp_ppl.datasets._messages import check_file, named, quoted, shown, suggestion
 from dgp_ppl.datasets._npz import DEFAULT_SPLITS, read_npz
 from dgp_ppl.datasets._openml import PREFIX, fetch_frame
 from dgp_ppl.datasets.tables import Preprocessor, read_table
 from dgp_ppl.datasets.tables._columns import fit_target
 from dgp_ppl.datasets.tables._preprocessor import find_target
-from dgp_ppl.datasets.tables._read import TABLE_SUFFIXES
-from dgp_ppl.datasets.tables._table import Table
+from dgp_ppl.datasets.tables._read import TABLE_SUFFIXES, Table
 
-__all__ = ["is_folder", "load", "named_files", "names", "open_table", "refuse_split_key"]
+__all__ = [
+    "is_folder", "load", "named_files", "names", "open_data", "refuse_split_key", "strict",
+]  # fmt: skip
 
 _FILE_SUFFIXES = (*TABLE_SUFFIXES, ".npz")
 _FOLDER_VARIABLE = "DGP_PPL_DATA"
@@ -81,56 +84,59 @@ def load(
         DataError: if there is no such data set, or it cannot be used. The message is one line
             with the reason and the next thing to try.
     """
-    found = open_table(name_or_path, target, split_key)
-    if found is not None:
-        return _from_table(*found)
-    text, folder = os.fspath(name_or_path), os.environ.get(_FOLDER_VARIABLE)  # type: ignore[arg-type]
-    if not isinstance(name_or_path, str) or text.lower().endswith(_FILE_SUFFIXES):
-        path = Path(os.path.expanduser(text))
-        check_file(path, _FILE_SUFFIXES)
-        return _load_npz(path, path.stem, target, split_key)
-    where, in_folder = named(text), Path(folder or "", f"{text}.npz")
-    if text in BUNDLED:
-        refuse_split_key(where, split_key)
-        data = load_bundled(text)
-        if target not in (None, data.y_name):
-            raise DataError(
-                f"{where}: target is {shown(target)}, wanted {data.y_name!r}, the only target of "
-                "this data set; leave the target out"
-            )
-        return data
-    if folder and text and os.path.isfile(in_folder):
-        return _load_npz(in_folder, text, target, split_key)
-    if os.path.exists(text):
-        kind = "a folder" if os.path.isdir(text) else "a file of another kind"
-        raise DataError(
-            f"{where}: {kind}, wanted a .csv, .parquet or .npz file; name one, or read a folder of "
-            ".parquet files block by block: dgp.Rows.from_parquet"
-        )
-    raise DataError(_unknown_name(text, folder))
+    found = open_data(name_or_path, target, split_key)
+    return found if isinstance(found, Dataset) else strict(*found)
 
 
-def open_table(
+def open_data(
     data: Any, target: str | None, split_key: str
-) -> tuple[str, Table, str | None, str] | None:
-    """Open a .csv or .parquet file, a frame, a `Table`, or a data set of OpenML.
+) -> Dataset | tuple[str, Table, str | None, str]:
+    """Open what `load` takes, or a `Table`.
 
-    Return its name, the table, the target, and where it comes from; None if `data` is no table.
+    Return a data set of numbers; or a table, after its name and before the target and its origin.
     """
     if not isinstance(data, str | os.PathLike):
         table = read_table(data)
         refuse_split_key(table.where, split_key)
         return "table", table, target, table.where
     text = os.fspath(data)
-    if isinstance(data, str) and text.startswith(PREFIX):
-        refuse_split_key(named(text), split_key)
+    path, where = Path(os.path.expanduser(text)), named(text)
+    is_name = isinstance(data, str)
+    if is_name and text.startswith(PREFIX):
+        refuse_split_key(where, split_key)
         frame, target, address = fetch_frame(text, target)
-        return text, replace(read_table(frame), where=named(text)), target, address
+        return text, replace(read_table(frame), where=where), target, address
     if text.lower().endswith(TABLE_SUFFIXES):
-        path = Path(os.path.expanduser(text))
-        refuse_split_key(named(path), split_key)
+        refuse_split_key(where, split_key)
         return path.stem, read_table(path), target, f"file {path}"
-    return None
+    if not is_name or text.lower().endswith(_FILE_SUFFIXES):
+        check_file(path, _FILE_SUFFIXES)
+        return _load_npz(path, path.stem, target, split_key)
+    if text in BUNDLED:
+        refuse_split_key(where, split_key)
+        found = load_bundled(text)
+        if target not in (None, found.y_name):
+            raise DataError(
+                f"{where}: target is {shown(target)}, wanted {found.y_name!r}, the only target of "
+                "this data set; leave the target out"
+            )
+        return found
+    if file := _file_of_folder(text):
+        return _load_npz(file, text, target, split_key)
+    if os.path.exists(text):
+        kind = "a folder" if os.path.isdir(text) else "a file of another kind"
+        raise DataError(
+            f"{where}: {kind}, wanted a .csv, .parquet or .npz file; name one, or read a folder of "
+            ".parquet files block by block: dgp.Rows.from_parquet"
+        )
+    raise DataError(_unknown_name(text))
+
+
+def _file_of_folder(text: str) -> Path | None:
+    """Return the .npz file of this name in the folder DGP_PPL_DATA, if there is one."""
+    folder = os.environ.get(_FOLDER_VARIABLE)
+    path = Path(folder or "", f"{text}.npz")
+    return path if folder and text and os.path.isfile(path) else None
 
 
 def _load_npz(path: Path, name: str, target: str | None, split_key: str) -> Dataset:
@@ -139,10 +145,18 @@ def _load_npz(path: Path, name: str, target: str | None, split_key: str) -> Data
             f"{named(path)}: target is {shown(target)}, but the target of an .npz file is its "
             "array 'y'; leave the target out"
         )
-    return read_npz(path, name, split_key)
+    table, test_index, are_images = read_npz(path, split_key)
+    found = strict(name, table, "y", f"file {path}")
+    found = replace(found, test_index=test_index, shared_unit=are_images)
+    # Whole numbers may be counts, but those of images are classes.
+    values = np.unique(found.y)
+    if are_images and table.columns["y"].whole and np.array_equal(values, range(len(values))):
+        task = "binary" if len(values) == 2 else "multiclass"
+        found = replace(found, task=task, y=found.y.astype(np.int64))
+    return found
 
 
-def _from_table(name: str, table: Table, target: str | None, source: str) -> Dataset:
+def strict(name: str, table: Table, target: str | None, source: str) -> Dataset:
     """Make a data set of a table whose inputs are finite numbers, and which has all targets."""
     target = find_target(table.where, table.names, target)
     inputs = tuple(n for n in table.names if n != target)
@@ -161,20 +175,14 @@ def _from_table(name: str, table: Table, target: str | None, source: str) -> Dat
             f"first in {table.place(int(present.argmin()))}, wanted a target in every row; leave "
             "these rows out"
         )
-    if len(y) < MIN_ROWS:
-        raise DataError(
-            f"{table.where}: {len(y)} row{'s' * (len(y) != 1)} of data, wanted at least {MIN_ROWS} "
-            "(two for training, one for testing); add rows"
-        )
+    check_size(table.where, len(y))
     return Dataset(name, x, y, goal.task, None, inputs, target, source)
 
 
 def is_folder(text: str) -> bool:
     """Return whether this is a folder, and not the name of a data set."""
-    named_files = os.environ.get(_FOLDER_VARIABLE)
-    if text in BUNDLED or (named_files and os.path.isfile(Path(named_files, f"{text}.npz"))):
-        return False
-    return os.path.isdir(os.path.expanduser(text))
+    is_name = text in BUNDLED or _file_of_folder(text) is not None
+    return not is_name and os.path.isdir(os.path.expanduser(text))
 
 
 def names() -> list[DatasetInfo]:
@@ -189,9 +197,9 @@ def named_files() -> list[str]:
     return sorted(path.relative_to(folder).with_suffix("").as_posix() for path in files)
 
 
-def _unknown_name(text: str, folder: str | None) -> str:
+def _unknown_name(text: str) -> str:
     """Return the error text for a name that is not known."""
-    known = [*BUNDLED, *named_files()]
+    known, folder = [*BUNDLED, *named_files()], os.environ.get(_FOLDER_VARIABLE)
     if folder and os.path.isdir(folder):
         state = f"{_FOLDER_VARIABLE} is {named(folder)}, which has no {shown(text + '.npz')}"
     elif folder:

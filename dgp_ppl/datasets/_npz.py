@@ -10,10 +10,9 @@ from typing import Any
 import numpy as np
 
 from dgp_ppl._errors import DataError, one_line
-from dgp_ppl.datasets._dataset import MIN_ROWS, Dataset
 from dgp_ppl.datasets._messages import named, quoted, shown, suggestion
 from dgp_ppl.datasets.tables._cells import WHOLE_MAX
-from dgp_ppl.datasets.tables._kinds import FLOAT32_MAX
+from dgp_ppl.datasets.tables._read import Column, Table
 
 __all__ = ["DEFAULT_SPLITS", "read_npz"]
 
@@ -26,22 +25,26 @@ _MIN_TRAIN_ROWS = 2
 _IMAGES = ("x_train", "y_train", "x_test", "y_test")
 
 
-def read_npz(path: Path, name: str, split_key: str) -> Dataset:
-    """Read ``X``, ``y`` and splits, or the parts of a file of images; see `load`."""
+def read_npz(path: Path, split_key: str) -> tuple[Table, tuple[np.ndarray, ...] | None, bool]:
+    """Read ``X``, ``y`` and splits, or the parts of a file of images; see `load`.
+
+    Return a table of the inputs and of ``y``, the test rows of each split, and whether these are
+    images.
+    """
     where = named(path)
     with _open(path) as archive:
-        is_images = set(_IMAGES) <= set(archive.files)
-        if not is_images and not {"X", "y"} <= set(archive.files):
+        are_images = set(_IMAGES) <= set(archive.files)
+        if not are_images and not {"X", "y"} <= set(archive.files):
             raise DataError(
                 f"{where}: the file has {quoted(archive.files) or 'no arrays'}, wanted the arrays "
                 "'X' [N, D] and 'y' [N]; save it with np.savez(path, X=..., y=...)"
             )
-        if is_images and split_key != DEFAULT_SPLITS:
+        if are_images and split_key != DEFAULT_SPLITS:
             raise DataError(
                 f"{where}: split_key is {shown(split_key)}, but a file of images has one split, "
                 "its x_test and y_test; leave split_key out"
             )
-        if is_images:
+        if are_images:
             x, y, test_index = _read_images(archive, where)
         else:
             x, y = _array(archive, "X", where), _array(archive, "y", where)
@@ -53,50 +56,13 @@ def read_npz(path: Path, name: str, split_key: str) -> Dataset:
                 f"{where}: 'y' has shape {y.shape} and 'X' {x.shape}, wanted [N] or [N, 1] and "
                 "[N, D]; save arrays that belong together, and one column of y per file"
             )
-        x_names = _x_names(archive, x.shape[1])
-    whole, y = y.dtype.kind != "f", y.reshape(-1)
-    x = _checked(where, x, x_names)
-    y = _checked(where, y[:, None], ("y",))[:, 0]
-    if len(y) < MIN_ROWS or y.min() == y.max():
-        raise DataError(
-            f"{where}: {len(y)} rows of data and {len(np.unique(y))} different targets, wanted at "
-            f"least {MIN_ROWS} rows (two for training, one for testing) and two targets; add rows"
-        )
-    # Whole numbers 0 and 1 are classes. More whole numbers may be counts, but not those of images.
-    values = np.unique(y)
-    are_classes = whole and np.array_equal(values, np.arange(len(values)))
-    task = "binary" if are_classes and len(values) == 2 else "regression"
-    if is_images and are_classes and len(values) > 2:
-        task = "multiclass"
-    return Dataset(
-        name=name,
-        x=x,
-        y=y if task == "regression" else y.astype(np.int64),
-        task=task,
-        test_index=test_index,
-        x_names=x_names,
-        y_name="y",
-        source=f"file {path}",
-        shared_unit=is_images,
-    )
-
-
-def _checked(where: str, values: np.ndarray, names: tuple[str, ...]) -> np.ndarray:
-    """Return values as float64, [N, K], or raise `DataError` if some cannot be used."""
-    limit = FLOAT32_MAX if values.dtype.kind == "f" else WHOLE_MAX - 1
-    with np.errstate(over="ignore"):
-        found = values.astype(np.float64)
-    bad = ~(np.abs(found) <= limit)
-    if not bad.any():
-        return found
-    row, column = (int(i) for i in np.argwhere(bad)[0])
-    count = int(bad.sum())
-    raise DataError(
-        f"{where}: {count} value{'s' * (count > 1)} missing, infinite or beyond {limit:.2g}"
-        f", first {values[row, column]} in column {shown(names[column])}, row {row} (from 0), "
-        "wanted finite numbers that float32 or, if whole, float64 can hold; drop these rows, fill "
-        "the cells in or rescale the column"
-    )
+        names = _x_names(archive, x.shape[1])
+    whole = y.dtype.kind != "f"
+    with np.errstate(over="ignore"):  # what float64 cannot hold is an error of the table
+        x, y = x.astype(np.float64, order="F"), y.astype(np.float64).reshape(-1)
+    columns = {name: Column("number", x[:, i]) for i, name in enumerate(names)}
+    columns["y"] = Column("number", y, whole=whole)
+    return Table(where, columns, np.arange(len(y))), test_index, are_images
 
 
 def _read_images(archive: Any, where: str) -> tuple[np.ndarray, np.ndarray, tuple[np.ndarray, ...]]:
@@ -147,6 +113,11 @@ def _array(archive: Any, key: str, where: str) -> np.ndarray:
         raise DataError(
             f"{where}: {shown(key)} has dtype {got!r}, wanted real numbers; encode it as numbers"
         )
+    if array.dtype.kind in "iu" and (bad := (array >= WHOLE_MAX) | (array <= -WHOLE_MAX)).any():
+        raise DataError(
+            f"{where}: {shown(key)} has {array[bad][0]} in row {np.argwhere(bad)[0][0]} (from 0), "
+            "where float64 loses digits, wanted whole numbers below 2^53; rescale the column"
+        )
     return array
 
 
@@ -155,7 +126,9 @@ def _x_names(archive: Any, columns: int) -> tuple[str, ...]:
     try:
         names = archive["columns"]
         if names.dtype.kind == "U" and names.shape == (columns,):
-            return tuple(map(str, names))
+            found = tuple(map(str, names))
+            if len({*found, "y"}) == columns + 1:
+                return found
     except Exception:  # nothing else needs the names
         pass
     return tuple(f"x{i}" for i in range(columns))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,15 +12,15 @@ import numpy as np
 
 from dgp_ppl._errors import DataError
 from dgp_ppl.datasets._arrow import ArrowFrame
-from dgp_ppl.datasets._dataset import MIN_ROWS, Dataset
-from dgp_ppl.datasets._load import is_folder, load, open_table, refuse_split_key
+from dgp_ppl.datasets._dataset import Dataset, check_size
+from dgp_ppl.datasets._load import is_folder, open_data, refuse_split_key, strict as strict_dataset
 from dgp_ppl.datasets._messages import named, quoted
 from dgp_ppl.datasets._npz import DEFAULT_SPLITS
 from dgp_ppl.datasets.rows import Rows
 from dgp_ppl.datasets.rows._parquet import parquet_columns
 from dgp_ppl.datasets.tables import Preprocessor
-from dgp_ppl.datasets.tables._preprocessor import check_columns, find_target
-from dgp_ppl.datasets.tables._table import Table
+from dgp_ppl.datasets.tables._preprocessor import check_columns, find_target, learn
+from dgp_ppl.datasets.tables._read import Table
 
 __all__ = ["RowSource", "TableSource", "open_source"]
 
@@ -55,25 +54,13 @@ class TableSource:
 
     def fit(self, train: np.ndarray) -> Preprocessor:
         """Fit a preprocessor to training rows: positions among the rows with a target."""
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # the report has them
-            fitted = Preprocessor.fit(
-                self.whole, self.target, rows=self.rows[train], drop=self.drop,
-                categorical=self.categorical,
-            )  # fmt: skip
-        without = len(self.whole) - len(self.rows)
-        if not without:
-            return fitted
-        many = "s" * (without > 1)
-        step = ("left out", f"{without:,} row{many} of the table without a target")
-        *steps, target = fitted.report.steps
-        return replace(fitted, report=replace(fitted.report, steps=(*steps, step, target)))
+        return learn(self.whole, self.target, self.rows[train], self.drop, self.categorical)
 
     def dataset(self, preprocessor: Preprocessor) -> Dataset:
         """Return the data set with the inputs that a preprocessor makes of all rows."""
         return Dataset(
             name=self.name,
-            x=preprocessor.inputs(self.whole, self.rows),
+            x=preprocessor.inputs(self.whole.take(self.rows)),
             y=self.y,
             task=self.task,
             test_index=None,
@@ -137,21 +124,17 @@ def open_source(
                 "the targets are classes; take columns by Rows.from_parquet or Rows.map"
             )
         return _open_rows(data, "rows", None, "y", "rows", bool(categorical))
-    found = None
-    if not strict and not isinstance(data, Dataset | RowSource):
-        found = open_table(data, target, split_key)
-    if (drop or categorical) and found is None:
+    if isinstance(data, Dataset | RowSource):
+        found: Any = data
+    else:
+        found = open_data(data, target, split_key)
+    if (drop or categorical) and (strict or not isinstance(found, tuple)):
         option, names = ("drop", drop) if drop else ("categorical", categorical)
         reason = "strict takes all columns as they are" if strict else "the data are no table"
         raise DataError(f"{option} is {quoted(names)}, but {reason}; leave one of them out")
-    if found is not None:
-        return _table_source(*found, drop, categorical)
-    if isinstance(data, Dataset):
-        return _with_single_target(data)
-    if isinstance(data, RowSource):
-        return data
-    source: Any = data  # a table that must be strict, or no table
-    return load(source, target=target, split_key=split_key)
+    if isinstance(found, tuple):
+        return strict_dataset(*found) if strict else _table_source(*found, drop, categorical)
+    return _with_single_target(found) if isinstance(data, Dataset) else found
 
 
 def _with_single_target(data: Dataset) -> Dataset:
@@ -177,16 +160,10 @@ def _table_source(
 ) -> TableSource:
     """Make a source, and check all that does not depend on a split."""
     target = find_target(table.where, table.names, target)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        whole = Preprocessor.fit(table, target, drop=drop, categorical=categorical)
+    whole = learn(table, target, None, drop, categorical)
     y, present = whole.targets(table)
     rows = np.flatnonzero(present)
-    if len(rows) < MIN_ROWS:
-        raise DataError(
-            f"{table.where}: {len(rows)} row{'s' * (len(rows) != 1)} of data with a target, wanted "
-            f"at least {MIN_ROWS} (two for training, one for testing); add rows"
-        )
+    check_size(table.where, len(rows))
     return TableSource(name, table, rows, y[rows], whole.task, target, origin, drop, categorical)
 
 
@@ -225,8 +202,7 @@ def _open_rows(
             f"{list(map(str, types))}, wanted numbers: inputs, [D], and a target, [] or [1]; make "
             "them by Rows.map"
         )
-    if len(rows) < MIN_ROWS:
-        raise DataError(f"{name}: {len(rows)} rows, wanted at least {MIN_ROWS}; add rows")
+    check_size(name, len(rows))
     if shapes[1] == (1,):
         rows = rows.map(_with_flat_target)
     x_names = tuple(f"x{i}" for i in range(shapes[0][0])) if x_names is None else x_names

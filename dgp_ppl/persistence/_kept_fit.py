@@ -24,7 +24,7 @@ from dgp_ppl._files import DAMAGE, fingerprint, versions
 from dgp_ppl._typing import Fitted, Model, Params, PRNGKey
 from dgp_ppl.datasets import Preprocessor
 from dgp_ppl.datasets._arrow import ArrowFrame
-from dgp_ppl.datasets.tables._table import Table
+from dgp_ppl.datasets.tables._read import Table
 from dgp_ppl.inference import Chains, FitResult, LayerGuide, MCEMResult
 from dgp_ppl.inference.runs._summary import program_name
 from dgp_ppl.persistence._archive import write_archive

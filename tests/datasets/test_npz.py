@@ -50,32 +50,28 @@ def test_inputs(npz):
         np.testing.assert_array_equal(data.x, X.astype(kind).astype(float))
     assert load(npz(X=np.ones((6, 2)))).x_names == ("x0", "x1")
     assert load(npz(columns=["a", "b"])).x_names == ("a", "b")
-    for unfit in (["a"], np.array([1, 2]), np.array(["a", 1], object), np.array("ab")):
+    for unfit in (["a"], ["a", "a"], ["x", "y"], np.array(["a", 1], object), np.array("ab")):
         assert load(npz(columns=unfit)).x_names == ("x0", "x1")
 
 
 def test_arrays_that_are_refused(npz):
     for arrays, *words in (
         ({"X": X[:, 0]}, "'X' has shape (6,)", "[N, D]"),
-        ({"X": X[None]}, "'X' has shape (1, 6, 2)"),
         ({"X": X[:, :0]}, "'X' has shape (6, 0)"),
         ({"y": X}, "'y' has shape (6, 2)", "one column of y"),
         ({"y": np.float64(1)}, "'y' has shape ()", "[N] or [N, 1]"),
         ({"y": Y[:5]}, "'y' has shape (5,) and 'X' (6, 2)"),
-        ({"X": X[:2], "y": Y[:2]}, "2 rows of data", "at least 3"),
-        ({"X": X[:0], "y": Y[:0]}, "0 rows of data"),
-        ({"y": np.full(6, 2.5)}, "1 different targets"),
+        ({"X": X[:0], "y": Y[:0]}, "0 rows of data", "at least 3"),
         ({"X": X.astype(object)}, "'X'", "Python objects", "X.astype(float)"),
         ({"X": X + 1j}, "'X' has dtype 'complex128'", "real numbers"),
         ({"y": Y.astype(str)}, "'y' has dtype '<U", "real numbers"),
         ({"X": X.astype("datetime64[s]")}, "'X' has dtype 'datetime64[s]'"),
-        ({"X": np.where(X == 5, np.nan, X)}, "1 value missing", "nan", "'x1', row 2", "drop"),
-        ({"X": np.where(X > 8, np.inf, X)}, "3 values", "inf", "'x1', row 4"),
-        ({"y": np.where(Y == 1, -1e39, Y)}, "-1e+39", "'y', row 2", "float32", "rescale"),
+        ({"X": np.where(X == 5, np.nan, X)}, "'x1': 1 cell missing", "row 2 (from 0)"),
+        ({"X": np.where(X > 8, np.inf, X)}, "'x0': inf in row 5"),
+        ({"y": np.where(Y == 1, np.nan, Y)}, "'y' is missing in 1 rows", "row 2"),
         ({"X": X.astype("g") * np.longdouble("1e4000")}, "float32"),
-        ({"X": X.astype(int) + 2**53}, str(2**53), "'x0', row 0", "float64"),
-        ({"X": X.astype("u8") + 2**63}, str(2**63), "'x0', row 0"),
-        ({"y": -np.arange(6) - 2**53 + 3}, str(-(2**53)), "'y', row 3"),
+        ({"X": X.astype("u8") + 2**63}, str(2**63), "row 0", "float64"),
+        ({"y": -np.arange(6) - 2**53 + 3}, str(-(2**53)), "row 3"),
     ):
         refused((lambda a=arrays: load(npz(**a)), "data.npz", *words))
     refused((lambda: load(npz(), target="x0"), "'x0'", "array 'y'", "leave the target out"))
@@ -156,7 +152,6 @@ def test_images_that_are_refused(npz):
     refused((lambda: load(npz(**IMAGES), split_key="mine"), "'mine'", "one split"))
     for part, word in (
         ({"x_test": np.zeros((2, 4, 4))}, "images of one size"),
-        ({"y_test": np.zeros((2, 1))}, "a class each"),
         ({"y_test": np.zeros(3, int)}, "'y' has shape (7,)"),
     ):
         refused((lambda part=part: load(npz(**(IMAGES | part))), word))

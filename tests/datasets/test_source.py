@@ -45,7 +45,7 @@ def test_a_table_is_encoded_for_each_split():
         assert (data.preprocessor, data.x_names) == (columns, columns.names)
         (fill,) = (c.fill for c in columns.columns if c.name == "rooms")
         assert fill == np.median([rooms[i] for i in train if rooms[i] is not None])
-        assert "1 row of the table without a target" in str(columns.report)
+        assert "1 row without a target" in str(columns.report)
 
 
 def test_categories_of_held_out_rows_are_inputs():
@@ -107,7 +107,7 @@ def test_what_cannot_be_opened():
         (opened(dgp.Rows.from_arrays(X)), "a row has arrays of shapes [[2]]"),
         (opened(dgp.Rows.from_arrays(X, ROWS), drop="a"), "no columns but x and y"),
         (rows(X, np.zeros((30, 3))), "[[2], [3]]"),
-        (rows(X[:2], np.zeros(2)), "2 rows, wanted at least 3"),
+        (rows(X[:2], np.zeros(2)), "2 rows of data", "at least 3"),
         (rows(X, np.array(["a"] * 30)), "wanted numbers", "Rows.map"),
     )
 

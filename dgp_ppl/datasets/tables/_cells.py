@@ -8,7 +8,6 @@ import re
 import numpy as np
 
 __all__ = [
-    "DATE_ORDERS",
     "DAY_MICROSECONDS",
     "MISSING",
     "WHOLE_MAX",
@@ -26,6 +25,7 @@ MISSING = frozenset(
 """Texts of cells without a value, in lower case."""
 
 DAY_MICROSECONDS = 86_400_000_000
+_EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 WHOLE_MAX = 2**53  # float64 holds every whole number up to here
 
 _THOUSANDS = re.compile(r"[+-]?[1-9]\d{0,2}(,\d{3})+(\.\d*)?")
@@ -38,8 +38,6 @@ _DATES = {
         ("year", "ymd", "-/."), ("day", "dmy", "-/."), ("month", "mdy", "-/"),
     )
 }  # fmt: skip
-DATE_ORDERS = tuple(_DATES)
-"""What a date starts with: 2024-03-31, 31/03/2024 or 03/31/2024."""
 
 
 def is_missing(text: str) -> bool:
@@ -74,7 +72,10 @@ def has_decimal_comma(text: str) -> bool:
 
 
 def parse_date(text: str, order: str) -> float | None:
-    """Return the days from 1970-01-01 (UTC) to a date; NaN if missing; None for other texts."""
+    """Return the days from 1970-01-01 (UTC) to a date; NaN if missing; None for other texts.
+
+    `order` says what dates start with: "year" (2024-03-31), "day" (31/03/2024) or "month".
+    """
     if is_missing(text):
         return np.nan
     match = _DATES[order].fullmatch(text)
@@ -85,11 +86,8 @@ def parse_date(text: str, order: str) -> float | None:
         time = datetime.time.fromisoformat(match["time"] or "00:00")
     except ValueError:
         return None
-    if time.tzinfo is None:
-        time = time.replace(tzinfo=datetime.UTC)
-    since = datetime.datetime.combine(date, time) - datetime.datetime(
-        1970, 1, 1, tzinfo=datetime.UTC
-    )
+    time = time if time.tzinfo else time.replace(tzinfo=datetime.UTC)
+    since = datetime.datetime.combine(date, time) - _EPOCH
     return since / datetime.timedelta(microseconds=1) / DAY_MICROSECONDS
 
 

@@ -1,4 +1,4 @@
-"""One column of a `Preprocessor`: what training rows say about an input, or about the target."""
+"""The columns of a table as numbers, dates or categories, and what training rows say of them."""
 
 from __future__ import annotations
 
@@ -9,13 +9,162 @@ import numpy as np
 
 from dgp_ppl._errors import DataError
 from dgp_ppl.datasets._messages import quoted, shown, suggestion
-from dgp_ppl.datasets.tables._kinds import Kind, infer, labels, numbers
-from dgp_ppl.datasets.tables._table import Table
+from dgp_ppl.datasets.tables._cells import (
+    canonical,
+    has_decimal_comma,
+    is_too_long,
+    parse_date,
+    parse_number,
+)
+from dgp_ppl.datasets.tables._read import Column, Table
 
-__all__ = ["InputColumn", "TargetColumn", "fit_input", "fit_target", "format_value"]
+__all__ = [
+    "InputColumn", "Kind", "TargetColumn", "ambiguous_dates", "fit_input", "fit_target",
+    "format_value", "infer", "labels",
+]  # fmt: skip
 
+_FLOAT32_MAX = float(np.finfo(np.float32).max)
 _MOST_CATEGORIES = 50
 _MOSTLY_DIFFERENT = 0.9  # the share of different texts from which on they are names
+_TODO = (
+    "correct the cells, leave these rows out, or fit without the column (drop=..., --drop), or "
+    "with its cells as categories (categorical=..., --categorical)"
+)
+
+
+@dataclass(frozen=True)
+class Kind:
+    """How to read a column."""
+
+    name: str  # "number", "date" or "category"
+    order: str = "year"  # of dates, one of the orders of `parse_date`
+    numeric: bool = False  # of categories: 3.0 is then the category "3"
+
+    def parse(self, text: str) -> float | None:
+        """Return the number or date in a text; NaN if missing; None for other texts."""
+        return parse_number(text) if self.name == "number" else parse_date(text, self.order)
+
+
+# Month first if both fit, and a warning.
+_OF_TEXTS = (Kind("number"), *(Kind("date", order) for order in ("year", "month", "day")))
+
+
+def infer(table: Table, name: str, categorical: bool = False) -> Kind:
+    """Return what a column holds; refuse numbers or dates of which some cells are not."""
+    column = table.columns[name]
+    if column.kind not in ("number", "date", "text"):
+        raise DataError(
+            f"{table.where}: column {shown(name)} is of type {shown(column.kind)}, wanted numbers, "
+            "dates, text or booleans; leave it out (drop=..., --drop)"
+        )
+    if column.kind == "date" and categorical:
+        raise DataError(
+            f"{table.where}: categorical has {shown(name)}, a column of dates; leave it out of "
+            "categorical, or write the dates as text"
+        )
+    if column.kind != "text":
+        return Kind("category", numeric=True) if categorical else Kind(column.kind)
+    fitting = {kind: [kind.parse(text) is not None for text in column.texts] for kind in _OF_TEXTS}
+    are_numbers = fitting[Kind("number")]
+    if categorical or column.declared:
+        return Kind("category", numeric=all(are_numbers))
+    for kind, cells in fitting.items():
+        if all(cells):
+            return kind
+    commas = [has_decimal_comma(text) for text in column.texts]
+    if any(commas) and all(a or b for a, b in zip(are_numbers, commas, strict=True)):
+        wanted = "numbers with a decimal point"
+        raise _bad_cells(table, name, commas, "has a decimal comma", wanted)
+    present = column.values[column.values >= 0]
+    for kind, cells in fitting.items():
+        if len(present) and np.array(cells)[present].mean() > 0.5:
+            bad = [not fits for fits in cells]
+            raise _bad_cells(table, name, bad, f"is no {kind.name}", f"{kind.name}s")
+    return Kind("category")
+
+
+def ambiguous_dates(column: Column) -> bool:
+    """Return whether day and month of all dates could be exchanged."""
+    return all(
+        parse_date(text, order) is not None for text in column.texts for order in ("day", "month")
+    )
+
+
+def _numbers(table: Table, name: str, kind: Kind) -> np.ndarray:
+    """Return the numbers or dates of a column, float64 [N], with NaN where cells are missing."""
+    column = table.columns[name]
+    values = column.values
+    if column.kind == "text":
+        parsed = [kind.parse(text) for text in column.texts]
+        if None in parsed:
+            bad = [value is None for value in parsed]
+            raise _bad_cells(table, name, bad, f"is no {kind.name}", f"{kind.name}s")
+        if kind.name == "number" and any(bad := [is_too_long(text) for text in column.texts]):
+            what = "is a whole number beyond 2^53, where float64 loses digits"
+            raise _bad_cells(table, name, bad, what, "fewer digits")
+        values = np.array([*parsed, np.nan], float)[values]
+    elif column.kind != kind.name and not _is_empty(column):  # without cells it may have any type
+        is_known = column.kind in ("number", "date")
+        held = f"{column.kind}s" if is_known else f"type {shown(column.kind)}"
+        raise DataError(
+            f"{table.where}: column {shown(name)} holds {held}, wanted {kind.name}s, as in the "
+            "training data; convert the column"
+        )
+    too_large = np.abs(values) > _FLOAT32_MAX
+    if too_large.any():
+        row = int(too_large.argmax())
+        raise DataError(
+            f"{table.where}: column {shown(name)}: {values[row]} in {table.place(row)} is infinite "
+            "or beyond the range of float32 (3.4e38), which fits use, wanted finite numbers; "
+            f"{_TODO}"
+        )
+    return values
+
+
+def labels(table: Table, name: str, kind: Kind) -> tuple[tuple[str, ...], np.ndarray]:
+    """Return the categories of a column, sorted, and each row's position in them; -1 if missing."""
+    column = table.columns[name]
+    if column.kind == "text":
+        texts, codes = [_label(text, kind.numeric) for text in column.texts], column.values
+    elif column.kind == "number" or _is_empty(column):
+        values = _numbers(table, name, Kind(column.kind))
+        found, codes = np.unique(values, return_inverse=True, equal_nan=True)
+        texts = [canonical(v) for v in found if not np.isnan(v)]
+        codes = np.where(np.isnan(values), -1, codes)
+    else:
+        raise DataError(
+            f"{table.where}: column {shown(name)} holds no text, wanted categories, as in the "
+            "training data; convert the column"
+        )
+    used = {text: i for i, text in enumerate(sorted(set(texts)))}
+    lookup = np.array([used[text] for text in texts] + [-1])
+    return tuple(used), lookup[codes]
+
+
+def _is_empty(column: Column) -> bool:
+    return column.kind in ("number", "date") and bool(np.isnan(column.values).all())
+
+
+def _label(text: str, numeric: bool) -> str:
+    """Return a category in one way of writing: ``true`` is ``True``, and ``3.0`` is ``3``."""
+    if text.lower() in ("true", "false"):
+        return text.capitalize()
+    number = parse_number(text) if numeric and not is_too_long(text) else None
+    return text if number is None or not np.isfinite(number) else canonical(number)
+
+
+def _bad_cells(table: Table, name: str, bad: Sequence[bool], what: str, wanted: str) -> DataError:
+    """Return the error about the cells of a text column whose texts are bad."""
+    column = table.columns[name]
+    cells = np.append(bad, False)[column.values]
+    row, count = int(cells.argmax()), int(cells.sum())
+    first = column.texts[column.values[row]]
+    others = [t for t, b in zip(column.texts, bad, strict=True) if b and t != first]
+    more = f", and {quoted(others, 3)}" if others else ""
+    return DataError(
+        f"{table.where}: column {shown(name)}: {shown(first)} in {table.place(row)} {what} "
+        f"({count} such cell{'s' * (count != 1)}{more}), wanted {wanted}; {_TODO}"
+    )
 
 
 @dataclass(frozen=True)
@@ -42,7 +191,7 @@ class InputColumn:
         An unseen category is an error, or the position -1 if `unseen` is "zeros".
         """
         if self.kind.name != "category":
-            values = numbers(table, self.name, self.kind)
+            values = _numbers(table, self.name, self.kind)
             missing = np.isnan(values)
             if self.fill is None and missing.any():
                 count, place = int(missing.sum()), table.place(int(missing.argmax()))
@@ -73,7 +222,7 @@ class TargetColumn:
             y = _codes(table, self.name, self.kind, self.classes, "or fit with such rows")
             present = y < len(self.classes)
             return np.where(present, y, -1), present
-        values = numbers(table, self.name, self.kind)
+        values = _numbers(table, self.name, self.kind)
         present = ~np.isnan(values)
         if self.task == "regression":
             return values, present
@@ -108,15 +257,15 @@ def _codes(table: Table, name: str, kind: Kind, known: Sequence[str], todo: str)
 
 
 def fit_input(
-    table: Table, training: Table, name: str, categorical: bool, whole: Table
+    whole: Table, training: Table, name: str, categorical: bool
 ) -> tuple[InputColumn | None, str]:
     """Learn a column from training rows; return it, or None and why it is no input.
 
-    The rows with a target, `table`, tell the kind; `whole`, which has all rows, the categories.
+    The whole table tells the kind and the categories.
     """
-    kind = infer(table, name, categorical)
+    kind = infer(whole, name, categorical)
     if kind.name != "category":
-        values = numbers(training, name, kind, fitting=True)
+        values = _numbers(training, name, kind)
         present = values[~np.isnan(values)]
         if not len(present):
             return None, "empty"
@@ -124,7 +273,7 @@ def fit_input(
         if not varies and not missing:
             return None, f"always {format_value(kind, present[0])}"
         return InputColumn(name, kind, float(np.median(present)), varies, missing), ""
-    found, codes = labels(training, name, kind, fitting=True)
+    found, codes = labels(training, name, kind)
     present = codes[codes >= 0]
     missing = len(present) < len(codes)
     if not len(present):
@@ -132,10 +281,10 @@ def fit_input(
     if len(found) == 1 and not missing:
         return None, f"always {shown(found[0])}"
     are_names = len(found) > 2 and len(found) >= _MOSTLY_DIFFERENT * len(present)
-    declared = categorical or table.columns[name].declared
+    declared = categorical or whole.columns[name].declared
     if not declared and (are_names or len(found) > _MOST_CATEGORIES):
         return None, f"{len(found)} different texts in {len(present)} cells"
-    known, _ = labels(whole, name, kind, fitting=True)
+    known, _ = labels(whole, name, kind)
     fill = known.index(found[np.bincount(present).argmax()])
     return InputColumn(name, kind, float(fill), True, missing, known), ""
 
@@ -153,7 +302,7 @@ def fit_target(table: Table, name: str, categorical: bool) -> TargetColumn:
     where, column = table.where, table.columns[name]
     classes: tuple[str, ...] = ()
     if kind.name == "category":
-        classes, codes = labels(table, name, kind, fitting=True)
+        classes, codes = labels(table, name, kind)
         constant = shown(classes[0]) if len(classes) == 1 else ""
         rows = int((codes >= 0).sum())
         most = max(2, rows // 2)
@@ -166,7 +315,7 @@ def fit_target(table: Table, name: str, categorical: bool) -> TargetColumn:
             )
         task = "binary" if len(classes) == 2 else "multiclass"
     else:
-        values = np.unique(numbers(table, name, kind, fitting=True))
+        values = np.unique(_numbers(table, name, kind))
         values = values[~np.isnan(values)]
         constant = format_value(kind, values[0]) if len(values) == 1 else ""
         task = "binary" if column.whole and np.array_equal(values, (0, 1)) else "regression"

@@ -6,7 +6,7 @@ import json
 import os
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -15,13 +15,11 @@ import numpy as np
 from dgp_ppl._errors import DataError
 from dgp_ppl.datasets._arrow import ArrowFrame
 from dgp_ppl.datasets._messages import quoted, shown, suggestion
-from dgp_ppl.datasets.tables._columns import InputColumn, TargetColumn, fit_input, fit_target
-from dgp_ppl.datasets.tables._kinds import Kind
-from dgp_ppl.datasets.tables._read import read_table
+from dgp_ppl.datasets.tables._columns import InputColumn, Kind, TargetColumn, fit_input, fit_target
+from dgp_ppl.datasets.tables._read import Table, read_table
 from dgp_ppl.datasets.tables._report import Report, describe
-from dgp_ppl.datasets.tables._table import Table
 
-__all__ = ["Preprocessor", "Source", "check_columns", "find_target"]
+__all__ = ["Preprocessor", "Source", "check_columns", "find_target", "learn"]
 
 _FORMAT, _VERSION = "dgp_ppl.Preprocessor", 1
 
@@ -71,8 +69,8 @@ class Preprocessor:
 
         The whole table tells which columns are numbers, dates or text, the categories, and the
         classes of the target: names, which say nothing about a row's target. The training rows
-        alone tell the values for missing cells and what is constant. Rows without a target are
-        left out, but for their categories.
+        alone tell the values for missing cells and what is constant. Those without a target are
+        left out.
 
         >>> import pyarrow as pa
         >>> from dgp_ppl.datasets import Preprocessor
@@ -89,8 +87,9 @@ class Preprocessor:
           categories  colour: blue, green, red (green in other rows alone)
           missing     area: 1 cell -> 1185.75, and an input that marks them
           left out    sold: always 2024-01-31
+          left out    1 row without a target
           target      price (regression)
-        >>> columns.inputs(houses, [0, 2]).tolist()
+        >>> columns.inputs(houses)[[0, 2]].tolist()
         [[1421.5, 0.0, 0.0, 1.0, 0.0], [1185.75, 0.0, 0.0, 1.0, 1.0]]
 
         Args:
@@ -108,51 +107,19 @@ class Preprocessor:
         Raises:
             DataError: if a column is unknown or cannot be used, or no input is left.
         """
-        whole = read_table(source)
-        where, names = whole.where, whole.names
-        dropped, chosen = check_columns(where, names, target, drop, categorical)
-        is_training = np.zeros(len(whole), bool)
-        is_training[slice(None) if rows is None else rows] = True
-        table, goal, without_target = whole, None, 0
-        if target is not None:
-            goal = fit_target(whole, target, target in chosen)
-            present = goal.read(whole)[1]
-            without_target = int((is_training & ~present).sum())
-            table, is_training = whole.take(present), is_training[present]
-        training = table.take(is_training)
-        if not len(training):
-            raise DataError(
-                f"{where}: no training rows{' with a target' * (target is not None)}, wanted some; "
-                "check that the file is complete"
-            )
-        columns, left_out = [], {name: "as asked" for name in dropped}
-        for name in names:
-            if name != target and name not in dropped:
-                column, note = fit_input(table, training, name, name in chosen, whole)
-                if column is None:
-                    left_out[name] = note
-                else:
-                    columns.append(column)
-        if not columns:
-            notes = "; ".join(f"{shown(name)}: {note}" for name, note in left_out.items())
-            raise DataError(
-                f"{where}: no column is left as an input ({notes}), wanted at least one; add "
-                "inputs, or keep text with categorical=... (--categorical)"
-            )
-        made = cls(tuple(columns), goal)
-        report = describe(table, training, columns, goal, len(made.names), left_out, without_target)
-        for text in report.warnings:
-            warnings.warn(f"{where}: {text}", UserWarning, stacklevel=2)
-        return cls(made.columns, goal, report)
+        table = read_table(source)
+        fitted = learn(table, target, rows, drop, categorical)
+        for text in fitted.report.warnings:
+            warnings.warn(f"{table.where}: {text}", UserWarning, stacklevel=2)
+        return fitted
 
-    def inputs(self, source: Source, rows: Any = None, *, unseen: str = "error") -> np.ndarray:
+    def inputs(self, source: Source, *, unseen: str = "error") -> np.ndarray:
         """Return the inputs of a table's rows, float64 [N, D].
 
         Columns that the training data do not have are ignored.
 
         Args:
             source: a file, a data frame or a `Table`.
-            rows: positions of the rows, or a mask; None for all rows.
             unseen: what to do about categories that the table of `fit` does not have: "error",
                 or "zeros", where all inputs of the column are 0. With two categories, 0 is also
                 the first of them.
@@ -174,8 +141,6 @@ class Preprocessor:
                 f"{table.where}: no column {quoted(missing)}{hint}, wanted the columns of the "
                 f"training data; the columns are {quoted(table.names)}"
             )
-        if rows is not None:
-            table = table.take(np.arange(len(table))[rows])
         read = {column.name: column.read(table, unseen) for column in self.columns}
         x = np.empty((len(table), len(self._parts)))
         for j, (_, column, part) in enumerate(self._parts):
@@ -186,12 +151,11 @@ class Preprocessor:
                 x[:, j] = np.isnan(cells) if part == "missing" else cells == part
         return x
 
-    def targets(self, source: Source, rows: Any = None) -> tuple[np.ndarray, np.ndarray]:
+    def targets(self, source: Source) -> tuple[np.ndarray, np.ndarray]:
         """Return the targets of a table's rows, and which rows have one.
 
         Args:
             source: a file, a data frame or a `Table`.
-            rows: positions of the rows, or a mask; None for all rows.
 
         Returns:
             A pair of the targets [N], float64 or the classes 0 ... C-1 as int64, and a mask [N].
@@ -204,8 +168,6 @@ class Preprocessor:
         table = read_table(source)
         if goal.name not in table.columns:
             find_target(table.where, table.names, goal.name)
-        if rows is not None:
-            table = table.take(np.arange(len(table))[rows])
         return goal.read(table)
 
     @property
@@ -328,6 +290,46 @@ class Preprocessor:
 def _column(made: Any, state: Mapping[str, Any]) -> Any:
     lists = {name: tuple(value) for name, value in state.items() if isinstance(value, list)}
     return made(**{**state, **lists, "kind": Kind(**state["kind"])})
+
+
+def learn(
+    whole: Table,
+    target: str | None,
+    rows: Any = None,
+    drop: str | Sequence[str] = (),
+    categorical: str | Sequence[str] = (),
+) -> Preprocessor:
+    """Fit a `Preprocessor` to the training rows of a table, without Python's warnings."""
+    where, names = whole.where, whole.names
+    dropped, chosen = check_columns(where, names, target, drop, categorical)
+    is_training = np.zeros(len(whole), bool)
+    is_training[slice(None) if rows is None else rows] = True
+    goal = None if target is None else fit_target(whole, target, target in chosen)
+    present = np.ones(len(whole), bool) if goal is None else goal.read(whole)[1]
+    training = whole.take(is_training & present)
+    if not len(training):
+        raise DataError(
+            f"{where}: no training rows{' with a target' * (target is not None)}, wanted some; "
+            "check that the file is complete"
+        )
+    columns, left_out = [], {name: "as asked" for name in dropped}
+    for name in names:
+        if name != target and name not in dropped:
+            column, note = fit_input(whole, training, name, name in chosen)
+            if column is None:
+                left_out[name] = note
+            else:
+                columns.append(column)
+    if not columns:
+        notes = "; ".join(f"{shown(name)}: {note}" for name, note in left_out.items())
+        raise DataError(
+            f"{where}: no column is left as an input ({notes}), wanted at least one; add "
+            "inputs, or keep text with categorical=... (--categorical)"
+        )
+    made = Preprocessor(tuple(columns), goal)
+    num_inputs, without_target = len(made.names), int((~present).sum())
+    report = describe(whole, training, columns, goal, num_inputs, left_out, without_target)
+    return replace(made, report=report)
 
 
 def check_columns(

@@ -1,11 +1,11 @@
-"""`read_table` and `table_chunks`: the columns of files and of data frames."""
+"""`Table`: the columns of a file or of a data frame as they are, and the readers that make it."""
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 import os
 from collections.abc import Collection, Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,13 +22,69 @@ from dgp_ppl.datasets._arrow import (
 )
 from dgp_ppl.datasets._messages import check_file, named
 from dgp_ppl.datasets.tables._cells import DAY_MICROSECONDS, MISSING, WHOLE_MAX, is_missing
-from dgp_ppl.datasets.tables._csv import check_names, csv_batches
-from dgp_ppl.datasets.tables._table import Column, Table
+from dgp_ppl.datasets.tables._csv import check_names, csv_batches, csv_rows
 
-__all__ = ["TABLE_SUFFIXES", "read_table", "table_chunks"]
+__all__ = ["TABLE_SUFFIXES", "Column", "Table", "read_table", "table_chunks"]
 
 TABLE_SUFFIXES = (".csv", ".parquet")
 _BATCH_ROWS = 2**16
+
+
+@dataclass(frozen=True, eq=False)
+class Column:
+    """A column of a table."""
+
+    kind: str  # "number", "date" or "text"; else the type of a column that cannot be an input
+    # Numbers, or days since 1970-01-01, float64 [N], NaN where missing; of text the position of
+    # each row's text in `texts`, int64 [N], -1 where missing.
+    values: np.ndarray
+    texts: tuple[str, ...] = ()  # that differ, without spaces around them
+    whole: bool = False  # whether the numbers are stored or written as whole numbers
+    declared: bool = False  # whether the source says that it holds categories or booleans
+
+    def take(self, rows: np.ndarray) -> Column:
+        """Return some rows: their positions, or a mask."""
+        values = self.values[rows]
+        if self.kind != "text":
+            return replace(self, values=values)
+        used, positions = np.unique(values[values >= 0], return_inverse=True)
+        values[values >= 0] = positions
+        return replace(self, values=values, texts=tuple(self.texts[i] for i in used))
+
+
+@dataclass(frozen=True, eq=False)
+class Table:
+    """The columns of a file or of a data frame; `read_table` makes it."""
+
+    where: str  # the file or frame, for messages
+    columns: dict[str, Column]
+    rows: np.ndarray  # numbers in the source, from 0, [N]
+    path: Path | None = None  # of a file that has lines
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the columns."""
+        return tuple(self.columns)
+
+    def take(self, rows: np.ndarray) -> Table:
+        """Return a table of some rows: their positions in this table, or a mask."""
+        columns = {name: column.take(rows) for name, column in self.columns.items()}
+        return replace(self, columns=columns, rows=self.rows[rows])
+
+    def place(self, row: int) -> str:
+        """Return where a row is in its source, for messages."""
+        number = int(self.rows[row])
+        if self.path is None:
+            return f"row {number} (from 0)"
+        line, _ = next(itertools.islice(csv_rows(self.path), number + 1, None), (None, None))
+        return f"row {number} (from 0)" if line is None else f"line {line}"
+
+    def __repr__(self) -> str:
+        names = ", ".join(map(repr, self.names[:8])) + ", ..." * (len(self.names) > 8)
+        return f"Table({self.where}: {len(self):,} rows; {names})"
 
 
 def read_table(
@@ -80,7 +136,7 @@ def table_chunks(
         for raw in _of_size(_batches(file), rows):
             table = _table(named(file), raw, texts, file)
             numbers = np.arange(start, start := start + len(table))
-            yield raw, dataclasses.replace(table, rows=numbers)
+            yield raw, replace(table, rows=numbers)
         if not start:
             raise DataError(f"{named(file)}: no rows, wanted some; check that it is complete")
 
@@ -128,25 +184,23 @@ def _table(where: str, data: Any, texts: Collection[str], path: Path | None = No
 def _column(column: Any, keep: bool) -> Column:
     """Make a column of an Arrow array; `keep` says that texts stay texts."""
     pa = arrow()
-    kind, types = column.type, pa.types
     if isinstance(column, pa.ChunkedArray):  # of no chunks
-        column = pa.array([], kind)
+        column = pa.array([], column.type)
+    kind, types = column.type, pa.types
     is_category = types.is_dictionary(kind)
     inner = kind.value_type if is_category else kind
-    if types.is_boolean(inner):
-        cells = {True: "True", False: "False", None: None}
-        return _texts(pa.array([cells[v] for v in column.to_pylist()], pa.string()), declared=True)
+    is_number = types.is_integer(inner) or types.is_floating(inner) or types.is_decimal(inner)
+    if types.is_boolean(inner) or (is_category and is_number):
+        return _texts(column.cast(inner).cast(pa.string()), declared=True)
     if types.is_string(inner) or types.is_large_string(inner) or types.is_string_view(inner):
         return _texts(column, keep=keep, declared=is_category)
-    if is_category and (types.is_integer(inner) or types.is_floating(inner)):
-        return _texts(column.cast(inner).cast(pa.string()), declared=True)
     if types.is_null(kind):
         return Column("number", np.full(len(column), np.nan))
     if types.is_date(kind) or types.is_timestamp(kind):
         micro = column.cast(pa.timestamp("us", getattr(kind, "tz", None)), safe=False)
         days = micro.cast(pa.int64()).cast(pa.float64(), safe=False)
         return Column("date", days.to_numpy(zero_copy_only=False) / DAY_MICROSECONDS)
-    if not (types.is_integer(kind) or types.is_floating(kind) or types.is_decimal(kind)):
+    if not is_number:
         return Column(str(kind), np.arange(len(column)))
     if types.is_integer(kind):
         ends = arrow("compute").min_max(column).as_py()

@@ -8,9 +8,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from dgp_ppl.datasets._messages import shown
-from dgp_ppl.datasets.tables._columns import InputColumn, TargetColumn, format_value
-from dgp_ppl.datasets.tables._kinds import ambiguous_dates, labels
-from dgp_ppl.datasets.tables._table import Table
+from dgp_ppl.datasets.tables._columns import (
+    InputColumn,
+    TargetColumn,
+    ambiguous_dates,
+    format_value,
+    labels,
+)
+from dgp_ppl.datasets.tables._read import Table
 
 __all__ = ["Report", "describe"]
 
@@ -41,7 +46,7 @@ class Report:
 
 
 def describe(
-    table: Table,
+    whole: Table,
     training: Table,
     columns: Sequence[InputColumn],
     target: TargetColumn | None,
@@ -51,13 +56,12 @@ def describe(
 ) -> Report:
     """Describe what was learnt from training rows.
 
-    The rows of `table` have a target; `left_out` says why a column is no input; `without_target` is
-    the number of training rows that were left out.
+    `left_out` says why a column is no input; `without_target` counts rows of the whole table.
     """
     steps, warnings = [], []
+    numbers = [c for c in columns if c.kind.name != "category"]
     for kind, note in (("number", ""), ("date", " (days since 1970-01-01)")):
-        names = [c.name for c in columns if c.kind.name == kind and c.varies]
-        if names:
+        if names := [c.name for c in numbers if c.kind.name == kind and c.varies]:
             steps.append((f"{kind}s", _listed(names) + note))
     for c in columns:
         if c.kind.name == "category":
@@ -66,29 +70,24 @@ def describe(
             more = ", and missing" * c.missing
             more += f" ({_listed(others)} in other rows alone)" if others else ""
             steps.append(("categories", f"{c.name}: {_listed(c.categories)}{more}"))
-    for c in columns:
-        if c.kind.name == "category":
-            continue
-        values = c.read(training)
+    for c in numbers:
+        values, column = c.read(training), whole.columns[c.name]
         present = values[~np.isnan(values)]
         if c.missing:
-            count = len(values) - len(present)
-            filled = (
-                f" -> {format_value(c.kind, c.fill or 0)}, and" if c.varies else ", replaced by"
-            )
-            cells = f"{c.name}: {count:,} cell{'s' * (count != 1)}{filled}"
-            steps.append(("missing", f"{cells} an input that marks them"))
+            many = len(values) - len(present)
+            fill = f" -> {format_value(c.kind, c.fill or 0)}, and" if c.varies else ", replaced by"
+            cells = f"{c.name}: {many:,} cell{'s' * (many != 1)}{fill} an input that marks them"
+            steps.append(("missing", cells))
         different = len(np.unique(present[present == np.round(present)]))
         if c.kind.name == "number" and different >= max(_FEW_CELLS, _MOSTLY * len(present)):
             warnings.append(
                 f"column {shown(c.name)} has {different} different whole numbers in "
                 f"{len(present)} cells: if it is an identifier, leave it out (drop=..., --drop)"
             )
-        texts = table.columns[c.name].texts
-        if c.kind.order == "month" and ambiguous_dates(table.columns[c.name]):
+        if c.kind.order == "month" and ambiguous_dates(column):
             warnings.append(
-                f"column {shown(c.name)}: dates such as {texts[0]} are read as month/day/year, but "
-                "day and month could be exchanged: write year-month-day"
+                f"column {shown(c.name)}: dates such as {column.texts[0]} are read as "
+                "month/day/year, but day and month could be exchanged: write year-month-day"
             )
     for name, note in left_out.items():
         steps.append(("left out", f"{name}: {note}"))
@@ -98,13 +97,12 @@ def describe(
                 "name it (categorical=..., --categorical)"
             )
     if without_target:
-        steps.append(
-            ("left out", f"{without_target:,} row{'s' * (without_target > 1)} without a target")
-        )
+        rows = f"{without_target:,} row{'s' * (without_target > 1)} without a target"
+        steps.append(("left out", rows))
     if target is not None:
         classes = f": {_listed(target.classes)}" if target.classes else ""
         steps.append(("target", f"{target.name} ({target.task}{classes})"))
-    title = f"{table.where}: {len(training):,} training rows, {len(table.names)} columns -> "
+    title = f"{whole.where}: {len(training):,} training rows, {len(whole.names)} columns -> "
     title += f"{num_inputs} input{'s' * (num_inputs != 1)}"
     return Report(title, tuple(steps), tuple(warnings))
 

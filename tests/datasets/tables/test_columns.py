@@ -8,7 +8,7 @@ from support.tables import arrow, fitted
 
 from dgp_ppl.datasets.tables import read_table
 from dgp_ppl.datasets.tables._cells import parse_date, parse_number
-from dgp_ppl.datasets.tables._kinds import Kind, infer
+from dgp_ppl.datasets.tables._columns import Kind, infer
 
 DAY = datetime.date(2024, 1, 1)
 ROWS = np.arange(100) / 2
