@@ -117,5 +117,5 @@ def _datasets() -> None:
         console.print(f"Files of the folder DGP_PPL_DATA: {', '.join(files)}")
     console.print(
         "To add data sets, set DGP_PPL_DATA to a folder of .npz files. `dgp-ppl compare` also "
-        "takes openml:NAME and .csv, .parquet and .npz files."
+        "takes .csv, .parquet and .npz files."
     )

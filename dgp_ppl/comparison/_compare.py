@@ -113,7 +113,7 @@ def compare(
 ) -> Comparison:
     """Fit each method to each split of a data set, and measure it on the held-out rows.
 
-    The columns of .csv and .parquet files, data frames and OpenML may be numbers, dates, text or
+    The columns of .csv and .parquet files and data frames may be numbers, dates, text or
     booleans, with missing cells; a `Preprocessor`, fitted to the training rows of each split, makes
     inputs of them. The training rows also set the scale of the inputs and of a regression target.
     The ELBO is in nats per row of the standardised target; RMSE, log density and CRPS are in the

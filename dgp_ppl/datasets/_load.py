@@ -15,7 +15,6 @@ from dgp_ppl.datasets._bundled import BUNDLED, load_bundled
 from dgp_ppl.datasets._dataset import Dataset, DatasetInfo, check_size
 from dgp_ppl.datasets._messages import check_file, named, quoted, shown, suggestion
 from dgp_ppl.datasets._npz import DEFAULT_SPLITS, read_npz
-from dgp_ppl.datasets._openml import PREFIX, fetch_frame
 from dgp_ppl.datasets.tables import Preprocessor, read_table
 from dgp_ppl.datasets.tables._columns import fit_target
 from dgp_ppl.datasets.tables._preprocessor import find_target
@@ -41,9 +40,9 @@ def load(
     turns a table with these into numbers, and so does `compare`.
 
     A `Path`, or a string that ends in .csv, .parquet or .npz, is a file. Any other string is a
-    bundled name, a name at OpenML (``openml:NAME``, ``openml:NAME:VERSION`` or ``openml:ID``), or
-    a name in the folder given by the environment variable DGP_PPL_DATA: ``uci/energy`` is the file
-    ``uci/energy.npz`` in that folder. They are tried in this order.
+    bundled name, or else a name in the folder given by the environment variable DGP_PPL_DATA:
+    ``uci/energy`` is the file ``uci/energy.npz`` in that folder. Frames of OpenML come from
+    scikit-learn: ``fetch_openml("boston", version=1).frame``.
 
     Files have these forms:
 
@@ -73,8 +72,7 @@ def load(
     Args:
         name_or_path: the name or the file; or a frame of pandas, polars or another library with
             Arrow's PyCapsule interface.
-        target: the column to predict, for files with columns; for OpenML it replaces the default
-            target.
+        target: the column to predict, for files with columns and frames.
         split_key: the name of the array of splits in an .npz file.
 
     Returns:
@@ -102,10 +100,6 @@ def open_data(
     text = os.fspath(data)
     path, where = Path(os.path.expanduser(text)), named(text)
     is_name = isinstance(data, str)
-    if is_name and text.startswith(PREFIX):
-        refuse_split_key(where, split_key)
-        frame, target, address = fetch_frame(text, target)
-        return text, replace(read_table(frame), where=where), target, address
     if text.lower().endswith(TABLE_SUFFIXES):
         refuse_split_key(where, split_key)
         return path.stem, read_table(path), target, f"file {path}"
@@ -208,8 +202,8 @@ def _unknown_name(text: str) -> str:
         state = f"{_FOLDER_VARIABLE} is not set"
     return (
         f"no data set {shown(text)}{suggestion(text, known)}; bundled are {quoted(BUNDLED)}; "
-        f"{state}: set it to a folder of .npz files, or give a .csv, .parquet or .npz file, or "
-        "openml:NAME"
+        f"{state}: set it to a folder of .npz files, or give a .csv, .parquet or .npz "
+        "file"
     )
 
 

@@ -109,7 +109,7 @@ def open_source(
     """Open what `compare` takes; the arguments are `compare`'s.
 
     Return a `RowSource` for folders and `Rows`; a `TableSource` for tables, if not `strict`: .csv
-    and .parquet files, frames and OpenML; else a `Dataset`.
+    and .parquet files, and frames; else a `Dataset`.
     """
     drop, categorical = ([o] if isinstance(o, str) else list(o) for o in (drop, categorical))
     if isinstance(data, str | os.PathLike) and is_folder(os.fspath(data)):

@@ -149,7 +149,7 @@ class TestFiles:
                 refused((lambda p=path, t=target: load(p, target=t), "Permission denied"))
 
     def test_only_npz_files_have_splits(self, csv):
-        for source in (csv(CSV), csv("", "data.parquet"), "step", pa.table({"a": [1]}), "openml:x"):
+        for source in (csv(CSV), csv("", "data.parquet"), "step", pa.table({"a": [1]})):
             refused((lambda s=source: load(s, split_key="folds"), "'folds'", "only .npz files"))
 
 
@@ -161,7 +161,7 @@ class TestNames:
     def test_unknown_names(self, folder, monkeypatch):
         refused(
             (lambda: load("enrgy"), "mean 'uci/energy'?", repr(str(folder)), "no 'enrgy.npz'"),
-            (lambda: load("diabets"), "did you mean 'diabetes'?", "openml:NAME"),
+            (lambda: load("diabets"), "did you mean 'diabetes'?", ".npz file"),
             *[(lambda n=n: load(n),) for n in ("", "a\nb", "a\0b", "x" * 500, "../..", "~")],
         )
         monkeypatch.setenv("DGP_PPL_DATA", "/no/such\nfolder")
