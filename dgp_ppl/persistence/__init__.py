@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from dgp_ppl.persistence._archive import read_record
 from dgp_ppl.persistence._export import export
 from dgp_ppl.persistence._kept_fit import KeptFit, load, save
-from dgp_ppl.persistence._record import read_record
 
 __all__ = ["KeptFit", "export", "load", "read_record", "save"]

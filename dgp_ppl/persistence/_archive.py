@@ -19,9 +19,20 @@ import numpy as np
 from dgp_ppl._errors import DataError
 from dgp_ppl._files import DAMAGE, replacing
 
-__all__ = ["ArchiveReader", "array_bytes", "read_array", "write_archive"]
+__all__ = [
+    "FORMAT", "KIND", "PLAIN", "ArchiveReader", "array_bytes", "read_array", "read_record",
+    "write_archive",
+]  # fmt: skip
 
-_HEADER = "dgp_ppl.json"
+KIND, FORMAT = "fit", 1
+PLAIN = ("columns", "data", "info", "preprocessing")
+"""The attributes of a `KeptFit` that the record has as they are."""
+
+_HEADER, _WANTED = "dgp_ppl.json", "a fit that dgp_ppl.save wrote"
+_VERSIONS = ("dgp_ppl", "jax", "device", "date")  # which every file has
+_TYPES = {
+    "versions": dict, "model": str, "columns": list | None, "data": dict | None, "info": dict,
+}  # fmt: skip
 
 
 def write_archive(
@@ -49,40 +60,48 @@ def write_archive(
 
 
 class ArchiveReader:
-    """The content of an archive: its JSON is `record`, and `member` returns the rest.
+    """The file of a fit: its JSON is `record`, and `member` returns the rest.
 
-    It raises `DataError` if the file does not exist, is not of this kind, is damaged or newer than
-    the `version`. `wanted` says in words which file the caller wants.
+    It raises `DataError` if the file does not exist, is no fit, is damaged or of a later version.
     """
 
-    def __init__(
-        self, path: str | os.PathLike[str], kind: str, version: int, wanted: str
-    ) -> None:  # fmt: skip
+    def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
         try:
             content = self.path.read_bytes()
         except OSError as error:
             raise DataError(
-                f"{path} cannot be read: {error.strerror or error}; wanted {wanted}"
+                f"{path} cannot be read: {error.strerror or error}; wanted {_WANTED}"
             ) from error
         # A zip file starts with a header of 30 bytes and the first member's name.
         if content[:4] != b"PK\x03\x04" or content[30 : 30 + len(_HEADER)] != _HEADER.encode():
-            raise DataError(f"{path} is not a file of dgp_ppl; wanted {wanted}")
+            raise DataError(f"{path} is not a file of dgp_ppl; wanted {_WANTED}")
         try:
             self._file = zipfile.ZipFile(io.BytesIO(content))
             self.record = json.loads(self.member(_HEADER))
-            found, written = self.record["kind"], self.record["format"]
+            kind, written = self.record["kind"], self.record["format"]
             writer = self.record.get("versions", {}).get("dgp_ppl", "a later release")
-            newer = written > version
+            newer = written > FORMAT
         except DAMAGE as error:
             raise self.damaged(error) from error
-        if found != kind:
-            raise DataError(f"{path} holds another kind of file, {found!r}; wanted {wanted}")
+        if kind != KIND:
+            raise DataError(f"{path} holds another kind of file, {kind!r}; wanted {_WANTED}")
         if newer:
             raise DataError(
                 f"{path} has format {written}, written by dgp_ppl {writer}; this version reads "
-                f"formats up to {version}: update dgp_ppl"
+                f"formats up to {FORMAT}: update dgp_ppl"
             )
+
+    def about(self) -> dict[str, Any]:
+        """Return the plain entries of the record, once their types are checked."""
+        try:
+            found = {name: self.record[name] for name in ("versions", "model", *PLAIN)}
+            wrong = [name for name, kind in _TYPES.items() if not isinstance(found[name], kind)]
+            if wrong or any(name not in found["versions"] for name in _VERSIONS):
+                raise TypeError(f"its {(*wrong, 'versions')[0]} is incomplete or of another type")
+        except DAMAGE as error:
+            raise self.damaged(error) from error
+        return found
 
     def member(self, name: str) -> bytes:
         """Return the content of a member; raise `DataError` if it is missing or damaged."""
@@ -98,6 +117,22 @@ class ArchiveReader:
             f"{self.path} is damaged or cut short ({reason}); take another copy of it, or save the "
             "fit again"
         )
+
+
+def read_record(path: str | os.PathLike[str]) -> dict[str, Any]:
+    """Return what a file of `save` says about its fit, without importing or building anything.
+
+    Args:
+        path: the file.
+
+    Returns:
+        ``versions``, the ``model``'s name, ``columns``, ``data``, ``info`` and ``preprocessing``,
+        as in `KeptFit`.
+
+    Raises:
+        DataError: if the file is not one of `save`, is damaged or of a later version.
+    """
+    return ArchiveReader(path).about()
 
 
 def array_bytes(array: np.ndarray) -> bytes:

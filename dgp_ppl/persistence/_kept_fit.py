@@ -24,18 +24,16 @@ from dgp_ppl._files import DAMAGE, fingerprint, versions
 from dgp_ppl._typing import Fitted, Model, Params, PRNGKey
 from dgp_ppl.datasets import Preprocessor
 from dgp_ppl.datasets._arrow import ArrowFrame
+from dgp_ppl.datasets.tables._preprocessor import Source
 from dgp_ppl.datasets.tables._read import Table
 from dgp_ppl.inference import Chains, FitResult, LayerGuide, MCEMResult
 from dgp_ppl.inference.runs._summary import program_name
-from dgp_ppl.persistence._archive import write_archive
+from dgp_ppl.persistence._archive import FORMAT, KIND, PLAIN, ArchiveReader, write_archive
 from dgp_ppl.persistence._content import Encoder, decode, import_path
-from dgp_ppl.persistence._record import FORMAT, KIND, PLAIN, open_record
 from dgp_ppl.prediction import Prediction, predict
 from dgp_ppl.standardize import Standardizer
 
 __all__ = ["KeptFit", "load", "save"]
-
-Source = str | os.PathLike[str] | ArrowFrame | Table
 
 _INTERRUPTED = "interrupted"  # in the info of fits that Ctrl-C ended early
 _ENCODED = (
@@ -104,13 +102,8 @@ class KeptFit:
                 `dgp_ppl.predict` does. A `DataError`, which is one, says what is wrong with a
                 table.
         """
-        options = {
-            "standardizer": self.standardizer,
-            "posterior_samples": self.posterior_samples,
-            **self.kwargs,
-            **options,
-        }
-        rows = self._rows(x, unseen)
+        kept = {"standardizer": self.standardizer, "posterior_samples": self.posterior_samples}
+        options, rows = kept | self.kwargs | options, self._rows(x, unseen)
         model_options = {n: v for n, v in options.items() if n not in _PREDICT_OPTIONS}
         _find_sites(self.guide, options.get("site", "y"), (rows, *args), model_options)
         return predict(key, self.model, self.guide, self.params, rows, *args, **options)
@@ -160,7 +153,7 @@ class KeptFit:
 
     def __repr__(self) -> str:
         numbers = sum(int(np.size(a)) for a in jax.tree.leaves(self.params))
-        parts = [_name(self.model), *([] if self.guide is None else [_name(self.guide)])]
+        parts = [_name(self.model), *([] if self.guide is None else [program_name(self.guide)])]
         parts.append(f"{len(self.params)} params of {numbers:,} numbers")
         if isinstance(self.posterior_samples, Chains):
             parts.append("{} chains of {} draws".format(*self.posterior_samples.shape))
@@ -279,7 +272,8 @@ def load(path: str | os.PathLike[str]) -> KeptFit:
         DataError: if the file is not one of `save`, is damaged or of a later version; if the model,
             or another part, cannot be imported; if it was saved in float64 and JAX runs in float32.
     """
-    archive, record = open_record(path)
+    archive = ArchiveReader(path)
+    record = archive.about()
     try:
         content = {n: decode(archive, node) for n, node in archive.record["content"].items()}
         plain = {n: record[n] for n in PLAIN}
@@ -337,13 +331,9 @@ def _checked_json(name: str, value: Any) -> Any:
     return value
 
 
-def _name(value: Any) -> str:
-    """Return what a model or a guide is called."""
-    if isinstance(value, LayerGuide):
-        return type(value).__name__
+def _name(model: Model) -> str:
+    """Return the dotted import path of a model; of a handler, the name of the program inside."""
     try:
-        return import_path(value).replace(":", ".")
+        return import_path(model).replace(":", ".")
     except ValueError:
-        inner = getattr(value, "fn", getattr(value, "func", None))  # of handlers and partials
-        name = type(value).__name__.lstrip("_")
-        return name if inner is None else f"{name}({_name(inner)})"
+        return program_name(model)

@@ -41,7 +41,7 @@ def there_and_back(tmp_path):
         encoder = Encoder()
         record = {"value": json.loads(json.dumps(encoder.encode(value, "value")))}
         write_archive(path, "fit", 1, change(record), encoder.members)
-        archive = ArchiveReader(path, "fit", 1, "a fit")
+        archive = ArchiveReader(path)
         return decode(archive, archive.record["value"])
 
     return convert
