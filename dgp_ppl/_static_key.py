@@ -13,7 +13,7 @@ from numpyro.primitives import Messenger
 __all__ = ["Keyed", "static_key"]
 
 
-def static_key(value: Any, within: tuple[Any, ...] = ()) -> Hashable:
+def static_key(value: Any, seen: dict[Any, int] | None = None) -> Hashable:
     """Return a key that is equal for values with which a program computes the same.
 
     Functions are equal if their code is, and the values in their closures, their defaults and the
@@ -23,21 +23,23 @@ def static_key(value: Any, within: tuple[Any, ...] = ()) -> Hashable:
 
     Args:
         value: a static value.
-        within: the functions around the value, the outermost one first.
+        seen: numbers of the functions whose keys come before this one, of which each has its key
+            once: helpers that many functions call, and functions that call themselves.
     """
+    seen = {} if seen is None else seen
     if isinstance(value, list | tuple):
-        return type(value), tuple(static_key(a, within) for a in value)
+        return type(value), tuple(static_key(a, seen) for a in value)
     if isinstance(value, dict):
-        return type(value), tuple((n, static_key(a, within)) for n, a in value.items())
+        return type(value), tuple((n, static_key(a, seen)) for n, a in value.items())
     if isinstance(value, functools.partial):
-        return functools.partial, static_key((value.func, value.args, value.keywords), within)
+        return functools.partial, static_key((value.func, value.args, value.keywords), seen)
     if isinstance(value, types.MethodType):
-        return types.MethodType, static_key((value.__func__, value.__self__), within)
+        return types.MethodType, static_key((value.__func__, value.__self__), seen)
     if isinstance(value, Messenger):
         held = {n: a for n, a in vars(value).items() if not n.startswith("__")}
-        return type(value), static_key(held, within)
+        return type(value), static_key(held, seen)
     if isinstance(value, types.FunctionType):
-        return _function_key(value, within)
+        return _function_key(value, seen)
     own = _own_key(value)
     is_plain = type(value).__hash__ in (None, object.__hash__)  # None: a mutable dataclass, say
     if is_plain and not isinstance(value, type | types.ModuleType):
@@ -54,21 +56,21 @@ def _own_key(value: Any) -> Hashable:
     return type(value), value  # 1 == 1.0 == True, and programs may differ
 
 
-def _function_key(function: types.FunctionType, within: tuple[Any, ...]) -> Hashable:
-    if function in within:  # it calls itself
-        return types.FunctionType, within.index(function)
-    within = (*within, function)
+def _function_key(function: types.FunctionType, seen: dict[Any, int]) -> Hashable:
+    if function in seen:
+        return types.FunctionType, seen[function]
+    seen[function] = len(seen)
     named: dict[str, Hashable] = {}
     for name in _global_names(function.__code__):
         value = function.__globals__.get(name)
         # Functions of other files do not change, and name others without end.
         is_foreign = getattr(value, "__module__", None) != function.__module__
         of_another = isinstance(value, types.FunctionType) and is_foreign
-        named[name] = value if of_another else static_key(value, within)
+        named[name] = value if of_another else static_key(value, seen)
     held = [_content(cell) for cell in function.__closure__ or ()]
     held += [function.__defaults__, function.__kwdefaults__]
     identity = function.__module__, function.__qualname__, function.__code__
-    return *identity, static_key(held, within), tuple(named.items())
+    return *identity, static_key(held, seen), tuple(named.items())
 
 
 def _content(cell: types.CellType) -> Any:
