@@ -25,8 +25,8 @@ from dgp_ppl._static_key import static_key
 _MOST_LETTERS = 60  # of an argument in a description
 
 __all__ = [
-    "Call", "CallArrays", "ComparedByFields", "Partition", "Streamed", "is_streamed",
-    "named_arrays", "rows_of", "shape_of", "signature",
+    "Call", "CallArrays", "ComparedByFields", "Partition", "Streamed", "call_signature",
+    "is_streamed", "named_arrays", "rows_of", "shape_of", "signature",
 ]  # fmt: skip
 
 
@@ -66,12 +66,17 @@ class Call:
         return dataclasses.replace(self, kwargs=kept)
 
 
-def named_arrays(model: Any, call: Call) -> Iterator[tuple[str, Any]]:
-    """Yield the arrays among a model's arguments, with names; of streamed ones the rows at hand."""
+def call_signature(model: Any) -> inspect.Signature:
+    """Return the signature of a model, or of the model within handlers."""
     while not inspect.isfunction(model) and getattr(model, "fn", None) is not None:
         model = model.fn
+    return inspect.signature(model)
+
+
+def named_arrays(model: Any, call: Call) -> Iterator[tuple[str, Any]]:
+    """Yield the arrays among a model's arguments, with names; of streamed ones the rows at hand."""
     try:
-        bound = inspect.signature(model).bind(*call.args, **call.kwargs).arguments
+        bound = call_signature(model).bind(*call.args, **call.kwargs).arguments
     except (TypeError, ValueError):
         bound = {f"argument {i}": a for i, a in enumerate(call.args)} | call.kwargs
     is_leaf = lambda a: isinstance(a, Streamed)  # noqa: E731
@@ -208,11 +213,18 @@ class Partition:
     static: CallArrays
 
     def __post_init__(self) -> None:
-        leaves, treedef = jax.tree.flatten(self.static)
         # Handlers around the call change what the program computes, so it is not shared.
         token = object() if primitives._PYRO_STACK else None
-        key = treedef, static_key((self.model, self.guide, leaves)), token
+        key = self._static_key(), token
         vars(self).update(_key=key, _hash=hash(key))
+
+    def _static_key(self) -> Hashable:
+        leaves, treedef = jax.tree.flatten(self.static)
+        return treedef, static_key((self.model, self.guide, leaves))
+
+    def is_outdated(self) -> bool:
+        """Return whether the model or a static value has changed since the partition was made."""
+        return self._static_key() != vars(self)["_key"][0]
 
     @staticmethod
     def split(model: Any, call: Call, guide: Any = None) -> tuple[Partition, CallArrays]:

@@ -19,8 +19,9 @@ from dgp_ppl._checks import check_key
 from dgp_ppl._partition import Call
 from dgp_ppl._typing import Fitted, Model, Params, PRNGKey
 from dgp_ppl.core._handover import handover_of, is_layer, with_handover
-from dgp_ppl.inference import LayerGuide, freeze, guide_optimizer
+from dgp_ppl.inference import LayerGuide, freeze
 from dgp_ppl.inference._params import checked_params
+from dgp_ppl.inference.svi._setup import guide_optimizer
 from dgp_ppl.inferencedata._sites import ModelSites
 
 __all__ = ["GuideCheck", "check_guide", "khat"]

@@ -46,14 +46,12 @@ from dgp_ppl.inference.samplers import (
     run_mcmc,
 )
 from dgp_ppl.inference.svi import (
-    FitProgram,
     FitResult,
     FitResults,
     evaluate,
     fit,
     fit_many,
     fit_program,
-    guide_optimizer,
 )
 from dgp_ppl.inference.svi._objectives import ImportanceWeighted, PredictiveELBO
 
@@ -71,7 +69,6 @@ __all__ = [
     "Diffusion",
     "DiffusionELBO",
     "DiscriminatorNet",
-    "FitProgram",
     "FitResult",
     "FitResults",
     "Flow",
@@ -100,7 +97,6 @@ __all__ = [
     "fit_mcem",
     "fit_program",
     "freeze",
-    "guide_optimizer",
     "importance_evidence",
     "log_mean",
     "run_mcmc",

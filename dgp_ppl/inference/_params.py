@@ -15,7 +15,6 @@ from dgp_ppl._checks import (
     check_shapes,
     missing_params,
     params_of,
-    short_list,
     unknown_params,
 )
 from dgp_ppl._partition import Call, CallArrays, Partition
@@ -24,7 +23,7 @@ from dgp_ppl.inference.guides import LayerGuide
 from dgp_ppl.inference.programs._handlers import held_names, survey
 from dgp_ppl.inference.runs._summary import program_name
 
-__all__ = ["Declared", "checked_params", "checked_start", "declared_params", "set_up_guide"]
+__all__ = ["Declared", "checked_params", "declared_params", "set_up_guide"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -122,30 +121,16 @@ def declared_params(
     )
 
 
-def checked_start(
-    caller: str, start: Params | Fitted, model: Model, guide: Model, call: Call, name: str
-) -> Params:
-    """Return the values that a fit starts from, some or all, after comparing shapes.
+def set_up_guide(
+    key: PRNGKey, guide: Model | None, call: Call, model: Model | None = None, sites: Any = None
+) -> None:
+    """Let an automatic guide find the model's sites, outside of any compiled program.
 
-    A fit of another guide may give them: its own params are left out. `name` is the name of the
-    argument.
+    `sites` are a `survey` of the model, which a guide of this model need not make then.
     """
-    given = params_of(caller, start, name)
-    declared = declared_params(model, guide, call)
-    if given and declared.all and not given.keys() & declared.all.keys():
-        raise ValueError(
-            f"{caller}: {name} has {short_list(sorted(given))}, none of them a param of the model "
-            f"or of {program_name(guide)}, wanted some of {short_list(sorted(declared.all))}"
-        )
-    _check_shapes(caller if name == "start" else f"{caller}: {name}", given, declared)
-    return given
-
-
-def set_up_guide(key: PRNGKey, guide: Model | None, call: Call) -> None:
-    """Let an automatic guide find the model's sites, outside of any compiled program."""
     with handlers.block(), handlers.seed(rng_seed=key):
         if isinstance(guide, LayerGuide):
-            guide.setup(*call.args, **call.kwargs)
+            guide.set_up(call, sites if guide.model is model else None)
         elif isinstance(guide, AutoGuide):
             guide(*call.args, **call.kwargs)
 

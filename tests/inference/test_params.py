@@ -108,7 +108,7 @@ def test_errors_name_the_params(good, diffusion):
         "MeanField: params has no 'l1.v.loc'": lambda: coupled.start_from(
             KEY, SHALLOW, without(good, "l1.v.loc"), X, Y, **ONE
         ),
-        r"fit: start has \['l9.z'\], none of them": lambda: shallow(2, start={"l9.z": 0.0}),
+        r"start has \['l9.z'\], none of them": lambda: shallow(2, start={"l9.z": 0.0}),
     }
     for words, call in refused.items():
         with pytest.raises(ValueError, match=words):

@@ -24,7 +24,7 @@ from dgp_ppl._typing import Fitted, Model, Params, PRNGKey, Values
 from dgp_ppl.core import Handover
 from dgp_ppl.core._handover import HANDOVER, hidden_layers, is_layer, layer_of
 from dgp_ppl.inference.guides._other_sites import OtherSites
-from dgp_ppl.inference.programs._handlers import survey
+from dgp_ppl.inference.programs._handlers import Sites, survey
 
 __all__ = ["DrawnTogether", "Found", "Layer", "LayerGuide", "Replace", "TransportGuide"]
 
@@ -174,6 +174,16 @@ class LayerGuide(ComparedByFields, AutoGuide):
         """What the names of the guide's params start with; known once it has run."""
         return tuple(f"{site}." for site in self.layers)
 
+    def random_key(self) -> PRNGKey:
+        """Return a new random key of the program's."""
+        key = numpyro.prng_key()
+        if key is None:
+            raise ValueError(
+                f"{type(self).__name__} needs a random key: run it under numpyro.handlers.seed, or "
+                "through SVI"
+            )
+        return key
+
     def drawn(self) -> Self:
         """Return the same guide with a trace whose log density is the density of its draws."""
         return self
@@ -193,22 +203,23 @@ class LayerGuide(ComparedByFields, AutoGuide):
 
         Call it outside of `jax.jit` if the model has latent sites besides its layers.
         """
-        if self.found is None:
-            self._setup_prototype(*args, **kwargs)
+        self.set_up(Call(args, kwargs))
 
-    def _setup_prototype(self, *args: Any, **kwargs: Any) -> None:
+    def set_up(self, call: Call, trace: Sites | None = None) -> None:
+        """Find the latent sites in a `survey` of the model, which runs it unless it is given."""
+        if self.found is not None:
+            return
         if "row_sites" not in vars(self):
             name = type(self).__name__
             raise TypeError(f"{name}: its __init__ does not call super().__init__(model); add that")
         try:
-            self.find_layers(Call(args, kwargs))
+            self.find_layers(call, survey(self.model, call) if trace is None else trace)
         except BaseException:
             self.found = None  # what a subclass looks for is missing
             raise
 
-    def find_layers(self, call: Call) -> dict[str, Any]:
-        """Find the layers and other sites, by running the model on shapes; returns its trace."""
-        trace = survey(self.model, call)
+    def find_layers(self, call: Call, trace: Sites) -> None:
+        """Find the layers and other sites in a `survey` of the model."""
         sites = {n: s for n, s in trace.items() if s["type"] == "sample" and not s["is_observed"]}
         found = {n: s for n, s in sites.items() if is_layer(s)}
         if not found:
@@ -229,7 +240,6 @@ class LayerGuide(ComparedByFields, AutoGuide):
         self.prototype_trace = {
             n: {"type": s["type"], "name": n, "shape": s["fn"].shape()} for n, s in sites.items()
         }
-        return trace
 
     def check_layer(self, site: str, shape: tuple[int, ...], inputs: int | None = None) -> None:
         """Raise unless a layer has the shapes that it had when the guide first ran."""

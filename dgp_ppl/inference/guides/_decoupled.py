@@ -24,7 +24,7 @@ from dgp_ppl.core._handover import is_layer, layer_of, with_handover
 from dgp_ppl.core._inducing import cholesky_factor, project
 from dgp_ppl.inference.guides._base import Replace, TransportGuide
 from dgp_ppl.inference.guides._propagate import check_rows
-from dgp_ppl.inference.programs._handlers import AllLayersSeen, hidden_samples
+from dgp_ppl.inference.programs._handlers import AllLayersSeen, Sites, hidden_samples
 from dgp_ppl.linalg import default_jitter
 from dgp_ppl.linalg._factor import precision_factor
 from dgp_ppl.linalg._products import as_float, matmul
@@ -166,10 +166,9 @@ class Decoupled(TransportGuide):
         self.covariance: CovarianceForm = covariance
         self.hidden_scale = hidden_scale
 
-    def find_layers(self, call: Call) -> dict[str, Any]:
-        trace = super().find_layers(call)
+    def find_layers(self, call: Call, trace: Sites) -> None:
+        super().find_layers(call, trace)
         self._bases_by_site()  # raises if they do not fit
-        return trace
 
     def _bases_by_site(self) -> dict[str, Any]:
         """Return the initial Z_a of every layer's site."""

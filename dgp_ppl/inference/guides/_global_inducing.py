@@ -23,7 +23,8 @@ from dgp_ppl._typing import Fitted, Inputs, Model, Params, PRNGKey
 from dgp_ppl.core import FullInducing, Handover, RandomFunction, TransportInducing
 from dgp_ppl.inference.guides._base import Replace
 from dgp_ppl.inference.guides._mean_field import MeanField, gaussian_params
-from dgp_ppl.inference.guides._propagate import PropagatingGuide, check_rows
+from dgp_ppl.inference.guides._propagate import PropagatingGuide, check_rows, some_params
+from dgp_ppl.inference.programs._handlers import Sites
 from dgp_ppl.linalg._factor import precision_factor
 from dgp_ppl.linalg._products import as_float, diagonal, matmul
 
@@ -89,8 +90,8 @@ class GlobalInducing(PropagatingGuide):
     def own_prefixes(self) -> tuple[str, ...]:
         return (*super().own_prefixes, "pseudo_inputs")
 
-    def find_layers(self, call: Call) -> dict[str, Any]:
-        trace = super().find_layers(call)
+    def find_layers(self, call: Call, trace: Sites) -> None:
+        super().find_layers(call, trace)
         # The first layer that is evaluated has other params than those above it. A later layer may
         # get several rows for each pseudo-input, such as the nodes of a quadrature.
         rows: dict[str, int] = {}
@@ -100,7 +101,7 @@ class GlobalInducing(PropagatingGuide):
             return jnp.zeros(self.layers[site].shape)
 
         def dry_run(key: PRNGKey) -> None:
-            with handlers.block():
+            with handlers.block(), handlers.substitute(data=some_params(trace)):
                 self.propagate(key, call, jnp.asarray(self.pseudo_inputs), visit)
 
         jax.eval_shape(dry_run, jax.random.PRNGKey(0))
@@ -113,7 +114,6 @@ class GlobalInducing(PropagatingGuide):
             )
         assert self.found is not None
         self.found.more["rows"] = rows
-        return trace
 
     @property
     def _rows(self) -> dict[str, int]:

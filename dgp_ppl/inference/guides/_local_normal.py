@@ -11,14 +11,12 @@ import jax.numpy as jnp
 import numpyro
 import numpyro.distributions as dist
 from jax import random
-from jax.scipy.special import ndtri
-from jax.typing import ArrayLike
 from jaxtyping import Array
 from numpyro.distributions import biject_to, constraints
 
 from dgp_ppl._checks import is_traced
 from dgp_ppl._partition import Call
-from dgp_ppl._typing import Model, Params
+from dgp_ppl._typing import Model
 from dgp_ppl.core._minibatch import stratified
 from dgp_ppl.inference.programs._handlers import survey
 
@@ -102,20 +100,6 @@ class LocalNormal:
             bijection, dist.transforms.IdentityTransform
         )
         return normal if real else dist.TransformedDistribution(normal, bijection)
-
-    def median(self, params: Params) -> dict[str, Array]:
-        """Return the median of each site."""
-        return self.quantiles(params, jnp.asarray(0.5))
-
-    def quantiles(self, params: Params, quantiles: ArrayLike) -> dict[str, Array]:
-        """Return marginal quantiles of each site, with the quantiles' shape in front."""
-        found = {}
-        for name in self.names:
-            loc, scale = params[f"{name}_auto_loc"], params[f"{name}_auto_scale"]
-            z = ndtri(jnp.asarray(quantiles, float))
-            free = loc + scale * z.reshape(z.shape + (1,) * loc.ndim)
-            found[name] = self._bijections[name](free)
-        return found
 
 
 def _bijection(name: str, prior: Any) -> Any:

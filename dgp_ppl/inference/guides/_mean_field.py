@@ -7,7 +7,6 @@ from typing import Any, Literal, get_args
 
 import jax.numpy as jnp
 import numpyro
-from jax.scipy.special import ndtri
 from numpyro import handlers
 from numpyro.distributions import constraints
 from numpyro.infer.autoguide import AutoGuide, AutoNormal
@@ -91,26 +90,6 @@ class MeanField(TransportGuide):
             )
             for n, layer in self.layers.items()
         }
-
-    def median(self, params: Params | Fitted) -> dict[str, Any]:
-        """Return the median of each latent site."""
-        params = params_of(type(self).__name__, params)
-        found = {n: q.loc for n, q in self.distributions(params).items()}
-        for part in self.other_sites.parts:
-            found |= part.median(params)
-        return found
-
-    def quantiles(self, params: Params | Fitted, quantiles: Any) -> dict[str, Any]:
-        """Return marginal quantiles of each latent site, with the shape of `quantiles` in front."""
-        params = params_of(type(self).__name__, params)
-        z = ndtri(jnp.asarray(quantiles, float))
-        found = {
-            n: q.loc + jnp.sqrt(q.variance) * z.reshape((*z.shape, 1, 1))
-            for n, q in self.distributions(params).items()
-        }
-        for part in self.other_sites.parts:
-            found |= part.quantiles(params, quantiles)
-        return found
 
 
 def gaussian_params(

@@ -5,13 +5,12 @@ from __future__ import annotations
 import abc
 from typing import Any, Self
 
-import numpyro
 from jaxtyping import Array
 
 from dgp_ppl._partition import Call
-from dgp_ppl._typing import Model, PRNGKey, Values
+from dgp_ppl._typing import Model, Values
 from dgp_ppl.inference.guides._base import LayerGuide, TransportGuide
-from dgp_ppl.inference.programs._handlers import survey
+from dgp_ppl.inference.programs._handlers import Sites, survey
 
 __all__ = ["GuideOnBase", "WarpedGuide"]
 
@@ -48,12 +47,14 @@ class GuideOnBase(LayerGuide):
     def with_arrays(self, arrays: dict[str, Any]) -> Self:
         return self.replace(**{**arrays, "base": self.base.with_arrays(arrays["base"])})
 
-    def find_layers(self, call: Call) -> dict[str, Any]:
-        trace = super().find_layers(call)
-        self.base.setup(*call.args, **call.kwargs)
-        if self.base.model is not self.model:
-            sites = survey(self.base.model, call).items()
-            if others := [n for n, s in sites if s["type"] == "param" and n not in trace]:
+    def find_layers(self, call: Call, trace: Sites) -> None:
+        super().find_layers(call, trace)
+        if self.base.model is self.model:
+            self.base.set_up(call, trace)
+        else:
+            sites = survey(self.base.model, call)
+            self.base.set_up(call, sites)
+            if others := [n for n, s in sites.items() if s["type"] == "param" and n not in trace]:
                 raise ValueError(
                     f"{type(self).__name__}: base is of a model with the params {others}, which "
                     "this guide's model does not have, wanted guides of one model; if it is "
@@ -64,17 +65,6 @@ class GuideOnBase(LayerGuide):
                 f"{type(self).__name__}: base is of a model with the layers {self.base.layers}, "
                 f"wanted this model's layers, {self.layers}; make both of one model"
             )
-        return trace
-
-    def random_key(self) -> PRNGKey:
-        """Return a new random key of the program's."""
-        key = numpyro.prng_key()
-        if key is None:
-            raise ValueError(
-                f"{type(self).__name__} needs a random key: run it under numpyro.handlers.seed, or "
-                "through SVI"
-            )
-        return key
 
 
 class WarpedGuide(GuideOnBase):

@@ -13,6 +13,7 @@ from contextlib import suppress
 from functools import cache, partial
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
@@ -22,14 +23,14 @@ from numpyro import handlers
 from numpyro.primitives import Messenger
 
 from dgp_ppl._partition import Call, rows_of, shape_of
-from dgp_ppl._typing import Inputs, PRNGKey
+from dgp_ppl._typing import Inputs, Params, PRNGKey
 from dgp_ppl.core import RandomFunction, function_draws
 from dgp_ppl.core._handover import is_layer, with_handover
 from dgp_ppl.inference.guides._base import TransportGuide
 from dgp_ppl.inference.guides._sources import Place, sources
-from dgp_ppl.inference.programs._handlers import AllLayersSeen, hidden_samples
+from dgp_ppl.inference.programs._handlers import AllLayersSeen, Sites, hidden_samples
 
-__all__ = ["PropagatingGuide", "check_rows"]
+__all__ = ["PropagatingGuide", "check_rows", "some_params"]
 
 Draw = Callable[[str, RandomFunction, Inputs], Array]
 
@@ -70,12 +71,21 @@ class _Propagation(Messenger):
                 )
 
 
+def some_params(trace: Sites) -> Params:
+    """Return params of the shapes and dtypes in a `survey`, where values do not matter."""
+
+    def some(leaf: Any) -> Any:
+        return jnp.ones(leaf.shape, leaf.dtype) if hasattr(leaf, "dtype") else leaf
+
+    return {n: jax.tree.map(some, s["value"]) for n, s in trace.items() if s["type"] == "param"}
+
+
 class PropagatingGuide(TransportGuide):
     """A guide that runs the model on separate inputs, layer by layer."""
 
-    def find_layers(self, call: Call) -> dict[str, Any]:
-        trace = super().find_layers(call)
-        by_layer, observed = sources(self.model, call, trace)
+    def find_layers(self, call: Call, trace: Sites) -> None:
+        super().find_layers(call, trace)
+        by_layer, observed = sources(self.model, call, some_params(trace))
         data = {0 if call.args else "x", *observed}
         for site, found in by_layer.items():
             if taken := [repr(p) for p in found if p in data]:
@@ -89,7 +99,6 @@ class PropagatingGuide(TransportGuide):
         assert self.found is not None
         # Arguments that the layers' kernels and inducing inputs are computed from.
         self.found.more["fixed"] = frozenset().union(*by_layer.values())
-        return trace
 
     def propagate(self, key: PRNGKey | None, call: Call, x: Inputs, draw: Draw) -> None:
         """Run the model at inputs x; `draw(site, function, inputs)` draws each layer.

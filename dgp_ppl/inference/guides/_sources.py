@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import jax
@@ -11,7 +10,7 @@ from numpyro import handlers
 from numpyro.primitives import Messenger
 
 from dgp_ppl._partition import Call
-from dgp_ppl._typing import Model
+from dgp_ppl._typing import Model, Params
 from dgp_ppl.core._dependence import dependence
 from dgp_ppl.core._handover import is_layer, layer_of
 
@@ -22,32 +21,31 @@ Place = int | str
 
 
 class _Recorder(Messenger):
-    """Records the layers' kernels and inducing inputs, and the observations, at given params."""
+    """Records the layers' kernels and inducing inputs, and the observations."""
 
-    def __init__(self, params: Mapping[str, Any]) -> None:
+    def __init__(self) -> None:
         super().__init__(None)
-        self.params = params
         self.made_of: dict[str, Any] = {}
         self.observed: list[Any] = []
 
     def process_message(self, msg: Any) -> None:
-        if msg["type"] == "param" and msg["name"] in self.params:
-            # Not the initial value, which may depend on the data.
-            msg["value"] = self.params[msg["name"]]
-        elif msg["type"] == "sample" and is_layer(msg):
+        if msg["type"] == "sample" and is_layer(msg):
             layer = layer_of(msg)
             self.made_of[msg["name"]] = (layer.kernel, layer.z)
         elif msg["type"] == "sample" and msg["is_observed"]:
             self.observed.append(msg["value"])
 
 
-def sources(
-    model: Model, call: Call, trace: Mapping[str, Any]
-) -> tuple[dict[str, set[Place]], set[Place]]:
+def sources(model: Model, call: Call, params: Params) -> tuple[dict[str, set[Place]], set[Place]]:
     """Find the arguments that each layer is computed from, by site, and those that are observed.
 
     Params do not count as arguments, whatever their initial values; neither do sizes. A model that
     needs its arguments' values to run, which no compiled program has, yields nothing.
+
+    Args:
+        model: the model.
+        call: its arguments.
+        params: any values of its params.
     """
     located, treedef = jax.tree_util.tree_flatten_with_path(tuple(call))
     leaves = [leaf for _, leaf in located]
@@ -55,8 +53,6 @@ def sources(
         getattr(path[1], "idx", getattr(path[1], "key", 0)) for path, _ in located
     ]
     arrays = [i for i, leaf in enumerate(leaves) if hasattr(leaf, "dtype")]
-    params = {n: s["value"] for n, s in trace.items() if s["type"] == "param"}
-    params = jax.tree.map(_some_value, params)
     found: dict[str, int] = {}  # number of arrays of each layer
 
     def run(data: list[Any]) -> list[Any]:
@@ -64,8 +60,10 @@ def sources(
         for i, a in zip(arrays, data, strict=True):
             own[i] = a
         args, kwargs = jax.tree.unflatten(treedef, own)
-        listener = _Recorder(params)
-        with handlers.block(), handlers.seed(rng_seed=0), listener:
+        listener = _Recorder()
+        # Not the initial values of params, which may depend on the data.
+        given = handlers.substitute(data=params)
+        with handlers.block(), given, handlers.seed(rng_seed=0), listener:
             model(*args, **kwargs)
         parts = {n: _arrays(m) for n, m in listener.made_of.items()}
         found.update({n: len(a) for n, a in parts.items()})
@@ -83,11 +81,6 @@ def sources(
     for site, count in found.items():
         by_layer[site], reads = used(reads[:count]), reads[count:]
     return by_layer, used(reads)
-
-
-def _some_value(leaf: Any) -> Any:
-    """Return an array of this shape and dtype; leaves that are not arrays are unchanged."""
-    return jnp.ones(leaf.shape, leaf.dtype) if hasattr(leaf, "dtype") else leaf
 
 
 def _arrays(tree: Any) -> list[Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import jax
@@ -19,7 +19,7 @@ from dgp_ppl._partition import Call, Streamed, is_streamed, named_arrays
 from dgp_ppl._typing import Model
 from dgp_ppl.core._minibatch import padded, whole_plates
 from dgp_ppl.datasets import Rows
-from dgp_ppl.inference.programs._handlers import data_plates, survey
+from dgp_ppl.inference.programs._handlers import Sites, data_plates, survey
 from dgp_ppl.likelihoods import Observed
 
 __all__ = ["RowCheck", "check_data", "check_padding", "explain_data", "row_check"]
@@ -35,10 +35,10 @@ _FILL_IN = (
 )
 
 
-def check_data(caller: str, model: Model, call: Call) -> dict[str, Any]:
+def check_data(caller: str, model: Model, call: Call) -> tuple[Call, Sites]:
     """Check the values that a model observes, as far as they are its arguments as they are.
 
-    The model runs on shapes, so nothing is computed but the comparison of the data with the
+    The model runs once, on shapes, so nothing is computed but the comparison of the data with the
     supports. Values that the model computes are left to `explain_data`.
 
     Args:
@@ -47,7 +47,8 @@ def check_data(caller: str, model: Model, call: Call) -> dict[str, Any]:
         call: its arguments.
 
     Returns:
-        The sites of the model, with all rows in each plate, or the rows of the minibatch at hand.
+        The call with JAX's arrays, and the sites of the model, which observe these arrays. Each
+        plate has all rows, or the rows of the minibatch at hand.
 
     Raises:
         DataError: if an observed value is NaN or out of the support of its distribution, and no
@@ -74,16 +75,24 @@ def check_data(caller: str, model: Model, call: Call) -> dict[str, Any]:
     sites = survey(_with_all_rows(model, call), call, hide_params=True)
     if is_streamed(call.args):
         _refuse_row_sites(caller, sites, "Rows")
+    for what, site in _observed_arguments(model, call, sites):
+        value = site["value"]
+        _check_values(caller, what, site["fn"], value, _numbers_of(call, value))
+    return call, sites
+
+
+def _observed(sites: Sites) -> Sites:
+    """Return the sites that observe data; factors are not among them."""
+    sampled = {n: s for n, s in sites.items() if s["type"] == "sample" and s["is_observed"]}
+    return {n: s for n, s in sampled.items() if not isinstance(s["fn"], dist.Unit)}
+
+
+def _observed_arguments(model: Model, call: Call, sites: Sites) -> Iterator[tuple[str, Any]]:
+    """Yield the sites that observe an argument as it is, each with a description of both."""
     names = {id(a): n for n, a in named_arrays(model, call)}
-    for name, site in sites.items():
-        if site["type"] != "sample" or not site["is_observed"] or isinstance(site["fn"], dist.Unit):
-            continue
-        what = names.get(id(site["value"]))
-        if what is not None:
-            what = f"argument {what!r}, observed at site {name!r},"
-            numbers = _numbers_of(call, site["value"])
-            _check_values(caller, what, site["fn"], site["value"], numbers)
-    return sites
+    for name, site in _observed(sites).items():
+        if (argument := names.get(id(site["value"]))) is not None:
+            yield f"argument {argument!r}, observed at site {name!r},", site
 
 
 def explain_data(model: Model, call: Call) -> str | None:
@@ -92,8 +101,7 @@ def explain_data(model: Model, call: Call) -> str | None:
     It names the arguments that are not finite, apart from observed ones that `check_data` passed,
     and the observed sites whose computed values are not finite.
     """
-    call = _on_device(call)
-    sites = check_data("", model, call)
+    call, sites = check_data("", model, call)
     checked = {id(s["value"]) for s in sites.values() if s["type"] == "sample"}
     for name, array in named_arrays(model, call):
         values = np.asarray(array)
@@ -105,12 +113,7 @@ def explain_data(model: Model, call: Call) -> str | None:
     def observed(key: Any) -> dict[str, Any]:
         seeded = handlers.seed(_with_all_rows(model, call), key)
         trace = handlers.trace(seeded).get_trace(*call.args, **call.kwargs)
-        found = {n: s for n, s in trace.items() if s["type"] == "sample" and s["is_observed"]}
-        return {
-            n: (s["value"], _seen(s["fn"]))
-            for n, s in found.items()
-            if not isinstance(s["fn"], dist.Unit)
-        }
+        return {n: (s["value"], _seen(s["fn"])) for n, s in _observed(trace).items()}
 
     with handlers.block():
         values = jax.jit(observed)(random.PRNGKey(0))
@@ -127,20 +130,16 @@ RowCheck = Callable[[Sequence[np.ndarray], np.ndarray], None]
 """Raises if rows of a source's arrays cannot be observed; takes also the rows' numbers."""
 
 
-def row_check(caller: str, model: Model, call: Call, sites: dict[str, Any]) -> RowCheck:
-    """Return the check of `check_data`, which returned the sites, for further streamed rows."""
+def row_check(caller: str, model: Model, call: Call, sites: Sites) -> RowCheck:
+    """Return the check of `check_data`, which returned the call, for further streamed rows."""
     streamed = [a.rows for a in call.args if isinstance(a, Streamed)]
-    names = {id(a): n for n, a in named_arrays(model, call)}
-    found = []
-    for name, site in sites.items():
-        if site["type"] != "sample" or not site["is_observed"] or isinstance(site["fn"], dist.Unit):
-            continue
-        for i, array in enumerate(streamed):
-            # A mask of the first minibatch says nothing about other minibatches.
-            if site["value"] is array and _seen(site["fn"]) is True:
-                found.append(
-                    (i, f"argument {names[id(array)]!r}, observed at site {name!r},", site)
-                )
+    # A mask of the first minibatch says nothing about other minibatches.
+    found = [
+        (i, what, site)
+        for what, site in _observed_arguments(model, call, sites)
+        for i, array in enumerate(streamed)
+        if site["value"] is array and _seen(site["fn"]) is True
+    ]
 
     def check(arrays: Sequence[np.ndarray], numbers: np.ndarray) -> None:
         for i, what, site in found:
@@ -162,7 +161,7 @@ def _with_all_rows(model: Model, call: Call) -> Any:
     return model if is_streamed(call.args) else whole_plates(model)
 
 
-def _refuse_row_sites(caller: str, sites: dict[str, Any], to: str) -> None:
+def _refuse_row_sites(caller: str, sites: Sites, to: str) -> None:
     """Raise if a model has a latent site for each row, which a fit `to` these data cannot have."""
     plates = data_plates(sites)
     for name, site in sites.items():
@@ -178,7 +177,7 @@ def _refuse_row_sites(caller: str, sites: dict[str, Any], to: str) -> None:
 def check_padding(caller: str, model: Model, call: Call) -> None:
     """Raise a ValueError if padding of the rows would count in a model's density."""
     with padded(1):
-        sites = survey(whole_plates(model), _on_device(call), hide_params=True)
+        sites = survey(whole_plates(model), call)
     _refuse_row_sites(caller, sites, "padded data")
     if len(plates := data_plates(sites)) > 1:
         raise ValueError(

@@ -19,7 +19,7 @@ from dgp_ppl.inference.runs._summary import program_name
 from dgp_ppl.likelihoods import Observed
 
 __all__ = [
-    "AllLayersSeen", "data_plates", "freeze", "held_names", "hidden_samples", "survey",
+    "AllLayersSeen", "Sites", "data_plates", "freeze", "held_names", "hidden_samples", "survey",
 ]  # fmt: skip
 
 
@@ -27,7 +27,11 @@ class AllLayersSeen(BaseException):
     """Ends a run of the model after its last layer. It is not an error of the model."""
 
 
-def survey(program: Model, call: Call, *, hide_params: bool = False) -> dict[str, Any]:
+Sites = dict[str, Any]
+"""The sites of a trace by name."""
+
+
+def survey(program: Model, call: Call, *, hide_params: bool = False) -> Sites:
     """Trace a model or a guide with abstract values, which have shapes but no numbers.
 
     Args:

@@ -4,11 +4,7 @@ from __future__ import annotations
 
 from dgp_ppl.inference.svi._fit import evaluate, fit
 from dgp_ppl.inference.svi._fit_many import fit_many
-from dgp_ppl.inference.svi._program import FitProgram, fit_program
+from dgp_ppl.inference.svi._program import fit_program
 from dgp_ppl.inference.svi._result import FitResult, FitResults
-from dgp_ppl.inference.svi._setup import guide_optimizer
 
-__all__ = [
-    "FitProgram", "FitResult", "FitResults", "evaluate", "fit", "fit_many", "fit_program",
-    "guide_optimizer",
-]  # fmt: skip
+__all__ = ["FitResult", "FitResults", "evaluate", "fit", "fit_many", "fit_program"]

@@ -16,7 +16,7 @@ from dgp_ppl.inference.runs._checkpoint import RunFolder
 from dgp_ppl.inference.svi._feed import Feed
 from dgp_ppl.inference.svi._loop import Outcome, TrainingLoop, run_steps
 
-__all__ = ["BOUND_DRAWS", "begin", "bound_losses"]
+__all__ = ["BOUND_DRAWS", "bound_losses", "train"]
 
 BOUND_DRAWS = 100  # of a bound, to compare params
 
@@ -36,24 +36,40 @@ def bound_losses(
     return np.where(np.isfinite(found), found, np.inf)
 
 
-def begin(
+def train(
+    loop: TrainingLoop,
+    states: Sequence[SVIState],
+    arrays: CallArrays | Feed,
+    *,
+    folder: RunFolder | None = None,
+    every: int = 1,
+    **options: Any,
+) -> tuple[SVIState, Outcome]:
+    """Run all steps from the best of several first states; `run_steps` has the options.
+
+    Returns:
+        The first state that was chosen for each fit, and the outcome.
+    """
+    first, outcome = _begin(loop, states, arrays, folder=folder, **options)
+    if outcome.interrupt is None and len(outcome.failures) < loop.num_fits:
+        outcome = run_steps(loop, outcome, arrays, folder=folder, every=every, **options)
+    return first, outcome
+
+
+def _begin(
     loop: TrainingLoop,
     states: Sequence[SVIState],
     arrays: CallArrays | Feed,
     *,
     steps: int,
     progress: bool | str,
+    folder: RunFolder | None,
     label: str = "fit",
-    folder: RunFolder | None = None,
     **options: Any,
 ) -> tuple[SVIState, Outcome]:
-    """Run the first steps of each fit from each of several states, and choose the best ones.
+    """Run the first steps of each fit from each state; returns the best states and their trials.
 
-    The options are the options of `run_steps`. If the folder has a later state, it also has the
-    choice.
-
-    Returns:
-        The chosen first state, and the outcome of its trial (no steps for a single start).
+    There is no trial of a single state. If the folder has a later state, it also has the choice.
     """
     firsts = [Outcome(state, np.zeros((loop.num_fits, 0))) for state in states]
     if len(states) == 1:

@@ -23,10 +23,10 @@ from dgp_ppl.datasets.rows._order import seed_of
 from dgp_ppl.inference._params import checked_params, set_up_guide
 from dgp_ppl.inference.programs._data import check_data, explain_data, row_check
 from dgp_ppl.inference.runs._checkpoint import RunFolder, fit_identity
-from dgp_ppl.inference.svi._choice import BOUND_DRAWS, begin, bound_losses
+from dgp_ppl.inference.svi._choice import BOUND_DRAWS, bound_losses, train
 from dgp_ppl.inference.svi._feed import Feed, random_feed, source_of
 from dgp_ppl.inference.svi._fit_many import best_fit
-from dgp_ppl.inference.svi._loop import chunk_length, losses_of, run_steps
+from dgp_ppl.inference.svi._loop import chunk_length, losses_of
 from dgp_ppl.inference.svi._mesh import SharedFolder, checked_mesh, divided_loop
 from dgp_ppl.inference.svi._result import FitResult
 from dgp_ppl.inference.svi._setup import (
@@ -187,12 +187,10 @@ def fit(
             )  # fmt: skip
             shared = devices is not None and devices.is_multi_process
             folder = (SharedFolder if shared else RunFolder)(checkpoint, identity)
-        each: dict[str, Any] = {
-            "steps": steps, "num_data": num_data, "progress": progress, "folder": folder,
-        }  # fmt: skip
-        first, outcome = begin(loop, states, feed or data, **each)
-        if not outcome.failures and outcome.interrupt is None:
-            outcome = run_steps(loop, outcome, feed or data, every=every, **each)
+        first, outcome = train(
+            loop, states, feed or data, steps=steps, num_data=num_data, progress=progress,
+            folder=folder, every=every,
+        )  # fmt: skip
     failure, interrupt = outcome.failures.get(0), outcome.interrupt
     state = outcome.state if failure is None else failure.kept
     losses = outcome.losses[0, : None if failure is None else failure.step]
@@ -260,8 +258,8 @@ def evaluate(
     call, put_rows = Call(args, kwargs), None
     if (source := source_of("evaluate", call)) is not None:
         call, put_rows = random_feed(key, call, *source, num_draws)
-    sites = check_data("evaluate", model, call)
-    set_up_guide(key, guide, call)
+    call, sites = check_data("evaluate", model, call)
+    set_up_guide(key, guide, call, model, sites)
     partition, data = Partition.split(model, call, guide)
     if put_rows is not None:
         data = put_rows(data, row_check("evaluate", model, call, sites))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import inspect
 import math
 import time
 from collections.abc import Sequence
@@ -17,11 +16,11 @@ from numpyro.infer.elbo import ELBO
 
 from dgp_ppl._checks import check_count, check_key, short_list
 from dgp_ppl._errors import Interrupted
-from dgp_ppl._partition import Call, CallArrays, Partition
+from dgp_ppl._partition import Call, Partition, call_signature
 from dgp_ppl._typing import Model, PRNGKey
 from dgp_ppl.inference.programs._data import check_data, check_padding
-from dgp_ppl.inference.svi._choice import begin, bound_losses
-from dgp_ppl.inference.svi._loop import ManyFits, many_fits, run_steps
+from dgp_ppl.inference.svi._choice import bound_losses, train
+from dgp_ppl.inference.svi._loop import many_fits
 from dgp_ppl.inference.svi._result import FitResult, FitResults
 from dgp_ppl.inference.svi._setup import Problem, Start, bound_loss, non_finite_loss
 
@@ -134,35 +133,37 @@ def _run(
             f"{caller}: guide is None, wanted a guide, such as dgp_ppl.MeanField(model)"
         )
     num = _number_of_keys(caller, keys)
-    calls = _calls(caller, model, call, each, num)
+    stacked = _stacked(caller, model, call, each, num)
+
+    def part(i: int) -> Call:
+        """Return the call of one fit."""
+        return Call(*jax.tree.map(lambda a, own: a[i] if own else a, tuple(call), stacked))
+
     several = isinstance(start, FitResults)
     if several and len(start) != num:
         raise ValueError(
             f"{caller}: start has {len(start)} fits, wanted one for each of {num} keys"
         )
     problem = Problem.set_up(
-        caller, keys[0], model, guide, calls[0], steps=steps, learning_rate=learning_rate,
-        optimizer=optimizer, loss=loss, start=_part(start.params, 0) if several else start,
+        caller, keys[0], model, guide, part(0), steps=steps, learning_rate=learning_rate,
+        optimizer=optimizer, loss=loss, start=start,
     )  # fmt: skip
-    for other in calls[1:] if each else ():
-        check_data(caller, model, other)
-    loop, data = _stacked(problem, num, calls if each else calls[:1])
+    for i in range(1, num) if each else ():
+        check_data(caller, model, part(i))
+    _, data = Partition.split(model, call, guide)
+    axes = [*jax.tree.leaves(stacked), *(False for _ in jax.tree.leaves(data.guide))]
     num_data: Any = problem.num_data
     if num_rows is not None:
         num_data = _checked_num_rows(caller, num_rows, num, problem.num_data)
-        check_padding(caller, model, calls[0])
-        data = data._replace(num_rows=jnp.asarray(num_data))
-        loop = many_fits(loop.one, (*loop.stacked, True), num)
-    firsts = [dict(start.params)] if several else problem.starts
-    states = [loop.init(keys, data, first, each=several) for first in firsts]
+        check_padding(caller, model, part(0))
+        data, axes = data._replace(num_rows=jnp.asarray(num_data)), [*axes, True]
+    loop = many_fits(problem.loop, tuple(axes), num)
+    states = [loop.init(keys, data, first, each=several) for first in problem.starts]
     if several and None is not optimizer is start.optimizer:
         states = [start.state]
-    options: dict[str, Any] = {
-        "steps": steps, "num_data": num_data, "progress": progress, "label": f"{num} fits",
-    }  # fmt: skip
-    _, outcome = begin(loop, states, data, **options)
-    if outcome.interrupt is None:
-        outcome = run_steps(loop, outcome, data, **options)
+    _, outcome = train(
+        loop, states, data, steps=steps, num_data=num_data, progress=progress, label=f"{num} fits"
+    )
     state, losses = outcome.state, outcome.losses
     for i, failure in outcome.failures.items():
         state = jax.tree.map(lambda a, b, i=i: a.at[i].set(b), state, failure.kept)
@@ -172,9 +173,7 @@ def _run(
         problem.optimizer, interrupted=outcome.interrupt is not None, start_losses=outcome.ends,
     )  # fmt: skip
     errors = {
-        i: non_finite_loss(
-            loop.one, failure, calls[i if each else 0], steps, result.part(i, failure.step)
-        )
+        i: non_finite_loss(loop.one, failure, part(i), steps, result.part(i, failure.step))
         for i, failure in sorted(outcome.failures.items())
     }
     result = dataclasses.replace(result, errors=errors)
@@ -186,11 +185,6 @@ def _run(
             result,
         ) from outcome.interrupt
     return result, problem
-
-
-def _part(tree: Any, number: int) -> Any:
-    """Return the values of one fit. Leaves that are no arrays, such as functions, are shared."""
-    return jax.tree.map(lambda a: a if callable(a) else a[number], tree)
 
 
 def _number_of_keys(caller: str, keys: PRNGKey) -> int:
@@ -218,54 +212,32 @@ def _checked_num_rows(caller: str, num_rows: Any, num: int, most: int) -> np.nda
     return found
 
 
-def _calls(caller: str, model: Model, call: Call, each: tuple[str, ...], num: int) -> list[Call]:
-    """Return the call of each fit."""
-    places = _places(model, call)
-    if unknown := [n for n in each if n not in places]:
+def _stacked(
+    caller: str, model: Model, call: Call, each: tuple[str, ...], num: int
+) -> tuple[Any, Any]:
+    """Return which arrays of the args and kwargs have an axis of fits; None for static values."""
+    try:
+        names = list(call_signature(model).parameters)
+    except (TypeError, ValueError):
+        names = []
+    arguments = dict(zip(names, call.args, strict=False)) | call.kwargs
+    if unknown := [n for n in each if n not in arguments]:
         raise ValueError(
             f"{caller}: each names {short_list(unknown)}, wanted some of the arguments "
-            f"{short_list(sorted(places))}"
+            f"{short_list(sorted(arguments))}"
         )
     for name in each:
-        place = places[name]
-        value = call.args[place] if isinstance(place, int) else call.kwargs[name]
-        shapes = [jnp.shape(a) for a in jax.tree.leaves(value) if not callable(a)]
+        shapes = [jnp.shape(a) for a in jax.tree.leaves(arguments[name]) if not callable(a)]
         if not shapes or any(not s or s[0] != num for s in shapes):
             raise ValueError(
                 f"{caller}: argument {name!r} has shape {', '.join(map(str, shapes)) or 'none'}, "
                 f"wanted a leading axis of {num} fits, as each names it"
             )
 
-    # An array of all fits has to be the same object in each call; see `_stacked`.
-    given_args, given_kwargs = jax.tree.map(
-        lambda a: jnp.asarray(a) if isinstance(a, np.ndarray) else a, tuple(call)
-    )
+    def marked(name: str, value: Any) -> Any:
+        is_array = lambda a: isinstance(a, jax.Array | np.ndarray)  # noqa: E731
+        return jax.tree.map(lambda a: name in each if is_array(a) else None, value)
 
-    def one(i: int) -> Call:
-        args = [_part(a, i) if j in chosen else a for j, a in enumerate(given_args)]
-        kwargs = {n: _part(a, i) if n in chosen else a for n, a in given_kwargs.items()}
-        return Call(tuple(args), kwargs)
-
-    chosen = {places[n] for n in each}
-    return [one(i) for i in range(num)]
-
-
-def _places(model: Model, call: Call) -> dict[str, int | str]:
-    """Return the position, or the keyword, of each argument by name."""
-    while not inspect.isfunction(model) and (inner := getattr(model, "fn", None)) is not None:
-        model = inner
-    try:
-        names = list(inspect.signature(model).parameters)
-    except (TypeError, ValueError):
-        names = []
-    return dict(zip(names, range(len(call.args)), strict=False)) | {n: n for n in call.kwargs}
-
-
-def _stacked(problem: Problem, num: int, calls: list[Call]) -> tuple[ManyFits, CallArrays]:
-    """Return the loop of all fits, and their arrays: stacked where fits differ."""
-    one = problem.loop
-    split = lambda c: Partition.split(one.partition.model, c, one.partition.guide)[1]  # noqa: E731
-    columns = list(zip(*map(jax.tree.leaves, [problem.data, *map(split, calls[1:])]), strict=True))
-    differ = tuple(any(a is not column[0] for a in column) for column in columns)
-    data = [jnp.stack(c) if d else c[0] for c, d in zip(columns, differ, strict=True)]
-    return many_fits(one, differ, num), jax.tree.structure(problem.data).unflatten(data)
+    names += [""] * len(call.args)  # of arguments beyond the named ones
+    args = tuple(map(marked, names, call.args))
+    return args, {n: marked(n, a) for n, a in call.kwargs.items()}

@@ -18,6 +18,7 @@ from numpyro.infer import SVI
 from numpyro.infer.elbo import ELBO
 from numpyro.infer.svi import SVIState
 
+from dgp_ppl._checks import GivenParams, short_list
 from dgp_ppl._partition import CallArrays, Partition
 from dgp_ppl._progress import Progress
 from dgp_ppl._static_key import Keyed
@@ -25,6 +26,7 @@ from dgp_ppl._typing import Params
 from dgp_ppl.core._minibatch import padded
 from dgp_ppl.inference.runs._blocks import PassProgram, StepProgram
 from dgp_ppl.inference.runs._checkpoint import RunFolder
+from dgp_ppl.inference.runs._summary import program_name
 from dgp_ppl.inference.svi._feed import Feed, at_step
 
 __all__ = [
@@ -47,12 +49,13 @@ class TrainingLoop:
         self._steps = StepProgram(self.run_chunk)
         self._start = jax.jit(self.first_state, static_argnames="each")
 
-    def init(
-        self, key: Any, data: CallArrays, params: Params | None, *, each: bool = False
-    ) -> SVIState:
+    def init(self, key: Any, data: CallArrays, params: Params, *, each: bool = False) -> SVIState:
         """Return the first state; `params` replace the initial values of the same names.
 
         `each` says that params have a leading axis of fits.
+
+        Raises:
+            ValueError: if params have another shape, or the programs have none of them.
         """
         return self._start(key, data, params, each=each)
 
@@ -106,15 +109,25 @@ class TrainingLoop:
         return "the loss itself (every site is finite)"
 
     def first_state(
-        self, key: Any, data: CallArrays, params: Params | None, *, each: bool = False
+        self, key: Any, data: CallArrays, params: Params, *, each: bool = False
     ) -> SVIState:
         """Return the first state; a program that can be traced, as `run_chunk`."""
         data = at_step(data, 0)
         call = self.partition.join(data)
-        svi = self._with_arrays(data)
+        svi, guide = self._with_arrays(data), self.partition.guide
+        svi.model, svi.guide = (
+            GivenParams(program, params, "start", missing=lambda name: True)
+            for program in (svi.model, svi.guide)
+        )
         with padded(data.num_rows):
-            state = svi.init(key, *call.args, init_params=params, **call.kwargs)
+            state = svi.init(key, *call.args, **call.kwargs)
         self.svi.constrain_fn = svi.constrain_fn
+        names = self.unconstrained(state).keys()
+        if params and names and not params.keys() & names:
+            raise ValueError(
+                f"start has {short_list(sorted(params))}, none of them a param of the model or of "
+                f"{program_name(guide)}, wanted some of {short_list(sorted(names))}"
+            )
         return state
 
     def run_chunk(
@@ -175,7 +188,7 @@ class ManyFits(TrainingLoop):
         return self._num_fits
 
     def first_state(
-        self, key: Any, data: CallArrays, params: Params | None, *, each: bool = False
+        self, key: Any, data: CallArrays, params: Params, *, each: bool = False
     ) -> SVIState:
         axes = 0, self._axes(data), 0 if each else None
         return jax.vmap(self.one.first_state, in_axes=axes)(key, data, params)
@@ -212,7 +225,11 @@ def _selected(trees: Sequence[Any], best: jax.Array) -> Any:
 
 def training_loop(partition: Partition, optimizer: Any, loss: ELBO) -> TrainingLoop:
     """Return the loop of one fit; equal arguments share a compiled one."""
-    return _training_loop(partition, Keyed(optimizer), Keyed(loss))
+    loop = _training_loop(partition, Keyed(optimizer), Keyed(loss))
+    if loop.partition.is_outdated():  # the first of equal models is the one that is traced
+        _training_loop.cache_clear()
+        loop = _training_loop(partition, Keyed(optimizer), Keyed(loss))
+    return loop
 
 
 @lru_cache(maxsize=32)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 from numpyro.infer.elbo import ELBO
@@ -15,22 +15,9 @@ from dgp_ppl._typing import Model, PRNGKey
 from dgp_ppl.inference.svi._loop import MOST_STEPS
 from dgp_ppl.inference.svi._setup import Problem
 
-__all__ = ["FitProgram", "fit_program"]
+__all__ = ["fit_program"]
 
-
-class FitProgram(NamedTuple):
-    """Steps of a fit.
-
-    Attributes:
-        run: a function of a state and data that makes the steps. It returns the new state, and an
-            array whose first numbers are the losses of the steps.
-        state: the first state.
-        data: the arrays of the model and of the guide.
-    """
-
-    run: Callable[[SVIState, CallArrays], tuple[SVIState, jax.Array]]
-    state: SVIState
-    data: CallArrays
+StepsProgram = Callable[[SVIState, CallArrays], tuple[SVIState, jax.Array]]
 
 
 def fit_program(
@@ -44,7 +31,7 @@ def fit_program(
     optimizer: Any = None,
     loss: ELBO | None = None,
     **kwargs: Any,
-) -> FitProgram:
+) -> tuple[StepsProgram, SVIState, CallArrays]:
     """Return the program of `fit` for a number of steps, to be compiled, timed or inspected.
 
     `fit` runs such programs one after another. The number of steps is static, as on a GPU::
@@ -65,8 +52,12 @@ def fit_program(
         loss: the objective instead of the guide's; see `fit`.
         **kwargs: the model's keyword arguments.
 
+    Returns:
+        A function of a state and data that makes the steps, and returns the new state and an array
+        whose first numbers are the losses; the first state; and the arrays of model and guide.
+
     Raises:
-        DataError: if the data are NaN or out of the support, as in `fit`.
+        DataError: as in `fit`.
         TypeError: as in `fit`.
         ValueError: if `num` is not between 1 and 200; and as in `fit`.
     """
@@ -86,4 +77,4 @@ def fit_program(
     def run(state: SVIState, data: CallArrays) -> tuple[SVIState, jax.Array]:
         return loop.run_chunk(state, num, 0, data)
 
-    return FitProgram(run, loop.init(key, data, None), data)
+    return run, loop.init(key, data, {}), data

@@ -12,10 +12,11 @@ import optax
 from numpyro.infer import TraceMeanField_ELBO
 from numpyro.infer.elbo import ELBO, RenyiELBO
 
+from dgp_ppl._checks import params_of
 from dgp_ppl._errors import NonFiniteLossError
 from dgp_ppl._partition import Call, CallArrays, Partition
 from dgp_ppl._typing import Fitted, Model, Params, PRNGKey
-from dgp_ppl.inference._params import checked_start, set_up_guide
+from dgp_ppl.inference._params import set_up_guide
 from dgp_ppl.inference.guides import LayerGuide
 from dgp_ppl.inference.programs._data import RowCheck, check_data, explain_data, row_check
 from dgp_ppl.inference.programs._optimizer import default_optimizer
@@ -39,7 +40,7 @@ class Problem:
     data: CallArrays  # of the model and of the guide
     optimizer: Any  # the default one if none was given
     num_data: int  # rows N of the data plate
-    starts: list[Params | None]  # of each candidate; None has the model's initial values
+    starts: list[Params]  # of each candidate; params that are not there have initial values
     check_rows: RowCheck  # of streamed arguments
 
     @staticmethod
@@ -61,8 +62,8 @@ class Problem:
             raise ValueError(
                 f"{caller}: learning_rate is {learning_rate}, wanted a positive number"
             )
-        sites = check_data(caller, model, call)
-        set_up_guide(key, guide, call)
+        call, sites = check_data(caller, model, call)
+        set_up_guide(key, guide, call, model, sites)
         # A NumPyro result is a tuple too.
         entries: Any = start
         several = isinstance(start, list) or type(start) is tuple
@@ -70,16 +71,15 @@ class Problem:
         if not given:
             raise ValueError(f"{caller}: start has no values, wanted one of the starts at least")
         names = [f"start[{i}]" for i in range(len(given))] if several else ["start"]
-        # No values are all initial values.
         starts = [
-            None if a is None or a == {} else checked_start(caller, a, model, guide, call, name)
+            {} if a is None else params_of(caller, a, name)
             for a, name in zip(given, names, strict=True)
         ]
         partition, data = Partition.split(model, call, guide)
         model_params = frozenset(n for n, s in sites.items() if s["type"] == "param")
         if optimizer is None:
             optimizer = guide_optimizer(
-                guide, learning_rate, steps, model_params, from_params=None not in starts
+                guide, learning_rate, steps, model_params, from_params={} not in starts
             )
         default = guide.default_loss if isinstance(guide, LayerGuide) else _DEFAULT_LOSS
         loop = training_loop(partition, optimizer, checked_loss(caller, guide, loss) or default)
@@ -95,22 +95,10 @@ def guide_optimizer(
     *,
     from_params: bool = False,
 ) -> Any:
-    """Return `fit`'s default optimiser for a guide, for stock `SVI` too.
+    """Return `fit`'s default optimiser, an optax one, for a guide that has found its layers.
 
-    Guides declare what they need in `LayerGuide.rate`, `rates` and `optimizer`::
-
-        guide.setup(x, y)
-        svi = SVI(model, guide, guide_optimizer(guide, 0.1, 2000), guide.default_loss)
-
-    Args:
-        guide: the guide, which has run, or whose `LayerGuide.setup` was called.
-        learning_rate: where the schedule starts.
-        steps: number of steps of the fit.
-        slow: names of the model's own params, which move at 0.3 of the rate.
-        from_params: whether the fit starts from given params.
-
-    Returns:
-        An optax optimiser.
+    Guides declare what they need in `LayerGuide.rate`, `rates` and `optimizer`. `slow` are the
+    model's own params, and `from_params` is whether the fit starts from given params.
     """
     if not isinstance(guide, LayerGuide):
         return default_optimizer(learning_rate, steps, slow)

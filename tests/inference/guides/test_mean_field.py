@@ -6,7 +6,6 @@ import numpy as np
 import numpyro
 import numpyro.distributions as dist
 import pytest
-from scipy import stats
 from support.helpers import (
     KEY,
     assert_covariance,
@@ -87,20 +86,6 @@ def test_draws_have_the_moments_of_their_params_and_sites_are_independent():
         cov[3 * i : 3 * i + 3, 3 * i : 3 * i + 3] = block
     assert_mean(joined, np.concatenate([m1.T.ravel(), m2.ravel()]))
     assert_covariance(joined, cov)
-
-
-@pytest.mark.parametrize("covariance", ["full", "diagonal"])
-def test_median_and_quantiles_of_the_marginals(covariance):
-    params, truth = random_params(covariance)
-    guide = set_up(model, covariance=covariance)
-    levels = [0.05, 0.5, 0.9]
-    quantiles = guide.quantiles(params, levels)
-    for name, (loc, cov) in truth.items():
-        np.testing.assert_allclose(guide.median(params)[name], loc, rtol=1e-6)
-        sd = np.sqrt(np.diagonal(cov, axis1=1, axis2=2).T)
-        expected = stats.norm(loc, sd).ppf(np.reshape(levels, (3, 1, 1)))
-        np.testing.assert_allclose(quantiles[name], expected, rtol=1e-4, atol=1e-5)
-    assert guide.quantiles(params, 0.5)["l1.v"].shape == (3, 2)
 
 
 def test_unknown_options():

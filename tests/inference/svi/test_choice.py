@@ -50,7 +50,7 @@ def test_a_list_of_no_start_is_refused():
     assert shallow(1, start=[BAD, GOOD]).losses.shape == (1,)
     with pytest.raises(ValueError, match="start"):
         shallow(10, start=[])
-    with pytest.raises(ValueError, match=r"start\[1\] has \['nois'\], none of them a param"):
+    with pytest.raises(ValueError, match=r"start has \['nois'\], none of them a param"):
         shallow(10, start=[{}, {"nois": 0.3}])
     with pytest.raises(TypeError, match=r"start\[0\] is a int, wanted a fit's result"):
         shallow(10, start=[3, {}])
@@ -63,8 +63,13 @@ def test_a_checkpoint_goes_on_after_the_trials(tmp_path, monkeypatch):
         patched.setattr(RunFolder, "write", _ends_after(RunFolder.write, 2))
         with pytest.raises(SystemExit):
             shallow(40, **options)
-    trials = []
-    monkeypatch.setattr(starts, "run_steps", lambda *args, **_: trials.append(args))
+    run, trials = starts.run_steps, []
+
+    def counted(*args, **options):
+        trials.extend([args] * ("until" in options))
+        return run(*args, **options)
+
+    monkeypatch.setattr(starts, "run_steps", counted)
     for _ in range(2):  # it goes on, and then reads the end
         kept = shallow(40, **options)
         assert_same(kept.params, whole.params)
