@@ -16,7 +16,7 @@ from support.lowered import open_loops
 
 import dgp_ppl as dgp
 from dgp_ppl.inference import fit_program
-from dgp_ppl.inference.guides.diffusion import DenseScore
+from dgp_ppl.inference.guides.diffusion._networks import DenseScore
 from dgp_ppl.models import deep_gp
 
 Z1 = np.linspace(-2, 2, 5)[:, None]

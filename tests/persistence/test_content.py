@@ -20,7 +20,7 @@ from support import keepable
 import dgp_ppl as dgp
 from dgp_ppl import kernels, likelihoods, means, models
 from dgp_ppl.core import Grid
-from dgp_ppl.inference.guides.diffusion import VariancePreserving
+from dgp_ppl.inference.guides.diffusion._process import VariancePreserving
 from dgp_ppl.persistence._archive import ArchiveReader, write_archive
 from dgp_ppl.persistence._content import (
     Encoder,

@@ -15,7 +15,7 @@ from jaxtyping import Array
 
 from dgp_ppl._typing import PRNGKey
 
-__all__ = ["is_maker", "module_params"]
+__all__ = ["is_maker", "module_params", "required_key"]
 
 
 def is_maker(value: Any) -> bool:
@@ -27,7 +27,9 @@ def is_maker(value: Any) -> bool:
     return key is not None and key.default is key.empty
 
 
-def module_params(what: str, module: Any, name: str, *args: Any) -> tuple[Any, Any]:
+def module_params(
+    what: str, module: Any, name: str, *args: Any, key: PRNGKey | None = None
+) -> tuple[Any, Any]:
     """Declare each array of a module as a param.
 
     Args:
@@ -35,12 +37,14 @@ def module_params(what: str, module: Any, name: str, *args: Any) -> tuple[Any, A
         module: the module, with its arrays as initial values, or a maker, see `is_maker`.
         name: prefix of the params' names, ``NAME.PATH``.
         *args: arguments of the maker before the key.
+        key: random key of the maker; None draws one.
 
     Returns:
         The module's arrays, and its static part; `equinox.combine` joins them.
 
     Raises:
         TypeError: if an array does not hold floating-point numbers.
+        ValueError: if a maker has neither a key nor values of its params.
     """
     if is_maker(module):
         made = eqx.filter_eval_shape(lambda key: module(*args, key=key), random.key(0))
@@ -58,9 +62,12 @@ def module_params(what: str, module: Any, name: str, *args: Any) -> tuple[Any, A
         )
     initial: list[list[Array]] = []
 
-    def start(i: int, key: PRNGKey) -> Array:
+    def start(i: int, own: PRNGKey | None) -> Array:
         if not initial:  # make all arrays together, and only if some params have no value yet
-            initial.append(jax.tree.leaves(make(key)))
+            found = own if key is None else key
+            if is_maker(module):
+                found = required_key(what, found, f"{name}.*")
+            initial.append(jax.tree.leaves(make(found)))
         return initial[0][i]
 
     paths, treedef = jax.tree_util.tree_flatten_with_path(shapes)
@@ -69,3 +76,13 @@ def module_params(what: str, module: Any, name: str, *args: Any) -> tuple[Any, A
         numpyro.param(f"{name}.{n}" if n else name, partial(start, i)) for i, n in enumerate(names)
     ]
     return jax.tree.unflatten(treedef, values), static
+
+
+def required_key(what: str, key: PRNGKey | None, name: str) -> PRNGKey:
+    """Return the key that initialises params. Without a key, all params must have values."""
+    if key is None:
+        raise ValueError(
+            f"{what}: the params lack some of {name}, which this guide has; pass the params of a "
+            "fit of this guide"
+        )
+    return key

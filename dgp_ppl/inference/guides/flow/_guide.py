@@ -21,7 +21,7 @@ from dgp_ppl.inference.guides._mean_field import MeanField
 from dgp_ppl.inference.guides._modules import is_maker
 from dgp_ppl.inference.guides._on_base import WarpedGuide
 from dgp_ppl.inference.guides._transport import point_distribution
-from dgp_ppl.inference.guides.diffusion import DiffusionELBO
+from dgp_ppl.inference.guides.diffusion._elbo import DiffusionELBO
 from dgp_ppl.inference.guides.flow._bijections import (
     Bijection,
     BijectionMaker,

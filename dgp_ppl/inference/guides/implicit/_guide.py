@@ -1,37 +1,128 @@
-"""The implicit guide: a posterior without a density, known through its draws."""
+"""The implicit guide, a posterior known through its draws alone, and its objective."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from functools import cache
-from typing import Any
+from typing import Any, ClassVar
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpyro
-from jax import random
+from jax import lax, random
 from jaxtyping import Array
 from numpyro import handlers
+from numpyro.infer import TraceMeanField_ELBO
 from numpyro.infer.autoguide import AutoGuide, AutoNormal
 from numpyro.infer.elbo import ELBO
 
 from dgp_ppl._checks import check_count
-from dgp_ppl._partition import Call
+from dgp_ppl._partition import Call, ComparedByFields
 from dgp_ppl._typing import Model, Params, PRNGKey
-from dgp_ppl.core import Handover
-from dgp_ppl.inference.guides._base import DrawnTogether
+from dgp_ppl.core import Handover, guide_site
+from dgp_ppl.inference.guides._base import DrawnTogether, LayerGuide
 from dgp_ppl.inference.guides._mean_field import gaussian_params
-from dgp_ppl.inference.guides.implicit._elbo import AdversarialELBO, AdversarialGuide
+from dgp_ppl.inference.guides._modules import module_params, required_key
 from dgp_ppl.inference.guides.implicit._networks import DiscriminatorNet, GeneratorNet
 from dgp_ppl.inference.guides.implicit._optimizer import adversarial_optimizer
 from dgp_ppl.inference.guides.implicit._pair import AdversarialPair
 
-__all__ = ["Implicit"]
+__all__ = ["AdversarialELBO", "Implicit"]
 
 
-class Implicit(AdversarialGuide):
+class AdversarialELBO(ComparedByFields, ELBO):
+    """The objective of guides without a density, such as `Implicit`.
+
+    The loss is minus the bound, with the discriminator's estimate instead of the KL::
+
+        -E_q[log p(y | f)] + E_q[T(v)]    (+ the KL of other latent sites)
+
+    All params move in every step (Yu et al. 2019, eq. 4 and 5). The generator and the model get the
+    gradient of the loss at fixed discriminator. The discriminator gets the gradient of its
+    cross-entropy at fixed draws.
+
+    The loss is a bound only if T is right. With ``certified=True`` an upper bound on the KL (exact
+    for a Gaussian generator) replaces E_q[T], and the result is a bound for any discriminator. It
+    does not train the discriminator. `evaluate` reports it, so a fit whose own loss promises more
+    than `evaluate` has a discriminator that lags behind.
+
+    Args:
+        num_draws: number of draws of v in the data term, in antithetic pairs. All use one
+            minibatch.
+        kl_draws: number S of draws in E_q[T], and of q and its reference in the cross-entropy. They
+            also give the reference's moments, so with K features the estimate is too high by up to
+            about K² / (2 S) nats. If certified, the number of draws in the KL's upper bound. It
+            credits q with at most log(S + 1) nats of coupling: more draws are tighter.
+        certified: whether the loss is a bound for any discriminator.
+
+    Raises:
+        TypeError: if a number is not an integer. `loss` raises it for guides without a
+            discriminator.
+        ValueError: if a number is not positive, or `kl_draws` is below `num_draws`.
+    """
+
+    def __init__(self, num_draws: int = 1, kl_draws: int = 256, *, certified: bool = False) -> None:
+        for name, value in (("num_draws", num_draws), ("kl_draws", kl_draws)):
+            check_count("AdversarialELBO", name, value)
+        if kl_draws < num_draws:
+            raise ValueError(
+                f"AdversarialELBO: kl_draws is {kl_draws}, wanted at least num_draws, {num_draws}: "
+                "the draws of the data term are among the KL's draws"
+            )
+        super().__init__()
+        self.num_draws, self.kl_draws, self.certified = num_draws, kl_draws, certified
+
+    def loss_with_mutable_state(
+        self,
+        rng_key: PRNGKey,
+        param_map: Params,
+        model: Model,
+        guide: Model,
+        *args: Any,
+        **kwargs: Any,
+    ) -> Any:
+        key_s, key_e, key_z, key_p, key_data = random.split(rng_key, 5)
+        if not isinstance(guide, Implicit):
+            raise TypeError(
+                f"AdversarialELBO: guide is {getattr(guide, '__name__', type(guide).__name__)}, "
+                "wanted one with a discriminator, such as dgp_ppl.Implicit(model); use "
+                "numpyro.infer.TraceMeanField_ELBO() for a guide with a density"
+            )
+        pair = guide.adversarial_pair(param_map)
+        h = pair.features(key_s, self.kl_draws)
+        values = pair.values(key_e, h[: self.num_draws])
+
+        def stock_loss(i: Any) -> Array:
+            """Return NumPyro's loss given draw i. One key for all draws: one minibatch."""
+            q = pair.conditionals(h[i])
+            drawn: Any = {n: guide_site(n, Handover(q[n]), v[i]) for n, v in values.items()}
+            given = handlers.block(handlers.replay(model, drawn), hide=list(q))
+            others = handlers.block(guide, hide=list(q))
+            stock: Any = TraceMeanField_ELBO()
+            return stock.loss(key_data, param_map, given, others, *args, **kwargs)
+
+        # A loop, because vmap would batch the layers' large matrix products, which is slower.
+        num = self.num_draws
+        data = stock_loss(0) if num == 1 else jnp.mean(lax.map(stock_loss, jnp.arange(num)))
+        if self.certified:
+            others = pair.features(key_p, 2 * self.kl_draws)[::2]
+            kl = jnp.mean(pair.kl_bound(key_z, h, others))
+            return {"loss": data + kl, "mutable_state": None}
+        inputs = pair.discriminator_inputs(key_z, h)
+        fixed = eqx.tree_at(lambda p: p.discriminator, pair, _frozen(pair.discriminator))
+        kl = jnp.mean(fixed.log_ratio(h, inputs))
+        entropy = pair.cross_entropy(_frozen(inputs), pair.reference_inputs(key_p, self.kl_draws))
+        # The last two terms cancel in value: they carry the discriminator's gradient alone.
+        return {"loss": data + kl + entropy - lax.stop_gradient(entropy), "mutable_state": None}
+
+
+def _frozen(tree: Any) -> Any:
+    """Hold arrays constant in gradients."""
+    return jax.tree.map(lambda a: lax.stop_gradient(a) if eqx.is_array(a) else a, tree)
+
+
+class Implicit(LayerGuide):
     """An implicit posterior over all layers' inducing values jointly (IPVI, Yu et al. 2019).
 
     A generator maps noise to draws of v; q(v) has no density. A discriminator learns log q(v)/p(v)
@@ -61,6 +152,7 @@ class Implicit(AdversarialGuide):
         TypeError: if `noise_dim` is not an integer or a network is not callable.
     """
 
+    has_density: ClassVar[bool] = False
     default_loss = AdversarialELBO()
     optimizer = staticmethod(adversarial_optimizer)
 
@@ -95,6 +187,7 @@ class Implicit(AdversarialGuide):
         return AdversarialELBO(kl_draws=1024, certified=True)
 
     def adversarial_pair(self, params: Params) -> AdversarialPair:
+        """Return the generator and the discriminator at these params."""
         with handlers.block(), handlers.substitute(data=params):
             return self._pair()
 
@@ -113,29 +206,24 @@ class Implicit(AdversarialGuide):
         if make is None:
             generator, directions = None, {n: jnp.zeros((K, *s)) for n, s in shapes.items()}
         else:
-            generator = _learned("generator", lambda key: make(K, key=key))
+            generator = _learned("generator", make, K)
             length = self.direction_scale / math.sqrt(sum(M * P for M, P in shapes.values()))
             directions = {n: self._directions(n, length) for n in shapes}
-        inputs = {"shared": (K, 1)}
-        discriminator = _learned("discriminator", lambda key: self.discriminator(inputs, key=key))
+        discriminator = _learned("discriminator", self.discriminator, {"shared": (K, 1)})
         return AdversarialPair(affine, directions, generator, discriminator)
 
     def _directions(self, site: str, length: float) -> Any:
         shape = self.noise_dim, *self.layers[site].shape
-        key = numpyro.prng_key()
+        name, key = f"implicit.affine.{site}.directions", numpyro.prng_key()
 
         def start(_: Any) -> Array:
-            return length * random.normal(_required_key(key, f"affine.{site}.directions"), shape)
+            return length * random.normal(required_key("Implicit", key, name), shape)
 
-        return numpyro.param(f"implicit.affine.{site}.directions", start)
+        return numpyro.param(name, start)
 
     def posterior(self, call: Call) -> dict[str, Handover]:
-        pair, key = self._pair(), numpyro.prng_key()
-        if key is None:
-            raise ValueError(
-                "Implicit needs a random key: run it under numpyro.handlers.seed, or through SVI"
-            )
-        key_s, key_e = random.split(key)
+        pair = self._pair()
+        key_s, key_e = random.split(self.random_key())
         h = pair.features(key_s, 1)
         q, values = pair.conditionals(h[0]), pair.values(key_e, h)
         return {
@@ -144,30 +232,9 @@ class Implicit(AdversarialGuide):
         }
 
 
-def _learned(prefix: str, make: Callable[[PRNGKey], Any]) -> Any:
-    """Declare each array of a module as a param ``implicit.PREFIX.PATH``."""
+def _learned(part: str, make: Callable[..., Any], argument: Any) -> Any:
+    """Declare each array of a network as a param ``implicit.PART.PATH``."""
     key = numpyro.prng_key()
-    shapes = eqx.filter_eval_shape(make, random.key(0))
-    leaves, tree = jax.tree_util.tree_flatten_with_path(shapes)
-
-    @cache
-    def initial() -> list[Any]:
-        return jax.tree.leaves(make(_required_key(key, f"{prefix}.*")))
-
-    def array(i: int, path: Any, leaf: Any) -> Any:
-        if not isinstance(leaf, jax.ShapeDtypeStruct):
-            return leaf
-        name = jax.tree_util.keystr(path, simple=True, separator=".")
-        return numpyro.param(f"implicit.{prefix}.{name}", lambda _: initial()[i])
-
-    return jax.tree.unflatten(tree, [array(i, p, a) for i, (p, a) in enumerate(leaves)])
-
-
-def _required_key(key: PRNGKey | None, name: str) -> PRNGKey:
-    """Return the key that initialises params. Without a key, all params must have values."""
-    if key is None:
-        raise ValueError(
-            f"Implicit: the params lack some of implicit.{name}, which this guide has; pass the "
-            "params of a fit of this guide"
-        )
-    return key
+    return eqx.combine(
+        *module_params(f"Implicit: {part}", make, f"implicit.{part}", argument, key=key)
+    )

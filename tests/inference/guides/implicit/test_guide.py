@@ -31,8 +31,7 @@ from support.helpers import (
 import dgp_ppl as dgp
 from dgp_ppl import kernels
 from dgp_ppl.inference import evaluate
-from dgp_ppl.inference.guides.implicit._elbo import AdversarialELBO
-from dgp_ppl.inference.guides.implicit._guide import Implicit
+from dgp_ppl.inference.guides.implicit._guide import AdversarialELBO, Implicit
 from dgp_ppl.inference.guides.implicit._networks import DiscriminatorNet, GeneratorNet
 from dgp_ppl.inference.guides.implicit._optimizer import adversarial_optimizer
 
