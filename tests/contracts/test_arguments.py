@@ -81,7 +81,7 @@ DATA = {"x", "y"}  # arguments that a function may share with the model
 
 def functions(module):
     """Return the functions that a module exports, by name."""
-    found = {n: getattr(module, n) for n in module.__all__}
+    found = {n: getattr(module, n) for n in getattr(module, "__all__", ())}
     return {n: f for n, f in found.items() if inspect.isfunction(f)}
 
 
