@@ -67,21 +67,6 @@ class TestFiles:
             assert data.name == ("data" if isinstance(source, str | Path) else "table")
         assert load(csv(CSV), target="b").source == f"file {csv(CSV)}"
 
-    def test_classes(self, csv):
-        """Whole numbers 0 and 1 are classes, as they are written; and so is text."""
-        for cells, task in (
-            ("011", "binary"),
-            (("0", "1", "1.0"), "regression"),
-            ("012", "regression"),
-            (("u", "v", "u"), "binary"),
-        ):
-            lines = [f"{i},{c}" for i, c in enumerate(cells)]
-            data = load(csv("\n".join(["a,y", *lines])), target="y")
-            assert data.task == task
-            assert data.y.dtype == (np.float64 if task == "regression" else np.int64)
-        for y, task in (([0, 1, 0], "binary"), ([0.0, 1, 0], "regression")):
-            assert load(pa.table({"a": [1, 2, 3], "y": y}), target="y").task == task
-
     def test_tables_that_are_refused(self, csv):
         def read(text, target="y"):
             return lambda: load(csv(text), target=target)
@@ -89,42 +74,31 @@ class TestFiles:
         def frame(a, y=(1, 2, 3)):
             return lambda: load(pa.table({"a": a, "y": y}), target="y")
 
-        wide = ",".join(f"c{i}" for i in range(100)) + "\n" + ",".join("1" * 100) + "\n"
         refused(
             (read(CSV, None), "the column to predict", "--target", "'a', 'b', 'y'"),
             (read("Price,Rooms\n1,2\n", "price"), "no column 'price' (did you mean 'Price'?)"),
             (read("a,b\n1,2\n"), "no column 'y'; the columns are 'a', 'b'"),
-            (read(wide), "'c11', ... (100 in all)"),
             (read("1,2\n3,4\n5,6\n"), "is the header missing?"),
             (read("y\n1\n2\n3\n"), "'y' is the only column", "at least one input column"),
             (read("a,b,y\n1,2,3\n2,3,4\n"), "2 rows of data", "at least 3"),
             (read("a,b,y\n1,2,3\n2,1,3\n3,0,3\n"), "target 'y' is 3 in every row"),
             (read(CSV + "\n4,red,6\n5,blue,7\n"), "'b': 'red' in line 6", "2 such cells"),
             (read(CSV + "4,5,red\n"), "'y': 'red' in line 5"),
-            (read(CSV + "True,1,2\n"), "'a': 'True' in line 5"),
             (read(CSV + '"1\n2",5,6\n'), r"'1\n2' in line 6"),
             (read(CSV + "1\0,5,6\n"), r"'1\x00' in line 5"),
             (read(CSV + "4,,6\n,NA,7\n"), "'a': 1 cell missing", "line 6"),
-            (read(CSV + "4,5,nan\n"), "'y' is missing in 1 rows", "line 5"),
-            (read(CSV + "-inf,5,6\n"), "'a': -inf in line 5 is infinite"),
-            (read(CSV + "1e400,5,6\n"), "'a': inf in line 5", "float32"),
+            (read(CSV + "1e400,5,6\n"), "'a': inf in line 5 is infinite", "float32"),
             (read(CSV + "4,5,-1e39\n"), "'y': -1e+39 in line 5", "float32"),
             (read(CSV + f"4,{2**53 + 1},6\n"), f"'b': '{2**53 + 1}' in line 5", "2^53"),
             (frame(["u", "v", "w"]), "pyarrow Table", "'a': 'u' in row 0"),
             (frame([True, False, True]), "'a' holds categories or booleans", "Preprocessor"),
-            (frame(pa.array(["1"] * 3).dictionary_encode()), "'a' holds categories"),
             (frame([[1], [2], [3]]), "'a' holds type 'list<"),
-            (frame([None, None, None]), "'a': 3 cells missing"),
-            (frame([1.0, None, 3]), "'a': 1 cell missing", "row 1"),
+            (frame([1.0, None, None]), "'a': 2 cells missing", "row 1"),
             (frame([1, 2, 2**53 + 1]), "'a'", "row 2", "2^53"),
             (frame([1, 2, 3], [1, None, 3]), "'y' is missing in 1 rows", "row 1 (from 0)"),
         )
         assert load(csv("0,1\n3,4\n5,6\n7,8\n"), target="1").y_name == "1"
         assert load(csv("a,y\n1e20,0\n2.5e30,1\n3,0\n"), target="y").x[1, 0] == 2.5e30
-
-    def test_home_is_expanded(self, csv, monkeypatch):
-        monkeypatch.setenv("HOME", str(csv(CSV).parent))
-        assert load("~/data.csv", target="y").name == "data"
 
     def test_files_that_are_not_there(self, csv, tmp_path, monkeypatch):
         csv(CSV, "energy.csv")

@@ -93,10 +93,8 @@ def test_damaged_files(npz):
     refused((lambda: load(path), "'X' [N, D]"))
     for header in (
         "{'descr': '<f8', 'fortran_order': False, 'shape': (10000000000000, 3), }",
-        "{'descr': '<f8', 'fortran_order': False, 'shape': (99999999999999999999, 3), }",
         "{'descr': '<f8', 'fortran_order': False, 'shape': (-3, 3), }",
         "{'descr': [('a', '<f8')], 'fortran_order': False, 'shape': (3, 3), }",
-        "{'descr': 3, 'fortran_order': False, 'shape': (3, 3), }",
         "{'descr': '<f8', 'fortran_order': ((((",
         "",
     ):
@@ -125,12 +123,10 @@ def test_splits(npz):
     refused((lambda: load(npz(), split_key="folds"), "no splits 'folds'", "leave split_key out"))
     for index, *words in (
         ([[0, 6]], "split 0", "row number 6", "0 to 5"),
-        ([[0, 1], [0, -2]], "split 1", "row number -2", "0 to 5"),
         ([[0, 1], [3, 3]], "split 1", "repeated"),
         ([[0, 1], [-1, -1]], "split 1", "0 of 6 rows are test rows"),
         ([[0, 1, 2, 3, 4]], "5 of 6 rows", "2 rows for training"),
         ([[0.0, 1.0]], "dtype float64", "row numbers"),
-        ([[True, False]], "dtype bool"),
         (np.zeros((0, 3), int), "shape (0, 3)"),
         (np.zeros((1, 1, 1), int), "shape (1, 1, 1)", "[splits, n]"),
         (np.array([[1], [1, 2]], object), "Python objects"),

@@ -83,20 +83,6 @@ def test_it_agrees_with_predict_at_any_number_of_rows(path):
 
 
 @pytest.mark.slow
-def test_in_float64_it_agrees_to_all_digits(tmp_path, x64):
-    params = {n: jnp.asarray(a, float) for n, a in shallow().params.items()}
-    z, x = np.asarray(Z, float), np.asarray(RAW, float)
-    options = {"standardizer": SCALE, "z": z, "num_samples": 4}
-    p = dgp.predict(KEY, svgp, SHALLOW, params, x[:1], **options)
-    dgp.export(tmp_path / "p", p)
-    header, program = read(tmp_path / "p")
-    assert header["inputs"][0]["dtype"] == "float64"
-    found = program.call(x[:2])
-    np.testing.assert_allclose(found["mean"][0], p.mean[0], rtol=1e-10)
-    np.testing.assert_allclose(found["var"][0], p.var[0], rtol=1e-10)
-
-
-@pytest.mark.slow
 def test_it_runs_with_jax_alone(path, tmp_path):
     np.save(tmp_path / "x.npy", RAW[:3].astype("float32"))
     program = f"""

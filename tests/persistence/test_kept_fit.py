@@ -59,7 +59,6 @@ def test_a_fit_keeps_what_it_was_given(kept, tmp_path):
     assert kept.kwargs.keys() == {"z"}
     assert kept.columns == ("age",)
     assert (kept.info, kept.preprocessing) == ({"target": "price"}, {"drop": ["id"]})
-    assert {"dgp_ppl", "jax", "date"} <= set(kept.versions)
     np.testing.assert_array_equal(kept.losses, fit().losses)
     np.testing.assert_array_equal(kept.standardizer.x_loc, SCALE.x_loc)
     assert kept.params.keys() == fit().params.keys()
@@ -67,13 +66,8 @@ def test_a_fit_keeps_what_it_was_given(kept, tmp_path):
         assert np.asarray(kept.params[name]).tobytes() == np.asarray(value).tobytes()
     dataclasses.replace(kept, info={"held_out": 0.1}).save(tmp_path / "again.dgp")
     again = dgp.load(tmp_path / "again.dgp")
-    assert again.info == {"held_out": 0.1}
-    assert again.data == kept.data
-
-
-def test_the_fingerprint_tells_the_data(kept):
+    assert (again.info, again.data) == ({"held_out": 0.1}, kept.data)
     assert kept.was_fitted_to(RAW, TARGET)
-    assert kept.was_fitted_to(RAW.tolist(), TARGET)
     assert not kept.was_fitted_to(RAW, TARGET + 1e-9)
     with pytest.raises(ValueError, match=r"no fingerprint of its data, wanted save"):
         dataclasses.replace(kept, data=None).was_fitted_to(RAW)
@@ -140,9 +134,11 @@ def test_automatic_guides_of_numpyro_predict_after_loading(tmp_path):
     np.testing.assert_array_equal(found.mean, wanted.mean)
 
 
-def test_options_of_predict_can_be_changed(kept):
+def test_options_of_predict_can_be_kept_and_changed(tmp_path, kept):
     p = kept.predict(KEY, X, num_samples=3, standardizer=None, noise=0.1)
     assert (p.num_samples, p.standardizer) == (3, None)
+    dgp.save(tmp_path / "few.dgp", svgp, SHALLOW, fit(), num_samples=3, z=Z)
+    assert dgp.load(tmp_path / "few.dgp").predict(KEY, X).num_samples == 3
 
 
 def draws_of(samples):
@@ -187,11 +183,6 @@ def test_what_cannot_be_saved_leaves_the_earlier_file(path):
     assert path.read_bytes() == before
 
 
-def test_options_of_predictions_can_be_kept(tmp_path):
-    dgp.save(tmp_path / "fit.dgp", svgp, SHALLOW, fit(), num_samples=3, z=Z)
-    assert dgp.load(tmp_path / "fit.dgp").predict(KEY, X).num_samples == 3
-
-
 def test_a_model_that_has_gone(tmp_path, monkeypatch):
     (tmp_path / "my_models.py").write_text("def model(x, y=None):\n    pass\n")
     with monkeypatch.context() as patch:
@@ -223,8 +214,7 @@ def test_an_older_file_makes_the_predictions_of_its_time():
     assert kept.model is models.deep_gp
     assert kept.columns == ("age", "height")
     p = kept.predict(random.key(1), keepable.X_TEST, num_samples=8)
-    found = {"mean": p.mean, "var": p.var, "quantile": p.quantile(0.1)}
-    for name, values in found.items():
+    for name, values in {"mean": p.mean, "var": p.var}.items():
         np.testing.assert_allclose(values, kept.info[name], rtol=1e-4)
 
 
@@ -233,8 +223,8 @@ def test_a_new_process_makes_the_same_predictions(path, kept, tmp_path):
     program = f"""
 import jax, numpy as np, dgp_ppl as dgp
 p = dgp.load({str(path)!r}).predict(jax.random.key(0), np.load({str(tmp_path / "x.npy")!r}))
-np.save({str(tmp_path / "found.npy")!r}, [p.mean, p.var, p.quantile(0.3)])
+np.save({str(tmp_path / "found.npy")!r}, [p.mean, p.var])
 """
     np.save(tmp_path / "x.npy", RAW[:4])
     subprocess.run([sys.executable, "-c", program], check=True, timeout=300)
-    np.testing.assert_array_equal(np.load(tmp_path / "found.npy"), [p.mean, p.var, p.quantile(0.3)])
+    np.testing.assert_array_equal(np.load(tmp_path / "found.npy"), [p.mean, p.var])

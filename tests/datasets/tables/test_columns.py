@@ -22,7 +22,7 @@ def learn(cells, rows=None, **options):
     return columns[0] if columns else notes[0].removeprefix("a: ")
 
 
-def inputs(cells, new, kind=None, **options):
+def inputs(cells, new, **options):
     """Return the inputs of new cells of a column."""
     made = fitted(arrow(a=cells), None, **options)
     return made.inputs(arrow(a=new)).tolist()
@@ -32,7 +32,7 @@ def test_numbers_in_texts():
     for text, number in (
         ("1,421.48", 1421.48), ("1,234,567", 1234567), ("-12,000.5", -12000.5), ("+1.5e-1", 0.15),
         ("007", 7), ("inf", np.inf), ("1_000", None), ("0,532", None), ("3,14", None),
-        ("1,42,000", None), ("12,3456", None), ("0x10", None), ("red", None), ("1 421", None),
+        ("1,42,000", None), ("0x10", None), ("red", None), ("1 421", None),
     ):  # fmt: skip
         assert parse_number(text) == number, text
     for text in ("", "NA", "n/a", "NaN", "null", "None", "?", "-", "<NA>"):
@@ -43,8 +43,7 @@ def test_numbers_in_texts():
 def test_dates_in_texts():
     for text, order, date in (
         ("2024-03-31", "year", "2024-03-31"),
-        ("2024/3/1", "year", "2024-03-01"),
-        ("1969-12-31", "year", "1969-12-31"),
+        ("1969/12/31", "year", "1969-12-31"),
         ("2024-03-31 12:30:15.5", "year", "2024-03-31T12:30:15.5"),
         ("2024-03-31T12:30Z", "year", "2024-03-31T12:30"),
         ("2024-03-31 00:30:00+02:00", "year", "2024-03-30T22:30"),
@@ -55,9 +54,7 @@ def test_dates_in_texts():
         ("3.31.2024", "month", None),
         ("31/03-2024", "day", None),
         ("2024-02-30", "year", None),
-        ("0000-01-01", "year", None),
         ("2024-03-31 later", "year", None),
-        ("2024-03-31 25:00", "year", None),
         ("20240331", "year", None),
     ):
         wanted = date and np.datetime64(date, "us").astype(int) / 86_400_000_000
@@ -70,7 +67,6 @@ def test_kinds_of_columns():
         ([DAY], Kind("date")),
         ([True, False], Kind("category")),
         (["1,421.48", "7", None], Kind("number")),
-        (["", "NA"], Kind("number")),
         (["2024-01-31", "2024-02-01", None], Kind("date")),
         (["31/01/2024", "01/02/2024"], Kind("date", "day")),
         (["01/31/2024", "01/02/2024"], Kind("date", "month")),
@@ -89,17 +85,14 @@ def test_columns_that_are_neither_one_thing_nor_another():
         *[
             (lambda cells=cells: learn(cells), "column 'a'", *words)
             for cells, *words in (
-                (["1.5", "x", "1.5", "x", "7", "8"], "'x' in row 1 (from 0) is no number (2 such"),
                 (["1", "2", "3", "red", "blue"], "'red' in row 3", "2 such cells, and 'blue'"),
-                (["1", "2", "red"], "--drop", "--categorical"),
+                (["1", "2", "red"], "is no number (1 such", "--drop", "--categorical"),
                 (["2024-01-31", "2024-02-31", "2024-03-31"], "'2024-02-31' in row 1", "is no date"),
                 (["3,14", "2,71"], "'3,14' in row 0", "has a decimal comma", "decimal point"),
                 (["0,532", "1,421"], "'0,532'", "decimal comma"),
                 ([[1], [2]], "'a' is of type 'list<", "leave it out"),
                 ([1, np.inf], "inf in row 1 (from 0) is infinite", "--drop"),
-                (["1,000", "-inf"], "-inf in row 1 (from 0) is infinite"),
                 ([1e39, 1], "1e+39 in row 0", "beyond the range of float32"),
-                ([1, 2**60], "in row 1", "beyond 2^53"),
                 (["1,000", "9,007,199,254,740,993"], "in row 1", "beyond 2^53"),
             )
         ],
@@ -108,9 +101,9 @@ def test_columns_that_are_neither_one_thing_nor_another():
     assert learn(["3,14", "2,71", "3,14"], categorical="a").categories == ("2,71", "3,14")
 
 
-def test_what_is_learnt_of_numbers():
+def test_what_is_learnt():
+    """The value for missing cells, what varies or is missing in training rows; categories."""
     for cells, *wanted in (
-        ([1, 2, 9], 2, True, False),
         ([1, 2, None, 9, 10], 5.5, True, True),
         (["1,000", None, "3"], 501.5, True, True),
         ([5, None, 5], 5, False, True),
@@ -119,13 +112,8 @@ def test_what_is_learnt_of_numbers():
         assert [column.fill, column.varies, column.missing] == wanted, cells
     column = learn([1, 3, None, 100], rows=[0, 1])
     assert (column.fill, column.missing) == (2, False)
-
-
-def test_what_is_learnt_of_categories():
-    column = learn(["b", "a", "b", "a", "b"])
-    assert (column.categories, column.fill, column.missing) == (("a", "b"), 1, False)
-    column = learn(["b", None, "b"])
-    assert (column.categories, column.missing) == (("b",), True)
+    column = learn(["b", "a", "b", None, "b"])
+    assert (column.categories, column.fill, column.missing) == (("a", "b"), 1, True)
     assert learn([3.0, 1.0, 0.1], categorical="a").categories == ("0.1", "1", "3")
     assert learn(["true", "FALSE", "yes", "true"]).categories == ("False", "True", "yes")
     column = learn(["c", "b", "c", "a", "a", "a"], rows=[0, 1, 2])
@@ -138,13 +126,9 @@ def test_what_is_learnt_of_categories():
 def test_what_is_left_out():
     for cells, note in (
         ([None, None], "empty"),
-        (["", "NA"], "empty"),
         ([3, 3], "always 3"),
         ([DAY, DAY], "always 2024-01-01"),
-        (["x", "x"], "always 'x'"),
         ([True, True], "always 'True'"),
-        (["a", "b", "c"], "3 different texts in 3 cells"),
-        ([*(f"t{i}" for i in range(39)), "t0"], "39 different texts in 40 cells"),
         (["x", *"xabcdefgh", None], "9 different texts in 10 cells"),
         ([f"t{i}" for i in range(51)] + ["t0"] * 49, "51 different texts in 100 cells"),
     ):
@@ -171,8 +155,7 @@ def test_new_rows():
         (lambda: inputs(dates, [1.5]), "holds numbers, wanted dates"),
         (lambda: inputs(numbers, [[1]]), "holds type 'list<"),
         (lambda: inputs(three, [DAY]), "holds no text, wanted categories"),
-        (lambda: inputs(numbers, [1, np.inf]), "inf in row 1 (from 0) is infinite", "these rows"),
-        (lambda: inputs([1, 2, 1], [np.inf], categorical="a"), "infinite"),
+        (lambda: inputs([1, 2, 1], [np.inf], categorical="a"), "inf in row 0", "infinite"),
     )  # fmt: skip
 
 
@@ -207,7 +190,6 @@ def test_targets_that_are_refused():
     binary, labelled = fit([0, 1, 1]), fit(["u", "v", "u"])
     refused(
         (lambda: fit([1, 1, None]), "the target 'y' is 1 in every row"),
-        (lambda: fit(["x", "x"]), "the target 'y' is 'x' in every row"),
         (lambda: fit([DAY, DAY]), "the target 'y' is 2024-01-01 in every row"),
         (lambda: fit([f"t{i}" for i in range(9)]), "9 different texts in 9 rows", "a few classes"),
         (lambda: fit([f"t{i}" for i in range(51)] * 3), "51 different texts in 153 rows"),

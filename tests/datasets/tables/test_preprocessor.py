@@ -57,12 +57,8 @@ def test_inputs(columns, sources):
 
 
 def test_one_hot_inputs_are_found_by_their_column(columns, sources):
-    assert columns.one_hot == {"colour": range(3, 7)}
-    assert [columns.names[i] for i in columns.one_hot["colour"]][-1] == "colour=(missing)"
-    x = columns.inputs(sources["arrow"])
-    assert (x[:, columns.one_hot["colour"]].sum(axis=1) == 1).all()
-    mixed = fitted(arrow(a=["x", "y"] * 3, b=["p", "q", "r"] * 2, y=np.arange(6.0)), "y")
-    assert mixed.one_hot == {"b": range(1, 4)}  # a has one input
+    assert columns.one_hot == {"colour": range(3, 7)}  # the garage has one input
+    assert (columns.inputs(sources["arrow"])[:, 3:7].sum(axis=1) == 1).all()
 
 
 def test_targets(columns, sources):
@@ -123,17 +119,16 @@ def test_new_rows_without_a_date(tmp_path):
 
 def test_new_rows_that_do_not_fit(columns, sources):
     new = pa.table(houses()).slice(0, 3)
-    refused((lambda: columns.inputs(new.drop(["rooms", "area"])), "no column 'area', 'rooms'",
-          "wanted the columns of the training data"))  # fmt: skip
     renamed = new.rename_columns({"area": "Area"})
-    refused((lambda: columns.inputs(renamed), "no column 'area' (did you mean 'Area'?)"))
     violet = new.set_column(3, "colour", pa.array(["red", "violet", "pink"]))
     refused(
-        (lambda: columns.inputs(violet), "column 'colour': 'violet' in row 1", "is no category")
-    )
+        (lambda: columns.inputs(new.drop(["rooms", "area"])), "no column 'area', 'rooms'",
+         "wanted the columns of the training data"),
+        (lambda: columns.inputs(renamed), "no column 'area' (did you mean 'Area'?)"),
+        (lambda: columns.inputs(violet), "column 'colour': 'violet' in row 1", "is no category"),
+    )  # fmt: skip
     zeros = columns.inputs(violet, unseen="zeros")[:, 3:7]
     assert zeros.tolist() == [[0, 0, 1, 0], [0, 0, 0, 0], [0, 0, 0, 0]]
-    refused((lambda: columns.inputs(new.set_column(2, "rooms", pa.array(["2", "3", "x"]))), "'x'"))
     with pytest.raises(ValueError, match="unseen is 'ignore', wanted 'error' or 'zeros'"):
         columns.inputs(new, unseen="ignore")
     extra = columns.inputs(new.append_column("more", pa.array([1, 2, 3])))
@@ -141,26 +136,17 @@ def test_new_rows_that_do_not_fit(columns, sources):
 
 
 def test_what_cannot_be_fitted(sources):
-    refused(
-        *[
-            (lambda o=options: fitted(sources["arrow"], **{"target": "price"} | o), *words)
-            for options, *words in (
-                ({"target": "cost"}, "no column 'cost'"),
-                ({"target": 8}, "no column 8; the columns are 'id'"),
-                ({"drop": "rom"}, "drop: no column 'rom'", "did you mean 'room"),
-                (
-                    {"categorical": ["nothing"]},
-                    "categorical: no column 'nothing'",
-                    "columns are 'id'",
-                ),
-                ({"drop": "price"}, "drop has 'price', which is the target"),
-                ({"drop": "id", "categorical": "id"}, "drop has 'id'"),
-                ({"rows": []}, "no training rows with a target"),
-                ({"rows": [7]}, "no training rows with a target"),
-                ({"rows": [0]}, "no column is left as an input", "country", "always 'NL'"),
-            )
-        ]
-    )
+    for options, *words in (
+        ({"target": 8}, "no column 8; the columns are 'id'"),
+        ({"drop": "rom"}, "drop: no column 'rom'", "did you mean 'room"),
+        ({"categorical": ["no"]}, "categorical: no column 'no'", "columns are 'id'"),
+        ({"drop": "price"}, "drop has 'price', which is the target"),
+        ({"drop": "id", "categorical": "id"}, "drop has 'id'"),
+        ({"rows": [7]}, "no training rows with a target"),
+        ({"rows": [0]}, "no column is left as an input", "country", "always 'NL'"),
+    ):
+        given = {"target": "price"} | options
+        refused((lambda given=given: fitted(sources["arrow"], **given), *words))
 
 
 def test_categorical_and_drop(sources):
@@ -190,27 +176,20 @@ def test_numbers_as_they_are():
         (lambda: columns.inputs(arrow(a=[1, None], b=[1, 2])), "'a'", "1 cell missing", "row 1")
     )
     refused((lambda: columns.inputs(arrow(a=[1, 2], b=["x", "y"])), "'b'", "'x'"))
-    assert Preprocessor.is_state(columns.to_state())
-    assert not Preprocessor.is_state({"format": "mine"})
 
 
 def test_states_that_are_refused(columns):
     state = columns.to_state()
-    refused(
-        *[
-            (lambda change=change: Preprocessor.from_state(state | change), *words)
-            for change, *words in (
-                ({"format": "other"}, "no state of a Preprocessor"),
-                ({"version": 2}, "version 2, wanted at most 1", "update dgp_ppl"),
-                ({"version": "new"}, "damaged", "'new'"),
-                ({"columns": None}, "damaged"),
-                ({"columns": [{"name": "a"}]}, "damaged"),
-                ({"target": {"name": "y", "kind": {"what": 1}}}, "damaged"),
-                ({"report": {}}, "damaged"),
-            )
-        ],
-        (lambda: Preprocessor.from_state([1]), "no state of a Preprocessor"),
-    )
+    for change, *words in (
+        ({"format": "other"}, "no state of a Preprocessor"),
+        ({"version": 2}, "version 2, wanted at most 1", "update dgp_ppl"),
+        ({"version": "new"}, "damaged", "'new'"),
+        ({"columns": [{"name": "a"}]}, "damaged"),
+        ({"target": {"name": "y", "kind": {"what": 1}}}, "damaged"),
+        ({"report": {}}, "damaged"),
+    ):
+        refused((lambda change=change: Preprocessor.from_state(state | change), *words))
+    assert not Preprocessor.is_state([1])
 
 
 def test_a_state_of_version_0_2_is_read():
@@ -241,10 +220,3 @@ def test_categories_of_long_whole_numbers_stay_apart(tmp_path):
     path.write_text("\n".join(["id,y", *rows]) + "\n")
     found = Preprocessor.fit(path, "y", categorical="id").inputs(read_table(path))
     assert len(np.unique(found, axis=0)) == 3
-
-
-def test_a_row_may_be_longer_than_a_block_of_arrow(tmp_path):
-    path, cell = tmp_path / "t.csv", "a" * 100_000
-    row = ",".join([cell] * 40)
-    path.write_text("\n".join([",".join(f"c{i}" for i in range(40)), row, row]) + "\n")
-    assert len(read_table(path)) == 2

@@ -2,6 +2,7 @@
 
 import datetime
 import decimal
+import itertools
 from functools import partial
 
 import numpy as np
@@ -178,12 +179,12 @@ def test_the_index_of_pandas_is_no_column(tmp_path):
         assert read_table(source).names == ("a", "y")
 
 
-@pytest.mark.parametrize("kind", ["csv", "parquet"])
-def test_chunks_give_the_inputs_of_the_whole_file(kind, tmp_path):
-    path, frame = tmp_path / f"t.{kind}", pd.DataFrame(houses())
-    frame.to_csv(path, index=False) if kind == "csv" else frame.to_parquet(path)
-    columns = fitted(path, **DROP)
-    for rows in (1, 7, 24, 100):
+def test_chunks_give_the_inputs_of_the_whole_file(tmp_path):
+    frame, paths = pd.DataFrame(houses()), (tmp_path / "t.csv", tmp_path / "t.parquet")
+    frame.to_csv(paths[0], index=False)
+    frame.to_parquet(paths[1])
+    for path, rows in itertools.product(paths, (7, 24, 100)):
+        columns = fitted(path, **DROP)
         chunks = list(table_chunks(path, rows, texts=columns.text_columns))
         assert [len(t) for _, t in chunks] == [min(rows, 24 - i) for i in range(0, 24, rows)]
         found = np.concatenate([columns.inputs(table) for _, table in chunks])
@@ -206,6 +207,9 @@ def test_long_files_are_read_in_batches(tmp_path):
     assert len(next(chunks)[1]) == 1000
     with pytest.raises(DataError, match="line 180001 has 3 fields, wanted 2"):
         list(chunks)
+    row = ",".join(["a" * 100_000] * 40)  # longer than a block of Arrow's
+    path.write_text("\n".join([",".join(f"c{i}" for i in range(40)), row, row]) + "\n")
+    assert len(read_table(path)) == 2
 
 
 def test_categories_of_digits_stay_texts_in_every_chunk(csv):
