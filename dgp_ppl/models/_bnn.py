@@ -11,12 +11,12 @@ import jax
 import jax.numpy as jnp
 import numpyro
 import numpyro.distributions as dist
-from jaxtyping import Array
 
 from dgp_ppl._typing import AnyArray, Inputs
 from dgp_ppl.core import Marginals, minibatch
 from dgp_ppl.likelihoods import Likelihood, observe
 from dgp_ppl.linalg._products import as_float, matmul
+from dgp_ppl.models._stack import gaussian
 
 __all__ = ["bnn"]
 
@@ -65,7 +65,7 @@ def bnn(
         layers.append((numpyro.sample(f"w{l}", weight), numpyro.sample(f"b{l}", bias)))
     if likelihood is None:
         noise: Any = numpyro.sample("noise", dist.LogNormal(jnp.log(0.3), 1.0))
-        likelihood = partial(_gaussian, noise=noise, out=out)  # it can be pickled
+        likelihood = partial(gaussian, noise=noise, out=out)
     with minibatch(x, y, batch_size=batch_size) as (x, y):
         h = as_float(x)
         for l, (weight, bias) in enumerate(layers):
@@ -74,8 +74,3 @@ def bnn(
         # The network's output has no variance, so one node gives the exact expectation.
         output = Marginals(h, jnp.zeros_like(h), guided=True)
         numpyro.sample("y", observe(output, likelihood, num_nodes=1, num_draws=1), obs=y)
-
-
-def _gaussian(f: Array, noise: Array, out: int) -> dist.Distribution:
-    normal = dist.Normal(f, noise)
-    return normal if out == 1 else normal.to_event(1)

@@ -5,17 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Literal
 
+import jax
 import jax.numpy as jnp
 import numpyro
 import numpyro.distributions as dist
-from jaxtyping import Array
+from jax import lax
+from jaxtyping import Array, Float
 
 from dgp_ppl._typing import AnyArray, InducingInputs, Inputs
 from dgp_ppl.core import Grid, RandomFunction, gp, minibatch
 from dgp_ppl.kernels import Separable, SquaredExponential
 from dgp_ppl.likelihoods import Likelihood, observe
-from dgp_ppl.linalg._products import as_float
-from dgp_ppl.models._sde import Scheme, integrate
+from dgp_ppl.linalg._products import as_float, deviation
 from dgp_ppl.models._stack import (
     KernelMaker,
     MeanFunction,
@@ -38,7 +39,6 @@ def diff_gp(
     horizon: float = 5.0,
     flow_steps: int = 19,
     flow: Literal["marginal", "sampled"] = "marginal",
-    scheme: Scheme = "euler",
     mean: MeanFunction | None = None,
     out: int = 1,
     kernel: KernelMaker = SquaredExponential.learned,
@@ -76,12 +76,11 @@ def diff_gp(
             inducing inputs are then the `Grid` of `z_flow` and these times, and its kernel is
             separable with a squared exponential in t. None for a constant field.
         horizon: T; with 0 the inputs do not move.
-        flow_steps: number of integrator steps; the paper's code takes 19.
+        flow_steps: number of Euler-Maruyama steps; the paper's code takes 19.
         flow: ``"marginal"`` integrates q(v) of the field out at every step, as in the paper.
             The objective then bounds the evidence of a model with these coefficients.
             ``"sampled"`` draws the field once for the whole path, as in the model, and the
             objective bounds the model's evidence. Both are the same without a guide.
-        scheme: integrator, "euler" (Euler-Maruyama) or "heun".
         mean: mean function of the predictor; None for zero.
         out: number of outputs of the predictor.
         kernel: makes the predictor's kernel from its name and number of inputs.
@@ -98,8 +97,8 @@ def diff_gp(
         batch_size: number of rows of a minibatch; None takes all.
 
     Raises:
-        ValueError: if `flow` or `scheme` is unknown, `share_kernel` is False with `z_time`, or
-            shapes do not fit.
+        ValueError: if `flow` is unknown, `flow_steps` is not positive, `horizon` is negative,
+            `share_kernel` is False with `z_time`, or shapes do not fit.
 
     Source: Hegde et al. (2019), "Deep learning with differential Gaussian process flows", sections
     3 and 4, with the KL terms counted once.
@@ -111,6 +110,10 @@ def diff_gp(
         )
     if flow not in ("marginal", "sampled"):
         raise ValueError(f"diff_gp: flow is {flow!r}, wanted 'marginal' or 'sampled'")
+    if flow_steps < 1:
+        raise ValueError(f"diff_gp: flow_steps is {flow_steps}, wanted at least 1")
+    if not horizon >= 0:
+        raise ValueError(f"diff_gp: horizon is {horizon}, wanted at least 0")
     share = z_time is not None or shares_kernel(
         "diff_gp", flow_kernel, z_flow, share_kernel, "flow_kernel"
     )
@@ -128,7 +131,7 @@ def diff_gp(
             return f.mean, f.var
 
         step_noise = field.unit_noise(x, flow_steps)
-        flowed, path = integrate(coefficients, x, step_noise, horizon, scheme)
+        flowed, path = integrate(coefficients, x, step_noise, horizon)
         if keep_path:
             numpyro.deterministic("flow.path", jnp.moveaxis(path, 0, 1))
         numpyro.sample("y", observe(predictor(flowed), likelihood), obs=y)
@@ -156,6 +159,39 @@ def _field(
         covariance = Separable(covariance, SquaredExponential(1.0, scale))
         inducing = Grid(inducing, times)
     return gp("flow", covariance, inducing, out=dim)
+
+
+def integrate(
+    coefficients: Callable[[Array, Array], tuple[Array, Array]],
+    x: Float[Array, "N D"],
+    noise: Float[Array, "N K D"],
+    horizon: float,
+) -> tuple[Float[Array, "N D"], Float[Array, "K N D"]]:
+    """Integrate dx = mu(x, t) dt + sd(x, t) dW over a time by K Euler-Maruyama steps.
+
+    Args:
+        coefficients: a function from points and the time to the drift mu and the variance sd².
+        x: initial points.
+        noise: standard normal noise of all steps.
+        horizon: the time T.
+
+    Returns:
+        x(T), and x after every step.
+    """
+    steps = noise.shape[1]
+    dt = horizon / steps
+
+    # The backward pass recomputes each step, so memory does not grow with what a step computes.
+    @jax.checkpoint
+    def step(x: Array, at: tuple[Array, Array]) -> tuple[Array, Array]:
+        t, e = at
+        mu, var = coefficients(x, t)
+        # The variance is 0 where the field is drawn as a whole function.
+        new = x + mu * dt + deviation(var * dt) * e
+        return new, new
+
+    times = dt * jnp.arange(steps, dtype=x.dtype)
+    return lax.scan(step, x, (times, jnp.moveaxis(noise, 1, 0)))
 
 
 def _with_time(x: Array, t: Any, z_time: Array | None) -> Array:

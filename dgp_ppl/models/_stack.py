@@ -15,7 +15,7 @@ from jaxtyping import Array
 
 from dgp_ppl import means
 from dgp_ppl._typing import AnyArray, InducingInputs, Inputs
-from dgp_ppl.core import Marginals, RandomFunction, gp
+from dgp_ppl.core import Marginals, gp
 from dgp_ppl.kernels import Covariance, Kernel
 from dgp_ppl.likelihoods import Likelihood
 from dgp_ppl.linalg._products import as_float
@@ -23,7 +23,7 @@ from dgp_ppl.linalg._products import as_float
 __all__ = [
     "KernelMaker",
     "MeanFunction",
-    "Stack",
+    "gaussian",
     "likelihood_or_gaussian",
     "make_stack",
     "shares_kernel",
@@ -42,26 +42,6 @@ _LEARNED: Any = Kernel.__dict__["learned"].__func__
 _ALWAYS_SEPARATE = 64  # inputs up to which the rule of cost leaves each output its own kernel
 
 
-class Stack:
-    """The layers of a deep GP, a function from inputs to the marginals of the last layer.
-
-    Args:
-        layers: the layers, first to last.
-        skip: whether every layer after the first also receives the inputs.
-    """
-
-    def __init__(self, layers: Sequence[RandomFunction], skip: bool) -> None:
-        self.layers, self.skip = layers, skip
-
-    def __call__(self, x: Inputs) -> Marginals:
-        """Draw the hidden layers at x, [N, D], and return the last layer's marginals, [N, P]."""
-        h = x
-        for layer in self.layers[:-1]:
-            h = layer.sample(h)
-            h = jnp.concatenate([h, x], axis=1) if self.skip else h
-        return self.layers[-1](h)
-
-
 def make_stack(
     model: str,
     z: Sequence[InducingInputs],
@@ -70,17 +50,14 @@ def make_stack(
     kernel: KernelMaker | Sequence[KernelMaker],
     share_kernel: bool | None = None,
     skip: bool = False,
-) -> Stack:
-    """Make the layers ``l1`` ... ``lL`` of a model; see `models.deep_gp` for the arguments.
+) -> Callable[[Inputs], Marginals]:
+    """Make the layers ``l1`` ... ``lL`` of a model, the name of which errors mention.
 
-    Args:
-        model: name of the model, for error messages.
-        z: initial inducing inputs of each layer.
-        mean: mean function of each layer.
-        out: number of outputs of the last layer.
-        kernel: makes the kernel of a layer.
-        share_kernel: whether the outputs of a hidden layer share one kernel.
-        skip: whether every layer after the first also receives the inputs.
+    See `models.deep_gp` for the other arguments.
+
+    Returns:
+        A function that draws the hidden layers at x, [N, D], and returns the marginals of the last
+        layer, [N, P].
 
     Raises:
         ValueError: if `z`, `mean` and `kernel` disagree about the depth, or widths do not fit.
@@ -116,7 +93,15 @@ def make_stack(
                 options["variance"] = _HIDDEN_VARIANCE
         covariance = maker(f"l{l}", z_l.shape[-1], **options)
         layers.append(gp(f"l{l}", covariance, inducing, out=width, mean=mean_l))
-    return Stack(layers, skip)
+
+    def stack(x: Inputs) -> Marginals:
+        h = x
+        for layer in layers[:-1]:
+            h = layer.sample(h)
+            h = jnp.concatenate([h, x], axis=1) if skip else h
+        return layers[-1](h)
+
+    return stack
 
 
 def shares_kernel(
@@ -128,15 +113,7 @@ def shares_kernel(
 ) -> bool:
     """Return whether the outputs of a hidden layer share one kernel; see `models.deep_gp`.
 
-    Args:
-        model: name of the model, for error messages.
-        maker: makes the layer's kernel.
-        z: the layer's inducing inputs.
-        share_kernel: the user's choice; None leaves it to the rule of cost.
-        argument: name of the model's argument that `maker` comes from.
-
-    Raises:
-        TypeError: if `share_kernel` is not a bool or None, or False for a maker without ``out``.
+    `model` and `argument`, the argument that `maker` comes from, are names for errors.
     """
     if not (share_kernel is None or isinstance(share_kernel, bool)):
         raise TypeError(f"{model}: share_kernel is {share_kernel!r}, wanted True, False or None")
@@ -192,11 +169,13 @@ def likelihood_or_gaussian(likelihood: Likelihood | None, noise: float, out: int
         return likelihood
     scale: Any = numpyro.param("noise", noise, constraint=dist.constraints.positive)
 
-    def gaussian(f: Array) -> dist.Distribution:
-        normal = dist.Normal(f, scale)
-        return normal if out == 1 else normal.to_event(1)
+    return partial(gaussian, noise=scale, out=out)
 
-    return gaussian
+
+def gaussian(f: Array, noise: Array, out: int) -> dist.Distribution:
+    """Return the normal of one output, or of several, at f with this standard deviation."""
+    normal = dist.Normal(f, noise)
+    return normal if out == 1 else normal.to_event(1)
 
 
 def _hidden_mean(dim: int, width: int) -> MeanFunction:
