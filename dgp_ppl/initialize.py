@@ -24,8 +24,7 @@ from dgp_ppl.datasets import Rows
 from dgp_ppl.means import Linear
 
 __all__ = [
-    "deep_gp", "gplvm", "inducing_inputs", "median_lengthscale", "nearest_rows",
-    "shorter_lengthscales", "some_rows",
+    "deep_gp", "gplvm", "inducing_inputs", "nearest_rows", "shorter_lengthscales", "some_rows",
 ]  # fmt: skip
 
 _KMEANS_ROWS = 20_000  # of k-means; also all rows of a source that are used
@@ -80,30 +79,6 @@ def inducing_inputs(key: PRNGKey, x: ArrayLike | Rows, num: int) -> Float[Array,
         extra = rng.standard_normal((num - len(distinct), x.shape[1]))
         centres = np.concatenate([distinct, x.mean(axis=0) + spread * extra])
     return jnp.asarray(centres, float)
-
-
-def median_lengthscale(key: PRNGKey, x: ArrayLike | Rows, num_rows: int = 1000) -> float:
-    """Return the median distance between rows of x, a common starting lengthscale.
-
-    Args:
-        key: random key, which picks the rows.
-        x: inputs, [N, D], or a source of rows, whose first array they are.
-        num_rows: number of rows to compare, at most.
-
-    Returns:
-        The median in the units of x, or sqrt(D) if more than half of the rows coincide.
-    """
-    check_key("median_lengthscale", key)
-    x = some_rows(key, x)
-    check_inputs("median_lengthscale", x)
-    x = np.asarray(x, float)
-    rng = np.random.default_rng(int(random.randint(key, (), 0, np.iinfo(np.int32).max)))
-    rows = x[rng.choice(len(x), min(len(x), num_rows), replace=False)]
-    square = np.square(rows).sum(axis=1)
-    distance = square[:, None] + square - 2 * rows @ rows.T
-    pairs = distance[np.triu_indices(len(rows), 1)]
-    median = float(np.sqrt(np.median(np.maximum(pairs, 0)))) if len(pairs) else 0.0
-    return median if median > 0 else float(np.sqrt(x.shape[1]))
 
 
 def deep_gp(

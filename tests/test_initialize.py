@@ -1,14 +1,12 @@
-"""Initial inducing inputs, lengthscales and mean functions."""
+"""Initial inducing inputs, mean functions and lengthscales."""
 
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from jax import random
-from scipy.spatial.distance import pdist
 from support.helpers import KEY
 
 from dgp_ppl import DataError, Rows, initialize, kernels, means, models
-from dgp_ppl.initialize import inducing_inputs, median_lengthscale
+from dgp_ppl.initialize import inducing_inputs
 
 X = np.random.default_rng(0).normal(size=(60, 3))
 
@@ -57,22 +55,6 @@ def test_large_sets_are_thinned():
     np.testing.assert_allclose(np.sort(z), [-1.22, 0.0, 1.22], atol=0.1)
 
 
-# --- lengthscale ---------------------------------------------------------------------------------
-
-
-def test_median_lengthscale_is_the_median_distance():
-    assert median_lengthscale(KEY, X) == pytest.approx(np.median(pdist(X)), rel=1e-6)
-    assert median_lengthscale(KEY, X + 1e6) == pytest.approx(np.median(pdist(X)), rel=1e-2)
-
-
-def test_median_lengthscale_of_a_sample_of_rows():
-    x = np.random.default_rng(3).normal(size=(5000, 3))
-    some = median_lengthscale(KEY, x, 300)
-    assert some == median_lengthscale(KEY, x, 300)
-    assert some != median_lengthscale(random.key(1), x, 300)
-    assert some == pytest.approx(np.median(pdist(x[:2000])), rel=0.1)
-
-
 # --- deep_gp -------------------------------------------------------------------------------------
 
 
@@ -102,14 +84,11 @@ def test_the_mean_of_a_narrow_layer_is_pca_and_of_a_wide_one_padding():
     np.testing.assert_array_equal(wide(x), np.pad(x, [(0, 0), (0, 2)]))
 
 
-def test_starts_from_rows_use_a_sample(monkeypatch):
+def test_starts_from_rows_use_a_sample():
     """With few rows all rows are used; with many, k-means and PCA see a sample."""
     rows = Rows.from_arrays(X.astype(np.float32), X[:, 0])
-    for name in ("inducing_inputs", "median_lengthscale"):
-        function = getattr(initialize, name)
-        options = (8,) if name == "inducing_inputs" else ()
-        wanted = function(KEY, X.astype(np.float32), *options)
-        np.testing.assert_allclose(function(KEY, rows, *options), wanted, rtol=1e-5)
+    wanted = inducing_inputs(KEY, X.astype(np.float32), 8)
+    np.testing.assert_allclose(inducing_inputs(KEY, rows, 8), wanted, rtol=1e-5)
     x = np.random.default_rng(0).normal(size=(50_000, 3)) * [3.0, 2.0, 1.0]
     start = initialize.deep_gp(KEY, Rows.from_arrays(x), num_inducing=4, width=2)
     assert [z.shape for z in start["z"]] == [(4, 3), (4, 2)]
