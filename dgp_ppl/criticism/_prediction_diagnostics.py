@@ -14,6 +14,7 @@ from dgp_ppl._typing import Fitted, Model, Params, PRNGKey
 from dgp_ppl.criticism._chain_diagnostics import chain_diagnostics
 from dgp_ppl.inference import Chains
 from dgp_ppl.prediction import predict
+from dgp_ppl.prediction._functionals import log_density_by_pass
 from dgp_ppl.standardize import Standardizer
 
 __all__ = ["prediction_diagnostics"]
@@ -93,8 +94,9 @@ def prediction_diagnostics(
     )  # fmt: skip
     # Draws with noise of their own would look as if they had mixed.
     found = dataclasses.replace(found, num_noise=num_noise)
-    by_pass = np.asarray(found.log_prob_by_pass(y), np.float64)
-    values = np.asarray(logsumexp(by_pass.reshape(count, draws, num_noise, -1), axis=2))
+    by_pass = found._log_density(log_density_by_pass, "prediction_diagnostics", y)
+    by_pass = np.asarray(by_pass.T, np.float64).reshape(count, draws, num_noise, -1)
+    values = np.asarray(logsumexp(by_pass, axis=2))
     rows = chain_diagnostics(Chains({"log p(y)": values}))
     mean = chain_diagnostics(Chains({"log p(y)": values.mean(axis=-1)}))
     return {

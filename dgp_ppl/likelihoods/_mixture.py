@@ -59,11 +59,11 @@ class Mixture(eqx.Module):
     @property
     def support(self) -> Any:
         """The support of y; for independent entries, the support of one entry."""
-        return self._elementwise().support
+        return self.entries.support
 
     def cdf(self, y: ArrayLike) -> Array:
         """Return P(Y <= y) of every entry, if the likelihood has a cdf."""
-        return self._average(self._elementwise().cdf(y))
+        return self._average(self.entries.cdf(y))
 
     def with_entries(self, mask: Array) -> Mixture:
         """Return the mixture of the entries where the mask [N, P] is True."""
@@ -76,7 +76,9 @@ class Mixture(eqx.Module):
         masked = components.base_dist.mask(mask).to_event(components.reinterpreted_batch_ndims)
         return Mixture(self.log_weights, masked)
 
-    def _elementwise(self) -> Any:
+    @property
+    def entries(self) -> Any:
+        """The components; for independent entries, the distributions of the entries."""
         components: Any = self.components
         independent = type(components) is dist.Independent
         return components.base_dist if independent else components

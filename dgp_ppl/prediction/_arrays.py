@@ -12,7 +12,7 @@ from jaxtyping import Array
 
 from dgp_ppl._checks import is_traced
 
-__all__ = ["check_concrete", "namespace", "pad", "to_host"]
+__all__ = ["namespace", "pad", "to_host"]
 
 
 def pad(a: Array, size: int) -> Array:
@@ -30,16 +30,3 @@ def to_host(a: Any, dtype: DTypeLike | None = np.float64) -> Any:
     if is_traced(a):
         return a if dtype is None else jnp.asarray(a, float)
     return np.asarray(a, dtype)
-
-
-def check_concrete(caller: str, *trees: Any) -> None:
-    """Raise if an array of these trees is traced by `jax.jit`, `jax.vmap` or `jax.grad`.
-
-    Raises:
-        TypeError: names the caller, and what can be traced instead.
-    """
-    if is_traced(*trees):
-        raise TypeError(
-            f"{caller} is computed in NumPy, and jax.jit, jax.vmap or jax.grad traces its arrays, "
-            "wanted a call outside of them; log_prob, moments, quantiles and samples can be traced"
-        )

@@ -24,7 +24,7 @@ from dgp_ppl.inference.runs._summary import Summarized
 from dgp_ppl.likelihoods import Mixture
 from dgp_ppl.metrics import crps_gaussian_mixture, crps_samples
 from dgp_ppl.prediction import _functionals as functionals
-from dgp_ppl.prediction._arrays import check_concrete, namespace, pad, to_host
+from dgp_ppl.prediction._arrays import namespace, pad, to_host
 from dgp_ppl.prediction._passes import ForwardPass, function_passes, predictive_passes
 from dgp_ppl.standardize import Standardizer
 
@@ -103,15 +103,6 @@ class Prediction(Summarized, Portable):
         """
         return self._log_density(functionals.log_density, "log_prob", y, mask)
 
-    def log_prob_by_pass(self, y: ArrayLike, mask: ArrayLike | None = None) -> np.ndarray:
-        """Return log p(y_n | pass s) in nats, [S, N]; the arguments are as for `log_prob`.
-
-        `log_prob` is the log of the mean over passes of the exponential.
-        """
-        return self._log_density(
-            functionals.log_density_by_pass, "log_prob_by_pass", y, mask
-        ).T  # fmt: skip
-
     def cdf(self, y: ArrayLike, num: int = 1000) -> np.ndarray:
         """Return P(Y_n <= y_n) of every entry of y, [N] or [N, P].
 
@@ -151,19 +142,21 @@ class Prediction(Summarized, Portable):
         Raises:
             ValueError: if y does not have the shape of the outputs, or is NaN.
         """
-        check_concrete("Prediction.crps", y)
+        first = next(self.components())[1]
+        if is_traced(y, first):
+            raise TypeError(
+                "Prediction.crps is computed in NumPy, and jax.jit, jax.vmap or jax.grad traces "
+                "its arrays, wanted a call outside of them; log_prob, moments, quantiles and "
+                "samples can be traced"
+            )
         y = np.asarray(self._shaped("crps", y), np.float64)
         _check_no_nan("crps", np.isnan(y))
+        if type(first.entries) is not dist.Normal or len(first.log_weights[0]) > 1:
+            draws = self.sample(random.fold_in(self.key, 2), num)
+            return crps_samples(y.ravel(), draws.reshape(len(draws), -1)).reshape(y.shape)
         values = []
         for rows, mixtures in self.components():
-            given: Any = mixtures.components
-            normal = given.base_dist if type(given) is dist.Independent else given
-            if type(normal) is not dist.Normal or normal.batch_shape[:1] != (1,):
-                draws = self.sample(random.fold_in(self.key, 2), num)
-                flat = crps_samples(y.ravel(), draws.reshape(len(draws), -1))
-                return flat.reshape(y.shape)
-            check_concrete("Prediction.crps", mixtures)
-            count = rows.stop - rows.start
+            normal, count = mixtures.entries, rows.stop - rows.start
             loc, scale = (np.asarray(a)[:, 0, :count] for a in (normal.loc, normal.scale))
             means, sds = self._original(loc), np.broadcast_to(scale, loc.shape) * self._y_scale
             means, sds = means.reshape(len(means), -1), sds.reshape(len(sds), -1)
@@ -218,11 +211,6 @@ class Prediction(Summarized, Portable):
         lower, upper = self.quantile(np.array([0.5 - level / 2, 0.5 + level / 2]))
         return lower, upper
 
-    def _keys(self) -> Array:
-        """Return the random key of every pass, [S]."""
-        num = self.num_noise or self.num_samples
-        return random.split(self.key, num)[jnp.arange(self.num_samples) % num]
-
     def components(self) -> Iterator[tuple[slice, Mixture]]:
         """Iterate over the distributions of y in the model's units: rows, and their S mixtures.
 
@@ -231,7 +219,8 @@ class Prediction(Summarized, Portable):
         repeating its last row.
         """
         size, total = self.chunk_size, len(self.x)
-        keys = self._keys()
+        num = self.num_noise or self.num_samples
+        keys = random.split(self.key, num)[jnp.arange(self.num_samples) % num]
         for start in range(0, total, size):
             mixtures = self._cache.get(start)
             if mixtures is None:
@@ -310,7 +299,11 @@ class Prediction(Summarized, Portable):
         return moments
 
     def _log_density(
-        self, function: Callable[..., Array], caller: str, y: ArrayLike, mask: ArrayLike | None
+        self,
+        function: Callable[..., Array],
+        caller: str,
+        y: ArrayLike,
+        mask: ArrayLike | None = None,
     ) -> Any:
         """Apply a log density to the entries of y that count, in the units of y."""
         targets: Any = self._shaped(caller, y)

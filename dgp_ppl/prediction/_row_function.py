@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax import random
 from jaxtyping import Array
 
-from dgp_ppl.likelihoods import Mixture
 from dgp_ppl.prediction import _functionals as functionals
-from dgp_ppl.prediction._passes import predictive_passes
 from dgp_ppl.prediction._pool import PooledPrediction
 from dgp_ppl.prediction._prediction import Prediction
 
@@ -42,25 +40,21 @@ def row_function(
 
     The function raises a ValueError if the distribution of y lacks moments, or quantiles.
     """
-    members = prediction.members if isinstance(prediction, PooledPrediction) else (prediction,)
-    scale = prediction.standardizer
 
-    def mixture(member: Prediction, x: Array, others: tuple[Array, ...]) -> Mixture:
+    def at_row(p: Prediction, x: Array, others: tuple[Array, ...]) -> Prediction:
+        if isinstance(p, PooledPrediction):
+            return dataclasses.replace(p, members=tuple(at_row(m, x, others) for m in p.members))
         rest = iter(others)
         row = lambda a, own: next(rest)[None] if own else a  # noqa: E731
-        data = jax.tree.map(row, member.data, member.by_row)
-        keys = random.split(member.key, member.num_samples)
-        return predictive_passes(
-            member.forward_pass, keys, member.draws, member.params, data, x[None], 0
-        )
+        data = jax.tree.map(row, p.data, p.by_row)
+        return dataclasses.replace(p, x=x[None], data=data, chunk_size=1, _cache={})
 
     def one_row(x: Array, *others: Array) -> dict[str, Array]:
         loc, spread = jnp.zeros((), x.dtype), jnp.ones((), x.dtype)
-        if scale is not None:
+        if (scale := prediction.standardizer) is not None:
             x = (x - jnp.asarray(scale.x_loc, x.dtype)) / jnp.asarray(scale.x_scale, x.dtype)
             loc, spread = (jnp.asarray(a, x.dtype) for a in (scale.y_loc, scale.y_scale))
-        stacks = [mixture(member, x, others) for member in members]
-        mixtures = jax.tree.map(lambda *a: jnp.concatenate(a), *stacks)
+        mixtures = next(at_row(prediction, x, others).components())[1]
         found: dict[str, Array] = {}
         classes = functionals.num_classes(mixtures)
         if classes is not None:

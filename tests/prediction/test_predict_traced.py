@@ -24,7 +24,6 @@ SMOOTH = {
     "quantile": lambda p: p.quantile([0.1, 0.7]),
 }
 QUERIES = SMOOTH | {
-    "log_prob_by_pass": lambda p: p.log_prob_by_pass(Y),
     "interval": lambda p: p.interval(0.8),
     "sample": lambda p: p.sample(KEY, 3),
     "function_draws": lambda p: p.function_draws(KEY, 2),
