@@ -119,9 +119,14 @@ class Sparse(eqx.Module):
         """Whether kernels or inducing inputs differ between outputs."""
         return isinstance(self.kernel, PerOutput) or self.z.ndim == 3
 
+    @jax.jit
     def project(self, x: Inputs) -> Array:
         """Return A(x) = L⁻¹ k(Z, x), [M, N], or [P, M, N] if outputs differ."""
-        return _project(self, x)
+        if self.parts is not None:
+            space, time = self.parts
+            in_space, in_time = space.project(x[:, :-1]), time.project(x[:, -1:])
+            return (in_time[:, None, :] * in_space[None]).reshape(-1, x.shape[0])
+        return matmul(self.factor.inverse, covariance(self.kernel, self.z, x))
 
     def residual(self, A: Array, x: Inputs) -> Array:
         """Return the conditional variance given v, k(x, x) - diag(A'A), [N] or [P, N]."""
@@ -138,34 +143,68 @@ class Sparse(eqx.Module):
         """
         return jnp.mean(jnp.asarray(self.kernel(x)), axis=-1)
 
+    @jax.jit
     def marginals(self, q: InducingPosterior, x: Inputs) -> tuple[Outputs, Outputs]:
         """Return mean and variance of f(x), [N, P] each, without the layer's mean function."""
-        return _marginals(self, q, x)
+        root = q.moment_root if isinstance(q, AbstractInducing) else None
+        if isinstance(q, AbstractInducing) and root is not None and self.separate:
+            k, prior = covariance(self.kernel, self.z, x), jnp.asarray(self.kernel(x))
+            prior = jnp.broadcast_to(prior, (self.out, x.shape[0]))
+            mean, var = white_moments(self.factor, k, prior, q.loc, root)
+            return stored_gradient(mean.T), stored_gradient(var.T)
+        A = self.project(x)
+        var = self.residual(A, x)
+        if isinstance(q, AbstractInducing):
+            var = jnp.atleast_2d(var) + q.variance_of(A)
+        mean, var = _mean(q, A, x), jnp.broadcast_to(var, (self.out, x.shape[0])).T
+        return (stored_gradient(mean), stored_gradient(var)) if A.ndim == 3 else (mean, var)
 
+    @jax.jit
     def joint(self, q: InducingPosterior, x: Inputs) -> tuple[Outputs, Float[Array, "P N N"]]:
         """Return mean [N, P] and covariance [P, N, N] of f(x), without the mean function.
 
         The variances are at least about the jitter's fraction of k(x, x). Rounding at `scale` can
         still give the covariance negative eigenvalues.
         """
-        return _joint(self, q, x)
+        A = self.project(x)
+        # L⁻¹ k(Z, x) misses k(Z, x) by up to 300 times as much as a triangular solve does. Marginal
+        # variances can bear it. But the error has a structure that k(x, x) - A'A does not have, and
+        # gives it eigenvalues of down to -300 times the jitter. With this step they stay above -1
+        # times the jitter.
+        error = covariance(self.kernel, self.z, x) - matmul(self.factor.lower, A)
+        A = A + matmul(self.factor.inverse, error)
+        explained = matmul(jnp.swapaxes(A, -1, -2), A)
+        cov = jnp.broadcast_to(covariance(self.kernel, x, x), explained.shape) - explained
+        rows = jnp.arange(x.shape[0])
+        cov = cov.at[..., rows, rows].set(self.residual(A, x))
+        cov = jnp.broadcast_to(cov, (self.out, x.shape[0], x.shape[0]))
+        if isinstance(q, AbstractInducing):
+            root = q.root_of(A)
+            cov = cov + matmul(jnp.swapaxes(root, -1, -2), root)
+        return _mean(q, A, x), cov
 
+    @jax.jit
     def correction(
         self, q: InducingPosterior, v: Float[Array, "M P"], at_z: Float[Array, "M P"], x: Inputs
     ) -> Array:
         """Return the update of a prior draw f that makes its inducing values v, [N, P].
 
-        This is A(x)'(v - L⁻¹ f(Z)), plus the shift of q.
-
-        Args:
-            q: a Gaussian over v, or a draw of v, [M, P].
-            v: a draw from q, [M, P].
-            at_z: f(Z) of the prior draw, [M, P].
-            x: inputs, [N, D].
+        This is A(x)'(v - L⁻¹ f(Z)), plus the shift of q. `v` is a draw from q, `at_z` is f(Z).
 
         Source: Wilson et al. (2020), eq. 9.
         """
-        return _correction(self, q, v, at_z, x)
+        # L⁻¹ f(Z), [M, P], where L⁻¹ is one matrix or one per output.
+        axes = (0 if self.separate else None, 1)
+        v_prior = jax.vmap(matmul, axes, 1)(self.factor.inverse, at_z)
+        A = self.project(x)
+        shift = q.shift(A, x) if isinstance(q, AbstractInducing) else 0.0
+        return project(A, v - v_prior) + shift
+
+
+def _mean(q: InducingPosterior, A: Array, x: Inputs) -> Outputs:
+    if not isinstance(q, AbstractInducing):
+        return project(A, q)
+    return project(A, q.loc) + q.shift(A, x)
 
 
 def covariance(kernel: Any, a: AnyArray, b: AnyArray) -> Array:
@@ -197,71 +236,3 @@ def _build_grid(kernel: Separable, grid: Grid, out: int) -> Sparse:
         + jnp.kron(jnp.eye(len(time.z)), space.factor.change),
     )
     return Sparse(kernel, grid.points, factor, out, (space, time))
-
-
-@jax.jit
-def _project(sparse: Sparse, x: Inputs) -> Array:
-    """Return A = L⁻¹ k(Z, x), [M, N] or [P, M, N]."""
-    if sparse.parts is not None:
-        space, time = sparse.parts
-        in_space, in_time = _project(space, x[:, :-1]), _project(time, x[:, -1:])
-        return (in_time[:, None, :] * in_space[None]).reshape(-1, x.shape[0])
-    return matmul(sparse.factor.inverse, covariance(sparse.kernel, sparse.z, x))
-
-
-def _refined_projection(sparse: Sparse, x: Inputs) -> Array:
-    """Return A with L A = k(Z, x) up to rounding, as a triangular solve does.
-
-    L⁻¹ k(Z, x) misses k(Z, x) by up to 300 times as much. Marginal variances can bear it. But the
-    error has a structure that k(x, x) - A'A does not have, and gives it eigenvalues of down to -300
-    times the jitter. With this step they stay above -1 times the jitter.
-    """
-    A, factor = _project(sparse, x), sparse.factor
-    error = covariance(sparse.kernel, sparse.z, x) - matmul(factor.lower, A)
-    return A + matmul(factor.inverse, error)
-
-
-def _mean(q: InducingPosterior, A: Array, x: Inputs) -> Outputs:
-    if not isinstance(q, AbstractInducing):
-        return project(A, q)
-    return project(A, q.loc) + q.shift(A, x)
-
-
-@jax.jit
-def _marginals(sparse: Sparse, q: InducingPosterior, x: Inputs) -> tuple[Outputs, Outputs]:
-    root = q.moment_root if isinstance(q, AbstractInducing) else None
-    if isinstance(q, AbstractInducing) and root is not None and sparse.separate:
-        k, prior = covariance(sparse.kernel, sparse.z, x), jnp.asarray(sparse.kernel(x))
-        prior = jnp.broadcast_to(prior, (sparse.out, x.shape[0]))
-        mean, var = white_moments(sparse.factor, k, prior, q.loc, root)
-        return stored_gradient(mean.T), stored_gradient(var.T)
-    A = _project(sparse, x)
-    var = sparse.residual(A, x)
-    if isinstance(q, AbstractInducing):
-        var = jnp.atleast_2d(var) + q.variance_of(A)
-    mean, var = _mean(q, A, x), jnp.broadcast_to(var, (sparse.out, x.shape[0])).T
-    return (stored_gradient(mean), stored_gradient(var)) if A.ndim == 3 else (mean, var)
-
-
-@jax.jit
-def _joint(sparse: Sparse, q: InducingPosterior, x: Inputs) -> tuple[Outputs, Array]:
-    A = _refined_projection(sparse, x)
-    explained = matmul(jnp.swapaxes(A, -1, -2), A)
-    cov = jnp.broadcast_to(covariance(sparse.kernel, x, x), explained.shape) - explained
-    rows = jnp.arange(x.shape[0])
-    cov = cov.at[..., rows, rows].set(sparse.residual(A, x))
-    cov = jnp.broadcast_to(cov, (sparse.out, x.shape[0], x.shape[0]))
-    if isinstance(q, AbstractInducing):
-        root = q.root_of(A)
-        cov = cov + matmul(jnp.swapaxes(root, -1, -2), root)
-    return _mean(q, A, x), cov
-
-
-@jax.jit
-def _correction(sparse: Sparse, q: InducingPosterior, v: Array, at_z: Array, x: Inputs) -> Outputs:
-    # L⁻¹ f(Z), [M, P], where L⁻¹ is one matrix or one per output.
-    axes = (0 if sparse.separate else None, 1)
-    v_prior = jax.vmap(matmul, axes, 1)(sparse.factor.inverse, at_z)
-    A = _project(sparse, x)
-    shift = q.shift(A, x) if isinstance(q, AbstractInducing) else 0.0
-    return project(A, v - v_prior) + shift
