@@ -64,16 +64,7 @@ class BernoulliProbit(AnalyticLikelihood):
         return BernoulliProbit(self.latent / jnp.sqrt(1 + var))
 
 
-def bernoulli_probit(f: Array) -> dist.Distribution:
-    """Two classes with the probit link: y in {0, 1} with p(y = 1) = Phi(f).
-
-    Args:
-        f: [N], from a last layer with ``out=1``.
-
-    Returns:
-        A `BernoulliProbit` distribution with batch shape [N].
-    """
-    return BernoulliProbit(f)
+bernoulli_probit = BernoulliProbit  # `observe` takes the class as a function of f
 
 
 def bernoulli_logit(f: Array) -> dist.Distribution:

@@ -153,16 +153,7 @@ def _step_panels(shift: Array, ratio: Array, others: Array) -> tuple[Array, Arra
     return 0.5 * (ends[1:] + ends[:-1]), 0.5 * (ends[1:] - ends[:-1])
 
 
-def robust_max(f: Array) -> dist.Distribution:
-    """C classes: the largest f, with errors of probability 0.001. See `RobustMax`.
-
-    Args:
-        f: [N, C], from a last layer with ``out=C``.
-
-    Returns:
-        A `RobustMax` distribution with batch shape [N].
-    """
-    return RobustMax(f)
+robust_max = RobustMax  # `observe` takes the class as a function of f
 
 
 def softmax(f: Array) -> dist.Distribution:

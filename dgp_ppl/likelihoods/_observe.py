@@ -112,25 +112,17 @@ class Observed(dist.Distribution):
     def log_prob(self, value: ArrayLike) -> Float[Array, "*steps N"]:
         """Return E[log p(y | f)] under a guide and log E[p(y | f)] without one, [N] in nats."""
         if self.marginals.guided:
-            return self._over_steps(value, lambda d: d._expected_log_likelihood)
-        return self._over_steps(value, lambda d: d._log_expected_likelihood)
+            return self._evaluate(Observed._expected_log_likelihood, jnp.asarray(value))
+        return self.log_density(value)
 
     def log_density(self, value: ArrayLike) -> Float[Array, "*steps N"]:
         """Return log E[p(y | f)], with a guide and without one, [N] in nats."""
-        return self._over_steps(value, lambda d: d._log_expected_likelihood)
+        return self._evaluate(Observed._log_expected_likelihood, jnp.asarray(value))
 
-    def _over_steps(
-        self, value: ArrayLike, method: Callable[[Observed], Callable[[Array], Array]]
-    ) -> Array:
-        """Apply a method, step by step if NumPyro's `scan` has stacked this distribution."""
-        if self.marginals.mean.ndim > 2:
-            return jax.vmap(lambda d, y: d._over_steps(y, method))(self, jnp.asarray(value))
-        return self._masked_log_prob(jnp.asarray(value), method(self))
-
-    def _masked_log_prob(
-        self, value: Array, log_prob: Callable[[Array], Array]
-    ) -> Float[Array, " N"]:
+    def _evaluate(self, log_prob: Callable[[Observed, Array], Array], value: Array) -> Array:
         """Evaluate a log density, with 0 for rows that were not observed."""
+        if self.marginals.mean.ndim > 2:  # NumPyro's `scan` has stacked the steps' distributions
+            return jax.vmap(lambda d, y: d._evaluate(log_prob, y))(self, value)
         wanted = self.batch_shape + self.event_shape
         if value.shape != wanted:
             hint = "; pass y[:, 0]" if value.shape == (*self.batch_shape, 1) else ""
@@ -140,15 +132,15 @@ class Observed(dist.Distribution):
             )
         mask = self.obs_mask
         if mask is None:
-            return log_prob(value)
+            return log_prob(self, value)
         by_row = mask.ndim == 1
         observed = mask.reshape(mask.shape + (1,) * (value.ndim - mask.ndim))
         # A missing value may be NaN or outside the support, so replace it before differentiating.
-        terms = log_prob(jnp.where(observed, value, self.support.feasible_like(value)))
+        terms = log_prob(self, jnp.where(observed, value, self.support.feasible_like(value)))
         return jnp.where(mask, terms, 0.0) if by_row else terms
 
     def _log_expected_likelihood(self, value: Array) -> Array:
-        if self._by_quadrature and not self.analytic:
+        if self.scalar and self.normal_scale is None and not self.analytic:
             return log_expectation(*self._integrand(value))
         mixture = self.predictive()
         components = self._without_missing_entries(mixture.components)
@@ -169,16 +161,11 @@ class Observed(dist.Distribution):
             terms = at_mean.expected_log_prob(self.latent_var, value, self.num_nodes)
             if terms is not None:
                 return terms
-        if self._by_quadrature:
+        if self.scalar:
             return expectation(*self._integrand(value), self.num_nodes)
         log_weights, f = self._nodes()
         terms = self._without_missing_entries(self.likelihood(f)).log_prob(value)
         return jnp.tensordot(jnp.exp(log_weights), terms, axes=1, precision=lax.Precision.HIGHEST)
-
-    @property
-    def _by_quadrature(self) -> bool:
-        """Whether expectations are one-dimensional integrals."""
-        return self.scalar and self.normal_scale is None
 
     def _integrand(self, value: Array) -> tuple[Callable[[Array], Array], Array, Array]:
         """Return log p(y | f) as a function of f, and the mean and standard deviation of f."""

@@ -65,13 +65,13 @@ def log_expectation(log_p: Function, mean: Float[Array, " N"], sd: Float[Array, 
 
         def counts(values: Array) -> Array:
             terms = log_w + values
-            return terms > jnp.max(terms, axis=0) - 80
+            return terms > jnp.max(terms, axis=0, keepdims=True) - 80
 
         return logsumexp(log_w + _guarded(log_p, mean, sd, u, -jnp.inf, counts), axis=0)
 
     nodes = jnp.asarray(TRAPEZOID, sd.dtype)[:, None]
     known = _is_finite(log_p, mean, sd, nodes[jnp.array([0, -1])])
-    terms = log_p(mean + jnp.where(known, sd, 0.0) * nodes)
+    terms = log_p(_nodes(mean, jnp.where(known, sd, 0.0), nodes))
     whole = fixed(terms)
     # A peak between two nodes leaves one subset of the nodes alone, but not both.
     near = [jnp.abs(whole - fixed(terms, n)) <= most for n, most in _DENSE_TOLERANCES.items()]
@@ -107,22 +107,22 @@ def expectation(
 
         def counts(values: Array) -> Array:
             size = weights * jnp.maximum(1.0, jnp.abs(values))
-            return size > 1e-12 * jnp.max(size, axis=0)
+            return size > 1e-12 * jnp.max(size, axis=0, keepdims=True)
 
         return _weighted_sum(weights, _guarded(log_p, mean, sd, u, lowest, counts))
 
     x, w = rule(num_nodes + 7)  # its nodes reach further, so it overflows where the other does
-    check = lax.stop_gradient(log_p(lax.stop_gradient(mean + sd * x)))
+    check = _values(log_p, _nodes(mean, sd, x))
     second, known = _weighted_sum(w, check), jnp.all(jnp.isfinite(check), axis=0)
     x, w = rule(num_nodes)
-    first = _weighted_sum(w, log_p(mean + jnp.where(known, sd, 0.0) * x))
+    first = _weighted_sum(w, log_p(_nodes(mean, jnp.where(known, sd, 0.0), x)))
     near = jnp.abs(first - second) <= _HERMITE_TOLERANCE * jnp.maximum(1.0, jnp.abs(second))
     good = lax.stop_gradient(known & near & ~_peak_at_link(log_p, check, jnp.inf, mean, sd))
 
     def denser(mean: Array, sd: Array) -> Array:
         nodes = jnp.asarray(TRAPEZOID, sd.dtype)[:, None]
         known = _is_finite(log_p, mean, sd, nodes[jnp.array([0, -1])])
-        terms = log_p(mean + jnp.where(known, sd, 0.0) * nodes)
+        terms = log_p(_nodes(mean, jnp.where(known, sd, 0.0), nodes))
 
         def fixed(every: int) -> Array:
             w = np.exp(-0.5 * TRAPEZOID[::every] ** 2)
@@ -151,9 +151,9 @@ def step_expectation(p: Function, mean: Float[Array, " N"], sd: Float[Array, " N
     def adapted(mean: Array, sd: Array) -> Array:
         centres = _centres(lambda f: jnp.log(p(f)), mean, sd, (_step,))
         u, log_w = _panels(centres, jnp.zeros_like(mean), jnp.zeros_like(mean))
-        return _weighted_sum(jnp.exp(log_w), p(mean + sd * u))
+        return _weighted_sum(jnp.exp(log_w), p(_nodes(mean, sd, u)))
 
-    terms = p(mean + sd * jnp.asarray(TRAPEZOID, sd.dtype)[:, None])
+    terms = p(_nodes(mean, sd, jnp.asarray(TRAPEZOID, sd.dtype)[:, None]))
     weights = np.exp(-0.5 * TRAPEZOID**2)
 
     def fixed(every: int) -> Array:
@@ -165,9 +165,14 @@ def step_expectation(p: Function, mean: Float[Array, " N"], sd: Float[Array, " N
     return _choose(whole, near[0] & near[1], adapted, mean, sd)
 
 
+def _nodes(mean: Array, sd: Array, u: Array) -> Array:
+    """Return f at places u, [Q, N] or [Q, 1], in standard deviations from the mean: [Q, N]."""
+    return mean[None] + sd[None] * u
+
+
 def _is_finite(log_p: Function, mean: Array, sd: Array, u: Array) -> Array:
     """Return whether log p is finite at all of the nodes, [N]."""
-    return jnp.all(jnp.isfinite(_values(log_p, mean + sd * u)), axis=0)
+    return jnp.all(jnp.isfinite(_values(log_p, _nodes(mean, sd, u))), axis=0)
 
 
 def _values(log_p: Function, f: Array) -> Array:
@@ -183,12 +188,12 @@ def _guarded(
     `lowest` stands for values that are not finite.
     """
     # An infinite derivative far from the mean, times a weight of nearly 0, would spoil a gradient.
-    f = mean + sd * u
+    f = _nodes(mean, sd, u)
     values = _values(log_p, f)
     finite = jnp.isfinite(values)
     values = jnp.where(finite, values, lowest)
     kept = finite & counts(values)
-    return jnp.where(kept, log_p(jnp.where(kept, f, mean)), values)
+    return jnp.where(kept, log_p(jnp.where(kept, f, mean[None])), values)
 
 
 def _peak_at_link(
@@ -242,13 +247,13 @@ def _panels(centres: list[Array], low: Array, high: Array) -> tuple[Array, Array
     """
     rows = centres[0]
     offsets = np.concatenate([-_SHRINKING, [0.0], _SHRINKING])[:, None]
-    ends = [c + jnp.asarray(offsets, rows.dtype) for c in centres]
+    ends = [c[None] + jnp.asarray(offsets, rows.dtype) for c in centres]
     ends.append(jnp.broadcast_to(jnp.asarray(_CENTRAL, rows.dtype)[:, None], (9, *rows.shape)))
-    ends = jnp.sort(jnp.clip(jnp.concatenate(ends), low - 10, high + 10), axis=0)
+    ends = jnp.sort(jnp.clip(jnp.concatenate(ends), low[None] - 10, high[None] + 10), axis=0)
     middle, half = 0.5 * (ends[1:] + ends[:-1]), 0.5 * (ends[1:] - ends[:-1])
     x, w = (jnp.asarray(a, rows.dtype)[:, None, None] for a in _LEGENDRE)
-    u = (middle + half * x).reshape(-1, *rows.shape)
-    width = (half * w).reshape(-1, *rows.shape)
+    u = (middle[None] + half[None] * x).reshape(-1, *rows.shape)
+    width = (half[None] * w).reshape(-1, *rows.shape)
     log_w = jnp.log(width) - 0.5 * u**2 - 0.5 * np.log(2 * np.pi)
     return lax.stop_gradient((u, log_w))
 
@@ -256,7 +261,8 @@ def _panels(centres: list[Array], low: Array, high: Array) -> tuple[Array, Array
 def _centres(log_p: Function, mean: Array, sd: Array, kinds: tuple[Interval, ...]) -> list[Array]:
     """Return places found by repeated choices of an interval, one for each kind, [N] each."""
     mean, sd = lax.stop_gradient((mean, sd))
-    links = (jnp.asarray(_LINKS, sd.dtype)[:, None] - mean) / jnp.maximum(sd, 1e-30)
+    links = jnp.asarray(_LINKS, sd.dtype)[:, None] - mean[None]
+    links = links / jnp.maximum(sd, 1e-30)[None]
     start = jnp.broadcast_to(jnp.asarray(_SEARCH, sd.dtype)[:, None], (len(_SEARCH), *mean.shape))
     start = jnp.sort(jnp.clip(jnp.concatenate([start, links]), -_FAR, _FAR), axis=0)
     inner = jnp.asarray(np.linspace(0, 1, 10), sd.dtype)[:, None, None]
@@ -267,11 +273,11 @@ def _centres(log_p: Function, mean: Array, sd: Array, kinds: tuple[Interval, ...
 
     def again(_: Array, ends: tuple[Array, Array]) -> tuple[Array, Array]:
         low, high = ends
-        u = low + (high - low) * inner  # [10, kinds, N]
-        values = _values(log_p, (mean + sd * u).reshape(-1, *mean.shape))
+        u = low[None] + (high - low)[None] * inner  # [10, kinds, N]
+        values = _values(log_p, _nodes(mean, sd, u.reshape(-1, *mean.shape)))
         return chosen(u, values.reshape(u.shape))
 
-    values = _values(log_p, mean + sd * start)
+    values = _values(log_p, _nodes(mean, sd, start))
     every = (len(start), len(kinds), *mean.shape)
     first = chosen(*(jnp.broadcast_to(a[:, None], every) for a in (start, values)))
     low, high = lax.fori_loop(1, _ZOOMS, again, first)
@@ -301,7 +307,8 @@ def _bulk(u: Array, values: Array) -> tuple[Array, Array]:
 
 def _step(u: Array, values: Array) -> tuple[Array, Array]:
     """Enclose where p changes most."""
-    p = jnp.exp(values - jnp.max(jnp.nan_to_num(values, nan=-jnp.inf), axis=0))
+    largest = jnp.max(jnp.nan_to_num(values, nan=-jnp.inf), axis=0, keepdims=True)
+    p = jnp.exp(values - largest)
     steepest = jnp.argmax(jnp.nan_to_num(jnp.abs(p[1:] - p[:-1])), axis=0)
     return _at(u, steepest), _at(u, steepest + 1)
 
