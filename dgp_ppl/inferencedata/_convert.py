@@ -14,7 +14,7 @@ from jax.typing import ArrayLike
 from numpyro.infer import MCMC
 
 import dgp_ppl
-from dgp_ppl._checks import check_key
+from dgp_ppl._checks import check_count, check_key
 from dgp_ppl._partition import Call
 from dgp_ppl._typing import Fitted, Model, Params, PRNGKey
 from dgp_ppl.inference import Chains, FitResult, MCEMResult
@@ -124,6 +124,7 @@ def to_inferencedata(
         An ``xarray.DataTree``. Arrays are on the host, in the precision of the computation.
 
     Raises:
+        TypeError: if a number is not an integer.
         ValueError: if a number is too small, the model has no observed site, a latent site has no
             draws, the names or shapes of params differ from the model's and the guide's, or a
             log-likelihood is NaN, for example because of NaN in y without a mask.
@@ -131,16 +132,11 @@ def to_inferencedata(
     import xarray
 
     check_key("to_inferencedata", key)
-    for name, value, least in (
-        ("num_samples", num_samples, 1),
-        ("num_prior_samples", num_prior_samples, 0),
-        ("passes", 1 if passes is None else passes, 1),
-        ("chunk_size", 1 if chunk_size is None else chunk_size, 1),
-    ):
-        if not isinstance(value, int | np.integer) or value < least:
-            raise ValueError(
-                f"to_inferencedata: {name} is {value}, wanted an integer of at least {least}"
-            )
+    check_count("to_inferencedata", "num_prior_samples", num_prior_samples, 0)
+    counts = {"num_samples": num_samples, "passes": passes, "chunk_size": chunk_size}
+    for name, value in counts.items():
+        if value is not None:
+            check_count("to_inferencedata", name, value)
     if latent_rows not in ("given", "integrated"):
         raise ValueError(
             f"to_inferencedata: latent_rows is {latent_rows!r}, wanted 'given' or 'integrated'"
@@ -155,7 +151,6 @@ def to_inferencedata(
             f"to_inferencedata: test is a {type(test).__name__}, wanted a tuple of the model's "
             "positional arguments at held-out rows: (x_test, y_test)"
         )
-    unit_scale = Standardizer(np.zeros(0), np.zeros(0))
     call = Call(_standardized(args, standardizer), kwargs)
     sites = ModelSites.from_model(model, call)
     if not sites.data_dims:
@@ -164,16 +159,27 @@ def to_inferencedata(
             f"site; its latent sites are {list(sites.latent_dims)}; pass its data by position, as "
             "in training"
         )
-    site = _standardized_site(site, sites, standardizer is not None)
+    if site == "y" and len(sites.data_dims) == 1:
+        (site,) = sites.data_dims
+    elif site not in sites.data_dims and (site != "y" or standardizer is not None):
+        raise ValueError(
+            f"to_inferencedata: site is {site!r}, wanted the observed site whose value is the "
+            f"second argument: one of {list(sites.data_dims)}"
+        )
     integrated = latent_rows == "integrated" and bool(sites.row_sites)
     noisy = sites.draws_noise or integrated
     passes = passes if noisy else 1
     builder = GroupBuilder(
-        sites, dict(coords or {}), dict(units or {}), standardizer or unit_scale, site
-    )
+        sites, coords or {}, units or {}, standardizer or Standardizer(np.zeros(0), np.zeros(0)),
+        site,
+    )  # fmt: skip
+
+    def data_groups(results: dict[str, PointwiseResult], **options: bool) -> dict[str, Any]:
+        target = None if standardizer is None else _target(args, call, results[site].value)
+        return builder.data_groups(results, target, **options)
+
     key_draw, key_posterior, key_prior, key_test = random.split(key, 4)
     groups: dict[str, Any] = {}
-    data_groups: dict[str, Any] = {}
     draws: Draws | None = None
     chains = _chains(posterior_samples)
     prior_only = guide is None and chains is None
@@ -191,40 +197,38 @@ def to_inferencedata(
             results, passes = evaluate.with_enough_passes(*where, use_row_draws=not integrated)
         else:
             results = evaluate(*where, passes, use_row_draws=not integrated)
-        target = _target(args, call, results[site].value) if standardizer is not None else None
-        data_groups = builder.data_groups(results, target, corrected=noisy)
+        found = data_groups(results, corrected=noisy)
         attributes = {
             "passes": passes,
             "hidden_noise": "integrated" if sites.draws_noise else "none",
             "latent_rows": latent_rows if sites.row_sites else "none",
         }
         groups["posterior"] = builder.dataset(draws.values | draws.deterministic, named_dims)
-        groups["posterior_predictive"] = data_groups["predictive"]
-        groups["log_likelihood"] = data_groups["log_likelihood"].assign_attrs(attributes)
+        groups["posterior_predictive"] = found["predictive"]
+        groups["log_likelihood"] = found["log_likelihood"].assign_attrs(attributes)
         statistics: dict[str, Any] = {}
         if chains is not None:
             statistics = _sampler_stats(chains)
         elif not integrated:  # q covers the rows' latent inputs, which the likelihood integrates
             statistics = _guide_stats(draws, results)
         groups["sample_stats"] = builder.dataset(statistics, {})
-        correction = data_groups["correction"]
-    else:
-        correction = builder.dataset({}, {})
+        groups["constant_data"] = found["correction"]
+        groups["observed_data"] = found["observed"]
     if num_prior_samples:
         key_prior, key_values = random.split(key_prior)
         prior = draws_from_prior(key_values, model, params, call, sites, num_prior_samples)
         results = evaluate(key_prior, prior, call, sites, 1)
-        target = _target(args, call, results[site].value) if standardizer is not None else None
-        data_groups = builder.data_groups(results, target, checked=False)
+        found = data_groups(results, checked=False)
         groups["prior"] = builder.dataset(prior.values | prior.deterministic, named_dims)
-        groups["prior_predictive"] = data_groups["predictive"]
+        groups["prior_predictive"] = found["predictive"]
+        groups["observed_data"] = found["observed"]
     elif draws is None:
         raise ValueError(
             "to_inferencedata: there is no guide, no posterior_samples and no num_prior_samples, "
             "wanted one of them"
         )
-    groups["observed_data"] = data_groups["observed"]
-    groups["constant_data"] = builder.inputs(args, model, kwargs, "data").merge(correction)
+    constant = builder.inputs(args, model, kwargs, "data")
+    groups["constant_data"] = constant.merge(groups.get("constant_data", {}))
     if test is not None and draws is not None:
         test_call = Call(_standardized(test, standardizer), kwargs)
         test_sites = ModelSites.from_model(model, test_call, sites.data_dims)
@@ -238,13 +242,13 @@ def to_inferencedata(
         groups.setdefault("sample_stats", builder.dataset({}, {}))
         groups["sample_stats"]["loss"] = ("step", np.asarray(result.losses), {"units": "nats"})
         groups["fit"] = _fit_group(result)
-    settings = {
+    simple = {n: a for n, a in kwargs.items() if isinstance(a, bool | int | float | str)}
+    configuration = {
         "passes": passes,
         "latent_rows": latent_rows,
         "standardized": standardizer is not None,
+        "model_arguments": simple,
     }
-    simple = {n: a for n, a in kwargs.items() if isinstance(a, bool | int | float | str)}
-    configuration = json.dumps({**settings, "model_arguments": simple})
     tree: Any = xarray.DataTree.from_dict({n: d for n, d in groups.items() if len(d.variables)})
     attributes = {
         "inference_library": "dgp_ppl",
@@ -253,24 +257,10 @@ def to_inferencedata(
         "jax_version": jax.__version__,
         "model": getattr(model, "__name__", type(model).__name__),
         "guide": "none" if guide is None else getattr(guide, "__name__", type(guide).__name__),
-        "configuration": configuration,
+        "configuration": json.dumps(configuration),
     }
     tree.attrs.update({**attributes, **(attrs or {})})
     return tree
-
-
-def _standardized_site(site: str, sites: ModelSites, standardized: bool) -> str:
-    """Return the data site whose values are the model's second argument."""
-    if site in sites.data_dims:
-        return site
-    if site == "y" and len(sites.data_dims) == 1:
-        return next(iter(sites.data_dims))
-    if site == "y" and not standardized:
-        return site  # nothing needs it
-    raise ValueError(
-        f"to_inferencedata: site is {site!r}, wanted the observed site whose value is the second "
-        f"argument: one of {list(sites.data_dims)}"
-    )
 
 
 def _target(args: tuple[Any, ...], call: Call, value: np.ndarray | None) -> Any:
@@ -336,17 +326,12 @@ def _fit_group(result: FitResult | MCEMResult) -> Any:
     import xarray
 
     variables = {}
-    for name, array in _flat(result.params).items():
-        name = name.replace("/", ".")
-        variables[name] = (tuple(f"{name}.dim_{i}" for i in range(array.ndim)), array)
+    # Of a tree of params, such as a network, each array has a name of its own.
+    for (name, *rest), leaf in jax.tree_util.tree_leaves_with_path(result.params):
+        named = f"{name.key}{jax.tree_util.keystr(tuple(rest))}".replace("/", ".")
+        array = np.asarray(leaf)
+        variables[named] = (tuple(f"{named}.dim_{i}" for i in range(array.ndim)), array)
     attrs: dict[str, Any] = {"steps": len(result.losses), "seconds": result.seconds}
     if isinstance(result, FitResult):
         attrs["num_data"] = result.num_data
     return xarray.Dataset(variables, attrs=attrs)
-
-
-def _flat(params: dict[str, Any]) -> dict[str, np.ndarray]:
-    """Return params by name; a tree, such as a network, gives one array per leaf."""
-    leaves = jax.tree_util.tree_leaves_with_path(params)
-    named = {(path[0].key, *path[1:]): leaf for path, leaf in leaves}
-    return {n + jax.tree_util.keystr(tuple(p)): np.asarray(a) for (n, *p), a in named.items()}

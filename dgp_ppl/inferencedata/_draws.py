@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 import warnings
 from collections.abc import Mapping
-from functools import partial
 from typing import Any
 
 import jax
@@ -29,17 +27,12 @@ from dgp_ppl.inference.runs._blocks import PassProgram
 from dgp_ppl.inferencedata._sites import ModelSites
 
 __all__ = [
-    "MAX_NUMBERS",
     "Draws",
     "SetDraws",
-    "StaticCall",
     "draws_from_chains",
     "draws_from_guide",
     "draws_from_prior",
 ]
-
-MAX_NUMBERS = 20_000_000
-"""Largest number of array entries of a result that are on the device at once."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -77,15 +70,6 @@ class SetDraws(Messenger):
         msg["value"] = self.values[msg["name"]]
         if msg["name"] in self.conditionals:
             msg["infer"] = with_handover(msg, q=self.conditionals[msg["name"]], guided=True)
-
-
-@dataclasses.dataclass(frozen=True)
-class StaticCall:
-    """A model and its guide, with names of sites: the static argument of compiled programs."""
-
-    partition: Partition
-    latent: tuple[str, ...]
-    data: tuple[str, ...] = ()
 
 
 def draws_from_chains(chains: Chains, sites: ModelSites) -> Draws:
@@ -132,8 +116,10 @@ def draws_from_guide(
         found = guide.sample_posterior(key, params, *call.args, sample_shape=(num,), **call.kwargs)
         return Draws({n: np.asarray(found[n])[None] for n in sites.latent_dims})
     partition, data = Partition.split(model, call, guide)
-    static = StaticCall(partition, tuple(sites.latent_dims))
-    values, conditionals, log_prior, log_q = _in_parts(_draw_guide, static, key, num, params, data)
+    found = _draw_guide((partition, (*sites.latent_dims,)), random.split(key, num), params, data)
+    *found, conditionals = jax.tree.map(np.asarray, found)
+    # Conditionals go back to the device as they are, without the axis of chains.
+    values, log_prior, log_q = jax.tree.map(lambda a: a[None], found)
     deterministic = {n: values.pop(n) for n in sites.deterministic_dims if n in values}
     _check(values, sites, "the guide")
     has_density = getattr(guide, "has_density", True) and not isinstance(guide, AutoDelta)
@@ -163,44 +149,31 @@ def draws_from_prior(
 ) -> Draws:
     """Draw from the prior, as one chain."""
     partition, data = Partition.split(model, call)
-    static = StaticCall(partition, tuple(sites.latent_dims))
-    values = _in_parts(_draw_prior, static, key, num, params, data)[0]
+    found = _draw_prior((partition, (*sites.latent_dims,)), random.split(key, num), params, data)
+    values = {n: np.asarray(a)[None] for n, a in found.items()}
     deterministic = {n: values.pop(n) for n in sites.deterministic_dims if n in values}
     return Draws(values, deterministic=deterministic)
 
 
-def _in_parts(
-    draw: Any, static: StaticCall, key: PRNGKey, num: int, params: Params, data: CallArrays
-) -> Any:
-    """Draw in parts, and move each to the host; values and log densities are [1, num, ...]."""
-    keys = random.split(key, num)
-    one = jax.eval_shape(partial(draw, static), keys[:1], params, data)
-    size = sum(math.prod(a.shape) for a in jax.tree.leaves(one))
-    at_once = max(1, min(num, MAX_NUMBERS // max(size, 1)))
-    parts = []
-    for start in range(0, num, at_once):
-        part = draw(static, keys[start : start + at_once], params, data)
-        parts.append(jax.tree.map(np.asarray, part))
-    values, conditionals, *log_densities = jax.tree.map(lambda *a: np.concatenate(a), *parts)
-    # Conditionals go back to the device as they are, without the axis of chains.
-    add_chain = lambda tree: jax.tree.map(lambda a: a[None], tree)  # noqa: E731
-    return add_chain(values), conditionals, *add_chain(log_densities)
-
-
 @PassProgram
-def _draw_prior(static: StaticCall, key: PRNGKey, params: Params, data: CallArrays) -> Any:
-    call = static.partition.join(data)
-    model = handlers.substitute(
-        handlers.seed(whole_plates(static.partition.model), key), data=params
-    )
+def _draw_prior(
+    static: tuple[Partition, tuple[str, ...]], key: PRNGKey, params: Params, data: CallArrays
+) -> dict[str, Array]:
+    partition, latent_sites = static
+    call = partition.join(data)
+    model = handlers.substitute(handlers.seed(whole_plates(partition.model), key), data=params)
     trace = handlers.trace(model).get_trace(*call.args, **call.kwargs)
-    return {n: trace[n]["value"] for n in static.latent} | _deterministic(trace), {}
+    return {n: trace[n]["value"] for n in latent_sites} | _deterministic(trace)
 
 
 @PassProgram
-def _draw_guide(static: StaticCall, key: PRNGKey, params: Params, data: CallArrays) -> Any:
-    call = static.partition.join(data)
-    guide: Any = static.partition.guide_with(data)
+def _draw_guide(
+    static: tuple[Partition, tuple[str, ...]], key: PRNGKey, params: Params, data: CallArrays
+) -> Any:
+    """Draw once: values by site, log densities under model and guide, and conditionals."""
+    partition, latent_sites = static
+    call = partition.join(data)
+    guide: Any = partition.guide_with(data)
     has_density = getattr(guide, "has_density", True)
 
     key, key_model = random.split(key)
@@ -208,18 +181,21 @@ def _draw_guide(static: StaticCall, key: PRNGKey, params: Params, data: CallArra
     trace = handlers.trace(_RecordNoise(seeded)).get_trace(*call.args, **call.kwargs)
     sampled = {n: s for n, s in trace.items() if s["type"] == "sample"}
     log_q = sum(_log_density(s) for s in (sampled.values() if has_density else ()))
-    latent = {n: s for n, s in sampled.items() if n in static.latent}
+    latent = {n: s for n, s in sampled.items() if n in latent_sites}
     values = {n: s["value"] for n, s in latent.items()}
-    model = handlers.seed(SetDraws(whole_plates(static.partition.model), values, {}), key_model)
+    model = handlers.seed(SetDraws(whole_plates(partition.model), values, {}), key_model)
     model = handlers.substitute(model, data=params)
     prior = handlers.trace(model).get_trace(*call.args, **call.kwargs)
-    sites = {n: s for n, s in prior.items() if s["type"] == "sample"}
-    factors = {n: s["value"] for n, s in sites.items() if isinstance(s["fn"], dist.Unit)}
+    factors = {
+        n: s["value"]
+        for n, s in prior.items()
+        if s["type"] == "sample" and isinstance(s["fn"], dist.Unit)
+    }
     log_prior = sum(jnp.sum(prior[n]["fn"].log_prob(a)) for n, a in (values | factors).items())
     conditionals = {n: _conditional(handover_of(s).q, s["value"]) for n, s in latent.items()}
     conditionals = {n: q for n, q in conditionals.items() if q is not None}
     values = _deterministic(prior) | values
-    return values, conditionals, jnp.asarray(log_prior), jnp.asarray(log_q)
+    return values, jnp.asarray(log_prior), jnp.asarray(log_q), conditionals
 
 
 def _deterministic(trace: dict[str, Any]) -> dict[str, Array]:

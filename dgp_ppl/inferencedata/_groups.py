@@ -12,13 +12,18 @@ import numpy as np
 from dgp_ppl._partition import Call, named_arrays
 from dgp_ppl._typing import Model
 from dgp_ppl.inferencedata._log_likelihood import PointwiseResult
-from dgp_ppl.inferencedata._loo_bias import LooBias, correction_variable
+from dgp_ppl.inferencedata._loo_bias import correction_variable
 from dgp_ppl.inferencedata._sites import ModelSites
 from dgp_ppl.standardize import Standardizer
 
 __all__ = ["GroupBuilder"]
 
 _UNITS = {"loss": "nats", "lp": "nats", "log_q": "nats", "log_weight": "nats"}
+
+
+def _with_axes(a: np.ndarray, ndim: int) -> np.ndarray:
+    """Return an array with axes of length 1 behind its own."""
+    return a.reshape(a.shape + (1,) * (ndim - a.ndim))
 
 
 def _storable(name: str) -> str:
@@ -31,8 +36,8 @@ class GroupBuilder:
     """Builds the groups of a tree."""
 
     sites: ModelSites  # the model's sites
-    coords: dict[str, Any]  # labels by dimension
-    units: dict[str, str]  # units by variable
+    coords: Mapping[str, Any]  # labels by dimension
+    units: Mapping[str, str]  # units by variable
     standardizer: Standardizer  # the training data's
     site: str  # the data site that the standardizer's target is
 
@@ -107,77 +112,72 @@ class GroupBuilder:
             checked: raise a ValueError for values or log-likelihoods that are NaN.
             corrected: add to log-likelihoods the correction of LOO's bias because of few passes.
         """
-        predictive, log_likelihoods, observed, coords = {}, {}, {}, {}
-        corrections: dict[str, np.ndarray] = {}
-        biases: dict[str, LooBias] = {}
+        predictive, observed, log_likelihoods, corrections = ({} for _ in range(4))
+        attributes: dict[str, dict[str, Any]] = {}
+        coords: dict[str, Any] = {}
         dims: dict[str, tuple[str, ...]] = {}
         for name, result in results.items():
+            event_ndim = self.sites.event_ndims[name]
             site_dims, seen = self.sites.data_dims[name], result.seen
-            num_row_dims = len(site_dims) - self.sites.event_ndims[name]
-            y = self.original(name, result.draws)
-            value = None if result.value is None else self.original(name, np.asarray(result.value))
-            if value is not None and name == self.site and target is not None:
-                value = np.asarray(target)
-            log_likelihood = result.log_likelihood
-            if value is not None and log_likelihood is not None:
+            row_dims = site_dims[: len(site_dims) - event_ndim]
+            y, value = self.original(name, result.draws), result.value
+            if value is not None:
+                scaled = name == self.site and target is not None
+                value = np.asarray(target) if scaled else self.original(name, np.asarray(value))
+            log_p, loo, correction = result.log_likelihood, result.loo, None
+            if value is not None and log_p is not None:
                 if checked:
-                    self._check(name, value, log_likelihood, seen)
+                    self._check(name, value, log_p, seen)
                 if name == self.site and self.standardizer.scales_targets:
                     # Change of variables: each observed entry of a row subtracts log(y_scale).
-                    seen_entries = np.broadcast_to(
-                        seen.reshape(seen.shape + (1,) * (value.ndim - seen.ndim)), value.shape
-                    )
+                    seen_entries = np.broadcast_to(_with_axes(seen, value.ndim), value.shape)
                     shift = (seen_entries * np.log(self.standardizer.y_scale)).sum(
-                        axis=tuple(range(num_row_dims, value.ndim))
+                        axis=tuple(range(len(row_dims), value.ndim))
                     )
-                    log_likelihood = log_likelihood - shift.astype(log_likelihood.dtype)
-            correction = None
-            if corrected and result.loo is not None and log_likelihood is not None:
-                biases[name], correction = result.loo, result.loo.correction
-                log_likelihood = log_likelihood + correction
+                    log_p = log_p - shift.astype(log_p.dtype)
+            attributes[name] = {
+                "units": "nats",
+                "noise_error": float(np.sqrt(np.mean(np.square(result.error)))),
+            }
+            if corrected and loo is not None and log_p is not None:
+                correction = loo.correction
+                log_p = log_p + correction
+                attributes[name]["loo_bias"] = loo.total
             kept = seen
-            if seen.ndim > num_row_dims:  # a mask of entries
+            if seen.ndim > len(row_dims):  # a mask of entries
                 if value is not None and not seen.all():
                     value = np.where(seen, value, np.nan)
                 kept = seen.any(axis=-1)
             if not kept.all():
-                labels = self._labels(site_dims[:num_row_dims], kept.shape)
+                labels = self._labels(row_dims, kept.shape)
                 coords |= {f"{name}.seen": labels[kept], f"{name}.missing": labels[~kept]}
-                event_dims = site_dims[num_row_dims:]
+                event_dims = site_dims[len(row_dims) :]
                 predictive[f"{name}_missing"] = y[:, :, ~kept]
                 dims[f"{name}_missing"] = (f"{name}.missing", *event_dims)
-                y, site_dims = y[:, :, kept], (f"{name}.seen", *event_dims)
-                value = None if value is None else value[kept]
-                log_likelihood = None if log_likelihood is None else log_likelihood[:, :, kept]
-                correction = None if correction is None else correction[kept]
-            dims[name] = site_dims
+                row_dims = (f"{name}.seen",)
+                site_dims = (*row_dims, *event_dims)
+                y, log_p = (None if a is None else a[:, :, kept] for a in (y, log_p))
+                value, correction = (None if a is None else a[kept] for a in (value, correction))
+            dims |= {name: site_dims, correction_variable(name): row_dims}
             predictive[name] = y
             if value is not None:
                 observed[name] = value
-            if log_likelihood is not None:
+            if log_p is not None:
                 # ArviZ's Pareto-smoothed weights are NaN where they underflow in float32.
-                log_likelihoods[name] = np.asarray(log_likelihood, np.float64)
+                log_likelihoods[name] = np.asarray(log_p, np.float64)
             if correction is not None:
-                corrections[name] = correction
+                corrections[correction_variable(name)] = correction
         row_dims = {n: dims[n][: a.ndim - 2] for n, a in log_likelihoods.items()}
         found = {
             "predictive": self.dataset(predictive, dims, coords=coords),
             "log_likelihood": self.dataset(log_likelihoods, row_dims, coords=coords),
             "observed": self.dataset(observed, dims, sampled=False, coords=coords),
-            "correction": self.dataset(
-                {correction_variable(n): a for n, a in corrections.items()},
-                {correction_variable(n): row_dims[n] for n in corrections},
-                sampled=False,
-                coords=coords,
-            ),
+            "correction": self.dataset(corrections, dims, sampled=False, coords=coords),
         }
         for name in log_likelihoods:
-            error = float(np.sqrt(np.mean(np.square(results[name].error))))
-            attributes = {"units": "nats", "noise_error": error}
-            if name in corrections:
-                attributes["loo_bias"] = biases[name].total
-                found["correction"][correction_variable(_storable(name))].attrs["units"] = "nats"
-            found["log_likelihood"][_storable(name)].attrs.update(attributes)
+            found["log_likelihood"][_storable(name)].attrs.update(attributes[name])
+        for variable in found["correction"].data_vars.values():
+            variable.attrs["units"] = "nats"
         return found
 
     def _labels(self, dims: tuple[str, ...], shape: tuple[int, ...]) -> np.ndarray:
@@ -191,8 +191,7 @@ class GroupBuilder:
     ) -> None:
         """Raise for NaN. The value is checked too: for a NaN, NumPyro's log p can be -inf."""
         bad = np.isnan(log_likelihood).any(axis=(0, 1))
-        seen_entries = seen.reshape(seen.shape + (1,) * (value.ndim - seen.ndim))
-        missing = np.isnan(value) & seen_entries
+        missing = np.isnan(value) & _with_axes(seen, value.ndim)
         bad = bad | missing.any(axis=tuple(range(bad.ndim, missing.ndim)))
         if bad.any():
             raise ValueError(

@@ -19,7 +19,7 @@ from numpyro import handlers
 from dgp_ppl._partition import Call, CallArrays, Partition
 from dgp_ppl._typing import Model, Params, PRNGKey
 from dgp_ppl.core._minibatch import whole_plates
-from dgp_ppl.inferencedata._draws import MAX_NUMBERS, Draws, SetDraws, StaticCall
+from dgp_ppl.inferencedata._draws import Draws, SetDraws
 from dgp_ppl.inferencedata._loo_bias import LooBias, PassSums, loo_bias
 from dgp_ppl.inferencedata._sites import ModelSites
 from dgp_ppl.likelihoods import Observed, log_density
@@ -30,9 +30,9 @@ PASSES_AT_ONCE = 10
 """Passes that are evaluated together, in one block."""
 
 
+_MAX_NUMBERS = 4_000_000  # draws times rows on the device at once
 _MAX_ROWS = 100_000  # rows times passes at once
 _MAX_PASSES = 160  # that the evaluator chooses
-_ARRAYS = 5  # with a number for each draw and row on the device
 _DRAWS_AT_ONCE = 10  # if the number of rows is unknown
 
 
@@ -87,37 +87,30 @@ class PointwiseEvaluator:
         num = math.prod(draws.shape)
         values = {n: a.reshape(num, *a.shape[2:]) for n, a in draws.values.items()}
         row_values = {n: values.pop(n) for n in sites.row_sites if n in values}
+        row_values = row_values if use_row_draws else {}
         shared = jax.tree.map(jnp.asarray, (values, draws.conditionals))
-        parts: list[dict[str, Any]] = []
+        parts: list[tuple[slice, Any]] = []
         for rows, padding, chunk in self._chunks(call, sites, num, passes):
             partition, data = Partition.split(self.model, chunk)
-            static = StaticCall(partition, tuple(values), tuple(sites.data_dims))
-            row_draws = {}
-            if use_row_draws:
-                row_draws = {
-                    n: _pad(jnp.asarray(a[:, rows]), padding, 1) for n, a in row_values.items()
-                }
-            count = None if rows.stop is None else rows.stop - rows.start
-            block = min(passes, PASSES_AT_ONCE)
-            at_once = _DRAWS_AT_ONCE
-            if count is not None:
-                at_once = _MAX_ROWS // max(1, block * (count + padding))
-            sizes = block, max(1, min(num, at_once))
-            keys = random.split(random.fold_in(key, rows.start), num)
-            found = _evaluate(static, sizes, passes, keys, *shared, row_draws, self.params, data)
-            by_draw, by_row = jax.tree.map(np.asarray, found)
-            cut = partial(_cut, count=count)
-            parts.append(
-                {
-                    n: ([cut(a, 1) for a in by_draw[n]], [cut(a, 0) for a in by_row[n]])
-                    for n in sites.data_dims
-                }
-            )
+            row_draws = {
+                n: _pad(jnp.asarray(a[:, rows]), padding, 1) for n, a in row_values.items()
+            }
+            block, at_once = min(passes, PASSES_AT_ONCE), _DRAWS_AT_ONCE
+            if rows.stop is not None:
+                at_once = _MAX_ROWS // max(1, block * (rows.stop - rows.start + padding))
+            found = _evaluate(
+                (partition, (*sites.data_dims,)), (block, max(1, min(num, at_once))), passes,
+                random.split(random.fold_in(key, rows.start), num), *shared, row_draws,
+                self.params, data,
+            )  # fmt: skip
+            parts.append((rows, jax.tree.map(np.asarray, found)))
         results = {}
         for name in sites.data_dims:
-            of_draws, of_rows = zip(*(p[name] for p in parts), strict=True)
-            log_likelihood, y = (_concatenate(c, 1) for c in zip(*of_draws, strict=True))
-            error, value, seen, *loo = (_concatenate(c, 0) for c in zip(*of_rows, strict=True))
+            of_draws = [by_draw[name] for _, (by_draw, _) in parts]
+            of_rows = [by_row[name] for _, (_, by_row) in parts]
+            counts = [None if r.stop is None else r.stop - r.start for r, _ in parts]
+            log_likelihood, y = (_joined(c, counts, 1) for c in zip(*of_draws, strict=True))
+            error, value, seen, *loo = (_joined(c, counts, 0) for c in zip(*of_rows, strict=True))
             by_chain = lambda a: a.reshape(*draws.shape, *a.shape[1:])  # noqa: E731
             bias = None
             if log_likelihood is not None:
@@ -149,7 +142,7 @@ class PointwiseEvaluator:
         total = sites.num_rows
         if total is not None and not self._size:  # later calls are padded to the same size
             block = min(passes, PASSES_AT_ONCE)
-            default = max(1, min(MAX_NUMBERS // (_ARRAYS * num), _MAX_ROWS // block))
+            default = max(1, min(_MAX_NUMBERS // num, _MAX_ROWS // block))
             self._size = min(total, self._max_size or default)
         size = self._size
         with_kwargs = None if total is None else self._divisible(call, sites, total, size)
@@ -198,16 +191,9 @@ def _pad(a: Array, count: int, axis: int) -> Array:
     return jnp.pad(a, width, mode="edge")
 
 
-def _cut(a: Any, axis: int, count: int | None) -> Any:
-    """Keep the first `count` rows; arrays without this axis have no rows."""
-    if a is None or a.ndim <= axis:
-        return a
-    return a[(slice(None),) * axis + (slice(count),)]
-
-
 @partial(jax.jit, static_argnums=(0, 1))
 def _evaluate(
-    static: StaticCall,
+    static: tuple[Partition, tuple[str, ...]],
     sizes: tuple[int, int],
     passes: Array,
     keys: Array,
@@ -223,12 +209,13 @@ def _evaluate(
         By site: (log-likelihood, draws of y), [S, N, ...] each, and (Monte Carlo error, value,
         seen, LOO, its correction, its bias), [N, ...] each.
     """
-    call = static.partition.join(data)
+    partition, names = static
+    call = partition.join(data)
     block, at_once = sizes  # passes and draws that are evaluated together
     # The number of passes is not static, so that all numbers share a compilation.
 
     def trace(key: PRNGKey, values: dict[str, Array], conditionals: dict[str, Any]) -> Any:
-        model = SetDraws(whole_plates(static.partition.model), values, conditionals)
+        model = SetDraws(whole_plates(partition.model), values, conditionals)
         model = handlers.substitute(handlers.seed(model, key), data=params)
         return handlers.trace(model).get_trace(*call.args, **call.kwargs)
 
@@ -238,9 +225,9 @@ def _evaluate(
         def one_pass(key: PRNGKey) -> Any:
             key_model, key_draw = random.split(key)
             sites = trace(key_model, values, conditionals)
-            keys = random.split(key_draw, len(static.data))
+            keys = random.split(key_draw, len(names))
             terms, draws = {}, {}
-            for name, k in zip(static.data, keys, strict=True):
+            for name, k in zip(names, keys, strict=True):
                 site = sites[name]
                 draws[name] = site["fn"].sample(k)
                 if site["is_observed"]:
@@ -276,12 +263,13 @@ def _evaluate(
     return by_draw, by_row
 
 
-def _concatenate(parts: Sequence[Any], axis: int) -> Any:
-    """Join the chunks; arrays without rows are the same in each chunk."""
-    first = parts[0]
-    if first is None or first.ndim <= axis or len(parts) == 1:
-        return first
-    return np.concatenate(parts, axis=axis)
+def _joined(parts: Sequence[Any], counts: Sequence[int | None], axis: int) -> Any:
+    """Join the first rows of all chunks; arrays without rows are the same in each chunk."""
+    if parts[0] is None or parts[0].ndim <= axis:
+        return parts[0]
+    before = (slice(None),) * axis
+    kept = [a[(*before, slice(count))] for a, count in zip(parts, counts, strict=True)]
+    return np.concatenate(kept, axis=axis)
 
 
 def _map_in_parts(function: Any, inputs: Any, num: int, at_once: int) -> Any:

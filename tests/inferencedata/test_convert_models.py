@@ -177,7 +177,6 @@ def test_what_is_wrong_is_named():
         ((Y,), {"guide": GUIDE, "params": {}}, "params has no .w_auto_loc. and 1 more"),
         ((Y,), {"samples": {"w": np.zeros((5, 2))}}, r"shape \(2,\), wanted \(\)"),
         ((Y[:, None],), {"samples": good}, r"pass y\[:, 0\]|wanted the same"),
-        ((Y,), {"samples": good, "num_samples": 10.5}, "wanted an integer"),
         ((Y,), {"samples": good, "test": X}, "test is a ndarray, wanted a tuple"),
         ((Y,), {"samples": good, "coords": {"data": [1]}}, f"1 labels of 'data', wanted {N}"),
     ]

@@ -2,12 +2,15 @@
 
 import math
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from scipy.special import logsumexp
 
 from dgp_ppl.inferencedata._loo_bias import LooBias, PassSums, loo_bias
+
+add = jax.jit(PassSums.add)
 
 
 def sums_of(terms, blocks=1):
@@ -18,19 +21,20 @@ def sums_of(terms, blocks=1):
     sums = PassSums.empty(terms.shape[1:], padded.dtype)
     for i in range(blocks):
         rows = slice(i * size, (i + 1) * size)
-        sums = sums.add(padded[rows], jnp.arange(rows.start, rows.stop), jnp.asarray(passes))
+        sums = add(sums, padded[rows], jnp.arange(rows.start, rows.stop), jnp.asarray(passes))
     return sums
 
 
 def bias_of(log_p, passes, sd, rng):
     """The bias of LOO by row for densities [S, N], with log-normal noise in each pass."""
     noise = rng.normal(-0.5 * sd**2, sd, (passes, *log_p.shape))
-    found = [np.asarray(a) for a in loo_bias(sums_of(log_p + noise), jnp.asarray(passes))]
+    found = jax.jit(loo_bias)(sums_of(log_p + noise), jnp.asarray(passes))
+    found = [np.asarray(a) for a in found]
     return LooBias(*found, np.ones(log_p.shape[1], bool))
 
 
 def test_blocks_of_passes_add_up():
-    for passes, blocks in ((1, 1), (2, 1), (7, 3), (10, 1)):
+    for passes, blocks in ((1, 1), (7, 3)):
         against_means(passes, blocks)
 
 
