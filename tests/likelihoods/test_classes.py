@@ -30,9 +30,7 @@ def test_robust_max_given_f():
 def test_softmax_of_two_classes_against_quadrature():
     """The difference of two values is Gaussian, so both integrals have one dimension."""
     draws = 20_000
-    mean, sd = map(
-        np.ravel, np.meshgrid([-30.0, -2.0, 0.0, 0.7, 5.0], [1e-6, 1e-3, 0.1, 1.0, 30.0, 1e3])
-    )
+    mean, sd = map(np.ravel, np.meshgrid([-30.0, 0.0, 0.7, 5.0], [1e-6, 0.1, 1.0, 1e3]))
     both = jnp.stack([jnp.zeros(len(mean)), jnp.asarray(mean)], axis=1)
     var = jnp.stack([jnp.asarray(0.3 * sd**2), jnp.asarray(0.7 * sd**2)], axis=1)
     chosen = jnp.ones(len(mean), int)
@@ -63,7 +61,7 @@ def test_softmax_of_two_classes_against_quadrature():
 def test_robust_max_is_exact():
     """P(argmax f = y) for classes whose variances differ by up to 18 orders, to 1e-4."""
     rng = np.random.default_rng(1)
-    for classes in (2, 4, 10):
+    for classes in (2, 10):
         var = 10 ** rng.uniform(-12, 6, (60, classes))
         var[::3] = 10 ** rng.uniform(-1, 1, (20, classes))
         scale = np.sqrt(var[np.arange(60), rng.integers(classes, size=60)])

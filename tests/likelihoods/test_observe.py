@@ -27,26 +27,15 @@ ROWS = np.float32([0.3, 0.5, 1.0, 0.2])
 
 # Likelihoods of a scalar f, the same in SciPy, and a target for each of the four rows.
 SCALAR = {
-    "Normal": (lambda f: dist.Normal(f, 0.3), lambda f: stats.norm(f, 0.3), REAL),
     "noise of rows": (lambda f: dist.Normal(f, ROWS), lambda f: stats.norm(f, ROWS), REAL),
     "noise of f": (
         lambda f: dist.Normal(f, jnp.exp(0.5 * f)),
         lambda f: stats.norm(f, np.exp(0.5 * f)),
         REAL,
     ),
-    "StudentT": (
-        lambda f: dist.StudentT(5.0, f, 0.5),
-        lambda f: stats.t(5.0, f, 0.5),
-        [0.1, -1.4, 3.0, 0.2],
-    ),
     "BernoulliProbit": (
         BernoulliProbit,
         lambda f: stats.bernoulli(stats.norm.cdf(f)),
-        BINARY,
-    ),
-    "Bernoulli of logits": (
-        lambda f: dist.Bernoulli(logits=f),
-        lambda f: stats.bernoulli(1 / (1 + np.exp(-f))),
         BINARY,
     ),
     "Poisson": (
@@ -62,66 +51,42 @@ def marginals(guided, mean=MEAN, var=VAR):
     return Marginals(mean, var, guided)
 
 
-@pytest.mark.parametrize("name", SCALAR)
-def test_scalar_latent(name):
+def test_scalar_latent():
     """Check E log p(y|f) if guided, log E p(y|f) if not, and the mean and variance of y."""
-    likelihood, scipys, y = SCALAR[name]
-    rng = np.random.default_rng(0)
-    given_f = scipys(MEAN + np.sqrt(VAR) * rng.standard_normal((DRAWS, 4)))
-    draws = given_f.rvs(random_state=rng)
-    discrete = isinstance(given_f.dist, stats.rv_discrete)
-    log_probs = given_f.logpmf(y) if discrete else given_f.logpdf(y)
+    for name, (likelihood, scipys, y) in SCALAR.items():
+        rng = np.random.default_rng(0)
+        given_f = scipys(MEAN + np.sqrt(VAR) * rng.standard_normal((DRAWS, 4)))
+        draws = given_f.rvs(random_state=rng)
+        discrete = isinstance(given_f.dist, stats.rv_discrete)
+        log_probs = given_f.logpmf(y) if discrete else given_f.logpdf(y)
 
-    @jax.jit
-    def ours(y):
-        guided, unguided = (observe(marginals(g), likelihood) for g in (True, False))
-        distribution = guided.predictive()
-        terms = guided.log_prob(y), unguided.log_prob(y), distribution.log_prob(y)
-        return *terms, distribution.mean, distribution.variance
+        @jax.jit
+        def ours(y, likelihood=likelihood):
+            guided, unguided = (observe(marginals(g), likelihood) for g in (True, False))
+            distribution = guided.predictive()
+            terms = guided.log_prob(y), unguided.log_prob(y), distribution.log_prob(y)
+            return terms, distribution.mean, distribution.variance
 
-    expected, log_expected, log_density, mean, variance = ours(jnp.asarray(y))
-    assert_mean(log_probs, expected)
-    assert_mean(np.exp(log_probs), np.exp(log_expected))
-    np.testing.assert_array_equal(log_density, log_expected)
-    assert_mean(draws, mean)
-    assert_mean((draws - np.asarray(mean)) ** 2, variance)
-
-
-@pytest.mark.parametrize("name", ["Normal", "Bernoulli of logits"])
-def test_draws_have_the_predictive_moments(name):
-    observed = observe(marginals(False), SCALAR[name][0])
-    predictive = observed.predictive()
-
-    @jax.jit
-    def draw(key):
-        return observed.sample(key, (2, 3000)), jax.vmap(predictive.sample)(random.split(key, 6000))
-
-    for draws in draw(KEY):
-        assert draws.shape[-1] == 4
-        draws = draws.reshape(6000, 4)
-        assert_mean(draws, predictive.mean)
-        assert_mean((draws - np.asarray(predictive.mean)) ** 2, predictive.variance)
-    assert observed.sample(KEY).shape == (4,)
-
-
-@pytest.mark.usefixtures("x64")
-@pytest.mark.parametrize("name", ["Normal", slow("BernoulliProbit"), "Poisson"])
-def test_derivatives(name):
-    """Of the closed form of normals, of an analytic likelihood, and of quadrature."""
-    likelihood, _, y = SCALAR[name]
-
-    def total(mean, var):
-        return sum(
-            jnp.sum(observe(marginals(g, mean, var), likelihood).log_prob(jnp.asarray(y)))
-            for g in (True, False)
-        )
-
-    assert_derivatives(total, jnp.asarray(MEAN, float), jnp.asarray(VAR, float), rtol=1e-5)
+        terms, mean, variance = ours(jnp.asarray(y))
+        expected, log_expected, log_density = terms
+        assert_mean(log_probs, expected)
+        assert_mean(np.exp(log_probs), np.exp(log_expected))
+        np.testing.assert_array_equal(log_density, log_expected)
+        samples = [draws]
+        if name != "Poisson":  # many Poisson draws take seconds
+            observed = observe(marginals(True), likelihood)
+            samples += [
+                observed.sample(KEY, (2, 3000)).reshape(6000, 4),
+                jax.vmap(observed.predictive().sample)(random.split(KEY, 6000)),
+            ]
+        for found in samples:
+            assert_mean(found, mean)
+            assert_mean((found - np.asarray(mean)) ** 2, variance)
 
 
 @pytest.mark.usefixtures("x64")
 def test_closed_forms_to_all_digits():
-    """Compare Normal and probit with adaptive quadrature."""
+    """Compare Normal and probit with adaptive quadrature, and Normal's derivatives too."""
     mean, var = MEAN.astype(float), VAR.astype(float)
 
     def expectation(function, n):
@@ -129,13 +94,20 @@ def test_closed_forms_to_all_digits():
         return integrate.quad(lambda f: weight(f) * function(f), -12, 12, epsabs=1e-12)[0]
 
     y, f = np.array([0.1, -0.4, 1.0, 0.2]), marginals(True, mean, var)
-    ours = observe(f, lambda f: dist.Normal(f, 0.3)).log_prob(jnp.asarray(y))
+    normal = lambda f: dist.Normal(f, 0.3)  # noqa: E731
+    ours = observe(f, normal).log_prob(jnp.asarray(y))
     exact = [expectation(lambda f, n=n: stats.norm(f, 0.3).logpdf(y[n]), n) for n in range(4)]
     np.testing.assert_allclose(ours, exact, rtol=1e-9)
     distribution = observe(f, BernoulliProbit).predictive()
     assert distribution.log_weights.shape == (1,)  # closed form, no quadrature nodes
     exact = [expectation(stats.norm.cdf, n) for n in range(4)]
     np.testing.assert_allclose(distribution.mean, exact, rtol=1e-9)
+
+    def total(mean, var):
+        both = (observe(marginals(g, mean, var), normal) for g in (True, False))
+        return sum(jnp.sum(observed.log_prob(jnp.asarray(y))) for observed in both)
+
+    assert_derivatives(total, jnp.asarray(mean), jnp.asarray(var), rtol=1e-5)
 
 
 # --- several outputs -----------------------------------------------------------------------------
@@ -211,7 +183,7 @@ def test_closed_form_of_several_normals_is_a_sum_over_outputs():
 
 @pytest.mark.wrong_types
 def test_errors():
-    normal = SCALAR["Normal"][0]
+    normal = lambda f: dist.Normal(f, 0.3)  # noqa: E731
     one = observe(marginals(True), normal)
     with handlers.trace():
         without_key = observe(wide(True), VECTOR["Categorical"][0])
@@ -260,15 +232,15 @@ def test_it_is_a_pytree():
 
 def test_within_numpyros_scan():
     """A scan over rows gives the same bound as all rows at once."""
-    x, y = jnp.linspace(-1, 1, 5)[:, None], jnp.array([0, 2, 1, 0, 3])
+    x, y = jnp.linspace(-1, 1, 5)[:, None], jnp.array([0, 1, 1, 0, 1])
 
     def model(rows):
         f = dgp.gp("f", dgp.kernels.SquaredExponential(1.0, 0.5), x[::2])
 
         def step(carry, row):
             inputs, targets = row
-            observed = observe(f(inputs), lambda f: dist.Poisson(jnp.exp(f)))
-            numpyro.sample("y", observed, obs=targets)
+            student = observe(f(inputs), lambda f: likelihoods.StudentT(4.0, f, 0.5))
+            numpyro.sample("y", student, obs=targets)
             return carry, None
 
         scan(step, None, rows)
@@ -288,20 +260,10 @@ MANY_MEANS = jnp.asarray(1.5 * RNG.standard_normal((6, 4)), jnp.float32)
 MANY_VARS = jnp.asarray(RNG.uniform(0.05, 2.0, (6, 4)), jnp.float32)
 
 
-def missing(name, mask):
-    with numpyro.handlers.seed(rng_seed=0):
-        return dgp.observe(
-            Marginals(MANY_MEANS, MANY_VARS, True), getattr(likelihoods, name), mask=mask
-        )
-
-
-@pytest.mark.parametrize("name", ["normal", "poisson", "robust_max"])
+@pytest.mark.parametrize("name", ["normal", "robust_max"])
 def test_missing_rows_add_nothing(name):
     """Missing rows do not affect values or gradients of the other rows."""
-    likelihood_of = {
-        "normal": lambda f: dist.Normal(f, 0.3), "poisson": lambda f: dist.Poisson(jnp.exp(f)),
-        "robust_max": likelihoods.robust_max,
-    }  # fmt: skip
+    likelihood = likelihoods.robust_max if name == "robust_max" else lambda f: dist.Normal(f, 0.3)
     wide = name == "robust_max"
     mean = MANY_MEANS if wide else MANY_MEANS[:, :1]
     y = jnp.array([0, 1, 1, 9, 0, -7]) if wide else jnp.array([0.0, 1, 1, jnp.nan, 0, -7])
@@ -310,7 +272,7 @@ def test_missing_rows_add_nothing(name):
     def terms(mean, y, **options):
         with numpyro.handlers.seed(rng_seed=0):
             marginals = Marginals(mean, MANY_VARS[:, : mean.shape[1]], True)
-            return dgp.observe(marginals, likelihood_of[name], **options).log_prob(y)
+            return dgp.observe(marginals, likelihood, **options).log_prob(y)
 
     found = terms(mean, y, mask=mask)
     np.testing.assert_allclose(found[:3], terms(mean, jnp.where(mask, y, 0))[:3], rtol=1e-6)
@@ -345,7 +307,7 @@ def test_missing_entries_add_nothing(closed, guided):
 
 
 def test_a_mask_of_the_wrong_shape():
-    with pytest.raises(ValueError, match=r"mask has shape \(5,\), wanted \(6,\) for this"):
-        missing("robust_max", jnp.ones(5, bool))
-    with pytest.raises(ValueError, match=r"mask has shape \(6, 4\), wanted \(6,\) for this"):
-        missing("softmax", jnp.ones((6, 4), bool))
+    f = Marginals(MANY_MEANS[:, :1], MANY_VARS[:, :1], True)
+    for mask in (jnp.ones(5, bool), jnp.ones((6, 4), bool)):
+        with pytest.raises(ValueError, match=r"mask has shape .*, wanted \(6,\) for this"):
+            dgp.observe(f, BernoulliProbit, mask=mask)

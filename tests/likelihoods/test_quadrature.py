@@ -11,7 +11,7 @@ from support import integrals
 import dgp_ppl as dgp
 from dgp_ppl import likelihoods
 from dgp_ppl.core import Marginals
-from dgp_ppl.likelihoods._quadrature import step_expectation
+from dgp_ppl.likelihoods._quadrature import expectation, log_expectation, step_expectation
 
 pytestmark = pytest.mark.usefixtures("x64")
 HIGH = 1.0
@@ -128,3 +128,11 @@ def test_steps_of_any_width():
         step = lambda f, s=width: jax.scipy.special.ndtr((f - 0.4) / s)  # noqa: E731
         exact = stats.norm.cdf((mean - 0.4) / np.hypot(sd, width))
         np.testing.assert_allclose(step_expectation(step, mean, sd), exact, atol=1e-5)
+
+
+def test_ranks_are_not_promoted():
+    rows = jnp.zeros(2)
+    log_p = lambda f: -jnp.abs(f - 0.4)  # noqa: E731
+    with jax.numpy_rank_promotion("raise"):
+        for function in (log_expectation, lambda *a: expectation(*a, 20), step_expectation):
+            assert jax.eval_shape(lambda m, s, f=function: f(log_p, m, s), rows, rows).shape == (2,)
