@@ -25,11 +25,11 @@ def normal_distance(shift):
 
 
 def test_energy_distance_of_normals():
-    a, b = RNG(0).standard_normal((8, 500, 1)), RNG(1).standard_normal((8, 400, 1))
+    a, b = RNG(0).standard_normal((8, 200, 1)), RNG(1).standard_normal((8, 150, 1))
     for shift in (0.0, 0.3, 2.0):
         found = energy_distance(a, shift + b)
         assert abs(found.value - normal_distance(shift)) < 4 * found.error
-        assert found.error < 0.06
+        assert found.error < 0.1
 
 
 def test_its_error_is_the_spread_of_repetitions():
@@ -53,7 +53,7 @@ def unmixed(rng, chains, dim, steps=60, rho=0.9):
 def test_chains_that_have_not_mixed():
     """With chains as groups there is no bias, and errors are the spread of repetitions."""
     rng = RNG(0)
-    truth = energy_distance(rng.standard_normal((8, 500, 8)), rng.standard_normal((8, 500, 8)))
+    truth = energy_distance(rng.standard_normal((8, 200, 8)), rng.standard_normal((8, 200, 8)))
     pairs = [(rng.standard_normal((8, 60, 8)), unmixed(rng, 8, 8)) for _ in range(100)]
     values, errors = np.array([energy_distance(a, b) for a, b in pairs]).T
     bias = values.mean() - truth.value
