@@ -107,7 +107,7 @@ def main() -> None:
     end, fits = time.monotonic() + 60 * args.minutes, todo(args.only)
     os.sched_setaffinity(0, allowed[:num])  # a core for each worker, where JAX starts one thread
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C ends this process, and workers with it
-    with local_workers(num)() as pool:
+    with local_workers(num) as pool:
         running: dict[Future[dict[str, Any]], Fit] = {}
         while True:
             while len(running) < num and time.monotonic() < end:

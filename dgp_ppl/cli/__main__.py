@@ -9,7 +9,7 @@ import contextlib
 import os
 import signal
 import sys
-from typing import Any
+from typing import Any, NoReturn
 
 __all__ = ["load", "main", "run"]
 
@@ -41,18 +41,20 @@ def run() -> None:
         app = load()
         if signal.getsignal(signal.SIGINT) is _stop:
             signal.signal(signal.SIGINT, signal.default_int_handler)
-        app()
+        sys.exit(app(standalone_mode=False))
     except ModuleNotFoundError as error:
         extra = _EXTRAS.get(f"{error.name}".split(".")[0])
         if extra is None:
             raise
         _fail(f"{error.name} is not installed; pip install 'dgp_ppl[{extra}]'")
-    except (ValueError, RuntimeError) as error:
+    except Exception as error:
         from dgp_ppl._errors import DataError
 
-        if not isinstance(error, DataError) and not str(error).startswith("compare:"):
-            raise
-        _fail(str(error))
+        if hasattr(error, "format_message"):  # typer's, of options and their values
+            _fail(" ".join(error.format_message().split()))
+        if isinstance(error, DataError) or str(error).startswith("compare:"):
+            _fail(str(error))
+        raise
 
 
 def load() -> Any:
@@ -63,8 +65,9 @@ def load() -> Any:
     return app
 
 
-def _fail(text: str) -> None:
-    print(f"dgp-ppl: {text}", file=sys.stderr)
+def _fail(text: str) -> NoReturn:
+    if text:  # else typer has shown a help text
+        print(f"dgp-ppl: {text}", file=sys.stderr)
     sys.exit(2)
 
 

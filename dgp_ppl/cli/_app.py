@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -13,15 +14,19 @@ from typer.core import TyperGroup
 import dgp_ppl
 from dgp_ppl._errors import Interrupted
 
-__all__ = ["app", "interruptible", "print_note"]
+__all__ = ["app", "print_note", "writing"]
 
 
 class _Commands(TyperGroup):
-    """The commands. Ctrl-C where a command does not say what is lost is one line too."""
+    """The commands. Ctrl-C ends them in one line, with the shell's code 130."""
 
     def invoke(self, ctx: Any) -> Any:
-        with interruptible():
+        try:
             return super().invoke(ctx)
+        except KeyboardInterrupt as error:
+            text = str(error) if isinstance(error, Interrupted) else "interrupted"
+            print(f"dgp-ppl: {text}", file=sys.stderr)
+            raise typer.Exit(130) from error
 
 
 app = typer.Typer(
@@ -34,21 +39,12 @@ app = typer.Typer(
 
 
 @contextmanager
-def interruptible(command: str = "", unwritten: object = None) -> Iterator[None]:
-    """At Ctrl-C, print one line and exit with the shell's code 130.
-
-    The line names the `unwritten` file; without one, an `Interrupted` says how to go on.
-    """
+def writing(command: str, path: Path) -> Iterator[None]:
+    """Let Ctrl-C say that a file is not written."""
     try:
         yield
     except KeyboardInterrupt as error:
-        text = f"{command}: interrupted".removeprefix(": ")
-        if unwritten is not None:
-            text += f"; {unwritten} is not written"
-        elif isinstance(error, Interrupted):
-            text = str(error)
-        print(f"dgp-ppl: {text}", file=sys.stderr)
-        raise typer.Exit(130) from error
+        raise Interrupted(f"{command}: interrupted; {path} is not written", None) from error
 
 
 def print_note(console: Any, text: str) -> None:

@@ -11,7 +11,7 @@ import typer
 import dgp_ppl
 from dgp_ppl._checks import check_count
 from dgp_ppl.cli import _options as given
-from dgp_ppl.cli._app import app, interruptible, print_note
+from dgp_ppl.cli._app import app, print_note
 from dgp_ppl.cli._options import column_names, data_stem, use_x64
 from dgp_ppl.comparison import METHODS, Comparison, compare, local_workers
 from dgp_ppl.comparison._metrics import (
@@ -20,13 +20,14 @@ from dgp_ppl.comparison._metrics import (
     format_number,
     format_summary,
 )
+from dgp_ppl.comparison._setting import OPTIONS, with_options
 from dgp_ppl.datasets._npz import DEFAULT_SPLITS
 
 __all__ = ["print_results"]
 
 
 @app.command("compare")
-@given.with_setting()
+@with_options(OPTIONS, given.setting_option)
 def _compare(
     data: given.Data,
     methods: Annotated[
@@ -102,26 +103,25 @@ def _compare(
     write: Any = None if is_drawn else dgp_ppl.report.write_figures
     if report:
         write = dgp_ppl.report.write_report
-    with interruptible("compare"):
-        outcome = compare(
-            data,
-            None if methods is None else [m.strip() for m in methods.split(",")],
-            splits=splits,
-            seed=seed,
-            target=target,
-            drop=column_names(drop),
-            categorical=column_names(categorical),
-            strict=strict,
-            split_key=split_key,
-            out=out,
-            overwrite=overwrite,
-            resume=resume,
-            report=write,
-            executor=None if workers == 1 else local_workers(workers),
-            progress=not quiet,
-            on_row=None if quiet else lambda row: print_note(notes, _line(row)),
-            **options,
-        )
+    outcome = compare(
+        data,
+        None if methods is None else [m.strip() for m in methods.split(",")],
+        splits=splits,
+        seed=seed,
+        target=target,
+        drop=column_names(drop),
+        categorical=column_names(categorical),
+        strict=strict,
+        split_key=split_key,
+        out=out,
+        overwrite=overwrite,
+        resume=resume,
+        report=write,
+        executor=None if workers == 1 else local_workers(workers),
+        progress=not quiet,
+        on_row=None if quiet else lambda row: print_note(notes, _line(row)),
+        **options,
+    )
     about, num_splits = outcome.record["data"], outcome.record["config"]["splits"]
     title = f"{about['name']}: {about['rows']} rows, {about['columns']} inputs, "
     title += f"{num_splits} splits; mean ± standard error" if num_splits > 1 else "1 split"

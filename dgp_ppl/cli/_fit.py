@@ -11,17 +11,18 @@ from dgp_ppl import report
 from dgp_ppl._errors import DataError
 from dgp_ppl._files import replacing
 from dgp_ppl.cli import _options as given
-from dgp_ppl.cli._app import app, interruptible
+from dgp_ppl.cli._app import app, writing
 from dgp_ppl.cli._compare import print_results
 from dgp_ppl.cli._options import check_output, column_names, data_stem, use_x64
 from dgp_ppl.comparison import METHODS, compare
+from dgp_ppl.comparison._setting import OPTIONS, with_options
 from dgp_ppl.datasets._npz import DEFAULT_SPLITS
 
 __all__: list[str] = []
 
 
 @app.command("fit")
-@given.with_setting("restarts")
+@with_options([o for o in OPTIONS if o.name != "restarts"], given.setting_option)
 def _fit(
     data: given.Data,
     method: Annotated[str, given.option(f"Method: {', '.join(METHODS)}.", given.MODEL)] = "dsvi",
@@ -77,7 +78,7 @@ def _fit(
     if picture:
         check_output(image, overwrite, (".png",), [data])
     try:
-        with interruptible("fit", out):
+        with writing("fit", out):
             outcome = compare(
                 data,
                 [method],
@@ -100,13 +101,13 @@ def _fit(
         Console(stderr=True).print(f"{method}: {row['error']}", highlight=False, soft_wrap=True)
         raise typer.Exit(1)
     run = outcome.fits[method]
-    with interruptible("fit", out):
+    with writing("fit", out):
         run.save(out)
     held_out, rows = len(run.y_test), run.num_data + len(run.y_test)
     console = Console()
     print_results(console, outcome, f"{run.data.name}: {held_out:,} of {rows:,} rows held out")
     console.print(f"Kept in {out}", soft_wrap=True, highlight=False)
     if picture:
-        with interruptible("fit", image), replacing(image) as draft:
+        with writing("fit", image), replacing(image) as draft:
             draw({method: run}).savefig(draft, format="png", dpi=150)
         console.print(f"Picture: {image}", soft_wrap=True, highlight=False)

@@ -17,11 +17,12 @@ _ENTRIES = {
 }  # fmt: skip
 
 
-def open_fit(path: Path) -> KeptFit:
-    """Load a kept fit, in float64 if it was fitted in float64."""
-    about = comparison_of(path, read_record(path)["info"])
+def open_fit(path: Path) -> tuple[KeptFit, dict[str, Any], dict[str, Any]]:
+    """Return a kept fit, its record and `comparison_of` it; load it in its precision."""
+    record = read_record(path)
+    about = comparison_of(path, record["info"])
     use_x64(bool(about and about["config"].get("x64")))
-    return load(path)
+    return load(path), record, about
 
 
 def comparison_of(path: Path, info: dict[str, Any]) -> dict[str, Any]:

@@ -3,25 +3,23 @@
 from __future__ import annotations
 
 import csv
-import inspect
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from dgp_ppl._errors import DataError
-from dgp_ppl.comparison._setting import setting_options
+from dgp_ppl.comparison._setting import FIT, MODEL, RESULTS, Option
 
 __all__ = [
     "DATA", "FIT", "MODEL", "RESULTS", "X64", "Categorical", "Data", "Drop", "Overwrite", "Quiet",
     "Seed", "SplitKey", "Strict", "Target", "check_output", "column_names", "data_stem", "option",
-    "use_x64", "with_setting",
+    "setting_option", "use_x64",
 ]  # fmt: skip
 
-MODEL, DATA, FIT, RESULTS = "Methods and model", "Data", "Fit", "Results"
-"""Headings of the help's groups of options."""
+DATA = "Data"  # a heading of the help, as MODEL, FIT and RESULTS
 
 
 def option(help: str, group: str, *flags: str, **more: Any) -> Any:
@@ -61,35 +59,12 @@ Overwrite = Annotated[bool, option("Replace earlier results.", RESULTS, "--overw
 Quiet = Annotated[bool, option("Show no progress.", RESULTS, "--quiet")]
 
 
-def with_setting(*without: str) -> Callable[[Any], Any]:
-    """Give the options of `comparison.Setting`, but some, to a command with ``**options``."""
-
-    def decorate(command: Any) -> Any:
-        signature = inspect.signature(command, eval_str=True)
-        *own, _ = signature.parameters.values()
-        added = []
-        for o in setting_options():
-            if o.name in without:
-                continue
-            flags = [f"--{o.name.replace('_', '-')}"] if o.type is bool else []
-            annotation = Annotated[
-                o.type,
-                option(
-                    f"{o.help} One of {', '.join(o.choices)}." if o.choices else o.help,
-                    o.group,
-                    *flags,
-                    show_default=o.default_text or True,
-                    hidden=o.hidden,
-                ),
-            ]
-            kind = inspect.Parameter.KEYWORD_ONLY
-            added.append(inspect.Parameter(o.name, kind, default=o.default, annotation=annotation))
-        command.__signature__ = signature.replace(parameters=[*own, *added])
-        # typer reads types from here.
-        command.__annotations__ = {p.name: p.annotation for p in [*own, *added]}
-        return command
-
-    return decorate
+def setting_option(o: Option) -> Any:
+    """Return the annotation of a command's parameter for an option of `comparison.Setting`."""
+    flags = [f"--{o.name.replace('_', '-')}"] if o.type is bool else []
+    text = f"{o.help} One of {', '.join(o.choices)}." if o.choices else o.help
+    shown = o.default_text or True
+    return Annotated[o.type, option(text, o.group, *flags, show_default=shown, hidden=o.hidden)]
 
 
 def column_names(given: list[str] | None) -> list[str]:

@@ -10,8 +10,8 @@ import typer
 
 from dgp_ppl._errors import DataError
 from dgp_ppl._files import table_writer
-from dgp_ppl.cli._app import app, interruptible
-from dgp_ppl.cli._kept import comparison_of, open_fit
+from dgp_ppl.cli._app import app, writing
+from dgp_ppl.cli._kept import open_fit
 from dgp_ppl.cli._options import check_output, column_names
 from dgp_ppl.datasets.tables._read import Table, table_chunks
 from dgp_ppl.prediction import Prediction
@@ -86,9 +86,9 @@ def _predict(
         raise DataError(f"predict: unseen is {unseen!r}, wanted error or zeros")
     if not 0 <= seed < 2**32:
         raise DataError(f"predict: seed is {seed}, wanted at least 0 and below 2^32")
-    with interruptible("predict", out):
-        kept = open_fit(fit)
-        columns, about = kept.preprocessor, comparison_of(fit, kept.info)
+    with writing("predict", out):
+        kept, _, about = open_fit(fit)
+        columns = kept.preprocessor
         if columns is None or not about:
             raise DataError(
                 f"{fit} was not written by `dgp-ppl fit`, and does not say what its inputs and "
@@ -103,18 +103,22 @@ def _predict(
         notes, done = Console(stderr=True, quiet=quiet), 0
         with table_writer(out) as write, notes.status("Loading the fit") as status:
             for raw, table in table_chunks(data, chunk, texts=columns.text_columns):
-                copied = _copied(table, raw, ids)
+                if missing := [name for name in ids if name not in raw.column_names]:
+                    raise DataError(
+                        f"{table.where}: id has {missing[0]!r}, and there is no such column; the "
+                        f"columns are {', '.join(map(repr, raw.column_names))}"
+                    )
                 prediction = kept.predict(
                     random.key(seed), table, unseen=unseen, num_samples=samples
-                )  # fmt: skip
+                )
                 found = _summary(prediction, about, levels)
                 _check(found, table)
-                if clash := [name for name in copied if name in found]:
+                if clash := [name for name in ids if name in found]:
                     raise DataError(
                         f"{table.where}: id has {clash[0]!r}, which is also a column of the "
                         "predictions; rename the column"
                     )
-                write(pa.table(copied | found))
+                write(pa.table({name: raw[name] for name in ids} | found))
                 done += len(table)
                 status.update(f"{done:,} rows predicted")
     notes.print(f"{done:,} row{'s' * (done != 1)} predicted: {out}", soft_wrap=True)
@@ -131,16 +135,6 @@ def _levels(text: str) -> list[float]:
             "by commas, such as 0.05,0.5,0.95"
         )
     return levels
-
-
-def _copied(table: Table, raw: Any, ids: list[str]) -> dict[str, Any]:
-    """Return the columns of the file that are copied, as the file has them."""
-    if missing := [name for name in ids if name not in raw.column_names]:
-        raise DataError(
-            f"{table.where}: id has {missing[0]!r}, and there is no such column; the columns are "
-            f"{', '.join(map(repr, raw.column_names))}"
-        )
-    return {name: raw[name] for name in ids}
 
 
 def _summary(

@@ -12,19 +12,17 @@ import typer
 
 from dgp_ppl import datasets
 from dgp_ppl.cli._app import app
-from dgp_ppl.cli._kept import comparison_of, open_fit
+from dgp_ppl.cli._kept import open_fit
 from dgp_ppl.comparison._metrics import INFERENCE_HEADINGS, PREDICTION_HEADINGS, format_number
-from dgp_ppl.comparison._setting import setting_options
+from dgp_ppl.comparison._setting import OPTIONS
 from dgp_ppl.datasets import Preprocessor
 from dgp_ppl.datasets._load import named_files
 from dgp_ppl.inference import Chains
-from dgp_ppl.persistence import KeptFit, read_record
+from dgp_ppl.persistence import KeptFit
 
 __all__: list[str] = []
 
-_OPTIONS = (
-    *(option.name for option in setting_options()), "seed", "x64",
-)  # fmt: skip
+_OPTIONS = [*(option.name for option in OPTIONS), "seed", "x64"]
 _HEADINGS = {
     name: heading
     for name, heading in (PREDICTION_HEADINGS | INFERENCE_HEADINGS).items()
@@ -44,11 +42,11 @@ def _show(
 
     Example: `dgp-ppl show price.dgp`.
     """
-    kept = open_fit(fit)
+    kept, record, about = open_fit(fit)
     if as_json:
-        print(json.dumps(read_record(fit), indent=1, allow_nan=False))
+        print(json.dumps(record, indent=1, allow_nan=False))
         return
-    lines = list(_lines(kept, read_record(fit)["model"], comparison_of(fit, kept.info)))
+    lines = list(_lines(kept, record["model"], about))
     width = max(len(heading) for heading, _ in lines)
     print(fit)
     for heading, text in lines:
@@ -69,21 +67,21 @@ def _lines(kept: KeptFit, model: str, about: dict[str, Any]) -> Iterator[tuple[s
     yield "params", f"{len(kept.params)} of {sum(sizes):,} numbers"
     if kept.is_interrupted:
         yield "interrupted", "the fit ended before its last step"
-    options = {n: config[n] for n in _OPTIONS if config.get(n) is not None}
-    options = {n: v for n, v in options.items() if v is not False}
+    shown = {n: config[n] for n in _OPTIONS if config.get(n) not in (None, False)}
     if not isinstance(kept.posterior_samples, Chains):
-        options = {n: v for n, v in options.items() if n not in ("draws", "chains")}
-    if options:
-        yield "options", ", ".join(f"{n} {v}" for n, v in options.items())
+        shown = {n: v for n, v in shown.items() if n not in ("draws", "chains")}
+    if shown:
+        yield "options", ", ".join(f"{n} {v}" for n, v in shown.items())
     if about:
         yield "data", about["source"]
     if Preprocessor.is_state(kept.preprocessing):
         yield from Preprocessor.from_state(kept.preprocessing).report.steps
-    elif kept.columns is not None:
-        yield "columns", ", ".join(kept.columns)
-    if about and not Preprocessor.is_state(kept.preprocessing):
-        classes = f": {', '.join(about['classes'])}" if about["classes"] else ""
-        yield "target", f"{about['target']} ({about['task']}{classes})"
+    else:
+        if kept.columns is not None:
+            yield "columns", ", ".join(kept.columns)
+        if about:
+            classes = f": {', '.join(about['classes'])}" if about["classes"] else ""
+            yield "target", f"{about['target']} ({about['task']}{classes})"
     if about:
         rows = about["rows"]
         yield "rows", f"{rows['training']:,} for training, {rows['held_out']:,} held out"

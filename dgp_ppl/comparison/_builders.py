@@ -18,13 +18,7 @@ from dgp_ppl.core import Grid
 from dgp_ppl.datasets import Dataset
 from dgp_ppl.datasets._source import RowSource
 
-__all__ = [
-    "Built",
-    "build",
-    "check_categories",
-    "kernel_maker",
-    "observation_arguments",
-]
+__all__ = ["Built", "build", "check_categories", "kernel_maker", "observation_arguments"]
 
 _HORIZON = 5.0  # integration time of the flows
 _NUM_TIMES = 3  # times of the inducing inputs of a field that changes with time
@@ -69,12 +63,7 @@ def _temporal_diff_gp(task: Task) -> Built:
     return Built(constant.model, constant.kwargs | {"z_time": times}, (Grid(z, times).points, z))
 
 
-MODELS.update(
-    deep_gp=_deep_gp,
-    diff_gp=_diff_gp,
-    temporal_diff_gp=_temporal_diff_gp,
-)
-
+_BUILDERS = dict(zip(MODELS, (_deep_gp, _diff_gp, _temporal_diff_gp), strict=True))
 _CATEGORY_MODEL = "deep_gp"  # its first layer has the inputs themselves
 
 
@@ -108,7 +97,7 @@ def build(task: Task) -> Built:
         raise ValueError(
             f"build: one_hot is given and model is {model!r}, wanted {_CATEGORY_MODEL}"
         )
-    return MODELS[model](task)
+    return _BUILDERS[model](task)
 
 
 def kernel_maker(task: Task) -> models.KernelMaker:

@@ -17,36 +17,28 @@ import jax.numpy as jnp
 import numpy as np
 
 from dgp_ppl._errors import Interrupted
-from dgp_ppl._files import versions
+from dgp_ppl._files import replacing, versions
 from dgp_ppl.comparison import methods as _methods  # noqa: F401 - registers the methods
 from dgp_ppl.comparison._builders import check_categories
-from dgp_ppl.comparison._executor import ONE_AT_A_TIME, Job, check_executor, fits_here, fits_on
+from dgp_ppl.comparison._executor import ONE_AT_A_TIME, fits_on
 from dgp_ppl.comparison._folder import (
     clear_folder,
     describe,
     finished_rows,
     prepare_folder,
-    write_record,
-    write_tree,
+    write_json,
 )
 from dgp_ppl.comparison._in_one_program import fits_in_one_program
 from dgp_ppl.comparison._metrics import summarise
-from dgp_ppl.comparison._run import Run
+from dgp_ppl.comparison._run import Job, Run, run_method
 from dgp_ppl.comparison._setting import (
+    OPTIONS,
     Setting,
     complete_setting,
     make_setting,
-    with_setting_options,
+    with_options,
 )
-from dgp_ppl.comparison._source import (
-    Split,
-    check_methods,
-    chosen_methods,
-    default_splits,
-    divided,
-    prepare,
-    split_numbers,
-)
+from dgp_ppl.comparison._source import check_methods, chosen_methods, divided, split_numbers
 from dgp_ppl.datasets import Dataset, Rows
 from dgp_ppl.datasets._arrow import ArrowFrame
 from dgp_ppl.datasets._npz import DEFAULT_SPLITS
@@ -88,7 +80,7 @@ class Comparison:
         return self.record["summary"]
 
 
-@with_setting_options
+@with_options([option for option in OPTIONS if not option.hidden])
 def compare(
     data: str | os.PathLike[str] | ArrowFrame | Table | Dataset | Rows,
     methods: Sequence[str] | None = None,
@@ -105,7 +97,7 @@ def compare(
     overwrite: bool = False,
     resume: bool = False,
     report: Callable[[Comparison, Path], None] | None = None,
-    executor: Executor | Callable[[], Executor] | None = None,
+    executor: Executor | None = None,
     in_one_program: bool | None = None,
     progress: bool = True,
     on_row: Callable[[dict[str, Any]], None] | None = None,
@@ -153,10 +145,10 @@ def compare(
         report: what writes more to `out`: a function of the comparison and the folder, such as
             `dgp_ppl.report.write_figures`, or `dgp_ppl.report.write_report`, which adds one page
             with all tables and figures. It is called when the first split is done, and at the end.
-        executor: where to run the fits: a `concurrent.futures.Executor`, such as Dask's
-            ``client.get_executor()``, whose tasks are the fits of one method to one split; or a
-            function that makes one, such as ``local_workers(4)`` of `dgp_ppl.comparison`. Results
-            are the same. None runs all fits here, in order.
+        executor: where to run the fits: a `concurrent.futures.Executor`, such as
+            ``local_workers(4)`` of `dgp_ppl.comparison` or Dask's ``client.get_executor()``, whose
+            tasks are the fits of one method to one split. Results are the same. None runs all fits
+            here, in order.
         in_one_program: whether to do all splits and restarts of dsvi or dspp in one program, as
             `fit_many` does. Rows then have ``in_one_program``, the number of fits, and ``seconds``
             is a split's share. Numbers differ from single fits by rounding, and by the minibatches
@@ -179,15 +171,18 @@ def compare(
     """
     setting = make_setting("compare", setting, options)
     check_methods(methods)
-    check_executor(executor)
+    if executor is not None and not isinstance(executor, Executor):
+        raise TypeError(
+            f"compare: executor is a {type(executor).__name__}, wanted a "
+            "concurrent.futures.Executor, such as dgp_ppl.comparison.local_workers(4), or Dask's "
+            "client.get_executor()"
+        )
     if in_one_program and executor is not None:
         raise ValueError(
             "compare: in_one_program is True and executor is given, wanted one of them: an "
             "executor runs each fit by itself"
         )
-    given = splits is not None and np.iterable(splits)  # by their numbers
-    if splits is not None:
-        splits = split_numbers(splits)
+    given = None if splits is None else split_numbers(splits)
     if not 0 <= seed < 2**32:
         raise ValueError(f"compare: seed is {seed}, wanted at least 0 and below 2^32")
     if report is not None and (out is None or not callable(report)):
@@ -207,72 +202,78 @@ def compare(
     classes = source.num_classes if source.task == "multiclass" else 1
     where = f"the target of {source.name}"
     setting = complete_setting("compare", setting, source.task, classes, target=where)
-    if splits is None:
-        splits = default_splits(source)
-    rows = divided(source, splits, seed)
-    waiting = {s: Split(prepare(source, rows[s][0]), s, *rows[s]) for s in splits}
-    first = waiting[splits[0]].data
+    waiting = divided(source, given, seed)
+    numbers, first = [split.index for split in waiting], waiting[0].data
     if setting.category_kernel:
         check_categories("compare", first, setting.model)
     _tell(first, progress)
     folder = None if out is None else prepare_folder(Path(out), overwrite, resume)
     config = dataclasses.asdict(setting) | {
-        "methods": list(methods), "splits": splits if given else len(splits), "seed": seed,
-        "target": target, "split_key": split_key,
+        "methods": list(methods), "seed": seed, "target": target, "split_key": split_key,
+        "splits": numbers if np.iterable(splits) else len(numbers),
         "drop": _names(drop), "categorical": _names(categorical), "strict": strict,
         "x64": jnp.zeros(()).dtype == jnp.float64,
     }  # fmt: skip
     record = {"data": describe(first), "config": config, "versions": versions()}
-    comparison = Comparison(record | {"splits": [], "summary": []})
-    kept = []
+    comparison = Comparison(record)
+    places = [(s, method) for s in numbers for method in methods]
+    known = []
     if folder is not None and resume:
-        kept = finished_rows(folder, comparison.record, report is not None)
-    known = {(row["split"], row["method"]): row for row in kept}
-    total, cleared = len(splits) * len(methods), resume
+        known = finished_rows(folder, record, report is not None)
+    rows = {(row["split"], row["method"]): row for row in known}  # of finished fits
+
+    def fill_record() -> None:
+        record["splits"] = [rows[place] for place in places if place in rows]
+        record["summary"] = summarise(record["splits"], methods, source.task)
+
+    fill_record()
 
     def jobs() -> Iterator[Job]:
-        for done, index in enumerate(splits):
-            split = waiting.pop(index)  # its inputs are made when it is fitted, and dropped then
-            for place, method in enumerate(methods, done * len(methods)):
-                label = f"{method} {done + 1}/{len(splits)}" if progress else False
-                yield Job(
-                    place, method, split, setting, config, label, known.get((index, method)),
-                    keeps_run=done == 0, keeps_tree=done == 0 and folder is not None,
-                )  # fmt: skip
-
-    if executor is not None:
-        fits = fits_on(executor, jobs(), progress and on_row is None)
-    elif in_one_program or (in_one_program is None and jax.default_backend() != "cpu"):
-        fits = fits_in_one_program(list(jobs()))
-    else:
-        fits = fits_here(jobs())
-    finished: dict[int, dict[str, Any]] = {}
+        for done in range(1, len(numbers) + 1):
+            split = waiting.pop(0)  # its inputs are made when it is fitted, and dropped then
+            for method in methods:
+                if (split.index, method) not in rows:
+                    label = f"{method} {done}/{len(numbers)}" if progress else False
+                    yield Job(method, split, setting, config, label, keeps_run=done == 1)
 
     def keep(job: Job, row: dict[str, Any], run: Run | None) -> None:
-        nonlocal cleared
-        finished[job.place] = row
-        comparison.record["splits"] = [finished[place] for place in sorted(finished)]
-        comparison.record["summary"] = summarise(comparison.splits, methods, source.task)
+        if folder is not None and not resume and not rows:
+            clear_folder(folder)
+        rows[job.split.index, job.method] = row
+        fill_record()
         if job.keeps_run and run is not None:
             found = comparison.fits | {job.method: run}
             comparison.fits = {m: found[m] for m in methods if m in found}
         if folder is not None:
-            if not cleared:
-                clear_folder(folder)
-                cleared = True
             if job.keeps_run and run is not None:
-                write_tree(folder / f"{job.method}.nc", run.tree)
-            write_record(folder, comparison.record, kept)
+                with replacing(folder / f"{job.method}.nc") as draft:
+                    run.tree.to_netcdf(draft, engine="h5netcdf")
+            write_json(folder / "results.json", record)
         if on_row is not None:
             on_row(row)
-        is_first_split_done = job.keeps_run and all(i in finished for i in range(len(methods)))
-        if is_first_split_done and len(splits) > 1:
+        is_first_split_done = job.keeps_run and all((numbers[0], m) in rows for m in methods)
+        if is_first_split_done and len(numbers) > 1:
             write_more()
 
     def write_more() -> None:
         if report is not None and folder is not None and comparison.fits:
             report(comparison, folder)
 
+    def how_to_go_on() -> str:
+        start = f"{len(rows)} of {len(places)} fits finished"
+        if folder is None:
+            return f"{start}; an `out` folder keeps fits in files"
+        return (
+            f"{start} and kept in {folder}; to go on, give the same options with resume=True "
+            f"(--resume --out {folder})"
+        )
+
+    if executor is not None:
+        fits = fits_on(executor, jobs(), progress and on_row is None)
+    elif in_one_program or (in_one_program is None and jax.default_backend() != "cpu"):
+        fits = fits_in_one_program(list(jobs()))
+    else:
+        fits = ((job, *run_method(job)) for job in jobs())
     try:
         with contextlib.closing(fits):
             for found in fits:
@@ -280,31 +281,17 @@ def compare(
                     keep(*found)
                 del found  # with its data, before the data of the next split are made
     except KeyboardInterrupt as interrupt:
-        text = f"compare: interrupted with {_how_to_go_on(folder, comparison, kept, total)}"
+        if folder is not None and len(rows) > len(known):
+            write_json(folder / "results.json", record)  # it may lack the last row
+        text = f"compare: interrupted with {how_to_go_on()}"
         raise Interrupted(text, comparison) from interrupt
     except BrokenExecutor as error:
         raise RuntimeError(
             "compare: a worker died; look for too little memory (fewer workers need less) or for "
-            f"a method that workers cannot import; {_how_to_go_on(folder, comparison, kept, total)}"
+            f"a method that workers cannot import; {how_to_go_on()}"
         ) from error
     write_more()
     return comparison
-
-
-def _how_to_go_on(
-    folder: Path | None, comparison: Comparison, kept: list[dict[str, Any]], total: int
-) -> str:
-    """Return the message of an interrupted comparison, and write its last row."""
-    rows = {(r["split"], r["method"]) for r in [*comparison.splits, *kept]}
-    start = f"{len(rows)} of {total} fits finished"
-    if folder is None:
-        return f"{start}; an `out` folder keeps fits in files"
-    if comparison.splits:
-        write_record(folder, comparison.record, kept)
-    return (
-        f"{start} and kept in {folder}; to go on, give the same options with resume=True "
-        f"(--resume --out {folder})"
-    )
 
 
 def _tell(data: Dataset | RowSource, progress: bool) -> None:

@@ -20,14 +20,11 @@ from dgp_ppl.prediction import Prediction, pool
 from dgp_ppl.standardize import Standardizer
 
 __all__ = [
-    "FailedFit", "MethodFit", "fit_method", "in_memory_if_few", "keys_of_split", "method_fit",
-    "mixed", "prepared_task",
+    "FailedFit", "Found", "MethodFit", "fit_method", "keys_of_split", "method_fit", "prepared",
 ]  # fmt: skip
 
 FailedFit = (NonFiniteLossError, UnsuitableError)
 """What a fit raises that `compare` writes into its row."""
-
-_ROWS_IN_MEMORY = 20_000  # so few rows of a source are read whole
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
@@ -74,7 +71,12 @@ class MethodFit(Summarized):
             x: inputs in the units of the data.
             num_samples: number of passes of each fit.
         """
-        return mixed(self.predictions(x, num_samples))
+        found = self.predictions(x, num_samples)
+        return pool(found) if len(found) > 1 else found[0]
+
+
+Found = MethodFit | NonFiniteLossError | UnsuitableError
+"""The fit of a method, or why it failed."""
 
 
 def fit_method(
@@ -117,15 +119,15 @@ def fit_method(
         ValueError: if there is no such method.
     """
     check_method("fit_method", method)
-    standardizer, task = prepared_task(
+    standardizer, tasks = prepared(
         x, y, setting, seed=seed, split=split, shared_unit=shared_unit, one_hot=one_hot,
         progress=progress,
     )  # fmt: skip
     start = time.perf_counter()
     found: list[Any] = []
-    for each in task.restarts(setting.restarts):
+    for task in tasks:
         try:
-            found.append(METHODS[method](each))
+            found.append(METHODS[method](task))
         except FailedFit as error:
             found.append(error)
     return method_fit(found, standardizer, seed, split, time.perf_counter() - start)
@@ -146,7 +148,7 @@ def method_fit(
     return MethodFit(fits, standardizer, seed, split, tuple(map(str, errors)), seconds)
 
 
-def prepared_task(
+def prepared(
     x: Any,
     y: Any,
     setting: Setting,
@@ -156,33 +158,22 @@ def prepared_task(
     shared_unit: bool,
     one_hot: Sequence[Sequence[int]],
     progress: str | bool,
-) -> tuple[Standardizer, Task]:
-    """Return the scale of the training rows, and the fit to do; arguments as in `fit_method`."""
-    x, y = in_memory_if_few(x, y, setting)
+) -> tuple[Standardizer, list[Task]]:
+    """Return the scale of the training rows, and a task for each restart; see `fit_method`."""
     is_streamed, is_regression = isinstance(x, Rows), setting.task == "regression"
     standardizer = Standardizer.fit(
         x, y if is_regression and not is_streamed else None, shared=shared_unit,
         unscaled=[i for columns in one_hot for i in columns], targets=is_regression,
     )  # fmt: skip
-    key, categories = keys_of_split(seed, split)[0], tuple(map(tuple, one_hot))
     if is_streamed:
-        return standardizer, Task(key, standardizer.rows(x), None, setting, progress, categories)
-    target = standardizer.outputs(y) if is_regression else jnp.asarray(y)
-    return standardizer, Task(key, standardizer.inputs(x), target, setting, progress, categories)
-
-
-def in_memory_if_few(x: Any, y: Any, setting: Setting) -> tuple[Any, Any]:
-    """Return the inputs and targets of a source with few rows; anything else is unchanged."""
-    if isinstance(x, Rows) and len(x) <= max(setting.batch, _ROWS_IN_MEMORY):
-        x, y = x.take(range(len(x)))
-    return x, y
+        x, y = standardizer.rows(x), None
+    else:
+        x, y = standardizer.inputs(x), standardizer.outputs(y) if is_regression else jnp.asarray(y)
+    key, categories = keys_of_split(seed, split)[0], tuple(map(tuple, one_hot))
+    keys = [key, *(random.fold_in(key, i) for i in range(1, setting.restarts))]
+    return standardizer, [Task(k, x, y, setting, progress, categories) for k in keys]
 
 
 def keys_of_split(seed: int, split: int) -> Any:
     """Return the keys of a split: of the fit, of the rows that a run keeps, of the prediction."""
     return random.split(random.fold_in(random.key(seed), split), 3)
-
-
-def mixed(predictions: list[Prediction]) -> Prediction:
-    """Return the mixture of the predictions of several fits."""
-    return pool(predictions) if len(predictions) > 1 else predictions[0]

@@ -16,15 +16,9 @@ from dgp_ppl.comparison._method import METHODS
 from dgp_ppl.datasets import Dataset
 from dgp_ppl.datasets._source import RowSource
 
-__all__ = [
-    "FIGURES", "clear_folder", "describe", "finished_rows", "prepare_folder", "write_json",
-    "write_record", "write_tree",
-]  # fmt: skip
+__all__ = ["clear_folder", "describe", "finished_rows", "prepare_folder", "write_json"]
 
-
-FIGURES = ("training", "predictions", "pit", "reliability", "function")
-"""The names of the figures of a report; a comparison has those that suit its data."""
-
+_FIGURES = ("training", "predictions", "pit", "reliability", "function")  # of a report
 _HASHED_ROWS = 1000
 
 
@@ -56,10 +50,10 @@ def finished_rows(folder: Path, record: dict[str, Any], refit: bool) -> list[dic
         return []
     try:
         kept = json.loads(path.read_text(encoding="utf-8"))
-        before, rows = [dict(kept[name]) for name in ("config", "data")], list(kept["splits"])
+        before = [dict(kept[name]) for name in ("config", "data")]
         splits = kept["config"]["splits"]
         first = splits[0] if isinstance(splits, list) else 0
-        rows = [row for row in rows if not refit or row["split"] != first]
+        rows = [row for row in kept["splits"] if not refit or row["split"] != first]
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise DataError(
             f"{path} cannot be read ({error!r}); choose another --out, or pass --overwrite"
@@ -81,15 +75,8 @@ def finished_rows(folder: Path, record: dict[str, Any], refit: bool) -> list[dic
 
 def clear_folder(folder: Path) -> None:
     """Remove the files that an earlier comparison and its report may have written."""
-    for name in (*(f"{m}.nc" for m in METHODS), *(f"{f}.png" for f in FIGURES), "report.html"):
+    for name in (*(f"{m}.nc" for m in METHODS), *(f"{f}.png" for f in _FIGURES), "report.html"):
         (folder / name).unlink(missing_ok=True)
-
-
-def write_record(folder: Path, record: dict[str, Any], kept: list[dict[str, Any]]) -> None:
-    """Write results.json, with the `kept` rows of an earlier run that are yet to come."""
-    written = {(row["split"], row["method"]) for row in record["splits"]}
-    later = [row for row in kept if (row["split"], row["method"]) not in written]
-    write_json(folder / "results.json", record | {"splits": record["splits"] + later})
 
 
 def write_json(path: Path, record: dict[str, Any]) -> None:
@@ -97,12 +84,6 @@ def write_json(path: Path, record: dict[str, Any]) -> None:
     text = json.dumps(finite(record), indent=1, allow_nan=False)
     with replacing(path) as draft:
         draft.write_text(text + "\n")
-
-
-def write_tree(path: Path, tree: Any) -> None:
-    """Write an ArviZ tree as a NetCDF file."""
-    with replacing(path) as draft:
-        tree.to_netcdf(draft, engine="h5netcdf")
 
 
 def describe(data: Dataset | RowSource) -> dict[str, Any]:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+from collections import defaultdict
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from jax import random
 from jax.typing import ArrayLike
@@ -19,12 +20,13 @@ from dgp_ppl.inference.runs._summary import Summarized, list_arrays, program_nam
 from dgp_ppl.prediction import Prediction, predict
 
 __all__ = [
-    "IN_ONE_PROGRAM",
     "METHODS",
+    "TRAITS",
     "FitsInOneProgram",
     "Fitted",
     "Method",
     "Task",
+    "Traits",
     "check_method",
     "methods_for",
     "register",
@@ -70,11 +72,6 @@ class Task:
     def split(self, num: int = 2) -> tuple[Task, ...]:
         """Return copies of the task with independent keys, as `jax.random.split` makes them."""
         return tuple(dataclasses.replace(self, key=key) for key in random.split(self.key, num))
-
-    def restarts(self, num: int) -> list[Task]:
-        """Return the task with the key of each restart; the first has the task's own."""
-        keys = [self.key, *(random.fold_in(self.key, i) for i in range(1, num))]
-        return [dataclasses.replace(self, key=key) for key in keys]
 
     def with_setting(self, **changes: Any) -> Task:
         """Return the task with some of its settings changed, such as ``depth=1``."""
@@ -132,12 +129,19 @@ Method = Callable[[Task], Fitted]
 METHODS: dict[str, Method] = {}
 """The registered methods by name."""
 
-_REGRESSION_ONLY: set[str] = set()
-_STREAMING: set[str] = set()
-
 FitsInOneProgram = Callable[[Sequence[Task]], list[Fitted | NonFiniteLossError | UnsuitableError]]
-IN_ONE_PROGRAM: dict[str, FitsInOneProgram] = {}
-"""For the methods that can fit several tasks of equal shapes in one program: how they do it."""
+
+
+class Traits(NamedTuple):
+    """What `register` is told of a method."""
+
+    regression_only: bool = False
+    streams: bool = False
+    in_one_program: FitsInOneProgram | None = None
+
+
+TRAITS: defaultdict[str, Traits] = defaultdict(Traits)
+"""The traits of the registered methods by name."""
 
 
 def register(
@@ -187,15 +191,7 @@ def register(
 
     def add(method: Method) -> Method:
         METHODS[name] = method
-        _REGRESSION_ONLY.discard(name)
-        _STREAMING.discard(name)
-        IN_ONE_PROGRAM.pop(name, None)
-        if regression_only:
-            _REGRESSION_ONLY.add(name)
-        if streams:
-            _STREAMING.add(name)
-        if in_one_program is not None:
-            IN_ONE_PROGRAM[name] = in_one_program
+        TRAITS[name] = Traits(regression_only, streams, in_one_program)
         return method
 
     return add
@@ -222,8 +218,9 @@ def check_method(caller: str, method: str) -> None:
 
 def methods_for(task: str, methods: Sequence[str], streams: bool = False) -> tuple[str, ...]:
     """Return the methods that can do a task, and fit a source of rows if it `streams`."""
+    is_regression = task == "regression"
     return tuple(
         m
         for m in methods
-        if (task == "regression" or m not in _REGRESSION_ONLY) and (m in _STREAMING or not streams)
+        if (is_regression or not TRAITS[m].regression_only) and (TRAITS[m].streams or not streams)
     )

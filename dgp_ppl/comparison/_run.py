@@ -6,7 +6,7 @@ import dataclasses
 import json
 import os
 import textwrap
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import cached_property
 from typing import Any
 
@@ -16,11 +16,10 @@ from jax import random
 from dgp_ppl._files import fingerprint, finite
 from dgp_ppl.comparison._fit_method import (
     FailedFit,
+    Found,
     MethodFit,
     fit_method,
-    in_memory_if_few,
     keys_of_split,
-    mixed,
 )
 from dgp_ppl.comparison._method import Fitted
 from dgp_ppl.comparison._metrics import METRICS, predictive_metrics
@@ -33,9 +32,10 @@ from dgp_ppl.inference.runs._summary import Summarized
 from dgp_ppl.inferencedata import to_inferencedata
 from dgp_ppl.persistence import KeptFit
 from dgp_ppl.prediction import Prediction
+from dgp_ppl.prediction._pool import PooledPrediction
 from dgp_ppl.standardize import Standardizer
 
-__all__ = ["Run", "fit_options", "run_method"]
+__all__ = ["Job", "Run", "run_method"]
 
 # The tree has at least as many draws as the prediction has passes, and more for small data.
 _MAX_DRAWS_PER_PASS = 10
@@ -144,66 +144,73 @@ class Run(Summarized):
         ).save(path)  # fmt: skip
 
 
-def run_method(
-    method: str,
-    split: Split,
-    setting: Setting,
-    config: Mapping[str, Any],
-    progress: str | bool,
-    fit: Callable[..., MethodFit] = fit_method,
-) -> tuple[dict[str, Any], Run | None]:
-    """Fit a method to a split and measure it; return the row, and the run unless it failed.
+@dataclasses.dataclass(frozen=True, eq=False)
+class Job:
+    """One method to fit to one split, and to measure."""
 
-    `fit` is `fit_method`, or what returns the fit that it would make.
+    method: str
+    split: Split
+    setting: Setting
+    config: Mapping[str, Any]
+    label: str | bool = False  # of the progress bar
+    keeps_run: bool = True  # whether the run is needed, and not the row alone
+
+    @property
+    def fit_options(self) -> dict[str, Any]:
+        """The options of `fit_method`."""
+        data = self.split.data
+        by_column = data.preprocessor.one_hot if data.preprocessor is not None else {}
+        return {
+            "seed": self.config["seed"], "split": self.split.index,
+            "shared_unit": data.shared_unit, "progress": self.label,
+            "one_hot": list(by_column.values()) if self.setting.category_kernel else [],
+        }  # fmt: skip
+
+
+def run_method(job: Job, found: Found | None = None) -> tuple[dict[str, Any], Run | None]:
+    """Do a job; return the row, and the run unless the fit failed.
+
+    `found` is its fit or its error, if a program of many fits has made it already.
     """
-    data = split.data
-    x, y = in_memory_if_few(*split.training(), setting)
+    split, setting, data = job.split, job.setting, job.split.data
+    x, y = split.training(setting.batch)
     x_test, y_test = split.held_out()
     row: dict[str, Any] = {
-        "split": split.index, "method": method, **dict.fromkeys(METRICS[data.task]),
+        "split": split.index, "method": job.method, **dict.fromkeys(METRICS[data.task]),
         "steps": setting.steps,
     }  # fmt: skip
-    try:
-        found = fit(method, x, y, setting, **fit_options(split, config), progress=progress)
-    except FailedFit as error:
-        return {**row, "error": str(error)}, None
-    row["seconds"] = found.seconds
+    if found is None:
+        try:
+            found = fit_method(job.method, x, y, setting, **job.fit_options)
+        except FailedFit as error:
+            found = error
+    if not isinstance(found, MethodFit):
+        return {**row, "error": str(found)}, None
+    fits, standardizer, num_samples = found.fits, found.standardizer, setting.samples
+    fitted, prediction = fits[0], found.predict(x_test, num_samples)
+    row["seconds"], row["steps"] = found.seconds, len(fitted.result.losses)
+    row["elbo_per_datum"] = fitted.elbo_per_datum
     if found.errors:
         failed = f"{len(found.errors)} of {setting.restarts} fits failed"
         row["restart_note"] = f"{failed}: {found.errors[0]}"
-
-    fits, standardizer = found.fits, found.standardizer
-    predictions = found.predictions(x_test, setting.samples)
-    fitted, prediction = fits[0], mixed(predictions)
-    row["elbo_per_datum"], row["steps"] = fitted.elbo_per_datum, len(fitted.result.losses)
-    if len(fits) > 1:
+    if isinstance(prediction, PooledPrediction):
         name = "log_density" if data.task == "regression" else "log_loss"
-        values = [predictive_metrics(data.task, p, y_test)[name] for p in predictions]
+        values = [predictive_metrics(data.task, p, y_test)[name] for p in prediction.members]
         row["restart_spread"] = float(np.std([v for v in values if v is not None], ddof=1))
         if bounds := [f.elbo_per_datum for f in fits if f.elbo_per_datum is not None]:
             row["elbo_per_datum"] = float(np.mean(bounds))
     row |= predictive_metrics(data.task, prediction, y_test)
+    _, key_rows, key_prediction = keys_of_split(job.config["seed"], split.index)
     if fitted.chains is not None:
         row |= chain_diagnostics(fitted.chains)
         if row["rhat"] is not None:  # several chains, with enough draws
             row["rhat_predictions"] = prediction_diagnostics(
-                keys_of_split(config["seed"], split.index)[2], fitted.model, fitted.result,
+                key_prediction, fitted.model, fitted.result,
                 x_test[:_DIAGNOSED_ROWS], y_test[:_DIAGNOSED_ROWS],
                 posterior_samples=fitted.chains, standardizer=standardizer,
                 num_draws=_DIAGNOSED_DRAWS, **fitted.kwargs,
             )["rhat_log_density"]  # fmt: skip
     if isinstance(x, Rows):
-        x, y = x.sample(keys_of_split(config["seed"], split.index)[1], _SHOWN_ROWS)
-    run = Run(fitted, standardizer, prediction, x, y, x_test, y_test, data, config, row)
+        x, y = x.sample(key_rows, _SHOWN_ROWS)
+    run = Run(fitted, standardizer, prediction, x, y, x_test, y_test, data, job.config, row)
     return row, run
-
-
-def fit_options(split: Split, config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the options of `fit_method` for a split."""
-    data, one_hot = split.data, []
-    if config["category_kernel"] and data.preprocessor is not None:
-        one_hot = list(data.preprocessor.one_hot.values())
-    return {
-        "seed": config["seed"], "split": split.index, "shared_unit": data.shared_unit,
-        "one_hot": one_hot,
-    }  # fmt: skip

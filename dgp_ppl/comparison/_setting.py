@@ -6,9 +6,10 @@ import dataclasses
 import difflib
 import inspect
 import math
-from collections.abc import Callable, Collection, Iterator, Mapping
+import operator
+from collections.abc import Callable, Iterable, Mapping
 from numbers import Real
-from typing import Any, NamedTuple, get_type_hints
+from typing import Any, get_type_hints
 
 import numpyro.distributions as dist
 from jaxtyping import Array
@@ -18,12 +19,12 @@ from dgp_ppl._checks import check_count
 from dgp_ppl.comparison._kernels import KERNELS
 
 __all__ = [
-    "LIKELIHOODS", "MODELS", "Option", "Setting", "complete_setting", "make_setting",
-    "setting_options", "with_setting_options",
+    "LIKELIHOODS", "MODELS", "OPTIONS", "Option", "Setting", "complete_setting", "make_setting",
+    "with_options",
 ]  # fmt: skip
 
-MODELS: dict[str, Callable[..., Any]] = {}
-"""The builders of the models by name: functions that take a `Task` and return a `Built`."""
+MODELS = ("deep_gp", "diff_gp", "temporal_diff_gp")
+"""The names of the models."""
 
 LIKELIHOODS: dict[str, dict[str, Callable[[Array], dist.Distribution] | None]] = {
     "regression": {
@@ -46,30 +47,42 @@ with a learned standard deviation, which is built into the models."""
 MODEL, FIT, RESULTS = "Methods and model", "Fit", "Results"  # headings of the command's help
 
 
-def _option(
-    default: Any,
-    help: str,
-    group: str,
-    *,
-    choices: Collection[str] = (),
-    default_text: str | None = None,
-    hidden: bool = False,
-    check: Callable[[Any], str | None] | None = None,
-) -> Any:
-    """Declare an option; `check` returns what was wanted, if a value is wrong."""
-    metadata = {
-        "help": help, "group": group, "choices": choices, "default_text": default_text,
-        "hidden": hidden, "check": check,
-    }  # fmt: skip
-    return dataclasses.field(default=default, metadata=metadata)
+@dataclasses.dataclass(frozen=True)
+class Option:
+    """One option of a comparison, as a field of `Setting` declares it."""
+
+    default: Any
+    help: str
+    group: str  # heading in the command's help
+    choices: tuple[str, ...] = ()  # empty for numbers and switches
+    default_text: str | None = None  # what the help shows as default, if not `default`
+    hidden: bool = False  # whether help texts and the estimators leave it out
+    wanted: str = ""  # of a real number that `fits`
+    fits: Callable[[float], bool] = bool
+    name: str = ""
+    type: Any = None  # such as int, or str | None
+
+    def check(self, caller: str, value: Any) -> None:
+        """Raise a TypeError or ValueError unless a value is of the type and in range."""
+        if value is None and self.default is None:
+            return
+        if self.choices:
+            fits, wanted = value in self.choices, f"one of {', '.join(self.choices)}"
+        elif self.type is bool:
+            fits, wanted = isinstance(value, bool), "True or False"
+        elif self.type is float:
+            fits, wanted = isinstance(value, Real) and self.fits(float(value)), self.wanted
+        else:
+            check_count(caller, self.name, value)
+            return
+        if not fits:
+            error = TypeError if self.type is bool else ValueError
+            raise error(f"{caller}: {self.name} is {value!r}, wanted {wanted}")
 
 
-def _wanted_rate(value: Any) -> str | None:
-    return None if isinstance(value, Real) and 0 < float(value) < math.inf else "a positive number"
-
-
-def _wanted_share(value: Any) -> str | None:
-    return None if isinstance(value, Real) and 0 <= float(value) <= 1 else "a number from 0 to 1"
+def _option(*args: Any, **kwargs: Any) -> Any:
+    option = Option(*args, **kwargs)
+    return dataclasses.field(default=option.default, metadata={"option": option})
 
 
 @dataclasses.dataclass(frozen=True)
@@ -96,7 +109,7 @@ class Setting:
         "heteroscedastic is a second output of the last layer. sgpr, gp and linear have Gaussian "
         "noise in any case.",
         MODEL,
-        choices=[name for known in LIKELIHOODS.values() for name in known],
+        choices=tuple(name for known in LIKELIHOODS.values() for name in known),
         default_text="gaussian, probit or softmax",
     )
     depth: int = _option(
@@ -106,7 +119,9 @@ class Setting:
     width: int | None = _option(
         None, "Outputs of each hidden layer.", MODEL, default_text="min(30, number of inputs)"
     )
-    kernel: str = _option("squared_exponential", "Kernel of every layer.", MODEL, choices=KERNELS)
+    kernel: str = _option(
+        "squared_exponential", "Kernel of every layer.", MODEL, choices=tuple(KERNELS)
+    )
     category_kernel: bool = _option(
         False,
         "Learn the covariance of the categories of each column of three or more, instead of a "
@@ -125,14 +140,19 @@ class Setting:
         1000, "Rows of a minibatch. Methods without minibatches (sgpr) use all rows.", FIT
     )
     learning_rate: float = _option(
-        0.1, "Initial learning rate of Adam; it decays by a cosine.", FIT, check=_wanted_rate
+        0.1,
+        "Initial learning rate of Adam; it decays by a cosine.",
+        FIT,
+        wanted="a positive number",
+        fits=lambda rate: 0 < rate < math.inf,
     )
     elbo_share: float = _option(
         0.5,
         "Share of the ELBO in the objective of dspp; the rest is the log predictive density. With "
         "0 the density is all that is fitted.",
         FIT,
-        check=_wanted_share,
+        wanted="a number from 0 to 1",
+        fits=lambda share: 0 <= share <= 1,
     )
     restarts: int = _option(
         1, "Fits of each method with different keys; their predictions are mixed.", FIT
@@ -155,46 +175,25 @@ class Setting:
             TypeError: if a count is not an integer, or a switch is not a boolean.
             ValueError: if a name is unknown, or a number is out of range.
         """
-        for option in setting_options():
-            value = getattr(self, option.name)
-            if value is None and option.default is None:
-                continue
-            if option.choices:
-                wanted = None if value in option.choices else "one of " + ", ".join(option.choices)
-            elif option.check is not None:
-                wanted = option.check(value)
-            elif option.type is bool:
-                if not isinstance(value, bool):
-                    raise TypeError(f"{caller}: {option.name} is {value!r}, wanted True or False")
-                continue
-            else:
-                check_count(caller, option.name, value)
-                continue
-            if wanted is not None:
-                raise ValueError(f"{caller}: {option.name} is {value!r}, wanted {wanted}")
+        for option in OPTIONS:
+            option.check(caller, getattr(self, option.name))
 
 
-class Option(NamedTuple):
-    """One option of a comparison, as a field of `Setting` declares it."""
+_TYPES = get_type_hints(Setting)
+OPTIONS: tuple[Option, ...] = tuple(
+    dataclasses.replace(f.metadata["option"], name=f.name, type=_TYPES[f.name])
+    for f in dataclasses.fields(Setting)
+    if f.metadata
+)
+"""The options that `Setting` declares, in their order."""
 
-    name: str
-    type: Any  # such as int, or str | None
-    default: Any
-    help: str
-    choices: tuple[str, ...]  # empty for numbers and switches
-    group: str  # heading in the command's help
-    default_text: str | None  # what the help shows as default, if not `default`
-    hidden: bool  # whether help texts and the estimators leave it out
-    check: Callable[[Any], str | None] | None  # None for choices, counts and switches
-
-
-def setting_options() -> Iterator[Option]:
-    """Iterate over the options that `Setting` declares, in their order."""
-    types = get_type_hints(Setting)
-    for field in dataclasses.fields(Setting):
-        if field.metadata:
-            known = {**field.metadata, "choices": tuple(field.metadata["choices"])}
-            yield Option(field.name, types[field.name], field.default, **known)
+# The attributes of the docstring are the help texts, so that none is written twice.
+Setting.__doc__ = "\n".join(
+    [
+        f"{inspect.cleandoc(Setting.__doc__ or '')}\n\nAttributes:",
+        *(f"    {option.name}: {option.help}" for option in OPTIONS),
+    ]
+)
 
 
 def make_setting(caller: str, setting: Setting | None, options: Mapping[str, Any]) -> Setting:
@@ -204,7 +203,7 @@ def make_setting(caller: str, setting: Setting | None, options: Mapping[str, Any
             f"{caller}: setting is a {type(setting).__name__}, wanted a "
             "dgp_ppl.comparison.Setting; give its options as keywords, such as depth=2"
         )
-    known = [option.name for option in setting_options()]
+    known = [option.name for option in OPTIONS]
     for name in options:
         if name not in known:
             near = difflib.get_close_matches(name, known, 1)
@@ -215,19 +214,25 @@ def make_setting(caller: str, setting: Setting | None, options: Mapping[str, Any
     return setting
 
 
-def with_setting_options(function: Any) -> Any:
-    """Show the options of `Setting` in the signature of a function that takes ``**options``."""
-    signature = inspect.signature(function)
-    parameters = list(signature.parameters.values())[:-1]
-    parameters += [
-        inspect.Parameter(
-            o.name, inspect.Parameter.KEYWORD_ONLY, default=o.default, annotation=o.type
-        )
-        for o in setting_options()
-        if not o.hidden
-    ]
-    function.__signature__ = signature.replace(parameters=parameters)
-    return function
+def with_options(
+    options: Iterable[Option], annotation: Callable[[Option], Any] = operator.attrgetter("type")
+) -> Callable[[Any], Any]:
+    """Show options in the signature of a function that takes ``**options``."""
+
+    def decorate(function: Any) -> Any:
+        signature = inspect.signature(function)
+        *own, _ = signature.parameters.values()
+        added = [
+            inspect.Parameter(
+                o.name, inspect.Parameter.KEYWORD_ONLY, default=o.default, annotation=annotation(o)
+            )
+            for o in options
+        ]
+        function.__signature__ = signature.replace(parameters=[*own, *added])
+        function.__annotations__ |= {p.name: p.annotation for p in added}  # typer reads these
+        return function
+
+    return decorate
 
 
 def complete_setting(
@@ -244,12 +249,3 @@ def complete_setting(
     outputs = classes if task == "multiclass" else 1
     outputs = 2 if name == "heteroscedastic" else outputs
     return dataclasses.replace(setting, task=task, likelihood=name, outputs=outputs)
-
-
-# The attributes of the docstring are the help texts, so that none is written twice.
-Setting.__doc__ = "\n".join(
-    [
-        f"{inspect.cleandoc(Setting.__doc__ or '')}\n\nAttributes:",
-        *(f"    {option.name}: {option.help}" for option in setting_options()),
-    ]
-)

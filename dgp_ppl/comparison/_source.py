@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import operator
-from collections.abc import Callable, Sequence
-from functools import cached_property, partial
+from collections.abc import Sequence
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -14,16 +14,14 @@ from dgp_ppl import datasets
 from dgp_ppl._checks import bad_rows, check_count
 from dgp_ppl._errors import DataError
 from dgp_ppl.comparison._method import METHODS, check_method, methods_for
-from dgp_ppl.datasets import Dataset
+from dgp_ppl.datasets import Dataset, Preprocessor
 from dgp_ppl.datasets._source import RowSource, TableSource
 
-__all__ = [
-    "Split", "check_methods", "chosen_methods", "default_splits", "divided", "prepare",
-    "split_numbers",
-]  # fmt: skip
+__all__ = ["Split", "check_methods", "chosen_methods", "divided", "split_numbers"]
 
 _DEFAULT_METHODS = ("sgpr", "dsvi", "dspp")
 _DEFAULT_SPLITS = 3
+_ROWS_IN_MEMORY = 20_000  # so few rows of a source are read whole
 
 Source = Dataset | TableSource | RowSource
 
@@ -32,11 +30,12 @@ Source = Dataset | TableSource | RowSource
 class Split:
     """One split of a data set.
 
-    The data set is made at the first access to `data`; so splits that wait take no memory, and go
-    to a worker without their inputs.
+    The inputs of a table are made at the first access to `data`; so splits that wait take no
+    memory, and go to a worker without their inputs.
     """
 
-    make: Callable[[], Dataset | RowSource]
+    source: Source
+    preprocessor: Preprocessor | None  # of a table, fitted to the training rows
     index: int
     train: np.ndarray | None  # numbers of the rows; None for all rows but the test rows
     test: np.ndarray
@@ -44,16 +43,21 @@ class Split:
     @cached_property
     def data(self) -> Dataset | RowSource:
         """The data set."""
-        return self.make()
+        if isinstance(self.source, TableSource):
+            assert self.preprocessor is not None
+            return self.source.dataset(self.preprocessor)
+        return self.source
 
     def __getstate__(self) -> dict[str, Any]:
         return {n: value for n, value in self.__dict__.items() if n != "data"}
 
-    def training(self) -> tuple[Any, Any]:
-        """Return the training data: x and y, or a source of rows and None."""
-        if isinstance(self.data, RowSource):
-            return self.data.rows.without(self.test), None
-        return self.data.x[self.train], self.data.y[self.train]
+    def training(self, batch: int) -> tuple[Any, Any]:
+        """Return the training data: x and y; or a source of more rows than that, and None."""
+        if not isinstance(self.data, RowSource):
+            return self.data.x[self.train], self.data.y[self.train]
+        rows = self.data.rows.without(self.test)
+        is_small = len(rows) <= max(batch, _ROWS_IN_MEMORY)
+        return rows.take(range(len(rows))) if is_small else (rows, None)
 
     def held_out(self) -> tuple[np.ndarray, np.ndarray]:
         """Return the held-out inputs and targets."""
@@ -120,29 +124,13 @@ def split_numbers(splits: Any) -> list[int]:
     return numbers
 
 
-def default_splits(source: Source) -> list[int]:
-    """Return the numbers of the splits of a comparison that names none."""
+def divided(source: Source, splits: Sequence[int] | None, seed: int) -> list[Split]:
+    """Return the splits with these numbers; None stands for the first ones."""
     if isinstance(source, RowSource):
-        return [0]
-    available = source.test_index
-    most = _DEFAULT_SPLITS if available is None else min(_DEFAULT_SPLITS, len(available))
-    return list(range(most))
-
-
-def divided(source: Source, splits: Sequence[int], seed: int) -> dict[int, tuple[Any, np.ndarray]]:
-    """Return the numbers of the training and test rows of each split; see `Split`."""
-    if isinstance(source, RowSource):
-        return {s: (None, source.test_rows(seed, s)) for s in splits}
+        return [Split(source, None, s, None, source.test_rows(seed, s)) for s in splits or [0]]
+    if splits is None:
+        own = source.test_index
+        splits = range(_DEFAULT_SPLITS if own is None else min(_DEFAULT_SPLITS, len(own)))
     found = datasets.splits(source, max(splits) + 1, seed)
-    return {s: found[s] for s in splits}
-
-
-def prepare(source: Source, train: Any) -> Callable[[], Dataset | RowSource]:
-    """Fit the preprocessor of a split, and return what makes the split's data set."""
-    if not isinstance(source, TableSource):
-        return partial(_given, source)
-    return partial(source.dataset, source.fit(train))
-
-
-def _given(source: Dataset | RowSource) -> Dataset | RowSource:
-    return source
+    fit = source.fit if isinstance(source, TableSource) else lambda train: None
+    return [Split(source, fit(found[s][0]), s, *found[s]) for s in splits]

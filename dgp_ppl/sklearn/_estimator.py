@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import warnings
 from typing import Any, Self
 
@@ -13,7 +12,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from dgp_ppl.comparison import METHODS, fit_method
 from dgp_ppl.comparison._method import methods_for
-from dgp_ppl.comparison._setting import complete_setting, make_setting, setting_options
+from dgp_ppl.comparison._setting import OPTIONS, complete_setting, make_setting, with_options
 from dgp_ppl.prediction import Prediction
 
 __all__ = ["DeepGPEstimator"]
@@ -22,19 +21,7 @@ _MOST_SEEDS = 2**32
 _LARGEST = float(np.finfo(np.float32).max) ** 0.5  # squares of differences stay finite
 
 # Arrays have no columns of categories.
-_OPTIONS = [o for o in setting_options() if not o.hidden and o.name != "category_kernel"]
-
-
-def _with_options(init: Any) -> Any:
-    """Show the options of `Setting` in a signature, where scikit-learn finds its parameters."""
-    signature = inspect.signature(init)
-    *own, _ = signature.parameters.values()
-    options = [
-        inspect.Parameter(o.name, inspect.Parameter.KEYWORD_ONLY, default=o.default)
-        for o in _OPTIONS
-    ]
-    init.__signature__ = signature.replace(parameters=[*own, *options])
-    return init
+_OPTIONS = [o for o in OPTIONS if not o.hidden and o.name != "category_kernel"]
 
 
 class DeepGPEstimator(BaseEstimator):
@@ -71,7 +58,7 @@ class DeepGPEstimator(BaseEstimator):
     samples: int
     restarts: int
 
-    @_with_options
+    @with_options(_OPTIONS)
     def __init__(
         self,
         *,

@@ -18,7 +18,7 @@ def start(folder, *, typer="", run="pass", ignored=False):
     code = "import dgp_ppl.cli.__main__ as c; c.main()"
     if not typer:
         code = f"import atexit, os, signal, sys; {code.replace('; ', '; c.load = lambda: run; ')}"
-        code = f"def run():\n    {run}\n{code}"
+        code = f"def run(**_):\n    {run}\n{code}"
     if ignored:
         code = f"import signal; signal.signal(signal.SIGINT, signal.SIG_IGN)\n{code}"
     path = f"{folder}{os.pathsep}{ROOT}"

@@ -12,7 +12,7 @@ from support.tables import houses
 
 from dgp_ppl._errors import DataError
 from dgp_ppl.cli import _compare
-from dgp_ppl.comparison import _executor
+from dgp_ppl.comparison import _compare as _comparison
 
 TINY = ["--steps", "3", "--inducing", "4", "--samples", "4", "--splits", "1", "--depth", "1"]
 TINY += ["--methods", "dsvi"]
@@ -50,7 +50,7 @@ def test_a_good_file_is_compared(tmp_path):
 
 
 def test_the_report_of_a_messy_file_is_printed(messy, tmp_path, monkeypatch):
-    monkeypatch.setattr(_executor, "run_method", no_fit)
+    monkeypatch.setattr(_comparison, "run_method", no_fit)
     args = ["compare", messy, "--target", "price", "--out", tmp_path / "out", *TINY]
     code, _, err = command(*args, "--drop", "owner, country", "--categorical", "rooms")
     assert code == 0
@@ -72,6 +72,8 @@ def test_bad_input_is_one_line(messy, tmp_path):
         (["diabetes", "--target", "nothing"], "nothing"),
         (["diabetes", "--methods", "dsvi,magic"], "magic"),
         (["diabetes", "--steps", "0"], "steps"),
+        (["diabetes", "--steps", "many"], "'--steps'"),
+        (["diabetes", "--stepz", "3"], "No such option: --stepz"),
         (["diabetes", "--workers", "0"], "workers"),
         (["diabetes", "--learning-rate", "-1"], "learning_rate"),
         (["diabetes", "--seed", "99999999999999999999"], "seed"),

@@ -8,7 +8,7 @@ import dgp_ppl
 from dgp_ppl._errors import DataError
 from dgp_ppl.cli import _compare, _fit
 from dgp_ppl.cli._options import check_output, column_names
-from dgp_ppl.comparison._setting import setting_options
+from dgp_ppl.comparison._setting import OPTIONS
 
 
 def test_options_are_those_of_compare():
@@ -16,7 +16,7 @@ def test_options_are_those_of_compare():
     compared = inspect.signature(dgp_ppl.compare).parameters
     for command in (_compare._compare, _fit._fit):
         given = inspect.signature(command).parameters
-        for option in setting_options():
+        for option in OPTIONS:
             if option.name != "restarts" or command is _compare._compare:
                 assert given[option.name].default == option.default
                 assert given[option.name].annotation.__origin__ == option.type

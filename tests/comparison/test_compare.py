@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import re
+from concurrent.futures import Executor
 
 import numpy as np
 import pytest
@@ -129,7 +130,11 @@ def test_errors_name_the_argument_and_the_cure(tmp_path):
         ("step", {"report": True, "out": tmp_path}, "report is True.*dgp_ppl.report.write_report"),
         ("step", {"resume": True}, "resume is True, out is None"),
         ("step", {"executor": 4}, "executor is a int, wanted a concurrent.futures.Executor"),
-        ("step", {"executor": list, "in_one_program": True}, "in_one_program is True and executor"),
+        (
+            "step",
+            {"executor": Executor(), "in_one_program": True},
+            "in_one_program is True and executor",
+        ),
     ):
         with pytest.raises((TypeError, ValueError)) as caught:
             dgp_ppl.compare(data, **(TINY | options))

@@ -1,7 +1,6 @@
 """`compare` with tables: text, dates, missing cells, labels and data frames."""
 
 import gc
-import json
 import warnings
 import weakref
 
@@ -14,52 +13,35 @@ from support.tables import houses
 
 import dgp_ppl
 from dgp_ppl import datasets
-from dgp_ppl.comparison import _executor
+from dgp_ppl.comparison import _compare
 from dgp_ppl.datasets._source import TableSource, open_source
 
 DROP = ["id", "owner"]
 
 
-@pytest.fixture(scope="module")
-def outcome(tmp_path_factory):
-    """A comparison on a pandas frame, and its folder."""
-    out = tmp_path_factory.mktemp("table")
+def test_a_frame_is_compared_on_preprocessors_of_its_splits():
+    """A preprocessor and a scale are fitted to the training rows of a split alone."""
     frame = pd.DataFrame(houses(40))
-    options = {"target": "price", "drop": DROP, "splits": 1, "out": out}
+    options = {"target": "price", "drop": DROP}
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        return dgp_ppl.compare(frame, ["sgpr"], **options, **TINY), out
-
-
-def test_a_frame_is_compared(outcome):
-    comparison, out = outcome
-    record = json.loads((out / "results.json").read_text())
-    assert record["data"]["rows"] == 39
-    assert record["data"]["columns"] == len(record["data"]["inputs"])
-    assert any("1 row without" in line for line in record["data"]["preparation"])
-    assert (record["config"]["drop"], record["config"]["strict"]) == (DROP, False)
-    assert all(np.isfinite(row["rmse"]) for row in comparison.splits)
-
-
-def test_each_split_is_fitted_to_its_training_rows(outcome):
-    run = outcome[0].fits["sgpr"]
-    source = open_source(pd.DataFrame(houses(40)), target="price", drop=DROP)
+        found = dgp_ppl.compare(frame, ["linear"], splits=1, **options, **TINY)
+    data, config = found.record["data"], found.record["config"]
+    assert (data["rows"], data["columns"]) == (39, len(data["inputs"]))
+    assert any("1 row without" in line for line in data["preparation"])
+    assert (config["drop"], config["strict"]) == (DROP, False)
+    assert all(np.isfinite(row["rmse"]) for row in found.splits)
+    run, source = found.fits["linear"], open_source(frame, **options)
     train, test = datasets.splits(source, 1, 0)[0]
-    assert run.data.preprocessor == source.fit(train)
-    inputs = run.data.preprocessor.inputs(source.whole)
-    np.testing.assert_array_equal(run.x, inputs[source.rows[train]])
-    np.testing.assert_array_equal(run.x_test, source.dataset(source.fit(train)).x[test])
+    columns = run.data.preprocessor
+    assert columns == source.fit(train)
+    np.testing.assert_array_equal(run.x, columns.inputs(source.whole)[source.rows[train]])
+    np.testing.assert_array_equal(run.x_test, source.dataset(columns).x[test])
     np.testing.assert_allclose(run.standardizer.x_loc, run.x.mean(axis=0))
 
 
-@pytest.fixture
-def without_fits(monkeypatch):
-    """Make `compare` do everything but the fits."""
-    monkeypatch.setattr(_executor, "run_method", no_fit)
-
-
-@pytest.mark.usefixtures("without_fits")
-def test_labels_are_classes_and_warnings_are_given(capsys):
+def test_labels_are_classes_and_warnings_are_given(capsys, monkeypatch):
+    monkeypatch.setattr(_compare, "run_method", no_fit)
     table = houses(30)
     table["garage"] = ["yes" if g else "no" for g in table["garage"]]
     frame = pl.DataFrame({n: table[n] for n in ("id", "area", "garage")})

@@ -140,7 +140,7 @@ def test_processes(tmp_path):
 def test_local_workers_divide_the_threads():
     """BLAS and XLA in a worker start as many threads as its share of the cores, at least one."""
     num = 2 * os.cpu_count()
-    with local_workers(num)() as pool:
+    with local_workers(num) as pool:
         for threads, cores in pool.map(worker_methods.threads_of_libraries, range(num)):
             assert threads
             assert set(threads) == {1}
@@ -185,7 +185,7 @@ def test_workers_end_with_a_parent_that_is_killed(tmp_path):
     script.write_text(
         "import os, time\n"
         "from dgp_ppl.comparison import local_workers\n"
-        "pool = local_workers(1)()\n"
+        "pool = local_workers(1)\n"
         "print(pool.submit(os.getpid).result(), flush=True)\n"
         "time.sleep(600)\n"
     )

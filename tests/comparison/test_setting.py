@@ -8,15 +8,15 @@ import pytest
 
 import dgp_ppl
 from dgp_ppl.comparison import Setting
-from dgp_ppl.comparison._setting import make_setting, setting_options
+from dgp_ppl.comparison._setting import OPTIONS, make_setting
 
 
 def test_every_option_is_declared_once_with_all_that_a_help_text_needs():
     signature = inspect.signature(dgp_ppl.compare).parameters
     assert {f.name for f in dataclasses.fields(Setting)} - {"task", "outputs"} == {
-        option.name for option in setting_options()
+        option.name for option in OPTIONS
     }
-    for option in setting_options():
+    for option in OPTIONS:
         assert option.help.endswith("."), option
         assert f"{option.name}: {option.help}" in Setting.__doc__
         assert option.default is None or isinstance(option.default, option.type)

@@ -28,6 +28,7 @@ def compared():
     return found, out
 
 
-def no_fit(method, split, *_):
+def no_fit(job):
     """Stand in for `run_method`: a row without metrics, and no run."""
-    return {"split": split.index, "method": method, **dict.fromkeys(METRICS[split.data.task])}, None
+    split, row = job.split, dict.fromkeys(METRICS[job.split.data.task])
+    return {"split": split.index, "method": job.method, **row}, None
