@@ -145,15 +145,12 @@ def repeated_rows(x: np.ndarray, x_test: np.ndarray) -> np.ndarray:
     Raises:
         ValueError: if an array does not have two axes, or the numbers of columns differ.
     """
-    x, x_test = np.asarray(x), np.asarray(x_test)
+    x, x_test = np.asarray(x, np.float64), np.asarray(x_test, np.float64)
     if x.ndim != 2 or x_test.ndim != 2 or x.shape[1] != x_test.shape[1]:
         raise ValueError(
             f"repeated_rows: x_test has shape {x_test.shape} and x {x.shape}, wanted [N*, D] and "
             "[N, D] with the same number of columns D"
         )
-    known = {_hash(row) for row in x}
-    return np.array([_hash(row) in known for row in x_test], bool)
-
-
-def _hash(row: np.ndarray) -> int:
-    return hash((np.asarray(row, float) + 0.0).tobytes())  # -0.0 + 0.0 is 0.0
+    x, x_test = x + 0.0, x_test + 0.0  # -0.0 + 0.0 is 0.0
+    known = {row.tobytes() for row in x}
+    return np.array([row.tobytes() in known for row in x_test], bool)

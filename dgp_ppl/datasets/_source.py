@@ -28,19 +28,34 @@ _MOST_TEST_ROWS = 10_000
 _MOST_CLASSES = 1000
 
 
-@dataclass(frozen=True, eq=False, repr=False)
 class TableSource:
-    """A table whose inputs are made for each split, from what its training rows say."""
+    """A table whose inputs are made for each split, from what its training rows say.
 
-    name: str
-    whole: Table  # rows without a target tell categories
-    rows: np.ndarray  # positions of the rows with a target, [N]
-    y: np.ndarray  # their targets, [N]
-    task: str
-    target: str
-    source: str
-    drop: Sequence[str] = ()
-    categorical: Sequence[str] = ()
+    What does not depend on a split is checked when it is made.
+
+    Attributes:
+        whole: all rows; those without a target tell categories too.
+        rows: positions of the rows with a target, [N].
+        y: their targets, [N].
+    """
+
+    def __init__(
+        self,
+        name: str,
+        table: Table,
+        target: str | None,
+        source: str,
+        drop: Sequence[str] = (),
+        categorical: Sequence[str] = (),
+    ) -> None:
+        self.name, self.whole, self.source = name, table, source
+        self.target = find_target(table.where, table.names, target)
+        self.drop, self.categorical = drop, categorical
+        learnt = learn(table, self.target, None, drop, categorical)
+        y, present = learnt.targets(table)
+        self.task, self.rows = learnt.task, np.flatnonzero(present)
+        self.y = y[self.rows]
+        check_size(table.where, len(self.rows))
 
     test_index = None  # tables come without splits
 
@@ -58,17 +73,11 @@ class TableSource:
 
     def dataset(self, preprocessor: Preprocessor) -> Dataset:
         """Return the data set with the inputs that a preprocessor makes of all rows."""
+        x, names = preprocessor.inputs(self.whole.take(self.rows)), preprocessor.names
         return Dataset(
-            name=self.name,
-            x=preprocessor.inputs(self.whole.take(self.rows)),
-            y=self.y,
-            task=self.task,
-            test_index=None,
-            x_names=preprocessor.names,
-            y_name=self.target,
-            source=self.source,
+            self.name, x, self.y, self.task, None, names, self.target, self.source,
             preprocessor=preprocessor,
-        )
+        )  # fmt: skip
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -133,7 +142,7 @@ def open_source(
         reason = "strict takes all columns as they are" if strict else "the data are no table"
         raise DataError(f"{option} is {quoted(names)}, but {reason}; leave one of them out")
     if isinstance(found, tuple):
-        return strict_dataset(*found) if strict else _table_source(*found, drop, categorical)
+        return strict_dataset(*found) if strict else TableSource(*found, drop, categorical)
     return _with_single_target(found) if isinstance(data, Dataset) else found
 
 
@@ -148,23 +157,6 @@ def _with_single_target(data: Dataset) -> Dataset:
             "supported; make a data set of each column, with y=y[:, j]"
         )
     return replace(data, y=y[:, 0])
-
-
-def _table_source(
-    name: str,
-    table: Table,
-    target: str | None,
-    origin: str,
-    drop: Sequence[str],
-    categorical: Sequence[str],
-) -> TableSource:
-    """Make a source, and check all that does not depend on a split."""
-    target = find_target(table.where, table.names, target)
-    whole = learn(table, target, None, drop, categorical)
-    y, present = whole.targets(table)
-    rows = np.flatnonzero(present)
-    check_size(table.where, len(rows))
-    return TableSource(name, table, rows, y[rows], whole.task, target, origin, drop, categorical)
 
 
 def _open_folder(

@@ -8,16 +8,9 @@ import re
 import numpy as np
 
 __all__ = [
-    "DAY_MICROSECONDS",
-    "MISSING",
-    "WHOLE_MAX",
-    "canonical",
-    "has_decimal_comma",
-    "is_missing",
-    "is_too_long",
-    "parse_date",
-    "parse_number",
-]
+    "DAY_MICROSECONDS", "MISSING", "WHOLE_MAX", "canonical", "has_decimal_comma", "is_missing",
+    "is_too_long", "parse_date", "parse_number",
+]  # fmt: skip
 
 MISSING = frozenset(
     ("", "na", "n/a", "#n/a", "<na>", "nan", "+nan", "-nan", "null", "none", "nil", "?", ".", "-")

@@ -234,18 +234,14 @@ def _plain_numbers(column: Any) -> Column | None:
     """Convert texts to numbers; None if some text is neither a plain number nor missing."""
     pa, pc = arrow(), arrow("compute")
     trimmed = pc.utf8_trim_whitespace(column)
-    tokens = pa.array(sorted(MISSING), trimmed.type)
-    missing = pc.is_in(pc.utf8_lower(trimmed), value_set=tokens)
-    present = pc.and_(pc.invert(missing), column.is_valid()).fill_null(False)
-    trimmed = trimmed.filter(present)
+    missing = pc.is_in(pc.utf8_lower(trimmed), value_set=pa.array(sorted(MISSING), trimmed.type))
+    trimmed = pc.if_else(missing, pa.scalar(None, trimmed.type), trimmed)
     try:
-        numbers = trimmed.cast(pa.float64()).to_numpy(zero_copy_only=False)
+        values = trimmed.cast(pa.float64()).to_numpy(zero_copy_only=False)  # NaN where missing
     except pa.ArrowInvalid:
         return None
-    are_whole = pc.match_substring_regex(trimmed, r"^[+-]?[0-9]+$")
-    too_long = np.abs(numbers) >= WHOLE_MAX  # such whole numbers may have lost digits
-    if not len(numbers) or (too_long & are_whole.to_numpy(zero_copy_only=False)).any():
+    are_whole = pc.match_substring_regex(trimmed, r"^[+-]?[0-9]+$").fill_null(True)
+    too_long = np.abs(values) >= WHOLE_MAX  # such whole numbers may have lost digits
+    if np.isnan(values).all() or (too_long & are_whole.to_numpy(zero_copy_only=False)).any():
         return None
-    values = np.full(len(column), np.nan)
-    values[present.to_numpy(zero_copy_only=False)] = numbers
     return Column("number", values, whole=bool(pc.all(are_whole).as_py()))
