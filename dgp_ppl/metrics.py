@@ -20,13 +20,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import erf
 
-__all__ = [
-    "crps_gaussian_mixture",
-    "crps_samples",
-    "interval_coverage",
-    "mean_log_density",
-    "rmse",
-]
+__all__ = ["crps_gaussian_mixture", "crps_samples", "interval_coverage", "mean_log_density", "rmse"]
 
 _CELLS = 2**16  # entries of a work array, so that a few of them fit in a processor's cache
 

@@ -80,24 +80,31 @@ class Standardizer:
             ValueError: if x is not [N, D], y neither [N] nor [N, P] with P > 1, a target is NaN in
                 all rows, or `unscaled` has no columns of x.
         """
+        if isinstance(x, Rows) and y is not None:
+            raise ValueError("Standardizer.fit: x is Rows, whose second array is y; leave y out")
+        first: Any
+        blocks: Any
         if isinstance(x, Rows):
-            if y is not None:
-                raise ValueError(
-                    "Standardizer.fit: x is Rows, whose second array is y; leave y out"
-                )
-            first: Any = x.first
-            blocks: Any = x.blocks
+            first, blocks = x.first, x.blocks()
         else:
-            arrays = [np.asarray(a, np.float64) for a in (x, y) if a is not None]
-            first, blocks = arrays, lambda: [arrays]
+            first = [np.asarray(a, np.float64) for a in (x, y) if a is not None]
+            blocks = [first]
         first = first[: 1 + targets]
         _check_shapes(*first)
-        unscaled = _columns(unscaled, first[0].shape[1])  # before the pass, which may take long
-        inputs, outputs, start = RunningMoments(), RunningMoments(), 0
-        for block in blocks():
+        num = first[0].shape[1]
+        kept = [operator.index(i) for i in unscaled]
+        if kept and not 0 <= min(kept) <= max(kept) < num:
+            raise ValueError(
+                f"Standardizer.fit: unscaled is {kept}, wanted positions of columns of x, at least "
+                f"0 and below {num}"
+            )
+        scaled = [i for i in range(num) if i not in kept]
+        inputs, outputs, start = _Moments(), _Moments(), 0
+        for block in blocks:
             numbers = start + np.arange(len(block[0]))
             check_inputs("Standardizer.fit", block[0], numbers=numbers)
-            inputs.add(_scaled_together(block[0], unscaled) if shared else block[0])
+            together = shared and scaled  # all entries of the columns that share a scale
+            inputs.add(block[0][:, scaled].reshape(-1, 1) if together else block[0])
             if len(first) > 1:
                 if np.isinf(targets_read := np.asarray(block[1], np.float64)).any():
                     bad = bad_rows(np.isinf(targets_read), numbers)
@@ -107,7 +114,8 @@ class Standardizer:
                     )
                 outputs.add(targets_read)
             start += len(numbers)
-        loc, scale = _of_columns(first[0].shape[1], *inputs.loc_and_scale(), unscaled)
+        loc, scale = (np.array(np.broadcast_to(a, num)) for a in inputs.loc_and_scale())
+        loc[kept], scale[kept] = 0.0, 1.0
         if len(first) == 1:
             return cls(loc, scale)
         if not outputs.count.all():
@@ -210,33 +218,7 @@ def _check_shapes(x: np.ndarray, y: np.ndarray | None = None) -> None:
         )
 
 
-def _scaled_together(x: np.ndarray, unscaled: Sequence[int]) -> np.ndarray:
-    """Return the entries of the columns that share a scale, [N D, 1]."""
-    others = [i for i in range(x.shape[1]) if i not in unscaled]
-    return (x[:, others] if others else x).reshape(-1, 1)
-
-
-def _columns(unscaled: Sequence[int], num: int) -> list[int]:
-    """Return the positions of columns that stay as they are, of `num`."""
-    columns = [operator.index(i) for i in unscaled]
-    if columns and not 0 <= min(columns) <= max(columns) < num:
-        raise ValueError(
-            f"Standardizer.fit: unscaled is {columns}, wanted positions of columns of x, at least "
-            f"0 and below {num}"
-        )
-    return columns
-
-
-def _of_columns(
-    num: int, loc: np.ndarray, scale: np.ndarray, columns: Sequence[int]
-) -> tuple[np.ndarray, np.ndarray]:
-    """Return the location and scale of `num` columns, 0 and 1 for those that stay as they are."""
-    loc, scale = (np.array(np.broadcast_to(a, num)) for a in (loc, scale))
-    loc[columns], scale[columns] = 0.0, 1.0
-    return loc, scale
-
-
-class RunningMoments:
+class _Moments:
     """Mean and standard deviation of columns, of blocks of rows. NaN does not count.
 
     Source: Chan, Golub and LeVeque (1983), "Algorithms for computing the sample variance", for two
