@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 __all__ = [
-    "COLORS", "array", "figure_of", "finish", "index_label", "input_label", "layer_label",
-    "legend_below", "methods", "not_empty", "panels", "percent", "plain", "style",
+    "COLORS", "array", "figure_of", "finish", "input_label", "layer_label", "not_empty", "panels",
+    "percent", "plain", "style",
 ]  # fmt: skip
 
 COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
@@ -71,46 +71,37 @@ def plain(axis: Any) -> None:
     axis.set_axisbelow(True)
 
 
-def finish(figure: Any, title: str = "", legend_of: Any = None, columns: int = 4) -> Any:
-    """Add the title, and below all panels one legend for the axes in `legend_of`."""
+def finish(figure: Any, title: str = "", legend_of: Any = (), columns: int = 4) -> Any:
+    """Add the title, and below all panels one legend for the axes in `legend_of`.
+
+    The legend has at most so many `columns`, and is no wider than the figure.
+    """
     if title:
         figure.suptitle(title)
-    if legend_of is not None:
-        entries: dict[str, Any] = {}
-        for axis in np.ravel(legend_of):
-            for handle, label in zip(*axis.get_legend_handles_labels(), strict=True):
-                entries.setdefault(label, handle)
-        if entries:
-            legend_below(figure, entries, columns)
-    _disable_mathtext(figure)
-    return figure
+    entries: dict[str, Any] = {}
+    for axis in np.ravel(legend_of):
+        for handle, label in zip(*axis.get_legend_handles_labels(), strict=True):
+            entries.setdefault(label, handle)
+    if entries:
+        letters = np.array([len(label) for label in entries])
 
+        def width(n: int) -> float:
+            """Estimate the width of n columns in inches: handles, and letters of 9 points."""
+            return sum(0.55 + 0.065 * part.max() for part in np.array_split(letters, n))
 
-def _disable_mathtext(figure: Any) -> None:
-    """Show a ``$`` in a name as it is."""
+        limit = figure.get_size_inches()[0] - 0.2
+        fitting = [n for n in range(1, min(columns, len(entries)) + 1) if width(n) < limit]
+        figure.legend(
+            entries.values(), entries.keys(), loc="outside lower center", frameon=False,
+            ncols=max(fitting, default=1), fontsize=9,
+        )  # fmt: skip
+    # A `$` in a name is shown as it is.
     texts = [*figure.texts, *(t for legend in figure.legends for t in legend.get_texts())]
     for axis in figure.axes:
         texts += [axis.title, axis.xaxis.label, axis.yaxis.label, *axis.texts]
-        texts += axis.get_legend().get_texts() if axis.get_legend() is not None else []
     for text in texts:
-        if text is not None:
-            text.set_parse_math(False)
-
-
-def legend_below(figure: Any, entries: Mapping[str, Any], columns: int = 4) -> None:
-    """Add a legend of these labels and handles below all panels, no wider than the figure."""
-    letters = np.array([len(label) for label in entries])
-
-    def width(n: int) -> float:
-        """Estimate the width of n columns in inches: handles, and letters of 9 points."""
-        return sum(0.55 + 0.065 * part.max() for part in np.array_split(letters, n))
-
-    limit = figure.get_size_inches()[0] - 0.2
-    fitting = [n for n in range(1, min(columns, len(entries)) + 1) if width(n) < limit]
-    figure.legend(
-        entries.values(), entries.keys(), loc="outside lower center", frameon=False,
-        ncols=max(fitting, default=1), fontsize=9,
-    )  # fmt: skip
+        text.set_parse_math(False)
+    return figure
 
 
 def percent(fraction: float) -> str:
@@ -123,12 +114,6 @@ def layer_label(name: str) -> str:
     name = name.removesuffix(".v")
     found = re.fullmatch(r"l(\d+)", name)
     return f"layer {found[1]}" if found else name
-
-
-def index_label(site: str, index: Sequence[int], outputs: int) -> str:
-    """Label an inducing value: ``layer 1: v[3]``, or with several outputs ``v[3, 0]``."""
-    shown = index if outputs > 1 else index[:1]
-    return f"{layer_label(site)}: v[{', '.join(map(str, shown))}]"
 
 
 def input_label(names: Sequence[str] | None, previous: str | None, d: int, dim: int) -> str:
@@ -160,9 +145,3 @@ def array(caller: str, name: str, value: ArrayLike, shape: Sequence[int | None])
         wanted = "[" + ", ".join("any" if n is None else str(n) for n in shape) + "]"
         raise ValueError(f"{caller}: {name} has shape {found.shape}, wanted {wanted}")
     return found
-
-
-def methods(caller: str, name: str, mapping: Mapping[str, Any]) -> list[tuple[int, str, Any]]:
-    """Return index, name and value of every entry; an array without entries is a ValueError."""
-    not_empty(caller, name, mapping)
-    return [(i, n, value) for i, (n, value) in enumerate(mapping.items())]

@@ -16,7 +16,6 @@ from dgp_ppl.plots._figure import (
     finish,
     input_label,
     layer_label,
-    methods,
     not_empty,
     panels,
     percent,
@@ -54,9 +53,9 @@ def function_bands(
     """
     caller = "function_bands"
     grid = array(caller, "grid", grid, [None])
-    entries = methods(caller, "bands", bands)
-    figure, axes = panels(len(entries), 4, 3.9, names[1], sharey=True)
-    for i, name, band in entries:
+    not_empty(caller, "bands", bands)
+    figure, axes = panels(len(bands), 4, 3.9, names[1], sharey=True)
+    for i, (name, band) in enumerate(bands.items()):
         axis, color = axes[i], style(i)["color"]
         lower, upper, mean = (
             array(caller, f"bands[{name!r}][{n!r}]", band[n], grid.shape)

@@ -2,45 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from dgp_ppl.plots._figure import COLORS, figure_of, finish, index_label, not_empty, plain
+from dgp_ppl.plots._figure import COLORS, figure_of, finish, layer_label, not_empty, plain
 
 __all__ = ["diffusion_paths"]
 
 _SHOWN = 12  # number of single paths
+_SNAPSHOTS = 4
 _EXACT = "0.55"
 
 
 def diffusion_paths(
     states: Mapping[str, ArrayLike],
-    values: Sequence[tuple[str, int, int]] | None = None,
     exact: Mapping[str, ArrayLike] | None = None,
-    snapshots: int = 4,
     title: str = "",
-    reference: str = "NUTS",
 ) -> Any:
-    """Plot the paths of two inducing values from noise to the posterior.
+    """Plot the paths from noise to the posterior of the two inducing values that move most.
 
-    The upper panels show the plane of the two values at some steps, with exact draws in grey. The
-    lower panels show median, 50 % and 90 % bands of the paths against the step, some single paths,
-    and at the right end the same quantiles of the exact draws.
+    These are the values whose mean and standard deviation change most. The upper panels show their
+    plane at some steps, with exact draws in grey. The lower panels show median, 50 % and 90 % bands
+    of the paths against the step, some single paths, and at the right end the same quantiles of the
+    exact draws.
 
     Args:
         states: by site, [S, K + 1, M, P], from `dgp_ppl.diffusion_paths`.
-        values: the two inducing values, (site, m, p) each; by default those whose mean and
-            standard deviation change most.
         exact: by site, draws from the exact posterior, [S', M, P], or with leading axes for chains.
-        snapshots: number of upper panels, at least two.
         title: title of the figure.
-        reference: label of the exact draws.
 
     Raises:
-        ValueError: if there are no states, shapes do not fit, or `values` are not two.
+        ValueError: if there are fewer than two inducing values, or shapes do not fit.
     """
     caller = "diffusion_paths"
     not_empty(caller, "states", states)
@@ -50,40 +45,23 @@ def diffusion_paths(
             raise ValueError(
                 f"{caller}: states[{n!r}] has shape {a.shape}, wanted [S, K + 1, M, P]"
             )
-    if snapshots < 2:
-        raise ValueError(f"{caller}: snapshots is {snapshots}, wanted at least 2")
-    chosen = _most_moved(arrays) if values is None else list(values)
-    if len(chosen) != 2:
-        raise ValueError(f"{caller}: values are {chosen}, wanted two of them")
     labels, paths, truths = [], [], []
-    for site, m, p in chosen:
-        M, P = arrays[site].shape[2:] if site in arrays else (0, 0)
-        if not (0 <= m < M and 0 <= p < P):
-            raise ValueError(
-                f"{caller}: values names {site}[{m}, {p}], wanted one of "
-                f"{ {n: a.shape[2:] for n, a in arrays.items()} }"
-            )
-        labels.append(index_label(site, (m, p), P))
+    for site, m, p in _most_moved(arrays):
+        M, P = arrays[site].shape[2:]
+        index = f"{m}, {p}" if P > 1 else m
+        labels.append(f"{layer_label(site)}: v[{index}]")
         paths.append(arrays[site][:, :, m, p])
         truths.append(_exact_draws(caller, exact, site, (M, P))[:, m, p] if exact else None)
-    return _figure(labels, paths, truths, snapshots, title, reference)
 
-
-def _figure(
-    labels: list[str], paths: list[np.ndarray], truths: list[Any], snapshots: int, title: str,
-    reference: str,
-) -> Any:  # fmt: skip
     steps = paths[0].shape[1] - 1
-    figure, _ = figure_of(2.6 * snapshots + 0.4, 6.2)
+    figure, _ = figure_of(2.6 * _SNAPSHOTS + 0.4, 6.2)
     figure.clear()
     above, below = figure.subfigures(2, 1, height_ratios=[1, 1.05])
-    panels = above.subplots(1, snapshots, sharex=True, sharey=True)
-    for axis, k in zip(panels, np.linspace(0, steps, snapshots).round().astype(int), strict=True):
+    panels = above.subplots(1, _SNAPSHOTS, sharex=True, sharey=True)
+    for axis, k in zip(panels, np.linspace(0, steps, _SNAPSHOTS).round().astype(int), strict=True):
         plain(axis)
-        if truths[0] is not None:
-            axis.plot(
-                *truths, ".", color=_EXACT, markersize=3, alpha=0.5, label=f"exact ({reference})"
-            )
+        if exact:
+            axis.plot(*truths, ".", color=_EXACT, markersize=3, alpha=0.5, label="exact draws")
         axis.plot(
             paths[0][:, k], paths[1][:, k], "o", color=COLORS[0], markersize=2.5, alpha=0.6,
             label="paths",
@@ -95,12 +73,12 @@ def _figure(
     lower = below.subplots(1, 2)
     for axis, label, path, truth in zip(lower, labels, paths, truths, strict=True):
         plain(axis)
-        _trajectories(axis, path, truth, reference)
+        _trajectories(axis, path, truth)
         axis.set_ylabel(label)
     return finish(figure, title, [panels[0], lower[0]], columns=5)
 
 
-def _trajectories(axis: Any, path: np.ndarray, truth: np.ndarray | None, reference: str) -> None:
+def _trajectories(axis: Any, path: np.ndarray, truth: np.ndarray | None) -> None:
     steps = np.arange(path.shape[1])
     levels = np.array([5, 25, 50, 75, 95])
     q = np.percentile(path, levels, axis=0)
@@ -113,7 +91,7 @@ def _trajectories(axis: Any, path: np.ndarray, truth: np.ndarray | None, referen
     if truth is not None:
         low, first, middle, third, high = np.percentile(truth, levels)
         at = steps[-1] + 0.06 * steps[-1]
-        label = f"exact ({reference}): median, 50 % and 90 %"
+        label = "exact draws: median, 50 % and 90 %"
         axis.plot([at, at], [low, high], color=_EXACT, linewidth=1.5, label=label)
         axis.plot([at, at], [first, third], color=_EXACT, linewidth=5, solid_capstyle="butt")
         axis.plot([at], [middle], "_", color="black", markersize=11)

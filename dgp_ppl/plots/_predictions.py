@@ -7,7 +7,7 @@ from typing import Any
 
 from numpy.typing import ArrayLike
 
-from dgp_ppl.plots._figure import array, finish, methods, panels, percent, style
+from dgp_ppl.plots._figure import array, finish, not_empty, panels, percent, style
 
 __all__ = ["predicted_against_observed"]
 
@@ -33,16 +33,16 @@ def predicted_against_observed(
     """
     caller = "predicted_against_observed"
     y = array(caller, "y", y, [None])
-    entries = methods(caller, "predictions", predictions)
-    figure, axes = panels(len(entries), 4, 4.4, f"predicted {target}")
+    not_empty(caller, "predictions", predictions)
+    figure, axes = panels(len(predictions), 4, 4.4, f"predicted {target}")
     bands = {
         name: [array(caller, f"predictions[{name!r}]", a, y.shape) for a in band]
-        for _, name, band in entries
+        for name, band in predictions.items()
     }
     ends = [y, *(a for band in bands.values() for a in band)]
     low, high = min(a.min() for a in ends), max(a.max() for a in ends)
-    for i, name, _ in entries:
-        axis, color, (mean, lower, upper) = axes[i], style(i)["color"], bands[name]
+    for i, (name, (mean, lower, upper)) in enumerate(bands.items()):
+        axis, color = axes[i], style(i)["color"]
         inside = (lower <= y) & (y <= upper)
         axis.plot([low, high], [low, high], color="0.4", linewidth=0.8, zorder=1)
         axis.vlines(

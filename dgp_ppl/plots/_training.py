@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from dgp_ppl.plots._figure import array, figure_of, finish, methods, style
+from dgp_ppl.plots._figure import array, figure_of, finish, not_empty, style
 
 __all__ = ["training_curves"]
 
@@ -29,10 +29,11 @@ def training_curves(
     Raises:
         ValueError: if there is no method, or one without steps.
     """
+    not_empty("training_curves", "elbo_per_datum", elbo_per_datum)
     figure, axes = figure_of(7, 4)
     axis = axes[0, 0]
     low, high = np.inf, -np.inf
-    for i, name, values in methods("training_curves", "elbo_per_datum", elbo_per_datum):
+    for i, (name, values) in enumerate(elbo_per_datum.items()):
         values = array("training_curves", f"elbo_per_datum[{name!r}]", values, [None])
         if not len(values):
             raise ValueError(
