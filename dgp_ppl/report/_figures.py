@@ -15,7 +15,6 @@ from dgp_ppl import plots
 from dgp_ppl.comparison._compare import Comparison
 from dgp_ppl.comparison._run import Run
 from dgp_ppl.datasets import Dataset
-from dgp_ppl.datasets._source import RowSource
 from dgp_ppl.inference import FitResult
 
 __all__ = ["draw_held_out", "write_figures"]
@@ -50,14 +49,23 @@ def write_figures(comparison: Comparison, folder: Path) -> dict[str, Any]:
         The Matplotlib figures by name.
     """
     runs = comparison.fits
-    data, shown = next(iter(runs.values())).data, _labelled(runs)
-    figures = _training(data.name, data.task, shown)
-    if data.task != "regression":
-        figures["reliability"] = draw_held_out(runs)
-    else:
-        figures |= {"predictions": draw_held_out(runs), "pit": _pit(shown)}
+    first, shown = next(iter(runs.values())), _labelled(runs)
+    data, is_regression = first.data, first.data.task == "regression"
+    figures = {}
+    curves = {
+        method: run.fitted.result.elbo_per_datum
+        for method, run in shown.items()
+        if run.fitted.elbo_per_datum is not None and isinstance(run.fitted.result, FitResult)
+    }
+    if curves:
+        title = f"{data.name}: training, split {first.row['split']}"
+        units = "nats, standardised target" if is_regression else "nats"
+        figures["training"] = plots.training_curves(curves, title, units)
+    figures["predictions" if is_regression else "reliability"] = draw_held_out(runs)
+    if is_regression:
+        figures["pit"] = _pit(shown)
         if len(data.x_names) == 1:
-            figures["function"] = _function(shown, _target(data))
+            figures["function"] = _function(shown)
     for name, figure in figures.items():
         figure.savefig(folder / f"{name}.png", dpi=150)
     return figures
@@ -72,35 +80,18 @@ def draw_held_out(runs: Mapping[str, Run]) -> Any:
     Returns:
         A Matplotlib figure.
     """
-    first = next(iter(runs.values()))
-    y_test, shown = first.y_test, _labelled(runs)
-    title = f"{first.data.name}: held-out rows, split {first.row['split']}"
-    if first.data.task != "regression":
+    first, shown = next(iter(runs.values())), _labelled(runs)
+    data = first.data
+    if data.task != "regression":
         return _reliability(shown)
     bands = {m: (r.test.mean, *r.test.interval(_LEVEL)) for m, r in shown.items()}
-    return plots.predicted_against_observed(y_test, bands, _target(first.data), title, _LEVEL)
+    title = f"{data.name}: held-out rows, split {first.row['split']}"
+    target = data.y_name.replace("_", " ")
+    return plots.predicted_against_observed(first.y_test, bands, target, title, _LEVEL)
 
 
 def _labelled(runs: Mapping[str, Run]) -> dict[str, Run]:
     return {method_label(m): r for m, r in runs.items()}
-
-
-def _target(data: Dataset | RowSource) -> str:
-    return data.y_name.replace("_", " ")
-
-
-def _training(name: str, task: str, runs: Mapping[str, Run]) -> dict[str, Any]:
-    """Draw the training curves of the methods that have an ELBO."""
-    curves = {
-        method: run.fitted.result.elbo_per_datum
-        for method, run in runs.items()
-        if run.fitted.elbo_per_datum is not None and isinstance(run.fitted.result, FitResult)
-    }
-    if not curves:
-        return {}
-    units = "nats, standardised target" if task == "regression" else "nats"
-    split = next(iter(runs.values())).row["split"]
-    return {"training": plots.training_curves(curves, f"{name}: training, split {split}", units)}
 
 
 def _pit(runs: Mapping[str, Run]) -> Any:
@@ -141,14 +132,13 @@ def _drawn(
     return figure
 
 
-def _function(runs: Mapping[str, Run], target: str) -> Any:
+def _function(runs: Mapping[str, Run]) -> Any:
     """Draw the predicted functions of a data set with one input."""
     first = next(iter(runs.values()))
     data = first.data
     x, y = (data.x, data.y) if isinstance(data, Dataset) else (first.x, first.y)
-    low, high = x.min(), x.max()
-    margin = 0.1 * (high - low)
-    grid = np.linspace(low - margin, high + margin, _GRID_POINTS)
+    margin = 0.1 * np.ptp(x)
+    grid = np.linspace(x.min() - margin, x.max() + margin, _GRID_POINTS)
     bands = {}
     for method, run in runs.items():
         key_band, key_draw = random.split(random.key(run.config["seed"]))
@@ -159,5 +149,5 @@ def _function(runs: Mapping[str, Run], target: str) -> Any:
         lower, upper = p.interval(_LEVEL)
         draws = p.function_draws(key_draw, _FUNCTION_DRAWS)
         bands[method] = {"mean": p.mean, "lower": lower, "upper": upper, "draws": draws}
-    labels = (data.x_names[0], target)
+    labels = (data.x_names[0], data.y_name.replace("_", " "))
     return plots.function_bands(x[:, 0], y, grid, bands, labels, data.name)

@@ -7,7 +7,7 @@ import importlib
 import io
 import json
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -33,11 +33,10 @@ __all__ = ["write_report"]
 
 _DPI = 130
 _MAX_RHAT = 1.05  # the report warns above it
-_LOWER_IS_BETTER = {"log_loss", "ece", "brier", "rmse", "crps"}
-_HIGHER_IS_BETTER = {"accuracy", "auc", "log_density"}
-
-# Columns of the leave-one-out table; the template explains them.
-_LOO_COLUMNS = ("elpd LOO", "its SE", "p LOO", "high k", "weight", "k-hat")
+_BEST: dict[str, Callable[[Sequence[float]], float]] = {
+    **dict.fromkeys(("log_loss", "ece", "brier", "rmse", "crps"), min),
+    **dict.fromkeys(("accuracy", "auc", "log_density"), max),
+}  # the best of the means of a metric
 
 
 def write_report(comparison: Comparison, folder: Path) -> None:
@@ -79,20 +78,18 @@ def _summary_table(
     summary: Sequence[Mapping[str, Any]], headings: Mapping[str, str]
 ) -> dict[str, Any]:
     """Return the headings and rows of a table; the best mean of each metric is marked."""
-
-    def mean(row: Mapping[str, Any], metric: str) -> float | None:
-        return row.get(metric, {}).get("mean")
-
-    shown = [m for m in headings if any(mean(row, m) is not None for row in summary)]
-    best = {}
-    for metric in shown:
-        means = [value for row in summary if (value := mean(row, metric)) is not None]
-        if len(means) > 1 and metric in _LOWER_IS_BETTER | _HIGHER_IS_BETTER:
-            best[metric] = min(means) if metric in _LOWER_IS_BETTER else max(means)
+    shown, best = [], {}
+    for metric in headings:
+        means = [row[metric]["mean"] for row in summary if metric in row]
+        means = [mean for mean in means if mean is not None]
+        if means:
+            shown.append(metric)
+        if len(means) > 1 and metric in _BEST:
+            best[metric] = _BEST[metric](means)
     rows = []
     for row in summary:
         cells = [
-            {"text": format_summary(m, row[m]), "best": m in best and mean(row, m) == best[m]}
+            {"text": format_summary(m, row[m]), "best": row[m]["mean"] == best.get(m, np.nan)}
             for m in shown
         ]
         if any(cell["text"] for cell in cells):
@@ -102,40 +99,41 @@ def _summary_table(
 
 def _leave_one_out(runs: Mapping[str, Run]) -> tuple[dict[str, Any], list[str]]:
     """Return the leave-one-out table of all methods, and the warnings that came with it."""
-    arviz_stats: Any = importlib.import_module("arviz_stats")
     values: dict[str, dict[str, str]] = {}
     estimates: dict[str, Any] = {}
     notes: list[str] = []
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        for method, run in runs.items():
-            name = method_label(method)
-            caught.clear()
+    for method, run in runs.items():
+        name = method_label(method)
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
             try:
-                loo = criticism.loo(run.tree)
+                loo = estimates[name] = criticism.loo(run.tree)
             except ValueError as error:  # too few draws, or draws that do not differ
                 notes.append(f"{name} has no leave-one-out estimate: {error}.")
                 continue
             khat = criticism.weights_khat(run.tree)
-            estimates[name] = loo
-            values[name] = {
-                "elpd LOO": f"{loo.elpd:.1f}",
-                "its SE": f"{loo.se:.1f}",
-                "p LOO": f"{loo.p:.1f}",
-                "high k": f"{(loo.pareto_k.values > loo.good_k).sum()} of {loo.n_data_points}",
-                "k-hat": "" if khat is None else f"{khat:.2f}",
-            }
-            # ArviZ also warns of high k, which has its own column.
-            texts = dict.fromkeys(str(w.message) for w in caught)
-            notes += [f"{name}: {t}." for t in texts if "hidden" in t or "latent" in t]
-        if len(values) > 1:
-            weights: Any = arviz_stats.compare(estimates)["weight"]
-            for name, row in values.items():
-                row["weight"] = f"{float(weights[name]):.2f}"
-    shown = [n for n in _LOO_COLUMNS if any(row.get(n) for row in values.values())]
+        values[name] = {
+            "elpd LOO": f"{loo.elpd:.1f}",
+            "its SE": f"{loo.se:.1f}",
+            "p LOO": f"{loo.p:.1f}",
+            "high k": f"{(loo.pareto_k.values > loo.good_k).sum()} of {loo.n_data_points}",
+            "weight": "",
+            "k-hat": "" if khat is None else f"{khat:.2f}",
+        }
+        # ArviZ also warns of high k, which has its own column.
+        texts = dict.fromkeys(str(w.message) for w in caught)
+        notes += [f"{name}: {t}." for t in texts if "hidden" in t or "latent" in t]
+    if len(values) > 1:
+        arviz_stats: Any = importlib.import_module("arviz_stats")
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            weights = arviz_stats.compare(estimates)["weight"]
+        for name, row in values.items():
+            row["weight"] = f"{float(weights[name]):.2f}"
+    names = next(iter(values.values()), {})  # the template explains them
+    shown = [n for n in names if any(row[n] for row in values.values())]
     rows = [
-        {"method": name, "cells": [{"text": row.get(n, "")} for n in shown]}
-        for name, row in values.items()
+        {"method": name, "cells": [{"text": row[n]} for n in shown]} for name, row in values.items()
     ]
     return {"headings": shown, "rows": rows}, notes
 
@@ -150,35 +148,32 @@ def _repeated_note(runs: Mapping[str, Run]) -> list[str]:
         return []
     rows, held_out = (np.column_stack(a) for a in ((run.x, run.y), (run.x_test, run.y_test)))
     both = datasets.repeated_rows(rows, held_out).sum()
-    note = (
-        f"{inputs:,} of the {len(run.y_test):,} held-out rows have the inputs of a training row, "
-        f"{both:,} of them also its target."
+    warning = (
+        " A method that remembers rows predicts these well. If they are copies of a training row, "
+        "remove them before you compare."
     )
-    if both:
-        note += (
-            " A method that remembers rows predicts these well. If they are copies of a training "
-            "row, remove them before you compare."
-        )
-    return [note]
+    return [
+        f"{inputs:,} of the {len(run.y_test):,} held-out rows have the inputs of a training row, "
+        f"{both:,} of them also its target.{warning if both else ''}"
+    ]
 
 
 def _mixing_notes(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     """Warn of the first split's chains that have not mixed, in their predictions or in v alone."""
-    first = rows[0]["split"] if rows else 0
     notes = []
     for row in rows:
-        values, predictions = row.get("rhat") or 1.0, row.get("rhat_predictions")
-        if row["split"] != first or max(values, predictions or 1.0) <= _MAX_RHAT:
-            continue
+        in_v, predicted = row.get("rhat") or 1.0, row.get("rhat_predictions")
+        worst = in_v if predicted is None else predicted
         name = method_label(row["method"])
-        if predictions is not None and predictions <= _MAX_RHAT:
+        if row["split"] != rows[0]["split"] or max(in_v, worst) <= _MAX_RHAT:
+            continue
+        if worst <= _MAX_RHAT:
             notes.append(
-                f"{name}: the chains have mixed in what they predict (R-hat {predictions:.2f}) but "
-                f"not in v (R-hat {values:.2f}). Rely on functions and predictions, not on single "
+                f"{name}: the chains have mixed in what they predict (R-hat {worst:.2f}) but not "
+                f"in v (R-hat {in_v:.2f}). Rely on functions and predictions, not on single "
                 "inducing values."
             )
         else:
-            worst = values if predictions is None else predictions
             notes.append(
                 f"{name}: the chains have not mixed (R-hat {worst:.2f}), so the draws do not "
                 "represent the posterior. Do not rely on this row of the table."
