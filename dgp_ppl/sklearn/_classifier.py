@@ -7,10 +7,8 @@ from typing import Any, Self
 import numpy as np
 from sklearn.base import ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import check_is_fitted
 
 from dgp_ppl.sklearn._estimator import DeepGPEstimator
-from dgp_ppl.sklearn._rows import predict_rows
 
 __all__ = ["DeepGPClassifier"]
 
@@ -71,9 +69,7 @@ class DeepGPClassifier(ClassifierMixin, DeepGPEstimator):
             NotFittedError: before `fit`.
             ValueError: if X cannot be used.
         """
-        check_is_fitted(self)
-        found = predict_rows(self.fitted_, self._checked(X, reset=False), self.samples)
-        return found["probabilities"]
+        return self._row_values(X)["probabilities"]
 
     def predict(self, X: Any) -> np.ndarray:
         """Return the most probable class, [N].
@@ -85,5 +81,4 @@ class DeepGPClassifier(ClassifierMixin, DeepGPEstimator):
             NotFittedError: before `fit`.
             ValueError: if X cannot be used.
         """
-        numbers = self.predict_proba(X).argmax(axis=1)
-        return self.classes_[numbers]
+        return self.classes_[self.predict_proba(X).argmax(axis=1)]

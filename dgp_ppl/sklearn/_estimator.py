@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 import warnings
+from collections.abc import Sequence
 from typing import Any, Self
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 from sklearn.base import BaseEstimator
 from sklearn.utils import check_random_state
@@ -13,11 +17,13 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from dgp_ppl.comparison import METHODS, fit_method
 from dgp_ppl.comparison._method import methods_for
 from dgp_ppl.comparison._setting import OPTIONS, complete_setting, make_setting, with_options
-from dgp_ppl.prediction import Prediction
+from dgp_ppl.prediction import Prediction, pool
+from dgp_ppl.prediction._row_function import row_function
 
 __all__ = ["DeepGPEstimator"]
 
-_MOST_SEEDS = 2**32
+_FEWEST_ROWS = 64  # in a chunk
+_MAX_PASSES = 100_000  # rows times passes in memory at a time
 _LARGEST = float(np.finfo(np.float32).max) ** 0.5  # squares of differences stay finite
 
 # Arrays have no columns of categories.
@@ -70,14 +76,13 @@ class DeepGPEstimator(BaseEstimator):
         self.method = method
         self.random_state = random_state
         self.verbose = verbose
-        defaults = {o.name: o.default for o in _OPTIONS}
-        if unknown := options.keys() - defaults.keys():
+        for option in _OPTIONS:
+            setattr(self, option.name, options.pop(option.name, option.default))
+        if options:
             raise TypeError(
-                f"{type(self).__name__}: there is no parameter {', '.join(sorted(unknown))}, "
-                f"wanted some of {', '.join(defaults)}"
+                f"{type(self).__name__}: there is no parameter {', '.join(sorted(options))}, "
+                f"wanted some of {', '.join(option.name for option in _OPTIONS)}"
             )
-        for name, value in (defaults | options).items():
-            setattr(self, name, value)
 
     def prediction(self, X: Any) -> Prediction:
         """Return the whole predictive distribution at X: the `dgp_ppl.Prediction` of `compare`.
@@ -95,6 +100,33 @@ class DeepGPEstimator(BaseEstimator):
         """
         check_is_fitted(self)
         return self.fitted_.predict(self._checked(X, reset=False), self.samples)
+
+    def _row_values(self, X: Any, levels: Sequence[float] = ()) -> dict[str, np.ndarray]:
+        """Return what `row_function` computes at each row of X, in the units of the data.
+
+        For regression these are ``mean`` and ``var``, [N], and ``quantiles``, [N, Q], if there are
+        levels; for classes ``probabilities``, [N, C]. All rows share the draws of the hidden
+        layers' noise, so other rows of X, and their order, change nothing.
+        """
+        check_is_fitted(self)
+        x, scale = self._checked(X, reset=False), self.fitted_.standardizer
+        inputs = scale.inputs(x)  # in float64, before JAX rounds them
+        first = self.fitted_.predictions(x[:1], self.samples)
+        members = [dataclasses.replace(p, standardizer=None) for p in first]
+        at_rows = jax.vmap(row_function(pool(members), levels))
+        # Chunks have 2^k rows, so that other numbers of rows rarely compile a program.
+        most = 2 ** max(0, (_MAX_PASSES // (self.samples * len(members))).bit_length() - 1)
+        size = min(most, max(_FEWEST_ROWS, 2 ** (len(x) - 1).bit_length()))
+        chunks = []
+        for start in range(0, len(x), size):
+            chunk = inputs[start : start + size]
+            found = at_rows(jnp.pad(chunk, ((0, size - len(chunk)), (0, 0)), mode="edge"))
+            chunks.append({n: np.asarray(a, np.float64)[: len(chunk)] for n, a in found.items()})
+        values = {n: np.concatenate([c[n] for c in chunks]) for n in chunks[0]}
+        if "probabilities" in values:
+            return values
+        units = {n: scale.original(a) for n, a in values.items() if n != "var"}
+        return units | {"var": values["var"] * scale.y_scale**2}
 
     def _fit(self, X: np.ndarray, y: np.ndarray, task: str, classes: int = 1) -> Self:
         """Fit to checked arrays; y is a number, or a class 0 ... C-1."""
@@ -128,7 +160,7 @@ class DeepGPEstimator(BaseEstimator):
         given = self.random_state
         if isinstance(given, bool) or not isinstance(given, int | np.integer):
             return int(check_random_state(given).randint(2**31))
-        if not 0 <= given < _MOST_SEEDS:
+        if not 0 <= given < 2**32:
             raise ValueError(
                 f"{type(self).__name__}: random_state is {given}, wanted at least 0 and below 2^32"
             )

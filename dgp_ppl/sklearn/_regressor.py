@@ -9,10 +9,8 @@ import numpy as np
 from jax.typing import ArrayLike
 from sklearn.base import RegressorMixin
 from sklearn.utils import check_random_state
-from sklearn.utils.validation import check_is_fitted
 
 from dgp_ppl.sklearn._estimator import DeepGPEstimator
-from dgp_ppl.sklearn._rows import predict_rows
 
 __all__ = ["DeepGPRegressor"]
 
@@ -76,15 +74,13 @@ class DeepGPRegressor(RegressorMixin, DeepGPEstimator):
             NotFittedError: before `fit`.
             ValueError: if X or a level cannot be used.
         """
-        check_is_fitted(self)
-        X = self._checked(X, reset=False)
         levels = np.asarray([] if quantiles is None else quantiles, np.float64)
         if levels.ndim > 1 or not ((levels > 0) & (levels < 1)).all():
             raise ValueError(
                 f"DeepGPRegressor.predict: quantiles is {quantiles}, wanted levels strictly "
                 "between 0 and 1"
             )
-        found = predict_rows(self.fitted_, X, self.samples, levels.ravel().tolist())
+        found = self._row_values(X, levels.ravel().tolist())
         values = [found["mean"]]
         if return_std:
             values.append(np.sqrt(found["var"]))

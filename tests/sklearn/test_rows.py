@@ -11,7 +11,7 @@ def test_chunks_change_nothing(monkeypatch):
     rows, gp = run("step"), fitted("step")
     x = np.concatenate([rows.x, rows.x_test])
     mean, std = gp.predict(x, return_std=True)
-    monkeypatch.setattr("dgp_ppl.sklearn._rows._MAX_PASSES", 4 * 32)
+    monkeypatch.setattr("dgp_ppl.sklearn._estimator._MAX_PASSES", 4 * 32)
     found, spread = gp.predict(x, return_std=True)
     np.testing.assert_allclose(found, mean, atol=1e-6)
     np.testing.assert_allclose(spread, std, rtol=1e-5)
