@@ -5,15 +5,6 @@ from __future__ import annotations
 from dgp_ppl.datasets._dataset import Dataset, repeated_rows, splits
 from dgp_ppl.datasets._load import load, names
 from dgp_ppl.datasets.rows import Rows
-from dgp_ppl.datasets.tables import Preprocessor, read_table
+from dgp_ppl.datasets.tables import Preprocessor
 
-__all__ = [
-    "Dataset",
-    "Preprocessor",
-    "Rows",
-    "load",
-    "names",
-    "read_table",
-    "repeated_rows",
-    "splits",
-]
+__all__ = ["Dataset", "Preprocessor", "Rows", "load", "names", "repeated_rows", "splits"]

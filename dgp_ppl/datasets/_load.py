@@ -15,10 +15,10 @@ from dgp_ppl.datasets._bundled import BUNDLED, load_bundled
 from dgp_ppl.datasets._dataset import Dataset, DatasetInfo, check_size
 from dgp_ppl.datasets._messages import check_file, named, quoted, shown, suggestion
 from dgp_ppl.datasets._npz import DEFAULT_SPLITS, read_npz
-from dgp_ppl.datasets.tables import Preprocessor, read_table
+from dgp_ppl.datasets.tables import Preprocessor
 from dgp_ppl.datasets.tables._columns import fit_target
 from dgp_ppl.datasets.tables._preprocessor import find_target
-from dgp_ppl.datasets.tables._read import TABLE_SUFFIXES, Table
+from dgp_ppl.datasets.tables._read import TABLE_SUFFIXES, Table, read_table
 
 __all__ = [
     "is_folder", "load", "named_files", "names", "open_data", "refuse_split_key", "strict",
@@ -117,12 +117,6 @@ def open_data(
         return found
     if file := _file_of_folder(text):
         return _load_npz(file, text, target, split_key)
-    if os.path.exists(text):
-        kind = "a folder" if os.path.isdir(text) else "a file of another kind"
-        raise DataError(
-            f"{where}: {kind}, wanted a .csv, .parquet or .npz file; name one, or read a folder of "
-            ".parquet files block by block: dgp.Rows.from_parquet"
-        )
     raise DataError(_unknown_name(text))
 
 
@@ -193,6 +187,12 @@ def named_files() -> list[str]:
 
 def _unknown_name(text: str) -> str:
     """Return the error text for a name that is not known."""
+    if os.path.exists(text):
+        kind = "a folder" if os.path.isdir(text) else "a file of another kind"
+        return (
+            f"{named(text)}: {kind}, wanted a .csv, .parquet or .npz file; name one, or read a "
+            "folder of .parquet files block by block: dgp.Rows.from_parquet"
+        )
     known, folder = [*BUNDLED, *named_files()], os.environ.get(_FOLDER_VARIABLE)
     if folder and os.path.isdir(folder):
         state = f"{_FOLDER_VARIABLE} is {named(folder)}, which has no {shown(text + '.npz')}"

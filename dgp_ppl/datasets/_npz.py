@@ -157,18 +157,12 @@ def _check_splits(array: np.ndarray, key: str, rows: int, where: str) -> tuple[n
     result = []
     for split, padded in enumerate(np.atleast_2d(array)):
         index = padded[padded != -1].astype(np.int64)
-        fault = ""
-        if index.size and (index.min() < 0 or index.max() >= rows):
-            outside = index[(index < 0) | (index >= rows)][0]
-            fault = f"row number {outside}, wanted 0 to {rows - 1}; number the rows from 0"
-        elif len(np.unique(index)) != index.size:
-            fault = "a row number is repeated, wanted each test row once; remove the repeats"
-        elif not 1 <= index.size <= rows - _MIN_TRAIN_ROWS:
-            fault = (
-                f"{index.size} of {rows} rows are test rows, wanted at least one of them, and "
-                f"{_MIN_TRAIN_ROWS} rows for training; leave the split out"
+        are_rows = bool(((index >= 0) & (index < rows)).all()) and len({*index}) == len(index)
+        if not are_rows or not 1 <= len(index) <= rows - _MIN_TRAIN_ROWS:
+            raise DataError(
+                f"{where}: {name}, split {split} (from 0) has the {len(index)} row numbers "
+                f"{quoted(index.tolist(), 6)}, wanted different numbers of test rows, from 0 to "
+                f"{rows - 1}, and {_MIN_TRAIN_ROWS} other rows for training; correct the split"
             )
-        if fault:
-            raise DataError(f"{where}: {name}, split {split} (from 0): {fault}")
         result.append(index)
     return tuple(result)

@@ -142,11 +142,9 @@ def open_source(
         reason = "strict takes all columns as they are" if strict else "the data are no table"
         raise DataError(f"{option} is {quoted(names)}, but {reason}; leave one of them out")
     if isinstance(found, tuple):
-        return (
-            strict_dataset(*found)
-            if strict
-            else TableSource(*found, drop=drop, categorical=categorical)
-        )
+        if strict:
+            return strict_dataset(*found)
+        return TableSource(*found, drop=drop, categorical=categorical)
     return _with_single_target(found) if isinstance(data, Dataset) else found
 
 

@@ -122,10 +122,10 @@ def test_splits(npz):
     )  # fmt: skip
     refused((lambda: load(npz(), split_key="folds"), "no splits 'folds'", "leave split_key out"))
     for index, *words in (
-        ([[0, 6]], "split 0", "row number 6", "0 to 5"),
-        ([[0, 1], [3, 3]], "split 1", "repeated"),
-        ([[0, 1], [-1, -1]], "split 1", "0 of 6 rows are test rows"),
-        ([[0, 1, 2, 3, 4]], "5 of 6 rows", "2 rows for training"),
+        ([[0, 6]], "split 0", "row numbers 0, 6", "0 to 5"),
+        ([[0, 1], [3, 3]], "split 1", "different numbers"),
+        ([[0, 1], [-1, -1]], "split 1", "has the 0 row numbers"),
+        ([[0, 1, 2, 3, 4]], "has the 5 row numbers", "2 other rows for training"),
         ([[0.0, 1.0]], "dtype float64", "row numbers"),
         (np.zeros((0, 3), int), "shape (0, 3)"),
         (np.zeros((1, 1, 1), int), "shape (1, 1, 1)", "[splits, n]"),

@@ -226,11 +226,8 @@ def test_import_paths_lead_back():
     for value, path in (
         (dgp.MeanField, "dgp_ppl:MeanField"),
         (dgp.models.deep_gp, "dgp_ppl.models:deep_gp"),
-        (dgp.means.identity, "dgp_ppl.means:identity"),
         (dist.constraints.positive, "numpyro.distributions.constraints:positive"),
         (jnp.tanh, "jax.numpy:tanh"),
-        (np.float64, "numpy:float64"),
-        (keepable.student, "support.keepable:student"),
         (keepable.counts, "support.keepable:counts"),
         (keepable.Plain.method, "support.keepable:Plain.method"),
         (keepable.Colour.RED, "support.keepable:Colour.RED"),
@@ -244,9 +241,6 @@ def test_import_paths_lead_back():
 
 def test_what_has_no_import_path(monkeypatch, tmp_path):
     old = keepable.student
-    monkeypatch.setattr(keepable, "student", lambda f: f)
-    with pytest.raises(ValueError, match=r"not what support.keepable.student is now"):
-        import_path(old)
     monkeypatch.delattr(keepable, "student")
     with pytest.raises(ValueError, match=r"student, which cannot be imported from support"):
         import_path(old)

@@ -45,20 +45,13 @@ class Order:
     A place in the order has the same arc and step in every pass, and the rotation puts each row
     there with the same probability. So every row has the probability B/N to be in the minibatch of
     a step, and bounds of minibatches are unbiased, in whatever order the rows are kept.
-
-    Attributes:
-        seed: numbers that determine the order.
-        num_rows: number of rows N.
-        batch_size: rows of a minibatch B.
-        window_rows: rows that are shuffled together, a multiple of B.
-        arcs: number of arcs.
     """
 
     seed: tuple[int, ...]
-    num_rows: int
-    batch_size: int
-    window_rows: int
-    arcs: int = 1
+    num_rows: int  # N
+    batch_size: int  # B
+    window_rows: int  # rows that are shuffled together, a multiple of B
+    arcs: int = 1  # number of arcs
 
     @cached_property
     def steps(self) -> int:

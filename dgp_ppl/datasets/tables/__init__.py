@@ -3,6 +3,5 @@
 from __future__ import annotations
 
 from dgp_ppl.datasets.tables._preprocessor import Preprocessor
-from dgp_ppl.datasets.tables._read import read_table
 
-__all__ = ["Preprocessor", "read_table"]
+__all__ = ["Preprocessor"]

@@ -78,15 +78,11 @@ def _header(path: Path) -> tuple[int, list[str]]:
     """Return the number of the header's last line, and the names of the columns."""
     rows = csv_rows(path)
     line, header = next(rows, (0, []))
-    if not header:
-        raise DataError(
-            f"{named(path)}: the file is empty, wanted a header line and rows of numbers; "
-            "check that it is complete"
-        )
     if next(rows, None) is None:
+        held = "has a header and no rows of data" if header else "is empty"
         raise DataError(
-            f"{named(path)}: a header and no rows of data, wanted rows of numbers; "
-            "check that the file is complete"
+            f"{named(path)}: the file {held}, wanted a header line and rows; check that it is "
+            "complete"
         )
     for separator in (";", "\t", "|"):
         if len(header) == 1 and separator in header[0]:

@@ -93,7 +93,8 @@ class Preprocessor:
         [[1421.5, 0.0, 0.0, 1.0, 0.0], [1185.75, 0.0, 0.0, 1.0, 1.0]]
 
         Args:
-            source: a file, a data frame or a `Table`; see `read_table`.
+            source: a .csv (UTF-8, commas, a header) or .parquet file, or a frame of pandas,
+                polars, PyArrow or another library with Arrow's PyCapsule interface.
             target: the column to predict; None if all columns are inputs.
             rows: positions of the training rows, or a mask; None for all rows.
             drop: columns to leave out.
@@ -119,7 +120,7 @@ class Preprocessor:
         Columns that the training data do not have are ignored.
 
         Args:
-            source: a file, a data frame or a `Table`.
+            source: a file or a data frame.
             unseen: what to do about categories that the table of `fit` does not have: "error",
                 or "zeros", where all inputs of the column are 0. With two categories, 0 is also
                 the first of them.
@@ -155,7 +156,7 @@ class Preprocessor:
         """Return the targets of a table's rows, and which rows have one.
 
         Args:
-            source: a file, a data frame or a `Table`.
+            source: a file or a data frame.
 
         Returns:
             A pair of the targets [N], float64 or the classes 0 ... C-1 as int64, and a mask [N].
@@ -258,15 +259,12 @@ class Preprocessor:
             raise DataError(
                 "Preprocessor.from_state: got no state of a Preprocessor; check the file"
             )
-        version = state.get("version")
-        if isinstance(version, int) and version > _VERSION:
+        if (version := state.get("version")) != _VERSION:
             raise DataError(
-                f"Preprocessor.from_state: the state has version {version}, wanted at most "
-                f"{_VERSION}; update dgp_ppl"
+                f"Preprocessor.from_state: the state has version {version!r}, wanted {_VERSION}; "
+                "update dgp_ppl"
             )
         try:
-            if version != _VERSION:
-                raise ValueError(f"the version is {version!r}")
             target, report = state["target"], state["report"]
             return cls(
                 tuple(_column(InputColumn, column) for column in state["columns"]),

@@ -88,27 +88,11 @@ class Table:
 
 
 def read_table(
-    source: str | os.PathLike[str] | ArrowFrame | Table,
-    *,
-    texts: Collection[str] = (),
+    source: str | os.PathLike[str] | ArrowFrame | Table, *, texts: Collection[str] = ()
 ) -> Table:
-    """Read the columns of a .csv or .parquet file or of a data frame, as they are.
+    """Read the columns of a .csv (UTF-8, commas, a header) or .parquet file, or of a data frame.
 
-    Numbers, dates, text and missing cells are all accepted. A `Preprocessor` turns the columns into
-    numbers. A .csv file is UTF-8 with commas and a header.
-
-    >>> import pyarrow as pa
-    >>> from dgp_ppl.datasets import read_table
-    >>> read_table(pa.table({"area": [30.5, None], "colour": ["red", "blue"]}))
-    Table(pyarrow Table: 2 rows; 'area', 'colour')
-
-    Args:
-        source: the file; a frame of pandas, polars, PyArrow or any library with Arrow's PyCapsule
-            interface; or a table, which is returned.
-        texts: columns whose texts stay texts, even if all are numbers, so that ``007`` is not 7.
-
-    Raises:
-        DataError: if there is no such file, or it cannot be read.
+    The texts of the columns `texts` stay texts, even if all are numbers, so that 007 is not 7.
     """
     if isinstance(source, Table):
         return source

@@ -6,9 +6,9 @@ import numpy as np
 from support.data_samples import refused
 from support.tables import arrow, fitted
 
-from dgp_ppl.datasets.tables import read_table
 from dgp_ppl.datasets.tables._cells import parse_date, parse_number
 from dgp_ppl.datasets.tables._columns import Kind, infer
+from dgp_ppl.datasets.tables._read import read_table
 
 DAY = datetime.date(2024, 1, 1)
 ROWS = np.arange(100) / 2

@@ -17,8 +17,7 @@ from support.tables import DROP, arrow, fitted, houses
 
 from dgp_ppl import DataError
 from dgp_ppl.datasets import Preprocessor, load
-from dgp_ppl.datasets.tables import read_table
-from dgp_ppl.datasets.tables._read import table_chunks
+from dgp_ppl.datasets.tables._read import read_table, table_chunks
 
 
 @pytest.fixture
