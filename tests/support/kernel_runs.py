@@ -7,7 +7,7 @@ from jax import random
 from support.helpers import KEY
 
 from dgp_ppl.inference.samplers._mcmc import run_mcmc
-from dgp_ppl.inference.samplers.sghmc import SGHMC
+from dgp_ppl.inference.samplers._sghmc import SGHMC
 
 X = random.normal(KEY, (40, 2))
 Y = X @ jnp.array([1.0, -0.5]) + 0.3 * random.normal(random.key(1), (40,))

@@ -9,7 +9,7 @@ from support.helpers import KEY
 
 import dgp_ppl as dgp
 from dgp_ppl.inference.samplers._mcmc import run_mcmc
-from dgp_ppl.inference.samplers.sghmc import SGHMC
+from dgp_ppl.inference.samplers._sghmc import SGHMC
 
 
 def slope(x, y, batch_size=None):

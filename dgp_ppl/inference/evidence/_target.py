@@ -21,7 +21,7 @@ from dgp_ppl.inference.guides._transport import (
     reference_log_joint,
     to_reference,
 )
-from dgp_ppl.inference.samplers._hamiltonian import Evaluated, hamiltonian_move
+from dgp_ppl.inference.samplers._dynamics import Evaluated, hamiltonian_move
 
 __all__ = ["Arrays", "Points", "Target"]
 

@@ -7,8 +7,8 @@ from dgp_ppl.inference.samplers._chains import Chains
 from dgp_ppl.inference.samplers._mcem import MCEMResult, fit_mcem
 from dgp_ppl.inference.samplers._mcmc import run_mcmc
 from dgp_ppl.inference.samplers._microcanonical import MCLMC, AdjustedMCLMC
+from dgp_ppl.inference.samplers._sghmc import SGHMC
 from dgp_ppl.inference.samplers._tempering import ParallelTempering
-from dgp_ppl.inference.samplers.sghmc import SGHMC
 
 __all__ = [
     "MCLMC",

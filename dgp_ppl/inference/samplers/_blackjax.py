@@ -12,11 +12,13 @@ from jax import random
 from jaxtyping import Array
 
 from dgp_ppl._typing import Model, PRNGKey, Values
-from dgp_ppl.inference.samplers._exact import Flat, FlatDensity, ModelKernel
+from dgp_ppl.inference.samplers._dynamics import Flat
+from dgp_ppl.inference.samplers._kernel import ExactKernel, FlatDensity
 
 __all__ = ["BlackJAXKernel", "BlackJAXState"]
 
 _LEAST_WARMUP = 20  # steps of an adaptation
+_SHOWN = ("acceptance_rate", "num_integration_steps")  # in the progress bar
 
 
 class BlackJAXState(NamedTuple):
@@ -51,7 +53,7 @@ class BlackJAXState(NamedTuple):
         return self.info.num_integration_steps
 
 
-class BlackJAXKernel(ModelKernel):
+class BlackJAXKernel(ExactKernel):
     """A sampler of BlackJAX for any NumPyro model, as a kernel for NumPyro's `MCMC`.
 
     BlackJAX's samplers take a log density and their settings. `algorithm` binds the settings::
@@ -113,7 +115,7 @@ class BlackJAXKernel(ModelKernel):
                     f"{caller}: {name} is {value!r}, wanted a function of the log density, "
                     "such as lambda density: blackjax.mala(density, step_size=0.01)"
                 )
-        super().__init__(model, init_strategy, caller)
+        super().__init__(model, init_strategy)
         self.algorithm, self.adaptation = algorithm, adaptation
 
     @property
@@ -121,8 +123,9 @@ class BlackJAXKernel(ModelKernel):
         return ("z", "diverging")
 
     def get_diagnostics_str(self, state: BlackJAXState) -> str:
-        rate = getattr(state.info, "acceptance_rate", None)
-        return "" if rate is None else f"acc. prob={rate:.2f}"
+        known = {n: state.parameters[n] for n in ("step_size", "L") if n in state.parameters}
+        known |= {n: getattr(state.info, n) for n in _SHOWN if hasattr(state.info, n)}
+        return ", ".join(f"{n.replace('_', ' ')} {a:.2g}" for n, a in known.items())
 
     def _first(
         self, key: PRNGKey, num_warmup: int, z: Values, position: Flat, density: FlatDensity

@@ -63,9 +63,7 @@ class Chains(Summarized, Portable):
             return [f"no draws{steps}"]
         chains, draws = self.shape
         fields = list_arrays("fields", self.fields, 2) if self.fields else []
-        weighted = ""
-        if self.log_weights is not None:
-            weighted = f", weighted, worth {self.worth:.3g}"
+        weighted = "" if self.log_weights is None else f", weighted, worth {self.worth:.3g}"
         first = f"{chains} chain{'s' * (chains > 1)} of {draws} draws{weighted}{steps}"
         return [first, *list_arrays("samples", self.samples, 2), *fields]
 
@@ -111,13 +109,6 @@ class Chains(Summarized, Portable):
 
     def get_samples(self, group_by_chain: bool = False) -> dict[str, np.ndarray]:
         """Return draws as NumPyro's `MCMC` does: [C S, ...], or [C, S, ...] if grouped."""
-        return self.samples if group_by_chain else _concatenated(self.samples)
-
-    def get_extra_fields(self, group_by_chain: bool = False) -> dict[str, np.ndarray]:
-        """Return fields as NumPyro's `MCMC` does: [C S, ...], or [C, S, ...] if grouped."""
-        return self.fields if group_by_chain else _concatenated(self.fields)
-
-
-def _concatenated(draws: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Concatenate the draws of the chains."""
-    return {n: a.reshape(-1, *a.shape[2:]) for n, a in draws.items()}
+        if group_by_chain:
+            return self.samples
+        return {n: a.reshape(-1, *a.shape[2:]) for n, a in self.samples.items()}

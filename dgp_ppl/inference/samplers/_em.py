@@ -20,7 +20,7 @@ from dgp_ppl._typing import Model, Params, PRNGKey
 from dgp_ppl.core._handover import is_layer, with_handover
 from dgp_ppl.inference.runs._blocks import StepProgram
 from dgp_ppl.inference.samplers._potential import Potential
-from dgp_ppl.inference.samplers.sghmc import SGHMC, SGHMCState
+from dgp_ppl.inference.samplers._sghmc import SGHMC, SGHMCState
 
 __all__ = ["EMState", "ExpectationMaximization", "at_params", "with_params"]
 

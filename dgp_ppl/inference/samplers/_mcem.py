@@ -20,17 +20,22 @@ from numpyro.distributions import biject_to, constraints
 from dgp_ppl._checks import check_count, check_key, params_of
 from dgp_ppl._errors import Interrupted, NonFiniteLossError
 from dgp_ppl._partition import Call, signature
-from dgp_ppl._progress import Progress
 from dgp_ppl._typing import Fitted, Model, Params, PRNGKey
 from dgp_ppl.inference.programs._data import check_data
 from dgp_ppl.inference.programs._optimizer import default_optimizer
 from dgp_ppl.inference.runs._checkpoint import RunFolder, optimizer_identity, run_identity
+from dgp_ppl.inference.runs._loop import Block, run_blocks
 from dgp_ppl.inference.runs._pickling import Portable
 from dgp_ppl.inference.runs._summary import Summarized, list_arrays, list_losses
 from dgp_ppl.inference.samplers._chains import Chains
-from dgp_ppl.inference.samplers._em import ExpectationMaximization, at_params, with_params
+from dgp_ppl.inference.samplers._em import (
+    EMState,
+    ExpectationMaximization,
+    at_params,
+    with_params,
+)
 from dgp_ppl.inference.samplers._mcmc import run_mcmc
-from dgp_ppl.inference.samplers.sghmc import SGHMC
+from dgp_ppl.inference.samplers._sghmc import SGHMC
 
 __all__ = ["MCEMResult", "fit_mcem"]
 
@@ -152,7 +157,7 @@ def fit_mcem(
     keys = random.split(key_init, num_chains)
     first = kernel.init(keys, steps, None, *with_params(em.params(unconstrained), call))
     state = em.init(key_em, first, window, unconstrained)
-    folder, saved, parts, draws = None, 0, [], None
+    folder = draws = None
     if checkpoint is not None:
         identity = run_identity(
             kernel, first, (key, given or None, args, kwargs), steps=steps, window=window,
@@ -160,21 +165,21 @@ def fit_mcem(
             optimizer=optimizer_identity(optimizer, unconstrained),
         )  # fmt: skip
         folder, draws = RunFolder(Path(checkpoint) / "fit", identity), Path(checkpoint) / "draws"
-        saved, parts, state = folder.read(state)
-    losses = np.concatenate([np.zeros(0), *(losses for (losses,) in parts)])
+
+    def advance(state: EMState, done: int) -> Block:
+        state, energies = em.advance(state, steps - done)
+        _check_finite(energies, done, em.params(state.unconstrained))
+        note = f"potential energy {energies.mean():.5g} nats"
+        return Block(state, len(energies), [energies.astype(np.float64)], note)
+
+    fit = run_blocks(
+        advance, state, steps, label="fit", progress=progress, folder=folder, every=every
+    )
+    state, losses = fit.state, fit.columns[0] if fit.columns else np.zeros(0)
+    params = em.params(state.unconstrained)
     try:
-        with Progress(progress, steps, "fit", done=saved) as bar:
-            while len(losses) < steps:
-                after, new = em.advance(state, steps - len(losses))
-                all_losses = np.concatenate([losses, np.asarray(new, np.float64)])
-                _check_finite(all_losses, em.params(after.unconstrained))
-                # An interrupt never falls between assignments of one statement.
-                state, losses = after, all_losses
-                bar.update(len(new), f"potential energy {new.mean():.5g} nats")
-                if folder is not None and (len(losses) - saved >= every or len(losses) == steps):
-                    folder.write(len(losses), state, [[losses[saved:]]])
-                    saved = len(losses)
-        params = em.params(state.unconstrained)
+        if fit.interrupt is not None:
+            raise fit.interrupt
         chains = run_mcmc(
             key_run, kernel, params, *args, num_warmup=0, num_samples=num_samples,
             thinning=thinning, num_chains=num_chains, start=state.sampler,
@@ -182,7 +187,6 @@ def fit_mcem(
             checkpoint=draws, every=every, **kwargs,
         )  # fmt: skip
     except KeyboardInterrupt as error:
-        params = em.params(state.unconstrained)
         chains = error.result if isinstance(error, Interrupted) else Chains({}, state=state.sampler)
         raise Interrupted(
             f"fit_mcem: interrupted after {len(losses)} of {steps} iterations with "
@@ -195,16 +199,17 @@ def fit_mcem(
     return MCEMResult(params, chains, losses, time.perf_counter() - begun)
 
 
-def _check_finite(losses: np.ndarray, params: Params) -> None:
-    def is_finite(tree: Any) -> bool:
-        return all(np.isfinite(np.asarray(a)).all() for a in jax.tree.leaves(tree))
-
-    bad = [n for n, value in params.items() if not is_finite(value)]
-    finite = np.isfinite(losses)
+def _check_finite(energies: np.ndarray, done: int, params: Params) -> None:
+    bad = [
+        f"param {n}"
+        for n, value in params.items()
+        if not all(np.isfinite(np.asarray(a)).all() for a in jax.tree.leaves(value))
+    ]
+    finite = np.isfinite(energies)
     if finite.all() and not bad:
         return
-    step = int(np.argmin(finite)) if not finite.all() else len(losses)
-    site = f"param {bad[0]}" if bad else "the potential energy"
+    step = done + (len(energies) if finite.all() else int(np.argmin(finite)))
+    site = [*bad, "the potential energy"][0]
     raise NonFiniteLossError(
         f"fit_mcem: not finite at step {step}: {site}. Try a smaller learning_rate or step_size of "
         "the sampler, or standardised data (dgp_ppl.Standardizer)",

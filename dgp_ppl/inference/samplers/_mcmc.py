@@ -18,14 +18,14 @@ from numpyro.infer.mcmc import MCMCKernel
 from dgp_ppl._checks import check_count, check_key
 from dgp_ppl._errors import Interrupted
 from dgp_ppl._partition import Call, CallArrays, Partition
-from dgp_ppl._progress import Progress
 from dgp_ppl._typing import PRNGKey
 from dgp_ppl.inference.programs._data import check_data
 from dgp_ppl.inference.runs._blocks import blocks, runs_on_cpu
 from dgp_ppl.inference.runs._checkpoint import RunFolder, run_identity
+from dgp_ppl.inference.runs._loop import Block, run_blocks
 from dgp_ppl.inference.samplers._chains import Chains
+from dgp_ppl.inference.samplers._sghmc import SGHMC
 from dgp_ppl.inference.samplers._vectorized import VectorizedKernel
-from dgp_ppl.inference.samplers.sghmc import SGHMC
 
 __all__ = ["run_mcmc"]
 
@@ -131,44 +131,35 @@ def run_mcmc(
             thinning=thinning, num_chains=num_chains, fields=list(fields),
         )  # fmt: skip
         folder = RunFolder(checkpoint, identity)
-    steps, parts, state = (0, [], state) if folder is None else folder.read(state)
     chunk = _STEPS_PER_CALL if folder is None else min(_STEPS_PER_CALL, every)
     most = max(1, chunk // thinning)
     program = _Program(kernel, call, fields, state, most)
     total = num_warmup + num_samples * thinning
-    unsaved: list[Any] = []
-    saved, interrupt = steps, None
-    try:
-        with Progress(progress, total, "sample", done=steps) as bar:
-            while steps < total:
-                if steps < num_warmup:
-                    done = min(num_warmup - steps, chunk)
-                    after, new = program.advance(state, 1, done)[0], []
-                else:
-                    num = min((total - steps) // thinning, most)
-                    after, columns = program.advance(state, num, thinning)
-                    new = [columns]
-                    done = num * thinning
-                # An interrupt never falls between assignments of one statement.
-                state, steps, unsaved = after, steps + done, unsaved + new
-                bar.update(done, kernel.diagnostics(state))
-                if folder is not None and (steps - saved >= every or steps >= total):
-                    folder.write(steps, state, unsaved)
-                    parts, unsaved, saved = parts + unsaved, [], steps
-    except KeyboardInterrupt as error:
-        interrupt = error
-    drawn = [*parts, *unsaved]
+
+    def advance(state: Any, steps: int) -> Block:
+        if steps < num_warmup:
+            done, columns = min(num_warmup - steps, chunk), None
+            state, _ = program.advance(state, 1, done)
+        else:
+            num = min((total - steps) // thinning, most)
+            state, columns = program.advance(state, num, thinning)
+            done = num * thinning
+        return Block(state, done, columns, kernel.diagnostics(state))
+
+    run = run_blocks(
+        advance, state, total, label="sample", progress=progress, folder=folder, every=every
+    )
     samples, others = {}, {}
-    if drawn:
-        columns = [np.concatenate(c)[:num_samples] for c in zip(*drawn, strict=True)]
-        samples, others = program.by_name([np.moveaxis(a, 0, 1) for a in columns])
-    chains = Chains(samples, others, state, steps, time.perf_counter() - begun)
-    if interrupt is not None:
+    if run.columns:
+        columns = [np.moveaxis(a[:num_samples], 0, 1) for a in run.columns]
+        samples, others = program.by_name(columns)
+    chains = Chains(samples, others, run.state, run.steps, time.perf_counter() - begun)
+    if run.interrupt is not None:
         raise Interrupted(_how_to_go_on(chains, num_warmup, num_samples, checkpoint), chains) from (
-            interrupt
+            run.interrupt
         )
     if isinstance(sampler, SGHMC):
-        _warn_if_unreliable(sampler, others, state, thinning)
+        _warn_if_unreliable(sampler, others, run.state, thinning)
     return chains
 
 
@@ -259,7 +250,7 @@ def _warn_if_unreliable(
     """Warn if the chain was unstable, or had not converged."""
     diverging, temperature = (float(np.mean(fields[n])) for n in ("diverging", "temperature"))
     # A temperature is a mean of d squared normals; this is its correlation between two draws.
-    correlation = (1 - kernel.friction) ** (2 * thinning * kernel.num_steps)
+    correlation = (1 - kernel.friction) ** (2 * thinning)
     values = state.momentum.shape[-1] * fields["temperature"].size
     error = math.sqrt(2 / values * (1 + correlation) / (1 - correlation))
     low, high = _TEMPERATURES

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from collections.abc import Callable
 from functools import partial
@@ -13,8 +12,9 @@ from jax import lax, random
 from jaxtyping import Array
 
 from dgp_ppl._typing import Model, PRNGKey
-from dgp_ppl.inference.samplers._blackjax import BlackJAXKernel, BlackJAXState
-from dgp_ppl.inference.samplers._exact import Flat, FlatDensity
+from dgp_ppl.inference.samplers._blackjax import BlackJAXKernel
+from dgp_ppl.inference.samplers._dynamics import Flat
+from dgp_ppl.inference.samplers._kernel import FlatDensity
 
 __all__ = ["MCLMC", "AdjustedMCLMC"]
 
@@ -63,15 +63,12 @@ class MCLMC(BlackJAXKernel):
                 f"MCLMC: energy_variance is {energy_variance}, wanted a positive number"
             )
         self.energy_variance = energy_variance
-        search = partial(_Search, energy_variance=energy_variance)
+        search = _adaptation(partial(_search, energy_variance=energy_variance))
         super().__init__(model, _mclmc, adaptation=search, init_strategy=init_strategy)
 
     @property
     def default_fields(self) -> tuple[str, ...]:
         return ("z", "diverging", "energy_error")
-
-    def get_diagnostics_str(self, state: BlackJAXState) -> str:
-        return _described(state)
 
 
 class AdjustedMCLMC(BlackJAXKernel):
@@ -109,15 +106,12 @@ class AdjustedMCLMC(BlackJAXKernel):
                 f"AdjustedMCLMC: target_accept_prob is {target_accept_prob}, wanted in (0, 1)"
             )
         self.target_accept_prob = target_accept_prob
-        search = partial(_AdjustedSearch, target=target_accept_prob)
+        search = _adaptation(partial(_adjusted_search, target=target_accept_prob))
         super().__init__(model, _adjusted, adaptation=search, init_strategy=init_strategy)
 
     @property
     def default_fields(self) -> tuple[str, ...]:
         return ("z", "diverging", "accept_prob")
-
-    def get_diagnostics_str(self, state: BlackJAXState) -> str:
-        return f"{_described(state)}, {state.num_steps} steps, acc. prob={state.accept_prob:.2f}"
 
 
 def _mclmc(density: FlatDensity, **parameters: Array) -> Any:
@@ -142,94 +136,92 @@ def _draw_num_steps(key: PRNGKey, mean: Array) -> Array:
     return jnp.maximum(jnp.ceil(random.uniform(key, (), most.dtype) * most), 1).astype(jnp.int32)
 
 
-def _described(state: BlackJAXState) -> str:
-    step_size, L = (state.parameters[n] for n in ("step_size", "L"))
-    return f"step size {step_size:.2g}, L {L:.2g}"
+def _adaptation(search: Callable[..., Any]) -> Callable[[FlatDensity], Any]:
+    """Return one of BlackJAX's adaptations, from a search (density, key, position, num_steps)."""
+
+    def adaptation(density: FlatDensity) -> Any:
+        from blackjax.base import AdaptationAlgorithm
+
+        return AdaptationAlgorithm(partial(search, density))
+
+    return adaptation
 
 
-@dataclasses.dataclass(frozen=True)
-class _Search:
-    """The search for scales, step size and L of `MCLMC`, as one of BlackJAX's adaptations."""
-
-    density: FlatDensity
-    energy_variance: float
-
-    def run(self, key: PRNGKey, position: Flat, num_steps: int) -> tuple[Any, None]:
-        thirds = (1 / 3, 1 / 3, 1 / 3)
-        state, found = self.found(key, position, num_steps, thirds)
-        return (state, found._asdict()), None
-
-    def found(
-        self, key: PRNGKey, position: Flat, num_steps: int, fractions: tuple[float, float, float]
-    ) -> tuple[Any, Any]:
-        """Return BlackJAX's state and settings.
-
-        The fractions of the steps are for burn-in, scales, and L; L is sqrt(d) if the last is 0.
-        """
-        import blackjax
-
-        if len(position) < 2:
-            raise ValueError(
-                "MCLMC, AdjustedMCLMC: the model has one latent value, wanted at least two, "
-                "because the momentum moves on a sphere; use numpyro's NUTS"
-            )
-        key_first, key_search = random.split(key)
-        state = blackjax.mclmc.init(position, self.density, key_first)
-        burn_in, scales, length = fractions
-        return blackjax.mclmc_find_L_and_step_size(
-            blackjax.mclmc.build_kernel(), num_steps, state, key_search,
-            logdensity_fn=self.density, frac_tune1=burn_in, frac_tune2=scales,
-            frac_tune3=length, desired_energy_var=self.energy_variance,
-        )[:2]  # fmt: skip
+def _search(
+    density: FlatDensity, key: PRNGKey, position: Flat, num_steps: int, *, energy_variance: float
+) -> Any:
+    """Find scales, step size and L of `MCLMC`."""
+    thirds = (1 / 3, 1 / 3, 1 / 3)
+    state, found = _unadjusted(density, key, position, num_steps, energy_variance, thirds)
+    return (state, found._asdict()), None
 
 
-@dataclasses.dataclass(frozen=True)
-class _AdjustedSearch:
-    """The search for scales, step size and L of `AdjustedMCLMC`, as one of BlackJAX's adaptations.
+def _unadjusted(
+    density: FlatDensity, key: PRNGKey, position: Flat, num_steps: int, energy_variance: float,
+    fractions: tuple[float, float, float],
+) -> tuple[Any, Any]:  # fmt: skip
+    """Return the state and the settings of BlackJAX's search.
+
+    The fractions of the steps are for burn-in, scales, and L; L is sqrt(d) if the last is 0.
+    """
+    import blackjax
+
+    if len(position) < 2:
+        raise ValueError(
+            "MCLMC, AdjustedMCLMC: the model has one latent value, wanted at least two, because "
+            "the momentum moves on a sphere; use numpyro's NUTS"
+        )
+    key_first, key_search = random.split(key)
+    burn_in, scales, length = fractions
+    return blackjax.mclmc_find_L_and_step_size(
+        blackjax.mclmc.build_kernel(), num_steps, blackjax.mclmc.init(position, density, key_first),
+        key_search, logdensity_fn=density, frac_tune1=burn_in, frac_tune2=scales,
+        frac_tune3=length, desired_energy_var=energy_variance,
+    )[:2]  # fmt: skip
+
+
+def _adjusted_search(
+    density: FlatDensity, key: PRNGKey, position: Flat, num_steps: int, *, target: float
+) -> Any:
+    """Find scales, step size and L of `AdjustedMCLMC`.
 
     BlackJAX's own search, ``adjusted_mclmc_find_L_and_step_size``, fixes the number of steps of a
     trajectory. On Gaussians whose covariance has a random basis that made 6 times fewer effective
     draws per gradient or worse (`benchmarks/results/mclmc-tuning.json`), so L is found here.
     """
+    import blackjax
+    from blackjax.adaptation.step_size import dual_averaging_adaptation
 
-    density: FlatDensity
-    target: float
+    key_scales, key_first, key_short, key_long = random.split(key, 4)
+    # Steps without adjustment cost far less than trajectories, so there are more of them.
+    unadjusted, found = _unadjusted(
+        density, key_scales, position, 4 * num_steps, 5e-4, (0.25, 0.55, 0.0)
+    )
+    scales = found.inverse_mass_matrix
+    begin, update, final = dual_averaging_adaptation(target=target)
 
-    def run(self, key: PRNGKey, position: Flat, num_steps: int) -> tuple[Any, None]:
-        import blackjax
-        from blackjax.adaptation.step_size import dual_averaging_adaptation
+    def moved(state: Any, search: Any, L: Array, key: PRNGKey, num: int) -> Any:
+        """Make steps whose size follows the search; also return their positions [num, d]."""
 
-        key_scales, key_first, key_short, key_long = random.split(key, 4)
-        # Steps without adjustment cost far less than trajectories, so there are more of them.
-        unadjusted, found = _Search(self.density, 5e-4).found(
-            key_scales, position, 4 * num_steps, (0.25, 0.55, 0.0)
-        )
-        scales = found.inverse_mass_matrix
-        begin, update, final = dual_averaging_adaptation(target=self.target)
+        def step(carry: Any, key: PRNGKey) -> Any:
+            state, search = carry
+            algorithm = _adjusted(density, L, jnp.exp(search.log_step_size), scales)
+            state, info = algorithm.step(key, state)
+            return (state, update(search, info.acceptance_rate)), state.position
 
-        def moved(state: Any, search: Any, L: Array, key: PRNGKey, num: int) -> Any:
-            """Make steps whose size follows the search; also return their positions [num, d]."""
+        return lax.scan(step, (state, search), random.split(key, num))
 
-            def step(carry: Any, key: PRNGKey) -> Any:
-                state, search = carry
-                size = jnp.exp(search.log_step_size)
-                algorithm = _adjusted(self.density, L, size, scales)
-                state, info = algorithm.step(key, state)
-                return (state, update(search, info.acceptance_rate)), state.position
-
-            return lax.scan(step, (state, search), random.split(key, num))
-
-        # A quarter of the circle on which draws of a Gaussian move around its mean.
-        L = 0.5 * jnp.pi * jnp.sqrt(jnp.asarray(len(position), position.dtype))
-        state = blackjax.adjusted_mclmc_dynamic.init(unadjusted.position, self.density, key_first)
-        half = num_steps // 2
-        (state, search), draws = moved(state, begin(found.step_size), L, key_short, half)
-        # Trajectories that are too short walk at random, and the autocorrelation time falls with
-        # the square of their length.
-        kept = draws[half // 4 :]
-        time = len(kept) / blackjax.diagnostics.effective_sample_size(kept[None])
-        stretch = jnp.clip(jnp.sqrt(jnp.mean(time)), 1 / _MOST_STRETCH, _MOST_STRETCH)
-        L = L * jnp.where(jnp.isfinite(stretch), stretch, 1)
-        (state, search), _ = moved(state, search, L, key_long, num_steps - half)
-        settings = {"L": L, "step_size": final(search), "inverse_mass_matrix": scales}
-        return (state, settings), None
+    # A quarter of the circle on which draws of a Gaussian move around its mean.
+    L = 0.5 * jnp.pi * jnp.sqrt(jnp.asarray(len(position), position.dtype))
+    state = blackjax.adjusted_mclmc_dynamic.init(unadjusted.position, density, key_first)
+    half = num_steps // 2
+    (state, search), draws = moved(state, begin(found.step_size), L, key_short, half)
+    # Trajectories that are too short walk at random, and the autocorrelation time falls with the
+    # square of their length.
+    kept = draws[half // 4 :]
+    time = len(kept) / blackjax.diagnostics.effective_sample_size(kept[None])
+    stretch = jnp.clip(jnp.sqrt(jnp.mean(time)), 1 / _MOST_STRETCH, _MOST_STRETCH)
+    L = L * jnp.where(jnp.isfinite(stretch), stretch, 1)
+    (state, search), _ = moved(state, search, L, key_long, num_steps - half)
+    settings = {"L": L, "step_size": final(search), "inverse_mass_matrix": scales}
+    return (state, settings), None

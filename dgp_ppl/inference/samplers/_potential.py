@@ -6,7 +6,6 @@ import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-import jax
 import jax.numpy as jnp
 from jax import lax, random
 from jax.flatten_util import ravel_pytree
@@ -20,7 +19,7 @@ from dgp_ppl._partition import Call
 from dgp_ppl._typing import Model, PRNGKey, Values
 from dgp_ppl.core._minibatch import stratified, whole_plates
 
-__all__ = ["Energy", "Potential"]
+__all__ = ["Energy", "FixedParams", "Potential"]
 
 
 class Energy(NamedTuple):
@@ -34,6 +33,15 @@ class Energy(NamedTuple):
         """Return the log densities that are not finite, by site."""
         densities = {n: float(p) for n, p in self.log_densities.items()}
         return {n: p for n, p in densities.items() if not math.isfinite(p)}
+
+
+class FixedParams(Messenger):
+    """Sets params to their initial values. One that a random key draws does not change."""
+
+    def process_message(self, msg: Any) -> None:
+        if msg["type"] == "param" and msg["value"] is None:
+            with handlers.seed(rng_seed=random.PRNGKey(0)):
+                msg["value"] = msg["fn"](*msg["args"], **msg["kwargs"])
 
 
 class _SetUnconstrained(Messenger):
@@ -51,10 +59,6 @@ class _SetUnconstrained(Messenger):
         self.log_jacobian: Any = 0.0
 
     def process_message(self, msg: Any) -> None:
-        if msg["type"] == "param" and msg["value"] is None:
-            # A random initial value must not change with the key.
-            with handlers.seed(rng_seed=random.PRNGKey(0)):
-                msg["value"] = msg["fn"](*msg["args"], **msg["kwargs"])
         if msg["type"] == "control_flow":
             # Its sites arrive here stacked, after it has run.
             msg["kwargs"]["substitute_stack"].append(("substitute", self._in_control_flow))
@@ -96,16 +100,17 @@ class Potential:
     """
 
     def __init__(self, model: Model) -> None:
-        self.model = model
+        self.program = FixedParams(model)
 
     def __call__(self, key: PRNGKey, unconstrained: Values, call: Call) -> Energy:
         """Return the energy at these values."""
-        latents = _SetUnconstrained(handlers.seed(self.model, key), unconstrained)
+        latents = _SetUnconstrained(handlers.seed(self.program, key), unconstrained)
         with stratified():
             log_probs, sites = compute_log_probs(latents, call.args, call.kwargs, {})
-        # Auxiliary sites that are not given have no density here; factors are observed.
-        counts = lambda n: n in unconstrained or sites[n]["is_observed"] or _is_latent(sites[n])  # noqa: E731
-        terms = {n: p for n, p in log_probs.items() if counts(n)}
+        # Auxiliary sites that are drawn have no density here.
+        given = lambda n: n in unconstrained or sites[n]["is_observed"]  # noqa: E731
+        is_drawn = lambda n: sites[n]["infer"].get("is_auxiliary") and not given(n)  # noqa: E731
+        terms = {n: p for n, p in log_probs.items() if not is_drawn(n)}
         return Energy(-(sum(terms.values()) + latents.log_jacobian), latents.latents, terms)
 
     def deterministic(self, call: Call) -> Callable[[Values], Values]:
@@ -116,60 +121,13 @@ class Potential:
         """
 
         def found(latents: Values) -> Values:
-            program = handlers.substitute(whole_plates(self.model), data=latents)
-            whole = _SetUnconstrained(handlers.seed(program, _key_from(latents)), {})
+            program = handlers.substitute(whole_plates(self.program), data=latents)
+            seeded = handlers.seed(program, _key_from(latents))
             with handlers.block():
-                sites = handlers.trace(whole).get_trace(*call.args, **call.kwargs)
+                sites = handlers.trace(seeded).get_trace(*call.args, **call.kwargs)
             return {n: s["value"] for n, s in sites.items() if s["type"] == "deterministic"}
 
         return found
-
-    def start(self, key: PRNGKey, strategy: Callable[[Any], Any], call: Call) -> Values:
-        """Return initial unconstrained values of all latent sites, by one of NumPyro's strategies.
-
-        Raises:
-            ValueError: if the model has no latent site, a discrete one, or one in a subsampled
-                plate within `scan`.
-        """
-        seeded = handlers.seed(whole_plates(self.model), key)
-        program = handlers.substitute(seeded, substitute_fn=strategy)
-        found: dict[str, Any] = {}
-
-        def run() -> Values:
-            tracer = handlers.trace(_SetUnconstrained(program, {}))
-            sites = tracer.get_trace(*call.args, **call.kwargs)
-            found.update({n: s for n, s in sites.items() if _is_latent(s)})
-            if discrete := [n for n, s in found.items() if s["fn"].is_discrete]:
-                raise ValueError(
-                    f"SGHMC: the latent sites {discrete} are discrete, and have no gradient; sum "
-                    "them out in the model, or sample them by numpyro's DiscreteHMCGibbs"
-                )
-            if parts := [n for n, s in found.items() if _is_subsampled_in_scan(s)]:
-                raise ValueError(
-                    f"SGHMC: the latent sites {parts} are in a plate with a subsample_size within "
-                    "numpyro's scan, which does not report its rows; leave out that plate's "
-                    "subsample_size"
-                )
-            return {n: biject_to(s["fn"].support).inv(s["value"]) for n, s in found.items()}
-
-        with handlers.block():
-            values = jax.jit(run)()
-        if not values:
-            raise ValueError("SGHMC: the model has no latent sites to sample")
-        return values
-
-
-def _is_latent(site: Any) -> bool:
-    return (
-        site["type"] == "sample"
-        and not site["is_observed"]
-        and not site["infer"].get("is_auxiliary")
-    )
-
-
-def _is_subsampled_in_scan(site: Any) -> bool:
-    by_handlers = site.get("plate_to_scale", {}).get(None)
-    return "_scan_current_index" in site["infer"] and site["scale"] is not by_handlers
 
 
 def _key_from(values: Values) -> PRNGKey:

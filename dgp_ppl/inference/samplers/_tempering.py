@@ -13,8 +13,8 @@ from jaxtyping import Array, Float, Int
 
 from dgp_ppl._checks import check_count
 from dgp_ppl._typing import Model, PRNGKey, Values
-from dgp_ppl.inference.samplers._exact import Flat, FlatDensity, ModelKernel
-from dgp_ppl.inference.samplers._hamiltonian import Evaluated, hamiltonian_move
+from dgp_ppl.inference.samplers._dynamics import Evaluated, Flat, hamiltonian_move
+from dgp_ppl.inference.samplers._kernel import ExactKernel, FlatDensity
 
 __all__ = ["ParallelTempering", "TemperingState"]
 
@@ -93,28 +93,42 @@ def _respaced(ladder: Ladder) -> Ladder:
 
 
 class TemperingState(NamedTuple):
-    """The state of a chain of `ParallelTempering`, with R replicas."""
+    """The state of a chain of `ParallelTempering`, with R replicas; arrays of many have an axis C.
+
+    Further statistics are ``step_size``, ``swap_prob`` and ``round_trips``.
+    """
 
     i: Array  # steps done
     z: Values  # unconstrained values of the latent sites at temperature 1
     positions: Array  # of all temperatures, the posterior first, [R, d]
-    log_prior: Array  # at each of them, [R]
     log_likelihood: Array  # at each of them, [R]
     potential_energy: Array  # -log p(y, z) without bounds at temperature 1, in nats
     accept_prob: Array  # acceptance probability of the move at temperature 1
-    step_size: Array  # of the move at temperature 1, relative to the coordinates' scales
-    swap_prob: Array  # mean acceptance probability of a swap so far
-    round_trips: Array  # how often a replica came to the posterior from the prior, after warm-up
     diverging: Array  # whether the move's end at temperature 1 had no finite density
     ladder: Ladder  # the temperatures, and which replica is where
-    log_sizes: Array  # log step sizes, [R]
+    log_sizes: Array  # log step sizes relative to the coordinates' scales, [R]
     mean: Array  # of the positions at each temperature, [R, d]
     variance: Array  # of the same, [R, d]
     num_warmup: Array  # steps of warm-up
     rng_key: PRNGKey  # random key
 
+    @property
+    def step_size(self) -> Array:
+        """Step size at temperature 1."""
+        return jnp.exp(self.log_sizes[..., 0])
 
-class ParallelTempering(ModelKernel):
+    @property
+    def swap_prob(self) -> Array:
+        """Mean acceptance probability of a swap so far."""
+        return 1 - jnp.mean(self.ladder.rejection, axis=-1)
+
+    @property
+    def round_trips(self) -> Array:
+        """How often a replica came to the posterior from the prior, after warm-up."""
+        return jnp.sum(self.ladder.round_trips, axis=-1, dtype=self.ladder.round_trips.dtype)
+
+
+class ParallelTempering(ExactKernel):
     """Parallel tempering (Geyer 1991; Syed et al. 2022), a kernel for posteriors with many modes.
 
     Replicas of the chain sample p(z) p(y | z)^beta at inverse temperatures beta from 1 to 0. Each
@@ -154,7 +168,7 @@ class ParallelTempering(ModelKernel):
         leapfrogs: int = 8,
         init_strategy: Callable[..., Any] | None = None,
     ) -> None:
-        super().__init__(model, init_strategy, "ParallelTempering")
+        super().__init__(model, init_strategy)
         check_count("ParallelTempering", "num_temperatures", num_temperatures, 3)
         check_count("ParallelTempering", "leapfrogs", leapfrogs)
         self.num_temperatures, self.leapfrogs = num_temperatures, leapfrogs
@@ -178,18 +192,13 @@ class ParallelTempering(ModelKernel):
         sound = jnp.isfinite(prior) & jnp.isfinite(likelihood)
         positions = jnp.where(sound[:, None], positions, position)
         prior, likelihood = (jnp.where(sound, a, a[0]) for a in (prior, likelihood))
-        scalar = jnp.zeros((), position.dtype)
         return TemperingState(
             i=jnp.zeros((), jnp.int32),
             z=z,
             positions=positions,
-            log_prior=prior,
             log_likelihood=likelihood,
             potential_energy=-(prior[0] + likelihood[0]),
-            accept_prob=scalar,
-            step_size=scalar,
-            swap_prob=scalar,
-            round_trips=jnp.zeros((), jnp.int32),
+            accept_prob=jnp.zeros((), position.dtype),
             diverging=jnp.zeros((), bool),
             ladder=_first_ladder(R, position.dtype),
             log_sizes=jnp.full(R, jnp.log(_FIRST_SIZE * d**-0.25), position.dtype),
@@ -206,58 +215,58 @@ class ParallelTempering(ModelKernel):
         ladder, warm = state.ladder, state.i < state.num_warmup
         scales = jnp.where(state.i < _SCALED_AFTER, 1.0, jnp.sqrt(state.variance))
         keys = random.split(key_moves, self.num_temperatures)
-        old = _At(state.positions, state.log_prior, state.log_likelihood)
         move = jax.vmap(functools.partial(self._moved, density))
-        at, rates = move(keys, old, ladder.betas, jnp.exp(state.log_sizes), scales)
+        sizes = jnp.exp(state.log_sizes)[:, None] * scales
+        *moved, rates = move(keys, state.positions, ladder.betas, sizes)
         fresh = density.prior_draw(key_prior)
-        at = jax.tree.map(lambda a, b: a.at[-1].set(b), at, _At(fresh, *density.parts(fresh)))
-        adapted = self._adapted(state, at, rates, warm)
-        ladder, source = _swapped(key_swap, ladder, at.log_likelihood, state.i % 2)
-        at = jax.tree.map(lambda a: a[source], at)
-        ladder = self._spaced(ladder, state.i + 1, state.num_warmup)
-        new = adapted._replace(
+        drawn = fresh, *density.parts(fresh)
+        at = [a.at[-1].set(b) for a, b in zip(moved, drawn, strict=True)]
+        adapted = self._adapted(state, at[0], rates)
+        ladder, source = _swapped(key_swap, ladder, at[2], state.i % 2)
+        positions, prior, likelihood = (a[source] for a in at)
+        new = jax.tree.map(lambda a, b: jnp.where(warm, a, b), adapted, state)._replace(
             i=state.i + 1,
-            positions=at.position,
-            log_prior=at.log_prior,
-            log_likelihood=at.log_likelihood,
-            potential_energy=-(at.log_prior[0] + at.log_likelihood[0]),
+            positions=positions,
+            log_likelihood=likelihood,
+            potential_energy=-(prior[0] + likelihood[0]),
             accept_prob=rates[0],
-            step_size=jnp.exp(state.log_sizes[0]),
-            swap_prob=1 - jnp.mean(ladder.rejection),
-            round_trips=jnp.sum(ladder.round_trips, dtype=ladder.round_trips.dtype),
             diverging=rates[0] == 0,
-            ladder=ladder,
+            ladder=self._spaced(ladder, state.i + 1, state.num_warmup),
         )
-        return new, at.position[0]
+        return new, positions[0]
 
     def _moved(
-        self, density: FlatDensity, key: PRNGKey, old: _At, beta: Array, size: Array, scale: Flat
-    ) -> tuple[_At, Array]:
-        """Make a Hamiltonian transition at one temperature; also return its acceptance rate."""
+        self, density: FlatDensity, key: PRNGKey, position: Flat, beta: Array, sizes: Flat
+    ) -> tuple[Flat, Array, Array, Array]:
+        """Make a Hamiltonian transition at one temperature.
 
-        def tempered(x: Flat) -> tuple[Array, _At]:
+        Returns:
+            The position, the two parts of its log density, and the acceptance rate.
+        """
+
+        def tempered(x: Flat) -> tuple[Array, tuple[Array, Array]]:
             prior, likelihood = density.parts(x)
-            return prior + beta * likelihood, _At(x, prior, likelihood)
+            return prior + beta * likelihood, (prior, likelihood)
 
         def evaluate(x: Flat) -> Evaluated:
-            (value, at), slope = jax.value_and_grad(tempered, has_aux=True)(x)
-            return Evaluated(x, value, slope, at)
+            (value, parts), slope = jax.value_and_grad(tempered, has_aux=True)(x)
+            return Evaluated(x, value, slope, parts)
 
-        start = evaluate(old.position)  # the slope depends on the temperature
-        new, rate = hamiltonian_move(key, start, evaluate, size * scale, self.leapfrogs)
-        return new.aux, rate
+        # The slope depends on the temperature, so it is computed again at the start.
+        new, rate = hamiltonian_move(key, evaluate(position), evaluate, sizes, self.leapfrogs)
+        return new.position, *new.aux, rate
 
-    def _adapted(self, state: TemperingState, at: _At, rates: Array, warm: Array) -> TemperingState:
-        """Return step sizes and scales after the moves; unchanged after warm-up."""
+    def _adapted(self, state: TemperingState, positions: Array, rates: Array) -> TemperingState:
+        """Return the state with step sizes and scales after the moves."""
         rate = (state.i + 10.0) ** -_FORGETTING
+        change, dtype = positions - state.mean, state.mean.dtype
         log_sizes = state.log_sizes + 2 * rate * (rates - _ACCEPTANCE)
-        change = at.position - state.mean
-        mean = state.mean + rate * change
         variance = (1 - rate) * (state.variance + rate * jnp.square(change))
-        learned = (a.astype(state.mean.dtype) for a in (log_sizes, mean, variance))
-        kept = state.log_sizes, state.mean, state.variance
-        found = (jnp.where(warm, a, b) for a, b in zip(learned, kept, strict=True))
-        return state._replace(**dict(zip(("log_sizes", "mean", "variance"), found, strict=True)))
+        return state._replace(
+            log_sizes=log_sizes.astype(dtype),
+            mean=(state.mean + rate * change).astype(dtype),
+            variance=variance.astype(dtype),
+        )
 
     def _spaced(self, ladder: Ladder, done: Array, num_warmup: Array) -> Ladder:
         """Space the temperatures again at some steps of warm-up, and count trips from its end."""
@@ -265,11 +274,3 @@ class ParallelTempering(ModelKernel):
         ladder = jax.tree.map(lambda a, b: jnp.where(due, a, b), _respaced(ladder), ladder)
         trips = jnp.where(done == num_warmup, 0, ladder.round_trips)
         return ladder._replace(round_trips=trips)
-
-
-class _At(NamedTuple):
-    """A position and the two parts of its log density; with an axis R for all temperatures."""
-
-    position: Array
-    log_prior: Array
-    log_likelihood: Array

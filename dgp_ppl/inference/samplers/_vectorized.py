@@ -15,8 +15,7 @@ from numpyro.infer.mcmc import MCMCKernel
 from numpyro.util import nested_attrgetter
 
 from dgp_ppl._partition import Call
-from dgp_ppl.inference.samplers._exact import ModelKernel
-from dgp_ppl.inference.samplers.sghmc import SGHMC
+from dgp_ppl.inference.samplers._kernel import ModelKernel
 
 __all__ = ["VectorizedKernel"]
 
@@ -39,7 +38,7 @@ class VectorizedKernel:
         # A copy, because a kernel keeps what a run compiled.
         self.kernel, self.num_chains = copy.copy(kernel), num_chains
         self.ensemble = kernel.is_ensemble_kernel
-        self.batched = self.ensemble or isinstance(kernel, HMC | SGHMC | ModelKernel)
+        self.batched = self.ensemble or isinstance(kernel, HMC | ModelKernel)
         if self.ensemble and num_chains % 2:
             raise ValueError(
                 f"run_mcmc: num_chains is {num_chains}, wanted an even number: each half of "
@@ -48,12 +47,7 @@ class VectorizedKernel:
             )
 
     def init(
-        self,
-        key: Array,
-        num_warmup: int,
-        init_params: Any,
-        call: Call,
-        start: Any = None,
+        self, key: Array, num_warmup: int, init_params: Any, call: Call, start: Any = None
     ) -> Any:
         """Return the first state of all chains, or `start` if it is given.
 
@@ -61,30 +55,30 @@ class VectorizedKernel:
             ValueError: if `start` is not a state of this kernel, model and number of chains, or
                 `init_params` has another number of chains.
         """
-        leaves = jax.tree_util.tree_leaves_with_path(init_params)
-        sizes = {jax.tree_util.keystr(path): jnp.shape(a)[:1] for path, a in leaves}
-        if wrong := [n for n, size in sizes.items() if size != (self.num_chains,)]:
+        sizes = {n: jnp.shape(a)[:1] for n, a in _leaves(init_params).items()}
+        if wrong := {n: size for n, size in sizes.items() if size != (self.num_chains,)}:
             raise ValueError(
-                f"run_mcmc: init_params has {', '.join(wrong)} of leading sizes "
-                f"{[sizes[n] for n in wrong]}, wanted {self.num_chains}: a value for each chain"
+                f"run_mcmc: init_params has leading sizes {wrong}, wanted {self.num_chains}: a "
+                "value for each chain"
             )
         keys = random.split(key, self.num_chains)
 
+        def one(key: Array, values: Any, num_warmup: int) -> Any:
+            return self.kernel.init(key, num_warmup, values, call.args, call.kwargs)
+
         def first(num_warmup: int) -> Any:
-            given: dict[str, Any] = {"model_args": call.args, "model_kwargs": call.kwargs}
             if self.batched:
-                return self.kernel.init(keys, num_warmup, init_params, **given)
-            states = []
-            for i, key in enumerate(keys):
-                values = jax.tree.map(lambda a: jnp.asarray(a)[i], init_params)  # noqa: B023
-                states.append(self.kernel.init(key, num_warmup, values, **given))
+                return one(keys, init_params, num_warmup)
+            chains = range(self.num_chains)
+            values = [jax.tree.map(lambda a: jnp.asarray(a)[i], init_params) for i in chains]  # noqa: B023
+            states = [one(k, v, num_warmup) for k, v in zip(keys, values, strict=True)]
             return jax.tree.map(lambda *a: jnp.stack(a), *states)
 
         if start is None:
             return first(num_warmup)
         # NumPyro's kernels set up their sampling in `init`, so it must run. Of our kernels only the
         # shapes are needed, which warm-up does not change; some refuse to have none.
-        runs = getattr(self.kernel, "needs_init", True)
+        runs = not isinstance(self.kernel, ModelKernel)
         wanted = first(num_warmup) if runs else jax.eval_shape(lambda: first(_SOME_WARMUP))
         _check_start(start, wanted)
         return start
@@ -125,39 +119,28 @@ class VectorizedKernel:
         return self.kernel.get_diagnostics_str(one)
 
 
+def _leaves(tree: Any) -> dict[str, Any]:
+    return {jax.tree_util.keystr(path): a for path, a in jax.tree_util.tree_leaves_with_path(tree)}
+
+
 def _check_start(start: Any, wanted: Any) -> None:
     """Raise unless both states have the same fields, shapes and types."""
-    given, expected = (
-        {jax.tree_util.keystr(path): _kind(a) for path, a in jax.tree_util.tree_leaves_with_path(s)}
-        for s in (start, wanted)
-    )
-    for name, kind in expected.items():
-        if name not in given:
+    given, expected = ({n: _kind(a) for n, a in _leaves(s).items()} for s in (start, wanted))
+    for name in expected | given:
+        got, kind = given.get(name, "missing"), expected.get(name, "no such field")
+        if got != kind:
             raise ValueError(
-                f"run_mcmc: start has no {name}, wanted a state of this kernel and model: the "
-                "`Chains.state` of an earlier run of them"
+                f"run_mcmc: start{name} is {got}, wanted {kind}: a state of this kernel and model "
+                "with num_chains chains, the `Chains.state` of an earlier run of them"
             )
-        if given[name] != kind:
-            raise ValueError(
-                f"run_mcmc: start{name} is {_described(given[name])}, wanted {_described(kind)}: a "
-                "state of this kernel and model with num_chains chains; pass the `Chains.state` of "
-                "an earlier run of them"
-            )
-    if more := [n for n in given if n not in expected]:
-        raise ValueError(
-            f"run_mcmc: start has {more[0]}, which this kernel and model do not have; pass the "
-            "`Chains.state` of an earlier run of them"
-        )
 
 
-def _kind(a: Any) -> tuple[tuple[int, ...], str]:
-    """Return shape and type of an array; old and new style random keys have the same type."""
+def _kind(a: Any) -> str:
+    """Describe an array; random keys of the old and of the new style are of one kind."""
     if not hasattr(a, "dtype"):
-        return (), type(a).__name__
+        return type(a).__name__
     if jnp.issubdtype(a.dtype, jax.dtypes.prng_key):
-        return a.shape, "key"
-    return (a.shape[:-1], "key") if a.dtype == jnp.uint32 else (a.shape, str(a.dtype))
-
-
-def _described(kind: tuple[tuple[int, ...], str]) -> str:
-    return f"{kind[1]} of shape {kind[0]}"
+        return f"key of shape {a.shape}"
+    return (
+        f"key of shape {a.shape[:-1]}" if a.dtype == jnp.uint32 else f"{a.dtype} of shape {a.shape}"
+    )

@@ -12,7 +12,7 @@ import pytest
 from support.mcmc_runs import assert_same, sampled, slope
 
 import dgp_ppl as dgp
-from dgp_ppl.inference.samplers.sghmc import SGHMC
+from dgp_ppl.inference.samplers._sghmc import SGHMC
 
 
 def test_another_run_in_the_folder(tmp_path):

@@ -17,7 +17,6 @@ def test_draws_are_grouped_when_asked_for():
     assert CHAINS.shape == (2, 10)
     np.testing.assert_array_equal(CHAINS.get_samples()["w"], np.arange(20.0))
     assert CHAINS.get_samples(group_by_chain=True)["w"].shape == (2, 10)
-    assert CHAINS.get_extra_fields()["diverging"].shape == (20,)
 
 
 def test_spaced_draws_are_the_first_the_last_and_some_between():
@@ -48,21 +47,19 @@ def test_weighted_draws_are_there_in_proportion():
     assert weighted(np.log(weights)).spaced(3).shape == (2, 3)
 
 
-@pytest.mark.parametrize("num_chains", [1, 2])
-def test_from_numpyros_mcmc(num_chains):
+def test_from_numpyros_mcmc():
+    """NumPyro drops the chains' axis of the state of a single chain."""
+
     def model():
         numpyro.sample("w", dist.Normal(0, 1).expand([3]).to_event(1))
 
-    mcmc = MCMC(
-        HMC(model), num_warmup=2, num_samples=4, num_chains=num_chains, progress_bar=False,
-        chain_method="sequential",
-    )  # fmt: skip
+    mcmc = MCMC(HMC(model), num_warmup=2, num_samples=4, progress_bar=False)
     with pytest.raises(ValueError, match="this MCMC has not run yet"):
         Chains.from_mcmc(mcmc)
     mcmc.run(KEY, extra_fields=("potential_energy",))
     chains = Chains.from_mcmc(mcmc)
-    assert chains.shape == (num_chains, 4)
-    assert chains.samples["w"].shape == (num_chains, 4, 3)
-    assert chains.fields["potential_energy"].shape == (num_chains, 4)
-    assert chains.state.i.shape == (num_chains,)
+    assert chains.shape == (1, 4)
+    assert chains.samples["w"].shape == (1, 4, 3)
+    assert chains.fields["potential_energy"].shape == (1, 4)
+    assert chains.state.i.shape == (1,)
     assert chains.steps == 6

@@ -92,7 +92,6 @@ OPTIONS = [  # (call, pattern) of ValueErrors, unless the pattern begins with th
         lambda: dgp.SGHMC(slope, preconditioner="dense", integrator="euler"),
         "integrator is 'euler', wanted 'baoab' with preconditioner='dense'",
     ),
-    (lambda: dgp.SGHMC(slope, num_steps=0), "num_steps is 0, wanted at least 1"),
     (lambda: dgp.MCLMC(slope, energy_variance=0.0), "MCLMC: energy_variance is 0.0, wanted a pos"),
     (
         lambda: dgp.AdjustedMCLMC(slope, target_accept_prob=1.0),
@@ -144,7 +143,7 @@ STARTS = [
         lambda: dgp.SGHMC(one_layer).init(
             random.split(KEY), 5, {"l1.v": jnp.zeros((3, 4, 1))}, ROWS, Z
         ),
-        r"SGHMC: init_params has \['l1.v'\] of leading sizes \[\(3,\)\], wanted 2",
+        r"SGHMC: init_params has {'l1.v': \(3, 4, 1\)}, .*: {'l1.v': \(2, 4, 1\)}",
     ),
     (
         lambda: run(dgp.MCLMC(slope), X, Y, init_params={"w": jnp.zeros(3)}),
@@ -156,11 +155,11 @@ STARTS = [
     ),
     (
         lambda: short(dgp.SGHMC(wider), num_chains=2, start=state()),
-        r"start has no \.z\['b'\], wanted a state of this kernel",
+        r"start\.z\['b'\] is missing, wanted float32 of",
     ),
     (
         lambda: short(num_chains=2, start=dgp.Chains({}, state=state())),
-        r"start has no \.i.*the `Chains.state` of an earlier",
+        r"start\.i is missing.*the `Chains.state` of an earlier",
     ),
 ]
 RUNS = [

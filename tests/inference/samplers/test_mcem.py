@@ -20,7 +20,7 @@ from dgp_ppl._partition import Call
 from dgp_ppl.inference.runs._checkpoint import RunFolder
 from dgp_ppl.inference.samplers._em import ExpectationMaximization, at_params, with_params
 from dgp_ppl.inference.samplers._mcem import fit_mcem
-from dgp_ppl.inference.samplers.sghmc import SGHMC
+from dgp_ppl.inference.samplers._sghmc import SGHMC
 from dgp_ppl.models import deep_gp
 
 

@@ -14,7 +14,7 @@ from support.mcmc_runs import assert_same, sampled, slope
 import dgp_ppl as dgp
 from dgp_ppl.inference.samplers._em import ExpectationMaximization
 from dgp_ppl.inference.samplers._mcmc import _Program
-from dgp_ppl.inference.samplers.sghmc import SGHMC
+from dgp_ppl.inference.samplers._sghmc import SGHMC
 
 
 @pytest.mark.slow

@@ -8,14 +8,13 @@ import numpyro.distributions as dist
 import pytest
 from jax import random
 from numpyro.contrib.control_flow import cond, scan
-from numpyro.infer import init_to_median
 from numpyro.infer.util import potential_energy
 from support.helpers import KEY, assert_mean, regression, two_layers
 
 from dgp_ppl._partition import Call
 from dgp_ppl.inference.samplers._mcmc import run_mcmc
 from dgp_ppl.inference.samplers._potential import Potential
-from dgp_ppl.inference.samplers.sghmc import SGHMC
+from dgp_ppl.inference.samplers._sghmc import SGHMC
 
 SERIES = jnp.array([1.0, 2.0, 1.5, 3.0, 2.5])
 
@@ -47,7 +46,7 @@ def branches(y):
 def test_sites_within_control_flow(model):
     """The energy and its gradient are NumPyro's; deterministic sites match the latents."""
     potential = Potential(model)
-    at = potential.start(KEY, init_to_median, Call((SERIES,)))
+    at = SGHMC(model).init(KEY, 0, None, (SERIES,), {}).unconstrained
     at = {n: u + 0.3 * random.normal(KEY, u.shape) for n, u in at.items()}
     ours = lambda u: potential(KEY, u, Call((SERIES,))).value  # noqa: E731
     theirs = lambda u: potential_energy(model, (SERIES,), {}, u)  # noqa: E731
@@ -102,7 +101,7 @@ def test_minibatches_and_unit_noise_are_unbiased():
     """The mean gradient over keys is the gradient of all rows, averaged over the noise."""
     potential, z = Potential(two_layers), jnp.linspace(-1.5, 1.5, 4)[:, None]
     x, y = regression(rows=12)
-    at = potential.start(KEY, numpyro.infer.init_to_median, Call((x, y), {"z": z}))
+    at = SGHMC(two_layers).init(KEY, 0, None, (x, y), {"z": z}).unconstrained
     gradient = jax.grad(lambda u, k, **b: potential(k, u, Call((x, y), {"z": z, **b})).value)
     many = lambda n, **b: jax.vmap(lambda k: gradient(at, k, **b))(random.split(KEY, n))  # noqa: E731
     part, whole = jax.jit(lambda: (many(8000, batch_size=3), many(4000)))()

@@ -11,17 +11,17 @@ import jax.numpy as jnp
 from jax import lax, random
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array
+from numpyro import handlers
+from numpyro.distributions import biject_to
 from numpyro.infer.initialization import init_to_median
-from numpyro.infer.mcmc import MCMCKernel
-from numpyro.util import is_prng_key, not_jax_tracer
 
-from dgp_ppl._checks import check_count
 from dgp_ppl._partition import Call
 from dgp_ppl._typing import Model, PRNGKey, Values
-from dgp_ppl.inference.samplers._potential import Energy, Potential
-from dgp_ppl.inference.samplers.sghmc._adaptation import Adaptation, Preconditioner, Warmup
-from dgp_ppl.inference.samplers.sghmc._directions import Directions
-from dgp_ppl.inference.samplers.sghmc._dynamics import Dynamics, Flat, Integrator
+from dgp_ppl.core._minibatch import whole_plates
+from dgp_ppl.inference.samplers._dynamics import Flat, Integrator, langevin_step
+from dgp_ppl.inference.samplers._kernel import ModelKernel, each_of
+from dgp_ppl.inference.samplers._potential import Energy
+from dgp_ppl.inference.samplers._warmup import Adaptation, Directions, Preconditioner, Warmup
 
 __all__ = ["SGHMC", "SGHMCState"]
 
@@ -48,7 +48,7 @@ class SGHMCState(NamedTuple):
     rng_key: PRNGKey  # random key
 
 
-class SGHMC(MCMCKernel):
+class SGHMC(ModelKernel):
     """Stochastic-gradient HMC (Chen et al. 2014) with a step size for each coordinate.
 
     Samples any NumPyro model. Every step draws new minibatches of the model's plates and new values
@@ -70,17 +70,14 @@ class SGHMC(MCMCKernel):
             with uncorrelated gradient noise; at most 2,000 values), "rms" (E[g²]^(-1/4)), or None.
         integrator: "baoab", or "euler" as published.
         correct_noise: reduce the injected noise by the gradient's ("baoab" only).
-        num_steps: gradient steps per step of `MCMC`.
         init_strategy: NumPyro's, for sites that ``init_params`` omits; None for `init_to_median`.
 
     Raises:
-        TypeError: if `num_steps` is not an integer.
         ValueError: if an option has another value; in `init`, if the model has discrete or no
             latent sites, ``init_params`` do not fit, or the energy or its gradient is not finite.
     """
 
-    _sample_fn = None
-    needs_init = False  # the state holds all that the kernel learns
+    estimates = True
 
     def __init__(
         self,
@@ -91,7 +88,6 @@ class SGHMC(MCMCKernel):
         preconditioner: Preconditioner = "variance",
         integrator: Integrator = "baoab",
         correct_noise: bool = True,
-        num_steps: int = 1,
         init_strategy: Callable[[Any], Any] | None = None,
     ) -> None:
         if not (math.isfinite(step_size) and step_size > 0):
@@ -111,22 +107,12 @@ class SGHMC(MCMCKernel):
                 f"SGHMC: integrator is {integrator!r}, wanted 'baoab' with preconditioner='dense'; "
                 "the published methods have one step size for each coordinate: try 'rms'"
             )
-        check_count("SGHMC", "num_steps", num_steps)
-        self._model, self.potential = model, Potential(model)
-        self.step_size, self.friction, self.preconditioner = step_size, friction, preconditioner
-        self.integrator, self.num_steps = integrator, num_steps
-        self.init_strategy = init_to_median if init_strategy is None else init_strategy
+        super().__init__(model, init_to_median if init_strategy is None else init_strategy)
+        self.step_size, self.friction = step_size, friction
+        self.preconditioner: Preconditioner = preconditioner
+        self.integrator: Integrator = integrator
         self.correct_noise = correct_noise and integrator == "baoab"
-        self._dynamics = Dynamics(friction, integrator)
         self._warmup = Warmup(friction, preconditioner, integrator, self.correct_noise)
-
-    @property
-    def model(self) -> Model:
-        return self._model
-
-    @property
-    def sample_field(self) -> str:
-        return "z"
 
     @property
     def default_fields(self) -> tuple[str, ...]:
@@ -142,49 +128,62 @@ class SGHMC(MCMCKernel):
         deterministic = self.potential.deterministic(Call(args, kwargs))
         return lambda latents: latents | deterministic(latents)
 
-    def init(
-        self,
-        rng_key: PRNGKey,
-        num_warmup: int,
-        init_params: Values | None,
-        model_args: tuple[Any, ...],
-        model_kwargs: dict[str, Any],
+    def _first_states(
+        self, key: PRNGKey, num_warmup: int, given: Values, empty: Values, call: Call
     ) -> SGHMCState:
-        """Return the first state; `init_params` has unconstrained values of some or all sites."""
-        call = Call(model_args, model_kwargs)
+        dense, each = self.preconditioner == "dense", each_of(key)
+        if dense and (dim := sum(a.size for a in empty.values())) > _MOST_DENSE:
+            raise ValueError(
+                f"SGHMC: the model has {dim} latent values, wanted at most {_MOST_DENSE} "
+                "with preconditioner='dense', which keeps square matrices of them; use 'variance', "
+                "in the reference space of a fit (dgp_ppl.transported) if the model has layers"
+            )
 
-        def one(key: PRNGKey, given: Values | None) -> SGHMCState:
-            return self._init_chain(key, num_warmup, given or {}, call)
+        def one(key: PRNGKey, given: Values) -> tuple[SGHMCState, PRNGKey]:
+            # The fourth key is left out, so that draws of version 0.2 stay.
+            key, key_start, key_gradient, _, key_momentum = random.split(key, 5)
+            # NumPyro's MCMC calls `init` uncompiled.
+            unconstrained = jax.jit(lambda: self._start(key_start, empty, call))() | given
+            gradient_at = jax.jit(lambda values: self._gradient(key_gradient, values, call))
+            energy, gradient = gradient_at(unconstrained)
+            flat = ravel_pytree(unconstrained)[0]
+            state = SGHMCState(
+                i=jnp.zeros((), jnp.int32),
+                z=energy.latents,
+                unconstrained=unconstrained,
+                momentum=random.normal(key_momentum, flat.shape, flat.dtype),
+                adaptation=self._warmup.init(gradient),
+                directions=Directions.init(gradient, dense),
+                potential_energy=energy.value,
+                temperature=jnp.ones((), flat.dtype),
+                step_size=jnp.asarray(self.step_size, flat.dtype),
+                diverging=jnp.zeros((), bool),
+                num_warmup=jnp.asarray(num_warmup, jnp.int32),
+                rng_key=key,
+            )
+            return state, key_gradient
 
-        if is_prng_key(rng_key):
-            state = one(rng_key, init_params)
-        else:
-            chains = {n: jnp.shape(a)[:1] for n, a in (init_params or {}).items()}
-            if wrong := [n for n, a in chains.items() if a != (len(rng_key),)]:
-                raise ValueError(
-                    f"SGHMC: init_params has {wrong} of leading sizes "
-                    f"{[chains[n] for n in wrong]}, wanted {len(rng_key)}: a value for each chain"
-                )
-            state = jax.vmap(one)(rng_key, init_params)
-        if not_jax_tracer(state.potential_energy):
-            self._check_finite(rng_key, state, call)
+        state, keys = each(one)(key, given)
+        sound = jnp.isfinite(state.potential_energy)
+        sound &= jnp.isfinite(state.adaptation.mean).all(axis=-1)
+        self._check_finite(sound, keys, state.unconstrained, call)
         return state
+
+    def _start(self, key: PRNGKey, empty: Values, call: Call) -> Values:
+        """Return unconstrained values of the latent sites by the strategy."""
+        seeded = handlers.seed(whole_plates(self.potential.program), key)
+        program = handlers.substitute(seeded, substitute_fn=self.init_strategy)
+        with handlers.block():
+            sites = handlers.trace(program).get_trace(*call.args, **call.kwargs)
+        return {n: biject_to(sites[n]["fn"].support).inv(sites[n]["value"]) for n in empty}
 
     def sample(
         self, state: SGHMCState, model_args: tuple[Any, ...], model_kwargs: dict[str, Any]
     ) -> SGHMCState:
-        """Make `num_steps` steps; ``diverging`` is set if any of them diverges."""
-        call = Call(model_args, model_kwargs)
-
-        each = (lambda f: f) if is_prng_key(state.rng_key) else jax.vmap
-
-        def step(_: Any, state: SGHMCState) -> SGHMCState:
-            new = each(lambda s: self._step(s, call))(self._with_directions(state, each))
-            new = self._with_averages(state, new, each)
-            return new._replace(diverging=state.diverging | new.diverging)
-
-        fresh = state._replace(diverging=jnp.zeros_like(state.diverging))
-        return lax.fori_loop(0, self.num_steps, step, fresh)
+        """Make one step of each chain."""
+        call, each = Call(model_args, model_kwargs), each_of(state.rng_key)
+        new = each(lambda s: self._step(s, call))(self._with_directions(state, each))
+        return self._with_averages(state, new, each)
 
     # Work with [d, d] matrices is for few steps of warm-up. Under `vmap` a condition that differs
     # between chains would do it in every step, so these two functions take all chains.
@@ -221,70 +220,6 @@ class SGHMC(MCMCKernel):
         )
         return new._replace(directions=directions)
 
-    def _init_chain(self, key: PRNGKey, num_warmup: int, given: Values, call: Call) -> SGHMCState:
-        key, key_start, key_gradient, _, key_momentum = _init_keys(key)
-        unconstrained = self._init_values(key_start, given, call)
-        flat = ravel_pytree(unconstrained)[0]
-        dense = self.preconditioner == "dense"
-        if dense and len(flat) > _MOST_DENSE:
-            raise ValueError(
-                f"SGHMC: the model has {len(flat)} latent values, wanted at most {_MOST_DENSE} "
-                "with preconditioner='dense', which keeps square matrices of them; use 'variance', "
-                "in the reference space of a fit (dgp_ppl.transported) if the model has layers"
-            )
-
-        @jax.jit  # NumPyro's MCMC calls `init` uncompiled
-        def first(unconstrained: Values) -> tuple[Energy, Flat]:
-            return self._gradient(key_gradient, unconstrained, call)
-
-        energy, gradient = first(unconstrained)
-        return SGHMCState(
-            i=jnp.zeros((), jnp.int32),
-            z=energy.latents,
-            unconstrained=unconstrained,
-            momentum=random.normal(key_momentum, flat.shape, flat.dtype),
-            adaptation=self._warmup.init(gradient),
-            directions=Directions.init(gradient, dense),
-            potential_energy=energy.value,
-            temperature=jnp.ones((), flat.dtype),
-            step_size=jnp.asarray(self.step_size, flat.dtype),
-            diverging=jnp.zeros((), bool),
-            num_warmup=jnp.asarray(num_warmup * self.num_steps, jnp.int32),
-            rng_key=key,
-        )
-
-    def _init_values(self, key: PRNGKey, given: Values, call: Call) -> Values:
-        values = self.potential.start(key, self.init_strategy, call)
-        shapes = {n: a.shape for n, a in values.items()}
-        wrong = {n: jnp.shape(a) for n, a in given.items() if shapes.get(n) != jnp.shape(a)}
-        if wrong:
-            raise ValueError(
-                f"SGHMC: init_params has {wrong}, wanted unconstrained values of latent sites of "
-                f"these shapes (with several chains a leading axis for each): {shapes}"
-            )
-        return values | {n: jnp.asarray(a, values[n].dtype) for n, a in given.items()}
-
-    def _check_finite(self, key: PRNGKey, state: SGHMCState, call: Call) -> None:
-        gradient, values = state.adaptation.mean, state.unconstrained
-        finite = jnp.isfinite(state.potential_energy) & jnp.isfinite(gradient).all(axis=-1)
-        if finite.all():
-            return
-        which = ""
-        if jnp.ndim(finite):
-            chains = jnp.flatnonzero(~finite).tolist()
-            which = f" of chains {chains}"
-            key, gradient, values = jax.tree.map(lambda a: a[chains[0]], (key, gradient, values))
-        sites = jax.jit(lambda k, u: self.potential(k, u, call))(
-            _init_keys(key)[2], values
-        ).not_finite()
-        slopes = ravel_pytree(values)[1](gradient)
-        steep = [n for n, a in slopes.items() if not jnp.isfinite(a).all()]
-        raise ValueError(
-            f"SGHMC: the potential energy or its gradient is not finite at the start{which}: the "
-            f"log densities {sites}; the gradients of {steep}. Look for NaN in the data, or start "
-            "elsewhere: init_params (unconstrained values), or another init_strategy"
-        )
-
     def _step(self, state: SGHMCState, call: Call) -> SGHMCState:
         key, key_noise, key_gradient = random.split(state.rng_key, 3)
         position, unravel = ravel_pytree(state.unconstrained)
@@ -301,9 +236,10 @@ class SGHMC(MCMCKernel):
             clipped = self._warmup.clipped(state.adaptation, phase, gradient)
             return directions.slope(clipped), (values, energy)
 
-        new = self._dynamics.step(
-            directions.start(position), state.momentum, noise, scale, removed, gradient_at
-        )
+        new = langevin_step(
+            self.integrator, self.friction, directions.start(position), state.momentum, noise,
+            scale, removed, gradient_at,
+        )  # fmt: skip
         unconstrained, energy = new.aux
         hot = new.temperature > max(_HOT, 1 + 30 * math.sqrt(2 / len(position)))
         finite = jnp.isfinite(energy.value) & jnp.all(jnp.isfinite(new.gradient))
@@ -330,8 +266,3 @@ class SGHMC(MCMCKernel):
 
         (_, estimate), gradient = jax.value_and_grad(energy, has_aux=True)(unconstrained)
         return estimate, ravel_pytree(gradient)[0]
-
-
-def _init_keys(key: PRNGKey) -> Array:
-    """Return keys of the steps, the first values, gradient, nothing, and the first momentum."""
-    return random.split(key, 5)  # the fourth is left out, so that draws of version 0.2 stay

@@ -1,14 +1,15 @@
-"""Langevin steps on Gaussian targets, whose stationary distribution is known by linear algebra."""
+"""Langevin steps and Hamiltonian transitions on targets whose stationary law is known."""
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax import random
 from scipy.linalg import solve_discrete_lyapunov
+from support.helpers import KEY, assert_mean
 
-from dgp_ppl.inference.samplers.sghmc._adaptation import Warmup
-from dgp_ppl.inference.samplers.sghmc._directions import Directions
-from dgp_ppl.inference.samplers.sghmc._dynamics import Dynamics
+from dgp_ppl.inference.samplers._dynamics import Evaluated, hamiltonian_move, langevin_step
+from dgp_ppl.inference.samplers._warmup import Directions, Warmup
 
 pytestmark = pytest.mark.usefixtures("x64")
 
@@ -39,7 +40,7 @@ def stationary(hessian, noise, step_size=0.2, friction=0.2, dense=False):
             return directions.slope(jnp.asarray(hessian) @ directions.values(x, q) + g), None
 
         start = directions.start(x)
-        new = Dynamics(friction, "baoab").step(start, r, e, scale, removed, gradient)
+        new = langevin_step("baoab", friction, start, r, e, scale, removed, gradient)
         return jnp.concatenate([directions.values(x, new.position), new.momentum])
 
     blocks = jax.jacobian(step, argnums=(0, 1, 2, 3))(zero, zero, zero, zero)
@@ -85,3 +86,39 @@ def test_correlated_noise_is_corrected_along_directions():
         for shape in (CORRELATED, truth, np.array([[1.0, -0.5], [-0.5, 2.0]])):
             found = stationary(CORRELATED, noise * shape, step_size, 0.2, dense=True)
             np.testing.assert_allclose(sds(found, truth), 1.0, atol=5e-3)
+
+
+# --- Hamiltonian transitions ------------------------------------------------------------------
+
+SDS = jnp.array([1.0, 0.5])
+
+
+def evaluate(x):
+    return Evaluated(x, -0.5 * jnp.sum((x / SDS) ** 2), -x / SDS**2, jnp.sum(x))
+
+
+def moved(x, size, num=3):
+    move = lambda k, x: hamiltonian_move(k, evaluate(x), evaluate, size * SDS, num)  # noqa: E731
+    return jax.vmap(move)(random.split(random.key(1), len(x)), x)
+
+
+def test_a_gaussian_stays_as_it_is_though_many_ends_are_rejected():
+    x = random.normal(KEY, (20_000, 2)) * SDS
+    new, rates = moved(x, 1.5)
+    assert 0.3 < float(rates.mean()) < 0.95
+    assert (np.asarray(new.position) != np.asarray(x)).mean() > 0.3
+    assert_mean((new.position / SDS) ** 2, 1.0)
+    np.testing.assert_allclose(new.aux, new.position.sum(axis=1), rtol=1e-5, atol=1e-6)
+
+
+def test_an_end_without_a_density_is_rejected():
+    def cliff(x):
+        at = evaluate(x)
+        return at._replace(value=jnp.where(x[0] < 0.5, at.value, jnp.nan))
+
+    def move(k):
+        return hamiltonian_move(k, cliff(jnp.zeros(2)), cliff, SDS, 1)
+
+    new, rates = jax.vmap(move)(random.split(KEY, 200))
+    assert (new.position[:, 0] < 0.5).all()
+    assert (rates == 0).sum() > 10

@@ -1,4 +1,4 @@
-"""What `SGHMC` learns in warm-up: a step size for each coordinate that is long and stable."""
+"""What `SGHMC` learns in warm-up: step sizes that are long and stable, and directions for them."""
 
 from __future__ import annotations
 
@@ -8,11 +8,12 @@ from typing import Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jax.scipy.linalg import solve_triangular
 from jaxtyping import Array, Float
 
-from dgp_ppl.inference.samplers.sghmc._dynamics import Flat, Integrator
+from dgp_ppl.inference.samplers._dynamics import Flat, Integrator
 
-__all__ = ["Adaptation", "Phase", "Preconditioner", "Warmup", "averaging_rate"]
+__all__ = ["Adaptation", "Directions", "Phase", "Preconditioner", "Warmup"]
 
 Preconditioner = Literal["variance", "rms", "dense"] | None
 
@@ -25,6 +26,8 @@ _OUTLIER = 3.0  # the search clips gradients at this many root mean squares
 _TRIAL_STEPS = 100  # steps of the rehearsal before it judges a step size
 _TOLERANCE = 0.05  # accepted error of the mean temperature, besides chance
 _SHRINKAGE = 0.8  # factor of the step size after a failed trial
+_STEPS_PER_GRADIENT = 4  # successive gradients are correlated: so many count as one
+_LEAST_SHRINKAGE = 1e-4  # keeps the Cholesky factor finite in float32
 _TINY = 1e-30
 
 
@@ -53,14 +56,14 @@ class Phase(NamedTuple):
     concluding: Array  # whether the step is the first after the averages are complete
 
     @property
+    def rate(self) -> Array:
+        """The weight of a new gradient after the search. All weigh about the same."""
+        return 2 / (self.averaged + 10)
+
+    @property
     def estimating(self) -> Array:
         """Whether averages of gradients since the search are updated."""
         return self.learning & (self.averaged >= 0)
-
-
-def averaging_rate(phase: Phase) -> Array:
-    """Return the weight of a new gradient after the search. All weigh about the same."""
-    return 2 / (phase.averaged + 10)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -165,7 +168,7 @@ class Warmup:
         if self.preconditioner == "rms":  # a window for each coordinate: Springenberg et al., eq. 9
             rate = 1 / (old.window + 1)
         elif self._searches:
-            later = averaging_rate(phase)
+            later = phase.rate
             rate = jnp.full_like(gradient, jnp.where(phase.averaged < 0, _SEARCH_RATE, later))
         else:
             rate = jnp.full_like(gradient, 2 / (phase.step + 10))
@@ -206,3 +209,84 @@ class Warmup:
             mean_temperature=jnp.where(off | done | jnp.isinf(mean), 0.0, mean),
         )
         return jax.tree.map(lambda a, b: jnp.where(phase.rehearsing, a, b), found, new)
+
+
+class Directions(NamedTuple):
+    """The directions that a chain moves along, each with a step size of its own.
+
+    They are the columns of a matrix A. A step in their coordinates q moves the values by A q, and
+    the slope along them is Aᵀ g. Warm-up chooses A with Aᵀ E[g gᵀ] A = I and Aᵀ V A diagonal, where
+    V is the covariance of the gradient's noise. So the noise is uncorrelated along the directions,
+    and one variance for each corrects it.
+    """
+
+    square: Float[Array, "d d"]  # average of g gᵀ over the estimation phase, [d, d]
+    noise: Float[Array, "d d"]  # average of the noise's covariance, [d, d]
+    # A, [d, d]. All three are [0, 0] where the directions are the coordinates.
+    basis: Float[Array, "d d"]
+
+    @staticmethod
+    def init(gradient: Flat, dense: bool) -> Directions:
+        """Return the directions of the coordinates; `dense` ones may change."""
+        size = len(gradient) if dense else 0
+        zeros = jnp.zeros((size, size), gradient.dtype)
+        return Directions(zeros, zeros, jnp.eye(size, dtype=gradient.dtype))
+
+    @property
+    def dense(self) -> bool:
+        return self.basis.shape[-1] > 0
+
+    def start(self, position: Flat) -> Flat:
+        """Return the coordinates q at which a step starts at these values."""
+        return jnp.zeros_like(position) if self.dense else position
+
+    def values(self, position: Flat, q: Flat) -> Flat:
+        """Return the values at coordinates q of a step from `position`."""
+        return position + self.basis @ q if self.dense else q
+
+    def slope(self, gradient: Flat) -> Flat:
+        """Return the gradient with respect to q."""
+        return gradient @ self.basis if self.dense else gradient
+
+    def averaged(
+        self, phase: Phase, gradient: Flat, last_gradients: Float[Array, "2 d"]
+    ) -> Directions:
+        """Return the averages with a new gradient, given the last two, latest first."""
+        rate = phase.rate
+        # As in `Adaptation`: independent noise of covariance V has a second difference of 6 V.
+        second = gradient - 2 * last_gradients[0] + last_gradients[1]
+        return self._replace(
+            square=self.square + rate * (jnp.outer(gradient, gradient) - self.square),
+            noise=self.noise + rate * (jnp.outer(second, second) / 6 - self.noise),
+        )
+
+    def found(self, adaptation: Adaptation, phase: Phase) -> tuple[Directions, Adaptation]:
+        """Return the directions that the averages give, and the adaptation along them."""
+        num = phase.averaged / _STEPS_PER_GRADIENT
+        rms = jnp.sqrt(adaptation.mean_square)
+        relative = jnp.sqrt(adaptation.noise_variance) / rms
+        root = jnp.linalg.cholesky(_shrunk_correlation(self.square, num))
+        noise = relative * _shrunk_correlation(self.noise, num) * relative[:, None]
+        whitened = solve_triangular(root, noise, lower=True)
+        whitened = solve_triangular(root, whitened.T, lower=True)
+        variances, vectors = jnp.linalg.eigh(whitened)
+        basis = solve_triangular(root, vectors, lower=True, trans="T") / rms[:, None]
+        along = adaptation._replace(
+            mean_square=jnp.ones_like(rms), noise_variance=jnp.maximum(variances, 0)
+        )
+        return self._replace(basis=basis), along
+
+
+def _shrunk_correlation(covariance: Array, num: Array) -> Array:
+    """Return correlations shrunk towards none, given a covariance of `num` independent vectors.
+
+    The weight of no correlation has the least squared error, estimated (Schäfer & Strimmer
+    2005), but never less than (d / num)², because d vectors or fewer make a singular matrix.
+    """
+    size = len(covariance)
+    sd = jnp.sqrt(jnp.diag(covariance) + _TINY)
+    eye = jnp.eye(size, dtype=covariance.dtype)
+    found = covariance / jnp.outer(sd, sd) * (1 - eye)
+    error = (jnp.sum(jnp.square(1 - jnp.square(found))) - size) / num
+    weight = jnp.maximum(error / (jnp.sum(jnp.square(found)) + _TINY), (size / num) ** 2)
+    return (1 - jnp.clip(weight, _LEAST_SHRINKAGE, 1)) * found + eye

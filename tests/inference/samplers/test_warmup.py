@@ -15,9 +15,8 @@ from support.mcmc_runs import sampled, slope
 
 import dgp_ppl as dgp
 from dgp_ppl.inference.samplers._mcmc import run_mcmc
-from dgp_ppl.inference.samplers.sghmc import SGHMC
-from dgp_ppl.inference.samplers.sghmc._adaptation import Warmup
-from dgp_ppl.inference.samplers.sghmc._directions import Directions
+from dgp_ppl.inference.samplers._sghmc import SGHMC
+from dgp_ppl.inference.samplers._warmup import Directions, Warmup
 
 dense = partial(SGHMC, preconditioner="dense")
 CHAINS, NOISE = 32, 0.5

@@ -8,10 +8,14 @@ import numpyro
 import numpyro.distributions as dist
 import pytest
 from jax import random
+from jax.flatten_util import ravel_pytree
 from numpyro.infer import MCMC, init_to_value
-from support.helpers import KEY, slow
+from numpyro.infer.util import initialize_model
+from support.helpers import KEY, regression, slow, spread, two_layers
 
-from dgp_ppl import AdjustedMCLMC, BlackJAXKernel, run_mcmc
+from dgp_ppl import AdjustedMCLMC, BlackJAXKernel, ParallelTempering, run_mcmc
+from dgp_ppl._partition import Call
+from dgp_ppl.inference.samplers._kernel import FlatDensity
 
 X = random.normal(KEY, (30, 2))
 Y = X @ jnp.array([1.0, -0.5]) + 0.3 * random.normal(random.key(1), (30,))
@@ -146,3 +150,22 @@ def test_information_and_settings_are_fields():
     sizes = chains.fields["parameters.step_size"]
     assert (sizes[:, :1] == sizes).all()
     assert sizes[0, 0] != sizes[1, 0]
+
+
+def test_density_and_values_equal_what_nuts_sees():
+    """Auxiliary sites, the unit noise of a hidden layer, are latent."""
+    call = Call(regression(rows=8), {"z": spread(3)})
+    found = initialize_model(
+        KEY, two_layers, model_args=call.args, model_kwargs=call.kwargs, dynamic_args=True
+    )
+    kernel, z = ParallelTempering(two_layers), dict(found.param_info.z)
+    density, position = FlatDensity(kernel.potential, z, call), ravel_pytree(z)[0]
+    energy = found.potential_fn(*call.args, **call.kwargs)(z)
+    np.testing.assert_allclose(jax.jit(density)(position), -energy, rtol=1e-5)
+    np.testing.assert_allclose(sum(jax.jit(density.parts)(position)), -energy, rtol=1e-5)
+    wanted = found.postprocess_fn(*call.args, **call.kwargs)(z)
+    values = kernel.postprocess_fn(*call)(z)
+    assert set(values) == set(wanted)
+    for name, value in wanted.items():
+        np.testing.assert_allclose(values[name], value, rtol=1e-6)
+    assert jax.tree.map(jnp.shape, kernel._empty_values(call)) == jax.tree.map(jnp.shape, z)

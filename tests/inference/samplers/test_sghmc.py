@@ -5,13 +5,12 @@ import subprocess
 import sys
 from pathlib import Path
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 import numpyro
 import numpyro.distributions as dist
 import pytest
-from jax import lax, random
+from jax import random
 from numpyro.infer import MCMC
 from scipy.linalg import solve_discrete_lyapunov
 from support.foreign_models import FOREIGN, assert_same_posterior, nuts
@@ -21,7 +20,7 @@ import dgp_ppl as dgp
 from dgp_ppl._partition import Call
 from dgp_ppl.inference.samplers._mcmc import run_mcmc
 from dgp_ppl.inference.samplers._potential import Potential
-from dgp_ppl.inference.samplers.sghmc._sghmc import SGHMC
+from dgp_ppl.inference.samplers._sghmc import SGHMC
 
 SDS = np.array([1.0, 0.3, 0.1, 0.03])
 CHAINS = 64
@@ -215,28 +214,6 @@ def test_models_that_are_not_ours(name):
     )  # fmt: skip
     assert_same_posterior(chains, nuts(model, *args), bias=0.03)
     assert not chains.fields["diverging"].any()
-
-
-def test_steps_between_draws_cost_no_post_processing():
-    """`num_steps` skips the steps that `thinning` drops, and their deterministic sites."""
-    calls = []
-
-    def model():
-        w = numpyro.sample("w", dist.Normal(0, 1))
-        count = lambda w: calls.append(None) or w  # noqa: E731
-        shape = jax.ShapeDtypeStruct((), w.dtype)
-        same = jax.pure_callback(count, shape, lax.stop_gradient(w), vmap_method="sequential")
-        numpyro.deterministic("same", same)
-
-    whole = run_mcmc(
-        KEY, SGHMC(model), num_warmup=50, num_samples=6, thinning=10, progress=False,
-    )  # fmt: skip
-    calls.clear()
-    mcmc = MCMC(SGHMC(model, num_steps=10), num_warmup=5, num_samples=6, progress_bar=False)
-    mcmc.run(random.split(KEY, 1)[0])
-    np.testing.assert_allclose(mcmc.get_samples()["w"], whole.samples["w"][0], rtol=1e-5)
-    np.testing.assert_allclose(mcmc.get_samples()["same"], mcmc.get_samples()["w"])
-    assert len(calls) <= 1 + 5 + 6  # the start, and each of MCMC's steps; not 110
 
 
 # --- NumPyro's interface --------------------------------------------------------------------------

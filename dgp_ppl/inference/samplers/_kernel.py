@@ -1,0 +1,320 @@
+"""What the kernels of this room share: the checks of a model, first values, densities, chains."""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpyro.distributions as dist
+from jax import random
+from jax.flatten_util import ravel_pytree
+from jaxtyping import Array
+from numpyro import handlers
+from numpyro.distributions import biject_to
+from numpyro.infer.initialization import init_to_feasible, init_to_uniform
+from numpyro.infer.mcmc import MCMCKernel
+from numpyro.infer.util import constrain_fn, find_valid_initial_params, potential_energy
+from numpyro.util import is_prng_key, not_jax_tracer
+
+from dgp_ppl._checks import short_list
+from dgp_ppl._partition import Call
+from dgp_ppl._typing import Model, PRNGKey, Values
+from dgp_ppl.core._minibatch import whole_plates
+from dgp_ppl.inference.samplers._dynamics import Flat
+from dgp_ppl.inference.samplers._potential import Potential
+
+__all__ = ["ExactKernel", "FlatDensity", "ModelKernel", "each_of"]
+
+
+class ModelKernel(MCMCKernel, abc.ABC):
+    """A kernel of one chain or of many, as many as there are random keys.
+
+    The state holds all that the kernel learns, and `sample` reads the model's arguments. So another
+    data set of the same shapes runs the same program, and a run goes on from a state alone.
+
+    Args:
+        model: a NumPyro model. Its params have their initial values; set others by
+            ``handlers.substitute(model, data=params)``.
+        init_strategy: NumPyro's, for sites that ``init_params`` omits.
+    """
+
+    _sample_fn = True  # NumPyro's MCMC looks for it, and then needs no `init` where it has a state
+    # Whether the density may be an estimate from the rows of a minibatch, with auxiliary sites (the
+    # unit noise of hidden layers) drawn for each. Without, auxiliary sites are latent, as for NUTS.
+    estimates = False
+
+    def __init__(self, model: Model, init_strategy: Callable[..., Any]) -> None:
+        self._model, self.init_strategy, self.potential = model, init_strategy, Potential(model)
+
+    @property
+    def model(self) -> Model:
+        return self._model
+
+    @property
+    def sample_field(self) -> str:
+        return "z"
+
+    def init(
+        self,
+        rng_key: PRNGKey,
+        num_warmup: int,
+        init_params: Values | None,
+        model_args: tuple[Any, ...],
+        model_kwargs: dict[str, Any] | None,
+    ) -> Any:
+        """Return the first state; `init_params` has unconstrained values of some or all sites."""
+        call, given = Call(model_args, model_kwargs or {}), init_params or {}
+        empty = self._empty_values(call)
+        chains = () if is_prng_key(rng_key) else (len(rng_key),)
+        shapes = {n: (*chains, *a.shape) for n, a in empty.items()}
+        wrong = {n: jnp.shape(a) for n, a in given.items() if shapes.get(n) != jnp.shape(a)}
+        if wrong:
+            raise ValueError(
+                f"{type(self).__name__}: init_params has {wrong}, wanted unconstrained values of "
+                f"latent sites of these shapes (with several chains a leading axis for each): "
+                f"{shapes}"
+            )
+        given = {n: jnp.asarray(a, empty[n].dtype) for n, a in given.items()}
+        return self._first_states(rng_key, num_warmup, given, empty, call)
+
+    @abc.abstractmethod
+    def _first_states(
+        self, key: PRNGKey, num_warmup: int, given: Values, empty: Values, call: Call
+    ) -> Any:
+        """Return the first states; `empty` has zeros in the shapes of one chain's values."""
+
+    def _empty_values(self, call: Call) -> Values:
+        """Return zeros in the shapes of unconstrained values, after checks of the model's sites."""
+        program = whole_plates(self.model) if self.estimates else self.model
+        names: list[str] = []  # in the model's order, in which NumPyro draws first values
+
+        def run(key: PRNGKey) -> Values:
+            seeded = handlers.substitute(handlers.seed(program, key), substitute_fn=_without_draws)
+            trace = handlers.trace(seeded).get_trace(*call.args, **call.kwargs)
+            latent = {
+                n: s
+                for n, s in trace.items()
+                if s["type"] == "sample"
+                and not s["is_observed"]
+                and not (self.estimates and s["infer"].get("is_auxiliary"))
+            }
+            _check_sites(type(self).__name__, trace, latent)
+            names.extend(latent)
+            return {n: biject_to(s["fn"].support).inv(s["value"]) for n, s in latent.items()}
+
+        with handlers.block():
+            shapes = jax.eval_shape(run, random.PRNGKey(0))
+        return {n: jnp.zeros(shapes[n].shape, shapes[n].dtype) for n in names}
+
+    def _check_finite(self, sound: Array, keys: PRNGKey, values: Values, call: Call) -> None:
+        """Raise unless the start of each chain is `sound`. The keys are the energy's."""
+        if not not_jax_tracer(sound) or sound.all():
+            return
+        which = ""
+        if sound.ndim:
+            chains = jnp.flatnonzero(~sound).tolist()
+            which = f" of chains {chains}"
+            keys, values = jax.tree.map(lambda a: a[chains[0]], (keys, values))
+
+        def energy(values: Values) -> Any:
+            found = self.potential(keys, values, call)
+            return found.value, found
+
+        (_, found), slopes = jax.jit(jax.value_and_grad(energy, has_aux=True))(values)
+        steep = [n for n, a in slopes.items() if not jnp.isfinite(a).all()]
+        raise ValueError(
+            f"{type(self).__name__}: the log density or its gradient is not finite at the "
+            f"start{which}: the log densities {found.not_finite()}; the gradients of {steep}. Look "
+            "for NaN in the data, or start elsewhere: init_params (unconstrained values), or "
+            "another init_strategy"
+        )
+
+
+def each_of(keys: PRNGKey) -> Callable[..., Any]:
+    """Return what turns a function of one chain into a function of as many as there are keys."""
+    return (lambda function: function) if is_prng_key(keys) else jax.vmap
+
+
+def _without_draws(site: Any) -> Any:
+    """Return a value for a site that has no draws."""
+    improper = site["type"] == "sample" and isinstance(site["fn"], dist.ImproperUniform)
+    return init_to_feasible(site) if improper else None
+
+
+def _check_sites(caller: str, trace: dict[str, Any], latent: dict[str, Any]) -> None:
+    """Raise if a model has no latent site, one that no gradient moves, or a subsampled plate."""
+    if not latent:
+        raise ValueError(f"{caller}: the model has no latent sites to sample")
+    if found := [n for n, s in latent.items() if s["fn"].support.is_discrete]:
+        raise ValueError(
+            f"{caller}: the latent sites {short_list(found)} are discrete, and have no gradient; "
+            "sum them out in the model, or sample them by numpyro's DiscreteHMCGibbs"
+        )
+    if found := [n for n, s in latent.items() if isinstance(s["fn"], dist.Delta)]:
+        raise ValueError(
+            f"{caller}: the latent sites {short_list(found)} have a delta distribution, which has "
+            "no density; use numpyro.deterministic"
+        )
+    if found := [n for n, s in latent.items() if _is_subsampled_in_scan(s)]:
+        raise ValueError(
+            f"{caller}: the latent sites {short_list(found)} are in a plate with a subsample_size "
+            "within numpyro's scan, which does not report its rows; leave out that plate's "
+            "subsample_size"
+        )
+    for name, site in trace.items():
+        if site["type"] == "plate" and len(site["value"]) < site["args"][0]:
+            raise ValueError(
+                f"{caller}: the plate {name!r} takes {len(site['value'])} of {site['args'][0]} "
+                "rows, wanted all of them, because this kernel needs the exact density; leave out "
+                "batch_size (subsample_size), or use SGHMC, which draws minibatches"
+            )
+    for name, site in latent.items():
+        try:
+            biject_to(site["fn"].support)
+        except NotImplementedError:
+            raise ValueError(
+                f"{caller}: the support of the latent site {name!r}, {site['fn'].support}, has no "
+                "map from unconstrained values; use another distribution, or "
+                "numpyro.handlers.reparam"
+            ) from None
+
+
+def _is_subsampled_in_scan(site: Any) -> bool:
+    by_handlers = site.get("plate_to_scale", {}).get(None)
+    return "_scan_current_index" in site["infer"] and site["scale"] is not by_handlers
+
+
+class FlatDensity:
+    """The log density of one chain's flat unconstrained values, as a function, [d] to [].
+
+    Auxiliary sites (the unit noise of hidden layers) are latent, as for NumPyro's NUTS.
+
+    Args:
+        potential: of the model.
+        prototype: unconstrained values of the latent sites, of which the shapes count.
+        call: the model's arguments.
+    """
+
+    def __init__(self, potential: Potential, prototype: Values, call: Call) -> None:
+        self._potential, self._call = potential, call
+        self.unravel = ravel_pytree(prototype)[1]
+
+    def __call__(self, position: Flat) -> Array:
+        """Return log p(y, latents) + log |d latents / d unconstrained|, in nats, []."""
+        # Sites that are random but not latent, such as numpyro.prng_key, are the same at each call.
+        program = handlers.seed(self._potential.program, random.PRNGKey(0))
+        unconstrained = self.unravel(position)
+        return -jnp.asarray(
+            potential_energy(program, self._call.args, self._call.kwargs, unconstrained)
+        )
+
+    def parts(self, position: Flat) -> tuple[Array, Array]:
+        """Return the log densities of the latent and of the observed sites, [] each.
+
+        The first includes the log-determinant of the constraining transform; their sum is the
+        whole. Factors belong to the second.
+        """
+        unconstrained = self.unravel(position)
+        # All latent sites have values here, so the energy's key draws nothing.
+        energy = self._potential(random.PRNGKey(0), unconstrained, self._call)
+        observed = [p for n, p in energy.log_densities.items() if n not in unconstrained]
+        data = jnp.asarray(sum(observed), float)
+        return -energy.value - data, data
+
+    def prior_draw(self, key: PRNGKey) -> Flat:
+        """Return a draw of the prior, [d].
+
+        Raises:
+            ValueError: if a latent site's distribution cannot be sampled.
+        """
+        seeded = handlers.seed(self._potential.program, key)
+        try:
+            with handlers.block():
+                sites = handlers.trace(seeded).get_trace(*self._call.args, **self._call.kwargs)
+        except NotImplementedError as error:  # by NumPyro's ImproperUniform
+            raise ValueError(
+                "ParallelTempering: a latent site has an improper prior, of which there are no "
+                "draws; give it a proper one"
+            ) from error
+        latent = {n: s for n, s in sites.items() if s["type"] == "sample" and not s["is_observed"]}
+        values = {n: biject_to(s["fn"].support).inv(s["value"]) for n, s in latent.items()}
+        return ravel_pytree(values)[0]
+
+
+class ExactKernel(ModelKernel):
+    """A `ModelKernel` of steps of one chain's flat unconstrained values, from their exact density.
+
+    Args:
+        model: a NumPyro model.
+        init_strategy: NumPyro's, for sites that ``init_params`` omits; None for `init_to_uniform`.
+    """
+
+    def __init__(self, model: Model, init_strategy: Callable[..., Any] | None) -> None:
+        super().__init__(model, init_to_uniform if init_strategy is None else init_strategy)
+
+    @abc.abstractmethod
+    def _first(
+        self, key: PRNGKey, num_warmup: int, z: Values, position: Flat, density: FlatDensity
+    ) -> Any:
+        """Return the state of one chain at these values."""
+
+    @abc.abstractmethod
+    def _next(self, key: PRNGKey, state: Any, density: FlatDensity) -> tuple[Any, Flat]:
+        """Return the state of one chain after a step, and its values."""
+
+    def postprocess_fn(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Callable[[Values], Values]:
+        """Return a function from unconstrained values to the latent and deterministic sites."""
+        program = handlers.seed(self.potential.program, random.PRNGKey(0))
+        return lambda unconstrained: constrain_fn(
+            program, args, kwargs, unconstrained, return_deterministic=True
+        )
+
+    def _first_states(
+        self, key: PRNGKey, num_warmup: int, given: Values, empty: Values, call: Call
+    ) -> Any:
+        each = each_of(key)
+        keys, starts, firsts = each(lambda key: tuple(random.split(key, 3)))(key)
+        values = dict(given)
+        if missing := [n for n in empty if n not in given]:
+
+            def search(key: PRNGKey) -> Values:
+                return find_valid_initial_params(
+                    key, self.potential.program, init_strategy=self.init_strategy,
+                    model_args=call.args, model_kwargs=call.kwargs, prototype_params=empty,
+                )[0][0]  # fmt: skip
+
+            found = jax.jit(search)(starts)
+            values |= {n: found[n] for n in missing}
+
+        def is_sound(z: Values) -> Array:
+            density = FlatDensity(self.potential, z, call)
+            value, slope = jax.value_and_grad(density)(ravel_pytree(z)[0])
+            return jnp.isfinite(value) & jnp.isfinite(slope).all()
+
+        self._check_finite(jax.jit(each(is_sound))(values), keys, values, call)
+
+        def one(key: PRNGKey, first: PRNGKey, z: Values) -> Any:
+            density = FlatDensity(self.potential, z, call)
+            state = self._first(first, num_warmup, z, ravel_pytree(z)[0], density)
+            return state._replace(rng_key=key)
+
+        return jax.jit(each(one))(keys, firsts, values)  # NumPyro's MCMC calls `init` uncompiled
+
+    def sample(
+        self, state: Any, model_args: tuple[Any, ...], model_kwargs: dict[str, Any] | None
+    ) -> Any:
+        """Make one step of each chain."""
+        call = Call(model_args, model_kwargs or {})
+
+        def one(state: Any) -> Any:
+            density = FlatDensity(self.potential, state.z, call)
+            key, key_step = random.split(state.rng_key)
+            new, position = self._next(key_step, state, density)
+            return new._replace(z=density.unravel(position), rng_key=key)
+
+        return each_of(state.rng_key)(one)(state)
