@@ -7,6 +7,7 @@ import csv
 import datetime
 import functools
 import hashlib
+import itertools
 import math
 import os
 import platform
@@ -14,7 +15,7 @@ import struct
 import subprocess
 import zipfile
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterable, Iterator
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -25,7 +26,7 @@ import numpy as np
 import dgp_ppl
 from dgp_ppl._errors import DataError
 
-__all__ = ["DAMAGE", "fingerprint", "finite", "replacing", "table_writer", "versions"]
+__all__ = ["DAMAGE", "fingerprint", "finite", "replacing", "versions", "write_tables"]
 
 DAMAGE = (
     OSError, ValueError, KeyError, IndexError, TypeError, AttributeError, EOFError, RuntimeError,
@@ -56,23 +57,28 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
         raise
 
 
-@contextlib.contextmanager
-def table_writer(path: Path) -> Iterator[Callable[[Any], None]]:
-    """Yield a function that writes the rows of a `pyarrow.Table` to a .csv or .parquet file.
+def write_tables(path: Path, tables: Iterable[Any]) -> None:
+    """Write the rows of `pyarrow.Table`s with the same columns to a .csv or .parquet file.
 
-    All tables have the same columns. The file appears when all are written; a `DataError` leaves an
-    earlier file as it was.
+    The file appears when all are written; an error leaves an earlier file as it was.
     """
+    first = next(tables := iter(tables))
+    schema = first.schema
     try:
         with replacing(path) as draft, contextlib.ExitStack() as stack:
-            schema: Any = None
-            add: Any = None
+            if path.suffix.lower() == ".parquet":
+                import pyarrow.parquet as pq
 
-            def write(table: Any) -> None:
-                nonlocal schema, add
-                if add is None:
-                    schema = table.schema
-                    add = _appender(draft, path.suffix.lower(), schema, stack)
+                add = stack.enter_context(pq.ParquetWriter(draft, schema)).write_table
+            else:
+                stream = stack.enter_context(draft.open("w", encoding="utf-8", newline=""))
+                writer = csv.writer(stream, lineterminator="\n")
+                writer.writerow(schema.names)
+
+                def add(table: Any) -> None:
+                    writer.writerows(zip(*(c.to_pylist() for c in table.columns), strict=True))
+
+            for table in itertools.chain([first], tables):
                 for was, now in zip(schema, table.schema, strict=True):
                     if was.type != now.type:
                         raise DataError(
@@ -80,26 +86,10 @@ def table_writer(path: Path) -> Iterator[Callable[[Any], None]]:
                             f"some rows and {was.type} in others; give it one type in all files"
                         )
                 add(table)
-
-            yield write
     except OSError as error:
         raise DataError(
             f"{path} cannot be written: {error.strerror or error}; choose another name"
         ) from error
-
-
-def _appender(
-    path: Path, suffix: str, schema: Any, stack: contextlib.ExitStack
-) -> Callable[[Any], None]:
-    """Open a file, and return a function that appends the rows of a table to it."""
-    if suffix == ".parquet":
-        import pyarrow.parquet as pq
-
-        return stack.enter_context(pq.ParquetWriter(path, schema)).write_table
-    stream = stack.enter_context(path.open("w", encoding="utf-8", newline=""))
-    writer = csv.writer(stream, lineterminator="\n")
-    writer.writerow(schema.names)
-    return lambda table: writer.writerows(zip(*(c.to_pylist() for c in table.columns), strict=True))
 
 
 def finite(value: Any) -> Any:

@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from dgp_ppl import DataError, _files
-from dgp_ppl._files import fingerprint, replacing, table_writer, versions
+from dgp_ppl._files import fingerprint, replacing, versions, write_tables
 
 X = np.array([[1.0, 2.0], [3.0, np.nan]])
 ROWS = pa.table({"id": ["a,b", "c"], "mean": [1.5, None]})
@@ -34,10 +34,7 @@ def test_a_write_that_fails_leaves_the_earlier_file(tmp_path, error):
 @pytest.mark.parametrize("name", ["t.csv", "t.parquet"])
 def test_rows_are_written_in_order(name, tmp_path):
     path = tmp_path / name
-    with table_writer(path) as write:
-        write(ROWS)
-        write(ROWS.slice(1))
-        assert not path.exists()
+    write_tables(path, [ROWS, ROWS.slice(1)])
     if path.suffix == ".csv":
         assert path.read_text() == 'id,mean\n"a,b",1.5\nc,\nc,\n'
     else:
@@ -45,17 +42,12 @@ def test_rows_are_written_in_order(name, tmp_path):
 
 
 def test_tables_that_cannot_be_written(tmp_path):
-    def write(path, *tables):
-        with table_writer(path) as write:
-            for table in tables:
-                write(table)
-
     with pytest.raises(DataError, match=r"cannot be written.*choose another name"):
-        write(tmp_path / "nowhere" / "t.csv", ROWS)
+        write_tables(tmp_path / "nowhere" / "t.csv", [ROWS])
     other = pa.table({"id": ["d"], "mean": ["text"]})
     for name in ("t.csv", "t.parquet"):
         with pytest.raises(DataError, match=r"'mean' holds string .* and double"):
-            write(tmp_path / name, ROWS, other)
+            write_tables(tmp_path / name, [ROWS, other])
     assert not list(tmp_path.iterdir())
 
 

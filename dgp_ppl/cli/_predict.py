@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -9,7 +10,7 @@ import numpy as np
 import typer
 
 from dgp_ppl._errors import DataError
-from dgp_ppl._files import table_writer
+from dgp_ppl._files import write_tables
 from dgp_ppl.cli._app import app, writing
 from dgp_ppl.cli._kept import open_fit
 from dgp_ppl.cli._options import check_output, column_names
@@ -101,7 +102,9 @@ def _predict(
                 "fit without --category-kernel"
             )
         notes, done = Console(stderr=True, quiet=quiet), 0
-        with table_writer(out) as write, notes.status("Loading the fit") as status:
+
+        def predicted() -> Iterator[Any]:
+            nonlocal done
             for raw, table in table_chunks(data, chunk, texts=columns.text_columns):
                 if missing := [name for name in ids if name not in raw.column_names]:
                     raise DataError(
@@ -118,9 +121,12 @@ def _predict(
                         f"{table.where}: id has {clash[0]!r}, which is also a column of the "
                         "predictions; rename the column"
                     )
-                write(pa.table({name: raw[name] for name in ids} | found))
+                yield pa.table({name: raw[name] for name in ids} | found)
                 done += len(table)
                 status.update(f"{done:,} rows predicted")
+
+        with notes.status("Loading the fit") as status:
+            write_tables(out, predicted())
     notes.print(f"{done:,} row{'s' * (done != 1)} predicted: {out}", soft_wrap=True)
 
 

@@ -46,20 +46,13 @@ _PREDICT_OPTIONS = ("num_samples", "standardizer", "posterior_samples", "site", 
 class KeptFit:
     """A fit with all that its predictions need. `load` returns it, and `save` writes it.
 
+    The attributes model, guide, params, standardizer, posterior_samples, columns, info and
+    preprocessing are the arguments of `save`.
+
     Attributes:
-        model: the model.
-        guide: its guide; None for samplers.
-        params: the fit's params.
         kwargs: the model's keyword arguments.
-        standardizer: the training data's.
-        posterior_samples: draws of the latent sites, `Chains` or a dict of arrays, that predictions
-            use instead of a guide.
         losses: losses of the fit's steps, [steps].
-        columns: names of the inputs' columns.
         data: shapes and a hash of the training data.
-        info: further values of JSON, such as the target's name.
-        preprocessing: the state of a preprocessor of tables, as values of JSON; the state of a
-            `Preprocessor` is applied to tables.
         versions: versions of the packages that saved the fit, the device and the date.
     """
 
@@ -212,7 +205,8 @@ def save(
             `informed` `Diffusion` guide holds its data.)
         columns: names of the inputs' columns.
         info: further values of JSON, for your own use.
-        preprocessing: the state of a preprocessor, as values of JSON.
+        preprocessing: the state of a preprocessor of tables, as values of JSON; the state of a
+            `Preprocessor` is applied to tables.
         **kwargs: the model's keyword arguments, as `predict` takes them.
 
     Raises:
