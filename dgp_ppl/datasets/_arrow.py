@@ -9,7 +9,9 @@ from typing import Any, Protocol, runtime_checkable
 
 from dgp_ppl._errors import DataError, one_line
 
-__all__ = ["ArrowFrame", "arrow", "frame_columns", "frame_name", "readable", "without_index"]
+__all__ = [
+    "ArrowFrame", "arrow", "frame_columns", "frame_name", "is_frame", "readable", "without_index",
+]  # fmt: skip
 
 
 def arrow(module: str = "") -> Any:
@@ -57,6 +59,12 @@ class ArrowFrame(Protocol):
     """
 
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object: ...
+
+
+def is_frame(x: object) -> bool:
+    """Return whether this has named columns: a data frame, also of Dask, and no Series."""
+    is_of_arrow = isinstance(x, ArrowFrame) and not hasattr(x, "__array__")
+    return is_of_arrow or hasattr(type(x), "columns")
 
 
 def frame_name(frame: object) -> str:

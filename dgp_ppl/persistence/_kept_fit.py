@@ -23,7 +23,7 @@ from dgp_ppl._errors import DataError
 from dgp_ppl._files import DAMAGE, fingerprint, versions
 from dgp_ppl._typing import Fitted, Model, Params, PRNGKey
 from dgp_ppl.datasets import Preprocessor
-from dgp_ppl.datasets._arrow import ArrowFrame
+from dgp_ppl.datasets._arrow import is_frame
 from dgp_ppl.datasets.tables._preprocessor import Source
 from dgp_ppl.datasets.tables._read import Table
 from dgp_ppl.inference import Chains, FitResult, LayerGuide, MCEMResult
@@ -158,9 +158,7 @@ class KeptFit:
 
     def _rows(self, x: Any, unseen: str) -> Any:
         """Return the inputs of a table, whose columns go by their names; else x itself."""
-        is_frame = hasattr(type(x), "columns")  # also of dask, which is collected first
-        is_frame |= isinstance(x, ArrowFrame) and not hasattr(x, "__array__")  # no Series
-        if not (is_frame or isinstance(x, str | os.PathLike | Table)):
+        if not (is_frame(x) or isinstance(x, str | os.PathLike | Table)):
             return x
         if self.preprocessor is None:
             raise ValueError(
