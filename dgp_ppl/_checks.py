@@ -139,12 +139,8 @@ def check_shapes(caller: str, name: str, value: Any, declared: Any, *, shared: b
 class GivenParams(Messenger):
     """Handler that sets params to given values, and refuses other shapes than declared.
 
-    Args:
-        fn: a model or a guide.
-        params: values by name.
-        caller: name of the function that received the params, for errors.
-        missing: whether the param of a name keeps its initial value without a given one. By default
-            none does: it is an error.
+    `missing` says whether the param of a name keeps its initial value without a given one. By
+    default none does: it is an error, which names the `caller` that received the params.
     """
 
     def __init__(

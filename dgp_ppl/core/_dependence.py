@@ -14,11 +14,8 @@ __all__ = ["dependence"]
 def dependence(function: Callable[..., Any], *args: Any) -> list[list[bool]]:
     """Return for each array that a function returns which arrays of its arguments it depends on.
 
-    The order is the order of `jax.tree.leaves` of the result and of the arguments.
-
-    Args:
-        function: a function of pytrees of arrays; it is traced, not run.
-        *args: its arguments.
+    The order is the order of `jax.tree.leaves` of the result and of the arguments. The function is
+    traced, not run.
     """
     program = jax.make_jaxpr(function)(*args).jaxpr
     num = len(program.outvars)

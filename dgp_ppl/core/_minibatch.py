@@ -136,10 +136,8 @@ def padded(num_rows: Any) -> AbstractContextManager[None]:
     """Take only the first rows of data plates for real; the rows behind them are padding.
 
     Within the plate `observe` masks the padding. The plate keeps its size: a minibatch has padding
-    as often as the data have, so its bound remains unbiased.
-
-    Args:
-        num_rows: number of real rows, which may be traced; None if there is no padding.
+    as often as the data have, so its bound remains unbiased. The number of real rows may be traced;
+    None means that there is no padding.
     """
     return _with_context(num_real=num_rows)
 

@@ -168,12 +168,7 @@ def energy_distance(a: ArrayLike, b: ArrayLike) -> Estimate:
     a U-statistic over groups, to second order. A jackknife sees only the first order, and reports
     an error of zero where the groups happen to be balanced.
 
-    Args:
-        a: draws, [G, S, D], in at least 4 independent groups (such as chains).
-        b: draws from the other distribution, [H, T, D].
-
-    Returns:
-        The distance, in the units of the draws, and its standard error.
+    Draws are [G, S, D] and [H, T, D], in at least 4 independent groups (such as chains) each.
 
     Raises:
         ValueError: if the shapes do not fit.

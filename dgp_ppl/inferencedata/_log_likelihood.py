@@ -72,17 +72,10 @@ class PointwiseEvaluator:
         *,
         use_row_draws: bool = True,
     ) -> dict[str, PointwiseResult]:
-        """Evaluate every data site.
+        """Evaluate every data site with this number of draws of the hidden layers' noise.
 
-        Args:
-            key: random key.
-            draws: draws of the latent sites.
-            call: the model's arguments.
-            sites: the model's sites at these arguments.
-            passes: draws of the hidden layers' noise for each draw. From 10 on, all numbers share
-                a compilation.
-            use_row_draws: False draws the latent sites of the data's rows from their priors in each
-                pass, as for new rows.
+        Without `use_row_draws` the latent sites of the data's rows are drawn from their priors in
+        each pass, as for new rows.
         """
         num = math.prod(draws.shape)
         values = {n: a.reshape(num, *a.shape[2:]) for n, a in draws.values.items()}

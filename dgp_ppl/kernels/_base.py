@@ -142,14 +142,9 @@ class Kernel(eqx.Module):
         out: int | None,
         **fixed: Any,
     ) -> Any:
-        """Make this kernel with the params ``name.FIELD``.
+        """Make this kernel with the params ``name.FIELD``; `fixed` fields have none.
 
-        Args:
-            name: prefix of the params.
-            starts: the default starting value of each field, of its shape, and its constraint.
-            initial: other starting values.
-            out: see `learned`.
-            **fixed: fields without a param.
+        `starts` has the default starting value of each field, of its shape, and its constraint.
         """
         if unknown := sorted(set(initial) - set(starts)):
             raise TypeError(

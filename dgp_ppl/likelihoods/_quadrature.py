@@ -45,12 +45,8 @@ _LOG_TOLERANCES = {2: 1e-4, 3: 1e-3}  # and for log p, which can have a narrow d
 def log_expectation(log_p: Function, mean: Float[Array, " N"], sd: Float[Array, " N"]) -> Array:
     """Return log E[p(f)], [N], exact to about 1e-4 nats for peaks down to 1e-6 sd wide.
 
-    Where log p is infinite or NaN, p counts as 0, and gradients stay finite.
-
-    Args:
-        log_p: log p, row by row; for every row continuous with one peak, or monotone.
-        mean: mean of f.
-        sd: standard deviation of f.
+    For every row log p is continuous with one peak, or monotone. Where it is infinite or NaN, p
+    counts as 0, and gradients stay finite.
     """
     log_weights = -0.5 * TRAPEZOID**2
     log_weights = log_weights - np.log(np.exp(log_weights).sum())
@@ -86,13 +82,8 @@ def expectation(
 ) -> Array:
     """Return E[log p(f)], [N], to about 1e-4 of max(1, |E|), for cusps and kinks too.
 
-    Where log p is infinite or NaN, it counts as the lowest number, and gradients stay finite.
-
-    Args:
-        log_p: as for `log_expectation`.
-        mean: mean of f.
-        sd: standard deviation of f.
-        num_nodes: number of Gauss-Hermite nodes, for functions that are smooth on the scale of sd.
+    Functions that are smooth on the scale of sd take this number of Gauss-Hermite nodes. Where
+    log p is infinite or NaN, it counts as the lowest number, and gradients stay finite.
     """
 
     def rule(num: int) -> tuple[Array, Array]:
@@ -140,13 +131,7 @@ def expectation(
 
 
 def step_expectation(p: Function, mean: Float[Array, " N"], sd: Float[Array, " N"]) -> Array:
-    """Return E[p(f)], [N], to about 1e-5, for a p that rises or falls in one step of any width.
-
-    Args:
-        p: a function with values in [0, 1].
-        mean: mean of f.
-        sd: standard deviation of f.
-    """
+    """Return E[p(f)], [N], to 1e-5, for a p in [0, 1] that changes in one step of any width."""
 
     def adapted(mean: Array, sd: Array) -> Array:
         centres = _centres(lambda f: jnp.log(p(f)), mean, sd, (_step,))

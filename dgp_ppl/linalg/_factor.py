@@ -143,15 +143,8 @@ def _factor(K: Array, scale: Array) -> tuple[Array, Array, Array, Array]:
 def precision_factor(A: Array, precision: Float[Array, "P N"]) -> Float[Array, "P M M"]:
     """Return the lower-triangular C⁻¹ with C C' = I + A diag(precision) A' for every output.
 
-    All eigenvalues of this matrix are at least 1. It needs jitter only if its trace is so large
-    that rounding loses the I.
-
-    Args:
-        A: [M, N], or [P, M, N] if it differs between outputs.
-        precision: the precision of every point, [P, N].
-
-    Returns:
-        C⁻¹, [P, M, M].
+    A is [M, N], or [P, M, N] if it differs between outputs. All eigenvalues of this matrix are at
+    least 1. It needs jitter only if its trace is so large that rounding loses the I.
     """
     M = A.shape[-2]
     each = A if A.ndim == 3 else A[None]

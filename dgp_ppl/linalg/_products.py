@@ -28,24 +28,12 @@ __all__ = [
 
 
 def matmul(a: AnyArray, b: AnyArray) -> Array:
-    """Return ``a @ b`` at the highest precision that the device offers for the dtype.
-
-    Args:
-        a: [..., I, J].
-        b: [..., J, K].
-
-    Returns:
-        The product, [..., I, K].
-    """
+    """Return ``a @ b`` at the highest precision that the device offers for the dtype."""
     return jnp.matmul(a, b, precision=lax.Precision.HIGHEST)
 
 
 def as_float(a: ArrayLike) -> Array:
-    """Convert to an array of floats. A float dtype is kept; integers get JAX's default float.
-
-    Args:
-        a: an array, or anything that JAX converts to one.
-    """
+    """Convert to an array of floats. A float dtype is kept; integers get JAX's default float."""
     a = jnp.asarray(a)
     return a if jnp.issubdtype(a.dtype, jnp.floating) else a.astype(float)
 
@@ -54,9 +42,6 @@ def deviation(var: Array) -> Array:
     """Return the standard deviation sqrt(var), with a derivative of 0 where the variance is 0.
 
     There the derivative of sqrt is infinite, and makes NaN of a variance that is 0 times another.
-
-    Args:
-        var: variances of any shape, at least 0.
     """
     positive = var > 0
     return jnp.where(positive, jnp.sqrt(jnp.where(positive, var, 1.0)), 0.0)
@@ -64,11 +49,7 @@ def deviation(var: Array) -> Array:
 
 @jax.custom_jvp
 def diagonal(A: Float[Array, "*batch M M"]) -> Float[Array, "*batch M"]:
-    """Return the diagonals of square matrices; the gradient is a mask, not a scatter.
-
-    Args:
-        A: matrices, [..., M, M].
-    """
+    """Return the diagonals of square matrices; the gradient is a mask, not a scatter."""
     return jnp.diagonal(A, axis1=-2, axis2=-1)
 
 
@@ -85,9 +66,6 @@ def computed_once(value: Array) -> Array:
     recompute the difference in each fusion, with different rounding. The clamp is then active in
     one term of the gradient and not in another, and terms that should cancel do not. On the
     diagonal of k(Z, Z) this gave a multiple of the true gradient.
-
-    Args:
-        value: any array.
     """
     return lax.optimization_barrier(value)
 
@@ -99,12 +77,9 @@ def stored_gradient(value: Float[Array, "N P"]) -> Float[Array, "N P"]:
     Use it for a small result of large arrays, [N, P] from [P, M, N]. XLA fuses elementwise
     operations into the operations that read them, also across `optimization_barrier`. On a CPU it
     computed the unit noise of a hidden layer, which is part of the gradient of the layer's
-    variance, anew for every inducing input. It does not fuse a product of matrices, so the
+    variance, again for every inducing input. It does not fuse a product of matrices, so the
     gradient is multiplied by the identity. (A gradient that is not finite for one output is then
     NaN for all outputs of that row.)
-
-    Args:
-        value: [N, P].
     """
     return value
 

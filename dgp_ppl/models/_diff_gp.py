@@ -167,16 +167,10 @@ def integrate(
     noise: Float[Array, "N K D"],
     horizon: float,
 ) -> tuple[Float[Array, "N D"], Float[Array, "K N D"]]:
-    """Integrate dx = mu(x, t) dt + sd(x, t) dW over a time by K Euler-Maruyama steps.
+    """Integrate dx = mu(x, t) dt + sd(x, t) dW up to the horizon by K Euler-Maruyama steps.
 
-    Args:
-        coefficients: a function from points and the time to the drift mu and the variance sd².
-        x: initial points.
-        noise: standard normal noise of all steps.
-        horizon: the time T.
-
-    Returns:
-        x(T), and x after every step.
+    The coefficients, from points and the time, are mu and sd². The noise is standard normal. The
+    result is the last x, and x after every step.
     """
     steps = noise.shape[1]
     dt = horizon / steps

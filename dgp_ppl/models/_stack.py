@@ -53,11 +53,8 @@ def make_stack(
 ) -> Callable[[Inputs], Marginals]:
     """Make the layers ``l1`` ... ``lL`` of a model, the name of which errors mention.
 
-    See `models.deep_gp` for the other arguments.
-
-    Returns:
-        A function that draws the hidden layers at x, [N, D], and returns the marginals of the last
-        layer, [N, P].
+    See `models.deep_gp` for the other arguments. The result draws the hidden layers at x, [N, D],
+    and returns the marginals of the last layer, [N, P].
 
     Raises:
         ValueError: if `z`, `mean` and `kernel` disagree about the depth, or widths do not fit.

@@ -198,15 +198,8 @@ def _invert(
 
     The search runs on the scale on which a Gaussian's distribution function is a straight line, and
     bisects at every fourth step. Half of bisection's evaluations do, and one evaluation can cost
-    thousands of special functions a row.
-
-    Args:
-        cdf: the distribution function, elementwise.
-        level: levels in (0, 1).
-        lower: initial lower ends, with a distribution function below any level where y has a bound.
-        upper: initial upper ends. Both ends move apart until the quantile is between them.
-        tolerance: width of the final bracket.
-        discrete: try integers only.
+    thousands of special functions a row. The initial ends move apart until the quantile is between
+    them.
 
     Returns:
         Ends with cdf(lower) < level <= cdf(upper) up to rounding, at most `tolerance` apart, and

@@ -41,16 +41,10 @@ class ForwardPass:
         row: ArrayLike = 0,
         mode: Any = None,
     ) -> Observed:
-        """Return the distribution of y at x in the pass with this key.
+        """Return the distribution of y at x, [B, D], in the pass with this key.
 
-        Args:
-            key: random key of the pass.
-            draws: draws of latent sites, used instead of the guide's.
-            params: the fit's params.
-            data: arrays of the arguments after x.
-            x: inputs, [B, D].
-            row: number of the first row, which selects the rows' unit noise.
-            mode: draw each layer as one function: see `function_draws`. None integrates over it.
+        `draws` of latent sites replace the guide's. The number of the first row, `row`, selects the
+        rows' unit noise. With a `mode` each layer is drawn as one function: see `function_draws`.
         """
         call = self.partition.join(data)
         call = Call((x, *call.args), call.kwargs)

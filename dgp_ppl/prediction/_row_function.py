@@ -28,17 +28,11 @@ def row_function(
     >>> sorted(jax.vmap(row_function(p, [0.5]))(jnp.zeros((3, 2))))
     ['mean', 'quantiles', 'var']
 
-    Args:
-        prediction: made by `predict` or `pool`, at any inputs.
-        levels: levels of quantiles, Q in number.
-
-    Returns:
-        A function from x [D], and a row of each argument that has one row per row of x, to a dict:
-        ``mean`` and ``var`` of y [], and ``quantiles`` [Q] if there are levels; for classes also
-        ``probabilities`` [C], and no moments or quantiles if the distribution has none. They are in
-        the units of the data, and equal the same prediction at this row alone.
-
-    The function raises a ValueError if the distribution of y lacks moments, or quantiles.
+    The function takes x [D], and a row of each argument that has one row per row of x. Its result
+    is a dict of ``mean`` and ``var`` of y [], and ``quantiles`` [Q] if there are levels; for
+    classes also ``probabilities`` [C], and no moments or quantiles if the distribution has none.
+    They are in the units of the data, and equal the same prediction at this row alone. It raises a
+    ValueError if the distribution of y lacks moments, or quantiles.
     """
 
     def at_row(p: Prediction, x: Array, others: tuple[Array, ...]) -> Prediction:
