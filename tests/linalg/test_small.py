@@ -15,7 +15,7 @@ def positive(size, condition=1e3):
 
 def test_the_factor_and_its_inverse_are_the_librarys_within_rounding(x64):
     """Of one matrix and of several; entries above the diagonal do not count."""
-    for size, dtype in itertools.product(range(1, MOST_ROWS + 1), (np.float32, np.float64)):
+    for size, dtype in itertools.product((1, 2, 3, MOST_ROWS), (np.float32, np.float64)):
         K, eps = positive(size).astype(dtype), np.finfo(dtype).eps
         noisy = K + np.triu(np.ones((size, size), dtype), 1)
         L = np.linalg.cholesky(K)
