@@ -34,7 +34,7 @@ _MAPPINGS, _BYTES = 40_000, 3 * 2**30
 _SECONDS_BETWEEN_CHECKS = 5.0
 _LONGEST = {"test_docs.py", "test_examples.py", "test_tutorial.py"}
 _SAME_RANKS = {"core", "kernels", "linalg"}
-_TYPED = _SAME_RANKS | {"likelihoods"}
+_TYPED = _SAME_RANKS | {"criticism", "inferencedata", "likelihoods", "models", "prediction"}
 _checked = 0.0
 
 jaxtyping.config.update("jaxtyping_disable", True)  # but see `_strict`

@@ -24,7 +24,7 @@ def deep_gp(
     x: Inputs,
     y: AnyArray | None = None,
     *,
-    z: Sequence[InducingInputs],
+    z: Sequence[AnyArray],
     mean: Sequence[MeanFunction] | None = None,
     out: int = 1,
     kernel: KernelMaker | Sequence[KernelMaker] = SquaredExponential.learned,

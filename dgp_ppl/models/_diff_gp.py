@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpyro
 import numpyro.distributions as dist
 from jax import lax
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Real
 
 from dgp_ppl._typing import AnyArray, InducingInputs, Inputs
 from dgp_ppl.core import Grid, RandomFunction, gp, minibatch
@@ -34,7 +34,7 @@ def diff_gp(
     y: AnyArray | None = None,
     *,
     z: InducingInputs,
-    z_flow: InducingInputs,
+    z_flow: Real[AnyArray, "K D"],
     z_time: Array | None = None,
     horizon: float = 5.0,
     flow_steps: int = 19,

@@ -8,9 +8,8 @@ from typing import Any
 import jax.numpy as jnp
 import numpyro
 import numpyro.distributions as dist
-from jaxtyping import Array
 
-from dgp_ppl._typing import AnyArray, InducingInputs, Inputs
+from dgp_ppl._typing import AnyArray, Inputs
 from dgp_ppl.core import minibatch
 from dgp_ppl.kernels import SquaredExponential
 from dgp_ppl.likelihoods import Likelihood, observe
@@ -23,9 +22,9 @@ __all__ = ["gplvm"]
 def gplvm(
     x: Inputs | None,
     y: AnyArray | None = None,
-    seen: Array | None = None,
+    seen: AnyArray | None = None,
     *,
-    z: Sequence[InducingInputs],
+    z: Sequence[AnyArray],
     mean: Sequence[MeanFunction] | None = None,
     out: int = 1,
     kernel: KernelMaker | Sequence[KernelMaker] = SquaredExponential.learned,

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpyro
 import numpyro.distributions as dist
 from jax import random
+from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 from numpyro.distributions import constraints
 
@@ -41,7 +42,7 @@ class CollapsedNormal(dist.Distribution):
     support: Any = constraints.real_vector
 
     def __init__(
-        self, A: Array, residual: Array, noise: Array, *, validate_args: bool | None = None
+        self, A: Array, residual: Array, noise: ArrayLike, *, validate_args: bool | None = None
     ) -> None:
         self.A, self.residual, self.noise = A, residual, jnp.asarray(noise)
         super().__init__((), residual.shape, validate_args=validate_args)

@@ -11,6 +11,7 @@ from typing import Any
 import jax.numpy as jnp
 import numpyro
 import numpyro.distributions as dist
+from jax.typing import ArrayLike
 from jaxtyping import Array
 
 from dgp_ppl import means
@@ -44,7 +45,7 @@ _ALWAYS_SEPARATE = 64  # inputs up to which the rule of cost leaves each output 
 
 def make_stack(
     model: str,
-    z: Sequence[InducingInputs],
+    z: Sequence[AnyArray],
     mean: Sequence[MeanFunction] | None,
     out: int,
     kernel: KernelMaker | Sequence[KernelMaker],
@@ -169,7 +170,7 @@ def likelihood_or_gaussian(likelihood: Likelihood | None, noise: float, out: int
     return partial(gaussian, noise=scale, out=out)
 
 
-def gaussian(f: Array, noise: Array, out: int) -> dist.Distribution:
+def gaussian(f: Array, noise: ArrayLike, out: int) -> dist.Distribution:
     """Return the normal of one output, or of several, at f with this standard deviation."""
     normal = dist.Normal(f, noise)
     return normal if out == 1 else normal.to_event(1)

@@ -73,7 +73,7 @@ def layer_functions(
     num_draws: int = 20,
     at: Mapping[str, ArrayLike] | None = None,
     mode: DrawMode = "joint",
-    posterior_samples: dict[str, Array] | Chains | None = None,
+    posterior_samples: Mapping[str, ArrayLike] | Chains | None = None,
     site: str = "y",
     **kwargs: Any,
 ) -> dict[str, LayerFunction]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import jax
@@ -33,7 +34,7 @@ def predict(
     *args: Any,
     num_samples: int = 100,
     standardizer: Standardizer | None = None,
-    posterior_samples: dict[str, Array] | Chains | None = None,
+    posterior_samples: Mapping[str, ArrayLike] | Chains | None = None,
     site: str = "y",
     chunk_size: int | None = None,
     **kwargs: Any,
@@ -102,19 +103,19 @@ def predict(
     chains = None
     if isinstance(posterior_samples, Chains):
         chains = posterior_samples.spaced(max(1, num_samples // posterior_samples.shape[0]))
-        posterior_samples = {n: jnp.asarray(a) for n, a in chains.get_samples().items()}
+        posterior_samples = chains.get_samples()
         num_samples = chains.shape[0] * chains.shape[1]
     if posterior_samples is not None:
-        totals = sorted({len(a) for a in posterior_samples.values()})
+        draws = {n: jnp.asarray(a) for n, a in posterior_samples.items()}
+        totals = sorted({len(a) for a in draws.values()})
         if len(totals) != 1:
             raise ValueError(
                 f"predict: posterior_samples has {totals or 'no'} draws, wanted the same number of "
                 "every site; pass MCMC's get_samples()"
             )
-        total = totals[0]
-        num_samples = min(num_samples, total)
-        kept = np.linspace(0, total - 1, num_samples).round().astype(int)
-        draws = {n: jnp.asarray(a)[kept] for n, a in posterior_samples.items()}
+        num_samples = min(num_samples, totals[0])
+        kept = np.linspace(0, totals[0] - 1, num_samples).round().astype(int)
+        draws = {n: a[kept] for n, a in draws.items()}
 
     call = Call((inputs, *args), kwargs)
     # A prior, and a sampler that was given no params, have their initial values.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, ClassVar, Literal
 
 import jax
@@ -180,7 +180,7 @@ class Prediction(Summarized, Portable):
         )
         return self._original(draws.swapaxes(0, 1))
 
-    def quantile(self, q: ArrayLike, num: int = 1000) -> np.ndarray:
+    def quantile(self, q: ArrayLike | Sequence[float], num: int = 1000) -> np.ndarray:
         """Return quantiles of y, of shape ``q.shape + (N,)``.
 
         They invert the mixture's distribution function: exactly for integers, and for real y to
@@ -260,9 +260,7 @@ class Prediction(Summarized, Portable):
         )
         return self._original(values)
 
-    def _map(
-        self, function: Callable[..., Array], *arrays: np.ndarray, with_row: bool = False
-    ) -> np.ndarray:
+    def _map(self, function: Callable[..., Array], *arrays: Any, with_row: bool = False) -> Any:
         """Apply a function of the S mixtures and of arrays' rows, chunk by chunk, on the host.
 
         `with_row` passes the number of the chunk's first row as the last argument.

@@ -146,6 +146,7 @@ def test_what_factors_miss():
     assert set(fitted.sites) == {"l1.v", "l2.v"}  # the guide has no sites of unit noise
 
 
+@pytest.mark.wrong_types
 def test_wrong_use():
     x, y = jnp.asarray(X, float), jnp.asarray(Y, float)
     guide = dgp.MeanField(tiny)

@@ -69,6 +69,7 @@ def test_draws_that_are_not_finite_have_not_mixed():
     assert chain_diagnostics(chains)["ess"] == 0
 
 
+@pytest.mark.wrong_types
 def test_wrong_use():
     chains, few = drawn(np.zeros(4)), drawn(np.zeros(4), draws=3)
     for error, call, pattern in (

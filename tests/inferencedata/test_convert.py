@@ -178,6 +178,7 @@ def test_the_prior_alone():
     assert abs(v.mean()) < 5 / np.sqrt(v.size)
 
 
+@pytest.mark.wrong_types
 def test_bad_arguments_are_named():
     guide, params = dgp.MeanField(deep), {}
     wrong = [

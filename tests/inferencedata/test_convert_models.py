@@ -163,6 +163,7 @@ def test_deterministic_sites_and_arguments_of_rows():
     assert constant["group"].dims == ("data",)
 
 
+@pytest.mark.wrong_types
 def test_what_is_wrong_is_named():
     def both(x, y=None):
         numpyro.sample("a/w", dist.Normal(0, 1))

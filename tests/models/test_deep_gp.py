@@ -109,6 +109,7 @@ def test_hidden_layers_start_near_their_mean_function():
             np.testing.assert_allclose(sites[f"{name}.variance"]["value"], variance, rtol=1e-6)
 
 
+@pytest.mark.wrong_types
 def test_errors():
     x, z = jnp.zeros((3, 1)), (spread(4), spread(4))
     for error, message, call in (

@@ -170,6 +170,7 @@ def test_order_and_path_without_noise():
     np.testing.assert_allclose(path[:, 0, 0], 1.2 ** np.arange(1, 6), rtol=1e-5)
 
 
+@pytest.mark.wrong_types
 def test_errors():
     for options, text in (
         ({"flow": "ode"}, "diff_gp: flow is 'ode', wanted 'marginal' or 'sampled'"),

@@ -67,6 +67,7 @@ def test_a_draw_is_one_function_on_the_grid_and_on_the_way(x64):
     assert np.ptp(ends) > 0.5 * np.ptp(second.reached)
 
 
+@pytest.mark.wrong_types
 def test_what_layers_cannot_do_is_said():
     for options, pattern in (
         ({"num_draws": 0}, "num_draws is 0"),

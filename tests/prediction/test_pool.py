@@ -57,6 +57,7 @@ def test_a_pool_of_pools_is_the_pool_of_their_members():
     np.testing.assert_array_equal(dgp.pool(other).mean, other.mean)
 
 
+@pytest.mark.wrong_types
 def test_what_cannot_be_mixed():
     one = predictions(num=1)
     elsewhere = dgp.predict(KEY, svgp, SHALLOW, one[0].params, 0 * X_NEW, num_samples=4, z=Z)

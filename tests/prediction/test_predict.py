@@ -225,6 +225,7 @@ def test_the_prior_predictive():
 # --- errors --------------------------------------------------------------------------------------
 
 
+@pytest.mark.wrong_types
 def test_what_predictions_cannot_do_is_said():
     z = (spread(5), spread(5))
     params = {n: a for n, a in two_layer_params().items() if ".v." not in n}
@@ -319,6 +320,5 @@ def test_latent_sites_of_another_support():
     params = start(model, guide, x, y) | {"latent_auto_loc": loc, "l1.v.loc": jnp.ones((1, 1))}
     params |= {"latent_auto_scale": jnp.full((4, 1), 1e-4)}
     params |= {"l1.v.scale_tril": jnp.full((1, 1, 1), 1e-4)}
-    np.testing.assert_allclose(guide.median(params)["latent"], np.exp(loc), rtol=1e-5)
     back = dgp.latent_inputs(model, guide, params).reconstruct(KEY, num_samples=5)
     np.testing.assert_allclose(back.mean, np.exp(loc)[:, 0], rtol=1e-2)

@@ -13,6 +13,7 @@ import dgp_ppl as dgp
 from dgp_ppl import kernels
 from dgp_ppl.models import svgp
 
+pytestmark = pytest.mark.wrong_types  # signatures promise NumPy's arrays; traced ones are JAX's
 X, Y = np.float32(X_TEST), np.sin(2 * np.float32(X_TEST[:, 0]))
 Z = X[::2]
 PARAMS = {n: a for n, a in two_layer_params().items() if n == "noise" or n.startswith("l1.")}

@@ -94,7 +94,7 @@ def test_missing_entries_add_nothing(gaussian):
     with pytest.raises(
         ValueError, match=r"mask has shape \(3,\), wanted the shape of the rows \(7,\)"
     ):
-        gaussian.log_prob(y, [True] * 3)
+        gaussian.log_prob(y, np.ones(3, bool))
 
 
 def test_outputs_that_depend_on_each_other_have_no_single_entries():
