@@ -7,7 +7,6 @@ import pandas as pd
 import pytest
 from support.commands import command, refused
 from support.comparisons import no_fit
-from support.malformed import malformed
 from support.tables import houses
 
 from dgp_ppl._errors import DataError
@@ -91,7 +90,8 @@ def test_bad_input_is_one_line(messy, tmp_path):
 
 
 def test_a_malformed_file(tmp_path):
-    path = malformed(tmp_path, "truncated")
+    path = tmp_path / "data.csv"
+    path.write_text("a;y\n1;2\n")
     assert path.name in refused("compare", path, "--target", "y", "--out", tmp_path / "o", *TINY)
     assert [p.name for p in tmp_path.iterdir()] == [path.name]
 

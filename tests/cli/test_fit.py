@@ -5,7 +5,6 @@ import pandas as pd
 import pytest
 from jax import random
 from support.commands import command, refused
-from support.malformed import malformed
 from support.tables import houses
 
 import dgp_ppl
@@ -89,6 +88,7 @@ def test_a_failed_or_interrupted_fit_writes_nothing(folder, monkeypatch):
 
 
 def test_a_malformed_file(tmp_path):
-    path = malformed(tmp_path, "lists")
+    path = tmp_path / "data.csv"
+    path.write_text("a,y\n1,2\n3,x\n4,5\n5,6\n")
     assert path.name in refused("fit", path.name, "--target", "y", *TINY, folder=tmp_path)
     assert [p.name for p in tmp_path.iterdir()] == [path.name]

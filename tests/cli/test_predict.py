@@ -9,7 +9,6 @@ import pyarrow.parquet as pq
 import pytest
 from jax import random
 from support.commands import command, frame, refused
-from support.malformed import malformed
 
 import dgp_ppl
 from dgp_ppl.cli import _kept, _predict
@@ -155,7 +154,8 @@ def test_an_interrupted_prediction_writes_nothing(place, empty_fit, tmp_path, mo
 
 
 def test_a_malformed_table(empty_fit, tmp_path):
-    path = malformed(tmp_path, "no parquet")
+    path = tmp_path / "data.parquet"
+    path.write_bytes(b"nonsense")
     assert path.name in refused("predict", empty_fit, path.name, folder=tmp_path)
     assert [p.name for p in tmp_path.iterdir()] == [path.name]
 

@@ -3,7 +3,6 @@
 import datetime
 import decimal
 import itertools
-from functools import partial
 
 import numpy as np
 import pandas as pd
@@ -12,11 +11,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from support.data_samples import refused
-from support.malformed import CASES, malformed
 from support.tables import DROP, arrow, fitted, houses
 
 from dgp_ppl import DataError
-from dgp_ppl.datasets import Preprocessor, load
+from dgp_ppl.datasets import Preprocessor
 from dgp_ppl.datasets.tables._read import read_table, table_chunks
 
 
@@ -72,38 +70,25 @@ def test_every_digit_of_a_csv_file_is_read(csv):
 
 
 def test_malformed_csv_files(csv):
-    def read(text):
-        return lambda: read_table(csv(text))
-
-    refused(
-        (read(""), "t.csv", "file is empty"),
-        (read("\n\n"), "file is empty"),
-        (read("a,b\n"), "a header and no rows"),
-        (read("a, a \n1,2\n"), "'a' names more than one column"),
-        (read(",a\n1,2\n"), "column 1 of 2 has no name", "index=False"),
-        (read("a;b\n1;2\n"), "separated by ';'"),
-        (read("a\tb\n1\t2\n"), r"separated by '\t'"),
-        (read("a,b\n1,2\n\n3\n4,5,6\n"), "line 4 has 1 field, wanted 2"),
-        (read('a,b\n1,"2\n3,4\n'), "not valid CSV", "quotes"),
-        (read('a,b\n1,2\n3,"2\n3,4\n'), "not valid CSV"),
-        (read('a,b\n1,"2"5\n3,4\n'), "line 2 is not valid CSV"),
-        (read(b"a,b\n1,2\n1,\xe9\n"), "line 3 is not UTF-8", "CSV UTF-8"),
-        (read(b"\xe9,b\n1,2\n"), "line 1 is not UTF-8"),
-        (read("a,b\n1,2\n".encode("utf-16")), "line 1 is not UTF-8"),
-    )
-
-
-def test_malformed_files_end_in_one_line(tmp_path):
-    """The strict reader and the `Preprocessor`, in memory and in chunks, name the file."""
-    numbers = Preprocessor.of_numbers(["a", "b", "y"])
-    for case in CASES:
-        path = malformed(tmp_path, case)
-        actions = [partial(load, path, target="y")]
-        if case != "few rows":  # two rows are enough for it
-            actions.append(partial(fitted, path, "y"))
-        if case not in ("few rows", "constant target", "no targets", "constant inputs"):
-            actions.append(lambda path=path: [numbers.inputs(t) for _, t in table_chunks(path, 9)])
-        refused(*((action, path.name) for action in actions))
+    """Read as a whole and in chunks."""
+    for text, *words in (
+        ("", "file is empty"),
+        ("a,b\n", "a header and no rows"),
+        ("a, a \n1,2\n", "'a' names more than one column"),
+        (",a\n1,2\n", "column 1 of 2 has no name", "index=False"),
+        ("a;b\n1;2\n", "separated by ';'"),
+        ("a,b\n1,2\n\n3\n4,5,6\n", "line 4 has 1 field, wanted 2"),
+        ('a,b\n1,2\n3,"2\n3,4\n', "not valid CSV", "quotes"),
+        ('a,b\n1,"2"5\n3,4\n', "line 2 is not valid CSV"),
+        (b"a,b\n1,2\n1,\xe9\n", "line 3 is not UTF-8", "CSV UTF-8"),
+        ("a,b\n1,2\n".encode("utf-16"), "line 1 is not UTF-8"),
+        (b"\xff" + bytes(range(256)) * 4, "line 1 is not UTF-8"),
+    ):
+        path = csv(text)
+        refused(
+            (lambda path=path: read_table(path), "t.csv", *words),
+            (lambda path=path: list(table_chunks(path, 9)), "t.csv", *words),
+        )
 
 
 def test_missing_files(csv, tmp_path):
@@ -159,10 +144,15 @@ def test_types_of_arrow():
 def test_frames_that_are_refused(tmp_path):
     path = tmp_path / "t.parquet"
     pq.write_table(arrow(a=[1, 2]), path)
-    path.write_bytes(path.read_bytes()[:-20])
+    whole, unreadable = path.read_bytes(), "not a readable .parquet file"
+    for damaged in (whole[:-20], whole[:200], b"nonsense" * 60):
+        path.write_bytes(damaged)
+        refused((lambda: read_table(path), unreadable, "write it again"))
+        refused((lambda: list(table_chunks(path, 9)), unreadable))
+    pq.write_table(arrow(a=[1, 2])[:0], path)
     refused(
+        (lambda: list(table_chunks(path, 9)), "no rows, wanted some"),
         (lambda: read_table(pa.table({})), "no columns"),
-        (lambda: read_table(path), "not a readable .parquet file", "write it again"),
         (lambda: read_table(np.zeros((3, 2))), "numpy ndarray", "data frame such as pandas'"),
         (lambda: read_table([1, 2]), "builtins list"),
         (lambda: read_table(pl.LazyFrame({"a": [1]})), "polars LazyFrame", "collect it first"),
