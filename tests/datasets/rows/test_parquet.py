@@ -63,6 +63,24 @@ def test_kinds_of_numbers(tmp_path):
     assert y.dtype == np.int64
 
 
+def test_types_that_differ_between_files_and_row_groups(tmp_path):
+    """All have the first file's types; a target that misses cells anywhere has floats."""
+    (tmp_path / "t").mkdir()
+    pq.write_table(pa.table({"a": A[:5], "y": A[:5]}), tmp_path / "t" / "0.parquet")
+    pq.write_table(
+        pa.table({"y": B[:5], "b": B[:5], "a": 1.0 * B[:5]}), tmp_path / "t" / "1.parquet"
+    )
+    x, y = dgp.Rows.from_parquet(tmp_path / "t", target="y").take(np.arange(10))
+    assert x.dtype == y.dtype == np.float32
+    np.testing.assert_array_equal(x[:, 0], np.r_[A[:5], B[:5]])
+    target = pa.array([1, 2, 3, None, 5, 6], pa.int64())
+    path = tmp_path / "t.parquet"
+    pq.write_table(pa.table({"a": A[:6], "target": target}), path, row_group_size=2)
+    rows = dgp.Rows.from_parquet(path, target="target")
+    np.testing.assert_array_equal(rows.take(np.arange(6))[1], [1, 2, 3, np.nan, 5, 6])
+    assert rows.take([0])[1].dtype == np.float64
+
+
 def test_what_is_refused(folder, tmp_path):
     def opened(path=folder, **options):
         return lambda: dgp.Rows.from_parquet(path, target="target", **options)
@@ -78,19 +96,6 @@ def test_what_is_refused(folder, tmp_path):
         (opened(tmp_path / "bad.parquet"), unreadable),
         (opened(tmp_path / "empty.parquet", inputs=["a"]), "no rows, wanted some"),
     )
-
-
-def test_an_integer_target_has_one_type_in_all_row_groups(tmp_path):
-    """Missing cells of a later row group are NaN, not integers."""
-    target = pa.array([1, 2, 3, None, 5, 6], pa.int64())
-    table = pa.table({"a": A[:6], "whole": pa.array(range(6)), "target": target})
-    pq.write_table(table, tmp_path / "t.parquet", row_group_size=2)
-    rows = dgp.Rows.from_parquet(tmp_path / "t.parquet", inputs=["a"], target="target")
-    _, y = rows.take(np.arange(6))
-    np.testing.assert_array_equal(y, [1, 2, 3, np.nan, 5, 6])
-    assert rows.take([0])[1].dtype == y.dtype == np.float64
-    whole = dgp.Rows.from_parquet(tmp_path / "t.parquet", inputs=["a"], target="whole")
-    assert whole.take(np.arange(6))[1].dtype == np.int64
 
 
 def test_a_large_row_group_is_read_in_batches(tmp_path, monkeypatch):
@@ -118,8 +123,6 @@ def test_a_large_row_group_is_read_in_batches(tmp_path, monkeypatch):
             np.testing.assert_array_equal(y, np.arange(first + start, first + start + 700) / 2)
     assert len(opened) == 3
     assert sum(lengths) < 60_000 + 30_000 + 4 * max(lengths)
-    rows.read([(0, 20)])  # before all places
-    assert len(opened) == 4
     for start in range(0, 40):
         rows.read([(2000 * start + 7000, 2000 * start + 7010)])
     assert len(rows._reader._cursors) <= rows._reader.most_arcs + 2
@@ -156,17 +159,3 @@ def test_minibatches_of_a_sorted_file_come_from_all_parts_of_it(tmp_path):
             assert abs(found.mean() - y.mean()) < 0.25 * y.std()
             assert len(np.unique(found // 2000)) >= 8  # of ten parts
         np.testing.assert_array_equal(np.sort(np.concatenate(reads[:20])), y)
-
-
-def test_types_that_differ_between_files(tmp_path):
-    """All files get the first file's types, as for `pyarrow.dataset`."""
-    pq.write_table(pa.table({"a": A[:5], "y": A[:5]}), tmp_path / "0.parquet")
-    pq.write_table(
-        pa.table({"y": np.arange(5), "more": np.arange(5), "a": A[5:10].astype(np.float64)}),
-        tmp_path / "1.parquet",
-    )
-    rows = dgp.Rows.from_parquet(tmp_path, target="y")
-    x, y = rows.take(np.arange(10))
-    assert x.dtype == y.dtype == np.float32
-    np.testing.assert_array_equal(x[:, 0], A[:10])
-    np.testing.assert_array_equal(y, np.r_[A[:5], np.arange(5)])
