@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import warnings
-from functools import partial
 from typing import Any, Literal
 
 import jax
@@ -17,14 +16,13 @@ from numpyro import handlers
 from dgp_ppl._checks import check_count, check_key
 from dgp_ppl._partition import Call, Partition
 from dgp_ppl._progress import Progress
-from dgp_ppl._typing import Fitted, Model, Params, PRNGKey, Values
+from dgp_ppl._typing import Fitted, Model, Params, PRNGKey
 from dgp_ppl.inference._params import checked_params
 from dgp_ppl.inference.evidence._smc import anneal, pilot
 from dgp_ppl.inference.evidence._starts import start_at_guide, start_at_prior, why_no_evidence
 from dgp_ppl.inference.evidence._target import Arrays, Target
 from dgp_ppl.inference.evidence._weights import doubts, estimate
 from dgp_ppl.inference.guides import LayerGuide
-from dgp_ppl.inference.guides._transport import others_from_reference
 from dgp_ppl.inference.runs._summary import Summarized
 from dgp_ppl.inference.samplers import Chains
 from dgp_ppl.likelihoods._observe import as_observed
@@ -33,7 +31,6 @@ __all__ = ["AnnealedEvidence", "annealed_evidence"]
 
 _PILOT = 512  # particles of the pilot run, at most
 _CORRECTION_SETS = 100  # sets of new noise in the last step
-_SAME = 0.05  # largest difference in nats between log densities that count as equal
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
@@ -51,9 +48,6 @@ class AnnealedEvidence(Summarized):
             `chains` has them as such.
         betas: inverse temperatures, [K + 1].
         acceptance: mean acceptance rate at every temperature, [K].
-        upper: estimate by annealing in reverse from exact draws. Its expectation is at least the
-            log evidence. None without exact draws.
-        upper_error: its standard error, as if the exact draws were independent.
         warnings: texts of the warnings, with reasons not to trust the errors.
     """
 
@@ -64,18 +58,13 @@ class AnnealedEvidence(Summarized):
     draws: dict[str, np.ndarray]
     betas: np.ndarray
     acceptance: np.ndarray
-    upper: float | None = None
-    upper_error: float | None = None
     warnings: tuple[str, ...] = ()
 
     def summary(self) -> list[str]:
         first = f"log evidence {self.log_evidence:.6g} +- {self.standard_error:.2g} nats"
-        upper = []
-        if self.upper is not None and self.upper_error is not None:
-            upper = [f"upper end {self.upper:.6g} +- {self.upper_error:.2g} nats"]
         effective = f"{self.effective_particles:.3g} of {self.log_weights.size} particles"
         temperatures = f"{len(self.acceptance)} temperatures"
-        return [first, *upper, f"worth {effective}, {temperatures}", *self.warnings]
+        return [first, f"worth {effective}, {temperatures}", *self.warnings]
 
     @property
     def chains(self) -> Chains:
@@ -102,7 +91,6 @@ def annealed_evidence(
     num_particles: int = 64,
     num_islands: int = 8,
     num_noise: int = 8,
-    posterior_samples: dict[str, Any] | None = None,
     progress: bool | str = True,
     **kwargs: Any,
 ) -> AnnealedEvidence:
@@ -148,10 +136,6 @@ def annealed_evidence(
             estimates) per island. They stay fixed while its particles move; a last step
             reweights them with 100 times as many new draws. The number affects the spread of the
             weights, not their expectation. One-layer models with exact likelihoods ignore it.
-        posterior_samples: exact posterior draws of every latent site, [S, ...], S >= C, for the
-            upper end. With ``"model"``: ``get_samples()`` of NUTS on the model, with its unit noise
-            (``.eps``). With ``"bound"``: only for one layer whose values at the data are known
-            given v (the data are among its inducing inputs). Other samplers' draws do not qualify.
         progress: show a progress bar; a string is its label.
         **kwargs: the model's keyword arguments, without ``batch_size``.
 
@@ -162,9 +146,8 @@ def annealed_evidence(
         TypeError: if the guide is of another type, or a number is not an integer.
         ValueError: if the model subsamples its data, the guide of a site besides the layers is no
             bijection of a normal, a number is not positive, `num_particles` is no multiple of
-            `num_islands`, the density is finite at no start, `posterior_samples` lacks a site, has
-            too few draws, or cannot be of the target, or the names or shapes of params differ
-            from the model's and the guide's.
+            `num_islands`, the density is finite at no start, or the names or shapes of params
+            differ from the model's and the guide's.
 
     Warns:
         UserWarning: if few particles carry the weight, islands differ, or the acceptance rate is
@@ -198,9 +181,10 @@ def annealed_evidence(
         guide.setup(*args, **kwargs)
     needed = guide if start == "guide" or guide.other_sites else None
     params = checked_params("annealed_evidence", params, model, needed, call)
-    (
-        key_noise, key_base, key_start, key_pilot_start, key_pilot, key_run, key_back, key_last,
-    ) = random.split(key, 8)  # fmt: skip
+    # The seventh key is left out, so that estimates of version 0.2 stay.
+    key_noise, key_base, key_start, key_pilot_start, key_pilot, key_run, _, key_last = random.split(
+        key, 8
+    )
     begin = start_at_prior if start == "prior" else start_at_guide
     base, params = begin(key_base, guide, params, call)
     partition, data = Partition.split(model, call, base)
@@ -212,77 +196,33 @@ def annealed_evidence(
     noisy = target == "bound" and bool(noise_sites or estimated)
     G, B = num_islands, num_particles // num_islands
     noise = random.split(key_noise, (G + 1, num_noise if noisy else 1))  # the last: the pilot's
-    path_of = partial(Target, base, partition, leapfrogs=leapfrogs, sites=sites, others=others)
-    path, arrays = path_of(target=target), Arrays(params, data)
+    path, arrays = Target(base, partition, target, leapfrogs, sites, others), Arrays(params, data)
     noises = jnp.repeat(noise[:G], B, axis=0)
-    exact = None
-    if posterior_samples is not None:
-        if noisy:
-            why = "unit noise" if noise_sites else "a likelihood that draws estimate"
-            raise ValueError(_NOT_OF_BOUND.format(f"which has {why}"))
-        values, _ = others_from_reference(base, {n: sites[n] for n in others}, params, call)
-        latents = _spaced(posterior_samples, sites | values, num_particles)
-        exact = path.to_reference(latents, arrays)
-        other = path_of(target="model")
-        ratio, other_ratio = (p.log_ratio(exact, noises, arrays) for p in (path, other))
-        difference = jnp.max(jnp.abs(ratio - other_ratio))
-        if not difference < _SAME:
-            raise ValueError(_NOT_OF_BOUND.format(f"from which it is {difference:.3g} nats apart"))
     # Step sizes and temperatures that depend on the particles they move would bias the weights.
     pilot_z = random.normal(key_pilot_start, (min(num_particles, _PILOT), path.dim))
     z = random.normal(key_start, (G, B, path.dim))
     with Progress(progress, None, "anneal: pilot", "temperatures") as bar:
         plan = pilot(key_pilot, path, pilot_z, noise[-1], arrays, temperatures, bar)
-    total = len(plan.sizes) * (1 if exact is None else 2)
-    upper: tuple[Any, Any] = None, None
-    with Progress(progress, total, "anneal", "temperatures") as bar:
+    with Progress(progress, len(plan.sizes), "anneal", "temperatures") as bar:
         forward = anneal(key_run, path, z, noise[:G], plan, arrays, bar)
-        weights, ratio = forward.log_weights, _by_island(forward.points.ratio, G)
-        if noisy:
-            fresh = random.split(key_last, (num_particles, _CORRECTION_SETS, num_noise))
-            correction = path.noise_correction(forward.points.z, noises, fresh, arrays)
-            correction = _by_island(correction, G)
-            weights, ratio = weights + correction, ratio + correction
-        found = estimate(weights, forward.ancestors)
-        messages = doubts(found, forward, ratio)
-        if exact is not None:
-            there = exact.reshape(G, B, -1)
-            back = anneal(key_back, path, there, noise[:G], plan.reversed(), arrays, bar)
-            minus = estimate(back.log_weights, back.ancestors)
-            upper = -minus.log_evidence, minus.standard_error
-            messages += doubts(minus, back, _by_island(back.points.ratio, G), "in reverse, ")
+    weights, ratio = forward.log_weights, _by_island(forward.points.ratio, G)
+    if noisy:
+        fresh = random.split(key_last, (num_particles, _CORRECTION_SETS, num_noise))
+        correction = path.noise_correction(forward.points.z, noises, fresh, arrays)
+        correction = _by_island(correction, G)
+        weights, ratio = weights + correction, ratio + correction
+    found = estimate(weights, forward.ancestors)
+    messages = doubts(found, forward, ratio)
     for message in messages:
         warnings.warn(f"annealed_evidence: {message}", UserWarning, stacklevel=2)
     latents = path.latents(forward.points.z, noises, arrays)
     draws = {n: np.asarray(a) for n, a in latents.items()}
-    return AnnealedEvidence(*found, draws, plan.betas, forward.acceptance, *upper, messages)
-
-
-_NOT_OF_BOUND = (
-    "annealed_evidence: posterior_samples are given with target='bound', whose posterior differs "
-    "from the model's, {}; wanted target='model' and draws of the model itself by NUTS, unit "
-    "noise (.eps) included"
-)
+    return AnnealedEvidence(*found, draws, plan.betas, forward.acceptance, messages)
 
 
 def _by_island(values: Array, islands: int) -> np.ndarray:
     """Return values of particles [C] in rows of islands, [G, B]."""
     return np.asarray(values, np.float64).reshape(islands, -1)
-
-
-def _spaced(samples: dict[str, Any], sites: Values, num: int) -> Values:
-    """Return `num` evenly spaced draws of every site."""
-    shapes = {n: (num, *a.shape) for n, a in sites.items()}
-    got = {n: np.shape(samples[n]) for n in shapes if n in samples}
-    if set(got) != set(shapes) or any(
-        got[n][1:] != s[1:] or got[n][0] < num for n, s in shapes.items()
-    ):
-        raise ValueError(
-            f"annealed_evidence: posterior_samples has {got} of the latent sites, wanted at least "
-            f"{shapes}: draws of the model itself by NUTS, unit noise (.eps) included"
-        )
-    rows = {n: np.linspace(0, s[0] - 1, num).round().astype(int) for n, s in got.items()}
-    return {n: jnp.asarray(np.asarray(samples[n])[rows[n]], float) for n in shapes}
 
 
 def _other_sites(

@@ -32,11 +32,6 @@ class Plan(NamedTuple):
     sizes: np.ndarray  # step sizes, [K]
     scales: np.ndarray  # scale of each coordinate, [K, d]
 
-    def reversed(self) -> Plan:
-        """The plan from 1 to 0. The last moves are those at the start of the other direction."""
-        moves = (np.append(a[:1], a[:-1], axis=0)[::-1] for a in (self.sizes, self.scales))
-        return Plan(self.betas[::-1], *moves)
-
 
 class Run(NamedTuple):
     """The result of a run through all K temperatures."""

@@ -17,9 +17,7 @@ from dgp_ppl._typing import Params, PRNGKey, Values
 from dgp_ppl.inference.guides import LayerGuide
 from dgp_ppl.inference.guides._transport import (
     others_from_reference,
-    others_to_reference,
     reference_log_joint,
-    to_reference,
 )
 from dgp_ppl.inference.samplers._dynamics import Evaluated, hamiltonian_move
 
@@ -77,8 +75,7 @@ class Target:
         self.leapfrogs, self.dim = leapfrogs, flat.size
         # Compiled per instance, so that the programs are freed with it.
         self.points, self.move = jax.jit(self._points), jax.jit(self._move)
-        self.to_reference, self.latents = jax.jit(self._to_reference), jax.jit(self._latents)
-        self.log_ratio, self.noise_correction = jax.jit(self._ratio), jax.jit(self._correction)
+        self.latents, self.noise_correction = jax.jit(self._latents), jax.jit(self._correction)
 
     def _points(self, z: Array, noise: Array, arrays: Arrays) -> Points:
         """Return particles at positions [C, d]."""
@@ -111,20 +108,6 @@ class Target:
         evaluate = lambda z: tempered(self._point(z, noise, arrays))  # noqa: E731
         new, rate = hamiltonian_move(key, tempered(old), evaluate, size * scale, self.leapfrogs)
         return new.aux, rate
-
-    def _to_reference(self, latents: Values, arrays: Arrays) -> Array:
-        """Return reference values [C, d] of latent sites [C, ...]."""
-        call = self.partition.join(arrays.data)
-        base = self.partition.guide_with(arrays.data)
-
-        def one(latents: Values) -> Array:
-            others = {n: latents[n] for n in self.others}
-            e = others_to_reference(base, others, arrays.params, call)
-            v = {n: latents[n] for n in base.layers}
-            z = to_reference(base, v, arrays.params, call.at(others))
-            return ravel_pytree(latents | e | z)[0]
-
-        return _each(one, latents)
 
     def _latents(self, z: Array, noise: Array, arrays: Arrays) -> Values:
         """Return latent sites [C, ...] of particles [C, d]."""
@@ -160,10 +143,6 @@ class Target:
     def _point(self, z: Array, noise: Array, arrays: Arrays) -> Points:
         ratio = lambda z: self._log_ratio_at(z, noise, arrays)[0]  # noqa: E731
         return Points(z, *jax.value_and_grad(ratio)(z))
-
-    def _ratio(self, z: Array, noise: Array, arrays: Arrays) -> Array:
-        """Return the log ratio of every particle, [C]."""
-        return _each(lambda each: self._log_ratio_at(each[0], each[1], arrays)[0], (z, noise))
 
     def _correction(self, z: Array, noise: Array, fresh: Array, arrays: Arrays) -> Array:
         """Return log weights [C] that replace the particles' noise by a mean over the noise.

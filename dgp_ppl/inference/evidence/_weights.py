@@ -60,14 +60,13 @@ def log_mean(w: np.ndarray) -> tuple[float, float, float]:
     return total - math.log(num), error, effective
 
 
-def doubts(found: Estimate, run: Run, ratio: np.ndarray, direction: str = "") -> tuple[str, ...]:
+def doubts(found: Estimate, run: Run, ratio: np.ndarray) -> tuple[str, ...]:
     """Return reasons why a run's standard error may be too small.
 
     Args:
         found: the estimate.
         run: the run that it is from.
         ratio: log ratio of the final particles, [G, B].
-        direction: what each of the texts begins with.
     """
     texts, num = [], found.log_weights.size
     if (effective := found.effective_particles) < _LEAST_WORTH * num:
@@ -89,7 +88,7 @@ def doubts(found: Estimate, run: Run, ratio: np.ndarray, direction: str = "") ->
             f"acceptance falls to {lowest:.2f} (wanted about {ACCEPTANCE}), so the particles move "
             "too little; take more temperatures"
         )
-    return tuple(direction + text for text in texts)
+    return tuple(texts)
 
 
 def _between_islands(log_weights: np.ndarray, ancestors: np.ndarray, ratio: np.ndarray) -> float:

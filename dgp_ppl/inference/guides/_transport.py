@@ -23,7 +23,7 @@ from dgp_ppl.inference.programs._handlers import held_names, survey
 from dgp_ppl.inference.runs._summary import program_name
 
 __all__ = [
-    "from_reference", "has_reference_space", "others_from_reference", "others_to_reference",
+    "from_reference", "has_reference_space", "others_from_reference",
     "point_distribution", "reference_guide", "reference_log_joint", "to_reference", "transported",
 ]  # fmt: skip
 
@@ -169,12 +169,6 @@ def others_from_reference(
     """Return the latent sites besides the layers at unit noise e, and the map's log determinant."""
     with handlers.block(), _given(guide, params):
         return guide.other_sites.from_noise(e, call)
-
-
-def others_to_reference(guide: LayerGuide, values: Values, params: Params, call: Call) -> Values:
-    """Return the unit noise of latent sites, the inverse of `others_from_reference`."""
-    with handlers.block(), _given(guide, params):
-        return guide.other_sites.to_noise(values, call)
 
 
 def from_reference(guide: LayerGuide, z: Values, params: Params, call: Call) -> Values:

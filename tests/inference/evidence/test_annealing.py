@@ -8,7 +8,6 @@ import numpy as np
 import numpyro
 import numpyro.distributions as dist
 import pytest
-from numpyro.infer import NUTS
 from scipy import integrate, stats
 from support.helpers import KEY, exact_evidence, one_layer, regression, slow, squared_exponential
 from support.tiny import TINY, X, Y, annealed, assert_evidence, tiny, tiny_evidence
@@ -17,9 +16,6 @@ import dgp_ppl as dgp
 from dgp_ppl import kernels
 from dgp_ppl.inference import evaluate
 from dgp_ppl.inference.evidence._annealing import annealed_evidence
-from dgp_ppl.inference.evidence._weights import log_mean
-from dgp_ppl.inference.guides._transport import transported
-from dgp_ppl.inference.samplers._mcmc import run_mcmc
 
 ROWS = regression(rows=20)
 
@@ -35,64 +31,27 @@ def fitted(steps):
 
 
 def test_exact_for_a_conjugate_model():
-    """From a guide three nats below the evidence, with any number of temperatures."""
+    """From a guide three nats below the evidence."""
     params, bound = fitted(50)
     truth = exact_evidence(*ROWS)
     assert bound < truth - 2
-    once, twice = (
-        annealed(one_layer, GUIDE, params, *ROWS, z=ROWS[0], temperatures=number)
-        for number in (100, None)
-    )
-    for found in (once, twice):
-        assert_evidence(found, truth)
-        assert found.log_evidence > bound
-        assert found.draws["l1.v"].shape == (64, 20, 1)
-        assert 0.6 < found.acceptance.mean() < 0.98
-    apart = once.log_evidence - twice.log_evidence
-    assert abs(apart) < 4 * np.hypot(once.standard_error, twice.standard_error)
-
-
-def test_never_below_the_bound():
-    """The estimate is below the bound by at most its standard error."""
-    params, bound = fitted(400)
-    found = annealed(one_layer, GUIDE, params, *ROWS, z=ROWS[0], temperatures=50)
-    assert found.log_evidence > bound - found.standard_error - 2e-3  # rounding in float32
-    assert_evidence(found, exact_evidence(*ROWS))
-
-
-def exact_draws(num):
-    """Draws of v of `one_layer` with Z = X from its posterior, [num, N, 1]."""
-    x, y = ROWS[0], np.asarray(ROWS[1], np.float64)
-    L = np.linalg.cholesky(squared_exponential(x, x) + 1e-6 * 1.5 * np.eye(20))
-    covariance = np.linalg.inv(np.eye(20) + L.T @ L / 0.09)
-    mean = covariance @ L.T @ y / 0.09
-    return np.random.default_rng(0).multivariate_normal(mean, covariance, num)[..., None]
-
-
-@pytest.mark.slow
-def test_in_reverse_from_exact_draws():
-    """The upper end of the sandwich, on a conjugate model."""
-    params, _ = fitted(50)
-    truth = exact_evidence(*ROWS)
-    found = annealed(
-        one_layer, GUIDE, params, *ROWS, z=ROWS[0], temperatures=100,
-        posterior_samples={"l1.v": exact_draws(64)},
-    )  # fmt: skip
+    found = annealed(one_layer, GUIDE, params, *ROWS, z=ROWS[0])
     assert_evidence(found, truth)
-    assert abs(found.upper - truth) < 4 * found.upper_error + 2e-3
-    assert 0 < found.upper_error < 0.3
-    with pytest.warns(UserWarning, match="particles are worth"):
-        few = annealed(
-            one_layer, GUIDE, params, *ROWS, z=ROWS[0], temperatures=1, num_particles=200,
-            num_islands=200, posterior_samples={"l1.v": exact_draws(200)},
-        )  # fmt: skip
-    assert few.log_weights.mean() < truth - 1  # with one temperature, far on either side
-    assert few.upper > truth - 4 * few.upper_error
+    assert found.log_evidence > bound
+    assert found.draws["l1.v"].shape == (64, 20, 1)
+    assert 0.6 < found.acceptance.mean() < 0.98
+
+
+@functools.cache
+def from_the_posterior():
+    """Return annealing that starts where it ends."""
+    return annealed(one_layer, GUIDE, fitted(1500)[0], *ROWS, z=ROWS[0], temperatures=5)
 
 
 def test_from_the_posterior_all_weights_are_equal():
-    found = annealed(one_layer, GUIDE, fitted(1500)[0], *ROWS, z=ROWS[0], temperatures=5)
+    found = from_the_posterior()
     assert found.log_evidence == pytest.approx(exact_evidence(*ROWS), abs=2e-3)
+    assert found.log_evidence > fitted(1500)[1] - 2e-3  # rounding in float32
     assert found.effective_particles == pytest.approx(64, rel=1e-3)
 
 
@@ -106,21 +65,6 @@ def test_either_target_of_two_layers():
     assert tiny_evidence(bound=True) < tiny_evidence() - 1
     assert_evidence(bound, tiny_evidence(bound=True))
     assert set(model.draws) == {"l1.v", "l2.v", "l1.eps"}
-
-
-@pytest.mark.slow
-def test_a_sandwich_by_nuts():
-    """Both ends agree with quadrature, with NUTS on the transported model."""
-    guide, x, y = dgp.MeanField(tiny), jnp.asarray(X, float), jnp.asarray(Y, float)
-    program = transported(tiny, guide, TINY)
-    options = {"num_warmup": 500, "num_samples": 1000, "num_chains": 4, "progress": False}
-    exact = run_mcmc(KEY, NUTS(program), x, y, **options).get_samples()
-    found = annealed(
-        tiny, guide, TINY, x, y, target="model", temperatures=200, num_particles=96,
-        posterior_samples=exact,
-    )  # fmt: skip
-    assert_evidence(found, tiny_evidence())
-    assert abs(found.upper - tiny_evidence()) < 4 * found.upper_error + 2e-3
 
 
 def with_noise_scale(x, y=None):
@@ -193,36 +137,6 @@ def test_from_the_prior(target):
     assert_evidence(found, tiny_evidence(bound=target == "bound"))
 
 
-DATA = jnp.asarray(X, float), jnp.asarray(Y, float)
-QUIET: dict[str, Any] = {"progress": False}
-
-
-# --- the standard error, and warnings -------------------------------------------------------------
-
-
-@functools.cache
-def fitted_tiny():
-    guide = dgp.MeanField(tiny)
-    fit = dgp.fit(KEY, tiny, guide, *DATA, steps=600, learning_rate=0.03, **QUIET)
-    return guide, fit.params
-
-
-@pytest.mark.slow
-@pytest.mark.filterwarnings("ignore:annealed_evidence")
-def test_the_error_knows_of_the_noise():
-    """Two layers: every group of eight particles is an estimate of a known evidence."""
-    guide, params = fitted_tiny()
-    found = annealed_evidence(
-        KEY, tiny, guide, params, *DATA, temperatures=100, num_particles=96, num_noise=16, **QUIET
-    )
-    truth = tiny_evidence(bound=True)
-    assert abs(found.log_evidence - truth) < 4 * found.standard_error
-    assert found.standard_error < 0.2
-    groups = [log_mean(w)[:2] for w in found.log_weights.reshape(12, 8)]
-    z = np.array([(value - truth) / error for value, error in groups])
-    assert np.mean(z**2) < 3.5  # of Student's t with 7 degrees: 1.4, with a standard error of 0.8
-
-
 def test_few_temperatures_are_warned_of():
     params, _ = fitted(1)
     with pytest.warns(UserWarning, match="annealed_evidence: ") as warned:
@@ -281,8 +195,7 @@ def test_two_modes_have_their_weights():
 def test_particles_go_to_arviz_and_to_predictions():
     """Resampled by their weights; ArviZ has the weight of each."""
     (x, _), options = ROWS, {"z": ROWS[0]}
-    params, _ = fitted(400)
-    chains = annealed(one_layer, GUIDE, params, *ROWS, temperatures=50, **options).chains
+    chains = from_the_posterior().chains
     options |= {"posterior_samples": chains, "num_samples": 64}
     tree = dgp.to_inferencedata(KEY, one_layer, None, {}, *ROWS, num_prior_samples=0, **options)
     v = np.asarray(chains.spaced(64).samples["l1.v"])
