@@ -76,11 +76,6 @@ def checked_params(
         new_rows: whether the call has other rows than the fit. Params of the latent sites of
             the fit's rows are then allowed, and not needed.
         prior: whether params that are not given may keep their initial values.
-
-    Raises:
-        TypeError: if `params` is neither a dict nor a result.
-        ValueError: if params lack a declared name, have a name that neither the model nor the guide
-            declares, or have another shape.
     """
     given = params_of(caller, params)
     declared = declared_params(model, guide, call, new_rows=new_rows)

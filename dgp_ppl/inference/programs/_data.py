@@ -41,11 +41,6 @@ def check_data(caller: str, model: Model, call: Call) -> tuple[Call, Sites]:
     The model runs once, on shapes, so nothing is computed but the comparison of the data with the
     supports. Values that the model computes are left to `explain_data`.
 
-    Args:
-        caller: name of the function that received the data, for errors.
-        model: the model.
-        call: its arguments.
-
     Returns:
         The call with JAX's arrays, and the sites of the model, which observe these arrays. Each
         plate has all rows, or the rows of the minibatch at hand.

@@ -43,12 +43,7 @@ def at_step(data: CallArrays, step: Any) -> CallArrays:
 
 
 def source_of(caller: str, call: Call) -> tuple[Rows, int] | None:
-    """Return the source among a model's arguments and the rows of a minibatch, or None.
-
-    Raises:
-        TypeError: if a source is not the first argument, or `batch_size` is no integer.
-        ValueError: if there is no `batch_size` below the number of rows.
-    """
+    """Return the source among a model's arguments and the rows of a minibatch, or None."""
     if not any(isinstance(a, Rows) for a in (*call.args, *call.kwargs.values())):
         return None
     rows, *others = call.args or (None,)
@@ -75,16 +70,8 @@ def source_of(caller: str, call: Call) -> tuple[Rows, int] | None:
 class Feed:
     """The arrays of each step of a fit to a source, for its loop; they are read ahead.
 
-    Args:
-        call: the model's call, whose first argument is the source.
-        rows: the source.
-        batch_size: rows of a minibatch.
-        position: the seed of the order, and the number of the first step in it.
-        steps: number of steps.
-        length: the most steps in one call.
-
-    Attributes:
-        call: the model's call with the minibatch of the first step.
+    `call` is the model's call, at first with the source and then with the first minibatch. A call
+    of `at` is for `length` steps at most.
     """
 
     def __init__(
@@ -108,11 +95,7 @@ class Feed:
         return self.at(0)
 
     def at(self, step: int) -> CallArrays:
-        """Return the arrays of steps from this one on, which is counted from the first one.
-
-        Raises:
-            DataError: if the rows cannot be read or observed.
-        """
+        """Return the arrays of steps from this one on, which is counted from the first one."""
         block = self._blocks.at(self.first + step)
         _check_block(block, self._check)
         assert self._data is not None
@@ -137,11 +120,9 @@ class Feed:
 def random_feed(
     key: PRNGKey, call: Call, rows: Rows, batch_size: int, num: int
 ) -> tuple[Call, Callable[[CallArrays, RowCheck], CallArrays]]:
-    """Draw minibatches for so many steps.
+    """Draw minibatches for so many steps; returns the call with the first one.
 
-    Returns:
-        The call with the first minibatch, and a function that checks all of them, and puts their
-        arrays in the place of the first one's.
+    The function checks all of them, and puts their arrays in the place of the first one's.
     """
     block = _random_block(rows, key, batch_size, num)
 

@@ -61,11 +61,7 @@ class MeshLoop(TrainingLoop):
         return self._map(put, data)
 
     def advance(self, state: SVIState, data: CallArrays, num: int) -> tuple[SVIState, np.ndarray]:
-        """Run `num` <= 200 steps on all devices; `data` come from `place`.
-
-        Raises:
-            RuntimeError: if another process of the mesh ended or cannot be reached.
-        """
+        """Run `num` <= 200 steps on all devices; `data` come from `place`."""
         try:
             state, values = super().advance(self._everywhere(state), data, num)
         except jax.errors.JaxRuntimeError as error:
@@ -108,12 +104,7 @@ class SharedFolder(RunFolder):
 
 
 def checked_mesh(caller: str, mesh: Mesh | Literal["auto"] | None) -> Mesh | None:
-    """Return a mesh of the same devices with one axis that JAX's partitioner handles, or None.
-
-    Raises:
-        TypeError: if it is neither a mesh nor "auto".
-        ValueError: if it has devices of some processes and not of others, or none of this one.
-    """
+    """Return a mesh of the same devices with one axis that JAX's partitioner handles, or None."""
     if mesh is None:
         return None
     if isinstance(mesh, str) and mesh == "auto":
@@ -136,12 +127,7 @@ def checked_mesh(caller: str, mesh: Mesh | Literal["auto"] | None) -> Mesh | Non
 def divided_loop(
     caller: str, loop: TrainingLoop, mesh: Mesh, states: Any, data: CallArrays, num_data: int
 ) -> tuple[TrainingLoop, CallArrays]:
-    """Return the loop on the devices of a mesh, and the data placed on them.
-
-    Raises:
-        DataError: if the processes of the mesh have different states or data.
-        ValueError: if no array has a row for each row of the data.
-    """
+    """Return the loop on the devices of a mesh, and the data placed on them."""
     by_row = tuple(jnp.shape(a)[:1] == (num_data,) for a in jax.tree.leaves(data))
     if not any(by_row):
         raise ValueError(

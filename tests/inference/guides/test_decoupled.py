@@ -19,6 +19,7 @@ from support.helpers import (
     bound,
     exact_evidence,
     regression,
+    slow,
     spread,
     squared_exponential,
     two_layer_params,
@@ -136,7 +137,9 @@ def best_params(x, y, z_a, z_b):
     return {n: jnp.asarray(a, float) for n, a in params.items()}
 
 
-@pytest.mark.parametrize(("mean", "covariance"), FORMS)
+@pytest.mark.parametrize(
+    ("mean", "covariance"), [FORMS[0], slow(*FORMS[1]), slow(*FORMS[2]), FORMS[3]]
+)
 def test_kl_and_moments_of_the_restricted_processes(mean, covariance, x64):
     """The KL is exact at Z_a and Z_b, with or without 20 more points.
 
@@ -187,7 +190,7 @@ def coupled_params(mean, covariance, params, site="l1.v"):
     return {n: jnp.asarray(a) for n, a in new.items()}
 
 
-@pytest.mark.parametrize(("mean", "covariance"), FORMS[::3])
+@pytest.mark.parametrize(("mean", "covariance"), [slow(*FORMS[0]), FORMS[3]])
 def test_with_one_set_for_both_it_is_the_coupled_posterior(mean, covariance, x64):
     """With two layers and the same key, the hidden draws and the bounds are equal."""
     x, y = regression(rows=8)
@@ -227,28 +230,6 @@ def two_layers(x, y=None, **kwargs):
     deep_gp(x, y, z=(spread(6), spread(6)), noise=0.2, **kwargs)
 
 
-def test_errors():
-    x, y = regression(rows=5)
-
-    def run(z_mean, model=two_layers, args=(x, y)):
-        with handlers.seed(rng_seed=0):
-            Decoupled(model, z_mean)(*args)
-
-    with pytest.raises(ValueError, match="mean is 'GP', wanted one of 'orthogonal', 'cb'"):
-        Decoupled(two_layers, spread(4), mean="GP")
-    with pytest.raises(ValueError, match="covariance is 'full', wanted one of 'whitened'"):
-        Decoupled(two_layers, spread(4), covariance="full")
-    with pytest.raises(ValueError, match=r"hidden_scale is 0, wanted one in \(0, 1\]"):
-        Decoupled(two_layers, spread(4), hidden_scale=0)
-    with pytest.raises(ValueError, match=r"layer 'l1' has shape \(4, 2\), wanted \[M_a, 1\]"):
-        run(jnp.zeros((4, 2)))
-    with pytest.raises(ValueError, match=r"z_mean has 1 entries.*\['l1', 'l2'\]"):
-        run([spread(4)])
-    with pytest.raises(ValueError, match=r"for the layers \['l1'\], wanted.*\['l1', 'l2'\]"):
-        run({"l1": spread(4)})
-    run(spread(4), lambda y: two_layers(x, y), (y,))  # no x among the arguments
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("mean", MEANS)
 def test_paths_have_the_mean_and_the_covariance_of_q(mean):
@@ -282,7 +263,7 @@ def test_predictive_has_the_means_own_inducing_inputs_under_the_guide():
     assert off[0] < 0.2 < 0.6 < off[1]
 
 
-@pytest.mark.parametrize(("mean", "z_per_output"), list(zip(MEANS, (True, False), strict=True)))
+@pytest.mark.parametrize(("mean", "z_per_output"), [("orthogonal", True), slow("cb", False)])
 def test_outputs_with_kernels_and_inducing_inputs_of_their_own(mean, z_per_output, x64):
     """Each output equals the output of a model with one output."""
     params = random_params(mean, "whitened")
@@ -338,3 +319,26 @@ def test_a_rescaled_distribution_keeps_its_shift(x64):
         handover["sparse"].marginals(new, x), handover["sparse"].marginals(truth, x), strict=True
     ):
         np.testing.assert_allclose(ours, theirs, atol=1e-8)
+
+
+def test_errors():
+    x, y = regression(rows=5)
+
+    def run(z_mean, model=two_layers, args=(x, y)):
+        with handlers.seed(rng_seed=0):
+            Decoupled(model, z_mean)(*args)
+
+    for message, call in (
+        ("mean is 'GP', wanted one of 'orthogonal', 'cb'",
+         lambda: Decoupled(two_layers, spread(4), mean="GP")),
+        ("covariance is 'full', wanted one of 'whitened'",
+         lambda: Decoupled(two_layers, spread(4), covariance="full")),
+        (r"hidden_scale is 0, wanted one in \(0, 1\]",
+         lambda: Decoupled(two_layers, spread(4), hidden_scale=0)),
+        (r"layer 'l1' has shape \(4, 2\), wanted \[M_a, 1\]", lambda: run(jnp.zeros((4, 2)))),
+        (r"z_mean has 1 entries.*\['l1', 'l2'\]", lambda: run([spread(4)])),
+        (r"for the layers \['l1'\], wanted.*\['l1', 'l2'\]", lambda: run({"l1": spread(4)})),
+    ):  # fmt: skip
+        with pytest.raises(ValueError, match=message):
+            call()
+    run(spread(4), lambda y: two_layers(x, y), (y,))  # no x among the arguments

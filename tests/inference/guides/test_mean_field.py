@@ -29,55 +29,40 @@ def model(x, y=None):
         numpyro.sample("y", dgp.observe(f, lambda f: dist.Normal(f, 0.3)), obs=y)
 
 
-def set_up(model, x=None, **options):
-    guide = dgp.MeanField(model, **options)
-    guide.setup(jnp.zeros((4, 1)) if x is None else x)
-    return guide
-
-
-def random_params(covariance="full"):
+def random_params():
     """Return random params, and the mean and covariance of q(v) by site."""
     rng = np.random.default_rng(0)
     params, truth = {}, {}
     for layer, P in (("l1", 2), ("l2", 1)):
         loc = rng.standard_normal((3, P))
-        if covariance == "full":
-            R = 0.4 * np.tril(rng.standard_normal((P, 3, 3)), -1) + 0.6 * np.eye(3)
-            params[f"{layer}.v.scale_tril"] = R
-        else:
-            scale = rng.uniform(0.2, 0.9, (3, P))
-            params[f"{layer}.v.scale"] = scale
-            R = np.stack([np.diag(s) for s in scale.T])
+        R = 0.4 * np.tril(rng.standard_normal((P, 3, 3)), -1) + 0.6 * np.eye(3)
+        params[f"{layer}.v.scale_tril"] = R
         params[f"{layer}.v.loc"] = loc
         truth[f"{layer}.v"] = loc, R @ R.transpose(0, 2, 1)
     return {n: jnp.asarray(a, float) for n, a in params.items()}, truth
 
 
-@pytest.mark.parametrize(
-    ("covariance", "scales"),
-    [
-        ("full", {"l1.v.scale_tril": (2, 3, 3), "l2.v.scale_tril": (1, 3, 3)}),
-        ("diagonal", {"l1.v.scale": (3, 2), "l2.v.scale": (3, 1)}),
-    ],
-)
-def test_params_and_where_they_start(covariance, scales):
+def test_params_and_where_they_start():
     """The hidden layer starts nearly deterministic, and the last one at the prior."""
-    x, y = regression(rows=5)
-    guide = dgp.MeanField(model, covariance=covariance, hidden_scale=1e-3)
-    params = start(model, guide, x, y)
-    shapes = {n: a.shape for n, a in params.items()}
-    assert shapes == {"l1.v.loc": (3, 2), "l2.v.loc": (3, 1)} | scales
-    assert (params["l1.v.loc"] == 0).all()
-    assert (params["l2.v.loc"] == 0).all()
-    for layer, sd in (("l1", 1e-3), ("l2", 1.0)):
-        scale = next(a for n, a in params.items() if n.startswith(f"{layer}.v.scale"))
-        unit = np.ones_like(scale) if covariance == "diagonal" else np.eye(3)
-        np.testing.assert_allclose(scale, sd * np.broadcast_to(unit, scale.shape), rtol=1e-5)
+    for covariance, scales in {
+        "full": {"l1.v.scale_tril": (2, 3, 3), "l2.v.scale_tril": (1, 3, 3)},
+        "diagonal": {"l1.v.scale": (3, 2), "l2.v.scale": (3, 1)},
+    }.items():
+        guide = dgp.MeanField(model, covariance=covariance, hidden_scale=1e-3)
+        params = start(model, guide, *regression(rows=5))
+        shapes = {n: a.shape for n, a in params.items()}
+        assert shapes == {"l1.v.loc": (3, 2), "l2.v.loc": (3, 1)} | scales
+        assert all((params[f"{layer}.v.loc"] == 0).all() for layer in ("l1", "l2"))
+        for layer, sd in (("l1", 1e-3), ("l2", 1.0)):
+            scale = next(a for n, a in params.items() if n.startswith(f"{layer}.v.scale"))
+            unit = np.ones_like(scale) if covariance == "diagonal" else np.eye(3)
+            np.testing.assert_allclose(scale, sd * np.broadcast_to(unit, scale.shape), rtol=1e-5)
 
 
 def test_draws_have_the_moments_of_their_params_and_sites_are_independent():
     params, truth = random_params()
-    guide = set_up(model)
+    guide = dgp.MeanField(model)
+    guide.setup(jnp.zeros((4, 1)))
     draws = jax.jit(lambda p: guide.sample_posterior(KEY, p, sample_shape=(4000,)))(params)
     (m1, S1), (m2, S2) = truth["l1.v"], truth["l2.v"]
     joined = np.concatenate([np.swapaxes(draws[n], 1, 2).reshape(4000, -1) for n in truth], axis=1)

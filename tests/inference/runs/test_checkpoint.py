@@ -21,7 +21,6 @@ def test_another_run_in_the_folder(tmp_path):
     for differing, options in (
         ("thinning", {"thinning": 2}),
         ("options", {"kernel": SGHMC(slope, friction=0.3)}),
-        ("arguments", {"batch_size": 10}),
     ):
         with pytest.raises(dgp.DataError, match=f"holds another run: its {differing}"):
             sampled(**({"num_samples": 5, "checkpoint": tmp_path / "run"} | options))

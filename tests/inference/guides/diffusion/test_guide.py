@@ -8,6 +8,7 @@ import numpyro
 import numpyro.distributions as dist
 import pytest
 from jax import random
+from jax.flatten_util import ravel_pytree
 from numpyro import handlers
 from numpyro.infer.util import log_density
 from support.diffusion import Z, bases, diagonal_fit, shaken, wavy
@@ -151,15 +152,6 @@ def test_paths_start_as_noise_and_end_as_the_guides_draws(base):
             assert_covariance(noise, R @ R.T)
 
 
-def test_paths_need_a_diffusion():
-    x, y = regression(rows=6)
-    with pytest.raises(TypeError, match="guide is MeanField, wanted a Diffusion"):
-        dgp.diffusion_paths(KEY, dgp.MeanField(two_layers), {}, x, y, z=Z)
-    guide = dgp.Diffusion(two_layers, steps=3, base="prior", score=wavy)
-    with pytest.raises(ValueError, match="num_paths is 0, wanted at least 1"):
-        dgp.diffusion_paths(KEY, guide, {}, x, y, num_paths=0, z=Z)
-
-
 @pytest.mark.slow
 def test_informed_steps_know_the_gradient(x64):
     """On a conjugate layer the gradient of log p(y, T(z)) |T'| / N(z) is known."""
@@ -199,13 +191,6 @@ def plain(t, z):
     return {n: jnp.sin(2 * a + t) for n, a in z.items()}
 
 
-class Wave:
-    """A user's class that is not an `equinox` module."""
-
-    def __call__(self, t, z):
-        return plain(t, z)
-
-
 class Speed(eqx.Module):
     """A module with the call signature that is usual in `equinox`."""
 
@@ -219,48 +204,28 @@ def test_scores_of_any_kind():
     """A maker, its score, and other callables with equal values give one bound."""
     x, y = regression(rows=6)
     scores = {
-        "maker": wavy,
-        "function": plain,
-        "lambda": lambda t, z: plain(t, z),
-        "compiled": jax.jit(plain),
-        "object": Wave(),
-        "module": Speed(jnp.array(2.0)),
+        "maker": wavy, "compiled": jax.jit(plain), "module": Speed(jnp.array(2.0)),
         "compiled module": eqx.filter_jit(Speed(jnp.array(2.0))),
-    }
+    }  # fmt: skip
     values = {}
     for name, score in scores.items():
         guide = Diffusion(one_layer, steps=2, base="prior", score=score)
         with handlers.seed(rng_seed=0), handlers.trace() as sites:
             guide(x, y, z=Z)
-        params = {n: s["value"] for n, s in sites.items() if s["type"] == "param"}
-        learned = {n for n in params if "score" in n}
-        assert learned == ({"diffusion.score.speed"} if name == "module" else set()) or (
-            name == "compiled module" and len(learned) == 1
-        )
+        learned = [n for n, s in sites.items() if s["type"] == "param" and "score" in n]
+        assert len(learned) == ("module" in name)
         values[name] = sites["diffusion.path"]["fn"].log_factor
     np.testing.assert_allclose(list(values.values()), values["maker"], rtol=1e-6)
     assert values["maker"] != 0
 
 
-def test_scores_of_other_shapes():
-    for score, got in (
-        (lambda t, z: {n: a[:2] for n, a in z.items()}, r"\{'l1\.v': \(2, 1\)\}"),
-        (lambda layers, rng: lambda t, z: z, r"\(\).*give it a parameter named key"),
-        (lambda layers, key: lambda t, z: jnp.zeros(3), r"\(3,\)"),
-    ):
-        guide = Diffusion(one_layer, steps=2, score=score)
-        wanted = rf"score\(t, z\) has the shapes {got}"
-        with pytest.raises(ValueError, match=wanted), handlers.seed(rng_seed=0):
-            guide(*regression(rows=6), z=Z)
-
-
-def run(guide):
-    with handlers.seed(rng_seed=0):
-        guide(*regression(rows=6), z=Z)
-
-
 def test_errors():
     """Each names the argument and what was wanted."""
+
+    def run(**options):
+        with handlers.seed(rng_seed=0):
+            Diffusion(one_layer, **{"steps": 2, **options})(*regression(rows=6), z=Z)
+
     for error, message, options in (
         (TypeError, "steps is 2.0, wanted an integer of at least 1", {"steps": 2.0}),
         (TypeError, r"score is 'mlp', wanted a callable \(t, z\)", {"score": "mlp"}),
@@ -268,36 +233,44 @@ def test_errors():
         (TypeError, r"informed is a .*, wanted .* informed=\(x, y\)", {"informed": jnp.ones(3)}),
         (ValueError, "last is 'kept', wanted 'integrated' or 'drawn'", {"last": "kept"}),
         (ValueError, "base is 'none', wanted MeanField", {"base": "none"}),
-        (
-            ValueError,
-            r"informed has 1 of the model's arguments, .* observes nothing.*informed=\(x, y\)",
-            {"informed": (regression(rows=6)[0],)},
-        ),
-        (
-            TypeError,
-            r"arrays of \['int32'\], which cannot be learned",
-            {"score": Speed(jnp.array(3))},
-        ),
-    ):
+        (ValueError, r"informed has 1 of .* observes nothing.*informed=\(x, y\)",
+         {"informed": (regression(rows=6)[0],)}),
+        (TypeError, r"arrays of \['int32'\], which cannot", {"score": Speed(jnp.array(3))}),
+        (ValueError, r"score\(t, z\) has the shapes \{'l1\.v': \(2, 1\)\}",
+         {"score": lambda t, z: {n: a[:2] for n, a in z.items()}}),
+        (ValueError, r"has the shapes \(\).*give it a parameter named key",
+         {"score": lambda layers, rng: lambda t, z: z}),
+    ):  # fmt: skip
         with pytest.raises(error, match=message):
-            run(Diffusion(one_layer, **{"steps": 2, **options}))
+            run(**options)
     with handlers.block(), pytest.raises(ValueError, match="Diffusion needs a random key"):
         Diffusion(one_layer)(*regression(rows=6), z=Z)
+    x, y = regression(rows=6)
+    with pytest.raises(TypeError, match="guide is MeanField, wanted a Diffusion"):
+        dgp.diffusion_paths(KEY, dgp.MeanField(two_layers), {}, x, y, z=Z)
+    with pytest.raises(ValueError, match="num_paths is 0, wanted at least 1"):
+        dgp.diffusion_paths(KEY, Diffusion(two_layers, steps=3), {}, x, y, num_paths=0, z=Z)
 
 
 @pytest.mark.parametrize("make", [DenseScore, MixerScore])
 def test_scores_start_at_zero_and_know_time_layers_and_points(make):
-    layers = {"a.v": Layer((4, 2), 1, True), "b.v": Layer((3, 1), 2, False)}
-    score = eqx.filter_jit(make)(layers, KEY)
+    layers = {"a.v": Layer((2, 2), 1, True), "b.v": Layer((3, 1), 2, False)}
     z = {n: random.normal(KEY, layer.shape) for n, layer in layers.items()}
-    assert all((a == 0).all() for a in score(jnp.array(0.3), z).values())
-    leaves, treedef = jax.tree.flatten(eqx.filter(score, eqx.is_array))
-    noise = [0.3 * random.normal(random.fold_in(KEY, i), a.shape) for i, a in enumerate(leaves)]
-    score = eqx.combine(jax.tree.unflatten(treedef, noise), score)
-    call = jax.jit(lambda t, z: score(t, z))
-    one = call(jnp.array(0.3), z)
-    assert {n: a.shape for n, a in one.items()} == {"a.v": (4, 2), "b.v": (3, 1)}
-    assert not np.allclose(one["a.v"], call(jnp.array(0.8), z)["a.v"])
-    # Each output depends on each input, within and across layers.
-    for jacobian in jax.tree.leaves(jax.jit(jax.jacobian(lambda z: score(0.3, z)))(z)):
-        assert (jacobian != 0).all()
+
+    @jax.jit
+    def calls(noise):
+        """Return the values at two times, and the Jacobian, of a score with noise on its params."""
+        arrays, static = eqx.partition(make(layers, KEY), eqx.is_array)
+        leaves, treedef = jax.tree.flatten(arrays)
+        keys = random.split(KEY, len(leaves))
+        moved = [a + noise * random.normal(k, a.shape) for a, k in zip(leaves, keys, strict=True)]
+        score = eqx.combine(jax.tree.unflatten(treedef, moved), static)
+        flat, unravel = ravel_pytree(z)
+        at = lambda t, flat: ravel_pytree(score(t, unravel(flat)))[0]  # noqa: E731
+        return at(0.3, flat), at(0.8, flat), jax.jacfwd(lambda flat: at(0.3, flat))(flat)
+
+    assert (calls(0.0)[0] == 0).all()
+    one, other, jacobian = calls(0.3)
+    assert one.shape == (7,)
+    assert not np.allclose(one, other)
+    assert (jacobian != 0).all()  # each output depends on each input, within and across layers

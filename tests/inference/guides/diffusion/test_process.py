@@ -81,26 +81,6 @@ def best_bound(process, model, variances):
     return value - 0.5 * np.trace(P, axis1=-2, axis2=-1), policy
 
 
-def gaussian_kl(cov_p, mean_q, cov_q):
-    """Return KL[N(0, P) || N(mean, Q)]."""
-    inverse = np.linalg.inv(cov_q)
-    logs = np.linalg.slogdet(cov_q)[1] - np.linalg.slogdet(cov_p)[1]
-    fit = (mean_q[..., None, :] @ inverse @ mean_q[..., None])[..., 0, 0]
-    trace = np.trace(inverse @ cov_p, axis1=-2, axis2=-1)
-    return 0.5 * (trace + fit - mean_q.shape[-1] + logs)
-
-
-def closed_form_gap(process, model):
-    """Return the cost of the reference's step variances and of its initial distribution."""
-    mean, C = model[3:5]
-    eye, gap = np.eye(mean.shape[-1]), 0.0
-    for r, v in zip(process.carry, process.variance, strict=True):
-        back = C - r**2 * C @ np.linalg.solve(r**2 * C + v * eye, C)
-        gap = gap + gaussian_kl(v * eye, np.zeros_like(mean), back)
-        mean, C = r * mean, r**2 * C + v * eye
-    return gap + gaussian_kl(eye, mean, C)
-
-
 def log_weights(process, model, policy, keys, drawn):
     """Return log p(y, x_0) - log q(x_0 | x_1) - cost of paths drawn with an affine policy."""
     X, y, noise = (jnp.asarray(a[0]) for a in model[:3])
@@ -122,14 +102,12 @@ def log_weights(process, model, policy, keys, drawn):
     return jax.jit(jax.vmap(one))(keys)
 
 
-@pytest.mark.parametrize("steps", [1, 7])
-def test_steps_of_the_reference(steps):
+def test_steps_of_the_reference():
     """They integrate dx = -b / 2 x dt + sqrt(b) dB, b linear in time, and keep N(0, I)."""
-    process = Process.build(VariancePreserving(0.1, 20.0), steps)
+    process, fine = (Process.build(VariancePreserving(0.1, 20.0), steps) for steps in (7, 35))
     np.testing.assert_allclose(np.prod(process.carry), np.exp(-0.25 * 20.1), rtol=1e-12)
     np.testing.assert_allclose(process.carry**2 + process.variance, 1.0, rtol=1e-12)
-    fine = Process.build(VariancePreserving(0.1, 20.0), 5 * steps)
-    whole = np.prod(fine.carry.reshape(steps, 5), axis=1)
+    whole = np.prod(fine.carry.reshape(7, 5), axis=1)
     np.testing.assert_allclose(process.carry, whole, rtol=1e-12)
 
 
@@ -151,16 +129,13 @@ def test_states_of_a_path():
         assert_mean(np.square(residual), eta[k])
 
 
-@pytest.mark.parametrize("known", [False, True])
-def test_derivatives_equal_the_derivatives_of_a_loop_in_python(known, x64):
+def test_derivatives_equal_the_derivatives_of_a_loop_in_python(x64):
     """In the control's params and in the variances; what is given counts as a constant."""
     process = Process.build(VariancePreserving(3.0, 3.0), 4)
-    weights = 0.5 * random.normal(KEY, (3, 5))
-    given = (lambda x: jnp.sin(x)) if known else None
+    weights, given = 0.5 * random.normal(KEY, (3, 5)), jnp.sin
 
-    def control(weights, k, x, *values):
-        u = weights @ jnp.tanh(weights.T @ x) + k
-        return u * (1 + values[0]) if values else u
+    def control(weights, k, x, value):
+        return (weights @ jnp.tanh(weights.T @ x) + k) * (1 + value)
 
     def by_scan(weights, eta):
         process_control = Partial(control, weights)
@@ -171,8 +146,7 @@ def test_derivatives_equal_the_derivatives_of_a_loop_in_python(known, x64):
         x = simulate_path(KEY, process, Partial(control, weights), eta, given=given)[0]
         x, cost, key = jax.lax.stop_gradient(x), 0.0, random.split(KEY)[0]
         for k in reversed(range(4)):
-            values = () if given is None else (jax.lax.stop_gradient(given(x)),)
-            u = process.gain[k] * control(weights, k, x, *values)
+            u = process.gain[k] * control(weights, k, x, jax.lax.stop_gradient(given(x)))
             before, x = x, process.carry[k] * x + u
             if k > 0:
                 ratio = eta[k] / process.variance[k]
@@ -214,19 +188,6 @@ def test_memory_does_not_grow_with_the_steps():
     assert memory(64) - memory(8) < 56 * width
 
 
-@pytest.mark.parametrize("schedule", [CONSTANT, RISING])
-def test_never_above_the_evidence(schedule):
-    """The best bound of all affine controls, on 200 models; exact for fixed variances."""
-    models = linear_gaussian(0, models=200)
-    for steps in (1, 4, 8, 32):
-        process = Process.build(schedule, steps)
-        fixed = models[-1] - best_bound(process, models, "fixed")[0]
-        free = models[-1] - best_bound(process, models, "free")[0]
-        assert (free > -1e-9).all()
-        assert (fixed >= free - 1e-9).all()
-        np.testing.assert_allclose(fixed, closed_form_gap(process, models), rtol=1e-7, atol=1e-7)
-
-
 def known():
     """Return the model of the numbers below: five unknowns and eight observations."""
     rng = np.random.default_rng(0)
@@ -235,31 +196,18 @@ def known():
     return regression_posterior(X[None], y[None], np.array([[0.5]]))
 
 
-@pytest.mark.parametrize(
-    ("schedule", "fixed", "free"),
-    [
-        (
-            CONSTANT,
-            (36.8950, 26.0559, 7.8714, 1.7197, 0.3692),
-            (0.6689, 0.6155, 0.4036, 0.1679, None),
-        ),
-        (
-            RISING,
-            (19.2381, 6.2164, 1.0333, 0.2365, 0.0578),
-            (0.5650, 0.3542, 0.0911, 0.0232, None),
-        ),
-    ],
-)
-def test_gaps_of_the_best_affine_controls(schedule, fixed, free):
+def test_gaps_of_the_best_affine_controls():
     """With the reference's step variances and with learned ones, for K steps."""
     model = known()
     np.testing.assert_allclose(model[-1], -14.5837, atol=5e-5)
-    for steps, *wanted in zip((4, 8, 32, 128, 512), fixed, free, strict=True):
+    for schedule, steps, *wanted in (
+        (CONSTANT, 4, 36.8950, 0.6689), (CONSTANT, 8, 26.0559, 0.6155),
+        (RISING, 8, 6.2164, 0.3542), (RISING, 32, 1.0333, 0.0911),
+    ):  # fmt: skip
         process = Process.build(schedule, steps)
         for variances, gap in zip(("fixed", "free"), wanted, strict=True):
-            if gap is not None:
-                found = model[-1] - best_bound(process, model, variances)[0]
-                np.testing.assert_allclose(found, [gap], atol=5.1e-5)
+            found = model[-1] - best_bound(process, model, variances)[0]
+            np.testing.assert_allclose(found, [gap], atol=5.1e-5)
 
 
 @pytest.mark.parametrize("drawn", [False, True])
@@ -329,7 +277,7 @@ def random_data(models, N=6):
     return x, y, variance, lengthscale, noise
 
 
-@pytest.mark.parametrize("steps", [1, 4, slow(8), slow(32)])
+@pytest.mark.parametrize("steps", [slow(1), 4, slow(32)])
 def test_the_guide_is_never_above_the_evidence(steps, x64):
     """On 200 models, with 400 paths of each with the best affine controls, whose bounds are known.
 
