@@ -22,7 +22,6 @@ from support.helpers import (
     slow,
     spread,
     squared_exponential,
-    two_layer_params,
 )
 
 import dgp_ppl as dgp
@@ -165,45 +164,6 @@ def test_kl_and_moments_of_the_restricted_processes(mean, covariance, x64):
         np.testing.assert_allclose(joint_cov[output], cov[-7:, -7:], atol=1e-8)
         np.testing.assert_allclose(f_mean[:, output], at_w[-7:], atol=1e-8)
         np.testing.assert_allclose(f_var[:, output], np.diag(cov)[-7:], atol=1e-8)
-
-
-def coupled_params(mean, covariance, params, site="l1.v"):
-    """Return params of `Decoupled` with Z_a = Z_b that give the posterior of `MeanField`."""
-    p = {n: np.asarray(params[f"{site[:-2]}.{n}"]) for n in ("z", "v.loc", "v.scale_tril")}
-    variance = float(params[f"{site[:-2]}.variance"])
-    K = squared_exponential(p["z"], p["z"], variance)
-    L = np.linalg.cholesky(K + default_jitter(np.float64) * variance * np.eye(len(K)))
-    m, R = p["v.loc"], p["v.scale_tril"][0]
-    weights = {"cb": np.linalg.solve(L.T, m)}
-    S = L @ R @ R.T @ L.T
-    precision = np.linalg.inv(S) - np.linalg.inv(L @ L.T)
-    # B = T'T with a lower-triangular T: a Cholesky factorisation in reverse order.
-    flip = np.eye(len(K))[::-1]
-    T = R
-    if covariance == "cb":
-        T = flip @ np.linalg.cholesky(flip @ precision @ flip).T @ flip
-    new = {f"{site}.z_mean": p["z"], f"{site}.{COVARIANCES[covariance]}": T[None]}
-    if mean == "orthogonal":
-        new |= {f"{site}.loc": m, f"{site}.weights": np.ones_like(m)}
-    else:
-        new[f"{site}.weights"] = weights[mean]
-    return {n: jnp.asarray(a) for n, a in new.items()}
-
-
-@pytest.mark.parametrize(("mean", "covariance"), [slow(*FORMS[0]), FORMS[3]])
-def test_with_one_set_for_both_it_is_the_coupled_posterior(mean, covariance, x64):
-    """With two layers and the same key, the hidden draws and the bounds are equal."""
-    x, y = regression(rows=8)
-    params = two_layer_params(variance=0.5)
-    for l in (1, 2):  # "cb" cannot exceed the prior's covariance
-        params[f"l{l}.v.scale_tril"] = 0.5 * params[f"l{l}.v.scale_tril"]
-    z = (spread(5), spread(5))
-    ours = {n: a for n, a in params.items() if ".v." not in n}
-    for site in ("l1.v", "l2.v"):
-        ours |= coupled_params(mean, covariance, params, site)
-    guide = Decoupled(deep_gp, spread(5), mean=mean, covariance=covariance)
-    expected = bound(deep_gp, dgp.MeanField(deep_gp), params, x, y, z=z)
-    assert bound(deep_gp, guide, ours, x, y, z=z) == pytest.approx(float(expected), rel=1e-7)
 
 
 def test_order_of_the_bounds_at_their_optima(x64):

@@ -15,7 +15,7 @@ from support.helpers import KEY, bound, regression, spread, start, two_layer_par
 import dgp_ppl as dgp
 from dgp_ppl import kernels
 from dgp_ppl.linalg import default_jitter
-from dgp_ppl.models import deep_gp, svgp
+from dgp_ppl.models import deep_gp
 
 PSEUDO = np.linspace(-1.5, 1.5, 4)[:, None]
 Z = 2 * (spread(5),)
@@ -75,15 +75,6 @@ def test_the_second_layer_follows_the_first():
     np.testing.assert_allclose(posterior.log_prob(jnp.asarray(value)), density, rtol=1e-8)
     of_first, of_second = (s["fn"].to_white(s["value"]) for s in map(trace.get, ("l1.v", "l2.v")))
     assert np.abs(of_first - of_second).min() > 1e-3  # each layer has its own noise
-
-
-def test_one_layer_is_mean_field():
-    x, y = regression()
-    guide, z = dgp.GlobalInducing(svgp, PSEUDO), spread(5)
-    layer = {n: a for n, a in two_layer_params().items() if not n.startswith("l2")}
-    params = layer | {"pseudo_inputs": jnp.asarray(PSEUDO, float)}
-    coupled = bound(svgp, guide, params, x, y, z=z)
-    np.testing.assert_allclose(coupled, bound(svgp, dgp.MeanField(svgp), layer, x, y, z=z))
 
 
 @pytest.mark.usefixtures("x64")

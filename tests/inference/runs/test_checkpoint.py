@@ -55,41 +55,16 @@ def damage(folder, run):
         path.write_bytes(whole)
 
 
-KILLED = {
-    "run_mcmc": """
+PROGRAM = """
+import sys
 from support.mcmc_runs import sampled
-run = lambda **options: sampled(num_samples=3000, every=20, **options)
-""",
-    "fit_mcem": """
-import dgp_ppl as dgp
-from support.helpers import KEY
-from support.mcem_runs import X, Y, slope
-run = lambda **options: dgp.fit_mcem(
-    KEY, slope, X, Y, steps=6000, num_samples=1500, thinning=4, every=20, progress=False, **options
-).chains
-""",
-}
+sampled(num_samples=3000, every=20, checkpoint=sys.argv[1])
+"""
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", KILLED)
-def test_kills_at_random_moments(name, tmp_path):
+def test_kills_at_random_moments(tmp_path):
     """After SIGKILLs at random moments the draws equal the draws of an uninterrupted run."""
-    program = KILLED[name] + f"\nrun(checkpoint={str(tmp_path)!r})"
-    moments = random.Random(1)
-    for _ in range(6):
-        process = subprocess.Popen([sys.executable, "-c", program])
-        before = written(tmp_path)
-        while written(tmp_path) == before and process.poll() is None:
-            time.sleep(0.005)
-        time.sleep(moments.uniform(0, 0.1))
-        assert process.poll() is None, "the run is too short to be killed so often"
-        process.kill()
-        process.wait()
-    names = {}
-    exec(KILLED[name], names)
-    assert_same(names["run"](checkpoint=tmp_path), names["run"]())
-
-
-def written(folder):
-    return [p.stat().st_mtime_ns for p in sorted(folder.rglob("latest.json"))]
+    assert kill_often(PROGRAM, tmp_path, times=6) == 6
+    options = {"num_samples": 3000, "every": 20}
+    assert_same(sampled(checkpoint=tmp_path, **options), sampled(**options))

@@ -3,13 +3,9 @@
 import copy
 import dataclasses
 import pickle
-import subprocess
-import sys
-import textwrap
 
 import jax.numpy as jnp
 import numpy as np
-import pytest
 from jax import random
 from support.fits import OPTIMIZER, SHALLOW, X, Z, shallow
 from support.helpers import KEY
@@ -60,33 +56,3 @@ def test_chains_and_predictions():
     p = dgp.predict(KEY, svgp, SHALLOW, fit, X, z=Z, num_samples=2)
     mean = p.mean
     np.testing.assert_array_equal(loaded(p).mean, mean)
-
-
-PROGRAM = textwrap.dedent("""
-    import pickle, sys
-    import numpy as np
-    import dgp_ppl as dgp
-    from support.fits import SHALLOW, X, Z, shallow
-    from support.helpers import KEY
-    from dgp_ppl.models import svgp
-
-    with open(sys.argv[1], "rb") as file:
-        fit = pickle.load(file)
-    p = dgp.predict(KEY, svgp, SHALLOW, fit, X, z=Z, num_samples=2)
-    on = shallow(2, start=fit, optimizer=fit.optimizer)
-    np.savez(sys.argv[2], mean=p.mean, losses=on.losses)
-""")
-
-
-@pytest.mark.slow
-def test_a_new_process_predicts_the_same(tmp_path):
-    fit = shallow(4, optimizer=None)
-    (tmp_path / "fit.pickle").write_bytes(pickle.dumps(fit))
-    paths = [str(tmp_path / n) for n in ("fit.pickle", "found.npz")]
-    subprocess.run([sys.executable, "-c", PROGRAM, *paths], check=True)
-    with np.load(paths[1]) as file:
-        found = dict(file)
-    p = dgp.predict(KEY, svgp, SHALLOW, fit, X, z=Z, num_samples=2)
-    np.testing.assert_allclose(found["mean"], p.mean, rtol=1e-5, atol=1e-5)
-    on = shallow(2, start=fit, optimizer=fit.optimizer)
-    np.testing.assert_allclose(found["losses"], on.losses, rtol=1e-5)

@@ -1,14 +1,8 @@
 """A fit to a source of rows that is killed goes on where it stopped, from a folder."""
 
-import json
-import textwrap
-
 import jax
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
-from support.kills import kill_often
 from support.streams import KEY, B, X, Y, sorted_rows, streamed
 
 import dgp_ppl as dgp
@@ -53,29 +47,3 @@ def test_rows_that_the_first_minibatch_does_not_have_count_too(tmp_path):
     with pytest.raises(dgp.DataError, match="holds another run: its source differ"):
         streamed(6, rows, checkpoint=tmp_path)
     assert_same(streamed(6, checkpoint=tmp_path), streamed(6))
-
-
-PROGRAM = textwrap.dedent("""
-    import sys
-    import dgp_ppl as dgp
-    from support.streams import streamed
-
-    rows = dgp.Rows.from_parquet(sys.argv[1] + "/../data", target="y", buffer_rows=100)
-    streamed(2000, rows, checkpoint=sys.argv[1], every=20)
-""")
-
-
-@pytest.mark.slow
-def test_eight_kills(tmp_path):
-    """SIGKILL at random moments of a fit to a sorted folder of Parquet files."""
-    (tmp_path / "data").mkdir()
-    table = pa.table({"a": X[:, 0], "b": X[:, 1], "y": Y})
-    pq.write_table(table[:300], tmp_path / "data" / "0.parquet", row_group_size=60)
-    pq.write_table(table[300:], tmp_path / "data" / "1.parquet", row_group_size=50)
-    run = tmp_path / "run"
-    run.mkdir()
-    assert kill_often(PROGRAM, run, times=8) == 8
-    assert json.loads((run / "latest.json").read_text())["steps"] < 2000
-    rows = dgp.Rows.from_parquet(tmp_path / "data", target="y", buffer_rows=100)
-    resumed = streamed(2000, rows, checkpoint=run, every=20)
-    assert_same(resumed, streamed(2000, rows))

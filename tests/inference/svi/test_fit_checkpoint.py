@@ -43,19 +43,15 @@ def stop_after(monkeypatch):
     return stop
 
 
-@pytest.mark.parametrize("chunks", [1, 3])
-def test_a_fit_that_was_stopped_goes_on(tmp_path, monkeypatch, stop_after, chunks):
+def test_a_fit_that_was_stopped_goes_on(tmp_path, monkeypatch, stop_after):
     """One call of the device identifies the fit; then there are chunks of four steps."""
     whole = shallow(18)
-    stop_after(chunks + 1, MemoryError)
+    stop_after(4, MemoryError)
     with pytest.raises(MemoryError):
         shallow(18, checkpoint=tmp_path, every=4)
     monkeypatch.undo()
     # The state before the last chunk is kept: its loss is known to be finite.
-    kept = 4 * (chunks - 1)
-    assert (tmp_path / "latest.json").exists() == bool(kept)
-    if kept:
-        assert json.loads((tmp_path / "latest.json").read_text())["steps"] == kept
+    assert json.loads((tmp_path / "latest.json").read_text())["steps"] == 8
     assert_same(shallow(18, checkpoint=tmp_path, every=4), whole)
     stop_after(1, AssertionError("a finished fit runs no step"))
     again = shallow(18, checkpoint=tmp_path, every=4)
