@@ -2,13 +2,10 @@
 
 import io
 import json
-import random
-import subprocess
-import sys
-import time
 
 import numpy as np
 import pytest
+from support.kills import kill_often
 from support.mcmc_runs import assert_same, sampled, slope
 
 import dgp_ppl as dgp
