@@ -1,4 +1,4 @@
-"""Normal guides for the latent sites of plates: a location and a scale for every row."""
+"""Normal guides of latent sites: a location and a scale for every number, and every row."""
 
 from __future__ import annotations
 
@@ -13,12 +13,13 @@ import numpyro.distributions as dist
 from jax import random
 from jaxtyping import Array
 from numpyro.distributions import biject_to, constraints
+from numpyro.distributions.transforms import IdentityTransform
 
 from dgp_ppl._checks import is_traced
 from dgp_ppl._partition import Call
 from dgp_ppl._typing import Model
 from dgp_ppl.core._minibatch import stratified
-from dgp_ppl.inference.programs._handlers import survey
+from dgp_ppl.inference.programs._handlers import Sites, survey
 
 __all__ = ["LocalNormal"]
 
@@ -26,31 +27,51 @@ _SCALE = 0.1  # as in NumPyro's AutoNormal
 
 
 class LocalNormal:
-    """Independent normals for sites inside plates, with params for each row of the plate.
+    """Independent normals for latent sites, with params for each row of their plates.
 
-    In minibatches, a call draws the rows of the batch only and moves no other row's params. This is
-    NumPyro's `AutoNormal`, with the same names of params, except that the size of the batch may
-    change between calls. Locations start at draws of a standard normal in the site's unconstrained
-    space.
+    This is NumPyro's `AutoNormal`, with the same names of params, except that it does not run the
+    model's density to begin, and that the size of a minibatch may change between calls: a call
+    draws the rows of the batch only, and moves no other row's params.
+
+    Two are equal if they have the same sites of the same shapes and supports.
     """
 
-    def __init__(self, model: Model, names: Sequence[str], sites: dict[str, Any]) -> None:
+    def __init__(self, model: Model, names: Sequence[str], sites: Sites) -> None:
         self.model, self.names = model, tuple(names)
         full = {n: s["args"][0] for n, s in sites.items() if s["type"] == "plate"}
         self._bijections: dict[str, Any] = {}
         self._starts: dict[str, Array] = {}
         self._event_dims: dict[str, int] = {}
+        self._is_real: dict[str, bool] = {}
+        self._plated = any(sites[n]["cond_indep_stack"] for n in self.names)
         for i, name in enumerate(self.names):
             prior = sites[name]["fn"]
-            self._bijections[name] = _bijection(name, prior)
+            bijection = self._bijections[name] = _bijection(name, prior)
             shape = list(prior.batch_shape)
             for frame in sites[name]["cond_indep_stack"]:
                 shape[frame.dim] = full[frame.name]
             whole = (*shape, *prior.event_shape)
-            free = self._bijections[name].inverse_shape(whole)
+            free = bijection.inverse_shape(whole)
             self._event_dims[name] = len(free) - len(shape)
             with jax.ensure_compile_time_eval():
-                self._starts[name] = random.normal(random.key(i), free)
+                self._starts[name] = (
+                    random.normal(random.key(i), free) if self._plated else _start(free)
+                )
+            # The KL of a vector in a plate is estimated, as it has a bijection.
+            base = getattr(prior.support, "base_constraint", None)
+            is_vector = base is constraints.real and not self._plated
+            self._is_real[name] = is_vector or isinstance(bijection, IdentityTransform)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, LocalNormal) or self.names != other.names:
+            return False
+        found = [
+            ({n: a.shape for n, a in each._starts.items()}, each._event_dims, each._bijections)
+            for each in (self, other)
+        ]
+        return found[0] == found[1] and self._plated == other._plated
+
+    __hash__ = object.__hash__
 
     @property
     def params(self) -> frozenset[str]:
@@ -60,8 +81,8 @@ class LocalNormal:
     def __call__(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
         """Draw the sites; takes the model's arguments."""
         # The plates of this call: the size of its batch, and the number of rows.
-        trace = survey(self.model, Call(args, kwargs))
-        stacks = {n: trace[n]["cond_indep_stack"] for n in self.names}
+        trace = survey(self.model, Call(args, kwargs)) if self._plated else {}
+        stacks = {n: trace[n]["cond_indep_stack"] if trace else [] for n in self.names}
         rows = {f.name: trace[f.name]["args"][0] for own in stacks.values() for f in own}
         for name, own in stacks.items():
             for frame in own:
@@ -95,23 +116,21 @@ class LocalNormal:
             constraint=constraints.softplus_positive,
         )  # fmt: skip
         normal = dist.Normal(loc, scale).to_event(event_dim)
-        bijection = self._bijections[name]
-        real = bijection.codomain is constraints.real or isinstance(
-            bijection, dist.transforms.IdentityTransform
-        )
-        return normal if real else dist.TransformedDistribution(normal, bijection)
+        if self._is_real[name]:
+            return normal
+        return dist.TransformedDistribution(normal, self._bijections[name])
+
+
+def _start(shape: tuple[int, ...]) -> Array:
+    """Return where NumPyro's `AutoNormal` starts, seeded by 0."""
+    key = random.split(random.split(random.PRNGKey(0))[1])[1]
+    return random.uniform(key, shape, minval=-2.0, maxval=2.0)
 
 
 def _bijection(name: str, prior: Any) -> Any:
-    """Return the bijection from the reals to a site's support.
-
-    Raises:
-        ValueError: if the site is discrete, or the model computes its support.
-    """
+    """Return the bijection from the reals to a site's support, which the model may not compute."""
     if prior.is_discrete:
-        raise ValueError(
-            f"the latent site {name!r} of the data's rows is discrete; sum it out in the model"
-        )
+        raise ValueError(f"the latent site {name!r} is discrete; sum it out in the model")
     bijection = biject_to(prior.support)
     if is_traced(bijection):
         raise ValueError(

@@ -20,7 +20,7 @@ from dgp_ppl._partition import Call
 from dgp_ppl._typing import Model, PRNGKey, Values
 from dgp_ppl.core._minibatch import stratified
 from dgp_ppl.inference.guides._local_normal import LocalNormal
-from dgp_ppl.inference.programs._handlers import data_plates, hidden_samples
+from dgp_ppl.inference.programs._handlers import Sites, data_plates, hidden_samples
 from dgp_ppl.likelihoods import Observed
 
 __all__ = ["OtherSites"]
@@ -57,18 +57,17 @@ class OtherSites:
             and not s["infer"].get("is_auxiliary")
             and not isinstance(s["fn"], Observed)
         }
-        # Normals are independent, so each global site can have a separate guide. Sites in plates
-        # share the rows of their plates, and plates of the data are subsampled.
+        # Sites in plates share the rows of their plates, and plates of the data are subsampled.
         rows = data_plates(trace)
         global_names = [n for n, found in plates.items() if not found]
         local_names = [n for n, found in plates.items() if found & rows]
         plated_names = [n for n, found in plates.items() if found and not found & rows]
         self._row_names = frozenset(local_names)
-        self._globals: dict[str, AutoGuide] = {}
+        self._globals: dict[str, Any] = {}
         self._locals: dict[str, Any] = {}
         if factory is AutoNormal:
-            priors = {n: sites[n]["fn"] for n in global_names}
-            self._globals = _normals(model, priors, call)
+            known = _with_known_supports(model, global_names, sites, call)
+            self._globals = {n: LocalNormal(model, [n], known) for n in global_names}
         else:
             self._globals = self._joint(global_names, sites, call)
         for group in filter(None, (local_names, plated_names)):
@@ -81,8 +80,12 @@ class OtherSites:
         self.row_sites = {n: shape[1] for n, shape in shapes.items() if len(shape) == 2}
 
     def __eq__(self, other: object) -> bool:
-        """Guides of other sites hold arrays that are compiled in."""
-        return self is other or (isinstance(other, OtherSites) and not self and not other)
+        """NumPyro's joint guides are equal to themselves only: they hold arrays."""
+        if not isinstance(other, OtherSites):
+            return False
+        return (self.order, self._globals, self._locals) == (
+            other.order, other._globals, other._locals,
+        )  # fmt: skip
 
     __hash__ = object.__hash__
 
@@ -196,43 +199,17 @@ class OtherSites:
         return {group[0]: part}
 
 
-def _normals(model: Model, priors: dict[str, Any], call: Call) -> dict[str, AutoGuide]:
-    """Return a separate normal guide for each site, made from the site's prior.
-
-    Given the whole model, NumPyro would run it and its gradient uncompiled for every site.
-    """
-    # Priors that the model computes are traced here. A prior without tracers is enough, unless
-    # the support is computed too.
-    known = {n: _without_tracers(prior) for n, prior in priors.items()}
-    unknown = [n for n, prior in known.items() if is_traced(prior)]
+def _with_known_supports(model: Model, names: list[str], sites: Sites, call: Call) -> Sites:
+    """Return the sites without tracers in their supports, which must outlive this program."""
+    unknown = [n for n in names if is_traced(sites[n]["fn"].support)]
 
     def computed(key: PRNGKey) -> dict[str, Any]:
         trace = handlers.trace(handlers.seed(model, key)).get_trace(*call.args, **call.kwargs)
         return {n: trace[n]["fn"] for n in unknown}
 
-    # A guide outlives the transformation that it is first run in, so it must not keep tracers.
+    if not unknown:
+        return sites
     with handlers.block(), jax.ensure_compile_time_eval():
-        if unknown:
-            within = is_traced(call.args, call.kwargs)  # a compiled run would trace them all
-            known |= (computed if within else jax.jit(computed))(random.PRNGKey(0))
-        parts: dict[str, AutoGuide] = {n: AutoNormal(_one_site(n, p)) for n, p in known.items()}
-        for part in parts.values():
-            with handlers.seed(rng_seed=0):
-                part(*call.args, **call.kwargs)
-    return parts
-
-
-def _without_tracers(prior: Any) -> Any:
-    """Return a distribution with the same support and shape, without traced arrays if possible."""
-    if not is_traced(prior) or is_traced(prior.support):
-        return prior
-    return dist.ImproperUniform(prior.support, prior.batch_shape, prior.event_shape)
-
-
-def _one_site(name: str, prior: Any) -> Model:
-    """Return a model of one site."""
-
-    def model(*args: Any, **kwargs: Any) -> None:
-        numpyro.sample(name, prior)
-
-    return model
+        within = is_traced(call.args, call.kwargs)  # a compiled run would trace them all
+        known = (computed if within else jax.jit(computed))(random.PRNGKey(0))
+    return sites | {n: {**sites[n], "fn": prior} for n, prior in known.items()}
