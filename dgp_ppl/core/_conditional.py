@@ -232,7 +232,6 @@ def _build_grid(kernel: Separable, grid: Grid, out: int) -> Sparse:
         jnp.kron(time.factor.lower, space.factor.lower),
         jnp.kron(time.factor.inverse, space.factor.inverse),
         a * time.scale(time.z) + b * space.scale(space.z) + a * b,
-        jnp.kron(time.factor.change, jnp.eye(len(space.z)))
-        + jnp.kron(jnp.eye(len(time.z)), space.factor.change),
+        None,  # only factors of separate outputs are asked for their change
     )
     return Sparse(kernel, grid.points, factor, out, (space, time))

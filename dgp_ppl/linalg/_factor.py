@@ -43,13 +43,13 @@ class Factor(eqx.Module):
         inverse: L⁻¹, [M, M].
         jitter: the value added to the diagonal of K, in the units of K, [].
         change: zeros with the derivative L⁻¹ dL, [M, M]. A rule of its own for the derivative of
-            L⁻¹ B = A needs only this: dA = L⁻¹ dB - L⁻¹ dL A.
+            L⁻¹ B = A needs only this: dA = L⁻¹ dB - L⁻¹ dL A. None for a grid, which has no rule.
     """
 
     lower: Float[Array, "M M"]
     inverse: Float[Array, "M M"]
     jitter: Float[Array, ""]
-    change: Float[Array, "M M"]
+    change: Float[Array, "M M"] | None
 
 
 def factorise(
