@@ -8,15 +8,14 @@ from dgp_ppl.inference.guides._global_inducing import GlobalInducing
 from dgp_ppl.inference.guides._mean_field import MeanField
 from dgp_ppl.inference.guides._transport import transported
 from dgp_ppl.inference.guides.diffusion._elbo import DiffusionELBO
-from dgp_ppl.inference.guides.diffusion._guide import Diffusion
+from dgp_ppl.inference.guides.diffusion._guide import Diffusion, diffusion_paths
 from dgp_ppl.inference.guides.diffusion._networks import DenseScore, MixerScore
-from dgp_ppl.inference.guides.diffusion._paths import diffusion_paths
 from dgp_ppl.inference.guides.diffusion._process import VariancePreserving
 from dgp_ppl.inference.guides.flow._bijections import SplineCoupling
 from dgp_ppl.inference.guides.flow._guide import Flow
 from dgp_ppl.inference.guides.implicit._guide import AdversarialELBO, Implicit
 from dgp_ppl.inference.guides.implicit._networks import DiscriminatorNet, GeneratorNet
-from dgp_ppl.inference.guides.implicit._optimizer import adversarial_optimizer
+from dgp_ppl.inference.programs._optimizer import adversarial_optimizer
 
 __all__ = [
     "AdversarialELBO",

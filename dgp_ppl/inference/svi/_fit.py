@@ -6,17 +6,19 @@ import contextlib
 import math
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
+import jax
 import numpy as np
 from jax import random
 from jax.sharding import Mesh
 from numpyro.infer.elbo import ELBO
+from numpyro.infer.svi import SVIState
 
 from dgp_ppl._checks import check_count, check_key
 from dgp_ppl._errors import DataError, Interrupted
-from dgp_ppl._partition import Call, Partition
+from dgp_ppl._partition import Call, CallArrays, Partition
 from dgp_ppl._typing import Fitted, Model, Params, PRNGKey
 from dgp_ppl.datasets.rows import Rows
 from dgp_ppl.datasets.rows._order import seed_of
@@ -26,7 +28,7 @@ from dgp_ppl.inference.runs._checkpoint import RunFolder, fit_identity
 from dgp_ppl.inference.svi._choice import BOUND_DRAWS, bound_losses, train
 from dgp_ppl.inference.svi._feed import Feed, random_feed, source_of
 from dgp_ppl.inference.svi._fit_many import best_fit
-from dgp_ppl.inference.svi._loop import chunk_length, losses_of
+from dgp_ppl.inference.svi._loop import MOST_STEPS, chunk_length, losses_of
 from dgp_ppl.inference.svi._mesh import SharedFolder, checked_mesh, divided_loop
 from dgp_ppl.inference.svi._result import FitResult
 from dgp_ppl.inference.svi._setup import (
@@ -37,7 +39,9 @@ from dgp_ppl.inference.svi._setup import (
     non_finite_loss,
 )
 
-__all__ = ["evaluate", "fit"]
+__all__ = ["evaluate", "fit", "fit_program"]
+
+StepsProgram = Callable[[SVIState, CallArrays], tuple[SVIState, jax.Array]]
 
 
 def fit(
@@ -271,6 +275,66 @@ def evaluate(
     if not np.isfinite(values).all() and (why := explain_data(model, call)):
         raise DataError(f"evaluate: {why}")
     return float(values.mean()), float(values.std(ddof=1) / math.sqrt(num_draws))
+
+
+def fit_program(
+    key: PRNGKey,
+    model: Model,
+    guide: Model,
+    *args: Any,
+    num: int = 100,
+    steps: int = 6000,
+    learning_rate: float = 0.1,
+    optimizer: Any = None,
+    loss: ELBO | None = None,
+    **kwargs: Any,
+) -> tuple[StepsProgram, SVIState, CallArrays]:
+    """Return the program of `fit` for a number of steps, to be compiled, timed or inspected.
+
+    `fit` runs such programs one after another. The number of steps is static, as on a GPU::
+
+        run, state, data = inference.fit_program(key, model, guide, x, y, z=z)
+        compiled = jax.jit(run).lower(state, data).compile()
+        compiled.memory_analysis(), compiled(state, data)
+
+    Args:
+        key: random key.
+        model: a NumPyro model.
+        guide: its guide.
+        *args: the model's positional arguments.
+        num: number of steps of the program, 200 at most.
+        steps: number of steps of the fit, for the default optimiser.
+        learning_rate: of the default optimiser; see `fit`.
+        optimizer: an optax optimiser instead of the default.
+        loss: the objective instead of the guide's; see `fit`.
+        **kwargs: the model's keyword arguments.
+
+    Returns:
+        A function of a state and data that makes the steps, and returns the new state and an array
+        whose first numbers are the losses; the first state; and the arrays of model and guide.
+
+    Raises:
+        DataError: as in `fit`.
+        TypeError: as in `fit`.
+        ValueError: if `num` is not between 1 and 200; and as in `fit`.
+    """
+    check_key("fit_program", key)
+    check_count("fit_program", "steps", steps)
+    check_count("fit_program", "num", num)
+    if num > MOST_STEPS:
+        raise ValueError(
+            f"fit_program: num is {num}, wanted at most {MOST_STEPS}; call the program again"
+        )
+    problem = Problem.set_up(
+        "fit_program", key, model, guide, Call(args, kwargs), steps=steps,
+        learning_rate=learning_rate, optimizer=optimizer, loss=loss, start=None,
+    )  # fmt: skip
+    loop, data = problem.loop, problem.data
+
+    def run(state: SVIState, data: CallArrays) -> tuple[SVIState, jax.Array]:
+        return loop.run_chunk(state, num, 0, data)
+
+    return run, loop.init(key, data, {}), data
 
 
 def _how_to_go_on(steps: int, checkpoint: Any) -> str:

@@ -25,8 +25,8 @@ from dgp_ppl.inference.guides._base import DrawnTogether, LayerGuide
 from dgp_ppl.inference.guides._mean_field import gaussian_params
 from dgp_ppl.inference.guides._modules import module_params, required_key
 from dgp_ppl.inference.guides.implicit._networks import DiscriminatorNet, GeneratorNet
-from dgp_ppl.inference.guides.implicit._optimizer import adversarial_optimizer
 from dgp_ppl.inference.guides.implicit._pair import AdversarialPair
+from dgp_ppl.inference.programs._optimizer import adversarial_optimizer
 
 __all__ = ["AdversarialELBO", "Implicit"]
 
