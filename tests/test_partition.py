@@ -122,7 +122,8 @@ def made_again(sd):
     """Return a model that is a new function at each call."""
 
     def model(x, y=None, *, z):
-        f = dgp.gp("l1", kernels.Matern52.learned("l1", 1), z)
+        scale = numpyro.sample("scale", dist.LogNormal(0.0, 0.1))
+        f = dgp.gp("l1", kernels.SquaredExponential(1.0, scale), z)
         with dgp.minibatch(x, y) as (xb, yb):
             numpyro.sample("y", dgp.observe(f(xb), lambda f: dist.Normal(f, sd)), obs=yb)
 
@@ -137,12 +138,11 @@ def compilations(run, caplog):
     return sum(record.getMessage().startswith("Compiling") for record in caplog.records)
 
 
-@pytest.mark.parametrize("make", [lambda: own_model, lambda: made_again(0.1)])
-def test_a_users_model_compiles_once(make, caplog):
+def test_a_users_model_compiles_once(caplog):
     """Later fits, evaluations, predictions and conversions of equal models compile nothing."""
 
     def run():
-        model = make()
+        model = made_again(0.1)
         guide = dgp.MeanField(model)
         options = {"z": Z, "steps": 10, "progress": False}
         dgp.fit(KEY, model, guide, X, Y, optimizer=optax.adam(0.01), **options)
@@ -175,7 +175,7 @@ class Noisy:
 
 
 def test_a_model_with_another_closure_or_global_compiles_again(monkeypatch):
-    """Changes in a module are not seen, and `jax.clear_caches` forgets the programs."""
+    """Changes in a module are not seen."""
 
     def run(model):
         options = {"z": Z, "steps": 10, "progress": False}
@@ -192,8 +192,6 @@ def test_a_model_with_another_closure_or_global_compiles_again(monkeypatch):
     before = run(model_of_settings)
     monkeypatch.setattr(SETTINGS, "sd", 0.2)
     assert run(model_of_settings) == before
-    jax.clear_caches()
-    assert run(model_of_settings) != before
 
 
 def test_setting_up_a_fit_runs_its_model_once():

@@ -62,8 +62,8 @@ def test_layers_made_of_the_data_are_refused():
     """On the guide's rows they would be other layers; `Decoupled` has no rows of its own."""
     for model, place in ((scaled, 0), (some_rows, 0), (of_targets, 1)):
         with pytest.raises(ValueError, match=rf"layer 'l1'.*argument {place} of the model"):
-            start(model, GUIDES["global_inducing"](model), X, Y)
-        assert_mean_fields_bound(model, GUIDES["decoupled"], X, Y)
+            GUIDES["global_inducing"](model).setup(X, Y)
+    assert_mean_fields_bound(scaled, GUIDES["decoupled"], X, Y)
 
 
 def given_inputs(x, y, z):
@@ -103,11 +103,11 @@ CALLS = {
 }
 
 
-@every_guide
-def test_the_bound_is_mean_fields_at_its_params(guide):
+def test_the_bound_is_mean_fields_at_its_params():
     """With one layer the bounds are equal, whatever the arguments."""
     for model, args, kwargs in CALLS.values():
-        assert_mean_fields_bound(model, guide, *args, **kwargs)
+        assert_mean_fields_bound(model, GUIDES["global_inducing"], *args, **kwargs)
+    assert_mean_fields_bound(warped, GUIDES["decoupled"], X, Y)
 
 
 def correlated(x, y=None):

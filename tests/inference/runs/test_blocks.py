@@ -52,6 +52,7 @@ def test_numbers_share_a_program_on_a_cpu_and_blocks_elsewhere(request):
     assert static == [1, 10, 100]
 
 
+@pytest.mark.slow
 def test_fits_and_chains_are_the_same_as_on_a_cpu(request):
     """Blocks change nothing but rounding, in `fit` and `run_mcmc`."""
 

@@ -90,6 +90,7 @@ def _ends_after(write, num):
     return counted
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("x64")
 def test_many_fits_choose_as_each_alone():
     """A trial is more than one chunk of steps."""

@@ -130,19 +130,6 @@ def test_the_bound_of_a_source():
     assert error < 0.1 * abs(exact)
 
 
-def test_stock_guides():
-    def model(x, y=None, *, batch_size=None):
-        w = numpyro.sample("w", dist.Normal(0, 1).expand([2]).to_event(1))
-        with dgp.minibatch(x, y, batch_size=batch_size) as (x, y):
-            numpyro.sample("y", dist.Normal(x @ w, 0.5), obs=y)
-
-    fit = dgp.fit(
-        KEY, model, AutoNormal(model), sorted_rows(), batch_size=B, steps=300, progress=False
-    )
-    wanted = np.linalg.lstsq(X, Y, rcond=None)[0]
-    np.testing.assert_allclose(fit.params["w_auto_loc"], wanted, atol=0.1)
-
-
 def test_rows_that_cannot_be_observed_are_named():
     y = Y.copy()
     y[[77, 301]] = np.nan

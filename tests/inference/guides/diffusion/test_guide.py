@@ -255,22 +255,18 @@ def test_errors():
 @pytest.mark.parametrize("make", [DenseScore, MixerScore])
 def test_scores_start_at_zero_and_know_time_layers_and_points(make):
     layers = {"a.v": Layer((2, 2), 1, True), "b.v": Layer((3, 1), 2, False)}
-    z = {n: random.normal(KEY, layer.shape) for n, layer in layers.items()}
-
-    @jax.jit
-    def calls(noise):
-        """Return the values at two times, and the Jacobian, of a score with noise on its params."""
-        arrays, static = eqx.partition(make(layers, KEY), eqx.is_array)
-        leaves, treedef = jax.tree.flatten(arrays)
-        keys = random.split(KEY, len(leaves))
-        moved = [a + noise * random.normal(k, a.shape) for a, k in zip(leaves, keys, strict=True)]
-        score = eqx.combine(jax.tree.unflatten(treedef, moved), static)
-        flat, unravel = ravel_pytree(z)
-        at = lambda t, flat: ravel_pytree(score(t, unravel(flat)))[0]  # noqa: E731
-        return at(0.3, flat), at(0.8, flat), jax.jacfwd(lambda flat: at(0.3, flat))(flat)
-
-    assert (calls(0.0)[0] == 0).all()
-    one, other, jacobian = calls(0.3)
-    assert one.shape == (7,)
-    assert not np.allclose(one, other)
-    assert (jacobian != 0).all()  # each output depends on each input, within and across layers
+    z = {n: np.ones(layer.shape, np.float32) for n, layer in layers.items()}
+    start = eqx.filter_jit(lambda: make(layers, KEY)(jnp.array(0.3), z))()
+    assert all((a == 0).all() for a in start.values())
+    rng, flat = np.random.default_rng(0), np.ones(7, np.float32)
+    shapes = eqx.filter_eval_shape(make, layers, KEY)
+    score = jax.tree.map(
+        lambda a: jnp.float32(0.3 * rng.standard_normal(a.shape)) if hasattr(a, "dtype") else a,
+        shapes,
+    )
+    unravel = ravel_pytree(z)[1]
+    at = jax.jit(jax.vmap(lambda t, x: ravel_pytree(score(t, unravel(x)))[0]))
+    times = jnp.float32([0.3, 0.8, *[0.3] * 7])
+    one, later, *moved = at(times, jnp.stack([flat, flat, *(flat + 0.5 * np.eye(7))]))
+    assert not np.allclose(one, later)
+    assert (np.stack(moved) != one).all()  # each output depends on all inputs

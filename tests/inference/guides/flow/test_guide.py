@@ -16,7 +16,6 @@ from support.diffusion import Z, bases, diagonal_fit, shaken
 from support.helpers import (
     KEY,
     assert_mean,
-    bound,
     one_layer,
     regression,
     slow,
@@ -53,19 +52,6 @@ def moved(params, scale=0.3):
     """Return params with a flow that is not the identity."""
     of_flow = {n: a for n, a in params.items() if n.startswith("flow.")}
     return params | shaken(of_flow, scale)
-
-
-@pytest.mark.usefixtures("x64")
-@pytest.mark.parametrize("base", ["mean-field", slow("global")])
-def test_it_starts_at_the_bound_of_its_base(base):
-    x, y = regression(rows=6)
-    own, guide, params = two(base, x, y)
-    keys = random.split(KEY, 4000)
-    assert_mean(
-        bound(two_layers, guide, params, x, y, z=Z, keys=keys)
-        - bound(two_layers, own, params, x, y, z=Z, keys=keys),
-        0.0,
-    )
 
 
 @pytest.mark.usefixtures("x64")
