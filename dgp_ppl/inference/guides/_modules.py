@@ -41,10 +41,6 @@ def module_params(
 
     Returns:
         The module's arrays, and its static part; `equinox.combine` joins them.
-
-    Raises:
-        TypeError: if an array does not hold floating-point numbers.
-        ValueError: if a maker has neither a key nor values of its params.
     """
     if is_maker(module):
         made = eqx.filter_eval_shape(lambda key: module(*args, key=key), random.key(0))

@@ -22,9 +22,6 @@ class GuideOnBase(LayerGuide):
         model: a model made of `dgp_ppl.gp` layers.
         base: a guide of this model with a reference space. Its `rest` guides other latent sites.
         wanted: what `base` may be, for errors.
-
-    Raises:
-        ValueError: if `base` has no reference space; at the first call, if it is of another model.
     """
 
     def __init__(self, model: Model, base: LayerGuide, wanted: str) -> None:

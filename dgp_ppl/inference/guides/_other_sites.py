@@ -126,11 +126,7 @@ class OtherSites:
             return self._locals[name](*call.args, **call.kwargs)
 
     def noise_shapes(self, call: Call) -> dict[str, tuple[int, ...]]:
-        """Return the shape of the unit noise e of each site; the params must be given.
-
-        Raises:
-            ValueError: if the guide of a site is no bijection of a normal.
-        """
+        """Return the shape of the unit noise e of each site; the params must be given."""
         return {n: normal.shape() for n, (normal, _) in self._normals(call).items()}
 
     def from_noise(self, noise: Values, call: Call) -> tuple[Values, Array]:

@@ -114,9 +114,6 @@ class PropagatingGuide(TransportGuide):
             x: inputs instead of the model's, [R, D]. Columns after D are latent inputs, in the
                 order of `row_sites`.
             draw: called once for each layer, in the order of evaluation.
-
-        Raises:
-            ValueError: if the model's inputs have another width, or it does not evaluate a layer.
         """
         name = type(self).__name__
         width = self._check_inputs(call, x)
@@ -200,11 +197,7 @@ class PropagatingGuide(TransportGuide):
 
 
 def check_rows(what: str, value: Any, rows: str, width: int | None = None) -> Any:
-    """Check a guide's rows [`rows`, `width`]; return NumPy arrays unless they are traced.
-
-    Raises:
-        ValueError: for anything else; `what` names the argument.
-    """
+    """Check a guide's rows [`rows`, `width`]; return NumPy arrays unless they are traced."""
     wanted = f"wanted [{rows}, {'D' if width is None else width}] of finite numbers"
     traced = isinstance(value, Tracer)
     try:

@@ -96,11 +96,7 @@ def has_reference_space(guide: Any) -> bool:
 
 
 def reference_guide(caller: str, guide: Any) -> LayerGuide:
-    """Return the guide itself, or the base of one on a base whose q(v) is no map of noise.
-
-    Raises:
-        TypeError: if the guide has no reference space; `caller` names the function.
-    """
+    """Return the guide itself, or the base of one on a base whose q(v) is no map of noise."""
     if not has_reference_space(guide):
         raise TypeError(
             f"{caller}: guide is {getattr(guide, '__name__', type(guide).__name__)}, wanted "
@@ -147,11 +143,7 @@ def reference_log_joint(
 
 
 def to_reference(guide: LayerGuide, v: Values, params: Params, call: Call) -> Values:
-    """Return z with v = T(z), [M, P] for each layer; arguments as for `reference_log_joint`.
-
-    Raises:
-        ValueError: if a flow has no inverse.
-    """
+    """Return z with v = T(z), [M, P] for each layer; arguments as for `reference_log_joint`."""
     z: Values = {}
 
     def at_v(site: str, q: TransportInducing) -> TransportInducing:
@@ -179,11 +171,7 @@ def from_reference(guide: LayerGuide, z: Values, params: Params, call: Call) -> 
 
 
 def point_distribution(site: str, q: TransportInducing, z: Array) -> TransportInducing:
-    """Return the distribution of T(z) alone.
-
-    Raises:
-        TypeError: if draws of v do not determine the mean of the function.
-    """
+    """Return the distribution of T(z) alone."""
     if not q.determines_mean:
         raise TypeError(
             f"the q(v) of the base at {site!r} has a mean with separate inducing inputs, "

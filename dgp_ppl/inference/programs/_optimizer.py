@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
-from functools import lru_cache, partial
+from functools import lru_cache, partial, wraps
 from typing import Any, NamedTuple
 
 import jax
@@ -13,10 +13,33 @@ from jaxtyping import Array
 
 from dgp_ppl._typing import Params
 
-__all__ = [
-    "RecordedOptimizer", "adversarial_optimizer", "cosine_schedule", "default_optimizer",
-    "scale_by_row_adam",
-]  # fmt: skip
+__all__ = ["adversarial_optimizer", "cosine_schedule", "default_optimizer", "scale_by_row_adam"]
+
+
+class _RecordedOptimizer(optax.GradientTransformationExtraArgs):
+    """An optimiser that is pickled as the call that made it: optax's functions cannot be."""
+
+    call: Any
+
+    def __reduce__(self) -> Any:
+        return _make, self.call
+
+
+def _make(maker: Any, args: Any, kwargs: Any) -> Any:
+    return maker(*args, **kwargs)
+
+
+def _recorded(maker: Callable[..., Any]) -> Callable[..., Any]:
+    """Return the maker of an optimiser, which records its calls and makes equal ones once."""
+
+    @lru_cache(maxsize=64)
+    @wraps(maker)
+    def make(*args: Any, **kwargs: Any) -> _RecordedOptimizer:
+        found = _RecordedOptimizer(*optax.with_extra_args_support(maker(*args, **kwargs)))
+        found.call = make, args, kwargs
+        return found
+
+    return make
 
 
 def cosine_schedule(learning_rate: float, steps: int) -> Callable[[Any], Any]:
@@ -24,7 +47,7 @@ def cosine_schedule(learning_rate: float, steps: int) -> Callable[[Any], Any]:
     return optax.cosine_decay_schedule(learning_rate, max(steps, 1), alpha=0.03)
 
 
-@lru_cache(maxsize=64)
+@_recorded
 def default_optimizer(
     learning_rate: float,
     steps: int,
@@ -85,12 +108,10 @@ def default_optimizer(
         ),
         **{start: adam(part * learning_rate) for start, part in rates},
     }
-    shares = {"b1": b1, "b2": b2, "share": share, "row_share": row_share}
-    arguments = (learning_rate, steps, slow, rates, rows), shares
-    return RecordedOptimizer.of(default_optimizer, arguments, optax.partition(parts, label))
+    return optax.partition(parts, label)
 
 
-@lru_cache(maxsize=64)
+@_recorded
 def adversarial_optimizer(
     learning_rate: float,
     steps: int,
@@ -139,29 +160,7 @@ def adversarial_optimizer(
         "guide": adam(1.0, 0.95),
         "model": adam(share, 0.95),
     }
-    shares = {"discriminator": discriminator, "generator": generator, "share": share}
-    arguments = (learning_rate, steps, slow), shares
-    return RecordedOptimizer.of(adversarial_optimizer, arguments, optax.partition(parts, label))
-
-
-class RecordedOptimizer(optax.GradientTransformationExtraArgs):
-    """An optimiser that is pickled as the call that made it: optax's functions cannot be."""
-
-    call: Any
-
-    @classmethod
-    def of(cls, maker: Any, arguments: Any, made: Any) -> RecordedOptimizer:
-        """Record the function that made an optimiser, and its (args, kwargs)."""
-        found = cls(*optax.with_extra_args_support(made))
-        found.call = maker, *arguments
-        return found
-
-    def __reduce__(self) -> Any:
-        return _make, self.call
-
-
-def _make(maker: Any, args: Any, kwargs: Any) -> Any:
-    return maker(*args, **kwargs)
+    return optax.partition(parts, label)
 
 
 class _RowAdamState(NamedTuple):

@@ -36,9 +36,6 @@ class RunFolder:
     Args:
         path: the folder, which is created if it does not exist.
         identity: plain values, by name, that distinguish this run from others.
-
-    Raises:
-        DataError: if the folder cannot be created.
     """
 
     def __init__(self, path: str | os.PathLike[str], identity: dict[str, Any]) -> None:
@@ -49,16 +46,9 @@ class RunFolder:
             raise DataError(f"{path} cannot be made: {error.strerror}") from error
 
     def read(self, state: Any) -> tuple[int, list[list[np.ndarray]], Any]:
-        """Load the run so far.
+        """Return the steps done, the draws so far, and the state to continue from.
 
-        Args:
-            state: the initial state, which an empty folder returns.
-
-        Returns:
-            The steps done, the draws so far, and the state to continue from.
-
-        Raises:
-            DataError: if the folder holds another run, or damaged or foreign files.
+        An empty folder returns the initial `state`.
         """
         latest = self.path / _LATEST
         if not latest.exists():

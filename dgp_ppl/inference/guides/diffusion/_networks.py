@@ -161,11 +161,7 @@ def _time_features(t: Array, like: Array) -> Float[Array, " W"]:
 
 
 def apply_score(score: Any, t: Array, z: Values) -> Values:
-    """Return ``score(t, z)``.
-
-    Raises:
-        ValueError: if the score does not return a dict of arrays with the shapes of `z`.
-    """
+    """Return ``score(t, z)``, a dict of arrays with the shapes of `z`."""
     values = score(t, z)
     got, wanted = (jax.tree.map(np.shape, a) for a in (values, z))
     if got != wanted:

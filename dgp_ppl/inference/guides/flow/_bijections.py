@@ -33,7 +33,6 @@ _MOST = 3.0  # of the log scale of an affine map: a bad step must not overflow
 
 
 @runtime_checkable
-@runtime_checkable
 class Bijection(Protocol):
     """A learned invertible map of vectors [H]."""
 
@@ -192,11 +191,7 @@ def _orders(size: int, layers: int) -> np.ndarray:
 
 
 def bijection_params(flow: Any, size: int, name: str) -> Bijection:
-    """Declare each array of a bijection as a param, and return the bijection with their values.
-
-    Raises:
-        TypeError: if `flow` makes no bijection, or holds arrays without being a PyTree.
-    """
+    """Declare each array of a bijection as a param, and return the bijection with their values."""
     fixed = []
     if not is_maker(flow):
         is_leaf = jax.tree_util.all_leaves([flow])
