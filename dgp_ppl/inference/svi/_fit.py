@@ -157,7 +157,8 @@ def fit(
         return best_fit(key, restarts, model, guide, call, progress=progress, **options)
     devices = checked_mesh("fit", mesh)
     begun = time.perf_counter()
-    continues = isinstance(start, FitResult) and None is not optimizer is start.optimizer
+    is_same = isinstance(start, FitResult) and None is not optimizer is start.optimizer
+    goes_on: Any = start if is_same else None
     feed: Feed | None = None
     if (source := source_of("fit", call)) is not None:
         if devices is not None:
@@ -165,9 +166,9 @@ def fit(
                 "fit: mesh is given with Rows, wanted arrays, whose rows the devices keep; leave "
                 "mesh out, or pass rows in memory: *rows.take(range(num))"
             )
-        position = start.position if continues and isinstance(start, FitResult) else None
+        position = (goes_on and goes_on.position) or (seed_of(key), 0)
         most = chunk_length(steps) if checkpoint is None else min(chunk_length(steps), every)
-        feed = Feed(call, *source, position or (seed_of(key), 0), steps, most)
+        feed = Feed(call, *source, position, steps, most)
         call = feed.call
     with contextlib.nullcontext() if feed is None else contextlib.closing(feed):
         problem = Problem.set_up("fit", key, model, guide, call, **options)
@@ -175,8 +176,8 @@ def fit(
         if feed is not None:
             data = feed.start(data, problem.check_rows)
         states = [loop.init(key, data, params) for params in problem.starts]
-        if continues and isinstance(start, FitResult):
-            states = [start.state]
+        if goes_on is not None:
+            states = [goes_on.state]
         if devices is not None:
             loop, data = divided_loop("fit", loop, devices, states, data, num_data)
         folder = None
@@ -185,7 +186,7 @@ def fit(
             identity = fit_identity(
                 guide, loop.svi.loss, optimizer, loop.unconstrained(states[0]),
                 loop.advance(states[0], data, 1)[1][0, 0],
-                (key, states[0] if continues else values, call.args, call.kwargs),
+                (key, values if goes_on is None else goes_on.state, call.args, call.kwargs),
                 steps=steps, learning_rate=learning_rate,
                 **({} if source is None else {"source": source[0].identity()}),
             )  # fmt: skip
