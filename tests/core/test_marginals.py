@@ -6,10 +6,9 @@ import numpy as np
 import numpyro
 import numpyro.distributions as dist
 import pytest
-from jax import random
 from numpyro import handlers
 from scipy import stats
-from support.helpers import KEY, bound, regression
+from support.helpers import bound, regression
 
 import dgp_ppl as dgp
 from dgp_ppl import kernels, likelihoods
@@ -78,21 +77,6 @@ def test_the_prior_has_the_sum_of_the_kernels(linear):
         np.testing.assert_allclose(np.diag(J @ J.T) + var, np.diag(total), atol=1e-9)
         if name == "train":  # z = x determines the functions
             np.testing.assert_allclose(J @ J.T, total, atol=1e-8)
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("x64")
-def test_the_evidence_of_a_sum_is_the_evidence_of_the_summed_kernels(linear):
-    """p(y) = E over v of the densities that `observe` gives without a guide."""
-    J, var = linear["train"]
-    evidence = stats.multivariate_normal(np.zeros(8), J @ J.T + np.diag(var + NOISE**2)).logpdf(Y)
-    exact = stats.multivariate_normal(np.zeros(8), gram(X, X) + NOISE**2 * np.eye(8)).logpdf(Y)
-    np.testing.assert_allclose(evidence, exact, atol=1e-7)
-    v = {n: jnp.asarray(random.normal(KEY, (8, 1))) for n in KERNELS}
-    observed = dgp.observe(conditional(v, X), lambda f: dist.Normal(f, NOISE))
-    mean = J @ np.concatenate([v[n][:, 0] for n in KERNELS])
-    terms = stats.norm(mean, np.sqrt(var + NOISE**2)).logpdf(Y)
-    np.testing.assert_allclose(observed.log_prob(jnp.asarray(Y)), terms, atol=1e-7)
 
 
 @pytest.mark.usefixtures("x64")

@@ -5,13 +5,11 @@ import jax.numpy as jnp
 import numpy as np
 import numpyro
 import pytest
-from scipy import special
 from support import integrals
 from support.helpers import KEY, assert_mean, bound, start
 
 import dgp_ppl as dgp
 from dgp_ppl import likelihoods
-from dgp_ppl.core import Marginals
 from dgp_ppl.likelihoods import RobustMax
 
 
@@ -24,38 +22,6 @@ def test_robust_max_given_f():
         np.testing.assert_allclose(found, np.log(probabilities)[:, c], rtol=1e-5)
     draws = distribution.sample(KEY, (20_000,))
     assert_mean(jax.nn.one_hot(draws, 3), np.array(probabilities))
-
-
-@pytest.mark.usefixtures("x64")
-def test_softmax_of_two_classes_against_quadrature():
-    """The difference of two values is Gaussian, so both integrals have one dimension."""
-    draws = 20_000
-    mean, sd = map(np.ravel, np.meshgrid([-30.0, 0.0, 0.7, 5.0], [1e-6, 0.1, 1.0, 1e3]))
-    both = jnp.stack([jnp.zeros(len(mean)), jnp.asarray(mean)], axis=1)
-    var = jnp.stack([jnp.asarray(0.3 * sd**2), jnp.asarray(0.7 * sd**2)], axis=1)
-    chosen = jnp.ones(len(mean), int)
-    with numpyro.handlers.seed(rng_seed=0):
-        bound, density = (
-            dgp.observe(Marginals(both, var, guided), likelihoods.softmax, num_draws=draws)
-            for guided in (True, False)
-        )
-
-    def moments(function):
-        powers = (function, lambda d: np.square(function(d)))
-        first, second = (
-            np.array(
-                [integrals.expectation(p, *case, [0.0]) for case in zip(mean, sd, strict=True)]
-            )
-            for p in powers
-        )
-        return first, np.sqrt(np.maximum(second - first**2, 0) / draws)
-
-    wanted, error = moments(special.log_expit)
-    off = np.abs(bound.log_prob(chosen) - wanted)
-    assert (off < 5 * error + 1e-5 * (1 + np.abs(wanted))).all()
-    wanted, error = moments(special.expit)
-    off = np.abs(np.exp(density.log_prob(chosen)) - wanted)
-    assert (off < 5 * error + 1e-5).all()
 
 
 def test_robust_max_is_exact():

@@ -170,14 +170,6 @@ def test_few_draws_are_unbiased():
     assert np.std(few[:, 0]) == pytest.approx(np.std(brute[:, 0]) / np.sqrt(10), rel=0.1)
 
 
-def test_closed_form_of_several_normals_is_a_sum_over_outputs():
-    likelihood, y = VECTOR["Normals"]
-    with handlers.seed(rng_seed=0):
-        total = observe(wide(True), likelihood).log_prob(jnp.asarray(y))
-    each = stats.norm(WIDE_MEAN, 0.4).logpdf(y) - WIDE_VAR / (2 * 0.4**2)
-    np.testing.assert_allclose(total, each.sum(axis=1), rtol=1e-5)
-
-
 # --- errors --------------------------------------------------------------------------------------
 
 
@@ -213,11 +205,6 @@ def test_errors():
     ):
         with handlers.seed(rng_seed=0), pytest.raises(error, match=message):
             call()
-
-
-def test_support_is_the_likelihoods():
-    assert observe(marginals(False), SCALAR["Poisson"][0]).support is dist.Poisson(1.0).support
-    assert dgp.observe is observe
 
 
 def test_it_is_a_pytree():
