@@ -138,7 +138,8 @@ def gp(
             "one for other inducing inputs"
         )
     handover, site = handover_of(message), message["name"]  # a handler may have renamed the site
-    return RandomFunction(name, kernel, inducing, out, mean, v, handover, _draw_mode(), site)
+    mode = _apply_handlers("function_draws", lambda: None)  # of the innermost of these handlers
+    return RandomFunction(name, kernel, inducing, out, mean, v, handover, mode, site)
 
 
 class RandomFunction:
@@ -344,11 +345,6 @@ def _correlate(cov: Float[Array, "P N N"], scale: Array, noise: Outputs) -> Outp
     scale = jnp.broadcast_to(scale, cov.shape[:1])
     root = jax.vmap(lambda K, s: factorise(K, scale=s).lower)(cov, scale)
     return jax.vmap(matmul, (0, 1), 1)(root, noise)
-
-
-def _draw_mode() -> DrawMode | None:
-    """Return the mode of the innermost `function_draws` handler, or None."""
-    return _apply_handlers("function_draws", lambda: None)
 
 
 def _apply_handlers(kind: str, default: Callable[..., Any], *args: Any) -> Any:

@@ -15,7 +15,7 @@ from numpyro.infer import psis_diagnostic
 from numpyro.infer.calibration import vsbc_diagnostic
 from numpyro.infer.elbo import ELBO
 
-from dgp_ppl._checks import check_key
+from dgp_ppl._checks import check_count, check_key
 from dgp_ppl._partition import Call
 from dgp_ppl._typing import Fitted, Model, Params, PRNGKey
 from dgp_ppl.core._handover import handover_of, is_layer, with_handover
@@ -106,6 +106,7 @@ def check_guide(
         **kwargs: the model's keyword arguments, without a ``batch_size``.
 
     Raises:
+        TypeError: if a number is not an integer.
         ValueError: if x or y is not given by position, a number is too small, the model has a
             ``batch_size`` or several observed sites, or the names or shapes of params are not
             the model's and the guide's.
@@ -118,15 +119,10 @@ def check_guide(
             f"check_guide: got {len(args)} positional arguments of the model, wanted x and y by "
             "position"
         )
-    for name, value, least in (
-        ("num_weights", num_weights, 10),
-        ("num_simulations", num_simulations, 0),
-        ("steps", steps, 1),
-        ("num_draws", num_draws, 2),
-    ):
-        if value < least or (name == "num_simulations" and value == 1):
-            wanted = "0 or at least 2" if name == "num_simulations" else f"at least {least}"
-            raise ValueError(f"check_guide: {name} is {value}, wanted {wanted}")
+    check_count("check_guide", "num_weights", num_weights, 10)
+    check_count("check_guide", "num_simulations", num_simulations, 2 if num_simulations else 0)
+    check_count("check_guide", "steps", steps)
+    check_count("check_guide", "num_draws", num_draws, 2)
     if kwargs.get("batch_size") is not None:
         raise ValueError("check_guide: got a batch_size, wanted all rows; leave it out")
     call = Call(args, kwargs)

@@ -124,7 +124,10 @@ def compare_posteriors(
     if isinstance(approximation, Chains):
         draws = approximation
     else:
-        draws = _guide_draws(key_draw, approximation, values, call, num_draws)
+        found = approximation.sample_posterior(
+            key_draw, values, *args, sample_shape=(num_draws,), **kwargs
+        )
+        draws = Chains({n: np.asarray(a)[None] for n, a in found.items()})
     for name, samples in draws.samples.items():
         shape = exact.samples[name].shape[2:] if name in exact.samples else None
         if shape != samples.shape[2:]:
@@ -238,12 +241,6 @@ def _groups(chains: Chains, sites: Any, num: int) -> dict[str, np.ndarray]:
     return {n: thinned.samples[n][:, :used].reshape(G, size, -1) for n in sites}
 
 
-def _guide_draws(key: PRNGKey, guide: LayerGuide, params: Params, call: Call, num: int) -> Chains:
-    """Draw from a guide, as one chain."""
-    found = guide.sample_posterior(key, params, *call.args, sample_shape=(num,), **call.kwargs)
-    return Chains({n: np.asarray(a)[None] for n, a in found.items()})
-
-
 def _mean_log_density(
     key: PRNGKey, chains: Chains, model: Model, params: Params, call: Call, num: int
 ) -> Estimate:
@@ -268,8 +265,7 @@ def _mean_log_density(
         np.asarray(r.log_likelihood, np.float64).reshape(math.prod(thinned.shape), -1)
         for r in results
     ]
-    by_draw = np.concatenate(flat, axis=1)
-    G = _num_groups(chains)
+    by_draw, G = np.concatenate(flat, axis=1), _num_groups(chains)
     groups = np.array_split(np.arange(len(by_draw)), G)
 
     def mean_over_data(terms: np.ndarray) -> float:

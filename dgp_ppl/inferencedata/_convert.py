@@ -208,7 +208,9 @@ def to_inferencedata(
         groups["log_likelihood"] = found["log_likelihood"].assign_attrs(attributes)
         statistics: dict[str, Any] = {}
         if chains is not None:
-            statistics = _sampler_stats(chains)
+            statistics = {_SAMPLE_STATS.get(n, n): np.asarray(a) for n, a in chains.fields.items()}
+            if "potential_energy" in statistics:
+                statistics["lp"] = -statistics.pop("potential_energy")
         elif not integrated:  # q covers the rows' latent inputs, which the likelihood integrates
             statistics = _guide_stats(draws, results)
         groups["sample_stats"] = builder.dataset(statistics, {})
@@ -301,14 +303,6 @@ def _standardized(args: tuple[Any, ...], standardizer: Standardizer | None) -> t
     if rest and rest[0] is not None and standardizer.scales_targets:
         rest[0] = standardizer.outputs(rest[0])
     return (x, *rest)
-
-
-def _sampler_stats(chains: Chains) -> dict[str, np.ndarray]:
-    """Return the sampler's statistics of each draw, [C, S] each, under ArviZ's names."""
-    stats = {_SAMPLE_STATS.get(n, n): np.asarray(a) for n, a in chains.fields.items()}
-    if "potential_energy" in stats:
-        stats["lp"] = -stats.pop("potential_energy")
-    return stats
 
 
 def _guide_stats(draws: Draws, results: dict[str, PointwiseResult]) -> dict[str, np.ndarray]:

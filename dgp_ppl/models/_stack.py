@@ -72,8 +72,9 @@ def make_stack(
             f"first also receive the {skipped} inputs: wanted more than {skipped} columns"
         )
     if mean is None:
-        hidden = [_hidden_mean(a.shape[-1], w) for a, w in zip(z, widths, strict=True)]
-        mean = [*hidden[:-1], means.zero]
+        dims = [(a.shape[-1], w) for a, w in zip(z, widths, strict=True)]
+        hidden = [means.identity if d == w else means.pad(d, w) for d, w in dims[:-1]]
+        mean = [*hidden, means.zero]
     if not len(z) == len(mean) == len(makers):
         raise ValueError(
             f"{model}: z has {len(z)} layers, mean {len(mean)} and kernel {len(makers)}; "
@@ -174,7 +175,3 @@ def gaussian(f: Array, noise: ArrayLike, out: int) -> dist.Distribution:
     """Return the normal of one output, or of several, at f with this standard deviation."""
     normal = dist.Normal(f, noise)
     return normal if out == 1 else normal.to_event(1)
-
-
-def _hidden_mean(dim: int, width: int) -> MeanFunction:
-    return means.identity if dim == width else means.pad(dim, width)

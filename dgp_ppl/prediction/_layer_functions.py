@@ -131,7 +131,16 @@ def layer_functions(
         )
     grids = {n: _default_grid(layer["reached"]) for n, layer in called.items()}
     for name, points in (at or {}).items():
-        grids[name] = _checked_grid(name, points, called)
+        if name not in called:
+            raise ValueError(
+                f"layer_functions: at names the layer {name!r}, wanted one of {', '.join(called)}"
+            )
+        grid, dim = np.asarray(points, float), called[name]["reached"].shape[-1]
+        if grid.ndim != 2 or grid.shape[1] != dim or not len(grid):
+            raise ValueError(
+                f"layer_functions: at[{name!r}] has shape {grid.shape}, wanted [G, {dim}]"
+            )
+        grids[name] = grid
     found = run({n: jnp.asarray(a, p.x.dtype) for n, a in grids.items()})
     return {n: _summary(grids[n], layer) for n, layer in found.items()}
 
@@ -202,19 +211,6 @@ def _default_grid(reached: np.ndarray) -> np.ndarray:
         sides = np.meshgrid(*np.linspace(low, high, _GRID_2D).T, indexing="ij")
         return np.stack(sides, axis=-1).reshape(-1, 2)
     return reached.mean(axis=0)
-
-
-def _checked_grid(name: str, points: ArrayLike, called: Mapping[str, Any]) -> np.ndarray:
-    if name not in called:
-        raise ValueError(
-            f"layer_functions: at names the layer {name!r}, wanted one of {', '.join(called)}"
-        )
-    array, dim = np.asarray(points, float), called[name]["reached"].shape[-1]
-    if array.ndim != 2 or array.shape[1] != dim or not len(array):
-        raise ValueError(
-            f"layer_functions: at[{name!r}] has shape {array.shape}, wanted [G, {dim}]"
-        )
-    return array
 
 
 def _summary(grid: np.ndarray, layer: dict[str, np.ndarray]) -> LayerFunction:
