@@ -1,8 +1,6 @@
 """Trees of guides, chains and the prior: their groups and values."""
 
 import json
-import subprocess
-import sys
 
 import jax.numpy as jnp
 import numpy as np
@@ -213,33 +211,3 @@ def test_files_load_back_equal(stored, tmp_path):
         for name in stored[group].data_vars:
             assert stored[group][name].attrs == back[group][name].attrs
     assert back.attrs == stored.attrs
-
-
-_ALONE = """
-import importlib.util, sys
-
-GONE = ("dgp_ppl", "jax", "jaxlib", "numpyro", "equinox", "optax")
-find = importlib.util.find_spec
-importlib.util.find_spec = lambda n, p=None: None if n.split(".")[0] in GONE else find(n, p)
-
-class Refuse:
-    def find_spec(self, name, path=None, target=None):
-        if name.split(".")[0] in GONE:
-            raise ImportError(name + " is not here")
-
-sys.meta_path.insert(0, Refuse())
-import arviz_stats, xarray
-tree = xarray.open_datatree(sys.argv[1], engine="h5netcdf")
-found = arviz_stats.loo(tree)
-print(sorted(tree.children), found.elpd, float(tree["posterior"]["l1.v"].mean()))
-"""
-
-
-@pytest.mark.slow
-def test_files_open_without_this_library(stored, tmp_path):
-    stored[1].to_netcdf(tmp_path / "tree.nc", engine="h5netcdf")
-    run = subprocess.run(
-        [sys.executable, "-c", _ALONE, str(tmp_path / "tree.nc")], capture_output=True, text=True
-    )
-    assert run.returncode == 0, run.stderr
-    assert "log_likelihood" in run.stdout
