@@ -50,14 +50,6 @@ def test_crps_of_a_mixture_is_the_integral_that_defines_it(monkeypatch):
     np.testing.assert_allclose(crps_gaussian_mixture(y, means, sds), found, rtol=1e-14)
 
 
-def test_crps_of_one_gaussian_is_its_closed_form():
-    y, sd = np.linspace(-3, 3, 11), np.linspace(0.1, 2, 11)
-    z = y / sd
-    expected = sd * (z * (2 * stats.norm.cdf(z) - 1) + 2 * stats.norm.pdf(z) - 1 / np.sqrt(np.pi))
-    found = crps_gaussian_mixture(y, np.zeros((1, 11)), sd[None])
-    np.testing.assert_allclose(found, expected, rtol=1e-12)
-
-
 def test_vanishing_deviations_are_point_masses():
     y, means, _ = mixture(4)
     means[:2] = y  # point masses exactly at the target

@@ -257,13 +257,12 @@ def _codes(table: Table, name: str, kind: Kind, known: Sequence[str], todo: str)
 
 
 def fit_input(
-    whole: Table, training: Table, name: str, categorical: bool
+    whole: Table, training: Table, name: str, kind: Kind, categorical: bool
 ) -> tuple[InputColumn | None, str]:
     """Learn a column from training rows; return it, or None and why it is no input.
 
-    The whole table tells the kind and the categories.
+    The whole table tells the categories.
     """
-    kind = infer(whole, name, categorical)
     if kind.name != "category":
         values = _numbers(training, name, kind)
         present = values[~np.isnan(values)]

@@ -15,7 +15,14 @@ import numpy as np
 from dgp_ppl._errors import DataError
 from dgp_ppl.datasets._arrow import ArrowFrame
 from dgp_ppl.datasets._messages import quoted, shown, suggestion
-from dgp_ppl.datasets.tables._columns import InputColumn, Kind, TargetColumn, fit_input, fit_target
+from dgp_ppl.datasets.tables._columns import (
+    InputColumn,
+    Kind,
+    TargetColumn,
+    fit_input,
+    fit_target,
+    infer,
+)
 from dgp_ppl.datasets.tables._read import Table, read_table
 from dgp_ppl.datasets.tables._report import Report, describe
 
@@ -304,7 +311,7 @@ def learn(
     is_training[slice(None) if rows is None else rows] = True
     goal = None if target is None else fit_target(whole, target, target in chosen)
     present = np.ones(len(whole), bool) if goal is None else goal.read(whole)[1]
-    training = whole.take(is_training & present)
+    table, training = whole.take(present), whole.take(is_training & present)
     if not len(training):
         raise DataError(
             f"{where}: no training rows{' with a target' * (target is not None)}, wanted some; "
@@ -313,7 +320,8 @@ def learn(
     columns, left_out = [], {name: "as asked" for name in dropped}
     for name in names:
         if name != target and name not in dropped:
-            column, note = fit_input(whole, training, name, name in chosen)
+            kind = infer(table, name, name in chosen)
+            column, note = fit_input(whole, training, name, kind, name in chosen)
             if column is None:
                 left_out[name] = note
             else:
