@@ -21,7 +21,8 @@ from dgp_ppl.datasets.tables._preprocessor import find_target
 from dgp_ppl.datasets.tables._read import TABLE_SUFFIXES, Table, read_table
 
 __all__ = [
-    "is_folder", "load", "named_files", "names", "open_data", "refuse_split_key", "strict",
+    "is_folder", "load", "named_files", "names", "open_data", "refuse_split_key",
+    "strict_dataset",
 ]  # fmt: skip
 
 _FILE_SUFFIXES = (*TABLE_SUFFIXES, ".npz")
@@ -83,7 +84,7 @@ def load(
             with the reason and the next thing to try.
     """
     found = open_data(name_or_path, target, split_key)
-    return found if isinstance(found, Dataset) else strict(*found)
+    return found if isinstance(found, Dataset) else strict_dataset(*found)
 
 
 def open_data(
@@ -134,7 +135,7 @@ def _load_npz(path: Path, name: str, target: str | None, split_key: str) -> Data
             "array 'y'; leave the target out"
         )
     table, test_index, are_images = read_npz(path, split_key)
-    found = strict(name, table, "y", f"file {path}")
+    found = strict_dataset(name, table, "y", f"file {path}")
     found = replace(found, test_index=test_index, shared_unit=are_images)
     # Whole numbers may be counts, but those of images are classes.
     values = np.unique(found.y)
@@ -144,7 +145,7 @@ def _load_npz(path: Path, name: str, target: str | None, split_key: str) -> Data
     return found
 
 
-def strict(name: str, table: Table, target: str | None, source: str) -> Dataset:
+def strict_dataset(name: str, table: Table, target: str | None, source: str) -> Dataset:
     """Make a data set of a table whose inputs are finite numbers, and which has all targets."""
     target = find_target(table.where, table.names, target)
     inputs = tuple(n for n in table.names if n != target)

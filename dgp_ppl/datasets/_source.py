@@ -13,7 +13,7 @@ import numpy as np
 from dgp_ppl._errors import DataError
 from dgp_ppl.datasets._arrow import ArrowFrame
 from dgp_ppl.datasets._dataset import Dataset, check_size
-from dgp_ppl.datasets._load import is_folder, open_data, refuse_split_key, strict as strict_dataset
+from dgp_ppl.datasets._load import is_folder, open_data, refuse_split_key, strict_dataset
 from dgp_ppl.datasets._messages import named, quoted
 from dgp_ppl.datasets._npz import DEFAULT_SPLITS
 from dgp_ppl.datasets.rows import Rows
