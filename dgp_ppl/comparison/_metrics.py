@@ -13,14 +13,9 @@ from dgp_ppl import metrics
 from dgp_ppl.prediction import Prediction
 
 __all__ = [
-    "INFERENCE_HEADINGS",
-    "METRICS",
-    "PREDICTION_HEADINGS",
-    "format_number",
-    "format_summary",
-    "predictive_metrics",
-    "summarise",
-]
+    "INFERENCE_HEADINGS", "METRICS", "PREDICTION_HEADINGS", "format_number", "format_summary",
+    "predictive_metrics", "summarise",
+]  # fmt: skip
 
 _REGRESSION = ("rmse", "log_density", "crps", "coverage90")
 _CLASSES = ("accuracy", "log_loss", "ece", "brier")
@@ -118,8 +113,9 @@ def _mean_and_error(values: list[float | None]) -> dict[str, float | None]:
     known = [v for v in values if v is not None]
     if not known:
         return {"mean": None, "se": None}
-    several = len(known) > 1
-    error = float(np.std(known, ddof=1) / np.sqrt(len(known))) if several else math.nan
+    error = math.nan
+    if len(known) > 1:
+        error = float(np.std(known, ddof=1) / np.sqrt(len(known)))
     return {"mean": float(np.mean(known)), "se": error}
 
 

@@ -44,18 +44,15 @@ _DRAWS = 4  # of the log predictive density, at each step
 
 def fit_first_stage(task: Task) -> Fitted:
     """Fit a mean field from one start: what several starts gain later stages is not measured."""
-    task_model, task_fit = task.split()
-    built = build(task_model)
-    return _fit_guide(task_fit, MeanField(built.model), built, start=[{}])
+    return _fit_mean_field(task, start=[{}])
 
 
-def _fit_mean_field(task: Task, **options: Any) -> Fitted:
+def _fit_mean_field(task: Task, start: list[Params] | None = None, **options: Any) -> Fitted:
     """Fit `MeanField` to a task; `options` are keywords of `fit`."""
     task_model, task_fit = task.split()
     built = build(task_model)
-    return _fit_guide(
-        task_fit, MeanField(built.model), built, start=_starts(task_model, built), **options
-    )
+    start = _starts(task_model, built) if start is None else start
+    return _fit_guide(task_fit, MeanField(built.model), built, start=start, **options)
 
 
 def _starts(task: Task, built: Built) -> list[Params]:
@@ -65,9 +62,8 @@ def _starts(task: Task, built: Built) -> list[Params]:
     if setting.as_published or setting.model != "deep_gp" or len(built.inducing) == 1:
         return [{}]
     x = built.inducing[0][:1]
-    return [
-        {}, initialize.shorter_lengthscales(built.model, x, factor=_SHORTER, **built.kwargs)
-    ]  # fmt: skip
+    shorter = initialize.shorter_lengthscales(built.model, x, factor=_SHORTER, **built.kwargs)
+    return [{}, shorter]
 
 
 def _mean_fields(
@@ -83,9 +79,16 @@ def _mean_fields(
     longest = max(sizes)
     x = np.stack([np.pad(t.x, ((0, longest - t.num_data), (0, 0)), mode="edge") for t in tasks])
     y = np.stack([np.pad(t.y, (0, longest - t.num_data), mode="edge") for t in tasks])
-    kwargs, each = _stacked([built.kwargs for built in builts])
+    kwargs, each = dict(builts[0].kwargs), ["x", "y"]
+    for name, value in kwargs.items():
+        if any(not callable(a) and hasattr(a, "shape") for a in jax.tree.leaves(value)):
+            each.append(name)
+            kwargs[name] = jax.tree.map(
+                lambda a, *others: a if callable(a) else jnp.stack([a, *others]),
+                *(built.kwargs[name] for built in builts),
+            )
     fits = fit_many(
-        jnp.stack([key_fit for key_fit, _ in keys]), model, guide, x, y, each=("x", "y", *each),
+        jnp.stack([key_fit for key_fit, _ in keys]), model, guide, x, y, each=each,
         steps=setting.steps, batch_size=setting.batch, learning_rate=setting.learning_rate,
         num_rows=None if len(set(sizes)) == 1 else sizes, progress=tasks[0].progress,
         start=_starts(tasks[0], builts[0]), **options, **kwargs,
@@ -94,19 +97,6 @@ def _mean_fields(
         fits.errors[i] if i in fits.errors else _evaluated(key_elbo, task, guide, built, fits[i])
         for i, ((_, key_elbo), task, built) in enumerate(zip(keys, tasks, builts, strict=True))
     ]
-
-
-def _stacked(kwargs: Sequence[dict[str, Any]]) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """Return arguments for all tasks, and the names of those with a leading axis of tasks."""
-    stacked, each = dict(kwargs[0]), []
-    for name, value in kwargs[0].items():
-        if any(not callable(a) and hasattr(a, "shape") for a in jax.tree.leaves(value)):
-            each.append(name)
-            stacked[name] = jax.tree.map(
-                lambda a, *others: a if callable(a) else jnp.stack([a, *others]),
-                *(k[name] for k in kwargs),
-            )
-    return stacked, tuple(each)
 
 
 @register("dsvi", streams=True, in_one_program=_mean_fields)
@@ -122,11 +112,11 @@ def _predictive_loss(task: Task) -> PredictiveELBO:
     return PredictiveELBO(elbo_share=task.setting.elbo_share, num_particles=_DRAWS)
 
 
-def _dspps(tasks: Sequence[Task]) -> list[Fitted | NonFiniteLossError | UnsuitableError]:
-    return _mean_fields(tasks, loss=_predictive_loss(tasks[0]))
-
-
-@register("dspp", streams=True, in_one_program=_dspps)
+@register(
+    "dspp",
+    streams=True,
+    in_one_program=lambda tasks: _mean_fields(tasks, loss=_predictive_loss(tasks[0])),
+)
 def _dspp(task: Task) -> Fitted:
     """Fit a deep GP to the predictive density and the ELBO (after Jankowiak et al. 2020).
 
