@@ -52,8 +52,8 @@ def run() -> None:
 
         if hasattr(error, "format_message"):  # typer's, of options and their values
             _fail(" ".join(error.format_message().split()))
-        if isinstance(error, DataError) or str(error).startswith("compare:"):
-            _fail(str(error))
+        if isinstance(error, DataError) or str(error).startswith("compare: "):
+            _fail(str(error).removeprefix("compare: "))
         raise
 
 

@@ -9,10 +9,8 @@ from typing import Annotated, Any
 import typer
 
 import dgp_ppl
-from dgp_ppl._checks import check_count
-from dgp_ppl.cli import _options as given
 from dgp_ppl.cli._app import app, print_note
-from dgp_ppl.cli._options import column_names, data_stem, use_x64
+from dgp_ppl.cli._options import DATA, SHARED, Data, annotation, data_stem, keywords, option
 from dgp_ppl.comparison import METHODS, Comparison, compare, local_workers
 from dgp_ppl.comparison._metrics import (
     INFERENCE_HEADINGS,
@@ -20,69 +18,55 @@ from dgp_ppl.comparison._metrics import (
     format_number,
     format_summary,
 )
-from dgp_ppl.comparison._setting import OPTIONS, with_options
-from dgp_ppl.datasets._npz import DEFAULT_SPLITS
+from dgp_ppl.comparison._setting import MODEL, OPTIONS, RESULTS, with_options
 
 __all__ = ["print_results"]
 
 
 @app.command("compare")
-@with_options(OPTIONS, given.setting_option)
+@with_options([*SHARED, *OPTIONS], annotation)
 def _compare(
-    data: given.Data,
+    data: Data,
     methods: Annotated[
         str | None,
-        given.option(
+        option(
             f"Methods to compare, separated by commas: {', '.join(METHODS)}.",
-            given.MODEL,
+            MODEL,
             show_default="sgpr,dsvi,dspp; for classes dsvi,dspp",
         ),
     ] = None,
     *,
-    seed: given.Seed = 0,
-    x64: given.X64 = False,
-    target: given.Target = None,
-    drop: given.Drop = None,
-    categorical: given.Categorical = None,
-    strict: given.Strict = False,
     splits: Annotated[
         int | None,
-        given.option(
+        option(
             "Number of splits: those that come with the data, else random ones with 90 % of "
             "the rows for training.",
-            given.DATA,
+            DATA,
             show_default="3, or all if the data come with fewer",
         ),
     ] = None,
-    split_key: given.SplitKey = DEFAULT_SPLITS,
     out: Annotated[
         Path | None,
-        given.option("Folder for the results.", given.RESULTS, show_default="results/DATA-TIME"),
+        option("Folder for the results.", RESULTS, show_default="results/DATA-TIME"),
     ] = None,
-    overwrite: given.Overwrite = False,
     resume: Annotated[
         bool,
-        given.option(
+        option(
             "Go on with the interrupted comparison in the folder, with the same options.",
-            given.RESULTS,
+            RESULTS,
             "--resume",
         ),
     ] = False,
     report: Annotated[
         bool,
-        given.option(
-            "Also write report.html, one page with all tables and figures.",
-            given.RESULTS,
-            "--report",
+        option(
+            "Also write report.html, one page with all tables and figures.", RESULTS, "--report"
         ),
     ] = False,
     workers: Annotated[
         int,
-        given.option(
-            "Processes that fit side by side, with a part of the cores each.", given.RESULTS
-        ),
+        option("Processes that fit side by side, with a part of the cores each.", RESULTS, min=1),
     ] = 1,
-    quiet: given.Quiet = False,
     **options: Any,
 ) -> None:
     """Fit several methods to a data set, compare their predictions, and write the results.
@@ -92,12 +76,10 @@ def _compare(
     """
     from rich.console import Console
 
-    check_count("compare", "workers", workers)
-    use_x64(x64)
     if out is None:
         stamp = datetime.datetime.now().strftime("%Y%m%d-%H%M%S")
         out = Path("results") / f"{data_stem(data)}-{stamp}"
-    notes = Console(stderr=True)
+    console, notes = Console(), Console(stderr=True)
     # A resumed comparison has its figures; to draw them again the first split is fitted again.
     is_drawn = resume and any(out.glob("*.png"))
     write: Any = None if is_drawn else dgp_ppl.report.write_figures
@@ -107,25 +89,16 @@ def _compare(
         data,
         None if methods is None else [m.strip() for m in methods.split(",")],
         splits=splits,
-        seed=seed,
-        target=target,
-        drop=column_names(drop),
-        categorical=column_names(categorical),
-        strict=strict,
-        split_key=split_key,
         out=out,
-        overwrite=overwrite,
         resume=resume,
         report=write,
         executor=None if workers == 1 else local_workers(workers),
-        progress=not quiet,
-        on_row=None if quiet else lambda row: print_note(notes, _line(row)),
-        **options,
+        on_row=None if options["quiet"] else lambda row: print_note(notes, _line(row)),
+        **keywords(**options),
     )
     about, num_splits = outcome.record["data"], outcome.record["config"]["splits"]
     title = f"{about['name']}: {about['rows']} rows, {about['columns']} inputs, "
     title += f"{num_splits} splits; mean ± standard error" if num_splits > 1 else "1 split"
-    console = Console()
     print_results(console, outcome, title)
     console.print(f"Written to {out}", soft_wrap=True)
     if report and outcome.fits:
@@ -166,20 +139,15 @@ def _table(outcome: Comparison, headings: dict[str, str], title: str) -> Any:
     from rich.table import Table
 
     table = Table(
-        title=title,
-        title_justify="left",
-        title_style="bold",
-        box=box.SIMPLE_HEAD,
-        padding=(0, 1, 0, 0),
-        pad_edge=False,
-    )
+        title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD,
+        padding=(0, 1, 0, 0), pad_edge=False,
+    )  # fmt: skip
     longest = max((len(row["method"]) for row in outcome.summary), default=0)
     table.add_column("method", no_wrap=True, min_width=longest)
     for heading in headings.values():
         table.add_column(heading, justify="right", min_width=len(heading))
     for row in outcome.summary:
         if any(row[metric]["mean"] is not None for metric in headings):
-            table.add_row(
-                row["method"], *(format_summary(metric, row[metric]) for metric in headings)
-            )
+            cells = [format_summary(metric, row[metric]) for metric in headings]
+            table.add_row(row["method"], *cells)
     return table

@@ -11,15 +11,15 @@ from typing import Annotated, Any
 import typer
 
 from dgp_ppl._errors import DataError
-from dgp_ppl.comparison._setting import FIT, MODEL, RESULTS, Option
+from dgp_ppl.comparison._setting import FIT, RESULTS, Option
+from dgp_ppl.datasets._npz import DEFAULT_SPLITS
 
 __all__ = [
-    "DATA", "FIT", "MODEL", "RESULTS", "X64", "Categorical", "Data", "Drop", "Overwrite", "Quiet",
-    "Seed", "SplitKey", "Strict", "Target", "check_output", "column_names", "data_stem", "option",
-    "setting_option", "use_x64",
+    "DATA", "SHARED", "Data", "annotation", "check_output", "column_names", "data_stem", "keywords",
+    "option", "use_x64",
 ]  # fmt: skip
 
-DATA = "Data"  # a heading of the help, as MODEL, FIT and RESULTS
+DATA = "Data"  # a heading of the help, as FIT and RESULTS
 
 
 def option(help: str, group: str, *flags: str, **more: Any) -> Any:
@@ -33,38 +33,65 @@ Data = Annotated[
         help="Name of a data set (see `dgp-ppl datasets`), a file, or a folder of .parquet files."
     ),
 ]
-Target = Annotated[
-    str | None,
-    option("Column to predict; required for .csv and .parquet files. Text is classes.", DATA),
-]
-Drop = Annotated[
-    list[str] | None,
-    option("Column to leave out; give it several times, or names separated by commas.", DATA),
-]
-Categorical = Annotated[
-    list[str] | None,
-    option(
+
+SHARED = (
+    Option(0, "Seed of the random splits and the fits.", FIT, name="seed", type=int),
+    Option(False, "Compute in float64 instead of float32.", FIT, name="x64", type=bool),
+    Option(
+        None,
+        "Column to predict; required for .csv and .parquet files. Text is classes.",
+        DATA,
+        name="target",
+        type=str | None,
+    ),
+    Option(
+        None,
+        "Column to leave out; give it several times, or names separated by commas.",
+        DATA,
+        name="drop",
+        type=list[str] | None,
+    ),
+    Option(
+        None,
         "Column of numbers to take as categories; as for --drop. The target's numbers are then "
         "classes.",
         DATA,
+        name="categorical",
+        type=list[str] | None,
     ),
-]
-Strict = Annotated[
-    bool, option("Refuse a table with text, dates or missing cells.", DATA, "--strict")
-]
-SplitKey = Annotated[str, option("Name of the array of an .npz file that holds the splits.", DATA)]
-Seed = Annotated[int, option("Seed of the random splits and the fits.", FIT)]
-X64 = Annotated[bool, option("Compute in float64 instead of float32.", FIT, "--x64")]
-Overwrite = Annotated[bool, option("Replace earlier results.", RESULTS, "--overwrite")]
-Quiet = Annotated[bool, option("Show no progress.", RESULTS, "--quiet")]
+    Option(
+        False,
+        "Refuse a table with text, dates or missing cells.",
+        DATA,
+        name="strict",
+        type=bool,
+    ),
+    Option(
+        DEFAULT_SPLITS,
+        "Name of the array of an .npz file that holds the splits.",
+        DATA,
+        name="split_key",
+        type=str,
+    ),
+    Option(False, "Replace earlier results.", RESULTS, name="overwrite", type=bool),
+    Option(False, "Show no progress.", RESULTS, name="quiet", type=bool),
+)
+"""The options of `compare` and `fit` beside their own and the options of a `Setting`."""
 
 
-def setting_option(o: Option) -> Any:
-    """Return the annotation of a command's parameter for an option of `comparison.Setting`."""
+def annotation(o: Option) -> Any:
+    """Return the annotation of a command's parameter."""
     flags = [f"--{o.name.replace('_', '-')}"] if o.type is bool else []
     text = f"{o.help} One of {', '.join(o.choices)}." if o.choices else o.help
     shown = o.default_text or True
     return Annotated[o.type, option(text, o.group, *flags, show_default=shown, hidden=o.hidden)]
+
+
+def keywords(x64: bool, quiet: bool, **options: Any) -> dict[str, Any]:
+    """Return keywords of `compare` for the options of a command."""
+    use_x64(x64)
+    columns = {name: column_names(options[name]) for name in ("drop", "categorical")}
+    return options | columns | {"progress": not quiet}
 
 
 def column_names(given: list[str] | None) -> list[str]:

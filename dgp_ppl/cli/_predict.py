@@ -47,9 +47,9 @@ def _predict(
     quantiles: Annotated[
         str, typer.Option(help="Levels of the quantiles, separated by commas.")
     ] = "0.05,0.5,0.95",
-    samples: Annotated[int, typer.Option(help="Draws through the layers.")] = 100,
-    seed: Annotated[int, typer.Option(help="Seed of the draws.")] = 0,
-    chunk: Annotated[int, typer.Option(help="Rows in memory at a time.")] = 10_000,
+    samples: Annotated[int, typer.Option(help="Draws through the layers.", min=1)] = 100,
+    seed: Annotated[int, typer.Option(help="Seed of the draws.", min=0, max=2**32 - 1)] = 0,
+    chunk: Annotated[int, typer.Option(help="Rows in memory at a time.", min=1)] = 10_000,
     unseen: Annotated[
         str,
         typer.Option(
@@ -80,13 +80,8 @@ def _predict(
     out = Path(f"{data.stem}-predictions.csv") if out is None else out
     check_output(out, overwrite, _SUFFIXES, [fit, data])
     levels, ids = _levels(quantiles), column_names(id)
-    for name, value in (("samples", samples), ("chunk", chunk)):
-        if value < 1:
-            raise DataError(f"predict: {name} is {value}, wanted at least 1")
     if unseen not in ("error", "zeros"):
         raise DataError(f"predict: unseen is {unseen!r}, wanted error or zeros")
-    if not 0 <= seed < 2**32:
-        raise DataError(f"predict: seed is {seed}, wanted at least 0 and below 2^32")
     with writing("predict", out):
         kept, _, about = open_fit(fit)
         columns = kept.preprocessor

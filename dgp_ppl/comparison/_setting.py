@@ -220,7 +220,7 @@ def with_options(
     """Show options in the signature of a function that takes ``**options``."""
 
     def decorate(function: Any) -> Any:
-        signature = inspect.signature(function)
+        signature = inspect.signature(function, eval_str=True)
         *own, _ = signature.parameters.values()
         added = [
             inspect.Parameter(

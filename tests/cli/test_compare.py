@@ -2,45 +2,37 @@
 
 import json
 
-import numpy as np
-import pandas as pd
 import pytest
-from support.commands import command, refused
+import xarray
+from support.commands import command, frame, refused
 from support.comparisons import no_fit
-from support.tables import houses
 
 from dgp_ppl._errors import DataError
 from dgp_ppl.cli import _compare
-from dgp_ppl.comparison import _compare as _comparison
+from dgp_ppl.comparison import Run, _compare as _comparison
 
 TINY = ["--steps", "3", "--inducing", "4", "--samples", "4", "--splits", "1", "--depth", "1"]
 TINY += ["--methods", "dsvi"]
 
 
-def csv(path, rows, header="a,b,y"):
-    path.write_text("\n".join([header, *(",".join(map(str, r)) for r in rows)]) + "\n")
-    return path
-
-
 @pytest.fixture
 def messy(tmp_path):
     path = tmp_path / "houses.csv"
-    pd.DataFrame(houses(30)).to_csv(path, index=False)
+    frame().to_csv(path, index=False)
     return path
 
 
-def test_a_good_file_is_compared(tmp_path):
+def test_a_good_file_is_compared(messy, tmp_path, monkeypatch):
     """Overwriting removes the files of the earlier comparison and keeps the user's."""
-    rng = np.random.default_rng(0)
-    path = csv(tmp_path / "data.csv", [(a, a * a, a + 1) for a in rng.normal(size=30)])
+    monkeypatch.setattr(Run, "tree", xarray.DataTree())  # it takes most of the time
     out = tmp_path / "out"
     out.mkdir()
     for name in ("results.json", "sgpr.nc", "function.png", "notes.txt"):
         (out / name).write_text("{}")
-    args = ["compare", path, "--target", "y", "--out", out, "--quiet", *TINY]
-    assert "--overwrite" in refused(*args)
+    args = ["compare", messy, "--target", "price", "--drop", "house", "--out", out, "--quiet"]
+    assert "--overwrite" in refused(*args, *TINY)
     assert (out / "results.json").read_text() == "{}"
-    code, text, err = command(*args, "--overwrite")
+    code, text, err = command(*args, *TINY, "--overwrite")
     assert (code, err) == (0, "")
     assert "dsvi" in text
     assert {p.name for p in out.iterdir()} == {
@@ -51,14 +43,14 @@ def test_a_good_file_is_compared(tmp_path):
 def test_the_report_of_a_messy_file_is_printed(messy, tmp_path, monkeypatch):
     monkeypatch.setattr(_comparison, "run_method", no_fit)
     args = ["compare", messy, "--target", "price", "--out", tmp_path / "out", *TINY]
-    code, _, err = command(*args, "--drop", "owner, country", "--categorical", "rooms")
+    code, _, err = command(*args, "--drop", "garage, country", "--categorical", "rooms")
     assert code == 0
-    for words in ("categories  rooms: 1, 2, 3, 4, 5, and missing", "left out    owner: as asked",
+    for words in ("categories  rooms: 1, 2, 3, 4, 5, and missing", "left out    garage: as asked",
                   "left out    1 row without",
-                  "Warning: column 'id' has 26 different whole numbers in 26"):  # fmt: skip
+                  "Warning: column 'house' has 26"):  # fmt: skip
         assert words in err
     record = json.loads((tmp_path / "out" / "results.json").read_text())
-    assert record["config"]["drop"] == ["owner", "country"]
+    assert record["config"]["drop"] == ["garage", "country"]
     assert record["config"]["categorical"] == ["rooms"]
 
 
@@ -92,8 +84,9 @@ def test_bad_input_is_one_line(messy, tmp_path):
 def test_a_malformed_file(tmp_path):
     path = tmp_path / "data.csv"
     path.write_text("a;y\n1;2\n")
-    assert path.name in refused("compare", path, "--target", "y", "--out", tmp_path / "o", *TINY)
-    assert [p.name for p in tmp_path.iterdir()] == [path.name]
+    for name in ("compare", "fit"):
+        assert path.name in refused(name, path.name, "--target", "y", folder=tmp_path)
+        assert [p.name for p in tmp_path.iterdir()] == [path.name]
 
 
 def test_options_reach_the_comparison(tmp_path, monkeypatch):

@@ -1,15 +1,13 @@
 """What commands read in the file of a fit, and files that were damaged or changed by hand."""
 
-import json
 import pickle
 
 import numpy as np
 import pytest
 from support.archives import rewritten
-from support.commands import refused
+from support.commands import command, refused
 
 import dgp_ppl
-from dgp_ppl.cli._kept import comparison_of
 from dgp_ppl.comparison._metrics import METRICS
 from dgp_ppl.models import svgp
 
@@ -27,24 +25,16 @@ def whole(tmp_path_factory):
     return path.read_bytes()
 
 
-def test_what_a_file_says(tmp_path):
-    path = tmp_path / "fit.dgp"
-    info = json.loads(json.dumps({"comparison": ABOUT}))
-    assert comparison_of(path, info) == ABOUT
-    assert comparison_of(path, {}) == comparison_of(path, {"comparison": {}}) == {}
-    short = {n: v for n, v in ABOUT.items() if n not in ("row", "config")}
-    assert comparison_of(path, {"comparison": short}) == short | {"row": {}, "config": {}}
-
-
-def without(name):
-    return {n: v for n, v in ABOUT.items() if n != name}
-
-
 def test_entries_of_another_type(whole, tmp_path):
+    """Files of other programs say nothing of a comparison, and a row or options may be missing."""
     path = tmp_path / "fit.dgp"
+    short = {n: v for n, v in ABOUT.items() if n not in ("row", "config")}
+    for info in ({}, {"comparison": {}}, {"comparison": short}, {"comparison": ABOUT}):
+        path.write_bytes(rewritten(whole, info=info))
+        assert command("show", path)[0] == 0, info
     for about, name in (
         ([1], "source"),
-        *((without(name), name) for name in ("source", "target", "task", "classes", "rows")),
+        *(({n: v for n, v in ABOUT.items() if n != name}, name) for name in short),
         *((ABOUT | {name: 3}, name) for name in ABOUT),
     ):
         path.write_bytes(rewritten(whole, info={"comparison": about}))
