@@ -81,4 +81,5 @@ class DeepGPClassifier(ClassifierMixin, DeepGPEstimator):
             NotFittedError: before `fit`.
             ValueError: if X cannot be used.
         """
-        return self.classes_[self.predict_proba(X).argmax(axis=1)]
+        numbers = self.predict_proba(X).argmax(axis=1)  # raises before `fit`
+        return self.classes_[numbers]
