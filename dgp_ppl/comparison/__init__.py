@@ -19,22 +19,7 @@ from dgp_ppl.comparison._run import Run
 from dgp_ppl.comparison._setting import MODELS, Setting
 
 __all__ = [
-    "KERNELS",
-    "METHODS",
-    "MODELS",
-    "Built",
-    "Comparison",
-    "Fitted",
-    "MethodFit",
-    "Run",
-    "Setting",
-    "Task",
-    "UnsuitableError",
-    "build",
-    "compare",
-    "fit_method",
-    "local_workers",
-    "register",
-    "versions",
-    "write_json",
-]
+    "KERNELS", "METHODS", "MODELS", "Built", "Comparison", "Fitted", "MethodFit", "Run", "Setting",
+    "Task", "UnsuitableError", "build", "compare", "fit_method", "local_workers", "register",
+    "versions", "write_json",
+]  # fmt: skip

@@ -94,17 +94,13 @@ def chosen_methods(source: Source, methods: Sequence[str] | None) -> tuple[str, 
     found = methods_for(source.task, _DEFAULT_METHODS if methods is None else methods, streams)
     if methods is None or found == tuple(methods):
         return found
-    refused = sorted(set(methods) - set(found))
-    if streams and refused != sorted(set(methods) - set(methods_for(source.task, methods))):
-        able = ", ".join(methods_for(source.task, tuple(METHODS), streams))
-        raise ValueError(
-            f"compare: methods has {refused}, which need all rows in memory, and the rows of "
-            f"{source.name} are read block by block; wanted some of {able}"
-        )
-    raise ValueError(
-        f"compare: methods has {refused}, which need Gaussian noise, and the target of "
-        f"{source.name} is classes ({source.task}); leave them out"
-    )
+    refused = [m for m in methods if m not in found]
+    if any(m not in methods_for(source.task, methods) for m in refused):
+        why = f"need Gaussian noise, and the target of {source.name} is classes ({source.task})"
+    else:
+        why = f"need all rows in memory, and the rows of {source.name} are read block by block"
+    able = ", ".join(methods_for(source.task, tuple(METHODS), streams))
+    raise ValueError(f"compare: methods has {refused}, which {why}; wanted some of {able}")
 
 
 def split_numbers(splits: Any) -> list[int]:
