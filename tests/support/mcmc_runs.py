@@ -29,6 +29,12 @@ def sampled(kernel=None, **options):
     return run_mcmc(KEY, kernel, X, Y, **({"batch_size": 20} | RUN | options))
 
 
+def short(kernel=None, key=KEY, **options):
+    """Return two draws of any kernel."""
+    quick = {"num_warmup": 0, "num_samples": 2, "progress": False}
+    return run_mcmc(key, kernel or SGHMC(slope), X, Y, **(quick | options))
+
+
 def assert_same(a, b):
     for name in a.samples:
         np.testing.assert_array_equal(a.samples[name], b.samples[name])

@@ -17,9 +17,9 @@ from jax import random
 from numpyro import handlers
 from numpyro.distributions import biject_to, constraints
 
-from dgp_ppl._checks import check_count, check_key, params_of
+from dgp_ppl._checks import check_count, check_key, check_shapes, params_of
 from dgp_ppl._errors import Interrupted, NonFiniteLossError
-from dgp_ppl._partition import Call, signature
+from dgp_ppl._partition import Call
 from dgp_ppl._typing import Fitted, Model, Params, PRNGKey
 from dgp_ppl.inference.programs._data import check_data
 from dgp_ppl.inference.programs._optimizer import default_optimizer
@@ -200,11 +200,7 @@ def fit_mcem(
 
 
 def _check_finite(energies: np.ndarray, done: int, params: Params) -> None:
-    bad = [
-        f"param {n}"
-        for n, value in params.items()
-        if not all(np.isfinite(np.asarray(a)).all() for a in jax.tree.leaves(value))
-    ]
+    bad = [f"param {n}" for n, value in params.items() if not _is_finite(value)]
     finite = np.isfinite(energies)
     if finite.all() and not bad:
         return
@@ -232,9 +228,8 @@ def _initial_params(
         tracer = handlers.trace(handlers.seed(model, key))
         sites = tracer.get_trace(*call.args, **call.kwargs)
         params = {n: s for n, s in sites.items() if s["type"] == "param"}
-        supports.update(
-            {n: s["kwargs"].get("constraint", constraints.real) for n, s in params.items()}
-        )
+        for name, site in params.items():
+            supports[name] = site["kwargs"].get("constraint", constraints.real)
         return {n: s["value"] for n, s in params.items()}
 
     with handlers.block():
@@ -253,16 +248,11 @@ def _initial_params(
     bijections = {n: biject_to(support) for n, support in supports.items()}
     unconstrained = {}
     for name, value in (initial | start).items():
+        check_shapes("fit_mcem: start", name, value, initial[name], shared=False)
         value = jax.tree.map(lambda a: jnp.asarray(a, float), value)
-        (tree, kinds), (wanted_tree, wanted_kinds) = signature(value), signature(initial[name])
-        shapes, wanted = ([shape for shape, _ in k] for k in (kinds, wanted_kinds))
-        if (tree, shapes) != (wanted_tree, wanted):
-            raise ValueError(
-                f"fit_mcem: start[{name!r}] has shapes {shapes}, wanted {wanted}, the shapes in "
-                "the model at these arguments"
-            )
         unconstrained[name] = jax.tree.map(bijections[name].inv, value)
-        if name in start and not _is_inside(supports[name], value, unconstrained[name]):
+        met = [np.all(np.asarray(supports[name](a))) for a in jax.tree.leaves(value)]
+        if name in start and not (all(met) and _is_finite(unconstrained[name])):
             raise ValueError(
                 f"fit_mcem: start[{name!r}] is {value}, wanted finite values within the param's "
                 f"constraint, {supports[name]}, and not at its edge"
@@ -270,8 +260,5 @@ def _initial_params(
     return unconstrained, bijections, start
 
 
-def _is_inside(support: Any, value: Any, unconstrained: Any) -> bool:
-    """Return whether a value meets the constraint and its unconstrained value is finite."""
-    met = [np.all(np.asarray(support(a))) for a in jax.tree.leaves(value)]
-    finite = [np.isfinite(np.asarray(a)).all() for a in jax.tree.leaves(unconstrained)]
-    return all(met) and all(finite)
+def _is_finite(tree: Any) -> bool:
+    return all(np.isfinite(np.asarray(a)).all() for a in jax.tree.leaves(tree))

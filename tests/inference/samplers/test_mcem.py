@@ -17,7 +17,6 @@ from support.mcem_runs import X, Y, slope
 import dgp_ppl as dgp
 from dgp_ppl import initialize, kernels
 from dgp_ppl._partition import Call
-from dgp_ppl.inference.runs._checkpoint import RunFolder
 from dgp_ppl.inference.samplers._em import ExpectationMaximization, at_params, with_params
 from dgp_ppl.inference.samplers._mcem import fit_mcem
 from dgp_ppl.inference.samplers._sghmc import SGHMC
@@ -111,27 +110,3 @@ def test_what_v_leaves_open_is_not_a_residual_explained():
         assert variance.mean() > 0.2 * float(params["noise"]) ** 2  # there is something to explain
         squares.append(np.square(np.asarray(y)[rows] - loc) + variance)
     assert float(params["noise"]) ** 2 == pytest.approx(np.mean(squares), rel=0.08)
-
-
-def test_an_interrupted_run_goes_on(tmp_path, monkeypatch):
-    """A run stopped among the draws resumes to the same result."""
-    options = {"steps": 600, "num_samples": 60, "thinning": 10, "every": 200, "progress": False}
-    whole = fit_mcem(KEY, slope, X, Y, **options)
-    left = iter(range(3))
-    write = RunFolder.write
-
-    def stops(self, *args):
-        if next(left, None) is None:
-            raise KeyboardInterrupt
-        write(self, *args)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(RunFolder, "write", stops)
-        with pytest.raises(KeyboardInterrupt):
-            fit_mcem(KEY, slope, X, Y, checkpoint=tmp_path, **options)
-    resumed = fit_mcem(KEY, slope, X, Y, checkpoint=tmp_path, **options)
-    np.testing.assert_array_equal(whole.losses, resumed.losses)
-    np.testing.assert_array_equal(whole.chains.samples["w"], resumed.chains.samples["w"])
-    assert whole.params == resumed.params
-    with pytest.raises(dgp.DataError, match="holds another run: its window differ"):
-        fit_mcem(KEY, slope, X, Y, checkpoint=tmp_path, window=7, **options)

@@ -1,15 +1,17 @@
 """`run_mcmc`: runs that go on, interruptions, and warnings about unreliable draws."""
 
+import functools
+
 import jax.numpy as jnp
 import numpy as np
 import numpyro
 import numpyro.distributions as dist
 import pytest
-from numpyro.infer import NUTS, init_to_value
-from support.helpers import KEY, slow
-from support.kernel_runs import short
+from jax import random
+from numpyro.infer import init_to_value
+from support.helpers import KEY
 from support.mcem_runs import X, Y, slope as learned
-from support.mcmc_runs import assert_same, sampled, slope
+from support.mcmc_runs import assert_same, sampled, short
 
 import dgp_ppl as dgp
 from dgp_ppl.inference.samplers._em import ExpectationMaximization
@@ -21,16 +23,6 @@ from dgp_ppl.inference.samplers._sghmc import SGHMC
 def test_thinning_takes_every_so_many_draws():
     whole, part = sampled(num_samples=400, thinning=1), sampled()
     np.testing.assert_array_equal(whole.samples["w"][:, 3::4], part.samples["w"])
-
-
-@pytest.mark.parametrize("kind", [SGHMC, slow(NUTS)])
-def test_two_runs_make_one(kind):
-    """A new kernel continues from the state of an earlier run, without warm-up."""
-    own = {"batch_size": 20 if kind is SGHMC else None}
-    whole, first = sampled(kind(slope), **own), sampled(kind(slope), num_samples=40, **own)
-    second = sampled(kind(slope), num_samples=60, num_warmup=0, start=first.state, **own)
-    both = np.concatenate([first.samples["w"], second.samples["w"]], axis=1)
-    np.testing.assert_array_equal(whole.samples["w"], both)
 
 
 # --- warnings -------------------------------------------------------------------------------------
@@ -89,6 +81,7 @@ def press_ctrl_c(monkeypatch):
 
 
 def test_an_interrupted_run_is_the_errors_result(press_ctrl_c, monkeypatch):
+    """A run goes on from the state, also where its random keys are of JAX's old style."""
     whole = sampled(**LONG)
     press_ctrl_c(_Program, 3)
     wanted = r"after 500 steps with 50 of 100 draws .* start=error\.result\.state .* for 50 draws"
@@ -97,7 +90,8 @@ def test_an_interrupted_run_is_the_errors_result(press_ctrl_c, monkeypatch):
     monkeypatch.undo()
     first = caught.value.result
     assert first.shape == (2, 50)
-    rest = sampled(**LONG | {"num_warmup": 0, "num_samples": 50}, start=first.state)
+    state = first.state._replace(rng_key=random.key_data(first.state.rng_key))
+    rest = sampled(**LONG | {"num_warmup": 0, "num_samples": 50}, start=state)
     for name, draws in whole.samples.items():
         parts = [first.samples[name], rest.samples[name]]
         np.testing.assert_array_equal(np.concatenate(parts, axis=1), draws)
@@ -118,6 +112,11 @@ def test_a_warm_up_without_and_with_a_checkpoint(press_ctrl_c, monkeypatch, tmp_
     assert_same(sampled(**run), sampled(**LONG))
 
 
+@functools.cache
+def whole_fit():
+    return dgp.fit_mcem(KEY, learned, X, Y, **MCEM)
+
+
 @pytest.mark.parametrize(("kind", "iterations", "draws"), [("fit", 200, 0), ("draws", 300, 50)])
 def test_an_interrupted_fit_mcem(press_ctrl_c, monkeypatch, tmp_path, kind, iterations, draws):
     press_ctrl_c(ExpectationMaximization if kind == "fit" else _Program, 1)
@@ -130,6 +129,9 @@ def test_an_interrupted_fit_mcem(press_ctrl_c, monkeypatch, tmp_path, kind, iter
     assert set(result.params) == {"scale", "noise"}
     assert len(result.chains.samples) == bool(draws)
     found = dgp.fit_mcem(KEY, learned, X, Y, checkpoint=tmp_path, **MCEM)
-    whole = dgp.fit_mcem(KEY, learned, X, Y, **MCEM)
+    whole = whole_fit()
     assert found.params == whole.params
+    np.testing.assert_array_equal(found.losses, whole.losses)
     np.testing.assert_array_equal(found.chains.samples["w"], whole.chains.samples["w"])
+    with pytest.raises(dgp.DataError, match="holds another run: its window differ"):
+        dgp.fit_mcem(KEY, learned, X, Y, checkpoint=tmp_path, window=7, **MCEM)

@@ -12,7 +12,6 @@ from numpyro.infer.util import potential_energy
 from support.helpers import KEY, assert_mean, regression, two_layers
 
 from dgp_ppl._partition import Call
-from dgp_ppl.inference.samplers._mcmc import run_mcmc
 from dgp_ppl.inference.samplers._potential import Potential
 from dgp_ppl.inference.samplers._sghmc import SGHMC
 
@@ -58,29 +57,6 @@ def test_sites_within_control_flow(model):
         np.testing.assert_allclose(found["double"], 2 * at["x"], rtol=1e-6)
 
 
-@pytest.mark.slow
-def test_posterior_of_a_random_walk():
-    """The posterior is Kalman's: a Gaussian with a tridiagonal precision."""
-
-    def model(y):
-        def step(x, y):
-            x = numpyro.sample("x", dist.Normal(x, 0.5))
-            numpyro.sample("y", dist.Normal(x, 0.3), obs=y)
-            return x, None
-
-        scan(step, jnp.zeros(()), y)
-
-    first = np.eye(5) - np.eye(5, k=-1)
-    cov = np.linalg.inv(first.T @ first / 0.25 + np.eye(5) / 0.09)
-    chains = run_mcmc(
-        KEY, SGHMC(model), SERIES, num_warmup=1000, num_samples=400, thinning=20, num_chains=8,
-        progress=False,
-    )  # fmt: skip
-    x = chains.samples["x"].astype(np.float64) - cov @ np.asarray(SERIES) / 0.09
-    assert_mean(x.mean(axis=1), 0.0)
-    assert_mean((x**2).mean(axis=1) / np.diag(cov), 1.0)
-
-
 def test_draws_have_noise_of_their_own():
     """Every draw has its own value of an auxiliary site, from the prior."""
 
@@ -104,9 +80,9 @@ def test_minibatches_and_unit_noise_are_unbiased():
     at = SGHMC(two_layers).init(KEY, 0, None, (x, y), {"z": z}).unconstrained
     gradient = jax.grad(lambda u, k, **b: potential(k, u, Call((x, y), {"z": z, **b})).value)
     many = lambda n, **b: jax.vmap(lambda k: gradient(at, k, **b))(random.split(KEY, n))  # noqa: E731
-    part, whole = jax.jit(lambda: (many(8000, batch_size=3), many(4000)))()
+    part, whole = jax.jit(lambda: (many(4000, batch_size=3), many(4000)))()
     for site in at:
-        assert_mean(np.asarray(part[site][:4000]) - np.asarray(whole[site]), 0.0)
+        assert_mean(np.asarray(part[site]) - np.asarray(whole[site]), 0.0)
         assert np.asarray(part[site]).std(axis=0).min() > 0
 
 

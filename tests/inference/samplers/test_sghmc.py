@@ -1,9 +1,6 @@
 """SGHMC: stationary distributions, exact posteriors, warm-up, and NumPyro's interface."""
 
 import functools
-import subprocess
-import sys
-from pathlib import Path
 
 import jax.numpy as jnp
 import numpy as np
@@ -14,7 +11,7 @@ from jax import random
 from numpyro.infer import MCMC
 from scipy.linalg import solve_discrete_lyapunov
 from support.foreign_models import FOREIGN, assert_same_posterior, nuts
-from support.helpers import KEY, assert_mean, exact_posterior, one_layer, regression
+from support.helpers import KEY, assert_mean, regression
 
 import dgp_ppl as dgp
 from dgp_ppl._partition import Call
@@ -22,7 +19,7 @@ from dgp_ppl.inference.samplers._mcmc import run_mcmc
 from dgp_ppl.inference.samplers._potential import Potential
 from dgp_ppl.inference.samplers._sghmc import SGHMC
 
-SDS = np.array([1.0, 0.3, 0.1, 0.03])
+SDS = np.array([1.0, 0.3, 0.1, 0.01])  # of variances with condition number 1e4
 CHAINS = 64
 
 
@@ -58,7 +55,7 @@ def assert_variance(x, truth=1.0):
 
 def test_stationary_law_of_a_gaussian():
     """Variances are right with noisy gradients, by steps of the default size."""
-    assert_variance(draws(1.0, steps=4000, thinning=20, warmup=1500))
+    assert_variance(draws(1.0, steps=3000, thinning=20, warmup=1500))
 
 
 @pytest.mark.slow
@@ -80,7 +77,7 @@ def recursion(A, noise):
 @pytest.mark.slow
 def test_euler_steps_have_their_own_law():
     """Chen et al.'s SGHMC and (friction 1) Welling & Teh's SGLD are too wide, as computed."""
-    step = 0.03  # the sd of the narrowest direction
+    step = SDS[-1]  # the sd of the narrowest direction
     kick = (step / SDS) ** 2
     for friction in (0.2, 1.0):
         c = 1 - friction
@@ -94,31 +91,6 @@ def test_euler_steps_have_their_own_law():
 
 
 # --- posteriors that are known -------------------------------------------------------------------
-
-X, Y = regression(rows=12)
-
-
-def functions(kernel, **options):
-    """Draws of f at the inputs of `one_layer` with Z = X, [C, S, N]."""
-    chains = run_mcmc(KEY, kernel, X, Y, z=X, num_chains=8, progress=False, **options)
-    L = np.linalg.cholesky(dgp.kernels.SquaredExponential(1.5, 0.8)(X, X) + 1e-6 * np.eye(12))
-    return np.einsum("nm,csm->csn", L, chains.samples["l1.v"][..., 0].astype(np.float64))
-
-
-def assert_exact(f, slack=0.0):
-    """Mean and sd of f are the GP's, within the standard error over chains and `slack`."""
-    mean, cov = exact_posterior(X, Y, X)
-    sd = np.sqrt(np.diag(cov))
-    for moment, truth, unit in ((f.mean(axis=1), mean, sd), (f.std(axis=1), sd, sd)):
-        error = moment.std(axis=0, ddof=1) / np.sqrt(len(f))
-        assert (np.abs(moment.mean(axis=0) - truth) < 4.5 * error + (0.01 + slack) * unit).all()
-
-
-@pytest.mark.slow
-def test_conjugate_posterior_by_minibatches():
-    """With a quarter of the rows the noise varies with f, which is not corrected."""
-    options = {"num_warmup": 4000, "num_samples": 500, "thinning": 40, "batch_size": 3}
-    assert_exact(functions(SGHMC(one_layer), **options), slack=0.1)
 
 
 def hierarchy(y, batch_size=None):
@@ -219,67 +191,25 @@ def test_models_that_are_not_ours(name):
 # --- NumPyro's interface --------------------------------------------------------------------------
 
 
-PARALLEL = """
-import numpyro
-numpyro.set_host_device_count(2)
-import sys
-sys.path.insert(0, {tests!r})
-import jax, numpy as np
-from numpyro.infer import MCMC
-from test_sghmc import KEY, SGHMC, X, Y, one_layer
-assert jax.local_device_count() == 2
-draws = []
-for method in ("parallel", "vectorized", "sequential"):
-    mcmc = MCMC(SGHMC(one_layer), num_warmup=50, num_samples=20, num_chains=2,
-                chain_method=method, progress_bar=False)
-    mcmc.run(KEY, X, Y, z=X[::3])
-    draws.append(np.asarray(mcmc.get_samples()["l1.v"]))
-    assert draws[-1].shape == (40, 4, 1)
-for other in draws[1:]:
-    np.testing.assert_allclose(draws[0], other, rtol=1e-2, atol=1e-3)
-"""
-
-
-@pytest.mark.slow
-def test_every_way_to_run_chains():
-    """Parallel, vectorized and sequential chains have the same draws."""
-    program = PARALLEL.format(tests=str(Path(__file__).parent))
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-
-
 @pytest.mark.slow
 def test_deterministic_sites_come_along():
-    """Draws have the deterministic sites of all rows, such as a transported model's layers."""
+    """Draws of a minibatch's steps have the deterministic sites of all rows, also in stock MCMC."""
+    x, y = regression(rows=12)
+    x = x[:, 0]
 
     def model(x, y, batch_size=None):
         w = numpyro.sample("w", dist.Normal(0, 1))
-        numpyro.deterministic("double", 2 * w)
         with dgp.minibatch(x, y, batch_size=batch_size) as (x, y):
             mean = numpyro.deterministic("mean", w * x)
             numpyro.sample("y", dist.Normal(mean, 1), obs=y)
 
-    options = {"num_warmup": 20, "num_samples": 5, "progress": False}
-    for chains in (
-        run_mcmc(KEY, SGHMC(model), X[:, 0], Y, batch_size=4, **options),
-        dgp.Chains.from_mcmc(stock(SGHMC(model), X[:, 0], Y, batch_size=4)),
-    ):
-        w = chains.samples["w"]
-        np.testing.assert_allclose(chains.samples["double"], 2 * w)
-        np.testing.assert_allclose(
-            chains.samples["mean"], w[..., None] * np.asarray(X[:, 0]), rtol=1e-5
-        )
-    guide = dgp.MeanField(one_layer)
-    fit = dgp.fit(KEY, one_layer, guide, X, Y, z=X[::3], steps=20, progress=False)
-    program = dgp.transported(one_layer, guide, fit.params)
-    chains = run_mcmc(KEY, SGHMC(program), X, Y, z=X[::3], **options)
-    assert chains.samples["l1.v"].shape == (1, 5, 4, 1)
-
-
-def stock(kernel, *args, **kwargs):
-    mcmc = MCMC(kernel, num_warmup=20, num_samples=5, progress_bar=False)
-    mcmc.run(KEY, *args, **kwargs)
-    return mcmc
+    options = {"num_warmup": 20, "num_samples": 5}
+    stock = MCMC(SGHMC(model), progress_bar=False, **options)
+    stock.run(KEY, x, y, batch_size=4)
+    ours = run_mcmc(KEY, SGHMC(model), x, y, batch_size=4, progress=False, **options)
+    for chains in (ours, dgp.Chains.from_mcmc(stock)):
+        mean = chains.samples["w"][..., None] * np.asarray(x)
+        np.testing.assert_allclose(chains.samples["mean"], mean, rtol=1e-5)
 
 
 def test_params_with_a_random_start_stay_as_they_are():

@@ -97,6 +97,6 @@ def test_few_gradients_give_the_coordinates():
 
 
 def test_short_warm_up():
-    for num_warmup in (0, 8):
-        chains = sampled(dense(slope), num_warmup=num_warmup, num_samples=2, thinning=1)
-        assert all(np.isfinite(a).all() for a in jax.tree.leaves(chains.samples))
+    """Eight steps of warm-up give finite directions."""
+    chains = sampled(dense(slope), num_warmup=8, num_samples=2, thinning=1)
+    assert all(np.isfinite(a).all() for a in jax.tree.leaves(chains.samples))
