@@ -52,7 +52,7 @@ def exchanged(batch_size, rows=N):
     options = {"learning_rate": 0.1, "optimizer": None, "loss": None, "start": None}
     guide = dgp.MeanField(svgp)
     problem = Problem.set_up("fit", jax.random.key(0), svgp, guide, call, steps=10, **options)
-    state = problem.loop.init(jax.random.key(0), problem.data, None)
+    state = problem.loop.init(jax.random.key(0), problem.data, {})
     mesh = checked_mesh("fit", "auto")
     loop, data = divided_loop("fit", problem.loop, mesh, state, problem.data, rows)
     steps = jax.jit(loop.run_chunk, out_shardings=loop._whole)

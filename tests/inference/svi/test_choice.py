@@ -90,26 +90,6 @@ def _ends_after(write, num):
     return counted
 
 
-@pytest.mark.slow
-@pytest.mark.usefixtures("x64")
-def test_many_fits_choose_as_each_alone():
-    """A trial is more than one chunk of steps."""
-    keys = random.split(KEY, 2)
-    options = {"z": APART, "steps": 100, "optimizer": OPTIMIZER, "progress": False}
-    failed = dgp.fit_many(keys, svgp, ON_APART, X_64, Y_64, **options, start=[BROKEN, BROKEN])
-    assert [error.step for error in failed.errors.values()] == [0, 0]
-    options["start"] = [BAD, GOOD]
-    fits = dgp.fit_many(keys, svgp, ON_APART, X_64, Y_64, **options)
-    assert fits.start_losses.shape == (2, 2)
-    for key, found in zip(keys, fits, strict=True):
-        alone = dgp.fit(key, svgp, ON_APART, X_64, Y_64, **options)
-        np.testing.assert_allclose(found.losses, alone.losses, rtol=1e-8)
-        np.testing.assert_allclose(found.start_losses, alone.start_losses, rtol=1e-8)
-    best = dgp.fit(KEY, svgp, ON_APART, X_64, Y_64, restarts=2, **options)
-    assert np.isfinite(best.restart_bounds).all()
-    assert len(best.start_losses) == 2
-
-
 def test_a_failure_after_the_trials_keeps_the_last_finite_state():
     """The first step after a trial has no chunk of its own before it."""
     broken = optax.chain(

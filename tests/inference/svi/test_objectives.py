@@ -132,19 +132,6 @@ def test_latent_inputs_have_weights(x64):
     assert_mean(*latent_values(2))
 
 
-@pytest.mark.slow
-def test_bounds_with_latent_inputs_are_below_the_evidence(x64):
-    # The evidence of the exact GP, by quadrature over both values of w.
-    evidence = []
-    for a, p in zip(NODES, LOG_WEIGHTS, strict=True):
-        for b, r in zip(NODES, LOG_WEIGHTS, strict=True):
-            at = np.column_stack([X2, [a, b]])
-            K = squared_exponential(at, at) + NOISE**2 * np.eye(2)
-            evidence.append(p + r + stats.multivariate_normal([0, 0], K).logpdf(Y2))
-    (few, expected), (many, _) = (latent_values(K) for K in (1, 50))
-    assert few.mean() < expected < many.mean() < logsumexp(evidence)
-
-
 # --- global weights ------------------------------------------------------------------------------
 
 
