@@ -125,7 +125,7 @@ def set_up_guide(
     """
     with handlers.block(), handlers.seed(rng_seed=key):
         if isinstance(guide, LayerGuide):
-            guide.set_up(call, sites if guide.model is model else None)
+            guide.find_sites(call, sites if guide.model is model else None)
         elif isinstance(guide, AutoGuide):
             guide(*call.args, **call.kwargs)
 

@@ -203,9 +203,9 @@ class LayerGuide(ComparedByFields, AutoGuide):
 
         Call it outside of `jax.jit` if the model has latent sites besides its layers.
         """
-        self.set_up(Call(args, kwargs))
+        self.find_sites(Call(args, kwargs))
 
-    def set_up(self, call: Call, trace: Sites | None = None) -> None:
+    def find_sites(self, call: Call, trace: Sites | None = None) -> None:
         """Find the latent sites in a `survey` of the model, which runs it unless it is given."""
         if self.found is not None:
             return

@@ -47,10 +47,10 @@ class GuideOnBase(LayerGuide):
     def find_layers(self, call: Call, trace: Sites) -> None:
         super().find_layers(call, trace)
         if self.base.model is self.model:
-            self.base.set_up(call, trace)
+            self.base.find_sites(call, trace)
         else:
             sites = survey(self.base.model, call)
-            self.base.set_up(call, sites)
+            self.base.find_sites(call, sites)
             if others := [n for n, s in sites.items() if s["type"] == "param" and n not in trace]:
                 raise ValueError(
                     f"{type(self).__name__}: base is of a model with the params {others}, which "
