@@ -16,7 +16,7 @@ from numpyro.distributions import biject_to, constraints
 from numpyro.distributions.transforms import IdentityTransform
 
 from dgp_ppl._checks import is_traced
-from dgp_ppl._partition import Call
+from dgp_ppl._partition import Call, signature
 from dgp_ppl._typing import Model
 from dgp_ppl.core._minibatch import stratified
 from dgp_ppl.inference.programs._handlers import Sites, survey
@@ -29,11 +29,10 @@ _SCALE = 0.1  # as in NumPyro's AutoNormal
 class LocalNormal:
     """Independent normals for latent sites, with params for each row of their plates.
 
-    This is NumPyro's `AutoNormal`, with the same names of params, except that it does not run the
-    model's density to begin, and that the size of a minibatch may change between calls: a call
-    draws the rows of the batch only, and moves no other row's params.
-
-    Two are equal if they have the same sites of the same shapes and supports.
+    This is NumPyro's `AutoNormal`, with the same names of params. But it does not run the model's
+    density to begin, and the size of a minibatch may change between calls: a call draws the rows of
+    the batch only, and moves no other row's params. Two are equal if they have the same sites, of
+    the same shapes and supports.
     """
 
     def __init__(self, model: Model, names: Sequence[str], sites: Sites) -> None:
@@ -57,7 +56,7 @@ class LocalNormal:
                 self._starts[name] = (
                     random.normal(random.key(i), free) if self._plated else _start(free)
                 )
-            # The KL of a vector in a plate is estimated, as it has a bijection.
+            # A vector in a plate keeps its bijection, and so a KL that is estimated from the draw.
             base = getattr(prior.support, "base_constraint", None)
             is_vector = base is constraints.real and not self._plated
             self._is_real[name] = is_vector or isinstance(bijection, IdentityTransform)
@@ -66,10 +65,10 @@ class LocalNormal:
         if not isinstance(other, LocalNormal) or self.names != other.names:
             return False
         found = [
-            ({n: a.shape for n, a in each._starts.items()}, each._event_dims, each._bijections)
+            (signature(each._starts), each._event_dims, each._plated, each._bijections)
             for each in (self, other)
         ]
-        return found[0] == found[1] and self._plated == other._plated
+        return found[0] == found[1]
 
     __hash__ = object.__hash__
 

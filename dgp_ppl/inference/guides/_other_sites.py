@@ -83,9 +83,10 @@ class OtherSites:
         """NumPyro's joint guides are equal to themselves only: they hold arrays."""
         if not isinstance(other, OtherSites):
             return False
-        return (self.order, self._globals, self._locals) == (
-            other.order, other._globals, other._locals,
-        )  # fmt: skip
+        mine, theirs = (
+            (each.order, each._row_names, each._globals, each._locals) for each in (self, other)
+        )
+        return mine == theirs
 
     __hash__ = object.__hash__
 
