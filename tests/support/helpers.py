@@ -1,5 +1,7 @@
 """Small data, small models, exact results, and assertions for Monte Carlo estimates."""
 
+import re
+
 import jax
 import jax.flatten_util
 import numpy as np
@@ -146,6 +148,19 @@ def assert_covariance(draws, truth, errors=4.5):
     draws = np.asarray(draws, np.float64)
     centred = draws - draws.mean(axis=0)
     assert_mean(centred[:, :, None] * centred[:, None, :], truth, errors)
+
+
+def assert_errors(cases):
+    """Assert that calls raise errors whose types and texts, ``TypeError: fit: ...``, match."""
+    wrong = []
+    for call, pattern in cases:
+        try:
+            got = f"no error: {call()}"
+        except Exception as error:
+            got = f"{type(error).__name__}: {error}"
+        if not re.search(pattern, got):
+            wrong.append(f"wanted {pattern}\n    got {got}")
+    assert not wrong, "\n".join(wrong)
 
 
 def assert_derivatives(function, *args, second=False, rtol=1e-6):

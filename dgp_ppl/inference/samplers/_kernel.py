@@ -124,10 +124,11 @@ class ModelKernel(MCMCKernel, abc.ABC):
             return found.value, found
 
         (_, found), slopes = jax.jit(jax.value_and_grad(energy, has_aux=True))(values)
+        densities = {n: float(p) for n, p in found.log_densities.items() if not jnp.isfinite(p)}
         steep = [n for n, a in slopes.items() if not jnp.isfinite(a).all()]
         raise ValueError(
             f"{type(self).__name__}: the log density or its gradient is not finite at the "
-            f"start{which}: the log densities {found.not_finite()}; the gradients of {steep}. Look "
+            f"start{which}: the log densities {densities}; the gradients of {steep}. Look "
             "for NaN in the data, or start elsewhere: init_params (unconstrained values), or "
             "another init_strategy"
         )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -28,11 +27,6 @@ class Energy(NamedTuple):
     value: Array  # -log p(y, latents) - log |d latents / d unconstrained|, in nats, []
     latents: Values  # constrained values of the latent sites
     log_densities: Values  # log densities of the observed and latent sites, by name, [] each
-
-    def not_finite(self) -> dict[str, float]:
-        """Return the log densities that are not finite, by site."""
-        densities = {n: float(p) for n, p in self.log_densities.items()}
-        return {n: p for n, p in densities.items() if not math.isfinite(p)}
 
 
 class FixedParams(Messenger):

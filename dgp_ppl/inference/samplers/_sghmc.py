@@ -182,43 +182,32 @@ class SGHMC(ModelKernel):
     ) -> SGHMCState:
         """Make one step of each chain."""
         call, each = Call(model_args, model_kwargs), each_of(state.rng_key)
-        new = each(lambda s: self._step(s, call))(self._with_directions(state, each))
-        return self._with_averages(state, new, each)
-
-    # Work with [d, d] matrices is for few steps of warm-up. Under `vmap` a condition that differs
-    # between chains would do it in every step, so these two functions take all chains.
-
-    def _with_directions(self, state: SGHMCState, each: Callable[..., Any]) -> SGHMCState:
-        """Return the state with the directions that warm-up has found, where they are due."""
         if not state.directions.dense:
-            return state
-
-        def found(state: SGHMCState) -> SGHMCState:
-            phase = self._warmup.phase(state.i, state.num_warmup)
-            directions, adaptation = state.directions.found(state.adaptation, phase)
-            return state._replace(directions=directions, adaptation=adaptation)
-
-        due = self._warmup.phase(state.i, state.num_warmup).concluding
-        return lax.cond(jnp.all(due), each(found), lambda state: state, state)
-
-    def _with_averages(
-        self, old: SGHMCState, new: SGHMCState, each: Callable[..., Any]
-    ) -> SGHMCState:
-        """Return the new state with the step's gradient in the averages of the directions."""
-        if not new.directions.dense:
-            return new
-
-        def averaged(old: SGHMCState, new: SGHMCState) -> Directions:
-            phase = self._warmup.phase(old.i, old.num_warmup)
-            gradient = new.adaptation.last_gradients[0]
-            after = new.directions.averaged(phase, gradient, old.adaptation.last_gradients)
-            return jax.tree.map(lambda a, b: jnp.where(new.diverging, b, a), after, new.directions)
-
-        wanted = self._warmup.phase(old.i, old.num_warmup).estimating
+            return each(lambda s: self._step(s, call))(state)
+        # Work with [d, d] matrices is for few steps of warm-up. Under `vmap` a condition that
+        # differs between chains would do it in every step, so both conditions see all chains.
+        phase = self._warmup.phase(state.i, state.num_warmup)
+        due = jnp.all(phase.concluding)
+        state = lax.cond(due, each(self._with_directions), lambda state: state, state)
+        new = each(lambda s: self._step(s, call))(state)
         directions = lax.cond(
-            jnp.all(wanted), each(averaged), lambda _, new: new.directions, old, new
-        )
+            jnp.all(phase.estimating), each(self._averaged), lambda _, new: new.directions, state,
+            new,
+        )  # fmt: skip
         return new._replace(directions=directions)
+
+    def _with_directions(self, state: SGHMCState) -> SGHMCState:
+        """Return the state with the directions that warm-up has found."""
+        phase = self._warmup.phase(state.i, state.num_warmup)
+        directions, adaptation = state.directions.found(state.adaptation, phase)
+        return state._replace(directions=directions, adaptation=adaptation)
+
+    def _averaged(self, old: SGHMCState, new: SGHMCState) -> Directions:
+        """Return the directions with the step's gradient in their averages."""
+        phase = self._warmup.phase(old.i, old.num_warmup)
+        gradient = new.adaptation.last_gradients[0]
+        after = new.directions.averaged(phase, gradient, old.adaptation.last_gradients)
+        return jax.tree.map(lambda a, b: jnp.where(new.diverging, b, a), after, new.directions)
 
     def _step(self, state: SGHMCState, call: Call) -> SGHMCState:
         key, key_noise, key_gradient = random.split(state.rng_key, 3)

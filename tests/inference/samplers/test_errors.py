@@ -1,7 +1,6 @@
 """Arguments and models that the samplers refuse: errors name the argument and the cure."""
 
 import importlib.util
-import re
 from functools import cache, partial
 
 import jax.numpy as jnp
@@ -9,17 +8,14 @@ import numpy as np
 import numpyro
 import numpyro.distributions as dist
 import pytest
-from jax import random
 from numpyro.contrib.control_flow import scan
 from numpyro.infer import AIES, NUTS
-from support.helpers import KEY, one_layer, regression
+from support.helpers import KEY, assert_errors
 from support.mcem_runs import X as X_EM, Y as Y_EM, slope as with_params
 from support.mcmc_runs import X, Y, short, slope
 
 import dgp_ppl as dgp
 
-ROWS = regression(rows=12)
-Z = {"z": ROWS[0][::3]}
 run = partial(dgp.run_mcmc, KEY, num_warmup=20, num_samples=2, progress=False)
 em = partial(dgp.fit_mcem, KEY, with_params, X_EM, Y_EM, steps=2, progress=False)
 
@@ -39,10 +35,6 @@ def one():
 
 def improper():
     numpyro.sample("x", dist.ImproperUniform(dist.constraints.real, (), ()))
-
-
-def broken():
-    numpyro.factor("cliff", jnp.nan * numpyro.sample("x", dist.Normal(0, 1).expand([2])).sum())
 
 
 def cliff(edge):
@@ -84,35 +76,27 @@ def state():
 
 
 AT = {"x": jnp.array([1.0, 3.0, 4.0])}
-OPTIONS = [  # (call, pattern) of ValueErrors, unless the pattern begins with the type
+OPTIONS = [
     (lambda: dgp.SGHMC(slope, step_size=0.0), "SGHMC: step_size is 0.0, wanted a positive"),
     (lambda: dgp.SGHMC(slope, preconditioner="full"), "preconditioner is 'full', wanted 'var"),
     (
         lambda: dgp.SGHMC(slope, preconditioner="dense", integrator="euler"),
-        "integrator is 'euler', wanted 'baoab' with preconditioner='dense'",
+        "wanted 'baoab' with",
     ),
     (lambda: dgp.MCLMC(slope, energy_variance=0.0), "MCLMC: energy_variance is 0.0, wanted a pos"),
-    (
-        lambda: dgp.AdjustedMCLMC(slope, target_accept_prob=1.0),
-        r"AdjustedMCLMC: target_accept_prob is 1.0, wanted in \(0, 1\)",
-    ),
+    (lambda: dgp.AdjustedMCLMC(slope, target_accept_prob=1.0), "target_accept_prob is 1.0, wanted"),
     (lambda: dgp.BlackJAXKernel(slope, 3), "TypeError: .*algorithm is 3, wanted a function of"),
     (
         lambda: run(dgp.BlackJAXKernel(one, lambda density: 3)),
-        r"TypeError: .*algorithm returned a int, wanted a blackjax\.SamplingAlgorithm",
+        "TypeError: .*returned a int, want",
     ),
     (lambda: short(dgp.MCLMC(slope)), "MCLMC: num_warmup is 0, wanted at least 20 for the adapt"),
 ]
 MODELS = [
-    (lambda: run(dgp.SGHMC(coin)), r"SGHMC: the latent sites \['side'\] are discrete"),
+    (lambda: run(dgp.SGHMC(coin)), r"SGHMC: .*\['side'\] are discrete.*DiscreteHMCGibbs"),
     (lambda: run(dgp.SGHMC(lambda: None)), "SGHMC: the model has no latent sites"),
     (lambda: run(dgp.SGHMC(rows_of_steps)), r"\['own'\] are in a plate with a subsample_size"),
-    (
-        lambda: run(dgp.SGHMC(wide, preconditioner="dense"), X),
-        "has 2001 latent values, wanted at most 2000 with",
-    ),
-    (lambda: run(dgp.SGHMC(broken)), "not finite at the start.*{'cliff': nan}; the gradients of"),
-    (lambda: run(dgp.MCLMC(coin)), r"MCLMC: .*\['side'\] are discrete.*DiscreteHMCGibbs"),
+    (lambda: run(dgp.SGHMC(wide, preconditioner="dense"), X), "has 2001 latent values, wanted at"),
     (lambda: run(dgp.MCLMC(constant)), r"\['c'\] have a delta distribution.*deterministic"),
     (lambda: run(dgp.MCLMC(half), X, Y), "plate 'rows' takes 3 of 60 rows.*batch_size.*SGHMC"),
     (
@@ -120,21 +104,12 @@ MODELS = [
         r"of chains \[1, 2\].*'cliff': nan",
     ),
     (lambda: run(dgp.MCLMC(one)), "AdjustedMCLMC: the model has one latent value, wanted at"),
+    (lambda: run(dgp.ParallelTempering(improper)), "Tempering: .* improper prior.* proper one"),
 ]
 STARTS = [
     (
-        lambda: run(dgp.ParallelTempering(improper)),
-        "ParallelTempering: a latent site has an improper prior.* proper one",
-    ),
-    (
-        lambda: dgp.SGHMC(one_layer).init(
-            random.split(KEY), 5, {"l1.v": jnp.zeros((3, 4, 1))}, ROWS, Z
-        ),
-        r"SGHMC: init_params has {'l1.v': \(3, 4, 1\)}, .*: {'l1.v': \(2, 4, 1\)}",
-    ),
-    (
-        lambda: run(dgp.MCLMC(slope), X, Y, init_params={"w": jnp.zeros(2)}),
-        r"MCLMC: init_params has {'w': \(1, 2\)}, wanted .*'w'",
+        lambda: run(dgp.SGHMC(slope), X, Y, init_params={"w": jnp.zeros(2)}),
+        r"SGHMC: init_params has {'w': \(1, 2\)}, wanted .*'w': \(1, 3\)",
     ),
     (
         lambda: short(num_chains=3, start=state()),
@@ -155,26 +130,12 @@ RUNS = [
     (lambda: em(learning_rate=1e30, steps=300), r"NonFiniteLossError: .*step \d+: (param|the pot)"),
     (lambda: em(sampler=NUTS), "fit_mcem: sampler makes NUTS, wanted SGHMC"),
     (lambda: em(expected=1.5), r"expected is 1\.5, wanted a number between 0 and 1"),
-    (
-        lambda: dgp.fit_mcem(KEY, without_params, X_EM, Y_EM, progress=False),
-        "fit_mcem: the model has no params to learn",
-    ),
+    (lambda: dgp.fit_mcem(KEY, without_params, X_EM, Y_EM), "fit_mcem: the model has no params to"),
 ]
 
 
 def test_errors_name_the_argument_and_the_cure():
-    wrong = []
-    for call, pattern in OPTIONS + MODELS + STARTS + RUNS:
-        try:
-            call()
-        except Exception as error:
-            kind, _, wanted = pattern.rpartition("Error: ")
-            found = type(error).__name__ == f"{kind or 'Value'}Error"
-            if not (found and re.search(wanted, str(error))):
-                wrong.append(f"{pattern}\n    got {error!r}")
-        else:
-            wrong.append(f"{pattern}\n    no error")
-    assert not wrong, "\n".join(wrong)
+    assert_errors(OPTIONS + MODELS + STARTS + RUNS)
 
 
 def test_without_blackjax(monkeypatch):

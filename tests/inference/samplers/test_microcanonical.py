@@ -7,7 +7,6 @@ import numpy as np
 import numpyro
 import numpyro.distributions as dist
 import pytest
-from support.foreign_models import FOREIGN, assert_same_posterior, nuts
 from support.helpers import KEY
 
 from dgp_ppl import MCLMC, AdjustedMCLMC, BlackJAXKernel, run_mcmc
@@ -83,23 +82,6 @@ def test_bias_without_adjustment(x64):
         assert (np.abs(gap) < 5 * error).all(), (gap / error).round(1)
         measured = np.square(chains.fields["energy_error"]).mean() / DIM
         assert 0.5 * variance < measured < 3 * variance
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", FOREIGN)
-def test_models_that_are_not_ours(name):
-    """Means and variances agree with NUTS, up to a bias of 3 % without adjustment."""
-    assert_as_nuts(*FOREIGN[name])
-
-
-def assert_as_nuts(model, args):
-    exact = nuts(model, *args)
-    options = {"num_chains": 8, "progress": False}
-    adjusted = run_mcmc(KEY, AdjustedMCLMC(model), *args, **SIZES[AdjustedMCLMC], **options)
-    assert set(adjusted.samples) == set(exact.samples)
-    assert_same_posterior(adjusted, exact)
-    unadjusted = run_mcmc(KEY, MCLMC(model), *args, **SIZES[MCLMC], **options)
-    assert_same_posterior(unadjusted, exact, bias=0.03)
 
 
 def cliff():

@@ -153,23 +153,18 @@ def far(y, batch_size=None):
 
 
 @pytest.mark.slow
-def test_warm_up_from_afar():
+@pytest.mark.parametrize(("centre", "batch_size"), [(50, 20), (500, None)])
+def test_warm_up_from_afar(centre, batch_size):
     """2,000 steps suffice from hundreds of posterior standard deviations away.
 
     The mean has a Student's t distribution about the rows' mean; its sd is right to a few percent.
     """
-    for centre, batch_size in ((50, 20), (500, None)):
-        warm_up_from_afar(centre, batch_size)
-
-
-def warm_up_from_afar(centre, batch_size):
     y = centre + np.random.default_rng(0).standard_normal(200)
-    truth, sd = y.mean(), y.std() / np.sqrt(200)
     chains = run_mcmc(
         KEY, SGHMC(far), jnp.asarray(y, float), batch_size=batch_size, num_warmup=2000,
         num_samples=100, thinning=40, num_chains=8, progress=False,
     )  # fmt: skip
-    mean = (chains.samples["mean"].astype(np.float64) - truth) / sd
+    mean = (chains.samples["mean"].astype(np.float64) - y.mean()) / (y.std() / np.sqrt(200))
     assert_mean(mean.mean(axis=1), 0.0)
     assert mean.std(axis=1).max() < 1.5
     assert mean.std() == pytest.approx(1.0, abs=0.15)
