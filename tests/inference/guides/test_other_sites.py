@@ -14,7 +14,7 @@ from numpyro.infer.autoguide import (
     AutoMultivariateNormal,
 )
 from scipy import stats
-from support.helpers import KEY, start
+from support.helpers import KEY, slow, start
 
 import dgp_ppl as dgp
 from dgp_ppl import kernels
@@ -87,8 +87,7 @@ def related(x, y=None):
     plain(x, y)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("how", ["arguments", "closure", "joint guide"])
+@pytest.mark.parametrize("how", ["arguments", slow("closure"), slow("joint guide")])
 def test_a_guide_outlives_the_transformation_it_was_first_run_in(how):
     """The guide keeps no tracers of its other sites."""
     rest = {"rest": AutoMultivariateNormal} if how == "joint guide" else {}
