@@ -50,8 +50,8 @@ def run() -> None:
     except Exception as error:
         from dgp_ppl._errors import DataError
 
-        if hasattr(error, "format_message"):  # typer's, of options and their values
-            _fail(" ".join(error.format_message().split()))
+        if message := getattr(error, "format_message", None):  # typer's, of options
+            _fail(" ".join(message().split()))
         if isinstance(error, DataError) or str(error).startswith("compare: "):
             _fail(str(error).removeprefix("compare: "))
         raise

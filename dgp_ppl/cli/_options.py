@@ -34,48 +34,25 @@ Data = Annotated[
     ),
 ]
 
-SHARED = (
-    Option(0, "Seed of the random splits and the fits.", FIT, name="seed", type=int),
-    Option(False, "Compute in float64 instead of float32.", FIT, name="x64", type=bool),
-    Option(
-        None,
-        "Column to predict; required for .csv and .parquet files. Text is classes.",
-        DATA,
-        name="target",
-        type=str | None,
-    ),
-    Option(
-        None,
-        "Column to leave out; give it several times, or names separated by commas.",
-        DATA,
-        name="drop",
-        type=list[str] | None,
-    ),
-    Option(
-        None,
-        "Column of numbers to take as categories; as for --drop. The target's numbers are then "
-        "classes.",
-        DATA,
-        name="categorical",
-        type=list[str] | None,
-    ),
-    Option(
-        False,
-        "Refuse a table with text, dates or missing cells.",
-        DATA,
-        name="strict",
-        type=bool,
-    ),
-    Option(
-        DEFAULT_SPLITS,
-        "Name of the array of an .npz file that holds the splits.",
-        DATA,
-        name="split_key",
-        type=str,
-    ),
-    Option(False, "Replace earlier results.", RESULTS, name="overwrite", type=bool),
-    Option(False, "Show no progress.", RESULTS, name="quiet", type=bool),
-)
+SHARED = tuple(
+    Option(default, text, group, name=name, type=kind)
+    for name, kind, default, group, text in (
+        ("seed", int, 0, FIT, "Seed of the random splits and the fits."),
+        ("x64", bool, False, FIT, "Compute in float64 instead of float32."),
+        ("target", str | None, None, DATA,
+         "Column to predict; required for .csv and .parquet files. Text is classes."),
+        ("drop", list[str] | None, None, DATA,
+         "Column to leave out; give it several times, or names separated by commas."),
+        ("categorical", list[str] | None, None, DATA,
+         "Column of numbers to take as categories; as for --drop. The target's numbers are then "
+         "classes."),
+        ("strict", bool, False, DATA, "Refuse a table with text, dates or missing cells."),
+        ("split_key", str, DEFAULT_SPLITS, DATA,
+         "Name of the array of an .npz file that holds the splits."),
+        ("overwrite", bool, False, RESULTS, "Replace earlier results."),
+        ("quiet", bool, False, RESULTS, "Show no progress."),
+    )
+)  # fmt: skip
 """The options of `compare` and `fit` beside their own and the options of a `Setting`."""
 
 

@@ -23,7 +23,7 @@ __all__ = [
     "with_options",
 ]  # fmt: skip
 
-MODELS = ("deep_gp", "diff_gp", "temporal_diff_gp")
+MODELS: tuple[str, ...] = ("deep_gp", "diff_gp", "temporal_diff_gp")
 """The names of the models."""
 
 LIKELIHOODS: dict[str, dict[str, Callable[[Array], dist.Distribution] | None]] = {

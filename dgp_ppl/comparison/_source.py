@@ -56,8 +56,10 @@ class Split:
         if not isinstance(self.data, RowSource):
             return self.data.x[self.train], self.data.y[self.train]
         rows = self.data.rows.without(self.test)
-        is_small = len(rows) <= max(batch, _ROWS_IN_MEMORY)
-        return rows.take(range(len(rows))) if is_small else (rows, None)
+        if len(rows) > max(batch, _ROWS_IN_MEMORY):
+            return rows, None
+        x, y = rows.take(range(len(rows)))
+        return x, y
 
     def held_out(self) -> tuple[np.ndarray, np.ndarray]:
         """Return the held-out inputs and targets."""
