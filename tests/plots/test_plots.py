@@ -136,37 +136,24 @@ def test_text_is_apart_and_colours_are_safe(name):
     assert_safe_colours(figure)
 
 
-def test_overlapping_text_is_found():
-    """Test `assert_readable` itself."""
-    figure = Figure()
-    for at in (0.5, 0.51):
-        figure.subplots().text(at, 0.5, "words")
-    with pytest.raises(AssertionError, match="overlap"):
-        assert_readable(figure)
-
-
-WRONG = [
-    (lambda: plots.training_curves({}), "elbo_per_datum is empty"),
-    (lambda: plots.training_curves({"a": np.ones((2, 2))}), r"\['a'\].*wanted \[any\]"),
-    (
-        lambda: plots.predicted_against_observed([1.0, 2.0], {"a": ([1.0], [1.0], [1.0])}),
-        r"predictions\['a'\].*wanted \[2\]",
-    ),
-    (lambda: plots.layers({"l1": layer("x", 1, 3, rows=3)}), "3 inputs, wanted one or two"),
-    (lambda: plots.hidden_maps({"l1": layer("x", 1, 3, rows=3)}), "3 inputs, wanted one or two"),
-    (lambda: plots.diffusion_paths({"l1.v": np.ones(3)}), r"states\['l1.v'\].*S, K \+ 1, M, P"),
-    (
-        lambda: plots.diffusion_paths(states(), exact={"l1.v": np.ones((2, 2))}),
-        r"exact\['l1.v'\].*wanted \[S, 3, 2\]",
-    ),
-    (lambda: plots.diffusion_paths({"v": np.ones((2, 3, 1, 1))}), "wanted two or more"),
-]
-
-
 def test_what_does_not_fit_is_said():
-    for call, pattern in WRONG:
+    wide = {"l1": layer("x", 1, 3, rows=3)}
+    for call, given, pattern in (
+        (plots.training_curves, [{}], "elbo_per_datum is empty"),
+        (plots.training_curves, [{"a": np.ones((2, 2))}], r"\['a'\].*wanted \[any\]"),
+        (
+            plots.predicted_against_observed,
+            [[1.0, 2.0], {"a": ([1.0], [1.0], [1.0])}],
+            r"predictions\['a'\].*wanted \[2\]",
+        ),
+        (plots.layers, [wide], "3 inputs, wanted one or two"),
+        (plots.hidden_maps, [wide], "3 inputs, wanted one or two"),
+        (plots.diffusion_paths, [{"l1.v": np.ones(3)}], r"states\['l1.v'\].*S, K \+ 1, M, P"),
+        (plots.diffusion_paths, [{"v": np.ones((2, 3, 1, 1))}], "wanted two or more"),
+        (plots.diffusion_paths, [states(), {"l1.v": np.ones(2)}], r"exact.*wanted \[S, 3, 2\]"),
+    ):
         with pytest.raises(ValueError, match=pattern):
-            call()
+            call(*given)
 
 
 def test_a_missing_matplotlib_is_said_in_one_line(monkeypatch):

@@ -127,16 +127,17 @@ def test_chains_that_have_not_mixed_are_told():
 
 def test_held_out_rows_that_are_training_rows_are_told():
     run = SimpleNamespace(x=np.eye(3), y=np.arange(3), data=None)
-    run.x_test, run.y_test = np.eye(3)[[1, 2, 2]], np.ones(3)
-    (note,) = report._repeated_note({"dsvi": run})
-    assert "3 of the 3 held-out rows have the inputs of a training row, 1 of them also its" in note
-    assert "remove them" in note
-    run.y_test = run.y_test + 7
-    (note,) = report._repeated_note({"dsvi": run})
-    assert note.endswith("0 of them also its target.")
-    run.x_test = 2 * run.x_test
+    for x, y, both in (
+        (np.eye(3)[[1, 2, 2]], np.ones(3), "1 of them also its target. A method"),
+        (np.eye(3), np.full(3, 7), "0 of them also its target."),
+    ):
+        run.x_test, run.y_test = x, y
+        (note,) = report._repeated_note({"dsvi": run})
+        assert "3 of the 3 held-out rows have the inputs of a training row" in note
+        assert both in note
+    run.data = object.__new__(RowSource)
     assert report._repeated_note({"dsvi": run}) == []
-    run.x_test, run.data = run.x, object.__new__(RowSource)
+    run.x_test, run.data = 2 * run.x_test, None
     assert report._repeated_note({"dsvi": run}) == []
 
 

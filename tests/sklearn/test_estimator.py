@@ -8,10 +8,6 @@ import numpy as np
 import pandas as pd
 import pytest
 from sklearn.base import clone
-from sklearn.compose import ColumnTransformer, TransformedTargetRegressor
-from sklearn.model_selection import GridSearchCV
-from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import OneHotEncoder, StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 from support.estimators import SMALL, fitted, run
 from support.helpers import KEY
@@ -100,30 +96,6 @@ def test_a_fit_that_fails_says_so():
     rows = run("step")
     with pytest.raises(NonFiniteLossError, match="not finite at step"):
         DeepGPRegressor(**SMALL | {"learning_rate": 1e30}).fit(rows.x, rows.y)
-
-
-@pytest.mark.slow
-def test_a_pipeline_is_searched_over_depth_and_rate():
-    frame = pd.DataFrame({"area": X[:, 0], "colour": ["red", "blue"] * 6})
-    columns = ColumnTransformer(
-        [("numbers", StandardScaler(), ["area"]), ("text", OneHotEncoder(), ["colour"])]
-    )
-    gp = DeepGPRegressor(random_state=0, **SMALL)
-    search = GridSearchCV(
-        make_pipeline(columns, TransformedTargetRegressor(gp, transformer=StandardScaler())),
-        {
-            "transformedtargetregressor__regressor__depth": [1, 2],
-            "transformedtargetregressor__regressor__learning_rate": [0.05, 1e30],
-        },
-        cv=2,
-        error_score=-1e9,
-    )
-    with pytest.warns(match="fits failed"):
-        search.fit(frame, Y)
-    assert search.predict(frame).shape == (12,)
-    scores = search.cv_results_["mean_test_score"]
-    assert (scores[1::2] == -1e9).all()  # the fits whose loss overflows
-    assert search.best_params_["transformedtargetregressor__regressor__learning_rate"] == 0.05
 
 
 # Rows are few: each check has other shapes, for which programs are compiled.

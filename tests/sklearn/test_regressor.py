@@ -60,17 +60,6 @@ def test_restarts_are_mixed(x):
     np.testing.assert_allclose(gp.predict(x)[0], alone.mean[0], atol=1e-5)
 
 
-@pytest.mark.slow
-def test_predictions_agree_with_those_of_compare_up_to_their_error(x):
-    gp = fitted("step")
-    many = DeepGPRegressor(random_state=3, **SMALL | {"samples": 2000})
-    many = many.fit(run("step").x, run("step").y)
-    found = many.prediction(x)
-    error = np.sqrt(found.var / 2000)  # above the error of both
-    np.testing.assert_array_less(np.abs(many.predict(x) - found.mean), 6 * error)
-    np.testing.assert_array_equal(gp.params_["noise"], many.params_["noise"])
-
-
 def test_what_predict_returns(gp, x):
     mean = gp.predict(x)
     assert (mean.shape, mean.dtype) == ((len(x),), np.float64)
@@ -100,14 +89,6 @@ def test_draws_have_the_moments_of_predictions(gp, x):
     np.testing.assert_allclose(draws.var(axis=1), p.var, rtol=0.2)
     np.testing.assert_array_equal(gp.sample_y(x, 2), gp.sample_y(x, 2))
     assert (gp.sample_y(x, 2) != gp.sample_y(x, 2, random_state=1)).all()
-
-
-@pytest.mark.slow
-def test_draws_of_f_are_smooth(gp):
-    x = np.linspace(-0.5, 0.5, 40)[:, None]
-    functions, noisy = gp.sample_y(x, 3, noise=False), gp.sample_y(x, 3)
-    assert functions.shape == (40, 3)
-    assert np.abs(np.diff(functions, axis=0)).max() < 0.5 * np.abs(np.diff(noisy, axis=0)).max()
 
 
 @pytest.mark.slow
