@@ -138,19 +138,16 @@ GUIDES = {
 
 
 def test_guides_come_back(there_and_back):
+    found = there_and_back(AutoNormal(keepable.plain, init_scale=0.3, prefix="q"))
+    assert (type(found), found.prefix, found._init_scale) == (AutoNormal, "q", 0.3)
+    located = AutoDelta(keepable.plain, init_loc_fn=functools.partial(init_to_value, values={}))
+    assert isinstance(there_and_back(located).init_loc_fn, functools.partial)
     for name, guide in GUIDES.items():
         found = there_and_back(guide)
         assert type(found) is type(guide), name
         assert found.model is guide.model, name
         assert same(guide.arrays, found.arrays), name
         assert guide == found, name
-
-
-def test_guides_of_numpyro_come_back(there_and_back):
-    found = there_and_back(AutoNormal(keepable.plain, init_scale=0.3, prefix="q"))
-    assert (type(found), found.prefix, found._init_scale) == (AutoNormal, "q", 0.3)
-    located = AutoDelta(keepable.plain, init_loc_fn=functools.partial(init_to_value, values={}))
-    assert isinstance(there_and_back(located).init_loc_fn, functools.partial)
 
 
 def _local():

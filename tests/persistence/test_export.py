@@ -103,29 +103,23 @@ def exposed(x, exposure, y=None, *, z):
 
 
 @pytest.mark.slow
-def test_classes_have_probabilities(tmp_path):
+def test_classes_and_arguments_with_a_value_per_row(tmp_path):
+    """Classes have probabilities and no quantiles; values of rows are inputs of the program."""
     p = dgp.predict(KEY, classes, None, {}, Z, z=Z, num_samples=3, chunk_size=1)
     dgp.export(tmp_path / "p", p)
     header, program = read(tmp_path / "p")
-    found = program.call(np.asarray(Z, np.float32))
-    rows = [dgp.predict(KEY, classes, None, {}, r[None], z=Z, num_samples=3) for r in Z]
-    expected = np.concatenate([r.probabilities for r in rows])
-    np.testing.assert_allclose(found["probabilities"], expected, atol=1e-5)
     assert header["quantiles"] == []
-
-
-@pytest.mark.slow
-def test_arguments_with_a_value_per_row_are_inputs(tmp_path):
+    found = program.call(np.asarray(Z, np.float32))["probabilities"]
     exposure = np.linspace(1, 2, len(Z)).astype(np.float32)
     p = dgp.predict(KEY, exposed, None, {}, Z, exposure, z=Z, num_samples=3)
     dgp.export(tmp_path / "p", p, quantiles=[0.5])
-    found = read(tmp_path / "p")[1].call(np.asarray(Z, np.float32), exposure)
-    rows = [
-        dgp.predict(KEY, exposed, None, {}, r[None], exposure[i : i + 1], z=Z, num_samples=3)
-        for i, r in enumerate(Z)
-    ]
-    np.testing.assert_allclose(found["mean"], [r.mean[0] for r in rows], rtol=1e-4)
-    np.testing.assert_allclose(found["quantiles"][:, 0], [r.quantile(0.5)[0] for r in rows])
+    counts = read(tmp_path / "p")[1].call(np.asarray(Z, np.float32), exposure)
+    for i, row in enumerate(Z[:, None]):
+        p = dgp.predict(KEY, classes, None, {}, row, z=Z, num_samples=3)
+        np.testing.assert_allclose(found[i], p.probabilities[0], atol=1e-5)
+        p = dgp.predict(KEY, exposed, None, {}, row, exposure[i : i + 1], z=Z, num_samples=3)
+        np.testing.assert_allclose(counts["mean"][i], p.mean[0], rtol=1e-4)
+        np.testing.assert_allclose(counts["quantiles"][i, 0], p.quantile(0.5)[0])
 
 
 @pytest.mark.slow

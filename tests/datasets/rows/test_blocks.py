@@ -51,6 +51,8 @@ def test_any_step_can_be_found(blocks):
         block = blocks(steps=steps).at(first)
         np.testing.assert_array_equal(block.numbers, wanted[first : first + steps])
     assert (blocks(seed=(1,)).at(0).numbers != wanted[:5]).any()
+    wide = dgp.Rows.from_arrays(np.zeros((20, 2**20), np.float32))
+    assert blocks(wide).steps == 2  # of 28 MB
 
 
 def test_the_next_block_is_read_ahead_and_none_after_the_last(blocks):
@@ -71,11 +73,6 @@ def test_the_next_block_is_read_ahead_and_none_after_the_last(blocks):
     time.sleep(0.05)
     assert len(reads) == 2
     assert main not in reads
-
-
-def test_large_minibatches_make_short_blocks(blocks):
-    wide = dgp.Rows.from_arrays(np.zeros((20, 2**20), np.float32))
-    assert blocks(wide).steps == 2  # of 28 MB
 
 
 def test_an_error_of_the_thread_is_raised(blocks):
