@@ -219,8 +219,9 @@ class Prediction(Summarized, Portable):
         repeating its last row.
         """
         size, total = self.chunk_size, len(self.x)
-        num = self.num_noise or self.num_samples
-        keys = random.split(self.key, num)[jnp.arange(self.num_samples) % num]
+        keys = random.split(self.key, self.num_noise or self.num_samples)
+        if self.num_noise:
+            keys = keys[np.arange(self.num_samples) % self.num_noise]
         for start in range(0, total, size):
             mixtures = self._cache.get(start)
             if mixtures is None:
