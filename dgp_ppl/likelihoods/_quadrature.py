@@ -65,9 +65,7 @@ def log_expectation(log_p: Function, mean: Float[Array, " N"], sd: Float[Array, 
 
         return logsumexp(log_w + _guarded(log_p, mean, sd, u, -jnp.inf, counts), axis=0)
 
-    nodes = jnp.asarray(TRAPEZOID, sd.dtype)[:, None]
-    known = _is_finite(log_p, mean, sd, nodes[jnp.array([0, -1])])
-    terms = log_p(_nodes(mean, jnp.where(known, sd, 0.0), nodes))
+    terms, known = _dense_terms(log_p, mean, sd)
     whole = fixed(terms)
     # A peak between two nodes leaves one subset of the nodes alone, but not both.
     near = [jnp.abs(whole - fixed(terms, n)) <= most for n, most in _DENSE_TOLERANCES.items()]
@@ -111,17 +109,12 @@ def expectation(
     good = lax.stop_gradient(known & near & ~_peak_at_link(log_p, check, jnp.inf, mean, sd))
 
     def denser(mean: Array, sd: Array) -> Array:
-        nodes = jnp.asarray(TRAPEZOID, sd.dtype)[:, None]
-        known = _is_finite(log_p, mean, sd, nodes[jnp.array([0, -1])])
-        terms = log_p(_nodes(mean, jnp.where(known, sd, 0.0), nodes))
-
-        def fixed(every: int) -> Array:
-            w = np.exp(-0.5 * TRAPEZOID[::every] ** 2)
-            return _weighted_sum(jnp.asarray(w / w.sum(), sd.dtype)[:, None], terms[::every])
-
-        whole = fixed(1)
+        terms, known = _dense_terms(log_p, mean, sd)
+        whole = _trapezoid(terms)
         scale = jnp.maximum(1.0, jnp.abs(whole))
-        near = [jnp.abs(whole - fixed(n)) <= a * scale for n, a in _LOG_TOLERANCES.items()]
+        near = [
+            jnp.abs(whole - _trapezoid(terms, n)) <= a * scale for n, a in _LOG_TOLERANCES.items()
+        ]
         ends = jnp.maximum(jnp.abs(terms[0]), jnp.abs(terms[-1])) * np.exp(-0.5 * TRAPEZOID[0] ** 2)
         fine = known & near[0] & near[1] & (ends <= _SMALL * scale)
         fine = fine & ~_peak_at_link(log_p, terms, jnp.inf, mean, sd)
@@ -139,14 +132,8 @@ def step_expectation(p: Function, mean: Float[Array, " N"], sd: Float[Array, " N
         return _weighted_sum(jnp.exp(log_w), p(_nodes(mean, sd, u)))
 
     terms = p(_nodes(mean, sd, jnp.asarray(TRAPEZOID, sd.dtype)[:, None]))
-    weights = np.exp(-0.5 * TRAPEZOID**2)
-
-    def fixed(every: int) -> Array:
-        w = weights[::every] / weights[::every].sum()
-        return _weighted_sum(jnp.asarray(w, sd.dtype)[:, None], terms[::every])
-
-    whole = fixed(1)
-    near = [jnp.abs(whole - fixed(every)) <= 1e-5 for every in (2, 3)]
+    whole = _trapezoid(terms)
+    near = [jnp.abs(whole - _trapezoid(terms, every)) <= 1e-5 for every in (2, 3)]
     return _choose(whole, near[0] & near[1], adapted, mean, sd)
 
 
@@ -155,9 +142,18 @@ def _nodes(mean: Array, sd: Array, u: Array) -> Array:
     return mean[None] + sd[None] * u
 
 
-def _is_finite(log_p: Function, mean: Array, sd: Array, u: Array) -> Array:
-    """Return whether log p is finite at all of the nodes, [N]."""
-    return jnp.all(jnp.isfinite(_values(log_p, _nodes(mean, sd, u))), axis=0)
+def _dense_terms(log_p: Function, mean: Array, sd: Array) -> tuple[Array, Array]:
+    """Return log p at the dense nodes, [Q, N], and whether it is finite at the outermost, [N]."""
+    nodes = jnp.asarray(TRAPEZOID, sd.dtype)[:, None]
+    outermost = _values(log_p, _nodes(mean, sd, nodes[jnp.array([0, -1])]))
+    known = jnp.all(jnp.isfinite(outermost), axis=0)
+    return log_p(_nodes(mean, jnp.where(known, sd, 0.0), nodes)), known
+
+
+def _trapezoid(terms: Array, every: int = 1) -> Array:
+    """Return the expectation by every second or third of the dense nodes, [N]."""
+    w = np.exp(-0.5 * TRAPEZOID[::every] ** 2)
+    return _weighted_sum(jnp.asarray(w / w.sum(), terms.dtype)[:, None], terms[::every])
 
 
 def _values(log_p: Function, f: Array) -> Array:
