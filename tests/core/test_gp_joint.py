@@ -54,20 +54,19 @@ def test_draws_are_finite():
 
 
 @pytest.mark.parametrize("lengthscale", LENGTHSCALES[1::2])
-def test_draws_of_the_prior_have_the_kernels_covariance(lengthscale):
-    for draws in many(jnp.full(3000, lengthscale)):
-        assert_mean(draws, np.zeros(5))
-        assert_covariance(draws, squared_exponential(X, X, 1.0, lengthscale))
-
-
-@pytest.mark.parametrize("lengthscale", LENGTHSCALES[1::2])
 def test_draws_have_the_moments_of_dense_algebra(lengthscale):
-    """Mean A'm and covariance k(x, x) - A'A + A'R R'A, in float64 with the jitter of float32."""
+    """Of the prior, and mean A'm and covariance k(x, x) - A'A + A'R R'A of q(v).
+
+    In float64, with the jitter of float32.
+    """
     Kzz, Kzx, Kxx = (
         squared_exponential(a, b, 1.0, lengthscale) for a, b in ((Z, Z), (Z, X), (X, X))
     )
     A = np.linalg.solve(np.linalg.cholesky(Kzz + default_jitter(np.float32) * np.eye(12)), Kzx)
     root = A.T @ TRIL[0]
+    for draws in many(jnp.full(3000, lengthscale)):
+        assert_mean(draws, np.zeros(5))
+        assert_covariance(draws, Kxx)
     for draws in many(jnp.full(3000, lengthscale), q=Q):
         assert_mean(draws, A.T @ LOC[:, 0])
         assert_covariance(draws, Kxx - A.T @ A + root @ root.T)

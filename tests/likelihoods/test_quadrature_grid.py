@@ -96,14 +96,11 @@ CASES = {
     "negative_binomial": Case(
         lambda f: likelihoods.NegativeBinomialLog(f, 3.0), negative_binomial, COUNTS, LOGS, log_of_y
     ),
-    "censored": censored(0.3),
     "censored narrow": censored(1e-3),
     "censored below": censored_below(1e-3),
-    "student": student(0.3),
     "student narrow": student(1e-3),
     "integrated student narrow": student(1e-3, likelihoods.StudentT),
     "laplace": laplace(0.3),
-    "laplace wide": laplace(1e3),
     "logistic": Case(
         lambda f: dist.Logistic(f, 0.1),
         lambda f, y: stats.logistic.logpdf(y, f, 0.1), TARGETS, AWAY, at_y,
