@@ -102,14 +102,12 @@ def adaptation(density):
 
 
 SAMPLERS = {
-    "mala": lambda: BlackJAXKernel(gaussian, lambda d: blackjax.mala(d, step_size=0.1)),
     "hmc": lambda: BlackJAXKernel(
         gaussian,
         lambda d: blackjax.hmc(
             d, step_size=0.3, inverse_mass_matrix=SD**2, num_integration_steps=5
         ),
     ),
-    "barker": lambda: BlackJAXKernel(gaussian, lambda d: blackjax.barker(d, step_size=0.8)),
     "elliptical slice": lambda: BlackJAXKernel(gaussian, slices),
     "adapted": lambda: BlackJAXKernel(gaussian, blackjax.hmc, adaptation=adaptation),
 }

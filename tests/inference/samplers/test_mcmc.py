@@ -18,13 +18,6 @@ from dgp_ppl.inference.samplers._em import ExpectationMaximization
 from dgp_ppl.inference.samplers._mcmc import _Program
 from dgp_ppl.inference.samplers._sghmc import SGHMC
 
-
-@pytest.mark.slow
-def test_thinning_takes_every_so_many_draws():
-    whole, part = sampled(num_samples=400, thinning=1), sampled()
-    np.testing.assert_array_equal(whole.samples["w"][:, 3::4], part.samples["w"])
-
-
 # --- warnings -------------------------------------------------------------------------------------
 
 

@@ -93,33 +93,6 @@ def test_euler_steps_have_their_own_law():
 # --- posteriors that are known -------------------------------------------------------------------
 
 
-def hierarchy(y, batch_size=None):
-    """A global latent, and a latent of every row inside the subsampled plate."""
-    mean = numpyro.sample("mean", dist.Normal(0, 1))
-    with numpyro.plate("data", len(y), subsample_size=batch_size) as rows:
-        own = numpyro.sample("own", dist.Normal(mean, 1))
-        numpyro.sample("y", dist.Normal(own, 0.5), obs=y[rows])
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("batch_size", [None, 4])
-def test_latents_of_rows(batch_size):
-    """Each row keeps its value, whichever rows a step takes; means and sds in closed form."""
-    y = jnp.array([1.0, -0.5, 2.0, 0.3, 0.8, 1.5])
-    chains = run_mcmc(
-        KEY, SGHMC(hierarchy), y, batch_size=batch_size, num_warmup=4000, num_samples=1000,
-        thinning=40, num_chains=8, progress=False,
-    )  # fmt: skip
-    precision = len(y) / 1.25 + 1
-    mean = float(y.sum()) / 1.25 / precision
-    own = (mean + 4 * np.asarray(y)) / 5
-    own_sd = np.sqrt(1 / 5 + 1 / precision / 25)
-    for site, truth, sd in (("mean", mean, precision**-0.5), ("own", own, own_sd)):
-        draws = chains.samples[site].astype(np.float64)
-        assert_mean(draws.mean(axis=1), truth)
-        assert np.abs(draws.std(axis=1).mean(axis=0) / sd - 1).max() < 0.1
-
-
 @pytest.mark.slow
 def test_many_coordinates_that_depend_on_each_other():
     """Warm-up finds stable steps where combinations are far stiffer than any coordinate."""
