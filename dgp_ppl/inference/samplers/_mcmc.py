@@ -77,9 +77,9 @@ def run_mcmc(
             axis of size C.
         start: the kernel's state to continue from, such as `Chains.state` of an earlier run. `key`
             is then unused, and `num_warmup` must be 0.
-        extra_fields: fields of the kernel's state to keep, besides its default fields and
-            ``temperature`` of `SGHMC`. Dots name nested fields. A field that an ensemble sampler
-            has once for all chains is repeated for each.
+        extra_fields: fields of the kernel's state to keep, besides its default fields. Dots name
+            nested fields. A field that an ensemble sampler has once for all chains is repeated for
+            each.
         checkpoint: folder for this run only; None writes nothing.
         every: least number of steps between checkpoints.
         progress: show a progress bar; a string is its label.
@@ -120,9 +120,8 @@ def run_mcmc(
         init_params = jax.tree.map(lambda a: jnp.asarray(a)[None], init_params)
     kernel = VectorizedKernel(sampler, num_chains)
     state = kernel.init(key, num_warmup, init_params, call, start)
-    default = ("temperature",) if isinstance(sampler, SGHMC) else ()
-    extra = dict.fromkeys((*sampler.default_fields[1:], *default, *extra_fields))
-    fields = (sampler.sample_field, *extra)
+    fields = (sampler.sample_field, *sampler.default_fields, *extra_fields)
+    fields = tuple(dict.fromkeys(fields))
     kernel.fields(state, fields)  # raises for an unknown field before anything is run
     folder = None
     if checkpoint is not None:
@@ -197,19 +196,16 @@ class _Program:
         Returns:
             The state after them, and columns with a row for each draw.
         """
-        if runs_on_cpu(state):
-            state, columns = self._counted(state, num, thinning, self.data)
-            return state, [np.asarray(a)[:num] for a in columns]
-        if num == 1:  # all of the warm-up, and draws that are far apart
-            columns: list[Array] = []
-            for length in blocks(thinning):
-                state, columns = self._static(state, 1, length, self.data)
-            return state, [np.asarray(a)[:1] for a in columns]
-        parts = []
-        for length in blocks(num):
-            state, columns = self._static(state, length, thinning, self.data)
-            parts.append([a[:length] for a in columns])
-        return state, [np.concatenate(c) for c in zip(*parts, strict=True)]
+        program = self._counted if (on_cpu := runs_on_cpu(state)) else self._static
+        calls = [(num, thinning)] if on_cpu else [(n, thinning) for n in blocks(num)]
+        if num == 1 and not on_cpu:  # all of the warm-up, and draws that are far apart
+            calls = [(1, steps) for steps in blocks(thinning)]
+        parts: list[tuple[list[Array], int]] = []
+        for length, steps in calls:
+            state, columns = program(state, length, steps, self.data)
+            parts = [(columns, length)] if num == 1 else [*parts, (columns, length)]
+        kept = [[np.asarray(a)[:length] for a in columns] for columns, length in parts]
+        return state, [np.concatenate(c) for c in zip(*kept, strict=True)]
 
     def by_name(self, columns: list[np.ndarray]) -> tuple[dict[str, Any], dict[str, Any]]:
         """Return latent sites and other fields by name, from the arrays of `advance`."""

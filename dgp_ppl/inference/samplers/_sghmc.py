@@ -116,7 +116,7 @@ class SGHMC(ModelKernel):
 
     @property
     def default_fields(self) -> tuple[str, ...]:
-        return ("z", "diverging")
+        return ("z", "diverging", "temperature")
 
     def get_diagnostics_str(self, state: SGHMCState) -> str:
         return f"step size {state.step_size:.2g}, temperature {state.temperature:.2f}"
