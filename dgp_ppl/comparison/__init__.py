@@ -11,15 +11,13 @@ from dgp_ppl._files import versions
 from dgp_ppl.comparison._builders import Built, build
 from dgp_ppl.comparison._compare import Comparison, compare
 from dgp_ppl.comparison._executor import local_workers
-from dgp_ppl.comparison._fit_method import MethodFit, fit_method
+from dgp_ppl.comparison._fit_method import MethodFit
 from dgp_ppl.comparison._folder import write_json
-from dgp_ppl.comparison._kernels import KERNELS
 from dgp_ppl.comparison._method import METHODS, Fitted, Task, register
 from dgp_ppl.comparison._run import Run
-from dgp_ppl.comparison._setting import MODELS, Setting
+from dgp_ppl.comparison._setting import Setting
 
 __all__ = [
-    "KERNELS", "METHODS", "MODELS", "Built", "Comparison", "Fitted", "MethodFit", "Run", "Setting",
-    "Task", "UnsuitableError", "build", "compare", "fit_method", "local_workers", "register",
-    "versions", "write_json",
+    "METHODS", "Built", "Comparison", "Fitted", "MethodFit", "Run", "Setting", "Task",
+    "UnsuitableError", "build", "compare", "local_workers", "register", "versions", "write_json",
 ]  # fmt: skip

@@ -29,6 +29,7 @@ from dgp_ppl.comparison._folder import (
     write_json,
 )
 from dgp_ppl.comparison._in_one_program import fits_in_one_program
+from dgp_ppl.comparison._method import check_methods
 from dgp_ppl.comparison._metrics import summarise
 from dgp_ppl.comparison._run import Job, Run, run_method
 from dgp_ppl.comparison._setting import (
@@ -38,7 +39,7 @@ from dgp_ppl.comparison._setting import (
     make_setting,
     with_options,
 )
-from dgp_ppl.comparison._source import check_methods, chosen_methods, divided, split_numbers
+from dgp_ppl.comparison._source import chosen_methods, divided, split_numbers
 from dgp_ppl.datasets import Dataset, Rows
 from dgp_ppl.datasets._arrow import ArrowFrame
 from dgp_ppl.datasets._npz import DEFAULT_SPLITS

@@ -12,7 +12,7 @@ from jax import random
 from jax.typing import ArrayLike
 
 from dgp_ppl._errors import NonFiniteLossError, UnsuitableError
-from dgp_ppl.comparison._method import METHODS, Fitted, Task, check_method
+from dgp_ppl.comparison._method import METHODS, Fitted, Task
 from dgp_ppl.comparison._setting import Setting
 from dgp_ppl.datasets import Rows
 from dgp_ppl.inference.runs._summary import Summarized
@@ -79,50 +79,14 @@ Found = MethodFit | NonFiniteLossError | UnsuitableError
 """The fit of a method, or why it failed."""
 
 
-def fit_method(
-    method: str,
-    x: ArrayLike | Rows,
-    y: ArrayLike | None,
-    setting: Setting,
-    *,
-    seed: int = 0,
-    split: int = 0,
-    shared_unit: bool = False,
-    one_hot: Sequence[Sequence[int]] = (),
-    progress: str | bool = False,
-) -> MethodFit:
-    """Fit one method of `compare` to training rows, with the keys that `compare` takes.
-
-    >>> import numpy as np
-    >>> from dgp_ppl.comparison import Setting, fit_method
-    >>> x = np.linspace(0.0, 9.0, 20)[:, None]
-    >>> found = fit_method("sgpr", x, 3 * x[:, 0], Setting(inducing=5, steps=20))
-    >>> found.predict(x[:3]).mean.shape
-    (3,)
-
-    Args:
-        method: name of the method, a key of `METHODS`.
-        x: training inputs in their units, [N, D]; or a source of rows, with the targets.
-        y: training targets in their units, or classes 0 ... C-1, [N]; None with a source.
-        setting: the options. For classes its field `task` is "binary" or "multiclass", and
-            `outputs` the number of classes.
-        seed: seed of the fit, at least 0.
-        split: number of the split in `compare`.
-        shared_unit: whether all inputs have the same unit; see `Dataset`.
-        one_hot: positions of the one-hot inputs of each column of categories that gets a kernel
-            over categories, such as ``Preprocessor.one_hot.values()``.
-        progress: label of the progress bar, or False.
+def fit_method(method: str, x: Any, y: Any, setting: Setting, **options: Any) -> MethodFit:
+    """Fit one method of `compare` to training rows; arguments as in `prepared`.
 
     Raises:
         NonFiniteLossError: if the loss of the only fit became NaN or infinite.
         UnsuitableError: if the method does not support these data, or no restart succeeded.
-        ValueError: if there is no such method.
     """
-    check_method("fit_method", method)
-    standardizer, tasks = prepared(
-        x, y, setting, seed=seed, split=split, shared_unit=shared_unit, one_hot=one_hot,
-        progress=progress,
-    )  # fmt: skip
+    standardizer, tasks = prepared(x, y, setting, **options)
     start = time.perf_counter()
     found: list[Any] = []
     for task in tasks:
@@ -130,7 +94,8 @@ def fit_method(
             found.append(METHODS[method](task))
         except FailedFit as error:
             found.append(error)
-    return method_fit(found, standardizer, seed, split, time.perf_counter() - start)
+    seconds = time.perf_counter() - start
+    return method_fit(found, standardizer, options["seed"], options["split"], seconds)
 
 
 def method_fit(
@@ -155,11 +120,23 @@ def prepared(
     *,
     seed: int,
     split: int,
-    shared_unit: bool,
-    one_hot: Sequence[Sequence[int]],
-    progress: str | bool,
+    shared_unit: bool = False,
+    one_hot: Sequence[Sequence[int]] = (),
+    progress: str | bool = False,
 ) -> tuple[Standardizer, list[Task]]:
-    """Return the scale of the training rows, and a task for each restart; see `fit_method`."""
+    """Return the scale of the training rows, and a task for each restart.
+
+    Args:
+        x: training inputs in their units, [N, D]; or a source of rows, with the targets.
+        y: training targets in their units, or classes 0 ... C-1, [N]; None with a source.
+        setting: the options, with the task and the number of outputs.
+        seed: seed of the fit, at least 0.
+        split: number of the split in `compare`.
+        shared_unit: whether all inputs have the same unit; see `Dataset`.
+        one_hot: positions of the one-hot inputs of each column of categories that gets a kernel
+            over categories, such as ``Preprocessor.one_hot.values()``.
+        progress: label of the progress bar, or False.
+    """
     is_streamed, is_regression = isinstance(x, Rows), setting.task == "regression"
     standardizer = Standardizer.fit(
         x, y if is_regression and not is_streamed else None, shared=shared_unit,

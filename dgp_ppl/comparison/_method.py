@@ -27,7 +27,7 @@ __all__ = [
     "Method",
     "Task",
     "Traits",
-    "check_method",
+    "check_methods",
     "methods_for",
     "register",
 ]  # fmt: skip
@@ -207,13 +207,19 @@ _NOW = {
 """What does the work of methods of version 0.2."""
 
 
-def check_method(caller: str, method: str) -> None:
-    """Raise a ValueError unless a method has this name."""
-    if method in METHODS:
+def check_methods(methods: Sequence[str] | None) -> None:
+    """Raise unless these are different names of methods, or None."""
+    if methods is None:
         return
-    if method in _NOW:
-        raise ValueError(f"{caller}: the method {method!r} is now {_NOW[method]}")
-    raise ValueError(f"{caller}: there is no method {method!r}, wanted one of {', '.join(METHODS)}")
+    known = ", ".join(METHODS)
+    for method in methods:
+        if method in _NOW:
+            raise ValueError(f"compare: the method {method!r} is now {_NOW[method]}")
+        if method not in METHODS:
+            raise ValueError(f"compare: there is no method {method!r}, wanted one of {known}")
+    if not methods or len(set(methods)) < len(methods):
+        names = ",".join(methods)
+        raise ValueError(f"compare: methods has {names!r}, wanted different names among {known}")
 
 
 def methods_for(task: str, methods: Sequence[str], streams: bool = False) -> tuple[str, ...]:

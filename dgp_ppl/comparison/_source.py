@@ -13,11 +13,11 @@ import numpy as np
 from dgp_ppl import datasets
 from dgp_ppl._checks import bad_rows, check_count
 from dgp_ppl._errors import DataError
-from dgp_ppl.comparison._method import METHODS, check_method, methods_for
+from dgp_ppl.comparison._method import METHODS, methods_for
 from dgp_ppl.datasets import Dataset, Preprocessor
 from dgp_ppl.datasets._source import RowSource, TableSource
 
-__all__ = ["Split", "check_methods", "chosen_methods", "divided", "split_numbers"]
+__all__ = ["Split", "chosen_methods", "divided", "split_numbers"]
 
 _DEFAULT_METHODS = ("sgpr", "dsvi", "dspp")
 _DEFAULT_SPLITS = 3
@@ -75,19 +75,6 @@ class Split:
                     )
             return x, y
         return self.data.x[self.test], self.data.y[self.test]
-
-
-def check_methods(methods: Sequence[str] | None) -> None:
-    """Raise unless these are different names of methods, or None."""
-    if methods is None:
-        return
-    for method in methods:
-        check_method("compare", method)
-    if not methods or len(set(methods)) < len(methods):
-        raise ValueError(
-            f"compare: methods has {','.join(methods)!r}, wanted different names among "
-            f"{', '.join(METHODS)}"
-        )
 
 
 def chosen_methods(source: Source, methods: Sequence[str] | None) -> tuple[str, ...]:

@@ -14,7 +14,8 @@ from sklearn.base import BaseEstimator
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from dgp_ppl.comparison import METHODS, fit_method
+from dgp_ppl.comparison import METHODS
+from dgp_ppl.comparison._fit_method import fit_method
 from dgp_ppl.comparison._method import methods_for
 from dgp_ppl.comparison._setting import OPTIONS, complete_setting, make_setting, with_options
 from dgp_ppl.prediction import Prediction, pool
@@ -140,7 +141,7 @@ class DeepGPEstimator(BaseEstimator):
         setting = make_setting(caller, None, {o.name: getattr(self, o.name) for o in _OPTIONS})
         setting = complete_setting(caller, setting, task, classes)
         self.fitted_ = fit_method(
-            self.method, X, y, setting, seed=self._seed(),
+            self.method, X, y, setting, seed=self._seed(), split=0,
             progress=self.method if self.verbose else False,
         )  # fmt: skip
         if self.fitted_.errors:

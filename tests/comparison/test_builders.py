@@ -4,8 +4,10 @@ import numpy as np
 from support.helpers import KEY, regression
 
 from dgp_ppl._partition import Call
-from dgp_ppl.comparison import KERNELS, MODELS, Setting, Task, build
+from dgp_ppl.comparison import Setting, Task, build
 from dgp_ppl.comparison._builders import observation_arguments
+from dgp_ppl.comparison._kernels import KERNELS
+from dgp_ppl.comparison._setting import MODELS
 from dgp_ppl.core._handover import is_layer, layer_of
 from dgp_ppl.inference.programs._handlers import survey
 

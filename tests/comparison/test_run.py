@@ -8,7 +8,8 @@ from support.comparisons import TINY
 
 import dgp_ppl
 from dgp_ppl import NonFiniteLossError
-from dgp_ppl.comparison import Setting, fit_method
+from dgp_ppl.comparison import Setting
+from dgp_ppl.comparison._fit_method import fit_method
 
 
 def test_a_failed_fit_is_a_row_of_nulls(tmp_path):
@@ -19,10 +20,9 @@ def test_a_failed_fit_is_a_row_of_nulls(tmp_path):
     assert "not finite at step" in row["error"]
     assert comparison.summary == []
     x = np.linspace(-1, 1, 20)[:, None]
+    options = {"steps": 4, "inducing": 4, "depth": 1, "learning_rate": 1e30}
     with pytest.raises(NonFiniteLossError, match="not finite at step"):
-        fit_method("dsvi", x, x[:, 0], Setting(steps=4, inducing=4, depth=1, learning_rate=1e30))
-    with pytest.raises(ValueError, match="fit_method: the method 'svgp' is now dsvi with depth=1"):
-        fit_method("svgp", x, x[:, 0], Setting())
+        fit_method("dsvi", x, x[:, 0], Setting(**options), seed=0, split=0)
 
 
 def test_one_method_is_fitted_as_compare_does():

@@ -12,7 +12,8 @@ from support.helpers import regression
 
 import dgp_ppl as dgp
 from dgp_ppl import initialize, likelihoods, models
-from dgp_ppl.comparison import MODELS, Setting, Task, build
+from dgp_ppl.comparison import Setting, Task, build
+from dgp_ppl.comparison._setting import MODELS
 
 SETTING = Setting(inducing=4, depth=2)
 
