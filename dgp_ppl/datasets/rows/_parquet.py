@@ -77,8 +77,11 @@ class ParquetReader(Reader):
         self.num_rows = int(self._starts[-1])
         if not self.num_rows:
             raise DataError(f"{self.path}: no rows, wanted some; check that the files are complete")
-        # A target has one type in all row groups, so whole numbers with missing cells are floats.
-        self._floats = {n for n in targets if any(_may_miss(g, n) for g in self._groups)}
+        self._types = {name: self._type(name, name in targets) for name in self._names}
+        pa = arrow()
+        small = (pa.float32(), pa.float16(), pa.int8(), pa.int16(), pa.uint8(), pa.uint16())
+        is_small = all(self._schema.field(n).type in small for n in self._inputs)
+        self._dtype = np.float32 if is_small else np.float64
         self._batch_rows = int(np.clip(_BATCH_CELLS // len(self._names), *_BATCH_ROWS))
         self.most_arcs = int(np.clip(_OPEN_COLUMNS // len(self._names), *_ARCS))
         self._cursors: list[_Cursor] = []
@@ -134,24 +137,24 @@ class ParquetReader(Reader):
             f"{self.path}: the files have changed since they were opened; open them again"
         )
 
+    def _type(self, name: str, is_target: bool) -> Any:
+        """Return the type of a column: of whole targets without missing cells whole numbers."""
+        pa, kind = arrow(), self._schema.field(name).type
+        if pa.types.is_floating(kind):
+            return kind
+        is_whole = is_target and not pa.types.is_decimal(kind)
+        if not is_whole or any(_may_miss(g, name) for g in self._groups):
+            return pa.float64()  # NaN for missing cells
+        return pa.int8() if pa.types.is_boolean(kind) else kind
+
     def _arrays(self, batch: Any) -> Arrays:
         """Return the arrays of the rows of a batch."""
-        pa, columns = arrow(), {}
+        columns = {}
         with readable(self.path):
-            for name in self._names:
-                kind = self._schema.field(name).type
-                column = batch.column(name).cast(kind)
-                if pa.types.is_boolean(kind):
-                    column = column.cast(pa.int8())
-                if not pa.types.is_floating(kind) and (
-                    name in self._floats or column.null_count or pa.types.is_decimal(kind)
-                ):
-                    column = column.cast(pa.float64(), safe=False)  # NaN for missing cells
-                columns[name] = column.to_numpy(zero_copy_only=False)
-        small = (pa.float32(), pa.float16(), pa.int8(), pa.int16(), pa.uint8(), pa.uint16())
-        is_small = all(self._schema.field(n).type in small for n in self._inputs)
-        dtype = np.float32 if is_small else np.float64
-        x = np.stack([columns[n] for n in self._inputs], axis=1, dtype=dtype)
+            for name, kind in self._types.items():
+                column = batch.column(name).cast(self._schema.field(name).type)
+                columns[name] = column.cast(kind, safe=False).to_numpy(zero_copy_only=False)
+        x = np.stack([columns[n] for n in self._inputs], axis=1, dtype=self._dtype)
         if isinstance(self._target, str):
             return x, columns[self._target]
         return (x, np.stack([columns[n] for n in self._target], axis=1)) if self._target else (x,)
