@@ -10,7 +10,7 @@ from numpyro.infer import SVI, TraceMeanField_ELBO
 from numpyro.infer.autoguide import AutoNormal
 from numpyro.primitives import Messenger
 from support.fits import OPTIMIZER, SHALLOW
-from support.helpers import slow
+from support.helpers import assert_errors, slow
 from support.streams import KEY, B, N, X, Y, Z, sorted_rows, streamed
 
 import dgp_ppl as dgp
@@ -158,31 +158,24 @@ def test_a_failing_disk_ends_the_fit():
 
 
 def test_what_is_refused():
-    rows = sorted_rows()
-    fit = dict(steps=1, progress=False, z=Z)
-    with pytest.raises(ValueError, match="no batch_size, which a fit to Rows needs"):
-        dgp.fit(KEY, svgp, SHALLOW, rows, **fit)
-    with pytest.raises(ValueError, match="batch_size is 503, wanted fewer than the 503 rows"):
-        dgp.fit(KEY, svgp, SHALLOW, rows, batch_size=N, **fit)
-    with pytest.raises(TypeError, match="wanted one Rows"):
-        dgp.fit(KEY, svgp, SHALLOW, X, rows, batch_size=B, **fit)
-    with pytest.raises(ValueError, match="restarts is 2, wanted 1 with Rows"):
-        streamed(1, restarts=2)
-    with pytest.raises(TypeError, match="fit_many: an argument is Rows, wanted arrays in memory"):
-        dgp.fit_many(jax.random.split(KEY), svgp, SHALLOW, rows, batch_size=B, **fit)
-    with pytest.raises(TypeError, match="run_mcmc: an argument is Rows, wanted arrays in memory"):
-        dgp.run_mcmc(KEY, dgp.SGHMC(svgp), rows, z=Z, num_warmup=1, num_samples=1)
-    with pytest.raises(TypeError, match=r"Rows\(503 rows of \[2\], \[\]\) are not in memory"):
-        dgp.predict(KEY, svgp, SHALLOW, streamed(1), rows, z=Z)
-
-
-def test_latent_values_of_rows_are_refused():
-    guide = dgp.MeanField(gplvm)
-    with pytest.raises(ValueError, match="site 'latent' is a latent value of each row"):
-        dgp.fit(
-            KEY, gplvm, guide, dgp.Rows.from_arrays(X, X), out=2, z=(np.c_[X, X][:5],),
-            batch_size=B, steps=1,
-        )  # fmt: skip
+    rows, fit = sorted_rows(), {"steps": 1, "progress": False, "z": Z}
+    keys, latent = jax.random.split(KEY), dgp.Rows.from_arrays(X, X)
+    assert_errors([
+        (lambda: dgp.fit(KEY, svgp, SHALLOW, rows, **fit), "ValueError.*no batch_size, which"),
+        (lambda: streamed(1, batch_size=N), "ValueError.*batch_size is 503, wanted fewer"),
+        (lambda: dgp.fit(KEY, svgp, SHALLOW, X, rows, batch_size=B, **fit),
+         "TypeError.*wanted one Rows"),
+        (lambda: streamed(1, restarts=2), "ValueError.*restarts is 2, wanted 1 with Rows"),
+        (lambda: dgp.fit_many(keys, svgp, SHALLOW, rows, batch_size=B, **fit),
+         "TypeError: fit_many: an argument is Rows, wanted arrays in memory"),
+        (lambda: dgp.run_mcmc(KEY, dgp.SGHMC(svgp), rows, z=Z, num_warmup=1, num_samples=1),
+         "TypeError: run_mcmc: an argument is Rows, wanted arrays in memory"),
+        (lambda: dgp.predict(KEY, svgp, SHALLOW, streamed(1), rows, z=Z),
+         r"TypeError.*Rows\(503 rows of \[2\], \[\]\) are not in memory"),
+        (lambda: dgp.fit(KEY, gplvm, dgp.MeanField(gplvm), latent, out=2, z=(np.c_[X, X][:5],),
+                         batch_size=B, steps=1),
+         "ValueError.*site 'latent' is a latent value of each row"),
+    ])  # fmt: skip
 
 
 def test_a_model_without_minibatches_is_told_so():

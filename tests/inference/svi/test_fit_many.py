@@ -10,7 +10,7 @@ import pytest
 from jax import random
 from numpyro.infer.autoguide import AutoNormal
 from support.fits import OPTIMIZER, SHALLOW, X, Y, Z, shallow
-from support.helpers import KEY, slow
+from support.helpers import KEY, assert_errors, slow
 
 import dgp_ppl as dgp
 from dgp_ppl.core._minibatch import padded
@@ -107,17 +107,14 @@ def test_the_best_of_restarts():
 
 
 def test_invalid_arguments():
-    with pytest.raises(ValueError, match=r"keys has shape \(\), wanted one random key for each"):
-        many(keys=KEY)
-    with pytest.raises(ValueError, match=r"each names \['noise'\], wanted some of .*'x', 'y', 'z'"):
-        many(each=("noise",))
-    with pytest.raises(ValueError, match=r"argument 'y' has shape \(20,\), wanted a leading axis"):
-        many(each=("y",))
-    with pytest.raises(dgp.DataError, match=r"'y'.* is NaN in 1 of 20 rows"):
-        dgp.fit_many(
-            KEYS, svgp, SHALLOW, X, jnp.stack([Y, Y, Y]).at[2, 5].set(jnp.nan), z=Z, each=("y",),
-            steps=2, **OPTIONS,
-        )  # fmt: skip
+    bad = jnp.stack([Y, Y, Y]).at[2, 5].set(jnp.nan)
+    each = lambda y: dgp.fit_many(KEYS, svgp, SHALLOW, X, y, z=Z, each=("y",), steps=2, **OPTIONS)  # noqa: E731
+    assert_errors([
+        (lambda: many(keys=KEY), r"ValueError.*keys has shape \(\), wanted one random key"),
+        (lambda: many(each=("noise",)), r"ValueError.*each names \['noise'\], wanted .*'y'"),
+        (lambda: each(Y), r"ValueError.*argument 'y' has shape \(20,\), wanted a leading axis"),
+        (lambda: each(bad), r"DataError.*'y'.* is NaN in 1 of 20 rows"),
+    ])  # fmt: skip
 
 
 # --- data of different lengths, padded to one -----------------------------------------------------

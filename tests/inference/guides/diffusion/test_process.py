@@ -110,24 +110,6 @@ def test_steps_of_the_reference():
     np.testing.assert_allclose(process.carry, whole, rtol=1e-12)
 
 
-def test_states_of_a_path():
-    """Paths start at N(0, I), and each step has the mean and variance of its definition."""
-    process = Process.build(RISING, 4)
-    eta = jnp.asarray(np.random.default_rng(0).uniform(0.2, 1, (4, 3)))
-    control = Partial(lambda k, x: jnp.sin(x + k))
-    states = simulate_path(KEY, process, control, eta)
-    x, _, _ = simulate_process(KEY, process, control, eta)
-    np.testing.assert_allclose(states[-1], x, rtol=1e-6)
-    many = jax.vmap(lambda k: simulate_path(k, process, control, eta))(random.split(KEY, 4000))
-    assert_mean(many[:, 0], 0.0)
-    assert_mean(jnp.square(many[:, 0]), 1.0)
-    for i, k in enumerate((3, 2, 1)):
-        before, after = np.asarray(many[:, i]), np.asarray(many[:, i + 1])
-        residual = after - process.carry[k] * before - process.gain[k] * np.sin(before + k)
-        assert_mean(residual, 0.0)
-        assert_mean(np.square(residual), eta[k])
-
-
 def test_derivatives_equal_the_derivatives_of_a_loop_in_python(x64):
     """In the control's params and in the variances; what is given counts as a constant."""
     process = Process.build(VariancePreserving(3.0, 3.0), 4)
