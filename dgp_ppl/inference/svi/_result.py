@@ -67,17 +67,18 @@ class FitResult(Summarized, Portable):
         first = list_losses("loss", self.losses, self.seconds)
         if len(self.losses):
             first += f" nats (ELBO per datum {self.elbo_per_datum[-1]:.4g}, N = {self.num_data})"
-        reverted = ["keep_best returned the params that the fit began with"] * self.reverted
-        interrupted = ["interrupted before its last step"] * self.interrupted
-        bounds = [] if self.restart_bounds is None else self.restart_bounds / self.num_data
-        chosen = "best of restarts with ELBO per datum " + ", ".join(f"{b:.4g}" for b in bounds)
-        trials = [] if self.start_losses is None else self.start_losses
-        begun = "best of starts with losses after a trial " + ", ".join(f"{a:.4g}" for a in trials)
-        return [
-            first, *reverted, *interrupted, *[begun] * bool(len(trials)),
-            *[chosen] * bool(len(bounds)),
-            *list_arrays("params", self.params),
-        ]  # fmt: skip
+        lines = [first]
+        if self.reverted:
+            lines.append("keep_best returned the params that the fit began with")
+        if self.interrupted:
+            lines.append("interrupted before its last step")
+        if self.start_losses is not None:
+            trials = ", ".join(f"{a:.4g}" for a in self.start_losses)
+            lines.append(f"best of starts with losses after a trial {trials}")
+        if self.restart_bounds is not None:
+            bounds = ", ".join(f"{b:.4g}" for b in self.restart_bounds / self.num_data)
+            lines.append(f"best of restarts with ELBO per datum {bounds}")
+        return [*lines, *list_arrays("params", self.params)]
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
