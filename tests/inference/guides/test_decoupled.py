@@ -205,6 +205,7 @@ def test_paths_have_the_mean_and_the_covariance_of_q(mean):
     assert_covariance(draws[..., 1], cov[-6:, -6:])
 
 
+@pytest.mark.slow
 def test_predictive_has_the_means_own_inducing_inputs_under_the_guide():
     """The mean's 30 inducing inputs can follow the function; the covariance's 4 cannot."""
     x = np.linspace(-2, 2, 60)[:, None]

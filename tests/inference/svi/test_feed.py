@@ -15,7 +15,7 @@ from support.streams import KEY, B, N, X, Y, Z, sorted_rows, streamed
 
 import dgp_ppl as dgp
 from dgp_ppl.datasets.rows._order import seed_of
-from dgp_ppl.models import deep_gp, gplvm, svgp
+from dgp_ppl.models import gplvm, svgp
 
 
 class GivenRows(Messenger):
@@ -38,13 +38,10 @@ def given_rows(model):
     return run
 
 
-DEEP = {"z": [Z, Z], "batch_size": B}
-
-
 def test_a_step_equals_the_step_of_arrays_with_the_same_rows():
     """The losses equal stock SVI's on the whole arrays, whose plate takes the rows read."""
-    rows, options = sorted_rows(), {"steps": 3, "optimizer": OPTIMIZER, "progress": False}
-    found = dgp.fit(KEY, deep_gp, dgp.MeanField(deep_gp), rows, **options, **DEEP)
+    rows, options = sorted_rows(), {"z": Z, "batch_size": B}
+    found = streamed(3, rows)
     order = rows.order(seed_of(KEY), B)
     window = np.concatenate([np.arange(a, b) for a, b in order.intervals(0)])
     numbers = jnp.asarray(window[order.shuffle(0)])
@@ -52,16 +49,16 @@ def test_a_step_equals_the_step_of_arrays_with_the_same_rows():
 
     def model(*args, **kwargs):
         with GivenRows(taken[0]):
-            deep_gp(*args, **kwargs)
+            svgp(*args, **kwargs)
 
     data = (jnp.asarray(X), jnp.asarray(Y))
     svi = SVI(model, dgp.MeanField(model), OPTIMIZER, TraceMeanField_ELBO())
-    state = svi.init(KEY, *data, **DEEP)
+    state = svi.init(KEY, *data, **options)
 
     @jax.jit
     def update(state, numbers):
         taken[0] = numbers
-        return svi.update(state, *data, **DEEP)
+        return svi.update(state, *data, **options)
 
     for i, value in enumerate(found.losses):
         state, expected = update(state, numbers[i])

@@ -111,7 +111,6 @@ def test_another_fit_in_the_folder(tmp_path):
         "optimizer": {"optimizer": optax.sgd(0.1)},
         "steps": {"steps": 7},
         "arguments": {"key": jax.random.key(5)},
-        "loss": {"loss": dgp.ImportanceWeighted(2)},
     }.items():
         with pytest.raises(
             dgp.DataError, match=f"holds another run: its.* {differing}.* differ; t"
