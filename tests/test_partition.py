@@ -207,6 +207,24 @@ def test_globals_and_attributes_that_change(monkeypatch):
     assert [a == b for a, b in zip(before, after, strict=True)] == [False, False, True]
 
 
+@pytest.mark.slow
+def test_a_change_in_a_module_is_seen_once_jax_forgets_its_programs():
+    settings = types.ModuleType("settings")
+    settings.sd = 0.1
+
+    def model(x, y=None):
+        made_again(settings.sd)(x, y, z=Z)
+
+    def run():
+        options = {"steps": 1, "progress": False}
+        return dgp.fit(KEY, model, dgp.MeanField(model), X, Y, **options).losses[0]
+
+    before, settings.sd = run(), 0.2
+    assert run() == before
+    jax.clear_caches()
+    assert run() != before
+
+
 def test_values_that_are_equal_and_values_that_are_not():
     """Functions are equal by code, closure, defaults and globals; arrays by identity."""
     array, equal = np.zeros(2), np.zeros(2)
