@@ -49,6 +49,7 @@ def test_restarts_equal_single_fits():
         fits[3]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("x64")
 def test_fits_of_other_data_equal_single_fits_in_float64():
     xs = np.stack([np.asarray(X, float) + shift for shift in (0.0, 0.3, 0.7)])
