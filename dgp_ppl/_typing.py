@@ -40,7 +40,7 @@ Values: TypeAlias = dict[str, Any]
 
 @runtime_checkable
 class Fitted(Protocol):
-    """The result of a fit, which functions take in place of its params."""
+    """The result of a fit, which functions take instead of its params."""
 
     @property
     def params(self) -> Any:

@@ -1,7 +1,7 @@
 """Covariance functions, and the operations that combine them.
 
 Call a kernel as you call tinygp's: ``k(x, z)`` returns the matrix [N, M] and ``k(x)`` the diagonal
-[N]. Any callable with this signature works in place of these classes. Every kernel is an equinox
+[N]. Any callable with this signature works like these classes. Every kernel is an equinox
 module, and therefore a pytree. ``Kernel.learned(name, dim)`` registers the hyperparameters as
 NumPyro params ``name.variance``, ``name.lengthscale``, ..., so `handlers.lift` can put priors on
 them. ``kernel.on(columns)`` takes some of the inputs; `Coregion` is a kernel of categories.

@@ -40,8 +40,8 @@ class Coregion(Kernel):
     >>> k(inputs).tolist(), round(float(k(inputs[:1], inputs[1:])[0, 0]), 4)
     ([1.5, 1.5], -1.0)
 
-    An inducing input need not be one-hot. With weights v of the categories, its value is that of
-    the sum Σ_c v_c f_c(z) of their functions, so gradients may move it. A row of zeros is of no
+    An inducing input need not be one-hot. With weights v of the categories, its value is the
+    sum Σ_c v_c f_c(z) of their functions, so gradients may move it. A row of zeros is of no
     category: its function is 0, with variance 0.
 
     Args:
@@ -94,7 +94,7 @@ class Coregion(Kernel):
             ValueError: if `rank` is below 1.
         """
         check_count("Coregion.learned", "rank", rank)
-        # Columns that start equal would stay equal: the others are cosines of the categories.
+        # Columns that start equal would stay equal: the other columns are cosines.
         columns = np.cos(np.pi * np.outer(np.arange(dim) + 0.5, np.arange(rank)) / dim)
         columns *= [np.sqrt(_START), *[_START_REST] * (rank - 1)]
         starts = {

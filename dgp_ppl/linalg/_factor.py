@@ -184,7 +184,7 @@ def white_moments(
     five: the gradients with respect to R and to k(Z, Z) share A diag(g) A'.
 
     The part k(x, x) - A'A is raised to `default_jitter` of k(x, x), because smaller values are
-    rounding errors. Its gradient is that of the exact function, not zero.
+    rounding errors. Its gradient is the exact function's, not zero.
 
     Args:
         factor: factors of k(Z, Z), stacked over outputs.

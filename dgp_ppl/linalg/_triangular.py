@@ -1,7 +1,7 @@
 """Cholesky factors and inverses of triangular matrices, one after another where JAX needs it.
 
 jaxlib 0.10.0 to 0.11.0 divide a batch of LAPACK calls among the threads of the pool that runs the
-program, and wait for them in that pool. Two batches at once can wait forever on two cores.
+program, and wait for them in that pool. Two batches together can wait forever on two cores.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ def _inverse_by_products(L: Float[Array, "M M"]) -> Float[Array, "M M"]:
 
 
 def _inverse_by_masks(L: Float[Array, "B M M"]) -> Float[Array, "B M M"]:
-    """Invert small matrices: from the blocks' inverses X to those of twice the size, X - X C X."""
+    """Invert small matrices: from inverses X of blocks to blocks of twice the size, X - X C X."""
     i = jnp.arange(L.shape[-1])
     inverse = jnp.eye(len(i), dtype=L.dtype)[None] / jnp.diagonal(L, axis1=-2, axis2=-1)[..., None]
     size = 1
