@@ -27,7 +27,7 @@ class Run(NamedTuple):
 
     state: Any
     steps: int
-    columns: list[np.ndarray]  # those of the blocks, concatenated; empty without draws
+    columns: list[np.ndarray]  # of all blocks, concatenated; empty without draws
     interrupt: KeyboardInterrupt | None
 
 

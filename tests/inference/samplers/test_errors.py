@@ -3,6 +3,7 @@
 import importlib.util
 from functools import cache, partial
 
+import blackjax
 import jax.numpy as jnp
 import numpy as np
 import numpyro
@@ -70,6 +71,10 @@ def without_params(x, y):
     numpyro.sample("y", dist.Normal(numpyro.sample("w", dist.Normal(0, 1)) * x, 1), obs=y)
 
 
+def no_position(density):
+    return blackjax.SamplingAlgorithm(lambda *args: (), lambda *args: ((), ()))
+
+
 @cache
 def state():
     return short(num_chains=2).state
@@ -90,6 +95,7 @@ OPTIONS = [
         lambda: run(dgp.BlackJAXKernel(one, lambda density: 3)),
         "TypeError: .*returned a int, want",
     ),
+    (lambda: run(dgp.BlackJAXKernel(one, no_position)), "TypeError: .*state is a tuple, wanted"),
     (lambda: short(dgp.MCLMC(slope)), "MCLMC: num_warmup is 0, wanted at least 20 for the adapt"),
 ]
 MODELS = [
