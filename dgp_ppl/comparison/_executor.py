@@ -11,10 +11,12 @@ import threading
 import time
 from collections.abc import Generator, Iterable, Iterator
 from concurrent.futures import BrokenExecutor, Executor, ThreadPoolExecutor, as_completed
+from multiprocessing import resource_tracker
 from typing import Any
 
 import jax
 from joblib.externals import loky
+from joblib.externals.loky.backend import resource_tracker as loky_tracker
 
 from dgp_ppl._checks import check_count
 from dgp_ppl._progress import Progress
@@ -91,6 +93,16 @@ def local_workers(num: int) -> loky.ProcessPoolExecutor:
     # Set before a worker's first import. A BLAS with more threads than it has cores spins while it
     # waits for them, which multiplies the time of large factors by up to 20.
     threads = dict.fromkeys(_THREADS, str(max(1, loky.cpu_count() // num)))
+    # Workers that are killed leave semaphores to the process that frees them. It would say so
+    # behind the one line that an interrupted command prints.
+    before = os.environ.get("PYTHONWARNINGS")
+    os.environ["PYTHONWARNINGS"] = "ignore:resource_tracker"
+    for tracker in (resource_tracker, loky_tracker):
+        tracker.ensure_running()
+    if before is None:
+        del os.environ["PYTHONWARNINGS"]
+    else:
+        os.environ["PYTHONWARNINGS"] = before
     return loky.ProcessPoolExecutor(
         num, initializer=_start_worker, initargs=(os.getpid(),), env=threads
     )
