@@ -11,13 +11,15 @@ import jax.numpy as jnp
 import numpyro
 import numpyro.distributions as dist
 from jax import random
+from jax.scipy.special import ndtri
+from jax.typing import ArrayLike
 from jaxtyping import Array
 from numpyro.distributions import biject_to, constraints
 from numpyro.distributions.transforms import IdentityTransform
 
 from dgp_ppl._checks import is_traced
 from dgp_ppl._partition import Call, signature
-from dgp_ppl._typing import Model
+from dgp_ppl._typing import Model, Params
 from dgp_ppl.core._minibatch import stratified
 from dgp_ppl.inference.programs._handlers import Sites, survey
 
@@ -76,6 +78,14 @@ class LocalNormal:
     def params(self) -> frozenset[str]:
         """Names of the params. Their leading axis is the plate's rows."""
         return frozenset(f"{n}_auto_{part}" for n in self.names for part in ("loc", "scale"))
+
+    def quantiles(self, params: Params, quantiles: ArrayLike) -> dict[str, Array]:
+        """Return marginal quantiles of each site, with the quantiles' shape in front."""
+        z, found = ndtri(jnp.asarray(quantiles, float)), {}
+        for name in self.names:
+            loc, scale = params[f"{name}_auto_loc"], params[f"{name}_auto_scale"]
+            found[name] = self._bijections[name](loc + scale * z.reshape(z.shape + (1,) * loc.ndim))
+        return found
 
     def __call__(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
         """Draw the sites; takes the model's arguments."""

@@ -7,13 +7,15 @@ from typing import Any, Literal, get_args
 
 import jax.numpy as jnp
 import numpyro
+from jax.scipy.special import ndtri
+from jax.typing import ArrayLike
 from numpyro import handlers
 from numpyro.distributions import constraints
 from numpyro.infer.autoguide import AutoGuide, AutoNormal
 
 from dgp_ppl._checks import GivenParams, params_of
 from dgp_ppl._partition import Call
-from dgp_ppl._typing import Fitted, Model, Params
+from dgp_ppl._typing import Fitted, Model, Params, Values
 from dgp_ppl.core import DiagonalInducing, FullInducing, Handover, SharedInducing, TransportInducing
 from dgp_ppl.core._inducing import cholesky_factor
 from dgp_ppl.inference.guides._base import Replace, TransportGuide
@@ -82,6 +84,21 @@ class MeanField(TransportGuide):
         given = GivenParams(None, params_of(caller, params), caller)
         with handlers.block(), given:
             return self._distributions()
+
+    def median(self, params: Params | Fitted) -> Values:
+        """Return the median of each latent site."""
+        return self.quantiles(params, 0.5)
+
+    def quantiles(self, params: Params | Fitted, quantiles: ArrayLike) -> Values:
+        """Return marginal quantiles of each latent site, with the quantiles' shape in front."""
+        params, z = params_of(type(self).__name__, params), ndtri(jnp.asarray(quantiles, float))
+        found: Values = {
+            n: q.loc + jnp.sqrt(q.variance) * z[..., None, None]
+            for n, q in self.distributions(params).items()
+        }
+        for part in self.other_sites.parts:
+            found |= part.quantiles(params, quantiles)
+        return found
 
     def _distributions(self) -> dict[str, TransportInducing]:
         return {

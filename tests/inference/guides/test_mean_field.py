@@ -6,6 +6,7 @@ import numpy as np
 import numpyro
 import numpyro.distributions as dist
 import pytest
+from numpyro import handlers
 from support.helpers import (
     KEY,
     assert_covariance,
@@ -16,6 +17,7 @@ from support.helpers import (
 
 import dgp_ppl as dgp
 from dgp_ppl import kernels
+from dgp_ppl.models import svgp
 
 Z = np.float32([[-1.0], [0.0], [1.0]])
 
@@ -71,6 +73,22 @@ def test_draws_have_the_moments_of_their_params_and_sites_are_independent():
         cov[3 * i : 3 * i + 3, 3 * i : 3 * i + 3] = block
     assert_mean(joined, np.concatenate([m1.T.ravel(), m2.ravel()]))
     assert_covariance(joined, cov)
+
+
+def test_quantiles_of_layers_and_hyperparameters():
+    """Where half the draws lie below is the median, and 5 % and 90 % of them below the others."""
+    lifted = handlers.lift(svgp, {"noise": dist.LogNormal(-1, 1)})
+    guide, levels = dgp.MeanField(lifted), np.array([0.05, 0.5, 0.9])
+    x, y = regression(rows=12)
+    params = start(lifted, guide, x, y, z=Z)
+    params |= {"l1.v.loc": jnp.array([[0.3], [-1.0], [2.0]]), "noise_auto_loc": jnp.array(-0.7)}
+    draws = guide.sample_posterior(KEY, params, x, z=Z, sample_shape=(4000,))
+    quantiles = guide.quantiles(params, levels)
+    for name in ("l1.v", "noise"):
+        below = np.mean(np.asarray(draws[name])[:, None] < quantiles[name], axis=0)
+        error = np.sqrt(levels * (1 - levels) / 4000)
+        assert (abs(below.T - levels) < 4.5 * error).all()
+        np.testing.assert_array_equal(guide.median(params)[name], quantiles[name][1])
 
 
 def test_unknown_options():
