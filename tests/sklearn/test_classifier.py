@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from sklearn.exceptions import NotFittedError
 from sklearn.metrics import accuracy_score
-from support.estimators import SMALL, fitted, run
+from support.estimators import fitted, run
 
 from dgp_ppl.sklearn import DeepGPClassifier
 
@@ -28,16 +28,18 @@ def test_the_fit_is_that_of_compare():
 
 
 def test_classes_may_be_text_or_booleans(monkeypatch):
-    rows = run("iris")
-    names = np.array(["late", "early", "never"])[rows.y.astype(int)]
-    gp = DeepGPClassifier(random_state=3, depth=1, **SMALL).fit(rows.x, names)
-    assert gp.classes_.tolist() == ["early", "late", "never"]
-    assert set(gp.predict(rows.x_test)) <= set(names)
     monkeypatch.setattr(DeepGPClassifier, "_fit", lambda self, x, *given: given)
-    gp = DeepGPClassifier()
-    numbers, task, num = gp.fit(X, X[:, 0] > 0)
-    np.testing.assert_array_equal(numbers, X[:, 0] > 0)
-    assert (gp.classes_.tolist(), task, num) == ([False, True], "binary", 2)
+    is_high, places = X[:, 0] > 0, np.arange(12) % 3
+    for y, classes, wanted, task in (
+        (is_high, [False, True], is_high, "binary"),
+        (np.array(["a", "c", "b"])[places], ["a", "b", "c"], np.array([0, 2, 1])[places], None),
+    ):
+        gp = DeepGPClassifier()
+        numbers, found, num = gp.fit(X, y)
+        np.testing.assert_array_equal(numbers, wanted)
+        assert (gp.classes_.tolist(), found, num) == (classes, task or "multiclass", len(classes))
+        gp.predict_proba = lambda X, num=num: np.eye(num)[[1, 0]]
+        assert gp.predict(X).tolist() == [classes[1], classes[0]]
 
 
 def test_errors():
