@@ -16,12 +16,28 @@ from dgp_ppl.inference.runs._checkpoint import RunFolder
 from dgp_ppl.inference.svi._feed import Feed
 from dgp_ppl.inference.svi._loop import Outcome, TrainingLoop, run_steps
 
-__all__ = ["BOUND_DRAWS", "bound_losses", "train"]
+__all__ = ["BOUND_DRAWS", "bound_losses", "first_states", "train"]
 
 BOUND_DRAWS = 100  # of a bound, to compare params
 
 _SHARE = 4  # a trial has one of so many steps: after a sixth, short lengthscales look too good
 _END = 10  # the loss of a trial is the mean over the last of so many parts
+
+
+def first_states(
+    loop: TrainingLoop, key: Any, data: CallArrays, starts: Sequence[Params], **options: Any
+) -> list[SVIState]:
+    """Return the first state from the params of each start; errors name the start."""
+    states = []
+    for i, params in enumerate(starts):
+        try:
+            states.append(loop.init(key, data, params, **options))
+        except ValueError as error:
+            text = str(error)
+            if len(starts) == 1 or not text.startswith("start"):
+                raise
+            raise ValueError(f"start[{i}]{text.removeprefix('start')}") from None
+    return states
 
 
 def bound_losses(

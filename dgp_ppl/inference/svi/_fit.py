@@ -25,7 +25,7 @@ from dgp_ppl.datasets.rows._order import seed_of
 from dgp_ppl.inference._params import checked_params, set_up_guide
 from dgp_ppl.inference.programs._data import check_data, explain_data, row_check
 from dgp_ppl.inference.runs._checkpoint import RunFolder, fit_identity
-from dgp_ppl.inference.svi._choice import BOUND_DRAWS, bound_losses, train
+from dgp_ppl.inference.svi._choice import BOUND_DRAWS, bound_losses, first_states, train
 from dgp_ppl.inference.svi._feed import Feed, random_feed, source_of
 from dgp_ppl.inference.svi._fit_many import best_fit
 from dgp_ppl.inference.svi._loop import MOST_STEPS, chunk_length, losses_of
@@ -175,7 +175,7 @@ def fit(
         loop, data, num_data = problem.loop, problem.data, problem.num_data
         if feed is not None:
             data = feed.start(data, problem.check_rows)
-        states = [loop.init(key, data, params) for params in problem.starts]
+        states = first_states(loop, key, data, problem.starts)
         if goes_on is not None:
             states = [goes_on.state]
         if devices is not None:

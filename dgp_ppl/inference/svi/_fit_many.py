@@ -19,7 +19,7 @@ from dgp_ppl._errors import Interrupted
 from dgp_ppl._partition import Call, Partition, call_signature
 from dgp_ppl._typing import Model, PRNGKey
 from dgp_ppl.inference.programs._data import check_data, check_padding
-from dgp_ppl.inference.svi._choice import bound_losses, train
+from dgp_ppl.inference.svi._choice import bound_losses, first_states, train
 from dgp_ppl.inference.svi._loop import many_fits
 from dgp_ppl.inference.svi._result import FitResult, FitResults
 from dgp_ppl.inference.svi._setup import Problem, Start, bound_loss, non_finite_loss
@@ -158,7 +158,7 @@ def _run(
         check_padding(caller, model, part(0))
         data, axes = data._replace(num_rows=jnp.asarray(num_data)), [*axes, True]
     loop = many_fits(problem.loop, tuple(axes), num)
-    states = [loop.init(keys, data, first, each=several) for first in problem.starts]
+    states = first_states(loop, keys, data, problem.starts, each=several)
     if several and None is not optimizer is start.optimizer:
         states = [start.state]
     _, outcome = train(

@@ -44,7 +44,7 @@ def test_a_list_of_no_start_is_refused():
     assert shallow(1, start=[BAD, GOOD]).losses.shape == (1,)
     with pytest.raises(ValueError, match="start"):
         shallow(10, start=[])
-    with pytest.raises(ValueError, match=r"start has \['nois'\], none of them a param"):
+    with pytest.raises(ValueError, match=r"start\[1\] has \['nois'\], none of them a param"):
         shallow(10, start=[{}, {"nois": 0.3}])
     with pytest.raises(TypeError, match=r"start\[0\] is a int, wanted a fit's result"):
         shallow(10, start=[3, {}])
