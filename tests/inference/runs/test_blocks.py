@@ -3,9 +3,11 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
+import numpyro
+import numpyro.distributions as dist
 import pytest
 from jax import lax
-from support.helpers import KEY, one_layer, regression
+from support.helpers import KEY, one_layer, regression, slow
 
 import dgp_ppl as dgp
 from dgp_ppl.inference.runs import _blocks
@@ -52,22 +54,25 @@ def test_numbers_share_a_program_on_a_cpu_and_blocks_elsewhere(request):
     assert static == [1, 10, 100]
 
 
-@pytest.mark.slow
-def test_fits_and_chains_are_the_same_as_on_a_cpu(request):
-    """Blocks change nothing but rounding, in `fit` and `run_mcmc`."""
+def fits():
+    guide = dgp.MeanField(one_layer)
+    fit = dgp.fit(KEY, one_layer, guide, X, Y, z=Z, steps=23, progress=False)
+    return fit.losses, fit.params
 
-    def everything():
-        guide = dgp.MeanField(one_layer)
-        options = {"z": Z, "progress": False}
-        fit = dgp.fit(KEY, one_layer, guide, X, Y, steps=23, **options)
-        chains = dgp.run_mcmc(
-            KEY, dgp.SGHMC(one_layer), X, Y, num_warmup=12, num_samples=5, thinning=2, **options
-        )
-        return fit.losses, fit.params, dict(chains.samples)
 
-    wanted = everything()
+def chains():
+    """Draws of one number: two blocks of 10, thinned, after two blocks of the warm-up."""
+    model = lambda: numpyro.sample("w", dist.Normal(0, 1))  # noqa: E731
+    options = {"num_warmup": 20, "num_samples": 20, "thinning": 3, "progress": False}
+    return dict(dgp.run_mcmc(KEY, dgp.SGHMC(model), **options).samples)
+
+
+@pytest.mark.parametrize("run", [slow(fits), chains])
+def test_runs_are_the_same_off_a_cpu(run, request):
+    """Blocks change nothing but rounding."""
+    wanted = run()
     request.getfixturevalue("off_cpu")
-    found = everything()
+    found = run()
     assert jax.tree.structure(found) == jax.tree.structure(wanted)
     for a, b in zip(jax.tree.leaves(found), jax.tree.leaves(wanted), strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-3, atol=1e-4)
