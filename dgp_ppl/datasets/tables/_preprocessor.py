@@ -334,7 +334,7 @@ def learn(
         )
     made = Preprocessor(tuple(columns), goal)
     num_inputs, without_target = len(made.names), int((~present).sum())
-    report = describe(whole, training, columns, goal, num_inputs, left_out, without_target)
+    report = describe(table, training, columns, goal, num_inputs, left_out, without_target)
     return replace(made, report=report)
 
 

@@ -46,7 +46,7 @@ class Report:
 
 
 def describe(
-    whole: Table,
+    table: Table,
     training: Table,
     columns: Sequence[InputColumn],
     target: TargetColumn | None,
@@ -54,9 +54,9 @@ def describe(
     left_out: Mapping[str, str],
     without_target: int,
 ) -> Report:
-    """Describe what was learnt from training rows.
+    """Describe what was learnt from training rows; `table` has all rows with a target.
 
-    `left_out` says why a column is no input; `without_target` counts rows of the whole table.
+    `left_out` says why a column is no input; `without_target` counts rows without a target.
     """
     steps, warnings = [], []
     numbers = [c for c in columns if c.kind.name != "category"]
@@ -71,7 +71,7 @@ def describe(
             more += f" ({_listed(others)} in other rows alone)" if others else ""
             steps.append(("categories", f"{c.name}: {_listed(c.categories)}{more}"))
     for c in numbers:
-        values, column = c.read(training), whole.columns[c.name]
+        values, column = c.read(training), table.columns[c.name]
         present = values[~np.isnan(values)]
         if c.missing:
             many = len(values) - len(present)
@@ -102,7 +102,7 @@ def describe(
     if target is not None:
         classes = f": {_listed(target.classes)}" if target.classes else ""
         steps.append(("target", f"{target.name} ({target.task}{classes})"))
-    title = f"{whole.where}: {len(training):,} training rows, {len(whole.names)} columns -> "
+    title = f"{table.where}: {len(training):,} training rows, {len(table.names)} columns -> "
     title += f"{num_inputs} input{'s' * (num_inputs != 1)}"
     return Report(title, tuple(steps), tuple(warnings))
 

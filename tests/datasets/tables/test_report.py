@@ -60,4 +60,7 @@ def test_warnings():
         ["01.02.2024", "03.02.2024"],
     ):  # fmt: skip
         assert warned(cells) == ()
+    # The kind and the warning are of the rows with a target.
+    dates = arrow(a=["03/04/2024", "05/06/2024", "31/03/2024"], y=[1, 2.5, None])
+    assert "03/04/2024 are read as month/day/year" in str(fitted(dates, "y").report)
     assert warned(["t1", "t2", "t3"], categorical="a") == warned(["t1", "t2"], drop="a") == ()
