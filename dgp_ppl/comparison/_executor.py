@@ -67,12 +67,16 @@ def fits_on(
     except BaseException:
         for future in running:
             future.cancel()
-        if isinstance(pool, loky.ProcessPoolExecutor):  # ends workers in the middle of a fit
+        if isinstance(pool, _LocalWorkers):  # ends workers in the middle of a fit
             pool.shutdown(wait=False, kill_workers=True)
         raise
 
 
-def local_workers(num: int) -> loky.ProcessPoolExecutor:
+class _LocalWorkers(loky.ProcessPoolExecutor):
+    """Processes for one comparison, unlike a pool of the user, which outlives an error."""
+
+
+def local_workers(num: int) -> Executor:
     """Return an executor of local processes, for ``compare(executor=...)``.
 
     The processes divide the cores: each starts as many threads as its share has cores. They are
@@ -103,9 +107,7 @@ def local_workers(num: int) -> loky.ProcessPoolExecutor:
         del os.environ["PYTHONWARNINGS"]
     else:
         os.environ["PYTHONWARNINGS"] = before
-    return loky.ProcessPoolExecutor(
-        num, initializer=_start_worker, initargs=(os.getpid(),), env=threads
-    )
+    return _LocalWorkers(num, initializer=_start_worker, initargs=(os.getpid(),), env=threads)
 
 
 def _start_worker(parent: int) -> None:

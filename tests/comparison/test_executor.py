@@ -18,6 +18,7 @@ import h5py
 import numpy as np
 import pytest
 import xarray as xr
+from joblib.externals import loky
 from support import worker_methods
 from support.comparisons import TINY, compared
 
@@ -44,6 +45,13 @@ class Here(Executor):
         except BaseException as error:
             future.set_exception(error)
         return future
+
+
+class OfUser(Here, loky.ProcessPoolExecutor):
+    """A pool of loky that the user made, and goes on to use."""
+
+    def shutdown(self, **options):
+        raise AssertionError("the pool is shut down")
 
 
 def assert_same(found, wanted):
@@ -88,7 +96,7 @@ def test_a_comparison_that_ends_early_goes_on(tmp_path, monkeypatch):
         raise KeyboardInterrupt
 
     for place, pool, stopped, raised, number in (
-        ("interrupted", Here(), {"on_row": stop}, dgp_ppl.Interrupted, 1),
+        ("interrupted", OfUser(), {"on_row": stop}, dgp_ppl.Interrupted, 1),
         ("broken", Here(1, BrokenExecutor()), {}, RuntimeError, 3),
     ):
         options = {**OPTIONS, "out": tmp_path / place}
