@@ -67,7 +67,7 @@ def _lines(kept: KeptFit, model: str, about: dict[str, Any]) -> Iterator[tuple[s
     yield "params", f"{len(kept.params)} of {sum(sizes):,} numbers"
     if kept.is_interrupted:
         yield "interrupted", "the fit ended before its last step"
-    shown = {n: config[n] for n in _OPTIONS if config.get(n) not in (None, False)}
+    shown = {n: v for n in _OPTIONS if (v := config.get(n)) is not None and v is not False}
     if not isinstance(kept.posterior_samples, Chains):
         shown = {n: v for n, v in shown.items() if n not in ("draws", "chains")}
     if shown:

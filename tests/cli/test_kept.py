@@ -14,7 +14,8 @@ from dgp_ppl.models import svgp
 ROW = dict.fromkeys(METRICS["regression"]) | {"method": "svgp", "rmse": 1, "seconds": 1, "steps": 3}
 ABOUT = {
     "source": "file a.csv", "target": "y", "task": "regression", "classes": [], "row": ROW,
-    "rows": {"training": 2, "held_out": 1}, "config": {"depth": 2},
+    "rows": {"training": 2, "held_out": 1},
+    "config": {"depth": 2, "elbo_share": 0.0, "seed": 0, "x64": False},
 }  # fmt: skip
 
 
@@ -31,7 +32,9 @@ def test_entries_of_another_type(whole, tmp_path):
     short = {n: v for n, v in ABOUT.items() if n not in ("row", "config")}
     for info in ({}, {"comparison": {}}, {"comparison": short}, {"comparison": ABOUT}):
         path.write_bytes(rewritten(whole, info=info))
-        assert command("show", path)[0] == 0, info
+        code, printed, _ = command("show", path)
+        assert code == 0, info
+    assert " depth 2, elbo_share 0.0, seed 0\n" in printed
     for about, name in (
         ([1], "source"),
         *(({n: v for n, v in ABOUT.items() if n != name}, name) for name in short),
