@@ -157,7 +157,8 @@ def compare(
             does not fill, without an executor.
         progress: whether to print what was done with a table, and to show a progress bar for each
             fit, or one for all fits of an executor.
-        on_row: called with each row of ``splits`` when it is done.
+        on_row: called with each row of ``splits`` when it is done, and first with the rows that
+            `resume` keeps.
         **options: options of `Setting`, such as ``depth=3``; they change `setting`.
 
     Returns:
@@ -277,6 +278,9 @@ def compare(
         fits = ((job, *run_method(job)) for job in jobs())
     try:
         with contextlib.closing(fits):
+            if on_row is not None:
+                for row in known:
+                    on_row(row)
             for found in fits:
                 with ONE_AT_A_TIME:
                     keep(*found)

@@ -60,8 +60,10 @@ def test_finished_fits_are_kept_and_the_comparison_goes_on(interrupted_fit, tmp_
         raise AssertionError("sgpr is fitted again")
 
     monkeypatch.setitem(METHODS, "sgpr", never)
-    found = dgp_ppl.compare("step", METHOD_NAMES, resume=True, **options)
+    told = []
+    found = dgp_ppl.compare("step", METHOD_NAMES, resume=True, on_row=told.append, **options)
     assert found.splits[:3] == kept
+    assert told == found.splits
     whole = json.loads((tmp_path / "results.json").read_text())
     assert whole["splits"] == found.splits
     assert len(found.splits) == 4
