@@ -236,7 +236,10 @@ def compare(
             for method in methods:
                 if (split.index, method) not in rows:
                     label = f"{method} {done}/{len(numbers)}" if progress else False
-                    yield Job(method, split, setting, config, label, keeps_run=done == 1)
+                    yield Job(
+                        method, split, setting, config, label,
+                        keeps_run=done == 1, keeps_tree=done == 1 and folder is not None,
+                    )  # fmt: skip
 
     def keep(job: Job, row: dict[str, Any], run: Run | None) -> None:
         if folder is not None and not resume and not rows:

@@ -131,6 +131,8 @@ def _work(job: Job, method: Method) -> tuple[dict[str, Any], bytes | None]:
             row, run = run_method(job)
             if run is None or not job.keeps_run:
                 return row, None
+            if job.keeps_tree:
+                _ = run.tree  # made here, side by side, and sent with the run
             with _sendable(f"the fit of {job.method!r}", "give its model no inner functions"):
                 return row, pickle.dumps(run)
     except KeyboardInterrupt:

@@ -154,6 +154,7 @@ class Job:
     config: Mapping[str, Any]
     label: str | bool = False  # of the progress bar
     keeps_run: bool = True  # whether the run is needed, and not the row alone
+    keeps_tree: bool = False  # whether its ArviZ tree is needed, too
 
     @property
     def fit_options(self) -> dict[str, Any]:

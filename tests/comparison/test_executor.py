@@ -2,6 +2,7 @@
 
 import json
 import os
+import pickle
 import signal
 import subprocess
 import sys
@@ -72,12 +73,16 @@ def test_results_are_those_without_an_executor(tmp_path, monkeypatch):
         def submit(self, fn, /, *args):
             with monkeypatch.context() as worker:
                 worker.setitem(METHODS, "dsvi", None)
-                return super().submit(fn, *args)
+                future = super().submit(fn, *args)
+            kept = future.result()[1]
+            trees.append(kept is not None and "tree" in vars(pickle.loads(kept)))
+            return future
 
-    seen, (wanted, _) = [], compared()
+    trees, seen, (wanted, _) = [], [], compared()
     options = {**OPTIONS, "out": tmp_path, "on_row": seen.append}
     found = dgp_ppl.compare("step", ["sgpr", "dsvi"], executor=Elsewhere(), **options)
     assert_same(found, wanted)
+    assert trees == [True, True, False, False]  # of the first split, made by the worker
     record = json.loads((tmp_path / "results.json").read_text())
     assert record["splits"] == found.splits
     assert sorted(seen, key=str) == sorted(found.splits, key=str)
