@@ -122,16 +122,23 @@ def _array(archive: Any, key: str, where: str) -> np.ndarray:
 
 
 def _x_names(archive: Any, columns: int) -> tuple[str, ...]:
-    """Return the names of the inputs in the file's array ``columns``, else x0, x1, ..."""
+    """Return the names of the inputs in the file's array ``columns``, else x0, x1, ...
+
+    A name of the target, or of an input before, gets underscores.
+    """
+    found = [f"x{i}" for i in range(columns)]
     try:
         names = archive["columns"]
         if names.dtype.kind == "U" and names.shape == (columns,):
-            found = tuple(map(str, names))
-            if len({*found, "y"}) == columns + 1:
-                return found
+            found = [str(name) for name in names]
     except Exception:  # nothing else needs the names
         pass
-    return tuple(f"x{i}" for i in range(columns))
+    taken = {"y": None}
+    for name in found:
+        while name in taken:
+            name += "_"
+        taken[name] = None
+    return tuple(taken)[1:]
 
 
 def _read_splits(archive: Any, key: str, rows: int, where: str) -> tuple[np.ndarray, ...] | None:

@@ -50,7 +50,9 @@ def test_inputs(npz):
         np.testing.assert_array_equal(data.x, X.astype(kind).astype(float))
     assert load(npz(X=np.ones((6, 2)))).x_names == ("x0", "x1")
     assert load(npz(columns=["a", "b"])).x_names == ("a", "b")
-    for unfit in (["a"], ["a", "a"], ["x", "y"], np.array(["a", 1], object), np.array("ab")):
+    assert load(npz(columns=["y", "b"])).x_names == ("y_", "b")
+    assert load(npz(X=X[:, [0, 1, 0]], columns=["a", "a", "a_"])).x_names == ("a", "a_", "a__")
+    for unfit in (["a"], np.array(["a", 1], object), np.array("ab")):
         assert load(npz(columns=unfit)).x_names == ("x0", "x1")
 
 
