@@ -69,7 +69,7 @@ def test_arrays_that_are_refused(npz):
         ({"y": Y.astype(str)}, "'y' has dtype '<U", "real numbers"),
         ({"X": X.astype("datetime64[s]")}, "'X' has dtype 'datetime64[s]'"),
         ({"X": np.where(X == 5, np.nan, X)}, "'x1': 1 cell missing", "row 2 (from 0)"),
-        ({"X": np.where(X > 8, np.inf, X)}, "'x0': inf in row 5"),
+        ({"X": np.where(X > 8, np.inf, X)}, "'x0': inf in row 5", "; correct the cells, or leave"),
         ({"y": np.where(Y == 1, np.nan, Y)}, "'y' is missing in 1 rows", "row 2"),
         ({"X": X.astype("g") * np.longdouble("1e4000")}, "float32"),
         ({"X": X.astype("u8") + 2**63}, str(2**63), "row 0", "float64"),

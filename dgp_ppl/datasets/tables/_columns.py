@@ -26,7 +26,8 @@ __all__ = [
 _FLOAT32_MAX = float(np.finfo(np.float32).max)
 _MOST_CATEGORIES = 50
 _MOSTLY_DIFFERENT = 0.9  # the share of different texts from which on they are names
-_TODO = (
+_OF_NEW_ROWS = "correct the cells, or leave these rows out"
+_OF_TRAINING = (
     "correct the cells, leave these rows out, or fit without the column (drop=..., --drop), or "
     "with its cells as categories (categorical=..., --categorical)"
 )
@@ -73,13 +74,14 @@ def infer(table: Table, name: str, categorical: bool = False) -> Kind:
             return kind
     commas = [has_decimal_comma(text) for text in column.texts]
     if any(commas) and all(a or b for a, b in zip(are_numbers, commas, strict=True)):
-        wanted = "numbers with a decimal point"
+        wanted = f"numbers with a decimal point; {_OF_TRAINING}"
         raise _bad_cells(table, name, commas, "has a decimal comma", wanted)
     present = column.values[column.values >= 0]
     for kind, cells in fitting.items():
         if len(present) and np.array(cells)[present].mean() > 0.5:
             bad = [not fits for fits in cells]
-            raise _bad_cells(table, name, bad, f"is no {kind.name}", f"{kind.name}s")
+            wanted = f"{kind.name}s; {_OF_TRAINING}"
+            raise _bad_cells(table, name, bad, f"is no {kind.name}", wanted)
     return Kind("category")
 
 
@@ -90,18 +92,21 @@ def ambiguous_dates(column: Column) -> bool:
     )
 
 
-def _numbers(table: Table, name: str, kind: Kind) -> np.ndarray:
-    """Return the numbers or dates of a column, float64 [N], with NaN where cells are missing."""
+def _numbers(table: Table, name: str, kind: Kind, todo: str = _OF_NEW_ROWS) -> np.ndarray:
+    """Return the numbers or dates of a column, float64 [N], with NaN where cells are missing.
+
+    `todo` says what to do about bad cells.
+    """
     column = table.columns[name]
     values = column.values
     if column.kind == "text":
         parsed = [kind.parse(text) for text in column.texts]
         if None in parsed:
             bad = [value is None for value in parsed]
-            raise _bad_cells(table, name, bad, f"is no {kind.name}", f"{kind.name}s")
+            raise _bad_cells(table, name, bad, f"is no {kind.name}", f"{kind.name}s; {todo}")
         if kind.name == "number" and any(bad := [is_too_long(text) for text in column.texts]):
             what = "is a whole number beyond 2^53, where float64 loses digits"
-            raise _bad_cells(table, name, bad, what, "fewer digits")
+            raise _bad_cells(table, name, bad, what, f"fewer digits; {todo}")
         values = np.array([*parsed, np.nan], float)[values]
     elif column.kind != kind.name and not _is_empty(column):  # without cells it may have any type
         is_known = column.kind in ("number", "date")
@@ -116,7 +121,7 @@ def _numbers(table: Table, name: str, kind: Kind) -> np.ndarray:
         raise DataError(
             f"{table.where}: column {shown(name)}: {values[row]} in {table.place(row)} is infinite "
             "or beyond the range of float32 (3.4e38), which fits use, wanted finite numbers; "
-            f"{_TODO}"
+            f"{todo}"
         )
     return values
 
@@ -163,7 +168,7 @@ def _bad_cells(table: Table, name: str, bad: Sequence[bool], what: str, wanted: 
     more = f", and {quoted(others, 3)}" if others else ""
     return DataError(
         f"{table.where}: column {shown(name)}: {shown(first)} in {table.place(row)} {what} "
-        f"({count} such cell{'s' * (count != 1)}{more}), wanted {wanted}; {_TODO}"
+        f"({count} such cell{'s' * (count != 1)}{more}), wanted {wanted}"
     )
 
 
@@ -264,7 +269,7 @@ def fit_input(
     The whole table tells the categories.
     """
     if kind.name != "category":
-        values = _numbers(training, name, kind)
+        values = _numbers(training, name, kind, _OF_TRAINING)
         present = values[~np.isnan(values)]
         if not len(present):
             return None, "empty"

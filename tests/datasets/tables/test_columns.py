@@ -149,7 +149,7 @@ def test_new_rows():
         (lambda: inputs("bab", ["a", "bb", "c", "c"]), "'bb' in row 1 (from 0) is no category",
          "(3 such cells)", "wanted 'a', 'b'", "unseen='zeros', --unseen zeros"),
         (lambda: inputs(three, ["Blue"]), "(did you mean 'blue'?)", "(1 such cell)"),
-        (lambda: inputs(numbers, ["1", "red"]), "'red' in row 1", "is no number"),
+        (lambda: inputs(numbers, ["1", "red"]), "'red' in row 1", "is no number", "or leave these"),
         (lambda: inputs(dates, ["1970-01-01", "red"]), "'red' in row 1", "is no date"),
         (lambda: inputs(numbers, [DAY]), "holds dates, wanted numbers"),
         (lambda: inputs(dates, [1.5]), "holds numbers, wanted dates"),
