@@ -38,7 +38,9 @@ def sources(folder):
 
 
 def test_rows_of_each_source(tmp_path):
+    chunks = []
     for rows in sources(tmp_path):
+        chunks.append(rows._reader.chunk_rows)
         assert len(rows) == N
         for intervals in ([(0, N)], [(3, 17), (40, 50), (5, 5), (0, 1)], [(30, 50), (0, 20)]):
             wanted = np.concatenate([np.arange(a, b) for a, b in intervals])
@@ -47,6 +49,8 @@ def test_rows_of_each_source(tmp_path):
             np.testing.assert_array_equal(y, Y[wanted])
         some = np.array([0, 1, 8, 21, 48, 49])
         np.testing.assert_array_equal(rows.take(some)[1], Y[some])
+    # 64 kB of rows of 16 and of 24 bytes; the largest chunks of HDF5 and of zarr.
+    assert chunks[:4] == [4096, 2730, 7, 9]
 
 
 @pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="needs Linux")
