@@ -138,6 +138,8 @@ def test_splits(npz):
 def test_images_have_one_split(npz):
     data = load(npz(**IMAGES))
     assert (data.x.shape, data.task, data.shared_unit) == ((6, 12), "multiclass", True)
+    labels = {name: IMAGES[name].astype(float) for name in ("y_train", "y_test")}
+    assert load(npz(**(IMAGES | labels))).task == "regression"
     np.testing.assert_array_equal(data.x[0], np.arange(12))
     np.testing.assert_array_equal(data.y, [0, 1, 2, 1, 2, 0])
     ((train, test),) = datasets.splits(data, 1, 0)
