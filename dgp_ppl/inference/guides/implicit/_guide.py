@@ -234,7 +234,6 @@ class Implicit(LayerGuide):
 
 def _learned(part: str, make: Callable[..., Any], argument: Any) -> Any:
     """Declare each array of a network as a param ``implicit.PART.PATH``."""
-    key = numpyro.prng_key()
-    return eqx.combine(
-        *module_params(f"Implicit: {part}", make, f"implicit.{part}", argument, key=key)
-    )
+    own = numpyro.prng_key()
+    maker = lambda *_, key: make(argument, key=key)  # noqa: E731 - for `is_maker`, also key=None
+    return eqx.combine(*module_params(f"Implicit: {part}", maker, f"implicit.{part}", key=own))

@@ -130,7 +130,7 @@ def fork_kl(guide, params):
 def test_draws_have_the_distribution_of_the_generator():
     """The noise that both layers share correlates outputs and layers."""
     x, y = regression(rows=5)
-    guide = Implicit(idle, generator=Line, noise_dim=2)
+    guide = Implicit(idle, generator=lambda K, key=None: Line(K, key=key), noise_dim=2)
     params = random_params(guide, x, y)
     mean, cov, _ = line_kl(guide, params)
     assert np.abs(cov[:6, 6:]).max() > 0.1
