@@ -324,8 +324,10 @@ def _checked_json(name: str, value: Any) -> Any:
 
 
 def _name(model: Model) -> str:
-    """Return the dotted import path of a model; of a handler, the name of the program inside."""
+    """Return the dotted import path of a model; of a handler, its type and the model inside."""
     try:
         return import_path(model).replace(":", ".")
     except ValueError:
-        return program_name(model)
+        inner = getattr(model, "fn", getattr(model, "func", None))  # of handlers and partials
+        kind = type(model).__name__.lstrip("_")
+        return program_name(model) if inner is None else f"{kind}({_name(inner)})"

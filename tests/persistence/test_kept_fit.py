@@ -12,6 +12,7 @@ import polars as pl
 import pyarrow as pa
 import pytest
 from jax import random
+from numpyro import handlers
 from numpyro.infer.autoguide import AutoNormal
 from support import keepable
 from support.data_samples import refused
@@ -137,10 +138,10 @@ def test_draws_of_samplers_are_kept(tmp_path):
         np.testing.assert_array_equal(q.draws["l1.v"], p.draws["l1.v"])
     np.testing.assert_array_equal(q.mean, p.mean)
     result = dgp.MCEMResult(params, draws_of(values), np.zeros(4), 1.0)
-    dgp.save(tmp_path / "fit.dgp", svgp, None, result, z=Z)
+    dgp.save(tmp_path / "fit.dgp", handlers.lift(svgp, {}), None, result, z=Z)
     kept = dgp.load(tmp_path / "fit.dgp")
     assert (kept.posterior_samples.shape, kept.posterior_samples.state) == ((2, 3), None)
-    assert repr(kept).startswith("KeptFit(dgp_ppl.models.svgp; ")
+    assert repr(kept).startswith("KeptFit(lift(dgp_ppl.models.svgp); ")
     assert "2 chains of 3 draws" in repr(kept)
 
 
