@@ -11,7 +11,7 @@ import numpyro.distributions as dist
 import optax
 import pytest
 from numpyro import handlers
-from numpyro.infer.autoguide import AutoNormal
+from numpyro.infer.autoguide import AutoMultivariateNormal, AutoNormal
 from support.helpers import KEY, regression
 
 import dgp_ppl as dgp
@@ -49,6 +49,25 @@ def test_programs_are_shared_by_equal_guides_outside_of_handlers():
     loss = dgp.PredictiveELBO()
     loss.beta = 10.0
     assert (loss == dgp.PredictiveELBO(beta=10.0), loss == dgp.PredictiveELBO()) == (True, False)
+
+
+def test_guides_compare_the_guides_of_other_sites():
+    """Programs are shared by it: a guide of other supports must not run as an earlier one."""
+    high = 1.0
+
+    def model(x, y=None):
+        w = numpyro.sample("w", dist.Uniform(0.0, high))
+        svgp(x, y, z=Z, noise=0.1 + w)
+
+    one, same, joint, other = (
+        dgp.MeanField(model, rest=rest)
+        for rest in (AutoNormal, AutoNormal, AutoMultivariateNormal, AutoNormal)
+    )
+    for guide in (one, same, joint, other):
+        high = 3.0 if guide is other else 1.0
+        guide.setup(X, Y)
+    assert one.other_sites == same.other_sites
+    assert joint.other_sites != one.other_sites != other.other_sites
 
 
 def test_a_guide_without_the_base_classs_constructor():
