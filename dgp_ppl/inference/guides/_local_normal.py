@@ -144,7 +144,7 @@ def _bijection(name: str, prior: Any) -> Any:
         bijection = biject_to(prior.support)
     if is_traced(bijection):
         raise ValueError(
-            f"the latent site {name!r} of the data's rows has a support of arrays; give it one of "
+            f"the latent site {name!r} has a support that the model computes; give it one of "
             "numbers, such as dist.Uniform(0.0, 1.0), or none: a normal that the model transforms"
         )
     return bijection
