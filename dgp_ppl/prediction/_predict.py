@@ -48,8 +48,8 @@ def predict(
         p = dgp.predict(key, model, guide, fit.params, x_test)
         p.mean, p.interval(0.9), p.log_prob(y_test)
 
-    `jax.jit`, `jax.vmap` and `jax.grad` can trace this function and what its result computes, but
-    `Prediction.crps`. Traced results are JAX arrays in JAX's default dtype, others NumPy's.
+    `jax.jit`, `jax.vmap` and `jax.grad` can trace this function and every query of its result,
+    except `Prediction.crps`. Traced results are JAX arrays in JAX's default dtype, others NumPy's.
 
     Latent sites in the data's plate (such as latent inputs) belong to the rows of the fit. Here the
     rows are new, so these sites are drawn from their priors. For the rows of the fit, see
@@ -65,7 +65,8 @@ def predict(
             exposure, are divided into the same chunks.
         num_samples: number of passes S. With `posterior_samples`, at most this many draws are
             used, evenly spaced.
-        standardizer: the training data's. Inputs and predictions are then in the data's units.
+        standardizer: the `Standardizer` of the training data. Inputs and predictions are then in
+            the data's units.
         posterior_samples: draws of the latent sites, instead of a guide: MCMC's ``get_samples()``,
             or `Chains`, which contribute equally many draws each.
         site: the observed site; its distribution must be an `observe`.

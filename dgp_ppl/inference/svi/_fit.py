@@ -82,8 +82,8 @@ def fit(
         optimizer: an optax optimiser instead of the default.
         loss: the objective instead of the guide's (`LayerGuide.default_loss`), which is
             `TraceMeanField_ELBO()` for most guides.
-        start: params to start from, some or all, or an earlier result. Those that neither the model
-            nor the guide has are left out. With an earlier `FitResult` and its own
+        start: params to start from, some or all, or an earlier result. Params that neither the
+            model nor the guide has are ignored. With an earlier `FitResult` and its own
             `optimizer` the fit goes on exactly where it stopped, and `key` is not used: two calls
             of n steps equal one of 2n. With another optimiser it starts from the result's params.
             A list has several starts, of params or results for their params; None and {} are the
