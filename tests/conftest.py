@@ -48,7 +48,7 @@ def pytest_configure(config):
             if sum(f.stat().st_size for f in files) > _CACHE_BYTES:
                 shutil.rmtree(_CACHE, ignore_errors=True)
             os.environ["JAX_COMPILATION_CACHE_DIR"] = str(_CACHE)
-        os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
+        os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.3")
     # Programs started by tests import from tests and examples too.
     tests = Path(__file__).parent
     paths = (str(tests), str(tests.parent / "examples"), os.environ.get("PYTHONPATH"))
