@@ -107,7 +107,7 @@ Accuracy on 10,000 images: three layers, 20,000 steps, M = 100. Published: Xu et
     {dates}, dgp_ppl {versions}.
 """
 
-MISSING = """- Not run in the tables' settings: DGP with four and five layers, SGP with M = 500, DiffGP.
+MISSING = """- Not run here: DGP with four and five layers, SGP with M = 500, DiffGP.
 - Not run: images with other posteriors than DSVI, and with four layers.
 - Not run: decoupled inducing inputs (Havasi et al. 2018, tables 4 and 5).
 - HIGGS: `dsvi` has an AUC of {higgs} on our 57,591 rows; the paper has 0.830 on 11 million.
