@@ -58,8 +58,8 @@ class LayerSite(NamedTuple):
     @property
     def num_inputs(self) -> int:
         """Number of inputs D of the layer."""
-        points = self.z.points if isinstance(self.z, Grid) else self.z
-        return points.shape[-1]
+        # By shapes alone: a survey of the model has no numbers.
+        return self.z.z.shape[-1] + 1 if isinstance(self.z, Grid) else self.z.shape[-1]
 
 
 class Handover(NamedTuple):

@@ -300,7 +300,7 @@ import numpy as np
 sys.path.insert(0, sys.argv[1])
 import dgp_ppl as dgp
 from test_guides import CASES, KEY, X_TEST, model
-for name, (build, _, _, kwargs) in CASES.items():
+for name, (build, _, kwargs) in CASES.items():
     params = dict(np.load(f"{sys.argv[2]}/{name}.npz"))
     prediction = dgp.predict(KEY, model, build(model), params, X_TEST, num_samples=10, **kwargs)
     np.save(f"{sys.argv[2]}/{name}.npy", prediction.mean)
