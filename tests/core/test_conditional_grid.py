@@ -3,6 +3,7 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
+import numpyro
 import pytest
 from jax import random
 from numpyro import handlers
@@ -65,6 +66,15 @@ def test_paths_have_its_distribution():
     mean, cov = f.joint(x)
     assert_covariance(draws, cov[0])
     np.testing.assert_allclose(draws.mean(axis=0), mean[:, 0], atol=0.1)
+
+
+def test_a_guide_counts_the_inputs_of_learned_places():
+    def model(x):
+        dgp.gp("f", KERNEL, dgp.Grid(numpyro.param("z", jnp.asarray(PLACES)), TIMES))(x)
+
+    guide = dgp.MeanField(model)
+    guide.setup(X)
+    assert guide.layers["f.v"].inputs == 3
 
 
 def test_wrong_shapes_and_parts():
