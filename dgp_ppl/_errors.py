@@ -5,17 +5,32 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-__all__ = ["DataError", "Interrupted", "NonFiniteLossError", "UnsuitableError", "one_line"]
+__all__ = [
+    "DataError",
+    "Interrupted",
+    "NonFiniteLossError",
+    "UnsuitableError",
+    "one_line",
+    "printable",
+]
 
 
 def one_line(error: BaseException) -> str:
     """Format the error of another library: on one line of at most 200 characters."""
-    text = " ".join(str(error).split()) or type(error).__name__
+    text = printable(" ".join(str(error).split())) or type(error).__name__
     return text if len(text) <= 200 else text[:197] + "..."
 
 
+def printable(text: object) -> str:
+    """Return a text with escapes for control characters, which a terminal would obey."""
+    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in str(text))
+
+
 class DataError(ValueError):
-    """A data set cannot be used. The message is one line and suggests a remedy."""
+    """Data or a file cannot be used. The message is one line and suggests a remedy."""
+
+    def __init__(self, message: str = "") -> None:
+        super().__init__(printable(message))  # it may quote names of a file
 
 
 class UnsuitableError(ValueError):

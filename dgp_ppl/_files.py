@@ -13,6 +13,7 @@ import os
 import platform
 import struct
 import subprocess
+import threading
 import zipfile
 import zlib
 from collections.abc import Iterable, Iterator
@@ -40,56 +41,68 @@ _PACKAGES = (
 
 
 @contextlib.contextmanager
-def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
+def replacing(path: str | os.PathLike[str], *, new: bool = False) -> Iterator[Path]:
     """Yield a path to write a file to, and rename it at the end, so it is never half written.
 
-    If the block raises, an earlier file stays as it was. A symbolic link keeps pointing to it.
+    If the block raises, an earlier file stays as it was. A symbolic link keeps pointing to it. A
+    `new` file replaces none: if another program made one meanwhile, both are kept.
+
+    Raises:
+        DataError: if the file cannot be written, such as on a full disk.
     """
     target = Path(os.path.realpath(path))
-    draft = target.with_name(f"{target.name}.{os.getpid()}.part")
+    draft = target.with_name(f"{target.name}.{os.getpid()}-{threading.get_ident()}.part")
     try:
         yield draft
         with draft.open("rb+") as written:  # else a power cut could leave an empty file
             os.fsync(written.fileno())
+        if new:
+            target.open("xb").close()
         draft.replace(target)
-    except BaseException:
-        draft.unlink(missing_ok=True)
+    except BaseException as error:
+        if isinstance(error, FileExistsError) and new:
+            raise DataError(
+                f"{path} exists by now: another program made it; what was to be written is in "
+                f"{draft}"
+            ) from error
+        with contextlib.suppress(OSError):
+            draft.unlink(missing_ok=True)
+        if isinstance(error, OSError):
+            raise DataError(
+                f"{path} cannot be written: {error.strerror or error}; make room there, or choose "
+                "another path"
+            ) from error
         raise
 
 
-def write_tables(path: Path, tables: Iterable[Any]) -> None:
+def write_tables(path: Path, tables: Iterable[Any], new: bool = False) -> None:
     """Write the rows of `pyarrow.Table`s with the same columns to a .csv or .parquet file.
 
     The file appears when all are written; an error leaves an earlier file as it was.
     """
     first = next(tables := iter(tables))
     schema = first.schema
-    try:
-        with replacing(path) as draft, contextlib.ExitStack() as stack:
-            if path.suffix.lower() == ".parquet":
-                import pyarrow.parquet as pq
+    with replacing(path, new=new) as draft, contextlib.ExitStack() as stack:
+        if path.suffix.lower() == ".parquet":
+            import pyarrow.parquet as pq
 
-                add = stack.enter_context(pq.ParquetWriter(draft, schema)).write_table
-            else:
-                stream = stack.enter_context(draft.open("w", encoding="utf-8", newline=""))
-                writer = csv.writer(stream, lineterminator="\n")
-                writer.writerow(schema.names)
+            add = stack.enter_context(pq.ParquetWriter(draft, schema)).write_table
+        else:
+            stream = stack.enter_context(draft.open("w", encoding="utf-8", newline=""))
+            writer = csv.writer(stream, lineterminator="\n")
+            writer.writerow(schema.names)
 
-                def add(table: Any) -> None:
-                    writer.writerows(zip(*(c.to_pylist() for c in table.columns), strict=True))
+            def add(table: Any) -> None:
+                writer.writerows(zip(*(c.to_pylist() for c in table.columns), strict=True))
 
-            for table in itertools.chain([first], tables):
-                for was, now in zip(schema, table.schema, strict=True):
-                    if was.type != now.type:
-                        raise DataError(
-                            f"{path} cannot be written: column {now.name!r} holds {now.type} in "
-                            f"some rows and {was.type} in others; give it one type in all files"
-                        )
-                add(table)
-    except OSError as error:
-        raise DataError(
-            f"{path} cannot be written: {error.strerror or error}; choose another name"
-        ) from error
+        for table in itertools.chain([first], tables):
+            for was, now in zip(schema, table.schema, strict=True):
+                if was.type != now.type:
+                    raise DataError(
+                        f"{path} cannot be written: column {now.name!r} holds {now.type} in "
+                        f"some rows and {was.type} in others; give it one type in all files"
+                    )
+            add(table)
 
 
 def finite(value: Any) -> Any:

@@ -1,7 +1,9 @@
 """Files that are replaced or written row by row, fingerprints of data, and versions."""
 
 import os
+import resource
 import subprocess
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -15,20 +17,41 @@ X = np.array([[1.0, 2.0], [3.0, np.nan]])
 ROWS = pa.table({"id": ["a,b", "c"], "mean": [1.5, None]})
 
 
-@pytest.mark.parametrize("error", [KeyboardInterrupt, OSError])
-def test_a_write_that_fails_leaves_the_earlier_file(tmp_path, error):
-    path = tmp_path / "file"
-    path.write_text("earlier")
-
-    def failing():
-        with replacing(path) as draft:
-            draft.write_text("half")
+def write(path, text="half", error=None, **options):
+    with replacing(path, **options) as draft:
+        draft.write_text(text)
+        if error is not None:
             raise error
 
-    with pytest.raises(error):
-        failing()
+
+def test_a_write_that_fails_leaves_the_earlier_file(tmp_path):
+    """Interrupted, or on a disk that is full: in the middle, and when the system writes it out."""
+    path = tmp_path / "file"
+    path.write_text("earlier")
+    with pytest.raises(KeyboardInterrupt):
+        write(path, error=KeyboardInterrupt)
+    full = OSError(28, "No space left on device")
+    with pytest.raises(DataError, match=r"file cannot be written: No space left .*make room"):
+        write(path, error=full)
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, hard))
+    try:
+        with pytest.raises(DataError, match="cannot be written: File too large"):
+            write(path, "x" * 5000)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     assert path.read_text() == "earlier"
     assert os.listdir(tmp_path) == ["file"]
+
+
+def test_a_new_file_replaces_none(tmp_path):
+    """Of two programs that write the same new file, the second keeps its own under the name of its
+    draft."""
+    write(tmp_path / "a", "first", new=True)
+    with pytest.raises(DataError, match=r"a exists by now: .* is in .*part") as error:
+        write(tmp_path / "a", "second", new=True)
+    assert (tmp_path / "a").read_text() == "first"
+    assert Path(str(error.value).split(" is in ")[1]).read_text() == "second"
 
 
 @pytest.mark.parametrize("name", ["t.csv", "t.parquet"])
@@ -42,7 +65,7 @@ def test_rows_are_written_in_order(name, tmp_path):
 
 
 def test_tables_that_cannot_be_written(tmp_path):
-    with pytest.raises(DataError, match=r"cannot be written.*choose another name"):
+    with pytest.raises(DataError, match=r"cannot be written.*choose another path"):
         write_tables(tmp_path / "nowhere" / "t.csv", [ROWS])
     other = pa.table({"id": ["d"], "mean": ["text"]})
     for name in ("t.csv", "t.parquet"):

@@ -48,15 +48,10 @@ def write_archive(
     """
     record = {"kind": kind, "format": version, **record}
     text = json.dumps(record, indent=1, allow_nan=False)
-    try:
-        with replacing(path) as draft, zipfile.ZipFile(draft, "w") as file:
-            for name, content in {_HEADER: text.encode(), **members}.items():
-                # Without a date: the default is the year 1980.
-                file.writestr(zipfile.ZipInfo(name), content, zipfile.ZIP_DEFLATED, 1)
-    except OSError as error:
-        raise DataError(
-            f"{path} cannot be written: {error.strerror or error}; choose another path"
-        ) from error
+    with replacing(path) as draft, zipfile.ZipFile(draft, "w") as file:
+        for name, content in {_HEADER: text.encode(), **members}.items():
+            # Without a date: the default is the year 1980.
+            file.writestr(zipfile.ZipInfo(name), content, zipfile.ZIP_DEFLATED, 1)
 
 
 class ArchiveReader:
