@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Collection
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,14 @@ from dgp_ppl._errors import DataError
 from dgp_ppl.datasets._arrow import ArrowFrame
 from dgp_ppl.datasets._bundled import BUNDLED, load_bundled
 from dgp_ppl.datasets._dataset import Dataset, DatasetInfo, check_size
-from dgp_ppl.datasets._messages import check_file, named, quoted, shown, suggestion
+from dgp_ppl.datasets._messages import (
+    OF_NEW_ROWS,
+    check_file,
+    named,
+    quoted,
+    shown,
+    suggestion,
+)
 from dgp_ppl.datasets._npz import DEFAULT_SPLITS, read_npz
 from dgp_ppl.datasets.tables import Preprocessor
 from dgp_ppl.datasets.tables._columns import fit_target
@@ -88,14 +96,15 @@ def load(
 
 
 def open_data(
-    data: Any, target: str | None, split_key: str
+    data: Any, target: str | None, split_key: str, texts: Collection[str] = ()
 ) -> Dataset | tuple[str, Table, str | None, str]:
     """Open what `load` takes, or a `Table`.
 
     Return a data set of numbers; or a table, after its name and before the target and its origin.
+    `texts` as for `read_table`.
     """
     if not isinstance(data, str | os.PathLike):
-        table = read_table(data)
+        table = read_table(data, texts=texts)
         refuse_split_key(table.where, split_key)
         return "table", table, target, table.where
     text = os.fspath(data)
@@ -103,7 +112,7 @@ def open_data(
     is_name = isinstance(data, str)
     if text.lower().endswith(TABLE_SUFFIXES):
         refuse_split_key(where, split_key)
-        return path.stem, read_table(path), target, f"file {path}"
+        return path.stem, read_table(path, texts=texts), target, f"file {path}"
     if not is_name or text.lower().endswith(_FILE_SUFFIXES):
         check_file(path, _FILE_SUFFIXES)
         return _load_npz(path, path.stem, target, split_key)
@@ -156,14 +165,8 @@ def strict_dataset(name: str, table: Table, target: str | None, source: str) -> 
                 "encode it as numbers, leave it out, or read it with `Preprocessor`"
             )
     x = Preprocessor.of_numbers(inputs).inputs(table)
-    goal = fit_target(table, target, categorical=False)
-    y, present = goal.read(table)
-    if not present.all():
-        raise DataError(
-            f"{table.where}: the target {shown(target)} is missing in {(~present).sum()} rows, "
-            f"first in {table.place(int(present.argmin()))}, wanted a target in every row; leave "
-            "these rows out"
-        )
+    goal = fit_target(table, target, categorical=False, todo=OF_NEW_ROWS)
+    y, _ = goal.read(table, complete=True)
     check_size(table.where, len(y))
     return Dataset(name, x, y, goal.task, None, inputs, target, source)
 

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import datetime
+import decimal
 import re
 
 import numpy as np
 
+from dgp_ppl.datasets._messages import WHOLE_MAX
+
 __all__ = [
-    "DAY_MICROSECONDS", "MISSING", "WHOLE_MAX", "canonical", "has_decimal_comma", "is_missing",
-    "is_too_long", "parse_date", "parse_number",
+    "DAY_MICROSECONDS", "MISSING", "canonical", "has_decimal_comma", "is_missing",
+    "is_padded", "is_too_long", "parse_date", "parse_number",
 ]  # fmt: skip
 
 MISSING = frozenset(
@@ -19,10 +22,11 @@ MISSING = frozenset(
 
 DAY_MICROSECONDS = 86_400_000_000
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
-WHOLE_MAX = 2**53  # float64 holds every whole number up to here
 
 _THOUSANDS = re.compile(r"[+-]?[1-9]\d{0,2}(,\d{3})+(\.\d*)?")
 _DECIMAL_COMMA = re.compile(r"[+-]?\d+,\d+")
+_PLAIN = re.compile(r"[+-]?0*(\d*)(\.\d*)?")
+_PADDED = re.compile(r"[+-]?0\d")
 _PARTS = {"y": r"(?P<y>\d{4})", "m": r"(?P<m>\d{1,2})", "d": r"(?P<d>\d{1,2})"}
 _TIME = r"(?:[T ]\s*(?P<time>\d.*))?"
 _DATES = {
@@ -54,9 +58,16 @@ def parse_number(text: str) -> float | None:
 
 
 def is_too_long(text: str) -> bool:
-    """Return whether a text is a whole number beyond 2^53, where float64 loses digits."""
-    digits = text.lstrip("+-").replace(",", "").lstrip("0")
-    return digits.isdecimal() and (len(digits) > 16 or int(digits) > WHOLE_MAX)
+    """Return whether a number beyond 2^53 is whole, or has digits that float64 loses."""
+    match = _PLAIN.fullmatch(text.replace(",", ""))
+    if match is None or (len(match[1]) <= 16 and int(match[1] or 0) <= WHOLE_MAX):
+        return False
+    return not match[2] or decimal.Decimal(match[0]) != decimal.Decimal(float(match[0]))
+
+
+def is_padded(text: str) -> bool:
+    """Return whether a text is a code such as 007, which differs from the number 7."""
+    return _PADDED.match(text) is not None
 
 
 def has_decimal_comma(text: str) -> bool:

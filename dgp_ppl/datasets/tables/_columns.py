@@ -8,10 +8,22 @@ from dataclasses import dataclass
 import numpy as np
 
 from dgp_ppl._errors import DataError
-from dgp_ppl.datasets._messages import quoted, shown, suggestion
+from dgp_ppl.datasets._messages import (
+    FILL_IN,
+    FLOAT32_MAX,
+    MISSING_CELL,
+    OF_NEW_ROWS,
+    TOO_LARGE,
+    TOO_LONG,
+    constant_target,
+    quoted,
+    shown,
+    suggestion,
+)
 from dgp_ppl.datasets.tables._cells import (
     canonical,
     has_decimal_comma,
+    is_padded,
     is_too_long,
     parse_date,
     parse_number,
@@ -23,13 +35,16 @@ __all__ = [
     "format_value", "infer", "labels",
 ]  # fmt: skip
 
-_FLOAT32_MAX = float(np.finfo(np.float32).max)
 _MOST_CATEGORIES = 50
 _MOSTLY_DIFFERENT = 0.9  # the share of different texts from which on they are names
-_OF_NEW_ROWS = "correct the cells, or leave these rows out"
-_OF_TRAINING = (
+_MIXED = 0.25  # the share of numbers or dates from which on a column of text is suspect
+_OF_INPUTS = (
     "correct the cells, leave these rows out, or fit without the column (drop=..., --drop), or "
     "with its cells as categories (categorical=..., --categorical)"
+)
+_OF_TARGETS = (
+    "correct the cells, leave these rows out, or take all as classes (categorical=..., "
+    "--categorical)"
 )
 
 
@@ -50,8 +65,14 @@ class Kind:
 _OF_TEXTS = (Kind("number"), *(Kind("date", order) for order in ("year", "month", "day")))
 
 
-def infer(table: Table, name: str, categorical: bool = False) -> Kind:
-    """Return what a column holds; refuse numbers or dates of which some cells are not."""
+def infer(
+    table: Table, name: str, categorical: bool = False, todo: str = _OF_INPUTS
+) -> tuple[Kind, str]:
+    """Return what a column holds, and a warning if it is text with many numbers or dates.
+
+    A column of numbers or dates of which some cells are not is an error. `todo` says what to do
+    about these cells.
+    """
     column = table.columns[name]
     if column.kind not in ("number", "date", "text"):
         raise DataError(
@@ -64,25 +85,43 @@ def infer(table: Table, name: str, categorical: bool = False) -> Kind:
             "categorical, or write the dates as text"
         )
     if column.kind != "text":
-        return Kind("category", numeric=True) if categorical else Kind(column.kind)
-    fitting = {kind: [kind.parse(text) is not None for text in column.texts] for kind in _OF_TEXTS}
-    are_numbers = fitting[Kind("number")]
+        return (Kind("category", numeric=True) if categorical else Kind(column.kind)), ""
     if categorical or column.declared:
-        return Kind("category", numeric=all(are_numbers))
-    for kind, cells in fitting.items():
-        if all(cells):
-            return kind
-    commas = [has_decimal_comma(text) for text in column.texts]
-    if any(commas) and all(a or b for a, b in zip(are_numbers, commas, strict=True)):
-        wanted = f"numbers with a decimal point; {_OF_TRAINING}"
+        numbers = (parse_number(text) is not None and not is_padded(text) for text in column.texts)
+        return Kind("category", numeric=all(numbers)), ""
+    kind, fits = _best(column)
+    bad = ~fits & (column.values >= 0)
+    many, few = int(fits.sum()), int(bad.sum())
+    if not few:
+        return kind, ""
+    commas = np.array([*map(has_decimal_comma, column.texts), False])[column.values]
+    if commas.any() and kind.name == "number" and (bad <= commas).all():
+        wanted = f"numbers with a decimal point; {todo}"
         raise _bad_cells(table, name, commas, "has a decimal comma", wanted)
-    present = column.values[column.values >= 0]
-    for kind, cells in fitting.items():
-        if len(present) and np.array(cells)[present].mean() > 0.5:
-            bad = [not fits for fits in cells]
-            wanted = f"{kind.name}s; {_OF_TRAINING}"
-            raise _bad_cells(table, name, bad, f"is no {kind.name}", wanted)
-    return Kind("category")
+    if many > few:
+        raise _bad_cells(table, name, bad, f"is no {kind.name}", f"{kind.name}s; {todo}")
+    doubt = ""
+    if many >= _MIXED * (many + few):
+        rows = (int(fits.argmax()), int(bad.argmax()))
+        one, other = (f"{column.cell(row)} in {table.place(row)}" for row in rows)
+        doubt = (
+            f"column {shown(name)}: {many} of {many + few} cells are {kind.name}s, such as {one}, "
+            f"and others cannot be read so, such as {other}: all are taken as text; correct the "
+            "cells, or say that they are categories (categorical=..., --categorical)"
+        )
+    return Kind("category"), doubt
+
+
+def _best(column: Column) -> tuple[Kind, np.ndarray]:
+    """Return the kind that most cells of a column of text have, and which cells, [N]."""
+    best, fits = _OF_TEXTS[0], np.zeros(0, bool)
+    for kind in _OF_TEXTS:
+        parsed = np.array([*(kind.parse(text) is not None for text in column.texts), False])
+        if not len(fits) or parsed[column.values].sum() > fits.sum():
+            best, fits = kind, parsed[column.values]
+        if fits.sum() == (column.values >= 0).sum():
+            break
+    return best, fits
 
 
 def ambiguous_dates(column: Column) -> bool:
@@ -92,7 +131,7 @@ def ambiguous_dates(column: Column) -> bool:
     )
 
 
-def _numbers(table: Table, name: str, kind: Kind, todo: str = _OF_NEW_ROWS) -> np.ndarray:
+def _numbers(table: Table, name: str, kind: Kind, todo: str = OF_NEW_ROWS) -> np.ndarray:
     """Return the numbers or dates of a column, float64 [N], with NaN where cells are missing.
 
     `todo` says what to do about bad cells.
@@ -102,11 +141,12 @@ def _numbers(table: Table, name: str, kind: Kind, todo: str = _OF_NEW_ROWS) -> n
     if column.kind == "text":
         parsed = [kind.parse(text) for text in column.texts]
         if None in parsed:
-            bad = [value is None for value in parsed]
+            bad = np.array([*(value is None for value in parsed), False])[values]
             raise _bad_cells(table, name, bad, f"is no {kind.name}", f"{kind.name}s; {todo}")
-        if kind.name == "number" and any(bad := [is_too_long(text) for text in column.texts]):
-            what = "is a whole number beyond 2^53, where float64 loses digits"
-            raise _bad_cells(table, name, bad, what, f"fewer digits; {todo}")
+        if kind.name == "number":
+            long = np.array([*map(is_too_long, column.texts), False])[values]
+            if long.any():
+                raise _bad_cells(table, name, long, TOO_LONG, f"fewer digits; {todo}")
         values = np.array([*parsed, np.nan], float)[values]
     elif column.kind != kind.name and not _is_empty(column):  # without cells it may have any type
         is_known = column.kind in ("number", "date")
@@ -115,14 +155,8 @@ def _numbers(table: Table, name: str, kind: Kind, todo: str = _OF_NEW_ROWS) -> n
             f"{table.where}: column {shown(name)} holds {held}, wanted {kind.name}s, as in the "
             "training data; convert the column"
         )
-    too_large = np.abs(values) > _FLOAT32_MAX
-    if too_large.any():
-        row = int(too_large.argmax())
-        raise DataError(
-            f"{table.where}: column {shown(name)}: {values[row]} in {table.place(row)} is infinite "
-            "or beyond the range of float32 (3.4e38), which fits use, wanted finite numbers; "
-            f"{todo}"
-        )
+    if (large := np.abs(values) > FLOAT32_MAX).any():
+        raise _bad_cells(table, name, large, TOO_LARGE, f"finite numbers; {todo}")
     return values
 
 
@@ -158,16 +192,19 @@ def _label(text: str, numeric: bool) -> str:
     return text if number is None or not np.isfinite(number) else canonical(number)
 
 
-def _bad_cells(table: Table, name: str, bad: Sequence[bool], what: str, wanted: str) -> DataError:
-    """Return the error about the cells of a text column whose texts are bad."""
+def _bad_cells(
+    table: Table, name: str, bad: np.ndarray, what: str, wanted: str, about: str = "column"
+) -> DataError:
+    """Return the error about the rows of a column that a mask marks."""
     column = table.columns[name]
-    cells = np.append(bad, False)[column.values]
-    row, count = int(cells.argmax()), int(cells.sum())
-    first = column.texts[column.values[row]]
-    others = [t for t, b in zip(column.texts, bad, strict=True) if b and t != first]
+    row, count = int(bad.argmax()), int(bad.sum())
+    first, others = column.cell(row), []
+    if column.kind == "text":
+        codes = np.unique(column.values[bad])
+        others = [column.texts[code] for code in codes if code not in (-1, column.values[row])]
     more = f", and {quoted(others, 3)}" if others else ""
     return DataError(
-        f"{table.where}: column {shown(name)}: {shown(first)} in {table.place(row)} {what} "
+        f"{table.where}: {about} {shown(name)}: {first} in {table.place(row)} {what} "
         f"({count} such cell{'s' * (count != 1)}{more}), wanted {wanted}"
     )
 
@@ -197,14 +234,8 @@ class InputColumn:
         """
         if self.kind.name != "category":
             values = _numbers(table, self.name, self.kind)
-            missing = np.isnan(values)
-            if self.fill is None and missing.any():
-                count, place = int(missing.sum()), table.place(int(missing.argmax()))
-                raise DataError(
-                    f"{table.where}: column {shown(self.name)}: {count} cell{'s' * (count > 1)} "
-                    f"missing (empty or NaN), first in {place}, wanted numbers; fill the cells in, "
-                    "or leave these rows out"
-                )
+            if self.fill is None and (missing := np.isnan(values)).any():
+                raise _bad_cells(table, self.name, missing, MISSING_CELL, f"numbers; {FILL_IN}")
             return values
         todo = "or predict them as none of these categories (unseen='zeros', --unseen zeros)"
         codes = _codes(table, self.name, self.kind, self.categories, todo * (unseen == "error"))
@@ -221,22 +252,27 @@ class TargetColumn:
     task: str  # "regression", "binary" or "multiclass"
     classes: tuple[str, ...] = ()  # labels of the classes 0 ... C-1
 
-    def read(self, table: Table) -> tuple[np.ndarray, np.ndarray]:
-        """Return the targets [N], NaN or -1 where missing, and which rows have one, [N]."""
+    def read(self, table: Table, complete: bool = False) -> tuple[np.ndarray, np.ndarray]:
+        """Return the targets [N], NaN or -1 where missing, and which rows have one, [N].
+
+        If they have to be `complete`, a missing target is an error.
+        """
         if self.kind.name == "category":
             y = _codes(table, self.name, self.kind, self.classes, "or fit with such rows")
             present = y < len(self.classes)
-            return np.where(present, y, -1), present
-        values = _numbers(table, self.name, self.kind)
-        present = ~np.isnan(values)
-        if self.task == "regression":
-            return values, present
-        y = np.where(present, values, -1).astype(np.int64)
-        if not np.isin(values[present], (0, 1)).all():
-            raise DataError(
-                f"{table.where}: the target {shown(self.name)} has other values than 0 and 1, "
-                "wanted the classes of the training data; correct the cells"
-            )
+            y = np.where(present, y, -1)
+        else:
+            y = _numbers(table, self.name, self.kind)
+            present = ~np.isnan(y)
+        if complete and not present.all():
+            wanted = "a target in every row; leave these rows out"
+            raise _bad_cells(table, self.name, ~present, MISSING_CELL, wanted, "the target")
+        if self.task == "binary" and self.kind.name != "category":
+            if (other := present & (y != 0) & (y != 1)).any():
+                wanted = f"the classes of the training data; {OF_NEW_ROWS}"
+                what = "is neither 0 nor 1"
+                raise _bad_cells(table, self.name, other, what, wanted, "the target")
+            y = np.where(present, y, -1).astype(np.int64)
         return y, present
 
 
@@ -250,14 +286,10 @@ def _codes(table: Table, name: str, kind: Kind, known: Sequence[str], todo: str)
     positions = np.array([position.get(label, -1) for label in found] + [len(known)])[codes]
     unseen = positions < 0
     if unseen.any() and todo:
-        row, count = int(unseen.argmax()), int(unseen.sum())
-        first = found[codes[row]]
-        raise DataError(
-            f"{table.where}: column {shown(name)}: {shown(first)} in {table.place(row)} is no "
-            f"category of the training data{suggestion(first, known)} "
-            f"({count} such cell{'s' * (count > 1)}), wanted {quoted(known)}; correct the cells, "
-            f"leave these rows out, {todo}"
-        )
+        first = found[codes[unseen.argmax()]]
+        what = f"is no category of the training data{suggestion(first, known)}"
+        wanted = f"{quoted(known)}; correct the cells, leave these rows out, {todo}"
+        raise _bad_cells(table, name, unseen, what, wanted)
     return positions
 
 
@@ -269,7 +301,7 @@ def fit_input(
     The whole table tells the categories.
     """
     if kind.name != "category":
-        values = _numbers(training, name, kind, _OF_TRAINING)
+        values = _numbers(training, name, kind, _OF_INPUTS)
         present = values[~np.isnan(values)]
         if not len(present):
             return None, "empty"
@@ -300,9 +332,9 @@ def format_value(kind: Kind, value: float) -> str:
     return str(np.datetime64(round(value * 86400), "s")).removesuffix("T00:00:00")
 
 
-def fit_target(table: Table, name: str, categorical: bool) -> TargetColumn:
+def fit_target(table: Table, name: str, categorical: bool, todo: str = _OF_TARGETS) -> TargetColumn:
     """Learn the task, and the classes if there are any, from all rows with a target."""
-    kind = infer(table, name, categorical)
+    kind, _ = infer(table, name, categorical, todo)
     where, column = table.where, table.columns[name]
     classes: tuple[str, ...] = ()
     if kind.name == "category":
@@ -324,8 +356,5 @@ def fit_target(table: Table, name: str, categorical: bool) -> TargetColumn:
         constant = format_value(kind, values[0]) if len(values) == 1 else ""
         task = "binary" if column.whole and np.array_equal(values, (0, 1)) else "regression"
     if constant:
-        raise DataError(
-            f"{where}: the target {shown(name)} is {constant} in every row, wanted different "
-            "values; choose another target or add rows that differ"
-        )
+        raise constant_target(where, name, constant)
     return TargetColumn(name, kind, task, classes)

@@ -34,9 +34,11 @@ def csv_rows(path: Path) -> Iterator[tuple[int, list[str]]]:
             f"{named(path)}: line {line} is not UTF-8 text; save the file as CSV UTF-8"
         ) from error
     except csv.Error as error:
-        raise DataError(
-            f"{named(path)}: line {line + 1} is not valid CSV ({one_line(error)}); check its quotes"
-        ) from error
+        what, todo = f"line {line + 1} is not valid CSV ({one_line(error)})", "check its quotes"
+        if "field limit" in str(error):  # so a quote that is left open does not fill the memory
+            what = f"line {line + 1} has a cell of more than {csv.field_size_limit():,} characters"
+            todo = "close its quote, leave the column out of the file, or save it as .parquet"
+        raise DataError(f"{named(path)}: {what}; {todo}") from error
     except OSError as error:
         raise DataError(
             f"{named(path)}: cannot be read ({error.strerror or one_line(error)}); check the file"

@@ -115,7 +115,7 @@ class Preprocessor:
         Raises:
             DataError: if a column is unknown or cannot be used, or no input is left.
         """
-        table = read_table(source)
+        table = read_table(source, texts=_tuple(categorical))
         fitted = learn(table, target, rows, drop, categorical)
         for text in fitted.report.warnings:
             warnings.warn(f"{table.where}: {text}", UserWarning, stacklevel=2)
@@ -317,10 +317,13 @@ def learn(
             f"{where}: no training rows{' with a target' * (target is not None)}, wanted some; "
             "check that the file is complete"
         )
-    columns, left_out = [], {name: "as asked" for name in dropped}
+    columns, left_out, doubts = [], dict.fromkeys(dropped, "as asked"), []
     for name in names:
-        if name != target and name not in dropped:
-            kind = infer(table, name, name in chosen)
+        if name in left_out:
+            continue
+        kind, doubt = infer(table, name, name in chosen)
+        doubts += [doubt] * bool(doubt)
+        if name != target:
             column, note = fit_input(whole, training, name, kind, name in chosen)
             if column is None:
                 left_out[name] = note
@@ -335,7 +338,11 @@ def learn(
     made = Preprocessor(tuple(columns), goal)
     num_inputs, without_target = len(made.names), int((~present).sum())
     report = describe(table, training, columns, goal, num_inputs, left_out, without_target)
-    return replace(made, report=report)
+    return replace(made, report=replace(report, warnings=(*report.warnings, *doubts)))
+
+
+def _tuple(names: str | Sequence[str]) -> tuple[str, ...]:
+    return (names,) if isinstance(names, str) else tuple(names)
 
 
 def check_columns(
@@ -344,16 +351,16 @@ def check_columns(
     target: str | None,
     drop: str | Sequence[str] = (),
     categorical: str | Sequence[str] = (),
-) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return `drop` and `categorical` as tuples, or raise `DataError` about a column.
+) -> tuple[tuple[str, ...], frozenset[str]]:
+    """Return `drop` and `categorical`, or raise `DataError` about a column.
 
     All must be columns, each in one place; and the target, if any, not the only column.
     """
-    dropped, chosen = ((o,) if isinstance(o, str) else tuple(o) for o in (drop, categorical))
+    dropped, chosen, known = _tuple(drop), _tuple(categorical), frozenset(names)
     given = [("target", target)] if target is not None else []
     given += [("drop", name) for name in dropped] + [("categorical", name) for name in chosen]
     for option, name in given:
-        if name not in names:
+        if not (isinstance(name, str) and name in known):
             headless = all(n.replace(".", "").strip("+-").isdecimal() for n in names)
             hint = " (the first line holds only numbers: is the header missing?)" * headless
             raise DataError(
@@ -365,12 +372,12 @@ def check_columns(
             f"{where}: {shown(target)} is the only column, wanted at least one input column "
             "besides the target; add the inputs to the file"
         )
-    if clash := [name for name in dropped if name in chosen or name == target]:
+    if clash := sorted({*dropped} & {*chosen, target}):
         raise DataError(
             f"{where}: drop has {quoted(clash)}, which is the target or in categorical, wanted "
             "each column in one place; leave it out of drop"
         )
-    return dropped, chosen
+    return dropped, frozenset(chosen)
 
 
 def find_target(where: str, names: Sequence[str], target: str | None) -> str:

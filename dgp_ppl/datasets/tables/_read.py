@@ -20,8 +20,8 @@ from dgp_ppl.datasets._arrow import (
     readable,
     without_index,
 )
-from dgp_ppl.datasets._messages import check_file, named
-from dgp_ppl.datasets.tables._cells import DAY_MICROSECONDS, MISSING, WHOLE_MAX, is_missing
+from dgp_ppl.datasets._messages import WHOLE_MAX, check_file, named, shown
+from dgp_ppl.datasets.tables._cells import DAY_MICROSECONDS, MISSING, is_missing
 from dgp_ppl.datasets.tables._csv import check_names, csv_batches, csv_rows
 
 __all__ = ["TABLE_SUFFIXES", "Column", "Table", "read_table", "table_chunks"]
@@ -41,6 +41,13 @@ class Column:
     texts: tuple[str, ...] = ()  # that differ, without spaces around them
     whole: bool = False  # whether the numbers are stored or written as whole numbers
     declared: bool = False  # whether the source says that it holds categories or booleans
+
+    def cell(self, row: int) -> str:
+        """Return the cell of a row, for messages."""
+        value = self.values[row]
+        if self.kind != "text":
+            return str(value)
+        return shown(self.texts[value] if value >= 0 else "")
 
     def take(self, rows: np.ndarray) -> Column:
         """Return some rows: their positions, or a mask."""
@@ -141,22 +148,25 @@ def _batches(path: Path) -> Iterator[Any]:
 
 def _of_size(tables: Iterator[Any], rows: int) -> Iterator[Any]:
     """Yield the same rows in tables of a given number of rows; the last one may have fewer."""
-    held: list[Any] = []
-    for table in itertools.chain(tables, [None]):
-        if table is not None:
-            held.append(table)
-        if table is None or sum(map(len, held)) >= rows:
-            whole, end = arrow().concat_tables(held), 0
-            while len(whole) - end >= rows or (table is None and end < len(whole)):
-                yield whole.slice(end, rows)
-                end += rows
-            held = [whole.slice(end)]
+    held, num = [], 0
+    for table in tables:
+        held.append(table)
+        num += len(table)
+        if num >= rows:
+            whole = arrow().concat_tables(held)
+            for start in range(0, num - rows + 1, rows):
+                yield whole.slice(start, rows)
+            num %= rows
+            held = [whole.slice(len(whole) - num)]
+    if num:
+        yield arrow().concat_tables(held)
 
 
 def _table(where: str, data: Any, texts: Collection[str], path: Path | None = None) -> Table:
     """Make a table of a `pyarrow.Table`; `texts` as for `read_table`."""
     data = without_index(where, data)
     check_names(where, data.column_names)
+    texts = frozenset(texts)
     columns = {
         name: _column(column.combine_chunks(), name in texts)
         for name, column in zip(data.column_names, data.columns, strict=True)
@@ -186,7 +196,7 @@ def _column(column: Any, keep: bool) -> Column:
         return Column("date", days.to_numpy(zero_copy_only=False) / DAY_MICROSECONDS)
     if not is_number:
         return Column(str(kind), np.arange(len(column)))
-    if types.is_integer(kind):
+    if not types.is_floating(kind):
         ends = arrow("compute").min_max(column).as_py()
         if max(abs(ends["min"] or 0), abs(ends["max"] or 0)) > WHOLE_MAX:
             return _texts(column.cast(pa.string()), keep=True)  # float64 would lose digits

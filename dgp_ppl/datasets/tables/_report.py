@@ -65,7 +65,7 @@ def describe(
             steps.append((f"{kind}s", _listed(names) + note))
     for c in columns:
         if c.kind.name == "category":
-            seen = labels(training, c.name, c.kind)[0]
+            seen = {*labels(training, c.name, c.kind)[0]}
             others = [category for category in c.categories if category not in seen]
             more = ", and missing" * c.missing
             more += f" ({_listed(others)} in other rows alone)" if others else ""

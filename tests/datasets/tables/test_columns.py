@@ -1,6 +1,7 @@
 """What a `Preprocessor` takes the columns of a table and its target for."""
 
 import datetime
+from decimal import Decimal
 
 import numpy as np
 from support.data_samples import refused
@@ -72,11 +73,16 @@ def test_kinds_of_columns():
         (["01/31/2024", "01/02/2024"], Kind("date", "month")),
         (["01/02/2024", "03/02/2024"], Kind("date", "month")),
         (["01.02.2024", "03.02.2024"], Kind("date", "day")),
-        (["red", "blue", "1"], Kind("category")),
-        (["1stFlr", "2ndFlr", "3"], Kind("category")),
+        (["red", "blue", "green", "red", "1"], Kind("category")),
+        (["1stFlr", "2ndFlr"], Kind("category")),
     ):
-        assert infer(read_table(arrow(a=cells)), "a") == kind, cells
-    for cells, numeric in (([1, 2], True), (["1,000", "2"], True), (["1", "2a"], False)):
+        assert infer(read_table(arrow(a=cells)), "a") == (kind, ""), cells
+    for cells, numeric in (
+        ([1, 2], True),
+        (["1,000", "2"], True),
+        (["1", "2a"], False),
+        (["00501", "501"], False),
+    ):
         assert learn(cells, categorical="a").kind == Kind("category", numeric=numeric), cells
 
 
@@ -94,6 +100,7 @@ def test_columns_that_are_neither_one_thing_nor_another():
                 ([1, np.inf], "inf in row 1 (from 0) is infinite", "--drop"),
                 ([1e39, 1], "1e+39 in row 0", "beyond the range of float32"),
                 (["1,000", "9,007,199,254,740,993"], "in row 1", "beyond 2^53"),
+                ([Decimal("9007199254740993.25"), Decimal(1)], "'9007199254740993.25' in row 0"),
             )
         ],
         (lambda: learn([DAY], categorical="a"), "'a', a column of dates"),
@@ -147,7 +154,7 @@ def test_new_rows():
     numbers, dates = [1, 2], ["2024-01-01", "2024-01-02"]
     refused(
         (lambda: inputs("bab", ["a", "bb", "c", "c"]), "'bb' in row 1 (from 0) is no category",
-         "(3 such cells)", "wanted 'a', 'b'", "unseen='zeros', --unseen zeros"),
+         "(3 such cells, and 'c')", "wanted 'a', 'b'", "unseen='zeros', --unseen zeros"),
         (lambda: inputs(three, ["Blue"]), "(did you mean 'blue'?)", "(1 such cell)"),
         (lambda: inputs(numbers, ["1", "red"]), "'red' in row 1", "is no number", "or leave these"),
         (lambda: inputs(dates, ["1970-01-01", "red"]), "'red' in row 1", "is no date"),
@@ -192,5 +199,5 @@ def test_targets_that_are_refused():
         (lambda: fit([f"t{i}" for i in range(9)]), "9 different texts in 9 rows", "a few classes"),
         (lambda: fit([f"t{i}" for i in range(51)] * 3), "51 different texts in 153 rows"),
         (lambda: labelled.targets(arrow(y=["w"])), "'w' in row 0 (from 0) is no category"),
-        (lambda: binary.targets(arrow(y=[2])), "other values than 0 and 1"),
+        (lambda: binary.targets(arrow(y=[2])), "2.0 in row 0 (from 0) is neither 0 nor 1"),
     )

@@ -1,4 +1,5 @@
 import json
+import time
 
 import numpy as np
 import pandas as pd
@@ -9,7 +10,8 @@ from support.data_samples import refused
 from support.tables import DROP, arrow, fitted, houses
 
 from dgp_ppl.datasets import Preprocessor
-from dgp_ppl.datasets.tables._read import read_table
+from dgp_ppl.datasets.tables._csv import check_names
+from dgp_ppl.datasets.tables._preprocessor import check_columns
 
 TRAIN = np.arange(18)
 
@@ -172,9 +174,7 @@ def test_numbers_as_they_are():
     columns = Preprocessor.from_state(json.loads(json.dumps(columns.to_state())))
     found = columns.inputs(arrow(a=[1, 1], b=["2.5", "1,000"], c=["x", "y"]))
     assert found.tolist() == [[2.5, 1], [1000, 1]]
-    refused(
-        (lambda: columns.inputs(arrow(a=[1, None], b=[1, 2])), "'a'", "1 cell missing", "row 1")
-    )
+    refused((lambda: columns.inputs(arrow(a=[1, None], b=[1, 2])), "'a'", "nan in row 1"))
     refused((lambda: columns.inputs(arrow(a=[1, 2], b=["x", "y"])), "'b'", "'x'"))
 
 
@@ -212,10 +212,27 @@ def test_a_state_of_version_0_2_is_read():
     assert columns.to_state() == state
 
 
-def test_categories_of_long_whole_numbers_stay_apart(tmp_path):
-    """float64 would take 2^53 + 1 for 2^53."""
-    path, ids = tmp_path / "t.csv", (2**53, 2**53 + 1, 1)
-    rows = [f"{i},{k}" for k, i in enumerate(ids * 2)]
-    path.write_text("\n".join(["id,y", *rows]) + "\n")
-    found = Preprocessor.fit(path, "y", categorical="id").inputs(read_table(path))
-    assert len(np.unique(found, axis=0)) == 3
+def test_categories_of_digits_stay_apart(tmp_path):
+    """float64 would take 2^53 + 1 for 2^53, and 007 for 7."""
+    path = tmp_path / "t.csv"
+    for ids in ((2**53, 2**53 + 1, 1), ("00501", "501", "7"), ("9007199254740993.0", 2**53, 1)):
+        rows = [f"{i},{k}" for k, i in enumerate(ids * 2)]
+        path.write_text("\n".join(["id,y", *rows]) + "\n")
+        columns = Preprocessor.fit(path, "y", categorical="id")
+        assert len(np.unique(columns.inputs(path), axis=0)) == 3
+        zips = pd.DataFrame({"id": [str(i) for i in ids * 2], "y": range(6)}).astype(
+            {"id": "category"}
+        )
+        assert fitted(zips, "y") == columns
+
+
+def test_time_is_linear_in_columns_and_categories():
+    """40,000 columns and 20,000 categories take seconds if names are looked up in lists."""
+    names = [f"column {i}" for i in range(40_000)]
+    start = time.process_time()
+    check_names("t", names)
+    check_columns("t", names, names[0], names[20_000:], names[1:20_000])
+    codes = pa.array([f"{i}" for i in range(20_000)] * 2).dictionary_encode()
+    columns = fitted(arrow(c=codes, y=codes, n=np.arange(40_000.0)), "y", drop="n")
+    assert (len(columns.classes), len(columns.names)) == (20_000, 20_000)
+    assert time.process_time() - start < 3

@@ -81,6 +81,7 @@ def test_malformed_csv_files(csv):
         ('a,b\n1,2\n3,"2\n3,4\n', "not valid CSV", "quotes"),
         ('a,b\n1,"2"5\n3,4\n', "line 2 is not valid CSV"),
         (b"a,b\n1,2\n1,\xe9\n", "line 3 is not UTF-8", "CSV UTF-8"),
+        ('a,b\n1,"' + "x" * 140_000, "more than 131,072 characters", "close its quote", "leave"),
         ("a,b\n1,2\n".encode("utf-16"), "line 1 is not UTF-8"),
         (b"\xff" + bytes(range(256)) * 4, "line 1 is not UTF-8"),
     ):
@@ -112,6 +113,7 @@ ARRAYS = [
     (pa.array(np.array([1.5, 2], np.float16)), [1.5, 2]),
     (pa.array([1.5, None, np.nan]), [1.5, None, None]),
     (pa.array([decimal.Decimal("1.5"), None, 2]), [1.5, None, 2]),
+    (pa.array([decimal.Decimal(2**53 + 1), None]), [str(2**53 + 1), None]),
     (pa.array([datetime.date(1970, 1, 3), None] * 2), [2, None] * 2),
     (pa.array([datetime.datetime(1970, 1, 1, 12)], pa.timestamp("ns")), [0.5]),
     (pa.array([0], pa.timestamp("s", "Europe/Amsterdam")), [0]),

@@ -52,14 +52,23 @@ def test_warnings():
         ([*range(19), None], identifier.format(19, 19)),
         (["01/02/2024", "03/02/2024", "05/06/2023"], "01/02/2024 are read as month/day/year"),
         (["t1", "t2", "t3"], "'a' is left out, as it has 3 different texts"),
+        (
+            ["red", "1", "red", "1"],
+            "'a': 2 of 4 cells are numbers, such as '1' in row 1 (from 0), "
+            "and others cannot be read so, such as 'red' in row 0 (from 0)",
+        ),
+        (["soon", None, "soon", "2024-01-31"], "1 of 3 cells are dates, such as '2024-01-31'"),
+        (["31/01/2024", "2024-01-31"] * 2, "2 of 4 cells are dates, such as '2024-01-31' in row 1"),
     ):
         (text,) = warned(cells)
         assert words in text
     for cells in (
         range(9), [*range(18), 0, 1], [i / 3 for i in range(20)], ["01/02/2024", "13/02/2024"],
-        ["01.02.2024", "03.02.2024"],
+        ["01.02.2024", "03.02.2024"], ["red", "red", "red", "red", "1"],
     ):  # fmt: skip
         assert warned(cells) == ()
+    mixed = ["1", "red"] * 2
+    assert warned(mixed, categorical="a") == warned(mixed, drop="a") == ()
     # The kind and the warning are of the rows with a target.
     dates = arrow(a=["03/04/2024", "05/06/2024", "31/03/2024"], y=[1, 2.5, None])
     assert "03/04/2024 are read as month/day/year" in str(fitted(dates, "y").report)
