@@ -13,11 +13,13 @@ import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
-from dgp_ppl._checks import bad_rows, check_inputs, is_traced
-from dgp_ppl._errors import DataError
+from dgp_ppl._checks import is_traced
 from dgp_ppl.datasets import Rows
+from dgp_ppl.datasets.rows._cells import CellCheck
 
 __all__ = ["Standardizer"]
+
+_LARGEST = float(np.finfo(np.float64).max)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -77,43 +79,31 @@ class Standardizer:
 
         Raises:
             DataError: if x has NaN or infinity, or y infinity.
+            TypeError: if x or y is a data frame, has a mask, or is not of real numbers.
             ValueError: if x is not [N, D], y neither [N] nor [N, P] with P > 1, a target is NaN in
                 all rows, or `unscaled` has no columns of x.
         """
         if isinstance(x, Rows) and y is not None:
             raise ValueError("Standardizer.fit: x is Rows, whose second array is y; leave y out")
-        first: Any
-        blocks: Any
-        if isinstance(x, Rows):
-            first, blocks = x.first, x.blocks()
-        else:
-            first = [np.asarray(a, np.float64) for a in (x, y) if a is not None]
-            blocks = [first]
-        first = first[: 1 + targets]
+        arrays = [] if isinstance(x, Rows) else [_floats(x)]
+        arrays += [] if y is None else [_floats(y, "y")]
+        first = (x.first if isinstance(x, Rows) else arrays)[: 1 + targets]
         _check_shapes(*first)
-        num = first[0].shape[1]
-        kept = [operator.index(i) for i in unscaled]
+        num, kept = first[0].shape[1], [operator.index(i) for i in unscaled]
         if kept and not 0 <= min(kept) <= max(kept) < num:
             raise ValueError(
                 f"Standardizer.fit: unscaled is {kept}, wanted positions of columns of x, at least "
                 f"0 and below {num}"
             )
-        scaled = [i for i in range(num) if i not in kept]
-        inputs, outputs, start = _Moments(), _Moments(), 0
-        for block in blocks:
-            numbers = start + np.arange(len(block[0]))
-            check_inputs("Standardizer.fit", block[0], numbers=numbers)
-            together = shared and scaled  # all entries of the columns that share a scale
+        scaled = np.setdiff1d(np.arange(num), kept)
+        together = shared and len(scaled)  # all entries of the columns that share a scale
+        rows = x if isinstance(x, Rows) else Rows.from_arrays(*arrays)
+        check = CellCheck("Standardizer.fit", largest=_LARGEST, complete=False)
+        inputs, outputs = _Moments(), _Moments()
+        for block in rows.map(check).blocks(len(arrays[0]) if arrays else None):
             inputs.add(block[0][:, scaled].reshape(-1, 1) if together else block[0])
             if len(first) > 1:
-                if np.isinf(targets_read := np.asarray(block[1], np.float64)).any():
-                    bad = bad_rows(np.isinf(targets_read), numbers)
-                    raise DataError(
-                        f"Standardizer.fit: y is infinite in {bad}, wanted finite targets; NaN "
-                        "marks those that a mask leaves out of the fit"
-                    )
-                outputs.add(targets_read)
-            start += len(numbers)
+                outputs.add(block[1])
         loc, scale = (np.array(np.broadcast_to(a, num)) for a in inputs.loc_and_scale())
         loc[kept], scale[kept] = 0.0, 1.0
         if len(first) == 1:
@@ -147,7 +137,7 @@ class Standardizer:
         dtype = jax.dtypes.canonicalize_dtype(float)
         found = [np.asarray((_floats(x) - self.x_loc) / self.x_scale, dtype)]
         if others and self.scales_targets:
-            found.append(np.asarray((_floats(others[0]) - self.y_loc) / self.y_scale, dtype))
+            found.append(np.asarray((_floats(others[0], "y") - self.y_loc) / self.y_scale, dtype))
         return (*found, *others[len(found) - 1 :])
 
     @property
@@ -184,7 +174,7 @@ class Standardizer:
         Returns:
             The standardised target, in JAX's default float dtype.
         """
-        return jnp.asarray((_floats(y) - self.y_loc) / self.y_scale, float)
+        return jnp.asarray((_floats(y, "y") - self.y_loc) / self.y_scale, float)
 
     def original(self, y: ArrayLike) -> np.ndarray:
         """Convert a standardised target back to the units of the data, in float64.
@@ -192,12 +182,14 @@ class Standardizer:
         Args:
             y: standardised target, of any shape; of several targets [..., P].
         """
-        return _floats(y) * self.y_scale + self.y_loc
+        return _floats(y, "y") * self.y_scale + self.y_loc
 
 
-def _floats(a: ArrayLike) -> Any:
+def _floats(a: ArrayLike, name: str = "x") -> Any:
     """Return an array in float64; a traced one in JAX's default float dtype."""
-    return jnp.asarray(a, float) if is_traced(a) else np.asarray(a, np.float64)
+    if is_traced(a):
+        return jnp.asarray(a, float)
+    return np.asarray(a, np.float64)
 
 
 def _check_shapes(x: np.ndarray, y: np.ndarray | None = None) -> None:

@@ -1,7 +1,5 @@
 """`Standardizer`: statistics, constant columns, large shifts, wrong shapes."""
 
-from functools import partialmethod
-
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -63,7 +61,7 @@ def test_rows_are_standardised_in_one_pass(monkeypatch):
     y = np.c_[X[:, 0] * 7 + 3, X[:, 1]]
     y[5, 0] = np.nan
     rows = Rows.from_arrays(x, y)
-    monkeypatch.setattr(Rows, "blocks", partialmethod(Rows.blocks, 7))
+    monkeypatch.setattr("dgp_ppl.datasets.rows._rows._BLOCK_ROWS", 7)
     for shared in (False, True):
         found, wanted = Standardizer.fit(rows, shared=shared), Standardizer.fit(x, y, shared=shared)
         for name in ("x_loc", "x_scale", "y_loc", "y_scale"):
@@ -98,8 +96,12 @@ def test_errors():
         (ValueError, r"x has 60 rows and y has shape \(2,\)", lambda: (X, y[:2])),
         (ValueError, "x is Rows, whose second array is y; leave y out", lambda: (rows(X), y)),
         (ValueError, "a target of y is NaN in all rows", lambda: (rows(X, nothing),)),
-        (DataError, r"x is NaN or infinite in 1 of 60 rows \[41\]", lambda: (rows(x),)),
-        (DataError, r"y is infinite in 1 of 60 rows \[17\]", lambda: (rows(X, y),)),
+        (
+            DataError,
+            r"column 1 of x: nan in row 41 \(from 0\) is a missing cell",
+            lambda: (rows(x),),
+        ),
+        (DataError, r"target 'y': inf in row 17 \(from 0\) is infinite", lambda: (rows(X, y),)),
     ):
         with pytest.raises(error, match=message):
             Standardizer.fit(*call())

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from dgp_ppl._errors import DataError, one_line
-from dgp_ppl.datasets._messages import named, quoted, shown, suggestion
-from dgp_ppl.datasets.tables._cells import WHOLE_MAX
+from dgp_ppl.datasets._messages import TOO_LONG, WHOLE_MAX, named, quoted, shown, suggestion
+from dgp_ppl.datasets.rows._cells import bad_cell, first_bad
 from dgp_ppl.datasets.tables._read import Column, Table
 
 __all__ = ["DEFAULT_SPLITS", "read_npz"]
@@ -113,30 +113,25 @@ def _array(archive: Any, key: str, where: str) -> np.ndarray:
         raise DataError(
             f"{where}: {shown(key)} has dtype {got!r}, wanted real numbers; encode it as numbers"
         )
-    if array.dtype.kind in "iu" and (bad := (array >= WHOLE_MAX) | (array <= -WHOLE_MAX)).any():
-        raise DataError(
-            f"{where}: {shown(key)} has {array[bad][0]} in row {np.argwhere(bad)[0][0]} (from 0), "
-            "where float64 loses digits, wanted whole numbers below 2^53; rescale the column"
-        )
+    if array.dtype.kind in "iu" and (at := first_bad(array, WHOLE_MAX - 1, may_miss=False)):
+        raise bad_cell(f"{where}: {shown(key)}", array[at], f"row {at[0]} (from 0)", TOO_LONG)
     return array
 
 
 def _x_names(archive: Any, columns: int) -> tuple[str, ...]:
     """Return the names of the inputs in the file's array ``columns``, else x0, x1, ...
 
-    A name of the target, or of an input before, gets underscores.
+    A name of the target, or of an input before, gets its position.
     """
     found = [f"x{i}" for i in range(columns)]
-    try:
+    with suppress(Exception):  # nothing else needs the names
         names = archive["columns"]
         if names.dtype.kind == "U" and names.shape == (columns,):
-            found = [str(name) for name in names]
-    except Exception:  # nothing else needs the names
-        pass
+            found = names.tolist()
     taken = {"y": None}
-    for name in found:
+    for i, name in enumerate(found):
         while name in taken:
-            name += "_"
+            name += f"_{i}"
         taken[name] = None
     return tuple(taken)[1:]
 

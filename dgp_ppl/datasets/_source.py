@@ -14,9 +14,10 @@ from dgp_ppl._errors import DataError
 from dgp_ppl.datasets._arrow import ArrowFrame
 from dgp_ppl.datasets._dataset import Dataset, check_size
 from dgp_ppl.datasets._load import is_folder, open_data, refuse_split_key, strict_dataset
-from dgp_ppl.datasets._messages import named, quoted
+from dgp_ppl.datasets._messages import constant_target, named, quoted
 from dgp_ppl.datasets._npz import DEFAULT_SPLITS
 from dgp_ppl.datasets.rows import Rows
+from dgp_ppl.datasets.rows._cells import CellCheck
 from dgp_ppl.datasets.rows._parquet import parquet_columns
 from dgp_ppl.datasets.tables import Preprocessor
 from dgp_ppl.datasets.tables._preprocessor import check_columns, find_target, learn
@@ -136,7 +137,7 @@ def open_source(
     if isinstance(data, Dataset | RowSource):
         found: Any = data
     else:
-        found = open_data(data, target, split_key)
+        found = open_data(data, target, split_key, texts=categorical)
     if (drop or categorical) and (strict or not isinstance(found, tuple)):
         option, names = ("drop", drop) if drop else ("categorical", categorical)
         reason = "strict takes all columns as they are" if strict else "the data are no table"
@@ -186,7 +187,8 @@ def _open_rows(
     """Find the task of a source of inputs [N, D] and targets [N] or [N, 1].
 
     It is binary if the targets are stored as whole numbers, and are 0 and 1 alone, as for files;
-    multiclass if they have to be `classes`. A pass over the rows ends at the first other target.
+    multiclass if they have to be `classes`. A pass over the rows ends when the task is known. Each
+    later reading checks the cells that it reads.
     """
     shapes, types = [a.shape[1:] for a in rows.first], [a.dtype for a in rows.first]
     are_arrays = len(shapes) == 2 and len(shapes[0]) == 1 and shapes[1] in ((), (1,))
@@ -200,22 +202,25 @@ def _open_rows(
     if shapes[1] == (1,):
         rows = rows.map(_with_flat_target)
     x_names = tuple(f"x{i}" for i in range(shapes[0][0])) if x_names is None else x_names
-    largest, most = -1, _MOST_CLASSES if classes else 1
-    for _, y in rows.blocks() if classes or types[1].kind != "f" else ():
-        if np.isnan(y).any():
-            raise DataError(f"{name}: {y_name!r} misses values; leave these rows out")
-        if (y != np.floor(y)).any() or y.min() < 0 or y.max() > most:
+    rows = rows.map(CellCheck(name, x_names, y_name))
+    first, varies, num = rows.first[1][0], False, 0
+    most = _MOST_CLASSES + 1 if classes else 2 if types[1].kind != "f" else 0
+    for _, y in rows.blocks():
+        varies = varies or bool((y != first).any())
+        if most and ((y != np.floor(y)).any() or y.min() < 0 or y.max() >= most):
             if classes:
                 raise DataError(
                     f"{name}: {y_name!r} is a target of classes, and has other values than 0, 1, "
-                    f"..., {most}; number the classes from 0"
+                    f"..., {most - 1}; number the classes from 0"
                 )
-            largest = -1
+            most = 0
+        if varies and not most:
             break
-        largest = max(largest, int(y.max()))
-    if largest < 0:
+        num = max(num, int(y.max()) + 1) if most else 0
+    if not varies:
+        raise constant_target(name, y_name, str(first))
+    if not most:
         return RowSource(name, rows, "regression", 0, x_names, y_name, source)
-    num = max(2, largest + 1)
     task = "binary" if num == 2 else "multiclass"
     return RowSource(name, rows.map(_with_classes), task, num, x_names, y_name, source)
 

@@ -127,8 +127,8 @@ def test_a_folder_on_the_command_line(tmp_path):
 
 def test_held_out_rows_are_checked_before_the_fit():
     held_out = open_source(rows()).test_rows(3, 0)
-    for name, bad in (("y", int(held_out[7])), ("an input", int(held_out[2]))):
+    for name, bad in (("target 'y'", int(held_out[7])), ("column 'x0'", int(held_out[2]))):
         x, y = X.copy(), Y.copy()
-        (y if name == "y" else x)[bad] = np.nan
-        with pytest.raises(dgp.DataError, match=rf"{name}.* in 1 of 2400 rows \[{bad}\]"):
+        (x if "x" in name else y)[bad] = np.nan
+        with pytest.raises(dgp.DataError, match=rf"{name}: nan in row {bad} "):
             dgp.compare(dgp.Rows.from_arrays(x, y), ["dsvi"], **OPTIONS)

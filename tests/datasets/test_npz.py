@@ -50,8 +50,8 @@ def test_inputs(npz):
         np.testing.assert_array_equal(data.x, X.astype(kind).astype(float))
     assert load(npz(X=np.ones((6, 2)))).x_names == ("x0", "x1")
     assert load(npz(columns=["a", "b"])).x_names == ("a", "b")
-    assert load(npz(columns=["y", "b"])).x_names == ("y_", "b")
-    assert load(npz(X=X[:, [0, 1, 0]], columns=["a", "a", "a_"])).x_names == ("a", "a_", "a__")
+    assert load(npz(columns=["y", "b"])).x_names == ("y_0", "b")
+    assert load(npz(X=X[:, [0, 1, 0]], columns=["a", "a", "a_"])).x_names == ("a", "a_1", "a_")
     for unfit in (["a"], np.array(["a", 1], object), np.array("ab")):
         assert load(npz(columns=unfit)).x_names == ("x0", "x1")
 
@@ -68,9 +68,9 @@ def test_arrays_that_are_refused(npz):
         ({"X": X + 1j}, "'X' has dtype 'complex128'", "real numbers"),
         ({"y": Y.astype(str)}, "'y' has dtype '<U", "real numbers"),
         ({"X": X.astype("datetime64[s]")}, "'X' has dtype 'datetime64[s]'"),
-        ({"X": np.where(X == 5, np.nan, X)}, "'x1': 1 cell missing", "row 2 (from 0)"),
+        ({"X": np.where(X == 5, np.nan, X)}, "'x1': nan in row 2 (from 0) is a missing cell"),
         ({"X": np.where(X > 8, np.inf, X)}, "'x0': inf in row 5", "; correct the cells, or leave"),
-        ({"y": np.where(Y == 1, np.nan, Y)}, "'y' is missing in 1 rows", "row 2"),
+        ({"y": np.where(Y == 1, np.nan, Y)}, "the target 'y': nan in row 2"),
         ({"X": X.astype("g") * np.longdouble("1e4000")}, "float32"),
         ({"X": X.astype("u8") + 2**63}, str(2**63), "row 0", "float64"),
         ({"y": -np.arange(6) - 2**53 + 3}, str(-(2**53)), "row 3"),

@@ -98,7 +98,6 @@ def test_rows_have_the_task_of_a_file_with_their_targets():
     for y, task, classes in (
         (np.linspace(0, 1, 30), "regression", 0),
         (ROWS % 2, "binary", 2),
-        (np.zeros(30, np.int64), "binary", 2),
         (ROWS % 3, "regression", 0),
         ((ROWS % 2).astype(float), "regression", 0),
     ):
@@ -110,6 +109,48 @@ def test_rows_have_the_task_of_a_file_with_their_targets():
             assert found.dtype == (np.int32 if classes else y.dtype)
 
 
+def test_bad_cells_are_named_with_their_file_and_row(tmp_path, monkeypatch):
+    """As in one file: of a folder, of files of NumPy and of arrays, in whatever rows are read."""
+    # The pass that looks for classes ends after its first block.
+    monkeypatch.setattr("dgp_ppl.datasets.rows._rows._BLOCK_ROWS", 5)
+
+    def changed(values, cell):
+        return [cell if i == 17 else v for i, v in enumerate(values)]
+
+    numbers = list(np.arange(30) / 2)
+    for case, (column, cells, *words) in enumerate((
+        ("a", changed(numbers, 1e39), "column 'a': 1e+39", "beyond the range of float32"),
+        ("a", changed(numbers, -np.inf), "column 'a': -inf", "is infinite"),
+        ("a", changed(numbers, None), "column 'a': nan", "is a missing cell"),
+        ("a", changed(range(30), 2**53 + 1), "column 'a'", "beyond 2^53"),
+        ("y", changed(numbers, None), "target 'y': nan", "is a missing cell"),
+        ("y", changed(numbers, 1e39), "target 'y': 1e+39", "beyond the range of float32"),
+        ("y", changed(range(30), 2**53 + 1), "target 'y'", "beyond 2^53"),
+    )):  # fmt: skip
+        table = arrow(**{"a": numbers, "b": numbers, "y": numbers, column: cells})
+        path = tmp_path / f"{case}"
+        path.mkdir()
+        for part in range(3):
+            rows = table.slice(10 * part, 10)
+            pq.write_table(rows, path / f"{part}.parquet", row_group_size=4)
+        source = open_source(path, target="y").rows
+        rows, place = source.without([2]), f"row 7 (from 0) of {str(path / '1.parquet')!r}"
+        for read in (lambda r=rows: list(r.blocks()), lambda r=rows: r.take([3, 16])):
+            refused((read, *words, place))
+        rows.take(range(16))
+    x = np.arange(60.0).reshape(30, 2)
+    x[17, 1] = np.nan
+    np.save(tmp_path / "x.npy", x)
+    mapped = np.load(tmp_path / "x.npy", mmap_mode="r")
+    for array, words in ((mapped, "x.npy'"), (x, "is a missing cell")):
+        rows = open_source(dgp.Rows.from_arrays(array, ROWS / 2)).rows
+        refused((lambda rows=rows: rows.take(ROWS), "'x1': nan in row 17 (from 0)", words))
+    refused(
+        (lambda: open_source(dgp.Rows.from_arrays(X, 0 * ROWS)), "'y' is 0 in every row"),
+        (lambda: open_source(dgp.Rows.from_arrays(X, 0.5 + 0 * X[:, 0])), "'y' is 0.5 in every"),
+    )
+
+
 def test_test_rows_are_a_tenth_and_differ_between_splits():
     source = open_source(dgp.Rows.from_arrays(X, np.linspace(0, 1, 30)))
     first, again, second = (source.test_rows(5, s) for s in (0, 0, 1))
@@ -117,7 +158,7 @@ def test_test_rows_are_a_tenth_and_differ_between_splits():
     np.testing.assert_array_equal(first, again)
     assert list(first) != list(second)
     assert (np.diff(first) > 0).all()
-    long = dgp.Rows.from_arrays(np.zeros((300_000, 1)), np.zeros(300_000))
+    long = dgp.Rows.from_arrays(np.zeros((300_000, 1)), np.arange(300_000.0))
     assert len(open_source(long).test_rows(0, 0)) == 10_000
 
 

@@ -10,6 +10,8 @@ import jax
 import numpy as np
 from jaxtyping import Array
 
+from dgp_ppl._errors import DataError
+from dgp_ppl.datasets.rows._cells import bad_cell, first_bad
 from dgp_ppl.datasets.rows._readers import Arrays
 from dgp_ppl.datasets.rows._rows import Rows
 
@@ -26,11 +28,26 @@ class Block(NamedTuple):
     read: Arrays  # the rows as they were read
 
     @staticmethod
-    def of(arrays: Arrays, numbers: np.ndarray) -> Block:
-        """Move arrays to the device, in JAX's types of numbers."""
-        made = [np.asarray(a, jax.dtypes.canonicalize_dtype(a.dtype)) for a in arrays]
+    def of(rows: Rows, arrays: Arrays, numbers: np.ndarray) -> Block:
+        """Move arrays of a source's rows to the device, in JAX's types of numbers."""
+        made = [_canonical(rows, a, numbers) for a in arrays]
         moved = jax.device_put((tuple(made), numbers.astype(np.int32)))
         return Block(moved[0], moved[1], arrays)
+
+
+def _canonical(rows: Rows, array: np.ndarray, numbers: np.ndarray) -> np.ndarray:
+    """Return an array of a block in JAX's type; refuse numbers that this type does not hold."""
+    if array.dtype.kind not in "biuf":
+        raise DataError(
+            f"Rows: an array is of type {array.dtype}, wanted real numbers; make them by Rows.map"
+        )
+    kind = jax.dtypes.canonicalize_dtype(array.dtype)
+    if kind != array.dtype:
+        limit = float((np.finfo if kind.kind == "f" else np.iinfo)(kind).max)
+        if at := first_bad(array, limit, may_miss=True):
+            what = f"is beyond {kind}, in which JAX computes; scale the rows (Standardizer.rows)"
+            raise bad_cell("Rows", array[at], rows.place(numbers[at[:2]]), what)
+    return array.astype(kind, copy=False)
 
 
 class _Ahead:
@@ -96,7 +113,7 @@ class Blocks:
         *arrays, numbers = (
             p[0] if len(p) == 1 else np.concatenate(p) for p in zip(*parts, strict=True)
         )
-        return Block.of(tuple(arrays), numbers)
+        return Block.of(self.rows, tuple(arrays), numbers)
 
     def _window(self, number: int) -> tuple[Arrays, np.ndarray]:
         """Return the arrays of a window with the rows' numbers, and an order of its rows."""

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
 from dgp_ppl._errors import DataError
 from dgp_ppl.datasets._arrow import arrow, readable, without_index
-from dgp_ppl.datasets._messages import quoted
-from dgp_ppl.datasets.rows._readers import Arrays, Interval, Reader
+from dgp_ppl.datasets._messages import TOO_LONG, WHOLE_MAX, quoted, shown
+from dgp_ppl.datasets.rows._cells import bad_cell, first_bad
+from dgp_ppl.datasets.rows._readers import Arrays, Interval, Reader, runs
 
 __all__ = ["ParquetReader", "parquet_columns"]
 
@@ -64,10 +65,10 @@ class ParquetReader(Reader):
             groups = [g for f in files for g in f.split_by_row_group()]
             groups = [(g, g.row_groups[0].num_rows) for g in groups]
         self._schema = dataset.schema
-        targets = [target] if isinstance(target, str) else list(target or ())
+        self._target = target if isinstance(target, str) else list(target or ())
+        targets = dict.fromkeys([target] if isinstance(target, str) else self._target)
         rest = [n for n in _columns(self.path, self._schema) if n not in targets]
         self._inputs = list(rest if inputs is None else inputs)
-        self._target = target if isinstance(target, str) else targets
         self._names = [*dict.fromkeys([*self._inputs, *targets])]
         if not self._inputs:
             raise DataError(f"{self.path}: there are no inputs; name some columns")
@@ -77,8 +78,11 @@ class ParquetReader(Reader):
         self.num_rows = int(self._starts[-1])
         if not self.num_rows:
             raise DataError(f"{self.path}: no rows, wanted some; check that the files are complete")
-        self._types = {name: self._type(name, name in targets) for name in self._names}
         pa = arrow()
+        whole = {n for n in targets if not pa.types.is_floating(self._schema.field(n).type)}
+        for group in self._groups if whole else ():
+            whole -= {c.path_in_schema for c in _footers(group, whole) if _misses(c)}
+        self._types = {name: self._type(name, name in whole) for name in self._names}
         small = (pa.float32(), pa.float16(), pa.int8(), pa.int16(), pa.uint8(), pa.uint16())
         is_small = all(self._schema.field(n).type in small for n in self._inputs)
         self._dtype = np.float32 if is_small else np.float64
@@ -92,7 +96,12 @@ class ParquetReader(Reader):
             return self._read(intervals, self._cursors, self._batch_rows)
 
     def take(self, numbers: np.ndarray) -> Arrays:
-        return self._read([(int(n), int(n) + 1) for n in numbers], [], self.num_rows)
+        return self._read(runs(numbers), [], self.num_rows)
+
+    def place(self, number: int) -> str:
+        path = self._groups[self._group_of(number)].path
+        first = [group.path for group in self._groups].index(path)
+        return f"{super().place(number - int(self._starts[first]))} of {path!r}"
 
     def _read(self, intervals: Sequence[Interval], cursors: list[_Cursor], reach: int) -> Arrays:
         """Read rows. A cursor goes on with rows at most `reach` after it, and is kept."""
@@ -104,8 +113,9 @@ class ParquetReader(Reader):
                 cursors.remove(cursor)
             else:
                 cursor = _Cursor(group, self._batches(group))
+            first = int(self._starts[group]) + start - position
             for batch in cursor.read(start, stop):
-                arrays = self._arrays(batch)
+                arrays = self._arrays(batch, first + position)
                 found = found or tuple(np.empty((rows, *a.shape[1:]), a.dtype) for a in arrays)
                 for out, array in zip(found, arrays, strict=True):
                     out[position : position + len(array)] = array
@@ -120,10 +130,13 @@ class ParquetReader(Reader):
         position = 0
         for start, stop in intervals:
             while start < stop:
-                group = int(np.searchsorted(self._starts, start, side="right")) - 1
+                group = self._group_of(start)
                 first, end = int(self._starts[group]), min(stop, int(self._starts[group + 1]))
                 yield group, start - first, end - first, position
                 position, start = position + end - start, end
+
+    def _group_of(self, number: int) -> int:
+        return int(np.searchsorted(self._starts, number, side="right")) - 1
 
     def _batches(self, number: int) -> Iterator[Any]:
         """Decode a row group from its beginning."""
@@ -137,23 +150,27 @@ class ParquetReader(Reader):
             f"{self.path}: the files have changed since they were opened; open them again"
         )
 
-    def _type(self, name: str, is_target: bool) -> Any:
-        """Return the type of a column: of whole targets without missing cells whole numbers."""
+    def _type(self, name: str, is_whole: bool) -> Any:
+        """Return the type of a column: of targets without missing cells it may be whole numbers."""
         pa, kind = arrow(), self._schema.field(name).type
         if pa.types.is_floating(kind):
             return kind
-        is_whole = is_target and not pa.types.is_decimal(kind)
-        if not is_whole or any(_may_miss(g, name) for g in self._groups):
+        if not is_whole or pa.types.is_decimal(kind):
             return pa.float64()  # NaN for missing cells
         return pa.int8() if pa.types.is_boolean(kind) else kind
 
-    def _arrays(self, batch: Any) -> Arrays:
-        """Return the arrays of the rows of a batch."""
+    def _arrays(self, batch: Any, first: int) -> Arrays:
+        """Return the arrays of the rows of a batch, from the row `first` on."""
         columns = {}
         with readable(self.path):
             for name, kind in self._types.items():
-                column = batch.column(name).cast(self._schema.field(name).type)
-                columns[name] = column.cast(kind, safe=False).to_numpy(zero_copy_only=False)
+                stored = self._schema.field(name).type
+                cells = batch.column(name).cast(stored).cast(kind, safe=False)
+                values = cells.to_numpy(zero_copy_only=False)
+                if kind != stored and (at := first_bad(values, WHOLE_MAX - 1, may_miss=True)):
+                    where, place = f"{self.path}: column {shown(name)}", self.place(first + at[0])
+                    raise bad_cell(where, values[at], place, TOO_LONG)
+                columns[name] = values
         x = np.stack([columns[n] for n in self._inputs], axis=1, dtype=self._dtype)
         if isinstance(self._target, str):
             return x, columns[self._target]
@@ -163,8 +180,8 @@ class ParquetReader(Reader):
         found.update(f"{self.num_rows} rows {self._inputs} {self._target}".encode())
         for group in self._groups:  # from the footers, which are in memory
             found.update(f"{group.row_groups[0].num_rows} rows".encode())
-            columns = (c.to_dict() for c in _footers(group) if c.path_in_schema in self._names)
-            found.update(repr(list(columns)).encode())
+            columns = _footers(group, dict.fromkeys(self._names))
+            found.update(repr([c.to_dict() for c in columns]).encode())
 
     def __getstate__(self) -> dict[str, Any]:
         return {n: v for n, v in self.__dict__.items() if n not in ("_cursors", "_lock")}
@@ -176,12 +193,12 @@ class ParquetReader(Reader):
         """Raise `DataError` unless all columns exist, hold numbers, and are in all files."""
         types = arrow().types
         is_number = (types.is_integer, types.is_floating, types.is_decimal, types.is_boolean)
+        if lost := [n for n in self._names if self._schema.get_field_index(n) < 0]:
+            raise DataError(
+                f"{self.path}: there is no column {lost[0]!r}; the columns are "
+                f"{quoted(self._schema.names)}"
+            )
         for name in self._names:
-            if name not in self._schema.names:
-                raise DataError(
-                    f"{self.path}: there is no column {name!r}; the columns are "
-                    f"{quoted(self._schema.names)}"
-                )
             kind = self._schema.field(name).type
             if not any(test(kind) for test in is_number):
                 raise DataError(
@@ -215,13 +232,14 @@ def _columns(path: str, schema: Any) -> list[str]:
     return without_index(path, schema.empty_table()).column_names
 
 
-def _footers(group: Any) -> list[Any]:
-    """Return what a file says about each column of a row group."""
+def _footers(group: Any, names: Collection[str]) -> list[Any]:
+    """Return what a file says about some columns of a row group."""
     footer = group.metadata.row_group(group.row_groups[0].id)
-    return [footer.column(i) for i in range(footer.num_columns)]
+    columns = map(footer.column, range(footer.num_columns))
+    return [column for column in columns if column.path_in_schema in names]
 
 
-def _may_miss(group: Any, name: str) -> bool:
+def _misses(column: Any) -> bool:
     """Return whether a row group may miss cells of a column, by its statistics."""
-    found = [c.statistics for c in _footers(group) if c.path_in_schema == name]
-    return any(s is None or not s.has_null_count or s.null_count > 0 for s in found)
+    found = column.statistics
+    return found is None or not found.has_null_count or found.null_count > 0

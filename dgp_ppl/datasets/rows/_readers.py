@@ -13,7 +13,7 @@ import numpy as np
 
 from dgp_ppl._errors import DataError
 
-__all__ = ["ArrayReader", "Arrays", "Interval", "Reader", "hash_arrays"]
+__all__ = ["ArrayReader", "Arrays", "Interval", "Reader", "hash_arrays", "runs"]
 
 Arrays = tuple[np.ndarray, ...]
 Interval = tuple[int, int]
@@ -37,11 +37,21 @@ class Reader(abc.ABC):
 
     def take(self, numbers: np.ndarray) -> Arrays:
         """Read rows by their numbers, which increase."""
-        return self.read([(int(n), int(n) + 1) for n in numbers])
+        return self.read(runs(numbers))
+
+    def place(self, number: int) -> str:
+        """Return where a row is, for messages."""
+        return f"row {number} (from 0)"
 
     @abc.abstractmethod
     def identify(self, found: Any) -> None:
         """Update a hash with what tells this source from others, at a low cost."""
+
+
+def runs(numbers: np.ndarray) -> list[Interval]:
+    """Return the intervals of neighbours among numbers of rows, which increase."""
+    ends = [*(np.flatnonzero(np.diff(numbers) != 1) + 1), len(numbers)]
+    return [(int(numbers[a]), int(numbers[b - 1]) + 1) for a, b in itertools.pairwise([0, *ends])]
 
 
 def hash_arrays(found: Any, arrays: Arrays) -> None:
@@ -83,6 +93,10 @@ class ArrayReader(Reader):
             rows = np.array(list(group)) - start
             parts.append(tuple(a[rows] for a in whole))
         return tuple(np.concatenate(arrays) for arrays in zip(*parts, strict=True))
+
+    def place(self, number: int) -> str:
+        files = [repr(str(name)) for a in self.arrays if (name := getattr(a, "filename", None))]
+        return super().place(number) + f" of {' and '.join(files)}" * bool(files)
 
     def identify(self, found: Any) -> None:
         found.update(f"{self.num_rows} rows".encode())

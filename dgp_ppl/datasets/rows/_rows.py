@@ -13,6 +13,7 @@ import numpy as np
 from dgp_ppl._checks import check_count, check_key
 from dgp_ppl._errors import DataError
 from dgp_ppl._typing import PRNGKey
+from dgp_ppl.datasets.rows._cells import CellCheck
 from dgp_ppl.datasets.rows._order import Order, generator, seed_of
 from dgp_ppl.datasets.rows._parquet import ParquetReader
 from dgp_ppl.datasets.rows._readers import ArrayReader, Arrays, Interval, Reader, hash_arrays
@@ -20,6 +21,7 @@ from dgp_ppl.datasets.rows._readers import ArrayReader, Arrays, Interval, Reader
 __all__ = ["Rows"]
 
 _MOST_ROWS = 2**31 - 1  # numbers of rows are int32
+_BLOCK_ROWS, _BLOCK_BYTES = 2**16, 2**27  # of a pass over all rows
 _FEWEST_ARCS = 16  # also of a buffer that holds fewer chunks
 _ORDER = b"order 4"  # to change with `Order`: a checkpoint goes on in the order of its own
 
@@ -80,16 +82,16 @@ class Rows:
                 rows. Twice as many are in memory.
 
         Raises:
-            TypeError: if one has no dtype, or is computed by Dask.
+            TypeError: if one has no dtype, has a mask, or is computed by Dask.
             ValueError: if the arrays differ in length or have no rows.
         """
         for i, array in enumerate(arrays):
             of_dask = getattr(array, "__dask_graph__", lambda: None)() is not None
-            if of_dask or not hasattr(array, "dtype"):
+            if of_dask or not hasattr(array, "dtype") or isinstance(array, np.ma.MaskedArray):
                 raise TypeError(
                     f"Rows.from_arrays: array {i} is a {type(array).__name__}, wanted an array on "
-                    "disk or in memory; pass numpy.asarray of lists, and to_numpy() of frames, and "
-                    "write arrays of Dask by to_zarr"
+                    "disk or in memory; pass numpy.asarray of lists, to_numpy() of frames and "
+                    "filled(numpy.nan) of masked arrays, and write arrays of Dask by to_zarr"
                 )
         shapes = [tuple(getattr(a, "shape", ())) for a in arrays]
         if len({s[:1] for s in shapes}) != 1 or not shapes[0] or not shapes[0][0]:
@@ -137,8 +139,9 @@ class Rows:
         functions = (*self._functions, function)
         return Rows(self._reader, self._buffer_rows, self._left_out, functions)
 
-    def blocks(self, num_rows: int = 65_536) -> Iterator[Arrays]:
-        """Yield the arrays of all rows in order, `num_rows` at a time."""
+    def blocks(self, num_rows: int | None = None) -> Iterator[Arrays]:
+        """Yield the arrays of all rows in order, `num_rows` or at most 128 MB at a time."""
+        num_rows = num_rows or min(_BLOCK_ROWS, max(1, _BLOCK_BYTES // self.row_bytes))
         for start in range(0, self.num_rows, num_rows):
             yield self.read([(start, min(self.num_rows, start + num_rows))])
 
@@ -146,8 +149,13 @@ class Rows:
         """Return the rows with these numbers, which may repeat, in one pass at most."""
         distinct, where = np.unique(np.asarray(numbers, np.int64), return_inverse=True)
         self._check_numbers("take", distinct)
-        arrays = self._mapped(self._reader.take(self._originals(distinct)))
+        originals = self._originals(distinct)
+        arrays = self._mapped(self._reader.take(originals), lambda row: originals[row])
         return tuple(a[where] for a in arrays)
+
+    def place(self, number: int) -> str:
+        """Return where the row with a number is: in which file, if there are files."""
+        return self._reader.place(int(self._originals(number)))
 
     def sample(self, key: PRNGKey, num_rows: int) -> Arrays:
         """Return random rows, all different, in one pass at most.
@@ -244,7 +252,10 @@ class Rows:
                 )
         if len(self._left_out):
             intervals = self._without_gaps(intervals)
-        return self._mapped(self._reader.read(intervals))
+        return self._mapped(
+            self._reader.read(intervals),
+            lambda row: np.concatenate([np.arange(*i) for i in intervals])[row],
+        )
 
     def _originals(self, numbers: Any) -> np.ndarray:
         """Return the reader's numbers of rows."""
@@ -261,9 +272,12 @@ class Rows:
             found += [(int(a), int(b)) for a, b in zip(starts, stops, strict=True) if a < b]
         return found
 
-    def _mapped(self, arrays: Arrays) -> Arrays:
-        """Apply the functions of `map`."""
+    def _mapped(self, arrays: Arrays, original: Callable[[int], Any]) -> Arrays:
+        """Apply the functions of `map`; `original` finds the reader's number of a row of arrays."""
         for function in self._functions:
+            if isinstance(function, CellCheck):
+                function.check(arrays, lambda row: self._reader.place(int(original(row))))
+                continue
             made = function(*arrays)
             made = made if isinstance(made, tuple | list) else (made,)
             made = tuple(np.asarray(a) for a in made)

@@ -150,7 +150,8 @@ def _random_block(rows: Rows, key: PRNGKey, batch_size: int, num: int) -> Block:
     rng = generator(seed_of(key), "minibatches")
     numbers = np.stack([rng.choice(len(rows), batch_size, replace=False) for _ in range(num)])
     arrays = rows.take(numbers.ravel())
-    return Block.of(tuple(a.reshape(num, batch_size, *a.shape[1:]) for a in arrays), numbers)
+    read = tuple(a.reshape(num, batch_size, *a.shape[1:]) for a in arrays)
+    return Block.of(rows, read, numbers)
 
 
 def _first_call(call: Call, rows: Rows, block: Block) -> Call:

@@ -82,6 +82,8 @@ def test_bad_arguments():
     for bad in ([[1.0, 2.0]], pd.DataFrame(X), lazy):
         with pytest.raises(TypeError, match=r"array 1 is a \w+, wanted an array.*to_numpy\(\)"):
             dgp.Rows.from_arrays(X, bad)
+    with pytest.raises(TypeError, match=r"a MaskedArray, .*filled\(numpy.nan\)"):
+        dgp.Rows.from_arrays(np.ma.masked_array(X))
     with pytest.raises(ValueError, match="buffer_rows is 0"):
         dgp.Rows.from_arrays(X, buffer_rows=0)
     with pytest.raises(TypeError, match="key is 0, wanted one random key"):
