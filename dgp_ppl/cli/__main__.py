@@ -9,6 +9,7 @@ import contextlib
 import os
 import signal
 import sys
+import warnings
 from typing import Any, NoReturn
 
 __all__ = ["load", "main", "run"]
@@ -41,7 +42,9 @@ def run() -> None:
         app = load()
         if signal.getsignal(signal.SIGINT) is _stop:
             signal.signal(signal.SIGINT, signal.default_int_handler)
-        sys.exit(app(standalone_mode=False))
+        with warnings.catch_warnings():
+            warnings.showwarning = _show_warning
+            sys.exit(app(standalone_mode=False))
     except ModuleNotFoundError as error:
         extra = _EXTRAS.get(f"{error.name}".split(".")[0])
         if extra is None:
@@ -63,6 +66,11 @@ def load() -> Any:
     from dgp_ppl.cli._app import app
 
     return app
+
+
+def _show_warning(message: Warning | str, *_: Any, **__: Any) -> None:
+    """Print a warning as one line, without the path and the text of a line of source."""
+    print(f"dgp-ppl: warning: {' '.join(str(message).split())}", file=sys.stderr)
 
 
 def _fail(text: str) -> NoReturn:

@@ -43,6 +43,11 @@ def test_a_missing_package_is_named_with_its_extra(tmp_path):
     assert (found.returncode, found.stdout, found.stderr) == (2, "", line)
 
 
+def test_a_warning_is_one_line(tmp_path):
+    found = start(tmp_path, run="import warnings; warnings.warn('first\\n second')")
+    assert (found.returncode, found.stderr) == (0, "dgp-ppl: warning: first second\n")
+
+
 def test_an_interrupted_command_does_not_crash_at_its_end(tmp_path):
     found = start(tmp_path, run="atexit.register(os.abort); print('line'); sys.exit(130)")
     assert (found.returncode, found.stdout) == (130, "line\n")
