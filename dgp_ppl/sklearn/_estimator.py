@@ -168,23 +168,34 @@ class DeepGPEstimator(BaseEstimator):
         return int(given)
 
     def _checked(self, X: Any, **options: Any) -> Any:
-        """Return what scikit-learn's `validate_data` returns; errors name columns of text."""
+        """Return what scikit-learn's `validate_data` returns; errors are one line.
+
+        Lines remain where a frame has other columns than in `fit`, as `check_estimator` wants.
+        """
+        caller = type(self).__name__
+        for name, given in (("X", X), ("y", options.get("y"))):
+            if np.ma.is_masked(given):
+                raise ValueError(
+                    f"{caller}: {name} is masked, and the mask would be lost; leave these rows out"
+                )
         try:
             found = validate_data(self, X, dtype=np.float64, **options)
         except ValueError as error:
+            text = str(error)
             if columns := _text_columns(X):
-                raise ValueError(
-                    f"{type(self).__name__}: X has text in {', '.join(map(repr, columns))} "
-                    f"({error}), wanted numbers; put a OneHotEncoder in front, in a "
-                    "ColumnTransformer and a Pipeline, or make inputs of the frame by "
-                    "dgp_ppl.datasets.Preprocessor"
-                ) from error
-            raise
+                text = (
+                    f"X has text in {', '.join(map(repr, columns))} ({text}), wanted numbers; put "
+                    "a OneHotEncoder in front, in a ColumnTransformer and a Pipeline, or make "
+                    "inputs of the frame by dgp_ppl.datasets.Preprocessor"
+                )
+            elif "feature names" in text:
+                raise
+            raise ValueError(f"{caller}: {' '.join(text.split())}") from error
         inputs = found[0] if isinstance(found, tuple) else found
-        if np.abs(inputs).max() > _LARGEST:
+        if (largest := np.abs(inputs).max()) > _LARGEST:
             raise ValueError(
-                f"{type(self).__name__}: X has values up to {np.abs(inputs).max():.3g}, wanted at "
-                f"most {_LARGEST:.3g}; put a StandardScaler in front, or take logarithms"
+                f"{caller}: X has values up to {largest:.3g}, wanted at most {_LARGEST:.3g}; put a "
+                "StandardScaler in front, or take logarithms"
             )
         return found
 

@@ -83,13 +83,20 @@ def test_wrong_parameters_are_named():
             DeepGPRegressor(**options).fit(X, Y)
 
 
-def test_inputs_that_cannot_be_used_name_a_way_out():
+def test_data_that_cannot_be_used_are_one_line():
     frame = pd.DataFrame({"area": X[:, 0], "colour": ["red", "blue"] * 6})
-    message = r"X has text in 'colour' .* OneHotEncoder .* dgp_ppl\.datasets\.Preprocessor"
-    with pytest.raises(ValueError, match=message):
-        DeepGPRegressor().fit(frame, Y)
-    with pytest.raises(ValueError, match="X has values up to 1e\\+30, wanted at most"):
-        DeepGPRegressor().fit(1e30 * X / 2, Y)
+    holes = np.where(X > 1.5, np.nan, X)
+    for x, y, message in (
+        (frame, Y, r"X has text in 'colour' .* OneHotEncoder .* dgp_ppl\.datasets\.Preprocessor"),
+        (1e30 * X / 2, Y, r"X has values up to 1e\+30, wanted at most"),
+        (X + 1j, Y, "Complex data not supported"),
+        (X, Y + 1j, "Complex data not supported"),
+        (np.ma.masked_array(X, X > 1), Y, "X is masked, .* leave these rows out"),
+        (X, np.ma.masked_array(Y, Y > 0.5), "y is masked"),
+        (holes, Y, "Input X contains NaN"),
+    ):
+        with pytest.raises(ValueError, match=f"^DeepGPRegressor: {message}.*$"):
+            DeepGPRegressor().fit(x, y)
 
 
 def test_a_fit_that_fails_says_so():

@@ -107,8 +107,12 @@ def test_columns_of_a_frame_are_known_by_name(x):
     assert gp.feature_names_in_.tolist() == ["age"]
     found = gp.predict(pd.DataFrame(x, columns=["age"]))
     np.testing.assert_array_equal(found, fitted("step", "sgpr").predict(x))
-    with pytest.raises(ValueError, match="should match those that were passed during fit"):
-        gp.predict(pd.DataFrame(x, columns=["height"]))
+    for frame in (
+        pd.DataFrame(x, columns=["height"]),
+        pd.DataFrame(x, columns=["age"]).assign(a=1),
+    ):
+        with pytest.raises(ValueError, match="should match those that were passed during fit"):
+            gp.predict(frame)
 
 
 def test_errors_of_targets():
