@@ -35,8 +35,8 @@ def rmse(y: ArrayLike, mean: ArrayLike) -> float:
     Raises:
         ValueError: if a shape is wrong.
     """
-    y = _vector("y", y)
-    return float(np.sqrt(np.mean((y - _array("mean", mean, y.shape)) ** 2)))
+    y = _array("y", y, "N")
+    return float(np.sqrt(np.mean((y - _array("mean", mean, len(y))) ** 2)))
 
 
 def mean_log_density(log_density: ArrayLike) -> float:
@@ -48,7 +48,7 @@ def mean_log_density(log_density: ArrayLike) -> float:
     Raises:
         ValueError: if the shape is wrong.
     """
-    return float(np.mean(_vector("log_density", log_density)))
+    return float(np.mean(_array("log_density", log_density, "N")))
 
 
 def crps_gaussian_mixture(y: ArrayLike, means: ArrayLike, sds: ArrayLike) -> np.ndarray:
@@ -75,9 +75,9 @@ def crps_gaussian_mixture(y: ArrayLike, means: ArrayLike, sds: ArrayLike) -> np.
     Source: Grimit, Gneiting, Berrocal and Johnson 2006, "The continuous ranked probability score
     for circular variables".
     """
-    y = _vector("y", y)
-    means = _draws("means", means, y)
-    sds = _array("sds", sds, means.shape)
+    y = _array("y", y, "N")
+    means = _array("means", means, "S", len(y))
+    sds = _array("sds", sds, *means.shape)
     if (sds < 0).any():
         raise ValueError(f"sds: got {sds.min()}, wanted at least 0")
     size = max(1, _CELLS // len(means))
@@ -122,8 +122,8 @@ def crps_samples(y: ArrayLike, samples: ArrayLike) -> np.ndarray:
 
     Source: Ferro 2014, "Fair scores for ensemble forecasts".
     """
-    y = _vector("y", y)
-    errors = _draws("samples", samples, y) - y
+    y = _array("y", y, "N")
+    errors = _array("samples", samples, "S", len(y)) - y
     S = len(errors)
     if S < 2:
         raise ValueError(f"samples: got {S} draw, wanted at least 2; draw more")
@@ -145,8 +145,8 @@ def interval_coverage(y: ArrayLike, lower: ArrayLike, upper: ArrayLike) -> float
     Raises:
         ValueError: if a shape is wrong, or an upper end is below its lower end.
     """
-    y = _vector("y", y)
-    lower, upper = _array("lower", lower, y.shape), _array("upper", upper, y.shape)
+    y = _array("y", y, "N")
+    lower, upper = _array("lower", lower, len(y)), _array("upper", upper, len(y))
     crossed = int((upper < lower).sum())
     if crossed:
         raise ValueError(f"upper: got {crossed} ends below the lower ends, wanted none")
@@ -155,24 +155,13 @@ def interval_coverage(y: ArrayLike, lower: ArrayLike, upper: ArrayLike) -> float
     return float(np.mean((lower <= y) & (y <= upper)))
 
 
-def _array(name: str, value: ArrayLike, shape: tuple[int, ...]) -> np.ndarray:
+def _array(name: str, value: ArrayLike, *shape: str | int) -> np.ndarray:
+    """Return an array in float64; its lengths are numbers, or letters of any length but 0."""
     array = np.asarray(value, dtype=np.float64)
-    if array.shape != shape:
-        raise ValueError(f"{name}: got shape {array.shape}, wanted {shape}")
-    return array
-
-
-def _vector(name: str, value: ArrayLike) -> np.ndarray:
-    array = np.asarray(value, dtype=np.float64)
-    if array.ndim != 1 or array.size == 0:
-        raise ValueError(f"{name}: got shape {array.shape}, wanted [N] with N at least 1")
-    return array
-
-
-def _draws(name: str, value: ArrayLike, y: np.ndarray) -> np.ndarray:
-    array = np.asarray(value, dtype=np.float64)
-    if array.ndim != 2 or len(array) == 0 or array.shape[1] != len(y):
+    pairs = zip(array.shape, shape, strict=False)
+    if array.ndim != len(shape) or not all(a == b if isinstance(b, int) else a for a, b in pairs):
+        wanted = ", ".join(map(str, shape))
         raise ValueError(
-            f"{name}: got shape {array.shape}, wanted [S, N] with S at least 1 and N = {len(y)}"
+            f"{name}: got shape {array.shape}, wanted [{wanted}], with lengths of at least 1"
         )
     return array

@@ -80,16 +80,16 @@ def test_crps_of_few_draws_is_unbiased():
 
 WRONG = [
     # A wrong shape, such as [N, 1] for [N], would broadcast to [N, N].
-    (lambda: metrics.rmse(np.zeros(3), np.zeros((3, 1))), r"mean: .*\(3,\)"),
+    (lambda: metrics.rmse(np.zeros(3), np.zeros((3, 1))), r"mean: .*wanted \[3\]"),
     (lambda: metrics.rmse(np.zeros((3, 1)), np.zeros(3)), r"y: .*\[N\]"),
     (lambda: metrics.rmse([], []), "y: .*at least 1"),
     (lambda: metrics.mean_log_density(np.zeros((3, 2))), "log_density"),
     (lambda: metrics.interval_coverage(np.zeros(3), np.zeros((3, 1)), np.ones(3)), "lower"),
     (lambda: metrics.interval_coverage([0.0, 0.0], [0.0, 1.0], [1.0, 0.0]), "upper: got 1"),
-    (lambda: crps_gaussian_mixture(np.zeros(7), np.zeros(7), 1), r"means: .*\[S, N\]"),
-    (lambda: crps_gaussian_mixture([0.0], [[0.0]], [1.0]), r"sds: .*\(1, 1\)"),
+    (lambda: crps_gaussian_mixture(np.zeros(7), np.zeros(7), 1), r"means: .*\[S, 7\]"),
+    (lambda: crps_gaussian_mixture([0.0], [[0.0]], [1.0]), r"sds: .*\[1, 1\]"),
     (lambda: crps_gaussian_mixture([0.0], [[0.0]], [[-0.5]]), "sds: .*at least 0"),
-    (lambda: crps_samples(np.zeros(3), np.zeros((3, 1))), r"samples: .*\[S, N\]"),
+    (lambda: crps_samples(np.zeros(3), np.zeros((3, 1))), r"samples: .*\[S, 3\]"),
     (lambda: crps_samples([1.0], [[3.0]]), "samples: .*at least 2"),
 ]
 

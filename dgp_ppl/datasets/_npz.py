@@ -44,17 +44,16 @@ def read_npz(path: Path, split_key: str) -> tuple[Table, tuple[np.ndarray, ...] 
                 f"{where}: split_key is {shown(split_key)}, but a file of images has one split, "
                 "its x_test and y_test; leave split_key out"
             )
+        arrays = [_array(archive, name, where) for name in (_IMAGES if are_images else "Xy")]
         if are_images:
-            x, y, test_index = _read_images(archive, where)
+            x, y, test_index = _joined(*arrays, where)
         else:
-            x, y = _array(archive, "X", where), _array(archive, "y", where)
+            x, y = arrays
             test_index = _read_splits(archive, split_key, len(y) if y.ndim else 0, where)
-        if x.ndim != 2 or not x.shape[1]:
-            raise DataError(f"{where}: 'X' has shape {x.shape}, wanted [N, D], D > 0; reshape it")
-        if y.shape not in ((len(x),), (len(x), 1)):
+        if x.ndim != 2 or not x.shape[1] or y.shape not in ((len(x),), (len(x), 1)):
             raise DataError(
-                f"{where}: 'y' has shape {y.shape} and 'X' {x.shape}, wanted [N] or [N, 1] and "
-                "[N, D]; save arrays that belong together, and one column of y per file"
+                f"{where}: 'X' has shape {x.shape} and 'y' {y.shape}, wanted [N, D], D > 0, and "
+                "[N] or [N, 1]; save arrays that belong together, and one column of y per file"
             )
         names = _x_names(archive, x.shape[1])
     whole = y.dtype.kind != "f"
@@ -65,17 +64,18 @@ def read_npz(path: Path, split_key: str) -> tuple[Table, tuple[np.ndarray, ...] 
     return Table(where, columns, np.arange(len(y))), test_index, are_images
 
 
-def _read_images(archive: Any, where: str) -> tuple[np.ndarray, np.ndarray, tuple[np.ndarray, ...]]:
-    """Read images: inputs, a column per pixel; targets; and the row numbers of the test images."""
-    x_train, y_train, x_test, y_test = (_array(archive, name, where) for name in _IMAGES)
-    if x_train.ndim < 2 or x_train.shape[1:] != x_test.shape[1:] or y_train.ndim != y_test.ndim:
+def _joined(
+    x: np.ndarray, y: np.ndarray, x_test: np.ndarray, y_test: np.ndarray, where: str
+) -> tuple[np.ndarray, np.ndarray, tuple[np.ndarray, ...]]:
+    """Join images: inputs, a column per pixel; targets; and the row numbers of the test images."""
+    if x.ndim < 2 or x.shape[1:] != x_test.shape[1:] or y.ndim != y_test.ndim:
+        shapes = [a.shape for a in (x, y, x_test, y_test)]
         raise DataError(
-            f"{where}: 'x_train' has shape {x_train.shape}, 'x_test' {x_test.shape}, 'y_train' "
-            f"{y_train.shape} and 'y_test' {y_test.shape}, wanted images of the same shape, with a "
-            "class each; save images of one size"
+            f"{where}: {quoted(_IMAGES)} have shapes {shapes}, wanted images of the same shape, "
+            "with a class each; save images of one size"
         )
-    x = np.concatenate([a.reshape(len(a), -1) for a in (x_train, x_test)])
-    return x, np.concatenate([y_train, y_test]), (np.arange(len(x_train), len(x)),)
+    pixels = np.concatenate([a.reshape(len(a), -1) for a in (x, x_test)])
+    return pixels, np.concatenate([y, y_test]), (np.arange(len(x), len(pixels)),)
 
 
 @contextmanager
@@ -99,22 +99,19 @@ def _open(path: Path) -> Iterator[Any]:
 
 def _array(archive: Any, key: str, where: str) -> np.ndarray:
     """Read the array `key` of real numbers."""
+    name = f"{where}: {shown(key)}"
     try:
         array = archive[key]
     except Exception as error:
         todo = "write the file again"
         if "allow_pickle" in str(error):
             todo = f"it holds Python objects, which could run code: save {key}.astype(float)"
-        raise DataError(
-            f"{where}: {shown(key)} cannot be read ({one_line(error)}); {todo}"
-        ) from error
+        raise DataError(f"{name} cannot be read ({one_line(error)}); {todo}") from error
+    kind = str(getattr(array, "dtype", "raw bytes"))
     if not isinstance(array, np.ndarray) or array.dtype.kind not in "fiub":
-        got = str(array.dtype) if isinstance(array, np.ndarray) else "raw bytes"
-        raise DataError(
-            f"{where}: {shown(key)} has dtype {got!r}, wanted real numbers; encode it as numbers"
-        )
+        raise DataError(f"{name} has dtype {kind!r}, wanted real numbers; encode it as numbers")
     if array.dtype.kind in "iu" and (at := first_bad(array, WHOLE_MAX - 1, may_miss=False)):
-        raise bad_cell(f"{where}: {shown(key)}", array[at], f"row {at[0]} (from 0)", TOO_LONG)
+        raise bad_cell(name, array[at], f"row {at[0]} (from 0)", TOO_LONG)
     return array
 
 
@@ -137,26 +134,22 @@ def _x_names(archive: Any, columns: int) -> tuple[str, ...]:
 
 
 def _read_splits(archive: Any, key: str, rows: int, where: str) -> tuple[np.ndarray, ...] | None:
-    if key in archive.files:
-        return _check_splits(_array(archive, key, where), key, rows, where)
-    if key == DEFAULT_SPLITS:
+    """Read the test rows of each split, without the padding; None if there are no splits."""
+    if key not in archive.files and key == DEFAULT_SPLITS:
         return None
-    others = [name for name in archive.files if name not in ("X", "y", "columns")]
-    hint = "and it has no splits; leave split_key out for random splits"
-    if others:
-        hint = f"wanted one of its other arrays, {quoted(others)}"
-    raise DataError(f"{where}: no splits {shown(key)}{suggestion(key, others)}, {hint}")
-
-
-def _check_splits(array: np.ndarray, key: str, rows: int, where: str) -> tuple[np.ndarray, ...]:
-    """Check an array of splits, and remove the padding."""
     name = shown(key)
+    if key not in archive.files:
+        others = [name for name in archive.files if name not in ("X", "y", "columns")]
+        hint = "and it has no splits; leave split_key out for random splits"
+        if others:
+            hint = f"wanted one of its other arrays, {quoted(others)}"
+        raise DataError(f"{where}: no splits {name}{suggestion(key, others)}, {hint}")
+    array, result = _array(archive, key, where), []
     if array.dtype.kind not in "iu" or array.ndim not in (1, 2) or array.size == 0:
         raise DataError(
             f"{where}: {name} has shape {array.shape} and dtype {array.dtype}, wanted row numbers "
             "[splits, n] padded with -1, or [n] for one split; save whole numbers"
         )
-    result = []
     for split, padded in enumerate(np.atleast_2d(array)):
         index = padded[padded != -1].astype(np.int64)
         are_rows = bool(((index >= 0) & (index < rows)).all()) and len({*index}) == len(index)

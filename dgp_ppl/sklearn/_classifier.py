@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 from sklearn.base import ClassifierMixin
@@ -32,21 +32,7 @@ class DeepGPClassifier(ClassifierMixin, DeepGPEstimator):
         classes_: the C classes, sorted.
     """
 
-    def fit(self, X: Any, y: Any) -> Self:
-        """Fit the model.
-
-        Args:
-            X: inputs, [N, D]: an array, or a data frame of numbers.
-            y: classes, [N].
-
-        Returns:
-            The estimator.
-
-        Raises:
-            NonFiniteLossError: if the loss became NaN or infinite.
-            ValueError: if the data or a parameter cannot be used.
-        """
-        X, y = self._checked(X, y=y, ensure_min_samples=2)
+    def _targets(self, y: np.ndarray) -> tuple[np.ndarray, str, int]:
         check_classification_targets(y)
         self.classes_, numbers = np.unique(y, return_inverse=True)
         num = len(self.classes_)
@@ -55,7 +41,7 @@ class DeepGPClassifier(ClassifierMixin, DeepGPEstimator):
                 f"DeepGPClassifier: y has one class, {self.classes_.tolist()[0]!r}, wanted at "
                 "least two"
             )
-        return self._fit(X, numbers, "binary" if num == 2 else "multiclass", num)
+        return numbers, "binary" if num == 2 else "multiclass", num
 
     def predict_proba(self, X: Any) -> np.ndarray:
         """Return the probability of each class, [N, C], in the order of `classes_`.

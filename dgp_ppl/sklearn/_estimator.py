@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import abc
 import dataclasses
 import warnings
 from collections.abc import Sequence
@@ -10,7 +11,7 @@ from typing import Any, Self
 import jax
 import jax.numpy as jnp
 import numpy as np
-from sklearn.base import BaseEstimator
+from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
@@ -85,6 +86,28 @@ class DeepGPEstimator(BaseEstimator):
                 f"wanted some of {', '.join(option.name for option in _OPTIONS)}"
             )
 
+    def fit(self, X: Any, y: Any) -> Self:
+        """Fit the model.
+
+        Args:
+            X: inputs, [N, D]: an array, or a data frame of numbers.
+            y: the target of each row, [N]: numbers, or classes.
+
+        Returns:
+            The estimator.
+
+        Raises:
+            NonFiniteLossError: if the loss became NaN or infinite.
+            ValueError: if the data or a parameter cannot be used.
+        """
+        numeric = isinstance(self, RegressorMixin)
+        X, y = self._checked(X, y=y, ensure_min_samples=2, y_numeric=numeric)
+        return self._fit(X, *self._targets(y))
+
+    @abc.abstractmethod
+    def _targets(self, y: np.ndarray) -> tuple[np.ndarray, str, int]:
+        """Return checked targets as numbers or classes 0 ... C-1, the task, and C."""
+
     def prediction(self, X: Any) -> Prediction:
         """Return the whole predictive distribution at X: the `dgp_ppl.Prediction` of `compare`.
 
@@ -129,7 +152,7 @@ class DeepGPEstimator(BaseEstimator):
         units = {n: scale.original(a) for n, a in values.items() if n != "var"}
         return units | {"var": values["var"] * scale.y_scale**2}
 
-    def _fit(self, X: np.ndarray, y: np.ndarray, task: str, classes: int = 1) -> Self:
+    def _fit(self, X: np.ndarray, y: np.ndarray, task: str, classes: int) -> Self:
         """Fit to checked arrays; y is a number, or a class 0 ... C-1."""
         caller = type(self).__name__
         known = methods_for(task, tuple(METHODS))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Self
+from typing import Any
 
 import jax
 import numpy as np
@@ -31,29 +31,14 @@ class DeepGPRegressor(RegressorMixin, DeepGPEstimator):
     `DeepGPEstimator` documents the parameters, which `compare` has too, and the attributes.
     """
 
-    def fit(self, X: Any, y: Any) -> Self:
-        """Fit the model.
-
-        Args:
-            X: inputs, [N, D]: an array, or a data frame of numbers.
-            y: target, [N].
-
-        Returns:
-            The estimator.
-
-        Raises:
-            NonFiniteLossError: if the loss became NaN or infinite.
-            ValueError: if the data or a parameter cannot be used.
-        """
-        X, y = self._checked(X, y=y, ensure_min_samples=2, y_numeric=True)
+    def _targets(self, y: np.ndarray) -> tuple[np.ndarray, str, int]:
         try:
-            y = np.asarray(y, np.float64)
+            return np.asarray(y, np.float64), "regression", 1
         except ValueError as error:
             raise ValueError(
                 f"DeepGPRegressor: y is text ({error}), wanted numbers; use DeepGPClassifier for "
                 "classes"
             ) from error
-        return self._fit(X, y, "regression")
 
     def predict(self, X: Any, return_std: bool = False, quantiles: ArrayLike | None = None) -> Any:
         """Return the predictive mean, and what else is asked for.

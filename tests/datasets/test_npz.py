@@ -60,9 +60,9 @@ def test_arrays_that_are_refused(npz):
     for arrays, *words in (
         ({"X": X[:, 0]}, "'X' has shape (6,)", "[N, D]"),
         ({"X": X[:, :0]}, "'X' has shape (6, 0)"),
-        ({"y": X}, "'y' has shape (6, 2)", "one column of y"),
-        ({"y": np.float64(1)}, "'y' has shape ()", "[N] or [N, 1]"),
-        ({"y": Y[:5]}, "'y' has shape (5,) and 'X' (6, 2)"),
+        ({"y": X}, "'y' (6, 2)", "one column of y"),
+        ({"y": np.float64(1)}, "'y' ()", "[N] or [N, 1]"),
+        ({"y": Y[:5]}, "'X' has shape (6, 2) and 'y' (5,)"),
         ({"X": X[:0], "y": Y[:0]}, "0 rows of data", "at least 3"),
         ({"X": X.astype(object)}, "'X'", "Python objects", "X.astype(float)"),
         ({"X": X + 1j}, "'X' has dtype 'complex128'", "real numbers"),
@@ -151,6 +151,6 @@ def test_images_that_are_refused(npz):
     refused((lambda: load(npz(**IMAGES), split_key="mine"), "'mine'", "one split"))
     for part, word in (
         ({"x_test": np.zeros((2, 4, 4))}, "images of one size"),
-        ({"y_test": np.zeros(3, int)}, "'y' has shape (7,)"),
+        ({"y_test": np.zeros(3, int)}, "'y' (7,)"),
     ):
         refused((lambda part=part: load(npz(**(IMAGES | part))), word))

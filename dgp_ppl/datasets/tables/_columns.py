@@ -89,12 +89,15 @@ def infer(
     if categorical or column.declared:
         numbers = (parse_number(text) is not None and not is_padded(text) for text in column.texts)
         return Kind("category", numeric=all(numbers)), ""
-    kind, fits = _best(column)
+    kinds = {}
+    for kind in _OF_TEXTS:
+        kinds[kind] = fits = column.passing(lambda text, kind=kind: kind.parse(text) is not None)
+        if not (~fits & (column.values >= 0)).any():
+            return kind, ""
+    kind, fits = max(kinds.items(), key=lambda found: found[1].sum())  # the first of equals
     bad = ~fits & (column.values >= 0)
     many, few = int(fits.sum()), int(bad.sum())
-    if not few:
-        return kind, ""
-    commas = np.array([*map(has_decimal_comma, column.texts), False])[column.values]
+    commas = column.passing(has_decimal_comma)
     if commas.any() and kind.name == "number" and (bad <= commas).all():
         wanted = f"numbers with a decimal point; {todo}"
         raise _bad_cells(table, name, commas, "has a decimal comma", wanted)
@@ -110,18 +113,6 @@ def infer(
             "cells, or say that they are categories (categorical=..., --categorical)"
         )
     return Kind("category"), doubt
-
-
-def _best(column: Column) -> tuple[Kind, np.ndarray]:
-    """Return the kind that most cells of a column of text have, and which cells, [N]."""
-    best, fits = _OF_TEXTS[0], np.zeros(0, bool)
-    for kind in _OF_TEXTS:
-        parsed = np.array([*(kind.parse(text) is not None for text in column.texts), False])
-        if not len(fits) or parsed[column.values].sum() > fits.sum():
-            best, fits = kind, parsed[column.values]
-        if fits.sum() == (column.values >= 0).sum():
-            break
-    return best, fits
 
 
 def ambiguous_dates(column: Column) -> bool:
@@ -141,12 +132,10 @@ def _numbers(table: Table, name: str, kind: Kind, todo: str = OF_NEW_ROWS) -> np
     if column.kind == "text":
         parsed = [kind.parse(text) for text in column.texts]
         if None in parsed:
-            bad = np.array([*(value is None for value in parsed), False])[values]
+            bad = column.passing(lambda text: kind.parse(text) is None)
             raise _bad_cells(table, name, bad, f"is no {kind.name}", f"{kind.name}s; {todo}")
-        if kind.name == "number":
-            long = np.array([*map(is_too_long, column.texts), False])[values]
-            if long.any():
-                raise _bad_cells(table, name, long, TOO_LONG, f"fewer digits; {todo}")
+        if kind.name == "number" and (long := column.passing(is_too_long)).any():
+            raise _bad_cells(table, name, long, TOO_LONG, f"fewer digits; {todo}")
         values = np.array([*parsed, np.nan], float)[values]
     elif column.kind != kind.name and not _is_empty(column):  # without cells it may have any type
         is_known = column.kind in ("number", "date")

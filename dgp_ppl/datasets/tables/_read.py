@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -41,6 +41,10 @@ class Column:
     texts: tuple[str, ...] = ()  # that differ, without spaces around them
     whole: bool = False  # whether the numbers are stored or written as whole numbers
     declared: bool = False  # whether the source says that it holds categories or booleans
+
+    def passing(self, test: Callable[[str], object]) -> np.ndarray:
+        """Return which rows have a text that passes a test, [N]; missing cells have none."""
+        return np.array([*(bool(test(text)) for text in self.texts), False])[self.values]
 
     def cell(self, row: int) -> str:
         """Return the cell of a row, for messages."""
