@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
@@ -24,6 +26,16 @@ def one_line(error: BaseException) -> str:
 def printable(text: object) -> str:
     """Return a text with escapes for control characters, which a terminal would obey."""
     return "".join(c if c.isprintable() else repr(c)[1:-1] for c in str(text))
+
+
+@contextlib.contextmanager
+def refusals() -> Iterator[None]:
+    """Mark the errors of a block as refusals of arguments, whose message says all."""
+    try:
+        yield
+    except (TypeError, ValueError, RuntimeError) as error:
+        error.is_refusal = True  # pyright: ignore[reportAttributeAccessIssue]
+        raise
 
 
 class DataError(ValueError):

@@ -51,12 +51,12 @@ def run() -> None:
             raise
         _fail(f"{error.name} is not installed; pip install 'dgp_ppl[{extra}]'")
     except Exception as error:
-        from dgp_ppl._errors import DataError
+        from dgp_ppl._errors import DataError, printable
 
         if message := getattr(error, "format_message", None):  # typer's, of options
-            _fail(" ".join(message().split()))
-        if isinstance(error, DataError) or str(error).startswith("compare: "):
-            _fail(str(error).removeprefix("compare: "))
+            _fail(printable(" ".join(message().split())))
+        if isinstance(error, DataError) or hasattr(error, "is_refusal"):
+            _fail(printable(str(error).removeprefix("compare: ")))
         raise
 
 

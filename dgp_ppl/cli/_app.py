@@ -12,9 +12,9 @@ import typer
 from typer.core import TyperGroup
 
 import dgp_ppl
-from dgp_ppl._errors import Interrupted
+from dgp_ppl._errors import Interrupted, printable
 
-__all__ = ["app", "print_note", "writing"]
+__all__ = ["app", "console", "print_note", "writing"]
 
 
 class _Commands(TyperGroup):
@@ -25,7 +25,7 @@ class _Commands(TyperGroup):
             return super().invoke(ctx)
         except KeyboardInterrupt as error:
             text = str(error) if isinstance(error, Interrupted) else "interrupted"
-            print(f"dgp-ppl: {text}", file=sys.stderr)
+            print(f"dgp-ppl: {printable(text)}", file=sys.stderr)
             raise typer.Exit(130) from error
 
 
@@ -47,9 +47,16 @@ def writing(command: str, path: Path) -> Iterator[None]:
         raise Interrupted(f"{command}: interrupted; {path} is not written", None) from error
 
 
-def print_note(console: Any, text: str) -> None:
+def console(**options: Any) -> Any:
+    """Return rich's console, for which the names and paths in a text are no markup."""
+    from rich.console import Console
+
+    return Console(markup=False, emoji=False, highlight=False, **options)
+
+
+def print_note(to: Any, text: str) -> None:
     """Print a line. Files and pipes get it whole, at any width."""
-    console.print(text, highlight=False, soft_wrap=not console.is_terminal)
+    to.print(printable(text), soft_wrap=not to.is_terminal)
 
 
 def _version(value: bool) -> None:

@@ -9,9 +9,11 @@ from typing import Annotated, Any
 import typer
 
 import dgp_ppl
-from dgp_ppl.cli._app import app, print_note
+from dgp_ppl._errors import printable
+from dgp_ppl.cli._app import app, console, print_note
 from dgp_ppl.cli._options import DATA, SHARED, Data, annotation, data_stem, keywords, option
 from dgp_ppl.comparison import METHODS, Comparison, compare, local_workers
+from dgp_ppl.comparison._folder import LAST_FIGURES
 from dgp_ppl.comparison._metrics import (
     INFERENCE_HEADINGS,
     PREDICTION_HEADINGS,
@@ -74,14 +76,12 @@ def _compare(
     Examples: `dgp-ppl compare diabetes --methods sgpr,dsvi`, or
     `dgp-ppl compare houses.csv --target price --report`.
     """
-    from rich.console import Console
-
     if out is None:
         stamp = datetime.datetime.now().strftime("%Y%m%d-%H%M%S")
         out = Path("results") / f"{data_stem(data)}-{stamp}"
-    console, notes = Console(), Console(stderr=True)
+    shown, notes = console(), console(stderr=True)
     # A resumed comparison has its figures; to draw them again the first split is fitted again.
-    is_drawn = resume and any(out.glob("*.png"))
+    is_drawn = resume and any((out / f"{name}.png").exists() for name in LAST_FIGURES)
     write: Any = None if is_drawn else dgp_ppl.report.write_figures
     if report:
         write = dgp_ppl.report.write_report
@@ -99,12 +99,12 @@ def _compare(
     about, num_splits = outcome.record["data"], outcome.record["config"]["splits"]
     title = f"{about['name']}: {about['rows']} rows, {about['columns']} inputs, "
     title += f"{num_splits} splits; mean ± standard error" if num_splits > 1 else "1 split"
-    print_results(console, outcome, title)
-    console.print(f"Written to {out}", soft_wrap=True)
+    print_results(shown, outcome, title)
+    print_note(shown, f"Written to {out}")
     if report and outcome.fits:
-        console.print(f"Report: {out / 'report.html'}", soft_wrap=True)
+        print_note(shown, f"Report: {out / 'report.html'}")
     elif report:
-        notes.print("No figures and no report: every method failed on the first split.")
+        print_note(notes, "No figures and no report: every method failed on the first split.")
     failed = [r for r in outcome.splits if "error" in r]
     for row in failed:
         print_note(notes, f"{row['method']}, split {row['split']}: {row['error']}")
@@ -112,15 +112,15 @@ def _compare(
         raise typer.Exit(1)
 
 
-def print_results(console: Any, outcome: Comparison, title: str) -> None:
-    """Print the tables of a comparison on rich's console."""
+def print_results(to: Any, outcome: Comparison, title: str) -> None:
+    """Print the tables of a comparison on a `console`."""
     summary = outcome.summary
     headings = {m: h for m, h in PREDICTION_HEADINGS.items() if any(m in r for r in summary)}
-    console.print(_table(outcome, headings or PREDICTION_HEADINGS, title))
+    to.print(_table(outcome, headings or PREDICTION_HEADINGS, printable(title)))
     measured = {m for r in summary for m in INFERENCE_HEADINGS if r[m]["mean"] is not None}
     headings = {m: h for m, h in INFERENCE_HEADINGS.items() if m in measured}
     if headings:
-        console.print(_table(outcome, headings, "Quality of inference"))
+        to.print(_table(outcome, headings, "Quality of inference"))
 
 
 def _line(row: dict[str, Any]) -> str:

@@ -9,7 +9,7 @@ import typer
 
 from dgp_ppl import report
 from dgp_ppl._files import replacing
-from dgp_ppl.cli._app import app, writing
+from dgp_ppl.cli._app import app, console, print_note, writing
 from dgp_ppl.cli._compare import print_results
 from dgp_ppl.cli._options import (
     DATA,
@@ -58,8 +58,6 @@ def _fit(
 
     Example: `dgp-ppl fit houses.csv --target price --out price.dgp`.
     """
-    from rich.console import Console
-
     out = Path(f"{data_stem(data)}.dgp") if out is None else out
     overwrite = options.pop("overwrite")
     check_output(out, overwrite, (".dgp",), [data])
@@ -71,15 +69,16 @@ def _fit(
         outcome = compare(data, [method], splits=[split], **keywords(**options))
         (row,) = outcome.splits
         if "error" in row:
-            Console(stderr=True).print(f"{method}: {row['error']}", highlight=False, soft_wrap=True)
+            print_note(console(stderr=True), f"{method}: {row['error']}")
             raise typer.Exit(1)
         run = outcome.fits[method]
-        run.save(out)
+        with replacing(out, new=not overwrite) as draft:
+            run.save(draft)
     held_out, rows = len(run.y_test), run.num_data + len(run.y_test)
-    console = Console()
-    print_results(console, outcome, f"{run.data.name}: {held_out:,} of {rows:,} rows held out")
-    console.print(f"Kept in {out}", soft_wrap=True, highlight=False)
+    shown = console()
+    print_results(shown, outcome, f"{run.data.name}: {held_out:,} of {rows:,} rows held out")
+    print_note(shown, f"Kept in {out}")
     if picture:
-        with writing("fit", image), replacing(image) as draft:
+        with writing("fit", image), replacing(image, new=not overwrite) as draft:
             draw({method: run}).savefig(draft, format="png", dpi=150)
-        console.print(f"Picture: {image}", soft_wrap=True, highlight=False)
+        print_note(shown, f"Picture: {image}")

@@ -6,23 +6,13 @@ from pathlib import Path
 from typing import Any
 
 from dgp_ppl._errors import DataError
-from dgp_ppl.cli._options import use_x64
-from dgp_ppl.persistence import KeptFit, load, read_record
 
-__all__ = ["comparison_of", "open_fit"]
+__all__ = ["comparison_of"]
 
 _ENTRIES = {
     "source": str, "target": str, "task": str, "classes": list, "rows": dict, "config": dict,
     "row": dict,
 }  # fmt: skip
-
-
-def open_fit(path: Path) -> tuple[KeptFit, dict[str, Any], dict[str, Any]]:
-    """Return a kept fit, its record and `comparison_of` it; load it in its precision."""
-    record = read_record(path)
-    about = comparison_of(path, record["info"])
-    use_x64(bool(about and about["config"].get("x64")))
-    return load(path), record, about
 
 
 def comparison_of(path: Path, info: dict[str, Any]) -> dict[str, Any]:

@@ -9,12 +9,13 @@ from typing import Annotated, Any
 import numpy as np
 import typer
 
-from dgp_ppl._errors import DataError
+from dgp_ppl._errors import DataError, one_line
 from dgp_ppl._files import write_tables
-from dgp_ppl.cli._app import app, writing
-from dgp_ppl.cli._kept import open_fit
-from dgp_ppl.cli._options import check_output, column_names
+from dgp_ppl.cli._app import app, console, print_note, writing
+from dgp_ppl.cli._kept import comparison_of
+from dgp_ppl.cli._options import check_output, column_names, use_x64
 from dgp_ppl.datasets.tables._read import Table, table_chunks
+from dgp_ppl.persistence import KeptFit, load, read_record
 from dgp_ppl.prediction import Prediction
 
 __all__: list[str] = []
@@ -58,6 +59,10 @@ def _predict(
             "zero too."
         ),
     ] = "error",
+    trusted: Annotated[
+        list[str] | None,
+        typer.Option(help="Module of your own that the fit's file may import, and run; as --id."),
+    ] = None,
     overwrite: Annotated[
         bool, typer.Option("--overwrite", help="Replace earlier predictions.")
     ] = False,
@@ -75,7 +80,6 @@ def _predict(
     """
     import pyarrow as pa
     from jax import random
-    from rich.console import Console
 
     out = Path(f"{data.stem}-predictions.csv") if out is None else out
     check_output(out, overwrite, _SUFFIXES, [fit, data])
@@ -83,7 +87,7 @@ def _predict(
     if unseen not in ("error", "zeros"):
         raise DataError(f"predict: unseen is {unseen!r}, wanted error or zeros")
     with writing("predict", out):
-        kept, _, about = open_fit(fit)
+        kept, about = _open_fit(fit, column_names(trusted))
         columns = kept.preprocessor
         if columns is None or not about:
             raise DataError(
@@ -96,7 +100,7 @@ def _predict(
                 "the function of a row of none of them is 0 for certain; leave these rows out, or "
                 "fit without --category-kernel"
             )
-        notes, done = Console(stderr=True, quiet=quiet), 0
+        notes, done = console(stderr=True, quiet=quiet), 0
 
         def predicted() -> Iterator[Any]:
             nonlocal done
@@ -106,10 +110,18 @@ def _predict(
                         f"{table.where}: id has {missing[0]!r}, and there is no such column; the "
                         f"columns are {', '.join(map(repr, raw.column_names))}"
                     )
-                prediction = kept.predict(
-                    random.key(seed), table, unseen=unseen, num_samples=samples
-                )
-                found = _summary(prediction, about, levels)
+                try:
+                    found = _summary(
+                        kept.predict(random.key(seed), table, unseen=unseen, num_samples=samples),
+                        about, levels,
+                    )  # fmt: skip
+                except DataError:
+                    raise
+                except Exception as error:  # whatever the file's model says to these inputs
+                    raise DataError(
+                        f"{fit} cannot predict {table.where} ({type(error).__name__}: "
+                        f"{one_line(error)}); take another copy of it, or fit again"
+                    ) from error
                 _check(found, table)
                 if clash := [name for name in ids if name in found]:
                     raise DataError(
@@ -121,8 +133,15 @@ def _predict(
                 status.update(f"{done:,} rows predicted")
 
         with notes.status("Loading the fit") as status:
-            write_tables(out, predicted())
-    notes.print(f"{done:,} row{'s' * (done != 1)} predicted: {out}", soft_wrap=True)
+            write_tables(out, predicted(), new=not overwrite)
+    print_note(notes, f"{done:,} row{'s' * (done != 1)} predicted: {out}")
+
+
+def _open_fit(path: Path, trusted: list[str]) -> tuple[KeptFit, dict[str, Any]]:
+    """Return a kept fit and `comparison_of` it; load it in its precision."""
+    about = comparison_of(path, read_record(path)["info"])
+    use_x64(bool(about and about["config"].get("x64")))
+    return load(path, trusted), about
 
 
 def _levels(text: str) -> list[float]:

@@ -7,18 +7,19 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
-import numpy as np
 import typer
 
 from dgp_ppl import datasets
-from dgp_ppl.cli._app import app
-from dgp_ppl.cli._kept import open_fit
+from dgp_ppl._errors import DataError, printable
+from dgp_ppl._files import DAMAGE
+from dgp_ppl.cli._app import app, console, print_note
+from dgp_ppl.cli._kept import comparison_of
 from dgp_ppl.comparison._metrics import INFERENCE_HEADINGS, PREDICTION_HEADINGS, format_number
 from dgp_ppl.comparison._setting import OPTIONS
 from dgp_ppl.datasets import Preprocessor
 from dgp_ppl.datasets._load import named_files
-from dgp_ppl.inference import Chains
-from dgp_ppl.persistence import KeptFit
+from dgp_ppl.persistence._archive import ArchiveReader, read_array
+from dgp_ppl.persistence._trust import nodes_of
 
 __all__: list[str] = []
 
@@ -42,58 +43,71 @@ def _show(
 
     Example: `dgp-ppl show price.dgp`.
     """
-    kept, record, about = open_fit(fit)
+    archive = ArchiveReader(fit)
+    record = archive.about()
+    about = comparison_of(fit, record["info"])
+    try:
+        lines = list(_lines(archive, record, about))
+    except DataError:
+        raise
+    except DAMAGE as error:
+        raise archive.damaged(error) from error
     if as_json:
-        print(json.dumps(record, indent=1, allow_nan=False))
+        print(json.dumps(record, indent=1))
         return
-    lines = list(_lines(kept, record["model"], about))
     width = max(len(heading) for heading, _ in lines)
-    print(fit)
+    print(printable(fit))
     for heading, text in lines:
-        print(f"  {heading:<{width}}  {text}")
+        print(f"  {printable(heading):<{width}}  {printable(text)}")
 
 
-def _lines(kept: KeptFit, model: str, about: dict[str, Any]) -> Iterator[tuple[str, str]]:
-    """Yield headings and texts; `comparison_of` returned `about`."""
-    import jax
+def _lines(
+    archive: ArchiveReader, kept: dict[str, Any], about: dict[str, Any]
+) -> Iterator[tuple[str, str]]:
+    """Yield headings and texts of the record `kept`; `comparison_of` returned `about`.
 
+    Nothing is imported: the parts are told by their names in the file.
+    """
     config, row = about.get("config", {}), about.get("row", {})
+    parts, params = archive.record["content"], archive.record["content"]["params"]
     if row:
         yield "method", row["method"]
-    yield "model", model
-    if kept.guide is not None:
-        yield "guide", type(kept.guide).__name__
-    sizes = [int(np.size(a)) for a in jax.tree.leaves(kept.params)]
-    yield "params", f"{len(kept.params)} of {sum(sizes):,} numbers"
-    if kept.is_interrupted:
+    yield "model", kept["model"]
+    if parts["guide"] is not None:
+        yield "guide", parts["guide"]["class"].partition(":")[2]
+    sizes = [
+        read_array(archive.member(n["member"])).size for n in nodes_of(params) if "member" in n
+    ]
+    yield "params", f"{len(params['items'])} of {sum(sizes):,} numbers"
+    if kept["info"].get("interrupted"):
         yield "interrupted", "the fit ended before its last step"
     shown = {n: v for n in _OPTIONS if (v := config.get(n)) is not None and v is not False}
-    if not isinstance(kept.posterior_samples, Chains):
+    if "Chains" not in str((parts["posterior_samples"] or {}).get("class")):
         shown = {n: v for n, v in shown.items() if n not in ("draws", "chains")}
     if shown:
         yield "options", ", ".join(f"{n} {v}" for n, v in shown.items())
     if about:
         yield "data", about["source"]
-    if Preprocessor.is_state(kept.preprocessing):
-        yield from Preprocessor.from_state(kept.preprocessing).report.steps
+    if Preprocessor.is_state(kept["preprocessing"]):
+        yield from Preprocessor.from_state(kept["preprocessing"]).report.steps
     else:
-        if kept.columns is not None:
-            yield "columns", ", ".join(kept.columns)
+        if kept["columns"] is not None:
+            yield "columns", ", ".join(kept["columns"])
         if about:
             classes = f": {', '.join(about['classes'])}" if about["classes"] else ""
             yield "target", f"{about['target']} ({about['task']}{classes})"
     if about:
         rows = about["rows"]
         yield "rows", f"{rows['training']:,} for training, {rows['held_out']:,} held out"
-    elif kept.data is not None and any(kept.data["shapes"][:1]):
-        yield "rows", f"{kept.data['shapes'][0][0]:,}"
+    elif kept["data"] is not None and any(kept["data"]["shapes"][:1]):
+        yield "rows", f"{kept['data']['shapes'][0][0]:,}"
     if row.get("elbo_per_datum") is not None:
         yield "bound", f"{format_number(row['elbo_per_datum'])} nats per datum (ELBO)"
     if row:
         names = {n: h for n, h in _HEADINGS.items() if row.get(n) is not None}
         yield "held out", ", ".join(f"{h} {format_number(row[n])}" for n, h in names.items())
         yield "time", f"{format_number(row['seconds'])} s, {row['steps']:,} steps"
-    saved = kept.versions
+    saved = kept["versions"]
     packages = ", ".join(f"{name} {saved[name]}" for name in _PACKAGES if name in saved)
     yield "saved", f"{saved['date']} by {packages}, on {saved['device'].split(maxsplit=1)[-1]}"
 
@@ -101,7 +115,6 @@ def _lines(kept: KeptFit, model: str, about: dict[str, Any]) -> Iterator[tuple[s
 @app.command("datasets")
 def _datasets() -> None:
     """List the data sets that can be loaded by name without a network."""
-    from rich.console import Console
     from rich.table import Table
 
     table = Table(box=None, pad_edge=False)
@@ -109,11 +122,11 @@ def _datasets() -> None:
         table.add_column(heading, justify="right" if heading in ("rows", "columns") else "left")
     for info in datasets.names():
         table.add_row(info.name, str(info.rows), str(info.columns), info.task, info.source)
-    console = Console()
-    console.print(table)
+    shown = console()
+    shown.print(table)
     if files := named_files():
-        console.print(f"Files of the folder DGP_PPL_DATA: {', '.join(files)}")
-    console.print(
+        print_note(shown, f"Files of the folder DGP_PPL_DATA: {', '.join(files)}")
+    shown.print(
         "To add data sets, set DGP_PPL_DATA to a folder of .npz files. `dgp-ppl compare` also "
         "takes .csv, .parquet and .npz files."
     )

@@ -16,11 +16,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from dgp_ppl._errors import Interrupted
+from dgp_ppl._errors import DataError, Interrupted, printable, refusals
 from dgp_ppl._files import replacing, versions
 from dgp_ppl.comparison import methods as _methods  # noqa: F401 - registers the methods
 from dgp_ppl.comparison._builders import check_categories
-from dgp_ppl.comparison._executor import ONE_AT_A_TIME, fits_on
+from dgp_ppl.comparison._executor import ONE_AT_A_TIME, check_forks, fits_on
 from dgp_ppl.comparison._folder import (
     clear_folder,
     describe,
@@ -149,7 +149,7 @@ def compare(
         executor: where to run the fits: a `concurrent.futures.Executor`, such as
             ``local_workers(4)`` of `dgp_ppl.comparison` or Dask's ``client.get_executor()``, whose
             tasks are the fits of one method to one split. Results are the same. None runs all fits
-            here, in order.
+            here, in order. A pool of forked processes is refused: JAX hangs in them.
         in_one_program: whether to do all splits and restarts of dsvi or dspp in one program, as
             `fit_many` does. Rows then have ``in_one_program``, the number of fits, and ``seconds``
             is a split's share. Numbers differ from single fits by rounding, and by the minibatches
@@ -165,49 +165,52 @@ def compare(
         The results. The row of a failed fit has an ``error``, and its metrics are None.
 
     Raises:
-        DataError: if the data or `out` cannot be used; nothing has been written then.
+        DataError: if the data or `out` cannot be used. Fits that were finished before are in `out`.
         Interrupted: at Ctrl-C, a `KeyboardInterrupt`. Its `result` is the `Comparison` so far.
         RuntimeError: if a worker dies. Fits that were finished are in `out`; see `resume`.
         TypeError: if an option is unknown or of another type; if a worker's fit cannot be pickled.
         ValueError: if a name is unknown or a number is out of range.
     """
-    setting = make_setting("compare", setting, options)
-    check_methods(methods)
-    if executor is not None and not isinstance(executor, Executor):
-        raise TypeError(
-            f"compare: executor is a {type(executor).__name__}, wanted a "
-            "concurrent.futures.Executor, such as dgp_ppl.comparison.local_workers(4), or Dask's "
-            "client.get_executor()"
-        )
-    if in_one_program and executor is not None:
-        raise ValueError(
-            "compare: in_one_program is True and executor is given, wanted one of them: an "
-            "executor runs each fit by itself"
-        )
-    given = None if splits is None else split_numbers(splits)
-    if not 0 <= seed < 2**32:
-        raise ValueError(f"compare: seed is {seed}, wanted at least 0 and below 2^32")
-    if report is not None and (out is None or not callable(report)):
-        raise ValueError(
-            f"compare: report is {report!r} and out is {out}, wanted a function, such as "
-            "dgp_ppl.report.write_report, and a folder to write to"
-        )
-    if resume and (out is None or overwrite):
-        raise ValueError(
-            f"compare: resume is True, out is {out} and overwrite {overwrite}, wanted the folder "
-            "of an interrupted comparison, and overwrite=False"
-        )
-    source = open_source(
-        data, target=target, split_key=split_key, drop=drop, categorical=categorical, strict=strict
-    )
-    methods = chosen_methods(source, methods)
-    classes = source.num_classes if source.task == "multiclass" else 1
-    where = f"the target of {source.name}"
-    setting = complete_setting("compare", setting, source.task, classes, target=where)
-    waiting = divided(source, given, seed)
-    numbers, first = [split.index for split in waiting], waiting[0].data
-    if setting.category_kernel:
-        check_categories("compare", first, setting.model)
+    with refusals():
+        setting = make_setting("compare", setting, options)
+        check_methods(methods)
+        if executor is not None and not isinstance(executor, Executor):
+            raise TypeError(
+                f"compare: executor is a {type(executor).__name__}, wanted a concurrent.futures."
+                "Executor, such as dgp_ppl.comparison.local_workers(4), or Dask's "
+                "client.get_executor()"
+            )
+        check_forks(executor)
+        if in_one_program and executor is not None:
+            raise ValueError(
+                "compare: in_one_program is True and executor is given, wanted one of them: an "
+                "executor runs each fit by itself"
+            )
+        given = None if splits is None else split_numbers(splits)
+        if not 0 <= seed < 2**32:
+            raise ValueError(f"compare: seed is {seed}, wanted at least 0 and below 2^32")
+        if report is not None and (out is None or not callable(report)):
+            raise ValueError(
+                f"compare: report is {report!r} and out is {out}, wanted a function, such as "
+                "dgp_ppl.report.write_report, and a folder to write to"
+            )
+        if resume and (out is None or overwrite):
+            raise ValueError(
+                f"compare: resume is True, out is {out} and overwrite {overwrite}, wanted the "
+                "folder of an interrupted comparison, and overwrite=False"
+            )
+        source = open_source(
+            data, target=target, split_key=split_key, drop=drop, categorical=categorical,
+            strict=strict,
+        )  # fmt: skip
+        methods = chosen_methods(source, methods)
+        classes = source.num_classes if source.task == "multiclass" else 1
+        where = f"the target of {source.name}"
+        setting = complete_setting("compare", setting, source.task, classes, target=where)
+        waiting = divided(source, given, seed)
+        numbers, first = [split.index for split in waiting], waiting[0].data
+        if setting.category_kernel:
+            check_categories("compare", first, setting.model)
     _tell(first, progress)
     folder = None if out is None else prepare_folder(Path(out), overwrite, resume)
     config = dataclasses.asdict(setting) | {
@@ -242,18 +245,24 @@ def compare(
                     )  # fmt: skip
 
     def keep(job: Job, row: dict[str, Any], run: Run | None) -> None:
-        if folder is not None and not resume and not rows:
-            clear_folder(folder)
+        is_first = not rows and not resume
         rows[job.split.index, job.method] = row
         fill_record()
         if job.keeps_run and run is not None:
             found = comparison.fits | {job.method: run}
             comparison.fits = {m: found[m] for m in methods if m in found}
         if folder is not None:
+            try:
+                write_json(folder / "results.json", record, new=is_first and not overwrite)
+            except DataError:
+                del rows[job.split.index, job.method]
+                raise
+            if is_first:
+                clear_folder(folder)
             if job.keeps_run and run is not None:
+                # Through memory: HDF5 crashes where it cannot write.
                 with replacing(folder / f"{job.method}.nc") as draft:
-                    run.tree.to_netcdf(draft, engine="h5netcdf")
-            write_json(folder / "results.json", record)
+                    draft.write_bytes(run.tree.to_netcdf(engine="h5netcdf"))
         if on_row is not None:
             on_row(row)
         is_first_split_done = job.keeps_run and all((numbers[0], m) in rows for m in methods)
@@ -293,11 +302,16 @@ def compare(
             write_json(folder / "results.json", record)  # it may lack the last row
         text = f"compare: interrupted with {how_to_go_on()}"
         raise Interrupted(text, comparison) from interrupt
+    except DataError as error:
+        if not rows:
+            raise
+        raise DataError(f"{error}; {how_to_go_on()}") from error
     except BrokenExecutor as error:
-        raise RuntimeError(
-            "compare: a worker died; look for too little memory (fewer workers need less) or for "
-            f"a method that workers cannot import; {how_to_go_on()}"
-        ) from error
+        with refusals():
+            raise RuntimeError(
+                "compare: a worker died; look for too little memory (fewer workers need less) or "
+                f"for a method that workers cannot import; {how_to_go_on()}"
+            ) from error
     write_more()
     return comparison
 
@@ -305,10 +319,11 @@ def compare(
 def _tell(data: Dataset | RowSource, progress: bool) -> None:
     """Print what was done with a table; without progress, only warn."""
     if data.preprocessor is not None and progress:
-        print(data.preprocessor.report, file=sys.stderr)
+        for line in str(data.preprocessor.report).splitlines():
+            print(printable(line), file=sys.stderr)
     elif data.preprocessor is not None:
         for text in data.preprocessor.report.warnings:
-            warnings.warn(f"compare: {text}", UserWarning, stacklevel=3)
+            warnings.warn(printable(f"compare: {text}"), UserWarning, stacklevel=3)
 
 
 def _names(given: str | Sequence[str]) -> list[str]:

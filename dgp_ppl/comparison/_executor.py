@@ -19,11 +19,12 @@ from joblib.externals import loky
 from joblib.externals.loky.backend import resource_tracker as loky_tracker
 
 from dgp_ppl._checks import check_count
+from dgp_ppl._errors import refusals
 from dgp_ppl._progress import Progress
 from dgp_ppl.comparison._method import METHODS, Method
 from dgp_ppl.comparison._run import Job, Run, run_method
 
-__all__ = ["ONE_AT_A_TIME", "fits_on", "local_workers"]
+__all__ = ["ONE_AT_A_TIME", "check_forks", "fits_on", "local_workers"]
 
 _PARENT_SECONDS = 1.0  # between looks at whether a worker's parent lives
 # The names that say how many threads BLAS libraries and XLA may start.
@@ -33,8 +34,22 @@ _THREADS = (
 )  # fmt: skip
 _UNSENT = (pickle.PicklingError, AttributeError, TypeError)  # what pickling raises
 
+_IMPORTED_BY = os.getpid()
+_FORKS = (
+    "compare: executor runs forked processes, in which JAX hangs, wanted "
+    "dgp_ppl.comparison.local_workers(4), or "
+    'ProcessPoolExecutor(4, mp_context=multiprocessing.get_context("spawn"))'
+)
+
 # NumPyro's stack of handlers belongs to the process, so threads take turns.
 ONE_AT_A_TIME = threading.RLock()
+
+
+def check_forks(pool: Executor | None) -> None:
+    """Raise a ValueError if a pool of the standard library, or of loky, forks this process."""
+    for name in ("_mp_context", "_context"):
+        if getattr(getattr(pool, name, None), "get_start_method", str)() == "fork":
+            raise ValueError(_FORKS)
 
 
 def fits_on(
@@ -124,6 +139,8 @@ def _start_worker(parent: int) -> None:
 
 def _work(job: Job, method: Method) -> tuple[dict[str, Any], bytes | None]:
     """Run a job in a worker; returns the row, and the pickled run if it is needed."""
+    if os.getpid() != _IMPORTED_BY:  # a fork of some executor that does not show it
+        raise ValueError(_FORKS)
     METHODS[job.method] = method  # a worker may not have the user's registrations
     job = dataclasses.replace(job, label=False)  # the bars of several workers would mix
     try:
@@ -145,7 +162,8 @@ def _sendable(what: str, cure: str) -> Iterator[None]:
     try:
         yield
     except _UNSENT as error:
-        raise TypeError(
-            f"compare: {what} cannot be sent between processes ({error}); {cure}, or leave "
-            "executor out"
-        ) from error
+        with refusals():
+            raise TypeError(
+                f"compare: {what} cannot be sent between processes ({error}); {cure}, or leave "
+                "executor out"
+            ) from error

@@ -16,9 +16,14 @@ from dgp_ppl.comparison._method import METHODS
 from dgp_ppl.datasets import Dataset
 from dgp_ppl.datasets._source import RowSource
 
-__all__ = ["clear_folder", "describe", "finished_rows", "prepare_folder", "write_json"]
+__all__ = [
+    "LAST_FIGURES", "clear_folder", "describe", "finished_rows", "prepare_folder", "write_json",
+]  # fmt: skip
 
-_FIGURES = ("training", "predictions", "pit", "reliability", "function")  # of a report
+LAST_FIGURES = ("predictions", "reliability")
+"""Figures of a report, one of which is written last."""
+
+_FIGURES = (*LAST_FIGURES, "training", "pit", "function")
 _HASHED_ROWS = 1000
 
 
@@ -79,10 +84,10 @@ def clear_folder(folder: Path) -> None:
         (folder / name).unlink(missing_ok=True)
 
 
-def write_json(path: Path, record: dict[str, Any]) -> None:
-    """Write a record as JSON; numbers that are not finite become null."""
+def write_json(path: Path, record: dict[str, Any], *, new: bool = False) -> None:
+    """Write a record as JSON; numbers that are not finite become null. See `replacing`."""
     text = json.dumps(finite(record), indent=1, allow_nan=False)
-    with replacing(path) as draft:
+    with replacing(path, new=new) as draft:
         draft.write_text(text + "\n")
 
 

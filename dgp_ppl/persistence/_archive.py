@@ -25,6 +25,7 @@ __all__ = [
 ]  # fmt: skip
 
 KIND, FORMAT = "fit", 1
+_SMALL = 2**24  # bytes
 PLAIN = ("columns", "data", "info", "preprocessing")
 """The attributes of a `KeptFit` that the record has as they are."""
 
@@ -48,10 +49,13 @@ def write_archive(
     """
     record = {"kind": kind, "format": version, **record}
     text = json.dumps(record, indent=1, allow_nan=False)
+    found = {_HEADER: text.encode(), **members}
+    # Large files are not compressed, so that readers can refuse a small file of large content.
+    method = zipfile.ZIP_DEFLATED if sum(map(len, found.values())) < _SMALL else zipfile.ZIP_STORED
     with replacing(path) as draft, zipfile.ZipFile(draft, "w") as file:
-        for name, content in {_HEADER: text.encode(), **members}.items():
+        for name, content in found.items():
             # Without a date: the default is the year 1980.
-            file.writestr(zipfile.ZipInfo(name), content, zipfile.ZIP_DEFLATED, 1)
+            file.writestr(zipfile.ZipInfo(name), content, method, 1)
 
 
 class ArchiveReader:
@@ -63,14 +67,17 @@ class ArchiveReader:
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
         try:
-            content = self.path.read_bytes()
+            with self.path.open("rb") as file:
+                # A zip file starts with a header of 30 bytes and the first member's name.
+                content = file.read(30 + len(_HEADER))
+                if content[:4] != b"PK\x03\x04" or content[30:] != _HEADER.encode():
+                    raise DataError(f"{path} is not a file of dgp_ppl; wanted {_WANTED}")
+                content += file.read()
         except OSError as error:
             raise DataError(
                 f"{path} cannot be read: {error.strerror or error}; wanted {_WANTED}"
             ) from error
-        # A zip file starts with a header of 30 bytes and the first member's name.
-        if content[:4] != b"PK\x03\x04" or content[30 : 30 + len(_HEADER)] != _HEADER.encode():
-            raise DataError(f"{path} is not a file of dgp_ppl; wanted {_WANTED}")
+        self._room = max(16 * _SMALL, 100 * len(content))  # of bytes still to unpack
         try:
             self._file = zipfile.ZipFile(io.BytesIO(content))
             self.record = json.loads(self.member(_HEADER))
@@ -92,6 +99,8 @@ class ArchiveReader:
         try:
             found = {name: self.record[name] for name in ("versions", "model", *PLAIN)}
             wrong = [name for name, kind in _TYPES.items() if not isinstance(found[name], kind)]
+            if not all(isinstance(name, str) for name in found["columns"] or ()):
+                wrong.append("columns")
             if wrong or any(name not in found["versions"] for name in _VERSIONS):
                 raise TypeError(f"its {(*wrong, 'versions')[0]} is incomplete or of another type")
         except DAMAGE as error:
@@ -99,9 +108,14 @@ class ArchiveReader:
         return found
 
     def member(self, name: str) -> bytes:
-        """Return the content of a member; raise `DataError` if it is missing or damaged."""
+        """Return the content of a member; raise `DataError` if it is missing, damaged or huge."""
         try:
-            return self._file.read(name)
+            size = self._file.getinfo(name).file_size
+            if size > (self._room if name != _HEADER else self._room // 16):
+                raise MemoryError(f"{name} would take {size:,} bytes, more than a fit of this size")
+            self._room -= size
+            with self._file.open(name) as member:
+                return member.read(size)  # without a number it could unpack more than that
         except DAMAGE as error:
             raise self.damaged(error) from error
 

@@ -5,7 +5,7 @@ their constructors, dataclasses, equinox modules and objects of NumPyro their fi
 members of the archive. In JSON each is an object with a ``kind``; numbers and texts are JSON's own.
 
 Reading imports the named modules, which runs their statements, and constructs guides and
-objectives. It calls nothing else.
+objectives. It calls nothing else. `_trust` says which names it may import.
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ from numpyro.primitives import Messenger
 from dgp_ppl._errors import DataError, one_line
 from dgp_ppl._partition import ComparedByFields
 from dgp_ppl.persistence._archive import ArchiveReader, array_bytes, read_array
+from dgp_ppl.persistence._trust import check_origin, is_of_python, name_in
 
 __all__ = ["Encoder", "decode", "import_name", "import_path"]
 
@@ -187,11 +188,9 @@ def decode(archive: ArchiveReader, node: Any) -> Any:
         return float(node["value"])
     if kind == "array":
         return _read_array(archive, node)
-    if kind == "import":
-        return _named(archive, node["path"])
-    if kind == "method":  # of a class, in files of version 0.2
-        return getattr(read(node["of"]), node["name"])
-    if kind == "partial":
+    if kind in ("import", "method"):
+        return _named(archive, f"{name_in(node)}")
+    if kind == "partial":  # data: its function is a name of the file as any other
         make = Partial if node["tree"] else functools.partial
         return make(read(node["function"]), *read(node["args"]), **pairs("keywords"))
     cls: Any = _named(archive, node["class"])
@@ -207,8 +206,10 @@ def decode(archive: ArchiveReader, node: Any) -> Any:
         return value.replace(**changes) if changes else value
     if kind == "object" and (dataclasses.is_dataclass(cls) or issubclass(cls, _BY_FIELDS)):
         given = pairs("fields")
-        if dataclasses.is_dataclass(cls):  # fields that a later release added have defaults
-            _check_names(archive, cls, given, cls.__dataclass_fields__)
+        fields = [n for n in given if n[:2] != "__"]
+        # Fields that a later release added have defaults.
+        is_dataclass = dataclasses.is_dataclass(cls)
+        _check_names(archive, cls, given, cls.__dataclass_fields__ if is_dataclass else fields)
         value = object.__new__(cls)  # pyright: ignore[reportArgumentType] - it is a class
         for name, content in given.items():
             object.__setattr__(value, name, content)  # dataclasses may be frozen
@@ -253,7 +254,9 @@ def _named(archive: ArchiveReader, path: str) -> Any:
     """Import what a file names. All that a file imports comes through here."""
     module, _, name = path.partition(":")
     try:
-        return import_name(path)
+        found = import_name(path)
+        check_origin(path, found)
+        return found
     except (ImportError, AttributeError) as error:
         raise DataError(
             f"{archive.path} needs {name} of the module {module}, which cannot be imported "
@@ -292,6 +295,8 @@ def import_path(value: Any) -> str:
         raise ValueError(f"{name.rpartition('.')[2]}, which is defined inside a function")
     if module == "__main__":
         raise ValueError(f"{name} of __main__, the program that runs now")
+    if is_of_python(f"{module}:{name}"):
+        raise ValueError(f"{name} of Python's own {module}, which no file may name")
     try:
         found = import_name(f"{module}:{name}")
     except (ImportError, AttributeError):
@@ -305,12 +310,16 @@ def import_name(path: str) -> Any:
     """Import what a path names, or raise ImportError or AttributeError."""
     module, _, name = path.partition(":")
     try:
-        found = importlib.import_module(module)
+        found: Any = importlib.import_module(module)
     except ImportError:
         raise
     except Exception as error:  # whatever a module's own statements raise
         raise ImportError(f"{module}: {type(error).__name__}: {error}") from error
-    return functools.reduce(getattr, name.split("."), found)
+    for part in name.split("."):
+        if found is not sys.modules[module] and not isinstance(found, type):
+            raise AttributeError(f"{path} is no name in a module or a class")
+        found = getattr(found, part)
+    return found
 
 
 def _public_module(module: str, name: str, value: Any) -> str:

@@ -19,8 +19,8 @@ from numpyro.infer.autoguide import AutoGuide
 from numpyro.primitives import Messenger
 
 from dgp_ppl._checks import params_of, short_list
-from dgp_ppl._errors import DataError
-from dgp_ppl._files import DAMAGE, fingerprint, versions
+from dgp_ppl._errors import DataError, printable
+from dgp_ppl._files import fingerprint, versions
 from dgp_ppl._typing import Fitted, Model, Params, PRNGKey
 from dgp_ppl.datasets import Preprocessor
 from dgp_ppl.datasets._arrow import is_frame
@@ -30,6 +30,7 @@ from dgp_ppl.inference import Chains, FitResult, LayerGuide, MCEMResult
 from dgp_ppl.inference.runs._summary import program_name
 from dgp_ppl.persistence._archive import FORMAT, KIND, PLAIN, ArchiveReader, write_archive
 from dgp_ppl.persistence._content import Encoder, decode, import_path
+from dgp_ppl.persistence._trust import check_trust
 from dgp_ppl.prediction import Prediction, predict
 from dgp_ppl.standardize import Standardizer
 
@@ -154,7 +155,7 @@ class KeptFit:
             parts.append("interrupted before its last step")
         if self.versions:
             parts.append(f"saved {self.versions['date'][:10]} by {self.versions['dgp_ppl']}")
-        return f"KeptFit({'; '.join(parts)})"
+        return printable(f"KeptFit({'; '.join(parts)})")
 
     def _rows(self, x: Any, unseen: str) -> Any:
         """Return the inputs of a table, whose columns go by their names; else x itself."""
@@ -246,15 +247,18 @@ def save(
     ).save(path)  # fmt: skip
 
 
-def load(path: str | os.PathLike[str]) -> KeptFit:
+def load(path: str | os.PathLike[str], trusted: Sequence[str] = ()) -> KeptFit:
     """Load a fit that `save` wrote.
 
-    Loading imports the modules that the file names, which runs their statements, and constructs the
-    guide. It calls nothing else, but predictions call the model that the file names. So load files
-    from people whose code you would run.
+    Loading imports the modules that the file names, which runs their statements, and predictions
+    call the model that it names. A file may name what computes in dgp_ppl, NumPyro, JAX, NumPy,
+    equinox and optax; your own modules are imported if they are `trusted`::
+
+        dgp.load("price.dgp", trusted=["my_models"])
 
     Args:
         path: the file.
+        trusted: further modules, with the modules in them. They run as any code that you import.
 
     Returns:
         The fit. It makes the same predictions as the fit that was saved: exactly under the same
@@ -262,11 +266,15 @@ def load(path: str | os.PathLike[str]) -> KeptFit:
 
     Raises:
         DataError: if the file is not one of `save`, is damaged or of a later version; if the model,
-            or another part, cannot be imported; if it was saved in float64 and JAX runs in float32.
+            or another part, is of a module that is not trusted, or cannot be imported; if it was
+            saved in float64 and JAX runs in float32.
     """
+    if isinstance(trusted, str):
+        raise TypeError(f"load: trusted is {trusted!r}, wanted a list of modules: [{trusted!r}]")
     archive = ArchiveReader(path)
     record = archive.about()
     try:
+        check_trust(path, archive.record["content"], trusted)
         content = {n: decode(archive, node) for n, node in archive.record["content"].items()}
         plain = {n: record[n] for n in PLAIN}
         if plain["columns"] is not None:
@@ -274,7 +282,7 @@ def load(path: str | os.PathLike[str]) -> KeptFit:
         return KeptFit(**content, **plain, versions=record["versions"])
     except DataError:
         raise
-    except DAMAGE as error:
+    except Exception as error:  # whatever constructors say to arguments that are damaged
         raise archive.damaged(error) from error
 
 

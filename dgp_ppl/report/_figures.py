@@ -12,7 +12,9 @@ import numpy as np
 from jax import random
 
 from dgp_ppl import plots
+from dgp_ppl._files import replacing
 from dgp_ppl.comparison._compare import Comparison
+from dgp_ppl.comparison._folder import LAST_FIGURES
 from dgp_ppl.comparison._run import Run
 from dgp_ppl.datasets import Dataset
 from dgp_ppl.inference import FitResult
@@ -66,8 +68,9 @@ def write_figures(comparison: Comparison, folder: Path) -> dict[str, Any]:
         figures["pit"] = _pit(shown)
         if len(data.x_names) == 1:
             figures["function"] = _function(shown)
-    for name, figure in figures.items():
-        figure.savefig(folder / f"{name}.png", dpi=150)
+    for name in sorted(figures, key=LAST_FIGURES.__contains__):
+        with replacing(folder / f"{name}.png") as draft:
+            figures[name].savefig(draft, format="png", dpi=150)
     return figures
 
 

@@ -44,6 +44,28 @@ def test_entries_of_another_type(whole, tmp_path):
         assert f"fit.dgp is damaged: the {name} of its info['comparison']" in refused("show", path)
 
 
+def test_show_imports_nothing_and_a_terminal_gets_no_control_characters(whole, tmp_path):
+    """`predict` asks for trust; with it, it fails because there is no such module."""
+    model = {"kind": "import", "path": "no_such_\x1b[31mmodule:model"}
+    content = {"model": model, "guide": None, "params": {"kind": "dict", "items": []}}
+    content |= {"posterior_samples": None}
+    about = ABOUT | {"target": "y\x1b]0;title\x07\n", "source": "[red]\u202ea.csv"}
+    changes = {"model": "m\x1b[2J", "columns": ["a\rb", "[bold]"], "info": {"comparison": about}}
+    name = "fit [red].dgp"
+    (tmp_path / name).write_bytes(rewritten(whole, content=content, **changes))
+    (tmp_path / "new.csv").write_text("a,b\n1,2\n")
+    code, shown, err = command("show", name, folder=tmp_path)
+    assert (code, err) == (0, "")
+    for words in (name, r"m\x1b[2J", r"a\rb, [bold]", r"y\x1b]0;title\x07\n (reg", r"[red]\u202ea"):
+        assert words in shown
+    said = refused("predict", name, "new.csv", folder=tmp_path)
+    assert r"names code of no_such_\x1b[31mmodule, " in said
+    trusted = ["--trusted", "no_such_\x1b[31mmodule"]
+    said += refused("predict", name, "new.csv", *trusted, folder=tmp_path)
+    assert "which cannot be imported" in said
+    assert (shown + said).replace("\n", "").isprintable()
+
+
 def test_damaged_fits(whole, tmp_path):
     """One line and exit code 2, and `predict` writes nothing."""
     flipped = bytearray(whole)
@@ -64,6 +86,12 @@ def test_damaged_fits(whole, tmp_path):
         "damaged preprocessor": rewritten(whole, preprocessing=preprocessor),
     }
     (tmp_path / "new.csv").write_text("a,b\n1,2\n")
+    for name, row in (("no rows", {"rows": {}}), ("no method", {"row": {"rmse": 1}})):
+        (tmp_path / "fit.dgp").write_bytes(rewritten(whole, info={"comparison": ABOUT | row}))
+        assert "is damaged" in refused("show", "fit.dgp", folder=tmp_path), name
+    (tmp_path / "fit.dgp").write_bytes(whole)
+    line = refused("predict", "fit.dgp", "new.csv", folder=tmp_path)
+    assert "fit.dgp cannot predict 'new.csv' (TypeError: " in line
     for name, content in damaged.items():
         (tmp_path / "fit.dgp").write_bytes(content)
         for args in (["show", "fit.dgp"], ["predict", "fit.dgp", "new.csv"]):

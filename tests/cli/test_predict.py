@@ -12,7 +12,7 @@ from jax import random
 from support.commands import command, frame, refused
 
 import dgp_ppl
-from dgp_ppl.cli import _kept, _predict
+from dgp_ppl.cli import _predict
 from dgp_ppl.models import svgp
 from dgp_ppl.persistence import KeptFit
 
@@ -134,7 +134,7 @@ def test_an_interrupted_prediction_writes_nothing(empty_fit, tmp_path, monkeypat
     (tmp_path / "new.csv").write_text("a,b,y\n1,2,3\n4,5,6\n")
     monkeypatch.setattr(_predict, "_summary", lambda *_: {"mean": np.zeros(1)})
     given = ["predict", empty_fit, "new.csv", "--out", "p.csv", "--chunk", "1"]
-    for place, name in ((KeptFit, "predict"), (_kept, "load")):
+    for place, name in ((KeptFit, "predict"), (_predict, "load")):
         monkeypatch.setattr(place, name, interrupt)
         code, printed, err = command(*given, folder=tmp_path)
         assert (code, printed) == (130, "")

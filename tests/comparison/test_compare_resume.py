@@ -9,11 +9,11 @@ import sys
 
 import pytest
 import xarray
-from support.comparisons import TINY
+from support.comparisons import TINY, no_fit
 
 import dgp_ppl
 from dgp_ppl._errors import UnsuitableError
-from dgp_ppl.comparison import METHODS, Run
+from dgp_ppl.comparison import METHODS, Run, _compare
 
 METHOD_NAMES = ["sgpr", "linear"]
 OPTIONS = {**TINY, "splits": 2, "seed": 3}
@@ -68,6 +68,46 @@ def test_finished_fits_are_kept_and_the_comparison_goes_on(interrupted_fit, tmp_
     assert whole["splits"] == found.splits
     assert len(found.splits) == 4
     assert [row["rmse"]["se"] is not None for row in found.summary] == [True, True]
+
+
+def test_a_disk_that_is_full_keeps_the_finished_fits(tmp_path, monkeypatch):
+    """One line, whichever file it is; `resume` goes on."""
+    for free, kept in ((0, 0), (1, 1), (3, 2)):  # each fit has its record and its tree
+        writes, out = iter([None] * free), tmp_path / str(free)
+
+        def write(file, writes=writes):
+            if next(writes, "full") == "full":
+                raise OSError(28, "No space left on device")
+
+        with monkeypatch.context() as patch:
+            patch.setattr("os.fsync", write)
+            name = "linear.nc" if kept == 2 else "sgpr.nc" if kept else "results.json"
+            wanted = rf"{name} cannot be written: No space left on device; make room"
+            wanted += rf".*; {kept} of 4 fits finished and kept in .*resume=True" if kept else ""
+            with pytest.raises(dgp_ppl.DataError, match=wanted):
+                dgp_ppl.compare("step", METHOD_NAMES, out=out, **OPTIONS)
+        assert len(list(out.glob("*.part"))) == 0
+        again = []
+        options = {**OPTIONS, "splits": 2, "resume": True, "out": out, "on_row": again.append}
+        with monkeypatch.context() as patch:
+            patch.setattr(_compare, "run_method", no_fit)
+            assert len(dgp_ppl.compare("step", METHOD_NAMES, **options).splits) == 4
+        assert [row["rmse"] is None for row in again] == [False] * kept + [True] * (4 - kept)
+
+
+def test_a_folder_that_another_comparison_took(tmp_path, monkeypatch):
+    """Nothing of it is replaced."""
+
+    def meanwhile(job):
+        (tmp_path / "results.json").write_text("{}")
+        (tmp_path / "sgpr.nc").write_text("theirs")
+        return no_fit(job)
+
+    monkeypatch.setattr(_compare, "run_method", meanwhile)
+    with pytest.raises(dgp_ppl.DataError, match=r"results.json exists by now"):
+        dgp_ppl.compare("step", METHOD_NAMES, out=tmp_path, **OPTIONS)
+    assert (tmp_path / "results.json").read_text() == "{}"
+    assert (tmp_path / "sgpr.nc").read_text() == "theirs"
 
 
 def test_a_report_needs_the_fits_of_the_first_split_again(interrupted_fit, tmp_path):

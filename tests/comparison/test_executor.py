@@ -24,7 +24,7 @@ from support import worker_methods
 from support.comparisons import TINY, compared
 
 import dgp_ppl
-from dgp_ppl.comparison import METHODS, Run, local_workers
+from dgp_ppl.comparison import METHODS, Run, _executor, local_workers
 
 NAMES = ["sgpr", "linear"]
 OPTIONS = {**TINY, "splits": 2, "seed": 3}
@@ -113,6 +113,21 @@ def test_a_comparison_that_ends_early_goes_on(tmp_path, monkeypatch):
         assert again.count == 4 - number
         for row, other in zip(found.splits, wanted.splits, strict=True):
             assert row["rmse"] == other["rmse"]
+
+
+def test_forked_processes_are_refused(monkeypatch):
+    """JAX hangs in them: also in a pool that does not show that it forks."""
+    way_out = r"compare: executor runs forked processes, .*local_workers\(4\), or .*spawn"
+    context = get_context("fork")
+    pools = [ProcessPoolExecutor(1, context), loky.ProcessPoolExecutor(1, context=context)]
+    if context.get_start_method() == get_context().get_start_method():
+        pools.append(ProcessPoolExecutor(1))
+    for pool in pools:
+        with pytest.raises(ValueError, match=way_out):
+            dgp_ppl.compare("step", NAMES, executor=pool, **OPTIONS)
+    monkeypatch.setattr(_executor, "_IMPORTED_BY", os.getpid() + 1)
+    with pytest.raises(ValueError, match=way_out):
+        dgp_ppl.compare("step", NAMES, executor=Here(), **OPTIONS)
 
 
 def test_what_cannot_be_sent(tmp_path):

@@ -10,7 +10,7 @@ from support.archives import rewritten
 import dgp_ppl
 from dgp_ppl import DataError
 from dgp_ppl.models import svgp
-from dgp_ppl.persistence import read_record
+from dgp_ppl.persistence import _archive, read_record
 from dgp_ppl.persistence._archive import ArchiveReader, array_bytes, read_array, write_archive
 
 ARRAY = np.arange(40, dtype=np.float32).reshape(5, 8)
@@ -107,6 +107,27 @@ def test_files_that_are_no_archives_of_this_kind(path, tmp_path):
         ArchiveReader(path)
 
 
+def test_small_files_of_large_content_are_refused_unread(path, monkeypatch):
+    """By the sizes that they state, and by the sizes they have; large files are not compressed."""
+    zeros = np.zeros(10**6, np.uint8)
+    monkeypatch.setattr(_archive, "_SMALL", 10**4)
+    write_archive(path, "fit", 1, {}, {"a.npy": array_bytes(zeros)})
+    assert path.stat().st_size > 10**6
+    assert not read_array(ArchiveReader(path).member("a.npy")).any()
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as file:
+        file.writestr("dgp_ppl.json", '{"kind": "fit", "format": 1}')
+        file.writestr("a.npy", array_bytes(zeros))
+    bomb = path.read_bytes()
+    with pytest.raises(DataError, match=r"a.npy would take 1,000,128 bytes, more than"):
+        ArchiveReader(path).member("a.npy")
+    path.write_bytes(bomb.replace((1_000_128).to_bytes(4, "little"), (9).to_bytes(4, "little")))
+    archive = ArchiveReader(path)
+    archive._room = 10
+    for said in ("Bad CRC-32 for file 'a.npy'", "a.npy would take 9 bytes, more"):
+        with pytest.raises(DataError, match=said):  # it counts how often a member is read
+            archive.member("a.npy")
+
+
 def test_the_record_is_read_without_the_parts_and_checked(tmp_path):
     """`read_record` imports no model. Entries of another type are damage, for the fit too."""
     path, options = tmp_path / "fit.dgp", {"columns": ["age"], "info": {"target": "price"}}
@@ -119,7 +140,7 @@ def test_the_record_is_read_without_the_parts_and_checked(tmp_path):
     assert record["data"]["shapes"] == [[1, 1], [1]]
     for entry, value in (
         ("versions", {"jax": "0.10", "date": "x"}), ("model", 3), ("info", [1]),
-        ("columns", "age"), ("data", []),
+        ("columns", "age"), ("columns", [{}]), ("data", []),
     ):  # fmt: skip
         path.write_bytes(rewritten(whole, **{entry: value}))
         for read in (read_record, dgp_ppl.load):

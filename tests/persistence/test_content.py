@@ -2,6 +2,7 @@
 
 import functools
 import json
+import os
 
 import equinox as eqx
 import jax
@@ -27,6 +28,7 @@ from dgp_ppl.persistence._content import (
     import_name,
     import_path,
 )  # fmt: skip
+from dgp_ppl.persistence._trust import check_trust
 
 Z = np.linspace(-1, 1, 3)[:, None]
 
@@ -169,6 +171,7 @@ def test_what_a_file_cannot_hold_is_named():
         (dgp.MeanField(lambda x: x), r"value.model is a lambda"),
         (np.array([{}]), r"value is an array of Python objects, wanted numbers"),
         (type("Local", (), {}), r"value is Local, which cannot be imported"),
+        ([os.getcwd], r"value\[0\] is getcwd of Python's own posix, which no file may name"),
     ):
         with pytest.raises(TypeError, match=message):
             Encoder().encode(value, "value")
@@ -208,14 +211,43 @@ def test_float64_of_jax_needs_float64(there_and_back, tmp_path):
     assert there_and_back(np.ones(2)).dtype == np.float64  # NumPy's arrays keep their dtype
 
 
-def test_decoding_calls_nothing(there_and_back, tmp_path):
-    """Neither functions, nor constructors of dataclasses, nor reductions."""
-    target = tmp_path / "called"
-    node = {"kind": "partial", "tree": False, "function": {"kind": "import", "path": "os:mkdir"},
-            "args": [str(target)], "keywords": []}  # fmt: skip
-    found = there_and_back(None, lambda record: {"value": node})
-    assert not target.exists()
-    assert isinstance(found, functools.partial)
+def test_values_of_the_libraries_are_trusted_and_others_named():
+    for values in (VALUES, MODELS, GUIDES):
+        for value in values.values():
+            content = Encoder().encode(value, "value")
+            check_trust("a.dgp", content, ["support.keepable", "mine"])
+            if "support." in json.dumps(content):
+                with pytest.raises(dgp.DataError, match=r"load\('a.dgp', trusted=\['support'\]\)"):
+                    check_trust("a.dgp", content, ["keepable"])
+            else:
+                check_trust("a.dgp", content, ())
+
+
+def test_names_that_run_code_are_refused_before_an_import(there_and_back):
+    """Of Python in any case, also by way of another module; what touches files if not trusted."""
+    for path, said in (
+        ("os:system", "belongs to no fit"), ("builtins:eval", "belongs to no fit"),
+        ("functools:partial", "belongs to no fit"), ("dgp_ppl.cli.__main__:run", "to no fit"),
+        ("dgp_ppl.models:svgp.__globals__", "belongs to no fit"), ("numpy:load", "code of numpy,"),
+        ("numpy.testing:runstring", r"trusted=\['numpy.testing'\]"),
+        ("dgp_ppl:save", "code of dgp_ppl,"), ("jax.experimental:no", "of jax.experimental,"),
+        ("dgp_ppl.persistence._content:import_name", "dgp_ppl.persistence._content"),
+        ("no_such.place:model", r"code of no_such, .* or --trusted no_such"),
+    ):  # fmt: skip
+        node = {"kind": "import", "path": path}
+        inside = {"kind": "partial", "tree": False, "function": node, "args": [], "keywords": []}
+        with pytest.raises(dgp.DataError, match=said):
+            check_trust("a.dgp", [{"kind": "dict", "items": [["a", inside]]}], ["os", "builtins"])
+    for path in (
+        "os:system", "dgp_ppl._files:os.system", "dgp_ppl._files:os", "support.keepable:sys.exit",
+        "support.keepable:Path", "dgp_ppl.inference:fit.x",
+    ):  # fmt: skip
+        with pytest.raises(dgp.DataError, match=r"which cannot be imported"):
+            there_and_back(
+                None, lambda record, path=path: {"value": {"kind": "import", "path": path}}
+            )
+    with pytest.raises(dgp.DataError, match="it has no __class__"):
+        there_and_back(dist.Normal(0, 1), replaced('"loc"', '"__class__"'))
 
 
 def test_import_paths_lead_back():

@@ -124,7 +124,7 @@ def test_classes_and_arguments_with_a_value_per_row(tmp_path):
 
 @pytest.mark.slow
 def test_two_layers_with_a_coupled_guide(tmp_path):
-    kept = dgp.load(keepable.FORMAT_1)
+    kept = dgp.load(keepable.FORMAT_1, ["support"])
     predict = functools.partial(kept.predict, KEY, num_samples=8)
     dgp.export(tmp_path / "p", predict(keepable.X_TEST))
     found = read(tmp_path / "p")[1].call(keepable.X_TEST.astype(np.float32))

@@ -1,0 +1,95 @@
+"""Which names of a file are imported: other people's code runs only where the user says so.
+
+Importing a module runs its statements, and predictions call the functions of the file. So a file
+may name, by itself, functions and classes of the libraries below that compute and touch no files.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from dgp_ppl._errors import DataError
+
+__all__ = ["check_origin", "check_trust", "is_of_python", "name_in", "nodes_of"]
+
+_LIBRARIES = ("dgp_ppl", "equinox", "jax", "numpy", "numpyro", "optax")
+_WHOLE = (
+    "dgp_ppl._checks", "dgp_ppl._partition", "dgp_ppl.comparison._kernels",
+    "dgp_ppl.comparison.methods", "dgp_ppl.core", "dgp_ppl.inference", "dgp_ppl.kernels",
+    "dgp_ppl.likelihoods", "dgp_ppl.linalg", "dgp_ppl.means", "dgp_ppl.models",
+    "dgp_ppl.standardize", "equinox.nn", "jax.lax", "jax.nn", "jax.numpy", "jax.random",
+    "jax.scipy", "numpyro.distributions", "numpyro.handlers", "numpyro.infer",
+    "numpyro.primitives", "optax",
+)  # fmt: skip
+"""What is trusted with the modules in it. Of the other `_LIBRARIES` it is the top module."""
+
+_NEVER = (
+    "RunFolder", "compare", "export", "fit", "fit_many", "fit_mcem", "fromfile", "fromregex",
+    "genfromtxt", "load", "loadtxt", "memmap", "render_model", "run_mcmc", "save", "savetxt",
+    "savez", "savez_compressed", "test", "tree_deserialise_leaves", "tree_serialise_leaves",
+)  # fmt: skip
+"""What reads or writes files, starts programs, or unpickles."""
+
+_PLAIN = ("builtins:bool", "builtins:float", "builtins:int")
+
+
+def nodes_of(content: Any) -> Iterator[dict[str, Any]]:
+    """Yield the objects of a file's JSON, from the outside in."""
+    if isinstance(content, dict):
+        yield content
+        content = list(content.values())
+    for inner in content if isinstance(content, list) else ():
+        yield from nodes_of(inner)
+
+
+def name_in(node: dict[str, Any]) -> str | None:
+    """Return the import path in an object, ``module:name``, if there is one."""
+    if node.get("kind") == "method":  # of a class, in files of version 0.2
+        return f"{node['of']['path']}.{node['name']}"
+    return node.get("path") or node.get("class")
+
+
+def is_of_python(path: str) -> bool:
+    """Return whether a path is in Python's own library, by which a file could run any code."""
+    return _package(path) in sys.stdlib_module_names and path not in _PLAIN
+
+
+def _package(path: str) -> str:
+    return path.partition(":")[0].partition(".")[0]
+
+
+def check_origin(path: str, found: Any) -> None:
+    """Raise ImportError if what a path leads to is another package's, such as ``os`` in a module.
+
+    The paths that `save` writes name the package that defines the value.
+    """
+    home = f"{getattr(found, '__module__', None)}:{path.partition(':')[2]}"
+    in_libraries = _package(path) not in _LIBRARIES or _package(home) in _LIBRARIES
+    if not hasattr(found, "__module__") or is_of_python(home) or not in_libraries:
+        raise ImportError(f"{path} is of {home.partition(':')[0]}")
+
+
+def check_trust(file: Any, content: Any, trusted: Sequence[str]) -> None:
+    """Raise `DataError` if a file names what the user does not trust. It imports nothing."""
+    refused: dict[str, None] = {}
+    for path in filter(None, map(name_in, nodes_of(content))):
+        module, _, name = path.partition(":")
+        parts = module.split(".")
+        homes = [".".join(parts[: i + 1]) for i in range(len(parts))]
+        if is_of_python(path) or any(n[:2] == "__" for n in [*parts, *name.split(".")]):
+            raise DataError(
+                f"{file} names {path.replace(':', '.')}, which can run any code and belongs to no "
+                "fit; do not use this file"
+            )
+        known = path in _PLAIN or module in _LIBRARIES or any(h in _WHOLE for h in homes)
+        known = known and name.split(".")[-1] not in _NEVER
+        if not known and not any(h in trusted for h in homes):
+            refused[module if parts[0] in _LIBRARIES else parts[0]] = None
+    if refused:
+        raise DataError(
+            f"{file} names code of {', '.join(refused)}, which loading would run; if you trust its "
+            f"author: dgp.load({str(file)!r}, trusted={list(refused)}), or --trusted "
+            f"{','.join(refused)}"
+        )
