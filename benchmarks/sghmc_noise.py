@@ -11,7 +11,7 @@ over chains.
 import argparse
 import json
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -25,7 +25,6 @@ import dgp_ppl as dgp
 ROWS, CORRELATION, NOISE = 60, 0.95, 0.5
 THINNING = 20
 SETTINGS = ((None, 0.2), (20, 0.2), (20, 0.5), (6, 0.2))
-PRECONDITIONERS: tuple[Literal["variance", "dense"], ...] = ("variance", "dense")
 
 
 def model(x: Any, y: Any, batch_size: int | None = None) -> None:
@@ -49,31 +48,29 @@ def main() -> None:
     variances, axes = np.linalg.eigh(covariance)
     rows: list[Any] = []
     record = {"jax": jax.__version__, "numpyro": numpyro.__version__, "rows": rows}
-    for preconditioner in PRECONDITIONERS:
-        for batch_size, step_size in SETTINGS:
-            kernel = dgp.SGHMC(model, step_size=step_size, preconditioner=preconditioner)
-            chains = dgp.run_mcmc(
-                random.key(1), kernel, jnp.asarray(x, float), jnp.asarray(y, float),
-                batch_size=batch_size, num_warmup=args.warmup, num_samples=args.draws,
-                thinning=THINNING, num_chains=args.chains, progress=False,
-                extra_fields=("temperature",),
-            )  # fmt: skip
-            w = (chains.samples["w"].astype(np.float64) - mean) @ axes
-            ratios = np.sqrt((w**2).mean(axis=1) / variances)  # [C, 2]
-            error = ratios.std(axis=0, ddof=1) / np.sqrt(args.chains)
-            row = {
-                "preconditioner": preconditioner,
-                "batch_size": batch_size,
-                "step_size": step_size,
-                "ratios": ratios.mean(axis=0).round(4).tolist(),
-                "errors": error.round(4).tolist(),
-                "temperature": round(float(chains.fields["temperature"].mean()), 4),
-                "seconds": round(chains.seconds, 1),
-            }
-            rows.append(row)
-            print(json.dumps(row), flush=True)
-            if args.json:
-                args.json.write_text(json.dumps(record, indent=1) + "\n")
+    for batch_size, step_size in SETTINGS:
+        kernel = dgp.SGHMC(model, step_size=step_size)
+        chains = dgp.run_mcmc(
+            random.key(1), kernel, jnp.asarray(x, float), jnp.asarray(y, float),
+            batch_size=batch_size, num_warmup=args.warmup, num_samples=args.draws,
+            thinning=THINNING, num_chains=args.chains, progress=False,
+            extra_fields=("temperature",),
+        )  # fmt: skip
+        w = (chains.samples["w"].astype(np.float64) - mean) @ axes
+        ratios = np.sqrt((w**2).mean(axis=1) / variances)  # [C, 2]
+        error = ratios.std(axis=0, ddof=1) / np.sqrt(args.chains)
+        row = {
+            "batch_size": batch_size,
+            "step_size": step_size,
+            "ratios": ratios.mean(axis=0).round(4).tolist(),
+            "errors": error.round(4).tolist(),
+            "temperature": round(float(chains.fields["temperature"].mean()), 4),
+            "seconds": round(chains.seconds, 1),
+        }
+        rows.append(row)
+        print(json.dumps(row), flush=True)
+        if args.json:
+            args.json.write_text(json.dumps(record, indent=1) + "\n")
 
 
 if __name__ == "__main__":

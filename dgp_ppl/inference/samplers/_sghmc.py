@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jax import lax, random
+from jax import random
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array
 from numpyro import handlers
@@ -21,11 +21,10 @@ from dgp_ppl.core._minibatch import whole_plates
 from dgp_ppl.inference.samplers._dynamics import Flat, Integrator, langevin_step
 from dgp_ppl.inference.samplers._kernel import ModelKernel, each_of
 from dgp_ppl.inference.samplers._potential import Energy
-from dgp_ppl.inference.samplers._warmup import Adaptation, Directions, Preconditioner, Warmup
+from dgp_ppl.inference.samplers._warmup import Adaptation, Preconditioner, Warmup
 
 __all__ = ["SGHMC", "SGHMCState"]
 
-_MOST_DENSE = 2000  # latent values with [d, d] matrices
 _HOT = 3.0  # a temperature above this, and beyond chance, is a divergence
 
 
@@ -37,7 +36,6 @@ class SGHMCState(NamedTuple):
     unconstrained: Values  # the same values without bounds; these move
     momentum: Flat  # in units of its stationary standard deviation, [d]
     adaptation: Adaptation  # what warm-up has learned
-    directions: Directions  # what the chain moves along
     potential_energy: Array  # estimate by the step's minibatch, in nats
     # Mean square of the momentum halfway through the kick, whose expectation is 1.
     temperature: Array
@@ -66,8 +64,8 @@ class SGHMC(ModelKernel):
         step_size: relative to the scale of each coordinate.
         friction: fraction of the momentum that a step removes, in (0, 1]; best at one to two
             `step_size`.
-        preconditioner: "variance" (steps proportional to E[g²]^(-1/2)), "dense" (along directions
-            with uncorrelated gradient noise; at most 2,000 values), "rms" (E[g²]^(-1/4)), or None.
+        preconditioner: "variance" (steps proportional to E[g²]^(-1/2)), "rms" (E[g²]^(-1/4)), or
+            None.
         integrator: "baoab", or "euler" as published.
         correct_noise: reduce the injected noise by the gradient's ("baoab" only).
         init_strategy: NumPyro's, for sites that ``init_params`` omits; None for `init_to_median`.
@@ -95,18 +93,13 @@ class SGHMC(ModelKernel):
         if not 0 < friction <= 1:
             raise ValueError(f"SGHMC: friction is {friction}, wanted in (0, 1]")
         for name, value, wanted in (
-            ("preconditioner", preconditioner, ("variance", "dense", "rms", None)),
+            ("preconditioner", preconditioner, ("variance", "rms", None)),
             ("integrator", integrator, ("baoab", "euler")),
         ):
             if value not in wanted:
                 raise ValueError(
                     f"SGHMC: {name} is {value!r}, wanted {' or '.join(map(repr, wanted))}"
                 )
-        if preconditioner == "dense" and integrator != "baoab":
-            raise ValueError(
-                f"SGHMC: integrator is {integrator!r}, wanted 'baoab' with preconditioner='dense'; "
-                "the published methods have one step size for each coordinate: try 'rms'"
-            )
         super().__init__(model, init_to_median if init_strategy is None else init_strategy)
         self.step_size, self.friction = step_size, friction
         self.preconditioner: Preconditioner = preconditioner
@@ -131,14 +124,6 @@ class SGHMC(ModelKernel):
     def _first_states(
         self, key: PRNGKey, num_warmup: int, given: Values, empty: Values, call: Call
     ) -> SGHMCState:
-        dense, each = self.preconditioner == "dense", each_of(key)
-        if dense and (dim := sum(a.size for a in empty.values())) > _MOST_DENSE:
-            raise ValueError(
-                f"SGHMC: the model has {dim} latent values, wanted at most {_MOST_DENSE} "
-                "with preconditioner='dense', which keeps square matrices of them; use 'variance', "
-                "in the reference space of a fit (dgp_ppl.transported) if the model has layers"
-            )
-
         def one(key: PRNGKey, given: Values) -> tuple[SGHMCState, PRNGKey]:
             # The fourth key is left out, so that draws of version 0.2 stay.
             key, key_start, key_gradient, _, key_momentum = random.split(key, 5)
@@ -153,7 +138,6 @@ class SGHMC(ModelKernel):
                 unconstrained=unconstrained,
                 momentum=random.normal(key_momentum, flat.shape, flat.dtype),
                 adaptation=self._warmup.init(gradient),
-                directions=Directions.init(gradient, dense),
                 potential_energy=energy.value,
                 temperature=jnp.ones((), flat.dtype),
                 step_size=jnp.asarray(self.step_size, flat.dtype),
@@ -163,7 +147,7 @@ class SGHMC(ModelKernel):
             )
             return state, key_gradient
 
-        state, keys = each(one)(key, given)
+        state, keys = each_of(key)(one)(key, given)
         sound = jnp.isfinite(state.potential_energy)
         sound &= jnp.isfinite(state.adaptation.mean).all(axis=-1)
         self._check_finite(sound, keys, state.unconstrained, call)
@@ -181,33 +165,8 @@ class SGHMC(ModelKernel):
         self, state: SGHMCState, model_args: tuple[Any, ...], model_kwargs: dict[str, Any]
     ) -> SGHMCState:
         """Make one step of each chain."""
-        call, each = Call(model_args, model_kwargs), each_of(state.rng_key)
-        if not state.directions.dense:
-            return each(lambda s: self._step(s, call))(state)
-        # Work with [d, d] matrices is for few steps of warm-up. Under `vmap` a condition that
-        # differs between chains would do it in every step, so both conditions see all chains.
-        phase = self._warmup.phase(state.i, state.num_warmup)
-        due = jnp.all(phase.concluding)
-        state = lax.cond(due, each(self._with_directions), lambda state: state, state)
-        new = each(lambda s: self._step(s, call))(state)
-        directions = lax.cond(
-            jnp.all(phase.estimating), each(self._averaged), lambda _, new: new.directions, state,
-            new,
-        )  # fmt: skip
-        return new._replace(directions=directions)
-
-    def _with_directions(self, state: SGHMCState) -> SGHMCState:
-        """Return the state with the directions that warm-up has found."""
-        phase = self._warmup.phase(state.i, state.num_warmup)
-        directions, adaptation = state.directions.found(state.adaptation, phase)
-        return state._replace(directions=directions, adaptation=adaptation)
-
-    def _averaged(self, old: SGHMCState, new: SGHMCState) -> Directions:
-        """Return the directions with the step's gradient in their averages."""
-        phase = self._warmup.phase(old.i, old.num_warmup)
-        gradient = new.adaptation.last_gradients[0]
-        after = new.directions.averaged(phase, gradient, old.adaptation.last_gradients)
-        return jax.tree.map(lambda a, b: jnp.where(new.diverging, b, a), after, new.directions)
+        call = Call(model_args, model_kwargs)
+        return each_of(state.rng_key)(lambda s: self._step(s, call))(state)
 
     def _step(self, state: SGHMCState, call: Call) -> SGHMCState:
         key, key_noise, key_gradient = random.split(state.rng_key, 3)
@@ -217,17 +176,14 @@ class SGHMC(ModelKernel):
         scale, removed = self._warmup.scales(state.adaptation, phase, size)
         noise = random.normal(key_noise, state.momentum.shape, state.momentum.dtype)
 
-        directions = state.directions
-
-        def gradient_at(q: Flat) -> tuple[Flat, tuple[Values, Energy]]:
-            values = unravel(directions.values(position, q))
+        def gradient_at(x: Flat) -> tuple[Flat, tuple[Values, Energy]]:
+            values = unravel(x)
             energy, gradient = self._gradient(key_gradient, values, call)
-            clipped = self._warmup.clipped(state.adaptation, phase, gradient)
-            return directions.slope(clipped), (values, energy)
+            return self._warmup.clipped(state.adaptation, phase, gradient), (values, energy)
 
         new = langevin_step(
-            self.integrator, self.friction, directions.start(position), state.momentum, noise,
-            scale, removed, gradient_at,
+            self.integrator, self.friction, position, state.momentum, noise, scale, removed,
+            gradient_at,
         )  # fmt: skip
         unconstrained, energy = new.aux
         hot = new.temperature > max(_HOT, 1 + 30 * math.sqrt(2 / len(position)))
