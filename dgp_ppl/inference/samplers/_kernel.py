@@ -17,6 +17,7 @@ from numpyro.distributions import biject_to
 from numpyro.infer.initialization import init_to_feasible, init_to_uniform
 from numpyro.infer.mcmc import MCMCKernel
 from numpyro.infer.util import constrain_fn, find_valid_initial_params, potential_energy
+from numpyro.primitives import Messenger
 from numpyro.util import is_prng_key, not_jax_tracer
 
 from dgp_ppl._checks import short_list
@@ -213,17 +214,21 @@ class FlatDensity:
         )
 
     def parts(self, position: Flat) -> tuple[Array, Array]:
-        """Return the log densities of the latent and of the observed sites, [] each.
+        """Return the log density that `prior_draw` has, and what is left of the whole, [] each.
 
-        The first includes the log-determinant of the constraining transform; their sum is the
-        whole. Factors belong to the second.
+        The first includes the log-determinant of the constraining transform. The second has the
+        observed sites, factors, and what scales and masks add to the latent sites.
         """
-        unconstrained = self.unravel(position)
+        unconstrained, as_drawn = self.unravel(position), _AsDrawn(self._potential.program)
         # All latent sites have values here, so the energy's key draws nothing.
-        energy = self._potential(random.PRNGKey(0), unconstrained, self._call)
-        observed = [p for n, p in energy.log_densities.items() if n not in unconstrained]
+        drawn, whole = (
+            potential(random.PRNGKey(0), unconstrained, self._call)
+            for potential in (Potential(as_drawn), self._potential)
+        )
+        observed = [p for n, p in drawn.log_densities.items() if n not in unconstrained]
         data = jnp.asarray(sum(observed), float)
-        return -energy.value - data, data
+        prior = -drawn.value - data
+        return prior, -whole.value - prior if as_drawn.changes else data
 
     def prior_draw(self, key: PRNGKey) -> Flat:
         """Return a draw of the prior, [d].
@@ -243,6 +248,20 @@ class FlatDensity:
         latent = {n: s for n, s in sites.items() if s["type"] == "sample" and not s["is_observed"]}
         values = {n: biject_to(s["fn"].support).inv(s["value"]) for n, s in latent.items()}
         return ravel_pytree(values)[0]
+
+
+class _AsDrawn(Messenger):
+    """Takes scales and masks from latent sites, because draws do not know them."""
+
+    changes = False  # whether there were any
+
+    def process_message(self, msg: Any) -> None:
+        if msg["type"] != "sample" or msg["is_observed"]:
+            return
+        self.changes |= msg["scale"] is not None or isinstance(msg["fn"], dist.MaskedDistribution)
+        msg["scale"] = None
+        while isinstance(msg["fn"], dist.MaskedDistribution):
+            msg["fn"] = msg["fn"].base_dist
 
 
 class ExactKernel(ModelKernel):
