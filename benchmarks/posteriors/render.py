@@ -101,8 +101,9 @@ need `DGP_PPL_DATA`). {about}
 - *k-hat*: Pareto shape of 1,000 importance weights. Below 0.7 weighted averages are reliable. It
   is rough: two keys gave 0.20 and 0.71 for the flow on the step.
 - *VSBC*: simulation-based calibration with 100 simulations and fits of 1,000 steps from each
-  guide's own start: the smallest p-value of all inducing values times their number.
-  `GlobalInducing` is far from its optimum then; an informed `Diffusion` knows one data set only.
+  guide's own start: the smallest p-value of all inducing values times their number. It sees bias,
+  not a wrong spread. `GlobalInducing` is far from its optimum then; an informed `Diffusion` knows
+  one data set only.
 - *R-hat*, *draws/s*: the worst of all inducing values over eight chains. *R-hat of predictions*:
   the worst of the log densities of new rows.
 - *s*: seconds of the fit and of the fits that it starts from, on a shared machine.
@@ -126,8 +127,9 @@ def with_error(value: float | None, error: float | None, digits: int = 3) -> str
     return f"{value:.{digits}f}" + ("" if error is None else f" ({error:.{digits}f})")
 
 
-def plain(value: float | None) -> str:
-    return "" if value is None else f"{value:.3g}"
+def plain(value: float | str | None) -> str:
+    """Format a number; "stuck" stays as it is."""
+    return value if isinstance(value, str) else "" if value is None else f"{value:.3g}"
 
 
 def table(rows: Rows) -> list[str]:
@@ -247,6 +249,8 @@ def page(found: dict[str, Rows], about: str) -> str:
         return with_error(row.get("distance"), None, 2)
 
     def mixing(name: str, row: dict[str, Any], rows: Rows) -> str:
+        if row.get("ess") == "stuck":
+            return f"stuck in {row['ess_site']}"
         if row.get("rhat") is None:
             return ""
         return f"{row['rhat']:.2f}, {plain(row.get('ess_per_second'))}/s"

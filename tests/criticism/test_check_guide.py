@@ -1,11 +1,32 @@
 """Both diagnostics of a guide at the exact posterior, and of one that is too narrow."""
 
+import itertools
+
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from scipy.stats import norm
 from support.conjugate import KEY, N, X, Y, conjugate, guide_params, posterior
 
 import dgp_ppl as dgp
+from dgp_ppl.criticism._check_guide import symmetry_p_values, walk_p_value
+
+
+def test_an_exact_guide_has_small_p_values_by_chance_alone():
+    """Of ranks alone, 50 simulations each. Bias shows; a guide that is too narrow does not."""
+    rng = np.random.default_rng(0)
+    v = rng.standard_normal((50, 1000))
+
+    def share(bias, scale):
+        ranks = rng.binomial(200, norm.cdf((v - bias) / scale))
+        return np.mean(symmetry_p_values(ranks / 200) < 0.05)
+
+    assert 0.02 < share(0.0, 1.0) < 0.05 + 3 * 0.007
+    assert share(0.5, 1.0) > 0.7
+    assert share(0.0, 0.5) < 0.05 + 3 * 0.007
+    walks = np.abs(np.cumsum(list(itertools.product((-1, 1), repeat=9)), axis=1)).max(axis=1)
+    for farthest in range(1, 10):
+        assert walk_p_value(farthest, 9) == pytest.approx(np.mean(walks >= farthest))
 
 
 @pytest.mark.slow
