@@ -70,7 +70,12 @@ def report(name: str, summary: list[dict[str, Any]]) -> None:
     metrics = ("rmse", "log_density", "elbo_per_datum", "rhat", "ess", "seconds")
     for row in summary:
         known = [m for m in metrics if row[m]["mean"] is not None]
-        cells = "  ".join(f"{m} {row[m]['mean']:.4g} (se {row[m]['se']:.2g})" for m in known)
+        cells = "  ".join(
+            f"{m} stuck"
+            if row[m]["mean"] == "stuck"
+            else f"{m} {row[m]['mean']:.4g} (se {row[m]['se']:.2g})"
+            for m in known
+        )
         print(f"{name:14s} {row['method']:5s} {cells}", flush=True)
     if name in SKETCH:
         print(f"{name:14s} sketch rmse, log density, ELBO per datum: {SKETCH[name]}", flush=True)

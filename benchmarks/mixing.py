@@ -154,8 +154,8 @@ def measure(problem: Problem, setting: str, steps: int, batch_size: int) -> dict
     }
 
 
-def _rounded(value: Any, digits: int = 3) -> float:
-    return round(float(value), digits)
+def _rounded(value: Any, digits: int = 3) -> Any:
+    return value if isinstance(value, str) else round(float(value), digits)  # "stuck" stays
 
 
 def main() -> None:

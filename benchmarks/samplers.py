@@ -265,8 +265,8 @@ def measure(name: str, wanted: list[str]) -> Any:
         row = {
             "problem": name,
             "kernel": kernel,
-            "ess": round(ess),
-            "ess_per_second": round(ess / found.seconds, 1),
+            "ess": round(ess) if np.isfinite(ess) else "stuck",
+            "ess_per_second": round(ess / found.seconds, 1) if np.isfinite(ess) else "stuck",
             "seconds": round(found.seconds, 2),
             "total_seconds": round(found.total, 1),
             "rhat": round(float(np.max(gelman_rubin(draws))), 3),
@@ -274,7 +274,7 @@ def measure(name: str, wanted: list[str]) -> Any:
             "variance_bias_error": round(float(error), 4),
             "diverging": round(float(found.fields["diverging"].mean()), 4),
         }
-        if setting.work is not None:
+        if setting.work is not None and np.isfinite(ess):
             sums = {n: float(a.sum()) for n, a in found.fields.items()}
             work = setting.work(sums | {"count": found.fields["diverging"].size})
             row["ess_per_1000_gradients"] = round(1000 * ess / work, 2)

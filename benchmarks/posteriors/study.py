@@ -109,7 +109,8 @@ class Study:
             return {}
         found = chain_diagnostics(chains)
         row = dict(found) | {"seconds": chains.seconds}
-        row["ess_per_second"] = (found["ess"] or 0.0) / chains.seconds
+        ess = found["ess"]
+        row["ess_per_second"] = ess if isinstance(ess, str) else (ess or 0.0) / chains.seconds
         if "round_trips" in chains.fields:
             row["round_trips"] = int(chains.fields["round_trips"][:, -1].sum())
         p = self.problem

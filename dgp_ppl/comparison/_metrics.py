@@ -109,13 +109,16 @@ def summarise(
     return summary
 
 
-def _mean_and_error(values: list[float | None]) -> dict[str, float | None]:
+def _mean_and_error(values: list[Any]) -> dict[str, Any]:
     known = [v for v in values if v is not None]
+    if words := [v for v in known if isinstance(v, str)]:  # "stuck", an effective sample size
+        return {"mean": words[0], "se": None}
     if not known:
         return {"mean": None, "se": None}
     error = math.nan
     if len(known) > 1:
-        error = float(np.std(known, ddof=1) / np.sqrt(len(known)))
+        with np.errstate(invalid="ignore"):  # an infinite R-hat
+            error = float(np.std(known, ddof=1) / np.sqrt(len(known)))
     return {"mean": float(np.mean(known)), "se": error}
 
 
@@ -124,13 +127,15 @@ def format_number(value: float) -> str:
     return f"{value:.4g}"
 
 
-def format_summary(metric: str, value: dict[str, float | None]) -> str:
+def format_summary(metric: str, value: dict[str, Any]) -> str:
     """Format a mean and its standard error for a table.
 
     The standard error gets two digits, and the mean as many decimals. A mean without a positive
     standard error gets four digits. A missing mean gives an empty string.
     """
     mean, error = value["mean"], value["se"]
+    if isinstance(mean, str):
+        return mean
     if mean is None or error is None:
         return ""
     if metric == "seconds":

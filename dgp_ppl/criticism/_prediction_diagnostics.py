@@ -34,7 +34,7 @@ def prediction_diagnostics(
     num_noise: int = 8,
     standardizer: Standardizer | None = None,
     **kwargs: Any,
-) -> dict[str, float | None]:
+) -> dict[str, Any]:
     """Return how well chains have mixed in the predictions at fixed rows.
 
     The latent values of a deep GP have directions along which the function hardly changes, such as
@@ -60,7 +60,8 @@ def prediction_diagnostics(
 
     Returns:
         ``rhat_log_density`` and ``ess_log_density``: rank-normalised split R-hat and effective
-        sample size of the mean log density of the rows; R-hat is None for one chain.
+        sample size of the mean log density of the rows; R-hat is None for one chain. Predictions
+        that never change are "stuck", with an infinite R-hat.
         ``rhat_predictions`` and ``ess_predictions``: the worst of single rows. The largest of many
         R-hats is above 1.01 for independent draws too.
 

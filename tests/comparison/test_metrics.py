@@ -16,6 +16,8 @@ def test_failed_fits_and_missing_values_are_left_out_of_the_summary():
         {"method": "a", **row, "rmse": None, "error": "not finite"},
         {"method": "b", **row, "error": "not finite"},
     ]
+    (stuck,) = summarise([rows[0] | {"ess": "stuck"}, rows[1] | {"ess": 7.0}], ["a"], "regression")
+    assert format_summary("ess", stuck["ess"]) == "stuck"
     (found,) = summarise(rows, ["a", "b"], "regression")
     assert found["method"] == "a"
     assert found["rmse"] == {"mean": 2.0, "se": pytest.approx(np.std([1, 3], ddof=1) / np.sqrt(2))}

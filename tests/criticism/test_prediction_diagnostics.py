@@ -1,5 +1,7 @@
 """R-hat of predictions at fixed rows."""
 
+from types import SimpleNamespace
+
 import jax.numpy as jnp
 import numpy as np
 import numpyro
@@ -10,6 +12,7 @@ from support.helpers import KEY
 import dgp_ppl as dgp
 from dgp_ppl import Chains, models
 from dgp_ppl.criticism import chain_diagnostics, prediction_diagnostics
+from dgp_ppl.criticism._chain_diagnostics import chain_lines
 
 X = jnp.linspace(-1, 1, 7)[:, None]
 Y = np.linspace(-0.5, 1.5, 7)
@@ -52,21 +55,63 @@ def test_chains_that_predict_differently():
 
 
 def test_noise_of_hidden_layers_does_not_look_like_mixing():
-    """A draw predicts the same whenever it comes: chains that stay where they are have no R-hat."""
+    """A draw predicts the same whenever it comes: chains that stay where they are are stuck."""
     v = np.random.default_rng(0).standard_normal((2, 5, 1))
     chains = dgp.Chains({f"l{i}.v": np.tile(v[i - 1], (4, 20, 1, 1)) for i in (1, 2)})
     z = X[:5]
     found = prediction_diagnostics(
         KEY, models.deep_gp, {}, X, Y, posterior_samples=chains, z=(z, z), num_noise=3
     )
-    assert found["rhat_log_density"] is found["rhat_predictions"] is None
+    assert found["rhat_log_density"] == found["rhat_predictions"] == np.inf
+    assert found["ess_log_density"] == found["ess_predictions"] == "stuck"
 
 
-def test_draws_that_are_not_finite_have_not_mixed():
+@pytest.mark.parametrize("value", [np.nan, 7.0])
+def test_a_stuck_chain_has_no_effective_sample_size(value):
+    """Of draws that are NaN or constant in one chain; the site has a name."""
     chains = drawn(np.zeros(4))
-    chains.samples["a"][0, 3] = np.nan
-    assert chain_diagnostics(chains)["rhat"] == np.inf
-    assert chain_diagnostics(chains)["ess"] == 0
+    chains.samples["a"][1] = value
+    found, lines = chain_diagnostics(chains), chain_lines(chains)
+    assert (found["rhat"], found["ess"]) == (np.inf, "stuck")
+    assert found["rhat_site"] == found["ess_site"] == "a"
+    assert [line[::2] for line in lines] == [("draws", "bad")]
+    assert lines[0][1] == ("a is not finite" if np.isnan(value) else "a is constant in chains [1]")
+    alone = dgp.Chains({"a": np.full((1, 20), value)})
+    assert (chain_diagnostics(alone)["rhat"], chain_diagnostics(alone)["ess"]) == (None, "stuck")
+
+
+ADAPTED = SimpleNamespace(step_size=np.full(4, 1e-6))
+RUNS = {
+    "step size": ({}, SimpleNamespace(adapt_state=ADAPTED), "the step size is 1e-06; a moves le"),
+    "leapfrog steps": ({"num_steps": np.full((4, 200), 1023)}, None, "100% of the draws take 1023"),
+    "acceptance": (
+        {"accept_prob": np.full((4, 200), 0.9999)},
+        None,
+        "acceptance is 1.000; a moves",
+    ),
+    "divergences": ({"diverging": np.ones((4, 200), bool)}, None, "1 of the draws diverge"),
+    "temperature": ({"temperature": np.full((4, 200), 0.76)}, None, "temperature is 0.76, wanted"),
+}
+
+
+def test_lines_about_chains_name_the_site_and_the_cure():
+    """Of planted faults; sound chains are all good, and slow ones are not."""
+    rng = np.random.default_rng(0)
+    samples = {
+        "a": np.cumsum(rng.standard_normal((4, 200)), axis=1) / 99,
+        "b": rng.random((4, 200)),
+    }
+    for what, (fields, state, value) in RUNS.items():
+        lines = {line[0]: line for line in chain_lines(dgp.Chains(samples, fields, state))}
+        assert lines[what][2] == "bad"
+        assert value in lines[what][1]
+        assert len(lines[what][3]) > 30
+        assert lines["R-hat"][1].endswith("of a")
+        assert lines["ESS"][2] == "bad"
+    sound = {n: rng.standard_normal((4, 200)) for n in "ab"}
+    temperature = 1 + 0.3 * rng.standard_normal((4, 200))
+    lines = chain_lines(dgp.Chains(sound, {"temperature": temperature}))
+    assert {line[2] for line in lines} == {"good"}
 
 
 @pytest.mark.wrong_types

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 import time
 import warnings
@@ -24,14 +23,12 @@ from dgp_ppl.inference.runs._blocks import blocks, runs_on_cpu
 from dgp_ppl.inference.runs._checkpoint import RunFolder, run_identity
 from dgp_ppl.inference.runs._loop import Block, run_blocks
 from dgp_ppl.inference.samplers._chains import Chains
-from dgp_ppl.inference.samplers._sghmc import SGHMC
+from dgp_ppl.inference.samplers._trouble import run_lines
 from dgp_ppl.inference.samplers._vectorized import VectorizedKernel
 
 __all__ = ["run_mcmc"]
 
 _STEPS_PER_CALL = 200  # of the device, unless a single draw takes more
-_MOST_DIVERGING = 0.01  # fraction of the draws
-_TEMPERATURES = (0.8, 1.25)
 
 
 def run_mcmc(
@@ -98,8 +95,9 @@ def run_mcmc(
             number of chains is odd.
 
     Warns:
-        UserWarning: if more than 1 % of the draws of `SGHMC` diverge, or their mean temperature is
-            outside 0.8 to 1.25 by more than chance.
+        UserWarning: if a site's draws are not finite or constant, the step size is below 1e-5, all
+            trajectories have 1,023 steps, acceptance is above 0.998, or many draws diverge; of
+            `SGHMC`, if the mean temperature is outside 0.8 to 1.25 by more than chance.
     """
     check_key("run_mcmc", key)
     check_count("run_mcmc", "num_warmup", num_warmup, 0)
@@ -157,8 +155,13 @@ def run_mcmc(
         raise Interrupted(_how_to_go_on(chains, num_warmup, num_samples, checkpoint), chains) from (
             run.interrupt
         )
-    if isinstance(sampler, SGHMC):
-        _warn_if_unreliable(sampler, others, run.state, thinning)
+    if bad := [line for line in run_lines(chains) if line[2] == "bad"]:
+        warnings.warn(
+            "run_mcmc: these draws are not from the posterior: "
+            f"{' and '.join(value for _, value, _, _ in bad)}. {bad[0][3]}",
+            UserWarning,
+            stacklevel=2,
+        )
     return chains
 
 
@@ -238,26 +241,3 @@ class _Program:
         postprocess = self.kernel.kernel.postprocess_fn(*self.partition.join(data))
         constrain = jax.vmap(jax.vmap(postprocess))
         return [constrain(kept[0]), *kept[1:]]
-
-
-def _warn_if_unreliable(
-    kernel: SGHMC, fields: dict[str, np.ndarray], state: Any, thinning: int
-) -> None:
-    """Warn if the chain was unstable, or had not converged."""
-    diverging, temperature = (float(np.mean(fields[n])) for n in ("diverging", "temperature"))
-    # A temperature is a mean of d squared normals; this is its correlation between two draws.
-    correlation = (1 - kernel.friction) ** (2 * thinning)
-    values = state.momentum.shape[-1] * fields["temperature"].size
-    error = math.sqrt(2 / values * (1 + correlation) / (1 - correlation))
-    low, high = _TEMPERATURES
-    signs = [f"{diverging:.2g} of the draws diverge"] if diverging > _MOST_DIVERGING else []
-    if not low - 4 * error < temperature < high + 4 * error:
-        signs.append(f"their mean kinetic temperature is {temperature:.2f}, wanted about 1")
-    if signs:
-        warnings.warn(
-            "run_mcmc: the chain was unstable or had not converged, so these draws are not from "
-            f"the posterior: {' and '.join(signs)}. Try a longer num_warmup (more steps in "
-            f"fit_mcem), or SGHMC with a smaller step_size than {kernel.step_size:g}",
-            UserWarning,
-            stacklevel=3,
-        )

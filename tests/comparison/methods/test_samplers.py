@@ -17,7 +17,7 @@ def test_samplers_report_how_their_chains_mix(tmp_path):
     guided, row = found.splits
     chains = found.fits["sghmc"].fitted.chains
     assert chains.shape == (2, 6)
-    assert {n: row[n] for n in ("rhat", "ess", "divergences")} == chain_diagnostics(chains)
+    assert chain_diagnostics(chains).items() <= row.items()
     assert row["elbo_per_datum"] is None
     assert np.isfinite([row["rmse"], row["log_density"]]).all()
     assert 0.9 < row["rhat_predictions"] < np.inf
