@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from typing import Any, Literal, get_args
 
@@ -11,7 +12,7 @@ from jax.scipy.special import ndtri
 from jax.typing import ArrayLike
 from numpyro import handlers
 from numpyro.distributions import constraints
-from numpyro.infer.autoguide import AutoGuide, AutoNormal
+from numpyro.infer.autoguide import AutoGuide, AutoMultivariateNormal, AutoNormal
 
 from dgp_ppl._checks import GivenParams, params_of
 from dgp_ppl._partition import Call
@@ -48,9 +49,14 @@ class MeanField(TransportGuide):
             so that a fit starts with nearly deterministic hidden layers. Observed layers start at
             the prior.
         rest: from a model without inducing values to a guide of its other latent sites.
+        coupled: whether the mean of q(v) of observed layers moves with the draw u of the other
+            latent sites, m + B (u - E u), and these have a joint normal. Without it, an intercept
+            or cutpoints get the sd that they have if the function stays: far too small. More
+            params: ``l1.v.slope`` [K, M, P].
 
     Raises:
-        ValueError: for another `covariance`, or a `hidden_scale` that is not positive; at the first
+        ValueError: if the model is `coupled` and has no other latent sites; for another
+            `covariance`, or a `hidden_scale` that is not positive; at the first
             call if the model has no layer.
 
     Source: Salimbeni & Deisenroth (2017), "Doubly stochastic variational inference for deep
@@ -64,6 +70,7 @@ class MeanField(TransportGuide):
         covariance: CovarianceForm = "full",
         hidden_scale: float = 1e-5,
         rest: Callable[[Model], AutoGuide] = AutoNormal,
+        coupled: bool = False,
     ) -> None:
         if covariance not in get_args(CovarianceForm):
             raise ValueError(
@@ -71,12 +78,28 @@ class MeanField(TransportGuide):
             )
         if not hidden_scale > 0:
             raise ValueError(f"MeanField: hidden_scale is {hidden_scale}, wanted a positive number")
-        super().__init__(model, rest=rest)
+        is_joint = coupled and rest is AutoNormal
+        super().__init__(model, rest=AutoMultivariateNormal if is_joint else rest)
         self.covariance: CovarianceForm = covariance
-        self.hidden_scale = hidden_scale
+        self.hidden_scale, self.coupled = hidden_scale, coupled
 
     def transport(self, call: Call, replace: Replace) -> dict[str, Handover]:
-        return {n: Handover(replace(n, q)) for n, q in self._distributions().items()}
+        found = self._distributions()
+        if self.coupled:
+            names, parts = self.other_sites.order, self.other_sites.parts
+            draw = [a for n, a in call.given.items() if n not in names]  # of all sites together
+            if len(draw) != 1:
+                raise ValueError(
+                    f"MeanField: coupled is True and the other latent sites have {len(draw)} joint "
+                    "guides, wanted one: leave out coupled, or rest=AutoMultivariateNormal"
+                )
+            centre: Any = numpyro.param(f"{parts[0].prefix}_loc", parts[0]._init_latent)
+            for name in (n for n, layer in self.layers.items() if not layer.hidden):
+                start = jnp.zeros((len(draw[0]), *self.layers[name].shape))
+                slope: Any = numpyro.param(f"{name}.slope", start)
+                found[name] = copy.copy(found[name])
+                found[name].loc += jnp.einsum("k,kmp->mp", draw[0] - centre, slope)
+        return {n: Handover(replace(n, q)) for n, q in found.items()}
 
     def distributions(self, params: Params | Fitted) -> dict[str, TransportInducing]:
         """Return each layer's q(v) at given params, by site."""

@@ -7,6 +7,8 @@ import numpyro
 import numpyro.distributions as dist
 import pytest
 from numpyro import handlers
+from scipy import stats
+from support import conjugate
 from support.helpers import (
     KEY,
     assert_covariance,
@@ -104,3 +106,34 @@ def test_a_model_without_layers():
 
     with pytest.raises(ValueError, match=r"no dgp_ppl\.gp layer.*\['w'\]"):
         dgp.MeanField(plain).setup(jnp.zeros(3))
+
+
+def test_a_coupled_guide_holds_the_exact_posterior():
+    """Of a function and an intercept under Gaussian noise: its bound is the log evidence."""
+
+    def with_intercept(x, y=None):
+        b = numpyro.sample("b", dist.Normal(0, 3))
+        f = dgp.gp("l1", conjugate.KERNEL, jnp.asarray(conjugate.X, float))
+        with dgp.minibatch(x, y) as (x, y):
+            likelihood = lambda f: dist.Normal(f + b, conjugate.NOISE)  # noqa: E731
+            numpyro.sample("y", dgp.observe(f(x), likelihood), obs=y)
+
+    x, y, K = conjugate.X, conjugate.Y, conjugate.gram()
+    design = np.column_stack([np.ones(len(y)), np.linalg.cholesky(K)])
+    prior = np.diag([1 / 9, *np.ones(len(y))])
+    cov = np.linalg.inv(prior + design.T @ design / conjugate.NOISE**2)
+    mean = cov @ design.T @ y / conjugate.NOISE**2
+    slope = cov[1:, 0] / cov[0, 0]
+    given_b = cov[1:, 1:] - cov[0, 0] * np.outer(slope, slope)
+    params = conjugate.guide_params(mean[1:], np.linalg.cholesky(given_b)) | {
+        "auto_loc": jnp.asarray(mean[:1], float),
+        "auto_scale_tril": jnp.sqrt(jnp.asarray(cov[:1, :1], float)),
+        "l1.v.slope": jnp.asarray(slope, float)[None, :, None],
+    }
+    guide = dgp.MeanField(with_intercept, coupled=True)
+    bound, error = dgp.evaluate(KEY, with_intercept, guide, params, x, y)
+    total = K + conjugate.NOISE**2 * np.eye(len(y)) + 9
+    assert abs(bound - stats.multivariate_normal.logpdf(y, cov=total)) < 0.05
+    assert error < 0.02
+    with pytest.raises(ValueError, match=r"coupled is True and .* 0 joint guides"):
+        start(model, dgp.MeanField(model, coupled=True), *regression(rows=5))
