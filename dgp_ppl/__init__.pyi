@@ -38,8 +38,10 @@ from .core import (
     minibatch as minibatch,
 )
 from .criticism import (
+    FitCheck as FitCheck,
     GuideCheck as GuideCheck,
     PosteriorComparison as PosteriorComparison,
+    check_fit as check_fit,
     check_guide as check_guide,
     compare_posteriors as compare_posteriors,
 )

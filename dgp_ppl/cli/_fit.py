@@ -54,6 +54,8 @@ def _fit(
 ) -> None:
     """Fit one method to a data set, check it on held-out rows, and keep the fit in a file.
 
+    The checks are one table: what, its value, a verdict, and what to do.
+
     The fit equals the fit of `dgp-ppl compare` with the same options to one split.
 
     Example: `dgp-ppl fit houses.csv --target price --out price.dgp`.
@@ -77,6 +79,7 @@ def _fit(
     held_out, rows = len(run.y_test), run.num_data + len(run.y_test)
     shown = console()
     print_results(shown, outcome, f"{run.data.name}: {held_out:,} of {rows:,} rows held out")
+    print_note(shown, str(run.check))
     print_note(shown, f"Kept in {out}")
     if picture:
         with writing("fit", image), replacing(image, new=not overwrite) as draft:

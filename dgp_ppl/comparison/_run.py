@@ -25,7 +25,7 @@ from dgp_ppl.comparison._method import Fitted
 from dgp_ppl.comparison._metrics import METRICS, predictive_metrics
 from dgp_ppl.comparison._setting import Setting
 from dgp_ppl.comparison._source import Split
-from dgp_ppl.criticism import chain_diagnostics, prediction_diagnostics
+from dgp_ppl.criticism import FitCheck, chain_diagnostics, check_fit, prediction_diagnostics
 from dgp_ppl.datasets import Dataset, Rows
 from dgp_ppl.datasets._source import RowSource
 from dgp_ppl.inference.runs._summary import Summarized
@@ -107,6 +107,18 @@ class Run(Summarized):
             latent_rows="integrated",
             coords={"input": np.array(self.data.x_names)},
             attrs={"config": json.dumps(config)}, **fitted.kwargs,
+        )  # fmt: skip
+
+    @cached_property
+    def check(self) -> FitCheck:
+        """`check_fit` of this fit, made at the first access."""
+        fitted, y = self.fitted, self.y
+        y = self.standardizer.outputs(y) if self.data.task == "regression" else y
+        return check_fit(
+            fitted.result, random.key(self.config["seed"]), fitted.model, fitted.guide,
+            np.asarray(self.standardizer.inputs(self.x)), np.asarray(y),
+            test=(self.test, self.y_test), posterior_samples=fitted.chains or fitted.draws,
+            **fitted.kwargs,
         )  # fmt: skip
 
     def save(self, path: str | os.PathLike[str]) -> None:

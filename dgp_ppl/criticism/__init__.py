@@ -10,15 +10,18 @@ ArviZ has the rest, for the trees of `dgp_ppl.to_inferencedata`: ``arviz_plots.p
 from __future__ import annotations
 
 from dgp_ppl.criticism._chain_diagnostics import chain_diagnostics
+from dgp_ppl.criticism._check_fit import FitCheck, check_fit
 from dgp_ppl.criticism._check_guide import GuideCheck, check_guide
 from dgp_ppl.criticism._compare_posteriors import PosteriorComparison, compare_posteriors
 from dgp_ppl.criticism._loo import loo, weights_khat
 from dgp_ppl.criticism._prediction_diagnostics import prediction_diagnostics
 
 __all__ = [
+    "FitCheck",
     "GuideCheck",
     "PosteriorComparison",
     "chain_diagnostics",
+    "check_fit",
     "check_guide",
     "compare_posteriors",
     "loo",

@@ -64,6 +64,7 @@ def write_report(comparison: Comparison, folder: Path) -> None:
         "metrics": _summary_table(record["summary"], PREDICTION_HEADINGS),
         "inference": _summary_table(record["summary"], INFERENCE_HEADINGS),
         "failed": [r for r in record["splits"] if "error" in r],
+        "checks": {method_label(method): run.check.lines for method, run in runs.items()},
         "loo": loo,
         "notes": _repeated_note(runs) + notes + _mixing_notes(record["splits"]),
         "figures": {name: _inline(figure) for name, figure in figures.items()},

@@ -26,6 +26,7 @@ from dgp_ppl.inference._params import checked_params, set_up_guide
 from dgp_ppl.inference.programs._data import check_data, explain_data, row_check
 from dgp_ppl.inference.runs._checkpoint import RunFolder, fit_identity
 from dgp_ppl.inference.svi._choice import BOUND_DRAWS, bound_losses, first_states, train
+from dgp_ppl.inference.svi._ending import warn_of_bad_ending
 from dgp_ppl.inference.svi._feed import Feed, random_feed, source_of
 from dgp_ppl.inference.svi._fit_many import best_fit
 from dgp_ppl.inference.svi._loop import MOST_STEPS, chunk_length, losses_of
@@ -154,7 +155,9 @@ def fit(
                 f"fit: restarts is {restarts}, wanted 1 with a checkpoint, keep_best or a mesh; to "
                 "keep each of several fits, call fit for each key"
             )
-        return best_fit(key, restarts, model, guide, call, progress=progress, **options)
+        best = best_fit(key, restarts, model, guide, call, progress=progress, **options)
+        warn_of_bad_ending(best, fresh=start is None)
+        return best
     devices = checked_mesh("fit", mesh)
     begun = time.perf_counter()
     is_same = isinstance(start, FitResult) and None is not optimizer is start.optimizer
@@ -221,6 +224,7 @@ def fit(
             result,
         ) from interrupt
     if failure is None:
+        warn_of_bad_ending(result, fresh=start is None)
         return result
     if feed is not None:
         call = loop.partition.join(failure.data)

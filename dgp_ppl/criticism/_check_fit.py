@@ -1,0 +1,201 @@
+"""`check_fit`: one table of what may be wrong with a fit, and what to do."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import textwrap
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import jax
+import numpy as np
+from jax.typing import ArrayLike
+
+from dgp_ppl._checks import check_key
+from dgp_ppl._partition import Call
+from dgp_ppl._typing import Fitted, Model, PRNGKey
+from dgp_ppl.criticism._check_guide import khat
+from dgp_ppl.criticism._curvature import curvature_lines
+from dgp_ppl.criticism._layer_lines import layer_lines, mean_pass, squared_distances
+from dgp_ppl.datasets import Rows
+from dgp_ppl.inference import Chains, FitResult, LayerGuide, annealed_evidence, evaluate
+from dgp_ppl.inference.svi._ending import Line, checked, loss_lines
+from dgp_ppl.prediction import Prediction, predict
+
+__all__ = ["FitCheck", "check_fit"]
+
+_ROWS = 500  # training rows that are looked at
+_MOST_ROWS = 100_000  # among which repetitions are looked for
+
+
+@dataclasses.dataclass(frozen=True)
+class FitCheck:
+    """The result of `check_fit`; its `str` is a table.
+
+    Attributes:
+        lines: the checks: each has ``what``, ``value``, ``verdict`` ("good", "look" or "bad") and
+            ``advice``.
+    """
+
+    lines: tuple[Line, ...]
+
+    @property
+    def verdict(self) -> str:
+        """The worst verdict."""
+        found = [line.verdict for line in self.lines]
+        return next(v for v in ("bad", "look", "good") if v in (*found, "good"))
+
+    def __str__(self) -> str:
+        width = max((len(line.what) for line in self.lines), default=0)
+        rows = []
+        for what, value, verdict, advice in self.lines:
+            rows.append(f"{verdict:<4}  {what:<{width}}  {value}")
+            rows += textwrap.wrap(advice, 94, initial_indent=" " * 6, subsequent_indent=" " * 6)
+        return "\n".join(rows)
+
+
+def check_fit(
+    fit: Fitted,
+    key: PRNGKey,
+    model: Model,
+    guide: Model | None,
+    *args: Any,
+    test: tuple[Prediction, ArrayLike] | None = None,
+    posterior_samples: Mapping[str, ArrayLike] | Chains | None = None,
+    num_weights: int = 0,
+    num_particles: int = 0,
+    **kwargs: Any,
+) -> FitCheck:
+    """Check training, numerics, approximation and calibration of a fit; returns one table.
+
+    ::
+
+        p = dgp.predict(key, model, guide, fit, x_test, z=z)
+        print(dgp.check_fit(fit, key, model, guide, x, y, z=z, test=(p, y_test)))
+
+    It looks at 500 training rows. Limits are rules of thumb. "look" may be right, such as for a
+    hidden layer that the data do not need; "bad" seldom is. No table proves a fit.
+
+    Args:
+        fit: the fit's result.
+        key: random key.
+        model: the model.
+        guide: its fitted guide; None for a sampler.
+        *args: the model's arguments: x and y by position, or `Rows`.
+        test: the prediction of held-out rows and their targets, for coverage and PIT.
+        posterior_samples: draws of a sampler, as for `predict`.
+        num_weights: number of importance weights for k-hat; 0 leaves it out.
+        num_particles: particles of `annealed_evidence`, for the gap of the bound; 0 leaves it out.
+            It can cost more than the fit.
+        **kwargs: the model's keyword arguments.
+
+    Raises:
+        TypeError: if `key` is no random key.
+        ValueError: if y is not given by position; and as `predict`.
+    """
+    check_key("check_fit", key)
+    num_data = len(args[0]) if args else 0
+    if num_data and isinstance(args[0], Rows):
+        args = (*args[0].take(_some(num_data)), *args[1:])
+    elif len(args) < 2:
+        raise ValueError(
+            f"check_fit: got {len(args)} positional arguments of the model, wanted x and y by "
+            "position"
+        )
+    kwargs.pop("batch_size", None)
+    lines: list[Line] = []
+    if isinstance(fit, FitResult):
+        lines += loss_lines(fit.losses, fit.num_data, fit.restart_bounds)
+    rows = _some(len(args[0]))
+    by_row = [np.shape(a)[:1] == (len(args[0]),) for a in args]
+    x, y, *others = (np.asarray(a)[rows] if r else a for a, r in zip(args, by_row, strict=True))
+    # A prediction of as many rows and passes shares the compiled program.
+    size = test and getattr(test[0], "members", test)[0]
+    shared = {"num_samples": size.num_samples, "chunk_size": size.chunk_size} if size else {}
+    p = predict(
+        key, model, guide, fit, x, *others, posterior_samples=posterior_samples, **shared, **kwargs
+    )
+    draws = {n: a[-1] for n, a in p.draws.items()}
+    layers, noise = mean_pass(p.forward_pass, p.key, draws, p.params, p.data, p.x)
+    moments = _moments(p)
+    if layers:
+        sd = 1.0 if moments is None else float(np.sqrt(moments[1].mean()))
+        lines += layer_lines(layers, float(noise), sd, len(rows) / num_data)
+    if moments is not None and y.shape == moments[0].shape and np.isfinite(y).all():
+        lines += _prediction_lines(p, y, *moments, rows)
+        both = (np.asarray(a)[:_MOST_ROWS].reshape(min(len(a), _MOST_ROWS), -1) for a in args[:2])
+        table = np.column_stack(tuple(both))
+        share = 1 - len(np.unique(table, axis=0)) / len(table)
+        lines.append(checked("repeated rows", share, f"{share:.1%}"))
+    if isinstance(guide, LayerGuide):
+        call, names = Call(args, kwargs), [n for n, layer in layers.items() if layer["observed"]]
+        lines += curvature_lines(key, guide, p.params, call, names)
+        if num_weights and (tail := khat(key, guide, model, p.params, call, num_weights)):
+            lines.append(checked("k-hat", tail, f"{tail:.2f}"))
+        if num_particles:
+            bound, _ = evaluate(key, model, guide, p.params, *args, **kwargs)
+            found = annealed_evidence(
+                key, model, guide, p.params, *args, num_particles=num_particles, progress=False,
+                **kwargs,
+            )  # fmt: skip
+            gap, error = (found.log_evidence - bound) / num_data, found.standard_error / num_data
+            lines.append(checked("gap of the bound", gap, f"{gap:.2g} ± {error:.1g} nats per row"))
+    return FitCheck((*lines, *(() if test is None else _calibration(*test))))
+
+
+def _some(num: int) -> np.ndarray:
+    """Return the numbers of the rows that are looked at, evenly spaced."""
+    return np.linspace(0, num - 1, min(num, _ROWS)).round().astype(int)
+
+
+def _moments(p: Prediction) -> tuple[np.ndarray, np.ndarray] | None:
+    """Return mean and variance of continuous targets, else None."""
+    if next(p.components())[1].support.is_discrete:
+        return None
+    try:
+        return p.mean, p.var
+    except (NotImplementedError, ValueError):
+        return None
+
+
+@jax.jit
+def _means(mixtures: Any) -> Any:
+    """Return E[y] of each pass, [S, B, ...]."""
+    return jax.vmap(lambda m: m.mean)(mixtures)
+
+
+def _prediction_lines(
+    p: Prediction, y: np.ndarray, mean: np.ndarray, var: np.ndarray, rows: np.ndarray
+) -> Iterator[Line]:
+    """Yield what predictions of training rows say: error, fit, structure and outliers."""
+    means = [np.asarray(_means(m))[:, : r.stop - r.start] for r, m in p.components()]
+    spread = np.concatenate(means, axis=1).var(axis=0).mean() / p.num_samples
+    share = math.sqrt(spread / var.mean())
+    yield checked("Monte Carlo error", share, f"{share:.1%} of the predictive sd")
+    residual = (y - mean).reshape(len(y), -1)
+    explained = float(1 - residual.var() / max(y.var(), 1e-300))
+    yield checked("explained variance", -explained, f"{explained:.1%} of training rows")
+    error = residual - residual.mean(axis=0)
+    nearest = squared_distances(np.asarray(p.x, np.float64)).argmin(axis=1)
+    near = float((error * error[nearest]).sum() / max(np.square(error).sum(), 1e-300))
+    sure = near * math.sqrt(len(y)) > 4
+    yield checked("structure in residuals", near, f"correlation {near:.2f} of neighbours", sure)
+    pit = p.cdf(y).reshape(len(y), -1)
+    far = np.flatnonzero((np.minimum(pit, 1 - pit) < 0.005 / pit.size).any(axis=1))
+    first = f", such as row {rows[far[0]]}" if len(far) else ""
+    yield checked("outliers", len(far), f"{len(far)} of {len(y)} rows{first}")
+
+
+def _calibration(p: Prediction, y: ArrayLike) -> Iterator[Line]:
+    """Yield coverage and PIT of continuous held-out targets."""
+    if _moments(p) is None:
+        return
+    pit = np.sort(p.cdf(y).ravel())
+    num, inside = len(pit), float(np.mean((pit > 0.05) & (pit < 0.95)))
+    gap, text = abs(inside - 0.9), f"{inside:.1%} of {num} held-out targets"
+    yield checked("coverage of 90 %", gap, text, sure=gap > 3 * math.sqrt(0.09 / num))
+    steps = np.arange(num + 1) / num
+    distance = float(max((steps[1:] - pit).max(), (pit - steps[:-1]).max()))
+    sure = distance * math.sqrt(num) > 1.95  # p = 0.001
+    yield checked("PIT", distance, f"{distance:.2f} from uniform", sure)
