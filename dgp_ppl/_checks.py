@@ -40,7 +40,7 @@ def check_count(caller: str, name: str, value: object, minimum: int = 1) -> None
             f"{name}={max(minimum, 8)}"
         )
     if value < minimum:
-        raise ValueError(f"{caller}: {name} is {value}, wanted at least {minimum}")
+        raise DataError(f"{caller}: {name} is {value}, wanted at least {minimum}")
 
 
 def check_key(caller: str, key: Any) -> None:

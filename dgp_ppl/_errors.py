@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
@@ -28,18 +26,8 @@ def printable(text: object) -> str:
     return "".join(c if c.isprintable() else repr(c)[1:-1] for c in str(text))
 
 
-@contextlib.contextmanager
-def refusals() -> Iterator[None]:
-    """Mark the errors of a block as refusals of arguments, whose message says all."""
-    try:
-        yield
-    except (TypeError, ValueError, RuntimeError) as error:
-        error.is_refusal = True  # pyright: ignore[reportAttributeAccessIssue]
-        raise
-
-
 class DataError(ValueError):
-    """Data or a file cannot be used. The message is one line and suggests a remedy."""
+    """Data, a file or an option cannot be used. The message is one line and suggests a remedy."""
 
     def __init__(self, message: str = "") -> None:
         super().__init__(printable(message))  # it may quote names of a file

@@ -51,11 +51,13 @@ def run() -> None:
             raise
         _fail(f"{error.name} is not installed; pip install 'dgp_ppl[{extra}]'")
     except Exception as error:
+        from concurrent.futures import BrokenExecutor
+
         from dgp_ppl._errors import DataError, printable
 
         if message := getattr(error, "format_message", None):  # typer's, of options
             _fail(printable(" ".join(message().split())))
-        if isinstance(error, DataError) or hasattr(error, "is_refusal"):
+        if isinstance(error, DataError | BrokenExecutor):
             _fail(printable(str(error).removeprefix("compare: ")))
         raise
 

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
-
-from dgp_ppl._errors import DataError
 
 __all__ = ["comparison_of"]
 
@@ -15,7 +12,7 @@ _ENTRIES = {
 }  # fmt: skip
 
 
-def comparison_of(path: Path, info: dict[str, Any]) -> dict[str, Any]:
+def comparison_of(info: dict[str, Any]) -> dict[str, Any]:
     """Return what `Run.save` wrote in a fit's `info`; an empty dict for other fits.
 
     ``config`` and ``row`` may be empty.
@@ -24,10 +21,7 @@ def comparison_of(path: Path, info: dict[str, Any]) -> dict[str, Any]:
     if about == {}:
         return {}
     about = {"config": {}, "row": {}} | about if isinstance(about, dict) else {}
-    wrong = [name for name, kind in _ENTRIES.items() if not isinstance(about.get(name), kind)]
-    if wrong:
-        raise DataError(
-            f"{path} is damaged: the {wrong[0]} of its info['comparison'] is missing or of another "
-            "type; take another copy of it, or fit again"
-        )
+    for name, kind in _ENTRIES.items():
+        if not isinstance(about.get(name), kind):
+            raise TypeError(f"the {name} of its info['comparison'] is missing or of another type")
     return about

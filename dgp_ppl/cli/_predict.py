@@ -15,7 +15,8 @@ from dgp_ppl.cli._app import app, console, print_note, writing
 from dgp_ppl.cli._kept import comparison_of
 from dgp_ppl.cli._options import check_output, column_names, use_x64
 from dgp_ppl.datasets.tables._read import Table, table_chunks
-from dgp_ppl.persistence import KeptFit, load, read_record
+from dgp_ppl.persistence import KeptFit, load
+from dgp_ppl.persistence._archive import ArchiveReader
 from dgp_ppl.prediction import Prediction
 
 __all__: list[str] = []
@@ -139,7 +140,9 @@ def _predict(
 
 def _open_fit(path: Path, trusted: list[str]) -> tuple[KeptFit, dict[str, Any]]:
     """Return a kept fit and `comparison_of` it; load it in its precision."""
-    about = comparison_of(path, read_record(path)["info"])
+    archive = ArchiveReader(path)
+    with archive.reading():
+        about = comparison_of(archive.about()["info"])
     use_x64(bool(about and about["config"].get("x64")))
     return load(path, trusted), about
 

@@ -10,8 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from dgp_ppl import datasets
-from dgp_ppl._errors import DataError, printable
-from dgp_ppl._files import DAMAGE
+from dgp_ppl._errors import printable
 from dgp_ppl.cli._app import app, console, print_note
 from dgp_ppl.cli._kept import comparison_of
 from dgp_ppl.comparison._metrics import INFERENCE_HEADINGS, PREDICTION_HEADINGS, format_number
@@ -45,13 +44,8 @@ def _show(
     """
     archive = ArchiveReader(fit)
     record = archive.about()
-    about = comparison_of(fit, record["info"])
-    try:
-        lines = list(_lines(archive, record, about))
-    except DataError:
-        raise
-    except DAMAGE as error:
-        raise archive.damaged(error) from error
+    with archive.reading():
+        lines = list(_lines(archive, record, comparison_of(record["info"])))
     if as_json:
         print(json.dumps(record, indent=1))
         return

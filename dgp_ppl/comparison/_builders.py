@@ -70,7 +70,7 @@ _CATEGORY_MODEL = "deep_gp"  # its first layer has the inputs themselves
 def check_categories(caller: str, data: Dataset | RowSource, model: str) -> None:
     """Raise unless a model can have kernels over the categories of a data set."""
     if model != _CATEGORY_MODEL:
-        raise ValueError(
+        raise DataError(
             f"{caller}: category_kernel is True and model {model!r}, wanted {_CATEGORY_MODEL}"
         )
     if isinstance(data, RowSource):

@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from dgp_ppl._errors import DataError, Interrupted, printable, refusals
+from dgp_ppl._errors import DataError, Interrupted, printable
 from dgp_ppl._files import replacing, versions
 from dgp_ppl.comparison import methods as _methods  # noqa: F401 - registers the methods
 from dgp_ppl.comparison._builders import check_categories
@@ -167,50 +167,48 @@ def compare(
     Raises:
         DataError: if the data or `out` cannot be used. Fits that were finished before are in `out`.
         Interrupted: at Ctrl-C, a `KeyboardInterrupt`. Its `result` is the `Comparison` so far.
-        RuntimeError: if a worker dies. Fits that were finished are in `out`; see `resume`.
+        BrokenExecutor: if a worker dies, a `RuntimeError`. Finished fits are in `out`.
         TypeError: if an option is unknown or of another type; if a worker's fit cannot be pickled.
         ValueError: if a name is unknown or a number is out of range.
     """
-    with refusals():
-        setting = make_setting("compare", setting, options)
-        check_methods(methods)
-        if executor is not None and not isinstance(executor, Executor):
-            raise TypeError(
-                f"compare: executor is a {type(executor).__name__}, wanted a concurrent.futures."
-                "Executor, such as dgp_ppl.comparison.local_workers(4), or Dask's "
-                "client.get_executor()"
-            )
-        check_forks(executor)
-        if in_one_program and executor is not None:
-            raise ValueError(
-                "compare: in_one_program is True and executor is given, wanted one of them: an "
-                "executor runs each fit by itself"
-            )
-        given = None if splits is None else split_numbers(splits)
-        if not 0 <= seed < 2**32:
-            raise ValueError(f"compare: seed is {seed}, wanted at least 0 and below 2^32")
-        if report is not None and (out is None or not callable(report)):
-            raise ValueError(
-                f"compare: report is {report!r} and out is {out}, wanted a function, such as "
-                "dgp_ppl.report.write_report, and a folder to write to"
-            )
-        if resume and (out is None or overwrite):
-            raise ValueError(
-                f"compare: resume is True, out is {out} and overwrite {overwrite}, wanted the "
-                "folder of an interrupted comparison, and overwrite=False"
-            )
-        source = open_source(
-            data, target=target, split_key=split_key, drop=drop, categorical=categorical,
-            strict=strict,
-        )  # fmt: skip
-        methods = chosen_methods(source, methods)
-        classes = source.num_classes if source.task == "multiclass" else 1
-        where = f"the target of {source.name}"
-        setting = complete_setting("compare", setting, source.task, classes, target=where)
-        waiting = divided(source, given, seed)
-        numbers, first = [split.index for split in waiting], waiting[0].data
-        if setting.category_kernel:
-            check_categories("compare", first, setting.model)
+    setting = make_setting("compare", setting, options)
+    check_methods(methods)
+    if executor is not None and not isinstance(executor, Executor):
+        raise TypeError(
+            f"compare: executor is a {type(executor).__name__}, wanted a concurrent.futures."
+            "Executor, such as dgp_ppl.comparison.local_workers(4), or Dask's "
+            "client.get_executor()"
+        )
+    check_forks(executor)
+    if in_one_program and executor is not None:
+        raise DataError(
+            "compare: in_one_program is True and executor is given, wanted one of them: an "
+            "executor runs each fit by itself"
+        )
+    given = None if splits is None else split_numbers(splits)
+    if not 0 <= seed < 2**32:
+        raise DataError(f"compare: seed is {seed}, wanted at least 0 and below 2^32")
+    if report is not None and (out is None or not callable(report)):
+        raise DataError(
+            f"compare: report is {report!r} and out is {out}, wanted a function, such as "
+            "dgp_ppl.report.write_report, and a folder to write to"
+        )
+    if resume and (out is None or overwrite):
+        raise DataError(
+            f"compare: resume is True, out is {out} and overwrite {overwrite}, wanted the "
+            "folder of an interrupted comparison, and overwrite=False"
+        )
+    source = open_source(
+        data, target=target, split_key=split_key, drop=drop, categorical=categorical, strict=strict
+    )
+    methods = chosen_methods(source, methods)
+    classes = source.num_classes if source.task == "multiclass" else 1
+    where = f"the target of {source.name}"
+    setting = complete_setting("compare", setting, source.task, classes, target=where)
+    waiting = divided(source, given, seed)
+    numbers, first = [split.index for split in waiting], waiting[0].data
+    if setting.category_kernel:
+        check_categories("compare", first, setting.model)
     _tell(first, progress)
     folder = None if out is None else prepare_folder(Path(out), overwrite, resume)
     config = dataclasses.asdict(setting) | {
@@ -307,11 +305,10 @@ def compare(
             raise
         raise DataError(f"{error}; {how_to_go_on()}") from error
     except BrokenExecutor as error:
-        with refusals():
-            raise RuntimeError(
-                "compare: a worker died; look for too little memory (fewer workers need less) or "
-                f"for a method that workers cannot import; {how_to_go_on()}"
-            ) from error
+        raise BrokenExecutor(
+            "compare: a worker died; look for too little memory (fewer workers need less) or for "
+            f"a method that workers cannot import; {how_to_go_on()}"
+        ) from error
     write_more()
     return comparison
 

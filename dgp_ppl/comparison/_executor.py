@@ -19,7 +19,6 @@ from joblib.externals import loky
 from joblib.externals.loky.backend import resource_tracker as loky_tracker
 
 from dgp_ppl._checks import check_count
-from dgp_ppl._errors import refusals
 from dgp_ppl._progress import Progress
 from dgp_ppl.comparison._method import METHODS, Method
 from dgp_ppl.comparison._run import Job, Run, run_method
@@ -162,8 +161,7 @@ def _sendable(what: str, cure: str) -> Iterator[None]:
     try:
         yield
     except _UNSENT as error:
-        with refusals():
-            raise TypeError(
-                f"compare: {what} cannot be sent between processes ({error}); {cure}, or leave "
-                "executor out"
-            ) from error
+        raise TypeError(
+            f"compare: {what} cannot be sent between processes ({error}); {cure}, or leave "
+            "executor out"
+        ) from error

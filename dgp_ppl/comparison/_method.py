@@ -11,7 +11,7 @@ from jax import random
 from jax.typing import ArrayLike
 from jaxtyping import Array
 
-from dgp_ppl._errors import NonFiniteLossError, UnsuitableError
+from dgp_ppl._errors import DataError, NonFiniteLossError, UnsuitableError
 from dgp_ppl._typing import Model, PRNGKey
 from dgp_ppl.comparison._setting import Setting
 from dgp_ppl.datasets import Rows
@@ -197,29 +197,17 @@ def register(
     return add
 
 
-_NOW = {
-    "svgp": "dsvi with depth=1 (--depth 1)",
-    "predictive": "dspp with elbo_share=0 (--elbo-share 0)",
-    "sghmc_mixed": "dgp_ppl.fit_mcem with expected=0.5",
-    "bnn_nuts": "NUTS of dgp_ppl.models.bnn",
-    "nuts_priors": "NUTS of numpyro.handlers.lift(model, priors)",
-}
-"""What does the work of methods of version 0.2."""
-
-
 def check_methods(methods: Sequence[str] | None) -> None:
     """Raise unless these are different names of methods, or None."""
     if methods is None:
         return
     known = ", ".join(METHODS)
     for method in methods:
-        if method in _NOW:
-            raise ValueError(f"compare: the method {method!r} is now {_NOW[method]}")
         if method not in METHODS:
-            raise ValueError(f"compare: there is no method {method!r}, wanted one of {known}")
+            raise DataError(f"compare: there is no method {method!r}, wanted one of {known}")
     if not methods or len(set(methods)) < len(methods):
         names = ",".join(methods)
-        raise ValueError(f"compare: methods has {names!r}, wanted different names among {known}")
+        raise DataError(f"compare: methods has {names!r}, wanted different names among {known}")
 
 
 def methods_for(task: str, methods: Sequence[str], streams: bool = False) -> tuple[str, ...]:

@@ -16,6 +16,7 @@ from jaxtyping import Array
 
 from dgp_ppl import likelihoods
 from dgp_ppl._checks import check_count
+from dgp_ppl._errors import DataError
 from dgp_ppl.comparison._kernels import KERNELS
 
 __all__ = [
@@ -76,7 +77,7 @@ class Option:
             check_count(caller, self.name, value)
             return
         if not fits:
-            error = TypeError if self.type is bool else ValueError
+            error = TypeError if self.type is bool else DataError
             raise error(f"{caller}: {self.name} is {value!r}, wanted {wanted}")
 
 
@@ -242,7 +243,7 @@ def complete_setting(
     known = LIKELIHOODS[task]
     name = next(iter(known)) if setting.likelihood is None else setting.likelihood
     if name not in known:
-        raise ValueError(
+        raise DataError(
             f"{caller}: likelihood is {name!r}, wanted one for {target} ({task}): "
             f"{', '.join(known)}"
         )

@@ -12,6 +12,7 @@ import numpy as np
 
 from dgp_ppl import datasets
 from dgp_ppl._checks import check_count
+from dgp_ppl._errors import DataError
 from dgp_ppl.comparison._method import METHODS, methods_for
 from dgp_ppl.datasets import Dataset, Preprocessor
 from dgp_ppl.datasets._source import RowSource, TableSource
@@ -80,7 +81,7 @@ def chosen_methods(source: Source, methods: Sequence[str] | None) -> tuple[str, 
     else:
         why = f"need all rows in memory, and the rows of {source.name} are read block by block"
     able = ", ".join(methods_for(source.task, tuple(METHODS), streams))
-    raise ValueError(f"compare: methods has {refused}, which {why}; wanted some of {able}")
+    raise DataError(f"compare: methods has {refused}, which {why}; wanted some of {able}")
 
 
 def split_numbers(splits: Any) -> list[int]:
@@ -93,7 +94,7 @@ def split_numbers(splits: Any) -> list[int]:
     except TypeError:
         numbers = []
     if not numbers or min(numbers) < 0 or len(set(numbers)) < len(numbers):
-        raise ValueError(
+        raise DataError(
             f"compare: splits is {splits}, wanted a number of splits, or the numbers of different "
             "splits, from 0"
         )

@@ -6,18 +6,19 @@ format, and bytes. Every member has a checksum.
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
 import os
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from dgp_ppl._errors import DataError
-from dgp_ppl._files import DAMAGE, replacing
+from dgp_ppl._errors import DataError, one_line
+from dgp_ppl._files import replacing
 
 __all__ = [
     "FORMAT", "KIND", "PLAIN", "ArchiveReader", "array_bytes", "read_array", "read_record",
@@ -78,14 +79,12 @@ class ArchiveReader:
                 f"{path} cannot be read: {error.strerror or error}; wanted {_WANTED}"
             ) from error
         self._room = max(16 * _SMALL, 100 * len(content))  # of bytes still to unpack
-        try:
+        with self.reading():
             self._file = zipfile.ZipFile(io.BytesIO(content))
             self.record = json.loads(self.member(_HEADER))
             kind, written = self.record["kind"], self.record["format"]
             writer = self.record.get("versions", {}).get("dgp_ppl", "a later release")
             newer = written > FORMAT
-        except DAMAGE as error:
-            raise self.damaged(error) from error
         if kind != KIND:
             raise DataError(f"{path} holds another kind of file, {kind!r}; wanted {_WANTED}")
         if newer:
@@ -96,36 +95,37 @@ class ArchiveReader:
 
     def about(self) -> dict[str, Any]:
         """Return the plain entries of the record, once their types are checked."""
-        try:
+        with self.reading():
             found = {name: self.record[name] for name in ("versions", "model", *PLAIN)}
             wrong = [name for name, kind in _TYPES.items() if not isinstance(found[name], kind)]
             if not all(isinstance(name, str) for name in found["columns"] or ()):
                 wrong.append("columns")
             if wrong or any(name not in found["versions"] for name in _VERSIONS):
                 raise TypeError(f"its {(*wrong, 'versions')[0]} is incomplete or of another type")
-        except DAMAGE as error:
-            raise self.damaged(error) from error
         return found
 
     def member(self, name: str) -> bytes:
         """Return the content of a member; raise `DataError` if it is missing, damaged or huge."""
-        try:
+        with self.reading():
             size = self._file.getinfo(name).file_size
             if size > (self._room if name != _HEADER else self._room // 16):
                 raise MemoryError(f"{name} would take {size:,} bytes, more than a fit of this size")
             self._room -= size
             with self._file.open(name) as member:
                 return member.read(size)  # without a number it could unpack more than that
-        except DAMAGE as error:
-            raise self.damaged(error) from error
 
-    def damaged(self, error: object) -> DataError:
-        """Return the error that says that the file is damaged."""
-        reason = " ".join(f"{error or type(error).__name__}".split())
-        return DataError(
-            f"{self.path} is damaged or cut short ({reason}); take another copy of it, or save the "
-            "fit again"
-        )
+    @contextlib.contextmanager
+    def reading(self) -> Iterator[None]:
+        """Say of the errors of a block that the file is damaged."""
+        try:
+            yield
+        except DataError:
+            raise
+        except Exception as error:  # also what constructors say to arguments that are damaged
+            raise DataError(
+                f"{self.path} is damaged or cut short ({one_line(error)}); take another copy of "
+                "it, or save the fit again"
+            ) from error
 
 
 def read_record(path: str | os.PathLike[str]) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from numpyro.infer.autoguide import AutoGuide
 from numpyro.primitives import Messenger
 
 from dgp_ppl._checks import params_of, short_list
-from dgp_ppl._errors import DataError, printable
+from dgp_ppl._errors import printable
 from dgp_ppl._files import fingerprint, versions
 from dgp_ppl._typing import Fitted, Model, Params, PRNGKey
 from dgp_ppl.datasets import Preprocessor
@@ -273,17 +273,13 @@ def load(path: str | os.PathLike[str], trusted: Sequence[str] = ()) -> KeptFit:
         raise TypeError(f"load: trusted is {trusted!r}, wanted a list of modules: [{trusted!r}]")
     archive = ArchiveReader(path)
     record = archive.about()
-    try:
+    with archive.reading():
         check_trust(path, archive.record["content"], trusted)
         content = {n: decode(archive, node) for n, node in archive.record["content"].items()}
         plain = {n: record[n] for n in PLAIN}
         if plain["columns"] is not None:
             plain["columns"] = tuple(plain["columns"])
         return KeptFit(**content, **plain, versions=record["versions"])
-    except DataError:
-        raise
-    except Exception as error:  # whatever constructors say to arguments that are damaged
-        raise archive.damaged(error) from error
 
 
 def _check_arguments(model: Model, kwargs: dict[str, Any]) -> None:

@@ -57,18 +57,15 @@ def is_of_python(path: str) -> bool:
 
 
 def _package(path: str) -> str:
-    return path.partition(":")[0].partition(".")[0]
+    return path.replace(":", ".").partition(".")[0]
 
 
 def check_origin(path: str, found: Any) -> None:
-    """Raise ImportError if what a path leads to is another package's, such as ``os`` in a module.
-
-    The paths that `save` writes name the package that defines the value.
-    """
-    home = f"{getattr(found, '__module__', None)}:{path.partition(':')[2]}"
-    in_libraries = _package(path) not in _LIBRARIES or _package(home) in _LIBRARIES
-    if not hasattr(found, "__module__") or is_of_python(home) or not in_libraries:
-        raise ImportError(f"{path} is of {home.partition(':')[0]}")
+    """Raise ImportError if a path leads to what another package defines, such as to ``os``."""
+    home = getattr(found, "__module__", "os")  # modules have none
+    strange = _package(path) in _LIBRARIES and _package(home) not in _LIBRARIES
+    if path not in _PLAIN and (strange or is_of_python(home)):
+        raise ImportError(f"{path} is of {home}")
 
 
 def check_trust(file: Any, content: Any, trusted: Sequence[str]) -> None:
@@ -76,16 +73,15 @@ def check_trust(file: Any, content: Any, trusted: Sequence[str]) -> None:
     refused: dict[str, None] = {}
     for path in filter(None, map(name_in, nodes_of(content))):
         module, _, name = path.partition(":")
-        parts = module.split(".")
-        homes = [".".join(parts[: i + 1]) for i in range(len(parts))]
-        if is_of_python(path) or any(n[:2] == "__" for n in [*parts, *name.split(".")]):
+        parts, names = module.split("."), name.split(".")
+        homes = {".".join(parts[: i + 1]) for i in range(len(parts))}
+        if is_of_python(path) or any(n.startswith("__") for n in parts + names):
             raise DataError(
                 f"{file} names {path.replace(':', '.')}, which can run any code and belongs to no "
                 "fit; do not use this file"
             )
-        known = path in _PLAIN or module in _LIBRARIES or any(h in _WHOLE for h in homes)
-        known = known and name.split(".")[-1] not in _NEVER
-        if not known and not any(h in trusted for h in homes):
+        known = path in _PLAIN or module in _LIBRARIES or homes.intersection(_WHOLE)
+        if not (known and names[-1] not in _NEVER) and not homes.intersection(trusted):
             refused[module if parts[0] in _LIBRARIES else parts[0]] = None
     if refused:
         raise DataError(

@@ -190,16 +190,8 @@ def _line_panel(axis: Any, f: LayerFunction, p: int, level: float) -> None:
     x, mean, sd = f.inputs[order, 0], f.mean[order, p], np.sqrt(f.var[order, p])
     half = stats.norm.ppf(0.5 + level / 2)
     draws = f.draws[:8, order, p]
-    _band(
-        axis,
-        x,
-        mean - half * sd,
-        mean + half * sd,
-        mean,
-        draws,
-        COLORS[0],
-        f"{percent(level)} interval of f",
-    )
+    label = f"{percent(level)} interval of f"
+    _band(axis, x, mean - half * sd, mean + half * sd, mean, draws, COLORS[0], label)
     z = f.z[:, 0] if f.z.ndim == 2 else f.z[p, :, 0]
     axis.errorbar(
         z, f.z_mean[:, p], half * f.z_sd[:, p], fmt="o", color=COLORS[1], markersize=4,

@@ -41,7 +41,7 @@ def test_entries_of_another_type(whole, tmp_path):
         *((ABOUT | {name: 3}, name) for name in ABOUT),
     ):
         path.write_bytes(rewritten(whole, info={"comparison": about}))
-        assert f"fit.dgp is damaged: the {name} of its info['comparison']" in refused("show", path)
+        assert f"(the {name} of its info['comparison'] is missing" in refused("show", path)
 
 
 def test_show_imports_nothing_and_a_terminal_gets_no_control_characters(whole, tmp_path):

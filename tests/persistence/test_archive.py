@@ -1,6 +1,5 @@
 """Archives: damage, files of other programs, and what a file says about its fit."""
 
-import os
 import zipfile
 
 import numpy as np
@@ -41,22 +40,6 @@ def test_the_same_content_gives_the_same_bytes(tmp_path):
     for name in "ab":
         write_archive(tmp_path / name, "fit", 1, {"n": 1}, {"a.npy": array_bytes(ARRAY)})
     assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
-
-
-def test_a_write_that_fails_leaves_the_earlier_file(path, monkeypatch, tmp_path):
-    before = path.read_bytes()
-
-    def full(*args, **kwargs):
-        raise OSError(28, "No space left on device")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(zipfile.ZipFile, "writestr", full)
-        with pytest.raises(DataError, match=r"cannot be written: No space left.*another path"):
-            write_archive(path, "fit", 1, {}, {})
-    assert path.read_bytes() == before
-    assert os.listdir(path.parent) == [path.name]
-    with pytest.raises(DataError, match=r"cannot be written: No such file"):
-        write_archive(tmp_path / "no" / "fit.dgp", "fit", 1, {}, {})
 
 
 def test_a_link_stays_a_link(path, tmp_path):
