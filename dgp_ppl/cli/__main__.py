@@ -72,7 +72,10 @@ def load() -> Any:
 
 def _show_warning(message: Warning | str, *_: Any, **__: Any) -> None:
     """Print a warning as one line, without the path and the text of a line of source."""
-    print(f"dgp-ppl: warning: {' '.join(str(message).split())}", file=sys.stderr)
+    from dgp_ppl._errors import printable
+
+    text = printable(" ".join(str(message).split()))
+    print(f"dgp-ppl: warning: {text}", file=sys.stderr)
 
 
 def _fail(text: str) -> NoReturn:

@@ -136,7 +136,7 @@ def test_what_cannot_be_sent(tmp_path):
     with pytest.raises(ValueError, match="local_workers: num is 0"):
         local_workers(0)
     with h5py.File(tmp_path / "a.h5", "w") as file:
-        file["x"], file["y"] = np.ones((30_000, 2)), np.ones(30_000)
+        file["x"], file["y"] = np.ones((30_000, 2)), np.arange(30_000.0)
         source = dgp_ppl.Rows.from_arrays(file["x"], file["y"])
         with pytest.raises(TypeError, match=r"compare: the rows of rows cannot be sent .*\.npy"):
             dgp_ppl.compare(source, ["dsvi"], executor=local_workers(1), **TINY)
