@@ -79,7 +79,8 @@ def _fit(
     held_out, rows = len(run.y_test), run.num_data + len(run.y_test)
     shown = console()
     print_results(shown, outcome, f"{run.data.name}: {held_out:,} of {rows:,} rows held out")
-    print_note(shown, str(run.check))
+    for line in str(run.check).splitlines():
+        print_note(shown, line)
     print_note(shown, f"Kept in {out}")
     if picture:
         with writing("fit", image), replacing(image, new=not overwrite) as draft:

@@ -23,6 +23,7 @@ def folder(tmp_path):
 def test_the_fit_is_that_of_compare(fit):
     assert "houses: 3 of 29 rows held out" in fit.out
     assert "RMSE" in fit.out
+    assert "look  steps                   3\n" in fit.out  # the table of checks
     assert "26 training rows" in fit.err  # the report
     assert "dsvi 1/1: 100%" in fit.err
     assert {p.name for p in fit.folder.iterdir()} == {"houses.csv", "houses.dgp", "houses.png"}

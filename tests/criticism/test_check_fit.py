@@ -105,13 +105,15 @@ GLOBAL = partial(dgp.GlobalInducing, pseudo_inputs=PLACES)
 COPIES = np.repeat(INPUTS[::3], 3, axis=0)
 FAULTS = {
     "too few steps": (DEEP | {"steps": 150}, "loss still falls", "structure in residuals"),
-    "rate too high": (DEEP | {"learning_rate": 3.0, "steps": 1000}, "loss jumps"),
+    "rate too high": (
+        DEEP | {"learning_rate": 3.0, "steps": 1000}, "loss jumps", "explained variance"
+    ),
     "stuck": ({"learning_rate": 1e-7, "steps": 300}, "loss moved"),
     "wrong period": (
         PERIODIC | {"start": {"l1.period": np.float32(0.71)}}, "structure in residuals",
         "range in periods", "explained variance",
     ),
-    "M = 3": ({"truth": CHIRP, "z": PLACES[::7]}, "inducing inputs"),
+    "M = 3": ({"truth": CHIRP, "z": PLACES[::7]}, "inducing inputs", "structure in residuals"),
     "copies": ({"x": COPIES, "y": np.repeat(WAVE[::3], 3)}, "repeated rows"),
     "rounding": (
         start(l1_lengthscale=[2.5], l1_variance=1e4, noise=1e-2) | {"noise": 1e-2},

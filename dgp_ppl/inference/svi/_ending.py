@@ -46,7 +46,7 @@ _CHECKS = {
     "noise at its floor": (0.1, 1, "use float64 (jax_enable_x64), and look for repeated rows"),
     "inducing inputs": (0.1, 1, "use more inducing inputs, or start them among the data"),
     "Monte Carlo error": (0.05, 0.2, "give predict more num_samples"),
-    "explained variance": (-0.01, _NEVER, "data count as noise: start with less; check scales, z"),
+    "explained variance": (-0.01, _NEVER, "all counts as noise: less noise, lower learning_rate"),
     "structure in residuals": (
         0.1,
         0.3,
@@ -103,8 +103,7 @@ def loss_lines(losses: np.ndarray, num_data: int, restart_bounds: Any = None) ->
         gain = (before - end) / 2
         text = f"{gain:.2g} nats per row by twice the steps"
         yield checked("loss still falls", gain, text, sure=gain > 2 * error)
-        late = means[_BLOCKS // 5 :]
-        jump = float((late - np.minimum.accumulate(late)).max())
+        jump = float((means - np.minimum.accumulate(means)).max())
         yield checked("loss jumps", jump - 5 * error, f"up by {jump:.2g} nats per row")
     bounds = np.sort(restart_bounds if restart_bounds is not None else [])
     if len(bounds) > 1:
