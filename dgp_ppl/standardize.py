@@ -15,7 +15,7 @@ from jaxtyping import Array, Float
 
 from dgp_ppl._checks import is_traced
 from dgp_ppl.datasets import Rows
-from dgp_ppl.datasets.rows._cells import CellCheck
+from dgp_ppl.datasets.rows._readers import CellCheck
 
 __all__ = ["Standardizer"]
 
@@ -87,7 +87,7 @@ class Standardizer:
             raise ValueError("Standardizer.fit: x is Rows, whose second array is y; leave y out")
         arrays = [] if isinstance(x, Rows) else [_floats(x)]
         arrays += [] if y is None else [_floats(y, "y")]
-        first = (x.first if isinstance(x, Rows) else arrays)[: 1 + targets]
+        first: Any = (x.first if isinstance(x, Rows) else arrays)[: 1 + targets]
         _check_shapes(*first)
         num, kept = first[0].shape[1], [operator.index(i) for i in unscaled]
         if kept and not 0 <= min(kept) <= max(kept) < num:

@@ -98,7 +98,7 @@ def test_errors():
         (ValueError, "a target of y is NaN in all rows", lambda: (rows(X, nothing),)),
         (
             DataError,
-            r"column 1 of x: nan in row 41 \(from 0\) is a missing cell",
+            r"column 1 of x: nan in row 41 \(from 0\) is missing",
             lambda: (rows(x),),
         ),
         (DataError, r"target 'y': inf in row 17 \(from 0\) is infinite", lambda: (rows(X, y),)),

@@ -6,23 +6,28 @@ import difflib
 import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from dgp_ppl._errors import DataError
 
 __all__ = [
-    "FILL_IN", "FLOAT32_MAX", "MISSING_CELL", "OF_NEW_ROWS", "TOO_LARGE", "TOO_LONG", "WHOLE_MAX",
-    "check_file", "constant_target", "named", "quoted", "shown", "suggestion",
+    "FLOAT32_MAX", "OF_NEW_ROWS", "TOO_LARGE", "TOO_LONG", "WHOLE_MAX", "bad_cell", "check_file",
+    "constant_target", "named", "quoted", "shown", "suggestion",
 ]  # fmt: skip
 
 FLOAT32_MAX = float(np.finfo(np.float32).max)
 WHOLE_MAX = 2**53  # float64 holds every whole number up to here
 TOO_LARGE = "is infinite or beyond the range of float32 (3.4e38), which fits use"
 TOO_LONG = "is a number beyond 2^53, where float64 loses digits"
-MISSING_CELL = "is a missing cell"
-FILL_IN = "fill the cells in, or leave these rows out"
 OF_NEW_ROWS = "correct the cells, or leave these rows out"
+
+
+def bad_cell(column: str, value: Any, place: str, what: str) -> DataError:
+    """Return the error about a number of a column; `what` is wrong with it, if it is not NaN."""
+    what, todo = (what, "correct the cells") if value == value else ("is missing", "fill it in")
+    return DataError(f"{column}: {value} in {place} {what}; {todo}, or leave these rows out")
 
 
 def constant_target(where: str, name: str, value: str) -> DataError:

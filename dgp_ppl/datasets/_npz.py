@@ -10,8 +10,16 @@ from typing import Any
 import numpy as np
 
 from dgp_ppl._errors import DataError, one_line
-from dgp_ppl.datasets._messages import TOO_LONG, WHOLE_MAX, named, quoted, shown, suggestion
-from dgp_ppl.datasets.rows._cells import bad_cell, first_bad
+from dgp_ppl.datasets._messages import (
+    TOO_LONG,
+    WHOLE_MAX,
+    bad_cell,
+    named,
+    quoted,
+    shown,
+    suggestion,
+)
+from dgp_ppl.datasets.rows._readers import first_bad
 from dgp_ppl.datasets.tables._read import Column, Table
 
 __all__ = ["DEFAULT_SPLITS", "read_npz"]
@@ -46,7 +54,7 @@ def read_npz(path: Path, split_key: str) -> tuple[Table, tuple[np.ndarray, ...] 
             )
         arrays = [_array(archive, name, where) for name in (_IMAGES if are_images else "Xy")]
         if are_images:
-            x, y, test_index = _joined(*arrays, where)
+            x, y, test_index = _joined(where, *arrays)
         else:
             x, y = arrays
             test_index = _read_splits(archive, split_key, len(y) if y.ndim else 0, where)
@@ -65,7 +73,7 @@ def read_npz(path: Path, split_key: str) -> tuple[Table, tuple[np.ndarray, ...] 
 
 
 def _joined(
-    x: np.ndarray, y: np.ndarray, x_test: np.ndarray, y_test: np.ndarray, where: str
+    where: str, x: np.ndarray, y: np.ndarray, x_test: np.ndarray, y_test: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, tuple[np.ndarray, ...]]:
     """Join images: inputs, a column per pixel; targets; and the row numbers of the test images."""
     if x.ndim < 2 or x.shape[1:] != x_test.shape[1:] or y.ndim != y_test.ndim:

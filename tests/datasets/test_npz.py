@@ -68,7 +68,7 @@ def test_arrays_that_are_refused(npz):
         ({"X": X + 1j}, "'X' has dtype 'complex128'", "real numbers"),
         ({"y": Y.astype(str)}, "'y' has dtype '<U", "real numbers"),
         ({"X": X.astype("datetime64[s]")}, "'X' has dtype 'datetime64[s]'"),
-        ({"X": np.where(X == 5, np.nan, X)}, "'x1': nan in row 2 (from 0) is a missing cell"),
+        ({"X": np.where(X == 5, np.nan, X)}, "'x1': nan in row 2 (from 0) is missing"),
         ({"X": np.where(X > 8, np.inf, X)}, "'x0': inf in row 5", "; correct the cells, or leave"),
         ({"y": np.where(Y == 1, np.nan, Y)}, "the target 'y': nan in row 2"),
         ({"X": X.astype("g") * np.longdouble("1e4000")}, "float32"),

@@ -121,9 +121,9 @@ def test_bad_cells_are_named_with_their_file_and_row(tmp_path, monkeypatch):
     for case, (column, cells, *words) in enumerate((
         ("a", changed(numbers, 1e39), "column 'a': 1e+39", "beyond the range of float32"),
         ("a", changed(numbers, -np.inf), "column 'a': -inf", "is infinite"),
-        ("a", changed(numbers, None), "column 'a': nan", "is a missing cell"),
+        ("a", changed(numbers, None), "column 'a': nan", "is missing"),
         ("a", changed(range(30), 2**53 + 1), "column 'a'", "beyond 2^53"),
-        ("y", changed(numbers, None), "target 'y': nan", "is a missing cell"),
+        ("y", changed(numbers, None), "target 'y': nan", "is missing"),
         ("y", changed(numbers, 1e39), "target 'y': 1e+39", "beyond the range of float32"),
         ("y", changed(range(30), 2**53 + 1), "target 'y'", "beyond 2^53"),
     )):  # fmt: skip
@@ -142,7 +142,7 @@ def test_bad_cells_are_named_with_their_file_and_row(tmp_path, monkeypatch):
     x[17, 1] = np.nan
     np.save(tmp_path / "x.npy", x)
     mapped = np.load(tmp_path / "x.npy", mmap_mode="r")
-    for array, words in ((mapped, "x.npy'"), (x, "is a missing cell")):
+    for array, words in ((mapped, "x.npy'"), (x, "is missing")):
         rows = open_source(dgp.Rows.from_arrays(array, ROWS / 2)).rows
         refused((lambda rows=rows: rows.take(ROWS), "'x1': nan in row 17 (from 0)", words))
     refused(

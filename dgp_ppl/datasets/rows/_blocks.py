@@ -11,8 +11,8 @@ import numpy as np
 from jaxtyping import Array
 
 from dgp_ppl._errors import DataError
-from dgp_ppl.datasets.rows._cells import bad_cell, first_bad
-from dgp_ppl.datasets.rows._readers import Arrays
+from dgp_ppl.datasets._messages import bad_cell
+from dgp_ppl.datasets.rows._readers import Arrays, first_bad
 from dgp_ppl.datasets.rows._rows import Rows
 
 __all__ = ["Block", "Blocks"]

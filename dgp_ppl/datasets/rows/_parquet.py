@@ -11,9 +11,8 @@ import numpy as np
 
 from dgp_ppl._errors import DataError
 from dgp_ppl.datasets._arrow import arrow, readable, without_index
-from dgp_ppl.datasets._messages import TOO_LONG, WHOLE_MAX, quoted, shown
-from dgp_ppl.datasets.rows._cells import bad_cell, first_bad
-from dgp_ppl.datasets.rows._readers import Arrays, Interval, Reader, runs
+from dgp_ppl.datasets._messages import TOO_LONG, WHOLE_MAX, bad_cell, quoted, shown
+from dgp_ppl.datasets.rows._readers import Arrays, Interval, Reader, first_bad, runs
 
 __all__ = ["ParquetReader", "parquet_columns"]
 

@@ -6,14 +6,17 @@ import abc
 import dataclasses
 import itertools
 import mmap
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
 import numpy as np
 
 from dgp_ppl._errors import DataError
+from dgp_ppl.datasets._messages import FLOAT32_MAX, TOO_LARGE, TOO_LONG, WHOLE_MAX, bad_cell, shown
 
-__all__ = ["ArrayReader", "Arrays", "Interval", "Reader", "hash_arrays", "runs"]
+__all__ = [
+    "ArrayReader", "Arrays", "CellCheck", "Interval", "Reader", "first_bad", "hash_arrays", "runs",
+]  # fmt: skip
 
 Arrays = tuple[np.ndarray, ...]
 Interval = tuple[int, int]
@@ -58,6 +61,41 @@ def hash_arrays(found: Any, arrays: Arrays) -> None:
     """Update a hash with the types, shapes and entries of arrays."""
     for array in arrays:
         found.update(f"{array.dtype.str}{array.shape}".encode() + array.tobytes())
+
+
+def first_bad(array: np.ndarray, limit: float, may_miss: bool) -> tuple[int, ...]:
+    """Return the position of the first number beyond a limit, or NaN if none may miss; else ()."""
+    bad = ~((array >= -limit) & (array <= limit))
+    if may_miss:
+        bad &= array == array  # not NaN
+    return tuple(map(int, np.argwhere(bad)[0])) if bad.any() else ()
+
+
+@dataclasses.dataclass(frozen=True)
+class CellCheck:
+    """A check of inputs and targets when they are read, for `Rows.map`.
+
+    NaN, infinity, numbers beyond `largest` and whole numbers beyond 2^53 are errors. NaN is none in
+    targets that need not be `complete`.
+    """
+
+    where: str
+    x_names: Sequence[str] | None = None
+    y_name: str = "y"
+    largest: float = FLOAT32_MAX
+    complete: bool = True
+
+    def check(self, arrays: Sequence[np.ndarray], place: Callable[[int], str]) -> None:
+        """Raise `DataError` about the first bad number; `place` says where a row of arrays is."""
+        for what, array in zip("xy", arrays, strict=False):
+            is_float = array.dtype.kind == "f"
+            limit, fault = (self.largest, TOO_LARGE) if is_float else (WHOLE_MAX, TOO_LONG)
+            if at := first_bad(array, limit, what == "y" and not self.complete):
+                name = f"the target {shown(self.y_name)}"
+                if what == "x":
+                    name = f"column {at[1]} of x"
+                    name = f"column {shown(self.x_names[at[1]])}" if self.x_names else name
+                raise bad_cell(f"{self.where}: {name}", array[at], place(at[0]), fault)
 
 
 class ArrayReader(Reader):

@@ -13,10 +13,16 @@ import numpy as np
 from dgp_ppl._checks import check_count, check_key
 from dgp_ppl._errors import DataError
 from dgp_ppl._typing import PRNGKey
-from dgp_ppl.datasets.rows._cells import CellCheck
 from dgp_ppl.datasets.rows._order import Order, generator, seed_of
 from dgp_ppl.datasets.rows._parquet import ParquetReader
-from dgp_ppl.datasets.rows._readers import ArrayReader, Arrays, Interval, Reader, hash_arrays
+from dgp_ppl.datasets.rows._readers import (
+    ArrayReader,
+    Arrays,
+    CellCheck,
+    Interval,
+    Reader,
+    hash_arrays,
+)
 
 __all__ = ["Rows"]
 
@@ -51,7 +57,7 @@ class Rows:
         reader: Reader,
         buffer_rows: int | None = None,
         left_out: np.ndarray | None = None,
-        functions: tuple[Callable[..., Any], ...] = (),
+        functions: tuple[Callable[..., Any] | CellCheck, ...] = (),
     ) -> None:
         if buffer_rows is not None:
             check_count("Rows", "buffer_rows", buffer_rows)
@@ -129,7 +135,7 @@ class Rows:
     def __len__(self) -> int:
         return self.num_rows
 
-    def map(self, function: Callable[..., Any]) -> Rows:
+    def map(self, function: Callable[..., Any] | CellCheck) -> Rows:
         """Return rows that a function makes of these, when they are read.
 
         Args:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import datetime
+import decimal
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -9,30 +12,21 @@ import numpy as np
 
 from dgp_ppl._errors import DataError
 from dgp_ppl.datasets._messages import (
-    FILL_IN,
     FLOAT32_MAX,
-    MISSING_CELL,
     OF_NEW_ROWS,
     TOO_LARGE,
     TOO_LONG,
+    WHOLE_MAX,
     constant_target,
     quoted,
     shown,
     suggestion,
 )
-from dgp_ppl.datasets.tables._cells import (
-    canonical,
-    has_decimal_comma,
-    is_padded,
-    is_too_long,
-    parse_date,
-    parse_number,
-)
-from dgp_ppl.datasets.tables._read import Column, Table
+from dgp_ppl.datasets.tables._read import DAY_MICROSECONDS, Column, Table, is_missing
 
 __all__ = [
     "InputColumn", "Kind", "TargetColumn", "ambiguous_dates", "fit_input", "fit_target",
-    "format_value", "infer", "labels",
+    "format_value", "infer", "labels", "parse_date", "parse_number",
 ]  # fmt: skip
 
 _MOST_CATEGORIES = 50
@@ -46,6 +40,78 @@ _OF_TARGETS = (
     "correct the cells, leave these rows out, or take all as classes (categorical=..., "
     "--categorical)"
 )
+_EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
+
+_THOUSANDS = re.compile(r"[+-]?[1-9]\d{0,2}(,\d{3})+(\.\d*)?")
+_DECIMAL_COMMA = re.compile(r"[+-]?\d+,\d+")
+_PLAIN = re.compile(r"[+-]?0*(\d*)(\.\d*)?")
+_PADDED = re.compile(r"[+-]?0\d")
+_PARTS = {"y": r"(?P<y>\d{4})", "m": r"(?P<m>\d{1,2})", "d": r"(?P<d>\d{1,2})"}
+_TIME = r"(?:[T ]\s*(?P<time>\d.*))?"
+_DATES = {
+    order: re.compile(f"{_PARTS[a]}(?P<sep>[{separators}]){_PARTS[b]}(?P=sep){_PARTS[c]}{_TIME}")
+    for order, (a, b, c), separators in (
+        ("year", "ymd", "-/."), ("day", "dmy", "-/."), ("month", "mdy", "-/"),
+    )
+}  # fmt: skip
+
+
+def parse_number(text: str) -> float | None:
+    """Return the number in a text; NaN if missing; None for other texts.
+
+    Commas may separate thousands, as in ``1,421.48``. A decimal comma is no number: ``0,532``.
+    """
+    if is_missing(text):
+        return np.nan
+    if "_" in text:  # a number for Python alone
+        return None
+    try:
+        return float(text.replace(",", "") if _THOUSANDS.fullmatch(text) else text)
+    except ValueError:
+        return None
+
+
+def _is_too_long(text: str) -> bool:
+    """Return whether a number beyond 2^53 is whole, or has digits that float64 loses."""
+    match = _PLAIN.fullmatch(text.replace(",", ""))
+    if match is None or (len(match[1]) <= 16 and int(match[1] or 0) <= WHOLE_MAX):
+        return False
+    return not match[2] or decimal.Decimal(match[0]) != decimal.Decimal(float(match[0]))
+
+
+def _is_padded(text: str) -> bool:
+    """Return whether a text is a code such as 007, which differs from the number 7."""
+    return _PADDED.match(text) is not None
+
+
+def _has_decimal_comma(text: str) -> bool:
+    """Return whether a text is a number whose comma cannot separate thousands."""
+    return bool(_DECIMAL_COMMA.fullmatch(text)) and not _THOUSANDS.fullmatch(text)
+
+
+def parse_date(text: str, order: str) -> float | None:
+    """Return the days from 1970-01-01 (UTC) to a date; NaN if missing; None for other texts.
+
+    `order` says what dates start with: "year" (2024-03-31), "day" (31/03/2024) or "month".
+    """
+    if is_missing(text):
+        return np.nan
+    match = _DATES[order].fullmatch(text)
+    if match is None:
+        return None
+    try:
+        date = datetime.date(*(int(match[part]) for part in "ymd"))
+        time = datetime.time.fromisoformat(match["time"] or "00:00")
+    except ValueError:
+        return None
+    time = time if time.tzinfo else time.replace(tzinfo=datetime.UTC)
+    since = datetime.datetime.combine(date, time) - _EPOCH
+    return since / datetime.timedelta(microseconds=1) / DAY_MICROSECONDS
+
+
+def _canonical(number: float) -> str:
+    """Return the text of a number as a category: whole numbers have no decimal point."""
+    return str(int(number)) if number == int(number) else repr(float(number))
 
 
 @dataclass(frozen=True)
@@ -74,52 +140,38 @@ def infer(
     about these cells.
     """
     column = table.columns[name]
-    if column.kind not in ("number", "date", "text"):
-        raise DataError(
-            f"{table.where}: column {shown(name)} is of type {shown(column.kind)}, wanted numbers, "
-            "dates, text or booleans; leave it out (drop=..., --drop)"
-        )
-    if column.kind == "date" and categorical:
-        raise DataError(
-            f"{table.where}: categorical has {shown(name)}, a column of dates; leave it out of "
-            "categorical, or write the dates as text"
-        )
     if column.kind != "text":
-        return (Kind("category", numeric=True) if categorical else Kind(column.kind)), ""
+        name = "category" if categorical else "date" if column.kind == "date" else "number"
+        return Kind(name, numeric=categorical), ""
     if categorical or column.declared:
-        numbers = (parse_number(text) is not None and not is_padded(text) for text in column.texts)
+        numbers = (parse_number(text) is not None and not _is_padded(text) for text in column.texts)
         return Kind("category", numeric=all(numbers)), ""
-    kinds = {}
+    kinds, present = {}, column.values >= 0
     for kind in _OF_TEXTS:
-        kinds[kind] = fits = column.passing(lambda text, kind=kind: kind.parse(text) is not None)
-        if not (~fits & (column.values >= 0)).any():
+        kinds[kind] = column.passing(lambda text, kind=kind: kind.parse(text) is not None)
+        if (kinds[kind] == present).all():
             return kind, ""
     kind, fits = max(kinds.items(), key=lambda found: found[1].sum())  # the first of equals
-    bad = ~fits & (column.values >= 0)
-    many, few = int(fits.sum()), int(bad.sum())
-    commas = column.passing(has_decimal_comma)
+    bad, share = present & ~fits, fits.sum() / present.sum()
+    commas = column.passing(_has_decimal_comma)
     if commas.any() and kind.name == "number" and (bad <= commas).all():
         wanted = f"numbers with a decimal point; {todo}"
         raise _bad_cells(table, name, commas, "has a decimal comma", wanted)
-    if many > few:
+    if share > 0.5:
         raise _bad_cells(table, name, bad, f"is no {kind.name}", f"{kind.name}s; {todo}")
-    doubt = ""
-    if many >= _MIXED * (many + few):
-        rows = (int(fits.argmax()), int(bad.argmax()))
-        one, other = (f"{column.cell(row)} in {table.place(row)}" for row in rows)
-        doubt = (
-            f"column {shown(name)}: {many} of {many + few} cells are {kind.name}s, such as {one}, "
-            f"and others cannot be read so, such as {other}: all are taken as text; correct the "
-            "cells, or say that they are categories (categorical=..., --categorical)"
-        )
-    return Kind("category"), doubt
+    if share < _MIXED:
+        return Kind("category"), ""
+    one, other = (f"{column.cell(r)} in {table.place(r)}" for r in (fits.argmax(), bad.argmax()))
+    return Kind("category"), (
+        f"column {shown(name)}: {fits.sum()} of {present.sum()} cells are {kind.name}s, such as "
+        f"{one}, and others cannot be read so, such as {other}: all are taken as text; correct the "
+        "cells, or say that they are categories (categorical=..., --categorical)"
+    )
 
 
 def ambiguous_dates(column: Column) -> bool:
     """Return whether day and month of all dates could be exchanged."""
-    return all(
-        parse_date(text, order) is not None for text in column.texts for order in ("day", "month")
-    )
+    return all(None not in (parse_date(t, "day"), parse_date(t, "month")) for t in column.texts)
 
 
 def _numbers(table: Table, name: str, kind: Kind, todo: str = OF_NEW_ROWS) -> np.ndarray:
@@ -134,16 +186,11 @@ def _numbers(table: Table, name: str, kind: Kind, todo: str = OF_NEW_ROWS) -> np
         if None in parsed:
             bad = column.passing(lambda text: kind.parse(text) is None)
             raise _bad_cells(table, name, bad, f"is no {kind.name}", f"{kind.name}s; {todo}")
-        if kind.name == "number" and (long := column.passing(is_too_long)).any():
+        if kind.name == "number" and (long := column.passing(_is_too_long)).any():
             raise _bad_cells(table, name, long, TOO_LONG, f"fewer digits; {todo}")
         values = np.array([*parsed, np.nan], float)[values]
-    elif column.kind != kind.name and not _is_empty(column):  # without cells it may have any type
-        is_known = column.kind in ("number", "date")
-        held = f"{column.kind}s" if is_known else f"type {shown(column.kind)}"
-        raise DataError(
-            f"{table.where}: column {shown(name)} holds {held}, wanted {kind.name}s, as in the "
-            "training data; convert the column"
-        )
+    elif not column.can_be(kind.name):
+        raise _wrong_type(table, name, f"{kind.name}s")
     if (large := np.abs(values) > FLOAT32_MAX).any():
         raise _bad_cells(table, name, large, TOO_LARGE, f"finite numbers; {todo}")
     return values
@@ -154,31 +201,33 @@ def labels(table: Table, name: str, kind: Kind) -> tuple[tuple[str, ...], np.nda
     column = table.columns[name]
     if column.kind == "text":
         texts, codes = [_label(text, kind.numeric) for text in column.texts], column.values
-    elif column.kind == "number" or _is_empty(column):
-        values = _numbers(table, name, Kind(column.kind))
+    elif column.can_be("number"):
+        values = _numbers(table, name, Kind("number"))
         found, codes = np.unique(values, return_inverse=True, equal_nan=True)
-        texts = [canonical(v) for v in found if not np.isnan(v)]
+        texts = [_canonical(v) for v in found if not np.isnan(v)]
         codes = np.where(np.isnan(values), -1, codes)
     else:
-        raise DataError(
-            f"{table.where}: column {shown(name)} holds no text, wanted categories, as in the "
-            "training data; convert the column"
-        )
+        raise _wrong_type(table, name, "text, booleans or whole numbers")
     used = {text: i for i, text in enumerate(sorted(set(texts)))}
     lookup = np.array([used[text] for text in texts] + [-1])
     return tuple(used), lookup[codes]
 
 
-def _is_empty(column: Column) -> bool:
-    return column.kind in ("number", "date") and bool(np.isnan(column.values).all())
+def _wrong_type(table: Table, name: str, wanted: str) -> DataError:
+    kind = table.columns[name].kind
+    held = f"{kind}s" if kind in ("number", "date") else f"values of type {shown(kind)}"
+    return DataError(
+        f"{table.where}: column {shown(name)} holds {held}, wanted {wanted}; convert the column, "
+        "or leave it out (drop=..., --drop)"
+    )
 
 
 def _label(text: str, numeric: bool) -> str:
     """Return a category in one way of writing: ``true`` is ``True``, and ``3.0`` is ``3``."""
     if text.lower() in ("true", "false"):
         return text.capitalize()
-    number = parse_number(text) if numeric and not is_too_long(text) else None
-    return text if number is None or not np.isfinite(number) else canonical(number)
+    number = parse_number(text) if numeric and not _is_too_long(text) else None
+    return text if number is None or not np.isfinite(number) else _canonical(number)
 
 
 def _bad_cells(
@@ -224,7 +273,8 @@ class InputColumn:
         if self.kind.name != "category":
             values = _numbers(table, self.name, self.kind)
             if self.fill is None and (missing := np.isnan(values)).any():
-                raise _bad_cells(table, self.name, missing, MISSING_CELL, f"numbers; {FILL_IN}")
+                wanted = "numbers; fill the cells in, or leave these rows out"
+                raise _bad_cells(table, self.name, missing, "is missing", wanted)
             return values
         todo = "or predict them as none of these categories (unseen='zeros', --unseen zeros)"
         codes = _codes(table, self.name, self.kind, self.categories, todo * (unseen == "error"))
@@ -255,7 +305,7 @@ class TargetColumn:
             present = ~np.isnan(y)
         if complete and not present.all():
             wanted = "a target in every row; leave these rows out"
-            raise _bad_cells(table, self.name, ~present, MISSING_CELL, wanted, "the target")
+            raise _bad_cells(table, self.name, ~present, "is missing", wanted, "the target")
         if self.task == "binary" and self.kind.name != "category":
             if (other := present & (y != 0) & (y != 1)).any():
                 wanted = f"the classes of the training data; {OF_NEW_ROWS}"

@@ -21,13 +21,25 @@ from dgp_ppl.datasets._arrow import (
     without_index,
 )
 from dgp_ppl.datasets._messages import WHOLE_MAX, check_file, named, shown
-from dgp_ppl.datasets.tables._cells import DAY_MICROSECONDS, MISSING, is_missing
 from dgp_ppl.datasets.tables._csv import check_names, csv_batches, csv_rows
 
-__all__ = ["TABLE_SUFFIXES", "Column", "Table", "read_table", "table_chunks"]
+__all__ = [
+    "DAY_MICROSECONDS", "TABLE_SUFFIXES", "Column", "Table", "is_missing", "read_table",
+    "table_chunks",
+]  # fmt: skip
 
 TABLE_SUFFIXES = (".csv", ".parquet")
+DAY_MICROSECONDS = 86_400_000_000
 _BATCH_ROWS = 2**16
+_MISSING = frozenset(
+    ("", "na", "n/a", "#n/a", "<na>", "nan", "+nan", "-nan", "null", "none", "nil", "?", ".", "-")
+)
+"""Texts of cells without a value, in lower case."""
+
+
+def is_missing(text: str) -> bool:
+    """Return whether a text stands for a missing cell: empty, NA, nan, null, ?, ..."""
+    return text.lower() in _MISSING
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,6 +53,11 @@ class Column:
     texts: tuple[str, ...] = ()  # that differ, without spaces around them
     whole: bool = False  # whether the numbers are stored or written as whole numbers
     declared: bool = False  # whether the source says that it holds categories or booleans
+
+    def can_be(self, kind: str) -> bool:
+        """Return whether this is a column of numbers or dates of a kind; one without cells can."""
+        is_empty = self.kind in ("number", "date") and bool(np.isnan(self.values).all())
+        return self.kind == kind or is_empty
 
     def passing(self, test: Callable[[str], object]) -> np.ndarray:
         """Return which rows have a text that passes a test, [N]; missing cells have none."""
@@ -232,7 +249,7 @@ def _plain_numbers(column: Any) -> Column | None:
     """Convert texts to numbers; None if some text is neither a plain number nor missing."""
     pa, pc = arrow(), arrow("compute")
     trimmed = pc.utf8_trim_whitespace(column)
-    missing = pc.is_in(pc.utf8_lower(trimmed), value_set=pa.array(sorted(MISSING), trimmed.type))
+    missing = pc.is_in(pc.utf8_lower(trimmed), value_set=pa.array(sorted(_MISSING), trimmed.type))
     trimmed = pc.if_else(missing, pa.scalar(None, trimmed.type), trimmed)
     try:
         values = trimmed.cast(pa.float64()).to_numpy(zero_copy_only=False)  # NaN where missing

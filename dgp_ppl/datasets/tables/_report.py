@@ -58,10 +58,9 @@ def describe(
 
     `left_out` says why a column is no input; `without_target` counts rows without a target.
     """
-    steps, warnings = [], []
-    numbers = [c for c in columns if c.kind.name != "category"]
+    steps, missing, warnings = [], [], []
     for kind, note in (("number", ""), ("date", " (days since 1970-01-01)")):
-        if names := [c.name for c in numbers if c.kind.name == kind and c.varies]:
+        if names := [c.name for c in columns if c.kind.name == kind and c.varies]:
             steps.append((f"{kind}s", _listed(names) + note))
     for c in columns:
         if c.kind.name == "category":
@@ -70,14 +69,13 @@ def describe(
             more = ", and missing" * c.missing
             more += f" ({_listed(others)} in other rows alone)" if others else ""
             steps.append(("categories", f"{c.name}: {_listed(c.categories)}{more}"))
-    for c in numbers:
+            continue
         values, column = c.read(training), table.columns[c.name]
         present = values[~np.isnan(values)]
         if c.missing:
-            many = len(values) - len(present)
+            cells = _counted(len(values) - len(present), "cell")
             fill = f" -> {format_value(c.kind, c.fill or 0)}, and" if c.varies else ", replaced by"
-            cells = f"{c.name}: {many:,} cell{'s' * (many != 1)}{fill} an input that marks them"
-            steps.append(("missing", cells))
+            missing.append(("missing", f"{c.name}: {cells}{fill} an input that marks them"))
         different = len(np.unique(present[present == np.round(present)]))
         if c.kind.name == "number" and different >= max(_FEW_CELLS, _MOSTLY * len(present)):
             warnings.append(
@@ -89,6 +87,7 @@ def describe(
                 f"column {shown(c.name)}: dates such as {column.texts[0]} are read as "
                 "month/day/year, but day and month could be exchanged: write year-month-day"
             )
+    steps += missing
     for name, note in left_out.items():
         steps.append(("left out", f"{name}: {note}"))
         if "different texts" in note:
@@ -97,14 +96,16 @@ def describe(
                 "name it (categorical=..., --categorical)"
             )
     if without_target:
-        rows = f"{without_target:,} row{'s' * (without_target > 1)} without a target"
-        steps.append(("left out", rows))
+        steps.append(("left out", f"{_counted(without_target, 'row')} without a target"))
     if target is not None:
         classes = f": {_listed(target.classes)}" if target.classes else ""
         steps.append(("target", f"{target.name} ({target.task}{classes})"))
     title = f"{table.where}: {len(training):,} training rows, {len(table.names)} columns -> "
-    title += f"{num_inputs} input{'s' * (num_inputs != 1)}"
-    return Report(title, tuple(steps), tuple(warnings))
+    return Report(title + _counted(num_inputs, "input"), tuple(steps), tuple(warnings))
+
+
+def _counted(number: int, what: str) -> str:
+    return f"{number:,} {what}{'s' * (number != 1)}"
 
 
 def _listed(names: Sequence[str], limit: int = 10) -> str:

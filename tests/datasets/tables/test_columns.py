@@ -7,8 +7,7 @@ import numpy as np
 from support.data_samples import refused
 from support.tables import arrow, fitted
 
-from dgp_ppl.datasets.tables._cells import parse_date, parse_number
-from dgp_ppl.datasets.tables._columns import Kind, infer
+from dgp_ppl.datasets.tables._columns import Kind, infer, parse_date, parse_number
 from dgp_ppl.datasets.tables._read import read_table
 
 DAY = datetime.date(2024, 1, 1)
@@ -96,14 +95,14 @@ def test_columns_that_are_neither_one_thing_nor_another():
                 (["2024-01-31", "2024-02-31", "2024-03-31"], "'2024-02-31' in row 1", "is no date"),
                 (["3,14", "2,71"], "'3,14' in row 0", "has a decimal comma", "decimal point"),
                 (["0,532", "1,421"], "'0,532'", "decimal comma"),
-                ([[1], [2]], "'a' is of type 'list<", "leave it out"),
+                ([[1], [2]], "'a' holds values of type 'list<", "leave it out"),
                 ([1, np.inf], "inf in row 1 (from 0) is infinite", "--drop"),
                 ([1e39, 1], "1e+39 in row 0", "beyond the range of float32"),
                 (["1,000", "9,007,199,254,740,993"], "in row 1", "beyond 2^53"),
                 ([Decimal("9007199254740993.25"), Decimal(1)], "'9007199254740993.25' in row 0"),
             )
         ],
-        (lambda: learn([DAY], categorical="a"), "'a', a column of dates"),
+        (lambda: learn([DAY], categorical="a"), "'a' holds dates, wanted text"),
     )
     assert learn(["3,14", "2,71", "3,14"], categorical="a").categories == ("2,71", "3,14")
 
@@ -160,8 +159,8 @@ def test_new_rows():
         (lambda: inputs(dates, ["1970-01-01", "red"]), "'red' in row 1", "is no date"),
         (lambda: inputs(numbers, [DAY]), "holds dates, wanted numbers"),
         (lambda: inputs(dates, [1.5]), "holds numbers, wanted dates"),
-        (lambda: inputs(numbers, [[1]]), "holds type 'list<"),
-        (lambda: inputs(three, [DAY]), "holds no text, wanted categories"),
+        (lambda: inputs(numbers, [[1]]), "holds values of type 'list<"),
+        (lambda: inputs(three, [DAY]), "holds dates, wanted text"),
         (lambda: inputs([1, 2, 1], [np.inf], categorical="a"), "inf in row 0", "infinite"),
     )  # fmt: skip
 
