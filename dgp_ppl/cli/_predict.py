@@ -21,30 +21,21 @@ from dgp_ppl.prediction import Prediction
 
 __all__: list[str] = []
 
-_SUFFIXES = (".csv", ".parquet")
+_OUT = "{}-predictions.csv"
 
 
 @app.command("predict")
 def _predict(
     fit: Annotated[Path, typer.Argument(help="A file of `dgp-ppl fit`.")],
     data: Annotated[
-        Path,
-        typer.Argument(
-            help="A .csv or .parquet file with the same columns, or a folder of .parquet files."
-        ),
+        Path, typer.Argument(help="A .csv or .parquet file, or a folder of .parquet files.")
     ],
     out: Annotated[
         Path | None,
-        typer.Option(
-            help="File of the predictions, .csv or .parquet.", show_default="DATA-predictions.csv"
-        ),
+        typer.Option(help="The predictions, .csv or .parquet.", show_default=_OUT.format("DATA")),
     ] = None,
     id: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="Column to copy to the predictions; give it several times, or names separated "
-            "by commas.",
-        ),
+        list[str] | None, typer.Option(help="Column to copy; or several, separated by commas.")
     ] = None,
     quantiles: Annotated[
         str, typer.Option(help="Levels of the quantiles, separated by commas.")
@@ -55,18 +46,15 @@ def _predict(
     unseen: Annotated[
         str,
         typer.Option(
-            help="What to do about categories that the fit's table did not have: error, or zeros, "
-            "which takes them as none of the known categories. Of two categories the first is "
-            "zero too."
+            help="What to do about new categories: error, or zeros, which takes them as none of "
+            "the known categories. Of two categories the first is zero too."
         ),
     ] = "error",
     trusted: Annotated[
         list[str] | None,
         typer.Option(help="Module of your own that the fit's file may import, and run; as --id."),
     ] = None,
-    overwrite: Annotated[
-        bool, typer.Option("--overwrite", help="Replace earlier predictions.")
-    ] = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the file.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="Show no progress.")] = False,
 ) -> None:
     """Predict the rows of a table with a fit of `dgp-ppl fit`.
@@ -82,8 +70,8 @@ def _predict(
     import pyarrow as pa
     from jax import random
 
-    out = Path(f"{data.stem}-predictions.csv") if out is None else out
-    check_output(out, overwrite, _SUFFIXES, [fit, data])
+    out = Path(_OUT.format(data.stem)) if out is None else out
+    check_output(out, overwrite, (".csv", ".parquet"), [fit, data])
     levels, ids = _levels(quantiles), column_names(id)
     if unseen not in ("error", "zeros"):
         raise DataError(f"predict: unseen is {unseen!r}, wanted error or zeros")
@@ -175,9 +163,7 @@ def _summary(
 
 def _check(found: dict[str, np.ndarray], table: Table) -> None:
     """Raise `DataError` about the first row whose prediction is not finite."""
-    bad = np.zeros(len(table), bool)
-    for values in found.values():
-        bad |= ~np.isfinite(values) if values.dtype.kind == "f" else False
+    bad = ~np.all([np.isfinite(v) for v in found.values() if v.dtype.kind == "f"], axis=0)
     if bad.any():
         raise DataError(
             f"{table.where}: the prediction of {table.place(int(bad.argmax()))} is not finite "
