@@ -1,7 +1,10 @@
-"""A model's arguments, and their partition into arrays and static values.
+"""A model's arguments, their partition into arrays and static values, and programs made from it.
 
 `jax.jit` traces the arrays. The rest is hashable, so calls that differ only in arrays share
 compiled programs: a model and its guide compile once for all data of the same shapes.
+
+NumPyro's stack of handlers belongs to the process, so only the thread that holds `TRACING` may run
+a model. Programs compile and run without the lock, side by side.
 """
 
 from __future__ import annotations
@@ -10,7 +13,9 @@ import copy
 import dataclasses
 import functools
 import inspect
-from collections.abc import Hashable, Iterator
+import os
+import threading
+from collections.abc import Callable, Hashable, Iterator
 from typing import Any, ClassVar, NamedTuple, NoReturn, Self
 
 import jax
@@ -25,9 +30,49 @@ from dgp_ppl._static_key import static_key
 _MOST_LETTERS = 60  # of an argument in a description
 
 __all__ = [
-    "Call", "CallArrays", "ComparedByFields", "Partition", "Streamed", "call_signature",
-    "is_streamed", "named_arrays", "rows_of", "shape_of", "signature",
+    "TRACING", "Call", "CallArrays", "ComparedByFields", "Partition", "Streamed", "alone",
+    "call_signature", "compiled", "is_streamed", "named_arrays", "rows_of", "shape_of", "signature",
 ]  # fmt: skip
+
+TRACING: Any = threading.RLock()
+"""The lock of the thread that runs a model, or anything else under NumPyro's handlers."""
+if hasattr(os, "register_at_fork"):  # not on Windows; a fork waits until no thread runs a model
+    _free = {"after_in_parent": TRACING.release, "after_in_child": TRACING.release}
+    os.register_at_fork(before=TRACING.acquire, **_free)
+
+
+class alone(handlers.block):  # noqa: N801 - a handler, named as NumPyro's are
+    """NumPyro's `handlers.block` for a thread that runs a model; other threads wait."""
+
+    def __enter__(self) -> None:
+        TRACING.acquire()
+        super().__enter__()
+
+    def __exit__(self, *error: Any) -> None:
+        try:
+            super().__exit__(*error)
+        finally:
+            TRACING.release()
+
+
+class compiled:  # noqa: N801 - a function like `jax.jit`
+    """`jax.jit` of a function that runs a model: one thread traces, many compile and run.
+
+    JAX lets threads wait for one that traces the same program. So a thread that holds the lock has
+    its own program: else it could wait for one that waits for the lock.
+    """
+
+    def __init__(self, function: Callable[..., Any], **options: Any) -> None:
+        @functools.wraps(function)
+        def in_turn(*args: Any, **kwargs: Any) -> Any:
+            with TRACING:
+                return function(*args, **kwargs)
+
+        functools.update_wrapper(self, function)
+        self._in_turn, self._within = jax.jit(in_turn, **options), jax.jit(function, **options)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return (self._within if TRACING._is_owned() else self._in_turn)(*args, **kwargs)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -214,7 +259,8 @@ class Partition:
 
     def __post_init__(self) -> None:
         # Handlers around the call change what the program computes, so it is not shared.
-        token = object() if primitives._PYRO_STACK else None
+        with TRACING:
+            token = object() if primitives._PYRO_STACK else None
         key = self._static_key(), token
         vars(self).update(_key=key, _hash=hash(key))
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 from numbers import Real
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import random
@@ -19,6 +18,7 @@ from numpyro import handlers
 
 from dgp_ppl import means
 from dgp_ppl._checks import check_count, check_inputs, check_key
+from dgp_ppl._partition import alone, compiled
 from dgp_ppl._typing import Inputs, Model, Params, PRNGKey
 from dgp_ppl.datasets import Rows
 from dgp_ppl.means import Linear
@@ -288,7 +288,7 @@ def shorter_lengthscales(
     inputs = x.take(range(1))[0] if isinstance(x, Rows) else x
     check_inputs("shorter_lengthscales", inputs)
 
-    @jax.jit  # computes the lengthscales alone
+    @compiled  # computes the lengthscales alone
     def scaled(x: Inputs) -> Params:
         sites = handlers.trace(handlers.seed(model, 0)).get_trace(x, *args, **kwargs)
         return {
@@ -297,7 +297,7 @@ def shorter_lengthscales(
             if site["type"] == "param" and name.endswith("lengthscale")
         }
 
-    with handlers.block():
+    with alone():
         return scaled(jnp.asarray(inputs))
 
 

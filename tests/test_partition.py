@@ -2,9 +2,12 @@
 
 import functools
 import logging
+import threading
+import time
 import types
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import numpyro
 import numpyro.distributions as dist
@@ -16,7 +19,7 @@ from support.helpers import KEY, regression
 
 import dgp_ppl as dgp
 from dgp_ppl import kernels
-from dgp_ppl._partition import Call, Partition
+from dgp_ppl._partition import TRACING, Call, Partition, compiled
 from dgp_ppl._static_key import static_key
 from dgp_ppl.inference.svi._setup import Problem
 from dgp_ppl.models import svgp
@@ -297,3 +300,73 @@ def test_the_key_of_helpers_that_call_helpers_takes_linear_time():
         return names["f0"]
 
     assert static_key(chain(1)) == static_key(chain(1)) != static_key(chain(2))
+
+
+def in_threads(*calls, seconds=60):
+    """Return what the calls return, each in a thread; None for one that does not end."""
+    found = [None] * len(calls)
+
+    def run(i):
+        try:
+            found[i] = calls[i]()
+        except Exception as error:
+            found[i] = error
+
+    threads = [threading.Thread(target=run, args=(i,), daemon=True) for i in range(len(calls))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(seconds)
+    return found
+
+
+def test_threads_run_a_model_in_turn_and_its_programs_side_by_side():
+    """NumPyro has one stack of handlers: two threads in a model would mix their sites."""
+    seen = types.SimpleNamespace(now=types.SimpleNamespace(inside=[], most=0))  # deep: no key
+
+    def model(x, y=None):
+        now = seen.now
+        now.inside.append(threading.get_ident())  # a model may run within itself
+        now.most = max(now.most, len(set(now.inside)))
+        time.sleep(0.002)  # another thread would enter here
+        try:
+            svgp(x, y, z=Z)
+        finally:
+            now.inside.pop()
+
+    guide = dgp.MeanField(model)
+    fit = lambda rows: dgp.fit(KEY, model, guide, X[:rows], Y[:rows], steps=2, progress=False)  # noqa: E731
+    at = lambda rows: dgp.predict(KEY, model, guide, first, X[:rows], num_samples=2)  # noqa: E731
+    first = fit(6)
+    calls = [functools.partial(fit, 6 + i) for i in (0, 0, 1)]
+    calls += [lambda rows=rows: at(rows).mean for rows in (3, 3, 4)]
+    *fits, wide, same, other = in_threads(*calls)
+    assert (seen.now.most, seen.now.inside) == (1, [])
+    for result in fits[:2]:
+        np.testing.assert_array_equal(result.losses, first.losses)
+    assert fits[2].num_data == 7
+    np.testing.assert_array_equal(wide, same)
+    np.testing.assert_allclose(other[:3], wide, rtol=1e-4)
+    prediction = at(3)
+    with TRACING:  # another thread may trace for long
+        (again,) = in_threads(lambda: prediction.mean)
+    np.testing.assert_array_equal(again, wide)
+
+
+def test_a_thread_that_holds_the_lock_waits_for_no_trace_that_needs_it():
+    """JAX lets a thread wait until another has traced the same program."""
+    program = compiled(lambda x: 2 * x)
+    begins = threading.Event()
+
+    def holds():
+        with TRACING:
+            begins.set()
+            time.sleep(0.2)  # the other thread begins to trace, and waits for the lock
+            return program(jnp.ones(3))
+
+    def waits():
+        begins.wait()
+        return program(jnp.ones(3))
+
+    for found in in_threads(holds, waits, seconds=20):
+        np.testing.assert_array_equal(found, 2.0)

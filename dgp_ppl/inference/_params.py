@@ -17,7 +17,7 @@ from dgp_ppl._checks import (
     params_of,
     unknown_params,
 )
-from dgp_ppl._partition import Call, CallArrays, Partition
+from dgp_ppl._partition import Call, CallArrays, Partition, alone
 from dgp_ppl._typing import Fitted, Model, Params, PRNGKey
 from dgp_ppl.inference.guides import LayerGuide
 from dgp_ppl.inference.programs._handlers import held_names, survey
@@ -123,7 +123,7 @@ def set_up_guide(
 
     `sites` are a `survey` of the model, which a guide of this model need not make then.
     """
-    with handlers.block(), handlers.seed(rng_seed=key):
+    with alone(), handlers.seed(rng_seed=key):
         if isinstance(guide, LayerGuide):
             guide.find_sites(call, sites if guide.model is model else None)
         elif isinstance(guide, AutoGuide):
@@ -149,7 +149,7 @@ def _shapes_of(
                 own = {n: s["value"] for n, s in sites.items() if s["declared"]}
                 found[name] = {n: jax.tree.map(_abstract, value) for n, value in own.items()}
 
-    with handlers.block():
+    with alone():
         jax.eval_shape(run, treedef.unflatten(shapes))
     return Declared(found["model"], found["guide"])
 

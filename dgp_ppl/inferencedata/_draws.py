@@ -17,7 +17,7 @@ from numpyro import handlers
 from numpyro.infer.autoguide import AutoDelta, AutoGuide, AutoLaplaceApproximation
 from numpyro.primitives import Messenger
 
-from dgp_ppl._partition import Call, CallArrays, Partition
+from dgp_ppl._partition import Call, CallArrays, Partition, alone
 from dgp_ppl._typing import Model, Params, PRNGKey
 from dgp_ppl.core import AbstractInducing, TransportInducing
 from dgp_ppl.core._handover import handover_of, with_handover
@@ -110,7 +110,7 @@ def draws_from_guide(
         guide.setup(*call.args, **call.kwargs)
         guide = guide.drawn()
     elif isinstance(guide, AutoGuide) and guide.prototype_trace is None:
-        with handlers.block(), handlers.seed(rng_seed=0):
+        with alone(), handlers.seed(rng_seed=0):
             guide(*call.args, **call.kwargs)
     if isinstance(guide, AutoLaplaceApproximation):  # a trace of it is only the mode
         found = guide.sample_posterior(key, params, *call.args, sample_shape=(num,), **call.kwargs)

@@ -16,7 +16,7 @@ from jax import lax, random
 from jaxtyping import Array
 from numpyro import handlers
 
-from dgp_ppl._partition import Call, CallArrays, Partition
+from dgp_ppl._partition import Call, CallArrays, Partition, compiled
 from dgp_ppl._typing import Model, Params, PRNGKey
 from dgp_ppl.core._minibatch import whole_plates
 from dgp_ppl.inferencedata._draws import Draws, SetDraws
@@ -184,7 +184,7 @@ def _pad(a: Array, count: int, axis: int) -> Array:
     return jnp.pad(a, width, mode="edge")
 
 
-@partial(jax.jit, static_argnums=(0, 1))
+@partial(compiled, static_argnums=(0, 1))
 def _evaluate(
     static: tuple[Partition, tuple[str, ...]],
     sizes: tuple[int, int],

@@ -10,6 +10,8 @@ from jaxtyping import Array
 from numpyro import handlers
 from numpyro.primitives import Messenger
 
+from dgp_ppl._partition import alone
+
 __all__ = ["call_likelihood"]
 
 Likelihood = Callable[[Array], dist.Distribution]
@@ -36,7 +38,7 @@ class _WithSites:
         self.likelihood, self.values = likelihood, values
 
     def __call__(self, f: Array) -> dist.Distribution:
-        with handlers.block(), handlers.substitute(data=self.values):
+        with alone(), handlers.substitute(data=self.values):
             return self.likelihood(f)
 
 

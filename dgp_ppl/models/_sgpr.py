@@ -13,6 +13,7 @@ from jaxtyping import Array, Float
 from numpyro.distributions import constraints
 
 from dgp_ppl._checks import GivenParams, missing_params, params_of
+from dgp_ppl._partition import TRACING
 from dgp_ppl._typing import AnyArray, Fitted, InducingInputs, Inputs, Params, PRNGKey
 from dgp_ppl.core._conditional import Sparse
 from dgp_ppl.kernels import SquaredExponential
@@ -131,7 +132,7 @@ def optimal_inducing(
     params = params_of("optimal_inducing", params)
     if "l1.z" not in params:
         raise missing_params("optimal_inducing", ["l1.z"], params)
-    with GivenParams(None, params, "optimal_inducing"):
+    with TRACING, GivenParams(None, params, "optimal_inducing"):
         sparse, noise = _layer(params["l1.z"], kernel, 1.0)
     A = _projection(sparse, x)[0] / noise
     M = len(A)

@@ -21,6 +21,7 @@ from numpyro.primitives import Messenger
 from dgp_ppl._checks import params_of, short_list
 from dgp_ppl._errors import printable
 from dgp_ppl._files import fingerprint, versions
+from dgp_ppl._partition import TRACING
 from dgp_ppl._typing import Fitted, Model, Params, PRNGKey
 from dgp_ppl.datasets import Preprocessor
 from dgp_ppl.datasets._arrow import is_frame
@@ -312,7 +313,8 @@ def _find_sites(guide: Any, site: str, args: tuple[Any, ...], kwargs: dict[str, 
     guide.model = handlers.block(model, hide=[site])
     try:
         rows = np.zeros(np.shape(args[0]), np.float32)  # values do not matter
-        handlers.seed(guide, 0)(rows, *args[1:], **kwargs)
+        with TRACING:
+            handlers.seed(guide, 0)(rows, *args[1:], **kwargs)
     finally:
         guide.model = model
 

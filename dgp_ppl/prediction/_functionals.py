@@ -17,6 +17,7 @@ from jax.scipy.special import logsumexp, ndtri
 from jaxtyping import Array
 from numpyro.distributions import constraints
 
+from dgp_ppl._partition import compiled
 from dgp_ppl._typing import PRNGKey
 from dgp_ppl.likelihoods import Mixture
 
@@ -29,7 +30,7 @@ QUANTILE_TOLERANCE = 1e-6
 """Width, in standard deviations of y, of the interval whose midpoint `quantiles` returns."""
 
 
-@jax.jit
+@compiled
 def moments(mixtures: Mixture) -> Array:
     """Return the mean and variance of y over all passes, [B, 2, ...]."""
     means, var = jax.vmap(lambda m: (m.mean, m.variance))(mixtures)
@@ -39,14 +40,14 @@ def moments(mixtures: Mixture) -> Array:
     return jnp.stack([mean, var], axis=1)
 
 
-@jax.jit
+@compiled
 def log_density(mixtures: Mixture, y: Array, seen: Array | None = None) -> Array:
     """Return log p(y) in nats, [B]: the log of the mean density over passes."""
     values = log_density_by_pass(mixtures, y, seen)
     return logsumexp(values, axis=1) - jnp.log(values.shape[1])
 
 
-@jax.jit
+@compiled
 def log_density_by_pass(mixtures: Mixture, y: Array, seen: Array | None = None) -> Array:
     """Return log p(y | pass) in nats, [B, S]; `seen` says which entries of y count."""
 
@@ -56,7 +57,7 @@ def log_density_by_pass(mixtures: Mixture, y: Array, seen: Array | None = None) 
     return jax.vmap(one, out_axes=1)(mixtures)
 
 
-@jax.jit
+@compiled
 def distribution_function(mixtures: Mixture, y: Array) -> Array:
     """Return P(Y <= y) of every entry over all passes, [B, ...].
 
@@ -91,7 +92,7 @@ def num_classes(mixtures: Mixture) -> int | None:
     return ends[1] + 1
 
 
-@partial(jax.jit, static_argnums=1)
+@partial(compiled, static_argnums=1)
 def probabilities(mixtures: Mixture, num: int) -> Array:
     """Return p(y = c) over all passes, [B, num]."""
     rows = mixtures.components.batch_shape[-1]
@@ -99,7 +100,7 @@ def probabilities(mixtures: Mixture, num: int) -> Array:
     return jnp.exp(values).T
 
 
-@jax.jit
+@compiled
 def draws(mixtures: Mixture, passes: Array, key: PRNGKey) -> Array:
     """Draw y once from each of these passes, [B, len(passes), ...]."""
 
@@ -109,7 +110,7 @@ def draws(mixtures: Mixture, passes: Array, key: PRNGKey) -> Array:
     return jnp.moveaxis(jax.vmap(draw)(passes, random.split(key, len(passes))), 0, 1)
 
 
-@jax.jit
+@compiled
 def quantiles(mixtures: Mixture, levels: Array) -> Array:
     """Return quantiles of y over all passes, [B, len(levels), ...].
 

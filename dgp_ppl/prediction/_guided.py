@@ -8,7 +8,7 @@ import numpyro
 from numpyro import handlers
 
 from dgp_ppl._checks import GivenParams, params_of
-from dgp_ppl._partition import Call
+from dgp_ppl._partition import Call, alone
 from dgp_ppl._typing import Fitted, Model, Params
 from dgp_ppl.inference import LayerGuide
 from dgp_ppl.inference._params import declared_params
@@ -58,7 +58,7 @@ def guided(model: Model, guide: Model, params: Params | Fitted) -> Model:
         if isinstance(guide, LayerGuide):
             guide.setup(*args, **kwargs)
             posterior = guide.for_new_rows()
-        with handlers.block():
+        with alone():
             seeded = GivenParams(handlers.seed(posterior, key), values, "guided")
             trace = handlers.trace(seeded).get_trace(*args, **kwargs)
         latent: Any = {

@@ -14,6 +14,7 @@ from numpyro import handlers
 from numpyro.distributions import biject_to
 
 from dgp_ppl._checks import check_key, params_of
+from dgp_ppl._partition import alone
 from dgp_ppl._typing import Fitted, Model, Params, PRNGKey
 from dgp_ppl.inference import FitResult, Implicit, LayerGuide, default_optimizer, fit, freeze
 from dgp_ppl.inference.runs._summary import Summarized
@@ -163,7 +164,7 @@ def infer_latent(
     if loc.shape != (rows, dim):
         raise ValueError(f"infer_latent: start has shape {loc.shape}, wanted {(rows, dim)}")
     new_guide = guide.with_model(model)
-    with handlers.block(), handlers.seed(rng_seed=key):
+    with alone(), handlers.seed(rng_seed=key):
         new_guide.setup(x, y, *args, **kwargs)
     if f"{site}_auto_loc" not in new_guide.row_params or isinstance(guide, Implicit):
         raise TypeError(

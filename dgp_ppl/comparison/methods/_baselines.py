@@ -16,6 +16,7 @@ from numpyro.infer.autoguide import AutoDelta, AutoNormal
 
 from dgp_ppl import kernels, models
 from dgp_ppl._errors import UnsuitableError
+from dgp_ppl._partition import TRACING
 from dgp_ppl._typing import Inputs, Params, PRNGKey
 from dgp_ppl.comparison._builders import kernel_maker, observation_arguments
 from dgp_ppl.comparison._method import Fitted, Task, register
@@ -102,7 +103,8 @@ def _ensemble(task: Task) -> Fitted:
 
 def _prior_draw(key: PRNGKey, x: Inputs, kwargs: dict[str, Any]) -> Params:
     """Return `AutoDelta`'s params with weights drawn from the prior, biases 0 and noise 0.3."""
-    trace = handlers.trace(handlers.seed(models.bnn, key)).get_trace(x, **kwargs)
+    with TRACING:
+        trace = handlers.trace(handlers.seed(models.bnn, key)).get_trace(x, **kwargs)
     params: Params = {}
     for name, site in trace.items():
         if site["type"] == "sample" and name != "y":

@@ -14,7 +14,7 @@ from jaxtyping import Array
 from numpyro import handlers
 
 from dgp_ppl._checks import check_count, check_key
-from dgp_ppl._partition import Call, Partition
+from dgp_ppl._partition import Call, Partition, alone
 from dgp_ppl._progress import Progress
 from dgp_ppl._typing import Fitted, Model, Params, PRNGKey
 from dgp_ppl.inference._params import checked_params
@@ -177,7 +177,7 @@ def annealed_evidence(
     if (why := why_no_evidence(guide)) is not None:
         raise TypeError(f"annealed_evidence: {why}")
     call = Call(args, kwargs)
-    with handlers.block(), handlers.seed(rng_seed=key):
+    with alone(), handlers.seed(rng_seed=key):
         guide.setup(*args, **kwargs)
     needed = guide if start == "guide" or guide.other_sites else None
     params = checked_params("annealed_evidence", params, model, needed, call)
@@ -244,7 +244,7 @@ def _other_sites(
         program = handlers.substitute(handlers.seed(base.model, random.PRNGKey(0)), data=params)
         sites.update(handlers.trace(program).get_trace(*call.args, **call.kwargs))
 
-    with handlers.block():
+    with alone():
         jax.eval_shape(run)
     for name, site in sites.items():
         if site["type"] == "plate" and len(site["value"]) < site["args"][0]:
@@ -254,7 +254,7 @@ def _other_sites(
             )
     latent = {n: s for n, s in sites.items() if s["type"] == "sample" and not s["is_observed"]}
     noise = {n: s["fn"].shape() for n, s in latent.items() if s["infer"].get("is_auxiliary")}
-    with handlers.block(), handlers.substitute(data=params):
+    with alone(), handlers.substitute(data=params):
         others = base.other_sites.noise_shapes(call)
     observed = [as_observed(s["fn"]) for s in sites.values() if s["type"] == "sample"]
     return noise, others, any(o is not None and o.estimated for o in observed)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from typing import Any, NamedTuple
 
-import jax
 import jax.numpy as jnp
 from jax import lax, random
 from jax.scipy.special import logsumexp
@@ -14,7 +13,7 @@ from numpyro import handlers
 from numpyro.infer.util import log_density
 
 from dgp_ppl._checks import check_count, check_key
-from dgp_ppl._partition import Call, CallArrays, Partition
+from dgp_ppl._partition import Call, CallArrays, Partition, alone, compiled
 from dgp_ppl._typing import Fitted, Model, Params, PRNGKey
 from dgp_ppl.inference._params import checked_params
 from dgp_ppl.inference.guides import Diffusion
@@ -86,7 +85,7 @@ def importance_evidence(
     check_count("importance_evidence", "num_paths", num_paths, 2)
     call = Call(args, kwargs)
     partition, data = Partition.split(model, call)
-    with handlers.block(), handlers.seed(rng_seed=key):
+    with alone(), handlers.seed(rng_seed=key):
         guide.setup(*args, **kwargs)
     params = checked_params("importance_evidence", params, model, guide, call)
     drawn = guide.drawn()
@@ -107,7 +106,7 @@ def importance_evidence(
                 )
         return log_p - log_q
 
-    @jax.jit
+    @compiled
     def all_paths(keys: Array, params: Params, data: CallArrays) -> Array:
         return lax.map(lambda k: one(k, params, data), keys, batch_size=_BATCH)
 

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from numpyro import handlers
 
-from dgp_ppl._partition import Call
+from dgp_ppl._partition import Call, alone
 from dgp_ppl._typing import Params, PRNGKey
 from dgp_ppl.inference.guides import Decoupled, LayerGuide, MeanField
 from dgp_ppl.inference.guides._transport import has_reference_space, reference_guide
@@ -48,7 +48,7 @@ def start_at_guide(
     """
     if has_reference_space(guide):
         base = reference_guide("annealed_evidence", guide)
-        with handlers.block(), handlers.seed(rng_seed=key):
+        with alone(), handlers.seed(rng_seed=key):
             base.setup(*call.args, **call.kwargs)
         return base, params
     num = _DRAWS_PER_VALUE * max(M for M, _ in (layer.shape for layer in guide.layers.values()))

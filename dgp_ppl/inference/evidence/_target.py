@@ -12,7 +12,7 @@ from jax import lax, random
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array
 
-from dgp_ppl._partition import CallArrays, Partition
+from dgp_ppl._partition import CallArrays, Partition, compiled
 from dgp_ppl._typing import Params, PRNGKey, Values
 from dgp_ppl.inference.guides import LayerGuide
 from dgp_ppl.inference.guides._transport import (
@@ -74,8 +74,8 @@ class Target:
         flat, self._unravel = ravel_pytree(sites)
         self.leapfrogs, self.dim = leapfrogs, flat.size
         # Compiled per instance, so that the programs are freed with it.
-        self.points, self.move = jax.jit(self._points), jax.jit(self._move)
-        self.latents, self.noise_correction = jax.jit(self._latents), jax.jit(self._correction)
+        self.points, self.move = compiled(self._points), compiled(self._move)
+        self.latents, self.noise_correction = compiled(self._latents), compiled(self._correction)
 
     def _points(self, z: Array, noise: Array, arrays: Arrays) -> Points:
         """Return particles at positions [C, d]."""

@@ -19,7 +19,7 @@ from numpyro.infer.autoguide import AutoGuide, AutoNormal
 from numpyro.infer.elbo import ELBO
 
 from dgp_ppl._checks import GivenParams, params_of
-from dgp_ppl._partition import Call, ComparedByFields
+from dgp_ppl._partition import TRACING, Call, ComparedByFields
 from dgp_ppl._typing import Fitted, Model, Params, PRNGKey, Values
 from dgp_ppl.core import Handover
 from dgp_ppl.core._handover import HANDOVER, hidden_layers, is_layer, layer_of
@@ -207,16 +207,19 @@ class LayerGuide(ComparedByFields, AutoGuide):
 
     def find_sites(self, call: Call, trace: Sites | None = None) -> None:
         """Find the latent sites in a `survey` of the model, which runs it unless it is given."""
-        if self.found is not None:
-            return
-        if "row_sites" not in vars(self):
-            name = type(self).__name__
-            raise TypeError(f"{name}: its __init__ does not call super().__init__(model); add that")
-        try:
-            self.find_layers(call, survey(self.model, call) if trace is None else trace)
-        except BaseException:
-            self.found = None  # what a subclass looks for is missing
-            raise
+        with TRACING:
+            if self.found is not None:
+                return
+            if "row_sites" not in vars(self):
+                raise TypeError(
+                    f"{type(self).__name__}: its __init__ does not call super().__init__(model); "
+                    "add that"
+                )
+            try:
+                self.find_layers(call, survey(self.model, call) if trace is None else trace)
+            except BaseException:
+                self.found = None  # what a subclass looks for is missing
+                raise
 
     def find_layers(self, call: Call, trace: Sites) -> None:
         """Find the layers and other sites in a `survey` of the model."""
@@ -319,7 +322,8 @@ class TransportGuide(LayerGuide):
 
 def _latents(guide: Any, key: PRNGKey, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Values:
     """Return one draw of the latent sites, without auxiliary ones."""
-    trace = handlers.trace(handlers.seed(guide, key)).get_trace(*args, **kwargs)
+    with TRACING:
+        trace = handlers.trace(handlers.seed(guide, key)).get_trace(*args, **kwargs)
     sites = {n: s for n, s in trace.items() if s["type"] == "sample" and not s["is_observed"]}
     return {n: s["value"] for n, s in sites.items() if not s["infer"].get("is_auxiliary")}
 

@@ -18,7 +18,7 @@ from numpyro.distributions.transforms import biject_to
 from numpyro.infer.autoguide import AutoGuide, AutoNormal
 
 from dgp_ppl._checks import GivenParams, params_of
-from dgp_ppl._partition import Call
+from dgp_ppl._partition import Call, alone
 from dgp_ppl._typing import Fitted, Inputs, Model, Params, PRNGKey
 from dgp_ppl.core import FullInducing, Handover, RandomFunction, TransportInducing
 from dgp_ppl.inference.guides._base import Replace
@@ -101,7 +101,7 @@ class GlobalInducing(PropagatingGuide):
             return jnp.zeros(self.layers[site].shape)
 
         def dry_run(key: PRNGKey) -> None:
-            with handlers.block(), handlers.substitute(data=some_params(trace)):
+            with alone(), handlers.substitute(data=some_params(trace)):
                 self.propagate(key, call, jnp.asarray(self.pseudo_inputs), visit)
 
         jax.eval_shape(dry_run, jax.random.PRNGKey(0))
@@ -216,7 +216,7 @@ class GlobalInducing(PropagatingGuide):
             arrived[site] = f.sparse.project(h), posteriors[site]
             return posteriors[site].loc
 
-        with handlers.block(), handlers.seed(rng_seed=key), given:
+        with alone(), handlers.seed(rng_seed=key), given:
             others = mean_field.other_sites.draw_globals(Call(args, kwargs))
             call = Call(args, kwargs, {n: s["value"] for n, s in others.items()})
             self.propagate(numpyro.prng_key(), call, self.pseudo_inputs, draw)

@@ -10,12 +10,11 @@ import jax.numpy as jnp
 import numpyro
 from jax.scipy.special import ndtri
 from jax.typing import ArrayLike
-from numpyro import handlers
 from numpyro.distributions import constraints
 from numpyro.infer.autoguide import AutoGuide, AutoMultivariateNormal, AutoNormal
 
 from dgp_ppl._checks import GivenParams, params_of
-from dgp_ppl._partition import Call
+from dgp_ppl._partition import Call, alone
 from dgp_ppl._typing import Fitted, Model, Params, Values
 from dgp_ppl.core import DiagonalInducing, FullInducing, Handover, SharedInducing, TransportInducing
 from dgp_ppl.core._inducing import cholesky_factor
@@ -105,7 +104,7 @@ class MeanField(TransportGuide):
         """Return each layer's q(v) at given params, by site."""
         caller = type(self).__name__
         given = GivenParams(None, params_of(caller, params), caller)
-        with handlers.block(), given:
+        with alone(), given:
             return self._distributions()
 
     def median(self, params: Params | Fitted) -> Values:

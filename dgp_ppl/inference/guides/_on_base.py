@@ -67,13 +67,9 @@ class GuideOnBase(LayerGuide):
 class WarpedGuide(GuideOnBase):
     """A guide of v = T(F(e)) with a bijection F and e ~ N(0, I), which is its reference space.
 
-    The two maps take their params by `numpyro.param`.
+    The map takes its params by `numpyro.param`.
     """
 
     @abc.abstractmethod
     def warped(self, e: Values) -> tuple[Values, Array]:
         """Return z = F(e) by the layers' sites, and log |F'(e)|."""
-
-    @abc.abstractmethod
-    def unwarped(self, z: Values) -> Values:
-        """Return e with z = F(e)."""

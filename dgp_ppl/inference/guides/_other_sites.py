@@ -16,7 +16,7 @@ from numpyro import handlers
 from numpyro.infer.autoguide import AutoGuide, AutoLaplaceApproximation, AutoNormal
 
 from dgp_ppl._checks import is_traced
-from dgp_ppl._partition import Call
+from dgp_ppl._partition import Call, alone, compiled
 from dgp_ppl._typing import Model, PRNGKey, Values
 from dgp_ppl.core._minibatch import stratified
 from dgp_ppl.inference.guides._local_normal import LocalNormal
@@ -145,16 +145,6 @@ class OtherSites:
             values[name] = x
         return values, log_det
 
-    def to_noise(self, values: Values, call: Call) -> Values:
-        """Return the unit noise of values of the sites, the inverse of `from_noise`."""
-        noise = {}
-        for name, (normal, bijections) in self._normals(call).items():
-            x = values[name]
-            for bijection in reversed(bijections):
-                x = bijection.inv(x)
-            noise[name] = (x - normal.loc) / normal.scale
-        return noise
-
     def _normals(self, call: Call) -> dict[str, tuple[Any, list[Any]]]:
         """Return of each site's guide the normal, and the bijections of its draws."""
         with handlers.trace() as trace, handlers.seed(rng_seed=0):
@@ -191,7 +181,7 @@ class OtherSites:
             )
         if self._globals or self._locals:
             part.prefix = f"{part.prefix}_{group[0]}"  # the sites of two joint guides
-        with jax.ensure_compile_time_eval(), handlers.block(), handlers.seed(rng_seed=0):
+        with jax.ensure_compile_time_eval(), alone(), handlers.seed(rng_seed=0):
             part(*call.args, **call.kwargs)
         return {group[0]: part}
 
@@ -206,7 +196,7 @@ def _with_known_supports(model: Model, names: list[str], sites: Sites, call: Cal
 
     if not unknown:
         return sites
-    with handlers.block(), jax.ensure_compile_time_eval():
+    with alone(), jax.ensure_compile_time_eval():
         within = is_traced(call.args, call.kwargs)  # a compiled run would trace them all
-        known = (computed if within else jax.jit(computed))(random.PRNGKey(0))
+        known = (computed if within else compiled(computed))(random.PRNGKey(0))
     return sites | {n: {**sites[n], "fn": prior} for n, prior in known.items()}

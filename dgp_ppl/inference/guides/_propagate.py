@@ -22,7 +22,7 @@ from jaxtyping import Array
 from numpyro import handlers
 from numpyro.primitives import Messenger
 
-from dgp_ppl._partition import Call, rows_of, shape_of
+from dgp_ppl._partition import Call, alone, rows_of, shape_of
 from dgp_ppl._typing import Inputs, Params, PRNGKey
 from dgp_ppl.core import RandomFunction, function_draws
 from dgp_ppl.core._handover import is_layer, with_handover
@@ -122,7 +122,7 @@ class PropagatingGuide(TransportGuide):
 
         @cache
         def starts() -> dict[str, Any]:
-            with handlers.block(), handlers.seed(rng_seed=key):
+            with alone(), handlers.seed(rng_seed=key):
                 sites = handlers.trace(lambda: call.run(self.model)).get_trace()
             return {n: s["value"] for n, s in sites.items() if s["type"] == "param"}
 

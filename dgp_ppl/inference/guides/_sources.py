@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from numpyro import handlers
 from numpyro.primitives import Messenger
 
-from dgp_ppl._partition import Call
+from dgp_ppl._partition import Call, alone
 from dgp_ppl._typing import Model, Params
 from dgp_ppl.core._dependence import dependence
 from dgp_ppl.core._handover import is_layer, layer_of
@@ -63,7 +63,7 @@ def sources(model: Model, call: Call, params: Params) -> tuple[dict[str, set[Pla
         listener = _Recorder()
         # Not the initial values of params, which may depend on the data.
         given = handlers.substitute(data=params)
-        with handlers.block(), given, handlers.seed(rng_seed=0), listener:
+        with alone(), given, handlers.seed(rng_seed=0), listener:
             model(*args, **kwargs)
         parts = {n: _arrays(m) for n, m in listener.made_of.items()}
         found.update({n: len(a) for n, a in parts.items()})

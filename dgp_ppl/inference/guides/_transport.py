@@ -14,7 +14,7 @@ from numpyro import handlers
 from numpyro.infer.util import log_density
 
 from dgp_ppl._checks import GivenParams, params_of, unknown_params
-from dgp_ppl._partition import Call
+from dgp_ppl._partition import Call, alone
 from dgp_ppl._typing import Fitted, Model, Params, PRNGKey, Values
 from dgp_ppl.core import TransportInducing, guide_site
 from dgp_ppl.inference.guides._base import LayerGuide, TransportGuide
@@ -24,7 +24,7 @@ from dgp_ppl.inference.runs._summary import program_name
 
 __all__ = [
     "from_reference", "has_reference_space", "others_from_reference",
-    "point_distribution", "reference_guide", "reference_log_joint", "to_reference", "transported",
+    "point_distribution", "reference_guide", "reference_log_joint", "transported",
 ]  # fmt: skip
 
 
@@ -128,7 +128,7 @@ def reference_log_joint(
         guided: whether the data term is the expected log-likelihood given v, as in bounds, with
             unit noise from the key. Otherwise it is the log-likelihood given v and the unit noise.
     """
-    with handlers.block(), handlers.seed(rng_seed=key):
+    with alone(), handlers.seed(rng_seed=key):
         handovers, log_det = _at(guide, z, params, call)
         v = {n: h.q.loc for n, h in handovers.items()}
         with handlers.substitute(data=params):
@@ -142,30 +142,17 @@ def reference_log_joint(
     return log_joint + log_det, v
 
 
-def to_reference(guide: LayerGuide, v: Values, params: Params, call: Call) -> Values:
-    """Return z with v = T(z), [M, P] for each layer; arguments as for `reference_log_joint`."""
-    z: Values = {}
-
-    def at_v(site: str, q: TransportInducing) -> TransportInducing:
-        z[site] = q.to_white(v[site])
-        return point_distribution(site, q, z[site])
-
-    with handlers.block(), handlers.seed(rng_seed=random.PRNGKey(0)), _given(guide, params):
-        _base(guide).transport(call, at_v)
-        return guide.unwarped(z) if isinstance(guide, WarpedGuide) else z
-
-
 def others_from_reference(
     guide: LayerGuide, e: Values, params: Params, call: Call
 ) -> tuple[Values, Array]:
     """Return the latent sites besides the layers at unit noise e, and the map's log determinant."""
-    with handlers.block(), _given(guide, params):
+    with alone(), _given(guide, params):
         return guide.other_sites.from_noise(e, call)
 
 
 def from_reference(guide: LayerGuide, z: Values, params: Params, call: Call) -> Values:
-    """Return v = T(z), the inverse of `to_reference`."""
-    with handlers.block(), handlers.seed(rng_seed=random.PRNGKey(0)):
+    """Return v = T(z), [M, P] for each layer; arguments as for `reference_log_joint`."""
+    with alone(), handlers.seed(rng_seed=random.PRNGKey(0)):
         handovers, _ = _at(guide, z, params, call)
     return {n: h.q.loc for n, h in handovers.items()}
 
@@ -191,7 +178,7 @@ def _at(guide: LayerGuide, z: Values, params: Params, call: Call) -> tuple[dict[
         log_dets.append(q.log_det())
         return point_distribution(site, q, z[site])
 
-    with handlers.block(), _given(guide, params):
+    with alone(), _given(guide, params):
         if isinstance(guide, WarpedGuide):
             z, log_det = guide.warped({n: z[n] for n in guide.layers})
             log_dets.append(log_det)

@@ -15,7 +15,7 @@ from numpyro import handlers
 
 from dgp_ppl._checks import bad_rows, check_inputs
 from dgp_ppl._errors import DataError
-from dgp_ppl._partition import Call, Streamed, is_streamed, named_arrays
+from dgp_ppl._partition import Call, Streamed, alone, compiled, is_streamed, named_arrays
 from dgp_ppl._typing import Model
 from dgp_ppl.core._minibatch import padded, whole_plates
 from dgp_ppl.datasets import Rows
@@ -110,8 +110,8 @@ def explain_data(model: Model, call: Call) -> str | None:
         trace = handlers.trace(seeded).get_trace(*call.args, **call.kwargs)
         return {n: (s["value"], _seen(s["fn"])) for n, s in _observed(trace).items()}
 
-    with handlers.block():
-        values = jax.jit(observed)(random.PRNGKey(0))
+    with alone():
+        values = compiled(observed)(random.PRNGKey(0))
     for name, (value, seen) in values.items():
         value = np.asarray(value)
         if value.dtype.kind == "f":

@@ -13,7 +13,7 @@ from numpyro.infer import init_to_feasible
 from numpyro.primitives import Messenger
 
 from dgp_ppl._checks import GivenParams, params_of, short_list
-from dgp_ppl._partition import Call
+from dgp_ppl._partition import Call, alone
 from dgp_ppl._typing import Fitted, Model, Params, PRNGKey
 from dgp_ppl.inference.runs._summary import program_name
 from dgp_ppl.likelihoods import Observed
@@ -49,7 +49,7 @@ def survey(program: Model, call: Call, *, hide_params: bool = False) -> Sites:
         abstract = _Abstract(handlers.seed(program, key), hide_params)
         trace.update(handlers.trace(abstract).get_trace(*call.args, **call.kwargs))
 
-    with handlers.block():
+    with alone():
         jax.eval_shape(run, random.PRNGKey(0))
     return trace
 
@@ -170,4 +170,4 @@ def held_names(program: Any) -> set[str]:
 
 def hidden_samples() -> Any:
     """Return a handler that hides everything but params from outer handlers."""
-    return handlers.block(hide_fn=lambda site: site["type"] != "param")
+    return alone(hide_fn=lambda site: site["type"] != "param")

@@ -15,6 +15,7 @@ import jax
 from jax import lax
 
 from dgp_ppl._checks import is_traced
+from dgp_ppl._partition import compiled
 
 __all__ = ["PassProgram", "StepProgram", "blocks", "runs_on_cpu"]
 
@@ -52,8 +53,8 @@ class StepProgram:
     """
 
     def __init__(self, function: Callable[..., tuple[Any, Any]], **options: Any) -> None:
-        self._counted = jax.jit(function, **options)
-        self._static = jax.jit(function, static_argnums=1, **options)
+        self._counted = compiled(function, **options)
+        self._static = compiled(function, static_argnums=1, **options)
 
     def __call__(self, state: Any, num: int, *others: Any) -> tuple[Any, list[tuple[Any, int]]]:
         """Make `num` steps.
@@ -86,7 +87,7 @@ class PassProgram:
     def __init__(self, function: Callable[..., Any]) -> None:
         functools.update_wrapper(self, function)
         self._function = function
-        self._mapped = jax.jit(self._map, static_argnums=(0, 1))
+        self._mapped = compiled(self._map, static_argnums=(0, 1))
 
     def __call__(self, static: Any, each: Any, *others: Any) -> Any:
         """Make a pass for each entry of the leading axis of the arrays of `each`."""

@@ -21,7 +21,7 @@ from numpyro.primitives import Messenger
 from numpyro.util import is_prng_key, not_jax_tracer
 
 from dgp_ppl._checks import short_list
-from dgp_ppl._partition import Call
+from dgp_ppl._partition import Call, alone, compiled
 from dgp_ppl._typing import Model, PRNGKey, Values
 from dgp_ppl.core._minibatch import whole_plates
 from dgp_ppl.inference.samplers._dynamics import Flat
@@ -106,7 +106,7 @@ class ModelKernel(MCMCKernel, abc.ABC):
             names.extend(latent)
             return {n: biject_to(s["fn"].support).inv(s["value"]) for n, s in latent.items()}
 
-        with handlers.block():
+        with alone():
             shapes = jax.eval_shape(run, random.PRNGKey(0))
         return {n: jnp.zeros(shapes[n].shape, shapes[n].dtype) for n in names}
 
@@ -124,7 +124,7 @@ class ModelKernel(MCMCKernel, abc.ABC):
             found = self.potential(keys, values, call)
             return found.value, found
 
-        (_, found), slopes = jax.jit(jax.value_and_grad(energy, has_aux=True))(values)
+        (_, found), slopes = compiled(jax.value_and_grad(energy, has_aux=True))(values)
         densities = {n: float(p) for n, p in found.log_densities.items() if not jnp.isfinite(p)}
         steep = [n for n, a in slopes.items() if not jnp.isfinite(a).all()]
         raise ValueError(
@@ -238,7 +238,7 @@ class FlatDensity:
         """
         seeded = handlers.seed(self._potential.program, key)
         try:
-            with handlers.block():
+            with alone():
                 sites = handlers.trace(seeded).get_trace(*self._call.args, **self._call.kwargs)
         except NotImplementedError as error:  # by NumPyro's ImproperUniform
             raise ValueError(
@@ -308,7 +308,7 @@ class ExactKernel(ModelKernel):
                     model_args=call.args, model_kwargs=call.kwargs, prototype_params=empty,
                 )[0][0]  # fmt: skip
 
-            found = jax.jit(search)(starts)
+            found = compiled(search)(starts)
             values |= {n: found[n] for n in missing}
 
         def is_sound(z: Values) -> Array:
@@ -316,14 +316,14 @@ class ExactKernel(ModelKernel):
             value, slope = jax.value_and_grad(density)(ravel_pytree(z)[0])
             return jnp.isfinite(value) & jnp.isfinite(slope).all()
 
-        self._check_finite(jax.jit(each(is_sound))(values), keys, values, call)
+        self._check_finite(compiled(each(is_sound))(values), keys, values, call)
 
         def one(key: PRNGKey, first: PRNGKey, z: Values) -> Any:
             density = FlatDensity(self.potential, z, call)
             state = self._first(first, num_warmup, z, ravel_pytree(z)[0], density)
             return state._replace(rng_key=key)
 
-        return jax.jit(each(one))(keys, firsts, values)  # NumPyro's MCMC calls `init` uncompiled
+        return compiled(each(one))(keys, firsts, values)  # NumPyro's MCMC calls `init` uncompiled
 
     def sample(
         self, state: Any, model_args: tuple[Any, ...], model_kwargs: dict[str, Any] | None

@@ -19,7 +19,7 @@ from numpyro.distributions import biject_to, constraints
 
 from dgp_ppl._checks import check_count, check_key, check_shapes, params_of
 from dgp_ppl._errors import Interrupted, NonFiniteLossError
-from dgp_ppl._partition import Call
+from dgp_ppl._partition import Call, alone, compiled
 from dgp_ppl._typing import Fitted, Model, Params, PRNGKey
 from dgp_ppl.inference.programs._data import check_data
 from dgp_ppl.inference.programs._optimizer import default_optimizer
@@ -232,8 +232,8 @@ def _initial_params(
             supports[name] = site["kwargs"].get("constraint", constraints.real)
         return {n: s["value"] for n, s in params.items()}
 
-    with handlers.block():
-        initial = jax.jit(run)()
+    with alone():
+        initial = compiled(run)()
     if not initial:
         raise ValueError(
             "fit_mcem: the model has no params to learn; sample it by MCMC(dgp_ppl.SGHMC(model))"

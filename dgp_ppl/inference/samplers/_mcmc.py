@@ -16,7 +16,7 @@ from numpyro.infer.mcmc import MCMCKernel
 
 from dgp_ppl._checks import check_count, check_key
 from dgp_ppl._errors import Interrupted
-from dgp_ppl._partition import Call, CallArrays, Partition
+from dgp_ppl._partition import TRACING, Call, CallArrays, Partition, compiled
 from dgp_ppl._typing import PRNGKey
 from dgp_ppl.inference.programs._data import check_data
 from dgp_ppl.inference.runs._blocks import blocks, runs_on_cpu
@@ -117,7 +117,8 @@ def run_mcmc(
     if init_params is not None and num_chains == 1:
         init_params = jax.tree.map(lambda a: jnp.asarray(a)[None], init_params)
     kernel = VectorizedKernel(sampler, num_chains)
-    state = kernel.init(key, num_warmup, init_params, call, start)
+    with TRACING:  # kernels of NumPyro run the model as they are
+        state = kernel.init(key, num_warmup, init_params, call, start)
     fields = (sampler.sample_field, *sampler.default_fields, *extra_fields)
     fields = tuple(dict.fromkeys(fields))
     kernel.fields(state, fields)  # raises for an unknown field before anything is run
@@ -188,9 +189,11 @@ class _Program:
         self.kernel, self.fields, self.most = kernel, fields, most
         model = getattr(kernel.kernel, "model", None)
         self.partition, self.data = Partition.split(model, call)
-        self._counted = jax.jit(self._draws)
-        self._static = jax.jit(self._draws, static_argnums=(1, 2))
-        shapes = jax.eval_shape(self._constrained, jax.eval_shape(self._buffers, state), self.data)
+        self._counted = compiled(self._draws)
+        self._static = compiled(self._draws, static_argnums=(1, 2))
+        with TRACING:
+            buffers = jax.eval_shape(self._buffers, state)
+            shapes = jax.eval_shape(self._constrained, buffers, self.data)
         self._structure = jax.tree.structure(shapes)
 
     def advance(self, state: Any, num: int, thinning: int) -> tuple[Any, list[np.ndarray]]:

@@ -14,7 +14,7 @@ from numpyro.distributions import biject_to
 from numpyro.infer.util import compute_log_probs
 from numpyro.primitives import Messenger
 
-from dgp_ppl._partition import Call
+from dgp_ppl._partition import Call, alone
 from dgp_ppl._typing import Model, PRNGKey, Values
 from dgp_ppl.core._minibatch import stratified, whole_plates
 
@@ -117,7 +117,7 @@ class Potential:
         def found(latents: Values) -> Values:
             program = handlers.substitute(whole_plates(self.program), data=latents)
             seeded = handlers.seed(program, _key_from(latents))
-            with handlers.block():
+            with alone():
                 sites = handlers.trace(seeded).get_trace(*call.args, **call.kwargs)
             return {n: s["value"] for n, s in sites.items() if s["type"] == "deterministic"}
 

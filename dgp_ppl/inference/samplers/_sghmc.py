@@ -15,7 +15,7 @@ from numpyro import handlers
 from numpyro.distributions import biject_to
 from numpyro.infer.initialization import init_to_median
 
-from dgp_ppl._partition import Call
+from dgp_ppl._partition import Call, alone, compiled
 from dgp_ppl._typing import Model, PRNGKey, Values
 from dgp_ppl.core._minibatch import whole_plates
 from dgp_ppl.inference.samplers._dynamics import Flat, Integrator, langevin_step
@@ -128,8 +128,8 @@ class SGHMC(ModelKernel):
             # The fourth key is left out, so that draws of version 0.2 stay.
             key, key_start, key_gradient, _, key_momentum = random.split(key, 5)
             # NumPyro's MCMC calls `init` uncompiled.
-            unconstrained = jax.jit(lambda: self._start(key_start, empty, call))() | given
-            gradient_at = jax.jit(lambda values: self._gradient(key_gradient, values, call))
+            unconstrained = compiled(lambda: self._start(key_start, empty, call))() | given
+            gradient_at = compiled(lambda values: self._gradient(key_gradient, values, call))
             energy, gradient = gradient_at(unconstrained)
             flat = ravel_pytree(unconstrained)[0]
             state = SGHMCState(
@@ -157,7 +157,7 @@ class SGHMC(ModelKernel):
         """Return unconstrained values of the latent sites by the strategy."""
         seeded = handlers.seed(whole_plates(self.potential.program), key)
         program = handlers.substitute(seeded, substitute_fn=self.init_strategy)
-        with handlers.block():
+        with alone():
             sites = handlers.trace(program).get_trace(*call.args, **call.kwargs)
         return {n: biject_to(sites[n]["fn"].support).inv(sites[n]["value"]) for n in empty}
 

@@ -18,7 +18,7 @@ from numpyro.infer.svi import SVIState
 
 from dgp_ppl._checks import check_count, check_key
 from dgp_ppl._errors import DataError, Interrupted
-from dgp_ppl._partition import Call, CallArrays, Partition
+from dgp_ppl._partition import TRACING, Call, CallArrays, Partition
 from dgp_ppl._typing import Fitted, Model, Params, PRNGKey
 from dgp_ppl.datasets.rows import Rows
 from dgp_ppl.datasets.rows._order import seed_of
@@ -337,7 +337,8 @@ def fit_program(
     loop, data = problem.loop, problem.data
 
     def run(state: SVIState, data: CallArrays) -> tuple[SVIState, jax.Array]:
-        return loop.run_chunk(state, num, 0, data)
+        with TRACING:
+            return loop.run_chunk(state, num, 0, data)
 
     return run, loop.init(key, data, {}), data
 

@@ -108,7 +108,7 @@ def test_a_guide_outlives_the_transformation_it_was_first_run_in(how):
     assert ((draws["c"] > 0) & (draws["c"] < jnp.asarray([1, 2]))).all()
 
 
-def test_unit_noise_of_sites_and_back():
+def test_unit_noise_of_sites():
     """T(e) has the guide's density: log q(T(e)) + log |T'(e)| = log N(e; 0, I)."""
     guide = dgp.MeanField(idle)
     guide.setup(X, Y)
@@ -125,9 +125,6 @@ def test_unit_noise_of_sites_and_back():
     with handlers.substitute(data=params):
         assert guide.other_sites.noise_shapes(call) == {"a": (), "b": (), "w": (6,)}
         values, log_det = guide.other_sites.from_noise(noise, call)
-        back = guide.other_sites.to_noise(values, call)
-        for n, e in noise.items():
-            np.testing.assert_allclose(back[n], e, rtol=1e-4, atol=1e-5)
     log_q = sum(
         jnp.sum(dist.LogNormal(params[f"{n}_auto_loc"], params[f"{n}_auto_scale"]).log_prob(a))
         for n, a in values.items()

@@ -19,7 +19,7 @@ from numpyro import handlers
 from numpyro.distributions import constraints
 
 from dgp_ppl._checks import GivenParams, check_count, check_key, params_of
-from dgp_ppl._partition import Call
+from dgp_ppl._partition import Call, compiled
 from dgp_ppl._typing import Fitted, Model, Params, PRNGKey, Values
 from dgp_ppl.core import DiagonalInducing, Handover, TransportInducing
 from dgp_ppl.core._minibatch import padded
@@ -294,7 +294,7 @@ def diffusion_paths(
         states = jax.lax.map(v_of, states)
         return {n: jnp.concatenate([states[n], end[n][None]]) for n in layers}
 
-    return jax.jit(jax.vmap(path))(random.split(key, num_paths))
+    return compiled(jax.vmap(path))(random.split(key, num_paths))
 
 
 class _Prior(TransportGuide):

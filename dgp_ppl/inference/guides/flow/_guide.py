@@ -102,11 +102,6 @@ class Flow(WarpedGuide):
         z, log_det = self._bijection(flat.size).transform_and_log_det(flat)
         return unravel(z), log_det
 
-    def unwarped(self, z: Values) -> Values:
-        flat, unravel = ravel_pytree(z)
-        wanted = "wanted inverse_and_log_det(y), as SplineCoupling has it"
-        return unravel(_inverse(self._bijection(flat.size), flat, wanted)[0])
-
     def _bijection(self, size: int) -> Bijection:
         return bijection_params(self.flow, size, PREFIX.rstrip("."))
 
@@ -153,20 +148,22 @@ def _landing(flow: Any, e: Array, z: Array, log_det: Array) -> Float[Array, ""]:
 
     The gradient of log q(z) in the params at constant z has mean zero, and only adds noise.
     """
-    wanted = "with stick_the_landing=True wanted inverse_and_log_det(y); pass False"
     arrays, static = eqx.partition(flow, eqx.is_array)
     held = eqx.combine(lax.stop_gradient(arrays), static)
-    back, inverse_log_det = _inverse(held, z, wanted)
+    back, inverse_log_det = _inverse(held, z)
     # log q(z) = log N(F⁻¹(z)) + log |(F⁻¹)'(z)|, and the layers' sites have log N(e).
     landing = 0.5 * (jnp.sum(jnp.square(back)) - jnp.sum(jnp.square(e))) - inverse_log_det
     return landing + lax.stop_gradient(log_det - landing)
 
 
-def _inverse(flow: Any, z: Array, wanted: str) -> tuple[Array, Array]:
-    """Return F⁻¹(z) and its log determinant; `wanted` ends the error if there is no inverse."""
+def _inverse(flow: Any, z: Array) -> tuple[Array, Array]:
+    """Return F⁻¹(z) and its log determinant."""
     try:
         if hasattr(flow, "inverse_and_log_det"):
             return flow.inverse_and_log_det(z)
     except NotImplementedError:  # FlowJAX's bijections of one direction
         pass
-    raise ValueError(f"Flow: flow is a {type(flow).__name__} without an inverse, {wanted}")
+    raise ValueError(
+        f"Flow: flow is a {type(flow).__name__} without an inverse, with stick_the_landing=True "
+        "wanted inverse_and_log_det(y); pass False"
+    )

@@ -18,7 +18,7 @@ from numpyro.infer.autoguide import AutoGuide, AutoNormal
 from numpyro.infer.elbo import ELBO
 
 from dgp_ppl._checks import check_count
-from dgp_ppl._partition import Call, ComparedByFields
+from dgp_ppl._partition import Call, ComparedByFields, alone
 from dgp_ppl._typing import Model, Params, PRNGKey
 from dgp_ppl.core import Handover, guide_site
 from dgp_ppl.inference.guides._base import DrawnTogether, LayerGuide
@@ -188,7 +188,7 @@ class Implicit(LayerGuide):
 
     def adversarial_pair(self, params: Params) -> AdversarialPair:
         """Return the generator and the discriminator at these params."""
-        with handlers.block(), handlers.substitute(data=params):
+        with alone(), handlers.substitute(data=params):
             return self._pair()
 
     def _pair(self) -> AdversarialPair:

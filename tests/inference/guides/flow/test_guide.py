@@ -29,8 +29,8 @@ from dgp_ppl.criticism import check_guide
 from dgp_ppl.inference import evaluate
 from dgp_ppl.inference.guides._transport import (
     from_reference,
+    point_distribution,
     reference_log_joint,
-    to_reference,
 )
 from dgp_ppl.inference.guides.flow._bijections import SplineCoupling, bijection_params
 from dgp_ppl.inference.guides.flow._guide import Flow
@@ -52,6 +52,19 @@ def moved(params, scale=0.3):
     """Return params with a flow that is not the identity."""
     of_flow = {n: a for n, a in params.items() if n.startswith("flow.")}
     return params | shaken(of_flow, scale)
+
+
+def to_reference(guide, v, params, call):
+    """Return z with v = T(z), of a base."""
+    z = {}
+
+    def at_v(site, q):
+        z[site] = q.to_white(v[site])
+        return point_distribution(site, q, z[site])
+
+    with handlers.block(), handlers.seed(rng_seed=0), handlers.substitute(data=params):
+        guide.transport(call, at_v)
+    return z
 
 
 @pytest.mark.usefixtures("x64")
@@ -139,7 +152,7 @@ def test_trained_it_comes_near_the_evidence_and_not_above():
 @pytest.mark.usefixtures("x64")
 @pytest.mark.parametrize("base", ["mean-field", slow("global")])
 def test_its_reference_space_is_the_space_of_its_noise(base):
-    """v = T(F(e)) and back, and the density of e has the Jacobian of both maps."""
+    """v = T(F(e)), and the density of e has the Jacobian of both maps."""
     x, y = regression(rows=6)
     own, guide, params = two(base, x, y)
     params, call = moved(params), Call((x, y), {"z": Z})
@@ -155,8 +168,6 @@ def test_its_reference_space_is_the_space_of_its_noise(base):
 
     v, log_joint, jacobian = at(e, guide)
     assert np.abs(v - e).max() > 0.1
-    back = jax.jit(lambda v: to_reference(guide, unravel(v), params, call))(v)
-    np.testing.assert_allclose(ravel_pytree(back)[0], e, rtol=1e-7, atol=1e-9)
     z = jax.jit(lambda v: to_reference(own, unravel(v), params, call))(v)
     same, base_joint, base_jacobian = at(ravel_pytree(z)[0], own)
     np.testing.assert_allclose(same, v, rtol=1e-7)
@@ -185,8 +196,6 @@ def test_a_bijection_without_an_inverse_and_errors():
     run = lambda guide: handlers.seed(guide, KEY)(x, y, z=Z)  # noqa: E731
     decoupled = dgp.Decoupled(one_layer, z_mean=np.asarray(Z))
     for error, message, call in (
-        (ValueError, "a Doubled without an inverse, wanted inverse_and_log",
-         lambda: to_reference(guide, {"l1.v": jnp.ones((5, 1))}, params, Call((x, y), {"z": Z}))),
         (ValueError, "Flow needs a random key: run it under",
          lambda: handlers.substitute(guide, data=params)(x, y, z=Z)),
         (ValueError, "base is 'prior', wanted MeanField", lambda: Flow(one_layer, base="prior")),
