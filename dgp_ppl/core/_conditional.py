@@ -27,6 +27,7 @@ from jaxtyping import Array, Float
 from dgp_ppl._typing import AnyArray, Inputs, Outputs
 from dgp_ppl.core._inducing import AbstractInducing, project
 from dgp_ppl.kernels import Covariance, PerOutput, Separable
+from dgp_ppl.kernels._base import evaluated
 from dgp_ppl.linalg import Factor, default_jitter, factorise, white_moments
 from dgp_ppl.linalg._products import computed_once, matmul, stored_gradient
 
@@ -131,7 +132,7 @@ class Sparse(eqx.Module):
     def residual(self, A: Array, x: Inputs) -> Array:
         """Return the conditional variance given v, k(x, x) - diag(A'A), [N] or [P, N]."""
         explained = jnp.sum(jnp.square(A), axis=-2)
-        prior = jnp.broadcast_to(self.kernel(x), explained.shape)
+        prior = jnp.broadcast_to(evaluated(self.kernel, x), explained.shape)
         # Exact values are at least about the jitter's fraction of k(x, x), so smaller ones, which
         # are rounding errors, are raised to it.
         return jnp.maximum(computed_once(prior - explained), default_jitter(A.dtype) * prior)
@@ -141,14 +142,14 @@ class Sparse(eqx.Module):
 
         Where Z determines f, the covariance of `joint` is a small difference of terms of this size.
         """
-        return jnp.mean(jnp.asarray(self.kernel(x)), axis=-1)
+        return jnp.mean(evaluated(self.kernel, x), axis=-1)
 
     @jax.jit
     def marginals(self, q: InducingPosterior, x: Inputs) -> tuple[Outputs, Outputs]:
         """Return mean and variance of f(x), [N, P] each, without the layer's mean function."""
         root = q.moment_root if isinstance(q, AbstractInducing) else None
         if isinstance(q, AbstractInducing) and root is not None and self.separate:
-            k, prior = covariance(self.kernel, self.z, x), jnp.asarray(self.kernel(x))
+            k, prior = covariance(self.kernel, self.z, x), evaluated(self.kernel, x)
             prior = jnp.broadcast_to(prior, (self.out, x.shape[0]))
             mean, var = white_moments(self.factor, k, prior, q.loc, root)
             return stored_gradient(mean.T), stored_gradient(var.T)
@@ -212,8 +213,8 @@ def covariance(kernel: Any, a: AnyArray, b: AnyArray) -> Array:
     per_output = isinstance(kernel, PerOutput)
     axes = (0 if per_output else None, *(0 if u.ndim == 3 else None for u in (a, b)))
     if axes == (None, None, None):
-        return jnp.asarray(kernel(a, b))
-    return jax.vmap(lambda k, u, w: k(u, w), axes)(kernel.kernel if per_output else kernel, a, b)
+        return evaluated(kernel, a, b)
+    return jax.vmap(evaluated, axes)(kernel.kernel if per_output else kernel, a, b)
 
 
 @partial(jax.jit, static_argnums=2)

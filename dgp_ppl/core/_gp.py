@@ -20,6 +20,7 @@ import numpyro.distributions as dist
 from jax import random
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float
+from numpyro import primitives
 from numpyro.primitives import Messenger, apply_stack
 
 from dgp_ppl import means
@@ -30,6 +31,7 @@ from dgp_ppl.core._handover import LAYER, NOISE_OF, Handover, LayerSite, handove
 from dgp_ppl.core._inducing import AbstractInducing
 from dgp_ppl.core._marginals import Marginals
 from dgp_ppl.kernels import Covariance, PerOutput
+from dgp_ppl.kernels._base import features_of
 from dgp_ppl.linalg import factorise
 from dgp_ppl.linalg._products import as_float, matmul
 
@@ -97,10 +99,15 @@ def gp(
         A random function. Call it at any inputs, any number of times; k(z, z) is factorised once.
 
     Raises:
-        TypeError: if `out` is not an integer.
+        TypeError: if `out` is not an integer, or `kernel` is a class.
         ValueError: if the shapes do not fit, or inside a plate.
     """
     check_count(f"gp({name!r})", "out", out)
+    if isinstance(kernel, type) or not callable(kernel):
+        raise TypeError(
+            f"gp({name!r}): kernel is {getattr(kernel, '__name__', kernel)!r}, wanted one such as "
+            "kernels.Matern52.learned(name, dim) or kernels.Matern52(1.0, 0.5)"
+        )
     grid = z if isinstance(z, Grid) else None
     z = as_float(z.points if isinstance(z, Grid) else z)
     if z.ndim not in (2, 3) or (z.ndim == 3 and z.shape[0] != out):
@@ -240,7 +247,8 @@ class RandomFunction:
     def unit_noise(self, x: Inputs, steps: int | None = None) -> Array:
         """Return unit noise for draws at x: [N, P], or [N, steps, P] with `steps`.
 
-        It comes from the places that `sample` names.
+        It comes from the places that `sample` names. The site of several points for each row of a
+        plate, as of pairs or regions, is [rows, points, ...].
         """
         shape = (x.shape[0], self.out) if steps is None else (x.shape[0], steps, self.out)
         # NumPyro wants a name of its own for each site, so the noise of further calls is numbered.
@@ -248,16 +256,23 @@ class RandomFunction:
         self._noises += 1
         if self.guided:
             return random.normal(_key(name), shape, x.dtype)
-        normal = dist.Normal(0, 1).expand(shape).to_event(len(shape) - 1)
-        infer = {"is_auxiliary": True, NOISE_OF: self.site}
+        infer: dict[str, Any] = {"is_auxiliary": True, NOISE_OF: self.site}
+        own, plates = shape, [p for p in primitives._PYRO_STACK if isinstance(p, numpyro.plate)]
+        rows = next((p.subsample_size for p in plates if p.dim == -1), 1)
+        if rows not in (1, len(x)):
+            if len(x) % rows:  # points that all rows share, such as a grid
+                infer["block_plates"] = {p.name for p in plates}
+            else:
+                own = (rows, len(x) // rows, *shape[1:])
+        normal = dist.Normal(0, 1).expand(own).to_event(len(own) - 1)
         noise: Any = numpyro.sample(name, normal, infer=infer)
-        if jnp.shape(noise)[-len(shape) :] != shape:
+        if jnp.shape(noise)[-len(own) :] != own:
             raise ValueError(
                 f"gp({self.name!r}): the site {name!r} has values of shape {jnp.shape(noise)}, "
-                f"wanted {shape}: the values belong to the rows of the MCMC run; remove the site "
+                f"wanted {own}: the values belong to the rows of the MCMC run; remove the site "
                 "from the samples (Predictive then draws it for other rows), or use dgp_ppl.predict"
             )
-        return noise
+        return noise if own is shape else jnp.moveaxis(noise, 1, 0).reshape(shape)
 
     def joint(self, x: Inputs) -> tuple[Outputs, Float[Array, "P N N"]]:
         """Return mean [N, P] and covariance [P, N, N] of the function at x."""
@@ -283,18 +298,13 @@ class RandomFunction:
         kernel, z = self.sparse.kernel, self.sparse.z
         own = isinstance(kernel, PerOutput)
         single: Any = kernel.kernel if own else kernel
-        if not hasattr(single, "features"):
-            raise TypeError(
-                f"gp({self.name!r}).path: {type(single).__name__} has no random features; "
-                "use joint(x), or a kernel of dgp_ppl.kernels"
-            )
         key_f, key_w, key_v, key_j = random.split(key, 4)
         v: Any = self.v if self.q is None else self.q.sample(key_v)
         weights = random.normal(key_w, (num_features, self.out)) / jnp.sqrt(num_features)
         keys = random.split(key_f, self.out) if own else key_f
 
         def output(kernel: Any, key: PRNGKey, x: Inputs, w: Array) -> Array:
-            return matmul(kernel.features(key, num_features, x.shape[-1])(x), w)
+            return matmul(features_of(kernel, key, num_features, x.shape[-1])(x), w)
 
         def prior(x: AnyArray) -> Outputs:  # x: [N, D], or [P, N, D] with inputs per output
             axes = (0 if own else None, 0 if own else None, 0 if x.ndim == 3 else None, 1)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import abc
 import dataclasses
+import functools
 import math
 import operator
 from collections.abc import Callable, Iterable, Sequence
@@ -16,6 +17,7 @@ import numpy as np
 import numpyro
 import numpyro.distributions as dist
 from jax import random
+from jax.tree_util import Partial
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float, Real
 
@@ -23,6 +25,7 @@ from dgp_ppl._typing import AnyArray, Inputs, OtherInputs, PRNGKey
 
 __all__ = [
     "Columns", "Covariance", "Features", "Kernel", "PerOutput", "Product", "Separable", "Sum",
+    "evaluated", "features_of",
 ]  # fmt: skip
 
 _POSITIVE = dist.constraints.positive
@@ -42,8 +45,9 @@ class Kernel(eqx.Module):
     """Base class of covariance functions k(x, z).
 
     Kernels add and multiply: ``a + b`` is a `Sum`, ``a * b`` a `Product`. A subclass declares its
-    hyperparameters as fields and implements `__call__` and `features`. Fields other than
-    ``lengthscale`` need a starting value in the class attribute ``initial``, which `learned` reads.
+    hyperparameters as fields and implements `__call__`; without ``z`` it returns the diagonal,
+    unless a method ``diag(x)`` does. Draws of whole functions also need `features`. Fields other
+    than ``lengthscale`` need a starting value in the class attribute ``initial``, for `learned`.
 
     >>> import jax, jax.numpy as jnp
     >>> class Constant(Kernel):
@@ -51,9 +55,6 @@ class Kernel(eqx.Module):
     ...
     ...     def __call__(self, x, z=None):
     ...         return jnp.full(len(x) if z is None else (len(x), len(z)), self.variance)
-    ...
-    ...     def features(self, key, num, dim):
-    ...         return lambda x: jnp.full((len(x), num), jnp.sqrt(self.variance))
     >>> x = jnp.zeros((3, 2))
     >>> (Constant(4.0) + Constant(1.0))(x).tolist()
     [5.0, 5.0, 5.0]
@@ -73,7 +74,6 @@ class Kernel(eqx.Module):
             K(x, z), [N, M]; without `z` the diagonal of K(x, x), [N].
         """
 
-    @abc.abstractmethod
     def features(self, key: PRNGKey, num: int, dim: int) -> Features:
         """Draw random features phi with E[phi_i(x) phi_i(z)] = k(x, z) for every i.
 
@@ -88,7 +88,15 @@ class Kernel(eqx.Module):
 
         Returns:
             A function that evaluates the features, [N, D] -> [N, F].
+
+        Raises:
+            TypeError: unless the class implements it.
         """
+        raise TypeError(
+            f"the kernel {type(self).__name__} has no random features, which draws of whole "
+            "functions need (mode='path', RandomFunction.path); wanted a method features(key, num, "
+            "dim), or draws at given inputs: mode='joint', RandomFunction.joint"
+        )
 
     @classmethod
     def learned(
@@ -122,14 +130,20 @@ class Kernel(eqx.Module):
             A kernel of this class, or a `PerOutput` of one.
 
         Raises:
-            TypeError: if this kernel has no hyperparameter of a given name.
+            TypeError: if this kernel has no hyperparameter of a given name, or one has no starting
+                value.
             ValueError: if a param was substituted by a value with an axis of outputs, and `out` is
                 None.
         """
         starts: dict[str, tuple[Any, Any]] = {}
         for field in (f.name for f in dataclasses.fields(cls)):  # type: ignore[arg-type]
             is_scale = field == "lengthscale"
-            start = math.sqrt(dim) if is_scale else cls.initial[field]
+            start = math.sqrt(dim) if is_scale else cls.initial.get(field, 1.0)
+            if not (is_scale or field in cls.initial or field in initial):
+                raise TypeError(
+                    f"{cls.__name__}.learned has no starting value of {field!r}, wanted "
+                    f"{field}=..., or one in the class attribute `initial`"
+                )
             starts[field] = jnp.full((dim,) if is_scale and ard else (), start), _POSITIVE
         return cls._registered(name, starts, initial, out)
 
@@ -187,6 +201,34 @@ class Kernel(eqx.Module):
         return NotImplemented if isinstance(other, PerOutput) else Product(self, other)
 
 
+def evaluated(kernel: Any, x: AnyArray, z: AnyArray | None = None) -> Array:
+    """Return k(x, z), [N, M], or without `z` the diagonal of k(x, x), [N], of any kernel.
+
+    Raises:
+        ValueError: if the kernel returns another shape.
+    """
+    if isinstance(kernel, PerOutput):
+        return kernel(x, z)
+    kernel = kernel.func if isinstance(kernel, Partial) else kernel  # a function, or without arrays
+    wanted = (len(x),) if z is None else (len(x), len(z))
+    found = jnp.asarray(getattr(kernel, "diag", kernel)(x) if z is None else kernel(x, z))
+    if found.shape != wanted and (found.shape or z is not None):
+        name = getattr(kernel, "__name__", type(kernel).__name__)
+        raise ValueError(
+            f"the kernel {name} returns shape {found.shape} for "
+            f"{'k(x)' if z is None else 'k(x, z)'}, x {x.shape}, wanted {wanted}: k(x, z) is a "
+            "matrix [N, M], and k(x), or a method diag(x), the diagonal [N] of k(x, x)"
+        )
+    return found
+
+
+def features_of(kernel: Any, key: PRNGKey, num: int, dim: int) -> Features:
+    """Return random features of any kernel; a TypeError if it has none, as tinygp's have none."""
+    kernel = kernel.func if isinstance(kernel, Partial) else kernel
+    draw = getattr(kernel, "features", functools.partial(Kernel.features, kernel))
+    return draw(key, num, dim)
+
+
 class Sum(Kernel):
     """The sum k₁(x, z) + k₂(x, z), which ``first + second`` makes.
 
@@ -199,12 +241,12 @@ class Sum(Kernel):
     second: Any
 
     def __call__(self, x: Inputs, z: OtherInputs | None = None) -> Array:
-        return self.first(x, z) + self.second(x, z)
+        return evaluated(self.first, x, z) + evaluated(self.second, x, z)
 
     def features(self, key: PRNGKey, num: int, dim: int) -> Features:
         # A random sign per feature makes the cross terms vanish on average.
         key_a, key_b, key_s = random.split(key, 3)
-        a, b = self.first.features(key_a, num, dim), self.second.features(key_b, num, dim)
+        a, b = features_of(self.first, key_a, num, dim), features_of(self.second, key_b, num, dim)
         sign = random.rademacher(key_s, (num,), dtype=float)
         return lambda x: a(x) + sign * b(x)
 
@@ -221,11 +263,11 @@ class Product(Kernel):
     second: Any
 
     def __call__(self, x: Inputs, z: OtherInputs | None = None) -> Array:
-        return self.first(x, z) * self.second(x, z)
+        return evaluated(self.first, x, z) * evaluated(self.second, x, z)
 
     def features(self, key: PRNGKey, num: int, dim: int) -> Features:
         key_a, key_b = random.split(key)
-        a, b = self.first.features(key_a, num, dim), self.second.features(key_b, num, dim)
+        a, b = features_of(self.first, key_a, num, dim), features_of(self.second, key_b, num, dim)
         return lambda x: a(x) * b(x)
 
 
@@ -249,13 +291,13 @@ class Separable(Kernel):
     time: Any
 
     def __call__(self, x: Inputs, z: OtherInputs | None = None) -> Array:
-        if z is None:
-            return self.space(x[..., :-1]) * self.time(x[..., -1:])
-        return self.space(x[..., :-1], z[..., :-1]) * self.time(x[..., -1:], z[..., -1:])
+        places, times = (None, None) if z is None else (z[..., :-1], z[..., -1:])
+        in_space = evaluated(self.space, x[..., :-1], places)
+        return in_space * evaluated(self.time, x[..., -1:], times)
 
     def features(self, key: PRNGKey, num: int, dim: int) -> Features:
         key_x, key_t = random.split(key)
-        a, b = self.space.features(key_x, num, dim - 1), self.time.features(key_t, num, 1)
+        a, b = features_of(self.space, key_x, num, dim - 1), features_of(self.time, key_t, num, 1)
         return lambda x: a(x[..., :-1]) * b(x[..., -1:])
 
 
@@ -306,10 +348,10 @@ class Columns(Kernel):
         return x[..., np.array(self.columns)]
 
     def __call__(self, x: Inputs, z: OtherInputs | None = None) -> Array:
-        return self.kernel(self._of(x), None if z is None else self._of(z))
+        return evaluated(self.kernel, self._of(x), None if z is None else self._of(z))
 
     def features(self, key: PRNGKey, num: int, dim: int) -> Features:
-        phi = self.kernel.features(key, num, len(self.columns))
+        phi = features_of(self.kernel, key, num, len(self.columns))
         return lambda x: phi(self._of(x))
 
 
@@ -355,4 +397,4 @@ class PerOutput(eqx.Module):
 
     def __call__(self, x: Inputs, z: OtherInputs | None = None) -> Array:
         """Return K(x, z) for every output, [P, N, M], or the diagonals, [P, N], without `z`."""
-        return jax.vmap(lambda k: k(x, z))(self.kernel)
+        return jax.vmap(lambda k: evaluated(k, x, z))(self.kernel)

@@ -251,6 +251,11 @@ def test_errors():
             r"maps 3 inputs to 3 outputs, wanted out=2.*pad\(3, 2\)",
             lambda: dgp.gp("f", KERNEL, wide, out=2, mean=means.identity),
         ),
+        (
+            TypeError,
+            "kernel is 'Matern52', wanted one such as",
+            lambda: dgp.gp("f", kernels.Matern52, Z),
+        ),
         (TypeError, "out is <function identity", lambda: dgp.gp("f", KERNEL, Z, means.identity)),  # pyright: ignore[reportArgumentType]
         (ValueError, wrong_x, lambda: layer()(X[:, 0])),
         (ValueError, wrong_x, lambda: layer().sample(np.zeros((N, 2)))),
@@ -265,6 +270,26 @@ def test_errors():
     ):
         with handlers.seed(rng_seed=0), pytest.raises(error, match=message):
             call()
+
+
+@pytest.mark.parametrize(("points", "shape"), [(2 * N, (N, 2, P)), (7, (7, P))])
+def test_draws_of_several_points_for_each_row_of_a_plate(points, shape):
+    """Pairs and regions: the noise of a row's points is in its plate; shared points have none."""
+
+    def model(noise):
+        f = dgp.gp("f", KERNEL, Z, out=P)
+        with dgp.minibatch(X), handlers.substitute(data={"f.eps": noise}):
+            return f.sample(jnp.linspace(-1, 1, points)[:, None], joint=True)
+
+    run = handlers.seed(model, KEY)
+    one = jnp.zeros(shape).at[(1, 1, 0)[-len(shape) :]].set(1.0)  # point N + 1, or point 1
+    with handlers.trace() as trace:
+        moved = np.asarray(run(one))
+    moved -= run(jnp.zeros(shape))
+    at = N + 1 if len(shape) == 3 else 1
+    assert trace["f.eps"]["fn"].shape() == shape
+    assert np.flatnonzero(moved[:, 0])[0] == at
+    assert not moved[:, 1].any()
 
 
 def test_noise_without_a_key():

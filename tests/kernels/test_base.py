@@ -2,6 +2,7 @@
 
 import dataclasses
 import itertools
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -10,8 +11,10 @@ import pytest
 import tinygp
 from numpyro import handlers
 from numpyro.distributions import constraints
+from support.helpers import KEY
 from support.kernel_cases import CASES, CLASSES, V, contract, inputs
 
+import dgp_ppl as dgp
 from dgp_ppl import kernels
 
 
@@ -94,10 +97,49 @@ def test_a_kernel_of_some_columns_ignores_all_other_columns():
     np.testing.assert_allclose(own.on(1)(x, z), own(x[:, 1:], z[:, 1:]), rtol=1e-6)
 
 
+class Laplace(kernels.Kernel):
+    """A user's kernel: no features, and a diagonal of its own."""
+
+    scale: Any = 1.0
+
+    def __call__(self, x, z):
+        return jnp.exp(-jnp.abs(x - z.T) / self.scale)
+
+    def diag(self, x):
+        return jnp.ones(len(x))
+
+
+class Wrong(Laplace):
+    def diag(self, x):
+        return self(x, x)
+
+
+def test_an_own_kernel_needs_a_covariance_and_a_diagonal():
+    x, z, own = jnp.asarray(inputs(4, 6)[:, :1]), jnp.zeros((3, 1)), Laplace()
+    np.testing.assert_allclose((own + kernels.Matern12(1.0, 1.0))(x, z), 2 * own(x, z), rtol=1e-5)
+    np.testing.assert_allclose((own * own).on(0)(x), 1.0)
+    with handlers.seed(rng_seed=0):
+        f = dgp.gp("f", own, z + jnp.arange(3.0)[:, None])
+        np.testing.assert_allclose(f.joint(x)[1][0].diagonal(), f(x).var[:, 0], rtol=1e-5)
+
+
 @pytest.mark.wrong_types
 def test_errors():
-    with pytest.raises(TypeError, match=r"Matern32.learned got 'alpha'.*variance.*lengthscale"):
-        kernels.Matern32.learned("k", 1, alpha=1.0)
+    one, x = jnp.ones(()), jnp.zeros((3, 1))
+    for error, pattern, call in (
+        (TypeError, "Matern32.learned got 'alpha'.*variance.*lengthscale",
+         lambda: kernels.Matern32.learned("k", 1, alpha=1.0)),
+        (TypeError, "Laplace.learned has no starting value of 'scale', wanted scale=",
+         lambda: Laplace.learned("k", 1)),
+        (TypeError, "kernel Laplace has no random features.*features.*joint",
+         lambda: (Laplace() + kernels.Linear(one, one)).features(KEY, 2, 1)),
+        (ValueError, r"kernel Wrong returns shape \(3, 3\) for k\(x\).*wanted \(3,\)",
+         lambda: (Wrong() * kernels.Linear(one, one))(x)),
+    ):  # fmt: skip
+        with pytest.raises(error, match=pattern):
+            call()
+    with handlers.seed(rng_seed=0):
+        assert Laplace.learned("k", 1, scale=0.3).scale == pytest.approx(0.3)
     for columns in ([], [0, 0], -1, 0.5, slice(1, None), slice(-2, 3), "ab"):
         with pytest.raises(ValueError, match=r"Columns: columns is .*wanted"):
             kernels.Linear(1.0, 1.0).on(columns)

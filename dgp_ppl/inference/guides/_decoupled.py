@@ -25,6 +25,7 @@ from dgp_ppl.core._inducing import cholesky_factor, project
 from dgp_ppl.inference.guides._base import Replace, TransportGuide
 from dgp_ppl.inference.guides._propagate import check_rows
 from dgp_ppl.inference.programs._handlers import AllLayersSeen, Sites, hidden_samples
+from dgp_ppl.kernels._base import evaluated
 from dgp_ppl.linalg import default_jitter
 from dgp_ppl.linalg._factor import precision_factor
 from dgp_ppl.linalg._products import as_float, matmul
@@ -280,7 +281,7 @@ def _distribution(
     gram = covariance(sparse.kernel, basis, basis)
     # Jitter, as in every Gram matrix: a quadratic form in K_aa could round to below zero.
     square = jnp.sum(weights * project(gram, weights))
-    jitter = default_jitter(gram.dtype) * jnp.mean(jnp.asarray(sparse.kernel(basis)))
+    jitter = default_jitter(gram.dtype) * jnp.mean(evaluated(sparse.kernel, basis))
     square = square + jitter * jnp.sum(jnp.square(weights))
     projected = project(jnp.swapaxes(sparse.project(basis), -1, -2), weights)
     return DecoupledInducing(
