@@ -15,6 +15,7 @@ from dgp_ppl._typing import Params, PRNGKey
 from dgp_ppl.inference.runs._checkpoint import RunFolder
 from dgp_ppl.inference.svi._feed import Feed
 from dgp_ppl.inference.svi._loop import Outcome, TrainingLoop, run_steps
+from dgp_ppl.inference.svi._setup import warn_if_stuck
 
 __all__ = ["BOUND_DRAWS", "bound_losses", "first_states", "train"]
 
@@ -69,6 +70,8 @@ def train(
     first, outcome = _begin(loop, states, arrays, folder=folder, **options)
     if outcome.interrupt is None and len(outcome.failures) < loop.num_fits:
         outcome = run_steps(loop, outcome, arrays, folder=folder, every=every, **options)
+    if outcome.interrupt is None:
+        warn_if_stuck(loop, first, outcome)
     return first, outcome
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
@@ -19,7 +20,7 @@ from numpyro.infer.elbo import ELBO
 from numpyro.infer.svi import SVIState
 
 from dgp_ppl._checks import GivenParams, short_list
-from dgp_ppl._partition import CallArrays, Partition
+from dgp_ppl._partition import TRACING, CallArrays, Partition, compiled
 from dgp_ppl._progress import Progress
 from dgp_ppl._static_key import Keyed
 from dgp_ppl._typing import Params
@@ -47,7 +48,7 @@ class TrainingLoop:
     def __init__(self, partition: Partition, svi: SVI) -> None:
         self.partition, self.svi = partition, svi
         self._steps = StepProgram(self.run_chunk)
-        self._start = jax.jit(self.first_state, static_argnames="each")
+        self._start = compiled(self.first_state, static_argnames="each")
 
     def init(self, key: Any, data: CallArrays, params: Params, *, each: bool = False) -> SVIState:
         """Return the first state; `params` replace the initial values of the same names.
@@ -95,19 +96,6 @@ class TrainingLoop:
         each = keys, np.arange(len(keys))
         return float(losses_of((self.partition, loss), each, params, data).mean())
 
-    def first_non_finite(self, state: SVIState, data: CallArrays) -> str:
-        """Return the first param or site that is not finite in the loss of a state of one fit."""
-        params = self.params(state)
-        for name, value in params.items():
-            if not all(np.isfinite(np.asarray(a)).all() for a in jax.tree.leaves(value)):
-                return f"param {name}"
-        # Values out of support are looked for here, so NumPyro need not warn of them.
-        with numpyro.validation_enabled(False), padded(data.num_rows):
-            for name, terms in self._terms(state, params, data):
-                if not np.isfinite(np.asarray(terms)).all():
-                    return f"site {name}"
-        return "the loss itself (every site is finite)"
-
     def first_state(
         self, key: Any, data: CallArrays, params: Params, *, each: bool = False
     ) -> SVIState:
@@ -154,10 +142,16 @@ class TrainingLoop:
         svi.guide = self.partition.guide_with(data)
         return svi
 
+    def terms(self, state: SVIState, data: CallArrays) -> list[tuple[str, Any, np.ndarray]]:
+        """Return the distribution, and the log density or KL, of each site in this state's loss."""
+        # Values out of support are looked for here, so NumPyro need not warn of them.
+        with TRACING, numpyro.validation_enabled(False), padded(data.num_rows):
+            found = self._terms(state, self.params(state), data)
+            return [(name, fn, np.asarray(terms)) for name, fn, terms in found]
+
     def _terms(
         self, state: SVIState, params: Params, data: CallArrays
-    ) -> Iterator[tuple[str, jax.Array]]:
-        """Yield the log density and the KL of every site in this state's loss."""
+    ) -> Iterator[tuple[str, Any, jax.Array]]:
         args, kwargs = self.partition.join(data)
         key_model, key_guide = random.split(random.split(state.rng_key)[1])
         seeded = handlers.seed(self.partition.guide_with(data), key_guide)
@@ -168,12 +162,13 @@ class TrainingLoop:
         for name, site in trace.get_trace(*args, **kwargs).items():
             if site["type"] != "sample":
                 continue
-            yield name, site["fn"].log_prob(site["value"])
+            yield name, site["fn"], site["fn"].log_prob(site["value"])
             if name in drawn:
                 try:
-                    yield name, kl_divergence(drawn[name]["fn"], site["fn"])
+                    yield name, site["fn"], kl_divergence(drawn[name]["fn"], site["fn"])
                 except NotImplementedError:
-                    yield name, drawn[name]["fn"].log_prob(site["value"])
+                    with contextlib.suppress(NotImplementedError):  # q has no density
+                        yield name, site["fn"], drawn[name]["fn"].log_prob(site["value"])
 
 
 class ManyFits(TrainingLoop):

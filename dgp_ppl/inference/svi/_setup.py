@@ -1,18 +1,22 @@
-"""Set up a fit, and report a loss that is not finite."""
+"""Set up a fit, and report a loss that is not finite, or does not move."""
 
 from __future__ import annotations
 
 import dataclasses
 import math
+import warnings
 from collections.abc import Sequence
 from typing import Any
 
+import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
+from numpyro.distributions import constraints
 from numpyro.infer import TraceMeanField_ELBO
 from numpyro.infer.elbo import ELBO, RenyiELBO
 
-from dgp_ppl._checks import params_of
+from dgp_ppl._checks import params_of, short_list
 from dgp_ppl._errors import NonFiniteLossError
 from dgp_ppl._partition import Call, CallArrays, Partition
 from dgp_ppl._typing import Fitted, Model, Params, PRNGKey
@@ -20,16 +24,21 @@ from dgp_ppl.inference._params import set_up_guide
 from dgp_ppl.inference.guides import LayerGuide
 from dgp_ppl.inference.programs._data import RowCheck, check_data, explain_data, row_check
 from dgp_ppl.inference.programs._optimizer import default_optimizer
-from dgp_ppl.inference.svi._loop import Failure, TrainingLoop, training_loop
+from dgp_ppl.inference.svi._feed import at_step
+from dgp_ppl.inference.svi._loop import Failure, ManyFits, Outcome, TrainingLoop, training_loop
+from dgp_ppl.likelihoods import Observed
 
 __all__ = [
     "Problem", "Start", "bound_loss", "checked_loss", "guide_optimizer", "non_finite_loss",
+    "warn_if_stuck",
 ]  # fmt: skip
 
 Start = Fitted | Params | None
 """What a fit starts from: some params, or all of a result; None has the initial values."""
 
 _DEFAULT_LOSS = TraceMeanField_ELBO()
+_HUGE = 1e20  # a loss that float32 cannot lower
+_FEW = 10  # numbers of a param that may be a scale
 
 
 @dataclasses.dataclass(frozen=True)
@@ -134,19 +143,87 @@ def non_finite_loss(
     loop: TrainingLoop, failure: Failure, call: Call, steps: int, result: Any
 ) -> NonFiniteLossError:
     """Return the error of a fit that failed; `result` has the last state with a finite loss."""
-    step, site = failure.step, loop.first_non_finite(failure.state, failure.data)
+    step, (site, why) = failure.step, _first_non_finite(loop, failure)
     kept = f"the state before it, after {step - 1} steps, is the error's result" if step else ""
     advice = (
         "Try a smaller learning_rate, standardised data (dgp_ppl.Standardizer), or float64 "
         "(jax_enable_x64)"
     )
     return NonFiniteLossError(
-        f"the loss is not finite at step {step} (of {steps}); first not finite: {site}. "
+        f"the loss is not finite at step {step} (of {steps}); first not finite: {site}{why}. "
         f"{explain_data(loop.partition.model, call) or advice}{'; ' + kept if kept else ''}",
         step=step,
         site=site,
         result=result if step else None,
     )
+
+
+def _first_non_finite(loop: TrainingLoop, failure: Failure) -> tuple[str, str]:
+    """Return the first param or site that is not finite in a loss, and a remark on it."""
+    for name, value in loop.params(failure.state).items():
+        if not all(np.isfinite(np.asarray(a)).all() for a in jax.tree.leaves(value)):
+            return f"param {name}", ""
+    for name, fn, terms in loop.terms(failure.state, failure.data):
+        if not np.isfinite(terms).all():
+            return f"site {name}", _out_of_range(fn)
+    return "the loss itself (every site is finite)", ""
+
+
+def _out_of_range(fn: Any) -> str:
+    """Return which argument of a distribution is out of its range, as a remark, or nothing."""
+    while hasattr(fn, "base_dist"):
+        fn = fn.base_dist
+    fn = fn.at_mean if isinstance(fn, Observed) else fn
+    for name, constraint in fn.arg_constraints.items():
+        value = getattr(fn, name, None)
+        ranges = constraints.positive, constraints.nonnegative, constraints.unit_interval
+        if value is not None and constraint in ranges and not np.all(constraint(value)):
+            return f" ({name} of {type(fn).__name__} is out of its range, {constraint})"
+    return ""
+
+
+def warn_if_stuck(loop: TrainingLoop, first: Any, outcome: Outcome) -> None:
+    """Warn of fits that went nowhere: a huge loss, no param that moved, a scale below zero."""
+    if outcome.before is None:  # all steps are from a checkpoint
+        return
+    num, length = outcome.losses.shape
+    rows = lambda tree: [np.asarray(a).reshape(num, -1) for a in jax.tree.leaves(tree)]  # noqa: E731
+    begun, ended = map(loop.unconstrained, (first, outcome.state))
+    moved, turned = np.zeros(num, bool), []
+    for name in begun:
+        for a, b in zip(rows(begun[name]), rows(ended[name]), strict=True):
+            moved |= (a != b).any(axis=1)
+            if 0 < a.shape[1] <= _FEW and (a > 0).all() and (b < 0).any():
+                turned.append(name)
+    losses = np.median(outcome.losses[:, -max(1, length // 10) :], axis=1)
+    suspect = np.abs(losses) > _HUGE
+    after = loop.params(outcome.state) if turned else {}
+    for name in turned:  # below zero as the model sees it, too
+        suspect |= np.any([(a < 0).any(axis=1) for a in rows(after[name])], axis=0)
+    one, found = loop.one if isinstance(loop, ManyFits) else loop, []
+    for i in sorted({*range(num)} - outcome.failures.keys()):
+        texts, terms = [], []
+        if begun and not moved[i]:
+            texts.append(
+                f"no param moved in {length} steps: the loss does not depend on "
+                f"{short_list(begun)}, or learning_rate is too small for their precision"
+            )
+        if suspect[i]:
+            data = loop.part_of_data(at_step(outcome.before[1], 0), i)
+            terms = one.terms(loop.part(outcome.state, i), data)
+        if abs(losses[i]) > _HUGE:
+            largest = max(terms, key=lambda term: np.abs(term[2]).sum())[0]
+            texts.append(
+                f"the loss is {losses[i]:.3g} at the end, most of it at site {largest}, where no "
+                "gradient helps; start from a smaller kernel variance, or standardise the data"
+            )
+        if wrong := [f"site {n}{why}" for n, fn, _ in terms if (why := _out_of_range(fn))]:
+            texts.append(f"{wrong[0]}; declare its param with constraint=constraints.positive")
+        if texts:
+            found.append(f"fit{f'[{i}]' if num > 1 else ''}: {'; '.join(texts)}")
+    if found:
+        more = f"; {len(found)} of {num} fits in all" if num > 1 else ""
+        warnings.warn(found[0] + more, UserWarning, stacklevel=4)
 
 
 def _num_rows(sites: dict[str, Any]) -> int:

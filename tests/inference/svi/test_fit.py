@@ -15,6 +15,7 @@ from support.fits import DEEP, OPTIMIZER, SHALLOW, X, Y, Z, shallow
 from support.helpers import KEY, bound, no_guide
 
 import dgp_ppl as dgp
+from dgp_ppl import inference
 from dgp_ppl.inference import evaluate, fit_program
 from dgp_ppl.inference.svi._loop import TrainingLoop
 from dgp_ppl.models import deep_gp, sgpr, svgp
@@ -143,6 +144,40 @@ def test_the_step_and_the_site_of_a_loss_that_is_not_finite():
         assert np.isfinite(error.result.losses).all()
         # The last state with a finite loss.
         assert error.result.params["w"] == pytest.approx(first - 0.1 * (step - 1), abs=1e-4)
+
+
+def test_fits_that_go_nowhere():
+    """A huge loss, params that do not move, and scales below zero, with the site's name."""
+
+    def constant(y):
+        numpyro.factor("f", 0.0 * numpyro.param("w", 1.0))
+
+    def huge(y):
+        numpyro.factor("f", 0.1 * numpyro.param("w", 1.0))
+        numpyro.factor("g", -1e30 + 0 * y.sum())
+
+    def sample(distribution):
+        def model(y):
+            numpyro.sample("y", distribution(numpyro.param("w", 0.3)), obs=y)
+
+        return model
+
+    gamma = sample(lambda w: dist.Gamma(w, 1.0).expand([5]))
+    normal = sample(lambda w: dist.Normal(0.0, w).expand([5]))
+    y = np.full(5, 1e-3, np.float32)
+    options = {"steps": 2, "optimizer": optax.sgd(0.03), "progress": False}
+    for model, message in (
+        (constant, r"fit: no param moved in 2 steps: .*\['w'\]"),
+        (huge, r"fit: the loss is 1e\+30 at the end, most of it at site g"),
+        (gamma, "site y .concentration of Gamma is out of its range.*constraint=constraints"),
+    ):
+        with pytest.warns(UserWarning, match=message):
+            dgp.fit(KEY, model, no_guide, y, **options)
+    with pytest.raises(dgp.NonFiniteLossError, match=r"site y .scale of Normal is out of"):
+        dgp.fit(KEY, normal, no_guide, y, **options)
+    keys = random.split(KEY, 2)
+    with pytest.warns(UserWarning, match=r"fit\[0\]: no param moved.*2 of 2 fits"):
+        inference.fit_many(keys, constant, no_guide, y, **options)
 
 
 def test_data_that_is_not_finite():
