@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
@@ -27,6 +28,7 @@ __all__ = [
     "params_of",
     "short_list",
     "unknown_params",
+    "warn_of_nan",
 ]
 
 _MOST_ROWS = 5
@@ -86,6 +88,23 @@ def bad_rows(bad: np.ndarray, numbers: np.ndarray | None = None) -> str:
     named = rows if numbers is None else numbers[rows]
     shown = ", ".join(map(str, named[:_MOST_ROWS])) + ", ..." * (len(rows) > _MOST_ROWS)
     return f"{len(rows)} of {len(bad)} rows [{shown}]"
+
+
+def warn_of_nan(caller: str, found: Mapping[str, Any]) -> None:
+    """Warn if an array of results on the host is NaN, by name: a site, or an array of a layer."""
+    bad = {
+        n: np.isnan(a)
+        for n, a in found.items()
+        if isinstance(a, np.ndarray) and a.dtype.kind == "f"
+    }
+    if names := [n for n, a in bad.items() if a.any()]:
+        warnings.warn(
+            f"{caller}: NaN in {short_list(names)}, of {names[0]!r} in {bad_rows(bad[names[0]])}; "
+            "look for params out of their range, such as a negative scale, or a covariance that "
+            "float32 cannot factorise (jax_enable_x64)",
+            UserWarning,
+            stacklevel=4,
+        )
 
 
 def check_finite_params(caller: str, params: Params) -> None:

@@ -14,7 +14,7 @@ from jax.typing import ArrayLike
 from numpyro.infer import MCMC
 
 import dgp_ppl
-from dgp_ppl._checks import check_count, check_key
+from dgp_ppl._checks import check_count, check_key, warn_of_nan
 from dgp_ppl._partition import Call
 from dgp_ppl._typing import Fitted, Model, Params, PRNGKey
 from dgp_ppl.inference import Chains, FitResult, MCEMResult
@@ -251,6 +251,9 @@ def to_inferencedata(
         "standardized": standardizer is not None,
         "model_arguments": simple,
     }
+    for group in ("posterior", "posterior_predictive", "prior", "predictions"):
+        drawn = groups.get(group, {})
+        warn_of_nan("to_inferencedata", {f"{group}.{n}": drawn[n].values for n in drawn})
     tree: Any = xarray.DataTree.from_dict({n: d for n, d in groups.items() if len(d.variables)})
     attributes = {
         "inference_library": "dgp_ppl",

@@ -14,7 +14,7 @@ from jax.typing import ArrayLike
 from jaxtyping import Array
 from numpyro.primitives import Messenger
 
-from dgp_ppl._checks import check_count, check_key
+from dgp_ppl._checks import check_count, check_key, warn_of_nan
 from dgp_ppl._partition import CallArrays
 from dgp_ppl._typing import Fitted, Model, Params, PRNGKey
 from dgp_ppl.core import RandomFunction, function_draws
@@ -74,7 +74,6 @@ def layer_functions(
     at: Mapping[str, ArrayLike] | None = None,
     mode: DrawMode = "joint",
     posterior_samples: Mapping[str, ArrayLike] | Chains | None = None,
-    site: str = "y",
     **kwargs: Any,
 ) -> dict[str, LayerFunction]:
     """Return the function of every GP layer of a fitted model.
@@ -89,7 +88,7 @@ def layer_functions(
         model: the model; ``model(x, *args, **kwargs)`` must be a call without y.
         guide: its fitted guide, or None.
         params: the fit's params, or its result.
-        x: inputs, [N, D], in the model's units.
+        x: inputs, [N, D], or [N, ..., D] if the model takes them, in the model's units.
         *args: further arguments of the model.
         num_draws: number of passes S.
         at: grid of a layer, [G, D], by the layer's name (``"l1"``). The default depends on the
@@ -98,7 +97,6 @@ def layer_functions(
             inputs, and their mean over the passes for more.
         mode: how functions are drawn; see `function_draws`. ``"joint"`` costs O((N + G)³) a layer.
         posterior_samples: draws of latent sites instead of a guide; see `predict`.
-        site: the observed site.
         **kwargs: keyword arguments of the model.
 
     Returns:
@@ -113,7 +111,7 @@ def layer_functions(
     check_count("layer_functions", "num_draws", num_draws)
     p = predict(
         key, model, guide, params, x, *args, num_samples=num_draws,
-        posterior_samples=posterior_samples, site=site, **kwargs,
+        posterior_samples=posterior_samples, **kwargs,
     )  # fmt: skip
     function_draws(mode=mode)  # raises for an unknown mode
     keys = random.split(key, p.num_samples)
@@ -142,7 +140,11 @@ def layer_functions(
             )
         grids[name] = grid
     found = run({n: jnp.asarray(a, p.x.dtype) for n, a in grids.items()})
-    return {n: _summary(grids[n], layer) for n, layer in found.items()}
+    layers = {n: _summary(grids[n], layer) for n, layer in found.items()}
+    warn_of_nan(
+        "layer_functions", {f"{n}.{a}": v for n, f in layers.items() for a, v in vars(f).items()}
+    )
+    return layers
 
 
 class _RecordLayers(Messenger):
@@ -196,7 +198,7 @@ def _passes(
     key, draws = each
     recorder = _RecordLayers(at)
     with recorder:
-        forward_pass.distribution(key, draws, params, data, x, mode=mode)
+        forward_pass.sites(key, draws, params, data, x, mode=mode)
     return recorder.found
 
 

@@ -13,11 +13,11 @@ from jax.typing import ArrayLike
 from jaxtyping import Array
 from numpyro import handlers
 
-from dgp_ppl._partition import Call, CallArrays, Partition
+from dgp_ppl._partition import Call, CallArrays, Partition, compiled
 from dgp_ppl._typing import Params, PRNGKey
 from dgp_ppl.core import function_draws
 from dgp_ppl.inference import LayerGuide
-from dgp_ppl.inference.programs._handlers import data_plates, survey
+from dgp_ppl.inference.programs._handlers import Sites, data_plates, survey
 from dgp_ppl.inference.runs._blocks import PassProgram
 from dgp_ppl.likelihoods import Mixture, Observed
 
@@ -31,17 +31,35 @@ class ForwardPass:
     partition: Partition  # the model, its guide, and the static part of the arguments after x
     site: str  # the observed site
 
-    def distribution(
+    def distribution(self, *args: Any, **options: Any) -> Observed:
+        """Return the distribution of y in a pass; see `sites` for the arguments."""
+        trace, x = self.sites(*args, **options), args[4]
+        found = trace[self.site]["fn"] if self.site in trace else None
+        if not isinstance(found, Observed):
+            sites = [n for n, s in trace.items() if s["type"] == "sample"]
+            raise ValueError(
+                f"predict: site {self.site!r} is not an observe(...) of this model, wanted the "
+                f"name of one; the sample sites are {sites}"
+            )
+        if found.batch_shape != (len(x),):
+            raise ValueError(
+                f"predict: site {self.site!r} has batch shape {found.batch_shape} for {len(x)} "
+                "rows of x, wanted one entry per row; leave batch_size out of predict's arguments"
+            )
+        return found
+
+    def sites(
         self,
         key: PRNGKey,
         draws: dict[str, Array],
         params: Params,
         data: CallArrays,
         x: Array,
+        *,
         row: ArrayLike = 0,
         mode: Any = None,
-    ) -> Observed:
-        """Return the distribution of y at x, [B, D], in the pass with this key.
+    ) -> Sites:
+        """Return the sites of the model at x in the pass with this key.
 
         `draws` of latent sites replace the guide's. The number of the first row, `row`, selects the
         rows' unit noise. With a `mode` each layer is drawn as one function: see `function_draws`.
@@ -85,23 +103,10 @@ class ForwardPass:
             return value
 
         model = handlers.substitute(model, substitute_fn=global_value)
-        trace = handlers.trace(model).get_trace(*call.args, **call.kwargs)
-        found = trace[self.site]["fn"] if self.site in trace else None
-        if not isinstance(found, Observed):
-            sites = [n for n, s in trace.items() if s["type"] == "sample"]
-            raise ValueError(
-                f"predict: site {self.site!r} is not an observe(...) of this model, wanted the "
-                f"name of one; the sample sites are {sites}"
-            )
-        if found.batch_shape != (len(x),):
-            raise ValueError(
-                f"predict: site {self.site!r} has batch shape {found.batch_shape} for {len(x)} "
-                "rows of x, wanted one entry per row; leave batch_size out of predict's arguments"
-            )
-        return found
+        return handlers.trace(model).get_trace(*call.args, **call.kwargs)
 
 
-@partial(jax.jit, static_argnums=0)
+@partial(compiled, static_argnums=0)
 def predictive_passes(
     forward_pass: ForwardPass,
     keys: Array,
@@ -114,7 +119,7 @@ def predictive_passes(
     """Return the distributions of y at x, one pass for each key: stacked mixtures, [S, ...]."""
 
     def one(key: PRNGKey, draw: dict[str, Array]) -> Mixture:
-        return forward_pass.distribution(key, draw, params, data, x, row).predictive()
+        return forward_pass.distribution(key, draw, params, data, x, row=row).predictive()
 
     return jax.vmap(one)(keys, draws)
 

@@ -60,7 +60,8 @@ def predict(
         model: the model; ``model(x, *args, **kwargs)`` must be a call without y.
         guide: its fitted guide, or None.
         params: the fit's params, or its result.
-        x: test inputs, [N, D]; in the units of the data if there is a `standardizer`.
+        x: test inputs, [N, D]; in the units of the data if there is a `standardizer`. They may
+            have more axes, [N, ..., D], if the model takes such inputs.
         *args: further arguments of the model. Arrays with one row per row of x, such as an
             exposure, are divided into the same chunks.
         num_samples: number of passes S. With `posterior_samples`, at most this many draws are
@@ -98,7 +99,7 @@ def predict(
     if chunk_size is not None:
         check_count("predict", "chunk_size", chunk_size)
     inputs = jnp.asarray(x, float) if standardizer is None else standardizer.inputs(x)
-    if inputs.ndim != 2 or not len(inputs):
+    if inputs.ndim < 2 or not len(inputs):
         raise ValueError(f"predict: x has shape {inputs.shape}, wanted [N, D] with N >= 1")
     draws: dict[str, Array] = {}
     chains = None

@@ -15,7 +15,7 @@ from jax import random
 from jax.typing import ArrayLike
 from jaxtyping import Array
 
-from dgp_ppl._checks import bad_rows, check_count, check_key, is_traced
+from dgp_ppl._checks import bad_rows, check_count, check_key, is_traced, warn_of_nan
 from dgp_ppl._partition import CallArrays
 from dgp_ppl._typing import Params, PRNGKey
 from dgp_ppl.inference import Chains
@@ -259,7 +259,9 @@ class Prediction(Summarized, Portable):
         values = function_passes(
             (self.forward_pass, mode), (keys, draws), self.params, self.data, self.x
         )
-        return self._original(values)
+        values = self._original(values)
+        warn_of_nan("function_draws", {self.forward_pass.site: values})
+        return values
 
     def _map(self, function: Callable[..., Array], *arrays: Any, with_row: bool = False) -> Any:
         """Apply a function of the S mixtures and of arrays' rows, chunk by chunk, on the host.
@@ -273,7 +275,9 @@ class Prediction(Summarized, Portable):
                 chunk.append(jnp.asarray(rows.start))
             found = to_host(function(mixtures, *chunk))
             values.append(found[: rows.stop - rows.start])
-        return namespace(values).concatenate(values)
+        result = namespace(values).concatenate(values)
+        warn_of_nan("predict", {self.forward_pass.site: result})
+        return result
 
     def _moments(self) -> tuple[np.ndarray, np.ndarray]:
         if (moments := self._cache.get("moments")) is None:

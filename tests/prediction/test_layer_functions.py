@@ -1,6 +1,8 @@
 """The functions that layers represent."""
 
 import numpy as np
+import numpyro
+import numpyro.distributions as dist
 import pytest
 from support.helpers import (
     KEY,
@@ -11,6 +13,7 @@ from support.helpers import (
 )
 
 import dgp_ppl as dgp
+from dgp_ppl import kernels
 from dgp_ppl.models import deep_gp
 
 GUIDE = dgp.MeanField(deep_gp)
@@ -65,6 +68,29 @@ def test_a_draw_is_one_function_on_the_grid_and_on_the_way(x64):
     ends = second.inputs[[0, -1], 0]
     np.testing.assert_allclose(ends, [ends.min(), ends.max()])
     assert np.ptp(ends) > 0.5 * np.ptp(second.reached)
+
+
+def test_models_of_pairs_without_observe():
+    """The inputs are [N, 2, D], and the site that is observed has an ordinary distribution."""
+
+    def model(pairs, y=None):
+        kernel = kernels.SquaredExponential(numpyro.param("variance", 1.0), 1.0)
+        f = dgp.gp("f", kernel, spread(4))
+        with dgp.minibatch(pairs, y) as (pairs, y):
+            value = f.sample(pairs.reshape(-1, 1), joint=True).reshape(-1, 2)
+            numpyro.sample("y", dist.Bernoulli(logits=value[:, 0] - value[:, 1]), obs=y)
+
+    guide, pairs = dgp.MeanField(model), np.linspace(-1, 1, 10).reshape(5, 2, 1)
+    params = {"f.v.loc": np.full((4, 1), 0.5), "f.v.scale_tril": 0.1 * np.eye(4)[None]}
+    params["variance"] = np.float32(1.0)
+    guide.setup(pairs, np.ones(5, int))
+    found = dgp.layer_functions(KEY, model, guide, params, pairs, num_draws=2)["f"]
+    np.testing.assert_allclose(found.inputs, pairs.reshape(-1, 1), rtol=1e-6)
+    assert found.draws.shape == (2, 10, 1)
+    assert (found.var < 0.5).all()
+    params["variance"] = np.float32(-1.0)
+    with pytest.warns(UserWarning, match=r"layer_functions: NaN in .*'f.mean'"):
+        dgp.layer_functions(KEY, model, guide, params, pairs, num_draws=2)
 
 
 @pytest.mark.wrong_types
