@@ -18,7 +18,7 @@ from numpyro.infer.elbo import ELBO
 from scipy.stats import binom
 
 from dgp_ppl._checks import check_count, check_key
-from dgp_ppl._partition import Call
+from dgp_ppl._partition import TRACING, Call
 from dgp_ppl._typing import Fitted, Model, Params, PRNGKey
 from dgp_ppl.core._handover import handover_of, is_layer, with_handover
 from dgp_ppl.inference import LayerGuide, freeze
@@ -138,10 +138,12 @@ def check_guide(
         )
     params = checked_params("check_guide", params, model, guide, call)
     key_weights, key_simulate = random.split(key)
-    tail = khat(key_weights, guide, model, params, call, num_weights)
+    with TRACING:  # NumPyro's diagnostics run the model as they are
+        tail = khat(key_weights, guide, model, params, call, num_weights)
     if not num_simulations:
         return GuideCheck(tail)
-    trace = handlers.trace(handlers.seed(model, key)).get_trace(*args, **kwargs)
+    with TRACING:
+        trace = handlers.trace(handlers.seed(model, key)).get_trace(*args, **kwargs)
     fixed = {n: params[n] for n, s in trace.items() if s["type"] == "param" and n in params}
     simulator = _hide_noise(freeze(model, fixed))
     new_guide = guide.with_model(freeze(model, fixed)) if isinstance(guide, LayerGuide) else guide
@@ -155,12 +157,13 @@ def check_guide(
 
     if jnp.issubdtype(key_simulate.dtype, jax.dtypes.prng_key):
         key_simulate = random.key_data(key_simulate)  # NumPyro reshapes it, as an old-style key
-    found = vsbc_diagnostic(
-        key_simulate, simulator, new_guide, guide_optimizer(new_guide, learning_rate, steps), loss,
-        args[0], None, *args[2:], observed_sites=data_sites, num_simulations=num_simulations,
-        num_svi_steps=steps, num_samples=num_draws,
-        simulated_data_to_args=as_second_argument, **kwargs,
-    )  # fmt: skip
+    optimizer = guide_optimizer(new_guide, learning_rate, steps)
+    with TRACING:
+        found = vsbc_diagnostic(
+            key_simulate, simulator, new_guide, optimizer, loss, args[0], None, *args[2:],
+            observed_sites=data_sites, num_simulations=num_simulations, num_svi_steps=steps,
+            num_samples=num_draws, simulated_data_to_args=as_second_argument, **kwargs,
+        )  # fmt: skip
     arrays = lambda d: {n: np.asarray(a) for n, a in d.items()}  # noqa: E731
     probabilities = arrays(found.probabilities)
     return GuideCheck(

@@ -11,7 +11,7 @@ import numpy as np
 from jax.flatten_util import ravel_pytree
 from numpyro import handlers
 
-from dgp_ppl._partition import Call, Partition
+from dgp_ppl._partition import Call, Partition, alone, compiled
 from dgp_ppl._typing import Params, PRNGKey
 from dgp_ppl.inference.evidence._target import Arrays, Target
 from dgp_ppl.inference.guides import LayerGuide, MeanField
@@ -35,7 +35,7 @@ def curvature_lines(
     """
     if type(guide) is not MeanField or guide.row_sites:
         return
-    with handlers.block(), handlers.substitute(data=params):
+    with alone(), handlers.substitute(data=params):
         try:
             others = guide.other_sites.noise_shapes(call)
         except ValueError:  # a joint guide of the other sites
@@ -55,7 +55,7 @@ def curvature_lines(
     moved = np.isin(owner, list(sizes))
     owner = owner[moved]
 
-    @jax.jit
+    @compiled
     def product(direction: Any, arrays: Arrays) -> Any:
         slope = jax.grad(lambda z: target._log_ratio_at(z, key[None], arrays)[0])
         return jax.jvp(slope, (jnp.zeros_like(direction),), (direction,))[1]
