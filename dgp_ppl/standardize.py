@@ -198,15 +198,11 @@ def _check_shapes(x: np.ndarray, y: np.ndarray | None = None) -> None:
         raise ValueError(
             f"Standardizer.fit: x has rows of shape {x.shape[1:]}, wanted one row [D] or more"
         )
-    if y is None:
-        return
-    if y.shape[:1] != x.shape[:1]:
-        raise ValueError(f"Standardizer.fit: x has {len(x)} rows and y has shape {y.shape}")
-    if y.ndim > 2 or y.shape[1:] in ((0,), (1,)):
+    if y is not None and (y.shape[:1] != x.shape[:1] or y.ndim > 2 or y.shape[1:] in ((0,), (1,))):
         raise ValueError(
-            f"Standardizer.fit: y has rows of shape {y.shape[1:]}, wanted [], or [P] for P > 1 "
-            "targets; pass y[:, 0] (of Rows, rows.map(lambda x, y: (x, y[:, 0]))), or leave the "
-            "targets out (targets=False)"
+            f"Standardizer.fit: x has {len(x)} rows and y has shape {y.shape}, wanted [N], or "
+            "[N, P] for P > 1 targets; pass y[:, 0] (of Rows, rows.map(lambda x, y: (x, y[:, 0]))),"
+            " or leave the targets out (targets=False)"
         )
 
 

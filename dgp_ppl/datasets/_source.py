@@ -20,7 +20,7 @@ from dgp_ppl.datasets.rows import Rows
 from dgp_ppl.datasets.rows._parquet import parquet_columns
 from dgp_ppl.datasets.rows._readers import CellCheck
 from dgp_ppl.datasets.tables import Preprocessor
-from dgp_ppl.datasets.tables._preprocessor import check_columns, find_target, learn
+from dgp_ppl.datasets.tables._preprocessor import find_target, learn
 from dgp_ppl.datasets.tables._read import Table
 
 __all__ = ["RowSource", "TableSource", "open_source"]
@@ -134,9 +134,15 @@ def open_source(
                 "the targets are classes; take columns by Rows.from_parquet or Rows.map"
             )
         return _open_rows(data, "rows", None, "y", "rows", bool(categorical))
-    if isinstance(data, Dataset | RowSource):
-        found: Any = data
-    else:
+    if isinstance(data, Dataset) and np.shape(data.y)[1:] == (1,):
+        data = replace(data, y=np.asarray(data.y)[:, 0])
+    if isinstance(data, Dataset) and np.ndim(data.y) != 1:
+        raise DataError(
+            f"{data.name}: y has shape {np.shape(data.y)}, wanted [N] or [N, 1], as several "
+            "outputs are not supported; make a data set of each column, with y=y[:, j]"
+        )
+    found: Any = data
+    if not isinstance(data, Dataset | RowSource):
         found = open_data(data, target, split_key, texts=categorical)
     if (drop or categorical) and (strict or not isinstance(found, tuple)):
         option, names = ("drop", drop) if drop else ("categorical", categorical)
@@ -146,20 +152,7 @@ def open_source(
         if strict:
             return strict_dataset(*found)
         return TableSource(*found, drop=drop, categorical=categorical)
-    return _with_single_target(found) if isinstance(data, Dataset) else found
-
-
-def _with_single_target(data: Dataset) -> Dataset:
-    """Return a data set whose targets are [N], from targets [N] or [N, 1]."""
-    y = np.asarray(data.y)
-    if y.ndim == 1:
-        return data
-    if y.ndim != 2 or y.shape[1] != 1:
-        raise DataError(
-            f"{data.name}: y has shape {y.shape}, wanted [N] or [N, 1], as several outputs are not "
-            "supported; make a data set of each column, with y=y[:, j]"
-        )
-    return replace(data, y=y[:, 0])
+    return found
 
 
 def _open_folder(
@@ -167,15 +160,15 @@ def _open_folder(
 ) -> RowSource:
     """Open a folder of .parquet files, which is read block by block."""
     names = parquet_columns(path)
-    target = find_target(named(path), names, target)
-    check_columns(named(path), names, target, drop, categorical)
+    target = find_target(named(path), names, target, drop, categorical)
     if encoded := [n for n in categorical if n != target]:
         raise DataError(
             f"{path}: categorical is {quoted(encoded)}, but inputs of a folder are read as "
             "numbers, block by block; encode them in the files, or give one .parquet file, which "
             "is read whole"
         )
-    inputs = tuple(n for n in names if n != target and n not in drop)
+    left_out = {target, *drop}
+    inputs = tuple(n for n in names if n not in left_out)
     rows = Rows.from_parquet(path, inputs=inputs, target=target)
     name = path.name or str(path)
     return _open_rows(rows, name, inputs, target, f"folder {path}", bool(categorical))

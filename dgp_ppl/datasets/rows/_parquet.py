@@ -80,7 +80,10 @@ class ParquetReader(Reader):
         pa = arrow()
         whole = {n for n in targets if not pa.types.is_floating(self._schema.field(n).type)}
         for group in self._groups if whole else ():
-            whole -= {c.path_in_schema for c in _footers(group, whole) if _misses(c)}
+            for column in _footers(group, whole):
+                found = column.statistics  # that say whether cells are missing
+                if found is None or not found.has_null_count or found.null_count:
+                    whole.remove(column.path_in_schema)
         self._types = {name: self._type(name, name in whole) for name in self._names}
         small = (pa.float32(), pa.float16(), pa.int8(), pa.int16(), pa.uint8(), pa.uint16())
         is_small = all(self._schema.field(n).type in small for n in self._inputs)
@@ -236,9 +239,3 @@ def _footers(group: Any, names: Collection[str]) -> list[Any]:
     footer = group.metadata.row_group(group.row_groups[0].id)
     columns = map(footer.column, range(footer.num_columns))
     return [column for column in columns if column.path_in_schema in names]
-
-
-def _misses(column: Any) -> bool:
-    """Return whether a row group may miss cells of a column, by its statistics."""
-    found = column.statistics
-    return found is None or not found.has_null_count or found.null_count > 0

@@ -22,10 +22,10 @@ from dgp_ppl.datasets._messages import (
     shown,
     suggestion,
 )
-from dgp_ppl.datasets.tables._read import DAY_MICROSECONDS, Column, Table, is_missing
+from dgp_ppl.datasets.tables._read import DAY_MICROSECONDS, Table, is_missing
 
 __all__ = [
-    "InputColumn", "Kind", "TargetColumn", "ambiguous_dates", "fit_input", "fit_target",
+    "InputColumn", "Kind", "TargetColumn", "fit_input", "fit_target",
     "format_value", "infer", "labels", "parse_date", "parse_number",
 ]  # fmt: skip
 
@@ -43,9 +43,9 @@ _OF_TARGETS = (
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 
 _THOUSANDS = re.compile(r"[+-]?[1-9]\d{0,2}(,\d{3})+(\.\d*)?")
-_DECIMAL_COMMA = re.compile(r"[+-]?\d+,\d+")
+_DECIMAL_COMMA = re.compile(r"[+-]?(?![1-9]\d{0,2},\d{3}$)\d+,\d+")
 _PLAIN = re.compile(r"[+-]?0*(\d*)(\.\d*)?")
-_PADDED = re.compile(r"[+-]?0\d")
+_PADDED = re.compile(r"[+-]?0\d")  # a code such as 007, which differs from the number 7
 _PARTS = {"y": r"(?P<y>\d{4})", "m": r"(?P<m>\d{1,2})", "d": r"(?P<d>\d{1,2})"}
 _TIME = r"(?:[T ]\s*(?P<time>\d.*))?"
 _DATES = {
@@ -77,16 +77,6 @@ def _is_too_long(text: str) -> bool:
     if match is None or (len(match[1]) <= 16 and int(match[1] or 0) <= WHOLE_MAX):
         return False
     return not match[2] or decimal.Decimal(match[0]) != decimal.Decimal(float(match[0]))
-
-
-def _is_padded(text: str) -> bool:
-    """Return whether a text is a code such as 007, which differs from the number 7."""
-    return _PADDED.match(text) is not None
-
-
-def _has_decimal_comma(text: str) -> bool:
-    """Return whether a text is a number whose comma cannot separate thousands."""
-    return bool(_DECIMAL_COMMA.fullmatch(text)) and not _THOUSANDS.fullmatch(text)
 
 
 def parse_date(text: str, order: str) -> float | None:
@@ -144,8 +134,8 @@ def infer(
         name = "category" if categorical else "date" if column.kind == "date" else "number"
         return Kind(name, numeric=categorical), ""
     if categorical or column.declared:
-        numbers = (parse_number(text) is not None and not _is_padded(text) for text in column.texts)
-        return Kind("category", numeric=all(numbers)), ""
+        codes = (parse_number(t) is None or _PADDED.match(t) for t in column.texts)
+        return Kind("category", numeric=not any(codes)), ""
     kinds, present = {}, column.values >= 0
     for kind in _OF_TEXTS:
         kinds[kind] = column.passing(lambda text, kind=kind: kind.parse(text) is not None)
@@ -153,7 +143,7 @@ def infer(
             return kind, ""
     kind, fits = max(kinds.items(), key=lambda found: found[1].sum())  # the first of equals
     bad, share = present & ~fits, fits.sum() / present.sum()
-    commas = column.passing(_has_decimal_comma)
+    commas = column.passing(_DECIMAL_COMMA.fullmatch)
     if commas.any() and kind.name == "number" and (bad <= commas).all():
         wanted = f"numbers with a decimal point; {todo}"
         raise _bad_cells(table, name, commas, "has a decimal comma", wanted)
@@ -167,11 +157,6 @@ def infer(
         f"{one}, and others cannot be read so, such as {other}: all are taken as text; correct the "
         "cells, or say that they are categories (categorical=..., --categorical)"
     )
-
-
-def ambiguous_dates(column: Column) -> bool:
-    """Return whether day and month of all dates could be exchanged."""
-    return all(None not in (parse_date(t, "day"), parse_date(t, "month")) for t in column.texts)
 
 
 def _numbers(table: Table, name: str, kind: Kind, todo: str = OF_NEW_ROWS) -> np.ndarray:

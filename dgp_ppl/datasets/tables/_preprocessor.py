@@ -330,10 +330,11 @@ def learn(
             else:
                 columns.append(column)
     if not columns:
-        notes = "; ".join(f"{shown(name)}: {note}" for name, note in left_out.items())
+        notes = [f"{shown(name)}: {note}" for name, note in left_out.items()]
+        listed = "; ".join(notes[:8]) + "; ..." * (len(notes) > 8)
         raise DataError(
-            f"{where}: no column is left as an input ({notes}), wanted at least one; add "
-            "inputs, or keep text with categorical=... (--categorical)"
+            f"{where}: no column is left as an input ({listed}), wanted at least one; add inputs, "
+            "or keep text with categorical=... (--categorical)"
         )
     made = Preprocessor(tuple(columns), goal)
     num_inputs, without_target = len(made.names), int((~present).sum())
@@ -380,12 +381,18 @@ def check_columns(
     return dropped, frozenset(chosen)
 
 
-def find_target(where: str, names: Sequence[str], target: str | None) -> str:
-    """Return the target, or raise `DataError` unless it is a column, and not the only one."""
+def find_target(
+    where: str,
+    names: Sequence[str],
+    target: str | None,
+    drop: Sequence[str] = (),
+    categorical: Sequence[str] = (),
+) -> str:
+    """Return the target, or raise `DataError` if there is none, or about a column."""
     if target is None:
         raise DataError(
             f"{where}: no target, wanted the column to predict (target=..., --target); "
             f"the columns are {quoted(names)}"
         )
-    check_columns(where, names, target)
+    check_columns(where, names, target, drop, categorical)
     return target

@@ -11,9 +11,9 @@ from dgp_ppl.datasets._messages import shown
 from dgp_ppl.datasets.tables._columns import (
     InputColumn,
     TargetColumn,
-    ambiguous_dates,
     format_value,
     labels,
+    parse_date,
 )
 from dgp_ppl.datasets.tables._read import Table
 
@@ -82,7 +82,7 @@ def describe(
                 f"column {shown(c.name)} has {different} different whole numbers in "
                 f"{len(present)} cells: if it is an identifier, leave it out (drop=..., --drop)"
             )
-        if c.kind.order == "month" and ambiguous_dates(column):
+        if c.kind.order == "month" and all(parse_date(t, "day") is not None for t in column.texts):
             warnings.append(
                 f"column {shown(c.name)}: dates such as {column.texts[0]} are read as "
                 "month/day/year, but day and month could be exchanged: write year-month-day"
