@@ -91,7 +91,7 @@ def test_errors():
     nothing, rows = np.full(60, np.nan), Rows.from_arrays
     for error, message, call in (
         (ValueError, r"x has rows of shape \(\), wanted one row \[D\]", lambda: (rows(y),)),
-        (ValueError, r"y has rows of shape \(1,\).*pass y\[:, 0\]", lambda: (X, X[:, :1])),
+        (ValueError, r"y has shape \(60, 1\).*pass y\[:, 0\]", lambda: (X, X[:, :1])),
         (ValueError, r"rows.map\(lambda x, y:", lambda: (rows(X, X[:, :1]),)),
         (ValueError, r"x has 60 rows and y has shape \(2,\)", lambda: (X, y[:2])),
         (ValueError, "x is Rows, whose second array is y; leave y out", lambda: (rows(X), y)),

@@ -118,6 +118,8 @@ def test_bad_input_is_one_line(fit, tmp_path, monkeypatch):
     assert "line 6 is not finite (1 such rows)" in err
     assert [p.name for p in tmp_path.iterdir()] == ["new.csv"]
     (tmp_path / "new-predictions.csv").write_text("mine")
+    (tmp_path / "bad.parquet").write_bytes(b"nonsense")
+    assert "'bad.parquet'" in refused("predict", fit.path, "bad.parquet", folder=tmp_path)
     assert "--overwrite" in refused("predict", fit.path, "new.csv", *NEW, folder=tmp_path)
     assert (tmp_path / "new-predictions.csv").read_text() == "mine"
 
@@ -140,13 +142,6 @@ def test_an_interrupted_prediction_writes_nothing(empty_fit, tmp_path, monkeypat
         assert (code, printed) == (130, "")
         assert err.strip().splitlines()[-1] == "dgp-ppl: predict: interrupted; p.csv is not written"
         assert [p.name for p in tmp_path.iterdir()] == ["new.csv"]
-
-
-def test_a_malformed_table(empty_fit, tmp_path):
-    path = tmp_path / "data.parquet"
-    path.write_bytes(b"nonsense")
-    assert path.name in refused("predict", empty_fit, path.name, folder=tmp_path)
-    assert [p.name for p in tmp_path.iterdir()] == [path.name]
 
 
 @pytest.mark.slow

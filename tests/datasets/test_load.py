@@ -73,13 +73,9 @@ class TestFiles:
             (read(CSV + "1\0,5,6\n"), r"'1\x00' in line 5"),
             (read(CSV + "4,,6\n,NA,7\n"), "'a': nan in line 6 is missing (1 such"),
             (read(CSV + "1e400,5,6\n"), "'a': inf in line 5 is infinite", "float32"),
-            (read(CSV + "4,5,-1e39\n"), "'y': -1e+39 in line 5", "float32"),
-            (read(CSV + f"4,{2**53 + 1},6\n"), f"'b': '{2**53 + 1}' in line 5", "2^53"),
             (frame(["u", "v", "w"]), "pyarrow Table", "'a': 'u' in row 0"),
             (frame([True, False, True]), "'a' holds categories or booleans", "Preprocessor"),
-            (frame([[1], [2], [3]]), "'a' holds values of type 'list<"),
             (frame([1.0, None, None]), "'a': nan in row 1 (from 0) is missing", "(2 such cells)"),
-            (frame([1, 2, 2**53 + 1]), "'a'", "row 2", "2^53"),
             (frame([1, 2, 3], [1, None, 3]), "the target 'y': nan in row 1 (from 0) is missing"),
         )
         assert load(csv("0,1\n3,4\n5,6\n7,8\n"), target="1").y_name == "1"
