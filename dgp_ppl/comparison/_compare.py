@@ -43,8 +43,8 @@ from dgp_ppl.comparison._source import chosen_methods, divided, split_numbers
 from dgp_ppl.datasets import Dataset, Rows
 from dgp_ppl.datasets._arrow import ArrowFrame
 from dgp_ppl.datasets._npz import DEFAULT_SPLITS
+from dgp_ppl.datasets._read import Table
 from dgp_ppl.datasets._source import RowSource, open_source
-from dgp_ppl.datasets.tables._read import Table
 
 __all__ = ["Comparison", "compare"]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dgp_ppl.datasets._dataset import Dataset, repeated_rows, splits
 from dgp_ppl.datasets._load import load, names
+from dgp_ppl.datasets._preprocessor import Preprocessor
 from dgp_ppl.datasets.rows import Rows
-from dgp_ppl.datasets.tables import Preprocessor
 
 __all__ = ["Dataset", "Preprocessor", "Rows", "load", "names", "repeated_rows", "splits"]

@@ -9,7 +9,7 @@ import numpy as np
 
 from dgp_ppl._errors import DataError
 from dgp_ppl.datasets._messages import shown
-from dgp_ppl.datasets.tables import Preprocessor
+from dgp_ppl.datasets._preprocessor import Preprocessor
 
 __all__ = ["Dataset", "DatasetInfo", "check_size", "repeated_rows", "splits"]
 

@@ -13,6 +13,7 @@ import numpy as np
 from dgp_ppl._errors import DataError
 from dgp_ppl.datasets._arrow import ArrowFrame
 from dgp_ppl.datasets._bundled import BUNDLED, load_bundled
+from dgp_ppl.datasets._columns import fit_target
 from dgp_ppl.datasets._dataset import Dataset, DatasetInfo, check_size
 from dgp_ppl.datasets._messages import (
     OF_NEW_ROWS,
@@ -23,10 +24,8 @@ from dgp_ppl.datasets._messages import (
     suggestion,
 )
 from dgp_ppl.datasets._npz import DEFAULT_SPLITS, read_npz
-from dgp_ppl.datasets.tables import Preprocessor
-from dgp_ppl.datasets.tables._columns import fit_target
-from dgp_ppl.datasets.tables._preprocessor import find_target
-from dgp_ppl.datasets.tables._read import TABLE_SUFFIXES, Table, read_table
+from dgp_ppl.datasets._preprocessor import Preprocessor, find_target
+from dgp_ppl.datasets._read import TABLE_SUFFIXES, Table, read_table
 
 __all__ = [
     "is_folder", "load", "named_files", "names", "open_data", "refuse_split_key",

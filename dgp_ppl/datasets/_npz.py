@@ -19,8 +19,8 @@ from dgp_ppl.datasets._messages import (
     shown,
     suggestion,
 )
+from dgp_ppl.datasets._read import Column, Table
 from dgp_ppl.datasets.rows._readers import first_bad
-from dgp_ppl.datasets.tables._read import Column, Table
 
 __all__ = ["DEFAULT_SPLITS", "read_npz"]
 

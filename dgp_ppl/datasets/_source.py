@@ -16,12 +16,11 @@ from dgp_ppl.datasets._dataset import Dataset, check_size
 from dgp_ppl.datasets._load import is_folder, open_data, refuse_split_key, strict_dataset
 from dgp_ppl.datasets._messages import constant_target, named, quoted
 from dgp_ppl.datasets._npz import DEFAULT_SPLITS
+from dgp_ppl.datasets._preprocessor import Preprocessor, find_target, learn
+from dgp_ppl.datasets._read import Table
 from dgp_ppl.datasets.rows import Rows
 from dgp_ppl.datasets.rows._parquet import parquet_columns
 from dgp_ppl.datasets.rows._readers import CellCheck
-from dgp_ppl.datasets.tables import Preprocessor
-from dgp_ppl.datasets.tables._preprocessor import find_target, learn
-from dgp_ppl.datasets.tables._read import Table
 
 __all__ = ["RowSource", "TableSource", "open_source"]
 

@@ -25,8 +25,8 @@ from dgp_ppl._partition import TRACING
 from dgp_ppl._typing import Fitted, Model, Params, PRNGKey
 from dgp_ppl.datasets import Preprocessor
 from dgp_ppl.datasets._arrow import is_frame
-from dgp_ppl.datasets.tables._preprocessor import Source
-from dgp_ppl.datasets.tables._read import Table
+from dgp_ppl.datasets._preprocessor import Source
+from dgp_ppl.datasets._read import Table
 from dgp_ppl.inference import Chains, FitResult, LayerGuide, MCEMResult
 from dgp_ppl.inference.runs._summary import program_name
 from dgp_ppl.persistence._archive import FORMAT, KIND, PLAIN, ArchiveReader, write_archive

@@ -7,8 +7,8 @@ import numpy as np
 from support.data_samples import refused
 from support.tables import arrow, fitted
 
-from dgp_ppl.datasets.tables._columns import Kind, infer, parse_date, parse_number
-from dgp_ppl.datasets.tables._read import read_table
+from dgp_ppl.datasets._columns import Kind, infer, parse_date, parse_number
+from dgp_ppl.datasets._read import read_table
 
 DAY = datetime.date(2024, 1, 1)
 ROWS = np.arange(100) / 2

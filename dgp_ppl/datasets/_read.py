@@ -20,8 +20,8 @@ from dgp_ppl.datasets._arrow import (
     readable,
     without_index,
 )
+from dgp_ppl.datasets._csv import check_names, csv_batches, csv_rows
 from dgp_ppl.datasets._messages import WHOLE_MAX, check_file, named, shown
-from dgp_ppl.datasets.tables._csv import check_names, csv_batches, csv_rows
 
 __all__ = [
     "DAY_MICROSECONDS", "TABLE_SUFFIXES", "Column", "Table", "is_missing", "read_table",

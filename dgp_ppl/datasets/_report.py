@@ -7,15 +7,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dgp_ppl.datasets._messages import shown
-from dgp_ppl.datasets.tables._columns import (
+from dgp_ppl.datasets._columns import (
     InputColumn,
     TargetColumn,
     format_value,
     labels,
     parse_date,
 )
-from dgp_ppl.datasets.tables._read import Table
+from dgp_ppl.datasets._messages import shown
+from dgp_ppl.datasets._read import Table
 
 __all__ = ["Report", "describe"]
 

@@ -22,7 +22,7 @@ from dgp_ppl.datasets._messages import (
     shown,
     suggestion,
 )
-from dgp_ppl.datasets.tables._read import DAY_MICROSECONDS, Table, is_missing
+from dgp_ppl.datasets._read import DAY_MICROSECONDS, Table, is_missing
 
 __all__ = [
     "InputColumn", "Kind", "TargetColumn", "fit_input", "fit_target",

@@ -10,8 +10,8 @@ from support.data_samples import refused
 from support.tables import DROP, arrow, fitted, houses
 
 from dgp_ppl.datasets import Preprocessor
-from dgp_ppl.datasets.tables._csv import check_names
-from dgp_ppl.datasets.tables._preprocessor import check_columns
+from dgp_ppl.datasets._csv import check_names
+from dgp_ppl.datasets._preprocessor import check_columns
 
 TRAIN = np.arange(18)
 

@@ -14,8 +14,7 @@ import numpy as np
 
 from dgp_ppl._errors import DataError
 from dgp_ppl.datasets._arrow import ArrowFrame
-from dgp_ppl.datasets._messages import quoted, shown, suggestion
-from dgp_ppl.datasets.tables._columns import (
+from dgp_ppl.datasets._columns import (
     InputColumn,
     Kind,
     TargetColumn,
@@ -23,8 +22,9 @@ from dgp_ppl.datasets.tables._columns import (
     fit_target,
     infer,
 )
-from dgp_ppl.datasets.tables._read import Table, read_table
-from dgp_ppl.datasets.tables._report import Report, describe
+from dgp_ppl.datasets._messages import quoted, shown, suggestion
+from dgp_ppl.datasets._read import Table, read_table
+from dgp_ppl.datasets._report import Report, describe
 
 __all__ = ["Preprocessor", "Source", "check_columns", "find_target", "learn"]
 

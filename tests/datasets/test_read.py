@@ -15,7 +15,7 @@ from support.tables import DROP, arrow, fitted, houses
 
 from dgp_ppl import DataError
 from dgp_ppl.datasets import Preprocessor
-from dgp_ppl.datasets.tables._read import read_table, table_chunks
+from dgp_ppl.datasets._read import read_table, table_chunks
 
 
 @pytest.fixture
