@@ -14,7 +14,8 @@ from jax.typing import ArrayLike
 
 from dgp_ppl._checks import check_key
 from dgp_ppl._partition import Call
-from dgp_ppl._typing import Fitted, Model, PRNGKey
+from dgp_ppl._typing import Fitted, Model, Params, PRNGKey
+from dgp_ppl.criticism._chain_diagnostics import chain_lines
 from dgp_ppl.criticism._check_guide import khat
 from dgp_ppl.criticism._curvature import curvature_lines
 from dgp_ppl.criticism._layer_lines import layer_lines, mean_pass, squared_distances
@@ -56,7 +57,7 @@ class FitCheck:
 
 
 def check_fit(
-    fit: Fitted,
+    fit: Params | Fitted,
     key: PRNGKey,
     model: Model,
     guide: Model | None,
@@ -78,13 +79,13 @@ def check_fit(
     hidden layer that the data do not need; "bad" seldom is. No table proves a fit.
 
     Args:
-        fit: the fit's result.
+        fit: the fit's result, or its params alone.
         key: random key.
         model: the model.
         guide: its fitted guide; None for a sampler.
         *args: the model's arguments: x and y by position, or `Rows`.
         test: the prediction of held-out rows and their targets, for coverage and PIT.
-        posterior_samples: draws of a sampler, as for `predict`.
+        posterior_samples: draws of a sampler, as for `predict`; `Chains` have lines of their own.
         num_weights: number of importance weights for k-hat; 0 leaves it out.
         num_particles: particles of `annealed_evidence`, for the gap of the bound; 0 leaves it out.
             It can cost more than the fit.
@@ -107,6 +108,8 @@ def check_fit(
     lines: list[Line] = []
     if isinstance(fit, FitResult):
         lines += loss_lines(fit.losses, fit.num_data, fit.restart_bounds)
+    if isinstance(posterior_samples, Chains):
+        lines += [Line(*line) for line in chain_lines(posterior_samples)]
     rows = _some(len(args[0]))
     by_row = [np.shape(a)[:1] == (len(args[0]),) for a in args]
     x, y, *others = (np.asarray(a)[rows] if r else a for a, r in zip(args, by_row, strict=True))

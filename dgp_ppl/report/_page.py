@@ -32,7 +32,6 @@ except ImportError as error:
 __all__ = ["write_report"]
 
 _DPI = 130
-_MAX_RHAT = 1.05  # the report warns above it
 _BEST: dict[str, Callable[[Sequence[float]], float]] = {
     **dict.fromkeys(("log_loss", "ece", "brier", "rmse", "crps"), min),
     **dict.fromkeys(("accuracy", "auc", "log_density"), max),
@@ -66,7 +65,7 @@ def write_report(comparison: Comparison, folder: Path) -> None:
         "failed": [r for r in record["splits"] if "error" in r],
         "checks": {method_label(method): run.check.lines for method, run in runs.items()},
         "loo": loo,
-        "notes": _repeated_note(runs) + notes + _mixing_notes(record["splits"]),
+        "notes": _repeated_note(runs) + notes,
         "figures": {name: _inline(figure) for name, figure in figures.items()},
     }
     source = files("dgp_ppl.report").joinpath("report.html.jinja").read_text(encoding="utf-8")
@@ -157,29 +156,6 @@ def _repeated_note(runs: Mapping[str, Run]) -> list[str]:
         f"{inputs:,} of the {len(run.y_test):,} held-out rows have the inputs of a training row, "
         f"{both:,} of them also its target.{warning if both else ''}"
     ]
-
-
-def _mixing_notes(rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Warn of the first split's chains that have not mixed, in their predictions or in v alone."""
-    notes = []
-    for row in rows:
-        in_v, predicted = row.get("rhat") or 1.0, row.get("rhat_predictions")
-        worst = in_v if predicted is None else predicted
-        name = method_label(row["method"])
-        if row["split"] != rows[0]["split"] or max(in_v, worst) <= _MAX_RHAT:
-            continue
-        if worst <= _MAX_RHAT:
-            notes.append(
-                f"{name}: the chains have mixed in what they predict (R-hat {worst:.2f}) but not "
-                f"in v (R-hat {in_v:.2f}). Rely on functions and predictions, not on single "
-                "inducing values."
-            )
-        else:
-            notes.append(
-                f"{name}: the chains have not mixed (R-hat {worst:.2f}), so the draws do not "
-                "represent the posterior. Do not rely on this row of the table."
-            )
-    return notes
 
 
 def _inline(figure: Any) -> dict[str, Any]:

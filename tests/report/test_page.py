@@ -58,6 +58,7 @@ def test_the_page_needs_nothing_else(page):
             assert attrs.get(name, "#").startswith(("#", "data:image/png;base64,"))
     ids = [a["id"] for _, a in page.tags if "id" in a]
     assert len(ids) == len(set(ids))
+    assert ["steps", "look"] in [row[:2] for row in page.rows]  # of the checks
     assert {a["href"][1:] for t, a in page.tags if t == "a"} <= set(ids)
     assert "viewport" in [a.get("name") for t, a in page.tags if t == "meta"]
 
@@ -112,17 +113,6 @@ def test_classes_have_a_page_too(tmp_path):
     assert any("accuracy" in row for row in page.rows)
     dgp_ppl.compare("iris", ["dsvi"], overwrite=True, **options)
     assert not (tmp_path / "report.html").exists()
-
-
-def test_chains_that_have_not_mixed_are_told():
-    for predictions, words in (
-        (None, "have not mixed (R-hat 3.60)"),
-        (1.4, "have not mixed (R-hat 1.40)"),
-        (1.02, "mixed in what they predict (R-hat 1.02) but not in v (R-hat 3.60)"),
-    ):
-        row = {"split": 0, "method": "nuts", "rhat": 3.6, "rhat_predictions": predictions}
-        (note,) = report._mixing_notes([row])
-        assert words in note
 
 
 def test_held_out_rows_that_are_training_rows_are_told():

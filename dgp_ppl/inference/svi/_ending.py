@@ -41,7 +41,7 @@ _CHECKS = {
     "gaps in lengthscales": (2, 3, "rows do not inform neighbours: start with longer lengthscales"),
     "range in periods": (-1, -0.1, "less than one period: start with a shorter one"),
     "spread of z": (-0.3, -0.1, "collapsed: use initialize.inducing_inputs, or freeze z"),
-    "jitter": (3, 300, "inducing inputs nearly coincide: use fewer, or jax_enable_x64"),
+    "jitter": (30, 3000, "inducing inputs nearly coincide: use fewer, or jax_enable_x64"),
     "float32": (0.1, 0.3, "use float64 (jax_enable_x64, --x64), or fewer inducing inputs"),
     "noise at its floor": (0.1, 1, "use float64 (jax_enable_x64), and look for repeated rows"),
     "inducing inputs": (0.1, 1, "use more inducing inputs, or start them among the data"),
