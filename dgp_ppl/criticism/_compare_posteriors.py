@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import random
 from jax.typing import ArrayLike
+from scipy import stats
 from scipy.special import logsumexp
 
 from dgp_ppl._checks import check_count, check_key, params_of
@@ -24,12 +25,12 @@ from dgp_ppl.inferencedata._sites import ModelSites
 
 __all__ = ["Estimate", "PosteriorComparison", "compare_posteriors", "energy_distance"]
 
-_MIN_CHAINS = 4  # enough for each chain to be a group
-_NUM_GROUPS = 8  # of parts of fewer chains
+_MIN_CHAINS = 4  # enough for each chain to be a group; fewer are divided into as many parts
+_NUM_GROUPS = 8  # of a guide's draws, which are independent
 
 
 class Estimate(NamedTuple):
-    """A value and its Monte Carlo standard error."""
+    """A value and its Monte Carlo error: twice the error holds 95 %."""
 
     value: float
     error: float
@@ -82,8 +83,9 @@ def compare_posteriors(
         found = dgp.compare_posteriors(key, chains, guide, model, fit.params, x, y)
         print(found.joint)
 
-    Standard errors are between chains if there are at least four. Fewer chains are divided into
-    parts; the errors are then too small if the chains have not mixed.
+    Errors are between chains if there are at least four. Fewer chains are divided into four parts;
+    the errors are then too small if the chains have not mixed. Errors of four groups are rough, and
+    are widened by Student's t, so that twice the error holds 95 %.
 
     NUTS samples the hidden layers' unit noise. The bounds, and `SGHMC`, average over it inside the
     expected log-likelihood, so even the best q(v) keeps a small distance.
@@ -127,7 +129,11 @@ def compare_posteriors(
         found = approximation.sample_posterior(
             key_draw, values, *args, sample_shape=(num_draws,), **kwargs
         )
-        draws = Chains({n: np.asarray(a)[None] for n, a in found.items()})
+        shape = _NUM_GROUPS, num_draws // _NUM_GROUPS
+        draws = Chains({
+            n: np.asarray(a)[: math.prod(shape)].reshape(*shape, *a.shape[1:])
+            for n, a in found.items()
+        })  # fmt: skip
     for name, samples in draws.samples.items():
         shape = exact.samples[name].shape[2:] if name in exact.samples else None
         if shape != samples.shape[2:]:
@@ -167,9 +173,9 @@ def energy_distance(a: ArrayLike, b: ArrayLike) -> Estimate:
 
     It is 0 if the distributions are equal, and positive otherwise. The estimate is unbiased, so it
     may be negative. It uses pairs of draws from different groups: draws within a group may depend
-    on each other, so MCMC chains can be groups, mixed or not. The standard error is the error of
-    a U-statistic over groups, to second order. A jackknife sees only the first order, and reports
-    an error of zero where the groups happen to be balanced.
+    on each other, so MCMC chains can be groups, mixed or not. The error is the error of a
+    U-statistic over groups, to second order, widened for few groups. A jackknife sees only the
+    first order, and reports an error of zero where the groups happen to be balanced.
 
     Draws are [G, S, D] and [H, T, D], in at least 4 independent groups (such as chains) each.
 
@@ -198,7 +204,13 @@ def energy_distance(a: ArrayLike, b: ArrayLike) -> Estimate:
     # The slopes' variance under equal distributions, because they subtract estimated means.
     chance = 4 * square_a / (G * (G - 2)) + 4 * square_b / (H * (H - 2)) + 8 * crossed / (G * H)
     value = 2 * ab.mean() - sums_a.mean() / (G - 1) - sums_b.mean() / (H - 1)
-    return Estimate(float(value), math.sqrt(second + max(first - chance, 0.0)))
+    widened = max(_widening(min(G, H)) ** 2 * first - chance, 0.0)
+    return Estimate(float(value), math.sqrt(second + widened))
+
+
+def _widening(groups: int) -> float:
+    """Return the factor by which Student's t makes two errors of so many groups hold 95 %."""
+    return float(stats.t.ppf(stats.norm.cdf(2), groups - 1)) / 2
 
 
 def _between_groups(distances: np.ndarray) -> tuple[np.ndarray, float]:
@@ -227,7 +239,7 @@ def _mean_distances(a: np.ndarray, b: np.ndarray) -> np.ndarray:
 def _num_groups(chains: Chains) -> int:
     """Return the number of groups: the chains, or an equal number of parts of each."""
     C = chains.shape[0]
-    return C if C >= _MIN_CHAINS else C * math.ceil(_NUM_GROUPS / C)
+    return C if C >= _MIN_CHAINS else C * math.ceil(_MIN_CHAINS / C)
 
 
 def _groups(chains: Chains, sites: Any, num: int) -> dict[str, np.ndarray]:
@@ -272,4 +284,5 @@ def _mean_log_density(
         return float(np.mean(logsumexp(terms, axis=0) - np.log(len(terms))))
 
     left_out = np.array([mean_over_data(np.delete(by_draw, rows, axis=0)) for rows in groups])
-    return Estimate(mean_over_data(by_draw), math.sqrt((G - 1) * left_out.var()))
+    error = math.sqrt((G - 1) * left_out.var()) * _widening(G)
+    return Estimate(mean_over_data(by_draw), error)

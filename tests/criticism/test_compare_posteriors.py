@@ -6,12 +6,12 @@ import numpyro
 import numpyro.distributions as dist
 import pytest
 from numpyro.infer import NUTS
-from scipy import stats
+from scipy import signal, stats
 from support.helpers import KEY, one_layer, regression, squared_exponential
 from support.tiny import TINY, X, Y, tiny
 
 import dgp_ppl as dgp
-from dgp_ppl.criticism._compare_posteriors import compare_posteriors, energy_distance
+from dgp_ppl.criticism._compare_posteriors import _groups, compare_posteriors, energy_distance
 from dgp_ppl.inference.samplers._chains import Chains
 from dgp_ppl.inference.samplers._mcmc import run_mcmc
 
@@ -22,6 +22,10 @@ def normal_distance(shift):
     """Energy distance of N(0, 1) and N(shift, 1): 2 E|N(shift, 2)| - 2 E|N(0, 2)|."""
     folded = lambda m: stats.foldnorm(abs(m) / np.sqrt(2), scale=np.sqrt(2)).mean()  # noqa: E731
     return 2 * folded(shift) - 2 * folded(0)
+
+
+# Of N(0, I) and N((0.5, 0.5), I) in two dimensions: norms of Gaussian vectors are Rice's.
+SHIFTED = 2 * (stats.rice.mean(0.5, scale=2**0.5) - stats.rice.mean(0, scale=2**0.5))
 
 
 def test_energy_distance_of_normals():
@@ -40,6 +44,20 @@ def test_its_error_is_the_spread_of_repetitions():
         bias = values.mean() - normal_distance(shift)
         assert abs(bias) < 4 * values.std() / np.sqrt(200)
         assert low < np.sqrt((errors**2).mean()) / values.std() < high
+
+
+@pytest.mark.parametrize(("chains", "steps", "rho"), [(4, 100, 0.9), (1, 1000, 0.97)])
+def test_twice_the_error_holds_for_draws_that_depend_on_each_other(chains, steps, rho):
+    """AR(1) chains of the same distribution; with unwidened errors 16 to 19 % lie beyond."""
+    rng, beyond = RNG(0), []
+    for _ in range(150):
+        noise = rng.standard_normal((chains, steps, 2)) * np.sqrt(1 - rho**2)
+        noise[:, 0] /= np.sqrt(1 - rho**2)
+        draws = Chains({"a": signal.lfilter([1], [1, -rho], noise, axis=1)})
+        a, b = _groups(draws, ["a"], 400)["a"], 0.5 + rng.standard_normal((8, 50, 2))
+        found = energy_distance(a, b)
+        beyond.append(abs(found.value - SHIFTED) > 2 * found.error)
+    assert np.mean(beyond) < 0.05 + 3 * 0.018
 
 
 def unmixed(rng, chains, dim, steps=60, rho=0.9):
@@ -120,7 +138,7 @@ def test_the_exact_posterior_is_near_and_a_poor_fit_is_far():
     assert abs(found.log_density.value) < 4 * found.log_density.error
     assert found.khat < 0.5
     found = comparison(20)
-    assert found.joint.value > 20 * found.joint.error
+    assert found.joint.value > 12 * found.joint.error  # of four groups, widened by 1.65
     assert found.log_density.value < -4 * found.log_density.error
     assert found.khat > 0.7
 
