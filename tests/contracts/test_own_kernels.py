@@ -58,7 +58,7 @@ def prediction(model, params, z, x, y):
 def annealing(model, params, z, x, y, target="bound"):
     return dgp.annealed_evidence(
         KEY, model, dgp.MeanField(model), params, x, y, z=z, target=target, temperatures=4,
-        leapfrogs=2, num_particles=4, num_islands=2, num_noise=2, progress=False,
+        leapfrogs=2, num_particles=8, num_noise=2, progress=False,
     ).log_weights  # fmt: skip
 
 

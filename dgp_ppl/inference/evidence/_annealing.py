@@ -12,6 +12,7 @@ import numpy as np
 from jax import random
 from jaxtyping import Array
 from numpyro import handlers
+from scipy.stats import t
 
 from dgp_ppl._checks import check_count, check_key
 from dgp_ppl._partition import Call, Partition, alone
@@ -39,8 +40,9 @@ class AnnealedEvidence(Summarized):
 
     Attributes:
         log_evidence: log of the mean weight. Its expectation is at most the log evidence.
-        standard_error: jackknife estimate over islands. Do not trust it where
-            `effective_particles` is below a quarter of them; there is a warning then.
+        standard_error: jackknife estimate over islands, or an estimate from families of particles
+            where it is larger. It has G - 1 degrees of freedom: see `interval`. Do not trust it
+            where `effective_particles` is below a quarter of them; there is a warning then.
         log_weights: of the particles, [G, B] in G islands.
         effective_particles: the number of independent draws whose mean weight would vary as much.
             Particles of one ancestor count as one.
@@ -48,7 +50,7 @@ class AnnealedEvidence(Summarized):
             `chains` has them as such.
         betas: inverse temperatures, [K + 1].
         acceptance: mean acceptance rate at every temperature, [K].
-        warnings: texts of the warnings, with reasons not to trust the errors.
+        warnings: texts of the warnings, with reasons not to trust the errors. None is no promise.
     """
 
     log_evidence: float
@@ -61,10 +63,21 @@ class AnnealedEvidence(Summarized):
     warnings: tuple[str, ...] = ()
 
     def summary(self) -> list[str]:
-        first = f"log evidence {self.log_evidence:.6g} +- {self.standard_error:.2g} nats"
+        low, high = self.interval
+        first = f"log evidence {self.log_evidence:.6g} +- {self.standard_error:.2g} nats, "
+        first += f"95 % interval {low:.6g} to {high:.6g}"
         effective = f"{self.effective_particles:.3g} of {self.log_weights.size} particles"
         temperatures = f"{len(self.acceptance)} temperatures"
         return [first, f"worth {effective}, {temperatures}", *self.warnings]
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """A 95 % interval, by Student's t with G - 1 degrees of freedom for G islands.
+
+        Where it misses the log evidence, it is mostly too low.
+        """
+        half = float(t.ppf(0.975, len(self.log_weights) - 1)) * self.standard_error
+        return self.log_evidence - half, self.log_evidence + half
 
     @property
     def chains(self) -> Chains:
@@ -108,9 +121,10 @@ def annealed_evidence(
 
     The particles are divided into islands, which are independent estimates; the standard error is
     of their mean. It assumes that all islands see the same posterior. There is a warning if they
-    do not, or if `effective_particles` is low; more temperatures and particles help. A mode
-    that no particle reaches goes unnoticed and makes the estimate too low. This is most likely for
-    fits to few data: repeat with ``start="prior"`` and believe the larger value.
+    do not, or if `effective_particles` is low; more temperatures and particles help. No warning is
+    no promise: a mode, or a tail, that no particle reaches goes unnoticed and makes the estimate
+    too low, whatever its error. This is most likely for fits to few data: repeat with
+    ``start="prior"`` or another key, and believe the larger value.
 
     Args:
         key: random key.
@@ -130,8 +144,8 @@ def annealed_evidence(
             particles worth half of their number if moves mix perfectly, between 20 and 2,000.
         leapfrogs: leapfrog steps per transition.
         num_particles: particles C, moved in one program, 64 at a time.
-        num_islands: independent parts G of the particles. As many islands as particles are annealed
-            importance sampling (Neal 2001), without resampling.
+        num_islands: independent parts G of the particles, at least 8: fewer hardly tell the error.
+            As many as particles are annealed importance sampling (Neal 2001), without resampling.
         num_noise: with ``"bound"``, draws of the unit noise (and of likelihoods that `observe`
             estimates) per island. They stay fixed while its particles move; a last step
             reweights them with 100 times as many new draws. The number affects the spread of the
@@ -150,8 +164,8 @@ def annealed_evidence(
             differ from the model's and the guide's.
 
     Warns:
-        UserWarning: if few particles carry the weight, islands differ, or the acceptance rate is
-            low.
+        UserWarning: if there are fewer than 8 islands, few particles carry the weight, islands
+            differ, or the acceptance rate is low.
 
     Source: Del Moral, Doucet & Jasra (2006), "Sequential Monte Carlo samplers".
     """

@@ -12,6 +12,7 @@ from dgp_ppl.inference.evidence._smc import ACCEPTANCE, Run
 
 __all__ = ["Estimate", "doubts", "estimate", "log_mean"]
 
+_FEWEST_ISLANDS = 8
 _LEAST_WORTH = 0.25  # of the particles' number
 _LOW_ACCEPTANCE = 0.5  # on average over a tenth of the temperatures
 _SAME = 0.05  # nats between islands that do not matter
@@ -22,7 +23,7 @@ class Estimate(NamedTuple):
     """The log of the mean weight of all particles."""
 
     log_evidence: float  # the estimate
-    standard_error: float  # jackknife estimate over islands
+    standard_error: float  # jackknife estimate over islands, or the families' where it is larger
     log_weights: np.ndarray  # of the particles, [G, B]
     effective_particles: float  # the number of independent draws with the same variance of the mean
 
@@ -39,7 +40,10 @@ def estimate(log_weights: np.ndarray, ancestors: np.ndarray) -> Estimate:
     totals = np.exp(log_weights - log_weights.max())
     families = [np.bincount(a, w) for a, w in zip(ancestors, totals, strict=True)]
     flat = np.concatenate(families)
-    return Estimate(value, error, log_weights, float(flat.sum() ** 2 / np.sum(flat**2)))
+    effective = float(flat.sum() ** 2 / np.sum(flat**2))
+    # Eight islands that agree by chance have too small an error, and families know it.
+    by_families = math.sqrt(max(1 / effective - 1 / log_weights.size, 0.0))
+    return Estimate(value, max(error, by_families), log_weights, effective)
 
 
 def log_mean(w: np.ndarray) -> tuple[float, float, float]:
@@ -68,7 +72,12 @@ def doubts(found: Estimate, run: Run, ratio: np.ndarray) -> tuple[str, ...]:
         run: the run that it is from.
         ratio: log ratio of the final particles, [G, B].
     """
-    texts, num = [], found.log_weights.size
+    texts, num, islands = [], found.log_weights.size, len(found.log_weights)
+    if islands < _FEWEST_ISLANDS:
+        texts.append(
+            f"{islands} islands hardly tell the error (Student's t with {islands - 1} degrees of "
+            f"freedom); take num_islands={_FEWEST_ISLANDS} or more"
+        )
     if (effective := found.effective_particles) < _LEAST_WORTH * num:
         texts.append(
             f"{num} particles are worth {effective:.1f} independent ones, so the error is rough, "
