@@ -73,8 +73,6 @@ def _predict(
     out = Path(_OUT.format(data.stem)) if out is None else out
     check_output(out, overwrite, (".csv", ".parquet"), [fit, data])
     levels, ids = _levels(quantiles), column_names(id)
-    if unseen not in ("error", "zeros"):
-        raise DataError(f"predict: unseen is {unseen!r}, wanted error or zeros")
     with writing("predict", out):
         kept, about = _open_fit(fit, column_names(trusted))
         columns = kept.preprocessor

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from dgp_ppl._checks import check_count
 from dgp_ppl._errors import DataError
 from dgp_ppl.datasets._messages import shown
 from dgp_ppl.datasets._preprocessor import Preprocessor
@@ -104,12 +105,11 @@ def splits(data: Any, num_splits: int, seed: int) -> list[tuple[np.ndarray, np.n
 
     Raises:
         DataError: if the data set comes with fewer splits.
+        TypeError: if `num_splits` or `seed` is no integer.
         ValueError: if `num_splits` is below 1, or `seed` below 0.
     """
-    if num_splits < 1:
-        raise ValueError(f"num_splits: got {num_splits}, wanted at least 1")
-    if seed < 0:
-        raise ValueError(f"seed: got {seed}, wanted at least 0")
+    check_count("splits", "num_splits", num_splits)
+    check_count("splits", "seed", seed, 0)
     rows = len(data.y)
     if data.test_index is None:
         orders = (np.random.default_rng((seed, s)).permutation(rows) for s in range(num_splits))

@@ -64,13 +64,12 @@ def load(
     and takes the values 0 and 1 only. Targets of text are classes, and so are targets of images
     that are 0 ... C-1. All other files are regression.
 
-    The bundled data set ``step`` has 100 points with x uniform on [-1, 1] and y = [x > 0] plus
-    noise of standard deviation 0.05. ``heteroscedastic`` has 200 points with x uniform on [-1, 1]
-    and y = sin(2 pi x) plus noise whose standard deviation rises linearly from 0.05 to 0.5. Both
-    are sorted by x. ``robot_arm`` has 2,000 poses of a planar arm of length 1 whose six links
-    shorten from 0.22 to 0.11: x are the angles of its joints, uniform on [-1.5, 1.5] radians, and y
-    is the distance from its hand to the point (0.3, 0.2), plus noise of 5 % of its standard
-    deviation. They are the same at every call. ``diabetes`` is in its original units.
+    The bundled ``step`` has 100 sorted points with x uniform on [-1, 1] and y = [x > 0] plus noise
+    of standard deviation 0.05; ``heteroscedastic`` has 200, with y = sin(2 pi x) plus noise whose
+    standard deviation rises linearly from 0.05 to 0.5. ``robot_arm`` has 2,000 poses of an arm of
+    length 1 whose six links shorten from 0.22 to 0.11: x are the joints' angles, uniform on [-1.5,
+    1.5] radians, and y is the distance from the hand to the point (0.3, 0.2), plus noise of 5 % of
+    its standard deviation. ``diabetes`` is in its original units.
 
     >>> from dgp_ppl import datasets
     >>> data = datasets.load("step")
@@ -196,17 +195,14 @@ def _unknown_name(text: str) -> str:
             f"{named(text)}: {kind}, wanted a .csv, .parquet or .npz file; name one, or read a "
             "folder of .parquet files block by block: dgp.Rows.from_parquet"
         )
-    known, folder = [*BUNDLED, *named_files()], os.environ.get(_FOLDER_VARIABLE)
-    if folder and os.path.isdir(folder):
-        state = f"{_FOLDER_VARIABLE} is {named(folder)}, which has no {shown(text + '.npz')}"
-    elif folder:
-        state = f"{_FOLDER_VARIABLE} is {named(folder)}, which is not a folder"
-    else:
-        state = f"{_FOLDER_VARIABLE} is not set"
+    known, folder, state = [*BUNDLED, *named_files()], os.environ.get(_FOLDER_VARIABLE), "not set"
+    if folder:
+        fault = f"has no {shown(text + '.npz')}" if os.path.isdir(folder) else "is not a folder"
+        state = f"{named(folder)}, which {fault}"
     return (
         f"no data set {shown(text)}{suggestion(text, known)}; bundled are {quoted(BUNDLED)}; "
-        f"{state}: set it to a folder of .npz files, or give a .csv, .parquet or .npz "
-        "file"
+        f"{_FOLDER_VARIABLE} is {state}: set it to a folder of .npz files, or give a .csv, "
+        ".parquet or .npz file"
     )
 
 

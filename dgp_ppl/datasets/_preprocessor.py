@@ -134,13 +134,10 @@ class Preprocessor:
 
         Raises:
             DataError: if a column is missing or has other cells than in training, or a category is
-                unseen.
-            ValueError: if `unseen` is neither.
+                unseen, or `unseen` is neither.
         """
         if unseen not in ("error", "zeros"):
-            raise ValueError(
-                f"Preprocessor.inputs: unseen is {unseen!r}, wanted 'error' or 'zeros'"
-            )
+            raise DataError(f"predict: unseen is {unseen!r}, wanted 'error' or 'zeros'")
         table = read_table(source, texts=self.text_columns)
         missing = [c.name for c in self.columns if c.name not in table.columns]
         if missing:

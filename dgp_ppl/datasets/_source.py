@@ -57,15 +57,10 @@ class TableSource:
         self.y = y[self.rows]
         check_size(table.where, len(self.rows))
 
-    test_index = None  # tables come without splits
+    test_index, num_classes = None, Dataset.num_classes  # tables come without splits
 
     def __len__(self) -> int:
         return len(self.y)
-
-    @property
-    def num_classes(self) -> int:
-        """Number of classes C; 0 for regression."""
-        return 0 if self.task == "regression" else int(self.y.max()) + 1
 
     def fit(self, train: np.ndarray) -> Preprocessor:
         """Fit a preprocessor to training rows: positions among the rows with a target."""
@@ -92,9 +87,7 @@ class RowSource:
     y_name: str
     source: str
 
-    test_index = None
-    shared_unit = False
-    preprocessor = None
+    test_index, shared_unit, preprocessor = None, False, None
 
     def __len__(self) -> int:
         return len(self.rows)

@@ -25,8 +25,9 @@ class TestSplits:
         assert len(datasets.splits(data, 1, seed=0)) == 1
         for error, num, seed, message in (
             (DataError, 3, 0, "num_splits is 3, .* 2 splits; wanted at most 2"),
-            (ValueError, 0, 0, "num_splits: got 0, wanted at least 1"),
-            (ValueError, 1, -1, "seed: got -1, wanted at least 0"),
+            (ValueError, 0, 0, "splits: num_splits is 0, wanted at least 1"),
+            (TypeError, 2.5, 0, "num_splits is 2.5, wanted an integer"),
+            (ValueError, 1, -1, "splits: seed is -1, wanted at least 0"),
         ):
             with pytest.raises(error, match=message):
                 datasets.splits(data, num, seed=seed)
