@@ -51,7 +51,8 @@ def replacing(path: str | os.PathLike[str], *, new: bool = False) -> Iterator[Pa
         DataError: if the file cannot be written, such as on a full disk.
     """
     target = Path(os.path.realpath(path))
-    draft = target.with_name(f"{target.name}.{os.getpid()}-{threading.get_ident()}.part")
+    suffix = f".{os.getpid()}-{threading.get_ident()}.part"
+    draft, shown = target.with_name(target.name + suffix), str(path).removesuffix(suffix)
     try:
         yield draft
         with draft.open("rb+") as written:  # else a power cut could leave an empty file
@@ -62,14 +63,14 @@ def replacing(path: str | os.PathLike[str], *, new: bool = False) -> Iterator[Pa
     except BaseException as error:
         if isinstance(error, FileExistsError) and new:
             raise DataError(
-                f"{path} exists by now: another program made it; what was to be written is in "
+                f"{shown} exists by now: another program made it; what was to be written is in "
                 f"{draft}"
             ) from error
         with contextlib.suppress(OSError):
             draft.unlink(missing_ok=True)
         if isinstance(error, OSError):
             raise DataError(
-                f"{path} cannot be written: {error.strerror or error}; make room there, or choose "
+                f"{shown} cannot be written: {error.strerror or error}; make room there, or choose "
                 "another path"
             ) from error
         raise

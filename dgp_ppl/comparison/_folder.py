@@ -59,7 +59,8 @@ def finished_rows(folder: Path, record: dict[str, Any], refit: bool) -> list[dic
         splits = kept["config"]["splits"]
         first = splits[0] if isinstance(splits, list) else 0
         rows = [row for row in kept["splits"] if not refit or row["split"] != first]
-    except (OSError, ValueError, KeyError, TypeError) as error:
+        _ = {(row["split"], row["method"]) for row in rows}
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise DataError(
             f"{path} cannot be read ({error!r}); choose another --out, or pass --overwrite"
         ) from error

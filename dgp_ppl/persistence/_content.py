@@ -35,7 +35,7 @@ from numpyro.primitives import Messenger
 from dgp_ppl._errors import DataError, one_line
 from dgp_ppl._partition import ComparedByFields
 from dgp_ppl.persistence._archive import ArchiveReader, array_bytes, read_array
-from dgp_ppl.persistence._trust import check_origin, is_of_python, name_in
+from dgp_ppl.persistence._trust import check_origin, is_of_python, names_in
 
 __all__ = ["Encoder", "decode", "import_name", "import_path"]
 
@@ -189,7 +189,7 @@ def decode(archive: ArchiveReader, node: Any) -> Any:
     if kind == "array":
         return _read_array(archive, node)
     if kind in ("import", "method"):
-        return _named(archive, f"{name_in(node)}")
+        return _named(archive, names_in(node)[0])
     if kind == "partial":  # data: its function is a name of the file as any other
         make = Partial if node["tree"] else functools.partial
         return make(read(node["function"]), *read(node["args"]), **pairs("keywords"))

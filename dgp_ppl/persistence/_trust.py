@@ -12,7 +12,7 @@ from typing import Any
 
 from dgp_ppl._errors import DataError
 
-__all__ = ["check_origin", "check_trust", "is_of_python", "name_in", "nodes_of"]
+__all__ = ["check_origin", "check_trust", "is_of_python", "names_in", "nodes_of"]
 
 _LIBRARIES = ("dgp_ppl", "equinox", "jax", "numpy", "numpyro", "optax")
 _WHOLE = (
@@ -44,11 +44,11 @@ def nodes_of(content: Any) -> Iterator[dict[str, Any]]:
         yield from nodes_of(inner)
 
 
-def name_in(node: dict[str, Any]) -> str | None:
-    """Return the import path in an object, ``module:name``, if there is one."""
+def names_in(node: dict[str, Any]) -> list[str]:
+    """Return the import paths in an object, ``module:name``: what it names comes first."""
     if node.get("kind") == "method":  # of a class, in files of version 0.2
-        return f"{node['of']['path']}.{node['name']}"
-    return node.get("path") or node.get("class")
+        return [f"{node['of']['path']}.{node['name']}"]
+    return [node[name] for name in ("path", "class") if node.get(name) is not None]
 
 
 def is_of_python(path: str) -> bool:
@@ -71,11 +71,12 @@ def check_origin(path: str, found: Any) -> None:
 def check_trust(file: Any, content: Any, trusted: Sequence[str]) -> None:
     """Raise `DataError` if a file names what the user does not trust. It imports nothing."""
     refused: dict[str, None] = {}
-    for path in filter(None, map(name_in, nodes_of(content))):
+    for path in [path for node in nodes_of(content) for path in names_in(node)]:
         module, _, name = path.partition(":")
         parts, names = module.split("."), name.split(".")
         homes = {".".join(parts[: i + 1]) for i in range(len(parts))}
-        if is_of_python(path) or any(n.startswith("__") for n in parts + names):
+        odd = [n for n in parts + names if n.startswith("__") or not n.isidentifier()]
+        if odd or is_of_python(path):
             raise DataError(
                 f"{file} names {path.replace(':', '.')}, which can run any code and belongs to no "
                 "fit; do not use this file"

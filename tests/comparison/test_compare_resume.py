@@ -130,9 +130,10 @@ def test_other_options_and_damaged_records_are_refused(interrupted_fit, tmp_path
     with pytest.raises(dgp_ppl.DataError, match="another comparison: its seed differ"):
         dgp_ppl.compare("step", METHOD_NAMES, **again | {"seed": 4})
     assert (tmp_path / "results.json").read_text() == before
-    (tmp_path / "results.json").write_text("{}")
-    with pytest.raises(dgp_ppl.DataError, match="cannot be read"):
-        dgp_ppl.compare("step", METHOD_NAMES, **again)
+    for damaged in ("{}", '{"config": {"splits": 2}, "data": {}, "splits": [{"split": 0}]}'):
+        (tmp_path / "results.json").write_text(damaged)
+        with pytest.raises(dgp_ppl.DataError, match="cannot be read"):
+            dgp_ppl.compare("step", METHOD_NAMES, **again)
 
 
 def test_without_a_folder_the_error_has_the_fits(monkeypatch, interrupted_fit):

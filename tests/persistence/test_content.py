@@ -234,7 +234,7 @@ def test_names_that_run_code_are_refused_before_an_import(there_and_back):
         ("dgp_ppl.persistence._content:import_name", "dgp_ppl.persistence._content"),
         ("no_such.place:model", r"code of no_such, .* or --trusted no_such"),
     ):  # fmt: skip
-        node = {"kind": "import", "path": path}
+        node = {"kind": "object", "path": "numpy:tanh", "class": path}
         inside = {"kind": "partial", "tree": False, "function": node, "args": [], "keywords": []}
         with pytest.raises(dgp.DataError, match=said):
             check_trust("a.dgp", [{"kind": "dict", "items": [["a", inside]]}], ["os", "builtins"])
