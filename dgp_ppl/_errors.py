@@ -6,13 +6,8 @@ from functools import partial
 from typing import Any
 
 __all__ = [
-    "DataError",
-    "Interrupted",
-    "NonFiniteLossError",
-    "UnsuitableError",
-    "one_line",
-    "printable",
-]
+    "DataError", "Interrupted", "NonFiniteLossError", "UnsuitableError", "one_line", "printable",
+]  # fmt: skip
 
 
 def one_line(error: BaseException) -> str:

@@ -12,8 +12,8 @@ import typer
 from dgp_ppl._errors import DataError, one_line
 from dgp_ppl._files import write_tables
 from dgp_ppl.cli._app import app, console, print_note, writing
-from dgp_ppl.cli._kept import comparison_of
 from dgp_ppl.cli._options import check_output, column_names, use_x64
+from dgp_ppl.cli._show import comparison_of
 from dgp_ppl.datasets._read import Table, table_chunks
 from dgp_ppl.persistence import KeptFit, load
 from dgp_ppl.persistence._archive import ArchiveReader

@@ -12,7 +12,6 @@ import typer
 from dgp_ppl import datasets
 from dgp_ppl._errors import printable
 from dgp_ppl.cli._app import app, console, print_note
-from dgp_ppl.cli._kept import comparison_of
 from dgp_ppl.comparison._metrics import INFERENCE_HEADINGS, PREDICTION_HEADINGS, format_number
 from dgp_ppl.comparison._setting import OPTIONS
 from dgp_ppl.datasets import Preprocessor
@@ -20,7 +19,12 @@ from dgp_ppl.datasets._load import named_files
 from dgp_ppl.persistence._archive import ArchiveReader, read_array
 from dgp_ppl.persistence._trust import nodes_of
 
-__all__: list[str] = []
+__all__ = ["comparison_of"]
+
+_ENTRIES = {
+    "source": str, "target": str, "task": str, "classes": list, "rows": dict, "config": dict,
+    "row": dict,
+}  # fmt: skip
 
 _OPTIONS = [*(option.name for option in OPTIONS), "seed", "x64"]
 _HEADINGS = {
@@ -53,6 +57,21 @@ def _show(
     print(printable(fit))
     for heading, text in lines:
         print(f"  {printable(heading):<{width}}  {printable(text)}")
+
+
+def comparison_of(info: dict[str, Any]) -> dict[str, Any]:
+    """Return what `Run.save` wrote in a fit's `info`; an empty dict for other fits.
+
+    ``config`` and ``row`` may be empty.
+    """
+    about = info.get("comparison", {})
+    if about == {}:
+        return {}
+    about = {"config": {}, "row": {}} | about if isinstance(about, dict) else {}
+    for name, kind in _ENTRIES.items():
+        if not isinstance(about.get(name), kind):
+            raise TypeError(f"the {name} of its info['comparison'] is missing or of another type")
+    return about
 
 
 def _lines(
