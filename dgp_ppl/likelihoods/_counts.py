@@ -1,4 +1,4 @@
-"""Likelihoods of counts whose log rate is f.
+"""Likelihoods of counts whose log rate is f; distribution functions and draws of all counts.
 
 NumPyro takes the rate itself. In float32 exp(f) is 0 below f = -87, where its log has no gradient.
 
@@ -12,13 +12,26 @@ from typing import Any
 
 import jax.numpy as jnp
 import numpyro.distributions as dist
+from jax import lax, random
 from jax.nn import softplus
 from jax.scipy.special import betainc, gammainc, gammaincc, gammaln, ndtr
 from jax.typing import ArrayLike
 from jaxtyping import Array
 from numpyro.distributions import constraints
 
-__all__ = ["NegativeBinomialLog", "PoissonLog"]
+from dgp_ppl._typing import PRNGKey
+
+__all__ = [
+    "BINOMIAL",
+    "NegativeBinomialLog",
+    "PoissonLog",
+    "distribution_function",
+    "draw",
+    "exp_minus_linear",
+]
+
+_KINDS: Any = dist  # so that type checkers don't narrow distributions to NumPyro's unions
+BINOMIAL: Any = (dist.BinomialProbs, dist.BinomialLogits)
 
 _LARGE = 16.0  # Stirling's series has the digits of float64 from here on
 # Above these arguments the series of `jax.scipy.special` have fewer digits than an approximation by
@@ -53,14 +66,12 @@ class PoissonLog(dist.Poisson):
     def log_prob(self, value: Array) -> Array:
         count = jnp.asarray(value, self.log_rate.dtype)
         some = jnp.maximum(count, 1.0)
-        excess = some * _exp_minus_linear(self.log_rate - jnp.log(some))
+        excess = some * exp_minus_linear(self.log_rate - jnp.log(some))
         seen = -excess - 0.5 * jnp.log(2 * jnp.pi * some) - _stirling_error(some)
         return jnp.where(count > 0, seen, -jnp.exp(self.log_rate))
 
     def cdf(self, value: Array) -> Array:
-        count = jnp.floor(jnp.asarray(value, self.log_rate.dtype))
-        p = _upper_gamma(jnp.maximum(count, 0.0) + 1, jnp.asarray(self.rate))
-        return jnp.where(count < 0, 0.0, p)
+        return distribution_function(self, value)
 
 
 class NegativeBinomialLog(dist.NegativeBinomialLogits):
@@ -102,19 +113,88 @@ class NegativeBinomialLog(dist.NegativeBinomialLogits):
         total = some + size
         log_size = jnp.log(total / size) - softplus(logits)
         log_count = jnp.log(total / some) - softplus(-logits)
-        excess = size * _exp_minus_linear(log_size) + some * _exp_minus_linear(log_count)
+        excess = size * exp_minus_linear(log_size) + some * exp_minus_linear(log_count)
         constant = _stirling_error(total) - _stirling_error(size) - _stirling_error(some)
         seen = constant - excess - 0.5 * jnp.log(2 * jnp.pi * some * total / size)
         return jnp.where(count > 0, seen, -size * softplus(logits))
 
     def cdf(self, value: Array) -> Array:
-        count = jnp.floor(jnp.asarray(value, self.log_mean.dtype))
-        size, odds = jnp.asarray(self.total_count, self.log_mean.dtype), jnp.asarray(self.rate)
-        p = _lower_beta(size, jnp.maximum(count, 0.0) + 1, odds)
-        return jnp.where(count < 0, 0.0, p)
+        return distribution_function(self, value)
 
 
-def _exp_minus_linear(t: Array) -> Array:
+def distribution_function(distribution: Any, value: ArrayLike) -> Array:
+    """Return P(Y <= y); of counts right to 1e-3 in float32, where NumPyro's is not or is lacking.
+
+    Raises:
+        NotImplementedError: if neither this library nor NumPyro has it.
+    """
+    d, y = distribution, jnp.asarray(value, float)
+    count = jnp.maximum(jnp.floor(y), 0.0)
+    if isinstance(d, _KINDS.Poisson):
+        p = _upper_gamma(count + 1, jnp.asarray(d.rate))
+    elif isinstance(d, _KINDS.GammaPoisson):
+        p = _lower_beta(jnp.asarray(d.concentration), count + 1, jnp.asarray(d.rate))
+    elif isinstance(d, BINOMIAL):
+        by_logits = isinstance(d, _KINDS.BinomialLogits)
+        odds = jnp.exp(-d.logits) if by_logits else (1 - d.probs) / d.probs
+        left = d.total_count - count
+        p = jnp.where(left > 0, _lower_beta(jnp.maximum(left, 1.0), count + 1, odds), 1.0)
+    elif isinstance(d, _KINDS.GeometricProbs | _KINDS.GeometricLogits):
+        p = -jnp.expm1((count + 1) * jnp.log1p(-d.probs))
+    elif isinstance(d, _KINDS.ZeroInflatedProbs):
+        p = d.gate + (1 - d.gate) * distribution_function(d.base_dist, y)
+    elif isinstance(d, _KINDS.ExpandedDistribution):
+        return distribution_function(d.base_dist, y)
+    else:
+        return d.cdf(value)
+    return jnp.where(y < 0, 0.0, p)
+
+
+def draw(distribution: Any, key: PRNGKey) -> Array:
+    """Draw y once, of the shape of the distribution.
+
+    Under `jax.vmap` NumPyro's sampler of the binomial distribution may never end.
+    """
+    d = distribution
+    if isinstance(d, _KINDS.Independent):
+        return draw(d.base_dist, key)
+    if isinstance(d, _KINDS.BetaBinomial):
+        key, key_p = random.split(key)
+        p = random.beta(key_p, d.concentration1, d.concentration0, d.batch_shape)
+        return _binomial(key, d.total_count, p, d.batch_shape)
+    if isinstance(d, BINOMIAL):
+        return _binomial(key, d.total_count, jnp.asarray(d.probs), d.batch_shape)
+    return d.sample(key)
+
+
+def _binomial(key: PRNGKey, total: ArrayLike, p: Array, shape: tuple[int, ...]) -> Array:
+    """Draw numbers of successes in at most 1 + log2(total) rounds, exactly.
+
+    A round draws the median of the uniform numbers of all trials. If it is below p, the trials
+    below it are successes, and those above it are left; else those below it.
+
+    Source: Relles 1972, "A simple algorithm for generating binomial random variables when N is
+    large".
+    """
+
+    def again(state: tuple[Any, ...]) -> tuple[Any, ...]:
+        key, left, p, count = state
+        key, key_median = random.split(key)
+        middle = jnp.floor(0.5 * left) + 1
+        above = jnp.maximum(left - middle, 0.0)
+        median = random.beta(key_median, middle, above + 1)
+        below = (median <= p) & (left > 0)
+        share = jnp.where(below, (p - median) / (1 - median), p / median)
+        left = jnp.where(below, above, middle - 1)
+        return key, left, jnp.clip(share, 0.0, 1.0), count + jnp.where(below, middle, 0.0)
+
+    left, p = (jnp.broadcast_to(jnp.asarray(a, p.dtype), shape) for a in (total, p))
+    state = (key, left, p, jnp.zeros_like(p))
+    count = lax.while_loop(lambda state: jnp.any(state[1] > 0), again, state)[3]
+    return count.astype(int)
+
+
+def exp_minus_linear(t: Array) -> Array:
     """Return exp(t) - 1 - t, of which no digits cancel near 0."""
     is_near = jnp.abs(t) < 0.1
     near = jnp.where(is_near, t, 0.0)

@@ -16,9 +16,12 @@ from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
 from dgp_ppl._typing import PRNGKey
-from dgp_ppl.likelihoods._quadrature import log_expectation, step_expectation
+from dgp_ppl.likelihoods._counts import distribution_function, draw
+from dgp_ppl.likelihoods._quadrature import far_expectation, log_expectation, step_expectation
 
 __all__ = ["LatentMixture", "Mixture"]
+
+_CLASSES = (dist.CategoricalProbs, dist.CategoricalLogits)
 
 
 class Mixture(eqx.Module):
@@ -42,13 +45,19 @@ class Mixture(eqx.Module):
     @property
     def mean(self) -> Array:
         """E[y]."""
-        return self._average(self.components.mean)
+        return self._average(self._means())
 
     @property
     def variance(self) -> Array:
         """Var[y], by the law of total variance."""
-        spread = self._average(jnp.square(self.components.mean - self.mean[None]))
+        spread = self._average(jnp.square(self._means() - self.mean[None]))
         return self._average(self.components.variance) + spread
+
+    def _means(self) -> Any:
+        """Return the means of the components. NumPyro's means of classes are NaN."""
+        if isinstance(self.entries, _CLASSES):
+            raise NotImplementedError("a class has no mean or variance; see its probabilities")
+        return self.components.mean
 
     def log_prob(self, y: ArrayLike) -> Array:
         """Return log p(y) in nats, by logsumexp over the components."""
@@ -63,7 +72,7 @@ class Mixture(eqx.Module):
 
     def cdf(self, y: ArrayLike) -> Array:
         """Return P(Y <= y) of every entry, if the likelihood has a cdf."""
-        return self._average(self.entries.cdf(y))
+        return self._average(distribution_function(self.entries, y))
 
     def with_entries(self, mask: Array) -> Mixture:
         """Return the mixture of the entries where the mask [N, P] is True."""
@@ -86,7 +95,7 @@ class Mixture(eqx.Module):
     def sample(self, key: PRNGKey) -> Array:
         """Draw y once; every row picks its component independently."""
         key_q, key_y = random.split(key)
-        draws: Any = self.components.sample(key_y)
+        draws: Any = draw(self.components, key_y)
         if len(self.log_weights) == 1:
             return draws[0]
         row = random.categorical(key_q, self.log_weights, shape=draws.shape[1:2])
@@ -108,6 +117,14 @@ class _Program(eqx.Module):
         closed = jax.make_jaxpr(function)(*args)
         return _Program(closed.jaxpr, closed.consts)
 
+    @staticmethod
+    def if_any(function: Callable[..., Array], *args: ArrayLike) -> _Program | None:
+        """Trace a function; None if NumPyro lacks what it computes."""
+        try:
+            return _Program.from_closure(function, *args)
+        except NotImplementedError:
+            return None
+
     def __call__(self, *args: ArrayLike) -> Array:
         return jaxpr_as_fun(ClosedJaxpr(self.jaxpr, self.arrays))(*args)[0]
 
@@ -115,37 +132,71 @@ class _Program(eqx.Module):
 class LatentMixture(Mixture):
     """The distribution of y with a scalar latent f ~ N(latent_mean, latent_sd²) integrated out.
 
-    Moments and draws come from a mixture over fixed nodes of f. Densities and distribution
-    functions place their nodes by y, because a likelihood can be narrower than the nodes' spacing.
+    Draws are of f, then of y. Moments come from a mixture over nodes of f, and from nodes further
+    out where those count. Densities and distribution functions place their nodes by y, because a
+    likelihood can be narrower than the nodes' spacing.
 
     Attributes:
         latent_mean: mean of f, [N].
         latent_sd: standard deviation of f, [N].
         log_likelihood: log p(y | f) as a function of f and y, row by row.
-        likelihood_cdf: P(Y <= y | f) as a function of f and y; None if NumPyro has none.
+        cdf_given: P(Y <= y | f) as a function of f and y; None if NumPyro has none, as below.
+        moments_given: mean and variance of y as a function of f.
+        sampler: a draw of y as a function of f and random bits.
     """
 
     latent_mean: Float[Array, " N"]
     latent_sd: Float[Array, " N"]
     log_likelihood: Callable[[Array, Array], Array]
-    likelihood_cdf: Callable[[Array, Array], Array] | None
+    cdf_given: Callable[[Array, Array], Array] | None
+    moments_given: Any
+    sampler: Callable[[Array, Array], Array] | None
 
     @staticmethod
     def build(
         log_weights: Array, f: Array, likelihood: Callable[[Array], Any], mean: Array, sd: Array
     ) -> LatentMixture:
         """Make the mixture of a likelihood p(y | f), given log weights [Q] of nodes of f [Q, N]."""
-        components = likelihood(f)
-        at_mean = likelihood(mean)
-        y = jnp.zeros(at_mean.shape(), mean.dtype)
-        discrete = bool(components.support.is_discrete)
-        log_prob = lambda f, y: likelihood(f).log_prob(y)  # noqa: E731
-        density = _Program.from_closure(log_prob, mean, y.astype(int) if discrete else y)
-        try:
-            cdf = _Program.from_closure(lambda f, y: likelihood(f).cdf(y), mean, y)
-        except NotImplementedError:
-            cdf = None
-        return LatentMixture(log_weights, components, mean, sd, density, cdf)
+        components, given = likelihood(f), likelihood(mean)
+        y = jnp.zeros(given.shape(), mean.dtype)
+        moments = lambda f: jnp.stack([likelihood(f).mean, likelihood(f).variance])  # noqa: E731
+        draws = lambda f, bits: draw(likelihood(f), random.wrap_key_data(bits))  # noqa: E731
+        return LatentMixture(
+            log_weights, components, mean, sd,
+            _Program.from_closure(
+                lambda f, y: likelihood(f).log_prob(y), mean,
+                y.astype(int) if components.support.is_discrete else y,
+            ),
+            _Program.if_any(lambda f, y: distribution_function(likelihood(f), y), mean, y),
+            _Program.if_any(moments, mean),
+            _Program.if_any(draws, mean, _key_bits()),
+        )  # fmt: skip
+
+    @property
+    def mean(self) -> Array:
+        return self._expectation(self._means(), lambda moments: moments[0])
+
+    @property
+    def variance(self) -> Array:
+        means, mean = self._means(), self.mean
+        noise = self._expectation(self.components.variance, lambda moments: moments[1])
+        square = lambda moments: jnp.square(moments[0] - mean)  # noqa: E731
+        return noise + self._expectation(jnp.square(means - mean[None]), square)
+
+    def _expectation(self, values: Array, part: Callable[[Array], Array]) -> Array:
+        """Return the expectation of a part of the moments, given its values at the nodes."""
+        moments = lambda f: part(self.moments_given(f))  # noqa: E731
+        average = self._average(values)
+        return far_expectation(moments, average, values, self.latent_mean, self.latent_sd)
+
+    def sample(self, key: PRNGKey) -> Array:
+        """Draw y once."""
+        if self.sampler is None:
+            raise NotImplementedError("sample: NumPyro has no draws of this likelihood")
+        key_f, key_y = random.split(key)
+        noise = random.normal(key_f, self.latent_mean.shape, self.latent_mean.dtype)
+        bits = random.bits(key_y, _key_bits().shape, jnp.uint32)
+        return self.sampler(self.latent_mean + self.latent_sd * noise, bits)
 
     def log_prob(self, y: ArrayLike) -> Array:
         """Return log p(y) in nats, [N]."""
@@ -155,8 +206,15 @@ class LatentMixture(Mixture):
 
     def cdf(self, y: ArrayLike) -> Array:
         """Return P(Y <= y), [N], if the likelihood has a cdf."""
-        if self.likelihood_cdf is None:
+        if self.components.event_shape:
+            return super().cdf(y)
+        if self.cdf_given is None:
             raise NotImplementedError("cdf: NumPyro has no cdf of this likelihood; draw samples")
-        cdf, y = self.likelihood_cdf, jnp.asarray(y, self.latent_mean.dtype)
+        cdf, y = self.cdf_given, jnp.asarray(y, self.latent_mean.dtype)
         p = jax.vmap(lambda f: cdf(f, y))
         return step_expectation(p, self.latent_mean, self.latent_sd)
+
+
+def _key_bits() -> Array:
+    """Return the bits of a key. Programs take these, because a typed key has a type of its own."""
+    return random.key_data(random.key(0))

@@ -24,6 +24,7 @@ from dgp_ppl.core._dependence import dependence
 from dgp_ppl.core._marginals import Marginals
 from dgp_ppl.core._minibatch import real_rows
 from dgp_ppl.likelihoods._analytic import AnalyticLikelihood
+from dgp_ppl.likelihoods._counts import draw
 from dgp_ppl.likelihoods._likelihood_sites import call_likelihood
 from dgp_ppl.likelihoods._mixture import LatentMixture, Mixture
 from dgp_ppl.likelihoods._quadrature import TRAPEZOID, expectation, log_expectation
@@ -33,6 +34,9 @@ __all__ = ["Likelihood", "Observed", "as_observed", "log_density", "observe"]
 
 # Predictions take more draws: the log of a Monte Carlo mean is biased, the mean of a log is not.
 _DENSE_DRAWS = 4
+# Values of f that are tried before the data are called impossible.
+_TRIED = np.concatenate([[0.0], *([-a, a] for a in (0.1, 1.0, 3.0, 10.0, 30.0, 100.0, 1000.0))])
+_HUGE = 1e30  # nats; quadrature takes the lowest number for the log of 0
 
 Likelihood = Callable[[Array], dist.Distribution]
 """A function from f, [..., N] or [..., N, P], to the distribution of y given f."""
@@ -139,6 +143,18 @@ class Observed(dist.Distribution):
         terms = log_prob(self, jnp.where(observed, value, self.support.feasible_like(value)))
         return jnp.where(mask, terms, 0.0) if by_row else terms
 
+    def is_impossible(self, value: ArrayLike) -> Array:
+        """Return where a row of y has no finite density for any of many values of f, [N]."""
+        return self._evaluate(Observed._lacks_density, jnp.asarray(value)) > 0
+
+    def _lacks_density(self, value: Array) -> Array:
+        f = jnp.stack([jnp.full_like(self.latent_mean, a) for a in _TRIED])
+        if value.shape == self.latent_mean.shape:
+            f = jnp.concatenate([f, value[None].astype(f.dtype)])
+        given: Any = self.likelihood(f)
+        log_p = self._without_missing_entries(given).log_prob(value)
+        return ~jnp.any((jnp.abs(log_p) < _HUGE) & given.support(value), axis=0)
+
     def _log_expected_likelihood(self, value: Array) -> Array:
         if self.scalar and self.normal_scale is None and not self.analytic:
             return log_expectation(*self._integrand(value))
@@ -215,16 +231,15 @@ class Observed(dist.Distribution):
     def sample(self, key: PRNGKey, sample_shape: tuple[int, ...] = ()) -> Array:
         """Draw f from its marginals, then y given f; sample_shape + [N, ...]."""
 
-        def draw(key: PRNGKey) -> Array:
+        def one(key: PRNGKey) -> Array:
             key_f, key_y = random.split(key)
             noise = random.normal(key_f, self.latent_mean.shape, self.latent_mean.dtype)
             f = self.latent_mean + deviation(self.latent_var) * noise
-            value: Any = self.likelihood(f).sample(key_y)
-            return value
+            return draw(self.likelihood(f), key_y)
 
         if not sample_shape:
-            return draw(key)
-        draws = jax.vmap(draw)(random.split(key, int(np.prod(sample_shape))))
+            return one(key)
+        draws = jax.vmap(one)(random.split(key, int(np.prod(sample_shape))))
         return draws.reshape(sample_shape + draws.shape[1:])
 
     @property

@@ -19,7 +19,9 @@ from jax.scipy.special import logsumexp
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
-__all__ = ["TRAPEZOID", "expectation", "log_expectation", "step_expectation"]
+__all__ = [
+    "TRAPEZOID", "expectation", "far_expectation", "log_expectation", "step_expectation",
+]  # fmt: skip
 
 Function = Callable[[Array], Array]
 """A function of f, [..., N] -> [..., N], row by row."""
@@ -27,6 +29,7 @@ Function = Callable[[Array], Array]
 TRAPEZOID = np.linspace(-8, 8, 160)
 """Nodes a tenth of a standard deviation apart. Their even number keeps them off the mean, where the
 gradient of NumPyro's logits is wrong."""
+_WIDE = 0.4 * (np.arange(240) - 119.5)  # for moments, in sd
 _LEGENDRE = np.polynomial.legendre.leggauss(6)
 _FAR = 1e5
 _SEARCH = _FAR * np.sinh(12 * np.linspace(-1, 1, 90)) / np.sinh(12)  # where searches start, in sd
@@ -135,6 +138,50 @@ def step_expectation(p: Function, mean: Float[Array, " N"], sd: Float[Array, " N
     whole = _trapezoid(terms)
     near = [jnp.abs(whole - _trapezoid(terms, every)) <= 1e-5 for every in (2, 3)]
     return _choose(whole, near[0] & near[1], adapted, mean, sd)
+
+
+def far_expectation(
+    function: Function, value: Array, terms: Array, mean: Array, sd: Array
+) -> Array:
+    """Return E[function(f)], [N, ...], of a function that may grow as fast as exp(f).
+
+    E[exp(f)] is made sd standard deviations above the mean. Where the function overflows, its log
+    is continued as a straight line.
+
+    Args:
+        function: from f, [N], to [N, ...].
+        value: its expectation by the dense nodes; kept where the outermost nodes do not count.
+        terms: the function at these nodes, [Q, N, ...].
+        mean: mean of f, [N].
+        sd: standard deviation of f, [N].
+    """
+    weight = np.exp(-0.5 * TRAPEZOID**2)
+    weights = jnp.asarray(weight / weight.sum(), terms.dtype)
+    size = jnp.tensordot(weights, jnp.abs(terms), axes=1)
+    ends = jnp.maximum(jnp.abs(terms[0]), jnp.abs(terms[-1])) * weights[0]
+    good = jnp.isfinite(size) & (ends <= 1e-6 * size)
+
+    def wide(mean: Array, sd: Array) -> Array:
+        u = jnp.asarray(_WIDE, sd.dtype)
+        values = jax.vmap(lambda u: function(mean + sd * u))(u)
+        known = jnp.isfinite(values)
+        some = known & (values != 0)
+        logs = jnp.where(some, jnp.log(jnp.abs(jnp.where(some, values, 1.0))), -1e30)
+        place = jnp.arange(len(u)).reshape((-1,) + (1,) * (values.ndim - 1))
+        last = jnp.max(jnp.where(known, place, 1), axis=0)
+        first = jnp.min(jnp.where(known, place, len(u) - 2), axis=0)
+        rise, fall = (
+            _at(logs, i) - _at(logs, j) for i, j in ((last, last - 1), (first, first + 1))
+        )
+        beyond = jnp.where(place > last, _at(logs, last) + (place - last) * rise, -1e30)
+        beyond = jnp.where(place < first, _at(logs, first) + (first - place) * fall, beyond)
+        log_weights = -0.5 * jnp.square(u) + np.log(0.4 / np.sqrt(2 * np.pi))
+        log_terms = jnp.where(known, logs, beyond) + log_weights.reshape(place.shape)
+        signs = jnp.where(jnp.isnan(values), 1.0, jnp.sign(values))
+        log_size, sign = logsumexp(log_terms, axis=0, b=signs, return_sign=True)
+        return jnp.where(jnp.any(known, axis=0), sign * jnp.exp(log_size), values[len(u) // 2])
+
+    return _choose(value, good, wide, mean, sd)
 
 
 def _nodes(mean: Array, sd: Array, u: Array) -> Array:

@@ -11,7 +11,9 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax, random
+from jax.core import Tracer
 from jax.custom_derivatives import SymbolicZero
 from jax.scipy.special import logsumexp, ndtri
 from jaxtyping import Array
@@ -20,14 +22,17 @@ from numpyro.distributions import constraints
 from dgp_ppl._partition import compiled
 from dgp_ppl._typing import PRNGKey
 from dgp_ppl.likelihoods import Mixture
+from dgp_ppl.likelihoods._counts import BINOMIAL
 
 __all__ = [
-    "QUANTILE_TOLERANCE", "distribution_function", "draws", "log_density", "log_density_by_pass",
-    "moments", "num_classes", "probabilities", "quantiles",
+    "QUANTILE_TOLERANCE", "class_quantiles", "distribution_function", "draws", "log_density",
+    "log_density_by_pass", "moments", "num_classes", "probabilities", "quantiles",
 ]  # fmt: skip
 
 QUANTILE_TOLERANCE = 1e-6
 """Width, in standard deviations of y, of the interval whose midpoint `quantiles` returns."""
+_MOST_CLASSES = 2000
+_AT_ONCE = 32  # classes in memory
 
 
 @compiled
@@ -57,17 +62,17 @@ def log_density_by_pass(mixtures: Mixture, y: Array, seen: Array | None = None) 
     return jax.vmap(one, out_axes=1)(mixtures)
 
 
-@compiled
-def distribution_function(mixtures: Mixture, y: Array) -> Array:
-    """Return P(Y <= y) of every entry over all passes, [B, ...].
+@partial(compiled, static_argnums=2)
+def distribution_function(mixtures: Mixture, y: Array, classes: int | None = None) -> Array:
+    """Return P(Y <= y) of every entry over all passes, [B, ...], given the number of classes.
 
     Raises:
-        NotImplementedError: if NumPyro has no distribution function of the likelihood.
+        NotImplementedError: if there is no distribution function of the likelihood.
     """
-    classes, support = num_classes(mixtures), mixtures.support
+    support = mixtures.support
     if classes is not None:
         values = probabilities(mixtures, classes)
-        counted = jnp.where(jnp.arange(classes) <= y[:, None], values, 0.0).sum(axis=1)
+        counted = jnp.where(jnp.arange(classes) <= y[..., None], values, 0.0).sum(axis=-1)
         return jnp.clip(counted, 0.0, 1.0)
     is_discrete = bool(support.is_discrete)
     starts_at_zero = is_discrete or support in _AT_LEAST_ZERO
@@ -82,22 +87,40 @@ _AT_LEAST_ZERO = (constraints.positive, constraints.nonnegative, constraints.uni
 
 
 def num_classes(mixtures: Mixture) -> int | None:
-    """Return the number of classes C if y is a class 0 ... C-1, else None."""
+    """Return the number of classes C if an entry of y is a class 0 ... C-1, else None.
+
+    Counts with an upper end are classes too, but of a binomial distribution.
+    """
     support = mixtures.support
     if support is constraints.boolean:
         return 2
-    ends = [getattr(support, name, None) for name in ("lower_bound", "upper_bound")]
-    if support.event_dim or ends[0] != 0 or not isinstance(ends[1], int):
+    low, high = (getattr(support, name, None) for name in ("lower_bound", "upper_bound"))
+    if support.event_dim or not isinstance(low, int) or low or high is None:
         return None
-    return ends[1] + 1
+    if isinstance(high, Tracer) or isinstance(mixtures.entries, BINOMIAL):
+        return None
+    most = int(np.max(np.asarray(high)))
+    return most + 1 if most < _MOST_CLASSES else None
 
 
 @partial(compiled, static_argnums=1)
 def probabilities(mixtures: Mixture, num: int) -> Array:
-    """Return p(y = c) over all passes, [B, num]."""
-    rows = mixtures.components.batch_shape[-1]
-    values = jax.vmap(lambda c: log_density(mixtures, jnp.full(rows, c)))(jnp.arange(num))
-    return jnp.exp(values).T
+    """Return p(y = c) of every entry over all passes, [B, ..., num]."""
+    if mixtures.components.event_shape:
+        mixtures = jax.vmap(lambda m: Mixture(m.log_weights, m.entries))(mixtures)
+    shape = mixtures.entries.batch_shape[1:]
+    one = lambda c: log_density(mixtures, jnp.full(shape, c))  # noqa: E731
+    values = lax.map(one, jnp.arange(num), batch_size=_AT_ONCE)
+    return jnp.exp(jnp.moveaxis(values, 0, -1))
+
+
+@partial(compiled, static_argnums=2)
+def class_quantiles(mixtures: Mixture, levels: Array, num: int) -> Array:
+    """Return the least classes c with P(Y <= c) >= level over all passes, [B, len(levels), ...]."""
+    below = jnp.cumsum(probabilities(mixtures, num), axis=-1)
+    below = below / below[..., -1:]  # removes the rounding error
+    enough = below >= levels.reshape((-1,) + (1,) * below.ndim) * (1 - 1e-6)
+    return jnp.moveaxis(jnp.argmax(enough, axis=-1), 0, 1)
 
 
 @compiled
@@ -138,7 +161,9 @@ def _search(mixtures: Mixture, levels: Array) -> Array:
     guess = centre + sd * ndtri(level)  # exact for a Gaussian
     discrete = bool(support.is_discrete)
     low = jnp.full_like(guess, -1.0 if discrete else 0.0)
-    if support in (constraints.positive, constraints.nonnegative, constraints.nonnegative_integer):
+    if support in (constraints.positive, constraints.nonnegative) or (
+        discrete and getattr(support, "lower_bound", None) == 0
+    ):
         ends = low, jnp.maximum(guess, 0) + sd + 1
     elif support in (constraints.unit_interval, constraints.boolean):
         ends = low, jnp.ones_like(guess)

@@ -65,7 +65,11 @@ class Prediction(Summarized, Portable):
 
     @property
     def mean(self) -> np.ndarray:
-        """E[y], [N]; of 4,000 draws, with a warning, where NumPyro has no mean or variance."""
+        """E[y], [N]; of 4,000 draws, with a warning, where NumPyro has no mean or variance.
+
+        Raises:
+            ValueError: if y is a class.
+        """
         return self._moments()[0]
 
     @property
@@ -75,18 +79,16 @@ class Prediction(Summarized, Portable):
 
     @property
     def probabilities(self) -> np.ndarray:
-        """p(y = c) of the classes 0 ... C-1, [N, C]; each row sums to one.
+        """p(y = c) of the classes 0 ... C-1, [N, C], or of each label, [N, P, C]; they sum to one.
 
         Raises:
             ValueError: if y is not a class.
         """
-        first = next(self.components())[1]
-        num = functionals.num_classes(first)
+        kind, num = self._classes()
         if num is None:
-            kind = type(first.components).__name__
             raise ValueError(f"probabilities: y is {kind}, wanted a class 0 ... C-1; see mean")
         values = self._map(lambda mixtures: functionals.probabilities(mixtures, num))
-        return values / values.sum(axis=1, keepdims=True)  # removes the rounding error
+        return values / values.sum(axis=-1, keepdims=True)  # removes the rounding error
 
     def log_prob(self, y: ArrayLike, mask: ArrayLike | None = None) -> np.ndarray:
         """Return log p(y_n) in nats, [N]: a density in the units of y.
@@ -120,9 +122,12 @@ class Prediction(Summarized, Portable):
         if np.ndim(at) == 0:
             first = next(self.components())[1]
             at = namespace(at).full((len(self.x), *first.components.event_shape), at)
-        at = self._shaped("cdf", at)
+        at, num_classes = self._shaped("cdf", at), self._classes()[1]
         try:
-            return self._map(functionals.distribution_function, to_host(self._standardized(at)))
+            return self._map(
+                lambda *a: functionals.distribution_function(*a, num_classes),
+                to_host(self._standardized(at)),
+            )
         except NotImplementedError:
             return (self.sample(random.fold_in(self.key, 1), num) <= at).mean(axis=0)
 
@@ -184,7 +189,7 @@ class Prediction(Summarized, Portable):
         """Return quantiles of y, of shape ``q.shape + (N,)``.
 
         They invert the mixture's distribution function: exactly for integers, and for real y to
-        within 5e-7 of its standard deviation. If NumPyro has no distribution function for the
+        within 5e-7 of its standard deviation. If there is no distribution function for the
         likelihood, they are the quantiles of draws.
 
         Args:
@@ -198,16 +203,26 @@ class Prediction(Summarized, Portable):
         if not is_traced(levels) and not ((levels > 0) & (levels < 1)).all():
             raise ValueError(f"quantile: q is {q}, wanted levels strictly between 0 and 1")
         flat = jnp.asarray(levels.ravel(), float)
+        num_classes = self._classes()[1]
+
+        def found(mixtures: Mixture) -> Array:
+            if num_classes is not None:
+                return functionals.class_quantiles(mixtures, flat, num_classes)
+            return functionals.quantiles(mixtures, flat)
+
         try:
-            values = self._map(lambda mixtures: functionals.quantiles(mixtures, flat))
-            values = self._original(values.swapaxes(0, 1))
+            values = self._original(self._map(found).swapaxes(0, 1))
         except NotImplementedError:
             draws = self.sample(random.fold_in(self.key, 1), num)
-            values = namespace(draws, levels).quantile(draws, levels.ravel(), axis=0)
+            whole = next(self.components())[1].support.is_discrete
+            how = {"axis": 0, "method": "higher" if whole else "linear"}
+            values = namespace(draws, levels).quantile(draws, levels.ravel(), **how)
         return values.reshape(levels.shape + values.shape[1:])
 
     def interval(self, level: float = 0.9) -> tuple[np.ndarray, np.ndarray]:
         """Return the ends, [N] each, of the central interval that holds y with this probability."""
+        if not is_traced(level) and not 0 < level < 1:
+            raise ValueError(f"interval: level is {level}, wanted a number in (0, 1), such as 0.9")
         lower, upper = self.quantile(np.array([0.5 - level / 2, 0.5 + level / 2]))
         return lower, upper
 
@@ -279,12 +294,30 @@ class Prediction(Summarized, Portable):
         warn_of_nan("predict", {self.forward_pass.site: result})
         return result
 
+    def _classes(self) -> tuple[str, int | None]:
+        """Return the name of y's distribution, and its number of classes; None if it has none."""
+        first = next(self.components())[1]
+        return type(first.entries).__name__, functionals.num_classes(first)
+
     def _moments(self) -> tuple[np.ndarray, np.ndarray]:
         if (moments := self._cache.get("moments")) is None:
             try:
                 found = self._map(functionals.moments)
                 moments = self._original(found[:, 0]), found[:, 1] * np.square(self._y_scale)
+                if not is_traced(found) and np.isnan(found).any():
+                    warnings.warn(
+                        f"site {self.forward_pass.site!r}: {self._classes()[0]} has no mean or "
+                        "variance: NaN; see quantile and interval",
+                        UserWarning,
+                        stacklevel=3,
+                    )
             except NotImplementedError:
+                kind, num = self._classes()
+                if num is not None:
+                    raise ValueError(
+                        f"mean and var: y is a class ({kind}), wanted numbers; see probabilities "
+                        "[N, C], and quantile for ordered classes"
+                    ) from None
                 draws = self.sample(random.fold_in(self.key, 3), 4000)
                 moments = draws.mean(axis=0), draws.var(axis=0, ddof=1)
                 error = ""

@@ -53,7 +53,7 @@ def row_function(
         classes = functionals.num_classes(mixtures)
         if classes is not None:
             values = functionals.probabilities(mixtures, classes)[0]
-            found["probabilities"] = values / values.sum()
+            found["probabilities"] = values / values.sum(axis=-1, keepdims=True)
         try:
             mean, var = functionals.moments(mixtures)[0]
             found |= {"mean": mean * spread + loc, "var": var * jnp.square(spread)}

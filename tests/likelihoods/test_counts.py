@@ -9,6 +9,7 @@ from scipy import stats
 from support.helpers import KEY, assert_mean
 
 from dgp_ppl.likelihoods import NegativeBinomialLog, PoissonLog
+from dgp_ppl.likelihoods._counts import distribution_function, draw
 
 LOGS = np.linspace(-12, 6, 19)
 KINDS = {
@@ -82,3 +83,41 @@ def test_the_concentration_has_a_gradient():
         for a, b in zip(ours(f, c, y), theirs(f, c, y), strict=True):
             assert np.isfinite(a).all()
             np.testing.assert_allclose(a[2:4], b[2:4], rtol=2e-3, atol=1e-3)
+
+
+P = np.array([1e-4, 0.2, 0.5, 0.97])
+COUNTS = {
+    "binomial": (dist.Binomial(2000, probs=jnp.asarray(P)), stats.binom(2000, P)),
+    "logits": (dist.Binomial(9, logits=jnp.log(P / (1 - P))), stats.binom(9, P)),
+    "beta": (dist.BetaBinomial(2 + P, 3.0, 40), stats.betabinom(40, 2 + P, 3.0)),
+    "geometric": (dist.Geometric(jnp.asarray(P)), stats.geom(P, loc=-1)),
+    "poisson": (dist.Poisson(3e6 * P), stats.poisson(3e6 * P)),
+    "negative": (dist.NegativeBinomial2(3e6 * P, 70.0), stats.nbinom(70, 70 / (70 + 3e6 * P))),
+}
+
+
+@pytest.mark.parametrize("kind", COUNTS)
+def test_numpyros_counts_have_distribution_functions_and_draws(kind):
+    """NumPyro lacks the first four, and its others are noise at a million in float32."""
+    ours, exact = COUNTS[kind]
+    levels = np.array([[0.01], [0.4], [0.9999]])
+    y = exact.ppf(levels)
+    if kind != "beta":
+        below = jax.jit(jax.vmap(lambda y: distribution_function(ours, y)))(y)
+        np.testing.assert_allclose(below, exact.cdf(y), atol=1e-3)
+        assert (distribution_function(ours, -1.0) == 0).all()
+    if kind in ("binomial", "beta"):
+        keys = jax.random.split(KEY, 5_000)
+        draws = np.asarray(jax.jit(jax.vmap(lambda key: draw(ours, key)))(keys), float)
+        assert_mean(draws, exact.mean())
+        assert_mean(np.square(draws - exact.mean()), exact.var())
+        for y in exact.ppf([[0.3], [0.7]]):
+            assert_mean(draws <= y, exact.cdf(y))
+
+
+def test_draws_at_the_ends():
+    """No trials, no successes, no failures; a probability of NaN ends too."""
+    ends = dist.Binomial(
+        jnp.array([0, 7, 7, 7]), probs=jnp.array([0.3, 0.0, 1.0, jnp.nan]), validate_args=False
+    )
+    assert draw(ends, KEY)[:3].tolist() == [0, 0, 7]

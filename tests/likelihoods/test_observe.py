@@ -10,7 +10,7 @@ from jax import random
 from numpyro import handlers
 from numpyro.contrib.control_flow import scan
 from numpyro.infer import TraceMeanField_ELBO
-from scipy import integrate, stats
+from scipy import integrate, special, stats
 from scipy.special import logsumexp
 from support.helpers import KEY, assert_derivatives, assert_mean, slow, start
 
@@ -298,3 +298,24 @@ def test_a_mask_of_the_wrong_shape():
     for mask in (jnp.ones(5, bool), jnp.ones((6, 4), bool)):
         with pytest.raises(ValueError, match=r"mask has shape .*, wanted \(6,\) for this"):
             dgp.observe(f, BernoulliProbit, mask=mask)
+
+
+def test_moments_under_an_exponential_link_are_exact():
+    """At any sd of f, where exp(f) is made far from its mean, and where float32 overflows there."""
+    mean, sd = np.full(6, 0.3), np.array([0.0, 0.5, 3.0, 4.0, 5.0, 6.0])
+    marginals = Marginals(jnp.asarray(mean)[:, None], jnp.square(sd)[:, None])
+    e1, e2 = np.exp(mean + sd**2 / 2), np.exp(2 * mean + 2 * sd**2)
+    weibull = special.gamma(1 + np.array([1, 2]) / 1.5)
+    for make, first, noise in (  # E[y | f] by exp(f), Var(y | f) by exp(f) and exp(2 f)
+        (lambda f: dist.LogNormal(f, 0.1), np.exp(0.005), (0, np.expm1(0.01) * np.exp(0.01))),
+        (lambda f: dist.Poisson(jnp.exp(f)), 1, (1, 0)),
+        (lambda f: dist.Exponential(jnp.exp(-f)), 1, (0, 1)),
+        (lambda f: dist.Gamma(2.0, jnp.exp(-f)), 2, (0, 2)),
+        (lambda f: likelihoods.NegativeBinomialLog(f, 2.0), 1, (1, 0.5)),
+        (lambda f: dist.Weibull(jnp.exp(f), 1.5), weibull[0], (0, weibull[1] - weibull[0] ** 2)),
+    ):
+        both = lambda m, make=make: (y := dgp.observe(m, make).predictive(), y.mean, y.variance)[1:]  # noqa: E731
+        found_mean, variance = jax.jit(both)(marginals)
+        np.testing.assert_allclose(found_mean, first * e1, rtol=2e-3)
+        exact = noise[0] * e1 + noise[1] * e2 + first**2 * (e2 - e1**2)
+        np.testing.assert_allclose(variance, exact, rtol=5e-3)

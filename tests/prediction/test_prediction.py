@@ -9,7 +9,7 @@ from jax.scipy.special import ndtr
 from numpyro.distributions import constraints
 from scipy import stats
 from scipy.special import logsumexp
-from support.helpers import KEY, spread
+from support.helpers import KEY, assert_mean, spread
 from support.predictions import X_TEST, Y_TEST, components, deep
 
 import dgp_ppl as dgp
@@ -133,6 +133,45 @@ def test_distribution_functions_of_counts_and_classes():
     assert (counts.cdf(-1.0) == 0).all()
     classes = one(dgp.BernoulliProbit)
     np.testing.assert_allclose(classes.cdf(0), classes.probabilities[:, 0], rtol=1e-3)
+
+
+def test_classes_have_probabilities_and_quantiles_but_no_mean():
+    p = one(lambda f: dist.OrderedLogistic(f, jnp.array([-1.0, 0.0, 1.0])))
+    for ask in (lambda: p.mean, lambda: p.var):
+        with pytest.raises(ValueError, match=r"mean and var: .*OrderedLogistic.*see probabilities"):
+            ask()
+    below = np.cumsum(p.probabilities, axis=1)
+    for level in (0.05, 0.5, 0.99):
+        np.testing.assert_array_equal(p.quantile(level), (below < level).sum(axis=1))
+    with pytest.raises(ValueError, match=r"interval: level is 90, wanted .*0\.9"):
+        p.interval(90)
+    with pytest.warns(UserWarning, match="site 'y': Cauchy has no mean.*NaN; see quantile"):
+        assert np.isnan(one(lambda f: dist.Cauchy(f, 1.0)).mean).all()
+
+
+def test_several_labels_and_counts_of_each_row():
+    labels = prior(two(lambda f: dist.Bernoulli(logits=f).to_event(1)))
+    found, zeros = labels.probabilities, np.zeros((N, 2), int)
+    assert found.shape == (N, 2, 2)
+    np.testing.assert_allclose(found[..., 1], labels.mean, rtol=1e-4)
+    np.testing.assert_allclose(labels.cdf(zeros), found[..., 0], rtol=1e-4)
+    np.testing.assert_array_equal(labels.quantile(0.4), found[..., 0] < 0.4)
+    trials = np.full(N, 5.0)
+    counts = one(lambda f: dist.BetaBinomial(1 + jnp.exp(f), 2.0, trials))
+    low, high = counts.interval(0.8)
+    assert (counts.cdf(high) >= 0.9).all()
+    assert (counts.cdf(low - 1) < 0.1).all()
+
+
+@pytest.mark.slow
+def test_binomial_intervals_are_whole_numbers():
+    binomial = one(lambda f: dist.Binomial(2000, logits=0 * f))
+    low, high = binomial.interval(0.9)
+    exact = stats.binom(2000, 0.5)
+    assert np.abs(low - exact.ppf(0.05)).max() <= 1
+    assert np.abs(high - exact.ppf(0.95)).max() <= 1
+    np.testing.assert_array_equal([low, high], np.round([low, high]))
+    assert_mean(binomial.sample(KEY, 2000).astype(float), np.full(N, 1000.0))
 
 
 class WithoutCdf(dist.Distribution):

@@ -1,4 +1,4 @@
-"""The check of observed data, before anything is fitted: NaN, and values out of the support."""
+"""The check of observed data, before anything is fitted: NaN, and values that no f can produce."""
 
 from __future__ import annotations
 
@@ -39,15 +39,16 @@ def check_data(caller: str, model: Model, call: Call) -> tuple[Call, Sites]:
     """Check the values that a model observes, as far as they are its arguments as they are.
 
     The model runs once, on shapes, so nothing is computed but the comparison of the data with the
-    supports. Values that the model computes are left to `explain_data`.
+    supports. Where that does not decide, a second run computes densities of `observe` at many f.
+    Values that the model computes are left to `explain_data`.
 
     Returns:
         The call with JAX's arrays, and the sites of the model, which observe these arrays. Each
         plate has all rows, or the rows of the minibatch at hand.
 
     Raises:
-        DataError: if an observed value is NaN or out of the support of its distribution, and no
-            mask leaves it out.
+        DataError: if an observed value is NaN, out of the support of its distribution or without a
+            density for any f, and no mask leaves it out.
         TypeError: if an argument is an array of text or objects, a source of rows, or the first one
             a list of numbers.
         ValueError: if the data are streamed, and the model has a latent site for each row.
@@ -70,10 +71,43 @@ def check_data(caller: str, model: Model, call: Call) -> tuple[Call, Sites]:
     sites = survey(_with_all_rows(model, call), call, hide_params=True)
     if is_streamed(call.args):
         _refuse_row_sites(caller, sites, "Rows")
+    undecided = {}
     for what, site in _observed_arguments(model, call, sites):
-        value = site["value"]
-        _check_values(caller, what, site["fn"], value, _numbers_of(call, value))
+        fn, value = site["fn"], site["value"]
+        decided = _check_values(caller, what, fn, value, _numbers_of(call, value))
+        if not decided and isinstance(fn, Observed):
+            undecided[site["name"]] = what, _numbers_of(call, value)
+    if undecided:
+        _check_densities(caller, model, call, undecided)
     return call, sites
+
+
+def _check_densities(caller: str, model: Model, call: Call, undecided: dict[str, Any]) -> None:
+    """Raise if a site, given with its description and rows, observes what no f can produce."""
+
+    def impossible(trace: Sites) -> dict[str, Any]:
+        found = {n: (trace[n]["fn"], trace[n]["value"]) for n in undecided}
+        return {n: (fn.is_impossible(y), y) for n, (fn, y) in found.items()}
+
+    for name, (bad, y) in _computed(model, call, impossible).items():
+        if bad.any():
+            what, numbers = undecided[name]
+            raise DataError(
+                f"{caller}: {what} has no finite density for any f in {bad_rows(bad, numbers)}, "
+                f"first {y[np.argmax(bad)]}, wanted values that the likelihood can give, such as "
+                f"(y (N - 1) + 1/2) / N for shares from 0 to 1; or {_REMEDY}"
+            )
+
+
+def _computed(model: Model, call: Call, part: Callable[[Sites], dict[str, Any]]) -> Any:
+    """Compute a part of the trace of a model; XLA leaves out what the part does not need."""
+
+    def run(key: Any) -> dict[str, Any]:
+        seeded = handlers.seed(_with_all_rows(model, call), key)
+        return part(handlers.trace(seeded).get_trace(*call.args, **call.kwargs))
+
+    with alone():
+        return jax.tree.map(np.asarray, compiled(run)(random.PRNGKey(0)))
 
 
 def _observed(sites: Sites) -> Sites:
@@ -105,15 +139,10 @@ def explain_data(model: Model, call: Call) -> str | None:
             where = bad_rows(bad, _numbers_of(call, array))
             return f"argument {name!r} is NaN or infinite in {where}: {_FILL_IN}"
 
-    def observed(key: Any) -> dict[str, Any]:
-        seeded = handlers.seed(_with_all_rows(model, call), key)
-        trace = handlers.trace(seeded).get_trace(*call.args, **call.kwargs)
+    def observed(trace: Sites) -> dict[str, Any]:
         return {n: (s["value"], _seen(s["fn"])) for n, s in _observed(trace).items()}
 
-    with alone():
-        values = compiled(observed)(random.PRNGKey(0))
-    for name, (value, seen) in values.items():
-        value = np.asarray(value)
+    for name, (value, seen) in _computed(model, call, observed).items():
         if value.dtype.kind == "f":
             bad = ~np.isfinite(value) & _over(seen, value)
             if bad.any():
@@ -191,10 +220,16 @@ def check_padding(caller: str, model: Model, call: Call) -> None:
 
 def _check_values(
     caller: str, what: str, fn: Any, value: Any, numbers: np.ndarray | None = None
-) -> None:
+) -> bool:
+    """Raise if values are NaN or out of the support.
+
+    Returns:
+        Whether the distribution is known to have a density at them. NumPyro's and ours may lack one
+        at the ends of their supports.
+    """
     seen, y = _seen(fn), np.asarray(value)
     if isinstance(seen, Tracer):
-        return
+        return False
     seen = _over(seen, y)
     if y.dtype.kind == "f" and (bad := np.isnan(y) & seen).any():
         raise DataError(f"{caller}: {what} is NaN in {bad_rows(bad, numbers)}: {_REMEDY}")
@@ -203,7 +238,7 @@ def _check_values(
         support = support.base_constraint
     bounds = jax.tree.leaves(vars(support)) if hasattr(support, "__dict__") else []
     if support.event_dim or any(isinstance(a, Tracer) for a in bounds):
-        return  # a support that params determine, or of rows as a whole
+        return False  # a support that params determine, or of rows as a whole
     inside = np.broadcast_to(np.asarray(support(y)), y.shape)
     if (bad := ~inside & seen).any():
         first = y[tuple(np.argwhere(bad)[0])]
@@ -212,6 +247,12 @@ def _check_values(
             f"{bad_rows(bad, numbers)}, first {first.item()!r}, wanted values of the support; take "
             f"another likelihood, or {_REMEDY}"
         )
+    if support.is_discrete:
+        return True
+    y = y.astype(np.result_type(y, np.float32))
+    near = (np.asarray(support(np.nextafter(y, y.dtype.type(a)))) for a in (-np.inf, np.inf))
+    known = type(_inner(fn)).__module__.split(".")[0] in ("numpyro", "dgp_ppl")
+    return known and all((inside | ~seen).all() for inside in near)
 
 
 def _on_device(call: Call) -> Call:
@@ -241,7 +282,11 @@ def _over(seen: Any, value: np.ndarray) -> np.ndarray:
 
 
 def _name(fn: Any) -> str:
+    return type(_inner(fn)).__name__
+
+
+def _inner(fn: Any) -> Any:
     if isinstance(fn, Observed):
-        return _name(fn.at_mean)
+        return _inner(fn.at_mean)
     masked = isinstance(fn, dist.MaskedDistribution | dist.Independent | dist.ExpandedDistribution)
-    return _name(fn.base_dist) if masked else type(fn).__name__
+    return _inner(fn.base_dist) if masked else fn

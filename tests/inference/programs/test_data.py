@@ -92,6 +92,37 @@ def test_masked_values_and_good_ones_pass():
         check_data("f", pairs, CALL((both, np.ones((20, 2), bool))))
 
 
+def test_rows_that_no_latent_value_can_produce():
+    """Where the support does not decide: at its ends, or where f or params move it."""
+
+    def model(x, y, make):
+        f = dgp.gp("l1", dgp.kernels.SquaredExponential(1.0, 1.0), Z)
+        scale = numpyro.param("scale", 0.1)
+        with dgp.minibatch(x, y, batch_size=2) as (x, y):
+            numpyro.sample(
+                "y", dgp.observe(f(x), lambda f: make(f, scale), mask=~jnp.isnan(y)), obs=y
+            )
+
+    share = lambda f, s: dist.BetaProportion(1 / (1 + jnp.exp(-f)), 10.0)  # noqa: E731
+    around = lambda f, s: dist.Uniform(f - s, f + s)  # noqa: E731
+    for make, good, bad in (
+        (share, 0.5, 0.0),
+        (share, 1e-6, 1.0),
+        (lambda f, s: dist.Uniform(0 * f - 1, 1.0 + s), 1.05, 1.2),
+        (lambda f, s: dist.TruncatedNormal(f, s, low=0.0), 1e3, -0.1),
+        (lambda f, s: dist.Binomial(jnp.full(20, 4), logits=f), 4.0, 5.0),
+        (around, 70.0, None),
+    ):
+        y = np.full(20, good, np.float32)
+        y[5] = np.nan  # masked
+        check_data("f", model, CALL((X, y, make)))
+        if bad is not None:
+            y[[3, 7]] = bad
+            words = r"^f: argument 'y', observed at site 'y', .*in 2 of 20 rows \[3, 7\], first"
+            with pytest.raises(dgp.DataError, match=words):
+                check_data("f", model, CALL((X, y, make)))
+
+
 def fitted(model, *args):
     options = {"steps": 2, "optimizer": OPTIMIZER, "progress": False}
     return dgp.fit(KEY, model, no_guide, *args, **options)
