@@ -19,17 +19,21 @@ from dgp_ppl.likelihoods._heteroscedastic import HeteroscedasticNormal, heterosc
 from dgp_ppl.likelihoods._mixture import Mixture
 from dgp_ppl.likelihoods._observe import Likelihood, Observed, log_density, observe
 from dgp_ppl.likelihoods._student_t import StudentT, student_t
+from dgp_ppl.likelihoods._survival import IntervalCensored, LeftCensored, RightCensored
 
 __all__ = [
     "AnalyticLikelihood",
     "BernoulliProbit",
     "CensoredNormal",
     "HeteroscedasticNormal",
+    "IntervalCensored",
+    "LeftCensored",
     "Likelihood",
     "Mixture",
     "NegativeBinomialLog",
     "Observed",
     "PoissonLog",
+    "RightCensored",
     "RobustMax",
     "StudentT",
     "bernoulli_logit",

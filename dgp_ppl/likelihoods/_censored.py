@@ -27,7 +27,7 @@ class CensoredNormal(dist.Distribution):
 
     A reading at an end of the range stands for all values beyond it. Its log probability is stable
     however far the mean lies outside the range. For survival times, with a censoring time for each
-    row, use NumPyro's `RightCensoredDistribution`.
+    row, use `RightCensored`.
 
     >>> import jax.numpy as jnp
     >>> from dgp_ppl import likelihoods

@@ -28,6 +28,7 @@ from dgp_ppl.likelihoods._counts import draw
 from dgp_ppl.likelihoods._likelihood_sites import call_likelihood
 from dgp_ppl.likelihoods._mixture import LatentMixture, Mixture
 from dgp_ppl.likelihoods._quadrature import TRAPEZOID, expectation, log_expectation
+from dgp_ppl.likelihoods._survival import with_exact_tails
 from dgp_ppl.linalg._products import deviation
 
 __all__ = ["Likelihood", "Observed", "as_observed", "log_density", "observe"]
@@ -84,6 +85,9 @@ class Observed(dist.Distribution):
         self.latent_mean = marginals.mean[:, 0] if self.scalar else marginals.mean
         self.latent_var = marginals.var[:, 0] if self.scalar else marginals.var
         self.at_mean, self.likelihood = call_likelihood(likelihood, self.latent_mean)
+        if (exact := with_exact_tails(self.at_mean)) is not self.at_mean:
+            numpyros, self.at_mean = self.likelihood, exact
+            self.likelihood = lambda f: with_exact_tails(numpyros(f))
         if self.at_mean.batch_shape != (N,):
             hint = (
                 "one distribution per row; for several outputs add .to_event(1)"

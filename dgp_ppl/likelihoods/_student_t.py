@@ -10,7 +10,7 @@ import numpy as np
 import numpyro
 import numpyro.distributions as dist
 from jax import lax, random
-from jax.scipy.special import gammaln, ndtr
+from jax.scipy.special import gammaln, log_ndtr, ndtr
 from jaxtyping import Array, Float
 from numpyro.distributions import constraints
 
@@ -19,7 +19,7 @@ from dgp_ppl.likelihoods._analytic import AnalyticLikelihood
 from dgp_ppl.likelihoods._log_integral import LEAST, evenly_spaced, log_integral
 from dgp_ppl.linalg._products import deviation
 
-__all__ = ["StudentT", "student_t"]
+__all__ = ["StudentT", "log_gamma_at_1", "log_survival_of_t", "student_t"]
 
 # Nodes of the trapezoidal rule over the log of a precision, for expected log densities.
 _STEP = 0.6
@@ -100,10 +100,16 @@ class _Convolved(dist.Distribution):
             log_normal = jnp.log(2 * math.pi * variance) + square / variance
             return self._log_weight(u) - 0.5 * log_normal
 
-        # From where the noise alone explains the value.
-        ratio = square / jnp.square(self.scale)
-        ends = self._ends(jnp.log((self.df + 1) / (self.df + ratio)))
-        return log_integral(log_density, *ends)
+        return log_integral(log_density, *self._ends_at(square))
+
+    def log_survival(self, value: Array) -> Array:
+        """Return log P(Y > y)."""
+        away = value - self.loc
+
+        def log_tail(u: Array) -> Array:
+            return self._log_weight(u) + log_ndtr(-away / jnp.sqrt(self._variance(u)))
+
+        return log_integral(log_tail, *self._ends_at(jnp.square(jnp.maximum(away, 0.0))))
 
     def cdf(self, value: Array) -> Array:
         u, step = evenly_spaced(*self._ends(jnp.zeros_like(value - self.loc)))
@@ -126,7 +132,12 @@ class _Convolved(dist.Distribution):
     def _log_weight(self, u: Array) -> Array:
         """Return the log density of u."""
         half = 0.5 * jnp.asarray(self.df, u.dtype)
-        return _log_gamma_at_1(half) - half * (jnp.expm1(u) - u)
+        return log_gamma_at_1(half) - half * (jnp.expm1(u) - u)
+
+    def _ends_at(self, square: Array) -> tuple[Array, Array]:
+        """Return the ends, given the squared distance of a value that the noise explains."""
+        ratio = square / jnp.square(self.scale)
+        return self._ends(jnp.log((self.df + 1) / (self.df + ratio)))
 
     def _ends(self, mode: Array) -> tuple[Array, Array]:
         """Return where the integrand counts, given the least u at which it may have its mode."""
@@ -136,7 +147,13 @@ class _Convolved(dist.Distribution):
         return lax.stop_gradient((first, jnp.log1p(far)))
 
 
-def _log_gamma_at_1(half: Array) -> Array:
+def log_survival_of_t(distribution: Any, value: Array) -> Array:
+    """Return log P(Y > y) of a Student t distribution, with derivatives in all its arguments."""
+    d = distribution
+    return _Convolved(d.df, d.loc, d.scale, jnp.zeros(())).log_survival(value)
+
+
+def log_gamma_at_1(half: Array) -> Array:
     """Return the log density at 1 of a Gamma variable of mean 1 and shape df / 2."""
     return 0.5 * jnp.log(half / (2 * math.pi)) - _stirling(half)
 

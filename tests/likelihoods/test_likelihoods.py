@@ -24,6 +24,12 @@ SCALAR = {
     ),
     "PoissonLog": (likelihoods.PoissonLog, (0, 1, 10_000)),
     "NegativeBinomialLog": (lambda f: likelihoods.NegativeBinomialLog(f, 3.0), (0, 1, 10_000)),
+    "RightCensored": (lambda f: likelihoods.RightCensored(dist.LogNormal(f, 0.1), True), (1e-3, 9)),
+    "LeftCensored": (lambda f: likelihoods.LeftCensored(dist.LogNormal(f, 0.1), True), (1e-3, 9)),
+    "IntervalCensored": (
+        lambda f: likelihoods.IntervalCensored(dist.Normal(f, 0.1)),
+        (jnp.array([1.0, 2.0]), jnp.array([0.0, jnp.inf]), jnp.array([1.0, 1.0])),
+    ),
     "student_t": (likelihoods.student_t, (-50.0, 0.3)),
     "StudentT": (lambda f: likelihoods.StudentT(2.5, f, 1e-3), (-50.0, 0.3)),
 }  # fmt: skip

@@ -1,0 +1,261 @@
+"""Likelihoods of quantities of which some rows only tell a bound, such as survival times."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax.numpy as jnp
+import numpyro.distributions as dist
+from jax.nn import softplus
+from jax.scipy.special import log_ndtr
+from jax.typing import ArrayLike
+from jaxtyping import Array
+from numpyro.distributions import constraints
+
+from dgp_ppl._typing import PRNGKey
+from dgp_ppl.likelihoods._counts import exp_minus_linear
+from dgp_ppl.likelihoods._log_integral import log_integral
+from dgp_ppl.likelihoods._student_t import log_gamma_at_1, log_survival_of_t
+
+__all__ = ["IntervalCensored", "LeftCensored", "RightCensored", "with_exact_tails"]
+
+_KINDS: Any = dist  # so that type checkers don't narrow distributions to NumPyro's unions
+
+
+class _Censored(dist.Distribution):
+    """A quantity with the moments and draws of `base_dist`, of which some rows tell a bound."""
+
+    pytree_data_fields = ("base_dist",)
+
+    def __init__(self, base_dist: Any, event: tuple[int, ...], *flags: Array) -> None:
+        self.base_dist = base_dist
+        shape: Any = jnp.broadcast_shapes(base_dist.batch_shape, *(a.shape for a in flags))
+        super().__init__(shape, event)
+
+    @property
+    def support(self) -> Any:
+        return self.base_dist.support
+
+    def sample(self, key: PRNGKey, sample_shape: tuple[int, ...] = ()) -> Array:
+        whole: Any = self.base_dist.expand(self.batch_shape)
+        return whole.sample(key, sample_shape)
+
+    @property
+    def mean(self) -> Array:
+        return jnp.broadcast_to(self.base_dist.mean, self.batch_shape)
+
+    @property
+    def variance(self) -> Array:
+        return jnp.broadcast_to(self.base_dist.variance, self.batch_shape)
+
+    def cdf(self, value: ArrayLike) -> Array:
+        return self.base_dist.cdf(value)
+
+
+class RightCensored(_Censored):
+    """Times of which some are only known to be longer: p(y) where observed, S(y) where censored.
+
+    It is called as NumPyro's `RightCensoredDistribution`, which takes log S from 1 - cdf: in
+    float32 no row could then cost more than 16 nats. Here log S keeps its digits in both tails. In
+    `dgp.observe` NumPyro's are replaced by these. Moments, draws and quantiles are of the time
+    itself, without censoring.
+
+    >>> import jax.numpy as jnp
+    >>> import numpyro.distributions as dist
+    >>> from dgp_ppl import likelihoods
+    >>> y = likelihoods.RightCensored(dist.Weibull(3.0, 2.0), jnp.array([0, 1]))
+    >>> [round(p, 2) for p in y.log_prob(jnp.array([2.0, 60.0])).tolist()]
+    [-1.26, -400.0]
+
+    Args:
+        distribution: distribution of the time: NumPyro's `Normal`, `LogNormal`, `StudentT`,
+            `Logistic`, `Exponential`, `Weibull`, `Gamma` or `Gompertz`, a `TransformedDistribution`
+            of one of these, or `likelihoods.StudentT`.
+        censored: True (or 1) where y is a lower bound, of the batch shape of the distribution.
+
+    Raises:
+        TypeError: by `log_prob`, if log S of the distribution is not known.
+
+    Source: Klein & Moeschberger (2003), "Survival analysis", section 3.5.
+    """
+
+    arg_constraints = {"censored": constraints.boolean}  # noqa: RUF012 - NumPyro's declaration
+    pytree_data_fields = ("censored",)
+
+    def __init__(self, distribution: Any, censored: ArrayLike = False) -> None:
+        self.censored = jnp.asarray(censored, bool)
+        super().__init__(distribution, (), self.censored)
+
+    def log_prob(self, value: ArrayLike) -> Array:
+        beyond = _log_tails_or_ends(self.base_dist, value)[1]
+        return jnp.where(self.censored, beyond, self.base_dist.log_prob(value))
+
+
+class LeftCensored(RightCensored):
+    """Quantities of which some are only known to be smaller: F(y) instead of p(y) where censored.
+
+    It is called as NumPyro's `LeftCensoredDistribution`; see `RightCensored`.
+    """
+
+    def log_prob(self, value: ArrayLike) -> Array:
+        below = _log_tails_or_ends(self.base_dist, value)[0]
+        return jnp.where(self.censored, below, self.base_dist.log_prob(value))
+
+
+class IntervalCensored(_Censored):
+    """Quantities known to lie in an interval: y is [N, 2], lower and upper ends.
+
+    It is called as NumPyro's `IntervalCensoredDistribution`. The probability is F(upper) -
+    F(lower), in both tails, and the density where both ends are equal. An end may be infinite, or
+    below the support. Moments and draws, [N], are of the quantity itself.
+
+    Args:
+        distribution: as of `RightCensored`.
+        left_censored: True where only the upper end counts.
+        right_censored: True where only the lower end counts; with `left_censored` too, y lies
+            outside of the interval.
+    """
+
+    arg_constraints = {  # noqa: RUF012 - NumPyro's declaration
+        "left_censored": constraints.boolean, "right_censored": constraints.boolean,
+    }  # fmt: skip
+    pytree_data_fields = ("left_censored", "right_censored")
+
+    def __init__(
+        self,
+        distribution: Any,
+        left_censored: ArrayLike = False,
+        right_censored: ArrayLike = False,
+    ) -> None:
+        self.left_censored = jnp.asarray(left_censored, bool)
+        self.right_censored = jnp.asarray(right_censored, bool)
+        super().__init__(distribution, (2,), self.left_censored, self.right_censored)
+
+    @property
+    def support(self) -> Any:
+        return _ENDS
+
+    def log_prob(self, value: ArrayLike) -> Array:
+        ends = jnp.asarray(value, float)
+        low, high = ends[..., 0], ends[..., 1]
+        (below_low, above_low), (below_high, above_high) = (
+            _log_tails_or_ends(self.base_dist, a) for a in (low, high)
+        )
+        # The difference of the probabilities of the tail that they are the smaller part of.
+        upper = above_low < below_high
+        larger = jnp.where(upper, above_low, below_high)
+        less = larger - jnp.where(upper, above_high, below_low)
+        apart = less > 0
+        between = larger + _log_of_rest(-jnp.where(apart, less, 1.0))
+        density = self.base_dist.log_prob(jnp.where(apart, _feasible(self.base_dist, low), low))
+        found = jnp.where(apart, between, density)
+        found = jnp.where(self.right_censored, above_low, found)
+        outside = jnp.where(self.right_censored, jnp.logaddexp(below_low, above_high), below_high)
+        return jnp.where(self.left_censored, outside, found)
+
+
+class _Ends(constraints.ParameterFreeConstraint):
+    """Lower and upper ends of intervals, which may be infinite."""
+
+    event_dim = 1
+
+    def __call__(self, x: Any) -> Any:
+        return x[..., 0] <= x[..., 1]
+
+    def feasible_like(self, prototype: Any) -> Any:
+        return jnp.broadcast_to(jnp.array([0.0, jnp.inf]), jnp.shape(prototype))
+
+
+_ENDS = _Ends()
+
+
+def with_exact_tails(distribution: Any) -> Any:
+    """Return ours for a censored distribution of NumPyro's, and any other as it is."""
+    for ours, numpyros in (
+        (RightCensored, dist.RightCensoredDistribution),
+        (LeftCensored, dist.LeftCensoredDistribution),
+        (IntervalCensored, dist.IntervalCensoredDistribution),
+    ):
+        if isinstance(distribution, numpyros):
+            flags = (getattr(distribution, name) for name in ours.arg_constraints)
+            return ours(distribution.base_dist, *flags)
+    return distribution
+
+
+def _feasible(distribution: Any, y: Array) -> Array:
+    return distribution.support.feasible_like(y)
+
+
+def _log_tails_or_ends(distribution: Any, value: ArrayLike) -> tuple[Array, Array]:
+    """Return the logs of P(Y <= y) and P(Y > y), for values out of the support too."""
+    y = jnp.asarray(value, float)
+    inside = distribution.support(y) & jnp.isfinite(y)
+    known = jnp.where(inside, y, _feasible(distribution, y))  # keeps gradients finite
+    ends = jnp.where(y > known, 0.0, -jnp.inf), jnp.where(y > known, -jnp.inf, 0.0)
+    below, above = _log_tails(distribution, known)
+    return jnp.where(inside, below, ends[0]), jnp.where(inside, above, ends[1])
+
+
+def _log_tails(distribution: Any, y: Array) -> tuple[Array, Array]:
+    """Return the logs of P(Y <= y) and P(Y > y), right to float32's digits in both tails."""
+    d = distribution
+    if isinstance(d, _KINDS.ExpandedDistribution):
+        return _log_tails(d.base_dist, y)
+    if isinstance(d, _KINDS.TransformedDistribution):
+        falls = False
+        for transform in reversed(d.transforms):
+            y, falls = transform.inv(y), falls ^ (transform.sign < 0)
+        below, above = _log_tails(d.base_dist, y)
+        return jnp.where(falls, above, below), jnp.where(falls, below, above)
+    if isinstance(d, _KINDS.Normal | _KINDS.Logistic):
+        z = (y - d.loc) / d.scale
+        tail = log_ndtr if isinstance(d, _KINDS.Normal) else lambda z: -softplus(-z)
+        return tail(z), tail(-z)
+    if isinstance(d, _KINDS.StudentT):
+        return log_survival_of_t(d, 2 * d.loc - y), log_survival_of_t(d, y)
+    if isinstance(d, _KINDS.Gamma):
+        return _log_gamma_tails(jnp.asarray(d.concentration), d.rate * y)
+    if isinstance(d, _KINDS.Exponential):
+        above = -d.rate * y
+    elif isinstance(d, _KINDS.Weibull):
+        above = -jnp.power(y / d.scale, d.concentration)
+    elif isinstance(d, _KINDS.Gompertz):
+        above = -d.concentration * jnp.expm1(d.rate * y)
+    else:
+        raise TypeError(
+            f"censored: distribution is {type(d).__name__}, whose log survival function is not "
+            "known, wanted Normal, LogNormal, StudentT, Logistic, Exponential, Weibull, Gamma, "
+            "Gompertz, or a TransformedDistribution of one"
+        )
+    return _log_of_rest(above), above
+
+
+def _log_of_rest(log_p: Array) -> Array:
+    """Return log(1 - p)."""
+    near = log_p > -0.7
+    small, large = jnp.where(near, log_p, -1.0), jnp.where(near, -1.0, log_p)
+    least = -jnp.finfo(log_p.dtype).tiny
+    return jnp.where(
+        near, jnp.log(-jnp.expm1(jnp.minimum(small, least))), jnp.log1p(-jnp.exp(large))
+    )
+
+
+def _log_gamma_tails(a: Array, x: Array) -> tuple[Array, Array]:
+    """Return the logs of the regularised incomplete gamma functions P(a, x) and Q(a, x)."""
+    a, x = jnp.broadcast_arrays(a, x)
+    x = jnp.maximum(x, jnp.finfo(x.dtype).tiny)
+    upper = x > a
+    # The density at x times an integral over the way v from x into the tail that x lies in: over y
+    # in the upper one, and over -log y in the lower one. Its scale is at least the least one here.
+    at_x = log_gamma_at_1(a) - a * exp_minus_linear(jnp.log(x / a))
+    at_x = at_x - jnp.where(upper, jnp.log(x), 0.0)
+    least = jnp.where(upper, x / (1 + x), 1 / a)
+    most = jnp.where(upper, 50 + 10 * jnp.sqrt(x), 50 / a + 10 / jnp.sqrt(a))
+
+    def log_integrand(w: Array) -> Array:
+        v = jnp.exp(w)
+        return w + jnp.where(upper, (a - 1) * jnp.log1p(v / x) - v, -a * v - x * jnp.expm1(-v))
+
+    tail = jnp.minimum(at_x + log_integral(log_integrand, jnp.log(least) - 17, jnp.log(most)), 0.0)
+    rest = _log_of_rest(tail)
+    return jnp.where(upper, rest, tail), jnp.where(upper, tail, rest)
