@@ -22,6 +22,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
+from jax.extend.core import ClosedJaxpr
 from jaxtyping import Array
 from numpyro import handlers, primitives
 
@@ -72,7 +73,14 @@ class compiled:  # noqa: N801 - a function like `jax.jit`
         self._in_turn, self._within = jax.jit(in_turn, **options), jax.jit(function, **options)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        return (self._within if TRACING._is_owned() else self._in_turn)(*args, **kwargs)
+        return self._program()(*args, **kwargs)
+
+    def trace(self, *args: Any, **kwargs: Any) -> ClosedJaxpr:
+        """Return the traced program, which a call with such arguments shares."""
+        return self._program().trace(*args, **kwargs).jaxpr
+
+    def _program(self) -> Any:
+        return self._within if TRACING._is_owned() else self._in_turn
 
 
 @dataclasses.dataclass(frozen=True)

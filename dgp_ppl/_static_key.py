@@ -4,22 +4,25 @@ from __future__ import annotations
 
 import dis
 import functools
+import hashlib
 import types
 from collections.abc import Hashable
 from typing import Any
 
+import numpy as np
 from numpyro.primitives import Messenger
 
-__all__ = ["Keyed", "static_key"]
+__all__ = ["Keyed", "SameObject", "static_key"]
 
 
 def static_key(value: Any, seen: dict[Any, int] | None = None) -> Hashable:
     """Return a key that is equal for values with which a program computes the same.
 
     Functions are equal if their code is, and the values in their closures, their defaults and the
-    globals that their code names. So a function that is defined again needs no new program. Other
-    objects, such as arrays, are equal to themselves only, and as long as their attributes are the
-    same. What changes deeper inside of them, or in a module, is not seen.
+    globals that their code names. So a function that is defined again needs no new program. NumPy's
+    arrays are equal by value. Other objects are equal to themselves only, and as long as their
+    attributes, and the attributes of their class, are the same. What changes deeper inside of them,
+    or in a module, is not seen.
 
     Args:
         value: a static value.
@@ -42,17 +45,27 @@ def static_key(value: Any, seen: dict[Any, int] | None = None) -> Hashable:
         return _function_key(value, seen)
     own = _own_key(value)
     is_plain = type(value).__hash__ in (None, object.__hash__)  # None: a mutable dataclass, say
-    if is_plain and not isinstance(value, type | types.ModuleType):
-        held = getattr(value, "__dict__", {})
-        return own, tuple((n, _own_key(a)) for n, a in held.items())
-    return own
+    held: dict[str, Any] = {}
+    if isinstance(value, type):
+        held = _class_attributes(value)
+    elif is_plain and not isinstance(value, types.ModuleType | np.ndarray):
+        held = _class_attributes(type(value)) | getattr(value, "__dict__", {})
+    return (own, tuple((n, _own_key(a)) for n, a in held.items())) if held else own
+
+
+def _class_attributes(cls: type) -> dict[str, Any]:
+    """Return the attributes of a class and its bases, without its methods and properties."""
+    each = [item for c in reversed(cls.__mro__) for item in vars(c).items()]
+    return {n: a for n, a in each if not (n.startswith("__") or hasattr(type(a), "__get__"))}
 
 
 def _own_key(value: Any) -> Hashable:
+    if isinstance(value, np.ndarray):  # it can change in place
+        return np.ndarray, value.dtype, value.shape, hashlib.sha256(value.tobytes()).digest()
     try:
         hash(value)
     except TypeError:
-        return _SameObject(value)
+        return SameObject(value)
     return type(value), value  # 1 == 1.0 == True, and programs may differ
 
 
@@ -103,14 +116,14 @@ class Keyed:
         return hash(Keyed)  # optax's schedules change their closures, and so the key, when they run
 
 
-class _SameObject:
+class SameObject:
     """Compares a value without a hash by identity, and keeps it alive."""
 
     def __init__(self, value: Any) -> None:
         self.value = value
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, _SameObject) and self.value is other.value
+        return isinstance(other, SameObject) and self.value is other.value
 
     def __hash__(self) -> int:
         return id(self.value)

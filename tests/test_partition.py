@@ -210,6 +210,8 @@ def test_a_stock_guide_compiles_once(caplog):
 class Noisy:
     """A model that is a method, and reads an attribute."""
 
+    depth = 1
+
     def __init__(self, sd):
         self.sd = sd
 
@@ -222,11 +224,14 @@ def test_globals_and_attributes_that_change(monkeypatch):
     settings = types.ModuleType("settings")
     settings.sd = 0.1
     noisy, of_settings = Noisy(0.1), lambda: settings.sd
-    before = [static_key(f) for f in (own_model, noisy.model, of_settings)]
+    weights, of_a_class = np.ones(2), lambda: Noisy.depth
+    functions = of_settings, own_model, noisy.model, lambda: weights, of_a_class, Noisy(1).model
+    before = [static_key(f) for f in functions]
     monkeypatch.setitem(globals(), "SD", 0.2)
-    noisy.sd = settings.sd = 0.2
-    after = [static_key(f) for f in (own_model, noisy.model, of_settings)]
-    assert [a == b for a, b in zip(before, after, strict=True)] == [False, False, True]
+    monkeypatch.setattr(Noisy, "depth", 2)
+    noisy.sd = settings.sd = weights[0] = 0.2
+    after = [static_key(f) for f in functions]
+    assert [a == b for a, b in zip(before, after, strict=True)] == [True] + [False] * 5
 
 
 @pytest.mark.slow
@@ -248,8 +253,8 @@ def test_a_change_in_a_module_is_seen_once_jax_forgets_its_programs():
 
 
 def test_values_that_are_equal_and_values_that_are_not():
-    """Functions are equal by code, closure, defaults and globals; arrays by identity."""
-    array, equal = np.zeros(2), np.zeros(2)
+    """Functions are equal by code, closure, defaults and globals; arrays by value."""
+    array, equal, changed = np.zeros(2), np.zeros(2), np.zeros(2, np.float32)
     new = lambda f: types.FunctionType(  # noqa: E731
         f.__code__, f.__globals__, f.__name__, f.__defaults__, f.__closure__
     )
@@ -270,7 +275,7 @@ def test_values_that_are_equal_and_values_that_are_not():
         "a function": (own_model, new(own_model)),
         "a closure": (closed_over(1.0), closed_over(1.0)),
         "a default": (with_default((1, "a")), with_default((1, "a"))),
-        "an array in a closure": (closed_over(array), closed_over(array)),
+        "an array in a closure": (closed_over(array), closed_over(equal)),
         "a recursive function": (recursive(), recursive()),
         "partial": (functools.partial(own_model, z=1), functools.partial(new(own_model), z=1)),
         "a handler": (handlers.lift(own_model), handlers.lift(new(own_model))),
@@ -279,7 +284,7 @@ def test_values_that_are_equal_and_values_that_are_not():
         "another type": (1, True),
         "another closure": (closed_over(1.0), closed_over(2.0)),
         "another default": (with_default(1), with_default(2)),
-        "another array": (closed_over(array), closed_over(equal)),
+        "another array": (closed_over(array), closed_over(changed)),
         "other code": (lambda: 1, lambda: 2),
         "another argument": (functools.partial(own_model, z=1), functools.partial(own_model, z=2)),
     }

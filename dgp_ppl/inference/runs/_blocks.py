@@ -13,6 +13,7 @@ from typing import Any
 
 import jax
 from jax import lax
+from jax.extend.core import ClosedJaxpr
 
 from dgp_ppl._checks import is_traced
 from dgp_ppl._partition import compiled
@@ -71,6 +72,11 @@ class StepProgram:
             parts.append((outputs, length))
             first += length
         return state, parts
+
+    def trace(self, state: Any, *others: Any) -> ClosedJaxpr:
+        """Return the traced program; on a CPU it is the one that `__call__` runs."""
+        program = self._counted if runs_on_cpu(state) else self._static
+        return program.trace(state, 1, 0, *others)
 
 
 class PassProgram:

@@ -2,80 +2,165 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import hashlib
 import json
 import os
+import warnings
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 from jax import random
 from jaxtyping import Array
-from numpyro.infer.mcmc import MCMCKernel
 
 from dgp_ppl._checks import check_count
 from dgp_ppl._errors import DataError
 from dgp_ppl._files import DAMAGE, replacing
-from dgp_ppl._typing import Params
+from dgp_ppl.inference.runs._identity import Identity, digest, raw
 
-__all__ = ["RunFolder", "digest", "fit_identity", "optimizer_identity", "run_identity"]
+try:
+    import fcntl
+except ImportError:  # Windows, where only this process's own runs are kept apart
+    fcntl = None
 
-_LATEST = "latest.json"
-_PLAIN_TYPES = (bool, int, float, str, type(None))
+__all__ = ["RunFolder", "folder_of"]
+
+_LATEST, _LOCK = "latest.json", "lock"
+_OWN_FILES = ("draws-*.npz", "state-*.npz", "*.part", _LOCK)
+_locked: dict[tuple[int, int, int], object] = {}  # folders in use, by process, device and inode
 
 
 class RunFolder:
     """The files of a run: its draws in parts, and the state after the last part.
 
     ``latest.json`` names the valid parts. It is written last, and never half, so files that a
-    killed run left unfinished are ignored.
+    killed run left unfinished are ignored. As a context, the folder is locked until its end.
 
-    Args:
-        path: the folder, which is created if it does not exist.
-        identity: plain values, by name, that distinguish this run from others.
+    Attributes:
+        identity: what the run is known by; to be set before `read`.
+        steps: number of steps that the folder has.
+
+    Raises:
+        DataError: at its beginning as a context, if another run uses the folder, or it holds other
+            files, or nothing can be written there.
     """
 
-    def __init__(self, path: str | os.PathLike[str], identity: dict[str, Any]) -> None:
-        self.path, self.identity, self.parts = (path := Path(path)), identity, 0
-        try:
-            path.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise DataError(f"{path} cannot be made: {error.strerror}") from error
+    identity: Identity
 
-    def read(self, state: Any) -> tuple[int, list[list[np.ndarray]], Any]:
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path, self.parts, self.steps = Path(path), 0, 0
+        self._record: dict[str, Any] = {}  # what `latest.json` has besides the numbers of parts
+        self._read_only: OSError | None = None
+        self._exit = contextlib.ExitStack()
+
+    def __enter__(self) -> Self:
+        is_new = not os.path.exists(self.path / _LATEST)
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            others = set(self.path.iterdir()) - {f for n in _OWN_FILES for f in self.path.glob(n)}
+            if others and is_new:
+                raise DataError(f"{self.path} is not empty and holds no run; take another folder")
+            self._lock()
+        except OSError as error:
+            if is_new:
+                raise self._unwritten(error) from error
+            self._read_only = error
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._exit.close()
+
+    def _lock(self) -> None:
+        """Lock the folder; the system unlocks it if this process is killed."""
+        about, token = self.path.stat(), object()
+        folder = os.getpid(), about.st_dev, about.st_ino  # a fork's child holds no lock
+        with contextlib.ExitStack() as stack:
+            # A file is locked for a process: the runs in its threads are told apart by this dict.
+            is_free = _locked.setdefault(folder, token) is token
+            if is_free:
+                stack.callback(_locked.pop, folder)
+                file = stack.enter_context((self.path / _LOCK).open("a"))
+                try:
+                    if fcntl is not None:
+                        fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                except OSError as error:  # some file systems have no locks
+                    is_free = error.errno not in (errno.EAGAIN, errno.EACCES)
+            if not is_free:
+                raise DataError(
+                    f"{self.path} is in use by another run; wait for its end, or take another "
+                    "folder"
+                )
+            for draft in self.path.glob("*.part"):  # of killed runs
+                draft.unlink()
+            self._exit = stack.pop_all()
+
+    def read(self, state: Any, total: int) -> tuple[int, list[list[np.ndarray]], Any]:
         """Return the steps done, the draws so far, and the state to continue from.
 
-        An empty folder returns the initial `state`.
+        An empty folder returns the initial `state`. If steps are left of the `total`, a checkpoint
+        is written, so that what cannot be written is found before the first step.
         """
-        latest = self.path / _LATEST
+        self.steps, draws, state = self._read(state)
+        if self.steps < total:
+            if self._read_only is not None:
+                raise self._unwritten(self._read_only) from self._read_only
+            self.write(self.steps, state, [])
+        return self.steps, draws, state
+
+    def _read(self, state: Any) -> tuple[int, list[list[np.ndarray]], Any]:
+        latest, own = self.path / _LATEST, self.identity
+        record: dict[str, Any] = {"about": own.settings, "versions": own.versions}
         if not latest.exists():
-            if any(self.path.iterdir()) and not (self.path / "draws-0.npz").exists():
-                raise DataError(f"{self.path} is not empty and holds no run; take another folder")
+            record |= {"program": digest(own.program()), "numbers": own.measured()}
+            self._record = {"run": _checksum(record), **record}
             return 0, [], state
         try:
             found = json.loads(latest.read_text())
-            identity, steps, self.parts = (found[n] for n in ("about", "steps", "parts"))
-            check_count(_LATEST, "steps", steps)
+            if found.pop("checksum", None) != _checksum(found):
+                raise ValueError("its checksum differs or, of an old version, is missing")
+            names = "run", "about", "versions", "program", "numbers"
+            self._record = {n: found[n] for n in names}
+            steps, self.parts = (found[n] for n in ("steps", "parts"))
+            check_count(_LATEST, "steps", steps, 0)
             check_count(_LATEST, "parts", self.parts)
-        except (OSError, ValueError, KeyError, TypeError) as error:
+        except DAMAGE as error:
             raise _damaged(latest, error) from error
-        if differing := [
-            n for n, value in self.identity.items() if not _same(identity.get(n), value)
-        ]:
+        settings, versions = found["about"], found["versions"]
+        differing = [n for n, value in own.settings.items() if not _same(settings.get(n), value)]
+        changed = {n: v for n, v in own.versions.items() if versions.get(n) != v}
+        if not differing:
+            record["program"] = digest(own.program())
+            if changed:
+                record["numbers"] = own.measured()
+                if not _within(found["numbers"], record["numbers"]):
+                    differing = ["losses or gradients"]
+            elif found["program"] != record["program"]:
+                differing = ["program (model, guide, kernel, objective, optimizer or an option)"]
+        if differing:
             raise DataError(
                 f"{self.path} holds another run: its {', '.join(differing)} differ; take another "
                 "folder, or remove this one"
             )
-        kept = [_load(self.path / f"draws-{i}.npz") for i in range(self.parts)]
+        if changed:
+            was = ", ".join(f"{n} {versions.get(n)}, now {v}" for n, v in changed.items())
+            warnings.warn(
+                f"{self.path} was begun with {was}; the run goes on, and differs from an "
+                "uninterrupted one by rounding errors or more",
+                UserWarning,
+                stacklevel=5,
+            )
+        self._record |= record
+        kept = [self._load(self.path / f"draws-{i}.npz") for i in range(self.parts)]
         kept = [k for k in kept if k]
         if len({len(k) for k in kept}) > 1:
             raise _damaged(self.path, "its parts have different numbers of columns")
         leaves, treedef = jax.tree.flatten(state)
         path = self.path / f"state-{self.parts}.npz"
-        saved, wanted = _load(path), [_raw(a) for a in leaves]
+        saved, wanted = self._load(path), [raw(a) for a in leaves]
         if (shapes := [a.shape for a in saved]) != [a.shape for a in wanted]:
             raise _damaged(path, f"{len(shapes)} arrays, wanted {len(wanted)} of this run's shapes")
         state = treedef.unflatten([_like(a, b) for a, b in zip(saved, leaves, strict=True)])
@@ -84,22 +169,55 @@ class RunFolder:
     def write(self, steps: int, state: Any, draws: list[list[np.ndarray]]) -> None:
         """Append a part of draws, and replace the state."""
         columns = [np.concatenate(c) for c in zip(*draws, strict=True)]
-        np.savez(self.path / f"draws-{self.parts}.npz", *columns)
-        leaves = [np.asarray(_raw(a)) for a in jax.tree.leaves(state)]
-        np.savez(self.path / f"state-{self.parts + 1}.npz", *leaves)
-        self.parts += 1
-        record = {"about": self.identity, "parts": self.parts, "steps": steps}
-        with replacing(self.path / _LATEST) as draft:
-            draft.write_text(json.dumps(record, indent=1) + "\n")
+        leaves = [np.asarray(raw(a)) for a in jax.tree.leaves(state)]
+        names = [f"draws-{self.parts}.npz", f"state-{self.parts + 1}.npz"]
+        record = self._record | {"parts": self.parts + 1, "steps": steps}
+        try:
+            for name, arrays in zip(names, (columns, leaves), strict=True):
+                with replacing(self.path / name) as draft, draft.open("wb") as file:
+                    np.savez(file, *arrays, run=self._record["run"])
+            with replacing(self.path / _LATEST) as draft:
+                draft.write_text(json.dumps(record | {"checksum": _checksum(record)}, indent=1))
+        except OSError as error:
+            for name in names:
+                (self.path / name).unlink(missing_ok=True)
+            raise self._unwritten(error) from error
+        self.parts, self.steps = self.parts + 1, steps
         (self.path / f"state-{self.parts - 1}.npz").unlink(missing_ok=True)
 
+    def _unwritten(self, error: OSError) -> DataError:
+        kept = f"it keeps the first {self.steps} steps" if self.parts else "nothing has been run"
+        return DataError(
+            f"{self.path} cannot be written: {error.strerror or error}; {kept}. Make room there or "
+            "change its permissions, and make the same call again to go on"
+            + ("" if self.parts else ", or take another folder")
+        )
 
-def _load(path: Path) -> list[np.ndarray]:
-    try:
-        with path.open("rb") as opened, np.load(opened) as file:
-            return [file[f"arr_{i}"] for i in range(len(file.files))]
-    except DAMAGE as error:
-        raise _damaged(path, error) from error
+    def _load(self, path: Path) -> list[np.ndarray]:
+        try:
+            with path.open("rb") as opened, np.load(opened) as file:
+                if str(file["run"]) != self._record["run"]:
+                    raise ValueError("it is a file of another run")
+                return [file[f"arr_{i}"] for i in range(len(file.files) - 1)]
+        except DAMAGE as error:
+            raise _damaged(path, error) from error
+
+
+def folder_of(
+    path: str | os.PathLike[str] | None, kind: type[RunFolder] = RunFolder
+) -> contextlib.AbstractContextManager[RunFolder | None]:
+    """Return the folder of a run, to be opened; None stays None."""
+    return contextlib.nullcontext() if path is None else kind(path)
+
+
+def _checksum(record: Any) -> str:
+    return hashlib.sha256(json.dumps(record).encode()).hexdigest()
+
+
+def _within(then: Any, now: Any) -> bool:
+    """Return whether numbers are the same, as far as both allow."""
+    (a, allowed), (b, too) = (np.asarray(pair, float) for pair in (then, now))
+    return a.shape == b.shape and np.allclose(a, b, 0, allowed + too, equal_nan=True)
 
 
 def _damaged(path: Path, error: object) -> DataError:
@@ -113,90 +231,12 @@ def _same(a: Any, b: Any) -> bool:
     return a == b
 
 
-def _raw(leaf: Any) -> Any:
-    """Return the numbers of a random key; other leaves are unchanged."""
-    return random.key_data(leaf) if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key) else leaf
-
-
 def _like(saved: np.ndarray, leaf: Any) -> Array:
     """Return the saved array with the leaf's type."""
     if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
         return random.wrap_key_data(jnp.asarray(saved), impl=random.key_impl(leaf))
+    if (
+        getattr(leaf, "weak_type", False) and not saved.shape
+    ):  # else the program would be traced once more
+        return jnp.asarray(saved.item())
     return jnp.asarray(saved, leaf.dtype)
-
-
-def run_identity(kernel: Any, state: Any, arguments: Any, **others: Any) -> dict[str, Any]:
-    """Return plain values that identify a sampler's run.
-
-    Models are functions, which cannot be compared by value. A different model usually has a
-    different energy at the initial state.
-    """
-    energy = getattr(state, "potential_energy", None)
-    return {
-        "kernel": type(kernel).__name__,
-        "options": _options(kernel),
-        **others,
-        "arguments": digest(arguments),
-        "energy": [] if energy is None else np.asarray(energy, np.float64).ravel().tolist(),
-    }
-
-
-def fit_identity(
-    guide: Any, loss: Any, optimizer: Any, params: Params, first: float, arguments: Any,
-    **others: Any,
-) -> dict[str, Any]:  # fmt: skip
-    """Return plain values that identify a fit.
-
-    The guide and the objective are known by their types and their effect on the first loss. The
-    params are the ones that the optimiser moves.
-    """
-    given = isinstance(optimizer, optax.GradientTransformation)
-    return {
-        "guide": type(guide).__name__,
-        "loss": type(loss).__name__,
-        "optimizer": optimizer_identity(optimizer, params) if given else None,
-        **others,
-        "arguments": digest(arguments),
-        "first_loss": [first],
-    }
-
-
-def _options(value: Any) -> Any:
-    """Return the settings of a kernel, and of kernels inside it, as plain values."""
-    if isinstance(value, _PLAIN_TYPES):
-        return value
-    if isinstance(value, list | tuple):
-        return [_options(v) for v in value]
-    if isinstance(value, np.ndarray | jax.Array):
-        return digest(value)
-    if isinstance(value, dict):
-        return {str(n): _options(v) for n, v in value.items()}
-    if not isinstance(value, MCMCKernel):
-        return None
-    settings = {n: _options(v) for n, v in vars(value).items()}
-    return {n: v for n, v in settings.items() if v is not None}
-
-
-def optimizer_identity(optimizer: Any, params: Params) -> str:
-    """Return the structure of an optimiser's state, which tells kinds of optimisers apart.
-
-    Optax's optimisers are functions, whose settings cannot be read. The state's counters and
-    moments show what they are chained of, but not their learning rates.
-    """
-    leaves, treedef = jax.tree.flatten(jax.eval_shape(optimizer.init, params))
-    return f"{treedef} of {[str(a) for a in leaves]}"
-
-
-def digest(arguments: Any) -> str:
-    """Return a hash of arguments: arrays by value, functions by name."""
-    found = hashlib.sha256()
-    leaves, treedef = jax.tree.flatten(arguments)
-    found.update(str(treedef).encode())
-    for leaf in leaves:
-        if hasattr(leaf, "dtype"):
-            array = np.asarray(_raw(leaf))
-            found.update(f"{array.dtype}{array.shape}".encode() + array.tobytes())
-        else:
-            name = getattr(leaf, "__qualname__", None)
-            found.update((name or repr(leaf)).encode())
-    return found.hexdigest()

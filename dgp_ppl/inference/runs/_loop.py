@@ -52,7 +52,7 @@ def run_blocks(
         folder: of checkpoints; None for none.
         every: least number of steps between checkpoints.
     """
-    steps, saved_draws, state = (0, [], state) if folder is None else folder.read(state)
+    steps, saved_draws, state = (0, [], state) if folder is None else folder.read(state, total)
     draws: list[list[np.ndarray]] = []  # since the last checkpoint
     saved, interrupt = steps, None
     try:

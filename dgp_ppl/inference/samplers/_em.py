@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 from jax import lax, random
+from jax.extend.core import ClosedJaxpr
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array
 from numpyro import handlers
@@ -73,6 +74,10 @@ class ExpectationMaximization:
         num = min(_ITERATIONS_PER_CALL, most)
         state, parts = self._advance(state, num, self.data)
         return state, np.concatenate([np.asarray(part)[:done] for part, done in parts])
+
+    def trace(self, state: EMState) -> ClosedJaxpr:
+        """Return the traced program of the iterations."""
+        return self._advance.trace(state, self.data)
 
     def _iterations(
         self, state: EMState, num: Any, _: Any, data: CallArrays

@@ -23,7 +23,8 @@ from dgp_ppl._partition import Call, alone, compiled
 from dgp_ppl._typing import Fitted, Model, Params, PRNGKey
 from dgp_ppl.inference.programs._data import check_data
 from dgp_ppl.inference.programs._optimizer import default_optimizer
-from dgp_ppl.inference.runs._checkpoint import RunFolder, optimizer_identity, run_identity
+from dgp_ppl.inference.runs._checkpoint import folder_of
+from dgp_ppl.inference.runs._identity import Identity, digest, norms, program_versions, with_noise
 from dgp_ppl.inference.runs._loop import Block, run_blocks
 from dgp_ppl.inference.runs._pickling import Portable
 from dgp_ppl.inference.runs._summary import Summarized, list_arrays, list_losses
@@ -120,8 +121,8 @@ def fit_mcem(
         The fitted params, and draws of the latent sites at these params.
 
     Raises:
-        DataError: if `checkpoint` holds another run, or damaged or foreign files; if the data are
-            NaN or out of the support, as in `fit`.
+        DataError: if `checkpoint` holds another run, or damaged or foreign files, is in use, or
+            cannot be written; if the data are NaN or out of the support, as in `fit`.
         Interrupted: at Ctrl-C, a `KeyboardInterrupt`. Its `result` has the params and draws so far.
         NonFiniteLossError: if the energy or a param is not finite.
         TypeError: if `key` is not a random key, or a number is not an integer.
@@ -132,71 +133,82 @@ def fit_mcem(
     check_key("fit_mcem", key)
     if not 0 <= expected <= 1:
         raise ValueError(f"fit_mcem: expected is {expected}, wanted a number between 0 and 1")
-    numbers = {
+    counts = {
         "steps": steps, "window": window, "num_samples": num_samples, "thinning": thinning,
         "num_chains": num_chains, "every": every,
     }  # fmt: skip
-    for name, value in numbers.items():
+    for name, value in counts.items():
         check_count("fit_mcem", name, value)
     begun, call = time.perf_counter(), Call(args, kwargs)
-    check_data("fit_mcem", model, call)
-    key_params, key_init, key_em, key_run = random.split(key, 4)
-    # The params are an argument of the model, so that one compiled program serves all their values.
-    kernel: Any = sampler(partial(at_params, model))
-    if not isinstance(kernel, SGHMC):
-        raise ValueError(
-            f"fit_mcem: sampler makes {type(kernel).__name__}, wanted SGHMC, such as "
-            "functools.partial(SGHMC, friction=0.1); for draws by another kernel give the params "
-            "of this fit to run_mcmc"
+    path = None if checkpoint is None else Path(checkpoint)
+    with folder_of(path and path / "fit") as folder:
+        check_data("fit_mcem", model, call)
+        key_params, key_init, key_em, key_run = random.split(key, 4)
+        # The params are an argument of the model: one compiled program serves all their values.
+        kernel: Any = sampler(partial(at_params, model))
+        if not isinstance(kernel, SGHMC):
+            raise ValueError(
+                f"fit_mcem: sampler makes {type(kernel).__name__}, wanted SGHMC, such as "
+                "functools.partial(SGHMC, friction=0.1); for draws by another kernel give the "
+                "params of this fit to run_mcmc"
+            )
+        given: Params = {} if start is None else params_of("fit_mcem", start)
+        is_result = not isinstance(start, Mapping | None)
+        unconstrained, bijections, given = _initial_params(
+            key_params, model, given, is_result, call
         )
-    given: Params = {} if start is None else params_of("fit_mcem", start)
-    is_result = not isinstance(start, Mapping | None)
-    unconstrained, bijections, given = _initial_params(key_params, model, given, is_result, call)
-    optimizer = default_optimizer(learning_rate, steps) if optimizer is None else optimizer
-    em = ExpectationMaximization(kernel, optimizer, bijections, call, expected)
-    keys = random.split(key_init, num_chains)
-    first = kernel.init(keys, steps, None, *with_params(em.params(unconstrained), call))
-    state = em.init(key_em, first, window, unconstrained)
-    folder = draws = None
-    if checkpoint is not None:
-        identity = run_identity(
-            kernel, first, (key, given or None, args, kwargs), steps=steps, window=window,
-            num_chains=num_chains, learning_rate=learning_rate, expected=expected,
-            optimizer=optimizer_identity(optimizer, unconstrained),
-        )  # fmt: skip
-        folder, draws = RunFolder(Path(checkpoint) / "fit", identity), Path(checkpoint) / "draws"
+        optimizer = default_optimizer(learning_rate, steps) if optimizer is None else optimizer
+        em = ExpectationMaximization(kernel, optimizer, bijections, call, expected)
+        keys = random.split(key_init, num_chains)
+        first = kernel.init(keys, steps, None, *with_params(em.params(unconstrained), call))
+        state = em.init(key_em, first, window, unconstrained)
+        if folder is not None:
+            settings = {
+                "kernel": type(kernel).__name__, "steps": int(steps), "window": int(window),
+                "num_chains": int(num_chains), "learning_rate": float(learning_rate),
+                "expected": float(expected), "start": norms((first.unconstrained, unconstrained)),
+                "arguments": digest((key, given or None, args, kwargs)),
+            }  # fmt: skip
 
-    def advance(state: EMState, done: int) -> Block:
-        state, energies = em.advance(state, steps - done)
-        _check_finite(energies, done, em.params(state.unconstrained))
-        note = f"potential energy {energies.mean():.5g} nats"
-        return Block(state, len(energies), [energies.astype(np.float64)], note)
+            def numbers(rounding: float) -> list[float]:
+                return norms(em.advance(with_noise(state, 0, rounding), 1)[0])
 
-    fit = run_blocks(
-        advance, state, steps, label="fit", progress=progress, folder=folder, every=every
-    )
-    state, losses = fit.state, fit.columns[0] if fit.columns else np.zeros(0)
-    params = em.params(state.unconstrained)
-    try:
-        if fit.interrupt is not None:
-            raise fit.interrupt
-        chains = run_mcmc(
-            key_run, kernel, params, *args, num_warmup=0, num_samples=num_samples,
-            thinning=thinning, num_chains=num_chains, start=state.sampler,
-            extra_fields=("potential_energy", "temperature"), progress=progress,
-            checkpoint=draws, every=every, **kwargs,
-        )  # fmt: skip
-    except KeyboardInterrupt as error:
-        chains = error.result if isinstance(error, Interrupted) else Chains({}, state=state.sampler)
-        raise Interrupted(
-            f"fit_mcem: interrupted after {len(losses)} of {steps} iterations with "
-            f"{chains.shape[1] if chains.samples else 0} of {num_samples} draws of each chain, "
-            "which are the error's result. To go on, call fit_mcem "
-            + ("with start=error.result: it begins" if draws is None else "again: it resumes")
-            + (" at its params" if draws is None else " from the last checkpoint"),
-            MCEMResult(params, chains, losses, time.perf_counter() - begun),
-        ) from error
-    return MCEMResult(params, chains, losses, time.perf_counter() - begun)
+            versions = program_versions()
+            folder.identity = Identity(settings, lambda: em.trace(state), numbers, versions)
+
+        def advance(state: EMState, done: int) -> Block:
+            state, energies = em.advance(state, steps - done)
+            _check_finite(energies, done, em.params(state.unconstrained))
+            note = f"potential energy {energies.mean():.5g} nats"
+            return Block(state, len(energies), [energies.astype(np.float64)], note)
+
+        fit = run_blocks(
+            advance, state, steps, label="fit", progress=progress, folder=folder, every=every
+        )
+        state, losses = fit.state, fit.columns[0] if fit.columns else np.zeros(0)
+        params = em.params(state.unconstrained)
+        try:
+            if fit.interrupt is not None:
+                raise fit.interrupt
+            chains = run_mcmc(
+                key_run, kernel, params, *args, num_warmup=0, num_samples=num_samples,
+                thinning=thinning, num_chains=num_chains, start=state.sampler,
+                extra_fields=("potential_energy", "temperature"), progress=progress,
+                checkpoint=path and path / "draws", every=every, **kwargs,
+            )  # fmt: skip
+        except KeyboardInterrupt as error:
+            chains = (
+                error.result if isinstance(error, Interrupted) else Chains({}, state=state.sampler)
+            )
+            raise Interrupted(
+                f"fit_mcem: interrupted after {len(losses)} of {steps} iterations with "
+                f"{chains.shape[1] if chains.samples else 0} of {num_samples} draws of each chain, "
+                "which are the error's result. To go on, call fit_mcem "
+                + ("with start=error.result: it begins" if path is None else "again: it resumes")
+                + (" at its params" if path is None else " from the last checkpoint"),
+                MCEMResult(params, chains, losses, time.perf_counter() - begun),
+            ) from error
+        return MCEMResult(params, chains, losses, time.perf_counter() - begun)
 
 
 def _check_finite(energies: np.ndarray, done: int, params: Params) -> None:

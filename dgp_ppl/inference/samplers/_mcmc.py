@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
+from jax.extend.core import ClosedJaxpr
 from jaxtyping import Array
 from numpyro.infer.mcmc import MCMCKernel
 
@@ -20,7 +21,14 @@ from dgp_ppl._partition import TRACING, Call, CallArrays, Partition, compiled
 from dgp_ppl._typing import PRNGKey
 from dgp_ppl.inference.programs._data import check_data
 from dgp_ppl.inference.runs._blocks import blocks, runs_on_cpu
-from dgp_ppl.inference.runs._checkpoint import RunFolder, run_identity
+from dgp_ppl.inference.runs._checkpoint import folder_of
+from dgp_ppl.inference.runs._identity import (
+    Identity,
+    digest,
+    norms,
+    program_versions,
+    with_noise,
+)
 from dgp_ppl.inference.runs._loop import Block, run_blocks
 from dgp_ppl.inference.samplers._chains import Chains
 from dgp_ppl.inference.samplers._trouble import run_lines
@@ -86,8 +94,8 @@ def run_mcmc(
         The draws of all chains, [C, S, ...] per site.
 
     Raises:
-        DataError: if `checkpoint` holds another run, or damaged or foreign files; if the data are
-            NaN or out of the support, as in `fit`.
+        DataError: if `checkpoint` holds another run, or damaged or foreign files, is in use, or
+            cannot be written; if the data are NaN or out of the support, as in `fit`.
         Interrupted: at Ctrl-C, a `KeyboardInterrupt`. Its `result` has the draws so far.
         TypeError: if `key` is not a random key, or a number is not an integer.
         ValueError: if a number is not positive, `start` belongs to another kernel, model or number
@@ -112,41 +120,48 @@ def run_mcmc(
         raise ValueError(f"run_mcmc: num_warmup is {num_warmup}, wanted 0 where start is given")
     begun, call = time.perf_counter(), Call(args, kwargs)
     model = getattr(sampler, "model", None)
-    if start is None and model is not None:
-        check_data("run_mcmc", model, call)
-    if init_params is not None and num_chains == 1:
-        init_params = jax.tree.map(lambda a: jnp.asarray(a)[None], init_params)
-    kernel = VectorizedKernel(sampler, num_chains)
-    with TRACING:  # kernels of NumPyro run the model as they are
-        state = kernel.init(key, num_warmup, init_params, call, start)
-    fields = (sampler.sample_field, *sampler.default_fields, *extra_fields)
-    fields = tuple(dict.fromkeys(fields))
-    kernel.fields(state, fields)  # raises for an unknown field before anything is run
-    folder = None
-    if checkpoint is not None:
-        identity = run_identity(
-            kernel.kernel, state, (key, init_params, start, args, kwargs), num_warmup=num_warmup,
-            thinning=thinning, num_chains=num_chains, fields=list(fields),
-        )  # fmt: skip
-        folder = RunFolder(checkpoint, identity)
-    chunk = _STEPS_PER_CALL if folder is None else min(_STEPS_PER_CALL, every)
-    most = max(1, chunk // thinning)
-    program = _Program(kernel, call, fields, state, most)
-    total = num_warmup + num_samples * thinning
+    with folder_of(checkpoint) as folder:
+        if start is None and model is not None:
+            check_data("run_mcmc", model, call)
+        if init_params is not None and num_chains == 1:
+            init_params = jax.tree.map(lambda a: jnp.asarray(a)[None], init_params)
+        kernel = VectorizedKernel(sampler, num_chains)
+        with TRACING:  # kernels of NumPyro run the model as they are
+            state = kernel.init(key, num_warmup, init_params, call, start)
+        fields = (sampler.sample_field, *sampler.default_fields, *extra_fields)
+        fields = tuple(dict.fromkeys(fields))
+        kernel.fields(state, fields)  # raises for an unknown field before anything is run
+        chunk = _STEPS_PER_CALL if folder is None else min(_STEPS_PER_CALL, every)
+        most = max(1, chunk // thinning)
+        program = _Program(kernel, call, fields, state, max(1, _STEPS_PER_CALL // thinning))
+        total = num_warmup + num_samples * thinning
+        if folder is not None:
+            settings = {
+                "kernel": type(sampler).__name__, "num_warmup": int(num_warmup),
+                "thinning": int(thinning), "num_chains": int(num_chains), "fields": list(fields),
+                "arguments": digest((key, init_params, start, args, kwargs)),
+                "start": norms(kernel.fields(state, fields[:1])),
+            }  # fmt: skip
 
-    def advance(state: Any, steps: int) -> Block:
-        if steps < num_warmup:
-            done, columns = min(num_warmup - steps, chunk), None
-            state, _ = program.advance(state, 1, done)
-        else:
-            num = min((total - steps) // thinning, most)
-            state, columns = program.advance(state, num, thinning)
-            done = num * thinning
-        return Block(state, done, columns, kernel.diagnostics(state))
+            def numbers(rounding: float) -> list[float]:
+                return norms(program.advance(with_noise(state, 0, rounding), 1, 1)[0])
 
-    run = run_blocks(
-        advance, state, total, label="sample", progress=progress, folder=folder, every=every
-    )
+            traced = lambda: program.trace(state, thinning)  # noqa: E731
+            folder.identity = Identity(settings, traced, numbers, program_versions())
+
+        def advance(state: Any, steps: int) -> Block:
+            if steps < num_warmup:
+                done, columns = min(num_warmup - steps, chunk), None
+                state, _ = program.advance(state, 1, done)
+            else:
+                num = min((total - steps) // thinning, most)
+                state, columns = program.advance(state, num, thinning)
+                done = num * thinning
+            return Block(state, done, columns, kernel.diagnostics(state))
+
+        run = run_blocks(
+            advance, state, total, label="sample", progress=progress, folder=folder, every=every
+        )
     samples, others = {}, {}
     if run.columns:
         columns = [np.moveaxis(a[:num_samples], 0, 1) for a in run.columns]
@@ -212,6 +227,12 @@ class _Program:
             parts = [(columns, length)] if num == 1 else [*parts, (columns, length)]
         kept = [[np.asarray(a)[:length] for a in columns] for columns, length in parts]
         return state, [np.concatenate(c) for c in zip(*kept, strict=True)]
+
+    def trace(self, state: Any, thinning: int) -> ClosedJaxpr:
+        """Return the traced program; on a CPU it is the one of all steps and draws."""
+        if runs_on_cpu(state):
+            return self._counted.trace(state, 1, thinning, self.data)
+        return self._static.trace(state, 1, 1, self.data)
 
     def by_name(self, columns: list[np.ndarray]) -> tuple[dict[str, Any], dict[str, Any]]:
         """Return latent sites and other fields by name, from the arrays of `advance`."""

@@ -91,14 +91,14 @@ def _begin(
     There is no trial of a single state. If the folder has a later state, it also has the choice.
     """
     firsts = [Outcome(state, np.zeros((loop.num_fits, 0))) for state in states]
+    if folder is not None:
+        _, parts, state = folder.read(states[0], steps)
+        if parts:
+            losses, *ends = (np.concatenate(column)[None] for column in zip(*parts, strict=True))
+            best = int(np.argmin(ends[0])) if ends else 0
+            return states[best], Outcome(state, losses, ends=ends[0] if ends else None)
     if len(states) == 1:
         return states[0], firsts[0]
-    if folder is not None:
-        saved, parts, _ = folder.read(states[0])
-        if saved:
-            ends = np.concatenate([part[1] for part in parts])
-            best = int(np.argmin(ends))
-            return states[best], firsts[best]._replace(ends=ends[None])
     trial = max(1, steps // _SHARE)
     outcomes: list[Outcome] = []
     for i, first in enumerate(firsts):

@@ -24,7 +24,8 @@ from dgp_ppl.datasets.rows import Rows
 from dgp_ppl.datasets.rows._order import seed_of
 from dgp_ppl.inference._params import checked_params, set_up_guide
 from dgp_ppl.inference.programs._data import check_data, explain_data, row_check
-from dgp_ppl.inference.runs._checkpoint import RunFolder, fit_identity
+from dgp_ppl.inference.runs._checkpoint import RunFolder, folder_of
+from dgp_ppl.inference.runs._identity import digest
 from dgp_ppl.inference.svi._choice import BOUND_DRAWS, bound_losses, first_states, train
 from dgp_ppl.inference.svi._ending import warn_of_bad_ending
 from dgp_ppl.inference.svi._feed import Feed, random_feed, source_of
@@ -98,8 +99,9 @@ def fit(
             bound, by 100 draws of the objective with the same keys, is returned; see
             `FitResult.restart_bounds`.
         checkpoint: folder for this fit only. A call with the same arguments resumes a killed fit,
-            and returns the params and losses of an uninterrupted one, bit for bit. Trials of
-            several starts are not kept: a fit killed there begins again. None writes nothing.
+            and returns the params and losses of an uninterrupted one, bit for bit. Functions may be
+            defined anew: the traced program counts. Trials of several starts are not kept: a fit
+            killed there begins again. None writes nothing.
         every: least number of steps between checkpoints.
         mesh: devices that divide the rows among them, a `jax.sharding.Mesh`, or "auto" for all of
             this process. Each has all params and its part of every minibatch that `minibatch`
@@ -117,8 +119,9 @@ def fit(
     Raises:
         DataError: if an argument that the model observes is NaN or out of its distribution's
             support, and no mask leaves it out. Values that the model computes are not checked. If
-            `checkpoint` holds another fit, or damaged or foreign files. If processes of a mesh
-            have other arguments or other checkpoints than each other.
+            `checkpoint` holds another fit, or damaged or foreign files, is in use by another
+            process, or cannot be written. If processes of a mesh have other arguments or other
+            checkpoints than each other.
         Interrupted: at Ctrl-C, a `KeyboardInterrupt`. Its `result` is the fit after the last
             finished steps (up to 200 steps are one call), which predicts and can be saved like any
             other.
@@ -163,17 +166,21 @@ def fit(
     is_same = isinstance(start, FitResult) and None is not optimizer is start.optimizer
     goes_on: Any = start if is_same else None
     feed: Feed | None = None
-    if (source := source_of("fit", call)) is not None:
-        if devices is not None:
-            raise ValueError(
-                "fit: mesh is given with Rows, wanted arrays, whose rows the devices keep; leave "
-                "mesh out, or pass rows in memory: *rows.take(range(num))"
+    if (source := source_of("fit", call)) is not None and devices is not None:
+        raise ValueError(
+            "fit: mesh is given with Rows, wanted arrays, whose rows the devices keep; leave "
+            "mesh out, or pass rows in memory: *rows.take(range(num))"
+        )
+    kind = SharedFolder if devices is not None and devices.is_multi_process else RunFolder
+    with contextlib.ExitStack() as stack:
+        folder = stack.enter_context(folder_of(checkpoint, kind))
+        if source is not None:
+            position = (goes_on and goes_on.position) or (seed_of(key), 0)
+            most = chunk_length(steps) if checkpoint is None else min(chunk_length(steps), every)
+            feed = stack.enter_context(
+                contextlib.closing(Feed(call, *source, position, steps, most))
             )
-        position = (goes_on and goes_on.position) or (seed_of(key), 0)
-        most = chunk_length(steps) if checkpoint is None else min(chunk_length(steps), every)
-        feed = Feed(call, *source, position, steps, most)
-        call = feed.call
-    with contextlib.nullcontext() if feed is None else contextlib.closing(feed):
+            call = feed.call
         problem = Problem.set_up("fit", key, model, guide, call, **options)
         loop, data, num_data = problem.loop, problem.data, problem.num_data
         if feed is not None:
@@ -183,18 +190,23 @@ def fit(
             states = [goes_on.state]
         if devices is not None:
             loop, data = divided_loop("fit", loop, devices, states, data, num_data)
-        folder = None
-        if checkpoint is not None:
+        if folder is not None:
             values: Any = problem.starts if len(states) > 1 else problem.starts[0]
-            identity = fit_identity(
-                guide, loop.svi.loss, optimizer, loop.unconstrained(states[0]),
-                loop.advance(states[0], data, 1)[1][0, 0],
-                (key, values if goes_on is None else goes_on.state, call.args, call.kwargs),
-                steps=steps, learning_rate=learning_rate,
-                **({} if source is None else {"source": source[0].identity()}),
-            )  # fmt: skip
-            shared = devices is not None and devices.is_multi_process
-            folder = (SharedFolder if shared else RunFolder)(checkpoint, identity)
+            values = values if goes_on is None else goes_on.state
+            settings: dict[str, Any] = {
+                "guide": type(guide).__name__, "loss": type(loop.svi.loss).__name__,
+                "steps": int(steps), "learning_rate": float(learning_rate),
+                "arguments": digest((key, values, call.args, call.kwargs)),
+            }  # fmt: skip
+            if source is not None:
+                settings["source"] = source[0].identity()
+            folder.identity = loop.identity(
+                states,
+                data,
+                settings,
+                mesh=devices and devices.size,
+                read_at_once=feed and feed.length,
+            )
         first, outcome = train(
             loop, states, feed or data, steps=steps, num_data=num_data, progress=progress,
             folder=folder, every=every,

@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 import numpyro
 from jax import lax, random
+from jax.extend.core import ClosedJaxpr
 from numpyro import handlers
 from numpyro.distributions.kl import kl_divergence
 from numpyro.infer import SVI
@@ -27,6 +28,7 @@ from dgp_ppl._typing import Params
 from dgp_ppl.core._minibatch import padded
 from dgp_ppl.inference.runs._blocks import PassProgram, StepProgram
 from dgp_ppl.inference.runs._checkpoint import RunFolder
+from dgp_ppl.inference.runs._identity import Identity, norms, program_versions, with_noise
 from dgp_ppl.inference.runs._summary import program_name
 from dgp_ppl.inference.svi._feed import Feed, at_step
 
@@ -70,6 +72,26 @@ class TrainingLoop:
     def num_fits(self) -> int:
         """Number of fits R."""
         return 1
+
+    def identity(
+        self, states: Sequence[SVIState], data: CallArrays, settings: dict[str, Any], **others: Any
+    ) -> Identity:
+        """Return what a fit from these first states is known by."""
+        begin = jax.jit(self.svi.optim.init)
+
+        def numbers(rounding: float) -> list[float]:
+            # At its first params q is often the prior, and hidden layers do not show in the loss.
+            params = with_noise(self.unconstrained(states[0]), 0.1, rounding)
+            state, losses = self.advance(states[0]._replace(optim_state=begin(params)), data, 1)
+            return [float(losses[0, 0]), *norms(state.optim_state)]
+
+        settings |= {"first_state": norms(states)}
+        traced = lambda: self.trace(states[0], data)  # noqa: E731
+        return Identity(settings, traced, numbers, program_versions(**others))
+
+    def trace(self, state: SVIState, data: CallArrays) -> ClosedJaxpr:
+        """Return the traced program of the steps."""
+        return self._steps.trace(state, data)
 
     def params(self, state: SVIState) -> Params:
         """Return the constrained params of a state."""
@@ -278,19 +300,16 @@ def run_steps(
     """Run the steps that are left, or the steps up to an interrupt.
 
     A fit whose loss is not finite fails, and does not stop the other fits. With a folder, of one
-    fit, the steps go on from its state, and write to it after at least `every` steps. `until` stops
-    before the end of all `steps`.
+    fit, the steps write to it after at least `every` steps. `until` stops before the end of all
+    `steps`.
     """
     chunk = chunk_length(steps)
     if isinstance(arrays, Feed):
         chunk = min(chunk, arrays.length)
     state, losses, failures, _, before, ends = begun
-    saved, num_fits = 0, loop.num_fits
+    num_fits = loop.num_fits
     if folder is not None:
         chunk = min(chunk, every)
-        saved, parts, state = folder.read(state)
-        if saved:
-            losses, before = np.concatenate([part[0] for part in parts])[None], None
 
     def failure(number: int, first: int, data: CallArrays) -> Failure:
         """Run the steps of this chunk again, up to the first one whose loss is not finite."""
@@ -328,10 +347,9 @@ def run_steps(
                 if folder is not None and not failures:
                     # Before the end, keep the state before the chunk: its own loss is finite.
                     at, kept = (steps, state) if done + num == steps else (done, before[0])
-                    if at == steps or at - saved >= every:
-                        trials = [] if ends is None else [ends[0, : 0 if saved else None]]
-                        folder.write(at, kept, [[losses[0, saved:at], *trials]])
-                        saved = at
+                    if at == steps or at - folder.steps >= every:
+                        trials = [] if ends is None else [ends[0, : 0 if folder.steps else None]]
+                        folder.write(at, kept, [[losses[0, folder.steps : at], *trials]])
     except KeyboardInterrupt as error:
         interrupt = error
     return Outcome(state, losses, failures, interrupt, before, ends)

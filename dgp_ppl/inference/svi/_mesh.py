@@ -16,6 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import random
 from jax.experimental import multihost_utils
+from jax.extend.core import ClosedJaxpr
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from numpyro.infer.svi import SVIState
 
@@ -23,7 +24,8 @@ from dgp_ppl._errors import DataError
 from dgp_ppl._partition import CallArrays
 from dgp_ppl.core._minibatch import rows_on
 from dgp_ppl.inference.runs._blocks import StepProgram
-from dgp_ppl.inference.runs._checkpoint import RunFolder, digest
+from dgp_ppl.inference.runs._checkpoint import RunFolder
+from dgp_ppl.inference.runs._identity import digest
 from dgp_ppl.inference.svi._loop import TrainingLoop
 
 __all__ = ["MeshLoop", "SharedFolder", "checked_mesh", "divided_loop"]
@@ -74,6 +76,9 @@ class MeshLoop(TrainingLoop):
             ) from error
         return jax.tree.map(lambda a: a.addressable_data(0), state), values
 
+    def trace(self, state: SVIState, data: CallArrays) -> ClosedJaxpr:
+        return super().trace(self._everywhere(state), data)
+
     def _everywhere(self, state: SVIState) -> SVIState:
         return jax.tree.map(lambda a: _put(a, self._whole), state)
 
@@ -89,8 +94,15 @@ class MeshLoop(TrainingLoop):
 class SharedFolder(RunFolder):
     """The folder of a run of several processes, which all read and of which the first writes."""
 
-    def read(self, state: Any) -> tuple[int, list[list[np.ndarray]], Any]:
-        found = super().read(state)
+    def _lock(self) -> None:
+        if jax.process_index() == 0:
+            super()._lock()
+
+    def _read(self, state: Any) -> tuple[int, list[list[np.ndarray]], Any]:
+        # All processes compute them together, also those that see no folder.
+        numbers = {r: self.identity.numbers(r) for r in (0.0, 1.0, -1.0)}
+        self.identity = self.identity._replace(numbers=numbers.__getitem__)
+        found = super()._read(state)
         if _differ(np.asarray(found[0])):
             raise DataError(
                 f"{self.path} holds different runs for different processes; take a folder that "

@@ -2,13 +2,17 @@
 
 import io
 import json
+import subprocess
+import sys
 
 import numpy as np
 import pytest
+from numpyro import handlers
 from support.kills import kill_often
 from support.mcmc_runs import assert_same, sampled, slope
 
 import dgp_ppl as dgp
+from dgp_ppl.inference.runs._checkpoint import RunFolder
 from dgp_ppl.inference.samplers._sghmc import SGHMC
 
 
@@ -17,35 +21,65 @@ def test_another_run_in_the_folder(tmp_path):
     first = sampled(num_samples=5, checkpoint=tmp_path / "run")
     for differing, options in (
         ("thinning", {"thinning": 2}),
-        ("options", {"kernel": SGHMC(slope, friction=0.3)}),
+        ("program", {"kernel": SGHMC(slope, friction=np.float32(0.3))}),
+        ("program", {"kernel": SGHMC(handlers.scale(slope, 1.001))}),
     ):
         with pytest.raises(dgp.DataError, match=f"holds another run: its {differing}"):
             sampled(**({"num_samples": 5, "checkpoint": tmp_path / "run"} | options))
     assert_same(first, sampled(num_samples=5, checkpoint=tmp_path / "run"))
-    damage(tmp_path / "run", lambda: sampled(num_samples=5, checkpoint=tmp_path / "run"))
+    sampled(num_samples=5, checkpoint=tmp_path / "foreign", thinning=2)
+    foreign = (tmp_path / "foreign" / "draws-1.npz").read_bytes()
+    damage(tmp_path / "run", foreign, lambda: sampled(num_samples=5, checkpoint=tmp_path / "run"))
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "thesis.tex").write_text("")
     with pytest.raises(dgp.DataError, match="not empty and holds no run"):
         sampled(checkpoint=tmp_path / "other")
 
 
-def damage(folder, run):
+def damage(folder, foreign, run):
     """Damage the files of a run, one at a time, and assert that resuming says so."""
-    latest, draws = folder / "latest.json", folder / "draws-0.npz"
+    latest, draws = folder / "latest.json", folder / "draws-1.npz"
     (state,) = folder.glob("state-*.npz")
     record = json.loads(latest.read_text())
     with np.load(state) as file:
         arrays = list(file.values())
     fewer = io.BytesIO()
-    np.savez(fewer, *arrays[:-1])
-    wrong = json.dumps(record | {"steps": 2.5}).encode()
-    damages = [(latest, b"[1"), (latest, wrong), (draws, b"PK"), (state, fewer.getvalue())]
+    np.savez(fewer, *arrays[:-2], run=arrays[-1])
+    wrong = json.dumps(record | {"steps": 2}).encode()
+    damages = [
+        (latest, b"[1"), (latest, wrong), (draws, b"PK"), (draws, foreign),
+        (state, fewer.getvalue()),
+    ]  # fmt: skip
     for path, broken in damages:
         whole = path.read_bytes()
         path.write_bytes(broken)
         with pytest.raises(dgp.DataError, match="is damaged"):
             run()
         path.write_bytes(whole)
+
+
+HOLDER = """
+import fcntl, sys, time
+file = open(sys.argv[1], "a")
+fcntl.lockf(file, fcntl.LOCK_EX)
+print(flush=True)
+time.sleep(600)
+"""
+
+
+def test_a_folder_in_use(tmp_path):
+    """One run at a time, of this process or of another; a process that was killed counts not."""
+    with RunFolder(tmp_path), pytest.raises(dgp.DataError, match="is in use by another run"):
+        RunFolder(tmp_path).__enter__()
+    command = [sys.executable, "-c", HOLDER, str(tmp_path / "lock")]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as holder:
+        holder.stdout.readline()
+        for _ in range(2):  # the attempt leaves no lock of its own
+            with pytest.raises(dgp.DataError, match="is in use by another run"):
+                RunFolder(tmp_path).__enter__()
+        holder.kill()
+    with RunFolder(tmp_path):
+        pass
 
 
 PROGRAM = """

@@ -95,7 +95,7 @@ def test_a_warm_up_without_and_with_a_checkpoint(press_ctrl_c, monkeypatch, tmp_
     with pytest.raises(dgp.Interrupted, match=r"after 200 steps with 0 of 100 .* again: a warm-up"):
         sampled(**LONG)
     monkeypatch.undo()
-    press_ctrl_c(_Program, 1)
+    press_ctrl_c(_Program, 3 + 1)  # three calls identify the run
     run = {**LONG, "checkpoint": tmp_path, "every": 100}
     with pytest.raises(dgp.Interrupted, match="it resumes from the last checkpoint") as caught:
         sampled(**run)
@@ -112,7 +112,7 @@ def whole_fit():
 
 @pytest.mark.parametrize(("kind", "iterations", "draws"), [("fit", 200, 0), ("draws", 300, 50)])
 def test_an_interrupted_fit_mcem(press_ctrl_c, monkeypatch, tmp_path, kind, iterations, draws):
-    press_ctrl_c(ExpectationMaximization if kind == "fit" else _Program, 1)
+    press_ctrl_c(ExpectationMaximization if kind == "fit" else _Program, 3 + 1)
     wanted = f"after {iterations} of 300 iterations with {draws} of 120 draws"
     with pytest.raises(dgp.Interrupted, match=wanted) as caught:
         dgp.fit_mcem(KEY, learned, X, Y, checkpoint=tmp_path, **MCEM)

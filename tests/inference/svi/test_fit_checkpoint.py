@@ -1,21 +1,28 @@
 """A fit that is killed goes on where it stopped, from a folder."""
 
+import errno
+import functools
+import itertools
 import json
-import textwrap
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import numpyro
+import numpyro.distributions as dist
 import optax
 import pytest
+from numpyro.infer import RenyiELBO
 from support.fits import DEEP, OPTIMIZER, X, Y, Z, shallow
 from support.helpers import KEY, no_guide
 from support.kills import kill_often
 
 import dgp_ppl as dgp
+from dgp_ppl import _files
+from dgp_ppl.inference.runs import _checkpoint, _identity
 from dgp_ppl.inference.svi._loop import TrainingLoop
-from dgp_ppl.models import deep_gp, svgp
+from dgp_ppl.models import deep_gp
 
 
 def assert_same(a, b):
@@ -44,22 +51,22 @@ def stop_after(monkeypatch):
 
 
 def test_a_fit_that_was_stopped_goes_on(tmp_path, monkeypatch, stop_after):
-    """One call of the device identifies the fit; then there are chunks of four steps."""
+    """Three calls of the device identify the fit; then there are chunks of four steps."""
     whole = shallow(18)
-    stop_after(4, MemoryError)
+    stop_after(6, MemoryError)
     with pytest.raises(MemoryError):
         shallow(18, checkpoint=tmp_path, every=4)
     monkeypatch.undo()
     # The state before the last chunk is kept: its loss is known to be finite.
     assert json.loads((tmp_path / "latest.json").read_text())["steps"] == 8
     assert_same(shallow(18, checkpoint=tmp_path, every=4), whole)
-    stop_after(1, AssertionError("a finished fit runs no step"))
+    stop_after(0, AssertionError("a finished fit runs no step"))
     again = shallow(18, checkpoint=tmp_path, every=4)
     assert_same(again, whole)
 
 
 def test_ctrl_c_says_how_to_go_on(tmp_path, monkeypatch, stop_after):
-    stop_after(3, KeyboardInterrupt)
+    stop_after(5, KeyboardInterrupt)
     with pytest.raises(
         dgp.Interrupted, match="again with the same arguments: it resumes"
     ) as caught:
@@ -87,7 +94,7 @@ def test_the_last_finite_state_after_going_on(tmp_path, monkeypatch, stop_after)
 
     options = {"steps": 30, "optimizer": optax.sgd(0.1), "progress": False}
     whole = run(**options)
-    stop_after(3, MemoryError)  # the third chunk of five steps
+    stop_after(5, MemoryError)  # the third chunk of five steps
     with pytest.raises(MemoryError):
         dgp.fit(KEY, descending, no_guide, first, checkpoint=tmp_path, every=5, **options)
     monkeypatch.undo()
@@ -101,44 +108,95 @@ def test_a_fit_that_continues_another(tmp_path):
     first = shallow(6)
     whole = shallow(6, start=first)
     assert_same(shallow(6, start=first, checkpoint=tmp_path), whole)
-    with pytest.raises(dgp.DataError, match="holds another run: its arguments, first_loss differ"):
+    with pytest.raises(dgp.DataError, match="holds another run: its arguments, first_state differ"):
         shallow(6, start=shallow(5), checkpoint=tmp_path)
 
 
-def test_another_fit_in_the_folder(tmp_path):
-    first = shallow(6, checkpoint=tmp_path)
-    for differing, options in {
-        "optimizer": {"optimizer": optax.sgd(0.1)},
-        "steps": {"steps": 7},
-        "arguments": {"key": jax.random.key(5)},
-    }.items():
-        with pytest.raises(
-            dgp.DataError, match=f"holds another run: its.* {differing}.* differ; t"
-        ):
-            shallow(**{"steps": 6, "checkpoint": tmp_path} | options)
+def fitted(folder, scale=1.0, nu=4.0, feature=jnp.sin, key=KEY, **options):
+    """Fit a model of functions that are made anew."""
 
-    def shifted(x, y, z):
-        svgp(x, y + 1, z=z)
+    def student(f, nu):
+        return dist.StudentT(nu, f, 0.3)
 
-    with pytest.raises(dgp.DataError, match="holds another run: its first_loss differ"):
-        dgp.fit(
-            KEY, shifted, dgp.MeanField(shifted), X, Y, z=Z, steps=6, optimizer=OPTIMIZER,
-            checkpoint=tmp_path, progress=False,
-        )  # fmt: skip
-    assert_same(shallow(6, checkpoint=tmp_path), first)
+    def model(x, y, likelihood):
+        f = numpyro.sample("w", dist.Normal()) * feature(scale * x[:, 0])
+        with numpyro.plate("data", len(x)):
+            numpyro.sample("y", likelihood(f), obs=y)
+
+    def guide(x, y, likelihood):
+        numpyro.sample("w", dist.Normal(numpyro.param("mean", 0.0), 1.0))
+
+    options = {"steps": 6, "optimizer": OPTIMIZER, "loss": RenyiELBO(0.5)} | options
+    return dgp.fit(
+        key, model, guide, X, Y, checkpoint=folder, progress=False,
+        likelihood=functools.partial(student, nu=nu), **options,
+    )  # fmt: skip
 
 
-PROGRAM = textwrap.dedent("""
-    import sys
-    import numpy as np
-    import dgp_ppl as dgp
-    from support.fits import DEEP, X, Y, Z
-    from support.helpers import KEY
-    from dgp_ppl.models import deep_gp
+def test_another_fit_in_the_folder(tmp_path, monkeypatch):
+    """A fit is known by its program, so equal functions and partials go on."""
+    first = fitted(tmp_path)
+    assert_same(fitted(tmp_path), first)
+    for differing, options in (
+        ("program", {"optimizer": optax.adam(0.031)}),
+        ("program", {"feature": jnp.tanh}),
+        ("program", {"loss": RenyiELBO(0.4)}),
+        ("program", {"nu": 4.001}),
+        ("program", {"scale": 1.001}),
+        ("steps", {"steps": 7}),
+        ("arguments", {"key": jax.random.key(5)}),
+    ):
+        with pytest.raises(dgp.DataError, match=f"holds another run: its {differing}.* differ; t"):
+            fitted(tmp_path, **options)
+    # Under other versions, losses and gradients tell.
+    monkeypatch.setattr(_identity, "versions", lambda: {"jax": "0.0", "dgp_ppl": "0.0"})
+    for options in ({"feature": jnp.tanh}, {"scale": 1.001}):
+        with pytest.raises(dgp.DataError, match="its losses or gradients differ"):
+            fitted(tmp_path, **options)
+    with pytest.warns(UserWarning, match=r"was begun with jax .*, now 0\.0"):
+        assert_same(fitted(tmp_path), first)
 
-    fit = dgp.fit(KEY, deep_gp, DEEP, X, Y, z=[Z, Z], steps=16_000, batch_size=7, progress=False,
-                  checkpoint=sys.argv[1], every=20)
-""")
+
+def test_a_disk_that_is_full(tmp_path, monkeypatch):
+    """It is found before the first step; later the folder keeps the steps before, and goes on."""
+
+    def full_after(number):
+        writes = itertools.count()
+
+        def replacing(path):
+            if next(writes) >= number:
+                raise OSError(errno.ENOSPC, "No space left on device")
+            return _files.replacing(path)
+
+        monkeypatch.setattr(_checkpoint, "replacing", replacing)
+
+    for number, kept in ((1, "nothing has been run"), (7, "it keeps the first 4 steps")):
+        full_after(number)
+        with pytest.raises(dgp.DataError, match=f"cannot be written: No space left.*; {kept}"):
+            shallow(18, checkpoint=tmp_path, every=4)
+    monkeypatch.undo()
+    assert_same(shallow(18, checkpoint=tmp_path, every=4), shallow(18))
+
+
+OPTIONS = """
+def student(f, df):
+    return dist.StudentT(df, f, 0.3)
+
+options = {
+    "z": [Z, Z], "steps": 16_000, "batch_size": 7, "progress": False,
+    "likelihood": functools.partial(student, df=4.0),
+}
+"""
+PROGRAM = f"""
+import functools, sys
+import numpyro.distributions as dist
+import dgp_ppl as dgp
+from support.fits import DEEP, X, Y, Z
+from support.helpers import KEY
+from dgp_ppl.models import deep_gp
+{OPTIONS}
+dgp.fit(KEY, deep_gp, DEEP, X, Y, checkpoint=sys.argv[1], every=20, **options)
+"""
 
 
 @pytest.mark.slow
@@ -146,6 +204,8 @@ def test_twenty_kills(tmp_path):
     """SIGKILL at random moments of the steps; the result equals an uninterrupted fit."""
     assert kill_often(PROGRAM, tmp_path) == 20
     assert json.loads((tmp_path / "latest.json").read_text())["steps"] < 16_000
-    options = {"z": [Z, Z], "steps": 16_000, "batch_size": 7, "progress": False}
+    names: dict[str, Any] = {"Z": Z, "dist": dist, "functools": functools}
+    exec(OPTIONS, names)
+    options = names["options"]
     resumed = dgp.fit(KEY, deep_gp, DEEP, X, Y, checkpoint=tmp_path, every=20, **options)
     assert_same(resumed, dgp.fit(KEY, deep_gp, DEEP, X, Y, **options))

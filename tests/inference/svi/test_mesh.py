@@ -43,7 +43,8 @@ def test_a_mesh_of_one_device_changes_nothing(tmp_path):
     np.testing.assert_allclose(found.losses, wanted.losses, rtol=1e-5)
     np.testing.assert_array_equal(shallow(6, mesh="auto", checkpoint=tmp_path).losses, found.losses)
     # With its checkpoint the fit goes on on other devices too.
-    np.testing.assert_array_equal(shallow(6, checkpoint=tmp_path).losses, found.losses)
+    with pytest.warns(UserWarning, match="was begun with mesh 1, now None; the run goes on"):
+        np.testing.assert_array_equal(shallow(6, checkpoint=tmp_path).losses, found.losses)
     again = shallow(3, start=found, mesh=Mesh(np.array(jax.devices()[:1]), ("any",)))
     np.testing.assert_allclose(again.losses, shallow(3, start=wanted).losses, rtol=1e-4)
 
