@@ -13,6 +13,7 @@ import copy
 from collections.abc import Callable
 from typing import Any, Literal
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpyro
@@ -231,6 +232,27 @@ class RandomFunction:
         """Return the function conditioned on the draw of v, also if the guide handed over q(v)."""
         other = copy.copy(self)
         other.q = None
+        return other
+
+    def part(self, name: str, kernel: Covariance) -> RandomFunction:
+        """Return the function f1 of a layer f = f1 + f2 + ... whose kernel is k1 + k2 + ...
+
+        Its marginals and joint draws have what q says of the sum, and what the prior leaves open
+        between the parts. Two layers that add up would lose that. Called once in the model, beside
+        the layer, it is one of `layer_functions`, by the name ``NAME.name``::
+
+            f = dgp.gp("f", trend + season, z)
+            f.part("trend", trend)(x)
+
+        Args:
+            name: of the part.
+            kernel: one of the kernels that add up to the layer's.
+        """
+        other = copy.copy(self)
+        other.name, other.mean, other._path = f"{self.name}.{name}", means.zero, None
+        other.sparse = eqx.tree_at(
+            lambda s: (s.kernel, s.parts), self.sparse, (kernel, None), is_leaf=lambda a: a is None
+        )
         return other
 
     def repeatable(self) -> RandomFunction:

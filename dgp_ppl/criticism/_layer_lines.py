@@ -36,9 +36,11 @@ class _RecordLayers(Messenger):
         self.found: dict[str, dict[str, Any]] = {}
 
     def process_message(self, msg: Any) -> None:
-        if msg["type"] != "function_draw" or msg["args"][0].site in self.found:
+        if msg["type"] != "function_draw":
             return
         layer, x = msg["args"]
+        if layer.site in self.found or not layer.site.endswith(f"{layer.name}.v"):  # or a part
+            return
         sparse, q = layer.sparse, layer.inducing
         explained = jnp.sum(jnp.square(sparse.project(x)), axis=-2)
         msg["value"] = msg["fn"](layer, x)

@@ -84,3 +84,19 @@ def test_draws_of_each_output_take_the_scale_of_its_kernel():
 
     draws = np.asarray(jax.jit(jax.vmap(two))(random.split(KEY, 100)))
     assert (draws.std(axis=(0, 1)) < [0.3, 3e-5]).all()  # 0.003 of the prior's
+
+
+def test_parts_of_a_sum_of_kernels_have_the_moments_of_dense_algebra():
+    """Of f1, given q of f1 + f2 at Z. The means of all parts add up to the mean of the sum."""
+    one, two = kernels.SquaredExponential(1.0, 2.0), kernels.SquaredExponential(0.5, 0.5)
+    site = guide_site("f.v", Handover(Q), Q.loc)
+    with handlers.seed(rng_seed=KEY), handlers.replay(trace={"f.v": site}):
+        f = dgp.gp("f", one + two, Z)
+    part = f.part("one", one)(X)
+    K = np.asarray((one + two)(Z, Z), np.float64) + float(f.jitter) * np.eye(len(Z))
+    A = np.linalg.solve(np.linalg.cholesky(K), np.asarray(one(Z, X), np.float64))
+    var = 1.0 - (A**2).sum(axis=0) + ((TRIL[0].T @ A) ** 2).sum(axis=0)
+    np.testing.assert_allclose(part.mean[:, 0], (A.T @ LOC)[:, 0], atol=1e-3)
+    np.testing.assert_allclose(part.var[:, 0], var, atol=1e-3)
+    both = part.mean + f.part("two", two)(X).mean
+    np.testing.assert_allclose(both, f(X).mean, atol=1e-3)
