@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Collection
 from dataclasses import replace
 from pathlib import Path
@@ -13,7 +14,7 @@ import numpy as np
 from dgp_ppl._errors import DataError
 from dgp_ppl.datasets._arrow import ArrowFrame
 from dgp_ppl.datasets._bundled import BUNDLED, load_bundled
-from dgp_ppl.datasets._columns import fit_target
+from dgp_ppl.datasets._columns import fit_target, infer
 from dgp_ppl.datasets._dataset import Dataset, DatasetInfo, check_size
 from dgp_ppl.datasets._messages import (
     OF_NEW_ROWS,
@@ -164,6 +165,8 @@ def strict_dataset(name: str, table: Table, target: str | None, source: str) -> 
             )
     x = Preprocessor.of_numbers(inputs).inputs(table)
     goal = fit_target(table, target, categorical=False, todo=OF_NEW_ROWS)
+    if doubt := infer(table, target)[1]:
+        warnings.warn(f"{table.where}: {doubt}", UserWarning, stacklevel=3)
     y, _ = goal.read(table, complete=True)
     check_size(table.where, len(y))
     return Dataset(name, x, y, goal.task, None, inputs, target, source)

@@ -78,6 +78,8 @@ class TestFiles:
             (frame([1.0, None, None]), "'a': nan in row 1 (from 0) is missing", "(2 such cells)"),
             (frame([1, 2, 3], [1, None, 3]), "the target 'y': nan in row 1 (from 0) is missing"),
         )
+        with pytest.warns(UserWarning, match="'y': 2 of 4 cells are numbers, such as '1' in row 0"):
+            frame([1, 2, 3, 4], ["1", "red"] * 2)()
         assert load(csv("0,1\n3,4\n5,6\n7,8\n"), target="1").y_name == "1"
         assert load(csv("a,y\n1e20,0\n2.5e30,1\n3,0\n"), target="y").x[1, 0] == 2.5e30
 

@@ -163,16 +163,16 @@ class ParquetReader(Reader):
 
     def _arrays(self, batch: Any, first: int) -> Arrays:
         """Return the arrays of the rows of a batch, from the row `first` on."""
-        columns = {}
+        columns, is_float = {}, arrow().types.is_floating
         with readable(self.path):
             for name, kind in self._types.items():
-                stored = self._schema.field(name).type
-                cells = batch.column(name).cast(stored).cast(kind, safe=False)
-                values = cells.to_numpy(zero_copy_only=False)
-                if kind != stored and (at := first_bad(values, WHOLE_MAX - 1, may_miss=True)):
+                column = batch.column(name)
+                cells = column.cast(self._schema.field(name).type).cast(kind, safe=False)
+                columns[name] = values = cells.to_numpy(zero_copy_only=False)
+                is_made_float = is_float(kind) and not is_float(column.type)
+                if is_made_float and (at := first_bad(values, WHOLE_MAX - 1, may_miss=True)):
                     where, place = f"{self.path}: column {shown(name)}", self.place(first + at[0])
                     raise bad_cell(where, values[at], place, TOO_LONG)
-                columns[name] = values
         x = np.stack([columns[n] for n in self._inputs], axis=1, dtype=self._dtype)
         if isinstance(self._target, str):
             return x, columns[self._target]

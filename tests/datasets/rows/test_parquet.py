@@ -73,6 +73,10 @@ def test_types_that_differ_between_files_and_row_groups(tmp_path):
     x, y = dgp.Rows.from_parquet(tmp_path / "t", target="y").take(np.arange(10))
     assert x.dtype == y.dtype == np.float32
     np.testing.assert_array_equal(x[:, 0], np.r_[A[:5], B[:5]])
+    long = pa.array([decimal.Decimal(2**60 + 1)] * 5)
+    pq.write_table(pa.table({"a": long, "y": A[:5]}), tmp_path / "t" / "1.parquet")
+    rows = dgp.Rows.from_parquet(tmp_path / "t", target="y")
+    refused((lambda: rows.take([7]), "'a'", "row 2 (from 0) of", "1.parquet'", "beyond 2^53"))
     target = pa.array([1, 2, 3, None, 5, 6], pa.int64())
     path = tmp_path / "t.parquet"
     pq.write_table(pa.table({"a": A[:6], "target": target}), path, row_group_size=2)
