@@ -82,12 +82,12 @@ def test_a_stuck_chain_has_no_effective_sample_size(value):
 
 ADAPTED = SimpleNamespace(step_size=np.full(4, 1e-6))
 RUNS = {
-    "step size": ({}, SimpleNamespace(adapt_state=ADAPTED), "the step size is 1e-06; a moves le"),
+    "step size": ({}, SimpleNamespace(adapt_state=ADAPTED), "the step size is 1e-06 (a moves le"),
     "leapfrog steps": ({"num_steps": np.full((4, 200), 1023)}, None, "100% of the draws take 1023"),
     "acceptance": (
         {"accept_prob": np.full((4, 200), 0.9999)},
         None,
-        "acceptance is 1.000; a moves",
+        "acceptance is 1.000 (a moves",
     ),
     "divergences": ({"diverging": np.ones((4, 200), bool)}, None, "1 of the draws diverge"),
     "temperature": ({"temperature": np.full((4, 200), 0.76)}, None, "temperature is 0.76, wanted"),

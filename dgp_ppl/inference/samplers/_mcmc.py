@@ -174,7 +174,7 @@ def run_mcmc(
     if bad := [line for line in run_lines(chains) if line[2] == "bad"]:
         warnings.warn(
             "run_mcmc: these draws are not from the posterior: "
-            f"{' and '.join(value for _, value, _, _ in bad)}. {bad[0][3]}",
+            f"{'; '.join(value for _, value, _, _ in bad)}. {bad[0][3]}",
             UserWarning,
             stacklevel=2,
         )

@@ -91,4 +91,4 @@ def _slowest(chains: Chains) -> str:
         spread = flat.var(axis=(0, 1))
         step = np.square(np.diff(flat, axis=1)).mean(axis=(0, 1))[spread > 0]
         moves[name] = np.min(step / spread[spread > 0], initial=np.inf)
-    return f"; {min(moves, key=lambda name: moves[name])} moves least"
+    return f" ({min(moves, key=lambda name: moves[name])} moves least)"
