@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from dgp_ppl.inference import Chains
-from dgp_ppl.inference.samplers._trouble import ChainLine, run_lines, stuck_sites
+from dgp_ppl.inference.samplers._chains import ChainLine, run_lines, stuck_sites
 
 __all__ = ["chain_diagnostics", "chain_lines"]
 

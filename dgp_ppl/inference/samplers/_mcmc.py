@@ -30,8 +30,7 @@ from dgp_ppl.inference.runs._identity import (
     with_noise,
 )
 from dgp_ppl.inference.runs._loop import Block, run_blocks
-from dgp_ppl.inference.samplers._chains import Chains
-from dgp_ppl.inference.samplers._trouble import run_lines
+from dgp_ppl.inference.samplers._chains import Chains, run_lines
 from dgp_ppl.inference.samplers._vectorized import VectorizedKernel
 
 __all__ = ["run_mcmc"]
@@ -68,7 +67,7 @@ def run_mcmc(
 
     Args:
         key: random key; the same key gives the same draws.
-        sampler: a NumPyro `MCMCKernel`: `SGHMC`, `AdjustedMCLMC`, `MCLMC`, `ParallelTempering` or
+        sampler: a NumPyro `MCMCKernel`: `SGHMC`, `AdjustedMCLMC`, `ParallelTempering` or
             `BlackJAXKernel`, or NumPyro's `NUTS`, `HMC`, `DiscreteHMCGibbs`,
             `MixedHMC`, `HMCECS`, `BarkerMH` or `SA`; or `AIES` or `ESS` with an even number of
             chains. Other kernels are initialised chain by chain, and their step is mapped over the
