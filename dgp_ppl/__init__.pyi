@@ -49,7 +49,6 @@ from .datasets import (
     Rows as Rows,
 )
 from .inference import (
-    MCLMC as MCLMC,
     SGHMC as SGHMC,
     AdjustedMCLMC as AdjustedMCLMC,
     AdversarialELBO as AdversarialELBO,

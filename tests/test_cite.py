@@ -10,7 +10,7 @@ from dgp_ppl import models
 
 FOUNDED = [
     *(dgp.MeanField, dgp.Decoupled, dgp.GlobalInducing, dgp.Diffusion, dgp.Flow, dgp.Implicit),
-    *(dgp.SGHMC, dgp.AdjustedMCLMC, dgp.MCLMC, dgp.fit_mcem, dgp.annealed_evidence),
+    *(dgp.SGHMC, dgp.AdjustedMCLMC, dgp.fit_mcem, dgp.annealed_evidence),
     *(dgp.AdversarialELBO, dgp.PredictiveELBO, dgp.ImportanceWeighted, dgp.check_guide),
     *(models.deep_gp, models.diff_gp, models.gplvm, models.sgpr, models.svgp, models.bnn),
 ]

@@ -35,7 +35,6 @@ from dgp_ppl.inference.guides import (
 from dgp_ppl.inference.programs._handlers import freeze
 from dgp_ppl.inference.programs._optimizer import default_optimizer
 from dgp_ppl.inference.samplers import (
-    MCLMC,
     SGHMC,
     AdjustedMCLMC,
     BlackJAXKernel,
@@ -56,7 +55,6 @@ from dgp_ppl.inference.svi import (
 from dgp_ppl.inference.svi._objectives import ImportanceWeighted, PredictiveELBO
 
 __all__ = [
-    "MCLMC",
     "SGHMC",
     "AdjustedMCLMC",
     "AdversarialELBO",

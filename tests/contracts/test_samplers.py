@@ -15,7 +15,6 @@ MODEL, ARGS = FOREIGN["logistic"]
 SAMPLERS = {
     "NUTS": lambda: NUTS(MODEL),
     "SGHMC": lambda: dgp.SGHMC(MODEL),
-    "MCLMC": lambda: dgp.MCLMC(MODEL),
     "AdjustedMCLMC": lambda: dgp.AdjustedMCLMC(MODEL),
     "ParallelTempering": lambda: dgp.ParallelTempering(MODEL, num_temperatures=3),
     "BlackJAXKernel": lambda: dgp.BlackJAXKernel(

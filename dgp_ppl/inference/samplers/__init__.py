@@ -6,12 +6,11 @@ from dgp_ppl.inference.samplers._blackjax import BlackJAXKernel
 from dgp_ppl.inference.samplers._chains import Chains
 from dgp_ppl.inference.samplers._mcem import MCEMResult, fit_mcem
 from dgp_ppl.inference.samplers._mcmc import run_mcmc
-from dgp_ppl.inference.samplers._microcanonical import MCLMC, AdjustedMCLMC
+from dgp_ppl.inference.samplers._microcanonical import AdjustedMCLMC
 from dgp_ppl.inference.samplers._sghmc import SGHMC
 from dgp_ppl.inference.samplers._tempering import ParallelTempering
 
 __all__ = [
-    "MCLMC",
     "SGHMC",
     "AdjustedMCLMC",
     "BlackJAXKernel",

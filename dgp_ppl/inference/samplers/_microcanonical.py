@@ -1,8 +1,7 @@
-"""Microcanonical Langevin samplers: BlackJAX's steps, with the rules of their warm-up."""
+"""The adjusted microcanonical sampler: BlackJAX's steps, with the rules of their warm-up."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -16,73 +15,26 @@ from dgp_ppl.inference.samplers._blackjax import BlackJAXKernel
 from dgp_ppl.inference.samplers._dynamics import Flat
 from dgp_ppl.inference.samplers._kernel import FlatDensity
 
-__all__ = ["MCLMC", "AdjustedMCLMC"]
+__all__ = ["AdjustedMCLMC"]
 
 _MOST_STEPS = 1024.0  # of a trajectory, on average
 _MOST_STRETCH = 4.0  # of the length of trajectories
 
 
-class MCLMC(BlackJAXKernel):
-    """Microcanonical Langevin Monte Carlo (Robnik & Seljak 2024), a kernel for NumPyro's `MCMC`.
-
-    A step moves the latent values at constant speed along a path that the gradient bends, and turns
-    its direction a little at random. No step is rejected::
-
-        mcmc = MCMC(dgp.MCLMC(model), num_warmup=1000, num_samples=5000, thinning=5)
-        mcmc.run(key, x, y, z=z)
-
-    Draws have a bias that grows with the step size, which `energy_variance` sets: the default makes
-    variances of Gaussian targets 2 % too small. `AdjustedMCLMC` has no bias. BlackJAX makes the
-    steps, and finds a scale for each coordinate, the step size and L by `num_warmup` steps of its
-    own (at least 500) before NumPyro's warm-up: ``pip install dgp_ppl[blackjax]``.
-
-    Unit noise of hidden layers is latent, as for NumPyro's NUTS. For a given step size and L use
-    `BlackJAXKernel` with ``blackjax.mclmc``.
-
-    Args:
-        model: a NumPyro model with at least two latent values, all continuous, and no minibatches.
-        energy_variance: variance of a step's energy error, divided by the number of latent values,
-            that the search for the step size aims at.
-        init_strategy: NumPyro's, for sites that ``init_params`` omits; None for `init_to_uniform`.
-
-    Raises:
-        ImportError: if BlackJAX is not installed.
-        ValueError: if `energy_variance` is not positive; in `init`, as in `BlackJAXKernel`, or if
-            the model has fewer than two latent values.
-    """
-
-    def __init__(
-        self,
-        model: Model,
-        *,
-        energy_variance: float = 5e-4,
-        init_strategy: Callable[..., Any] | None = None,
-    ) -> None:
-        if not (math.isfinite(energy_variance) and energy_variance > 0):
-            raise ValueError(
-                f"MCLMC: energy_variance is {energy_variance}, wanted a positive number"
-            )
-        self.energy_variance = energy_variance
-        search = _adaptation(partial(_search, energy_variance=energy_variance))
-        super().__init__(model, _mclmc, adaptation=search, init_strategy=init_strategy)
-
-    @property
-    def default_fields(self) -> tuple[str, ...]:
-        return ("z", "diverging", "energy_error")
-
-
 class AdjustedMCLMC(BlackJAXKernel):
     """Metropolis-adjusted microcanonical sampling (Robnik et al. 2025), for NumPyro's `MCMC`.
 
-    A step draws a direction, follows the path of `MCLMC` over a random distance with mean L, and
-    accepts its end with a probability that leaves the posterior invariant. Draws have no bias once
-    the chain has converged::
+    A step draws a direction, moves at constant speed along a path that the gradient bends, over a
+    random distance with mean L, and accepts its end with a probability that leaves the posterior
+    invariant. Draws have no bias once the chain has converged::
 
         mcmc = MCMC(dgp.AdjustedMCLMC(model), num_warmup=500, num_samples=1000)
         mcmc.run(key, x, y, z=z)
 
-    Warm-up and models are as for `MCLMC`. BlackJAX makes the steps:
-    ``pip install dgp_ppl[blackjax]``.
+    BlackJAX makes the steps (``pip install dgp_ppl[blackjax]``). A search of `num_warmup` steps (at
+    least 500) finds a scale for each coordinate, the step size and L before NumPyro's warm-up.
+    Unit noise of hidden layers is latent, as for NumPyro's NUTS. Steps without adjustment
+    (Robnik & Seljak 2024) are biased: `BlackJAXKernel` with ``blackjax.mclmc`` makes them.
 
     Args:
         model: a NumPyro model with at least two latent values, all continuous, and no minibatches.
@@ -91,7 +43,8 @@ class AdjustedMCLMC(BlackJAXKernel):
 
     Raises:
         ImportError: if BlackJAX is not installed.
-        ValueError: if `target_accept_prob` is out of range; in `init`, as in `MCLMC`.
+        ValueError: if `target_accept_prob` is out of range; in `init`, as in `BlackJAXKernel`, or
+            if the model has fewer than two latent values.
     """
 
     def __init__(
@@ -106,18 +59,12 @@ class AdjustedMCLMC(BlackJAXKernel):
                 f"AdjustedMCLMC: target_accept_prob is {target_accept_prob}, wanted in (0, 1)"
             )
         self.target_accept_prob = target_accept_prob
-        search = _adaptation(partial(_adjusted_search, target=target_accept_prob))
+        search = partial(_adaptation, target=target_accept_prob)
         super().__init__(model, _adjusted, adaptation=search, init_strategy=init_strategy)
 
     @property
     def default_fields(self) -> tuple[str, ...]:
         return ("z", "diverging", "accept_prob")
-
-
-def _mclmc(density: FlatDensity, **parameters: Array) -> Any:
-    import blackjax
-
-    return blackjax.mclmc(density, **parameters)
 
 
 def _adjusted(density: FlatDensity, L: Array, step_size: Array, inverse_mass_matrix: Flat) -> Any:
@@ -136,51 +83,14 @@ def _draw_num_steps(key: PRNGKey, mean: Array) -> Array:
     return jnp.maximum(jnp.ceil(random.uniform(key, (), most.dtype) * most), 1).astype(jnp.int32)
 
 
-def _adaptation(search: Callable[..., Any]) -> Callable[[FlatDensity], Any]:
-    """Return one of BlackJAX's adaptations, from a search (density, key, position, num_steps)."""
+def _adaptation(density: FlatDensity, target: float) -> Any:
+    """Return the search as one of BlackJAX's adaptations."""
+    from blackjax.base import AdaptationAlgorithm
 
-    def adaptation(density: FlatDensity) -> Any:
-        from blackjax.base import AdaptationAlgorithm
-
-        return AdaptationAlgorithm(partial(search, density))
-
-    return adaptation
+    return AdaptationAlgorithm(partial(_search, density, target=target))
 
 
 def _search(
-    density: FlatDensity, key: PRNGKey, position: Flat, num_steps: int, *, energy_variance: float
-) -> Any:
-    """Find scales, step size and L of `MCLMC`."""
-    thirds = (1 / 3, 1 / 3, 1 / 3)
-    state, found = _unadjusted(density, key, position, num_steps, energy_variance, thirds)
-    return (state, found._asdict()), None
-
-
-def _unadjusted(
-    density: FlatDensity, key: PRNGKey, position: Flat, num_steps: int, energy_variance: float,
-    fractions: tuple[float, float, float],
-) -> tuple[Any, Any]:  # fmt: skip
-    """Return the state and the settings of BlackJAX's search.
-
-    The fractions of the steps are for burn-in, scales, and L; L is sqrt(d) if the last is 0.
-    """
-    import blackjax
-
-    if len(position) < 2:
-        raise ValueError(
-            "MCLMC, AdjustedMCLMC: the model has one latent value, wanted at least two, because "
-            "the momentum moves on a sphere; use numpyro's NUTS"
-        )
-    key_first, key_search = random.split(key)
-    burn_in, scales, length = fractions
-    return blackjax.mclmc_find_L_and_step_size(
-        blackjax.mclmc.build_kernel(), num_steps, blackjax.mclmc.init(position, density, key_first),
-        key_search, logdensity_fn=density, frac_tune1=burn_in, frac_tune2=scales,
-        frac_tune3=length, desired_energy_var=energy_variance,
-    )[:2]  # fmt: skip
-
-
-def _adjusted_search(
     density: FlatDensity, key: PRNGKey, position: Flat, num_steps: int, *, target: float
 ) -> Any:
     """Find scales, step size and L of `AdjustedMCLMC`.
@@ -192,11 +102,19 @@ def _adjusted_search(
     import blackjax
     from blackjax.adaptation.step_size import dual_averaging_adaptation
 
+    if len(position) < 2:
+        raise ValueError(
+            "AdjustedMCLMC: the model has one latent value, wanted at least two, because the "
+            "momentum moves on a sphere; use numpyro's NUTS"
+        )
     key_scales, key_first, key_short, key_long = random.split(key, 4)
+    key_start, key_unadjusted = random.split(key_scales)
     # Steps without adjustment cost far less than trajectories, so there are more of them.
-    unadjusted, found = _unadjusted(
-        density, key_scales, position, 4 * num_steps, 5e-4, (0.25, 0.55, 0.0)
-    )
+    unadjusted, found, *_ = blackjax.mclmc_find_L_and_step_size(
+        blackjax.mclmc.build_kernel(), 4 * num_steps,
+        blackjax.mclmc.init(position, density, key_start), key_unadjusted, logdensity_fn=density,
+        frac_tune1=0.25, frac_tune2=0.55, frac_tune3=0.0, desired_energy_var=5e-4,
+    )  # fmt: skip
     scales = found.inverse_mass_matrix
     begin, update, final = dual_averaging_adaptation(target=target)
 

@@ -80,7 +80,6 @@ AT = {"x": jnp.array([1.0, 3.0, 4.0])}
 OPTIONS = [
     (lambda: dgp.SGHMC(slope, step_size=0.0), "SGHMC: step_size is 0.0, wanted a positive"),
     (lambda: dgp.SGHMC(slope, preconditioner="full"), "preconditioner is 'full', wanted 'var"),
-    (lambda: dgp.MCLMC(slope, energy_variance=0.0), "MCLMC: energy_variance is 0.0, wanted a pos"),
     (lambda: dgp.AdjustedMCLMC(slope, target_accept_prob=1.0), "target_accept_prob is 1.0, wanted"),
     (lambda: dgp.BlackJAXKernel(slope, 3), "TypeError: .*algorithm is 3, wanted a function of"),
     (
@@ -88,19 +87,28 @@ OPTIONS = [
         "TypeError: .*returned a int, want",
     ),
     (lambda: run(dgp.BlackJAXKernel(one, no_position)), "TypeError: .*state is a tuple, wanted"),
-    (lambda: short(dgp.MCLMC(slope)), "MCLMC: num_warmup is 0, wanted at least 20 for the adapt"),
+    (
+        lambda: short(dgp.AdjustedMCLMC(slope)),
+        "MCLMC: num_warmup is 0, wanted at least 20 for the adapt",
+    ),
 ]
 MODELS = [
     (lambda: run(dgp.SGHMC(coin)), r"SGHMC: .*\['side'\] are discrete.*DiscreteHMCGibbs"),
     (lambda: run(dgp.SGHMC(lambda: None)), "SGHMC: the model has no latent sites"),
     (lambda: run(dgp.SGHMC(rows_of_steps)), r"\['own'\] are in a plate with a subsample_size"),
-    (lambda: run(dgp.MCLMC(constant)), r"\['c'\] have a delta distribution.*deterministic"),
-    (lambda: run(dgp.MCLMC(half), X, Y), "plate 'rows' takes 3 of 60 rows.*batch_size.*SGHMC"),
+    (lambda: run(dgp.AdjustedMCLMC(constant)), r"\['c'\] have a delta distribution.*deterministic"),
     (
-        lambda: run(dgp.MCLMC(cliff), 2.0, num_chains=3, init_params=AT),
+        lambda: run(dgp.AdjustedMCLMC(half), X, Y),
+        "plate 'rows' takes 3 of 60 rows.*batch_size.*SGHMC",
+    ),
+    (
+        lambda: run(dgp.AdjustedMCLMC(cliff), 2.0, num_chains=3, init_params=AT),
         r"of chains \[1, 2\].*'cliff': nan",
     ),
-    (lambda: run(dgp.MCLMC(one)), "AdjustedMCLMC: the model has one latent value, wanted at"),
+    (
+        lambda: run(dgp.AdjustedMCLMC(one)),
+        "AdjustedMCLMC: the model has one latent value, wanted at",
+    ),
     (lambda: run(dgp.ParallelTempering(improper)), "Tempering: .* improper prior.* proper one"),
 ]
 STARTS = [
@@ -137,6 +145,5 @@ def test_errors_name_the_argument_and_the_cure():
 
 def test_without_blackjax(monkeypatch):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    for kernel in (dgp.MCLMC, dgp.AdjustedMCLMC):
-        with pytest.raises(ImportError, match=r"wanted blackjax; .*install 'dgp_ppl\[blackjax\]'"):
-            kernel(one)
+    with pytest.raises(ImportError, match=r"wanted blackjax; .*install 'dgp_ppl\[blackjax\]'"):
+        dgp.AdjustedMCLMC(one)
