@@ -47,16 +47,10 @@ def read_npz(path: Path, split_key: str) -> tuple[Table, tuple[np.ndarray, ...] 
                 f"{where}: the file has {quoted(archive.files) or 'no arrays'}, wanted the arrays "
                 "'X' [N, D] and 'y' [N]; save it with np.savez(path, X=..., y=...)"
             )
-        if are_images and split_key != DEFAULT_SPLITS:
-            raise DataError(
-                f"{where}: split_key is {shown(split_key)}, but a file of images has one split, "
-                "its x_test and y_test; leave split_key out"
-            )
         arrays = [_array(archive, name, where) for name in (_IMAGES if are_images else "Xy")]
-        if are_images:
-            x, y, test_index = _joined(where, *arrays)
-        else:
-            x, y = arrays
+        x, y, *test = _joined(where, *arrays) if are_images else arrays
+        test_index = tuple(test)
+        if not are_images or split_key != DEFAULT_SPLITS:
             test_index = _read_splits(archive, split_key, len(y) if y.ndim else 0, where)
         if x.ndim != 2 or not x.shape[1] or y.shape not in ((len(x),), (len(x), 1)):
             raise DataError(
@@ -74,7 +68,7 @@ def read_npz(path: Path, split_key: str) -> tuple[Table, tuple[np.ndarray, ...] 
 
 def _joined(
     where: str, x: np.ndarray, y: np.ndarray, x_test: np.ndarray, y_test: np.ndarray
-) -> tuple[np.ndarray, np.ndarray, tuple[np.ndarray, ...]]:
+) -> list[np.ndarray]:
     """Join images: inputs, a column per pixel; targets; and the row numbers of the test images."""
     if x.ndim < 2 or x.shape[1:] != x_test.shape[1:] or y.ndim != y_test.ndim:
         shapes = [a.shape for a in (x, y, x_test, y_test)]
@@ -83,7 +77,7 @@ def _joined(
             "with a class each; save images of one size"
         )
     pixels = np.concatenate([a.reshape(len(a), -1) for a in (x, x_test)])
-    return pixels, np.concatenate([y, y_test]), (np.arange(len(x), len(pixels)),)
+    return [pixels, np.concatenate([y, y_test]), np.arange(len(x), len(pixels))]
 
 
 @contextmanager

@@ -110,10 +110,6 @@ class Table:
         line, _ = next(itertools.islice(csv_rows(self.path), number + 1, None), (None, None))
         return f"row {number} (from 0)" if line is None else f"line {line}"
 
-    def __repr__(self) -> str:
-        names = ", ".join(map(repr, self.names[:8])) + ", ..." * (len(self.names) > 8)
-        return f"Table({self.where}: {len(self):,} rows; {names})"
-
 
 def read_table(
     source: str | os.PathLike[str] | ArrowFrame | Table, *, texts: Collection[str] = ()

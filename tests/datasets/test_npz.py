@@ -148,7 +148,7 @@ def test_images_have_one_split(npz):
 
 
 def test_images_that_are_refused(npz):
-    refused((lambda: load(npz(**IMAGES), split_key="mine"), "'mine'", "one split"))
+    refused((lambda: load(npz(**IMAGES), split_key="mine"), "no splits 'mine'"))
     for part, word in (
         ({"x_test": np.zeros((2, 4, 4))}, "images of one size"),
         ({"y_test": np.zeros(3, int)}, "'y' (7,)"),
